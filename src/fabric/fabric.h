@@ -1,0 +1,307 @@
+/* A fabric: memory of another host, and short messages between clients.
+ *
+ * A protocol that works one-sidedly is straight-line code over these calls: each verb returns when it has completed. The
+ * simulation switches to another task meanwhile, shared memory completes at once, a network polls. So the verbs on shared
+ * memory are inline, and cost one predicted branch more than the bare instruction.
+ *
+ * What every fabric promises
+ *   order     verbs of one endpoint to one node take effect in the order in which they were issued, posted ones included;
+ *   atomicity atomics on one word are atomic with each other. They are atomic with the CPU's only if FAB_CPU_ATOMIC is set;
+ *   reads     a READ or WRITE is atomic for each aligned 8 bytes and no more;
+ *   unknown   a verb that returns -FAB_EUNKNOWN took effect once or not at all, and if so then before any later verb of
+ *             this endpoint does: who reads again afterwards sees the outcome;
+ *   fencing   after fab_fence(peer) returns 0 no verb that the peer issued before takes effect any more.
+ * Messages promise nothing: they may be lost, doubled, late or out of order. */
+#ifndef PAWL_FABRIC_FABRIC_H
+#define PAWL_FABRIC_FABRIC_H
+
+#include "lib/base.h"
+#include "lib/bits.h"
+#include "world/world.h"
+
+/* ---- addresses: 16 bits of node, 48 bits of offset in that node's memory ---- */
+
+typedef uint64_t fab_addr;
+
+#define FAB_OFFSET_BITS 48
+#define FAB_NODE(addr) ((uint32_t)((addr) >> FAB_OFFSET_BITS))
+#define FAB_OFFSET(addr) ((addr)&FIELD_MAX(FAB_OFFSET_BITS))
+#define FAB_ADDR(node, offset) (((uint64_t)(node) << FAB_OFFSET_BITS) | (offset))
+
+/* ---- errors, beside errno's: returned negative ---- */
+
+enum {
+    FAB_EUNKNOWN = 2001, /* the connection broke: the verb took effect or did not */
+    FAB_EFENCED = 2002,  /* this endpoint was shut out of that node's memory; the verb did not take effect */
+};
+
+/* ---- capabilities ---- */
+
+enum fab_caps {
+    FAB_ATOMIC128 = 1 << 0,    /* 128-bit atomics */
+    FAB_MASKED = 1 << 1,       /* masked CAS and FAA as verbs; otherwise lower.c builds them from CAS */
+    FAB_CPU_ATOMIC = 1 << 2,   /* remote atomics are atomic with the CPU's own */
+    FAB_SHARED_CLOCK = 1 << 3, /* all endpoints read one clock */
+    FAB_KERNEL_LIFE = 1 << 4,  /* the kernel marks a dead peer's robust mutex */
+    FAB_MESSAGES = 1 << 5,
+};
+
+/* ---- verbs as data: for batches, and below the inline layer ---- */
+
+enum fab_verb {
+    FAB_READ,  /* len bytes into buf */
+    FAB_WRITE, /* len bytes from buf */
+    FAB_CAS,   /* if (word & compare_mask) == (compare & compare_mask): word = (word & ~swap_mask) | (swap & swap_mask) */
+    FAB_FAA,   /* word += swap, field by field: swap_mask has the top bit of every field, 0 means one field */
+    FAB_SWAP,
+    FAB_VERBS
+};
+
+#define FAB_LEN_MAX 4096 /* of one READ or WRITE: a page, as much as any protocol here moves at once */
+#define FAB_BATCH_MAX 64 /* verbs of one batch: a send queue's usual depth */
+
+struct fab_op {
+    uint8_t verb;
+    uint8_t width; /* of an atomic: 8 or 16 bytes */
+    uint16_t len;  /* of a READ or WRITE; a multiple of 8, aligned to 8 */
+    bool masked;
+    fab_addr addr;
+    void *buf;
+    u128 compare, compare_mask;
+    u128 swap, swap_mask;
+    u128 old; /* out: what an atomic found */
+};
+
+/* ---- waiting ---- */
+
+/* Wait while (word & mask) == value. Futexes have 32 bits, so the mask lies within one half of the word. */
+struct fab_cond {
+    fab_addr addr;
+    uint64_t mask;
+    uint64_t value;
+};
+
+#define FAB_CONDS_MAX 64 /* futex_waitv takes 128; the rest is kept for callers that wait for several operations at once */
+
+/* ---- messages ---- */
+
+#define FAB_MSG_MAX 48 /* with its header one cache line */
+
+struct fab_msg {
+    uint32_t from; /* the sender's endpoint id */
+    uint32_t len;
+    uint8_t data[FAB_MSG_MAX];
+};
+
+/* ---- endpoints ---- */
+
+struct fab_ep;
+
+struct fab_ops {
+    /* Executes n verbs in order; n <= FAB_BATCH_MAX. One round trip if they go to one node. 0 or the first error;
+     * with -FAB_EUNKNOWN the outcome of every verb of the batch is unknown. */
+    int (*batch)(struct fab_ep *, struct fab_op *ops, unsigned n);
+    /* Sends a WRITE without waiting for it. An error surfaces at the next verb. */
+    void (*post)(struct fab_ep *, const struct fab_op *op);
+    int (*wait)(struct fab_ep *, const struct fab_cond *conds, unsigned n, uint64_t deadline);
+    int (*wake)(struct fab_ep *, fab_addr addr, uint64_t mask, unsigned n);
+    int (*send)(struct fab_ep *, uint32_t to, const void *data, uint32_t len);
+    int (*recv)(struct fab_ep *, struct fab_msg *out, uint64_t deadline);
+    int (*fence)(struct fab_ep *, uint32_t peer, uint64_t peer_proof);
+    uint64_t (*local)(struct fab_ep *, enum fab_verb, fab_addr addr, uint64_t compare, uint64_t value);
+    void (*local_fence)(struct fab_ep *);
+};
+
+/* What a client uses the fabric through. One task at a time uses an endpoint, except on shared memory, where an
+ * endpoint has no state of its own and any number may. */
+struct fab_ep {
+    char *base; /* shared memory: the segment as mapped here; null elsewhere */
+    uint64_t size;
+    const struct fab_ops *ops;
+    struct world *world;
+    uint32_t caps;
+    uint32_t id;   /* who messages come from, and whom fab_fence shuts out */
+    uint32_t node; /* the node whose memory is local to this endpoint */
+    uint32_t spin; /* how many times to look before sleeping */
+    struct fab_counts {
+        uint64_t atomics, reads, writes, sends, round_trips;
+    } counts; /* kept where a verb is expensive enough to count: everywhere but on shared memory */
+};
+
+static inline bool fab_is_shm(const struct fab_ep *ep)
+{
+    return likely(ep->base != NULL);
+}
+
+static inline void *fab_shm_ptr(const struct fab_ep *ep, fab_addr addr)
+{
+    assert(addr < ep->size);
+    return ep->base + addr;
+}
+
+/* ---- 64-bit verbs ---- */
+
+int fab_atomic64(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value, uint64_t *old);
+
+static inline int fab_cas64(struct fab_ep *ep, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old)
+{
+    if (fab_is_shm(ep)) {
+        __atomic_compare_exchange_n((uint64_t *)fab_shm_ptr(ep, addr), &expect, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
+        *old = expect; /* unchanged if the exchange took place */
+        return 0;
+    }
+    return fab_atomic64(ep, FAB_CAS, addr, expect, desired, old);
+}
+
+static inline int fab_faa64(struct fab_ep *ep, fab_addr addr, uint64_t add, uint64_t *old)
+{
+    if (fab_is_shm(ep)) {
+        *old = __atomic_fetch_add((uint64_t *)fab_shm_ptr(ep, addr), add, __ATOMIC_SEQ_CST);
+        return 0;
+    }
+    return fab_atomic64(ep, FAB_FAA, addr, 0, add, old);
+}
+
+static inline int fab_swap64(struct fab_ep *ep, fab_addr addr, uint64_t value, uint64_t *old)
+{
+    if (fab_is_shm(ep)) {
+        *old = __atomic_exchange_n((uint64_t *)fab_shm_ptr(ep, addr), value, __ATOMIC_SEQ_CST);
+        return 0;
+    }
+    return fab_atomic64(ep, FAB_SWAP, addr, 0, value, old);
+}
+
+int fab_read_far(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len);
+int fab_write_far(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len);
+void fab_post_far(struct fab_ep *ep, fab_addr addr, uint64_t value);
+
+static inline int fab_read64(struct fab_ep *ep, fab_addr addr, uint64_t *value)
+{
+    if (fab_is_shm(ep)) {
+        *value = __atomic_load_n((uint64_t *)fab_shm_ptr(ep, addr), __ATOMIC_ACQUIRE);
+        return 0;
+    }
+    return fab_read_far(ep, addr, value, sizeof *value);
+}
+
+static inline int fab_write64(struct fab_ep *ep, fab_addr addr, uint64_t value)
+{
+    if (fab_is_shm(ep)) {
+        __atomic_store_n((uint64_t *)fab_shm_ptr(ep, addr), value, __ATOMIC_RELEASE);
+        return 0;
+    }
+    return fab_write_far(ep, addr, &value, sizeof value);
+}
+
+/* A write that nobody waits for; it takes effect before any later verb of this endpoint to that node. */
+static inline void fab_post64(struct fab_ep *ep, fab_addr addr, uint64_t value)
+{
+    if (fab_is_shm(ep))
+        __atomic_store_n((uint64_t *)fab_shm_ptr(ep, addr), value, __ATOMIC_RELEASE);
+    else
+        fab_post_far(ep, addr, value);
+}
+
+/* ---- everything else goes through the table ---- */
+
+int fab_read(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len);
+int fab_write(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len);
+
+/* Masked: only the bits of compare_mask are compared, only those of swap_mask replaced. */
+int fab_mcas64(struct fab_ep *ep, fab_addr addr, uint64_t compare, uint64_t compare_mask, uint64_t swap, uint64_t swap_mask,
+               uint64_t *old);
+/* Adds field by field; `top` marks every field's most significant bit. */
+int fab_mfaa64(struct fab_ep *ep, fab_addr addr, uint64_t add, uint64_t top, uint64_t *old);
+
+int fab_read128(struct fab_ep *ep, fab_addr addr, u128 *value); /* not one atomic access: see the promise on reads */
+int fab_cas128(struct fab_ep *ep, fab_addr addr, u128 expect, u128 desired, u128 *old);
+int fab_faa128(struct fab_ep *ep, fab_addr addr, u128 add, u128 *old);
+int fab_swap128(struct fab_ep *ep, fab_addr addr, u128 value, u128 *old);
+int fab_mcas128(struct fab_ep *ep, fab_addr addr, u128 compare, u128 compare_mask, u128 swap, u128 swap_mask, u128 *old);
+int fab_mfaa128(struct fab_ep *ep, fab_addr addr, u128 add, u128 top, u128 *old);
+
+/* Several verbs in order, in one round trip if they go to one node. Masked verbs that the fabric lacks split the batch. */
+int fab_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n);
+
+/* ---- waiting: the only way ---- */
+
+/* Returns 0 once a condition no longer holds (or for no reason: look again), -ETIMEDOUT at the deadline, -ECANCELED if the
+ * operation was cancelled meanwhile, or a fabric error. Without conditions it sleeps until the deadline. */
+int fab_wait_any(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline);
+
+static inline int fab_wait(struct fab_ep *ep, fab_addr addr, uint64_t mask, uint64_t value, uint64_t deadline)
+{
+    const struct fab_cond cond = {.addr = addr, .mask = mask, .value = value};
+    return fab_wait_any(ep, &cond, 1, deadline);
+}
+
+/* Wakes up to n who wait on that half of the word. Changing a word does not wake by itself on shared memory. */
+void fab_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n);
+
+/* ---- messages ---- */
+
+/* 0, or -EAGAIN if the receiver's ring is full, or -ENOTCONN: it may be lost in any case. */
+int fab_send(struct fab_ep *ep, uint32_t to, const void *data, uint32_t len);
+int fab_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline);
+
+/* ---- fencing ---- */
+
+/* Shuts a peer out. `proof` is what the peer left in its session slot to be recognised by: on shared memory its process's
+ * start time, so that another process with the same id is not taken for it; elsewhere its connection's generation.
+ * -EAGAIN: not yet certain, ask again. */
+int fab_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof);
+
+/* ---- memory of this endpoint's own node, by CPU instructions ---- */
+
+uint64_t fab_local_far(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value);
+void fab_local_fence_far(struct fab_ep *ep);
+
+static inline uint64_t fab_local_load64(struct fab_ep *ep, fab_addr addr)
+{
+    if (fab_is_shm(ep))
+        return __atomic_load_n((uint64_t *)fab_shm_ptr(ep, addr), __ATOMIC_ACQUIRE);
+    return fab_local_far(ep, FAB_READ, addr, 0, 0);
+}
+
+/* A plain store: other cores may see it late (x86's store buffer). fab_local_fence or an atomic makes it visible. */
+static inline void fab_local_store64(struct fab_ep *ep, fab_addr addr, uint64_t value)
+{
+    if (fab_is_shm(ep))
+        __atomic_store_n((uint64_t *)fab_shm_ptr(ep, addr), value, __ATOMIC_RELEASE);
+    else
+        fab_local_far(ep, FAB_WRITE, addr, 0, value);
+}
+
+static inline uint64_t fab_local_cas64(struct fab_ep *ep, fab_addr addr, uint64_t expect, uint64_t desired)
+{
+    if (fab_is_shm(ep)) {
+        __atomic_compare_exchange_n((uint64_t *)fab_shm_ptr(ep, addr), &expect, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
+        return expect;
+    }
+    return fab_local_far(ep, FAB_CAS, addr, expect, desired);
+}
+
+static inline uint64_t fab_local_swap64(struct fab_ep *ep, fab_addr addr, uint64_t value)
+{
+    if (fab_is_shm(ep))
+        return __atomic_exchange_n((uint64_t *)fab_shm_ptr(ep, addr), value, __ATOMIC_SEQ_CST);
+    return fab_local_far(ep, FAB_SWAP, addr, 0, value);
+}
+
+static inline uint64_t fab_local_faa64(struct fab_ep *ep, fab_addr addr, uint64_t add)
+{
+    if (fab_is_shm(ep))
+        return __atomic_fetch_add((uint64_t *)fab_shm_ptr(ep, addr), add, __ATOMIC_SEQ_CST);
+    return fab_local_far(ep, FAB_FAA, addr, 0, add);
+}
+
+/* Orders this task's earlier local stores before its later local loads (x86: mfence). */
+static inline void fab_local_fence(struct fab_ep *ep)
+{
+    if (fab_is_shm(ep))
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    else
+        fab_local_fence_far(ep);
+}
+
+#endif
