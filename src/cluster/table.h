@@ -46,7 +46,7 @@ int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_ke
 /* Whether the place is still that key's; certain while the lock is held. */
 int table_confirm(const struct seat *seat, const struct table *t, const struct place *p);
 
-/* The key at an index, for lists: 1 and *name/*len or *id, 0 if the cell has none. `name` has room for PAWL_NAME_MAX + 1. */
+/* The key at an index, for lists: 1 and name and length or id, 0 if the cell has none. `name` has room for PAWL_NAME_MAX + 1. */
 int table_key_at(const struct seat *seat, const struct table *t, uint64_t index, char *name, uint64_t *id_or_len);
 
 #endif
