@@ -4,7 +4,7 @@
 all:
 	@scripts/deps build
 	@test -f build/build.ninja || meson setup build
-	@ninja -C build
+	@ninja -C build release
 
 demo: all
 	@scripts/demo
