@@ -2,6 +2,7 @@
 #ifndef PAWL_TESTS_CHECK_H
 #define PAWL_TESTS_CHECK_H
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #define CHECK_FAIL(...)                                                                                                            \
     do {                                                                                                                           \
         fflush(stdout);                                                                                                            \
-        fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                                                            \
+        fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, __func__);                                                              \
         fprintf(stderr, __VA_ARGS__);                                                                                              \
         fputc('\n', stderr);                                                                                                       \
         exit(1);                                                                                                                   \
@@ -27,6 +28,13 @@
         long long got_ = (long long)(got), want_ = (long long)(want);                                                              \
         if (got_ != want_)                                                                                                         \
             CHECK_FAIL("%s is %lld (0x%llx), not %lld (0x%llx)", #got, got_, got_, want_, want_);                                  \
+    } while (0)
+
+#define CHECK_BETWEEN(got, low, high)                                                                                              \
+    do {                                                                                                                           \
+        uint64_t got_ = (uint64_t)(got), low_ = (uint64_t)(low), high_ = (uint64_t)(high);                                         \
+        if (got_ < low_ || got_ > high_)                                                                                           \
+            CHECK_FAIL("%s is %" PRIu64 ", not within %" PRIu64 " and %" PRIu64, #got, got_, low_, high_);                         \
     } while (0)
 
 #define CHECK_STR(got, want)                                                                                                       \

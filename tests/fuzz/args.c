@@ -1,6 +1,6 @@
 /* Values from the command line: nothing crashes, and what is accepted keeps its promises. */
 #include "lib/args.h"
-#include "check.h"
+#include "tests/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,7 @@
 /* Runs a fuzz target without libFuzzer: every seed of a folder as it is, then mutations of them, for a bounded time.
  * Usage: fuzz_X FOLDER. PAWL_FUZZ_INPUTS sets the number of mutations, PAWL_FUZZ_SEED the randomness. */
-#include "check.h"
 #include "lib/rng.h"
+#include "tests/check.h"
 
 #include <dirent.h>
 #include <time.h>

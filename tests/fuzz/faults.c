@@ -1,6 +1,6 @@
 /* Lists of faults: nothing crashes, and what is accepted names known faults only. */
 #include "world/faults.h"
-#include "check.h"
+#include "tests/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

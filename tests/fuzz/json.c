@@ -1,6 +1,6 @@
 /* Whatever a string contains, what is written is one line that a strict reader takes for one string. */
 #include "lib/json.h"
-#include "check.h"
+#include "tests/check.h"
 
 #include <locale.h>
 

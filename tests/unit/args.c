@@ -1,6 +1,6 @@
 /* The command line: what is understood, what is refused and in which words. */
 #include "lib/args.h"
-#include "check.h"
+#include "tests/check.h"
 
 #include <errno.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* Hash values are part of a segment's layout, so they never change; and every bit of a name matters. */
 #include "lib/hash.h"
-#include "check.h"
+#include "tests/check.h"
 
 static void never_changes(void)
 {
@@ -49,9 +49,9 @@ static void spreads_numbered_names(void)
         keys[mix64(i) % SLOTS]++;
     }
     for (unsigned i = 0; i < SLOTS; i++) { /* 64 each, give or take six standard deviations */
-        CHECK(low[i] > 16 && low[i] < 112);
-        CHECK(high[i] > 16 && high[i] < 112);
-        CHECK(keys[i] > 16 && keys[i] < 112);
+        CHECK_BETWEEN(low[i], 16, 112);
+        CHECK_BETWEEN(high[i], 16, 112);
+        CHECK_BETWEEN(keys[i], 16, 112);
     }
 }
 

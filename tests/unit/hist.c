@@ -1,7 +1,7 @@
 /* Percentiles are within a percent, extremes are exact, and merging loses nothing. */
 #include "lib/hist.h"
-#include "check.h"
 #include "lib/rng.h"
+#include "tests/check.h"
 
 static struct hist h, part[2];
 

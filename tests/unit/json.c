@@ -1,6 +1,6 @@
 /* The writer's text, character by character. */
 #include "lib/json.h"
-#include "check.h"
+#include "tests/check.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* Silent for two seconds, then a line that is wiped at the end; silent for ever where nobody watches. */
 #include "lib/progress.h"
-#include "check.h"
+#include "tests/check.h"
 
 #include <unistd.h>
 

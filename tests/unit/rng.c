@@ -1,6 +1,6 @@
 /* The generator gives the published numbers, and rng_below is fair. */
 #include "lib/rng.h"
-#include "check.h"
+#include "tests/check.h"
 
 static void same_numbers_for_ever(void)
 {
@@ -24,7 +24,7 @@ static void below_is_fair(void)
     for (unsigned i = 0; i < DRAWS; i++)
         seen[rng_below(&r, SIDES)]++;
     for (unsigned i = 0; i < SIDES; i++)
-        CHECK(seen[i] > DRAWS / SIDES - 1500 && seen[i] < DRAWS / SIDES + 1500); /* five standard deviations */
+        CHECK_BETWEEN(seen[i], DRAWS / SIDES - 1500, DRAWS / SIDES + 1500); /* five standard deviations */
 
     /* A bound of three quarters of the range shows a bias that multiplication alone would leave: without the rejection
      * every third value would come up twice as often. */
@@ -32,7 +32,7 @@ static void below_is_fair(void)
     unsigned low = 0;
     for (unsigned i = 0; i < 300000; i++)
         low += rng_below(&r, bound) % 3 == 0;
-    CHECK(low > 98700 && low < 101300);
+    CHECK_BETWEEN(low, 98700, 101300);
 }
 
 static void bounds_hold(void)
@@ -57,7 +57,7 @@ static void seeds_differ(void)
     unsigned equal_bits = 0;
     for (unsigned i = 0; i < 1000; i++)
         equal_bits += (unsigned)__builtin_popcountll(~(rng_next(&a) ^ rng_next(&b)));
-    CHECK(equal_bits > 31000 && equal_bits < 33000);
+    CHECK_BETWEEN(equal_bits, 31000, 33000);
 }
 
 int main(void)

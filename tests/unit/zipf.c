@@ -1,7 +1,7 @@
 /* Draws follow the law, for few items and for ten million, and are the same on every machine. */
 #include "lib/zipf.h"
-#include "check.h"
 #include "lib/hash.h"
+#include "tests/check.h"
 
 #include <errno.h>
 #include <math.h>
