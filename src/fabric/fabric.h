@@ -120,9 +120,11 @@ struct fab_ep {
     const struct fab_ops *ops;
     struct world *world;
     uint32_t caps;
-    uint32_t id;   /* who messages come from, and whom fab_fence shuts out */
-    uint32_t node; /* the node whose memory is local to this endpoint */
-    uint32_t spin; /* how many times to look before sleeping */
+    uint32_t id;    /* who messages come from, and whom fab_fence shuts out; on shared memory the session's slot */
+    uint32_t node;  /* the node whose memory is local to this endpoint */
+    uint32_t spin;  /* shared memory: how many times to look before sleeping */
+    uint32_t rings; /* shared memory: how many message rings there are, */
+    fab_addr ring0; /* and where they start */
     struct fab_counts {
         uint64_t atomics, reads, writes, sends, round_trips;
     } counts; /* kept where a verb is expensive enough to count: everywhere but on shared memory */
@@ -246,9 +248,8 @@ int fab_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline);
 
 /* ---- fencing ---- */
 
-/* Shuts a peer out. `proof` is what the peer left in its session slot to be recognised by: on shared memory its process's
- * start time, so that another process with the same id is not taken for it; elsewhere its connection's generation.
- * -EAGAIN: not yet certain, ask again. */
+/* Shuts a peer out. `proof` is what the peer left in its session slot to be recognised by: on shared memory its process id and
+ * that process's start time, elsewhere its connection's generation. -EAGAIN: not yet certain, ask again. */
 int fab_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof);
 
 /* ---- memory of this endpoint's own node, by CPU instructions ---- */

@@ -1,0 +1,235 @@
+/* pawl: a distributed lock manager.
+ *
+ *     pawl *p;
+ *     pawl_grant g;
+ *     if (pawl_open("local:", NULL, &p) == 0 && pawl_lock(p, pawl_name("accounts"), PAWL_EXCLUSIVE, &g) == 0) {
+ *         ...                                    // here nobody else holds "accounts"
+ *         pawl_unlock(p, &g);
+ *     }
+ *     pawl_close(p);
+ *
+ * A *space* is a named set of locks. `pawl_open` joins it with a *session*: a lease that a thread of the library keeps
+ * renewing. A *grant* is a lock held: its mode, its fencing token, and the time at which it ends unless the session is renewed.
+ *
+ * What a lock does not promise
+ *   A process can be stopped for longer than its lease, and go on afterwards believing that it holds the lock. The lock manager
+ *   has by then given it to another; nothing can prevent the late process from sending one more write. What can be done is to
+ *   have the resource refuse it. Every exclusive grant of a lock has a higher token than all before it, so a store that
+ *   remembers the highest token it saw tells late writers apart:
+ *
+ *       int fenced_write(struct store *s, uint64_t token, const void *data)
+ *       {
+ *           if (token < s->highest_token)
+ *               return -ESTALE;                    // somebody was granted the lock after this writer
+ *           s->highest_token = token;
+ *           return store_write(s, data);
+ *       }
+ *
+ *   Send grant.token with every write. A time-out (-ETIMEDOUT) says that you do not hold the lock, not who does. After
+ *   -PAWL_EUNKNOWN the outcome is open: close the session, which settles it. Locks are advisory. Removing a space's segment
+ *   file by hand, while it is in use, splits its users into two groups that do not see each other. Fairness is the design's:
+ *   `word`, the default, lets newcomers overtake those who sleep.
+ *
+ * Rules
+ *   Calls return 0 or a negative code: -errno, or one of the -PAWL_E... below. Output parameters are written on success only.
+ *   Handles belong to no thread: any thread may use any handle at any time, and unlock what another has locked.
+ *   Pointers passed in are read during the call and not kept. What is written through a pointer belongs to the caller. The only
+ *   object that the library owns is the handle: from pawl_open to pawl_close.
+ *   After fork() the child has none of the parent's sessions: its calls return -PAWL_EFORKED until it opens its own.
+ *   Times are nanoseconds of CLOCK_MONOTONIC; deadlines are absolute; pawl_in() makes one. */
+#ifndef PAWL_H
+#define PAWL_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PAWL_VERSION "0.1.0"
+#define PAWL_API __attribute__((visibility("default")))
+
+typedef struct pawl pawl;
+
+/* ---- codes, returned negative; beside them plain errno values, of which these have a fixed meaning:
+ *   -ETIMEDOUT   the deadline passed; the lock is not held
+ *   -ECANCELED   pawl_cancel was there first; the lock is not held
+ *   -EDEADLK     two holders wait for each other (both want to convert shared to exclusive); nothing was changed
+ *   -EINVAL      the call itself is wrong: a range that ends before it starts, an unknown mode, a key of another kind
+ *   -ENAMETOOLONG, -ENOSPC, -ENOENT, -EACCES, -ENOMEM as usual ---- */
+enum pawl_error {
+    PAWL_EHELD = 1001,     /* held by another, and you did not want to wait */
+    PAWL_ELOST = 1002,     /* the session was lost: its lease ran out, or an operator broke it. Its grants are void */
+    PAWL_EUNKNOWN = 1003,  /* it may have happened or not: the connection broke in between */
+    PAWL_ENOTOWNER = 1004, /* this grant is not (or no longer) held by this session: unlocked twice, or another's */
+    PAWL_ENOTSUP = 1005,   /* this design does not offer that */
+    PAWL_EFORKED = 1006,   /* the handle belongs to the parent process */
+    PAWL_ESEGMENT = 1007,  /* not a segment of this version of pawl, or damaged */
+    PAWL_ELIMIT = 1008,    /* too many: sessions in the space, holds or requests in the session */
+};
+
+/* A sentence for any code that a call returned. Static. */
+PAWL_API const char *pawl_strerror(int code);
+
+/* More about this thread's latest failed call: which file, which limit, what to do. Valid until its next call. */
+PAWL_API const char *pawl_explain(void);
+
+/* ---- opening ---- */
+
+enum pawl_keys {
+    PAWL_KEYS_NAMED = 1,  /* strings of 1 to PAWL_NAME_MAX bytes */
+    PAWL_KEYS_SPARSE = 2, /* any u64 */
+    PAWL_KEYS_DENSE = 3,  /* 0 .. capacity-1 */
+};
+
+#define PAWL_NAME_MAX 255
+#define PAWL_LEASE_FOREVER UINT64_MAX /* local spaces: held until released or the process ends, however long it is stopped */
+
+/* What to create a space with if there is none yet, and what to demand of one that is there. Zero: no wish, default or as found. */
+typedef struct pawl_options {
+    const char *design;   /* default "word" */
+    enum pawl_keys keys;  /* default named */
+    uint64_t capacity;    /* locks; default 16,384. A sparse or named space makes room by forgetting locks that nobody uses */
+    uint64_t lease_ns;    /* of this session; default 10 s */
+    uint32_t sessions;    /* that can be open at once; default 256 */
+    uint32_t holds;       /* locks that one session can hold or wait for at once; default 256 */
+    uint32_t permissions; /* of the segment; default 0600 */
+    uint32_t flags;       /* PAWL_NO_CREATE, PAWL_EXCLUSIVE_CREATE */
+} pawl_options;
+
+enum {
+    PAWL_NO_CREATE = 1,  /* -ENOENT if the space does not exist */
+    PAWL_MUST_CREATE = 2 /* -EEXIST if it does */
+};
+
+/* `where`: "local:" or "local:NAME" (shared memory of this machine, no daemon), "local:/PATH" (a segment at a path of your
+ * choice), "sim:" (a simulated cluster inside this process, for trying things out). `options` may be null. */
+PAWL_API int pawl_open(const char *where, const pawl_options *options, pawl **out);
+
+/* Releases what the session holds, cancels what it waits for, ends it. No other call on the handle may be running. */
+PAWL_API int pawl_close(pawl *p);
+
+/* ---- keys and grants ---- */
+
+typedef struct pawl_key {
+    const char *name; /* null: the key is `id` */
+    uint64_t id;      /* or the name's length */
+} pawl_key;
+
+static inline pawl_key pawl_name(const char *name)
+{
+    pawl_key k = {name, strlen(name)};
+    return k;
+}
+
+static inline pawl_key pawl_bytes(const void *bytes, size_t len)
+{
+    pawl_key k = {(const char *)bytes, len};
+    return k;
+}
+
+static inline pawl_key pawl_id(uint64_t id)
+{
+    pawl_key k = {NULL, id};
+    return k;
+}
+
+enum pawl_mode { PAWL_SHARED = 1, PAWL_EXCLUSIVE = 2 };
+
+/* A lock held. Copy it freely; it ends with unlock, with the session, or at expiry_ns. */
+typedef struct pawl_grant {
+    uint64_t token;     /* fencing token; 0 if the design has none */
+    uint64_t expiry_ns; /* of the session when it was granted; renewal moves it on: pawl_check asks */
+    uint32_t mode;      /* enum pawl_mode */
+    uint32_t hold;      /* the rest is the library's */
+    uint64_t index;
+    uint64_t serial;
+} pawl_grant;
+
+/* ---- locking ---- */
+
+/* Now, on the clock of deadlines and expiries; and a deadline so many nanoseconds from now. */
+PAWL_API uint64_t pawl_now(void);
+PAWL_API uint64_t pawl_in(uint64_t ns);
+
+PAWL_API int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out);
+PAWL_API int pawl_trylock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out); /* -PAWL_EHELD rather than wait */
+PAWL_API int pawl_timedlock(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out);
+PAWL_API int pawl_unlock(pawl *p, const pawl_grant *grant);
+
+/* Bytes [start, end) of a file or anything else that has an extent. Designs with ranges only. */
+PAWL_API int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline_ns,
+                             pawl_grant *out);
+
+/* All or none. Taken in one order by everybody, so that users of pawl_lock_all do not deadlock with each other.
+ * The same lock twice is -EINVAL. grants[i] belongs to wants[i]. */
+typedef struct pawl_want {
+    pawl_key key;
+    enum pawl_mode mode;
+} pawl_want;
+
+#define PAWL_ALL_MAX 64 /* wants of one call */
+PAWL_API int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline_ns, pawl_grant *grants);
+
+/* Exclusive to shared always works. Shared to exclusive waits for the other readers; -EDEADLK if one of them wants it too.
+ * On failure the grant is what it was. */
+PAWL_API int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadline_ns);
+
+/* Renews the session's lease now, and the grant's expiry with it. The library does so by itself every third of a lease. */
+PAWL_API int pawl_extend(pawl *p, pawl_grant *grant);
+
+/* 0 while the grant is certainly still held; else -PAWL_ELOST or -PAWL_ENOTOWNER. Cheap: no system call. */
+PAWL_API int pawl_check(pawl *p, const pawl_grant *grant);
+
+/* What a lock looks like at this moment. */
+typedef struct pawl_state {
+    uint32_t mode;    /* 0 if free */
+    uint32_t holders; /* sessions that hold it */
+    uint32_t waiters; /* sessions that wait for it */
+    uint64_t token;   /* of the latest grant */
+} pawl_state;
+
+PAWL_API int pawl_query(pawl *p, pawl_key key, pawl_state *out);
+
+/* ---- asynchronously ---- */
+
+enum pawl_op { PAWL_OP_LOCK = 1, PAWL_OP_UNLOCK = 2, PAWL_OP_CONVERT = 3 };
+
+typedef struct pawl_request {
+    enum pawl_op op;
+    enum pawl_mode mode;
+    pawl_key key;         /* lock; its name is copied */
+    pawl_grant grant;     /* unlock, convert */
+    uint64_t deadline_ns; /* UINT64_MAX: none */
+    void *user;           /* comes back in the completion */
+} pawl_request;
+
+typedef struct pawl_completion {
+    uint64_t id;
+    int result; /* as the synchronous call would have returned */
+    pawl_grant grant;
+    void *user;
+} pawl_completion;
+
+#define PAWL_INFLIGHT_MAX 64 /* submitted and not yet reaped, per session: then -PAWL_ELIMIT */
+
+/* Starts an operation. What can be done without waiting is done at once; its completion is reaped like any other. */
+PAWL_API int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id);
+
+/* Takes up to max completions, waiting until the deadline for the first one. Returns how many, 0 at the deadline. */
+PAWL_API int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t deadline_ns);
+
+/* Asks a waiting operation to stop: its completion says -ECANCELED, or 0 if it was granted first. -ENOENT: no such operation
+ * in flight. */
+PAWL_API int pawl_cancel(pawl *p, uint64_t id);
+
+/* Readable (poll, epoll) while there are completions to reap. Belongs to the handle. */
+PAWL_API int pawl_fd(pawl *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,196 @@
+#include "fabric/fabric.h"
+#include "fabric/lower.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* One verb through the table. */
+static int one(struct fab_ep *ep, struct fab_op *op)
+{
+    if (op->masked && !(ep->caps & FAB_MASKED))
+        return fab_lower_masked(ep, op);
+    return ep->ops->batch(ep, op, 1);
+}
+
+int fab_atomic64(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value, uint64_t *old)
+{
+    struct fab_op op = {.verb = (uint8_t)verb,
+                        .width = 8,
+                        .addr = addr,
+                        .compare = compare,
+                        .compare_mask = UINT64_MAX,
+                        .swap = value,
+                        .swap_mask = verb == FAB_FAA ? 0 : UINT64_MAX};
+    int rc = one(ep, &op);
+    if (!rc)
+        *old = (uint64_t)op.old;
+    return rc;
+}
+
+static int atomic128(struct fab_ep *ep, struct fab_op *op, u128 *old)
+{
+    if (!(ep->caps & FAB_ATOMIC128))
+        return -EOPNOTSUPP;
+    op->width = 16;
+    int rc = one(ep, op);
+    if (!rc)
+        *old = op->old;
+    return rc;
+}
+
+int fab_read_far(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len)
+{
+    assert(len <= FAB_LEN_MAX && len % 8 == 0 && addr % 8 == 0);
+    struct fab_op op = {.verb = FAB_READ, .addr = addr, .buf = buf, .len = len};
+    return ep->ops->batch(ep, &op, 1);
+}
+
+int fab_write_far(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len)
+{
+    assert(len <= FAB_LEN_MAX && len % 8 == 0 && addr % 8 == 0);
+    struct fab_op op = {.verb = FAB_WRITE, .addr = addr, .buf = (void *)buf, .len = len};
+    return ep->ops->batch(ep, &op, 1);
+}
+
+void fab_post_far(struct fab_ep *ep, fab_addr addr, uint64_t value)
+{
+    const struct fab_op op = {.verb = FAB_WRITE, .addr = addr, .buf = &value, .len = sizeof value};
+    ep->ops->post(ep, &op);
+}
+
+int fab_read(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len)
+{
+    return fab_read_far(ep, addr, buf, len);
+}
+
+int fab_write(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len)
+{
+    return fab_write_far(ep, addr, buf, len);
+}
+
+int fab_mcas64(struct fab_ep *ep, fab_addr addr, uint64_t compare, uint64_t compare_mask, uint64_t swap, uint64_t swap_mask,
+               uint64_t *old)
+{
+    struct fab_op op = {.verb = FAB_CAS,
+                        .width = 8,
+                        .masked = true,
+                        .addr = addr,
+                        .compare = compare,
+                        .compare_mask = compare_mask,
+                        .swap = swap,
+                        .swap_mask = swap_mask};
+    int rc = one(ep, &op);
+    if (!rc)
+        *old = (uint64_t)op.old;
+    return rc;
+}
+
+int fab_mfaa64(struct fab_ep *ep, fab_addr addr, uint64_t add, uint64_t top, uint64_t *old)
+{
+    struct fab_op op = {.verb = FAB_FAA, .width = 8, .masked = true, .addr = addr, .swap = add, .swap_mask = top};
+    int rc = one(ep, &op);
+    if (!rc)
+        *old = (uint64_t)op.old;
+    return rc;
+}
+
+int fab_read128(struct fab_ep *ep, fab_addr addr, u128 *value)
+{
+    uint64_t half[2];
+    int rc = fab_read_far(ep, addr, half, sizeof half);
+    if (!rc)
+        *value = (u128)half[1] << 64 | half[0];
+    return rc;
+}
+
+#define ALL128 (~(u128)0)
+
+int fab_cas128(struct fab_ep *ep, fab_addr addr, u128 expect, u128 desired, u128 *old)
+{
+    struct fab_op op = {
+        .verb = FAB_CAS, .addr = addr, .compare = expect, .compare_mask = ALL128, .swap = desired, .swap_mask = ALL128};
+    return atomic128(ep, &op, old);
+}
+
+int fab_faa128(struct fab_ep *ep, fab_addr addr, u128 add, u128 *old)
+{
+    struct fab_op op = {.verb = FAB_FAA, .addr = addr, .swap = add};
+    return atomic128(ep, &op, old);
+}
+
+int fab_swap128(struct fab_ep *ep, fab_addr addr, u128 value, u128 *old)
+{
+    struct fab_op op = {.verb = FAB_SWAP, .addr = addr, .swap = value, .swap_mask = ALL128};
+    return atomic128(ep, &op, old);
+}
+
+int fab_mcas128(struct fab_ep *ep, fab_addr addr, u128 compare, u128 compare_mask, u128 swap, u128 swap_mask, u128 *old)
+{
+    struct fab_op op = {.verb = FAB_CAS,
+                        .masked = true,
+                        .addr = addr,
+                        .compare = compare,
+                        .compare_mask = compare_mask,
+                        .swap = swap,
+                        .swap_mask = swap_mask};
+    return atomic128(ep, &op, old);
+}
+
+int fab_mfaa128(struct fab_ep *ep, fab_addr addr, u128 add, u128 top, u128 *old)
+{
+    struct fab_op op = {.verb = FAB_FAA, .masked = true, .addr = addr, .swap = add, .swap_mask = top};
+    return atomic128(ep, &op, old);
+}
+
+int fab_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
+{
+    assert(n <= FAB_BATCH_MAX);
+    unsigned from = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (!ops[i].masked || (ep->caps & FAB_MASKED))
+            continue;
+        int rc = from < i ? ep->ops->batch(ep, ops + from, i - from) : 0;
+        if (!rc)
+            rc = fab_lower_masked(ep, &ops[i]);
+        if (rc)
+            return rc;
+        from = i + 1;
+    }
+    return from < n ? ep->ops->batch(ep, ops + from, n - from) : 0;
+}
+
+int fab_wait_any(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
+{
+    assert(n <= FAB_CONDS_MAX);
+    return ep->ops->wait(ep, conds, n, deadline);
+}
+
+void fab_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
+{
+    ep->ops->wake(ep, addr, mask, n);
+}
+
+int fab_send(struct fab_ep *ep, uint32_t to, const void *data, uint32_t len)
+{
+    return len > FAB_MSG_MAX ? -EMSGSIZE : ep->ops->send(ep, to, data, len);
+}
+
+int fab_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline)
+{
+    return ep->ops->recv(ep, out, deadline);
+}
+
+int fab_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
+{
+    return ep->ops->fence(ep, peer, proof);
+}
+
+uint64_t fab_local_far(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
+{
+    return ep->ops->local(ep, verb, addr, compare, value);
+}
+
+void fab_local_fence_far(struct fab_ep *ep)
+{
+    ep->ops->local_fence(ep);
+}

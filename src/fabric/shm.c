@@ -1,0 +1,197 @@
+#include "fabric/shm.h"
+#include "fabric/lower.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* A dead process's last thread leaves the processor within microseconds of the first; a loaded machine may take longer. */
+#define GONE_PATIENCE_NS (2 * NS_PER_MS)
+
+/* Without futex_waitv only the first condition can be slept on; the others are looked at this often. */
+#define FALLBACK_SLICE_NS (5 * NS_PER_MS)
+
+static u128 cas128(u128 *word, u128 expect, u128 desired)
+{
+    return __sync_val_compare_and_swap(word, expect, desired);
+}
+
+static u128 atomic_word128(u128 *word, const struct fab_op *op)
+{
+    u128 seen = cas128(word, 0, 0); /* the only atomic 16-byte load there is */
+    for (;;) {
+        u128 found = cas128(word, seen, fab_verb_result(op, seen));
+        if (found == seen)
+            return found;
+        seen = found;
+    }
+}
+
+static uint64_t atomic_word64(uint64_t *word, const struct fab_op *op)
+{
+    uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    while (
+        !__atomic_compare_exchange_n(word, &seen, (uint64_t)fab_verb_result(op, seen), false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE))
+        ;
+    return seen;
+}
+
+static void copy_words(uint64_t *to, const uint64_t *from, uint16_t len)
+{
+    for (uint16_t i = 0; i < len / 8; i++)
+        __atomic_store_n(&to[i], __atomic_load_n(&from[i], __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
+}
+
+static int shm_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        struct fab_op *op = &ops[i];
+        if (op->verb == FAB_READ || op->verb == FAB_WRITE) {
+            if (op->addr % 8 || op->len % 8 || op->addr + op->len > ep->size)
+                return -EFAULT;
+            uint64_t *there = fab_shm_ptr(ep, op->addr);
+            if (op->verb == FAB_READ)
+                copy_words(op->buf, there, op->len);
+            else
+                copy_words(there, op->buf, op->len);
+        } else {
+            if (op->addr % op->width || op->addr + op->width > ep->size)
+                return -EFAULT;
+            void *there = fab_shm_ptr(ep, op->addr);
+            op->old = op->width == 16 ? atomic_word128(there, op) : atomic_word64(there, op);
+        }
+    }
+    return 0;
+}
+
+static void shm_post(struct fab_ep *ep, const struct fab_op *op)
+{
+    struct fab_op copy = *op;
+    shm_batch(ep, &copy, 1);
+}
+
+/* ---- waiting ---- */
+
+static bool holds(struct fab_ep *ep, const struct fab_cond *cond)
+{
+    uint64_t word = __atomic_load_n((uint64_t *)fab_shm_ptr(ep, cond->addr), __ATOMIC_ACQUIRE);
+    return (word & cond->mask) == cond->value;
+}
+
+/* The half of the word in which the condition lies: x86 and aarch64 are little-endian, the high half comes second. */
+static uint32_t *half_of(struct fab_ep *ep, fab_addr addr, uint64_t mask)
+{
+    assert(!(mask >> 32) || !(mask & UINT32_MAX));
+    return (uint32_t *)fab_shm_ptr(ep, addr) + (mask >> 32 ? 1 : 0);
+}
+
+bool fab_shm_arm(struct fab_ep *ep, const struct fab_cond *cond, struct futex_waitv *wait)
+{
+    uint64_t word = __atomic_load_n((uint64_t *)fab_shm_ptr(ep, cond->addr), __ATOMIC_ACQUIRE);
+    if ((word & cond->mask) != cond->value)
+        return false;
+    *wait = (struct futex_waitv){
+        .uaddr = (uintptr_t)half_of(ep, cond->addr, cond->mask),
+        .val = (uint32_t)(cond->mask >> 32 ? word >> 32 : word),
+        .flags = FUTEX_32,
+    };
+    return true;
+}
+
+static struct timespec to_timespec(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+}
+
+/* Kernels before 5.16. */
+static int sleep_on_first(struct futex_waitv *first, uint64_t deadline)
+{
+    uint64_t slice = add_saturating(world_clock(CLOCK_MONOTONIC), FALLBACK_SLICE_NS);
+    struct timespec until = to_timespec(min_u64(slice, deadline));
+    long rc = syscall(SYS_futex, (uint32_t *)(uintptr_t)first->uaddr, FUTEX_WAIT_BITSET, (uint32_t)first->val, &until, NULL,
+                      FUTEX_BITSET_MATCH_ANY);
+    return rc < 0 && errno == ETIMEDOUT && deadline <= slice ? -ETIMEDOUT : 0;
+}
+
+int fab_shm_sleep(struct futex_waitv *waits, unsigned n, uint64_t deadline)
+{
+    struct timespec until = to_timespec(deadline);
+    if (!n) {
+        int rc = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+        return rc == EINTR ? 0 : -ETIMEDOUT;
+    }
+    long rc = syscall(SYS_futex_waitv, waits, n, 0, deadline == DEADLINE_NEVER ? NULL : &until, CLOCK_MONOTONIC);
+    if (rc >= 0)
+        return 0;
+    if (errno == ETIMEDOUT)
+        return -ETIMEDOUT;
+    if (errno == ENOSYS)
+        return sleep_on_first(&waits[0], deadline);
+    assert(errno == EAGAIN || errno == EINTR || errno == EWOULDBLOCK || errno == ENOMEM);
+    return 0;
+}
+
+static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
+{
+    for (uint32_t look = 0; n && look < ep->spin; look++) {
+        for (unsigned i = 0; i < n; i++)
+            if (!holds(ep, &conds[i]))
+                return 0;
+#if defined __x86_64__
+        __builtin_ia32_pause();
+#endif
+    }
+    struct futex_waitv waits[FAB_CONDS_MAX];
+    for (unsigned i = 0; i < n; i++)
+        if (!fab_shm_arm(ep, &conds[i], &waits[i]))
+            return 0;
+    return fab_shm_sleep(waits, n, deadline);
+}
+
+static int shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
+{
+    return (int)syscall(SYS_futex, half_of(ep, addr, mask), FUTEX_WAKE, n, NULL, NULL, 0);
+}
+
+static int shm_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
+{
+    return fab_shm_gone(proof, GONE_PATIENCE_NS);
+}
+
+/* On shared memory the inline layer never comes here. */
+static uint64_t shm_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
+{
+    assert(!"inline on shared memory");
+    return 0;
+}
+
+static void shm_local_fence(struct fab_ep *ep)
+{
+    assert(!"inline on shared memory");
+}
+
+const struct fab_ops fab_shm_ops = {
+    .batch = shm_batch,
+    .post = shm_post,
+    .wait = shm_wait,
+    .wake = shm_wake,
+    .send = fab_shm_ring_send,
+    .recv = fab_shm_ring_recv,
+    .fence = shm_fence,
+    .local = shm_local,
+    .local_fence = shm_local_fence,
+};
+
+void fab_shm_init(struct fab_ep *ep, void *base, uint64_t size)
+{
+    *ep = (struct fab_ep){
+        .base = base,
+        .size = size,
+        .ops = &fab_shm_ops,
+        .world = &world_real,
+        .caps = FAB_ATOMIC128 | FAB_MASKED | FAB_CPU_ATOMIC | FAB_SHARED_CLOCK | FAB_KERNEL_LIFE | FAB_MESSAGES,
+        .spin = FAB_SHM_SPIN,
+    };
+}

@@ -1,0 +1,35 @@
+/* The fabric between processes of one machine: a mapped segment, the CPU's atomics, futexes. */
+#ifndef PAWL_FABRIC_SHM_H
+#define PAWL_FABRIC_SHM_H
+
+#include "fabric/fabric.h"
+
+/* Looks before a waiter sleeps. Two cores cannot afford more: the holder may need the core that spins. */
+#define FAB_SHM_SPIN 100
+
+void fab_shm_init(struct fab_ep *ep, void *base, uint64_t size);
+
+extern const struct fab_ops fab_shm_ops;
+
+/* Waiting, apart: who waits for many operations at once gathers their conditions first. Adds a condition's futex to
+ * `waits`; false if the condition no longer holds. */
+struct futex_waitv;
+bool fab_shm_arm(struct fab_ep *ep, const struct fab_cond *cond, struct futex_waitv *wait);
+int fab_shm_sleep(struct futex_waitv *waits, unsigned n, uint64_t deadline);
+
+/* ---- message rings (shm_ring.c) ---- */
+
+uint64_t fab_shm_ring_bytes(void);
+int fab_shm_ring_send(struct fab_ep *ep, uint32_t to, const void *data, uint32_t len);
+int fab_shm_ring_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline);
+
+/* ---- processes (shm_process.c) ---- */
+
+/* What this process can be recognised by after its death: id and start time. */
+uint64_t fab_shm_proof(void);
+uint32_t fab_shm_proof_pid(uint64_t proof);
+
+/* 0 once no thread of that process can run any more, -EAGAIN while it might. */
+int fab_shm_gone(uint64_t proof, uint64_t patience_ns);
+
+#endif

@@ -1,0 +1,27 @@
+#include "world/world.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+
+struct world world_real = {.ops = NULL};
+
+/* Seconds are counted from here so that 31 bits last until 2088. */
+#define BIRTH_EPOCH UINT64_C(1577836800) /* 2020-01-01 */
+
+uint64_t world_random(struct world *w)
+{
+    uint64_t value;
+    if (w->ops)
+        return w->ops->random(w);
+    if (getrandom(&value, sizeof value, 0) != sizeof value)
+        abort(); /* cannot fail for 8 bytes once the pool is up; there is no way to go on without */
+    return value;
+}
+
+uint64_t world_birth(struct world *w)
+{
+    if (w->ops)
+        return w->ops->birth(w);
+    uint64_t seconds = world_clock(CLOCK_REALTIME) / NS_PER_S;
+    return seconds > BIRTH_EPOCH ? (seconds - BIRTH_EPOCH) & INT32_MAX : 1;
+}
