@@ -1,4 +1,5 @@
 #include "cluster/table.h"
+#include "lib/hash.h"
 
 #include <errno.h>
 #include <string.h>
@@ -118,33 +119,14 @@ int table_check_key(const struct table *t, pawl_key key)
     return t->keys == PAWL_KEYS_DENSE && key.id >= t->capacity ? -ERANGE : 0;
 }
 
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
-    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
-    return x ^ x >> 32;
-}
-
-static uint64_t hash_bytes(const char *bytes, uint64_t len)
-{
-    uint64_t h = len * UINT64_C(0x9e3779b97f4a7c15), word = 0;
-    for (; len >= 8; bytes += 8, len -= 8) {
-        memcpy(&word, bytes, 8);
-        h = mix(h ^ word);
-    }
-    word = 0;
-    memcpy(&word, bytes, len);
-    return mix(h ^ word ^ UINT64_C(0xa0761d6478bd642f));
-}
-
 /* What stands in the bucket, and where to begin looking. */
 static uint64_t bucket_key(pawl_key key)
 {
-    return key.name ? hash_bytes(key.name, key.id) : key.id;
+    return key.name ? hash_bytes(key.name, key.id, 0) : key.id;
 }
 static uint64_t home(const struct table *t, uint64_t bucket_key)
 {
-    return mix(bucket_key) & (t->buckets - 1);
+    return mix64(bucket_key) & (t->buckets - 1);
 }
 
 /* Names are padded with zeroes to whole words and begin with their length, so that equal names are equal words. */
