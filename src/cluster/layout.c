@@ -82,6 +82,12 @@ int layout_make(const struct layout_params *p, struct layout_header *out)
     return 0;
 }
 
+void layout_set_boot_id(struct layout_header *h, void (*read_boot_id)(uint8_t out[LAYOUT_BOOT_ID_LEN]))
+{
+    read_boot_id(h->boot_id);
+    h->checksum = checksum(h);
+}
+
 const char *layout_fault(const struct layout_header *h, uint64_t size)
 {
     if (size < LAYOUT_HEADER_BYTES || h->magic != LAYOUT_MAGIC)

@@ -59,6 +59,9 @@ struct layout_params {
 /* Computes everything from the parameters. -EINVAL if one is out of bounds, -EFBIG if it would not fit. */
 int layout_make(const struct layout_params *p, struct layout_header *out);
 
+/* Notes during which run of the machine the space was made; changes the checksum. */
+void layout_set_boot_id(struct layout_header *h, void (*read_boot_id)(uint8_t out[LAYOUT_BOOT_ID_LEN]));
+
 /* Whether a header makes sense for memory of that size. Null if it does, else what is wrong with it. */
 const char *layout_fault(const struct layout_header *h, uint64_t size);
 
