@@ -194,7 +194,7 @@ static int move_exclusive(const struct seat *seat, const struct hold *h, uint64_
 
 static int release_exclusive(const struct seat *seat, const struct hold *h)
 {
-    bool waiters;
+    bool waiters = false;
     uint64_t next = word_make(WORD_FREE, 0, word_short_token(seat, h->token));
     int rc = move_exclusive(seat, h, next, &waiters);
     if (unlikely(rc < 0))
@@ -263,7 +263,7 @@ static int downgrade(const struct seat *seat, struct hold *h)
     uint64_t token = word_short_token(seat, h->token);
     if (token == WORD_TOKEN_MAX)
         return -EAGAIN; /* once in 2^36 grants: no room for the shared token, which lies above the exclusive one */
-    bool waiters;
+    bool waiters = false;
     /* The record first: it must count as a reader's before the word does (I5). While the word is exclusive nobody counts. */
     if (!hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S))
         return -PAWL_ENOTOWNER;
