@@ -99,7 +99,8 @@ static void announce_end(struct fiber *f)
 
 /* The frame that fiber_switch pops: see fiber_switch.S. */
 #if defined(__x86_64__)
-enum { FRAME_WORDS = 8, FRAME_SELF = 3, FRAME_RETURN = 6 }; /* r15 r14 r13 r12 rbx rbp return, and one word to align */
+/* r15 r14 r13 r12 rbx rbp return, and two words: fiber_boot starts with an aligned stack, so that its call is one. */
+enum { FRAME_WORDS = 9, FRAME_SELF = 3, FRAME_RETURN = 6 };
 #elif defined(__aarch64__)
 enum { FRAME_WORDS = 20, FRAME_SELF = 0, FRAME_RETURN = 11 }; /* x19 … x29 x30, d8 … d15 */
 #endif

@@ -30,6 +30,7 @@ int sim_init(struct sim *sim, const struct sim_config *config)
     config_defaults(&sim->config);
     sim->model = sim->config.model;
     sim->random = random_mix(config->seed ^ SEED_SUBSTRATE);
+    sim->hash = sim->random;
     unsigned tasks_max = sim->config.tasks_max;
     int rc = sim_heap_init(&sim->heap);
     if (rc)
@@ -223,9 +224,14 @@ void sim_task_block(struct sim_task *task)
     fiber_yield(task->fiber);
 }
 
+void sim_ticket_wake_at(struct sim_ticket ticket, uint64_t at_ns)
+{
+    sim_at(ticket.task->sim, at_ns, task_fire, ticket.task, ticket.turn);
+}
+
 void sim_task_wake_at(struct sim_task *task, uint64_t at_ns)
 {
-    sim_at(task->sim, at_ns, task_fire, task, task->turn);
+    sim_ticket_wake_at(sim_ticket_take(task), at_ns);
 }
 
 /* One timer event per task serves all its sleeps: it is queued again if it fires before the current deadline. Sleeps are

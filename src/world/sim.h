@@ -247,6 +247,19 @@ void sim_task_cancel(struct sim_task *task);
 void sim_task_block(struct sim_task *task);
 void sim_task_wake_at(struct sim_task *task, uint64_t at_ns);
 
+/* The right to wake a task from its current block: worthless once the task went on or is gone, so it may be kept anywhere. */
+struct sim_ticket {
+    struct sim_task *task;
+    uint64_t turn;
+};
+
+static inline struct sim_ticket sim_ticket_take(struct sim_task *task)
+{
+    return (struct sim_ticket){.task = task, .turn = task->turn};
+}
+
+void sim_ticket_wake_at(struct sim_ticket ticket, uint64_t at_ns);
+
 /* Blocks until a wake-up or the virtual deadline; cancellable. 0, -ETIMEDOUT or -ECANCELED. */
 int sim_task_wait(struct sim_task *task, uint64_t deadline_ns);
 
