@@ -17,7 +17,7 @@
  *   partition  the same, for as long as the path is blocked;
  *   server down  -FAB_EUNKNOWN after all retries; once it has restarted, every endpoint made before gets -FAB_EFENCED from
  *              that node until sim_ep_reconnect;
- *   fenced     -FAB_EFENCED from then on.
+ *   fenced     -FAB_EFENCED from then on. What a CPU does (fab_local_*) no fence reaches.
  *
  * An endpoint belongs to one generation of a process. Its id is the process's, shared by all endpoints of the process; the
  * proof for fab_fence is the process's generation. A task uses one endpoint: the store buffer is the endpoint's. */

@@ -381,7 +381,7 @@ static int ep_take_post_error(struct sim_ep *ep)
 int sim_fab_batch(struct fab_ep *fab, struct fab_op *ops, unsigned n)
 {
     struct sim_ep *ep = sim_ep_of(fab);
-    assert(n && n <= FAB_BATCH_MAX);
+    assert(n && n <= FAB_BATCH_MAX && sim_ep_alive(ep)); /* a process makes its own endpoints */
     if (ep->store_count)
         sim_ep_drain(ep); /* the doorbell is a store, too, and comes after them */
     for (unsigned from = 0, to; from < n; from = to) {

@@ -111,7 +111,7 @@ static void packet_handle(void *arg, uint64_t tag)
     struct sim *sim = wire->sim;
     struct sim_packet *packet = (struct sim_packet *)(uintptr_t)tag;
     struct port *port = port_of(wire, packet->to);
-    if (port_alive(port)) {
+    if (port_alive(port) && (!port->cores || port->generation == packet->queued_by)) { /* a queue ends with its process */
         struct sim_process *process = port->process;
         uint64_t paused_until_ns = max_u64(process->paused_until_ns, process->host->paused_until_ns);
         if (paused_until_ns > sim->now_ns) {
@@ -151,6 +151,7 @@ static void packet_up(void *arg, uint64_t tag)
         if (port->core_free_ns[i] < port->core_free_ns[first])
             first = i;
     port->queued++;
+    packet->queued_by = port->generation;
     wire->counts.queued_max = max_u64(wire->counts.queued_max, port->queued);
     uint64_t done_ns = sim_nic_serve(&port->core_free_ns[first], sim->now_ns, port->service_ns);
     sim_at(sim, done_ns, packet_handle, wire, tag);

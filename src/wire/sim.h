@@ -23,6 +23,7 @@ struct sim_addr {
 struct sim_packet {
     struct sim_addr from, to;
     uint32_t len;
+    uint64_t queued_by; /* the generation of the process in whose queue it waits */
     struct sim_packet *next_free;
     uint8_t data[SIM_PACKET_MAX];
 };

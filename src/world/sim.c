@@ -168,9 +168,6 @@ void sim_task_release(struct sim_task *task)
 {
     struct sim *sim = task->sim;
     assert(task->process && task != sim->current);
-    if (task->abandoned)
-        task->abandoned(task->abandoned_ctx);
-    task->abandoned = NULL;
     if (task->prev)
         task->prev->next = task->next;
     else
@@ -209,6 +206,8 @@ static void task_fire(void *arg, uint64_t turn)
     task->deferred = false;
     task->turn++;
     sim->current = task;
+    if (unlikely(sim->config.trace))
+        sim_note_print(sim, "goes on", process->host->id, task->turn, 0);
     bool ended = fiber_resume(task->fiber);
     sim->current = NULL;
     if (ended)

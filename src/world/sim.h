@@ -109,9 +109,6 @@ struct sim_task {
     uint64_t timer_ns;    /* when its timer event fires; 0: none queued */
     bool waiting;         /* in a sleep that sim_task_cancel may end */
     bool cancelled, deferred;
-    /* While it waits for something outside itself: undo that, for the task is gone. */
-    void (*abandoned)(void *ctx);
-    void *abandoned_ctx;
     struct sim_task *next, *prev;
 };
 
@@ -201,7 +198,8 @@ struct sim_host *sim_host_new(struct sim *sim);
 /* Its memory as node in the fabric: virtual until touched, zero. Once per host. 0 or -ENOMEM. */
 int sim_host_memory(struct sim_host *host, uint64_t bytes);
 
-/* Down: its processes are gone, nothing reaches it. Up again: memory zero, births + 1, its processes restarted. */
+/* Down: its processes are gone, nothing reaches it. Not from one of its own tasks. Up again: memory zero, births + 1, its processes
+ * restarted. */
 void sim_host_crash(struct sim_host *host);
 void sim_host_restart(struct sim_host *host);
 
@@ -239,7 +237,8 @@ void sim_process_pause(struct sim_process *process, uint64_t until_ns);
 /* Starts a task, which first runs as an event of its own. Null if tasks_max are running. */
 struct sim_task *sim_spawn(struct sim_process *process, const char *name, sim_task_fn fn, void *arg);
 
-/* Makes the task's current or next wait end with -ECANCELED. */
+/* Makes the task's current or next wait end with -ECANCELED. It lasts until a wait has ended that way: who cancels an
+ * operation that then succeeds without waiting clears `cancelled` before the next. */
 void sim_task_cancel(struct sim_task *task);
 
 /* Blocks the running task until a wake-up that was made during this turn. For the layers above; protocol code uses

@@ -88,7 +88,7 @@ int sim_host_memory(struct sim_host *host, uint64_t bytes)
 void sim_host_crash(struct sim_host *host)
 {
     struct sim *sim = host->sim;
-    assert(host->up);
+    assert(host->up && !(sim->current && sim->current->process->host == host));
     host->up = false;
     sim_note(sim, "host-crash", host->id, host->births, 0);
     for (unsigned i = 0; i < sim->process_count; i++)

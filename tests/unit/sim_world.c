@@ -273,6 +273,31 @@ static void test_determinism(void)
     CHECK(run_faults(1, 0).hash == run_faults(1, 0).hash);
 }
 
+/* With tracing on the same happens, and can be read. */
+static void test_trace(void)
+{
+    static struct kit kit;
+    uint64_t hashes[2];
+    char *text = NULL;
+    size_t size = 0;
+    for (unsigned traced = 0; traced < 2; traced++) {
+        FILE *trace = traced ? open_memstream(&text, &size) : NULL;
+        const struct sim_config config = {.seed = 8, .trace = trace};
+        kit_open(&kit, &config, SIM_FABRIC_CAPS, 2);
+        struct sim_process *process;
+        struct client client = {.kit = &kit, .ep = kit_ep(&kit, 1, &process)};
+        sim_spawn(process, "client", client_run, &client);
+        CHECK_EQ(sim_run(&kit.sim, 10 * NS_PER_US), SIM_UNTIL);
+        hashes[traced] = kit.sim.hash;
+        kit_close(&kit);
+        if (trace)
+            fclose(trace);
+    }
+    CHECK(hashes[0] == hashes[1]);
+    CHECK(strstr(text, " h0 faa 0x") && strstr(text, "h1/p0.1/client#0 goes on"));
+    free(text);
+}
+
 static void test_bounds(void)
 {
     static struct kit kit;
@@ -299,6 +324,7 @@ int main(void)
     test_cancel_and_pause();
     test_crash();
     test_determinism();
+    test_trace();
     test_bounds();
     return 0;
 }
