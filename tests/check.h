@@ -1,44 +1,64 @@
-/* What a unit test needs: exit 0 if all held, 1 at the first that did not, 77 to skip with a printed reason. */
+/* What a test asserts. The first failure says where and what, and ends the program with status 1. */
 #ifndef PAWL_TESTS_CHECK_H
 #define PAWL_TESTS_CHECK_H
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define CHECK(cond)                                                                                                                \
+#define CHECK_FAIL(...)                                                                                                            \
     do {                                                                                                                           \
-        if (!(cond)) {                                                                                                             \
-            fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #cond);                                       \
-            exit(1);                                                                                                               \
-        }                                                                                                                          \
+        fflush(stdout);                                                                                                            \
+        fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, __func__);                                                              \
+        fprintf(stderr, __VA_ARGS__);                                                                                              \
+        fputc('\n', stderr);                                                                                                       \
+        exit(1);                                                                                                                   \
     } while (0)
 
-/* Integers, printed when they differ. */
-#define CHECK_EQ(a, b)                                                                                                             \
+#define CHECK(condition)                                                                                                           \
     do {                                                                                                                           \
-        int64_t check_a = (int64_t)(a), check_b = (int64_t)(b);                                                                    \
-        if (check_a != check_b) {                                                                                                  \
-            fprintf(stderr, "%s:%d: %s: %s is %" PRId64 ", not %" PRId64 "\n", __FILE__, __LINE__, __func__, #a, check_a,          \
-                    check_b);                                                                                                      \
-            exit(1);                                                                                                               \
-        }                                                                                                                          \
+        if (!(condition))                                                                                                          \
+            CHECK_FAIL("not true: %s", #condition);                                                                                \
     } while (0)
 
-#define CHECK_BETWEEN(x, low, high)                                                                                                \
+/* Of integers. */
+#define CHECK_EQ(got, want)                                                                                                        \
     do {                                                                                                                           \
-        uint64_t check_x = (uint64_t)(x), check_low = (uint64_t)(low), check_high = (uint64_t)(high);                              \
-        if (check_x < check_low || check_x > check_high) {                                                                         \
-            fprintf(stderr, "%s:%d: %s: %s is %" PRIu64 ", not within %" PRIu64 " and %" PRIu64 "\n", __FILE__, __LINE__,          \
-                    __func__, #x, check_x, check_low, check_high);                                                                 \
-            exit(1);                                                                                                               \
-        }                                                                                                                          \
+        long long got_ = (long long)(got), want_ = (long long)(want);                                                              \
+        if (got_ != want_)                                                                                                         \
+            CHECK_FAIL("%s is %lld (0x%llx), not %lld (0x%llx)", #got, got_, got_, want_, want_);                                  \
     } while (0)
 
-#define SKIP(reason)                                                                                                               \
+#define CHECK_BETWEEN(got, low, high)                                                                                              \
     do {                                                                                                                           \
-        printf("skipped: %s\n", reason);                                                                                           \
+        uint64_t got_ = (uint64_t)(got), low_ = (uint64_t)(low), high_ = (uint64_t)(high);                                         \
+        if (got_ < low_ || got_ > high_)                                                                                           \
+            CHECK_FAIL("%s is %" PRIu64 ", not within %" PRIu64 " and %" PRIu64, #got, got_, low_, high_);                         \
+    } while (0)
+
+#define CHECK_STR(got, want)                                                                                                       \
+    do {                                                                                                                           \
+        const char *got_ = (got), *want_ = (want);                                                                                 \
+        if (strcmp(got_, want_))                                                                                                   \
+            CHECK_FAIL("%s is \"%s\", not \"%s\"", #got, got_, want_);                                                             \
+    } while (0)
+
+/* A test that cannot run here says why and counts as skipped. */
+#define SKIP(...)                                                                                                                  \
+    do {                                                                                                                           \
+        printf("SKIP: ");                                                                                                          \
+        printf(__VA_ARGS__);                                                                                                       \
+        putchar('\n');                                                                                                             \
         exit(77);                                                                                                                  \
     } while (0)
+
+/* How long a torture test may take: PAWL_TEST_SECONDS, 60 unless the environment says otherwise. */
+static inline unsigned test_seconds(void)
+{
+    const char *text = getenv("PAWL_TEST_SECONDS");
+    unsigned long seconds = text ? strtoul(text, NULL, 10) : 0;
+    return seconds ? (unsigned)seconds : 60;
+}
 
 #endif

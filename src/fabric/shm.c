@@ -44,7 +44,7 @@ static void copy_words(uint64_t *to, const uint64_t *from, uint16_t len)
         __atomic_store_n(&to[i], __atomic_load_n(&from[i], __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
 }
 
-static int shm_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
+int fab_shm_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         struct fab_op *op = &ops[i];
@@ -66,10 +66,10 @@ static int shm_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
     return 0;
 }
 
-static void shm_post(struct fab_ep *ep, const struct fab_op *op)
+void fab_shm_post(struct fab_ep *ep, const struct fab_op *op)
 {
     struct fab_op copy = *op;
-    shm_batch(ep, &copy, 1);
+    fab_shm_batch(ep, &copy, 1);
 }
 
 /* ---- waiting ---- */
@@ -150,46 +150,36 @@ static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n,
     return fab_shm_sleep(waits, n, deadline);
 }
 
-static int shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
+int fab_shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
 {
     return (int)syscall(SYS_futex, half_of(ep, addr, mask), FUTEX_WAKE, n, NULL, NULL, 0);
 }
 
-static int shm_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
+int fab_shm_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
 {
     return fab_shm_gone(proof, GONE_PATIENCE_NS);
 }
 
 /* On shared memory the inline layer never comes here. */
-static uint64_t shm_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
+uint64_t fab_shm_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
 {
     assert(!"inline on shared memory");
     return 0;
 }
 
-static void shm_local_fence(struct fab_ep *ep)
+void fab_shm_local_fence(struct fab_ep *ep)
 {
     assert(!"inline on shared memory");
 }
 
-const struct fab_ops fab_shm_ops = {
-    .batch = shm_batch,
-    .post = shm_post,
-    .wait = shm_wait,
-    .wake = shm_wake,
-    .send = fab_shm_ring_send,
-    .recv = fab_shm_ring_recv,
-    .fence = shm_fence,
-    .local = shm_local,
-    .local_fence = shm_local_fence,
-};
+static const struct fab_ops shm_ops = FAB_SHM_OPS(shm_wait);
 
 void fab_shm_init(struct fab_ep *ep, void *base, uint64_t size)
 {
     *ep = (struct fab_ep){
         .base = base,
         .size = size,
-        .ops = &fab_shm_ops,
+        .ops = &shm_ops,
         .world = &world_real,
         .caps = FAB_ATOMIC128 | FAB_MASKED | FAB_CPU_ATOMIC | FAB_SHARED_CLOCK | FAB_KERNEL_LIFE | FAB_MESSAGES,
         .spin = FAB_SHM_SPIN,

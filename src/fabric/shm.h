@@ -9,7 +9,19 @@
 
 void fab_shm_init(struct fab_ep *ep, void *base, uint64_t size);
 
-extern const struct fab_ops fab_shm_ops;
+/* The table of operations with a wait of one's choice: asynchronous operations park a fiber instead of the thread. */
+#define FAB_SHM_OPS(wait_fn)                                                                                                       \
+    {                                                                                                                              \
+        .batch = fab_shm_batch, .post = fab_shm_post, .wait = (wait_fn), .wake = fab_shm_wake, .send = fab_shm_ring_send,          \
+        .recv = fab_shm_ring_recv, .fence = fab_shm_fence, .local = fab_shm_local, .local_fence = fab_shm_local_fence              \
+    }
+
+int fab_shm_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n);
+void fab_shm_post(struct fab_ep *ep, const struct fab_op *op);
+int fab_shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n);
+int fab_shm_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof);
+uint64_t fab_shm_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value);
+void fab_shm_local_fence(struct fab_ep *ep);
 
 /* Waiting, apart: who waits for many operations at once gathers their conditions first. Adds a condition's futex to
  * `waits`; false if the condition no longer holds. */

@@ -34,10 +34,13 @@ void fiber_switch(void **save_sp, void *to_sp);
 void fiber_boot(void);
 void fiber_main(struct fiber *f);
 
-/* ---- what the sanitizers are told ---- */
+/* ---- what the sanitizers are told ----
+ *
+ * Always inline: the thread sanitizer keeps a stack of calls per fiber, and a function that changes fibers in between would be
+ * entered on the one and left on the other. */
 
 /* Before leaving the resumer's stack. */
-static inline void announce_enter(struct fiber *f)
+static inline __attribute__((always_inline)) void announce_enter(struct fiber *f)
 {
 #ifdef FIBER_ASAN
     __sanitizer_start_switch_fiber(&f->asan_resumer_fake, f->stack, f->stack_bytes);
@@ -50,7 +53,7 @@ static inline void announce_enter(struct fiber *f)
 
 /* Having arrived on the fiber. Its fake stack is kept from its last yield; after fiber_reset the next run inherits it
  * rather than leaking it, and ASan collects the abandoned frames by their address. */
-static inline void announce_entered(struct fiber *f)
+static inline __attribute__((always_inline)) void announce_entered(struct fiber *f)
 {
 #ifdef FIBER_ASAN
     __sanitizer_finish_switch_fiber(f->asan_fake, &f->asan_resumer_stack, &f->asan_resumer_bytes);
@@ -58,7 +61,7 @@ static inline void announce_entered(struct fiber *f)
 }
 
 /* Before leaving the fiber; `last` if it will not come back, so that ASan frees its fake stack. */
-static inline void announce_leave(struct fiber *f, bool last)
+static inline __attribute__((always_inline)) void announce_leave(struct fiber *f, bool last)
 {
 #ifdef FIBER_ASAN
     if (last)
@@ -70,7 +73,7 @@ static inline void announce_leave(struct fiber *f, bool last)
 #endif
 }
 
-static inline void announce_left(struct fiber *f)
+static inline __attribute__((always_inline)) void announce_left(struct fiber *f)
 {
 #ifdef FIBER_ASAN
     __sanitizer_finish_switch_fiber(f->asan_resumer_fake, NULL, NULL);

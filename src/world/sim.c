@@ -56,6 +56,7 @@ int sim_init(struct sim *sim, const struct sim_config *config)
 
 void sim_free(struct sim *sim)
 {
+    assert(sim->processes || !sim->process_count); /* sim_init may have ended half-way */
     for (unsigned i = 0; i < sim->process_count; i++)
         free(sim->processes[i]);
     for (unsigned i = 0; i < sim->host_count; i++) {

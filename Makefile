@@ -1,0 +1,41 @@
+# A short way to say what meson and the scripts do. `make help` lists the jobs.
+.PHONY: all demo test soak bench install format clean help
+
+all:
+	@scripts/deps build
+	@test -f build/build.ninja || meson setup build
+	@ninja -C build release
+
+demo: all
+	@scripts/demo
+
+test:
+	@scripts/deps test
+	@scripts/run-tests
+
+soak: all
+	@scripts/soak
+
+bench: all
+	@scripts/bench
+
+install: all
+	@meson install -C build --no-rebuild
+
+format:
+	@scripts/deps format
+	@find src include tests bench -name '*.[ch]' 2>/dev/null | xargs clang-format -i
+
+clean:
+	@rm -rf build build-*
+
+help:
+	@echo 'make          build the release into build/, the command is build/pawl'
+	@echo 'make demo     build it and show what it does, in under two minutes'
+	@echo 'make test     the whole suite under the sanitizers; ends with "N passed, N failed, N skipped"'
+	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
+	@echo 'make bench    measure on this machine'
+	@echo 'make install  install command, libraries and header (DESTDIR is respected)'
+	@echo 'make format   format the C sources'
+	@echo 'make clean    remove everything that was built'
+	@echo 'Each installs the Debian packages it lacks, as root or through sudo.'

@@ -1,0 +1,10 @@
+/* What went wrong, in words, for the thread that it happened to. The function that first decides an error explains it. */
+#ifndef PAWL_CLIENT_EXPLAIN_H
+#define PAWL_CLIENT_EXPLAIN_H
+
+/* Keeps the sentence for pawl_explain() and returns code. */
+__attribute__((format(printf, 2, 3))) int explain(int code, const char *format, ...);
+
+void explain_nothing(void);
+
+#endif

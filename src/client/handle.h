@@ -1,0 +1,34 @@
+/* What a pawl handle is inside. */
+#ifndef PAWL_CLIENT_HANDLE_H
+#define PAWL_CLIENT_HANDLE_H
+
+#include "client/async.h"
+#include "client/segment.h"
+
+#define HANDLE_ALIVE UINT64_C(0x6c7761702d65736f)
+
+struct pawl {
+    const uint64_t *alive; /* HANDLE_ALIVE, in a page that a forked child sees empty */
+    struct locker locker;
+    struct fab_ep ep;
+    struct space space;
+    struct session session;
+    uint64_t lease_ns;
+    struct segment *segment;
+    struct async async;
+    pthread_t thread; /* opens the session, renews it, looks after the dead, closes it */
+    bool stop;
+    /* How opening ended, told by the thread to whoever opens. */
+    pthread_mutex_t started_lock;
+    pthread_cond_t started_cond;
+    bool started;
+    int start_result, close_result;
+};
+
+/* -PAWL_EFORKED in a child of the process that opened it. */
+static inline bool handle_is_ours(const struct pawl *p)
+{
+    return likely(*p->alive == HANDLE_ALIVE);
+}
+
+#endif

@@ -1,0 +1,203 @@
+#include "client/locker.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Each try means that the lock was forgotten, to make room, just between finding and acquiring it. */
+#define FIND_TRIES_MAX 1000
+
+/* What this design can do for this call. */
+static int supported(const struct design *d, enum pawl_mode mode, uint64_t deadline)
+{
+    if (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
+        return -EINVAL;
+    if (mode == PAWL_SHARED && !(d->features & DESIGN_SHARED))
+        return -PAWL_ENOTSUP;
+    if (deadline != DEADLINE_TRY && deadline != DEADLINE_NEVER && !(d->features & DESIGN_TIMEOUT))
+        return -PAWL_ENOTSUP;
+    return 0;
+}
+
+static bool session_lost(const struct seat *seat)
+{
+    uint64_t lease = __atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE);
+    return lease_state(lease) != SLOT_LIVE || lease_epoch(lease) != seat->me->epoch;
+}
+
+static int acquire_at(const struct seat *seat, uint64_t index, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+{
+    struct hold h;
+    int rc = hold_open(seat, index, &h);
+    if (unlikely(rc))
+        return rc;
+    h.mode = mode;
+    rc = seat->space->design->acquire(seat, &h, deadline);
+    if (likely(!rc))
+        *out = h;
+    else if (rc != -PAWL_ELOST)
+        hold_close(seat, &h);
+    return rc;
+}
+
+int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+{
+    const struct seat *seat = &l->seat;
+    int rc = supported(seat->space->design, mode, deadline);
+    if (unlikely(!rc && (rc = table_check_key(&l->table, key))) || unlikely(rc))
+        return rc;
+    if (unlikely(session_lost(seat)))
+        return -PAWL_ELOST;
+    for (int i = 0; i < FIND_TRIES_MAX; i++) {
+        struct place place = {0, 0};
+        struct hold h;
+        rc = table_find_or_insert(seat, &l->table, key, &place);
+        if (likely(!rc))
+            rc = acquire_at(seat, place.index, mode, deadline, &h);
+        if (unlikely(rc))
+            rc = rc == -FAB_EUNKNOWN || rc == -FAB_EFENCED ? seat_retry(seat, rc) : rc;
+        else if (likely((rc = table_confirm(seat, &l->table, &place)) > 0)) {
+            *out = h;
+            return 0;
+        } else {
+            int end = seat->space->design->release(seat, &h);
+            rc = rc ? seat_retry(seat, rc) : end;
+        }
+        if (rc)
+            return rc;
+    }
+    return -EAGAIN;
+}
+
+/* What a failed end of a hold means to the caller. */
+static int ended(const struct seat *seat, int rc)
+{
+    return rc == -PAWL_ENOTOWNER && session_lost(seat) ? -PAWL_ELOST : rc;
+}
+
+int locker_unlock(const struct locker *l, const struct hold *h)
+{
+    const struct seat *seat = &l->seat;
+    if (unlikely(h->index >= seat->space->lock_count || h->record >= seat->space->record_count ||
+                 (h->mode != PAWL_SHARED && h->mode != PAWL_EXCLUSIVE)))
+        return -PAWL_ENOTOWNER;
+    int rc = seat->space->design->release(seat, h);
+    return likely(!rc) ? 0 : ended(seat, rc);
+}
+
+int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, uint64_t deadline)
+{
+    const struct design *d = l->seat.space->design;
+    int rc = supported(d, mode, deadline);
+    if (rc)
+        return rc;
+    if (!d->convert)
+        return -PAWL_ENOTSUP;
+    if (h->index >= l->seat.space->lock_count || !d->holds(&l->seat, h))
+        return ended(&l->seat, -PAWL_ENOTOWNER);
+    return ended(&l->seat, d->convert(&l->seat, h, mode, deadline));
+}
+
+int locker_check(const struct locker *l, const struct hold *h)
+{
+    if (session_lost(&l->seat) || !seat_alive(&l->seat, world_now_coarse(l->seat.world)))
+        return -PAWL_ELOST;
+    return l->seat.space->design->holds(&l->seat, h) ? 0 : -PAWL_ENOTOWNER;
+}
+
+/* ---- what a lock looks like ---- */
+
+struct tally {
+    const struct seat *seat;
+    uint64_t index;
+    uint32_t waiters;
+};
+
+static int tally_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    struct tally *t = ctx;
+    if (record_index(word) == t->index && record_state(word) == RECORD_WAIT)
+        t->waiters++;
+    return 0;
+}
+
+static int tally_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    struct tally *t = ctx;
+    return lease_state(lease) == SLOT_LIVE ? seat_records(t->seat, slot, tally_record, t) : 0;
+}
+
+int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
+{
+    struct place place;
+    struct lock_view view;
+    int rc = table_check_key(&l->table, key);
+    if (!rc)
+        rc = table_find(&l->seat, &l->table, key, &place);
+    if (rc == -ENOENT) {
+        *out = (pawl_state){0}; /* a lock that nobody ever took is free */
+        return 0;
+    }
+    if (!rc)
+        rc = l->seat.space->design->peek(&l->seat, place.index, &view);
+    if (rc)
+        return rc;
+    struct tally t = {.seat = &l->seat, .index = place.index};
+    rc = seat_slots(&l->seat, tally_slot, &t);
+    if (rc)
+        return rc;
+    *out = (pawl_state){
+        .mode = view.mode,
+        .holders = view.mode == PAWL_EXCLUSIVE ? 1 : view.readers,
+        .waiters = t.waiters,
+        .token = view.token,
+    };
+    return 0;
+}
+
+/* ---- several at once ---- */
+
+static int compare_keys(pawl_key a, pawl_key b)
+{
+    if (a.id != b.id)
+        return a.id < b.id ? -1 : 1;
+    return a.name ? memcmp(a.name, b.name, a.id) : 0;
+}
+
+static void sort_wants(const pawl_want *wants, unsigned count, unsigned *order)
+{
+    for (unsigned i = 0; i < count; i++) {
+        unsigned at = i;
+        for (; at > 0 && compare_keys(wants[order[at - 1]].key, wants[i].key) > 0; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
+{
+    unsigned order[PAWL_ALL_MAX];
+    struct hold got[PAWL_ALL_MAX];
+    if (!count || count > PAWL_ALL_MAX)
+        return -EINVAL;
+    for (unsigned i = 0; i < count; i++) {
+        int rc = table_check_key(&l->table, wants[i].key);
+        if (rc)
+            return rc;
+    }
+    sort_wants(wants, count, order);
+    for (unsigned i = 1; i < count; i++)
+        if (!compare_keys(wants[order[i - 1]].key, wants[order[i]].key))
+            return -EINVAL;
+    for (unsigned i = 0; i < count; i++) {
+        const pawl_want *want = &wants[order[i]];
+        int rc = locker_lock(l, want->key, want->mode, deadline, &got[order[i]]);
+        if (!rc)
+            continue;
+        while (i-- > 0)
+            locker_unlock(l, &got[order[i]]);
+        return rc;
+    }
+    memcpy(holds, got, count * sizeof *got);
+    return 0;
+}

@@ -1,0 +1,174 @@
+/* The public interface over a locker: checks the handle, turns holds into grants and back. */
+#include "client/explain.h"
+#include "client/grant.h"
+#include "client/handle.h"
+#include "cluster/session.h"
+
+#include <errno.h>
+
+static int forked(void)
+{
+    return explain(-PAWL_EFORKED, "this handle was opened before fork(); the child has no session of its own until it opens one");
+}
+
+/* The first sentence about what a locker refused; its codes say the rest. */
+static int failed(const pawl *p, int rc, pawl_key key)
+{
+    switch (rc) {
+    case -EINVAL:
+        return explain(rc, "this space has %s keys, and a name has 1 to %d bytes; the mode is shared or exclusive",
+                       p->locker.table.keys == PAWL_KEYS_NAMED ? "named" : "u64", PAWL_NAME_MAX);
+    case -ENAMETOOLONG:
+        return explain(rc, "the name has %llu bytes, more than %d", (unsigned long long)key.id, PAWL_NAME_MAX);
+    case -ERANGE:
+        return explain(rc, "the key %llu is not below the space's capacity, %llu", (unsigned long long)key.id,
+                       (unsigned long long)p->locker.table.capacity);
+    case -ENOSPC:
+        return explain(rc, "%s has no room for another lock: all that it could forget are held", p->segment->path);
+    case -PAWL_ELIMIT:
+        return explain(rc, "this session already holds or waits for %u locks", p->space.record_count);
+    case -PAWL_ENOTSUP:
+        return explain(rc, "the design '%s' does not offer that", p->space.design->name);
+    default:
+        return explain(rc, "%s", pawl_strerror(rc));
+    }
+}
+
+uint64_t pawl_now(void)
+{
+    return world_now(&world_real);
+}
+
+uint64_t pawl_in(uint64_t ns)
+{
+    return add_saturating(world_now(&world_real), ns);
+}
+
+static inline int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+{
+    struct hold h;
+    if (unlikely(!handle_is_ours(p)))
+        return forked();
+    int rc = locker_lock(&p->locker, key, mode, deadline, &h);
+    if (unlikely(rc))
+        return failed(p, rc, key);
+    *out = grant_of(&p->locker.seat, &h);
+    return 0;
+}
+
+int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out)
+{
+    return lock_until(p, key, mode, DEADLINE_NEVER, out);
+}
+
+int pawl_trylock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out)
+{
+    return lock_until(p, key, mode, DEADLINE_TRY, out);
+}
+
+int pawl_timedlock(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out)
+{
+    /* A deadline that has passed is still one: the answer is a time-out, not "held". */
+    return lock_until(p, key, mode, deadline_ns == DEADLINE_TRY ? 1 : deadline_ns, out);
+}
+
+int pawl_unlock(pawl *p, const pawl_grant *grant)
+{
+    if (unlikely(!handle_is_ours(p)))
+        return forked();
+    struct hold h = hold_of(grant);
+    int rc = locker_unlock(&p->locker, &h);
+    return likely(!rc) ? 0 : failed(p, rc, pawl_id(0));
+}
+
+int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out)
+{
+    if (!handle_is_ours(p))
+        return forked();
+    if (end <= start)
+        return explain(-EINVAL, "the range %llu:%llu is empty or ends before it starts", (unsigned long long)start,
+                       (unsigned long long)end);
+    return failed(p, -PAWL_ENOTSUP, key); /* none of the designs of this release has ranges */
+}
+
+int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline_ns, pawl_grant *grants)
+{
+    struct hold holds[PAWL_ALL_MAX];
+    if (!handle_is_ours(p))
+        return forked();
+    if (!count || count > PAWL_ALL_MAX)
+        return explain(-EINVAL, "pawl_lock_all takes 1 to %d locks", PAWL_ALL_MAX);
+    int rc = locker_lock_all(&p->locker, wants, count, deadline_ns, holds);
+    if (rc)
+        return failed(p, rc, wants[0].key);
+    for (unsigned i = 0; i < count; i++)
+        grants[i] = grant_of(&p->locker.seat, &holds[i]);
+    return 0;
+}
+
+int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadline_ns)
+{
+    if (!handle_is_ours(p))
+        return forked();
+    struct hold h = hold_of(grant);
+    int rc = locker_convert(&p->locker, &h, mode, deadline_ns);
+    if (rc)
+        return failed(p, rc, pawl_id(0));
+    *grant = grant_of(&p->locker.seat, &h);
+    return 0;
+}
+
+int pawl_extend(pawl *p, pawl_grant *grant)
+{
+    if (!handle_is_ours(p))
+        return forked();
+    struct hold h = hold_of(grant);
+    int rc = session_renew(&p->locker.seat, p->lease_ns);
+    if (!rc)
+        rc = locker_check(&p->locker, &h);
+    if (rc)
+        return failed(p, rc, pawl_id(0));
+    grant->expiry_ns = seat_expiry_ns(&p->locker.seat);
+    return 0;
+}
+
+int pawl_check(pawl *p, const pawl_grant *grant)
+{
+    if (!handle_is_ours(p))
+        return forked();
+    struct hold h = hold_of(grant);
+    return locker_check(&p->locker, &h);
+}
+
+int pawl_query(pawl *p, pawl_key key, pawl_state *out)
+{
+    if (!handle_is_ours(p))
+        return forked();
+    int rc = locker_query(&p->locker, key, out);
+    return rc ? failed(p, rc, key) : 0;
+}
+
+int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id)
+{
+    if (!handle_is_ours(p))
+        return forked();
+    int rc = async_submit(&p->async, &p->locker, request, id);
+    if (rc == -PAWL_ELIMIT)
+        return explain(rc, "%d operations are in flight or unreaped; reap some first", PAWL_INFLIGHT_MAX);
+    return rc ? failed(p, rc, request->key) : 0;
+}
+
+int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t deadline_ns)
+{
+    return handle_is_ours(p) ? async_reap(&p->async, out, max, deadline_ns) : forked();
+}
+
+int pawl_cancel(pawl *p, uint64_t id)
+{
+    return handle_is_ours(p) ? async_cancel(&p->async, id) : forked();
+}
+
+int pawl_fd(pawl *p)
+{
+    return handle_is_ours(p) ? p->async.event_fd : forked();
+}

@@ -1,0 +1,215 @@
+#include "client/segment.h"
+#include "client/explain.h"
+#include "cluster/life.h"
+#include "fabric/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SEGMENT_DIR "/dev/shm"
+#define SEGMENT_NAME_MAX 64 /* leaves room in a file name for the prefix and a user id */
+#define SEGMENT_DEFAULT "default"
+
+/* Mappings of this process by inode. Handles that share one also show their races to a sanitizer. */
+static struct segment *mapped;
+static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int segment_path(const char *where, char *out, size_t size)
+{
+    int len;
+    if (where[0] == '/') {
+        len = snprintf(out, size, "%s", where);
+    } else {
+        const char *name = where[0] ? where : SEGMENT_DEFAULT;
+        if (strlen(name) > SEGMENT_NAME_MAX)
+            return explain(-ENAMETOOLONG, "the space name '%.80s' is longer than %d bytes", name, SEGMENT_NAME_MAX);
+        for (const char *c = name; *c; c++)
+            if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", *c))
+                return explain(-EINVAL, "the space name '%s' may have letters, digits, '-', '_' and '.'; a path begins with '/'",
+                               name);
+        len = snprintf(out, size, SEGMENT_DIR "/pawl.%u.%s", (unsigned)geteuid(), name);
+    }
+    return len < 0 || (size_t)len >= size ? explain(-ENAMETOOLONG, "the path of the space is too long") : 0;
+}
+
+static void read_boot_id(uint8_t out[LAYOUT_BOOT_ID_LEN])
+{
+    char text[40] = "";
+    memset(out, 0, LAYOUT_BOOT_ID_LEN);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t len = read(fd, text, sizeof text - 1);
+    close(fd);
+    unsigned nibble = 0;
+    for (ssize_t i = 0; i < len && nibble < 2 * LAYOUT_BOOT_ID_LEN; i++) {
+        char digit[2] = {text[i], 0};
+        if (text[i] == '-')
+            continue;
+        out[nibble / 2] = (uint8_t)(out[nibble / 2] << 4 | (uint8_t)strtoul(digit, NULL, 16));
+        nibble++;
+    }
+}
+
+/* ---- opening ---- */
+
+/* A segment under the default path must be this user's own: somebody else's could have been put there to mislead us. */
+static int check_file(int fd, const char *path, struct stat *st)
+{
+    if (fstat(fd, st))
+        return explain(-errno, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(st->st_mode))
+        return explain(-PAWL_ESEGMENT, "%s is not a regular file", path);
+    if (!strncmp(path, SEGMENT_DIR "/pawl.", strlen(SEGMENT_DIR "/pawl.")) && st->st_uid != geteuid())
+        return explain(-EACCES, "%s belongs to user %u; remove it, or choose another name", path, (unsigned)st->st_uid);
+    if (st->st_size < LAYOUT_HEADER_BYTES)
+        return explain(-PAWL_ESEGMENT, "%s: it is too short for a pawl segment; remove it, or choose another name", path);
+    return 0;
+}
+
+static int check_header(const struct layout_header *h, uint64_t size, const char *path)
+{
+    const char *fault = layout_fault(h, size);
+    if (fault)
+        return explain(-PAWL_ESEGMENT, "%s: %s; remove it, or choose another name", path, fault);
+    uint8_t boot[LAYOUT_BOOT_ID_LEN];
+    read_boot_id(boot);
+    if (memcmp(boot, h->boot_id, sizeof boot))
+        return explain(-PAWL_ESEGMENT, "%s: it was left from before the machine restarted; remove it", path);
+    if (h->ring_bytes != fab_shm_ring_bytes())
+        return explain(-PAWL_ESEGMENT, "%s: its message rings have another size; it was made by another release of pawl", path);
+    return 0;
+}
+
+static int map_file(int fd, const char *path, const struct stat *st, struct segment **out)
+{
+    uint64_t size = (uint64_t)st->st_size;
+    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return explain(-errno, "%s: cannot map %llu bytes: %s", path, (unsigned long long)size, strerror(errno));
+    int rc = check_header(base, size, path);
+    struct segment *s = rc ? NULL : calloc(1, sizeof *s);
+    char *copy = s ? strdup(path) : NULL;
+    if (!copy) {
+        free(s);
+        munmap(base, size);
+        return rc ? rc : -ENOMEM;
+    }
+    *s = (struct segment){
+        .base = base, .size = size, .header = base, .path = copy, .dev = st->st_dev, .ino = st->st_ino, .users = 1};
+    *out = s;
+    return 0;
+}
+
+int segment_open(const char *path, struct segment **out)
+{
+    struct stat st;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return explain(-errno, "%s: %s", path, strerror(errno));
+    int rc = check_file(fd, path, &st);
+    if (!rc) {
+        pthread_mutex_lock(&mapped_lock);
+        struct segment *s = mapped;
+        while (s && (s->dev != st.st_dev || s->ino != st.st_ino))
+            s = s->next;
+        if (s) {
+            s->users++;
+        } else if (!(rc = map_file(fd, path, &st, &s))) {
+            s->next = mapped;
+            mapped = s;
+        }
+        if (!rc)
+            *out = s;
+        pthread_mutex_unlock(&mapped_lock);
+    }
+    close(fd);
+    return rc;
+}
+
+bool segment_in_place(const struct segment *s)
+{
+    struct stat st;
+    return !stat(s->path, &st) && st.st_dev == s->dev && st.st_ino == s->ino;
+}
+
+void segment_close(struct segment *s)
+{
+    pthread_mutex_lock(&mapped_lock);
+    if (--s->users == 0) {
+        for (struct segment **at = &mapped; *at; at = &(*at)->next)
+            if (*at == s) {
+                *at = s->next;
+                break;
+            }
+        munmap(s->base, s->size);
+        free(s->path);
+        free(s);
+    }
+    pthread_mutex_unlock(&mapped_lock);
+}
+
+/* ---- creating ---- */
+
+/* The slots' mutexes, and the locks of a design whose free lock is not all zeroes. */
+static int format(void *base, const struct layout_header *h)
+{
+    struct space space;
+    struct fab_ep ep;
+    layout_space(h, 0, &space);
+    fab_shm_init(&ep, base, h->total_bytes);
+    struct seat seat = {.space = &space, .ep = &ep, .world = &world_real};
+    int rc = 0;
+    for (uint32_t i = 0; i < h->slot_count && !rc; i++)
+        rc = life_format(fab_shm_ptr(&ep, space_slot_addr(&space, i)));
+    for (uint64_t i = 0; i < space.lock_count && !rc && space.design->format; i++)
+        rc = space.design->format(&seat, i);
+    return rc;
+}
+
+static int fill(int fd, const char *path, const struct layout_params *p)
+{
+    struct layout_header h;
+    int rc = layout_make(p, &h);
+    if (rc)
+        return explain(rc, "%s: a space of %llu locks, %u sessions and %u holds each is out of bounds", path,
+                       (unsigned long long)p->capacity, p->sessions, p->holds);
+    layout_set_boot_id(&h, read_boot_id);
+    /* All of it now: a page that cannot be had later would be a SIGBUS in the middle of a lock operation. */
+    rc = posix_fallocate(fd, 0, (off_t)h.total_bytes);
+    if (rc)
+        return explain(-rc, "%s: no room for %llu bytes: %s", path, (unsigned long long)h.total_bytes, strerror(rc));
+    void *base = mmap(NULL, h.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return explain(-errno, "%s: cannot map %llu bytes: %s", path, (unsigned long long)h.total_bytes, strerror(errno));
+    rc = format(base, &h);
+    memcpy(base, &h, sizeof h);
+    munmap(base, h.total_bytes);
+    return rc;
+}
+
+int segment_create(const char *path, const struct layout_params *p, mode_t permissions)
+{
+    char dir[PATH_MAX], self[64];
+    const char *slash = strrchr(path, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return explain(-errno, "%s: cannot create a file there: %s", dir, strerror(errno));
+    int rc = fill(fd, path, p);
+    if (!rc && fchmod(fd, permissions))
+        rc = explain(-errno, "%s: %s", path, strerror(errno));
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    if (!rc && linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW))
+        rc = explain(-errno, "%s: %s", path, strerror(errno));
+    close(fd);
+    return rc;
+}

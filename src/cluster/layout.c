@@ -1,0 +1,150 @@
+#include "cluster/layout.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define TOTAL_MAX (UINT64_C(1) << 46) /* what a fabric address can name, with room to spare */
+
+static uint64_t checksum(const struct layout_header *h)
+{
+    uint64_t sum = LAYOUT_MAGIC;
+    const unsigned char *bytes = (const unsigned char *)h;
+    for (size_t i = 0; i < offsetof(struct layout_header, checksum); i++)
+        sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return sum;
+}
+
+/* A table at most three quarters full keeps its probe sequences short. */
+static uint64_t buckets_for(enum pawl_keys keys, uint64_t capacity)
+{
+    if (keys == PAWL_KEYS_DENSE)
+        return capacity;
+    uint64_t buckets = 64;
+    while (buckets / 4 * 3 < capacity)
+        buckets *= 2;
+    return buckets;
+}
+
+/* Bytes of one lock and, in a table, its key. A power of two below a line, so that none straddles two lines. */
+static uint32_t cell_bytes(enum pawl_keys keys, uint32_t lock_size)
+{
+    uint32_t need = lock_size + (keys == PAWL_KEYS_DENSE ? 0 : 16);
+    uint32_t bytes = 16;
+    while (bytes < need && bytes < CACHE_LINE)
+        bytes *= 2;
+    return need <= bytes ? bytes : round_up(need, CACHE_LINE);
+}
+
+static uint64_t place(uint64_t *at, uint64_t bytes)
+{
+    uint64_t here = *at;
+    *at = round_up(here + bytes, (uint64_t)CACHE_LINE);
+    return here;
+}
+
+int layout_make(const struct layout_params *p, struct layout_header *out)
+{
+    if (!p->capacity || p->capacity > LAYOUT_CAPACITY_MAX || !p->sessions || p->sessions > SLOTS_MAX || !p->holds ||
+        p->holds > RECORDS_MAX || p->keys < PAWL_KEYS_NAMED || p->keys > PAWL_KEYS_DENSE ||
+        strlen(p->design->name) >= LAYOUT_DESIGN_LEN)
+        return -EINVAL;
+    struct layout_header h = {
+        .magic = LAYOUT_MAGIC,
+        .version = LAYOUT_VERSION,
+        .features = LAYOUT_FEATURES,
+        .byte_order = LAYOUT_BYTE_ORDER,
+        .header_bytes = LAYOUT_HEADER_BYTES,
+        .keys = p->keys,
+        .lock_size = p->design->lock_size,
+        .capacity = p->capacity,
+        .buckets = buckets_for(p->keys, p->capacity),
+        .cell_bytes = cell_bytes(p->keys, p->design->lock_size),
+        .slot_count = p->sessions,
+        .record_count = p->holds,
+        .ring_bytes = p->ring_bytes,
+        .token_base = p->birth << 32,
+        .lease_ns = p->lease_ns,
+        .margin_ns = p->margin_ns,
+        .check_ns = p->check_ns,
+    };
+    memcpy(h.design, p->design->name, strlen(p->design->name));
+    uint64_t at = LAYOUT_HEADER_BYTES;
+    h.slots = place(&at, (uint64_t)h.slot_count * sizeof(struct slot));
+    h.records = place(&at, (uint64_t)h.slot_count * h.record_count * sizeof(uint64_t));
+    h.rings = place(&at, (uint64_t)h.slot_count * h.ring_bytes);
+    h.cells = place(&at, h.buckets * h.cell_bytes);
+    h.names = place(&at, h.keys == PAWL_KEYS_NAMED ? h.buckets * LAYOUT_NAME_BYTES : 0);
+    h.total_bytes = round_up(at, (uint64_t)LAYOUT_HEADER_BYTES);
+    if (h.total_bytes > TOTAL_MAX)
+        return -EFBIG;
+    h.checksum = checksum(&h);
+    *out = h;
+    return 0;
+}
+
+void layout_set_boot_id(struct layout_header *h, void (*read_boot_id)(uint8_t out[LAYOUT_BOOT_ID_LEN]))
+{
+    read_boot_id(h->boot_id);
+    h->checksum = checksum(h);
+}
+
+const char *layout_fault(const struct layout_header *h, uint64_t size)
+{
+    if (size < LAYOUT_HEADER_BYTES || h->magic != LAYOUT_MAGIC)
+        return "it is not a pawl segment";
+    if (h->byte_order != LAYOUT_BYTE_ORDER)
+        return "it was made on a machine of another byte order";
+    if (h->version != LAYOUT_VERSION)
+        return "it has another layout version; it was made by another release of pawl";
+    if (h->features & ~(uint32_t)LAYOUT_FEATURES)
+        return "it uses features that this release does not know";
+    if (h->checksum != checksum(h))
+        return "its header is damaged";
+    if (h->total_bytes != size)
+        return "its size is not what its header says";
+    /* The checksum is right, so these hold unless somebody forged it; offsets are used without another look. */
+    char name[LAYOUT_DESIGN_LEN + 1] = {0};
+    memcpy(name, h->design, LAYOUT_DESIGN_LEN);
+    const struct design *design = design_find(name);
+    if (!design)
+        return "it uses a design that this release does not have";
+    struct layout_header again;
+    struct layout_params p = {
+        .design = design,
+        .keys = (enum pawl_keys)h->keys,
+        .capacity = h->capacity,
+        .sessions = h->slot_count,
+        .holds = h->record_count,
+        .ring_bytes = h->ring_bytes,
+        .birth = h->token_base >> 32,
+        .lease_ns = h->lease_ns,
+        .margin_ns = h->margin_ns,
+        .check_ns = h->check_ns,
+    };
+    if (h->ring_bytes > LAYOUT_HEADER_BYTES * 4 || layout_make(&p, &again))
+        return "its header is inconsistent";
+    memcpy(again.boot_id, h->boot_id, sizeof again.boot_id);
+    if (checksum(&again) != h->checksum)
+        return "its header is inconsistent";
+    return NULL;
+}
+
+void layout_space(const struct layout_header *h, fab_addr base, struct space *out)
+{
+    char name[LAYOUT_DESIGN_LEN + 1] = {0};
+    memcpy(name, h->design, LAYOUT_DESIGN_LEN);
+    *out = (struct space){
+        .design = design_find(name),
+        .slots = base + h->slots,
+        .records = base + h->records,
+        .locks = base + h->cells + (h->keys == PAWL_KEYS_DENSE ? 0 : 16),
+        .lock_count = h->buckets,
+        .lock_stride = h->cell_bytes,
+        .slot_count = h->slot_count,
+        .record_count = h->record_count,
+        .token_base = h->token_base,
+        .lease_ns = h->lease_ns,
+        .margin_ns = h->margin_ns,
+        .check_ns = h->check_ns,
+    };
+}

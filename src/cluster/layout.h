@@ -1,0 +1,71 @@
+/* How a space lies in lock memory, on whatever fabric: header, slots, records, message rings, locks (with their keys), names. */
+#ifndef PAWL_CLUSTER_LAYOUT_H
+#define PAWL_CLUSTER_LAYOUT_H
+
+#include "designs/design.h"
+
+#define LAYOUT_MAGIC UINT64_C(0x314c574150534b4c) /* reads "LKSPAWL1" in memory */
+#define LAYOUT_VERSION 1
+#define LAYOUT_FEATURES 0 /* bits that a reader must know; none yet, so any is refused */
+#define LAYOUT_BYTE_ORDER UINT32_C(0x01020304)
+#define LAYOUT_BOOT_ID_LEN 16
+#define LAYOUT_DESIGN_LEN 16
+
+#define LAYOUT_CAPACITY_MAX (UINT64_C(1) << 32) /* 2^40 indexes fit a hold record; this is what memory allows */
+#define LAYOUT_NAME_BYTES 256                   /* one length byte and PAWL_NAME_MAX */
+
+struct layout_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t features;
+    uint32_t byte_order;
+    uint32_t header_bytes;
+    uint8_t boot_id[LAYOUT_BOOT_ID_LEN];
+    char design[LAYOUT_DESIGN_LEN];
+    uint32_t keys; /* enum pawl_keys */
+    uint32_t lock_size;
+    uint64_t capacity;
+    uint64_t buckets; /* cells in the lock array: capacity, or the next power of two that leaves a table some air */
+    uint32_t cell_bytes;
+    uint32_t slot_count;
+    uint32_t record_count;
+    uint32_t ring_bytes;
+    uint64_t slots, records, rings, cells, names; /* offsets */
+    uint64_t total_bytes;
+    uint64_t token_base;
+    uint64_t lease_ns;
+    uint64_t margin_ns;
+    uint64_t check_ns;
+    uint64_t checksum; /* of all above */
+    /* What changes comes last and has a line of its own. */
+    _Alignas(CACHE_LINE) uint64_t token_floor; /* above every token of every lock that was forgotten to make room */
+};
+
+#define LAYOUT_HEADER_BYTES 4096
+
+struct layout_params {
+    const struct design *design;
+    enum pawl_keys keys;
+    uint64_t capacity;
+    uint32_t sessions;
+    uint32_t holds;
+    uint32_t ring_bytes; /* per session; 0 without messages */
+    uint64_t lease_ns;
+    uint64_t margin_ns;
+    uint64_t check_ns;
+    uint64_t birth;
+};
+
+/* Computes everything from the parameters. -EINVAL if one is out of bounds, -EFBIG if it would not fit. */
+int layout_make(const struct layout_params *p, struct layout_header *out);
+
+/* Notes during which run of the machine the space was made; changes the checksum. */
+void layout_set_boot_id(struct layout_header *h, void (*read_boot_id)(uint8_t out[LAYOUT_BOOT_ID_LEN]));
+
+/* Whether a header makes sense for memory of that size. Null if it does, else what is wrong with it. */
+const char *layout_fault(const struct layout_header *h, uint64_t size);
+
+/* The space that a header describes, at `base`. */
+void layout_space(const struct layout_header *h, fab_addr base, struct space *out);
+
+#endif

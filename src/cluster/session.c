@@ -1,0 +1,245 @@
+#include "cluster/session.h"
+#include "cluster/life.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define UNKNOWN_TRIES_MAX 8 /* a connection that breaks that often in a row is down */
+
+static fab_addr lease_addr(const struct seat *seat, uint32_t slot)
+{
+    return space_slot_addr(seat->space, slot) + offsetof(struct slot, lease);
+}
+
+static uint64_t stamp_for(const struct seat *seat, uint64_t lease_ns)
+{
+    if (lease_ns == PAWL_LEASE_FOREVER)
+        return LEASE_STAMP_FOREVER;
+    return min_u64(add_saturating(world_now(seat->world), lease_ns) >> LEASE_STAMP_SHIFT, LEASE_STAMP_FOREVER - 1);
+}
+
+/* A compare-and-swap whose outcome, should the connection break, is learnt by reading: only for values that nobody else would
+ * write. 0 and *old as of a plain one. */
+static int sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old)
+{
+    int rc = fab_cas64(seat->ep, addr, expect, desired, old);
+    for (int i = 0; rc == -FAB_EUNKNOWN && i < UNKNOWN_TRIES_MAX; i++) {
+        uint64_t now;
+        rc = fab_read64(seat->ep, addr, &now);
+        if (!rc && now == expect)
+            rc = fab_cas64(seat->ep, addr, expect, desired, old); /* it did not take effect */
+        else if (!rc)
+            *old = now == desired ? expect : now;
+    }
+    return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
+}
+
+/* ---- opening ---- */
+
+/* The previous owner's records mean nothing to us. While the slot is TAKEN nobody reads them. */
+static int clear_records(const struct seat *seat, uint32_t slot)
+{
+    uint64_t zeroes[64] = {0};
+    for (uint32_t at = 0; at < seat->space->record_count; at += countof(zeroes)) {
+        uint32_t n = seat->space->record_count - at < countof(zeroes) ? seat->space->record_count - at : countof(zeroes);
+        int rc = fab_write(seat->ep, space_record_addr(seat->space, slot, at), zeroes, (uint16_t)(n * sizeof *zeroes));
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int describe(const struct seat *seat, uint32_t slot, const struct session_params *p)
+{
+    struct slot s = {.lease_ns = p->lease_ns, .opened = world_birth(seat->world)};
+    strncpy(s.label, p->label ? p->label : "", sizeof s.label - 1);
+    fab_addr at = space_slot_addr(seat->space, slot) + offsetof(struct slot, lease_ns);
+    return fab_write(seat->ep, at, &s.lease_ns, offsetof(struct slot, life) - offsetof(struct slot, lease_ns));
+}
+
+/* Lease and proof change in one step, so that whoever sees the slot taken knows whom to shut out. 1: taken. */
+static int claim(const struct seat *seat, uint32_t slot, uint64_t was, const struct session_params *p, uint64_t *taken)
+{
+    u128 expect, old;
+    int rc = fab_read128(seat->ep, lease_addr(seat, slot), &expect);
+    if (rc || (uint64_t)expect != was)
+        return rc;
+    uint32_t epoch = (lease_epoch(was) + 1) & (uint32_t)FIELD_MAX(LEASE_EPOCH_BITS);
+    uint64_t word = lease_word(SLOT_TAKEN, epoch, stamp_for(seat, p->lease_ns));
+    u128 desired = (u128)p->proof << 64 | word;
+    rc = fab_cas128(seat->ep, lease_addr(seat, slot), expect, desired, &old);
+    if (rc == -FAB_EUNKNOWN) {
+        rc = fab_read128(seat->ep, lease_addr(seat, slot), &old);
+        if (!rc)
+            old = old == desired ? expect : ~expect;
+    }
+    if (rc || old != expect)
+        return rc;
+    *taken = word;
+    return 1;
+}
+
+static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struct session_params *p)
+{
+    uint64_t old, live = lease_word(SLOT_LIVE, lease_epoch(taken), stamp_for(seat, p->lease_ns));
+    int rc = clear_records(seat, slot);
+    if (!rc)
+        rc = describe(seat, slot, p);
+    if (!rc)
+        rc = sure_cas(seat, lease_addr(seat, slot), taken, live, &old);
+    if (rc)
+        return rc;
+    if (old != taken)
+        return -PAWL_ELOST; /* we took longer than a lease */
+    struct session *me = seat->me;
+    me->slot = slot;
+    me->epoch = lease_epoch(live);
+    me->lease_copy = live;
+    me->lease = fab_is_shm(seat->ep) ? fab_shm_ptr(seat->ep, lease_addr(seat, slot)) : &me->lease_copy;
+    memset(me->shadow, 0, seat->space->record_count * sizeof *me->shadow);
+    return 0;
+}
+
+static struct slot *slot_here(const struct seat *seat, uint32_t slot)
+{
+    return fab_shm_ptr(seat->ep, space_slot_addr(seat->space, slot));
+}
+
+/* 1: ours now; 0: not to be had. */
+static int try_slot(struct seat *seat, uint32_t slot, const struct session_params *p)
+{
+    uint64_t lease, taken = 0;
+    int rc = fab_read64(seat->ep, lease_addr(seat, slot), &lease);
+    if (rc || lease_state(lease) != SLOT_FREE)
+        return rc;
+    bool kernel = seat->ep->caps & FAB_KERNEL_LIFE;
+    if (kernel && life_take(slot_here(seat, slot)))
+        return 0;
+    rc = claim(seat, slot, lease, p, &taken);
+    if (rc > 0) {
+        rc = move_in(seat, slot, taken, p);
+        rc = rc ? rc : 1;
+    }
+    if (rc <= 0 && kernel)
+        life_drop(slot_here(seat, slot));
+    return rc;
+}
+
+int session_open(struct seat *seat, const struct session_params *p)
+{
+    if (!(seat->ep->caps & FAB_ATOMIC128))
+        return -EOPNOTSUPP;
+    if (p->lease_ns == PAWL_LEASE_FOREVER && !(seat->ep->caps & FAB_KERNEL_LIFE))
+        return -EINVAL;
+    if (p->lease_ns > seat->space->lease_ns && !(seat->ep->caps & FAB_SHARED_CLOCK))
+        return -EINVAL;
+    seat->me->slot = UINT32_MAX; /* nobody yet: what follows looks after all slots */
+    seat->me->lease_copy = 0;
+    seat->me->lease = &seat->me->lease_copy;
+    /* Starting at random keeps those who open at the same time out of each other's way. */
+    uint32_t start = (uint32_t)(world_random(seat->world) % seat->space->slot_count);
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < seat->space->slot_count; i++) {
+            int rc = try_slot(seat, (start + i) % seat->space->slot_count, p);
+            if (rc)
+                return rc > 0 ? 0 : rc;
+        }
+        if (pass == 0)
+            session_tend(seat); /* the dead may have left slots */
+    }
+    return -PAWL_ELIMIT;
+}
+
+/* ---- keeping ---- */
+
+int session_renew(const struct seat *seat, uint64_t lease_ns)
+{
+    struct session *me = seat->me;
+    uint64_t now_word = __atomic_load_n(me->lease, __ATOMIC_ACQUIRE), old;
+    if (lease_state(now_word) != SLOT_LIVE || lease_epoch(now_word) != me->epoch)
+        return -PAWL_ELOST;
+    uint64_t stamp = stamp_for(seat, lease_ns); /* before the verb is posted: others count from later */
+    if (stamp <= lease_stamp(now_word))
+        return 0;
+    uint64_t next = lease_word(SLOT_LIVE, me->epoch, stamp);
+    int rc = sure_cas(seat, lease_addr(seat, me->slot), now_word, next, &old);
+    if (rc)
+        return rc;
+    if (old == now_word)
+        __atomic_store_n(&me->lease_copy, next, __ATOMIC_RELEASE);
+    else if (lease_state(old) == SLOT_LIVE && lease_epoch(old) == me->epoch)
+        return 0; /* another task of this session renewed it */
+    else {
+        __atomic_store_n(&me->lease_copy, old, __ATOMIC_RELEASE);
+        return -PAWL_ELOST;
+    }
+    return 0;
+}
+
+static int set_state(const struct seat *seat, uint32_t slot, uint64_t from, enum slot_state state)
+{
+    uint64_t old;
+    int rc = sure_cas(seat, lease_addr(seat, slot), from, lease_word(state, lease_epoch(from), lease_stamp(from)), &old);
+    return rc ? rc : old == from;
+}
+
+int session_close(const struct seat *seat)
+{
+    struct session *me = seat->me;
+    uint64_t lease;
+    int rc = fab_read64(seat->ep, lease_addr(seat, me->slot), &lease);
+    if (!rc && lease_state(lease) == SLOT_LIVE && lease_epoch(lease) == me->epoch)
+        rc = set_state(seat, me->slot, lease, SLOT_LOST);
+    if (rc >= 0 && seat->space->design->recover)
+        rc = seat->space->design->recover(seat, me->slot, me->epoch);
+    if (!rc)
+        rc = fab_read64(seat->ep, lease_addr(seat, me->slot), &lease);
+    if (!rc && lease_state(lease) == SLOT_LOST && lease_epoch(lease) == me->epoch)
+        rc = set_state(seat, me->slot, lease, SLOT_FREE);
+    if (seat->ep->caps & FAB_KERNEL_LIFE)
+        life_drop(slot_here(seat, me->slot));
+    return rc < 0 ? rc : 0;
+}
+
+/* ---- looking after the others ---- */
+
+static int tend_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    const struct seat *seat = ctx;
+    if (slot == seat->me->slot)
+        return 0;
+    int dead = seat_peer_dead(seat, slot, &lease);
+    if (dead <= 0 || lease_state(lease) != SLOT_LOST)
+        return dead < 0 ? dead : 0;
+    int rc = seat->space->design->recover ? seat->space->design->recover(seat, slot, lease_epoch(lease)) : 0;
+    if (rc)
+        return rc;
+    /* Once more after it was shut out: what was under way may have arrived since. Then the slot can serve another. */
+    rc = seat_fence(seat, slot);
+    if (rc)
+        return rc == -EAGAIN ? 0 : rc;
+    rc = seat->space->design->recover ? seat->space->design->recover(seat, slot, lease_epoch(lease)) : 0;
+    if (!rc)
+        rc = set_state(seat, slot, lease, SLOT_FREE);
+    return rc < 0 ? rc : 0;
+}
+
+int session_tend(const struct seat *seat)
+{
+    return seat_slots(seat, tend_slot, (void *)seat);
+}
+
+int session_break(const struct seat *seat, uint32_t slot)
+{
+    uint64_t lease;
+    if (slot >= seat->space->slot_count)
+        return -EINVAL;
+    int rc = fab_read64(seat->ep, lease_addr(seat, slot), &lease);
+    if (!rc && lease_state(lease) != SLOT_LIVE)
+        return -ENOENT;
+    if (!rc)
+        rc = set_state(seat, slot, lease, SLOT_LOST);
+    if (rc <= 0)
+        return rc ? rc : -EAGAIN;
+    return seat->space->design->recover ? seat->space->design->recover(seat, slot, lease_epoch(lease)) : 0;
+}

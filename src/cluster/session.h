@@ -1,0 +1,31 @@
+/* Sessions: taking a slot, keeping the lease, noticing the dead, recovering from them. The same on every fabric. */
+#ifndef PAWL_CLUSTER_SESSION_H
+#define PAWL_CLUSTER_SESSION_H
+
+#include "designs/design.h"
+
+struct session_params {
+    uint64_t lease_ns; /* PAWL_LEASE_FOREVER where the kernel reports deaths */
+    uint64_t proof;    /* peer in the upper half; see fab_fence */
+    const char *label; /* for people */
+};
+
+/* Takes a slot and fills seat->me, whose arrays the caller has provided (shadow: record_count words, seen: slot_count).
+ * On shared memory the calling thread becomes the one by whose death the kernel reports the session's, so it must outlive it.
+ * -PAWL_ELIMIT if no slot is free. */
+int session_open(struct seat *seat, const struct session_params *p);
+
+/* Moves the lease on. -PAWL_ELOST if the session was declared lost. */
+int session_renew(const struct seat *seat, uint64_t lease_ns);
+
+/* Ends the session: whatever it still holds or waits for is recovered as if it had died, then the slot is free.
+ * By the thread that opened it. */
+int session_close(const struct seat *seat);
+
+/* Looks after the others: recovers from the dead and frees their slots. Called now and then by every session. */
+int session_tend(const struct seat *seat);
+
+/* Declares another session lost, whether or not its lease runs: an operator's last resort. -ENOENT if the slot is not live. */
+int session_break(const struct seat *seat, uint32_t slot);
+
+#endif

@@ -1,0 +1,463 @@
+#include "cluster/table.h"
+#include "lib/hash.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- meta: state 2, generation 32, inserting session's slot 12 and epoch 18 ---- */
+
+enum cell_state { CELL_EMPTY, CELL_CLAIMED, CELL_LIVE, CELL_DEAD };
+
+#define META_STATE_SHIFT 62
+#define META_GENERATION_SHIFT 30
+#define META_GENERATION_BITS 32
+#define META_SLOT_SHIFT 18
+#define META_SLOT_BITS 12
+#define META_EPOCH_BITS 18
+
+/* How far a key may lie from its home. At three quarters full, sequences beyond this practically do not occur; a table that is
+ * fuller than it was made for forgets locks instead of searching longer. */
+#define PROBE_MAX 256
+
+#define INSERT_TRIES_MAX 1000            /* against others that insert at the same time */
+#define INSERT_PAUSE_NS (20 * NS_PER_US) /* for another's insertion of the same key */
+
+static enum cell_state meta_state(uint64_t meta)
+{
+    return (enum cell_state)(meta >> META_STATE_SHIFT);
+}
+static uint64_t meta_generation(uint64_t meta)
+{
+    return field_get(meta, META_GENERATION_SHIFT, META_GENERATION_BITS);
+}
+
+static uint64_t meta_make(enum cell_state state, uint64_t generation)
+{
+    return (uint64_t)state << META_STATE_SHIFT | generation << META_GENERATION_SHIFT;
+}
+
+static uint64_t meta_claim(const struct seat *seat, uint64_t meta)
+{
+    uint64_t generation = (meta_generation(meta) + 1) & FIELD_MAX(META_GENERATION_BITS);
+    return meta_make(CELL_CLAIMED, generation) | (uint64_t)seat->me->slot << META_SLOT_SHIFT |
+           (seat->me->epoch & FIELD_MAX(META_EPOCH_BITS));
+}
+
+/* ---- cells ---- */
+
+struct bucket {
+    uint64_t key, meta;
+};
+
+static u128 wide(struct bucket b)
+{
+    return (u128)b.meta << 64 | b.key;
+}
+
+static fab_addr cell_addr(const struct table *t, uint64_t i)
+{
+    return t->cells + i * t->cell_bytes;
+}
+static fab_addr name_addr(const struct table *t, uint64_t i)
+{
+    return t->names + i * LAYOUT_NAME_BYTES;
+}
+
+/* Meta is read on both sides of the key: the same twice means that they belong together. */
+static int read_bucket(const struct seat *seat, const struct table *t, uint64_t i, struct bucket *out)
+{
+    fab_addr at = cell_addr(t, i);
+    if (!fab_is_shm(seat->ep)) {
+        u128 both;
+        int rc = fab_read128(seat->ep, at, &both);
+        *out = (struct bucket){(uint64_t)both, (uint64_t)(both >> 64)};
+        return rc;
+    }
+    uint64_t again;
+    do {
+        fab_read64(seat->ep, at + 8, &out->meta);
+        fab_read64(seat->ep, at, &out->key);
+        fab_read64(seat->ep, at + 8, &again);
+    } while (unlikely(again != out->meta));
+    return 0;
+}
+
+/* 1: changed; 0: it was no longer `from`. */
+static int change_bucket(const struct seat *seat, const struct table *t, uint64_t i, struct bucket from, struct bucket to)
+{
+    u128 old;
+    int rc = fab_cas128(seat->ep, cell_addr(t, i), wide(from), wide(to), &old);
+    if (rc == -FAB_EUNKNOWN) {
+        rc = fab_read128(seat->ep, cell_addr(t, i), &old);
+        if (!rc)
+            return old == wide(to); /* generation and claim make it recognisable as ours */
+    }
+    return rc ? rc : old == wide(from);
+}
+
+/* ---- keys ---- */
+
+void table_init(struct table *t, const struct layout_header *h, fab_addr base)
+{
+    *t = (struct table){
+        .cells = base + h->cells,
+        .names = base + h->names,
+        .floor = base + offsetof(struct layout_header, token_floor),
+        .buckets = h->buckets,
+        .capacity = h->capacity,
+        .cell_bytes = h->cell_bytes,
+        .keys = (enum pawl_keys)h->keys,
+    };
+}
+
+int table_check_key(const struct table *t, pawl_key key)
+{
+    if ((t->keys == PAWL_KEYS_NAMED) != (key.name != NULL))
+        return -EINVAL;
+    if (key.name)
+        return key.id == 0 ? -EINVAL : key.id > PAWL_NAME_MAX ? -ENAMETOOLONG : 0;
+    return t->keys == PAWL_KEYS_DENSE && key.id >= t->capacity ? -ERANGE : 0;
+}
+
+/* What stands in the bucket, and where to begin looking. */
+static uint64_t bucket_key(pawl_key key)
+{
+    return key.name ? hash_bytes(key.name, key.id, 0) : key.id;
+}
+static uint64_t home(const struct table *t, uint64_t bucket_key)
+{
+    return mix64(bucket_key) & (t->buckets - 1);
+}
+
+/* Names are padded with zeroes to whole words and begin with their length, so that equal names are equal words. */
+struct name_words {
+    uint64_t words[LAYOUT_NAME_BYTES / 8];
+    uint16_t bytes; /* in use, a multiple of 8 */
+};
+
+static void pack_name(pawl_key key, struct name_words *out)
+{
+    out->bytes = (uint16_t)round_up(key.id + 1, UINT64_C(8));
+    out->words[out->bytes / 8 - 1] = 0;
+    unsigned char *at = (unsigned char *)out->words;
+    at[0] = (unsigned char)key.id;
+    memcpy(at + 1, key.name, key.id);
+}
+
+/* 1 if the cell, which has this bucket, has this very key. */
+static int same_key(const struct seat *seat, const struct table *t, uint64_t i, struct bucket b, const struct name_words *name)
+{
+    if (!name)
+        return 1;
+    uint64_t there[LAYOUT_NAME_BYTES / 8], meta;
+    int rc = fab_read(seat->ep, name_addr(t, i), there, name->bytes);
+    if (!rc)
+        rc = fab_read64(seat->ep, cell_addr(t, i) + 8, &meta);
+    if (rc)
+        return rc;
+    return meta == b.meta && !memcmp(there, name->words, name->bytes);
+}
+
+/* ---- looking ---- */
+
+static int find(const struct seat *seat, const struct table *t, uint64_t key, const struct name_words *name, struct place *out)
+{
+    uint64_t start = home(t, key);
+    for (uint64_t n = 0; n < PROBE_MAX && n < t->buckets; n++) {
+        uint64_t i = (start + n) & (t->buckets - 1);
+        struct bucket b = {0, 0};
+        int rc = read_bucket(seat, t, i, &b);
+        if (unlikely(rc))
+            return rc;
+        if (meta_state(b.meta) == CELL_EMPTY)
+            return -ENOENT;
+        if (b.key != key || meta_state(b.meta) != CELL_LIVE)
+            continue;
+        rc = same_key(seat, t, i, b, name);
+        if (rc < 0)
+            return rc;
+        if (rc) {
+            *out = (struct place){.index = i, .meta = b.meta};
+            return 0;
+        }
+    }
+    return -ENOENT;
+}
+
+int table_find(const struct seat *seat, const struct table *t, pawl_key key, struct place *out)
+{
+    if (t->keys == PAWL_KEYS_DENSE) {
+        *out = (struct place){.index = key.id};
+        return 0;
+    }
+    struct name_words name;
+    if (key.name)
+        pack_name(key, &name);
+    return find(seat, t, bucket_key(key), key.name ? &name : NULL, out);
+}
+
+int table_confirm(const struct seat *seat, const struct table *t, const struct place *p)
+{
+    uint64_t meta;
+    if (t->keys == PAWL_KEYS_DENSE)
+        return 1;
+    int rc = fab_read64(seat->ep, cell_addr(t, p->index) + 8, &meta);
+    return rc ? rc : meta == p->meta;
+}
+
+int table_key_at(const struct seat *seat, const struct table *t, uint64_t index, char *name, uint64_t *id_or_len)
+{
+    if (t->keys == PAWL_KEYS_DENSE) {
+        *id_or_len = index;
+        return 1;
+    }
+    struct bucket b = {0, 0};
+    int rc = read_bucket(seat, t, index, &b);
+    if (rc || meta_state(b.meta) != CELL_LIVE)
+        return rc;
+    if (t->keys == PAWL_KEYS_SPARSE) {
+        *id_or_len = b.key;
+        return 1;
+    }
+    unsigned char bytes[LAYOUT_NAME_BYTES];
+    _Alignas(8) uint64_t words[LAYOUT_NAME_BYTES / 8];
+    struct place p = {.index = index, .meta = b.meta};
+    rc = fab_read(seat->ep, name_addr(t, index), words, sizeof words);
+    if (!rc)
+        rc = table_confirm(seat, t, &p);
+    if (rc <= 0)
+        return rc;
+    memcpy(bytes, words, sizeof bytes);
+    *id_or_len = bytes[0];
+    memcpy(name, bytes + 1, bytes[0]);
+    name[bytes[0]] = 0;
+    return 1;
+}
+
+/* ---- forgetting ---- */
+
+static int raise_floor(const struct seat *seat, const struct table *t, uint64_t token)
+{
+    uint64_t floor, old;
+    int rc = fab_read64(seat->ep, t->floor, &floor);
+    while (!rc && floor < token) {
+        rc = fab_cas64(seat->ep, t->floor, floor, token, &old);
+        if (rc == -FAB_EUNKNOWN)
+            rc = fab_read64(seat->ep, t->floor, &old); /* it only rises: whatever it is now is a fact */
+        else if (!rc && old == floor)
+            break;
+        floor = old;
+    }
+    return rc;
+}
+
+/* Forgets the lock in this cell if nobody holds it: 1. */
+static int forget(const struct seat *seat, const struct table *t, uint64_t i)
+{
+    const struct design *design = seat->space->design;
+    struct bucket b = {0, 0};
+    struct hold h;
+    int rc = read_bucket(seat, t, i, &b);
+    if (rc || meta_state(b.meta) != CELL_LIVE)
+        return rc;
+    rc = hold_open(seat, i, &h);
+    if (rc)
+        return rc;
+    h.mode = PAWL_EXCLUSIVE;
+    rc = design->acquire(seat, &h, DEADLINE_TRY);
+    if (rc) {
+        hold_close(seat, &h);
+        return rc == -PAWL_EHELD ? 0 : rc;
+    }
+    rc = raise_floor(seat, t, h.token);
+    if (!rc)
+        rc = change_bucket(seat, t, i, b, (struct bucket){b.key, meta_make(CELL_DEAD, meta_generation(b.meta))});
+    int end = design->release(seat, &h);
+    return rc < 0 ? rc : end ? end : rc;
+}
+
+/* Makes a dead cell somewhere in the sequence. */
+static int make_room(const struct seat *seat, const struct table *t, uint64_t key)
+{
+    if (!(seat->space->design->features & DESIGN_TOKENS))
+        return -ENOSPC; /* without tokens there is no telling an old grant from a new one */
+    uint64_t start = home(t, key);
+    for (uint64_t n = 0; n < PROBE_MAX && n < t->buckets; n++) {
+        int rc = forget(seat, t, (start + n) & (t->buckets - 1));
+        if (rc)
+            return rc < 0 ? rc : 0;
+    }
+    return -ENOSPC;
+}
+
+/* ---- inserting ---- */
+
+struct insertion {
+    const struct seat *seat;
+    const struct table *t;
+    const struct name_words *name; /* null: the key is all there is */
+    uint64_t key;
+    uint64_t at;         /* the cell that we claimed */
+    struct bucket claim; /* and what we wrote there */
+};
+
+/* The inserting session is dead: its claim counts for nothing. */
+static int drop_claim_of_dead(const struct insertion *in, uint64_t i, struct bucket b)
+{
+    uint32_t slot = (uint32_t)field_get(b.meta, META_SLOT_SHIFT, META_SLOT_BITS);
+    uint64_t lease = 0;
+    if (slot >= in->seat->space->slot_count)
+        return -EFAULT;
+    int dead = slot == in->seat->me->slot ? 0 : seat_peer_dead(in->seat, slot, &lease);
+    if (dead < 0)
+        return dead;
+    if (!dead) { /* the slot is in use: by the one who claimed, or by a later session? */
+        int rc = fab_read64(in->seat->ep, space_slot_addr(in->seat->space, slot) + offsetof(struct slot, lease), &lease);
+        if (rc || (lease_epoch(lease) & FIELD_MAX(META_EPOCH_BITS)) == field_get(b.meta, 0, META_EPOCH_BITS))
+            return rc;
+    }
+    struct bucket gone = {b.key, meta_make(CELL_DEAD, meta_generation(b.meta))};
+    int rc = change_bucket(in->seat, in->t, i, b, gone);
+    return rc < 0 ? rc : 0;
+}
+
+/* Claims the first cell that can be had. 1: claimed; 0: lost it to somebody; -ENOSPC: there is none. */
+static int claim_cell(struct insertion *in)
+{
+    uint64_t start = home(in->t, in->key);
+    for (uint64_t n = 0; n < PROBE_MAX && n < in->t->buckets; n++) {
+        uint64_t i = (start + n) & (in->t->buckets - 1);
+        struct bucket b = {0, 0};
+        int rc = read_bucket(in->seat, in->t, i, &b);
+        if (!rc && meta_state(b.meta) == CELL_CLAIMED)
+            rc = drop_claim_of_dead(in, i, b);
+        if (rc)
+            return rc;
+        if (meta_state(b.meta) != CELL_EMPTY && meta_state(b.meta) != CELL_DEAD)
+            continue;
+        in->at = i;
+        in->claim = (struct bucket){in->key, meta_claim(in->seat, b.meta)};
+        return change_bucket(in->seat, in->t, i, b, in->claim);
+    }
+    return -ENOSPC;
+}
+
+static int give_way(const struct insertion *in)
+{
+    struct bucket gone = {in->key, meta_make(CELL_DEAD, meta_generation(in->claim.meta))};
+    int rc = change_bucket(in->seat, in->t, in->at, in->claim, gone);
+    return rc < 0 ? rc : 0;
+}
+
+/* Is there another cell for this key? 1: ours is the only claim; 0: it is not, or another's claim had to be dropped first. */
+static int sole_claim(const struct insertion *in)
+{
+    uint64_t start = home(in->t, in->key);
+    bool before = true; /* we look at cells before our own */
+    for (uint64_t n = 0; n < PROBE_MAX && n < in->t->buckets; n++) {
+        uint64_t i = (start + n) & (in->t->buckets - 1);
+        struct bucket b = {0, 0};
+        int rc = read_bucket(in->seat, in->t, i, &b);
+        if (rc)
+            return rc;
+        if (i == in->at) {
+            before = false;
+            continue;
+        }
+        if (meta_state(b.meta) == CELL_EMPTY)
+            break;
+        if (b.key != in->key)
+            continue;
+        if (meta_state(b.meta) == CELL_LIVE) {
+            rc = same_key(in->seat, in->t, i, b, in->name);
+            if (rc)
+                return rc < 0 ? rc : 0;
+        } else if (meta_state(b.meta) == CELL_CLAIMED) {
+            if (before)
+                return 0;
+            /* The claim further back gives way; should it commit first, our next look finds it live. */
+            struct bucket gone = {b.key, meta_make(CELL_DEAD, meta_generation(b.meta))};
+            rc = change_bucket(in->seat, in->t, i, b, gone);
+            if (rc < 0)
+                return rc;
+            if (!rc)
+                n--; /* it changed under us: look at it again */
+        }
+    }
+    return 1;
+}
+
+/* Whoever had this key before may have been forgotten: the lock's tokens must start above what it was granted then. */
+static int raise_lock(const struct insertion *in)
+{
+    const struct design *design = in->seat->space->design;
+    uint64_t floor;
+    int rc = fab_read64(in->seat->ep, in->t->floor, &floor);
+    if (rc || !floor || !design->raise)
+        return rc;
+    struct hold h;
+    rc = hold_open(in->seat, in->at, &h);
+    if (rc)
+        return rc;
+    h.mode = PAWL_EXCLUSIVE;
+    /* Somebody may be about to find out that the cell is no longer what it was; it leaves at once. */
+    rc = design->acquire(in->seat, &h, DEADLINE_NEVER);
+    if (rc) {
+        hold_close(in->seat, &h);
+        return rc;
+    }
+    rc = design->raise(in->seat, &h, floor);
+    int end = design->release(in->seat, &h);
+    return rc ? rc : end;
+}
+
+/* One attempt. 1: inserted; 0: try again. */
+static int insert_once(struct insertion *in, struct place *out)
+{
+    int rc = claim_cell(in);
+    if (rc <= 0)
+        return rc;
+    rc = in->name ? fab_write(in->seat->ep, name_addr(in->t, in->at), in->name->words, in->name->bytes) : 0;
+    if (!rc)
+        rc = raise_lock(in);
+    if (!rc)
+        rc = sole_claim(in);
+    if (rc <= 0) {
+        int undo = give_way(in);
+        return rc ? rc : undo;
+    }
+    struct bucket live = {in->key, meta_make(CELL_LIVE, meta_generation(in->claim.meta))};
+    rc = change_bucket(in->seat, in->t, in->at, in->claim, live);
+    if (rc > 0)
+        *out = (struct place){.index = in->at, .meta = live.meta};
+    return rc;
+}
+
+int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_key key, struct place *out)
+{
+    int rc = table_find(seat, t, key, out);
+    if (likely(rc != -ENOENT))
+        return rc;
+    struct name_words name;
+    if (key.name)
+        pack_name(key, &name);
+    struct insertion in = {.seat = seat, .t = t, .key = bucket_key(key), .name = key.name ? &name : NULL};
+    for (int i = 0; i < INSERT_TRIES_MAX; i++) {
+        rc = insert_once(&in, out);
+        if (rc > 0)
+            return 0;
+        if (rc == -ENOSPC)
+            rc = make_room(seat, t, in.key);
+        rc = seat_retry(seat, rc);
+        if (rc)
+            return rc;
+        rc = table_find(seat, t, key, out);
+        if (rc != -ENOENT)
+            return rc;
+        uint64_t pause = INSERT_PAUSE_NS + world_random(seat->world) % INSERT_PAUSE_NS;
+        rc = fab_wait_any(seat->ep, NULL, 0, add_saturating(world_now(seat->world), pause));
+        if (rc && rc != -ETIMEDOUT)
+            return rc;
+    }
+    return -EAGAIN;
+}

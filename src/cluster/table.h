@@ -1,0 +1,52 @@
+/* From keys to locks: exact, readable one-sidedly, inserted by compare-and-swap.
+ *
+ * A sparse or named space is a table with open addressing. A cell is a 16-byte bucket {key, meta} and right behind it the lock
+ * itself, so that finding and locking touch one line. For names the key is the name's hash, and the name stands in an array of its
+ * own at the cell's place. meta is a state, a generation that rises each time the cell gets another key, and who is inserting:
+ *
+ *     EMPTY    never used; a probe sequence ends here
+ *     CLAIMED  being inserted by a session, not to be used yet
+ *     LIVE     the key's lock
+ *     DEAD     forgotten to make room; may be claimed again
+ *
+ * Two that insert the same key at once claim two cells; each looks through the whole sequence again before it commits, and the
+ * claim further back gives way (I7). A lock is forgotten only under its own exclusive hold, and who has acquired a lock looks
+ * again whether the cell still has the key: so nobody ever holds a lock of another key. Tokens of whatever is inserted later start
+ * above those of all that was forgotten. */
+#ifndef PAWL_CLUSTER_TABLE_H
+#define PAWL_CLUSTER_TABLE_H
+
+#include "cluster/layout.h"
+
+struct table {
+    fab_addr cells, names, floor;
+    uint64_t buckets;
+    uint64_t capacity;
+    uint32_t cell_bytes;
+    enum pawl_keys keys;
+};
+
+/* Where a key's lock is. */
+struct place {
+    uint64_t index;
+    uint64_t meta; /* as it was when found; 0 in a dense space */
+};
+
+void table_init(struct table *t, const struct layout_header *h, fab_addr base);
+
+/* -EINVAL, -ENAMETOOLONG, -ERANGE: not a key of this space. */
+int table_check_key(const struct table *t, pawl_key key);
+
+/* -ENOENT if the key has no lock yet. */
+int table_find(const struct seat *seat, const struct table *t, pawl_key key, struct place *out);
+
+/* Makes one if needed; -ENOSPC if every place it could have is in use. */
+int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_key key, struct place *out);
+
+/* Whether the place is still that key's; certain while the lock is held. */
+int table_confirm(const struct seat *seat, const struct table *t, const struct place *p);
+
+/* The key at an index, for lists: 1 and name and length or id, 0 if the cell has none. `name` has room for PAWL_NAME_MAX + 1. */
+int table_key_at(const struct seat *seat, const struct table *t, uint64_t index, char *name, uint64_t *id_or_len);
+
+#endif

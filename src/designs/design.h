@@ -1,0 +1,85 @@
+/* A design: one way to lock. Each is a table of functions over a seat; the session, the hold records, keys and names, and the
+ * public interface around it are common to all. */
+#ifndef PAWL_DESIGNS_DESIGN_H
+#define PAWL_DESIGNS_DESIGN_H
+
+#include "designs/seat.h"
+#include "world/faults.h"
+
+enum design_features {
+    DESIGN_EXCLUSIVE = 1 << 0,
+    DESIGN_SHARED = 1 << 1,
+    DESIGN_TOKENS = 1 << 2,
+    DESIGN_RECOVERY = 1 << 3, /* survives the death of a holder or waiter */
+    DESIGN_TIMEOUT = 1 << 4,  /* a waiter can give up, at a deadline or because it was cancelled */
+    DESIGN_CONVERT = 1 << 5,
+    DESIGN_RANGES = 1 << 6,
+    DESIGN_ASYNC = 1 << 7, /* an operation can wait in a fiber: needs TIMEOUT, and no thread of its own */
+};
+#define DESIGN_FEATURES 8
+
+enum design_substrates {
+    DESIGN_ON_SHM = 1 << 0,
+    DESIGN_ON_SIM = 1 << 1,
+};
+#define DESIGN_SUBSTRATES 2
+
+enum design_kind {
+    DESIGN_MAIN,      /* offered to users */
+    DESIGN_BASELINE,  /* as good as its paper and no better; to compare with */
+    DESIGN_REFERENCE, /* what the machine itself offers; to compare with */
+    DESIGN_BUSTED,    /* wrong on purpose; the suite must catch it */
+};
+
+struct lock_view {
+    enum pawl_mode mode; /* 0 if free */
+    uint32_t owner;      /* slot, if exclusive */
+    uint32_t readers;
+    uint64_t token;
+};
+
+struct design {
+    const char *name;
+    const char *summary; /* one line for lists */
+    enum design_kind kind;
+    uint32_t features;
+    uint32_t substrates;
+    uint32_t tolerates; /* FAULT_BIT()s */
+    uint32_t lock_size; /* bytes per lock; a multiple of 16 */
+
+    /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */
+    int (*format)(const struct seat *seat, uint64_t index);
+
+    /* `h` has index, mode and an open record; on success also the token. On failure the lock is not held, and nothing of this
+     * attempt remains but the record, which the caller closes; except after -PAWL_ELOST, when recovery does. */
+    int (*acquire)(const struct seat *seat, struct hold *h, uint64_t deadline);
+
+    /* Ends the hold and closes its record. -PAWL_ENOTOWNER if the session does not have it. */
+    int (*release)(const struct seat *seat, const struct hold *h);
+
+    /* Null: not offered. On failure the hold is what it was. */
+    int (*convert)(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline);
+
+    /* Is this hold on the books? Cheap. */
+    bool (*holds)(const struct seat *seat, const struct hold *h);
+
+    /* The recovery contract: frees what session `dead` of `epoch` held and passes on what it waited for. Idempotent, may be
+     * interrupted at any point and repeated, by several at once; touches nothing that the dead session has no record of. */
+    int (*recover)(const struct seat *seat, uint32_t dead, uint32_t epoch);
+
+    /* What the lock looks like. Never waits. */
+    int (*peek)(const struct seat *seat, uint64_t index, struct lock_view *out);
+
+    /* Under an exclusive hold: from now on tokens of this lock are above `floor`. Null: no tokens. */
+    int (*raise)(const struct seat *seat, struct hold *h, uint64_t floor);
+};
+
+/* All designs, ended by null; and one by name, or null. */
+extern const struct design *const designs[];
+const struct design *design_find(const char *name);
+
+/* "shared", "tokens", … in the order of the bits; likewise "shm", "sim". */
+const char *design_feature_name(unsigned bit);
+const char *design_substrate_name(unsigned bit);
+
+#endif

@@ -1,0 +1,177 @@
+#include "designs/seat.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+
+/* Clocks of different hosts may differ in speed by this much (design.md); both sides' errors add up. */
+#define DRIFT_DIVISOR 10000
+
+/* ---- hold records ---- */
+
+int hold_open(const struct seat *seat, uint64_t index, struct hold *out)
+{
+    /* Where this thread found a free record last; only a hint, wrong ones cost a look more. */
+    static _Thread_local uint32_t hint;
+    uint32_t count = seat->space->record_count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t record = (hint + i) % count;
+        uint64_t word = __atomic_load_n(&seat->me->shadow[record], __ATOMIC_RELAXED);
+        if (record_state(word) != RECORD_FREE)
+            continue;
+        /* A record's serial rises with each use, so that an old grant is not taken for the present one. */
+        uint64_t serial = (record_serial(word) + 1) & FIELD_MAX(RECORD_SERIAL_BITS);
+        uint64_t taken = record_word(RECORD_WAIT, serial, index);
+        if (!__atomic_compare_exchange_n(&seat->me->shadow[record], &word, taken, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            continue;
+        hint = record;
+        *out = (struct hold){.index = index, .serial = serial, .record = record};
+        return 0;
+    }
+    return -PAWL_ELIMIT;
+}
+
+bool hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to)
+{
+    uint64_t expect = record_word(from, h->serial, h->index), word = record_word(to, h->serial, h->index);
+    if (h->record >= seat->space->record_count ||
+        !__atomic_compare_exchange_n(&seat->me->shadow[h->record], &expect, word, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        return false;
+    fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
+    return true;
+}
+
+void hold_close(const struct seat *seat, const struct hold *h)
+{
+    uint64_t word = record_word(RECORD_FREE, h->serial, 0);
+    fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
+    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
+}
+
+/* ---- other sessions ---- */
+
+static bool kernel_says_dead(const struct seat *seat, uint32_t slot)
+{
+    uint64_t life;
+    fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, life), &life);
+    return (uint32_t)life & FUTEX_OWNER_DIED;
+}
+
+/* Has this lease run out by our clock? */
+static bool lease_over(const struct seat *seat, uint32_t slot, uint64_t lease)
+{
+    if (lease_stamp(lease) == LEASE_STAMP_FOREVER)
+        return false;
+    uint64_t now = world_now(seat->world);
+    if (seat->ep->caps & FAB_SHARED_CLOCK)
+        return now > add_saturating(lease_expiry_ns(lease), seat->space->margin_ns);
+
+    /* The stamp is of another clock: all that it tells is whether the session was renewed. It counts from when we first saw this
+     * one, which is later than when its owner posted it, for its length by the slowest of clocks. */
+    struct sighting *seen = &seat->me->seen[slot];
+    if (seen->lease != lease) {
+        *seen = (struct sighting){.lease = lease, .first_seen_ns = now};
+        return false;
+    }
+    uint64_t lease_ns = seat->space->lease_ns;
+    uint64_t wait = add_saturating(lease_ns, 2 * (lease_ns / DRIFT_DIVISOR) + seat->space->margin_ns);
+    return now - seen->first_seen_ns > wait;
+}
+
+int seat_fence(const struct seat *seat, uint32_t slot)
+{
+    uint64_t proof;
+    int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, proof), &proof);
+    return rc ? rc : fab_fence(seat->ep, (uint32_t)(proof >> 32), proof);
+}
+
+int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
+{
+    fab_addr addr = space_slot_addr(seat->space, slot) + offsetof(struct slot, lease);
+    uint64_t word, old;
+    int rc = fab_read64(seat->ep, addr, &word);
+    if (rc)
+        return rc;
+    if (lease_state(word) == SLOT_LIVE || lease_state(word) == SLOT_TAKEN) {
+        /* A dead process's other threads may run a moment longer than the one whose death the kernel reports. */
+        bool dead = (seat->ep->caps & FAB_KERNEL_LIFE) && kernel_says_dead(seat, slot) ? !seat_fence(seat, slot)
+                                                                                       : lease_over(seat, slot, word);
+        if (!dead)
+            return 0;
+        uint64_t lost = lease_word(SLOT_LOST, lease_epoch(word), lease_stamp(word));
+        rc = fab_cas64(seat->ep, addr, word, lost, &old);
+        if (rc)
+            return rc;
+        if (old != word)
+            return 0; /* renewed, closed or declared lost by another just now: the next look tells */
+        word = lost;
+    }
+    *lease = word;
+    return 1;
+}
+
+#define PIECE 64 /* words read at once: half a kilobyte, which fits any stack */
+
+int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx)
+{
+    uint64_t words[PIECE];
+    for (uint32_t at = 0; at < seat->space->record_count; at += PIECE) {
+        uint32_t n = seat->space->record_count - at < PIECE ? seat->space->record_count - at : PIECE;
+        int rc = fab_read(seat->ep, space_record_addr(seat->space, slot, at), words, (uint16_t)(n * sizeof *words));
+        for (uint32_t i = 0; i < n && !rc; i++)
+            if (record_state(words[i]) != RECORD_FREE)
+                rc = fn(ctx, slot, at + i, words[i]);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+#define SLOTS_AT_ONCE 32
+
+int seat_slots(const struct seat *seat, slot_fn fn, void *ctx)
+{
+    for (uint32_t at = 0; at < seat->space->slot_count; at += SLOTS_AT_ONCE) {
+        struct fab_op ops[SLOTS_AT_ONCE];
+        uint64_t leases[SLOTS_AT_ONCE];
+        uint32_t n = seat->space->slot_count - at < SLOTS_AT_ONCE ? seat->space->slot_count - at : SLOTS_AT_ONCE;
+        for (uint32_t i = 0; i < n; i++)
+            ops[i] = (struct fab_op){.verb = FAB_READ,
+                                     .len = 8,
+                                     .buf = &leases[i],
+                                     .addr = space_slot_addr(seat->space, at + i) + offsetof(struct slot, lease)};
+        int rc = fab_batch(seat->ep, ops, n);
+        for (uint32_t i = 0; i < n && !rc; i++)
+            if (lease_state(leases[i]) != SLOT_FREE)
+                rc = fn(ctx, at + i, leases[i]);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+bool seat_life_cond(const struct seat *seat, uint32_t slot, struct fab_cond *out)
+{
+    if (!(seat->ep->caps & FAB_KERNEL_LIFE) || slot == seat->me->slot)
+        return false;
+    fab_addr addr = space_slot_addr(seat->space, slot) + offsetof(struct slot, life);
+    uint32_t *life = fab_shm_ptr(seat->ep, addr);
+    uint32_t word = __atomic_load_n(life, __ATOMIC_ACQUIRE);
+    /* The kernel wakes on death only if this bit is set; glibc keeps it, and wakes for nothing when the owner unlocks. */
+    while (!(word & FUTEX_WAITERS) && word & FUTEX_TID_MASK)
+        if (__atomic_compare_exchange_n(life, &word, word | FUTEX_WAITERS, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            word |= FUTEX_WAITERS;
+    if (!(word & FUTEX_TID_MASK) || word & FUTEX_OWNER_DIED)
+        return false;
+    *out = (struct fab_cond){.addr = addr, .mask = UINT32_MAX, .value = word};
+    return true;
+}
+
+int seat_retry(const struct seat *seat, int rc)
+{
+    if (rc == -FAB_EFENCED)
+        return -PAWL_ELOST;
+    if (rc != -FAB_EUNKNOWN)
+        return rc;
+    /* The connection broke. While the lease runs it is worth another try, and it bounds the tries. */
+    return seat_alive(seat, world_now(seat->world)) ? 0 : -PAWL_ELOST;
+}

@@ -1,0 +1,237 @@
+/* A space as the designs see it, and a session's seat in it.
+ *
+ * Lock memory holds, beside the locks, a *slot* per session and an array of *hold records* per slot:
+ *
+ *     slot     the session's lease (one word that says whether it lives, and until when) and how to recognise its owner
+ *     records  what the session holds, may hold or waits for, each written *before* the lock itself is touched
+ *
+ * so that after a death at any instruction everybody can read what the dead one may have held (invariant I5). A slot's records are
+ * written by its session only; a lost session's stay as they are until the slot is taken by the next one.
+ *
+ * A slot's life:
+ *
+ *     FREE(e) -> TAKEN(e+1) -> LIVE(e+1) -> FREE(e+1)              opened, set up, closed
+ *                     '-----------'--> LOST(e+1) -> FREE(e+1)      died or overstayed; shut out (fenced) and recovered from
+ *
+ * LIVE -> LOST is one compare-and-swap by whoever notices; the owner's renewals are compare-and-swaps on the same word, so a
+ * session is either renewed or lost, never both (I6). LOST -> FREE only once nothing of the session can take effect any more.
+ */
+#ifndef PAWL_DESIGNS_SEAT_H
+#define PAWL_DESIGNS_SEAT_H
+
+#include "fabric/fabric.h"
+#include "lib/bits.h"
+#include "pawl.h"
+
+struct design;
+
+/* ---- the lease word: state 2, epoch 22, stamp 40 ---- */
+
+enum slot_state { SLOT_FREE, SLOT_LIVE, SLOT_LOST, SLOT_TAKEN };
+
+#define LEASE_STAMP_BITS 40
+#define LEASE_STAMP_SHIFT 20 /* stamps count 2^20 ns, about a millisecond: 40 bits last 36 years of uptime */
+#define LEASE_EPOCH_BITS 22
+#define LEASE_EPOCH_SHIFT 40
+#define LEASE_STATE_SHIFT 62
+#define LEASE_STAMP_FOREVER FIELD_MAX(LEASE_STAMP_BITS)
+
+static inline uint64_t lease_word(enum slot_state state, uint32_t epoch, uint64_t stamp)
+{
+    return (uint64_t)state << LEASE_STATE_SHIFT | (uint64_t)epoch << LEASE_EPOCH_SHIFT | stamp;
+}
+static inline enum slot_state lease_state(uint64_t lease)
+{
+    return (enum slot_state)(lease >> LEASE_STATE_SHIFT);
+}
+static inline uint32_t lease_epoch(uint64_t lease)
+{
+    return (uint32_t)field_get(lease, LEASE_EPOCH_SHIFT, LEASE_EPOCH_BITS);
+}
+static inline uint64_t lease_stamp(uint64_t lease)
+{
+    return field_get(lease, 0, LEASE_STAMP_BITS);
+}
+static inline uint64_t lease_expiry_ns(uint64_t lease)
+{
+    uint64_t stamp = lease_stamp(lease);
+    return stamp == LEASE_STAMP_FOREVER ? UINT64_MAX : stamp << LEASE_STAMP_SHIFT;
+}
+
+/* ---- slots, as they lie in lock memory ---- */
+
+#define SLOT_LABEL_LEN 32
+#define SLOT_LIFE_LEN 40 /* a process-shared robust mutex of glibc on 64-bit machines */
+
+struct slot {
+    uint64_t lease;
+    uint64_t proof;    /* whom fab_fence shuts out; set together with the lease when the slot is taken, hence beside it */
+    uint64_t lease_ns; /* for people to read */
+    uint64_t opened;   /* wall-clock seconds, likewise */
+    char label[SLOT_LABEL_LEN];
+    _Alignas(8) char life[SLOT_LIFE_LEN]; /* shared memory: a robust mutex that a thread of the session holds */
+    char pad[24];
+};
+static_assert(sizeof(struct slot) == 2 * CACHE_LINE, "slots do not share lines");
+
+#define SLOTS_MAX 4096   /* 12 bits of the owner in `word`'s lock word */
+#define RECORDS_MAX 4096 /* the other 12 */
+
+/* ---- hold records: state 4, serial 20, index 40 ---- */
+
+enum record_state {
+    RECORD_FREE,    /* nothing */
+    RECORD_WAIT,    /* wants the lock and certainly does not hold it */
+    RECORD_TRY_X,   /* may hold it exclusively */
+    RECORD_TRY_S,   /* may be counted among its readers */
+    RECORD_HELD_S,  /* is counted among its readers */
+    RECORD_LEAVE_S, /* may still be counted among them */
+};
+
+#define RECORD_INDEX_BITS 40
+#define RECORD_SERIAL_BITS 20
+#define RECORD_SERIAL_SHIFT 40
+#define RECORD_STATE_SHIFT 60
+
+static inline uint64_t record_word(enum record_state state, uint64_t serial, uint64_t index)
+{
+    return (uint64_t)state << RECORD_STATE_SHIFT | serial << RECORD_SERIAL_SHIFT | index;
+}
+static inline enum record_state record_state(uint64_t record)
+{
+    return (enum record_state)(record >> RECORD_STATE_SHIFT);
+}
+static inline uint64_t record_serial(uint64_t record)
+{
+    return field_get(record, RECORD_SERIAL_SHIFT, RECORD_SERIAL_BITS);
+}
+static inline uint64_t record_index(uint64_t record)
+{
+    return field_get(record, 0, RECORD_INDEX_BITS);
+}
+
+/* ---- the space ---- */
+
+struct space {
+    const struct design *design;
+    fab_addr slots;
+    fab_addr records; /* slot_count arrays of record_count words */
+    fab_addr locks;   /* the first lock */
+    uint64_t lock_count;
+    uint32_t lock_stride;
+    uint32_t slot_count;
+    uint32_t record_count;
+    uint64_t token_base; /* tokens start above this: what was granted before the state was last lost lies below (I2) */
+    uint64_t lease_ns;   /* the longest that a session may have; the one that counts where clocks are not shared */
+    uint64_t margin_ns;  /* how long after its expiry a lease is taken for lost: covers coarse clocks */
+    uint64_t check_ns;   /* how often a waiter looks whether those it waits for still live */
+};
+
+static inline fab_addr space_lock_addr(const struct space *s, uint64_t index)
+{
+    return s->locks + index * s->lock_stride;
+}
+static inline fab_addr space_slot_addr(const struct space *s, uint32_t slot)
+{
+    return s->slots + slot * sizeof(struct slot);
+}
+static inline fab_addr space_record_addr(const struct space *s, uint32_t slot, uint32_t record)
+{
+    return s->records + ((uint64_t)slot * s->record_count + record) * sizeof(uint64_t);
+}
+
+/* ---- the session, private to its process ---- */
+
+struct session {
+    const uint64_t *lease; /* shared memory: the word itself; elsewhere a copy of what the latest renewal wrote */
+    uint64_t lease_copy;
+    uint32_t slot;
+    uint32_t epoch;
+    uint64_t *shadow; /* record_count words: what the records say, and who owns which; only this process writes it */
+    struct sighting { /* of other sessions' leases, where clocks are not shared: slot_count of them */
+        uint64_t lease;
+        uint64_t first_seen_ns;
+    } * seen;
+};
+
+/* What a task works with: who it is, and through what. Small enough to copy. */
+struct seat {
+    const struct space *space;
+    struct session *me;
+    struct fab_ep *ep;
+    struct world *world;
+};
+
+/* A lock held or being acquired. */
+struct hold {
+    uint64_t index;
+    uint64_t token;
+    uint64_t serial;
+    uint32_t record;
+    enum pawl_mode mode;
+};
+
+/* Whether the session's lease still runs at `now`, by the clock that it was renewed by. Grants are checked with this *after* the
+ * lock was taken: a process that slept in between finds out here (I1). */
+static inline bool seat_alive(const struct seat *seat, uint64_t now)
+{
+    uint64_t lease = __atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE);
+    return lease >> LEASE_EPOCH_SHIFT == lease_word(SLOT_LIVE, seat->me->epoch, 0) >> LEASE_EPOCH_SHIFT &&
+           now >> LEASE_STAMP_SHIFT < lease_stamp(lease);
+}
+
+static inline uint64_t seat_expiry_ns(const struct seat *seat)
+{
+    return lease_expiry_ns(__atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE));
+}
+
+/* ---- hold records ---- */
+
+/* Takes a free record of the session for `index`; nothing is published yet. -PAWL_ELIMIT if all are in use. */
+int hold_open(const struct seat *seat, uint64_t index, struct hold *out);
+
+/* Publishes what the session is about to do or has done; takes effect before any later verb. */
+static inline void hold_publish(const struct seat *seat, const struct hold *h, enum record_state state)
+{
+    uint64_t word = record_word(state, h->serial, h->index);
+    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELAXED);
+    fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
+}
+
+/* Of two tasks that end the same hold only one may: true for the one whose change of state took place. */
+bool hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
+
+/* Whether the session has this hold on its books in that state. */
+static inline bool hold_is(const struct seat *seat, const struct hold *h, enum record_state state)
+{
+    return h->record < seat->space->record_count &&
+           __atomic_load_n(&seat->me->shadow[h->record], __ATOMIC_ACQUIRE) == record_word(state, h->serial, h->index);
+}
+
+/* Gives the record back; its published copy says so first. */
+void hold_close(const struct seat *seat, const struct hold *h);
+
+/* ---- other sessions ---- */
+
+/* Is that session dead or lost? 1 yes (and its lease word says LOST or FREE from now on), 0 not that one could tell, or an
+ * error. *lease is what its lease word said. */
+int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease);
+
+/* Makes sure that nothing that the session in that slot has begun takes effect any more; -EAGAIN if that is not certain yet. */
+int seat_fence(const struct seat *seat, uint32_t slot);
+
+/* Calls fn for every record of a slot that is not free, until it returns non-zero. */
+typedef int (*record_fn)(void *ctx, uint32_t slot, uint32_t record, uint64_t word);
+int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx);
+
+/* Reads every slot's lease word, in bounded pieces, and calls fn for those that are not FREE. */
+typedef int (*slot_fn)(void *ctx, uint32_t slot, uint64_t lease);
+int seat_slots(const struct seat *seat, slot_fn fn, void *ctx);
+
+/* What a waiter adds to its conditions to be woken when the kernel notices that session's death. False where it does not. */
+bool seat_life_cond(const struct seat *seat, uint32_t slot, struct fab_cond *out);
+
+/* Turns a fabric error into what the caller of a lock operation gets; 0 means that it is worth trying again. */
+int seat_retry(const struct seat *seat, int rc);
+
+#endif
