@@ -20,7 +20,7 @@ static void client_run(void *arg)
     struct client *c = arg;
     uint64_t me = c->ep->id + 1, old;
     for (;;) {
-        fab_addr lock = FAB_ADDR(0, random_below(&(uint64_t){world_random(c->ep->world)}, c->locks) * LOCK_BYTES);
+        fab_addr lock = FAB_ADDR(0, world_random(c->ep->world) % c->locks * LOCK_BYTES);
         do
             if (fab_cas64(c->ep, lock, 0, me, &old))
                 return;

@@ -41,10 +41,10 @@ struct fab_ep *sim_ep_new(struct sim_fabric *fabric, struct sim_process *process
 
 /* No task uses it any more. What it has in flight still takes effect. Endpoints of a crashed process are freed this way
  * too, or with the fabric. */
-void sim_ep_free(struct fab_ep *ep);
+void sim_ep_free(struct fab_ep *fab);
 
 /* Connects to the hosts as they are now, after restarts. A fenced process stays fenced. */
-void sim_ep_reconnect(struct fab_ep *ep);
+void sim_ep_reconnect(struct fab_ep *fab);
 
 /* A node's memory as a debugger or an oracle sees it: no time passes, no fault strikes. */
 void *sim_fabric_peek(struct sim_fabric *fabric, fab_addr addr, uint64_t len);

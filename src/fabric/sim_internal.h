@@ -143,7 +143,7 @@ static inline bool sim_ep_alive(const struct sim_ep *ep)
 
 static inline uint64_t sim_jitter_ns(struct sim *sim)
 {
-    return random_below(&sim->random, model_get(sim->model, MODEL_jitter_ns) + 1);
+    return rng_below(&sim->random, model_get(sim->model, MODEL_jitter_ns) + 1);
 }
 
 /* One way between the endpoint's host and a node. */

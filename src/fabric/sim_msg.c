@@ -93,14 +93,14 @@ int sim_fab_send(struct fab_ep *fab, uint32_t to, const void *data, uint32_t len
         return 0;
     uint64_t arrival_ns = sent_ns + sim_way_ns(ep, node);
     if (sim_fault_draw(sim, FAULT_DELAY))
-        arrival_ns += random_below(&sim->faults.random, way_ns * DELAY_WAYS);
+        arrival_ns += rng_below(&sim->faults.random, way_ns * DELAY_WAYS);
     if (sim_fault_draw(sim, FAULT_REORDER))
-        arrival_ns += random_below(&sim->faults.random, way_ns * REORDER_WAYS);
+        arrival_ns += rng_below(&sim->faults.random, way_ns * REORDER_WAYS);
     else
         conn->message_ns = arrival_ns = max_u64(arrival_ns, conn->message_ns); /* in order if nothing goes wrong */
     letter_send(ep, to, data, len, arrival_ns);
     if (sim_fault_draw(sim, FAULT_DUPLICATE))
-        letter_send(ep, to, data, len, arrival_ns + random_below(&sim->faults.random, way_ns * REORDER_WAYS));
+        letter_send(ep, to, data, len, arrival_ns + rng_below(&sim->faults.random, way_ns * REORDER_WAYS));
     return 0;
 }
 

@@ -222,7 +222,7 @@ static uint64_t atomic_turn_ns(struct sim_node *node, fab_addr addr, uint64_t se
         if (!node->atomic_free_ns)
             abort();
     }
-    uint64_t *free_ns = &node->atomic_free_ns[random_mix(addr) >> (64 - ATOMIC_BUCKET_BITS)];
+    uint64_t *free_ns = &node->atomic_free_ns[mix64(addr) >> (64 - ATOMIC_BUCKET_BITS)];
     uint64_t turn_ns = max_u64(served_ns, *free_ns);
     *free_ns = turn_ns + same_ns;
     return turn_ns;
@@ -264,9 +264,9 @@ static void verb_arrive(void *arg, uint64_t tag)
         uint64_t same_ns = model_get(sim->model, MODEL_atomic_same_ns);
         verb->window_ns = spread_ns = atomic_window_ns(verb, same_ns);
         at_ns = atomic_turn_ns(verb->node, verb->op.addr, max_u64(at_ns, conn->effect_ns), same_ns);
-    } else if (verb->op.len > 8 && random_below(&sim->random, TEAR_ONE_IN) == 0) {
-        verb->torn = (uint16_t)(8 * random_between(&sim->random, 1, verb->op.len / 8 - 1));
-        verb->upper_first = random_next(&sim->random) & 1;
+    } else if (verb->op.len > 8 && rng_below(&sim->random, TEAR_ONE_IN) == 0) {
+        verb->torn = (uint16_t)(8 * rng_between(&sim->random, 1, verb->op.len / 8 - 1));
+        verb->upper_first = rng_next(&sim->random) & 1;
         spread_ns = model_get(sim->model, MODEL_tear_ns);
     }
     at_ns = max_u64(at_ns, conn->effect_ns);
@@ -280,10 +280,10 @@ static void verb_arrive(void *arg, uint64_t tag)
 /* Draws what becomes of a verb whose outcome its caller will not know: never, in time, or late. */
 static bool unknown_arrives(struct sim *sim, uint64_t *arrival_ns)
 {
-    uint64_t fate = random_below(&sim->faults.random, 3);
+    uint64_t fate = rng_below(&sim->faults.random, 3);
     if (fate == 2)
         *arrival_ns +=
-            random_below(&sim->faults.random, model_get(sim->model, MODEL_retransmit_ns) * model_get(sim->model, MODEL_retries));
+            rng_below(&sim->faults.random, model_get(sim->model, MODEL_retransmit_ns) * model_get(sim->model, MODEL_retries));
     return fate != 0;
 }
 
@@ -299,10 +299,10 @@ static uint64_t verb_send(struct sim_ep *ep, struct sim_node *node, struct fab_o
         return give_up_ns(sim);
     uint64_t arrival_ns = sent_ns + sim_way_ns(ep, node), error_ns = 0;
     if (sim_fault_draw(sim, FAULT_DELAY))
-        arrival_ns += random_below(&sim->faults.random, model_get(sim->model, MODEL_retransmit_ns));
+        arrival_ns += rng_below(&sim->faults.random, model_get(sim->model, MODEL_retransmit_ns));
     if (sim_fault_draw(sim, FAULT_UNKNOWN)) {
-        error_ns = sim->now_ns + random_between(&sim->faults.random, model_get(sim->model, MODEL_propagation_ns),
-                                                model_get(sim->model, MODEL_retransmit_ns));
+        error_ns = sim->now_ns + rng_between(&sim->faults.random, model_get(sim->model, MODEL_propagation_ns),
+                                             model_get(sim->model, MODEL_retransmit_ns));
         if (!unknown_arrives(sim, &arrival_ns))
             return error_ns;
     }

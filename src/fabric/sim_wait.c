@@ -5,7 +5,7 @@
 
 static struct sim_watch **watch_bucket(struct sim_node *node, uint64_t offset)
 {
-    return &node->watches[random_mix(offset) % WATCH_BUCKETS];
+    return &node->watches[mix64(offset) % WATCH_BUCKETS];
 }
 
 static void watch_add(struct sim_node *node, struct sim_watch *watch, uint64_t offset, struct sim_ticket ticket)

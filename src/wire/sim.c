@@ -75,13 +75,13 @@ static void leg_send(struct sim_wire *wire, struct sim_packet *packet, uint64_t 
         return;
     }
     if (sim_fault_draw(sim, FAULT_DELAY))
-        arrival_ns += random_below(&sim->faults.random, way_ns * DELAY_WAYS);
+        arrival_ns += rng_below(&sim->faults.random, way_ns * DELAY_WAYS);
     if (sim_fault_draw(sim, FAULT_REORDER))
-        arrival_ns += random_below(&sim->faults.random, way_ns * REORDER_WAYS);
+        arrival_ns += rng_below(&sim->faults.random, way_ns * REORDER_WAYS);
     else
         *last_ns = arrival_ns = max_u64(arrival_ns, *last_ns);
     if (sim_fault_draw(sim, FAULT_DUPLICATE)) {
-        uint64_t again_ns = arrival_ns + random_below(&sim->faults.random, way_ns * REORDER_WAYS);
+        uint64_t again_ns = arrival_ns + rng_below(&sim->faults.random, way_ns * REORDER_WAYS);
         sim_at(sim, again_ns, arrive, wire, (uint64_t)(uintptr_t)packet_new(wire, packet, packet->data));
     }
     sim_at(sim, arrival_ns, arrive, wire, (uint64_t)(uintptr_t)packet);
@@ -89,7 +89,7 @@ static void leg_send(struct sim_wire *wire, struct sim_packet *packet, uint64_t 
 
 static uint64_t jitter_ns(struct sim *sim)
 {
-    return random_below(&sim->random, model_get(sim->model, MODEL_jitter_ns) + 1);
+    return rng_below(&sim->random, model_get(sim->model, MODEL_jitter_ns) + 1);
 }
 
 /* ---- at the receiver ---- */

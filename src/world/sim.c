@@ -29,8 +29,8 @@ int sim_init(struct sim *sim, const struct sim_config *config)
     sim->config = *config;
     config_defaults(&sim->config);
     sim->model = sim->config.model;
-    sim->random = random_mix(config->seed ^ SEED_SUBSTRATE);
-    sim->hash = sim->random;
+    rng_seed(&sim->random, config->seed ^ SEED_SUBSTRATE);
+    sim->hash = mix64(config->seed);
     unsigned tasks_max = sim->config.tasks_max;
     int rc = sim_heap_init(&sim->heap);
     if (rc)

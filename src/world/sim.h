@@ -15,7 +15,8 @@
 #define PAWL_WORLD_SIM_H
 
 #include "lib/base.h"
-#include "lib/random.h"
+#include "lib/hash.h"
+#include "lib/rng.h"
 #include "world/faults.h"
 #include "world/fiber.h"
 #include "world/model.h"
@@ -69,9 +70,9 @@ struct sim_host {
     struct sim *sim;
     uint32_t id; /* the node in fabric addresses */
     bool up;
-    bool server;     /* FAULT_CRASH_SERVER may strike it */
-    uint64_t births; /* how often it has started */
-    uint64_t random; /* state of world_random */
+    bool server;       /* FAULT_CRASH_SERVER may strike it */
+    uint64_t births;   /* how often it has started */
+    struct rng random; /* of world_random */
     uint64_t offset_ns;
     int64_t drift_ppb; /* its clock gains this many ns per s */
     uint64_t paused_until_ns;
@@ -132,7 +133,7 @@ struct sim_faults {
     uint32_t ppm[FAULT_KINDS];      /* per opportunity, for those that are drawn */
     uint64_t every_ns[FAULT_KINDS]; /* mean interval, for those that come by themselves */
     uint64_t counts[FAULT_KINDS];
-    uint64_t random;
+    struct rng random;
     bool healed;
     uint64_t blocked_until_ns[SIM_HOSTS_MAX][SIM_HOSTS_MAX]; /* from, to */
 };
@@ -141,7 +142,7 @@ struct sim {
     const struct model *model;
     struct sim_config config;
     uint64_t now_ns, events, hash;
-    uint64_t random; /* of the substrate: jitter, store buffers, tearing */
+    struct rng random; /* of the substrate: jitter, store buffers, tearing */
     uint32_t foreground;
     bool stopped;
     struct sim_heap heap;
@@ -176,7 +177,7 @@ void sim_at_background(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *a
 
 static inline void sim_fold(struct sim *sim, uint64_t value)
 {
-    sim->hash = random_mix(sim->hash ^ value);
+    sim->hash = mix64(sim->hash ^ value);
 }
 
 /* Folds what happened into the hash and, with tracing on, prints it: "what" on a host, with two numbers that matter. */

@@ -12,13 +12,15 @@ static void test_heap(void)
 {
     enum { EVENTS = 5000 };
     struct sim_heap heap;
-    uint64_t random = 7, pushed = 0, popped = 0, last_ns = 0, last_sequence = 0;
+    struct rng random;
+    rng_seed(&random, 7);
+    uint64_t pushed = 0, popped = 0, last_ns = 0, last_sequence = 0;
     CHECK_EQ(sim_heap_init(&heap), 0);
     while (popped < EVENTS) {
-        if (pushed < EVENTS && (heap.count == 0 || random_below(&random, 3))) {
+        if (pushed < EVENTS && (heap.count == 0 || rng_below(&random, 3))) {
             /* Few distinct times, so that order of insertion decides; never before what was popped. */
             const struct sim_event event = {.fn = nothing, .tag = pushed++};
-            sim_heap_push(&heap, last_ns + random_below(&random, 4), &event);
+            sim_heap_push(&heap, last_ns + rng_below(&random, 4), &event);
             continue;
         }
         uint64_t at_ns, sequence;
@@ -49,9 +51,10 @@ static void test_clock(void)
         CHECK_EQ(world_now(&host->world), host->offset_ns);
         int64_t gained = (int64_t)(sim_host_clock(host, 10 * NS_PER_S) - host->offset_ns - 10 * NS_PER_S);
         CHECK_EQ(gained, 10 * host->drift_ppb);
-        uint64_t random = i;
+        struct rng random;
+        rng_seed(&random, i);
         for (int k = 0; k < 1000; k++) {
-            uint64_t clock_ns = host->offset_ns + random_below(&random, 100 * NS_PER_S);
+            uint64_t clock_ns = host->offset_ns + rng_below(&random, 100 * NS_PER_S);
             uint64_t virtual_ns = sim_host_clock_inverse(host, clock_ns);
             CHECK(sim_host_clock(host, virtual_ns) >= clock_ns);
             CHECK(!virtual_ns || sim_host_clock(host, virtual_ns - 1) < clock_ns);
@@ -208,12 +211,12 @@ static void client_run(void *arg)
     struct client *c = arg;
     for (int i = 0; i < 2000; i++) {
         uint64_t old, random = world_random(c->ep->world);
-        fab_addr addr = FAB_ADDR(0, random_below(&random, 64) * 8);
+        fab_addr addr = FAB_ADDR(0, random % 64 * 8);
         int rc = fab_faa64(c->ep, addr, 1, &old);
         if (rc == -FAB_EFENCED)
             sim_ep_reconnect(c->ep);
         c->ops += !rc;
-        fab_send(c->ep, (uint32_t)random_below(&random, 4), &old, 8);
+        fab_send(c->ep, (uint32_t)(random >> 32) % 4, &old, 8);
         struct fab_msg msg;
         fab_recv(c->ep, &msg, DEADLINE_TRY);
     }
