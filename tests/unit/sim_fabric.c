@@ -187,6 +187,63 @@ static void test_unknown(void)
     CHECK(never > 10 && once > 10 && late > 10);
 }
 
+/* ---- whatever happens: each verb takes effect at most once, and one that was reported done exactly once ---- */
+
+struct tally {
+    struct actor actors[6];
+    uint64_t issued, done;
+};
+
+static void add_and_tally(void *arg)
+{
+    struct actor *a = arg;
+    struct tally *tally = container_of(a, struct tally, actors[a->count]);
+    for (int i = 0; i < 500; i++) {
+        struct fab_op ops[3];
+        for (unsigned k = 0; k < 3; k++)
+            ops[k] = (struct fab_op){.verb = FAB_FAA, .width = 8, .addr = WORD(8 * k), .swap = 1};
+        tally->issued++;
+        int rc = fab_batch(a->ep, ops, 3);
+        CHECK(!rc || rc == -FAB_EUNKNOWN);
+        tally->done += !rc;
+    }
+}
+
+static void tally_again(void *ctx, struct sim_process *process)
+{
+    struct tally *tally = ctx;
+    struct actor *a = &tally->actors[process->id];
+    sim_ep_free(a->ep);
+    a->ep = sim_ep_new(a->kit->fabric, process);
+    sim_spawn(process, "adder", add_and_tally, a);
+}
+
+static void test_at_most_once(void)
+{
+    static struct kit kit;
+    static struct tally tally;
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        uint32_t faults = FAULTS_ALL & ~FAULT_BIT(FAULT_CRASH_SERVER);
+        const struct sim_config config = {.seed = seed, .faults = faults, .safety_ns = 100 * NS_PER_MS};
+        kit_open(&kit, &config, SIM_FABRIC_CAPS, 4);
+        tally = (struct tally){0};
+        const struct sim_hooks hooks = {.ctx = &tally, .process_restarted = tally_again};
+        sim_hooks_add(&kit.sim, &hooks);
+        for (unsigned i = 0; i < countof(tally.actors); i++) {
+            tally.actors[i] = actor_on(&kit, 1 + i % 3);
+            tally.actors[i].count = i;
+            tally.actors[i].process->crashable = true;
+            sim_spawn(tally.actors[i].process, "adder", add_and_tally, &tally.actors[i]);
+        }
+        CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+        for (unsigned k = 0; k < 3; k++) {
+            CHECK_BETWEEN(kit_word(&kit, WORD(8 * k)), tally.done, tally.issued);
+            CHECK(!k || kit_word(&kit, WORD(8 * k)) <= kit_word(&kit, WORD(8 * (k - 1)))); /* a batch breaks off, in order */
+        }
+        kit_close(&kit);
+    }
+}
+
 /* ---- partitions: both ends of the path ---- */
 
 static void cut_off(void *arg)
@@ -464,6 +521,7 @@ int main(void)
     test_order();
     test_tearing();
     test_unknown();
+    test_at_most_once();
     test_partition();
     test_in_flight();
     test_fence();
