@@ -40,7 +40,7 @@ int seat_fence(const struct seat *seat, uint32_t slot)
 {
     uint64_t proof;
     int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, proof), &proof);
-    return rc ? rc : fab_fence(seat->ep, (uint32_t)(proof >> 32), proof);
+    return rc ? rc : fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
 }
 
 int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)

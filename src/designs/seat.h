@@ -65,7 +65,8 @@ static inline uint64_t lease_expiry_ns(uint64_t lease)
 
 struct slot {
     uint64_t lease;
-    uint64_t proof;    /* whom fab_fence shuts out; set together with the lease when the slot is taken, hence beside it */
+    uint64_t
+        proof; /* peer and proof for fab_fence, 32 bits each; set together with the lease when the slot is taken, hence beside it */
     uint64_t lease_ns; /* for people to read */
     uint64_t opened;   /* wall-clock seconds, likewise */
     char label[SLOT_LABEL_LEN];
