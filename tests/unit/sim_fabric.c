@@ -114,6 +114,33 @@ static void test_order(void)
     }
 }
 
+/* A verb behind an atomic that waits for its turn on a hot address waits, too. */
+static void add_and_read_hot(void *arg)
+{
+    struct actor *a = arg;
+    for (int i = 0; i < 500; i++) {
+        uint64_t value;
+        struct fab_op ops[2] = {{.verb = FAB_FAA, .width = 8, .addr = WORD(0), .swap = 1},
+                                {.verb = FAB_READ, .addr = WORD(0), .len = 8, .buf = &value}};
+        CHECK_EQ(fab_batch(a->ep, ops, 2), 0);
+        CHECK(value > ops[0].old);
+    }
+}
+
+static void test_order_hot(void)
+{
+    static struct kit kit;
+    open_default(&kit, 1, 0, 3);
+    struct actor actors[8];
+    for (unsigned i = 0; i < countof(actors); i++) {
+        actors[i] = actor_on(&kit, 1 + i % 2);
+        sim_spawn(actors[i].process, "adder", add_and_read_hot, &actors[i]);
+    }
+    CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+    CHECK_EQ(kit_word(&kit, WORD(0)), 8 * 500);
+    kit_close(&kit);
+}
+
 /* ---- tearing: 16 bytes written at once are seen half old, half new ---- */
 
 static void write_pairs(void *arg)
@@ -185,6 +212,36 @@ static void test_unknown(void)
         kit_close(&kit);
     }
     CHECK(never > 10 && once > 10 && late > 10);
+}
+
+/* Settled before any later verb, to whichever node. */
+static void add_here_and_there(void *arg)
+{
+    struct actor *a = arg;
+    for (int i = 0; i < 3000; i++) {
+        uint64_t old;
+        if (fab_faa64(a->ep, WORD(0), 1, &old) != -FAB_EUNKNOWN || fab_faa64(a->ep, FAB_ADDR(2, 0), 1, &old))
+            continue;
+        uint64_t settled = kit_word(a->kit, WORD(0));
+        fab_wait_any(a->ep, NULL, 0, world_now(a->ep->world) + 20 * NS_PER_MS);
+        CHECK_EQ(kit_word(a->kit, WORD(0)), settled);
+        a->count++;
+    }
+}
+
+static void test_unknown_elsewhere(void)
+{
+    static struct kit kit;
+    unsigned unknown = 0;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        open_default(&kit, seed, FAULT_BIT(FAULT_UNKNOWN), 3);
+        struct actor a = actor_on(&kit, 1);
+        sim_spawn(a.process, "adder", add_here_and_there, &a);
+        CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+        unknown += a.count;
+        kit_close(&kit);
+    }
+    CHECK(unknown > 10);
 }
 
 /* ---- whatever happens: each verb takes effect at most once, and one that was reported done exactly once ---- */
@@ -288,19 +345,33 @@ static void add_once(void *arg)
     a->count = 1;
 }
 
+static void read_once(void *arg)
+{
+    struct actor *a = arg;
+    a->rc = fab_read64(a->ep, WORD(1), &a->seen[0]);
+    a->count = 1;
+}
+
+/* What a dead process has in flight takes effect on the node, and no longer on what was the process's memory. */
 static void test_in_flight(void)
 {
     static struct kit kit;
     open_default(&kit, 1, 0, 2);
-    struct actor a = actor_on(&kit, 1);
+    struct actor a = actor_on(&kit, 1), reader = actor_on(&kit, 1);
+    *(uint64_t *)sim_fabric_peek(kit.fabric, WORD(1), 8) = 77;
     sim_spawn(a.process, "dies", add_once, &a);
+    sim_spawn(reader.process, "dies too", read_once, &reader);
     CHECK_EQ(sim_run(&kit.sim, 500), SIM_UNTIL); /* sent, not yet there */
     CHECK_EQ(kit_word(&kit, WORD(0)), 0);
     sim_process_crash(a.process);
     sim_ep_free(a.ep);
+    sim_process_crash(reader.process);
+    sim_ep_free(reader.ep);
     CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
     CHECK_EQ(kit_word(&kit, WORD(0)), 1);
     CHECK_EQ(a.count, 0);
+    CHECK_EQ(reader.count, 0);
+    CHECK_EQ(reader.seen[0], 0);
     kit_close(&kit);
 }
 
@@ -519,8 +590,10 @@ int main(void)
 {
     test_verbs();
     test_order();
+    test_order_hot();
     test_tearing();
     test_unknown();
+    test_unknown_elsewhere();
     test_at_most_once();
     test_partition();
     test_in_flight();
