@@ -97,7 +97,10 @@ int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, 
         return -PAWL_ENOTSUP;
     if (h->index >= l->seat.space->lock_count || !d->holds(&l->seat, h))
         return ended(&l->seat, -PAWL_ENOTOWNER);
-    return ended(&l->seat, d->convert(&l->seat, h, mode, deadline));
+    rc = d->convert(&l->seat, h, mode, deadline);
+    if (!rc && !seat_lives(&l->seat)) /* the answer may have been long on its way */
+        rc = -PAWL_ELOST;
+    return ended(&l->seat, rc);
 }
 
 int locker_check(const struct locker *l, const struct hold *h)
@@ -136,8 +139,8 @@ int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
     int rc = table_check_key(&l->table, key);
     if (!rc)
         rc = table_find(&l->seat, &l->table, key, &place);
-    if (rc == -ENOENT) {
-        *out = (pawl_state){0}; /* a lock that nobody ever took is free */
+    if (rc == -ENOENT || rc == -EBUSY) {
+        *out = (pawl_state){0}; /* a lock that nobody ever took is free, and so is one that is being forgotten */
         return 0;
     }
     if (!rc)

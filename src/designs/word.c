@@ -184,9 +184,12 @@ static int move_exclusive(const struct seat *seat, const struct hold *h, uint64_
     for (;;) {
         int rc = fab_cas64(seat->ep, addr, expect, next, &old);
         if (rc == -FAB_EUNKNOWN) {
-            /* Only this hold changes its word: if the word is no longer ours, we changed it. */
+            /* Only this hold changes its word while the session lives: if the word is no longer ours, and we live, we changed it.
+             */
             rc = read_after_break(seat, addr, &old);
             if (!rc && (old & ~WORD_WAITERS) != held) {
+                if (!seat_lives(seat))
+                    return -PAWL_ELOST;
                 *waiters = true;
                 return 1;
             }
@@ -421,13 +424,22 @@ static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     fab_addr addr = space_lock_addr(seat->space, h->index);
     uint64_t above = floor + 1 - seat->space->token_base;
     bool waiters;
-    int rc = fab_write64(seat->ep, addr + offsetof(struct word_lock, high), above >> WORD_TOKEN_BITS);
+    struct word_lock seen;
+    int rc = look(seat, addr, &seen);
+    /* By compare-and-swap, for should we be lost meanwhile, it must not undo what others have raised it to. */
+    while (!rc && seen.high < above >> WORD_TOKEN_BITS) {
+        uint64_t old;
+        rc = fab_cas64(seat->ep, addr + offsetof(struct word_lock, high), seen.high, above >> WORD_TOKEN_BITS, &old);
+        if (!rc && old == seen.high)
+            break;
+        rc = rc ? rc : look(seat, addr, &seen);
+    }
     if (rc)
         return rc;
     rc = move_exclusive(seat, h, word_make(WORD_EXCLUSIVE, word_owner(seat, h), above & WORD_TOKEN_MAX), &waiters);
     if (rc < 0)
         return rc;
-    h->token = floor + 1;
+    h->token = word_full_token(seat, max_u64(seen.high, above >> WORD_TOKEN_BITS), above & WORD_TOKEN_MAX);
     if (waiters) /* the flag is gone from the word: all must look again */
         fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
     return 0;

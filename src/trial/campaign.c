@@ -110,6 +110,22 @@ static uint64_t draw_deadline(struct cluster_task *t)
     }
 }
 
+/* Into the trace. */
+static void note(const struct cluster_task *t, const char *what, uint64_t a, uint64_t b)
+{
+    sim_note(&t->client->cluster->sim, what, t->client->process->host->id, a, b);
+}
+
+static void granted(struct cluster_task *t, uint64_t lock, const struct hold *h)
+{
+    struct campaign *c = campaign_of(t);
+    uint64_t before = c->oracle.violations;
+    note(t, h->mode == PAWL_SHARED ? "GRANTED shared" : "GRANTED exclusive", lock, h->token);
+    oracle_granted(&c->oracle, who(t), lock, h->mode, h->token);
+    if (c->oracle.violations > before)
+        note(t, "VIOLATION", lock, h->token);
+}
+
 /* Holding: writes to the resource, most often briefly, sometimes for long. */
 static void enjoy(struct cluster_task *t, uint64_t lock, const struct hold *h)
 {
@@ -133,6 +149,7 @@ static int convert(struct cluster_task *t, uint64_t lock, struct hold *h)
     maybe_cancel(t);
     int rc = locker_convert(&t->locker, h, to, deadline);
     no_more_cancel(t);
+    note(t, rc ? "could not convert" : "converted", lock, rc ? (uint64_t)-rc : h->token);
     if (!rc)
         oracle_converted(&c->oracle, who(t), lock, &from, h->mode, h->token);
     return rc;
@@ -148,6 +165,7 @@ static bool excusable(int rc)
 static int give_back(struct cluster_task *t, uint64_t lock, const struct hold *h)
 {
     struct campaign *c = campaign_of(t);
+    note(t, h->mode == PAWL_SHARED ? "releases shared" : "releases exclusive", lock, h->token);
     oracle_releasing(&c->oracle, who(t), lock, h->mode, h->token);
     int rc = locker_unlock(&t->locker, h);
     if (rc && rc != -PAWL_ELOST && cluster_client_valid(t->client))
@@ -167,7 +185,7 @@ static int one_lock(struct cluster_task *t)
     no_more_cancel(t);
     if (rc)
         return rc;
-    oracle_granted(&c->oracle, who(t), lock, h.mode, h.token);
+    granted(t, lock, &h);
     enjoy(t, lock, &h);
     if (c->convert && rng_chance(&c->random, 1, 3)) {
         rc = convert(t, lock, &h);
@@ -197,7 +215,7 @@ static int several_locks(struct cluster_task *t)
     if (rc)
         return rc;
     for (unsigned i = 0; i < n; i++)
-        oracle_granted(&c->oracle, who(t), locks[i], holds[i].mode, holds[i].token);
+        granted(t, locks[i], &holds[i]);
     enjoy(t, locks[0], &holds[0]);
     for (unsigned i = 0; i < n; i++) {
         int end = give_back(t, locks[i], &holds[i]);
@@ -281,7 +299,7 @@ static bool audit(struct cluster_task *t)
             oracle_violation(&c->oracle, "I11: lock %" PRIu64 " cannot be had when all have released it: %s", lock,
                              pawl_strerror(rc));
         if (!rc) {
-            oracle_granted(&c->oracle, who(t), lock, h.mode, h.token);
+            granted(t, lock, &h);
             give_back(t, lock, &h);
         }
     }

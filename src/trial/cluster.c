@@ -116,6 +116,10 @@ static void start_work(struct cluster_client *client, const struct layout_header
         struct cluster_task *task = &client->tasks[i];
         task->ep = sim_ep_new(c->fabric, client->process);
         assert(task->ep);
+        /* Connecting names the life of the node in which the session was opened: in another it is nobody's. */
+        sim_ep_reconnect(task->ep);
+        if (!c->server->up || c->server->births != header->token_base >> 32)
+            start_again(client);
         task->locker.seat = seat_of(client, task->ep);
         table_init(&task->locker.table, header, FAB_ADDR(c->server->id, 0));
         if (client->done[i])
