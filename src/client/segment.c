@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SEGMENT_DIR "/dev/shm"
 #define SEGMENT_NAME_MAX 64 /* leaves room in a file name for the prefix and a user id */
 #define SEGMENT_DEFAULT "default"
 
