@@ -4,6 +4,12 @@
 
 #include "designs/seat.h"
 
+/* Which session a grant is of: in the upper bits of its serial. */
+static inline uint64_t grant_identity(const struct session *me)
+{
+    return ((uint64_t)me->epoch << 12 | me->slot) << RECORD_SERIAL_BITS;
+}
+
 static inline pawl_grant grant_of(const struct seat *seat, const struct hold *h)
 {
     return (pawl_grant){
@@ -12,17 +18,19 @@ static inline pawl_grant grant_of(const struct seat *seat, const struct hold *h)
         .mode = h->mode,
         .hold = h->record,
         .index = h->index,
-        .serial = h->serial,
+        .serial = grant_identity(seat->me) | h->serial,
     };
 }
 
-static inline struct hold hold_of(const pawl_grant *g)
+/* A grant of another session has no hold here: its record is out of bounds, which every call refuses. */
+static inline struct hold hold_of(const struct session *me, const pawl_grant *g)
 {
+    bool ours = g->serial >> RECORD_SERIAL_BITS == grant_identity(me) >> RECORD_SERIAL_BITS;
     return (struct hold){
         .index = g->index & FIELD_MAX(RECORD_INDEX_BITS),
         .token = g->token,
         .serial = g->serial & FIELD_MAX(RECORD_SERIAL_BITS),
-        .record = g->hold,
+        .record = ours ? g->hold : UINT32_MAX,
         .mode = (enum pawl_mode)g->mode,
     };
 }

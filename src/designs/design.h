@@ -46,6 +46,7 @@ struct design {
     uint32_t substrates;
     uint32_t tolerates; /* FAULT_BIT()s */
     uint32_t lock_size; /* bytes per lock; a multiple of 16 */
+    bool local;         /* only for clients on the node of the lock memory */
 
     /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */
     int (*format)(const struct seat *seat, uint64_t index);

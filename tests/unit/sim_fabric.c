@@ -1,0 +1,292 @@
+/* What fabric.h promises while nothing fails, in the simulation, and what the simulation does on purpose within these promises. */
+#include "tests/unit/sim_kit.h"
+
+/* ---- verbs ---- */
+
+static void run_verbs(void *arg)
+{
+    struct actor *a = arg;
+    uint64_t old, words[4] = {1, 2, 3, 4}, back[4];
+    u128 wide;
+    CHECK_EQ(fab_cas64(a->ep, WORD(0), 0, 5, &old), 0);
+    CHECK_EQ(old, 0);
+    CHECK_EQ(fab_cas64(a->ep, WORD(0), 0, 6, &old), 0);
+    CHECK_EQ(old, 5);
+    CHECK_EQ(fab_faa64(a->ep, WORD(0), 10, &old), 0);
+    CHECK_EQ(fab_swap64(a->ep, WORD(0), 7, &old), 0);
+    CHECK_EQ(old, 15);
+    CHECK_EQ(fab_write(a->ep, WORD(8), words, sizeof words), 0);
+    CHECK_EQ(fab_read(a->ep, WORD(8), back, sizeof back), 0);
+    CHECK(!memcmp(words, back, sizeof words));
+    /* Masked: the upper half is compared, the lower replaced; two fields add without a carry between them. */
+    CHECK_EQ(fab_write64(a->ep, WORD(1), UINT64_C(0x00000003ffffffff)), 0);
+    CHECK_EQ(fab_mcas64(a->ep, WORD(1), UINT64_C(3) << 32, UINT64_MAX << 32, 9, UINT32_MAX, &old), 0);
+    CHECK_EQ(kit_word(a->kit, WORD(1)), UINT64_C(0x0000000300000009));
+    CHECK_EQ(fab_mfaa64(a->ep, WORD(1), UINT64_C(0x00000001fffffff7), UINT64_C(0x8000000080000000), &old), 0);
+    CHECK_EQ(kit_word(a->kit, WORD(1)), UINT64_C(0x0000000400000000));
+    CHECK_EQ(fab_cas128(a->ep, WORD(2), 0, (u128)1 << 64 | 2, &wide), 0);
+    CHECK_EQ(fab_faa128(a->ep, WORD(2), UINT64_MAX, &wide), 0);
+    CHECK(wide == ((u128)1 << 64 | 2));
+    CHECK_EQ(kit_word(a->kit, WORD(2)), 1);
+    CHECK_EQ(kit_word(a->kit, WORD(3)), 2);
+    a->count = 1;
+}
+
+static void test_verbs(void)
+{
+    static struct kit kit;
+    for (unsigned caps = 0; caps < 2; caps++) { /* masked verbs of its own, and lowered */
+        const struct sim_config config = {.seed = 1};
+        kit_open(&kit, &config, FAB_ATOMIC128 | (caps ? FAB_MASKED : 0), 2);
+        struct actor a = actor_on(&kit, 1);
+        sim_spawn(a.process, "verbs", run_verbs, &a);
+        CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+        CHECK_EQ(a.count, 1);
+        CHECK_EQ(a.ep->counts.round_trips, caps ? 11 : 13);
+        kit_close(&kit);
+    }
+}
+
+/* ---- order: a flag posted after its data is never seen before it ---- */
+
+static void post_data_then_flag(void *arg)
+{
+    struct actor *a = arg;
+    for (uint64_t i = 1; i <= 2000; i++) {
+        fab_post64(a->ep, WORD(0), i);
+        fab_post64(a->ep, WORD(1), i);
+        uint64_t old;
+        if (i % 8 == 0)
+            fab_faa64(a->ep, WORD(2), 1, &old);
+    }
+}
+
+static void read_flag_then_data(void *arg)
+{
+    struct actor *a = arg;
+    uint64_t flag = 0, data;
+    while (flag < 2000) {
+        if (fab_read64(a->ep, WORD(1), &flag) || fab_read64(a->ep, WORD(0), &data))
+            continue;
+        CHECK(data >= flag);
+        if (a->count++ > 100000)
+            return;
+    }
+    a->rc = 1;
+}
+
+static void test_order(void)
+{
+    static struct kit kit;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        open_default(&kit, seed, seed == 1 ? 0 : FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DELAY), 3);
+        struct actor writer = actor_on(&kit, 1), reader = actor_on(&kit, 2);
+        sim_spawn(writer.process, "writer", post_data_then_flag, &writer);
+        sim_spawn(reader.process, "reader", read_flag_then_data, &reader);
+        CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+        CHECK_EQ(reader.rc, 1);
+        kit_close(&kit);
+    }
+}
+
+/* A verb behind an atomic that waits for its turn on a hot address waits, too. */
+static void add_and_read_hot(void *arg)
+{
+    struct actor *a = arg;
+    for (int i = 0; i < 500; i++) {
+        uint64_t value;
+        struct fab_op ops[2] = {{.verb = FAB_FAA, .width = 8, .addr = WORD(0), .swap = 1},
+                                {.verb = FAB_READ, .addr = WORD(0), .len = 8, .buf = &value}};
+        CHECK_EQ(fab_batch(a->ep, ops, 2), 0);
+        CHECK(value > ops[0].old);
+    }
+}
+
+static void test_order_hot(void)
+{
+    static struct kit kit;
+    open_default(&kit, 1, 0, 3);
+    struct actor actors[8];
+    for (unsigned i = 0; i < countof(actors); i++) {
+        actors[i] = actor_on(&kit, 1 + i % 2);
+        sim_spawn(actors[i].process, "adder", add_and_read_hot, &actors[i]);
+    }
+    CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+    CHECK_EQ(kit_word(&kit, WORD(0)), 8 * 500);
+    kit_close(&kit);
+}
+
+/* ---- tearing: 16 bytes written at once are seen half old, half new ---- */
+
+static void write_pairs(void *arg)
+{
+    struct actor *a = arg;
+    for (uint64_t i = 1; i <= 3000; i++)
+        CHECK_EQ(fab_write(a->ep, WORD(0), (uint64_t[2]){i, i}, 16), 0);
+}
+
+static void read_pairs(void *arg)
+{
+    struct actor *a = arg;
+    for (int i = 0; i < 3000; i++) {
+        uint64_t pair[2];
+        CHECK_EQ(fab_read(a->ep, WORD(0), pair, sizeof pair), 0);
+        a->count += pair[0] != pair[1];
+    }
+}
+
+static void test_tearing(void)
+{
+    static struct kit kit;
+    open_default(&kit, 1, 0, 3);
+    struct actor writer = actor_on(&kit, 1), reader = actor_on(&kit, 2);
+    sim_spawn(writer.process, "writer", write_pairs, &writer);
+    sim_spawn(reader.process, "reader", read_pairs, &reader);
+    CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+    CHECK(reader.count > 0);
+    kit_close(&kit);
+}
+
+/* ---- waiting ---- */
+
+static void wait_for_word(void *arg)
+{
+    struct actor *a = arg;
+    fab_addr addr = FAB_ADDR(a->count, 0);
+    a->rc = fab_wait(a->ep, addr, UINT32_MAX, 0, world_now(a->ep->world) + NS_PER_MS);
+    a->seen[0] = sim_now(&a->kit->sim);
+}
+
+static void write_after(void *arg)
+{
+    struct actor *a = arg;
+    fab_wait_any(a->ep, NULL, 0, world_now(a->ep->world) + 100 * NS_PER_US);
+    a->rc = fab_write64(a->ep, FAB_ADDR(a->count, 0), 1);
+}
+
+static void test_wait(void)
+{
+    static struct kit kit;
+    for (unsigned node = 0; node < 2; node++) { /* another node's word, the own node's word */
+        open_default(&kit, 1, 0, 3);
+        struct actor waiter = actor_on(&kit, 1), writer = actor_on(&kit, 2), idle = actor_on(&kit, 1);
+        waiter.count = writer.count = node;
+        idle.count = 2;
+        sim_spawn(waiter.process, "waiter", wait_for_word, &waiter);
+        sim_spawn(idle.process, "idle", wait_for_word, &idle);
+        sim_spawn(writer.process, "writer", write_after, &writer);
+        CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+        CHECK_EQ(waiter.rc, 0);
+        CHECK_BETWEEN(waiter.seen[0], 101 * NS_PER_US, 106 * NS_PER_US);
+        CHECK_EQ(idle.rc, -ETIMEDOUT);
+        CHECK_BETWEEN(idle.seen[0], NS_PER_MS, NS_PER_MS + 5000);
+        CHECK(node ? waiter.ep->counts.reads == 0 : waiter.ep->counts.reads > 20);
+        kit_close(&kit);
+    }
+}
+
+/* ---- messages ---- */
+
+#define MESSAGES 2000
+
+static void send_numbers(void *arg)
+{
+    struct actor *a = arg;
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        CHECK_EQ(fab_send(a->ep, (uint32_t)a->seen[0], &i, sizeof i), 0);
+        fab_wait_any(a->ep, NULL, 0, world_now(a->ep->world) + 1000);
+    }
+}
+
+static void receive_numbers(void *arg)
+{
+    struct actor *a = arg;
+    struct fab_msg msg;
+    uint64_t number, next = 0;
+    while (!(a->rc = fab_recv(a->ep, &msg, world_now(a->ep->world) + 10 * NS_PER_MS))) {
+        CHECK_EQ(msg.len, 8);
+        memcpy(&number, msg.data, sizeof number);
+        a->count++;
+        a->seen[1] += number < next; /* doubled or overtaken */
+        next = max_u64(next, number + 1);
+    }
+}
+
+static void test_messages(void)
+{
+    static struct kit kit;
+    static const uint32_t mixes[] = {0, FAULT_BIT(FAULT_LOSS), FAULT_BIT(FAULT_DUPLICATE), FAULT_BIT(FAULT_REORDER)};
+    for (unsigned i = 0; i < countof(mixes); i++) {
+        open_default(&kit, 5, mixes[i], 3);
+        struct actor sender = actor_on(&kit, 1), receiver = actor_on(&kit, 2);
+        sender.seen[0] = receiver.ep->id;
+        sim_spawn(receiver.process, "receiver", receive_numbers, &receiver);
+        sim_spawn(sender.process, "sender", send_numbers, &sender);
+        CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+        CHECK_EQ(receiver.rc, -ETIMEDOUT);
+        const uint64_t *counts = kit.sim.faults.counts;
+        CHECK_EQ(receiver.count, MESSAGES + counts[FAULT_DUPLICATE] - counts[FAULT_LOSS]);
+        if (mixes[i])
+            CHECK(counts[FAULT_LOSS] + counts[FAULT_DUPLICATE] + counts[FAULT_REORDER] > 0);
+        CHECK(mixes[i] & ~FAULT_BIT(FAULT_LOSS) ? receiver.seen[1] > 0 : receiver.seen[1] == 0);
+        kit_close(&kit);
+    }
+}
+
+/* ---- rates ---- */
+
+static void read_much(void *arg)
+{
+    struct actor *a = arg;
+    for (;;) {
+        struct fab_op ops[16];
+        uint64_t words[16];
+        for (unsigned i = 0; i < 16; i++)
+            ops[i] = a->count ? (struct fab_op){.verb = FAB_FAA, .width = 8, .addr = WORD(0), .swap = 1}
+                              : (struct fab_op){.verb = FAB_READ, .len = 8, .addr = WORD(i), .buf = &words[i]};
+        CHECK_EQ(fab_batch(a->ep, ops, 16), 0);
+        a->seen[0] += 16;
+    }
+}
+
+/* Verbs per second that many clients get through one NIC. */
+static uint64_t measure_rate(unsigned atomics, unsigned clients)
+{
+    static struct kit kit;
+    const struct sim_config config = {.seed = 1, .model = model_find("shiftlock-testbed")};
+    kit_open(&kit, &config, SIM_FABRIC_CAPS, 6);
+    struct actor actors[64];
+    for (unsigned i = 0; i < clients; i++) {
+        actors[i] = actor_on(&kit, 1 + i % 5);
+        actors[i].count = atomics;
+        sim_spawn(actors[i].process, "client", read_much, &actors[i]);
+    }
+    sim_run(&kit.sim, NS_PER_MS);
+    uint64_t ops = 0;
+    for (unsigned i = 0; i < clients; i++)
+        ops += actors[i].seen[0];
+    kit_close(&kit);
+    return ops * 1000;
+}
+
+static void test_rates(void)
+{
+    const struct model *model = model_find("shiftlock-testbed");
+    uint64_t read_rate = NS_PER_S / model_get(model, MODEL_inbound_read_ns);
+    uint64_t same_rate = NS_PER_S / model_get(model, MODEL_atomic_same_ns);
+    CHECK_BETWEEN(measure_rate(0, 64), read_rate * 95 / 100, read_rate);
+    CHECK_BETWEEN(measure_rate(1, 64), same_rate * 90 / 100, same_rate);
+    CHECK_BETWEEN(measure_rate(0, 1), 16 * NS_PER_S / 2600, 16 * NS_PER_S / 2000); /* alone: bound by the round trip */
+}
+
+int main(void)
+{
+    test_verbs();
+    test_order();
+    test_order_hot();
+    test_tearing();
+    test_wait();
+    test_messages();
+    test_rates();
+    return 0;
+}
