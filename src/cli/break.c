@@ -178,6 +178,9 @@ static int break_lock(struct breaking *b, const char *place, const char *name)
         return cli_fail("break", rc);
     if (!b->count)
         return cli_say("break", EXIT_NO, "nobody holds '%s'", name);
+    if (!b->o->space.design->recover)
+        return cli_say("break", EXIT_UNAVAILABLE, "the design '%s' cannot take a lock from a session; end process %u",
+                       b->o->space.design->name, b->victims[0].pid);
     if (!opts.yes && !isatty(STDIN_FILENO))
         return cli_say("break", EXIT_USAGE, "there is no terminal to ask on; say --yes to break '%s'", name);
     if (!opts.json || !opts.yes)

@@ -10,6 +10,7 @@
 
 #define TELL_AFTER_NS (2 * NS_PER_S) /* before that a person does not wonder yet */
 #define TELL_EVERY_NS (1 * NS_PER_S)
+#define ASK_EVERY_MS 10
 
 int lock_catch_signals(struct lock_job *job)
 {
@@ -29,9 +30,15 @@ int lock_catch_signals(struct lock_job *job)
 /* ---- who is in the way ---- */
 
 struct telling {
+    bool watched;      /* by a person at a terminal */
     uint32_t told_pid; /* whom the latest line named */
     uint64_t next_ns;
 };
+
+static struct telling start_telling(void)
+{
+    return (struct telling){.watched = isatty(STDERR_FILENO), .next_ns = pawl_in(TELL_AFTER_NS)};
+}
 
 struct first_holder {
     struct inspect_session session;
@@ -65,13 +72,21 @@ static void tell(const struct lock_job *job, struct telling *t)
     t->told_pid = f.session.pid;
 }
 
+static void tell_in_time(const struct lock_job *job, struct telling *t)
+{
+    if (!t->watched || pawl_now() < t->next_ns)
+        return;
+    tell(job, t);
+    t->next_ns = pawl_in(TELL_EVERY_NS);
+}
+
 /* ---- waiting ---- */
 
 /* How long to poll: for ever, or until there may be something to tell. */
-static int patience_ms(const struct telling *t, bool watched)
+static int patience_ms(const struct telling *t)
 {
     uint64_t now = pawl_now();
-    if (!watched)
+    if (!t->watched)
         return -1;
     return now >= t->next_ns ? 0 : (int)((t->next_ns - now) / NS_PER_MS + 1);
 }
@@ -79,11 +94,10 @@ static int patience_ms(const struct telling *t, bool watched)
 /* The operation is in flight: 0 once it was reaped. */
 static int wait_for_completion(struct lock_job *job, uint64_t id, pawl_completion *out)
 {
-    struct telling t = {.next_ns = pawl_in(TELL_AFTER_NS)};
-    bool watched = isatty(STDERR_FILENO);
+    struct telling t = start_telling();
     struct pollfd fds[] = {{.fd = pawl_fd(job->p), .events = POLLIN}, {.fd = job->signal_fd, .events = POLLIN}};
     for (;;) {
-        int ready = poll(fds, countof(fds), patience_ms(&t, watched));
+        int ready = poll(fds, countof(fds), patience_ms(&t));
         if (ready < 0 && errno != EINTR)
             return -errno;
         struct signalfd_siginfo got;
@@ -94,19 +108,33 @@ static int wait_for_completion(struct lock_job *job, uint64_t id, pawl_completio
         int n = pawl_reap(job->p, out, 1, 0);
         if (n)
             return n < 0 ? n : 0;
-        if (watched && pawl_now() >= t.next_ns) {
-            tell(job, &t);
-            t.next_ns = pawl_in(TELL_EVERY_NS);
-        }
+        tell_in_time(job, &t);
     }
 }
 
-static int wait_for_lock(struct lock_job *job)
+/* Designs that cannot wait and be called off at the same time (the baselines) are asked again and again. */
+static int ask_until(struct lock_job *job, uint64_t deadline)
 {
-    pawl_request request = {.op = PAWL_OP_LOCK,
-                            .mode = job->mode,
-                            .key = job->key,
-                            .deadline_ns = job->wait_ns == UINT64_MAX ? UINT64_MAX : pawl_in(job->wait_ns)};
+    struct pollfd fd = {.fd = job->signal_fd, .events = POLLIN};
+    struct signalfd_siginfo got;
+    struct telling t = start_telling();
+    for (;;) {
+        if (poll(&fd, 1, ASK_EVERY_MS) > 0 && read(job->signal_fd, &got, sizeof got) == sizeof got) {
+            job->signal = (int)got.ssi_signo;
+            return -EINTR;
+        }
+        int rc = pawl_trylock(job->p, job->key, job->mode, &job->grant);
+        if (rc != -PAWL_EHELD || pawl_now() >= deadline)
+            return rc;
+        tell_in_time(job, &t);
+    }
+}
+
+static int wait_for_lock(struct lock_job *job, uint64_t deadline)
+{
+    if (!(job->p->space.design->features & DESIGN_ASYNC))
+        return ask_until(job, deadline);
+    const pawl_request request = {.op = PAWL_OP_LOCK, .mode = job->mode, .key = job->key, .deadline_ns = deadline};
     pawl_completion done;
     uint64_t id;
     int rc = pawl_submit(job->p, &request, &id);
@@ -134,7 +162,7 @@ int lock_acquire(struct lock_job *job)
     else
         rc = pawl_trylock(job->p, job->key, job->mode, &job->grant);
     if (rc == -PAWL_EHELD && !job->nonblock && job->wait_ns)
-        rc = wait_for_lock(job);
+        rc = wait_for_lock(job, add_saturating(start, job->wait_ns));
     job->waited_ns = pawl_now() - start;
     job->granted = !rc;
     return rc;

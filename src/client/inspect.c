@@ -176,7 +176,7 @@ static enum meaning meaning(const struct entry *e, const struct lock_view *v)
 {
     switch (e->state) {
     case RECORD_TRY_X:
-        return v->mode == PAWL_EXCLUSIVE && v->owner == e->slot ? CLAIM_HOLDS : CLAIM_WAITS;
+        return v->mode == PAWL_EXCLUSIVE && (v->owner == e->slot || v->owner == LOCK_OWNER_UNKNOWN) ? CLAIM_HOLDS : CLAIM_WAITS;
     case RECORD_HELD_S:
         return CLAIM_HOLDS;
     case RECORD_WAIT:
