@@ -14,13 +14,15 @@
 
 int lock_catch_signals(struct lock_job *job)
 {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     sigset_t ours;
     sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigaddset(&ours, SIGHUP);
-    sigaddset(&ours, SIGQUIT);
-    /* A signal that whoever started us ignores (nohup does) stays ignored: then it never becomes pending. */
+    for (size_t i = 0; i < countof(signals); i++) {
+        /* What whoever started us ignores (nohup does) stays ignored; blocked, it would become pending. */
+        struct sigaction now;
+        if (!sigaction(signals[i], NULL, &now) && now.sa_handler != SIG_IGN)
+            sigaddset(&ours, signals[i]);
+    }
     if (sigprocmask(SIG_BLOCK, &ours, &job->before))
         return -errno;
     job->signal_fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);

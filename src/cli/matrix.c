@@ -17,13 +17,13 @@ static const struct proof {
 } proofs[] = {
     {"word",
      SHM,
-     {[EXCLUSIVE] = "cli/lock",
-      [SHARED] = "cli/lock",
-      [TOKENS] = "cli/kill",
-      [RECOVERY] = "cli/kill",
-      [TIMEOUT] = "cli/lock",
+     {[EXCLUSIVE] = "shm/contract",
+      [SHARED] = "shm/contract",
+      [TOKENS] = "shm/contract",
+      [RECOVERY] = "shm/kill",
+      [TIMEOUT] = "shm/contract",
       [CONVERT] = "shm/contract",
-      [ASYNC] = "shm/contract"}},
+      [ASYNC] = "shm/async"}},
     {"word",
      SIM,
      {[EXCLUSIVE] = "sim/word",
@@ -33,6 +33,12 @@ static const struct proof {
       [TIMEOUT] = "sim/word",
       [CONVERT] = "sim/word",
       [ASYNC] = "sim/word"}},
+    {"cas", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+    {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
+    {"cas-backoff", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+    {"cas-backoff", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
+    {"pthread", SHM, {[EXCLUSIVE] = "cli/designs", [RECOVERY] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+    {"pthread-rw", SHM, {[EXCLUSIVE] = "cli/designs", [SHARED] = "cli/designs", [TIMEOUT] = "cli/designs"}},
 };
 
 const char *matrix_test(const struct design *d, unsigned feature, unsigned substrate)
