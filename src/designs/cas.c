@@ -36,9 +36,11 @@ static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, b
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     uint64_t pause = BACKOFF_MIN_NS;
-    hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
+    int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
     for (;;) {
-        int rc = try_once(seat, addr, name_of(seat, h));
+        if (rc)
+            return rc;
+        rc = try_once(seat, addr, name_of(seat, h));
         if (rc > 0) {
             h->token = 0;
             return 0;

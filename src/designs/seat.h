@@ -194,17 +194,19 @@ static inline uint64_t seat_expiry_ns(const struct seat *seat)
 /* Takes a free record of the session for `index`: all but its token and mode. -PAWL_ELIMIT if all are in use. */
 int hold_open(const struct seat *seat, uint64_t index, struct hold *out);
 
-/* Publishes what the session is about to do or has done; takes effect before any later verb. */
-static inline void hold_publish(const struct seat *seat, const struct hold *h, enum record_state state)
+/* Writes a record where others read it, and returns when it is there: 0, or -PAWL_ELOST once the lease has run out meanwhile. */
+int hold_write(const struct seat *seat, const struct hold *h, uint64_t word);
+
+/* Publishes what the session is about to do or has done, before it goes on. */
+static inline int hold_publish(const struct seat *seat, const struct hold *h, enum record_state state)
 {
     uint64_t word = record_word(state, h->serial, h->index);
     __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
-    if (!fab_is_shm(seat->ep))
-        fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
+    return fab_is_shm(seat->ep) ? 0 : hold_write(seat, h, word);
 }
 
-/* Of two tasks that end the same hold only one may: true for the one whose change of state took place. */
-bool hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
+/* Of two tasks that end the same hold only one may: 0 for the one whose change of state took place, else -PAWL_ENOTOWNER. */
+int hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
 
 /* Whether the session has this hold on its books in that state. */
 static inline bool hold_is(const struct seat *seat, const struct hold *h, enum record_state state)

@@ -102,8 +102,10 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
     fab_addr addr = space_lock_addr(seat->space, h->index);
     bool shared = h->mode == PAWL_SHARED;
     uint64_t old;
-    hold_publish(seat, h, shared ? RECORD_TRY_S : RECORD_TRY_X); /* intent before effect (I5) */
-    int rc = fab_cas64(seat->ep, addr, seen->word, next, &old);
+    int rc = hold_publish(seat, h, shared ? RECORD_TRY_S : RECORD_TRY_X); /* intent before effect (I5) */
+    if (unlikely(rc))
+        return rc;
+    rc = fab_cas64(seat->ep, addr, seen->word, next, &old);
     bool got = !rc && old == seen->word;
     if (unlikely(rc == -FAB_EUNKNOWN)) {
         if (shared)
@@ -114,12 +116,11 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
     }
     if (unlikely(rc))
         return rc;
-    if (got) {
-        if (shared)
-            hold_publish(seat, h, RECORD_HELD_S);
-        h->token = word_full_token(seat, seen->high, next);
-    }
-    return got;
+    if (!got)
+        return 0;
+    h->token = word_full_token(seat, seen->high, next);
+    rc = shared ? hold_publish(seat, h, RECORD_HELD_S) : 0;
+    return rc ? rc : 1;
 }
 
 /* Granted; but is the session still alive? Whoever was stopped in between finds out here, and leaves the lock to recovery. */
@@ -151,16 +152,18 @@ static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
                 return granted_in_time(seat, h, next, slept);
             rc = seat_retry(seat, rc);
         } else if (word_mode(seen.word) == WORD_RECOUNT) {
-            hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
-            rc = seat_retry(seat, word_recount(seat, h->index, deadline));
+            rc = hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
+            if (!rc)
+                rc = seat_retry(seat, word_recount(seat, h->index, deadline));
         } else if (deadline == DEADLINE_TRY) {
             /* Once: a holder that is dead does not count as one. */
             rc = looked_after ? -PAWL_EHELD : seat_retry(seat, word_check_holders(seat, h->index, seen.word));
             looked_after = true;
         } else {
-            hold_publish(seat, h, RECORD_WAIT);
             slept = true;
-            rc = seat_retry(seat, sleep_on(seat, h, seen.word, deadline));
+            rc = hold_publish(seat, h, RECORD_WAIT);
+            if (!rc)
+                rc = seat_retry(seat, sleep_on(seat, h, seen.word, deadline));
             if (!rc)
                 rc = seat_retry(seat, word_check_holders(seat, h->index, seen.word));
         }
@@ -229,8 +232,9 @@ static uint64_t without_reader(uint64_t w)
 static int release_shared(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
-    if (!hold_change(seat, h, RECORD_HELD_S, RECORD_LEAVE_S))
-        return -PAWL_ENOTOWNER;
+    int changed = hold_change(seat, h, RECORD_HELD_S, RECORD_LEAVE_S);
+    if (changed)
+        return changed;
     for (;;) {
         uint64_t w, old = 0;
         int rc = fab_read64(seat->ep, addr, &w);
@@ -275,9 +279,10 @@ static int downgrade(const struct seat *seat, struct hold *h)
         return -EAGAIN; /* once in 2^36 grants: no room for the shared token, which lies above the exclusive one */
     bool waiters = false;
     /* The record first: it must count as a reader's before the word does (I5). While the word is exclusive nobody counts. */
-    if (!hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S))
-        return -PAWL_ENOTOWNER;
-    int rc = move_exclusive(seat, h, word_make(WORD_SHARED, 1, token + 1), &waiters);
+    int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S);
+    if (rc)
+        return rc;
+    rc = move_exclusive(seat, h, word_make(WORD_SHARED, 1, token + 1), &waiters);
     if (rc < 0)
         return rc;
     h->token++;
@@ -323,10 +328,10 @@ static int become_writer(const struct seat *seat, struct hold *h, const struct w
     }
     if (rc || old != w)
         return rc;
-    hold_publish(seat, h, RECORD_TRY_X);
     h->token = word_full_token(seat, seen->high, next);
     h->mode = PAWL_EXCLUSIVE;
-    return 1;
+    rc = hold_publish(seat, h, RECORD_TRY_X);
+    return rc ? rc : 1;
 }
 
 /* One step of an upgrade from what was seen. 1: we are the writer. *asked is the token under which the upgrade flag was set by

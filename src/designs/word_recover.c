@@ -106,10 +106,10 @@ static int ask_recount(const struct seat *seat, uint64_t index, uint64_t w)
 
 int word_disown(const struct seat *seat, const struct hold *h, enum record_state then)
 {
-    hold_publish(seat, h, then);
-    for (;;) {
+    int rc = hold_publish(seat, h, then);
+    while (!rc) {
         uint64_t w;
-        int rc = fab_read64(seat->ep, space_lock_addr(seat->space, h->index), &w);
+        rc = fab_read64(seat->ep, space_lock_addr(seat->space, h->index), &w);
         if (!rc && word_mode(w) != WORD_SHARED && word_mode(w) != WORD_RECOUNT)
             return 0; /* no readers at all, so we are none */
         if (!rc)
@@ -118,9 +118,9 @@ int word_disown(const struct seat *seat, const struct hold *h, enum record_state
             wake_all(seat, h->index);
             return 0;
         }
-        if (rc && (rc = seat_retry(seat, rc)))
-            return rc;
+        rc = seat_retry(seat, rc);
     }
+    return rc;
 }
 
 /* ---- recovery of a dead session ---- */
