@@ -34,11 +34,12 @@ __attribute__((format(printf, 3, 4))) static void found(struct check *c, enum ch
 static void check_kernel(struct check *c)
 {
     struct utsname u;
-    unsigned major = 0, minor = 0;
-    if (uname(&u) || sscanf(u.release, "%u.%u", &major, &minor) != 2) {
+    if (uname(&u)) {
         found(c, CHECK_MISSING, "its version cannot be read");
         return;
     }
+    char *rest;
+    unsigned long major = strtoul(u.release, &rest, 10), minor = *rest == '.' ? strtoul(rest + 1, NULL, 10) : 0;
     bool fits = major > 5 || (major == 5 && minor >= 4);
     found(c, fits ? CHECK_OK : CHECK_MISSING, "%s %s, %s", u.sysname, u.release, u.machine);
     if (!fits)

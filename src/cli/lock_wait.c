@@ -137,7 +137,7 @@ static int wait_for_lock(struct lock_job *job, uint64_t deadline)
     if (!(job->p->space.design->features & DESIGN_ASYNC))
         return ask_until(job, deadline);
     const pawl_request request = {.op = PAWL_OP_LOCK, .mode = job->mode, .key = job->key, .deadline_ns = deadline};
-    pawl_completion done;
+    pawl_completion done = {0};
     uint64_t id;
     int rc = pawl_submit(job->p, &request, &id);
     if (!rc)
