@@ -123,6 +123,7 @@ int segment_open(const char *path, struct segment **out)
         if (s) {
             s->users++;
         } else if (!(rc = map_file(fd, path, &st, &s))) {
+            assert(s); /* an errno of 0 would be news */
             s->next = mapped;
             mapped = s;
         }
