@@ -43,7 +43,7 @@ static void renew(struct pawl *p)
     if (!segment_in_place(p->segment))
         session_break(&p->locker.seat, p->session.slot);
     else
-        session_renew(&p->locker.seat, p->lease_ns);
+        seat_renew(&p->locker.seat);
 }
 
 static void *library_thread(void *arg)

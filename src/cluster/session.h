@@ -16,9 +16,6 @@ struct session_params {
  * -PAWL_ELIMIT if no slot is free. */
 int session_open(struct seat *seat, const struct session_params *p);
 
-/* Moves the lease on. -PAWL_ELOST if the session was declared lost. */
-int session_renew(const struct seat *seat, uint64_t lease_ns);
-
 /* Ends the session: whatever it still holds or waits for is recovered as if it had died, then the slot is free.
  * By the thread that opened it. */
 int session_close(const struct seat *seat);

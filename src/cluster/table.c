@@ -412,9 +412,11 @@ static int insert_once(struct insertion *in, struct place *out)
         return rc;
     rc = in->name ? fab_write(in->seat->ep, name_addr(in->t, in->at), in->name->words, in->name->bytes) : 0;
     if (!rc)
-        rc = raise_lock(in);
-    if (!rc)
         rc = sole_claim(in);
+    if (rc > 0) { /* not earlier: the key may have been forgotten elsewhere until we looked, and its tokens count */
+        rc = raise_lock(in);
+        rc = rc ? rc : 1;
+    }
     if (rc <= 0) {
         int undo = give_way(in);
         return rc ? rc : undo;

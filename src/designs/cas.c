@@ -77,18 +77,17 @@ static int cas_release(const struct seat *seat, const struct hold *h)
     uint64_t old, name = name_of(seat, h);
     if (!hold_is(seat, h, RECORD_TRY_X))
         return -PAWL_ENOTOWNER;
-    for (;;) {
+    for (bool broke = false;; broke = true) {
         int rc = fab_cas64(seat->ep, addr, name, 0, &old);
-        if (!rc && old != name)
+        if (!rc && old != name && !broke)
             return -PAWL_ENOTOWNER;
-        if (rc == -FAB_EUNKNOWN && !seat_retry(seat, rc)) {
-            rc = fab_read64(seat->ep, addr, &old);
-            if (rc == -FAB_EUNKNOWN || (!rc && old == name))
-                continue;
-        }
-        if (!rc)
+        if (!rc) { /* if the connection broke before, an earlier try took effect */
             hold_close(seat, h);
-        return rc ? seat_retry(seat, rc) : 0;
+            return 0;
+        }
+        rc = seat_retry(seat, rc);
+        if (rc)
+            return rc;
     }
 }
 

@@ -147,6 +147,8 @@ static inline fab_addr space_record_addr(const struct space *s, uint32_t slot, u
 struct session {
     const uint64_t *lease; /* shared memory: the word itself; elsewhere a copy of what the latest renewal wrote */
     uint64_t lease_copy;
+    uint64_t lease_ns; /* how much longer each renewal makes it */
+    bool ended;        /* a call was told that the session is lost: from then on it is, even if nobody else has noticed */
     uint32_t slot;
     uint32_t epoch;
     uint64_t id;          /* unlike that of any other session of this process */
@@ -183,6 +185,20 @@ static inline bool seat_alive(const struct seat *seat, uint64_t now)
     return lease >> LEASE_EPOCH_SHIFT == lease_word(SLOT_LIVE, seat->me->epoch, 0) >> LEASE_EPOCH_SHIFT &&
            now >> LEASE_STAMP_SHIFT < lease_stamp(lease);
 }
+
+/* The stamp of a lease that begins now. */
+uint64_t lease_stamp_for(const struct seat *seat, uint64_t lease_ns);
+
+/* Moves the lease on by one compare-and-swap: 0, or -PAWL_ELOST if the session was declared lost (or ended), or another error. */
+int seat_renew(const struct seat *seat);
+
+/* Like seat_alive, by the coarse clock; a lease that has run out without anybody's having noticed is renewed. Once this has said
+ * no, it always does. */
+bool seat_lives(const struct seat *seat);
+
+/* A compare-and-swap whose outcome, should the connection break, is learnt by reading: only for values that nobody else would
+ * write. 0 and *old as of a plain one. */
+int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old);
 
 static inline uint64_t seat_expiry_ns(const struct seat *seat)
 {

@@ -126,7 +126,7 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
 /* Granted; but is the session still alive? Whoever was stopped in between finds out here, and leaves the lock to recovery. */
 static int granted_in_time(const struct seat *seat, const struct hold *h, uint64_t word, bool slept)
 {
-    if (unlikely(!seat_alive(seat, world_now_coarse(seat->world))))
+    if (unlikely(!seat_lives(seat)))
         return -PAWL_ELOST;
     if (slept && h->mode == PAWL_SHARED && word & WORD_WAITERS)
         pass_on(seat, h->index); /* other readers may sleep behind this one */
@@ -239,7 +239,7 @@ static int release_shared(const struct seat *seat, const struct hold *h)
         uint64_t w, old = 0;
         int rc = fab_read64(seat->ep, addr, &w);
         /* Read first, then ask whether we live: if the word is then unchanged, no recovery has counted us out (I3). */
-        if (!rc && !seat_alive(seat, world_now_coarse(seat->world)))
+        if (!rc && !seat_lives(seat))
             return -PAWL_ELOST;
         uint64_t next = rc ? 0 : without_reader(w);
         if (!rc)
@@ -373,12 +373,12 @@ static int upgrade(const struct seat *seat, struct hold *h, uint64_t deadline)
     for (;;) {
         struct word_lock seen;
         int rc = look(seat, addr, &seen);
-        if (!rc && !seat_alive(seat, world_now_coarse(seat->world)))
+        if (!rc && !seat_lives(seat))
             return -PAWL_ELOST;
         if (!rc)
             rc = upgrade_step(seat, h, &seen, &asked, deadline);
         if (rc > 0)
-            return seat_alive(seat, world_now_coarse(seat->world)) ? 0 : -PAWL_ELOST;
+            return seat_lives(seat) ? 0 : -PAWL_ELOST;
         if (rc && (rc = seat_retry(seat, rc))) {
             int undo = asked && rc != -PAWL_ELOST ? stop_upgrade(seat, h, asked) : 0;
             return undo ? undo : rc;
@@ -397,6 +397,8 @@ static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *
 {
     struct word_lock seen;
     int rc = look(seat, space_lock_addr(seat->space, index), &seen);
+    if (!rc && word_mode(seen.word) == WORD_RECOUNT && !word_recount(seat, index, DEADLINE_TRY))
+        rc = look(seat, space_lock_addr(seat->space, index), &seen);
     if (rc)
         return rc;
     enum word_mode mode = word_mode(seen.word);
@@ -411,16 +413,24 @@ static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *
     return 0;
 }
 
+/* The next token after the floor, high part first: whoever dies in between leaves a token that is higher still. */
 static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
     if (h->token > floor)
         return 0;
     fab_addr addr = space_lock_addr(seat->space, h->index);
-    uint64_t high = ((floor - seat->space->token_base) >> WORD_TOKEN_BITS) + 1;
-    int rc = fab_write64(seat->ep, addr + offsetof(struct word_lock, high), high);
-    if (!rc)
-        h->token = word_full_token(seat, high, word_short_token(seat, h->token));
-    return rc;
+    uint64_t above = floor + 1 - seat->space->token_base;
+    bool waiters;
+    int rc = fab_write64(seat->ep, addr + offsetof(struct word_lock, high), above >> WORD_TOKEN_BITS);
+    if (rc)
+        return rc;
+    rc = move_exclusive(seat, h, word_make(WORD_EXCLUSIVE, word_owner(seat, h), above & WORD_TOKEN_MAX), &waiters);
+    if (rc < 0)
+        return rc;
+    h->token = floor + 1;
+    if (waiters) /* the flag is gone from the word: all must look again */
+        fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
+    return 0;
 }
 
 const struct design design_word = {
