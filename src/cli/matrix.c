@@ -70,7 +70,7 @@ static void print_row(bool markdown, const char *design, const char *on, const c
     printf(markdown ? "| %s | %s |" : "%-14s %-4s", design, on);
     for (unsigned f = 0; f < DESIGN_FEATURES; f++) {
         if (!markdown)
-            printf(" %-13s", cells[f] ? cells[f] : "-");
+            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 13 : 0, cells[f] ? cells[f] : "-");
         else if (cells[f])
             printf(" yes: `%s` |", cells[f]);
         else
@@ -83,7 +83,10 @@ static void print_header(bool markdown)
 {
     printf(markdown ? "| %s | %s |" : "%-14s %-4s", "design", "on");
     for (unsigned f = 0; f < DESIGN_FEATURES; f++)
-        printf(markdown ? " %s |" : " %-13s", design_feature_name(f));
+        if (markdown)
+            printf(" %s |", design_feature_name(f));
+        else
+            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 13 : 0, design_feature_name(f));
     putchar('\n');
     for (unsigned f = 0; f < DESIGN_FEATURES + 2 && markdown; f++)
         printf("%s---|", f ? "" : "|");
