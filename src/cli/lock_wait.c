@@ -1,5 +1,6 @@
 /* Getting the lock, in a way that a signal can break off. */
 #include "cli/lock.h"
+#include "client/explain.h"
 #include "client/handle.h"
 
 #include <errno.h>
@@ -142,8 +143,8 @@ static int wait_for_lock(struct lock_job *job, uint64_t deadline)
     int rc = pawl_submit(job->p, &request, &id);
     if (!rc)
         rc = wait_for_completion(job, id, &done);
-    if (!rc)
-        rc = done.result;
+    if (!rc && done.result)
+        rc = explain(done.result, "%s", pawl_strerror(done.result)); /* completions come without a sentence */
     if (!rc)
         job->grant = done.grant;
     if (job->signal) {

@@ -1,6 +1,7 @@
 /* pawl space: the spaces of this machine. */
 #include "cli/commands.h"
 #include "cli/show.h"
+#include "cluster/session.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -198,6 +199,24 @@ static int drop_unusable(const char *place)
     return report_drop(place, path);
 }
 
+/* Those who use it, waiters too, learn of it at once. All are condemned before anything that one of them holds passes on: else
+ * another would be granted a lock that nobody else will see. */
+static int condemn_session(void *ctx, const struct inspect_session *s)
+{
+    const struct observer *o = ctx;
+    int rc;
+    do
+        rc = session_condemn(&o->locker.seat, s->slot);
+    while (rc == -EAGAIN); /* it renewed its lease just now, which it does a few times a second */
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int drop_in_use(const char *place, struct observer *o)
+{
+    int rc = inspect_sessions(&o->locker, condemn_session, o);
+    return rc ? cli_fail("space", rc) : report_drop(place, o->segment->path);
+}
+
 static int drop_space(const char *place)
 {
     struct observer o;
@@ -217,7 +236,7 @@ static int drop_space(const char *place)
         status = cli_say("space", EXIT_NO, "%s has %u live session%s; end them, or say --force and they are lost", place, c.live,
                          c.live == 1 ? "" : "s");
     else
-        status = report_drop(place, o.segment->path);
+        status = drop_in_use(place, &o);
     observer_close(&o);
     return status;
 }
