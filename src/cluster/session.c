@@ -190,17 +190,29 @@ int session_tend(const struct seat *seat)
     return seat_slots(seat, tend_slot, (void *)seat);
 }
 
+static int condemn(const struct seat *seat, uint32_t slot, uint64_t *lease)
+{
+    if (slot >= seat->space->slot_count)
+        return -EINVAL;
+    int rc = fab_read64(seat->ep, lease_addr(seat, slot), lease);
+    if (!rc && lease_state(*lease) != SLOT_LIVE)
+        return -ENOENT;
+    if (!rc)
+        rc = set_state(seat, slot, *lease, SLOT_LOST);
+    return rc < 0 ? rc : rc ? 0 : -EAGAIN;
+}
+
 int session_break(const struct seat *seat, uint32_t slot)
 {
     uint64_t lease;
-    if (slot >= seat->space->slot_count)
-        return -EINVAL;
-    int rc = fab_read64(seat->ep, lease_addr(seat, slot), &lease);
-    if (!rc && lease_state(lease) != SLOT_LIVE)
-        return -ENOENT;
-    if (!rc)
-        rc = set_state(seat, slot, lease, SLOT_LOST);
-    if (rc <= 0)
-        return rc ? rc : -EAGAIN;
+    int rc = condemn(seat, slot, &lease);
+    if (rc)
+        return rc;
     return seat->space->design->recover ? seat->space->design->recover(seat, slot, lease_epoch(lease)) : 0;
+}
+
+int session_condemn(const struct seat *seat, uint32_t slot)
+{
+    uint64_t lease;
+    return condemn(seat, slot, &lease);
 }

@@ -31,6 +31,8 @@ enum design_kind {
     DESIGN_BUSTED,    /* wrong on purpose; the suite must catch it */
 };
 
+#define LOCK_OWNER_UNKNOWN UINT32_MAX /* a session with a record of it, but the lock itself does not say which */
+
 struct lock_view {
     enum pawl_mode mode; /* 0 if free */
     uint32_t owner;      /* slot, if exclusive */

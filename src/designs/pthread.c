@@ -69,7 +69,7 @@ static bool mutex_holds(const struct seat *seat, const struct hold *h)
 static int mutex_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     uint32_t word = __atomic_load_n((uint32_t *)lock_here(seat, index), __ATOMIC_ACQUIRE);
-    *out = (struct lock_view){.mode = word ? PAWL_EXCLUSIVE : 0};
+    *out = (struct lock_view){.mode = word ? PAWL_EXCLUSIVE : 0, .owner = LOCK_OWNER_UNKNOWN};
     return 0;
 }
 
@@ -136,7 +136,11 @@ static int rw_peek(const struct seat *seat, uint64_t index, struct lock_view *ou
     pthread_rwlock_t *l = lock_here(seat, index);
     bool writer = __atomic_load_n(&l->__data.__cur_writer, __ATOMIC_ACQUIRE);
     unsigned readers = __atomic_load_n(&l->__data.__readers, __ATOMIC_ACQUIRE) >> 3; /* glibc keeps flags in three bits */
-    *out = (struct lock_view){.mode = writer ? PAWL_EXCLUSIVE : readers ? PAWL_SHARED : 0, .readers = writer ? 0 : readers};
+    *out = (struct lock_view){.mode = writer    ? PAWL_EXCLUSIVE
+                                      : readers ? PAWL_SHARED
+                                                : 0,
+                              .owner = LOCK_OWNER_UNKNOWN,
+                              .readers = writer ? 0 : readers};
     return 0;
 }
 

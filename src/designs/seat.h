@@ -68,7 +68,7 @@ struct slot {
     uint64_t
         proof; /* peer and proof for fab_fence, 32 bits each; set together with the lease when the slot is taken, hence beside it */
     uint64_t lease_ns; /* for people to read */
-    uint64_t opened;   /* wall-clock seconds, likewise */
+    uint64_t opened;   /* seconds since WORLD_BIRTH_EPOCH_S, likewise */
     char label[SLOT_LABEL_LEN];
     _Alignas(8) char life[SLOT_LIFE_LEN]; /* shared memory: a robust mutex that a thread of the session holds */
     char pad[24];
