@@ -9,6 +9,7 @@ const struct design *const designs[] = {
     &design_cas_backoff,
     &design_pthread,
     &design_pthread_rw,
+    &design_busted_control,
     &design_busted_no_recheck,
     &design_busted_unlock_by_name,
     &design_busted_token_reused,
