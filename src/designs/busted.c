@@ -16,7 +16,6 @@ enum mistake {
     NO_RECHECK,         /* after a wait takes the lock by a plain write, without looking again */
     UNLOCK_BY_NAME,     /* releases whoever holds it: after its lease has ended, another's */
     TOKEN_REUSED,       /* every second grant repeats the token of the one before */
-    LATE_GRANT,         /* does not ask, once it has the lock, whether its session still lives */
     EARLY_STEAL,        /* takes a lock from a session that it has not seen renewed for half a lease */
     UNKNOWN_IS_SUCCESS, /* takes an unknown outcome for a success */
     NO_INTENT,          /* has no hold records: nobody knows what a dead session held */
@@ -85,7 +84,7 @@ static int take(const struct seat *seat, struct hold *h, uint64_t w, enum mistak
         return rc;
     h->token = token_of(seat, next, mistake);
     h->mode = PAWL_EXCLUSIVE;
-    return mistake == LATE_GRANT || seat_lives(seat) ? 1 : -PAWL_ELOST;
+    return seat_lives(seat) ? 1 : -PAWL_ELOST;
 }
 
 static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, enum mistake mistake)
@@ -213,7 +212,6 @@ BUSTED(control, "control", "the body of the busted designs without a mistake: th
 BUSTED(no_recheck, "no-recheck", "takes the lock after a wait without looking again", NO_RECHECK);
 BUSTED(unlock_by_name, "unlock-by-name", "releases whoever holds the lock", UNLOCK_BY_NAME);
 BUSTED(token_reused, "token-reused", "every second grant repeats a token", TOKEN_REUSED);
-BUSTED(late_grant, "late-grant", "does not ask whether its session still lives", LATE_GRANT);
 BUSTED(early_steal, "early-steal", "takes locks from the living", EARLY_STEAL);
 BUSTED(unknown_is_success, "unknown-is-success", "takes an unknown outcome for a success", UNKNOWN_IS_SUCCESS);
 BUSTED(no_intent, "no-intent", "has no hold records", NO_INTENT);

@@ -13,7 +13,6 @@ const struct design *const designs[] = {
     &design_busted_no_recheck,
     &design_busted_unlock_by_name,
     &design_busted_token_reused,
-    &design_busted_late_grant,
     &design_busted_early_steal,
     &design_busted_unknown_is_success,
     &design_busted_no_intent,
