@@ -76,7 +76,7 @@ int pawl_unlock(pawl *p, const pawl_grant *grant)
 {
     if (unlikely(!handle_is_ours(p)))
         return forked();
-    struct hold h = hold_of(grant);
+    struct hold h = hold_of(&p->locker.seat, grant);
     int rc = locker_unlock(&p->locker, &h);
     return likely(!rc) ? 0 : failed(p, rc, pawl_id(0));
 }
@@ -110,7 +110,7 @@ int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadl
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(grant);
+    struct hold h = hold_of(&p->locker.seat, grant);
     int rc = locker_convert(&p->locker, &h, mode, deadline_ns);
     if (rc)
         return failed(p, rc, pawl_id(0));
@@ -122,7 +122,7 @@ int pawl_extend(pawl *p, pawl_grant *grant)
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(grant);
+    struct hold h = hold_of(&p->locker.seat, grant);
     int rc = session_renew(&p->locker.seat, p->lease_ns);
     if (!rc)
         rc = locker_check(&p->locker, &h);
@@ -136,7 +136,7 @@ int pawl_check(pawl *p, const pawl_grant *grant)
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(grant);
+    struct hold h = hold_of(&p->locker.seat, grant);
     return locker_check(&p->locker, &h);
 }
 
