@@ -264,10 +264,20 @@ static int downgrade(const struct seat *seat, struct hold *h)
     if (token == WORD_TOKEN_MAX)
         return -EAGAIN; /* once in 2^36 grants: no room for the shared token, which lies above the exclusive one */
     bool waiters;
+    /* A copy of the grant from before an earlier conversion has this record too, but not this token. */
+    uint64_t held = word_make(WORD_EXCLUSIVE, word_owner(seat, h), token), w;
+    int rc;
+    do
+        rc = fab_read64(seat->ep, space_lock_addr(seat->space, h->index), &w);
+    while (rc && !(rc = seat_retry(seat, rc)));
+    if (rc)
+        return rc;
+    if ((w & ~WORD_WAITERS) != held)
+        return -PAWL_ENOTOWNER;
     /* The record first: it must count as a reader's before the word does (I5). While the word is exclusive nobody counts. */
     if (!hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S))
         return -PAWL_ENOTOWNER;
-    int rc = move_exclusive(seat, h, word_make(WORD_SHARED, 1, token + 1), &waiters);
+    rc = move_exclusive(seat, h, word_make(WORD_SHARED, 1, token + 1), &waiters);
     if (rc < 0)
         return rc;
     h->token++;
