@@ -48,7 +48,7 @@ static int run_request(struct async_task *t, struct hold *h)
 static void run_task(void *arg)
 {
     struct async_task *t = arg;
-    struct hold h = hold_of(&t->locker.seat, &t->request.grant);
+    struct hold h = hold_of(t->locker.seat.me, &t->request.grant);
     int rc = run_request(t, &h);
     t->completion.result = rc;
     t->completion.grant = rc ? t->request.grant : grant_of(&t->locker.seat, &h);

@@ -3,12 +3,11 @@
 #define PAWL_CLIENT_HANDLE_H
 
 #include "client/async.h"
+#include "client/fast.h"
 #include "client/segment.h"
 
-#define HANDLE_ALIVE UINT64_C(0x6c7761702d65736f)
-
 struct pawl {
-    const uint64_t *alive; /* HANDLE_ALIVE, in a page that a forked child sees empty */
+    struct fast *fast;
     struct locker locker;
     struct fab_ep ep;
     struct space space;
@@ -28,7 +27,7 @@ struct pawl {
 /* -PAWL_EFORKED in a child of the process that opened it. */
 static inline bool handle_is_ours(const struct pawl *p)
 {
-    return likely(*p->alive == HANDLE_ALIVE);
+    return likely(p->fast->alive == FAST_ALIVE);
 }
 
 #endif

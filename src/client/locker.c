@@ -25,48 +25,48 @@ static bool session_lost(const struct seat *seat)
     return lease_state(lease) != SLOT_LIVE || lease_epoch(lease) != seat->me->epoch;
 }
 
-static int acquire_at(const struct seat *seat, uint64_t index, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+/* With a record of one's own, and only if the place is still the key's afterwards: 0; 1: look for the key again. */
+static int acquire_at(const struct locker *l, const struct place *place, enum pawl_mode mode, uint64_t deadline, struct hold *h)
 {
-    struct hold h;
-    int rc = hold_open(seat, index, &h);
+    const struct seat *seat = &l->seat;
+    int rc = hold_open(seat, place->index, h);
     if (unlikely(rc))
         return rc;
-    h.mode = mode;
-    rc = seat->space->design->acquire(seat, &h, deadline);
-    if (likely(!rc))
-        *out = h;
-    else if (rc != -PAWL_ELOST)
-        hold_close(seat, &h);
-    return rc;
+    h->mode = mode;
+    rc = seat->space->design->acquire(seat, h, deadline);
+    if (unlikely(rc)) {
+        if (rc != -PAWL_ELOST)
+            hold_close(seat, h);
+        return rc;
+    }
+    rc = table_confirm(seat, &l->table, place);
+    if (likely(rc > 0))
+        return 0;
+    int end = seat->space->design->release(seat, h);
+    return rc ? rc : end ? end : 1;
 }
 
 int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
 {
     const struct seat *seat = &l->seat;
     int rc = supported(seat->space->design, mode, deadline);
-    if (unlikely(!rc && (rc = table_check_key(&l->table, key))) || unlikely(rc))
-        return rc;
-    if (unlikely(session_lost(seat)))
-        return -PAWL_ELOST;
-    for (int i = 0; i < FIND_TRIES_MAX; i++) {
+    if (!rc)
+        rc = table_check_key(&l->table, key);
+    if (!rc && session_lost(seat))
+        rc = -PAWL_ELOST;
+    for (int i = 0; i < FIND_TRIES_MAX && !rc; i++) {
         struct place place = {0, 0};
         struct hold h;
         rc = table_find_or_insert(seat, &l->table, key, &place);
-        if (likely(!rc))
-            rc = acquire_at(seat, place.index, mode, deadline, &h);
-        if (unlikely(rc))
-            rc = rc == -FAB_EUNKNOWN || rc == -FAB_EFENCED ? seat_retry(seat, rc) : rc;
-        else if (likely((rc = table_confirm(seat, &l->table, &place)) > 0)) {
+        if (!rc)
+            rc = acquire_at(l, &place, mode, deadline, &h);
+        if (!rc) {
             *out = h;
             return 0;
-        } else {
-            int end = seat->space->design->release(seat, &h);
-            rc = rc ? seat_retry(seat, rc) : end;
         }
-        if (rc)
-            return rc;
+        rc = rc > 0 ? 0 : seat_retry(seat, rc);
     }
-    return -EAGAIN;
+    return rc ? rc : -EAGAIN;
 }
 
 /* What a failed end of a hold means to the caller. */

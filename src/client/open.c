@@ -1,5 +1,6 @@
 /* Opening and closing: where-strings, options, the library's thread. */
 #include "client/explain.h"
+#include "client/grant.h"
 #include "client/handle.h"
 #include "cluster/session.h"
 #include "fabric/shm.h"
@@ -57,7 +58,11 @@ static void *library_thread(void *arg)
     }
     struct session_params params = {.lease_ns = p->lease_ns, .proof = fab_shm_proof(), .label = name};
     int rc = session_open(&p->locker.seat, &params);
-    p->ep.id = p->session.slot;
+    if (!rc) {
+        p->ep.id = p->session.slot;
+        hold_keeping_begin(&p->session);
+        fast_init(p->fast, &p->locker, grant_identity(&p->session));
+    }
     tell_started(p, rc);
     if (rc)
         return NULL;
@@ -75,6 +80,7 @@ static void *library_thread(void *arg)
         }
         async_serve(&p->async, min_u64(next_renewal, next_round));
     }
+    hold_keeping_end(&p->session);
     p->close_result = session_close(&p->locker.seat);
     return NULL;
 }
@@ -172,22 +178,20 @@ static int open_or_create(const char *path, const pawl_options *o, struct segmen
 
 /* ---- handles ---- */
 
-static const uint64_t *make_alive_page(void)
+static struct fast *make_fast_page(void)
 {
-    uint64_t *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct fast *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         return NULL;
     madvise(page, sizeof *page, MADV_WIPEONFORK);
-    *page = HANDLE_ALIVE;
     return page;
 }
 
 static void free_handle(struct pawl *p)
 {
-    free(p->session.shadow);
     free(p->session.seen);
-    if (p->alive)
-        munmap((void *)p->alive, sizeof *p->alive);
+    if (p->fast)
+        munmap(p->fast, sizeof *p->fast);
     if (p->segment)
         segment_close(p->segment);
     free(p);
@@ -199,16 +203,15 @@ static int make_handle(struct segment *s, const pawl_options *o, struct pawl **o
     if (!p)
         return -ENOMEM;
     p->lease_ns = o->lease_ns ? o->lease_ns : DEFAULT_LEASE_NS;
-    p->alive = make_alive_page();
+    p->fast = make_fast_page();
     layout_space(s->header, 0, &p->space);
     fab_shm_init(&p->ep, s->base, s->size);
     p->ep.rings = s->header->slot_count;
     p->ep.ring0 = s->header->rings;
     table_init(&p->locker.table, s->header, 0);
     p->locker.seat = (struct seat){.space = &p->space, .me = &p->session, .ep = &p->ep, .world = &world_real};
-    p->session.shadow = calloc(p->space.record_count, sizeof *p->session.shadow);
     p->session.seen = calloc(p->space.slot_count, sizeof *p->session.seen);
-    int rc = p->alive && p->session.shadow && p->session.seen ? async_init(&p->async) : -ENOMEM;
+    int rc = p->fast && p->session.seen ? async_init(&p->async) : -ENOMEM;
     if (!rc) {
         p->segment = s;
         rc = start_thread(p);

@@ -44,16 +44,63 @@ uint64_t pawl_in(uint64_t ns)
     return add_saturating(world_now(&world_real), ns);
 }
 
-static inline int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+/* Where the key's lock is, if that can be said without searching far. */
+static inline char *find_at_once(const pawl *p, pawl_key key, uint64_t *index, uint64_t *meta)
+{
+    struct place place;
+    if (likely(!key.name))
+        return p->fast->keys != PAWL_KEYS_NAMED ? fast_find(p->fast, key.id, index, meta) : NULL;
+    if (p->fast->keys != PAWL_KEYS_NAMED || table_check_key(&p->locker.table, key) ||
+        table_find(&p->locker.seat, &p->locker.table, key, &place))
+        return NULL;
+    *index = place.index;
+    *meta = place.meta;
+    return p->fast->cells + (place.index << p->fast->cell_shift);
+}
+
+__attribute__((noinline)) static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     struct hold h;
-    if (unlikely(!handle_is_ours(p)))
+    if (!handle_is_ours(p))
         return forked();
     int rc = locker_lock(&p->locker, key, mode, deadline, &h);
-    if (unlikely(rc))
+    if (rc)
         return failed(p, rc, key);
     *out = grant_of(&p->locker.seat, &h);
     return 0;
+}
+
+/* The cell was given to another key just as we took its lock, or the session is lost. */
+__attribute__((noinline)) static void undo(pawl *p, uint64_t index, uint64_t token, uint64_t serial, uint32_t record,
+                                           enum pawl_mode mode)
+{
+    struct hold h = {.index = index, .token = token, .serial = serial, .record = record, .mode = mode};
+    locker_unlock(&p->locker, &h);
+}
+
+static inline int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+{
+    uint64_t index, meta;
+    char *cell = NULL;
+    if (likely(p->fast->cells))
+        cell = find_at_once(p, key, &index, &meta);
+    if (unlikely(!cell))
+        return lock_with_care(p, key, mode, deadline, out);
+    struct hold h;
+    enum fast_result result = fast_lock(p->fast, cell, index, meta, mode, &h);
+    uint64_t lease = likely(result == FAST_HELD) ? fast_lease(p->fast) : 0;
+    if (likely(lease)) {
+        out->token = h.token;
+        out->expiry_ns = lease_expiry_ns(lease);
+        out->mode = mode;
+        out->hold = h.record;
+        out->index = index;
+        out->serial = p->fast->identity | h.serial;
+        return 0;
+    }
+    if (result != FAST_NO) /* by value: a hold that nobody points to stays in registers */
+        undo(p, h.index, h.token, h.serial, h.record, h.mode);
+    return lock_with_care(p, key, mode, deadline, out);
 }
 
 int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out)
@@ -72,13 +119,20 @@ int pawl_timedlock(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline
     return lock_until(p, key, mode, deadline_ns == DEADLINE_TRY ? 1 : deadline_ns, out);
 }
 
+__attribute__((noinline)) static int unlock_with_care(pawl *p, const pawl_grant *grant)
+{
+    if (!handle_is_ours(p))
+        return forked();
+    struct hold h = hold_of(&p->session, grant);
+    int rc = locker_unlock(&p->locker, &h);
+    return rc ? failed(p, rc, pawl_id(0)) : 0;
+}
+
 int pawl_unlock(pawl *p, const pawl_grant *grant)
 {
-    if (unlikely(!handle_is_ours(p)))
-        return forked();
-    struct hold h = hold_of(&p->locker.seat, grant);
-    int rc = locker_unlock(&p->locker, &h);
-    return likely(!rc) ? 0 : failed(p, rc, pawl_id(0));
+    if (likely(fast_unlock(p->fast, grant)))
+        return 0;
+    return unlock_with_care(p, grant);
 }
 
 int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out)
@@ -110,7 +164,7 @@ int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadl
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(&p->locker.seat, grant);
+    struct hold h = hold_of(&p->session, grant);
     int rc = locker_convert(&p->locker, &h, mode, deadline_ns);
     if (rc)
         return failed(p, rc, pawl_id(0));
@@ -122,7 +176,7 @@ int pawl_extend(pawl *p, pawl_grant *grant)
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(&p->locker.seat, grant);
+    struct hold h = hold_of(&p->session, grant);
     int rc = session_renew(&p->locker.seat, p->lease_ns);
     if (!rc)
         rc = locker_check(&p->locker, &h);
@@ -136,7 +190,7 @@ int pawl_check(pawl *p, const pawl_grant *grant)
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(&p->locker.seat, grant);
+    struct hold h = hold_of(&p->session, grant);
     return locker_check(&p->locker, &h);
 }
 

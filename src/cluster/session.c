@@ -96,7 +96,10 @@ static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struc
     me->epoch = lease_epoch(live);
     me->lease_copy = live;
     me->lease = fab_is_shm(seat->ep) ? fab_shm_ptr(seat->ep, lease_addr(seat, slot)) : &me->lease_copy;
-    memset(me->shadow, 0, seat->space->record_count * sizeof *me->shadow);
+    if (fab_is_shm(seat->ep))
+        me->shadow = fab_shm_ptr(seat->ep, space_record_addr(seat->space, slot, 0));
+    else
+        memset(me->shadow, 0, seat->space->record_count * sizeof *me->shadow);
     return 0;
 }
 

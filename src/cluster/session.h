@@ -10,7 +10,8 @@ struct session_params {
     const char *label; /* for people */
 };
 
-/* Takes a slot and fills seat->me, whose arrays the caller has provided (shadow: record_count words, seen: slot_count).
+/* Takes a slot and fills seat->me, whose arrays the caller has provided (seen: slot_count; shadow: record_count words, but not on
+ * shared memory, where the records themselves serve).
  * On shared memory the calling thread becomes the one by whose death the kernel reports the session's, so it must outlive it.
  * -PAWL_ELIMIT if no slot is free. */
 int session_open(struct seat *seat, const struct session_params *p);

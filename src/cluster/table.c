@@ -6,9 +6,6 @@
 
 /* ---- meta: state 2, generation 32, inserting session's slot 12 and epoch 18 ---- */
 
-enum cell_state { CELL_EMPTY, CELL_CLAIMED, CELL_LIVE, CELL_DEAD };
-
-#define META_STATE_SHIFT 62
 #define META_GENERATION_SHIFT 30
 #define META_GENERATION_BITS 32
 #define META_SLOT_SHIFT 18
@@ -24,7 +21,7 @@ enum cell_state { CELL_EMPTY, CELL_CLAIMED, CELL_LIVE, CELL_DEAD };
 
 static enum cell_state meta_state(uint64_t meta)
 {
-    return (enum cell_state)(meta >> META_STATE_SHIFT);
+    return (enum cell_state)(meta >> CELL_STATE_SHIFT);
 }
 static uint64_t meta_generation(uint64_t meta)
 {
@@ -33,7 +30,7 @@ static uint64_t meta_generation(uint64_t meta)
 
 static uint64_t meta_make(enum cell_state state, uint64_t generation)
 {
-    return (uint64_t)state << META_STATE_SHIFT | generation << META_GENERATION_SHIFT;
+    return (uint64_t)state << CELL_STATE_SHIFT | generation << META_GENERATION_SHIFT;
 }
 
 static uint64_t meta_claim(const struct seat *seat, uint64_t meta)
@@ -184,25 +181,21 @@ static int find(const struct seat *seat, const struct table *t, uint64_t key, co
     return -ENOENT;
 }
 
-int table_find(const struct seat *seat, const struct table *t, pawl_key key, struct place *out)
+__attribute__((noinline)) static int find_name(const struct seat *seat, const struct table *t, pawl_key key, struct place *out)
 {
-    if (t->keys == PAWL_KEYS_DENSE) {
-        *out = (struct place){.index = key.id};
-        return 0;
-    }
     struct name_words name;
-    if (key.name)
-        pack_name(key, &name);
-    return find(seat, t, bucket_key(key), key.name ? &name : NULL, out);
+    pack_name(key, &name);
+    return find(seat, t, bucket_key(key), &name, out);
 }
 
-int table_confirm(const struct seat *seat, const struct table *t, const struct place *p)
+int table_find(const struct seat *seat, const struct table *t, pawl_key key, struct place *out)
 {
-    uint64_t meta;
-    if (t->keys == PAWL_KEYS_DENSE)
-        return 1;
-    int rc = fab_read64(seat->ep, cell_addr(t, p->index) + 8, &meta);
-    return rc ? rc : meta == p->meta;
+    if (t->keys == PAWL_KEYS_NAMED)
+        return find_name(seat, t, key, out);
+    if (t->keys == PAWL_KEYS_SPARSE)
+        return find(seat, t, key.id, NULL, out);
+    *out = (struct place){.index = key.id};
+    return 0;
 }
 
 int table_key_at(const struct seat *seat, const struct table *t, uint64_t index, char *name, uint64_t *id_or_len)
@@ -433,17 +426,14 @@ static int insert_once(struct insertion *in, struct place *out)
     return rc;
 }
 
-int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_key key, struct place *out)
+__attribute__((noinline)) static int insert(const struct seat *seat, const struct table *t, pawl_key key, struct place *out)
 {
-    int rc = table_find(seat, t, key, out);
-    if (likely(rc != -ENOENT))
-        return rc;
     struct name_words name;
     if (key.name)
         pack_name(key, &name);
     struct insertion in = {.seat = seat, .t = t, .key = bucket_key(key), .name = key.name ? &name : NULL};
     for (int i = 0; i < INSERT_TRIES_MAX; i++) {
-        rc = insert_once(&in, out);
+        int rc = insert_once(&in, out);
         if (rc > 0)
             return 0;
         if (rc == -ENOSPC)
@@ -460,4 +450,10 @@ int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_ke
             return rc;
     }
     return -EAGAIN;
+}
+
+int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_key key, struct place *out)
+{
+    int rc = table_find(seat, t, key, out);
+    return likely(rc != -ENOENT) ? rc : insert(seat, t, key, out);
 }

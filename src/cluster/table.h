@@ -18,6 +18,9 @@
 
 #include "cluster/layout.h"
 
+enum cell_state { CELL_EMPTY, CELL_CLAIMED, CELL_LIVE, CELL_DEAD };
+#define CELL_STATE_SHIFT 62 /* in meta */
+
 struct table {
     fab_addr cells, names, floor;
     uint64_t buckets;
@@ -44,7 +47,14 @@ int table_find(const struct seat *seat, const struct table *t, pawl_key key, str
 int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_key key, struct place *out);
 
 /* Whether the place is still that key's; certain while the lock is held. */
-int table_confirm(const struct seat *seat, const struct table *t, const struct place *p);
+static inline int table_confirm(const struct seat *seat, const struct table *t, const struct place *p)
+{
+    uint64_t meta;
+    if (t->keys == PAWL_KEYS_DENSE)
+        return 1;
+    int rc = fab_read64(seat->ep, t->cells + p->index * t->cell_bytes + 8, &meta);
+    return unlikely(rc) ? rc : meta == p->meta;
+}
 
 /* The key at an index, for lists: 1 and name and length or id, 0 if the cell has none. `name` has room for PAWL_NAME_MAX + 1. */
 int table_key_at(const struct seat *seat, const struct table *t, uint64_t index, char *name, uint64_t *id_or_len);

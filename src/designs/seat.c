@@ -6,47 +6,6 @@
 /* Clocks of different hosts may differ in speed by this much (design.md); both sides' errors add up. */
 #define DRIFT_DIVISOR 10000
 
-/* ---- hold records ---- */
-
-int hold_open(const struct seat *seat, uint64_t index, struct hold *out)
-{
-    /* Where this thread found a free record last; only a hint, wrong ones cost a look more. */
-    static _Thread_local uint32_t hint;
-    uint32_t count = seat->space->record_count;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t record = (hint + i) % count;
-        uint64_t word = __atomic_load_n(&seat->me->shadow[record], __ATOMIC_RELAXED);
-        if (record_state(word) != RECORD_FREE)
-            continue;
-        /* A record's serial rises with each use, so that an old grant is not taken for the present one. */
-        uint64_t serial = (record_serial(word) + 1) & FIELD_MAX(RECORD_SERIAL_BITS);
-        uint64_t taken = record_word(RECORD_WAIT, serial, index);
-        if (!__atomic_compare_exchange_n(&seat->me->shadow[record], &word, taken, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-            continue;
-        hint = record;
-        *out = (struct hold){.index = index, .serial = serial, .record = record};
-        return 0;
-    }
-    return -PAWL_ELIMIT;
-}
-
-bool hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to)
-{
-    uint64_t expect = record_word(from, h->serial, h->index), word = record_word(to, h->serial, h->index);
-    if (h->record >= seat->space->record_count ||
-        !__atomic_compare_exchange_n(&seat->me->shadow[h->record], &expect, word, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-        return false;
-    fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
-    return true;
-}
-
-void hold_close(const struct seat *seat, const struct hold *h)
-{
-    uint64_t word = record_word(RECORD_FREE, h->serial, 0);
-    fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
-    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
-}
-
 /* ---- other sessions ---- */
 
 static bool kernel_says_dead(const struct seat *seat, uint32_t slot)
@@ -118,7 +77,7 @@ int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx
         uint32_t n = seat->space->record_count - at < PIECE ? seat->space->record_count - at : PIECE;
         int rc = fab_read(seat->ep, space_record_addr(seat->space, slot, at), words, (uint16_t)(n * sizeof *words));
         for (uint32_t i = 0; i < n && !rc; i++)
-            if (record_state(words[i]) != RECORD_FREE)
+            if (record_state(words[i]) != RECORD_FREE && record_state(words[i]) != RECORD_SPARE)
                 rc = fn(ctx, slot, at + i, words[i]);
         if (rc)
             return rc;

@@ -86,6 +86,7 @@ enum record_state {
     RECORD_TRY_S,   /* may be counted among its readers */
     RECORD_HELD_S,  /* is counted among its readers */
     RECORD_LEAVE_S, /* may still be counted among them */
+    RECORD_SPARE,   /* nothing; kept by a thread for its next hold */
 };
 
 #define RECORD_INDEX_BITS 40
@@ -147,8 +148,10 @@ struct session {
     uint64_t lease_copy;
     uint32_t slot;
     uint32_t epoch;
-    uint64_t *shadow; /* record_count words: what the records say, and who owns which; only this process writes it */
-    struct sighting { /* of other sessions' leases, where clocks are not shared: slot_count of them */
+    uint64_t id;          /* unlike that of any other session of this process */
+    uint64_t *shadow;     /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
+    struct session *next; /* in the process's list of those whose records threads may keep */
+    struct sighting {     /* of other sessions' leases, where clocks are not shared: slot_count of them */
         uint64_t lease;
         uint64_t first_seen_ns;
     } * seen;
@@ -187,15 +190,16 @@ static inline uint64_t seat_expiry_ns(const struct seat *seat)
 
 /* ---- hold records ---- */
 
-/* Takes a free record of the session for `index`; nothing is published yet. -PAWL_ELIMIT if all are in use. */
+/* Takes a free record of the session for `index`: all but its token and mode. -PAWL_ELIMIT if all are in use. */
 int hold_open(const struct seat *seat, uint64_t index, struct hold *out);
 
 /* Publishes what the session is about to do or has done; takes effect before any later verb. */
 static inline void hold_publish(const struct seat *seat, const struct hold *h, enum record_state state)
 {
     uint64_t word = record_word(state, h->serial, h->index);
-    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELAXED);
-    fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
+    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
+    if (!fab_is_shm(seat->ep))
+        fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
 }
 
 /* Of two tasks that end the same hold only one may: true for the one whose change of state took place. */
@@ -210,6 +214,11 @@ static inline bool hold_is(const struct seat *seat, const struct hold *h, enum r
 
 /* Gives the record back; its published copy says so first. */
 void hold_close(const struct seat *seat, const struct hold *h);
+
+/* A thread keeps the record that it closed last for the next hold that it opens, which spares an atomic. It gives it back when it
+ * ends, if the session is still there: a session is on the list from begin to end. */
+void hold_keeping_begin(struct session *me);
+void hold_keeping_end(struct session *me);
 
 /* ---- other sessions ---- */
 

@@ -83,6 +83,19 @@ static void pass_on(const struct seat *seat, uint64_t index)
     fab_wake(seat->ep, space_lock_addr(seat->space, index), WORD_WATCH, 1);
 }
 
+/* The connection broke during a compare-and-swap that only we can have made: what does the word say now? */
+static int read_after_break(const struct seat *seat, fab_addr addr, uint64_t *word)
+{
+    for (;;) {
+        int rc = fab_read64(seat->ep, addr, word);
+        if (rc != -FAB_EUNKNOWN)
+            return rc;
+        rc = seat_retry(seat, rc);
+        if (rc)
+            return rc;
+    }
+}
+
 /* One compare-and-swap on a word that we may have. 1: granted; 0: look again. */
 static int take(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t next)
 {
@@ -95,10 +108,8 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
     if (unlikely(rc == -FAB_EUNKNOWN)) {
         if (shared)
             return word_disown(seat, h, RECORD_WAIT);
-        /* An exclusive word names this very hold: reading it again tells. */
-        do
-            rc = fab_read64(seat->ep, addr, &old);
-        while (rc == -FAB_EUNKNOWN && !seat_retry(seat, rc));
+        /* An exclusive word names this very hold. */
+        rc = read_after_break(seat, addr, &old);
         got = !rc && (old & ~WORD_WAITERS) == (next & ~WORD_WAITERS);
     }
     if (unlikely(rc))
@@ -171,14 +182,13 @@ static int move_exclusive(const struct seat *seat, const struct hold *h, uint64_
         int rc = fab_cas64(seat->ep, addr, expect, next, &old);
         if (rc == -FAB_EUNKNOWN) {
             /* Only this hold changes its word: if the word is no longer ours, we changed it. */
-            do
-                rc = fab_read64(seat->ep, addr, &old);
-            while (rc == -FAB_EUNKNOWN && !seat_retry(seat, rc));
+            rc = read_after_break(seat, addr, &old);
             if (!rc && (old & ~WORD_WAITERS) != held) {
                 *waiters = true;
                 return 1;
             }
-            expect = old;
+            if (!rc)
+                expect = old;
         } else if (!rc && old == expect) {
             *waiters = expect & WORD_WAITERS;
             return 1;
@@ -194,7 +204,7 @@ static int move_exclusive(const struct seat *seat, const struct hold *h, uint64_
 
 static int release_exclusive(const struct seat *seat, const struct hold *h)
 {
-    bool waiters;
+    bool waiters = false;
     uint64_t next = word_make(WORD_FREE, 0, word_short_token(seat, h->token));
     int rc = move_exclusive(seat, h, next, &waiters);
     if (unlikely(rc < 0))
@@ -263,13 +273,10 @@ static int downgrade(const struct seat *seat, struct hold *h)
     uint64_t token = word_short_token(seat, h->token);
     if (token == WORD_TOKEN_MAX)
         return -EAGAIN; /* once in 2^36 grants: no room for the shared token, which lies above the exclusive one */
-    bool waiters;
+    bool waiters = false;
     /* A copy of the grant from before an earlier conversion has this record too, but not this token. */
     uint64_t held = word_make(WORD_EXCLUSIVE, word_owner(seat, h), token), w;
-    int rc;
-    do
-        rc = fab_read64(seat->ep, space_lock_addr(seat->space, h->index), &w);
-    while (rc && !(rc = seat_retry(seat, rc)));
+    int rc = read_after_break(seat, space_lock_addr(seat->space, h->index), &w);
     if (rc)
         return rc;
     if ((w & ~WORD_WAITERS) != held)
@@ -316,8 +323,8 @@ static int become_writer(const struct seat *seat, struct hold *h, const struct w
     uint64_t w = seen->word, old;
     uint64_t next = (w & WORD_WAITERS) | word_make(WORD_EXCLUSIVE, word_owner(seat, h), word_token(w) + 1);
     int rc = fab_cas64(seat->ep, addr, w, next, &old);
-    while (rc == -FAB_EUNKNOWN && !seat_retry(seat, rc)) {
-        rc = fab_read64(seat->ep, addr, &old); /* an exclusive word names this hold */
+    if (rc == -FAB_EUNKNOWN) {
+        rc = read_after_break(seat, addr, &old); /* an exclusive word names this hold */
         if (!rc)
             old = (old & ~WORD_WAITERS) == (next & ~WORD_WAITERS) ? w : ~w;
     }

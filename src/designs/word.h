@@ -11,6 +11,7 @@
 
 #include "designs/design.h"
 
+/* A free word without flags is its token alone: one comparison tells. */
 enum word_mode { WORD_FREE, WORD_SHARED, WORD_EXCLUSIVE, WORD_RECOUNT };
 
 #define WORD_TOKEN_BITS 36
@@ -50,7 +51,7 @@ static inline uint32_t word_owner_slot(uint64_t w)
 
 static inline uint64_t word_make(enum word_mode mode, uint64_t count, uint64_t token)
 {
-    assert(count <= WORD_COUNT_MAX && token <= WORD_TOKEN_MAX);
+    debug_assert(count <= WORD_COUNT_MAX && token <= WORD_TOKEN_MAX);
     return (uint64_t)mode << WORD_MODE_SHIFT | count << WORD_COUNT_SHIFT | token;
 }
 

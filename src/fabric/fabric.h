@@ -137,7 +137,7 @@ static inline bool fab_is_shm(const struct fab_ep *ep)
 
 static inline void *fab_shm_ptr(const struct fab_ep *ep, fab_addr addr)
 {
-    assert(addr < ep->size);
+    debug_assert(addr < ep->size);
     return ep->base + addr;
 }
 

@@ -10,6 +10,13 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+/* For the hot path: what the sanitized builds assert and the release does not pay for. */
+#ifdef PAWL_CHECKED
+#define debug_assert(x) assert(x)
+#else
+#define debug_assert(x) ((void)0)
+#endif
+
 #define countof(a) (sizeof(a) / sizeof((a)[0]))
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 

@@ -15,7 +15,7 @@ static inline uint64_t field_get(uint64_t word, unsigned shift, unsigned width)
 
 static inline uint64_t field_set(uint64_t word, unsigned shift, unsigned width, uint64_t value)
 {
-    assert(value <= FIELD_MAX(width));
+    debug_assert(value <= FIELD_MAX(width));
     return (word & ~FIELD_MASK(shift, width)) | (value << shift);
 }
 

@@ -34,10 +34,13 @@ void fiber_switch(void **save_sp, void *to_sp);
 void fiber_boot(void);
 void fiber_main(struct fiber *f);
 
-/* ---- what the sanitizers are told ---- */
+/* ---- what the sanitizers are told ----
+ *
+ * Always inline: the thread sanitizer keeps a stack of calls per fiber, and a function that changes fibers in between would be
+ * entered on the one and left on the other. */
 
 /* Before leaving the resumer's stack. */
-static inline void announce_enter(struct fiber *f)
+static inline __attribute__((always_inline)) void announce_enter(struct fiber *f)
 {
 #ifdef FIBER_ASAN
     __sanitizer_start_switch_fiber(&f->asan_resumer_fake, f->stack, f->stack_bytes);
@@ -50,7 +53,7 @@ static inline void announce_enter(struct fiber *f)
 
 /* Having arrived on the fiber. Its fake stack is kept from its last yield; after fiber_reset the next run inherits it
  * rather than leaking it, and ASan collects the abandoned frames by their address. */
-static inline void announce_entered(struct fiber *f)
+static inline __attribute__((always_inline)) void announce_entered(struct fiber *f)
 {
 #ifdef FIBER_ASAN
     __sanitizer_finish_switch_fiber(f->asan_fake, &f->asan_resumer_stack, &f->asan_resumer_bytes);
@@ -58,7 +61,7 @@ static inline void announce_entered(struct fiber *f)
 }
 
 /* Before leaving the fiber; `last` if it will not come back, so that ASan frees its fake stack. */
-static inline void announce_leave(struct fiber *f, bool last)
+static inline __attribute__((always_inline)) void announce_leave(struct fiber *f, bool last)
 {
 #ifdef FIBER_ASAN
     if (last)
@@ -70,7 +73,7 @@ static inline void announce_leave(struct fiber *f, bool last)
 #endif
 }
 
-static inline void announce_left(struct fiber *f)
+static inline __attribute__((always_inline)) void announce_left(struct fiber *f)
 {
 #ifdef FIBER_ASAN
     __sanitizer_finish_switch_fiber(f->asan_resumer_fake, NULL, NULL);
@@ -99,7 +102,8 @@ static void announce_end(struct fiber *f)
 
 /* The frame that fiber_switch pops: see fiber_switch.S. */
 #if defined(__x86_64__)
-enum { FRAME_WORDS = 8, FRAME_SELF = 3, FRAME_RETURN = 6 }; /* r15 r14 r13 r12 rbx rbp return, and one word to align */
+/* r15 r14 r13 r12 rbx rbp return, and two words: fiber_boot starts with an aligned stack, so that its call is one. */
+enum { FRAME_WORDS = 9, FRAME_SELF = 3, FRAME_RETURN = 6 };
 #elif defined(__aarch64__)
 enum { FRAME_WORDS = 20, FRAME_SELF = 0, FRAME_RETURN = 11 }; /* x19 … x29 x30, d8 … d15 */
 #endif
@@ -170,22 +174,19 @@ int fiber_pool_init(struct fiber_pool *pool, unsigned count, size_t stack_bytes)
     size_t slot_bytes = stack_bytes + page;
     struct fiber *fibers = calloc(count, sizeof *fibers);
     char *mapping = mmap(NULL, count * slot_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!fibers || mapping == MAP_FAILED)
-        goto fail;
+    if (!fibers || mapping == MAP_FAILED) {
+        if (mapping != MAP_FAILED)
+            munmap(mapping, count * slot_bytes);
+        free(fibers);
+        return -ENOMEM;
+    }
     for (unsigned i = 0; i < count; i++) {
-        if (mprotect(mapping + i * slot_bytes, page, PROT_NONE))
-            goto fail;
         fibers[i] = (struct fiber){.stack = mapping + i * slot_bytes + page, .stack_bytes = stack_bytes};
         fibers[i].next_free = i + 1 < count ? &fibers[i + 1] : NULL;
     }
     *pool = (struct fiber_pool){
         .fibers = fibers, .free = fibers, .mapping = mapping, .mapping_bytes = count * slot_bytes, .count = count};
     return 0;
-fail:
-    if (mapping != MAP_FAILED)
-        munmap(mapping, count * slot_bytes);
-    free(fibers);
-    return -ENOMEM;
 }
 
 void fiber_pool_free(struct fiber_pool *pool)
@@ -197,10 +198,19 @@ void fiber_pool_free(struct fiber_pool *pool)
     *pool = (struct fiber_pool){0};
 }
 
+/* At the first use only: a large pool of which few are ever used costs nothing. */
+static bool fiber_guard(struct fiber *f)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (!f->guarded)
+        f->guarded = !mprotect(f->stack - page, page, PROT_NONE);
+    return f->guarded;
+}
+
 struct fiber *fiber_pool_take(struct fiber_pool *pool)
 {
     struct fiber *f = pool->free;
-    if (!f)
+    if (!f || !fiber_guard(f))
         return NULL;
     assert(f->state == FIBER_IDLE && pool->taken < pool->count);
     pool->free = f->next_free;

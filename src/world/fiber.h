@@ -23,6 +23,7 @@ struct fiber {
     fiber_fn fn;
     void *arg;
     enum fiber_state state;
+    bool guarded; /* the guard page is in place */
     struct fiber *next_free;
     /* What the sanitizers want to know; unused without them. */
     void *asan_fake, *asan_resumer_fake;
@@ -59,7 +60,7 @@ struct fiber_pool {
 int fiber_pool_init(struct fiber_pool *pool, unsigned count, size_t stack_bytes);
 void fiber_pool_free(struct fiber_pool *pool);
 
-/* Null if all are taken: the bound is the caller's back-pressure. */
+/* Null if all are taken: the bound is the caller's back-pressure. (Or if the kernel refuses a guard page.) */
 struct fiber *fiber_pool_take(struct fiber_pool *pool);
 
 /* An idle or suspended fiber; a suspended one is abandoned. */

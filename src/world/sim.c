@@ -29,7 +29,8 @@ int sim_init(struct sim *sim, const struct sim_config *config)
     sim->config = *config;
     config_defaults(&sim->config);
     sim->model = sim->config.model;
-    sim->random = random_mix(config->seed ^ SEED_SUBSTRATE);
+    rng_seed(&sim->random, config->seed ^ SEED_SUBSTRATE);
+    sim->hash = mix64(config->seed);
     unsigned tasks_max = sim->config.tasks_max;
     int rc = sim_heap_init(&sim->heap);
     if (rc)
@@ -55,6 +56,7 @@ int sim_init(struct sim *sim, const struct sim_config *config)
 
 void sim_free(struct sim *sim)
 {
+    assert(sim->processes || !sim->process_count); /* sim_init may have ended half-way */
     for (unsigned i = 0; i < sim->process_count; i++)
         free(sim->processes[i]);
     for (unsigned i = 0; i < sim->host_count; i++) {
@@ -167,9 +169,6 @@ void sim_task_release(struct sim_task *task)
 {
     struct sim *sim = task->sim;
     assert(task->process && task != sim->current);
-    if (task->abandoned)
-        task->abandoned(task->abandoned_ctx);
-    task->abandoned = NULL;
     if (task->prev)
         task->prev->next = task->next;
     else
@@ -208,6 +207,8 @@ static void task_fire(void *arg, uint64_t turn)
     task->deferred = false;
     task->turn++;
     sim->current = task;
+    if (unlikely(sim->config.trace))
+        sim_note_print(sim, "goes on", process->host->id, task->turn, 0);
     bool ended = fiber_resume(task->fiber);
     sim->current = NULL;
     if (ended)
@@ -223,9 +224,14 @@ void sim_task_block(struct sim_task *task)
     fiber_yield(task->fiber);
 }
 
+void sim_ticket_wake_at(struct sim_ticket ticket, uint64_t at_ns)
+{
+    sim_at(ticket.task->sim, at_ns, task_fire, ticket.task, ticket.turn);
+}
+
 void sim_task_wake_at(struct sim_task *task, uint64_t at_ns)
 {
-    sim_at(task->sim, at_ns, task_fire, task, task->turn);
+    sim_ticket_wake_at(sim_ticket_take(task), at_ns);
 }
 
 /* One timer event per task serves all its sleeps: it is queued again if it fires before the current deadline. Sleeps are

@@ -15,7 +15,8 @@
 #define PAWL_WORLD_SIM_H
 
 #include "lib/base.h"
-#include "lib/random.h"
+#include "lib/hash.h"
+#include "lib/rng.h"
 #include "world/faults.h"
 #include "world/fiber.h"
 #include "world/model.h"
@@ -69,9 +70,9 @@ struct sim_host {
     struct sim *sim;
     uint32_t id; /* the node in fabric addresses */
     bool up;
-    bool server;     /* FAULT_CRASH_SERVER may strike it */
-    uint64_t births; /* how often it has started */
-    uint64_t random; /* state of world_random */
+    bool server;       /* FAULT_CRASH_SERVER may strike it */
+    uint64_t births;   /* how often it has started */
+    struct rng random; /* of world_random */
     uint64_t offset_ns;
     int64_t drift_ppb; /* its clock gains this many ns per s */
     uint64_t paused_until_ns;
@@ -109,9 +110,6 @@ struct sim_task {
     uint64_t timer_ns;    /* when its timer event fires; 0: none queued */
     bool waiting;         /* in a sleep that sim_task_cancel may end */
     bool cancelled, deferred;
-    /* While it waits for something outside itself: undo that, for the task is gone. */
-    void (*abandoned)(void *ctx);
-    void *abandoned_ctx;
     struct sim_task *next, *prev;
 };
 
@@ -135,7 +133,7 @@ struct sim_faults {
     uint32_t ppm[FAULT_KINDS];      /* per opportunity, for those that are drawn */
     uint64_t every_ns[FAULT_KINDS]; /* mean interval, for those that come by themselves */
     uint64_t counts[FAULT_KINDS];
-    uint64_t random;
+    struct rng random;
     bool healed;
     uint64_t blocked_until_ns[SIM_HOSTS_MAX][SIM_HOSTS_MAX]; /* from, to */
 };
@@ -144,7 +142,7 @@ struct sim {
     const struct model *model;
     struct sim_config config;
     uint64_t now_ns, events, hash;
-    uint64_t random; /* of the substrate: jitter, store buffers, tearing */
+    struct rng random; /* of the substrate: jitter, store buffers, tearing */
     uint32_t foreground;
     bool stopped;
     struct sim_heap heap;
@@ -179,7 +177,7 @@ void sim_at_background(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *a
 
 static inline void sim_fold(struct sim *sim, uint64_t value)
 {
-    sim->hash = random_mix(sim->hash ^ value);
+    sim->hash = mix64(sim->hash ^ value);
 }
 
 /* Folds what happened into the hash and, with tracing on, prints it: "what" on a host, with two numbers that matter. */
@@ -201,7 +199,8 @@ struct sim_host *sim_host_new(struct sim *sim);
 /* Its memory as node in the fabric: virtual until touched, zero. Once per host. 0 or -ENOMEM. */
 int sim_host_memory(struct sim_host *host, uint64_t bytes);
 
-/* Down: its processes are gone, nothing reaches it. Up again: memory zero, births + 1, its processes restarted. */
+/* Down: its processes are gone, nothing reaches it. Not from one of its own tasks. Up again: memory zero, births + 1, its processes
+ * restarted. */
 void sim_host_crash(struct sim_host *host);
 void sim_host_restart(struct sim_host *host);
 
@@ -239,13 +238,27 @@ void sim_process_pause(struct sim_process *process, uint64_t until_ns);
 /* Starts a task, which first runs as an event of its own. Null if tasks_max are running. */
 struct sim_task *sim_spawn(struct sim_process *process, const char *name, sim_task_fn fn, void *arg);
 
-/* Makes the task's current or next wait end with -ECANCELED. */
+/* Makes the task's current or next wait end with -ECANCELED. It lasts until a wait has ended that way: who cancels an
+ * operation that then succeeds without waiting clears `cancelled` before the next. */
 void sim_task_cancel(struct sim_task *task);
 
 /* Blocks the running task until a wake-up that was made during this turn. For the layers above; protocol code uses
  * fab_wait. */
 void sim_task_block(struct sim_task *task);
 void sim_task_wake_at(struct sim_task *task, uint64_t at_ns);
+
+/* The right to wake a task from its current block: worthless once the task went on or is gone, so it may be kept anywhere. */
+struct sim_ticket {
+    struct sim_task *task;
+    uint64_t turn;
+};
+
+static inline struct sim_ticket sim_ticket_take(struct sim_task *task)
+{
+    return (struct sim_ticket){.task = task, .turn = task->turn};
+}
+
+void sim_ticket_wake_at(struct sim_ticket ticket, uint64_t at_ns);
 
 /* Blocks until a wake-up or the virtual deadline; cancellable. 0, -ETIMEDOUT or -ECANCELED. */
 int sim_task_wait(struct sim_task *task, uint64_t deadline_ns);

@@ -38,7 +38,7 @@ static void fault_strike(void *arg, uint64_t kind);
 static void schedule_next(struct sim *sim, enum fault kind)
 {
     struct sim_faults *faults = &sim->faults;
-    uint64_t after_ns = random_between(&faults->random, 1, 2 * faults->every_ns[kind]);
+    uint64_t after_ns = rng_between(&faults->random, 1, 2 * faults->every_ns[kind]);
     sim_at_background(sim, sim->now_ns + after_ns, fault_strike, sim, kind);
 }
 
@@ -52,12 +52,12 @@ void sim_faults_init(struct sim *sim)
 {
     struct sim_faults *faults = &sim->faults;
     const struct sim_config *config = &sim->config;
-    faults->random = random_mix(config->seed ^ SEED_FAULTS);
+    rng_seed(&faults->random, config->seed ^ SEED_FAULTS);
     if (!config->faults)
         return;
     unsigned enabled = (unsigned)__builtin_popcount(config->faults);
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
-        uint64_t roll = random_next(&faults->random); /* for all kinds, so that one more does not change the others */
+        uint64_t roll = rng_next(&faults->random); /* for all kinds, so that one more does not change the others */
         bool certain = enabled == 1 || (config->faults_certain & FAULT_BIT(kind));
         if (!(config->faults & FAULT_BIT(kind)) || (!certain && (roll & 1)))
             continue;
@@ -76,7 +76,7 @@ int64_t sim_faults_drift_ppb(struct sim *sim)
     if (!(sim->faults.active & FAULT_BIT(FAULT_DRIFT)))
         return 0;
     sim->faults.counts[FAULT_DRIFT]++;
-    return (int64_t)random_below(&sim->faults.random, 2 * DRIFT_MAX_PPB + 1) - DRIFT_MAX_PPB;
+    return (int64_t)rng_below(&sim->faults.random, 2 * DRIFT_MAX_PPB + 1) - DRIFT_MAX_PPB;
 }
 
 bool sim_fault_draw(struct sim *sim, enum fault kind)
@@ -84,7 +84,7 @@ bool sim_fault_draw(struct sim *sim, enum fault kind)
     struct sim_faults *faults = &sim->faults;
     if (likely(!(faults->active & FAULT_BIT(kind)) || faults->healed))
         return false;
-    if (random_below(&faults->random, PPM) >= faults->ppm[kind])
+    if (rng_below(&faults->random, PPM) >= faults->ppm[kind])
         return false;
     faults->counts[kind]++;
     return true;
@@ -107,17 +107,17 @@ void sim_partition(struct sim *sim, uint32_t from, uint32_t to, uint64_t until_n
 
 static bool strike_partition(struct sim *sim)
 {
-    uint64_t *random = &sim->faults.random;
+    struct rng *random = &sim->faults.random;
     if (sim->host_count < 2)
         return false;
-    uint32_t from = (uint32_t)random_below(random, sim->host_count);
-    uint32_t to = (uint32_t)random_below(random, sim->host_count - 1);
+    uint32_t from = (uint32_t)rng_below(random, sim->host_count);
+    uint32_t to = (uint32_t)rng_below(random, sim->host_count - 1);
     to += to >= from;
     /* From what retransmission hides to what outlasts both the connection and a lease. */
-    uint64_t until_ns = sim->now_ns + random_between(random, model_get(sim->model, MODEL_retransmit_ns) / 4,
-                                                     2 * model_get(sim->model, MODEL_lease_ns));
+    uint64_t until_ns = sim->now_ns + rng_between(random, model_get(sim->model, MODEL_retransmit_ns) / 4,
+                                                  2 * model_get(sim->model, MODEL_lease_ns));
     sim_partition(sim, from, to, until_ns);
-    if (random_next(random) & 1)
+    if (rng_next(random) & 1)
         sim_partition(sim, to, from, until_ns);
     return true;
 }
@@ -126,15 +126,15 @@ static bool strike_partition(struct sim *sim)
 
 static bool strike_pause(struct sim *sim)
 {
-    uint64_t *random = &sim->faults.random;
+    struct rng *random = &sim->faults.random;
     if (!sim->process_count)
         return false;
-    struct sim_process *process = sim->processes[random_below(random, sim->process_count)];
+    struct sim_process *process = sim->processes[rng_below(random, sim->process_count)];
     if (!process->alive || !process->crashable)
         return false;
     uint64_t lease_ns = model_get(sim->model, MODEL_lease_ns);
-    uint64_t until_ns = sim->now_ns + random_between(random, lease_ns / 8, 3 * lease_ns);
-    if (random_below(random, 4) == 0)
+    uint64_t until_ns = sim->now_ns + rng_between(random, lease_ns / 8, 3 * lease_ns);
+    if (rng_below(random, 4) == 0)
         sim_host_pause(process->host, until_ns);
     else
         sim_process_pause(process, until_ns);
@@ -146,7 +146,7 @@ static bool strike_pause(struct sim *sim)
 static uint64_t down_ns(struct sim *sim)
 {
     uint64_t lease_ns = model_get(sim->model, MODEL_lease_ns);
-    return random_between(&sim->faults.random, lease_ns / 16, 2 * lease_ns);
+    return rng_between(&sim->faults.random, lease_ns / 16, 2 * lease_ns);
 }
 
 static void process_return(void *arg, uint64_t tag)
@@ -175,7 +175,7 @@ static bool strike_server(struct sim *sim)
 {
     if (!sim->host_count)
         return false;
-    struct sim_host *host = sim->hosts[random_below(&sim->faults.random, sim->host_count)];
+    struct sim_host *host = sim->hosts[rng_below(&sim->faults.random, sim->host_count)];
     if (!host->up || !host->server)
         return false;
     uint64_t back_ns = sim->now_ns + down_ns(sim);

@@ -19,7 +19,7 @@ static uint64_t host_now(struct world *w)
 
 static uint64_t host_random(struct world *w)
 {
-    return random_next(&container_of(w, struct sim_host, world)->random);
+    return rng_next(&container_of(w, struct sim_host, world)->random);
 }
 
 static uint64_t host_birth(struct world *w)
@@ -61,15 +61,10 @@ struct sim_host *sim_host_new(struct sim *sim)
     if (!host)
         return NULL;
     uint32_t id = sim->host_count;
-    uint64_t seed = random_mix(sim->config.seed ^ SEED_HOST << 8 ^ id);
-    *host = (struct sim_host){.world.ops = &host_world_ops,
-                              .sim = sim,
-                              .id = id,
-                              .up = true,
-                              .births = 1,
-                              .offset_ns = random_below(&seed, CLOCK_OFFSET_MAX_NS),
-                              .drift_ppb = sim_faults_drift_ppb(sim)};
-    host->random = random_next(&seed);
+    *host = (struct sim_host){
+        .world.ops = &host_world_ops, .sim = sim, .id = id, .up = true, .births = 1, .drift_ppb = sim_faults_drift_ppb(sim)};
+    rng_seed(&host->random, mix64(sim->config.seed) ^ SEED_HOST << 8 ^ id);
+    host->offset_ns = rng_below(&host->random, CLOCK_OFFSET_MAX_NS);
     sim->hosts[sim->host_count++] = host;
     return host;
 }
@@ -88,7 +83,7 @@ int sim_host_memory(struct sim_host *host, uint64_t bytes)
 void sim_host_crash(struct sim_host *host)
 {
     struct sim *sim = host->sim;
-    assert(host->up);
+    assert(host->up && !(sim->current && sim->current->process->host == host));
     host->up = false;
     sim_note(sim, "host-crash", host->id, host->births, 0);
     for (unsigned i = 0; i < sim->process_count; i++)
@@ -129,7 +124,7 @@ uint64_t sim_nic_context_ns(struct sim_host *host)
     uint32_t connections = host->nic.connections;
     if (likely(connections <= contexts))
         return 0;
-    return random_below(&host->sim->random, connections) < contexts ? 0 : model_get(host->sim->model, MODEL_context_miss_ns);
+    return rng_below(&host->sim->random, connections) < contexts ? 0 : model_get(host->sim->model, MODEL_context_miss_ns);
 }
 
 /* ---- processes ---- */

@@ -39,6 +39,22 @@ static void test_switch(struct fiber_pool *pool)
     fiber_pool_give_back(pool, p.fiber);
 }
 
+/* The compiler trusts the ABI's alignment and moves 16 bytes at once. */
+static void look_at_alignment(void *arg)
+{
+    struct probe *p = arg;
+    p->sum = (uintptr_t)__builtin_frame_address(0) % 16;
+}
+
+static void test_alignment(struct fiber_pool *pool)
+{
+    struct probe p = {.fiber = fiber_pool_take(pool), .sum = 1};
+    fiber_start(p.fiber, look_at_alignment, &p);
+    CHECK(fiber_resume(p.fiber));
+    CHECK_EQ(p.sum, 0);
+    fiber_pool_give_back(pool, p.fiber);
+}
+
 /* Touches about half a kilobyte per level, so that the levels asked for fill most of a stack. */
 static __attribute__((noinline)) uint64_t dive(struct probe *p, unsigned depth)
 {
@@ -169,6 +185,7 @@ int main(void)
     struct fiber_pool pool;
     CHECK_EQ(fiber_pool_init(&pool, 4, FIBER_STACK_BYTES), 0);
     test_switch(&pool);
+    test_alignment(&pool);
     test_deep(&pool);
     test_guard(&pool);
     test_threads(&pool);

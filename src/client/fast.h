@@ -1,0 +1,114 @@
+/* The way through the public interface when nothing is in the way: `word`, shared memory, a lock that is there and free.
+ *
+ * Locking an uncontended lock costs about as much as the two compare-and-swaps and the clock that it needs, so here every layer
+ * below is one step. Whatever is not plain sailing goes the ordinary way (pawl.c), which does the same with more care. */
+#ifndef PAWL_CLIENT_FAST_H
+#define PAWL_CLIENT_FAST_H
+
+#include "client/locker.h"
+#include "designs/all.h"
+#include "designs/kept.h"
+#include "designs/word_fast.h"
+#include "lib/hash.h"
+
+#define FAST_ALIVE UINT64_C(0x6c7761702d65736f)
+
+/* Lies in a page that a forked child sees empty, so that one look at `cells` tells that too. */
+struct fast {
+    struct word_fast word;
+    uint64_t alive;       /* FAST_ALIVE in the process that opened the handle */
+    char *cells;          /* null: not this way */
+    uint64_t mask;        /* buckets - 1 */
+    uint64_t session;     /* session.id */
+    uint64_t identity;    /* of the session, as grants carry it */
+    uint32_t cell_shift;  /* cells of `word` have a power of two of bytes */
+    uint32_t lock_offset; /* of the lock in its cell */
+    enum pawl_keys keys;
+    uint64_t capacity;
+    uint32_t records;
+};
+
+static inline void fast_init(struct fast *f, const struct locker *l, uint64_t identity)
+{
+    *f = (struct fast){.alive = FAST_ALIVE, .identity = identity};
+    if (!fab_is_shm(l->seat.ep) || l->seat.space->design->acquire != design_word.acquire)
+        return;
+    word_fast_init(&f->word, &l->seat);
+    f->cells = fab_shm_ptr(l->seat.ep, l->table.cells);
+    f->mask = l->table.buckets - 1;
+    f->session = l->seat.me->id;
+    f->cell_shift = (uint32_t)__builtin_ctz(l->table.cell_bytes);
+    f->lock_offset = l->table.keys == PAWL_KEYS_DENSE ? 0 : 16;
+    assert(l->table.cell_bytes == 1u << f->cell_shift);
+    f->keys = l->table.keys;
+    f->capacity = l->table.capacity;
+    f->records = l->seat.space->record_count;
+}
+
+/* The cell where a u64 key is looked for first, if it is there; *meta as found. */
+static inline char *fast_find(const struct fast *f, uint64_t id, uint64_t *index, uint64_t *meta)
+{
+    if (f->keys == PAWL_KEYS_DENSE) {
+        *index = id;
+        *meta = 0;
+        return id < f->capacity ? f->cells + (id << f->cell_shift) : NULL;
+    }
+    *index = mix64(id) & f->mask;
+    char *cell = f->cells + (*index << f->cell_shift);
+    const uint64_t *bucket = (const uint64_t *)cell;
+    *meta = __atomic_load_n(&bucket[1], __ATOMIC_ACQUIRE);
+    bool found = *meta >> CELL_STATE_SHIFT == CELL_LIVE && __atomic_load_n(&bucket[0], __ATOMIC_ACQUIRE) == id;
+    return likely(found) ? cell : NULL;
+}
+
+/* Takes the lock in that cell with the record that this thread keeps. FAST_NO: not taken, the record is kept as before;
+ * FAST_STRAY: taken, but the cell is no longer that key's. */
+enum fast_result { FAST_NO, FAST_HELD, FAST_STRAY };
+
+static inline enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode,
+                                         struct hold *h)
+{
+    struct hold_kept *kept = &hold_kept;
+    if (unlikely(kept->session != f->session || mode - PAWL_SHARED > PAWL_EXCLUSIVE - PAWL_SHARED))
+        return FAST_NO;
+    struct word_lock *lock = (struct word_lock *)(cell + f->lock_offset);
+    h->index = index;
+    h->mode = mode;
+    h->record = kept->record;
+    h->serial = (record_serial(f->word.records[h->record]) + 1) & FIELD_MAX(RECORD_SERIAL_BITS);
+    uint64_t index_serial = record_word(RECORD_FREE, h->serial, index);
+    if (unlikely(!word_fast_lock(&f->word, lock, h->record, index_serial, mode == PAWL_SHARED, &h->token))) {
+        __atomic_store_n(&f->word.records[h->record], record_word(RECORD_SPARE, h->serial, 0), __ATOMIC_RELEASE);
+        return FAST_NO;
+    }
+    kept->session = 0;
+    return likely(f->keys == PAWL_KEYS_DENSE || __atomic_load_n((uint64_t *)cell + 1, __ATOMIC_ACQUIRE) == meta) ? FAST_HELD
+                                                                                                                 : FAST_STRAY;
+}
+
+/* After the lock was taken: the lease, if the session lives, else 0. */
+static inline uint64_t fast_lease(const struct fast *f)
+{
+    uint64_t now = world_clock(CLOCK_MONOTONIC_COARSE);
+    uint64_t lease = __atomic_load_n(f->word.lease, __ATOMIC_ACQUIRE);
+    bool alive = lease >> LEASE_EPOCH_SHIFT == f->word.live && now >> LEASE_STAMP_SHIFT < lease_stamp(lease);
+    return likely(alive) ? lease : 0;
+}
+
+static inline bool fast_unlock(const struct fast *f, const pawl_grant *g)
+{
+    struct hold_kept *kept = &hold_kept;
+    if (unlikely(!f->cells || g->mode != PAWL_EXCLUSIVE || g->index > f->mask || g->hold >= f->records ||
+                 g->serial >> RECORD_SERIAL_BITS != f->identity >> RECORD_SERIAL_BITS || kept->session || !kept->returns))
+        return false;
+    struct word_lock *lock = (struct word_lock *)(f->cells + (g->index << f->cell_shift) + f->lock_offset);
+    if (unlikely(!word_fast_unlock(&f->word, lock, g->hold, g->token)))
+        return false;
+    kept->session = f->session;
+    kept->record = g->hold;
+    uint64_t serial = g->serial & FIELD_MAX(RECORD_SERIAL_BITS);
+    __atomic_store_n(&f->word.records[g->hold], record_word(RECORD_SPARE, serial, 0), __ATOMIC_RELEASE);
+    return true;
+}
+
+#endif

@@ -1,0 +1,178 @@
+/* The simulated fabric: endpoints, connections and what a crash does to them. */
+#include "fabric/sim_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct fab_ops sim_fab_ops = {
+    .batch = sim_fab_batch,
+    .post = sim_fab_post,
+    .wait = sim_fab_wait,
+    .wake = sim_fab_wake,
+    .send = sim_fab_send,
+    .recv = sim_fab_recv,
+    .fence = sim_fab_fence,
+    .local = sim_fab_local,
+    .local_fence = sim_fab_local_fence,
+};
+
+/* ---- connections ---- */
+
+void sim_ep_connect(struct sim_ep *ep, struct sim_node *node)
+{
+    struct sim_conn *conn = &ep->conns[node->host->id];
+    if (!conn->birth)
+        conn->birth = node->host->births;
+    if (conn->open)
+        return;
+    conn->open = true;
+    ep->host->nic.connections++;
+    if (node->host != ep->host)
+        node->host->nic.connections++;
+}
+
+static void ep_disconnect(struct sim_ep *ep)
+{
+    for (unsigned i = 0; i < ep->fabric->sim->host_count; i++) {
+        if (!ep->conns[i].open)
+            continue;
+        struct sim_host *host = ep->fabric->sim->hosts[i];
+        ep->conns[i].open = false;
+        ep->host->nic.connections--;
+        if (host != ep->host)
+            host->nic.connections--;
+    }
+}
+
+void sim_ep_reconnect(struct fab_ep *fab)
+{
+    struct sim_ep *ep = sim_ep_of(fab);
+    for (unsigned i = 0; i < ep->fabric->sim->host_count; i++)
+        ep->conns[i].birth = ep->fabric->sim->hosts[i]->births;
+}
+
+/* ---- endpoints ---- */
+
+struct fab_ep *sim_ep_new(struct sim_fabric *fabric, struct sim_process *process)
+{
+    assert(process->alive);
+    struct sim_ep *ep = calloc(1, sizeof *ep);
+    if (!ep)
+        return NULL;
+    ep->fab = (struct fab_ep){.ops = &sim_fab_ops,
+                              .world = &process->host->world,
+                              .caps = fabric->caps,
+                              .id = process->id,
+                              .node = process->host->id,
+                              .size = process->host->memory_bytes};
+    ep->fabric = fabric;
+    ep->process = process;
+    ep->host = process->host;
+    ep->generation = process->generation;
+    struct sim_ep **first = &fabric->eps[process->id];
+    ep->next = *first;
+    if (*first)
+        (*first)->prev = ep;
+    *first = ep;
+    sim_ep_reconnect(&ep->fab);
+    return &ep->fab;
+}
+
+void sim_ep_release(struct sim_ep *ep)
+{
+    if (!ep->freed || ep->in_flight)
+        return;
+    if (ep->prev)
+        ep->prev->next = ep->next;
+    else
+        ep->fabric->eps[ep->fab.id] = ep->next;
+    if (ep->next)
+        ep->next->prev = ep->prev;
+    free(ep);
+}
+
+void sim_ep_free(struct fab_ep *fab)
+{
+    struct sim_ep *ep = sim_ep_of(fab);
+    assert(!ep->freed && !ep->watching);
+    sim_ep_drain(ep);
+    ep_disconnect(ep);
+    ep->freed = true;
+    sim_ep_release(ep);
+}
+
+/* ---- crashes ---- */
+
+/* What the dead process stored is visible for good; whom it waited for need not know; its connections are gone from the
+ * NICs' caches. What it has in flight goes on. */
+static void fabric_process_crashed(void *ctx, struct sim_process *process)
+{
+    struct sim_fabric *fabric = ctx;
+    for (struct sim_ep *ep = fabric->eps[process->id]; ep; ep = ep->next) {
+        if (ep->freed || ep->generation != process->generation)
+            continue;
+        if (process->host->up)
+            sim_ep_drain(ep);
+        ep->store_count = 0;
+        ep->receiving = false;
+        sim_ep_unwatch(ep);
+        ep_disconnect(ep);
+    }
+    free(fabric->mailboxes[process->id]);
+    fabric->mailboxes[process->id] = NULL;
+}
+
+static void fabric_server_crashed(void *ctx, struct sim_host *host)
+{
+    struct sim_fabric *fabric = ctx;
+    host->nic = (struct sim_nic){.connections = host->nic.connections};
+    fabric->nodes[host->id].mixed = false;
+}
+
+/* ---- the fabric ---- */
+
+struct sim_fabric *sim_fabric_new(struct sim *sim, uint32_t caps)
+{
+    struct sim_fabric *fabric = calloc(1, sizeof *fabric);
+    if (!fabric)
+        return NULL;
+    fabric->sim = sim;
+    fabric->caps = caps | FAB_MESSAGES;
+    const struct sim_hooks hooks = {
+        .ctx = fabric, .process_crashed = fabric_process_crashed, .server_crashed = fabric_server_crashed};
+    sim_hooks_add(sim, &hooks);
+    return fabric;
+}
+
+void sim_fabric_free(struct sim_fabric *fabric)
+{
+    for (unsigned i = 0; i < SIM_PROCESSES_MAX; i++) {
+        for (struct sim_ep *ep = fabric->eps[i], *next; ep; ep = next) {
+            next = ep->next;
+            free(ep);
+        }
+        free(fabric->mailboxes[i]);
+    }
+    for (struct sim_letter *letter = fabric->letters, *next; letter; letter = next) {
+        next = letter->next;
+        free(letter);
+    }
+    for (unsigned i = 0; i < SIM_HOSTS_MAX; i++) {
+        free(fabric->nodes[i].atomic_free_ns);
+        free(fabric->nodes[i].fenced);
+    }
+    while (fabric->chunks) {
+        struct verb_chunk *next = fabric->chunks->next;
+        for (unsigned i = 0; i < VERBS_PER_CHUNK; i++)
+            if (fabric->chunks->verbs[i].data != fabric->chunks->verbs[i].inline_data)
+                free(fabric->chunks->verbs[i].data);
+        free(fabric->chunks);
+        fabric->chunks = next;
+    }
+    free(fabric);
+}
+
+void *sim_fabric_peek(struct sim_fabric *fabric, fab_addr addr, uint64_t len)
+{
+    return sim_node_ptr(sim_node_of(fabric, FAB_NODE(addr)), addr, len);
+}

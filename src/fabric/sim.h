@@ -1,0 +1,52 @@
+/* The fabric of the simulated cluster.
+ *
+ * A verb's way: the client's NIC sends it (outbound rate) - propagation - the target's NIC serves it (inbound rate, spacing
+ * of atomics on one address) - it takes effect on the node's memory - propagation - the task goes on. Verbs of one
+ * endpoint to one node take effect in order; everything else races.
+ *
+ * What it does that a kinder simulator would not
+ *   tearing    a READ or WRITE of more than 8 bytes may take effect in two parts, some time apart;
+ *   windows    without FAB_CPU_ATOMIC an atomic reads first and writes rmw_window_ns later: what the CPU or a plain WRITE
+ *              put there in between is lost;
+ *   buffers    a local store stays in the endpoint's store buffer for a while (x86-TSO), seen by its own loads only;
+ *   stragglers a verb whose completion was an error may take effect after the error was returned, though before any later
+ *              verb of the endpoint; verbs in flight of a crashed process still arrive, until it is fenced.
+ *
+ * Failures as the caller sees them
+ *   loss       a verb is sent again after retransmit_ns; after `retries` of them it ends with -FAB_EUNKNOWN;
+ *   partition  the same, for as long as the path is blocked;
+ *   server down  -FAB_EUNKNOWN after all retries; once it has restarted, every endpoint made before gets -FAB_EFENCED from
+ *              that node until sim_ep_reconnect;
+ *   fenced     -FAB_EFENCED from then on. What a CPU does (fab_local_*) no fence reaches.
+ *
+ * An endpoint belongs to one generation of a process. Its id is the process's, shared by all endpoints of the process; the
+ * proof for fab_fence is the process's generation. A task uses one endpoint: the store buffer is the endpoint's. */
+#ifndef PAWL_FABRIC_SIM_H
+#define PAWL_FABRIC_SIM_H
+
+#include "fabric/fabric.h"
+#include "world/sim.h"
+
+struct sim_fabric;
+
+/* What verbs the fabric has: any of FAB_MASKED, FAB_ATOMIC128 and FAB_CPU_ATOMIC; messages it always has. */
+#define SIM_FABRIC_CAPS (FAB_MASKED | FAB_ATOMIC128)
+
+/* Null if there is no memory. One per simulation, made before the harness adds its own hooks. */
+struct sim_fabric *sim_fabric_new(struct sim *sim, uint32_t caps);
+void sim_fabric_free(struct sim_fabric *fabric);
+
+/* An endpoint of a living process, connected to every host that exists or comes. Null if there is no memory. */
+struct fab_ep *sim_ep_new(struct sim_fabric *fabric, struct sim_process *process);
+
+/* No task uses it any more. What it has in flight still takes effect. Endpoints of a crashed process are freed this way
+ * too, or with the fabric. */
+void sim_ep_free(struct fab_ep *fab);
+
+/* Connects to the hosts as they are now, after restarts. A fenced process stays fenced. */
+void sim_ep_reconnect(struct fab_ep *fab);
+
+/* A node's memory as a debugger or an oracle sees it: no time passes, no fault strikes. */
+void *sim_fabric_peek(struct sim_fabric *fabric, fab_addr addr, uint64_t len);
+
+#endif

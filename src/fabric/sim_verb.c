@@ -1,0 +1,417 @@
+/* The way of a verb: sent, arrived, in effect, completed. Three events each, four if it is torn or has a window. */
+#include "fabric/lower.h"
+#include "fabric/sim_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TEAR_ONE_IN 8 /* of those that can be torn: often enough to be met, rare enough not to be the rule */
+
+/* ---- verbs ---- */
+
+static struct sim_verb *verb_new(struct sim_ep *ep, struct sim_node *node, const struct fab_op *op)
+{
+    struct sim_fabric *fabric = ep->fabric;
+    if (unlikely(!fabric->free_verbs)) {
+        struct verb_chunk *chunk = calloc(1, sizeof *chunk);
+        if (!chunk)
+            abort(); /* the simulation cannot go on, and there is nobody to tell */
+        chunk->next = fabric->chunks;
+        fabric->chunks = chunk;
+        for (unsigned i = VERBS_PER_CHUNK; i-- > 0;) {
+            chunk->verbs[i].next_free = fabric->free_verbs;
+            fabric->free_verbs = &chunk->verbs[i];
+        }
+    }
+    struct sim_verb *verb = fabric->free_verbs;
+    fabric->free_verbs = verb->next_free;
+    verb->ep = ep;
+    verb->node = node;
+    verb->op = *op;
+    verb->result = NULL;
+    verb->request = ep->request;
+    verb->birth = ep->conns[node->host->id].birth;
+    verb->last = verb->posted = verb->second_half = false;
+    verb->torn = 0;
+    verb->window_ns = 0;
+    if (op->verb == FAB_WRITE) { /* the caller may be gone when it takes effect */
+        verb->data = op->len <= VERB_DATA_MAX ? verb->inline_data : malloc(op->len);
+        if (!verb->data)
+            abort();
+        memcpy(verb->data, op->buf, op->len);
+    }
+    ep->in_flight++;
+    return verb;
+}
+
+static void verb_done(struct sim_verb *verb)
+{
+    struct sim_ep *ep = verb->ep;
+    if (verb->data && verb->data != verb->inline_data)
+        free(verb->data);
+    verb->data = NULL;
+    verb->next_free = ep->fabric->free_verbs;
+    ep->fabric->free_verbs = verb;
+    ep->in_flight--;
+    if (unlikely(ep->resetting) && !ep->in_flight)
+        sim_ticket_wake_at(ep->ticket, ep->fabric->sim->now_ns);
+    if (unlikely(ep->freed))
+        sim_ep_release(ep);
+}
+
+/* Does the caller still wait for what this verb finds? */
+static inline bool verb_reports(const struct sim_verb *verb)
+{
+    return verb->result && verb->request == verb->ep->request && sim_ep_alive(verb->ep);
+}
+
+/* ---- completion ---- */
+
+/* When a packet sent at that time gets through, with retransmissions; UINT64_MAX if the connection is given up. */
+uint64_t sim_send_again_ns(struct sim *sim, uint32_t from, uint32_t to, uint64_t at_ns)
+{
+    if (from == to)
+        return at_ns;
+    uint64_t blocked_ns = sim_path_blocked_until(sim, from, to);
+    uint64_t retries = model_get(sim->model, MODEL_retries);
+    for (uint64_t sent = 0; sent <= retries; sent++) {
+        if (blocked_ns <= at_ns && !sim_fault_draw(sim, FAULT_LOSS))
+            return at_ns;
+        at_ns += model_get(sim->model, MODEL_retransmit_ns);
+    }
+    return UINT64_MAX;
+}
+
+static uint64_t give_up_ns(const struct sim *sim)
+{
+    return sim->now_ns + model_get(sim->model, MODEL_retransmit_ns) * (model_get(sim->model, MODEL_retries) + 1);
+}
+
+static void verb_complete(struct sim_verb *verb, int error, uint64_t at_ns)
+{
+    struct sim_ep *ep = verb->ep;
+    if (verb->posted) {
+        if (error && sim_ep_alive(ep))
+            ep->post_error = error;
+    } else if (verb_reports(verb)) {
+        if (error && !ep->request_error)
+            ep->request_error = error;
+        if (verb->last) {
+            ep->request_done = true;
+            sim_ticket_wake_at(ep->ticket, at_ns);
+        }
+    }
+    verb_done(verb);
+}
+
+/* The answer travels back; it may be lost, and then nobody knows. */
+static void verb_answer(struct sim_verb *verb, int error)
+{
+    struct sim_ep *ep = verb->ep;
+    struct sim *sim = ep->fabric->sim;
+    if (!verb->last) {
+        verb_complete(verb, error, 0);
+        return;
+    }
+    uint64_t sent_ns = sim_send_again_ns(sim, verb->node->host->id, ep->host->id, sim->now_ns);
+    if (sent_ns == UINT64_MAX)
+        verb_complete(verb, -FAB_EUNKNOWN, give_up_ns(sim));
+    else
+        verb_complete(verb, error, sent_ns + sim_way_ns(ep, verb->node));
+}
+
+/* ---- effect ---- */
+
+static void verb_copy(struct sim_verb *verb, uint16_t from, uint16_t to)
+{
+    char *memory = sim_node_ptr(verb->node, verb->op.addr, verb->op.len);
+    if (verb->op.verb == FAB_WRITE) {
+        verb->node->mixed = true;
+        memcpy(memory + from, verb->data + from, (size_t)(to - from));
+        sim_node_changed(verb->node, FAB_OFFSET(verb->op.addr) + from, (uint64_t)(to - from));
+    } else if (verb_reports(verb)) {
+        memcpy((char *)verb->result->buf + from, memory + from, (size_t)(to - from));
+    }
+}
+
+static u128 word_load(const struct sim_verb *verb)
+{
+    const uint64_t *word = sim_node_ptr(verb->node, verb->op.addr, verb->op.width);
+    return verb->op.width == 16 ? (u128)word[1] << 64 | word[0] : word[0];
+}
+
+static void word_store(struct sim_verb *verb, u128 value)
+{
+    uint64_t *word = sim_node_ptr(verb->node, verb->op.addr, verb->op.width);
+    word[0] = (uint64_t)value;
+    if (verb->op.width == 16)
+        word[1] = (uint64_t)(value >> 64);
+    sim_node_changed(verb->node, FAB_OFFSET(verb->op.addr), verb->op.width);
+}
+
+/* True if there is a second half to come, after the window. */
+static bool verb_atomic(struct sim_verb *verb)
+{
+    u128 old = word_load(verb);
+    verb->next = fab_verb_result(&verb->op, old);
+    if (verb->op.width == 8)
+        verb->next = (uint64_t)verb->next;
+    if (verb_reports(verb))
+        verb->result->old = old;
+    if (verb->next == old)
+        return false;
+    if (verb->window_ns)
+        return true;
+    word_store(verb, verb->next);
+    return false;
+}
+
+/* What the verb's effect needs, checked at the moment it takes place. */
+static int verb_admit(const struct sim_verb *verb)
+{
+    const struct sim_host *host = verb->node->host;
+    if (!host->up)
+        return -FAB_EUNKNOWN;
+    return host->births != verb->birth || sim_node_fences(verb->node, verb->ep) ? -FAB_EFENCED : 0;
+}
+
+static void verb_effect(void *arg, uint64_t tag)
+{
+    (void)tag;
+    static const char *const names[FAB_VERBS] = {"read", "write", "cas", "faa", "swap"};
+    struct sim_verb *verb = arg;
+    struct sim *sim = verb->ep->fabric->sim;
+    int error = verb_admit(verb);
+    sim_note(sim, error ? "refused" : names[verb->op.verb], verb->node->host->id, verb->op.addr, verb->ep->fab.id);
+    if (unlikely(error)) {
+        if (error == -FAB_EUNKNOWN)
+            verb_complete(verb, error, give_up_ns(sim));
+        else
+            verb_answer(verb, error);
+        return;
+    }
+    if (verb->op.verb > FAB_WRITE) {
+        if (verb->second_half) {
+            word_store(verb, verb->next);
+        } else if (verb_atomic(verb)) {
+            verb->second_half = true;
+            sim_at(sim, sim->now_ns + verb->window_ns, verb_effect, verb, 0);
+            return;
+        }
+    } else if (verb->torn) {
+        bool lower = verb->second_half == verb->upper_first;
+        verb_copy(verb, lower ? 0 : verb->torn, lower ? verb->torn : verb->op.len);
+        if (!verb->second_half) {
+            verb->second_half = true;
+            sim_at(sim, sim->now_ns + model_get(sim->model, MODEL_tear_ns), verb_effect, verb, 0);
+            return;
+        }
+    } else {
+        verb_copy(verb, 0, verb->op.len);
+    }
+    verb_answer(verb, 0);
+}
+
+/* ---- arrival ---- */
+
+/* When an atomic that the NIC has served gets its turn on its address. */
+static uint64_t atomic_turn_ns(struct sim_node *node, fab_addr addr, uint64_t served_ns, uint64_t same_ns)
+{
+    if (unlikely(!node->atomic_free_ns)) {
+        node->atomic_free_ns = calloc((size_t)1 << ATOMIC_BUCKET_BITS, sizeof *node->atomic_free_ns);
+        if (!node->atomic_free_ns)
+            abort();
+    }
+    uint64_t *free_ns = &node->atomic_free_ns[mix64(addr) >> (64 - ATOMIC_BUCKET_BITS)];
+    uint64_t turn_ns = max_u64(served_ns, *free_ns);
+    *free_ns = turn_ns + same_ns;
+    return turn_ns;
+}
+
+/* Nothing to see of a window where only NICs write, and only by atomics: spares an event per atomic. */
+static uint64_t atomic_window_ns(const struct sim_verb *verb, uint64_t same_ns)
+{
+    const struct sim_fabric *fabric = verb->ep->fabric;
+    if ((fabric->caps & FAB_CPU_ATOMIC) || !verb->node->mixed)
+        return 0;
+    return min_u64(model_get(fabric->sim->model, MODEL_rmw_window_ns), same_ns ? same_ns - 1 : 0);
+}
+
+static uint64_t service_ns(const struct model *model, enum fab_verb verb)
+{
+    if (verb == FAB_READ)
+        return model_get(model, MODEL_inbound_read_ns);
+    return model_get(model, verb == FAB_WRITE ? MODEL_inbound_write_ns : MODEL_inbound_atomic_ns);
+}
+
+static void verb_arrive(void *arg, uint64_t tag)
+{
+    (void)tag;
+    struct sim_verb *verb = arg;
+    struct sim *sim = verb->ep->fabric->sim;
+    struct sim_host *host = verb->node->host;
+    struct sim_conn *conn = &verb->ep->conns[host->id];
+    if (unlikely(!host->up)) {
+        verb_complete(verb, -FAB_EUNKNOWN, give_up_ns(sim));
+        return;
+    }
+    uint64_t at_ns = sim->now_ns;
+    if (host == verb->ep->host)
+        at_ns = sim_nic_serve(&host->nic.loop_free_ns, at_ns, model_get(sim->model, MODEL_loopback_service_ns));
+    at_ns = sim_nic_serve(&host->nic.in_free_ns, at_ns, service_ns(sim->model, verb->op.verb) + sim_nic_context_ns(host));
+    uint64_t spread_ns = 0;
+    if (verb->op.verb > FAB_WRITE) {
+        uint64_t same_ns = model_get(sim->model, MODEL_atomic_same_ns);
+        verb->window_ns = spread_ns = atomic_window_ns(verb, same_ns);
+        at_ns = atomic_turn_ns(verb->node, verb->op.addr, max_u64(at_ns, conn->effect_ns), same_ns);
+    } else if (verb->op.len > 8 && rng_below(&sim->random, TEAR_ONE_IN) == 0) {
+        verb->torn = (uint16_t)(8 * rng_between(&sim->random, 1, verb->op.len / 8 - 1));
+        verb->upper_first = rng_next(&sim->random) & 1;
+        spread_ns = model_get(sim->model, MODEL_tear_ns);
+    }
+    at_ns = max_u64(at_ns, conn->effect_ns);
+    conn->effect_ns = at_ns + spread_ns;
+    __builtin_prefetch(host->memory + FAB_OFFSET(verb->op.addr));
+    sim_at(sim, at_ns, verb_effect, verb, 0);
+}
+
+/* ---- sending ---- */
+
+/* Draws what becomes of a verb whose outcome its caller will not know: never, in time, or late. */
+static bool unknown_arrives(struct sim *sim, uint64_t *arrival_ns)
+{
+    uint64_t fate = rng_below(&sim->faults.random, 3);
+    if (fate == 2)
+        *arrival_ns +=
+            rng_below(&sim->faults.random, model_get(sim->model, MODEL_retransmit_ns) * model_get(sim->model, MODEL_retries));
+    return fate != 0;
+}
+
+/* Sends one verb. 0 if it is on its way; else the time at which its caller learns that its outcome is unknown. */
+static uint64_t verb_send(struct sim_ep *ep, struct sim_node *node, struct fab_op *op, bool last, bool posted)
+{
+    struct sim *sim = ep->fabric->sim;
+    struct sim_conn *conn = &ep->conns[node->host->id];
+    uint64_t out_ns = model_get(sim->model, MODEL_outbound_ns) + sim_nic_context_ns(ep->host);
+    uint64_t sent_ns = sim_nic_serve(&ep->host->nic.out_free_ns, sim->now_ns, out_ns);
+    sent_ns = sim_send_again_ns(sim, ep->host->id, node->host->id, sent_ns);
+    if (unlikely(sent_ns == UINT64_MAX))
+        return give_up_ns(sim);
+    uint64_t arrival_ns = sent_ns + sim_way_ns(ep, node), error_ns = 0;
+    if (sim_fault_draw(sim, FAULT_DELAY))
+        arrival_ns += rng_below(&sim->faults.random, model_get(sim->model, MODEL_retransmit_ns));
+    if (sim_fault_draw(sim, FAULT_UNKNOWN)) {
+        error_ns = sim->now_ns + rng_between(&sim->faults.random, model_get(sim->model, MODEL_propagation_ns),
+                                             model_get(sim->model, MODEL_retransmit_ns));
+        if (!unknown_arrives(sim, &arrival_ns))
+            return error_ns;
+    }
+    conn->arrival_ns = arrival_ns = max_u64(arrival_ns, conn->arrival_ns);
+    struct sim_verb *verb = verb_new(ep, node, op);
+    verb->posted = posted && !error_ns;
+    verb->result = error_ns || posted ? NULL : op;
+    verb->last = last && !error_ns;
+    sim_at(sim, arrival_ns, verb_arrive, verb, 0);
+    return error_ns;
+}
+
+/* After an unknown outcome the connection is made anew, which it is only when nothing of the old one is left. */
+static void ep_await_reset(struct sim_ep *ep)
+{
+    struct sim_task *task = sim_current(ep->fabric->sim);
+    while (ep->in_flight) {
+        ep->ticket = sim_ticket_take(task);
+        sim_task_block(task);
+    }
+    ep->resetting = false;
+}
+
+static void count_op(struct fab_counts *counts, const struct fab_op *op)
+{
+    if (op->verb > FAB_WRITE)
+        counts->atomics++;
+    else if (op->verb == FAB_READ)
+        counts->reads++;
+    else
+        counts->writes++;
+}
+
+/* Several verbs to one node, one round trip. */
+static int ep_request(struct sim_ep *ep, struct fab_op *ops, unsigned n)
+{
+    struct sim *sim = ep->fabric->sim;
+    struct sim_task *task = sim_current(sim);
+    struct sim_node *node = sim_node_of(ep->fabric, FAB_NODE(ops[0].addr));
+    sim_ep_connect(ep, node);
+    ep->request_done = false;
+    ep->request_error = 0;
+    ep->ticket = sim_ticket_take(task);
+    ep->fab.counts.round_trips++;
+    for (unsigned i = 0; i < n; i++) {
+        count_op(&ep->fab.counts, &ops[i]);
+        uint64_t error_ns = verb_send(ep, node, &ops[i], i + 1 == n, false);
+        if (unlikely(error_ns)) {
+            ep->request_done = true;
+            ep->request_error = -FAB_EUNKNOWN;
+            sim_ticket_wake_at(ep->ticket, error_ns);
+            break;
+        }
+    }
+    do
+        sim_task_block(task);
+    while (!ep->request_done);
+    ep->request++;
+    if (unlikely(ep->request_error == -FAB_EUNKNOWN))
+        ep->resetting = true;
+    return ep->request_error;
+}
+
+/* A posted write has failed: the connection is in error, this verb finds out and is not sent. */
+static int ep_take_post_error(struct sim_ep *ep)
+{
+    struct sim *sim = ep->fabric->sim;
+    int error = ep->post_error;
+    sim_task_wake_at(sim_current(sim), sim->now_ns + model_get(sim->model, MODEL_propagation_ns));
+    sim_task_block(sim_current(sim));
+    ep->post_error = 0;
+    ep->resetting = error == -FAB_EUNKNOWN;
+    return error;
+}
+
+int sim_fab_batch(struct fab_ep *fab, struct fab_op *ops, unsigned n)
+{
+    struct sim_ep *ep = sim_ep_of(fab);
+    assert(n && n <= FAB_BATCH_MAX && sim_ep_alive(ep)); /* a process makes its own endpoints */
+    if (ep->store_count)
+        sim_ep_drain(ep); /* the doorbell is a store, too, and comes after them */
+    for (unsigned from = 0, to; from < n; from = to) {
+        if (unlikely(ep->resetting))
+            ep_await_reset(ep);
+        if (unlikely(ep->post_error))
+            return ep_take_post_error(ep);
+        for (to = from + 1; to < n && FAB_NODE(ops[to].addr) == FAB_NODE(ops[from].addr); to++)
+            ;
+        int rc = ep_request(ep, ops + from, to - from);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+void sim_fab_post(struct fab_ep *fab, const struct fab_op *op)
+{
+    struct sim_ep *ep = sim_ep_of(fab);
+    assert(op->verb == FAB_WRITE);
+    if (ep->store_count)
+        sim_ep_drain(ep);
+    if (unlikely(ep->resetting))
+        ep_await_reset(ep);
+    fab->counts.writes++;
+    if (ep->post_error)
+        return; /* the connection is in error until somebody looks */
+    struct fab_op copy = *op;
+    struct sim_node *node = sim_node_of(ep->fabric, FAB_NODE(op->addr));
+    sim_ep_connect(ep, node);
+    if (verb_send(ep, node, &copy, false, true))
+        ep->post_error = -FAB_EUNKNOWN;
+}

@@ -1,0 +1,129 @@
+/* Waiting: for a word of the own node by an event, for another node's by polling, for nothing by sleeping. */
+#include "fabric/sim_internal.h"
+
+#include <errno.h>
+
+static struct sim_watch **watch_bucket(struct sim_node *node, uint64_t offset)
+{
+    return &node->watches[mix64(offset) % WATCH_BUCKETS];
+}
+
+static void watch_add(struct sim_node *node, struct sim_watch *watch, uint64_t offset, struct sim_ticket ticket)
+{
+    struct sim_watch **bucket = watch_bucket(node, offset);
+    *watch = (struct sim_watch){.offset = offset, .ticket = ticket, .next = *bucket, .link = bucket};
+    if (*bucket)
+        (*bucket)->link = &watch->next;
+    *bucket = watch;
+    node->watch_count++;
+}
+
+void sim_ep_unwatch(struct sim_ep *ep)
+{
+    struct sim_node *node = &ep->fabric->nodes[ep->host->id];
+    for (; ep->watching; ep->watching--) {
+        struct sim_watch *watch = &ep->watches[ep->watching - 1];
+        *watch->link = watch->next;
+        if (watch->next)
+            watch->next->link = watch->link;
+        node->watch_count--;
+    }
+}
+
+void sim_node_changed(struct sim_node *node, uint64_t offset, uint64_t len)
+{
+    if (likely(!node->watch_count))
+        return;
+    struct sim *sim = node->host->sim;
+    for (uint64_t at = offset; at < offset + len; at += 8)
+        for (struct sim_watch *watch = *watch_bucket(node, at); watch; watch = watch->next)
+            if (watch->offset == at)
+                sim_ticket_wake_at(watch->ticket, sim->now_ns + model_get(sim->model, MODEL_local_ns));
+}
+
+static bool is_local(const struct sim_ep *ep, const struct fab_cond *cond)
+{
+    return FAB_NODE(cond->addr) == ep->fab.node;
+}
+
+static bool cond_holds(const struct fab_cond *cond, uint64_t word)
+{
+    return (word & cond->mask) == cond->value;
+}
+
+/* 1 if a condition on the own node no longer holds. */
+static int look_locally(struct sim_ep *ep, const struct fab_cond *conds, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (is_local(ep, &conds[i])) {
+            const struct sim_node *node = sim_node_of(ep->fabric, ep->fab.node);
+            if (!cond_holds(&conds[i], *(uint64_t *)sim_node_ptr(node, conds[i].addr, 8)))
+                return 1;
+        }
+    return 0;
+}
+
+/* READs all words of other nodes. 1 if a condition no longer holds, or a fabric error. */
+static int look_remotely(struct sim_ep *ep, const struct fab_cond *conds, unsigned n)
+{
+    struct fab_op ops[FAB_CONDS_MAX];
+    uint64_t words[FAB_CONDS_MAX];
+    unsigned count = 0;
+    for (unsigned i = 0; i < n; i++)
+        if (!is_local(ep, &conds[i])) {
+            ops[count] = (struct fab_op){.verb = FAB_READ, .addr = conds[i].addr, .len = 8, .buf = &words[count]};
+            count++;
+        }
+    int rc = count ? sim_fab_batch(&ep->fab, ops, count) : 0;
+    if (rc)
+        return rc;
+    for (unsigned i = 0, k = 0; i < n; i++)
+        if (!is_local(ep, &conds[i]) && !cond_holds(&conds[i], words[k++]))
+            return 1;
+    return 0;
+}
+
+/* Sleeps until a watched word changes or that time has come. */
+static int wait_watching(struct sim_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t until_ns)
+{
+    struct sim_task *task = sim_current(ep->fabric->sim);
+    struct sim_ticket ticket = sim_ticket_take(task);
+    for (unsigned i = 0; i < n; i++)
+        if (is_local(ep, &conds[i]))
+            watch_add(sim_node_of(ep->fabric, ep->fab.node), &ep->watches[ep->watching++], FAB_OFFSET(conds[i].addr), ticket);
+    int rc = sim_task_wait(task, until_ns);
+    sim_ep_unwatch(ep);
+    return rc;
+}
+
+static_assert(FAB_CONDS_MAX <= FAB_BATCH_MAX, "all words of other nodes are read in one batch");
+
+int sim_fab_wait(struct fab_ep *fab, const struct fab_cond *conds, unsigned n, uint64_t deadline)
+{
+    struct sim_ep *ep = sim_ep_of(fab);
+    struct sim *sim = ep->fabric->sim;
+    uint64_t deadline_ns = sim_host_clock_inverse(ep->host, deadline);
+    bool remote = false;
+    for (unsigned i = 0; i < n; i++)
+        remote |= !is_local(ep, &conds[i]);
+    sim_ep_drain(ep); /* time passes */
+    for (;;) {
+        int rc = look_locally(ep, conds, n);
+        if (!rc && remote)
+            rc = look_remotely(ep, conds, n);
+        if (rc)
+            return rc < 0 ? rc : 0;
+        uint64_t poll_ns = remote ? sim->now_ns + model_get(sim->model, MODEL_poll_ns) : UINT64_MAX;
+        rc = wait_watching(ep, conds, n, min_u64(deadline_ns, poll_ns));
+        if (rc == -ECANCELED)
+            return rc;
+        if (deadline_ns <= sim->now_ns)
+            return look_locally(ep, conds, n) ? 0 : -ETIMEDOUT;
+    }
+}
+
+int sim_fab_wake(struct fab_ep *fab, fab_addr addr, uint64_t mask, unsigned n)
+{
+    (void)fab, (void)addr, (void)mask, (void)n;
+    return 0; /* a change wakes by itself */
+}
