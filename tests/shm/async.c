@@ -233,7 +233,7 @@ static void bad_requests(void)
     reap_one(a, id, -EINVAL);
     CHECK_RC(pawl_reap(a, &c, 0, 0), -EINVAL);
     /* The key of an unlock is not looked at, whatever it is. */
-    static const char huge[2000];
+    static const char huge[1 << 20];
     r = (pawl_request){.op = PAWL_OP_UNLOCK, .key = pawl_bytes(huge, sizeof huge)};
     CHECK_OK(pawl_submit(a, &r, &id));
     reap_one(a, id, -PAWL_ENOTOWNER);
