@@ -19,10 +19,10 @@ static int supported(const struct design *d, enum pawl_mode mode, uint64_t deadl
     return 0;
 }
 
+/* Declared lost, or over and about to be: renewal does not revive it. */
 static bool session_lost(const struct seat *seat)
 {
-    uint64_t lease = __atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE);
-    return lease_state(lease) != SLOT_LIVE || lease_epoch(lease) != seat->me->epoch;
+    return !seat_alive(seat, world_now_coarse(seat->world));
 }
 
 /* With a record of one's own, and only if the place is still the key's afterwards: 0; 1: look for the key again. */
@@ -101,12 +101,13 @@ int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, 
         return -PAWL_ENOTSUP;
     if (!plausible(l, h) || !d->holds(&l->seat, h))
         return ended(&l->seat, -PAWL_ENOTOWNER);
-    return ended(&l->seat, d->convert(&l->seat, h, mode, deadline));
+    rc = ended(&l->seat, d->convert(&l->seat, h, mode, deadline));
+    return !rc && session_lost(&l->seat) ? -PAWL_ELOST : rc; /* as with a grant: only what is held for a while yet (I1) */
 }
 
 int locker_check(const struct locker *l, const struct hold *h)
 {
-    if (session_lost(&l->seat) || !seat_alive(&l->seat, world_now_coarse(l->seat.world)))
+    if (session_lost(&l->seat))
         return -PAWL_ELOST;
     return plausible(l, h) && l->seat.space->design->holds(&l->seat, h) ? 0 : -PAWL_ENOTOWNER;
 }

@@ -161,6 +161,18 @@ int session_renew(const struct seat *seat, uint64_t lease_ns)
     uint64_t now_word = __atomic_load_n(me->lease, __ATOMIC_ACQUIRE), old;
     if (lease_state(now_word) != SLOT_LIVE || lease_epoch(now_word) != me->epoch)
         return -PAWL_ELOST;
+    /* An end is final. Some call may have found the lease over and returned -PAWL_ELOST, leaving what it had taken to recovery: a
+     * session that went on would keep that for ever. Whoever sees it over declares it lost; nobody else may have cause to look. */
+    if (world_now(seat->world) >= lease_expiry_ns(now_word)) {
+        uint64_t lost = lease_word(SLOT_LOST, me->epoch, lease_stamp(now_word));
+        int rc = sure_cas(seat, lease_addr(seat, me->slot), now_word, lost, &old);
+        if (rc)
+            return rc;
+        if (old != now_word && lease_state(old) == SLOT_LIVE && lease_epoch(old) == me->epoch)
+            return 0; /* another task of this session had renewed it in time */
+        __atomic_store_n(&me->lease_copy, lost, __ATOMIC_RELEASE);
+        return -PAWL_ELOST;
+    }
     uint64_t stamp = stamp_for(seat, lease_ns); /* before the verb is posted: others count from later */
     if (stamp <= lease_stamp(now_word))
         return 0;

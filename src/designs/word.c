@@ -161,6 +161,8 @@ static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
             hold_publish(seat, h, RECORD_WAIT);
             slept = true;
             rc = seat_retry(seat, sleep_on(seat, h, seen.word, deadline));
+            if (!rc && !seat_alive(seat, world_now_coarse(seat->world)))
+                rc = -PAWL_ELOST; /* it would not get the lock; it need not wait for it */
             if (!rc)
                 rc = seat_retry(seat, word_check_holders(seat, h->index, seen.word));
         }
