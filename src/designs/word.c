@@ -57,6 +57,9 @@ static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_
     return rc;
 }
 
+/* The kernel has begun to bury a holder, which takes microseconds; once it is done one can recover from it. */
+#define DYING_NS (100 * NS_PER_US)
+
 /* Says that somebody sleeps, and sleeps until the word changes, a holder dies, or it is time to look after the holders. */
 static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, uint64_t deadline)
 {
@@ -69,8 +72,9 @@ static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, u
         w |= WORD_WAITERS;
     }
     struct fab_cond conds[FAB_CONDS_MAX] = {{.addr = addr, .mask = WORD_WATCH, .value = w & WORD_WATCH}};
-    unsigned n = 1 + word_life_conds(seat, h->index, w, conds + 1, countof(conds) - 1);
-    uint64_t look_after = add_saturating(world_now(seat->world), seat->space->check_ns);
+    bool dying;
+    unsigned n = 1 + word_life_conds(seat, h->index, w, conds + 1, countof(conds) - 1, &dying);
+    uint64_t look_after = add_saturating(world_now(seat->world), dying ? DYING_NS : seat->space->check_ns);
     int rc = fab_wait_any(seat->ep, conds, n, min_u64(deadline, look_after));
     if (rc == -ETIMEDOUT && look_after < deadline)
         rc = 0;
