@@ -419,16 +419,24 @@ static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *
     return 0;
 }
 
+/* To the very next token: a lock that is forgotten and made anew many times a second must not use up what tokens there are. */
 static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
     if (h->token > floor)
         return 0;
     fab_addr addr = space_lock_addr(seat->space, h->index);
-    uint64_t high = ((floor - seat->space->token_base) >> WORD_TOKEN_BITS) + 1;
-    int rc = fab_write64(seat->ep, addr + offsetof(struct word_lock, high), high);
+    uint64_t above = floor + 1 - seat->space->token_base;
+    bool waiters = false;
+    /* High part first: should we die in between, the token is higher than it need be, not lower. */
+    int rc = fab_write64(seat->ep, addr + offsetof(struct word_lock, high), above >> WORD_TOKEN_BITS);
     if (!rc)
-        h->token = word_full_token(seat, high, word_short_token(seat, h->token));
-    return rc;
+        rc = move_exclusive(seat, h, word_make(WORD_EXCLUSIVE, word_owner(seat, h), above & WORD_TOKEN_MAX), &waiters);
+    if (rc < 0)
+        return rc;
+    h->token = floor + 1;
+    if (waiters) /* the flag is gone from the word */
+        fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
+    return 0;
 }
 
 const struct design design_word = {
