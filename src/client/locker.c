@@ -19,10 +19,12 @@ static int supported(const struct design *d, enum pawl_mode mode, uint64_t deadl
     return 0;
 }
 
-/* Declared lost, or over and about to be: renewal does not revive it. */
+/* Declared lost, as far as we have been told. */
 static bool session_lost(const struct seat *seat)
 {
-    return !seat_alive(seat, world_now_coarse(seat->world));
+    uint64_t lease = __atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE);
+    return lease_state(lease) != SLOT_LIVE || lease_epoch(lease) != seat->me->epoch ||
+           __atomic_load_n(&seat->me->ended, __ATOMIC_ACQUIRE);
 }
 
 /* With a record of one's own, and only if the place is still the key's afterwards: 0; 1: look for the key again. */
@@ -40,8 +42,8 @@ static int acquire_at(const struct locker *l, const struct place *place, enum pa
         return rc;
     }
     rc = table_confirm(seat, &l->table, place);
-    if (likely(rc > 0))
-        return 0;
+    if (rc > 0) /* that took a round trip: is the lease still running? */
+        return fab_is_shm(seat->ep) || seat_lives(seat) ? 0 : -PAWL_ELOST;
     int end = seat->space->design->release(seat, h);
     return rc ? rc : end ? end : 1;
 }
@@ -72,7 +74,7 @@ int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint6
 /* What a failed end of a hold means to the caller. */
 static int ended(const struct seat *seat, int rc)
 {
-    return rc == -PAWL_ENOTOWNER && session_lost(seat) ? -PAWL_ELOST : rc;
+    return rc == -PAWL_ENOTOWNER && (session_lost(seat) || !seat_lives(seat)) ? -PAWL_ELOST : rc;
 }
 
 /* Whether a grant that somebody hands us could be one. */
@@ -101,13 +103,15 @@ int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, 
         return -PAWL_ENOTSUP;
     if (!plausible(l, h) || !d->holds(&l->seat, h))
         return ended(&l->seat, -PAWL_ENOTOWNER);
-    rc = ended(&l->seat, d->convert(&l->seat, h, mode, deadline));
-    return !rc && session_lost(&l->seat) ? -PAWL_ELOST : rc; /* as with a grant: only what is held for a while yet (I1) */
+    rc = d->convert(&l->seat, h, mode, deadline);
+    if (!rc && !seat_lives(&l->seat)) /* the answer may have been long on its way */
+        rc = -PAWL_ELOST;
+    return ended(&l->seat, rc);
 }
 
 int locker_check(const struct locker *l, const struct hold *h)
 {
-    if (session_lost(&l->seat))
+    if (session_lost(&l->seat) || !seat_lives(&l->seat))
         return -PAWL_ELOST;
     return plausible(l, h) && l->seat.space->design->holds(&l->seat, h) ? 0 : -PAWL_ENOTOWNER;
 }
@@ -141,8 +145,8 @@ int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
     int rc = table_check_key(&l->table, key);
     if (!rc)
         rc = table_find(&l->seat, &l->table, key, &place);
-    if (rc == -ENOENT) {
-        *out = (pawl_state){0}; /* a lock that nobody ever took is free */
+    if (rc == -ENOENT || rc == -EBUSY) {
+        *out = (pawl_state){0}; /* a lock that nobody ever took is free, and so is one that is being forgotten */
         return 0;
     }
     if (!rc)
@@ -205,6 +209,8 @@ int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned cou
             locker_unlock(l, &got[order[i]]);
         return rc;
     }
+    if (!seat_lives(&l->seat)) /* the first of them may be long ago */
+        return -PAWL_ELOST;
     memcpy(holds, got, count * sizeof *got);
     return 0;
 }

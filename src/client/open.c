@@ -43,7 +43,7 @@ static void renew(struct pawl *p)
     if (!segment_in_place(p->segment))
         session_break(&p->locker.seat, p->session.slot);
     else
-        session_renew(&p->locker.seat, p->lease_ns);
+        seat_renew(&p->locker.seat);
 }
 
 static void *library_thread(void *arg)
@@ -132,7 +132,7 @@ static int check_wishes(const pawl_options *o, const struct layout_header *h, co
 {
     static const char *const kinds[] = {"", "named", "sparse", "dense"};
     if (o->design && strncmp(o->design, h->design, LAYOUT_DESIGN_LEN))
-        return explain(-EINVAL, "%s has the design '%.16s', not '%s'", path, h->design, o->design);
+        return explain(-EINVAL, "%s has the design '%.32s', not '%s'", path, h->design, o->design);
     if (o->keys && o->keys != h->keys)
         return explain(-EINVAL, "%s has %s keys, not %s ones", path, kinds[h->keys], kinds[o->keys]);
     if (o->capacity > h->capacity)

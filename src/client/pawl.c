@@ -177,7 +177,7 @@ int pawl_extend(pawl *p, pawl_grant *grant)
     if (!handle_is_ours(p))
         return forked();
     struct hold h = hold_of(&p->session, grant);
-    int rc = session_renew(&p->locker.seat, p->lease_ns);
+    int rc = seat_renew(&p->locker.seat);
     if (!rc)
         rc = locker_check(&p->locker, &h);
     if (rc)

@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SEGMENT_DIR "/dev/shm"
 #define SEGMENT_NAME_MAX 64 /* leaves room in a file name for the prefix and a user id */
 #define SEGMENT_DEFAULT "default"
 
@@ -124,6 +123,7 @@ int segment_open(const char *path, struct segment **out)
         if (s) {
             s->users++;
         } else if (!(rc = map_file(fd, path, &st, &s))) {
+            assert(s); /* an errno of 0 would be news */
             s->next = mapped;
             mapped = s;
         }

@@ -6,6 +6,8 @@
 
 #include <sys/types.h>
 
+#define SEGMENT_DIR "/dev/shm" /* where spaces have names: pawl.USER.NAME */
+
 struct segment {
     void *base;
     uint64_t size;

@@ -9,7 +9,7 @@
 #define LAYOUT_FEATURES 0 /* bits that a reader must know; none yet, so any is refused */
 #define LAYOUT_BYTE_ORDER UINT32_C(0x01020304)
 #define LAYOUT_BOOT_ID_LEN 16
-#define LAYOUT_DESIGN_LEN 16
+#define LAYOUT_DESIGN_LEN 32
 
 #define LAYOUT_CAPACITY_MAX (UINT64_C(1) << 32) /* 2^40 indexes fit a hold record; this is what memory allows */
 #define LAYOUT_NAME_BYTES 256                   /* one length byte and PAWL_NAME_MAX */

@@ -1,37 +1,13 @@
 #include "cluster/session.h"
 #include "cluster/life.h"
+#include "lib/hash.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define UNKNOWN_TRIES_MAX 8 /* a connection that breaks that often in a row is down */
-
 static fab_addr lease_addr(const struct seat *seat, uint32_t slot)
 {
     return space_slot_addr(seat->space, slot) + offsetof(struct slot, lease);
-}
-
-static uint64_t stamp_for(const struct seat *seat, uint64_t lease_ns)
-{
-    if (lease_ns == PAWL_LEASE_FOREVER)
-        return LEASE_STAMP_FOREVER;
-    return min_u64(add_saturating(world_now(seat->world), lease_ns) >> LEASE_STAMP_SHIFT, LEASE_STAMP_FOREVER - 1);
-}
-
-/* A compare-and-swap whose outcome, should the connection break, is learnt by reading: only for values that nobody else would
- * write. 0 and *old as of a plain one. */
-static int sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old)
-{
-    int rc = fab_cas64(seat->ep, addr, expect, desired, old);
-    for (int i = 0; rc == -FAB_EUNKNOWN && i < UNKNOWN_TRIES_MAX; i++) {
-        uint64_t now;
-        rc = fab_read64(seat->ep, addr, &now);
-        if (!rc && now == expect)
-            rc = fab_cas64(seat->ep, addr, expect, desired, old); /* it did not take effect */
-        else if (!rc)
-            *old = now == desired ? expect : now;
-    }
-    return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
 }
 
 /* ---- opening ---- */
@@ -57,22 +33,24 @@ static int describe(const struct seat *seat, uint32_t slot, const struct session
     return fab_write(seat->ep, at, &s.lease_ns, offsetof(struct slot, life) - offsetof(struct slot, lease_ns));
 }
 
-/* Lease and proof change in one step, so that whoever sees the slot taken knows whom to shut out. 1: taken. */
-static int claim(const struct seat *seat, uint32_t slot, uint64_t was, const struct session_params *p, uint64_t *taken)
+/* Lease and proof change in one step, so that whoever sees the slot taken knows whom to shut out. 1: taken, *taken its lease. */
+static int claim(const struct seat *seat, uint32_t slot, const struct session_params *p, uint64_t *taken)
 {
     u128 expect, old;
     int rc = fab_read128(seat->ep, lease_addr(seat, slot), &expect);
-    if (rc || (uint64_t)expect != was)
+    if (rc)
         return rc;
+    uint64_t was = (uint64_t)expect;
+    if (lease_state(was) == SLOT_TAKEN && (uint64_t)(expect >> 64) == p->proof) {
+        *taken = was; /* ours: the connection broke before we were told */
+        return 1;
+    }
+    if (lease_state(was) != SLOT_FREE)
+        return 0;
     uint32_t epoch = (lease_epoch(was) + 1) & (uint32_t)FIELD_MAX(LEASE_EPOCH_BITS);
-    uint64_t word = lease_word(SLOT_TAKEN, epoch, stamp_for(seat, p->lease_ns));
+    uint64_t word = lease_word(SLOT_TAKEN, epoch, lease_stamp_for(seat, p->lease_ns));
     u128 desired = (u128)p->proof << 64 | word;
     rc = fab_cas128(seat->ep, lease_addr(seat, slot), expect, desired, &old);
-    if (rc == -FAB_EUNKNOWN) {
-        rc = fab_read128(seat->ep, lease_addr(seat, slot), &old);
-        if (!rc)
-            old = old == desired ? expect : ~expect;
-    }
     if (rc || old != expect)
         return rc;
     *taken = word;
@@ -81,12 +59,12 @@ static int claim(const struct seat *seat, uint32_t slot, uint64_t was, const str
 
 static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struct session_params *p)
 {
-    uint64_t old, live = lease_word(SLOT_LIVE, lease_epoch(taken), stamp_for(seat, p->lease_ns));
+    uint64_t old, live = lease_word(SLOT_LIVE, lease_epoch(taken), lease_stamp_for(seat, p->lease_ns));
     int rc = clear_records(seat, slot);
     if (!rc)
         rc = describe(seat, slot, p);
     if (!rc)
-        rc = sure_cas(seat, lease_addr(seat, slot), taken, live, &old);
+        rc = seat_sure_cas(seat, lease_addr(seat, slot), taken, live, &old);
     if (rc)
         return rc;
     if (old != taken)
@@ -94,6 +72,8 @@ static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struc
     struct session *me = seat->me;
     me->slot = slot;
     me->epoch = lease_epoch(live);
+    me->lease_ns = p->lease_ns;
+    me->ended = false;
     me->lease_copy = live;
     me->lease = fab_is_shm(seat->ep) ? fab_shm_ptr(seat->ep, lease_addr(seat, slot)) : &me->lease_copy;
     if (fab_is_shm(seat->ep))
@@ -111,14 +91,15 @@ static struct slot *slot_here(const struct seat *seat, uint32_t slot)
 /* 1: ours now; 0: not to be had. */
 static int try_slot(struct seat *seat, uint32_t slot, const struct session_params *p)
 {
-    uint64_t lease, taken = 0;
-    int rc = fab_read64(seat->ep, lease_addr(seat, slot), &lease);
-    if (rc || lease_state(lease) != SLOT_FREE)
-        return rc;
+    uint64_t taken = 0;
     bool kernel = seat->ep->caps & FAB_KERNEL_LIFE;
-    if (kernel && life_take(slot_here(seat, slot)))
-        return 0;
-    rc = claim(seat, slot, lease, p, &taken);
+    if (kernel) {
+        uint64_t lease;
+        fab_read64(seat->ep, lease_addr(seat, slot), &lease);
+        if (lease_state(lease) != SLOT_FREE || life_take(slot_here(seat, slot)))
+            return 0;
+    }
+    int rc = claim(seat, slot, p, &taken);
     if (rc > 0) {
         rc = move_in(seat, slot, taken, p);
         rc = rc ? rc : 1;
@@ -139,8 +120,9 @@ int session_open(struct seat *seat, const struct session_params *p)
     seat->me->slot = UINT32_MAX; /* nobody yet: what follows looks after all slots */
     seat->me->lease_copy = 0;
     seat->me->lease = &seat->me->lease_copy;
-    /* Starting at random keeps those who open at the same time out of each other's way. */
-    uint32_t start = (uint32_t)(world_random(seat->world) % seat->space->slot_count);
+    /* Starting elsewhere keeps those who open at the same time out of each other's way, and at the same place every time leads back
+     * to a slot that was claimed when the connection broke. */
+    uint32_t start = (uint32_t)(mix64(p->proof) % seat->space->slot_count);
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < seat->space->slot_count; i++) {
             int rc = try_slot(seat, (start + i) % seat->space->slot_count, p);
@@ -153,48 +135,12 @@ int session_open(struct seat *seat, const struct session_params *p)
     return -PAWL_ELIMIT;
 }
 
-/* ---- keeping ---- */
-
-int session_renew(const struct seat *seat, uint64_t lease_ns)
-{
-    struct session *me = seat->me;
-    uint64_t now_word = __atomic_load_n(me->lease, __ATOMIC_ACQUIRE), old;
-    if (lease_state(now_word) != SLOT_LIVE || lease_epoch(now_word) != me->epoch)
-        return -PAWL_ELOST;
-    /* An end is final. Some call may have found the lease over and returned -PAWL_ELOST, leaving what it had taken to recovery: a
-     * session that went on would keep that for ever. Whoever sees it over declares it lost; nobody else may have cause to look. */
-    if (world_now(seat->world) >= lease_expiry_ns(now_word)) {
-        uint64_t lost = lease_word(SLOT_LOST, me->epoch, lease_stamp(now_word));
-        int rc = sure_cas(seat, lease_addr(seat, me->slot), now_word, lost, &old);
-        if (rc)
-            return rc;
-        if (old != now_word && lease_state(old) == SLOT_LIVE && lease_epoch(old) == me->epoch)
-            return 0; /* another task of this session had renewed it in time */
-        __atomic_store_n(&me->lease_copy, lost, __ATOMIC_RELEASE);
-        return -PAWL_ELOST;
-    }
-    uint64_t stamp = stamp_for(seat, lease_ns); /* before the verb is posted: others count from later */
-    if (stamp <= lease_stamp(now_word))
-        return 0;
-    uint64_t next = lease_word(SLOT_LIVE, me->epoch, stamp);
-    int rc = sure_cas(seat, lease_addr(seat, me->slot), now_word, next, &old);
-    if (rc)
-        return rc;
-    if (old == now_word)
-        __atomic_store_n(&me->lease_copy, next, __ATOMIC_RELEASE);
-    else if (lease_state(old) == SLOT_LIVE && lease_epoch(old) == me->epoch)
-        return 0; /* another task of this session renewed it */
-    else {
-        __atomic_store_n(&me->lease_copy, old, __ATOMIC_RELEASE);
-        return -PAWL_ELOST;
-    }
-    return 0;
-}
+/* ---- ending ---- */
 
 static int set_state(const struct seat *seat, uint32_t slot, uint64_t from, enum slot_state state)
 {
     uint64_t old;
-    int rc = sure_cas(seat, lease_addr(seat, slot), from, lease_word(state, lease_epoch(from), lease_stamp(from)), &old);
+    int rc = seat_sure_cas(seat, lease_addr(seat, slot), from, lease_word(state, lease_epoch(from), lease_stamp(from)), &old);
     return rc ? rc : old == from;
 }
 
@@ -244,17 +190,29 @@ int session_tend(const struct seat *seat)
     return seat_slots(seat, tend_slot, (void *)seat);
 }
 
+static int condemn(const struct seat *seat, uint32_t slot, uint64_t *lease)
+{
+    if (slot >= seat->space->slot_count)
+        return -EINVAL;
+    int rc = fab_read64(seat->ep, lease_addr(seat, slot), lease);
+    if (!rc && lease_state(*lease) != SLOT_LIVE)
+        return -ENOENT;
+    if (!rc)
+        rc = set_state(seat, slot, *lease, SLOT_LOST);
+    return rc < 0 ? rc : rc ? 0 : -EAGAIN;
+}
+
 int session_break(const struct seat *seat, uint32_t slot)
 {
     uint64_t lease;
-    if (slot >= seat->space->slot_count)
-        return -EINVAL;
-    int rc = fab_read64(seat->ep, lease_addr(seat, slot), &lease);
-    if (!rc && lease_state(lease) != SLOT_LIVE)
-        return -ENOENT;
-    if (!rc)
-        rc = set_state(seat, slot, lease, SLOT_LOST);
-    if (rc <= 0)
-        return rc ? rc : -EAGAIN;
+    int rc = condemn(seat, slot, &lease);
+    if (rc)
+        return rc;
     return seat->space->design->recover ? seat->space->design->recover(seat, slot, lease_epoch(lease)) : 0;
+}
+
+int session_condemn(const struct seat *seat, uint32_t slot)
+{
+    uint64_t lease;
+    return condemn(seat, slot, &lease);
 }

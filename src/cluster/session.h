@@ -16,9 +16,6 @@ struct session_params {
  * -PAWL_ELIMIT if no slot is free. */
 int session_open(struct seat *seat, const struct session_params *p);
 
-/* Moves the lease on. -PAWL_ELOST if the session was declared lost. */
-int session_renew(const struct seat *seat, uint64_t lease_ns);
-
 /* Ends the session: whatever it still holds or waits for is recovered as if it had died, then the slot is free.
  * By the thread that opened it. */
 int session_close(const struct seat *seat);
@@ -28,5 +25,9 @@ int session_tend(const struct seat *seat);
 
 /* Declares another session lost, whether or not its lease runs: an operator's last resort. -ENOENT if the slot is not live. */
 int session_break(const struct seat *seat, uint32_t slot);
+
+/* The same without passing on what it held: before a space is removed, when no one is to be granted anything any more.
+ * -EAGAIN: its lease changed meanwhile, ask again. */
+int session_condemn(const struct seat *seat, uint32_t slot);
 
 #endif

@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- meta: state 2, generation 32, inserting session's slot 12 and epoch 18 ---- */
+/* ---- meta: state 3, generation 31, slot 12 and epoch 18 of the session whose work is under way ---- */
 
 #define META_GENERATION_SHIFT 30
-#define META_GENERATION_BITS 32
+#define META_GENERATION_BITS 31
 #define META_SLOT_SHIFT 18
 #define META_SLOT_BITS 12
 #define META_EPOCH_BITS 18
@@ -33,11 +33,22 @@ static uint64_t meta_make(enum cell_state state, uint64_t generation)
     return (uint64_t)state << CELL_STATE_SHIFT | generation << META_GENERATION_SHIFT;
 }
 
+/* The same cell in a state that is ours to end. */
+static uint64_t meta_ours(const struct seat *seat, enum cell_state state, uint64_t generation)
+{
+    return meta_make(state, generation) | (uint64_t)seat->me->slot << META_SLOT_SHIFT |
+           (seat->me->epoch & FIELD_MAX(META_EPOCH_BITS));
+}
+
 static uint64_t meta_claim(const struct seat *seat, uint64_t meta)
 {
-    uint64_t generation = (meta_generation(meta) + 1) & FIELD_MAX(META_GENERATION_BITS);
-    return meta_make(CELL_CLAIMED, generation) | (uint64_t)seat->me->slot << META_SLOT_SHIFT |
-           (seat->me->epoch & FIELD_MAX(META_EPOCH_BITS));
+    return meta_ours(seat, CELL_CLAIMED, (meta_generation(meta) + 1) & FIELD_MAX(META_GENERATION_BITS));
+}
+
+/* The state of a cell whose work was somebody's: same generation, same session. */
+static uint64_t meta_turn(uint64_t meta, enum cell_state state)
+{
+    return (meta & FIELD_MAX(CELL_STATE_SHIFT)) | (uint64_t)state << CELL_STATE_SHIFT;
 }
 
 /* ---- cells ---- */
@@ -168,14 +179,15 @@ static int find(const struct seat *seat, const struct table *t, uint64_t key, co
             return rc;
         if (meta_state(b.meta) == CELL_EMPTY)
             return -ENOENT;
-        if (b.key != key || meta_state(b.meta) != CELL_LIVE)
+        bool live = meta_state(b.meta) == CELL_LIVE;
+        if (b.key != key || (!live && meta_state(b.meta) != CELL_CONDEMNED))
             continue;
         rc = same_key(seat, t, i, b, name);
         if (rc < 0)
             return rc;
         if (rc) {
             *out = (struct place){.index = i, .meta = b.meta};
-            return 0;
+            return live ? 0 : -EBUSY;
         }
     }
     return -ENOENT;
@@ -244,29 +256,71 @@ static int raise_floor(const struct seat *seat, const struct table *t, uint64_t 
     return rc;
 }
 
-/* Forgets the lock in this cell if nobody holds it: 1. */
-static int forget(const struct seat *seat, const struct table *t, uint64_t i)
+/* The session whose work is under way in this cell is gone, or has begun another life: 1. */
+static int worker_gone(const struct seat *seat, uint64_t meta)
+{
+    uint32_t slot = (uint32_t)field_get(meta, META_SLOT_SHIFT, META_SLOT_BITS);
+    uint64_t lease = 0;
+    if (slot >= seat->space->slot_count)
+        return -EFAULT;
+    int dead = slot == seat->me->slot ? 0 : seat_peer_dead(seat, slot, &lease);
+    if (dead)
+        return dead;
+    int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, lease), &lease);
+    return rc ? rc : (lease_epoch(lease) & FIELD_MAX(META_EPOCH_BITS)) != field_get(meta, 0, META_EPOCH_BITS);
+}
+
+/* A cell that was condemned by one who is gone lives on. */
+static int lift_sentence(const struct seat *seat, const struct table *t, uint64_t i, struct bucket b)
+{
+    int rc = worker_gone(seat, b.meta);
+    if (rc > 0)
+        rc = change_bucket(seat, t, i, b, (struct bucket){b.key, meta_make(CELL_LIVE, meta_generation(b.meta))});
+    return rc < 0 ? rc : 0;
+}
+
+/* Under the cell's own lock: 1 if it is dead now. */
+static int execute(const struct seat *seat, const struct table *t, uint64_t i, struct bucket condemned)
 {
     const struct design *design = seat->space->design;
-    struct bucket b = {0, 0};
+    struct bucket dead = {condemned.key, meta_make(CELL_DEAD, meta_generation(condemned.meta))};
     struct hold h;
-    int rc = read_bucket(seat, t, i, &b);
-    if (rc || meta_state(b.meta) != CELL_LIVE)
-        return rc;
-    rc = hold_open(seat, i, &h);
+    int rc = hold_open(seat, i, &h);
     if (rc)
         return rc;
     h.mode = PAWL_EXCLUSIVE;
     rc = design->acquire(seat, &h, DEADLINE_TRY);
     if (rc) {
-        hold_close(seat, &h);
+        if (rc != -PAWL_ELOST)
+            hold_close(seat, &h);
         return rc == -PAWL_EHELD ? 0 : rc;
     }
     rc = raise_floor(seat, t, h.token);
     if (!rc)
-        rc = change_bucket(seat, t, i, b, (struct bucket){b.key, meta_make(CELL_DEAD, meta_generation(b.meta))});
+        rc = change_bucket(seat, t, i, condemned, dead);
     int end = design->release(seat, &h);
     return rc < 0 ? rc : end ? end : rc;
+}
+
+/* Forgets the lock in this cell if nobody holds it: 1. */
+static int forget(const struct seat *seat, const struct table *t, uint64_t i)
+{
+    struct bucket b = {0, 0};
+    int rc = read_bucket(seat, t, i, &b);
+    if (!rc && meta_state(b.meta) == CELL_CONDEMNED)
+        return lift_sentence(seat, t, i, b);
+    if (rc || meta_state(b.meta) != CELL_LIVE)
+        return rc;
+    struct bucket condemned = {b.key, meta_ours(seat, CELL_CONDEMNED, meta_generation(b.meta))};
+    rc = change_bucket(seat, t, i, b, condemned);
+    if (rc <= 0)
+        return rc;
+    rc = execute(seat, t, i, condemned);
+    if (rc <= 0) {
+        int undo = change_bucket(seat, t, i, condemned, b); /* if it is no longer condemned, others took us for dead */
+        return rc ? rc : undo < 0 ? undo : 0;
+    }
+    return rc;
 }
 
 /* Makes a dead cell somewhere in the sequence. */
@@ -294,23 +348,19 @@ struct insertion {
     struct bucket claim; /* and what we wrote there */
 };
 
-/* The inserting session is dead: its claim counts for nothing. */
-static int drop_claim_of_dead(const struct insertion *in, uint64_t i, struct bucket b)
+/* A claim or what is left of one: once its session is gone for certain, the cell can serve again. */
+static int bury(const struct insertion *in, uint64_t i, struct bucket b)
 {
-    uint32_t slot = (uint32_t)field_get(b.meta, META_SLOT_SHIFT, META_SLOT_BITS);
-    uint64_t lease = 0;
-    if (slot >= in->seat->space->slot_count)
-        return -EFAULT;
-    int dead = slot == in->seat->me->slot ? 0 : seat_peer_dead(in->seat, slot, &lease);
-    if (dead < 0)
-        return dead;
-    if (!dead) { /* the slot is in use: by the one who claimed, or by a later session? */
-        int rc = fab_read64(in->seat->ep, space_slot_addr(in->seat->space, slot) + offsetof(struct slot, lease), &lease);
-        if (rc || (lease_epoch(lease) & FIELD_MAX(META_EPOCH_BITS)) == field_get(b.meta, 0, META_EPOCH_BITS))
-            return rc;
+    int rc = worker_gone(in->seat, b.meta);
+    if (rc > 0 && meta_state(b.meta) == CELL_CLAIMED) {
+        struct bucket zombie = {b.key, meta_turn(b.meta, CELL_ZOMBIE)};
+        rc = change_bucket(in->seat, in->t, i, b, zombie);
+        b = zombie;
     }
-    struct bucket gone = {b.key, meta_make(CELL_DEAD, meta_generation(b.meta))};
-    int rc = change_bucket(in->seat, in->t, i, b, gone);
+    if (rc > 0) /* a session that began another life in the slot was shut out before it could */
+        rc = seat_fence(in->seat, (uint32_t)field_get(b.meta, META_SLOT_SHIFT, META_SLOT_BITS)) ? 0 : 1;
+    if (rc > 0)
+        rc = change_bucket(in->seat, in->t, i, b, (struct bucket){b.key, meta_make(CELL_DEAD, meta_generation(b.meta))});
     return rc < 0 ? rc : 0;
 }
 
@@ -322,8 +372,8 @@ static int claim_cell(struct insertion *in)
         uint64_t i = (start + n) & (in->t->buckets - 1);
         struct bucket b = {0, 0};
         int rc = read_bucket(in->seat, in->t, i, &b);
-        if (!rc && meta_state(b.meta) == CELL_CLAIMED)
-            rc = drop_claim_of_dead(in, i, b);
+        if (!rc && (meta_state(b.meta) == CELL_CLAIMED || meta_state(b.meta) == CELL_ZOMBIE))
+            rc = bury(in, i, b);
         if (rc)
             return rc;
         if (meta_state(b.meta) != CELL_EMPTY && meta_state(b.meta) != CELL_DEAD)
@@ -335,10 +385,14 @@ static int claim_cell(struct insertion *in)
     return -ENOSPC;
 }
 
+/* Our own claim, dropped by another or not: we write nothing more there. */
 static int give_way(const struct insertion *in)
 {
     struct bucket gone = {in->key, meta_make(CELL_DEAD, meta_generation(in->claim.meta))};
+    struct bucket zombie = {in->key, meta_turn(in->claim.meta, CELL_ZOMBIE)};
     int rc = change_bucket(in->seat, in->t, in->at, in->claim, gone);
+    if (!rc)
+        rc = change_bucket(in->seat, in->t, in->at, zombie, gone);
     return rc < 0 ? rc : 0;
 }
 
@@ -361,7 +415,7 @@ static int sole_claim(const struct insertion *in)
             break;
         if (b.key != in->key)
             continue;
-        if (meta_state(b.meta) == CELL_LIVE) {
+        if (meta_state(b.meta) == CELL_LIVE || meta_state(b.meta) == CELL_CONDEMNED) {
             rc = same_key(in->seat, in->t, i, b, in->name);
             if (rc)
                 return rc < 0 ? rc : 0;
@@ -369,8 +423,8 @@ static int sole_claim(const struct insertion *in)
             if (before)
                 return 0;
             /* The claim further back gives way; should it commit first, our next look finds it live. */
-            struct bucket gone = {b.key, meta_make(CELL_DEAD, meta_generation(b.meta))};
-            rc = change_bucket(in->seat, in->t, i, b, gone);
+            struct bucket zombie = {b.key, meta_turn(b.meta, CELL_ZOMBIE)};
+            rc = change_bucket(in->seat, in->t, i, b, zombie);
             if (rc < 0)
                 return rc;
             if (!rc)
@@ -412,18 +466,23 @@ static int insert_once(struct insertion *in, struct place *out)
         return rc;
     rc = in->name ? fab_write(in->seat->ep, name_addr(in->t, in->at), in->name->words, in->name->bytes) : 0;
     if (!rc)
-        rc = raise_lock(in);
-    if (!rc)
         rc = sole_claim(in);
+    if (rc > 0) { /* not earlier: the key may have been forgotten elsewhere until we looked, and its tokens count */
+        rc = raise_lock(in);
+        rc = rc ? rc : 1;
+    }
     if (rc <= 0) {
         int undo = give_way(in);
         return rc ? rc : undo;
     }
     struct bucket live = {in->key, meta_make(CELL_LIVE, meta_generation(in->claim.meta))};
     rc = change_bucket(in->seat, in->t, in->at, in->claim, live);
-    if (rc > 0)
+    if (rc > 0) {
         *out = (struct place){.index = in->at, .meta = live.meta};
-    return rc;
+        return 1;
+    }
+    int undo = give_way(in);
+    return rc ? rc : undo;
 }
 
 __attribute__((noinline)) static int insert(const struct seat *seat, const struct table *t, pawl_key key, struct place *out)
@@ -433,16 +492,17 @@ __attribute__((noinline)) static int insert(const struct seat *seat, const struc
         pack_name(key, &name);
     struct insertion in = {.seat = seat, .t = t, .key = bucket_key(key), .name = key.name ? &name : NULL};
     for (int i = 0; i < INSERT_TRIES_MAX; i++) {
-        int rc = insert_once(&in, out);
-        if (rc > 0)
+        int rc = table_find(seat, t, key, out);
+        if (rc == -EBUSY)
+            rc = lift_sentence(seat, t, out->index, (struct bucket){in.key, out->meta});
+        else if (rc != -ENOENT)
+            return rc;
+        else if ((rc = insert_once(&in, out)) > 0)
             return 0;
-        if (rc == -ENOSPC)
+        else if (rc == -ENOSPC)
             rc = make_room(seat, t, in.key);
         rc = seat_retry(seat, rc);
         if (rc)
-            return rc;
-        rc = table_find(seat, t, key, out);
-        if (rc != -ENOENT)
             return rc;
         uint64_t pause = INSERT_PAUSE_NS + world_random(seat->world) % INSERT_PAUSE_NS;
         rc = fab_wait_any(seat->ep, NULL, 0, add_saturating(world_now(seat->world), pause));
@@ -455,5 +515,5 @@ __attribute__((noinline)) static int insert(const struct seat *seat, const struc
 int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_key key, struct place *out)
 {
     int rc = table_find(seat, t, key, out);
-    return likely(rc != -ENOENT) ? rc : insert(seat, t, key, out);
+    return likely(rc != -ENOENT && rc != -EBUSY) ? rc : insert(seat, t, key, out);
 }

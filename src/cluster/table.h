@@ -2,24 +2,28 @@
  *
  * A sparse or named space is a table with open addressing. A cell is a 16-byte bucket {key, meta} and right behind it the lock
  * itself, so that finding and locking touch one line. For names the key is the name's hash, and the name stands in an array of its
- * own at the cell's place. meta is a state, a generation that rises each time the cell gets another key, and who is inserting:
+ * own at the cell's place. meta is a state, a generation that rises each time the cell gets another key, and whose work is under
+ * way:
  *
- *     EMPTY    never used; a probe sequence ends here
- *     CLAIMED  being inserted by a session, not to be used yet
- *     LIVE     the key's lock
- *     DEAD     forgotten to make room; may be claimed again
+ *     EMPTY      never used; a probe sequence ends here
+ *     CLAIMED    being inserted by a session, not to be used yet
+ *     LIVE       the key's lock
+ *     CONDEMNED  about to be forgotten by a session, to make room
+ *     DEAD       forgotten; may be claimed again
+ *     ZOMBIE     a claim that another has dropped while its session may still be writing the name; DEAD once it cannot
  *
  * Two that insert the same key at once claim two cells; each looks through the whole sequence again before it commits, and the
  * claim further back gives way (I7). A lock is forgotten only under its own exclusive hold, and who has acquired a lock looks
- * again whether the cell still has the key: so nobody ever holds a lock of another key. Tokens of whatever is inserted later start
- * above those of all that was forgotten. */
+ * again whether the cell still has the key: so nobody ever holds a lock of another key. It is condemned first: a forgetter that is
+ * lost meanwhile finds, however late, that its sentence was lifted. Tokens of whatever is inserted later start above those of all
+ * that was forgotten. */
 #ifndef PAWL_CLUSTER_TABLE_H
 #define PAWL_CLUSTER_TABLE_H
 
 #include "cluster/layout.h"
 
-enum cell_state { CELL_EMPTY, CELL_CLAIMED, CELL_LIVE, CELL_DEAD };
-#define CELL_STATE_SHIFT 62 /* in meta */
+enum cell_state { CELL_EMPTY, CELL_CLAIMED, CELL_LIVE, CELL_CONDEMNED, CELL_DEAD, CELL_ZOMBIE };
+#define CELL_STATE_SHIFT 61 /* in meta */
 
 struct table {
     fab_addr cells, names, floor;
@@ -40,7 +44,7 @@ void table_init(struct table *t, const struct layout_header *h, fab_addr base);
 /* -EINVAL, -ENAMETOOLONG, -ERANGE: not a key of this space. */
 int table_check_key(const struct table *t, pawl_key key);
 
-/* -ENOENT if the key has no lock yet. */
+/* -ENOENT if the key has no lock yet, -EBUSY if it is just being forgotten. */
 int table_find(const struct seat *seat, const struct table *t, pawl_key key, struct place *out);
 
 /* Makes one if needed; -ENOSPC if every place it could have is in use. */

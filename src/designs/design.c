@@ -5,6 +5,19 @@
 
 const struct design *const designs[] = {
     &design_word,
+    &design_cas,
+    &design_cas_backoff,
+    &design_pthread,
+    &design_pthread_rw,
+    &design_busted_no_recheck,
+    &design_busted_unlock_by_name,
+    &design_busted_token_reused,
+    &design_busted_late_grant,
+    &design_busted_early_steal,
+    &design_busted_unknown_is_success,
+    &design_busted_no_intent,
+    &design_busted_no_fence,
+    &design_busted_mixed_cas,
     NULL,
 };
 

@@ -31,6 +31,8 @@ enum design_kind {
     DESIGN_BUSTED,    /* wrong on purpose; the suite must catch it */
 };
 
+#define LOCK_OWNER_UNKNOWN UINT32_MAX /* a session with a record of it, but the lock itself does not say which */
+
 struct lock_view {
     enum pawl_mode mode; /* 0 if free */
     uint32_t owner;      /* slot, if exclusive */
@@ -46,6 +48,7 @@ struct design {
     uint32_t substrates;
     uint32_t tolerates; /* FAULT_BIT()s */
     uint32_t lock_size; /* bytes per lock; a multiple of 16 */
+    bool local;         /* only for clients on the node of the lock memory */
 
     /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */
     int (*format)(const struct seat *seat, uint64_t index);

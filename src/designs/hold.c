@@ -123,17 +123,27 @@ __attribute__((noinline)) void hold_close(const struct seat *seat, const struct 
         keep(k, seat->me->id, h->record);
     uint64_t word = record_word(keeps ? RECORD_SPARE : RECORD_FREE, h->serial, 0);
     if (!fab_is_shm(seat->ep))
-        fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
+        hold_write(seat, h, word); /* if it fails the session is lost, and its records are looked at by others only */
     __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
 }
 
-bool hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to)
+int hold_write(const struct seat *seat, const struct hold *h, uint64_t word)
+{
+    for (;;) {
+        int rc = fab_write64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
+        if (!rc)
+            return 0;
+        rc = seat_retry(seat, rc);
+        if (rc)
+            return rc;
+    }
+}
+
+int hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to)
 {
     uint64_t expect = record_word(from, h->serial, h->index), word = record_word(to, h->serial, h->index);
     if (h->record >= seat->space->record_count ||
         !__atomic_compare_exchange_n(&seat->me->shadow[h->record], &expect, word, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-        return false;
-    if (!fab_is_shm(seat->ep))
-        fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
-    return true;
+        return -PAWL_ENOTOWNER;
+    return fab_is_shm(seat->ep) ? 0 : hold_write(seat, h, word);
 }

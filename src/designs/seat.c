@@ -6,6 +6,60 @@
 /* Clocks of different hosts may differ in speed by this much (design.md); both sides' errors add up. */
 #define DRIFT_DIVISOR 10000
 
+/* ---- the session itself ---- */
+
+#define UNKNOWN_TRIES_MAX 8 /* a connection that breaks that often in a row is down */
+
+uint64_t lease_stamp_for(const struct seat *seat, uint64_t lease_ns)
+{
+    if (lease_ns == PAWL_LEASE_FOREVER)
+        return LEASE_STAMP_FOREVER;
+    return min_u64(add_saturating(world_now(seat->world), lease_ns) >> LEASE_STAMP_SHIFT, LEASE_STAMP_FOREVER - 1);
+}
+
+int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old)
+{
+    int rc = fab_cas64(seat->ep, addr, expect, desired, old);
+    for (int i = 0; rc == -FAB_EUNKNOWN && i < UNKNOWN_TRIES_MAX; i++) {
+        uint64_t now;
+        rc = fab_read64(seat->ep, addr, &now);
+        if (!rc && now == expect)
+            rc = fab_cas64(seat->ep, addr, expect, desired, old); /* it did not take effect */
+        else if (!rc)
+            *old = now == desired ? expect : now;
+    }
+    return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
+}
+
+int seat_renew(const struct seat *seat)
+{
+    struct session *me = seat->me;
+    uint64_t was = __atomic_load_n(me->lease, __ATOMIC_ACQUIRE), old;
+    if (lease_state(was) != SLOT_LIVE || lease_epoch(was) != me->epoch || __atomic_load_n(&me->ended, __ATOMIC_ACQUIRE))
+        return -PAWL_ELOST;
+    uint64_t stamp = lease_stamp_for(seat, me->lease_ns); /* before the verb is posted: others count from later */
+    if (stamp <= lease_stamp(was))
+        return 0;
+    uint64_t next = lease_word(SLOT_LIVE, me->epoch, stamp);
+    int rc = seat_sure_cas(seat, space_slot_addr(seat->space, me->slot) + offsetof(struct slot, lease), was, next, &old);
+    if (rc)
+        return rc;
+    /* Otherwise it is what another task of this session made of it, or what others did. */
+    uint64_t now = old == was ? next : old;
+    __atomic_store_n(&me->lease_copy, now, __ATOMIC_RELEASE);
+    return lease_state(now) == SLOT_LIVE && lease_epoch(now) == me->epoch ? 0 : -PAWL_ELOST;
+}
+
+bool seat_lives(const struct seat *seat)
+{
+    if (likely(seat_alive(seat, world_now_coarse(seat->world)) && !__atomic_load_n(&seat->me->ended, __ATOMIC_ACQUIRE)))
+        return true;
+    if (!seat_renew(seat) && seat_alive(seat, world_now(seat->world)))
+        return true;
+    __atomic_store_n(&seat->me->ended, true, __ATOMIC_RELEASE);
+    return false;
+}
+
 /* ---- other sessions ---- */
 
 static bool kernel_says_dead(const struct seat *seat, uint32_t slot)
@@ -40,7 +94,7 @@ int seat_fence(const struct seat *seat, uint32_t slot)
 {
     uint64_t proof;
     int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, proof), &proof);
-    return rc ? rc : fab_fence(seat->ep, (uint32_t)(proof >> 32), proof);
+    return rc ? rc : fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
 }
 
 int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
@@ -132,5 +186,5 @@ int seat_retry(const struct seat *seat, int rc)
     if (rc != -FAB_EUNKNOWN)
         return rc;
     /* The connection broke. While the lease runs it is worth another try, and it bounds the tries. */
-    return seat_alive(seat, world_now(seat->world)) ? 0 : -PAWL_ELOST;
+    return seat_lives(seat) ? 0 : -PAWL_ELOST;
 }

@@ -65,9 +65,10 @@ static inline uint64_t lease_expiry_ns(uint64_t lease)
 
 struct slot {
     uint64_t lease;
-    uint64_t proof;    /* whom fab_fence shuts out; set together with the lease when the slot is taken, hence beside it */
+    uint64_t
+        proof; /* peer and proof for fab_fence, 32 bits each; set together with the lease when the slot is taken, hence beside it */
     uint64_t lease_ns; /* for people to read */
-    uint64_t opened;   /* wall-clock seconds, likewise */
+    uint64_t opened;   /* seconds since WORLD_BIRTH_EPOCH_S, likewise */
     char label[SLOT_LABEL_LEN];
     _Alignas(8) char life[SLOT_LIFE_LEN]; /* shared memory: a robust mutex that a thread of the session holds */
     char pad[24];
@@ -146,6 +147,8 @@ static inline fab_addr space_record_addr(const struct space *s, uint32_t slot, u
 struct session {
     const uint64_t *lease; /* shared memory: the word itself; elsewhere a copy of what the latest renewal wrote */
     uint64_t lease_copy;
+    uint64_t lease_ns; /* how much longer each renewal makes it */
+    bool ended;        /* a call was told that the session is lost: from then on it is, even if nobody else has noticed */
     uint32_t slot;
     uint32_t epoch;
     uint64_t id;          /* unlike that of any other session of this process */
@@ -183,6 +186,20 @@ static inline bool seat_alive(const struct seat *seat, uint64_t now)
            now >> LEASE_STAMP_SHIFT < lease_stamp(lease);
 }
 
+/* The stamp of a lease that begins now. */
+uint64_t lease_stamp_for(const struct seat *seat, uint64_t lease_ns);
+
+/* Moves the lease on by one compare-and-swap: 0, or -PAWL_ELOST if the session was declared lost (or ended), or another error. */
+int seat_renew(const struct seat *seat);
+
+/* Like seat_alive, by the coarse clock; a lease that has run out without anybody's having noticed is renewed. Once this has said
+ * no, it always does. */
+bool seat_lives(const struct seat *seat);
+
+/* A compare-and-swap whose outcome, should the connection break, is learnt by reading: only for values that nobody else would
+ * write. 0 and *old as of a plain one. */
+int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old);
+
 static inline uint64_t seat_expiry_ns(const struct seat *seat)
 {
     return lease_expiry_ns(__atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE));
@@ -193,17 +210,19 @@ static inline uint64_t seat_expiry_ns(const struct seat *seat)
 /* Takes a free record of the session for `index`: all but its token and mode. -PAWL_ELIMIT if all are in use. */
 int hold_open(const struct seat *seat, uint64_t index, struct hold *out);
 
-/* Publishes what the session is about to do or has done; takes effect before any later verb. */
-static inline void hold_publish(const struct seat *seat, const struct hold *h, enum record_state state)
+/* Writes a record where others read it, and returns when it is there: 0, or -PAWL_ELOST once the lease has run out meanwhile. */
+int hold_write(const struct seat *seat, const struct hold *h, uint64_t word);
+
+/* Publishes what the session is about to do or has done, before it goes on. */
+static inline int hold_publish(const struct seat *seat, const struct hold *h, enum record_state state)
 {
     uint64_t word = record_word(state, h->serial, h->index);
     __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
-    if (!fab_is_shm(seat->ep))
-        fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
+    return fab_is_shm(seat->ep) ? 0 : hold_write(seat, h, word);
 }
 
-/* Of two tasks that end the same hold only one may: true for the one whose change of state took place. */
-bool hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
+/* Of two tasks that end the same hold only one may: 0 for the one whose change of state took place, else -PAWL_ENOTOWNER. */
+int hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
 
 /* Whether the session has this hold on its books in that state. */
 static inline bool hold_is(const struct seat *seat, const struct hold *h, enum record_state state)

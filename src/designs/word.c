@@ -106,8 +106,10 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
     fab_addr addr = space_lock_addr(seat->space, h->index);
     bool shared = h->mode == PAWL_SHARED;
     uint64_t old;
-    hold_publish(seat, h, shared ? RECORD_TRY_S : RECORD_TRY_X); /* intent before effect (I5) */
-    int rc = fab_cas64(seat->ep, addr, seen->word, next, &old);
+    int rc = hold_publish(seat, h, shared ? RECORD_TRY_S : RECORD_TRY_X); /* intent before effect (I5) */
+    if (unlikely(rc))
+        return rc;
+    rc = fab_cas64(seat->ep, addr, seen->word, next, &old);
     bool got = !rc && old == seen->word;
     if (unlikely(rc == -FAB_EUNKNOWN)) {
         if (shared)
@@ -118,18 +120,17 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
     }
     if (unlikely(rc))
         return rc;
-    if (got) {
-        if (shared)
-            hold_publish(seat, h, RECORD_HELD_S);
-        h->token = word_full_token(seat, seen->high, next);
-    }
-    return got;
+    if (!got)
+        return 0;
+    h->token = word_full_token(seat, seen->high, next);
+    rc = shared ? hold_publish(seat, h, RECORD_HELD_S) : 0;
+    return rc ? rc : 1;
 }
 
 /* Granted; but is the session still alive? Whoever was stopped in between finds out here, and leaves the lock to recovery. */
 static int granted_in_time(const struct seat *seat, const struct hold *h, uint64_t word, bool slept)
 {
-    if (unlikely(!seat_alive(seat, world_now_coarse(seat->world))))
+    if (unlikely(!seat_lives(seat)))
         return -PAWL_ELOST;
     if (slept && h->mode == PAWL_SHARED && word & WORD_WAITERS)
         pass_on(seat, h->index); /* other readers may sleep behind this one */
@@ -155,17 +156,19 @@ static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
                 return granted_in_time(seat, h, next, slept);
             rc = seat_retry(seat, rc);
         } else if (word_mode(seen.word) == WORD_RECOUNT) {
-            hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
-            rc = seat_retry(seat, word_recount(seat, h->index, deadline));
+            rc = hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
+            if (!rc)
+                rc = seat_retry(seat, word_recount(seat, h->index, deadline));
         } else if (deadline == DEADLINE_TRY) {
             /* Once: a holder that is dead does not count as one. */
             rc = looked_after ? -PAWL_EHELD : seat_retry(seat, word_check_holders(seat, h->index, seen.word));
             looked_after = true;
         } else {
-            hold_publish(seat, h, RECORD_WAIT);
             slept = true;
-            rc = seat_retry(seat, sleep_on(seat, h, seen.word, deadline));
-            if (!rc && !seat_alive(seat, world_now_coarse(seat->world)))
+            rc = hold_publish(seat, h, RECORD_WAIT);
+            if (!rc)
+                rc = seat_retry(seat, sleep_on(seat, h, seen.word, deadline));
+            if (!rc && !seat_lives(seat))
                 rc = -PAWL_ELOST; /* it would not get the lock; it need not wait for it */
             if (!rc)
                 rc = seat_retry(seat, word_check_holders(seat, h->index, seen.word));
@@ -187,9 +190,12 @@ static int move_exclusive(const struct seat *seat, const struct hold *h, uint64_
     for (;;) {
         int rc = fab_cas64(seat->ep, addr, expect, next, &old);
         if (rc == -FAB_EUNKNOWN) {
-            /* Only this hold changes its word: if the word is no longer ours, we changed it. */
+            /* Only this hold changes its word while the session lives: if the word is no longer ours, and we live, we changed it.
+             */
             rc = read_after_break(seat, addr, &old);
             if (!rc && (old & ~WORD_WAITERS) != held) {
+                if (!seat_lives(seat))
+                    return -PAWL_ELOST;
                 *waiters = true;
                 return 1;
             }
@@ -235,13 +241,14 @@ static uint64_t without_reader(uint64_t w)
 static int release_shared(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
-    if (!hold_change(seat, h, RECORD_HELD_S, RECORD_LEAVE_S))
-        return -PAWL_ENOTOWNER;
+    int changed = hold_change(seat, h, RECORD_HELD_S, RECORD_LEAVE_S);
+    if (changed)
+        return changed;
     for (;;) {
         uint64_t w, old = 0;
         int rc = fab_read64(seat->ep, addr, &w);
         /* Read first, then ask whether we live: if the word is then unchanged, no recovery has counted us out (I3). */
-        if (!rc && !seat_alive(seat, world_now_coarse(seat->world)))
+        if (!rc && !seat_lives(seat))
             return -PAWL_ELOST;
         uint64_t next = rc ? 0 : without_reader(w);
         if (!rc)
@@ -288,8 +295,9 @@ static int downgrade(const struct seat *seat, struct hold *h)
     if ((w & ~WORD_WAITERS) != held)
         return -PAWL_ENOTOWNER;
     /* The record first: it must count as a reader's before the word does (I5). While the word is exclusive nobody counts. */
-    if (!hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S))
-        return -PAWL_ENOTOWNER;
+    rc = hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S);
+    if (rc)
+        return rc;
     rc = move_exclusive(seat, h, word_make(WORD_SHARED, 1, token + 1), &waiters);
     if (rc < 0)
         return rc;
@@ -336,10 +344,10 @@ static int become_writer(const struct seat *seat, struct hold *h, const struct w
     }
     if (rc || old != w)
         return rc;
-    hold_publish(seat, h, RECORD_TRY_X);
     h->token = word_full_token(seat, seen->high, next);
     h->mode = PAWL_EXCLUSIVE;
-    return 1;
+    rc = hold_publish(seat, h, RECORD_TRY_X);
+    return rc ? rc : 1;
 }
 
 /* One step of an upgrade from what was seen. 1: we are the writer. *asked is the token under which the upgrade flag was set by
@@ -381,12 +389,12 @@ static int upgrade(const struct seat *seat, struct hold *h, uint64_t deadline)
     for (;;) {
         struct word_lock seen;
         int rc = look(seat, addr, &seen);
-        if (!rc && !seat_alive(seat, world_now_coarse(seat->world)))
+        if (!rc && !seat_lives(seat))
             return -PAWL_ELOST;
         if (!rc)
             rc = upgrade_step(seat, h, &seen, &asked, deadline);
         if (rc > 0)
-            return seat_alive(seat, world_now_coarse(seat->world)) ? 0 : -PAWL_ELOST;
+            return seat_lives(seat) ? 0 : -PAWL_ELOST;
         if (rc && (rc = seat_retry(seat, rc))) {
             int undo = asked && rc != -PAWL_ELOST ? stop_upgrade(seat, h, asked) : 0;
             return undo ? undo : rc;
@@ -405,6 +413,8 @@ static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *
 {
     struct word_lock seen;
     int rc = look(seat, space_lock_addr(seat->space, index), &seen);
+    if (!rc && word_mode(seen.word) == WORD_RECOUNT && !word_recount(seat, index, DEADLINE_TRY))
+        rc = look(seat, space_lock_addr(seat->space, index), &seen);
     if (rc)
         return rc;
     enum word_mode mode = word_mode(seen.word);
@@ -419,22 +429,31 @@ static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *
     return 0;
 }
 
-/* To the very next token: a lock that is forgotten and made anew many times a second must not use up what tokens there are. */
+/* The next token after the floor, high part first: whoever dies in between leaves a token that is higher still. */
 static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
     if (h->token > floor)
         return 0;
     fab_addr addr = space_lock_addr(seat->space, h->index);
     uint64_t above = floor + 1 - seat->space->token_base;
-    bool waiters = false;
-    /* High part first: should we die in between, the token is higher than it need be, not lower. */
-    int rc = fab_write64(seat->ep, addr + offsetof(struct word_lock, high), above >> WORD_TOKEN_BITS);
-    if (!rc)
-        rc = move_exclusive(seat, h, word_make(WORD_EXCLUSIVE, word_owner(seat, h), above & WORD_TOKEN_MAX), &waiters);
+    bool waiters;
+    struct word_lock seen;
+    int rc = look(seat, addr, &seen);
+    /* By compare-and-swap, for should we be lost meanwhile, it must not undo what others have raised it to. */
+    while (!rc && seen.high < above >> WORD_TOKEN_BITS) {
+        uint64_t old;
+        rc = fab_cas64(seat->ep, addr + offsetof(struct word_lock, high), seen.high, above >> WORD_TOKEN_BITS, &old);
+        if (!rc && old == seen.high)
+            break;
+        rc = rc ? rc : look(seat, addr, &seen);
+    }
+    if (rc)
+        return rc;
+    rc = move_exclusive(seat, h, word_make(WORD_EXCLUSIVE, word_owner(seat, h), above & WORD_TOKEN_MAX), &waiters);
     if (rc < 0)
         return rc;
-    h->token = floor + 1;
-    if (waiters) /* the flag is gone from the word */
+    h->token = word_full_token(seat, max_u64(seen.high, above >> WORD_TOKEN_BITS), above & WORD_TOKEN_MAX);
+    if (waiters) /* the flag is gone from the word: all must look again */
         fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
     return 0;
 }

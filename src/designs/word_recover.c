@@ -106,17 +106,16 @@ static int ask_recount(const struct seat *seat, uint64_t index, uint64_t w)
 
 int word_disown(const struct seat *seat, const struct hold *h, enum record_state then)
 {
-    hold_publish(seat, h, then);
     for (;;) {
         uint64_t w;
         int rc = fab_read64(seat->ep, space_lock_addr(seat->space, h->index), &w);
-        if (!rc && word_mode(w) != WORD_SHARED && word_mode(w) != WORD_RECOUNT)
-            return 0; /* no readers at all, so we are none */
-        if (!rc)
+        bool readers = !rc && (word_mode(w) == WORD_SHARED || word_mode(w) == WORD_RECOUNT); /* none at all, so we are none */
+        if (readers)
             rc = ask_recount(seat, h->index, w);
-        if (rc > 0) {
+        if (rc > 0 || (!rc && !readers)) {
             wake_all(seat, h->index);
-            return 0;
+            /* Only now: should we die before, the record still tells that we may be counted. */
+            return hold_is(seat, h, then) ? 0 : hold_publish(seat, h, then);
         }
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;

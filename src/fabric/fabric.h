@@ -248,8 +248,8 @@ int fab_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline);
 
 /* ---- fencing ---- */
 
-/* Shuts a peer out. `proof` is what the peer left in its session slot to be recognised by: on shared memory its process id and
- * that process's start time, elsewhere its connection's generation. -EAGAIN: not yet certain, ask again. */
+/* Shuts a peer out. Peer and proof are what it left in its session slot to be recognised by: on shared memory its process id and
+ * that process's start time, elsewhere its endpoint id and its generation. -EAGAIN: not yet certain, ask again. */
 int fab_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof);
 
 /* ---- memory of this endpoint's own node, by CPU instructions ---- */

@@ -157,7 +157,7 @@ int fab_shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
 
 int fab_shm_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
 {
-    return fab_shm_gone(proof, GONE_PATIENCE_NS);
+    return fab_shm_gone((uint64_t)peer << 32 | proof, GONE_PATIENCE_NS);
 }
 
 /* On shared memory the inline layer never comes here. */

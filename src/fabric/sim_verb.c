@@ -128,6 +128,8 @@ static void verb_copy(struct sim_verb *verb, uint16_t from, uint16_t to)
     if (verb->op.verb == FAB_WRITE) {
         verb->node->mixed = true;
         memcpy(memory + from, verb->data + from, (size_t)(to - from));
+        if (unlikely(verb->ep->fabric->sim->config.trace))
+            sim_note_print(verb->ep->fabric->sim, "  leaves", verb->node->host->id, *(uint64_t *)(memory + from), to - from);
         sim_node_changed(verb->node, FAB_OFFSET(verb->op.addr) + from, (uint64_t)(to - from));
     } else if (verb_reports(verb)) {
         memcpy((char *)verb->result->buf + from, memory + from, (size_t)(to - from));
@@ -158,6 +160,8 @@ static bool verb_atomic(struct sim_verb *verb)
         verb->next = (uint64_t)verb->next;
     if (verb_reports(verb))
         verb->result->old = old;
+    if (unlikely(verb->ep->fabric->sim->config.trace)) /* printed and not hashed: the effect itself is */
+        sim_note_print(verb->ep->fabric->sim, "  found, leaves", verb->node->host->id, (uint64_t)old, (uint64_t)verb->next);
     if (verb->next == old)
         return false;
     if (verb->window_ns)

@@ -5,9 +5,6 @@
 
 struct world world_real = {.ops = NULL};
 
-/* Seconds are counted from here so that 31 bits last until 2088. */
-#define BIRTH_EPOCH UINT64_C(1577836800) /* 2020-01-01 */
-
 uint64_t world_random(struct world *w)
 {
     uint64_t value;
@@ -23,5 +20,5 @@ uint64_t world_birth(struct world *w)
     if (w->ops)
         return w->ops->birth(w);
     uint64_t seconds = world_clock(CLOCK_REALTIME) / NS_PER_S;
-    return seconds > BIRTH_EPOCH ? (seconds - BIRTH_EPOCH) & INT32_MAX : 1;
+    return seconds > WORLD_BIRTH_EPOCH_S ? (seconds - WORLD_BIRTH_EPOCH_S) & INT32_MAX : 1;
 }

@@ -48,7 +48,8 @@ static inline uint64_t world_now_coarse(struct world *w)
 uint64_t world_random(struct world *w);
 
 /* A number that is larger every time state that could be lost is made anew; tokens start from it.
- * Real: wall-clock seconds. Simulated: how often the host has started. Fits in 31 bits. */
+ * Real: wall-clock seconds since 2020, which 31 bits hold until 2088. Simulated: how often the host has started. */
+#define WORLD_BIRTH_EPOCH_S UINT64_C(1577836800)
 uint64_t world_birth(struct world *w);
 
 #endif

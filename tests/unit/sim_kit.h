@@ -48,4 +48,32 @@ static inline void kit_close(struct kit *kit)
     sim_free(&kit->sim);
 }
 
+/* A word of the server. */
+#define WORD(i) FAB_ADDR(0, (uint64_t)(i)*8)
+
+/* A process with an endpoint, and what its task wants to remember. */
+struct actor {
+    struct kit *kit;
+    struct fab_ep *ep;
+    struct sim_process *process;
+    uint64_t seen[8];
+    unsigned count;
+    int rc;
+};
+
+/* The default model, no faults or these in every run. */
+static inline void open_default(struct kit *kit, uint64_t seed, uint32_t faults, unsigned hosts)
+{
+    const struct sim_config config = {
+        .seed = seed, .faults = faults, .faults_certain = faults, .safety_ns = faults ? 10 * NS_PER_S : 0};
+    kit_open(kit, &config, SIM_FABRIC_CAPS, hosts);
+}
+
+static inline struct actor actor_on(struct kit *kit, unsigned host)
+{
+    struct actor a = {.kit = kit};
+    a.ep = kit_ep(kit, host, &a.process);
+    return a;
+}
+
 #endif

@@ -1,0 +1,214 @@
+#include "cli/doctor.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <linux/capability.h>
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+#if defined __x86_64__
+#include <cpuid.h>
+#endif
+
+#define SHM_ENOUGH_BYTES (UINT64_C(64) << 20) /* ten spaces of the default size */
+
+__attribute__((format(printf, 3, 4))) static void found(struct check *c, enum check_state state, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    c->state = state;
+    vsnprintf(c->found, sizeof c->found, format, list);
+    va_end(list);
+}
+
+/* ---- what pawl needs ---- */
+
+static void check_kernel(struct check *c)
+{
+    struct utsname u;
+    if (uname(&u)) {
+        found(c, CHECK_MISSING, "its version cannot be read");
+        return;
+    }
+    char *rest;
+    unsigned long major = strtoul(u.release, &rest, 10), minor = *rest == '.' ? strtoul(rest + 1, NULL, 10) : 0;
+    bool fits = major > 5 || (major == 5 && minor >= 4);
+    found(c, fits ? CHECK_OK : CHECK_MISSING, "%s %s, %s", u.sysname, u.release, u.machine);
+    if (!fits)
+        c->advice = "pawl needs Linux 5.4 or later (pidfd_open)";
+}
+
+static void check_waitv(struct check *c)
+{
+    if (syscall(SYS_futex_waitv, NULL, 0, 0, NULL, 0) < 0 && errno == ENOSYS) {
+        found(c, CHECK_COULD, "the kernel has none");
+        c->advice = "with Linux 5.16 or later a waiter learns of a holder's death at once rather than within 5 ms";
+    } else {
+        found(c, CHECK_OK, "waiters sleep on the lock and on its holder's life at once");
+    }
+}
+
+static void check_robust(struct check *c)
+{
+    void *head;
+    size_t len;
+    if (syscall(SYS_get_robust_list, 0, &head, &len) == 0)
+        found(c, CHECK_OK, "the kernel tells who died");
+    else
+        found(c, CHECK_MISSING, "%s", strerror(errno));
+    if (c->state != CHECK_OK)
+        c->advice = "a sandbox may forbid get_robust_list and set_robust_list; allow them";
+}
+
+static void check_pidfd(struct check *c)
+{
+    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (fd >= 0) {
+        close(fd);
+        found(c, CHECK_OK, "a dead process is told from one that reuses its id");
+        return;
+    }
+    found(c, CHECK_MISSING, "%s", strerror(errno));
+    c->advice = "needs Linux 5.3 or later; a sandbox may forbid pidfd_open";
+}
+
+static void check_shm(struct check *c)
+{
+    struct statvfs v;
+    if (statvfs(SEGMENT_DIR, &v) || access(SEGMENT_DIR, W_OK)) {
+        found(c, CHECK_MISSING, SEGMENT_DIR ": %s", strerror(errno));
+        c->advice = "mount a tmpfs at " SEGMENT_DIR ", or put spaces elsewhere with --space local:/PATH";
+        return;
+    }
+    uint64_t size = (uint64_t)v.f_blocks * v.f_frsize, left = (uint64_t)v.f_bavail * v.f_frsize;
+    found(c, left < SHM_ENOUGH_BYTES ? CHECK_COULD : CHECK_OK, "%llu MiB, %llu MiB free", (unsigned long long)(size >> 20),
+          (unsigned long long)(left >> 20));
+    if (c->state != CHECK_OK)
+        c->advice = "a space takes a few MiB: 'pawl space drop' what is not used, or remount " SEGMENT_DIR " larger (-o size=)";
+}
+
+static void check_atomic128(struct check *c)
+{
+#if defined __x86_64__
+    unsigned a, b, ecx = 0, d;
+    bool has = __get_cpuid(1, &a, &b, &ecx, &d) && ecx & bit_CMPXCHG16B;
+    found(c, has ? CHECK_OK : CHECK_MISSING, has ? "cmpxchg16b" : "the processor lacks cmpxchg16b");
+    if (!has)
+        c->advice = "no x86-64 processor since 2006 lacks it; a virtual machine may hide it";
+#else
+    found(c, CHECK_OK, "load and store exclusive pair");
+#endif
+}
+
+static void check_cores(struct check *c)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    found(c, n > 1 ? CHECK_OK : CHECK_COULD, "%ld", n);
+    if (n <= 1)
+        c->advice = "on one core every handover is a switch between processes; give the machine a second one if that matters";
+}
+
+static void check_clock(struct check *c)
+{
+    struct timespec r = {0};
+    if (clock_getres(CLOCK_MONOTONIC_COARSE, &r)) {
+        found(c, CHECK_MISSING, "%s", strerror(errno));
+        return;
+    }
+    uint64_t tick = (uint64_t)r.tv_sec * NS_PER_S + (uint64_t)r.tv_nsec;
+    bool fits = tick <= WORLD_COARSE_LAG_NS;
+    found(c, fits ? CHECK_OK : CHECK_MISSING, "ticks every %llu us; leases allow for %llu us", (unsigned long long)(tick / 1000),
+          (unsigned long long)(WORLD_COARSE_LAG_NS / 1000));
+    if (!fits)
+        c->advice = "leases are checked by this clock and it lags too far: use a kernel with HZ of 100 or more, or leases for ever";
+}
+
+/* ---- what it can do without ---- */
+
+static void check_huge(struct check *c)
+{
+    char line[512];
+    bool huge = false;
+    FILE *mounts = fopen("/proc/self/mounts", "re");
+    while (mounts && fgets(line, sizeof line, mounts)) {
+        char *at = strstr(line, " " SEGMENT_DIR " tmpfs ");
+        huge = huge || (at && strstr(at, "huge=") && !strstr(at, "huge=never"));
+    }
+    if (mounts)
+        fclose(mounts);
+    found(c, huge ? CHECK_OK : CHECK_COULD, huge ? SEGMENT_DIR " uses them" : SEGMENT_DIR " does not use them");
+    if (!huge)
+        c->advice = "spaces of a million locks and more are faster after: mount -o remount,huge=within_size " SEGMENT_DIR;
+}
+
+static bool capable(unsigned capability)
+{
+    unsigned long long effective = 0;
+    char line[256];
+    FILE *status = fopen("/proc/self/status", "re");
+    while (status && fgets(line, sizeof line, status))
+        if (!strncmp(line, "CapEff:", 7))
+            effective = strtoull(line + 7, NULL, 16);
+    if (status)
+        fclose(status);
+    return effective >> capability & 1;
+}
+
+static void check_bpf(struct check *c)
+{
+    bool rights = capable(CAP_SYS_ADMIN) || (capable(CAP_BPF) && capable(CAP_NET_ADMIN));
+    bool types = !access("/sys/kernel/btf/vmlinux", R_OK);
+    found(c, rights && types ? CHECK_OK : CHECK_COULD, "%s, %s", rights ? "may load programs" : "no right to load programs",
+          types ? "the kernel describes its types" : "the kernel lacks /sys/kernel/btf/vmlinux");
+    if (c->state != CHECK_OK)
+        c->advice = "nothing in this release loads any; XDP needs root (or CAP_BPF and CAP_NET_ADMIN) and CONFIG_DEBUG_INFO_BTF";
+}
+
+static void check_rdma(struct check *c)
+{
+    struct dirent **names = NULL;
+    int n = scandir("/sys/class/infiniband", &names, NULL, alphasort), devices = 0;
+    char first[64] = "";
+    for (int i = 0; i < n; i++) {
+        if (names[i]->d_name[0] != '.' && !devices++)
+            snprintf(first, sizeof first, "%.63s", names[i]->d_name); /* a device of the kernel has no longer name */
+        free(names[i]);
+    }
+    free(names);
+    if (devices)
+        found(c, CHECK_OK, "%s%s; this release does not use it", first, devices > 1 ? " and others" : "");
+    else
+        found(c, CHECK_COULD, "no device");
+    if (!devices)
+        c->advice = "nothing in this release uses one; without a card, 'modprobe rdma_rxe' makes one of software";
+}
+
+static void check_libfabric(struct check *c)
+{
+    static const char *const places[] = {"/usr/lib/*/libfabric.so.1", "/usr/lib64/libfabric.so.1", "/usr/local/lib/libfabric.so.1"};
+    bool there = false;
+    for (size_t i = 0; i < countof(places); i++) {
+        glob_t g;
+        there = there || !glob(places[i], 0, NULL, &g);
+        globfree(&g);
+    }
+    found(c, there ? CHECK_OK : CHECK_COULD, there ? "installed; this release does not use it" : "not installed");
+    if (!there)
+        c->advice = "nothing in this release uses it; the Debian package is libfabric1";
+}
+
+const struct check_row checks[] = {
+    {"kernel", check_kernel},   {"futex_waitv", check_waitv},  {"robust futexes", check_robust},
+    {"pidfd", check_pidfd},     {"shared memory", check_shm},  {"128-bit atomics", check_atomic128},
+    {"cores", check_cores},     {"coarse clock", check_clock}, {"huge pages", check_huge},
+    {"BPF and XDP", check_bpf}, {"RDMA", check_rdma},          {"libfabric", check_libfabric},
+};
+const size_t check_count = countof(checks);

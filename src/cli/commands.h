@@ -1,0 +1,12 @@
+/* The subcommands. Each takes its own words, argv[0] being its name, and returns the exit status. */
+#ifndef PAWL_CLI_COMMANDS_H
+#define PAWL_CLI_COMMANDS_H
+
+int cmd_break(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
+int cmd_lock(int argc, char **argv);
+int cmd_ls(int argc, char **argv);
+int cmd_show(int argc, char **argv);
+int cmd_space(int argc, char **argv);
+
+#endif

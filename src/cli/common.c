@@ -1,0 +1,190 @@
+#include "cli/common.h"
+#include "fabric/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- complaints ---- */
+
+int cli_fail(const char *command, int rc)
+{
+    const char *more = pawl_explain();
+    fprintf(stderr, "pawl %s: %s\n", command, *more ? more : pawl_strerror(rc));
+    switch (rc) {
+    case -EINVAL:
+    case -ENAMETOOLONG:
+    case -ERANGE:
+        return EXIT_USAGE;
+    case -PAWL_ELOST:
+        return EXIT_LOST;
+    default:
+        return EXIT_UNAVAILABLE;
+    }
+}
+
+int cli_say(const char *command, int status, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    fprintf(stderr, "pawl %s: ", command);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+    return status;
+}
+
+int cli_flush(int status)
+{
+    if (!fflush(stdout) && !ferror(stdout))
+        return status;
+    fprintf(stderr, "pawl: cannot write the output: %s\n", strerror(errno));
+    return status ? status : EXIT_UNAVAILABLE;
+}
+
+/* ---- places ---- */
+
+int cli_place(const char *command, const char *given, char out[PLACE_LEN])
+{
+    if (!given)
+        given = getenv("PAWL_SPACE");
+    if (!given || !*given)
+        given = "local:";
+    int len = snprintf(out, PLACE_LEN, "%s%s", strchr(given, ':') ? "" : "local:", given);
+    if (len >= PLACE_LEN)
+        return cli_say(command, EXIT_USAGE, "the place '%.40s...' is longer than a path can be", given);
+    return 0;
+}
+
+/* ---- keys ---- */
+
+int cli_key(const char *command, const struct table *t, const char *text, pawl_key *out)
+{
+    if (t->keys == PAWL_KEYS_NAMED) {
+        *out = pawl_name(text);
+        return 0;
+    }
+    char *end;
+    errno = 0;
+    uint64_t id = strtoull(text, &end, 0);
+    if (errno || *end || text[0] < '0' || text[0] > '9')
+        return cli_say(command, EXIT_USAGE, "the locks of this space have numbers, and '%s' is none", text);
+    *out = pawl_id(id);
+    return 0;
+}
+
+int cli_find(const char *command, const struct observer *o, const char *text, pawl_key *key, struct place *out)
+{
+    const struct table *t = &o->locker.table;
+    int status = cli_key(command, t, text, key);
+    if (status)
+        return status;
+    int rc = table_check_key(t, *key);
+    if (rc == -ENAMETOOLONG)
+        return cli_say(command, EXIT_USAGE, "the name has %zu bytes, more than %d", strlen(text), PAWL_NAME_MAX);
+    if (rc == -ERANGE)
+        return cli_say(command, EXIT_USAGE, "the locks of this space end at %" PRIu64, t->capacity - 1);
+    if (rc)
+        return cli_say(command, EXIT_USAGE, "a name has 1 to %d bytes", PAWL_NAME_MAX);
+    rc = table_find(&o->locker.seat, t, *key, out);
+    return rc && rc != -ENOENT ? cli_fail(command, rc) : rc;
+}
+
+void cli_put_text(FILE *out, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c < 0x20 || c == 0x7f || c == '\\')
+            fprintf(out, "\\x%02x", c);
+        else
+            putc(c, out);
+    }
+}
+
+void cli_put_key(FILE *out, pawl_key key)
+{
+    if (key.name)
+        cli_put_text(out, key.name, key.id);
+    else
+        fprintf(out, "%" PRIu64, key.id);
+}
+
+void cli_json_key(struct json *j, const char *name, pawl_key key)
+{
+    if (key.name)
+        json_bytes(j, name, key.name, key.id);
+    else
+        json_u64(j, name, key.id);
+}
+
+const char *cli_mode_name(enum pawl_mode mode)
+{
+    return mode == PAWL_EXCLUSIVE ? "exclusive" : mode == PAWL_SHARED ? "shared" : "free";
+}
+
+const char *cli_keys_name(enum pawl_keys keys)
+{
+    static const char *const names[] = {"", "named", "sparse", "dense"};
+    return keys < countof(names) ? names[keys] : "";
+}
+
+/* ---- sessions ---- */
+
+static size_t read_command_line(uint32_t pid, char out[COMMAND_LEN])
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t len = read(fd, out, COMMAND_LEN - 1);
+    close(fd);
+    while (len > 0 && !out[len - 1])
+        len--;
+    for (ssize_t i = 0; i < len; i++)
+        if (!out[i])
+            out[i] = ' ';
+    return len > 0 ? (size_t)len : 0;
+}
+
+void cli_command_of(const struct inspect_session *s, char out[COMMAND_LEN])
+{
+    /* The process id may be another's by now, and its command line with it. */
+    size_t len = fab_shm_gone(s->proof, 0) ? read_command_line(s->pid, out) : 0;
+    out[len] = 0;
+    if (!len)
+        snprintf(out, COMMAND_LEN, "%s", s->label);
+}
+
+void cli_lease_left(const struct inspect_session *s, char out[LEASE_TEXT_LEN])
+{
+    uint64_t now = world_now(&world_real);
+    if (s->expiry_ns == UINT64_MAX)
+        snprintf(out, LEASE_TEXT_LEN, "for ever");
+    else if (now >= s->expiry_ns)
+        snprintf(out, LEASE_TEXT_LEN, "over");
+    else
+        snprintf(out, LEASE_TEXT_LEN, "%" PRIu64 ".%" PRIu64 " s", (s->expiry_ns - now) / NS_PER_S,
+                 (s->expiry_ns - now) % NS_PER_S / (100 * NS_PER_MS));
+}
+
+void cli_json_session(struct json *j, const struct inspect_session *s)
+{
+    char command[COMMAND_LEN];
+    uint64_t now = world_now(&world_real);
+    cli_command_of(s, command);
+    json_u64(j, "session", s->slot);
+    json_u64(j, "pid", s->pid);
+    json_string(j, "state", session_health_name(s->health));
+    json_string(j, "label", s->label);
+    json_string(j, "command", command);
+    json_u64(j, "opened", s->opened_s);
+    if (s->expiry_ns == UINT64_MAX)
+        json_null(j, "lease_left_ns");
+    else
+        json_u64(j, "lease_left_ns", s->expiry_ns > now ? s->expiry_ns - now : 0);
+}

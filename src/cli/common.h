@@ -1,0 +1,75 @@
+/* What several subcommands need: exit statuses, complaints, places, keys, and how things are printed. */
+#ifndef PAWL_CLI_COMMON_H
+#define PAWL_CLI_COMMON_H
+
+#include "client/inspect.h"
+#include "lib/args.h"
+#include "lib/json.h"
+
+#include <stdio.h>
+
+enum {
+    EXIT_NO = 1,           /* the answer is no: the lock was not to be had, there is no such space */
+    EXIT_USAGE = 2,        /* as args.h has it */
+    EXIT_UNAVAILABLE = 69, /* EX_UNAVAILABLE: the space cannot be used */
+    EXIT_LOST = 75,        /* EX_TEMPFAIL: the lock was lost while the command ran */
+};
+static_assert((int)EXIT_USAGE == (int)ARGS_EXIT_USAGE, "one number for wrong usage");
+
+/* Prints "pawl CMD: ..." and what a failed call of the library said about it; returns the exit status for that code. */
+int cli_fail(const char *command, int rc);
+
+/* The same with a sentence of the caller's; returns `status`. */
+int cli_say(const char *command, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Output that was lost, to a full disk for example, is a failure whatever came before. */
+int cli_flush(int status);
+
+/* ---- places ---- */
+
+#define PLACE_LEN 4200 /* a path and "local:" */
+
+/* The row of the option --space, which every subcommand has, and where its value goes. */
+#define CLI_SPACE_OPTION(to)                                                                                                       \
+    {                                                                                                                              \
+        "space", 0, ARG_STRING, "URI", "local:NAME or local:/PATH; default $PAWL_SPACE, else local:", (to), NULL                   \
+    }
+#define CLI_JSON_OPTION(to)                                                                                                        \
+    {                                                                                                                              \
+        "json", 0, ARG_FLAG, NULL, "print one JSON object", (to), NULL                                                             \
+    }
+
+/* Where `given` is: what --space said, or if that is null $PAWL_SPACE, or the default. "NAME" and "/PATH" without a scheme are
+ * local. */
+int cli_place(const char *command, const char *given, char out[PLACE_LEN]);
+
+/* ---- keys ---- */
+
+/* A name in a named space, a number elsewhere. 0, or the exit status after a complaint. */
+int cli_key(const char *command, const struct table *t, const char *text, pawl_key *out);
+
+/* The lock of that name: 0, -ENOENT if nobody ever took it (then `key` alone is set), or the exit status after a complaint. */
+int cli_find(const char *command, const struct observer *o, const char *text, pawl_key *key, struct place *out);
+
+/* A key for people: unprintable bytes escaped, so that no name plays tricks with the terminal. */
+void cli_put_key(FILE *out, pawl_key key);
+void cli_json_key(struct json *j, const char *name, pawl_key key);
+
+const char *cli_mode_name(enum pawl_mode mode); /* "free" for 0 */
+const char *cli_keys_name(enum pawl_keys keys);
+
+/* ---- sessions ---- */
+
+/* The process's command line, or what the session calls itself if it cannot be read. */
+#define COMMAND_LEN 256
+void cli_command_of(const struct inspect_session *s, char out[COMMAND_LEN]);
+
+/* How much of the lease is left, for people: "9.7 s", "for ever", "over". */
+#define LEASE_TEXT_LEN 32
+void cli_lease_left(const struct inspect_session *s, char out[LEASE_TEXT_LEN]);
+
+void cli_json_session(struct json *j, const struct inspect_session *s); /* its members */
+
+void cli_put_text(FILE *out, const char *text, size_t len); /* escaped like a key */
+
+#endif

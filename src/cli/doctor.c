@@ -1,0 +1,85 @@
+/* pawl doctor: what this machine can do and what to do about the rest; and which design offers what. */
+#include "cli/doctor.h"
+#include "cli/commands.h"
+
+static struct {
+    bool matrix, markdown, json;
+} opts;
+
+static const struct arg table[] = {
+    {"matrix", 0, ARG_FLAG, NULL, "design, feature and substrate, each yes with the test that shows it", &opts.matrix, NULL},
+    {"markdown", 0, ARG_FLAG, NULL, "with --matrix: as the table of the README", &opts.markdown, NULL},
+    CLI_JSON_OPTION(&opts.json),
+};
+
+static const struct args usage = {
+    .command = "pawl doctor",
+    .usage = "[--matrix [--markdown]] [--json]",
+    .about = "Says what this machine has of what pawl needs, and what to do about the rest. 'could' marks what pawl does without.",
+    .after = "Exit status: 0 nothing that pawl needs is missing, 1 something is, 2 wrong usage.",
+    .table = table,
+    .count = countof(table),
+};
+
+static const char *const state_names[] = {"ok", "missing", "could"};
+
+static void print_check(const struct check *c)
+{
+    printf("%-8s %-16s %s\n", state_names[c->state], c->name, c->found);
+    if (c->advice)
+        printf("%-25s -> %s\n", "", c->advice);
+}
+
+static void json_check(struct json *j, const struct check *c)
+{
+    json_object(j, NULL);
+    json_string(j, "name", c->name);
+    json_string(j, "state", state_names[c->state]);
+    json_string(j, "found", c->found);
+    json_string(j, "advice", c->advice);
+    json_end(j);
+}
+
+static int examine(void)
+{
+    struct json j;
+    bool missing = false;
+    if (opts.json) {
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_string(&j, "version", PAWL_VERSION);
+        json_array(&j, "checks");
+    }
+    for (size_t i = 0; i < check_count; i++) {
+        struct check c = {.name = checks[i].name};
+        checks[i].run(&c);
+        missing = missing || c.state == CHECK_MISSING;
+        if (opts.json)
+            json_check(&j, &c);
+        else
+            print_check(&c);
+    }
+    if (opts.json) {
+        json_end(&j);
+        json_bool(&j, "fit", !missing);
+        json_end(&j);
+        if (json_finish(&j))
+            return EXIT_UNAVAILABLE;
+    } else {
+        printf("\n%s\n", missing ? "Something that pawl needs is missing." : "Nothing that pawl needs is missing.");
+    }
+    return missing ? EXIT_NO : 0;
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+    struct args_rest rest;
+    int status = args_parse(&usage, argc, argv, &rest);
+    if (status != ARGS_RUN)
+        return status;
+    if (rest.count)
+        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
+    if (opts.markdown && (!opts.matrix || opts.json))
+        return args_complain(&usage, "--markdown goes with --matrix, and not with --json");
+    return opts.matrix ? matrix_print(opts.json, opts.markdown) : examine();
+}

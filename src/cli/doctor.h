@@ -1,0 +1,36 @@
+/* What `pawl doctor` looks at. */
+#ifndef PAWL_CLI_DOCTOR_H
+#define PAWL_CLI_DOCTOR_H
+
+#include "cli/common.h"
+#include "designs/design.h"
+
+enum check_state {
+    CHECK_OK,
+    CHECK_MISSING, /* and pawl needs it */
+    CHECK_COULD,   /* pawl does without, but something is slower or not to be had */
+};
+
+struct check {
+    const char *name;
+    enum check_state state;
+    char found[160];
+    const char *advice; /* what to do about it; null if nothing */
+};
+
+/* The checks, in the order in which they are shown. Each fills `found`, `state` and `advice`. */
+struct check_row {
+    const char *name;
+    void (*run)(struct check *c);
+};
+extern const struct check_row checks[];
+extern const size_t check_count;
+
+/* ---- matrix.c ---- */
+
+/* The test that shows that a design offers a feature on a substrate, both as bit numbers; null if none does. */
+const char *matrix_test(const struct design *d, unsigned feature, unsigned substrate);
+
+int matrix_print(bool json, bool markdown);
+
+#endif

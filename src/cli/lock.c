@@ -1,0 +1,197 @@
+/* pawl lock: runs a command while holding a lock. */
+#include "cli/lock.h"
+#include "cli/commands.h"
+#include "client/handle.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    bool shared, exclusive, nonblock, json;
+    bool has_wait, has_lease, has_code;
+    uint64_t wait_ns, lease_ns, code;
+    const char *range, *space;
+} opts = {.code = EXIT_NO};
+
+static const struct arg table[] = {
+    {"shared", 's', ARG_FLAG, NULL, "share the lock with others that share it", &opts.shared, NULL},
+    {"exclusive", 'x', ARG_FLAG, NULL, "have it alone (the default)", &opts.exclusive, NULL},
+    {"nonblock", 'n', ARG_FLAG, NULL, "give up at once if another holds it", &opts.nonblock, NULL},
+    {"wait", 'w', ARG_DURATION, "SECONDS", "give up after so long; 0.5, 500ms and 2min do too", &opts.wait_ns, &opts.has_wait},
+    {"conflict-exit-code", 'E', ARG_U64, "CODE", "exit status after giving up; default 1", &opts.code, &opts.has_code},
+    {"range", 0, ARG_STRING, "A:B", "bytes A up to B of it, as 0:4096 or 4K:1M; designs with ranges only", &opts.range, NULL},
+    {"lease", 0, ARG_DURATION, "SECONDS", "lose the lock if stopped for longer; default: keep it", &opts.lease_ns, &opts.has_lease},
+    CLI_SPACE_OPTION(&opts.space),
+    {"json", 0, ARG_FLAG, NULL, "when it is over, print one JSON object on stderr", &opts.json, NULL},
+};
+
+static const struct args usage = {
+    .command = "pawl lock",
+    .usage = "NAME [OPTION]... -- COMMAND...",
+    .about = "Runs COMMAND while holding the lock NAME, like flock(1). The lock is free again when pawl ends, however it ends.\n"
+             "COMMAND finds the fencing token, a decimal number that rises with every exclusive grant, in PAWL_TOKEN, and the\n"
+             "lock's name and space in PAWL_NAME and PAWL_SPACE.",
+    .after = "Without --lease the lock is kept for as long as pawl exists, also while it is stopped (Ctrl-Z), as flock(1) does.\n"
+             "SIGINT, SIGTERM, SIGHUP and SIGQUIT end the waiting; once COMMAND runs they are passed on to it. If pawl is killed\n"
+             "(SIGKILL) the next in line has the lock at once, and COMMAND, though not its own children, gets SIGTERM. If an\n"
+             "operator breaks the lock ('pawl break') COMMAND gets SIGTERM too.\n\n"
+             "Exit status: COMMAND's, or 128 and the number of the signal that ended it, or\n"
+             "  1      the lock was not to be had in time (or what -E says)\n"
+             "  2      wrong usage: an unknown option, a name that is too long, a range that is none\n"
+             "  69     the space cannot be used, or its design does not offer that\n"
+             "  75     the lock was lost while COMMAND ran\n"
+             "  126    COMMAND cannot be run\n"
+             "  127    COMMAND was not found\n"
+             "  128+n  signal n ended the waiting",
+    .table = table,
+    .count = countof(table),
+};
+
+/* ---- what was asked for ---- */
+
+/* Bytes: 4096, 4K, 16M, 1G, in powers of 1024, as everywhere where files are measured. */
+static int parse_bytes(const char *text, size_t len, uint64_t *out)
+{
+    static const char units[] = "KMGT";
+    char number[24];
+    unsigned shift = 0;
+    const char *unit = len ? strchr(units, text[len - 1]) : NULL;
+    if (unit && *unit) {
+        shift = 10 * (unsigned)(unit - units + 1);
+        len--;
+    }
+    if (!len || len >= sizeof number || strspn(text, "0123456789") < len)
+        return -EINVAL;
+    memcpy(number, text, len);
+    number[len] = 0;
+    int rc = args_u64(number, out);
+    if (!rc && *out > UINT64_MAX >> shift)
+        rc = -ERANGE;
+    if (!rc)
+        *out <<= shift;
+    return rc;
+}
+
+static int parse_range(const char *text, struct arg_range *out)
+{
+    const char *colon = strchr(text, ':');
+    if (!colon || parse_bytes(text, (size_t)(colon - text), &out->from) || parse_bytes(colon + 1, strlen(colon + 1), &out->to))
+        return args_complain(&usage, "option '--range' needs bytes A:B such as 0:4096 or 4K:1M, not '%s'", text);
+    if (out->from >= out->to)
+        return args_complain(&usage, "the range '%s' is empty or ends before it starts", text);
+    return 0;
+}
+
+static int read_wishes(struct lock_job *job, const struct args_rest *rest)
+{
+    rest->words[rest->count] = NULL; /* exec needs an end where the parser left an older word */
+    if (rest->split == 0)
+        return args_complain(&usage, "needs the name of a lock");
+    if (rest->split > 1)
+        return args_complain(&usage, "'%s' is one word too many; put '--' before the command", rest->words[1]);
+    if (rest->count == rest->split)
+        return args_complain(&usage, "needs a command, after '--'");
+    if (opts.shared && opts.exclusive)
+        return args_complain(&usage, "--shared and --exclusive exclude each other");
+    if (opts.nonblock && opts.has_wait)
+        return args_complain(&usage, "--nonblock and --wait exclude each other");
+    if (opts.code > 255)
+        return args_complain(&usage, "an exit status is at most 255");
+    *job = (struct lock_job){
+        .name = rest->words[0],
+        .command = rest->words + rest->split,
+        .mode = opts.shared ? PAWL_SHARED : PAWL_EXCLUSIVE,
+        .nonblock = opts.nonblock,
+        .has_range = opts.range,
+        .wait_ns = opts.has_wait ? opts.wait_ns : UINT64_MAX,
+        .lease_ns = opts.has_lease ? opts.lease_ns : PAWL_LEASE_FOREVER,
+        .signal_fd = -1,
+    };
+    if (opts.has_lease && !opts.lease_ns)
+        return args_complain(&usage, "a lease of no time holds nothing");
+    int status = opts.range ? parse_range(opts.range, &job->range) : 0;
+    return status ? status : cli_place("lock", opts.space, job->place);
+}
+
+/* ---- how it went ---- */
+
+static void report(const struct lock_job *job, int status)
+{
+    struct json j;
+    json_init(&j, stderr);
+    json_object(&j, NULL);
+    json_string(&j, "name", job->name);
+    json_string(&j, "space", job->place);
+    json_string(&j, "mode", cli_mode_name(job->mode));
+    json_bool(&j, "granted", job->granted);
+    if (job->granted)
+        json_u64(&j, "token", job->grant.token);
+    else
+        json_null(&j, "token");
+    json_u64(&j, "waited_ns", job->waited_ns);
+    json_u64(&j, "held_ns", job->held_ns);
+    json_bool(&j, "lost", job->lost);
+    if (job->signal)
+        json_i64(&j, "signal", job->signal);
+    else
+        json_null(&j, "signal");
+    json_i64(&j, "exit_status", status);
+    json_end(&j);
+    json_finish(&j);
+}
+
+static int not_granted(const struct lock_job *job, int rc)
+{
+    switch (rc) {
+    case -EINTR:
+        return 128 + job->signal;
+    case -PAWL_EHELD:
+    case -ETIMEDOUT:
+        return (int)opts.code; /* without a word, as flock(1): scripts try and go on */
+    default:
+        return cli_fail("lock", rc);
+    }
+}
+
+static int lock_and_run(struct lock_job *job)
+{
+    int status = cli_key("lock", &job->p->locker.table, job->name, &job->key);
+    if (status)
+        return status;
+    int rc = lock_acquire(job);
+    if (rc)
+        return not_granted(job, rc);
+    status = lock_run(job);
+    if (!job->lost)
+        pawl_unlock(job->p, &job->grant);
+    return status;
+}
+
+int cmd_lock(int argc, char **argv)
+{
+    struct args_rest rest;
+    struct lock_job job;
+    int status = args_parse(&usage, argc, argv, &rest);
+    if (status == ARGS_RUN)
+        status = read_wishes(&job, &rest);
+    else
+        return status;
+    if (status)
+        return status;
+    int rc = lock_catch_signals(&job);
+    if (rc)
+        return cli_say("lock", EXIT_UNAVAILABLE, "cannot watch for signals: %s", strerror(-rc));
+    const pawl_options o = {.lease_ns = job.lease_ns};
+    rc = pawl_open(job.place, &o, &job.p);
+    if (rc) {
+        status = cli_fail("lock", rc);
+    } else {
+        status = lock_and_run(&job);
+        pawl_close(job.p);
+    }
+    if (opts.json)
+        report(&job, status);
+    close(job.signal_fd);
+    return status;
+}

@@ -1,0 +1,43 @@
+/* The three acts of `pawl lock`: getting the lock, running the command, telling how it went. */
+#ifndef PAWL_CLI_LOCK_H
+#define PAWL_CLI_LOCK_H
+
+#include "cli/common.h"
+
+#include <signal.h>
+#include <sys/types.h>
+
+struct lock_job {
+    /* What was asked for. */
+    const char *name;
+    char place[PLACE_LEN];
+    enum pawl_mode mode;
+    bool nonblock, has_range;
+    struct arg_range range;
+    uint64_t wait_ns; /* UINT64_MAX: for as long as it takes */
+    uint64_t lease_ns;
+    char **command; /* ends with null */
+
+    /* What is at hand. */
+    pawl *p;
+    pawl_key key;
+    pawl_grant grant;
+    int signal_fd;   /* SIGINT and its kind arrive here rather than at a handler: waiting can be broken off, a child told */
+    sigset_t before; /* the mask that the command gets */
+
+    /* How it went. */
+    bool granted, lost;
+    uint64_t waited_ns, held_ns;
+    int signal; /* that made us give up, or that ended the command; 0: none */
+};
+
+/* Blocks the signals that a user or an operator sends, and makes them readable. */
+int lock_catch_signals(struct lock_job *job);
+
+/* Gets the lock: 0; -PAWL_EHELD, -ETIMEDOUT; -EINTR after a signal (job->signal); or another code of the library. */
+int lock_acquire(struct lock_job *job);
+
+/* Runs the command and waits for its end; returns the exit status. */
+int lock_run(struct lock_job *job);
+
+#endif

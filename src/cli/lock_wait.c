@@ -1,0 +1,172 @@
+/* Getting the lock, in a way that a signal can break off. */
+#include "cli/lock.h"
+#include "client/explain.h"
+#include "client/handle.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define TELL_AFTER_NS (2 * NS_PER_S) /* before that a person does not wonder yet */
+#define TELL_EVERY_NS (1 * NS_PER_S)
+#define ASK_EVERY_MS 10
+
+int lock_catch_signals(struct lock_job *job)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    sigset_t ours;
+    sigemptyset(&ours);
+    for (size_t i = 0; i < countof(signals); i++) {
+        /* What whoever started us ignores (nohup does) stays ignored; blocked, it would become pending. */
+        struct sigaction now;
+        if (!sigaction(signals[i], NULL, &now) && now.sa_handler != SIG_IGN)
+            sigaddset(&ours, signals[i]);
+    }
+    if (sigprocmask(SIG_BLOCK, &ours, &job->before))
+        return -errno;
+    job->signal_fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
+    return job->signal_fd < 0 ? -errno : 0;
+}
+
+/* ---- who is in the way ---- */
+
+struct telling {
+    bool watched;      /* by a person at a terminal */
+    uint32_t told_pid; /* whom the latest line named */
+    uint64_t next_ns;
+};
+
+static struct telling start_telling(void)
+{
+    return (struct telling){.watched = isatty(STDERR_FILENO), .next_ns = pawl_in(TELL_AFTER_NS)};
+}
+
+struct first_holder {
+    struct inspect_session session;
+    uint32_t holders;
+};
+
+static int note_holder(void *ctx, const struct inspect_claim *claim)
+{
+    struct first_holder *f = ctx;
+    if (claim->holds && !f->holders++)
+        f->session = claim->session;
+    return 0;
+}
+
+/* One line when the first two seconds are over, and another whenever the holder is another one. */
+static void tell(const struct lock_job *job, struct telling *t)
+{
+    struct first_holder f = {0};
+    struct place at;
+    char command[COMMAND_LEN];
+    const struct locker *l = &job->p->locker;
+    if (table_find(&l->seat, &l->table, job->key, &at) || inspect_claims(l, at.index, note_holder, &f) || !f.holders ||
+        f.session.pid == t->told_pid)
+        return;
+    cli_command_of(&f.session, command);
+    fprintf(stderr, "pawl lock: waiting for '");
+    cli_put_key(stderr, job->key);
+    fprintf(stderr, "', held by process %" PRIu32 " (", f.session.pid);
+    cli_put_text(stderr, command, strlen(command));
+    fprintf(stderr, f.holders > 1 ? ") and %" PRIu32 " more\n" : ")\n", f.holders - 1);
+    t->told_pid = f.session.pid;
+}
+
+static void tell_in_time(const struct lock_job *job, struct telling *t)
+{
+    if (!t->watched || pawl_now() < t->next_ns)
+        return;
+    tell(job, t);
+    t->next_ns = pawl_in(TELL_EVERY_NS);
+}
+
+/* ---- waiting ---- */
+
+/* How long to poll: for ever, or until there may be something to tell. */
+static int patience_ms(const struct telling *t)
+{
+    uint64_t now = pawl_now();
+    if (!t->watched)
+        return -1;
+    return now >= t->next_ns ? 0 : (int)((t->next_ns - now) / NS_PER_MS + 1);
+}
+
+/* The operation is in flight: 0 once it was reaped. */
+static int wait_for_completion(struct lock_job *job, uint64_t id, pawl_completion *out)
+{
+    struct telling t = start_telling();
+    struct pollfd fds[] = {{.fd = pawl_fd(job->p), .events = POLLIN}, {.fd = job->signal_fd, .events = POLLIN}};
+    for (;;) {
+        int ready = poll(fds, countof(fds), patience_ms(&t));
+        if (ready < 0 && errno != EINTR)
+            return -errno;
+        struct signalfd_siginfo got;
+        if (ready > 0 && fds[1].revents && !job->signal && read(job->signal_fd, &got, sizeof got) == sizeof got) {
+            job->signal = (int)got.ssi_signo;
+            pawl_cancel(job->p, id); /* if it was granted just now, its completion says so */
+        }
+        int n = pawl_reap(job->p, out, 1, 0);
+        if (n)
+            return n < 0 ? n : 0;
+        tell_in_time(job, &t);
+    }
+}
+
+/* Designs that cannot wait and be called off at the same time (the baselines) are asked again and again. */
+static int ask_until(struct lock_job *job, uint64_t deadline)
+{
+    struct pollfd fd = {.fd = job->signal_fd, .events = POLLIN};
+    struct signalfd_siginfo got;
+    struct telling t = start_telling();
+    for (;;) {
+        if (poll(&fd, 1, ASK_EVERY_MS) > 0 && read(job->signal_fd, &got, sizeof got) == sizeof got) {
+            job->signal = (int)got.ssi_signo;
+            return -EINTR;
+        }
+        int rc = pawl_trylock(job->p, job->key, job->mode, &job->grant);
+        if (rc != -PAWL_EHELD || pawl_now() >= deadline)
+            return rc;
+        tell_in_time(job, &t);
+    }
+}
+
+static int wait_for_lock(struct lock_job *job, uint64_t deadline)
+{
+    if (!(job->p->space.design->features & DESIGN_ASYNC))
+        return ask_until(job, deadline);
+    const pawl_request request = {.op = PAWL_OP_LOCK, .mode = job->mode, .key = job->key, .deadline_ns = deadline};
+    pawl_completion done = {0};
+    uint64_t id;
+    int rc = pawl_submit(job->p, &request, &id);
+    if (!rc)
+        rc = wait_for_completion(job, id, &done);
+    if (!rc && done.result)
+        rc = explain(done.result, "%s", pawl_strerror(done.result)); /* completions come without a sentence */
+    if (!rc)
+        job->grant = done.grant;
+    if (job->signal) {
+        if (!rc)
+            pawl_unlock(job->p, &job->grant);
+        return -EINTR;
+    }
+    return rc;
+}
+
+int lock_acquire(struct lock_job *job)
+{
+    uint64_t start = pawl_now();
+    int rc;
+    if (job->has_range)
+        rc = pawl_lock_range(job->p, job->key, job->range.from, job->range.to, job->mode,
+                             job->nonblock ? start : add_saturating(start, job->wait_ns), &job->grant);
+    else
+        rc = pawl_trylock(job->p, job->key, job->mode, &job->grant);
+    if (rc == -PAWL_EHELD && !job->nonblock && job->wait_ns)
+        rc = wait_for_lock(job, add_saturating(start, job->wait_ns));
+    job->waited_ns = pawl_now() - start;
+    job->granted = !rc;
+    return rc;
+}

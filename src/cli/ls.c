@@ -1,0 +1,102 @@
+/* pawl ls: the locks of a space. */
+#include "cli/commands.h"
+#include "cli/common.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+static struct {
+    const char *space;
+    bool all, json;
+} opts;
+
+static const struct arg table[] = {
+    CLI_SPACE_OPTION(&opts.space),
+    {"all", 'a', ARG_FLAG, NULL, "every lock the space knows, free ones too", &opts.all, NULL},
+    CLI_JSON_OPTION(&opts.json),
+};
+
+static const struct args usage = {
+    .command = "pawl ls",
+    .usage = "[--space URI] [--all] [--json]",
+    .about = "Lists the locks of a space that are held or waited for, with the token of the latest grant.",
+    .after = "A holder that died counts no more: 'dead' stands beside the mode until the next who asks takes the lock.\n"
+             "A default space that does not exist yet has no locks; one that was named must exist.\n\n"
+             "Exit status: 0 listed, 1 no such space, 2 wrong usage, 69 the space cannot be used.",
+    .table = table,
+    .count = countof(table),
+};
+
+struct listing {
+    struct json j;
+    uint64_t count;
+};
+
+static int print_lock(void *ctx, const struct inspect_lock *lock)
+{
+    struct listing *l = ctx;
+    if (!l->count++)
+        printf("%-15s %20s %8s %8s  %s\n", "MODE", "TOKEN", "HOLDERS", "WAITERS", "NAME");
+    char mode[32];
+    snprintf(mode, sizeof mode, "%s%s", cli_mode_name(lock->view.mode), lock->gone ? ", dead" : "");
+    printf("%-15s %20" PRIu64 " %8" PRIu32 " %8" PRIu32 "  ", mode, lock->view.token, lock->holders, lock->waiters);
+    cli_put_key(stdout, lock->key);
+    putchar('\n');
+    return 0;
+}
+
+static int json_lock(void *ctx, const struct inspect_lock *lock)
+{
+    struct json *j = &((struct listing *)ctx)->j;
+    json_object(j, NULL);
+    cli_json_key(j, "name", lock->key);
+    json_string(j, "mode", cli_mode_name(lock->view.mode));
+    json_u64(j, "token", lock->view.token);
+    json_u64(j, "holders", lock->holders);
+    json_u64(j, "waiters", lock->waiters);
+    json_u64(j, "dead_holders", lock->gone);
+    json_end(j);
+    return 0;
+}
+
+static int list(const struct observer *o, const char *place)
+{
+    struct listing l = {0};
+    if (!opts.json)
+        return o ? inspect_locks(&o->locker, opts.all, print_lock, &l) : 0;
+    json_init(&l.j, stdout);
+    json_object(&l.j, NULL);
+    json_string(&l.j, "space", place);
+    json_array(&l.j, "locks");
+    int rc = o ? inspect_locks(&o->locker, opts.all, json_lock, &l) : 0;
+    json_end(&l.j);
+    json_end(&l.j);
+    int lost = json_finish(&l.j);
+    return rc ? rc : lost;
+}
+
+int cmd_ls(int argc, char **argv)
+{
+    struct args_rest rest;
+    struct observer o;
+    char place[PLACE_LEN];
+    int status = args_parse(&usage, argc, argv, &rest);
+    if (status != ARGS_RUN)
+        return status;
+    if (rest.count)
+        return args_complain(&usage, "'%s' is one word too many; 'pawl show NAME' shows one lock", rest.words[0]);
+    status = cli_place("ls", opts.space, place);
+    if (status)
+        return status;
+    int rc = observer_open(place, &o);
+    if (rc == -ENOENT && !opts.space && !getenv("PAWL_SPACE"))
+        return list(NULL, place) ? EXIT_UNAVAILABLE : 0;
+    if (rc == -ENOENT)
+        return cli_say("ls", EXIT_NO, "there is no space %s; 'pawl space list' names those of this user", place);
+    if (rc)
+        return cli_fail("ls", rc);
+    rc = list(&o, place);
+    observer_close(&o);
+    return rc ? cli_fail("ls", rc) : 0;
+}

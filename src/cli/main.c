@@ -1,0 +1,86 @@
+/* pawl: finds the subcommand and hands over. */
+#include "cli/commands.h"
+#include "cli/common.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    {"lock", cmd_lock, "run a command while holding a lock, like flock(1)"},
+    {"ls", cmd_ls, "list the locks that are held or waited for"},
+    {"show", cmd_show, "show a lock with its holders and waiters, or a space with its sessions"},
+    {"break", cmd_break, "take a lock away from those who hold it"},
+    {"space", cmd_space, "create, list, show or drop spaces"},
+    {"doctor", cmd_doctor, "what this machine can do, and which design offers what"},
+};
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < countof(commands); i++)
+        if (!strcmp(commands[i].name, name))
+            return &commands[i];
+    return NULL;
+}
+
+static void print_help(FILE *out)
+{
+    fprintf(out, "Usage: pawl COMMAND [OPTION]...\n\n"
+                 "Locks that survive kill -9 of whoever holds them, between the processes of one machine.\n\n"
+                 "Commands:\n");
+    for (size_t i = 0; i < countof(commands); i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "  %-10s %s\n\n", "help", "'pawl help COMMAND' says more about one, as does 'pawl COMMAND --help'");
+    fprintf(out,
+            "Options:\n"
+            "  -h, --help     print this and exit\n"
+            "      --version  print the version and exit\n\n"
+            "Exit status: 0 done, 1 the answer is no, %d wrong usage, %d the space cannot be used,\n"
+            "%d the lock was lost while the command ran. 'pawl lock' passes on its command's.\n",
+            EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_LOST);
+}
+
+static int unknown(const char *name)
+{
+    fprintf(stderr, "pawl: there is no command '%s'; 'pawl --help' names those there are\n", name);
+    return EXIT_USAGE;
+}
+
+static int help(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stdout);
+        return 0;
+    }
+    const struct command *c = find_command(argv[1]);
+    char option[] = "--help";
+    char *words[] = {argv[1], option, NULL};
+    return c ? c->run(2, words) : unknown(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    int status;
+    if (argc < 2) {
+        print_help(stderr);
+        return EXIT_USAGE;
+    }
+    const struct command *c = find_command(argv[1]);
+    if (c) {
+        status = c->run(argc - 1, argv + 1);
+    } else if (!strcmp(argv[1], "help")) {
+        status = help(argc - 1, argv + 1);
+    } else if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        print_help(stdout);
+        status = 0;
+    } else if (!strcmp(argv[1], "--version")) {
+        printf("pawl %s\n", PAWL_VERSION);
+        status = 0;
+    } else {
+        return unknown(argv[1]);
+    }
+    return cli_flush(status);
+}

@@ -1,0 +1,143 @@
+/* Which design offers what on which substrate, and the test that shows it. What is offered comes from the designs themselves; a
+ * yes without a test here, or with one that does not exist, fails the test cli/matrix. */
+#include "cli/doctor.h"
+
+#include <string.h>
+
+/* Bit numbers of design.h's flags. */
+enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC };
+enum { SHM, SIM };
+static_assert(1 << ASYNC == DESIGN_ASYNC && ASYNC + 1 == DESIGN_FEATURES, "features in the order of their bits");
+static_assert(1 << SIM == DESIGN_ON_SIM && SIM + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
+
+static const struct proof {
+    const char *design;
+    unsigned substrate;
+    const char *tests[DESIGN_FEATURES];
+} proofs[] = {
+    {"word",
+     SHM,
+     {[EXCLUSIVE] = "shm/contract",
+      [SHARED] = "shm/contract",
+      [TOKENS] = "shm/contract",
+      [RECOVERY] = "shm/kill",
+      [TIMEOUT] = "shm/contract",
+      [CONVERT] = "shm/contract",
+      [ASYNC] = "shm/async"}},
+    {"word",
+     SIM,
+     {[EXCLUSIVE] = "sim/word",
+      [SHARED] = "sim/word",
+      [TOKENS] = "sim/word",
+      [RECOVERY] = "sim/word",
+      [TIMEOUT] = "sim/word",
+      [CONVERT] = "sim/word",
+      [ASYNC] = "sim/word"}},
+    {"cas", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+    {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
+    {"cas-backoff", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+    {"cas-backoff", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
+    {"pthread", SHM, {[EXCLUSIVE] = "cli/designs", [RECOVERY] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+    {"pthread-rw", SHM, {[EXCLUSIVE] = "cli/designs", [SHARED] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+};
+
+const char *matrix_test(const struct design *d, unsigned feature, unsigned substrate)
+{
+    for (size_t i = 0; i < countof(proofs); i++)
+        if (!strcmp(proofs[i].design, d->name) && proofs[i].substrate == substrate)
+            return proofs[i].tests[feature];
+    return NULL;
+}
+
+/* What is wrong on purpose is offered to nobody. */
+static bool is_shown(const struct design *d, unsigned substrate)
+{
+    return d->kind != DESIGN_BUSTED && d->substrates >> substrate & 1;
+}
+
+static const char *cell(const struct design *d, unsigned feature, unsigned substrate)
+{
+    const char *test = matrix_test(d, feature, substrate);
+    if (!(d->features >> feature & 1))
+        return NULL;
+    return test ? test : "untested";
+}
+
+/* ---- for people ---- */
+
+static void print_row(bool markdown, const char *design, const char *on, const char *const cells[DESIGN_FEATURES])
+{
+    printf(markdown ? "| %s | %s |" : "%-14s %-4s", design, on);
+    for (unsigned f = 0; f < DESIGN_FEATURES; f++) {
+        if (!markdown)
+            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 13 : 0, cells[f] ? cells[f] : "-");
+        else if (cells[f])
+            printf(" yes: `%s` |", cells[f]);
+        else
+            printf(" no |");
+    }
+    putchar('\n');
+}
+
+static void print_header(bool markdown)
+{
+    printf(markdown ? "| %s | %s |" : "%-14s %-4s", "design", "on");
+    for (unsigned f = 0; f < DESIGN_FEATURES; f++)
+        if (markdown)
+            printf(" %s |", design_feature_name(f));
+        else
+            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 13 : 0, design_feature_name(f));
+    putchar('\n');
+    for (unsigned f = 0; f < DESIGN_FEATURES + 2 && markdown; f++)
+        printf("%s---|", f ? "" : "|");
+    if (markdown)
+        putchar('\n');
+}
+
+static void print_matrix(bool markdown)
+{
+    print_header(markdown);
+    for (const struct design *const *d = designs; *d; d++)
+        for (unsigned s = 0; s < DESIGN_SUBSTRATES; s++) {
+            const char *cells[DESIGN_FEATURES];
+            for (unsigned f = 0; f < DESIGN_FEATURES; f++)
+                cells[f] = cell(*d, f, s);
+            if (is_shown(*d, s))
+                print_row(markdown, (*d)->name, design_substrate_name(s), cells);
+        }
+}
+
+/* ---- for programs ---- */
+
+static void json_row(struct json *j, const struct design *d, unsigned substrate)
+{
+    json_object(j, NULL);
+    json_string(j, "design", d->name);
+    json_string(j, "on", design_substrate_name(substrate));
+    json_object(j, "features");
+    for (unsigned f = 0; f < DESIGN_FEATURES; f++) {
+        json_object(j, design_feature_name(f));
+        json_bool(j, "offered", d->features >> f & 1);
+        json_string(j, "test", d->features >> f & 1 ? matrix_test(d, f, substrate) : NULL);
+        json_end(j);
+    }
+    json_end(j);
+    json_end(j);
+}
+
+int matrix_print(bool json, bool markdown)
+{
+    struct json j;
+    if (!json) {
+        print_matrix(markdown);
+        return 0;
+    }
+    json_init(&j, stdout);
+    json_array(&j, NULL);
+    for (const struct design *const *d = designs; *d; d++)
+        for (unsigned s = 0; s < DESIGN_SUBSTRATES; s++)
+            if (is_shown(*d, s))
+                json_row(&j, *d, s);
+    json_end(&j);
+    return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
+}

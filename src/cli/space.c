@@ -1,0 +1,269 @@
+/* pawl space: the spaces of this machine. */
+#include "cli/commands.h"
+#include "cli/show.h"
+#include "cluster/session.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    const char *keys, *design, *permissions;
+    uint64_t capacity, sessions, holds;
+    bool force, json;
+} opts;
+
+static const struct arg table[] = {
+    {"keys", 0, ARG_STRING, "KIND", "create: named (the default), sparse (any u64) or dense (0 .. capacity-1)", &opts.keys, NULL},
+    {"capacity", 0, ARG_U64, "N", "create: room for so many locks; default 16384", &opts.capacity, NULL},
+    {"design", 0, ARG_STRING, "D", "create: how it locks; default word; 'pawl doctor --matrix' has them", &opts.design, NULL},
+    {"sessions", 0, ARG_U64, "N", "create: so many at once; default 256", &opts.sessions, NULL},
+    {"holds", 0, ARG_U64, "N", "create: so many locks per session at once; default 256", &opts.holds, NULL},
+    {"permissions", 0, ARG_STRING, "MODE", "create: of the segment, in octal; default 0600", &opts.permissions, NULL},
+    {"force", 0, ARG_FLAG, NULL, "drop: even if it has live sessions; they are lost", &opts.force, NULL},
+    CLI_JSON_OPTION(&opts.json),
+};
+
+static const struct args usage = {
+    .command = "pawl space",
+    .usage = "create NAME [OPTION]... | list | show [NAME] | drop NAME [--force]",
+    .about = "Spaces: named sets of locks, each a segment of shared memory. A space that is missing is made with its defaults by\n"
+             "whoever uses it first; creating one says otherwise. NAME is a name, local:NAME, or a path that begins with '/'.\n"
+             "'list' names those of this user in /dev/shm; what lies elsewhere is not listed.",
+    .after = "Exit status: 0 done, 1 there is no such space, or (create) there is one already, or (drop) it is in use,\n"
+             "2 wrong usage, 69 the space cannot be used.",
+    .table = table,
+    .count = countof(table),
+};
+
+/* ---- create ---- */
+
+static int parse_options(pawl_options *o)
+{
+    static const struct {
+        const char *name;
+        enum pawl_keys keys;
+    } kinds[] = {{"named", PAWL_KEYS_NAMED}, {"sparse", PAWL_KEYS_SPARSE}, {"dense", PAWL_KEYS_DENSE}};
+    for (size_t i = 0; i < countof(kinds) && opts.keys; i++)
+        if (!strcmp(kinds[i].name, opts.keys))
+            o->keys = kinds[i].keys;
+    if (opts.keys && !o->keys)
+        return args_complain(&usage, "keys are named, sparse or dense, not '%s'", opts.keys);
+    if (opts.permissions) {
+        char *end;
+        unsigned long mode = strtoul(opts.permissions, &end, 8);
+        if (*end || end == opts.permissions || mode > 0777 || (mode & 0600) != 0600)
+            return args_complain(&usage, "permissions are octal and let the owner read and write, as 0600 or 0660 do, not '%s'",
+                                 opts.permissions);
+        o->permissions = (uint32_t)mode;
+    }
+    if (opts.sessions > SLOTS_MAX || opts.holds > RECORDS_MAX)
+        return args_complain(&usage, "a space has at most %d sessions of at most %d holds", SLOTS_MAX, RECORDS_MAX);
+    o->design = opts.design;
+    o->capacity = opts.capacity;
+    o->sessions = (uint32_t)opts.sessions;
+    o->holds = (uint32_t)opts.holds;
+    return 0;
+}
+
+static int create_space(const char *place)
+{
+    pawl_options o = {.flags = PAWL_MUST_CREATE};
+    struct observer seen;
+    pawl *p;
+    int status = parse_options(&o);
+    if (status)
+        return status;
+    int rc = pawl_open(place, &o, &p);
+    if (rc == -EEXIST)
+        return cli_say("space", EXIT_NO, "%s exists already; 'pawl space show' tells what it is", place);
+    if (rc)
+        return cli_fail("space", rc);
+    rc = pawl_close(p);
+    if (rc)
+        return cli_fail("space", rc);
+    if (!opts.json)
+        return 0;
+    rc = observer_open(place, &seen);
+    if (!rc) {
+        rc = show_space(&seen, place, true);
+        observer_close(&seen);
+    }
+    return rc ? cli_fail("space", rc) : 0;
+}
+
+/* ---- list ---- */
+
+static void list_one(struct json *j, const char *name)
+{
+    char place[PLACE_LEN];
+    struct observer o;
+    struct session_counts c = {0};
+    snprintf(place, sizeof place, "local:%s", name);
+    int rc = observer_open(place, &o);
+    if (rc == -ENOENT)
+        return; /* dropped since the folder was read */
+    bool usable = !rc && !count_sessions(&o, &c);
+    if (j) {
+        json_object(j, NULL);
+        json_string(j, "space", place);
+        json_string(j, "design", usable ? o.space.design->name : NULL);
+        json_string(j, "keys", usable ? cli_keys_name(o.segment->header->keys) : NULL);
+        json_u64(j, "capacity", usable ? o.segment->header->capacity : 0);
+        json_u64(j, "sessions_live", c.live);
+        json_u64(j, "sessions_lost", c.lost);
+        json_string(j, "fault", usable ? NULL : pawl_explain());
+        json_end(j);
+    } else if (usable) {
+        printf("%-10s %-7s %12" PRIu64 " %9" PRIu32 " %9" PRIu32 "  %s\n", o.space.design->name,
+               cli_keys_name(o.segment->header->keys), o.segment->header->capacity, c.live, c.lost, place);
+    } else {
+        printf("%-10s %-7s %12s %9s %9s  %s (%s)\n", "unusable", "", "", "", "", place, pawl_explain());
+    }
+    if (!rc)
+        observer_close(&o);
+}
+
+static int list_spaces(void)
+{
+    char prefix[32];
+    struct json j;
+    int len = snprintf(prefix, sizeof prefix, "pawl.%u.", (unsigned)geteuid());
+    struct dirent **names = NULL;
+    int count = scandir(SEGMENT_DIR, &names, NULL, alphasort);
+    if (count < 0)
+        return cli_say("space", EXIT_UNAVAILABLE, "cannot list " SEGMENT_DIR ": %s", strerror(errno));
+    if (opts.json) {
+        json_init(&j, stdout);
+        json_array(&j, NULL);
+    } else {
+        printf("%-10s %-7s %12s %9s %9s  %s\n", "DESIGN", "KEYS", "CAPACITY", "LIVE", "LOST", "SPACE");
+    }
+    for (int i = 0; i < count; i++) {
+        if (!strncmp(names[i]->d_name, prefix, (size_t)len))
+            list_one(opts.json ? &j : NULL, names[i]->d_name + len);
+        free(names[i]);
+    }
+    free(names);
+    if (!opts.json)
+        return 0;
+    json_end(&j);
+    return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
+}
+
+/* ---- show, drop ---- */
+
+static int show_place(const char *place)
+{
+    struct observer o;
+    int status = open_to_show("space", place, &o);
+    if (status)
+        return status;
+    int rc = show_space(&o, place, opts.json);
+    observer_close(&o);
+    return rc ? cli_fail("space", rc) : 0;
+}
+
+static int report_drop(const char *place, const char *path)
+{
+    if (unlink(path))
+        return cli_say("space", EXIT_UNAVAILABLE, "cannot remove %s: %s", path, strerror(errno));
+    if (opts.json) {
+        struct json j;
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_string(&j, "space", place);
+        json_string(&j, "dropped", path);
+        json_end(&j);
+        return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
+    }
+    return 0;
+}
+
+/* What is damaged, or left from before the machine restarted, cannot be asked for its sessions; nobody can use it either. */
+static int drop_unusable(const char *place)
+{
+    static const char ours[] = SEGMENT_DIR "/pawl.";
+    char path[PLACE_LEN];
+    int rc = segment_path(place + strlen("local:"), path, sizeof path);
+    if (rc)
+        return cli_fail("space", rc);
+    /* Elsewhere it may be anything, and this is not rm. */
+    if (strncmp(path, ours, strlen(ours)))
+        return cli_say("space", EXIT_UNAVAILABLE, "%s", "this is no pawl segment; remove it by hand if you are sure");
+    if (!opts.force)
+        return cli_say("space", EXIT_UNAVAILABLE, "%s is not usable; --force drops it all the same", place);
+    return report_drop(place, path);
+}
+
+/* Those who use it, waiters too, learn of it at once. All are condemned before anything that one of them holds passes on: else
+ * another would be granted a lock that nobody else will see. */
+static int condemn_session(void *ctx, const struct inspect_session *s)
+{
+    const struct observer *o = ctx;
+    int rc;
+    do
+        rc = session_condemn(&o->locker.seat, s->slot);
+    while (rc == -EAGAIN); /* it renewed its lease just now, which it does a few times a second */
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int drop_in_use(const char *place, struct observer *o)
+{
+    int rc = inspect_sessions(&o->locker, condemn_session, o);
+    return rc ? cli_fail("space", rc) : report_drop(place, o->segment->path);
+}
+
+static int drop_space(const char *place)
+{
+    struct observer o;
+    struct session_counts c;
+    int rc = observer_open(place, &o);
+    if (rc == -PAWL_ESEGMENT)
+        return drop_unusable(place);
+    if (rc == -ENOENT)
+        return cli_say("space", EXIT_NO, "there is no space %s", place);
+    if (rc)
+        return cli_fail("space", rc);
+    rc = count_sessions(&o, &c);
+    int status;
+    if (rc)
+        status = cli_fail("space", rc);
+    else if (c.live && !opts.force)
+        status = cli_say("space", EXIT_NO, "%s has %u live session%s; end them, or say --force and they are lost", place, c.live,
+                         c.live == 1 ? "" : "s");
+    else
+        status = drop_in_use(place, &o);
+    observer_close(&o);
+    return status;
+}
+
+int cmd_space(int argc, char **argv)
+{
+    struct args_rest rest;
+    char place[PLACE_LEN];
+    int status = args_parse(&usage, argc, argv, &rest);
+    if (status != ARGS_RUN)
+        return status;
+    const char *verb = rest.count ? rest.words[0] : "";
+    const char *name = rest.count > 1 ? rest.words[1] : NULL;
+    if (rest.count > 2)
+        return args_complain(&usage, "'%s' is one word too many", rest.words[2]);
+    if (!strcmp(verb, "list"))
+        return name ? args_complain(&usage, "'list' takes no name") : list_spaces();
+    if (!name && (!strcmp(verb, "create") || !strcmp(verb, "drop")))
+        return args_complain(&usage, "'%s' needs the name of a space", verb);
+    status = cli_place("space", name, place);
+    if (status)
+        return status;
+    if (!strcmp(verb, "create"))
+        return create_space(place);
+    if (!strcmp(verb, "show"))
+        return show_place(place);
+    if (!strcmp(verb, "drop"))
+        return drop_space(place);
+    return args_complain(&usage, "needs one of create, list, show and drop, not '%s'", verb);
+}

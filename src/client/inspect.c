@@ -1,0 +1,299 @@
+#include "client/inspect.h"
+#include "client/explain.h"
+#include "fabric/shm.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- from outside ---- */
+
+int observer_open(const char *where, struct observer *o)
+{
+    static const char scheme[] = "local:";
+    char path[PATH_MAX];
+    explain_nothing();
+    if (strncmp(where, scheme, strlen(scheme)))
+        return explain(-EINVAL, "'%s' is no place this release knows; it knows local:, local:NAME and local:/PATH", where);
+    memset(o, 0, sizeof *o);
+    int rc = segment_path(where + strlen(scheme), path, sizeof path);
+    if (!rc)
+        rc = segment_open(path, &o->segment);
+    if (rc)
+        return rc;
+    layout_space(o->segment->header, 0, &o->space);
+    fab_shm_init(&o->ep, o->segment->base, o->segment->size);
+    table_init(&o->locker.table, o->segment->header, 0);
+    o->nobody.slot = UINT32_MAX; /* so that no slot is taken for our own */
+    o->nobody.lease = &o->nobody.lease_copy;
+    o->locker.seat = (struct seat){.space = &o->space, .me = &o->nobody, .ep = &o->ep, .world = &world_real};
+    return 0;
+}
+
+void observer_close(struct observer *o)
+{
+    segment_close(o->segment);
+}
+
+/* ---- sessions ---- */
+
+const char *session_health_name(enum session_health health)
+{
+    static const char *const names[] = {"live", "opening", "expired", "dead", "broken"};
+    return names[health];
+}
+
+static enum session_health health_of(const struct seat *seat, const struct slot *s)
+{
+    uint32_t life;
+    memcpy(&life, s->life, sizeof life);
+    if (lease_state(s->lease) == SLOT_LOST)
+        return SESSION_BROKEN;
+    if (seat->ep->caps & FAB_KERNEL_LIFE && life & FUTEX_OWNER_DIED)
+        return SESSION_DEAD;
+    if (world_now(seat->world) > add_saturating(lease_expiry_ns(s->lease), seat->space->margin_ns))
+        return SESSION_EXPIRED;
+    return lease_state(s->lease) == SLOT_TAKEN ? SESSION_OPENING : SESSION_LIVE;
+}
+
+/* 1: read; 0: the slot is free. */
+static int read_session(const struct seat *seat, uint32_t slot, struct inspect_session *out)
+{
+    struct slot s;
+    int rc = fab_read(seat->ep, space_slot_addr(seat->space, slot), &s, sizeof s);
+    if (rc || lease_state(s.lease) == SLOT_FREE)
+        return rc;
+    *out = (struct inspect_session){
+        .slot = slot,
+        .epoch = lease_epoch(s.lease),
+        .pid = fab_shm_proof_pid(s.proof),
+        .proof = s.proof,
+        .health = health_of(seat, &s),
+        .lease_ns = s.lease_ns,
+        .expiry_ns = lease_expiry_ns(s.lease),
+        .opened_s = WORLD_BIRTH_EPOCH_S + s.opened,
+    };
+    memcpy(out->label, s.label, sizeof out->label - 1);
+    return 1;
+}
+
+struct session_walk {
+    const struct seat *seat;
+    inspect_session_fn fn;
+    void *ctx;
+};
+
+static int visit_session(void *ctx, uint32_t slot, uint64_t lease)
+{
+    const struct session_walk *w = ctx;
+    struct inspect_session s = {0};
+    int rc = read_session(w->seat, slot, &s);
+    return rc > 0 ? w->fn(w->ctx, &s) : rc;
+}
+
+int inspect_sessions(const struct locker *l, inspect_session_fn fn, void *ctx)
+{
+    struct session_walk w = {.seat = &l->seat, .fn = fn, .ctx = ctx};
+    return seat_slots(&l->seat, visit_session, &w);
+}
+
+/* ---- hold records of everybody, by lock ---- */
+
+#define EVERY_SLOT UINT32_MAX
+
+struct entry {
+    uint64_t index;
+    uint32_t slot;
+    enum record_state state;
+    bool gone; /* the session is dead or expired: its claim is void as soon as somebody looks after it */
+};
+
+struct snapshot {
+    const struct seat *seat;
+    uint32_t slot; /* whose; or EVERY_SLOT */
+    bool gone;     /* of the session whose records are being read */
+    struct entry *entries;
+    size_t count, room;
+};
+
+static int add_entry(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    struct snapshot *s = ctx;
+    if (record_index(word) >= s->seat->space->lock_count)
+        return 0; /* the slot changed hands while we read */
+    if (s->count == s->room) {
+        size_t room = s->room ? 2 * s->room : 64;
+        struct entry *more = realloc(s->entries, room * sizeof *more);
+        if (!more)
+            return -ENOMEM;
+        s->entries = more;
+        s->room = room;
+    }
+    s->entries[s->count++] =
+        (struct entry){.index = record_index(word), .slot = slot, .state = record_state(word), .gone = s->gone};
+    return 0;
+}
+
+/* A lost session's records stay until its slot is taken again, but mean nothing once it was recovered from. */
+static int add_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    struct snapshot *s = ctx;
+    if (lease_state(lease) != SLOT_LIVE || (s->slot != EVERY_SLOT && s->slot != slot))
+        return 0;
+    struct inspect_session session = {0};
+    int rc = read_session(s->seat, slot, &session);
+    if (rc <= 0)
+        return rc;
+    s->gone = session.health != SESSION_LIVE;
+    return seat_records(s->seat, slot, add_entry, s);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    if (x->index != y->index)
+        return x->index < y->index ? -1 : 1;
+    return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+static int take_snapshot(const struct seat *seat, uint32_t slot, struct snapshot *out)
+{
+    *out = (struct snapshot){.seat = seat, .slot = slot};
+    int rc = seat_slots(seat, add_slot, out);
+    if (rc)
+        free(out->entries);
+    else if (out->count)
+        qsort(out->entries, out->count, sizeof *out->entries, compare_entries);
+    return rc;
+}
+
+enum meaning { CLAIM_NONE, CLAIM_HOLDS, CLAIM_WAITS };
+
+/* What a record means for a lock that looks like this. A record that says "may hold" is settled by the lock itself. */
+static enum meaning meaning(const struct entry *e, const struct lock_view *v)
+{
+    switch (e->state) {
+    case RECORD_TRY_X:
+        return v->mode == PAWL_EXCLUSIVE && (v->owner == e->slot || v->owner == LOCK_OWNER_UNKNOWN) ? CLAIM_HOLDS : CLAIM_WAITS;
+    case RECORD_HELD_S:
+        return CLAIM_HOLDS;
+    case RECORD_WAIT:
+    case RECORD_TRY_S:
+        return CLAIM_WAITS;
+    default:
+        return CLAIM_NONE;
+    }
+}
+
+/* ---- locks ---- */
+
+struct lock_walk {
+    const struct locker *locker;
+    struct snapshot snapshot;
+    size_t at; /* the first entry that was not looked at yet; indexes are asked for in their order */
+    inspect_lock_fn fn;
+    void *ctx;
+};
+
+static int visit_lock(struct lock_walk *w, uint64_t index)
+{
+    const struct seat *seat = &w->locker->seat;
+    char name[PAWL_NAME_MAX + 1];
+    uint64_t id = 0;
+    struct inspect_lock lock = {.index = index};
+    int rc = table_key_at(seat, &w->locker->table, index, name, &id);
+    if (rc <= 0)
+        return rc;
+    lock.key = (pawl_key){.name = w->locker->table.keys == PAWL_KEYS_NAMED ? name : NULL, .id = id};
+    rc = seat->space->design->peek(seat, index, &lock.view);
+    if (rc)
+        return rc;
+    const struct snapshot *s = &w->snapshot;
+    while (w->at < s->count && s->entries[w->at].index < index)
+        w->at++;
+    for (; w->at < s->count && s->entries[w->at].index == index; w->at++) {
+        const struct entry *e = &s->entries[w->at];
+        enum meaning m = meaning(e, &lock.view);
+        lock.holders += m == CLAIM_HOLDS && !e->gone;
+        lock.waiters += m == CLAIM_WAITS && !e->gone;
+        lock.gone += m == CLAIM_HOLDS && e->gone;
+    }
+    return w->fn(w->ctx, &lock);
+}
+
+static int visit_known(struct lock_walk *w)
+{
+    int rc = 0;
+    for (uint64_t i = 0; i < w->locker->seat.space->lock_count && !rc; i++)
+        rc = visit_lock(w, i);
+    return rc;
+}
+
+/* Every hold has a record (I5), so the records name every lock that somebody uses. */
+static int visit_used(struct lock_walk *w)
+{
+    int rc = 0;
+    while (w->at < w->snapshot.count && !rc) {
+        uint64_t index = w->snapshot.entries[w->at].index;
+        rc = visit_lock(w, index);
+        while (w->at < w->snapshot.count && w->snapshot.entries[w->at].index == index)
+            w->at++; /* also where the lock was forgotten in between */
+    }
+    return rc;
+}
+
+int inspect_locks(const struct locker *l, bool all, inspect_lock_fn fn, void *ctx)
+{
+    struct lock_walk w = {.locker = l, .fn = fn, .ctx = ctx};
+    int rc = take_snapshot(&l->seat, EVERY_SLOT, &w.snapshot);
+    if (rc)
+        return rc;
+    rc = all ? visit_known(&w) : visit_used(&w);
+    free(w.snapshot.entries);
+    return rc;
+}
+
+int inspect_locks_of(const struct locker *l, uint32_t slot, inspect_lock_fn fn, void *ctx)
+{
+    struct lock_walk w = {.locker = l, .fn = fn, .ctx = ctx};
+    int rc = take_snapshot(&l->seat, slot, &w.snapshot);
+    if (rc)
+        return rc;
+    rc = visit_used(&w);
+    free(w.snapshot.entries);
+    return rc;
+}
+
+/* ---- both ---- */
+
+static int visit_claim(const struct seat *seat, const struct entry *e, const struct lock_view *v, inspect_claim_fn fn, void *ctx)
+{
+    struct inspect_claim claim = {0};
+    if (meaning(e, v) == CLAIM_NONE)
+        return 0;
+    int rc = read_session(seat, e->slot, &claim.session);
+    if (rc <= 0)
+        return rc;
+    claim.holds = meaning(e, v) == CLAIM_HOLDS;
+    claim.mode = !claim.holds ? 0 : e->state == RECORD_TRY_X ? PAWL_EXCLUSIVE : PAWL_SHARED;
+    return fn(ctx, &claim);
+}
+
+int inspect_claims(const struct locker *l, uint64_t index, inspect_claim_fn fn, void *ctx)
+{
+    const struct seat *seat = &l->seat;
+    struct snapshot s;
+    struct lock_view view;
+    int rc = take_snapshot(seat, EVERY_SLOT, &s);
+    if (rc)
+        return rc;
+    rc = seat->space->design->peek(seat, index, &view);
+    for (int waiters = 0; waiters < 2; waiters++) /* holders first */
+        for (size_t i = 0; i < s.count && !rc; i++)
+            if (s.entries[i].index == index && (meaning(&s.entries[i], &view) == CLAIM_WAITS) == waiters)
+                rc = visit_claim(seat, &s.entries[i], &view, fn, ctx);
+    free(s.entries);
+    return rc;
+}

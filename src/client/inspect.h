@@ -1,0 +1,78 @@
+/* Who holds and who waits: for people and their tools. Reads a space without joining it, so that one that is full, or whose users
+ * are stuck, can be looked at. What is read is a moment old by the time it is shown. */
+#ifndef PAWL_CLIENT_INSPECT_H
+#define PAWL_CLIENT_INSPECT_H
+
+#include "client/locker.h"
+#include "client/segment.h"
+
+/* A look at a space from outside: no session, no thread. */
+struct observer {
+    struct locker locker;
+    struct space space;
+    struct fab_ep ep;
+    struct session nobody;
+    struct segment *segment;
+};
+
+/* `where` as for pawl_open; never creates the space. -ENOENT and others, explained. `o` does not move while it is open. */
+int observer_open(const char *where, struct observer *o);
+void observer_close(struct observer *o);
+
+/* ---- sessions ---- */
+
+enum session_health {
+    SESSION_LIVE,
+    SESSION_OPENING,
+    SESSION_EXPIRED, /* its lease ran out; whoever wants what it holds may have it */
+    SESSION_DEAD,    /* its process ended without closing it; likewise */
+    SESSION_BROKEN,  /* declared lost */
+};
+
+const char *session_health_name(enum session_health health);
+
+struct inspect_session {
+    uint32_t slot, epoch;
+    uint32_t pid;
+    uint64_t proof; /* by which fab_shm_gone recognises the process */
+    enum session_health health;
+    uint64_t lease_ns;  /* PAWL_LEASE_FOREVER: none */
+    uint64_t expiry_ns; /* on the monotonic clock; UINT64_MAX: never */
+    uint64_t opened_s;  /* seconds since 1970 */
+    char label[SLOT_LABEL_LEN];
+};
+
+typedef int (*inspect_session_fn)(void *ctx, const struct inspect_session *s);
+int inspect_sessions(const struct locker *l, inspect_session_fn fn, void *ctx);
+
+/* ---- locks ---- */
+
+struct inspect_lock {
+    uint64_t index;
+    pawl_key key; /* valid during the call */
+    struct lock_view view;
+    uint32_t holders, waiters; /* of living sessions */
+    uint32_t gone;             /* holders that are dead or expired: the next who asks takes the lock from them */
+};
+
+/* Calls fn for every lock that is held or waited for, with `all` for every lock that the space knows; by index, until fn returns
+ * non-zero. */
+typedef int (*inspect_lock_fn)(void *ctx, const struct inspect_lock *lock);
+int inspect_locks(const struct locker *l, bool all, inspect_lock_fn fn, void *ctx);
+
+/* The same for what one session holds or waits for; holders and waiters count this session alone. */
+int inspect_locks_of(const struct locker *l, uint32_t slot, inspect_lock_fn fn, void *ctx);
+
+/* ---- both ---- */
+
+struct inspect_claim {
+    struct inspect_session session;
+    bool holds;          /* else it waits */
+    enum pawl_mode mode; /* of a hold; what a waiter wants is known to itself alone */
+};
+
+/* Who holds that lock and who waits for it. */
+typedef int (*inspect_claim_fn)(void *ctx, const struct inspect_claim *claim);
+int inspect_claims(const struct locker *l, uint64_t index, inspect_claim_fn fn, void *ctx);
+
+#endif

@@ -1,0 +1,119 @@
+/* The plain one-sided spinlock that the papers compare with: a word that is 0 or the holder, taken by compare-and-swap, tried again
+ * until it succeeds (ShiftLock 2.3). `cas-backoff` pauses between tries, twice as long each time up to a bound (truncated
+ * exponential backoff, as in SMART). No tokens, no readers, no recovery: as good as they are described and no better. */
+#include "designs/all.h"
+
+#include <errno.h>
+
+#define BACKOFF_MIN_NS (1 * NS_PER_US)   /* about half a round trip */
+#define BACKOFF_MAX_NS (128 * NS_PER_US) /* enough for some sixty to take turns */
+
+struct cas_lock {
+    uint64_t owner; /* 0: free */
+    uint64_t unused;
+};
+
+/* Every hold has another name, so that its own word is recognised after a connection broke. */
+static uint64_t name_of(const struct seat *seat, const struct hold *h)
+{
+    return (uint64_t)(seat->me->slot + 1) << 32 | (uint64_t)h->record << 20 | h->serial;
+}
+
+/* 1: ours. */
+static int try_once(const struct seat *seat, fab_addr addr, uint64_t name)
+{
+    uint64_t old;
+    int rc = fab_cas64(seat->ep, addr, 0, name, &old);
+    while (rc == -FAB_EUNKNOWN && !seat_retry(seat, rc)) {
+        rc = fab_read64(seat->ep, addr, &old);
+        if (!rc)
+            return old == name;
+    }
+    return rc ? rc : old == 0;
+}
+
+static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, bool backoff)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t pause = BACKOFF_MIN_NS;
+    int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
+    for (;;) {
+        if (rc)
+            return rc;
+        rc = try_once(seat, addr, name_of(seat, h));
+        if (rc > 0) {
+            h->token = 0;
+            return 0;
+        }
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+        if (deadline == DEADLINE_TRY)
+            return -PAWL_EHELD;
+        if (deadline != DEADLINE_NEVER && world_now(seat->world) >= deadline)
+            return -ETIMEDOUT;
+        if (!backoff)
+            continue;
+        uint64_t until = world_now(seat->world) + pause / 2 + world_random(seat->world) % pause;
+        rc = fab_wait_any(seat->ep, NULL, 0, min_u64(until, deadline));
+        if (rc && rc != -ETIMEDOUT)
+            return rc;
+        pause = min_u64(2 * pause, BACKOFF_MAX_NS);
+    }
+}
+
+static int cas_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    return acquire(seat, h, deadline, false);
+}
+
+static int cas_backoff_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    return acquire(seat, h, deadline, true);
+}
+
+static int cas_release(const struct seat *seat, const struct hold *h)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t old, name = name_of(seat, h);
+    if (!hold_is(seat, h, RECORD_TRY_X))
+        return -PAWL_ENOTOWNER;
+    for (bool broke = false;; broke = true) {
+        int rc = fab_cas64(seat->ep, addr, name, 0, &old);
+        if (!rc && old != name && !broke)
+            return -PAWL_ENOTOWNER;
+        if (!rc) { /* if the connection broke before, an earlier try took effect */
+            hold_close(seat, h);
+            return 0;
+        }
+        rc = seat_retry(seat, rc);
+        if (rc)
+            return rc;
+    }
+}
+
+static bool cas_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, RECORD_TRY_X);
+}
+
+static int cas_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    uint64_t owner;
+    int rc = fab_read64(seat->ep, space_lock_addr(seat->space, index), &owner);
+    if (!rc)
+        *out = (struct lock_view){.mode = owner ? PAWL_EXCLUSIVE : 0, .owner = owner ? (uint32_t)(owner >> 32) - 1 : 0};
+    return rc;
+}
+
+#define CAS_COMMON                                                                                                                 \
+    .kind = DESIGN_BASELINE, .features = DESIGN_EXCLUSIVE | DESIGN_TIMEOUT, .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,           \
+    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),                                    \
+    .lock_size = sizeof(struct cas_lock), .release = cas_release, .holds = cas_holds, .peek = cas_peek
+
+const struct design design_cas = {
+    .name = "cas", .summary = "one-sided spinlock, tried again at once", CAS_COMMON, .acquire = cas_acquire};
+
+const struct design design_cas_backoff = {.name = "cas-backoff",
+                                          .summary = "one-sided spinlock with truncated exponential backoff",
+                                          CAS_COMMON,
+                                          .acquire = cas_backoff_acquire};

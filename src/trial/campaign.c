@@ -1,0 +1,396 @@
+#include "trial/campaign.h"
+#include "cluster/session.h"
+#include "lib/rng.h"
+#include "trial/cluster.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CLIENTS_MAX 8
+#define LOCKS_MAX 200
+#define LEASE_NS (10 * NS_PER_MS)
+#define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: nobody is ever declared lost */
+#define SAFETY_MIN_NS (40 * NS_PER_MS)  /* four leases */
+#define SAFETY_SPAN_NS (60 * NS_PER_MS)
+#define HEALING_NS (400 * LEASE_NS) /* what every waiter must be granted within, once faults have stopped (I9) */
+#define OPS_AFTER 5                 /* that each client must complete after the healing */
+#define POLL_NS (20 * NS_PER_US)    /* waiters look this often: ten times less than a real one, to save events */
+
+struct campaign {
+    struct cluster cluster;
+    struct oracle oracle;
+    struct rng random;
+    uint64_t locks;
+    uint64_t op[CLIENTS_MAX + 1][CLUSTER_TASKS_MAX]; /* number of the operation that may be cancelled; 0: none */
+    uint64_t ops;
+    unsigned workers_left;
+    bool shared, convert;
+};
+
+/* Every task holds on its own. */
+static unsigned who(const struct cluster_task *t)
+{
+    return t->client->id * CLUSTER_TASKS_MAX + t->number;
+}
+
+static struct campaign *campaign_of(const struct cluster_task *t)
+{
+    return t->client->cluster->params.user;
+}
+
+static bool valid(void *ctx, unsigned client)
+{
+    struct campaign *c = ctx;
+    return cluster_client_valid(&c->cluster.clients[client / CLUSTER_TASKS_MAX]);
+}
+
+static void on_gone(struct cluster_client *client)
+{
+    struct campaign *c = client->cluster->params.user;
+    for (unsigned i = 0; i < CLUSTER_TASKS_MAX; i++) {
+        oracle_gone(&c->oracle, client->id * CLUSTER_TASKS_MAX + i);
+        c->op[client->id][i] = 0;
+    }
+}
+
+/* ---- one operation ---- */
+
+struct key_text {
+    char name[32];
+};
+
+static pawl_key key_of(const struct cluster_task *t, uint64_t lock, struct key_text *text)
+{
+    if (t->locker.table.keys != PAWL_KEYS_NAMED)
+        return pawl_id(lock);
+    snprintf(text->name, sizeof text->name, "lock-%" PRIu64, lock);
+    return pawl_name(text->name);
+}
+
+static void cancel_event(void *arg, uint64_t tag)
+{
+    struct cluster_task *t = arg;
+    struct campaign *c = campaign_of(t);
+    if (c->op[t->client->id][t->number] == tag && t->client->process->alive)
+        sim_task_cancel(t->sim_task);
+}
+
+/* Sometimes somebody else loses patience. */
+static void maybe_cancel(struct cluster_task *t)
+{
+    struct campaign *c = campaign_of(t);
+    if (!rng_chance(&c->random, 1, 12))
+        return;
+    uint64_t number = ++c->ops;
+    c->op[t->client->id][t->number] = number;
+    sim_at_background(&c->cluster.sim, sim_now(&c->cluster.sim) + rng_below(&c->random, NS_PER_MS), cancel_event, t, number);
+}
+
+static void no_more_cancel(struct cluster_task *t)
+{
+    campaign_of(t)->op[t->client->id][t->number] = 0;
+    t->sim_task->cancelled = false;
+}
+
+static uint64_t draw_deadline(struct cluster_task *t)
+{
+    struct campaign *c = campaign_of(t);
+    uint64_t now = world_now(t->locker.seat.world);
+    switch (rng_below(&c->random, 6)) {
+    case 0:
+        return DEADLINE_TRY;
+    case 1:
+        return now + rng_below(&c->random, NS_PER_MS);
+    case 2:
+        return now + rng_below(&c->random, LEASE_NS);
+    default:
+        return DEADLINE_NEVER;
+    }
+}
+
+/* Into the trace. */
+static void note(const struct cluster_task *t, const char *what, uint64_t a, uint64_t b)
+{
+    sim_note(&t->client->cluster->sim, what, t->client->process->host->id, a, b);
+}
+
+static void granted(struct cluster_task *t, uint64_t lock, const struct hold *h)
+{
+    struct campaign *c = campaign_of(t);
+    uint64_t before = c->oracle.violations;
+    note(t, h->mode == PAWL_SHARED ? "GRANTED shared" : "GRANTED exclusive", lock, h->token);
+    oracle_granted(&c->oracle, who(t), lock, h->mode, h->token);
+    if (c->oracle.violations > before)
+        note(t, "VIOLATION", lock, h->token);
+}
+
+/* Holding: writes to the resource, most often briefly, sometimes for long. */
+static void enjoy(struct cluster_task *t, uint64_t lock, const struct hold *h)
+{
+    struct campaign *c = campaign_of(t);
+    uint64_t ns = rng_below(&c->random, rng_chance(&c->random, 1, 20) ? LEASE_NS : 50 * NS_PER_US);
+    for (unsigned i = 0; i < 2; i++) {
+        cluster_sleep(t, ns / 2);
+        if (h->mode == PAWL_EXCLUSIVE)
+            oracle_write(&c->oracle, who(t), lock, h->token);
+    }
+}
+
+static int convert(struct cluster_task *t, uint64_t lock, struct hold *h)
+{
+    struct campaign *c = campaign_of(t);
+    const struct oracle_holder from = {.client = who(t), .mode = PAWL_SHARED, .token = h->token}; /* exclusive is weakened first */
+    enum pawl_mode to = h->mode == PAWL_SHARED ? PAWL_EXCLUSIVE : PAWL_SHARED;
+    uint64_t deadline = world_now(t->locker.seat.world) + rng_below(&c->random, 2 * NS_PER_MS);
+    if (to == PAWL_SHARED)
+        oracle_weakening(&c->oracle, who(t), lock, h->token);
+    maybe_cancel(t);
+    int rc = locker_convert(&t->locker, h, to, deadline);
+    no_more_cancel(t);
+    note(t, rc ? "could not convert" : "converted", lock, rc ? (uint64_t)-rc : h->token);
+    if (!rc)
+        oracle_converted(&c->oracle, who(t), lock, &from, h->mode, h->token);
+    return rc;
+}
+
+/* Codes that an operation may end with in a world full of faults, the lock not being held. */
+static bool excusable(int rc)
+{
+    return rc == -PAWL_EHELD || rc == -ETIMEDOUT || rc == -ECANCELED || rc == -EDEADLK || rc == -EAGAIN || rc == -ENOSPC ||
+           rc == -PAWL_ELIMIT || rc == -FAB_EUNKNOWN;
+}
+
+static int give_back(struct cluster_task *t, uint64_t lock, const struct hold *h)
+{
+    struct campaign *c = campaign_of(t);
+    note(t, h->mode == PAWL_SHARED ? "releases shared" : "releases exclusive", lock, h->token);
+    oracle_releasing(&c->oracle, who(t), lock, h->mode, h->token);
+    int rc = locker_unlock(&t->locker, h);
+    if (rc && rc != -PAWL_ELOST && cluster_client_valid(t->client))
+        oracle_violation(&c->oracle, "I10: client %u could not release lock %" PRIu64 ": %s", who(t), lock, pawl_strerror(rc));
+    return rc;
+}
+
+static int one_lock(struct cluster_task *t)
+{
+    struct campaign *c = campaign_of(t);
+    struct key_text text;
+    struct hold h;
+    uint64_t lock = rng_below(&c->random, c->locks);
+    enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+    maybe_cancel(t);
+    int rc = locker_lock(&t->locker, key_of(t, lock, &text), mode, draw_deadline(t), &h);
+    no_more_cancel(t);
+    if (rc)
+        return rc;
+    granted(t, lock, &h);
+    enjoy(t, lock, &h);
+    if (c->convert && rng_chance(&c->random, 1, 3)) {
+        rc = convert(t, lock, &h);
+        if (rc == -PAWL_ELOST)
+            return rc;
+        enjoy(t, lock, &h);
+    }
+    return give_back(t, lock, &h);
+}
+
+static int several_locks(struct cluster_task *t)
+{
+    struct campaign *c = campaign_of(t);
+    struct key_text text[3];
+    pawl_want wants[3];
+    uint64_t locks[3];
+    struct hold holds[3];
+    unsigned n = 0;
+    for (uint64_t lock = rng_below(&c->random, c->locks); n < 3 && lock < c->locks; lock += 1 + rng_below(&c->random, 3), n++) {
+        enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+        locks[n] = lock;
+        wants[n] = (pawl_want){.key = key_of(t, lock, &text[n]), .mode = mode};
+    }
+    maybe_cancel(t);
+    int rc = locker_lock_all(&t->locker, wants, n, draw_deadline(t), holds);
+    no_more_cancel(t);
+    if (rc)
+        return rc;
+    for (unsigned i = 0; i < n; i++)
+        granted(t, locks[i], &holds[i]);
+    enjoy(t, locks[0], &holds[0]);
+    for (unsigned i = 0; i < n; i++) {
+        int end = give_back(t, locks[i], &holds[i]);
+        rc = rc ? rc : end;
+    }
+    return rc;
+}
+
+/* ---- clients ---- */
+
+/* A lost session stays lost: nothing is granted to it any more. */
+static void try_after_loss(struct cluster_task *t)
+{
+    struct campaign *c = campaign_of(t);
+    struct key_text text;
+    struct hold h;
+    for (int i = 0; i < 3; i++)
+        if (!locker_lock(&t->locker, key_of(t, rng_below(&c->random, c->locks), &text), PAWL_EXCLUSIVE, DEADLINE_TRY, &h))
+            oracle_violation(&c->oracle, "I8: client %u was granted a lock after its session was lost", who(t));
+}
+
+static bool work(struct cluster_task *t)
+{
+    struct campaign *c = campaign_of(t);
+    for (unsigned after = 0; after < OPS_AFTER;) {
+        cluster_sleep(t, rng_below(&c->random, 400 * NS_PER_US));
+        int rc = rng_chance(&c->random, 1, 6) ? several_locks(t) : one_lock(t);
+        if (rc == -PAWL_ELOST || rc == -FAB_EFENCED) {
+            oracle_gone(&c->oracle, who(t));
+            if (!cluster_client_valid(t->client))
+                try_after_loss(t);
+            return false;
+        }
+        if (rc && !excusable(rc))
+            oracle_violation(&c->oracle, "I10: client %u: unexpected result %d: %s", who(t), rc, pawl_strerror(rc));
+        if (sim_now(&c->cluster.sim) > c->cluster.params.safety_ns)
+            after++;
+    }
+    return true;
+}
+
+/* ---- the auditor: when all others are done, everything must be as at the beginning ---- */
+
+static int count_other_slots(void *ctx, uint32_t slot, uint64_t lease)
+{
+    ++*(unsigned *)ctx;
+    return 0;
+}
+
+static bool audit_sessions(struct cluster_task *t)
+{
+    for (unsigned i = 0; i < 10; i++) {
+        unsigned slots = 0;
+        session_tend(&t->locker.seat);
+        if (seat_slots(&t->locker.seat, count_other_slots, &slots) == 0 && slots == 1)
+            return true;
+        cluster_sleep(t, LEASE_NS);
+    }
+    return false;
+}
+
+static bool audit(struct cluster_task *t)
+{
+    struct campaign *c = campaign_of(t);
+    while (c->cluster.clients_done < c->cluster.params.clients - 1)
+        cluster_sleep(t, LEASE_NS);
+    bool recovers = c->cluster.params.design->features & DESIGN_RECOVERY;
+    if (recovers && !audit_sessions(t))
+        oracle_violation(&c->oracle, "I11: slots of ended sessions are not free");
+    for (uint64_t lock = 0; lock < c->locks; lock++) {
+        struct key_text text;
+        pawl_key key = key_of(t, lock, &text);
+        pawl_state state;
+        struct hold h;
+        int rc = locker_query(&t->locker, key, &state);
+        if (!rc && state.mode)
+            oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
+                             state.mode, state.holders);
+        rc = locker_lock(&t->locker, key, PAWL_EXCLUSIVE, world_now(t->locker.seat.world) + LEASE_NS, &h);
+        if (rc && rc != -PAWL_ENOTSUP)
+            oracle_violation(&c->oracle, "I11: lock %" PRIu64 " cannot be had when all have released it: %s", lock,
+                             pawl_strerror(rc));
+        if (!rc) {
+            granted(t, lock, &h);
+            give_back(t, lock, &h);
+        }
+    }
+    return true;
+}
+
+static bool work_or_audit(struct cluster_task *t)
+{
+    struct campaign *c = campaign_of(t);
+    if (t->client->id < c->cluster.params.clients - 1)
+        return work(t);
+    return t->number > 0 || audit(t);
+}
+
+/* ---- a run ---- */
+
+/* Each seed is another cluster: few locks or many, keys of every kind, tables that overflow. */
+static struct cluster_params draw_cluster(struct campaign *c, const struct campaign_params *p, const struct model *model)
+{
+    struct rng *r = &c->random;
+    bool recovers = p->design->features & DESIGN_RECOVERY;
+    unsigned workers = 2 + (unsigned)rng_below(r, CLIENTS_MAX - 2);
+    c->locks = rng_chance(r, 1, 4) ? LOCKS_MAX : 1 + rng_below(r, 6);
+    c->shared = p->design->features & DESIGN_SHARED;
+    c->convert = p->design->features & DESIGN_CONVERT;
+    bool overflow = p->design->features & DESIGN_TOKENS && p->design->raise && rng_chance(r, 1, 2);
+    return (struct cluster_params){
+        .design = p->design,
+        .model = model,
+        .keys = (enum pawl_keys)(PAWL_KEYS_NAMED + rng_below(r, 3)),
+        .capacity = overflow ? max_u64(c->locks / 3, 1) : c->locks,
+        .clients = workers + 1,
+        .mortals = workers,
+        .hosts = 1 + (unsigned)rng_below(r, 3),
+        .home = rng_chance(r, 1, 2) || p->design->kind == DESIGN_BUSTED,
+        .tasks = 1 + (unsigned)rng_below(r, 2),
+        .faults = p->faults,
+        .fabric_caps = FAB_ATOMIC128 | (rng_chance(r, 1, 2) ? FAB_MASKED : 0),
+        .seed = p->seed,
+        .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
+        .lease_ns = recovers ? LEASE_NS : LEASE_NONE_NS,
+        .trace = p->trace,
+        .work = work_or_audit,
+        .on_gone = on_gone,
+        .user = c,
+    };
+}
+
+static void report(const struct campaign *c, struct campaign_result *out)
+{
+    const struct cluster *cl = &c->cluster;
+    *out = (struct campaign_result){
+        .violations = c->oracle.violations,
+        .stuck = cl->clients_done < cl->params.clients,
+        .events = cl->sim.events,
+        .grants = c->oracle.grants,
+        .sessions = cl->sessions,
+        .virtual_ns = cl->sim.now_ns,
+        .hash = cl->sim.hash,
+    };
+    memcpy(out->why, c->oracle.first, sizeof out->why);
+    memcpy(out->faults, cl->sim.faults.counts, sizeof out->faults);
+    if (out->stuck && !out->violations)
+        for (unsigned i = 0; i < cl->params.clients; i++)
+            if (!cl->clients[i].finished) {
+                snprintf(out->why, sizeof out->why, "I9: client %u did not get on after everything had healed (%u of %u done)", i,
+                         cl->clients_done, cl->params.clients);
+                break;
+            }
+}
+
+int campaign_run(const struct campaign_params *p, struct campaign_result *out)
+{
+    struct campaign c;
+    memset(&c, 0, sizeof c);
+    struct model model = *(p->model ? p->model : model_find("default"));
+    model_set(&model, "poll_ns", max_u64(model_get(&model, MODEL_poll_ns), POLL_NS));
+    rng_seed(&c.random, p->seed ^ UINT64_C(0x7061776c)); /* not the simulator's own stream */
+    struct cluster_params params = draw_cluster(&c, p, &model);
+    if (params.keys == PAWL_KEYS_DENSE)
+        params.capacity = c.locks;
+    params.time_max_ns = params.safety_ns + HEALING_NS;
+    int rc = oracle_init(&c.oracle, c.locks, p->design->features & DESIGN_TOKENS, valid, &c);
+    if (rc)
+        return rc;
+    rc = cluster_init(&c.cluster, &params);
+    if (!rc) {
+        cluster_run(&c.cluster);
+        report(&c, out);
+        cluster_free(&c.cluster);
+    }
+    oracle_free(&c.oracle);
+    return rc;
+}

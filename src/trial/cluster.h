@@ -1,0 +1,88 @@
+/* A simulated cluster with a space in it: a node that holds the lock memory, clients on hosts around it, each with a session that
+ * is opened, renewed, lost and opened again. What the clients do with it is the caller's: a fault campaign or a benchmark. */
+#ifndef PAWL_TRIAL_CLUSTER_H
+#define PAWL_TRIAL_CLUSTER_H
+
+#include "client/locker.h"
+#include "fabric/sim.h"
+
+#define CLUSTER_TASKS_MAX 4 /* of one client that use its session at once */
+
+struct cluster;
+struct cluster_client;
+
+/* A task of a client: its own way into the space, through an endpoint of its own. */
+struct cluster_task {
+    struct cluster_client *client;
+    unsigned number;
+    struct fab_ep *ep;
+    struct locker locker;
+    struct sim_task *sim_task;
+};
+
+/* What a client's task does once its session is open. Returning true ends the task for good; false: the session was lost, start
+ * again with another. */
+typedef bool (*cluster_work_fn)(struct cluster_task *task);
+
+struct cluster_client {
+    struct cluster *cluster;
+    unsigned id;
+    struct sim_process *process;
+    struct session session;
+    struct space space;
+    bool open;        /* the session is */
+    bool finished;    /* all its work is done and the session closed */
+    unsigned working; /* tasks that have not ended */
+    bool done[CLUSTER_TASKS_MAX];
+    struct cluster_task tasks[CLUSTER_TASKS_MAX];
+    struct fab_ep *keeper_ep; /* of the task that opens and renews */
+    struct seat keeper;
+};
+
+struct cluster_params {
+    const struct design *design;
+    const struct model *model;
+    enum pawl_keys keys;
+    uint64_t capacity;
+    unsigned clients;
+    unsigned mortals; /* of them may be killed and stopped: the first ones */
+    unsigned hosts;   /* of clients */
+    bool home;        /* half of the clients run on the node of the lock memory */
+    unsigned tasks;   /* per client */
+    uint32_t faults;
+    uint32_t fabric_caps;
+    uint64_t seed;
+    uint64_t safety_ns;
+    uint64_t time_max_ns;
+    uint64_t lease_ns;
+    FILE *trace;
+    cluster_work_fn work;
+    void *user;
+    void (*on_gone)(struct cluster_client *); /* the client died or its session was lost */
+};
+
+struct cluster {
+    struct cluster_params params;
+    struct sim sim;
+    struct sim_fabric *fabric;
+    struct sim_host *server;
+    struct sim_process *node;
+    struct layout_header header;
+    struct cluster_client *clients;
+    unsigned clients_done;
+    uint64_t sessions, lost; /* opened; lost by lease or crash */
+};
+
+int cluster_init(struct cluster *c, const struct cluster_params *p);
+void cluster_free(struct cluster *c);
+
+/* Runs until all clients are done, or a bound. */
+enum sim_end cluster_run(struct cluster *c);
+
+/* Whether a client is alive and its session's lease runs by its own clock. */
+bool cluster_client_valid(const struct cluster_client *client);
+
+/* Sleeps on a client's own clock. */
+void cluster_sleep(struct cluster_task *task, uint64_t ns);
+
+#endif

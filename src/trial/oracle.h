@@ -1,0 +1,67 @@
+/* The oracle: watches every grant and release of a run and says which invariant was broken, if one was. It knows what no client
+ * knows: the true time, who is dead, and whose lease has run out by whose clock. Invariants are numbered in docs/invariants.md. */
+#ifndef PAWL_TRIAL_ORACLE_H
+#define PAWL_TRIAL_ORACLE_H
+
+#include "designs/design.h"
+
+#include <stdio.h>
+
+#define ORACLE_HOLDERS_MAX 256 /* of one lock, readers of all clients and tasks */
+#define ORACLE_TEXT_LEN 256
+
+struct oracle;
+
+/* Whether a holder is alive and its lease runs, now. */
+typedef bool (*oracle_valid_fn)(void *ctx, unsigned client);
+
+struct oracle_holder {
+    unsigned client;
+    enum pawl_mode mode;
+    uint64_t token;
+};
+
+struct oracle_lock {
+    struct oracle_holder holders[ORACLE_HOLDERS_MAX];
+    unsigned count;
+    uint64_t last_exclusive; /* token */
+    uint64_t highest;        /* token of any grant */
+    uint64_t fence;          /* the highest token that the resource behind this lock has accepted */
+};
+
+struct oracle {
+    struct oracle_lock *locks;
+    uint64_t lock_count;
+    bool tokens; /* the design has them */
+    oracle_valid_fn valid;
+    void *ctx;
+    uint64_t grants, releases, writes;
+    uint64_t violations;
+    char first[ORACLE_TEXT_LEN]; /* the first violation in words */
+};
+
+int oracle_init(struct oracle *o, uint64_t lock_count, bool tokens, oracle_valid_fn valid, void *ctx);
+void oracle_free(struct oracle *o);
+
+/* A client's call has returned with the lock. */
+void oracle_granted(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode, uint64_t token);
+
+/* A client is about to call unlock: from now on it does not count on the lock. */
+void oracle_releasing(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode, uint64_t token);
+
+/* About to convert to shared: from now on it does not count on more. */
+void oracle_weakening(struct oracle *o, unsigned client, uint64_t lock, uint64_t token);
+
+/* A conversion that succeeded: the old hold became the new one without a gap. */
+void oracle_converted(struct oracle *o, unsigned client, uint64_t lock, const struct oracle_holder *from, enum pawl_mode mode,
+                      uint64_t token);
+
+/* A holder writes to the resource that the lock protects, with its token. */
+void oracle_write(struct oracle *o, unsigned client, uint64_t lock, uint64_t token);
+
+/* The client is dead or has learnt that its session is lost: it holds nothing. */
+void oracle_gone(struct oracle *o, unsigned client);
+
+__attribute__((format(printf, 2, 3))) void oracle_violation(struct oracle *o, const char *format, ...);
+
+#endif
