@@ -143,6 +143,7 @@ static int recover_lock(const struct funeral *f, uint64_t index, enum record_sta
         rc = fab_cas64(f->seat->ep, space_lock_addr(f->seat->space, index), w, word_make(WORD_FREE, 0, word_token(w)), &old);
         *again = !rc && old != w;
         return rc;
+    case WORD_RECOUNT: /* a census that began before this death may have counted the dead one in: it must not stand */
     case WORD_SHARED:
         if (state != RECORD_TRY_S && state != RECORD_HELD_S && state != RECORD_LEAVE_S)
             return 0;
