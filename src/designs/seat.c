@@ -105,9 +105,10 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
     if (rc)
         return rc;
     if (lease_state(word) == SLOT_LIVE || lease_state(word) == SLOT_TAKEN) {
-        /* A dead process's other threads may run a moment longer than the one whose death the kernel reports. */
-        bool dead = (seat->ep->caps & FAB_KERNEL_LIFE) && kernel_says_dead(seat, slot) ? !seat_fence(seat, slot)
-                                                                                       : lease_over(seat, slot, word);
+        /* A dead process's other threads may run a moment longer than the one whose death the kernel reports; and a process that
+         * executes another program lives on without any of them, for which there is the lease. */
+        bool dead = ((seat->ep->caps & FAB_KERNEL_LIFE) && kernel_says_dead(seat, slot) && !seat_fence(seat, slot)) ||
+                    lease_over(seat, slot, word);
         if (!dead)
             return 0;
         uint64_t lost = lease_word(SLOT_LOST, lease_epoch(word), lease_stamp(word));

@@ -57,6 +57,9 @@ static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_
     return rc;
 }
 
+/* The kernel has begun to bury a holder, which takes microseconds; once it is done one can recover from it. */
+#define DYING_NS (100 * NS_PER_US)
+
 /* Says that somebody sleeps, and sleeps until the word changes, a holder dies, or it is time to look after the holders. */
 static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, uint64_t deadline)
 {
@@ -69,8 +72,9 @@ static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, u
         w |= WORD_WAITERS;
     }
     struct fab_cond conds[FAB_CONDS_MAX] = {{.addr = addr, .mask = WORD_WATCH, .value = w & WORD_WATCH}};
-    unsigned n = 1 + word_life_conds(seat, h->index, w, conds + 1, countof(conds) - 1);
-    uint64_t look_after = add_saturating(world_now(seat->world), seat->space->check_ns);
+    bool dying;
+    unsigned n = 1 + word_life_conds(seat, h->index, w, conds + 1, countof(conds) - 1, &dying);
+    uint64_t look_after = add_saturating(world_now(seat->world), dying ? DYING_NS : seat->space->check_ns);
     int rc = fab_wait_any(seat->ep, conds, n, min_u64(deadline, look_after));
     if (rc == -ETIMEDOUT && look_after < deadline)
         rc = 0;
@@ -165,7 +169,7 @@ static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
             if (!rc)
                 rc = seat_retry(seat, sleep_on(seat, h, seen.word, deadline));
             if (!rc && !seat_lives(seat))
-                rc = -PAWL_ELOST; /* while we slept */
+                rc = -PAWL_ELOST; /* it would not get the lock; it need not wait for it */
             if (!rc)
                 rc = seat_retry(seat, word_check_holders(seat, h->index, seen.word));
         }
@@ -283,8 +287,15 @@ static int downgrade(const struct seat *seat, struct hold *h)
     if (token == WORD_TOKEN_MAX)
         return -EAGAIN; /* once in 2^36 grants: no room for the shared token, which lies above the exclusive one */
     bool waiters = false;
+    /* A copy of the grant from before an earlier conversion has this record too, but not this token. */
+    uint64_t held = word_make(WORD_EXCLUSIVE, word_owner(seat, h), token), w;
+    int rc = read_after_break(seat, space_lock_addr(seat->space, h->index), &w);
+    if (rc)
+        return rc;
+    if ((w & ~WORD_WAITERS) != held)
+        return -PAWL_ENOTOWNER;
     /* The record first: it must count as a reader's before the word does (I5). While the word is exclusive nobody counts. */
-    int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S);
+    rc = hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S);
     if (rc)
         return rc;
     rc = move_exclusive(seat, h, word_make(WORD_SHARED, 1, token + 1), &waiters);
