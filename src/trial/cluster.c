@@ -245,7 +245,7 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
 static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
-    struct sim_host *hosts[SIM_HOSTS_MAX];
+    struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
     struct layout_params layout = {
         .design = p->design, .keys = p->keys, .capacity = p->capacity, .sessions = p->clients + SLOTS_SPARE, .holds = RECORDS};
     int rc = layout_make(&layout, &c->header);
