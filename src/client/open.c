@@ -41,7 +41,7 @@ static void renew(struct pawl *p)
 {
     /* A segment that was removed has no other users any more: those who come later make another, and would not see our locks. */
     if (!segment_in_place(p->segment))
-        session_break(&p->locker.seat, p->session.slot);
+        session_break(&p->locker.seat, p->session.slot, p->session.epoch);
     else
         seat_renew(&p->locker.seat);
 }

@@ -24,10 +24,10 @@ int session_close(const struct seat *seat);
 int session_tend(const struct seat *seat);
 
 /* Declares another session lost, whether or not its lease runs: an operator's last resort. -ENOENT if the slot is not live. */
-int session_break(const struct seat *seat, uint32_t slot);
+int session_break(const struct seat *seat, uint32_t slot, uint32_t epoch);
 
 /* The same without passing on what it held: before a space is removed, when no one is to be granted anything any more.
  * -EAGAIN: its lease changed meanwhile, ask again. */
-int session_condemn(const struct seat *seat, uint32_t slot);
+int session_condemn(const struct seat *seat, uint32_t slot, uint32_t epoch);
 
 #endif

@@ -12,10 +12,10 @@
 #define PAUSE_NS (20 * NS_PER_US)
 
 enum mistake {
+    NO_MISTAKE,
     NO_RECHECK,         /* after a wait takes the lock by a plain write, without looking again */
     UNLOCK_BY_NAME,     /* releases whoever holds it: after its lease has ended, another's */
     TOKEN_REUSED,       /* every second grant repeats the token of the one before */
-    LATE_GRANT,         /* does not ask, once it has the lock, whether its session still lives */
     EARLY_STEAL,        /* takes a lock from a session that it has not seen renewed for half a lease */
     UNKNOWN_IS_SUCCESS, /* takes an unknown outcome for a success */
     NO_INTENT,          /* has no hold records: nobody knows what a dead session held */
@@ -65,10 +65,11 @@ static int look_after(const struct seat *seat, uint64_t w, enum mistake mistake)
 static int take(const struct seat *seat, struct hold *h, uint64_t w, enum mistake mistake)
 {
     uint64_t old, next = name_of(seat, h) << OWNER_SHIFT | ((w & TOKEN_MASK) + 1);
-    if (mistake != NO_INTENT)
-        hold_publish(seat, h, RECORD_TRY_X);
+    int rc = mistake == NO_INTENT ? 0 : hold_publish(seat, h, RECORD_TRY_X);
+    if (rc)
+        return rc;
     fab_addr addr = space_lock_addr(seat->space, h->index);
-    int rc = fab_cas64(seat->ep, addr, w, next, &old);
+    rc = fab_cas64(seat->ep, addr, w, next, &old);
     if (rc == -FAB_EUNKNOWN && mistake == UNKNOWN_IS_SUCCESS) {
         rc = 0;
         old = w;
@@ -76,14 +77,14 @@ static int take(const struct seat *seat, struct hold *h, uint64_t w, enum mistak
         do
             rc = fab_read64(seat->ep, addr, &old);
         while (rc == -FAB_EUNKNOWN && !seat_retry(seat, rc));
-        if (!rc && old == next)
-            old = w;
+        if (!rc)
+            old = old == next ? w : ~w;
     }
     if (rc || old != w)
         return rc;
     h->token = token_of(seat, next, mistake);
     h->mode = PAWL_EXCLUSIVE;
-    return mistake == LATE_GRANT || seat_alive(seat, world_now(seat->world)) ? 1 : -PAWL_ELOST;
+    return seat_lives(seat) ? 1 : -PAWL_ELOST;
 }
 
 static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, enum mistake mistake)
@@ -119,38 +120,56 @@ static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, e
 static int release(const struct seat *seat, const struct hold *h, enum mistake mistake)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
-    for (;;) {
+    for (bool broke = false;;) {
         uint64_t w, old;
         int rc = fab_read64(seat->ep, addr, &w);
-        if (!rc && owner_of(w) != name_of(seat, h) && mistake != UNLOCK_BY_NAME) {
-            hold_close(seat, h);
+        if (!rc && owner_of(w) != name_of(seat, h) && mistake != UNLOCK_BY_NAME && !broke)
             return -PAWL_ENOTOWNER;
-        }
-        if (!rc)
+        bool gone = !rc && owner_of(w) != name_of(seat, h) && broke; /* an earlier try took effect */
+        if (!rc && !gone)
             rc = fab_cas64(seat->ep, addr, w, w & TOKEN_MASK, &old);
-        if (!rc && old == w) {
+        if (!rc && (gone || old == w)) {
             hold_close(seat, h);
             return 0;
         }
+        broke |= rc == -FAB_EUNKNOWN;
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
     }
 }
 
+struct funeral {
+    const struct seat *seat;
+    uint32_t epoch;
+};
+
 static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
-    const struct seat *seat = ctx;
+    const struct funeral *f = ctx;
+    const struct seat *seat = f->seat;
     fab_addr addr = space_lock_addr(seat->space, record_index(word));
-    uint64_t w, old;
-    int rc = fab_read64(seat->ep, addr, &w);
-    if (!rc && owner_of(w) >> 12 == slot + 1)
+    for (;;) {
+        uint64_t w, lease, old;
+        int rc = fab_read64(seat->ep, addr, &w);
+        if (!rc)
+            rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, lease), &lease);
+        if (rc)
+            return rc;
+        if (lease_state(lease) != SLOT_LOST || lease_epoch(lease) != f->epoch)
+            return 1;
+        if (owner_of(w) >> 12 != slot + 1)
+            return 0;
         rc = fab_cas64(seat->ep, addr, w, w & TOKEN_MASK, &old);
-    return rc;
+        if (rc || old == w)
+            return rc;
+    }
 }
 
 static int recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
-    return seat_records(seat, dead, recover_record, (void *)seat);
+    struct funeral f = {.seat = seat, .epoch = epoch};
+    int rc = seat_records(seat, dead, recover_record, &f);
+    return rc > 0 ? 0 : rc;
 }
 
 static bool busted_holds(const struct seat *seat, const struct hold *h)
@@ -189,10 +208,10 @@ static int busted_peek(const struct seat *seat, uint64_t index, struct lock_view
                                               .recover = recover,                                                                  \
                                               .peek = busted_peek}
 
+BUSTED(control, "control", "the body of the busted designs without a mistake: the oracle must find nothing", NO_MISTAKE);
 BUSTED(no_recheck, "no-recheck", "takes the lock after a wait without looking again", NO_RECHECK);
 BUSTED(unlock_by_name, "unlock-by-name", "releases whoever holds the lock", UNLOCK_BY_NAME);
 BUSTED(token_reused, "token-reused", "every second grant repeats a token", TOKEN_REUSED);
-BUSTED(late_grant, "late-grant", "does not ask whether its session still lives", LATE_GRANT);
 BUSTED(early_steal, "early-steal", "takes locks from the living", EARLY_STEAL);
 BUSTED(unknown_is_success, "unknown-is-success", "takes an unknown outcome for a success", UNKNOWN_IS_SUCCESS);
 BUSTED(no_intent, "no-intent", "has no hold records", NO_INTENT);
