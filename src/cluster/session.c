@@ -73,6 +73,7 @@ static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struc
     me->slot = slot;
     me->epoch = lease_epoch(live);
     me->lease_ns = p->lease_ns;
+    me->home = p->home ? p->home : seat->space->descs + (uint64_t)slot * seat->space->record_count * seat->space->desc_size;
     me->ended = false;
     me->lease_copy = live;
     me->lease = fab_is_shm(seat->ep) ? fab_shm_ptr(seat->ep, lease_addr(seat, slot)) : &me->lease_copy;

@@ -8,6 +8,7 @@ struct session_params {
     uint64_t lease_ns; /* PAWL_LEASE_FOREVER where the kernel reports deaths */
     uint64_t proof;    /* peer in the upper half; see fab_fence */
     const char *label; /* for people */
+    fab_addr home;     /* memory of its own for descriptors: record_count of them; 0: none, they lie in the space */
 };
 
 /* Takes a slot and fills seat->me, whose arrays the caller has provided (seen: slot_count; shadow: record_count words, but not on

@@ -145,6 +145,7 @@ struct name_words {
 
 static void pack_name(pawl_key key, struct name_words *out)
 {
+    assert(key.name && key.id <= PAWL_NAME_MAX);
     out->bytes = (uint16_t)round_up(key.id + 1, UINT64_C(8));
     out->words[out->bytes / 8 - 1] = 0;
     unsigned char *at = (unsigned char *)out->words;

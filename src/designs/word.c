@@ -169,7 +169,7 @@ static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
             if (!rc)
                 rc = seat_retry(seat, sleep_on(seat, h, seen.word, deadline));
             if (!rc && !seat_lives(seat))
-                rc = -PAWL_ELOST; /* while we slept */
+                rc = -PAWL_ELOST; /* it would not get the lock; it need not wait for it */
             if (!rc)
                 rc = seat_retry(seat, word_check_holders(seat, h->index, seen.word));
         }

@@ -30,6 +30,7 @@ struct cluster_client {
     struct sim_process *process;
     struct session session;
     struct space space;
+    fab_addr home;    /* its descriptors, on its own host */
     bool open;        /* the session is */
     bool finished;    /* all its work is done and the session closed */
     unsigned working; /* tasks that have not ended */
@@ -68,6 +69,7 @@ struct cluster {
     struct sim_host *server;
     struct sim_process *node;
     struct layout_header header;
+    uint64_t space_bytes; /* of the node's memory; the rest is its own clients' */
     struct cluster_client *clients;
     unsigned clients_done;
     uint64_t sessions, lost; /* opened; lost by lease or crash */
