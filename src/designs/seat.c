@@ -62,11 +62,23 @@ bool seat_lives(const struct seat *seat)
 
 /* ---- other sessions ---- */
 
-static bool kernel_says_dead(const struct seat *seat, uint32_t slot)
+static uint32_t life_word(const struct seat *seat, uint32_t slot)
 {
     uint64_t life;
     fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, life), &life);
-    return (uint32_t)life & FUTEX_OWNER_DIED;
+    return (uint32_t)life;
+}
+
+/* The thread that held the slot's mutex died; or, below, does not hold it for whatever reason. */
+static bool kernel_says_dead(const struct seat *seat, uint32_t slot)
+{
+    return life_word(seat, slot) & FUTEX_OWNER_DIED;
+}
+
+static bool kernel_says_gone(const struct seat *seat, uint32_t slot)
+{
+    uint32_t life = life_word(seat, slot);
+    return life & FUTEX_OWNER_DIED || !(life & FUTEX_TID_MASK);
 }
 
 /* Has this lease run out by our clock? */
@@ -93,6 +105,9 @@ static bool lease_over(const struct seat *seat, uint32_t slot, uint64_t lease)
 int seat_fence(const struct seat *seat, uint32_t slot)
 {
     uint64_t proof;
+    /* A process of another pid namespace cannot be asked after, so the kernel must have said that the session's thread is gone. */
+    if ((seat->ep->caps & FAB_KERNEL_LIFE) && !kernel_says_gone(seat, slot))
+        return -EAGAIN;
     int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, proof), &proof);
     return rc ? rc : fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
 }
