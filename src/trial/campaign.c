@@ -284,32 +284,42 @@ static bool audit_sessions(struct cluster_task *t)
     return false;
 }
 
+static int audit_lock(struct cluster_task *t, uint64_t lock)
+{
+    struct campaign *c = campaign_of(t);
+    struct key_text text;
+    pawl_key key = key_of(t, lock, &text);
+    pawl_state state;
+    struct hold h;
+    int rc = locker_query(&t->locker, key, &state);
+    if (!rc && state.mode)
+        oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
+                         state.mode, state.holders);
+    rc = locker_lock(&t->locker, key, PAWL_EXCLUSIVE, world_now(t->locker.seat.world) + LEASE_NS, &h);
+    if (!rc) {
+        granted(t, lock, &h);
+        rc = give_back(t, lock, &h);
+    } else if (rc != -PAWL_ENOTSUP && rc != -PAWL_ELOST) {
+        oracle_violation(&c->oracle, "I11: lock %" PRIu64 " cannot be had when all have released it: %s", lock, pawl_strerror(rc));
+    }
+    return rc;
+}
+
+/* The auditor may itself have been paused or cut off for longer than its lease, until just now: then it starts again. */
 static bool audit(struct cluster_task *t)
 {
     struct campaign *c = campaign_of(t);
     while (c->cluster.clients_done < c->cluster.params.clients - 1)
         cluster_sleep(t, LEASE_NS);
     bool recovers = c->cluster.params.design->features & DESIGN_RECOVERY;
-    if (recovers && !audit_sessions(t))
+    if (recovers && !audit_sessions(t)) {
+        if (!seat_lives(&t->locker.seat))
+            return false;
         oracle_violation(&c->oracle, "I11: slots of ended sessions are not free");
-    for (uint64_t lock = 0; lock < c->locks; lock++) {
-        struct key_text text;
-        pawl_key key = key_of(t, lock, &text);
-        pawl_state state;
-        struct hold h;
-        int rc = locker_query(&t->locker, key, &state);
-        if (!rc && state.mode)
-            oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
-                             state.mode, state.holders);
-        rc = locker_lock(&t->locker, key, PAWL_EXCLUSIVE, world_now(t->locker.seat.world) + LEASE_NS, &h);
-        if (rc && rc != -PAWL_ENOTSUP)
-            oracle_violation(&c->oracle, "I11: lock %" PRIu64 " cannot be had when all have released it: %s", lock,
-                             pawl_strerror(rc));
-        if (!rc) {
-            granted(t, lock, &h);
-            give_back(t, lock, &h);
-        }
     }
+    for (uint64_t lock = 0; lock < c->locks; lock++)
+        if (audit_lock(t, lock) == -PAWL_ELOST)
+            return false;
     return true;
 }
 
