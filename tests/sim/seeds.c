@@ -24,6 +24,8 @@ static const struct {
     {"word", 911, FAULTS_ALL, "a reader that said \"waits\" before the lock was to be counted anew"},
     {"word", 1221, FAULTS_ALL, "a reader that said \"waits\" before the lock was to be counted anew"},
     {"word", 4005, FAULTS_ALL, "a reader that said \"waits\" before the lock was to be counted anew"},
+    {"word", 10775, FAULTS_ALL, "a renewal that found another task's in its place gave the session up"},
+    {"word", 27058, FAULTS_ALL, "a cell that was condemned while its name was read was taken for another key's"},
 };
 
 int main(void)
