@@ -154,8 +154,8 @@ static void pack_name(pawl_key key, struct name_words *out)
 
 enum { KEY_OTHER, KEY_SAME, KEY_CHANGED };
 
-/* Whether the cell, which had this bucket, has this very key. KEY_CHANGED: its bucket is another by now, so there is no telling, and
- * it must be looked at again: it may have been condemned, and be the key's all the same. */
+/* Whether the cell, which had this bucket, has this very key. KEY_CHANGED: its bucket is another by now, so there is no telling,
+ * and it must be looked at again: it may have been condemned, and be the key's all the same. */
 static int same_key(const struct seat *seat, const struct table *t, uint64_t i, struct bucket b, const struct name_words *name)
 {
     if (!name)
