@@ -265,7 +265,7 @@ static int add_hosts(struct cluster *c)
     if (!c->node || !sim_spawn(c->node, "node", node_task, c))
         return -ENOMEM;
     for (unsigned i = 0; i < p->clients && !rc; i++) {
-        bool home = p->design->local || (p->home && i % 2);
+        bool home = p->design->local || (p->home && i % 2) || i >= p->clients - p->residents;
         rc = add_client(c, i, home ? c->server : hosts[i % p->hosts]);
     }
     return rc;
@@ -273,7 +273,8 @@ static int add_hosts(struct cluster *c)
 
 int cluster_init(struct cluster *c, const struct cluster_params *p)
 {
-    if (!p->clients || !p->hosts || p->hosts >= SIM_HOSTS_MAX || !p->tasks || p->tasks > CLUSTER_TASKS_MAX)
+    if (!p->clients || !p->hosts || p->hosts >= SIM_HOSTS_MAX || !p->tasks || p->tasks > CLUSTER_TASKS_MAX ||
+        p->residents > p->clients)
         return -EINVAL;
     memset(c, 0, sizeof *c);
     c->params = *p;
