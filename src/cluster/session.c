@@ -27,7 +27,7 @@ static int clear_records(const struct seat *seat, uint32_t slot)
 
 static int describe(const struct seat *seat, uint32_t slot, const struct session_params *p)
 {
-    struct slot s = {.lease_ns = p->lease_ns, .opened = world_birth(seat->world)};
+    struct slot s = {.lease_ns = p->lease_ns, .opened = world_birth(seat->world) >> 32};
     strncpy(s.label, p->label ? p->label : "", sizeof s.label - 1);
     fab_addr at = space_slot_addr(seat->space, slot) + offsetof(struct slot, lease_ns);
     return fab_write(seat->ep, at, &s.lease_ns, offsetof(struct slot, life) - offsetof(struct slot, lease_ns));
