@@ -135,7 +135,8 @@ static void recovers(void *arg)
 static void condemns(void *arg)
 {
     struct player *a = arg;
-    a->rc = session_condemn(&a->seat, a->site->players[DEAD].session.slot);
+    const struct session *dead = &a->site->players[DEAD].session;
+    a->rc = session_condemn(&a->seat, dead->slot, dead->epoch);
 }
 
 static void kill_event(void *arg, uint64_t tag)
