@@ -356,15 +356,15 @@ static void test_recover(void)
 {
     begin("a session that was declared lost holds nothing");
     struct hold a = locked(0, PAWL_SHARED), b = locked(1, PAWL_SHARED), w;
-    CHECK_EQ(session_break(&site.seats[2], site.sessions[1].slot), 0);
+    CHECK_EQ(session_break(&site.seats[2], site.sessions[1].slot, site.sessions[1].epoch), 0);
     CHECK_EQ(word_mode(lock_at(0)->word), WORD_SHARED);
     CHECK_EQ(word_count(lock_at(0)->word), 1);
     CHECK_EQ(d->release(&site.seats[1], &b), -PAWL_ELOST);
     CHECK_EQ(word_count(lock_at(0)->word), 1); /* and takes nobody with it */
-    CHECK_EQ(session_break(&site.seats[2], site.sessions[1].slot), -ENOENT);
+    CHECK_EQ(session_break(&site.seats[2], site.sessions[1].slot, site.sessions[1].epoch), -ENOENT);
     unlock(0, &a);
     w = locked(0, PAWL_EXCLUSIVE);
-    CHECK_EQ(session_break(&site.seats[2], site.sessions[0].slot), 0);
+    CHECK_EQ(session_break(&site.seats[2], site.sessions[0].slot, site.sessions[0].epoch), 0);
     CHECK_EQ(word_mode(lock_at(0)->word), WORD_FREE);
     struct hold next = locked(2, PAWL_EXCLUSIVE);
     CHECK(next.token > w.token);
