@@ -74,7 +74,8 @@ enum pawl_error {
 /* A sentence for any code that a call returned. Static. */
 PAWL_API const char *pawl_strerror(int code);
 
-/* More about this thread's latest failed call: which file, which limit, what to do. Valid until its next call. */
+/* More about this thread's latest failed call: which file, which limit, what to do. Valid until its next call. Completions have
+ * their code alone. */
 PAWL_API const char *pawl_explain(void);
 
 /* ---- opening ---- */
@@ -97,7 +98,7 @@ typedef struct pawl_options {
     uint32_t sessions;    /* that can be open at once; default 256 */
     uint32_t holds;       /* locks that one session can hold or wait for at once; default 256 */
     uint32_t permissions; /* of the segment; default 0600 */
-    uint32_t flags;       /* PAWL_NO_CREATE, PAWL_EXCLUSIVE_CREATE */
+    uint32_t flags;       /* PAWL_NO_CREATE, PAWL_MUST_CREATE */
 } pawl_options;
 
 enum {
@@ -106,7 +107,7 @@ enum {
 };
 
 /* `where`: "local:" or "local:NAME" (shared memory of this machine, no daemon), "local:/PATH" (a segment at a path of your
- * choice), "sim:" (a simulated cluster inside this process, for trying things out). `options` may be null. */
+ * choice). `options` may be null. */
 PAWL_API int pawl_open(const char *where, const pawl_options *options, pawl **out);
 
 /* Releases what the session holds, cancels what it waits for, ends it. No other call on the handle may be running. */

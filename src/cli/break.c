@@ -119,7 +119,7 @@ static int break_session(const struct observer *o, struct inspect_session *victi
         rc = inspect_sessions(&o->locker, same_session, victim);
         if (rc <= 0)
             return rc ? rc : -ENOENT;
-        rc = session_break(&o->locker.seat, victim->slot);
+        rc = session_break(&o->locker.seat, victim->slot, victim->epoch);
     }
     return rc;
 }

@@ -2,6 +2,7 @@
 #ifndef PAWL_CLI_COMMANDS_H
 #define PAWL_CLI_COMMANDS_H
 
+int cmd_bench(int argc, char **argv);
 int cmd_break(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_lock(int argc, char **argv);

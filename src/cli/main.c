@@ -16,6 +16,7 @@ static const struct command {
     {"break", cmd_break, "take a lock away from those who hold it"},
     {"space", cmd_space, "create, list, show or drop spaces"},
     {"sim", cmd_sim, "try designs in simulated clusters full of faults"},
+    {"bench", cmd_bench, "measure designs on this machine or in the simulated cluster"},
     {"doctor", cmd_doctor, "what this machine can do, and which design offers what"},
 };
 

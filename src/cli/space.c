@@ -206,7 +206,7 @@ static int condemn_session(void *ctx, const struct inspect_session *s)
     const struct observer *o = ctx;
     int rc;
     do
-        rc = session_condemn(&o->locker.seat, s->slot);
+        rc = session_condemn(&o->locker.seat, s->slot, s->epoch);
     while (rc == -EAGAIN); /* it renewed its lease just now, which it does a few times a second */
     return rc == -ENOENT ? 0 : rc;
 }

@@ -133,7 +133,7 @@ static struct async_task *idle_task(struct async *a)
 static void prepare(struct async_task *t, const struct locker *l, const pawl_request *request, uint64_t id)
 {
     t->request = *request;
-    if (request->key.name) {
+    if (request->op == PAWL_OP_LOCK && request->key.name) { /* a lock's key was checked; others' are not even looked at */
         memcpy(t->name, request->key.name, request->key.id);
         t->request.key.name = t->name;
     }

@@ -77,11 +77,17 @@ static int ended(const struct seat *seat, int rc)
     return rc == -PAWL_ENOTOWNER && (session_lost(seat) || !seat_lives(seat)) ? -PAWL_ELOST : rc;
 }
 
+/* Whether a grant that somebody hands us could be one. */
+static bool plausible(const struct locker *l, const struct hold *h)
+{
+    return likely(h->index < l->seat.space->lock_count && h->record < l->seat.space->record_count &&
+                  (h->mode == PAWL_SHARED || h->mode == PAWL_EXCLUSIVE));
+}
+
 int locker_unlock(const struct locker *l, const struct hold *h)
 {
     const struct seat *seat = &l->seat;
-    if (unlikely(h->index >= seat->space->lock_count || h->record >= seat->space->record_count ||
-                 (h->mode != PAWL_SHARED && h->mode != PAWL_EXCLUSIVE)))
+    if (unlikely(!plausible(l, h)))
         return -PAWL_ENOTOWNER;
     int rc = seat->space->design->release(seat, h);
     return likely(!rc) ? 0 : ended(seat, rc);
@@ -95,7 +101,7 @@ int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, 
         return rc;
     if (!d->convert)
         return -PAWL_ENOTSUP;
-    if (h->index >= l->seat.space->lock_count || !d->holds(&l->seat, h))
+    if (!plausible(l, h) || !d->holds(&l->seat, h))
         return ended(&l->seat, -PAWL_ENOTOWNER);
     rc = d->convert(&l->seat, h, mode, deadline);
     if (!rc && !seat_lives(&l->seat)) /* the answer may have been long on its way */
@@ -107,7 +113,7 @@ int locker_check(const struct locker *l, const struct hold *h)
 {
     if (session_lost(&l->seat) || !seat_lives(&l->seat))
         return -PAWL_ELOST;
-    return l->seat.space->design->holds(&l->seat, h) ? 0 : -PAWL_ENOTOWNER;
+    return plausible(l, h) && l->seat.space->design->holds(&l->seat, h) ? 0 : -PAWL_ENOTOWNER;
 }
 
 /* ---- what a lock looks like ---- */

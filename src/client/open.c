@@ -41,7 +41,7 @@ static void renew(struct pawl *p)
 {
     /* A segment that was removed has no other users any more: those who come later make another, and would not see our locks. */
     if (!segment_in_place(p->segment))
-        session_break(&p->locker.seat, p->session.slot);
+        session_break(&p->locker.seat, p->session.slot, p->session.epoch);
     else
         seat_renew(&p->locker.seat);
 }
@@ -122,6 +122,8 @@ static int check_options(const pawl_options *o)
         return explain(-EINVAL, "a lease lasts from 100 ms to a day, or for ever");
     if (o->flags & ~(uint32_t)(PAWL_NO_CREATE | PAWL_MUST_CREATE))
         return explain(-EINVAL, "unknown flags 0x%x", o->flags);
+    if (o->flags & PAWL_NO_CREATE && o->flags & PAWL_MUST_CREATE)
+        return explain(-EINVAL, "a space cannot be there already and made now: PAWL_NO_CREATE contradicts PAWL_MUST_CREATE");
     if (o->permissions & ~0777u)
         return explain(-EINVAL, "permissions 0%o are not those of a file", o->permissions);
     return 0;
@@ -138,6 +140,10 @@ static int check_wishes(const pawl_options *o, const struct layout_header *h, co
     if (o->capacity > h->capacity)
         return explain(-EINVAL, "%s has room for %llu locks, not %llu", path, (unsigned long long)h->capacity,
                        (unsigned long long)o->capacity);
+    if (o->sessions > h->slot_count)
+        return explain(-EINVAL, "%s has room for %u sessions, not %u", path, h->slot_count, o->sessions);
+    if (o->holds > h->record_count)
+        return explain(-EINVAL, "%s has room for %u holds of each session, not %u", path, h->record_count, o->holds);
     return 0;
 }
 

@@ -62,7 +62,8 @@ int layout_make(const struct layout_params *p, struct layout_header *out)
         .slot_count = p->sessions,
         .record_count = p->holds,
         .ring_bytes = p->ring_bytes,
-        .token_base = p->birth << 32,
+        .desc_size = p->design->desc_size,
+        .token_base = p->birth,
         .lease_ns = p->lease_ns,
         .margin_ns = p->margin_ns,
         .check_ns = p->check_ns,
@@ -72,6 +73,7 @@ int layout_make(const struct layout_params *p, struct layout_header *out)
     h.slots = place(&at, (uint64_t)h.slot_count * sizeof(struct slot));
     h.records = place(&at, (uint64_t)h.slot_count * h.record_count * sizeof(uint64_t));
     h.rings = place(&at, (uint64_t)h.slot_count * h.ring_bytes);
+    h.descs = place(&at, (uint64_t)h.slot_count * h.record_count * h.desc_size);
     h.cells = place(&at, h.buckets * h.cell_bytes);
     h.names = place(&at, h.keys == PAWL_KEYS_NAMED ? h.buckets * LAYOUT_NAME_BYTES : 0);
     h.total_bytes = round_up(at, (uint64_t)LAYOUT_HEADER_BYTES);
@@ -116,7 +118,7 @@ const char *layout_fault(const struct layout_header *h, uint64_t size)
         .sessions = h->slot_count,
         .holds = h->record_count,
         .ring_bytes = h->ring_bytes,
-        .birth = h->token_base >> 32,
+        .birth = h->token_base,
         .lease_ns = h->lease_ns,
         .margin_ns = h->margin_ns,
         .check_ns = h->check_ns,
@@ -137,6 +139,8 @@ void layout_space(const struct layout_header *h, fab_addr base, struct space *ou
         .design = design_find(name),
         .slots = base + h->slots,
         .records = base + h->records,
+        .descs = base + h->descs,
+        .desc_size = h->desc_size,
         .locks = base + h->cells + (h->keys == PAWL_KEYS_DENSE ? 0 : 16),
         .lock_count = h->buckets,
         .lock_stride = h->cell_bytes,

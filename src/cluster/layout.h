@@ -30,7 +30,9 @@ struct layout_header {
     uint32_t slot_count;
     uint32_t record_count;
     uint32_t ring_bytes;
-    uint64_t slots, records, rings, cells, names; /* offsets */
+    uint32_t desc_size;
+    uint32_t unused;
+    uint64_t slots, records, rings, descs, cells, names; /* offsets */
     uint64_t total_bytes;
     uint64_t token_base;
     uint64_t lease_ns;

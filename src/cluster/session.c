@@ -27,7 +27,7 @@ static int clear_records(const struct seat *seat, uint32_t slot)
 
 static int describe(const struct seat *seat, uint32_t slot, const struct session_params *p)
 {
-    struct slot s = {.lease_ns = p->lease_ns, .opened = world_birth(seat->world)};
+    struct slot s = {.lease_ns = p->lease_ns, .opened = world_birth(seat->world) >> 32};
     strncpy(s.label, p->label ? p->label : "", sizeof s.label - 1);
     fab_addr at = space_slot_addr(seat->space, slot) + offsetof(struct slot, lease_ns);
     return fab_write(seat->ep, at, &s.lease_ns, offsetof(struct slot, life) - offsetof(struct slot, lease_ns));
@@ -73,6 +73,7 @@ static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struc
     me->slot = slot;
     me->epoch = lease_epoch(live);
     me->lease_ns = p->lease_ns;
+    me->home = p->home ? p->home : seat->space->descs + (uint64_t)slot * seat->space->record_count * seat->space->desc_size;
     me->ended = false;
     me->lease_copy = live;
     me->lease = fab_is_shm(seat->ep) ? fab_shm_ptr(seat->ep, lease_addr(seat, slot)) : &me->lease_copy;
@@ -164,6 +165,11 @@ int session_close(const struct seat *seat)
 
 /* ---- looking after the others ---- */
 
+static int any_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    return 1;
+}
+
 static int tend_slot(void *ctx, uint32_t slot, uint64_t lease)
 {
     const struct seat *seat = ctx;
@@ -172,14 +178,15 @@ static int tend_slot(void *ctx, uint32_t slot, uint64_t lease)
     int dead = seat_peer_dead(seat, slot, &lease);
     if (dead <= 0 || lease_state(lease) != SLOT_LOST)
         return dead < 0 ? dead : 0;
-    int rc = seat->space->design->recover ? seat->space->design->recover(seat, slot, lease_epoch(lease)) : 0;
-    if (rc)
-        return rc;
+    const struct design *design = seat->space->design;
+    int rc = design->recover ? design->recover(seat, slot, lease_epoch(lease)) : seat_records(seat, slot, any_record, NULL);
+    if (rc) /* without recovery its locks are its own for ever, and so is the slot that they name */
+        return rc < 0 ? rc : 0;
     /* Once more after it was shut out: what was under way may have arrived since. Then the slot can serve another. */
     rc = seat_fence(seat, slot);
     if (rc)
         return rc == -EAGAIN ? 0 : rc;
-    rc = seat->space->design->recover ? seat->space->design->recover(seat, slot, lease_epoch(lease)) : 0;
+    rc = design->recover ? design->recover(seat, slot, lease_epoch(lease)) : 0;
     if (!rc)
         rc = set_state(seat, slot, lease, SLOT_FREE);
     return rc < 0 ? rc : 0;
@@ -190,29 +197,29 @@ int session_tend(const struct seat *seat)
     return seat_slots(seat, tend_slot, (void *)seat);
 }
 
-static int condemn(const struct seat *seat, uint32_t slot, uint64_t *lease)
+static int condemn(const struct seat *seat, uint32_t slot, uint32_t epoch, uint64_t *lease)
 {
     if (slot >= seat->space->slot_count)
         return -EINVAL;
     int rc = fab_read64(seat->ep, lease_addr(seat, slot), lease);
-    if (!rc && lease_state(*lease) != SLOT_LIVE)
+    if (!rc && (lease_state(*lease) != SLOT_LIVE || lease_epoch(*lease) != epoch))
         return -ENOENT;
     if (!rc)
         rc = set_state(seat, slot, *lease, SLOT_LOST);
     return rc < 0 ? rc : rc ? 0 : -EAGAIN;
 }
 
-int session_break(const struct seat *seat, uint32_t slot)
+int session_break(const struct seat *seat, uint32_t slot, uint32_t epoch)
 {
     uint64_t lease;
-    int rc = condemn(seat, slot, &lease);
+    int rc = condemn(seat, slot, epoch, &lease);
     if (rc)
         return rc;
     return seat->space->design->recover ? seat->space->design->recover(seat, slot, lease_epoch(lease)) : 0;
 }
 
-int session_condemn(const struct seat *seat, uint32_t slot)
+int session_condemn(const struct seat *seat, uint32_t slot, uint32_t epoch)
 {
     uint64_t lease;
-    return condemn(seat, slot, &lease);
+    return condemn(seat, slot, epoch, &lease);
 }

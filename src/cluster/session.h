@@ -8,6 +8,7 @@ struct session_params {
     uint64_t lease_ns; /* PAWL_LEASE_FOREVER where the kernel reports deaths */
     uint64_t proof;    /* peer in the upper half; see fab_fence */
     const char *label; /* for people */
+    fab_addr home;     /* memory of its own for descriptors: record_count of them; 0: none, they lie in the space */
 };
 
 /* Takes a slot and fills seat->me, whose arrays the caller has provided (seen: slot_count; shadow: record_count words, but not on
@@ -24,10 +25,10 @@ int session_close(const struct seat *seat);
 int session_tend(const struct seat *seat);
 
 /* Declares another session lost, whether or not its lease runs: an operator's last resort. -ENOENT if the slot is not live. */
-int session_break(const struct seat *seat, uint32_t slot);
+int session_break(const struct seat *seat, uint32_t slot, uint32_t epoch);
 
 /* The same without passing on what it held: before a space is removed, when no one is to be granted anything any more.
  * -EAGAIN: its lease changed meanwhile, ask again. */
-int session_condemn(const struct seat *seat, uint32_t slot);
+int session_condemn(const struct seat *seat, uint32_t slot, uint32_t epoch);
 
 #endif

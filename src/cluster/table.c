@@ -145,6 +145,7 @@ struct name_words {
 
 static void pack_name(pawl_key key, struct name_words *out)
 {
+    assert(key.name && key.id <= PAWL_NAME_MAX);
     out->bytes = (uint16_t)round_up(key.id + 1, UINT64_C(8));
     out->words[out->bytes / 8 - 1] = 0;
     unsigned char *at = (unsigned char *)out->words;
@@ -355,6 +356,19 @@ struct insertion {
     struct bucket claim; /* and what we wrote there */
 };
 
+/* Can nothing that this session began take effect any more? Its slot is free again, or serves another, only once that is certain;
+ * and whoever is in it now is not to be asked. */
+static int shut_out(const struct seat *seat, uint64_t meta)
+{
+    uint32_t slot = (uint32_t)field_get(meta, META_SLOT_SHIFT, META_SLOT_BITS);
+    uint64_t lease;
+    int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, lease), &lease);
+    if (rc)
+        return rc;
+    bool same = (lease_epoch(lease) & FIELD_MAX(META_EPOCH_BITS)) == field_get(meta, 0, META_EPOCH_BITS);
+    return !same || lease_state(lease) == SLOT_FREE || !seat_fence(seat, slot);
+}
+
 /* A claim or what is left of one: once its session is gone for certain, the cell can serve again. */
 static int bury(const struct insertion *in, uint64_t i, struct bucket b)
 {
@@ -364,8 +378,8 @@ static int bury(const struct insertion *in, uint64_t i, struct bucket b)
         rc = change_bucket(in->seat, in->t, i, b, zombie);
         b = zombie;
     }
-    if (rc > 0) /* a session that began another life in the slot was shut out before it could */
-        rc = seat_fence(in->seat, (uint32_t)field_get(b.meta, META_SLOT_SHIFT, META_SLOT_BITS)) ? 0 : 1;
+    if (rc > 0)
+        rc = shut_out(in->seat, b.meta);
     if (rc > 0)
         rc = change_bucket(in->seat, in->t, i, b, (struct bucket){b.key, meta_make(CELL_DEAD, meta_generation(b.meta))});
     return rc < 0 ? rc : 0;
@@ -459,7 +473,8 @@ static int raise_lock(const struct insertion *in)
     /* Somebody may be about to find out that the cell is no longer what it was; it leaves at once. */
     rc = design->acquire(in->seat, &h, DEADLINE_NEVER);
     if (rc) {
-        hold_close(in->seat, &h);
+        if (rc != -PAWL_ELOST) /* then it may be held, and the record tells whoever recovers */
+            hold_close(in->seat, &h);
         return rc;
     }
     rc = design->raise(in->seat, &h, floor);

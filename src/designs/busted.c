@@ -196,7 +196,7 @@ static int busted_peek(const struct seat *seat, uint64_t index, struct lock_view
         return release(seat, h, mistake);                                                                                          \
     }                                                                                                                              \
     const struct design design_busted_##id = {.name = "busted-" text,                                                              \
-                                              .summary = says,                                                                     \
+                                              .summary = (says),                                                                   \
                                               .kind = DESIGN_BUSTED,                                                               \
                                               .features = DESIGN_EXCLUSIVE | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT,     \
                                               .substrates = DESIGN_ON_SIM,                                                         \

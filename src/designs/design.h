@@ -48,6 +48,7 @@ struct design {
     uint32_t substrates;
     uint32_t tolerates; /* FAULT_BIT()s */
     uint32_t lock_size; /* bytes per lock; a multiple of 16 */
+    uint32_t desc_size; /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
     bool local;         /* only for clients on the node of the lock memory */
 
     /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */

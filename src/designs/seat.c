@@ -72,11 +72,23 @@ bool seat_lives(const struct seat *seat)
 
 /* ---- other sessions ---- */
 
-static bool kernel_says_dead(const struct seat *seat, uint32_t slot)
+static uint32_t life_word(const struct seat *seat, uint32_t slot)
 {
     uint64_t life;
     fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, life), &life);
-    return (uint32_t)life & FUTEX_OWNER_DIED;
+    return (uint32_t)life;
+}
+
+/* The thread that held the slot's mutex died; or, below, does not hold it for whatever reason. */
+static bool kernel_says_dead(const struct seat *seat, uint32_t slot)
+{
+    return life_word(seat, slot) & FUTEX_OWNER_DIED;
+}
+
+static bool kernel_says_gone(const struct seat *seat, uint32_t slot)
+{
+    uint32_t life = life_word(seat, slot);
+    return life & FUTEX_OWNER_DIED || !(life & FUTEX_TID_MASK);
 }
 
 /* Has this lease run out by our clock? */
@@ -103,6 +115,9 @@ static bool lease_over(const struct seat *seat, uint32_t slot, uint64_t lease)
 int seat_fence(const struct seat *seat, uint32_t slot)
 {
     uint64_t proof;
+    /* A process of another pid namespace cannot be asked after, so the kernel must have said that the session's thread is gone. */
+    if ((seat->ep->caps & FAB_KERNEL_LIFE) && !kernel_says_gone(seat, slot))
+        return -EAGAIN;
     int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, proof), &proof);
     return rc ? rc : fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
 }
@@ -115,9 +130,10 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
     if (rc)
         return rc;
     if (lease_state(word) == SLOT_LIVE || lease_state(word) == SLOT_TAKEN) {
-        /* A dead process's other threads may run a moment longer than the one whose death the kernel reports. */
-        bool dead = (seat->ep->caps & FAB_KERNEL_LIFE) && kernel_says_dead(seat, slot) ? !seat_fence(seat, slot)
-                                                                                       : lease_over(seat, slot, word);
+        /* A dead process's other threads may run a moment longer than the one whose death the kernel reports; and a process that
+         * executes another program lives on without any of them, for which there is the lease. */
+        bool dead = ((seat->ep->caps & FAB_KERNEL_LIFE) && kernel_says_dead(seat, slot) && !seat_fence(seat, slot)) ||
+                    lease_over(seat, slot, word);
         if (!dead)
             return 0;
         uint64_t lost = lease_word(SLOT_LOST, lease_epoch(word), lease_stamp(word));

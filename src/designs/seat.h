@@ -119,6 +119,8 @@ struct space {
     fab_addr slots;
     fab_addr records; /* slot_count arrays of record_count words */
     fab_addr locks;   /* the first lock */
+    fab_addr descs;   /* descriptors of sessions that have no memory of their own: slot_count arrays of record_count */
+    uint32_t desc_size;
     uint64_t lock_count;
     uint32_t lock_stride;
     uint32_t slot_count;
@@ -144,6 +146,9 @@ static inline fab_addr space_record_addr(const struct space *s, uint32_t slot, u
 
 /* ---- the session, private to its process ---- */
 
+/* Descriptors in which waiters queue lie in the session's registered memory, never on a stack: on its own node where it has one,
+ * else beside the records. A descriptor belongs to the hold record of the same number. */
+
 struct session {
     const uint64_t *lease; /* shared memory: the word itself; elsewhere a copy of what the latest renewal wrote */
     uint64_t lease_copy;
@@ -151,6 +156,7 @@ struct session {
     bool ended;        /* a call was told that the session is lost: from then on it is, even if nobody else has noticed */
     uint32_t slot;
     uint32_t epoch;
+    fab_addr home;        /* the first of its descriptors */
     uint64_t id;          /* unlike that of any other session of this process */
     uint64_t *shadow;     /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
     struct session *next; /* in the process's list of those whose records threads may keep */
@@ -167,6 +173,13 @@ struct seat {
     struct fab_ep *ep;
     struct world *world;
 };
+
+/* Descriptors in which waiters queue lie in the session's registered memory, never on a stack: on its own node where it has one,
+ * else beside the records. A descriptor belongs to the hold record of the same number. */
+static inline fab_addr seat_desc_addr(const struct seat *seat, uint32_t record)
+{
+    return seat->me->home + (uint64_t)record * seat->space->desc_size;
+}
 
 /* A lock held or being acquired. */
 struct hold {

@@ -57,6 +57,9 @@ static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_
     return rc;
 }
 
+/* The kernel has begun to bury a holder, which takes microseconds; once it is done one can recover from it. */
+#define DYING_NS (100 * NS_PER_US)
+
 /* Says that somebody sleeps, and sleeps until the word changes, a holder dies, or it is time to look after the holders. */
 static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, uint64_t deadline)
 {
@@ -69,8 +72,9 @@ static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, u
         w |= WORD_WAITERS;
     }
     struct fab_cond conds[FAB_CONDS_MAX] = {{.addr = addr, .mask = WORD_WATCH, .value = w & WORD_WATCH}};
-    unsigned n = 1 + word_life_conds(seat, h->index, w, conds + 1, countof(conds) - 1);
-    uint64_t look_after = add_saturating(world_now(seat->world), seat->space->check_ns);
+    bool dying;
+    unsigned n = 1 + word_life_conds(seat, h->index, w, conds + 1, countof(conds) - 1, &dying);
+    uint64_t look_after = add_saturating(world_now(seat->world), dying ? DYING_NS : seat->space->check_ns);
     int rc = fab_wait_any(seat->ep, conds, n, min_u64(deadline, look_after));
     if (rc == -ETIMEDOUT && look_after < deadline)
         rc = 0;
@@ -94,6 +98,19 @@ static int read_after_break(const struct seat *seat, fab_addr addr, uint64_t *wo
         if (rc)
             return rc;
     }
+}
+
+/* A waiter that leaves a shared lock to its readers takes the waiters flag away if it was the last: new readers would wait for
+ * nobody. Whoever begins to wait meanwhile has said so before it looked at the flag, or is woken to set it again. */
+static void stop_waiting(const struct seat *seat, const struct hold *h)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t w, old;
+    pass_on(seat, h->index);
+    if (fab_read64(seat->ep, addr, &w) || word_mode(w) != WORD_SHARED || !(w & WORD_WAITERS) || w & WORD_UPGRADE)
+        return;
+    if (word_others_wait(seat, h) == 0 && !fab_cas64(seat->ep, addr, w, w & ~WORD_WAITERS, &old) && old == w)
+        fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
 }
 
 /* One compare-and-swap on a word that we may have. 1: granted; 0: look again. */
@@ -164,6 +181,8 @@ static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
             rc = hold_publish(seat, h, RECORD_WAIT);
             if (!rc)
                 rc = seat_retry(seat, sleep_on(seat, h, seen.word, deadline));
+            if (!rc && !seat_lives(seat))
+                rc = -PAWL_ELOST; /* it would not get the lock; it need not wait for it */
             if (!rc)
                 rc = seat_retry(seat, word_check_holders(seat, h->index, seen.word));
         }
@@ -171,7 +190,7 @@ static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
             break;
     }
     if (rc != -PAWL_ELOST && slept)
-        pass_on(seat, h->index);
+        stop_waiting(seat, h);
     return rc;
 }
 
@@ -281,8 +300,15 @@ static int downgrade(const struct seat *seat, struct hold *h)
     if (token == WORD_TOKEN_MAX)
         return -EAGAIN; /* once in 2^36 grants: no room for the shared token, which lies above the exclusive one */
     bool waiters = false;
+    /* A copy of the grant from before an earlier conversion has this record too, but not this token. */
+    uint64_t held = word_make(WORD_EXCLUSIVE, word_owner(seat, h), token), w;
+    int rc = read_after_break(seat, space_lock_addr(seat->space, h->index), &w);
+    if (rc)
+        return rc;
+    if ((w & ~WORD_WAITERS) != held)
+        return -PAWL_ENOTOWNER;
     /* The record first: it must count as a reader's before the word does (I5). While the word is exclusive nobody counts. */
-    int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S);
+    rc = hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S);
     if (rc)
         return rc;
     rc = move_exclusive(seat, h, word_make(WORD_SHARED, 1, token + 1), &waiters);
@@ -347,8 +373,13 @@ static int upgrade_step(const struct seat *seat, struct hold *h, const struct wo
         return word_recount(seat, h->index, deadline);
     assert(word_mode(w) == WORD_SHARED); /* a live reader is counted (I3) */
     bool ours = w & WORD_UPGRADE && *asked == word_token(w);
-    if (w & WORD_UPGRADE && !ours)
-        return -EDEADLK; /* another reader waits for us to leave */
+    if (w & WORD_UPGRADE && !ours) {
+        /* Another reader waits for us to leave; unless it is dead: then the lock is counted anew, which changes the token. */
+        int rc = word_check_holders(seat, h->index, w);
+        if (!rc)
+            rc = fab_read64(seat->ep, addr, &old);
+        return rc ? rc : word_mode(old) == WORD_SHARED && word_token(old) == word_token(w) && old & WORD_UPGRADE ? -EDEADLK : 0;
+    }
     if (word_token(w) == WORD_TOKEN_MAX)
         return -EAGAIN; /* once in 2^36 grants; free the lock and it starts anew */
     if (word_count(w) == 1)

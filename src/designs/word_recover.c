@@ -143,6 +143,7 @@ static int recover_lock(const struct funeral *f, uint64_t index, enum record_sta
         rc = fab_cas64(f->seat->ep, space_lock_addr(f->seat->space, index), w, word_make(WORD_FREE, 0, word_token(w)), &old);
         *again = !rc && old != w;
         return rc;
+    case WORD_RECOUNT: /* a census that began before this death may have counted the dead one in: it must not stand */
     case WORD_SHARED:
         if (state != RECORD_TRY_S && state != RECORD_HELD_S && state != RECORD_LEAVE_S)
             return 0;
@@ -202,6 +203,7 @@ struct search {
     uint64_t index;
     struct fab_cond *conds; /* null: recover from the dead instead */
     unsigned count, max;
+    bool dying; /* one of them has no life to watch any more */
 };
 
 /* 1: this slot has a record of the lock as a reader; one is enough. */
@@ -222,8 +224,12 @@ static int search_slot(void *ctx, uint32_t slot, uint64_t lease)
         return rc;
     if (!s->conds)
         return recover_if_dead(s->seat, slot);
-    if (s->count < s->max && seat_life_cond(s->seat, slot, &s->conds[s->count]))
+    if (s->count == s->max)
+        return 0;
+    if (seat_life_cond(s->seat, slot, &s->conds[s->count]))
         s->count++;
+    else
+        s->dying = true;
     return 0;
 }
 
@@ -240,14 +246,42 @@ int word_check_holders(const struct seat *seat, uint64_t index, uint64_t word)
     }
 }
 
-unsigned word_life_conds(const struct seat *seat, uint64_t index, uint64_t word, struct fab_cond *conds, unsigned max)
+unsigned word_life_conds(const struct seat *seat, uint64_t index, uint64_t word, struct fab_cond *conds, unsigned max, bool *dying)
 {
     struct search s = {.seat = seat, .index = index, .conds = conds, .max = max};
+    *dying = false;
     if (!(seat->ep->caps & FAB_KERNEL_LIFE))
         return 0;
-    if (word_mode(word) == WORD_EXCLUSIVE)
-        return seat_life_cond(seat, word_owner_slot(word), &conds[0]);
-    if (word_mode(word) == WORD_SHARED)
+    if (word_mode(word) == WORD_EXCLUSIVE) {
+        s.count = seat_life_cond(seat, word_owner_slot(word), &conds[0]);
+        s.dying = !s.count && word_owner_slot(word) != seat->me->slot;
+    } else if (word_mode(word) == WORD_SHARED) {
         seat_slots(seat, search_slot, &s);
+    }
+    *dying = s.dying;
     return s.count;
+}
+
+struct queue {
+    const struct seat *seat;
+    const struct hold *except;
+};
+
+static int waits_too(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    const struct queue *q = ctx;
+    bool self = slot == q->seat->me->slot && record == q->except->record;
+    return !self && record_state(word) == RECORD_WAIT && record_index(word) == q->except->index;
+}
+
+static int queue_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    const struct queue *q = ctx;
+    return lease_state(lease) == SLOT_LIVE ? seat_records(q->seat, slot, waits_too, ctx) : 0;
+}
+
+int word_others_wait(const struct seat *seat, const struct hold *h)
+{
+    struct queue q = {.seat = seat, .except = h};
+    return seat_slots(seat, queue_slot, &q);
 }

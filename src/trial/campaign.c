@@ -214,6 +214,7 @@ static int several_locks(struct cluster_task *t)
         locks[n] = lock;
         wants[n] = (pawl_want){.key = key_of(t, lock, &text[n]), .mode = mode};
     }
+    assert(n > 0); /* the first draw is below c->locks */
     maybe_cancel(t);
     int rc = locker_lock_all(&t->locker, wants, n, draw_deadline(t), holds);
     no_more_cancel(t);

@@ -79,6 +79,7 @@ static int open_session(struct cluster_client *client, struct layout_header *hea
         .lease_ns = client->cluster->params.lease_ns,
         .proof = (uint64_t)client->process->id << 32 | (uint32_t)client->process->generation,
         .label = "simulated",
+        .home = client->home,
     };
     return session_open(&client->keeper, &p);
 }
@@ -232,6 +233,9 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     if (!client->process || !client->session.shadow || !client->session.seen)
         return -ENOMEM;
     client->process->user = client;
+    /* On its host, behind what the clients before it have there; 0 is nobody's address. */
+    client->home = FAB_ADDR(host->id, (host == c->server ? c->space_bytes : CACHE_LINE) +
+                                          (uint64_t)id * RECORDS * c->params.design->desc_size);
     client->process->crashable = id < c->params.mortals;
     for (unsigned i = 0; i < CLUSTER_TASKS_MAX; i++)
         client->tasks[i] = (struct cluster_task){.client = client, .number = i};
@@ -241,25 +245,27 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
 static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
-    struct sim_host *hosts[SIM_HOSTS_MAX];
+    struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
     struct layout_params layout = {
         .design = p->design, .keys = p->keys, .capacity = p->capacity, .sessions = p->clients + SLOTS_SPARE, .holds = RECORDS};
     int rc = layout_make(&layout, &c->header);
     if (rc)
         return rc;
+    uint64_t homes = CACHE_LINE + (uint64_t)p->clients * RECORDS * p->design->desc_size;
+    c->space_bytes = c->header.total_bytes;
     c->server = sim_host_new(&c->sim);
-    if (!c->server || (rc = sim_host_memory(c->server, c->header.total_bytes)))
+    if (!c->server || (rc = sim_host_memory(c->server, c->space_bytes + homes)))
         return rc ? rc : -ENOMEM;
     memset(&c->header, 0, sizeof c->header);
     c->server->server = true;
     c->node = sim_process_new(c->server);
     for (unsigned i = 0; i < p->hosts; i++)
-        if (!(hosts[i] = sim_host_new(&c->sim)))
+        if (!(hosts[i] = sim_host_new(&c->sim)) || (p->design->desc_size && sim_host_memory(hosts[i], homes)))
             return -ENOMEM;
     if (!c->node || !sim_spawn(c->node, "node", node_task, c))
         return -ENOMEM;
     for (unsigned i = 0; i < p->clients && !rc; i++) {
-        bool home = p->design->local || (p->home && i % 2);
+        bool home = p->design->local || (p->home && i % 2) || i >= p->clients - p->residents;
         rc = add_client(c, i, home ? c->server : hosts[i % p->hosts]);
     }
     return rc;
@@ -267,7 +273,8 @@ static int add_hosts(struct cluster *c)
 
 int cluster_init(struct cluster *c, const struct cluster_params *p)
 {
-    if (!p->clients || !p->hosts || p->hosts >= SIM_HOSTS_MAX || !p->tasks || p->tasks > CLUSTER_TASKS_MAX)
+    if (!p->clients || !p->hosts || p->hosts >= SIM_HOSTS_MAX || !p->tasks || p->tasks > CLUSTER_TASKS_MAX ||
+        p->residents > p->clients)
         return -EINVAL;
     memset(c, 0, sizeof *c);
     c->params = *p;

@@ -30,6 +30,7 @@ struct cluster_client {
     struct sim_process *process;
     struct session session;
     struct space space;
+    fab_addr home;    /* its descriptors, on its own host */
     bool open;        /* the session is */
     bool finished;    /* all its work is done and the session closed */
     unsigned working; /* tasks that have not ended */
@@ -45,10 +46,11 @@ struct cluster_params {
     enum pawl_keys keys;
     uint64_t capacity;
     unsigned clients;
-    unsigned mortals; /* of them may be killed and stopped: the first ones */
-    unsigned hosts;   /* of clients */
-    bool home;        /* half of the clients run on the node of the lock memory */
-    unsigned tasks;   /* per client */
+    unsigned mortals;   /* of them may be killed and stopped: the first ones */
+    unsigned hosts;     /* of clients */
+    bool home;          /* half of the clients run on the node of the lock memory */
+    unsigned residents; /* of the clients run there: the last ones */
+    unsigned tasks;     /* per client */
     uint32_t faults;
     uint32_t fabric_caps;
     uint64_t seed;
@@ -68,6 +70,7 @@ struct cluster {
     struct sim_host *server;
     struct sim_process *node;
     struct layout_header header;
+    uint64_t space_bytes; /* of the node's memory; the rest is its own clients' */
     struct cluster_client *clients;
     unsigned clients_done;
     uint64_t sessions, lost; /* opened; lost by lease or crash */
