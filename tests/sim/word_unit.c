@@ -239,12 +239,18 @@ static void test_waiters(void)
     CHECK_EQ(d->holds(&site.seats[0], &h), true);
     unlock(0, &h);
     CHECK(!(lock_at(0)->word & WORD_WAITERS));
-    /* Readers do not pass those who wait. */
+    /* Readers do not pass those who wait; but the last one that leaves takes its mark along. */
     r = locked(0, PAWL_SHARED);
+    CHECK_EQ(lock(1, PAWL_EXCLUSIVE, SOON, &w), -ETIMEDOUT);
+    CHECK(!(lock_at(0)->word & WORD_WAITERS));
+    struct hold still;
+    CHECK_EQ(hold_open(&site.seats[3], 0, &still), 0);
+    CHECK_EQ(hold_publish(&site.seats[3], &still, RECORD_WAIT), 0);
     CHECK_EQ(lock(1, PAWL_EXCLUSIVE, SOON, &w), -ETIMEDOUT);
     CHECK(lock_at(0)->word & WORD_WAITERS);
     CHECK_EQ(lock(2, PAWL_SHARED, DEADLINE_TRY, &w), -PAWL_EHELD);
-    CHECK_EQ(lock(2, PAWL_SHARED, SOON, &w), 0); /* but who slept may: the mark was of one who has left */
+    hold_close(&site.seats[3], &still);
+    CHECK_EQ(lock(2, PAWL_SHARED, SOON, &w), 0); /* who slept may: it was woken for that */
     unlock(2, &w);
     unlock(0, &r);
     CHECK_EQ(word_mode(lock_at(0)->word), WORD_FREE);
