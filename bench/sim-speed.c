@@ -53,6 +53,7 @@ static void set_up(struct sim *sim, struct sim_fabric **fabric)
     if (sim_host_memory(sim_host_new(sim), LOCKS * LOCK_BYTES))
         kit_die("no memory for %llu locks", (unsigned long long)LOCKS);
     unsigned hosts = (unsigned)model_get(sim->model, MODEL_client_nodes);
+    assert(hosts);
     for (unsigned i = 0; i < hosts; i++)
         sim_host_new(sim);
     for (unsigned i = 0; i < CLIENTS; i++) {

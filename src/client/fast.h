@@ -16,9 +16,9 @@
 /* Lies in a page that a forked child sees empty, so that one look at `cells` tells that too. */
 struct fast {
     struct word_fast word;
-    uint64_t alive; /* FAST_ALIVE in the process that opened the handle */
-    char *cells;    /* null: not this way */
-    const char *names;
+    uint64_t alive;       /* FAST_ALIVE in the process that opened the handle */
+    char *cells;          /* null: not this way */
+    const char *names;    /* null: keys are numbers */
     uint64_t mask;        /* buckets - 1 */
     uint64_t session;     /* session.id */
     uint64_t identity;    /* of the session, as grants carry it */
@@ -37,7 +37,7 @@ static inline void fast_init(struct fast *f, const struct locker *l, uint64_t id
         return;
     word_fast_init(&f->word, &l->seat);
     f->cells = fab_shm_ptr(l->seat.ep, l->table.cells);
-    f->names = fab_shm_ptr(l->seat.ep, l->table.names);
+    f->names = l->table.keys == PAWL_KEYS_NAMED ? fab_shm_ptr(l->seat.ep, l->table.names) : NULL;
     f->mask = l->table.buckets - 1;
     f->home_shift = l->table.home_shift;
     f->session = l->seat.me->id;
