@@ -61,7 +61,7 @@ static inline uint64_t lease_expiry_ns(uint64_t lease)
 /* ---- slots, as they lie in lock memory ---- */
 
 #define SLOT_LABEL_LEN 32
-#define SLOT_LIFE_LEN 40 /* a process-shared robust mutex of glibc on 64-bit machines */
+#define SLOT_LIFE_LEN 48 /* a process-shared robust mutex of glibc: 40 bytes on x86-64, 48 on aarch64 */
 
 struct slot {
     uint64_t lease;
@@ -71,7 +71,7 @@ struct slot {
     uint64_t opened;   /* seconds since WORLD_BIRTH_EPOCH_S, likewise */
     char label[SLOT_LABEL_LEN];
     _Alignas(8) char life[SLOT_LIFE_LEN]; /* shared memory: a robust mutex that a thread of the session holds */
-    char pad[24];
+    char pad[16];
 };
 static_assert(sizeof(struct slot) == 2 * CACHE_LINE, "slots do not share lines");
 
