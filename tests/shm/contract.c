@@ -412,7 +412,7 @@ static void limits(void)
     pawl *others[15], *one_more;
     for (unsigned i = 0; i < countof(others); i++)
         others[i] = open_one();
-    CHECK_RC(space_try_open(NULL, &one_more), -PAWL_ELIMIT);
+    CHECK_RC(pawl_open(space_where(), NULL, &one_more), -PAWL_ELIMIT);
     CHECK_OK(pawl_close(others[7]));
     others[7] = open_one();
     for (unsigned i = 0; i < countof(others); i++)

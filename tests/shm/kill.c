@@ -95,7 +95,7 @@ static pawl *open_session(const struct worker *w)
                             .lease_ns = w->stoppable ? STOP_LEASE_NS : PAWL_LEASE_FOREVER};
     pawl *p;
     for (uint64_t limit = pawl_in(STUCK_NS);;) {
-        int rc = space_try_open(&o, &p);
+        int rc = pawl_open(space_where(), &o, &p);
         if (!rc)
             return p;
         if (rc != -PAWL_ELIMIT || pawl_now() > limit) /* the killed of the last moment may still have slots */

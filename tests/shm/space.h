@@ -51,21 +51,10 @@ static inline const char *space_where(void)
     return space_where_text;
 }
 
-/* Of the design that the test is run for: PAWL_TEST_DESIGN, the default unless set. */
-static inline int space_try_open(const pawl_options *o, pawl **out)
-{
-    pawl_options with = {0};
-    if (o)
-        with = *o;
-    if (!with.design)
-        with.design = getenv("PAWL_TEST_DESIGN");
-    return pawl_open(space_where(), &with, out);
-}
-
 static inline pawl *space_open(const pawl_options *o)
 {
     pawl *p = NULL;
-    int rc = space_try_open(o, &p);
+    int rc = pawl_open(space_where(), o, &p);
     if (rc)
         CHECK_FAIL("pawl_open: %d: %s (%s)", rc, pawl_strerror(rc), pawl_explain());
     return p;
