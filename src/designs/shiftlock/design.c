@@ -1,0 +1,153 @@
+/* The designs: the paper's entry of 128 bits, the same protocol in 64, and what the suite must catch. */
+#include "designs/all.h"
+#include "designs/shiftlock/shiftlock.h"
+
+#include <errno.h>
+
+#define WRITERS_MAX 16 /* N of 3.5.2; 4.7 finds goodput stable from there on */
+
+static bool shift_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, h->mode == PAWL_EXCLUSIVE ? RECORD_HELD_X : RECORD_HELD_S);
+}
+
+/* ---- what it looks like ---- */
+
+static bool is_free(struct shift_entry e)
+{
+    return !shift_recounting(e) && !e.tail && !e.readers;
+}
+
+/* Looks; what nobody's record explains is counted first. */
+static int look_closely(const struct seat *seat, uint64_t index, struct shift_entry *e, struct shift_census *c)
+{
+    int rc = shift_look_rel_last(seat, index, e);
+    if (rc || is_free(*e))
+        return rc;
+    rc = shift_count(seat, index, c);
+    if (rc || (!shift_recounting(*e) && (c->readers || c->writers || c->unsure)))
+        return rc;
+    if (!shift_recounting(*e))
+        rc = shift_ask_recount(seat, index);
+    if (!rc)
+        rc = shift_recount(seat, index, DEADLINE_TRY);
+    if (rc && rc != -PAWL_EHELD)
+        return rc;
+    rc = shift_look_rel_last(seat, index, e);
+    return rc ? rc : shift_count(seat, index, c);
+}
+
+static int shift_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    struct shift_entry e;
+    struct shift_census c = {0};
+    uint64_t counter = 0;
+    int rc = look_closely(seat, index, &e, &c);
+    if (!rc && shift_form(seat)->rel_bits < 64)
+        rc = fab_read64(seat->ep, shift_addr(seat, index) + 8, &counter);
+    if (rc)
+        return rc;
+    struct lock_view v = {.token = seat->space->token_base + (shift_form(seat)->rel_bits < 64 ? 2 * counter : e.rel)};
+    if (c.readers) {
+        v.mode = PAWL_SHARED;
+        v.readers = c.readers;
+    } else if (!is_free(e)) {
+        bool reader = !e.tail && e.readers;
+        v.mode = reader ? PAWL_SHARED : PAWL_EXCLUSIVE;
+        v.readers = reader ? e.readers : 0;
+        v.owner = c.writers ? shift_name_slot(shift_form(seat), c.writer) : reader ? 0 : LOCK_OWNER_UNKNOWN;
+        v.token += c.writers && !counter;
+    }
+    *out = v;
+    return 0;
+}
+
+/* ---- tokens above a floor ---- */
+
+static int raise_counter(const struct seat *seat, struct hold *h, uint64_t floor)
+{
+    fab_addr addr = shift_addr(seat, h->index) + 8;
+    uint64_t next = (floor - seat->space->token_base) / 2 + 1, was, old;
+    int rc = fab_read64(seat->ep, addr, &was);
+    while (!rc &&
+           was < next) { /* by compare-and-swap: should we be lost meanwhile, it must not undo what others have raised it to */
+        rc = fab_cas64(seat->ep, addr, was, next, &old);
+        if (!rc && old == was)
+            break;
+        rc = rc ? rc : fab_read64(seat->ep, addr, &was);
+    }
+    if (!rc)
+        h->token = seat->space->token_base + 2 * max_u64(next, was);
+    return rc;
+}
+
+/* While we hold it exclusively nobody else moves RelCnt, except in order to count anew. */
+static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
+{
+    uint64_t writers;
+    if (h->token > floor)
+        return 0;
+    if (shift_form(seat)->rel_bits < 64)
+        return raise_counter(seat, h, floor);
+    shift_recall(seat, h, &writers);
+    for (;;) {
+        struct shift_entry e, old;
+        int rc = shift_look_rel_first(seat, h->index, &e);
+        if (!rc && !seat_lives(seat))
+            return -PAWL_ELOST;
+        if (!rc && shift_recounting(e)) {
+            rc = shift_recount(seat, h->index, DEADLINE_NEVER);
+            if (!rc)
+                continue;
+        }
+        struct shift_entry next = e;
+        next.rel = max_u64(e.rel, floor - seat->space->token_base);
+        if (!rc)
+            rc = shift_cas(seat, h->index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_REL, &old);
+        if (!rc && shift_matches(old, e, SHIFT_REL | SHIFT_ERA)) {
+            next.tail = old.tail;
+            shift_remember(seat, h, next, writers);
+            h->token = seat->space->token_base + next.rel + 1;
+            return 0;
+        }
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+}
+
+#define SHIFT_COMMON                                                                                                               \
+    .features =                                                                                                                    \
+        DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,       \
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = FAULTS_ALL, .lock_size = sizeof(struct shift_lock),                  \
+    .desc_size = sizeof(struct shift_desc), .acquire = shift_acquire, .release = shift_release, .convert = shift_convert,          \
+    .holds = shift_holds, .recover = shift_recover, .peek = shift_peek, .raise = shift_raise
+
+const struct shift_design design_shiftlock = {
+    .design = {.name = "shiftlock", .summary = "one-sided, handed over from client to client", .kind = DESIGN_MAIN, SHIFT_COMMON},
+    .form = &shift_form128,
+    .writers_max = WRITERS_MAX,
+    .keep_on = true,
+};
+
+const struct shift_design design_shiftlock64 = {
+    .design = {.name = "shiftlock64",
+               .summary = "shiftlock in a word of 64 bits, for fabrics without larger atomics",
+               .kind = DESIGN_MAIN,
+               SHIFT_COMMON},
+    .form = &shift_form64,
+    .writers_max = WRITERS_MAX,
+    .keep_on = true,
+};
+
+#define SHIFT_BUSTED(what, line, flag)                                                                                             \
+    {                                                                                                                              \
+        .design = {.name = "busted-shiftlock-" what, .summary = line, .kind = DESIGN_BUSTED, SHIFT_COMMON},                        \
+        .form = &shift_form128, .writers_max = WRITERS_MAX, .keep_on = true, .busted = flag                                        \
+    }
+
+const struct shift_design design_busted_shiftlock_late =
+    SHIFT_BUSTED("late", "a reader's release is not bound to the lock's era", SHIFT_LATE_RELEASE);
+const struct shift_design design_busted_shiftlock_nameless =
+    SHIFT_BUSTED("nameless", "messages do not say for which lock and era they are", SHIFT_NAMELESS);
+const struct shift_design design_busted_shiftlock_markless =
+    SHIFT_BUSTED("markless", "a waiting reader does not look at the recovery mark", SHIFT_MARKLESS);
