@@ -53,7 +53,7 @@ static int watch(const struct seat *seat, const struct hold *h, struct shift_try
     int rc = shift_look_rel_last(seat, h->index, &e);
     if (rc)
         return rc;
-    if (e.era != t->seen.era && !(shift_of(seat)->busted & SHIFT_MARKLESS && h->mode == PAWL_SHARED))
+    if (e.era != t->seen.era)
         return SHIFT_AGAIN;
     rc = t->pred ? check_pred(seat, h, t) : shift_check_dead(seat, h->index);
     if (rc)
@@ -153,7 +153,7 @@ static int reader_wait(const struct seat *seat, struct hold *h, struct shift_try
     for (;;) {
         struct shift_entry e;
         int rc = shift_look_rel_last(seat, h->index, &e); /* RelCnt last: the token is then above the last writer's */
-        if (!rc && mark && e.era != t->seen.era)
+        if (!rc && e.era != t->seen.era && (mark || e.epoch == t->seen.epoch))
             return SHIFT_AGAIN;
         if (!rc && e.epoch != t->seen.epoch)
             return shift_granted(seat, h, e, 0);

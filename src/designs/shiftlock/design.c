@@ -146,8 +146,8 @@ const struct shift_design design_shiftlock64 = {
     }
 
 const struct shift_design design_busted_shiftlock_late =
-    SHIFT_BUSTED("late", "a reader's release is not bound to the lock's era", SHIFT_LATE_RELEASE);
+    SHIFT_BUSTED("late", "releases are not bound to the lock's era", SHIFT_LATE_RELEASE);
 const struct shift_design design_busted_shiftlock_nameless =
     SHIFT_BUSTED("nameless", "messages do not say for which lock and era they are", SHIFT_NAMELESS);
 const struct shift_design design_busted_shiftlock_markless =
-    SHIFT_BUSTED("markless", "a waiting reader does not look at the recovery mark", SHIFT_MARKLESS);
+    SHIFT_BUSTED("markless", "a waiting reader looks at the epoch before the recovery mark", SHIFT_MARKLESS);

@@ -27,7 +27,7 @@ int shift_ask_recount(const struct seat *seat, uint64_t index)
         struct shift_entry next = {.rel = shift_rel_add(f, e.rel, 1),
                                    .era = shift_recounting(e) ? e.era : shift_era_next(f, e.era)};
         if (!rc)
-            rc = shift_cas(seat, index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_REL | SHIFT_ERA, &old);
+            rc = shift_cas(seat, index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH, &old);
         if (!rc && shift_matches(old, e, SHIFT_REL | SHIFT_ERA)) {
             wake_all(seat, index);
             return 0;

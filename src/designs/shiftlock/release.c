@@ -13,6 +13,18 @@ static int leave_in_doubt(const struct seat *seat, const struct hold *h)
     return shift_doubt(seat, h, h->mode == PAWL_SHARED ? RECORD_LEAVE_S : RECORD_TRY_X, RECORD_FREE);
 }
 
+/* What a release compares: all that says that nothing was done about us. */
+static unsigned bound_to(const struct seat *seat, unsigned fields)
+{
+    return shift_of(seat)->busted & SHIFT_LATE_RELEASE ? fields & SHIFT_TAIL : fields;
+}
+
+/* Asked between reading the entry and changing it: if it is then as it was read, nobody has counted us out. */
+static bool lost(const struct seat *seat)
+{
+    return !(shift_of(seat)->busted & SHIFT_LATE_RELEASE) && !seat_lives(seat);
+}
+
 /* One compare-and-swap that ends the hold. With it, in the same round trip, the record says that nothing is held any more; if it
  * did not end, the record says again, and soon, that it may. What happens in between is noticed by those who wait (check_pred and
  * patience, in acquire.c). */
@@ -49,7 +61,9 @@ static int blind_reader_release(const struct seat *seat, const struct hold *h)
     op.swap_mask = (u128)1 << (f->readers_shift + f->readers_bits - 1) | (u128)1 << (f->rel_shift + f->rel_bits - 1);
     int rc = fab_batch(seat->ep, &op, 1);
     if (rc)
-        return rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : rc;
+        return rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : seat_retry(seat, rc);
+    if (shift_unpack(f, op.old).tail)
+        shift_wake_writer(seat, h->index);
     hold_close(seat, h);
     return 0;
 }
@@ -69,7 +83,7 @@ static int release_reader(const struct seat *seat, const struct hold *h)
         struct fab_op op;
         next.readers--;
         next.rel = shift_rel_add(f, e.rel, 1);
-        if (!seat_lives(seat)) /* after e was read: if it is still so, nobody has counted us out */
+        if (lost(seat))
             return -PAWL_ELOST;
         shift_op_cas(seat, h->index, e, SHIFT_ALL, next, SHIFT_ALL, &op);
         rc = end_by(seat, h, &op, may);
@@ -156,7 +170,7 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
     struct shift_entry old, next = e;
     bool readers_turn = writers + 1 >= d->writers_max;
     next.rel = shift_rel_add(f, e.rel, 1);
-    if (!seat_lives(seat))
+    if (lost(seat))
         return -PAWL_ELOST;
     if (readers_turn && d->keep_on) { /* unless nobody waits */
         struct shift_entry nobody = e;
@@ -170,10 +184,11 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
             return shift_tell(seat, h, succ, SHIFT_HANDOVER, next, next.rel, writers);
     }
     next.epoch = readers_turn ? !e.epoch : e.epoch;
-    int rc = shift_cas(seat, h->index, e, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH, next, SHIFT_REL | SHIFT_EPOCH, &old);
+    const unsigned compared = bound_to(seat, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH);
+    int rc = shift_cas(seat, h->index, e, compared, next, SHIFT_REL | SHIFT_EPOCH, &old);
     if (rc)
         return rc;
-    if (!shift_matches(old, e, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH))
+    if (!shift_matches(old, e, compared))
         return SHIFT_AGAIN;
     if (!readers_turn)
         return shift_tell(seat, h, succ, SHIFT_HANDOVER, next, next.rel, writers + 1);
@@ -186,10 +201,10 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
 static int free_lock(const struct seat *seat, const struct hold *h, struct shift_entry *e, bool may)
 {
     const struct shift_form *f = shift_form(seat);
-    const unsigned compared = SHIFT_TAIL | SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH;
+    const unsigned compared = bound_to(seat, SHIFT_TAIL | SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH);
     struct shift_entry next = {.rel = shift_rel_add(f, e->rel, 1), .epoch = !e->epoch};
     struct fab_op op;
-    if (!seat_lives(seat))
+    if (lost(seat))
         return -PAWL_ELOST;
     shift_op_cas(seat, h->index, *e, compared, next, SHIFT_TAIL | SHIFT_REL | SHIFT_EPOCH, &op);
     int rc = end_by(seat, h, &op, may);

@@ -47,9 +47,9 @@ enum shift_fields { SHIFT_REL = 1, SHIFT_READERS = 2, SHIFT_TAIL = 4, SHIFT_ERA 
 /* ---- the design, and what can be set ---- */
 
 enum shift_busted {
-    SHIFT_LATE_RELEASE = 1, /* releases are not bound to the era: a reader leaves by adding, whatever has happened since */
+    SHIFT_LATE_RELEASE = 1, /* releases are not bound to the era: as in Algorithm 3, whatever has happened since */
     SHIFT_NAMELESS = 2,     /* messages do not say for which lock and era they are */
-    SHIFT_MARKLESS = 4,     /* a waiting reader looks at the epoch and not at the recovery mark */
+    SHIFT_MARKLESS = 4,     /* a waiting reader looks at the epoch before it looks at the recovery mark */
 };
 
 struct shift_design {
