@@ -152,16 +152,16 @@ static int reader_wait(const struct seat *seat, struct hold *h, struct shift_try
     bool mark = !(shift_of(seat)->busted & SHIFT_MARKLESS);
     for (;;) {
         struct shift_entry e;
-        int rc = shift_look_rel_last(seat, h->index, &e); /* RelCnt last: the token is then above the last writer's */
+        struct fab_cond conds[FAB_CONDS_MAX] = {shift_cond_epoch(seat, h->index, t->seen)};
+        int rc = sleep_on(seat, h, t, conds, 1, deadline);
+        if (!rc)
+            rc = shift_look_rel_last(seat, h->index, &e); /* RelCnt last: the token is then above the last writer's */
         if (!rc && e.era != t->seen.era && (mark || e.epoch == t->seen.epoch))
             return SHIFT_AGAIN;
         if (!rc && e.epoch != t->seen.epoch)
             return shift_granted(seat, h, e, 0);
         if (!rc && time_to_check(seat, t))
             rc = watch(seat, h, t);
-        struct fab_cond conds[FAB_CONDS_MAX] = {shift_cond_epoch(seat, h->index, t->seen)};
-        if (!rc)
-            rc = sleep_on(seat, h, t, conds, 1, deadline);
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
     }
@@ -270,9 +270,8 @@ int shift_await_readers(const struct seat *seat, const struct hold *h, struct sh
             rc = watch(seat, h, t);
         struct fab_cond conds[FAB_CONDS_MAX];
         if (!rc) {
-            conds[0] = shift_cond_rel(seat, h->index, e);
-            conds[1] = shift_cond_epoch(seat, h->index, e);
-            rc = sleep_on(seat, h, t, conds, 2, deadline);
+            conds[0] = shift_cond_rel(seat, h->index, e); /* also rises when the era does */
+            rc = sleep_on(seat, h, t, conds, 1, deadline);
         }
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;

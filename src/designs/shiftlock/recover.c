@@ -69,16 +69,40 @@ static void stir(const struct seat *seat, uint32_t slot, uint32_t record)
     fab_wake(seat->ep, desc + offsetof(struct shift_desc, next.sum), UINT32_MAX, 1);
 }
 
+/* A lost client that had to do with this lock must not release it any more: where readers leave by adding, an addition that comes
+ * late would count for somebody else. Proof first, lease second: the proof is then that session's, not its successor's in the slot.
+ */
+static int shut_out(struct shift_census *c, uint32_t slot, uint64_t lost)
+{
+    const struct seat *seat = c->seat;
+    fab_addr at = space_slot_addr(seat->space, slot);
+    uint64_t proof, lease;
+    if (!shift_adds(seat) || !c->fencing || slot == seat->me->slot || shift_of(seat)->busted & SHIFT_LATE_RELEASE)
+        return 0;
+    int rc = fab_read64(seat->ep, at + offsetof(struct slot, proof), &proof);
+    if (!rc)
+        rc = fab_read64(seat->ep, at + offsetof(struct slot, lease), &lease);
+    if (rc || lease_state(lease) != SLOT_LOST || lease_epoch(lease) != lease_epoch(lost))
+        return rc; /* its slot is free: it was shut out before that */
+    rc = fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
+    c->unsure += rc == -EAGAIN;
+    return rc == -EAGAIN ? 0 : rc;
+}
+
 static int count_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
     struct shift_census *c = ctx;
     enum record_state state = record_state(word);
     if (record_index(word) != c->index || state == RECORD_WAIT)
         return 0;
-    uint64_t lease;
-    int dead = slot == c->seat->me->slot ? 0 : seat_peer_dead(c->seat, slot, &lease);
-    if (dead)
-        return dead < 0 ? dead : 0;
+    uint64_t lease = c->lease;
+    int dead = slot == c->seat->me->slot ? lease_state(lease) != SLOT_LIVE : seat_peer_dead(c->seat, slot, &lease);
+    if (dead < 0)
+        return dead;
+    if (dead) {
+        int rc = lease_state(lease) == SLOT_LOST ? shut_out(c, slot, lease) : 0;
+        return rc ? rc : 1; /* once is enough */
+    }
     if (state == RECORD_HELD_S) {
         c->readers++;
     } else if (state == RECORD_HELD_X) {
@@ -94,12 +118,23 @@ static int count_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word
 static int count_slot(void *ctx, uint32_t slot, uint64_t lease)
 {
     struct shift_census *c = ctx;
-    return lease_state(lease) == SLOT_LIVE ? seat_records(c->seat, slot, count_record, c) : 0;
+    c->lease = lease;
+    if (lease_state(lease) != SLOT_LIVE && (lease_state(lease) != SLOT_LOST || !c->fencing))
+        return 0;
+    int rc = seat_records(c->seat, slot, count_record, c);
+    return rc > 0 ? 0 : rc;
 }
 
 int shift_count(const struct seat *seat, uint64_t index, struct shift_census *out)
 {
     *out = (struct shift_census){.seat = seat, .index = index};
+    return seat_slots(seat, count_slot, out);
+}
+
+/* The same in order to let others in. */
+static int count_for_good(const struct seat *seat, uint64_t index, struct shift_census *out)
+{
+    *out = (struct shift_census){.seat = seat, .index = index, .fencing = true};
     return seat_slots(seat, count_slot, out);
 }
 
@@ -109,7 +144,7 @@ static int recount_once(const struct seat *seat, uint64_t index, struct shift_en
     const struct shift_form *f = shift_form(seat);
     struct shift_census c;
     struct shift_entry old;
-    int rc = shift_count(seat, index, &c);
+    int rc = count_for_good(seat, index, &c);
     if (rc)
         return rc;
     /* A writer beside others has just left, and its record is about to say so. */

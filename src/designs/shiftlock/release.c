@@ -1,5 +1,6 @@
-/* Releasing: Algorithm 3, bound to the era: each change of the entry is a compare-and-swap that finds RelCnt and era as the holder
- * knows them. A client that is lost meanwhile changes nothing, for whatever was done about it has moved both. */
+/* Releasing: Algorithm 3, bound to the era: each change of the entry by a writer is a compare-and-swap that finds RelCnt and era as
+ * the holder knows them. A client that is lost meanwhile changes nothing, for whatever was done about it has moved both. Readers
+ * compare, too, or were shut out before anything was done about them. */
 #include "designs/shiftlock/shiftlock.h"
 
 #include <errno.h>
@@ -52,19 +53,26 @@ static void ended(const struct seat *seat, const struct hold *h, bool record_say
 
 /* ---- readers (lines 1 and 2) ---- */
 
-/* What the paper does: wrong for a reader that comes late. */
-static int blind_reader_release(const struct seat *seat, const struct hold *h)
+/* Line 2, where the lost are shut out before they are counted out: our record says that we hold until this has taken effect, so in
+ * whatever even era that is, we are counted. */
+static int reader_adds(const struct seat *seat, const struct hold *h)
 {
     const struct shift_form *f = shift_form(seat);
     struct fab_op op = {.verb = FAB_FAA, .width = f->width, .masked = true, .addr = shift_addr(seat, h->index)};
     op.swap = (u128)FIELD_MAX(f->readers_bits) << f->readers_shift | (u128)1 << f->rel_shift;
     op.swap_mask = (u128)1 << (f->readers_shift + f->readers_bits - 1) | (u128)1 << (f->rel_shift + f->rel_bits - 1);
-    int rc = fab_batch(seat->ep, &op, 1);
+    if (lost(seat))
+        return -PAWL_ELOST;
+    int rc = end_by(seat, h, &op, false);
     if (rc)
         return rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : seat_retry(seat, rc);
-    if (shift_unpack(f, op.old).tail)
+    struct shift_entry old = shift_unpack(f, op.old);
+    if (shift_recounting(old)) /* whoever counts may have seen our record before it said that we have left */
+        return leave_in_doubt(seat, h);
+    assert(old.readers > 0 || shift_of(seat)->busted); /* a reader is counted until it is shut out (I3) */
+    ended(seat, h, false);
+    if (old.tail)
         shift_wake_writer(seat, h->index);
-    hold_close(seat, h);
     return 0;
 }
 
@@ -75,8 +83,8 @@ static int release_reader(const struct seat *seat, const struct hold *h)
     int rc = shift_claim(seat, h, RECORD_HELD_S, RECORD_LEAVE_S);
     if (rc)
         return rc;
-    if (shift_of(seat)->busted & SHIFT_LATE_RELEASE)
-        return blind_reader_release(seat, h);
+    if (shift_adds(seat))
+        return reader_adds(seat, h);
     struct shift_entry e = shift_recall(seat, h, &writers);
     for (bool may = false;; may = true) {
         struct shift_entry next = e, old;

@@ -72,6 +72,14 @@ static inline const struct shift_form *shift_form(const struct seat *seat)
     return shift_of(seat)->form;
 }
 
+/* Whether readers leave by an addition, as in the paper, which needs no second try but does not ask whether it comes too late; then
+ * the lost are shut out before they are counted out. On shared memory nobody can be shut out who is merely stopped, and a second
+ * try costs little: there they compare. */
+static inline bool shift_adds(const struct seat *seat)
+{
+    return !fab_is_shm(seat->ep);
+}
+
 /* A lock in memory. */
 struct shift_lock {
     uint64_t entry[2]; /* shiftlock64: the entry, then a counter from which tokens come */
@@ -273,6 +281,8 @@ unsigned shift_life_conds(const struct seat *seat, uint64_t index, struct fab_co
 struct shift_census {
     const struct seat *seat;
     uint64_t index;
+    bool fencing; /* the dead are shut out, too */
+    uint64_t lease;
     uint32_t readers;
     uint32_t writers;
     uint32_t writer; /* its name in the queue */
