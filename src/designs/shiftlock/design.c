@@ -115,15 +115,18 @@ static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     }
 }
 
-#define SHIFT_COMMON                                                                                                               \
+#define SHIFT_COMMON(faults)                                                                                                       \
     .features =                                                                                                                    \
         DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,       \
-    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = FAULTS_ALL, .lock_size = sizeof(struct shift_lock),                  \
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = faults, .lock_size = sizeof(struct shift_lock),                      \
     .desc_size = sizeof(struct shift_desc), .acquire = shift_acquire, .release = shift_release, .convert = shift_convert,          \
     .holds = shift_holds, .recover = shift_recover, .peek = shift_peek, .raise = shift_raise
 
 const struct shift_design design_shiftlock = {
-    .design = {.name = "shiftlock", .summary = "one-sided, handed over from client to client", .kind = DESIGN_MAIN, SHIFT_COMMON},
+    .design = {.name = "shiftlock",
+               .summary = "one-sided, handed over from client to client",
+               .kind = DESIGN_MAIN,
+               SHIFT_COMMON(FAULTS_ALL)},
     .form = &shift_form128,
     .writers_max = WRITERS_MAX,
     .keep_on = true,
@@ -133,21 +136,24 @@ const struct shift_design design_shiftlock64 = {
     .design = {.name = "shiftlock64",
                .summary = "shiftlock in a word of 64 bits, for fabrics without larger atomics",
                .kind = DESIGN_MAIN,
-               SHIFT_COMMON},
+               SHIFT_COMMON(FAULTS_ALL)},
     .form = &shift_form64,
     .writers_max = WRITERS_MAX,
     .keep_on = true,
 };
 
-#define SHIFT_BUSTED(what, line, flag)                                                                                             \
+/* What it takes to come late: one that stops, and one that cannot be shut out at once. */
+#define LATE_FAULTS (FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DRIFT))
+
+#define SHIFT_BUSTED(what, line, flag, faults)                                                                                     \
     {                                                                                                                              \
-        .design = {.name = "busted-shiftlock-" what, .summary = line, .kind = DESIGN_BUSTED, SHIFT_COMMON},                        \
+        .design = {.name = "busted-shiftlock-" what, .summary = line, .kind = DESIGN_BUSTED, SHIFT_COMMON(faults)},                \
         .form = &shift_form128, .writers_max = WRITERS_MAX, .keep_on = true, .busted = flag                                        \
     }
 
 const struct shift_design design_busted_shiftlock_late =
-    SHIFT_BUSTED("late", "releases are not bound to the lock's era", SHIFT_LATE_RELEASE);
+    SHIFT_BUSTED("late", "releases are not bound to the lock's era", SHIFT_LATE_RELEASE, LATE_FAULTS);
 const struct shift_design design_busted_shiftlock_nameless =
-    SHIFT_BUSTED("nameless", "messages do not say for which lock and era they are", SHIFT_NAMELESS);
+    SHIFT_BUSTED("nameless", "messages do not say for which lock and era they are", SHIFT_NAMELESS, FAULTS_ALL);
 const struct shift_design design_busted_shiftlock_markless =
-    SHIFT_BUSTED("markless", "a waiting reader looks at the epoch before the recovery mark", SHIFT_MARKLESS);
+    SHIFT_BUSTED("markless", "a waiting reader looks at the epoch before the recovery mark", SHIFT_MARKLESS, FAULTS_ALL);

@@ -169,12 +169,25 @@ int shift_tell(const struct seat *seat, const struct hold *h, const struct shift
     return rc;
 }
 
+/* A compare-and-swap that passes the lock on; the record says before it that we may still hold. */
+static int pass_by(const struct seat *seat, const struct hold *h, struct shift_entry compare, unsigned compared,
+                   struct shift_entry swap, struct shift_entry *old)
+{
+    struct fab_op op;
+    shift_op_cas(seat, h->index, compare, compared, swap, SHIFT_REL | SHIFT_EPOCH, &op);
+    int rc = shift_publish_and(seat, h, RECORD_TRY_X, &op);
+    if (!rc)
+        *old = shift_unpack(shift_form(seat), op.old);
+    return rc;
+}
+
 /* Lines 15 to 23. */
 static int hand_over(const struct seat *seat, const struct hold *h, struct shift_entry e, uint64_t writers,
                      const struct shift_note *succ)
 {
     const struct shift_form *f = shift_form(seat);
     const struct shift_design *d = shift_of(seat);
+    const unsigned compared = bound_to(seat, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH);
     struct shift_entry old, next = e;
     bool readers_turn = writers + 1 >= d->writers_max;
     next.rel = shift_rel_add(f, e.rel, 1);
@@ -183,17 +196,16 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
     if (readers_turn && d->keep_on) { /* unless nobody waits */
         struct shift_entry nobody = e;
         nobody.readers = 0;
-        int rc = shift_cas(seat, h->index, nobody, SHIFT_REL | SHIFT_ERA | SHIFT_READERS, next, SHIFT_REL, &old);
+        int rc = pass_by(seat, h, nobody, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH | SHIFT_READERS, next, &old);
         if (rc)
             return rc;
-        if (!shift_matches(old, e, SHIFT_REL | SHIFT_ERA))
+        if (!shift_matches(old, e, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH))
             return SHIFT_AGAIN;
         if (!old.readers)
             return shift_tell(seat, h, succ, SHIFT_HANDOVER, next, next.rel, writers);
     }
     next.epoch = readers_turn ? !e.epoch : e.epoch;
-    const unsigned compared = bound_to(seat, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH);
-    int rc = shift_cas(seat, h->index, e, compared, next, SHIFT_REL | SHIFT_EPOCH, &old);
+    int rc = pass_by(seat, h, e, compared, next, &old);
     if (rc)
         return rc;
     if (!shift_matches(old, e, compared))
@@ -251,7 +263,7 @@ static int release_writer(const struct seat *seat, const struct hold *h)
             if (shift_recounting(e) || (may && e.era != was.era))
                 return leave_in_doubt(seat, h);
         }
-        if (!may && (rc = hold_publish(seat, h, RECORD_TRY_X)))
+        if (!may && !known && (rc = hold_publish(seat, h, RECORD_TRY_X)))
             return rc;
         rc = known ? 0 : e.tail == shift_name(seat, h) ? SHIFT_AGAIN : shift_await_successor(seat, h, e, &succ);
         if (rc == SHIFT_AGAIN && !known) {
