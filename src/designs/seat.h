@@ -165,6 +165,7 @@ struct session {
     struct sighting {     /* of other sessions' leases, where clocks are not shared: slot_count of them */
         uint64_t lease;
         uint64_t first_seen_ns;
+        fab_addr home; /* where its descriptors were when last asked; 0: not asked yet */
     } * seen;
 };
 

@@ -205,7 +205,8 @@ static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadli
 static int tell_pred(const struct seat *seat, const struct hold *h, struct shift_try *t)
 {
     struct shift_note note = {.nonce = t->nonce, .value = seat_desc_addr(seat, h->record), .extra = t->seen.rel};
-    int rc = t->pred_desc ? 0 : shift_find_desc(seat, t->pred, &t->pred_desc);
+    int rc = shift_find_desc(seat, t->pred, t->told_before, &t->pred_desc);
+    t->told_before = true;
     if (!rc)
         rc = shift_leave_note(seat, t->pred_desc + offsetof(struct shift_desc, next), h->index, t->seen.era, SHIFT_SUCCESSOR, note);
     return rc;
@@ -258,21 +259,19 @@ static int await_turn(const struct seat *seat, const struct hold *h, struct shif
 
 int shift_await_readers(const struct seat *seat, const struct hold *h, struct shift_try *t, uint64_t deadline)
 {
-    for (;;) {
-        struct shift_entry e;
+    for (struct shift_entry e = t->seen;;) {
+        /* RelCnt also rises when the era does. */
+        struct fab_cond conds[FAB_CONDS_MAX] = {shift_cond_rel(seat, h->index, e)};
+        int rc = e.rel == t->target ? 0 : sleep_on(seat, h, t, conds, 1, deadline);
         /* RelCnt first: if the era is still ours afterwards, it was when RelCnt was read. */
-        int rc = shift_look_rel_first(seat, h->index, &e);
+        if (!rc)
+            rc = shift_look_rel_first(seat, h->index, &e);
         if (!rc && e.era != t->seen.era)
             return SHIFT_AGAIN;
         if (!rc && e.rel == t->target)
             return 0;
         if (!rc && time_to_check(seat, t))
             rc = watch(seat, h, t);
-        struct fab_cond conds[FAB_CONDS_MAX];
-        if (!rc) {
-            conds[0] = shift_cond_rel(seat, h->index, e); /* also rises when the era does */
-            rc = sleep_on(seat, h, t, conds, 1, deadline);
-        }
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
     }

@@ -24,15 +24,32 @@ static uint64_t sum_of(const struct seat *seat, const struct shift_note *n)
     return mix64(sum ^ n->extra) | 1;
 }
 
-int shift_find_desc(const struct seat *seat, uint32_t name, fab_addr *out)
+/* Where a session's descriptors are. What is remembered may be another's that had the slot before: `again` asks anew. */
+static int find_home(const struct seat *seat, uint32_t slot, bool again, uint64_t *home)
+{
+    struct sighting *seen = seat->me->seen ? &seat->me->seen[slot] : NULL;
+    *home = 0;
+    if (fab_is_shm(seat->ep))
+        return 0;
+    if (seen && !again)
+        *home = __atomic_load_n(&seen->home, __ATOMIC_RELAXED);
+    if (*home)
+        return 0;
+    int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, home), home);
+    if (!rc && seen)
+        __atomic_store_n(&seen->home, *home, __ATOMIC_RELAXED);
+    return rc;
+}
+
+int shift_find_desc(const struct seat *seat, uint32_t name, bool again, fab_addr *out)
 {
     const struct shift_form *f = shift_form(seat);
     const struct space *s = seat->space;
     uint32_t slot = shift_name_slot(f, name), record = shift_name_record(f, name);
-    uint64_t home = 0;
+    uint64_t home;
     if (slot >= s->slot_count || record >= s->record_count)
         return -EFAULT; /* memory was overwritten by a stranger */
-    int rc = fab_is_shm(seat->ep) ? 0 : fab_read64(seat->ep, space_slot_addr(s, slot) + offsetof(struct slot, home), &home);
+    int rc = find_home(seat, slot, again, &home);
     if (rc)
         return rc;
     if (!home)

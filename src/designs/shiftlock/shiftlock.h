@@ -190,8 +190,8 @@ struct shift_desc {
 };
 static_assert(sizeof(struct shift_desc) == 2 * CACHE_LINE, "descriptors do not share lines");
 
-/* Where the descriptor of a writer in the queue is. */
-int shift_find_desc(const struct seat *seat, uint32_t name, fab_addr *out);
+/* Where the descriptor of a writer in the queue is; `again`: what we remember of it was of no use. */
+int shift_find_desc(const struct seat *seat, uint32_t name, bool again, fab_addr *out);
 
 /* Leaves a note; wakes who waits for it. */
 int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
@@ -226,6 +226,7 @@ struct shift_try {
     bool direct;     /* it is so already */
     uint64_t writers;
     fab_addr pred_desc;
+    bool told_before;
     uint32_t pred;
     /* Watching over those in the way. */
     uint64_t check_at, patience_ns, still_since;
