@@ -104,8 +104,10 @@ static bool time_to_check(const struct seat *seat, const struct shift_try *t)
 int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e, uint64_t writers)
 {
     shift_remember(seat, h, e, writers);
-    shift_post(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X);
-    return shift_token(seat, h, e, &h->token);
+    int rc = shift_token(seat, h, e, &h->token);
+    if (!rc)
+        shift_post(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X);
+    return rc;
 }
 
 /* Our step's outcome is unknown, or our place in the queue cannot be left otherwise. */

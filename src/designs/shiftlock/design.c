@@ -47,17 +47,22 @@ static int shift_peek(const struct seat *seat, uint64_t index, struct lock_view 
         rc = fab_read64(seat->ep, shift_addr(seat, index) + 8, &counter);
     if (rc)
         return rc;
-    struct lock_view v = {.token = seat->space->token_base + (shift_form(seat)->rel_bits < 64 ? 2 * counter : e.rel)};
-    if (c.readers) {
+    bool beside = shift_form(seat)->rel_bits < 64;
+    struct lock_view v = {.token = seat->space->token_base + (beside ? 2 * counter : e.rel)};
+    if (c.readers || (!is_free(e) && !e.tail && e.readers)) {
         v.mode = PAWL_SHARED;
-        v.readers = c.readers;
+        v.readers = c.readers ? c.readers : e.readers;
     } else if (!is_free(e)) {
-        bool reader = !e.tail && e.readers;
-        v.mode = reader ? PAWL_SHARED : PAWL_EXCLUSIVE;
-        v.readers = reader ? e.readers : 0;
-        v.owner = c.writers ? shift_name_slot(shift_form(seat), c.writer) : reader ? 0 : LOCK_OWNER_UNKNOWN;
-        v.token += c.writers && !counter;
+        v.mode = PAWL_EXCLUSIVE;
+        v.owner = c.writers ? shift_name_slot(shift_form(seat), c.writer) : LOCK_OWNER_UNKNOWN;
     }
+    fab_addr desc;
+    if (c.writers && !shift_find_desc(seat, c.writer, true, &desc) && !fab_read64(seat->ep, shift_token_addr(desc), &v.token)) {
+        *out = v;
+        return 0;
+    }
+    /* No grant so far has a higher one; where the lock was counted anew since, the latest may have a lower one. */
+    v.token += beside ? v.mode == PAWL_SHARED : v.mode != 0;
     *out = v;
     return 0;
 }
@@ -76,9 +81,11 @@ static int raise_counter(const struct seat *seat, struct hold *h, uint64_t floor
             break;
         rc = rc ? rc : fab_read64(seat->ep, addr, &was);
     }
-    if (!rc)
-        h->token = seat->space->token_base + 2 * max_u64(next, was);
-    return rc;
+    if (rc)
+        return rc;
+    h->token = seat->space->token_base + 2 * max_u64(next, was);
+    fab_local_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), h->token);
+    return 0;
 }
 
 /* While we hold it exclusively nobody else moves RelCnt, except in order to count anew. */
@@ -107,8 +114,7 @@ static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
         if (!rc && shift_matches(old, e, SHIFT_REL | SHIFT_ERA)) {
             next.tail = old.tail;
             shift_remember(seat, h, next, writers);
-            h->token = seat->space->token_base + next.rel + 1;
-            return 0;
+            return shift_token(seat, h, next, &h->token);
         }
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;

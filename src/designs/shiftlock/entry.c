@@ -223,9 +223,13 @@ static int token_beside(const struct seat *seat, const struct hold *h, uint64_t 
 
 int shift_token(const struct seat *seat, const struct hold *h, struct shift_entry seen, uint64_t *token)
 {
-    if (shift_form(seat)->rel_bits < 64)
-        return token_beside(seat, h, token);
-    *token = seat->space->token_base + seen.rel + 1;
+    uint64_t t = seat->space->token_base + seen.rel + 1;
+    int rc = shift_form(seat)->rel_bits < 64 ? token_beside(seat, h, &t) : 0;
+    if (rc)
+        return rc;
+    if (h->mode == PAWL_EXCLUSIVE)
+        fab_local_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), t);
+    *token = t;
     return 0;
 }
 
@@ -257,8 +261,11 @@ void shift_post(const struct seat *seat, const struct hold *h, enum record_state
 int shift_claim(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to)
 {
     uint64_t expect = record_word(from, h->serial, h->index), word = record_word(to, h->serial, h->index);
-    if (h->record >= seat->space->record_count ||
-        !__atomic_compare_exchange_n(&seat->me->shadow[h->record], &expect, word, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+    if (!hold_is(seat, h, from))
+        return -PAWL_ENOTOWNER;
+    if (from == RECORD_HELD_X && fab_local_load64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record))) != h->token)
+        return -PAWL_ENOTOWNER;
+    if (!__atomic_compare_exchange_n(&seat->me->shadow[h->record], &expect, word, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return -PAWL_ENOTOWNER;
     return 0;
 }

@@ -108,33 +108,33 @@ unsigned shift_note_conds(const struct seat *seat, fab_addr at, struct fab_cond 
 
 /* ---- what the owner remembers ---- */
 
-static fab_addr mine_addr(const struct seat *seat, const struct hold *h, unsigned i)
+static fab_addr own(const struct seat *seat, const struct hold *h, size_t offset)
 {
-    return seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, mine) + i * sizeof(uint64_t);
+    return seat_desc_addr(seat, h->record) + offset;
 }
 
 void shift_remember(const struct seat *seat, const struct hold *h, struct shift_entry e, uint64_t writers)
 {
     u128 word = shift_pack(shift_form(seat), e);
-    fab_local_store64(seat->ep, mine_addr(seat, h, 0), (uint64_t)word);
-    fab_local_store64(seat->ep, mine_addr(seat, h, 1), (uint64_t)(word >> 64));
-    fab_local_store64(seat->ep, mine_addr(seat, h, 2), writers);
+    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[0])), (uint64_t)word);
+    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[1])), (uint64_t)(word >> 64));
+    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, writers)), writers);
 }
 
 struct shift_entry shift_recall(const struct seat *seat, const struct hold *h, uint64_t *writers)
 {
-    uint64_t low = fab_local_load64(seat->ep, mine_addr(seat, h, 0));
-    uint64_t high = fab_local_load64(seat->ep, mine_addr(seat, h, 1));
-    *writers = fab_local_load64(seat->ep, mine_addr(seat, h, 2));
+    uint64_t low = fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[0])));
+    uint64_t high = fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[1])));
+    *writers = fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, writers)));
     return shift_unpack(shift_form(seat), (u128)high << 64 | low);
 }
 
 void shift_join(const struct seat *seat, const struct hold *h, uint64_t rel)
 {
-    fab_local_store64(seat->ep, mine_addr(seat, h, 3), rel);
+    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, joined)), rel);
 }
 
 uint64_t shift_joined(const struct seat *seat, const struct hold *h)
 {
-    return fab_local_load64(seat->ep, mine_addr(seat, h, 3));
+    return fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, joined)));
 }

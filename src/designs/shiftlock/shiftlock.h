@@ -165,7 +165,8 @@ int shift_publish_and(const struct seat *seat, const struct hold *h, enum record
 /* Says what certainly is so; nobody waits for it. Until it has arrived the record says "may", which is true, too. */
 void shift_post(const struct seat *seat, const struct hold *h, enum record_state state);
 
-/* Takes a hold for oneself alone, among the tasks of the session: -PAWL_ENOTOWNER if it is not in that state. */
+/* Takes a hold for oneself alone, among the tasks of the session: -PAWL_ENOTOWNER if it is not in that state, or not that one: a
+ * copy of the grant from before a conversion has the same record, but another token. */
 int shift_claim(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
 
 /* ---- note.c ---- */
@@ -185,8 +186,9 @@ struct shift_note {
 struct shift_desc {
     struct shift_note next;  /* by who comes after */
     struct shift_note grant; /* by who went before */
-    uint64_t mine[4];        /* the entry when the lock was granted, consecutive writers, RelCnt when it joined: the owner's own */
-    uint64_t pad[2];
+    /* The owner's own: the entry when the lock was granted, consecutive writers, RelCnt when it joined, the token. */
+    uint64_t mine[2], writers, joined, token;
+    uint64_t pad;
 };
 static_assert(sizeof(struct shift_desc) == 2 * CACHE_LINE, "descriptors do not share lines");
 
@@ -209,6 +211,12 @@ unsigned shift_note_conds(const struct seat *seat, fab_addr at, struct fab_cond 
 /* RelCnt when the owner of this descriptor joined the queue: whoever comes after it does so later. */
 void shift_join(const struct seat *seat, const struct hold *h, uint64_t rel);
 uint64_t shift_joined(const struct seat *seat, const struct hold *h);
+
+/* The token of the exclusive hold that this descriptor is of. */
+static inline fab_addr shift_token_addr(fab_addr desc)
+{
+    return desc + offsetof(struct shift_desc, token);
+}
 
 /* What the owner remembers of its grant. A guess: the entry may have changed since. */
 void shift_remember(const struct seat *seat, const struct hold *h, struct shift_entry e, uint64_t writers);
