@@ -141,12 +141,21 @@ double kit_percentile(double *values, unsigned n, double part)
     return values[at < n ? at : n - 1];
 }
 
+static void judge(struct kit *k, const char *what, double value, const char *unit, double bound, bool ok)
+{
+    k->missed = k->missed || !ok;
+    printf("%-58s %10.2f%s  bound %.10g%s: %s\n", what, value, unit, bound, unit, ok ? "ok" : "MISSED");
+    fflush(stdout);
+}
+
 void kit_judge(struct kit *k, const char *what, double value, const char *unit, double bound)
 {
-    bool ok = value <= bound;
-    k->missed = k->missed || !ok;
-    printf("%-58s %9.2f%s  bound %g%s: %s\n", what, value, unit, bound, unit, ok ? "ok" : "MISSED");
-    fflush(stdout);
+    judge(k, what, value, unit, bound, value <= bound);
+}
+
+void kit_judge_least(struct kit *k, const char *what, double value, const char *unit, double bound)
+{
+    judge(k, what, value, unit, bound, value >= bound);
 }
 
 /* ---- between processes ---- */

@@ -39,8 +39,9 @@ void kit_drop(struct kit *k); /* the next kit_open makes another */
 /* Sorts. `part` in 0..1. */
 double kit_percentile(double *values, unsigned n, double part);
 
-/* "what: value unit, bound N: ok" and remembers a miss. */
+/* "what: value unit, bound N: ok" and remembers a miss. The bound is the most that is allowed, or the least. */
 void kit_judge(struct kit *k, const char *what, double value, const char *unit, double bound);
+void kit_judge_least(struct kit *k, const char *what, double value, const char *unit, double bound);
 
 __attribute__((format(printf, 1, 2), noreturn)) void kit_die(const char *format, ...);
 

@@ -149,6 +149,7 @@ static uint64_t default_clients(const struct bench_params *p)
 
 static int choose_sizes(struct bench_params *p)
 {
+    assert(!p->simulated || p->model);
     uint64_t clients = opts.clients_seen ? opts.clients : default_clients(p);
     uint64_t nodes = opts.nodes_seen || !p->simulated ? opts.nodes : model_get(p->model, MODEL_client_nodes);
     uint64_t rounds = opts.rounds_seen ? opts.rounds : p->simulated ? 1 : SHM_ROUNDS;
@@ -210,6 +211,7 @@ static int run(struct bench_params *p, struct bench_result *results)
     progress_start(&progress, p->ops ? "operations" : p->simulated ? "virtual microseconds" : "seconds", bench_progress_total(p));
     int rc = bench_run(p, results, why);
     progress_end(&progress);
+    p->progress = NULL;
     if (rc)
         return cli_say("bench", EXIT_UNAVAILABLE, "%s", why);
     int status = bench_print(p, results, opts.json, &violations);
@@ -232,7 +234,7 @@ int cmd_bench(int argc, char **argv)
     status = choose(&params);
     if (status)
         return status;
-    struct bench_result *results = calloc(params.design_count, sizeof *results);
+    struct bench_result *results = calloc(BENCH_DESIGNS_MAX, sizeof *results);
     if (!results)
         return cli_say("bench", EXIT_UNAVAILABLE, "out of memory");
     status = run(&params, results);

@@ -127,6 +127,7 @@ static int campaign(const struct design *const *chosen, unsigned count, uint32_t
     if (opts.trace)
         progress.out = NULL; /* the trace itself is company enough */
     for (unsigned i = 0; i < count && !rc && !interrupted; i++) {
+        assert(chosen[i]);
         bool busted = chosen[i]->kind == DESIGN_BUSTED;
         uint32_t left_out = busted ? 0 : faults & ~chosen[i]->tolerates;
         memset(sum, 0, sizeof *sum);
@@ -189,7 +190,7 @@ static int choose_all(const struct design *chosen[DESIGNS_MAX], unsigned *count)
 int cmd_sim(int argc, char **argv)
 {
     struct args_rest rest;
-    const struct design *chosen[DESIGNS_MAX];
+    const struct design *chosen[DESIGNS_MAX] = {NULL};
     unsigned count;
     uint32_t faults;
     int status = args_parse(&usage, argc, argv, &rest);

@@ -180,8 +180,12 @@ static int tend_slot(void *ctx, uint32_t slot, uint64_t lease)
     if (dead <= 0 || lease_state(lease) != SLOT_LOST)
         return dead < 0 ? dead : 0;
     const struct design *design = seat->space->design;
-    int rc = design->recover ? design->recover(seat, slot, lease_epoch(lease)) : seat_records(seat, slot, any_record, NULL);
-    if (rc) /* without recovery its locks are its own for ever, and so is the slot that they name */
+    int rc = 0;
+    if (design->recover)
+        rc = design->recover(seat, slot, lease_epoch(lease));
+    else if (!(design->features & DESIGN_RECOVERY)) /* its locks are its own for ever, and so is the slot that they name */
+        rc = seat_records(seat, slot, any_record, NULL);
+    if (rc)
         return rc < 0 ? rc : 0;
     /* Once more after it was shut out: what was under way may have arrived since. Then the slot can serve another. */
     rc = seat_fence(seat, slot);

@@ -113,6 +113,7 @@ void table_init(struct table *t, const struct layout_header *h, fab_addr base)
         .floor = base + offsetof(struct layout_header, token_floor),
         .buckets = h->buckets,
         .capacity = h->capacity,
+        .home_shift = 64 - (uint32_t)__builtin_ctzll(h->buckets),
         .cell_bytes = h->cell_bytes,
         .keys = (enum pawl_keys)h->keys,
     };
@@ -134,7 +135,7 @@ static uint64_t bucket_key(pawl_key key)
 }
 static uint64_t home(const struct table *t, uint64_t bucket_key)
 {
-    return mix64(bucket_key) & (t->buckets - 1);
+    return table_home(bucket_key, t->home_shift);
 }
 
 /* Names are padded with zeroes to whole words and begin with their length, so that equal names are equal words. */

@@ -61,7 +61,7 @@ static inline uint64_t lease_expiry_ns(uint64_t lease)
 /* ---- slots, as they lie in lock memory ---- */
 
 #define SLOT_LABEL_LEN 32
-#define SLOT_LIFE_LEN 40 /* a process-shared robust mutex of glibc on 64-bit machines */
+#define SLOT_LIFE_LEN 48 /* a process-shared robust mutex of glibc: 40 bytes on x86-64, 48 on aarch64 */
 
 struct slot {
     uint64_t lease;
@@ -72,7 +72,7 @@ struct slot {
     char label[SLOT_LABEL_LEN];
     _Alignas(8) char life[SLOT_LIFE_LEN]; /* shared memory: a robust mutex that a thread of the session holds */
     uint64_t home;                        /* of its descriptors, for those who leave a message there; 0: in the space */
-    char pad[16];
+    char pad[8];
 };
 static_assert(sizeof(struct slot) == 2 * CACHE_LINE, "slots do not share lines");
 

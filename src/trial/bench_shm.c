@@ -421,7 +421,7 @@ int bench_shm_open(const struct bench_params *p, const struct design *design, st
     int rc = zipf_init(&b->zipf, p->workload.locks, (uint32_t)p->workload.zipf);
     if (rc)
         return fail(why, rc, "the distribution of the locks");
-    snprintf(b->folder, sizeof b->folder, SEGMENT_DIR "/pawl-bench.XXXXXX");
+    snprintf(b->folder, sizeof b->folder, SEGMENT_DIR "/pawl-bench.%d.XXXXXX", (int)getpid());
     if (!mkdtemp(b->folder)) {
         b->folder[0] = 0;
         return fail(why, -errno, "a folder in " SEGMENT_DIR);

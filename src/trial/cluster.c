@@ -226,6 +226,7 @@ static void on_restarted(void *ctx, struct sim_process *process)
 static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
 {
     struct cluster_client *client = &c->clients[id];
+    assert(host);
     *client = (struct cluster_client){.cluster = c, .id = id, .process = sim_process_new(host)};
     uint32_t slots = c->params.clients + SLOTS_SPARE;
     client->session.shadow = calloc(RECORDS, sizeof *client->session.shadow);

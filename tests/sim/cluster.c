@@ -103,6 +103,35 @@ static void test_renewal(void)
     end();
 }
 
+/* Another task's renewal took effect long ago, and its answer is still on its way: the word is not what this task believes, and it
+ * is over, too. The lease is renewed all the same, for nobody has declared it lost. */
+static bool surprised_work(struct cluster_task *t)
+{
+    const struct seat *seat = &t->locker.seat;
+    uint64_t *lease = &slot_at(seat->me->slot)->lease;
+    *lease = lease_word(SLOT_LIVE, seat->me->epoch, 1);
+    CHECK(seat->me->lease_copy != *lease);
+    seat->me->lease_copy = lease_word(SLOT_LIVE, seat->me->epoch, 0);
+    CHECK(!seat_alive(seat, world_now(seat->world)));
+    CHECK(seat_lives(seat));
+    CHECK(seat_alive(seat, world_now(seat->world) + LEASE / 2));
+    CHECK_EQ(*lease, seat->me->lease_copy);
+    *lease = lease_word(SLOT_LOST, seat->me->epoch, lease_stamp(*lease));
+    seat->me->lease_copy = lease_word(SLOT_LIVE, seat->me->epoch, 0);
+    CHECK(!seat_lives(seat));
+    CHECK(!seat_lives(seat)); /* for good */
+    visits[t->client->id]++;
+    return visits[t->client->id] > 1;
+}
+
+static void test_surprise(void)
+{
+    begin("a renewal that finds another word in the lease", 1, surprised_work);
+    run();
+    CHECK_EQ(visits[0], 2);
+    end();
+}
+
 /* ---- paused for longer than a lease ---- */
 
 enum { PAUSED_AT, RESUMED_AT, GRANTED_AT, CRASHED_AT };
@@ -239,6 +268,7 @@ static void test_restart(void)
 int main(void)
 {
     test_renewal();
+    test_surprise();
     test_pause();
     test_slot_reuse();
     test_restart();

@@ -26,6 +26,7 @@ static const struct {
     {"word", 4005, FAULTS_ALL, "a reader that said \"waits\" before the lock was to be counted anew"},
     {"word", 10775, FAULTS_ALL, "a renewal that found another task's in its place gave the session up"},
     {"word", 27058, FAULTS_ALL, "a cell that was condemned while its name was read was taken for another key's"},
+    {"word", 17149, FAULTS_ALL, "a session that was lost while it took a lock was told that it does not own it"},
 };
 
 int main(void)

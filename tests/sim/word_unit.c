@@ -239,12 +239,18 @@ static void test_waiters(void)
     CHECK_EQ(d->holds(&site.seats[0], &h), true);
     unlock(0, &h);
     CHECK(!(lock_at(0)->word & WORD_WAITERS));
-    /* Readers do not pass those who wait. */
+    /* Readers do not pass those who wait; but the last one that leaves takes its mark along. */
     r = locked(0, PAWL_SHARED);
+    CHECK_EQ(lock(1, PAWL_EXCLUSIVE, SOON, &w), -ETIMEDOUT);
+    CHECK(!(lock_at(0)->word & WORD_WAITERS));
+    struct hold still;
+    CHECK_EQ(hold_open(&site.seats[3], 0, &still), 0);
+    CHECK_EQ(hold_publish(&site.seats[3], &still, RECORD_WAIT), 0);
     CHECK_EQ(lock(1, PAWL_EXCLUSIVE, SOON, &w), -ETIMEDOUT);
     CHECK(lock_at(0)->word & WORD_WAITERS);
     CHECK_EQ(lock(2, PAWL_SHARED, DEADLINE_TRY, &w), -PAWL_EHELD);
-    CHECK_EQ(lock(2, PAWL_SHARED, SOON, &w), 0); /* but who slept may: the mark was of one who has left */
+    hold_close(&site.seats[3], &still);
+    CHECK_EQ(lock(2, PAWL_SHARED, SOON, &w), 0); /* who slept may: it was woken for that */
     unlock(2, &w);
     unlock(0, &r);
     CHECK_EQ(word_mode(lock_at(0)->word), WORD_FREE);
@@ -356,15 +362,15 @@ static void test_recover(void)
 {
     begin("a session that was declared lost holds nothing");
     struct hold a = locked(0, PAWL_SHARED), b = locked(1, PAWL_SHARED), w;
-    CHECK_EQ(session_break(&site.seats[2], site.sessions[1].slot), 0);
+    CHECK_EQ(session_break(&site.seats[2], site.sessions[1].slot, site.sessions[1].epoch), 0);
     CHECK_EQ(word_mode(lock_at(0)->word), WORD_SHARED);
     CHECK_EQ(word_count(lock_at(0)->word), 1);
     CHECK_EQ(d->release(&site.seats[1], &b), -PAWL_ELOST);
     CHECK_EQ(word_count(lock_at(0)->word), 1); /* and takes nobody with it */
-    CHECK_EQ(session_break(&site.seats[2], site.sessions[1].slot), -ENOENT);
+    CHECK_EQ(session_break(&site.seats[2], site.sessions[1].slot, site.sessions[1].epoch), -ENOENT);
     unlock(0, &a);
     w = locked(0, PAWL_EXCLUSIVE);
-    CHECK_EQ(session_break(&site.seats[2], site.sessions[0].slot), 0);
+    CHECK_EQ(session_break(&site.seats[2], site.sessions[0].slot, site.sessions[0].epoch), 0);
     CHECK_EQ(word_mode(lock_at(0)->word), WORD_FREE);
     struct hold next = locked(2, PAWL_EXCLUSIVE);
     CHECK(next.token > w.token);
