@@ -30,7 +30,8 @@ static int describe(const struct seat *seat, uint32_t slot, const struct session
     struct slot s = {.lease_ns = p->lease_ns, .opened = world_birth(seat->world) >> 32};
     strncpy(s.label, p->label ? p->label : "", sizeof s.label - 1);
     fab_addr at = space_slot_addr(seat->space, slot) + offsetof(struct slot, lease_ns);
-    return fab_write(seat->ep, at, &s.lease_ns, offsetof(struct slot, life) - offsetof(struct slot, lease_ns));
+    int rc = fab_write(seat->ep, at, &s.lease_ns, offsetof(struct slot, life) - offsetof(struct slot, lease_ns));
+    return rc ? rc : fab_write64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, home), p->home);
 }
 
 /* Lease and proof change in one step, so that whoever sees the slot taken knows whom to shut out. 1: taken, *taken its lease. */

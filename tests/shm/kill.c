@@ -88,7 +88,8 @@ static uint64_t my_mark(const struct worker *w)
 
 static pawl *open_session(const struct worker *w)
 {
-    const pawl_options o = {.keys = kind,
+    const pawl_options o = {.design = space_design(),
+                            .keys = kind,
                             .capacity = 48,
                             .sessions = SESSIONS,
                             .holds = 8,
