@@ -5,6 +5,7 @@
 
 const struct design *const designs[] = {
     &design_word,
+    &design_alock,
     &design_cas,
     &design_cas_backoff,
     &design_pthread,
@@ -18,6 +19,7 @@ const struct design *const designs[] = {
     &design_busted_no_intent,
     &design_busted_no_fence,
     &design_busted_mixed_cas,
+    &design_busted_alock_nofence,
     NULL,
 };
 

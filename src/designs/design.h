@@ -50,6 +50,8 @@ struct design {
     uint32_t lock_size; /* bytes per lock; a multiple of 16 */
     uint32_t desc_size; /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
     bool local;         /* only for clients on the node of the lock memory */
+    bool node_tends;    /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
+                         * node itself looks after its sessions */
 
     /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */
     int (*format)(const struct seat *seat, uint64_t index);
