@@ -1,5 +1,6 @@
 #include "designs/alock/alock.h"
 #include "designs/all.h"
+#include "lib/hash.h"
 
 #include <errno.h>
 
@@ -89,9 +90,17 @@ static int own_store(const struct turn *t, size_t offset, uint64_t value)
 
 /* ---- links and grants: hints, marked so that old ones are recognised ---- */
 
-static uint64_t link_word(const struct turn *t)
+/* Whom a link is meant for: a descriptor's memory may have belonged to another session before, which still stands in the queue of
+ * another lock. */
+#define LINK_TAG_SHIFT 44
+static uint64_t link_tag(const struct turn *t, uint64_t to)
 {
-    return t->era << 48 | t->h->serial << 24 | t->me; /* 4 bits between era and serial are free */
+    return mix64(t->h->index << 24 ^ to ^ t->era << 48) >> LINK_TAG_SHIFT;
+}
+
+static uint64_t link_word(const struct turn *t, uint64_t to)
+{
+    return link_tag(t, to) << LINK_TAG_SHIFT | t->h->serial << 24 | t->me;
 }
 
 static uint64_t grant_word(uint64_t serial, uint64_t era, unsigned budget)
@@ -129,7 +138,7 @@ static int link_to(const struct turn *t, uint64_t pred)
     if (rc)
         return rc;
     struct fab_ep *ep = t->seat->ep;
-    uint64_t link = link_word(t), mine = t->desc;
+    uint64_t link = link_word(t, pred), mine = t->desc;
     if (t->cohort == COHORT_LOCAL) {
         fab_local_store64(ep, desc + OWN(next_desc), mine);
         fab_local_store64(ep, desc + OWN(next), link);
@@ -472,7 +481,7 @@ static int win_peterson(struct turn *t, uint64_t deadline)
 static int read_link(const struct turn *t, uint64_t *link)
 {
     int rc = own_load(t, OWN(next), link);
-    return rc ? rc : *link && *link >> 48 == t->era;
+    return rc ? rc : (*link & ALOCK_HOLDER_MASK && *link >> LINK_TAG_SHIFT == link_tag(t, t->me));
 }
 
 static int await_link(const struct turn *t, uint64_t *link)

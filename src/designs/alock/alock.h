@@ -38,7 +38,7 @@ static_assert(sizeof(struct alock) == 48, "with a key one line");
 
 /* In the memory of the session, on its own node. */
 struct alock_desc {
-    uint64_t next;      /* era 16, serial 20, who 24 of the successor; written by it */
+    uint64_t next;      /* whom it is meant for 20, the successor: serial 20, who 24; written by it */
     fab_addr next_desc; /* its descriptor: 16 bits of node, 48 of offset */
     uint64_t grant;     /* valid 1, serial 20, -, era 16, budget 8; written by the predecessor */
     uint64_t count;     /* serial 20, what the predecessor left in the lock's `token` 44 */
