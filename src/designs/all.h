@@ -9,7 +9,11 @@ extern const struct design design_word;
 extern const struct design design_alock;
 
 /* Baselines. */
-extern const struct design design_cas, design_cas_backoff;
+extern const struct design design_cas, design_cas_backoff, design_spin, design_mcs, design_dslr;
+
+/* Where dslr's counters end and its word starts anew: half of their 16 bits. Less, to test it. */
+#define DSLR_COUNT_MAX 0x8000
+extern unsigned dslr_count_max;
 
 /* References on one machine. */
 extern const struct design design_pthread, design_pthread_rw;

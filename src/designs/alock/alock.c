@@ -88,36 +88,37 @@ static int own_store(const struct turn *t, size_t offset, uint64_t value)
 
 #define OWN(field) offsetof(struct alock_desc, field)
 
-/* ---- links and grants: hints, marked so that old ones are recognised ---- */
+/* ---- links and grants: hints, marked so that those meant for others are recognised ---- */
 
-/* Whom a link is meant for: a descriptor's memory may have belonged to another session before, which still stands in the queue of
- * another lock. */
-#define LINK_TAG_SHIFT 44
+/* A descriptor's memory may have belonged to another session before, which still stands in a queue: who writes there may mean that
+ * one. So a link names whom it is meant for, and a grant the hold: slot, epoch and serial are no other's. */
+#define LINK_TAG_SHIFT ALOCK_WHO_BITS
 static uint64_t link_tag(const struct turn *t, uint64_t to)
 {
-    return mix64(t->h->index << 24 ^ to ^ t->era << 48) >> LINK_TAG_SHIFT;
+    return mix64(t->h->index << ALOCK_WHO_BITS ^ to ^ mix64(t->era)) >> LINK_TAG_SHIFT;
 }
 
 static uint64_t link_word(const struct turn *t, uint64_t to)
 {
-    return link_tag(t, to) << LINK_TAG_SHIFT | t->h->serial << 24 | t->me;
+    return link_tag(t, to) << LINK_TAG_SHIFT | t->me;
 }
 
-static uint64_t grant_word(uint64_t serial, uint64_t era, unsigned budget)
+#define GRANT_BUDGET_MASK UINT64_C(0xff)
+static uint64_t grant_word(const struct turn *t)
 {
-    return UINT64_C(1) << 63 | serial << 43 | era << 8 | budget;
+    return UINT64_C(1) << 63 | (uint64_t)t->seat->me->slot << 50 | (uint64_t)t->seat->me->epoch << 28 | t->h->serial << 8;
 }
 
-/* What goes with a grant, marked with its serial, too: whoever wrote it may have been overtaken between the words. */
+/* What goes with a grant, marked likewise: whoever wrote it may have been overtaken between the words. */
 #define COUNT_BITS 44
-static uint64_t tagged(uint64_t serial, uint64_t count)
+static uint64_t tagged(uint64_t grant, uint64_t count)
 {
-    return serial << COUNT_BITS | count;
+    return mix64(grant & ~GRANT_BUDGET_MASK) << COUNT_BITS | count;
 }
 
 static bool grant_is_for(const struct turn *t, uint64_t grant)
 {
-    return (grant & ~UINT64_C(0xff)) == grant_word(t->h->serial, t->era, 0);
+    return (grant & ~GRANT_BUDGET_MASK) == grant_word(t);
 }
 
 static int home_of(const struct turn *t, uint64_t who, fab_addr *desc)
@@ -138,15 +139,16 @@ static int link_to(const struct turn *t, uint64_t pred)
     if (rc)
         return rc;
     struct fab_ep *ep = t->seat->ep;
-    uint64_t link = link_word(t, pred), mine = t->desc;
+    uint64_t link = link_word(t, pred), mine[] = {t->desc, grant_word(t)};
     if (t->cohort == COHORT_LOCAL) {
-        fab_local_store64(ep, desc + OWN(next_desc), mine);
+        fab_local_store64(ep, desc + OWN(next_desc), mine[0]);
+        fab_local_store64(ep, desc + OWN(next_grant), mine[1]);
         fab_local_store64(ep, desc + OWN(next), link);
-        fab_wake(ep, desc + OWN(next), LOWER, WAKE_ALL);
+        fab_wake(ep, desc + OWN(next), UPPER, WAKE_ALL);
         return 0;
     }
     struct fab_op ops[] = {
-        {.verb = FAB_WRITE, .len = 8, .addr = desc + OWN(next_desc), .buf = &mine},
+        {.verb = FAB_WRITE, .len = sizeof mine, .addr = desc + OWN(next_desc), .buf = mine},
         {.verb = FAB_WRITE, .len = 8, .addr = desc + OWN(next), .buf = &link},
     };
     rc = fab_batch(ep, ops, countof(ops));
@@ -154,16 +156,17 @@ static int link_to(const struct turn *t, uint64_t pred)
 }
 
 /* Tells the successor that the baton is its own (line 18). If that fails, it finds out by looking at the word. */
-static void notify(const struct turn *t, fab_addr desc, uint64_t serial, unsigned budget)
+static void notify(const struct turn *t, fab_addr desc, uint64_t grant, unsigned budget)
 {
     struct fab_ep *ep = t->seat->ep;
     uint64_t count = t->count + 1, skips = t->token - t->seat->space->token_base - count; /* token = base + count + skips + 1 */
     if (!budget || count > FIELD_MAX(COUNT_BITS) || skips > FIELD_MAX(COUNT_BITS))
         budget = count = skips = 0; /* the successor finds the token where it is */
-    uint64_t grant = grant_word(serial, t->era, budget), tokens[] = {tagged(serial, count), tagged(serial, skips)};
+    uint64_t tokens[] = {tagged(grant, count), tagged(grant, skips)};
+    grant |= budget;
     if (t->cohort == COHORT_LOCAL) {
         fab_local_store64(ep, desc + OWN(grant), grant);
-        fab_wake(ep, desc + OWN(grant), UPPER, WAKE_ALL);
+        fab_wake(ep, desc + OWN(grant), LOWER, WAKE_ALL);
         return;
     }
     struct fab_op ops[] = {
@@ -306,7 +309,7 @@ static int read_grant(struct turn *t, uint64_t *seen)
     *seen = grant;
     if (!grant_is_for(t, grant))
         return 0;
-    t->budget = (unsigned)(grant & 0xff);
+    t->budget = (unsigned)(grant & GRANT_BUDGET_MASK);
     if (t->cohort == COHORT_LOCAL) { /* who wrote it may have been stopped long ago; a look costs next to nothing */
         rc = alock_load(t->seat, t->cohort, t->word, &w);
         if (rc || alock_holder(w) != t->me)
@@ -322,7 +325,7 @@ static int read_grant(struct turn *t, uint64_t *seen)
         return rc;
     const uint64_t sum[3] = {field_get(count, 0, COUNT_BITS), field_get(skips, 0, COUNT_BITS), 0};
     set_token(t, sum);
-    if (count >> COUNT_BITS != t->h->serial || skips >> COUNT_BITS != t->h->serial)
+    if (count != tagged(grant, sum[0]) || skips != tagged(grant, sum[1]))
         t->budget = 0; /* not what goes with this grant */
     return 1;
 }
@@ -335,7 +338,7 @@ static int sleep_in_queue(const struct turn *t, uint64_t grant, uint64_t w, uint
     if (t->first)
         conds[n++] = (struct fab_cond){.addr = t->word, .mask = ALOCK_HOLDER_MASK, .value = alock_holder(w)};
     else
-        conds[n++] = (struct fab_cond){.addr = t->desc + OWN(grant), .mask = UPPER, .value = grant & UPPER};
+        conds[n++] = (struct fab_cond){.addr = t->desc + OWN(grant), .mask = LOWER, .value = grant & LOWER};
     if (t->cohort == COHORT_LOCAL)
         conds[n++] = (struct fab_cond){.addr = t->word, .mask = ALOCK_ERA_MASK, .value = t->era << ALOCK_ERA_SHIFT};
     if (alock_holder(w) && seat_life_cond(t->seat, alock_slot(alock_holder(w)), &conds[n]))
@@ -492,7 +495,7 @@ static int await_link(const struct turn *t, uint64_t *link)
         int rc = read_link(t, link);
         if (rc)
             return rc;
-        rc = fab_wait(t->seat->ep, t->desc + OWN(next), LOWER, *link & LOWER, until);
+        rc = fab_wait(t->seat->ep, t->desc + OWN(next), UPPER, *link & UPPER, until);
         if (rc && rc != -ECANCELED) /* whoever gives a lock back is not to be stopped */
             return rc == -ETIMEDOUT ? read_link(t, link) : rc;
     }
@@ -514,8 +517,10 @@ static int give_step(const struct turn *t, uint64_t w, unsigned budget)
         hands_over = rc > 0;
         next = hands_over ? alock_word(era, tail, link & ALOCK_HOLDER_MASK) : alock_word(era + 1, 0, 0);
     }
-    fab_addr desc = 0;
+    uint64_t desc = 0, grant = 0;
     int rc = hands_over ? own_load(t, OWN(next_desc), &desc) : 0;
+    if (!rc && hands_over)
+        rc = own_load(t, OWN(next_grant), &grant);
     if (!rc)
         rc = alock_cas(t->seat, t->cohort, t->word, w, next, &old);
     if (rc == -FAB_EUNKNOWN) {
@@ -530,7 +535,7 @@ static int give_step(const struct turn *t, uint64_t w, unsigned budget)
     if (rc || old != w)
         return rc;
     if (hands_over)
-        notify(t, desc, field_get(link, 24, RECORD_SERIAL_BITS), budget);
+        notify(t, desc, grant & ~GRANT_BUDGET_MASK, budget);
     else
         fab_wake(t->seat->ep, t->word, alock_era(next) == era ? ALOCK_HOLDER_MASK : ALOCK_ERA_MASK, WAKE_ALL);
     return 1;
@@ -604,11 +609,9 @@ static int acquire(struct turn *t, uint64_t deadline)
     if (rc > 0)
         rc = t->budget ? 0 : win_peterson(t, deadline);
     if (!rc)
-        rc = own_store(t, OWN(own[0]), t->era);
+        rc = own_store(t, OWN(own[0]), t->era << 8 | t->budget);
     if (!rc)
-        rc = own_store(t, OWN(own[1]), t->budget);
-    if (!rc)
-        rc = own_store(t, OWN(own[2]), t->count);
+        rc = own_store(t, OWN(own[1]), t->count);
     if (rc && rc != -PAWL_ELOST) {
         int left = leave(t);
         rc = left == -PAWL_ELOST ? left : rc;
@@ -651,16 +654,15 @@ static int end_token(const struct turn *t)
 
 static int own_notes(struct turn *t)
 {
-    uint64_t budget;
-    int rc = own_load(t, OWN(own[0]), &t->era);
+    uint64_t notes;
+    int rc = own_load(t, OWN(own[0]), &notes);
     if (!rc)
-        rc = own_load(t, OWN(own[1]), &budget);
-    if (!rc)
-        rc = own_load(t, OWN(own[2]), &t->count);
+        rc = own_load(t, OWN(own[1]), &t->count);
     if (rc)
         return rc;
-    assert(budget && budget <= ALOCK_BUDGET_MAX); /* who is in has something left of it */
-    t->budget = (unsigned)budget;
+    t->era = notes >> 8;
+    t->budget = notes & 0xff;
+    assert(t->budget); /* who is in has something left of it */
     t->token = t->h->token;
     return 0;
 }
@@ -725,7 +727,7 @@ static int alock_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     else
         rc = fab_write64(seat->ep, addr, t.count + more);
     if (!rc)
-        rc = own_store(&t, OWN(own[2]), t.count + more);
+        rc = own_store(&t, OWN(own[1]), t.count + more);
     if (!rc)
         h->token = floor + 1;
     return rc;

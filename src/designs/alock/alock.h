@@ -38,12 +38,13 @@ static_assert(sizeof(struct alock) == 48, "with a key one line");
 
 /* In the memory of the session, on its own node. */
 struct alock_desc {
-    uint64_t next;      /* whom it is meant for 20, the successor: serial 20, who 24; written by it */
-    fab_addr next_desc; /* its descriptor: 16 bits of node, 48 of offset */
-    uint64_t grant;     /* valid 1, serial 20, -, era 16, budget 8; written by the predecessor */
-    uint64_t count;     /* serial 20, what the predecessor left in the lock's `token` 44 */
-    uint64_t skips;     /* serial 20, the sum of its `skip` 44 */
-    uint64_t own[3];    /* its owner's notes: era, budget, count */
+    uint64_t next;       /* whom it is meant for 40 (a hash), the successor 24; written by that, after */
+    fab_addr next_desc;  /* its descriptor: 16 bits of node, 48 of offset */
+    uint64_t next_grant; /* and what it takes for a grant */
+    uint64_t grant;  /* valid 1, slot 12, epoch 22, hold's serial 20, budget 8, one bit free; written by the predecessor, after */
+    uint64_t count;  /* mark 20, what the predecessor left in the lock's `token` 44 */
+    uint64_t skips;  /* mark 20, the sum of its `skip` 44 */
+    uint64_t own[2]; /* its owner's notes: era and budget, count */
 };
 static_assert(sizeof(struct alock_desc) == CACHE_LINE, "descriptors do not share lines");
 
