@@ -109,11 +109,14 @@ static uint64_t grant_word(const struct turn *t)
     return UINT64_C(1) << 63 | (uint64_t)t->seat->me->slot << 50 | (uint64_t)t->seat->me->epoch << 28 | t->h->serial << 8;
 }
 
-/* What goes with a grant, marked likewise: whoever wrote it may have been overtaken between the words. */
+/* What goes with a grant, marked with what the predecessor knows of it: a link to it that was meant for another lock may have come
+ * between the words of the right one, and then it tells the wrong hold. */
 #define COUNT_BITS 44
-static uint64_t tagged(uint64_t grant, uint64_t count)
+static void mark_counts(const struct turn *t, uint64_t grant, uint64_t to, uint64_t counts[2])
 {
-    return mix64(grant & ~GRANT_BUDGET_MASK) << COUNT_BITS | count;
+    uint64_t mark = mix64(grant ^ mix64(t->h->index << ALOCK_ERA_BITS ^ t->era ^ to << 40));
+    counts[0] |= mark >> COUNT_BITS << COUNT_BITS;
+    counts[1] |= mark << COUNT_BITS;
 }
 
 static bool grant_is_for(const struct turn *t, uint64_t grant)
@@ -156,13 +159,14 @@ static int link_to(const struct turn *t, uint64_t pred)
 }
 
 /* Tells the successor that the baton is its own (line 18). If that fails, it finds out by looking at the word. */
-static void notify(const struct turn *t, fab_addr desc, uint64_t grant, unsigned budget)
+static void notify(const struct turn *t, uint64_t to, fab_addr desc, uint64_t grant, unsigned budget)
 {
     struct fab_ep *ep = t->seat->ep;
     uint64_t count = t->count + 1, skips = t->token - t->seat->space->token_base - count; /* token = base + count + skips + 1 */
     if (!budget || count > FIELD_MAX(COUNT_BITS) || skips > FIELD_MAX(COUNT_BITS))
         budget = count = skips = 0; /* the successor finds the token where it is */
-    uint64_t tokens[] = {tagged(grant, count), tagged(grant, skips)};
+    uint64_t counts[] = {count, skips};
+    mark_counts(t, grant, to, counts);
     grant |= budget;
     if (t->cohort == COHORT_LOCAL) {
         fab_local_store64(ep, desc + OWN(grant), grant);
@@ -170,7 +174,7 @@ static void notify(const struct turn *t, fab_addr desc, uint64_t grant, unsigned
         return;
     }
     struct fab_op ops[] = {
-        {.verb = FAB_WRITE, .len = sizeof tokens, .addr = desc + OWN(count), .buf = tokens},
+        {.verb = FAB_WRITE, .len = sizeof counts, .addr = desc + OWN(count), .buf = counts},
         {.verb = FAB_WRITE, .len = 8, .addr = desc + OWN(grant), .buf = &grant},
     };
     fab_batch(ep, ops, countof(ops));
@@ -324,9 +328,11 @@ static int read_grant(struct turn *t, uint64_t *seen)
     if (rc)
         return rc;
     const uint64_t sum[3] = {field_get(count, 0, COUNT_BITS), field_get(skips, 0, COUNT_BITS), 0};
+    uint64_t expected[2] = {sum[0], sum[1]};
+    mark_counts(t, grant_word(t), t->me, expected);
+    if (count != expected[0] || skips != expected[1])
+        return 0;
     set_token(t, sum);
-    if (count != tagged(grant, sum[0]) || skips != tagged(grant, sum[1]))
-        t->budget = 0; /* not what goes with this grant */
     return 1;
 }
 
@@ -535,7 +541,7 @@ static int give_step(const struct turn *t, uint64_t w, unsigned budget)
     if (rc || old != w)
         return rc;
     if (hands_over)
-        notify(t, desc, grant & ~GRANT_BUDGET_MASK, budget);
+        notify(t, link & ALOCK_HOLDER_MASK, desc, grant & ~GRANT_BUDGET_MASK, budget);
     else
         fab_wake(t->seat->ep, t->word, alock_era(next) == era ? ALOCK_HOLDER_MASK : ALOCK_ERA_MASK, WAKE_ALL);
     return 1;
