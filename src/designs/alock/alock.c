@@ -313,12 +313,13 @@ static int read_grant(struct turn *t, uint64_t *seen)
     *seen = grant;
     if (!grant_is_for(t, grant))
         return 0;
-    t->budget = (unsigned)(grant & GRANT_BUDGET_MASK);
+    unsigned budget = (unsigned)(grant & GRANT_BUDGET_MASK);
     if (t->cohort == COHORT_LOCAL) { /* who wrote it may have been stopped long ago; a look costs next to nothing */
         rc = alock_load(t->seat, t->cohort, t->word, &w);
         if (rc || alock_holder(w) != t->me)
             return rc;
         read_token(t);
+        t->budget = budget;
         return 1;
     }
     uint64_t count, skips;
@@ -333,6 +334,7 @@ static int read_grant(struct turn *t, uint64_t *seen)
     if (count != expected[0] || skips != expected[1])
         return 0;
     set_token(t, sum);
+    t->budget = budget;
     return 1;
 }
 
