@@ -17,6 +17,7 @@ soak: all
 	@scripts/soak
 
 bench: all
+	@ninja -C build benchmarks
 	@scripts/bench
 
 install: all

@@ -1,5 +1,5 @@
-/* How fast the simulator is: clients that acquire and release random CAS locks on the ShiftLock testbed.
- * Usage: sim-speed [CLIENTS [LOCKS [VIRTUAL_MS]]] */
+/* How fast the simulator is, and how large: clients that acquire and release random CAS locks on the ShiftLock testbed. */
+#include "bench/kit.h"
 #include "fabric/sim.h"
 
 #include <inttypes.h>
@@ -7,13 +7,19 @@
 #include <sys/resource.h>
 
 #define LOCK_BYTES 16
+#define CLIENTS 240
+#define LOCKS UINT64_C(10000000)
+#define ROUNDS 11
+#define ROUND_NS (10 * NS_PER_MS) /* virtual */
+#define OPS_PER_SECOND 1000000
+#define RSS_MIB 2048
 
 struct client {
     struct fab_ep *ep;
     uint64_t locks, cycles;
 };
 
-static struct client clients[SIM_TASKS_MAX];
+static struct client clients[CLIENTS];
 
 static void client_run(void *arg)
 {
@@ -31,41 +37,55 @@ static void client_run(void *arg)
     }
 }
 
-int main(int argc, char **argv)
+static uint64_t ops_so_far(void)
 {
-    unsigned count = argc > 1 ? (unsigned)atoi(argv[1]) : 240;
-    uint64_t locks = argc > 2 ? (uint64_t)atoll(argv[2]) : 10000000;
-    uint64_t virtual_ns = (argc > 3 ? (uint64_t)atoll(argv[3]) : 100) * NS_PER_MS;
-    static struct sim sim;
+    uint64_t ops = 0;
+    for (unsigned i = 0; i < CLIENTS; i++)
+        ops += clients[i].ep->counts.atomics;
+    return ops;
+}
+
+static void set_up(struct sim *sim, struct sim_fabric **fabric)
+{
     const struct sim_config config = {.model = model_find("shiftlock-testbed"), .seed = 1};
-    if (count > SIM_TASKS_MAX || sim_init(&sim, &config))
-        return 1;
-    struct sim_fabric *fabric = sim_fabric_new(&sim, SIM_FABRIC_CAPS);
-    struct sim_host *server = sim_host_new(&sim);
-    if (sim_host_memory(server, locks * LOCK_BYTES))
-        return 1;
-    unsigned hosts = (unsigned)model_get(sim.model, MODEL_client_nodes);
+    if (sim_init(sim, &config) || !(*fabric = sim_fabric_new(sim, SIM_FABRIC_CAPS)))
+        kit_die("no memory for the simulation");
+    if (sim_host_memory(sim_host_new(sim), LOCKS * LOCK_BYTES))
+        kit_die("no memory for %llu locks", (unsigned long long)LOCKS);
+    unsigned hosts = (unsigned)model_get(sim->model, MODEL_client_nodes);
+    assert(hosts);
     for (unsigned i = 0; i < hosts; i++)
-        sim_host_new(&sim);
-    for (unsigned i = 0; i < count; i++) {
-        struct sim_process *process = sim_process_new(sim.hosts[1 + i % hosts]);
-        clients[i] = (struct client){.ep = sim_ep_new(fabric, process), .locks = locks};
+        sim_host_new(sim);
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        struct sim_process *process = sim_process_new(sim->hosts[1 + i % hosts]);
+        clients[i] = (struct client){.ep = sim_ep_new(*fabric, process), .locks = LOCKS};
         sim_spawn(process, "client", client_run, &clients[i]);
     }
-    uint64_t start = world_clock(CLOCK_MONOTONIC);
-    sim_run(&sim, virtual_ns);
-    uint64_t wall_ns = world_clock(CLOCK_MONOTONIC) - start, ops = 0, cycles = 0;
-    for (unsigned i = 0; i < count; i++) {
-        ops += clients[i].ep->counts.atomics;
-        cycles += clients[i].cycles;
-    }
+}
+
+int main(int argc, char **argv)
+{
+    static struct sim sim;
+    static double rate[ROUNDS];
+    struct sim_fabric *fabric;
     struct rusage usage;
+    struct kit k;
+    kit_begin(&k, argc, argv, "fabric operations of the simulated cluster per second of one core, and its memory");
+    kit_pin(k.cpus[0]);
+    uint64_t span_ns = max_u64(NS_PER_MS, (uint64_t)(k.scale * (double)ROUND_NS));
+    printf("one thread on core %d, no sleep, processor time; %d clients, %llu locks, %d rounds of %.1f virtual ms\n", k.cpus[0],
+           CLIENTS, (unsigned long long)LOCKS, ROUNDS, (double)span_ns / (double)NS_PER_MS);
+    set_up(&sim, &fabric);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        uint64_t start = world_clock(CLOCK_THREAD_CPUTIME_ID), before = ops_so_far();
+        sim_run(&sim, (i + 1) * span_ns);
+        rate[i] = (double)(ops_so_far() - before) * (double)NS_PER_S / (double)(world_clock(CLOCK_THREAD_CPUTIME_ID) - start);
+    }
+    kit_judge_least(&k, "operations per second of one core, median", kit_percentile(rate, ROUNDS, 0.5), "", OPS_PER_SECOND);
     getrusage(RUSAGE_SELF, &usage);
-    printf("ops %" PRIu64 "  events %" PRIu64 "  wall_ms %" PRIu64 "  ops_per_wall_second %" PRIu64
-           "  virtual_cycles_per_second %" PRIu64 "  peak_rss_mib %ld  trace_hash %016" PRIx64 "\n",
-           ops, sim.events, wall_ns / NS_PER_MS, ops * NS_PER_S / wall_ns, cycles * NS_PER_S / virtual_ns, usage.ru_maxrss / 1024,
-           sim.hash);
+    kit_judge(&k, "peak of resident memory", (double)usage.ru_maxrss / 1024, " MiB", RSS_MIB);
+    printf("events %" PRIu64 ", trace hash %016" PRIx64 "\n", sim.events, sim.hash);
     sim_fabric_free(fabric);
     sim_free(&sim);
-    return 0;
+    return kit_end(&k);
 }

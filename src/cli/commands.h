@@ -2,11 +2,13 @@
 #ifndef PAWL_CLI_COMMANDS_H
 #define PAWL_CLI_COMMANDS_H
 
+int cmd_bench(int argc, char **argv);
 int cmd_break(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_lock(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
 int cmd_show(int argc, char **argv);
+int cmd_sim(int argc, char **argv);
 int cmd_space(int argc, char **argv);
 
 #endif

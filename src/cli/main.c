@@ -15,6 +15,8 @@ static const struct command {
     {"show", cmd_show, "show a lock with its holders and waiters, or a space with its sessions"},
     {"break", cmd_break, "take a lock away from those who hold it"},
     {"space", cmd_space, "create, list, show or drop spaces"},
+    {"sim", cmd_sim, "try designs in simulated clusters full of faults"},
+    {"bench", cmd_bench, "measure designs on this machine or in the simulated cluster"},
     {"doctor", cmd_doctor, "what this machine can do, and which design offers what"},
 };
 

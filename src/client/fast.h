@@ -18,9 +18,11 @@ struct fast {
     struct word_fast word;
     uint64_t alive;       /* FAST_ALIVE in the process that opened the handle */
     char *cells;          /* null: not this way */
+    const char *names;    /* null: keys are numbers */
     uint64_t mask;        /* buckets - 1 */
     uint64_t session;     /* session.id */
     uint64_t identity;    /* of the session, as grants carry it */
+    uint32_t home_shift;  /* table_home's */
     uint32_t cell_shift;  /* cells of `word` have a power of two of bytes */
     uint32_t lock_offset; /* of the lock in its cell */
     enum pawl_keys keys;
@@ -35,7 +37,9 @@ static inline void fast_init(struct fast *f, const struct locker *l, uint64_t id
         return;
     word_fast_init(&f->word, &l->seat);
     f->cells = fab_shm_ptr(l->seat.ep, l->table.cells);
+    f->names = l->table.keys == PAWL_KEYS_NAMED ? fab_shm_ptr(l->seat.ep, l->table.names) : NULL;
     f->mask = l->table.buckets - 1;
+    f->home_shift = l->table.home_shift;
     f->session = l->seat.me->id;
     f->cell_shift = (uint32_t)__builtin_ctz(l->table.cell_bytes);
     f->lock_offset = l->table.keys == PAWL_KEYS_DENSE ? 0 : 16;
@@ -45,20 +49,69 @@ static inline void fast_init(struct fast *f, const struct locker *l, uint64_t id
     f->records = l->seat.space->record_count;
 }
 
-/* The cell where a u64 key is looked for first, if it is there; *meta as found. */
+static inline bool fast_cell_has(const char *cell, uint64_t key, uint64_t *meta)
+{
+    const uint64_t *bucket = (const uint64_t *)cell;
+    *meta = __atomic_load_n(&bucket[1], __ATOMIC_ACQUIRE);
+    return *meta >> CELL_STATE_SHIFT == CELL_LIVE && __atomic_load_n(&bucket[0], __ATOMIC_ACQUIRE) == key;
+}
+
+/* How far to look: at half full, where tables are doubled, one key in a hundred lies further from its home. */
+#define FAST_PROBES 8
+
+/* The cell of a u64 key, if it is near its home; *meta as found. Whether key and meta belong together turns out when the lock is
+ * held: then meta must be what it was. */
 static inline char *fast_find(const struct fast *f, uint64_t id, uint64_t *index, uint64_t *meta)
 {
-    if (f->keys == PAWL_KEYS_DENSE) {
+    if (unlikely(f->keys == PAWL_KEYS_DENSE)) {
         *index = id;
         *meta = 0;
         return id < f->capacity ? f->cells + (id << f->cell_shift) : NULL;
     }
-    *index = mix64(id) & f->mask;
-    char *cell = f->cells + (*index << f->cell_shift);
-    const uint64_t *bucket = (const uint64_t *)cell;
-    *meta = __atomic_load_n(&bucket[1], __ATOMIC_ACQUIRE);
-    bool found = *meta >> CELL_STATE_SHIFT == CELL_LIVE && __atomic_load_n(&bucket[0], __ATOMIC_ACQUIRE) == id;
-    return likely(found) ? cell : NULL;
+    *index = table_home(id, f->home_shift);
+    for (unsigned n = 0; n < FAST_PROBES; n++, *index = (*index + 1) & f->mask) {
+        char *cell = f->cells + (*index << f->cell_shift);
+        if (likely(fast_cell_has(cell, id, meta)))
+            return cell;
+    }
+    return NULL;
+}
+
+static inline uint64_t fast_load64(const char *bytes)
+{
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    return word;
+}
+
+/* Whether a cell's name, words that begin with its length (table.c), is this one. */
+static inline bool fast_name_is(const uint64_t *there, const char *name, uint64_t len)
+{
+    uint64_t first = len, words = (len + 1) / 8, rest = (len + 1) % 8;
+    if (likely(len >= 8))
+        first |= fast_load64(name) << 8;
+    else
+        for (uint64_t i = 0; i < len; i++)
+            first |= (uint64_t)(unsigned char)name[i] << 8 * (i + 1);
+    uint64_t other = __atomic_load_n(&there[0], __ATOMIC_ACQUIRE) ^ first;
+    if (unlikely(len < 8))
+        return !other;
+    for (uint64_t i = 1; i < words; i++)
+        other |= __atomic_load_n(&there[i], __ATOMIC_ACQUIRE) ^ fast_load64(name + 8 * i - 1);
+    if (rest) /* the name's last 8 bytes without those before */
+        other |= __atomic_load_n(&there[words], __ATOMIC_ACQUIRE) ^ fast_load64(name + len - 8) >> 8 * (8 - rest);
+    return !other;
+}
+
+/* The same by name. By value, so that the caller's variables stay in registers; no cell has the index UINT64_MAX. */
+static inline struct place fast_find_name(const struct fast *f, pawl_key key)
+{
+    uint64_t hash = hash_bytes(key.name, key.id, 0), index = table_home(hash, f->home_shift), meta;
+    for (unsigned n = 0; n < FAST_PROBES; n++, index = (index + 1) & f->mask)
+        if (likely(fast_cell_has(f->cells + (index << f->cell_shift), hash, &meta)) &&
+            likely(fast_name_is((const uint64_t *)(f->names + index * LAYOUT_NAME_BYTES), key.name, key.id)))
+            return (struct place){.index = index, .meta = meta};
+    return (struct place){.index = UINT64_MAX};
 }
 
 /* Takes the lock in that cell with the record that this thread keeps. FAST_NO: not taken, the record is kept as before;

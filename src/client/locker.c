@@ -27,6 +27,12 @@ static bool session_lost(const struct seat *seat)
            __atomic_load_n(&seat->me->ended, __ATOMIC_ACQUIRE);
 }
 
+/* What a failed end of a hold means to the caller. */
+static int ended(const struct seat *seat, int rc)
+{
+    return rc == -PAWL_ENOTOWNER && (session_lost(seat) || !seat_lives(seat)) ? -PAWL_ELOST : rc;
+}
+
 /* With a record of one's own, and only if the place is still the key's afterwards: 0; 1: look for the key again. */
 static int acquire_at(const struct locker *l, const struct place *place, enum pawl_mode mode, uint64_t deadline, struct hold *h)
 {
@@ -66,15 +72,10 @@ int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint6
             *out = h;
             return 0;
         }
-        rc = rc > 0 ? 0 : seat_retry(seat, rc);
+        /* Locks that are taken on the way, to look at a cell or to change it, end like others. */
+        rc = rc > 0 ? 0 : ended(seat, seat_retry(seat, rc));
     }
     return rc ? rc : -EAGAIN;
-}
-
-/* What a failed end of a hold means to the caller. */
-static int ended(const struct seat *seat, int rc)
-{
-    return rc == -PAWL_ENOTOWNER && (session_lost(seat) || !seat_lives(seat)) ? -PAWL_ELOST : rc;
 }
 
 /* Whether a grant that somebody hands us could be one. */

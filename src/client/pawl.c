@@ -44,18 +44,22 @@ uint64_t pawl_in(uint64_t ns)
     return add_saturating(world_now(&world_real), ns);
 }
 
-/* Where the key's lock is, if that can be said without searching far. */
-static inline char *find_at_once(const pawl *p, pawl_key key, uint64_t *index, uint64_t *meta)
+/* Not inlined: numbers must not pay for what names need. */
+__attribute__((noinline)) static struct place find_name_at_once(const struct fast *f, pawl_key key)
 {
-    struct place place;
+    bool is_name = f->keys == PAWL_KEYS_NAMED && key.id - 1 < PAWL_NAME_MAX;
+    return is_name ? fast_find_name(f, key) : (struct place){.index = UINT64_MAX};
+}
+
+/* Where the key's lock is, if that can be said without searching far. */
+static inline char *find_at_once(const struct fast *f, pawl_key key, uint64_t *index, uint64_t *meta)
+{
     if (likely(!key.name))
-        return p->fast->keys != PAWL_KEYS_NAMED ? fast_find(p->fast, key.id, index, meta) : NULL;
-    if (p->fast->keys != PAWL_KEYS_NAMED || table_check_key(&p->locker.table, key) ||
-        table_find(&p->locker.seat, &p->locker.table, key, &place))
-        return NULL;
+        return f->keys != PAWL_KEYS_NAMED ? fast_find(f, key.id, index, meta) : NULL;
+    struct place place = find_name_at_once(f, key);
     *index = place.index;
     *meta = place.meta;
-    return p->fast->cells + (place.index << p->fast->cell_shift);
+    return place.index != UINT64_MAX ? f->cells + (place.index << f->cell_shift) : NULL;
 }
 
 __attribute__((noinline)) static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
@@ -83,7 +87,7 @@ static inline int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_
     uint64_t index, meta;
     char *cell = NULL;
     if (likely(p->fast->cells))
-        cell = find_at_once(p, key, &index, &meta);
+        cell = find_at_once(p->fast, key, &index, &meta);
     if (unlikely(!cell))
         return lock_with_care(p, key, mode, deadline, out);
     struct hold h;

@@ -14,13 +14,21 @@ static uint64_t checksum(const struct layout_header *h)
     return sum;
 }
 
+/* Small tables of numbers have room to spare: nearly all keys then lie where they are looked for first, and the processor guesses
+ * that branch. */
+#define ROOMY_MIN 256  /* below, everything lies in the cache anyway */
+#define ROOMY_MAX 4096 /* above, the memory is better spent otherwise */
+#define ROOMY_FACTOR 16
+
 /* A table at most three quarters full keeps its probe sequences short. */
 static uint64_t buckets_for(enum pawl_keys keys, uint64_t capacity)
 {
     if (keys == PAWL_KEYS_DENSE)
         return capacity;
-    uint64_t buckets = 64;
-    while (buckets / 4 * 3 < capacity)
+    bool roomy = keys == PAWL_KEYS_SPARSE && capacity >= ROOMY_MIN && capacity <= ROOMY_MAX;
+    uint64_t least = roomy ? capacity * ROOMY_FACTOR : 4;
+    uint64_t buckets = 4;
+    while (buckets / 4 * 3 < capacity || buckets < least)
         buckets *= 2;
     return buckets;
 }
@@ -63,7 +71,7 @@ int layout_make(const struct layout_params *p, struct layout_header *out)
         .record_count = p->holds,
         .ring_bytes = p->ring_bytes,
         .desc_size = p->design->desc_size,
-        .token_base = p->birth << 32,
+        .token_base = p->birth,
         .lease_ns = p->lease_ns,
         .margin_ns = p->margin_ns,
         .check_ns = p->check_ns,
@@ -118,7 +126,7 @@ const char *layout_fault(const struct layout_header *h, uint64_t size)
         .sessions = h->slot_count,
         .holds = h->record_count,
         .ring_bytes = h->ring_bytes,
-        .birth = h->token_base >> 32,
+        .birth = h->token_base,
         .lease_ns = h->lease_ns,
         .margin_ns = h->margin_ns,
         .check_ns = h->check_ns,

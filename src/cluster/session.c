@@ -33,7 +33,7 @@ static fab_addr home_of(const struct seat *seat, uint32_t slot, const struct ses
 
 static int describe(const struct seat *seat, uint32_t slot, const struct session_params *p)
 {
-    struct slot s = {.lease_ns = p->lease_ns, .opened = world_birth(seat->world), .home = home_of(seat, slot, p)};
+    struct slot s = {.lease_ns = p->lease_ns, .opened = world_birth(seat->world) >> 32, .home = home_of(seat, slot, p)};
     strncpy(s.label, p->label ? p->label : "", sizeof s.label - 1);
     fab_addr at = space_slot_addr(seat->space, slot) + offsetof(struct slot, lease_ns);
     return fab_write(seat->ep, at, &s.lease_ns, offsetof(struct slot, life) - offsetof(struct slot, lease_ns));
@@ -185,8 +185,12 @@ static int tend_slot(void *ctx, uint32_t slot, uint64_t lease)
     if (dead <= 0 || lease_state(lease) != SLOT_LOST)
         return dead < 0 ? dead : 0;
     const struct design *design = seat->space->design;
-    int rc = design->recover ? design->recover(seat, slot, lease_epoch(lease)) : seat_records(seat, slot, any_record, NULL);
-    if (rc) /* without recovery its locks are its own for ever, and so is the slot that they name */
+    int rc = 0;
+    if (design->recover)
+        rc = design->recover(seat, slot, lease_epoch(lease));
+    else if (!(design->features & DESIGN_RECOVERY)) /* its locks are its own for ever, and so is the slot that they name */
+        rc = seat_records(seat, slot, any_record, NULL);
+    if (rc)
         return rc < 0 ? rc : 0;
     /* Once more after it was shut out: what was under way may have arrived since. Then the slot can serve another. */
     rc = seat_fence(seat, slot);

@@ -113,6 +113,7 @@ void table_init(struct table *t, const struct layout_header *h, fab_addr base)
         .floor = base + offsetof(struct layout_header, token_floor),
         .buckets = h->buckets,
         .capacity = h->capacity,
+        .home_shift = 64 - (uint32_t)__builtin_ctzll(h->buckets),
         .cell_bytes = h->cell_bytes,
         .keys = (enum pawl_keys)h->keys,
     };
@@ -134,7 +135,7 @@ static uint64_t bucket_key(pawl_key key)
 }
 static uint64_t home(const struct table *t, uint64_t bucket_key)
 {
-    return mix64(bucket_key) & (t->buckets - 1);
+    return table_home(bucket_key, t->home_shift);
 }
 
 /* Names are padded with zeroes to whole words and begin with their length, so that equal names are equal words. */
@@ -145,6 +146,7 @@ struct name_words {
 
 static void pack_name(pawl_key key, struct name_words *out)
 {
+    assert(key.name && key.id <= PAWL_NAME_MAX);
     out->bytes = (uint16_t)round_up(key.id + 1, UINT64_C(8));
     out->words[out->bytes / 8 - 1] = 0;
     unsigned char *at = (unsigned char *)out->words;
@@ -152,18 +154,23 @@ static void pack_name(pawl_key key, struct name_words *out)
     memcpy(at + 1, key.name, key.id);
 }
 
-/* 1 if the cell, which has this bucket, has this very key. */
+enum { KEY_OTHER, KEY_SAME, KEY_CHANGED };
+
+/* Whether the cell, which had this bucket, has this very key. KEY_CHANGED: its bucket is another by now, so there is no telling,
+ * and it must be looked at again: it may have been condemned, and be the key's all the same. */
 static int same_key(const struct seat *seat, const struct table *t, uint64_t i, struct bucket b, const struct name_words *name)
 {
     if (!name)
-        return 1;
+        return KEY_SAME;
     uint64_t there[LAYOUT_NAME_BYTES / 8], meta;
     int rc = fab_read(seat->ep, name_addr(t, i), there, name->bytes);
     if (!rc)
         rc = fab_read64(seat->ep, cell_addr(t, i) + 8, &meta);
     if (rc)
         return rc;
-    return meta == b.meta && !memcmp(there, name->words, name->bytes);
+    if (meta != b.meta)
+        return KEY_CHANGED;
+    return memcmp(there, name->words, name->bytes) ? KEY_OTHER : KEY_SAME;
 }
 
 /* ---- looking ---- */
@@ -185,10 +192,12 @@ static int find(const struct seat *seat, const struct table *t, uint64_t key, co
         rc = same_key(seat, t, i, b, name);
         if (rc < 0)
             return rc;
-        if (rc) {
+        if (rc == KEY_SAME) {
             *out = (struct place){.index = i, .meta = b.meta};
             return live ? 0 : -EBUSY;
         }
+        if (rc == KEY_CHANGED)
+            n--;
     }
     return -ENOENT;
 }
@@ -430,8 +439,10 @@ static int sole_claim(const struct insertion *in)
             continue;
         if (meta_state(b.meta) == CELL_LIVE || meta_state(b.meta) == CELL_CONDEMNED) {
             rc = same_key(in->seat, in->t, i, b, in->name);
-            if (rc)
+            if (rc < 0 || rc == KEY_SAME)
                 return rc < 0 ? rc : 0;
+            if (rc == KEY_CHANGED)
+                n--;
         } else if (meta_state(b.meta) == CELL_CLAIMED) {
             if (before)
                 return 0;

@@ -29,6 +29,7 @@ struct table {
     fab_addr cells, names, floor;
     uint64_t buckets;
     uint64_t capacity;
+    uint32_t home_shift; /* 64 less the bits of an index */
     uint32_t cell_bytes;
     enum pawl_keys keys;
 };
@@ -38,6 +39,13 @@ struct place {
     uint64_t index;
     uint64_t meta; /* as it was when found; 0 in a dense space */
 };
+
+/* Where a key, or the hash of a name, is looked for first. Multiplying by the golden ratio spreads numbers that count 0, 1, 2 …
+ * evenly (Knuth, The Art of Computer Programming, 6.4), so that such keys hardly ever meet; it is part of the layout. */
+static inline uint64_t table_home(uint64_t bucket_key, uint32_t home_shift)
+{
+    return bucket_key * UINT64_C(0x9e3779b97f4a7c15) >> home_shift;
+}
 
 void table_init(struct table *t, const struct layout_header *h, fab_addr base);
 

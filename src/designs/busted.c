@@ -196,7 +196,7 @@ static int busted_peek(const struct seat *seat, uint64_t index, struct lock_view
         return release(seat, h, mistake);                                                                                          \
     }                                                                                                                              \
     const struct design design_busted_##id = {.name = "busted-" text,                                                              \
-                                              .summary = says,                                                                     \
+                                              .summary = (says),                                                                   \
                                               .kind = DESIGN_BUSTED,                                                               \
                                               .features = DESIGN_EXCLUSIVE | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT,     \
                                               .substrates = DESIGN_ON_SIM,                                                         \
@@ -238,23 +238,41 @@ static bool alone(const struct seat *seat, uint64_t index)
     return true;
 }
 
+/* The flag is the session's, and its tasks share it: only one of them at a time tries. That part is right: what each of them wants
+ * is in its private records before it looks at the others'. */
+static bool other_task(const struct seat *seat, const struct hold *h)
+{
+    for (uint32_t i = 0; i < seat->space->record_count; i++) {
+        uint64_t word = __atomic_load_n(&seat->me->shadow[i], __ATOMIC_ACQUIRE);
+        if (i != h->record && record_state(word) == RECORD_TRY_X && record_index(word) == h->index)
+            return true;
+    }
+    return false;
+}
+
 static int no_fence_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     fab_addr mine = flag_addr(seat, h->index, seat->me->slot);
     for (;;) {
-        if (!fab_local_load64(seat->ep, mine)) { /* else another task of this session has it */
+        int rc = hold_publish(seat, h, RECORD_TRY_X);
+        if (rc)
+            return rc;
+        if (!other_task(seat, h)) {
             fab_local_store64(seat->ep, mine, 1);
             /* Here a fence is missing: the store may still be in the store buffer when the others' flags are read. */
             if (alone(seat, h->index)) {
-                hold_publish(seat, h, RECORD_TRY_X);
                 h->token = 0;
                 return 0;
             }
             fab_local_store64(seat->ep, mine, 0);
+            fab_local_fence(seat->ep); /* or it could undo another task's */
         }
+        rc = hold_publish(seat, h, RECORD_WAIT);
+        if (rc)
+            return rc;
         if (deadline == DEADLINE_TRY)
             return -PAWL_EHELD;
-        int rc = pause_until(seat, deadline);
+        rc = pause_until(seat, deadline);
         if (rc)
             return rc;
     }

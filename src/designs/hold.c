@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 
+#define MISSES_MAX 16 /* so that two sessions in turns seldom pay for changing over */
+
 /* ---- the record that a thread keeps ---- */
 
 __attribute__((tls_model("initial-exec"))) _Thread_local struct hold_kept hold_kept;
@@ -71,6 +73,18 @@ static void keep(struct hold_kept *k, uint64_t session, uint32_t record)
     }
     k->session = session;
     k->record = record;
+    k->misses = 0;
+}
+
+/* Whether there is room to keep a record of that session. One of another session is kept for a while, as long as this thread may
+ * return to it, but not for ever: that session may have ended, or be used no more. */
+static bool make_room(struct hold_kept *k, uint64_t session)
+{
+    if (likely(!k->session) || k->session == session || ++k->misses < MISSES_MAX)
+        return !k->session;
+    give_back(k);
+    k->session = 0;
+    return true;
 }
 
 /* ---- records ---- */
@@ -118,7 +132,7 @@ __attribute__((noinline)) int hold_open(const struct seat *seat, uint64_t index,
 __attribute__((noinline)) void hold_close(const struct seat *seat, const struct hold *h)
 {
     struct hold_kept *k = &hold_kept;
-    bool keeps = !k->session && seat->me->id;
+    bool keeps = seat->me->id && make_room(k, seat->me->id);
     if (keeps)
         keep(k, seat->me->id, h->record);
     uint64_t word = record_word(keeps ? RECORD_SPARE : RECORD_FREE, h->serial, 0);

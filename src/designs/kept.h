@@ -10,7 +10,8 @@
 struct hold_kept {
     uint64_t session; /* whose record it is; 0: none kept */
     uint32_t record;
-    bool returns; /* the thread's end gives it back: set once the thread has kept one */
+    bool returns;   /* the thread's end gives it back: set once the thread has kept one */
+    uint8_t misses; /* holds of other sessions that this thread has ended since it kept this one */
 };
 
 /* initial-exec: one instruction to find, also in the shared library; 16 bytes of static TLS are always to be had. */

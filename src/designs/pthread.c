@@ -73,12 +73,6 @@ static int mutex_peek(const struct seat *seat, uint64_t index, struct lock_view 
     return 0;
 }
 
-/* The kernel has marked what the dead held, and who locks it next makes it usable. */
-static int mutex_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
-{
-    return 0;
-}
-
 const struct design design_pthread = {
     .name = "pthread",
     .summary = "robust process-shared mutex of the C library",
@@ -90,7 +84,6 @@ const struct design design_pthread = {
     .acquire = mutex_acquire,
     .release = mutex_release,
     .holds = mutex_holds,
-    .recover = mutex_recover,
     .peek = mutex_peek,
 };
 

@@ -9,6 +9,7 @@
 /* ---- the session itself ---- */
 
 #define UNKNOWN_TRIES_MAX 8 /* a connection that breaks that often in a row is down */
+#define RENEW_TRIES_MAX 64  /* each means that another task of the session has renewed meanwhile: more than have any business to */
 
 uint64_t lease_stamp_for(const struct seat *seat, uint64_t lease_ns)
 {
@@ -31,23 +32,32 @@ int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint6
     return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
 }
 
-int seat_renew(const struct seat *seat)
+/* One step of a renewal. 1: the lease word was not what we believed, another step will tell. */
+static int renew_once(const struct seat *seat, uint64_t stamp)
 {
     struct session *me = seat->me;
     uint64_t was = __atomic_load_n(me->lease, __ATOMIC_ACQUIRE), old;
     if (lease_state(was) != SLOT_LIVE || lease_epoch(was) != me->epoch || __atomic_load_n(&me->ended, __ATOMIC_ACQUIRE))
         return -PAWL_ELOST;
-    uint64_t stamp = lease_stamp_for(seat, me->lease_ns); /* before the verb is posted: others count from later */
     if (stamp <= lease_stamp(was))
         return 0;
     uint64_t next = lease_word(SLOT_LIVE, me->epoch, stamp);
     int rc = seat_sure_cas(seat, space_slot_addr(seat->space, me->slot) + offsetof(struct slot, lease), was, next, &old);
     if (rc)
         return rc;
-    /* Otherwise it is what another task of this session made of it, or what others did. */
-    uint64_t now = old == was ? next : old;
-    __atomic_store_n(&me->lease_copy, now, __ATOMIC_RELEASE);
-    return lease_state(now) == SLOT_LIVE && lease_epoch(now) == me->epoch ? 0 : -PAWL_ELOST;
+    /* Otherwise it is what another task of this session made of it, maybe long ago and without having been told, or what others
+     * did. */
+    __atomic_store_n(&me->lease_copy, old == was ? next : old, __ATOMIC_RELEASE);
+    return old != was;
+}
+
+int seat_renew(const struct seat *seat)
+{
+    uint64_t stamp = lease_stamp_for(seat, seat->me->lease_ns); /* before the verb is posted: others count from later */
+    int rc = 1;
+    for (int i = 0; rc > 0 && i < RENEW_TRIES_MAX; i++)
+        rc = renew_once(seat, stamp);
+    return rc > 0 ? -EAGAIN : rc;
 }
 
 bool seat_lives(const struct seat *seat)
@@ -62,11 +72,23 @@ bool seat_lives(const struct seat *seat)
 
 /* ---- other sessions ---- */
 
-static bool kernel_says_dead(const struct seat *seat, uint32_t slot)
+static uint32_t life_word(const struct seat *seat, uint32_t slot)
 {
     uint64_t life;
     fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, life), &life);
-    return (uint32_t)life & FUTEX_OWNER_DIED;
+    return (uint32_t)life;
+}
+
+/* The thread that held the slot's mutex died; or, below, does not hold it for whatever reason. */
+static bool kernel_says_dead(const struct seat *seat, uint32_t slot)
+{
+    return life_word(seat, slot) & FUTEX_OWNER_DIED;
+}
+
+static bool kernel_says_gone(const struct seat *seat, uint32_t slot)
+{
+    uint32_t life = life_word(seat, slot);
+    return life & FUTEX_OWNER_DIED || !(life & FUTEX_TID_MASK);
 }
 
 /* Has this lease run out by our clock? */
@@ -93,6 +115,9 @@ static bool lease_over(const struct seat *seat, uint32_t slot, uint64_t lease)
 int seat_fence(const struct seat *seat, uint32_t slot)
 {
     uint64_t proof;
+    /* A process of another pid namespace cannot be asked after, so the kernel must have said that the session's thread is gone. */
+    if ((seat->ep->caps & FAB_KERNEL_LIFE) && !kernel_says_gone(seat, slot))
+        return -EAGAIN;
     int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, proof), &proof);
     return rc ? rc : fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
 }

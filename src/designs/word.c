@@ -100,6 +100,19 @@ static int read_after_break(const struct seat *seat, fab_addr addr, uint64_t *wo
     }
 }
 
+/* A waiter that leaves a shared lock to its readers takes the waiters flag away if it was the last: new readers would wait for
+ * nobody. Whoever begins to wait meanwhile has said so before it looked at the flag, or is woken to set it again. */
+static void stop_waiting(const struct seat *seat, const struct hold *h)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t w, old;
+    pass_on(seat, h->index);
+    if (fab_read64(seat->ep, addr, &w) || word_mode(w) != WORD_SHARED || !(w & WORD_WAITERS) || w & WORD_UPGRADE)
+        return;
+    if (word_others_wait(seat, h) == 0 && !fab_cas64(seat->ep, addr, w, w & ~WORD_WAITERS, &old) && old == w)
+        fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
+}
+
 /* One compare-and-swap on a word that we may have. 1: granted; 0: look again. */
 static int take(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t next)
 {
@@ -177,7 +190,7 @@ static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
             break;
     }
     if (rc != -PAWL_ELOST && slept)
-        pass_on(seat, h->index);
+        stop_waiting(seat, h);
     return rc;
 }
 
@@ -360,8 +373,13 @@ static int upgrade_step(const struct seat *seat, struct hold *h, const struct wo
         return word_recount(seat, h->index, deadline);
     assert(word_mode(w) == WORD_SHARED); /* a live reader is counted (I3) */
     bool ours = w & WORD_UPGRADE && *asked == word_token(w);
-    if (w & WORD_UPGRADE && !ours)
-        return -EDEADLK; /* another reader waits for us to leave */
+    if (w & WORD_UPGRADE && !ours) {
+        /* Another reader waits for us to leave; unless it is dead: then the lock is counted anew, which changes the token. */
+        int rc = word_check_holders(seat, h->index, w);
+        if (!rc)
+            rc = fab_read64(seat->ep, addr, &old);
+        return rc ? rc : word_mode(old) == WORD_SHARED && word_token(old) == word_token(w) && old & WORD_UPGRADE ? -EDEADLK : 0;
+    }
     if (word_token(w) == WORD_TOKEN_MAX)
         return -EAGAIN; /* once in 2^36 grants; free the lock and it starts anew */
     if (word_count(w) == 1)

@@ -85,6 +85,9 @@ int word_check_holders(const struct seat *seat, uint64_t index, uint64_t word);
 /* Conditions that wake a waiter when a session that stands in its way dies. *dying: one of them is already dead, so nobody will. */
 unsigned word_life_conds(const struct seat *seat, uint64_t index, uint64_t word, struct fab_cond *conds, unsigned max, bool *dying);
 
+/* Does anybody but this hold wait for its lock? 1, 0 or an error. */
+int word_others_wait(const struct seat *seat, const struct hold *h);
+
 int word_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 
 #endif

@@ -261,3 +261,27 @@ unsigned word_life_conds(const struct seat *seat, uint64_t index, uint64_t word,
     *dying = s.dying;
     return s.count;
 }
+
+struct queue {
+    const struct seat *seat;
+    const struct hold *except;
+};
+
+static int waits_too(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    const struct queue *q = ctx;
+    bool self = slot == q->seat->me->slot && record == q->except->record;
+    return !self && record_state(word) == RECORD_WAIT && record_index(word) == q->except->index;
+}
+
+static int queue_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    const struct queue *q = ctx;
+    return lease_state(lease) == SLOT_LIVE ? seat_records(q->seat, slot, waits_too, ctx) : 0;
+}
+
+int word_others_wait(const struct seat *seat, const struct hold *h)
+{
+    struct queue q = {.seat = seat, .except = h};
+    return seat_slots(seat, queue_slot, &q);
+}

@@ -13,9 +13,29 @@
 /* Without futex_waitv only the first condition can be slept on; the others are looked at this often. */
 #define FALLBACK_SLICE_NS (5 * NS_PER_MS)
 
+/* The thread sanitizer has no 16-byte atomics: its runtime takes a lock of the process instead, and other processes know nothing of
+ * it. There the instruction is written out, and the sanitizer told what it means. */
+#if defined(__has_feature) && defined(__x86_64__)
+#if __has_feature(thread_sanitizer)
+#define CAS128_BY_HAND
+#include <sanitizer/tsan_interface.h>
+#endif
+#endif
+
 static u128 cas128(u128 *word, u128 expect, u128 desired)
 {
+#ifdef CAS128_BY_HAND
+    uint64_t low = (uint64_t)expect, high = (uint64_t)(expect >> 64);
+    __tsan_release(word);
+    __asm__ volatile("lock cmpxchg16b %0"
+                     : "+m"(*word), "+a"(low), "+d"(high)
+                     : "b"((uint64_t)desired), "c"((uint64_t)(desired >> 64))
+                     : "cc", "memory");
+    __tsan_acquire(word);
+    return (u128)high << 64 | low;
+#else
     return __sync_val_compare_and_swap(word, expect, desired);
+#endif
 }
 
 static u128 atomic_word128(u128 *word, const struct fab_op *op)

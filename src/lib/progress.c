@@ -50,11 +50,17 @@ void progress_update(struct progress *p, uint64_t done)
         progress_update_at(p, done, now_coarse());
 }
 
-void progress_end(struct progress *p)
+void progress_wipe(struct progress *p)
 {
     if (p->shown) {
         fputs(WIPE, p->out);
         fflush(p->out);
     }
+    p->shown = false;
+}
+
+void progress_end(struct progress *p)
+{
+    progress_wipe(p);
     p->out = NULL;
 }

@@ -17,7 +17,9 @@ struct progress {
 void progress_start(struct progress *p, const char *what, uint64_t total);
 /* Cheap enough (one read of the coarse clock) for a loop whose rounds take microseconds. */
 void progress_update(struct progress *p, uint64_t done);
-/* Wipes the line, so that results start in an empty one. */
+/* Wipes the line, so that something else can be printed; the next update shows it again. */
+void progress_wipe(struct progress *p);
+/* The same for good: results start in an empty line. */
 void progress_end(struct progress *p);
 
 /* The same on another stream and by a clock of the caller's. */

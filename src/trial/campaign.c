@@ -25,7 +25,9 @@ struct campaign {
     uint64_t locks;
     uint64_t op[CLIENTS_MAX + 1][CLUSTER_TASKS_MAX]; /* number of the operation that may be cancelled; 0: none */
     uint64_t ops;
-    unsigned workers_left;
+    struct {
+        uint64_t shared, exclusive, upgrades, downgrades, timeouts, cancelled;
+    } done;
     bool shared, convert, timeout;
 };
 
@@ -121,6 +123,7 @@ static void granted(struct cluster_task *t, uint64_t lock, const struct hold *h)
     struct campaign *c = campaign_of(t);
     uint64_t before = c->oracle.violations;
     note(t, h->mode == PAWL_SHARED ? "GRANTED shared" : "GRANTED exclusive", lock, h->token);
+    ++*(h->mode == PAWL_SHARED ? &c->done.shared : &c->done.exclusive);
     oracle_granted(&c->oracle, who(t), lock, h->mode, h->token);
     if (c->oracle.violations > before)
         note(t, "VIOLATION", lock, h->token);
@@ -150,9 +153,11 @@ static int convert(struct cluster_task *t, uint64_t lock, struct hold *h)
     int rc = locker_convert(&t->locker, h, to, deadline);
     no_more_cancel(t);
     note(t, rc ? "could not convert" : "converted", lock, rc ? (uint64_t)-rc : h->token);
-    if (!rc)
-        oracle_converted(&c->oracle, who(t), lock, &from, h->mode, h->token);
-    return rc;
+    if (rc)
+        return rc;
+    oracle_converted(&c->oracle, who(t), lock, &from, h->mode, h->token);
+    ++*(to == PAWL_SHARED ? &c->done.downgrades : &c->done.upgrades);
+    return 0;
 }
 
 /* Codes that an operation may end with in a world full of faults, the lock not being held. */
@@ -209,6 +214,7 @@ static int several_locks(struct cluster_task *t)
         locks[n] = lock;
         wants[n] = (pawl_want){.key = key_of(t, lock, &text[n]), .mode = mode};
     }
+    assert(n > 0); /* the first draw is below c->locks */
     maybe_cancel(t);
     int rc = locker_lock_all(&t->locker, wants, n, draw_deadline(t), holds);
     no_more_cancel(t);
@@ -249,6 +255,8 @@ static bool work(struct cluster_task *t)
                 try_after_loss(t);
             return false;
         }
+        c->done.timeouts += rc == -ETIMEDOUT;
+        c->done.cancelled += rc == -ECANCELED;
         if (rc && !excusable(rc))
             oracle_violation(&c->oracle, "I10: client %u: unexpected result %d: %s", who(t), rc, pawl_strerror(rc));
         if (sim_now(&c->cluster.sim) > c->cluster.params.safety_ns)
@@ -277,33 +285,42 @@ static bool audit_sessions(struct cluster_task *t)
     return false;
 }
 
+static int audit_lock(struct cluster_task *t, uint64_t lock)
+{
+    struct campaign *c = campaign_of(t);
+    struct key_text text;
+    pawl_key key = key_of(t, lock, &text);
+    pawl_state state;
+    struct hold h;
+    int rc = locker_query(&t->locker, key, &state);
+    if (!rc && state.mode)
+        oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
+                         state.mode, state.holders);
+    rc = locker_lock(&t->locker, key, PAWL_EXCLUSIVE, c->timeout ? world_now(t->locker.seat.world) + LEASE_NS : DEADLINE_NEVER, &h);
+    if (!rc) {
+        granted(t, lock, &h);
+        rc = give_back(t, lock, &h);
+    } else if (rc != -PAWL_ENOTSUP && rc != -PAWL_ELOST) {
+        oracle_violation(&c->oracle, "I11: lock %" PRIu64 " cannot be had when all have released it: %s", lock, pawl_strerror(rc));
+    }
+    return rc;
+}
+
+/* The auditor may itself have been paused or cut off for longer than its lease, until just now: then it starts again. */
 static bool audit(struct cluster_task *t)
 {
     struct campaign *c = campaign_of(t);
     while (c->cluster.clients_done < c->cluster.params.clients - 1)
         cluster_sleep(t, LEASE_NS);
     bool recovers = c->cluster.params.design->features & DESIGN_RECOVERY;
-    if (recovers && !audit_sessions(t))
+    if (recovers && !audit_sessions(t)) {
+        if (!seat_lives(&t->locker.seat))
+            return false;
         oracle_violation(&c->oracle, "I11: slots of ended sessions are not free");
-    for (uint64_t lock = 0; lock < c->locks; lock++) {
-        struct key_text text;
-        pawl_key key = key_of(t, lock, &text);
-        pawl_state state;
-        struct hold h;
-        int rc = locker_query(&t->locker, key, &state);
-        if (!rc && state.mode)
-            oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
-                             state.mode, state.holders);
-        rc = locker_lock(&t->locker, key, PAWL_EXCLUSIVE, c->timeout ? world_now(t->locker.seat.world) + LEASE_NS : DEADLINE_NEVER,
-                         &h);
-        if (rc && rc != -PAWL_ENOTSUP)
-            oracle_violation(&c->oracle, "I11: lock %" PRIu64 " cannot be had when all have released it: %s", lock,
-                             pawl_strerror(rc));
-        if (!rc) {
-            granted(t, lock, &h);
-            give_back(t, lock, &h);
-        }
     }
+    for (uint64_t lock = 0; lock < c->locks; lock++)
+        if (audit_lock(t, lock) == -PAWL_ELOST)
+            return false;
     return true;
 }
 
@@ -350,6 +367,13 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     };
 }
 
+/* Whether the node, in its present life, has forgotten locks to make room. */
+static bool forgot(const struct cluster *cl)
+{
+    fab_addr at = FAB_ADDR(cl->server->id, offsetof(struct layout_header, token_floor));
+    return *(const uint64_t *)sim_fabric_peek(cl->fabric, at, sizeof(uint64_t)) != 0;
+}
+
 static void report(const struct campaign *c, struct campaign_result *out)
 {
     const struct cluster *cl = &c->cluster;
@@ -358,7 +382,15 @@ static void report(const struct campaign *c, struct campaign_result *out)
         .stuck = cl->clients_done < cl->params.clients,
         .events = cl->sim.events,
         .grants = c->oracle.grants,
+        .shared = c->done.shared,
+        .exclusive = c->done.exclusive,
+        .upgrades = c->done.upgrades,
+        .downgrades = c->done.downgrades,
+        .timeouts = c->done.timeouts,
+        .cancelled = c->done.cancelled,
         .sessions = cl->sessions,
+        .lost = cl->lost,
+        .forgot = forgot(cl),
         .virtual_ns = cl->sim.now_ns,
         .hash = cl->sim.hash,
     };

@@ -18,7 +18,12 @@ struct campaign_result {
     uint64_t violations;
     bool stuck; /* a live client did not get on after everything had healed (I9) */
     char why[ORACLE_TEXT_LEN];
-    uint64_t events, grants, sessions, virtual_ns, hash;
+    uint64_t events, virtual_ns, hash;
+    uint64_t grants, shared, exclusive; /* all; and of them by mode, conversions not counted */
+    uint64_t upgrades, downgrades;      /* conversions that succeeded */
+    uint64_t timeouts, cancelled;       /* operations that ended so */
+    uint64_t sessions, lost;            /* opened; lost by lease or crash */
+    bool forgot;                        /* locks were forgotten to make room for others */
     uint64_t faults[FAULT_KINDS];
 };
 

@@ -247,6 +247,7 @@ static void on_restarted(void *ctx, struct sim_process *process)
 static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
 {
     struct cluster_client *client = &c->clients[id];
+    assert(host);
     *client = (struct cluster_client){.cluster = c, .id = id, .process = sim_process_new(host)};
     uint32_t slots = c->params.clients + SLOTS_SPARE;
     client->session.shadow = calloc(RECORDS, sizeof *client->session.shadow);
@@ -266,7 +267,7 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
 static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
-    struct sim_host *hosts[SIM_HOSTS_MAX];
+    struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
     struct layout_params layout = {
         .design = p->design, .keys = p->keys, .capacity = p->capacity, .sessions = p->clients + SLOTS_SPARE, .holds = RECORDS};
     int rc = layout_make(&layout, &c->header);
@@ -286,7 +287,7 @@ static int add_hosts(struct cluster *c)
     if (!c->node || !sim_spawn(c->node, "node", node_task, c))
         return -ENOMEM;
     for (unsigned i = 0; i < p->clients && !rc; i++) {
-        bool home = p->design->local || (p->home && i % 2);
+        bool home = p->design->local || (p->home && i % 2) || i >= p->clients - p->residents;
         rc = add_client(c, i, home ? c->server : hosts[i % p->hosts]);
     }
     return rc;
@@ -294,7 +295,8 @@ static int add_hosts(struct cluster *c)
 
 int cluster_init(struct cluster *c, const struct cluster_params *p)
 {
-    if (!p->clients || !p->hosts || p->hosts >= SIM_HOSTS_MAX || !p->tasks || p->tasks > CLUSTER_TASKS_MAX)
+    if (!p->clients || !p->hosts || p->hosts >= SIM_HOSTS_MAX || !p->tasks || p->tasks > CLUSTER_TASKS_MAX ||
+        p->residents > p->clients)
         return -EINVAL;
     memset(c, 0, sizeof *c);
     c->params = *p;

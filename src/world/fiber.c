@@ -98,6 +98,16 @@ static void announce_end(struct fiber *f)
 #endif
 }
 
+/* Whoever maps memory in its place must not find the marks of frames that were never left. */
+static void announce_unmap(struct fiber *f)
+{
+#ifdef FIBER_ASAN
+    if (f->guarded)
+        __asan_unpoison_memory_region(f->stack, f->stack_bytes);
+#endif
+    (void)f;
+}
+
 /* ---- fibers ---- */
 
 /* The frame that fiber_switch pops: see fiber_switch.S. */
@@ -191,8 +201,10 @@ int fiber_pool_init(struct fiber_pool *pool, unsigned count, size_t stack_bytes)
 
 void fiber_pool_free(struct fiber_pool *pool)
 {
-    for (unsigned i = 0; i < pool->count; i++)
+    for (unsigned i = 0; i < pool->count; i++) {
         fiber_reset(&pool->fibers[i]);
+        announce_unmap(&pool->fibers[i]);
+    }
     munmap(pool->mapping, pool->mapping_bytes);
     free(pool->fibers);
     *pool = (struct fiber_pool){0};

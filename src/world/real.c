@@ -19,6 +19,7 @@ uint64_t world_birth(struct world *w)
 {
     if (w->ops)
         return w->ops->birth(w);
-    uint64_t seconds = world_clock(CLOCK_REALTIME) / NS_PER_S;
-    return seconds > WORLD_BIRTH_EPOCH_S ? (seconds - WORLD_BIRTH_EPOCH_S) & INT32_MAX : 1;
+    uint64_t now = world_clock(CLOCK_REALTIME), epoch = WORLD_BIRTH_EPOCH_S * NS_PER_S;
+    uint64_t since = now > epoch ? now - epoch : 0;
+    return (since / NS_PER_S & INT32_MAX) << 32 | (since % NS_PER_S << 32) / NS_PER_S;
 }

@@ -24,7 +24,7 @@ static uint64_t host_random(struct world *w)
 
 static uint64_t host_birth(struct world *w)
 {
-    return container_of(w, struct sim_host, world)->births;
+    return container_of(w, struct sim_host, world)->births << 32;
 }
 
 static const struct world_ops host_world_ops = {.now = host_now, .random = host_random, .birth = host_birth};

@@ -47,8 +47,9 @@ static inline uint64_t world_now_coarse(struct world *w)
 
 uint64_t world_random(struct world *w);
 
-/* A number that is larger every time state that could be lost is made anew; tokens start from it.
- * Real: wall-clock seconds since 2020, which 31 bits hold until 2088. Simulated: how often the host has started. */
+/* A number that is larger every time state that could be lost is made anew; tokens start from it. Real: wall-clock time since the
+ * epoch below in units of 2^-32 s, which no machine's grants catch up with; 31 bits of seconds last until 2088. Simulated: how
+ * often the host has started, times 2^32. */
 #define WORLD_BIRTH_EPOCH_S UINT64_C(1577836800)
 uint64_t world_birth(struct world *w);
 

@@ -49,7 +49,7 @@ err_has() {
 
 # start COMMAND...: in the background, as a terminal would: a shell's own '&' would have it ignore SIGINT. Sets $pid.
 start() {
-    env --default-signal=INT,QUIT "$@" &
+    env --default-signal=HUP,INT,QUIT,TERM "$@" &
     pid=$!
     started="$started $pid"
 }

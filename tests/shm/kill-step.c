@@ -318,24 +318,25 @@ static bool die_after(const struct operation *op, uint64_t death)
 
 static struct rng rng;
 
-/* After every change, in an order of chance, then at any instruction, for as long as there is time. */
-static unsigned walk(const struct operation *op, uint64_t ns)
+static uint64_t lengths[countof(operations)];
+
+/* After every change, in an order of chance should there not be time for all. */
+static unsigned walk(unsigned n, uint64_t end)
 {
     static uint64_t points[CHANGES_MAX];
-    uint64_t start = pawl_now();
-    unsigned deaths = 0, count;
+    const struct operation *op = &operations[n];
     scene->change_count = 0;
     CHECK(!die_after(op, UINT64_MAX));
-    const uint64_t length = scene->steps;
-    count = scene->change_count;
+    lengths[n] = scene->steps;
+    unsigned deaths = 0, count = scene->change_count;
     for (unsigned i = 0; i < count; i++) {
         unsigned at = (unsigned)rng_below(&rng, i + 1);
         points[i] = points[at];
         points[at] = scene->changes[i];
     }
-    for (; deaths < 2 * count && pawl_now() - start < ns; deaths++)
-        die_after(op, deaths < count ? points[deaths] : rng_below(&rng, length));
-    printf("%-20s %7" PRIu64 " instructions, %3u changes, killed %u times\n", op->name, length, count, deaths);
+    while (deaths < count && pawl_now() < end)
+        die_after(op, points[deaths++]);
+    printf("%-20s %7" PRIu64 " instructions, %3u changes, killed after %u of them\n", op->name, lengths[n], count, deaths);
     return deaths;
 }
 
@@ -352,7 +353,11 @@ int main(void)
     close(to_judge[0]);
     uint64_t end = pawl_in(test_seconds() * NS_PER_S / 4);
     for (unsigned i = 0; i < countof(operations); i++)
-        deaths += walk(&operations[i], (end - min_u64(end, pawl_now())) / (countof(operations) - i));
+        deaths += walk(i, end);
+    for (; pawl_now() < end; deaths++) { /* then at any instruction */
+        unsigned n = (unsigned)rng_below(&rng, countof(operations));
+        die_after(&operations[n], rng_below(&rng, lengths[n]));
+    }
     close(to_judge[1]);
     child_join(pid);
     printf("%u kills\n", deaths);

@@ -1,0 +1,243 @@
+/* pawl bench: how fast locks are, on this machine or in the simulated cluster. */
+#include "cli/bench.h"
+#include "cli/commands.h"
+#include "world/sim.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHM_SECONDS_NS (1 * NS_PER_S)
+#define SIM_SECONDS_NS (20 * NS_PER_MS)
+#define SHM_ROUNDS 3
+#define DEFAULT_LOCKS 1000
+
+static struct {
+    const char *designs, *on, *model;
+    uint64_t nodes, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed;
+    bool threads, names, json;
+    bool nodes_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen;
+} opts = {.designs = "word", .on = "shm", .locks = DEFAULT_LOCKS, .seed = 1};
+
+static const struct arg table[] = {
+    {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, NULL},
+    {"on", 0, ARG_STRING, "WHERE", "shm: processes of this machine (default); sim: the simulated cluster", &opts.on, NULL},
+    {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
+    {"nodes", 0, ARG_U64, "N", "sim: hosts of clients; default the model's", &opts.nodes, &opts.nodes_seen},
+    {"clients", 0, ARG_U64, "N", "default: one per core; sim: the model's", &opts.clients, &opts.clients_seen},
+    {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
+    {"locks", 0, ARG_U64, "N", "locks to choose from; default 1000", &opts.locks, NULL},
+    {"reads", 0, ARG_FRACTION, "F", "fraction of shared acquisitions; default 0", &opts.reads, NULL},
+    {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: all alike", &opts.zipf, NULL},
+    {"local", 0, ARG_FRACTION, "F", "sim: fraction of clients on the host of the lock memory; default 0", &opts.local,
+     &opts.local_seen},
+    {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &opts.names, NULL},
+    {"hold", 0, ARG_U64, "NS", "nanoseconds for which a lock is held; default 0", &opts.hold_ns, NULL},
+    {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &opts.think_ns, NULL},
+    {"seconds", 0, ARG_DURATION, "S", "of a round; default 1; sim: virtual ones, default 20ms", &opts.seconds_ns,
+     &opts.seconds_seen},
+    {"ops", 0, ARG_U64, "N", "instead: operations of a round, of all clients together", &opts.ops, &opts.ops_seen},
+    {"rounds", 0, ARG_U64, "R", "figures are medians of so many; default 3; sim: 1", &opts.rounds, &opts.rounds_seen},
+    {"seed", 0, ARG_U64, "N", "of the choice of locks and of the simulation; default 1", &opts.seed, NULL},
+    {"json", 0, ARG_FLAG, NULL, "print one JSON object; with several designs an array of them", &opts.json, NULL},
+};
+
+static const struct args usage = {
+    .command = "pawl bench",
+    .usage = "[--design D[,D...]] [--on shm|sim] [OPTION]...",
+    .about =
+        "Has clients lock and unlock for a while and says how fast that went. With several designs their rounds take turns, and\n"
+        "each is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.",
+    .after = "Examples:\n"
+             "  pawl bench --clients 4 --locks 1M --zipf 0.99 --reads 0.9\n"
+             "  pawl bench --design word,pthread --clients 1 --rounds 11 --seconds 0.2\n"
+             "  pawl bench --on sim --model shiftlock-testbed --design word,cas-backoff --locks 10M\n\n"
+             "Ctrl-C ends it with what was measured so far.\n"
+             "Exit status: 0 measured, 1 two held a lock that only one may hold, 2 wrong usage, 69 it could not be measured.",
+    .table = table,
+    .count = countof(table),
+};
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    caught = number;
+}
+
+static void catch_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < countof(signals); i++) {
+        struct sigaction action = {.sa_handler = on_signal}, before;
+        if (!sigaction(signals[i], NULL, &before) && before.sa_handler != SIG_IGN)
+            sigaction(signals[i], &action, NULL);
+    }
+}
+
+/* ---- options ---- */
+
+static int add_design(struct bench_params *p, const char *name, size_t len)
+{
+    char text[64];
+    const struct design *d = NULL;
+    snprintf(text, sizeof text, "%.*s", (int)len, name);
+    if (len < sizeof text)
+        d = design_find(text);
+    if (!d)
+        return args_complain(&usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", text);
+    if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : DESIGN_ON_SHM)))
+        return args_complain(&usage, "the design '%s' does not run on %s", text, p->simulated ? "sim" : "shm");
+    if (opts.reads && !(d->features & DESIGN_SHARED))
+        return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
+    if (p->design_count == BENCH_DESIGNS_MAX)
+        return args_complain(&usage, "at most %d designs at once", BENCH_DESIGNS_MAX);
+    for (unsigned i = 0; i < p->design_count; i++)
+        if (p->designs[i] == d)
+            return args_complain(&usage, "the design '%s' is named twice", text);
+    p->designs[p->design_count++] = d;
+    return 0;
+}
+
+static int choose_designs(struct bench_params *p)
+{
+    const char *at = opts.designs;
+    for (;;) {
+        size_t len = strcspn(at, ",");
+        int status = add_design(p, at, len);
+        if (status || !at[len])
+            return status;
+        at += len + 1;
+    }
+}
+
+static int choose_substrate(struct bench_params *p)
+{
+    p->simulated = !strcmp(opts.on, "sim");
+    if (!p->simulated && strcmp(opts.on, "shm"))
+        return args_complain(&usage, "there is no substrate '%s'; there are shm and sim", opts.on);
+    if (p->simulated && opts.threads)
+        return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
+    if (!p->simulated && (opts.model || opts.nodes_seen || opts.local_seen))
+        return args_complain(&usage, "%s is for --on sim: shared memory is one machine, and all of it is local",
+                             opts.model        ? "--model"
+                             : opts.nodes_seen ? "--nodes"
+                                               : "--local");
+    if (!p->simulated)
+        return 0;
+    p->model = model_find(opts.model ? opts.model : "default");
+    if (p->model)
+        return 0;
+    fprintf(stderr, "pawl bench: there is no model '%s'; there are", opts.model);
+    for (unsigned i = 0; model_at(i); i++)
+        fprintf(stderr, " %s", model_at(i)->name);
+    fputc('\n', stderr);
+    return EXIT_USAGE;
+}
+
+static uint64_t default_clients(const struct bench_params *p)
+{
+    cpu_set_t allowed;
+    if (p->simulated)
+        return model_get(p->model, MODEL_clients);
+    return sched_getaffinity(0, sizeof allowed, &allowed) ? 1 : (uint64_t)CPU_COUNT(&allowed);
+}
+
+static int choose_sizes(struct bench_params *p)
+{
+    assert(!p->simulated || p->model);
+    uint64_t clients = opts.clients_seen ? opts.clients : default_clients(p);
+    uint64_t nodes = opts.nodes_seen || !p->simulated ? opts.nodes : model_get(p->model, MODEL_client_nodes);
+    uint64_t rounds = opts.rounds_seen ? opts.rounds : p->simulated ? 1 : SHM_ROUNDS;
+    if (!clients || clients > BENCH_CLIENTS_MAX)
+        return args_complain(&usage, "--clients is from 1 to %d", BENCH_CLIENTS_MAX);
+    if (p->simulated && (!nodes || nodes > SIM_HOSTS_MAX - 2))
+        return args_complain(&usage, "--nodes is from 1 to %d", SIM_HOSTS_MAX - 2);
+    if (!opts.locks || opts.locks > ZIPF_ITEMS_MAX)
+        return args_complain(&usage, "--locks is from 1 to %" PRIu64, ZIPF_ITEMS_MAX);
+    if (opts.zipf > ZIPF_EXPONENT_MAX)
+        return args_complain(&usage, "--zipf is at most %u", ZIPF_EXPONENT_MAX / 1000);
+    if (!rounds || rounds > BENCH_ROUNDS_MAX)
+        return args_complain(&usage, "--rounds is from 1 to %d", BENCH_ROUNDS_MAX);
+    if (opts.seconds_seen && opts.ops_seen)
+        return args_complain(&usage, "--seconds or --ops, not both");
+    if (opts.ops_seen && !opts.ops)
+        return args_complain(&usage, "--ops is at least 1");
+    if (opts.seconds_seen && !opts.seconds_ns)
+        return args_complain(&usage, "--seconds is more than 0");
+    p->clients = (unsigned)clients;
+    p->nodes = (unsigned)nodes;
+    p->rounds = (unsigned)rounds;
+    p->residents = (unsigned)(clients * opts.local / 1000);
+    p->ops = opts.ops;
+    p->seconds_ns = opts.seconds_seen ? opts.seconds_ns : p->simulated ? SIM_SECONDS_NS : SHM_SECONDS_NS;
+    return 0;
+}
+
+static int choose(struct bench_params *p)
+{
+    int status = choose_substrate(p);
+    if (!status)
+        status = choose_designs(p);
+    if (!status)
+        status = choose_sizes(p);
+    p->threads = opts.threads;
+    p->workload = (struct workload){
+        .locks = opts.locks,
+        .reads = opts.reads,
+        .zipf = opts.zipf,
+        .names = opts.names,
+        .hold_ns = opts.hold_ns,
+        .think_ns = opts.think_ns,
+        .seed = opts.seed,
+    };
+    return status;
+}
+
+/* ---- the run ---- */
+
+static int run(struct bench_params *p, struct bench_result *results)
+{
+    struct progress progress;
+    char why[BENCH_WHY_LEN] = "";
+    uint64_t violations = 0;
+    catch_signals();
+    p->interrupted = &caught;
+    p->progress = &progress;
+    progress_start(&progress, p->ops ? "operations" : p->simulated ? "virtual microseconds" : "seconds", bench_progress_total(p));
+    int rc = bench_run(p, results, why);
+    progress_end(&progress);
+    p->progress = NULL;
+    if (rc)
+        return cli_say("bench", EXIT_UNAVAILABLE, "%s", why);
+    int status = bench_print(p, results, opts.json, &violations);
+    if (violations)
+        cli_say("bench", 0, "%" PRIu64 " times two held a lock that only one may hold", violations);
+    if (caught)
+        return 128 + caught;
+    return status ? status : violations ? EXIT_NO : 0;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    struct args_rest rest;
+    struct bench_params params = {0};
+    int status = args_parse(&usage, argc, argv, &rest);
+    if (status != ARGS_RUN)
+        return status;
+    if (rest.count)
+        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
+    status = choose(&params);
+    if (status)
+        return status;
+    struct bench_result *results = calloc(BENCH_DESIGNS_MAX, sizeof *results);
+    if (!results)
+        return cli_say("bench", EXIT_UNAVAILABLE, "out of memory");
+    status = run(&params, results);
+    free(results);
+    return status;
+}

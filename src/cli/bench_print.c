@@ -1,0 +1,170 @@
+/* What pawl bench measured: a table for people, an object for programs. What a substrate does not count is null, not 0. */
+#include "cli/bench.h"
+
+#include <inttypes.h>
+
+/* ---- for people ---- */
+
+static void print_duration(uint64_t ns)
+{
+    if (ns < 10 * NS_PER_US)
+        printf(" %6" PRIu64 " ns", ns);
+    else if (ns < 10 * NS_PER_MS)
+        printf(" %6.1f us", (double)ns / (double)NS_PER_US);
+    else
+        printf(" %6.1f ms", (double)ns / (double)NS_PER_MS);
+}
+
+static void print_heading(const struct bench_params *p)
+{
+    const struct workload *w = &p->workload;
+    printf("%s", p->simulated ? "simulated cluster" : p->threads ? "shared memory, threads" : "shared memory, processes");
+    if (p->simulated)
+        printf(", model %s, %u client hosts", p->model->name, p->nodes);
+    printf("; %u clients, %" PRIu64 " locks%s", p->clients, w->locks, w->names ? " by name" : "");
+    if (w->reads)
+        printf(", %.1f %% reads", (double)w->reads / 10);
+    if (w->zipf)
+        printf(", zipf %.3g", (double)w->zipf / 1000);
+    if (p->residents)
+        printf(", %u clients beside the locks", p->residents);
+    if (w->hold_ns)
+        printf(", held for %" PRIu64 " ns", w->hold_ns);
+    if (w->think_ns)
+        printf(", %" PRIu64 " ns apart", w->think_ns);
+    printf("\n\n%-14s %6s %10s %12s %9s %9s %9s %9s %8s %10s", "design", "rounds", p->simulated ? "virtual s" : "seconds",
+           "goodput/s", "p50", "p90", "p99", "p99.9", "fairness", "violations");
+    if (p->simulated)
+        printf(" %8s %8s", "verbs", "trips");
+    if (p->design_count > 1)
+        printf("  ratio");
+    putchar('\n');
+}
+
+static void print_row(const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
+{
+    printf("%-14s %6u %10.3f %12.0f", r->design->name, r->round_count, (double)s->elapsed_ns / (double)NS_PER_S, s->goodput);
+    for (unsigned i = 0; i < countof(s->latency_ns); i++)
+        print_duration(s->latency_ns[i]);
+    printf(" %8.3f %10" PRIu64, s->fairness, s->violations);
+    if (p->simulated)
+        printf(" %8.2f %8.2f", s->per_cycle[0] + s->per_cycle[1] + s->per_cycle[2] + s->per_cycle[3], s->acquire_round_trips);
+    if (p->design_count > 1)
+        printf(" %6.2f", s->ratio);
+    putchar('\n');
+}
+
+/* ---- for programs ---- */
+
+static void json_model_value(void *ctx, const struct model_field_info *info, const struct model_value *value)
+{
+    struct json *j = ctx;
+    json_object(j, info->name);
+    json_u64(j, "value", value->value);
+    json_string(j, "unit", info->unit);
+    json_string(j, "source", value->source);
+    json_bool(j, "assumed", value->assumed);
+    json_end(j);
+}
+
+static void json_model(struct json *j, const struct model *m)
+{
+    if (!m) {
+        json_null(j, "model");
+        return;
+    }
+    json_object(j, "model");
+    json_string(j, "name", m->name);
+    json_string(j, "about", m->about);
+    json_object(j, "parameters");
+    model_each(m, json_model_value, j);
+    json_end(j);
+    json_end(j);
+}
+
+/* Thousandths are enough for what was divided, and the same digits everywhere. */
+static void json_thousandths(struct json *j, const char *key, double value)
+{
+    json_decimal(j, key, (uint64_t)(value * 1000 + 0.5), 3);
+}
+
+static void json_costs(struct json *j, const struct bench_params *p, const struct bench_summary *s)
+{
+    static const char *const verbs[] = {"atomics", "reads", "writes", "sends"};
+    json_object(j, "per_cycle");
+    for (unsigned i = 0; i < countof(verbs); i++)
+        if (p->simulated)
+            json_thousandths(j, verbs[i], s->per_cycle[i]);
+        else
+            json_null(j, verbs[i]);
+    if (p->simulated) /* these designs use the fabric alone */
+        json_u64(j, "packets", 0);
+    else
+        json_null(j, "packets");
+    json_end(j);
+    if (p->simulated)
+        json_thousandths(j, "acquire_round_trips", s->acquire_round_trips);
+    else
+        json_null(j, "acquire_round_trips");
+    json_object(j, "grants");
+    json_null(j, "switch"); /* there is none, nor an agent, nor a server that grants */
+    json_null(j, "agent");
+    json_null(j, "server");
+    if (p->simulated)
+        json_null(j, "local");
+    else
+        json_u64(j, "local", s->ops);
+    json_null(j, "handover");
+    json_end(j);
+    json_null(j, "retries"); /* no design of this release counts them */
+}
+
+static void json_result(struct json *j, const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
+{
+    static const char *const percentiles[] = {"p50_ns", "p90_ns", "p99_ns", "p999_ns"};
+    json_object(j, NULL);
+    json_string(j, "design", r->design->name);
+    json_string(j, "on", p->simulated ? "sim" : "shm");
+    json_u64(j, "clients", p->clients);
+    json_u64(j, "locks", p->workload.locks);
+    json_u64(j, "ops", s->ops);
+    json_decimal(j, "seconds", s->elapsed_ns, 9);
+    json_decimal(j, "wall_seconds", s->wall_ns, 9);
+    json_u64(j, "peak_rss", s->peak_rss);
+    json_u64(j, "goodput", (uint64_t)(s->goodput + 0.5));
+    for (unsigned i = 0; i < countof(percentiles); i++)
+        json_u64(j, percentiles[i], s->latency_ns[i]);
+    json_thousandths(j, "fairness", s->fairness);
+    json_costs(j, p, s);
+    json_u64(j, "aborts", s->aborts);
+    json_u64(j, "timeouts", s->timeouts);
+    json_u64(j, "violations", s->violations);
+    json_model(j, p->model);
+    if (p->design_count > 1)
+        json_thousandths(j, "ratio", s->ratio);
+    json_end(j);
+}
+
+int bench_print(const struct bench_params *p, const struct bench_result *results, bool json, uint64_t *violations)
+{
+    struct json j;
+    bool several = p->design_count > 1;
+    if (!json)
+        print_heading(p);
+    else
+        json_init(&j, stdout);
+    if (json && several)
+        json_array(&j, NULL);
+    for (unsigned i = 0; i < p->design_count; i++) {
+        struct bench_summary s;
+        bench_summarize(&results[i], &results[p->design_count - 1], &s);
+        *violations += s.violations;
+        if (json)
+            json_result(&j, p, &results[i], &s);
+        else
+            print_row(p, &results[i], &s);
+    }
+    if (json && several)
+        json_end(&j);
+    return json && json_finish(&j) ? EXIT_UNAVAILABLE : 0;
+}

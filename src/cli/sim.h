@@ -1,0 +1,43 @@
+/* pawl sim: what its parts share. */
+#ifndef PAWL_CLI_SIM_H
+#define PAWL_CLI_SIM_H
+
+#include "cli/common.h"
+#include "trial/campaign.h"
+
+#define SIM_FAILURES_MAX 100 /* remembered of one design: nobody reads more, and each can be replayed */
+
+struct sim_failure {
+    uint64_t seed;
+    char what[ORACLE_TEXT_LEN];
+};
+
+/* What the runs of one design came to. */
+struct sim_sum {
+    const struct design *design;
+    uint32_t faults;   /* that were allowed */
+    uint32_t left_out; /* asked for, but the design does not tolerate them */
+    struct arg_range seeds;
+    uint64_t runs; /* of these seeds, from the first on: fewer if interrupted */
+    bool interrupted;
+    uint64_t events, grants, sessions, lost, virtual_ns, wall_ns;
+    uint64_t counts[FAULT_KINDS];
+    uint64_t violations, stuck; /* of all runs; runs that were */
+    uint64_t failed;            /* runs with either */
+    uint64_t hash;              /* the runs' hashes, folded in their order */
+    struct sim_failure failures[SIM_FAILURES_MAX];
+};
+
+/* What a replay repeats of the command line. */
+struct sim_replay {
+    const char *faults, *model; /* as they were given */
+};
+
+void sim_print(const struct sim_sum *sum, const struct sim_replay *replay);
+int sim_print_json(const struct sim_sum *sum, const struct sim_replay *replay);
+
+/* Every design, every model: the exit status. */
+int sim_list(bool json);
+int sim_models(bool json);
+
+#endif

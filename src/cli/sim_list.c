@@ -1,0 +1,135 @@
+/* pawl sim --list and --models: the designs with what they claim, the models with what they rest on. */
+#include "cli/sim.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef const char *(*bit_name_fn)(unsigned bit);
+
+static const char *name_of_fault(unsigned bit)
+{
+    return fault_name((enum fault)bit);
+}
+
+static const char *kind_name(enum design_kind kind)
+{
+    static const char *const names[] = {
+        [DESIGN_MAIN] = "main", [DESIGN_BASELINE] = "baseline", [DESIGN_REFERENCE] = "reference", [DESIGN_BUSTED] = "busted"};
+    return names[kind];
+}
+
+/* ---- designs ---- */
+
+static void print_bits(const char *title, uint32_t bits, unsigned count, bit_name_fn name)
+{
+    const char *between = "";
+    printf("  %-10s ", title);
+    for (unsigned i = 0; i < count; i++)
+        if (bits >> i & 1) {
+            printf("%s%s", between, name(i));
+            between = ", ";
+        }
+    puts(*between ? "" : "none");
+}
+
+static void print_design(const struct design *d)
+{
+    printf("%s (%s): %s\n", d->name, kind_name(d->kind), d->summary);
+    print_bits("on", d->substrates, DESIGN_SUBSTRATES, design_substrate_name);
+    print_bits("offers", d->features, DESIGN_FEATURES, design_feature_name);
+    if (d->tolerates == FAULTS_ALL)
+        printf("  %-10s all faults\n", "tolerates");
+    else
+        print_bits("tolerates", d->tolerates, FAULT_KINDS, name_of_fault);
+}
+
+static void json_bits(struct json *j, const char *key, uint32_t bits, unsigned count, bit_name_fn name)
+{
+    json_array(j, key);
+    for (unsigned i = 0; i < count; i++)
+        if (bits >> i & 1)
+            json_string(j, NULL, name(i));
+    json_end(j);
+}
+
+static void json_design(struct json *j, const struct design *d)
+{
+    json_object(j, NULL);
+    json_string(j, "design", d->name);
+    json_string(j, "kind", kind_name(d->kind));
+    json_string(j, "summary", d->summary);
+    json_bits(j, "substrates", d->substrates, DESIGN_SUBSTRATES, design_substrate_name);
+    json_bits(j, "features", d->features, DESIGN_FEATURES, design_feature_name);
+    json_bits(j, "tolerates", d->tolerates, FAULT_KINDS, name_of_fault);
+    json_end(j);
+}
+
+int sim_list(bool json)
+{
+    struct json j;
+    if (json) {
+        json_init(&j, stdout);
+        json_array(&j, NULL);
+    }
+    for (const struct design *const *d = designs; *d; d++)
+        if (json)
+            json_design(&j, *d);
+        else
+            print_design(*d);
+    if (!json)
+        return 0;
+    json_end(&j);
+    return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
+}
+
+/* ---- models ---- */
+
+static void print_value(void *ctx, const struct model_field_info *info, const struct model_value *value)
+{
+    (void)ctx;
+    printf("  %-20s %12" PRIu64 " %-12s %s%s\n", info->name, value->value, info->unit, value->assumed ? "(assumed) " : "",
+           value->source);
+}
+
+static void json_value(void *ctx, const struct model_field_info *info, const struct model_value *value)
+{
+    struct json *j = ctx;
+    json_object(j, NULL);
+    json_string(j, "name", info->name);
+    json_u64(j, "value", value->value);
+    json_string(j, "unit", info->unit);
+    json_string(j, "what", info->what);
+    json_string(j, "source", value->source);
+    json_bool(j, "assumed", value->assumed);
+    json_end(j);
+}
+
+static void json_model(struct json *j, const struct model *m)
+{
+    json_object(j, NULL);
+    json_string(j, "model", m->name);
+    json_string(j, "about", m->about);
+    json_array(j, "values");
+    model_each(m, json_value, j);
+    json_end(j);
+    json_end(j);
+}
+
+int sim_models(bool json)
+{
+    struct json j;
+    if (!json) {
+        for (unsigned i = 0; model_at(i); i++) {
+            printf("%s%s: %s\n", i ? "\n" : "", model_at(i)->name, model_at(i)->about);
+            model_each(model_at(i), print_value, NULL);
+        }
+        return 0;
+    }
+    json_init(&j, stdout);
+    json_array(&j, NULL);
+    for (unsigned i = 0; model_at(i); i++)
+        json_model(&j, model_at(i));
+    json_end(&j);
+    return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
+}

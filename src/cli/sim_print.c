@@ -1,0 +1,128 @@
+/* pawl sim: what a campaign came to, for people and for programs. */
+#include "cli/sim.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define LINES_MAX 10   /* failures shown of one design */
+#define REPLAY_LEN 512 /* a command line of ours */
+#define MICROS_DECIMALS 6
+
+/* "crash-client, crash-server" */
+static void put_faults(FILE *out, uint32_t faults)
+{
+    const char *between = "";
+    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+        if (faults & FAULT_BIT(kind)) {
+            fprintf(out, "%s%s", between, fault_name((enum fault)kind));
+            between = ", ";
+        }
+}
+
+static void replay_text(char out[REPLAY_LEN], const struct sim_sum *sum, const struct sim_replay *replay, uint64_t seed)
+{
+    bool other = strcmp(replay->model, "default");
+    snprintf(out, REPLAY_LEN, "pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 " --faults %s%s%s --trace", sum->design->name,
+             seed, seed + 1, replay->faults, other ? " --model " : "", other ? replay->model : "");
+}
+
+/* ---- for people ---- */
+
+static void print_failures(const struct sim_sum *sum, const struct sim_replay *replay)
+{
+    for (uint64_t i = 0; i < sum->failed && i < LINES_MAX; i++) {
+        char again[REPLAY_LEN];
+        replay_text(again, sum, replay, sum->failures[i].seed);
+        printf("  seed %" PRIu64 ": %s; %s\n", sum->failures[i].seed, sum->failures[i].what, again);
+    }
+    if (sum->failed > LINES_MAX)
+        printf("  and %" PRIu64 " more\n", sum->failed - LINES_MAX);
+}
+
+void sim_print(const struct sim_sum *sum, const struct sim_replay *replay)
+{
+    const char *between = "";
+    printf("%s: %" PRIu64 " seeds from %" PRIu64 "%s, %" PRIu64 " events, %" PRIu64 " grants, %" PRIu64 " sessions (%" PRIu64
+           " lost), %" PRIu64 ".%03" PRIu64 " s virtual, %" PRIu64 ".%03" PRIu64 " s real, trace %016" PRIx64 "\n",
+           sum->design->name, sum->runs, sum->seeds.from, sum->interrupted ? " (interrupted)" : "", sum->events, sum->grants,
+           sum->sessions, sum->lost, sum->virtual_ns / NS_PER_S, sum->virtual_ns % NS_PER_S / NS_PER_MS, sum->wall_ns / NS_PER_S,
+           sum->wall_ns % NS_PER_S / NS_PER_MS, sum->hash);
+    printf("  faults: ");
+    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+        if (sum->faults & FAULT_BIT(kind)) {
+            printf("%s%s %" PRIu64, between, fault_name((enum fault)kind), sum->counts[kind]);
+            between = ", ";
+        }
+    puts(sum->faults ? "" : "none");
+    if (sum->left_out) {
+        printf("  left out: ");
+        put_faults(stdout, sum->left_out);
+        printf(" (not tolerated)\n");
+    }
+    print_failures(sum, replay);
+    if (sum->failed)
+        printf("  %" PRIu64 " of %" PRIu64 " seeds failed: %" PRIu64 " violations, %" PRIu64 " stuck\n", sum->failed, sum->runs,
+               sum->violations, sum->stuck);
+    else
+        printf("  no violation, nobody stuck\n");
+    fflush(stdout);
+}
+
+/* ---- for programs ---- */
+
+static void json_failures(struct json *j, const struct sim_sum *sum, const struct sim_replay *replay)
+{
+    json_array(j, "failures");
+    for (uint64_t i = 0; i < sum->failed && i < SIM_FAILURES_MAX; i++) {
+        char again[REPLAY_LEN];
+        replay_text(again, sum, replay, sum->failures[i].seed);
+        json_object(j, NULL);
+        json_u64(j, "seed", sum->failures[i].seed);
+        json_string(j, "what", sum->failures[i].what);
+        json_string(j, "replay", again);
+        json_end(j);
+    }
+    json_end(j);
+}
+
+static void json_counts(struct json *j, const struct sim_sum *sum)
+{
+    json_object(j, "faults");
+    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+        if (sum->faults & FAULT_BIT(kind))
+            json_u64(j, fault_name((enum fault)kind), sum->counts[kind]);
+    json_end(j);
+    json_array(j, "left_out");
+    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+        if (sum->left_out & FAULT_BIT(kind))
+            json_string(j, NULL, fault_name((enum fault)kind));
+    json_end(j);
+}
+
+int sim_print_json(const struct sim_sum *sum, const struct sim_replay *replay)
+{
+    struct json j;
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, sum->hash); /* 64 bits are more than a number of JSON is read with */
+    json_init(&j, stdout);
+    json_object(&j, NULL);
+    json_string(&j, "design", sum->design->name);
+    json_u64(&j, "seeds", sum->runs);
+    json_u64(&j, "first_seed", sum->seeds.from);
+    json_bool(&j, "interrupted", sum->interrupted);
+    json_string(&j, "model", replay->model);
+    json_u64(&j, "events", sum->events);
+    json_u64(&j, "grants", sum->grants);
+    json_u64(&j, "sessions", sum->sessions);
+    json_u64(&j, "sessions_lost", sum->lost);
+    json_decimal(&j, "virtual_seconds", sum->virtual_ns / NS_PER_US, MICROS_DECIMALS);
+    json_decimal(&j, "wall_seconds", sum->wall_ns / NS_PER_US, MICROS_DECIMALS);
+    json_counts(&j, sum);
+    json_u64(&j, "violations", sum->violations);
+    json_u64(&j, "stuck", sum->stuck);
+    json_u64(&j, "failed_seeds", sum->failed);
+    json_string(&j, "trace_hash", hash);
+    json_failures(&j, sum, replay);
+    json_end(&j);
+    return json_finish(&j);
+}

@@ -1,0 +1,105 @@
+/* Benchmarks: clients that lock and unlock, on shared memory or in the simulated cluster, and what that costs.
+ *
+ * A run has rounds. With several designs the rounds take turns (A B C A B C …), so that whatever else the machine does meets all of
+ * them alike; each figure is the median of the rounds, and a ratio is the median of the ratios of rounds that stood side by side.
+ */
+#ifndef PAWL_TRIAL_BENCH_H
+#define PAWL_TRIAL_BENCH_H
+
+#include "designs/design.h"
+#include "fabric/fabric.h"
+#include "lib/hist.h"
+#include "lib/progress.h"
+#include "trial/workload.h"
+#include "world/model.h"
+
+#include <signal.h>
+
+#define BENCH_DESIGNS_MAX 8
+#define BENCH_ROUNDS_MAX 101
+#define BENCH_CLIENTS_MAX 2000 /* of the simulation's 4,096 tasks each takes two, of a space's 4,096 sessions one */
+#define BENCH_WHY_LEN 320
+
+struct bench_params {
+    const struct design *designs[BENCH_DESIGNS_MAX];
+    unsigned design_count;
+    bool simulated;
+    const struct model *model; /* simulated: not null */
+    unsigned nodes;            /* simulated: hosts of clients */
+    unsigned residents;        /* simulated: clients that run on the host of the lock memory */
+    unsigned clients;
+    bool threads; /* shared memory: of one process, instead of processes */
+    struct workload workload;
+    uint64_t seconds_ns; /* of one round, virtual in the simulation; */
+    uint64_t ops;        /* or, if not 0, so many operations of all clients together */
+    unsigned rounds;
+    const volatile sig_atomic_t *interrupted; /* a signal came: finish with what there is */
+    struct progress *progress;
+};
+
+/* Acquisitions that were timed, and how they ended. */
+struct bench_round {
+    uint64_t ops;
+    uint64_t elapsed_ns; /* virtual in the simulation */
+    uint64_t wall_ns;
+    uint64_t peak_rss; /* bytes, of the largest process */
+    uint64_t aborts, timeouts, violations;
+    uint64_t latency_ns[4]; /* bench_percentiles */
+    double fairness;        /* standard deviation of the clients' counts, in parts of their mean */
+    bool counted;           /* the substrate counts verbs: */
+    struct fab_counts cycle;
+    uint64_t acquire_round_trips;
+};
+
+extern const uint32_t bench_percentiles[4]; /* 50, 90, 99, 99.9 % */
+
+struct bench_result {
+    const struct design *design;
+    struct bench_round rounds[BENCH_ROUNDS_MAX];
+    unsigned round_count;
+};
+
+/* Medians and sums of a design's rounds. */
+struct bench_summary {
+    uint64_t ops, elapsed_ns, wall_ns, peak_rss, aborts, timeouts, violations; /* of all rounds; peak_rss the largest */
+    double goodput, fairness;
+    uint64_t latency_ns[4];
+    double per_cycle[4]; /* atomics, reads, writes, sends */
+    double acquire_round_trips;
+    double ratio; /* of the goodput to the last design's */
+};
+
+/* Runs all rounds; results[i] belongs to designs[i]. 0, or an error with its reason in words. Interrupted is not an error: the
+ * rounds so far count, the one that was cut short too. */
+int bench_run(const struct bench_params *p, struct bench_result *results, char why[BENCH_WHY_LEN]);
+
+void bench_summarize(const struct bench_result *result, const struct bench_result *last, struct bench_summary *out);
+
+/* Changes the order. 0 of nothing. */
+double bench_median(double *values, unsigned n);
+
+/* ---- the substrates ---- */
+
+/* For all rounds of a design: a space of its own, in a folder that nobody else knows. */
+struct bench_shm;
+int bench_shm_open(const struct bench_params *p, const struct design *design, struct bench_shm **out, char why[BENCH_WHY_LEN]);
+int bench_shm_round(struct bench_shm *b, unsigned round, struct bench_round *out, char why[BENCH_WHY_LEN]);
+void bench_shm_close(struct bench_shm *b); /* of null: nothing */
+
+int bench_sim_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
+                    char why[BENCH_WHY_LEN]);
+
+/* How many operations a client does of those that all together do. */
+static inline uint64_t bench_share(const struct bench_params *p, unsigned client)
+{
+    return p->ops / p->clients + (client < p->ops % p->clients);
+}
+
+void bench_fairness(struct bench_round *out, const uint64_t *counts, unsigned clients);
+void bench_latencies(struct bench_round *out, const struct hist *hist);
+
+/* How far the run is: so many operations or nanoseconds of this round. */
+void bench_progress(const struct bench_params *p, unsigned round, const struct design *design, uint64_t done);
+uint64_t bench_progress_total(const struct bench_params *p);
+
+#endif

@@ -1,0 +1,242 @@
+/* Benchmarks in the simulated cluster: no faults, virtual time, the same figures on every machine. */
+#include "trial/bench.h"
+#include "trial/cluster.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: nobody is ever declared lost */
+#define GATHER_NS (20 * NS_PER_US)      /* how often a client that is ready looks whether all are */
+#define LOOK_EVERY 64                   /* operations after which the person in front of the terminal is thought of */
+
+struct sim_client {
+    struct workload_stream stream;
+    uint64_t ops, made;
+    bool ready;
+};
+
+struct bench_sim {
+    const struct bench_params *params;
+    const struct design *design;
+    unsigned round;
+    struct cluster cluster;
+    struct zipf zipf;
+    struct validator *validators;
+    struct sim_client *clients;
+    uint64_t *counts;
+    struct hist hist;
+    unsigned ready;
+    uint64_t start_ns, end_ns; /* virtual; start 0: not all are ready */
+    uint64_t ops;
+    int error; /* the first that is not the loss of a session */
+    struct bench_round *out;
+};
+
+static struct bench_sim *bench_of(const struct cluster_task *t)
+{
+    return t->client->cluster->params.user;
+}
+
+static uint64_t now_of(const struct bench_sim *b)
+{
+    return sim_now(&b->cluster.sim);
+}
+
+static void add_counts(struct fab_counts *to, const struct fab_counts *from, const struct fab_counts *upto)
+{
+    to->atomics += upto->atomics - from->atomics;
+    to->reads += upto->reads - from->reads;
+    to->writes += upto->writes - from->writes;
+    to->sends += upto->sends - from->sends;
+    to->round_trips += upto->round_trips - from->round_trips;
+}
+
+/* One lock and unlock; what it cost is added up. */
+static int cycle(struct cluster_task *t, struct workload_op op)
+{
+    struct bench_sim *b = bench_of(t);
+    const struct workload *w = &b->params->workload;
+    struct fab_counts before = t->ep->counts;
+    struct validation inside;
+    char text[WORKLOAD_NAME_LEN];
+    struct hold h;
+    uint64_t begin = now_of(b);
+    int rc = locker_lock(&t->locker, workload_key(w, op.lock, text), op.mode, DEADLINE_NEVER, &h);
+    if (rc)
+        return rc;
+    hist_add(&b->hist, now_of(b) - begin);
+    b->out->acquire_round_trips += t->ep->counts.round_trips - before.round_trips;
+    b->out->violations += validator_enter(&b->validators[op.lock], op.mode, h.token, &inside);
+    if (w->hold_ns)
+        cluster_sleep(t, w->hold_ns);
+    b->out->violations += validator_leave(&inside);
+    rc = locker_unlock(&t->locker, &h);
+    add_counts(&b->out->cycle, &before, &t->ep->counts);
+    return rc;
+}
+
+/* Names have their locks before the measuring begins; each client makes its share. */
+static int make_locks(struct cluster_task *t)
+{
+    struct bench_sim *b = bench_of(t);
+    const struct workload *w = &b->params->workload;
+    struct sim_client *c = &b->clients[t->client->id];
+    for (; w->names && c->made * b->params->clients + t->client->id < w->locks && !*b->params->interrupted; c->made++) {
+        char text[WORKLOAD_NAME_LEN];
+        struct hold h;
+        uint64_t lock = c->made * b->params->clients + t->client->id;
+        int rc = locker_lock(&t->locker, workload_key(w, lock, text), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h);
+        if (!rc)
+            rc = locker_unlock(&t->locker, &h);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static void gather(struct cluster_task *t)
+{
+    struct bench_sim *b = bench_of(t);
+    struct sim_client *c = &b->clients[t->client->id];
+    if (!c->ready && ++b->ready == b->params->clients)
+        b->start_ns = now_of(b) + GATHER_NS;
+    c->ready = true;
+    while (!b->start_ns && !b->error)
+        cluster_sleep(t, GATHER_NS);
+    if (b->start_ns > now_of(b))
+        cluster_sleep(t, b->start_ns - now_of(b));
+}
+
+static bool is_over(const struct bench_sim *b, const struct sim_client *c, unsigned id)
+{
+    if (*b->params->interrupted || b->error)
+        return true;
+    return b->params->ops ? c->ops >= bench_share(b->params, id) : now_of(b) >= b->start_ns + b->params->seconds_ns;
+}
+
+static bool work(struct cluster_task *t)
+{
+    struct bench_sim *b = bench_of(t);
+    unsigned id = t->client->id;
+    struct sim_client *c = &b->clients[id];
+    int rc = make_locks(t);
+    if (!rc)
+        gather(t);
+    while (!rc && !is_over(b, c, id)) {
+        rc = cycle(t, workload_next(&c->stream));
+        if (rc)
+            break;
+        c->ops++;
+        b->end_ns = now_of(b);
+        if (++b->ops % LOOK_EVERY == 0)
+            bench_progress(b->params, b->round, b->design, b->params->ops ? b->ops : now_of(b) - b->start_ns);
+        if (b->params->workload.think_ns)
+            cluster_sleep(t, b->params->workload.think_ns);
+    }
+    if (rc)
+        b->out->aborts++;
+    if (rc == -PAWL_ELOST || rc == -FAB_EFENCED)
+        return false; /* the session was lost: another takes its place and goes on */
+    if (rc && !b->error)
+        b->error = rc;
+    return true;
+}
+
+static struct cluster_params cluster_of(struct bench_sim *b)
+{
+    const struct bench_params *p = b->params;
+    return (struct cluster_params){
+        .design = b->design,
+        .model = p->model,
+        .keys = p->workload.names ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE,
+        .capacity = p->workload.locks,
+        .clients = p->clients,
+        .residents = p->residents,
+        .hosts = p->nodes,
+        .tasks = 1,
+        .fabric_caps = SIM_FABRIC_CAPS,
+        .seed = p->workload.seed + b->round,
+        .lease_ns = b->design->features & DESIGN_RECOVERY ? model_get(p->model, MODEL_lease_ns) : LEASE_NONE_NS,
+        .work = work,
+        .user = b,
+    };
+}
+
+static int run(struct bench_sim *b, char why[BENCH_WHY_LEN])
+{
+    struct cluster_params params = cluster_of(b);
+    int rc = cluster_init(&b->cluster, &params);
+    if (rc) {
+        snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated cluster: %s", strerror(-rc));
+        return rc;
+    }
+    enum sim_end end = cluster_run(&b->cluster);
+    if (b->cluster.clients_done < params.clients) {
+        snprintf(why, BENCH_WHY_LEN, "the simulation stopped (%d) with %u of %u clients done", (int)end, b->cluster.clients_done,
+                 params.clients);
+        rc = -EIO;
+    } else if (b->error) {
+        snprintf(why, BENCH_WHY_LEN, "a client could not lock: %s", pawl_strerror(b->error));
+        rc = b->error;
+    }
+    cluster_free(&b->cluster);
+    return rc;
+}
+
+static void collect(struct bench_sim *b, uint64_t begin_ns)
+{
+    struct bench_round *out = b->out;
+    struct rusage usage;
+    for (unsigned i = 0; i < b->params->clients; i++)
+        b->counts[i] = b->clients[i].ops;
+    out->ops = b->ops;
+    out->elapsed_ns = b->ops ? b->end_ns - b->start_ns : 0;
+    out->counted = true;
+    bench_fairness(out, b->counts, b->params->clients);
+    bench_latencies(out, &b->hist);
+    getrusage(RUSAGE_SELF, &usage);
+    out->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
+    out->wall_ns = world_clock(CLOCK_MONOTONIC) - begin_ns;
+}
+
+int bench_sim_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
+                    char why[BENCH_WHY_LEN])
+{
+    uint64_t begin_ns = world_clock(CLOCK_MONOTONIC), validator_bytes = p->workload.locks * sizeof(struct validator);
+    struct bench_sim *b = calloc(1, sizeof *b);
+    struct validator *validators =
+        mmap(NULL, validator_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct sim_client *clients = calloc(p->clients, sizeof *clients);
+    uint64_t *counts = calloc(p->clients, sizeof *counts);
+    *out = (struct bench_round){0};
+    int rc = b && validators != MAP_FAILED && clients && counts ? 0 : -ENOMEM;
+    if (!rc) {
+        b->params = p;
+        b->design = design;
+        b->round = round;
+        b->validators = validators;
+        b->clients = clients;
+        b->counts = counts;
+        b->out = out;
+        hist_init(&b->hist);
+        rc = zipf_init(&b->zipf, p->workload.locks, (uint32_t)p->workload.zipf);
+    }
+    for (unsigned i = 0; i < p->clients && !rc; i++)
+        workload_start(&clients[i].stream, &p->workload, &b->zipf, round * p->clients + i);
+    if (rc)
+        snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated cluster: %s", strerror(-rc));
+    if (!rc)
+        rc = run(b, why);
+    if (!rc)
+        collect(b, begin_ns);
+    free(counts);
+    free(clients);
+    if (validators != MAP_FAILED)
+        munmap(validators, validator_bytes);
+    free(b);
+    return rc;
+}

@@ -1,0 +1,99 @@
+/* The fast path finds what the careful way finds, and stays open when sessions come and go. */
+#include "client/handle.h"
+#include "tests/shm/space.h"
+
+static uint64_t index_of(pawl *p, pawl_key key)
+{
+    pawl_grant g;
+    CHECK_OK(pawl_lock(p, key, PAWL_EXCLUSIVE, &g));
+    uint64_t index = g.index;
+    CHECK_OK(pawl_unlock(p, &g));
+    return index;
+}
+
+/* Where the fast path sees the name, if it does. */
+static uint64_t seen_at(const pawl *p, const char *name, size_t len)
+{
+    struct place place = fast_find_name(p->fast, pawl_bytes(name, len));
+    return place.index;
+}
+
+/* Every length, at the very end of memory that may be read; and its neighbours that differ in one byte are other names. */
+static void test_names(void)
+{
+    const pawl_options o = {.keys = PAWL_KEYS_NAMED, .capacity = 4096};
+    pawl *p = space_open(&o);
+    char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(page != MAP_FAILED && !mprotect(page + 4096, 4096, PROT_NONE));
+    for (size_t len = 1; len <= PAWL_NAME_MAX; len++) {
+        char *name = page + 4096 - len;
+        memset(name, 'n', len);
+        CHECK_EQ(seen_at(p, name, len), UINT64_MAX);
+        uint64_t index = index_of(p, pawl_bytes(name, len));
+        CHECK_EQ(seen_at(p, name, len), index);
+        CHECK_EQ(index_of(p, pawl_bytes(name, len)), index);
+        const uint64_t *there = (const uint64_t *)(p->fast->names + index * LAYOUT_NAME_BYTES);
+        for (size_t i = 0; i < len; i++) {
+            name[i] = 'm';
+            CHECK(!fast_name_is(there, name, len));
+            name[i] = 'n';
+        }
+        CHECK(len == 1 || !fast_name_is(there, name + 1, len - 1));
+        CHECK(fast_name_is(there, name, len));
+    }
+    munmap(page, 8192);
+    CHECK_OK(pawl_close(p));
+    space_remove();
+}
+
+/* In a table as full as it may be many keys lie beside their home. */
+static void test_numbers(void)
+{
+    enum { KEYS = 48 };
+    const pawl_options o = {.keys = PAWL_KEYS_SPARSE, .capacity = KEYS};
+    pawl *p = space_open(&o);
+    unsigned beside = 0;
+    for (uint64_t i = 0; i < KEYS; i++)
+        index_of(p, pawl_id(mix64(i)));
+    for (uint64_t i = 0; i < KEYS; i++) {
+        uint64_t index, meta, place = index_of(p, pawl_id(mix64(i)));
+        bool found = fast_find(p->fast, mix64(i), &index, &meta);
+        CHECK(!found || index == place);
+        beside += found && place != table_home(mix64(i), p->fast->home_shift);
+    }
+    CHECK(beside > 0);
+    CHECK_OK(pawl_close(p));
+    space_remove();
+}
+
+/* The record of a session that has ended, or is used no more, gives way to one of the session that is used now. */
+static void test_sessions(void)
+{
+    const pawl_options o = {.keys = PAWL_KEYS_SPARSE, .capacity = 100, .holds = 4};
+    pawl *first = space_open(&o);
+    for (int i = 0; i < 100; i++) /* until now this thread keeps a record of a session of the test before */
+        index_of(first, pawl_id(1));
+    CHECK_EQ(hold_kept.session, first->session.id);
+    pawl *second = space_open(&o);
+    for (int i = 0; i < 100; i++)
+        index_of(second, pawl_id(2));
+    CHECK_EQ(hold_kept.session, second->session.id);
+    pawl_grant g[4];
+    for (unsigned i = 0; i < 4; i++) /* nothing of the first one's four records was lost on the way */
+        CHECK_OK(pawl_trylock(first, pawl_id(10 + i), PAWL_EXCLUSIVE, &g[i]));
+    for (unsigned i = 0; i < 4; i++)
+        CHECK_OK(pawl_unlock(first, &g[i]));
+    CHECK_OK(pawl_close(second));
+    for (int i = 0; i < 100; i++)
+        index_of(first, pawl_id(1));
+    CHECK_EQ(hold_kept.session, first->session.id);
+    CHECK_OK(pawl_close(first));
+}
+
+int main(void)
+{
+    test_names();
+    test_numbers();
+    test_sessions();
+    return 0;
+}

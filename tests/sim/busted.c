@@ -1,0 +1,70 @@
+/* Who watches the oracle: every design that is wrong on purpose is caught, for what is wrong with it, within a bounded number of
+ * seeds; and the same body without a mistake is not. */
+#include "tests/sim/runs.h"
+
+#include <string.h>
+
+#define SEEDS_MAX 300
+#define SEEDS_CONTROL 200
+
+/* Under the faults that it claims to tolerate, so that it is not caught for something else; and the invariants one of which it must
+ * break. */
+static const struct {
+    const char *design;
+    const char *breaks[3];
+} expected[] = {
+    {"busted-no-recheck", {"I1:"}},
+    {"busted-unlock-by-name", {"I1:"}},
+    {"busted-token-reused", {"I2:"}},
+    {"busted-early-steal", {"I1:"}},
+    {"busted-unknown-is-success", {"I1:", "I2:", "I10:"}},
+    {"busted-no-intent", {"I9:", "I11:"}},
+    {"busted-no-fence", {"I1:"}},
+    {"busted-mixed-cas", {"I1:"}},
+};
+
+static bool breaks(size_t which, const char *why)
+{
+    for (size_t i = 0; i < countof(expected[which].breaks) && expected[which].breaks[i]; i++)
+        if (!strncmp(why, expected[which].breaks[i], strlen(expected[which].breaks[i])))
+            return true;
+    return false;
+}
+
+static void catch (const struct design *d)
+{
+    size_t which = 0;
+    while (which < countof(expected) && strcmp(expected[which].design, d->name))
+        which++;
+    if (which == countof(expected))
+        CHECK_FAIL("%s: nobody said which invariant it breaks", d->name);
+    for (uint64_t seed = 0; seed < SEEDS_MAX; seed++) {
+        struct campaign_result r = run_seed(d, d->tolerates, seed);
+        if (!run_failed(&r))
+            continue;
+        if (!breaks(which, r.why))
+            CHECK_FAIL("%s: seed %" PRIu64 " was caught for something else: %s", d->name, seed, r.why);
+        printf("%s: caught at seed %" PRIu64 ": %s\n", d->name, seed, r.why);
+        fflush(stdout);
+        return;
+    }
+    CHECK_FAIL("%s was not caught within %d seeds", d->name, SEEDS_MAX);
+}
+
+int main(void)
+{
+    const struct design *control = design_named("busted-control");
+    struct run_sum sum = {0};
+    unsigned caught = 0;
+    for (const struct design *const *d = designs; *d; d++)
+        if ((*d)->kind == DESIGN_BUSTED && *d != control) {
+            catch (*d);
+            caught++;
+        }
+    CHECK_EQ(caught, countof(expected));
+    for (uint64_t seed = 0; seed < SEEDS_CONTROL; seed++)
+        run_clean(&sum, control, control->tolerates, seed);
+    print_sum("busted-control", &sum);
+    check_struck(&sum, FAULTS_ALL);
+    return 0;
+}

@@ -1,0 +1,88 @@
+/* What the tests of fault campaigns share: one run, and the sum of many. */
+#ifndef PAWL_TESTS_SIM_RUNS_H
+#define PAWL_TESTS_SIM_RUNS_H
+
+#include "tests/check.h"
+#include "trial/campaign.h"
+
+/* Kinds that can strike a design which only uses verbs: it sends no packets that could be doubled or overtake each other, and no
+ * switch holds state of its own for it. */
+#define FAULTS_OF_VERBS (FAULTS_ALL & ~(FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER) | FAULT_BIT(FAULT_CRASH_SWITCH)))
+
+static inline const struct design *design_named(const char *name)
+{
+    const struct design *d = design_find(name);
+    if (!d)
+        CHECK_FAIL("there is no design %s", name);
+    return d;
+}
+
+static inline struct campaign_result run_traced(const struct design *d, uint32_t faults, uint64_t seed, FILE *trace)
+{
+    const struct campaign_params p = {.design = d, .faults = faults, .seed = seed, .trace = trace};
+    struct campaign_result r;
+    CHECK_EQ(campaign_run(&p, &r), 0);
+    return r;
+}
+
+static inline struct campaign_result run_seed(const struct design *d, uint32_t faults, uint64_t seed)
+{
+    return run_traced(d, faults, seed, NULL);
+}
+
+static inline bool run_failed(const struct campaign_result *r)
+{
+    return r->violations || r->stuck;
+}
+
+struct run_sum {
+    uint64_t runs, forgot;
+    struct campaign_result total; /* what can be added is */
+};
+
+/* Faults must be tolerated, so anything the oracle found fails the test; how to see it is said. */
+static inline void run_clean(struct run_sum *sum, const struct design *d, uint32_t faults, uint64_t seed)
+{
+    struct campaign_result r = run_seed(d, faults, seed), *t = &sum->total;
+    if (run_failed(&r))
+        CHECK_FAIL("%s: seed %" PRIu64 ": %s\n  pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 "%s --trace", d->name, seed,
+                   r.why, d->name, seed, seed + 1, faults ? "" : " --faults none");
+    sum->runs++;
+    sum->forgot += r.forgot;
+    t->events += r.events;
+    t->grants += r.grants;
+    t->shared += r.shared;
+    t->exclusive += r.exclusive;
+    t->upgrades += r.upgrades;
+    t->downgrades += r.downgrades;
+    t->timeouts += r.timeouts;
+    t->cancelled += r.cancelled;
+    t->sessions += r.sessions;
+    t->lost += r.lost;
+    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+        t->faults[kind] += r.faults[kind];
+}
+
+static inline void print_sum(const char *what, const struct run_sum *sum)
+{
+    const struct campaign_result *t = &sum->total;
+    printf("%s: %" PRIu64 " seeds, %" PRIu64 " events, grants %" PRIu64 " shared and %" PRIu64 " exclusive, %" PRIu64
+           " upgrades, %" PRIu64 " downgrades, %" PRIu64 " timed out, %" PRIu64 " cancelled, %" PRIu64 " sessions, %" PRIu64
+           " lost, %" PRIu64 " runs forgot locks\n ",
+           what, sum->runs, t->events, t->shared, t->exclusive, t->upgrades, t->downgrades, t->timeouts, t->cancelled, t->sessions,
+           t->lost, sum->forgot);
+    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+        printf(" %s %" PRIu64, fault_name((enum fault)kind), t->faults[kind]);
+    putchar('\n');
+    fflush(stdout);
+}
+
+/* A test that found nothing shows that there was something to find. */
+static inline void check_struck(const struct run_sum *sum, uint32_t faults)
+{
+    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+        if (faults & FAULTS_OF_VERBS & FAULT_BIT(kind) && !sum->total.faults[kind])
+            CHECK_FAIL("no fault of kind %s was injected", fault_name((enum fault)kind));
+}
+
+#endif

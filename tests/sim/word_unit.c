@@ -1,0 +1,396 @@
+/* Details of `word` on plain memory, one thread: tokens at their last values, readers, waiters, counting anew. */
+#include "cluster/layout.h"
+#include "cluster/life.h"
+#include "cluster/session.h"
+#include "designs/all.h"
+#include "designs/word.h"
+#include "fabric/shm.h"
+#include "tests/check.h"
+
+#include <errno.h>
+
+#define SESSIONS 4
+#define RECORDS 8
+#define LOCKS 4
+#define LAST WORD_TOKEN_MAX
+#define SOON (world_now(&world_real) + 20 * NS_PER_MS) /* some rounds of looking after the holders */
+
+static const struct design *const d = &design_word;
+
+struct site {
+    char *memory;
+    struct fab_ep ep;
+    struct space space;
+    struct session sessions[SESSIONS];
+    struct seat seats[SESSIONS];
+};
+
+static struct site site;
+
+static void begin(const char *what)
+{
+    const struct layout_params p = {.design = d,
+                                    .keys = PAWL_KEYS_DENSE,
+                                    .capacity = LOCKS,
+                                    .sessions = SESSIONS,
+                                    .holds = RECORDS,
+                                    .lease_ns = 3600 * NS_PER_S,
+                                    .check_ns = NS_PER_MS,
+                                    .birth = 7};
+    struct layout_header h;
+    printf("%s\n", what);
+    CHECK_EQ(layout_make(&p, &h), 0);
+    site.memory = aligned_alloc(4096, h.total_bytes);
+    CHECK(site.memory);
+    memset(site.memory, 0, h.total_bytes);
+    layout_space(&h, 0, &site.space);
+    fab_shm_init(&site.ep, site.memory, h.total_bytes);
+    for (uint32_t i = 0; i < SESSIONS; i++)
+        CHECK_EQ(life_format(fab_shm_ptr(&site.ep, space_slot_addr(&site.space, i))), 0);
+    for (unsigned i = 0; i < SESSIONS; i++) {
+        const struct session_params params = {.lease_ns = PAWL_LEASE_FOREVER, .proof = fab_shm_proof(), .label = "test"};
+        site.sessions[i] = (struct session){0};
+        site.seats[i] = (struct seat){.space = &site.space, .me = &site.sessions[i], .ep = &site.ep, .world = &world_real};
+        CHECK_EQ(session_open(&site.seats[i], &params), 0);
+    }
+}
+
+static void end(void)
+{
+    for (unsigned i = 0; i < SESSIONS; i++)
+        CHECK_EQ(session_close(&site.seats[i]), 0);
+    free(site.memory);
+}
+
+static struct word_lock *lock_at(uint64_t index)
+{
+    return fab_shm_ptr(&site.ep, space_lock_addr(&site.space, index));
+}
+
+static int lock(unsigned who, enum pawl_mode mode, uint64_t deadline, struct hold *h)
+{
+    CHECK_EQ(hold_open(&site.seats[who], 0, h), 0);
+    h->mode = mode;
+    int rc = d->acquire(&site.seats[who], h, deadline);
+    if (rc)
+        hold_close(&site.seats[who], h);
+    return rc;
+}
+
+static struct hold locked(unsigned who, enum pawl_mode mode)
+{
+    struct hold h;
+    CHECK_EQ(lock(who, mode, DEADLINE_TRY, &h), 0);
+    CHECK(d->holds(&site.seats[who], &h));
+    return h;
+}
+
+static void unlock(unsigned who, const struct hold *h)
+{
+    CHECK_EQ(d->release(&site.seats[who], h), 0);
+    CHECK(!d->holds(&site.seats[who], h));
+}
+
+static int convert(unsigned who, struct hold *h, enum pawl_mode mode, uint64_t deadline)
+{
+    return d->convert(&site.seats[who], h, mode, deadline);
+}
+
+/* What the world sees for a high part and a token of the word. */
+static uint64_t token(uint64_t high, uint64_t low)
+{
+    return site.space.token_base + (high << WORD_TOKEN_BITS) + low;
+}
+
+static void check_word(enum word_mode mode, uint64_t count, uint64_t low)
+{
+    uint64_t w = lock_at(0)->word;
+    CHECK_EQ(word_mode(w), mode);
+    CHECK_EQ(word_count(w), count);
+    CHECK_EQ(word_token(w), low);
+}
+
+/* ---- tokens ---- */
+
+static void test_last_token(void)
+{
+    begin("the last token of the word, then the high part");
+    static const enum pawl_mode modes[] = {PAWL_EXCLUSIVE, PAWL_SHARED};
+    for (size_t i = 0; i < countof(modes); i++) {
+        *lock_at(0) = (struct word_lock){.word = word_make(WORD_FREE, 0, LAST - 1), .high = 41};
+        struct hold h = locked(0, modes[i]);
+        CHECK_EQ(h.token, token(41, LAST));
+        unlock(0, &h);
+        check_word(WORD_FREE, 0, LAST);
+        uint64_t before = h.token;
+        h = locked(1, modes[i]);
+        CHECK_EQ(h.token, token(42, 1));
+        CHECK(h.token > before);
+        CHECK_EQ(lock_at(0)->high, 42);
+        unlock(1, &h);
+    }
+    /* Whoever raised the high part died before it could start the word anew: the next one raises it once more. */
+    *lock_at(0) = (struct word_lock){.word = word_make(WORD_FREE, 0, LAST), .high = 43};
+    struct hold h = locked(0, PAWL_EXCLUSIVE);
+    CHECK_EQ(h.token, token(44, 1));
+    unlock(0, &h);
+    end();
+}
+
+static void test_convert_at_last_token(void)
+{
+    begin("conversions have no room above the last token, and change nothing");
+    *lock_at(0) = (struct word_lock){.word = word_make(WORD_FREE, 0, LAST - 1)};
+    struct hold h = locked(0, PAWL_EXCLUSIVE);
+    CHECK_EQ(convert(0, &h, PAWL_SHARED, DEADLINE_TRY), -EAGAIN);
+    CHECK_EQ(h.mode, PAWL_EXCLUSIVE);
+    CHECK(d->holds(&site.seats[0], &h));
+    unlock(0, &h);
+    *lock_at(0) = (struct word_lock){.word = word_make(WORD_FREE, 0, LAST - 1)};
+    h = locked(0, PAWL_SHARED);
+    CHECK_EQ(convert(0, &h, PAWL_EXCLUSIVE, DEADLINE_TRY), -EAGAIN);
+    check_word(WORD_SHARED, 1, LAST);
+    unlock(0, &h);
+    /* One below it there is. */
+    *lock_at(0) = (struct word_lock){.word = word_make(WORD_FREE, 0, LAST - 2), .high = 3};
+    h = locked(0, PAWL_EXCLUSIVE);
+    CHECK_EQ(convert(0, &h, PAWL_SHARED, DEADLINE_TRY), 0);
+    CHECK_EQ(h.token, token(3, LAST));
+    unlock(0, &h);
+    *lock_at(0) = (struct word_lock){.word = word_make(WORD_FREE, 0, LAST - 2), .high = 3};
+    h = locked(0, PAWL_SHARED);
+    CHECK_EQ(convert(0, &h, PAWL_EXCLUSIVE, DEADLINE_TRY), 0);
+    CHECK_EQ(h.token, token(3, LAST));
+    unlock(0, &h);
+    check_word(WORD_FREE, 0, LAST);
+    end();
+}
+
+static void test_raise(void)
+{
+    begin("raising a token above a floor");
+    struct hold h = locked(0, PAWL_EXCLUSIVE);
+    uint64_t first = h.token;
+    CHECK_EQ(d->raise(&site.seats[0], &h, first - 1), 0);
+    CHECK_EQ(h.token, first);
+    CHECK_EQ(d->raise(&site.seats[0], &h, first), 0);
+    CHECK_EQ(h.token, first + 1);
+    CHECK_EQ(d->raise(&site.seats[0], &h, token(5, LAST)), 0);
+    CHECK_EQ(h.token, token(6, 0));
+    CHECK_EQ(lock_at(0)->high, 6);
+    CHECK(d->holds(&site.seats[0], &h));
+    unlock(0, &h);
+    h = locked(1, PAWL_EXCLUSIVE);
+    CHECK_EQ(h.token, token(6, 1));
+    unlock(1, &h);
+    end();
+}
+
+/* ---- readers and waiters ---- */
+
+static void test_readers(void)
+{
+    begin("readers are counted, and share a token");
+    struct hold h[SESSIONS], more, writer;
+    for (unsigned i = 0; i < SESSIONS; i++) {
+        h[i] = locked(i, PAWL_SHARED);
+        CHECK_EQ(h[i].token, h[0].token);
+        check_word(WORD_SHARED, i + 1, word_short_token(&site.seats[0], h[0].token));
+    }
+    more = locked(0, PAWL_SHARED);
+    check_word(WORD_SHARED, SESSIONS + 1, word_short_token(&site.seats[0], h[0].token));
+    CHECK_EQ(lock(1, PAWL_EXCLUSIVE, DEADLINE_TRY, &writer), -PAWL_EHELD);
+    unlock(0, &more);
+    CHECK_EQ(d->release(&site.seats[0], &more), -PAWL_ENOTOWNER); /* twice */
+    for (unsigned i = 0; i < SESSIONS; i++)
+        unlock(i, &h[i]);
+    check_word(WORD_FREE, 0, word_short_token(&site.seats[0], h[0].token));
+    /* As many as the field holds, and no more. */
+    lock_at(0)->word = word_make(WORD_SHARED, WORD_COUNT_MAX, 9);
+    CHECK_EQ(lock(1, PAWL_SHARED, DEADLINE_TRY, &writer), -PAWL_EHELD);
+    lock_at(0)->word = word_make(WORD_FREE, 0, 9);
+    end();
+}
+
+static void test_owner(void)
+{
+    begin("an exclusive word names its hold");
+    struct hold h = locked(2, PAWL_EXCLUSIVE), stolen = h, other;
+    struct lock_view view;
+    CHECK_EQ(word_owner_slot(lock_at(0)->word), site.sessions[2].slot);
+    CHECK_EQ(d->peek(&site.seats[0], 0, &view), 0);
+    CHECK(view.mode == PAWL_EXCLUSIVE && view.owner == site.sessions[2].slot && view.token == h.token);
+    CHECK_EQ(lock(0, PAWL_EXCLUSIVE, DEADLINE_TRY, &other), -PAWL_EHELD);
+    CHECK_EQ(lock(0, PAWL_SHARED, DEADLINE_TRY, &other), -PAWL_EHELD);
+    CHECK_EQ(d->release(&site.seats[0], &stolen), -PAWL_ENOTOWNER);
+    stolen.token--;
+    CHECK_EQ(d->release(&site.seats[2], &stolen), -PAWL_ENOTOWNER);
+    unlock(2, &h);
+    CHECK_EQ(d->release(&site.seats[2], &h), -PAWL_ENOTOWNER);
+    end();
+}
+
+static void test_waiters(void)
+{
+    begin("waiters leave a mark; whoever changes the word takes it away");
+    struct hold h = locked(0, PAWL_EXCLUSIVE), w, r;
+    CHECK_EQ(lock(1, PAWL_EXCLUSIVE, SOON, &w), -ETIMEDOUT);
+    CHECK(lock_at(0)->word & WORD_WAITERS);
+    CHECK_EQ(d->holds(&site.seats[0], &h), true);
+    unlock(0, &h);
+    CHECK(!(lock_at(0)->word & WORD_WAITERS));
+    /* Readers do not pass those who wait; but the last one that leaves takes its mark along. */
+    r = locked(0, PAWL_SHARED);
+    CHECK_EQ(lock(1, PAWL_EXCLUSIVE, SOON, &w), -ETIMEDOUT);
+    CHECK(!(lock_at(0)->word & WORD_WAITERS));
+    struct hold still;
+    CHECK_EQ(hold_open(&site.seats[3], 0, &still), 0);
+    CHECK_EQ(hold_publish(&site.seats[3], &still, RECORD_WAIT), 0);
+    CHECK_EQ(lock(1, PAWL_EXCLUSIVE, SOON, &w), -ETIMEDOUT);
+    CHECK(lock_at(0)->word & WORD_WAITERS);
+    CHECK_EQ(lock(2, PAWL_SHARED, DEADLINE_TRY, &w), -PAWL_EHELD);
+    hold_close(&site.seats[3], &still);
+    CHECK_EQ(lock(2, PAWL_SHARED, SOON, &w), 0); /* who slept may: it was woken for that */
+    unlock(2, &w);
+    unlock(0, &r);
+    CHECK_EQ(word_mode(lock_at(0)->word), WORD_FREE);
+    CHECK(!(lock_at(0)->word & WORD_WAITERS));
+    end();
+}
+
+static void test_upgrade(void)
+{
+    begin("upgrades: alone, beside readers, against another's");
+    struct hold a = locked(0, PAWL_SHARED), b = locked(1, PAWL_SHARED);
+    uint64_t was = a.token;
+    CHECK_EQ(convert(0, &a, PAWL_EXCLUSIVE, DEADLINE_TRY), -PAWL_EHELD);
+    CHECK_EQ(convert(0, &a, PAWL_EXCLUSIVE, SOON), -ETIMEDOUT);
+    CHECK(!(lock_at(0)->word & WORD_UPGRADE)); /* taken back */
+    CHECK(a.mode == PAWL_SHARED && d->holds(&site.seats[0], &a));
+    lock_at(0)->word |= WORD_UPGRADE; /* as if the other waited to become the writer */
+    CHECK_EQ(convert(0, &a, PAWL_EXCLUSIVE, SOON), -EDEADLK);
+    struct hold c;
+    CHECK_EQ(lock(2, PAWL_SHARED, DEADLINE_TRY, &c), -PAWL_EHELD);
+    lock_at(0)->word &= ~WORD_UPGRADE;
+    unlock(1, &b);
+    CHECK_EQ(convert(0, &a, PAWL_EXCLUSIVE, SOON), 0);
+    CHECK(a.mode == PAWL_EXCLUSIVE && a.token > was);
+    CHECK_EQ(convert(0, &a, PAWL_EXCLUSIVE, DEADLINE_TRY), 0); /* it is that already */
+    was = a.token;
+    CHECK_EQ(convert(0, &a, PAWL_SHARED, DEADLINE_TRY), 0);
+    CHECK(a.mode == PAWL_SHARED && a.token > was);
+    b = locked(1, PAWL_SHARED);
+    CHECK_EQ(b.token, a.token);
+    unlock(0, &a);
+    unlock(1, &b);
+    CHECK_EQ(convert(1, &b, PAWL_EXCLUSIVE, DEADLINE_TRY), -PAWL_ENOTOWNER);
+    end();
+}
+
+/* ---- counting anew ---- */
+
+static void test_recount(void)
+{
+    begin("counting anew finds the readers in their records");
+    struct hold a = locked(0, PAWL_SHARED), b = locked(1, PAWL_SHARED), c;
+    uint64_t low = word_token(lock_at(0)->word);
+    lock_at(0)->word = word_make(WORD_RECOUNT, 0, low);
+    unlock(1, &b); /* leaves while it is being counted */
+    check_word(WORD_RECOUNT, 1, low);
+    CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), 0);
+    check_word(WORD_SHARED, 1, low + 1);
+    c = locked(2, PAWL_SHARED);
+    CHECK_EQ(c.token, a.token + 1); /* above; and both below the next writer's */
+    unlock(0, &a);
+    unlock(2, &c);
+    check_word(WORD_FREE, 0, low + 1);
+    lock_at(0)->word = word_make(WORD_RECOUNT, 5, low + 1);
+    CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), 0);
+    check_word(WORD_FREE, 0, low + 2);
+    end();
+}
+
+static void test_unsure(void)
+{
+    begin("nobody is counted while a reader is in the middle of a step");
+    struct hold a = locked(0, PAWL_SHARED), b, c;
+    uint64_t low = word_token(lock_at(0)->word);
+    CHECK_EQ(hold_open(&site.seats[1], 0, &b), 0);
+    b.mode = PAWL_SHARED;
+    static const enum record_state unsure[] = {RECORD_TRY_S, RECORD_LEAVE_S};
+    for (size_t i = 0; i < countof(unsure); i++) {
+        CHECK_EQ(hold_publish(&site.seats[1], &b, unsure[i]), 0);
+        lock_at(0)->word = word_make(WORD_RECOUNT, 0, low);
+        CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), -PAWL_EHELD);
+        CHECK_EQ(word_recount(&site.seats[2], 0, SOON), -ETIMEDOUT);
+        CHECK_EQ(lock(2, PAWL_EXCLUSIVE, DEADLINE_TRY, &c), -PAWL_EHELD);
+        check_word(WORD_RECOUNT, 0, low);
+    }
+    CHECK_EQ(hold_publish(&site.seats[1], &b, RECORD_WAIT), 0);
+    CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), 0);
+    check_word(WORD_SHARED, 1, low + 1);
+    hold_close(&site.seats[1], &b);
+
+    /* At the last token there is no other to mark the new count with: the readers leave first. */
+    lock_at(0)->word = word_make(WORD_RECOUNT, 0, LAST);
+    CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), -PAWL_EHELD);
+    unlock(0, &a);
+    CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), 0);
+    check_word(WORD_FREE, 0, LAST);
+    end();
+}
+
+static void test_disown(void)
+{
+    begin("a reader that does not know whether it is counted asks for a count");
+    struct hold a = locked(0, PAWL_SHARED), b = locked(1, PAWL_SHARED);
+    uint64_t low = word_token(lock_at(0)->word);
+    CHECK_EQ(word_disown(&site.seats[1], &b, RECORD_WAIT), 0);
+    check_word(WORD_RECOUNT, 0, low);
+    CHECK_EQ(word_disown(&site.seats[1], &b, RECORD_WAIT), 0); /* tells a count under way that it is out of date */
+    check_word(WORD_RECOUNT, 1, low);
+    hold_close(&site.seats[1], &b);
+    CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), 0);
+    check_word(WORD_SHARED, 1, low + 1);
+    unlock(0, &a);
+    end();
+}
+
+/* ---- recovery ---- */
+
+static void test_recover(void)
+{
+    begin("a session that was declared lost holds nothing");
+    struct hold a = locked(0, PAWL_SHARED), b = locked(1, PAWL_SHARED), w;
+    CHECK_EQ(session_break(&site.seats[2], site.sessions[1].slot, site.sessions[1].epoch), 0);
+    CHECK_EQ(word_mode(lock_at(0)->word), WORD_SHARED);
+    CHECK_EQ(word_count(lock_at(0)->word), 1);
+    CHECK_EQ(d->release(&site.seats[1], &b), -PAWL_ELOST);
+    CHECK_EQ(word_count(lock_at(0)->word), 1); /* and takes nobody with it */
+    CHECK_EQ(session_break(&site.seats[2], site.sessions[1].slot, site.sessions[1].epoch), -ENOENT);
+    unlock(0, &a);
+    w = locked(0, PAWL_EXCLUSIVE);
+    CHECK_EQ(session_break(&site.seats[2], site.sessions[0].slot, site.sessions[0].epoch), 0);
+    CHECK_EQ(word_mode(lock_at(0)->word), WORD_FREE);
+    struct hold next = locked(2, PAWL_EXCLUSIVE);
+    CHECK(next.token > w.token);
+    CHECK_EQ(d->release(&site.seats[0], &w), -PAWL_ENOTOWNER);
+    unlock(2, &next);
+    end();
+}
+
+int main(void)
+{
+    test_last_token();
+    test_convert_at_last_token();
+    test_raise();
+    test_readers();
+    test_owner();
+    test_waiters();
+    test_upgrade();
+    test_recount();
+    test_unsure();
+    test_disown();
+    test_recover();
+    return 0;
+}
