@@ -1,24 +1,17 @@
 /* The locks that the papers compare with, under the faults that they claim to tolerate. */
 #include "designs/all.h"
-#include "tests/check.h"
-#include "trial/campaign.h"
-
-#include <inttypes.h>
+#include "tests/sim/runs.h"
 
 #define SEEDS_MIN 30
 
 static void campaign(const struct design *d, uint64_t ns)
 {
-    uint64_t end = world_now(&world_real) + ns, seed = 0, grants = 0;
-    for (; seed < SEEDS_MIN || world_now(&world_real) < end; seed++) {
-        const struct campaign_params p = {.design = d, .faults = seed % 4 ? d->tolerates : 0, .seed = seed};
-        struct campaign_result r;
-        CHECK_EQ(campaign_run(&p, &r), 0);
-        if (r.violations || r.stuck)
-            CHECK_FAIL("%s: seed %" PRIu64 ", faults %x: %s", d->name, seed, p.faults, r.why);
-        grants += r.grants;
-    }
-    printf("%s: %" PRIu64 " seeds, %" PRIu64 " grants\n", d->name, seed, grants);
+    struct run_sum sum = {0};
+    uint64_t end = world_now(&world_real) + ns;
+    for (uint64_t seed = 0; seed < SEEDS_MIN || world_now(&world_real) < end; seed++)
+        run_clean(&sum, d, seed % 4 ? d->tolerates : 0, seed);
+    print_sum(d->name, &sum);
+    check_struck(&sum, d->tolerates);
 }
 
 int main(void)

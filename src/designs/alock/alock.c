@@ -457,11 +457,12 @@ static int sleep_across(const struct turn *t, uint64_t other, uint64_t deadline)
         n++;
     uint64_t until = add_saturating(world_now(t->seat->world), t->seat->space->check_ns);
     int rc = fab_wait_any(t->seat->ep, conds, n, min_u64(until, deadline));
-    if (rc == -ETIMEDOUT && until < deadline)
-        rc = 0;
-    if (!rc && !seat_lives(t->seat))
-        rc = -PAWL_ELOST;
-    return rc ? rc : alock_look_after(t->seat, alock_holder(other));
+    bool looks_after = (rc == -ETIMEDOUT && until < deadline) || t->seat->ep->caps & FAB_KERNEL_LIFE;
+    if (rc && !(rc == -ETIMEDOUT && until < deadline))
+        return rc;
+    if (!seat_lives(t->seat))
+        return -PAWL_ELOST;
+    return looks_after ? alock_look_after(t->seat, alock_holder(other)) : 0;
 }
 
 /* pReacquire (Algorithm 4). */
