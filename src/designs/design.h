@@ -33,6 +33,8 @@ enum design_kind {
 
 #define LOCK_OWNER_UNKNOWN UINT32_MAX /* a session with a record of it, but the lock itself does not say which */
 
+#define DESIGN_LOOK_AGAIN 1
+
 struct lock_view {
     enum pawl_mode mode; /* 0 if free */
     uint32_t owner;      /* slot, if exclusive */
@@ -57,7 +59,8 @@ struct design {
     int (*format)(const struct seat *seat, uint64_t index);
 
     /* `h` has index, mode and an open record; on success also the token. On failure the lock is not held, and nothing of this
-     * attempt remains but the record, which the caller closes; except after -PAWL_ELOST, when recovery does. */
+     * attempt remains but the record, which the caller closes; except after -PAWL_ELOST, when recovery does. DESIGN_LOOK_AGAIN is
+     * a failure, too: it was out of the queue for a moment, so find the lock's place again before the next attempt. */
     int (*acquire)(const struct seat *seat, struct hold *h, uint64_t deadline);
 
     /* Ends the hold and closes its record. -PAWL_ENOTOWNER if the session does not have it. */

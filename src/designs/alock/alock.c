@@ -612,6 +612,8 @@ static int acquire(struct turn *t, uint64_t deadline)
         rc = rc == -ESTALE ? 0 : seat_retry(t->seat, rc);
         if (!rc && t->queued)
             rc = drop_queue(t);
+        if (!rc && deadline != DEADLINE_TRY)
+            return DESIGN_LOOK_AGAIN; /* while nobody stood in the queue the place may have been given to another key */
         if (rc > 0)
             break;
     }
