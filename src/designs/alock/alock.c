@@ -545,7 +545,7 @@ static int give_step(const struct turn *t, uint64_t w, unsigned budget)
         return rc;
     if (hands_over)
         notify(t, link & ALOCK_HOLDER_MASK, desc, grant & ~GRANT_BUDGET_MASK, budget);
-    else
+    else if (tail != t->me) /* else nobody waits here; and the other cohort is not one that has to be woken */
         fab_wake(t->seat->ep, t->word, alock_era(next) == era ? ALOCK_HOLDER_MASK : ALOCK_ERA_MASK, WAKE_ALL);
     return 1;
 }
