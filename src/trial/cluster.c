@@ -199,6 +199,7 @@ static void keeper_task(void *arg)
     client->finished = true;
     client->process->crashable = false;
     c->clients_done++;
+    sim_process_crash(client->process); /* it exits: who shares the node's memory counts as gone only then */
 }
 
 /* ---- the cluster ---- */
