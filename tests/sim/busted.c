@@ -42,8 +42,7 @@ static void catch (const struct design *d)
     const struct model quick = quick_model();
     bool needs_quick = !strcmp(d->name, "busted-alock-nofence");
     for (uint64_t seed = 0; seed < SEEDS_MAX; seed++) {
-        const struct campaign_params p = {
-            .design = d, .model = needs_quick ? &quick : NULL, .faults = d->tolerates, .seed = seed};
+        const struct campaign_params p = {.design = d, .model = needs_quick ? &quick : NULL, .faults = d->tolerates, .seed = seed};
         struct campaign_result r;
         CHECK_EQ(campaign_run(&p, &r), 0);
         if (!run_failed(&r))
