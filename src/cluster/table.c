@@ -335,8 +335,8 @@ static int forget(const struct seat *seat, const struct table *t, uint64_t i)
 /* Makes a dead cell somewhere in the sequence. */
 static int make_room(const struct seat *seat, const struct table *t, uint64_t key)
 {
-    if (!(seat->space->design->features & DESIGN_TOKENS))
-        return -ENOSPC; /* without tokens there is no telling an old grant from a new one */
+    if (!seat->space->design->raise)
+        return -ENOSPC; /* what is made anew could not start above the tokens of what was forgotten */
     uint64_t start = home(t, key);
     for (uint64_t n = 0; n < PROBE_MAX && n < t->buckets; n++) {
         int rc = forget(seat, t, (start + n) & (t->buckets - 1));
