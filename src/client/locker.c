@@ -126,14 +126,23 @@ int locker_check(const struct locker *l, const struct hold *h)
 struct tally {
     const struct seat *seat;
     uint64_t index;
+    uint32_t owner; /* of an exclusive lock; LOCK_OWNER_UNKNOWN: none, or not known */
     uint32_t waiters;
+    uint32_t owner_tries;
+    bool owner_holds;
 };
 
 static int tally_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
     struct tally *t = ctx;
-    if (record_index(word) == t->index && record_state(word) == RECORD_WAIT)
+    if (record_index(word) != t->index)
+        return 0;
+    enum record_state state = record_state(word);
+    if (state == RECORD_TRY_X && slot == t->owner)
+        t->owner_tries++; /* one of them is the hold, unless that has a record which says so */
+    else if (state == RECORD_WAIT || state == RECORD_TRY_S || state == RECORD_TRY_X)
         t->waiters++;
+    t->owner_holds |= state == RECORD_HELD_X;
     return 0;
 }
 
@@ -158,10 +167,12 @@ int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
         rc = l->seat.space->design->peek(&l->seat, place.index, &view);
     if (rc)
         return rc;
-    struct tally t = {.seat = &l->seat, .index = place.index};
+    struct tally t = {
+        .seat = &l->seat, .index = place.index, .owner = view.mode == PAWL_EXCLUSIVE ? view.owner : LOCK_OWNER_UNKNOWN};
     rc = seat_slots(&l->seat, tally_slot, &t);
     if (rc)
         return rc;
+    t.waiters += t.owner_tries && !t.owner_holds ? t.owner_tries - 1 : t.owner_tries;
     *out = (pawl_state){
         .mode = view.mode,
         .holders = view.mode == PAWL_EXCLUSIVE ? 1 : view.readers,

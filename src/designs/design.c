@@ -1,10 +1,13 @@
 #include "designs/design.h"
 #include "designs/all.h"
+#include "designs/shiftlock/shiftlock.h"
 
 #include <string.h>
 
 const struct design *const designs[] = {
     &design_word,
+    &design_shiftlock.design,
+    &design_shiftlock64.design,
     &design_alock,
     &design_cas,
     &design_cas_backoff,
@@ -22,6 +25,9 @@ const struct design *const designs[] = {
     &design_busted_no_intent,
     &design_busted_no_fence,
     &design_busted_mixed_cas,
+    &design_busted_shiftlock_late.design,
+    &design_busted_shiftlock_nameless.design,
+    &design_busted_shiftlock_markless.design,
     &design_busted_alock_nofence,
     NULL,
 };

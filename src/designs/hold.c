@@ -142,6 +142,12 @@ __attribute__((noinline)) void hold_close(const struct seat *seat, const struct 
     __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
 }
 
+void hold_forget(const struct seat *seat, const struct hold *h)
+{
+    assert(!fab_is_shm(seat->ep));
+    __atomic_store_n(&seat->me->shadow[h->record], record_word(RECORD_FREE, h->serial, 0), __ATOMIC_RELEASE);
+}
+
 int hold_write(const struct seat *seat, const struct hold *h, uint64_t word)
 {
     fab_addr addr = space_record_addr(seat->space, seat->me->slot, h->record);

@@ -97,7 +97,7 @@ static uint64_t my_mark(const struct worker *w)
 
 static pawl *open_session(const struct worker *w)
 {
-    const pawl_options o = {.design = rounds[turn].design,
+    const pawl_options o = {.design = space_design() ? space_design() : rounds[turn].design,
                             .keys = rounds[turn].kind,
                             .capacity = 48,
                             .sessions = SESSIONS,

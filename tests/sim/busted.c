@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define SEEDS_MAX 300
+#define SEEDS_MAX 1000
 #define SEEDS_CONTROL 200
 
 /* Under the faults that it claims to tolerate, so that it is not caught for something else; and the invariants one of which it must
@@ -21,6 +21,9 @@ static const struct {
     {"busted-no-intent", {"I9:", "I11:"}},
     {"busted-no-fence", {"I1:"}},
     {"busted-mixed-cas", {"I1:"}},
+    {"busted-shiftlock-late", {"I1:", "I2:"}},
+    {"busted-shiftlock-nameless", {"I1:", "I2:"}},
+    {"busted-shiftlock-markless", {"I1:", "I2:"}},
     {"busted-alock-nofence", {"I1:"}},
 };
 
