@@ -14,7 +14,7 @@ static const struct {
     const char *breaks[3];
 } expected[] = {
     {"busted-no-recheck", {"I1:"}},
-    {"busted-unlock-by-name", {"I1:"}},
+    {"busted-unlock-by-name", {"I1:", "I2:"}},
     {"busted-token-reused", {"I2:"}},
     {"busted-early-steal", {"I1:"}},
     {"busted-unknown-is-success", {"I1:", "I2:", "I10:"}},
