@@ -8,8 +8,12 @@ const struct design *const designs[] = {
     &design_word,
     &design_shiftlock.design,
     &design_shiftlock64.design,
+    &design_alock,
     &design_cas,
     &design_cas_backoff,
+    &design_spin,
+    &design_mcs,
+    &design_dslr,
     &design_pthread,
     &design_pthread_rw,
     &design_busted_control,
@@ -24,6 +28,7 @@ const struct design *const designs[] = {
     &design_busted_shiftlock_late.design,
     &design_busted_shiftlock_nameless.design,
     &design_busted_shiftlock_markless.design,
+    &design_busted_alock_nofence,
     NULL,
 };
 
