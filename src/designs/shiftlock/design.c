@@ -98,7 +98,7 @@ static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
         return raise_counter(seat, h, floor);
     shift_recall(seat, h, &writers);
     for (;;) {
-        struct shift_entry e, old;
+        struct shift_entry e = {0}, old;
         int rc = shift_look_rel_first(seat, h->index, &e);
         if (!rc && !seat_lives(seat))
             return -PAWL_ELOST;
