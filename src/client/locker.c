@@ -7,6 +7,8 @@
 /* Each try means that the lock was forgotten, to make room, just between finding and acquiring it. */
 #define FIND_TRIES_MAX 1000
 
+#define SLICE_CHECKS 40 /* ten leases, or four seconds on shared memory: long for a wait, short for a deadlock */
+
 /* What this design can do for this call. */
 static int supported(const struct design *d, enum pawl_mode mode, uint64_t deadline)
 {
@@ -33,7 +35,20 @@ static int ended(const struct seat *seat, int rc)
     return rc == -PAWL_ENOTOWNER && (session_lost(seat) || !seat_lives(seat)) ? -PAWL_ELOST : rc;
 }
 
-/* With a record of one's own, and only if the place is still the key's afterwards: 0; 1: look for the key again. */
+enum { MOVED = 1, LOOK_AGAIN }; /* the place is another key's; it may be */
+
+/* Until when to wait at a place. Somebody may have forgotten the key's lock, and given the place to another key, between our
+ * finding it and our joining there: then we wait for a lock that we do not want, and whoever holds that one may wait for us. So
+ * whoever waits for long looks for its key again. */
+static uint64_t slice_of(const struct locker *l, uint64_t deadline)
+{
+    const struct space *s = l->seat.space;
+    if (l->table.keys == PAWL_KEYS_DENSE || !(s->design->features & DESIGN_TIMEOUT) || deadline == DEADLINE_TRY)
+        return deadline;
+    return min_u64(deadline, add_saturating(world_now(l->seat.world), SLICE_CHECKS * s->check_ns));
+}
+
+/* With a record of one's own, and only if the place is still the key's afterwards: 0; or positive: look for the key again. */
 static int acquire_at(const struct locker *l, const struct place *place, enum pawl_mode mode, uint64_t deadline, struct hold *h)
 {
     const struct seat *seat = &l->seat;
@@ -45,17 +60,18 @@ static int acquire_at(const struct locker *l, const struct place *place, enum pa
         h->place = table_meta_addr(&l->table, place);
         h->place_says = place->meta;
     }
-    rc = seat->space->design->acquire(seat, h, deadline);
+    uint64_t slice = slice_of(l, deadline);
+    rc = seat->space->design->acquire(seat, h, slice);
     if (unlikely(rc)) {
         if (rc != -PAWL_ELOST)
             hold_close(seat, h);
-        return rc;
+        return rc != -ETIMEDOUT || slice == deadline ? rc : LOOK_AGAIN;
     }
     rc = table_confirm(seat, &l->table, place);
     if (rc > 0) /* that took a round trip: is the lease still running? */
         return fab_is_shm(seat->ep) || seat_lives(seat) ? 0 : -PAWL_ELOST;
     int end = seat->space->design->release(seat, h);
-    return rc ? rc : end ? end : 1;
+    return rc ? rc : end ? end : MOVED;
 }
 
 int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
@@ -66,7 +82,7 @@ int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint6
         rc = table_check_key(&l->table, key);
     if (!rc && session_lost(seat))
         rc = -PAWL_ELOST;
-    for (int i = 0; i < FIND_TRIES_MAX && !rc; i++) {
+    for (int i = 0; i < FIND_TRIES_MAX && !rc;) {
         struct place place = {0, 0};
         struct hold h;
         rc = table_find_or_insert(seat, &l->table, key, &place);

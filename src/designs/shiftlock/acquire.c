@@ -124,7 +124,7 @@ static int doubt(const struct seat *seat, const struct hold *h)
 /* A reader that gives up takes itself out of the count only while it certainly waits (Epoch and count in one atomic). */
 static int reader_leave(const struct seat *seat, struct hold *h, struct shift_entry seen)
 {
-    struct shift_entry e, old, next;
+    struct shift_entry e = {0}, old, next;
     for (;;) {
         int rc = shift_look_rel_last(seat, h->index, &e);
         if (!rc && !seat_lives(seat)) /* after the look: if the entry is then unchanged, nobody has counted us out */
@@ -153,7 +153,7 @@ static int reader_wait(const struct seat *seat, struct hold *h, struct shift_try
 {
     bool mark = !(shift_of(seat)->busted & SHIFT_MARKLESS);
     for (;;) {
-        struct shift_entry e;
+        struct shift_entry e = {0};
         struct fab_cond conds[FAB_CONDS_MAX] = {shift_cond_epoch(seat, h->index, t->seen)};
         int rc = sleep_on(seat, h, t, conds, 1, deadline);
         if (!rc)
@@ -282,7 +282,7 @@ int shift_await_readers(const struct seat *seat, const struct hold *h, struct sh
 /* A writer at the head of the queue gives up. If it is the tail, too, it lets the readers in that have come after it. */
 static int head_leave(const struct seat *seat, struct hold *h, struct shift_try *t)
 {
-    struct shift_entry e, old, next;
+    struct shift_entry e = {0}, old, next;
     for (;;) {
         int rc = shift_look_rel_first(seat, h->index, &e);
         if (!rc && !seat_lives(seat))

@@ -98,7 +98,7 @@ static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
         return raise_counter(seat, h, floor);
     shift_recall(seat, h, &writers);
     for (;;) {
-        struct shift_entry e, old;
+        struct shift_entry e = {0}, old;
         int rc = shift_look_rel_first(seat, h->index, &e);
         if (!rc && !seat_lives(seat))
             return -PAWL_ELOST;
@@ -124,7 +124,7 @@ static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 #define SHIFT_COMMON(faults)                                                                                                       \
     .features =                                                                                                                    \
         DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,       \
-    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = faults, .lock_size = sizeof(struct shift_lock),                      \
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct shift_lock),                    \
     .desc_size = sizeof(struct shift_desc), .acquire = shift_acquire, .release = shift_release, .convert = shift_convert,          \
     .holds = shift_holds, .recover = shift_recover, .peek = shift_peek, .raise = shift_raise
 
@@ -153,8 +153,8 @@ const struct shift_design design_shiftlock64 = {
 
 #define SHIFT_BUSTED(what, line, flag, faults)                                                                                     \
     {                                                                                                                              \
-        .design = {.name = "busted-shiftlock-" what, .summary = line, .kind = DESIGN_BUSTED, SHIFT_COMMON(faults)},                \
-        .form = &shift_form128, .writers_max = WRITERS_MAX, .keep_on = true, .busted = flag                                        \
+        .design = {.name = "busted-shiftlock-" what, .summary = (line), .kind = DESIGN_BUSTED, SHIFT_COMMON(faults)},              \
+        .form = &shift_form128, .writers_max = WRITERS_MAX, .keep_on = true, .busted = (flag)                                      \
     }
 
 const struct shift_design design_busted_shiftlock_late =

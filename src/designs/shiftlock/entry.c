@@ -48,7 +48,7 @@ u128 shift_pack(const struct shift_form *f, struct shift_entry e)
 {
     return field(e.rel, f->rel_shift, f->rel_bits) | field(e.readers, f->readers_shift, f->readers_bits) |
            field(e.tail, f->tail_shift, f->slot_bits + f->record_bits) | field(e.era, f->era_low_shift, f->era_low_bits) |
-           field(e.era >> f->era_low_bits, f->era_high_shift, f->era_high_bits) | field(e.epoch, f->epoch_shift, 1);
+           field(e.era >> (f->era_low_bits & 15), f->era_high_shift, f->era_high_bits) | field(e.epoch, f->epoch_shift, 1);
 }
 
 struct shift_entry shift_unpack(const struct shift_form *f, u128 word)

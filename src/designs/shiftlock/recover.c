@@ -21,7 +21,7 @@ static void wake_all(const struct seat *seat, uint64_t index)
 int shift_ask_recount(const struct seat *seat, uint64_t index)
 {
     const struct shift_form *f = shift_form(seat);
-    struct shift_entry e, old;
+    struct shift_entry e = {0}, old;
     int rc = shift_look_rel_last(seat, index, &e);
     for (;;) {
         struct shift_entry next = {.rel = shift_rel_add(f, e.rel, 1),

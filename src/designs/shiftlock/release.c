@@ -248,9 +248,9 @@ static int release_writer(const struct seat *seat, const struct hold *h)
     int rc = shift_claim(seat, h, RECORD_HELD_X, RECORD_TRY_X);
     if (rc)
         return rc;
-    struct shift_entry e = shift_recall(seat, h, &writers), was = e;
+    struct shift_entry e = shift_recall(seat, h, &writers);
     for (bool may = false;; may = true) {
-        was = e;
+        struct shift_entry was = e;
         bool known = successor(seat, h, e, &succ);
         if (!known) {
             e.tail = shift_name(seat, h);
