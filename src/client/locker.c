@@ -92,6 +92,7 @@ int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint6
             *out = h;
             return 0;
         }
+        i += rc == MOVED; /* looking again because one has waited for long may go on for as long as the wait does */
         /* Locks that are taken on the way, to look at a cell or to change it, end like others. */
         rc = rc > 0 ? 0 : ended(seat, seat_retry(seat, rc));
     }
