@@ -467,17 +467,18 @@ static int raise_lock(const struct insertion *in)
     if (rc || !floor || !design->raise)
         return rc;
     struct hold h;
-    rc = hold_open(in->seat, in->at, &h);
+    do {
+        rc = hold_open(in->seat, in->at, &h);
+        if (rc)
+            return rc;
+        h.mode = PAWL_EXCLUSIVE;
+        /* Somebody may be about to find out that the cell is no longer what it was; it leaves at once. */
+        rc = design->acquire(in->seat, &h, DEADLINE_NEVER);
+        if (rc && rc != -PAWL_ELOST) /* then it may be held, and the record tells whoever recovers */
+            hold_close(in->seat, &h);
+    } while (rc == DESIGN_LOOK_AGAIN); /* the claim is still ours */
     if (rc)
         return rc;
-    h.mode = PAWL_EXCLUSIVE;
-    /* Somebody may be about to find out that the cell is no longer what it was; it leaves at once. */
-    rc = design->acquire(in->seat, &h, DEADLINE_NEVER);
-    if (rc) {
-        if (rc != -PAWL_ELOST) /* then it may be held, and the record tells whoever recovers */
-            hold_close(in->seat, &h);
-        return rc;
-    }
     rc = design->raise(in->seat, &h, floor);
     int end = design->release(in->seat, &h);
     return rc ? rc : end;

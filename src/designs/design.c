@@ -5,8 +5,12 @@
 
 const struct design *const designs[] = {
     &design_word,
+    &design_alock,
     &design_cas,
     &design_cas_backoff,
+    &design_spin,
+    &design_mcs,
+    &design_dslr,
     &design_pthread,
     &design_pthread_rw,
     &design_busted_control,
@@ -18,6 +22,7 @@ const struct design *const designs[] = {
     &design_busted_no_intent,
     &design_busted_no_fence,
     &design_busted_mixed_cas,
+    &design_busted_alock_nofence,
     NULL,
 };
 

@@ -28,7 +28,7 @@ struct campaign {
     struct {
         uint64_t shared, exclusive, upgrades, downgrades, timeouts, cancelled;
     } done;
-    bool shared, convert;
+    bool shared, convert, timeout;
 };
 
 /* Every task holds on its own. */
@@ -83,7 +83,7 @@ static void cancel_event(void *arg, uint64_t tag)
 static void maybe_cancel(struct cluster_task *t)
 {
     struct campaign *c = campaign_of(t);
-    if (!rng_chance(&c->random, 1, 12))
+    if (!rng_chance(&c->random, 1, 12) || !c->timeout)
         return;
     uint64_t number = ++c->ops;
     c->op[t->client->id][t->number] = number;
@@ -104,9 +104,9 @@ static uint64_t draw_deadline(struct cluster_task *t)
     case 0:
         return DEADLINE_TRY;
     case 1:
-        return now + rng_below(&c->random, NS_PER_MS);
+        return c->timeout ? now + rng_below(&c->random, NS_PER_MS) : DEADLINE_NEVER;
     case 2:
-        return now + rng_below(&c->random, LEASE_NS);
+        return c->timeout ? now + rng_below(&c->random, LEASE_NS) : DEADLINE_NEVER;
     default:
         return DEADLINE_NEVER;
     }
@@ -296,7 +296,7 @@ static int audit_lock(struct cluster_task *t, uint64_t lock)
     if (!rc && state.mode)
         oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
                          state.mode, state.holders);
-    rc = locker_lock(&t->locker, key, PAWL_EXCLUSIVE, world_now(t->locker.seat.world) + LEASE_NS, &h);
+    rc = locker_lock(&t->locker, key, PAWL_EXCLUSIVE, c->timeout ? world_now(t->locker.seat.world) + LEASE_NS : DEADLINE_NEVER, &h);
     if (!rc) {
         granted(t, lock, &h);
         rc = give_back(t, lock, &h);
@@ -343,6 +343,7 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     c->locks = rng_chance(r, 1, 4) ? LOCKS_MAX : 1 + rng_below(r, 6);
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;
+    c->timeout = p->design->features & DESIGN_TIMEOUT;
     bool overflow = p->design->features & DESIGN_TOKENS && p->design->raise && rng_chance(r, 1, 2);
     return (struct cluster_params){
         .design = p->design,

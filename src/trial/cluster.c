@@ -16,6 +16,8 @@
 
 /* Formats the lock memory: at the start, and after a crash once every lease that may still run has ended, for the holders of locks
  * in the lost memory believe in them until then (invariant I1). */
+static void look_after_sessions(struct cluster *c);
+
 static void node_task(void *arg)
 {
     struct cluster *c = arg;
@@ -39,6 +41,25 @@ static void node_task(void *arg)
     int rc = layout_make(&p, &c->header);
     assert(!rc);
     memcpy(sim_fabric_peek(c->fabric, FAB_ADDR(c->server->id, 0), sizeof c->header), &c->header, sizeof c->header);
+    if (p.design->node_tends)
+        look_after_sessions(c);
+}
+
+/* Recovers from its own sessions, and from the others while it is at it. It needs no session for that. */
+static void look_after_sessions(struct cluster *c)
+{
+    struct space space;
+    struct session nobody = {.slot = UINT32_MAX, .seen = c->node_seen};
+    struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
+    assert(ep);
+    nobody.lease = &nobody.lease_copy;
+    memset(c->node_seen, 0, (c->params.clients + SLOTS_SPARE) * sizeof *c->node_seen);
+    layout_space(&c->header, FAB_ADDR(c->server->id, 0), &space);
+    const struct seat seat = {.space = &space, .me = &nobody, .ep = ep, .world = &c->server->world};
+    for (;;) {
+        fab_wait_any(ep, NULL, 0, world_now(ep->world) + min_u64(c->params.lease_ns / 2, ROUND_NS));
+        session_tend(&seat);
+    }
 }
 
 /* ---- clients ---- */
@@ -178,6 +199,7 @@ static void keeper_task(void *arg)
     client->finished = true;
     client->process->crashable = false;
     c->clients_done++;
+    sim_process_crash(client->process); /* it exits: who shares the node's memory counts as gone only then */
 }
 
 /* ---- the cluster ---- */
@@ -293,9 +315,10 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
         return rc;
     c->fabric = sim_fabric_new(&c->sim, p->fabric_caps);
     c->clients = calloc(p->clients, sizeof *c->clients);
+    c->node_seen = calloc(p->clients + SLOTS_SPARE, sizeof *c->node_seen);
     const struct sim_hooks hooks = {.ctx = c, .process_crashed = on_crashed, .process_restarted = on_restarted};
     sim_hooks_add(&c->sim, &hooks);
-    rc = c->fabric && c->clients ? add_hosts(c) : -ENOMEM;
+    rc = c->fabric && c->clients && c->node_seen ? add_hosts(c) : -ENOMEM;
     if (rc)
         cluster_free(c);
     return rc;
@@ -308,6 +331,7 @@ void cluster_free(struct cluster *c)
         free(c->clients[i].session.seen);
     }
     free(c->clients);
+    free(c->node_seen);
     if (c->fabric)
         sim_fabric_free(c->fabric);
     sim_free(&c->sim);

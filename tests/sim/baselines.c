@@ -1,0 +1,26 @@
+/* The locks that the papers compare with, under the faults that they claim to tolerate. */
+#include "designs/all.h"
+#include "tests/sim/runs.h"
+
+#define SEEDS_MIN 30
+
+static void campaign(const struct design *d, uint64_t ns)
+{
+    struct run_sum sum = {0};
+    uint64_t end = world_now(&world_real) + ns;
+    for (uint64_t seed = 0; seed < SEEDS_MIN || world_now(&world_real) < end; seed++)
+        run_clean(&sum, d, seed % 4 ? d->tolerates : 0, seed);
+    print_sum(d->name, &sum);
+    check_struck(&sum, d->tolerates);
+}
+
+int main(void)
+{
+    uint64_t each_ns = test_seconds() * NS_PER_S / 8;
+    campaign(&design_spin, each_ns);
+    campaign(&design_mcs, each_ns);
+    campaign(&design_dslr, each_ns);
+    dslr_count_max = 8; /* the counters end all the time */
+    campaign(&design_dslr, each_ns);
+    return 0;
+}
