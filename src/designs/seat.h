@@ -72,7 +72,7 @@ struct slot {
     fab_addr home;     /* the first of its descriptors: on its own node, if it has memory there */
     char label[SLOT_LABEL_LEN];
     _Alignas(8) char life[SLOT_LIFE_LEN]; /* shared memory: a robust mutex that a thread of the session holds */
-    char pad[16];
+    char pad[8];
 };
 static_assert(sizeof(struct slot) == 2 * CACHE_LINE, "slots do not share lines");
 

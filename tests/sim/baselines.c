@@ -16,11 +16,17 @@ static void campaign(const struct design *d, uint64_t ns)
 
 int main(void)
 {
-    uint64_t each_ns = test_seconds() * NS_PER_S / 8;
+    uint64_t each_ns = test_seconds() * NS_PER_S / 12;
     campaign(&design_spin, each_ns);
     campaign(&design_mcs, each_ns);
     campaign(&design_dslr, each_ns);
     dslr_count_max = 8; /* the counters end all the time */
     campaign(&design_dslr, each_ns);
+    campaign(&design_drtm, each_ns);
+    campaign(&design_rmarw, each_ns);
+    rmarw_counters = 3;
+    campaign(&design_rmarw, each_ns);
+    campaign(&design_rpc, each_ns);
+    campaign(&design_rpc_retry, each_ns);
     return 0;
 }
