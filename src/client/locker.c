@@ -41,6 +41,10 @@ static int acquire_at(const struct locker *l, const struct place *place, enum pa
     if (unlikely(rc))
         return rc;
     h->mode = mode;
+    if (l->table.keys != PAWL_KEYS_DENSE) {
+        h->place = table_meta_addr(&l->table, place);
+        h->place_says = place->meta;
+    }
     rc = seat->space->design->acquire(seat, h, deadline);
     if (unlikely(rc)) {
         if (rc != -PAWL_ELOST)

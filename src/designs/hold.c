@@ -100,6 +100,7 @@ static void fill(struct hold *out, uint64_t index, uint64_t serial, uint32_t rec
     out->index = index;
     out->serial = serial;
     out->record = record;
+    out->place = 0;
 }
 
 static int search(const struct seat *seat, uint64_t index, struct hold *out)

@@ -189,6 +189,9 @@ struct hold {
     uint64_t serial;
     uint32_t record;
     enum pawl_mode mode;
+    /* While it is acquired: the lock's place is still its key's as long as this word says so; no address: it always is. */
+    fab_addr place;
+    uint64_t place_says;
 };
 
 /* Whether the session's lease still runs at `now`, by the clock that it was renewed by. Grants are checked with this *after* the

@@ -595,6 +595,15 @@ static int look_before_try(struct turn *t)
     }
 }
 
+/* Whoever waits at a place that was given to another key, holding other locks, breaks the order in which those are taken. It is
+ * given away only while nobody stands in the queue, so one look after joining it is enough. -ESTALE: it was. */
+static int confirm_place(const struct turn *t)
+{
+    uint64_t says;
+    int rc = t->h->place ? alock_load(t->seat, t->cohort, t->h->place, &says) : 0;
+    return rc || !t->h->place ? rc : says == t->h->place_says ? 0 : -ESTALE;
+}
+
 static int acquire(struct turn *t, uint64_t deadline)
 {
     if (t->me > ALOCK_HOLDER_MASK)
@@ -606,7 +615,9 @@ static int acquire(struct turn *t, uint64_t deadline)
         t->budget = 0;
         rc = join(t);
         if (!rc)
-            rc = deadline == DEADLINE_TRY ? -PAWL_EHELD : await_baton(t, deadline);
+            rc = deadline == DEADLINE_TRY ? -PAWL_EHELD : confirm_place(t);
+        if (!rc)
+            rc = await_baton(t, deadline);
         if (rc > 0)
             break;
         rc = rc == -ESTALE ? 0 : seat_retry(t->seat, rc);
