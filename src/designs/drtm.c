@@ -1,12 +1,12 @@
-/* DrTM's lock (Wei et al., SOSP'15), as ShiftLock (4.1) compares with: one word, moved by compare-and-swap, that is free, or names the
- * writer, or says until when readers may read. A reader that finds a lease which still runs shares it without changing anything; if
- * it has run out the reader begins another. Readers do not release: their hold ends when the lease does, whether or not they
- * are done (`ends`), and a release after that says -PAWL_ENOTOWNER. Who wants to write waits for the end of the lease.
+/* DrTM's lock (Wei et al., SOSP'15), as ShiftLock (4.1) compares with: one word, moved by compare-and-swap, that is free, or names
+ * the writer, or says until when readers may read. A reader that finds a lease which still runs shares it without changing
+ * anything; if it has run out the reader begins another. Readers do not release: their hold ends when the lease does, whether or
+ * not they are done (`ends`), and a release after that says -PAWL_ENOTOWNER. Who wants to write waits for the end of the lease.
  *
- * Assumes synchronised clocks: those of any two hosts differ by CLOCKS_NS at most (ShiftLock 4.1: PTP, 50 us). Readers leave that much
- * before the end and writers enter that much after it, which is what the original pays for its clocks. Drift that nobody corrects is
- * not tolerated. A lease is not made longer while it runs, so that readers cannot keep a writer out for ever; nothing else is fair
- * here. No recovery: a writer that dies keeps the lock. */
+ * Assumes synchronised clocks: those of any two hosts differ by CLOCKS_NS at most (ShiftLock 4.1: PTP, 50 us). Readers leave that
+ * much before the end and writers enter that much after it, which is what the original pays for its clocks. Drift that nobody
+ * corrects is not tolerated. A lease is not made longer while it runs, so that readers cannot keep a writer out for ever; nothing
+ * else is fair here. No recovery: a writer that dies keeps the lock. */
 #include "designs/all.h"
 
 #include <errno.h>
@@ -41,8 +41,8 @@ static bool is_shareable(uint64_t word, uint64_t now)
     return !(word & WRITER) && now + USE_NS + CLOCKS_NS < word;
 }
 
-/* A compare-and-swap that, should the connection break, reads what became of it. *word is what is there now, and whether that is what
- * we wanted the caller sees: names are unlike each other, and one lease is as good as another with the same end. */
+/* A compare-and-swap that, should the connection break, reads what became of it. *word is what is there now, and whether that is
+ * what we wanted the caller sees: names are unlike each other, and one lease is as good as another with the same end. */
 static int move(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *word)
 {
     int rc = fab_cas64(seat->ep, addr, expect, desired, word);
@@ -75,7 +75,7 @@ static int drtm_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
     bool shared = h->mode == PAWL_SHARED;
     uint64_t word = 0, pause_ns = PAUSE_MIN_NS;
     int rc = hold_publish(seat, h, shared ? RECORD_HELD_S : RECORD_TRY_X); /* for people to see who holds what */
-    while (!rc) { /* the first time round as if it were free */
+    while (!rc) {                                                          /* the first time round as if it were free */
         uint64_t now = world_now(seat->world);
         if (shared ? is_shareable(word, now) : word == name_of(seat, h)) {
             h->token = shared ? word : 0; /* not a fencing token: the end of the lease */

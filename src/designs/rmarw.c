@@ -1,14 +1,14 @@
 /* RMA-RW (Schmid, Besta, Hoefler, HPDC'16), as ShiftLock (4.1, 4.4) compares with: readers are counted in words beside the lock,
- * writers form an MCS queue whose head moves the counters to and from "writing". Writers hand over among themselves without touching
- * the counters, WRITERS_MAX times in a row at most; then readers get their chance.
+ * writers form an MCS queue whose head moves the counters to and from "writing". Writers hand over among themselves without
+ * touching the counters, WRITERS_MAX times in a row at most; then readers get their chance.
  *
- * Flat: one level of queue, for the testbeds here have one level of network. The number of counters is settable. One is the default:
- * the 2.95 atomics per cycle that ShiftLock (4.6) measured for half writers are two of a reader and four of a writer, which leaves
- * room for one counter. Read-preferring, as ShiftLock (4.4) found it: a writer waits until there is no reader, and new ones do not
- * wait for it. (The original can bound their number; it is then large.)
+ * Flat: one level of queue, for the testbeds here have one level of network. The number of counters is settable. One is the
+ * default: the 2.95 atomics per cycle that ShiftLock (4.6) measured for half writers are two of a reader and four of a writer,
+ * which leaves room for one counter. Read-preferring, as ShiftLock (4.4) found it: a writer waits until there is no reader, and new
+ * ones do not wait for it. (The original can bound their number; it is then large.)
  *
- * What mcs cannot survive this cannot either. A time-out would have to leave the queue, and a fetch-and-add whose outcome is unknown
- * leaves a counter that nobody can put right. */
+ * What mcs cannot survive this cannot either. A time-out would have to leave the queue, and a fetch-and-add whose outcome is
+ * unknown leaves a counter that nobody can put right. */
 #include "designs/all.h"
 
 #include <errno.h>
@@ -165,8 +165,8 @@ static int to_writing(const struct seat *seat, uint64_t index, bool once)
     return 0;
 }
 
-/* Lets the next writer go on, if there is one; else the queue is empty. `go` is for it; counters at "writing" go back to the readers
- * first if nobody will take them over. */
+/* Lets the next writer go on, if there is one; else the queue is empty. `go` is for it; counters at "writing" go back to the
+ * readers first if nobody will take them over. */
 static int leave_queue(const struct seat *seat, const struct hold *h, uint64_t go)
 {
     fab_addr tail = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
@@ -258,7 +258,9 @@ static int rmarw_peek(const struct seat *seat, uint64_t index, struct lock_view 
         readers += lock.counters[i] & ~WRITING;
         writing |= (lock.counters[i] & WRITING) != 0;
     }
-    *out = (struct lock_view){.mode = writing ? PAWL_EXCLUSIVE : readers ? PAWL_SHARED : 0,
+    *out = (struct lock_view){.mode = writing   ? PAWL_EXCLUSIVE
+                                      : readers ? PAWL_SHARED
+                                                : 0,
                               .owner = LOCK_OWNER_UNKNOWN,
                               .readers = writing ? 0 : (uint32_t)readers};
     return 0;

@@ -1,23 +1,23 @@
-/* Locks by remote procedure calls: the node's cores decide (rpc_server.c), and clients ask. `rpc` queues up at the server, like the lock
- * servers that NetLock (4.4) has behind its switch; `rpc-retry` is what ShiftLock (4.1) compares with: a request that cannot be
- * granted is refused, and the client tries again after a pause.
+/* Locks by remote procedure calls: the node's cores decide (rpc_server.c), and clients ask. `rpc` queues up at the server, like the
+ * lock servers that NetLock (4.4) has behind its switch; `rpc-retry` is what ShiftLock (4.1) compares with: a request that cannot
+ * be granted is refused, and the client tries again after a pause.
  *
  * Messages may be lost, doubled, late or out of order: a client sends its request again until it is answered, the server
- * recognises it. Who gives up says so and waits for the answer, for until then it may be granted. The server keeps everything in memory
- * that nobody else has, and takes nothing from a client that is silent: neither may crash. */
-#include "designs/all.h"
+ * recognises it. Who gives up says so and waits for the answer, for until then it may be granted. The server keeps everything in
+ * memory that nobody else has, and takes nothing from a client that is silent: neither may crash. */
 #include "designs/rpc.h"
+#include "designs/all.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define AGAIN_MIN_NS (100 * NS_PER_US) /* until a request is sent again: several round trips to a busy server, */
+#define AGAIN_MIN_NS (100 * NS_PER_US)  /* until a request is sent again: several round trips to a busy server, */
 #define AGAIN_MAX_NS (3200 * NS_PER_US) /* and less often while in the queue, where only a lost grant makes it worth while */
 #define PAUSE_MIN_NS (2 * NS_PER_US)    /* rpc-retry: between attempts, as long as cas-backoff's */
 #define PAUSE_MAX_NS (64 * NS_PER_US)
 
-/* All tasks of a session have one mailbox. Who finds another's reply puts it here, on the host of both, in one word so that it is never
- * seen in part. */
+/* All tasks of a session have one mailbox. Who finds another's reply puts it here, on the host of both, in one word so that it is
+ * never seen in part. */
 struct rpc_desc {
     uint64_t reply; /* serial 20, attempt 16, result 3, mode 2, owner 12, readers 11 */
     uint64_t unused[7];
@@ -58,8 +58,8 @@ static void put_aside(const struct seat *seat, const struct rpc_reply *r)
     fab_local_fence(seat->ep);
 }
 
-/* What is there may be of an earlier request, or for an earlier message of this one; `fits` tells. One that was written over is asked
- * for again. */
+/* What is there may be of an earlier request, or for an earlier message of this one; `fits` tells. One that was written over is
+ * asked for again. */
 static bool was_put_aside(const struct seat *seat, struct call *c)
 {
     const struct rpc_id *id = &c->request.id;
@@ -88,7 +88,8 @@ static void name(const struct seat *seat, const struct hold *h, struct call *c)
                                       .index = h->index};
 }
 
-/* A reply to this very request, and of a kind that the request can have: that to an earlier message of it may still be on its way. */
+/* A reply to this very request, and of a kind that the request can have: that to an earlier message of it may still be on its way.
+ */
 static bool fits(const struct call *c)
 {
     switch (c->request.op) {
@@ -225,8 +226,7 @@ static int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *o
     rc = call(seat, &c, RPC_LOOK, DEADLINE_NEVER);
     hold_close(seat, &h);
     if (!rc)
-        *out = (struct lock_view){
-            .mode = (enum pawl_mode)c.reply.mode, .owner = c.reply.owner, .readers = c.reply.readers};
+        *out = (struct lock_view){.mode = (enum pawl_mode)c.reply.mode, .owner = c.reply.owner, .readers = c.reply.readers};
     return rc;
 }
 
@@ -239,7 +239,5 @@ static int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *o
 const struct design design_rpc = {
     .name = "rpc", .summary = "a lock server's cores, and a queue for each lock", RPC_COMMON, .acquire = rpc_acquire};
 
-const struct design design_rpc_retry = {.name = "rpc-retry",
-                                        .summary = "a lock server's cores that grant or refuse",
-                                        RPC_COMMON,
-                                        .acquire = rpc_retry_acquire};
+const struct design design_rpc_retry = {
+    .name = "rpc-retry", .summary = "a lock server's cores that grant or refuse", RPC_COMMON, .acquire = rpc_retry_acquire};

@@ -20,8 +20,8 @@ enum rpc_result {
     RPC_VIEW,
 };
 
-/* A request is known by its session's slot and epoch, the record and serial of its hold, and the number of the attempt: so a message
- * that comes twice, late or out of order is told from the one that is due. */
+/* A request is known by its session's slot and epoch, the record and serial of its hold, and the number of the attempt: so a
+ * message that comes twice, late or out of order is told from the one that is due. */
 struct rpc_id {
     uint32_t slot, record;
     uint32_t epoch, serial, attempt;

@@ -1,5 +1,5 @@
-/* The server of `rpc`: a queue for every lock, first come, first served; readers that stand together enter together. All of it lies in
- * the node's private memory and goes with it. A core waits for its service time and then answers at one stroke: what real cores
+/* The server of `rpc`: a queue for every lock, first come, first served; readers that stand together enter together. All of it lies
+ * in the node's private memory and goes with it. A core waits for its service time and then answers at one stroke: what real cores
  * would need among themselves is part of that time. */
 #include "designs/rpc.h"
 
@@ -136,7 +136,8 @@ static void end(struct rpc_server *s, struct entry *e)
     let_in(s, q);
 }
 
-/* The first message of a request. Whoever goes on to another has ended the one before it, or was refused; else its session is gone. */
+/* The first message of a request. Whoever goes on to another has ended the one before it, or was refused; else its session is gone.
+ */
 static void begin(struct rpc_server *s, struct entry *e, const struct rpc_request *r, uint32_t from)
 {
     if (e->state != ENTRY_ENDED)
@@ -178,7 +179,9 @@ static void look(const struct rpc_server *s, const struct rpc_request *r, uint32
     const struct rpc_reply reply = {
         .id = r->id,
         .result = RPC_VIEW,
-        .mode = writer ? PAWL_EXCLUSIVE : q->readers ? PAWL_SHARED : 0,
+        .mode = writer       ? PAWL_EXCLUSIVE
+                : q->readers ? PAWL_SHARED
+                             : 0,
         .owner = writer ? writer->id.slot : 0,
         .readers = q->readers,
     };

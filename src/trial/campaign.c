@@ -123,14 +123,16 @@ static void note(const struct cluster_task *t, const char *what, uint64_t a, uin
 /* Holder, lock and token travel in an event's tag. */
 #define END_TOKEN_BITS 48
 #define END_LOCK_BITS 8
-static_assert(LOCKS_MAX <= 1 << END_LOCK_BITS && (CLIENTS_MAX + 1) * CLUSTER_TASKS_MAX <= 1 << (64 - END_TOKEN_BITS - END_LOCK_BITS),
+static_assert(LOCKS_MAX <= 1 << END_LOCK_BITS &&
+                  (CLIENTS_MAX + 1) * CLUSTER_TASKS_MAX <= 1 << (64 - END_TOKEN_BITS - END_LOCK_BITS),
               "fits the tag");
 
 static void end_event(void *arg, uint64_t tag)
 {
     struct campaign *c = arg;
     unsigned holder = (unsigned)(tag >> (END_TOKEN_BITS + END_LOCK_BITS));
-    oracle_releasing(&c->oracle, holder, field_get(tag, END_TOKEN_BITS, END_LOCK_BITS), PAWL_SHARED, field_get(tag, 0, END_TOKEN_BITS));
+    oracle_releasing(&c->oracle, holder, field_get(tag, END_TOKEN_BITS, END_LOCK_BITS), PAWL_SHARED,
+                     field_get(tag, 0, END_TOKEN_BITS));
 }
 
 static uint64_t ends_at(const struct cluster_task *t, const struct hold *h)

@@ -12,6 +12,12 @@ static void campaign(const struct design *d, uint64_t ns)
         run_clean(&sum, d, seed % 4 ? d->tolerates : 0, seed);
     print_sum(d->name, &sum);
     check_struck(&sum, d->tolerates);
+    if (d->serve) /* messages, not verbs alone */
+        CHECK(sum.total.faults[FAULT_DUPLICATE] && sum.total.faults[FAULT_REORDER]);
+    if (d->features & DESIGN_SHARED)
+        CHECK(sum.total.shared && sum.total.exclusive);
+    if (d->features & DESIGN_TIMEOUT)
+        CHECK(sum.total.timeouts && sum.total.cancelled);
 }
 
 int main(void)
