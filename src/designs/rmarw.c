@@ -205,6 +205,7 @@ static int writer_enter(const struct seat *seat, struct hold *h, uint64_t deadli
         fab_wake(seat->ep, pred, LOWER, 1);
         if (!rc)
             rc = own_await(seat, desc + GO_OFFSET, &go);
+        assert(rc || go < GO_ON + WRITERS_MAX); /* then it was the readers' turn */
     }
     if (!rc && go == GO_BEGIN) {
         rc = to_writing(seat, h->index, once);
