@@ -37,6 +37,10 @@ static const struct proof {
     {"spin", SIM, {[EXCLUSIVE] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"mcs", SIM, {[EXCLUSIVE] = "sim/baselines"}},
     {"dslr", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
+    {"drtm", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
+    {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
+    {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
+    {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"pthread", SHM, {[EXCLUSIVE] = "cli/designs", [RECOVERY] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"pthread-rw", SHM, {[EXCLUSIVE] = "cli/designs", [SHARED] = "cli/designs", [TIMEOUT] = "cli/designs"}},
 };

@@ -55,6 +55,8 @@ struct design {
     bool node_tends;    /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
                          * node itself looks after its sessions */
 
+    uint64_t clocks_ns; /* needs clocks of hosts that differ by this at most; 0: by whatever */
+
     /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */
     int (*format)(const struct seat *seat, uint64_t index);
 
@@ -65,6 +67,14 @@ struct design {
 
     /* Ends the hold and closes its record. -PAWL_ENOTOWNER if the session does not have it. */
     int (*release)(const struct seat *seat, const struct hold *h);
+
+    /* When the hold ends by itself, by the holder's clock; its release then says -PAWL_ENOTOWNER. Null: when it is released. */
+    uint64_t (*ends)(const struct hold *h);
+
+    /* A lock server. Each of the node's cores runs `serve`, which does not return; they share `server_bytes` of the node's private
+     * memory, at first zero. A request takes service_ns of a core. Null: the node's CPU has no part in locking. */
+    uint64_t (*server_bytes)(const struct space *space);
+    void (*serve)(const struct seat *seat, void *server, uint64_t service_ns);
 
     /* Null: not offered. On failure the hold is what it was. */
     int (*convert)(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline);

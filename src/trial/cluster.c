@@ -17,6 +17,7 @@
 /* Formats the lock memory: at the start, and after a crash once every lease that may still run has ended, for the holders of locks
  * in the lost memory believe in them until then (invariant I1). */
 static void look_after_sessions(struct cluster *c);
+static void start_serving(struct cluster *c);
 
 static void node_task(void *arg)
 {
@@ -41,8 +42,34 @@ static void node_task(void *arg)
     int rc = layout_make(&p, &c->header);
     assert(!rc);
     memcpy(sim_fabric_peek(c->fabric, FAB_ADDR(c->server->id, 0), sizeof c->header), &c->header, sizeof c->header);
+    if (p.design->serve)
+        start_serving(c);
     if (p.design->node_tends)
         look_after_sessions(c);
+}
+
+/* One core of the lock server. It needs no session either. */
+static void serve_task(void *arg)
+{
+    struct cluster *c = arg;
+    struct session nobody = {.slot = UINT32_MAX};
+    struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
+    assert(ep);
+    nobody.lease = &nobody.lease_copy;
+    const struct seat seat = {.space = &c->server_space, .me = &nobody, .ep = ep, .world = &c->server->world};
+    c->params.design->serve(&seat, c->server_memory, model_get(c->sim.model, MODEL_server_service_ns));
+}
+
+static void start_serving(struct cluster *c)
+{
+    layout_space(&c->header, FAB_ADDR(c->server->id, 0), &c->server_space);
+    free(c->server_memory); /* of the life before this one */
+    c->server_memory = calloc(1, c->params.design->server_bytes(&c->server_space));
+    assert(c->server_memory);
+    for (uint64_t core = 0; core < model_get(c->sim.model, MODEL_server_cores); core++) {
+        const struct sim_task *task = sim_spawn(c->node, "serve", serve_task, c);
+        assert(task);
+    }
 }
 
 /* Recovers from its own sessions, and from the others while it is at it. It needs no session for that. */
@@ -265,6 +292,14 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     return sim_spawn(client->process, "keeper", keeper_task, client) ? 0 : -ENOMEM;
 }
 
+/* As PTP would: no two clocks differ by more than the design can do with, and some differ by that. */
+static void synchronise(struct cluster *c, struct sim_host *const hosts[])
+{
+    uint64_t spread_ns = c->params.design->clocks_ns;
+    for (unsigned i = 0; i < c->params.hosts && spread_ns; i++)
+        hosts[i]->offset_ns = c->server->offset_ns + mix64(c->params.seed + i) % (spread_ns + 1);
+}
+
 static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
@@ -285,6 +320,7 @@ static int add_hosts(struct cluster *c)
     for (unsigned i = 0; i < p->hosts; i++)
         if (!(hosts[i] = sim_host_new(&c->sim)) || (p->design->desc_size && sim_host_memory(hosts[i], homes)))
             return -ENOMEM;
+    synchronise(c, hosts);
     if (!c->node || !sim_spawn(c->node, "node", node_task, c))
         return -ENOMEM;
     for (unsigned i = 0; i < p->clients && !rc; i++) {
@@ -307,7 +343,8 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
         .faults = p->faults,
         .safety_ns = p->safety_ns,
         .time_max_ns = p->time_max_ns,
-        .tasks_max = p->clients * (p->tasks + 1) + 8,
+        .tasks_max = p->clients * (p->tasks + 1) + 8 +
+                     (p->design->serve ? (unsigned)model_get(p->model ? p->model : model_find("default"), MODEL_server_cores) : 0),
         .trace = p->trace,
     };
     int rc = sim_init(&c->sim, &config);
@@ -332,6 +369,7 @@ void cluster_free(struct cluster *c)
     }
     free(c->clients);
     free(c->node_seen);
+    free(c->server_memory);
     if (c->fabric)
         sim_fabric_free(c->fabric);
     sim_free(&c->sim);
