@@ -15,16 +15,17 @@
 #define DEFAULT_LOCKS 1000
 
 static struct {
-    const char *designs, *on, *model;
-    uint64_t nodes, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed;
+    const char *designs, *on, *model, *set;
+    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed;
     bool threads, names, json;
-    bool nodes_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen;
+    bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen;
 } opts = {.designs = "word", .on = "shm", .locks = DEFAULT_LOCKS, .seed = 1};
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, NULL},
     {"on", 0, ARG_STRING, "WHERE", "shm: processes of this machine (default); sim: the simulated cluster", &opts.on, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
+    {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: other values than the model's, to see what hangs on them", &opts.set, NULL},
     {"nodes", 0, ARG_U64, "N", "sim: hosts of clients; default the model's", &opts.nodes, &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "default: one per core; sim: the model's", &opts.clients, &opts.clients_seen},
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
@@ -33,11 +34,15 @@ static const struct arg table[] = {
     {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: all alike", &opts.zipf, NULL},
     {"local", 0, ARG_FRACTION, "F", "sim: fraction of clients on the host of the lock memory; default 0", &opts.local,
      &opts.local_seen},
+    {"lock-nodes", 0, ARG_U64, "N", "sim: clients and locks on N hosts each; --local is then of the operations", &opts.lock_nodes,
+     &opts.lock_nodes_seen},
     {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &opts.names, NULL},
     {"hold", 0, ARG_U64, "NS", "nanoseconds for which a lock is held; default 0", &opts.hold_ns, NULL},
     {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &opts.think_ns, NULL},
     {"seconds", 0, ARG_DURATION, "S", "of a round; default 1; sim: virtual ones, default 20ms", &opts.seconds_ns,
      &opts.seconds_seen},
+    {"warmup", 0, ARG_DURATION, "S", "sim: virtual seconds before the measuring begins; default 0", &opts.warmup_ns,
+     &opts.warmup_seen},
     {"ops", 0, ARG_U64, "N", "instead: operations of a round, of all clients together", &opts.ops, &opts.ops_seen},
     {"rounds", 0, ARG_U64, "R", "figures are medians of so many; default 3; sim: 1", &opts.rounds, &opts.rounds_seen},
     {"seed", 0, ARG_U64, "N", "of the choice of locks and of the simulation; default 1", &opts.seed, NULL},
@@ -115,6 +120,38 @@ static int choose_designs(struct bench_params *p)
     }
 }
 
+static int set_value(struct model *m, const char *text, size_t len)
+{
+    char field[64], *end = NULL;
+    size_t name = strcspn(text, "=");
+    snprintf(field, sizeof field, "%.*s", (int)min_u64(name, len), text);
+    if (name < len && text[name + 1] >= '0' && text[name + 1] <= '9') {
+        errno = 0;
+        uint64_t value = strtoull(text + name + 1, &end, 10);
+        if (end == text + len && !errno)
+            return model_set(m, field, value)
+                       ? args_complain(&usage, "models have no field '%s'; 'pawl bench --on sim --json' shows those there are",
+                                       field)
+                       : 0;
+    }
+    return args_complain(&usage, "--set is FIELD=NUMBER, several with commas between them, not '%.*s'", (int)len, text);
+}
+
+/* On a copy of the model: its source then says so. */
+static int set_values(struct bench_params *p)
+{
+    static struct model copy;
+    copy = *p->model;
+    p->model = &copy;
+    for (const char *at = opts.set;;) {
+        size_t len = strcspn(at, ",");
+        int status = set_value(&copy, at, len);
+        if (status || !at[len])
+            return status;
+        at += len + 1;
+    }
+}
+
 static int choose_substrate(struct bench_params *p)
 {
     p->simulated = !strcmp(opts.on, "sim");
@@ -122,16 +159,19 @@ static int choose_substrate(struct bench_params *p)
         return args_complain(&usage, "there is no substrate '%s'; there are shm and sim", opts.on);
     if (p->simulated && opts.threads)
         return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
-    if (!p->simulated && (opts.model || opts.nodes_seen || opts.local_seen))
+    if (!p->simulated && (opts.model || opts.nodes_seen || opts.local_seen || opts.lock_nodes_seen))
         return args_complain(&usage, "%s is for --on sim: shared memory is one machine, and all of it is local",
-                             opts.model        ? "--model"
-                             : opts.nodes_seen ? "--nodes"
-                                               : "--local");
+                             opts.model             ? "--model"
+                             : opts.nodes_seen      ? "--nodes"
+                             : opts.lock_nodes_seen ? "--lock-nodes"
+                                                    : "--local");
+    if (!p->simulated && (opts.set || opts.warmup_seen))
+        return args_complain(&usage, "%s is for --on sim", opts.set ? "--set" : "--warmup");
     if (!p->simulated)
         return 0;
     p->model = model_find(opts.model ? opts.model : "default");
     if (p->model)
-        return 0;
+        return opts.set ? set_values(p) : 0;
     fprintf(stderr, "pawl bench: there is no model '%s'; there are", opts.model);
     for (unsigned i = 0; model_at(i); i++)
         fprintf(stderr, " %s", model_at(i)->name);
@@ -152,11 +192,16 @@ static int choose_sizes(struct bench_params *p)
     assert(!p->simulated || p->model);
     uint64_t clients = opts.clients_seen ? opts.clients : default_clients(p);
     uint64_t nodes = opts.nodes_seen || !p->simulated ? opts.nodes : model_get(p->model, MODEL_client_nodes);
+    nodes = opts.lock_nodes_seen ? opts.lock_nodes : nodes;
     uint64_t rounds = opts.rounds_seen ? opts.rounds : p->simulated ? 1 : SHM_ROUNDS;
     if (!clients || clients > BENCH_CLIENTS_MAX)
         return args_complain(&usage, "--clients is from 1 to %d", BENCH_CLIENTS_MAX);
     if (p->simulated && (!nodes || nodes > SIM_HOSTS_MAX - 2))
-        return args_complain(&usage, "--nodes is from 1 to %d", SIM_HOSTS_MAX - 2);
+        return args_complain(&usage, "--%s is from 1 to %d", opts.lock_nodes_seen ? "lock-nodes" : "nodes", SIM_HOSTS_MAX - 2);
+    if (opts.lock_nodes_seen && (opts.nodes_seen || opts.names))
+        return args_complain(&usage, "--lock-nodes goes with neither --nodes nor --names");
+    if (opts.lock_nodes_seen && opts.locks < nodes)
+        return args_complain(&usage, "--locks is at least --lock-nodes: every host has some");
     if (!opts.locks || opts.locks > ZIPF_ITEMS_MAX)
         return args_complain(&usage, "--locks is from 1 to %" PRIu64, ZIPF_ITEMS_MAX);
     if (opts.zipf > ZIPF_EXPONENT_MAX)
@@ -165,6 +210,8 @@ static int choose_sizes(struct bench_params *p)
         return args_complain(&usage, "--rounds is from 1 to %d", BENCH_ROUNDS_MAX);
     if (opts.seconds_seen && opts.ops_seen)
         return args_complain(&usage, "--seconds or --ops, not both");
+    if (opts.warmup_seen && opts.ops_seen)
+        return args_complain(&usage, "--warmup goes with --seconds, not with --ops");
     if (opts.ops_seen && !opts.ops)
         return args_complain(&usage, "--ops is at least 1");
     if (opts.seconds_seen && !opts.seconds_ns)
@@ -172,7 +219,10 @@ static int choose_sizes(struct bench_params *p)
     p->clients = (unsigned)clients;
     p->nodes = (unsigned)nodes;
     p->rounds = (unsigned)rounds;
-    p->residents = (unsigned)(clients * opts.local / 1000);
+    p->partitioned = opts.lock_nodes_seen;
+    p->local = opts.local;
+    p->residents = p->partitioned ? 0 : (unsigned)(clients * opts.local / 1000);
+    p->warmup_ns = opts.warmup_ns;
     p->ops = opts.ops;
     p->seconds_ns = opts.seconds_seen ? opts.seconds_ns : p->simulated ? SIM_SECONDS_NS : SHM_SECONDS_NS;
     return 0;

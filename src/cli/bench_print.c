@@ -28,6 +28,8 @@ static void print_heading(const struct bench_params *p)
         printf(", zipf %.3g", (double)w->zipf / 1000);
     if (p->residents)
         printf(", %u clients beside the locks", p->residents);
+    if (p->partitioned)
+        printf(", locks on the clients' hosts, %.1f %% of the operations local", (double)p->local / 10);
     if (w->hold_ns)
         printf(", held for %" PRIu64 " ns", w->hold_ns);
     if (w->think_ns)

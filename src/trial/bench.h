@@ -26,10 +26,13 @@ struct bench_params {
     bool simulated;
     const struct model *model; /* simulated: not null */
     unsigned nodes;            /* simulated: hosts of clients */
+    bool partitioned;          /* simulated: the locks lie on these hosts, too, in parts; no `residents` then, but: */
+    uint64_t local;            /* thousandths of the operations that are on locks of the client's own host */
     unsigned residents;        /* simulated: clients that run on the host of the lock memory */
     unsigned clients;
     bool threads; /* shared memory: of one process, instead of processes */
     struct workload workload;
+    uint64_t warmup_ns;  /* simulated: before the measuring begins */
     uint64_t seconds_ns; /* of one round, virtual in the simulation; */
     uint64_t ops;        /* or, if not 0, so many operations of all clients together */
     unsigned rounds;
