@@ -108,6 +108,14 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
         json_thousandths(j, "acquire_round_trips", s->acquire_round_trips);
     else
         json_null(j, "acquire_round_trips");
+    static const char *const steps[] = {"acquire_exclusive", "acquire_shared", "release"};
+    json_object(j, "mean_ns");
+    for (unsigned i = 0; i < countof(steps); i++)
+        if (p->simulated && s->mean_ns[i] > 0)
+            json_u64(j, steps[i], (uint64_t)(s->mean_ns[i] + 0.5));
+        else
+            json_null(j, steps[i]);
+    json_end(j);
     json_object(j, "grants");
     json_null(j, "switch"); /* there is none, nor an agent, nor a server that grants */
     json_null(j, "agent");

@@ -40,6 +40,13 @@ struct bench_params {
     struct progress *progress;
 };
 
+/* Where the time of operations went: sums. */
+struct bench_steps {
+    uint64_t exclusive_ns, exclusive; /* acquisitions */
+    uint64_t shared_ns, shared;
+    uint64_t release_ns; /* of all */
+};
+
 /* Acquisitions that were timed, and how they ended. */
 struct bench_round {
     uint64_t ops;
@@ -49,7 +56,8 @@ struct bench_round {
     uint64_t aborts, timeouts, violations;
     uint64_t latency_ns[4]; /* bench_percentiles */
     double fairness;        /* standard deviation of the clients' counts, in parts of their mean */
-    bool counted;           /* the substrate counts verbs: */
+    bool counted;           /* the substrate counts verbs and times every step: */
+    struct bench_steps steps;
     struct fab_counts cycle;
     uint64_t acquire_round_trips;
 };
@@ -69,7 +77,8 @@ struct bench_summary {
     uint64_t latency_ns[4];
     double per_cycle[4]; /* atomics, reads, writes, sends */
     double acquire_round_trips;
-    double ratio; /* of the goodput to the last design's */
+    double mean_ns[3]; /* acquisitions exclusive and shared, releases; 0 if there were none */
+    double ratio;      /* of the goodput to the last design's */
 };
 
 /* Runs all rounds; results[i] belongs to designs[i]. 0, or an error with its reason in words. Interrupted is not an error: the

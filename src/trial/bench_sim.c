@@ -74,14 +74,23 @@ static const struct locker *locker_of(const struct cluster_task *t, uint64_t *lo
     return l;
 }
 
+struct op_times {
+    enum pawl_mode mode;
+    uint64_t acquire_ns, acquire_round_trips, release_begin_ns;
+};
+
 /* What an operation that counts has cost is added up. */
-static void count(struct cluster_task *t, const struct fab_counts *before, uint64_t latency_ns, uint64_t round_trips)
+static void count(struct cluster_task *t, const struct fab_counts *before, const struct op_times *o)
 {
     struct bench_sim *b = bench_of(t);
+    struct bench_steps *steps = &b->out->steps;
     if (!is_measured(b))
         return;
-    hist_add(&b->hist, latency_ns);
-    b->out->acquire_round_trips += round_trips;
+    hist_add(&b->hist, o->acquire_ns);
+    *(o->mode == PAWL_SHARED ? &steps->shared_ns : &steps->exclusive_ns) += o->acquire_ns;
+    *(o->mode == PAWL_SHARED ? &steps->shared : &steps->exclusive) += 1;
+    steps->release_ns += now_of(b) - o->release_begin_ns;
+    b->out->acquire_round_trips += o->acquire_round_trips;
     add_counts(&b->out->cycle, before, &t->ep->counts);
     b->clients[t->client->id].ops++;
     b->ops++;
@@ -102,14 +111,16 @@ static int cycle(struct cluster_task *t, struct workload_op op)
     int rc = locker_lock(locker, workload_key(w, lock, text), op.mode, DEADLINE_NEVER, &h);
     if (rc)
         return rc;
-    uint64_t latency_ns = now_of(b) - begin, round_trips = t->ep->counts.round_trips - before.round_trips;
+    struct op_times times = {
+        .mode = op.mode, .acquire_ns = now_of(b) - begin, .acquire_round_trips = t->ep->counts.round_trips - before.round_trips};
     b->out->violations += validator_enter(&b->validators[op.lock], op.mode, h.token, &inside);
     if (w->hold_ns)
         cluster_sleep(t, w->hold_ns);
     b->out->violations += validator_leave(&inside);
+    times.release_begin_ns = now_of(b);
     rc = locker_unlock(locker, &h);
     if (!rc)
-        count(t, &before, latency_ns, round_trips);
+        count(t, &before, &times);
     return rc;
 }
 
