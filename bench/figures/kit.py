@@ -79,11 +79,10 @@ class Figure:
     def _svg(self, plot):
         svg = os.path.join(FOLDER, self.name + ".svg")
         with tempfile.TemporaryDirectory() as folder:
-            script = plot(folder)
+            script = plot(folder, f"{self.title} (simulated, model {self.model})")
             head = (
                 f"set terminal svg size {plot.size[0]},{plot.size[1]} font 'sans,12' noenhanced background '#ffffff'\n"
                 f"set output '{svg}'\nset key outside right top\nset grid ytics lc rgb '#dddddd'\n"
-                f"set title '{self.title} (simulated, model {self.model})'\n"
             )
             subprocess.run(["gnuplot"], input=head + script, text=True, check=True)
 
@@ -157,17 +156,17 @@ def lines_plot(panels, xlabel, ylabel, log="", columns=2):
     rows = (len(panels) + columns - 1) // columns
 
     @sized(460 * min(columns, len(panels)), 330 * rows + 30)
-    def plot(folder):
-        out = [f"set multiplot layout {rows},{min(columns, len(panels))}"]
+    def plot(folder, title):
+        out = [f"set multiplot layout {rows},{min(columns, len(panels))} title '{title}'"]
         out += [f"set xlabel '{xlabel}'", f"set ylabel '{ylabel}'"] + ([f"set logscale {log}"] if log else ["set yrange [0:*]"])
-        for p, (title, series) in enumerate(panels.items()):
+        for p, (panel, series) in enumerate(panels.items()):
             parts = []
             for i, (label, points) in enumerate(series.items()):
                 path = os.path.join(folder, f"{p}-{i}")
                 with open(path, "w", encoding="utf-8") as data:
                     data.writelines(f"{x} {y}\n" for x, y in points)
                 parts.append(f"'{path}' with linespoints lw 2 pt {i + 4} title '{label}'")
-            out.append(f"set title '{title}'")
+            out.append(f"set title '{panel}'")
             out.append("plot " + ", ".join(parts) if parts else "clear")
         return "\n".join(out + ["unset multiplot"]) + "\n"
 
@@ -177,8 +176,8 @@ def lines_plot(panels, xlabel, ylabel, log="", columns=2):
 def bars_plot(groups, ylabel, log=False):
     """Groups: {group: {bar: y}}."""
 
-    @sized(max(560, 170 * len(groups) + 160), 420)
-    def plot(folder):
+    @sized(max(640, 100 * len(groups) + 220), 440)
+    def plot(folder, title):
         bars = []
         for values in groups.values():
             bars += [b for b in values if b not in bars]
@@ -186,7 +185,7 @@ def bars_plot(groups, ylabel, log=False):
         with open(path, "w", encoding="utf-8") as data:
             for group, values in groups.items():
                 data.write(f'"{group}" ' + " ".join(str(values.get(b, 0) or 0) for b in bars) + "\n")
-        out = ["set style data histogram", "set style histogram clustered gap 1", "set style fill solid 0.8", f"set ylabel '{ylabel}'"]
+        out = [f"set title '{title}'", "set xtics rotate by -30", "set style data histogram", "set style histogram clustered gap 1", "set style fill solid 0.8", f"set ylabel '{ylabel}'"]
         out.append("set logscale y" if log else "set yrange [0:*]")
         parts = [f"'{path}' using {i + 2}:xtic(1) title '{b}'" for i, b in enumerate(bars)]
         return "\n".join(out + ["plot " + ", ".join(parts)]) + "\n"

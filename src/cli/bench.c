@@ -15,7 +15,7 @@
 #define DEFAULT_LOCKS 1000
 
 static struct {
-    const char *designs, *on, *model, *set;
+    const char *designs, *on, *model, *set, *tune;
     uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed;
     bool threads, names, json;
     bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen;
@@ -26,6 +26,7 @@ static const struct arg table[] = {
     {"on", 0, ARG_STRING, "WHERE", "shm: processes of this machine (default); sim: the simulated cluster", &opts.on, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
     {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: other values than the model's, to see what hangs on them", &opts.set, NULL},
+    {"tune", 0, ARG_STRING, "KNOB=N[,...]", "other values than the designs' own, where they can be set", &opts.tune, NULL},
     {"nodes", 0, ARG_U64, "N", "sim: hosts of clients; default the model's", &opts.nodes, &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "default: one per core; sim: the model's", &opts.clients, &opts.clients_seen},
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
@@ -120,36 +121,57 @@ static int choose_designs(struct bench_params *p)
     }
 }
 
-static int set_value(struct model *m, const char *text, size_t len)
+/* NAME=NUMBER, several with commas between them. */
+typedef int (*setting_fn)(struct bench_params *p, const char *name, uint64_t value);
+
+static int set_one(struct bench_params *p, const char *option, const char *text, size_t len, setting_fn set)
 {
-    char field[64], *end = NULL;
-    size_t name = strcspn(text, "=");
-    snprintf(field, sizeof field, "%.*s", (int)min_u64(name, len), text);
-    if (name < len && text[name + 1] >= '0' && text[name + 1] <= '9') {
+    char name[64], *end = NULL;
+    size_t name_len = strcspn(text, "=");
+    snprintf(name, sizeof name, "%.*s", (int)min_u64(name_len, len), text);
+    if (name_len < len && text[name_len + 1] >= '0' && text[name_len + 1] <= '9') {
         errno = 0;
-        uint64_t value = strtoull(text + name + 1, &end, 10);
+        uint64_t value = strtoull(text + name_len + 1, &end, 10);
         if (end == text + len && !errno)
-            return model_set(m, field, value)
-                       ? args_complain(&usage, "models have no field '%s'; 'pawl bench --on sim --json' shows those there are",
-                                       field)
-                       : 0;
+            return set(p, name, value);
     }
-    return args_complain(&usage, "--set is FIELD=NUMBER, several with commas between them, not '%.*s'", (int)len, text);
+    return args_complain(&usage, "--%s is NAME=NUMBER, several with commas between them, not '%.*s'", option, (int)len, text);
+}
+
+static int set_all(struct bench_params *p, const char *option, const char *text, setting_fn set)
+{
+    for (const char *at = text; at;) {
+        size_t len = strcspn(at, ",");
+        int status = set_one(p, option, at, len, set);
+        if (status)
+            return status;
+        at = at[len] ? at + len + 1 : NULL;
+    }
+    return 0;
 }
 
 /* On a copy of the model: its source then says so. */
-static int set_values(struct bench_params *p)
+static int set_field(struct bench_params *p, const char *field, uint64_t value)
 {
     static struct model copy;
-    copy = *p->model;
+    if (p->model != &copy)
+        copy = *p->model;
     p->model = &copy;
-    for (const char *at = opts.set;;) {
-        size_t len = strcspn(at, ",");
-        int status = set_value(&copy, at, len);
-        if (status || !at[len])
-            return status;
-        at += len + 1;
+    if (!model_set(&copy, field, value))
+        return 0;
+    return args_complain(&usage, "models have no field '%s'; 'pawl bench --on sim --json' shows those there are", field);
+}
+
+static int set_knob(struct bench_params *p, const char *knob, uint64_t value)
+{
+    bool known = false;
+    for (unsigned i = 0; i < p->design_count; i++) {
+        int rc = design_tune(p->designs[i], knob, value);
+        if (rc == -ERANGE)
+            return args_complain(&usage, "'%s' takes other values of '%s' than %" PRIu64, p->designs[i]->name, knob, value);
+        known = known || !rc;
     }
+    return known ? 0 : args_complain(&usage, "there is no '%s' to be tuned", knob);
 }
 
 static int choose_substrate(struct bench_params *p)
@@ -171,7 +193,7 @@ static int choose_substrate(struct bench_params *p)
         return 0;
     p->model = model_find(opts.model ? opts.model : "default");
     if (p->model)
-        return opts.set ? set_values(p) : 0;
+        return set_all(p, "set", opts.set, set_field);
     fprintf(stderr, "pawl bench: there is no model '%s'; there are", opts.model);
     for (unsigned i = 0; model_at(i); i++)
         fprintf(stderr, " %s", model_at(i)->name);
@@ -233,6 +255,8 @@ static int choose(struct bench_params *p)
     int status = choose_substrate(p);
     if (!status)
         status = choose_designs(p);
+    if (!status)
+        status = set_all(p, "tune", opts.tune, set_knob);
     if (!status)
         status = choose_sizes(p);
     p->threads = opts.threads;

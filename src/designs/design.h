@@ -40,16 +40,24 @@ struct lock_view {
     uint64_t token;
 };
 
+/* What can be set about a design, for the whole process and before it is used: a benchmark shows what hangs on it. */
+struct design_knob {
+    const char *name; /* null ends a list */
+    unsigned *value;
+    unsigned min, max;
+};
+
 struct design {
     const char *name;
     const char *summary; /* one line for lists */
     enum design_kind kind;
     uint32_t features;
     uint32_t substrates;
-    uint32_t tolerates; /* FAULT_BIT()s */
-    uint32_t lock_size; /* bytes per lock; a multiple of 16 */
-    uint32_t desc_size; /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
-    bool local;         /* only for clients on the node of the lock memory */
+    uint32_t tolerates;              /* FAULT_BIT()s */
+    uint32_t lock_size;              /* bytes per lock; a multiple of 16 */
+    uint32_t desc_size;              /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
+    bool local;                      /* only for clients on the node of the lock memory */
+    const struct design_knob *knobs; /* null: none */
 
     /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */
     int (*format)(const struct seat *seat, uint64_t index);
@@ -81,6 +89,9 @@ struct design {
 /* All designs, ended by null; and one by name, or null. */
 extern const struct design *const designs[];
 const struct design *design_find(const char *name);
+
+/* -ENOENT if the design has no such knob, -ERANGE if the value is beyond what it takes. */
+int design_tune(const struct design *d, const char *knob, uint64_t value);
 
 /* "shared", "tokens", … in the order of the bits; likewise "shm", "sim". */
 const char *design_feature_name(unsigned bit);
