@@ -32,6 +32,8 @@ struct bench_sim {
     struct hist hist;
     unsigned ready;
     uint64_t start_ns, end_ns; /* virtual: of the measuring, and of the last operation in it; start 0: not all are ready */
+    struct fab_counts verbs_before, verbs_after; /* of all clients, at the first end of an operation in the window and after it */
+    bool begun, ended;
     uint64_t ops;
     int error; /* the first that is not the loss of a session */
     struct bench_round *out;
@@ -74,6 +76,21 @@ static const struct locker *locker_of(const struct cluster_task *t, uint64_t *lo
     return l;
 }
 
+/* All verbs of the window, of operations that did not end in it, too: what the counters of a server's NIC would show. */
+static void mark(struct bench_sim *b)
+{
+    uint64_t now = now_of(b), end = b->start_ns + b->params->seconds_ns;
+    const struct fab_counts none = {0};
+    if (b->params->ops || now < b->start_ns || b->ended || (b->begun && now < end))
+        return;
+    struct fab_counts *to = b->begun ? &b->verbs_after : &b->verbs_before;
+    for (unsigned i = 0; i < b->params->clients; i++)
+        if (b->cluster.clients[i].tasks[0].ep)
+            add_counts(to, &none, &b->cluster.clients[i].tasks[0].ep->counts);
+    b->ended = b->begun;
+    b->begun = true;
+}
+
 struct op_times {
     enum pawl_mode mode;
     uint64_t acquire_ns, acquire_round_trips, release_begin_ns;
@@ -84,6 +101,7 @@ static void count(struct cluster_task *t, const struct fab_counts *before, const
 {
     struct bench_sim *b = bench_of(t);
     struct bench_steps *steps = &b->out->steps;
+    mark(b);
     if (!is_measured(b))
         return;
     hist_add(&b->hist, o->acquire_ns);
@@ -261,6 +279,10 @@ static void collect(struct bench_sim *b, uint64_t begin_ns)
     bool whole = !b->params->ops && !*b->params->interrupted;
     out->elapsed_ns = whole ? b->params->seconds_ns : b->ops ? b->end_ns - b->start_ns : 0;
     out->counted = true;
+    if (b->ended) {
+        out->cycle = (struct fab_counts){0};
+        add_counts(&out->cycle, &b->verbs_before, &b->verbs_after);
+    }
     bench_fairness(out, b->counts, b->params->clients);
     bench_latencies(out, &b->hist);
     getrusage(RUSAGE_SELF, &usage);
