@@ -50,7 +50,8 @@ class Figure:
     # ---- claims ----
 
     def claim(self, what, paper, ours, ordered=True, within=WITHIN):
-        """A number of the paper's text, and ours: None if it could not be had."""
+        """A number of the paper's text, and ours: None if it could not be had. within=None: shown without a verdict, where a quarter
+        more or less says nothing, as of percentages near 100."""
         self.claims.append((what, paper, ours, ordered, within))
 
     def say(self, text):
@@ -113,6 +114,8 @@ def verdict(paper, ours, ordered, within):
         return "could not be tried"
     if not ordered:
         return "not reproduced: another order"
+    if within is None:
+        return ""
     off = ours / paper - 1
     return "reproduced" if abs(off) <= within else f"not reproduced: {off:+.0%}"
 

@@ -4,5 +4,6 @@ DESIGNS = ["alock", "mcs", "cas", "spin"]
 
 
 def run(figure, design, nodes, threads, locks, local, **more):
-    return figure.run(design, f"{design} {nodes}n {threads}t {locks}l {local}", lock_nodes=nodes, clients=nodes * threads, locks=locks, local=local,
+    label = " ".join([f"{design} {nodes}n {threads}t {locks}l {local}", *more.values()])
+    return figure.run(design, label, lock_nodes=nodes, clients=nodes * threads, locks=locks, local=local,
                       warmup="1ms", seconds="2ms", **more)
