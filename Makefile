@@ -1,5 +1,5 @@
 # A short way to say what meson and the scripts do. `make help` lists the jobs.
-.PHONY: all demo test soak bench install format clean help
+.PHONY: all demo test soak bench figures install format clean help
 
 all:
 	@scripts/deps build
@@ -20,6 +20,9 @@ bench: all
 	@ninja -C build benchmarks
 	@scripts/bench
 
+figures: all
+	@scripts/figures
+
 install: all
 	@meson install -C build --no-rebuild
 
@@ -36,6 +39,7 @@ help:
 	@echo 'make test     the whole suite under the sanitizers; ends with "N passed, N failed, N skipped"'
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
 	@echo 'make bench    measure on this machine'
+	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/'
 	@echo 'make install  install command, libraries and header (DESTDIR is respected)'
 	@echo 'make format   format the C sources'
 	@echo 'make clean    remove everything that was built'

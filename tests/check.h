@@ -53,8 +53,8 @@
         exit(77);                                                                                                                  \
     } while (0)
 
-/* How long a torture test may take: PAWL_TEST_SECONDS, 60 unless the environment says otherwise; of that one part in PAWL_TEST_PART,
- * for tests that are run for several designs. */
+/* How long a torture test may take: PAWL_TEST_SECONDS, 60 unless the environment says otherwise; of that one part in
+ * PAWL_TEST_PART, for tests that are run for several designs. */
 static inline unsigned test_seconds(void)
 {
     const char *text = getenv("PAWL_TEST_SECONDS"), *part = getenv("PAWL_TEST_PART");

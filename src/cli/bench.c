@@ -15,16 +15,18 @@
 #define DEFAULT_LOCKS 1000
 
 static struct {
-    const char *designs, *on, *model;
-    uint64_t nodes, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed;
+    const char *designs, *on, *model, *set, *tune;
+    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed;
     bool threads, names, json;
-    bool nodes_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen;
+    bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen;
 } opts = {.designs = "word", .on = "shm", .locks = DEFAULT_LOCKS, .seed = 1};
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, NULL},
     {"on", 0, ARG_STRING, "WHERE", "shm: processes of this machine (default); sim: the simulated cluster", &opts.on, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
+    {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: other values than the model's, to see what hangs on them", &opts.set, NULL},
+    {"tune", 0, ARG_STRING, "KNOB=N[,...]", "other values than the designs' own, where they can be set", &opts.tune, NULL},
     {"nodes", 0, ARG_U64, "N", "sim: hosts of clients; default the model's", &opts.nodes, &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "default: one per core; sim: the model's", &opts.clients, &opts.clients_seen},
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
@@ -33,11 +35,15 @@ static const struct arg table[] = {
     {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: all alike", &opts.zipf, NULL},
     {"local", 0, ARG_FRACTION, "F", "sim: fraction of clients on the host of the lock memory; default 0", &opts.local,
      &opts.local_seen},
+    {"lock-nodes", 0, ARG_U64, "N", "sim: clients and locks on N hosts each; --local is then of the operations", &opts.lock_nodes,
+     &opts.lock_nodes_seen},
     {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &opts.names, NULL},
     {"hold", 0, ARG_U64, "NS", "nanoseconds for which a lock is held; default 0", &opts.hold_ns, NULL},
     {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &opts.think_ns, NULL},
     {"seconds", 0, ARG_DURATION, "S", "of a round; default 1; sim: virtual ones, default 20ms", &opts.seconds_ns,
      &opts.seconds_seen},
+    {"warmup", 0, ARG_DURATION, "S", "sim: virtual seconds before the measuring begins; default 0", &opts.warmup_ns,
+     &opts.warmup_seen},
     {"ops", 0, ARG_U64, "N", "instead: operations of a round, of all clients together", &opts.ops, &opts.ops_seen},
     {"rounds", 0, ARG_U64, "R", "figures are medians of so many; default 3; sim: 1", &opts.rounds, &opts.rounds_seen},
     {"seed", 0, ARG_U64, "N", "of the choice of locks and of the simulation; default 1", &opts.seed, NULL},
@@ -115,6 +121,59 @@ static int choose_designs(struct bench_params *p)
     }
 }
 
+/* NAME=NUMBER, several with commas between them. */
+typedef int (*setting_fn)(struct bench_params *p, const char *name, uint64_t value);
+
+static int set_one(struct bench_params *p, const char *option, const char *text, size_t len, setting_fn set)
+{
+    char name[64], *end = NULL;
+    size_t name_len = strcspn(text, "=");
+    snprintf(name, sizeof name, "%.*s", (int)min_u64(name_len, len), text);
+    if (name_len < len && text[name_len + 1] >= '0' && text[name_len + 1] <= '9') {
+        errno = 0;
+        uint64_t value = strtoull(text + name_len + 1, &end, 10);
+        if (end == text + len && !errno)
+            return set(p, name, value);
+    }
+    return args_complain(&usage, "--%s is NAME=NUMBER, several with commas between them, not '%.*s'", option, (int)len, text);
+}
+
+static int set_all(struct bench_params *p, const char *option, const char *text, setting_fn set)
+{
+    for (const char *at = text; at;) {
+        size_t len = strcspn(at, ",");
+        int status = set_one(p, option, at, len, set);
+        if (status)
+            return status;
+        at = at[len] ? at + len + 1 : NULL;
+    }
+    return 0;
+}
+
+/* On a copy of the model: its source then says so. */
+static int set_field(struct bench_params *p, const char *field, uint64_t value)
+{
+    static struct model copy;
+    if (p->model != &copy)
+        copy = *p->model;
+    p->model = &copy;
+    if (!model_set(&copy, field, value))
+        return 0;
+    return args_complain(&usage, "models have no field '%s'; 'pawl bench --on sim --json' shows those there are", field);
+}
+
+static int set_knob(struct bench_params *p, const char *knob, uint64_t value)
+{
+    bool known = false;
+    for (unsigned i = 0; i < p->design_count; i++) {
+        int rc = design_tune(p->designs[i], knob, value);
+        if (rc == -ERANGE)
+            return args_complain(&usage, "'%s' takes other values of '%s' than %" PRIu64, p->designs[i]->name, knob, value);
+        known = known || !rc;
+    }
+    return known ? 0 : args_complain(&usage, "there is no '%s' to be tuned", knob);
+}
+
 static int choose_substrate(struct bench_params *p)
 {
     p->simulated = !strcmp(opts.on, "sim");
@@ -122,16 +181,19 @@ static int choose_substrate(struct bench_params *p)
         return args_complain(&usage, "there is no substrate '%s'; there are shm and sim", opts.on);
     if (p->simulated && opts.threads)
         return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
-    if (!p->simulated && (opts.model || opts.nodes_seen || opts.local_seen))
+    if (!p->simulated && (opts.model || opts.nodes_seen || opts.local_seen || opts.lock_nodes_seen))
         return args_complain(&usage, "%s is for --on sim: shared memory is one machine, and all of it is local",
-                             opts.model        ? "--model"
-                             : opts.nodes_seen ? "--nodes"
-                                               : "--local");
+                             opts.model             ? "--model"
+                             : opts.nodes_seen      ? "--nodes"
+                             : opts.lock_nodes_seen ? "--lock-nodes"
+                                                    : "--local");
+    if (!p->simulated && (opts.set || opts.warmup_seen))
+        return args_complain(&usage, "%s is for --on sim", opts.set ? "--set" : "--warmup");
     if (!p->simulated)
         return 0;
     p->model = model_find(opts.model ? opts.model : "default");
     if (p->model)
-        return 0;
+        return set_all(p, "set", opts.set, set_field);
     fprintf(stderr, "pawl bench: there is no model '%s'; there are", opts.model);
     for (unsigned i = 0; model_at(i); i++)
         fprintf(stderr, " %s", model_at(i)->name);
@@ -152,11 +214,16 @@ static int choose_sizes(struct bench_params *p)
     assert(!p->simulated || p->model);
     uint64_t clients = opts.clients_seen ? opts.clients : default_clients(p);
     uint64_t nodes = opts.nodes_seen || !p->simulated ? opts.nodes : model_get(p->model, MODEL_client_nodes);
+    nodes = opts.lock_nodes_seen ? opts.lock_nodes : nodes;
     uint64_t rounds = opts.rounds_seen ? opts.rounds : p->simulated ? 1 : SHM_ROUNDS;
     if (!clients || clients > BENCH_CLIENTS_MAX)
         return args_complain(&usage, "--clients is from 1 to %d", BENCH_CLIENTS_MAX);
     if (p->simulated && (!nodes || nodes > SIM_HOSTS_MAX - 2))
-        return args_complain(&usage, "--nodes is from 1 to %d", SIM_HOSTS_MAX - 2);
+        return args_complain(&usage, "--%s is from 1 to %d", opts.lock_nodes_seen ? "lock-nodes" : "nodes", SIM_HOSTS_MAX - 2);
+    if (opts.lock_nodes_seen && (opts.nodes_seen || opts.names))
+        return args_complain(&usage, "--lock-nodes goes with neither --nodes nor --names");
+    if (opts.lock_nodes_seen && opts.locks < nodes)
+        return args_complain(&usage, "--locks is at least --lock-nodes: every host has some");
     if (!opts.locks || opts.locks > ZIPF_ITEMS_MAX)
         return args_complain(&usage, "--locks is from 1 to %" PRIu64, ZIPF_ITEMS_MAX);
     if (opts.zipf > ZIPF_EXPONENT_MAX)
@@ -165,6 +232,8 @@ static int choose_sizes(struct bench_params *p)
         return args_complain(&usage, "--rounds is from 1 to %d", BENCH_ROUNDS_MAX);
     if (opts.seconds_seen && opts.ops_seen)
         return args_complain(&usage, "--seconds or --ops, not both");
+    if (opts.warmup_seen && opts.ops_seen)
+        return args_complain(&usage, "--warmup goes with --seconds, not with --ops");
     if (opts.ops_seen && !opts.ops)
         return args_complain(&usage, "--ops is at least 1");
     if (opts.seconds_seen && !opts.seconds_ns)
@@ -172,7 +241,10 @@ static int choose_sizes(struct bench_params *p)
     p->clients = (unsigned)clients;
     p->nodes = (unsigned)nodes;
     p->rounds = (unsigned)rounds;
-    p->residents = (unsigned)(clients * opts.local / 1000);
+    p->partitioned = opts.lock_nodes_seen;
+    p->local = opts.local;
+    p->residents = p->partitioned ? 0 : (unsigned)(clients * opts.local / 1000);
+    p->warmup_ns = opts.warmup_ns;
     p->ops = opts.ops;
     p->seconds_ns = opts.seconds_seen ? opts.seconds_ns : p->simulated ? SIM_SECONDS_NS : SHM_SECONDS_NS;
     return 0;
@@ -183,6 +255,8 @@ static int choose(struct bench_params *p)
     int status = choose_substrate(p);
     if (!status)
         status = choose_designs(p);
+    if (!status)
+        status = set_all(p, "tune", opts.tune, set_knob);
     if (!status)
         status = choose_sizes(p);
     p->threads = opts.threads;

@@ -28,6 +28,8 @@ static void print_heading(const struct bench_params *p)
         printf(", zipf %.3g", (double)w->zipf / 1000);
     if (p->residents)
         printf(", %u clients beside the locks", p->residents);
+    if (p->partitioned)
+        printf(", locks on the clients' hosts, %.1f %% of the operations local", (double)p->local / 10);
     if (w->hold_ns)
         printf(", held for %" PRIu64 " ns", w->hold_ns);
     if (w->think_ns)
@@ -106,6 +108,14 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
         json_thousandths(j, "acquire_round_trips", s->acquire_round_trips);
     else
         json_null(j, "acquire_round_trips");
+    static const char *const steps[] = {"acquire_exclusive", "acquire_shared", "release"};
+    json_object(j, "mean_ns");
+    for (unsigned i = 0; i < countof(steps); i++)
+        if (p->simulated && s->mean_ns[i] > 0)
+            json_u64(j, steps[i], (uint64_t)(s->mean_ns[i] + 0.5));
+        else
+            json_null(j, steps[i]);
+    json_end(j);
     json_object(j, "grants");
     json_null(j, "switch"); /* there is none, nor an agent, nor a server that grants */
     json_null(j, "agent");

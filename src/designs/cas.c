@@ -5,8 +5,14 @@
 
 #include <errno.h>
 
-#define BACKOFF_MIN_NS (1 * NS_PER_US)   /* about half a round trip */
-#define BACKOFF_MAX_NS (128 * NS_PER_US) /* enough for some sixty to take turns */
+static unsigned backoff_min_ns = 1 * NS_PER_US;   /* about half a round trip */
+static unsigned backoff_max_ns = 128 * NS_PER_US; /* enough for some sixty to take turns */
+
+static const struct design_knob knobs[] = {
+    {"backoff_min_ns", &backoff_min_ns, 1, 1 * NS_PER_S},
+    {"backoff_max_ns", &backoff_max_ns, 1, 1 * NS_PER_S},
+    {0},
+};
 
 struct cas_lock {
     uint64_t owner; /* 0: free */
@@ -35,7 +41,7 @@ static int try_once(const struct seat *seat, fab_addr addr, uint64_t name)
 static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, bool backoff)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
-    uint64_t pause = BACKOFF_MIN_NS;
+    uint64_t pause = backoff_min_ns;
     int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
     for (;;) {
         if (rc)
@@ -57,7 +63,7 @@ static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, b
         rc = fab_wait_any(seat->ep, NULL, 0, min_u64(until, deadline));
         if (rc == -ETIMEDOUT) /* the pause is over; the deadline is looked at above */
             rc = 0;
-        pause = min_u64(2 * pause, BACKOFF_MAX_NS);
+        pause = min_u64(2 * pause, backoff_max_ns);
     }
 }
 
@@ -116,4 +122,5 @@ const struct design design_cas = {
 const struct design design_cas_backoff = {.name = "cas-backoff",
                                           .summary = "one-sided spinlock with truncated exponential backoff",
                                           CAS_COMMON,
+                                          .knobs = knobs,
                                           .acquire = cas_backoff_acquire};

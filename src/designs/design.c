@@ -2,6 +2,7 @@
 #include "designs/all.h"
 #include "designs/shiftlock/shiftlock.h"
 
+#include <errno.h>
 #include <string.h>
 
 const struct design *const designs[] = {
@@ -42,6 +43,18 @@ const struct design *design_find(const char *name)
         if (!strcmp((*d)->name, name))
             return *d;
     return NULL;
+}
+
+int design_tune(const struct design *d, const char *knob, uint64_t value)
+{
+    for (const struct design_knob *k = d->knobs; k && k->name; k++)
+        if (!strcmp(k->name, knob)) {
+            if (value < k->min || value > k->max)
+                return -ERANGE;
+            *k->value = (unsigned)value;
+            return 0;
+        }
+    return -ENOENT;
 }
 
 const char *design_feature_name(unsigned bit)

@@ -42,6 +42,13 @@ struct lock_view {
     uint64_t token;
 };
 
+/* What can be set about a design, for the whole process and before it is used: a benchmark shows what hangs on it. */
+struct design_knob {
+    const char *name; /* null ends a list */
+    unsigned *value;
+    unsigned min, max;
+};
+
 struct design {
     const char *name;
     const char *summary; /* one line for lists */
@@ -55,7 +62,8 @@ struct design {
     bool node_tends;    /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
                          * node itself looks after its sessions */
 
-    uint64_t clocks_ns; /* needs clocks of hosts that differ by this at most; 0: by whatever */
+    uint64_t clocks_ns;              /* needs clocks of hosts that differ by this at most; 0: by whatever */
+    const struct design_knob *knobs; /* null: none */
 
     /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */
     int (*format)(const struct seat *seat, uint64_t index);
@@ -96,6 +104,9 @@ struct design {
 /* All designs, ended by null; and one by name, or null. */
 extern const struct design *const designs[];
 const struct design *design_find(const char *name);
+
+/* -ENOENT if the design has no such knob, -ERANGE if the value is beyond what it takes. */
+int design_tune(const struct design *d, const char *knob, uint64_t value);
 
 /* "shared", "tokens", … in the order of the bits; likewise "shm", "sim". */
 const char *design_feature_name(unsigned bit);

@@ -23,7 +23,7 @@ void sim_ep_connect(struct sim_ep *ep, struct sim_node *node)
     struct sim_conn *conn = &ep->conns[node->host->id];
     if (!conn->birth)
         conn->birth = node->host->births;
-    if (conn->open)
+    if (conn->open || ep->rare)
         return;
     conn->open = true;
     ep->host->nic.connections++;
@@ -52,6 +52,11 @@ void sim_ep_reconnect(struct fab_ep *fab)
 }
 
 /* ---- endpoints ---- */
+
+void sim_ep_use_rarely(struct fab_ep *fab)
+{
+    sim_ep_of(fab)->rare = true;
+}
 
 struct fab_ep *sim_ep_new(struct sim_fabric *fabric, struct sim_process *process)
 {

@@ -49,6 +49,7 @@ struct sim_ep {
     struct sim_ep *next, *prev; /* of the process's */
     unsigned in_flight;
     bool freed;
+    bool rare; /* does not compete for context caches */
     /* The synchronous request under way: verbs of an earlier one no longer report. */
     uint64_t request;
     bool request_done;

@@ -54,6 +54,7 @@ static double goodput(const struct bench_round *r)
 static void sum_up(const struct bench_result *result, struct bench_summary *out)
 {
     struct fab_counts cycle = {0};
+    struct bench_steps steps = {0};
     uint64_t round_trips = 0;
     for (unsigned i = 0; i < result->round_count; i++) {
         const struct bench_round *r = &result->rounds[i];
@@ -69,11 +70,19 @@ static void sum_up(const struct bench_result *result, struct bench_summary *out)
         cycle.writes += r->cycle.writes;
         cycle.sends += r->cycle.sends;
         round_trips += r->acquire_round_trips;
+        steps.exclusive_ns += r->steps.exclusive_ns;
+        steps.exclusive += r->steps.exclusive;
+        steps.shared_ns += r->steps.shared_ns;
+        steps.shared += r->steps.shared;
+        steps.release_ns += r->steps.release_ns;
     }
     const uint64_t counts[] = {cycle.atomics, cycle.reads, cycle.writes, cycle.sends};
     for (unsigned i = 0; i < countof(counts); i++)
         out->per_cycle[i] = out->ops ? (double)counts[i] / (double)out->ops : 0;
     out->acquire_round_trips = out->ops ? (double)round_trips / (double)out->ops : 0;
+    out->mean_ns[0] = steps.exclusive ? (double)steps.exclusive_ns / (double)steps.exclusive : 0;
+    out->mean_ns[1] = steps.shared ? (double)steps.shared_ns / (double)steps.shared : 0;
+    out->mean_ns[2] = out->ops ? (double)steps.release_ns / (double)out->ops : 0;
 }
 
 void bench_summarize(const struct bench_result *result, const struct bench_result *last, struct bench_summary *out)

@@ -26,15 +26,25 @@ struct bench_params {
     bool simulated;
     const struct model *model; /* simulated: not null */
     unsigned nodes;            /* simulated: hosts of clients */
+    bool partitioned;          /* simulated: the locks lie on these hosts, too, in parts; no `residents` then, but: */
+    uint64_t local;            /* thousandths of the operations that are on locks of the client's own host */
     unsigned residents;        /* simulated: clients that run on the host of the lock memory */
     unsigned clients;
     bool threads; /* shared memory: of one process, instead of processes */
     struct workload workload;
+    uint64_t warmup_ns;  /* simulated: before the measuring begins */
     uint64_t seconds_ns; /* of one round, virtual in the simulation; */
     uint64_t ops;        /* or, if not 0, so many operations of all clients together */
     unsigned rounds;
     const volatile sig_atomic_t *interrupted; /* a signal came: finish with what there is */
     struct progress *progress;
+};
+
+/* Where the time of operations went: sums. */
+struct bench_steps {
+    uint64_t exclusive_ns, exclusive; /* acquisitions */
+    uint64_t shared_ns, shared;
+    uint64_t release_ns; /* of all */
 };
 
 /* Acquisitions that were timed, and how they ended. */
@@ -46,7 +56,8 @@ struct bench_round {
     uint64_t aborts, timeouts, violations;
     uint64_t latency_ns[4]; /* bench_percentiles */
     double fairness;        /* standard deviation of the clients' counts, in parts of their mean */
-    bool counted;           /* the substrate counts verbs: */
+    bool counted;           /* the substrate counts verbs and times every step: */
+    struct bench_steps steps;
     struct fab_counts cycle;
     uint64_t acquire_round_trips;
 };
@@ -66,7 +77,8 @@ struct bench_summary {
     uint64_t latency_ns[4];
     double per_cycle[4]; /* atomics, reads, writes, sends */
     double acquire_round_trips;
-    double ratio; /* of the goodput to the last design's */
+    double mean_ns[3]; /* acquisitions exclusive and shared, releases; 0 if there were none */
+    double ratio;      /* of the goodput to the last design's */
 };
 
 /* Runs all rounds; results[i] belongs to designs[i]. 0, or an error with its reason in words. Interrupted is not an error: the

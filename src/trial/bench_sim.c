@@ -1,6 +1,6 @@
 /* Benchmarks in the simulated cluster: no faults, virtual time, the same figures on every machine. */
 #include "trial/bench.h"
-#include "trial/cluster.h"
+#include "trial/partition.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 struct sim_client {
     struct workload_stream stream;
-    uint64_t ops, made;
+    uint64_t ops, made, looks;
     bool ready;
 };
 
@@ -24,13 +24,16 @@ struct bench_sim {
     const struct design *design;
     unsigned round;
     struct cluster cluster;
+    struct partition partition; /* if the locks lie in parts */
     struct zipf zipf;
     struct validator *validators;
     struct sim_client *clients;
     uint64_t *counts;
     struct hist hist;
     unsigned ready;
-    uint64_t start_ns, end_ns; /* virtual; start 0: not all are ready */
+    uint64_t start_ns, end_ns; /* virtual: of the measuring, and of the last operation in it; start 0: not all are ready */
+    struct fab_counts verbs_before, verbs_after; /* of all clients, at the first end of an operation in the window and after it */
+    bool begun, ended;
     uint64_t ops;
     int error; /* the first that is not the loss of a session */
     struct bench_round *out;
@@ -55,7 +58,64 @@ static void add_counts(struct fab_counts *to, const struct fab_counts *from, con
     to->round_trips += upto->round_trips - from->round_trips;
 }
 
-/* One lock and unlock; what it cost is added up. */
+/* Whether what ends now counts. Operations that are under way when the time is up do not: while the last of a queue get their turn
+ * nobody joins it any more. */
+static bool is_measured(const struct bench_sim *b)
+{
+    uint64_t now = now_of(b);
+    return now >= b->start_ns && (b->params->ops || now < b->start_ns + b->params->seconds_ns);
+}
+
+static const struct locker *locker_of(const struct cluster_task *t, uint64_t *lock)
+{
+    const struct bench_sim *b = bench_of(t);
+    if (!b->params->partitioned)
+        return &t->locker;
+    const struct locker *l = partition_locker(&b->partition, t, partition_host(&b->partition, *lock));
+    *lock = partition_index(&b->partition, *lock);
+    return l;
+}
+
+/* All verbs of the window, of operations that did not end in it, too: what the counters of a server's NIC would show. */
+static void mark(struct bench_sim *b)
+{
+    uint64_t now = now_of(b), end = b->start_ns + b->params->seconds_ns;
+    const struct fab_counts none = {0};
+    if (b->params->ops || now < b->start_ns || b->ended || (b->begun && now < end))
+        return;
+    struct fab_counts *to = b->begun ? &b->verbs_after : &b->verbs_before;
+    for (unsigned i = 0; i < b->params->clients; i++)
+        if (b->cluster.clients[i].tasks[0].ep)
+            add_counts(to, &none, &b->cluster.clients[i].tasks[0].ep->counts);
+    b->ended = b->begun;
+    b->begun = true;
+}
+
+struct op_times {
+    enum pawl_mode mode;
+    uint64_t acquire_ns, acquire_round_trips, release_begin_ns;
+};
+
+/* What an operation that counts has cost is added up. */
+static void count(struct cluster_task *t, const struct fab_counts *before, const struct op_times *o)
+{
+    struct bench_sim *b = bench_of(t);
+    struct bench_steps *steps = &b->out->steps;
+    mark(b);
+    if (!is_measured(b))
+        return;
+    hist_add(&b->hist, o->acquire_ns);
+    *(o->mode == PAWL_SHARED ? &steps->shared_ns : &steps->exclusive_ns) += o->acquire_ns;
+    *(o->mode == PAWL_SHARED ? &steps->shared : &steps->exclusive) += 1;
+    steps->release_ns += now_of(b) - o->release_begin_ns;
+    b->out->acquire_round_trips += o->acquire_round_trips;
+    add_counts(&b->out->cycle, before, &t->ep->counts);
+    b->clients[t->client->id].ops++;
+    b->ops++;
+    b->end_ns = now_of(b);
+}
+
+/* One lock and unlock. */
 static int cycle(struct cluster_task *t, struct workload_op op)
 {
     struct bench_sim *b = bench_of(t);
@@ -64,23 +124,26 @@ static int cycle(struct cluster_task *t, struct workload_op op)
     struct validation inside;
     char text[WORKLOAD_NAME_LEN];
     struct hold h;
-    uint64_t begin = now_of(b);
-    int rc = locker_lock(&t->locker, workload_key(w, op.lock, text), op.mode, DEADLINE_NEVER, &h);
+    uint64_t begin = now_of(b), lock = op.lock;
+    const struct locker *locker = locker_of(t, &lock);
+    int rc = locker_lock(locker, workload_key(w, lock, text), op.mode, DEADLINE_NEVER, &h);
     if (rc)
         return rc;
-    hist_add(&b->hist, now_of(b) - begin);
-    b->out->acquire_round_trips += t->ep->counts.round_trips - before.round_trips;
+    struct op_times times = {
+        .mode = op.mode, .acquire_ns = now_of(b) - begin, .acquire_round_trips = t->ep->counts.round_trips - before.round_trips};
     uint64_t token = b->design->features & DESIGN_TOKENS ? h.token : 0; /* others keep there what they need for the release */
     b->out->violations += validator_enter(&b->validators[op.lock], op.mode, token, &inside);
     if (w->hold_ns)
         cluster_sleep(t, w->hold_ns);
     b->out->violations += validator_leave(&inside);
-    rc = locker_unlock(&t->locker, &h);
-    add_counts(&b->out->cycle, &before, &t->ep->counts);
+    times.release_begin_ns = now_of(b);
+    rc = locker_unlock(locker, &h);
     if (rc == -PAWL_ENOTOWNER && b->design->ends) { /* it had ended by itself: what was done under it would have to be repeated */
         b->out->aborts++;
         rc = 0;
     }
+    if (!rc)
+        count(t, &before, &times);
     return rc;
 }
 
@@ -108,12 +171,12 @@ static void gather(struct cluster_task *t)
     struct bench_sim *b = bench_of(t);
     struct sim_client *c = &b->clients[t->client->id];
     if (!c->ready && ++b->ready == b->params->clients)
-        b->start_ns = now_of(b) + GATHER_NS;
+        b->start_ns = now_of(b) + GATHER_NS + b->params->warmup_ns;
     c->ready = true;
     while (!b->start_ns && !b->error)
         cluster_sleep(t, GATHER_NS);
-    if (b->start_ns > now_of(b))
-        cluster_sleep(t, b->start_ns - now_of(b));
+    if (b->start_ns - b->params->warmup_ns > now_of(b))
+        cluster_sleep(t, b->start_ns - b->params->warmup_ns - now_of(b));
 }
 
 static bool is_over(const struct bench_sim *b, const struct sim_client *c, unsigned id)
@@ -121,6 +184,20 @@ static bool is_over(const struct bench_sim *b, const struct sim_client *c, unsig
     if (*b->params->interrupted || b->error)
         return true;
     return b->params->ops ? c->ops >= bench_share(b->params, id) : now_of(b) >= b->start_ns + b->params->seconds_ns;
+}
+
+/* On a lock of the own host or of another. */
+static struct workload_op next_op(struct bench_sim *b, const struct cluster_task *t)
+{
+    struct workload_stream *s = &b->clients[t->client->id].stream;
+    struct workload_op op = workload_next(s);
+    if (!b->params->partitioned || b->params->nodes == 1)
+        return op;
+    unsigned home = partition_home(&b->partition, t->client->id);
+    bool local = rng_chance(&s->random, b->params->local, 1000);
+    while ((partition_host(&b->partition, op.lock) == home) != local)
+        op.lock = zipf_next(s->zipf, &s->random);
+    return op;
 }
 
 static bool work(struct cluster_task *t)
@@ -132,13 +209,11 @@ static bool work(struct cluster_task *t)
     if (!rc)
         gather(t);
     while (!rc && !is_over(b, c, id)) {
-        rc = cycle(t, workload_next(&c->stream));
+        rc = cycle(t, next_op(b, t));
         if (rc)
             break;
-        c->ops++;
-        b->end_ns = now_of(b);
-        if (++b->ops % LOOK_EVERY == 0)
-            bench_progress(b->params, b->round, b->design, b->params->ops ? b->ops : now_of(b) - b->start_ns);
+        if (++c->looks % LOOK_EVERY == 0)
+            bench_progress(b->params, b->round, b->design, b->params->ops ? b->ops : now_of(b) - min_u64(now_of(b), b->start_ns));
         if (b->params->workload.think_ns)
             cluster_sleep(t, b->params->workload.think_ns);
     }
@@ -165,7 +240,7 @@ static struct cluster_params cluster_of(struct bench_sim *b)
         .tasks = 1,
         .fabric_caps = SIM_FABRIC_CAPS,
         .seed = p->workload.seed + b->round,
-        .lease_ns = b->design->features & DESIGN_RECOVERY ? model_get(p->model, MODEL_lease_ns) : LEASE_NONE_NS,
+        .lease_ns = b->design->features & DESIGN_RECOVERY && !p->partitioned ? model_get(p->model, MODEL_lease_ns) : LEASE_NONE_NS,
         .work = work,
         .user = b,
     };
@@ -174,7 +249,8 @@ static struct cluster_params cluster_of(struct bench_sim *b)
 static int run(struct bench_sim *b, char why[BENCH_WHY_LEN])
 {
     struct cluster_params params = cluster_of(b);
-    int rc = cluster_init(&b->cluster, &params);
+    bool parts = b->params->partitioned;
+    int rc = parts ? partition_init(&b->partition, &b->cluster, &params) : cluster_init(&b->cluster, &params);
     if (rc) {
         snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated cluster: %s", strerror(-rc));
         return rc;
@@ -187,8 +263,14 @@ static int run(struct bench_sim *b, char why[BENCH_WHY_LEN])
     } else if (b->error) {
         snprintf(why, BENCH_WHY_LEN, "a client could not lock: %s", pawl_strerror(b->error));
         rc = b->error;
+    } else if (!b->ops && !*b->params->interrupted) {
+        snprintf(why, BENCH_WHY_LEN, "no client ended an operation in that time");
+        rc = -ETIME;
     }
-    cluster_free(&b->cluster);
+    if (parts)
+        partition_free(&b->partition);
+    else
+        cluster_free(&b->cluster);
     return rc;
 }
 
@@ -199,8 +281,13 @@ static void collect(struct bench_sim *b, uint64_t begin_ns)
     for (unsigned i = 0; i < b->params->clients; i++)
         b->counts[i] = b->clients[i].ops;
     out->ops = b->ops;
-    out->elapsed_ns = b->ops ? b->end_ns - b->start_ns : 0;
+    bool whole = !b->params->ops && !*b->params->interrupted;
+    out->elapsed_ns = whole ? b->params->seconds_ns : b->ops ? b->end_ns - b->start_ns : 0;
     out->counted = true;
+    if (b->ended) {
+        out->cycle = (struct fab_counts){0};
+        add_counts(&out->cycle, &b->verbs_before, &b->verbs_after);
+    }
     bench_fairness(out, b->counts, b->params->clients);
     bench_latencies(out, &b->hist);
     getrusage(RUSAGE_SELF, &usage);

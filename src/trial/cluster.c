@@ -199,6 +199,7 @@ static void keeper_task(void *arg)
            (c->params.clients + SLOTS_SPARE) * sizeof *client->session.seen); /* a new process has seen nothing */
     client->keeper_ep = sim_ep_new(c->fabric, client->process);
     assert(client->keeper_ep);
+    sim_ep_use_rarely(client->keeper_ep); /* a verb every few milliseconds */
     int rc;
     while ((rc = open_session(client, &header))) {
         if (rc == -FAB_EFENCED || rc == -PAWL_ELOST)

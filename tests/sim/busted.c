@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define SEEDS_MAX 1000
-#define SEEDS_CONTROL 150
+#define SEEDS_CONTROL 200
 
 /* Under the faults that it claims to tolerate, so that it is not caught for something else; and the invariants one of which it must
  * break. */

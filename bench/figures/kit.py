@@ -1,0 +1,208 @@
+"""What the scripts of this folder share: running `pawl bench` in the simulated cluster, and writing a figure down.
+
+A figure is docs/figures/NAME.tsv (every row with the command that made it), NAME.svg (by gnuplot) and a section of
+docs/figures/README.md with the paper's numbers beside ours. Verdicts are computed, never typed: *reproduced* means that
+the ordering is the paper's and the ratio within 25 %.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PAWL = os.environ.get("PAWL", os.path.join(ROOT, "build", "pawl"))
+FOLDER = os.environ.get("PAWL_FIGURES", os.path.join(ROOT, "docs", "figures"))
+WITHIN = 0.25
+COLUMNS = ["design", "clients", "locks", "ops", "goodput", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "fairness", "acquire_round_trips"]
+VERBS = ["atomics", "reads", "writes", "sends"]
+STEPS = ["acquire_exclusive", "acquire_shared", "release"]
+
+
+class Figure:
+    def __init__(self, name, title, model):
+        self.name, self.title, self.model = name, title, model
+        self.rows, self.missing, self.claims, self.notes = [], set(), [], []
+
+    # ---- running ----
+
+    def run(self, design, label=None, **options):
+        """One run; None if this build lacks the design. Readers of a lock without shared mode take it exclusively, as in the papers."""
+        words = ["bench", "--on", "sim", "--model", self.model, "--design", design]
+        for option, value in options.items():
+            words += ["--" + option.replace("_", "-"), str(value)]
+        done = subprocess.run([PAWL, *words, "--json"], capture_output=True, text=True, check=False)
+        if done.returncode == 2 and "no design" in done.stderr:
+            self.missing.add(design)
+            return None
+        if done.returncode == 2 and "has no shared locks" in done.stderr:
+            return self.run(design, label, **{k: v for k, v in options.items() if k != "reads"})
+        if done.returncode:
+            sys.exit(f"{self.name}: pawl {' '.join(words)}: {done.stderr.strip()}")
+        result = json.loads(done.stdout)
+        if result["violations"]:
+            sys.exit(f"{self.name}: {result['violations']} violations of pawl {' '.join(words)}")
+        result["label"], result["command"] = label or design, "pawl " + " ".join(words)
+        self.rows.append(result)
+        return result
+
+    # ---- claims ----
+
+    def claim(self, what, paper, ours, ordered=True, within=WITHIN):
+        """A number of the paper's text, and ours: None if it could not be had. within=None: shown without a verdict, where a quarter
+        more or less says nothing, as of percentages near 100."""
+        self.claims.append((what, paper, ours, ordered, within))
+
+    def say(self, text):
+        self.notes.append(text)
+
+    # ---- writing ----
+
+    def write(self, plot):
+        os.makedirs(FOLDER, exist_ok=True)
+        self._tsv()
+        self._svg(plot)
+        self._section()
+        print(f"{self.name}: {len(self.rows)} runs")
+        for what, paper, ours, ordered, within in self.claims:
+            print(f"  {what}: paper {number(paper)}, here {number(ours)}: {verdict(paper, ours, ordered, within)}")
+
+    def _tsv(self):
+        with open(os.path.join(FOLDER, self.name + ".tsv"), "w", encoding="utf-8") as out:
+            print(f"# {self.title}. Simulated, model {self.model}.", file=out)
+            print("\t".join(["label", *COLUMNS, *VERBS, *(s + "_ns" for s in STEPS), "model", "command"]), file=out)
+            for r in self.rows:
+                values = [r["label"]] + [r[c] for c in COLUMNS] + [r["per_cycle"][v] for v in VERBS]
+                values += ["-" if r["mean_ns"][s] is None else r["mean_ns"][s] for s in STEPS]
+                print("\t".join(map(str, values + [r["model"]["name"], r["command"]])), file=out)
+
+    def _svg(self, plot):
+        svg = os.path.join(FOLDER, self.name + ".svg")
+        with tempfile.TemporaryDirectory() as folder:
+            script = plot(folder, f"{self.title} (simulated, model {self.model})")
+            head = (
+                f"set terminal svg size {plot.size[0]},{plot.size[1]} font 'sans,12' noenhanced background '#ffffff'\n"
+                f"set output '{svg}'\nset key outside right top\nset grid ytics lc rgb '#dddddd'\n"
+            )
+            subprocess.run(["gnuplot"], input=head + script, text=True, check=True)
+
+    def _section(self):
+        lines = [f"## {self.name}: {self.title}", "", f"![{self.title}]({self.name}.svg)", ""]
+        lines += [f"Simulated, model `{self.model}`; data and commands: [{self.name}.tsv]({self.name}.tsv); made by `bench/figures/{self.name}`.", ""]
+        if self.claims:
+            lines += ["| claim | paper | here | here / paper | verdict |", "|---|---|---|---|---|"]
+            for what, paper, ours, ordered, within in self.claims:
+                ratio = "" if ours is None or not paper else f"{ours / paper:.2f}"
+                lines.append(f"| {what} | {number(paper)} | {number(ours)} | {ratio} | {verdict(paper, ours, ordered, within)} |")
+            lines.append("")
+        if self.missing:
+            lines += [f"Not in this build: {', '.join(sorted(self.missing))}.", ""]
+        for note in self.notes:
+            lines += [note, ""]
+        put_section(self.name, "\n".join(lines))
+
+
+def number(value):
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def verdict(paper, ours, ordered, within):
+    if ours is None:
+        return "could not be tried"
+    if not ordered:
+        return "not reproduced: another order"
+    if within is None:
+        return ""
+    off = ours / paper - 1
+    return "reproduced" if abs(off) <= within else f"not reproduced: {off:+.0%}"
+
+
+INTRO = """# Figures of the papers, in the simulated cluster
+
+Every figure here is simulated: it is the real lock code in virtual time on a model of the paper's testbed, with the numbers of
+`src/world/model.c`, none of which was fitted to a result. `scripts/figures` makes them all, `bench/figures/NAME` one. A claim is
+*reproduced* when the ordering is the paper's and the ratio within 25 %; the verdicts are computed by the scripts. Papers print most
+results as pictures only, so what stands in the tables are the numbers of their text.
+
+How it is measured: clients lock and unlock without a pause; after a warm-up all operations that end within a window count, and all
+verbs of the window by these. The designs' parameters are their own unless a row says `--tune`.
+
+Not here: ShiftLock's transactions (4.4, Figure 10) and bank (4.5, Figure 11), its steps within an acquisition (Tables 3 and 4 are
+compared by acquisition and release), and its failures (4.8, Figure 13): there a client goes on without releasing, which a session that
+lives may not do here, so clients would have to be killed in a benchmark.
+"""
+
+
+def put_section(name, text):
+    """Replaces the section of that name, or puts it at its place in the order of names."""
+    path = os.path.join(FOLDER, "README.md")
+    sections = {}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as old:
+            sections = {m[1]: m[2] for m in re.finditer(r"<!-- (\S+) -->\n(.*?)<!-- end -->", old.read(), re.S)}
+    sections[name] = text
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(INTRO)
+        for key in sorted(sections):
+            out.write(f"\n<!-- {key} -->\n{sections[key].rstrip()}\n<!-- end -->\n")
+
+
+# ---- plots: functions of a scratch folder that return gnuplot commands ----
+
+
+def sized(width, height):
+    def mark(function):
+        function.size = (width, height)
+        return function
+
+    return mark
+
+
+def lines_plot(panels, xlabel, ylabel, log="", columns=2):
+    """Panels: {title: {line: [(x, y), ...]}}."""
+    rows = (len(panels) + columns - 1) // columns
+
+    @sized(max(720, 460 * min(columns, len(panels))), 330 * rows + 30)
+    def plot(folder, title):
+        out = [f"set multiplot layout {rows},{min(columns, len(panels))} title '{title}'"]
+        out += [f"set xlabel '{xlabel}'", f"set ylabel '{ylabel}'"] + ([f"set logscale {log}"] if log else ["set yrange [0:*]"])
+        for p, (panel, series) in enumerate(panels.items()):
+            parts = []
+            for i, (label, points) in enumerate(series.items()):
+                path = os.path.join(folder, f"{p}-{i}")
+                with open(path, "w", encoding="utf-8") as data:
+                    data.writelines(f"{x} {y}\n" for x, y in points)
+                parts.append(f"'{path}' with linespoints lw 2 pt {i + 4} title '{label}'")
+            out.append(f"set title '{panel}'")
+            out.append("plot " + ", ".join(parts) if parts else "clear")
+        return "\n".join(out + ["unset multiplot"]) + "\n"
+
+    return plot
+
+
+def bars_plot(groups, ylabel, log=False):
+    """Groups: {group: {bar: y}}."""
+
+    @sized(max(640, 100 * len(groups) + 220), 440)
+    def plot(folder, title):
+        bars = []
+        for values in groups.values():
+            bars += [b for b in values if b not in bars]
+        path = os.path.join(folder, "data")
+        with open(path, "w", encoding="utf-8") as data:
+            for group, values in groups.items():
+                data.write(f'"{group}" ' + " ".join(str(values.get(b, 0) or 0) for b in bars) + "\n")
+        out = [f"set title '{title}'", "set xtics rotate by -30", "set style data histogram", "set style histogram clustered gap 1", "set style fill solid 0.8", f"set ylabel '{ylabel}'"]
+        out.append("set logscale y" if log else "set yrange [0:*]")
+        parts = [f"'{path}' using {i + 2}:xtic(1) title '{b}'" for i, b in enumerate(bars)]
+        return "\n".join(out + ["plot " + ", ".join(parts)]) + "\n"
+
+    return plot
+
+
+def per(a, b, member="goodput"):
+    """The ratio of two runs; None if one is missing."""
+    return a[member] / b[member] if a and b and b[member] else None
