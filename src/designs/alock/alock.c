@@ -465,10 +465,20 @@ static int sleep_across(const struct turn *t, uint64_t other, uint64_t deadline)
     return looks_after ? alock_look_after(t->seat, alock_holder(other)) : 0;
 }
 
+/* Whoever waits at a place that was given to another key, holding other locks, breaks the order in which those are taken. It is
+ * given away only while nobody stands in a queue or has a baton, so one look after joining is enough. -ESTALE: it was. */
+static int confirm_place(const struct turn *t)
+{
+    uint64_t says;
+    int rc = t->h->place ? alock_load(t->seat, t->cohort, t->h->place, &says) : 0;
+    return rc || !t->h->place ? rc : says == t->h->place_says ? 0 : -ESTALE;
+}
+
 /* pReacquire (Algorithm 4). */
 static int win_peterson(struct turn *t, uint64_t deadline)
 {
     bool victim = false; /* we have said that we are */
+    bool confirmed = false;
     for (;;) {
         uint64_t other = 0;
         int rc = t->cohort == COHORT_LOCAL && !victim ? become_victim(t) : 0;
@@ -477,8 +487,14 @@ static int win_peterson(struct turn *t, uint64_t deadline)
         victim |= rc >= 0;
         if (rc > 0)
             break;
-        if (!rc)
-            rc = deadline == DEADLINE_TRY ? -PAWL_EHELD : sleep_across(t, other, deadline);
+        if (!rc && deadline == DEADLINE_TRY) {
+            rc = -PAWL_EHELD;
+        } else if (!rc && !confirmed) {
+            rc = confirm_place(t);
+            confirmed = !rc;
+        } else if (!rc) {
+            rc = sleep_across(t, other, deadline);
+        }
         if (rc && (rc = seat_retry(t->seat, rc)))
             return rc;
     }
@@ -595,15 +611,6 @@ static int look_before_try(struct turn *t)
     }
 }
 
-/* Whoever waits at a place that was given to another key, holding other locks, breaks the order in which those are taken. It is
- * given away only while nobody stands in the queue, so one look after joining it is enough. -ESTALE: it was. */
-static int confirm_place(const struct turn *t)
-{
-    uint64_t says;
-    int rc = t->h->place ? alock_load(t->seat, t->cohort, t->h->place, &says) : 0;
-    return rc || !t->h->place ? rc : says == t->h->place_says ? 0 : -ESTALE;
-}
-
 static int acquire(struct turn *t, uint64_t deadline)
 {
     if (t->me > ALOCK_HOLDER_MASK)
@@ -636,7 +643,7 @@ static int acquire(struct turn *t, uint64_t deadline)
         rc = own_store(t, OWN(own[1]), t->count);
     if (rc && rc != -PAWL_ELOST) {
         int left = leave(t);
-        rc = left == -PAWL_ELOST ? left : rc;
+        rc = left == -PAWL_ELOST ? left : rc == -ESTALE ? DESIGN_LOOK_AGAIN : rc;
     }
     return rc;
 }
