@@ -394,8 +394,11 @@ static int claim_cell(struct insertion *in)
         uint64_t i = (start + n) & (in->t->buckets - 1);
         struct bucket b = {0, 0};
         int rc = read_bucket(in->seat, in->t, i, &b);
-        if (!rc && (meta_state(b.meta) == CELL_CLAIMED || meta_state(b.meta) == CELL_ZOMBIE))
+        if (!rc && (meta_state(b.meta) == CELL_CLAIMED || meta_state(b.meta) == CELL_ZOMBIE)) {
             rc = bury(in, i, b);
+            if (!rc)
+                rc = read_bucket(in->seat, in->t, i, &b); /* it may be free now, and there may be no other */
+        }
         if (rc)
             return rc;
         if (meta_state(b.meta) != CELL_EMPTY && meta_state(b.meta) != CELL_DEAD)
