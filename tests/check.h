@@ -53,12 +53,14 @@
         exit(77);                                                                                                                  \
     } while (0)
 
-/* How long a torture test may take: PAWL_TEST_SECONDS, 60 unless the environment says otherwise. */
+/* How long a torture test may take: PAWL_TEST_SECONDS, 60 unless the environment says otherwise; of that one part in
+ * PAWL_TEST_PART, for tests that are run for several designs. */
 static inline unsigned test_seconds(void)
 {
-    const char *text = getenv("PAWL_TEST_SECONDS");
-    unsigned long seconds = text ? strtoul(text, NULL, 10) : 0;
-    return seconds ? (unsigned)seconds : 60;
+    const char *text = getenv("PAWL_TEST_SECONDS"), *part = getenv("PAWL_TEST_PART");
+    unsigned long seconds = text ? strtoul(text, NULL, 10) : 0, parts = part ? strtoul(part, NULL, 10) : 1;
+    seconds = (seconds ? seconds : 60) / (parts ? parts : 1);
+    return seconds ? (unsigned)seconds : 1;
 }
 
 #endif

@@ -10,33 +10,37 @@ enum { SHM, SIM };
 static_assert(1 << ASYNC == DESIGN_ASYNC && ASYNC + 1 == DESIGN_FEATURES, "features in the order of their bits");
 static_assert(1 << SIM == DESIGN_ON_SIM && SIM + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
+/* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
+ * shared memory of that name runs for each such design (tests/meson.build). */
+#define WHOLE(contract, recovery, async)                                                                                           \
+    [EXCLUSIVE] = (contract), [SHARED] = (contract), [TOKENS] = (contract), [RECOVERY] = (recovery), [TIMEOUT] = (contract),       \
+    [CONVERT] = (contract), [ASYNC] = (async)
+
 static const struct proof {
     const char *design;
     unsigned substrate;
     const char *tests[DESIGN_FEATURES];
 } proofs[] = {
-    {"word",
-     SHM,
-     {[EXCLUSIVE] = "shm/contract",
-      [SHARED] = "shm/contract",
-      [TOKENS] = "shm/contract",
-      [RECOVERY] = "shm/kill",
-      [TIMEOUT] = "shm/contract",
-      [CONVERT] = "shm/contract",
-      [ASYNC] = "shm/async"}},
-    {"word",
-     SIM,
-     {[EXCLUSIVE] = "sim/word",
-      [SHARED] = "sim/word",
-      [TOKENS] = "sim/word",
-      [RECOVERY] = "sim/word",
-      [TIMEOUT] = "sim/word",
-      [CONVERT] = "sim/word",
-      [ASYNC] = "sim/word"}},
+    {"word", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
+    {"word", SIM, {WHOLE("sim/word", "sim/word", "sim/word")}},
+    {"shiftlock", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
+    {"shiftlock", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
+    {"shiftlock64", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
+    {"shiftlock64", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
+    {"alock", SHM, {[EXCLUSIVE] = "shm/kill", [TOKENS] = "shm/kill", [RECOVERY] = "shm/kill", [TIMEOUT] = "shm/kill"}},
+    {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
     {"cas", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
     {"cas-backoff", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"cas-backoff", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
+    {"spin", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+    {"spin", SIM, {[EXCLUSIVE] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
+    {"mcs", SIM, {[EXCLUSIVE] = "sim/baselines"}},
+    {"dslr", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
+    {"drtm", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
+    {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
+    {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
+    {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"pthread", SHM, {[EXCLUSIVE] = "cli/designs", [RECOVERY] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"pthread-rw", SHM, {[EXCLUSIVE] = "cli/designs", [SHARED] = "cli/designs", [TIMEOUT] = "cli/designs"}},
 };

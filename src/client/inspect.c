@@ -176,6 +176,7 @@ static enum meaning meaning(const struct entry *e, const struct lock_view *v)
 {
     switch (e->state) {
     case RECORD_TRY_X:
+    case RECORD_HELD_X:
         return v->mode == PAWL_EXCLUSIVE && (v->owner == e->slot || v->owner == LOCK_OWNER_UNKNOWN) ? CLAIM_HOLDS : CLAIM_WAITS;
     case RECORD_HELD_S:
         return CLAIM_HOLDS;
@@ -277,7 +278,7 @@ static int visit_claim(const struct seat *seat, const struct entry *e, const str
     if (rc <= 0)
         return rc;
     claim.holds = meaning(e, v) == CLAIM_HOLDS;
-    claim.mode = !claim.holds ? 0 : e->state == RECORD_TRY_X ? PAWL_EXCLUSIVE : PAWL_SHARED;
+    claim.mode = !claim.holds ? 0 : e->state == RECORD_HELD_S ? PAWL_SHARED : PAWL_EXCLUSIVE;
     return fn(ctx, &claim);
 }
 

@@ -7,6 +7,8 @@
 /* Each try means that the lock was forgotten, to make room, just between finding and acquiring it. */
 #define FIND_TRIES_MAX 1000
 
+#define SLICE_CHECKS 40 /* ten leases, or four seconds on shared memory: long for a wait, short for a deadlock */
+
 /* What this design can do for this call. */
 static int supported(const struct design *d, enum pawl_mode mode, uint64_t deadline)
 {
@@ -33,7 +35,20 @@ static int ended(const struct seat *seat, int rc)
     return rc == -PAWL_ENOTOWNER && (session_lost(seat) || !seat_lives(seat)) ? -PAWL_ELOST : rc;
 }
 
-/* With a record of one's own, and only if the place is still the key's afterwards: 0; 1: look for the key again. */
+enum { MOVED = 1, LOOK_AGAIN }; /* the place is another key's; it may be */
+
+/* Until when to wait at a place. Somebody may have forgotten the key's lock, and given the place to another key, between our
+ * finding it and our joining there: then we wait for a lock that we do not want, and whoever holds that one may wait for us. So
+ * whoever waits for long looks for its key again. */
+static uint64_t slice_of(const struct locker *l, uint64_t deadline)
+{
+    const struct space *s = l->seat.space;
+    if (l->table.keys == PAWL_KEYS_DENSE || !(s->design->features & DESIGN_TIMEOUT) || deadline == DEADLINE_TRY)
+        return deadline;
+    return min_u64(deadline, add_saturating(world_now(l->seat.world), SLICE_CHECKS * s->check_ns));
+}
+
+/* With a record of one's own, and only if the place is still the key's afterwards: 0; or positive: look for the key again. */
 static int acquire_at(const struct locker *l, const struct place *place, enum pawl_mode mode, uint64_t deadline, struct hold *h)
 {
     const struct seat *seat = &l->seat;
@@ -41,17 +56,22 @@ static int acquire_at(const struct locker *l, const struct place *place, enum pa
     if (unlikely(rc))
         return rc;
     h->mode = mode;
-    rc = seat->space->design->acquire(seat, h, deadline);
+    if (l->table.keys != PAWL_KEYS_DENSE) {
+        h->place = table_meta_addr(&l->table, place);
+        h->place_says = place->meta;
+    }
+    uint64_t slice = slice_of(l, deadline);
+    rc = seat->space->design->acquire(seat, h, slice);
     if (unlikely(rc)) {
         if (rc != -PAWL_ELOST)
             hold_close(seat, h);
-        return rc;
+        return rc != -ETIMEDOUT || slice == deadline ? rc : LOOK_AGAIN;
     }
     rc = table_confirm(seat, &l->table, place);
     if (rc > 0) /* that took a round trip: is the lease still running? */
         return fab_is_shm(seat->ep) || seat_lives(seat) ? 0 : -PAWL_ELOST;
     int end = seat->space->design->release(seat, h);
-    return rc ? rc : end ? end : 1;
+    return rc ? rc : end ? end : MOVED;
 }
 
 int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
@@ -62,7 +82,7 @@ int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint6
         rc = table_check_key(&l->table, key);
     if (!rc && session_lost(seat))
         rc = -PAWL_ELOST;
-    for (int i = 0; i < FIND_TRIES_MAX && !rc; i++) {
+    for (int i = 0; i < FIND_TRIES_MAX && !rc;) {
         struct place place = {0, 0};
         struct hold h;
         rc = table_find_or_insert(seat, &l->table, key, &place);
@@ -72,6 +92,7 @@ int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint6
             *out = h;
             return 0;
         }
+        i += rc == MOVED; /* looking again because one has waited for long may go on for as long as the wait does */
         /* Locks that are taken on the way, to look at a cell or to change it, end like others. */
         rc = rc > 0 ? 0 : ended(seat, seat_retry(seat, rc));
     }
@@ -122,14 +143,23 @@ int locker_check(const struct locker *l, const struct hold *h)
 struct tally {
     const struct seat *seat;
     uint64_t index;
+    uint32_t owner; /* of an exclusive lock; LOCK_OWNER_UNKNOWN: none, or not known */
     uint32_t waiters;
+    uint32_t owner_tries;
+    bool owner_holds;
 };
 
 static int tally_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
     struct tally *t = ctx;
-    if (record_index(word) == t->index && record_state(word) == RECORD_WAIT)
+    if (record_index(word) != t->index)
+        return 0;
+    enum record_state state = record_state(word);
+    if (state == RECORD_TRY_X && slot == t->owner)
+        t->owner_tries++; /* one of them is the hold, unless that has a record which says so */
+    else if (state == RECORD_WAIT || state == RECORD_TRY_S || state == RECORD_TRY_X)
         t->waiters++;
+    t->owner_holds |= state == RECORD_HELD_X;
     return 0;
 }
 
@@ -154,10 +184,12 @@ int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
         rc = l->seat.space->design->peek(&l->seat, place.index, &view);
     if (rc)
         return rc;
-    struct tally t = {.seat = &l->seat, .index = place.index};
+    struct tally t = {
+        .seat = &l->seat, .index = place.index, .owner = view.mode == PAWL_EXCLUSIVE ? view.owner : LOCK_OWNER_UNKNOWN};
     rc = seat_slots(&l->seat, tally_slot, &t);
     if (rc)
         return rc;
+    t.waiters += t.owner_tries && !t.owner_holds ? t.owner_tries - 1 : t.owner_tries;
     *out = (pawl_state){
         .mode = view.mode,
         .holders = view.mode == PAWL_EXCLUSIVE ? 1 : view.readers,

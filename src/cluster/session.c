@@ -25,9 +25,15 @@ static int clear_records(const struct seat *seat, uint32_t slot)
     return 0;
 }
 
+/* Descriptors of sessions without memory of their own lie in the space. */
+static fab_addr home_of(const struct seat *seat, uint32_t slot, const struct session_params *p)
+{
+    return p->home ? p->home : seat->space->descs + (uint64_t)slot * seat->space->record_count * seat->space->desc_size;
+}
+
 static int describe(const struct seat *seat, uint32_t slot, const struct session_params *p)
 {
-    struct slot s = {.lease_ns = p->lease_ns, .opened = world_birth(seat->world) >> 32};
+    struct slot s = {.lease_ns = p->lease_ns, .opened = world_birth(seat->world) >> 32, .home = home_of(seat, slot, p)};
     strncpy(s.label, p->label ? p->label : "", sizeof s.label - 1);
     fab_addr at = space_slot_addr(seat->space, slot) + offsetof(struct slot, lease_ns);
     return fab_write(seat->ep, at, &s.lease_ns, offsetof(struct slot, life) - offsetof(struct slot, lease_ns));
@@ -73,7 +79,7 @@ static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struc
     me->slot = slot;
     me->epoch = lease_epoch(live);
     me->lease_ns = p->lease_ns;
-    me->home = p->home ? p->home : seat->space->descs + (uint64_t)slot * seat->space->record_count * seat->space->desc_size;
+    me->home = home_of(seat, slot, p);
     me->ended = false;
     me->lease_copy = live;
     me->lease = fab_is_shm(seat->ep) ? fab_shm_ptr(seat->ep, lease_addr(seat, slot)) : &me->lease_copy;

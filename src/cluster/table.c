@@ -335,8 +335,8 @@ static int forget(const struct seat *seat, const struct table *t, uint64_t i)
 /* Makes a dead cell somewhere in the sequence. */
 static int make_room(const struct seat *seat, const struct table *t, uint64_t key)
 {
-    if (!(seat->space->design->features & DESIGN_TOKENS))
-        return -ENOSPC; /* without tokens there is no telling an old grant from a new one */
+    if (!seat->space->design->raise)
+        return -ENOSPC; /* what is made anew could not start above the tokens of what was forgotten */
     uint64_t start = home(t, key);
     for (uint64_t n = 0; n < PROBE_MAX && n < t->buckets; n++) {
         int rc = forget(seat, t, (start + n) & (t->buckets - 1));
@@ -467,17 +467,18 @@ static int raise_lock(const struct insertion *in)
     if (rc || !floor || !design->raise)
         return rc;
     struct hold h;
-    rc = hold_open(in->seat, in->at, &h);
+    do {
+        rc = hold_open(in->seat, in->at, &h);
+        if (rc)
+            return rc;
+        h.mode = PAWL_EXCLUSIVE;
+        /* Somebody may be about to find out that the cell is no longer what it was; it leaves at once. */
+        rc = design->acquire(in->seat, &h, DEADLINE_NEVER);
+        if (rc && rc != -PAWL_ELOST) /* then it may be held, and the record tells whoever recovers */
+            hold_close(in->seat, &h);
+    } while (rc == DESIGN_LOOK_AGAIN); /* the claim is still ours */
     if (rc)
         return rc;
-    h.mode = PAWL_EXCLUSIVE;
-    /* Somebody may be about to find out that the cell is no longer what it was; it leaves at once. */
-    rc = design->acquire(in->seat, &h, DEADLINE_NEVER);
-    if (rc) {
-        if (rc != -PAWL_ELOST) /* then it may be held, and the record tells whoever recovers */
-            hold_close(in->seat, &h);
-        return rc;
-    }
     rc = design->raise(in->seat, &h, floor);
     int end = design->release(in->seat, &h);
     return rc ? rc : end;

@@ -58,13 +58,18 @@ int table_find(const struct seat *seat, const struct table *t, pawl_key key, str
 /* Makes one if needed; -ENOSPC if every place it could have is in use. */
 int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_key key, struct place *out);
 
+static inline fab_addr table_meta_addr(const struct table *t, const struct place *p)
+{
+    return t->cells + p->index * t->cell_bytes + 8;
+}
+
 /* Whether the place is still that key's; certain while the lock is held. */
 static inline int table_confirm(const struct seat *seat, const struct table *t, const struct place *p)
 {
     uint64_t meta;
     if (t->keys == PAWL_KEYS_DENSE)
         return 1;
-    int rc = fab_read64(seat->ep, t->cells + p->index * t->cell_bytes + 8, &meta);
+    int rc = fab_read64(seat->ep, table_meta_addr(t, p), &meta);
     return unlikely(rc) ? rc : meta == p->meta;
 }
 

@@ -6,8 +6,19 @@
 
 extern const struct design design_word;
 
+extern const struct design design_alock;
+
 /* Baselines. */
-extern const struct design design_cas, design_cas_backoff;
+extern const struct design design_cas, design_cas_backoff, design_spin, design_mcs, design_dslr, design_drtm, design_rmarw,
+    design_rpc, design_rpc_retry;
+
+/* Where dslr's counters end and its word starts anew: half of their 16 bits. Less, to test it. */
+#define DSLR_COUNT_MAX 0x8000
+extern unsigned dslr_count_max;
+
+/* How many words rmarw counts its readers in. */
+#define RMARW_COUNTERS_MAX 7
+extern unsigned rmarw_counters;
 
 /* References on one machine. */
 extern const struct design design_pthread, design_pthread_rw;
@@ -15,6 +26,6 @@ extern const struct design design_pthread, design_pthread_rw;
 /* Wrong on purpose (busted.c). */
 extern const struct design design_busted_control, design_busted_no_recheck, design_busted_unlock_by_name,
     design_busted_token_reused, design_busted_early_steal, design_busted_unknown_is_success, design_busted_no_intent,
-    design_busted_no_fence, design_busted_mixed_cas;
+    design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence;
 
 #endif

@@ -1,13 +1,24 @@
 #include "designs/design.h"
 #include "designs/all.h"
+#include "designs/shiftlock/shiftlock.h"
 
 #include <errno.h>
 #include <string.h>
 
 const struct design *const designs[] = {
     &design_word,
+    &design_shiftlock.design,
+    &design_shiftlock64.design,
+    &design_alock,
     &design_cas,
     &design_cas_backoff,
+    &design_spin,
+    &design_mcs,
+    &design_dslr,
+    &design_drtm,
+    &design_rmarw,
+    &design_rpc,
+    &design_rpc_retry,
     &design_pthread,
     &design_pthread_rw,
     &design_busted_control,
@@ -19,6 +30,10 @@ const struct design *const designs[] = {
     &design_busted_no_intent,
     &design_busted_no_fence,
     &design_busted_mixed_cas,
+    &design_busted_shiftlock_late.design,
+    &design_busted_shiftlock_nameless.design,
+    &design_busted_shiftlock_markless.design,
+    &design_busted_alock_nofence,
     NULL,
 };
 

@@ -33,6 +33,8 @@ enum design_kind {
 
 #define LOCK_OWNER_UNKNOWN UINT32_MAX /* a session with a record of it, but the lock itself does not say which */
 
+#define DESIGN_LOOK_AGAIN 1
+
 struct lock_view {
     enum pawl_mode mode; /* 0 if free */
     uint32_t owner;      /* slot, if exclusive */
@@ -53,21 +55,34 @@ struct design {
     enum design_kind kind;
     uint32_t features;
     uint32_t substrates;
-    uint32_t tolerates;              /* FAULT_BIT()s */
-    uint32_t lock_size;              /* bytes per lock; a multiple of 16 */
-    uint32_t desc_size;              /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
-    bool local;                      /* only for clients on the node of the lock memory */
+    uint32_t tolerates; /* FAULT_BIT()s */
+    uint32_t lock_size; /* bytes per lock; a multiple of 16 */
+    uint32_t desc_size; /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
+    bool local;         /* only for clients on the node of the lock memory */
+    bool node_tends;    /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
+                         * node itself looks after its sessions */
+
+    uint64_t clocks_ns;              /* needs clocks of hosts that differ by this at most; 0: by whatever */
     const struct design_knob *knobs; /* null: none */
 
     /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */
     int (*format)(const struct seat *seat, uint64_t index);
 
     /* `h` has index, mode and an open record; on success also the token. On failure the lock is not held, and nothing of this
-     * attempt remains but the record, which the caller closes; except after -PAWL_ELOST, when recovery does. */
+     * attempt remains but the record, which the caller closes; except after -PAWL_ELOST, when recovery does. DESIGN_LOOK_AGAIN is
+     * a failure, too: it was out of the queue for a moment, so find the lock's place again before the next attempt. */
     int (*acquire)(const struct seat *seat, struct hold *h, uint64_t deadline);
 
     /* Ends the hold and closes its record. -PAWL_ENOTOWNER if the session does not have it. */
     int (*release)(const struct seat *seat, const struct hold *h);
+
+    /* When the hold ends by itself, by the holder's clock; its release then says -PAWL_ENOTOWNER. Null: when it is released. */
+    uint64_t (*ends)(const struct hold *h);
+
+    /* A lock server. Each of the node's cores runs `serve`, which does not return; they share `server_bytes` of the node's private
+     * memory, at first zero. A request takes service_ns of a core. Null: the node's CPU has no part in locking. */
+    uint64_t (*server_bytes)(const struct space *space);
+    void (*serve)(const struct seat *seat, void *server, uint64_t service_ns);
 
     /* Null: not offered. On failure the hold is what it was. */
     int (*convert)(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline);

@@ -100,6 +100,7 @@ static void fill(struct hold *out, uint64_t index, uint64_t serial, uint32_t rec
     out->index = index;
     out->serial = serial;
     out->record = record;
+    out->place = 0;
 }
 
 static int search(const struct seat *seat, uint64_t index, struct hold *out)
@@ -141,12 +142,24 @@ __attribute__((noinline)) void hold_close(const struct seat *seat, const struct 
     __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
 }
 
+void hold_forget(const struct seat *seat, const struct hold *h)
+{
+    assert(!fab_is_shm(seat->ep));
+    __atomic_store_n(&seat->me->shadow[h->record], record_word(RECORD_FREE, h->serial, 0), __ATOMIC_RELEASE);
+}
+
 int hold_write(const struct seat *seat, const struct hold *h, uint64_t word)
 {
     if (!seat->space->design->recover)
         return 0; /* others read records in order to recover; without that, two round trips per hold would be for nobody */
+    fab_addr addr = space_record_addr(seat->space, seat->me->slot, h->record);
+    if (seat->space->design->node_tends && FAB_NODE(addr) == seat->ep->node) { /* who is on the spot does not go through the NIC */
+        fab_local_store64(seat->ep, addr, word);
+        fab_local_fence(seat->ep);
+        return 0;
+    }
     for (;;) {
-        int rc = fab_write64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
+        int rc = fab_write64(seat->ep, addr, word);
         if (!rc)
             return 0;
         rc = seat_retry(seat, rc);

@@ -104,7 +104,8 @@ static bool lease_over(const struct seat *seat, uint32_t slot, uint64_t lease)
      * one, which is later than when its owner posted it, for its length by the slowest of clocks. */
     struct sighting *seen = &seat->me->seen[slot];
     if (seen->lease != lease) {
-        *seen = (struct sighting){.lease = lease, .first_seen_ns = now};
+        seen->lease = lease;
+        seen->first_seen_ns = now;
         return false;
     }
     uint64_t lease_ns = seat->space->lease_ns;

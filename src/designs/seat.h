@@ -61,7 +61,7 @@ static inline uint64_t lease_expiry_ns(uint64_t lease)
 /* ---- slots, as they lie in lock memory ---- */
 
 #define SLOT_LABEL_LEN 32
-#define SLOT_LIFE_LEN 40 /* a process-shared robust mutex of glibc on 64-bit machines */
+#define SLOT_LIFE_LEN 48 /* a process-shared robust mutex of glibc: 40 bytes on x86-64, 48 on aarch64 */
 
 struct slot {
     uint64_t lease;
@@ -69,9 +69,10 @@ struct slot {
         proof; /* peer and proof for fab_fence, 32 bits each; set together with the lease when the slot is taken, hence beside it */
     uint64_t lease_ns; /* for people to read */
     uint64_t opened;   /* seconds since WORLD_BIRTH_EPOCH_S, likewise */
+    fab_addr home;     /* the first of its descriptors: on its own node, if it has memory there */
     char label[SLOT_LABEL_LEN];
     _Alignas(8) char life[SLOT_LIFE_LEN]; /* shared memory: a robust mutex that a thread of the session holds */
-    char pad[24];
+    char pad[8];
 };
 static_assert(sizeof(struct slot) == 2 * CACHE_LINE, "slots do not share lines");
 
@@ -88,6 +89,7 @@ enum record_state {
     RECORD_HELD_S,  /* is counted among its readers */
     RECORD_LEAVE_S, /* may still be counted among them */
     RECORD_SPARE,   /* nothing; kept by a thread for its next hold */
+    RECORD_HELD_X,  /* holds it exclusively: for designs whose lock does not name its owner */
 };
 
 #define RECORD_INDEX_BITS 40
@@ -163,6 +165,7 @@ struct session {
     struct sighting {     /* of other sessions' leases, where clocks are not shared: slot_count of them */
         uint64_t lease;
         uint64_t first_seen_ns;
+        fab_addr home; /* where its descriptors were when last asked; 0: not asked yet */
     } * seen;
 };
 
@@ -188,6 +191,9 @@ struct hold {
     uint64_t serial;
     uint32_t record;
     enum pawl_mode mode;
+    /* While it is acquired: the lock's place is still its key's as long as this word says so; no address: it always is. */
+    fab_addr place;
+    uint64_t place_says;
 };
 
 /* Whether the session's lease still runs at `now`, by the clock that it was renewed by. Grants are checked with this *after* the
@@ -246,6 +252,9 @@ static inline bool hold_is(const struct seat *seat, const struct hold *h, enum r
 
 /* Gives the record back; its published copy says so first. */
 void hold_close(const struct seat *seat, const struct hold *h);
+
+/* The same where the published copy says so already: not on shared memory, where the two are one. */
+void hold_forget(const struct seat *seat, const struct hold *h);
 
 /* A thread keeps the record that it closed last for the next hold that it opens, which spares an atomic. It gives it back when it
  * ends, if the session is still there: a session is on the list from begin to end. */

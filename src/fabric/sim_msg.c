@@ -148,6 +148,12 @@ static void fence_arrive(void *arg, uint64_t tag)
     sim_note(fabric->sim, "fence", node->host->id, peer, proof);
 }
 
+static bool cpu_may_store(const struct sim *sim, const struct sim_host *host, uint32_t peer, uint64_t proof)
+{
+    const struct sim_process *p = peer < sim->process_count ? sim->processes[peer] : NULL;
+    return p && p->host == host && p->alive && p->generation <= proof;
+}
+
 /* A call to every memory node at once, and back. What is down needs no call: its connections die with it, and the
  * fence is entered for when it is back. */
 int sim_fab_fence(struct fab_ep *fab, uint32_t peer, uint64_t proof)
@@ -167,6 +173,9 @@ int sim_fab_fence(struct fab_ep *fab, uint32_t peer, uint64_t proof)
             all = false;
             continue;
         }
+        /* Its NIC can be told, its CPU cannot: who shares the memory node is shut out when it is gone. */
+        if (host->server && cpu_may_store(sim, host, peer, proof))
+            all = false;
         uint64_t way_ns = sim_way_ns(ep, sim_node_of(ep->fabric, i));
         uint64_t there_ns = sim->now_ns + way_ns + model_get(sim->model, MODEL_server_service_ns);
         sim_at(sim, there_ns, fence_arrive, ep->fabric, (proof << FENCE_PEER_BITS | peer) << FENCE_NODE_BITS | i);

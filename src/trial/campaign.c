@@ -28,7 +28,7 @@ struct campaign {
     struct {
         uint64_t shared, exclusive, upgrades, downgrades, timeouts, cancelled;
     } done;
-    bool shared, convert;
+    bool shared, convert, timeout;
 };
 
 /* Every task holds on its own. */
@@ -83,7 +83,7 @@ static void cancel_event(void *arg, uint64_t tag)
 static void maybe_cancel(struct cluster_task *t)
 {
     struct campaign *c = campaign_of(t);
-    if (!rng_chance(&c->random, 1, 12))
+    if (!rng_chance(&c->random, 1, 12) || !c->timeout)
         return;
     uint64_t number = ++c->ops;
     c->op[t->client->id][t->number] = number;
@@ -104,9 +104,9 @@ static uint64_t draw_deadline(struct cluster_task *t)
     case 0:
         return DEADLINE_TRY;
     case 1:
-        return now + rng_below(&c->random, NS_PER_MS);
+        return c->timeout ? now + rng_below(&c->random, NS_PER_MS) : DEADLINE_NEVER;
     case 2:
-        return now + rng_below(&c->random, LEASE_NS);
+        return c->timeout ? now + rng_below(&c->random, LEASE_NS) : DEADLINE_NEVER;
     default:
         return DEADLINE_NEVER;
     }
@@ -118,10 +118,49 @@ static void note(const struct cluster_task *t, const char *what, uint64_t a, uin
     sim_note(&t->client->cluster->sim, what, t->client->process->host->id, a, b);
 }
 
+/* ---- holds that end by themselves ---- */
+
+/* Holder, lock and token travel in an event's tag. */
+#define END_TOKEN_BITS 48
+#define END_LOCK_BITS 8
+static_assert(LOCKS_MAX <= 1 << END_LOCK_BITS &&
+                  (CLIENTS_MAX + 1) * CLUSTER_TASKS_MAX <= 1 << (64 - END_TOKEN_BITS - END_LOCK_BITS),
+              "fits the tag");
+
+static void end_event(void *arg, uint64_t tag)
+{
+    struct campaign *c = arg;
+    unsigned holder = (unsigned)(tag >> (END_TOKEN_BITS + END_LOCK_BITS));
+    oracle_releasing(&c->oracle, holder, field_get(tag, END_TOKEN_BITS, END_LOCK_BITS), PAWL_SHARED,
+                     field_get(tag, 0, END_TOKEN_BITS));
+}
+
+static uint64_t ends_at(const struct cluster_task *t, const struct hold *h)
+{
+    const struct design *d = t->client->cluster->params.design;
+    return d->ends ? sim_host_clock_inverse(t->client->process->host, d->ends(h)) : DEADLINE_NEVER;
+}
+
+/* From then on its holder does not count on it. False: it has ended already. */
+static bool will_end(struct cluster_task *t, uint64_t lock, const struct hold *h)
+{
+    struct campaign *c = campaign_of(t);
+    uint64_t at = ends_at(t, h);
+    if (at == DEADLINE_NEVER)
+        return true;
+    assert(h->mode == PAWL_SHARED && h->token <= FIELD_MAX(END_TOKEN_BITS));
+    if (at > sim_now(&c->cluster.sim))
+        sim_at_background(&c->cluster.sim, at, end_event, c,
+                          (uint64_t)who(t) << (END_TOKEN_BITS + END_LOCK_BITS) | lock << END_TOKEN_BITS | h->token);
+    return at > sim_now(&c->cluster.sim);
+}
+
 static void granted(struct cluster_task *t, uint64_t lock, const struct hold *h)
 {
     struct campaign *c = campaign_of(t);
     uint64_t before = c->oracle.violations;
+    if (!will_end(t, lock, h))
+        return;
     note(t, h->mode == PAWL_SHARED ? "GRANTED shared" : "GRANTED exclusive", lock, h->token);
     ++*(h->mode == PAWL_SHARED ? &c->done.shared : &c->done.exclusive);
     oracle_granted(&c->oracle, who(t), lock, h->mode, h->token);
@@ -173,6 +212,8 @@ static int give_back(struct cluster_task *t, uint64_t lock, const struct hold *h
     note(t, h->mode == PAWL_SHARED ? "releases shared" : "releases exclusive", lock, h->token);
     oracle_releasing(&c->oracle, who(t), lock, h->mode, h->token);
     int rc = locker_unlock(&t->locker, h);
+    if (rc == -PAWL_ENOTOWNER && ends_at(t, h) <= sim_now(&c->cluster.sim))
+        return 0; /* it had ended by itself */
     if (rc && rc != -PAWL_ELOST && cluster_client_valid(t->client))
         oracle_violation(&c->oracle, "I10: client %u could not release lock %" PRIu64 ": %s", who(t), lock, pawl_strerror(rc));
     return rc;
@@ -296,7 +337,7 @@ static int audit_lock(struct cluster_task *t, uint64_t lock)
     if (!rc && state.mode)
         oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
                          state.mode, state.holders);
-    rc = locker_lock(&t->locker, key, PAWL_EXCLUSIVE, world_now(t->locker.seat.world) + LEASE_NS, &h);
+    rc = locker_lock(&t->locker, key, PAWL_EXCLUSIVE, c->timeout ? world_now(t->locker.seat.world) + LEASE_NS : DEADLINE_NEVER, &h);
     if (!rc) {
         granted(t, lock, &h);
         rc = give_back(t, lock, &h);
@@ -312,6 +353,8 @@ static bool audit(struct cluster_task *t)
     struct campaign *c = campaign_of(t);
     while (c->cluster.clients_done < c->cluster.params.clients - 1)
         cluster_sleep(t, LEASE_NS);
+    if (c->cluster.params.design->ends)
+        cluster_sleep(t, LEASE_NS); /* until those that end by themselves have */
     bool recovers = c->cluster.params.design->features & DESIGN_RECOVERY;
     if (recovers && !audit_sessions(t)) {
         if (!seat_lives(&t->locker.seat))
@@ -343,6 +386,7 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     c->locks = rng_chance(r, 1, 4) ? LOCKS_MAX : 1 + rng_below(r, 6);
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;
+    c->timeout = p->design->features & DESIGN_TIMEOUT;
     bool overflow = p->design->features & DESIGN_TOKENS && p->design->raise && rng_chance(r, 1, 2);
     return (struct cluster_params){
         .design = p->design,

@@ -16,6 +16,9 @@
 
 /* Formats the lock memory: at the start, and after a crash once every lease that may still run has ended, for the holders of locks
  * in the lost memory believe in them until then (invariant I1). */
+static void look_after_sessions(struct cluster *c);
+static void start_serving(struct cluster *c);
+
 static void node_task(void *arg)
 {
     struct cluster *c = arg;
@@ -39,6 +42,51 @@ static void node_task(void *arg)
     int rc = layout_make(&p, &c->header);
     assert(!rc);
     memcpy(sim_fabric_peek(c->fabric, FAB_ADDR(c->server->id, 0), sizeof c->header), &c->header, sizeof c->header);
+    if (p.design->serve)
+        start_serving(c);
+    if (p.design->node_tends)
+        look_after_sessions(c);
+}
+
+/* One core of the lock server. It needs no session either. */
+static void serve_task(void *arg)
+{
+    struct cluster *c = arg;
+    struct session nobody = {.slot = UINT32_MAX};
+    struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
+    assert(ep);
+    nobody.lease = &nobody.lease_copy;
+    const struct seat seat = {.space = &c->server_space, .me = &nobody, .ep = ep, .world = &c->server->world};
+    c->params.design->serve(&seat, c->server_memory, model_get(c->sim.model, MODEL_server_service_ns));
+}
+
+static void start_serving(struct cluster *c)
+{
+    layout_space(&c->header, FAB_ADDR(c->server->id, 0), &c->server_space);
+    free(c->server_memory); /* of the life before this one */
+    c->server_memory = calloc(1, c->params.design->server_bytes(&c->server_space));
+    assert(c->server_memory);
+    for (uint64_t core = 0; core < model_get(c->sim.model, MODEL_server_cores); core++) {
+        const struct sim_task *task = sim_spawn(c->node, "serve", serve_task, c);
+        assert(task);
+    }
+}
+
+/* Recovers from its own sessions, and from the others while it is at it. It needs no session for that. */
+static void look_after_sessions(struct cluster *c)
+{
+    struct space space;
+    struct session nobody = {.slot = UINT32_MAX, .seen = c->node_seen};
+    struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
+    assert(ep);
+    nobody.lease = &nobody.lease_copy;
+    memset(c->node_seen, 0, (c->params.clients + SLOTS_SPARE) * sizeof *c->node_seen);
+    layout_space(&c->header, FAB_ADDR(c->server->id, 0), &space);
+    const struct seat seat = {.space = &space, .me = &nobody, .ep = ep, .world = &c->server->world};
+    for (;;) {
+        fab_wait_any(ep, NULL, 0, world_now(ep->world) + min_u64(c->params.lease_ns / 2, ROUND_NS));
+        session_tend(&seat);
+    }
 }
 
 /* ---- clients ---- */
@@ -179,6 +227,7 @@ static void keeper_task(void *arg)
     client->finished = true;
     client->process->crashable = false;
     c->clients_done++;
+    sim_process_crash(client->process); /* it exits: who shares the node's memory counts as gone only then */
 }
 
 /* ---- the cluster ---- */
@@ -244,6 +293,14 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     return sim_spawn(client->process, "keeper", keeper_task, client) ? 0 : -ENOMEM;
 }
 
+/* As PTP would: no two clocks differ by more than the design can do with, and some differ by that. */
+static void synchronise(struct cluster *c, struct sim_host *const hosts[])
+{
+    uint64_t spread_ns = c->params.design->clocks_ns;
+    for (unsigned i = 0; i < c->params.hosts && spread_ns; i++)
+        hosts[i]->offset_ns = c->server->offset_ns + mix64(c->params.seed + i) % (spread_ns + 1);
+}
+
 static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
@@ -264,6 +321,7 @@ static int add_hosts(struct cluster *c)
     for (unsigned i = 0; i < p->hosts; i++)
         if (!(hosts[i] = sim_host_new(&c->sim)) || (p->design->desc_size && sim_host_memory(hosts[i], homes)))
             return -ENOMEM;
+    synchronise(c, hosts);
     if (!c->node || !sim_spawn(c->node, "node", node_task, c))
         return -ENOMEM;
     for (unsigned i = 0; i < p->clients && !rc; i++) {
@@ -286,7 +344,8 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
         .faults = p->faults,
         .safety_ns = p->safety_ns,
         .time_max_ns = p->time_max_ns,
-        .tasks_max = p->clients * (p->tasks + 1) + 8,
+        .tasks_max = p->clients * (p->tasks + 1) + 8 +
+                     (p->design->serve ? (unsigned)model_get(p->model ? p->model : model_find("default"), MODEL_server_cores) : 0),
         .trace = p->trace,
     };
     int rc = sim_init(&c->sim, &config);
@@ -294,9 +353,10 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
         return rc;
     c->fabric = sim_fabric_new(&c->sim, p->fabric_caps);
     c->clients = calloc(p->clients, sizeof *c->clients);
+    c->node_seen = calloc(p->clients + SLOTS_SPARE, sizeof *c->node_seen);
     const struct sim_hooks hooks = {.ctx = c, .process_crashed = on_crashed, .process_restarted = on_restarted};
     sim_hooks_add(&c->sim, &hooks);
-    rc = c->fabric && c->clients ? add_hosts(c) : -ENOMEM;
+    rc = c->fabric && c->clients && c->node_seen ? add_hosts(c) : -ENOMEM;
     if (rc)
         cluster_free(c);
     return rc;
@@ -309,6 +369,8 @@ void cluster_free(struct cluster *c)
         free(c->clients[i].session.seen);
     }
     free(c->clients);
+    free(c->node_seen);
+    free(c->server_memory);
     if (c->fabric)
         sim_fabric_free(c->fabric);
     sim_free(&c->sim);

@@ -70,7 +70,10 @@ struct cluster {
     struct sim_host *server;
     struct sim_process *node;
     struct layout_header header;
-    uint64_t space_bytes; /* of the node's memory; the rest is its own clients' */
+    uint64_t space_bytes;       /* of the node's memory; the rest is its own clients' */
+    struct sighting *node_seen; /* by the node, of its sessions */
+    void *server_memory;        /* of the design's lock server; null: it has none */
+    struct space server_space;
     struct cluster_client *clients;
     unsigned clients_done;
     uint64_t sessions, lost; /* opened; lost by lease or crash */

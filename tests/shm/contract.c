@@ -110,7 +110,10 @@ static void compatibility(void)
             CHECK_OK(pawl_unlock(a, &h));
         }
         CHECK_EQ(state_of(b, key(0)).mode, table[i].first);
-        CHECK_EQ(state_of(b, key(0)).token, g.token);
+        if (space_design()) /* some only know that none was higher */
+            CHECK(state_of(b, key(0)).token >= g.token);
+        else
+            CHECK_EQ(state_of(b, key(0)).token, g.token);
         CHECK_OK(pawl_unlock(a, &g));
         if (!table[i].rc) {
             pawl_grant left[2];

@@ -15,11 +15,13 @@
 #define KEYS 3
 #define SOON_NS (2 * NS_PER_S)
 
+static bool readers; /* the design has shared locks, and conversions */
+
 enum role { FREE_KEY, HELD_KEY, NEW_KEY };
 
 #define CHANGES_MAX 512
 
-static const pawl_options options = {.capacity = 40, .sessions = 6, .holds = 4, .lease_ns = PAWL_LEASE_FOREVER};
+static pawl_options options = {.capacity = 40, .sessions = 6, .holds = 4, .lease_ns = PAWL_LEASE_FOREVER};
 
 static struct scene {
     uint64_t last_token[KEYS + 1];
@@ -31,7 +33,7 @@ static struct scene {
     uint32_t change_count;
 } * scene;
 
-/* What is watched for changes: slots and hold records, and the cells with their locks. */
+/* What is watched for changes: slots and hold records, and descriptors and the cells with their locks. */
 static volatile const uint64_t *watched[2];
 static size_t watched_words[2];
 
@@ -52,8 +54,8 @@ static void watch(void)
     const char *base = s->base;
     watched[0] = (const uint64_t *)(base + h->slots);
     watched_words[0] = (h->rings - h->slots) / 8;
-    watched[1] = (const uint64_t *)(base + h->cells);
-    watched_words[1] = (h->names - h->cells) / 8;
+    watched[1] = (const uint64_t *)(base + h->descs);
+    watched_words[1] = (h->names - h->descs) / 8;
 }
 
 #if defined __x86_64__
@@ -211,7 +213,7 @@ static void do_session(void)
     pawl_key k = key(FREE_KEY);
     begin();
     if (!session_open(&locker.seat, &params)) {
-        locker_lock(&locker, k, PAWL_SHARED, UINT64_MAX, &h); /* closing has something to free */
+        locker_lock(&locker, k, readers ? PAWL_SHARED : PAWL_EXCLUSIVE, UINT64_MAX, &h); /* closing has something to free */
         session_tend(&locker.seat);
         session_close(&locker.seat);
     }
@@ -222,16 +224,17 @@ static const struct operation {
     const char *name;
     void (*run)(void);
     enum pawl_mode judge_holds; /* HELD_KEY meanwhile, 0: does not */
+    bool readers;               /* only where there are any */
 } operations[] = {
-    {"insert", do_insert, 0}, /* while there is room */
-    {"exclusive", do_exclusive, 0},
-    {"shared", do_shared, 0},
-    {"shared, second", do_second_reader, PAWL_SHARED},
-    {"convert down and up", do_convert, 0},
-    {"convert in vain", do_refused_upgrade, PAWL_SHARED},
-    {"wait in vain", do_wait, PAWL_EXCLUSIVE},
-    {"session", do_session, 0},
-    {"forget and insert", do_insert, 0},
+    {"insert", do_insert, 0, false}, /* while there is room */
+    {"exclusive", do_exclusive, 0, false},
+    {"shared", do_shared, 0, true},
+    {"shared, second", do_second_reader, PAWL_SHARED, true},
+    {"convert down and up", do_convert, 0, true},
+    {"convert in vain", do_refused_upgrade, PAWL_SHARED, true},
+    {"wait in vain", do_wait, PAWL_EXCLUSIVE, false},
+    {"session", do_session, 0, false},
+    {"forget and insert", do_insert, 0, false},
 };
 
 static void victim(void *arg)
@@ -340,26 +343,47 @@ static unsigned walk(unsigned n, uint64_t end)
     return deaths;
 }
 
-int main(void)
+static bool applies(unsigned n)
+{
+    return readers || !operations[n].readers;
+}
+
+static void stage(const char *design, bool has_readers, uint64_t ns)
 {
     unsigned deaths = 0;
-    rng_seed(&rng, (uint64_t)getpid());
-    scene = shared_memory(sizeof *scene);
-    space_where();
+    options.design = design;
+    readers = has_readers;
+    memset(scene, 0, sizeof *scene);
+    space_reset();
     CHECK_EQ(pipe(to_judge), 0);
     CHECK_EQ(pipe(from_judge), 0);
     pid_t pid = child_start(judge, NULL);
     close(from_judge[1]);
     close(to_judge[0]);
-    uint64_t end = pawl_in(test_seconds() * NS_PER_S / 4);
+    printf("%s\n", design);
+    uint64_t end = pawl_in(ns);
     for (unsigned i = 0; i < countof(operations); i++)
-        deaths += walk(i, end);
-    for (; pawl_now() < end; deaths++) { /* then at any instruction */
+        if (applies(i))
+            deaths += walk(i, end);
+    while (pawl_now() < end) { /* then at any instruction */
         unsigned n = (unsigned)rng_below(&rng, countof(operations));
-        die_after(&operations[n], rng_below(&rng, lengths[n]));
+        if (applies(n)) {
+            die_after(&operations[n], rng_below(&rng, lengths[n]));
+            deaths++;
+        }
     }
     close(to_judge[1]);
     child_join(pid);
+    close(from_judge[0]);
     printf("%u kills\n", deaths);
+}
+
+int main(void)
+{
+    rng_seed(&rng, (uint64_t)getpid());
+    scene = shared_memory(sizeof *scene);
+    space_where();
+    stage("word", true, test_seconds() * NS_PER_S / 4);
+    stage("alock", false, test_seconds() * NS_PER_S / 4);
     return 0;
 }

@@ -16,7 +16,16 @@
 #define STUCK_NS (15 * NS_PER_S)
 #define STOP_LEASE_NS (150 * NS_PER_MS)
 
-static enum pawl_keys kind;
+static const struct {
+    const char *design;
+    enum pawl_keys kind;
+    bool shared; /* and conversions */
+} rounds[] = {
+    {"word", PAWL_KEYS_NAMED, true},
+    {"word", PAWL_KEYS_SPARSE, true},
+    {"alock", PAWL_KEYS_SPARSE, false},
+};
+static unsigned turn;
 static struct rng rng;
 
 /* ---- the oracle ---- */
@@ -78,7 +87,7 @@ struct worker {
 static pawl_key key(unsigned i)
 {
     static const char *const names[LOCKS] = {"one", "two", "three", "a rather longer name than the others have", "five", "six"};
-    return kind == PAWL_KEYS_NAMED ? pawl_name(names[i]) : pawl_id(i * UINT64_C(0x9e3779b97f4a7c15));
+    return rounds[turn].kind == PAWL_KEYS_NAMED ? pawl_name(names[i]) : pawl_id(i * UINT64_C(0x9e3779b97f4a7c15));
 }
 
 static uint64_t my_mark(const struct worker *w)
@@ -88,7 +97,8 @@ static uint64_t my_mark(const struct worker *w)
 
 static pawl *open_session(const struct worker *w)
 {
-    const pawl_options o = {.keys = kind,
+    const pawl_options o = {.design = space_design() ? space_design() : rounds[turn].design,
+                            .keys = rounds[turn].kind,
                             .capacity = 48,
                             .sessions = SESSIONS,
                             .holds = 8,
@@ -150,7 +160,7 @@ static bool lost(const struct worker *w, int rc)
 static bool work_once(const struct worker *w, pawl *p, struct rng *r)
 {
     unsigned i = (unsigned)rng_below(r, LOCKS);
-    enum pawl_mode mode = rng_chance(r, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+    enum pawl_mode mode = rng_chance(r, 1, 2) && rounds[turn].shared ? PAWL_SHARED : PAWL_EXCLUSIVE;
     pawl_grant g;
     int rc = rng_chance(r, 1, 4)   ? pawl_trylock(p, key(i), mode, &g)
              : rng_chance(r, 1, 4) ? pawl_timedlock(p, key(i), mode, pawl_in(rng_below(r, NS_PER_MS)), &g)
@@ -162,7 +172,7 @@ static bool work_once(const struct worker *w, pawl *p, struct rng *r)
     enter(w, p, i, &g);
     for (uint64_t spin = rng_below(r, 200); spin; spin--)
         __asm__ volatile("" ::: "memory");
-    if (rng_chance(r, 1, 3)) {
+    if (rounds[turn].shared && rng_chance(r, 1, 3)) {
         if (g.mode == PAWL_EXCLUSIVE)
             leave(w, i); /* readers may come from here on */
         enum pawl_mode to = g.mode == PAWL_EXCLUSIVE ? PAWL_SHARED : PAWL_EXCLUSIVE;
@@ -320,13 +330,14 @@ int main(void)
     printf("seed %" PRIu64 "\n", seed);
     rng_seed(&rng, seed);
     space_where();
-    for (kind = PAWL_KEYS_NAMED; kind <= PAWL_KEYS_SPARSE; kind++) {
+    for (turn = 0; turn < countof(rounds); turn++) {
         space_reset();
         oracle = shared_memory(sizeof *oracle);
-        torture(test_seconds() * NS_PER_S / 2);
+        torture(test_seconds() * NS_PER_S / countof(rounds));
         child_join(child_start(judge, NULL)); /* this process has no threads, so that it can go on making children */
-        printf("%s: %" PRIu64 " exclusive, %" PRIu64 " shared, %" PRIu64 " converted, %" PRIu64 " sessions lost\n",
-               kind == PAWL_KEYS_NAMED ? "named" : "sparse", oracle->exclusive, oracle->shared, oracle->converted, oracle->lost);
+        printf("%s, %s: %" PRIu64 " exclusive, %" PRIu64 " shared, %" PRIu64 " converted, %" PRIu64 " sessions lost\n",
+               rounds[turn].design, rounds[turn].kind == PAWL_KEYS_NAMED ? "named" : "sparse", oracle->exclusive, oracle->shared,
+               oracle->converted, oracle->lost);
         munmap(oracle, sizeof *oracle);
     }
     printf("%" PRIu64 " kills, %" PRIu64 " stops\n", kills, stops);

@@ -9,6 +9,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -51,10 +52,19 @@ static inline const char *space_where(void)
     return space_where_text;
 }
 
+/* The design under test, where a test is run for several. */
+static inline const char *space_design(void)
+{
+    return getenv("PAWL_TEST_DESIGN");
+}
+
 static inline pawl *space_open(const pawl_options *o)
 {
     pawl *p = NULL;
-    int rc = pawl_open(space_where(), o, &p);
+    pawl_options with = o ? *o : (pawl_options){0};
+    if (!with.design)
+        with.design = space_design();
+    int rc = pawl_open(space_where(), &with, &p);
     if (rc)
         CHECK_FAIL("pawl_open: %d: %s (%s)", rc, pawl_strerror(rc), pawl_explain());
     return p;

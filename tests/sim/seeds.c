@@ -27,6 +27,12 @@ static const struct {
     {"word", 10775, FAULTS_ALL, "a renewal that found another task's in its place gave the session up"},
     {"word", 27058, FAULTS_ALL, "a cell that was condemned while its name was read was taken for another key's"},
     {"word", 17149, FAULTS_ALL, "a session that was lost while it took a lock was told that it does not own it"},
+    {"alock", 10418, FAULT_BIT(FAULT_CRASH_CLIENT), "a link meant for the session that had the memory before"},
+    {"alock", 13703, FAULTS_ALL, "a grant meant for the session that had the memory before"},
+    {"alock", 776, FAULTS_ALL, "links of two locks mixed: the wrong one was told"},
+    {"alock", 1983, FAULTS_ALL, "the budget of a hint that was not believed"},
+    {"alock", 7436, FAULTS_ALL, "queued up again at a place that had been given to another key"},
+    {"alock", 18830, FAULTS_ALL, "a slot claimed without knowing, by a process that never ended"},
 };
 
 int main(void)

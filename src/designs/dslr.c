@@ -1,0 +1,189 @@
+/* DSLR (Yoon et al., SIGMOD'18), as ShiftLock (4.1) compares with: Lamport's bakery in one word, four counters of 16 bits moved by
+ * fetch-and-add. maxX and maxS are the next tickets of writers and readers, nX and nS count those that have left. A writer waits
+ * until all before it have left, a reader until all writers before it have; they look again after a time in proportion to how many
+ * are before them.
+ *
+ * Counters end at half their range, and then the word starts anew. The original takes its ticket back by adding -1, which corrupts
+ * the word if that has just been reset. Here whoever comes too late leaves its ticket where it is and waits; whoever drew the last
+ * one in range writes zeroes over all of them once everybody before it has left, by compare-and-swap on the whole word. Until then
+ * each client adds one at most, and the other half of the range is for that.
+ *
+ * Not here: the leases by which the original passes a client that does not release. Its word has no room to tell the release that
+ * comes after that from the one that is due; see docs/designs/baselines.md. So no recovery, and no unknown outcomes: a ticket of
+ * which nobody knows stops the queue. Who has a ticket cannot leave, so no time-out. */
+#include "designs/all.h"
+
+#include <errno.h>
+
+unsigned dslr_count_max = DSLR_COUNT_MAX;
+
+#define WAIT_NS (2 * NS_PER_US)      /* per client before us: about a round trip */
+#define WAIT_MAX_NS (64 * NS_PER_US) /* so that a long holder in front does not put everybody to sleep for long */
+
+struct dslr_lock {
+    uint64_t word; /* maxX 16, maxS 16, nX 16, nS 16 */
+    uint64_t unused;
+};
+
+struct tickets {
+    unsigned max_x, max_s, n_x, n_s;
+};
+
+#define ADD_MAX_X (UINT64_C(1) << 48)
+#define ADD_MAX_S (UINT64_C(1) << 32)
+#define ADD_N_X (UINT64_C(1) << 16)
+#define ADD_N_S UINT64_C(1)
+
+static struct tickets unpack(uint64_t w)
+{
+    return (struct tickets){
+        .max_x = (uint16_t)(w >> 48), .max_s = (uint16_t)(w >> 32), .n_x = (uint16_t)(w >> 16), .n_s = (uint16_t)w};
+}
+
+static bool in_range(struct tickets t)
+{
+    return t.max_x < dslr_count_max && t.max_s < dslr_count_max;
+}
+
+/* Whether the ticket that was drawn from `mine` may go in. */
+static bool is_turn(struct tickets mine, struct tickets now, enum pawl_mode mode)
+{
+    return now.n_x == mine.max_x && (mode == PAWL_SHARED || now.n_s == mine.max_s);
+}
+
+/* In proportion to those before us. */
+static int wait_for(const struct seat *seat, unsigned before)
+{
+    uint64_t ns = min_u64((before ? before : 1) * WAIT_NS, WAIT_MAX_NS);
+    int rc = fab_wait_any(seat->ep, NULL, 0, add_saturating(world_now(seat->world), ns));
+    return rc == -ETIMEDOUT || rc == -ECANCELED ? 0 : rc; /* there is no way out of the queue */
+}
+
+static int try_once(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t *drawn)
+{
+    uint64_t w, old;
+    int rc = fab_read64(seat->ep, addr, &w);
+    if (!rc && (!in_range(unpack(w)) || !is_turn(unpack(w), unpack(w), mode)))
+        return -PAWL_EHELD;
+    if (!rc)
+        rc = fab_cas64(seat->ep, addr, w, w + (mode == PAWL_SHARED ? ADD_MAX_S : ADD_MAX_X), &old);
+    if (!rc && old != w)
+        rc = -PAWL_EHELD;
+    *drawn = w;
+    return rc;
+}
+
+/* Draws a ticket that is in range; what was drawn out of it is wiped by the reset. */
+static int draw(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t *drawn)
+{
+    for (;;) {
+        int rc = fab_faa64(seat->ep, addr, mode == PAWL_SHARED ? ADD_MAX_S : ADD_MAX_X, drawn);
+        if (rc || in_range(unpack(*drawn)))
+            return rc;
+        uint64_t w;
+        do {
+            rc = wait_for(seat, 1);
+            if (!rc)
+                rc = fab_read64(seat->ep, addr, &w);
+            if (rc)
+                return rc;
+        } while (!in_range(unpack(w)));
+    }
+}
+
+static unsigned before(struct tickets mine, struct tickets now, enum pawl_mode mode)
+{
+    unsigned writers = mine.max_x - now.n_x, readers = mine.max_s - now.n_s;
+    return mode == PAWL_SHARED ? writers : writers + readers;
+}
+
+static int dslr_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t drawn = 0, w;
+    int rc = hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X); /* for people to see who holds what */
+    if (!rc)
+        rc = deadline == DEADLINE_TRY ? try_once(seat, addr, h->mode, &drawn) : draw(seat, addr, h->mode, &drawn);
+    struct tickets mine = unpack(drawn), now = mine;
+    while (!rc && !is_turn(mine, now, h->mode)) {
+        rc = wait_for(seat, before(mine, now, h->mode));
+        if (!rc)
+            rc = fab_read64(seat->ep, addr, &w);
+        if (!rc)
+            now = unpack(w);
+    }
+    h->token = rc ? 0 : drawn; /* not a fencing token: the ticket, for the release */
+    return rc;
+}
+
+/* Ours was the last ticket in range: once all others have left, the word starts anew. */
+static int reset(const struct seat *seat, fab_addr addr, struct tickets mine, enum pawl_mode mode)
+{
+    for (;;) {
+        uint64_t w, old = 0;
+        int rc = fab_read64(seat->ep, addr, &w);
+        struct tickets now = unpack(w);
+        bool all = !rc && now.n_x == mine.max_x && now.n_s == mine.max_s;
+        if (all)
+            rc = fab_cas64(seat->ep, addr, w, 0, &old);
+        if (all && !rc && old == w)
+            return 0;
+        if (!rc && !all)
+            rc = wait_for(seat, 1);
+        if (rc)
+            return rc;
+    }
+}
+
+static int dslr_release(const struct seat *seat, const struct hold *h)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    bool shared = h->mode == PAWL_SHARED;
+    uint64_t old;
+    /* Adding twice would let two in: of two that release the same hold only one does. */
+    int rc = hold_change(seat, h, shared ? RECORD_HELD_S : RECORD_TRY_X, RECORD_WAIT);
+    if (rc)
+        return rc;
+    struct tickets mine = unpack(h->token);
+    bool last = (shared ? mine.max_s : mine.max_x) + 1 == dslr_count_max;
+    rc = last ? reset(seat, addr, mine, h->mode) : fab_faa64(seat->ep, addr, shared ? ADD_N_S : ADD_N_X, &old);
+    if (!rc)
+        hold_close(seat, h);
+    return rc;
+}
+
+static bool dslr_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X);
+}
+
+static int dslr_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    uint64_t w;
+    int rc = fab_read64(seat->ep, space_lock_addr(seat->space, index), &w);
+    if (rc)
+        return rc;
+    struct tickets t = unpack(w);
+    bool writers = t.max_x != t.n_x, readers = t.max_s != t.n_s;
+    *out = (struct lock_view){.mode = writers   ? PAWL_EXCLUSIVE
+                                      : readers ? PAWL_SHARED
+                                                : 0,
+                              .owner = LOCK_OWNER_UNKNOWN,
+                              .readers = writers ? 0 : t.max_s - t.n_s};
+    return 0;
+}
+
+const struct design design_dslr = {
+    .name = "dslr",
+    .summary = "tickets of readers and writers by fetch-and-add, without its leases (SIGMOD'18)",
+    .kind = DESIGN_BASELINE,
+    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED,
+    .substrates = DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_PARTITION) |
+                                FAULT_BIT(FAULT_UNKNOWN)),
+    .lock_size = sizeof(struct dslr_lock),
+    .acquire = dslr_acquire,
+    .release = dslr_release,
+    .holds = dslr_holds,
+    .peek = dslr_peek,
+};

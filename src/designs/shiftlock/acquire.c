@@ -1,0 +1,399 @@
+/* Acquiring: Algorithm 2, and what the paper leaves out of it: giving up, and not waiting for the dead. */
+#include "designs/shiftlock/shiftlock.h"
+
+#include <errno.h>
+
+#define PATIENCE_CHECKS 12         /* a lock that stands still for so many checks (three leases, 3.6) is counted anew */
+#define STRANGE_MAX 2              /* looks at a predecessor that has nothing to do with this lock */
+#define DYING_NS (100 * NS_PER_US) /* the kernel has begun to bury somebody, which takes microseconds */
+#define PATIENCE_DOUBLINGS_NS (64 * NS_PER_S)
+
+/* ---- watching over those in the way ---- */
+
+void shift_begin_watch(const struct seat *seat, struct shift_try *t)
+{
+    uint64_t now = world_now(seat->world);
+    t->check_at = add_saturating(now, seat->space->check_ns);
+    t->patience_ns = PATIENCE_CHECKS * seat->space->check_ns;
+    t->still_since = now;
+    t->still = t->seen;
+    t->strange = 0;
+}
+
+/* The one before us in the queue: dead, or not there? It may have died, or been told that a release had failed, in between. */
+static int check_pred(const struct seat *seat, const struct hold *h, struct shift_try *t)
+{
+    const struct shift_form *f = shift_form(seat);
+    uint32_t slot = shift_name_slot(f, t->pred);
+    uint64_t lease, word;
+    if (slot != seat->me->slot) {
+        int dead = seat_peer_dead(seat, slot, &lease);
+        if (dead > 0 && lease_state(lease) == SLOT_LOST)
+            dead = shift_recover(seat, slot, lease_epoch(lease));
+        if (dead < 0)
+            return dead;
+    }
+    int rc = fab_read64(seat->ep, space_record_addr(seat->space, slot, shift_name_record(f, t->pred)), &word);
+    if (rc)
+        return rc;
+    bool here = record_index(word) == h->index && record_state(word) != RECORD_WAIT && record_state(word) != RECORD_FREE &&
+                record_state(word) != RECORD_SPARE;
+    t->strange = here ? 0 : t->strange + 1;
+    return t->strange < STRANGE_MAX ? 0 : shift_ask_recount(seat, h->index);
+}
+
+/* Now and then, while waiting. SHIFT_AGAIN: the lock is in another era. */
+static int watch(const struct seat *seat, const struct hold *h, struct shift_try *t)
+{
+    struct shift_entry e;
+    uint64_t now = world_now(seat->world);
+    t->check_at = add_saturating(now, seat->space->check_ns);
+    if (!seat_lives(seat))
+        return -PAWL_ELOST; /* it would not get the lock; it need not wait for it */
+    int rc = shift_look_rel_last(seat, h->index, &e);
+    if (rc)
+        return rc;
+    if (e.era != t->seen.era)
+        return SHIFT_AGAIN;
+    rc = t->pred ? check_pred(seat, h, t) : shift_check_dead(seat, h->index);
+    if (rc)
+        return rc;
+    if (e.rel != t->still.rel) {
+        t->still = e;
+        t->still_since = now;
+    } else if (now - t->still_since > t->patience_ns) {
+        /* Nobody dead, and yet nothing moves: somebody holds it for long, or a note went astray. Counting does no harm. */
+        t->still_since = now;
+        t->patience_ns = min_u64(2 * t->patience_ns, max_u64(PATIENCE_DOUBLINGS_NS, t->patience_ns));
+        return shift_ask_recount(seat, h->index);
+    }
+    return 0;
+}
+
+/* Sleeps until a condition changes or it is time to look. -ETIMEDOUT only at the deadline. */
+static int sleep_on(const struct seat *seat, const struct hold *h, struct shift_try *t, struct fab_cond *conds, unsigned n,
+                    uint64_t deadline)
+{
+    bool dying = false;
+    if (seat->ep->caps & FAB_KERNEL_LIFE) {
+        uint32_t slot = shift_name_slot(shift_form(seat), t->pred);
+        if (!t->pred)
+            n += shift_life_conds(seat, h->index, conds + n, FAB_CONDS_MAX - n, &dying);
+        else if (seat_life_cond(seat, slot, &conds[n]))
+            n++;
+        else
+            dying = slot != seat->me->slot;
+    }
+    uint64_t now = world_now(seat->world);
+    uint64_t until = dying ? min_u64(t->check_at, now + DYING_NS) : t->check_at;
+    int rc = fab_wait_any(seat->ep, conds, n, min_u64(deadline, until));
+    if (rc == -ETIMEDOUT && until < deadline)
+        rc = 0;
+    if (!rc && seat->ep->caps & FAB_KERNEL_LIFE)
+        t->check_at = 0; /* whoever was woken looks what for */
+    return rc;
+}
+
+static bool time_to_check(const struct seat *seat, const struct shift_try *t)
+{
+    return world_now(seat->world) >= t->check_at;
+}
+
+/* ---- what all share ---- */
+
+int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e, uint64_t writers)
+{
+    shift_remember(seat, h, e, writers);
+    int rc = shift_token(seat, h, e, &h->token);
+    if (!rc)
+        shift_post(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X);
+    return rc;
+}
+
+/* Our step's outcome is unknown, or our place in the queue cannot be left otherwise. */
+static int doubt(const struct seat *seat, const struct hold *h)
+{
+    return shift_doubt(seat, h, h->mode == PAWL_SHARED ? RECORD_TRY_S : RECORD_TRY_X, RECORD_WAIT);
+}
+
+/* ---- readers (lines 1 to 5) ---- */
+
+#define LEFT 0    /* out of the count, or never in it */
+#define GRANTED 2 /* too late to leave: it is ours */
+
+/* A reader that gives up takes itself out of the count only while it certainly waits (Epoch and count in one atomic). */
+static int reader_leave(const struct seat *seat, struct hold *h, struct shift_entry seen)
+{
+    struct shift_entry e = {0}, old, next;
+    for (;;) {
+        int rc = shift_look_rel_last(seat, h->index, &e);
+        if (!rc && !seat_lives(seat)) /* after the look: if the entry is then unchanged, nobody has counted us out */
+            return -PAWL_ELOST;
+        if (!rc && e.era != seen.era)
+            return LEFT;
+        if (!rc && e.epoch != seen.epoch) {
+            rc = shift_granted(seat, h, e, 0);
+            return rc ? rc : GRANTED;
+        }
+        next = e;
+        next.readers--;
+        if (!rc)
+            rc = shift_cas(seat, h->index, e, SHIFT_ALL, next, SHIFT_ALL, &old);
+        if (!rc && shift_matches(old, e, SHIFT_ALL))
+            return LEFT;
+        if (rc == -FAB_EUNKNOWN)
+            return doubt(seat, h);
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+}
+
+/* Line 5, with a look at the recovery mark first: a new era begins with Epoch 0, which is no grant. */
+static int reader_wait(const struct seat *seat, struct hold *h, struct shift_try *t, uint64_t deadline)
+{
+    bool mark = !(shift_of(seat)->busted & SHIFT_MARKLESS);
+    for (;;) {
+        struct shift_entry e = {0};
+        struct fab_cond conds[FAB_CONDS_MAX] = {shift_cond_epoch(seat, h->index, t->seen)};
+        int rc = sleep_on(seat, h, t, conds, 1, deadline);
+        if (!rc)
+            rc = shift_look_rel_last(seat, h->index, &e); /* RelCnt last: the token is then above the last writer's */
+        if (!rc && e.era != t->seen.era && (mark || e.epoch == t->seen.epoch))
+            return SHIFT_AGAIN;
+        if (!rc && e.epoch != t->seen.epoch)
+            return shift_granted(seat, h, e, 0);
+        if (!rc && time_to_check(seat, t))
+            rc = watch(seat, h, t);
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+}
+
+static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    const struct shift_form *f = shift_form(seat);
+    struct shift_try t = {0};
+    struct fab_op op;
+    shift_op_add_reader(seat, h->index, &op);
+    int rc = shift_publish_and(seat, h, RECORD_TRY_S, &op); /* intent before effect (I5), in one round trip */
+    if (rc == -FAB_EUNKNOWN) {
+        rc = doubt(seat, h);
+        return rc ? rc : SHIFT_AGAIN;
+    }
+    if (rc)
+        return rc;
+    t.seen = shift_unpack(f, op.old);
+    if (shift_recounting(t.seen))
+        return SHIFT_AGAIN;
+    struct shift_entry e = t.seen;
+    e.readers++;
+    if (likely(!e.tail && t.seen.readers < shift_readers_max(f)))
+        return shift_granted(seat, h, e, 0);
+    if (!e.tail) { /* too many. We hold it, so we leave by the front door */
+        rc = shift_doubt(seat, h, RECORD_LEAVE_S, RECORD_WAIT);
+        return rc ? rc : -PAWL_ELIMIT;
+    }
+    shift_begin_watch(seat, &t);
+    rc = deadline == DEADLINE_TRY ? -PAWL_EHELD : reader_wait(seat, h, &t, deadline);
+    if (rc >= 0 || rc == -PAWL_ELOST)
+        return rc;
+    int left = reader_leave(seat, h, t.seen);
+    return left == GRANTED ? 0 : left ? left : rc;
+}
+
+/* ---- writers (lines 6 to 26) ---- */
+
+/* Line 15. */
+static int tell_pred(const struct seat *seat, const struct hold *h, struct shift_try *t)
+{
+    struct shift_note note = {.nonce = t->nonce, .value = seat_desc_addr(seat, h->record), .extra = t->seen.rel};
+    int rc = shift_find_desc(seat, t->pred, t->told_before, &t->pred_desc);
+    t->told_before = true;
+    if (!rc)
+        rc = shift_leave_note(seat, t->pred_desc + offsetof(struct shift_desc, next), h->index, t->seen.era, SHIFT_SUCCESSOR, note);
+    return rc;
+}
+
+/* Line 16. The note says at which RelCnt the lock is ours, in which epoch, and how many writers came in a row. */
+static bool take_turn(const struct seat *seat, const struct hold *h, struct shift_try *t)
+{
+    struct shift_note note;
+    fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, grant);
+    if (!shift_read_note(seat, at, h->index, t->seen.era, &note))
+        return false;
+    if (note.nonce != t->nonce && !(shift_of(seat)->busted & SHIFT_NAMELESS))
+        return false;
+    t->target = note.value;
+    t->direct = shift_note_kind(&note) == SHIFT_HANDOVER;
+    t->writers = note.extra >> 1;
+    t->seen.epoch = note.extra & 1;
+    return true;
+}
+
+static int await_turn(const struct seat *seat, const struct hold *h, struct shift_try *t, uint64_t deadline)
+{
+    fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, grant);
+    bool told = false;
+    for (;;) {
+        struct fab_cond conds[FAB_CONDS_MAX];
+        unsigned n = shift_note_conds(seat, at, conds);
+        if (take_turn(seat, h, t))
+            return 0;
+        int rc = 0;
+        if (!told) {
+            rc = tell_pred(seat, h, t);
+            told = !rc;
+        }
+        if (!rc && time_to_check(seat, t)) {
+            rc = watch(seat, h, t);
+            told = false; /* a note from long ago may have taken the place of ours */
+        } else if (!rc) {
+            rc = sleep_on(seat, h, t, conds, n, deadline);
+        } else if (rc == -FAB_EUNKNOWN && time_to_check(seat, t)) {
+            rc = watch(seat, h, t); /* it cannot be reached; is it still there? */
+        }
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+        if (deadline != DEADLINE_NEVER && world_now(seat->world) >= deadline)
+            return take_turn(seat, h, t) ? 0 : -ETIMEDOUT;
+    }
+}
+
+int shift_await_readers(const struct seat *seat, const struct hold *h, struct shift_try *t, uint64_t deadline)
+{
+    for (struct shift_entry e = t->seen;;) {
+        /* RelCnt also rises when the era does. */
+        struct fab_cond conds[FAB_CONDS_MAX] = {shift_cond_rel(seat, h->index, e)};
+        int rc = e.rel == t->target ? 0 : sleep_on(seat, h, t, conds, 1, deadline);
+        /* RelCnt first: if the era is still ours afterwards, it was when RelCnt was read. */
+        if (!rc)
+            rc = shift_look_rel_first(seat, h->index, &e);
+        if (!rc && e.era != t->seen.era)
+            return SHIFT_AGAIN;
+        if (!rc && e.rel == t->target)
+            return 0;
+        if (!rc && time_to_check(seat, t))
+            rc = watch(seat, h, t);
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+}
+
+/* A writer at the head of the queue gives up. If it is the tail, too, it lets the readers in that have come after it. */
+static int head_leave(const struct seat *seat, struct hold *h, struct shift_try *t)
+{
+    struct shift_entry e = {0}, old, next;
+    for (;;) {
+        int rc = shift_look_rel_first(seat, h->index, &e);
+        if (!rc && !seat_lives(seat))
+            return -PAWL_ELOST;
+        if (!rc && e.era != t->seen.era)
+            return LEFT;
+        if (!rc && e.rel == t->target)
+            return GRANTED;
+        if (!rc && e.tail != shift_name(seat, h))
+            return doubt(seat, h);
+        next = e;
+        next.tail = 0;
+        next.epoch = !e.epoch;
+        if (!rc)
+            rc = shift_cas(seat, h->index, e, SHIFT_ALL, next, SHIFT_ALL, &old);
+        if (!rc && shift_matches(old, e, SHIFT_ALL)) {
+            shift_wake_readers(seat, h->index);
+            return LEFT;
+        }
+        if (rc == -FAB_EUNKNOWN)
+            return doubt(seat, h);
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+}
+
+static int writer_has(const struct seat *seat, struct hold *h, const struct shift_try *t)
+{
+    struct shift_entry e = t->seen;
+    e.rel = t->target;
+    e.tail = shift_name(seat, h);
+    return shift_granted(seat, h, e, t->writers);
+}
+
+static int writer_wait(const struct seat *seat, struct hold *h, struct shift_try *t, uint64_t deadline)
+{
+    int rc = 0;
+    bool head = !t->pred;
+    shift_begin_watch(seat, t);
+    if (!head) {
+        rc = await_turn(seat, h, t, deadline);
+        head = !rc;
+        t->pred = 0; /* from now on it is readers that we wait for */
+        t->still_since = world_now(seat->world);
+    }
+    if (!rc && !t->direct)
+        rc = shift_await_readers(seat, h, t, deadline);
+    if (!rc)
+        return writer_has(seat, h, t);
+    if (rc > 0 || rc == -PAWL_ELOST)
+        return rc;
+    int left = head ? head_leave(seat, h, t) : doubt(seat, h);
+    return left == GRANTED ? writer_has(seat, h, t) : left ? left : rc;
+}
+
+static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    const struct shift_form *f = shift_form(seat);
+    const struct shift_entry us = {.tail = shift_name(seat, h)};
+    struct shift_try t = {.nonce = world_now(seat->world)};
+    struct fab_op op;
+    /* Lines 7 to 10; who does not want to wait compares. */
+    bool try = deadline == DEADLINE_TRY;
+    shift_clear_note(seat, seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next));
+    shift_op_cas(seat, h->index, (struct shift_entry){0}, try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &op);
+    int rc = shift_publish_and(seat, h, RECORD_TRY_X, &op);
+    if (rc == -FAB_EUNKNOWN) {
+        rc = doubt(seat, h);
+        return rc ? rc : SHIFT_AGAIN;
+    }
+    if (rc)
+        return rc;
+    t.seen = shift_unpack(f, op.old);
+    if (shift_recounting(t.seen))
+        return SHIFT_AGAIN;
+    t.target = shift_rel_add(f, t.seen.rel, t.seen.readers);
+    t.pred = t.seen.tail;
+    shift_join(seat, h, t.seen.rel);
+    if (likely(!t.seen.tail && !t.seen.readers))
+        return writer_has(seat, h, &t);
+    if (try)
+        return -PAWL_EHELD;
+    if (t.pred == us.tail) { /* what a count of long ago has left of ourselves */
+        rc = doubt(seat, h);
+        return rc ? rc : SHIFT_AGAIN;
+    }
+    return writer_wait(seat, h, &t, deadline);
+}
+
+int shift_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    bool looked_after = false;
+    if (h->record + 1 > FIELD_MAX(shift_form(seat)->record_bits))
+        return -PAWL_ELIMIT;
+    for (;;) {
+        int rc = h->mode == PAWL_SHARED ? enter_reader(seat, h, deadline) : enter_writer(seat, h, deadline);
+        if (likely(!rc)) /* whoever was stopped in between finds out here, and leaves the lock to recovery */
+            return seat_lives(seat) ? 0 : -PAWL_ELOST;
+        if (rc == SHIFT_AGAIN) {
+            rc = hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
+            if (!rc)
+                rc = seat_retry(seat, shift_recount(seat, h->index, deadline));
+        } else if (rc == -PAWL_EHELD && !looked_after) {
+            looked_after = true; /* a holder that is dead does not count as one */
+            rc = hold_publish(seat, h, RECORD_WAIT);
+            if (!rc)
+                rc = seat_retry(seat, shift_check_dead(seat, h->index));
+        } else {
+            rc = seat_retry(seat, rc);
+        }
+        if (rc)
+            return rc;
+    }
+}

@@ -1,0 +1,165 @@
+/* The designs: the paper's entry of 128 bits, the same protocol in 64, and what the suite must catch. */
+#include "designs/all.h"
+#include "designs/shiftlock/shiftlock.h"
+
+#include <errno.h>
+
+#define WRITERS_MAX 16 /* N of 3.5.2; 4.7 finds goodput stable from there on */
+
+static bool shift_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, h->mode == PAWL_EXCLUSIVE ? RECORD_HELD_X : RECORD_HELD_S);
+}
+
+/* ---- what it looks like ---- */
+
+static bool is_free(struct shift_entry e)
+{
+    return !shift_recounting(e) && !e.tail && !e.readers;
+}
+
+/* Looks; what nobody's record explains is counted first. */
+static int look_closely(const struct seat *seat, uint64_t index, struct shift_entry *e, struct shift_census *c)
+{
+    int rc = shift_look_rel_last(seat, index, e);
+    if (rc || is_free(*e))
+        return rc;
+    rc = shift_count(seat, index, c);
+    if (rc || (!shift_recounting(*e) && (c->readers || c->writers || c->unsure)))
+        return rc;
+    if (!shift_recounting(*e))
+        rc = shift_ask_recount(seat, index);
+    if (!rc)
+        rc = shift_recount(seat, index, DEADLINE_TRY);
+    if (rc && rc != -PAWL_EHELD)
+        return rc;
+    rc = shift_look_rel_last(seat, index, e);
+    return rc ? rc : shift_count(seat, index, c);
+}
+
+static int shift_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    struct shift_entry e;
+    struct shift_census c = {0};
+    uint64_t counter = 0;
+    int rc = look_closely(seat, index, &e, &c);
+    if (!rc && shift_form(seat)->rel_bits < 64)
+        rc = fab_read64(seat->ep, shift_addr(seat, index) + 8, &counter);
+    if (rc)
+        return rc;
+    bool beside = shift_form(seat)->rel_bits < 64;
+    struct lock_view v = {.token = seat->space->token_base + (beside ? 2 * counter : e.rel)};
+    if (c.readers || (!is_free(e) && !e.tail && e.readers)) {
+        v.mode = PAWL_SHARED;
+        v.readers = c.readers ? c.readers : e.readers;
+    } else if (!is_free(e)) {
+        v.mode = PAWL_EXCLUSIVE;
+        v.owner = c.writers ? shift_name_slot(shift_form(seat), c.writer) : LOCK_OWNER_UNKNOWN;
+    }
+    fab_addr desc;
+    if (c.writers && !shift_find_desc(seat, c.writer, true, &desc) && !fab_read64(seat->ep, shift_token_addr(desc), &v.token)) {
+        *out = v;
+        return 0;
+    }
+    /* No grant so far has a higher one; where the lock was counted anew since, the latest may have a lower one. */
+    v.token += beside ? v.mode == PAWL_SHARED : v.mode != 0;
+    *out = v;
+    return 0;
+}
+
+/* ---- tokens above a floor ---- */
+
+static int raise_counter(const struct seat *seat, struct hold *h, uint64_t floor)
+{
+    fab_addr addr = shift_addr(seat, h->index) + 8;
+    uint64_t next = (floor - seat->space->token_base) / 2 + 1, was, old;
+    int rc = fab_read64(seat->ep, addr, &was);
+    while (!rc &&
+           was < next) { /* by compare-and-swap: should we be lost meanwhile, it must not undo what others have raised it to */
+        rc = fab_cas64(seat->ep, addr, was, next, &old);
+        if (!rc && old == was)
+            break;
+        rc = rc ? rc : fab_read64(seat->ep, addr, &was);
+    }
+    if (rc)
+        return rc;
+    h->token = seat->space->token_base + 2 * max_u64(next, was);
+    fab_local_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), h->token);
+    return 0;
+}
+
+/* While we hold it exclusively nobody else moves RelCnt, except in order to count anew. */
+static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
+{
+    uint64_t writers;
+    if (h->token > floor)
+        return 0;
+    if (shift_form(seat)->rel_bits < 64)
+        return raise_counter(seat, h, floor);
+    shift_recall(seat, h, &writers);
+    for (;;) {
+        struct shift_entry e = {0}, old;
+        int rc = shift_look_rel_first(seat, h->index, &e);
+        if (!rc && !seat_lives(seat))
+            return -PAWL_ELOST;
+        if (!rc && shift_recounting(e)) {
+            rc = shift_recount(seat, h->index, DEADLINE_NEVER);
+            if (!rc)
+                continue;
+        }
+        struct shift_entry next = e;
+        next.rel = max_u64(e.rel, floor - seat->space->token_base);
+        if (!rc)
+            rc = shift_cas(seat, h->index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_REL, &old);
+        if (!rc && shift_matches(old, e, SHIFT_REL | SHIFT_ERA)) {
+            next.tail = old.tail;
+            shift_remember(seat, h, next, writers);
+            return shift_token(seat, h, next, &h->token);
+        }
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+}
+
+#define SHIFT_COMMON(faults)                                                                                                       \
+    .features =                                                                                                                    \
+        DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,       \
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct shift_lock),                    \
+    .desc_size = sizeof(struct shift_desc), .acquire = shift_acquire, .release = shift_release, .convert = shift_convert,          \
+    .holds = shift_holds, .recover = shift_recover, .peek = shift_peek, .raise = shift_raise
+
+const struct shift_design design_shiftlock = {
+    .design = {.name = "shiftlock",
+               .summary = "one-sided, handed over from client to client",
+               .kind = DESIGN_MAIN,
+               SHIFT_COMMON(FAULTS_ALL)},
+    .form = &shift_form128,
+    .writers_max = WRITERS_MAX,
+    .keep_on = true,
+};
+
+const struct shift_design design_shiftlock64 = {
+    .design = {.name = "shiftlock64",
+               .summary = "shiftlock in a word of 64 bits, for fabrics without larger atomics",
+               .kind = DESIGN_MAIN,
+               SHIFT_COMMON(FAULTS_ALL)},
+    .form = &shift_form64,
+    .writers_max = WRITERS_MAX,
+    .keep_on = true,
+};
+
+/* What it takes to come late: one that stops, and one that cannot be shut out at once. */
+#define LATE_FAULTS (FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DRIFT))
+
+#define SHIFT_BUSTED(what, line, flag, faults)                                                                                     \
+    {                                                                                                                              \
+        .design = {.name = "busted-shiftlock-" what, .summary = (line), .kind = DESIGN_BUSTED, SHIFT_COMMON(faults)},              \
+        .form = &shift_form128, .writers_max = WRITERS_MAX, .keep_on = true, .busted = (flag)                                      \
+    }
+
+const struct shift_design design_busted_shiftlock_late =
+    SHIFT_BUSTED("late", "releases are not bound to the lock's era", SHIFT_LATE_RELEASE, LATE_FAULTS);
+const struct shift_design design_busted_shiftlock_nameless =
+    SHIFT_BUSTED("nameless", "messages do not say for which lock and era they are", SHIFT_NAMELESS, FAULTS_ALL);
+const struct shift_design design_busted_shiftlock_markless =
+    SHIFT_BUSTED("markless", "a waiting reader looks at the epoch before the recovery mark", SHIFT_MARKLESS, FAULTS_ALL);

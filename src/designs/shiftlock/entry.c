@@ -1,0 +1,271 @@
+/* The lock entry (Figure 3) and the verbs on it. */
+#include "designs/shiftlock/shiftlock.h"
+
+#include <string.h>
+
+const struct shift_form shift_form128 = {
+    .width = 16,
+    .rel_shift = 64,
+    .rel_bits = 64,
+    .readers_shift = 40,
+    .readers_bits = 23,
+    .tail_shift = 0,
+    .slot_bits = 12,
+    .record_bits = 12,
+    .era_low_shift = 32,
+    .era_low_bits = 8,
+    .era_high_shift = 24,
+    .era_high_bits = 8,
+    .epoch_shift = 63,
+};
+
+const struct shift_form shift_form64 = {
+    .width = 8,
+    .rel_shift = 0,
+    .rel_bits = 24,
+    .readers_shift = 53,
+    .readers_bits = 10,
+    .tail_shift = 24,
+    .slot_bits = 12,
+    .record_bits = 10,
+    .era_low_shift = 46,
+    .era_low_bits = 7,
+    .epoch_shift = 63,
+};
+
+static u128 field(uint64_t value, unsigned shift, unsigned bits)
+{
+    return (u128)(bits == 64 ? value : value & FIELD_MAX(bits)) << shift;
+}
+
+static uint64_t unfield(u128 word, unsigned shift, unsigned bits)
+{
+    uint64_t value = (uint64_t)(word >> shift);
+    return bits == 64 ? value : value & FIELD_MAX(bits);
+}
+
+u128 shift_pack(const struct shift_form *f, struct shift_entry e)
+{
+    return field(e.rel, f->rel_shift, f->rel_bits) | field(e.readers, f->readers_shift, f->readers_bits) |
+           field(e.tail, f->tail_shift, f->slot_bits + f->record_bits) | field(e.era, f->era_low_shift, f->era_low_bits) |
+           field(e.era >> (f->era_low_bits & 15), f->era_high_shift, f->era_high_bits) | field(e.epoch, f->epoch_shift, 1);
+}
+
+struct shift_entry shift_unpack(const struct shift_form *f, u128 word)
+{
+    return (struct shift_entry){
+        .rel = unfield(word, f->rel_shift, f->rel_bits),
+        .readers = (uint32_t)unfield(word, f->readers_shift, f->readers_bits),
+        .tail = (uint32_t)unfield(word, f->tail_shift, f->slot_bits + f->record_bits),
+        .era = (uint32_t)(unfield(word, f->era_low_shift, f->era_low_bits) | unfield(word, f->era_high_shift, f->era_high_bits)
+                                                                                 << f->era_low_bits),
+        .epoch = unfield(word, f->epoch_shift, 1),
+    };
+}
+
+static u128 mask_of(const struct shift_form *f, unsigned fields)
+{
+    const struct shift_entry ones = {
+        .rel = fields & SHIFT_REL ? UINT64_MAX : 0,
+        .readers = fields & SHIFT_READERS ? UINT32_MAX : 0,
+        .tail = fields & SHIFT_TAIL ? UINT32_MAX : 0,
+        .era = fields & SHIFT_ERA ? UINT32_MAX : 0,
+        .epoch = fields & SHIFT_EPOCH,
+    };
+    return shift_pack(f, ones);
+}
+
+bool shift_matches(struct shift_entry a, struct shift_entry b, unsigned fields)
+{
+    return (!(fields & SHIFT_REL) || a.rel == b.rel) && (!(fields & SHIFT_READERS) || a.readers == b.readers) &&
+           (!(fields & SHIFT_TAIL) || a.tail == b.tail) && (!(fields & SHIFT_ERA) || a.era == b.era) &&
+           (!(fields & SHIFT_EPOCH) || a.epoch == b.epoch);
+}
+
+/* ---- atomics ---- */
+
+void shift_op_cas(const struct seat *seat, uint64_t index, struct shift_entry compare, unsigned compared, struct shift_entry swap,
+                  unsigned swapped, struct fab_op *op)
+{
+    const struct shift_form *f = shift_form(seat);
+    u128 all = f->width == 16 ? ~(u128)0 : UINT64_MAX;
+    *op = (struct fab_op){
+        .verb = FAB_CAS,
+        .width = f->width,
+        .masked = compared != SHIFT_ALL || swapped != SHIFT_ALL,
+        .addr = shift_addr(seat, index),
+        .compare = shift_pack(f, compare),
+        .compare_mask = compared == SHIFT_ALL ? all : mask_of(f, compared),
+        .swap = shift_pack(f, swap),
+        .swap_mask = swapped == SHIFT_ALL ? all : mask_of(f, swapped),
+    };
+}
+
+/* ExtFAA of 3.4: no carry leaves RdrCnt. */
+void shift_op_add_reader(const struct seat *seat, uint64_t index, struct fab_op *op)
+{
+    const struct shift_form *f = shift_form(seat);
+    *op = (struct fab_op){
+        .verb = FAB_FAA,
+        .width = f->width,
+        .masked = true,
+        .addr = shift_addr(seat, index),
+        .swap = (u128)1 << f->readers_shift,
+        .swap_mask = (u128)1 << (f->readers_shift + f->readers_bits - 1),
+    };
+}
+
+int shift_cas(const struct seat *seat, uint64_t index, struct shift_entry compare, unsigned compared, struct shift_entry swap,
+              unsigned swapped, struct shift_entry *old)
+{
+    struct fab_op op;
+    shift_op_cas(seat, index, compare, compared, swap, swapped, &op);
+    int rc = fab_batch(seat->ep, &op, 1);
+    if (!rc)
+        *old = shift_unpack(shift_form(seat), op.old);
+    return rc;
+}
+
+/* ---- reading ---- */
+
+static int look(const struct seat *seat, uint64_t index, bool rel_first, struct shift_entry *out)
+{
+    const struct shift_form *f = shift_form(seat);
+    fab_addr addr = shift_addr(seat, index);
+    uint64_t half[2] = {0, 0};
+    struct fab_op ops[] = {
+        {.verb = FAB_READ, .len = 8, .addr = addr, .buf = &half[0]},
+        {.verb = FAB_READ, .len = 8, .addr = addr + 8, .buf = &half[1]},
+    };
+    if (rel_first) {
+        ops[0].addr = addr + 8, ops[0].buf = &half[1];
+        ops[1].addr = addr, ops[1].buf = &half[0];
+    }
+    int rc = f->width == 8 ? fab_read64(seat->ep, addr, &half[0]) : fab_batch(seat->ep, ops, countof(ops));
+    if (!rc)
+        *out = shift_unpack(f, f->width == 8 ? half[0] : (u128)half[1] << 64 | half[0]);
+    return rc;
+}
+
+int shift_look_rel_first(const struct seat *seat, uint64_t index, struct shift_entry *out)
+{
+    return look(seat, index, true, out);
+}
+
+int shift_look_rel_last(const struct seat *seat, uint64_t index, struct shift_entry *out)
+{
+    return look(seat, index, false, out);
+}
+
+/* ---- waiting ---- */
+
+static struct fab_cond cond_of(const struct seat *seat, uint64_t index, u128 mask, struct shift_entry seen)
+{
+    const struct shift_form *f = shift_form(seat);
+    u128 value = shift_pack(f, seen) & mask;
+    bool upper = !(uint64_t)mask;
+    return (struct fab_cond){
+        .addr = shift_addr(seat, index) + (upper ? 8 : 0),
+        .mask = (uint64_t)(upper ? mask >> 64 : mask),
+        .value = (uint64_t)(upper ? value >> 64 : value),
+    };
+}
+
+static u128 epoch_mask(const struct shift_form *f)
+{
+    return field(UINT64_MAX, f->era_low_shift, f->era_low_bits) | (u128)1 << f->epoch_shift;
+}
+
+static u128 rel_mask(const struct shift_form *f)
+{
+    return field(UINT32_MAX, f->rel_shift, f->rel_bits < 32 ? f->rel_bits : 32);
+}
+
+struct fab_cond shift_cond_epoch(const struct seat *seat, uint64_t index, struct shift_entry seen)
+{
+    return cond_of(seat, index, epoch_mask(shift_form(seat)), seen);
+}
+
+struct fab_cond shift_cond_rel(const struct seat *seat, uint64_t index, struct shift_entry seen)
+{
+    return cond_of(seat, index, rel_mask(shift_form(seat)), seen);
+}
+
+void shift_wake_readers(const struct seat *seat, uint64_t index)
+{
+    const struct fab_cond c = shift_cond_epoch(seat, index, (struct shift_entry){0});
+    fab_wake(seat->ep, c.addr, c.mask, UINT16_MAX);
+}
+
+void shift_wake_writer(const struct seat *seat, uint64_t index)
+{
+    const struct fab_cond c = shift_cond_rel(seat, index, (struct shift_entry){0});
+    fab_wake(seat->ep, c.addr, c.mask, UINT16_MAX);
+}
+
+/* ---- tokens ---- */
+
+/* Exclusive ones take the next even number, shared ones the odd one above what is there. */
+static int token_beside(const struct seat *seat, const struct hold *h, uint64_t *token)
+{
+    fab_addr counter = shift_addr(seat, h->index) + 8;
+    for (;;) {
+        uint64_t was;
+        int rc = h->mode == PAWL_EXCLUSIVE ? fab_faa64(seat->ep, counter, 1, &was) : fab_read64(seat->ep, counter, &was);
+        if (!rc) {
+            *token = seat->space->token_base + (h->mode == PAWL_EXCLUSIVE ? 2 * (was + 1) : 2 * was + 1);
+            return 0;
+        }
+        if ((rc = seat_retry(seat, rc)))
+            return rc;
+    }
+}
+
+int shift_token(const struct seat *seat, const struct hold *h, struct shift_entry seen, uint64_t *token)
+{
+    uint64_t t = seat->space->token_base + seen.rel + 1;
+    int rc = shift_form(seat)->rel_bits < 64 ? token_beside(seat, h, &t) : 0;
+    if (rc)
+        return rc;
+    if (h->mode == PAWL_EXCLUSIVE)
+        fab_local_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), t);
+    *token = t;
+    return 0;
+}
+
+/* ---- records ---- */
+
+int shift_publish_and(const struct seat *seat, const struct hold *h, enum record_state state, struct fab_op *op)
+{
+    uint64_t word = record_word(state, h->serial, h->index);
+    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
+    if (fab_is_shm(seat->ep))
+        return fab_batch(seat->ep, op, 1);
+    struct fab_op ops[] = {
+        {.verb = FAB_WRITE, .len = 8, .buf = &word, .addr = space_record_addr(seat->space, seat->me->slot, h->record)},
+        *op,
+    };
+    int rc = fab_batch(seat->ep, ops, countof(ops));
+    op->old = ops[1].old;
+    return rc;
+}
+
+void shift_post(const struct seat *seat, const struct hold *h, enum record_state state)
+{
+    uint64_t word = record_word(state, h->serial, h->index);
+    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
+    if (!fab_is_shm(seat->ep))
+        fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
+}
+
+int shift_claim(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to)
+{
+    uint64_t expect = record_word(from, h->serial, h->index), word = record_word(to, h->serial, h->index);
+    if (!hold_is(seat, h, from))
+        return -PAWL_ENOTOWNER;
+    if (from == RECORD_HELD_X && fab_local_load64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record))) != h->token)
+        return -PAWL_ENOTOWNER;
+    if (!__atomic_compare_exchange_n(&seat->me->shadow[h->record], &expect, word, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        return -PAWL_ENOTOWNER;
+    return 0;
+}

@@ -1,0 +1,140 @@
+/* What clients tell each other (3.2). The paper SENDs; here a note is one WRITE into the receiver's descriptor, which lies in
+ * memory of its own. It arrives or the writer knows that it may not have, it needs no buffers posted, and who receives it looks at
+ * its own memory when it wants to: no thread waits for it. A note may be late, or come from somebody who is long lost; so it names
+ * the lock, its era and the attempt that it is for. */
+#include "designs/shiftlock/shiftlock.h"
+#include "lib/hash.h"
+
+#include <errno.h>
+
+#define WHAT_ERA_SHIFT 40
+#define WHAT_KIND_SHIFT 56
+
+static uint64_t what_of(uint64_t index, uint32_t era, enum shift_kind kind)
+{
+    return (uint64_t)kind << WHAT_KIND_SHIFT | (uint64_t)era << WHAT_ERA_SHIFT | index;
+}
+
+/* Also of the life of the lock memory: after it was lost everything counts from 0 again. Never 0. */
+static uint64_t sum_of(const struct seat *seat, const struct shift_note *n)
+{
+    uint64_t sum = mix64(seat->space->token_base ^ n->nonce);
+    sum = mix64(sum ^ n->what);
+    sum = mix64(sum ^ n->value);
+    return mix64(sum ^ n->extra) | 1;
+}
+
+/* Where a session's descriptors are. What is remembered may be another's that had the slot before: `again` asks anew. */
+static int find_home(const struct seat *seat, uint32_t slot, bool again, uint64_t *home)
+{
+    struct sighting *seen = seat->me->seen ? &seat->me->seen[slot] : NULL;
+    *home = 0;
+    if (fab_is_shm(seat->ep))
+        return 0;
+    if (seen && !again)
+        *home = __atomic_load_n(&seen->home, __ATOMIC_RELAXED);
+    if (*home)
+        return 0;
+    int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, home), home);
+    if (!rc && seen)
+        __atomic_store_n(&seen->home, *home, __ATOMIC_RELAXED);
+    return rc;
+}
+
+int shift_find_desc(const struct seat *seat, uint32_t name, bool again, fab_addr *out)
+{
+    const struct shift_form *f = shift_form(seat);
+    const struct space *s = seat->space;
+    uint32_t slot = shift_name_slot(f, name), record = shift_name_record(f, name);
+    uint64_t home;
+    if (slot >= s->slot_count || record >= s->record_count)
+        return -EFAULT; /* memory was overwritten by a stranger */
+    int rc = find_home(seat, slot, again, &home);
+    if (rc)
+        return rc;
+    if (!home)
+        home = s->descs + (uint64_t)slot * s->record_count * s->desc_size;
+    *out = home + (uint64_t)record * s->desc_size;
+    return 0;
+}
+
+int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
+                     struct shift_note note)
+{
+    note.what = what_of(index, era, kind);
+    note.sum = sum_of(seat, &note);
+    int rc = fab_write(seat->ep, at, &note, sizeof note);
+    if (!rc)
+        fab_wake(seat->ep, at + offsetof(struct shift_note, sum), UINT32_MAX, UINT16_MAX);
+    return rc;
+}
+
+static struct shift_note load(const struct seat *seat, fab_addr at)
+{
+    struct shift_note n;
+    n.sum = fab_local_load64(seat->ep, at + offsetof(struct shift_note, sum));
+    n.nonce = fab_local_load64(seat->ep, at + offsetof(struct shift_note, nonce));
+    n.what = fab_local_load64(seat->ep, at + offsetof(struct shift_note, what));
+    n.value = fab_local_load64(seat->ep, at + offsetof(struct shift_note, value));
+    n.extra = fab_local_load64(seat->ep, at + offsetof(struct shift_note, extra));
+    return n;
+}
+
+bool shift_read_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, struct shift_note *out)
+{
+    struct shift_note n = load(seat, at);
+    if (n.sum != sum_of(seat, &n))
+        return false;
+    bool ours = n.what == what_of(index, era, shift_note_kind(&n));
+    if (!ours && !(shift_of(seat)->busted & SHIFT_NAMELESS))
+        return false;
+    *out = n;
+    return true;
+}
+
+void shift_clear_note(const struct seat *seat, fab_addr at)
+{
+    fab_local_store64(seat->ep, at + offsetof(struct shift_note, sum), 0);
+}
+
+/* First word and last: whichever part of a torn note comes second changes one of them. */
+unsigned shift_note_conds(const struct seat *seat, fab_addr at, struct fab_cond *conds)
+{
+    fab_addr sum = at + offsetof(struct shift_note, sum), nonce = at + offsetof(struct shift_note, nonce);
+    conds[0] = (struct fab_cond){.addr = sum, .mask = UINT32_MAX, .value = fab_local_load64(seat->ep, sum) & UINT32_MAX};
+    conds[1] = (struct fab_cond){.addr = nonce, .mask = UINT32_MAX, .value = fab_local_load64(seat->ep, nonce) & UINT32_MAX};
+    return 2;
+}
+
+/* ---- what the owner remembers ---- */
+
+static fab_addr own(const struct seat *seat, const struct hold *h, size_t offset)
+{
+    return seat_desc_addr(seat, h->record) + offset;
+}
+
+void shift_remember(const struct seat *seat, const struct hold *h, struct shift_entry e, uint64_t writers)
+{
+    u128 word = shift_pack(shift_form(seat), e);
+    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[0])), (uint64_t)word);
+    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[1])), (uint64_t)(word >> 64));
+    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, writers)), writers);
+}
+
+struct shift_entry shift_recall(const struct seat *seat, const struct hold *h, uint64_t *writers)
+{
+    uint64_t low = fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[0])));
+    uint64_t high = fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[1])));
+    *writers = fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, writers)));
+    return shift_unpack(shift_form(seat), (u128)high << 64 | low);
+}
+
+void shift_join(const struct seat *seat, const struct hold *h, uint64_t rel)
+{
+    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, joined)), rel);
+}
+
+uint64_t shift_joined(const struct seat *seat, const struct hold *h)
+{
+    return fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, joined)));
+}

@@ -1,0 +1,279 @@
+/* Recovery: counting anew.
+ *
+ * 3.6 resets a lock that has stood still for three leases, and everybody starts over. Here leases belong to sessions, so it is
+ * known who is dead; but not what a dead client's last step has come to, nor what it leaves in the queue. So the lock is counted
+ * anew: its era becomes odd, in which nobody enters and nobody is let in; who waits sees that and says in its record that it waits
+ * outside; who holds stays on the books. When every living client's record says something certain, the next even era begins with
+ * exactly the living holders, and those who waited join again. RelCnt rises with each step, so no compare-and-swap that was
+ * prepared before succeeds. */
+#include "designs/shiftlock/shiftlock.h"
+
+#include <errno.h>
+
+#define RECOUNT_PAUSE_NS (50 * NS_PER_US) /* for somebody in the middle of a step: a few round trips */
+
+static void wake_all(const struct seat *seat, uint64_t index)
+{
+    shift_wake_readers(seat, index);
+    shift_wake_writer(seat, index);
+}
+
+int shift_ask_recount(const struct seat *seat, uint64_t index)
+{
+    const struct shift_form *f = shift_form(seat);
+    struct shift_entry e = {0}, old;
+    int rc = shift_look_rel_last(seat, index, &e);
+    for (;;) {
+        struct shift_entry next = {.rel = shift_rel_add(f, e.rel, 1),
+                                   .era = shift_recounting(e) ? e.era : shift_era_next(f, e.era)};
+        if (!rc)
+            rc = shift_cas(seat, index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH, &old);
+        if (!rc && shift_matches(old, e, SHIFT_REL | SHIFT_ERA)) {
+            wake_all(seat, index);
+            return 0;
+        }
+        if (!rc) {
+            e = old;
+            continue;
+        }
+        /* Twice does no harm. */
+        if ((rc = seat_retry(seat, rc)))
+            return rc;
+        rc = shift_look_rel_last(seat, index, &e);
+    }
+}
+
+int shift_doubt(const struct seat *seat, const struct hold *h, enum record_state may, enum record_state then)
+{
+    int rc = hold_publish(seat, h, may);
+    if (!rc)
+        rc = shift_ask_recount(seat, h->index);
+    if (rc)
+        return rc;
+    if (then != RECORD_FREE)
+        return then == may ? 0 : hold_publish(seat, h, then);
+    hold_close(seat, h);
+    return 0;
+}
+
+/* ---- the census ---- */
+
+/* Wakes who is in the middle of a step, for it may be asleep. */
+static void stir(const struct seat *seat, uint32_t slot, uint32_t record)
+{
+    const struct space *s = seat->space;
+    if (!fab_is_shm(seat->ep))
+        return;
+    fab_addr desc = s->descs + ((uint64_t)slot * s->record_count + record) * s->desc_size;
+    fab_wake(seat->ep, desc + offsetof(struct shift_desc, grant.sum), UINT32_MAX, 1);
+    fab_wake(seat->ep, desc + offsetof(struct shift_desc, next.sum), UINT32_MAX, 1);
+}
+
+/* A lost client that had to do with this lock must not release it any more: where readers leave by adding, an addition that comes
+ * late would count for somebody else. Proof first, lease second: the proof is then that session's, not its successor's in the slot.
+ */
+static int shut_out(struct shift_census *c, uint32_t slot, uint64_t lost)
+{
+    const struct seat *seat = c->seat;
+    fab_addr at = space_slot_addr(seat->space, slot);
+    uint64_t proof, lease;
+    if (!shift_adds(seat) || !c->fencing || slot == seat->me->slot || shift_of(seat)->busted & SHIFT_LATE_RELEASE)
+        return 0;
+    int rc = fab_read64(seat->ep, at + offsetof(struct slot, proof), &proof);
+    if (!rc)
+        rc = fab_read64(seat->ep, at + offsetof(struct slot, lease), &lease);
+    if (rc || lease_state(lease) != SLOT_LOST || lease_epoch(lease) != lease_epoch(lost))
+        return rc; /* its slot is free: it was shut out before that */
+    rc = fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
+    c->unsure += rc == -EAGAIN;
+    return rc == -EAGAIN ? 0 : rc;
+}
+
+static int count_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    struct shift_census *c = ctx;
+    enum record_state state = record_state(word);
+    if (record_index(word) != c->index || state == RECORD_WAIT)
+        return 0;
+    uint64_t lease = c->lease;
+    int dead = slot == c->seat->me->slot ? lease_state(lease) != SLOT_LIVE : seat_peer_dead(c->seat, slot, &lease);
+    if (dead < 0)
+        return dead;
+    if (dead) {
+        int rc = lease_state(lease) == SLOT_LOST ? shut_out(c, slot, lease) : 0;
+        return rc ? rc : 1; /* once is enough */
+    }
+    if (state == RECORD_HELD_S) {
+        c->readers++;
+    } else if (state == RECORD_HELD_X) {
+        c->writers++;
+        c->writer = slot << shift_form(c->seat)->record_bits | (record + 1);
+    } else {
+        c->unsure++;
+        stir(c->seat, slot, record);
+    }
+    return 0;
+}
+
+static int count_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    struct shift_census *c = ctx;
+    c->lease = lease;
+    if (lease_state(lease) != SLOT_LIVE && (lease_state(lease) != SLOT_LOST || !c->fencing))
+        return 0;
+    int rc = seat_records(c->seat, slot, count_record, c);
+    return rc > 0 ? 0 : rc;
+}
+
+int shift_count(const struct seat *seat, uint64_t index, struct shift_census *out)
+{
+    *out = (struct shift_census){.seat = seat, .index = index};
+    return seat_slots(seat, count_slot, out);
+}
+
+/* The same in order to let others in. */
+static int count_for_good(const struct seat *seat, uint64_t index, struct shift_census *out)
+{
+    *out = (struct shift_census){.seat = seat, .index = index, .fencing = true};
+    return seat_slots(seat, count_slot, out);
+}
+
+/* One census for the entry as it was. 1: counted and written. */
+static int recount_once(const struct seat *seat, uint64_t index, struct shift_entry e)
+{
+    const struct shift_form *f = shift_form(seat);
+    struct shift_census c;
+    struct shift_entry old;
+    int rc = count_for_good(seat, index, &c);
+    if (rc)
+        return rc;
+    /* A writer beside others has just left, and its record is about to say so. */
+    if (c.unsure || c.writers > 1 || (c.writers && c.readers))
+        return 0;
+    struct shift_entry next = {
+        .rel = shift_rel_add(f, e.rel, 1), .readers = c.readers, .tail = c.writer, .era = shift_era_next(f, e.era)};
+    /* RdrCnt and tail may have been touched by those who came meanwhile; they saw the odd era. */
+    rc = shift_cas(seat, index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_ALL, &old);
+    if (rc || !shift_matches(old, e, SHIFT_REL | SHIFT_ERA))
+        return rc;
+    wake_all(seat, index);
+    return 1;
+}
+
+int shift_recount(const struct seat *seat, uint64_t index, uint64_t deadline)
+{
+    for (;;) {
+        struct shift_entry e;
+        /* An exact reading: what is counted must belong to this RelCnt. RelCnt first: if the era is odd afterwards and the
+         * compare-and-swap finds both, they are of one moment. */
+        int rc = shift_look_rel_first(seat, index, &e);
+        if (!rc && !shift_recounting(e))
+            return 0;
+        if (!rc)
+            rc = recount_once(seat, index, e);
+        if (rc)
+            return rc > 0 ? 0 : rc;
+        if (deadline == DEADLINE_TRY)
+            return -PAWL_EHELD;
+        uint64_t until = add_saturating(world_now(seat->world), RECOUNT_PAUSE_NS);
+        struct fab_cond conds[] = {shift_cond_epoch(seat, index, e), shift_cond_rel(seat, index, e)};
+        rc = fab_wait_any(seat->ep, conds, countof(conds), min_u64(until, deadline));
+        if (rc && (rc != -ETIMEDOUT || deadline <= until))
+            return rc;
+        if (!seat_lives(seat))
+            return -PAWL_ELOST;
+    }
+}
+
+/* ---- recovery of a dead session ---- */
+
+struct funeral {
+    const struct seat *seat;
+    uint32_t dead;
+    uint32_t epoch;
+};
+
+static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    const struct funeral *f = ctx;
+    const struct seat *seat = f->seat;
+    uint64_t index = record_index(word), lease;
+    struct shift_entry e;
+    if (record_state(word) == RECORD_WAIT)
+        return 0; /* certainly outside */
+    if (index >= seat->space->lock_count)
+        return -EFAULT; /* memory was overwritten by a stranger */
+    int rc = shift_look_rel_last(seat, index, &e);
+    if (!rc) /* after the entry: what it says is then the dead session's, not its successor's in the slot (I6) */
+        rc = fab_read64(seat->ep, space_slot_addr(seat->space, f->dead) + offsetof(struct slot, lease), &lease);
+    if (rc)
+        return rc;
+    if (lease_state(lease) != SLOT_LOST || lease_epoch(lease) != f->epoch)
+        return 1;
+    if (!shift_recounting(e) && !e.tail && !e.readers)
+        return 0; /* nobody at all */
+    /* Also one that is under way may have counted the dead one in: it must not stand. */
+    rc = shift_ask_recount(seat, index);
+    if (!rc)
+        rc = shift_recount(seat, index, DEADLINE_TRY);
+    return rc == -PAWL_EHELD ? 0 : rc; /* somebody is in the middle of a step: whoever wants the lock goes on counting */
+}
+
+int shift_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
+{
+    struct funeral f = {.seat = seat, .dead = dead, .epoch = epoch};
+    int rc = seat_records(seat, dead, recover_record, &f);
+    return rc > 0 ? 0 : rc;
+}
+
+/* ---- what waiters do about those in their way ---- */
+
+struct search {
+    const struct seat *seat;
+    uint64_t index;
+    struct fab_cond *conds; /* null: recover from the dead instead */
+    unsigned count, max;
+    bool dying; /* one of them has no life to watch any more */
+};
+
+static int has_to_do(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    const struct search *s = ctx;
+    return record_index(word) == s->index && record_state(word) != RECORD_WAIT;
+}
+
+static int search_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    struct search *s = ctx;
+    if (slot == s->seat->me->slot)
+        return 0;
+    int rc = seat_records(s->seat, slot, has_to_do, s);
+    if (rc <= 0)
+        return rc;
+    if (s->conds) {
+        if (s->count == s->max)
+            return 0;
+        if (seat_life_cond(s->seat, slot, &s->conds[s->count]))
+            s->count++;
+        else
+            s->dying = true;
+        return 0;
+    }
+    rc = seat_peer_dead(s->seat, slot, &lease);
+    return rc > 0 && lease_state(lease) == SLOT_LOST ? shift_recover(s->seat, slot, lease_epoch(lease)) : rc < 0 ? rc : 0;
+}
+
+int shift_check_dead(const struct seat *seat, uint64_t index)
+{
+    struct search s = {.seat = seat, .index = index};
+    return seat_slots(seat, search_slot, &s);
+}
+
+unsigned shift_life_conds(const struct seat *seat, uint64_t index, struct fab_cond *conds, unsigned max, bool *dying)
+{
+    struct search s = {.seat = seat, .index = index, .conds = conds, .max = max};
+    if (seat->ep->caps & FAB_KERNEL_LIFE)
+        seat_slots(seat, search_slot, &s);
+    *dying = s.dying;
+    return s.count;
+}

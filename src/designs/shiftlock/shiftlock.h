@@ -1,0 +1,304 @@
+/* ShiftLock (FAST'25): a queue of writers threaded through the clients, readers counted in the lock, and hand-over from client to
+ * client. docs/designs/shiftlock.md has the argument and says where this departs from the paper.
+ *
+ *     entry.c    the lock entry and the verbs on it (3.3, 3.4)
+ *     note.c     what clients leave in each other's descriptors: Successor, Handover, ModeChanged (3.2)
+ *     acquire.c  Algorithm 2, and the ways out of it
+ *     release.c  Algorithm 3
+ *     convert.c  up and down (not in the paper)
+ *     recover.c  counting anew, which takes the place of 3.6's reset
+ *     design.c   the tables: shiftlock, shiftlock64, and the busted ones */
+#ifndef PAWL_DESIGNS_SHIFTLOCK_H
+#define PAWL_DESIGNS_SHIFTLOCK_H
+
+#include "designs/design.h"
+
+/* ---- the entry ---- */
+
+/* Figure 3's fields. The 40 bits of node id and queue pair number are here 24 bits that name a writer (session slot and hold
+ * record) and 16 of the lock's era. An odd era means that the lock is being counted anew: nobody enters, nobody is let in. */
+struct shift_entry {
+    uint64_t rel;     /* RelCnt: rises by one with every release, and with every step of a recovery */
+    uint32_t readers; /* RdrCnt: those that hold and those that wait */
+    uint32_t tail;    /* the last writer in the queue; 0: none */
+    uint32_t era;
+    bool epoch; /* flips when writers let readers in */
+};
+
+/* How the fields lie in a word of 128 or 64 bits. */
+struct shift_form {
+    uint8_t width; /* bytes */
+    uint8_t rel_shift, rel_bits;
+    uint8_t readers_shift, readers_bits;
+    uint8_t tail_shift, slot_bits, record_bits;
+    uint8_t era_low_shift, era_low_bits;   /* in the half that waiting readers watch */
+    uint8_t era_high_shift, era_high_bits; /* the rest of it */
+    uint8_t epoch_shift;
+};
+
+extern const struct shift_form shift_form128, shift_form64;
+
+u128 shift_pack(const struct shift_form *f, struct shift_entry e);
+struct shift_entry shift_unpack(const struct shift_form *f, u128 word);
+
+/* Which fields an atomic compares or replaces. */
+enum shift_fields { SHIFT_REL = 1, SHIFT_READERS = 2, SHIFT_TAIL = 4, SHIFT_ERA = 8, SHIFT_EPOCH = 16, SHIFT_ALL = 31 };
+
+/* ---- the design, and what can be set ---- */
+
+enum shift_busted {
+    SHIFT_LATE_RELEASE = 1, /* releases are not bound to the era: as in Algorithm 3, whatever has happened since */
+    SHIFT_NAMELESS = 2,     /* messages do not say for which lock and era they are */
+    SHIFT_MARKLESS = 4,     /* a waiting reader looks at the epoch before it looks at the recovery mark */
+};
+
+struct shift_design {
+    struct design design;
+    const struct shift_form *form;
+    uint32_t writers_max; /* N: so many writers in a row, then the readers' turn; UINT32_MAX: no bound */
+    bool keep_on;         /* beyond N while no reader waits (left open in 3.5.2) */
+    uint32_t busted;
+};
+
+extern const struct shift_design design_shiftlock, design_shiftlock64;
+extern const struct shift_design design_busted_shiftlock_late, design_busted_shiftlock_nameless, design_busted_shiftlock_markless;
+
+static inline const struct shift_design *shift_of(const struct seat *seat)
+{
+    return container_of(seat->space->design, struct shift_design, design);
+}
+static inline const struct shift_form *shift_form(const struct seat *seat)
+{
+    return shift_of(seat)->form;
+}
+
+/* Whether readers leave by an addition, as in the paper, which needs no second try but does not ask whether it comes too late; then
+ * the lost are shut out before they are counted out. On shared memory nobody can be shut out who is merely stopped, and a second
+ * try costs little: there they compare. */
+static inline bool shift_adds(const struct seat *seat)
+{
+    return !fab_is_shm(seat->ep);
+}
+
+/* A lock in memory. */
+struct shift_lock {
+    uint64_t entry[2]; /* shiftlock64: the entry, then a counter from which tokens come */
+};
+
+static inline fab_addr shift_addr(const struct seat *seat, uint64_t index)
+{
+    return space_lock_addr(seat->space, index);
+}
+
+/* The name of a writer in the queue. Never 0. */
+static inline uint32_t shift_name(const struct seat *seat, const struct hold *h)
+{
+    return seat->me->slot << shift_form(seat)->record_bits | (h->record + 1);
+}
+static inline uint32_t shift_name_slot(const struct shift_form *f, uint32_t name)
+{
+    return name >> f->record_bits;
+}
+static inline uint32_t shift_name_record(const struct shift_form *f, uint32_t name)
+{
+    return (name & (uint32_t)FIELD_MAX(f->record_bits)) - 1;
+}
+
+static inline uint64_t shift_rel_add(const struct shift_form *f, uint64_t rel, uint64_t n)
+{
+    return f->rel_bits == 64 ? rel + n : (rel + n) & FIELD_MAX(f->rel_bits);
+}
+/* Whether `a` is `b` or later; counters may run over in between. */
+static inline bool shift_rel_reached(const struct shift_form *f, uint64_t a, uint64_t b)
+{
+    return shift_rel_add(f, a, -b) >> (f->rel_bits - 1) == 0;
+}
+static inline uint32_t shift_era_bits(const struct shift_form *f)
+{
+    return f->era_low_bits + f->era_high_bits;
+}
+static inline uint32_t shift_era_next(const struct shift_form *f, uint32_t era)
+{
+    return (era + 1) & (uint32_t)FIELD_MAX(shift_era_bits(f));
+}
+static inline bool shift_recounting(struct shift_entry e)
+{
+    return e.era & 1;
+}
+
+/* Half of what fits: a reader that goes too far takes itself out again before the field runs over. */
+static inline uint32_t shift_readers_max(const struct shift_form *f)
+{
+    return (uint32_t)FIELD_MAX(f->readers_bits) / 2;
+}
+
+/* ---- entry.c ---- */
+
+/* An atomic on an entry, ready for a batch. */
+void shift_op_cas(const struct seat *seat, uint64_t index, struct shift_entry compare, unsigned compared, struct shift_entry swap,
+                  unsigned swapped, struct fab_op *op);
+void shift_op_add_reader(const struct seat *seat, uint64_t index, struct fab_op *op);
+
+/* Compares and replaces the named fields; *old is what was there, all of it. */
+int shift_cas(const struct seat *seat, uint64_t index, struct shift_entry compare, unsigned compared, struct shift_entry swap,
+              unsigned swapped, struct shift_entry *old);
+bool shift_matches(struct shift_entry a, struct shift_entry b, unsigned fields);
+
+/* Reads an entry in two parts. What was read first is not newer than what was read second (128-bit READs are not atomic). */
+int shift_look_rel_first(const struct seat *seat, uint64_t index, struct shift_entry *out);
+int shift_look_rel_last(const struct seat *seat, uint64_t index, struct shift_entry *out);
+
+/* What to wait on: epoch and era; RelCnt. And waking those that do. */
+struct fab_cond shift_cond_epoch(const struct seat *seat, uint64_t index, struct shift_entry seen);
+struct fab_cond shift_cond_rel(const struct seat *seat, uint64_t index, struct shift_entry seen);
+void shift_wake_readers(const struct seat *seat, uint64_t index);
+void shift_wake_writer(const struct seat *seat, uint64_t index);
+
+/* The token of a hold that began when RelCnt was that. Where RelCnt has too few bits they come from a counter beside it. */
+int shift_token(const struct seat *seat, const struct hold *h, struct shift_entry seen, uint64_t *token);
+
+/* ---- records: publishing without waiting, and in one round trip with an atomic ---- */
+
+/* Writes a record's word and does the atomic behind it, in one round trip. */
+int shift_publish_and(const struct seat *seat, const struct hold *h, enum record_state state, struct fab_op *op);
+
+/* Says what certainly is so; nobody waits for it. Until it has arrived the record says "may", which is true, too. */
+void shift_post(const struct seat *seat, const struct hold *h, enum record_state state);
+
+/* Takes a hold for oneself alone, among the tasks of the session: -PAWL_ENOTOWNER if it is not in that state, or not that one: a
+ * copy of the grant from before a conversion has the same record, but another token. */
+int shift_claim(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
+
+/* ---- note.c ---- */
+
+enum shift_kind { SHIFT_SUCCESSOR = 1, SHIFT_HANDOVER, SHIFT_MODE_CHANGED };
+
+/* What one client leaves in another's descriptor: one WRITE, found torn or out of date by its sum. */
+struct shift_note {
+    uint64_t nonce; /* of the waiting writer's attempt */
+    uint64_t what;  /* kind 8, era 16, lock 40: a client holds several locks, and locks have several lives */
+    uint64_t value; /* Successor: where its descriptor is; else the RelCnt at which the lock is the receiver's */
+    uint64_t extra; /* Successor: RelCnt when it joined; else consecutive writers and the epoch */
+    uint64_t sum;
+};
+
+/* A descriptor, in the memory of the session that waits or holds. */
+struct shift_desc {
+    struct shift_note next;  /* by who comes after */
+    struct shift_note grant; /* by who went before */
+    /* The owner's own: the entry when the lock was granted, consecutive writers, RelCnt when it joined, the token. */
+    uint64_t mine[2], writers, joined, token;
+    uint64_t pad;
+};
+static_assert(sizeof(struct shift_desc) == 2 * CACHE_LINE, "descriptors do not share lines");
+
+/* Where the descriptor of a writer in the queue is; `again`: what we remember of it was of no use. */
+int shift_find_desc(const struct seat *seat, uint32_t name, bool again, fab_addr *out);
+
+/* Leaves a note; wakes who waits for it. */
+int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
+                     struct shift_note note);
+
+/* A note of ours, if it is whole and about this lock in this era. */
+bool shift_read_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, struct shift_note *out);
+void shift_clear_note(const struct seat *seat, fab_addr at);
+static inline enum shift_kind shift_note_kind(const struct shift_note *n)
+{
+    return (enum shift_kind)(n->what >> 56);
+}
+unsigned shift_note_conds(const struct seat *seat, fab_addr at, struct fab_cond *conds);
+
+/* RelCnt when the owner of this descriptor joined the queue: whoever comes after it does so later. */
+void shift_join(const struct seat *seat, const struct hold *h, uint64_t rel);
+uint64_t shift_joined(const struct seat *seat, const struct hold *h);
+
+/* The token of the exclusive hold that this descriptor is of. */
+static inline fab_addr shift_token_addr(fab_addr desc)
+{
+    return desc + offsetof(struct shift_desc, token);
+}
+
+/* What the owner remembers of its grant. A guess: the entry may have changed since. */
+void shift_remember(const struct seat *seat, const struct hold *h, struct shift_entry e, uint64_t writers);
+struct shift_entry shift_recall(const struct seat *seat, const struct hold *h, uint64_t *writers);
+
+/* ---- acquire.c ---- */
+
+#define SHIFT_AGAIN 1 /* the lock is being or was counted anew: settle one's record, and start over */
+
+/* A writer's attempt. */
+struct shift_try {
+    struct shift_entry seen; /* when it joined */
+    uint64_t nonce;
+    uint64_t target; /* RelCnt at which the lock is its own */
+    bool direct;     /* it is so already */
+    uint64_t writers;
+    fab_addr pred_desc;
+    bool told_before;
+    uint32_t pred;
+    /* Watching over those in the way. */
+    uint64_t check_at, patience_ns, still_since;
+    struct shift_entry still;
+    unsigned strange;
+};
+
+int shift_acquire(const struct seat *seat, struct hold *h, uint64_t deadline);
+
+/* At the head of the queue: until the readers before have left. 0, SHIFT_AGAIN or an error; nothing is undone. */
+int shift_await_readers(const struct seat *seat, const struct hold *h, struct shift_try *t, uint64_t deadline);
+
+void shift_begin_watch(const struct seat *seat, struct shift_try *t);
+
+/* Notes and publishes that the lock is this hold's. */
+int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e, uint64_t writers);
+
+/* ---- release.c ---- */
+
+int shift_release(const struct seat *seat, const struct hold *h);
+
+/* Waits for the successor's note: 0, SHIFT_AGAIN if the entry has changed so that there may be none, or an error. */
+int shift_await_successor(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_note *out);
+
+/* Tells the successor at which RelCnt the lock is its own. */
+int shift_tell(const struct seat *seat, const struct hold *h, const struct shift_note *succ, enum shift_kind kind,
+               struct shift_entry after, uint64_t target, uint64_t writers);
+
+/* ---- convert.c ---- */
+
+int shift_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline);
+
+/* ---- recover.c ---- */
+
+/* The lock is to be counted anew. */
+int shift_ask_recount(const struct seat *seat, uint64_t index);
+
+/* Counts it; 0 when the era is even (again), or the error of a time-out, cancel or loss. The caller's own record is settled. */
+int shift_recount(const struct seat *seat, uint64_t index, uint64_t deadline);
+
+/* This task does not know what has become of its step: its record says "may" until the lock is to be counted anew, and then what
+ * it certainly is. */
+int shift_doubt(const struct seat *seat, const struct hold *h, enum record_state may, enum record_state then);
+
+/* Looks whether those who have to do with this lock still live, and recovers from those who do not. */
+int shift_check_dead(const struct seat *seat, uint64_t index);
+
+/* What a waiter adds to its conditions, to be woken by the death of any of them. *dying: one of them is already dead, so nobody
+ * will. */
+unsigned shift_life_conds(const struct seat *seat, uint64_t index, struct fab_cond *conds, unsigned max, bool *dying);
+
+/* Who holds by the records: readers, and a writer's slot. */
+struct shift_census {
+    const struct seat *seat;
+    uint64_t index;
+    bool fencing; /* the dead are shut out, too */
+    uint64_t lease;
+    uint32_t readers;
+    uint32_t writers;
+    uint32_t writer; /* its name in the queue */
+    uint32_t unsure; /* in the middle of a step */
+};
+int shift_count(const struct seat *seat, uint64_t index, struct shift_census *out);
+
+int shift_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
+
+#endif

@@ -1,0 +1,46 @@
+/* `shiftlock` and `shiftlock64` with all faults and with each alone: nothing that must not happen does, and everybody gets on
+ * afterwards. */
+#include "tests/sim/runs.h"
+
+#define SEEDS_MIN 150
+#define SEEDS_EACH 25
+
+static void all_faults(const struct design *d, uint64_t ns)
+{
+    uint64_t end = world_now(&world_real) + ns;
+    struct run_sum sum = {0};
+    CHECK_EQ(d->tolerates, FAULTS_ALL);
+    for (uint64_t seed = 0; seed < SEEDS_MIN || world_now(&world_real) < end; seed++)
+        run_clean(&sum, d, FAULTS_ALL, seed);
+    print_sum(d->name, &sum);
+    check_struck(&sum, FAULTS_ALL);
+    CHECK(sum.total.shared && sum.total.exclusive);
+    CHECK(sum.total.upgrades && sum.total.downgrades);
+    CHECK(sum.total.timeouts && sum.total.cancelled);
+    CHECK(sum.total.lost && sum.forgot);
+}
+
+static void each_fault(const struct design *d)
+{
+    for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
+        struct run_sum sum = {0};
+        for (uint64_t seed = 0; seed < SEEDS_EACH; seed++)
+            run_clean(&sum, d, FAULT_BIT(kind), seed);
+        check_struck(&sum, FAULT_BIT(kind));
+    }
+    struct run_sum calm = {0};
+    for (uint64_t seed = 0; seed < SEEDS_EACH; seed++)
+        run_clean(&calm, d, 0, seed);
+    CHECK_EQ(calm.total.lost, 0);
+}
+
+int main(void)
+{
+    static const char *const names[] = {"shiftlock", "shiftlock64"};
+    for (size_t i = 0; i < countof(names); i++) {
+        const struct design *d = design_named(names[i]);
+        all_faults(d, test_seconds() * NS_PER_S / 4);
+        each_fault(d);
+    }
+    return 0;
+}

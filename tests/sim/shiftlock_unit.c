@@ -1,0 +1,370 @@
+/* Details of `shiftlock` and `shiftlock64` on plain memory: every counter of the entry where it runs over, giving up, passing on,
+ * late releases. What must wait runs in a thread. */
+#include "cluster/layout.h"
+#include "cluster/life.h"
+#include "cluster/session.h"
+#include "designs/shiftlock/shiftlock.h"
+#include "fabric/shm.h"
+#include "tests/check.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#define SESSIONS 6
+#define RECORDS 8
+#define LOCKS 4
+#define SOON (world_now(&world_real) + 20 * NS_PER_MS)
+
+static const struct shift_design *sd;
+static const struct design *d;
+static const struct shift_form *f;
+
+static struct {
+    char *memory;
+    struct fab_ep ep;
+    struct space space;
+    struct session sessions[SESSIONS];
+    struct seat seats[SESSIONS];
+} site;
+
+static void begin(const char *what)
+{
+    const struct layout_params p = {.design = d,
+                                    .keys = PAWL_KEYS_DENSE,
+                                    .capacity = LOCKS,
+                                    .sessions = SESSIONS,
+                                    .holds = RECORDS,
+                                    .lease_ns = 3600 * NS_PER_S,
+                                    .check_ns = NS_PER_MS,
+                                    .birth = 7};
+    struct layout_header h;
+    printf("%s: %s\n", d->name, what);
+    CHECK_EQ(layout_make(&p, &h), 0);
+    site.memory = aligned_alloc(4096, h.total_bytes);
+    CHECK(site.memory);
+    memset(site.memory, 0, h.total_bytes);
+    layout_space(&h, 0, &site.space);
+    site.space.design = d;
+    fab_shm_init(&site.ep, site.memory, h.total_bytes);
+    for (uint32_t i = 0; i < SESSIONS; i++)
+        CHECK_EQ(life_format(fab_shm_ptr(&site.ep, space_slot_addr(&site.space, i))), 0);
+    for (unsigned i = 0; i < SESSIONS; i++) {
+        const struct session_params params = {.lease_ns = PAWL_LEASE_FOREVER, .proof = fab_shm_proof(), .label = "test"};
+        site.sessions[i] = (struct session){0};
+        site.seats[i] = (struct seat){.space = &site.space, .me = &site.sessions[i], .ep = &site.ep, .world = &world_real};
+        CHECK_EQ(session_open(&site.seats[i], &params), 0);
+    }
+}
+
+static void end(void)
+{
+    for (unsigned i = 0; i < SESSIONS; i++)
+        CHECK_EQ(session_close(&site.seats[i]), 0);
+    free(site.memory);
+}
+
+static struct shift_entry get(void)
+{
+    const uint64_t *w = fab_shm_ptr(&site.ep, space_lock_addr(&site.space, 0));
+    return shift_unpack(f, f->width == 16 ? (u128)w[1] << 64 | w[0] : w[0]);
+}
+
+static void put(struct shift_entry e)
+{
+    uint64_t *w = fab_shm_ptr(&site.ep, space_lock_addr(&site.space, 0));
+    u128 word = shift_pack(f, e);
+    w[0] = (uint64_t)word;
+    if (f->width == 16)
+        w[1] = (uint64_t)(word >> 64);
+}
+
+static int lock(unsigned who, enum pawl_mode mode, uint64_t deadline, struct hold *h)
+{
+    CHECK_EQ(hold_open(&site.seats[who], 0, h), 0);
+    h->mode = mode;
+    int rc = d->acquire(&site.seats[who], h, deadline);
+    if (rc)
+        hold_close(&site.seats[who], h);
+    return rc;
+}
+
+static struct hold locked(unsigned who, enum pawl_mode mode)
+{
+    struct hold h;
+    CHECK_EQ(lock(who, mode, DEADLINE_TRY, &h), 0);
+    CHECK(d->holds(&site.seats[who], &h));
+    return h;
+}
+
+static void unlock(unsigned who, const struct hold *h)
+{
+    CHECK_EQ(d->release(&site.seats[who], h), 0);
+    CHECK(!d->holds(&site.seats[who], h));
+}
+
+static uint64_t rel_max(void)
+{
+    return f->rel_bits == 64 ? UINT64_MAX : FIELD_MAX(f->rel_bits);
+}
+
+/* Whoever waits does so in a thread. */
+struct waiter {
+    pthread_t thread;
+    unsigned who;
+    enum pawl_mode mode;
+    struct hold h;
+    int rc;
+};
+
+static void *wait_main(void *arg)
+{
+    struct waiter *w = arg;
+    w->rc = lock(w->who, w->mode, world_now(&world_real) + 20 * NS_PER_S, &w->h);
+    return NULL;
+}
+
+static void start(struct waiter *w, unsigned who, enum pawl_mode mode)
+{
+    *w = (struct waiter){.who = who, .mode = mode};
+    CHECK_EQ(pthread_create(&w->thread, NULL, wait_main, w), 0);
+}
+
+static void got(struct waiter *w)
+{
+    CHECK_EQ(pthread_join(w->thread, NULL), 0);
+    CHECK_EQ(w->rc, 0);
+}
+
+static void until_tail(unsigned who)
+{
+    while (get().tail >> f->record_bits != site.sessions[who].slot || !get().tail)
+        sched_yield();
+}
+
+static void until_readers(uint32_t readers)
+{
+    while (get().readers != readers)
+        sched_yield();
+}
+
+/* ---- the entry ---- */
+
+static void test_pack(void)
+{
+    const struct shift_entry all = {.rel = rel_max(),
+                                    .readers = (uint32_t)FIELD_MAX(f->readers_bits),
+                                    .tail = (uint32_t)FIELD_MAX(f->slot_bits + f->record_bits),
+                                    .era = (uint32_t)FIELD_MAX(shift_era_bits(f)),
+                                    .epoch = true};
+    printf("%s: fields do not overlap, and fill the word\n", d->name);
+    u128 ones = f->width == 16 ? ~(u128)0 : UINT64_MAX;
+    CHECK(shift_pack(f, all) == ones);
+    CHECK_EQ(f->rel_bits + f->readers_bits + f->slot_bits + f->record_bits + shift_era_bits(f) + 1, 8u * f->width);
+    CHECK(shift_matches(shift_unpack(f, shift_pack(f, all)), all, SHIFT_ALL));
+    const struct shift_entry one = {.rel = 5, .readers = 3, .tail = 9, .era = 0x5a & (uint32_t)FIELD_MAX(shift_era_bits(f))};
+    CHECK(shift_matches(shift_unpack(f, shift_pack(f, one)), one, SHIFT_ALL));
+    CHECK(shift_rel_reached(f, shift_rel_add(f, rel_max(), 3), rel_max()));
+    CHECK(!shift_rel_reached(f, rel_max(), shift_rel_add(f, rel_max(), 3)));
+}
+
+/* ---- counters that run over ---- */
+
+static void test_rel_wraps(void)
+{
+    begin("RelCnt runs over under readers, a waiting writer and a hand-over");
+    put((struct shift_entry){.rel = rel_max() - 1});
+    struct hold a = locked(0, PAWL_SHARED), b = locked(1, PAWL_SHARED), c = locked(2, PAWL_SHARED);
+    struct waiter w, next;
+    start(&w, 3, PAWL_EXCLUSIVE); /* waits for RelCnt 1: three readers after the last but one */
+    until_tail(3);
+    start(&next, 4, PAWL_EXCLUSIVE);
+    until_tail(4);
+    unlock(0, &a);
+    unlock(1, &b);
+    CHECK_EQ(get().rel, 0);
+    CHECK(!d->holds(&site.seats[3], &w.h));
+    unlock(2, &c);
+    got(&w);
+    CHECK_EQ(get().rel, 1);
+    unlock(3, &w.h);
+    got(&next);
+    if (f->rel_bits < 64) /* with 64 bits the token would run over, too, in which nobody lives long enough to see it */
+        CHECK(next.h.token > w.h.token);
+    unlock(4, &next.h);
+    CHECK_EQ(get().rel, 3);
+    CHECK(!get().tail && !get().readers);
+    end();
+}
+
+static void test_era_wraps(void)
+{
+    begin("the era runs over while one reads, one writes next and one waits");
+    put((struct shift_entry){.era = (uint32_t)FIELD_MAX(shift_era_bits(f)) - 1, .rel = 7});
+    struct hold a = locked(0, PAWL_SHARED);
+    CHECK_EQ(shift_ask_recount(&site.seats[1], 0), 0);
+    CHECK_EQ(get().era, (uint32_t)FIELD_MAX(shift_era_bits(f)));
+    CHECK_EQ(shift_recount(&site.seats[1], 0, DEADLINE_TRY), 0);
+    CHECK_EQ(get().era, 0);
+    CHECK_EQ(get().readers, 1);
+    struct waiter w;
+    start(&w, 1, PAWL_EXCLUSIVE);
+    until_tail(1);
+    unlock(0, &a);
+    got(&w);
+    unlock(1, &w.h);
+    CHECK(!get().tail && !get().readers);
+    end();
+}
+
+static void test_too_many_readers(void)
+{
+    begin("no reader enters beyond the limit, and those who tried leave nothing");
+    put((struct shift_entry){.readers = shift_readers_max(f), .rel = 7});
+    struct hold h;
+    CHECK_EQ(lock(0, PAWL_SHARED, DEADLINE_TRY, &h), -PAWL_ELIMIT);
+    CHECK_EQ(lock(0, PAWL_EXCLUSIVE, SOON, &h), 0); /* nobody's records explained them */
+    unlock(0, &h);
+    end();
+}
+
+/* ---- order ---- */
+
+static void test_writers_bound(void)
+{
+    begin("after N writers in a row it is the readers' turn; while none waits they go on");
+    struct hold first = locked(0, PAWL_EXCLUSIVE);
+    struct shift_entry e = get();
+    shift_remember(&site.seats[0], &first, e, sd->writers_max - 1); /* as if so many had gone before */
+    struct waiter w, r;
+    start(&w, 1, PAWL_EXCLUSIVE);
+    until_tail(1);
+    start(&r, 2, PAWL_SHARED);
+    until_readers(1);
+    unlock(0, &first);
+    got(&r);
+    CHECK_EQ(get().epoch, !e.epoch);
+    unlock(2, &r.h);
+    got(&w);
+    CHECK(w.h.token > r.h.token && r.h.token > first.token);
+
+    shift_remember(&site.seats[1], &w.h, get(), sd->writers_max - 1);
+    start(&r, 3, PAWL_EXCLUSIVE);
+    until_tail(3);
+    unlock(1, &w.h);
+    got(&r);
+    CHECK_EQ(get().epoch, !e.epoch);
+    unlock(3, &r.h);
+    end();
+}
+
+static void test_give_up(void)
+{
+    begin("readers, the first writer and writers in the queue give up");
+    struct hold h, x = locked(0, PAWL_EXCLUSIVE);
+    CHECK_EQ(lock(1, PAWL_SHARED, SOON, &h), -ETIMEDOUT);
+    CHECK_EQ(get().readers, 0);
+    CHECK_EQ(lock(1, PAWL_EXCLUSIVE, SOON, &h), -ETIMEDOUT);
+    CHECK_EQ(lock(1, PAWL_EXCLUSIVE, DEADLINE_TRY, &h), -PAWL_EHELD);
+    CHECK(d->holds(&site.seats[0], &x));
+    unlock(0, &x);
+    struct hold s = locked(0, PAWL_SHARED);
+    CHECK_EQ(lock(1, PAWL_EXCLUSIVE, SOON, &h), -ETIMEDOUT);
+    CHECK_EQ(get().tail, 0);
+    CHECK_EQ(get().readers, 1);
+    h = locked(2, PAWL_SHARED);
+    unlock(2, &h);
+    unlock(0, &s);
+    x = locked(3, PAWL_EXCLUSIVE);
+    unlock(3, &x);
+    end();
+}
+
+/* ---- what comes late ---- */
+
+static void lose(unsigned who)
+{
+    CHECK_EQ(session_break(&site.seats[5], site.sessions[who].slot, site.sessions[who].epoch), 0);
+}
+
+static void test_late_release(void)
+{
+    begin("releases and conversions of the lost change nothing");
+    static const enum pawl_mode modes[] = {PAWL_EXCLUSIVE, PAWL_SHARED};
+    for (unsigned i = 0; i < countof(modes); i++) {
+        struct hold late = locked(i, modes[i]);
+        lose(i);
+        struct hold h = locked(2, PAWL_EXCLUSIVE);
+        CHECK(h.token > late.token);
+        struct shift_entry before = get();
+        CHECK_EQ(d->release(&site.seats[i], &late), -PAWL_ELOST);
+        CHECK(shift_matches(get(), before, SHIFT_ALL));
+        CHECK_EQ(lock(3, PAWL_SHARED, DEADLINE_TRY, &late), -PAWL_EHELD);
+        unlock(2, &h);
+    }
+    end();
+}
+
+static void test_recount_keeps_the_living(void)
+{
+    begin("who lives keeps its hold when another is lost, and those who wait join again");
+    struct hold a = locked(0, PAWL_SHARED), b = locked(1, PAWL_SHARED);
+    struct waiter w;
+    start(&w, 2, PAWL_EXCLUSIVE);
+    until_tail(2);
+    lose(0);
+    while (get().era != 2)
+        sched_yield();
+    CHECK(d->holds(&site.seats[1], &b));
+    CHECK_EQ(d->release(&site.seats[0], &a), -PAWL_ELOST);
+    unlock(1, &b);
+    got(&w);
+    struct hold copy = w.h; /* the writer, now holding, survives one as well */
+    CHECK_EQ(shift_ask_recount(&site.seats[3], 0), 0);
+    CHECK_EQ(shift_recount(&site.seats[3], 0, DEADLINE_TRY), 0);
+    CHECK_EQ(lock(3, PAWL_SHARED, DEADLINE_TRY, &a), -PAWL_EHELD);
+    unlock(2, &w.h);
+    CHECK_EQ(d->release(&site.seats[2], &copy), -PAWL_ENOTOWNER);
+    CHECK(!get().tail && !get().readers);
+    end();
+}
+
+static void test_notes(void)
+{
+    begin("a note for another lock, era or life of the memory is none, nor one that is not whole");
+    struct hold h;
+    CHECK_EQ(hold_open(&site.seats[0], 2, &h), 0);
+    fab_addr at = seat_desc_addr(&site.seats[0], h.record) + offsetof(struct shift_desc, grant);
+    struct shift_note out, note = {.nonce = 17, .value = 4, .extra = 2};
+    CHECK_EQ(shift_leave_note(&site.seats[1], at, 2, 6, SHIFT_HANDOVER, note), 0);
+    CHECK(shift_read_note(&site.seats[0], at, 2, 6, &out) && out.value == 4 && shift_note_kind(&out) == SHIFT_HANDOVER);
+    CHECK(!shift_read_note(&site.seats[0], at, 1, 6, &out));
+    CHECK(!shift_read_note(&site.seats[0], at, 2, 8, &out));
+    site.space.token_base++;
+    CHECK(!shift_read_note(&site.seats[0], at, 2, 6, &out));
+    site.space.token_base--;
+    ++*(uint64_t *)fab_shm_ptr(&site.ep, at + offsetof(struct shift_note, value));
+    CHECK(!shift_read_note(&site.seats[0], at, 2, 6, &out));
+    hold_close(&site.seats[0], &h);
+    end();
+}
+
+int main(void)
+{
+    static const struct shift_design *const both[] = {&design_shiftlock, &design_shiftlock64};
+    for (unsigned i = 0; i < countof(both); i++) {
+        sd = both[i];
+        d = &sd->design;
+        f = sd->form;
+        test_pack();
+        test_rel_wraps();
+        test_era_wraps();
+        test_too_many_readers();
+        test_writers_bound();
+        test_give_up();
+        test_late_release();
+        test_recount_keeps_the_living();
+        test_notes();
+    }
+    return 0;
+}
