@@ -153,6 +153,10 @@ def put_section(name, text):
 # ---- plots: functions of a scratch folder that return gnuplot commands ----
 
 
+def quoted(text):
+    return "'" + text.replace("'", "''") + "'"
+
+
 def sized(width, height):
     def mark(function):
         function.size = (width, height)
@@ -167,7 +171,7 @@ def lines_plot(panels, xlabel, ylabel, log="", columns=2):
 
     @sized(max(720, 460 * min(columns, len(panels))), 330 * rows + 30)
     def plot(folder, title):
-        out = [f"set multiplot layout {rows},{min(columns, len(panels))} title '{title}'"]
+        out = [f"set multiplot layout {rows},{min(columns, len(panels))} title {quoted(title)}"]
         out += [f"set xlabel '{xlabel}'", f"set ylabel '{ylabel}'"] + ([f"set logscale {log}"] if log else ["set yrange [0:*]"])
         for p, (panel, series) in enumerate(panels.items()):
             parts = []
@@ -175,8 +179,8 @@ def lines_plot(panels, xlabel, ylabel, log="", columns=2):
                 path = os.path.join(folder, f"{p}-{i}")
                 with open(path, "w", encoding="utf-8") as data:
                     data.writelines(f"{x} {y}\n" for x, y in points)
-                parts.append(f"'{path}' with linespoints lw 2 pt {i + 4} title '{label}'")
-            out.append(f"set title '{panel}'")
+                parts.append(f"'{path}' with linespoints lw 2 pt {i + 4} title {quoted(label)}")
+            out.append(f"set title {quoted(panel)}")
             out.append("plot " + ", ".join(parts) if parts else "clear")
         return "\n".join(out + ["unset multiplot"]) + "\n"
 
@@ -195,9 +199,9 @@ def bars_plot(groups, ylabel, log=False):
         with open(path, "w", encoding="utf-8") as data:
             for group, values in groups.items():
                 data.write(f'"{group}" ' + " ".join(str(values.get(b, 0) or 0) for b in bars) + "\n")
-        out = [f"set title '{title}'", "set xtics rotate by -30", "set style data histogram", "set style histogram clustered gap 1", "set style fill solid 0.8", f"set ylabel '{ylabel}'"]
+        out = [f"set title {quoted(title)}", "set xtics rotate by -30", "set style data histogram", "set style histogram clustered gap 1", "set style fill solid 0.8", f"set ylabel '{ylabel}'"]
         out.append("set logscale y" if log else "set yrange [0:*]")
-        parts = [f"'{path}' using {i + 2}:xtic(1) title '{b}'" for i, b in enumerate(bars)]
+        parts = [f"'{path}' using {i + 2}:xtic(1) title {quoted(b)}" for i, b in enumerate(bars)]
         return "\n".join(out + ["plot " + ", ".join(parts)]) + "\n"
 
     return plot

@@ -767,7 +767,14 @@ static int alock_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     .lock_size = sizeof(struct alock), .desc_size = sizeof(struct alock_desc), .node_tends = true, .release = alock_release,       \
     .holds = alock_holds, .recover = alock_recover, .peek = alock_peek, .raise = alock_raise
 
+static const struct design_knob knobs[] = {
+    {"budget_local", &alock_budget[COHORT_LOCAL], 1, ALOCK_BUDGET_MAX},
+    {"budget_remote", &alock_budget[COHORT_REMOTE], 1, ALOCK_BUDGET_MAX},
+    {0},
+};
+
 const struct design design_alock = {
+    .knobs = knobs,
     .name = "alock",
     .summary = "local clients by CPU, remote ones by fabric: two queues under a Peterson lock (SPAA'24)",
     .kind = DESIGN_MAIN,

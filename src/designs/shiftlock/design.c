@@ -121,12 +121,20 @@ static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     }
 }
 
+unsigned shift_tuned_writers_max = 0, shift_tuned_keep_on = 2;
+
+static const struct design_knob knobs[] = {
+    {"writers_max", &shift_tuned_writers_max, 1, UINT32_MAX},
+    {"keep_on", &shift_tuned_keep_on, 0, 1},
+    {0},
+};
+
 #define SHIFT_COMMON(faults)                                                                                                       \
     .features =                                                                                                                    \
         DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,       \
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct shift_lock),                    \
     .desc_size = sizeof(struct shift_desc), .acquire = shift_acquire, .release = shift_release, .convert = shift_convert,          \
-    .holds = shift_holds, .recover = shift_recover, .peek = shift_peek, .raise = shift_raise
+    .holds = shift_holds, .recover = shift_recover, .peek = shift_peek, .raise = shift_raise, .knobs = knobs
 
 const struct shift_design design_shiftlock = {
     .design = {.name = "shiftlock",

@@ -189,11 +189,11 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
     const struct shift_design *d = shift_of(seat);
     const unsigned compared = bound_to(seat, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH);
     struct shift_entry old, next = e;
-    bool readers_turn = writers + 1 >= d->writers_max;
+    bool readers_turn = writers + 1 >= (shift_tuned_writers_max ? shift_tuned_writers_max : d->writers_max);
     next.rel = shift_rel_add(f, e.rel, 1);
     if (lost(seat))
         return -PAWL_ELOST;
-    if (readers_turn && d->keep_on) { /* unless nobody waits */
+    if (readers_turn && (shift_tuned_keep_on < 2 ? shift_tuned_keep_on : d->keep_on)) { /* unless nobody waits */
         struct shift_entry nobody = e;
         nobody.readers = 0;
         int rc = pass_by(seat, h, nobody, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH | SHIFT_READERS, next, &old);
