@@ -5,7 +5,8 @@
  *
  * Counters end at half their range, and then the word starts anew. The original takes its ticket back by adding -1, which corrupts
  * the word if that has just been reset. Here whoever comes too late leaves its ticket where it is and waits; whoever drew the last
- * one in range writes zeroes over all of them once everybody before it has left, by compare-and-swap on the whole word. Until then
+ * one in range notes beside the word how many there were; and of those who wait, one writes zeroes over all counters once that many
+ * have left. It must not be the holder that waits for the others to leave: they may wait for another lock that it holds. Until then
  * each client adds one at most, and the other half of the range is for that.
  *
  * Not here: the leases by which the original passes a client that does not release. Its word has no room to tell the release that
@@ -22,8 +23,10 @@ unsigned dslr_count_max = DSLR_COUNT_MAX;
 
 struct dslr_lock {
     uint64_t word; /* maxX 16, maxS 16, nX 16, nS 16 */
-    uint64_t unused;
+    uint64_t last; /* 0, or once the last ticket in range is drawn: LAST and how many writers 16 and readers 16 have one */
 };
+
+#define LAST (UINT64_C(1) << 63)
 
 struct tickets {
     unsigned max_x, max_s, n_x, n_s;
@@ -59,35 +62,73 @@ static int wait_for(const struct seat *seat, unsigned before)
     return rc == -ETIMEDOUT || rc == -ECANCELED ? 0 : rc; /* there is no way out of the queue */
 }
 
+/* Drew a ticket in range; if no other will be, says how many there are. */
+static int note_last(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t drawn)
+{
+    struct tickets t = unpack(drawn);
+    unsigned writers = t.max_x + (mode != PAWL_SHARED), readers = t.max_s + (mode == PAWL_SHARED);
+    if (writers < dslr_count_max && readers < dslr_count_max)
+        return 0;
+    return fab_write64(seat->ep, addr + offsetof(struct dslr_lock, last), LAST | (uint64_t)writers << 16 | readers);
+}
+
+/* The counters have ended: if all who had a ticket in range have left, one of those who look starts the word anew. */
+static int start_anew(const struct seat *seat, fab_addr addr, uint64_t w)
+{
+    uint64_t last, old;
+    struct tickets now = unpack(w);
+    int rc = fab_read64(seat->ep, addr + offsetof(struct dslr_lock, last), &last);
+    if (rc || last != (LAST | (uint64_t)now.n_x << 16 | now.n_s))
+        return rc;
+    rc = fab_cas64(seat->ep, addr + offsetof(struct dslr_lock, last), last, 0, &old);
+    if (rc || old != last)
+        return rc; /* another does it */
+    do {           /* only tickets out of range are drawn meanwhile */
+        rc = fab_read64(seat->ep, addr, &w);
+        if (!rc)
+            rc = fab_cas64(seat->ep, addr, w, 0, &old);
+    } while (!rc && old != w);
+    return rc;
+}
+
 static int try_once(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t *drawn)
 {
     uint64_t w, old;
     int rc = fab_read64(seat->ep, addr, &w);
+    if (!rc && !in_range(unpack(w))) {
+        rc = start_anew(seat, addr, w);
+        if (!rc)
+            rc = fab_read64(seat->ep, addr, &w);
+    }
     if (!rc && (!in_range(unpack(w)) || !is_turn(unpack(w), unpack(w), mode)))
         return -PAWL_EHELD;
     if (!rc)
         rc = fab_cas64(seat->ep, addr, w, w + (mode == PAWL_SHARED ? ADD_MAX_S : ADD_MAX_X), &old);
     if (!rc && old != w)
-        rc = -PAWL_EHELD;
+        return -PAWL_EHELD;
     *drawn = w;
-    return rc;
+    return rc ? rc : note_last(seat, addr, mode, w);
 }
 
-/* Draws a ticket that is in range; what was drawn out of it is wiped by the reset. */
+/* Draws a ticket that is in range; what was drawn out of it is wiped when the word starts anew. */
 static int draw(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t *drawn)
 {
     for (;;) {
         int rc = fab_faa64(seat->ep, addr, mode == PAWL_SHARED ? ADD_MAX_S : ADD_MAX_X, drawn);
-        if (rc || in_range(unpack(*drawn)))
-            return rc;
-        uint64_t w;
-        do {
-            rc = wait_for(seat, 1);
+        if (!rc && in_range(unpack(*drawn)))
+            return note_last(seat, addr, mode, *drawn);
+        uint64_t w = 0;
+        while (!rc) {
+            rc = fab_read64(seat->ep, addr, &w);
+            if (!rc && in_range(unpack(w)))
+                break;
             if (!rc)
-                rc = fab_read64(seat->ep, addr, &w);
-            if (rc)
-                return rc;
-        } while (!in_range(unpack(w)));
+                rc = start_anew(seat, addr, w);
+            if (!rc)
+                rc = wait_for(seat, 1);
+        }
+        if (rc)
+            return rc;
     }
 }
 
@@ -112,27 +153,8 @@ static int dslr_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
         if (!rc)
             now = unpack(w);
     }
-    h->token = rc ? 0 : drawn; /* not a fencing token: the ticket, for the release */
+    h->token = 0;
     return rc;
-}
-
-/* Ours was the last ticket in range: once all others have left, the word starts anew. */
-static int reset(const struct seat *seat, fab_addr addr, struct tickets mine, enum pawl_mode mode)
-{
-    for (;;) {
-        uint64_t w, old = 0;
-        int rc = fab_read64(seat->ep, addr, &w);
-        struct tickets now = unpack(w);
-        bool all = !rc && now.n_x == mine.max_x && now.n_s == mine.max_s;
-        if (all)
-            rc = fab_cas64(seat->ep, addr, w, 0, &old);
-        if (all && !rc && old == w)
-            return 0;
-        if (!rc && !all)
-            rc = wait_for(seat, 1);
-        if (rc)
-            return rc;
-    }
 }
 
 static int dslr_release(const struct seat *seat, const struct hold *h)
@@ -144,9 +166,7 @@ static int dslr_release(const struct seat *seat, const struct hold *h)
     int rc = hold_change(seat, h, shared ? RECORD_HELD_S : RECORD_TRY_X, RECORD_WAIT);
     if (rc)
         return rc;
-    struct tickets mine = unpack(h->token);
-    bool last = (shared ? mine.max_s : mine.max_x) + 1 == dslr_count_max;
-    rc = last ? reset(seat, addr, mine, h->mode) : fab_faa64(seat->ep, addr, shared ? ADD_N_S : ADD_N_X, &old);
+    rc = fab_faa64(seat->ep, addr, shared ? ADD_N_S : ADD_N_X, &old);
     if (!rc)
         hold_close(seat, h);
     return rc;
