@@ -42,6 +42,6 @@ struct rpc_reply {
 static_assert(sizeof(struct rpc_request) <= FAB_MSG_MAX && sizeof(struct rpc_reply) <= FAB_MSG_MAX, "one message each");
 
 uint64_t rpc_server_bytes(const struct space *space);
-void rpc_serve(const struct seat *seat, void *server, uint64_t service_ns);
+void rpc_serve(const struct seat *seat, void *memory, uint64_t service_ns);
 
 #endif
