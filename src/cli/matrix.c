@@ -41,6 +41,8 @@ static const struct proof {
     {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
     {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
+    {"srvlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
+    {"parlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
     {"pthread", SHM, {[EXCLUSIVE] = "cli/designs", [RECOVERY] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"pthread-rw", SHM, {[EXCLUSIVE] = "cli/designs", [SHARED] = "cli/designs", [TIMEOUT] = "cli/designs"}},
 };
