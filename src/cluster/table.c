@@ -90,30 +90,17 @@ static int read_bucket(const struct seat *seat, const struct table *t, uint64_t 
     return 0;
 }
 
-/* 1: changed; 0: it was no longer `from`. */
+/* 1: changed; 0: it was no longer `from`. An unknown outcome is not left at that, or a claim of ours could stay behind that we know
+ * nothing of: it is tried again while the session lives, and generation and claim make what we wrote recognisable. */
 static int change_bucket(const struct seat *seat, const struct table *t, uint64_t i, struct bucket from, struct bucket to)
 {
+    bool doubt = false;
     for (;;) {
         u128 old;
         int rc = fab_cas128(seat->ep, cell_addr(t, i), wide(from), wide(to), &old);
-        if (rc != -FAB_EUNKNOWN)
-            return rc ? rc : old == wide(from);
-        rc = fab_read128(seat->ep, cell_addr(t, i), &old);
-        if (rc)
-            return rc;
-        if (old != wide(from))      /* else it did not take effect, and will not any more */
-            return old == wide(to); /* generation and claim make it recognisable as ours */
-    }
-}
-
-/* The same where to fail would leave a key in our hands that we have no more use for: while the session lives, it is tried again.
- */
-static int change_surely(const struct seat *seat, const struct table *t, uint64_t i, struct bucket from, struct bucket to)
-{
-    for (;;) {
-        int rc = change_bucket(seat, t, i, from, to);
-        if (rc >= 0)
-            return rc;
+        if (!rc)
+            return old == wide(from) || (doubt && old == wide(to));
+        doubt = rc == -FAB_EUNKNOWN;
         rc = seat_retry(seat, rc);
         if (rc)
             return rc;
@@ -343,7 +330,7 @@ static int forget(const struct seat *seat, const struct table *t, uint64_t i)
         return rc;
     rc = execute(seat, t, i, condemned);
     if (rc <= 0) {
-        int undo = change_surely(seat, t, i, condemned, b); /* if it is no longer condemned, others took us for dead */
+        int undo = change_bucket(seat, t, i, condemned, b); /* if it is no longer condemned, others took us for dead */
         return rc ? rc : undo < 0 ? undo : 0;
     }
     return rc;
@@ -432,9 +419,9 @@ static int give_way(const struct insertion *in)
 {
     struct bucket gone = {in->key, meta_make(CELL_DEAD, meta_generation(in->claim.meta))};
     struct bucket zombie = {in->key, meta_turn(in->claim.meta, CELL_ZOMBIE)};
-    int rc = change_surely(in->seat, in->t, in->at, in->claim, gone);
+    int rc = change_bucket(in->seat, in->t, in->at, in->claim, gone);
     if (!rc)
-        rc = change_surely(in->seat, in->t, in->at, zombie, gone);
+        rc = change_bucket(in->seat, in->t, in->at, zombie, gone);
     return rc < 0 ? rc : 0;
 }
 
