@@ -18,7 +18,7 @@ enum packet_family {
 };
 
 /* Who sends or receives: a machine of the rack by its number, and a port there. The coordinator's directory says which address a
- * machine has. A machine's agents and servers have port 0; a process that waits has one of its own. */
+ * machine has. A machine's agents have port 0, its lock server has 1; a process that waits has one of its own. */
 struct place {
     uint16_t machine;
     uint16_t port;
@@ -28,6 +28,7 @@ struct place {
 #define MACHINE_MAX 0xfff0u    /* the highest number of a machine */
 #define MACHINE_SWITCH 0xffffu /* the switch; with several, the one that has the lock */
 #define PORT_POOL 0u
+#define PORT_SERVER 1u /* the machine's lock server, if it has one */
 
 struct packet_head {
     uint8_t version;     /* PACKET_VERSION */
