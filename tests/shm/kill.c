@@ -7,7 +7,6 @@
 #include "tests/shm/space.h"
 
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #define WORKERS 8
@@ -191,7 +190,6 @@ static void worker_main(void *arg)
 {
     const struct worker *w = arg;
     struct rng r;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     rng_seed(&r, w->seed);
     for (unsigned i = 0; i < LOCKS; i++) /* the one before in this place is dead */
         __atomic_store_n(&oracle->locks[i].readers[w->number], 0, __ATOMIC_SEQ_CST);
