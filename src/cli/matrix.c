@@ -6,9 +6,9 @@
 
 /* Bit numbers of design.h's flags. */
 enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC };
-enum { SHM, SIM };
+enum { SHM, SIM, UDP };
 static_assert(1 << ASYNC == DESIGN_ASYNC && ASYNC + 1 == DESIGN_FEATURES, "features in the order of their bits");
-static_assert(1 << SIM == DESIGN_ON_SIM && SIM + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
+static_assert(1 << UDP == DESIGN_ON_UDP && UDP + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
  * shared memory of that name runs for each such design (tests/meson.build). */

@@ -104,14 +104,14 @@ static inline bool fast_name_is(const uint64_t *there, const char *name, uint64_
 }
 
 /* The same by name. By value, so that the caller's variables stay in registers; no cell has the index UINT64_MAX. */
-static inline struct place fast_find_name(const struct fast *f, pawl_key key)
+static inline struct cell fast_find_name(const struct fast *f, pawl_key key)
 {
     uint64_t hash = hash_bytes(key.name, key.id, 0), index = table_home(hash, f->home_shift), meta;
     for (unsigned n = 0; n < FAST_PROBES; n++, index = (index + 1) & f->mask)
         if (likely(fast_cell_has(f->cells + (index << f->cell_shift), hash, &meta)) &&
             likely(fast_name_is((const uint64_t *)(f->names + index * LAYOUT_NAME_BYTES), key.name, key.id)))
-            return (struct place){.index = index, .meta = meta};
-    return (struct place){.index = UINT64_MAX};
+            return (struct cell){.index = index, .meta = meta};
+    return (struct cell){.index = UINT64_MAX};
 }
 
 /* Takes the lock in that cell with the record that this thread keeps. FAST_NO: not taken, the record is kept as before;

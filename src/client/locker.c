@@ -65,7 +65,7 @@ struct claim {
 };
 
 /* With a record of one's own, and only if the place is still the key's afterwards: 0; or positive: look for the key again. */
-static int acquire_at(const struct locker *l, const struct place *place, struct claim claim, uint64_t deadline, struct hold *h)
+static int acquire_at(const struct locker *l, const struct cell *place, struct claim claim, uint64_t deadline, struct hold *h)
 {
     const struct seat *seat = &l->seat;
     int rc = hold_open(seat, place->index, h);
@@ -101,7 +101,7 @@ static int lock_claim(const struct locker *l, pawl_key key, struct claim claim, 
     if (!rc && session_lost(seat))
         rc = -PAWL_ELOST;
     for (int i = 0; i < FIND_TRIES_MAX && !rc;) {
-        struct place place = {0, 0};
+        struct cell place = {0, 0};
         struct hold h;
         rc = table_find_or_insert(seat, &l->table, key, &place);
         if (!rc)
@@ -260,7 +260,7 @@ static int tally_slot(void *ctx, uint32_t slot, uint64_t lease)
 
 int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
 {
-    struct place place;
+    struct cell place;
     struct lock_view view;
     int rc = table_check_key(&l->table, key);
     if (!rc)

@@ -48,10 +48,10 @@ uint64_t pawl_in(uint64_t ns)
 }
 
 /* Not inlined: numbers must not pay for what names need. */
-__attribute__((noinline)) static struct place find_name_at_once(const struct fast *f, pawl_key key)
+__attribute__((noinline)) static struct cell find_name_at_once(const struct fast *f, pawl_key key)
 {
     bool is_name = f->keys == PAWL_KEYS_NAMED && key.id - 1 < PAWL_NAME_MAX;
-    return is_name ? fast_find_name(f, key) : (struct place){.index = UINT64_MAX};
+    return is_name ? fast_find_name(f, key) : (struct cell){.index = UINT64_MAX};
 }
 
 /* Where the key's lock is, if that can be said without searching far. */
@@ -59,7 +59,7 @@ static inline char *find_at_once(const struct fast *f, pawl_key key, uint64_t *i
 {
     if (likely(!key.name))
         return f->keys != PAWL_KEYS_NAMED ? fast_find(f, key.id, index, meta) : NULL;
-    struct place place = find_name_at_once(f, key);
+    struct cell place = find_name_at_once(f, key);
     *index = place.index;
     *meta = place.meta;
     return place.index != UINT64_MAX ? f->cells + (place.index << f->cell_shift) : NULL;

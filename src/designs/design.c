@@ -67,6 +67,6 @@ const char *design_feature_name(unsigned bit)
 
 const char *design_substrate_name(unsigned bit)
 {
-    static const char *const names[DESIGN_SUBSTRATES] = {"shm", "sim"};
+    static const char *const names[DESIGN_SUBSTRATES] = {"shm", "sim", "udp"};
     return bit < DESIGN_SUBSTRATES ? names[bit] : NULL;
 }

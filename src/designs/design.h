@@ -21,8 +21,9 @@ enum design_features {
 enum design_substrates {
     DESIGN_ON_SHM = 1 << 0,
     DESIGN_ON_SIM = 1 << 1,
+    DESIGN_ON_UDP = 1 << 2,
 };
-#define DESIGN_SUBSTRATES 2
+#define DESIGN_SUBSTRATES 3
 
 enum design_kind {
     DESIGN_MAIN,      /* offered to users */
@@ -49,6 +50,8 @@ struct design_knob {
     unsigned min, max;
 };
 
+struct packet_design; /* designs/packet.h */
+
 struct design {
     const char *name;
     const char *summary; /* one line for lists */
@@ -64,6 +67,9 @@ struct design {
     bool local;         /* only for clients on the node of the lock memory */
     bool node_tends;    /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
                          * node itself looks after its sessions */
+
+    /* A packet design: this and nothing of what follows but `knobs`. Null: a one-sided design. */
+    const struct packet_design *packet;
 
     uint64_t clocks_ns;              /* needs clocks of hosts that differ by this at most; 0: by whatever */
     const struct design_knob *knobs; /* null: none */
@@ -121,7 +127,7 @@ const struct design *design_find(const char *name);
 /* -ENOENT if the design has no such knob, -ERANGE if the value is beyond what it takes. */
 int design_tune(const struct design *d, const char *knob, uint64_t value);
 
-/* "shared", "tokens", … in the order of the bits; likewise "shm", "sim". */
+/* "shared", "tokens", … in the order of the bits; likewise "shm", "sim", "udp". */
 const char *design_feature_name(unsigned bit);
 const char *design_substrate_name(unsigned bit);
 
