@@ -41,9 +41,9 @@ static inline void fast_init(struct fast *f, const struct locker *l, uint64_t id
     f->mask = l->table.buckets - 1;
     f->home_shift = l->table.home_shift;
     f->session = l->seat.me->id;
-    f->cell_shift = (uint32_t)__builtin_ctz(l->table.cell_bytes);
+    f->cell_shift = (uint32_t)__builtin_ctzll(l->table.cell_bytes);
     f->lock_offset = l->table.keys == PAWL_KEYS_DENSE ? 0 : 16;
-    assert(l->table.cell_bytes == 1u << f->cell_shift);
+    assert(l->table.cell_bytes == UINT64_C(1) << f->cell_shift);
     f->keys = l->table.keys;
     f->capacity = l->table.capacity;
     f->records = l->seat.space->record_count;

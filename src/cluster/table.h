@@ -30,7 +30,7 @@ struct table {
     uint64_t buckets;
     uint64_t capacity;
     uint32_t home_shift; /* 64 less the bits of an index */
-    uint32_t cell_bytes;
+    uint64_t cell_bytes;
     enum pawl_keys keys;
 };
 

@@ -19,6 +19,7 @@ const struct design *const designs[] = {
     &design_rmarw,
     &design_rpc,
     &design_rpc_retry,
+    &design_mutex,
     &design_pthread,
     &design_pthread_rw,
     &design_busted_control,
