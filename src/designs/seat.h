@@ -181,6 +181,7 @@ struct session {
     bool ended;        /* a call was told that the session is lost: from then on it is, even if nobody else has noticed */
     uint32_t slot;
     uint32_t epoch;
+    uint32_t claims;  /* of cells in the table, so far */
     fab_addr home;    /* the first of its descriptors */
     uint64_t id;      /* unlike that of any other session of this process */
     uint64_t *shadow; /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
