@@ -13,6 +13,11 @@ struct actor_ops {
     int (*lock_all)(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds);
     int (*unlock)(struct actor *a, const struct hold *h);
     int (*convert)(struct actor *a, struct hold *h, enum pawl_mode mode, uint64_t deadline);
+    /* Null where the design has no ranges. */
+    int (*lock_range)(struct actor *a, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
+                      struct hold *out);
+    int (*reshape)(struct actor *a, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline);
+    int (*split)(struct actor *a, struct hold *h, uint64_t at, struct hold *right);
     int (*query)(struct actor *a, pawl_key key, pawl_state *out); /* -PAWL_ENOTSUP: nobody can say */
     /* Whether nothing is left of sessions that have ended; waits for it a while. 0: nothing is; -EBUSY: something; -PAWL_ELOST: the
      * actor's own session was lost meanwhile. */

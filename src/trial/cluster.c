@@ -34,6 +34,8 @@ static void node_task(void *arg)
         .design = c->params.design,
         .keys = c->params.keys,
         .capacity = c->params.capacity,
+        .range_units = c->params.range_units,
+        .range_max = c->params.range_max,
         .sessions = c->params.clients + SLOTS_SPARE,
         .holds = RECORDS,
         .lease_ns = c->params.lease_ns,
@@ -253,6 +255,22 @@ static int actor_convert(struct actor *a, struct hold *h, enum pawl_mode mode, u
     return locker_convert(&cluster_task_of(a)->locker, h, mode, deadline);
 }
 
+static int actor_lock_range(struct actor *a, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
+                            struct hold *out)
+{
+    return locker_lock_range(&cluster_task_of(a)->locker, key, start, end, mode, deadline, out);
+}
+
+static int actor_reshape(struct actor *a, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
+{
+    return locker_reshape(&cluster_task_of(a)->locker, h, start, end, deadline);
+}
+
+static int actor_split(struct actor *a, struct hold *h, uint64_t at, struct hold *right)
+{
+    return locker_split(&cluster_task_of(a)->locker, h, at, right);
+}
+
 static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
 {
     return locker_query(&cluster_task_of(a)->locker, key, out);
@@ -293,6 +311,9 @@ static const struct actor_ops cluster_actor_ops = {
     .lock_all = actor_lock_all,
     .unlock = actor_unlock,
     .convert = actor_convert,
+    .lock_range = actor_lock_range,
+    .reshape = actor_reshape,
+    .split = actor_split,
     .query = actor_query,
     .tidy = actor_tidy,
     .sleep = actor_sleep,
@@ -350,7 +371,9 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     uint32_t slots = c->params.clients + SLOTS_SPARE;
     client->session.shadow = calloc(RECORDS, sizeof *client->session.shadow);
     client->session.seen = calloc(slots, sizeof *client->session.seen);
-    if (!client->process || !client->session.shadow || !client->session.seen)
+    bool ranges = c->params.design->features & DESIGN_RANGES;
+    client->session.ranges = ranges ? calloc(RECORDS, sizeof *client->session.ranges) : NULL;
+    if (!client->process || !client->session.shadow || !client->session.seen || (ranges && !client->session.ranges))
         return -ENOMEM;
     client->process->user = client;
     /* On its host, behind what the clients before it have there; 0 is nobody's address. */
@@ -381,8 +404,13 @@ static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
     struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
-    struct layout_params layout = {
-        .design = p->design, .keys = p->keys, .capacity = p->capacity, .sessions = p->clients + SLOTS_SPARE, .holds = RECORDS};
+    struct layout_params layout = {.design = p->design,
+                                   .keys = p->keys,
+                                   .capacity = p->capacity,
+                                   .sessions = p->clients + SLOTS_SPARE,
+                                   .holds = RECORDS,
+                                   .range_units = p->range_units,
+                                   .range_max = p->range_max};
     int rc = layout_make(&layout, &c->header);
     if (rc)
         return rc;
@@ -443,6 +471,7 @@ void cluster_free(struct cluster *c)
     for (unsigned i = 0; c->clients && i < c->params.clients; i++) {
         free(c->clients[i].session.shadow);
         free(c->clients[i].session.seen);
+        free(c->clients[i].session.ranges);
     }
     free(c->clients);
     free(c->node_seen);

@@ -88,7 +88,7 @@ static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64
         return too_late(c, ask.request); /* I1: asked afterwards */
     if (rc)
         return rack_client_valid(c) ? rc : -PAWL_ELOST;
-    *out = (struct hold){.index = key.id, .token = answer.token, .record = ask.request, .mode = mode};
+    *out = (struct hold){.index = key.id, .token = answer.token, .record = ask.request, .mode = mode, .end = RANGE_UNITS_MAX};
     return 0;
 }
 
