@@ -294,6 +294,8 @@ static inline void fission_rewrite(struct fission_packet *p, uint32_t options, c
         p->head.from.machine = MACHINE_SWITCH;
         p->head.from.port = PORT_POOL;
         p->head.to = p->client;
+        if (p->head.type == FISSION_ACK)
+            p->head.to.port = PORT_POOL; /* the process that released may be gone */
     } else if (dest == FISSION_TO_AGENT) {
         if (grants)
             p->flags |= FISSION_COPY;

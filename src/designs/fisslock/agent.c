@@ -89,12 +89,15 @@ static void writer_gone(struct event *e, struct agent *a)
 
 /* ---- holders ---- */
 
-static void say_grant(struct event *e, struct agent *a, const struct node *n)
+/* To the process that asked; once that may be gone, to whoever serves its host. */
+static void say_grant(struct event *e, struct agent *a, const struct node *n, bool again)
 {
     struct fission_packet *p = pool_packet(e, FISSION_GRANT, a->index, n->nonce, 0);
     if (!p)
         return; /* it will ask again */
     p->head.to = p->client = n->client;
+    if (again)
+        p->head.to.port = PORT_POOL;
     p->mode = n->mode;
     p->term = a->term;
     p->token = a->token;
@@ -116,7 +119,7 @@ static void grant(struct event *e, struct agent *a, uint32_t node)
         request_grant(e, r, n->mode, agent_token(a), a->term, n->ordinal);
     } else {
         debug_assert(a->right == FISSION_SHARED && n->mode == FISSION_SHARED);
-        say_grant(e, a, n);
+        say_grant(e, a, n, false);
     }
     pool_list_append(e, &a->holders, node);
 }
@@ -179,7 +182,7 @@ enum agent_says agent_ask(struct event *e, struct agent *a, const struct asking 
     uint32_t node = pool_list_find(h, &a->holders, who);
     if (node != NONE) { /* it was granted, and that was lost */
         if (!here(e, asking->client))
-            say_grant(e, a, host_node(h, node));
+            say_grant(e, a, host_node(h, node), false);
         return AGENT_GRANTS;
     }
     if (pool_list_find(h, &a->waiters, who) != NONE || (a->grantee != NONE && node_is(host_node(h, a->grantee), who)))
@@ -411,7 +414,7 @@ static void check_holders(struct event *e, struct agent *a)
         next = n->next;
         h->counts.checks++;
         if (!here(e, n->client)) {
-            say_grant(e, a, n);
+            say_grant(e, a, n, true);
         } else if (!request_holds(h, n->nonce)) {
             pool_list_take(e, &a->holders, i);
             pool_node_free(e, i);

@@ -31,6 +31,8 @@ static void say(struct event *e, enum fission_type type, const struct fission_pa
     if (!p)
         return;
     p->head.to = p->client = in->client;
+    if (type == FISSION_ACK)
+        p->head.to.port = PORT_POOL; /* the process that released may be gone */
     p->term = in->term;
     p->flags = flags;
 }

@@ -25,7 +25,7 @@ static void say_move(struct event *e, struct agent *a)
     if (!p)
         return;
     p->head.to.machine = a->to;
-    p->head.to.port = grantee ? grantee->client.port : PORT_POOL;
+    p->head.to.port = grantee && !a->pause_ns ? grantee->client.port : PORT_POOL; /* first to the process, which may be gone */
     p->client = p->head.to;
     p->term = a->term;
     p->inca = a->sent_inca;
