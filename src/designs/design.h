@@ -58,9 +58,12 @@ struct design {
     uint32_t tolerates; /* FAULT_BIT()s */
     uint32_t lock_size; /* bytes per lock; a multiple of 16 */
     uint32_t desc_size; /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
-    bool local;         /* only for clients on the node of the lock memory */
-    bool node_tends;    /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
-                         * node itself looks after its sessions */
+    uint32_t
+        desc_record; /* not 0: a hold record lies at this offset of its descriptor, in the session's own memory, where it costs no
+                      * verb. It can be read while the session lives; afterwards nobody needs it. Shared memory: as without */
+    bool local;      /* only for clients on the node of the lock memory */
+    bool node_tends; /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
+                      * node itself looks after its sessions */
 
     uint64_t clocks_ns;              /* needs clocks of hosts that differ by this at most; 0: by whatever */
     const struct design_knob *knobs; /* null: none */
