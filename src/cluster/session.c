@@ -177,6 +177,8 @@ int session_close(const struct seat *seat)
 
 /* ---- looking after the others ---- */
 
+#define TEND_AT_ONCE 32 /* slots: one round trip, and together many sessions see all of them often */
+
 static int any_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
     return 1;
@@ -211,6 +213,14 @@ static int tend_slot(void *ctx, uint32_t slot, uint64_t lease)
 int session_tend(const struct seat *seat)
 {
     return seat_slots(seat, tend_slot, (void *)seat);
+}
+
+int session_tend_some(const struct seat *seat, uint32_t *next)
+{
+    uint32_t from = *next % seat->space->slot_count;
+    uint32_t to = from + (uint32_t)min_u64(seat->space->slot_count - from, TEND_AT_ONCE);
+    *next = to;
+    return seat_slots_of(seat, from, to, tend_slot, (void *)seat);
 }
 
 static int condemn(const struct seat *seat, uint32_t slot, uint32_t epoch, uint64_t *lease)

@@ -193,10 +193,15 @@ int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx
 
 int seat_slots(const struct seat *seat, slot_fn fn, void *ctx)
 {
-    for (uint32_t at = 0; at < seat->space->slot_count; at += SLOTS_AT_ONCE) {
+    return seat_slots_of(seat, 0, seat->space->slot_count, fn, ctx);
+}
+
+int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn fn, void *ctx)
+{
+    for (uint32_t at = from; at < to; at += SLOTS_AT_ONCE) {
         struct fab_op ops[SLOTS_AT_ONCE];
         uint64_t leases[SLOTS_AT_ONCE];
-        uint32_t n = seat->space->slot_count - at < SLOTS_AT_ONCE ? seat->space->slot_count - at : SLOTS_AT_ONCE;
+        uint32_t n = to - at < SLOTS_AT_ONCE ? to - at : SLOTS_AT_ONCE;
         for (uint32_t i = 0; i < n; i++)
             ops[i] = (struct fab_op){.verb = FAB_READ,
                                      .len = 8,

@@ -25,6 +25,7 @@
 #include "pawl.h"
 
 struct design;
+struct step_clock;
 
 /* ---- the lease word: state 2, epoch 22, stamp 40 ---- */
 
@@ -160,11 +161,12 @@ struct session {
     bool ended;        /* a call was told that the session is lost: from then on it is, even if nobody else has noticed */
     uint32_t slot;
     uint32_t epoch;
-    fab_addr home;        /* the first of its descriptors */
-    uint64_t id;          /* unlike that of any other session of this process */
-    uint64_t *shadow;     /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
-    struct session *next; /* in the process's list of those whose records threads may keep */
-    struct sighting {     /* of other sessions' leases, where clocks are not shared: slot_count of them */
+    fab_addr home;    /* the first of its descriptors */
+    uint64_t id;      /* unlike that of any other session of this process */
+    uint64_t *shadow; /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
+    struct step_clock *clock; /* null, or where a benchmark wants to know the time of each step (steps.h) */
+    struct session *next;     /* in the process's list of those whose records threads may keep */
+    struct sighting {         /* of other sessions' leases, where clocks are not shared: slot_count of them */
         uint64_t lease;
         uint64_t first_seen_ns;
         fab_addr home; /* where its descriptors were when last asked; 0: not asked yet */
@@ -286,6 +288,7 @@ int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx
 /* Reads every slot's lease word, in bounded pieces, and calls fn for those that are not FREE. */
 typedef int (*slot_fn)(void *ctx, uint32_t slot, uint64_t lease);
 int seat_slots(const struct seat *seat, slot_fn fn, void *ctx);
+int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn fn, void *ctx);
 
 /* What a waiter adds to its conditions to be woken when the kernel notices that session's death. False where it does not. */
 bool seat_life_cond(const struct seat *seat, uint32_t slot, struct fab_cond *out);

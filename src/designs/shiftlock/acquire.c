@@ -1,5 +1,6 @@
 /* Acquiring: Algorithm 2, and what the paper leaves out of it: giving up, and not waiting for the dead. */
 #include "designs/shiftlock/shiftlock.h"
+#include "designs/steps.h"
 
 #include <errno.h>
 
@@ -194,6 +195,7 @@ static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadli
     struct fab_op op;
     shift_op_add_reader(seat, h->index, &op);
     int rc = shift_publish_and(seat, h, RECORD_TRY_S, &op); /* intent before effect (I5), in one round trip */
+    step_done(seat, STEP_ATOMIC);
     if (rc == -FAB_EUNKNOWN) {
         rc = doubt(seat, h);
         return rc ? rc : SHIFT_AGAIN;
@@ -213,6 +215,7 @@ static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadli
     }
     shift_begin_watch(seat, &t);
     rc = deadline == DEADLINE_TRY ? -PAWL_EHELD : reader_wait(seat, h, &t, deadline);
+    step_done(seat, STEP_WRITERS);
     if (rc >= 0 || rc == -PAWL_ELOST)
         return rc;
     int left = reader_leave(seat, h, t.seen);
@@ -261,6 +264,7 @@ static int await_turn(const struct seat *seat, const struct hold *h, struct shif
         if (!told) {
             rc = tell_pred(seat, h, t);
             told = !rc;
+            step_done(seat, STEP_TELL);
         }
         if (!rc && time_to_check(seat, t)) {
             rc = watch(seat, h, t);
@@ -348,12 +352,15 @@ static int writer_wait(const struct seat *seat, struct hold *h, struct shift_try
     shift_begin_watch(seat, t);
     if (!head) {
         rc = await_turn(seat, h, t, deadline);
+        step_done(seat, STEP_TURN);
         head = !rc;
         t->pred = 0; /* from now on it is readers that we wait for */
         t->still_since = world_now(seat->world);
     }
-    if (!rc && !t->direct)
+    if (!rc && !t->direct) {
         rc = shift_await_readers(seat, h, t, deadline);
+        step_done(seat, STEP_READERS);
+    }
     if (!rc)
         return writer_has(seat, h, t);
     if (rc > 0 || rc == -PAWL_ELOST)
@@ -373,6 +380,7 @@ static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadli
     shift_clear_note(seat, seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next));
     shift_op_cas(seat, h->index, (struct shift_entry){0}, try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &op);
     int rc = shift_publish_and(seat, h, RECORD_TRY_X, &op);
+    step_done(seat, STEP_ATOMIC);
     if (rc == -FAB_EUNKNOWN) {
         rc = doubt(seat, h);
         return rc ? rc : SHIFT_AGAIN;

@@ -24,29 +24,6 @@ static uint64_t sum_of(const struct seat *seat, const struct shift_note *n)
     return mix64(sum ^ n->extra) | 1;
 }
 
-#define HOMES_AT_ONCE 64
-
-/* Asks for the homes of a whole group of slots in one round trip: whoever met one will meet the others. */
-static int ask_homes(const struct seat *seat, uint32_t slot, uint64_t *home)
-{
-    struct fab_op ops[HOMES_AT_ONCE];
-    uint64_t homes[HOMES_AT_ONCE];
-    uint32_t first = slot - slot % HOMES_AT_ONCE;
-    uint32_t n = min_u64(seat->space->slot_count - first, HOMES_AT_ONCE) & UINT32_MAX;
-    for (uint32_t i = 0; i < n; i++)
-        ops[i] = (struct fab_op){.verb = FAB_READ,
-                                 .len = 8,
-                                 .buf = &homes[i],
-                                 .addr = space_slot_addr(seat->space, first + i) + offsetof(struct slot, home)};
-    int rc = fab_batch(seat->ep, ops, n);
-    if (rc)
-        return rc;
-    for (uint32_t i = 0; i < n; i++)
-        __atomic_store_n(&seat->me->seen[first + i].home, homes[i], __ATOMIC_RELAXED);
-    *home = homes[slot - first];
-    return 0;
-}
-
 /* Where a session's descriptors are. What is remembered may be another's that had the slot before: `again` asks anew. */
 static int find_home(const struct seat *seat, uint32_t slot, bool again, uint64_t *home)
 {
@@ -58,8 +35,6 @@ static int find_home(const struct seat *seat, uint32_t slot, bool again, uint64_
         *home = __atomic_load_n(&seen->home, __ATOMIC_RELAXED);
     if (*home)
         return 0;
-    if (!again && seen)
-        return ask_homes(seat, slot, home);
     int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, home), home);
     if (!rc && seen)
         __atomic_store_n(&seen->home, *home, __ATOMIC_RELAXED);

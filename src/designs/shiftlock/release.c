@@ -2,6 +2,7 @@
  * the holder knows them. A client that is lost meanwhile changes nothing, for whatever was done about it has moved both. Readers
  * compare, too, or were shut out before anything was done about them. */
 #include "designs/shiftlock/shiftlock.h"
+#include "designs/steps.h"
 
 #include <errno.h>
 
@@ -44,6 +45,7 @@ static int reader_adds(const struct seat *seat, const struct hold *h)
     if (lost(seat))
         return -PAWL_ELOST;
     int rc = fab_batch(seat->ep, &op, 1);
+    step_done(seat, STEP_ATOMIC);
     if (rc)
         return rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : seat_retry(seat, rc);
     struct shift_entry old = shift_unpack(f, op.old);
@@ -145,12 +147,10 @@ static struct shift_note grant_note(const struct shift_note *succ, struct shift_
 int shift_tell(const struct seat *seat, const struct hold *h, const struct shift_note *succ, enum shift_kind kind,
                struct shift_entry after, uint64_t target, struct shift_run run)
 {
-    int rc = 0;
-    for (unsigned i = 0; i < TELL_TRIES; i++) {
+    int rc = -FAB_EUNKNOWN;
+    for (unsigned i = 0; i < TELL_TRIES && rc == -FAB_EUNKNOWN; i++)
         rc = shift_leave_note(seat, grant_of(succ), h->index, after.era, kind, grant_note(succ, after, target, run));
-        if (rc != -FAB_EUNKNOWN)
-            return rc;
-    }
+    step_done(seat, STEP_SUCCESSOR);
     return rc;
 }
 
@@ -177,6 +177,7 @@ static int step(const struct seat *seat, const struct hold *h, struct shift_entr
 {
     for (uint64_t since = 0;;) {
         int rc = shift_cas(seat, h->index, e, compared, next, swapped, old);
+        step_done(seat, STEP_ATOMIC);
         if (rc)
             return rc;
         if (shift_matches(*old, e, compared))
@@ -302,7 +303,7 @@ static int release_writer(const struct seat *seat, const struct hold *h)
             if (!rc && shift_recounting(e))
                 rc = SHIFT_AGAIN;
             if (!rc && e.tail != shift_name(seat, h))
-                rc = shift_await_successor(seat, h, e, &succ);
+                rc = shift_await_successor(seat, h, e, &succ), step_done(seat, STEP_SUCCESSOR);
             else if (!rc)
                 rc = SHIFT_AGAIN;
             known = !rc;
