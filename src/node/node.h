@@ -40,6 +40,7 @@ struct station {
 
 struct station_params {
     struct net_addr at, coordinator;
+    struct net_addr known_as; /* where hosts send to, if something lies between; ip 0: `at` */
     const char *space;
     bool is_switch;
     bool fresh; /* nothing was granted before by a server in this place */

@@ -30,7 +30,7 @@ int station_open(struct station *s, const struct station_params *p)
     const struct join_params j = {.coordinator = p->coordinator,
                                   .role = p->is_switch ? COORD_SWITCH : COORD_SERVER,
                                   .space = p->space,
-                                  .at = s->udp.at,
+                                  .at = p->known_as.ip ? p->known_as : s->udp.at,
                                   .deadline = p->deadline};
     rc = join(&s->udp, &j, &s->welcome, &stamp);
     const struct design *d = rc ? NULL : design_find(s->welcome.design);

@@ -44,7 +44,7 @@ const struct design design_parlock = {
         .summary = "wrong on purpose: srvlock",                                                                                    \
         .kind = DESIGN_BUSTED,                                                                                                     \
         .features = SRV_FEATURES,                                                                                                  \
-        .substrates = DESIGN_ON_SIM,                                                                                               \
+        .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,                                                                               \
         .tolerates = FAULTS_ALL,                                                                                                   \
         .packet = &id##_packet,                                                                                                    \
     }
