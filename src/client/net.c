@@ -10,12 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease that it may wait out */
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
 #define SPIN_NS (20 * NS_PER_US) /* a round trip on one machine */
-#define OPEN_TRIES_MAX 10
+#define TURN_NS (5 * NS_PER_MS)  /* how often whoever waits for its turn looks */
 #define SEGMENT_DIR "/dev/shm"
 
 /* ---- where ---- */
@@ -87,21 +90,51 @@ static int join_and_create(struct net *n, const struct where *w, const char *pat
     return rc && rc != -EEXIST ? explain(rc, "%s: cannot make the host's memory: %s", path, pawl_strerror(rc)) : 0;
 }
 
+/* One process of a host at a time asks for a number: an abstract socket's name is free again when its owner has ended. The socket,
+ * or -EADDRINUSE. */
+static int take_turn(const char *path)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "pawl-join-%016" PRIx64, hash_bytes(path, strlen(path), 0));
+    if (!bind(fd, (struct sockaddr *)&name, sizeof name))
+        return fd;
+    int rc = -errno;
+    close(fd);
+    return rc;
+}
+
 static int open_host(struct net *n, const struct where *w)
 {
     char path[HOST_PATH_LEN];
+    const struct timespec moment = {.tv_nsec = TURN_NS};
+    int turn = -EADDRINUSE, rc = 0;
     host_path(w, path);
-    for (int i = 0; i < OPEN_TRIES_MAX; i++) {
-        int rc = host_open(path, &n->host);
-        if (rc == -PAWL_ESEGMENT || rc == -EACCES)
-            return explain(rc, "%s: %s", path, pawl_strerror(rc));
+    for (uint64_t until = world_now(&world_real) + JOIN_NS; world_now(&world_real) < until;) {
+        rc = host_open(path, &n->host);
         if (rc != -ENOENT && rc != -ESTALE)
-            return rc ? explain(rc, "%s: %s", path, pawl_strerror(rc)) : 0;
-        rc = join_and_create(n, w, path);
+            break;
+        if (turn < 0 && (turn = take_turn(path)) < 0) {
+            if (turn != -EADDRINUSE)
+                break;
+            nanosleep(&moment, NULL);
+            continue; /* until whoever has the turn has made it */
+        }
+        rc = host_open(path, &n->host); /* it may have come between */
+        if (rc == -ENOENT || rc == -ESTALE)
+            rc = join_and_create(n, w, path);
+        else
+            break;
         if (rc)
-            return rc;
+            break;
     }
-    return explain(-EAGAIN, "%s comes and goes", path);
+    if (turn >= 0)
+        close(turn);
+    if (rc && !n->host.header && (rc == -PAWL_ESEGMENT || rc == -EACCES))
+        return explain(rc, "%s: %s", path, pawl_strerror(rc));
+    return rc;
 }
 
 /* ---- handles ---- */
