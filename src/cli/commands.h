@@ -11,5 +11,6 @@ int cmd_ls(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_space(int argc, char **argv);
+int cmd_switch(int argc, char **argv);
 
 #endif

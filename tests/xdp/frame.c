@@ -193,6 +193,6 @@ int main(void)
     count_types();
     printf("the verifier went through %" PRIu32 " instructions\n", plane_verified(p));
     CHECK_BETWEEN(plane_verified(p), 1, 100000); /* of a million */
-    plane_close(p, false);
+    plane_close(p, PLANE_REMOVE);
     return 0;
 }
