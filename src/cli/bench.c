@@ -208,6 +208,10 @@ static int choose_sizes(struct bench_params *p)
         return args_complain(&usage, "--ops is at least 1");
     if (opts.seconds_seen && !opts.seconds_ns)
         return args_complain(&usage, "--seconds is more than 0");
+    for (unsigned i = 0; i < p->design_count; i++)
+        if (p->designs[i]->packet && (opts.lock_nodes_seen || opts.local_seen || opts.names))
+            return args_complain(&usage, "'%s' is a packet design: it goes with neither --lock-nodes nor --local nor --names",
+                                 p->designs[i]->name);
     p->clients = (unsigned)clients;
     p->nodes = (unsigned)nodes;
     p->rounds = (unsigned)rounds;

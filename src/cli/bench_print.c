@@ -105,8 +105,8 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
             json_thousandths(j, verbs[i], s->per_cycle[i]);
         else
             json_null(j, verbs[i]);
-    if (p->simulated) /* these designs use the fabric alone */
-        json_u64(j, "packets", 0);
+    if (p->simulated) /* 0: one-sided designs use the fabric alone */
+        json_thousandths(j, "packets", s->packets);
     else
         json_null(j, "packets");
     json_end(j);
