@@ -241,7 +241,7 @@ static inline uint32_t fission_destination(const struct fission_packet *p, uint3
             return FISSION_TO_CLIENT;
         return FISSION_TO_AGENT;
     case FISSION_RELEASE: /* of a free lock: there is nothing to release, and nothing changes (pitfall 7) */
-        return m->was_free ? FISSION_TO_CLIENT : FISSION_TO_AGENT;
+        return !m->was_free ? FISSION_TO_AGENT : p->flags & FISSION_DONE ? FISSION_DROP : FISSION_TO_CLIENT;
     case FISSION_LOOK:
         return m->was_free ? FISSION_DROP : FISSION_TO_AGENT;
     case FISSION_FLAGS:
@@ -300,7 +300,7 @@ static inline void fission_rewrite(struct fission_packet *p, uint32_t options, c
         fission_to_pool(p, m->machine);
     } else if (dest == FISSION_BACK) {
         p->flags |= !m->valid && m->current && !m->was_free ? FISSION_DENIED : FISSION_DONE;
-        fission_to_pool(p, p->head.from.machine);
+        p->head.to = p->head.from;
     }
 }
 

@@ -10,6 +10,7 @@ const struct design *const designs[] = {
     &design_shiftlock.design,
     &design_shiftlock64.design,
     &design_alock,
+    &design_fisslock,
     &design_cas,
     &design_cas_backoff,
     &design_spin,
@@ -42,6 +43,14 @@ const struct design *const designs[] = {
     &design_busted_srvlock_blind,
     &design_busted_srvlock_lapse,
     &design_busted_srvlock_hasty,
+    &design_busted_fisslock_term,
+    &design_busted_fisslock_inca,
+    &design_busted_fisslock_retry,
+    &design_busted_fisslock_frees,
+    &design_busted_fisslock_nonce,
+    &design_busted_fisslock_adopt,
+    &design_busted_fisslock_floor,
+    &design_busted_fisslock_census,
     NULL,
 };
 

@@ -21,8 +21,9 @@ void agent_watch(struct event *e, struct agent *a)
     uint32_t timer = timer_of_agent(e->h, a);
     if (timers_runs(host_timers(e->h), timer))
         return;
+    edit(e, a);
     a->pause_ns = a->pause_ns ? pool_pause(e->h, a->pause_ns) : CHECK_FACTOR * e->h->config.retry_ns;
-    timers_set(host_timers(e->h), timer, e->now + a->pause_ns);
+    timers_set(host_timers(e->h), timer, e->now + a->pause_ns, e->out);
 }
 
 /* ---- ordinals ---- */
@@ -34,10 +35,11 @@ bool agent_knows(const struct agent *a, uint32_t ordinal)
 
 /* An ordinal of this tenure is accounted for: its holder is among the holders, or does not hold. False: it was already, or lies
  * too far ahead of one that is missing; then it stays open until its release or a census. */
-bool agent_know(struct agent *a, uint32_t ordinal)
+bool agent_know(struct event *e, struct agent *a, uint32_t ordinal)
 {
     if (a->right != FISSION_SHARED)
         return true;
+    edit(e, a);
     if (ordinal > a->seen)
         a->seen = (uint16_t)ordinal;
     if (agent_knows(a, ordinal))
@@ -65,6 +67,7 @@ bool agent_open(const struct event *e, const struct agent *a)
 
 void agent_tell_writers(struct event *e, struct agent *a, bool starves)
 {
+    edit(e, a);
     a->starves = starves;
     if (a->right != FISSION_SHARED)
         return;
@@ -78,6 +81,7 @@ void agent_tell_writers(struct event *e, struct agent *a, bool starves)
 /* A writer is no longer in the queue. Readers must not wait for one that is gone (pitfall 13). */
 static void writer_gone(struct event *e, struct agent *a)
 {
+    edit(e, a);
     if (--a->writers == 0 && a->state == AGENT_LIVE && (a->starves || host_is(e->h, FISSION_WRITE_PREFERRING)) &&
         !host_is(e->h, FISSLOCK_BUSTED_STICKY))
         agent_tell_writers(e, a, a->upgrader.machine != 0);
@@ -85,12 +89,15 @@ static void writer_gone(struct event *e, struct agent *a)
 
 /* ---- holders ---- */
 
-static void say_grant(struct event *e, struct agent *a, const struct node *n)
+/* To the process that asked; once that may be gone, to whoever serves its host. */
+static void say_grant(struct event *e, struct agent *a, const struct node *n, bool again)
 {
     struct fission_packet *p = pool_packet(e, FISSION_GRANT, a->index, n->nonce, 0);
     if (!p)
         return; /* it will ask again */
     p->head.to = p->client = n->client;
+    if (again)
+        p->head.to.port = PORT_POOL;
     p->mode = n->mode;
     p->term = a->term;
     p->token = a->token;
@@ -99,11 +106,12 @@ static void say_grant(struct event *e, struct agent *a, const struct node *n)
 /* The node becomes a holder. An own request that does not want it any more is forgotten. */
 static void grant(struct event *e, struct agent *a, uint32_t node)
 {
+    edit(e, a);
     struct node *n = host_node(e->h, node);
     if (here(e, n->client)) {
         struct request *r = pool_request_of(e->h, n->nonce);
         if (!r || r->index != a->index || r->state != REQUEST_WAITING) {
-            pool_node_free(e->h, node);
+            pool_node_free(e, node);
             return;
         }
         if (a->right == FISSION_EXCLUSIVE)
@@ -111,14 +119,14 @@ static void grant(struct event *e, struct agent *a, uint32_t node)
         request_grant(e, r, n->mode, agent_token(a), a->term, n->ordinal);
     } else {
         debug_assert(a->right == FISSION_SHARED && n->mode == FISSION_SHARED);
-        say_grant(e, a, n);
+        say_grant(e, a, n, false);
     }
-    pool_list_append(e->h, &a->holders, node);
+    pool_list_append(e, &a->holders, node);
 }
 
 static uint32_t node_for(struct event *e, const struct asking *asking, uint16_t ordinal)
 {
-    uint32_t node = pool_node_new(e->h, here(e, asking->client));
+    uint32_t node = pool_node_new(e, here(e, asking->client));
     if (node != NONE)
         *host_node(e->h, node) =
             (struct node){asking->nonce, e->now, NONE, asking->client, ordinal, asking->mode, asking->priority};
@@ -137,14 +145,16 @@ bool agent_hold(struct event *e, struct agent *a, const struct asking *asking, u
         return true;
     node = pool_list_find(h, &a->waiters, who);
     if (node != NONE) {
+        edit(e, a);
         a->writers -= host_node(h, node)->mode == FISSION_EXCLUSIVE;
-        pool_list_take(h, &a->waiters, node);
+        pool_list_take(e, &a->waiters, node);
         host_node(h, node)->mode = asking->mode;
     } else if ((node = node_for(e, asking, ordinal)) == NONE) {
         return false;
     }
+    edit(e, host_node(h, node));
     host_node(h, node)->ordinal = ordinal;
-    pool_list_append(h, &a->holders, node);
+    pool_list_append(e, &a->holders, node);
     return true;
 }
 
@@ -156,9 +166,10 @@ bool agent_queue(struct event *e, struct agent *a, const struct asking *asking)
     if (node == NONE)
         return false;
     if (host_is(e->h, FISSLOCK_PRIORITY))
-        pool_list_insert(e->h, &a->waiters, node);
+        pool_list_insert(e, &a->waiters, node);
     else
-        pool_list_append(e->h, &a->waiters, node);
+        pool_list_append(e, &a->waiters, node);
+    edit(e, a);
     a->writers += asking->mode == FISSION_EXCLUSIVE;
     return true;
 }
@@ -171,7 +182,7 @@ enum agent_says agent_ask(struct event *e, struct agent *a, const struct asking 
     uint32_t node = pool_list_find(h, &a->holders, who);
     if (node != NONE) { /* it was granted, and that was lost */
         if (!here(e, asking->client))
-            say_grant(e, a, host_node(h, node));
+            say_grant(e, a, host_node(h, node), false);
         return AGENT_GRANTS;
     }
     if (pool_list_find(h, &a->waiters, who) != NONE || (a->grantee != NONE && node_is(host_node(h, a->grantee), who)))
@@ -200,17 +211,18 @@ bool agent_release(struct event *e, struct agent *a, struct who who, uint32_t te
     struct fisslock_host *h = e->h;
     bool counts = term == a->term && ordinal;
     bool to_itself = a->state == AGENT_MOVING && a->to == h->machine;
+    edit(e, a);
     if (counts)
-        agent_know(a, ordinal);
+        agent_know(e, a, ordinal);
     agent_cancel_upgrade(e, a, who);
     uint32_t node = pool_list_find(h, &a->holders, who);
     if (node != NONE) {
-        pool_list_take(h, &a->holders, node);
-        pool_node_free(h, node);
+        pool_list_take(e, &a->holders, node);
+        pool_node_free(e, node);
         return true;
     }
     if (to_itself && a->grantee != NONE && node_is(host_node(h, a->grantee), who)) {
-        pool_node_free(h, a->grantee);
+        pool_node_free(e, a->grantee);
         a->grantee = NONE;
         return true;
     }
@@ -219,8 +231,8 @@ bool agent_release(struct event *e, struct agent *a, struct who who, uint32_t te
     node = pool_list_find(h, &a->waiters, who);
     if (node != NONE) {
         bool writer = host_node(h, node)->mode == FISSION_EXCLUSIVE;
-        pool_list_take(h, &a->waiters, node);
-        pool_node_free(h, node);
+        pool_list_take(e, &a->waiters, node);
+        pool_node_free(e, node);
         if (writer)
             writer_gone(e, a);
     }
@@ -240,6 +252,7 @@ enum agent_says agent_upgrade(struct event *e, struct agent *a, struct who who)
         return AGENT_QUEUES;
     if (a->upgrader.machine && !same(a->upgrader, who))
         return AGENT_REFUSES; /* each would wait for the other */
+    edit(e, a);
     bool news = !a->upgrader.machine;
     a->upgrader = who;
     if (news)
@@ -252,6 +265,7 @@ void agent_cancel_upgrade(struct event *e, struct agent *a, struct who who)
 {
     if (!a->upgrader.machine || !same(a->upgrader, who))
         return;
+    edit(e, a);
     a->upgrader.machine = MACHINE_NONE;
     if (a->state == AGENT_LIVE) {
         agent_tell_writers(e, a, false);
@@ -265,6 +279,9 @@ void agent_downgrade(struct event *e, struct agent *a, struct request *r)
     debug_assert(node != NONE && a->right == FISSION_EXCLUSIVE);
     if (node == NONE)
         return;
+    edit(e, host_node(e->h, node));
+    edit(e, a);
+    edit(e, r);
     host_node(e->h, node)->mode = FISSION_SHARED;
     a->granted++;
     r->mode = FISSION_SHARED;
@@ -283,6 +300,7 @@ static void serve_readers(struct event *e, struct agent *a)
     if (a->upgrader.machine || a->waiters.count == a->writers)
         return;
     struct list queue = a->waiters;
+    edit(e, a);
     a->waiters = (struct list){NONE, NONE, 0};
     for (uint32_t node = queue.head, next; node != NONE; node = next) {
         next = host_node(h, node)->next;
@@ -290,7 +308,7 @@ static void serve_readers(struct event *e, struct agent *a)
         if (host_node(h, node)->mode == FISSION_SHARED && (all || !behind))
             grant(e, a, node);
         else
-            pool_list_append(h, &a->waiters, node);
+            pool_list_append(e, &a->waiters, node);
     }
 }
 
@@ -301,6 +319,8 @@ static bool serve_upgrader(struct event *e, struct agent *a)
     if (!a->upgrader.machine || a->holders.count != 1 || !node_is(host_node(h, node), a->upgrader) || !accounted(a))
         return false;
     struct node *n = host_node(h, node);
+    edit(e, n);
+    edit(e, a);
     a->upgrader.machine = MACHINE_NONE;
     if (a->right == FISSION_EXCLUSIVE && here(e, n->client) && a->granted < TOKEN_GRANTS_MAX) {
         struct request *r = pool_request_of(h, n->nonce);
@@ -310,7 +330,7 @@ static bool serve_upgrader(struct event *e, struct agent *a)
             request_grant(e, r, FISSION_EXCLUSIVE, agent_token(a), a->term, 0);
         return true;
     }
-    pool_list_take(h, &a->holders, node);
+    pool_list_take(e, &a->holders, node);
     n->mode = FISSION_EXCLUSIVE;
     tenure_move(e, a, node, n->client.machine, FISSION_EXCLUSIVE);
     a->grantee_holds = true;
@@ -322,14 +342,15 @@ static uint32_t next_waiter(struct event *e, struct agent *a)
 {
     struct fisslock_host *h = e->h;
     for (;;) {
-        uint32_t node = pool_list_pop(h, &a->waiters);
+        uint32_t node = pool_list_pop(e, &a->waiters);
         if (node == NONE)
             return NONE;
         struct node *n = host_node(h, node);
+        edit(e, a);
         a->writers -= n->mode == FISSION_EXCLUSIVE;
         if (!here(e, n->client) || request_wants(h, n->nonce))
             return node;
-        pool_node_free(h, node);
+        pool_node_free(e, node);
     }
 }
 
@@ -375,6 +396,7 @@ static void look_for_starving(struct event *e, struct agent *a)
     struct fisslock_host *h = e->h;
     if (a->right != FISSION_SHARED || !a->writers)
         return;
+    edit(e, a);
     for (uint32_t i = a->waiters.head; i != NONE && !a->starves; i = host_node(h, i)->next)
         if (host_node(h, i)->mode == FISSION_EXCLUSIVE && e->now - host_node(h, i)->since >= STARVE_FACTOR * h->config.retry_ns)
             a->starves = true;
@@ -392,10 +414,10 @@ static void check_holders(struct event *e, struct agent *a)
         next = n->next;
         h->counts.checks++;
         if (!here(e, n->client)) {
-            say_grant(e, a, n);
+            say_grant(e, a, n, true);
         } else if (!request_holds(h, n->nonce)) {
-            pool_list_take(h, &a->holders, i);
-            pool_node_free(h, i);
+            pool_list_take(e, &a->holders, i);
+            pool_node_free(e, i);
         }
     }
 }

@@ -25,15 +25,17 @@ static bool has_answered(const struct census *c, uint16_t machine)
 }
 
 /* This host's own answer: who holds, and the promise. */
-static unsigned answer(struct fisslock_host *h, uint64_t index, uint32_t term, uint16_t low, uint16_t high,
+static unsigned answer(struct event *e, uint64_t index, uint32_t term, uint16_t low, uint16_t high,
                        struct fission_entry entries[CENSUS_SPAN])
 {
+    struct fisslock_host *h = e->h;
     unsigned count = 0;
     for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
         bool holds = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
         if (holds && r->term == term && r->ordinal >= low && r->ordinal <= high && count < CENSUS_SPAN) {
             entries[count++] = (struct fission_entry){r->nonce, request_place(h, r), r->ordinal, r->mode, r->priority};
         } else if (r->state == REQUEST_WAITING && (!r->barred || r->barred_term != term || r->barred_inca < high)) {
+            edit(e, r);
             r->barred = true;
             r->barred_term = term;
             r->barred_inca = high;
@@ -53,7 +55,7 @@ static bool take(struct event *e, struct agent *a, const struct fission_entry *e
         else if (!agent_knows(a, entry.inca)) {
             if (!agent_hold(e, a, &asking, entry.inca))
                 return false;
-            agent_know(a, entry.inca);
+            agent_know(e, a, entry.inca);
         }
     }
     return true;
@@ -61,11 +63,12 @@ static bool take(struct event *e, struct agent *a, const struct fission_entry *e
 
 static void finish(struct event *e, struct agent *a)
 {
+    edit(e, &e->h->census);
     struct census *c = &e->h->census;
     for (uint32_t ordinal = c->low; ordinal <= c->high; ordinal++)
-        agent_know(a, ordinal);
+        agent_know(e, a, ordinal);
     c->id = 0;
-    timers_stop(host_timers(e->h), timer_of_census(e->h));
+    timers_stop(host_timers(e->h), timer_of_census(e->h), e->out);
     agent_serve(e, a);
 }
 
@@ -78,6 +81,7 @@ static struct agent *census_agent(struct event *e)
 
 void census_due(struct event *e)
 {
+    edit(e, &e->h->census);
     struct fisslock_host *h = e->h;
     struct census *c = &h->census;
     if (!census_agent(e)) {
@@ -88,11 +92,12 @@ void census_due(struct event *e)
         if (!has_answered(c, m))
             ask(e, m);
     c->pause_ns = pool_pause(h, c->pause_ns);
-    timers_set(host_timers(h), timer_of_census(h), e->now + c->pause_ns);
+    timers_set(host_timers(h), timer_of_census(h), e->now + c->pause_ns, e->out);
 }
 
 void census_start(struct event *e, struct agent *a)
 {
+    edit(e, &e->h->census);
     struct fisslock_host *h = e->h;
     struct census *c = &h->census;
     if (census_agent(e))
@@ -104,7 +109,7 @@ void census_start(struct event *e, struct agent *a)
     c->left = h->config.machines;
 
     struct fission_entry entries[CENSUS_SPAN];
-    unsigned count = answer(h, c->index, c->term, c->low, c->high, entries);
+    unsigned count = answer(e, c->index, c->term, c->low, c->high, entries);
     if (!take(e, a, entries, count)) {
         c->id = 0;
         return;
@@ -123,7 +128,7 @@ static void on_census(struct event *e, const struct fission_packet *p)
         e->h->drops.bad++;
         return;
     }
-    unsigned count = answer(e->h, p->head.index, p->term, p->inca, (uint16_t)p->stamp, entries);
+    unsigned count = answer(e, p->head.index, p->term, p->inca, (uint16_t)p->stamp, entries);
     struct fission_packet *reply = pool_packet(e, FISSION_ANSWER, p->head.index, p->head.nonce, count);
     if (!reply)
         return;
@@ -134,6 +139,7 @@ static void on_census(struct event *e, const struct fission_packet *p)
 
 static void on_answer(struct event *e, const struct fission_packet *p)
 {
+    edit(e, &e->h->census);
     struct census *c = &e->h->census;
     struct agent *a = census_agent(e);
     uint16_t machine = p->head.from.machine;

@@ -77,7 +77,7 @@ static void on_upgrade(struct event *e, struct agent *a, const struct fission_pa
     /* What it holds, the agent may not have heard of. */
     struct asking asking = {p->head.nonce, p->client, FISSION_SHARED, p->priority, false};
     if (p->term == a->term && p->inca && !agent_knows(a, p->inca) && agent_hold(e, a, &asking, p->inca))
-        agent_know(a, p->inca);
+        agent_know(e, a, p->inca);
     if (agent_upgrade(e, a, who_of(p)) == AGENT_REFUSES)
         say(e, FISSION_REFUSED, p, FISSION_UPGRADE);
 }
@@ -98,7 +98,7 @@ static void on_copy(struct event *e, struct agent *a, const struct fission_packe
         h->counts.by_switch++;
         request_grant(e, pool_request_of(h, p->head.nonce), FISSION_SHARED, agent_token(a), a->term, p->inca);
     }
-    agent_know(a, p->inca);
+    agent_know(e, a, p->inca);
     agent_serve(e, a);
 }
 
@@ -114,7 +114,7 @@ static void on_acquire(struct event *e, struct agent *a, const struct fission_pa
         return;
     }
     if (p->term == a->term && p->inca)
-        agent_know(a, p->inca);
+        agent_know(e, a, p->inca);
     if (p->client.machine == h->machine && !request_wants(h, p->head.nonce)) {
         h->drops.stale++;
         agent_serve(e, a);
@@ -144,7 +144,8 @@ static void on_release(struct event *e, struct agent *a, const struct fission_pa
         bounce(e, p);
         return;
     }
-    say(e, FISSION_ACK, p, 0);
+    if (!(p->flags & FISSION_DONE))
+        say(e, FISSION_ACK, p, 0);
     agent_serve(e, a);
 }
 
@@ -160,8 +161,10 @@ void forward_packet(struct event *e, const struct fission_packet *p)
         return;
     }
     if (a->state == AGENT_LIVE && a->right == FISSION_SHARED && fission_word_term(p->word) == a->term &&
-        fission_word_inca(p->word) > a->seen)
+        fission_word_inca(p->word) > a->seen) {
+        edit(e, a);
         a->seen = fission_word_inca(p->word);
+    }
     switch (p->head.type) {
     case FISSION_ACQUIRE:
         on_acquire(e, a, p);

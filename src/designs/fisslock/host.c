@@ -2,15 +2,20 @@
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
 
-static void host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
+uint64_t fisslock_host_bytes(const struct rack_config *config)
+{
+    return pool_bytes(config);
+}
+
+void fisslock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
 {
     pool_init(host, config, machine, life);
 }
 
-static void host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = host;
-    struct event e = {h, now, out};
+    struct event e = event_begin(host, now, out);
     const struct fission_packet *p = data;
     enum fission_fault fault = fission_verify(data, len, &h->rules);
     if (fault == FISSION_FINE && p->head.to.machine != h->machine)
@@ -53,12 +58,12 @@ static void host_packet(void *host, const void *data, uint32_t len, uint64_t now
     }
 }
 
-static uint64_t host_tick(void *host, uint64_t now, struct outbox *out)
+uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = host;
-    struct event e = {h, now, out};
+    struct event e = event_begin(host, now, out);
     uint32_t timer;
-    while (out->packets < OUTBOX_PACKETS / 2 && timers_pop(host_timers(h), now, &timer)) {
+    while (out->packets < OUTBOX_PACKETS / 2 && timers_pop(host_timers(h), now, &timer, out)) {
         if (timer < h->request_count)
             request_due(&e, host_request(h, timer));
         else if (timer < h->request_count + h->agent_count)
@@ -69,12 +74,12 @@ static uint64_t host_tick(void *host, uint64_t now, struct outbox *out)
     return timers_next(host_timers(h));
 }
 
-static uint64_t host_expiry(const void *host, uint32_t session)
+uint64_t fisslock_expiry(const void *host, uint32_t session)
 {
     return UINT64_MAX;
 }
 
-static const struct packet_drops *host_drops(const void *host)
+const struct packet_drops *fisslock_host_drops(const void *host)
 {
     return &((const struct fisslock_host *)host)->drops;
 }
@@ -84,23 +89,4 @@ const struct fisslock_counts *fisslock_counts(const void *host)
     return &((const struct fisslock_host *)host)->counts;
 }
 
-const struct packet_design fisslock_packets = {
-    .family = PACKET_FISSION,
-    .host_bytes = pool_bytes,
-    .host_init = host_init,
-    .acquire = fisslock_acquire,
-    .convert = fisslock_convert,
-    .give_up = fisslock_give_up,
-    .release = fisslock_release,
-    .outcome = fisslock_outcome,
-    .idle = fisslock_idle,
-    .holds = fisslock_holds,
-    .packet = host_packet,
-    .tick = host_tick,
-    .expiry = host_expiry,
-    .session_dead = fisslock_session_dead,
-    .host_drops = host_drops,
-    .switch_bytes = fisslock_switch_bytes,
-    .switch_init = fisslock_switch_init,
-    .switch_packet = fisslock_switch_packet,
-};
+const struct packet_design fisslock_packets = {FISSLOCK_PACKETS, .draws = FISSION_WRITE_PREFERRING | FISSLOCK_PRIORITY};

@@ -142,18 +142,23 @@ struct request *pool_request_of(struct fisslock_host *h, uint64_t nonce)
     return r->nonce == nonce || host_is(h, FISSLOCK_BUSTED_NONCE) ? r : NULL;
 }
 
-void pool_request_link(struct fisslock_host *h, struct request *r)
+void pool_request_link(struct event *e, struct request *r)
 {
+    struct fisslock_host *h = e->h;
     uint32_t *bucket = request_bucket(h, r->index);
+    edit(e, bucket);
+    edit(e, r);
     r->next = *bucket;
     *bucket = request_number(h, r);
 }
 
-void pool_request_unlink(struct fisslock_host *h, struct request *r)
+void pool_request_unlink(struct event *e, struct request *r)
 {
+    struct fisslock_host *h = e->h;
     uint32_t *at = request_bucket(h, r->index), number = request_number(h, r);
     while (*at != number)
         at = &host_request(h, *at)->next;
+    edit(e, at);
     *at = r->next;
 }
 
@@ -184,12 +189,15 @@ struct agent *pool_agent_of(struct fisslock_host *h, uint64_t index)
     return i == NONE ? NULL : host_agent(h, i);
 }
 
-struct agent *pool_agent_new(struct fisslock_host *h, uint64_t index)
+struct agent *pool_agent_new(struct event *e, uint64_t index)
 {
+    struct fisslock_host *h = e->h;
     if (h->agent_free == NONE)
         return NULL;
     struct agent *a = host_agent(h, h->agent_free);
     uint32_t *bucket = agent_bucket(h, index), number = h->agent_free;
+    edit(e, bucket);
+    edit(e, a);
     h->agent_free = a->next;
     h->agents_used++;
     *a = (struct agent){.index = index, .next = *bucket, .grantee = NONE};
@@ -198,18 +206,21 @@ struct agent *pool_agent_new(struct fisslock_host *h, uint64_t index)
     return a;
 }
 
-void pool_agent_free(struct fisslock_host *h, struct agent *a)
+void pool_agent_free(struct event *e, struct agent *a)
 {
+    struct fisslock_host *h = e->h;
     uint32_t *at = agent_bucket(h, a->index), number = agent_number(h, a), node;
-    while ((node = pool_list_pop(h, &a->holders)) != NONE)
-        pool_node_free(h, node);
-    while ((node = pool_list_pop(h, &a->waiters)) != NONE)
-        pool_node_free(h, node);
+    edit(e, a);
+    while ((node = pool_list_pop(e, &a->holders)) != NONE)
+        pool_node_free(e, node);
+    while ((node = pool_list_pop(e, &a->waiters)) != NONE)
+        pool_node_free(e, node);
     if (a->grantee != NONE)
-        pool_node_free(h, a->grantee);
-    timers_stop(host_timers(h), timer_of_agent(h, a));
+        pool_node_free(e, a->grantee);
+    timers_stop(host_timers(h), timer_of_agent(h, a), e->out);
     while (*at != number)
         at = &host_agent(h, *at)->next;
+    edit(e, at);
     *at = a->next;
     a->state = AGENT_NONE;
     a->next = h->agent_free;
@@ -219,12 +230,14 @@ void pool_agent_free(struct fisslock_host *h, struct agent *a)
 
 /* ---- nodes and their lists ---- */
 
-uint32_t pool_node_new(struct fisslock_host *h, bool own)
+uint32_t pool_node_new(struct event *e, bool own)
 {
+    struct fisslock_host *h = e->h;
     uint32_t node = h->node_free;
     if (!own && h->node_count - h->nodes_used <= NODES_OWN * h->request_count)
         return NONE;
     if (node != NONE) {
+        edit(e, host_node(h, node));
         h->nodes_used++;
         h->node_free = host_node(h, node)->next;
         *host_node(h, node) = (struct node){.next = NONE};
@@ -232,26 +245,36 @@ uint32_t pool_node_new(struct fisslock_host *h, bool own)
     return node;
 }
 
-void pool_node_free(struct fisslock_host *h, uint32_t node)
+void pool_node_free(struct event *e, uint32_t node)
 {
+    struct fisslock_host *h = e->h;
+    edit(e, host_node(h, node));
     host_node(h, node)->next = h->node_free;
     h->node_free = node;
     h->nodes_used--;
 }
 
-void pool_list_append(struct fisslock_host *h, struct list *l, uint32_t node)
+void pool_list_append(struct event *e, struct list *l, uint32_t node)
 {
+    struct fisslock_host *h = e->h;
+    edit(e, l);
+    edit(e, host_node(h, node));
     host_node(h, node)->next = NONE;
-    if (l->tail == NONE)
+    if (l->tail == NONE) {
         l->head = node;
-    else
+    } else {
+        edit(e, host_node(h, l->tail));
         host_node(h, l->tail)->next = node;
+    }
     l->tail = node;
     l->count++;
 }
 
-void pool_list_push(struct fisslock_host *h, struct list *l, uint32_t node)
+void pool_list_push(struct event *e, struct list *l, uint32_t node)
 {
+    struct fisslock_host *h = e->h;
+    edit(e, l);
+    edit(e, host_node(h, node));
     host_node(h, node)->next = l->head;
     l->head = node;
     if (l->tail == NONE)
@@ -259,16 +282,20 @@ void pool_list_push(struct fisslock_host *h, struct list *l, uint32_t node)
     l->count++;
 }
 
-void pool_list_insert(struct fisslock_host *h, struct list *l, uint32_t node)
+void pool_list_insert(struct event *e, struct list *l, uint32_t node)
 {
+    struct fisslock_host *h = e->h;
     uint8_t priority = host_node(h, node)->priority;
     uint32_t after = NONE;
     for (uint32_t i = l->head; i != NONE && host_node(h, i)->priority <= priority; i = host_node(h, i)->next)
         after = i;
     if (after == NONE) {
-        pool_list_push(h, l, node);
+        pool_list_push(e, l, node);
         return;
     }
+    edit(e, l);
+    edit(e, host_node(h, node));
+    edit(e, host_node(h, after));
     host_node(h, node)->next = host_node(h, after)->next;
     host_node(h, after)->next = node;
     if (l->tail == after)
@@ -276,11 +303,11 @@ void pool_list_insert(struct fisslock_host *h, struct list *l, uint32_t node)
     l->count++;
 }
 
-uint32_t pool_list_pop(struct fisslock_host *h, struct list *l)
+uint32_t pool_list_pop(struct event *e, struct list *l)
 {
     uint32_t node = l->head;
     if (node != NONE)
-        pool_list_take(h, l, node);
+        pool_list_take(e, l, node);
     return node;
 }
 
@@ -292,8 +319,9 @@ uint32_t pool_list_find(struct fisslock_host *h, const struct list *l, struct wh
     return i;
 }
 
-bool pool_list_take(struct fisslock_host *h, struct list *l, uint32_t node)
+bool pool_list_take(struct event *e, struct list *l, uint32_t node)
 {
+    struct fisslock_host *h = e->h;
     uint32_t before = NONE, i = l->head;
     while (i != NONE && i != node) {
         before = i;
@@ -302,10 +330,14 @@ bool pool_list_take(struct fisslock_host *h, struct list *l, uint32_t node)
     if (i == NONE)
         return false;
     uint32_t next = host_node(h, node)->next;
-    if (before == NONE)
+    edit(e, l);
+    edit(e, host_node(h, node));
+    if (before == NONE) {
         l->head = next;
-    else
+    } else {
+        edit(e, host_node(h, before));
         host_node(h, before)->next = next;
+    }
     if (l->tail == node)
         l->tail = before;
     l->count--;

@@ -14,8 +14,8 @@
 
 #include "dataplane/fission.h"
 #include "designs/packet.h"
+#include "designs/timers.h"
 #include "lib/hash.h"
-#include "lib/timers.h"
 
 #define NONE UINT32_MAX
 
@@ -147,16 +147,19 @@ struct fisslock_counts {
 struct fisslock_host {
     struct rack_config config;
     struct fission_rules rules;
-    struct packet_drops drops;
-    struct fisslock_counts counts;
     uint64_t nonce_high; /* life, in place */
-    uint64_t serial;
     uint32_t request_count, agent_count, node_count;
     uint32_t request_mask, agent_mask; /* of the bucket arrays */
     uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at;
+    uint16_t machine;
+
+    /* What nearly every event changes. */
+    _Alignas(CACHE_LINE) struct fisslock_counts counts;
+    struct packet_drops drops;
+    uint64_t serial;
     uint32_t agent_free, node_free;
     uint32_t agents_used, nodes_used, waiting;
-    uint16_t machine;
+
     uint32_t ends[ENDS];
     struct census census;
 };
@@ -211,7 +214,18 @@ struct event {
     struct fisslock_host *h;
     uint64_t now;
     struct outbox *out;
+    uint16_t port; /* of the process that calls; PORT_POOL: none does */
 };
+
+/* This is about to change; if its process dies before the event is over, it is undone. */
+#define edit(e, object) outbox_touch((e)->out, (object), sizeof *(object))
+
+static inline struct event event_begin(void *host, uint64_t now, struct outbox *out)
+{
+    struct fisslock_host *h = (struct fisslock_host *)host;
+    outbox_touch(out, &h->counts, offsetof(struct fisslock_host, ends) - offsetof(struct fisslock_host, counts));
+    return (struct event){h, now, out, PORT_POOL};
+}
 
 /* ---- pool.c: memory, packets, timers ---- */
 
@@ -223,25 +237,25 @@ struct fission_packet *pool_packet(struct event *e, enum fission_type type, uint
 struct fission_entry *pool_entries(struct fission_packet *p);
 
 struct request *pool_request_of(struct fisslock_host *h, uint64_t nonce); /* null: nobody has it any more */
-void pool_request_link(struct fisslock_host *h, struct request *r);
-void pool_request_unlink(struct fisslock_host *h, struct request *r);
+void pool_request_link(struct event *e, struct request *r);
+void pool_request_unlink(struct event *e, struct request *r);
 struct request *pool_request_first(struct fisslock_host *h, uint64_t index); /* of those that are about this lock */
 struct request *pool_request_next(struct fisslock_host *h, const struct request *r);
 
 struct agent *pool_agent_of(struct fisslock_host *h, uint64_t index);
-struct agent *pool_agent_new(struct fisslock_host *h, uint64_t index);
-void pool_agent_free(struct fisslock_host *h, struct agent *a); /* its nodes, too */
+struct agent *pool_agent_new(struct event *e, uint64_t index);
+void pool_agent_free(struct event *e, struct agent *a); /* its nodes, too */
 
 /* For one of this host, or another's; NONE: there are none left. Those of this host's own requests never run out: that they hold
  * must be known. */
-uint32_t pool_node_new(struct fisslock_host *h, bool own);
-void pool_node_free(struct fisslock_host *h, uint32_t node);
-void pool_list_append(struct fisslock_host *h, struct list *l, uint32_t node);
-void pool_list_push(struct fisslock_host *h, struct list *l, uint32_t node);
-void pool_list_insert(struct fisslock_host *h, struct list *l, uint32_t node); /* behind those of its priority */
-uint32_t pool_list_pop(struct fisslock_host *h, struct list *l);
+uint32_t pool_node_new(struct event *e, bool own);
+void pool_node_free(struct event *e, uint32_t node);
+void pool_list_append(struct event *e, struct list *l, uint32_t node);
+void pool_list_push(struct event *e, struct list *l, uint32_t node);
+void pool_list_insert(struct event *e, struct list *l, uint32_t node); /* behind those of its priority */
+uint32_t pool_list_pop(struct event *e, struct list *l);
 uint32_t pool_list_find(struct fisslock_host *h, const struct list *l, struct who who);
-bool pool_list_take(struct fisslock_host *h, struct list *l, uint32_t node);
+bool pool_list_take(struct event *e, struct list *l, uint32_t node);
 
 /* The next pause of something that is repeated. */
 #define PAUSE_FACTOR_MAX 32 /* of the first retransmission's */
@@ -272,7 +286,7 @@ enum agent_says { AGENT_GRANTS, AGENT_QUEUES, AGENT_REFUSES };
 enum agent_says agent_ask(struct event *e, struct agent *a, const struct asking *asking);
 enum agent_says agent_upgrade(struct event *e, struct agent *a, struct who who);
 void agent_cancel_upgrade(struct event *e, struct agent *a, struct who who);
-bool agent_know(struct agent *a, uint32_t ordinal);
+bool agent_know(struct event *e, struct agent *a, uint32_t ordinal);
 bool agent_knows(const struct agent *a, uint32_t ordinal); /* or could not remember it */
 bool agent_release(struct event *e, struct agent *a, struct who who, uint32_t term, uint16_t ordinal);
 void agent_downgrade(struct event *e, struct agent *a, struct request *r);

@@ -15,14 +15,16 @@ struct place request_place(struct fisslock_host *h, const struct request *r)
 
 static void repeat(struct event *e, struct request *r)
 {
+    edit(e, r);
     r->pause_ns = pool_pause(e->h, r->pause_ns);
-    timers_set(host_timers(e->h), request_number(e->h, r), e->now + r->pause_ns);
+    timers_set(host_timers(e->h), request_number(e->h, r), e->now + r->pause_ns, e->out);
 }
 
 static void still(struct event *e, struct request *r)
 {
+    edit(e, r);
     r->pause_ns = 0;
-    timers_stop(host_timers(e->h), request_number(e->h, r));
+    timers_stop(host_timers(e->h), request_number(e->h, r), e->out);
 }
 
 bool request_wants(struct fisslock_host *h, uint64_t nonce)
@@ -57,7 +59,7 @@ void request_end(struct event *e, struct request *r, int result)
     if (r->state == REQUEST_WAITING)
         e->h->waiting--;
     still(e, r);
-    pool_request_unlink(e->h, r);
+    pool_request_unlink(e, r);
     r->state = result ? REQUEST_ENDED : REQUEST_IDLE;
     r->result = result;
     if (result)
@@ -96,7 +98,7 @@ static void say_release(struct event *e, uint64_t index, uint64_t nonce, struct 
     struct fission_packet *p = pool_packet(e, FISSION_RELEASE, index, nonce, 0);
     if (!p)
         return;
-    p->head.from = p->client = client;
+    p->head.from = p->client = client; /* where the answer goes */
     p->term = term;
     p->inca = ordinal;
     p->flags = flags;
@@ -118,7 +120,7 @@ void request_due(struct event *e, struct request *r)
         break;
     case REQUEST_RELEASING:
         e->h->counts.retries++;
-        say_release(e, r->index, r->nonce, request_place(e->h, r), r->term, r->ordinal, 0);
+        say_release(e, r->index, r->nonce, (struct place){e->h->machine, PORT_POOL}, r->term, r->ordinal, 0);
         repeat(e, r);
         break;
     default:
@@ -131,7 +133,7 @@ void request_due(struct event *e, struct request *r)
 int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = host;
-    struct event e = {h, now, out};
+    struct event e = event_begin(host, now, out);
     if (ask->request >= h->request_count || ask->index >= h->config.locks ||
         (ask->mode != PAWL_SHARED && ask->mode != PAWL_EXCLUSIVE))
         return -EINVAL;
@@ -142,6 +144,7 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
     if (h->agent_count - h->agents_used <= h->waiting)
         return -PAWL_ELIMIT;
 
+    edit(&e, r);
     uint64_t serial = ++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1);
     *r = (struct request){
         .nonce = h->nonce_high | serial << NONCE_SLOT_BITS | ask->request,
@@ -153,7 +156,7 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
         .try = ask->try,
     };
     h->waiting++;
-    pool_request_link(h, r);
+    pool_request_link(&e, r);
 
     struct agent *a = pool_agent_of(h, r->index);
     if (a && a->state == AGENT_LIVE) { /* Fig. 6 line 1 */
@@ -174,13 +177,14 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
 int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = host;
-    struct event e = {h, now, out};
+    struct event e = event_begin(host, now, out);
     if (request >= h->request_count)
         return -EINVAL;
     struct request *r = host_request(h, request);
     if (r->state != REQUEST_HELD && r->state != REQUEST_UPGRADING)
         return -PAWL_ENOTOWNER;
     still(&e, r);
+    e.port = r->port;
     r->state = REQUEST_RELEASING; /* from here on it does not hold */
     struct agent *a = pool_agent_of(h, r->index);
     if (a && a->term == r->term) { /* Fig. 6 line 9 */
@@ -197,7 +201,7 @@ int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *
 int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = host;
-    struct event e = {h, now, out};
+    struct event e = event_begin(host, now, out);
     if (request >= h->request_count)
         return -EINVAL;
     struct request *r = host_request(h, request);
@@ -208,7 +212,7 @@ int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct
          */
         uint64_t nonce = r->nonce;
         if (!here)
-            say_release(&e, r->index, nonce, request_place(h, r), 0, 0, 0);
+            say_release(&e, r->index, nonce, request_place(h, r), 0, 0, FISSION_DONE);
         request_end(&e, r, why);
         if (here) {
             agent_release(&e, a, (struct who){nonce, h->machine}, 0, 0);
@@ -218,7 +222,7 @@ int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct
         if (here && a->term == r->term)
             agent_cancel_upgrade(&e, a, (struct who){r->nonce, h->machine});
         else
-            say_release(&e, r->index, r->nonce, request_place(h, r), r->term, r->ordinal, FISSION_UPGRADE);
+            say_release(&e, r->index, r->nonce, request_place(h, r), r->term, r->ordinal, FISSION_UPGRADE | FISSION_DONE);
         request_deny_upgrade(&e, r, why);
     }
     return PACKET_DONE;
@@ -227,7 +231,7 @@ int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct
 int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = host;
-    struct event e = {h, now, out};
+    struct event e = event_begin(host, now, out);
     if (request >= h->request_count || (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE))
         return -EINVAL;
     struct request *r = host_request(h, request);
@@ -235,6 +239,7 @@ int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t
         return -PAWL_ENOTOWNER;
     struct agent *a = pool_agent_of(h, r->index);
     bool here = a && a->state == AGENT_LIVE && a->term == r->term;
+    edit(&e, r);
     r->result = 0;
     if (r->mode == (uint8_t)mode)
         return PACKET_DONE;
@@ -288,6 +293,8 @@ void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct ou
     struct fisslock_host *h = host;
     assert(session < h->config.sessions);
     for (uint32_t i = session * h->config.requests; i < (session + 1) * h->config.requests; i++) {
+        outbox_touch(out, host_request(h, i), sizeof(struct request));
+        host_request(h, i)->port = PORT_POOL; /* nobody is there to hear answers */
         if (host_request(h, i)->state == REQUEST_WAITING)
             fisslock_give_up(host, i, -PAWL_ELOST, now, out);
         else if (fisslock_holds(host, i))
@@ -316,7 +323,7 @@ static void on_shared_grant(struct event *e, const struct fission_packet *p)
     if (r && r->index != p->head.index)
         r = NULL;
     bool here = a && a->term == p->term;
-    bool news = !(here && ordinal) || agent_know(a, ordinal);
+    bool news = !(here && ordinal) || agent_know(e, a, ordinal);
     if (r && r->state == REQUEST_WAITING) {
         if (!news || !credible(h, r, p->term, ordinal))
             return;
@@ -325,12 +332,14 @@ static void on_shared_grant(struct event *e, const struct fission_packet *p)
         ++*(by_switch ? &h->counts.by_switch : &h->counts.by_agent);
         request_grant(e, r, FISSION_SHARED, p->token << TOKEN_GRANT_BITS | 1, p->term, ordinal);
     } else if (r && (r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING)) {
-        if (ordinal && !r->ordinal && r->term == p->term)
+        if (ordinal && !r->ordinal && r->term == p->term) {
+            edit(e, r);
             r->ordinal = ordinal; /* granted twice: its release accounts for both */
+        }
     } else if (p->client.machine == h->machine) {
         /* Nobody is here any more. */
         h->counts.orphans++;
-        say_release(e, p->head.index, p->head.nonce, p->client, p->term, ordinal, 0);
+        say_release(e, p->head.index, p->head.nonce, p->client, p->term, ordinal, FISSION_DONE);
     }
 }
 

@@ -9,6 +9,7 @@ static void say_free(struct event *e, struct agent *a)
     struct fission_packet *p = pool_packet(e, FISSION_FREE, a->index, 0, 0);
     if (!p)
         return;
+    p->head.from.port = a->pause_ns ? PORT_POOL : e->port;
     p->term = a->term;
     p->inca = a->sent_inca;
     p->old_mode = a->right;
@@ -24,8 +25,9 @@ static void say_move(struct event *e, struct agent *a)
     struct fission_packet *p = pool_packet(e, FISSION_GRANT, a->index, grantee ? grantee->nonce : 0, entries);
     if (!p)
         return;
+    p->head.from.port = a->pause_ns ? PORT_POOL : e->port;
     p->head.to.machine = a->to;
-    p->head.to.port = grantee ? grantee->client.port : PORT_POOL;
+    p->head.to.port = grantee && !a->pause_ns ? grantee->client.port : PORT_POOL; /* first to the process, which may be gone */
     p->client = p->head.to;
     p->term = a->term;
     p->inca = a->sent_inca;
@@ -47,12 +49,14 @@ void tenure_say_again(struct event *e, struct agent *a)
         say_free(e, a);
     else
         say_move(e, a);
+    edit(e, a);
     a->pause_ns = pool_pause(e->h, a->pause_ns);
-    timers_set(host_timers(e->h), timer_of_agent(e->h, a), e->now + a->pause_ns);
+    timers_set(host_timers(e->h), timer_of_agent(e->h, a), e->now + a->pause_ns, e->out);
 }
 
 static void leave(struct event *e, struct agent *a, enum agent_state state)
 {
+    edit(e, a);
     a->state = (uint8_t)state;
     a->sent_inca = a->known;
     a->pause_ns = 0;
@@ -66,6 +70,7 @@ void tenure_free(struct event *e, struct agent *a)
 
 void tenure_move(struct event *e, struct agent *a, uint32_t grantee, uint16_t to, uint8_t mode)
 {
+    edit(e, a);
     a->grantee = grantee;
     a->grantee_holds = false;
     a->to = to;
@@ -78,6 +83,7 @@ static void restore(struct event *e, struct agent *a, uint64_t word)
 {
     struct fisslock_host *h = e->h;
     h->counts.denied++;
+    edit(e, a);
     a->state = AGENT_LIVE;
     a->seen = fission_word_inca(word);
     if (host_is(h, FISSLOCK_BUSTED_CENSUS)) {
@@ -86,18 +92,19 @@ static void restore(struct event *e, struct agent *a, uint64_t word)
     }
     if (a->grantee != NONE) {
         struct node *n = host_node(h, a->grantee);
+        edit(e, n);
         if (a->grantee_holds) {
-            pool_list_append(h, &a->holders, a->grantee);
+            pool_list_append(e, &a->holders, a->grantee);
             n->mode = FISSION_SHARED;
             a->upgrader = (struct who){n->nonce, n->client.machine};
         } else {
-            pool_list_push(h, &a->waiters, a->grantee);
+            pool_list_push(e, &a->waiters, a->grantee);
             a->writers += n->mode == FISSION_EXCLUSIVE;
         }
         a->grantee = NONE;
     }
     a->pause_ns = 0;
-    timers_stop(host_timers(h), timer_of_agent(h, a));
+    timers_stop(host_timers(h), timer_of_agent(h, a), e->out);
     agent_serve(e, a);
 }
 
@@ -108,9 +115,11 @@ void tenure_end(struct event *e, struct agent *a)
     struct fisslock_host *h = e->h;
     for (struct request *r = pool_request_first(h, a->index); r; r = pool_request_next(h, r))
         if (r->state == REQUEST_WAITING) {
+            edit(e, r);
             r->floor = (a->term + 1) & FISSION_TERM_MASK;
             r->floored = true;
         }
+    edit(e, host_ends(h, a->index));
     ++*host_ends(h, a->index);
     if (a->state == AGENT_MOVING && a->to != h->machine) {
         /* Those for whom the packet had no room (pitfall 6). Should this be lost, they ask again themselves. */
@@ -130,7 +139,7 @@ void tenure_end(struct event *e, struct agent *a)
             p->stamp = *host_ends(h, a->index);
         }
     }
-    pool_agent_free(h, a);
+    pool_agent_free(e, a);
 }
 
 void tenure_answer(struct event *e, const struct fission_packet *p)
@@ -159,6 +168,7 @@ void tenure_ack(struct event *e, const struct fission_packet *p)
 void tenure_begin(struct event *e, struct agent *a, uint64_t word, uint64_t token)
 {
     bool shared = word & FISSION_WORD_SHARED;
+    edit(e, a);
     a->state = AGENT_LIVE;
     a->right = shared ? FISSION_SHARED : FISSION_EXCLUSIVE;
     a->term = fission_word_term(word);
@@ -169,7 +179,7 @@ void tenure_begin(struct event *e, struct agent *a, uint64_t word, uint64_t toke
     a->granted = 0;
     a->starves = false;
     a->pause_ns = 0;
-    timers_stop(host_timers(e->h), timer_of_agent(e->h, a));
+    timers_stop(host_timers(e->h), timer_of_agent(e->h, a), e->out);
 }
 
 static void say_arrived(struct event *e, const struct fission_packet *grant)
@@ -196,16 +206,17 @@ static void receive(struct event *e, struct agent *a, uint64_t nonce, uint8_t mo
         return;
     if (gets) {
         if (a->right == FISSION_EXCLUSIVE)
-            a->granted++;
+            a->granted++; /* tenure_begin() has announced it */
         request_grant(e, r, holds, agent_token(a), a->term, a->right == FISSION_SHARED);
     }
+    edit(e, r);
     r->term = a->term;
 }
 
-static void know_own(struct agent *a, const struct request *r)
+static void know_own(struct event *e, struct agent *a, const struct request *r)
 {
     if (r->term == a->term && r->ordinal)
-        agent_know(a, r->ordinal);
+        agent_know(e, a, r->ordinal);
 }
 
 /* Requests of this host that the decider granted before the agent came. */
@@ -214,7 +225,7 @@ static void claim_own(struct event *e, struct agent *a)
     struct fisslock_host *h = e->h;
     for (struct request *r = pool_request_first(h, a->index); r; r = pool_request_next(h, r))
         if (request_holds(h, r->nonce) && r->term == a->term) {
-            know_own(a, r);
+            know_own(e, a, r);
             agent_hold(e, a, &(struct asking){r->nonce, request_place(h, r), r->mode, r->priority, false}, r->ordinal);
         }
 }
@@ -223,16 +234,19 @@ void tenure_arrived(struct event *e, struct agent *a, uint64_t word, uint64_t to
 {
     struct fisslock_host *h = e->h;
     uint32_t grantee = a->grantee;
+    edit(e, a);
     a->grantee = NONE;
     tenure_begin(e, a, word, token);
     for (uint32_t i = a->holders.head; i != NONE; i = host_node(h, i)->next) {
         struct request *r = pool_request_of(h, host_node(h, i)->nonce);
-        if (r)
+        if (r) {
+            edit(e, r);
             r->term = a->term;
+        }
     }
     if (grantee != NONE) {
         uint64_t nonce = host_node(h, grantee)->nonce;
-        pool_node_free(h, grantee);
+        pool_node_free(e, grantee);
         receive(e, a, nonce, a->right);
     }
     agent_serve(e, a);
@@ -295,13 +309,14 @@ void tenure_grant(struct event *e, const struct fission_packet *p)
         say_arrived(e, p);
     if (a) { /* here already: adopted, or this is a duplicate */
         if (a->state == AGENT_LIVE && a->term == term && a->adopted) {
+            edit(e, a);
             a->adopted = false;
             take_queue(e, a, p);
             agent_serve(e, a);
         }
         return;
     }
-    if (!expected(h, p, term) || !(a = pool_agent_new(h, p->head.index))) {
+    if (!expected(h, p, term) || !(a = pool_agent_new(e, p->head.index))) {
         /* Too late, or for one who has gone: the tenure may be over, or nobody's. */
         h->counts.orphans++;
         tenure_look(e, p->head.index);
@@ -334,7 +349,7 @@ void tenure_look(struct event *e, uint64_t index)
 struct agent *tenure_adopt(struct event *e, uint64_t index, uint64_t word, uint64_t token)
 {
     struct fisslock_host *h = e->h;
-    struct agent *a = pool_agent_new(h, index);
+    struct agent *a = pool_agent_new(e, index);
     if (!a)
         return NULL;
     h->counts.adopted++;
@@ -342,18 +357,18 @@ struct agent *tenure_adopt(struct event *e, uint64_t index, uint64_t word, uint6
     a->adopted = true;
     for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
         if (request_holds(h, r->nonce)) {
-            know_own(a, r);
+            know_own(e, a, r);
             receive(e, a, r->nonce, a->right);
         } else if (r->state == REQUEST_WAITING && !r->try) {
-            uint32_t node = pool_node_new(h, true);
+            uint32_t node = pool_node_new(e, true);
             if (node == NONE)
                 break;
             *host_node(h, node) = (struct node){r->nonce, e->now, NONE, request_place(h, r), 0, r->mode, r->priority};
             a->writers += r->mode == FISSION_EXCLUSIVE;
             if (host_is(h, FISSLOCK_PRIORITY))
-                pool_list_insert(h, &a->waiters, node);
+                pool_list_insert(e, &a->waiters, node);
             else
-                pool_list_push(h, &a->waiters, node); /* the latest comes first here */
+                pool_list_push(e, &a->waiters, node); /* the latest comes first here */
         }
     }
     return a;

@@ -1,9 +1,9 @@
-/* When things are due: a heap of numbered timers in one block of memory, without pointers. Setting, moving and stopping one costs
- * the logarithm of how many run. */
-#ifndef PAWL_LIB_TIMERS_H
-#define PAWL_LIB_TIMERS_H
+/* When things are due: a heap of numbered timers in a host's memory, without pointers. Setting, moving and stopping one costs the
+ * logarithm of how many run. Changes are announced to the outbox, so that they can be undone. */
+#ifndef PAWL_DESIGNS_TIMERS_H
+#define PAWL_DESIGNS_TIMERS_H
 
-#include "lib/base.h"
+#include "designs/packet.h"
 
 struct timers {
     uint32_t capacity; /* timers have numbers below this */
@@ -43,10 +43,10 @@ static inline uint64_t timers_next(struct timers *t)
     return t->running ? t->memory[timers_heap(t)[0]] : UINT64_MAX;
 }
 
-void timers_set(struct timers *t, uint32_t number, uint64_t due);
-void timers_stop(struct timers *t, uint32_t number);
+void timers_set(struct timers *t, uint32_t number, uint64_t due, struct outbox *o);
+void timers_stop(struct timers *t, uint32_t number, struct outbox *o);
 
 /* One that is due, stopped; false if none is. */
-bool timers_pop(struct timers *t, uint64_t now, uint32_t *number);
+bool timers_pop(struct timers *t, uint64_t now, uint32_t *number, struct outbox *o);
 
 #endif
