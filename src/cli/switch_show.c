@@ -41,15 +41,15 @@ static void json_counters(struct json *j, const struct plane_counters *c)
     json_end(j);
 }
 
-int switch_show(const struct switch_options *o)
+int switch_show(const char *pins, bool json)
 {
     struct plane_live live;
     struct plane_counters c;
     struct json j;
-    int rc = plane_peek(o->pins, &live, &c);
+    int rc = plane_peek(pins, &live, &c);
     if (rc)
         return cli_say("switch", rc == -ENOENT ? EXIT_NO : EXIT_UNAVAILABLE, "%s", plane_explain());
-    if (!o->json) {
+    if (!json) {
         printf("space %" PRIu32 ", %" PRIu64 " locks, life %" PRIu32 "%s\n", live.settings.space, live.settings.locks, live.life,
                live.closed ? ", closed" : "");
         print_counters(&c);

@@ -241,14 +241,37 @@ INLINE int frame_send(struct xdp_md *ctx, struct frame *f, struct plane_counters
     return h->ifindex == ctx->ingress_ifindex ? XDP_TX : (int)bpf_redirect_map(&ports, h->ifindex, XDP_DROP);
 }
 
+/* A host's pool says where it is, again and again. There is nothing to tell a friend's packet from another's: whoever can send us
+ * packets is trusted, as everywhere in the rack. */
+INLINE int frame_learn(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
+{
+    uint32_t key = f->head->from.machine;
+    struct plane_host *h = bpf_map_lookup_elem(&hosts, &key);
+    if (!h || key == MACHINE_NONE)
+        return drop(c, PLANE_UNKNOWN);
+    if (h->ip && h->life > f->head->epoch)
+        return drop(c, PLANE_EPOCH);
+    for (int i = 0; i < 3; i++)
+        h->mac[i] = f->eth->source[i];
+    h->life = f->head->epoch;
+    h->ifindex = ctx->ingress_ifindex;
+    h->pool_port = f->udp->source;
+    h->ip = f->ip->saddr;
+    c->verdict[PLANE_ABSORBED]++;
+    return XDP_DROP;
+}
+
 /* What every switch does with a packet that is not for its design: echoes come back, what is for a machine goes there. */
 INLINE int frame_relay(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
 {
     if (f->head->family == PACKET_ECHO)
         return frame_answer(f, c);
-    if (f->head->to.machine != MACHINE_SWITCH)
-        return frame_send(ctx, f, c);
-    return f->head->family == PACKET_COORDINATOR ? pass(c, PLANE_CONTROL) : drop(c, PLANE_FAMILY);
+    if (f->head->family == PACKET_COORDINATOR) {
+        if (f->head->type == PLANE_HERE && f->head->space == settings.space && f->head->from.port == PORT_POOL)
+            return frame_learn(ctx, f, c);
+        return pass(c, PLANE_CONTROL);
+    }
+    return f->head->to.machine == MACHINE_SWITCH ? drop(c, PLANE_FAMILY) : frame_send(ctx, f, c);
 }
 
 #endif

@@ -30,14 +30,19 @@ struct plane_live {
 /* The life stands above the tokens, which begin with 0 in every one: so what was granted before the state was lost lies below. */
 #define PLANE_TOKEN_SHIFT 40
 
-/* Where a machine is. All zero: no such machine. Numbers as they are on the wire, but for ifindex. */
+/* Where a machine is. All zero: nobody knows. Numbers as they are on the wire, but for life and ifindex. */
 struct plane_host {
     uint16_t mac[3];
     uint16_t pool_port; /* UDP port of its port PORT_POOL */
     uint32_t ip;
     uint32_t ifindex; /* the switch's interface towards it */
+    uint32_t life;    /* the host's: an older one's packets do not move its address */
+    uint32_t pad;
 };
-_Static_assert(sizeof(struct plane_host) == 16, "no padding");
+_Static_assert(sizeof(struct plane_host) == 24, "no padding");
+
+/* The packet by which a host's pool says where it is: family PACKET_COORDINATOR, this type, the host's life as epoch. */
+#define PLANE_HERE 7u
 
 /* ---- counters ---- */
 
@@ -68,7 +73,7 @@ enum plane_reason {
     PLANE_EPOCH,     /* dropped: from another epoch */
     PLANE_INDEX,     /* dropped: beyond the locks */
     PLANE_TYPE,      /* dropped: a type that the design does not have, or fields out of range */
-    PLANE_CONTROL,   /* passed: for the switch's control process */
+    PLANE_CONTROL,   /* passed: of the coordinator's family, for the control process */
     PLANE_UNKNOWN,   /* dropped: to a machine that nobody told us of */
     PLANE_CONTENDED, /* dropped: the word kept changing under us; the sender will try again */
     PLANE_CLOSED,    /* dropped: while the control process has it closed */
