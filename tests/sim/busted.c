@@ -32,7 +32,6 @@ static const struct {
     {"busted-srvlock-hasty", {"I1:", "I2:"}},
     {"busted-fisslock-term", {"I1:", "I2:", "I9:"}},
     {"busted-fisslock-inca", {"I1:", "I2:"}},
-    {"busted-fisslock-retry", {"I1:", "I2:", "I11:"}},
     {"busted-fisslock-frees", {"I1:", "I2:"}},
     {"busted-fisslock-nonce", {"I1:", "I2:"}},
     {"busted-fisslock-adopt", {"I1:", "I2:"}},

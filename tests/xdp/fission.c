@@ -85,7 +85,7 @@ static void grant_and_free(void)
         in = framed(&r);
         CHECK_EQ(test_pass(p, &in, &out), XDP_TX);
         CHECK(content(&out).flags & FISSION_DONE);
-        expect_addressed(&out, (struct place){1, PORT_POOL});
+        expect_addressed(&out, r.head.from);
         CHECK(!(locks[3].word & FISSION_WORD_HELD));
     }
 

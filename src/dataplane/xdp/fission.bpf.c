@@ -87,8 +87,9 @@ INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
     }
     if (dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT))
         return send_both(f, p, &m, c);
-    int to_sender = dest == FISSION_TO_CLIENT && p->client.machine == p->head.from.machine && p->client.port == p->head.from.port;
+    struct place from = p->head.from;
     fission_rewrite(p, settings.options, &m, dest);
+    int to_sender = p->head.to.machine == from.machine && p->head.to.port == from.port;
     return to_sender ? frame_answer(f, c) : frame_send(ctx, f, c);
 }
 
