@@ -1,0 +1,153 @@
+/* Phase (a) of Algorithm 2: turns at internal nodes, served in order; and waiting in general. */
+#include "designs/citron/citron.h"
+
+#include <errno.h>
+
+/* ---- waiting ---- */
+
+static void sleeper(const struct citron_job *j, uint64_t add)
+{
+    uint64_t old;
+    if (fab_is_shm(j->seat->ep))
+        fab_faa64(j->seat->ep, j->lock + offsetof(struct citron_lock, sleepers), add, &old);
+}
+
+int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n)
+{
+    if (j->deadline == DEADLINE_TRY) {
+        /* Once: what the dead have left does not count. */
+        if (j->tried)
+            return -PAWL_EHELD;
+        j->tried = true;
+        return 1;
+    }
+    uint64_t look_after = add_saturating(world_now(j->seat->world), j->patience_ns);
+    sleeper(j, 1);
+    int rc = fab_wait_any(j->seat->ep, conds, n, min_u64(j->deadline, look_after));
+    sleeper(j, -UINT64_C(1));
+    bool in_vain = rc == -ETIMEDOUT && look_after < j->deadline;
+    if (rc && !in_vain && (rc = seat_retry(j->seat, rc)))
+        return rc;
+    if (!seat_lives(j->seat))
+        return -PAWL_ELOST;
+    if (!in_vain)
+        return 0;
+    j->patience_ns = min_u64(2 * j->patience_ns, max_u64(j->seat->space->check_ns, JOB_PATIENCE_NS));
+    return 1;
+}
+
+/* Waits for a node's word, and after a while looks whether anybody is behind what it says. */
+int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond)
+{
+    int rc = job_wait(j, cond, 1);
+    if (rc <= 0)
+        return rc;
+    rc = citron_repair(j, n, spill);
+    return rc < 0 && rc != -EAGAIN ? seat_retry(j->seat, rc) : 0;
+}
+
+/* ---- phase (a): turns ---- */
+
+/* A ticket for one that does not wait: only if it is served at once. */
+static int ticket_at_once(struct citron_job *j, struct citron_claim *c, struct citron_batch *b, uint64_t *old)
+{
+    fab_addr addr = job_claim_node(j, c);
+    uint64_t seen;
+    int rc = fab_read64(j->seat->ep, addr, &seen);
+    if (rc)
+        return rc;
+    if (node_queue(seen)) {
+        const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
+        rc = job_wait_at(j, c->node, c->spill, &cond);
+        return rc ? rc : JOB_WAITED;
+    }
+    unsigned op = batch_mcas(b, addr, seen, UINT64_MAX, masked_add64(seen, UINT64_C(1) << NODE_TMAX, NODE_TOPS), UINT64_MAX);
+    rc = job_run(j, b);
+    if (!rc)
+        *old = batch_old(b, op);
+    return rc ? rc : *old == seen ? 0 : JOB_WAITED;
+}
+
+/* Too many: the ticket goes back if nobody has taken another, else whoever comes to it finds it ownerless. */
+static int refuse_ticket(struct citron_job *j, struct citron_claim *c)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    uint64_t next = node_ticket_next(c->ticket);
+    batch_mcas(&b, job_claim_node(j, c), next << NODE_TMAX, FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS), (uint64_t)c->ticket << NODE_TMAX,
+               FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS));
+    int rc = job_run(j, &b);
+    c->state = CLAIM_WAIT;
+    return rc ? rc : -PAWL_ELIMIT;
+}
+
+static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
+{
+    struct citron_claim *c = &j->claims[i];
+    struct citron_batch b;
+    batch_start(&b);
+    int rc;
+    job_say(j, &b, i, i + 1, CLAIM_QUEUE);
+    if (j->deadline == DEADLINE_TRY) {
+        rc = ticket_at_once(j, c, &b, seen);
+    } else {
+        unsigned op = batch_mfaa(&b, job_claim_node(j, c), UINT64_C(1) << NODE_TMAX, NODE_TOPS);
+        rc = job_run(j, &b);
+        *seen = rc ? 0 : batch_old(&b, op);
+    }
+    if (rc) { /* also if it is not known: then it was nobody's ticket */
+        c->state = CLAIM_WAIT;
+        return rc == -FAB_EUNKNOWN ? seat_retry(j->seat, rc) ? -PAWL_ELOST : JOB_WAITED : rc;
+    }
+    c->state = CLAIM_TURN;
+    c->ticket = node_field(*seen, NODE_TMAX);
+    return node_queue(*seen) >= NODE_CLAIMS_MAX ? refuse_ticket(j, c) : 0;
+}
+
+/* Until it is this claim's turn (line 11). */
+static int await_turn(struct citron_job *j, unsigned i, uint64_t seen)
+{
+    struct citron_claim *c = &j->claims[i];
+    fab_addr addr = job_claim_node(j, c);
+    bool said = false;
+    while (node_field(seen, NODE_TCNT) != c->ticket) {
+        struct citron_batch b;
+        batch_start(&b);
+        if (said) {
+            const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
+            int rc = job_wait_at(j, c->node, c->spill, &cond);
+            if (rc)
+                return rc;
+        } else {
+            job_say(j, &b, i, i + 1, CLAIM_TURN); /* before it sleeps: nobody waits for a ticket that nobody is known to have */
+        }
+        unsigned op = batch_read64(&b, addr);
+        int rc = job_run(j, &b);
+        if (rc && (rc = seat_retry(j->seat, rc)))
+            return rc;
+        said |= !rc;
+        seen = rc ? seen : b.values[op];
+    }
+    return 0;
+}
+
+int job_take_turns(struct citron_job *j)
+{
+    for (unsigned i = 0; i < j->count;) {
+        struct citron_claim *c = &j->claims[i];
+        uint64_t seen = 0;
+        if (!claim_internal(c) || c->state == CLAIM_TURN || c->state == CLAIM_HELD) {
+            i++;
+            continue;
+        }
+        int rc = take_ticket(j, i, &seen);
+        if (rc == JOB_WAITED)
+            continue;
+        if (!rc)
+            rc = await_turn(j, i, seen);
+        if (rc)
+            return rc;
+        i++;
+    }
+    return 0;
+}
