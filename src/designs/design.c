@@ -20,6 +20,8 @@ const struct design *const designs[] = {
     &design_rpc,
     &design_rpc_retry,
     &design_mutex,
+    &design_itree,
+    &design_list_server,
     &design_pthread,
     &design_pthread_rw,
     &design_busted_control,
