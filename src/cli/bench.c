@@ -1,6 +1,7 @@
 /* pawl bench: how fast locks are, on this machine or in the simulated cluster. */
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "cluster/layout.h"
 #include "world/sim.h"
 
 #include <errno.h>
@@ -15,11 +16,13 @@
 #define DEFAULT_LOCKS 1000
 
 static struct {
-    const char *designs, *on, *model, *set, *tune;
-    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed;
+    const char *designs, *on, *model, *set, *tune, *range;
+    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed,
+        units, held;
     bool threads, names, json;
-    bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen;
-} opts = {.designs = "word", .on = "shm", .locks = DEFAULT_LOCKS, .seed = 1};
+    bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
+        units_seen, held_seen;
+} opts = {.designs = "word", .on = "shm", .locks = DEFAULT_LOCKS, .seed = 1, .units = LAYOUT_RANGE_UNITS};
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, NULL},
@@ -30,9 +33,12 @@ static const struct arg table[] = {
     {"nodes", 0, ARG_U64, "N", "sim: hosts of clients; default the model's", &opts.nodes, &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "default: one per core; sim: the model's", &opts.clients, &opts.clients_seen},
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
-    {"locks", 0, ARG_U64, "N", "locks to choose from; default 1000", &opts.locks, NULL},
+    {"locks", 0, ARG_U64, "N", "locks to choose from; default 1000; with --range 1", &opts.locks, &opts.locks_seen},
     {"reads", 0, ARG_FRACTION, "F", "fraction of shared acquisitions; default 0", &opts.reads, NULL},
     {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: all alike", &opts.zipf, NULL},
+    {"range", 0, ARG_STRING, "L[,L...]", "lock ranges of so many units; several: of the clients in turn", &opts.range, NULL},
+    {"units", 0, ARG_U64, "N", "--range: that a lock has; default 65536", &opts.units, &opts.units_seen},
+    {"held", 0, ARG_U64, "N", "--range on shm: ranges that others hold all the while; default 0", &opts.held, &opts.held_seen},
     {"local", 0, ARG_FRACTION, "F", "sim: fraction of clients on the host of the lock memory; default 0", &opts.local,
      &opts.local_seen},
     {"lock-nodes", 0, ARG_U64, "N", "sim: clients and locks on N hosts each; --local is then of the operations", &opts.lock_nodes,
@@ -59,6 +65,7 @@ static const struct args usage = {
     .after = "Examples:\n"
              "  pawl bench --clients 4 --locks 1M --zipf 0.99 --reads 0.9\n"
              "  pawl bench --design word,pthread --clients 1 --rounds 11 --seconds 0.2\n"
+             "  pawl bench --design citron,ofd --range 1 --units 1M --held 1000\n"
              "  pawl bench --on sim --model shiftlock-testbed --design word,cas-backoff --locks 10M\n\n"
              "Ctrl-C ends it with what was measured so far.\n"
              "Exit status: 0 measured, 1 two held a lock that only one may hold, 2 wrong usage, 69 it could not be measured.",
@@ -100,6 +107,8 @@ static int add_design(struct bench_params *p, const char *name, size_t len)
         return args_complain(&usage, "the design '%s' does not run on %s", text, p->simulated ? "sim" : "shm");
     if (opts.reads && !(d->features & DESIGN_SHARED))
         return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
+    if (opts.range && !(d->features & DESIGN_RANGES))
+        return args_complain(&usage, "the design '%s' has no ranges", text);
     if (p->design_count == BENCH_DESIGNS_MAX)
         return args_complain(&usage, "at most %d designs at once", BENCH_DESIGNS_MAX);
     for (unsigned i = 0; i < p->design_count; i++)
@@ -250,6 +259,44 @@ static int choose_sizes(struct bench_params *p)
     return 0;
 }
 
+/* L[,L...] */
+static int choose_lengths(struct workload *w)
+{
+    for (const char *at = opts.range; at;) {
+        char text[32];
+        size_t len = strcspn(at, ",");
+        uint64_t *length = &w->lengths[w->length_count];
+        snprintf(text, sizeof text, "%.*s", (int)min_u64(len, sizeof text - 1), at);
+        if (w->length_count == WORKLOAD_LENGTHS_MAX)
+            return args_complain(&usage, "--range takes at most %d lengths", WORKLOAD_LENGTHS_MAX);
+        if (args_u64(text, length) || !*length || *length > workload_units(w))
+            return args_complain(&usage, "--range is from 1 to %" PRIu64 " units, not '%s'", workload_units(w), text);
+        w->length_count++;
+        at = at[len] ? at + len + 1 : NULL;
+    }
+    return 0;
+}
+
+static int choose_ranges(const struct bench_params *p, struct workload *w)
+{
+    if (!opts.range)
+        return opts.units_seen || opts.held_seen
+                   ? args_complain(&usage, "--%s goes with --range", opts.units_seen ? "units" : "held")
+                   : 0;
+    if (p->partitioned || (p->simulated && opts.held))
+        return args_complain(&usage, "--range does not go with --%s%s", p->partitioned ? "lock-nodes" : "held",
+                             p->partitioned ? "" : " in the simulation");
+    if (opts.units < 2 || opts.units > ZIPF_ITEMS_MAX)
+        return args_complain(&usage, "--units is from 2 to %" PRIu64, ZIPF_ITEMS_MAX);
+    if (opts.held > BENCH_HELD_MAX || opts.held > opts.units / 4)
+        return args_complain(&usage, "--held is at most %d, and a quarter of the units", BENCH_HELD_MAX);
+    w->units = opts.units;
+    w->held = opts.held;
+    if (!opts.locks_seen)
+        w->locks = 1;
+    return choose_lengths(w);
+}
+
 static int choose(struct bench_params *p)
 {
     int status = choose_substrate(p);
@@ -269,7 +316,7 @@ static int choose(struct bench_params *p)
         .think_ns = opts.think_ns,
         .seed = opts.seed,
     };
-    return status;
+    return status ? status : choose_ranges(p, &p->workload);
 }
 
 /* ---- the run ---- */

@@ -1,5 +1,6 @@
 #include "designs/design.h"
 #include "designs/all.h"
+#include "designs/citron/citron.h"
 #include "designs/shiftlock/shiftlock.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@ const struct design *const designs[] = {
     &design_shiftlock.design,
     &design_shiftlock64.design,
     &design_alock,
+    &design_citron.design,
     &design_cas,
     &design_cas_backoff,
     &design_spin,
@@ -19,6 +21,9 @@ const struct design *const designs[] = {
     &design_rmarw,
     &design_rpc,
     &design_rpc_retry,
+    &design_mutex,
+    &design_itree,
+    &design_list_server,
     &design_pthread,
     &design_pthread_rw,
     &design_busted_control,
@@ -34,6 +39,11 @@ const struct design *const designs[] = {
     &design_busted_shiftlock_nameless.design,
     &design_busted_shiftlock_markless.design,
     &design_busted_alock_nofence,
+    &design_busted_citron_no_abort.design,
+    &design_busted_citron_no_wait.design,
+    &design_busted_citron_no_fence.design,
+    &design_busted_citron_blind_release.design,
+    &design_busted_citron_blind_reader.design,
     NULL,
 };
 
@@ -66,6 +76,6 @@ const char *design_feature_name(unsigned bit)
 
 const char *design_substrate_name(unsigned bit)
 {
-    static const char *const names[DESIGN_SUBSTRATES] = {"shm", "sim"};
+    static const char *const names[DESIGN_SUBSTRATES] = {"shm", "sim", "udp"};
     return bit < DESIGN_SUBSTRATES ? names[bit] : NULL;
 }

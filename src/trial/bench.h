@@ -19,6 +19,7 @@
 #define BENCH_ROUNDS_MAX 101
 #define BENCH_CLIENTS_MAX 2000 /* of the simulation's 4,096 tasks each takes two, of a space's 4,096 sessions one */
 #define BENCH_WHY_LEN 320
+#define BENCH_HELD_MAX 100000
 
 struct bench_params {
     const struct design *designs[BENCH_DESIGNS_MAX];

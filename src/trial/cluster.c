@@ -33,6 +33,8 @@ static void node_task(void *arg)
         .design = c->params.design,
         .keys = c->params.keys,
         .capacity = c->params.capacity,
+        .range_units = c->params.range_units,
+        .range_max = c->params.range_max,
         .sessions = c->params.clients + SLOTS_SPARE,
         .holds = RECORDS,
         .lease_ns = c->params.lease_ns,
@@ -281,7 +283,12 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     uint32_t slots = c->params.clients + SLOTS_SPARE;
     client->session.shadow = calloc(RECORDS, sizeof *client->session.shadow);
     client->session.seen = calloc(slots, sizeof *client->session.seen);
-    if (!client->process || !client->session.shadow || !client->session.seen)
+    bool ranges = c->params.design->features & DESIGN_RANGES;
+    client->session.ranges = ranges ? calloc(RECORDS, sizeof *client->session.ranges) : NULL;
+    size_t claims = ranges ? c->params.design->desc_size : 0;
+    client->session.claims = claims ? calloc(RECORDS, claims) : NULL;
+    if (!client->process || !client->session.shadow || !client->session.seen || (ranges && !client->session.ranges) ||
+        (claims && !client->session.claims))
         return -ENOMEM;
     client->process->user = client;
     /* On its host, behind what the clients before it have there; 0 is nobody's address. */
@@ -305,8 +312,13 @@ static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
     struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
-    struct layout_params layout = {
-        .design = p->design, .keys = p->keys, .capacity = p->capacity, .sessions = p->clients + SLOTS_SPARE, .holds = RECORDS};
+    struct layout_params layout = {.design = p->design,
+                                   .keys = p->keys,
+                                   .capacity = p->capacity,
+                                   .sessions = p->clients + SLOTS_SPARE,
+                                   .holds = RECORDS,
+                                   .range_units = p->range_units,
+                                   .range_max = p->range_max};
     int rc = layout_make(&layout, &c->header);
     if (rc)
         return rc;
@@ -367,6 +379,8 @@ void cluster_free(struct cluster *c)
     for (unsigned i = 0; c->clients && i < c->params.clients; i++) {
         free(c->clients[i].session.shadow);
         free(c->clients[i].session.seen);
+        free(c->clients[i].session.ranges);
+        free(c->clients[i].session.claims);
     }
     free(c->clients);
     free(c->node_seen);

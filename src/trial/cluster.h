@@ -45,6 +45,7 @@ struct cluster_params {
     const struct model *model;
     enum pawl_keys keys;
     uint64_t capacity;
+    uint64_t range_units, range_max; /* designs with ranges; 0: the layout's own */
     unsigned clients;
     unsigned mortals;   /* of them may be killed and stopped: the first ones */
     unsigned hosts;     /* of clients */

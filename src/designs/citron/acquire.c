@@ -9,7 +9,9 @@
 
 #define BLOCKED_MAX 24    /* in vain at one place: then a turn is taken where turns are served in order */
 #define DRIFT_PER_10000 2 /* delta of 3.5.5 for both clocks: each is off by up to 1e-4 */
+#define ABORTS_MAX 8      /* in a row: then T_wait is doubled */
 #define LOOK_MAX 40       /* ancestors that one batch looks at */
+#define BATCH_ROOM 50     /* for what is made known and looked at, of the 64 verbs of a batch */
 #define GROUP_MAX 2       /* leaves that are claimed at once: so many have room for their ancestors in a batch */
 
 /* ---- phase (b): looking up ---- */
@@ -59,26 +61,13 @@ static int say_waiting(struct citron_job *j, unsigned from, unsigned to)
 {
     struct citron_batch b;
     batch_start(&b);
-    for (unsigned i = from; i < to; i++) {
-        j->claims[i].state = claim_internal(&j->claims[i]) ? CLAIM_TURN : CLAIM_WAIT;
-        job_say(j, &b, i, i + 1, j->claims[i].state);
-    }
+    for (unsigned i = from; i < to; i++)
+        if (j->claims[i].state == CLAIM_FLUX)
+            job_say(j, &b, i, i + 1, claim_internal(&j->claims[i]) ? CLAIM_TURN : CLAIM_WAIT);
     int rc = job_run(j, &b);
     while (rc && !(rc = seat_retry(j->seat, rc)))
         rc = job_run(j, &b);
     return rc;
-}
-
-/* From now on one node for the whole range: there turns are taken, and served in order. */
-static int escalate(struct citron_job *j, struct tree_node to)
-{
-    j->escalated = true;
-    j->escalate_to = to;
-    j->blocked = 0;
-    int rc = job_drop_all(j, 0, false);
-    if (!fab_is_shm(j->seat->ep))
-        citron_stats.escalated++;
-    return rc ? rc : JOB_AGAIN;
 }
 
 /* The smallest node that contains this one and the whole range. */
@@ -91,6 +80,18 @@ static struct tree_node containing(const struct citron_job *j, struct tree_node 
     return n;
 }
 
+/* From now on one node for the whole range: there turns are taken, and served in order. */
+int job_escalate(struct citron_job *j, struct tree_node to)
+{
+    j->escalated = true;
+    j->escalate_to = containing(j, to);
+    j->blocked = 0;
+    int rc = job_drop_all(j, 0, false);
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.escalated++;
+    return rc ? rc : JOB_AGAIN;
+}
+
 /* Somebody has an ancestor: waits for it to leave, without a claim on anything (W2 in the document). */
 static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, struct tree_node above, uint64_t word)
 {
@@ -100,7 +101,7 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
     if (rc)
         return rc;
     if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY)
-        return escalate(j, containing(j, above));
+        return job_escalate(j, above);
     uint64_t flag = word & NODE_OCC ? NODE_OCC : NODE_SHARED;
     const struct fab_cond cond = {.addr = job_node(j, above), .mask = flag, .value = flag};
     rc = job_wait_at(j, above, false, &cond);
@@ -114,7 +115,7 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
     uint64_t mask = bits & UINT32_MAX ? bits & UINT32_MAX : bits;
     const struct fab_cond cond = {.addr = job_node(j, c->node), .mask = mask, .value = mask};
     if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY)
-        return escalate(j, containing(j, tree_parent(c->node))); /* lines 23 and 24 */
+        return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
     int rc = job_wait(j, &cond, 1);
     if (rc <= 0)
         return rc ? rc : JOB_WAITED;
@@ -130,8 +131,9 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
         return rc == -EAGAIN ? JOB_WAITED : seat_retry(j->seat, rc) ? seat_retry(j->seat, rc) : JOB_WAITED;
     if (rc > 0)
         return JOB_WAITED;
+    j->scrub_at = tree_parent(c->node);
     j->scrub = true; /* nobody: whoever has the parent may clear them (3.10, line 22) */
-    return escalate(j, containing(j, tree_parent(c->node)));
+    return job_escalate(j, tree_parent(c->node));
 }
 
 /* The configuration has changed since the job was planned. */
@@ -169,9 +171,10 @@ static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citr
     int at = find_occupied(j, &l);
     if (at >= 0)
         return wait_for_ancestor(j, from, to, l.nodes[at], l.words[at]);
-    leaves->below = false; /* readers have been in a leaf below one of the parents */
-    for (unsigned i = 0; i < l.n; i++)
-        leaves->below |= l.nodes[i].height == 1 && l.words[i] & NODE_BELOW;
+    for (unsigned i = from; i < to; i++)
+        for (unsigned k = 0; k < l.n; k++)
+            if (l.nodes[k].height == 1 && tree_contains(l.nodes[k], j->claims[i].node))
+                leaves->below |= leaves->flagged[i] = l.words[k] & NODE_BELOW;
     for (unsigned i = from; i < to; i++) {
         uint64_t busy = claim_internal(&j->claims[i]) ? 0 : leaves->bits[i] & bounds_mask(j->claims[i].ticket);
         if (!busy)
@@ -187,7 +190,7 @@ static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citr
 /* Who made known what is not known to whom it concerns within T_wait must not go on (inequation 1, t2 at completion). */
 static bool too_late(const struct citron_job *j)
 {
-    uint64_t limit = config_abort_ns(j->config), took = world_now(j->seat->world) - j->looked_ns;
+    uint64_t limit = config_wait_ns(j->config), took = world_now(j->seat->world) - j->looked_ns;
     return !config_confirms(j->config) && took > limit - limit * DRIFT_PER_10000 / 10000 && !(citron_busted(j) & CITRON_NO_ABORT);
 }
 
@@ -251,8 +254,6 @@ static int claim_batch(struct citron_job *j, unsigned from, unsigned to, struct 
     unsigned ops[CLAIMS_MAX];
     bool confirm = config_confirms(j->config);
     batch_start(&b);
-    if (confirm)
-        job_say(j, &b, from, to, CLAIM_FLUX);
     for (unsigned i = from; i < to; i++)
         ops[i] = add_claim(j, &b, i, &out->leaves);
     citron_whole_add(j, &b, from, &out->whole);
@@ -297,8 +298,9 @@ static int doubt_all(struct citron_job *j, unsigned from, unsigned to)
 
 static unsigned group_end(const struct citron_job *j, unsigned from)
 {
-    unsigned to = from + 1;
-    while (!claim_internal(&j->claims[from]) && to < j->count && !claim_internal(&j->claims[to]) && to - from < GROUP_MAX)
+    unsigned to = from + 1, height = config_height_notify(j->config);
+    unsigned group = 2 * (height / config_m_notify(j->config) + height) > BATCH_ROOM ? 1 : GROUP_MAX;
+    while (!claim_internal(&j->claims[from]) && to < j->count && !claim_internal(&j->claims[to]) && to - from < group)
         to++;
     return to;
 }
@@ -328,15 +330,15 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
             citron_stats.aborts += late;
         if (rc)
             return rc;
-        return at >= 0 ? wait_for_ancestor(j, from, *to, c->look.nodes[at], c->look.words[at]) : JOB_WAITED;
+        if (at >= 0)
+            return wait_for_ancestor(j, from, *to, c->look.nodes[at], c->look.words[at]);
+        rc = ++j->aborts % ABORTS_MAX ? 0 : citron_wait_longer(j);
+        return rc ? rc : JOB_WAITED;
     }
+    j->aborts = 0;
     if (claim_internal(&j->claims[from]))
         return claim_internal_node(j, from, &c->whole);
-    unsigned stuck;
-    int rc = citron_leaves_settle(j, from, to, &c->leaves, &stuck);
-    if (rc == JOB_WAITED && config_confirms(j->config)) /* nobody looks at the leaves before: so it waits now */
-        rc = wait_for_leaf(j, stuck, c->leaves.bits[stuck] & bounds_mask(j->claims[stuck].ticket));
-    return rc;
+    return citron_leaves_settle(j, from, to, &c->leaves);
 }
 
 static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
@@ -344,7 +346,7 @@ static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
     struct claimed c;
     citron_leaves_start(&c.leaves);
     c.whole.had = c.whole.tried = false;
-    int rc = config_confirms(j->config) ? 0 : look_up(j, from, *to, &c.leaves);
+    int rc = look_up(j, from, *to, &c.leaves);
     if (rc)
         return rc;
     rc = claim_batch(j, from, *to, &c);
@@ -385,7 +387,7 @@ static void plan(struct citron_job *j)
     unsigned n = 0;
     if (j->h->start < units) {
         if (j->escalated)
-            nodes[n++] = containing(j, j->escalate_to);
+            nodes[n++] = j->escalate_to;
         else
             n = tree_split(j->h->start, end, j->config.height, j->exact ? TREE_SPLIT_MAX : citron_k, nodes);
     }
@@ -409,15 +411,13 @@ static int acquire_all(struct citron_job *j)
     int rc = job_configure(j);
     while (!rc) {
         plan(j);
-        citron_note_end(j);
         rc = job_acquire(j);
         if (rc != JOB_AGAIN)
             break;
         rc = 0;
     }
-    if (!rc && j->scrub && !j->shared && !j->claims[0].spill && j->claims[0].node.height)
-        rc = citron_scrub(j, j->claims[0].node);
-    return rc;
+    bool may_scrub = j->scrub && !j->shared && !j->claims[0].spill && tree_contains(j->claims[0].node, j->scrub_at);
+    return !rc && may_scrub && j->scrub_at.height ? seat_retry(j->seat, citron_scrub(j, j->scrub_at)) : rc;
 }
 
 int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)

@@ -112,9 +112,7 @@ int job_wait_out(struct citron_job *j)
     uint64_t until = add_saturating(world_now(j->seat->world), config_wait_ns(j->config));
     if (citron_busted(j) & CITRON_NO_WAIT)
         return 0;
-    while (!config_confirms(j->config) || j->config.wait != j->config.wait_next) {
-        if (world_now(j->seat->world) >= until)
-            break;
+    while (world_now(j->seat->world) < until) {
         int rc = fab_wait_any(j->seat->ep, NULL, 0, until);
         if (rc && rc != -ETIMEDOUT)
             return rc;

@@ -3,9 +3,11 @@
  *
  *     tree.c     node arithmetic, splitting a range (3.3, 3.5.1)
  *     words.c    the words that nodes and claims are made of, and batches of verbs on them (3.4)
- *     acquire.c  Algorithm 2: turns (a), looking up (b), claiming (c), looking down (d)
+ *     turn.c     Algorithm 2 (a): turns at internal nodes; waiting
+ *     acquire.c  Algorithm 2 (b) and (c): looking up, claiming
+ *     below.c    Algorithm 2 (d): looking down
+ *     leaf.c     leaves, and readers in them (not in the paper)
  *     release.c  Algorithm 3, and the ways back out of an acquisition
- *     shared.c   readers (not in the paper)
  *     change.c   grow, shrink, split, up and down (not in the paper)
  *     scale.c    the lock's configuration: m, T_wait, and trees that grow (3.5.5, 3.9)
  *     recover.c  counting anew what the dead and those of unknown outcome have left (3.10)
@@ -112,7 +114,7 @@ static_assert(sizeof(struct citron_lock) % CACHE_LINE == 0, "what follows has li
 /* Then: the nodes, in level order; the words beside the internal ones; and the readers' places, by leaf. */
 uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max);
 
-/* ---- the configuration, one word: height + 1 (0: nobody has been here), m, T_wait, each as it is and as it is to be ---- */
+/* ---- the configuration, one word: height + 1 (0: nobody has been here) and m, each as it is and as it is to be; T_wait ---- */
 
 #define CONFIG_WAIT_NS 64 /* T_wait counts these: up to 16 ms */
 #define CONFIG_WAIT_BITS 18
@@ -120,16 +122,17 @@ uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max);
 struct citron_config {
     uint8_t height, height_next;
     uint8_t m, m_next;
-    uint32_t wait, wait_next; /* 0: those below look up once more instead, and nobody waits */
-    uint8_t generation;
+    uint32_t wait; /* 0: those below look up once more instead, and nobody waits */
+    uint32_t generation; /* so that no two configurations in a row look alike */
 };
+#define CONFIG_GENERATION_BITS 30
 
 uint64_t config_word(struct citron_config c);
 struct citron_config config_of(uint64_t word);
 
 static inline bool config_changing(struct citron_config c)
 {
-    return c.height != c.height_next || c.m != c.m_next || c.wait != c.wait_next;
+    return c.height != c.height_next || c.m != c.m_next;
 }
 /* While it changes (3.5.5), claims are made known for the smaller m and the larger tree, and looked for by the larger m. */
 static inline unsigned config_m_notify(struct citron_config c)
@@ -146,15 +149,11 @@ static inline unsigned config_height_notify(struct citron_config c)
 }
 static inline bool config_confirms(struct citron_config c)
 {
-    return !c.wait || !c.wait_next;
+    return !c.wait;
 }
 static inline uint64_t config_wait_ns(struct citron_config c)
 {
-    return (uint64_t)(c.wait > c.wait_next ? c.wait : c.wait_next) * CONFIG_WAIT_NS;
-}
-static inline uint64_t config_abort_ns(struct citron_config c)
-{
-    return (uint64_t)(c.wait < c.wait_next ? c.wait : c.wait_next) * CONFIG_WAIT_NS;
+    return (uint64_t)c.wait * CONFIG_WAIT_NS;
 }
 
 /* ---- claims: what a hold has, or is about to have, of one node; a word each, in the hold's descriptor ---- */
@@ -204,12 +203,16 @@ static inline bool claim_internal(const struct citron_claim *c)
 /* ---- batches ---- */
 
 struct citron_batch {
-    unsigned n;
+    unsigned n, said;
     struct fab_op ops[FAB_BATCH_MAX];
     uint64_t values[FAB_BATCH_MAX]; /* what WRITEs write and READs of one word find */
-    unsigned said;
     uint64_t words[4 * CLAIMS_MAX]; /* what WRITEs of claims write */
 };
+
+static inline void batch_start(struct citron_batch *b)
+{
+    b->n = b->said = 0;
+}
 
 /* Each returns the verb's number. */
 unsigned batch_read(struct citron_batch *b, fab_addr addr, void *buf, uint16_t len);
@@ -230,6 +233,7 @@ static inline uint64_t batch_old(const struct citron_batch *b, unsigned i)
 struct citron_job {
     const struct seat *seat;
     struct hold *h;
+    uint64_t index;
     fab_addr lock;
     unsigned height_max; /* of the array */
     uint64_t config_word;
@@ -242,12 +246,16 @@ struct citron_job {
     uint64_t token;
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted */
     uint64_t patience_ns; /* until the next look after those in the way */
+    unsigned aborts;      /* in a row */
     unsigned blocked;     /* how often in a row somebody stood in the way at the same place */
     bool tried;           /* one that does not wait has looked after those in its way */
     bool exact;           /* ranges of this session itself were in the way: waste nothing */
     bool escalated;       /* one internal node for all of it, where turns are taken in order */
     struct tree_node escalate_to;
+    unsigned places_tried;
+    unsigned pieces;      /* a release in more than one batch */
     bool scrub;           /* bits of a leaf stayed set for long: whoever has the parent looks whether somebody owns them */
+    struct tree_node scrub_at;
 };
 
 void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline);
@@ -274,27 +282,80 @@ int job_run(struct citron_job *j, struct citron_batch *b);
 /* Wakes who may sleep on that word. */
 void job_wake(const struct citron_job *j, fab_addr addr);
 
-/* ---- acquire.c ---- */
+/* ---- turn.c ---- */
 
-int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline);
-
-/* Gets all claims of a job, from the first that it does not have. */
-int job_acquire(struct citron_job *j);
-#define JOB_AGAIN 1 /* nothing is held, look at everything anew */
+#define JOB_AGAIN 1  /* nothing is held: plan anew */
+#define JOB_WAITED 2 /* look again */
 
 /* Waits until one of the conditions no longer holds: 0; or, when that has taken too long, 1. */
 int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n);
+/* The same for a word of an internal node; after a while looks whether anybody is behind what it says. */
+int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond);
+int job_take_turns(struct citron_job *j);
+
+/* ---- acquire.c ---- */
+
+int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline);
+/* Gets all claims of a job, from the first that it does not have. */
+int job_acquire(struct citron_job *j);
+/* From now on one node for the whole range, which contains this one. */
+int job_escalate(struct citron_job *j, struct tree_node to);
+
+/* ---- below.c ---- */
+
+int job_wait_out(struct citron_job *j);
+int job_drain_below(struct citron_job *j, unsigned claim);
+
+/* ---- leaf.c ---- */
+
+/* What is known of the leaves of a group, by claim. */
+struct citron_leaves {
+    bool below;               /* readers may be in one of them */
+    bool looked, checked;     /* read before claiming; after */
+    bool flagged[CLAIMS_MAX]; /* the parent says already that there are readers */
+    uint64_t bits[CLAIMS_MAX];
+    uint64_t places[CLAIMS_MAX][LEAF_READERS];
+};
+
+/* The second fast path: what has come of it. */
+struct citron_whole {
+    bool tried, had;
+    bool took[4];
+    unsigned ops[4], readers;
+    uint64_t places[4 * LEAF_READERS];
+};
+
+void citron_leaves_start(struct citron_leaves *l);
+void citron_leaves_look(const struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct citron_leaves *l);
+unsigned citron_leaf_add(struct citron_job *j, struct citron_batch *b, unsigned i, const struct citron_leaves *l);
+void citron_leaves_check(const struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct citron_leaves *l);
+void citron_leaf_see(struct citron_job *j, unsigned i, uint64_t old, struct citron_leaves *l);
+int citron_leaves_settle(struct citron_job *j, unsigned from, unsigned *to, struct citron_leaves *l);
+int citron_read_places(struct citron_job *j, struct tree_node leaf, uint64_t places[LEAF_READERS]);
+fab_addr citron_place_addr(const struct citron_job *j, const struct citron_claim *c);
+void citron_whole_add(struct citron_job *j, struct citron_batch *b, unsigned i, struct citron_whole *w);
+void citron_whole_see(struct citron_job *j, const struct citron_batch *b, unsigned i, struct citron_whole *w);
+int citron_whole_leave(struct citron_job *j, unsigned i, struct citron_whole *w);
 
 /* ---- release.c ---- */
 
 int citron_release(const struct seat *seat, const struct hold *h);
+bool citron_holds(const struct seat *seat, const struct hold *h);
 
 /* Takes a claim back. `keep_turn`: its ticket stays, if it has one and is not shared. */
 int job_drop(struct citron_job *j, unsigned claim, bool keep_turn);
-/* All of them, the last one first. */
+/* All of them from that one on, the last one first. */
 int job_drop_all(struct citron_job *j, unsigned from, bool keep_turns);
 /* A claim's last step may have been taken or not: what it may have left is counted anew by whom it bothers. */
 int job_doubt(struct citron_job *j, unsigned claim);
+/* Writes what a hold has into the books of its session, and reads it from there. */
+void job_keep(struct citron_job *j);
+int job_resume(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline);
+
+static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *h)
+{
+    return seat->me->claims + (size_t)h->record * CLAIMS_MAX;
+}
 
 /* ---- recover.c ---- */
 
@@ -305,6 +366,8 @@ int citron_repair(const struct citron_job *j, struct tree_node n, bool spill);
 int citron_scrub(const struct citron_job *j, struct tree_node parent);
 /* A reader's place: whether its owner still has it; frees it if not. */
 int citron_repair_place(const struct citron_job *j, struct tree_node leaf, unsigned place, uint64_t word);
+/* Whether those bits of a leaf may be somebody's. */
+int citron_leaf_owned(const struct citron_job *j, struct tree_node leaf, uint64_t bits);
 /* Whether this very session holds, with another hold, what is in the way of that claim. */
 int citron_own_way(const struct citron_job *j, const struct citron_claim *c);
 int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
@@ -313,7 +376,7 @@ int citron_peek(const struct seat *seat, uint64_t index, struct lock_view *out);
 /* Calls fn for every claim that is not NONE of a living session on that lock. A session that is lost is shut out first; -EAGAIN
  * while that is not certain, or while somebody is changing its books. */
 typedef int (*claim_fn)(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c);
-int citron_census(const struct seat *seat, uint64_t index, claim_fn fn, void *ctx);
+int citron_census(const struct citron_job *j, claim_fn fn, void *ctx);
 
 /* ---- scale.c ---- */
 
@@ -322,7 +385,12 @@ int job_configure(struct citron_job *j);
 /* Begins to change it; and completes that if nobody uses what was before: 0, or positive: not yet. */
 int citron_retune(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline);
 int citron_settle(struct citron_job *j, bool has_spill);
-int citron_grow(struct citron_job *j);
+/* T_wait is too short for what this fabric does at present. */
+int citron_wait_longer(struct citron_job *j);
+void job_remember(struct citron_job *j);
+/* Notes how far a range reaches beyond the tree; and, when such a hold ends, sees whether the tree should grow. */
+void citron_note_end(struct citron_job *j, struct citron_batch *b);
+int citron_before_release(struct citron_job *j);
 int citron_scale_down(const struct seat *seat, struct hold *whole, uint64_t units);
 
 /* ---- change.c ---- */
@@ -331,9 +399,36 @@ int citron_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode,
 int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline);
 int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right);
 
+/* ---- design.c ---- */
+
+enum citron_busted {
+    CITRON_NO_ABORT = 1,      /* who made itself known too late goes on */
+    CITRON_NO_WAIT = 2,       /* T_wait is not waited out */
+    CITRON_NO_FENCE = 4,      /* counts anew without having shut out the lost */
+    CITRON_BLIND_RELEASE = 8, /* releases of turns are additions, as printed */
+    CITRON_BLIND_READER = 16, /* a reader does not look for writers after it took its place */
+};
+
+struct citron_design {
+    struct design design;
+    uint32_t busted;
+};
+
+extern const struct citron_design design_citron, design_busted_citron_no_abort, design_busted_citron_no_wait,
+    design_busted_citron_no_fence, design_busted_citron_blind_release, design_busted_citron_blind_reader;
+
+static inline uint32_t citron_busted_seat(const struct seat *seat)
+{
+    return container_of(seat->space->design, struct citron_design, design)->busted;
+}
+static inline uint32_t citron_busted(const struct citron_job *j)
+{
+    return citron_busted_seat(j->seat);
+}
+
 /* ---- what can be set, and what is counted ---- */
 
-extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm;
+extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us;
 
 struct citron_stats {
     uint64_t acquires, aborts, blocked, escalated, repaired, grown, acquire_round_trips;

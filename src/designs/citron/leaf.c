@@ -103,6 +103,24 @@ static int find_reader(const struct citron_claim *c, const uint64_t places[LEAF_
     return -1;
 }
 
+/* Reads them, and takes a token after that: above those of readers that have just left. */
+int citron_read_places(struct citron_job *j, struct tree_node leaf, uint64_t places[LEAF_READERS])
+{
+    for (;;) {
+        struct citron_batch b;
+        batch_start(&b);
+        batch_read(&b, job_places(j, leaf), places, LEAF_READERS_BYTES);
+        unsigned token = batch_faa(&b, j->lock + offsetof(struct citron_lock, token), 1);
+        int rc = job_run(j, &b);
+        if (!rc) {
+            j->token = batch_old(&b, token) + 1;
+            return 0;
+        }
+        if ((rc = seat_retry(j->seat, rc)))
+            return rc;
+    }
+}
+
 /* A writer that has its bits waits for the readers that came before. */
 static int await_readers(struct citron_job *j, unsigned i, uint64_t places[LEAF_READERS])
 {
@@ -122,43 +140,23 @@ static int await_readers(struct citron_job *j, unsigned i, uint64_t places[LEAF_
     return 0;
 }
 
-/* Reads them, and takes a token after that: above those of readers that have just left. */
-int citron_read_places(struct citron_job *j, struct tree_node leaf, uint64_t places[LEAF_READERS])
-{
-    for (;;) {
-        struct citron_batch b;
-        batch_start(&b);
-        batch_read(&b, job_places(j, leaf), places, LEAF_READERS_BYTES);
-        unsigned token = batch_faa(&b, j->lock + offsetof(struct citron_lock, token), 1);
-        int rc = job_run(j, &b);
-        if (!rc) {
-            j->token = batch_old(&b, token) + 1;
-            return 0;
-        }
-        if ((rc = seat_retry(j->seat, rc)))
-            return rc;
-    }
-}
-
 /* Gives back claims from `at` on; what lies before stays. */
-static int stop_at(struct citron_job *j, unsigned from, unsigned at, unsigned *to, unsigned *stuck)
+static int stop_at(struct citron_job *j, unsigned from, unsigned at, unsigned *to)
 {
     int rc = job_drop_all(j, at, true);
-    *stuck = at;
     if (rc || at == from)
         return rc ? rc : JOB_WAITED;
     *to = at;
     return 0;
 }
 
-static int settle_reader(struct citron_job *j, unsigned from, unsigned i, unsigned *to, struct citron_leaves *l, unsigned *stuck)
+static int settle_reader(struct citron_job *j, unsigned from, unsigned i, unsigned *to, struct citron_leaves *l)
 {
     struct citron_claim *c = &j->claims[i];
     if (c->took)
-        return l->bits[i] & mask_of(c) && !(citron_busted(j) & CITRON_BLIND_READER) ? stop_at(j, from, i, to, stuck) : 0;
+        return l->bits[i] & mask_of(c) && !(citron_busted(j) & CITRON_BLIND_READER) ? stop_at(j, from, i, to) : 0;
     /* The place was taken meanwhile. When all are, it reads at the parent. */
     int rc = job_drop_all(j, i, true);
-    *stuck = i;
     l->bits[i] = 0;
     if (rc)
         return rc;
@@ -168,11 +166,11 @@ static int settle_reader(struct citron_job *j, unsigned from, unsigned i, unsign
     return i == from ? JOB_WAITED : 0;
 }
 
-static int settle_writer(struct citron_job *j, unsigned from, unsigned i, unsigned *to, struct citron_leaves *l, unsigned *stuck)
+static int settle_writer(struct citron_job *j, unsigned from, unsigned i, unsigned *to, struct citron_leaves *l)
 {
     struct citron_claim *c = &j->claims[i];
     if (!c->took)
-        return stop_at(j, from, i, to, stuck);
+        return stop_at(j, from, i, to);
     if (!l->below)
         return 0;
     int rc = l->checked ? 0 : citron_read_places(j, c->node, l->places[i]);
@@ -185,12 +183,11 @@ static int settle_writer(struct citron_job *j, unsigned from, unsigned i, unsign
     return rc ? rc : await_readers(j, i, l->places[i]);
 }
 
-/* Whether a batch of leaf claims is good. JOB_WAITED: not even the first; *stuck is the claim in whose way somebody is. */
-int citron_leaves_settle(struct citron_job *j, unsigned from, unsigned *to, struct citron_leaves *l, unsigned *stuck)
+/* Whether a batch of leaf claims is good. JOB_WAITED: not even the first. */
+int citron_leaves_settle(struct citron_job *j, unsigned from, unsigned *to, struct citron_leaves *l)
 {
-    *stuck = from;
     for (unsigned i = from; i < *to; i++) {
-        int rc = j->shared ? settle_reader(j, from, i, to, l, stuck) : settle_writer(j, from, i, to, l, stuck);
+        int rc = j->shared ? settle_reader(j, from, i, to, l) : settle_writer(j, from, i, to, l);
         if (rc)
             return rc;
     }
@@ -204,24 +201,24 @@ static struct tree_node first_leaf(const struct citron_claim *c)
     return tree_child(c->node, 0);
 }
 
+static bool may_take_whole(const struct citron_job *j, unsigned i)
+{
+    const struct citron_claim *c = &j->claims[i];
+    return citron_fast && !j->shared && !c->spill && c->node.height == 1 && !config_confirms(j->config) && !j->scrub;
+}
+
 /* With all bits set nobody can have come unseen, so T_wait need not be waited out. */
 void citron_whole_add(struct citron_job *j, struct citron_batch *b, unsigned i, struct citron_whole *w)
 {
     struct citron_claim *c = &j->claims[i];
     w->had = false;
-    w->tried = c->all = citron_whole_may(j, i);
+    w->tried = c->all = may_take_whole(j, i);
     if (!w->tried)
         return;
     for (unsigned n = 0; n < 4; n++)
         w->ops[n] = batch_mcas(b, job_node(j, tree_child(c->node, n)), 0, UINT64_MAX, UINT64_MAX, UINT64_MAX);
     batch_read(b, job_places(j, first_leaf(c)), w->places, sizeof w->places);
     w->readers = batch_read64(b, job_readers(j, c->node));
-}
-
-bool citron_whole_may(const struct citron_job *j, unsigned i)
-{
-    const struct citron_claim *c = &j->claims[i];
-    return citron_fast && !j->shared && !c->spill && c->node.height == 1 && !config_confirms(j->config) && !j->scrub;
 }
 
 void citron_whole_see(struct citron_job *j, const struct citron_batch *b, unsigned i, struct citron_whole *w)

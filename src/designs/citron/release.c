@@ -167,7 +167,7 @@ int job_drop(struct citron_job *j, unsigned i, bool keep_turn)
     add_release_node(j, &b, i, turn);
     add_denotifications(j, &b, c);
     struct citron_claim was = *c;
-    c->all = c->all && !turn && false;
+    c->all = false;
     job_say(j, &b, i, i + 1, turn ? CLAIM_TURN : CLAIM_WAIT);
     int rc = job_run(j, &b);
     if (rc == -FAB_EUNKNOWN) {
@@ -238,9 +238,17 @@ bool citron_holds(const struct seat *seat, const struct hold *h)
 static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned seen[CLAIMS_MAX], unsigned left[CLAIMS_MAX])
 {
     batch_start(b);
-    job_say(j, b, 0, j->count, CLAIM_FLUX);
+    for (unsigned i = 0, to; i < j->count; i = to) { /* what went before to make room for a larger tree stays gone */
+        for (to = i; to < j->count && j->claims[to].state == CLAIM_HELD; to++)
+            ;
+        if (to > i)
+            job_say(j, b, i, to, CLAIM_FLUX);
+        to += to == i;
+    }
     for (unsigned i = j->count; i-- > 0;) {
         const struct citron_claim *c = &j->claims[i];
+        if (c->state != CLAIM_FLUX)
+            continue;
         if (b->n + 12 + TREE_HEIGHT_MAX > FAB_BATCH_MAX) { /* many nodes, or a small m: in pieces, each exact by itself */
             int rc = job_run(j, b);
             if (rc)
@@ -254,9 +262,27 @@ static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned 
         add_release_node(j, b, i, false);
         add_denotifications(j, b, c);
     }
-    const struct space *s = j->seat->space;
-    batch_write64(b, space_record_addr(s, j->seat->me->slot, j->h->record), record_word(RECORD_FREE, j->h->serial, 0));
+    /* On shared memory the record is the session's own, too: it is closed with the hold. */
+    fab_addr record = space_record_addr(j->seat->space, j->seat->me->slot, j->h->record);
+    if (!fab_is_shm(j->seat->ep))
+        batch_write64(b, record, record_word(RECORD_FREE, j->h->serial, 0));
     return job_run(j, b);
+}
+
+static int release_surely(struct citron_job *j, unsigned i)
+{
+    struct citron_claim *c = &j->claims[i];
+    for (;;) {
+        struct citron_batch b;
+        batch_start(&b);
+        if (claim_internal(c) && !c->shared)
+            add_pass_turn(j, &b, c, false);
+        else if (!claim_internal(c) && c->shared)
+            add_release_node(j, &b, i, false);
+        int rc = job_run(j, &b);
+        if (!rc || (rc = seat_retry(j->seat, rc)))
+            return rc;
+    }
 }
 
 /* The connection broke in the middle. If nothing has begun, it begins anew; else turns are passed on, which can be repeated, and
@@ -272,25 +298,9 @@ static int release_again(struct citron_job *j, bool *done)
         return rc;
     *done = true;
     for (unsigned i = j->count; i-- > 0 && !rc;)
-        if (claim_internal(&j->claims[i]) || j->claims[i].shared)
-            rc = job_doubt_release(j, i);
+        if (j->claims[i].state == CLAIM_FLUX && (claim_internal(&j->claims[i]) || j->claims[i].shared))
+            rc = release_surely(j, i);
     return rc ? rc : hold_write(j->seat, j->h, record_word(RECORD_FREE, j->h->serial, 0));
-}
-
-int job_doubt_release(struct citron_job *j, unsigned i)
-{
-    struct citron_claim *c = &j->claims[i];
-    for (;;) {
-        struct citron_batch b;
-        batch_start(&b);
-        if (claim_internal(c) && !c->shared)
-            add_pass_turn(j, &b, c, false);
-        else if (!claim_internal(c) && c->shared)
-            add_release_node(j, &b, i, false);
-        int rc = job_run(j, &b);
-        if (!rc || (rc = seat_retry(j->seat, rc)))
-            return rc;
-    }
 }
 
 static int release_job(struct citron_job *j)
@@ -310,7 +320,7 @@ static int release_job(struct citron_job *j)
     }
     for (unsigned i = j->count; i-- > 0;) {
         const struct citron_claim *c = &j->claims[i];
-        if (claim_internal(c) && c->shared && !j->pieces)
+        if (c->state == CLAIM_FLUX && claim_internal(c) && c->shared && !j->pieces)
             lower_flag(j, c, b.values[seen[i]], batch_old(&b, left[i]));
         wake_after(j, c);
     }

@@ -37,7 +37,9 @@ void job_remember(struct citron_job *j)
 
 static uint32_t wait_for(const struct citron_job *j, uint64_t round_trip_ns)
 {
-    bool confirm = citron_confirm == 1 || (citron_confirm == 2 && fab_is_shm(j->seat->ep) && !citron_wait_ns);
+    /* Where masked verbs are made of others, making oneself known takes many round trips. */
+    bool slow = fab_is_shm(j->seat->ep) || !(j->seat->ep->caps & FAB_MASKED);
+    bool confirm = citron_confirm == 1 || (citron_confirm == 2 && slow && !citron_wait_ns);
     uint64_t ns = citron_wait_ns ? citron_wait_ns : round_trip_ns * WAIT_ROUND_TRIPS_TWICE / 2;
     if (confirm)
         return 0;
@@ -52,8 +54,7 @@ static int make_config(struct citron_job *j, uint64_t round_trip_ns)
                               .height_next = height,
                               .m = (uint8_t)citron_m,
                               .m_next = (uint8_t)citron_m,
-                              .wait = wait,
-                              .wait_next = wait};
+                              .wait = wait};
     uint64_t old;
     int rc = fab_cas64(j->seat->ep, config_addr(j), 0, config_word(c), &old);
     if (!rc)
@@ -95,17 +96,15 @@ struct straggler {
 static int is_behind(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
 {
     struct straggler *s = ctx;
-    bool flux = c->state == CLAIM_FLUX || c->state == CLAIM_QUEUE;
-    bool behind = c->state == CLAIM_HELD && !c->spill && (c->m > s->to.m_next || c->top < s->to.height_next);
-    bool own_spill = c->spill && slot == s->j->seat->me->slot && record == s->j->h->record;
-    s->found |= !own_spill && (flux || behind);
+    bool made = c->state == CLAIM_FLUX || c->state == CLAIM_HELD; /* or about to be */
+    s->found |= made && !c->spill && (c->m > s->to.m_next || c->top < s->to.height_next);
     return 0;
 }
 
 static int swap_config(struct citron_job *j, struct citron_config to)
 {
     uint64_t old;
-    to.generation = (uint8_t)(j->config.generation + 1);
+    to.generation = (j->config.generation + 1) & (uint32_t)FIELD_MAX(CONFIG_GENERATION_BITS);
     int rc = fab_cas64(j->seat->ep, config_addr(j), j->config_word, config_word(to), &old);
     if (rc)
         return rc;
@@ -130,11 +129,46 @@ int citron_settle(struct citron_job *j, bool has_spill)
     bool grows = to.height != to.height_next;
     to.height = to.height_next;
     to.m = to.m_next;
-    to.wait = to.wait_next;
     rc = swap_config(j, to);
     if (!rc && grows && !fab_is_shm(j->seat->ep))
         citron_stats.grown++;
     return rc;
+}
+
+/* T_wait needs no second phase: who claims under one configuration has found it unchanged after having made itself known. So it is
+ * known to everybody who looks under the next one, from above or from below. */
+int citron_wait_longer(struct citron_job *j)
+{
+    struct citron_config to = j->config;
+    to.wait = (uint32_t)min_u64(2 * (uint64_t)to.wait, FIELD_MAX(CONFIG_WAIT_BITS));
+    int rc = config_changing(to) || to.wait == j->config.wait || citron_wait_ns ? 0 : swap_config(j, to);
+    if (rc < 0)
+        return seat_retry(j->seat, rc);
+    int end = job_drop_all(j, 0, false);
+    return end ? end : JOB_AGAIN;
+}
+
+static int retune_once(struct citron_job *j, unsigned m, uint32_t wait)
+{
+    int rc = fab_read64(j->seat->ep, config_addr(j), &j->config_word);
+    if (!rc && !j->config_word)
+        rc = make_config(j, 0);
+    if (rc)
+        return rc;
+    j->config = config_of(j->config_word);
+    struct citron_config to = j->config;
+    if (to.height != to.height_next)
+        return 1; /* one change at a time */
+    if (to.m == m && to.m_next == m && to.wait == wait)
+        return 0;
+    if (to.m_next == m && to.wait == wait)
+        return citron_settle(j, false);
+    if (to.m != to.m_next)
+        return citron_settle(j, false) < 0 ? -EAGAIN : 1;
+    to.m_next = (uint8_t)m;
+    to.wait = wait;
+    rc = swap_config(j, to);
+    return rc < 0 ? rc : 1;
 }
 
 int citron_retune(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline)
@@ -146,20 +180,8 @@ int citron_retune(const struct seat *seat, uint64_t index, unsigned m, uint64_t 
         return -EINVAL;
     job_start(&j, seat, &h, deadline);
     for (;;) {
-        int rc = fab_read64(seat->ep, config_addr(&j), &j.config_word);
-        if (!rc && !j.config_word)
-            rc = make_config(&j, 0);
-        j.config = config_of(j.config_word);
-        struct citron_config to = j.config;
-        if (!rc && to.m == m && to.wait == wait && to.m_next == m && to.wait_next == wait)
-            return 0;
-        if (!rc && to.height == to.height_next) {
-            to.m_next = (uint8_t)m;
-            to.wait_next = (uint32_t)wait;
-            bool begun = j.config.m_next == m && j.config.wait_next == wait;
-            rc = begun ? citron_settle(&j, false) : config_changing(j.config) ? citron_settle(&j, false) : swap_config(&j, to);
-        }
-        if (rc < 0 && (rc = seat_retry(seat, rc)))
+        int rc = retune_once(&j, m, (uint32_t)wait);
+        if (!rc || (rc < 0 && rc != -EAGAIN && (rc = seat_retry(seat, rc))))
             return rc;
         uint64_t now = world_now(seat->world);
         if (now >= deadline)
@@ -237,7 +259,8 @@ int citron_scale_down(const struct seat *seat, struct hold *whole, uint64_t unit
         int rc = fab_read64(seat->ep, config_addr(&j), &j.config_word);
         j.config = config_of(j.config_word);
         struct citron_config to = j.config;
-        unsigned height = tree_height_for(units) ? tree_height_for(units) : 1;
+        unsigned first = citron_height_first(seat->space), least = tree_height_for(units);
+        unsigned height = least > first ? least : first; /* not below what it was made for */
         if (!rc && height >= to.height)
             return height == to.height ? 0 : -EINVAL;
         to.height = to.height_next = (uint8_t)height;

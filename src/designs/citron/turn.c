@@ -48,24 +48,16 @@ int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const stru
 
 /* ---- phase (a): turns ---- */
 
-/* A ticket for one that does not wait: only if it is served at once. */
-static int ticket_at_once(struct citron_job *j, struct citron_claim *c, struct citron_batch *b, uint64_t *old)
+/* One that does not wait takes a ticket only if that is served at once: it wants the word to be this. */
+static int look_for_turn(struct citron_job *j, struct citron_claim *c, uint64_t *seen)
 {
     fab_addr addr = job_claim_node(j, c);
-    uint64_t seen;
-    int rc = fab_read64(j->seat->ep, addr, &seen);
-    if (rc)
+    int rc = fab_read64(j->seat->ep, addr, seen);
+    if (rc || !node_queue(*seen))
         return rc;
-    if (node_queue(seen)) {
-        const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
-        rc = job_wait_at(j, c->node, c->spill, &cond);
-        return rc ? rc : JOB_WAITED;
-    }
-    unsigned op = batch_mcas(b, addr, seen, UINT64_MAX, masked_add64(seen, UINT64_C(1) << NODE_TMAX, NODE_TOPS), UINT64_MAX);
-    rc = job_run(j, b);
-    if (!rc)
-        *old = batch_old(b, op);
-    return rc ? rc : *old == seen ? 0 : JOB_WAITED;
+    const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = *seen & NODE_T_MASK};
+    rc = job_wait_at(j, c->node, c->spill, &cond);
+    return rc ? rc : JOB_WAITED;
 }
 
 /* Too many: the ticket goes back if nobody has taken another, else whoever comes to it finds it ownerless. */
@@ -84,21 +76,26 @@ static int refuse_ticket(struct citron_job *j, struct citron_claim *c)
 static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
 {
     struct citron_claim *c = &j->claims[i];
+    bool at_once = j->deadline == DEADLINE_TRY;
+    uint64_t expect = 0;
+    int rc = at_once ? look_for_turn(j, c, &expect) : 0;
+    if (rc)
+        return rc == -FAB_EUNKNOWN ? seat_retry(j->seat, rc) ? -PAWL_ELOST : JOB_WAITED : rc;
     struct citron_batch b;
     batch_start(&b);
-    int rc;
     job_say(j, &b, i, i + 1, CLAIM_QUEUE);
-    if (j->deadline == DEADLINE_TRY) {
-        rc = ticket_at_once(j, c, &b, seen);
-    } else {
-        unsigned op = batch_mfaa(&b, job_claim_node(j, c), UINT64_C(1) << NODE_TMAX, NODE_TOPS);
-        rc = job_run(j, &b);
-        *seen = rc ? 0 : batch_old(&b, op);
-    }
-    if (rc) { /* also if it is not known: then it was nobody's ticket */
+    if (c->spill)
+        citron_note_end(j, &b);
+    uint64_t with = masked_add64(expect, UINT64_C(1) << NODE_TMAX, NODE_TOPS);
+    unsigned op = at_once ? batch_mcas(&b, job_claim_node(j, c), expect, UINT64_MAX, with, UINT64_MAX)
+                          : batch_mfaa(&b, job_claim_node(j, c), UINT64_C(1) << NODE_TMAX, NODE_TOPS);
+    rc = job_run(j, &b);
+    if (rc || (at_once && batch_old(&b, op) != expect)) { /* if it is not known, it was nobody's ticket */
         c->state = CLAIM_WAIT;
-        return rc == -FAB_EUNKNOWN ? seat_retry(j->seat, rc) ? -PAWL_ELOST : JOB_WAITED : rc;
+        rc = rc ? seat_retry(j->seat, rc) : 0;
+        return rc ? rc : JOB_WAITED;
     }
+    *seen = batch_old(&b, op);
     c->state = CLAIM_TURN;
     c->ticket = node_field(*seen, NODE_TMAX);
     return node_queue(*seen) >= NODE_CLAIMS_MAX ? refuse_ticket(j, c) : 0;
@@ -136,7 +133,7 @@ int job_take_turns(struct citron_job *j)
     for (unsigned i = 0; i < j->count;) {
         struct citron_claim *c = &j->claims[i];
         uint64_t seen = 0;
-        if (!claim_internal(c) || c->state == CLAIM_TURN || c->state == CLAIM_HELD) {
+        if (!claim_internal(c) || c->state == CLAIM_TURN || c->state == CLAIM_FLUX || c->state == CLAIM_HELD) {
             i++;
             continue;
         }

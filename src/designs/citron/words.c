@@ -10,13 +10,12 @@
 #define CONFIG_M 10
 #define CONFIG_M_NEXT 13
 #define CONFIG_WAIT 16
-#define CONFIG_WAIT_NEXT 34
-#define CONFIG_GENERATION 52
+#define CONFIG_GENERATION 34
 
 uint64_t config_word(struct citron_config c)
 {
     return (uint64_t)(c.height + 1) << CONFIG_HEIGHT | (uint64_t)(c.height_next + 1) << CONFIG_HEIGHT_NEXT | (uint64_t)c.m << CONFIG_M |
-           (uint64_t)c.m_next << CONFIG_M_NEXT | (uint64_t)c.wait << CONFIG_WAIT | (uint64_t)c.wait_next << CONFIG_WAIT_NEXT |
+           (uint64_t)c.m_next << CONFIG_M_NEXT | (uint64_t)c.wait << CONFIG_WAIT |
            (uint64_t)c.generation << CONFIG_GENERATION;
 }
 
@@ -28,8 +27,7 @@ struct citron_config config_of(uint64_t w)
         .m = (uint8_t)field_get(w, CONFIG_M, 3),
         .m_next = (uint8_t)field_get(w, CONFIG_M_NEXT, 3),
         .wait = (uint32_t)field_get(w, CONFIG_WAIT, CONFIG_WAIT_BITS),
-        .wait_next = (uint32_t)field_get(w, CONFIG_WAIT_NEXT, CONFIG_WAIT_BITS),
-        .generation = (uint8_t)field_get(w, CONFIG_GENERATION, 8),
+        .generation = (uint32_t)field_get(w, CONFIG_GENERATION, CONFIG_GENERATION_BITS),
     };
 }
 
@@ -153,8 +151,9 @@ unsigned batch_read64(struct citron_batch *b, fab_addr addr)
 
 unsigned batch_write64(struct citron_batch *b, fab_addr addr, uint64_t value)
 {
-    b->values[b->n] = value;
-    *next_op(b) = (struct fab_op){.verb = FAB_WRITE, .addr = addr, .buf = &b->values[b->n], .len = sizeof(uint64_t)};
+    uint64_t *at = &b->values[b->n];
+    *at = value;
+    *next_op(b) = (struct fab_op){.verb = FAB_WRITE, .addr = addr, .buf = at, .len = sizeof(uint64_t)};
     return b->n - 1;
 }
 
@@ -190,11 +189,13 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
     memset(j, 0, sizeof *j);
     j->seat = seat;
     j->h = h;
+    j->index = h->index;
     j->lock = space_lock_addr(seat->space, h->index);
     j->height_max = height_for(max_u64(seat->space->range_units, seat->space->range_max));
     j->deadline = deadline;
     j->shared = h->mode == PAWL_SHARED;
     j->patience_ns = JOB_PATIENCE_NS;
+    j->exact = h->exact;
 }
 
 /* Of claims [from, to), from a copy: the same batch may say something else later. */
@@ -230,7 +231,10 @@ void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsign
 
 int job_run(struct citron_job *j, struct citron_batch *b)
 {
-    return b->n ? fab_batch(j->seat->ep, b->ops, b->n) : 0;
+    int rc = b->n ? fab_batch(j->seat->ep, b->ops, b->n) : 0;
+    if (unlikely(rc))
+        j->published = false; /* maybe not: then once more */
+    return rc;
 }
 
 void job_wake(const struct citron_job *j, fab_addr addr)
