@@ -188,8 +188,10 @@ static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citr
 /* ---- phases (c) and (d): claiming and making known ---- */
 
 /* Who made known what is not known to whom it concerns within T_wait must not go on (inequation 1, t2 at completion). */
-static bool too_late(const struct citron_job *j)
+static bool too_late(const struct citron_job *j, const struct citron_claim *c)
 {
+    if (c->spill || c->node.height >= j->config.height)
+        return false; /* nobody is above */
     uint64_t limit = config_wait_ns(j->config), took = world_now(j->seat->world) - j->looked_ns;
     return !config_confirms(j->config) && took > limit - limit * DRIFT_PER_10000 / 10000 && !(citron_busted(j) & CITRON_NO_ABORT);
 }
@@ -323,7 +325,7 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
     if (c->config != j->config_word)
         return start_anew(j, c->config);
     int at = config_confirms(j->config) ? find_occupied(j, &c->look) : -1;
-    bool late = too_late(j);
+    bool late = too_late(j, &j->claims[from]);
     if (late || at >= 0) {
         int rc = job_drop_all(j, from, true);
         if (!fab_is_shm(j->seat->ep))
@@ -355,10 +357,25 @@ static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
     return rc ? rc : settle_group(j, from, to, &c);
 }
 
+/* Whoever waits for a turn has turns before it and nothing else. A reader that stepped back needs another turn. */
+static int turns_first(struct citron_job *j, unsigned *at)
+{
+    unsigned first = 0;
+    while (first < j->count && (!claim_internal(&j->claims[first]) || j->claims[first].state > CLAIM_QUEUE))
+        first++;
+    if (first == j->count)
+        return 0;
+    int rc = job_drop_all(j, 0, true);
+    if (!rc)
+        rc = job_drop_all(j, first + 1, false);
+    *at = 0;
+    return rc ? rc : job_take_turns(j);
+}
+
 int job_acquire(struct citron_job *j)
 {
     for (unsigned i = 0; i < j->count;) {
-        int rc = job_take_turns(j);
+        int rc = turns_first(j, &i);
         unsigned to = group_end(j, i);
         if (!rc)
             rc = claim_group(j, i, &to);

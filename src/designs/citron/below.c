@@ -67,15 +67,14 @@ static int drain_spill(struct citron_job *j, struct citron_claim *c)
         batch_start(&b);
         unsigned op = batch_read64(&b, job_claim_readers(j, c)), token = batch_faa(&b, j->lock + offsetof(struct citron_lock, token), 1);
         int rc = job_run(j, &b);
-        if (rc && (rc = seat_retry(j->seat, rc)))
-            return rc;
         if (!rc && (j->shared || !readers_here(b.values[op]))) {
             j->token = batch_old(&b, token) + 1;
             return 0;
         }
-        const struct fab_cond cond = {.addr = job_claim_readers(j, c), .mask = UINT32_MAX, .value = b.values[op] & UINT32_MAX};
+        struct fab_cond cond = {.addr = job_claim_readers(j, c), .mask = UINT32_MAX};
         if (!rc)
-            rc = job_wait_at(j, c->node, true, &cond);
+            cond.value = b.values[op] & UINT32_MAX;
+        rc = rc ? seat_retry(j->seat, rc) : job_wait_at(j, c->node, true, &cond);
         if (rc)
             return rc;
     }

@@ -120,10 +120,12 @@ static int await_turn(struct citron_job *j, unsigned i, uint64_t seen)
         }
         unsigned op = batch_read64(&b, addr);
         int rc = job_run(j, &b);
-        if (rc && (rc = seat_retry(j->seat, rc)))
+        if (!rc) {
+            said = true;
+            seen = b.values[op];
+        } else if ((rc = seat_retry(j->seat, rc))) {
             return rc;
-        said |= !rc;
-        seen = rc ? seen : b.values[op];
+        }
     }
     return 0;
 }
