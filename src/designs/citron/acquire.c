@@ -132,8 +132,9 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
     if (rc > 0)
         return JOB_WAITED;
     j->scrub_at = tree_parent(c->node);
-    j->scrub = true; /* nobody: whoever has the parent may clear them (3.10, line 22) */
-    return job_escalate(j, tree_parent(c->node));
+    j->scrub = true; /* nobody: whoever has the parent for itself may clear them (3.10, line 22) */
+    rc = job_drop_all(j, 0, false);
+    return rc ? rc : JOB_AGAIN;
 }
 
 /* The configuration has changed since the job was planned. */
@@ -142,7 +143,7 @@ static int start_anew(struct citron_job *j, uint64_t config)
     int rc = job_drop_all(j, 0, false);
     j->config_word = config;
     j->config = config_of(config);
-    j->escalated = false;
+    j->escalated = j->scrub = false;
     job_remember(j);
     return rc ? rc : JOB_AGAIN;
 }
@@ -402,8 +403,11 @@ static void plan(struct citron_job *j)
     uint64_t units = tree_units(j->config.height), end = min_u64(j->h->end, units);
     struct tree_node nodes[TREE_SPLIT_MAX];
     unsigned n = 0;
+    j->shared = j->h->mode == PAWL_SHARED && !j->scrub;
     if (j->h->start < units) {
-        if (j->escalated)
+        if (j->scrub)
+            nodes[n++] = j->scrub_at;
+        else if (j->escalated)
             nodes[n++] = j->escalate_to;
         else
             n = tree_split(j->h->start, end, j->config.height, j->exact ? TREE_SPLIT_MAX : citron_k, nodes);
@@ -412,7 +416,7 @@ static void plan(struct citron_job *j)
     for (unsigned i = 0; i < n; i++)
         j->claims[j->count++] =
             (struct citron_claim){.node = nodes[i], .ticket = nodes[i].height ? 0 : bounds_of(nodes[i], j->h->start, j->h->end)};
-    if (j->h->end > units)
+    if (j->h->end > units && !j->scrub)
         j->claims[j->count++] = (struct citron_claim){.spill = true};
     for (unsigned i = 0; i < j->count; i++) {
         j->claims[i].state = CLAIM_WAIT;
@@ -423,18 +427,29 @@ static void plan(struct citron_job *j)
     j->published = false; /* the whole descriptor is another */
 }
 
+/* What was acquired is not the range, but the parent of a leaf that has bits of nobody. */
+static int clean_up(struct citron_job *j)
+{
+    int rc = seat_retry(j->seat, citron_scrub(j, j->scrub_at));
+    j->scrub = false;
+    if (!rc)
+        rc = job_drop_all(j, 0, false);
+    return rc ? rc : JOB_AGAIN;
+}
+
 static int acquire_all(struct citron_job *j)
 {
     int rc = job_configure(j);
     while (!rc) {
         plan(j);
         rc = job_acquire(j);
+        if (!rc && j->scrub)
+            rc = clean_up(j);
         if (rc != JOB_AGAIN)
-            break;
+            return rc;
         rc = 0;
     }
-    bool may_scrub = j->scrub && !j->shared && !j->claims[0].spill && tree_contains(j->claims[0].node, j->scrub_at);
-    return !rc && may_scrub && j->scrub_at.height ? seat_retry(j->seat, citron_scrub(j, j->scrub_at)) : rc;
+    return rc;
 }
 
 int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)

@@ -248,8 +248,6 @@ int citron_whole_leave(struct citron_job *j, unsigned i, struct citron_whole *w)
     c->all = false;
     job_say(j, &b, i, i + 1, CLAIM_HELD);
     int rc = job_run(j, &b);
-    if (rc == -FAB_EUNKNOWN)
-        j->scrub = true; /* bits may have stayed: they are cleared when the node is had */
     for (unsigned n = 0; n < 4; n++)
         if (w->took[n])
             job_wake(j, job_node(j, tree_child(c->node, n)));

@@ -92,6 +92,8 @@ static int leave_queue(struct citron_job *j, unsigned i)
         uint64_t turn = (uint64_t)c->ticket << NODE_TCNT, next = node_ticket_next(c->ticket);
         int rc = fab_read64(j->seat->ep, addr, &seen);
         bool served = !rc && node_field(seen, NODE_TCNT) == c->ticket;
+        if (!rc && ((c->ticket - node_field(seen, NODE_TCNT)) & FIELD_MAX(NODE_COUNT_BITS)) >= node_queue(seen))
+            break; /* it is gone already: the connection broke when it was passed on */
         if (!rc && served)
             rc = fab_mcas64(j->seat->ep, addr, turn, NODE_T_MASK, next << NODE_TCNT, NODE_T_MASK | NODE_OCC, &old);
         else if (!rc && node_field(seen, NODE_TMAX) == next)
@@ -133,8 +135,7 @@ int job_doubt(struct citron_job *j, unsigned i)
         /* A writer keeps its turn, a reader starts over: whether it has passed it on is not known. */
         add_pass_turn(j, &b, c, !c->shared);
         then = c->shared ? CLAIM_WAIT : CLAIM_TURN;
-        j->scrub |= c->all;
-        c->all = false;
+        c->all = false; /* bits that may have stayed are nobody's */
     } else if (c->shared) {
         c->took = true;
         add_release_node(j, &b, i, false); /* the place names its owner, so this is exact */
