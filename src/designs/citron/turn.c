@@ -116,7 +116,9 @@ static int await_turn(struct citron_job *j, unsigned i, uint64_t seen)
             if (rc)
                 return rc;
         } else {
-            job_say(j, &b, i, i + 1, CLAIM_TURN); /* before it sleeps: nobody waits for a ticket that nobody is known to have */
+            for (unsigned k = 0; k <= i; k++) /* before it sleeps: others may have to know whose the tickets are */
+                if (j->claims[k].state == CLAIM_TURN)
+                    job_say(j, &b, k, k + 1, CLAIM_TURN);
         }
         unsigned op = batch_read64(&b, addr);
         int rc = job_run(j, &b);
