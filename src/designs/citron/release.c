@@ -290,13 +290,20 @@ static int release_surely(struct citron_job *j, unsigned i)
  * what may have stayed of the rest is counted anew by whom it bothers. */
 static int release_again(struct citron_job *j, bool *done)
 {
-    uint64_t word;
+    uint64_t word = 0;
+    unsigned first = 0;
     int rc;
-    do {
-        rc = fab_read64(j->seat->ep, citron_desc_addr(j->seat->space, j->seat->me->slot, j->h->record), &word);
-    } while (rc && !(rc = seat_retry(j->seat, rc)));
-    if (rc || claim_of(word, j->height_max).state == CLAIM_HELD)
-        return rc;
+    while (j->claims[first].state != CLAIM_FLUX)
+        first++;
+    while ((rc = fab_read64(j->seat->ep, job_desc(j, first), &word)))
+        if ((rc = seat_retry(j->seat, rc)))
+            return rc;
+    if (claim_of(word, j->height_max).state == CLAIM_HELD) {
+        for (unsigned i = 0; i < j->count; i++)
+            if (j->claims[i].state == CLAIM_FLUX)
+                j->claims[i].state = CLAIM_HELD; /* so that it says FLUX again before it begins */
+        return 0;
+    }
     *done = true;
     for (unsigned i = j->count; i-- > 0 && !rc;)
         if (j->claims[i].state == CLAIM_FLUX && (claim_internal(&j->claims[i]) || j->claims[i].shared))

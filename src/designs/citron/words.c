@@ -130,6 +130,11 @@ static fab_addr own_desc(const struct citron_job *j)
     return citron_desc_addr(j->seat->space, j->seat->me->slot, j->h->record);
 }
 
+fab_addr job_desc(const struct citron_job *j, unsigned claim)
+{
+    return own_desc(j) + claim * sizeof(uint64_t);
+}
+
 /* ---- batches ---- */
 
 static struct fab_op *next_op(struct citron_batch *b)
