@@ -189,6 +189,7 @@ struct citron_claim {
     uint32_t ticket; /* bounds, if a leaf */
     uint8_t m, top;
     uint8_t place; /* of a reader in a leaf */
+    uint8_t said;  /* the state as last published */
     bool took;     /* known to its owner alone: the bits of the leaf, or the place, are really its own */
 };
 
@@ -359,8 +360,9 @@ static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *
 
 /* ---- recover.c ---- */
 
-/* Whether what an internal node or the spillover counts is backed by the living; corrects it if not. 0, or positive: somebody is in
- * the middle of a step, ask again. */
+/* Whether what an internal node or the spillover counts is backed by the living: 0; corrects it if not: CITRON_REPAIRED. 1: somebody
+ * is in the middle of a step, ask again. */
+#define CITRON_REPAIRED 2
 int citron_repair(const struct citron_job *j, struct tree_node n, bool spill);
 /* Clears bits that nobody owns in the leaves below a node that this job has for itself. */
 int citron_scrub(const struct citron_job *j, struct tree_node parent);

@@ -136,7 +136,7 @@ static int count_claim(void *ctx, uint32_t slot, uint32_t record, const struct c
     if (same || c->spill || n->spill || !tree_contains(n->node, c->node) ||
         !tree_notifies(c->node.height, c->m, c->top, n->node.height))
         return 0;
-    n->unsure |= flux;
+    n->unsure |= c->state == CLAIM_FLUX; /* one that queues has made nothing known */
     n->below += c->state == CLAIM_HELD && !c->shared;
     n->readers_below += c->state == CLAIM_HELD && c->shared;
     return 0;
@@ -191,8 +191,11 @@ int citron_repair(const struct citron_job *j, struct tree_node n, bool spill)
         return rc ? rc : 1;
     uint64_t right = b.values[word], right_readers = b.values[readers];
     correct(&count, &right, &right_readers);
+    bool wrong = right != b.values[word] || right_readers != b.values[readers];
     rc = replace(j, job_claim_readers(j, &at), b.values[readers], right_readers);
-    return rc ? rc : replace(j, job_claim_node(j, &at), b.values[word], right);
+    if (!rc)
+        rc = replace(j, job_claim_node(j, &at), b.values[word], right);
+    return rc ? rc : wrong ? CITRON_REPAIRED : 0;
 }
 
 /* ---- leaves ---- */

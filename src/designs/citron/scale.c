@@ -12,6 +12,7 @@ unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = 1, citron
 struct citron_stats citron_stats;
 
 #define WAIT_ROUND_TRIPS_TWICE 15 /* 3.5.5: 5 us are reserved for a round trip of 2, and there are three of them: 7.5 times */
+#define WAIT_FIRST_MAX_NS (200 * NS_PER_US) /* whatever was measured: a connection may just have broken. It is doubled if too short */
 #define SETTLE_PAUSE_NS (50 * NS_PER_US)
 
 static fab_addr config_addr(const struct citron_job *j)
@@ -40,7 +41,8 @@ static uint32_t wait_for(const struct citron_job *j, uint64_t round_trip_ns)
     /* Where masked verbs are made of others, making oneself known takes many round trips. */
     bool slow = fab_is_shm(j->seat->ep) || !(j->seat->ep->caps & FAB_MASKED);
     bool confirm = citron_confirm == 1 || (citron_confirm == 2 && slow && !citron_wait_ns);
-    uint64_t ns = citron_wait_ns ? citron_wait_ns : round_trip_ns * WAIT_ROUND_TRIPS_TWICE / 2;
+    uint64_t measured = min_u64(round_trip_ns * WAIT_ROUND_TRIPS_TWICE / 2, WAIT_FIRST_MAX_NS);
+    uint64_t ns = citron_wait_ns ? citron_wait_ns : measured;
     if (confirm)
         return 0;
     return (uint32_t)min_u64(max_u64(ns / CONFIG_WAIT_NS, 1), FIELD_MAX(CONFIG_WAIT_BITS));

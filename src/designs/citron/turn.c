@@ -12,8 +12,25 @@ static void sleeper(const struct citron_job *j, uint64_t add)
         fab_faa64(j->seat->ep, j->lock + offsetof(struct citron_lock, sleepers), add, &old);
 }
 
+/* Before one sleeps: others may have to know whose tickets are whose, and nobody knows which one it has who queues. */
+static int say_turns(struct citron_job *j)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    for (unsigned i = 0; i < j->count; i++)
+        if (j->claims[i].state == CLAIM_TURN && j->claims[i].said != CLAIM_TURN)
+            job_say(j, &b, i, i + 1, CLAIM_TURN);
+    int rc = job_run(j, &b);
+    while (rc && !(rc = seat_retry(j->seat, rc)))
+        rc = job_run(j, &b);
+    return rc;
+}
+
 int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n)
 {
+    int rc = say_turns(j);
+    if (rc)
+        return rc;
     if (j->deadline == DEADLINE_TRY) {
         /* Once: what the dead have left does not count. */
         if (j->tried)
@@ -23,7 +40,7 @@ int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n)
     }
     uint64_t look_after = add_saturating(world_now(j->seat->world), j->patience_ns);
     sleeper(j, 1);
-    int rc = fab_wait_any(j->seat->ep, conds, n, min_u64(j->deadline, look_after));
+    rc = fab_wait_any(j->seat->ep, conds, n, min_u64(j->deadline, look_after));
     sleeper(j, -UINT64_C(1));
     bool in_vain = rc == -ETIMEDOUT && look_after < j->deadline;
     if (rc && !in_vain && (rc = seat_retry(j->seat, rc)))
@@ -43,6 +60,8 @@ int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const stru
     if (rc <= 0)
         return rc;
     rc = citron_repair(j, n, spill);
+    if (rc == CITRON_REPAIRED)
+        j->patience_ns = JOB_PATIENCE_NS; /* where something was wrong, more may be */
     return rc < 0 && rc != -EAGAIN ? seat_retry(j->seat, rc) : 0;
 }
 
@@ -106,28 +125,13 @@ static int await_turn(struct citron_job *j, unsigned i, uint64_t seen)
 {
     struct citron_claim *c = &j->claims[i];
     fab_addr addr = job_claim_node(j, c);
-    bool said = false;
     while (node_field(seen, NODE_TCNT) != c->ticket) {
-        struct citron_batch b;
-        batch_start(&b);
-        if (said) {
-            const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
-            int rc = job_wait_at(j, c->node, c->spill, &cond);
-            if (rc)
-                return rc;
-        } else {
-            for (unsigned k = 0; k <= i; k++) /* before it sleeps: others may have to know whose the tickets are */
-                if (j->claims[k].state == CLAIM_TURN)
-                    job_say(j, &b, k, k + 1, CLAIM_TURN);
-        }
-        unsigned op = batch_read64(&b, addr);
-        int rc = job_run(j, &b);
-        if (!rc) {
-            said = true;
-            seen = b.values[op];
-        } else if ((rc = seat_retry(j->seat, rc))) {
+        const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
+        int rc = job_wait_at(j, c->node, c->spill, &cond);
+        if (!rc)
+            rc = seat_retry(j->seat, fab_read64(j->seat->ep, addr, &seen));
+        if (rc)
             return rc;
-        }
     }
     return 0;
 }

@@ -220,7 +220,7 @@ static void write_claims(struct citron_job *j, struct citron_batch *b, unsigned 
 void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state)
 {
     for (unsigned i = from; i < to; i++)
-        j->claims[i].state = state;
+        j->claims[i].state = j->claims[i].said = state;
     if (j->published) {
         write_claims(j, b, from, to);
         return;
