@@ -21,6 +21,7 @@ const struct design *const designs[] = {
     &design_rpc_retry,
     &design_mutex,
     &design_itree,
+    &design_maple,
     &design_list_server,
     &design_pthread,
     &design_pthread_rw,
