@@ -25,7 +25,11 @@ extern unsigned dslr_count_max;
 extern unsigned rmarw_counters;
 
 /* References on one machine. */
-extern const struct design design_pthread, design_pthread_rw;
+extern const struct design design_pthread, design_pthread_rw, design_ofd;
+
+/* ofd, for benchmarks: single units held by one description, more than there could be records or descriptions; they end when *fd is
+ * closed. */
+int ofd_hold_apart(const struct seat *seat, uint64_t index, uint64_t start, uint64_t stride, uint64_t count, int *fd);
 
 /* Wrong on purpose (busted.c). */
 extern const struct design design_busted_control, design_busted_no_recheck, design_busted_unlock_by_name,

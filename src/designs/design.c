@@ -28,6 +28,7 @@ const struct design *const designs[] = {
     &design_segments_under,
     &design_pthread,
     &design_pthread_rw,
+    &design_ofd,
     &design_busted_control,
     &design_busted_no_recheck,
     &design_busted_unlock_by_name,
