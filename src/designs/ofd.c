@@ -122,7 +122,7 @@ static int change(int fd, const struct hold *h, short type, int command)
 
 static enum record_state held(const struct hold *h)
 {
-    return h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X;
+    return h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X;
 }
 
 static int ofd_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
@@ -133,9 +133,11 @@ static int ofd_acquire(const struct seat *seat, struct hold *h, uint64_t deadlin
     if (unlikely(fd < 0))
         return fd;
     hold_note_range(seat, h);
-    hold_publish(seat, h, held(h));
+    hold_publish(seat, h, RECORD_WAIT); /* for people to see; the kernel needs no records */
     h->token = 0;
     int rc = change(fd, h, h->mode == PAWL_SHARED ? F_RDLCK : F_WRLCK, deadline == DEADLINE_TRY ? F_OFD_SETLK : F_OFD_SETLKW);
+    if (likely(!rc))
+        return hold_publish(seat, h, held(h));
     return rc == -EAGAIN || rc == -EACCES ? -PAWL_EHELD : rc;
 }
 
