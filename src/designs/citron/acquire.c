@@ -86,6 +86,8 @@ int job_escalate(struct citron_job *j, struct tree_node to)
     j->escalated = true;
     j->escalate_to = containing(j, to);
     j->blocked = 0;
+    if (j->base)
+        return -PAWL_ELIMIT; /* what is held already may lie there, too */
     int rc = job_drop_all(j, 0, false);
     if (!fab_is_shm(j->seat->ep))
         citron_stats.escalated++;
@@ -96,11 +98,14 @@ int job_escalate(struct citron_job *j, struct tree_node to)
 static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, struct tree_node above, uint64_t word)
 {
     int rc = say_waiting(j, from, to);
-    if (!rc && from)
-        rc = job_drop_all(j, 0, true);
+    if (!rc && from > j->base)
+        rc = job_drop_all(j, j->base, true);
+    for (unsigned i = 0; i < j->base && !rc && word & NODE_OCC; i++)
+        if (tree_contains(above, j->claims[i].node))
+            rc = -EDEADLK; /* whoever is there waits for what we have */
     if (rc)
         return rc;
-    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY)
+    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, above);
     uint64_t flag = word & NODE_OCC ? NODE_OCC : NODE_SHARED;
     const struct fab_cond cond = {.addr = job_node(j, above), .mask = flag, .value = flag};
@@ -114,13 +119,15 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
     struct citron_claim *c = &j->claims[i];
     uint64_t mask = bits & UINT32_MAX ? bits & UINT32_MAX : bits;
     const struct fab_cond cond = {.addr = job_node(j, c->node), .mask = mask, .value = mask};
-    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY)
+    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
+    if (j->upgrades)
+        return -EDEADLK; /* a writer that waits for us */
     int rc = job_wait(j, &cond, 1);
     if (rc <= 0)
         return rc ? rc : JOB_WAITED;
     rc = citron_own_way(j, c);
-    if (rc > 0 && !j->exact) {
+    if (rc > 0 && !j->exact && !j->base) {
         j->exact = true;
         rc = job_drop_all(j, 0, false);
         return rc ? rc : JOB_AGAIN;
@@ -131,6 +138,8 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
         return rc == -EAGAIN ? JOB_WAITED : seat_retry(j->seat, rc) ? seat_retry(j->seat, rc) : JOB_WAITED;
     if (rc > 0)
         return JOB_WAITED;
+    if (j->base)
+        return -EAGAIN;
     j->scrub_at = tree_parent(c->node);
     j->scrub = true; /* nobody: whoever has the parent for itself may clear them (3.10, line 22) */
     rc = job_drop_all(j, 0, false);
@@ -140,7 +149,7 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
 /* The configuration has changed since the job was planned. */
 static int start_anew(struct citron_job *j, uint64_t config)
 {
-    int rc = job_drop_all(j, 0, false);
+    int rc = job_drop_all(j, j->base, false);
     j->config_word = config;
     j->config = config_of(config);
     j->escalated = j->scrub = false;
@@ -361,28 +370,28 @@ static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
 /* Whoever waits for a turn has turns before it and nothing else. A reader that stepped back needs another turn. */
 static int turns_first(struct citron_job *j, unsigned *at)
 {
-    unsigned first = 0;
+    unsigned first = j->base;
     while (first < j->count && (!claim_internal(&j->claims[first]) || j->claims[first].state > CLAIM_QUEUE))
         first++;
     if (first == j->count)
         return 0;
-    int rc = job_drop_all(j, 0, true);
+    int rc = job_drop_all(j, j->base, true);
     if (!rc)
         rc = job_drop_all(j, first + 1, false);
-    *at = 0;
+    *at = j->base;
     return rc ? rc : job_take_turns(j);
 }
 
 int job_acquire(struct citron_job *j)
 {
-    for (unsigned i = 0; i < j->count;) {
+    for (unsigned i = j->base; i < j->count;) {
         int rc = turns_first(j, &i);
         unsigned to = group_end(j, i);
         if (!rc)
             rc = claim_group(j, i, &to);
         if (rc == JOB_WAITED) {
             /* Whoever waited for an ancestor has given back what it had. */
-            while (i > 0 && j->claims[i - 1].state != CLAIM_HELD)
+            while (i > j->base && j->claims[i - 1].state != CLAIM_HELD)
                 i--;
             continue;
         }
@@ -396,6 +405,26 @@ int job_acquire(struct citron_job *j)
 }
 
 /* ---- a range ---- */
+
+static void add(struct citron_job *j, struct citron_claim c)
+{
+    c.state = CLAIM_WAIT;
+    c.shared = j->shared;
+    c.m = (uint8_t)config_m_notify(j->config);
+    c.top = (uint8_t)config_height_notify(j->config);
+    assert(j->count < CLAIMS_MAX);
+    j->claims[j->count++] = c;
+}
+
+void job_add(struct citron_job *j, struct tree_node n, uint64_t start, uint64_t end)
+{
+    add(j, (struct citron_claim){.node = n, .ticket = n.height ? 0 : bounds_of(n, start, end)});
+}
+
+void job_add_spill(struct citron_job *j)
+{
+    add(j, (struct citron_claim){.spill = true});
+}
 
 /* Algorithm 1: what lies in the tree, split into nodes, and what lies beyond it. */
 static void plan(struct citron_job *j)
@@ -414,16 +443,9 @@ static void plan(struct citron_job *j)
     }
     j->count = 0;
     for (unsigned i = 0; i < n; i++)
-        j->claims[j->count++] =
-            (struct citron_claim){.node = nodes[i], .ticket = nodes[i].height ? 0 : bounds_of(nodes[i], j->h->start, j->h->end)};
+        job_add(j, nodes[i], j->h->start, j->h->end);
     if (j->h->end > units && !j->scrub)
-        j->claims[j->count++] = (struct citron_claim){.spill = true};
-    for (unsigned i = 0; i < j->count; i++) {
-        j->claims[i].state = CLAIM_WAIT;
-        j->claims[i].shared = j->shared;
-        j->claims[i].m = (uint8_t)config_m_notify(j->config);
-        j->claims[i].top = (uint8_t)config_height_notify(j->config);
-    }
+        job_add_spill(j);
     j->published = false; /* the whole descriptor is another */
 }
 

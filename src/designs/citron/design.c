@@ -51,11 +51,11 @@ static const struct design_knob knobs[] = {
 };
 
 #define CITRON_COMMON(faults)                                                                                                      \
-    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT |                              \
+    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |             \
                 DESIGN_RANGES | DESIGN_ASYNC,                                                                                      \
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct citron_lock),                   \
     .lock_bytes = citron_lock_bytes, .desc_size = CLAIMS_MAX * sizeof(uint64_t), .acquire = citron_acquire,                        \
-    .release = citron_release, \
+    .release = citron_release, .convert = citron_convert, .reshape = citron_reshape, .split = citron_split,                        \
     .cover = citron_cover, .holds = citron_holds, .recover = citron_recover, .peek = citron_peek, .raise = citron_raise,           \
     .knobs = knobs
 

@@ -273,7 +273,7 @@ struct place_search {
 static int owns_place(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
 {
     struct place_search *s = ctx;
-    if (slot == field_get(s->word, 32, 12) && record == field_get(s->word, 44, 12) && c->shared && !c->spill &&
+    if (slot == field_get(s->word, 32, 12) && record == field_get(s->word, 44, 12) && !c->spill && /* on its way down it is not yet shared */
         tree_same(c->node, s->leaf) && (c->state == CLAIM_FLUX || c->state == CLAIM_HELD))
         s->found = true;
     return 0;
