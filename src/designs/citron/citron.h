@@ -277,7 +277,9 @@ static inline fab_addr job_header(const struct citron_job *j, size_t offset)
 }
 fab_addr citron_desc_addr(const struct space *s, uint32_t slot, uint32_t record);
 
+/* Heights of the tree at first, and at most. */
 unsigned citron_height_first(const struct space *s);
+unsigned citron_height_last(const struct space *s);
 
 /* Adds a WRITE of what claims [from, to) have become; the first time also of the record. Intent before effect (I5). */
 void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state);

@@ -23,21 +23,31 @@ static int citron_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     return 0;
 }
 
-/* More than that only beyond the tree: all of it is one there. */
+static void cover_at(unsigned height, uint64_t start, uint64_t end, uint64_t *from, uint64_t *to)
+{
+    struct tree_node nodes[TREE_SPLIT_MAX];
+    uint64_t units = tree_units(height);
+    if (end > units) { /* beyond the tree all is one */
+        *from = min_u64(*from, units);
+        *to = RANGE_UNITS_MAX;
+    }
+    if (start >= units)
+        return;
+    unsigned n = tree_split(start, min_u64(end, units), height, TREE_SPLIT_MAX, nodes);
+    if (nodes[0].height)
+        *from = min_u64(*from, tree_start(nodes[0]));
+    if (nodes[n - 1].height)
+        *to = max_u64(*to, tree_end(nodes[n - 1]));
+}
+
+/* However tall the tree is by now. */
 static void citron_cover(const struct space *space, uint64_t *start, uint64_t *end)
 {
-    unsigned height = citron_height_first(space);
-    struct tree_node nodes[TREE_SPLIT_MAX];
-    uint64_t units = tree_units(height), until = *end > units ? RANGE_UNITS_MAX : *end;
-    if (*start >= units) {
-        *start = units;
-        *end = RANGE_UNITS_MAX;
-        return;
-    }
-    unsigned n = tree_split(*start, min_u64(*end, units), height, TREE_SPLIT_MAX, nodes);
-    uint64_t from = nodes[0].height ? tree_start(nodes[0]) : *start, to = nodes[n - 1].height ? tree_end(nodes[n - 1]) : *end;
+    uint64_t from = *start, to = *end;
+    for (unsigned height = citron_height_first(space); height <= citron_height_last(space); height++)
+        cover_at(height, *start, *end, &from, &to);
     *start = min_u64(*start, from);
-    *end = until == RANGE_UNITS_MAX ? until : max_u64(until, to);
+    *end = max_u64(*end, to);
 }
 
 static const struct design_knob knobs[] = {

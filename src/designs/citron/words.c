@@ -94,6 +94,11 @@ unsigned citron_height_first(const struct space *s)
     return height_for(s->range_units);
 }
 
+unsigned citron_height_last(const struct space *s)
+{
+    return height_for(max_u64(s->range_units, s->range_max));
+}
+
 fab_addr job_node(const struct citron_job *j, struct tree_node n)
 {
     return j->lock + sizeof(struct citron_lock) + (tree_index(n, j->height_max) - 1) * sizeof(uint64_t);
@@ -196,7 +201,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
     j->h = h;
     j->index = h->index;
     j->lock = space_lock_addr(seat->space, h->index);
-    j->height_max = height_for(max_u64(seat->space->range_units, seat->space->range_max));
+    j->height_max = citron_height_last(seat->space);
     j->deadline = deadline;
     j->shared = h->mode == PAWL_SHARED;
     j->patience_ns = JOB_PATIENCE_NS;
