@@ -22,13 +22,13 @@ static uint64_t claim_end(const struct citron_claim *c)
 }
 
 /* Writes all claims as they are now. */
-static int say_all(struct citron_job *j)
+static int say_all(struct citron_job *j, enum claim_state state)
 {
     for (;;) {
         struct citron_batch b;
         batch_start(&b);
         j->published = false;
-        job_say(j, &b, 0, j->count, CLAIM_HELD);
+        job_say(j, &b, 0, j->count, state);
         int rc = job_run(j, &b);
         if (!rc || (rc = seat_retry(j->seat, rc)))
             return rc;
@@ -69,10 +69,10 @@ static int trim(struct citron_job *j, unsigned i, uint32_t bounds)
         struct citron_claim place = *c;
         c->ticket = bounds;
         int rc = citron_swap_place(j, &place, was, citron_place_word(j, c));
-        return rc < 0 ? rc : say_all(j);
+        return rc < 0 ? rc : say_all(j, CLAIM_HELD);
     }
     c->ticket = bounds;
-    int rc = say_all(j);
+    int rc = say_all(j, CLAIM_HELD);
     if (!rc)
         rc = fab_mcas64(j->seat->ep, job_node(j, c->node), gone, gone, 0, gone, &old);
     job_wake(j, job_node(j, c->node));
@@ -91,7 +91,7 @@ static int shrink(struct citron_job *j, uint64_t start, uint64_t end)
             j->claims[kept++] = j->claims[i];
     j->count = kept;
     if (!rc)
-        rc = say_all(j);
+        rc = say_all(j, CLAIM_HELD);
     for (unsigned i = 0; i < j->count && !rc; i++)
         if (!claim_internal(&j->claims[i])) {
             struct tree_node leaf = j->claims[i].node;
@@ -154,7 +154,7 @@ static int acquire_more(struct citron_job *j, int (*plan)(struct citron_job *, u
     int back = job_drop_all(j, j->base, false);
     j->count = j->base;
     if (!back)
-        back = say_all(j);
+        back = say_all(j, CLAIM_HELD);
     if (!back)
         job_keep(j);
     return back ? back : rc;
@@ -215,7 +215,7 @@ static int upgrade(struct citron_job *j)
     for (unsigned i = j->base; i < j->count; i++)
         j->claims[i - j->base] = j->claims[i];
     j->count -= j->base;
-    return rc ? rc : say_all(j);
+    return rc ? rc : say_all(j, CLAIM_HELD);
 }
 
 /* ---- down ---- */
@@ -315,48 +315,42 @@ static bool needed(const struct citron_job *j, const struct citron_claim *c, uin
     return claim_start(j, c) < end && claim_end(c) > start;
 }
 
-/* A claim that both halves need: each gets one of its own. A turn cannot be shared. */
-static int cut(struct citron_job *left, unsigned i, struct citron_job *right, uint64_t at)
-{
-    struct citron_claim *c = &left->claims[i], other = *c;
-    struct citron_batch b;
-    batch_start(&b);
-    if (claim_internal(c)) {
-        batch_mfaa(&b, job_claim_readers(left, c), UINT64_C(1) << READERS_MAX, READERS_TOPS);
-    } else {
-        other.ticket = bounds_of(c->node, at, claim_end(c));
-        if (c->shared) {
-            int rc = citron_take_place(right, &other);
-            if (rc)
-                return rc;
-        }
-    }
-    citron_add_known(left, &b, &other);
-    right->claims[right->count++] = other;
-    return run_surely(left, &b);
-}
-
-/* The halves' claims: `right` gets its own, those of `left` that it needs no more are marked. */
-static int deal(struct citron_job *left, struct citron_job *right, uint64_t at, const struct hold *h)
+/* The right half's claims. One that both halves need becomes two, but a turn cannot be shared. */
+static int deal(const struct citron_job *left, struct citron_job *right, uint64_t at, const struct hold *h)
 {
     for (unsigned i = 0; i < left->count; i++) {
-        const struct citron_claim *c = &left->claims[i];
-        if (claim_internal(c) && !c->shared && needed(left, c, h->start, at) && needed(left, c, at, h->end))
-            return -PAWL_ELIMIT; /* its units are locked as one */
-    }
-    for (unsigned i = 0; i < left->count; i++) {
-        struct citron_claim *c = &left->claims[i];
-        if (!needed(left, c, at, h->end))
+        struct citron_claim c = left->claims[i];
+        if (!needed(left, &c, at, h->end))
             continue;
-        if (needed(left, c, h->start, at)) {
-            int rc = cut(left, i, right, at);
-            if (rc)
-                return rc;
-        } else {
-            right->claims[right->count++] = *c;
-        }
+        c.cut = needed(left, &c, h->start, at);
+        if (c.cut && claim_internal(&c) && !c.shared)
+            return -PAWL_ELIMIT; /* its units are locked as one */
+        if (c.cut && !claim_internal(&c))
+            c.ticket = bounds_of(c.node, at, claim_end(&c));
+        right->claims[right->count++] = c;
     }
     return 0;
+}
+
+/* What has become two counts twice. */
+static int count_cuts(struct citron_job *right)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < right->count && !rc; i++) {
+        struct citron_claim *c = &right->claims[i];
+        struct citron_batch b;
+        if (!c->cut)
+            continue;
+        batch_start(&b);
+        if (claim_internal(c))
+            batch_mfaa(&b, job_claim_readers(right, c), UINT64_C(1) << READERS_MAX, READERS_TOPS);
+        else if (c->shared)
+            rc = citron_take_place(right, c);
+        citron_add_known(right, &b, c);
+        if (!rc)
+            rc = run_surely(right, &b);
+    }
+    return rc;
 }
 
 /* Readers' places name the hold. */
@@ -364,13 +358,33 @@ static int rename_places(struct citron_job *left, struct citron_job *right)
 {
     for (unsigned i = 0; i < right->count; i++) {
         struct citron_claim *c = &right->claims[i];
-        if (claim_internal(c) || !c->shared)
+        if (claim_internal(c) || !c->shared || c->cut)
             continue;
         int rc = citron_swap_place(left, c, citron_place_word(left, c), citron_place_word(right, c));
         if (rc < 0)
-            return rc; /* 1: it is the right half's own already */
+            return rc;
     }
     return 0;
+}
+
+/* What the left half keeps. The bits of a leaf that was cut stay: some of them are the right half's now. */
+static int keep_left(struct citron_job *l, uint64_t start, uint64_t at)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < l->count; i++)
+        if (needed(l, &l->claims[i], start, at))
+            l->claims[kept++] = l->claims[i];
+    l->count = kept;
+    for (unsigned i = 0; i < l->count; i++) {
+        struct citron_claim *c = &l->claims[i], was = *c;
+        if (claim_internal(c) || claim_end(c) <= at)
+            continue;
+        c->ticket = bounds_of(c->node, claim_start(l, c), at);
+        int rc = c->shared ? citron_swap_place(l, c, citron_place_word(l, &was), citron_place_word(l, c)) : 0;
+        if (rc < 0)
+            return rc;
+    }
+    return say_all(l, CLAIM_HELD);
 }
 
 int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right)
@@ -382,31 +396,22 @@ int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct ho
     job_start(&r, seat, right, DEADLINE_NEVER);
     r.config = l.config;
     rc = deal(&l, &r, at, h);
-    if (rc) { /* places that were taken for it are found to be nobody's; and so is what was counted for it */
-        for (unsigned i = 0; i < r.count; i++)
-            if (r.claims[i].shared && !claim_internal(&r.claims[i]))
-                citron_swap_place(&r, &r.claims[i], citron_place_word(&r, &r.claims[i]), 0);
-        return rc;
+    if (!rc)
+        rc = say_all(&r, CLAIM_FLUX); /* intent before effect (I5) */
+    if (!rc)
+        rc = count_cuts(&r);
+    if (rc == -PAWL_ELIMIT && r.published) { /* no place left for a reader: what was counted for it so far is nobody's */
+        int back = say_all(&r, CLAIM_WAIT);
+        return back ? back : rc;
     }
-    rc = say_all(&r);
+    if (!rc)
+        rc = say_all(&r, CLAIM_HELD);
     if (!rc)
         rc = rename_places(&l, &r);
-    unsigned kept = 0;
-    for (unsigned i = 0; i < l.count; i++)
-        if (needed(&l, &l.claims[i], h->start, at))
-            l.claims[kept++] = l.claims[i];
-    l.count = kept;
     if (!rc)
-        rc = say_all(&l);
-    for (unsigned i = 0; i < l.count && !rc; i++)
-        if (!claim_internal(&l.claims[i]) && claim_end(&l.claims[i]) > at) { /* the bits stay: they are the right half's now */
-            struct citron_claim place = l.claims[i];
-            l.claims[i].ticket = bounds_of(place.node, claim_start(&l, &place), at);
-            rc = place.shared ? citron_swap_place(&l, &place, citron_place_word(&l, &place), citron_place_word(&l, &l.claims[i])) : 0;
-            rc = rc < 0 ? rc : say_all(&l);
-        }
+        rc = keep_left(&l, h->start, at);
     if (rc)
-        return rc;
+        return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
     h->end = at;
     job_keep(&l);
     job_keep(&r);
