@@ -10,12 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease that it may wait out */
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
-#define SPIN_NS (20 * NS_PER_US) /* a round trip on one machine */
-#define OPEN_TRIES_MAX 10
+#define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
+#define TURN_NS (5 * NS_PER_MS)  /* how often whoever waits for its turn looks */
 #define SEGMENT_DIR "/dev/shm"
 
 /* ---- where ---- */
@@ -87,21 +90,51 @@ static int join_and_create(struct net *n, const struct where *w, const char *pat
     return rc && rc != -EEXIST ? explain(rc, "%s: cannot make the host's memory: %s", path, pawl_strerror(rc)) : 0;
 }
 
+/* One process of a host at a time asks for a number: an abstract socket's name is free again when its owner has ended. The socket,
+ * or -EADDRINUSE. */
+static int take_turn(const char *path)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "pawl-join-%016" PRIx64, hash_bytes(path, strlen(path), 0));
+    if (!bind(fd, (struct sockaddr *)&name, sizeof name))
+        return fd;
+    int rc = -errno;
+    close(fd);
+    return rc;
+}
+
 static int open_host(struct net *n, const struct where *w)
 {
     char path[HOST_PATH_LEN];
+    const struct timespec moment = {.tv_nsec = TURN_NS};
+    int turn = -EADDRINUSE, rc = 0;
     host_path(w, path);
-    for (int i = 0; i < OPEN_TRIES_MAX; i++) {
-        int rc = host_open(path, &n->host);
-        if (rc == -PAWL_ESEGMENT || rc == -EACCES)
-            return explain(rc, "%s: %s", path, pawl_strerror(rc));
+    for (uint64_t until = world_now(&world_real) + JOIN_NS; world_now(&world_real) < until;) {
+        rc = host_open(path, &n->host);
         if (rc != -ENOENT && rc != -ESTALE)
-            return rc ? explain(rc, "%s: %s", path, pawl_strerror(rc)) : 0;
-        rc = join_and_create(n, w, path);
+            break;
+        if (turn < 0 && (turn = take_turn(path)) < 0) {
+            if (turn != -EADDRINUSE)
+                break;
+            nanosleep(&moment, NULL);
+            continue; /* until whoever has the turn has made it */
+        }
+        rc = host_open(path, &n->host); /* it may have come between */
+        if (rc == -ENOENT || rc == -ESTALE)
+            rc = join_and_create(n, w, path);
+        else
+            break;
         if (rc)
-            return rc;
+            break;
     }
-    return explain(-EAGAIN, "%s comes and goes", path);
+    if (turn >= 0)
+        close(turn);
+    if (rc && !n->host.header && (rc == -PAWL_ESEGMENT || rc == -EACCES))
+        return explain(rc, "%s: %s", path, pawl_strerror(rc));
+    return rc;
 }
 
 /* ---- handles ---- */
@@ -225,7 +258,7 @@ static uint64_t serial_of(const struct net *n, uint32_t request)
 }
 
 /* On the host's clock. */
-static uint64_t expiry_locked(const struct net *n)
+uint64_t net_expiry_locked(const struct net *n)
 {
     const struct host_session *s = &n->host.sessions[n->session];
     if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != HOST_SESSION_OPEN || n->host.header->dead)
@@ -238,35 +271,26 @@ bool net_valid(struct net *n)
 {
     struct outbox *out = net_outbox();
     host_enter(&n->host, out);
-    bool valid = host_now() < expiry_locked(n);
+    bool valid = host_now() < net_expiry_locked(n);
     host_leave(&n->host, out);
     return valid;
 }
 
 /* From the host's clock, which goes on while the machine sleeps, to that of grants. */
-static uint64_t grant_clock(uint64_t at)
+uint64_t net_grant_clock(uint64_t at)
 {
     uint64_t now = host_now();
     return at > now ? add_saturating(world_now(&world_real), at - now) : 0;
 }
 
-uint64_t net_expiry(struct net *n)
-{
-    struct outbox *out = net_outbox();
-    host_enter(&n->host, out);
-    uint64_t until = expiry_locked(n);
-    host_leave(&n->host, out);
-    return grant_clock(until);
-}
-
-pawl_grant net_grant(struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a)
+pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a, uint64_t expiry)
 {
     return (pawl_grant){.token = a->token,
                         .mode = a->mode,
                         .hold = request,
                         .index = index,
                         .serial = serial_of(n, request),
-                        .expiry_ns = net_expiry(n)};
+                        .expiry_ns = net_grant_clock(expiry)};
 }
 
 int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out)
@@ -304,7 +328,7 @@ int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mo
     const struct packet_ask ask = {.request = request, .port = n->udp.at.port, .mode = mode, .try = try, .index = index};
     int rc = -EBUSY;
     host_enter(&n->host, out);
-    if (host_now() >= expiry_locked(n)) {
+    if (host_now() >= net_expiry_locked(n)) {
         rc = -PAWL_ELOST;
     } else if (n->host.design->idle(n->host.memory, request)) {
         __atomic_add_fetch(&n->host.uses[request], 1, __ATOMIC_RELAXED);
@@ -315,7 +339,7 @@ int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mo
 }
 
 /* With a request whose last release has been heard; of the others there are few, and they will be. */
-static int start(struct net *n, uint32_t *request, uint64_t index, enum pawl_mode mode, bool try)
+static int start(struct net *n, uint32_t *request, uint32_t *bell, uint64_t index, enum pawl_mode mode, bool try)
 {
     uint32_t requests = n->host.header->config.requests;
     struct outbox *out = net_outbox();
@@ -323,6 +347,7 @@ static int start(struct net *n, uint32_t *request, uint64_t index, enum pawl_mod
         int rc = net_take_request(n, request);
         if (rc)
             return rc;
+        *bell = net_bell(n, *request);
         rc = net_start(n, *request, index, mode, try, out);
         if (rc >= 0) {
             net_flush(n, &n->udp, out);
@@ -348,19 +373,21 @@ static void end_request(struct net *n, uint32_t request)
 int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     struct packet_answer answer;
-    uint32_t request;
+    uint64_t expiry = 0;
+    uint32_t request, bell;
     int rc = net_check_key(n, key, mode);
     if (rc)
         return rc;
-    rc = start(n, &request, key.id, mode, deadline == DEADLINE_TRY);
+    rc = start(n, &request, &bell, key.id, mode, deadline == DEADLINE_TRY);
     if (rc < 0)
         return failed(n, rc);
-    rc = net_await(n, request, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer);
+    bell = rc == PACKET_DONE ? UINT32_MAX : bell; /* no bell is odd: look at once */
+    rc = net_await(n, request, bell, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer, &expiry);
     if (rc) {
         net_give_request(n, request);
         return failed(n, net_valid(n) ? rc : -PAWL_ELOST);
     }
-    pawl_grant g = net_grant(n, request, key.id, &answer);
+    pawl_grant g = net_grant(n, request, key.id, &answer, expiry);
     if (!g.expiry_ns) { /* I1: asked afterwards */
         end_request(n, request);
         return failed(n, -PAWL_ELOST);
@@ -377,7 +404,7 @@ int net_unlock(struct net *n, const pawl_grant *g)
         return failed(n, rc);
     struct outbox *out = net_outbox();
     host_enter(&n->host, out);
-    if (host_now() >= expiry_locked(n))
+    if (host_now() >= net_expiry_locked(n))
         rc = -PAWL_ELOST;
     int released = n->host.design->release(n->host.memory, request, host_now(), out);
     if (!released)
@@ -393,7 +420,8 @@ int net_unlock(struct net *n, const pawl_grant *g)
 int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
 {
     struct packet_answer answer;
-    uint32_t request;
+    uint64_t expiry = 0;
+    uint32_t request, bell = 0;
     int rc = net_request_of(n, g, &request);
     if (!rc && mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
         rc = -EINVAL;
@@ -402,18 +430,19 @@ int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t dead
     if (rc)
         return failed(n, rc);
     struct outbox *out = net_outbox();
+    bell = net_bell(n, request);
     host_enter(&n->host, out);
-    rc = host_now() < expiry_locked(n) ? n->host.design->convert(n->host.memory, request, mode, host_now(), out) : -PAWL_ELOST;
+    rc = host_now() < net_expiry_locked(n) ? n->host.design->convert(n->host.memory, request, mode, host_now(), out) : -PAWL_ELOST;
     host_leave(&n->host, out);
     net_flush(n, &n->udp, out);
     if (rc < 0)
         return failed(n, rc);
-    rc = net_await(n, request, deadline, &answer);
-    if (!net_valid(n))
+    rc = net_await(n, request, rc == PACKET_DONE ? UINT32_MAX : bell, deadline, &answer, &expiry);
+    if (!net_grant_clock(expiry))
         rc = -PAWL_ELOST;
     if (rc)
         return failed(n, rc);
-    *g = net_grant(n, request, g->index, &answer);
+    *g = net_grant(n, request, g->index, &answer, expiry);
     return 0;
 }
 
@@ -423,7 +452,7 @@ int net_check(struct net *n, const pawl_grant *g)
     int rc = net_request_of(n, g, &request);
     struct outbox *out = net_outbox();
     host_enter(&n->host, out);
-    if (host_now() >= expiry_locked(n))
+    if (host_now() >= net_expiry_locked(n))
         rc = -PAWL_ELOST;
     else if (!rc && !n->host.design->holds(n->host.memory, request))
         rc = -PAWL_ENOTOWNER;
@@ -437,8 +466,12 @@ int net_extend(struct net *n, pawl_grant *g)
     if (rc)
         return failed(n, rc);
     struct host_session *s = &n->host.sessions[n->session];
+    struct outbox *out = net_outbox();
     __atomic_store_n(&s->until_ns, add_saturating(host_now(), n->lease_ns), __ATOMIC_RELEASE);
-    g->expiry_ns = net_expiry(n);
+    host_enter(&n->host, out);
+    uint64_t expiry = net_expiry_locked(n);
+    host_leave(&n->host, out);
+    g->expiry_ns = net_grant_clock(expiry);
     return 0;
 }
 

@@ -87,22 +87,24 @@ void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *ba
 /* Receives until the request's bell is no longer `seen`, or the deadline. The caller has the right to receive. */
 void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline);
 
-/* What became of the request. At the deadline it is given up, with -ETIMEDOUT. */
-int net_await(struct net *n, uint32_t request, uint64_t deadline, struct packet_answer *out);
+/* What became of the request, and until when it is surely so (0: it is not). `seen`: the bell before it was asked for. At the
+ * deadline it is given up, with -ETIMEDOUT. */
+int net_await(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline, struct packet_answer *out, uint64_t *expiry);
 void net_pass_on(struct net *n);
 
 /* What is due for the host as a whole: retransmission, the dead, the coordinator. */
 void net_duties(struct net *n, struct udp *through, bool tick); /* tick: whether it is due or not */
 
 bool net_valid(struct net *n);
-uint64_t net_expiry(struct net *n); /* on the clock of grants */
+uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
+uint64_t net_grant_clock(uint64_t at);           /* from the host's clock to that of grants; 0 if it is past */
 
 /* A request that nobody uses, -PAWL_ELIMIT; and back. The second pair with n->lock held. */
 int net_take_request(struct net *n, uint32_t *out);
 void net_give_request(struct net *n, uint32_t request);
 int net_take_locked(struct net *n, uint32_t *out);
 void net_give_locked(struct net *n, uint32_t request);
-pawl_grant net_grant(struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a);
+pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a, uint64_t expiry);
 /* The request of a grant, or -PAWL_ENOTOWNER. */
 int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out);
 int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mode, bool try, struct outbox *out);

@@ -31,11 +31,11 @@ static void give_up(struct net *n, struct net_async *a, int why)
 }
 
 /* Has an answer, or will not get one. */
-static void conclude(struct net *n, struct net_async *a, const struct packet_answer *answer)
+static void conclude(struct net *n, struct net_async *a, const struct packet_answer *answer, uint64_t expiry)
 {
     bool locks = !a->completion.grant.serial;
     int rc = answer->result;
-    pawl_grant g = rc ? a->completion.grant : net_grant(n, a->request, a->completion.grant.index, answer);
+    pawl_grant g = rc ? a->completion.grant : net_grant(n, a->request, a->completion.grant.index, answer, expiry);
     if (rc && locks)
         net_give_locked(n, a->request);
     if (!rc && !g.expiry_ns)
@@ -62,9 +62,10 @@ void net_async_look(struct net *n)
         a->bell = bell;
         host_enter(&n->host, &n->batch);
         int rc = n->host.design->outcome(n->host.memory, a->request, &answer);
+        uint64_t expiry = net_expiry_locked(n);
         host_leave(&n->host, &n->batch);
         if (rc != -EINPROGRESS || !lives)
-            conclude(n, a, &answer);
+            conclude(n, a, &answer, expiry);
     }
 }
 

@@ -141,18 +141,17 @@ static void sleep_on_socket(struct net *n, uint32_t request, uint32_t seen, uint
 void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline)
 {
     static _Thread_local struct udp_batch batch;
-    uint64_t quiet_since = world_now(&world_real);
+    uint64_t begin = world_now(&world_real);
     while (net_bell(n, request) == seen) {
         uint64_t now;
         if (udp_receive(&n->udp, &batch)) {
             net_dispatch(n, &n->udp, &batch);
-            quiet_since = world_now(&world_real);
             continue;
         }
         now = world_now(&world_real);
         if (now >= deadline)
             break;
-        if (now - quiet_since >= n->spin_ns)
+        if (now - begin >= n->spin_ns)
             sleep_on_socket(n, request, seen, deadline);
     }
     __atomic_store_n(&n->busy_ns, world_now(&world_real), __ATOMIC_RELAXED);
@@ -174,7 +173,8 @@ void net_pass_on(struct net *n)
 static void wait_for_bell(struct net *n, uint32_t request, uint32_t seen, uint64_t until)
 {
     pthread_mutex_lock(&n->lock);
-    n->waiting[n->waiting_count++] = request;
+    n->waiting[n->waiting_count] = request;
+    __atomic_add_fetch(&n->waiting_count, 1, __ATOMIC_SEQ_CST);
     pthread_mutex_unlock(&n->lock);
     /* Whoever had the right may have passed it on before we were on the list. */
     if (pthread_mutex_trylock(&n->receiving))
@@ -184,17 +184,19 @@ static void wait_for_bell(struct net *n, uint32_t request, uint32_t seen, uint64
     pthread_mutex_lock(&n->lock);
     for (uint32_t i = 0; i < n->waiting_count; i++)
         if (n->waiting[i] == request) {
-            n->waiting[i] = n->waiting[--n->waiting_count];
+            n->waiting[i] = n->waiting[n->waiting_count - 1];
+            __atomic_sub_fetch(&n->waiting_count, 1, __ATOMIC_SEQ_CST);
             break;
         }
     pthread_mutex_unlock(&n->lock);
 }
 
-static int outcome(struct net *n, uint32_t request, struct packet_answer *out)
+static int outcome(struct net *n, uint32_t request, struct packet_answer *out, uint64_t *expiry)
 {
     struct outbox *box = net_outbox();
     host_enter(&n->host, box);
     int rc = n->host.design->outcome(n->host.memory, request, out);
+    *expiry = net_expiry_locked(n);
     host_leave(&n->host, box);
     return rc;
 }
@@ -208,30 +210,36 @@ static void give_up(struct net *n, uint32_t request, int why)
     net_flush(n, &n->udp, out);
 }
 
-int net_await(struct net *n, uint32_t request, uint64_t deadline, struct packet_answer *out)
+/* Until something may have changed, or nothing did for a while. */
+static void wait_once(struct net *n, uint32_t request, uint32_t seen, uint64_t until)
+{
+    if (!pthread_mutex_trylock(&n->receiving)) {
+        net_receive(n, request, seen, until);
+        pthread_mutex_unlock(&n->receiving);
+        if (__atomic_load_n(&n->waiting_count, __ATOMIC_SEQ_CST))
+            net_pass_on(n);
+    } else {
+        wait_for_bell(n, request, seen, until);
+    }
+    if (net_bell(n, request) == seen)
+        net_duties(n, &n->udp, true); /* something may have got lost */
+}
+
+int net_await(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline, struct packet_answer *out, uint64_t *expiry)
 {
     bool given_up = false;
     for (;;) {
-        uint32_t seen = net_bell(n, request);
-        if (outcome(n, request, out) != -EINPROGRESS)
-            return out->result;
         uint64_t now = world_now(&world_real);
         if (now >= deadline && !given_up) {
             give_up(n, request, -ETIMEDOUT);
             given_up = true;
-            continue;
+        } else {
+            wait_once(n, request, seen, min_u64(given_up ? DEADLINE_NEVER : deadline, now + n->host.header->config.retry_ns));
         }
+        seen = net_bell(n, request);
+        if (outcome(n, request, out, expiry) != -EINPROGRESS)
+            return out->result;
         if (!host_lives(&n->host, host_now()))
             return -PAWL_ELOST;
-        uint64_t until = min_u64(given_up ? DEADLINE_NEVER : deadline, now + n->host.header->config.retry_ns);
-        if (!pthread_mutex_trylock(&n->receiving)) {
-            net_receive(n, request, seen, until);
-            pthread_mutex_unlock(&n->receiving);
-            net_pass_on(n);
-        } else {
-            wait_for_bell(n, request, seen, until);
-        }
-        if (net_bell(n, request) == seen)
-            net_duties(n, &n->udp, true); /* something may have got lost */
     }
 }

@@ -15,7 +15,7 @@ static bool is_answer(const void *data, uint32_t len, uint64_t nonce, const char
 
 int join(struct udp *u, const struct join_params *p, struct coord_welcome *out, uint64_t *stamp)
 {
-    struct udp_batch batch;
+    static _Thread_local struct udp_batch batch;
     struct coord_packet ask;
     int rc = -ETIMEDOUT;
     coord_make(&ask, COORD_JOIN, p->space, p->nonce ? p->nonce : world_random(&world_real) | 1);

@@ -211,6 +211,31 @@ static inline void fission_token(struct fission_meta *m, uint64_t *token)
     m->token = *token = fission_token_at(*token, fission_word_term(m->word));
 }
 
+/* ---- who has ever asked ---- */
+
+/* A bit per machine, beside the locks: whether an ACQUIRE of it has passed. One that never asked holds nothing, and the decider
+ * answers a CENSUS for it: machines that do not exist cannot. */
+static inline uint16_t fission_presence_of(const struct fission_packet *p)
+{
+    return p->head.type == FISSION_ACQUIRE ? p->client.machine : p->head.type == FISSION_CENSUS ? p->head.to.machine : MACHINE_NONE;
+}
+
+/* True: the packet is to be answered for a machine that never asked. */
+static inline bool fission_absent(const struct fission_packet *p, bool *asked)
+{
+    if (p->head.type == FISSION_ACQUIRE)
+        *asked = true;
+    return p->head.type == FISSION_CENSUS && !*asked;
+}
+
+static inline void fission_answer_for_absent(struct fission_packet *p)
+{
+    struct place asker = p->head.from;
+    p->head.type = FISSION_ANSWER;
+    p->head.from = p->head.to;
+    p->head.to = asker;
+}
+
 /* ---- destination ---- */
 
 enum fission_dest {

@@ -24,7 +24,7 @@ int coordinating_open(struct coordinating *c, const struct coord_params *p, stru
 
 void coordinating_run(struct coordinating *c)
 {
-    struct udp_batch batch;
+    static _Thread_local struct udp_batch batch;
     _Alignas(8) uint8_t answer[PACKET_MAX];
     while (!*c->stop) {
         unsigned n = udp_wait(&c->udp, &batch, 0, world_now(&world_real) + LOOK_NS);

@@ -100,13 +100,6 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
     s->counts.packets++;
     if (len < sizeof *h || len > PACKET_MAX || h->version != PACKET_VERSION)
         return;
-    if (h->family == PACKET_ECHO) { /* for measuring: back as it is */
-        const struct udp_out echo = {.to = from, .len = len, .data = data};
-        s->counts.echoes++;
-        if (h->type)
-            udp_send(&s->udp, &echo, 1);
-        return;
-    }
     if (h->space != s->welcome.config.space)
         return;
     if (h->from.machine && h->from.machine <= s->welcome.config.machines)
@@ -119,6 +112,16 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         s->design->server_packet(s->memory, data, len, host_now(), out);
 }
 
+/* For measuring: back as it is, unless its type is 0. */
+static bool is_echo(struct station *s, const void *data, uint32_t len)
+{
+    const struct packet_head *h = data;
+    if (len < sizeof *h || len > PACKET_MAX || h->version != PACKET_VERSION || h->family != PACKET_ECHO)
+        return false;
+    s->counts.echoes++;
+    return h->type != 0;
+}
+
 static uint64_t tick(struct station *s, struct outbox *out)
 {
     uint64_t (*fn)(void *, uint64_t, struct outbox *) = s->is_switch ? s->design->switch_tick : s->design->server_tick;
@@ -129,21 +132,30 @@ static uint64_t tick(struct station *s, struct outbox *out)
 
 void station_run(struct station *s)
 {
-    struct udp_batch *batch = malloc(sizeof *batch);
+    struct udp_batch *batch = calloc(1, sizeof *batch);
     struct outbox *out = calloc(1, sizeof *out);
+    struct udp_out echo[UDP_BATCH];
     uint64_t next = 0;
     while (batch && out && !*s->stop) {
         uint64_t now = world_now(&world_real);
         if (now >= next)
             next = now + max_u64(tick(s, out), NS_PER_MS / 4);
         unsigned n = udp_wait(&s->udp, batch, s->spin_ns, next);
+        unsigned echoes = 0;
         for (unsigned i = 0; i < n; i++) {
+            if (is_echo(s, batch->packet[i].data, batch->packet[i].len)) {
+                echo[echoes++] =
+                    (struct udp_out){.to = batch->packet[i].from, .len = batch->packet[i].len, .data = batch->packet[i].data};
+                continue;
+            }
             one_packet(s, batch->packet[i].data, batch->packet[i].len, batch->packet[i].from, out);
             if (out->packets > OUTBOX_FULL || out->used > OUTBOX_BYTES / 2)
                 flush(s, out);
         }
         if (out->packets)
             flush(s, out);
+        if (echoes)
+            udp_send(&s->udp, echo, echoes);
     }
     free(batch);
     free(out);

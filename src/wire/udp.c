@@ -89,21 +89,26 @@ int udp_source_for(struct net_addr to, struct net_addr *out)
     return rc;
 }
 
+static void make_ready(struct udp_batch *batch)
+{
+    for (unsigned i = 0; i < UDP_BATCH; i++) {
+        batch->parts[i] = (struct iovec){.iov_base = batch->packet[i].data, .iov_len = sizeof batch->packet[i].data};
+        batch->messages[i].msg_hdr = (struct msghdr){
+            .msg_name = &batch->names[i], .msg_namelen = sizeof batch->names[i], .msg_iov = &batch->parts[i], .msg_iovlen = 1};
+    }
+    batch->ready = true;
+}
+
 unsigned udp_receive(struct udp *u, struct udp_batch *batch)
 {
-    struct mmsghdr messages[UDP_BATCH];
-    struct iovec parts[UDP_BATCH];
-    struct sockaddr_in names[UDP_BATCH];
-    for (unsigned i = 0; i < UDP_BATCH; i++) {
-        parts[i] = (struct iovec){.iov_base = batch->packet[i].data, .iov_len = sizeof batch->packet[i].data};
-        messages[i].msg_hdr =
-            (struct msghdr){.msg_name = &names[i], .msg_namelen = sizeof names[i], .msg_iov = &parts[i], .msg_iovlen = 1};
-    }
-    int n = recvmmsg(u->fd, messages, UDP_BATCH, MSG_DONTWAIT, NULL);
+    if (unlikely(!batch->ready))
+        make_ready(batch);
+    int n = recvmmsg(u->fd, batch->messages, UDP_BATCH, MSG_DONTWAIT, NULL);
     batch->count = n > 0 ? (unsigned)n : 0;
     for (unsigned i = 0; i < batch->count; i++) {
-        batch->packet[i].from = net_addr_of(&names[i]);
-        batch->packet[i].len = messages[i].msg_len;
+        batch->packet[i].from = net_addr_of(&batch->names[i]);
+        batch->packet[i].len = batch->messages[i].msg_len;
+        batch->messages[i].msg_hdr.msg_namelen = sizeof batch->names[i];
     }
     return batch->count;
 }

@@ -5,6 +5,9 @@
 #include "lib/base.h"
 #include "wire/packet.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 /* Plain data: travels in packets and lies in shared memory. */
 struct net_addr {
     uint32_t ip;   /* in the order of the network; 0: none */
@@ -37,8 +40,13 @@ int udp_source_for(struct net_addr to, struct net_addr *out);
 
 #define UDP_BATCH 32u
 
+/* Zeroed before its first use; large: not on a stack that is short. It does not move. */
 struct udp_batch {
     unsigned count;
+    bool ready; /* what follows points to the packets */
+    struct mmsghdr messages[UDP_BATCH];
+    struct iovec parts[UDP_BATCH];
+    struct sockaddr_in names[UDP_BATCH];
     struct {
         struct net_addr from;
         uint32_t len; /* more than PACKET_MAX: was cut off */

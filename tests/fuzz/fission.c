@@ -25,7 +25,7 @@ static void check_state(struct fisslock_host *h)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static _Alignas(64) char host[HOSTS + 1][1 << 18], decider[1 << 12];
+    static _Alignas(64) char host[HOSTS + 1][1 << 18], decider[1 << 14];
     static struct outbox out;
     const struct rack_config c = {.space = 7, .machines = HOSTS, .sessions = 1, .requests = 4, .locks = LOCKS, .retry_ns = 1000};
     CHECK(fisslock_host_bytes(&c) <= sizeof host[0] && fisslock_switch_bytes(&c) <= sizeof decider);

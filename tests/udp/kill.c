@@ -25,7 +25,7 @@ static struct oracle {
     } locks[HOT];
     uint64_t progress[WORKERS], opens[WORKERS];
     uint64_t exclusive, shared, converted, others, lost, sequence;
-    uint32_t stop;
+    uint32_t stop, judged;
 } * oracle;
 
 static uint64_t load(const uint64_t *word)
@@ -214,6 +214,15 @@ static void look_after(unsigned i)
     }
 }
 
+/* A process that nobody kills, as a node would be: a design need not survive the loss of a host. */
+static void stay(void *host)
+{
+    pawl *p = open_session(*(unsigned *)host);
+    while (!__atomic_load_n(&oracle->stop, __ATOMIC_RELAXED) || !__atomic_load_n(&oracle->judged, __ATOMIC_RELAXED))
+        pause_ns(10 * NS_PER_MS);
+    CHECK_OK(pawl_close(p));
+}
+
 static void judge(void *arg)
 {
     pawl *p = open_session(0);
@@ -234,6 +243,7 @@ int main(void)
     uint64_t seed = text ? strtoull(text, NULL, 10) : (uint64_t)getpid();
     const struct rack_test t = {.design = rack_design("srvlock"),
                                 .servers = 2,
+                                .machines = HOSTS,
                                 .locks = LOCKS,
                                 .lease_ns = LEASE_NS,
                                 .faults = {.loss = 10, .twice = 20, .late = 20, .late_ns = 5 * NS_PER_MS},
@@ -242,6 +252,9 @@ int main(void)
     rng_seed(&rng, seed);
     oracle = shared_memory(sizeof *oracle);
     rack_begin(&t);
+    pid_t stayers[HOSTS];
+    for (unsigned i = 0; i < HOSTS; i++)
+        stayers[i] = child_start(stay, &i);
     for (unsigned i = 0; i < WORKERS; i++)
         hire(i);
     for (uint64_t end = pawl_in(test_seconds() * NS_PER_S); pawl_now() < end;) {
@@ -259,6 +272,9 @@ int main(void)
     for (unsigned i = 0; i < WORKERS; i += 2)
         child_join(crew[i].pid);
     child_join(child_start(judge, NULL));
+    __atomic_store_n(&oracle->judged, 1, __ATOMIC_RELAXED);
+    for (unsigned i = 0; i < HOSTS; i++)
+        child_join(stayers[i]);
     rack_end();
     printf("%s: %" PRIu64 " exclusive, %" PRIu64 " shared, %" PRIu64 " converted, %" PRIu64 " of the others, %" PRIu64
            " sessions lost, %" PRIu64 " kills\n",

@@ -12,7 +12,8 @@
 
 struct rack_test {
     const char *design;
-    uint16_t servers; /* if the design has any */
+    uint16_t servers;  /* if the design has any */
+    uint16_t machines; /* hosts; 0: more than any test has */
     uint64_t locks, lease_ns;
     struct relay_faults faults; /* all 0: no relay */
     uint64_t seed;
@@ -122,7 +123,7 @@ static inline void rack_node_main(void *arg)
                                    .locks = t->locks,
                                    .lease_ns = t->lease_ns,
                                    .retry_ns = 5 * NS_PER_MS,
-                                   .machines = 32,
+                                   .machines = t->machines ? t->machines : 32,
                                    .sessions = 16,
                                    .requests = 128,
                                    .servers = servers ? t->servers : 0,

@@ -13,7 +13,7 @@ const struct design design_fisslock = {
     .summary = "the switch decides, an agent at the holder's host keeps the queue (OSDI'24)",
     .kind = DESIGN_MAIN,
     .features = FISSLOCK_FEATURES,
-    .substrates = DESIGN_ON_SIM,
+    .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
     .tolerates = FISSLOCK_TOLERATES,
     .packet = &fisslock_packets,
 };
