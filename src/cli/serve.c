@@ -22,7 +22,7 @@
 static struct {
     const char *listen, *join, *space, *design;
     uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns;
-    bool fresh, soft, servers_seen, own_seen;
+    bool fresh, soft, json, servers_seen, own_seen;
     struct switch_options xdp;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
@@ -49,6 +49,7 @@ static const struct arg serve_table[] = {
      NULL},
     {"spin", 0, ARG_DURATION, "S", "look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
     {"fresh", 0, ARG_FLAG, NULL, "nobody can hold anything from before: do not wait for a lease", &opts.fresh, NULL},
+    CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args serve_usage = {
@@ -87,7 +88,7 @@ static const struct arg switch_table[] = {
      NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: when it ends, forget the locks, too", &opts.xdp.remove, NULL},
     {"show", 0, ARG_FLAG, NULL, "with --pin: print what the switch that is pinned there has counted", &opts.xdp.show, NULL},
-    CLI_JSON_OPTION(&opts.xdp.json),
+    CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args switch_usage = {
@@ -158,6 +159,17 @@ static void say_ready(const char *what, struct net_addr at)
 {
     char text[NET_ADDR_TEXT];
     net_addr_print(at, text);
+    if (opts.json) {
+        struct json j;
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_string(&j, "role", what);
+        json_string(&j, "space", opts.space);
+        json_string(&j, "at", text);
+        json_end(&j);
+        json_finish(&j);
+        return;
+    }
     printf("%s of space '%s' at %s\n", what, opts.space, text);
     fflush(stdout);
 }
@@ -303,7 +315,7 @@ int cmd_switch(int argc, char **argv)
     if (rest.count)
         return args_complain(&switch_usage, "'%s' is one word too many", rest.words[0]);
     if (opts.xdp.show)
-        return opts.xdp.pins ? switch_show(opts.xdp.pins, opts.xdp.json) : args_complain(&switch_usage, "--show needs --pin");
+        return opts.xdp.pins ? switch_show(opts.xdp.pins, opts.json) : args_complain(&switch_usage, "--show needs --pin");
     if (opts.soft == !!opts.xdp.devices)
         return args_complain(&switch_usage, "either --dev, for a switch in the kernel, or --soft");
     if (!opts.join)

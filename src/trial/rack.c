@@ -164,6 +164,13 @@ static void host_start(struct rack_host *h)
     tick_soon(h, sim_now(&r->sim) + 1);
 }
 
+static int pool_bind(struct rack_host *h)
+{
+    struct rack *r = h->rack;
+    return sim_wire_bind(r->wire, h->agent, PORT_POOL, r->params.pool_cores, model_get(r->sim.model, MODEL_server_service_ns),
+                         host_packet, h);
+}
+
 static int client_bind(struct rack_client *c)
 {
     return sim_wire_bind(c->rack->wire, c->process, (uint16_t)(PORT_SERVER + 1 + c->id), 0, 0, client_packet, c);
@@ -330,7 +337,7 @@ static void on_restarted(void *ctx, struct sim_process *process)
     }
     for (unsigned i = 0; i < r->params.hosts; i++)
         if (r->hosts[i].agent == process)
-            rc = sim_wire_bind(r->wire, process, PORT_POOL, 0, 0, host_packet, &r->hosts[i]);
+            rc = pool_bind(&r->hosts[i]);
     for (unsigned i = 0; i < r->server_count; i++)
         if (r->servers[i].process == process)
             rc = server_start(&r->servers[i]);
@@ -368,7 +375,7 @@ static int add_host(struct rack *r, unsigned i)
     h->host->server = r->params.mortal_hosts;
     r->host_of[h->machine] = h->host->id;
     host_start(h);
-    return sim_wire_bind(r->wire, h->agent, PORT_POOL, 0, 0, host_packet, h);
+    return pool_bind(h);
 }
 
 static int add_server(struct rack *r, unsigned i)

@@ -209,7 +209,10 @@ static void bad_packets(void)
 
 static struct fission_packet random_packet(struct rng *rng)
 {
-    struct fission_packet f = request((uint8_t)(1 + rng_below(rng, 10)), (uint8_t)(1 + rng_below(rng, 2)), rng_below(rng, LOCKS));
+    static const uint8_t types[] = {FISSION_ACQUIRE, FISSION_RELEASE, FISSION_FREE, FISSION_GRANT,  FISSION_ACK,
+                                    FISSION_REFUSED, FISSION_FLAGS,   FISSION_LOOK, FISSION_ANSWER, FISSION_TAKE};
+    struct fission_packet f =
+        request(types[rng_below(rng, countof(types))], (uint8_t)(1 + rng_below(rng, 2)), rng_below(rng, LOCKS));
     uint64_t word = locks[f.head.index].word;
     f.old_mode = (uint8_t)(1 + rng_below(rng, 2));
     f.client = (struct place){(uint16_t)(1 + rng_below(rng, 3)), (uint16_t)(5000 + rng_below(rng, 3))};
@@ -253,6 +256,78 @@ static void as_the_stages(void)
             printf("destination %u: %u packets\n", d, seen[d]);
     CHECK(seen[0] && seen[1] && seen[2] && seen[3] && seen[4] && seen[8]);
     test_reason(p, NO_REASON);
+}
+
+/* ---- leases ---- */
+
+#define LEASE_NS (300 * NS_PER_MS)
+
+static struct fission_packet answer_to(const struct fission_packet *f, uint32_t verdict)
+{
+    struct test_frame in = framed(f), out;
+    CHECK_EQ(test_pass(p, &in, &out), verdict);
+    return verdict == XDP_DROP ? *f : content(&out);
+}
+
+static void renew(uint16_t machine)
+{
+    struct fission_packet f = request(FISSION_LEASE, 0, 0), a;
+    f.head.from = (struct place){machine, PORT_POOL};
+    f.token = 4711;
+    a = answer_to(&f, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_LEASE);
+    CHECK_EQ(a.head.to.machine, machine);
+    CHECK_EQ(a.head.from.machine, MACHINE_SWITCH);
+    CHECK_EQ(a.token, 4711);
+}
+
+static struct fission_packet ask(uint16_t machine, uint32_t verdict)
+{
+    struct fission_packet f = request(FISSION_ACQUIRE, FISSION_EXCLUSIVE, 5);
+    f.client = f.head.from = (struct place){machine, 5001};
+    return answer_to(&f, verdict);
+}
+
+/* Who never renewed its lease gets nothing; what a host held whose lease is over is taken over; a census of the absent is answered.
+ */
+static void leases(void)
+{
+    struct plane *usual = p;
+    struct fission_packet a, c = request(FISSION_CENSUS, 0, 5);
+    p = test_plane_leased("fission", LOCKS, LEASE_NS);
+    a = ask(1, XDP_DROP);
+    renew(1);
+    a = ask(1, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_GRANT);
+    uint64_t first = a.token;
+    renew(2);
+    a = ask(2, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_ACQUIRE); /* to the agent, host 1 */
+    CHECK_EQ(a.head.to.machine, 1);
+    c.head.from = (struct place){2, PORT_POOL};
+    c.head.to = (struct place){3, PORT_POOL};
+    a = answer_to(&c, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_ANSWER); /* host 3 never asked */
+    CHECK_EQ(a.head.to.machine, 2);
+    c.head.to.machine = 1;
+    a = answer_to(&c, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_CENSUS); /* host 1 did, and lives: it goes there */
+    CHECK_EQ(a.head.to.machine, 1);
+
+    for (int i = 0; i < 5; i++) {
+        usleep(LEASE_NS / 1000 / 4);
+        renew(2);
+    }
+    a = ask(2, XDP_TX); /* host 1 is silent for longer than a lease: host 2 has the agent now, and hears of its own request */
+    CHECK_EQ(a.head.type, FISSION_ACQUIRE);
+    CHECK_EQ(a.head.to.machine, 2);
+    CHECK(a.word & FISSION_WORD_TAKEN);
+    CHECK(a.token > first);
+    a = answer_to(&c, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_ANSWER);
+    ask(1, XDP_DROP);
+    plane_close(p, PLANE_REMOVE);
+    p = usual;
 }
 
 /* ---- two CPUs ---- */
@@ -330,6 +405,7 @@ int main(void)
     two_out_of_one();
     bad_packets();
     as_the_stages();
+    leases();
     for (unsigned i = 0; i < LOCKS; i++) {
         locks[i].word = 0;
         locks[i].token = UINT64_C(1) << FISSION_TERM_BITS; /* above what latest_token begins with */

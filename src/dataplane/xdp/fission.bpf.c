@@ -23,6 +23,55 @@ struct {
  * the packet, and its sender tries again. */
 #define COMMIT_TRIES 8
 
+/* Leases are judged by a clock that lags by up to a tick, and drift apart by what decider.c allows for. */
+#define LEASE_DRIFT_DIVISOR 5000
+#define COARSE_LAG_NS 10000000ull
+
+INLINE int lives(const struct plane_host *h)
+{
+    uint64_t lease = settings.lease_ns;
+    if (!lease)
+        return 1;
+    if (!h || !h->heard_ns)
+        return 0;
+    return (int64_t)(bpf_ktime_get_coarse_ns() - h->heard_ns) <= (int64_t)(lease + lease / LEASE_DRIFT_DIVISOR + COARSE_LAG_NS);
+}
+
+INLINE struct plane_host *member(uint16_t machine)
+{
+    uint32_t key = machine;
+    return bpf_map_lookup_elem(&hosts, &key);
+}
+
+/* The agent was lost with its host, and somebody who lives asks: its host has it from now on. As in decider.c; if somebody else
+ * comes in between, the next packet tries. A function of its own, since it is rare. */
+static __attribute__((noinline)) int take_over(struct lock *lock, uint64_t word, uint16_t machine, uint16_t port)
+{
+    struct fission_packet take = {.head = {.type = FISSION_TAKE}, .client = {machine, port}, .term = fission_word_term(word)};
+    struct fission_meta m;
+    if (!lock)
+        return 0;
+    uint64_t token = *(volatile uint64_t *)&lock->token, next = word;
+    fission_decide(&take, settings.options, &next, &token, &m);
+    if (__sync_val_compare_and_swap(&lock->word, word, next) != word)
+        return 0;
+    *(volatile uint64_t *)&lock->token = token;
+    return 1;
+}
+
+/* I live, says a host; it is told that it was heard. */
+INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters *c)
+{
+    struct plane_host *h = member(p->head.from.machine);
+    uint64_t now = bpf_ktime_get_coarse_ns();
+    if (!h)
+        return drop(c, PLANE_UNKNOWN);
+    h->heard_ns = now ? now : 1;
+    p->head.to = p->head.from;
+    p->head.from.machine = MACHINE_SWITCH;
+    return frame_answer(f, c);
+}
+
 /* All stages, until nobody came in between. 0 if that did not come true. */
 INLINE int commit(struct lock *lock, const struct fission_packet *p, struct fission_meta *m, uint32_t *dest)
 {
@@ -68,6 +117,23 @@ INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
     if (fault != FISSION_FINE)
         return drop(c, fault == FISSION_STALE ? PLANE_EPOCH : fault == FISSION_ALIEN ? PLANE_ALIEN : PLANE_TYPE);
     count_type(c, f);
+    uint8_t type = p->head.type;
+    if (type == FISSION_LEASE)
+        return hear(f, p, c);
+    if (type == FISSION_CENSUS) {
+        struct plane_host *h = member(p->head.to.machine);
+        if (!h || !h->asked || !lives(h)) {
+            fission_answer_for_absent(p);
+            return frame_answer(f, c);
+        }
+    }
+    if (type == FISSION_ACQUIRE || type == FISSION_RELEASE) {
+        struct plane_host *h = member(p->client.machine);
+        if (h && type == FISSION_ACQUIRE && !h->asked)
+            h->asked = 1;
+        if (!h || !lives(h))
+            return drop(c, PLANE_REFUSED); /* nothing is granted to the dead */
+    }
     if (!fission_concerns_lock(p))
         return frame_send(ctx, f, c);
     if (live.closed)
@@ -76,6 +142,12 @@ INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
     struct lock *lock = bpf_map_lookup_elem(&locks, &index);
     if (!lock)
         return drop(c, PLANE_INDEX);
+
+    if ((type == FISSION_ACQUIRE || type == FISSION_RELEASE) && settings.lease_ns) {
+        uint64_t word = *(volatile uint64_t *)&lock->word;
+        if ((word & FISSION_WORD_HELD) && !lives(member(fission_word_machine(word))))
+            take_over(lock, word, p->client.machine, p->client.port);
+    }
 
     struct fission_meta m;
     uint32_t dest;

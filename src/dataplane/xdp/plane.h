@@ -16,6 +16,7 @@ struct plane_settings {
     uint64_t locks;
     uint32_t options; /* the design's own */
     uint32_t generation;
+    uint64_t lease_ns; /* of hosts; 0: nobody is ever taken for dead */
 };
 
 /* What changes while it runs; the control process writes it, the program reads. */
@@ -28,18 +29,19 @@ struct plane_live {
 };
 
 /* The life stands above the tokens, which begin with 0 in every one: so what was granted before the state was lost lies below. */
-#define PLANE_TOKEN_SHIFT 40
+#define PLANE_TOKEN_SHIFT 32 /* as designs/fisslock/decider.c has it */
 
 /* Where a machine is. All zero: nobody knows. Numbers as they are on the wire, but for life and ifindex. */
 struct plane_host {
     uint16_t mac[3];
     uint16_t pool_port; /* UDP port of its port PORT_POOL */
     uint32_t ip;
-    uint32_t ifindex; /* the switch's interface towards it */
-    uint32_t life;    /* the host's: an older one's packets do not move its address */
-    uint32_t pad;
+    uint32_t ifindex;  /* the switch's interface towards it */
+    uint32_t life;     /* the host's: an older one's packets do not move its address */
+    uint32_t asked;    /* FissLock: an ACQUIRE of it has passed */
+    uint64_t heard_ns; /* FissLock: when it renewed its lease; 0: never */
 };
-_Static_assert(sizeof(struct plane_host) == 24, "no padding");
+_Static_assert(sizeof(struct plane_host) == 32, "no padding");
 
 /* The packet by which a host's pool says where it is: family PACKET_COORDINATOR, this type, the host's life as epoch. */
 #define PLANE_HERE 7u
