@@ -25,6 +25,11 @@ static const struct {
     {"busted-shiftlock-nameless", {"I1:", "I2:"}},
     {"busted-shiftlock-markless", {"I1:", "I2:"}},
     {"busted-alock-nofence", {"I1:"}},
+    {"busted-citron-no-abort", {"I1:", "I2:"}},
+    {"busted-citron-no-wait", {"I1:", "I2:"}},
+    {"busted-citron-no-fence", {"I1:", "I2:", "I9:"}},
+    {"busted-citron-blind-release", {"I1:", "I2:", "I9:"}},
+    {"busted-citron-blind-reader", {"I1:", "I2:"}},
 };
 
 static bool breaks(size_t which, const char *why)

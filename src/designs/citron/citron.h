@@ -180,6 +180,8 @@ enum claim_state {
 #define CLAIM_STATE 61
 
 #define CLAIMS_MAX 8
+#define DESC_TOKEN CLAIMS_MAX     /* behind them, on the session's own books: the hold's token */
+#define DESC_WORDS (CLAIMS_MAX + 2) /* a multiple of 16 bytes */
 static_assert(TREE_SPLIT_MAX + 1 <= CLAIMS_MAX, "a range's nodes and the spillover");
 
 struct citron_claim {
@@ -191,6 +193,7 @@ struct citron_claim {
     uint8_t m, top;
     uint8_t place; /* of a reader in a leaf */
     uint8_t said;  /* the state as last published */
+    bool granted;  /* known from the record, where that says so: on shared memory */
     bool cut;      /* the other half of it is another hold's */
     bool took;     /* known to its owner alone: the bits of the leaf, or the place, are really its own */
 };
@@ -373,7 +376,7 @@ int job_resume(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 
 static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *h)
 {
-    return seat->me->claims + (size_t)h->record * CLAIMS_MAX;
+    return seat->me->claims + (size_t)h->record * DESC_WORDS;
 }
 
 /* ---- recover.c ---- */

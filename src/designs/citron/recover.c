@@ -88,6 +88,7 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
     for (unsigned i = 0; i < CLAIMS_MAX && !rc && ours; i++)
         if (words[i] >> CLAIM_STATE) {
             struct citron_claim claim = claim_of(words[i], c->height_max);
+            claim.granted = record_state(word) == RECORD_HELD_X || record_state(word) == RECORD_HELD_S;
             rc = c->fn(c->ctx, slot, record, &claim);
         }
     return rc;
@@ -368,12 +369,13 @@ int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 struct view {
     struct lock_view *out;
     uint32_t slot, record; /* of the latest that was counted */
+    bool records_tell;     /* who was granted; elsewhere one that waits for others below counts, too */
 };
 
 static int view_claim(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
 {
     struct view *v = ctx;
-    if (c->state != CLAIM_HELD)
+    if (c->state != CLAIM_HELD || (v->records_tell && !c->granted))
         return 0;
     if (!c->shared) {
         v->out->mode = PAWL_EXCLUSIVE;
@@ -392,7 +394,7 @@ int citron_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
     struct hold h = {.index = index, .record = UINT32_MAX, .mode = PAWL_EXCLUSIVE};
     struct citron_job j;
     struct lock_view view = {0};
-    struct view v = {.out = &view, .slot = UINT32_MAX};
+    struct view v = {.out = &view, .slot = UINT32_MAX, .records_tell = fab_is_shm(seat->ep)};
     uint64_t token;
     job_start(&j, seat, &h, DEADLINE_TRY);
     int rc = fab_read64(seat->ep, j.lock + offsetof(struct citron_lock, token), &token);
