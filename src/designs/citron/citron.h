@@ -194,6 +194,7 @@ struct citron_claim {
     uint8_t place; /* of a reader in a leaf */
     uint8_t said;  /* the state as last published */
     bool granted;  /* known from the record, where that says so: on shared memory */
+    uint32_t serial; /* likewise: which use of the record */
     bool cut;      /* the other half of it is another hold's */
     bool took;     /* known to its owner alone: the bits of the leaf, or the place, are really its own */
 };
