@@ -255,7 +255,7 @@ struct citron_job {
     uint64_t token;
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted */
     uint64_t patience_ns; /* until the next look after those in the way */
-    unsigned aborts;      /* in a row */
+    unsigned aborts;
     unsigned blocked;     /* how often in a row somebody stood in the way at the same place */
     bool tried;           /* one that does not wait has looked after those in its way */
     bool exact;           /* ranges of this session itself were in the way: waste nothing */
