@@ -31,6 +31,8 @@ static const struct proof {
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
     {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock")}},
     {"fisslock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract")}},
+    {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
+    {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron"}},
     {"cas", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
     {"cas-backoff", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},

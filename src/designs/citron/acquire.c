@@ -9,7 +9,7 @@
 
 #define BLOCKED_MAX 24    /* in vain at one place: then a turn is taken where turns are served in order */
 #define DRIFT_PER_10000 2 /* delta of 3.5.5 for both clocks: each is off by up to 1e-4 */
-#define ABORTS_MAX 8      /* in a row: then T_wait is doubled */
+#define ABORTS_MAX 8      /* of one acquisition: then T_wait is doubled */
 #define LOOK_MAX 40       /* ancestors that one batch looks at */
 #define BATCH_ROOM 50     /* for what is made known and looked at, of the 64 verbs of a batch */
 #define GROUP_MAX 2       /* leaves that are claimed at once: so many have room for their ancestors in a batch */
@@ -347,7 +347,6 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
         rc = ++j->aborts % ABORTS_MAX ? 0 : citron_wait_longer(j);
         return rc ? rc : JOB_WAITED;
     }
-    j->aborts = 0;
     if (claim_internal(&j->claims[from]))
         return claim_internal_node(j, from, &c->whole);
     return citron_leaves_settle(j, from, to, &c->leaves);

@@ -180,6 +180,8 @@ enum claim_state {
 #define CLAIM_STATE 61
 
 #define CLAIMS_MAX 8
+#define DESC_TOKEN CLAIMS_MAX     /* behind them, on the session's own books: the hold's token */
+#define DESC_WORDS (CLAIMS_MAX + 2) /* a multiple of 16 bytes */
 static_assert(TREE_SPLIT_MAX + 1 <= CLAIMS_MAX, "a range's nodes and the spillover");
 
 struct citron_claim {
@@ -191,6 +193,8 @@ struct citron_claim {
     uint8_t m, top;
     uint8_t place; /* of a reader in a leaf */
     uint8_t said;  /* the state as last published */
+    bool granted;  /* known from the record, where that says so: on shared memory */
+    uint32_t serial; /* likewise: which use of the record */
     bool cut;      /* the other half of it is another hold's */
     bool took;     /* known to its owner alone: the bits of the leaf, or the place, are really its own */
 };
@@ -251,7 +255,7 @@ struct citron_job {
     uint64_t token;
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted */
     uint64_t patience_ns; /* until the next look after those in the way */
-    unsigned aborts;      /* in a row */
+    unsigned aborts;
     unsigned blocked;     /* how often in a row somebody stood in the way at the same place */
     bool tried;           /* one that does not wait has looked after those in its way */
     bool exact;           /* ranges of this session itself were in the way: waste nothing */
@@ -373,7 +377,7 @@ int job_resume(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 
 static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *h)
 {
-    return seat->me->claims + (size_t)h->record * CLAIMS_MAX;
+    return seat->me->claims + (size_t)h->record * DESC_WORDS;
 }
 
 /* ---- recover.c ---- */

@@ -15,8 +15,10 @@ static int citron_raise(const struct seat *seat, struct hold *h, uint64_t floor)
         next = max_u64(next, was + 1);
         if (!rc)
             rc = fab_cas64(seat->ep, addr, was, next, &old);
-        if (!rc && old == was)
+        if (!rc && old == was) {
             h->token = base + next;
+            __atomic_store_n(&citron_kept(seat, h)[DESC_TOKEN], h->token, __ATOMIC_RELAXED);
+        }
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
     }
@@ -64,7 +66,7 @@ static const struct design_knob knobs[] = {
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |             \
                 DESIGN_RANGES | DESIGN_ASYNC,                                                                                      \
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct citron_lock),                   \
-    .lock_bytes = citron_lock_bytes, .desc_size = CLAIMS_MAX * sizeof(uint64_t), .acquire = citron_acquire,                        \
+    .lock_bytes = citron_lock_bytes, .desc_size = DESC_WORDS * sizeof(uint64_t), .acquire = citron_acquire,                        \
     .release = citron_release, .convert = citron_convert, .reshape = citron_reshape, .split = citron_split,                        \
     .cover = citron_cover, .holds = citron_holds, .recover = citron_recover, .peek = citron_peek, .raise = citron_raise,           \
     .knobs = knobs

@@ -236,13 +236,19 @@ void job_keep(struct citron_job *j)
     if (!fab_is_shm(seat->ep))
         for (unsigned i = 0; i < CLAIMS_MAX; i++)
             words[i] = i < j->count ? claim_word(&j->claims[i], j->height_max) : 0;
+    __atomic_store_n(&words[DESC_TOKEN], j->h->token, __ATOMIC_RELAXED);
     hold_note_range(seat, j->h);
     __atomic_store_n(&seat->me->shadow[j->h->record], record_word(held_state(j->h), j->h->serial, j->h->index), __ATOMIC_RELEASE);
 }
 
+static bool has_token(const struct seat *seat, const struct hold *h)
+{
+    return __atomic_load_n(&citron_kept(seat, h)[DESC_TOKEN], __ATOMIC_RELAXED) == h->token;
+}
+
 bool citron_holds(const struct seat *seat, const struct hold *h)
 {
-    return hold_is(seat, h, held_state(h)) && hold_has_range(seat, h);
+    return hold_is(seat, h, held_state(h)) && hold_has_range(seat, h) && has_token(seat, h);
 }
 
 /* All claims in one batch, the last one first; then the record, which is what makes them visible. */
@@ -351,7 +357,7 @@ int citron_release(const struct seat *seat, const struct hold *h)
     struct hold own = *h;
     uint64_t held = record_word(held_state(h), h->serial, h->index);
     uint64_t leaving = record_word(h->mode == PAWL_SHARED ? RECORD_TRY_S : RECORD_TRY_X, h->serial, h->index);
-    if (h->record >= seat->space->record_count || !hold_has_range(seat, h) ||
+    if (h->record >= seat->space->record_count || !hold_has_range(seat, h) || !has_token(seat, h) ||
         !__atomic_compare_exchange_n(&seat->me->shadow[h->record], &held, leaving, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return -PAWL_ENOTOWNER;
     job_start(&j, seat, &own, DEADLINE_NEVER);
