@@ -1,6 +1,7 @@
 /* pawl bench: how fast locks are, on this machine or in the simulated cluster. */
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "cli/settings.h"
 #include "cluster/layout.h"
 #include "world/sim.h"
 
@@ -29,7 +30,7 @@ static const struct arg table[] = {
     {"on", 0, ARG_STRING, "WHERE", "shm: processes of this machine (default); sim: the simulated cluster", &opts.on, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
     {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: other values than the model's, to see what hangs on them", &opts.set, NULL},
-    {"tune", 0, ARG_STRING, "KNOB=N[,...]", "other values than the designs' own, where they can be set", &opts.tune, NULL},
+    SETTINGS_TUNE_OPTION(&opts.tune),
     {"nodes", 0, ARG_U64, "N", "sim: hosts of clients; default the model's", &opts.nodes, &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "default: one per core; sim: the model's", &opts.clients, &opts.clients_seen},
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
@@ -130,38 +131,10 @@ static int choose_designs(struct bench_params *p)
     }
 }
 
-/* NAME=NUMBER, several with commas between them. */
-typedef int (*setting_fn)(struct bench_params *p, const char *name, uint64_t value);
-
-static int set_one(struct bench_params *p, const char *option, const char *text, size_t len, setting_fn set)
-{
-    char name[64], *end = NULL;
-    size_t name_len = strcspn(text, "=");
-    snprintf(name, sizeof name, "%.*s", (int)min_u64(name_len, len), text);
-    if (name_len < len && text[name_len + 1] >= '0' && text[name_len + 1] <= '9') {
-        errno = 0;
-        uint64_t value = strtoull(text + name_len + 1, &end, 10);
-        if (end == text + len && !errno)
-            return set(p, name, value);
-    }
-    return args_complain(&usage, "--%s is NAME=NUMBER, several with commas between them, not '%.*s'", option, (int)len, text);
-}
-
-static int set_all(struct bench_params *p, const char *option, const char *text, setting_fn set)
-{
-    for (const char *at = text; at;) {
-        size_t len = strcspn(at, ",");
-        int status = set_one(p, option, at, len, set);
-        if (status)
-            return status;
-        at = at[len] ? at + len + 1 : NULL;
-    }
-    return 0;
-}
-
 /* On a copy of the model: its source then says so. */
-static int set_field(struct bench_params *p, const char *field, uint64_t value)
+static int set_field(void *ctx, const char *field, uint64_t value)
 {
+    struct bench_params *p = ctx;
     static struct model copy;
     if (p->model != &copy)
         copy = *p->model;
@@ -169,18 +142,6 @@ static int set_field(struct bench_params *p, const char *field, uint64_t value)
     if (!model_set(&copy, field, value))
         return 0;
     return args_complain(&usage, "models have no field '%s'; 'pawl bench --on sim --json' shows those there are", field);
-}
-
-static int set_knob(struct bench_params *p, const char *knob, uint64_t value)
-{
-    bool known = false;
-    for (unsigned i = 0; i < p->design_count; i++) {
-        int rc = design_tune(p->designs[i], knob, value);
-        if (rc == -ERANGE)
-            return args_complain(&usage, "'%s' takes other values of '%s' than %" PRIu64, p->designs[i]->name, knob, value);
-        known = known || !rc;
-    }
-    return known ? 0 : args_complain(&usage, "there is no '%s' to be tuned", knob);
 }
 
 static int choose_substrate(struct bench_params *p)
@@ -202,7 +163,7 @@ static int choose_substrate(struct bench_params *p)
         return 0;
     p->model = model_find(opts.model ? opts.model : "default");
     if (p->model)
-        return set_all(p, "set", opts.set, set_field);
+        return settings_each(&usage, "set", opts.set, set_field, p);
     fprintf(stderr, "pawl bench: there is no model '%s'; there are", opts.model);
     for (unsigned i = 0; model_at(i); i++)
         fprintf(stderr, " %s", model_at(i)->name);
@@ -247,6 +208,10 @@ static int choose_sizes(struct bench_params *p)
         return args_complain(&usage, "--ops is at least 1");
     if (opts.seconds_seen && !opts.seconds_ns)
         return args_complain(&usage, "--seconds is more than 0");
+    for (unsigned i = 0; i < p->design_count; i++)
+        if (p->designs[i]->packet && (opts.lock_nodes_seen || opts.local_seen || opts.names))
+            return args_complain(&usage, "'%s' is a packet design: it goes with neither --lock-nodes nor --local nor --names",
+                                 p->designs[i]->name);
     p->clients = (unsigned)clients;
     p->nodes = (unsigned)nodes;
     p->rounds = (unsigned)rounds;
@@ -303,7 +268,7 @@ static int choose(struct bench_params *p)
     if (!status)
         status = choose_designs(p);
     if (!status)
-        status = set_all(p, "tune", opts.tune, set_knob);
+        status = settings_tune(&usage, opts.tune, p->designs, p->design_count);
     if (!status)
         status = choose_sizes(p);
     p->threads = opts.threads;

@@ -105,8 +105,8 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
             json_thousandths(j, verbs[i], s->per_cycle[i]);
         else
             json_null(j, verbs[i]);
-    if (p->simulated) /* these designs use the fabric alone */
-        json_u64(j, "packets", 0);
+    if (p->simulated) /* 0: one-sided designs use the fabric alone */
+        json_thousandths(j, "packets", s->packets);
     else
         json_null(j, "packets");
     json_end(j);
@@ -121,6 +121,18 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
             json_u64(j, steps[i], (uint64_t)(s->mean_ns[i] + 0.5));
         else
             json_null(j, steps[i]);
+    json_end(j);
+#define STEP_NAME(name, text, paper) text,
+    static const char *const parts[STEPS] = {STEPS_EACH(STEP_NAME)};
+#undef STEP_NAME
+    json_object(j, "steps_ns");
+    for (unsigned i = 0; i < countof(steps); i++) {
+        json_object(j, steps[i]);
+        for (unsigned k = 0; k < STEPS && p->simulated; k++)
+            if (s->part_ns[i][k] >= 0.5)
+                json_u64(j, parts[k], (uint64_t)(s->part_ns[i][k] + 0.5));
+        json_end(j);
+    }
     json_end(j);
     json_object(j, "grants");
     json_null(j, "switch"); /* there is none, nor an agent, nor a server that grants */

@@ -17,6 +17,7 @@ static const struct command {
     {"space", cmd_space, "create, list, show or drop spaces"},
     {"sim", cmd_sim, "try designs in simulated clusters full of faults"},
     {"bench", cmd_bench, "measure designs on this machine or in the simulated cluster"},
+    {"lab", cmd_lab, "racks on this machine: network namespaces as hosts, and a switch"},
     {"doctor", cmd_doctor, "what this machine can do, and which design offers what"},
 };
 

@@ -41,6 +41,8 @@ static const struct proof {
     {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
     {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
+    {"srvlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
+    {"parlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
     {"mutex", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
     {"mutex", SIM, {WHOLE("sim/ranges", "sim/ranges", "sim/ranges"), [RANGES] = "sim/ranges"}},
     {"itree", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [TIMEOUT] = "sim/ranges", [RANGES] = "sim/ranges"}},

@@ -24,6 +24,9 @@ extern unsigned dslr_count_max;
 #define RMARW_COUNTERS_MAX 7
 extern unsigned rmarw_counters;
 
+/* Baselines over packets. */
+extern const struct design design_srvlock, design_parlock;
+
 /* References on one machine. */
 extern const struct design design_pthread, design_pthread_rw, design_ofd;
 
@@ -34,6 +37,7 @@ int ofd_hold_apart(const struct seat *seat, uint64_t index, uint64_t start, uint
 /* Wrong on purpose (busted.c). */
 extern const struct design design_busted_control, design_busted_no_recheck, design_busted_unlock_by_name,
     design_busted_token_reused, design_busted_early_steal, design_busted_unknown_is_success, design_busted_no_intent,
-    design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence;
+    design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence, design_busted_srvlock_nonce,
+    design_busted_srvlock_memory, design_busted_srvlock_blind, design_busted_srvlock_lapse, design_busted_srvlock_hasty;
 
 #endif

@@ -19,6 +19,8 @@ const struct design *const designs[] = {
     &design_rmarw,
     &design_rpc,
     &design_rpc_retry,
+    &design_srvlock,
+    &design_parlock,
     &design_mutex,
     &design_itree,
     &design_maple,
@@ -42,6 +44,11 @@ const struct design *const designs[] = {
     &design_busted_shiftlock_nameless.design,
     &design_busted_shiftlock_markless.design,
     &design_busted_alock_nofence,
+    &design_busted_srvlock_nonce,
+    &design_busted_srvlock_memory,
+    &design_busted_srvlock_blind,
+    &design_busted_srvlock_lapse,
+    &design_busted_srvlock_hasty,
     NULL,
 };
 
