@@ -62,6 +62,7 @@ static int check_range(uint64_t start, uint64_t end)
 struct claim {
     enum pawl_mode mode;
     uint64_t start, end;
+    bool exact;
 };
 
 /* With a record of one's own, and only if the place is still the key's afterwards: 0; or positive: look for the key again. */
@@ -74,6 +75,7 @@ static int acquire_at(const struct locker *l, const struct cell *place, struct c
     h->mode = claim.mode;
     h->start = claim.start;
     h->end = claim.end;
+    h->exact = claim.exact;
     if (l->table.keys != PAWL_KEYS_DENSE) {
         h->place = table_meta_addr(&l->table, place);
         h->place_says = place->meta;
@@ -372,7 +374,9 @@ static int lock_group(const struct locker *l, const pawl_want *wants, unsigned *
         int rc = 0;
         for (; n < count && !rc; n += !rc) {
             const pawl_want *want = &wants[order[n]];
-            rc = lock_claim(l, want->key, claim_of(want), n ? DEADLINE_TRY : deadline, &got[order[n]]);
+            struct claim claim = claim_of(want);
+            claim.exact = count > 1;
+            rc = lock_claim(l, want->key, claim, n ? DEADLINE_TRY : deadline, &got[order[n]]);
         }
         if (!rc)
             return 0;

@@ -1,5 +1,6 @@
 #include "designs/design.h"
 #include "designs/all.h"
+#include "designs/citron/citron.h"
 #include "designs/shiftlock/shiftlock.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@ const struct design *const designs[] = {
     &design_shiftlock.design,
     &design_shiftlock64.design,
     &design_alock,
+    &design_citron.design,
     &design_cas,
     &design_cas_backoff,
     &design_spin,
@@ -49,6 +51,11 @@ const struct design *const designs[] = {
     &design_busted_srvlock_blind,
     &design_busted_srvlock_lapse,
     &design_busted_srvlock_hasty,
+    &design_busted_citron_no_abort.design,
+    &design_busted_citron_no_wait.design,
+    &design_busted_citron_no_fence.design,
+    &design_busted_citron_blind_release.design,
+    &design_busted_citron_blind_reader.design,
     NULL,
 };
 

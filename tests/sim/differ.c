@@ -14,12 +14,13 @@ struct job {
 static bool work(struct cluster_task *t)
 {
     const struct job *job = t->client->cluster->params.user;
-    struct differ d = {.design = job->design,
-                       .lockers = {&t->locker},
-                       .locker_count = 1,
-                       .held_max = HELD,
-                       .units = 4096,
-                       .length_max = job->length_max};
+    static struct differ d; /* too large for a fiber's stack */
+    d = (struct differ){.design = job->design,
+                        .lockers = {&t->locker},
+                        .locker_count = 1,
+                        .held_max = HELD,
+                        .units = 4096,
+                        .length_max = job->length_max};
     rng_seed(&d.random, job->length_max);
     while (d.ops < OPS_MAX && (d.ops % 256 || world_now(&world_real) < job->until_ns))
         differ_step(&d);
