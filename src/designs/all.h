@@ -13,7 +13,8 @@ extern const struct design design_cas, design_cas_backoff, design_spin, design_m
     design_rpc, design_rpc_retry;
 
 /* Baselines with ranges. */
-extern const struct design design_mutex;
+extern const struct design design_mutex, design_itree, design_maple, design_list_server, design_segments_exact,
+    design_segments_over, design_segments_under;
 
 /* Where dslr's counters end and its word starts anew: half of their 16 bits. Less, to test it. */
 #define DSLR_COUNT_MAX 0x8000
@@ -27,7 +28,11 @@ extern unsigned rmarw_counters;
 extern const struct design design_srvlock, design_parlock;
 
 /* References on one machine. */
-extern const struct design design_pthread, design_pthread_rw;
+extern const struct design design_pthread, design_pthread_rw, design_ofd;
+
+/* ofd, for benchmarks: single units held by one description, more than there could be records or descriptions; they end when *fd is
+ * closed. */
+int ofd_hold_apart(const struct seat *seat, uint64_t index, uint64_t start, uint64_t stride, uint64_t count, int *fd);
 
 /* Wrong on purpose (busted.c). */
 extern const struct design design_busted_control, design_busted_no_recheck, design_busted_unlock_by_name,

@@ -12,6 +12,7 @@
  * Not here: the leases by which the original passes a client that does not release. Its word has no room to tell the release that
  * comes after that from the one that is due; see docs/designs/baselines.md. So no recovery, and no unknown outcomes: a ticket of
  * which nobody knows stops the queue. Who has a ticket cannot leave, so no time-out. */
+#include "designs/dslr.h"
 #include "designs/all.h"
 
 #include <errno.h>
@@ -20,11 +21,6 @@ unsigned dslr_count_max = DSLR_COUNT_MAX;
 
 #define WAIT_NS (2 * NS_PER_US)      /* per client before us: about a round trip */
 #define WAIT_MAX_NS (64 * NS_PER_US) /* so that a long holder in front does not put everybody to sleep for long */
-
-struct dslr_lock {
-    uint64_t word; /* maxX 16, maxS 16, nX 16, nS 16 */
-    uint64_t last; /* 0, or once the last ticket in range is drawn: LAST and how many writers 16 and readers 16 have one */
-};
 
 #define LAST (UINT64_C(1) << 63)
 
@@ -138,21 +134,32 @@ static unsigned before(struct tickets mine, struct tickets now, enum pawl_mode m
     return mode == PAWL_SHARED ? writers : writers + readers;
 }
 
-static int dslr_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+int dslr_lock_at(const struct seat *seat, fab_addr addr, enum pawl_mode mode, bool once)
 {
-    fab_addr addr = space_lock_addr(seat->space, h->index);
     uint64_t drawn = 0, w;
-    int rc = hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X); /* for people to see who holds what */
-    if (!rc)
-        rc = deadline == DEADLINE_TRY ? try_once(seat, addr, h->mode, &drawn) : draw(seat, addr, h->mode, &drawn);
+    int rc = once ? try_once(seat, addr, mode, &drawn) : draw(seat, addr, mode, &drawn);
     struct tickets mine = unpack(drawn), now = mine;
-    while (!rc && !is_turn(mine, now, h->mode)) {
-        rc = wait_for(seat, before(mine, now, h->mode));
+    while (!rc && !is_turn(mine, now, mode)) {
+        rc = wait_for(seat, before(mine, now, mode));
         if (!rc)
             rc = fab_read64(seat->ep, addr, &w);
         if (!rc)
             now = unpack(w);
     }
+    return rc;
+}
+
+void dslr_unlock_op(fab_addr addr, enum pawl_mode mode, struct fab_op *out)
+{
+    *out =
+        (struct fab_op){.verb = FAB_FAA, .width = sizeof(uint64_t), .addr = addr, .swap = mode == PAWL_SHARED ? ADD_N_S : ADD_N_X};
+}
+
+static int dslr_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    int rc = hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X); /* for people to see who holds what */
+    if (!rc)
+        rc = dslr_lock_at(seat, space_lock_addr(seat->space, h->index), h->mode, deadline == DEADLINE_TRY);
     h->token = 0;
     return rc;
 }
@@ -177,10 +184,10 @@ static bool dslr_holds(const struct seat *seat, const struct hold *h)
     return hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X);
 }
 
-static int dslr_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+int dslr_peek_at(const struct seat *seat, fab_addr addr, struct lock_view *out)
 {
     uint64_t w;
-    int rc = fab_read64(seat->ep, space_lock_addr(seat->space, index), &w);
+    int rc = fab_read64(seat->ep, addr, &w);
     if (rc)
         return rc;
     struct tickets t = unpack(w);
@@ -193,14 +200,18 @@ static int dslr_peek(const struct seat *seat, uint64_t index, struct lock_view *
     return 0;
 }
 
+static int dslr_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    return dslr_peek_at(seat, space_lock_addr(seat->space, index), out);
+}
+
 const struct design design_dslr = {
     .name = "dslr",
     .summary = "tickets of readers and writers by fetch-and-add, without its leases (SIGMOD'18)",
     .kind = DESIGN_BASELINE,
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED,
     .substrates = DESIGN_ON_SIM,
-    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_PARTITION) |
-                                FAULT_BIT(FAULT_UNKNOWN)),
+    .tolerates = DSLR_TOLERATES,
     .lock_size = sizeof(struct dslr_lock),
     .acquire = dslr_acquire,
     .release = dslr_release,
