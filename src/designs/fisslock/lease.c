@@ -69,6 +69,16 @@ void lease_due(struct event *e)
 void lease_packet(struct event *e, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
+    if (p->head.epoch < h->rules.epoch) {
+        h->drops.stale++;
+        return;
+    }
+    if (p->head.epoch > h->rules.epoch) { /* a decider that knows nothing: what its former life granted is over */
+        if (h->lease_until)
+            lease_lapse(e);
+        edit(e, &h->rules);
+        h->rules.epoch = p->head.epoch;
+    }
     uint64_t margin = h->config.lease_ns / LEASE_DRIFT_DIVISOR + 1, until = p->token + h->config.lease_ns - margin;
     if (p->token > e->now || until <= e->now || until <= h->lease_until) {
         h->drops.stale++;
