@@ -234,6 +234,9 @@ static void hole_10(void)
         CHECK_EQ(fission_decide(&p, 0, &word, &token, &m), FISSION_TO_AGENT);
         CHECK_EQ(word, before);
     }
+    uint64_t other = word;
+    CHECK_EQ(fission_decide(&p, FISSION_BUSTED_RETRY, &other, &token, &m), FISSION_TO_CLIENT | FISSION_TO_AGENT);
+    CHECK(other != word); /* that is how it goes wrong */
     p.flags = FISSION_BOUNCED | FISSION_COPY;
     word &= ~FISSION_WORD_HELD;
     CHECK_EQ(fission_decide(&p, 0, &word, &token, &m), FISSION_DROP);
