@@ -369,9 +369,9 @@ static void check_busted(void)
         uint64_t option;
         uint64_t seed; /* tried first */
     } busted[] = {
-        {"term", FISSION_BUSTED_TERM, 0},       {"inca", FISSION_BUSTED_INCA, 1},    {"frees", FISSION_BUSTED_FREES, 0},
-        {"nonce", FISSLOCK_BUSTED_NONCE, 1},    {"adopt", FISSLOCK_BUSTED_ADOPT, 0}, {"floor", FISSLOCK_BUSTED_FLOOR, 12},
-        {"census", FISSLOCK_BUSTED_CENSUS, 21},
+        {"term", FISSION_BUSTED_TERM, 1},       {"inca", FISSION_BUSTED_INCA, 1},    {"frees", FISSION_BUSTED_FREES, 0},
+        {"nonce", FISSLOCK_BUSTED_NONCE, 2},    {"adopt", FISSLOCK_BUSTED_ADOPT, 1}, {"floor", FISSLOCK_BUSTED_FLOOR, 319},
+        {"census", FISSLOCK_BUSTED_CENSUS, 43},
     };
     for (unsigned i = 0; i < countof(busted); i++) {
         uint64_t tried = 0, violations = 0;
