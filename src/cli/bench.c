@@ -16,7 +16,8 @@
 
 static struct {
     const char *designs, *on, *model, *set, *tune;
-    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed;
+    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, deaths, seconds_ns, ops, rounds,
+        seed;
     bool threads, names, json;
     bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen;
 } opts = {.designs = "word", .on = "shm", .locks = DEFAULT_LOCKS, .seed = 1};
@@ -39,6 +40,8 @@ static const struct arg table[] = {
      &opts.lock_nodes_seen},
     {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &opts.names, NULL},
     {"hold", 0, ARG_U64, "NS", "nanoseconds for which a lock is held; default 0", &opts.hold_ns, NULL},
+    {"deaths", 0, ARG_U64, "N", "sim: one operation in N ends with its client's death, which holds the lock; default 0: none",
+     &opts.deaths, NULL},
     {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &opts.think_ns, NULL},
     {"seconds", 0, ARG_DURATION, "S", "of a round; default 1; sim: virtual ones, default 20ms", &opts.seconds_ns,
      &opts.seconds_seen},
@@ -100,6 +103,8 @@ static int add_design(struct bench_params *p, const char *name, size_t len)
         return args_complain(&usage, "the design '%s' does not run on %s", text, p->simulated ? "sim" : "shm");
     if (opts.reads && !(d->features & DESIGN_SHARED))
         return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
+    if (opts.deaths && !(p->simulated && d->features & DESIGN_RECOVERY))
+        return args_complain(&usage, "deaths are for --on sim and designs that survive them, and '%s' does not", text);
     if (p->design_count == BENCH_DESIGNS_MAX)
         return args_complain(&usage, "at most %d designs at once", BENCH_DESIGNS_MAX);
     for (unsigned i = 0; i < p->design_count; i++)
@@ -245,6 +250,7 @@ static int choose_sizes(struct bench_params *p)
     p->local = opts.local;
     p->residents = p->partitioned ? 0 : (unsigned)(clients * opts.local / 1000);
     p->warmup_ns = opts.warmup_ns;
+    p->deaths = opts.deaths;
     p->ops = opts.ops;
     p->seconds_ns = opts.seconds_seen ? opts.seconds_ns : p->simulated ? SIM_SECONDS_NS : SHM_SECONDS_NS;
     return 0;

@@ -26,6 +26,7 @@ extern const struct design design_pthread, design_pthread_rw;
 /* Wrong on purpose (busted.c). */
 extern const struct design design_busted_control, design_busted_no_recheck, design_busted_unlock_by_name,
     design_busted_token_reused, design_busted_early_steal, design_busted_unknown_is_success, design_busted_no_intent,
-    design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence;
+    design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence, design_busted_alock_greedy,
+    design_busted_dslr_late;
 
 #endif

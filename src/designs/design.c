@@ -33,7 +33,10 @@ const struct design *const designs[] = {
     &design_busted_shiftlock_late.design,
     &design_busted_shiftlock_nameless.design,
     &design_busted_shiftlock_markless.design,
+    &design_busted_shiftlock_greedy.design,
     &design_busted_alock_nofence,
+    &design_busted_alock_greedy,
+    &design_busted_dslr_late,
     NULL,
 };
 

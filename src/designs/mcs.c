@@ -21,6 +21,12 @@ struct mcs_desc {
 static_assert(sizeof(struct mcs_desc) == CACHE_LINE, "descriptors do not share lines");
 
 #define LOWER FIELD_MAX(32)
+
+/* Algorithm 1 looks whether there is a successor before it touches the lock. To see what hangs on it: the lock first. */
+static unsigned mcs_cas_first;
+
+static const struct design_knob knobs[] = {{"cas_first", &mcs_cas_first, 0, 1}, {0}};
+
 #define GO_OFFSET offsetof(struct mcs_desc, go)
 
 static bool own_memory(const struct seat *seat, fab_addr desc)
@@ -85,7 +91,7 @@ static int mcs_release(const struct seat *seat, const struct hold *h)
     fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
     uint64_t next = 0, old;
     int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_WAIT); /* of two that release the same hold only one does */
-    if (!rc)
+    if (!rc && !mcs_cas_first)
         rc = own_load(seat, desc, &next);
     if (!rc && !next) {
         rc = fab_cas64(seat->ep, addr, desc, 0, &old);
@@ -117,6 +123,7 @@ static int mcs_peek(const struct seat *seat, uint64_t index, struct lock_view *o
 
 const struct design design_mcs = {
     .name = "mcs",
+    .knobs = knobs,
     .summary = "the MCS queue lock by one-sided verbs",
     .kind = DESIGN_BASELINE,
     .features = DESIGN_EXCLUSIVE,

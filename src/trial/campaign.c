@@ -16,7 +16,10 @@
 #define SAFETY_SPAN_NS (60 * NS_PER_MS)
 #define HEALING_NS (400 * LEASE_NS) /* what every waiter must be granted within, once faults have stopped (I9) */
 #define OPS_AFTER 5                 /* that each client must complete after the healing */
-#define POLL_NS (20 * NS_PER_US)    /* waiters look this often: ten times less than a real one, to save events */
+#define BUSY_ONE_IN 8               /* runs */
+#define BUSY_SALT UINT64_C(0x62757379)
+#define BUSY_NS (4 * NS_PER_US)  /* pauses and holds, at most: about a way to the lock and back */
+#define POLL_NS (20 * NS_PER_US) /* waiters look this often: ten times less than a real one, to save events */
 
 struct campaign {
     struct cluster cluster;
@@ -29,6 +32,7 @@ struct campaign {
         uint64_t shared, exclusive, upgrades, downgrades, timeouts, cancelled;
     } done;
     bool shared, convert, timeout;
+    bool busy; /* hardly a pause between operations, on few locks, and nobody gives up */
 };
 
 /* Every task holds on its own. */
@@ -219,6 +223,23 @@ static int give_back(struct cluster_task *t, uint64_t lock, const struct hold *h
     return rc;
 }
 
+/* The same readers and writers all the time: otherwise all would soon be readers who wait for each other's writers. */
+static int busy_lock(struct cluster_task *t)
+{
+    struct campaign *c = campaign_of(t);
+    struct key_text text;
+    struct hold h;
+    uint64_t lock = rng_below(&c->random, c->locks);
+    enum pawl_mode mode = c->shared && who(t) % 3 == 0 ? PAWL_SHARED : PAWL_EXCLUSIVE;
+    oracle_asking(&c->oracle, who(t), lock, mode);
+    int rc = locker_lock(&t->locker, key_of(t, lock, &text), mode, DEADLINE_NEVER, &h);
+    if (rc)
+        return rc;
+    granted(t, lock, &h);
+    cluster_sleep(t, rng_below(&c->random, BUSY_NS));
+    return give_back(t, lock, &h);
+}
+
 static int one_lock(struct cluster_task *t)
 {
     struct campaign *c = campaign_of(t);
@@ -288,8 +309,8 @@ static bool work(struct cluster_task *t)
 {
     struct campaign *c = campaign_of(t);
     for (unsigned after = 0; after < OPS_AFTER;) {
-        cluster_sleep(t, rng_below(&c->random, 400 * NS_PER_US));
-        int rc = rng_chance(&c->random, 1, 6) ? several_locks(t) : one_lock(t);
+        cluster_sleep(t, rng_below(&c->random, c->busy ? BUSY_NS : 400 * NS_PER_US));
+        int rc = c->busy ? busy_lock(t) : rng_chance(&c->random, 1, 6) ? several_locks(t) : one_lock(t);
         if (rc == -PAWL_ELOST || rc == -FAB_EFENCED) {
             oracle_gone(&c->oracle, who(t));
             if (!cluster_client_valid(t->client))
@@ -387,6 +408,9 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;
     c->timeout = p->design->features & DESIGN_TIMEOUT;
+    c->busy = mix64(p->seed ^ BUSY_SALT) % BUSY_ONE_IN == 0; /* not from the stream: the other draws stay what they are */
+    if (c->busy)
+        c->locks = 1 + c->locks % 2;
     bool overflow = p->design->features & DESIGN_TOKENS && p->design->raise && rng_chance(r, 1, 2);
     return (struct cluster_params){
         .design = p->design,
@@ -456,12 +480,19 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
     model_set(&model, "poll_ns", max_u64(model_get(&model, MODEL_poll_ns), POLL_NS));
     rng_seed(&c.random, p->seed ^ UINT64_C(0x7061776c)); /* not the simulator's own stream */
     struct cluster_params params = draw_cluster(&c, p, &model);
+    if (c.busy) /* finding a key takes time, in which others are granted it */
+        params.keys = PAWL_KEYS_DENSE;
     if (params.keys == PAWL_KEYS_DENSE)
         params.capacity = c.locks;
     params.time_max_ns = params.safety_ns + HEALING_NS;
     int rc = oracle_init(&c.oracle, c.locks, p->design->features & DESIGN_TOKENS, valid, &c);
     if (rc)
         return rc;
+    if (c.busy && !p->faults) {
+        params.fabric_caps |= FAB_MASKED; /* built from compare-and-swaps, a step can be overtaken for ever */
+        c.oracle.overtaking = p->design->overtaking;
+        c.oracle.others = params.clients * params.tasks;
+    }
     rc = cluster_init(&c.cluster, &params);
     if (!rc) {
         cluster_run(&c.cluster);

@@ -74,6 +74,35 @@ static void add(struct oracle_lock *l, unsigned client, enum pawl_mode mode, uin
     l->holders[l->count++] = (struct oracle_holder){.client = client, .mode = mode, .token = token};
 }
 
+void oracle_asking(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode)
+{
+    struct oracle_lock *l = &o->locks[lock];
+    if (!o->overtaking)
+        return;
+    assert(l->waiting < ORACLE_WAITERS_MAX);
+    l->waiters[l->waiting++] = (struct oracle_waiter){.client = client, .mode = mode};
+}
+
+/* I12: one that waited has been granted; for the others it is one more before them. */
+static void check_overtaking(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode)
+{
+    struct oracle_lock *l = &o->locks[lock];
+    for (unsigned i = l->waiting; i-- > 0;) {
+        struct oracle_waiter *w = &l->waiters[i];
+        if (w->client != client) {
+            ++*(mode == PAWL_SHARED ? &w->by.shared : &w->by.exclusive);
+            continue;
+        }
+        const struct overtaking most = o->overtaking(o->others, w->mode);
+        if (w->by.exclusive > most.exclusive || w->by.shared > most.shared)
+            oracle_violation(o, "I12: lock %" PRIu64 ": client %u waited (%s) for %u exclusive and %u shared grants to others",
+                             lock, client, mode_name(mode), w->by.exclusive, w->by.shared);
+        o->most.exclusive = w->by.exclusive > o->most.exclusive ? w->by.exclusive : o->most.exclusive;
+        o->most.shared = w->by.shared > o->most.shared ? w->by.shared : o->most.shared;
+        *w = l->waiters[--l->waiting];
+    }
+}
+
 void oracle_granted(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode, uint64_t token)
 {
     struct oracle_lock *l = &o->locks[lock];
@@ -82,6 +111,8 @@ void oracle_granted(struct oracle *o, unsigned client, uint64_t lock, enum pawl_
     if (!o->valid(o->ctx, client))
         oracle_violation(o, "I8: lock %" PRIu64 " granted to client %u, whose session is dead", lock, client);
     check_hold(o, client, lock, mode, token);
+    if (o->overtaking)
+        check_overtaking(o, client, lock, mode);
     add(l, client, mode, token);
 }
 

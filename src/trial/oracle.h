@@ -21,12 +21,22 @@ struct oracle_holder {
     uint64_t token;
 };
 
+struct oracle_waiter {
+    unsigned client;
+    enum pawl_mode mode;
+    struct overtaking by; /* grants to others since it asked */
+};
+
+#define ORACLE_WAITERS_MAX 64 /* of one lock: tasks of all clients */
+
 struct oracle_lock {
     struct oracle_holder holders[ORACLE_HOLDERS_MAX];
     unsigned count;
     uint64_t last_exclusive; /* token */
     uint64_t highest;        /* token of any grant */
     uint64_t fence;          /* the highest token that the resource behind this lock has accepted */
+    struct oracle_waiter waiters[ORACLE_WAITERS_MAX];
+    unsigned waiting;
 };
 
 struct oracle {
@@ -36,12 +46,18 @@ struct oracle {
     oracle_valid_fn valid;
     void *ctx;
     uint64_t grants, releases, writes;
+    struct overtaking (*overtaking)(unsigned others, enum pawl_mode mode); /* null: nobody asks for a bound */
+    unsigned others;
+    struct overtaking most; /* that any met */
     uint64_t violations;
     char first[ORACLE_TEXT_LEN]; /* the first violation in words */
 };
 
 int oracle_init(struct oracle *o, uint64_t lock_count, bool tokens, oracle_valid_fn valid, void *ctx);
 void oracle_free(struct oracle *o);
+
+/* A client asks for a lock, and will be granted it after no more than so many grants to others (I12). */
+void oracle_asking(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode);
 
 /* A client's call has returned with the lock. */
 void oracle_granted(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode, uint64_t token);

@@ -25,6 +25,9 @@ static const struct {
     {"busted-shiftlock-nameless", {"I1:", "I2:"}},
     {"busted-shiftlock-markless", {"I1:", "I2:"}},
     {"busted-alock-nofence", {"I1:"}},
+    {"busted-dslr-late", {"I1:"}},
+    {"busted-alock-greedy", {"I12:"}},
+    {"busted-shiftlock-greedy", {"I12:"}},
 };
 
 static bool breaks(size_t which, const char *why)

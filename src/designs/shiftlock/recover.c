@@ -88,11 +88,11 @@ static int recount_once(const struct seat *seat, uint64_t index, struct shift_en
     /* A writer beside others has just left, and its record is about to say so. */
     if (c.unsure || c.writers > 1 || (c.writers && c.readers))
         return 0;
-    struct shift_entry next = {
-        .rel = shift_rel_add(f, e.rel, 1 + SHIFT_LAG_MAX), /* above what tokens of hand-overs under way were taken from */
-        .readers = c.readers,
-        .tail = shift_counted_writer(seat, &c),
-        .era = shift_era_next(f, e.era)};
+    struct shift_entry next = {/* Above what tokens of hand-overs under way were taken from. */
+                               .rel = shift_rel_add(f, e.rel, 1 + SHIFT_LAG_MAX),
+                               .readers = c.readers,
+                               .tail = shift_counted_writer(seat, &c),
+                               .era = shift_era_next(f, e.era)};
     /* RdrCnt and tail may have been touched by those who came meanwhile; they saw the odd era. */
     rc = shift_cas(seat, index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_ALL, &old);
     if (rc || !shift_matches(old, e, SHIFT_REL | SHIFT_ERA))
