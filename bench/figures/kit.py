@@ -130,9 +130,7 @@ results as pictures only, so what stands in the tables are the numbers of their 
 How it is measured: clients lock and unlock without a pause; after a warm-up all operations that end within a window count, and all
 verbs of the window by these. The designs' parameters are their own unless a row says `--tune`.
 
-Not here: ShiftLock's transactions (4.4, Figure 10) and bank (4.5, Figure 11), its steps within an acquisition (Tables 3 and 4 are
-compared by acquisition and release), and its failures (4.8, Figure 13): there a client goes on without releasing, which a session that
-lives may not do here, so clients would have to be killed in a benchmark.
+Not here: ShiftLock's transactions (4.4, Figure 10) and bank (4.5, Figure 11).
 """
 
 
