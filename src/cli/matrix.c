@@ -6,9 +6,9 @@
 
 /* Bit numbers of design.h's flags. */
 enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC };
-enum { SHM, SIM };
+enum { SHM, SIM, UDP };
 static_assert(1 << ASYNC == DESIGN_ASYNC && ASYNC + 1 == DESIGN_FEATURES, "features in the order of their bits");
-static_assert(1 << SIM == DESIGN_ON_SIM && SIM + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
+static_assert(1 << UDP == DESIGN_ON_UDP && UDP + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
  * shared memory of that name runs for each such design (tests/meson.build). */
@@ -29,6 +29,7 @@ static const struct proof {
     {"shiftlock64", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
     {"alock", SHM, {[EXCLUSIVE] = "shm/kill", [TOKENS] = "shm/kill", [RECOVERY] = "shm/kill", [TIMEOUT] = "shm/kill"}},
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
+    {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock")}},
     {"cas", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
     {"cas-backoff", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
@@ -41,6 +42,10 @@ static const struct proof {
     {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
     {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
+    {"srvlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
+    {"parlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
+    {"mutex", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
+    {"mutex", SIM, {WHOLE("sim/ranges", "sim/ranges", "sim/ranges"), [RANGES] = "sim/ranges"}},
     {"pthread", SHM, {[EXCLUSIVE] = "cli/designs", [RECOVERY] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"pthread-rw", SHM, {[EXCLUSIVE] = "cli/designs", [SHARED] = "cli/designs", [TIMEOUT] = "cli/designs"}},
 };

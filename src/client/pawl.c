@@ -11,6 +11,11 @@ static int forked(void)
     return explain(-PAWL_EFORKED, "this handle was opened before fork(); the child has no session of its own until it opens one");
 }
 
+static int not_over_packets(void)
+{
+    return explain(-PAWL_ENOTSUP, "not offered over packets (pawl://)");
+}
+
 /* The first sentence about what a locker refused; its codes say the rest. */
 static int failed(const pawl *p, int rc, pawl_key key)
 {
@@ -25,6 +30,9 @@ static int failed(const pawl *p, int rc, pawl_key key)
                        (unsigned long long)p->locker.table.capacity);
     case -ENOSPC:
         return explain(rc, "%s has no room for another lock: all that it could forget are held", p->segment->path);
+    case -EDEADLK:
+        return explain(rc, "two who hold it wait for each other; or two of these ranges are one lock to the design '%s'",
+                       p->space.design->name);
     case -PAWL_ELIMIT:
         return explain(rc, "this session already holds or waits for %u locks", p->space.record_count);
     case -PAWL_ENOTSUP:
@@ -45,10 +53,10 @@ uint64_t pawl_in(uint64_t ns)
 }
 
 /* Not inlined: numbers must not pay for what names need. */
-__attribute__((noinline)) static struct place find_name_at_once(const struct fast *f, pawl_key key)
+__attribute__((noinline)) static struct cell find_name_at_once(const struct fast *f, pawl_key key)
 {
     bool is_name = f->keys == PAWL_KEYS_NAMED && key.id - 1 < PAWL_NAME_MAX;
-    return is_name ? fast_find_name(f, key) : (struct place){.index = UINT64_MAX};
+    return is_name ? fast_find_name(f, key) : (struct cell){.index = UINT64_MAX};
 }
 
 /* Where the key's lock is, if that can be said without searching far. */
@@ -56,7 +64,7 @@ static inline char *find_at_once(const struct fast *f, pawl_key key, uint64_t *i
 {
     if (likely(!key.name))
         return f->keys != PAWL_KEYS_NAMED ? fast_find(f, key.id, index, meta) : NULL;
-    struct place place = find_name_at_once(f, key);
+    struct cell place = find_name_at_once(f, key);
     *index = place.index;
     *meta = place.meta;
     return place.index != UINT64_MAX ? f->cells + (place.index << f->cell_shift) : NULL;
@@ -67,6 +75,8 @@ __attribute__((noinline)) static int lock_with_care(pawl *p, pawl_key key, enum 
     struct hold h;
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return net_lock(p->net, key, mode, deadline, out);
     int rc = locker_lock(&p->locker, key, mode, deadline, &h);
     if (rc)
         return failed(p, rc, key);
@@ -100,6 +110,7 @@ static inline int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_
         out->hold = h.record;
         out->index = index;
         out->serial = p->fast->identity | h.serial;
+        out->start = out->end = 0;
         return 0;
     }
     if (result != FAST_NO) /* by value: a hold that nobody points to stays in registers */
@@ -127,7 +138,9 @@ __attribute__((noinline)) static int unlock_with_care(pawl *p, const pawl_grant 
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(&p->session, grant);
+    if (unlikely(p->net))
+        return net_unlock(p->net, grant);
+    struct hold h = hold_of(&p->locker.seat, grant);
     int rc = locker_unlock(&p->locker, &h);
     return rc ? failed(p, rc, pawl_id(0)) : 0;
 }
@@ -139,24 +152,114 @@ int pawl_unlock(pawl *p, const pawl_grant *grant)
     return unlock_with_care(p, grant);
 }
 
+/* ---- ranges ---- */
+
+/* What is wrong with a range, in words. */
+static int range_failed(const pawl *p, int rc, uint64_t start, uint64_t end)
+{
+    unsigned long long from = start, to = end;
+    switch (rc) {
+    case -EINVAL:
+        return explain(rc, "the range %llu:%llu is empty or ends before it starts", from, to);
+    case -EOVERFLOW:
+        return explain(rc, "the range %llu:%llu reaches beyond 2^%d units of %llu bytes", from, to, RANGE_UNITS_BITS,
+                       (unsigned long long)p->space.unit_bytes);
+    default:
+        return failed(p, rc, pawl_id(0));
+    }
+}
+
 int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out)
 {
+    struct hold h;
+    uint64_t first, last;
     if (!handle_is_ours(p))
         return forked();
-    if (end <= start)
-        return explain(-EINVAL, "the range %llu:%llu is empty or ends before it starts", (unsigned long long)start,
+    if (unlikely(p->net))
+        return not_over_packets();
+    int rc = units_of(&p->space, start, end, &first, &last);
+    if (rc)
+        return range_failed(p, rc, start, end);
+    rc = locker_lock_range(&p->locker, key, first, last, mode, deadline_ns, &h);
+    if (rc)
+        return failed(p, rc, key);
+    *out = grant_of(&p->locker.seat, &h);
+    return 0;
+}
+
+int pawl_reshape(pawl *p, pawl_grant *grant, uint64_t start, uint64_t end, uint64_t deadline_ns)
+{
+    uint64_t first, last;
+    if (!handle_is_ours(p))
+        return forked();
+    if (unlikely(p->net))
+        return not_over_packets();
+    int rc = units_of(&p->space, start, end, &first, &last);
+    if (rc)
+        return range_failed(p, rc, start, end);
+    struct hold h = hold_of(&p->locker.seat, grant);
+    rc = locker_reshape(&p->locker, &h, first, last, deadline_ns);
+    if (rc == -EINVAL)
+        return explain(rc, "a range of %llu:%llu can grow or shrink to one that contains it or lies in it, not to %llu:%llu",
+                       (unsigned long long)grant->start, (unsigned long long)grant->end, (unsigned long long)start,
                        (unsigned long long)end);
-    return failed(p, -PAWL_ENOTSUP, key); /* none of the designs of this release has ranges */
+    if (rc)
+        return failed(p, rc, pawl_id(0));
+    *grant = grant_of(&p->locker.seat, &h);
+    return 0;
+}
+
+int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *right)
+{
+    struct hold h, r;
+    if (!handle_is_ours(p))
+        return forked();
+    if (unlikely(p->net))
+        return not_over_packets();
+    if (!p->space.unit_bytes)
+        return failed(p, -PAWL_ENOTSUP, pawl_id(0));
+    h = hold_of(&p->locker.seat, grant);
+    int rc = at % p->space.unit_bytes ? -EINVAL : locker_split(&p->locker, &h, at / p->space.unit_bytes, &r);
+    if (rc == -EINVAL)
+        return explain(rc, "%llu is not where a unit of %llu bytes begins inside of %llu:%llu", (unsigned long long)at,
+                       (unsigned long long)p->space.unit_bytes, (unsigned long long)grant->start, (unsigned long long)grant->end);
+    if (rc)
+        return failed(p, rc, pawl_id(0));
+    *grant = grant_of(&p->locker.seat, &h);
+    *right = grant_of(&p->locker.seat, &r);
+    return 0;
+}
+
+/* ---- several at once ---- */
+
+/* The same wants in units. */
+static int in_units(const pawl *p, const pawl_want *wants, unsigned count, pawl_want *out)
+{
+    for (unsigned i = 0; i < count; i++) {
+        out[i] = wants[i];
+        if (!wants[i].start && !wants[i].end)
+            continue;
+        int rc = units_of(&p->space, wants[i].start, wants[i].end, &out[i].start, &out[i].end);
+        if (rc)
+            return range_failed(p, rc, wants[i].start, wants[i].end);
+    }
+    return 0;
 }
 
 int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline_ns, pawl_grant *grants)
 {
     struct hold holds[PAWL_ALL_MAX];
+    pawl_want units[PAWL_ALL_MAX];
     if (!handle_is_ours(p))
         return forked();
     if (!count || count > PAWL_ALL_MAX)
         return explain(-EINVAL, "pawl_lock_all takes 1 to %d locks", PAWL_ALL_MAX);
-    int rc = locker_lock_all(&p->locker, wants, count, deadline_ns, holds);
+    if (unlikely(p->net))
+        return net_lock_all(p->net, wants, count, deadline_ns, grants);
+    int rc = in_units(p, wants, count, units);
+    if (rc)
+        return rc;
+    rc = locker_lock_all(&p->locker, units, count, deadline_ns, holds);
     if (rc)
         return failed(p, rc, wants[0].key);
     for (unsigned i = 0; i < count; i++)
@@ -168,7 +271,9 @@ int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadl
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(&p->session, grant);
+    if (unlikely(p->net))
+        return net_convert(p->net, grant, mode, deadline_ns);
+    struct hold h = hold_of(&p->locker.seat, grant);
     int rc = locker_convert(&p->locker, &h, mode, deadline_ns);
     if (rc)
         return failed(p, rc, pawl_id(0));
@@ -180,7 +285,9 @@ int pawl_extend(pawl *p, pawl_grant *grant)
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(&p->session, grant);
+    if (unlikely(p->net))
+        return net_extend(p->net, grant);
+    struct hold h = hold_of(&p->locker.seat, grant);
     int rc = seat_renew(&p->locker.seat);
     if (!rc)
         rc = locker_check(&p->locker, &h);
@@ -194,7 +301,9 @@ int pawl_check(pawl *p, const pawl_grant *grant)
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(&p->session, grant);
+    if (unlikely(p->net))
+        return net_check(p->net, grant);
+    struct hold h = hold_of(&p->locker.seat, grant);
     return locker_check(&p->locker, &h);
 }
 
@@ -202,6 +311,8 @@ int pawl_query(pawl *p, pawl_key key, pawl_state *out)
 {
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return not_over_packets();
     int rc = locker_query(&p->locker, key, out);
     return rc ? failed(p, rc, key) : 0;
 }
@@ -210,6 +321,8 @@ int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id)
 {
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return net_submit(p->net, request, id);
     int rc = async_submit(&p->async, &p->locker, request, id);
     if (rc == -PAWL_ELIMIT)
         return explain(rc, "%d operations are in flight or unreaped; reap some first", PAWL_INFLIGHT_MAX);
@@ -218,15 +331,21 @@ int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id)
 
 int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t deadline_ns)
 {
-    return handle_is_ours(p) ? async_reap(&p->async, out, max, deadline_ns) : forked();
+    if (!handle_is_ours(p))
+        return forked();
+    return p->net ? net_reap(p->net, out, max, deadline_ns) : async_reap(&p->async, out, max, deadline_ns);
 }
 
 int pawl_cancel(pawl *p, uint64_t id)
 {
-    return handle_is_ours(p) ? async_cancel(&p->async, id) : forked();
+    if (!handle_is_ours(p))
+        return forked();
+    return p->net ? net_cancel(p->net, id) : async_cancel(&p->async, id);
 }
 
 int pawl_fd(pawl *p)
 {
-    return handle_is_ours(p) ? p->async.event_fd : forked();
+    if (!handle_is_ours(p))
+        return forked();
+    return p->net ? p->net->event_fd : p->async.event_fd;
 }

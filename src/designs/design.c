@@ -10,6 +10,7 @@ const struct design *const designs[] = {
     &design_shiftlock.design,
     &design_shiftlock64.design,
     &design_alock,
+    &design_fisslock,
     &design_cas,
     &design_cas_backoff,
     &design_spin,
@@ -19,6 +20,9 @@ const struct design *const designs[] = {
     &design_rmarw,
     &design_rpc,
     &design_rpc_retry,
+    &design_srvlock,
+    &design_parlock,
+    &design_mutex,
     &design_pthread,
     &design_pthread_rw,
     &design_busted_control,
@@ -37,6 +41,18 @@ const struct design *const designs[] = {
     &design_busted_alock_nofence,
     &design_busted_alock_greedy,
     &design_busted_dslr_late,
+    &design_busted_srvlock_nonce,
+    &design_busted_srvlock_memory,
+    &design_busted_srvlock_blind,
+    &design_busted_srvlock_lapse,
+    &design_busted_srvlock_hasty,
+    &design_busted_fisslock_term,
+    &design_busted_fisslock_inca,
+    &design_busted_fisslock_frees,
+    &design_busted_fisslock_nonce,
+    &design_busted_fisslock_adopt,
+    &design_busted_fisslock_floor,
+    &design_busted_fisslock_census,
     NULL,
 };
 
@@ -69,6 +85,6 @@ const char *design_feature_name(unsigned bit)
 
 const char *design_substrate_name(unsigned bit)
 {
-    static const char *const names[DESIGN_SUBSTRATES] = {"shm", "sim"};
+    static const char *const names[DESIGN_SUBSTRATES] = {"shm", "sim", "udp"};
     return bit < DESIGN_SUBSTRATES ? names[bit] : NULL;
 }
