@@ -40,7 +40,7 @@ static const struct proof {
     {"spin", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"spin", SIM, {[EXCLUSIVE] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"mcs", SIM, {[EXCLUSIVE] = "sim/baselines"}},
-    {"dslr", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
+    {"dslr", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [RECOVERY] = "sim/baselines"}},
     {"drtm", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
     {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},

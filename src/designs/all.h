@@ -37,9 +37,10 @@ int ofd_hold_apart(const struct seat *seat, uint64_t index, uint64_t start, uint
 /* Wrong on purpose (busted.c). */
 extern const struct design design_busted_control, design_busted_no_recheck, design_busted_unlock_by_name,
     design_busted_token_reused, design_busted_early_steal, design_busted_unknown_is_success, design_busted_no_intent,
-    design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence, design_busted_srvlock_nonce,
-    design_busted_srvlock_memory, design_busted_srvlock_blind, design_busted_srvlock_lapse, design_busted_srvlock_hasty,
-    design_busted_fisslock_term, design_busted_fisslock_inca, design_busted_fisslock_frees, design_busted_fisslock_nonce,
-    design_busted_fisslock_adopt, design_busted_fisslock_floor, design_busted_fisslock_census;
+    design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence, design_busted_alock_greedy,
+    design_busted_dslr_late, design_busted_srvlock_nonce, design_busted_srvlock_memory, design_busted_srvlock_blind,
+    design_busted_srvlock_lapse, design_busted_srvlock_hasty, design_busted_fisslock_term, design_busted_fisslock_inca,
+    design_busted_fisslock_frees, design_busted_fisslock_nonce, design_busted_fisslock_adopt, design_busted_fisslock_floor,
+    design_busted_fisslock_census;
 
 #endif
