@@ -91,14 +91,19 @@ enum pawl_keys {
 
 /* What to create a space with if there is none yet, and what to demand of one that is there. Zero: no wish, default or as found. */
 typedef struct pawl_options {
-    const char *design;   /* default "word" */
-    enum pawl_keys keys;  /* default named */
-    uint64_t capacity;    /* locks; default 16,384. A sparse or named space makes room by forgetting locks that nobody uses */
-    uint64_t lease_ns;    /* of this session; default 10 s */
-    uint32_t sessions;    /* that can be open at once; default 256 */
-    uint32_t holds;       /* locks that one session can hold or wait for at once; default 256 */
+    const char *design;  /* default "word" */
+    enum pawl_keys keys; /* default named */
+    uint64_t capacity; /* locks; default 16,384, with ranges 256. A sparse or named space makes room by forgetting locks that nobody
+                          uses */
+    uint64_t lease_ns; /* of this session; default 10 s */
+    uint32_t sessions; /* that can be open at once; default 256 */
+    uint32_t holds;    /* locks (or ranges) that one session can hold or wait for at once; default 256 */
     uint32_t permissions; /* of the segment; default 0600 */
     uint32_t flags;       /* PAWL_NO_CREATE, PAWL_MUST_CREATE */
+    /* Designs with ranges. A range is locked in whole units: */
+    uint64_t unit_bytes;  /* a power of two up to 8 MiB; default 4,096 */
+    uint64_t range_units; /* that a lock is made for; default 65,536. It grows as it is used, and its memory is */
+    uint64_t range_max;   /* reserved for so many units, up to 2^40; default 2^30. Beyond that one lock stands for all the rest */
 } pawl_options;
 
 enum {
@@ -148,6 +153,7 @@ typedef struct pawl_grant {
     uint32_t hold;      /* the rest is the library's */
     uint64_t index;
     uint64_t serial;
+    uint64_t start, end; /* designs with ranges: the bytes that are locked, in whole units; else 0 */
 } pawl_grant;
 
 /* ---- locking ---- */
@@ -161,15 +167,32 @@ PAWL_API int pawl_trylock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant
 PAWL_API int pawl_timedlock(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out);
 PAWL_API int pawl_unlock(pawl *p, const pawl_grant *grant);
 
-/* Bytes [start, end) of a file or anything else that has an extent. Designs with ranges only. */
+/* Bytes [start, end) of a file or anything else that has an extent. Designs with ranges only; with them pawl_lock and the others
+ * take the whole. What is locked are all units that the range touches: out->start and out->end say which bytes those are. Several
+ * ranges of one key can be held at once, but one who waits for a range that it holds itself waits for ever. deadline_ns may be
+ * UINT64_MAX, never, or PAWL_TRY: now or -PAWL_EHELD.
+ * -EINVAL if the range is empty or ends before it starts, -EOVERFLOW if it reaches beyond 2^40 units. */
+#define PAWL_END UINT64_MAX /* as `end`: to the end, wherever that is */
+#define PAWL_TRY UINT64_C(0)
 PAWL_API int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline_ns,
                              pawl_grant *out);
 
+/* Makes a held range larger, which may wait for others, or smaller, which gives back what lies outside of [start, end). One of the
+ * two ranges contains the other, else -EINVAL. Two who grow towards each other wait for each other: use a deadline. On failure the
+ * grant is what it was. What has grown has another token. */
+PAWL_API int pawl_reshape(pawl *p, pawl_grant *grant, uint64_t start, uint64_t end, uint64_t deadline_ns);
+
+/* Cuts a held range in two, each of which then ends, changes and is given back by itself: `grant` ends at byte `at`, *right goes on
+ * from there. -EINVAL unless `at` is the first byte of a unit, and not the first, of the range. On failure nothing has changed. */
+PAWL_API int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *right);
+
 /* All or none. Taken in one order by everybody, so that users of pawl_lock_all do not deadlock with each other.
- * The same lock twice is -EINVAL. grants[i] belongs to wants[i]. */
+ * The same lock twice, or ranges of one that overlap, are -EINVAL. Ranges that do not, but share a part that the design locks as
+ * one, are -EDEADLK: ask for one that contains both. grants[i] belongs to wants[i]. */
 typedef struct pawl_want {
     pawl_key key;
     enum pawl_mode mode;
+    uint64_t start, end; /* bytes; both 0: the whole */
 } pawl_want;
 
 #define PAWL_ALL_MAX 64 /* wants of one call */
@@ -197,15 +220,16 @@ PAWL_API int pawl_query(pawl *p, pawl_key key, pawl_state *out);
 
 /* ---- asynchronously ---- */
 
-enum pawl_op { PAWL_OP_LOCK = 1, PAWL_OP_UNLOCK = 2, PAWL_OP_CONVERT = 3 };
+enum pawl_op { PAWL_OP_LOCK = 1, PAWL_OP_UNLOCK = 2, PAWL_OP_CONVERT = 3, PAWL_OP_RESHAPE = 4 };
 
 typedef struct pawl_request {
     enum pawl_op op;
     enum pawl_mode mode;
     pawl_key key;         /* lock; its name is copied */
-    pawl_grant grant;     /* unlock, convert */
+    pawl_grant grant;     /* unlock, convert, reshape */
     uint64_t deadline_ns; /* UINT64_MAX: none */
     void *user;           /* comes back in the completion */
+    uint64_t start, end;  /* lock: both 0: the whole; reshape */
 } pawl_request;
 
 typedef struct pawl_completion {

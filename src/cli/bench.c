@@ -1,6 +1,8 @@
 /* pawl bench: how fast locks are, on this machine or in the simulated cluster. */
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "cli/settings.h"
+#include "cluster/layout.h"
 #include "world/sim.h"
 
 #include <errno.h>
@@ -15,24 +17,29 @@
 #define DEFAULT_LOCKS 1000
 
 static struct {
-    const char *designs, *on, *model, *set, *tune;
-    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed;
+    const char *designs, *on, *model, *set, *tune, *range;
+    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed,
+        units, held;
     bool threads, names, json;
-    bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen;
-} opts = {.designs = "word", .on = "shm", .locks = DEFAULT_LOCKS, .seed = 1};
+    bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
+        units_seen, held_seen;
+} opts = {.designs = "word", .on = "shm", .locks = DEFAULT_LOCKS, .seed = 1, .units = LAYOUT_RANGE_UNITS};
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, NULL},
     {"on", 0, ARG_STRING, "WHERE", "shm: processes of this machine (default); sim: the simulated cluster", &opts.on, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
     {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: other values than the model's, to see what hangs on them", &opts.set, NULL},
-    {"tune", 0, ARG_STRING, "KNOB=N[,...]", "other values than the designs' own, where they can be set", &opts.tune, NULL},
+    SETTINGS_TUNE_OPTION(&opts.tune),
     {"nodes", 0, ARG_U64, "N", "sim: hosts of clients; default the model's", &opts.nodes, &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "default: one per core; sim: the model's", &opts.clients, &opts.clients_seen},
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
-    {"locks", 0, ARG_U64, "N", "locks to choose from; default 1000", &opts.locks, NULL},
+    {"locks", 0, ARG_U64, "N", "locks to choose from; default 1000; with --range 1", &opts.locks, &opts.locks_seen},
     {"reads", 0, ARG_FRACTION, "F", "fraction of shared acquisitions; default 0", &opts.reads, NULL},
     {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: all alike", &opts.zipf, NULL},
+    {"range", 0, ARG_STRING, "L[,L...]", "lock ranges of so many units; several: of the clients in turn", &opts.range, NULL},
+    {"units", 0, ARG_U64, "N", "--range: that a lock has; default 65536", &opts.units, &opts.units_seen},
+    {"held", 0, ARG_U64, "N", "--range on shm: ranges that others hold all the while; default 0", &opts.held, &opts.held_seen},
     {"local", 0, ARG_FRACTION, "F", "sim: fraction of clients on the host of the lock memory; default 0", &opts.local,
      &opts.local_seen},
     {"lock-nodes", 0, ARG_U64, "N", "sim: clients and locks on N hosts each; --local is then of the operations", &opts.lock_nodes,
@@ -59,6 +66,7 @@ static const struct args usage = {
     .after = "Examples:\n"
              "  pawl bench --clients 4 --locks 1M --zipf 0.99 --reads 0.9\n"
              "  pawl bench --design word,pthread --clients 1 --rounds 11 --seconds 0.2\n"
+             "  pawl bench --design citron,ofd --range 1 --units 1M --held 1000\n"
              "  pawl bench --on sim --model shiftlock-testbed --design word,cas-backoff --locks 10M\n\n"
              "Ctrl-C ends it with what was measured so far.\n"
              "Exit status: 0 measured, 1 two held a lock that only one may hold, 2 wrong usage, 69 it could not be measured.",
@@ -100,6 +108,8 @@ static int add_design(struct bench_params *p, const char *name, size_t len)
         return args_complain(&usage, "the design '%s' does not run on %s", text, p->simulated ? "sim" : "shm");
     if (opts.reads && !(d->features & DESIGN_SHARED))
         return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
+    if (opts.range && !(d->features & DESIGN_RANGES))
+        return args_complain(&usage, "the design '%s' has no ranges", text);
     if (p->design_count == BENCH_DESIGNS_MAX)
         return args_complain(&usage, "at most %d designs at once", BENCH_DESIGNS_MAX);
     for (unsigned i = 0; i < p->design_count; i++)
@@ -121,38 +131,10 @@ static int choose_designs(struct bench_params *p)
     }
 }
 
-/* NAME=NUMBER, several with commas between them. */
-typedef int (*setting_fn)(struct bench_params *p, const char *name, uint64_t value);
-
-static int set_one(struct bench_params *p, const char *option, const char *text, size_t len, setting_fn set)
-{
-    char name[64], *end = NULL;
-    size_t name_len = strcspn(text, "=");
-    snprintf(name, sizeof name, "%.*s", (int)min_u64(name_len, len), text);
-    if (name_len < len && text[name_len + 1] >= '0' && text[name_len + 1] <= '9') {
-        errno = 0;
-        uint64_t value = strtoull(text + name_len + 1, &end, 10);
-        if (end == text + len && !errno)
-            return set(p, name, value);
-    }
-    return args_complain(&usage, "--%s is NAME=NUMBER, several with commas between them, not '%.*s'", option, (int)len, text);
-}
-
-static int set_all(struct bench_params *p, const char *option, const char *text, setting_fn set)
-{
-    for (const char *at = text; at;) {
-        size_t len = strcspn(at, ",");
-        int status = set_one(p, option, at, len, set);
-        if (status)
-            return status;
-        at = at[len] ? at + len + 1 : NULL;
-    }
-    return 0;
-}
-
 /* On a copy of the model: its source then says so. */
-static int set_field(struct bench_params *p, const char *field, uint64_t value)
+static int set_field(void *ctx, const char *field, uint64_t value)
 {
+    struct bench_params *p = ctx;
     static struct model copy;
     if (p->model != &copy)
         copy = *p->model;
@@ -160,18 +142,6 @@ static int set_field(struct bench_params *p, const char *field, uint64_t value)
     if (!model_set(&copy, field, value))
         return 0;
     return args_complain(&usage, "models have no field '%s'; 'pawl bench --on sim --json' shows those there are", field);
-}
-
-static int set_knob(struct bench_params *p, const char *knob, uint64_t value)
-{
-    bool known = false;
-    for (unsigned i = 0; i < p->design_count; i++) {
-        int rc = design_tune(p->designs[i], knob, value);
-        if (rc == -ERANGE)
-            return args_complain(&usage, "'%s' takes other values of '%s' than %" PRIu64, p->designs[i]->name, knob, value);
-        known = known || !rc;
-    }
-    return known ? 0 : args_complain(&usage, "there is no '%s' to be tuned", knob);
 }
 
 static int choose_substrate(struct bench_params *p)
@@ -193,7 +163,7 @@ static int choose_substrate(struct bench_params *p)
         return 0;
     p->model = model_find(opts.model ? opts.model : "default");
     if (p->model)
-        return set_all(p, "set", opts.set, set_field);
+        return settings_each(&usage, "set", opts.set, set_field, p);
     fprintf(stderr, "pawl bench: there is no model '%s'; there are", opts.model);
     for (unsigned i = 0; model_at(i); i++)
         fprintf(stderr, " %s", model_at(i)->name);
@@ -238,6 +208,10 @@ static int choose_sizes(struct bench_params *p)
         return args_complain(&usage, "--ops is at least 1");
     if (opts.seconds_seen && !opts.seconds_ns)
         return args_complain(&usage, "--seconds is more than 0");
+    for (unsigned i = 0; i < p->design_count; i++)
+        if (p->designs[i]->packet && (opts.lock_nodes_seen || opts.local_seen || opts.names))
+            return args_complain(&usage, "'%s' is a packet design: it goes with neither --lock-nodes nor --local nor --names",
+                                 p->designs[i]->name);
     p->clients = (unsigned)clients;
     p->nodes = (unsigned)nodes;
     p->rounds = (unsigned)rounds;
@@ -250,13 +224,51 @@ static int choose_sizes(struct bench_params *p)
     return 0;
 }
 
+/* L[,L...] */
+static int choose_lengths(struct workload *w)
+{
+    for (const char *at = opts.range; at;) {
+        char text[32];
+        size_t len = strcspn(at, ",");
+        uint64_t *length = &w->lengths[w->length_count];
+        snprintf(text, sizeof text, "%.*s", (int)min_u64(len, sizeof text - 1), at);
+        if (w->length_count == WORKLOAD_LENGTHS_MAX)
+            return args_complain(&usage, "--range takes at most %d lengths", WORKLOAD_LENGTHS_MAX);
+        if (args_u64(text, length) || !*length || *length > workload_units(w))
+            return args_complain(&usage, "--range is from 1 to %" PRIu64 " units, not '%s'", workload_units(w), text);
+        w->length_count++;
+        at = at[len] ? at + len + 1 : NULL;
+    }
+    return 0;
+}
+
+static int choose_ranges(const struct bench_params *p, struct workload *w)
+{
+    if (!opts.range)
+        return opts.units_seen || opts.held_seen
+                   ? args_complain(&usage, "--%s goes with --range", opts.units_seen ? "units" : "held")
+                   : 0;
+    if (p->partitioned || (p->simulated && opts.held))
+        return args_complain(&usage, "--range does not go with --%s%s", p->partitioned ? "lock-nodes" : "held",
+                             p->partitioned ? "" : " in the simulation");
+    if (opts.units < 2 || opts.units > ZIPF_ITEMS_MAX)
+        return args_complain(&usage, "--units is from 2 to %" PRIu64, ZIPF_ITEMS_MAX);
+    if (opts.held > BENCH_HELD_MAX || opts.held > opts.units / 4)
+        return args_complain(&usage, "--held is at most %d, and a quarter of the units", BENCH_HELD_MAX);
+    w->units = opts.units;
+    w->held = opts.held;
+    if (!opts.locks_seen)
+        w->locks = 1;
+    return choose_lengths(w);
+}
+
 static int choose(struct bench_params *p)
 {
     int status = choose_substrate(p);
     if (!status)
         status = choose_designs(p);
     if (!status)
-        status = set_all(p, "tune", opts.tune, set_knob);
+        status = settings_tune(&usage, opts.tune, p->designs, p->design_count);
     if (!status)
         status = choose_sizes(p);
     p->threads = opts.threads;
@@ -269,7 +281,7 @@ static int choose(struct bench_params *p)
         .think_ns = opts.think_ns,
         .seed = opts.seed,
     };
-    return status;
+    return status ? status : choose_ranges(p, &p->workload);
 }
 
 /* ---- the run ---- */

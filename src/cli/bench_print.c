@@ -22,6 +22,12 @@ static void print_heading(const struct bench_params *p)
     if (p->simulated)
         printf(", model %s, %u client hosts", p->model->name, p->nodes);
     printf("; %u clients, %" PRIu64 " locks%s", p->clients, w->locks, w->names ? " by name" : "");
+    for (unsigned i = 0; i < w->length_count; i++)
+        printf("%s%" PRIu64, i ? "," : ", ranges of ", w->lengths[i]);
+    if (w->length_count)
+        printf(" of %" PRIu64 " units", w->units);
+    if (w->held)
+        printf(", %" PRIu64 " ranges held", w->held);
     if (w->reads)
         printf(", %.1f %% reads", (double)w->reads / 10);
     if (w->zipf)
@@ -99,8 +105,8 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
             json_thousandths(j, verbs[i], s->per_cycle[i]);
         else
             json_null(j, verbs[i]);
-    if (p->simulated) /* these designs use the fabric alone */
-        json_u64(j, "packets", 0);
+    if (p->simulated) /* 0: one-sided designs use the fabric alone */
+        json_thousandths(j, "packets", s->packets);
     else
         json_null(j, "packets");
     json_end(j);
@@ -137,6 +143,14 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
     json_string(j, "on", p->simulated ? "sim" : "shm");
     json_u64(j, "clients", p->clients);
     json_u64(j, "locks", p->workload.locks);
+    if (p->workload.length_count) {
+        json_array(j, "range");
+        for (unsigned i = 0; i < p->workload.length_count; i++)
+            json_u64(j, NULL, p->workload.lengths[i]);
+        json_end(j);
+        json_u64(j, "units", p->workload.units);
+        json_u64(j, "held", p->workload.held);
+    }
     json_u64(j, "ops", s->ops);
     json_decimal(j, "seconds", s->elapsed_ns, 9);
     json_decimal(j, "wall_seconds", s->wall_ns, 9);

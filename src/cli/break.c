@@ -167,7 +167,7 @@ static int break_with_json(struct breaking *b, const char *place, pawl_key key)
 static int break_lock(struct breaking *b, const char *place, const char *name)
 {
     pawl_key key;
-    struct spot at = {0};
+    struct cell at = {0};
     int rc = cli_find("break", b->o, name, &key, &at);
     if (rc > 0)
         return rc;

@@ -77,7 +77,7 @@ int cli_key(const char *command, const struct table *t, const char *text, pawl_k
     return 0;
 }
 
-int cli_find(const char *command, const struct observer *o, const char *text, pawl_key *key, struct spot *out)
+int cli_find(const char *command, const struct observer *o, const char *text, pawl_key *key, struct cell *out)
 {
     const struct table *t = &o->locker.table;
     int status = cli_key(command, t, text, key);

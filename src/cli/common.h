@@ -49,7 +49,7 @@ int cli_place(const char *command, const char *given, char out[PLACE_LEN]);
 int cli_key(const char *command, const struct table *t, const char *text, pawl_key *out);
 
 /* The lock of that name: 0, -ENOENT if nobody ever took it (then `key` alone is set), or the exit status after a complaint. */
-int cli_find(const char *command, const struct observer *o, const char *text, pawl_key *key, struct spot *out);
+int cli_find(const char *command, const struct observer *o, const char *text, pawl_key *key, struct cell *out);
 
 /* A key for people: unprintable bytes escaped, so that no name plays tricks with the terminal. */
 void cli_put_key(FILE *out, pawl_key key);

@@ -60,7 +60,7 @@ static int note_holder(void *ctx, const struct inspect_claim *claim)
 static void tell(const struct lock_job *job, struct telling *t)
 {
     struct first_holder f = {0};
-    struct spot at;
+    struct cell at;
     char command[COMMAND_LEN];
     const struct locker *l = &job->p->locker;
     if (table_find(&l->seat, &l->table, job->key, &at) || inspect_claims(l, at.index, note_holder, &f) || !f.holders ||

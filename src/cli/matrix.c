@@ -41,6 +41,10 @@ static const struct proof {
     {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
     {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
+    {"srvlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
+    {"parlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
+    {"mutex", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
+    {"mutex", SIM, {WHOLE("sim/ranges", "sim/ranges", "sim/ranges"), [RANGES] = "sim/ranges"}},
     {"pthread", SHM, {[EXCLUSIVE] = "cli/designs", [RECOVERY] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"pthread-rw", SHM, {[EXCLUSIVE] = "cli/designs", [SHARED] = "cli/designs", [TIMEOUT] = "cli/designs"}},
 };

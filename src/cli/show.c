@@ -94,7 +94,7 @@ static int json_lock(const struct locker *l, const char *place, pawl_key key, co
 static int show_lock(const struct observer *o, const char *place, const char *name)
 {
     const struct locker *l = &o->locker;
-    struct spot at;
+    struct cell at;
     struct lock_view view = {0};
     pawl_key key;
     int rc = cli_find("show", o, name, &key, &at);

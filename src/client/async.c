@@ -34,13 +34,20 @@ static const struct fab_ops parking_ops = FAB_SHM_OPS(park);
 static int run_request(struct async_task *t, struct hold *h)
 {
     const pawl_request *r = &t->request;
+    uint64_t first = 0, last = 0;
+    int rc = r->start || r->end || r->op == PAWL_OP_RESHAPE ? units_of(t->locker.seat.space, r->start, r->end, &first, &last) : 0;
+    if (rc)
+        return rc;
     switch (r->op) {
     case PAWL_OP_LOCK:
-        return locker_lock(&t->locker, r->key, r->mode, r->deadline_ns, h);
+        return last ? locker_lock_range(&t->locker, r->key, first, last, r->mode, r->deadline_ns, h)
+                    : locker_lock(&t->locker, r->key, r->mode, r->deadline_ns, h);
     case PAWL_OP_UNLOCK:
         return locker_unlock(&t->locker, h);
     case PAWL_OP_CONVERT:
         return locker_convert(&t->locker, h, r->mode, r->deadline_ns);
+    case PAWL_OP_RESHAPE:
+        return locker_reshape(&t->locker, h, first, last, r->deadline_ns);
     }
     return -EINVAL;
 }
@@ -48,7 +55,7 @@ static int run_request(struct async_task *t, struct hold *h)
 static void run_task(void *arg)
 {
     struct async_task *t = arg;
-    struct hold h = hold_of(t->locker.seat.me, &t->request.grant);
+    struct hold h = hold_of(&t->locker.seat, &t->request.grant);
     int rc = run_request(t, &h);
     t->completion.result = rc;
     t->completion.grant = rc ? t->request.grant : grant_of(&t->locker.seat, &h);
@@ -167,7 +174,7 @@ static int start(struct async *a, const struct locker *l, const pawl_request *re
 
 int async_submit(struct async *a, const struct locker *l, const pawl_request *request, uint64_t *id)
 {
-    if (request->op < PAWL_OP_LOCK || request->op > PAWL_OP_CONVERT)
+    if (request->op < PAWL_OP_LOCK || request->op > PAWL_OP_RESHAPE)
         return -EINVAL;
     if (request->op == PAWL_OP_LOCK) {
         int rc = table_check_key(&l->table, request->key);

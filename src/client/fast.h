@@ -41,9 +41,9 @@ static inline void fast_init(struct fast *f, const struct locker *l, uint64_t id
     f->mask = l->table.buckets - 1;
     f->home_shift = l->table.home_shift;
     f->session = l->seat.me->id;
-    f->cell_shift = (uint32_t)__builtin_ctz(l->table.cell_bytes);
+    f->cell_shift = (uint32_t)__builtin_ctzll(l->table.cell_bytes);
     f->lock_offset = l->table.keys == PAWL_KEYS_DENSE ? 0 : 16;
-    assert(l->table.cell_bytes == 1u << f->cell_shift);
+    assert(l->table.cell_bytes == UINT64_C(1) << f->cell_shift);
     f->keys = l->table.keys;
     f->capacity = l->table.capacity;
     f->records = l->seat.space->record_count;
@@ -104,14 +104,14 @@ static inline bool fast_name_is(const uint64_t *there, const char *name, uint64_
 }
 
 /* The same by name. By value, so that the caller's variables stay in registers; no cell has the index UINT64_MAX. */
-static inline struct spot fast_find_name(const struct fast *f, pawl_key key)
+static inline struct cell fast_find_name(const struct fast *f, pawl_key key)
 {
     uint64_t hash = hash_bytes(key.name, key.id, 0), index = table_home(hash, f->home_shift), meta;
     for (unsigned n = 0; n < FAST_PROBES; n++, index = (index + 1) & f->mask)
         if (likely(fast_cell_has(f->cells + (index << f->cell_shift), hash, &meta)) &&
             likely(fast_name_is((const uint64_t *)(f->names + index * LAYOUT_NAME_BYTES), key.name, key.id)))
-            return (struct spot){.index = index, .meta = meta};
-    return (struct spot){.index = UINT64_MAX};
+            return (struct cell){.index = index, .meta = meta};
+    return (struct cell){.index = UINT64_MAX};
 }
 
 /* Takes the lock in that cell with the record that this thread keeps. FAST_NO: not taken, the record is kept as before;

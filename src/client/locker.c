@@ -48,14 +48,32 @@ static uint64_t slice_of(const struct locker *l, uint64_t deadline)
     return min_u64(deadline, add_saturating(world_now(l->seat.world), SLICE_CHECKS * s->check_ns));
 }
 
+static bool has_ranges(const struct locker *l)
+{
+    return l->seat.space->design->features & DESIGN_RANGES;
+}
+
+static int check_range(uint64_t start, uint64_t end)
+{
+    return start >= end ? -EINVAL : end > RANGE_UNITS_MAX ? -EOVERFLOW : 0;
+}
+
+/* What is wanted of a lock. */
+struct claim {
+    enum pawl_mode mode;
+    uint64_t start, end;
+};
+
 /* With a record of one's own, and only if the place is still the key's afterwards: 0; or positive: look for the key again. */
-static int acquire_at(const struct locker *l, const struct spot *place, enum pawl_mode mode, uint64_t deadline, struct hold *h)
+static int acquire_at(const struct locker *l, const struct cell *place, struct claim claim, uint64_t deadline, struct hold *h)
 {
     const struct seat *seat = &l->seat;
     int rc = hold_open(seat, place->index, h);
     if (unlikely(rc))
         return rc;
-    h->mode = mode;
+    h->mode = claim.mode;
+    h->start = claim.start;
+    h->end = claim.end;
     if (l->table.keys != PAWL_KEYS_DENSE) {
         h->place = table_meta_addr(&l->table, place);
         h->place_says = place->meta;
@@ -74,20 +92,20 @@ static int acquire_at(const struct locker *l, const struct spot *place, enum paw
     return rc ? rc : end ? end : MOVED;
 }
 
-int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+static int lock_claim(const struct locker *l, pawl_key key, struct claim claim, uint64_t deadline, struct hold *out)
 {
     const struct seat *seat = &l->seat;
-    int rc = supported(seat->space->design, mode, deadline);
+    int rc = supported(seat->space->design, claim.mode, deadline);
     if (!rc)
         rc = table_check_key(&l->table, key);
     if (!rc && session_lost(seat))
         rc = -PAWL_ELOST;
     for (int i = 0; i < FIND_TRIES_MAX && !rc;) {
-        struct spot place = {0, 0};
+        struct cell place = {0, 0};
         struct hold h;
         rc = table_find_or_insert(seat, &l->table, key, &place);
         if (!rc)
-            rc = acquire_at(l, &place, mode, deadline, &h);
+            rc = acquire_at(l, &place, claim, deadline, &h);
         if (!rc) {
             *out = h;
             return 0;
@@ -99,11 +117,24 @@ int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint6
     return rc ? rc : -EAGAIN;
 }
 
-/* Whether a grant that somebody hands us could be one. */
+int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+{
+    return lock_claim(l, key, (struct claim){.mode = mode, .start = 0, .end = RANGE_UNITS_MAX}, deadline, out);
+}
+
+int locker_lock_range(const struct locker *l, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
+                      struct hold *out)
+{
+    int rc = has_ranges(l) ? check_range(start, end) : -PAWL_ENOTSUP;
+    return rc ? rc : lock_claim(l, key, (struct claim){.mode = mode, .start = start, .end = end}, deadline, out);
+}
+
+/* Whether a grant that somebody hands us could be one. One of a range is only if it is of the very range that the books have: who
+ * gives back more, or other units, than it holds must not free another's. */
 static bool plausible(const struct locker *l, const struct hold *h)
 {
     return likely(h->index < l->seat.space->lock_count && h->record < l->seat.space->record_count &&
-                  (h->mode == PAWL_SHARED || h->mode == PAWL_EXCLUSIVE));
+                  (h->mode == PAWL_SHARED || h->mode == PAWL_EXCLUSIVE) && (!has_ranges(l) || hold_has_range(&l->seat, h)));
 }
 
 int locker_unlock(const struct locker *l, const struct hold *h)
@@ -129,6 +160,64 @@ int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, 
     if (!rc && !seat_lives(&l->seat)) /* the answer may have been long on its way */
         rc = -PAWL_ELOST;
     return ended(&l->seat, rc);
+}
+
+/* What reshape and split have in common: a hold of ours, in a design that offers it. */
+static int check_held(const struct locker *l, const struct hold *h)
+{
+    if (session_lost(&l->seat))
+        return -PAWL_ELOST;
+    return plausible(l, h) && l->seat.space->design->holds(&l->seat, h) ? 0 : ended(&l->seat, -PAWL_ENOTOWNER);
+}
+
+int locker_reshape(const struct locker *l, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
+{
+    const struct design *d = l->seat.space->design;
+    if (!d->reshape)
+        return -PAWL_ENOTSUP;
+    int rc = supported(d, h->mode, deadline);
+    if (!rc)
+        rc = check_range(start, end);
+    if (!rc)
+        rc = check_held(l, h);
+    if (rc)
+        return rc;
+    bool larger = start <= h->start && end >= h->end, smaller = start >= h->start && end <= h->end;
+    if (!larger && !smaller)
+        return -EINVAL;
+    if (larger && smaller)
+        return 0;
+    rc = d->reshape(&l->seat, h, start, end, deadline);
+    if (!rc && !seat_lives(&l->seat))
+        rc = -PAWL_ELOST;
+    return ended(&l->seat, rc);
+}
+
+int locker_split(const struct locker *l, struct hold *h, uint64_t at, struct hold *right)
+{
+    const struct seat *seat = &l->seat;
+    struct hold r;
+    if (!seat->space->design->split)
+        return -PAWL_ENOTSUP;
+    int rc = check_held(l, h);
+    if (!rc && (at <= h->start || at >= h->end))
+        rc = -EINVAL;
+    if (!rc)
+        rc = hold_open(seat, h->index, &r);
+    if (rc)
+        return rc;
+    r.mode = h->mode;
+    r.token = h->token;
+    r.start = at;
+    r.end = h->end;
+    rc = seat->space->design->split(seat, h, at, &r);
+    if (rc && rc != -PAWL_ELOST)
+        hold_close(seat, &r);
+    if (!rc && !seat_lives(seat))
+        rc = -PAWL_ELOST;
+    if (!rc)
+        *right = r;
+    return ended(seat, rc);
 }
 
 int locker_check(const struct locker *l, const struct hold *h)
@@ -171,7 +260,7 @@ static int tally_slot(void *ctx, uint32_t slot, uint64_t lease)
 
 int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
 {
-    struct spot place;
+    struct cell place;
     struct lock_view view;
     int rc = table_check_key(&l->table, key);
     if (!rc)
@@ -201,6 +290,12 @@ int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
 
 /* ---- several at once ---- */
 
+static struct claim claim_of(const pawl_want *want)
+{
+    bool whole = !want->start && !want->end;
+    return (struct claim){.mode = want->mode, .start = want->start, .end = whole ? RANGE_UNITS_MAX : want->end};
+}
+
 static int compare_keys(pawl_key a, pawl_key b)
 {
     if (a.id != b.id)
@@ -208,34 +303,67 @@ static int compare_keys(pawl_key a, pawl_key b)
     return a.name ? memcmp(a.name, b.name, a.id) : 0;
 }
 
+/* By key, then by start; the whole of a lock starts at 0. */
+static int compare_wants(const pawl_want *a, const pawl_want *b)
+{
+    int by = compare_keys(a->key, b->key);
+    return by ? by : (a->start > b->start) - (a->start < b->start);
+}
+
 static void sort_wants(const pawl_want *wants, unsigned count, unsigned *order)
 {
     for (unsigned i = 0; i < count; i++) {
         unsigned at = i;
-        for (; at > 0 && compare_keys(wants[order[at - 1]].key, wants[i].key) > 0; at--)
+        for (; at > 0 && compare_wants(&wants[order[at - 1]], &wants[i]) > 0; at--)
             order[at] = order[at - 1];
         order[at] = i;
     }
+}
+
+/* Ascending without overlap, nobody waits in a circle: whoever waits at a range holds only what lies before it, and is waited for
+ * only by those who wait further up. But two ranges that the design takes for one would wait for each other. */
+static int check_neighbours(const struct locker *l, const pawl_want *a, const pawl_want *b)
+{
+    const struct space *s = l->seat.space;
+    if (compare_keys(a->key, b->key))
+        return 0;
+    struct claim x = claim_of(a), y = claim_of(b);
+    if (!has_ranges(l) || ranges_overlap(x.start, x.end, y.start, y.end))
+        return -EINVAL;
+    if (s->design->cover) {
+        s->design->cover(s, &x.start, &x.end);
+        s->design->cover(s, &y.start, &y.end);
+    }
+    return ranges_overlap(x.start, x.end, y.start, y.end) ? -EDEADLK : 0;
+}
+
+static int check_want(const struct locker *l, const pawl_want *want)
+{
+    int rc = table_check_key(&l->table, want->key);
+    if (rc || (!want->start && !want->end))
+        return rc;
+    return has_ranges(l) ? check_range(want->start, want->end) : -PAWL_ENOTSUP;
 }
 
 int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
 {
     unsigned order[PAWL_ALL_MAX];
     struct hold got[PAWL_ALL_MAX];
+    int rc = 0;
     if (!count || count > PAWL_ALL_MAX)
         return -EINVAL;
-    for (unsigned i = 0; i < count; i++) {
-        int rc = table_check_key(&l->table, wants[i].key);
-        if (rc)
-            return rc;
-    }
+    for (unsigned i = 0; i < count && !rc; i++)
+        rc = check_want(l, &wants[i]);
+    if (rc)
+        return rc;
     sort_wants(wants, count, order);
-    for (unsigned i = 1; i < count; i++)
-        if (!compare_keys(wants[order[i - 1]].key, wants[order[i]].key))
-            return -EINVAL;
+    for (unsigned i = 1; i < count && !rc; i++)
+        rc = check_neighbours(l, &wants[order[i - 1]], &wants[order[i]]);
+    if (rc)
+        return rc;
     for (unsigned i = 0; i < count; i++) {
         const pawl_want *want = &wants[order[i]];
-        int rc = locker_lock(l, want->key, want->mode, deadline, &got[order[i]]);
+        rc = lock_claim(l, want->key, claim_of(want), deadline, &got[order[i]]);
         if (!rc)
             continue;
         while (i-- > 0)

@@ -11,12 +11,23 @@ struct locker {
 };
 
 int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out);
+/* Units [start, end); locker_lock is of all of them. -EINVAL: empty or reversed, -EOVERFLOW: beyond RANGE_UNITS_MAX. */
+int locker_lock_range(const struct locker *l, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
+                      struct hold *out);
+
+/* Makes a hold larger or smaller: one of the ranges contains the other, else -EINVAL. On failure the hold is what it was. */
+int locker_reshape(const struct locker *l, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline);
+
+/* Cuts a hold in two: `h` ends at `at`, *right goes on from there. -EINVAL unless that is inside. */
+int locker_split(const struct locker *l, struct hold *h, uint64_t at, struct hold *right);
+
 int locker_unlock(const struct locker *l, const struct hold *h);
 int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, uint64_t deadline);
 int locker_check(const struct locker *l, const struct hold *h);
 int locker_query(const struct locker *l, pawl_key key, pawl_state *out);
 
-/* All or none, in the order of the keys. */
+/* All or none, in the order of the keys and of their ranges, which are units here: 0 to 0 is the whole. -EINVAL: two of them
+ * overlap; -EDEADLK: they do not, but to this design they are the same lock. */
 int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds);
 
 #endif

@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #define DEFAULT_CAPACITY 16384
+#define DEFAULT_CAPACITY_RANGES 256 /* files, say: each has an extent */
+#define DEFAULT_DESIGN "word"
 #define DEFAULT_SESSIONS 256
 #define DEFAULT_HOLDS 256
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
@@ -124,6 +126,10 @@ static int check_options(const pawl_options *o)
         return explain(-EINVAL, "unknown flags 0x%x", o->flags);
     if (o->flags & PAWL_NO_CREATE && o->flags & PAWL_MUST_CREATE)
         return explain(-EINVAL, "a space cannot be there already and made now: PAWL_NO_CREATE contradicts PAWL_MUST_CREATE");
+    if (o->unit_bytes > LAYOUT_UNIT_BYTES_MAX || o->unit_bytes & (o->unit_bytes - 1))
+        return explain(-EINVAL, "a unit has a power of two of bytes, up to %llu", (unsigned long long)LAYOUT_UNIT_BYTES_MAX);
+    if (o->range_units > RANGE_UNITS_MAX || o->range_max > RANGE_UNITS_MAX || (o->range_max && o->range_units > o->range_max))
+        return explain(-EINVAL, "a lock has up to 2^%d units, and is made for no more than it may have", RANGE_UNITS_BITS);
     if (o->permissions & ~0777u)
         return explain(-EINVAL, "permissions 0%o are not those of a file", o->permissions);
     return 0;
@@ -142,6 +148,12 @@ static int check_wishes(const pawl_options *o, const struct layout_header *h, co
                        (unsigned long long)o->capacity);
     if (o->sessions > h->slot_count)
         return explain(-EINVAL, "%s has room for %u sessions, not %u", path, h->slot_count, o->sessions);
+    if (o->unit_bytes && o->unit_bytes != h->unit_bytes)
+        return explain(-EINVAL, "%s has units of %llu bytes, not %llu", path, (unsigned long long)h->unit_bytes,
+                       (unsigned long long)o->unit_bytes);
+    if (o->range_units > h->range_max || o->range_max > h->range_max)
+        return explain(-EINVAL, "%s has room for %llu units of a lock, not %llu", path, (unsigned long long)h->range_max,
+                       (unsigned long long)max_u64(o->range_units, o->range_max));
     if (o->holds > h->record_count)
         return explain(-EINVAL, "%s has room for %u holds of each session, not %u", path, h->record_count, o->holds);
     return 0;
@@ -149,10 +161,16 @@ static int check_wishes(const pawl_options *o, const struct layout_header *h, co
 
 static int create(const char *path, const pawl_options *o)
 {
+    const struct design *design = design_find(o->design ? o->design : DEFAULT_DESIGN);
+    bool ranges = design->features & DESIGN_RANGES;
+    if (!ranges && (o->unit_bytes || o->range_units || o->range_max))
+        return explain(-PAWL_ENOTSUP, "the design '%s' has no ranges", design->name);
     const struct layout_params params = {
-        .design = design_find(o->design ? o->design : "word"),
+        .design = design,
         .keys = o->keys ? o->keys : PAWL_KEYS_NAMED,
-        .capacity = o->capacity ? o->capacity : DEFAULT_CAPACITY,
+        .capacity = o->capacity ? o->capacity
+                    : ranges    ? DEFAULT_CAPACITY_RANGES
+                                : DEFAULT_CAPACITY,
         .sessions = o->sessions ? o->sessions : DEFAULT_SESSIONS,
         .holds = o->holds ? o->holds : DEFAULT_HOLDS,
         .ring_bytes = (uint32_t)fab_shm_ring_bytes(),
@@ -160,6 +178,9 @@ static int create(const char *path, const pawl_options *o)
         .margin_ns = MARGIN_NS,
         .check_ns = CHECK_NS,
         .birth = world_birth(&world_real),
+        .unit_bytes = o->unit_bytes,
+        .range_units = o->range_units,
+        .range_max = o->range_max,
     };
     return segment_create(path, &params, o->permissions ? o->permissions : DEFAULT_PERMISSIONS);
 }

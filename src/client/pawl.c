@@ -25,6 +25,9 @@ static int failed(const pawl *p, int rc, pawl_key key)
                        (unsigned long long)p->locker.table.capacity);
     case -ENOSPC:
         return explain(rc, "%s has no room for another lock: all that it could forget are held", p->segment->path);
+    case -EDEADLK:
+        return explain(rc, "two who hold it wait for each other; or two of these ranges are one lock to the design '%s'",
+                       p->space.design->name);
     case -PAWL_ELIMIT:
         return explain(rc, "this session already holds or waits for %u locks", p->space.record_count);
     case -PAWL_ENOTSUP:
@@ -45,10 +48,10 @@ uint64_t pawl_in(uint64_t ns)
 }
 
 /* Not inlined: numbers must not pay for what names need. */
-__attribute__((noinline)) static struct spot find_name_at_once(const struct fast *f, pawl_key key)
+__attribute__((noinline)) static struct cell find_name_at_once(const struct fast *f, pawl_key key)
 {
     bool is_name = f->keys == PAWL_KEYS_NAMED && key.id - 1 < PAWL_NAME_MAX;
-    return is_name ? fast_find_name(f, key) : (struct spot){.index = UINT64_MAX};
+    return is_name ? fast_find_name(f, key) : (struct cell){.index = UINT64_MAX};
 }
 
 /* Where the key's lock is, if that can be said without searching far. */
@@ -56,7 +59,7 @@ static inline char *find_at_once(const struct fast *f, pawl_key key, uint64_t *i
 {
     if (likely(!key.name))
         return f->keys != PAWL_KEYS_NAMED ? fast_find(f, key.id, index, meta) : NULL;
-    struct spot place = find_name_at_once(f, key);
+    struct cell place = find_name_at_once(f, key);
     *index = place.index;
     *meta = place.meta;
     return place.index != UINT64_MAX ? f->cells + (place.index << f->cell_shift) : NULL;
@@ -100,6 +103,7 @@ static inline int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_
         out->hold = h.record;
         out->index = index;
         out->serial = p->fast->identity | h.serial;
+        out->start = out->end = 0;
         return 0;
     }
     if (result != FAST_NO) /* by value: a hold that nobody points to stays in registers */
@@ -127,7 +131,7 @@ __attribute__((noinline)) static int unlock_with_care(pawl *p, const pawl_grant 
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(&p->session, grant);
+    struct hold h = hold_of(&p->locker.seat, grant);
     int rc = locker_unlock(&p->locker, &h);
     return rc ? failed(p, rc, pawl_id(0)) : 0;
 }
@@ -139,24 +143,106 @@ int pawl_unlock(pawl *p, const pawl_grant *grant)
     return unlock_with_care(p, grant);
 }
 
+/* ---- ranges ---- */
+
+/* What is wrong with a range, in words. */
+static int range_failed(const pawl *p, int rc, uint64_t start, uint64_t end)
+{
+    unsigned long long from = start, to = end;
+    switch (rc) {
+    case -EINVAL:
+        return explain(rc, "the range %llu:%llu is empty or ends before it starts", from, to);
+    case -EOVERFLOW:
+        return explain(rc, "the range %llu:%llu reaches beyond 2^%d units of %llu bytes", from, to, RANGE_UNITS_BITS,
+                       (unsigned long long)p->space.unit_bytes);
+    default:
+        return failed(p, rc, pawl_id(0));
+    }
+}
+
 int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out)
 {
+    struct hold h;
+    uint64_t first, last;
     if (!handle_is_ours(p))
         return forked();
-    if (end <= start)
-        return explain(-EINVAL, "the range %llu:%llu is empty or ends before it starts", (unsigned long long)start,
+    int rc = units_of(&p->space, start, end, &first, &last);
+    if (rc)
+        return range_failed(p, rc, start, end);
+    rc = locker_lock_range(&p->locker, key, first, last, mode, deadline_ns, &h);
+    if (rc)
+        return failed(p, rc, key);
+    *out = grant_of(&p->locker.seat, &h);
+    return 0;
+}
+
+int pawl_reshape(pawl *p, pawl_grant *grant, uint64_t start, uint64_t end, uint64_t deadline_ns)
+{
+    uint64_t first, last;
+    if (!handle_is_ours(p))
+        return forked();
+    int rc = units_of(&p->space, start, end, &first, &last);
+    if (rc)
+        return range_failed(p, rc, start, end);
+    struct hold h = hold_of(&p->locker.seat, grant);
+    rc = locker_reshape(&p->locker, &h, first, last, deadline_ns);
+    if (rc == -EINVAL)
+        return explain(rc, "a range of %llu:%llu can grow or shrink to one that contains it or lies in it, not to %llu:%llu",
+                       (unsigned long long)grant->start, (unsigned long long)grant->end, (unsigned long long)start,
                        (unsigned long long)end);
-    return failed(p, -PAWL_ENOTSUP, key); /* none of the designs of this release has ranges */
+    if (rc)
+        return failed(p, rc, pawl_id(0));
+    *grant = grant_of(&p->locker.seat, &h);
+    return 0;
+}
+
+int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *right)
+{
+    struct hold h, r;
+    if (!handle_is_ours(p))
+        return forked();
+    if (!p->space.unit_bytes)
+        return failed(p, -PAWL_ENOTSUP, pawl_id(0));
+    h = hold_of(&p->locker.seat, grant);
+    int rc = at % p->space.unit_bytes ? -EINVAL : locker_split(&p->locker, &h, at / p->space.unit_bytes, &r);
+    if (rc == -EINVAL)
+        return explain(rc, "%llu is not where a unit of %llu bytes begins inside of %llu:%llu", (unsigned long long)at,
+                       (unsigned long long)p->space.unit_bytes, (unsigned long long)grant->start, (unsigned long long)grant->end);
+    if (rc)
+        return failed(p, rc, pawl_id(0));
+    *grant = grant_of(&p->locker.seat, &h);
+    *right = grant_of(&p->locker.seat, &r);
+    return 0;
+}
+
+/* ---- several at once ---- */
+
+/* The same wants in units. */
+static int in_units(const pawl *p, const pawl_want *wants, unsigned count, pawl_want *out)
+{
+    for (unsigned i = 0; i < count; i++) {
+        out[i] = wants[i];
+        if (!wants[i].start && !wants[i].end)
+            continue;
+        int rc = units_of(&p->space, wants[i].start, wants[i].end, &out[i].start, &out[i].end);
+        if (rc)
+            return range_failed(p, rc, wants[i].start, wants[i].end);
+    }
+    return 0;
 }
 
 int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline_ns, pawl_grant *grants)
 {
     struct hold holds[PAWL_ALL_MAX];
+    pawl_want units[PAWL_ALL_MAX];
     if (!handle_is_ours(p))
         return forked();
     if (!count || count > PAWL_ALL_MAX)
         return explain(-EINVAL, "pawl_lock_all takes 1 to %d locks", PAWL_ALL_MAX);
-    int rc = locker_lock_all(&p->locker, wants, count, deadline_ns, holds);
+    int rc = in_units(p, wants, count, units);
+    if (rc)
+        return rc;
+    rc = locker_lock_all(&p->locker, units, count, deadline_ns, holds);
     if (rc)
         return failed(p, rc, wants[0].key);
     for (unsigned i = 0; i < count; i++)
@@ -168,7 +254,7 @@ int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadl
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(&p->session, grant);
+    struct hold h = hold_of(&p->locker.seat, grant);
     int rc = locker_convert(&p->locker, &h, mode, deadline_ns);
     if (rc)
         return failed(p, rc, pawl_id(0));
@@ -180,7 +266,7 @@ int pawl_extend(pawl *p, pawl_grant *grant)
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(&p->session, grant);
+    struct hold h = hold_of(&p->locker.seat, grant);
     int rc = seat_renew(&p->locker.seat);
     if (!rc)
         rc = locker_check(&p->locker, &h);
@@ -194,7 +280,7 @@ int pawl_check(pawl *p, const pawl_grant *grant)
 {
     if (!handle_is_ours(p))
         return forked();
-    struct hold h = hold_of(&p->session, grant);
+    struct hold h = hold_of(&p->locker.seat, grant);
     return locker_check(&p->locker, &h);
 }
 

@@ -16,6 +16,7 @@
 
 #define SEGMENT_NAME_MAX 64 /* leaves room in a file name for the prefix and a user id */
 #define SEGMENT_DEFAULT "default"
+#define RESERVE_MAX (UINT64_C(64) << 20) /* bytes of a sparse space that are taken at once all the same */
 
 /* Mappings of this process by inode. Handles that share one also show their races to a sanitizer. */
 static struct segment *mapped;
@@ -175,6 +176,18 @@ static int format(void *base, const struct layout_header *h)
     return rc;
 }
 
+/* All of it now: a page that cannot be had later would be a SIGBUS in the middle of a lock operation. But locks that could grow to
+ * more than there is take their memory as they are used, and for them that is the price. */
+static int reserve(int fd, const struct layout_header *h)
+{
+    if (!layout_is_sparse(h) || h->total_bytes <= RESERVE_MAX)
+        return posix_fallocate(fd, 0, (off_t)h->total_bytes);
+    if (ftruncate(fd, (off_t)h->total_bytes))
+        return errno;
+    int rc = posix_fallocate(fd, 0, (off_t)h->cells);
+    return rc || h->names == h->total_bytes ? rc : posix_fallocate(fd, (off_t)h->names, (off_t)(h->total_bytes - h->names));
+}
+
 static int fill(int fd, const char *path, const struct layout_params *p)
 {
     struct layout_header h;
@@ -183,8 +196,7 @@ static int fill(int fd, const char *path, const struct layout_params *p)
         return explain(rc, "%s: a space of %llu locks, %u sessions and %u holds each is out of bounds", path,
                        (unsigned long long)p->capacity, p->sessions, p->holds);
     layout_set_boot_id(&h, read_boot_id);
-    /* All of it now: a page that cannot be had later would be a SIGBUS in the middle of a lock operation. */
-    rc = posix_fallocate(fd, 0, (off_t)h.total_bytes);
+    rc = reserve(fd, &h);
     if (rc)
         return explain(-rc, "%s: no room for %llu bytes: %s", path, (unsigned long long)h.total_bytes, strerror(rc));
     void *base = mmap(NULL, h.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

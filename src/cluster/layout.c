@@ -34,13 +34,37 @@ static uint64_t buckets_for(enum pawl_keys keys, uint64_t capacity)
 }
 
 /* Bytes of one lock and, in a table, its key. A power of two below a line, so that none straddles two lines. */
-static uint32_t cell_bytes(enum pawl_keys keys, uint32_t lock_size)
+static uint64_t cell_bytes(enum pawl_keys keys, uint64_t lock_size)
 {
-    uint32_t need = lock_size + (keys == PAWL_KEYS_DENSE ? 0 : 16);
-    uint32_t bytes = 16;
+    uint64_t need = lock_size + (keys == PAWL_KEYS_DENSE ? 0 : 16);
+    uint64_t bytes = 16;
     while (bytes < need && bytes < CACHE_LINE)
         bytes *= 2;
-    return need <= bytes ? bytes : round_up(need, CACHE_LINE);
+    return need <= bytes ? bytes : round_up(need, (uint64_t)CACHE_LINE);
+}
+
+/* Fills in what the locks' sizes depend on. False: out of bounds. */
+static bool make_ranges(const struct layout_params *p, struct layout_header *h)
+{
+    h->lock_size = p->design->lock_size;
+    if (!(p->design->features & DESIGN_RANGES))
+        return !p->range_units && !p->range_max && !p->unit_bytes;
+    h->range_units = p->range_units ? p->range_units : LAYOUT_RANGE_UNITS;
+    h->range_max = p->range_max ? p->range_max : max_u64(h->range_units, LAYOUT_RANGE_MAX);
+    h->unit_bytes = p->unit_bytes ? p->unit_bytes : LAYOUT_UNIT_BYTES;
+    if (h->range_max > RANGE_UNITS_MAX || h->range_units > h->range_max || h->unit_bytes > LAYOUT_UNIT_BYTES_MAX ||
+        h->unit_bytes & (h->unit_bytes - 1))
+        return false;
+    if (p->design->lock_bytes)
+        h->lock_size = p->design->lock_bytes(h->range_units, h->range_max);
+    return h->lock_size > 0 && h->lock_size <= TOTAL_MAX;
+}
+
+bool layout_is_sparse(const struct layout_header *h)
+{
+    char name[LAYOUT_DESIGN_LEN + 1] = {0};
+    memcpy(name, h->design, LAYOUT_DESIGN_LEN);
+    return design_find(name)->lock_bytes != NULL;
 }
 
 static uint64_t place(uint64_t *at, uint64_t bytes)
@@ -63,10 +87,8 @@ int layout_make(const struct layout_params *p, struct layout_header *out)
         .byte_order = LAYOUT_BYTE_ORDER,
         .header_bytes = LAYOUT_HEADER_BYTES,
         .keys = p->keys,
-        .lock_size = p->design->lock_size,
         .capacity = p->capacity,
         .buckets = buckets_for(p->keys, p->capacity),
-        .cell_bytes = cell_bytes(p->keys, p->design->lock_size),
         .slot_count = p->sessions,
         .record_count = p->holds,
         .ring_bytes = p->ring_bytes,
@@ -77,9 +99,15 @@ int layout_make(const struct layout_params *p, struct layout_header *out)
         .check_ns = p->check_ns,
     };
     memcpy(h.design, p->design->name, strlen(p->design->name));
+    if (!make_ranges(p, &h))
+        return -EINVAL;
+    h.cell_bytes = cell_bytes(p->keys, h.lock_size);
+    if (h.cell_bytes > TOTAL_MAX / h.buckets)
+        return -EFBIG;
     uint64_t at = LAYOUT_HEADER_BYTES;
     h.slots = place(&at, (uint64_t)h.slot_count * sizeof(struct slot));
     h.records = place(&at, (uint64_t)h.slot_count * h.record_count * sizeof(uint64_t));
+    h.ranges = place(&at, h.range_units ? (uint64_t)h.slot_count * h.record_count * sizeof(struct record_range) : 0);
     h.rings = place(&at, (uint64_t)h.slot_count * h.ring_bytes);
     h.descs = place(&at, (uint64_t)h.slot_count * h.record_count * h.desc_size);
     h.cells = place(&at, h.buckets * h.cell_bytes);
@@ -130,6 +158,9 @@ const char *layout_fault(const struct layout_header *h, uint64_t size)
         .lease_ns = h->lease_ns,
         .margin_ns = h->margin_ns,
         .check_ns = h->check_ns,
+        .range_units = h->range_units,
+        .range_max = h->range_max,
+        .unit_bytes = h->unit_bytes,
     };
     if (h->ring_bytes > LAYOUT_HEADER_BYTES * 4 || layout_make(&p, &again))
         return "its header is inconsistent";
@@ -147,6 +178,7 @@ void layout_space(const struct layout_header *h, fab_addr base, struct space *ou
         .design = design_find(name),
         .slots = base + h->slots,
         .records = base + h->records,
+        .ranges = base + h->ranges,
         .descs = base + h->descs,
         .desc_size = h->desc_size,
         .locks = base + h->cells + (h->keys == PAWL_KEYS_DENSE ? 0 : 16),
@@ -154,6 +186,9 @@ void layout_space(const struct layout_header *h, fab_addr base, struct space *ou
         .lock_stride = h->cell_bytes,
         .slot_count = h->slot_count,
         .record_count = h->record_count,
+        .range_units = h->range_units,
+        .range_max = h->range_max,
+        .unit_bytes = h->unit_bytes,
         .token_base = h->token_base,
         .lease_ns = h->lease_ns,
         .margin_ns = h->margin_ns,

@@ -5,7 +5,7 @@
 #include "designs/design.h"
 
 #define LAYOUT_MAGIC UINT64_C(0x314c574150534b4c) /* reads "LKSPAWL1" in memory */
-#define LAYOUT_VERSION 2
+#define LAYOUT_VERSION 3
 #define LAYOUT_FEATURES 0 /* bits that a reader must know; none yet, so any is refused */
 #define LAYOUT_BYTE_ORDER UINT32_C(0x01020304)
 #define LAYOUT_BOOT_ID_LEN 16
@@ -23,16 +23,17 @@ struct layout_header {
     uint8_t boot_id[LAYOUT_BOOT_ID_LEN];
     char design[LAYOUT_DESIGN_LEN];
     uint32_t keys; /* enum pawl_keys */
-    uint32_t lock_size;
+    uint32_t slot_count;
+    uint64_t lock_size;
     uint64_t capacity;
     uint64_t buckets; /* cells in the lock array: capacity, or the next power of two that leaves a table some air */
-    uint32_t cell_bytes;
-    uint32_t slot_count;
+    uint64_t cell_bytes;
     uint32_t record_count;
     uint32_t ring_bytes;
     uint32_t desc_size;
     uint32_t unused;
-    uint64_t slots, records, rings, descs, cells, names; /* offsets */
+    uint64_t range_units, range_max, unit_bytes;                 /* 0 if the design has no ranges */
+    uint64_t slots, records, ranges, rings, descs, cells, names; /* offsets */
     uint64_t total_bytes;
     uint64_t token_base;
     uint64_t lease_ns;
@@ -45,6 +46,12 @@ struct layout_header {
 
 #define LAYOUT_HEADER_BYTES 4096
 
+/* Ranges, unless asked otherwise: 256 MiB of a file in pages, with room for 4 TiB. */
+#define LAYOUT_RANGE_UNITS (UINT64_C(1) << 16)
+#define LAYOUT_RANGE_MAX (UINT64_C(1) << 30)
+#define LAYOUT_UNIT_BYTES 4096
+#define LAYOUT_UNIT_BYTES_MAX (UINT64_C(1) << 23) /* so that 2^40 units have fewer than 2^64 bytes */
+
 struct layout_params {
     const struct design *design;
     enum pawl_keys keys;
@@ -56,7 +63,11 @@ struct layout_params {
     uint64_t margin_ns;
     uint64_t check_ns;
     uint64_t birth;
+    uint64_t range_units, range_max, unit_bytes; /* designs with ranges; 0: as above */
 };
+
+/* Whether the locks of a space lie in sparse memory: what is not touched costs nothing, and what is may be missing then. */
+bool layout_is_sparse(const struct layout_header *h);
 
 /* Computes everything from the parameters. -EINVAL if one is out of bounds, -EFBIG if it would not fit. */
 int layout_make(const struct layout_params *p, struct layout_header *out);

@@ -87,6 +87,8 @@ static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struc
         me->shadow = fab_shm_ptr(seat->ep, space_record_addr(seat->space, slot, 0));
     else
         memset(me->shadow, 0, seat->space->record_count * sizeof *me->shadow);
+    if (fab_is_shm(seat->ep) && seat->space->range_units)
+        me->ranges = fab_shm_ptr(seat->ep, space_range_addr(seat->space, slot, 0));
     return 0;
 }
 

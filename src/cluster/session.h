@@ -11,8 +11,8 @@ struct session_params {
     fab_addr home;     /* memory of its own for descriptors: record_count of them; 0: none, they lie in the space */
 };
 
-/* Takes a slot and fills seat->me, whose arrays the caller has provided (seen: slot_count; shadow: record_count words, but not on
- * shared memory, where the records themselves serve).
+/* Takes a slot and fills seat->me, whose arrays the caller has provided (seen: slot_count; shadow and, if the design has ranges,
+ * ranges: record_count; but not on shared memory, where the records themselves serve).
  * On shared memory the calling thread becomes the one by whose death the kernel reports the session's, so it must outlive it.
  * -PAWL_ELIMIT if no slot is free. */
 int session_open(struct seat *seat, const struct session_params *p);

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- meta: state 3, generation 31, slot 12 and epoch 18 of the session whose work is under way ---- */
+/* ---- meta: state 3, generation 27; and of the session whose work is under way: tag 4, slot 12, epoch 18 ---- */
 
-#define META_GENERATION_SHIFT 30
-#define META_GENERATION_BITS 31
+#define META_GENERATION_SHIFT 34
+#define META_GENERATION_BITS 27
+#define META_TAG_SHIFT 30 /* tells insertions of one session apart that are under way at the same time */
+#define META_TAG_BITS 4
 #define META_SLOT_SHIFT 18
 #define META_SLOT_BITS 12
 #define META_EPOCH_BITS 18
@@ -42,7 +44,8 @@ static uint64_t meta_ours(const struct seat *seat, enum cell_state state, uint64
 
 static uint64_t meta_claim(const struct seat *seat, uint64_t meta)
 {
-    return meta_ours(seat, CELL_CLAIMED, (meta_generation(meta) + 1) & FIELD_MAX(META_GENERATION_BITS));
+    uint64_t tag = __atomic_add_fetch(&seat->me->claims, 1, __ATOMIC_RELAXED) & FIELD_MAX(META_TAG_BITS);
+    return meta_ours(seat, CELL_CLAIMED, (meta_generation(meta) + 1) & FIELD_MAX(META_GENERATION_BITS)) | tag << META_TAG_SHIFT;
 }
 
 /* The state of a cell whose work was somebody's: same generation, same session. */
@@ -90,17 +93,21 @@ static int read_bucket(const struct seat *seat, const struct table *t, uint64_t 
     return 0;
 }
 
-/* 1: changed; 0: it was no longer `from`. */
+/* 1: changed; 0: it was no longer `from`. An unknown outcome is not left at that, or a claim of ours could stay behind that we know
+ * nothing of: it is tried again while the session lives, and generation and claim make what we wrote recognisable. */
 static int change_bucket(const struct seat *seat, const struct table *t, uint64_t i, struct bucket from, struct bucket to)
 {
-    u128 old;
-    int rc = fab_cas128(seat->ep, cell_addr(t, i), wide(from), wide(to), &old);
-    if (rc == -FAB_EUNKNOWN) {
-        rc = fab_read128(seat->ep, cell_addr(t, i), &old);
+    bool doubt = false;
+    for (;;) {
+        u128 old;
+        int rc = fab_cas128(seat->ep, cell_addr(t, i), wide(from), wide(to), &old);
         if (!rc)
-            return old == wide(to); /* generation and claim make it recognisable as ours */
+            return old == wide(from) || (doubt && old == wide(to));
+        doubt = rc == -FAB_EUNKNOWN;
+        rc = seat_retry(seat, rc);
+        if (rc)
+            return rc;
     }
-    return rc ? rc : old == wide(from);
 }
 
 /* ---- keys ---- */
@@ -175,7 +182,7 @@ static int same_key(const struct seat *seat, const struct table *t, uint64_t i, 
 
 /* ---- looking ---- */
 
-static int find(const struct seat *seat, const struct table *t, uint64_t key, const struct name_words *name, struct spot *out)
+static int find(const struct seat *seat, const struct table *t, uint64_t key, const struct name_words *name, struct cell *out)
 {
     uint64_t start = home(t, key);
     for (uint64_t n = 0; n < PROBE_MAX && n < t->buckets; n++) {
@@ -193,7 +200,7 @@ static int find(const struct seat *seat, const struct table *t, uint64_t key, co
         if (rc < 0)
             return rc;
         if (rc == KEY_SAME) {
-            *out = (struct spot){.index = i, .meta = b.meta};
+            *out = (struct cell){.index = i, .meta = b.meta};
             return live ? 0 : -EBUSY;
         }
         if (rc == KEY_CHANGED)
@@ -202,20 +209,20 @@ static int find(const struct seat *seat, const struct table *t, uint64_t key, co
     return -ENOENT;
 }
 
-__attribute__((noinline)) static int find_name(const struct seat *seat, const struct table *t, pawl_key key, struct spot *out)
+__attribute__((noinline)) static int find_name(const struct seat *seat, const struct table *t, pawl_key key, struct cell *out)
 {
     struct name_words name;
     pack_name(key, &name);
     return find(seat, t, bucket_key(key), &name, out);
 }
 
-int table_find(const struct seat *seat, const struct table *t, pawl_key key, struct spot *out)
+int table_find(const struct seat *seat, const struct table *t, pawl_key key, struct cell *out)
 {
     if (t->keys == PAWL_KEYS_NAMED)
         return find_name(seat, t, key, out);
     if (t->keys == PAWL_KEYS_SPARSE)
         return find(seat, t, key.id, NULL, out);
-    *out = (struct spot){.index = key.id};
+    *out = (struct cell){.index = key.id};
     return 0;
 }
 
@@ -235,7 +242,7 @@ int table_key_at(const struct seat *seat, const struct table *t, uint64_t index,
     }
     unsigned char bytes[LAYOUT_NAME_BYTES];
     _Alignas(8) uint64_t words[LAYOUT_NAME_BYTES / 8];
-    struct spot p = {.index = index, .meta = b.meta};
+    struct cell p = {.index = index, .meta = b.meta};
     rc = fab_read(seat->ep, name_addr(t, index), words, sizeof words);
     if (!rc)
         rc = table_confirm(seat, t, &p);
@@ -488,7 +495,7 @@ static int raise_lock(const struct insertion *in)
 }
 
 /* One attempt. 1: inserted; 0: try again. */
-static int insert_once(struct insertion *in, struct spot *out)
+static int insert_once(struct insertion *in, struct cell *out)
 {
     int rc = claim_cell(in);
     if (rc <= 0)
@@ -507,14 +514,14 @@ static int insert_once(struct insertion *in, struct spot *out)
     struct bucket live = {in->key, meta_make(CELL_LIVE, meta_generation(in->claim.meta))};
     rc = change_bucket(in->seat, in->t, in->at, in->claim, live);
     if (rc > 0) {
-        *out = (struct spot){.index = in->at, .meta = live.meta};
+        *out = (struct cell){.index = in->at, .meta = live.meta};
         return 1;
     }
     int undo = give_way(in);
     return rc ? rc : undo;
 }
 
-__attribute__((noinline)) static int insert(const struct seat *seat, const struct table *t, pawl_key key, struct spot *out)
+__attribute__((noinline)) static int insert(const struct seat *seat, const struct table *t, pawl_key key, struct cell *out)
 {
     struct name_words name;
     if (key.name)
@@ -541,7 +548,7 @@ __attribute__((noinline)) static int insert(const struct seat *seat, const struc
     return -EAGAIN;
 }
 
-int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_key key, struct spot *out)
+int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_key key, struct cell *out)
 {
     int rc = table_find(seat, t, key, out);
     return likely(rc != -ENOENT && rc != -EBUSY) ? rc : insert(seat, t, key, out);

@@ -30,12 +30,12 @@ struct table {
     uint64_t buckets;
     uint64_t capacity;
     uint32_t home_shift; /* 64 less the bits of an index */
-    uint32_t cell_bytes;
+    uint64_t cell_bytes;
     enum pawl_keys keys;
 };
 
 /* Where a key's lock is. */
-struct spot {
+struct cell {
     uint64_t index;
     uint64_t meta; /* as it was when found; 0 in a dense space */
 };
@@ -53,18 +53,18 @@ void table_init(struct table *t, const struct layout_header *h, fab_addr base);
 int table_check_key(const struct table *t, pawl_key key);
 
 /* -ENOENT if the key has no lock yet, -EBUSY if it is just being forgotten. */
-int table_find(const struct seat *seat, const struct table *t, pawl_key key, struct spot *out);
+int table_find(const struct seat *seat, const struct table *t, pawl_key key, struct cell *out);
 
 /* Makes one if needed; -ENOSPC if every place it could have is in use. */
-int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_key key, struct spot *out);
+int table_find_or_insert(const struct seat *seat, const struct table *t, pawl_key key, struct cell *out);
 
-static inline fab_addr table_meta_addr(const struct table *t, const struct spot *p)
+static inline fab_addr table_meta_addr(const struct table *t, const struct cell *p)
 {
     return t->cells + p->index * t->cell_bytes + 8;
 }
 
 /* Whether the place is still that key's; certain while the lock is held. */
-static inline int table_confirm(const struct seat *seat, const struct table *t, const struct spot *p)
+static inline int table_confirm(const struct seat *seat, const struct table *t, const struct cell *p)
 {
     uint64_t meta;
     if (t->keys == PAWL_KEYS_DENSE)

@@ -202,8 +202,8 @@ static inline uint64_t netlock_stage_seen(struct netlock_pass *p, uint64_t reg)
         p->doubled = reg == p->nonce;
         p->stale = cancelled || netlock_newer(reg, p->nonce);
         return p->stale ? reg : p->nonce;
-    case NETLOCK_OP_PUSH:
-        p->stale = cancelled || netlock_newer(reg, p->nonce);
+    case NETLOCK_OP_PUSH: /* without a mode: it gave up on its way */
+        p->stale = cancelled || netlock_newer(reg, p->nonce) || !p->mode;
         return p->ours && !p->stale ? p->nonce : reg;
     case NETLOCK_OP_CANCEL:
         p->found = reg == p->nonce;

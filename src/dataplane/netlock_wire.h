@@ -13,7 +13,7 @@
  *   PUSHED   round, pushed: all below that have come         HANDOVER  round, token: nobody holds it any more, it is yours
  *   TAKE     round: this lock is to move into the switch     GIVEN     round
  *   GIVE     round, count, pushed, token: this lock is yours
- *   SYNCED   round, term
+ *   SYNCED   round, token: the term                          REPORT    count demands follow: locks that were asked for
  *
  * The head's epoch is the life of whoever made the packet; in what the switch passes on, `life` is the switch's. */
 #ifndef PAWL_DATAPLANE_NETLOCK_WIRE_H
@@ -41,6 +41,7 @@ enum netlock_type {
     NETLOCK_GIVEN,
     NETLOCK_SYNC,
     NETLOCK_SYNCED,
+    NETLOCK_REPORT,
     NETLOCK_TYPES
 };
 
@@ -72,7 +73,7 @@ struct netlock_packet {
     uint32_t pushed;
     uint32_t room;
     uint16_t tenant;
-    uint16_t term_pad;
+    uint16_t unused;
     struct place client; /* whose request it is, where `from` is not the client */
     struct place data;   /* PAYLOAD: the data server */
 };
@@ -84,7 +85,13 @@ enum netlock_refusal {
     NETLOCK_POLICY,   /* no such priority or tenant */
 };
 
-/* An answer of the data server to the client, with its grant: the head's type. */
+/* What follows a REPORT: how often a lock was asked for since the last one, and by how many at once. */
+struct netlock_demand {
+    uint64_t index;
+    uint32_t rate, contention;
+};
+#define NETLOCK_REPORT_MAX 64u
+
 #define NETLOCK_PAYLOAD_MAX (PACKET_MAX - (uint32_t)sizeof(struct netlock_packet))
 
 static inline uint32_t netlock_request_of(uint64_t nonce)

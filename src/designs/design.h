@@ -60,6 +60,9 @@ struct design {
     uint32_t substrates;
     uint32_t tolerates; /* FAULT_BIT()s */
     uint32_t lock_size; /* bytes per lock; a multiple of 16 */
+    /* For a lock whose size depends on the units that it is made for and may grow to: its bytes, 0 if it cannot be. Its memory is
+     * sparse: zero, and taken from the machine where it is first touched. Null: lock_size. */
+    uint64_t (*lock_bytes)(uint64_t range_units, uint64_t range_max);
     uint32_t desc_size; /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
     bool local;         /* only for clients on the node of the lock memory */
     bool node_tends;    /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
@@ -92,6 +95,16 @@ struct design {
 
     /* Null: not offered. On failure the hold is what it was. */
     int (*convert)(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline);
+
+    /* Ranges: makes the held [start, end) of `h` larger (at either end or both) or smaller, never both at once; and cuts it in two
+     * at a unit inside of it: `h` keeps what lies before, `right`, which has an open record, gets the rest, with the same mode and
+     * token. The caller knows that the range of `h` is what the books say. On failure the hold is what it was, and `right` is not
+     * held. What grows has a token above those of everybody who had any of its new units before. Null: not offered. */
+    int (*reshape)(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline);
+    int (*split)(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right);
+
+    /* The units that a lock of [*start, *end) keeps from others, where those are more than were asked for. Null: no more. */
+    void (*cover)(const struct space *space, uint64_t *start, uint64_t *end);
 
     /* Is this hold on the books? Cheap. */
     bool (*holds)(const struct seat *seat, const struct hold *h);

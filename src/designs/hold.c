@@ -101,6 +101,8 @@ static void fill(struct hold *out, uint64_t index, uint64_t serial, uint32_t rec
     out->serial = serial;
     out->record = record;
     out->place = 0;
+    out->start = 0;
+    out->end = RANGE_UNITS_MAX;
 }
 
 static int search(const struct seat *seat, uint64_t index, struct hold *out)
@@ -160,6 +162,34 @@ int hold_write(const struct seat *seat, const struct hold *h, uint64_t word)
     }
     for (;;) {
         int rc = fab_write64(seat->ep, addr, word);
+        if (!rc)
+            return 0;
+        rc = seat_retry(seat, rc);
+        if (rc)
+            return rc;
+    }
+}
+
+int hold_publish_range(const struct seat *seat, const struct hold *h, enum record_state state)
+{
+    struct record_range range = {.start = h->start, .end = h->end};
+    uint64_t word = record_word(state, h->serial, h->index);
+    hold_note_range(seat, h);
+    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
+    if (fab_is_shm(seat->ep) || !seat->space->design->recover)
+        return 0;
+    for (;;) {
+        struct fab_op ops[] = {
+            {.verb = FAB_WRITE,
+             .len = sizeof range,
+             .buf = &range,
+             .addr = space_range_addr(seat->space, seat->me->slot, h->record)},
+            {.verb = FAB_WRITE,
+             .len = sizeof word,
+             .buf = &word,
+             .addr = space_record_addr(seat->space, seat->me->slot, h->record)},
+        };
+        int rc = fab_batch(seat->ep, ops, countof(ops));
         if (!rc)
             return 0;
         rc = seat_retry(seat, rc);

@@ -181,7 +181,9 @@ struct packet_design {
     uint64_t (*server_tick)(void *server, uint64_t now, struct outbox *out);
     const struct packet_drops *(*server_drops)(const void *server);
 
-    bool on_hosts; /* the lock servers run on the clients' machines */
+    bool on_hosts;    /* the lock servers run on the clients' machines */
+    uint64_t options; /* into every config of it */
+    uint64_t draws;   /* bits of the options that a campaign sets or not, by its seed: policies */
 };
 
 /* Whether a packet has a head of this version, family and space, and comes from a machine that can exist. Counts it if not. */

@@ -79,12 +79,8 @@ static uint32_t life_word(const struct seat *seat, uint32_t slot)
     return (uint32_t)life;
 }
 
-/* The thread that held the slot's mutex died; or, below, does not hold it for whatever reason. */
-static bool kernel_says_dead(const struct seat *seat, uint32_t slot)
-{
-    return life_word(seat, slot) & FUTEX_OWNER_DIED;
-}
-
+/* The thread that held the slot's mutex is gone. Usually the word says that its owner died. It says nothing if another has since
+ * taken the mutex from the dead and put it back, having found that the slot is not free after all (session.c, try_slot). */
 static bool kernel_says_gone(const struct seat *seat, uint32_t slot)
 {
     uint32_t life = life_word(seat, slot);
@@ -133,7 +129,7 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
     if (lease_state(word) == SLOT_LIVE || lease_state(word) == SLOT_TAKEN) {
         /* A dead process's other threads may run a moment longer than the one whose death the kernel reports; and a process that
          * executes another program lives on without any of them, for which there is the lease. */
-        bool dead = ((seat->ep->caps & FAB_KERNEL_LIFE) && kernel_says_dead(seat, slot) && !seat_fence(seat, slot)) ||
+        bool dead = ((seat->ep->caps & FAB_KERNEL_LIFE) && kernel_says_gone(seat, slot) && !seat_fence(seat, slot)) ||
                     lease_over(seat, slot, word);
         if (!dead)
             return 0;

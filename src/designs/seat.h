@@ -114,23 +114,42 @@ static inline uint64_t record_index(uint64_t record)
     return field_get(record, 0, RECORD_INDEX_BITS);
 }
 
+/* ---- ranges, for designs that have them: units [start, end) of what a lock protects ---- */
+
+#define RANGE_UNITS_BITS 40
+#define RANGE_UNITS_MAX (UINT64_C(1) << RANGE_UNITS_BITS) /* of one lock; [0, this) is the whole of it */
+
+/* What a hold record is about. Beside the records, so that everybody can read which part a dead session may have held. */
+struct record_range {
+    uint64_t start, end;
+};
+
+static inline bool ranges_overlap(uint64_t start, uint64_t end, uint64_t other_start, uint64_t other_end)
+{
+    return start < other_end && other_start < end;
+}
+
 /* ---- the space ---- */
 
 struct space {
     const struct design *design;
     fab_addr slots;
     fab_addr records; /* slot_count arrays of record_count words */
+    fab_addr ranges;  /* likewise of struct record_range; only if the design has ranges */
     fab_addr locks;   /* the first lock */
     fab_addr descs;   /* descriptors of sessions that have no memory of their own: slot_count arrays of record_count */
     uint32_t desc_size;
     uint64_t lock_count;
-    uint32_t lock_stride;
+    uint64_t lock_stride;
     uint32_t slot_count;
     uint32_t record_count;
-    uint64_t token_base; /* tokens start above this: what was granted before the state was last lost lies below (I2) */
-    uint64_t lease_ns;   /* the longest that a session may have; the one that counts where clocks are not shared */
-    uint64_t margin_ns;  /* how long after its expiry a lease is taken for lost: covers coarse clocks */
-    uint64_t check_ns;   /* how often a waiter looks whether those it waits for still live */
+    uint64_t range_units; /* that a lock is laid out for when it is made, */
+    uint64_t range_max;   /* and that its memory has room for; a design may still lock beyond, with less to gain. 0: no ranges */
+    uint64_t unit_bytes;  /* a power of two; for those who count in bytes */
+    uint64_t token_base;  /* tokens start above this: what was granted before the state was last lost lies below (I2) */
+    uint64_t lease_ns;    /* the longest that a session may have; the one that counts where clocks are not shared */
+    uint64_t margin_ns;   /* how long after its expiry a lease is taken for lost: covers coarse clocks */
+    uint64_t check_ns;    /* how often a waiter looks whether those it waits for still live */
 };
 
 static inline fab_addr space_lock_addr(const struct space *s, uint64_t index)
@@ -145,6 +164,10 @@ static inline fab_addr space_record_addr(const struct space *s, uint32_t slot, u
 {
     return s->records + ((uint64_t)slot * s->record_count + record) * sizeof(uint64_t);
 }
+static inline fab_addr space_range_addr(const struct space *s, uint32_t slot, uint32_t record)
+{
+    return s->ranges + ((uint64_t)slot * s->record_count + record) * sizeof(struct record_range);
+}
 
 /* ---- the session, private to its process ---- */
 
@@ -158,11 +181,13 @@ struct session {
     bool ended;        /* a call was told that the session is lost: from then on it is, even if nobody else has noticed */
     uint32_t slot;
     uint32_t epoch;
-    fab_addr home;        /* the first of its descriptors */
-    uint64_t id;          /* unlike that of any other session of this process */
-    uint64_t *shadow;     /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
-    struct session *next; /* in the process's list of those whose records threads may keep */
-    struct sighting {     /* of other sessions' leases, where clocks are not shared: slot_count of them */
+    uint32_t claims;  /* of cells in the table, so far */
+    fab_addr home;    /* the first of its descriptors */
+    uint64_t id;      /* unlike that of any other session of this process */
+    uint64_t *shadow; /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
+    struct record_range *ranges; /* likewise of the records' ranges; null if the design has none */
+    struct session *next;        /* in the process's list of those whose records threads may keep */
+    struct sighting {            /* of other sessions' leases, where clocks are not shared: slot_count of them */
         uint64_t lease;
         uint64_t first_seen_ns;
         fab_addr home; /* where its descriptors were when last asked; 0: not asked yet */
@@ -191,6 +216,7 @@ struct hold {
     uint64_t serial;
     uint32_t record;
     enum pawl_mode mode;
+    uint64_t start, end; /* units; the whole of it unless somebody says otherwise */
     /* While it is acquired: the lock's place is still its key's as long as this word says so; no address: it always is. */
     fab_addr place;
     uint64_t place_says;
@@ -238,6 +264,25 @@ static inline int hold_publish(const struct seat *seat, const struct hold *h, en
     uint64_t word = record_word(state, h->serial, h->index);
     __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
     return fab_is_shm(seat->ep) ? 0 : hold_write(seat, h, word);
+}
+
+/* Notes the hold's range on the session's own books; on shared memory that publishes it, too. */
+static inline void hold_note_range(const struct seat *seat, const struct hold *h)
+{
+    struct record_range *range = &seat->me->ranges[h->record];
+    __atomic_store_n(&range->start, h->start, __ATOMIC_RELEASE);
+    __atomic_store_n(&range->end, h->end, __ATOMIC_RELEASE);
+}
+
+/* The same, published everywhere, and then the record itself: who reads the record first and the range after it finds the range of
+ * this use of the record or of a later one. One round trip. */
+int hold_publish_range(const struct seat *seat, const struct hold *h, enum record_state state);
+
+/* Whether the session's books have the record with this very range. */
+static inline bool hold_has_range(const struct seat *seat, const struct hold *h)
+{
+    const struct record_range *range = &seat->me->ranges[h->record];
+    return __atomic_load_n(&range->start, __ATOMIC_ACQUIRE) == h->start && __atomic_load_n(&range->end, __ATOMIC_ACQUIRE) == h->end;
 }
 
 /* Of two tasks that end the same hold only one may: 0 for the one whose change of state took place, else -PAWL_ENOTOWNER. */

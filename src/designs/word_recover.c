@@ -92,8 +92,7 @@ int word_recount(const struct seat *seat, uint64_t index, uint64_t deadline)
     }
 }
 
-/* Moves a shared word to RECOUNT, or tells a census under way that it is out of date. 1: done; 0: the word had changed. */
-static int ask_recount(const struct seat *seat, uint64_t index, uint64_t w)
+int word_ask_recount(const struct seat *seat, uint64_t index, uint64_t w)
 {
     uint64_t old, next = w & WORD_WAITERS;
     if (word_mode(w) == WORD_SHARED)
@@ -111,7 +110,7 @@ int word_disown(const struct seat *seat, const struct hold *h, enum record_state
         int rc = fab_read64(seat->ep, space_lock_addr(seat->space, h->index), &w);
         bool readers = !rc && (word_mode(w) == WORD_SHARED || word_mode(w) == WORD_RECOUNT); /* none at all, so we are none */
         if (readers)
-            rc = ask_recount(seat, h->index, w);
+            rc = word_ask_recount(seat, h->index, w);
         if (rc > 0 || (!rc && !readers)) {
             wake_all(seat, h->index);
             /* Only now: should we die before, the record still tells that we may be counted. */
@@ -145,9 +144,11 @@ static int recover_lock(const struct funeral *f, uint64_t index, enum record_sta
         return rc;
     case WORD_RECOUNT: /* a census that began before this death may have counted the dead one in: it must not stand */
     case WORD_SHARED:
+        if (word_open(w)) /* nobody is counted, and the records of the lost do not count */
+            return 0;
         if (state != RECORD_TRY_S && state != RECORD_HELD_S && state != RECORD_LEAVE_S)
             return 0;
-        rc = ask_recount(f->seat, index, w);
+        rc = word_ask_recount(f->seat, index, w);
         *again = rc == 0;
         return rc < 0 ? rc : 0;
     default:

@@ -19,6 +19,7 @@
 #define BENCH_ROUNDS_MAX 101
 #define BENCH_CLIENTS_MAX 2000 /* of the simulation's 4,096 tasks each takes two, of a space's 4,096 sessions one */
 #define BENCH_WHY_LEN 320
+#define BENCH_HELD_MAX 100000
 
 struct bench_params {
     const struct design *designs[BENCH_DESIGNS_MAX];
@@ -60,6 +61,7 @@ struct bench_round {
     struct bench_steps steps;
     struct fab_counts cycle;
     uint64_t acquire_round_trips;
+    uint64_t packets; /* that hosts and servers sent; packet designs */
 };
 
 extern const uint32_t bench_percentiles[4]; /* 50, 90, 99, 99.9 % */
@@ -77,6 +79,7 @@ struct bench_summary {
     uint64_t latency_ns[4];
     double per_cycle[4]; /* atomics, reads, writes, sends */
     double acquire_round_trips;
+    double packets;    /* per cycle */
     double mean_ns[3]; /* acquisitions exclusive and shared, releases; 0 if there were none */
     double ratio;      /* of the goodput to the last design's */
 };
@@ -100,6 +103,9 @@ void bench_shm_close(struct bench_shm *b); /* of null: nothing */
 
 int bench_sim_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
                     char why[BENCH_WHY_LEN]);
+
+int bench_rack_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
+                     char why[BENCH_WHY_LEN]);
 
 /* How many operations a client does of those that all together do. */
 static inline uint64_t bench_share(const struct bench_params *p, unsigned client)

@@ -20,6 +20,8 @@
 #define PATIENCE_NS (20 * NS_PER_S)  /* for clients to end after they were told */
 #define OPENING_NS (300 * NS_PER_S)  /* for all of them to open their sessions and map large tables */
 #define SESSIONS_SPARE 8
+#define HOLDERS_MAX 32        /* sessions, each with */
+#define HELD_EACH RECORDS_MAX /* ranges */
 
 /* What a client leaves behind, in memory that it shares with the parent. */
 struct client_report {
@@ -44,6 +46,9 @@ struct bench_shm {
     struct control *control;
     struct client_report *reports;
     struct validator *validators;
+    struct range_slot *slots;   /* with ranges */
+    pawl *holders[HOLDERS_MAX]; /* sessions that hold ranges all the while */
+    unsigned holder_count;
     struct zipf zipf;
     int start_pipe[2]; /* a byte for each client: go */
     unsigned round;
@@ -78,6 +83,11 @@ static uint64_t report_bytes(const struct bench_shm *b)
     return b->params->clients * sizeof *b->reports;
 }
 
+static uint64_t slot_bytes(const struct bench_shm *b)
+{
+    return b->params->clients * sizeof *b->slots;
+}
+
 /* ---- a client ---- */
 
 static void pause_for(uint64_t ns)
@@ -91,16 +101,24 @@ static void pause_for(uint64_t ns)
         ;
 }
 
-/* Locks, validates, unlocks. False: it cannot go on. */
-static bool cycle(struct bench_shm *b, pawl *p, struct client_report *r, struct workload_op op, bool timed)
+static int lock_op(pawl *p, pawl_key key, const struct workload_op *op, pawl_grant *out)
 {
+    if (!op->end)
+        return pawl_lock(p, key, op->mode, out);
+    return pawl_lock_range(p, key, op->start * p->space.unit_bytes, op->end * p->space.unit_bytes, op->mode, UINT64_MAX, out);
+}
+
+/* Locks, validates, unlocks. False: it cannot go on. */
+static bool cycle(struct bench_shm *b, pawl *p, unsigned number, struct workload_op op, bool timed)
+{
+    struct client_report *r = &b->reports[number];
     const struct workload *w = &b->params->workload;
     char text[WORKLOAD_NAME_LEN];
     pawl_key key = workload_key(w, op.lock, text);
     pawl_grant grant;
     struct validation inside;
     uint64_t begin = timed ? world_clock(CLOCK_MONOTONIC) : 0;
-    int rc = pawl_lock(p, key, op.mode, &grant);
+    int rc = lock_op(p, key, &op, &grant);
     if (unlikely(rc)) {
         r->aborts++;
         r->error = fail(r->why, rc, "a client could not lock");
@@ -108,10 +126,14 @@ static bool cycle(struct bench_shm *b, pawl *p, struct client_report *r, struct 
     }
     if (timed)
         hist_add(&r->hist, world_clock(CLOCK_MONOTONIC) - begin);
-    r->violations += validator_enter(&b->validators[op.lock], op.mode, grant.token, &inside);
+    r->violations += op.end ? range_enter(b->slots, b->params->clients, number, &op)
+                            : validator_enter(&b->validators[op.lock], op.mode, grant.token, &inside);
     if (w->hold_ns)
         pause_for(w->hold_ns);
-    r->violations += validator_leave(&inside);
+    if (op.end)
+        range_leave(b->slots, number);
+    else
+        r->violations += validator_leave(&inside);
     rc = pawl_unlock(p, &grant);
     if (unlikely(rc))
         r->error = fail(r->why, rc, "a client could not unlock");
@@ -125,7 +147,7 @@ static void work(struct bench_shm *b, unsigned number, pawl *p)
     uint64_t share = bench_share(b->params, number), done = 0;
     workload_start(&stream, &b->params->workload, &b->zipf, b->round * b->params->clients + number);
     while (!__atomic_load_n(&b->control->stop, __ATOMIC_RELAXED) && (!b->params->ops || done < share)) {
-        if (!cycle(b, p, r, workload_next(&stream), done % TIMED_EVERY == 0))
+        if (!cycle(b, p, number, workload_next(&stream), done % TIMED_EVERY == 0))
             break;
         __atomic_store_n(&r->ops, ++done, __ATOMIC_RELAXED);
         if (b->params->workload.think_ns)
@@ -152,7 +174,8 @@ static void pin(unsigned number)
 /* Maps every page before the start: the first touch of each would cost more than all that is to be measured. */
 static void touch_all(struct bench_shm *b, pawl *p)
 {
-    madvise(p->segment->base, p->segment->size, MADV_POPULATE_WRITE);
+    if (!layout_is_sparse(p->segment->header)) /* that may be more than there is */
+        madvise(p->segment->base, p->segment->size, MADV_POPULATE_WRITE);
     madvise(b->validators, validator_bytes(b), MADV_POPULATE_WRITE);
 }
 
@@ -367,6 +390,7 @@ int bench_shm_round(struct bench_shm *b, unsigned round, struct bench_round *out
     memset(b->reports, 0, report_bytes(b));
     for (unsigned i = 0; i < b->params->clients; i++)
         hist_init(&b->reports[i].hist);
+    memset(b->slots, 0, slot_bytes(b));
     *b->control = (struct control){0};
     int rc = run_clients(b, clients, out, why);
     out->wall_ns = world_clock(CLOCK_MONOTONIC) - begin;
@@ -384,7 +408,10 @@ static int make_locks(struct bench_shm *b, char why[BENCH_WHY_LEN])
         .design = b->design->name,
         .keys = w->names ? PAWL_KEYS_NAMED : PAWL_KEYS_SPARSE,
         .capacity = w->locks,
-        .sessions = b->params->clients + SESSIONS_SPARE,
+        .sessions = b->params->clients + SESSIONS_SPARE + (w->held ? HOLDERS_MAX : 0),
+        .holds = w->held ? HELD_EACH : 0,
+        .range_units = w->length_count ? w->units : 0,
+        .range_max = w->length_count ? w->units : 0,
         .flags = PAWL_MUST_CREATE,
     };
     char text[WORKLOAD_NAME_LEN];
@@ -404,6 +431,29 @@ static int make_locks(struct bench_shm *b, char why[BENCH_WHY_LEN])
     return rc;
 }
 
+/* Single units, as far from each other as there is room for. */
+static int hold_ranges(struct bench_shm *b, char why[BENCH_WHY_LEN])
+{
+    const struct workload *w = &b->params->workload;
+    const pawl_options options = {.flags = PAWL_NO_CREATE, .lease_ns = PAWL_LEASE_FOREVER};
+    char text[WORKLOAD_NAME_LEN];
+    pawl_grant grant;
+    int rc = 0;
+    for (uint64_t i = 0; i < w->held && !rc && !*b->params->interrupted; i++) {
+        if (i % HELD_EACH == 0) {
+            rc = pawl_open(b->place, &options, &b->holders[b->holder_count]);
+            if (rc)
+                return fail(why, rc, "cannot open a session for what is held all the while");
+            b->holder_count++;
+        }
+        pawl *p = b->holders[b->holder_count - 1];
+        uint64_t at = w->units / 2 + i * (w->units / 2 / w->held);
+        rc = pawl_lock_range(p, workload_key(w, i % w->locks, text), at * p->space.unit_bytes, (at + 1) * p->space.unit_bytes,
+                             PAWL_EXCLUSIVE, PAWL_TRY, &grant);
+    }
+    return rc ? fail(why, rc, "cannot hold so many ranges") : 0;
+}
+
 int bench_shm_open(const struct bench_params *p, const struct design *design, struct bench_shm **out, char why[BENCH_WHY_LEN])
 {
     struct bench_shm *b = calloc(1, sizeof *b);
@@ -416,9 +466,10 @@ int bench_shm_open(const struct bench_params *p, const struct design *design, st
     b->control = shared_memory(sizeof *b->control);
     b->reports = shared_memory(report_bytes(b));
     b->validators = shared_memory(validator_bytes(b));
-    if (!b->control || !b->reports || !b->validators || pipe2(b->start_pipe, O_CLOEXEC))
+    b->slots = shared_memory(slot_bytes(b));
+    if (!b->control || !b->reports || !b->validators || !b->slots || pipe2(b->start_pipe, O_CLOEXEC))
         return fail(why, -ENOMEM, "memory to share with the clients");
-    int rc = zipf_init(&b->zipf, p->workload.locks, (uint32_t)p->workload.zipf);
+    int rc = zipf_init(&b->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf);
     if (rc)
         return fail(why, rc, "the distribution of the locks");
     snprintf(b->folder, sizeof b->folder, SEGMENT_DIR "/pawl-bench.%d.XXXXXX", (int)getpid());
@@ -427,13 +478,16 @@ int bench_shm_open(const struct bench_params *p, const struct design *design, st
         return fail(why, -errno, "a folder in " SEGMENT_DIR);
     }
     snprintf(b->place, sizeof b->place, "local:%s/%s", b->folder, design->name);
-    return make_locks(b, why);
+    rc = make_locks(b, why);
+    return rc ? rc : hold_ranges(b, why);
 }
 
 void bench_shm_close(struct bench_shm *b)
 {
     if (!b)
         return;
+    for (unsigned i = 0; i < b->holder_count; i++)
+        pawl_close(b->holders[i]);
     if (b->folder[0]) {
         unlink(b->place + strlen("local:"));
         rmdir(b->folder);
@@ -447,5 +501,7 @@ void bench_shm_close(struct bench_shm *b)
         munmap(b->reports, report_bytes(b));
     if (b->validators)
         munmap(b->validators, validator_bytes(b));
+    if (b->slots)
+        munmap(b->slots, slot_bytes(b));
     free(b);
 }

@@ -27,6 +27,7 @@ struct bench_sim {
     struct partition partition; /* if the locks lie in parts */
     struct zipf zipf;
     struct validator *validators;
+    struct range_slot *slots; /* with ranges */
     struct sim_client *clients;
     uint64_t *counts;
     struct hist hist;
@@ -115,6 +116,30 @@ static void count(struct cluster_task *t, const struct fab_counts *before, const
     b->end_ns = now_of(b);
 }
 
+static unsigned enter(struct bench_sim *b, const struct cluster_task *t, const struct workload_op *op, const struct hold *h,
+                      struct validation *inside)
+{
+    if (op->end)
+        return range_enter(b->slots, b->params->clients, t->client->id, op);
+    uint64_t token = b->design->features & DESIGN_TOKENS ? h->token : 0; /* others keep there what they need for the release */
+    return validator_enter(&b->validators[op->lock], op->mode, token, inside);
+}
+
+static unsigned leave(struct bench_sim *b, const struct cluster_task *t, const struct workload_op *op,
+                      const struct validation *inside)
+{
+    if (!op->end)
+        return validator_leave(inside);
+    range_leave(b->slots, t->client->id);
+    return 0;
+}
+
+static int lock_op(const struct locker *locker, pawl_key key, const struct workload_op *op, struct hold *h)
+{
+    return op->end ? locker_lock_range(locker, key, op->start, op->end, op->mode, DEADLINE_NEVER, h)
+                   : locker_lock(locker, key, op->mode, DEADLINE_NEVER, h);
+}
+
 /* One lock and unlock. */
 static int cycle(struct cluster_task *t, struct workload_op op)
 {
@@ -126,16 +151,15 @@ static int cycle(struct cluster_task *t, struct workload_op op)
     struct hold h;
     uint64_t begin = now_of(b), lock = op.lock;
     const struct locker *locker = locker_of(t, &lock);
-    int rc = locker_lock(locker, workload_key(w, lock, text), op.mode, DEADLINE_NEVER, &h);
+    int rc = lock_op(locker, workload_key(w, lock, text), &op, &h);
     if (rc)
         return rc;
     struct op_times times = {
         .mode = op.mode, .acquire_ns = now_of(b) - begin, .acquire_round_trips = t->ep->counts.round_trips - before.round_trips};
-    uint64_t token = b->design->features & DESIGN_TOKENS ? h.token : 0; /* others keep there what they need for the release */
-    b->out->violations += validator_enter(&b->validators[op.lock], op.mode, token, &inside);
+    b->out->violations += enter(b, t, &op, &h, &inside);
     if (w->hold_ns)
         cluster_sleep(t, w->hold_ns);
-    b->out->violations += validator_leave(&inside);
+    b->out->violations += leave(b, t, &op, &inside);
     times.release_begin_ns = now_of(b);
     rc = locker_unlock(locker, &h);
     if (rc == -PAWL_ENOTOWNER && b->design->ends) { /* it had ended by itself: what was done under it would have to be repeated */
@@ -234,6 +258,8 @@ static struct cluster_params cluster_of(struct bench_sim *b)
         .model = p->model,
         .keys = p->workload.names ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE,
         .capacity = p->workload.locks,
+        .range_units = p->workload.length_count ? p->workload.units : 0,
+        .range_max = p->workload.length_count ? p->workload.units : 0,
         .clients = p->clients,
         .residents = p->residents,
         .hosts = p->nodes,
@@ -304,8 +330,9 @@ int bench_sim_round(const struct bench_params *p, const struct design *design, u
         mmap(NULL, validator_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     struct sim_client *clients = calloc(p->clients, sizeof *clients);
     uint64_t *counts = calloc(p->clients, sizeof *counts);
+    struct range_slot *slots = aligned_alloc(_Alignof(struct range_slot), p->clients * sizeof *slots);
     *out = (struct bench_round){0};
-    int rc = b && validators != MAP_FAILED && clients && counts ? 0 : -ENOMEM;
+    int rc = b && validators != MAP_FAILED && clients && counts && slots ? 0 : -ENOMEM;
     if (!rc) {
         b->params = p;
         b->design = design;
@@ -313,9 +340,10 @@ int bench_sim_round(const struct bench_params *p, const struct design *design, u
         b->validators = validators;
         b->clients = clients;
         b->counts = counts;
+        b->slots = memset(slots, 0, p->clients * sizeof *slots);
         b->out = out;
         hist_init(&b->hist);
-        rc = zipf_init(&b->zipf, p->workload.locks, (uint32_t)p->workload.zipf);
+        rc = zipf_init(&b->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf);
     }
     for (unsigned i = 0; i < p->clients && !rc; i++)
         workload_start(&clients[i].stream, &p->workload, &b->zipf, round * p->clients + i);
@@ -325,6 +353,7 @@ int bench_sim_round(const struct bench_params *p, const struct design *design, u
         rc = run(b, why);
     if (!rc)
         collect(b, begin_ns);
+    free(slots);
     free(counts);
     free(clients);
     if (validators != MAP_FAILED)

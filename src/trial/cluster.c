@@ -11,6 +11,7 @@
 #define SLOTS_SPARE 8            /* sessions that are lost and not yet recovered from keep their slots */
 #define RECORDS 64               /* holds per session: more than any workload here has at once */
 #define DRIFT_DIVISOR 10000
+#define TIDY_LOOKS 10 /* leases for which the slots of ended sessions may stay */
 
 /* ---- the node ---- */
 
@@ -33,6 +34,8 @@ static void node_task(void *arg)
         .design = c->params.design,
         .keys = c->params.keys,
         .capacity = c->params.capacity,
+        .range_units = c->params.range_units,
+        .range_max = c->params.range_max,
         .sessions = c->params.clients + SLOTS_SPARE,
         .holds = RECORDS,
         .lease_ns = c->params.lease_ns,
@@ -174,8 +177,8 @@ static void start_work(struct cluster_client *client, const struct layout_header
         if (client->done[i])
             continue;
         client->working++;
-        task->sim_task = sim_spawn(client->process, "work", work_task, task);
-        assert(task->sim_task);
+        task->actor.task = sim_spawn(client->process, "work", work_task, task);
+        assert(task->actor.task);
     }
 }
 
@@ -230,6 +233,93 @@ static void keeper_task(void *arg)
     sim_process_crash(client->process); /* it exits: who shares the node's memory counts as gone only then */
 }
 
+/* ---- what an actor calls ---- */
+
+static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+{
+    return locker_lock(&cluster_task_of(a)->locker, key, mode, deadline, out);
+}
+
+static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
+{
+    return locker_lock_all(&cluster_task_of(a)->locker, wants, count, deadline, holds);
+}
+
+static int actor_unlock(struct actor *a, const struct hold *h)
+{
+    return locker_unlock(&cluster_task_of(a)->locker, h);
+}
+
+static int actor_convert(struct actor *a, struct hold *h, enum pawl_mode mode, uint64_t deadline)
+{
+    return locker_convert(&cluster_task_of(a)->locker, h, mode, deadline);
+}
+
+static int actor_lock_range(struct actor *a, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
+                            struct hold *out)
+{
+    return locker_lock_range(&cluster_task_of(a)->locker, key, start, end, mode, deadline, out);
+}
+
+static int actor_reshape(struct actor *a, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
+{
+    return locker_reshape(&cluster_task_of(a)->locker, h, start, end, deadline);
+}
+
+static int actor_split(struct actor *a, struct hold *h, uint64_t at, struct hold *right)
+{
+    return locker_split(&cluster_task_of(a)->locker, h, at, right);
+}
+
+static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
+{
+    return locker_query(&cluster_task_of(a)->locker, key, out);
+}
+
+static void actor_sleep(struct actor *a, uint64_t ns)
+{
+    cluster_sleep(cluster_task_of(a), ns);
+}
+
+static bool actor_valid(const struct actor *a)
+{
+    return cluster_client_valid(container_of(a, struct cluster_task, actor)->client);
+}
+
+static int count_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    ++*(unsigned *)ctx;
+    return 0;
+}
+
+/* Only the actor's own slot is taken. */
+static int actor_tidy(struct actor *a)
+{
+    struct cluster_task *t = cluster_task_of(a);
+    for (unsigned i = 0; i < TIDY_LOOKS; i++) {
+        unsigned slots = 0;
+        session_tend(&t->locker.seat);
+        if (seat_slots(&t->locker.seat, count_slot, &slots) == 0 && slots == 1)
+            return 0;
+        cluster_sleep(t, t->client->cluster->params.lease_ns);
+    }
+    return seat_lives(&t->locker.seat) ? -EBUSY : -PAWL_ELOST;
+}
+
+static const struct actor_ops cluster_actor_ops = {
+    .lock = actor_lock,
+    .lock_all = actor_lock_all,
+    .unlock = actor_unlock,
+    .convert = actor_convert,
+    .lock_range = actor_lock_range,
+    .reshape = actor_reshape,
+    .split = actor_split,
+    .query = actor_query,
+    .tidy = actor_tidy,
+    .sleep = actor_sleep,
+    .valid = actor_valid,
+};
+
 /* ---- the cluster ---- */
 
 static struct cluster_client *client_of(const struct sim_process *process)
@@ -281,7 +371,9 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     uint32_t slots = c->params.clients + SLOTS_SPARE;
     client->session.shadow = calloc(RECORDS, sizeof *client->session.shadow);
     client->session.seen = calloc(slots, sizeof *client->session.seen);
-    if (!client->process || !client->session.shadow || !client->session.seen)
+    bool ranges = c->params.design->features & DESIGN_RANGES;
+    client->session.ranges = ranges ? calloc(RECORDS, sizeof *client->session.ranges) : NULL;
+    if (!client->process || !client->session.shadow || !client->session.seen || (ranges && !client->session.ranges))
         return -ENOMEM;
     client->process->user = client;
     /* On its host, behind what the clients before it have there; 0 is nobody's address. */
@@ -289,7 +381,14 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
                                           (uint64_t)id * RECORDS * c->params.design->desc_size);
     client->process->crashable = id < c->params.mortals;
     for (unsigned i = 0; i < CLUSTER_TASKS_MAX; i++)
-        client->tasks[i] = (struct cluster_task){.client = client, .number = i};
+        client->tasks[i] = (struct cluster_task){.client = client,
+                                                 .number = i,
+                                                 .actor = {.ops = &cluster_actor_ops,
+                                                           .process = client->process,
+                                                           .client = id,
+                                                           .number = i,
+                                                           .keys = c->params.keys,
+                                                           .user = c->params.user}};
     return sim_spawn(client->process, "keeper", keeper_task, client) ? 0 : -ENOMEM;
 }
 
@@ -305,8 +404,13 @@ static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
     struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
-    struct layout_params layout = {
-        .design = p->design, .keys = p->keys, .capacity = p->capacity, .sessions = p->clients + SLOTS_SPARE, .holds = RECORDS};
+    struct layout_params layout = {.design = p->design,
+                                   .keys = p->keys,
+                                   .capacity = p->capacity,
+                                   .sessions = p->clients + SLOTS_SPARE,
+                                   .holds = RECORDS,
+                                   .range_units = p->range_units,
+                                   .range_max = p->range_max};
     int rc = layout_make(&layout, &c->header);
     if (rc)
         return rc;
@@ -367,6 +471,7 @@ void cluster_free(struct cluster *c)
     for (unsigned i = 0; c->clients && i < c->params.clients; i++) {
         free(c->clients[i].session.shadow);
         free(c->clients[i].session.seen);
+        free(c->clients[i].session.ranges);
     }
     free(c->clients);
     free(c->node_seen);

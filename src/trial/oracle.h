@@ -8,25 +8,39 @@
 #include <stdio.h>
 
 #define ORACLE_HOLDERS_MAX 256 /* of one lock, readers of all clients and tasks */
-#define ORACLE_TEXT_LEN 256
+#define ORACLE_TEXT_LEN 320
 
 struct oracle;
 
 /* Whether a holder is alive and its lease runs, now. */
 typedef bool (*oracle_valid_fn)(void *ctx, unsigned client);
 
+/* Units [start, end) of a lock. Locks without ranges have one, the whole. */
+struct oracle_range {
+    uint64_t start, end;
+};
+#define ORACLE_WHOLE ((struct oracle_range){.start = 0, .end = RANGE_UNITS_MAX})
+
 struct oracle_holder {
     unsigned client;
     enum pawl_mode mode;
     uint64_t token;
+    struct oracle_range range;
+};
+
+/* What is known about units that have the same history. */
+struct oracle_span {
+    uint64_t end;            /* it starts where the one before it ends */
+    uint64_t last_exclusive; /* token */
+    uint64_t highest;        /* token of any grant */
+    uint64_t fence;          /* the highest token that the resource behind this part of the lock has accepted */
 };
 
 struct oracle_lock {
     struct oracle_holder holders[ORACLE_HOLDERS_MAX];
     unsigned count;
-    uint64_t last_exclusive; /* token */
-    uint64_t highest;        /* token of any grant */
-    uint64_t fence;          /* the highest token that the resource behind this lock has accepted */
+    struct oracle_span *spans; /* of all units, in order; null: as at the beginning */
+    unsigned span_count;
 };
 
 struct oracle {
@@ -43,20 +57,32 @@ struct oracle {
 int oracle_init(struct oracle *o, uint64_t lock_count, bool tokens, oracle_valid_fn valid, void *ctx);
 void oracle_free(struct oracle *o);
 
-/* A client's call has returned with the lock. */
-void oracle_granted(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode, uint64_t token);
+/* A client's call has returned with the lock, or a range of it: as holder->client, mode, token and range. */
+void oracle_granted_range(struct oracle *o, uint64_t lock, const struct oracle_holder *holder);
 
 /* A client is about to call unlock: from now on it does not count on the lock. */
-void oracle_releasing(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode, uint64_t token);
+void oracle_releasing_range(struct oracle *o, uint64_t lock, const struct oracle_holder *holder);
 
-/* About to convert to shared: from now on it does not count on more. */
-void oracle_weakening(struct oracle *o, unsigned client, uint64_t lock, uint64_t token);
+/* About to convert to shared: from now on it does not count on more; or about to give back all units but these. */
+void oracle_weakening_range(struct oracle *o, uint64_t lock, const struct oracle_holder *holder);
+void oracle_shrinking(struct oracle *o, uint64_t lock, const struct oracle_holder *holder, struct oracle_range range);
 
-/* A conversion that succeeded: the old hold became the new one without a gap. */
-void oracle_converted(struct oracle *o, unsigned client, uint64_t lock, const struct oracle_holder *from, enum pawl_mode mode,
-                      uint64_t token);
+/* A conversion or a growth that succeeded: the old hold became the new one without a gap. */
+void oracle_converted_range(struct oracle *o, uint64_t lock, const struct oracle_holder *from, const struct oracle_holder *to);
+void oracle_grown(struct oracle *o, uint64_t lock, const struct oracle_holder *from, const struct oracle_holder *to);
+
+/* It was cut in two. */
+void oracle_split(struct oracle *o, uint64_t lock, const struct oracle_holder *holder, uint64_t at);
 
 /* A holder writes to the resource that the lock protects, with its token. */
+void oracle_write_range(struct oracle *o, uint64_t lock, const struct oracle_holder *holder);
+
+/* The same for locks without ranges. */
+void oracle_granted(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode, uint64_t token);
+void oracle_releasing(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode, uint64_t token);
+void oracle_weakening(struct oracle *o, unsigned client, uint64_t lock, uint64_t token);
+void oracle_converted(struct oracle *o, unsigned client, uint64_t lock, const struct oracle_holder *from, enum pawl_mode mode,
+                      uint64_t token);
 void oracle_write(struct oracle *o, unsigned client, uint64_t lock, uint64_t token);
 
 /* The client is dead or has learnt that its session is lost: it holds nothing. */

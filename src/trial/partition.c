@@ -124,7 +124,7 @@ static int add_host(struct partition *p, unsigned i)
 int partition_init(struct partition *p, struct cluster *c, const struct cluster_params *params)
 {
     if (!params->clients || !params->hosts || params->hosts > SIM_HOSTS_MAX || params->capacity < params->hosts ||
-        params->tasks != 1 || params->faults)
+        params->tasks != 1 || params->faults || params->design->features & DESIGN_RANGES)
         return -EINVAL;
     memset(c, 0, sizeof *c);
     memset(p, 0, sizeof *p);

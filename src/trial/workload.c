@@ -32,3 +32,40 @@ unsigned validator_leave(const struct validation *v)
         __atomic_store_n(&v->at->turns, v->turns + 1, __ATOMIC_RELEASE);
     return wrong;
 }
+
+/* ---- ranges ---- */
+
+/* A copy of a slot as it was at one moment; false: nobody was in it, or it changed meanwhile, so that it was not held all the time.
+ */
+static bool read_slot(const struct range_slot *s, struct range_slot *out)
+{
+    uint64_t turns = __atomic_load_n(&s->turns, __ATOMIC_ACQUIRE);
+    if (!(turns % 2))
+        return false;
+    out->lock = __atomic_load_n(&s->lock, __ATOMIC_ACQUIRE);
+    out->mode = __atomic_load_n(&s->mode, __ATOMIC_ACQUIRE);
+    out->start = __atomic_load_n(&s->start, __ATOMIC_ACQUIRE);
+    out->end = __atomic_load_n(&s->end, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&s->turns, __ATOMIC_ACQUIRE) == turns;
+}
+
+unsigned range_enter(struct range_slot *slots, unsigned count, unsigned me, const struct workload_op *op)
+{
+    struct range_slot *mine = &slots[me], other;
+    unsigned wrong = 0;
+    __atomic_store_n(&mine->lock, op->lock, __ATOMIC_RELAXED);
+    __atomic_store_n(&mine->mode, op->mode, __ATOMIC_RELAXED);
+    __atomic_store_n(&mine->start, op->start, __ATOMIC_RELAXED);
+    __atomic_store_n(&mine->end, op->end, __ATOMIC_RELAXED);
+    __atomic_store_n(&mine->turns, mine->turns + 1, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    for (unsigned i = 0; i < count; i++)
+        if (i != me && read_slot(&slots[i], &other) && other.lock == op->lock && other.start < op->end && op->start < other.end)
+            wrong += op->mode == PAWL_EXCLUSIVE || other.mode == PAWL_EXCLUSIVE;
+    return wrong;
+}
+
+void range_leave(struct range_slot *slots, unsigned me)
+{
+    __atomic_store_n(&slots[me].turns, slots[me].turns + 1, __ATOMIC_RELEASE);
+}

@@ -6,37 +6,67 @@
 #include "lib/zipf.h"
 #include "pawl.h"
 
+#define WORKLOAD_LENGTHS_MAX 8
+
 struct workload {
     uint64_t locks;
     uint64_t reads; /* thousandths of the operations */
-    uint64_t zipf;  /* exponent in thousandths; 0: all locks alike */
+    uint64_t zipf;  /* exponent in thousandths; 0: all locks alike; with ranges: of where they begin */
     bool names;
     uint64_t hold_ns, think_ns;
     uint64_t seed;
+    /* Ranges: */
+    uint64_t lengths[WORKLOAD_LENGTHS_MAX]; /* in units; of the clients in turn */
+    unsigned length_count;                  /* 0: whole locks */
+    uint64_t units;                         /* that a lock has */
+    uint64_t held;                          /* ranges that are held all the while, in the upper half; clients then use the lower */
 };
+
+static inline uint64_t workload_units(const struct workload *w)
+{
+    return w->held ? w->units / 2 : w->units;
+}
+
+/* What a workload's distribution is over. */
+static inline uint64_t workload_items(const struct workload *w)
+{
+    return w->length_count ? workload_units(w) : w->locks;
+}
 
 /* One client's operations. */
 struct workload_stream {
     const struct workload *workload;
     const struct zipf *zipf;
     struct rng random;
+    uint64_t length; /* of this client's ranges; 0: whole locks */
 };
 
 struct workload_op {
     uint64_t lock;
     enum pawl_mode mode;
+    uint64_t start, end; /* units; end 0: the whole lock */
 };
 
 static inline void workload_start(struct workload_stream *s, const struct workload *w, const struct zipf *zipf, unsigned client)
 {
-    *s = (struct workload_stream){.workload = w, .zipf = zipf};
+    *s =
+        (struct workload_stream){.workload = w, .zipf = zipf, .length = w->length_count ? w->lengths[client % w->length_count] : 0};
     rng_seed(&s->random, w->seed ^ (uint64_t)(client + 1) << 40);
 }
 
 static inline struct workload_op workload_next(struct workload_stream *s)
 {
-    bool reads = s->workload->reads && rng_chance(&s->random, s->workload->reads, 1000);
-    return (struct workload_op){.lock = zipf_next(s->zipf, &s->random), .mode = reads ? PAWL_SHARED : PAWL_EXCLUSIVE};
+    const struct workload *w = s->workload;
+    bool reads = w->reads && rng_chance(&s->random, w->reads, 1000);
+    struct workload_op op = {.lock = zipf_next(s->zipf, &s->random), .mode = reads ? PAWL_SHARED : PAWL_EXCLUSIVE};
+    if (!s->length)
+        return op;
+    op.start = op.lock; /* the distribution is of where ranges begin (Citron 4.2), on all but the last units */
+    while (op.start + s->length > workload_units(w))
+        op.start = zipf_next(s->zipf, &s->random);
+    op.end = op.start + s->length;
+    op.lock = w->locks > 1 ? rng_below(&s->random, w->locks) : 0;
+    return op;
 }
 
 /* The key of a lock; a name is written to `text`. Names have 12 bytes and cost a few nanoseconds: printf would be measured too. */
@@ -56,6 +86,16 @@ struct validation {
     uint64_t turns; /* as it must be on leaving */
     enum pawl_mode mode;
 };
+
+/* Of ranges: each client has a slot for the one that it holds. Who enters writes its own down and then looks at the others': of two
+ * that must not be there together, the later one sees the earlier. */
+struct range_slot {
+    _Alignas(64) uint64_t turns; /* odd: held */
+    uint64_t lock, mode, start, end;
+};
+
+unsigned range_enter(struct range_slot *slots, unsigned count, unsigned me, const struct workload_op *op);
+void range_leave(struct range_slot *slots, unsigned me);
 
 /* Each returns how many violations it saw. A token of 0 is none. */
 unsigned validator_enter(struct validator *v, enum pawl_mode mode, uint64_t token, struct validation *out);

@@ -61,7 +61,7 @@ static void test_look(const pawl *p, const pawl *q)
     struct observer o;
     uint32_t all[3] = {0}, of_p[3] = {0}, of_q[3] = {0}, of_a[3] = {0};
     int calls = 0;
-    struct place at;
+    struct cell at;
     CHECK_EQ(observer_open(where, &o), 0);
     CHECK_EQ(inspect_locks(&o.locker, false, sum_locks, all), 0);
     check_sums(all, 3, 4, 1);

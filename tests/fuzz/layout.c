@@ -32,15 +32,18 @@ static void check_accepted(const struct layout_header *h)
     check_array(space.slots, space.slot_count, sizeof(struct slot), total);
     check_array(space.records, (uint64_t)space.slot_count * space.record_count, sizeof(uint64_t), total);
     check_array(h->rings, space.slot_count, h->ring_bytes, total);
-    CHECK(space.lock_count >= h->capacity && space.lock_stride >= space.design->lock_size);
-    check_array(space.locks, space.lock_count - 1, space.lock_stride, total - space.design->lock_size);
+    CHECK(space.lock_count >= h->capacity && space.lock_stride >= h->lock_size);
+    check_array(space.locks, space.lock_count - 1, space.lock_stride, total - h->lock_size);
     if (h->keys != PAWL_KEYS_DENSE)
         CHECK(space.lock_count && !(space.lock_count & (space.lock_count - 1)));
     if (h->keys == PAWL_KEYS_NAMED)
         check_array(h->names, space.lock_count, LAYOUT_NAME_BYTES, total);
     /* None overlaps the next. */
     CHECK(h->records >= h->slots + h->slot_count * sizeof(struct slot));
-    CHECK(h->rings >= h->records + (uint64_t)h->slot_count * h->record_count * sizeof(uint64_t));
+    CHECK(h->ranges >= h->records + (uint64_t)h->slot_count * h->record_count * sizeof(uint64_t));
+    CHECK(h->rings >= h->ranges + (h->range_units ? (uint64_t)h->slot_count * h->record_count * sizeof(struct record_range) : 0));
+    CHECK(!h->range_units == !(space.design->features & DESIGN_RANGES) && h->range_units <= h->range_max);
+    CHECK(h->range_max <= RANGE_UNITS_MAX && !(h->unit_bytes & (h->unit_bytes - 1)));
     CHECK(h->cells >= h->rings + (uint64_t)h->slot_count * h->ring_bytes);
     CHECK(h->names >= h->cells + space.lock_count * space.lock_stride);
 }
@@ -56,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 4)
         return 0;
     const struct layout_params p = {
-        .design = design_find("word"),
+        .design = design_find(data[0] & 2 ? "mutex" : "word"),
         .keys = (enum pawl_keys)(data[1] % 3 + 1),
         .capacity = (uint64_t)data[2] * 100 + 1,
         .sessions = data[3] % 16u + 1,

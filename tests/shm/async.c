@@ -224,7 +224,7 @@ static void bad_requests(void)
     pawl_completion c;
     pawl_request r = {.op = (enum pawl_op)0, .mode = PAWL_SHARED, .key = pawl_id(1)};
     CHECK_RC(pawl_submit(a, &r, &id), -EINVAL);
-    r.op = (enum pawl_op)4;
+    r.op = (enum pawl_op)5;
     CHECK_RC(pawl_submit(a, &r, &id), -EINVAL);
     r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_name("not a number")};
     CHECK_RC(pawl_submit(a, &r, &id), -EINVAL);

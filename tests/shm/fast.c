@@ -14,7 +14,7 @@ static uint64_t index_of(pawl *p, pawl_key key)
 /* Where the fast path sees the name, if it does. */
 static uint64_t seen_at(const pawl *p, const char *name, size_t len)
 {
-    struct place place = fast_find_name(p->fast, pawl_bytes(name, len));
+    struct cell place = fast_find_name(p->fast, pawl_bytes(name, len));
     return place.index;
 }
 

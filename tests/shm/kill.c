@@ -7,7 +7,6 @@
 #include "tests/shm/space.h"
 
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #define WORKERS 8
@@ -19,11 +18,12 @@
 static const struct {
     const char *design;
     enum pawl_keys kind;
-    bool shared; /* and conversions */
+    bool shared;         /* and conversions */
+    unsigned open_every; /* word: how often readers open a lock to each other; 0: as it is */
 } rounds[] = {
-    {"word", PAWL_KEYS_NAMED, true},
-    {"word", PAWL_KEYS_SPARSE, true},
-    {"alock", PAWL_KEYS_SPARSE, false},
+    {"word", PAWL_KEYS_NAMED, true, 0},
+    {"word", PAWL_KEYS_SPARSE, true, 2},
+    {"alock", PAWL_KEYS_SPARSE, false, 0},
 };
 static unsigned turn;
 static struct rng rng;
@@ -191,7 +191,6 @@ static void worker_main(void *arg)
 {
     const struct worker *w = arg;
     struct rng r;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     rng_seed(&r, w->seed);
     for (unsigned i = 0; i < LOCKS; i++) /* the one before in this place is dead */
         __atomic_store_n(&oracle->locks[i].readers[w->number], 0, __ATOMIC_SEQ_CST);
@@ -281,7 +280,7 @@ static void torture(uint64_t ns)
 /* ---- what is left ---- */
 
 /* Slots in use, and records that are neither free nor kept for the next use. */
-static void count_left(const struct segment *s, unsigned *slots, unsigned *records)
+static void count_left(const struct segment *s, unsigned *slots, unsigned *records, bool print)
 {
     struct space space;
     struct fab_ep ep;
@@ -292,6 +291,9 @@ static void count_left(const struct segment *s, unsigned *slots, unsigned *recor
         uint64_t lease, word;
         fab_read64(&ep, space_slot_addr(&space, i), &lease);
         *slots += lease_state(lease) != SLOT_FREE;
+        if (print && lease_state(lease) != SLOT_FREE)
+            fprintf(stderr, "slot %u: lease %" PRIx64 ", life %x\n", i, lease,
+                    *(const unsigned *)(s->base + space_slot_addr(&space, i) + offsetof(struct slot, life)));
         for (uint32_t k = 0; k < space.record_count && lease_state(lease) == SLOT_LIVE; k++) {
             fab_read64(&ep, space_record_addr(&space, i, k), &word);
             *records += record_state(word) != RECORD_FREE && record_state(word) != RECORD_SPARE;
@@ -315,7 +317,14 @@ static void judge(void *arg)
     struct segment *s;
     unsigned slots, records;
     CHECK_EQ(segment_open(space_path(), &s), 0);
-    WAIT_FOR((count_left(s, &slots, &records), slots == 1)); /* ours */
+    for (uint64_t limit = pawl_in(STUCK_NS);; pause_ns(NS_PER_MS)) {
+        bool late = pawl_now() > limit;
+        count_left(s, &slots, &records, late);
+        if (slots == 1) /* ours */
+            break;
+        if (late)
+            CHECK_FAIL("%u slots are left behind", slots - 1);
+    }
     CHECK_EQ(records, 0);
     segment_close(s);
     CHECK_OK(pawl_close(p));
@@ -332,6 +341,8 @@ int main(void)
     space_where();
     for (turn = 0; turn < countof(rounds); turn++) {
         space_reset();
+        if (rounds[turn].open_every)
+            CHECK_EQ(design_tune(design_find("word"), "word_open_every", rounds[turn].open_every), 0);
         oracle = shared_memory(sizeof *oracle);
         torture(test_seconds() * NS_PER_S / countof(rounds));
         child_join(child_start(judge, NULL)); /* this process has no threads, so that it can go on making children */

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -120,9 +121,12 @@ static inline void *shared_memory(size_t bytes)
 static inline pid_t child_start(void (*fn)(void *), void *arg)
 {
     fflush(NULL);
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
     CHECK(pid >= 0);
     if (!pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(1);
         fn(arg);
         fflush(NULL);
         _exit(0);

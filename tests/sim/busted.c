@@ -25,6 +25,11 @@ static const struct {
     {"busted-shiftlock-nameless", {"I1:", "I2:"}},
     {"busted-shiftlock-markless", {"I1:", "I2:"}},
     {"busted-alock-nofence", {"I1:"}},
+    {"busted-srvlock-nonce", {"I1:", "I2:"}},
+    {"busted-srvlock-memory", {"I1:", "I2:", "I9:"}},
+    {"busted-srvlock-blind", {"I1:", "I2:", "I9:"}},
+    {"busted-srvlock-lapse", {"I1:", "I2:", "I9:"}},
+    {"busted-srvlock-hasty", {"I1:", "I2:"}},
 };
 
 static bool breaks(size_t which, const char *why)

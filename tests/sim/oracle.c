@@ -218,7 +218,7 @@ static void test_fence(void)
     oracle_granted(&o, 2, 0, X, 11);
     oracle_write(&o, 2, 0, 11);
     oracle_write(&o, 1, 0, 10); /* refused, as it should be */
-    CHECK_EQ(o.locks[0].fence, 11);
+    CHECK_EQ(o.locks[0].spans[0].fence, 11);
     CHECK_EQ(o.writes, 4);
     end("the late write of a lost holder is refused", NULL);
 

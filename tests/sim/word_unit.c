@@ -206,9 +206,55 @@ static void test_readers(void)
         unlock(i, &h[i]);
     check_word(WORD_FREE, 0, word_short_token(&site.seats[0], h[0].token));
     /* As many as the field holds, and no more. */
-    lock_at(0)->word = word_make(WORD_SHARED, WORD_COUNT_MAX, 9);
+    lock_at(0)->word = word_make(WORD_SHARED, WORD_READERS_MAX, 9);
     CHECK_EQ(lock(1, PAWL_SHARED, DEADLINE_TRY, &writer), -PAWL_EHELD);
     lock_at(0)->word = word_make(WORD_FREE, 0, 9);
+    end();
+}
+
+static void test_open(void)
+{
+    begin("an open lock: readers are not counted until a writer comes");
+    struct hold h[3], writer;
+    struct lock_view view;
+    CHECK_EQ(design_tune(d, "word_open_every", 1), 0);
+    h[0] = locked(0, PAWL_SHARED);
+    h[1] = locked(1, PAWL_SHARED); /* finds another inside, and opens */
+    uint64_t open = lock_at(0)->word;
+    CHECK(word_open(open));
+    h[2] = locked(2, PAWL_SHARED);
+    CHECK_EQ(lock_at(0)->word, open);
+    for (unsigned i = 0; i < countof(h); i++)
+        CHECK_EQ(h[i].token, h[0].token);
+    unlock(1, &h[1]);
+    CHECK_EQ(lock_at(0)->word, open);
+    CHECK_EQ(d->release(&site.seats[1], &h[1]), -PAWL_ENOTOWNER);
+    CHECK_EQ(lock(3, PAWL_EXCLUSIVE, DEADLINE_TRY, &writer), -PAWL_EHELD); /* counts the two that are left */
+    check_word(WORD_SHARED, 2, word_token(open) + 1);
+    unlock(0, &h[0]);
+    check_word(WORD_SHARED, 1, word_token(open) + 1);
+    h[1] = locked(1, PAWL_SHARED);
+    CHECK(word_open(lock_at(0)->word)); /* with one that was counted inside */
+    CHECK_EQ(d->peek(&site.seats[0], 0, &view), 0);
+    CHECK(view.mode == PAWL_SHARED && view.readers == 2);
+    h[0] = locked(0, PAWL_SHARED);
+    CHECK(word_open(lock_at(0)->word));
+    unlock(0, &h[0]);
+    unlock(1, &h[1]);
+    CHECK_EQ(convert(2, &h[2], PAWL_EXCLUSIVE, DEADLINE_TRY), 0); /* alone after all */
+    CHECK(h[2].token > h[1].token);
+    unlock(2, &h[2]);
+    h[0] = locked(0, PAWL_SHARED);
+    h[1] = locked(1, PAWL_SHARED);
+    unlock(0, &h[0]);
+    unlock(1, &h[1]);
+    CHECK(word_open(lock_at(0)->word)); /* nobody inside */
+    CHECK_EQ(d->peek(&site.seats[0], 0, &view), 0);
+    CHECK_EQ(view.mode, 0);
+    writer = locked(3, PAWL_EXCLUSIVE);
+    CHECK(writer.token > h[1].token);
+    unlock(3, &writer);
+    CHECK_EQ(design_tune(d, "word_open_every", 1024), 0);
     end();
 }
 
@@ -385,6 +431,7 @@ int main(void)
     test_convert_at_last_token();
     test_raise();
     test_readers();
+    test_open();
     test_owner();
     test_waiters();
     test_upgrade();

@@ -66,6 +66,7 @@ static uint64_t lay_out(struct plane *p, const struct plane_config *c)
     p->table_at = place(&at, cells_for(c) * sizeof(uint32_t));
     p->index_at = place(&at, c->locks * sizeof(uint64_t));
     p->quota_at = place(&at, c->tenants * sizeof(struct plane_quota));
+    p->charged_at = place(&at, c->requests * sizeof(uint64_t));
     p->free_at = place(&at, c->locks * sizeof(uint32_t));
     p->taken_at = place(&at, c->slots);
     return at;
@@ -230,6 +231,25 @@ void plane_remove(struct plane *p, uint32_t lock)
     p->used--;
 }
 
+void plane_slide(struct plane *p, uint32_t lock)
+{
+    struct plane_region r = plane_region(p, lock);
+    uint64_t ends = plane_get(p, NETLOCK_ENDS, lock);
+    uint32_t left = r.left;
+    if (((ends >> 32 ^ ends) & NETLOCK_TICKET) || plane_get(p, NETLOCK_WAITING, lock))
+        return;
+    region_take(p, &r, 0);
+    if (plane_room(p, plane_region_slots(&r), &left) || left > r.left)
+        left = r.left;
+    r.left = left;
+    region_take(p, &r, 1);
+    for (uint32_t i = 0; i < plane_region_slots(&r); i++) {
+        plane_set(p, NETLOCK_NONCE, r.left + i, 0);
+        plane_set(p, NETLOCK_FLAGS, r.left + i, NETLOCK_ENDED);
+    }
+    plane_set(p, NETLOCK_BOUNDS, lock, (uint64_t)r.left << 32 | (uint32_t)r.size << 16 | r.wait_size);
+}
+
 /* ---- registers ---- */
 
 static inline uint64_t read_register(void *ctx, enum netlock_array array, uint32_t index)
@@ -275,6 +295,22 @@ int plane_quota(struct plane *p, uint16_t tenant, const struct plane_quota *quot
 static uint32_t request_cell(const struct plane *p, const struct netlock_pass *pass)
 {
     return (uint32_t)(((uint64_t)pass->machine * p->config.stride + netlock_request_of(pass->nonce)) % p->config.requests);
+}
+
+uint32_t plane_charge(struct plane *p, uint16_t tenant, uint16_t machine, uint64_t nonce, uint32_t now)
+{
+    struct netlock_pass pass = {.op = NETLOCK_OP_ACQUIRE, .tenant = tenant, .machine = machine, .nonce = nonce, .now = now};
+    uint64_t *charged = (uint64_t *)part(p, p->charged_at) + request_cell(p, &pass);
+    if (tenant >= p->config.tenants || *charged == nonce)
+        return 0;
+    const struct plane_quota *quota = (const struct plane_quota *)part(p, p->quota_at) + tenant;
+    pass.rate = quota->rate;
+    pass.burst = quota->burst;
+    write_register(p, NETLOCK_METER, tenant, netlock_stage_meter(&pass, read_register(p, NETLOCK_METER, tenant)));
+    if (pass.out & NETLOCK_OUT_QUOTA)
+        return pass.out_wait ? pass.out_wait : 1;
+    *charged = nonce;
+    return 0;
 }
 
 void plane_pass(struct plane *p, uint32_t lock, struct netlock_pass *pass)

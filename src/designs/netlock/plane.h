@@ -41,7 +41,7 @@ struct plane {
     uint32_t free_lock; /* the first of the free numbers */
     uint16_t bust;
     uint64_t arrays_at[NETLOCK_ARRAYS]; /* offsets */
-    uint64_t table_at, index_at, quota_at, free_at, taken_at;
+    uint64_t table_at, index_at, quota_at, charged_at, free_at, taken_at;
 };
 
 /* Bytes of a plane, and one in zeroed memory of that size. */
@@ -63,12 +63,18 @@ uint32_t plane_region_slots(const struct plane_region *region);
 /* The first free region of so many slots; -ENOSPC: none. */
 int plane_room(const struct plane *plane, uint32_t slots, uint32_t *left);
 
+/* If nobody is in its queues, moves the lock's region to the first place where it fits, should that be further left. */
+void plane_slide(struct plane *plane, uint32_t lock);
+
 /* One register, for the control plane. */
 uint64_t plane_get(const struct plane *plane, enum netlock_array array, uint32_t index);
 void plane_set(struct plane *plane, enum netlock_array array, uint32_t index, uint64_t value);
 
 /* 0 or -EINVAL: no such tenant. */
 int plane_quota(struct plane *plane, uint16_t tenant, const struct plane_quota *quota);
+
+/* A request of a tenant for a lock that is not here: 0, or how many microseconds it must wait. Sent again, it costs nothing. */
+uint32_t plane_charge(struct plane *plane, uint16_t tenant, uint16_t machine, uint64_t nonce, uint32_t now);
 
 /* One pass of a packet for that lock; p->next says whether it wants another. */
 void plane_pass(struct plane *plane, uint32_t lock, struct netlock_pass *p);

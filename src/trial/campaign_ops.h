@@ -1,0 +1,64 @@
+/* What a campaign's clients do: inside of the files campaign*.c. */
+#ifndef PAWL_TRIAL_CAMPAIGN_OPS_H
+#define PAWL_TRIAL_CAMPAIGN_OPS_H
+
+#include "lib/rng.h"
+#include "trial/campaign.h"
+#include "trial/cluster.h"
+#include "trial/rack.h"
+
+#define CAMPAIGN_CLIENTS_MAX 8
+#define CAMPAIGN_LOCKS_MAX 200
+#define CAMPAIGN_LEASE_NS (10 * NS_PER_MS)
+
+struct campaign {
+    const struct design *design;
+    struct cluster cluster; /* of a one-sided design, */
+    struct rack rack;       /* or of one with packets */
+    struct sim *sim;        /* of either */
+    unsigned clients, *clients_done;
+    uint64_t safety_ns;
+    struct oracle oracle;
+    struct rng random;
+    uint64_t locks;
+    uint64_t units;                                    /* of a lock, if the design has ranges: what it is made for; else 0 */
+    uint64_t op[CAMPAIGN_CLIENTS_MAX + 1][ACTORS_MAX]; /* number of the operation that may be cancelled; 0: none */
+    uint64_t ops;
+    struct {
+        uint64_t shared, exclusive, upgrades, downgrades, timeouts, cancelled, grown, shrunk, splits;
+    } done;
+    bool shared, convert, timeout;
+};
+
+struct key_text {
+    char name[32];
+};
+
+static inline struct campaign *campaign_of(const struct actor *a)
+{
+    return a->user;
+}
+
+/* Every task holds on its own. */
+static inline unsigned campaign_who(const struct actor *a)
+{
+    return a->client * ACTORS_MAX + a->number;
+}
+
+pawl_key campaign_key(const struct actor *a, uint64_t lock, struct key_text *text);
+
+/* Tells the oracle of a grant; and before it gives it back. */
+void campaign_granted(struct actor *a, uint64_t lock, const struct hold *h);
+int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h);
+
+/* One operation from beginning to end: 0, or what it ended with. */
+int campaign_one_lock(struct actor *a);
+int campaign_several_locks(struct actor *a);
+
+/* Codes that an operation may end with in a world full of faults, the lock not being held. */
+bool campaign_excusable(int rc);
+
+/* What an actor does from the beginning to the end: the last client audits, all others work. */
+bool campaign_work(struct actor *a);
+
+#endif
