@@ -32,6 +32,7 @@
 #define NETLOCK_BUST_ANY_GRANT 0x1000u    /* a host takes any grant for the slot */
 #define NETLOCK_BUST_SILENT_EMPTY 0x2000u /* NOTIFY is not sent again */
 #define NETLOCK_BUST_NO_RESEND 0x4000u    /* PUSH is not sent again (pitfall 4) */
+#define NETLOCK_BUST_DEAF_SERVER 0x8000u  /* a server grants what the switch asked to buffer only */
 /* and how it is to work: */
 #define NETLOCK_ALLOC_RANDOM 0x10000u /* instead of Algorithm 3 */
 #define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */

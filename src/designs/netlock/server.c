@@ -311,6 +311,8 @@ static bool admit(struct server *s, struct server_machine *m, const struct netlo
         return true;
     /* What the switch passed on before it answered SYNC does not tell who has the lock now. */
     bool current = s->synced && p->life == s->switch_life && (p->flags & NETLOCK_OVERFLOW || (int32_t)(p->round - s->version) >= 0);
+    if (p->life > s->switch_life)
+        s->sync_ns = now; /* there is a new switch */
     if (!current || (h->type == NETLOCK_ACQUIRE && !m->live)) {
         s->drops.stale++; /* it asks again */
         return false;
@@ -383,6 +385,10 @@ void netlock_server_packet(void *memory, const void *data, uint32_t len, uint64_
         s->drops.bad++;
         return;
     }
+    /* The lock has a place in the switch, in a round that this server does not know of: TAKE has not come, or what came of it was
+     * forgotten with everything else. Whichever, nothing is granted here before the switch has said more. */
+    if (p->flags & NETLOCK_OVERFLOW && !(s->config.options & NETLOCK_BUST_DEAF_SERVER))
+        server_on_take(s, server_lock(s, h->index), p, now, out);
     if (h->type == NETLOCK_ACQUIRE)
         on_acquire(s, e, p, now, out);
     else
@@ -394,7 +400,7 @@ void netlock_server_packet(void *memory, const void *data, uint32_t len, uint64_
 /* Locks whose leases have ended by now. */
 static void revive(struct server *s, uint64_t now, struct outbox *out)
 {
-    s->revive_ns = UINT64_MAX;
+    s->revive_ns = now < s->open_ns ? s->open_ns : UINT64_MAX;
     for (uint64_t i = s->number; i < s->config.locks; i += s->config.servers) {
         struct lock *l = server_lock(s, i);
         if (l->from_ns > now)

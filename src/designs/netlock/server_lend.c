@@ -70,11 +70,11 @@ void server_hand_over(struct server *s, struct lock *l, uint64_t now, struct out
 void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     if ((int32_t)(p->round - l->round) < 0 || (l->place == LOCK_OWNED && p->round == l->round)) {
-        s->drops.stale++;
+        s->drops.stale += p->head.type == NETLOCK_TAKE;
         return;
     }
     if (p->round == l->round) {
-        if (l->place == LOCK_LENT && !l->confirmed)
+        if (l->place == LOCK_LENT && !l->confirmed && p->head.type == NETLOCK_TAKE)
             say_handover(s, l, now, out);
         return;
     }
