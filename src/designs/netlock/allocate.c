@@ -1,4 +1,5 @@
 #include "designs/netlock/allocate.h"
+#include "designs/netlock/server.h"
 #include "lib/hash.h"
 
 #include <errno.h>
@@ -52,9 +53,69 @@ uint64_t netlock_servers_needed(const struct demand *demands, uint64_t count, ui
     return (left + per_server - 1) / per_server;
 }
 
+/* ---- what the servers know ---- */
+
+#define REPORTS 8u /* packets at most */
+
+void server_touch(struct server *s, struct lock *l)
+{
+    if (!l->arrivals && s->touched < SERVER_TOUCHED_MAX)
+        s->touched_lock[s->touched++] = (uint32_t)(server_lock_index(s, l) / s->config.servers);
+    l->arrivals++;
+}
+
+static struct lock *touched_lock(struct server *s, uint32_t i)
+{
+    return server_lock(s, (uint64_t)s->touched_lock[i] * s->config.servers);
+}
+
+/* Those worth most per slot first, as many as fit. */
+static uint32_t collect(struct server *s, struct demand *demands)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->touched; i++) {
+        struct lock *l = touched_lock(s, i);
+        if (l->place == LOCK_OWNED)
+            demands[count++] =
+                (struct demand){.index = server_lock_index(s, l), .rate = l->arrivals, .contention = (uint32_t)max_u64(l->peak, 1)};
+        l->arrivals = 0;
+        l->peak = l->holders + l->waiters;
+    }
+    s->touched = 0;
+    qsort(demands, count, sizeof *demands, by_value);
+    return count;
+}
+
+void server_report(struct server *s, uint64_t now, struct outbox *out)
+{
+    struct demand demands[SERVER_TOUCHED_MAX];
+    uint32_t count = collect(s, demands), sent = 0;
+    s->report_ns = now + s->config.lease_ns / NETLOCK_REPORT_SHARE;
+    for (unsigned n = 0; n < REPORTS && sent < count; n++) {
+        uint32_t part = (uint32_t)min_u64(count - sent, NETLOCK_REPORT_MAX);
+        struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + part * sizeof(struct netlock_demand)));
+        if (!p)
+            return;
+        p->head = (struct packet_head){.version = PACKET_VERSION,
+                                       .head_len = sizeof p->head,
+                                       .family = PACKET_NETLOCK,
+                                       .type = NETLOCK_REPORT,
+                                       .space = s->config.space,
+                                       .epoch = s->life,
+                                       .index = s->number,
+                                       .from = {s->machine, PORT_SERVER},
+                                       .to = {MACHINE_SWITCH, PORT_POOL}};
+        p->life = s->switch_life;
+        p->count = part;
+        struct netlock_demand *d = (struct netlock_demand *)(void *)(p + 1);
+        for (uint32_t i = 0; i < part; i++, sent++)
+            d[i] = (struct netlock_demand){demands[sent].index, demands[sent].rate, demands[sent].contention};
+    }
+}
+
 /* ---- as the workload moves ---- */
 
-#define MOVES_AT_ONCE 16u /* that one look begins */
+#define MOVES_AT_ONCE 32u /* that one look begins: what the outbox has room for */
 #define KEEP_NUM 5u       /* a lock stays if it is worth four fifths of the worst that would take its place */
 #define KEEP_DEN 4u
 #define SLOTS_SPARE_SHIFT 1 /* contention was measured in the past: half as much again */
@@ -170,6 +231,6 @@ void switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *out)
     }
     if (now < w->allocate_ns)
         return;
-    w->allocate_ns = now + w->config.lease_ns;
+    w->allocate_ns = now + w->config.lease_ns / NETLOCK_REPORT_SHARE;
     allocate(w, now, out);
 }

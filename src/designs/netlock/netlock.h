@@ -23,6 +23,8 @@
 #define NETLOCK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
 #define NETLOCK_LEASE_SHARE 4u       /* a lease is renewed four times before it ends */
 
+#define NETLOCK_REPORT_SHARE 2u /* servers report twice in a lease, after which the switch allocates anew */
+
 /* config.options: what is broken on purpose (NETLOCK_BUST_ of the data plane in the low bits), */
 #define NETLOCK_BUST_PLANE 0xffu
 #define NETLOCK_BUST_NO_LAPSE 0x100u      /* a host believes in leases for ever */

@@ -34,7 +34,7 @@ void netlock_server_init(void *memory, const struct rack_config *config, uint16_
     s->open_ns = wait ? now + netlock_lease_over(config) : now;
     s->revive_ns = s->open_ns;
     s->sync_ns = now;
-    s->report_ns = now + config->lease_ns / 2;
+    s->report_ns = now + config->lease_ns / NETLOCK_REPORT_SHARE;
 }
 
 const struct packet_drops *netlock_server_drops(const void *server)
@@ -222,7 +222,7 @@ static void on_acquire(struct server *s, struct entry *e, const struct netlock_p
                         .priority = p->priority,
                         .tenant = p->tenant,
                         .count = over && p->round == l->round ? p->count : 0};
-    l->arrivals++;
+    server_touch(s, l);
     enter(s, l, e, p, now, out);
 }
 
@@ -428,7 +428,9 @@ uint64_t netlock_server_tick(void *memory, uint64_t now, struct outbox *out)
     }
     if (s->synced && s->revive_ns <= now)
         revive(s, now, out);
-    uint64_t next = min_u64(s->sync_ns, server_lend_tick(s, now, out));
+    if (s->report_ns <= now)
+        server_report(s, now, out);
+    uint64_t next = min_u64(min_u64(s->sync_ns, s->report_ns), server_lend_tick(s, now, out));
     next = min_u64(next, s->synced ? s->revive_ns : UINT64_MAX);
     for (uint32_t i = 1; i <= s->config.machines; i++)
         if (s->machines[i].live)

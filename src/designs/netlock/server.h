@@ -44,6 +44,8 @@ struct lock {
     bool busy, confirmed; /* the switch has it and said so */
 };
 
+#define SERVER_TOUCHED_MAX 2048u
+
 struct server_machine {
     uint64_t until_ns; /* its lease */
     uint32_t life;
@@ -62,7 +64,9 @@ struct server {
     uint32_t version; /* of the switch's table, when it answered */
     bool synced;
     uint16_t machine, number;
-    uint32_t busy; /* first; lock + 1 */
+    uint32_t busy;    /* first; lock + 1 */
+    uint32_t touched; /* locks asked for since the latest report, the first of them */
+    uint32_t touched_lock[SERVER_TOUCHED_MAX];
     uint64_t locks_at, entries_at;
     struct server_machine machines[]; /* by number, from 0 on; then locks, then entries */
 };
@@ -107,6 +111,10 @@ void server_append(struct server *s, struct lock *l, struct entry *e);
 /* Out of it, from whatever state. */
 void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *out);
 void server_take_out(struct server *s, struct lock *l, struct entry *e);
+
+/* Notes that a lock was asked for; tells the switch which were. */
+void server_touch(struct server *s, struct lock *l);
+void server_report(struct server *s, uint64_t now, struct outbox *out);
 
 /* ---- lending (server_lend.c) ---- */
 
