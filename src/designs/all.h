@@ -6,7 +6,7 @@
 
 extern const struct design design_word;
 
-extern const struct design design_alock;
+extern const struct design design_alock, design_fisslock;
 
 /* Baselines. */
 extern const struct design design_cas, design_cas_backoff, design_spin, design_mcs, design_dslr, design_drtm, design_rmarw,
@@ -38,6 +38,8 @@ extern const struct design design_pthread, design_pthread_rw;
 extern const struct design design_busted_control, design_busted_no_recheck, design_busted_unlock_by_name,
     design_busted_token_reused, design_busted_early_steal, design_busted_unknown_is_success, design_busted_no_intent,
     design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence, design_busted_srvlock_nonce,
-    design_busted_srvlock_memory, design_busted_srvlock_blind, design_busted_srvlock_lapse, design_busted_srvlock_hasty;
+    design_busted_srvlock_memory, design_busted_srvlock_blind, design_busted_srvlock_lapse, design_busted_srvlock_hasty,
+    design_busted_fisslock_term, design_busted_fisslock_inca, design_busted_fisslock_retry, design_busted_fisslock_frees,
+    design_busted_fisslock_nonce, design_busted_fisslock_adopt, design_busted_fisslock_floor, design_busted_fisslock_census;
 
 #endif

@@ -11,6 +11,7 @@ const struct design *const designs[] = {
     &design_shiftlock64.design,
     &design_alock,
     &design_netlock,
+    &design_fisslock,
     &design_cas,
     &design_cas_backoff,
     &design_spin,
@@ -52,6 +53,14 @@ const struct design *const designs[] = {
     &design_busted_netlock_revert,
     &design_busted_netlock_drain,
     &design_busted_netlock_silent,
+    &design_busted_fisslock_term,
+    &design_busted_fisslock_inca,
+    &design_busted_fisslock_retry,
+    &design_busted_fisslock_frees,
+    &design_busted_fisslock_nonce,
+    &design_busted_fisslock_adopt,
+    &design_busted_fisslock_floor,
+    &design_busted_fisslock_census,
     NULL,
 };
 

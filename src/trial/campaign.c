@@ -165,6 +165,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .cores = 1 + (unsigned)rng_below(r, 4),
         .tasks = 1 + (unsigned)rng_below(r, 2),
         .mortal_hosts = rng_chance(r, 1, 2),
+        .check_undo = p->seed % 4 == 0,
         .faults = p->faults,
         .seed = p->seed,
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),

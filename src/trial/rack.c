@@ -37,10 +37,45 @@ static void send_all(struct rack *r, const struct sim_host *from)
 
 static void tick_soon(struct rack_host *h, uint64_t at_ns);
 
+static uint64_t memory_bytes(const struct rack *r)
+{
+    return round_up(r->design->host_bytes(&r->config), UNDO_LINE);
+}
+
+struct outbox *rack_host_outbox(struct rack_host *h)
+{
+    struct outbox *o = &h->rack->outbox;
+    if (h->undo) {
+        memcpy(h->before, h->memory, memory_bytes(h->rack));
+        o->undo = h->undo;
+        o->memory = h->memory;
+    }
+    return o;
+}
+
+/* Whether a process that died at the end of this change would leave what was before it: then it would at every earlier point, too,
+ * since every line is logged before its first change. */
+static void check_undo(struct rack_host *h)
+{
+    uint64_t bytes = memory_bytes(h->rack);
+    char *copy = h->before + bytes;
+    if (!h->undo || !h->rack->outbox.undo)
+        return;
+    memcpy(copy, h->memory, bytes);
+    for (uint64_t i = h->undo->count; i-- > 0;)
+        memcpy(copy + undo_entry(h->undo, i)->line * UNDO_LINE, undo_entry(h->undo, i)->old, UNDO_LINE);
+    for (uint64_t i = 0; i < bytes; i++)
+        if (copy[i] != h->before[i])
+            abort(); /* byte i of the host's memory was changed without outbox_touch */
+    undo_commit(h->undo);
+    h->rack->outbox.undo = NULL;
+}
+
 void rack_host_flush(struct rack_host *h)
 {
     struct rack *r = h->rack;
     struct outbox *o = &r->outbox;
+    check_undo(h);
     send_all(r, h->host);
     for (unsigned i = 0; i < o->wakes; i++) {
         struct sim_ticket *t = &h->waiters[o->wake[i]];
@@ -61,7 +96,7 @@ static void look_after_sessions(struct rack_host *h)
         struct rack_client *c = h->clients[s];
         if (c && c->open && !c->lost && rack_clock(h) >= c->until_ns) {
             c->lost = true;
-            h->rack->design->session_dead(h->memory, s, rack_clock(h), &h->rack->outbox);
+            h->rack->design->session_dead(h->memory, s, rack_clock(h), rack_host_outbox(h));
             rack_host_flush(h);
         }
     }
@@ -70,7 +105,7 @@ static void look_after_sessions(struct rack_host *h)
 void rack_session_dead(struct rack_client *c)
 {
     struct rack_host *h = c->host;
-    h->rack->design->session_dead(h->memory, c->session, rack_clock(h), &h->rack->outbox);
+    h->rack->design->session_dead(h->memory, c->session, rack_clock(h), rack_host_outbox(h));
     rack_host_flush(h);
 }
 
@@ -88,7 +123,7 @@ static void host_tick(void *arg, uint64_t tag)
         return;
     }
     look_after_sessions(h);
-    uint64_t next = r->design->tick(h->memory, rack_clock(h), &r->outbox);
+    uint64_t next = r->design->tick(h->memory, rack_clock(h), rack_host_outbox(h));
     h->tick_ns = 0; /* none from the flush: */
     rack_host_flush(h);
     h->tick_ns = UINT64_MAX;
@@ -107,7 +142,7 @@ static void tick_soon(struct rack_host *h, uint64_t at_ns)
 static void host_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
 {
     struct rack_host *h = ctx;
-    h->rack->design->packet(h->memory, data, len, rack_clock(h), &h->rack->outbox);
+    h->rack->design->packet(h->memory, data, len, rack_clock(h), rack_host_outbox(h));
     rack_host_flush(h);
 }
 
@@ -121,7 +156,7 @@ static void client_packet(void *ctx, const void *data, uint32_t len, struct sim_
 static void host_start(struct rack_host *h)
 {
     struct rack *r = h->rack;
-    memset(h->memory, 0, r->design->host_bytes(&r->config));
+    memset(h->memory, 0, memory_bytes(r));
     memset(h->waiters, 0, rack_requests(&r->config) * sizeof *h->waiters);
     r->design->host_init(h->memory, &r->config, h->machine, (uint32_t)h->host->births, rack_clock(h));
     h->tick_ns = UINT64_MAX;
@@ -316,11 +351,18 @@ static int add_host(struct rack *r, unsigned i)
     h->rack = r;
     h->machine = (uint16_t)(i + 1);
     h->host = sim_host_new(&r->sim);
-    h->memory = malloc(r->design->host_bytes(&r->config));
+    h->memory = aligned_alloc(UNDO_LINE, memory_bytes(r));
     h->waiters = calloc(rack_requests(&r->config), sizeof *h->waiters);
     h->clients = calloc(r->config.sessions, sizeof(struct rack_client *));
     if (!h->host || !h->memory || !h->waiters || !h->clients || !(h->agent = sim_process_new(h->host)))
         return -ENOMEM;
+    if (r->params.check_undo) {
+        h->before = malloc(2 * memory_bytes(r));
+        h->undo = calloc(1, undo_bytes(memory_bytes(r)));
+        if (!h->before || !h->undo)
+            return -ENOMEM;
+        undo_init(h->undo, memory_bytes(r));
+    }
     h->host->server = r->params.mortal_hosts;
     r->host_of[h->machine] = h->host->id;
     host_start(h);
@@ -438,6 +480,8 @@ void rack_free(struct rack *r)
 {
     for (unsigned i = 0; r->hosts && i < r->params.hosts; i++) {
         free(r->hosts[i].memory);
+        free(r->hosts[i].before);
+        free(r->hosts[i].undo);
         free(r->hosts[i].waiters);
         free(r->hosts[i].clients);
     }

@@ -40,7 +40,9 @@ struct rack_host {
     struct sim_host *host;
     struct sim_process *agent;
     uint16_t machine;
-    void *memory;
+    char *memory; /* lines, see outbox_touch */
+    char *before; /* the check: the memory before the change, and a copy on which it is undone; */
+    struct undo *undo;
     struct sim_ticket *waiters;   /* by request; task null: nobody */
     uint64_t tick_ns;             /* virtual: the next that is queued; UINT64_MAX: none */
     struct rack_client **clients; /* by session */
@@ -64,6 +66,7 @@ struct rack_params {
     unsigned servers;  /* lock servers, if the design has any; with on_hosts, at most as many as hosts */
     unsigned cores;    /* of each server */
     unsigned tasks;    /* per client */
+    bool check_undo;   /* every change of a host's memory is undone on a copy, which must then be what it was */
     bool mortal_hosts; /* FAULT_CRASH_SERVER strikes client hosts, too */
     uint32_t faults;
     uint64_t seed, safety_ns, time_max_ns, lease_ns, retry_ns, options;
@@ -109,6 +112,8 @@ extern const struct actor_ops rack_actor_ops;
 /* ---- between rack.c and rack_client.c ---- */
 
 uint64_t rack_clock(const struct rack_host *h);
+/* Before every call that may change the host's memory: the outbox to hand it. */
+struct outbox *rack_host_outbox(struct rack_host *h);
 /* Sends what the outbox holds and wakes whom it names; afterwards the host ticks soon. */
 void rack_host_flush(struct rack_host *h);
 void rack_session_dead(struct rack_client *c);

@@ -41,7 +41,7 @@ static int answer_of(struct rack_client *c, struct sim_task *task, uint32_t requ
         if (!rc || why || d->outcome(h->memory, request, out) != -EINPROGRESS)
             continue;
         why = rc;
-        d->give_up(h->memory, request, why, rack_clock(h), &c->rack->outbox);
+        d->give_up(h->memory, request, why, rack_clock(h), rack_host_outbox(h));
         rack_host_flush(h);
     }
     return out->result;
@@ -63,7 +63,7 @@ static int idle_request(const struct rack_client *c, uint32_t *out)
 /* Not granted for sure, or not any more: gives it back. */
 static int too_late(struct rack_client *c, uint32_t request)
 {
-    design_of(c)->release(c->host->memory, request, rack_clock(c->host), &c->rack->outbox);
+    design_of(c)->release(c->host->memory, request, rack_clock(c->host), rack_host_outbox(c->host));
     rack_host_flush(c->host);
     return -PAWL_ELOST;
 }
@@ -79,7 +79,7 @@ static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64
     int rc = idle_request(c, &ask.request);
     if (rc)
         return rc;
-    rc = design_of(c)->acquire(c->host->memory, &ask, rack_clock(c->host), &c->rack->outbox);
+    rc = design_of(c)->acquire(c->host->memory, &ask, rack_clock(c->host), rack_host_outbox(c->host));
     rack_host_flush(c->host);
     if (rc < 0)
         return rc;
@@ -97,7 +97,7 @@ static int actor_unlock(struct actor *a, const struct hold *h)
     struct rack_client *c = rack_task_of(a)->client;
     if (!rack_client_valid(c))
         return -PAWL_ELOST;
-    int rc = design_of(c)->release(c->host->memory, h->record, rack_clock(c->host), &c->rack->outbox);
+    int rc = design_of(c)->release(c->host->memory, h->record, rack_clock(c->host), rack_host_outbox(c->host));
     rack_host_flush(c->host);
     return rc;
 }
@@ -110,7 +110,7 @@ static int actor_convert(struct actor *a, struct hold *h, enum pawl_mode mode, u
         return -PAWL_ELOST;
     if (!design_of(c)->convert)
         return -PAWL_ENOTSUP;
-    int rc = design_of(c)->convert(c->host->memory, h->record, mode, rack_clock(c->host), &c->rack->outbox);
+    int rc = design_of(c)->convert(c->host->memory, h->record, mode, rack_clock(c->host), rack_host_outbox(c->host));
     rack_host_flush(c->host);
     if (rc < 0)
         return rc;

@@ -35,13 +35,18 @@ struct lease {
     uint32_t life;     /* of who gives it, the latest heard of */
 };
 
-struct host {
-    struct rack_config config;
+/* What almost every event changes. */
+struct busy {
     struct packet_drops drops;
-    uint64_t serial; /* of the latest nonce */
+    uint64_t serial;  /* of the latest nonce */
+    uint32_t pending; /* first that waits for an answer; request + 1 */
+};
+
+struct host {
+    struct busy busy;
+    struct rack_config config;
     uint32_t life;
     uint16_t machine;
-    uint32_t pending; /* first that waits for an answer; request + 1 */
     uint64_t held_at; /* offset of counts: what a session has from a granter */
     uint64_t lost_at; /* of bytes, one per session: 1 if it lost something */
     uint64_t requests_at;
@@ -72,7 +77,7 @@ void netlock_host_init(void *memory, const struct rack_config *config, uint16_t 
     h->config = *config;
     h->machine = machine;
     h->life = life;
-    h->serial = (uint64_t)life << SERIAL_LIFE_SHIFT;
+    h->busy.serial = (uint64_t)life << SERIAL_LIFE_SHIFT;
     h->held_at = round_up(sizeof *h, CACHE_LINE);
     h->lost_at = h->held_at + held_bytes(config);
     h->requests_at = h->lost_at + round_up((uint64_t)config->sessions, CACHE_LINE);
@@ -80,7 +85,7 @@ void netlock_host_init(void *memory, const struct rack_config *config, uint16_t 
 
 const struct packet_drops *netlock_host_drops(const void *host)
 {
-    return &((const struct host *)host)->drops;
+    return &((const struct host *)host)->busy.drops;
 }
 
 static struct request *request_at(const struct host *h, uint32_t i)
@@ -108,9 +113,14 @@ static uint8_t *lost(const struct host *h, uint32_t session)
     return (uint8_t *)(uintptr_t)h + h->lost_at + session;
 }
 
+static void touch_busy(struct host *h, struct outbox *out)
+{
+    outbox_touch(out, &h->busy, sizeof h->busy);
+}
+
 static uint64_t fresh_nonce(struct host *h, const struct request *r)
 {
-    return ++h->serial * NETLOCK_SERIAL_STEP + number_of(h, r);
+    return ++h->busy.serial * NETLOCK_SERIAL_STEP + number_of(h, r);
 }
 
 /* ---- those that wait for an answer ---- */
@@ -120,37 +130,50 @@ static bool pends(uint8_t state)
     return state != REQUEST_IDLE && state != REQUEST_HELD;
 }
 
-static void enlist(struct host *h, struct request *r)
+static void enlist(struct host *h, struct request *r, struct outbox *out)
 {
     r->prev = 0;
-    r->next = h->pending;
-    if (h->pending)
-        request_at(h, h->pending - 1)->prev = number_of(h, r) + 1;
-    h->pending = number_of(h, r) + 1;
+    r->next = h->busy.pending;
+    if (h->busy.pending) {
+        struct request *next = request_at(h, h->busy.pending - 1);
+        outbox_touch(out, next, sizeof *next);
+        next->prev = number_of(h, r) + 1;
+    }
+    h->busy.pending = number_of(h, r) + 1;
 }
 
-static void delist(struct host *h, struct request *r)
+static void delist(struct host *h, struct request *r, struct outbox *out)
 {
-    if (r->prev)
-        request_at(h, r->prev - 1)->next = r->next;
-    else
-        h->pending = r->next;
-    if (r->next)
-        request_at(h, r->next - 1)->prev = r->prev;
+    if (r->prev) {
+        struct request *prev = request_at(h, r->prev - 1);
+        outbox_touch(out, prev, sizeof *prev);
+        prev->next = r->next;
+    } else {
+        h->busy.pending = r->next;
+    }
+    if (r->next) {
+        struct request *next = request_at(h, r->next - 1);
+        outbox_touch(out, next, sizeof *next);
+        next->prev = r->prev;
+    }
     r->next = r->prev = 0;
 }
 
 /* The only way from one state to another: keeps the list and the counts. */
-static void become(struct host *h, struct request *r, enum request_state state)
+static void become(struct host *h, struct request *r, enum request_state state, struct outbox *out)
 {
     uint8_t was = r->state;
+    outbox_touch(out, r, sizeof *r);
     r->state = (uint8_t)state;
     if (pends(was) && !pends(r->state))
-        delist(h, r);
+        delist(h, r, out);
     if (!pends(was) && pends(r->state))
-        enlist(h, r);
-    if ((was == REQUEST_HELD) != (state == REQUEST_HELD))
-        *held_count(h, session_of(h, r), r->granter) += state == REQUEST_HELD ? 1 : UINT32_MAX;
+        enlist(h, r, out);
+    if ((was == REQUEST_HELD) != (state == REQUEST_HELD)) {
+        uint32_t *count = held_count(h, session_of(h, r), r->granter);
+        outbox_touch(out, count, sizeof *count);
+        *count += state == REQUEST_HELD ? 1 : UINT32_MAX;
+    }
     r->sent = 0;
 }
 
@@ -172,6 +195,7 @@ static void say(struct host *h, struct request *r, uint64_t now, struct outbox *
 {
     static const uint8_t types[] = {
         [REQUEST_ASKING] = NETLOCK_ACQUIRE, [REQUEST_RELEASING] = NETLOCK_RELEASE, [REQUEST_QUITTING] = NETLOCK_CANCEL};
+    outbox_touch(out, r, sizeof *r);
     r->next_ns = now + (h->config.retry_ns << (r->sent > SHOUTS ? r->sent - SHOUTS : 0));
     if (r->state == REQUEST_ASKING && h->leases[GRANTER_SWITCH].until_ns <= now)
         return; /* nothing is granted without a lease: said when there is one */
@@ -195,20 +219,23 @@ static void say(struct host *h, struct request *r, uint64_t now, struct outbox *
 
 static void settle(struct host *h, struct request *r, int result, struct outbox *out)
 {
+    outbox_touch(out, r, sizeof *r);
     r->result = result;
     outbox_wake(out, number_of(h, r));
 }
 
 static void leave(struct host *h, struct request *r, int result, uint64_t now, struct outbox *out)
 {
+    outbox_touch(out, r, sizeof *r);
     r->result = result;
-    become(h, r, r->state == REQUEST_HELD ? REQUEST_RELEASING : REQUEST_QUITTING);
+    become(h, r, r->state == REQUEST_HELD ? REQUEST_RELEASING : REQUEST_QUITTING, out);
     say(h, r, now, out);
 }
 
 /* What it was doing is not known any more: the same under another name. A grant of the old name is given back. */
-static void ask_anew(struct host *h, struct request *r, uint64_t now)
+static void ask_anew(struct host *h, struct request *r, uint64_t now, struct outbox *out)
 {
+    outbox_touch(out, r, sizeof *r);
     r->nonce = fresh_nonce(h, r);
     r->sent = 0;
     r->next_ns = now;
@@ -220,15 +247,17 @@ static void ask_anew(struct host *h, struct request *r, uint64_t now)
  * so that no late grant is taken for an answer. */
 static void lapse(struct host *h, unsigned granter, uint64_t now, struct outbox *out)
 {
+    outbox_touch(out, &h->leases[granter], sizeof h->leases[granter]);
     h->leases[granter].until_ns = 0;
     for (uint32_t i = 0; i < rack_requests(&h->config); i++) {
         struct request *r = request_at(h, i);
         if (r->state == REQUEST_HELD && r->granter == granter) {
+            outbox_touch(out, lost(h, session_of(h, r)), 1);
             *lost(h, session_of(h, r)) = 1;
             leave(h, r, -PAWL_ELOST, now, out);
             outbox_wake(out, i);
         } else if (r->state == REQUEST_ASKING && (granter == GRANTER_SWITCH || netlock_home(&h->config, r->index) == granter - 1)) {
-            ask_anew(h, r, now);
+            ask_anew(h, r, now, out);
         }
     }
 }
@@ -244,6 +273,7 @@ static void ask_for_lease(struct host *h, unsigned granter, uint64_t now, struct
 {
     struct lease *l = &h->leases[granter];
     struct netlock_packet *p = packet_to(h, granter, NETLOCK_LEASE, out);
+    outbox_touch(out, l, sizeof *l);
     l->next_ns = p ? now + (l->until_ns > now ? h->config.lease_ns / NETLOCK_LEASE_SHARE : h->config.retry_ns * 4) : now;
     if (p)
         p->stamp = now;
@@ -255,13 +285,14 @@ static void on_leased(struct host *h, unsigned granter, uint64_t stamp, uint64_t
     uint64_t margin = 2 * (h->config.lease_ns / NETLOCK_DRIFT_DIVISOR) + 1;
     uint64_t until = stamp + h->config.lease_ns - margin;
     if (stamp > now || until <= now || until <= l->until_ns) {
-        h->drops.stale++;
+        h->busy.drops.stale++;
         return;
     }
+    outbox_touch(out, l, sizeof *l);
     bool first = !l->until_ns && granter == GRANTER_SWITCH;
     l->until_ns = until;
     l->next_ns = min_u64(l->next_ns, stamp + h->config.lease_ns / NETLOCK_LEASE_SHARE);
-    for (uint32_t i = first ? h->pending : 0; i;) { /* who waited for a lease goes ahead */
+    for (uint32_t i = first ? h->busy.pending : 0; i;) { /* who waited for a lease goes ahead */
         struct request *r = request_at(h, i - 1);
         i = r->next;
         if (r->state == REQUEST_ASKING)
@@ -274,6 +305,7 @@ static void on_leased(struct host *h, unsigned granter, uint64_t stamp, uint64_t
 int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out)
 {
     struct host *h = host;
+    touch_busy(h, out);
     struct request *r = request_at(h, ask->request);
     assert(ask->request < rack_requests(&h->config) && r->state == REQUEST_IDLE);
     if (ask->index >= h->config.locks)
@@ -281,6 +313,7 @@ int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, stru
     look_at_lease(h, GRANTER_SWITCH, now, out);
     if (*lost(h, session_of(h, r)))
         return -PAWL_ELOST;
+    outbox_touch(out, r, sizeof *r);
     *r = (struct request){.nonce = fresh_nonce(h, r),
                           .index = ask->index,
                           .since_ns = now,
@@ -290,7 +323,7 @@ int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, stru
                           .priority = ask->priority,
                           .mode = ask->mode == PAWL_SHARED ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE,
                           .try = ask->try};
-    become(h, r, REQUEST_ASKING);
+    become(h, r, REQUEST_ASKING, out);
     say(h, r, now, out);
     return PACKET_WAIT;
 }
@@ -299,6 +332,7 @@ int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct 
 {
     struct host *h = host;
     struct request *r = request_at(h, request);
+    touch_busy(h, out);
     if (r->state == REQUEST_ASKING)
         leave(h, r, why, now, out);
     return PACKET_DONE;
@@ -308,6 +342,7 @@ int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *o
 {
     struct host *h = host;
     struct request *r = request_at(h, request);
+    touch_busy(h, out);
     look_at_lease(h, r->granter, now, out);
     if (r->state != REQUEST_HELD)
         return *lost(h, session_of(h, r)) ? -PAWL_ELOST : -PAWL_ENOTOWNER;
@@ -350,14 +385,17 @@ uint64_t netlock_expiry(const void *host, uint32_t session)
 void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
 {
     struct host *h = host;
+    touch_busy(h, out);
     for (uint32_t i = 0; i < h->config.requests; i++) {
         struct request *r = request_at(h, session * h->config.requests + i);
         if (r->state == REQUEST_IDLE)
             continue;
+        outbox_touch(out, r, sizeof *r);
         r->port = PORT_POOL; /* nobody listens at its own any more */
         if (r->state == REQUEST_ASKING || r->state == REQUEST_HELD)
             leave(h, r, -PAWL_ELOST, now, out);
     }
+    outbox_touch(out, lost(h, session), 1);
     *lost(h, session) = 0;
 }
 
@@ -381,18 +419,19 @@ static void on_grant(struct host *h, struct request *r, unsigned granter, const 
     bool same = (r->nonce == p->head.nonce || h->config.options & NETLOCK_BUST_ANY_GRANT) && r->index == p->head.index;
     if (same && r->state == REQUEST_ASKING) {
         if (h->leases[granter].until_ns <= now && !(h->config.options & NETLOCK_BUST_NO_LAPSE)) {
-            h->drops.stale++; /* without a lease it means nothing; it is asked for again */
+            h->busy.drops.stale++; /* without a lease it means nothing; it is asked for again */
             return;
         }
+        outbox_touch(out, r, sizeof *r);
         r->token = p->token;
         r->ticket = p->ticket;
         r->granter = (uint16_t)granter;
         r->mode = p->mode;
-        become(h, r, REQUEST_HELD);
+        become(h, r, REQUEST_HELD, out);
         settle(h, r, 0, out);
         return;
     }
-    h->drops.stale++;
+    h->busy.drops.stale++;
     bool held = same && (r->state == REQUEST_HELD || r->state == REQUEST_RELEASING);
     if (held ? r->granter != granter || r->ticket != p->ticket : !same || r->state == REQUEST_IDLE)
         give_back(h, granter, p, out);
@@ -401,19 +440,19 @@ static void on_grant(struct host *h, struct request *r, unsigned granter, const 
 static void on_refused(struct host *h, struct request *r, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     if (p->code == NETLOCK_HELD && r->try) {
-        become(h, r, REQUEST_IDLE);
+        become(h, r, REQUEST_IDLE, out);
         settle(h, r, -PAWL_EHELD, out);
     } else if (p->code == NETLOCK_QUOTA && r->try) {
-        become(h, r, REQUEST_IDLE);
+        become(h, r, REQUEST_IDLE, out);
         settle(h, r, -EAGAIN, out);
     } else if (p->code == NETLOCK_QUOTA) {
-        ask_anew(h, r, now);
+        ask_anew(h, r, now, out);
         r->next_ns = now + min_u64(p->stamp, h->config.lease_ns);
     } else if (p->code == NETLOCK_POLICY) {
-        become(h, r, REQUEST_IDLE);
+        become(h, r, REQUEST_IDLE, out);
         settle(h, r, -EINVAL, out);
     } else {
-        h->drops.bad++;
+        h->busy.drops.bad++;
     }
 }
 
@@ -425,32 +464,32 @@ static void on_answer(struct host *h, unsigned granter, const struct netlock_pac
         return;
     }
     if (r->nonce != p->head.nonce || r->index != p->head.index) {
-        h->drops.stale++;
+        h->busy.drops.stale++;
         return;
     }
     switch ((enum netlock_type)p->head.type) {
     case NETLOCK_RELEASED:
         if (r->state == REQUEST_RELEASING || r->state == REQUEST_QUITTING)
-            become(h, r, REQUEST_IDLE);
+            become(h, r, REQUEST_IDLE, out);
         else
-            h->drops.stale++;
+            h->busy.drops.stale++;
         break;
     case NETLOCK_GONE:
         if (r->state == REQUEST_ASKING) {
-            ask_anew(h, r, now);
+            ask_anew(h, r, now, out);
             say(h, r, now, out);
         } else {
-            h->drops.stale++;
+            h->busy.drops.stale++;
         }
         break;
     case NETLOCK_REFUSED:
         if (r->state == REQUEST_ASKING)
             on_refused(h, r, p, now, out);
         else
-            h->drops.stale++;
+            h->busy.drops.stale++;
         break;
     default:
-        h->drops.bad++;
+        h->busy.drops.bad++;
         break;
     }
 }
@@ -463,14 +502,15 @@ static bool sender(struct host *h, const struct packet_head *p, unsigned *grante
         if (from.machine == p->from.machine && from.port == p->from.port)
             return true;
     }
-    h->drops.alien++;
+    h->busy.drops.alien++;
     return false;
 }
 
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct host *h = host;
-    const struct packet_head *head = packet_check(data, len, PACKET_NETLOCK, &h->config, &h->drops);
+    touch_busy(h, out);
+    const struct packet_head *head = packet_check(data, len, PACKET_NETLOCK, &h->config, &h->busy.drops);
     const struct netlock_packet *p = data;
     unsigned granter;
     if (!head || !sender(h, head, &granter))
@@ -478,18 +518,19 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
     bool mode = head->type == NETLOCK_GRANT;
     if (len < sizeof *p || head->to.machine != h->machine || netlock_request_of(head->nonce) >= rack_requests(&h->config) ||
         (mode && p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE)) {
-        h->drops.bad++;
+        h->busy.drops.bad++;
         return;
     }
     struct lease *l = &h->leases[granter];
     look_at_lease(h, granter, now, out);
     if (head->epoch < l->life) {
-        h->drops.stale++;
+        h->busy.drops.stale++;
         return;
     }
     if (head->epoch > l->life) {
         if (l->life)
             lapse(h, granter, now, out);
+        outbox_touch(out, l, sizeof *l);
         l->life = head->epoch;
     }
     if (head->type == NETLOCK_LEASED)
@@ -503,6 +544,7 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
 {
     struct host *h = host;
+    touch_busy(h, out);
     uint64_t next = UINT64_MAX;
     for (unsigned g = 0; g < granters(&h->config); g++) {
         look_at_lease(h, g, now, out);
@@ -512,7 +554,7 @@ uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
         if (h->leases[g].until_ns)
             next = min_u64(next, h->leases[g].until_ns);
     }
-    for (uint32_t i = h->pending; i;) {
+    for (uint32_t i = h->busy.pending; i;) {
         struct request *r = request_at(h, i - 1);
         i = r->next;
         if (r->state == REQUEST_ASKING && r->try && now - r->since_ns >= h->config.lease_ns) {

@@ -94,6 +94,7 @@ void server_take_out(struct server *s, struct lock *l, struct entry *e)
 static void grant(struct server *s, struct lock *l, struct entry *e, struct outbox *out)
 {
     e->state = ENTRY_HELD;
+    e->old = false;
     l->mode = e->mode;
     l->holders++;
     if (l->holders > l->peak)
@@ -410,6 +411,23 @@ static void revive(struct server *s, uint64_t now, struct outbox *out)
     }
 }
 
+/* A hold whose host does not know of it (the grant, and what it sent back, were lost) is told once more; if it is not wanted, it
+ * comes back. As many as the outbox has room for, then the others. */
+static void remind(struct server *s, uint64_t now, struct outbox *out)
+{
+    uint64_t n = (s->config.machines + UINT64_C(1)) * rack_requests(&s->config);
+    for (; s->remind_at < n && out->packets < OUTBOX_PACKETS / 2; s->remind_at++) {
+        struct entry *e = server_entry(s, s->remind_at);
+        if (e->state == ENTRY_HELD && e->old)
+            grant_again(s, server_lock(s, e->index), e, out);
+        e->old = e->state == ENTRY_HELD;
+    }
+    if (s->remind_at < n)
+        return;
+    s->remind_at = 0;
+    s->remind_ns = now + s->config.lease_ns / 2;
+}
+
 uint64_t netlock_server_tick(void *memory, uint64_t now, struct outbox *out)
 {
     struct server *s = memory;
@@ -428,9 +446,11 @@ uint64_t netlock_server_tick(void *memory, uint64_t now, struct outbox *out)
     }
     if (s->synced && s->revive_ns <= now)
         revive(s, now, out);
+    if (s->remind_ns <= now)
+        remind(s, now, out);
     if (s->report_ns <= now)
         server_report(s, now, out);
-    uint64_t next = min_u64(min_u64(s->sync_ns, s->report_ns), server_lend_tick(s, now, out));
+    uint64_t next = min_u64(min_u64(s->sync_ns, min_u64(s->report_ns, s->remind_ns)), server_lend_tick(s, now, out));
     next = min_u64(next, s->synced ? s->revive_ns : UINT64_MAX);
     for (uint32_t i = 1; i <= s->config.machines; i++)
         if (s->machines[i].live)

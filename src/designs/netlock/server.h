@@ -21,6 +21,7 @@ struct entry {
     uint16_t port, tenant;
     uint8_t state, mode, priority;
     bool pushed; /* and not yet known to have come */
+    bool old;    /* held when the server last looked */
 };
 
 enum lock_place {
@@ -58,6 +59,8 @@ struct server {
     uint64_t open_ns; /* grants from then on */
     uint64_t sync_ns; /* when to ask the switch again */
     uint64_t report_ns;
+    uint64_t remind_ns;
+    uint64_t remind_at; /* the next entry to look at */
     uint64_t revive_ns; /* when locks that waited for leases to end are looked at; UINT64_MAX: none */
     uint64_t term;      /* tokens of locks whose state was lost start above term << 32 */
     uint32_t life, switch_life;

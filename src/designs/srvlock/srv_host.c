@@ -31,13 +31,18 @@ struct lease {
     uint32_t life;     /* of the server, the latest heard of */
 };
 
-struct host {
-    struct rack_config config;
+/* What almost every event changes. */
+struct busy {
     struct packet_drops drops;
-    uint64_t serial; /* of the latest nonce */
+    uint64_t serial;  /* of the latest nonce */
+    uint32_t pending; /* first that waits for an answer; request + 1 */
+};
+
+struct host {
+    struct busy busy;
+    struct rack_config config;
     uint32_t life;
     uint16_t machine;
-    uint32_t pending; /* first that waits for an answer; request + 1 */
     uint64_t held_at; /* offset of counts: what a session holds at a server */
     uint64_t lost_at; /* of bytes, one per session: 1 if it lost something */
     uint64_t requests_at;
@@ -70,7 +75,7 @@ void srv_host_init(void *memory, const struct rack_config *config, uint16_t mach
 
 const struct packet_drops *srv_host_drops(const void *host)
 {
-    return &((const struct host *)host)->drops;
+    return &((const struct host *)host)->busy.drops;
 }
 
 static struct request *request_at(const struct host *h, uint32_t i)
@@ -103,46 +108,63 @@ static bool is_held(const struct request *r)
     return r->state == REQUEST_HELD || r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING;
 }
 
+static void touch_busy(struct host *h, struct outbox *out)
+{
+    outbox_touch(out, &h->busy, sizeof h->busy);
+}
+
 static uint64_t fresh_nonce(struct host *h, const struct request *r)
 {
-    return ++h->serial << SRV_SLOT_BITS | number_of(h, r);
+    return ++h->busy.serial << SRV_SLOT_BITS | number_of(h, r);
 }
 
 /* ---- those that wait for an answer ---- */
 
-static void enlist(struct host *h, struct request *r)
+static void enlist(struct host *h, struct request *r, struct outbox *out)
 {
     r->prev = 0;
-    r->next = h->pending;
-    if (h->pending)
-        request_at(h, h->pending - 1)->prev = number_of(h, r) + 1;
-    h->pending = number_of(h, r) + 1;
+    r->next = h->busy.pending;
+    if (h->busy.pending) {
+        struct request *next = request_at(h, h->busy.pending - 1);
+        outbox_touch(out, next, sizeof *next);
+        next->prev = number_of(h, r) + 1;
+    }
+    h->busy.pending = number_of(h, r) + 1;
 }
 
-static void delist(struct host *h, struct request *r)
+static void delist(struct host *h, struct request *r, struct outbox *out)
 {
-    if (r->prev)
-        request_at(h, r->prev - 1)->next = r->next;
-    else
-        h->pending = r->next;
-    if (r->next)
-        request_at(h, r->next - 1)->prev = r->prev;
+    struct request *prev = r->prev ? request_at(h, r->prev - 1) : NULL, *next = r->next ? request_at(h, r->next - 1) : NULL;
+    if (prev) {
+        outbox_touch(out, prev, sizeof *prev);
+        prev->next = r->next;
+    } else {
+        h->busy.pending = r->next;
+    }
+    if (next) {
+        outbox_touch(out, next, sizeof *next);
+        next->prev = r->prev;
+    }
     r->next = r->prev = 0;
 }
 
 /* The only way from one state to another: keeps the list and the counts. */
-static void become(struct host *h, struct request *r, enum request_state state)
+static void become(struct host *h, struct request *r, enum request_state state, struct outbox *out)
 {
     bool pended = r->state != REQUEST_IDLE && r->state != REQUEST_HELD;
     bool pends = state != REQUEST_IDLE && state != REQUEST_HELD;
     bool held = is_held(r);
+    outbox_touch(out, r, sizeof *r);
     r->state = (uint8_t)state;
     if (pended && !pends)
-        delist(h, r);
+        delist(h, r, out);
     if (!pended && pends)
-        enlist(h, r);
-    if (held != is_held(r))
-        *held_count(h, session_of(h, r), srv_of(&h->config, r->index)) += held ? UINT32_MAX : 1;
+        enlist(h, r, out);
+    if (held != is_held(r)) {
+        uint32_t *count = held_count(h, session_of(h, r), srv_of(&h->config, r->index));
+        outbox_touch(out, count, sizeof *count);
+        *count += held ? UINT32_MAX : 1;
+    }
     r->sent = 0;
 }
 
@@ -177,6 +199,7 @@ static enum srv_type type_of(const struct request *r)
 static void say(struct host *h, struct request *r, uint64_t now, struct outbox *out)
 {
     unsigned server = srv_of(&h->config, r->index);
+    outbox_touch(out, r, sizeof *r);
     r->next_ns = now + (h->config.retry_ns << (r->sent > SRV_SHOUTS ? r->sent - SRV_SHOUTS : 0));
     if (r->state == REQUEST_ASKING && h->leases[server].until_ns <= now)
         return; /* nothing is granted without a lease: said when there is one */
@@ -197,14 +220,16 @@ static void say(struct host *h, struct request *r, uint64_t now, struct outbox *
 
 static void settle(struct host *h, struct request *r, int result, struct outbox *out)
 {
+    outbox_touch(out, r, sizeof *r);
     r->result = result;
     outbox_wake(out, number_of(h, r));
 }
 
 static void leave(struct host *h, struct request *r, int result, uint64_t now, struct outbox *out)
 {
+    outbox_touch(out, r, sizeof *r);
     r->result = result;
-    become(h, r, REQUEST_LEAVING);
+    become(h, r, REQUEST_LEAVING, out);
     say(h, r, now, out);
 }
 
@@ -214,16 +239,19 @@ static void leave(struct host *h, struct request *r, int result, uint64_t now, s
  * asks anew, so that no late grant is taken for an answer. */
 static void lapse(struct host *h, unsigned server, uint64_t now, struct outbox *out)
 {
+    outbox_touch(out, &h->leases[server], sizeof h->leases[server]);
     h->leases[server].until_ns = 0;
     for (uint32_t i = 0; i < rack_requests(&h->config); i++) {
         struct request *r = request_at(h, i);
         if (r->state == REQUEST_IDLE || srv_of(&h->config, r->index) != server)
             continue;
         if (is_held(r)) {
+            outbox_touch(out, lost(h, session_of(h, r)), 1);
             *lost(h, session_of(h, r)) = 1;
             leave(h, r, -PAWL_ELOST, now, out);
             outbox_wake(out, i);
         } else if (r->state == REQUEST_ASKING) {
+            outbox_touch(out, r, sizeof *r);
             r->nonce = fresh_nonce(h, r);
             r->sent = 0;
         }
@@ -241,6 +269,7 @@ static void ask_for_lease(struct host *h, unsigned server, uint64_t now, struct 
 {
     struct lease *l = &h->leases[server];
     struct srv_packet *p = packet_to(h, server, SRV_LEASE, out);
+    outbox_touch(out, l, sizeof *l);
     l->next_ns = p ? now + (l->until_ns > now ? h->config.lease_ns / SRV_LEASE_SHARE : h->config.retry_ns * 4) : now;
     if (p)
         p->stamp = now;
@@ -252,13 +281,14 @@ static void on_leased(struct host *h, unsigned server, uint64_t stamp, uint64_t 
     uint64_t margin = 2 * (h->config.lease_ns / SRV_DRIFT_DIVISOR) + 1;
     uint64_t until = stamp + h->config.lease_ns - margin;
     if (stamp > now || until <= now || until <= l->until_ns) {
-        h->drops.stale++;
+        h->busy.drops.stale++;
         return;
     }
     bool first = !l->until_ns;
+    outbox_touch(out, l, sizeof *l);
     l->until_ns = until;
     l->next_ns = min_u64(l->next_ns, stamp + h->config.lease_ns / SRV_LEASE_SHARE);
-    for (uint32_t i = first ? h->pending : 0; i;) { /* who waited for a lease goes ahead */
+    for (uint32_t i = first ? h->busy.pending : 0; i;) { /* who waited for a lease goes ahead */
         struct request *r = request_at(h, i - 1);
         i = r->next;
         if (r->state == REQUEST_ASKING && srv_of(&h->config, r->index) == server)
@@ -275,9 +305,11 @@ int srv_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct o
     assert(ask->request < rack_requests(&h->config) && r->state == REQUEST_IDLE);
     if (ask->index >= h->config.locks)
         return -EINVAL;
+    touch_busy(h, out);
     look_at_lease(h, srv_of(&h->config, ask->index), now, out);
     if (*lost(h, session_of(h, r)))
         return -PAWL_ELOST;
+    outbox_touch(out, r, sizeof *r);
     *r = (struct request){.nonce = fresh_nonce(h, r),
                           .index = ask->index,
                           .since_ns = now,
@@ -285,7 +317,7 @@ int srv_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct o
                           .port = ask->port,
                           .want = (uint8_t)ask->mode,
                           .try = ask->try};
-    become(h, r, REQUEST_ASKING);
+    become(h, r, REQUEST_ASKING, out);
     say(h, r, now, out);
     return PACKET_WAIT;
 }
@@ -294,15 +326,17 @@ int srv_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now,
 {
     struct host *h = host;
     struct request *r = request_at(h, request);
+    touch_busy(h, out);
     look_at_lease(h, srv_of(&h->config, r->index), now, out);
     if (*lost(h, session_of(h, r)))
         return -PAWL_ELOST;
     if (r->state != REQUEST_HELD)
         return -PAWL_ENOTOWNER;
+    outbox_touch(out, r, sizeof *r);
     r->step++;
     r->want = (uint8_t)mode;
     r->result = -EINPROGRESS;
-    become(h, r, REQUEST_CONVERTING);
+    become(h, r, REQUEST_CONVERTING, out);
     say(h, r, now, out);
     return PACKET_WAIT;
 }
@@ -311,13 +345,15 @@ int srv_give_up(void *host, uint32_t request, int why, uint64_t now, struct outb
 {
     struct host *h = host;
     struct request *r = request_at(h, request);
+    touch_busy(h, out);
     if (r->state == REQUEST_ASKING) {
         leave(h, r, why, now, out);
     } else if (r->state == REQUEST_CONVERTING && r->want == PAWL_SHARED) {
         return PACKET_WAIT; /* to weaken always works, once it is heard */
     } else if (r->state == REQUEST_CONVERTING) {
+        outbox_touch(out, r, sizeof *r);
         r->why = why;
-        become(h, r, REQUEST_STAYING);
+        become(h, r, REQUEST_STAYING, out);
         say(h, r, now, out);
         return PACKET_WAIT;
     } else if (r->state == REQUEST_STAYING) {
@@ -330,6 +366,7 @@ int srv_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
 {
     struct host *h = host;
     struct request *r = request_at(h, request);
+    touch_busy(h, out);
     look_at_lease(h, srv_of(&h->config, r->index), now, out);
     if (r->state != REQUEST_HELD)
         return *lost(h, session_of(h, r)) ? -PAWL_ELOST : -PAWL_ENOTOWNER;
@@ -371,14 +408,19 @@ uint64_t srv_expiry(const void *host, uint32_t session)
 void srv_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
 {
     struct host *h = host;
+    touch_busy(h, out);
     for (uint32_t i = 0; i < h->config.requests; i++) {
         struct request *r = request_at(h, session * h->config.requests + i);
+        if (r->state == REQUEST_IDLE)
+            continue;
+        outbox_touch(out, r, sizeof *r);
         r->port = PORT_POOL; /* nobody listens at its own any more */
-        if (r->state == REQUEST_IDLE || r->state == REQUEST_LEAVING)
+        if (r->state == REQUEST_LEAVING)
             continue;
         leave(h, r, -PAWL_ELOST, now, out);
         outbox_wake(out, number_of(h, r));
     }
+    outbox_touch(out, lost(h, session), 1);
     *lost(h, session) = 0;
 }
 
@@ -389,26 +431,27 @@ static void on_grant(struct host *h, struct request *r, const struct srv_packet 
     bool asked = r->state == REQUEST_ASKING && !p->step;
     bool converted = (r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING) && p->step == r->step;
     if ((!asked && !converted) || p->mode != r->want) {
-        h->drops.stale++;
+        h->busy.drops.stale++;
         return;
     }
+    outbox_touch(out, r, sizeof *r);
     r->token = p->token;
     r->mode = p->mode;
-    become(h, r, REQUEST_HELD);
+    become(h, r, REQUEST_HELD, out);
     settle(h, r, 0, out);
 }
 
 static void on_refused(struct host *h, struct request *r, const struct srv_packet *p, struct outbox *out)
 {
     if (r->state == REQUEST_ASKING && !p->step && r->try) {
-        become(h, r, REQUEST_IDLE);
+        become(h, r, REQUEST_IDLE, out);
         settle(h, r, -(int)p->code, out);
     } else if ((r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING) && p->step == r->step) {
         int why = r->state == REQUEST_STAYING ? r->why : -(int)p->code;
-        become(h, r, REQUEST_HELD);
+        become(h, r, REQUEST_HELD, out);
         settle(h, r, why, out);
     } else {
-        h->drops.stale++;
+        h->busy.drops.stale++;
     }
 }
 
@@ -422,17 +465,18 @@ static void on_answer(struct host *h, struct request *r, const struct srv_packet
         on_refused(h, r, p, out);
         break;
     case SRV_QUEUED: /* asks again now and then, should the grant get lost */
+        outbox_touch(out, r, sizeof *r);
         r->sent = (uint8_t)(r->sent > SRV_SHOUTS + 2 ? r->sent : SRV_SHOUTS + 2);
         r->next_ns = max_u64(r->next_ns, now + (h->config.retry_ns << 2));
         break;
     case SRV_RELEASED:
         if (r->state == REQUEST_LEAVING)
-            become(h, r, REQUEST_IDLE);
+            become(h, r, REQUEST_IDLE, out);
         else
-            h->drops.stale++;
+            h->busy.drops.stale++;
         break;
     default:
-        h->drops.bad++;
+        h->busy.drops.bad++;
         break;
     }
 }
@@ -443,31 +487,33 @@ static bool sender(struct host *h, const struct packet_head *p, unsigned *server
     for (*server = 0; *server < h->config.servers; ++*server)
         if (h->config.server[*server] == p->from.machine && p->from.port == PORT_SERVER)
             return true;
-    h->drops.alien++;
+    h->busy.drops.alien++;
     return false;
 }
 
 void srv_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct host *h = host;
-    const struct packet_head *head = packet_check(data, len, PACKET_SERVER, &h->config, &h->drops);
+    touch_busy(h, out);
+    const struct packet_head *head = packet_check(data, len, PACKET_SERVER, &h->config, &h->busy.drops);
     const struct srv_packet *p = data;
     unsigned server;
     if (!head || !sender(h, head, &server))
         return;
     if (len != sizeof *p || head->to.machine != h->machine) {
-        h->drops.bad++;
+        h->busy.drops.bad++;
         return;
     }
     struct lease *l = &h->leases[server];
     look_at_lease(h, server, now, out);
     if (head->epoch < l->life) {
-        h->drops.stale++;
+        h->busy.drops.stale++;
         return;
     }
     if (head->epoch > l->life) {
         if (l->life)
             lapse(h, server, now, out);
+        outbox_touch(out, l, sizeof *l);
         l->life = head->epoch;
     }
     if (head->type == SRV_LEASED) {
@@ -476,12 +522,12 @@ void srv_packet(void *host, const void *data, uint32_t len, uint64_t now, struct
     }
     uint32_t slot = srv_slot(head->nonce);
     if (slot >= rack_requests(&h->config)) {
-        h->drops.bad++;
+        h->busy.drops.bad++;
         return;
     }
     struct request *r = request_at(h, slot);
     if (r->state == REQUEST_IDLE || (r->nonce != head->nonce && !(h->config.options & SRV_NO_NONCE)) || r->index != head->index) {
-        h->drops.stale++;
+        h->busy.drops.stale++;
         return;
     }
     on_answer(h, r, p, now, out);
@@ -493,6 +539,7 @@ uint64_t srv_tick(void *host, uint64_t now, struct outbox *out)
 {
     struct host *h = host;
     uint64_t next = UINT64_MAX;
+    touch_busy(h, out);
     for (unsigned s = 0; s < h->config.servers; s++) {
         look_at_lease(h, s, now, out);
         if (h->leases[s].next_ns <= now)
@@ -501,7 +548,7 @@ uint64_t srv_tick(void *host, uint64_t now, struct outbox *out)
         if (h->leases[s].until_ns)
             next = min_u64(next, h->leases[s].until_ns);
     }
-    for (uint32_t i = h->pending; i;) {
+    for (uint32_t i = h->busy.pending; i;) {
         struct request *r = request_at(h, i - 1);
         i = r->next;
         if (r->state == REQUEST_ASKING && r->try && now - r->since_ns >= h->config.lease_ns) {

@@ -1,0 +1,41 @@
+#include "designs/all.h"
+#include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/pool.h"
+
+#define FISSLOCK_FEATURES                                                                                                          \
+    DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC
+
+/* Not yet the loss of a host's memory or the switch's. */
+#define FISSLOCK_TOLERATES (FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_CRASH_SWITCH)))
+
+const struct design design_fisslock = {
+    .name = "fisslock",
+    .summary = "the switch decides, an agent at the holder's host keeps the queue (OSDI'24)",
+    .kind = DESIGN_MAIN,
+    .features = FISSLOCK_FEATURES,
+    .substrates = DESIGN_ON_SIM,
+    .tolerates = FISSLOCK_TOLERATES,
+    .packet = &fisslock_packets,
+};
+
+/* Each is right but for one thing. */
+#define BUSTED(id, what, option)                                                                                                   \
+    static const struct packet_design id##_packet = {FISSLOCK_PACKETS, .options = (option)};                                       \
+    const struct design design_busted_##id = {                                                                                     \
+        .name = "busted-" what,                                                                                                    \
+        .summary = "wrong on purpose: fisslock",                                                                                   \
+        .kind = DESIGN_BUSTED,                                                                                                     \
+        .features = FISSLOCK_FEATURES,                                                                                             \
+        .substrates = DESIGN_ON_SIM,                                                                                               \
+        .tolerates = FISSLOCK_TOLERATES,                                                                                           \
+        .packet = &id##_packet,                                                                                                    \
+    }
+
+BUSTED(fisslock_term, "fisslock-term", FISSION_BUSTED_TERM);        /* duplicates and stragglers end tenures */
+BUSTED(fisslock_inca, "fisslock-inca", FISSION_BUSTED_INCA);        /* no incarnation check (Fig. 10) */
+BUSTED(fisslock_retry, "fisslock-retry", FISSION_BUSTED_RETRY);     /* retried and bounced ACQUIREs are new ones */
+BUSTED(fisslock_frees, "fisslock-frees", FISSION_BUSTED_FREES);     /* a timeout RELEASE frees (4.2) */
+BUSTED(fisslock_nonce, "fisslock-nonce", FISSLOCK_BUSTED_NONCE);    /* any GRANT for the task is the answer */
+BUSTED(fisslock_adopt, "fisslock-adopt", FISSLOCK_BUSTED_ADOPT);    /* an old packet proves that the agent is here */
+BUSTED(fisslock_floor, "fisslock-floor", FISSLOCK_BUSTED_FLOOR);    /* a GRANT of a tenure that ended here is taken */
+BUSTED(fisslock_census, "fisslock-census", FISSLOCK_BUSTED_CENSUS); /* whom the agent does not know does not hold */
