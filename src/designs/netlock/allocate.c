@@ -69,33 +69,28 @@ static struct lock *touched_lock(struct server *s, uint32_t i)
     return server_lock(s, (uint64_t)s->touched_lock[i] * s->config.servers);
 }
 
-/* Those worth most per slot first, as many as fit. */
-static uint32_t collect(struct server *s, struct demand *demands)
+/* Takes up to `max` of those that were asked for off the list. */
+static uint32_t collect(struct server *s, struct netlock_demand *out, uint32_t max)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < s->touched; i++) {
-        struct lock *l = touched_lock(s, i);
+    while (s->touched && count < max) {
+        struct lock *l = touched_lock(s, --s->touched);
         if (l->place == LOCK_OWNED)
-            demands[count++] =
-                (struct demand){.index = server_lock_index(s, l), .rate = l->arrivals, .contention = (uint32_t)max_u64(l->peak, 1)};
+            out[count++] = (struct netlock_demand){server_lock_index(s, l), l->arrivals, (uint32_t)max_u64(l->peak, 1)};
         l->arrivals = 0;
         l->peak = l->holders + l->waiters;
     }
-    s->touched = 0;
-    qsort(demands, count, sizeof *demands, by_value);
     return count;
 }
 
 void server_report(struct server *s, uint64_t now, struct outbox *out)
 {
-    struct demand demands[SERVER_TOUCHED_MAX];
-    uint32_t count = collect(s, demands), sent = 0;
-    s->report_ns = now + s->config.lease_ns / NETLOCK_REPORT_SHARE;
-    for (unsigned n = 0; n < REPORTS && sent < count; n++) {
-        uint32_t part = (uint32_t)min_u64(count - sent, NETLOCK_REPORT_MAX);
-        struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + part * sizeof(struct netlock_demand)));
+    for (unsigned n = 0; n < REPORTS && s->touched; n++) {
+        struct netlock_demand demands[NETLOCK_REPORT_MAX];
+        uint32_t count = collect(s, demands, NETLOCK_REPORT_MAX);
+        struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *demands));
         if (!p)
-            return;
+            break; /* as if it were lost: what is asked for often is asked for again */
         p->head = (struct packet_head){.version = PACKET_VERSION,
                                        .head_len = sizeof p->head,
                                        .family = PACKET_NETLOCK,
@@ -106,28 +101,28 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
                                        .from = {s->machine, PORT_SERVER},
                                        .to = {MACHINE_SWITCH, PORT_POOL}};
         p->life = s->switch_life;
-        p->count = part;
-        struct netlock_demand *d = (struct netlock_demand *)(void *)(p + 1);
-        for (uint32_t i = 0; i < part; i++, sent++)
-            d[i] = (struct netlock_demand){demands[sent].index, demands[sent].rate, demands[sent].contention};
+        p->count = count;
+        memcpy(p + 1, demands, count * sizeof *demands);
     }
+    s->report_ns = now + (s->touched ? s->config.retry_ns : NETLOCK_MEASURE_NS);
 }
 
 /* ---- as the workload moves ---- */
 
-#define MOVES_AT_ONCE 32u /* that one look begins: what the outbox has room for */
-#define KEEP_NUM 5u       /* a lock stays if it is worth four fifths of the worst that would take its place */
+#define MOVES_NS (20 * NS_PER_US) /* between two looks at what is still to be moved */
+#define MOVES_AT_ONCE 32u         /* that one look begins: what the outbox has room for */
+#define KEEP_NUM 5u               /* a lock stays if it is worth four fifths of the worst that would take its place */
 #define KEEP_DEN 4u
 #define SLOTS_SPARE_SHIFT 1 /* contention was measured in the past: half as much again */
 #define WAIT_SIZE 16u       /* of each priority's queue */
 
 void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_demand *demands)
 {
-    for (uint32_t i = 0; i < p->count && w->reported < SWITCH_REPORTED_MAX; i++) {
+    for (uint32_t i = 0; i < p->count && w->reported < w->reports_max; i++) {
         const struct netlock_demand *d = &demands[i];
         if (d->index >= w->config.locks || !d->rate || !d->contention || plane_match(switch_plane(w), d->index) != PLANE_NO_LOCK)
             continue;
-        switch_demands(w)[w->reported++] = (struct demand){.index = d->index, .rate = d->rate, .contention = d->contention};
+        switch_reports(w)[w->reported++] = (struct demand){.index = d->index, .rate = d->rate, .contention = d->contention};
     }
 }
 
@@ -136,44 +131,47 @@ static uint32_t wait_size_of(const struct nl_switch *w)
     return w->config.options & NETLOCK_PRIORITY ? WAIT_SIZE : 0;
 }
 
-/* What the locks in the switch were asked for since the latest look; behind what was reported. */
-static uint32_t measure(struct nl_switch *w)
+/* What was reported, and what the locks in the switch were asked for since the latest look. */
+static void measure(struct nl_switch *w)
 {
     struct plane *plane = switch_plane(w);
+    struct demand *plan = switch_plan(w);
     uint32_t count = w->reported;
-    for (uint32_t lock = 0; lock < plane->config.locks; lock++) {
+    memcpy(plan, switch_reports(w), count * sizeof *plan);
+    w->reported = 0;
+    for (uint32_t lock = 0, seen = 0; lock < plane->config.locks && seen < plane->used; lock++) {
         struct control *c = switch_control(w, lock);
+        seen += c->state != CONTROL_NONE;
         if (c->state != CONTROL_LIVE)
             continue;
         uint32_t arrivals = (uint32_t)plane_get(plane, NETLOCK_ARRIVALS, lock);
+        const struct plane_region r = plane_region(plane, lock);
+        bool over = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER;
         c->rate = arrivals - c->arrivals;
         c->arrivals = arrivals;
         c->peak = (uint32_t)plane_get(plane, NETLOCK_PEAK, lock);
         plane_set(plane, NETLOCK_PEAK, lock, 0);
-        const struct plane_region r = plane_region(plane, lock);
-        bool over = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER;
-        switch_demands(w)[count++] = (struct demand){.index = plane_index(plane, lock),
-                                                     .rate = c->rate,
-                                                     .contention = over ? 2u * r.size : (uint32_t)max_u64(c->peak, 1),
-                                                     .in = lock + 1};
+        plan[count++] = (struct demand){.index = plane_index(plane, lock),
+                                        .rate = (uint32_t)min_u64((uint64_t)c->rate * KEEP_NUM / KEEP_DEN, UINT32_MAX),
+                                        .contention = over ? 2u * r.size : (uint32_t)max_u64(c->peak, 1),
+                                        .in = lock + 1};
     }
-    return count;
+    w->planned = count;
 }
 
-/* Those that lose their place go, and those that won one come as room allows. */
-static void move_all(struct nl_switch *w, uint32_t count, uint64_t now, struct outbox *out)
+/* Those that lose their place go, and those that won one come as room allows; so many at a time. */
+static void follow_plan(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
+    const struct demand *plan = switch_plan(w);
     unsigned moves = 0;
-    for (uint32_t i = count; i-- > 0 && moves < MOVES_AT_ONCE;) {
-        const struct demand *d = &switch_demands(w)[i];
+    for (; w->leaving > 0 && moves < MOVES_AT_ONCE; w->leaving--) {
+        const struct demand *d = &plan[w->leaving - 1];
         if (d->in && !d->slots)
             moves += !switch_move_out(w, d->index, now, out);
     }
-    for (uint32_t i = 0; i < count && moves < MOVES_AT_ONCE; i++) {
-        const struct demand *d = &switch_demands(w)[i];
-        if (!d->slots)
-            break;
-        if (!d->in)
+    for (; w->coming < w->planned && moves < MOVES_AT_ONCE; w->coming++) {
+        const struct demand *d = &plan[w->coming];
+        if (d->slots && !d->in)
             moves += !switch_move_in(w, d->index, d->slots, wait_size_of(w), now, out);
     }
 }
@@ -187,23 +185,22 @@ static void defragment(struct nl_switch *w)
             plane_slide(plane, lock);
 }
 
-static void allocate(struct nl_switch *w, uint64_t now, struct outbox *out)
+static void allocate(struct nl_switch *w)
 {
-    uint32_t count = measure(w);
-    struct demand *demands = switch_demands(w);
-    uint64_t slots = w->config.options & NETLOCK_PRIORITY ? netlock_slots(&w->config) / 8 : netlock_slots(&w->config);
-    for (uint32_t i = 0; i < count; i++) {
-        demands[i].contention += demands[i].contention >> SLOTS_SPARE_SHIFT;
-        if (demands[i].in)
-            demands[i].rate = (uint32_t)min_u64((uint64_t)demands[i].rate * KEEP_NUM / KEEP_DEN, UINT32_MAX);
-    }
+    struct demand *plan = switch_plan(w);
+    uint64_t slots = switch_plane(w)->config.slots;
+    measure(w);
+    for (uint32_t i = 0; i < w->planned; i++)
+        plan[i].contention += plan[i].contention >> SLOTS_SPARE_SHIFT;
+    if (wait_size_of(w)) /* each lock takes its waiting queues, too */
+        slots /= 1 + NETLOCK_PRIORITIES * WAIT_SIZE;
     if (w->config.options & NETLOCK_ALLOC_RANDOM)
-        netlock_allocate_random(demands, count, slots, w->life);
+        netlock_allocate_random(plan, w->planned, slots, w->life);
     else
-        netlock_allocate(demands, count, slots);
+        netlock_allocate(plan, w->planned, slots);
     defragment(w);
-    move_all(w, count, now, out);
-    w->reported = 0;
+    w->leaving = w->planned;
+    w->coming = 0;
 }
 
 /* For trials: some lock comes, some lock goes, with queues that overflow. */
@@ -220,17 +217,19 @@ static void churn(struct nl_switch *w, uint64_t now, struct outbox *out)
         defragment(w);
 }
 
-void switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *out)
+uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
     if (w->config.options & NETLOCK_SERVERS_ONLY)
-        return;
+        return UINT64_MAX;
     if (w->config.options & NETLOCK_CHURN) {
         if (now >= w->churn_ns)
             churn(w, now, out);
-        return;
+        return w->churn_ns;
     }
-    if (now < w->allocate_ns)
-        return;
-    w->allocate_ns = now + w->config.lease_ns / NETLOCK_REPORT_SHARE;
-    allocate(w, now, out);
+    if (now >= w->allocate_ns) {
+        w->allocate_ns = now + NETLOCK_MEASURE_NS;
+        allocate(w);
+    }
+    follow_plan(w, now, out);
+    return w->leaving || w->coming < w->planned ? now + MOVES_NS : w->allocate_ns;
 }

@@ -16,7 +16,7 @@ uint64_t netlock_servers_needed(const struct demand *demands, uint64_t count, ui
 /* A server's report of its locks that were asked for. */
 void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_demand *demands);
 
-/* Measures, allocates anew now and then, moves what must move; a few locks at a time. */
-void switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *out);
+/* Measures, allocates anew now and then, moves what must move; a few locks at a time. Returns when next. */
+uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *out);
 
 #endif

@@ -417,6 +417,6 @@ uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out)
             give(w, lock, now, out);
             say_again(w, lock, now, out);
         }
-    switch_place_locks(w, now, out);
-    return min_u64(w->control_ns, now + w->config.retry_ns);
+    uint64_t next = switch_place_locks(w, now, out);
+    return min_u64(min_u64(w->control_ns, next), now + w->config.retry_ns);
 }

@@ -15,6 +15,26 @@
 
 #define NETLOCK_FEATURES DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT
 
+static unsigned slots, alloc_random, priorities, servers_only;
+
+static const struct design_knob knobs[] = {
+    {"slots", &slots, 1, 0xffffff},        /* of the shared queue */
+    {"alloc-random", &alloc_random, 0, 1}, /* instead of the knapsack of Algorithm 3 */
+    {"priorities", &priorities, 0, 1},     /* a waiting queue per priority */
+    {"servers-only", &servers_only, 0, 1}, /* nothing in the switch */
+    {NULL, NULL, 0, 0},
+};
+
+uint64_t netlock_tuned(uint64_t options)
+{
+    options |= alloc_random ? NETLOCK_ALLOC_RANDOM : 0;
+    options |= priorities ? NETLOCK_PRIORITY : 0;
+    options |= servers_only ? NETLOCK_SERVERS_ONLY : 0;
+    if (slots)
+        options = (options & ~(UINT64_C(0xffffff) << NETLOCK_SLOTS_SHIFT)) | (uint64_t)slots << NETLOCK_SLOTS_SHIFT;
+    return options;
+}
+
 static const struct packet_design netlock = {NETLOCK_TABLE};
 
 const struct design design_netlock = {
@@ -24,6 +44,7 @@ const struct design design_netlock = {
     .features = NETLOCK_FEATURES,
     .substrates = DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
+    .knobs = knobs,
     .packet = &netlock,
 };
 

@@ -23,7 +23,7 @@
 #define NETLOCK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
 #define NETLOCK_LEASE_SHARE 4u       /* a lease is renewed four times before it ends */
 
-#define NETLOCK_REPORT_SHARE 2u /* servers report twice in a lease, after which the switch allocates anew */
+#define NETLOCK_MEASURE_NS (2 * NS_PER_MS) /* servers report, and the switch allocates anew, this often: some hundred requests */
 
 /* config.options: what is broken on purpose (NETLOCK_BUST_ of the data plane in the low bits), */
 #define NETLOCK_BUST_PLANE 0xffu
@@ -43,11 +43,14 @@
 #define NETLOCK_SLOTS_SHIFT 32 /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
 
-static inline uint32_t netlock_slots(const struct rack_config *c)
+static inline uint32_t netlock_slots(uint64_t options)
 {
-    uint32_t slots = (uint32_t)(c->options >> NETLOCK_SLOTS_SHIFT) & 0xffffffu;
+    uint32_t slots = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & 0xffffffu;
     return slots ? slots : NETLOCK_SLOTS_DEFAULT;
 }
+
+/* The options with what was tuned for the whole process (design.c). */
+uint64_t netlock_tuned(uint64_t options);
 
 static inline unsigned netlock_home(const struct rack_config *c, uint64_t index)
 {

@@ -161,7 +161,7 @@ int plane_room(const struct plane *p, uint32_t slots, uint32_t *left)
 {
     const uint8_t *taken = part(p, p->taken_at);
     uint32_t run = 0;
-    for (uint32_t i = 0; i < p->config.slots; i++) {
+    for (uint32_t i = p->free_slot; i < p->config.slots; i++) {
         run = taken[i] ? 0 : run + 1;
         if (run == slots) {
             *left = i + 1 - slots;
@@ -186,7 +186,12 @@ static bool region_fits(const struct plane *p, const struct plane_region *r)
 
 static void region_take(struct plane *p, const struct plane_region *r, uint8_t taken)
 {
+    const uint8_t *all = part(p, p->taken_at);
     memset((uint8_t *)part(p, p->taken_at) + r->left, taken, plane_region_slots(r));
+    if (!taken && r->left < p->free_slot)
+        p->free_slot = r->left;
+    while (p->free_slot < p->config.slots && all[p->free_slot])
+        p->free_slot++;
 }
 
 static const enum netlock_array per_lock[] = {NETLOCK_BOUNDS, NETLOCK_ROUNDS, NETLOCK_ARRIVALS, NETLOCK_WAITING,
@@ -236,7 +241,7 @@ void plane_slide(struct plane *p, uint32_t lock)
     struct plane_region r = plane_region(p, lock);
     uint64_t ends = plane_get(p, NETLOCK_ENDS, lock);
     uint32_t left = r.left;
-    if (((ends >> 32 ^ ends) & NETLOCK_TICKET) || plane_get(p, NETLOCK_WAITING, lock))
+    if (p->free_slot > left || ((ends >> 32 ^ ends) & NETLOCK_TICKET) || plane_get(p, NETLOCK_WAITING, lock))
         return;
     region_take(p, &r, 0);
     if (plane_room(p, plane_region_slots(&r), &left) || left > r.left)

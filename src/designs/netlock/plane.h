@@ -38,6 +38,7 @@ struct plane {
     struct plane_counts counts;
     uint32_t used;      /* locks */
     uint32_t cells;     /* of the table; a power of two */
+    uint32_t free_slot; /* none below it is free */
     uint32_t free_lock; /* the first of the free numbers */
     uint16_t bust;
     uint64_t arrays_at[NETLOCK_ARRAYS]; /* offsets */

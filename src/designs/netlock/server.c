@@ -34,7 +34,7 @@ void netlock_server_init(void *memory, const struct rack_config *config, uint16_
     s->open_ns = wait ? now + netlock_lease_over(config) : now;
     s->revive_ns = s->open_ns;
     s->sync_ns = now;
-    s->report_ns = now + config->lease_ns / NETLOCK_REPORT_SHARE;
+    s->report_ns = now + NETLOCK_MEASURE_NS;
 }
 
 const struct packet_drops *netlock_server_drops(const void *server)

@@ -45,7 +45,7 @@ struct lock {
     bool busy, confirmed; /* the switch has it and said so */
 };
 
-#define SERVER_TOUCHED_MAX 2048u
+#define SERVER_TOUCHED_MAX 16384u /* the first ones: who is asked for often comes early */
 
 struct server_machine {
     uint64_t until_ns; /* its lease */
@@ -68,7 +68,7 @@ struct server {
     bool synced;
     uint16_t machine, number;
     uint32_t busy;    /* first; lock + 1 */
-    uint32_t touched; /* locks asked for since the latest report, the first of them */
+    uint32_t touched; /* locks asked for and not yet reported */
     uint32_t touched_lock[SERVER_TOUCHED_MAX];
     uint64_t locks_at, entries_at;
     struct server_machine machines[]; /* by number, from 0 on; then locks, then entries */

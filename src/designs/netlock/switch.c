@@ -7,7 +7,7 @@
 
 static struct plane_config plane_config_of(const struct rack_config *c)
 {
-    uint32_t slots = netlock_slots(c);
+    uint32_t slots = netlock_slots(netlock_tuned(c->options));
     return (struct plane_config){.slots = slots,
                                  .locks = (uint32_t)min_u64(c->locks, slots),
                                  .requests = (c->machines + 1u) * rack_requests(c),
@@ -24,7 +24,8 @@ static uint64_t lay_out(struct nl_switch *w, const struct rack_config *c)
     w->control_at = at;
     at += round_up(p.locks * sizeof(struct control), CACHE_LINE);
     w->demands_at = at;
-    at += round_up((uint64_t)(p.locks + SWITCH_REPORTED_MAX) * sizeof(struct demand), CACHE_LINE);
+    w->reports_max = (uint32_t)min_u64(c->locks, SWITCH_REPORTED_MAX);
+    at += round_up((uint64_t)(p.locks + 2 * w->reports_max) * sizeof(struct demand), CACHE_LINE);
     w->plane_at = at;
     return at + plane_bytes(&p);
 }
@@ -41,10 +42,11 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
     const struct plane_config p = plane_config_of(config);
     lay_out(w, config);
     w->config = *config;
+    w->config.options = netlock_tuned(config->options);
     w->life = life;
     w->version = 1;
     w->control_ns = now;
-    w->allocate_ns = now + config->lease_ns / 2;
+    w->allocate_ns = now + NETLOCK_MEASURE_NS;
     w->churn_ns = now + config->retry_ns;
     w->dice = life * UINT64_C(0x9e3779b97f4a7c15) + config->options;
     plane_init(switch_plane(w), &p);

@@ -48,7 +48,7 @@ struct switch_counts {
 };
 
 /* Candidates for Algorithm 3, as the servers report them. */
-#define SWITCH_REPORTED_MAX 4096u
+#define SWITCH_REPORTED_MAX 65536u
 struct demand {
     uint64_t index;
     uint32_t rate, contention;
@@ -67,6 +67,10 @@ struct nl_switch {
     uint64_t unfinished; /* plane's, at the latest look */
     uint64_t dice;
     uint32_t reported; /* demands since the latest allocation */
+    uint32_t planned; /* demands of the latest allocation, behind the reported ones; those before `leaving` and from `coming` are to
+                       * be looked at still */
+    uint32_t leaving, coming;
+    uint32_t reports_max;
     struct switch_server servers[RACK_SERVERS_MAX];
     uint64_t plane_at, control_at, machines_at, demands_at;
 };
@@ -83,9 +87,13 @@ static inline struct switch_machine *switch_machine(struct nl_switch *w, uint16_
 {
     return (struct switch_machine *)(void *)((char *)w + w->machines_at) + machine;
 }
-static inline struct demand *switch_demands(struct nl_switch *w)
+static inline struct demand *switch_reports(struct nl_switch *w)
 {
     return (struct demand *)(void *)((char *)w + w->demands_at);
+}
+static inline struct demand *switch_plan(struct nl_switch *w)
+{
+    return switch_reports(w) + w->reports_max;
 }
 
 static inline struct place switch_place(void)
