@@ -184,7 +184,7 @@ static inline uint64_t netlock_stage_rounds(struct netlock_pass *p, uint64_t reg
         if (p->round == round)
             p->out |= NETLOCK_OUT_PUSHED;
     } else if (p->op == NETLOCK_OP_LAST) {
-        p->ours = p->round == round;
+        p->found = p->ours = p->round == round;
     }
     p->round = round;
     p->pushed = next;
@@ -402,7 +402,10 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
         p->head = p->ticket == e->head;
         break;
     case NETLOCK_OP_LAST:
-        e->over = p->ours ? 0 : e->over;
+        if (p->ours)
+            e->over = 0;
+        else if (p->found && e->over && p->empty)
+            p->out |= NETLOCK_OUT_NOTIFY; /* not the last: somebody was passed on meanwhile, and there is room */
         break;
     case NETLOCK_OP_ENDED:
     case NETLOCK_OP_POP:

@@ -358,7 +358,7 @@ static void remind(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t t
         return;
     uint32_t place = (uint32_t)plane_get(plane, NETLOCK_PLACE, slot);
     struct netlock_packet *p = netlock_packet_new(out, &w->config, NETLOCK_GRANT, w->life, switch_place(),
-                                                  (struct place){(uint16_t)(place >> 16), (uint16_t)place});
+                                                  (struct place){(uint16_t)(place >> 16), PORT_POOL}); /* its process may be gone */
     if (!p)
         return;
     uint64_t token = plane_get(plane, NETLOCK_TOKEN, lock) + 1;

@@ -106,11 +106,12 @@ static void grant(struct server *s, struct lock *l, struct entry *e, struct outb
 }
 
 /* The same grant again, with a token that nobody else had in between. */
-static void grant_again(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
+static struct netlock_packet *grant_again(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
 {
     struct netlock_packet *p = server_answer(s, e, NETLOCK_GRANT, out);
     if (p)
         p->token = ++l->token;
+    return p;
 }
 
 static bool fits(const struct lock *l, uint8_t mode)
@@ -321,6 +322,16 @@ static bool admit(struct server *s, struct server_machine *m, const struct netlo
     return true;
 }
 
+/* Who are you, and since when? */
+static void say_sync(struct server *s, uint64_t now, struct outbox *out)
+{
+    if (now < s->sync_ns)
+        return;
+    const struct netlock_packet *p = netlock_packet_new(
+        out, &s->config, NETLOCK_SYNC, s->life, (struct place){s->machine, PORT_SERVER}, (struct place){MACHINE_SWITCH, PORT_POOL});
+    s->sync_ns = p ? now + (s->synced ? s->config.lease_ns / NETLOCK_LEASE_SHARE : s->config.retry_ns * 2) : now;
+}
+
 static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct lock *l = server_lock(s, p->head.index);
@@ -353,6 +364,7 @@ void netlock_server_packet(void *memory, const void *data, uint32_t len, uint64_
         s->drops.bad++;
         return;
     }
+    say_sync(s, now, out);
     if (from_switch(h)) {
         on_switch(s, p, now, out);
         return;
@@ -418,8 +430,9 @@ static void remind(struct server *s, uint64_t now, struct outbox *out)
     uint64_t n = (s->config.machines + UINT64_C(1)) * rack_requests(&s->config);
     for (; s->remind_at < n && out->packets < OUTBOX_PACKETS / 2; s->remind_at++) {
         struct entry *e = server_entry(s, s->remind_at);
-        if (e->state == ENTRY_HELD && e->old)
-            grant_again(s, server_lock(s, e->index), e, out);
+        struct netlock_packet *p = e->state == ENTRY_HELD && e->old ? grant_again(s, server_lock(s, e->index), e, out) : NULL;
+        if (p)
+            p->head.to.port = PORT_POOL; /* its process may be gone */
         e->old = e->state == ENTRY_HELD;
     }
     if (s->remind_at < n)

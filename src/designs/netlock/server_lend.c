@@ -111,6 +111,7 @@ static void say_last(struct server *s, struct lock *l, uint32_t count, struct ou
         return;
     p->count = count;
     l->closed = count;
+    l->credit = l->push; /* newcomers will fill the queue; the room is told anew */
 }
 
 /* As many as there is room for: the switch said how many. */
