@@ -122,6 +122,18 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
         else
             json_null(j, steps[i]);
     json_end(j);
+#define STEP_NAME(name, text, paper) text,
+    static const char *const parts[STEPS] = {STEPS_EACH(STEP_NAME)};
+#undef STEP_NAME
+    json_object(j, "steps_ns");
+    for (unsigned i = 0; i < countof(steps); i++) {
+        json_object(j, steps[i]);
+        for (unsigned k = 0; k < STEPS && p->simulated; k++)
+            if (s->part_ns[i][k] >= 0.5)
+                json_u64(j, parts[k], (uint64_t)(s->part_ns[i][k] + 0.5));
+        json_end(j);
+    }
+    json_end(j);
     json_object(j, "grants");
     json_null(j, "switch"); /* there is none, nor an agent, nor a server that grants */
     json_null(j, "agent");

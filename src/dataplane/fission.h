@@ -211,6 +211,31 @@ static inline void fission_token(struct fission_meta *m, uint64_t *token)
     m->token = *token = fission_token_at(*token, fission_word_term(m->word));
 }
 
+/* ---- who has ever asked ---- */
+
+/* A bit per machine, beside the locks: whether an ACQUIRE of it has passed. One that never asked holds nothing, and the decider
+ * answers a CENSUS for it: machines that do not exist cannot. */
+static inline uint16_t fission_presence_of(const struct fission_packet *p)
+{
+    return p->head.type == FISSION_ACQUIRE ? p->client.machine : p->head.type == FISSION_CENSUS ? p->head.to.machine : MACHINE_NONE;
+}
+
+/* True: the packet is to be answered for a machine that never asked. */
+static inline bool fission_absent(const struct fission_packet *p, bool *asked)
+{
+    if (p->head.type == FISSION_ACQUIRE)
+        *asked = true;
+    return p->head.type == FISSION_CENSUS && !*asked;
+}
+
+static inline void fission_answer_for_absent(struct fission_packet *p)
+{
+    struct place asker = p->head.from;
+    p->head.type = FISSION_ANSWER;
+    p->head.from = p->head.to;
+    p->head.to = asker;
+}
+
 /* ---- destination ---- */
 
 enum fission_dest {
@@ -241,7 +266,7 @@ static inline uint32_t fission_destination(const struct fission_packet *p, uint3
             return FISSION_TO_CLIENT;
         return FISSION_TO_AGENT;
     case FISSION_RELEASE: /* of a free lock: there is nothing to release, and nothing changes (pitfall 7) */
-        return m->was_free ? FISSION_TO_CLIENT : FISSION_TO_AGENT;
+        return !m->was_free ? FISSION_TO_AGENT : p->flags & FISSION_DONE ? FISSION_DROP : FISSION_TO_CLIENT;
     case FISSION_LOOK:
         return m->was_free ? FISSION_DROP : FISSION_TO_AGENT;
     case FISSION_FLAGS:
@@ -294,15 +319,13 @@ static inline void fission_rewrite(struct fission_packet *p, uint32_t options, c
         p->head.from.machine = MACHINE_SWITCH;
         p->head.from.port = PORT_POOL;
         p->head.to = p->client;
-        if (p->head.type == FISSION_ACK)
-            p->head.to.port = PORT_POOL; /* the process that released may be gone */
     } else if (dest == FISSION_TO_AGENT) {
         if (grants)
             p->flags |= FISSION_COPY;
         fission_to_pool(p, m->machine);
     } else if (dest == FISSION_BACK) {
         p->flags |= !m->valid && m->current && !m->was_free ? FISSION_DENIED : FISSION_DONE;
-        fission_to_pool(p, p->head.from.machine);
+        p->head.to = p->head.from;
     }
 }
 

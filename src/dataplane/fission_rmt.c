@@ -2,7 +2,7 @@
 
 /* The arrays' order is the stages' of Fig. 12. */
 enum { BARE_INCA, BARE_FREE, BARE_RW, BARE_MID };
-enum { FULL_CHECK, FULL_FREE, FULL_RW, FULL_WRITERS, FULL_STARVES, FULL_MID, FULL_TOKEN };
+enum { FULL_ASKED, FULL_CHECK, FULL_FREE, FULL_RW, FULL_WRITERS, FULL_STARVES, FULL_MID, FULL_TOKEN };
 
 #define LOGIC_STAGES 4 /* 7.2: occupied by control and computing */
 
@@ -24,10 +24,11 @@ const struct rmt_program fission_rmt_bare = {
 const struct rmt_program fission_rmt_full = {
     .name = "fission, full",
     .logic_stages = LOGIC_STAGES,
-    .arrays = 7,
+    .arrays = 8,
     .array =
         {
-            [FULL_CHECK] = {"term, inca", 64, 1, 0, false},
+            [FULL_ASKED] = {"asked", 1, 0, UINT16_MAX + 1, false},
+            [FULL_CHECK] = {"term, inca", 64, 1, 0, true},
             [FULL_FREE] = {"free", 1, 1, 0, false},
             [FULL_RW] = {"r/w", 1, 1, 0, false},
             [FULL_WRITERS] = {"writers", 1, 1, 0, false},
@@ -48,6 +49,13 @@ uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, uin
     uint64_t index = p->head.index;
     *m = (struct fission_meta){0};
     rmt_packet(rmt);
+    uint16_t who = bare ? MACHINE_NONE : fission_presence_of(p);
+    if (who != MACHINE_NONE) {
+        bool asked = read_bit(rmt, FULL_ASKED, who);
+        if (fission_absent(p, &asked))
+            return FISSION_BACK;
+        rmt_write(rmt, FULL_ASKED, asked);
+    }
     if (!fission_concerns_lock(p))
         return fission_destination(p, options, m);
 

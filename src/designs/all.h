@@ -39,7 +39,7 @@ extern const struct design design_busted_control, design_busted_no_recheck, desi
     design_busted_token_reused, design_busted_early_steal, design_busted_unknown_is_success, design_busted_no_intent,
     design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence, design_busted_srvlock_nonce,
     design_busted_srvlock_memory, design_busted_srvlock_blind, design_busted_srvlock_lapse, design_busted_srvlock_hasty,
-    design_busted_fisslock_term, design_busted_fisslock_inca, design_busted_fisslock_retry, design_busted_fisslock_frees,
-    design_busted_fisslock_nonce, design_busted_fisslock_adopt, design_busted_fisslock_floor, design_busted_fisslock_census;
+    design_busted_fisslock_term, design_busted_fisslock_inca, design_busted_fisslock_frees, design_busted_fisslock_nonce,
+    design_busted_fisslock_adopt, design_busted_fisslock_floor, design_busted_fisslock_census;
 
 #endif

@@ -2,6 +2,7 @@
  * until it succeeds (ShiftLock 2.3). `cas-backoff` pauses between tries, twice as long each time up to a bound (truncated
  * exponential backoff, as in SMART). No tokens, no readers, no recovery: as good as they are described and no better. */
 #include "designs/all.h"
+#include "designs/steps.h"
 
 #include <errno.h>
 
@@ -42,11 +43,15 @@ static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, b
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     uint64_t pause = backoff_min_ns;
+    bool first = true;
     int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
     for (;;) {
         if (rc)
             return rc;
         rc = try_once(seat, addr, name_of(seat, h));
+        if (first)
+            step_done(seat, STEP_ATOMIC);
+        first = false;
         if (rc > 0) {
             h->token = 0;
             return 0;
@@ -85,6 +90,7 @@ static int cas_release(const struct seat *seat, const struct hold *h)
         return -PAWL_ENOTOWNER;
     for (bool broke = false;; broke = true) {
         int rc = fab_cas64(seat->ep, addr, name, 0, &old);
+        step_done(seat, STEP_ATOMIC);
         if (!rc && old != name && !broke)
             return -PAWL_ENOTOWNER;
         if (!rc) { /* if the connection broke before, an earlier try took effect */

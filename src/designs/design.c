@@ -55,7 +55,6 @@ const struct design *const designs[] = {
     &design_busted_netlock_silent,
     &design_busted_fisslock_term,
     &design_busted_fisslock_inca,
-    &design_busted_fisslock_retry,
     &design_busted_fisslock_frees,
     &design_busted_fisslock_nonce,
     &design_busted_fisslock_adopt,

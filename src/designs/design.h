@@ -64,9 +64,12 @@ struct design {
      * sparse: zero, and taken from the machine where it is first touched. Null: lock_size. */
     uint64_t (*lock_bytes)(uint64_t range_units, uint64_t range_max);
     uint32_t desc_size; /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
-    bool local;         /* only for clients on the node of the lock memory */
-    bool node_tends;    /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
-                         * node itself looks after its sessions */
+    uint32_t
+        desc_record; /* not 0: a hold record lies at this offset of its descriptor, in the session's own memory, where it costs no
+                      * verb. It can be read while the session lives; afterwards nobody needs it. Shared memory: as without */
+    bool local;      /* only for clients on the node of the lock memory */
+    bool node_tends; /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
+                      * node itself looks after its sessions */
 
     /* A packet design: this and nothing of what follows but `knobs`. Null: a one-sided design. */
     const struct packet_design *packet;

@@ -76,6 +76,9 @@ static void sum_up(const struct bench_result *result, struct bench_summary *out)
         steps.shared_ns += r->steps.shared_ns;
         steps.shared += r->steps.shared;
         steps.release_ns += r->steps.release_ns;
+        for (unsigned k = 0; k < countof(steps.parts); k++)
+            for (unsigned step = 0; step < STEPS; step++)
+                steps.parts[k][step] += r->steps.parts[k][step];
     }
     const uint64_t counts[] = {cycle.atomics, cycle.reads, cycle.writes, cycle.sends};
     for (unsigned i = 0; i < countof(counts); i++)
@@ -84,6 +87,10 @@ static void sum_up(const struct bench_result *result, struct bench_summary *out)
     out->packets = out->ops ? (double)packets / (double)out->ops : 0;
     out->mean_ns[0] = steps.exclusive ? (double)steps.exclusive_ns / (double)steps.exclusive : 0;
     out->mean_ns[1] = steps.shared ? (double)steps.shared_ns / (double)steps.shared : 0;
+    const uint64_t of[] = {steps.exclusive, steps.shared, out->ops};
+    for (unsigned k = 0; k < countof(of); k++)
+        for (unsigned step = 0; step < STEPS; step++)
+            out->part_ns[k][step] = of[k] ? (double)steps.parts[k][step] / (double)of[k] : 0;
     out->mean_ns[2] = out->ops ? (double)steps.release_ns / (double)out->ops : 0;
 }
 

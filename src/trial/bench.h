@@ -7,6 +7,7 @@
 #define PAWL_TRIAL_BENCH_H
 
 #include "designs/design.h"
+#include "designs/steps.h"
 #include "fabric/fabric.h"
 #include "lib/hist.h"
 #include "lib/progress.h"
@@ -45,7 +46,8 @@ struct bench_params {
 struct bench_steps {
     uint64_t exclusive_ns, exclusive; /* acquisitions */
     uint64_t shared_ns, shared;
-    uint64_t release_ns; /* of all */
+    uint64_t release_ns;      /* of all */
+    uint64_t parts[3][STEPS]; /* of acquisitions exclusive and shared, and of releases: how long each step took */
 };
 
 /* Acquisitions that were timed, and how they ended. */
@@ -79,9 +81,10 @@ struct bench_summary {
     uint64_t latency_ns[4];
     double per_cycle[4]; /* atomics, reads, writes, sends */
     double acquire_round_trips;
-    double packets;    /* per cycle */
-    double mean_ns[3]; /* acquisitions exclusive and shared, releases; 0 if there were none */
-    double ratio;      /* of the goodput to the last design's */
+    double packets;           /* per cycle */
+    double mean_ns[3];        /* acquisitions exclusive and shared, releases; 0 if there were none */
+    double part_ns[3][STEPS]; /* of these */
+    double ratio;             /* of the goodput to the last design's */
 };
 
 /* Runs all rounds; results[i] belongs to designs[i]. 0, or an error with its reason in words. Interrupted is not an error: the

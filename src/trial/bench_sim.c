@@ -17,6 +17,7 @@ struct sim_client {
     struct workload_stream stream;
     uint64_t ops, made, looks;
     bool ready;
+    struct step_clock clock;
 };
 
 struct bench_sim {
@@ -95,6 +96,7 @@ static void mark(struct bench_sim *b)
 struct op_times {
     enum pawl_mode mode;
     uint64_t acquire_ns, acquire_round_trips, release_begin_ns;
+    uint64_t acquire_parts[STEPS];
 };
 
 /* What an operation that counts has cost is added up. */
@@ -109,6 +111,11 @@ static void count(struct cluster_task *t, const struct fab_counts *before, const
     *(o->mode == PAWL_SHARED ? &steps->shared_ns : &steps->exclusive_ns) += o->acquire_ns;
     *(o->mode == PAWL_SHARED ? &steps->shared : &steps->exclusive) += 1;
     steps->release_ns += now_of(b) - o->release_begin_ns;
+    const struct step_clock *clock = &b->clients[t->client->id].clock;
+    for (unsigned step = 0; step < STEPS; step++) {
+        steps->parts[o->mode == PAWL_SHARED ? 1 : 0][step] += o->acquire_parts[step];
+        steps->parts[2][step] += clock->ns[step];
+    }
     b->out->acquire_round_trips += o->acquire_round_trips;
     add_counts(&b->out->cycle, before, &t->ep->counts);
     b->clients[t->client->id].ops++;
@@ -140,6 +147,13 @@ static int lock_op(const struct locker *locker, pawl_key key, const struct workl
                    : locker_lock(locker, key, op->mode, DEADLINE_NEVER, h);
 }
 
+static struct step_clock *start_clock(const struct locker *locker, struct sim_client *c)
+{
+    c->clock = (struct step_clock){.since_ns = world_now(locker->seat.world)};
+    locker->seat.me->clock = &c->clock;
+    return &c->clock;
+}
+
 /* One lock and unlock. */
 static int cycle(struct cluster_task *t, struct workload_op op)
 {
@@ -151,17 +165,22 @@ static int cycle(struct cluster_task *t, struct workload_op op)
     struct hold h;
     uint64_t begin = now_of(b), lock = op.lock;
     const struct locker *locker = locker_of(t, &lock);
+    struct step_clock *clock = start_clock(locker, &b->clients[t->client->id]);
     int rc = lock_op(locker, workload_key(w, lock, text), &op, &h);
     if (rc)
         return rc;
     struct op_times times = {
         .mode = op.mode, .acquire_ns = now_of(b) - begin, .acquire_round_trips = t->ep->counts.round_trips - before.round_trips};
+    step_done(&locker->seat, STEP_REST);
+    memcpy(times.acquire_parts, clock->ns, sizeof clock->ns);
     b->out->violations += enter(b, t, &op, &h, &inside);
     if (w->hold_ns)
         cluster_sleep(t, w->hold_ns);
     b->out->violations += leave(b, t, &op, &inside);
     times.release_begin_ns = now_of(b);
+    start_clock(locker, &b->clients[t->client->id]);
     rc = locker_unlock(locker, &h);
+    step_done(&locker->seat, STEP_REST);
     if (rc == -PAWL_ENOTOWNER && b->design->ends) { /* it had ended by itself: what was done under it would have to be repeated */
         b->out->aborts++;
         rc = 0;

@@ -209,6 +209,7 @@ static void keeper_task(void *arg)
             start_again(client);
         sleep_on_clock(client->keeper_ep, RETRY_NS);
     }
+    uint32_t tend_next = 32 * client->id; /* not all begin at the same slot */
     client->open = true;
     c->sessions++;
     start_work(client, &header);
@@ -216,7 +217,7 @@ static void keeper_task(void *arg)
         sleep_on_clock(client->keeper_ep, min_u64(c->params.lease_ns / 3, ROUND_NS));
         rc = seat_renew(&client->keeper);
         if (!rc && round % TEND_EVERY == 0)
-            rc = session_tend(&client->keeper);
+            rc = session_tend_some(&client->keeper, &tend_next);
         if (rc == -PAWL_ELOST || rc == -FAB_EFENCED) {
             /* The tasks find out by themselves at their next step, and start again. */
             sleep_on_clock(client->keeper_ep, min_u64(c->params.lease_ns, 3 * ROUND_NS));

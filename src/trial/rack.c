@@ -228,7 +228,8 @@ static int server_start(struct rack_server *s)
     if (!s->memory)
         return -ENOMEM;
     s->tick_ns = UINT64_MAX;
-    r->design->server_init(s->memory, &r->config, s->machine, (uint32_t)s->process->host->births, server_clock(s));
+    uint32_t life = (uint32_t)s->process->host->births;
+    r->design->server_init(s->memory, &r->config, s->machine, life, life == 1, server_clock(s));
     return sim_wire_bind(r->wire, s->process, PORT_SERVER, r->params.cores, model_get(r->sim.model, MODEL_server_service_ns),
                          server_packet, s);
 }

@@ -30,6 +30,13 @@ static const struct {
     {"busted-srvlock-blind", {"I1:", "I2:", "I9:"}},
     {"busted-srvlock-lapse", {"I1:", "I2:", "I9:"}},
     {"busted-srvlock-hasty", {"I1:", "I2:"}},
+    {"busted-fisslock-term", {"I1:", "I2:", "I9:"}},
+    {"busted-fisslock-inca", {"I1:", "I2:"}},
+    {"busted-fisslock-frees", {"I1:", "I2:"}},
+    {"busted-fisslock-nonce", {"I1:", "I2:"}},
+    {"busted-fisslock-adopt", {"I1:", "I2:"}},
+    {"busted-fisslock-floor", {"I1:", "I2:"}},
+    {"busted-fisslock-census", {"I1:", "I2:"}},
 };
 
 static bool breaks(size_t which, const char *why)

@@ -160,7 +160,7 @@ static void test_pack(void)
     printf("%s: fields do not overlap, and fill the word\n", d->name);
     u128 ones = f->width == 16 ? ~(u128)0 : UINT64_MAX;
     CHECK(shift_pack(f, all) == ones);
-    CHECK_EQ(f->rel_bits + f->readers_bits + f->slot_bits + f->record_bits + shift_era_bits(f) + 1, 8u * f->width);
+    CHECK_EQ(f->rel_bits + f->readers_bits + f->slot_bits + f->record_bits + shift_era_bits(f) + f->echo_bits + 1, 8u * f->width);
     CHECK(shift_matches(shift_unpack(f, shift_pack(f, all)), all, SHIFT_ALL));
     const struct shift_entry one = {.rel = 5, .readers = 3, .tail = 9, .era = 0x5a & (uint32_t)FIELD_MAX(shift_era_bits(f))};
     CHECK(shift_matches(shift_unpack(f, shift_pack(f, one)), one, SHIFT_ALL));
@@ -235,7 +235,8 @@ static void test_writers_bound(void)
     begin("after N writers in a row it is the readers' turn; while none waits they go on");
     struct hold first = locked(0, PAWL_EXCLUSIVE);
     struct shift_entry e = get();
-    shift_remember(&site.seats[0], &first, e, sd->writers_max - 1); /* as if so many had gone before */
+    shift_remember(&site.seats[0], &first, e,
+                   (struct shift_run){.writers = sd->writers_max - 1}); /* as if so many had gone before */
     struct waiter w, r;
     start(&w, 1, PAWL_EXCLUSIVE);
     until_tail(1);
@@ -248,7 +249,7 @@ static void test_writers_bound(void)
     got(&w);
     CHECK(w.h.token > r.h.token && r.h.token > first.token);
 
-    shift_remember(&site.seats[1], &w.h, get(), sd->writers_max - 1);
+    shift_remember(&site.seats[1], &w.h, get(), (struct shift_run){.writers = sd->writers_max - 1});
     start(&r, 3, PAWL_EXCLUSIVE);
     until_tail(3);
     unlock(1, &w.h);

@@ -13,7 +13,7 @@ const struct design design_fisslock = {
     .summary = "the switch decides, an agent at the holder's host keeps the queue (OSDI'24)",
     .kind = DESIGN_MAIN,
     .features = FISSLOCK_FEATURES,
-    .substrates = DESIGN_ON_SIM,
+    .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
     .tolerates = FISSLOCK_TOLERATES,
     .packet = &fisslock_packets,
 };
@@ -33,7 +33,6 @@ const struct design design_fisslock = {
 
 BUSTED(fisslock_term, "fisslock-term", FISSION_BUSTED_TERM);        /* duplicates and stragglers end tenures */
 BUSTED(fisslock_inca, "fisslock-inca", FISSION_BUSTED_INCA);        /* no incarnation check (Fig. 10) */
-BUSTED(fisslock_retry, "fisslock-retry", FISSION_BUSTED_RETRY);     /* retried and bounced ACQUIREs are new ones */
 BUSTED(fisslock_frees, "fisslock-frees", FISSION_BUSTED_FREES);     /* a timeout RELEASE frees (4.2) */
 BUSTED(fisslock_nonce, "fisslock-nonce", FISSLOCK_BUSTED_NONCE);    /* any GRANT for the task is the answer */
 BUSTED(fisslock_adopt, "fisslock-adopt", FISSLOCK_BUSTED_ADOPT);    /* an old packet proves that the agent is here */

@@ -31,8 +31,6 @@ static void say(struct event *e, enum fission_type type, const struct fission_pa
     if (!p)
         return;
     p->head.to = p->client = in->client;
-    if (type == FISSION_ACK)
-        p->head.to.port = PORT_POOL; /* the process that released may be gone */
     p->term = in->term;
     p->flags = flags;
 }
@@ -146,7 +144,8 @@ static void on_release(struct event *e, struct agent *a, const struct fission_pa
         bounce(e, p);
         return;
     }
-    say(e, FISSION_ACK, p, 0);
+    if (!(p->flags & FISSION_DONE))
+        say(e, FISSION_ACK, p, 0);
     agent_serve(e, a);
 }
 

@@ -214,6 +214,7 @@ struct event {
     struct fisslock_host *h;
     uint64_t now;
     struct outbox *out;
+    uint16_t port; /* of the process that calls; PORT_POOL: none does */
 };
 
 /* This is about to change; if its process dies before the event is over, it is undone. */
@@ -223,7 +224,7 @@ static inline struct event event_begin(void *host, uint64_t now, struct outbox *
 {
     struct fisslock_host *h = (struct fisslock_host *)host;
     outbox_touch(out, &h->counts, offsetof(struct fisslock_host, ends) - offsetof(struct fisslock_host, counts));
-    return (struct event){h, now, out};
+    return (struct event){h, now, out, PORT_POOL};
 }
 
 /* ---- pool.c: memory, packets, timers ---- */

@@ -98,7 +98,7 @@ static void say_release(struct event *e, uint64_t index, uint64_t nonce, struct 
     struct fission_packet *p = pool_packet(e, FISSION_RELEASE, index, nonce, 0);
     if (!p)
         return;
-    p->head.from = p->client = client;
+    p->head.from = p->client = client; /* where the answer goes */
     p->term = term;
     p->inca = ordinal;
     p->flags = flags;
@@ -120,7 +120,7 @@ void request_due(struct event *e, struct request *r)
         break;
     case REQUEST_RELEASING:
         e->h->counts.retries++;
-        say_release(e, r->index, r->nonce, request_place(e->h, r), r->term, r->ordinal, 0);
+        say_release(e, r->index, r->nonce, (struct place){e->h->machine, PORT_POOL}, r->term, r->ordinal, 0);
         repeat(e, r);
         break;
     default:
@@ -184,6 +184,7 @@ int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *
     if (r->state != REQUEST_HELD && r->state != REQUEST_UPGRADING)
         return -PAWL_ENOTOWNER;
     still(&e, r);
+    e.port = r->port;
     r->state = REQUEST_RELEASING; /* from here on it does not hold */
     struct agent *a = pool_agent_of(h, r->index);
     if (a && a->term == r->term) { /* Fig. 6 line 9 */
@@ -211,7 +212,7 @@ int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct
          */
         uint64_t nonce = r->nonce;
         if (!here)
-            say_release(&e, r->index, nonce, request_place(h, r), 0, 0, 0);
+            say_release(&e, r->index, nonce, request_place(h, r), 0, 0, FISSION_DONE);
         request_end(&e, r, why);
         if (here) {
             agent_release(&e, a, (struct who){nonce, h->machine}, 0, 0);
@@ -221,7 +222,7 @@ int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct
         if (here && a->term == r->term)
             agent_cancel_upgrade(&e, a, (struct who){r->nonce, h->machine});
         else
-            say_release(&e, r->index, r->nonce, request_place(h, r), r->term, r->ordinal, FISSION_UPGRADE);
+            say_release(&e, r->index, r->nonce, request_place(h, r), r->term, r->ordinal, FISSION_UPGRADE | FISSION_DONE);
         request_deny_upgrade(&e, r, why);
     }
     return PACKET_DONE;
@@ -292,6 +293,8 @@ void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct ou
     struct fisslock_host *h = host;
     assert(session < h->config.sessions);
     for (uint32_t i = session * h->config.requests; i < (session + 1) * h->config.requests; i++) {
+        outbox_touch(out, host_request(h, i), sizeof(struct request));
+        host_request(h, i)->port = PORT_POOL; /* nobody is there to hear answers */
         if (host_request(h, i)->state == REQUEST_WAITING)
             fisslock_give_up(host, i, -PAWL_ELOST, now, out);
         else if (fisslock_holds(host, i))
@@ -336,7 +339,7 @@ static void on_shared_grant(struct event *e, const struct fission_packet *p)
     } else if (p->client.machine == h->machine) {
         /* Nobody is here any more. */
         h->counts.orphans++;
-        say_release(e, p->head.index, p->head.nonce, p->client, p->term, ordinal, 0);
+        say_release(e, p->head.index, p->head.nonce, p->client, p->term, ordinal, FISSION_DONE);
     }
 }
 

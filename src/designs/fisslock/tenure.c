@@ -9,6 +9,7 @@ static void say_free(struct event *e, struct agent *a)
     struct fission_packet *p = pool_packet(e, FISSION_FREE, a->index, 0, 0);
     if (!p)
         return;
+    p->head.from.port = a->pause_ns ? PORT_POOL : e->port;
     p->term = a->term;
     p->inca = a->sent_inca;
     p->old_mode = a->right;
@@ -24,6 +25,7 @@ static void say_move(struct event *e, struct agent *a)
     struct fission_packet *p = pool_packet(e, FISSION_GRANT, a->index, grantee ? grantee->nonce : 0, entries);
     if (!p)
         return;
+    p->head.from.port = a->pause_ns ? PORT_POOL : e->port;
     p->head.to.machine = a->to;
     p->head.to.port = grantee && !a->pause_ns ? grantee->client.port : PORT_POOL; /* first to the process, which may be gone */
     p->client = p->head.to;

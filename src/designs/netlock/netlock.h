@@ -107,7 +107,7 @@ uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out);
 /* ---- the lock server (server.c) ---- */
 
 uint64_t netlock_server_bytes(const struct rack_config *config);
-void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
+void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now);
 void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out);
 const struct packet_drops *netlock_server_drops(const void *server);

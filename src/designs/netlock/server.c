@@ -19,7 +19,7 @@ uint64_t netlock_server_bytes(const struct rack_config *c)
     return entries_at(c) + (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry);
 }
 
-void netlock_server_init(void *memory, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
+void netlock_server_init(void *memory, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
 {
     struct server *s = memory; /* zeroed */
     s->config = *config;
@@ -30,7 +30,7 @@ void netlock_server_init(void *memory, const struct rack_config *config, uint16_
     assert(s->number < config->servers);
     s->locks_at = locks_at(config);
     s->entries_at = entries_at(config);
-    bool wait = life > 1 && !(config->options & NETLOCK_BUST_HASTY_SERVER);
+    bool wait = !fresh && !(config->options & NETLOCK_BUST_HASTY_SERVER);
     s->open_ns = wait ? now + netlock_lease_over(config) : now;
     s->revive_ns = s->open_ns;
     s->sync_ns = now;

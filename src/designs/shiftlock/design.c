@@ -19,12 +19,12 @@ static bool is_free(struct shift_entry e)
 }
 
 /* Looks; what nobody's record explains is counted first. */
-static int look_closely(const struct seat *seat, uint64_t index, struct shift_entry *e, struct shift_census *c)
+static int look_closely(const struct seat *seat, uint64_t index, struct shift_entry *e, struct census *c)
 {
     int rc = shift_look_rel_last(seat, index, e);
     if (rc || is_free(*e))
         return rc;
-    rc = shift_count(seat, index, c);
+    rc = census_take(seat, index, false, NULL, c);
     if (rc || (!shift_recounting(*e) && (c->readers || c->writers || c->unsure)))
         return rc;
     if (!shift_recounting(*e))
@@ -34,13 +34,13 @@ static int look_closely(const struct seat *seat, uint64_t index, struct shift_en
     if (rc && rc != -PAWL_EHELD)
         return rc;
     rc = shift_look_rel_last(seat, index, e);
-    return rc ? rc : shift_count(seat, index, c);
+    return rc ? rc : census_take(seat, index, false, NULL, c);
 }
 
 static int shift_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     struct shift_entry e;
-    struct shift_census c = {0};
+    struct census c = {0};
     uint64_t counter = 0;
     int rc = look_closely(seat, index, &e, &c);
     if (!rc && shift_form(seat)->rel_bits < 64)
@@ -54,10 +54,11 @@ static int shift_peek(const struct seat *seat, uint64_t index, struct lock_view 
         v.readers = c.readers ? c.readers : e.readers;
     } else if (!is_free(e)) {
         v.mode = PAWL_EXCLUSIVE;
-        v.owner = c.writers ? shift_name_slot(shift_form(seat), c.writer) : LOCK_OWNER_UNKNOWN;
+        v.owner = c.writers ? c.slot : LOCK_OWNER_UNKNOWN;
     }
     fab_addr desc;
-    if (c.writers && !shift_find_desc(seat, c.writer, true, &desc) && !fab_read64(seat->ep, shift_token_addr(desc), &v.token)) {
+    if (c.writers && !shift_find_desc(seat, shift_counted_writer(seat, &c), true, &desc) &&
+        !fab_read64(seat->ep, shift_token_addr(desc), &v.token)) {
         *out = v;
         return 0;
     }
@@ -84,19 +85,19 @@ static int raise_counter(const struct seat *seat, struct hold *h, uint64_t floor
     if (rc)
         return rc;
     h->token = seat->space->token_base + 2 * max_u64(next, was);
-    fab_local_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), h->token);
+    fab_own_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), h->token);
     return 0;
 }
 
 /* While we hold it exclusively nobody else moves RelCnt, except in order to count anew. */
 static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
-    uint64_t writers;
+    struct shift_run run;
     if (h->token > floor)
         return 0;
     if (shift_form(seat)->rel_bits < 64)
         return raise_counter(seat, h, floor);
-    shift_recall(seat, h, &writers);
+    shift_recall(seat, h, &run);
     for (;;) {
         struct shift_entry e = {0}, old;
         int rc = shift_look_rel_first(seat, h->index, &e);
@@ -113,7 +114,7 @@ static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
             rc = shift_cas(seat, h->index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_REL, &old);
         if (!rc && shift_matches(old, e, SHIFT_REL | SHIFT_ERA)) {
             next.tail = old.tail;
-            shift_remember(seat, h, next, writers);
+            shift_remember(seat, h, next, (struct shift_run){.writers = run.writers});
             return shift_token(seat, h, next, &h->token);
         }
         if (rc && (rc = seat_retry(seat, rc)))
@@ -133,8 +134,9 @@ static const struct design_knob knobs[] = {
     .features =                                                                                                                    \
         DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,       \
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct shift_lock),                    \
-    .desc_size = sizeof(struct shift_desc), .acquire = shift_acquire, .release = shift_release, .convert = shift_convert,          \
-    .holds = shift_holds, .recover = shift_recover, .peek = shift_peek, .raise = shift_raise, .knobs = knobs
+    .desc_size = sizeof(struct shift_desc), .desc_record = offsetof(struct shift_desc, record), .acquire = shift_acquire,          \
+    .release = shift_release, .convert = shift_convert, .holds = shift_holds, .recover = shift_recover, .peek = shift_peek,        \
+    .raise = shift_raise, .knobs = knobs
 
 const struct shift_design design_shiftlock = {
     .design = {.name = "shiftlock",

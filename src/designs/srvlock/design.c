@@ -22,7 +22,7 @@ const struct design design_srvlock = {
     .summary = "lock servers on machines of their own, asked by packets",
     .kind = DESIGN_BASELINE,
     .features = SRV_FEATURES,
-    .substrates = DESIGN_ON_SIM,
+    .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
     .tolerates = FAULTS_ALL,
     .packet = &srvlock,
 };
@@ -44,7 +44,7 @@ const struct design design_parlock = {
         .summary = "wrong on purpose: srvlock",                                                                                    \
         .kind = DESIGN_BUSTED,                                                                                                     \
         .features = SRV_FEATURES,                                                                                                  \
-        .substrates = DESIGN_ON_SIM,                                                                                               \
+        .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,                                                                               \
         .tolerates = FAULTS_ALL,                                                                                                   \
         .packet = &id##_packet,                                                                                                    \
     }

@@ -94,7 +94,7 @@ const struct packet_drops *srv_host_drops(const void *host);
 /* ---- the server (srv_server.c) ---- */
 
 uint64_t srv_server_bytes(const struct rack_config *config);
-void srv_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
+void srv_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now);
 void srv_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t srv_server_tick(void *server, uint64_t now, struct outbox *out);
 const struct packet_drops *srv_server_drops(const void *server);

@@ -1,0 +1,10 @@
+#include "dataplane/xdp/internal.h"
+
+#include "dataplane/xdp/echo.skel.h"
+#include "dataplane/xdp/relay.skel.h"
+
+const struct plane_image plane_images[] = {
+    {"echo", echo__elf_bytes, 0},
+    {"relay", relay__elf_bytes, 0},
+};
+const size_t plane_image_count = countof(plane_images);
