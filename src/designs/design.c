@@ -52,6 +52,7 @@ const struct design *const designs[] = {
     &design_busted_netlock_hasty,
     &design_busted_netlock_revert,
     &design_busted_netlock_drain,
+    &design_busted_netlock_deaf,
     &design_busted_netlock_silent,
     &design_busted_fisslock_term,
     &design_busted_fisslock_inca,

@@ -48,7 +48,7 @@ const struct design design_netlock = {
     .packet = &netlock,
 };
 
-#define BUSTED(id, what, option)                                                                                                   \
+#define BUSTED_BY(id, what, option, faults)                                                                                        \
     static const struct packet_design id##_packet = {NETLOCK_TABLE, .options = (option)};                                          \
     const struct design design_busted_##id = {                                                                                     \
         .name = "busted-" what,                                                                                                    \
@@ -56,9 +56,11 @@ const struct design design_netlock = {
         .kind = DESIGN_BUSTED,                                                                                                     \
         .features = NETLOCK_FEATURES,                                                                                              \
         .substrates = DESIGN_ON_SIM,                                                                                               \
-        .tolerates = FAULTS_ALL,                                                                                                   \
+        .tolerates = (faults),                                                                                                     \
         .packet = &id##_packet,                                                                                                    \
     }
+
+#define BUSTED(id, what, option) BUSTED_BY(id, what, option, FAULTS_ALL)
 
 BUSTED(netlock_blind, "netlock-blind", NETLOCK_BUST_BLIND_RELEASE);  /* whoever releases, the head goes */
 BUSTED(netlock_mode, "netlock-mode", NETLOCK_BUST_TRUST_MODE);       /* the releaser says what it held */
@@ -68,4 +70,7 @@ BUSTED(netlock_lapse, "netlock-lapse", NETLOCK_BUST_NO_LAPSE);       /* the host
 BUSTED(netlock_hasty, "netlock-hasty", NETLOCK_BUST_HASTY_SERVER);   /* a server that lost its memory does not wait */
 BUSTED(netlock_revert, "netlock-revert", NETLOCK_BUST_HASTY_REVERT); /* nor for the leases of a switch that died */
 BUSTED(netlock_drain, "netlock-drain", NETLOCK_BUST_NO_DRAIN);       /* a lock moves while it is held */
-BUSTED(netlock_silent, "netlock-silent", NETLOCK_BUST_SILENT_EMPTY); /* the empty queue is not told again */
+BUSTED(netlock_deaf, "netlock-deaf", NETLOCK_BUST_DEAF_SERVER);      /* it grants what it was asked to buffer only */
+/* The empty queue is not told again: only where nothing else moves the lock on. */
+BUSTED_BY(netlock_silent, "netlock-silent", NETLOCK_BUST_SILENT_EMPTY,
+          FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER));

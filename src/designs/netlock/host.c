@@ -551,7 +551,7 @@ uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
         if (h->leases[g].next_ns <= now)
             ask_for_lease(h, g, now, out);
         next = min_u64(next, h->leases[g].next_ns);
-        if (h->leases[g].until_ns)
+        if (h->leases[g].until_ns > now)
             next = min_u64(next, h->leases[g].until_ns);
     }
     for (uint32_t i = h->busy.pending; i;) {
