@@ -45,6 +45,16 @@ static const struct {
     {"busted-citron-no-fence", {"I1:", "I2:", "I9:"}},
     {"busted-citron-blind-release", {"I1:", "I2:", "I9:"}},
     {"busted-citron-blind-reader", {"I1:", "I2:"}},
+    {"busted-netlock-blind", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-mode", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-end", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-grant", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-lapse", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-hasty", {"I1:", "I2:"}},
+    {"busted-netlock-revert", {"I1:", "I2:"}},
+    {"busted-netlock-drain", {"I1:", "I2:"}},
+    {"busted-netlock-deaf", {"I1:", "I2:"}},
+    {"busted-netlock-silent", {"I9:", "I11:"}},
 };
 
 static bool breaks(size_t which, const char *why)
