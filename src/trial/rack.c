@@ -128,7 +128,7 @@ static void host_tick(void *arg, uint64_t tag)
     rack_host_flush(h);
     h->tick_ns = UINT64_MAX;
     next = min_u64(next, rack_clock(h) + r->params.lease_ns / 4); /* the sessions' leases are looked at, too */
-    tick_soon(h, max_u64(sim_host_clock_inverse(h->host, next), sim_now(&r->sim) + 1));
+    tick_soon(h, max_u64(sim_host_clock_inverse(h->host, next), sim_now(&r->sim) + NS_PER_US));
 }
 
 static void tick_soon(struct rack_host *h, uint64_t at_ns)
