@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#define KEEPER_NS (4 * NS_PER_MS) /* how often a session's keeper looks up, if its lease is longer than three of these */
 #define RETRY_NS (1 * NS_PER_MS) /* until a process takes the place of one whose session was lost */
 
 static const struct packet_design *design_of(const struct rack_client *c)
@@ -245,7 +246,7 @@ static void keeper_task(void *arg)
         assert(t->actor.task);
     }
     while (c->working) {
-        pause_for(c, r->params.lease_ns / 3);
+        pause_for(c, min_u64(r->params.lease_ns / 3, KEEPER_NS));
         if (!rack_client_valid(c)) {
             pause_for(c, r->params.lease_ns / 3); /* the tasks find out by themselves at their next step, and start again */
             start_again(c);
