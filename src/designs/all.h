@@ -39,13 +39,33 @@ extern const struct design design_pthread, design_pthread_rw, design_ofd;
  * closed. */
 int ofd_hold_apart(const struct seat *seat, uint64_t index, uint64_t start, uint64_t stride, uint64_t count, int *fd);
 
-/* Wrong on purpose (busted.c). */
-extern const struct design design_busted_control, design_busted_no_recheck, design_busted_unlock_by_name,
-    design_busted_token_reused, design_busted_early_steal, design_busted_unknown_is_success, design_busted_no_intent,
-    design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence, design_busted_alock_greedy,
-    design_busted_dslr_late, design_busted_srvlock_nonce, design_busted_srvlock_memory, design_busted_srvlock_blind,
-    design_busted_srvlock_lapse, design_busted_srvlock_hasty, design_busted_fisslock_term, design_busted_fisslock_inca,
-    design_busted_fisslock_frees, design_busted_fisslock_nonce, design_busted_fisslock_adopt, design_busted_fisslock_floor,
-    design_busted_fisslock_census;
+/* Wrong on purpose. */
+extern const struct design design_busted_alock_greedy;
+extern const struct design design_busted_alock_nofence;
+extern const struct design design_busted_control;
+extern const struct design design_busted_dslr_late;
+extern const struct design design_busted_early_steal;
+extern const struct design design_busted_fisslock_adopt;
+extern const struct design design_busted_fisslock_census;
+extern const struct design design_busted_fisslock_doubt;
+extern const struct design design_busted_fisslock_floor;
+extern const struct design design_busted_fisslock_frees;
+extern const struct design design_busted_fisslock_hasty;
+extern const struct design design_busted_fisslock_inca;
+extern const struct design design_busted_fisslock_lease;
+extern const struct design design_busted_fisslock_nonce;
+extern const struct design design_busted_fisslock_term;
+extern const struct design design_busted_mixed_cas;
+extern const struct design design_busted_no_fence;
+extern const struct design design_busted_no_intent;
+extern const struct design design_busted_no_recheck;
+extern const struct design design_busted_srvlock_blind;
+extern const struct design design_busted_srvlock_hasty;
+extern const struct design design_busted_srvlock_lapse;
+extern const struct design design_busted_srvlock_memory;
+extern const struct design design_busted_srvlock_nonce;
+extern const struct design design_busted_token_reused;
+extern const struct design design_busted_unknown_is_success;
+extern const struct design design_busted_unlock_by_name;
 
 #endif
