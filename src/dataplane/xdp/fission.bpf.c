@@ -118,6 +118,8 @@ INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
         return drop(c, fault == FISSION_STALE ? PLANE_EPOCH : fault == FISSION_ALIEN ? PLANE_ALIEN : PLANE_TYPE);
     count_type(c, f);
     uint8_t type = p->head.type;
+    if (live.closed)
+        return drop(c, PLANE_CLOSED);
     if (type == FISSION_LEASE)
         return hear(f, p, c);
     if (type == FISSION_CENSUS) {
@@ -136,8 +138,6 @@ INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
     }
     if (!fission_concerns_lock(p))
         return frame_send(ctx, f, c);
-    if (live.closed)
-        return drop(c, PLANE_CLOSED);
     uint32_t index = (uint32_t)p->head.index; /* below 2^32: so many locks a map can have */
     struct lock *lock = bpf_map_lookup_elem(&locks, &index);
     if (!lock)

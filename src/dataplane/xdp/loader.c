@@ -131,9 +131,12 @@ static int check_live(struct plane *p, const struct plane_options *o)
     if (rc || bytes < sizeof(struct plane_live))
         return rc ? rc : -EPROTO;
     p->live = at;
-    if (!p->found) {
+    if (!p->live->layout) {
+        p->found = false; /* whoever pinned it died before anything was decided */
         p->live->settings = o->settings;
-        p->live->layout = PLANE_LAYOUT;
+        p->live->life = o->life;
+        p->live->closed = o->closed;
+        __atomic_store_n(&p->live->layout, PLANE_LAYOUT, __ATOMIC_RELEASE);
         return 0;
     }
     struct plane_settings s = p->live->settings;
