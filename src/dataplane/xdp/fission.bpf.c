@@ -198,4 +198,4 @@ SEC("?xdp") int cost_restore(struct xdp_md *ctx)
     return XDP_TX;
 }
 
-char licence[] SEC("license") = "Apache-2.0";
+char licence[] SEC("license") = "GPL";

@@ -14,4 +14,4 @@ SEC("xdp") int plane(struct xdp_md *ctx)
     return bpf_get_prandom_u32() % 1000 < settings.options ? drop(c, PLANE_REFUSED) : pass(c, PLANE_OTHER);
 }
 
-char licence[] SEC("license") = "Apache-2.0";
+char licence[] SEC("license") = "GPL";
