@@ -18,8 +18,8 @@
 
 static struct {
     const char *designs, *on, *model, *set, *tune, *range;
-    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed,
-        units, held;
+    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, deaths, seconds_ns, ops, rounds,
+        seed, units, held;
     bool threads, names, json;
     bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
         units_seen, held_seen;
@@ -47,6 +47,8 @@ static const struct arg table[] = {
      &opts.lock_nodes_seen},
     {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &opts.names, NULL},
     {"hold", 0, ARG_U64, "NS", "nanoseconds for which a lock is held; default 0", &opts.hold_ns, NULL},
+    {"deaths", 0, ARG_U64, "N", "sim: one operation in N ends with its client's death, which holds the lock; default 0: none",
+     &opts.deaths, NULL},
     {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &opts.think_ns, NULL},
     {"seconds", 0, ARG_DURATION, "S", "of a round; default 1; sim: virtual ones, default 20ms", &opts.seconds_ns,
      &opts.seconds_seen},
@@ -109,6 +111,8 @@ static int add_design(struct bench_params *p, const char *name, size_t len)
         return args_complain(&usage, "the design '%s' does not run on %s", text, opts.on);
     if (opts.reads && !(d->features & DESIGN_SHARED))
         return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
+    if (opts.deaths && !(p->simulated && d->features & DESIGN_RECOVERY && !d->packet))
+        return args_complain(&usage, "deaths are for --on sim and designs that survive them, and '%s' does not", text);
     if (opts.range && !(d->features & DESIGN_RANGES))
         return args_complain(&usage, "the design '%s' has no ranges", text);
     if (p->design_count == BENCH_DESIGNS_MAX)
@@ -223,6 +227,7 @@ static int choose_sizes(struct bench_params *p)
     p->local = opts.local;
     p->residents = p->partitioned ? 0 : (unsigned)(clients * opts.local / 1000);
     p->warmup_ns = opts.warmup_ns;
+    p->deaths = opts.deaths;
     p->ops = opts.ops;
     p->seconds_ns = opts.seconds_seen ? opts.seconds_ns : p->simulated ? SIM_SECONDS_NS : SHM_SECONDS_NS;
     return 0;

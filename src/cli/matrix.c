@@ -31,6 +31,8 @@ static const struct proof {
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
     {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock")}},
     {"fisslock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract")}},
+    {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
+    {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron"}},
     {"cas", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
     {"cas-backoff", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
@@ -38,7 +40,7 @@ static const struct proof {
     {"spin", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"spin", SIM, {[EXCLUSIVE] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"mcs", SIM, {[EXCLUSIVE] = "sim/baselines"}},
-    {"dslr", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
+    {"dslr", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [RECOVERY] = "sim/baselines"}},
     {"drtm", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
     {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
@@ -48,8 +50,15 @@ static const struct proof {
     {"parlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
     {"mutex", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
     {"mutex", SIM, {WHOLE("sim/ranges", "sim/ranges", "sim/ranges"), [RANGES] = "sim/ranges"}},
+    {"itree", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [TIMEOUT] = "sim/ranges", [RANGES] = "sim/ranges"}},
+    {"maple", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [TIMEOUT] = "sim/ranges", [RANGES] = "sim/ranges"}},
+    {"list-server", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [TIMEOUT] = "sim/ranges", [RANGES] = "sim/ranges"}},
+    {"segments-exact", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [RANGES] = "sim/ranges"}},
+    {"segments-over", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [RANGES] = "sim/ranges"}},
+    {"segments-under", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [RANGES] = "sim/ranges"}},
     {"pthread", SHM, {[EXCLUSIVE] = "cli/designs", [RECOVERY] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"pthread-rw", SHM, {[EXCLUSIVE] = "cli/designs", [SHARED] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+    {"ofd", SHM, {[EXCLUSIVE] = "shm/ranges", [SHARED] = "shm/ranges", [RECOVERY] = "cli/ranges", [RANGES] = "shm/ranges"}},
 };
 
 const char *matrix_test(const struct design *d, unsigned feature, unsigned substrate)

@@ -202,7 +202,11 @@ static int run_servers(struct coordinating *c, unsigned own)
     struct station *stations = calloc(own ? own : 1, sizeof *stations);
     pthread_t threads[RACK_SERVERS_MAX];
     unsigned running = 0;
-    int status = stations ? 0 : cli_say("serve", EXIT_UNAVAILABLE, "out of memory");
+    int status = 0;
+    if (!stations) {
+        stopped = SIGTERM;
+        return cli_say("serve", EXIT_UNAVAILABLE, "out of memory");
+    }
     struct net_addr at = c->udp.at;
     for (; running < own && !status; running++) {
         at.port = 0;
@@ -230,6 +234,7 @@ static int coordinate(const struct design *d, struct net_addr at)
 {
     struct coordinating c = {.stop = &stopped};
     pthread_t thread;
+    assert(d->packet);
     bool servers = d->packet->server_packet;
     const struct coord_params p = {
         .design = d,
@@ -302,7 +307,10 @@ int cmd_serve(int argc, char **argv)
     if (status)
         return status;
     catch_signals();
-    return opts.join ? run_alone("serve", at, coordinator, false) : coordinate(design, at);
+    if (opts.join)
+        return run_alone("serve", at, coordinator, false);
+    assert(design);
+    return coordinate(design, at);
 }
 
 int cmd_switch(int argc, char **argv)

@@ -267,6 +267,14 @@ static inline bool fission_grants_shared(const struct fission_packet *p, uint32_
     return fission_asks(p) && p->mode == FISSION_SHARED && m->shared && !m->closed && !m->full && !fission_marked(p, options);
 }
 
+/* A GRANT with agent that was accepted goes to the next once more, since it may have been lost after that. Unless this tenure is
+ * another: taken over from the sender, whose GRANT came too late. */
+static inline bool fission_once_more(const struct fission_packet *p, const struct fission_meta *m)
+{
+    return m->repeated && !m->was_free && m->machine == p->head.to.machine && !(m->word & FISSION_WORD_TAKEN) &&
+           m->shared == (p->mode == FISSION_SHARED);
+}
+
 static inline uint32_t fission_destination(const struct fission_packet *p, uint32_t options, const struct fission_meta *m)
 {
     switch (p->head.type) {
@@ -293,8 +301,7 @@ static inline uint32_t fission_destination(const struct fission_packet *p, uint3
     case FISSION_GRANT:
         if (!(p->flags & FISSION_AGENT) || m->valid)
             return FISSION_TO_NEXT;
-        /* Once more, since it may have been lost after it was accepted. */
-        return m->repeated && !m->was_free && m->machine == p->head.to.machine ? FISSION_TO_NEXT : FISSION_BACK;
+        return fission_once_more(p, m) ? FISSION_TO_NEXT : FISSION_BACK;
     default:
         return FISSION_TO_NEXT;
     }

@@ -1,5 +1,6 @@
 #include "designs/design.h"
 #include "designs/all.h"
+#include "designs/citron/citron.h"
 #include "designs/shiftlock/shiftlock.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@ const struct design *const designs[] = {
     &design_shiftlock64.design,
     &design_alock,
     &design_fisslock,
+    &design_citron.design,
     &design_cas,
     &design_cas_backoff,
     &design_spin,
@@ -23,8 +25,15 @@ const struct design *const designs[] = {
     &design_srvlock,
     &design_parlock,
     &design_mutex,
+    &design_itree,
+    &design_maple,
+    &design_list_server,
+    &design_segments_exact,
+    &design_segments_over,
+    &design_segments_under,
     &design_pthread,
     &design_pthread_rw,
+    &design_ofd,
     &design_busted_control,
     &design_busted_no_recheck,
     &design_busted_unlock_by_name,
@@ -37,7 +46,10 @@ const struct design *const designs[] = {
     &design_busted_shiftlock_late.design,
     &design_busted_shiftlock_nameless.design,
     &design_busted_shiftlock_markless.design,
+    &design_busted_shiftlock_greedy.design,
     &design_busted_alock_nofence,
+    &design_busted_alock_greedy,
+    &design_busted_dslr_late,
     &design_busted_srvlock_nonce,
     &design_busted_srvlock_memory,
     &design_busted_srvlock_blind,
@@ -50,6 +62,11 @@ const struct design *const designs[] = {
     &design_busted_fisslock_adopt,
     &design_busted_fisslock_floor,
     &design_busted_fisslock_census,
+    &design_busted_citron_no_abort.design,
+    &design_busted_citron_no_wait.design,
+    &design_busted_citron_no_fence.design,
+    &design_busted_citron_blind_release.design,
+    &design_busted_citron_blind_reader.design,
     NULL,
 };
 

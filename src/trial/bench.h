@@ -35,6 +35,7 @@ struct bench_params {
     unsigned clients;
     bool threads; /* shared memory: of one process, instead of processes */
     struct workload workload;
+    uint64_t deaths;     /* simulated: one operation in so many ends with the death of its client, which holds the lock; 0: none */
     uint64_t warmup_ns;  /* simulated: before the measuring begins */
     uint64_t seconds_ns; /* of one round, virtual in the simulation; */
     uint64_t ops;        /* or, if not 0, so many operations of all clients together */

@@ -25,6 +25,9 @@ static const struct {
     {"busted-shiftlock-nameless", {"I1:", "I2:"}},
     {"busted-shiftlock-markless", {"I1:", "I2:"}},
     {"busted-alock-nofence", {"I1:"}},
+    {"busted-dslr-late", {"I1:"}},
+    {"busted-alock-greedy", {"I12:"}},
+    {"busted-shiftlock-greedy", {"I12:"}},
     {"busted-srvlock-nonce", {"I1:", "I2:"}},
     {"busted-srvlock-memory", {"I1:", "I2:", "I9:"}},
     {"busted-srvlock-blind", {"I1:", "I2:", "I9:"}},
@@ -37,6 +40,11 @@ static const struct {
     {"busted-fisslock-adopt", {"I1:", "I2:"}},
     {"busted-fisslock-floor", {"I1:", "I2:"}},
     {"busted-fisslock-census", {"I1:", "I2:"}},
+    {"busted-citron-no-abort", {"I1:", "I2:"}},
+    {"busted-citron-no-wait", {"I1:", "I2:"}},
+    {"busted-citron-no-fence", {"I1:", "I2:", "I9:"}},
+    {"busted-citron-blind-release", {"I1:", "I2:", "I9:"}},
+    {"busted-citron-blind-reader", {"I1:", "I2:"}},
 };
 
 static bool breaks(size_t which, const char *why)

@@ -5,8 +5,8 @@
 #define FISSLOCK_FEATURES                                                                                                          \
     DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC
 
-/* Not yet the loss of a host's memory or the switch's. */
-#define FISSLOCK_TOLERATES (FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_CRASH_SWITCH)))
+/* Not yet the loss of the switch's state. */
+#define FISSLOCK_TOLERATES (FAULTS_ALL & ~FAULT_BIT(FAULT_CRASH_SWITCH))
 
 const struct design design_fisslock = {
     .name = "fisslock",

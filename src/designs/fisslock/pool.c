@@ -87,6 +87,8 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
     h->timers_at = s.timers_at;
     h->sessions_at = s.sessions_at;
     h->reborn = life > 1;
+    for (unsigned i = 0; i < ENDS; i++)
+        h->ends[i] = life << ENDS_LIFE_SHIFT;
     for (uint32_t i = 0; i < s.request_buckets; i++)
         ((uint32_t *)((char *)h + h->request_buckets_at))[i] = NONE;
     for (uint32_t i = 0; i < s.agent_buckets; i++)

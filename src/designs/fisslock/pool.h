@@ -129,7 +129,8 @@ struct agent {
 
 /* ---- the host ---- */
 
-#define ENDS 1024 /* counters of ended tenures; those of different locks may coincide, which costs one more bounce */
+#define ENDS 1024          /* counters of ended tenures; those of different locks may coincide, which costs one more bounce */
+#define ENDS_LIFE_SHIFT 22 /* they begin with the host's life: what was sent in another one proves nothing */
 #define MACHINES_MAX 1024
 
 struct census {

@@ -281,7 +281,7 @@ static void take_queue(struct event *e, struct agent *a, const struct fission_pa
 static bool expected(struct fisslock_host *h, const struct fission_packet *p, uint32_t term)
 {
     const struct request *r = pool_request_of(h, p->head.nonce);
-    if (!r || r->index != p->head.index)
+    if (!r || r->index != p->head.index || (p->mode == FISSION_SHARED) != !!(p->word & FISSION_WORD_SHARED))
         return false;
     if (r->state == REQUEST_WAITING)
         return !r->floored || !fission_term_after(r->floor, term) || host_is(h, FISSLOCK_BUSTED_FLOOR);
