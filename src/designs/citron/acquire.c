@@ -451,8 +451,15 @@ static void plan(struct citron_job *j)
 /* What was acquired is not the range, but the parent of a leaf that has bits of nobody. */
 static int clean_up(struct citron_job *j)
 {
-    int rc = seat_retry(j->seat, citron_scrub(j, j->scrub_at));
+    struct citron_batch b;
+    batch_start(&b);
+    job_say(j, &b, 0, 1, CLAIM_FLUX);
+    int rc = job_run(j, &b);
+    j->claims[0].state = CLAIM_HELD;
+    if (!rc)
+        rc = citron_scrub(j, j->scrub_at);
     j->scrub = false;
+    rc = seat_retry(j->seat, rc);
     if (!rc)
         rc = job_drop_all(j, 0, false);
     return rc ? rc : JOB_AGAIN;
