@@ -107,6 +107,8 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
         return rc;
     if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, above);
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.blocked++;
     uint64_t flag = word & NODE_OCC ? NODE_OCC : NODE_SHARED;
     const struct fab_cond cond = {.addr = job_node(j, above), .mask = flag, .value = flag};
     rc = job_wait_at(j, above, false, &cond);
@@ -484,7 +486,6 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     struct citron_job j;
     job_start(&j, seat, h, deadline);
-    uint64_t round_trips = seat->ep->counts.round_trips;
     int rc = acquire_all(&j);
     if (rc == -FAB_EFENCED)
         rc = -PAWL_ELOST;
@@ -496,9 +497,7 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
     }
     h->token = seat->space->token_base + j.token;
     job_keep(&j);
-    if (!fab_is_shm(seat->ep)) {
+    if (!fab_is_shm(seat->ep))
         citron_stats.acquires++;
-        citron_stats.acquire_round_trips += seat->ep->counts.round_trips - round_trips;
-    }
     return 0;
 }

@@ -455,7 +455,7 @@ static inline uint32_t citron_busted(const struct citron_job *j)
 extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us;
 
 struct citron_stats {
-    uint64_t acquires, aborts, blocked, escalated, repaired, grown, acquire_round_trips;
+    uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses;
 };
 extern struct citron_stats citron_stats; /* of this process; the simulation is one */
 

@@ -116,6 +116,8 @@ static int census_slot(void *ctx, uint32_t slot, uint64_t lease)
 
 int citron_census(const struct citron_job *j, claim_fn fn, void *ctx)
 {
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.censuses++;
     struct census c = {.seat = j->seat, .index = j->index, .fn = fn, .ctx = ctx, .height_max = j->height_max};
     return seat_slots(j->seat, census_slot, &c);
 }
