@@ -34,7 +34,11 @@ extern const struct design design_pthread, design_pthread_rw, design_ofd;
  * closed. */
 int ofd_hold_apart(const struct seat *seat, uint64_t index, uint64_t start, uint64_t stride, uint64_t count, int *fd);
 
-/* Wrong on purpose (busted.c). */
+/* Wrong on purpose: ranges (busted_ranges.c), */
+extern const struct design design_busted_ranges_control, design_busted_ranges_off_by_one, design_busted_ranges_early_token,
+    design_busted_ranges_release_more, design_busted_ranges_grow_blind, design_busted_ranges_split_loses;
+
+/* and the others (busted.c). */
 extern const struct design design_busted_control, design_busted_no_recheck, design_busted_unlock_by_name,
     design_busted_token_reused, design_busted_early_steal, design_busted_unknown_is_success, design_busted_no_intent,
     design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence, design_busted_srvlock_nonce,
