@@ -27,6 +27,7 @@ const struct design *const designs[] = {
     &design_itree,
     &design_maple,
     &design_list_server,
+    &design_list_onesided,
     &design_segments_exact,
     &design_segments_over,
     &design_segments_under,
