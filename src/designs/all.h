@@ -13,8 +13,8 @@ extern const struct design design_cas, design_cas_backoff, design_spin, design_m
     design_rpc, design_rpc_retry;
 
 /* Baselines with ranges. */
-extern const struct design design_mutex, design_itree, design_maple, design_list_server, design_segments_exact,
-    design_segments_over, design_segments_under;
+extern const struct design design_mutex, design_itree, design_maple, design_list_server, design_list_onesided,
+    design_segments_exact, design_segments_over, design_segments_under;
 
 /* Where dslr's counters end and its word starts anew: half of their 16 bits. Less, to test it. */
 #define DSLR_COUNT_MAX 0x8000
@@ -59,6 +59,12 @@ extern const struct design design_busted_mixed_cas;
 extern const struct design design_busted_no_fence;
 extern const struct design design_busted_no_intent;
 extern const struct design design_busted_no_recheck;
+extern const struct design design_busted_ranges_control;
+extern const struct design design_busted_ranges_early_token;
+extern const struct design design_busted_ranges_grow_blind;
+extern const struct design design_busted_ranges_off_by_one;
+extern const struct design design_busted_ranges_release_more;
+extern const struct design design_busted_ranges_split_loses;
 extern const struct design design_busted_srvlock_blind;
 extern const struct design design_busted_srvlock_hasty;
 extern const struct design design_busted_srvlock_lapse;
