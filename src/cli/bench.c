@@ -27,11 +27,12 @@ static struct {
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, NULL},
-    {"on", 0, ARG_STRING, "WHERE", "shm: processes of this machine (default); sim: the simulated cluster", &opts.on, NULL},
+    {"on", 0, ARG_STRING, "WHERE",
+     "shm: processes of this machine (default); udp: the same over packets; sim: the simulated cluster", &opts.on, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
     {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: other values than the model's, to see what hangs on them", &opts.set, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
-    {"nodes", 0, ARG_U64, "N", "sim: hosts of clients; default the model's", &opts.nodes, &opts.nodes_seen},
+    {"nodes", 0, ARG_U64, "N", "sim, udp: hosts of clients; default the model's, or 1", &opts.nodes, &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "default: one per core; sim: the model's", &opts.clients, &opts.clients_seen},
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
     {"locks", 0, ARG_U64, "N", "locks to choose from; default 1000; with --range 1", &opts.locks, &opts.locks_seen},
@@ -59,7 +60,7 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl bench",
-    .usage = "[--design D[,D...]] [--on shm|sim] [OPTION]...",
+    .usage = "[--design D[,D...]] [--on shm|udp|sim] [OPTION]...",
     .about =
         "Has clients lock and unlock for a while and says how fast that went. With several designs their rounds take turns, and\n"
         "each is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.",
@@ -104,8 +105,8 @@ static int add_design(struct bench_params *p, const char *name, size_t len)
         d = design_find(text);
     if (!d)
         return args_complain(&usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", text);
-    if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : DESIGN_ON_SHM)))
-        return args_complain(&usage, "the design '%s' does not run on %s", text, p->simulated ? "sim" : "shm");
+    if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : p->packets ? DESIGN_ON_UDP : DESIGN_ON_SHM)))
+        return args_complain(&usage, "the design '%s' does not run on %s", text, opts.on);
     if (opts.reads && !(d->features & DESIGN_SHARED))
         return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
     if (opts.range && !(d->features & DESIGN_RANGES))
@@ -147,11 +148,14 @@ static int set_field(void *ctx, const char *field, uint64_t value)
 static int choose_substrate(struct bench_params *p)
 {
     p->simulated = !strcmp(opts.on, "sim");
-    if (!p->simulated && strcmp(opts.on, "shm"))
-        return args_complain(&usage, "there is no substrate '%s'; there are shm and sim", opts.on);
+    p->packets = !strcmp(opts.on, "udp");
+    if (!p->simulated && !p->packets && strcmp(opts.on, "shm"))
+        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp and sim", opts.on);
     if (p->simulated && opts.threads)
         return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
-    if (!p->simulated && (opts.model || opts.nodes_seen || opts.local_seen || opts.lock_nodes_seen))
+    if (p->packets && opts.threads)
+        return args_complain(&usage, "--threads is for --on shm");
+    if (!p->simulated && (opts.model || (opts.nodes_seen && !p->packets) || opts.local_seen || opts.lock_nodes_seen))
         return args_complain(&usage, "%s is for --on sim: shared memory is one machine, and all of it is local",
                              opts.model             ? "--model"
                              : opts.nodes_seen      ? "--nodes"
@@ -184,11 +188,11 @@ static int choose_sizes(struct bench_params *p)
     assert(!p->simulated || p->model);
     uint64_t clients = opts.clients_seen ? opts.clients : default_clients(p);
     uint64_t nodes = opts.nodes_seen || !p->simulated ? opts.nodes : model_get(p->model, MODEL_client_nodes);
-    nodes = opts.lock_nodes_seen ? opts.lock_nodes : nodes;
+    nodes = opts.lock_nodes_seen ? opts.lock_nodes : p->packets && !opts.nodes_seen ? 1 : nodes;
     uint64_t rounds = opts.rounds_seen ? opts.rounds : p->simulated ? 1 : SHM_ROUNDS;
     if (!clients || clients > BENCH_CLIENTS_MAX)
         return args_complain(&usage, "--clients is from 1 to %d", BENCH_CLIENTS_MAX);
-    if (p->simulated && (!nodes || nodes > SIM_HOSTS_MAX - 2))
+    if ((p->simulated || p->packets) && (!nodes || nodes > SIM_HOSTS_MAX - 2))
         return args_complain(&usage, "--%s is from 1 to %d", opts.lock_nodes_seen ? "lock-nodes" : "nodes", SIM_HOSTS_MAX - 2);
     if (opts.lock_nodes_seen && (opts.nodes_seen || opts.names))
         return args_complain(&usage, "--lock-nodes goes with neither --nodes nor --names");

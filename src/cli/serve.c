@@ -22,7 +22,7 @@
 static struct {
     const char *listen, *join, *space, *design;
     uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns;
-    bool fresh, soft, servers_seen, own_seen;
+    bool fresh, soft, json, servers_seen, own_seen;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
           .design = "srvlock",
@@ -48,6 +48,7 @@ static const struct arg serve_table[] = {
      NULL},
     {"spin", 0, ARG_DURATION, "S", "look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
     {"fresh", 0, ARG_FLAG, NULL, "nobody can hold anything from before: do not wait for a lease", &opts.fresh, NULL},
+    CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args serve_usage = {
@@ -75,11 +76,12 @@ static const struct arg switch_table[] = {
     {"space", 0, ARG_STRING, "NAME", "of the space; default 'default'", &opts.space, NULL},
     {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where to listen; default " DEFAULT_LISTEN " with port 7071", &opts.listen, NULL},
     {"spin", 0, ARG_DURATION, "S", "look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
+    CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args switch_usage = {
     .command = "pawl switch",
-    .usage = "--soft --join ADDRESS:PORT [--space NAME] [--listen ADDRESS:PORT] [--spin S]",
+    .usage = "--soft --join ADDRESS:PORT [--space NAME] [--listen ADDRESS:PORT] [--spin S] [--json]",
     .about = "Runs the switch of a rack, with the program of the space's design: every lock packet passes through it.",
     .after = "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     .table = switch_table,
@@ -136,6 +138,17 @@ static void say_ready(const char *what, struct net_addr at)
 {
     char text[NET_ADDR_TEXT];
     net_addr_print(at, text);
+    if (opts.json) {
+        struct json j;
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_string(&j, "role", what);
+        json_string(&j, "space", opts.space);
+        json_string(&j, "at", text);
+        json_end(&j);
+        json_finish(&j);
+        return;
+    }
     printf("%s of space '%s' at %s\n", what, opts.space, text);
     fflush(stdout);
 }
@@ -167,7 +180,11 @@ static int run_servers(struct coordinating *c, unsigned own)
     struct station *stations = calloc(own ? own : 1, sizeof *stations);
     pthread_t threads[RACK_SERVERS_MAX];
     unsigned running = 0;
-    int status = stations ? 0 : cli_say("serve", EXIT_UNAVAILABLE, "out of memory");
+    int status = 0;
+    if (!stations) {
+        stopped = SIGTERM;
+        return cli_say("serve", EXIT_UNAVAILABLE, "out of memory");
+    }
     struct net_addr at = c->udp.at;
     for (; running < own && !status; running++) {
         at.port = 0;
@@ -195,6 +212,7 @@ static int coordinate(const struct design *d, struct net_addr at)
 {
     struct coordinating c = {.stop = &stopped};
     pthread_t thread;
+    assert(d->packet);
     bool servers = d->packet->server_packet;
     const struct coord_params p = {
         .design = d,
@@ -267,7 +285,10 @@ int cmd_serve(int argc, char **argv)
     if (status)
         return status;
     catch_signals();
-    return opts.join ? run_alone("serve", at, coordinator, false) : coordinate(design, at);
+    if (opts.join)
+        return run_alone("serve", at, coordinator, false);
+    assert(design);
+    return coordinate(design, at);
 }
 
 int cmd_switch(int argc, char **argv)

@@ -323,10 +323,11 @@ static inline void netlock_put_in(struct netlock_pass *p, struct netlock_ends *e
     e->writer = p->mode == NETLOCK_EXCLUSIVE ? NETLOCK_WRITER : 0;
 }
 
-/* To the server's queue, where all newcomers go until it is empty; a mere try ends here. */
+/* To the server's queue, where all newcomers go until it is empty; a mere try ends here, unless the queue is empty: then the lock
+ * may just be on its way, and the server knows. */
 static inline void netlock_pass_on(struct netlock_pass *p, struct netlock_ends *e)
 {
-    if (p->flags & NETLOCK_TRY) {
+    if (p->flags & NETLOCK_TRY && !p->empty) {
         p->out |= NETLOCK_OUT_HELD;
         return;
     }
@@ -589,7 +590,7 @@ static inline uint32_t netlock_first_flags(struct netlock_pass *p)
         p->next = NETLOCK_OP_PULL; /* other readers, too */
     if (p->grant)
         return flags | NETLOCK_GRANTED;
-    if (!(p->flags & NETLOCK_TRY) || p->op != NETLOCK_OP_ACQUIRE)
+    if (!(p->flags & NETLOCK_TRY) || (p->op != NETLOCK_OP_ACQUIRE && p->op != NETLOCK_OP_PUSH))
         return flags;
     p->out |= NETLOCK_OUT_HELD; /* it only tried: as if it had given up at once */
     p->next = NETLOCK_OP_ENDED;

@@ -26,6 +26,7 @@ struct bench_params {
     const struct design *designs[BENCH_DESIGNS_MAX];
     unsigned design_count;
     bool simulated;
+    bool packets;              /* over UDP on this machine; then `nodes` hosts */
     const struct model *model; /* simulated: not null */
     unsigned nodes;            /* simulated: hosts of clients */
     bool partitioned;          /* simulated: the locks lie on these hosts, too, in parts; no `residents` then, but: */

@@ -385,6 +385,7 @@ static int add_server(struct rack *r, unsigned i)
 
 static int add_client(struct rack *r, unsigned id)
 {
+    assert(r->params.hosts);
     struct rack_client *c = &r->clients[id];
     struct rack_host *h = &r->hosts[id % r->params.hosts];
     *c = (struct rack_client){.rack = r, .id = id, .host = h, .session = id / r->params.hosts, .process = sim_process_new(h->host)};
@@ -410,6 +411,7 @@ static int add_client(struct rack *r, unsigned id)
 static void configure(struct rack *r)
 {
     const struct rack_params *p = &r->params;
+    assert(p->hosts);
     r->server_count = r->design->server_packet ? p->servers : 0;
     r->config = (struct rack_config){
         .space = SPACE,

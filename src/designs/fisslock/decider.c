@@ -2,7 +2,8 @@
 #include "dataplane/fission.h"
 #include "designs/fisslock/fisslock.h"
 
-#define TOKEN_EPOCH_SHIFT 32 /* what was granted before the state was last lost lies below: lives are counted in quarters of a second */
+#define TOKEN_EPOCH_SHIFT                                                                                                          \
+    32 /* what was granted before the state was last lost lies below: lives are counted in quarters of a second */
 
 struct decider {
     struct fission_rules rules;

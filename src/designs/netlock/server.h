@@ -21,6 +21,7 @@ struct entry {
     uint16_t port, tenant;
     uint8_t state, mode, priority;
     bool pushed; /* and not yet known to have come */
+    bool try;    /* does not want to wait: only for as long as the lock is on its way */
     bool old;    /* held when the server last looked */
 };
 

@@ -98,6 +98,7 @@ static bool push_one(struct server *s, struct lock *l, const struct entry *e, st
     p->head.nonce = e->nonce;
     p->client = (struct place){server_machine_of(s, e), e->port};
     p->mode = e->mode; /* 0: it gave up, only its number counts */
+    p->flags = e->try ? NETLOCK_TRY : 0;
     p->priority = e->priority;
     p->tenant = e->tenant;
     p->pushed = e->push;

@@ -112,7 +112,7 @@ static void emit_forward(struct nl_switch *w, uint64_t index, const struct netlo
     p->mode = pass->mode;
     p->priority = pass->priority;
     p->tenant = pass->tenant;
-    p->flags = NETLOCK_FORWARDED | NETLOCK_OVERFLOW;
+    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW);
     p->life = w->life;
     p->round = pass->round;
     p->count = pass->count;
