@@ -87,6 +87,7 @@ enum netlock_op {
 #define NETLOCK_OUT_FORWARD 32u /* to the lock's server, as OVERFLOW */
 #define NETLOCK_OUT_NOTIFY 64u  /* to the lock's server */
 #define NETLOCK_OUT_PUSHED 128u
+#define NETLOCK_OUT_MOVING 256u
 
 /* What is wrong on purpose, for tests that must notice (pitfalls 1, 2, 5, 7). */
 #define NETLOCK_BUST_BLIND_RELEASE 1u   /* Algorithm 2, line 8: whoever releases, the head goes */
@@ -328,7 +329,7 @@ static inline void netlock_put_in(struct netlock_pass *p, struct netlock_ends *e
 static inline void netlock_pass_on(struct netlock_pass *p, struct netlock_ends *e)
 {
     if (p->flags & NETLOCK_TRY && !p->empty) {
-        p->out |= NETLOCK_OUT_HELD;
+        p->out |= p->mode == NETLOCK_SHARED && !e->writer ? NETLOCK_OUT_MOVING : NETLOCK_OUT_HELD;
         return;
     }
     e->over = NETLOCK_OVER;

@@ -193,6 +193,10 @@ static void bounce(const struct netlock_packet *p, struct outbox *out)
 static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t now, struct outbox *out)
 {
     bool moving = l->place != LOCK_OWNED && !l->first && !l->holders;
+    if (e->try && l->place == LOCK_LENDING && l->holders && !l->first && fits(l, e->mode) && s->synced) {
+        grant(s, l, e, out); /* one more reader: the lock is still here */
+        return;
+    }
     if (e->try && !moving && (l->first || !fits(l, e->mode) || l->place != LOCK_OWNED)) {
         refuse(s, e, out);
         return;

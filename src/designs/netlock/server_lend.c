@@ -155,6 +155,8 @@ void server_on_pushed(struct server *s, struct lock *l, const struct netlock_pac
     }
     acknowledge(s, l, p->pushed);
     server_push(s, l, now, out);
+    if (!l->first && l->push == l->acked) /* 4.3: q2 is empty, and q1 has taken what there was */
+        say_last(s, l, p->count, out);
 }
 
 void server_on_notify(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)

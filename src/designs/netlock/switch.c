@@ -94,7 +94,7 @@ static void emit_refusal(struct nl_switch *w, uint64_t index, const struct netlo
     w->counts.refused_quota += quota;
     if (!p)
         return;
-    p->code = quota ? NETLOCK_QUOTA : NETLOCK_HELD;
+    p->code = quota ? NETLOCK_QUOTA : pass->out & NETLOCK_OUT_MOVING ? NETLOCK_MOVING : NETLOCK_HELD;
     p->stamp = quota ? (uint64_t)pass->out_wait << 10 : 0;
 }
 
@@ -140,7 +140,7 @@ static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *
         to_client(w, index, pass->nonce, client, NETLOCK_RELEASED, out);
     if (pass->out & NETLOCK_OUT_GONE)
         to_client(w, index, pass->nonce, client, NETLOCK_GONE, out);
-    if (pass->out & (NETLOCK_OUT_HELD | NETLOCK_OUT_QUOTA))
+    if (pass->out & (NETLOCK_OUT_HELD | NETLOCK_OUT_QUOTA | NETLOCK_OUT_MOVING))
         emit_refusal(w, index, pass, out);
     if (pass->out & NETLOCK_OUT_FORWARD)
         emit_forward(w, index, pass, out);
