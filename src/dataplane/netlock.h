@@ -406,8 +406,8 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
     case NETLOCK_OP_LAST:
         if (p->ours)
             e->over = 0;
-        else if (p->found && e->over && p->empty)
-            p->out |= NETLOCK_OUT_NOTIFY; /* not the last: somebody was passed on meanwhile, and there is room */
+        else if (p->found && e->over)
+            p->out |= NETLOCK_OUT_NOTIFY; /* not the last: somebody came meanwhile */
         break;
     case NETLOCK_OP_ENDED:
     case NETLOCK_OP_POP:
