@@ -23,7 +23,7 @@ struct control {
     uint64_t moved_ns; /* DRAINING: when it began to move */
     uint32_t arrivals; /* at the latest look */
     uint32_t rate;     /* arrivals between the latest two looks */
-    uint32_t peak;
+    uint32_t peak, old_peak;
     uint8_t state;
     bool unwanted; /* to go once it is LIVE */
 };
