@@ -277,8 +277,10 @@ static void ask_for_lease(struct host *h, unsigned granter, uint64_t now, struct
     struct netlock_packet *p = packet_to(h, granter, NETLOCK_LEASE, out);
     outbox_touch(out, l, sizeof *l);
     l->next_ns = p ? now + (l->until_ns > now ? h->config.lease_ns / NETLOCK_LEASE_SHARE : h->config.retry_ns * 4) : now;
-    if (p)
+    if (p) {
         p->stamp = now;
+        p->life = l->life; /* whoever has heard of this life holds nothing from the one before it */
+    }
 }
 
 static void on_leased(struct host *h, unsigned granter, uint64_t stamp, uint64_t now, struct outbox *out)
@@ -538,6 +540,7 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
             lapse(h, granter, now, out);
         outbox_touch(out, l, sizeof *l);
         l->life = head->epoch;
+        l->next_ns = now; /* it is waiting to hear that */
     }
     if (head->type == NETLOCK_LEASED)
         on_leased(h, granter, p->stamp, now, out);

@@ -67,6 +67,7 @@ struct server {
     uint32_t life, switch_life;
     uint32_t version; /* of the switch's table, when it answered */
     bool synced;
+    bool clean; /* nobody holds anything from a former life of the switch */
     uint16_t machine, number;
     uint32_t busy;    /* first; lock + 1 */
     uint32_t touched; /* locks asked for and not yet reported */
