@@ -65,11 +65,11 @@ static void crash(void *arg, uint64_t tag)
         sim_switch_crash(t->rack.wire);
 }
 
-/* Half of what both got without quotas, each. */
+/* The same for both: what three clients can use. */
 static void set_quotas(struct timeline *t)
 {
     for (uint16_t tenant = 0; tenant < TENANTS; tenant++)
-        if (netlock_set_quota(t->rack.switch_memory, tenant, 250000, 16))
+        if (netlock_set_quota(t->rack.switch_memory, tenant, 380000, 16))
             abort();
 }
 
