@@ -355,6 +355,44 @@ static void census(void)
     kit_free(&k);
 }
 
+static struct kit_packet seen_grant;
+
+static int keep_moves_and_copies(const struct fission_packet *p, bool passed)
+{
+    if (passed && p->head.type == FISSION_GRANT && !(p->flags & FISSION_AGENT)) {
+        seen_grant = (struct kit_packet){.passed = true, .len = sizeof *p};
+        memcpy(seen_grant.data, p, sizeof *p);
+    }
+    return passed && (p->flags & (FISSION_AGENT | FISSION_COPY)) ? KEPT : GOES;
+}
+
+/* The decider grants a request of a host whose agent is still on its way back to it in shared mode; the GRANT comes twice. Its
+ * holder is one, although its ordinal was heard of before its copy came. (Found by the shuffler.) */
+static void granted_before_agent(void)
+{
+    kit_init(&k, 2, 4, 0);
+    kit_acquire(&k, 1, 0, X);
+    k.fate = keep_moves_and_copies;
+    kit_convert(&k, 1, 0, S);
+    kit_acquire(&k, 1, 1, S);
+    CHECK(kit_holds(&k, 1, 1) && seen_grant.passed);
+    CHECK_EQ(k.kept, 2);
+    k.fate = NULL;
+    kit_deliver(&k, &k.keep[0]);
+    kit_deliver(&k, &seen_grant);
+    kit_deliver(&k, &k.keep[1]);
+    k.kept = 0;
+    kit_run(&k);
+    kit_acquire(&k, 2, 0, X);
+    kit_release(&k, 1, 0);
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 1, 1) && !kit_holds(&k, 2, 0));
+    kit_release(&k, 1, 1);
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 2, 0));
+    kit_free(&k);
+}
+
 /* 12: the packet that moves an agent names both modes: the one that ends is checked, the other is what comes. */
 static void hole_12(void)
 {
@@ -474,6 +512,7 @@ int main(void)
     hole_10();
     hole_11();
     census();
+    granted_before_agent();
     hole_12();
     hole_13();
     bad_packets();
