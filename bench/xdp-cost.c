@@ -69,8 +69,16 @@ int main(int argc, char **argv)
     struct kit k;
     kit_begin(&k, argc, argv, "cost of the kernel's programs per packet (BPF_PROG_TEST_RUN)");
     echo_plane = test_plane("echo", 0);
-    plane = test_plane("fission", LOCKS);
+    plane = test_plane_leased("fission", LOCKS, 3600 * NS_PER_S);
     kit_pin(k.cpus[0]);
+    for (uint16_t m = 1; m <= 3; m++) {
+        struct fission_packet lease = packet(FISSION_LEASE, 0);
+        struct test_frame out;
+        lease.head.from = (struct place){m, PORT_POOL};
+        struct test_frame in = test_frame(&lease, sizeof lease);
+        if (test_pass(plane, &in, &out) != XDP_TX)
+            kit_die("no lease for machine %u", m);
+    }
 
     struct scene scenes[] = {
         {"an echo, through the decider's frame", XDP_TX, 0, packet(FISSION_ACQUIRE, FISSION_EXCLUSIVE)},
@@ -79,6 +87,7 @@ int main(int argc, char **argv)
         {"ACQUIRE shared, held shared: two out", XDP_REDIRECT, word(true, 2, 1), packet(FISSION_ACQUIRE, FISSION_SHARED)},
         {"ACQUIRE exclusive, held: to the agent", XDP_TX, word(false, 2, 0), packet(FISSION_ACQUIRE, FISSION_EXCLUSIVE)},
         {"RELEASE: to the agent", XDP_TX, word(false, 2, 0), packet(FISSION_RELEASE, FISSION_EXCLUSIVE)},
+        {"LEASE", XDP_TX, 0, packet(FISSION_LEASE, 0)},
         {"FREE", XDP_TX, word(false, 1, 0), packet(FISSION_FREE, FISSION_EXCLUSIVE)},
         {"GRANT with the agent", XDP_TX, word(false, 1, 0), packet(FISSION_GRANT, FISSION_EXCLUSIVE)},
         {"FLAGS", XDP_DROP, word(false, 1, 0), packet(FISSION_FLAGS, FISSION_EXCLUSIVE)},

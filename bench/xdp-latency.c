@@ -4,6 +4,7 @@
 
 #define SAMPLES 4000
 #define WARM_UP 100
+#define GOODPUT_ROUNDS 21
 
 enum kind { ECHO, ACQUIRE, SHARED, SOFT, RELAYED, KINDS };
 static const char *const names[] = {"echo", "acquire exclusive, free", "acquire shared, doubled to the agent",
@@ -124,6 +125,36 @@ static void measure(struct kit *k, struct plane *p, uint64_t locks, int kinds)
     kit_judge_least(k, "a process behind the switch, against the switch", median[RELAYED] / median[ACQUIRE], "x", 2);
 }
 
+/* Pairs per second of one client on locks drawn evenly from so many. */
+static double goodput(uint64_t locks, struct rng *rng)
+{
+    uint64_t start = kit_now(), pairs = 0;
+    while (kit_now() - start < 60 * NS_PER_MS) {
+        struct fission_packet f = bench_packet(CLIENT_PORT, FISSION_ACQUIRE, FISSION_EXCLUSIVE, 1 + rng_below(rng, locks - 1),
+                                               ++nonce),
+                              a;
+        if (!bench_ask(to_switch, &f, &a))
+            continue;
+        f.head.type = FISSION_FREE;
+        f.head.nonce = ++nonce;
+        f.term = a.term;
+        pairs += bench_ask(to_switch, &f, &a) != 0;
+    }
+    return (double)pairs / (double)(kit_now() - start);
+}
+
+static void many_against_few(struct kit *k, uint64_t many)
+{
+    double ratio[GOODPUT_ROUNDS];
+    struct rng rng;
+    rng_seed(&rng, 2);
+    for (unsigned i = 0; i < GOODPUT_ROUNDS; i++) {
+        double few = goodput(1000, &rng);
+        ratio[i] = goodput(many, &rng) / few;
+    }
+    kit_judge_least(k, "goodput on 100 M locks, against 1 K", kit_percentile(ratio, GOODPUT_ROUNDS, 0.5), "x", 0.8);
+}
+
 static void try(struct kit *k, bool in_path, uint64_t locks, int kinds)
 {
     pid_t soft = 0, server = 0;
@@ -138,8 +169,11 @@ static void try(struct kit *k, bool in_path, uint64_t locks, int kinds)
     to_soft = bench_socket(CLIENT_PORT + 1, LAB_SWITCH, SOFT_PORT);
     struct plane *p = rack_plane("fission", (uint32_t)locks, NULL, false);
     rack_attach(p, PLANE_GENERIC);
+    bench_lease();
     kit_pin(k->cpus[0]);
     measure(k, p, locks, kinds);
+    if (locks > 1000000)
+        many_against_few(k, locks);
     plane_close(p, PLANE_REMOVE);
     close(to_switch);
     close(agent);
@@ -155,6 +189,7 @@ int main(int argc, char **argv)
 {
     struct kit k;
     kit_begin(&k, argc, argv, "acquire through the kernel's switch, in a lab (processors, not a network)");
+    rack_lease_ns = BENCH_LEASE_NS;
     try(&k, false, 1000000, KINDS);
     try(&k, true, 1000000, SHARED + 1);
     try(&k, false, 100000000, SHARED + 1);

@@ -60,6 +60,7 @@ static const struct proof {
     {"itree", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [TIMEOUT] = "sim/ranges", [RANGES] = "sim/ranges"}},
     {"maple", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [TIMEOUT] = "sim/ranges", [RANGES] = "sim/ranges"}},
     {"list-server", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [TIMEOUT] = "sim/ranges", [RANGES] = "sim/ranges"}},
+    {"list-onesided", SIM, {[EXCLUSIVE] = "sim/ranges", [TIMEOUT] = "sim/ranges", [RANGES] = "sim/ranges"}},
     {"segments-exact", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [RANGES] = "sim/ranges"}},
     {"segments-over", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [RANGES] = "sim/ranges"}},
     {"segments-under", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [RANGES] = "sim/ranges"}},

@@ -16,6 +16,7 @@
 
 #define LOOK_MS 100 /* how often whether to stop */
 #define JOIN_NS (30 * NS_PER_S)
+#define LEASE_DRIFT_DIVISOR 1000 /* clocks differ by one in ten thousand, and a tick or two */
 
 static_assert((int)PLANE_HERE == (int)COORD_HERE, "the kernel's side knows it by number");
 
@@ -117,14 +118,14 @@ static int open_plane(const struct switch_options *o, const struct coord_welcome
                      .lease_ns = c->lease_ns},
         .pins = o->pins,
         .fresh = o->fresh,
+        .life = w->packet.head.generation,
+        .closed = !o->fresh, /* until whatever was granted before has run out */
         .locks_max = (uint32_t)c->locks,
     };
     int rc = plane_open(&po, out);
     if (rc)
         return cli_say("switch", EXIT_UNAVAILABLE, "%s%s", plane_explain(), rc == -EEXIST ? "; --fresh begins anew" : "");
-    volatile struct plane_live *live = plane_live(*out);
-    if (!plane_found(*out))
-        live->life = w->packet.head.generation;
+    const volatile struct plane_live *live = plane_live(*out);
     printf("%s, life %" PRIu32 "; the verifier went through %" PRIu32 " instructions\n",
            plane_found(*out) ? "goes on with the locks as they were" : "all locks are free", live->life, plane_verified(*out));
     return 0;
@@ -159,6 +160,26 @@ static void print_end(const struct plane *p)
                c.verdict[PLANE_DROPPED], c.verdict[PLANE_PASSED]);
 }
 
+/* State was lost, and hosts may hold what nobody here knows of. They are not heard until their leases are over: then they hold
+ * nothing, and all locks are free indeed. A process that takes over meanwhile waits anew. */
+static void serve(struct plane *p, const struct switch_options *o, const struct rack_config *c)
+{
+    volatile struct plane_live *live = plane_live(p);
+    uint64_t open_ns = world_now(&world_real) + c->lease_ns + c->lease_ns / LEASE_DRIFT_DIVISOR;
+    if (live->closed)
+        printf("closed for one lease: somebody may hold something from before\n");
+    printf("switch of space '%s' is ready\n", o->space);
+    fflush(stdout);
+    while (!*o->stop) { /* a signal may come between the look and the sleep */
+        poll(NULL, 0, LOOK_MS);
+        if (live->closed && world_now(&world_real) > open_ns) {
+            live->closed = 0;
+            puts("open");
+            fflush(stdout);
+        }
+    }
+}
+
 static int run(const struct switch_options *o, const struct coord_welcome *w)
 {
     struct plane *p;
@@ -172,10 +193,7 @@ static int run(const struct switch_options *o, const struct coord_welcome *w)
         return status;
     status = attach_all(p, o);
     if (!status) {
-        printf("switch of space '%s' is ready\n", o->space);
-        fflush(stdout);
-        while (!*o->stop) /* a signal may come between the look and the sleep */
-            poll(NULL, 0, LOOK_MS);
+        serve(p, o, &w->config);
         print_end(p);
     }
     plane_close(p, o->remove || !o->pins ? PLANE_REMOVE : PLANE_DETACH);

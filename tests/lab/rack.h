@@ -17,6 +17,7 @@
 #define RACK_SPACE 5
 
 static struct lab rack;
+static uint64_t rack_lease_ns; /* 0: nobody is ever taken for dead */
 
 static void rack_down(void)
 {
@@ -61,7 +62,11 @@ static inline struct plane *rack_plane(const char *program, uint32_t locks, cons
     struct plane *p;
     struct plane_options o = {
         .program = program,
-        .settings = {.port = htons(RACK_PORT), .machines = (uint16_t)rack.hosts, .space = RACK_SPACE, .locks = locks},
+        .settings = {.port = htons(RACK_PORT),
+                     .machines = (uint16_t)rack.hosts,
+                     .space = RACK_SPACE,
+                     .locks = locks,
+                     .lease_ns = rack_lease_ns},
         .locks_max = locks,
         .pins = pins,
         .fresh = fresh,

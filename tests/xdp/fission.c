@@ -232,7 +232,7 @@ static void as_the_stages(void)
     rng_seed(&rng, 7);
     for (int i = 0; i < 20000; i++) {
         struct fission_packet f = random_packet(&rng), want = f;
-        struct fission_meta m;
+        struct fission_meta m = {0};
         uint64_t word = locks[f.head.index].word, token = locks[f.head.index].token;
         struct test_frame in = framed(&f), out;
         uint32_t dest = FISSION_TO_NEXT;

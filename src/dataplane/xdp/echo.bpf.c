@@ -43,4 +43,4 @@ SEC("xdp") int pass_all(struct xdp_md *ctx)
     return XDP_PASS;
 }
 
-char licence[] SEC("license") = "Apache-2.0";
+char licence[] SEC("license") = "GPL";

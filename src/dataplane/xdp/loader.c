@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -57,6 +58,8 @@ const char *plane_missing(void)
 
 /* ---- opening ---- */
 
+#define LEASE_DRIFT_DIVISOR 5000 /* as designs/fisslock/decider.c has it */
+
 static const struct plane_image *find_image(const char *name)
 {
     for (size_t i = 0; i < plane_image_count; i++)
@@ -93,8 +96,19 @@ static void pin_path(const struct plane *p, const struct bpf_map *map, char out[
             *c = '_'; /* a BPF file system has no names with dots */
 }
 
+/* A lease in ticks: what clocks may differ by is added, and the ticks that it begins and ends within. */
+static uint64_t lease_ticks(uint64_t lease_ns)
+{
+    struct timespec tick = {0};
+    if (!lease_ns || clock_getres(CLOCK_MONOTONIC_COARSE, &tick) || !tick.tv_nsec)
+        return lease_ns; /* far too long, and so not wrong */
+    return (lease_ns + lease_ns / LEASE_DRIFT_DIVISOR) / (uint64_t)tick.tv_nsec + 2;
+}
+
 static int prepare(struct plane *p, const struct plane_options *o)
 {
+    struct plane_settings settings = o->settings;
+    settings.lease_ticks = lease_ticks(settings.lease_ns);
     struct bpf_map *map;
     bpf_object__for_each_map(map, p->object)
     {
@@ -105,7 +119,7 @@ static int prepare(struct plane *p, const struct plane_options *o)
         else if (!strcmp(name, "hosts"))
             rc = bpf_map__set_max_entries(map, (uint32_t)o->settings.machines + 1);
         else if (!strcmp(name, ".rodata.settings"))
-            rc = bpf_map__set_initial_value(map, &o->settings, sizeof o->settings);
+            rc = bpf_map__set_initial_value(map, &settings, sizeof settings);
         if (!rc && p->pins[0] && is_state(map)) {
             char path[PIN_PATH];
             pin_path(p, map, path);
@@ -131,9 +145,12 @@ static int check_live(struct plane *p, const struct plane_options *o)
     if (rc || bytes < sizeof(struct plane_live))
         return rc ? rc : -EPROTO;
     p->live = at;
-    if (!p->found) {
+    if (!p->live->layout) {
+        p->found = false; /* whoever pinned it died before anything was decided */
         p->live->settings = o->settings;
-        p->live->layout = PLANE_LAYOUT;
+        p->live->life = o->life;
+        p->live->closed = o->closed;
+        __atomic_store_n(&p->live->layout, PLANE_LAYOUT, __ATOMIC_RELEASE);
         return 0;
     }
     struct plane_settings s = p->live->settings;

@@ -18,6 +18,8 @@ struct plane_options {
     struct plane_settings settings; /* `port` big-endian */
     const char *pins;               /* null: nothing outlives the process */
     bool fresh;                     /* begin anew, whatever is pinned */
+    uint32_t life;                  /* of new state */
+    bool closed;                    /* new state is */
     bool probe;                     /* with what tests need beside the program */
     uint32_t locks_max;             /* entries of the map of locks; 0 if the program has none */
 };

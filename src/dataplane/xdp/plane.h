@@ -16,7 +16,8 @@ struct plane_settings {
     uint64_t locks;
     uint32_t options; /* the design's own */
     uint32_t generation;
-    uint64_t lease_ns; /* of hosts; 0: nobody is ever taken for dead */
+    uint64_t lease_ns;    /* of hosts; 0: nobody is ever taken for dead */
+    uint64_t lease_ticks; /* the same as the kernel counts, and then some; the loader fills it in */
 };
 
 /* What changes while it runs; the control process writes it, the program reads. */
@@ -36,10 +37,10 @@ struct plane_host {
     uint16_t mac[3];
     uint16_t pool_port; /* UDP port of its port PORT_POOL */
     uint32_t ip;
-    uint32_t ifindex;  /* the switch's interface towards it */
-    uint32_t life;     /* the host's: an older one's packets do not move its address */
-    uint32_t asked;    /* FissLock: an ACQUIRE of it has passed */
-    uint64_t heard_ns; /* FissLock: when it renewed its lease; 0: never */
+    uint32_t ifindex; /* the switch's interface towards it */
+    uint32_t life;    /* the host's: an older one's packets do not move its address */
+    uint32_t asked;   /* FissLock: an ACQUIRE of it has passed */
+    uint64_t heard;   /* FissLock: at which tick it renewed its lease; 0: never */
 };
 _Static_assert(sizeof(struct plane_host) == 32, "no padding");
 
