@@ -58,6 +58,7 @@ typedef struct pawl pawl;
  *   -ETIMEDOUT   the deadline passed; the lock is not held
  *   -ECANCELED   pawl_cancel was there first; the lock is not held
  *   -EDEADLK     two holders wait for each other (both want to convert shared to exclusive); nothing was changed
+ *   -EAGAIN      over packets: nobody who could say whether the lock is free has answered for a lease, and you did not want to wait
  *   -EINVAL      the call itself is wrong: a range that ends before it starts, an unknown mode, a key of another kind
  *   -ENAMETOOLONG, -ENOSPC, -ENOENT, -EACCES, -ENOMEM as usual ---- */
 enum pawl_error {

@@ -322,6 +322,8 @@ static int failed(const struct net *n, int rc)
         return explain(rc, "this session already holds or waits for %u locks", n->host.header->config.requests);
     if (rc == -PAWL_ENOTSUP)
         return explain(rc, "the design '%s' does not offer that", n->host.header->design);
+    if (rc == -EAGAIN)
+        return explain(rc, "the lock's server does not answer: it is gone, cut off, or has just started and waits for a lease");
     return explain(rc, "%s", pawl_strerror(rc));
 }
 
