@@ -87,6 +87,7 @@ enum netlock_op {
 #define NETLOCK_OUT_FORWARD 32u /* to the lock's server, as OVERFLOW */
 #define NETLOCK_OUT_NOTIFY 64u  /* to the lock's server */
 #define NETLOCK_OUT_PUSHED 128u
+#define NETLOCK_OUT_MOVING 256u
 
 /* What is wrong on purpose, for tests that must notice (pitfalls 1, 2, 5, 7). */
 #define NETLOCK_BUST_BLIND_RELEASE 1u   /* Algorithm 2, line 8: whoever releases, the head goes */
@@ -323,11 +324,12 @@ static inline void netlock_put_in(struct netlock_pass *p, struct netlock_ends *e
     e->writer = p->mode == NETLOCK_EXCLUSIVE ? NETLOCK_WRITER : 0;
 }
 
-/* To the server's queue, where all newcomers go until it is empty; a mere try ends here. */
+/* To the server's queue, where all newcomers go until it is empty; a mere try ends here, unless the queue is empty: then the lock
+ * may just be on its way, and the server knows. */
 static inline void netlock_pass_on(struct netlock_pass *p, struct netlock_ends *e)
 {
-    if (p->flags & NETLOCK_TRY) {
-        p->out |= NETLOCK_OUT_HELD;
+    if (p->flags & NETLOCK_TRY && !p->empty) {
+        p->out |= p->mode == NETLOCK_SHARED && !e->writer ? NETLOCK_OUT_MOVING : NETLOCK_OUT_HELD;
         return;
     }
     e->over = NETLOCK_OVER;
@@ -404,8 +406,8 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
     case NETLOCK_OP_LAST:
         if (p->ours)
             e->over = 0;
-        else if (p->found && e->over && p->empty)
-            p->out |= NETLOCK_OUT_NOTIFY; /* not the last: somebody was passed on meanwhile, and there is room */
+        else if (p->found && e->over)
+            p->out |= NETLOCK_OUT_NOTIFY; /* not the last: somebody came meanwhile */
         break;
     case NETLOCK_OP_ENDED:
     case NETLOCK_OP_POP:
@@ -589,7 +591,7 @@ static inline uint32_t netlock_first_flags(struct netlock_pass *p)
         p->next = NETLOCK_OP_PULL; /* other readers, too */
     if (p->grant)
         return flags | NETLOCK_GRANTED;
-    if (!(p->flags & NETLOCK_TRY) || p->op != NETLOCK_OP_ACQUIRE)
+    if (!(p->flags & NETLOCK_TRY) || (p->op != NETLOCK_OP_ACQUIRE && p->op != NETLOCK_OP_PUSH))
         return flags;
     p->out |= NETLOCK_OUT_HELD; /* it only tried: as if it had given up at once */
     p->next = NETLOCK_OP_ENDED;

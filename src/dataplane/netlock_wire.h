@@ -82,6 +82,7 @@ _Static_assert(sizeof(struct netlock_packet) == 96, "no padding");
 enum netlock_refusal {
     NETLOCK_HELD = 1, /* try: somebody has it */
     NETLOCK_QUOTA,    /* the tenant is over its quota: again after `stamp` nanoseconds */
+    NETLOCK_MOVING,   /* try: readers have it, and it is just moving or overflows: ask once more */
     NETLOCK_POLICY,   /* no such priority or tenant */
 };
 

@@ -55,7 +55,8 @@ uint64_t netlock_servers_needed(const struct demand *demands, uint64_t count, ui
 
 /* ---- what the servers know ---- */
 
-#define REPORTS 8u /* packets at most */
+#define MOVES_NS (20 * NS_PER_US) /* between two looks at what is still to be reported or moved */
+#define REPORTS 8u                /* packets at most */
 
 void server_touch(struct server *s, struct lock *l)
 {
@@ -104,16 +105,15 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
         p->count = count;
         memcpy(p + 1, demands, count * sizeof *demands);
     }
-    s->report_ns = now + (s->touched ? s->config.retry_ns : NETLOCK_MEASURE_NS);
+    s->report_ns = now + (s->touched ? MOVES_NS : NETLOCK_MEASURE_NS);
 }
 
 /* ---- as the workload moves ---- */
 
-#define MOVES_NS (20 * NS_PER_US) /* between two looks at what is still to be moved */
-#define MOVES_AT_ONCE 32u         /* that one look begins: what the outbox has room for */
-#define KEEP_NUM 5u               /* a lock stays if it is worth four fifths of the worst that would take its place */
+#define MOVES_AT_ONCE 32u /* that one look begins: what the outbox has room for */
+#define KEEP_NUM 5u       /* a lock stays if it is worth four fifths of the worst that would take its place */
 #define KEEP_DEN 4u
-#define SLOTS_SPARE_SHIFT 1 /* contention was measured in the past: half as much again */
+#define SLOTS_SPARE_SHIFT 1 /* contention was measured in the past, in a short time: half as much again, and one more */
 #define WAIT_SIZE 16u       /* of each priority's queue */
 
 void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_demand *demands)
@@ -149,11 +149,12 @@ static void measure(struct nl_switch *w)
         bool over = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER;
         c->rate = arrivals - c->arrivals;
         c->arrivals = arrivals;
+        c->old_peak = c->peak;
         c->peak = (uint32_t)plane_get(plane, NETLOCK_PEAK, lock);
         plane_set(plane, NETLOCK_PEAK, lock, 0);
         plan[count++] = (struct demand){.index = plane_index(plane, lock),
                                         .rate = (uint32_t)min_u64((uint64_t)c->rate * KEEP_NUM / KEEP_DEN, UINT32_MAX),
-                                        .contention = over ? 2u * r.size : (uint32_t)max_u64(c->peak, 1),
+                                        .contention = over ? 2u * r.size : (uint32_t)max_u64(max_u64(c->peak, c->old_peak), 1),
                                         .in = lock + 1};
     }
     w->planned = count;
@@ -171,7 +172,10 @@ static void follow_plan(struct nl_switch *w, uint64_t now, struct outbox *out)
     }
     for (; w->coming < w->planned && moves < MOVES_AT_ONCE; w->coming++) {
         const struct demand *d = &plan[w->coming];
-        if (d->slots && !d->in)
+        if (d->in && d->slots > plane_region(switch_plane(w), d->in - 1).size &&
+            switch_control(w, d->in - 1)->state == CONTROL_LIVE && plane_index(switch_plane(w), d->in - 1) == d->index)
+            plane_resize(switch_plane(w), d->in - 1, (uint16_t)d->slots); /* if somebody is in it, at the next look */
+        else if (d->slots && !d->in)
             moves += !switch_move_in(w, d->index, d->slots, wait_size_of(w), now, out);
     }
 }
@@ -191,7 +195,7 @@ static void allocate(struct nl_switch *w)
     uint64_t slots = switch_plane(w)->config.slots;
     measure(w);
     for (uint32_t i = 0; i < w->planned; i++)
-        plan[i].contention += plan[i].contention >> SLOTS_SPARE_SHIFT;
+        plan[i].contention += (plan[i].contention >> SLOTS_SPARE_SHIFT) + 1;
     if (wait_size_of(w)) /* each lock takes its waiting queues, too */
         slots /= 1 + NETLOCK_PRIORITIES * WAIT_SIZE;
     if (w->config.options & NETLOCK_ALLOC_RANDOM)

@@ -184,6 +184,19 @@ static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_pa
     switch_control(w, lock)->state = CONTROL_NONE;
 }
 
+void switch_say_synced(struct nl_switch *w, unsigned server, struct outbox *out)
+{
+    struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_SYNCED, w->life, switch_place(),
+                                                  (struct place){w->config.server[server], PORT_SERVER});
+    if (!a)
+        return;
+    a->stamp = w->servers[server].life;
+    a->token = w->servers[server].term;
+    a->round = ++w->version; /* what passes from now on is told apart from what passed before */
+    a->life = w->life;
+    a->count = w->clean;
+}
+
 static void on_sync(struct nl_switch *w, const struct netlock_packet *p, struct outbox *out)
 {
     for (unsigned i = 0; i < w->config.servers; i++) {
@@ -196,14 +209,7 @@ static void on_sync(struct nl_switch *w, const struct netlock_packet *p, struct 
             s->life = p->head.epoch;
             s->term = (w->life << SWITCH_TERM_BITS) + ++w->terms;
         }
-        struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_SYNCED, w->life, switch_place(),
-                                                      (struct place){p->head.from.machine, PORT_SERVER});
-        if (!a)
-            return;
-        a->stamp = s->life;
-        a->token = s->term;
-        a->round = ++w->version; /* what passes from now on is told apart from what passed before */
-        a->life = w->life;
+        switch_say_synced(w, i, out);
     }
 }
 
@@ -217,6 +223,7 @@ static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_pac
     struct netlock_pass pass = {.op = p->head.type == NETLOCK_PUSH ? NETLOCK_OP_PUSH : NETLOCK_OP_LAST,
                                 .mode = p->mode,
                                 .priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0,
+                                .flags = p->flags & NETLOCK_TRY,
                                 .machine = p->client.machine,
                                 .port = p->client.port,
                                 .tenant = p->tenant,
@@ -369,6 +376,18 @@ static void remind(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t t
     p->mode = (uint8_t)(flags & NETLOCK_SLOT_MODE);
     p->ticket = ticket;
     p->token = token;
+}
+
+/* ---- policies ---- */
+
+int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst)
+{
+    struct nl_switch *w = state;
+    /* The meter counts requests per 2^20 of its microseconds, of 1,024 ns each. */
+    uint64_t rate = per_second > UINT32_MAX ? UINT64_MAX : (per_second << 30) / NS_PER_S;
+    if (rate > UINT32_MAX || burst > UINT32_MAX >> 10 || (per_second && (!burst || !rate)))
+        return -EINVAL;
+    return plane_quota(switch_plane(w), tenant, &(struct plane_quota){.rate = (uint32_t)rate, .burst = burst});
 }
 
 /* ---- time ---- */

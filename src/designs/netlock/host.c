@@ -7,6 +7,7 @@
 #define RETRY_DOUBLINGS 6u   /* the pause between retransmissions grows up to 64 times the first */
 #define SHOUTS 2u            /* packets sent before the pause grows */
 #define SERIAL_LIFE_SHIFT 30 /* serial numbers of a life: the next one's are others */
+#define MOVING_MAX 3u        /* then somebody waits there */
 #define GRANTER_SWITCH 0u    /* servers are 1 and up */
 
 enum request_state {
@@ -26,6 +27,7 @@ struct request {
     int32_t result;
     uint16_t port, tenant, granter;
     uint8_t state, mode, priority, sent; /* sent: how often, up to a bound */
+    uint8_t moving;                      /* how often a try met a lock on the move */
     bool try;
 };
 
@@ -275,8 +277,10 @@ static void ask_for_lease(struct host *h, unsigned granter, uint64_t now, struct
     struct netlock_packet *p = packet_to(h, granter, NETLOCK_LEASE, out);
     outbox_touch(out, l, sizeof *l);
     l->next_ns = p ? now + (l->until_ns > now ? h->config.lease_ns / NETLOCK_LEASE_SHARE : h->config.retry_ns * 4) : now;
-    if (p)
+    if (p) {
         p->stamp = now;
+        p->life = l->life; /* whoever has heard of this life holds nothing from the one before it */
+    }
 }
 
 static void on_leased(struct host *h, unsigned granter, uint64_t stamp, uint64_t now, struct outbox *out)
@@ -439,7 +443,11 @@ static void on_grant(struct host *h, struct request *r, unsigned granter, const 
 
 static void on_refused(struct host *h, struct request *r, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
-    if (p->code == NETLOCK_HELD && r->try) {
+    if (p->code == NETLOCK_MOVING && r->try && r->moving < MOVING_MAX) {
+        ask_anew(h, r, now, out);
+        r->moving++;
+        r->next_ns = now + h->config.retry_ns;
+    } else if ((p->code == NETLOCK_HELD || p->code == NETLOCK_MOVING) && r->try) {
         become(h, r, REQUEST_IDLE, out);
         settle(h, r, -PAWL_EHELD, out);
     } else if (p->code == NETLOCK_QUOTA && r->try) {
@@ -532,6 +540,7 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
             lapse(h, granter, now, out);
         outbox_touch(out, l, sizeof *l);
         l->life = head->epoch;
+        l->next_ns = now; /* it is waiting to hear that */
     }
     if (head->type == NETLOCK_LEASED)
         on_leased(h, granter, p->stamp, now, out);

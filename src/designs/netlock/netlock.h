@@ -104,6 +104,10 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
 void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out);
 
+/* Policies (4.4), at any time. A tenant's quota in requests per second, 0: none; so many may come at once. -EINVAL: no such tenant,
+ * or a rate that cannot be counted. */
+int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst);
+
 /* ---- the lock server (server.c) ---- */
 
 uint64_t netlock_server_bytes(const struct rack_config *config);

@@ -194,6 +194,23 @@ static void region_take(struct plane *p, const struct plane_region *r, uint8_t t
         p->free_slot++;
 }
 
+static bool nobody_in(const struct plane *p, uint32_t lock)
+{
+    uint64_t ends = plane_get(p, NETLOCK_ENDS, lock);
+    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) && !plane_get(p, NETLOCK_WAITING, lock);
+}
+
+/* Empty slots: no nonce of a past request is found there. */
+static void settle_in(struct plane *p, uint32_t lock, const struct plane_region *r)
+{
+    region_take(p, r, 1);
+    for (uint32_t i = 0; i < plane_region_slots(r); i++) {
+        plane_set(p, NETLOCK_NONCE, r->left + i, 0);
+        plane_set(p, NETLOCK_FLAGS, r->left + i, NETLOCK_ENDED);
+    }
+    plane_set(p, NETLOCK_BOUNDS, lock, (uint64_t)r->left << 32 | (uint32_t)r->size << 16 | r->wait_size);
+}
+
 static const enum netlock_array per_lock[] = {NETLOCK_BOUNDS, NETLOCK_ROUNDS, NETLOCK_ARRIVALS, NETLOCK_WAITING,
                                               NETLOCK_ENDS,   NETLOCK_PEAK,   NETLOCK_EXCL,     NETLOCK_TOKEN};
 
@@ -211,16 +228,11 @@ int plane_install(struct plane *p, uint64_t index, const struct plane_region *r,
     p->used++;
     ((uint64_t *)part(p, p->index_at))[lock] = index;
     table_insert(p, lock);
-    region_take(p, r, 1);
     for (unsigned i = 0; i < countof(per_lock); i++)
         plane_set(p, per_lock[i], lock, 0);
     for (uint32_t i = 0; i < NETLOCK_PRIORITIES; i++)
         plane_set(p, NETLOCK_QUEUES, lock * NETLOCK_PRIORITIES + i, 0);
-    for (uint32_t i = 0; i < plane_region_slots(r); i++) {
-        plane_set(p, NETLOCK_NONCE, r->left + i, 0);
-        plane_set(p, NETLOCK_FLAGS, r->left + i, NETLOCK_ENDED);
-    }
-    plane_set(p, NETLOCK_BOUNDS, lock, (uint64_t)r->left << 32 | (uint32_t)r->size << 16 | r->wait_size);
+    settle_in(p, lock, r);
     *out = lock;
     return 0;
 }
@@ -239,20 +251,31 @@ void plane_remove(struct plane *p, uint32_t lock)
 void plane_slide(struct plane *p, uint32_t lock)
 {
     struct plane_region r = plane_region(p, lock);
-    uint64_t ends = plane_get(p, NETLOCK_ENDS, lock);
     uint32_t left = r.left;
-    if (p->free_slot > left || ((ends >> 32 ^ ends) & NETLOCK_TICKET) || plane_get(p, NETLOCK_WAITING, lock))
+    if (p->free_slot > left || !nobody_in(p, lock))
         return;
     region_take(p, &r, 0);
     if (plane_room(p, plane_region_slots(&r), &left) || left > r.left)
         left = r.left;
     r.left = left;
-    region_take(p, &r, 1);
-    for (uint32_t i = 0; i < plane_region_slots(&r); i++) {
-        plane_set(p, NETLOCK_NONCE, r.left + i, 0);
-        plane_set(p, NETLOCK_FLAGS, r.left + i, NETLOCK_ENDED);
-    }
-    plane_set(p, NETLOCK_BOUNDS, lock, (uint64_t)r.left << 32 | (uint32_t)r.size << 16 | r.wait_size);
+    settle_in(p, lock, &r);
+}
+
+int plane_resize(struct plane *p, uint32_t lock, uint16_t size)
+{
+    const struct plane_region old = plane_region(p, lock);
+    struct plane_region r = old;
+    if (!size || size > NETLOCK_SIZE_MAX)
+        return -EINVAL;
+    if (!nobody_in(p, lock))
+        return -EBUSY;
+    r.size = size;
+    region_take(p, &old, 0);
+    int rc = plane_room(p, plane_region_slots(&r), &r.left);
+    settle_in(p, lock, rc ? &old : &r);
+    if (!rc) /* tickets count positions of a queue of that size */
+        plane_set(p, NETLOCK_ENDS, lock, plane_get(p, NETLOCK_ENDS, lock) & NETLOCK_OVER);
+    return rc;
 }
 
 /* ---- registers ---- */

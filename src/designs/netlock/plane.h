@@ -67,6 +67,9 @@ int plane_room(const struct plane *plane, uint32_t slots, uint32_t *left);
 /* If nobody is in its queues, moves the lock's region to the first place where it fits, should that be further left. */
 void plane_slide(struct plane *plane, uint32_t lock);
 
+/* Another size for its queue, under the same condition. -EBUSY: somebody is in it; -ENOSPC. */
+int plane_resize(struct plane *plane, uint32_t lock, uint16_t size);
+
 /* One register, for the control plane. */
 uint64_t plane_get(const struct plane *plane, enum netlock_array array, uint32_t index);
 void plane_set(struct plane *plane, enum netlock_array array, uint32_t index, uint64_t value);

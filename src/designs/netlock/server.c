@@ -124,6 +124,14 @@ static bool open_now(const struct server *s, const struct lock *l, uint64_t now)
     return s->synced && now >= s->open_ns && now >= l->from_ns;
 }
 
+static void refuse(struct server *s, struct entry *e, struct outbox *out)
+{
+    e->state = ENTRY_DONE;
+    struct netlock_packet *a = server_answer(s, e, NETLOCK_REFUSED, out);
+    if (a)
+        a->code = NETLOCK_HELD;
+}
+
 void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
 {
     if (l->place == LOCK_LENDING)
@@ -136,6 +144,11 @@ void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *
             server_take_out(s, l, e);
             grant(s, l, e, out);
         }
+    if (l->place == LOCK_OWNED && l->first && server_entry(s, l->first - 1)->try && open_now(s, l, now)) {
+        struct entry *e = server_entry(s, l->first - 1); /* the lock has come back, and is held: whoever tried was the first here */
+        server_take_out(s, l, e);
+        refuse(s, e, out);
+    }
 }
 
 void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *out)
@@ -176,15 +189,20 @@ static void bounce(const struct netlock_packet *p, struct outbox *out)
     b->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_BOUNCED);
 }
 
-static void enter(struct server *s, struct lock *l, struct entry *e, const struct netlock_packet *p, uint64_t now,
-                  struct outbox *out)
+/* Who only tries is told at once; unless the lock is just on its way, with nobody in it: then where it arrives. */
+static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t now, struct outbox *out)
 {
-    bool lent = l->place != LOCK_OWNED;
-    if (p->flags & NETLOCK_TRY && (lent || !open_now(s, l, now) || l->first || !fits(l, p->mode))) {
-        e->state = ENTRY_DONE;
-        struct netlock_packet *a = lent || open_now(s, l, now) ? server_answer(s, e, NETLOCK_REFUSED, out) : NULL;
-        if (a)
-            a->code = NETLOCK_HELD;
+    bool moving = l->place != LOCK_OWNED && !l->first && !l->holders;
+    if (e->try && l->place == LOCK_LENDING && l->holders && !l->first && fits(l, e->mode) && s->synced) {
+        grant(s, l, e, out); /* one more reader: the lock is still here */
+        return;
+    }
+    if (e->try && !moving && (l->first || !fits(l, e->mode) || l->place != LOCK_OWNED)) {
+        refuse(s, e, out);
+        return;
+    }
+    if (e->try && l->place == LOCK_OWNED && !open_now(s, l, now)) {
+        e->state = ENTRY_DONE; /* nobody knows whether it is held */
         return;
     }
     server_append(s, l, e);
@@ -223,9 +241,10 @@ static void on_acquire(struct server *s, struct entry *e, const struct netlock_p
                         .mode = p->mode,
                         .priority = p->priority,
                         .tenant = p->tenant,
+                        .try = p->flags & NETLOCK_TRY,
                         .count = over && p->round == l->round ? p->count : 0};
     server_touch(s, l);
-    enter(s, l, e, p, now, out);
+    enter(s, l, e, now, out);
 }
 
 static void on_release(struct server *s, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out)

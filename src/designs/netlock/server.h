@@ -21,6 +21,7 @@ struct entry {
     uint16_t port, tenant;
     uint8_t state, mode, priority;
     bool pushed; /* and not yet known to have come */
+    bool try;    /* does not want to wait: only for as long as the lock is on its way */
     bool old;    /* held when the server last looked */
 };
 
@@ -66,6 +67,7 @@ struct server {
     uint32_t life, switch_life;
     uint32_t version; /* of the switch's table, when it answered */
     bool synced;
+    bool clean; /* nobody holds anything from a former life of the switch */
     uint16_t machine, number;
     uint32_t busy;    /* first; lock + 1 */
     uint32_t touched; /* locks asked for and not yet reported */

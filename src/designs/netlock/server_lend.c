@@ -98,6 +98,7 @@ static bool push_one(struct server *s, struct lock *l, const struct entry *e, st
     p->head.nonce = e->nonce;
     p->client = (struct place){server_machine_of(s, e), e->port};
     p->mode = e->mode; /* 0: it gave up, only its number counts */
+    p->flags = e->try ? NETLOCK_TRY : 0;
     p->priority = e->priority;
     p->tenant = e->tenant;
     p->pushed = e->push;
@@ -154,6 +155,8 @@ void server_on_pushed(struct server *s, struct lock *l, const struct netlock_pac
     }
     acknowledge(s, l, p->pushed);
     server_push(s, l, now, out);
+    if (!l->first && l->push == l->acked) /* 4.3: q2 is empty, and q1 has taken what there was */
+        say_last(s, l, p->count, out);
 }
 
 void server_on_notify(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
@@ -249,13 +252,34 @@ static void take_back_all(struct server *s, uint64_t now)
     }
 }
 
+/* No host holds anything that a former life of the switch granted. */
+static void need_not_wait(struct server *s, uint64_t now)
+{
+    if (s->clean)
+        return;
+    s->clean = true;
+    for (uint64_t i = s->number; i < s->config.locks; i += s->config.servers) {
+        struct lock *l = server_lock(s, i);
+        if (l->from_ns > now) {
+            l->from_ns = now;
+            s->revive_ns = now;
+        }
+    }
+}
+
 void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     (void)out;
-    if (p->stamp != s->life || p->head.epoch < s->switch_life || (p->head.epoch == s->switch_life && s->synced)) {
-        s->drops.stale += p->head.epoch != s->switch_life || p->stamp != s->life;
+    if (p->stamp != s->life || p->head.epoch < s->switch_life) {
+        s->drops.stale++;
         return;
     }
+    if (p->head.epoch == s->switch_life && s->synced) {
+        if (p->count)
+            need_not_wait(s, now);
+        return;
+    }
+    s->clean = false;
     bool first = !s->switch_life;
     s->switch_life = p->head.epoch;
     s->term = max_u64(s->term, p->token);
@@ -265,6 +289,8 @@ void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t
     if (!first)
         s->revive_ns = min_u64(s->revive_ns, now);
     s->revive_ns = min_u64(s->revive_ns, max_u64(now, s->open_ns));
+    if (p->count)
+        need_not_wait(s, now);
 }
 
 uint64_t server_lend_tick(struct server *s, uint64_t now, struct outbox *out)

@@ -94,7 +94,7 @@ static void emit_refusal(struct nl_switch *w, uint64_t index, const struct netlo
     w->counts.refused_quota += quota;
     if (!p)
         return;
-    p->code = quota ? NETLOCK_QUOTA : NETLOCK_HELD;
+    p->code = quota ? NETLOCK_QUOTA : pass->out & NETLOCK_OUT_MOVING ? NETLOCK_MOVING : NETLOCK_HELD;
     p->stamp = quota ? (uint64_t)pass->out_wait << 10 : 0;
 }
 
@@ -112,7 +112,7 @@ static void emit_forward(struct nl_switch *w, uint64_t index, const struct netlo
     p->mode = pass->mode;
     p->priority = pass->priority;
     p->tenant = pass->tenant;
-    p->flags = NETLOCK_FORWARDED | NETLOCK_OVERFLOW;
+    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW);
     p->life = w->life;
     p->round = pass->round;
     p->count = pass->count;
@@ -140,7 +140,7 @@ static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *
         to_client(w, index, pass->nonce, client, NETLOCK_RELEASED, out);
     if (pass->out & NETLOCK_OUT_GONE)
         to_client(w, index, pass->nonce, client, NETLOCK_GONE, out);
-    if (pass->out & (NETLOCK_OUT_HELD | NETLOCK_OUT_QUOTA))
+    if (pass->out & (NETLOCK_OUT_HELD | NETLOCK_OUT_QUOTA | NETLOCK_OUT_MOVING))
         emit_refusal(w, index, pass, out);
     if (pass->out & NETLOCK_OUT_FORWARD)
         emit_forward(w, index, pass, out);
@@ -234,6 +234,19 @@ static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint
     switch_run(w, lock, &pass, now, out);
 }
 
+/* When all hosts have dropped what a former life of the switch granted them, nobody needs to wait for the leases that it gave. */
+static void look_whether_clean(struct nl_switch *w, struct switch_machine *m, struct outbox *out)
+{
+    m->clean = true;
+    for (uint16_t i = 1; i <= w->config.machines; i++)
+        if (!switch_machine(w, i)->clean)
+            return;
+    w->clean = true;
+    for (unsigned i = 0; i < w->config.servers; i++)
+        if (w->servers[i].life)
+            switch_say_synced(w, i, out);
+}
+
 static void on_lease(struct nl_switch *w, struct switch_machine *m, const struct netlock_packet *p, uint64_t now,
                      struct outbox *out)
 {
@@ -247,6 +260,8 @@ static void on_lease(struct nl_switch *w, struct switch_machine *m, const struct
     a->head.epoch = w->life;
     a->head.to = p->head.from;
     a->head.from = switch_place();
+    if (p->life == w->life && !m->clean)
+        look_whether_clean(w, m, out);
 }
 
 static bool sound(const struct nl_switch *w, const struct netlock_packet *p)
@@ -271,7 +286,7 @@ static bool admit(struct nl_switch *w, struct switch_machine *m, const struct pa
     }
     if (h->epoch > m->life) { /* started anew: nothing of its former life is left */
         switch_end_machine(w, machine, now, out);
-        *m = (struct switch_machine){.life = h->epoch};
+        *m = (struct switch_machine){.life = h->epoch, .clean = m->clean};
     }
     if (m->live && now >= m->until_ns) {
         switch_end_machine(w, machine, now, out);

@@ -23,7 +23,7 @@ struct control {
     uint64_t moved_ns; /* DRAINING: when it began to move */
     uint32_t arrivals; /* at the latest look */
     uint32_t rate;     /* arrivals between the latest two looks */
-    uint32_t peak;
+    uint32_t peak, old_peak;
     uint8_t state;
     bool unwanted; /* to go once it is LIVE */
 };
@@ -32,6 +32,7 @@ struct switch_machine {
     uint64_t until_ns; /* its lease */
     uint32_t life;
     bool live;
+    bool clean; /* has heard of this life of the switch, so holds nothing from the one before */
 };
 
 struct switch_server {
@@ -63,6 +64,7 @@ struct nl_switch {
     uint32_t life;
     uint32_t version; /* of the table: rounds are numbered by it */
     uint32_t terms;
+    bool clean; /* all hosts have */
     uint64_t control_ns, churn_ns, allocate_ns;
     uint64_t unfinished; /* plane's, at the latest look */
     uint64_t dice;
@@ -120,6 +122,8 @@ int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t 
 int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct outbox *out);
 
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
+/* Tells a server which life of the switch this is, and whether anybody may still hold something from the one before. */
+void switch_say_synced(struct nl_switch *w, unsigned server, struct outbox *out);
 /* Everything that a host has in the switch ends. */
 void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out);
 
