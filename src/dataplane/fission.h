@@ -56,6 +56,7 @@ enum fission_options {
     FISSION_BUSTED_TERM = 1 << 8,   /* a FREE or GRANT of any tenure ends this one */
     FISSION_BUSTED_INCA = 1 << 9,   /* the incarnation is not looked at (Fig. 10) */
     FISSION_BUSTED_RETRY = 1 << 10, /* marked ACQUIREs are taken for new ones (pitfalls 3, 10) */
+    FISSION_BUSTED_HASTY = 1 << 12, /* a decider that lost its state does not wait */
     FISSION_BUSTED_FREES = 1 << 11, /* a RELEASE from the agent's machine frees (4.2; pitfall 11) */
 };
 

@@ -78,7 +78,7 @@ _Static_assert(sizeof(struct fission_entry) == 16, "no padding");
 /* What a space's packets must look like. */
 struct fission_rules {
     uint32_t space;
-    uint32_t epoch;
+    uint32_t epoch; /* the decider's life. A host learns it with its lease */
     uint32_t generation;
     uint16_t machines;
     uint64_t locks;
@@ -104,7 +104,7 @@ static inline enum fission_fault fission_verify(const void *data, uint32_t len, 
         return FISSION_ALIEN;
     if (!fission_place_exists(p->head.from, r) || !fission_place_exists(p->head.to, r))
         return FISSION_ALIEN;
-    if (p->head.epoch != r->epoch || p->head.generation != r->generation)
+    if (p->head.type != FISSION_LEASE && (p->head.epoch != r->epoch || p->head.generation != r->generation))
         return FISSION_STALE;
     if (p->term & ~FISSION_TERM_MASK)
         return FISSION_BAD;

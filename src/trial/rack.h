@@ -27,6 +27,8 @@ struct rack_client {
     unsigned id;
     struct rack_host *host;
     uint32_t session; /* its number on the host */
+    uint16_t tenant;  /* of its requests, and */
+    uint8_t priority; /* 0 is the highest */
     struct sim_process *process;
     bool open, lost;   /* its session is; was declared lost */
     uint64_t until_ns; /* its lease, by the host's clock */

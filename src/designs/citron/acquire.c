@@ -107,6 +107,8 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
         return rc;
     if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, above);
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.blocked++;
     uint64_t flag = word & NODE_OCC ? NODE_OCC : NODE_SHARED;
     const struct fab_cond cond = {.addr = job_node(j, above), .mask = flag, .value = flag};
     rc = job_wait_at(j, above, false, &cond);
@@ -451,8 +453,15 @@ static void plan(struct citron_job *j)
 /* What was acquired is not the range, but the parent of a leaf that has bits of nobody. */
 static int clean_up(struct citron_job *j)
 {
-    int rc = seat_retry(j->seat, citron_scrub(j, j->scrub_at));
+    struct citron_batch b;
+    batch_start(&b);
+    job_say(j, &b, 0, 1, CLAIM_FLUX);
+    int rc = job_run(j, &b);
+    j->claims[0].state = CLAIM_HELD;
+    if (!rc)
+        rc = citron_scrub(j, j->scrub_at);
     j->scrub = false;
+    rc = seat_retry(j->seat, rc);
     if (!rc)
         rc = job_drop_all(j, 0, false);
     return rc ? rc : JOB_AGAIN;
@@ -477,7 +486,6 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     struct citron_job j;
     job_start(&j, seat, h, deadline);
-    uint64_t round_trips = seat->ep->counts.round_trips;
     int rc = acquire_all(&j);
     if (rc == -FAB_EFENCED)
         rc = -PAWL_ELOST;
@@ -489,9 +497,7 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
     }
     h->token = seat->space->token_base + j.token;
     job_keep(&j);
-    if (!fab_is_shm(seat->ep)) {
+    if (!fab_is_shm(seat->ep))
         citron_stats.acquires++;
-        citron_stats.acquire_round_trips += seat->ep->counts.round_trips - round_trips;
-    }
     return 0;
 }

@@ -56,6 +56,12 @@ static int new_token(struct citron_job *j)
     return 0;
 }
 
+/* What a change has come to: one who was lost meanwhile need not hear why else it failed. */
+static int outcome(const struct seat *seat, int rc)
+{
+    return rc == -FAB_EFENCED || (rc && !seat_lives(seat)) ? -PAWL_ELOST : rc;
+}
+
 /* ---- shrinking ---- */
 
 /* A leaf of which less is needed. First the books, then the bits: should the connection break they are nobody's. */
@@ -177,7 +183,7 @@ int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint
             h->token = seat->space->token_base + j.token;
     }
     if (rc)
-        return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
+        return outcome(seat, rc);
     h->start = start;
     h->end = end;
     job_keep(&j);
@@ -301,7 +307,7 @@ int citron_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode,
     if (!rc)
         rc = mode == PAWL_SHARED ? downgrade(&j) : upgrade(&j);
     if (rc)
-        return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
+        return outcome(seat, rc);
     h->mode = mode;
     h->token = seat->space->token_base + j.token;
     job_keep(&j);
@@ -411,7 +417,7 @@ int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct ho
     if (!rc)
         rc = keep_left(&l, h->start, at);
     if (rc)
-        return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
+        return outcome(seat, rc);
     h->end = at;
     job_keep(&l);
     job_keep(&r);

@@ -387,7 +387,7 @@ static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *
 #define CITRON_REPAIRED 2
 int citron_repair(const struct citron_job *j, struct tree_node n, bool spill);
 /* Clears bits that nobody owns in the leaves below a node that this job has for itself. */
-int citron_scrub(const struct citron_job *j, struct tree_node parent);
+int citron_scrub(struct citron_job *j, struct tree_node parent);
 /* A reader's place: whether its owner still has it; frees it if not. */
 int citron_repair_place(const struct citron_job *j, struct tree_node leaf, unsigned place, uint64_t word);
 /* Whether those bits of a leaf may be somebody's. */
@@ -455,7 +455,7 @@ static inline uint32_t citron_busted(const struct citron_job *j)
 extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us;
 
 struct citron_stats {
-    uint64_t acquires, aborts, blocked, escalated, repaired, grown, acquire_round_trips;
+    uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses;
 };
 extern struct citron_stats citron_stats; /* of this process; the simulation is one */
 

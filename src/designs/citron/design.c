@@ -62,6 +62,12 @@ static const struct design_knob knobs[] = {
     {0},
 };
 
+static const struct design_counter counters[] = {
+    {"acquires", &citron_stats.acquires},   {"aborts", &citron_stats.aborts},     {"blocked", &citron_stats.blocked},
+    {"escalated", &citron_stats.escalated}, {"repaired", &citron_stats.repaired}, {"grown", &citron_stats.grown},
+    {"censuses", &citron_stats.censuses},   {0},
+};
+
 #define CITRON_COMMON(faults)                                                                                                      \
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |             \
                 DESIGN_RANGES | DESIGN_ASYNC,                                                                                      \
@@ -69,7 +75,7 @@ static const struct design_knob knobs[] = {
     .lock_bytes = citron_lock_bytes, .desc_size = DESC_WORDS * sizeof(uint64_t), .acquire = citron_acquire,                        \
     .release = citron_release, .convert = citron_convert, .reshape = citron_reshape, .split = citron_split,                        \
     .cover = citron_cover, .holds = citron_holds, .recover = citron_recover, .peek = citron_peek, .raise = citron_raise,           \
-    .knobs = knobs
+    .knobs = knobs, .counters = counters
 
 const struct citron_design design_citron = {
     .design = {.name = "citron",

@@ -17,7 +17,8 @@ struct census {
     void *ctx;
     unsigned height_max;
     uint64_t lease;
-    bool checked; /* the present slot's owner lives */
+    bool checked; /* the present slot's owner lives, */
+    bool stopped; /* or is lost, but cannot be shut out yet: what it is in the middle of may go on */
 };
 
 #define READ_TRIES_MAX 4
@@ -46,7 +47,11 @@ static int check_life(struct census *c, uint32_t slot)
         return rc;
     if (lease_state(again) != SLOT_LOST || lease_epoch(again) != lease_epoch(lease))
         return 0;
-    return seat_fence(seat, slot);
+    rc = seat_fence(seat, slot);
+    if (rc != -EAGAIN || !fab_is_shm(seat->ep))
+        return rc;
+    c->stopped = true; /* see atomic_here: only a step that it has said to be under way can still take place */
+    return 1;
 }
 
 /* Claims and the record that they belong to, read so that they are of one use of it. */
@@ -88,6 +93,11 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
     for (unsigned i = 0; i < CLAIMS_MAX && !rc && any; i++)
         if (words[i] >> CLAIM_STATE) {
             struct citron_claim claim = claim_of(words[i], c->height_max);
+            bool midway = claim.state == CLAIM_FLUX || claim.state == CLAIM_QUEUE;
+            if (c->stopped && !midway)
+                continue;
+            if (c->stopped)
+                return -EAGAIN;
             claim.serial = (uint32_t)record_serial(word);
             claim.granted = state == RECORD_HELD_X || state == RECORD_HELD_S;
             rc = c->fn(c->ctx, slot, record, &claim);
@@ -99,13 +109,15 @@ static int census_slot(void *ctx, uint32_t slot, uint64_t lease)
 {
     struct census *c = ctx;
     c->lease = lease;
-    c->checked = false;
+    c->checked = c->stopped = false;
     int rc = seat_records(c->seat, slot, census_record, c);
     return rc > 0 ? 0 : rc;
 }
 
 int citron_census(const struct citron_job *j, claim_fn fn, void *ctx)
 {
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.censuses++;
     struct census c = {.seat = j->seat, .index = j->index, .fn = fn, .ctx = ctx, .height_max = j->height_max};
     return seat_slots(j->seat, census_slot, &c);
 }
@@ -241,7 +253,7 @@ static int is_below(void *ctx, uint32_t slot, uint32_t record, const struct citr
 
 /* This job has the parent or a node above it for itself, and waited until nobody was below. Whoever set bits since has looked up
  * before that, and says so in its claims from before it looked; so if nobody does, the bits are nobody's. */
-int citron_scrub(const struct citron_job *j, struct tree_node parent)
+int citron_scrub(struct citron_job *j, struct tree_node parent)
 {
     struct leaf_search s = {.parent = parent, .j = j};
     uint64_t words[4];
@@ -256,7 +268,7 @@ int citron_scrub(const struct citron_job *j, struct tree_node parent)
     for (unsigned i = 0; i < 4; i++)
         if (words[i])
             batch_mcas(&b, job_node(j, tree_child(parent, i)), words[i], words[i], 0, words[i]);
-    rc = b.n ? fab_batch(j->seat->ep, b.ops, b.n) : 0;
+    rc = job_run(j, &b);
     for (unsigned i = 0; i < 4; i++)
         job_wake(j, job_node(j, tree_child(parent, i)));
     if (!fab_is_shm(j->seat->ep))

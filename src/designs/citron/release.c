@@ -106,11 +106,14 @@ static int leave_queue(struct citron_job *j, unsigned i)
             break; /* it is gone already: the connection broke when it was passed on */
         if (!rc && served)
             rc = fab_mcas64(j->seat->ep, addr, turn, NODE_T_MASK, next << NODE_TCNT, NODE_T_MASK | NODE_OCC, &old);
-        else if (!rc && node_field(seen, NODE_TMAX) == next)
-            rc = fab_mcas64(j->seat->ep, addr, seen, NODE_T_MASK | max, (uint64_t)c->ticket << NODE_TMAX, max, &old);
+        else if (!rc && node_field(seen, NODE_TMAX) == next) /* DCnt and DMax go on together: no word returns */
+            rc = fab_cas64(j->seat->ep, addr, seen,
+                           masked_add64((seen & ~max) | (uint64_t)c->ticket << NODE_TMAX,
+                                        UINT64_C(1) << NODE_DCNT | UINT64_C(1) << NODE_DMAX, NODE_TOPS),
+                           &old);
         else if (!rc)
             break;
-        if (!rc && (served ? node_field(old, NODE_TCNT) == c->ticket : !((old ^ seen) & (NODE_T_MASK | max)))) {
+        if (!rc && (served ? node_field(old, NODE_TCNT) == c->ticket : old == seen)) {
             job_wake(j, addr);
             break;
         }

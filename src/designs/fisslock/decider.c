@@ -10,6 +10,7 @@ struct decider {
     struct packet_drops drops;
     uint32_t options;
     uint64_t locks;
+    uint64_t opens_ns;                     /* nothing is granted before */
     uint64_t lease_ns;                     /* 0: there are none, and nobody is ever taken for dead */
     uint64_t asked[(UINT16_MAX + 1) / 64]; /* a bit per machine */
     uint64_t heard[MACHINE_MAX + 1];       /* when it renewed its lease; 0: never */
@@ -17,6 +18,13 @@ struct decider {
         uint64_t word, token;
     } lock[];
 };
+
+#define LEASE_DRIFT_DIVISOR 5000 /* as the host's: it counts a little less, the decider a little more */
+
+static uint64_t lease_at_most(const struct decider *d)
+{
+    return d->lease_ns + d->lease_ns / LEASE_DRIFT_DIVISOR;
+}
 
 uint64_t fisslock_switch_bytes(const struct rack_config *config)
 {
@@ -33,6 +41,9 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     memset(d->asked, 0, sizeof d->asked);
     memset(d->heard, 0, sizeof d->heard);
     d->lease_ns = config->lease_ns;
+    d->rules.epoch = d->lease_ns ? life : 0;
+    /* Its state was lost: what was granted before runs out with the leases that its former life gave. */
+    d->opens_ns = life > 1 && d->lease_ns && !(d->options & FISSION_BUSTED_HASTY) ? now + lease_at_most(d) : 0;
     for (uint64_t i = 0; i < d->locks; i++) {
         d->lock[i].word = 0;
         d->lock[i].token = (uint64_t)life << TOKEN_EPOCH_SHIFT;
@@ -49,15 +60,13 @@ static void emit(struct outbox *out, const void *data, uint32_t len, uint32_t op
         fission_rewrite(p, options, m, dest);
 }
 
-#define LEASE_DRIFT_DIVISOR 5000 /* as the host's: it counts a little less, the decider a little more */
-
 static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
 {
     if (!d->lease_ns)
         return true;
     if (machine > MACHINE_MAX || !d->heard[machine])
         return false;
-    return now - d->heard[machine] <= d->lease_ns + d->lease_ns / LEASE_DRIFT_DIVISOR;
+    return now - d->heard[machine] <= lease_at_most(d);
 }
 
 static void lease(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
@@ -67,6 +76,7 @@ static void lease(struct decider *d, const struct fission_packet *p, uint64_t no
         return;
     d->heard[p->head.from.machine] = now ? now : 1;
     *answer = *p;
+    answer->head.epoch = d->rules.epoch;
     answer->head.to = p->head.from;
     answer->head.from.machine = MACHINE_SWITCH;
 }
@@ -115,6 +125,8 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
         lease(d, p, now, out);
         return;
     }
+    if (now < d->opens_ns)
+        return;
     if (answered(d, p, len, now, out))
         return;
     if (p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE) {

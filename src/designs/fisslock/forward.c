@@ -57,12 +57,8 @@ static struct agent *agent_for(struct event *e, const struct fission_packet *p)
     bool proven = (p->flags & FISSION_BOUNCED) && p->bouncer == h->machine && p->stamp == *host_ends(h, p->head.index);
     if (!proven && !host_is(h, FISSLOCK_BUSTED_ADOPT))
         return NULL;
-    /* A tenure of this host's from before it lost its memory, or its lease: only a new one is certainly unknown. */
-    bool anew = p->head.type == FISSION_TAKE && term == ((p->term + 1) & FISSION_TERM_MASK);
-    if (h->reborn && !anew) {
-        tenure_take(e, p->head.index, term);
+    if (h->reborn && !tenure_taken(e, p->head.index, term))
         return NULL;
-    }
     return tenure_adopt(e, p->head.index, p->word, p->token);
 }
 

@@ -46,6 +46,8 @@ void lease_lapse(struct event *e)
     outbox_touch(e->out, h->ends, sizeof h->ends);
     for (unsigned i = 0; i < ENDS; i++)
         h->ends[i]++; /* what was proven before is not now */
+    outbox_touch(e->out, h->takes, sizeof h->takes);
+    memset(h->takes, 0, sizeof h->takes);
     for (uint32_t i = 0; i < h->agent_count && h->agents_used; i++)
         if (host_agent(h, i)->state != AGENT_NONE)
             pool_agent_free(e, host_agent(h, i));
@@ -67,6 +69,16 @@ void lease_due(struct event *e)
 void lease_packet(struct event *e, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
+    if (p->head.epoch < h->rules.epoch) {
+        h->drops.stale++;
+        return;
+    }
+    if (p->head.epoch > h->rules.epoch) { /* a decider that knows nothing: what its former life granted is over */
+        if (h->lease_until)
+            lease_lapse(e);
+        edit(e, &h->rules);
+        h->rules.epoch = p->head.epoch;
+    }
     uint64_t margin = h->config.lease_ns / LEASE_DRIFT_DIVISOR + 1, until = p->token + h->config.lease_ns - margin;
     if (p->token > e->now || until <= e->now || until <= h->lease_until) {
         h->drops.stale++;

@@ -149,6 +149,14 @@ struct fisslock_counts {
     uint64_t retries, bounces, adopted, denied, censuses, orphans, checks, crowded, lapses;
 };
 
+#define TAKES 64 /* that are remembered; of two that coincide the earlier is asked for again */
+
+struct take {
+    uint64_t index;
+    uint32_t term; /* that was to end */
+    bool asked;
+};
+
 struct session_state {
     uint32_t held; /* requests */
     bool lost;     /* something that it held; until it is told (fisslock_session_dead) */
@@ -173,6 +181,7 @@ struct fisslock_host {
     uint32_t agents_used, nodes_used, waiting;
 
     uint32_t ends[ENDS];
+    struct take takes[TAKES];
     struct census census;
 };
 
@@ -343,7 +352,7 @@ void tenure_answer(struct event *e, const struct fission_packet *p);            
 void tenure_ack(struct event *e, const struct fission_packet *p);
 struct agent *tenure_adopt(struct event *e, uint64_t index, uint64_t word, uint64_t token);
 void tenure_look(struct event *e, uint64_t index);
-void tenure_take(struct event *e, uint64_t index, uint32_t term);
+bool tenure_taken(struct event *e, uint64_t index, uint32_t term);
 
 /* ---- forward.c: what the decider sends to the agent ---- */
 

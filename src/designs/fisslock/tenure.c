@@ -353,7 +353,7 @@ void tenure_look(struct event *e, uint64_t index)
 
 /* The tenure may be one that this host had before it lost its memory or its lease, so that others may hold by grants of an agent
  * that is no more. It gets a new number, and with it whoever adopts it knows that it must ask. */
-void tenure_take(struct event *e, uint64_t index, uint32_t term)
+static void say_take(struct event *e, uint64_t index, uint32_t term)
 {
     struct fisslock_host *h = e->h;
     struct fission_packet *p = pool_packet(e, FISSION_TAKE, index, 0, 0);
@@ -371,6 +371,21 @@ void tenure_take(struct event *e, uint64_t index, uint32_t term)
     p->flags = FISSION_BOUNCED;
     p->bouncer = h->machine;
     p->stamp = *host_ends(h, index);
+}
+
+/* The agent is here, in this tenure. Is it the one that was asked for? Which that was is remembered, so that none is used that a
+ * request under way may end. */
+bool tenure_taken(struct event *e, uint64_t index, uint32_t term)
+{
+    struct take *t = &e->h->takes[mix64(index) % TAKES];
+    edit(e, t);
+    if (t->asked && t->index == index && term == ((t->term + 1) & FISSION_TERM_MASK)) {
+        t->asked = false;
+        return true;
+    }
+    *t = (struct take){.index = index, .term = term, .asked = true};
+    say_take(e, index, term);
+    return false;
 }
 
 /* The tenure is this host's, and the GRANT that should have told it was lost or is late. It had no holder when it began but the one
