@@ -103,7 +103,7 @@ static int member_of(const struct lab *lab, const char *text, unsigned *out)
 
 static int execute(const struct lab *lab, const struct args_rest *rest)
 {
-    unsigned member;
+    unsigned member = 0;
     if (rest->count < 3 || rest->split != 2)
         return args_complain(&usage, "exec needs a member, '--' and a command");
     int status = member_of(lab, rest->words[1], &member);
@@ -119,7 +119,7 @@ static int execute(const struct lab *lab, const struct args_rest *rest)
 
 static int plug(const struct lab *lab, const struct args_rest *rest, bool in)
 {
-    unsigned member;
+    unsigned member = 0;
     if (rest->count != 2)
         return args_complain(&usage, "which host?");
     int status = member_of(lab, rest->words[1], &member);
@@ -134,7 +134,7 @@ static int plug(const struct lab *lab, const struct args_rest *rest, bool in)
 int cmd_lab(int argc, char **argv)
 {
     struct args_rest rest;
-    struct lab lab;
+    struct lab lab = {0};
     int code = args_parse(&usage, argc, argv, &rest);
     if (code != ARGS_RUN)
         return code;
