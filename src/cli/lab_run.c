@@ -158,14 +158,15 @@ static void forget_locks(void)
         cli_say("lab", 0, "%s is still there", pins);
 }
 
-/* Drops some of what comes in, until this process ends. */
+static struct plane *lossy[LAB_HOSTS_MAX + 1];
+
+/* Drops some of what comes in, until it is closed. */
 static int make_lossy(unsigned host)
 {
-    struct plane *p;
     enum plane_mode got;
     const struct plane_options o = {.program = "lossy", .settings = {.options = (uint32_t)run->loss_thousandths}};
     int rc = lab_enter(lab, 1, host);
-    if (!rc && (plane_open(&o, &p) || plane_attach(p, LAB_DEVICE, PLANE_GENERIC, &got)))
+    if (!rc && (plane_open(&o, &lossy[host]) || plane_attach(lossy[host], LAB_DEVICE, PLANE_GENERIC, &got)))
         return cli_say("lab", EXIT_UNAVAILABLE, "%s", plane_explain());
     return rc ? cli_say("lab", EXIT_UNAVAILABLE, "%s", lab_explain()) : 0;
 }
@@ -338,6 +339,8 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     end(control, SIGTERM);
     end(coordinator, SIGTERM);
     forget_locks();
+    for (unsigned h = 1; h <= l->hosts; h++)
+        plane_close(lossy[h], PLANE_REMOVE);
     uint64_t wrong = judge(&valid);
     return status ? status : report(seed, valid, wrong, stuck);
 }
