@@ -132,7 +132,9 @@ static int open_host(struct net *n, const struct where *w)
     }
     if (turn >= 0)
         close(turn);
-    if (rc && !n->host.header && (rc == -PAWL_ESEGMENT || rc == -EACCES))
+    if (!rc && !n->host.header)
+        return explain(-ETIMEDOUT, "%s: somebody else should have made it by now", path);
+    if (rc && (rc == -PAWL_ESEGMENT || rc == -EACCES))
         return explain(rc, "%s: %s", path, pawl_strerror(rc));
     return rc;
 }

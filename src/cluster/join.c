@@ -37,7 +37,7 @@ int join(struct udp *u, const struct join_params *p, struct coord_welcome *out, 
                     return 0;
                 }
                 rc = a->code;
-                if (rc >= 0 || rc != -EAGAIN)
+                if (rc != -EAGAIN)
                     return rc < 0 ? rc : -EPROTO;
             }
     }

@@ -14,15 +14,14 @@
 #include "designs/all.h"
 #include "designs/census.h"
 #include "designs/steps.h"
+#include "designs/tickets.h"
 
 #include <errno.h>
 
 unsigned dslr_count_max = DSLR_COUNT_MAX;
 
-#define WAIT_NS (2 * NS_PER_US)      /* per client before us: about a round trip */
-#define WAIT_MAX_NS (64 * NS_PER_US) /* so that a long holder in front does not put everybody to sleep for long */
-#define PAUSE_NS (50 * NS_PER_US)    /* while the word is about to start anew: a few round trips */
-#define AGAIN 1                      /* the word starts anew: our ticket is void */
+#define PAUSE_NS (50 * NS_PER_US) /* while the word is about to start anew: a few round trips */
+#define AGAIN 1                   /* the word starts anew: our ticket is void */
 
 struct dslr_lock {
     uint64_t word; /* maxX 16, maxS 16, nX 16, nS 16 */
@@ -36,39 +35,18 @@ struct dslr_desc {
 };
 static_assert(sizeof(struct dslr_desc) == CACHE_LINE, "descriptors do not share lines");
 
-struct tickets {
-    unsigned max_x, max_s, n_x, n_s;
-};
-
-#define ADD_MAX_X (UINT64_C(1) << 48)
-#define ADD_MAX_S (UINT64_C(1) << 32)
-#define ADD_N_X (UINT64_C(1) << 16)
-#define ADD_N_S UINT64_C(1)
-
 /* A word with maxX from here on starts anew. Clients that find that have added one each, and do not again before it has. */
 #define MARK 0xc000
 static_assert(MARK > DSLR_COUNT_MAX + SLOTS_MAX, "who draws out of range does not reach the mark");
 
-static struct tickets unpack(uint64_t w)
-{
-    return (struct tickets){
-        .max_x = (uint16_t)(w >> 48), .max_s = (uint16_t)(w >> 32), .n_x = (uint16_t)(w >> 16), .n_s = (uint16_t)w};
-}
-
 static bool is_marked(uint64_t w)
 {
-    return unpack(w).max_x >= MARK;
+    return tickets_unpack(w).max_x >= MARK;
 }
 
 static bool in_range(uint64_t w)
 {
-    return unpack(w).max_x < dslr_count_max && unpack(w).max_s < dslr_count_max;
-}
-
-/* Whether the ticket that was drawn from `mine` may go in. */
-static bool is_turn(struct tickets mine, struct tickets now, enum pawl_mode mode)
-{
-    return now.n_x == mine.max_x && (mode == PAWL_SHARED || now.n_s == mine.max_s);
+    return tickets_unpack(w).max_x < dslr_count_max && tickets_unpack(w).max_s < dslr_count_max;
 }
 
 static fab_addr word_addr(const struct seat *seat, uint64_t index)
@@ -170,17 +148,6 @@ static int check_holders(const struct seat *seat, uint64_t index, bool still)
 
 /* ---- acquiring ---- */
 
-static uint64_t ticket_of(enum pawl_mode mode)
-{
-    return mode == PAWL_SHARED ? ADD_MAX_S : ADD_MAX_X;
-}
-
-static unsigned before(struct tickets mine, struct tickets now, enum pawl_mode mode)
-{
-    unsigned writers = mine.max_x - now.n_x, readers = mine.max_s - now.n_s;
-    return mode == PAWL_SHARED ? writers : writers + readers;
-}
-
 /* Draws, if that is at once a hold. */
 static int draw_if_free(const struct seat *seat, const struct hold *h)
 {
@@ -191,7 +158,7 @@ static int draw_if_free(const struct seat *seat, const struct hold *h)
         return rc;
     if (is_marked(w) || !in_range(w))
         return AGAIN;
-    if (!is_turn(unpack(w), unpack(w), h->mode))
+    if (!ticket_is_turn(tickets_unpack(w), tickets_unpack(w), h->mode))
         return -PAWL_EHELD;
     rc = fab_cas64(seat->ep, addr, w, w + ticket_of(h->mode), &old);
     return rc ? rc : old == w ? 0 : -PAWL_EHELD;
@@ -199,15 +166,15 @@ static int draw_if_free(const struct seat *seat, const struct hold *h)
 
 static int await_turn(const struct seat *seat, const struct hold *h, uint64_t drawn)
 {
-    struct tickets mine = unpack(drawn), now = mine;
+    struct tickets mine = tickets_unpack(drawn), now = mine;
     uint64_t w = drawn, still = drawn, check_at = add_saturating(world_now(seat->world), seat->space->check_ns);
-    while (!is_turn(mine, now, h->mode)) {
-        int rc = pause_for(seat, min_u64(max_u64(before(mine, now, h->mode), 1) * WAIT_NS, WAIT_MAX_NS));
+    while (!ticket_is_turn(mine, now, h->mode)) {
+        int rc = pause_for(seat, ticket_wait_ns(mine, now, h->mode));
         if (!rc)
             rc = fab_read64(seat->ep, word_addr(seat, h->index), &w);
         if (!rc && is_marked(w))
             return AGAIN;
-        now = rc ? now : unpack(w);
+        now = rc ? now : tickets_unpack(w);
         if (!rc && world_now(seat->world) >= check_at) {
             if (!seat_lives(seat))
                 return -PAWL_ELOST;
@@ -318,7 +285,7 @@ static int dslr_peek(const struct seat *seat, uint64_t index, struct lock_view *
     uint64_t w;
     struct census c = {0};
     int rc = fab_read64(seat->ep, word_addr(seat, index), &w);
-    struct tickets t = unpack(w);
+    struct tickets t = tickets_unpack(w);
     if (!rc && (is_marked(w) || t.max_x != t.n_x || t.max_s != t.n_s)) {
         rc = check_holders(seat, index, false);
         if (!rc)
@@ -327,7 +294,7 @@ static int dslr_peek(const struct seat *seat, uint64_t index, struct lock_view *
             rc = fab_read64(seat->ep, word_addr(seat, index), &w);
         if (!rc)
             rc = census_take(seat, index, false, NULL, &c);
-        t = unpack(w);
+        t = tickets_unpack(w);
     }
     if (rc)
         return rc;

@@ -25,6 +25,7 @@ void coordinating_close(struct coordinating *c);
 
 struct station {
     struct udp udp;
+    struct join_params join;
     bool is_switch;
     const struct packet_design *design;
     struct coord_welcome welcome;

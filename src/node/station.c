@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #define LOOK_NS (100 * NS_PER_MS)        /* how often whether to stop */
+#define MEET_NS (5 * NS_PER_MS)          /* between two questions who else is there */
 #define OUTBOX_FULL (OUTBOX_PACKETS / 2) /* packets that wait at most while others are still looked at */
 
 /* ---- set-up ---- */
@@ -27,12 +29,13 @@ int station_open(struct station *s, const struct station_params *p)
     int rc = udp_open(&s->udp, p->at);
     if (rc)
         return rc;
-    const struct join_params j = {.coordinator = p->coordinator,
-                                  .role = p->is_switch ? COORD_SWITCH : COORD_SERVER,
-                                  .space = p->space,
-                                  .at = p->known_as.ip ? p->known_as : s->udp.at,
-                                  .deadline = p->deadline};
-    rc = join(&s->udp, &j, &s->welcome, &stamp);
+    s->join = (struct join_params){.coordinator = p->coordinator,
+                                   .role = p->is_switch ? COORD_SWITCH : COORD_SERVER,
+                                   .space = p->space,
+                                   .at = p->known_as.ip ? p->known_as : s->udp.at,
+                                   .nonce = world_random(&world_real) | 1,
+                                   .deadline = p->deadline};
+    rc = join(&s->udp, &s->join, &s->welcome, &stamp);
     const struct design *d = rc ? NULL : design_find(s->welcome.design);
     s->design = d ? d->packet : NULL;
     const struct rack_config *c = &s->welcome.config;
@@ -66,9 +69,31 @@ void station_close(struct station *s)
 
 /* ---- packets ---- */
 
+/* Where servers and switch speak to each other, all must be there before the first packet: those that came later are in the next
+ * answer to the same JOIN. Hosts are let in only afterwards. */
+static void meet_others(struct station *s)
+{
+    bool complete = !s->design->switch_packet || !s->design->server_packet;
+    while (!complete && !*s->stop) {
+        uint64_t stamp;
+        complete = s->welcome.switch_at.ip != 0;
+        for (unsigned i = 0; i < s->welcome.config.servers; i++)
+            complete = complete && s->welcome.servers[i].ip;
+        if (complete)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = MEET_NS}, NULL);
+        s->join.deadline = world_now(&world_real) + LOOK_NS;
+        join(&s->udp, &s->join, &s->welcome, &stamp);
+    }
+}
+
 static bool address_of(const struct station *s, struct place to, struct net_addr *out)
 {
     const struct rack_config *c = &s->welcome.config;
+    if (to.machine == MACHINE_SWITCH && s->welcome.switch_at.ip) {
+        *out = s->welcome.switch_at;
+        return true;
+    }
     for (unsigned i = 0; i < c->servers; i++)
         if (c->server[i] == to.machine && to.port == PORT_SERVER) {
             *out = s->welcome.servers[i];
@@ -136,6 +161,7 @@ void station_run(struct station *s)
     struct outbox *out = calloc(1, sizeof *out);
     struct udp_out echo[UDP_BATCH];
     uint64_t next = 0;
+    meet_others(s);
     while (batch && out && !*s->stop) {
         uint64_t now = world_now(&world_real);
         if (now >= next)

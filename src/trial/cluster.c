@@ -378,7 +378,10 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     client->session.seen = calloc(slots, sizeof *client->session.seen);
     bool ranges = c->params.design->features & DESIGN_RANGES;
     client->session.ranges = ranges ? calloc(RECORDS, sizeof *client->session.ranges) : NULL;
-    if (!client->process || !client->session.shadow || !client->session.seen || (ranges && !client->session.ranges))
+    size_t claims = ranges ? c->params.design->desc_size : 0;
+    client->session.claims = claims ? calloc(RECORDS, claims) : NULL;
+    if (!client->process || !client->session.shadow || !client->session.seen || (ranges && !client->session.ranges) ||
+        (claims && !client->session.claims))
         return -ENOMEM;
     client->process->user = client;
     /* On its host, behind what the clients before it have there; 0 is nobody's address. */
@@ -477,6 +480,7 @@ void cluster_free(struct cluster *c)
         free(c->clients[i].session.shadow);
         free(c->clients[i].session.seen);
         free(c->clients[i].session.ranges);
+        free(c->clients[i].session.claims);
     }
     free(c->clients);
     free(c->node_seen);

@@ -115,7 +115,7 @@ unsigned udp_receive(struct udp *u, struct udp_batch *batch)
 
 unsigned udp_wait(struct udp *u, struct udp_batch *batch, uint64_t spin_ns, uint64_t deadline)
 {
-    uint64_t begin = world_now(&world_real), now = begin;
+    uint64_t begin = world_now(&world_real), now;
     do {
         if (udp_receive(u, batch))
             return batch->count;

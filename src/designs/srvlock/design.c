@@ -12,10 +12,10 @@
     .server_tick = srv_server_tick, .server_drops = srv_server_drops
 
 #define SRV_FEATURES                                                                                                               \
-    DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC)
 
 static const struct packet_design srvlock = {SRV_HOST, SRV_SERVER};
-static const struct packet_design parlock = {SRV_HOST, SRV_SERVER, .on_hosts = true};
+static const struct packet_design parlock = {SRV_HOST, SRV_SERVER, .on_hosts = true, .options = SRV_BY_RANGE};
 
 const struct design design_srvlock = {
     .name = "srvlock",
