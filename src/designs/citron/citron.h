@@ -209,6 +209,9 @@ static inline bool claim_internal(const struct citron_claim *c)
 
 /* ---- batches ---- */
 
+/* A batch is large, and fibers have small stacks: a function that fills one returns before anybody waits. */
+#define OWN_FRAME __attribute__((noinline))
+
 struct citron_batch {
     unsigned n, said;
     struct fab_op ops[FAB_BATCH_MAX];
@@ -289,6 +292,10 @@ unsigned citron_height_last(const struct space *s);
 /* Adds a WRITE of what claims [from, to) have become; the first time also of the record. Intent before effect (I5). */
 void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state);
 int job_run(struct citron_job *j, struct citron_batch *b);
+
+/* Adds the verb that draws a token, and takes what it drew. Without tokens, as the paper's protocol is, there is none. */
+unsigned job_draw(const struct citron_job *j, struct citron_batch *b);
+void job_drew(struct citron_job *j, const struct citron_batch *b, unsigned op);
 
 /* Wakes who may sleep on that word. */
 void job_wake(const struct citron_job *j, fab_addr addr);
@@ -452,7 +459,7 @@ static inline uint32_t citron_busted(const struct citron_job *j)
 
 /* ---- what can be set, and what is counted ---- */
 
-extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us;
+extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us, citron_tokens;
 
 struct citron_stats {
     uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses;

@@ -59,6 +59,7 @@ static const struct design_knob knobs[] = {
     {"fast", &citron_fast, 0, 1},
     {"confirm", &citron_confirm, 0, 2},
     {"scale_us", &citron_scale_us, 0, UINT32_MAX},
+    {"tokens", &citron_tokens, 0, 1},
     {0},
 };
 

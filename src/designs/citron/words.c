@@ -298,6 +298,16 @@ int job_run(struct citron_job *j, struct citron_batch *b)
     return rc;
 }
 
+unsigned job_draw(const struct citron_job *j, struct citron_batch *b)
+{
+    return citron_tokens ? batch_faa(b, j->lock + offsetof(struct citron_lock, token), 1) : 0;
+}
+
+void job_drew(struct citron_job *j, const struct citron_batch *b, unsigned op)
+{
+    j->token = citron_tokens ? batch_old(b, op) + 1 : 0;
+}
+
 void job_wake(const struct citron_job *j, fab_addr addr)
 {
     uint64_t sleepers;
