@@ -189,9 +189,9 @@ struct session {
     struct session_hint {        /* what a design last knew of a lock that rarely changes; may be wrong */
         uint64_t index, word;
     } hints[16];
-    uint64_t scaled_ns;          /* when it last looked whether a lock should grow */
-    struct session *next;        /* in the process's list of those whose records threads may keep */
-    struct sighting {            /* of other sessions' leases, where clocks are not shared: slot_count of them */
+    uint64_t scaled_ns;   /* when it last looked whether a lock should grow */
+    struct session *next; /* in the process's list of those whose records threads may keep */
+    struct sighting {     /* of other sessions' leases, where clocks are not shared: slot_count of them */
         uint64_t lease;
         uint64_t first_seen_ns;
         fab_addr home; /* where its descriptors were when last asked; 0: not asked yet */

@@ -1,5 +1,5 @@
-/* `citron` with all faults and with each alone: ranges from one unit to all, shared and exclusive, that grow, shrink, are cut in two
- * and converted, in trees that grow meanwhile. */
+/* `citron` with all faults and with each alone: ranges from one unit to all, shared and exclusive, that grow, shrink, are cut in
+ * two and converted, in trees that grow meanwhile. */
 #include "designs/citron/citron.h"
 #include "tests/sim/runs.h"
 
@@ -48,7 +48,8 @@ static void other_settings(const struct design *d)
     static const struct {
         const char *knob;
         unsigned value, usual;
-    } settings[] = {{"k", 1, 2}, {"k", 6, 2}, {"m", 1, 4}, {"m", 5, 4}, {"confirm", 1, 2}, {"confirm", 0, 2}, {"fast", 0, 1}, {"scale_us", 0, 10000}};
+    } settings[] = {{"k", 1, 2},       {"k", 6, 2},       {"m", 1, 4},    {"m", 5, 4},
+                    {"confirm", 1, 2}, {"confirm", 0, 2}, {"fast", 0, 1}, {"scale_us", 0, 10000}};
     for (size_t i = 0; i < countof(settings); i++) {
         struct run_sum sum = {0};
         printf("%s = %u\n", settings[i].knob, settings[i].value);

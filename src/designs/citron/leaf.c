@@ -1,8 +1,8 @@
 /* Leaves: writers set bits under a mask, readers take places beside them; and the second fast path of 3.8, all bits at once.
  *
- * A writer sets its bits and then reads the places; a reader takes its place and then reads the bits. So one of them sees the other:
- * the reader steps back, the writer stays and waits for the readers that were there before. A writer reads the places only if its
- * parent says that there have been readers, which it learns when it makes itself known there. */
+ * A writer sets its bits and then reads the places; a reader takes its place and then reads the bits. So one of them sees the
+ * other: the reader steps back, the writer stays and waits for the readers that were there before. A writer reads the places only
+ * if its parent says that there have been readers, which it learns when it makes itself known there. */
 #include "designs/citron/citron.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* Counting anew (3.10). The paper resets a counter that has stood still for a lease; but a hold may last longer than that, and a
- * release that comes after a reset counts for somebody else. Here it is known who lives (sessions have leases, the lost are shut out)
- * and what each of them has (claims are published before their effect), so whoever is stuck counts the claims of the living, and
- * sets the node to that by a compare-and-swap from exactly what it was before the census. Only ever downwards: what is not known to
- * have been taken back counts as there, and what is not known to have been taken is taken once more. */
+ * release that comes after a reset counts for somebody else. Here it is known who lives (sessions have leases, the lost are shut
+ * out) and what each of them has (claims are published before their effect), so whoever is stuck counts the claims of the living,
+ * and sets the node to that by a compare-and-swap from exactly what it was before the census. Only ever downwards: what is not
+ * known to have been taken back counts as there, and what is not known to have been taken is taken once more. */
 #include "designs/citron/citron.h"
 
 #include <errno.h>
@@ -169,8 +169,8 @@ static void correct(const struct count *n, uint64_t *word, uint64_t *readers)
         *word = field_set(*word, NODE_TCNT, NODE_COUNT_BITS, (n->first + skip) & FIELD_MAX(NODE_COUNT_BITS)) & ~NODE_OCC;
     }
     if (node_below(*word) > n->below)
-        *word = field_set(*word, NODE_DCNT, NODE_COUNT_BITS,
-                          (node_field(*word, NODE_DMAX) - n->below) & FIELD_MAX(NODE_COUNT_BITS));
+        *word =
+            field_set(*word, NODE_DCNT, NODE_COUNT_BITS, (node_field(*word, NODE_DMAX) - n->below) & FIELD_MAX(NODE_COUNT_BITS));
     if (readers_here(*readers) > n->readers_here)
         *readers = field_set(*readers, READERS_CNT, 16, (field_get(*readers, READERS_MAX, 16) - n->readers_here) & 0xffff);
     if (readers_below(*readers) > n->readers_below)

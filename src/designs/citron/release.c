@@ -90,8 +90,8 @@ static void lower_flag(const struct citron_job *j, const struct citron_claim *c,
 
 /* ---- turns ---- */
 
-/* Gives a ticket back: passed on if it is its turn, taken back if it is the last. Else it stays in the row, and whoever waits behind
- * it finds that nobody has it. */
+/* Gives a ticket back: passed on if it is its turn, taken back if it is the last. Else it stays in the row, and whoever waits
+ * behind it finds that nobody has it. */
 static int leave_queue(struct citron_job *j, unsigned i)
 {
     struct citron_claim *c = &j->claims[i];

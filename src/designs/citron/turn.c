@@ -87,8 +87,8 @@ OWN_FRAME static int refuse_ticket(struct citron_job *j, struct citron_claim *c)
     struct citron_batch b;
     batch_start(&b);
     uint64_t next = node_ticket_next(c->ticket);
-    batch_mcas(&b, job_claim_node(j, c), next << NODE_TMAX, FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS), (uint64_t)c->ticket << NODE_TMAX,
-               FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS));
+    batch_mcas(&b, job_claim_node(j, c), next << NODE_TMAX, FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS),
+               (uint64_t)c->ticket << NODE_TMAX, FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS));
     int rc = job_run(j, &b);
     c->state = CLAIM_WAIT;
     return rc ? rc : -PAWL_ELIMIT;

@@ -14,8 +14,8 @@
 
 uint64_t config_word(struct citron_config c)
 {
-    return (uint64_t)(c.height + 1) << CONFIG_HEIGHT | (uint64_t)(c.height_next + 1) << CONFIG_HEIGHT_NEXT | (uint64_t)c.m << CONFIG_M |
-           (uint64_t)c.m_next << CONFIG_M_NEXT | (uint64_t)c.wait << CONFIG_WAIT |
+    return (uint64_t)(c.height + 1) << CONFIG_HEIGHT | (uint64_t)(c.height_next + 1) << CONFIG_HEIGHT_NEXT |
+           (uint64_t)c.m << CONFIG_M | (uint64_t)c.m_next << CONFIG_M_NEXT | (uint64_t)c.wait << CONFIG_WAIT |
            (uint64_t)c.generation << CONFIG_GENERATION;
 }
 
@@ -167,7 +167,8 @@ unsigned batch_write64(struct citron_batch *b, fab_addr addr, uint64_t value)
     return b->n - 1;
 }
 
-unsigned batch_mcas(struct citron_batch *b, fab_addr addr, uint64_t compare, uint64_t compare_mask, uint64_t swap, uint64_t swap_mask)
+unsigned batch_mcas(struct citron_batch *b, fab_addr addr, uint64_t compare, uint64_t compare_mask, uint64_t swap,
+                    uint64_t swap_mask)
 {
     *next_op(b) = (struct fab_op){.verb = FAB_CAS,
                                   .width = 8,
