@@ -27,8 +27,8 @@ static const struct {
     {"busted-alock-nofence", {"I1:"}},
     {"busted-citron-no-abort", {"I1:", "I2:"}},
     {"busted-citron-no-wait", {"I1:", "I2:"}},
-    {"busted-citron-no-fence", {"I1:", "I2:", "I9:"}},
-    {"busted-citron-blind-release", {"I1:", "I2:", "I9:"}},
+    {"busted-citron-no-fence", {"I1:", "I2:", "I11:"}},
+    {"busted-citron-blind-release", {"I1:", "I2:", "I11:"}},
     {"busted-citron-blind-reader", {"I1:", "I2:"}},
 };
 

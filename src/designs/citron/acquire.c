@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define BLOCKED_MAX 256   /* in vain at one place: then a turn is taken where turns are served in order */
 #define DRIFT_PER_10000 2 /* delta of 3.5.5 for both clocks: each is off by up to 1e-4 */
 #define ABORTS_MAX 8      /* of one acquisition: then T_wait is doubled */
 #define LOOK_MAX 40       /* ancestors that one batch looks at */
@@ -105,7 +104,7 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
             rc = -EDEADLK; /* whoever is there waits for what we have */
     if (rc)
         return rc;
-    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
+    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, above);
     if (!fab_is_shm(j->seat->ep))
         citron_stats.blocked++;
@@ -121,7 +120,7 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
     struct citron_claim *c = &j->claims[i];
     uint64_t mask = bits & UINT32_MAX ? bits & UINT32_MAX : bits;
     const struct fab_cond cond = {.addr = job_node(j, c->node), .mask = mask, .value = mask};
-    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
+    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
     if (j->upgrades)
         return -EDEADLK; /* a writer that waits for us */

@@ -460,7 +460,8 @@ static inline uint32_t citron_busted(const struct citron_job *j)
 
 /* ---- what can be set, and what is counted ---- */
 
-extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us, citron_tokens;
+extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us, citron_tokens,
+    citron_blocked; /* so often in vain at one place: then a turn is taken where turns are served in order */
 
 struct citron_stats {
     uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses;

@@ -60,6 +60,7 @@ static const struct design_knob knobs[] = {
     {"confirm", &citron_confirm, 0, 2},
     {"scale_us", &citron_scale_us, 0, UINT32_MAX},
     {"tokens", &citron_tokens, 0, 1},
+    {"blocked", &citron_blocked, 1, 65536},
     {0},
 };
 
