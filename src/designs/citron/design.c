@@ -84,18 +84,22 @@ const struct citron_design design_citron = {
     .design = {.name = "citron", .summary = "ranges on a segment tree, one-sided", .kind = DESIGN_MAIN, CITRON_COMMON(FAULTS_ALL)},
 };
 
-#define CITRON_BUSTED(what, line, flag)                                                                                            \
+#define CITRON_BUSTED(what, line, flag, faults)                                                                                    \
     {                                                                                                                              \
-        .design = {.name = "busted-citron-" what, .summary = (line), .kind = DESIGN_BUSTED, CITRON_COMMON(FAULTS_ALL)},            \
+        .design = {.name = "busted-citron-" what, .summary = (line), .kind = DESIGN_BUSTED, CITRON_COMMON(faults)},                \
         .busted = (flag)                                                                                                           \
     }
 
+/* What it takes to come late: one that stops, and one that cannot be shut out at once. */
+#define LATE_FAULTS (FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DRIFT))
+
 const struct citron_design design_busted_citron_no_abort =
-    CITRON_BUSTED("no-abort", "who made itself known too late goes on", CITRON_NO_ABORT);
-const struct citron_design design_busted_citron_no_wait = CITRON_BUSTED("no-wait", "T_wait is not waited out", CITRON_NO_WAIT);
+    CITRON_BUSTED("no-abort", "who made itself known too late goes on", CITRON_NO_ABORT, FAULTS_ALL);
+const struct citron_design design_busted_citron_no_wait =
+    CITRON_BUSTED("no-wait", "T_wait is not waited out", CITRON_NO_WAIT, FAULTS_ALL);
 const struct citron_design design_busted_citron_no_fence =
-    CITRON_BUSTED("no-fence", "counts anew without having shut out the lost", CITRON_NO_FENCE);
+    CITRON_BUSTED("no-fence", "counts anew without having shut out the lost", CITRON_NO_FENCE, LATE_FAULTS);
 const struct citron_design design_busted_citron_blind_release =
-    CITRON_BUSTED("blind-release", "releases by adding, whatever has happened since", CITRON_BLIND_RELEASE);
+    CITRON_BUSTED("blind-release", "releases by adding, whatever has happened since", CITRON_BLIND_RELEASE, FAULTS_ALL);
 const struct citron_design design_busted_citron_blind_reader =
-    CITRON_BUSTED("blind-reader", "a reader does not look for writers after it took its place", CITRON_BLIND_READER);
+    CITRON_BUSTED("blind-reader", "a reader does not look for writers after it took its place", CITRON_BLIND_READER, FAULTS_ALL);
