@@ -170,6 +170,15 @@ static void json_ranges(struct json *j, const struct bench_params *p, const stru
     json_end(j);
 }
 
+/* What the design itself counts, warm-up and all rounds included. */
+static void json_counters(struct json *j, const struct bench_params *p, const struct design *d)
+{
+    json_object(j, "counters");
+    for (const struct design_counter *c = p->simulated ? d->counters : NULL; c && c->name; c++)
+        json_u64(j, c->name, *c->value);
+    json_end(j);
+}
+
 static void json_result(struct json *j, const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
 {
     static const char *const percentiles[] = {"p50_ns", "p90_ns", "p99_ns", "p999_ns"};
@@ -196,6 +205,7 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
         json_u64(j, percentiles[i], s->latency_ns[i]);
     json_thousandths(j, "fairness", s->fairness);
     json_costs(j, p, s);
+    json_counters(j, p, r->design);
     json_u64(j, "aborts", s->aborts);
     json_u64(j, "timeouts", s->timeouts);
     json_u64(j, "violations", s->violations);

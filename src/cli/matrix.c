@@ -29,6 +29,8 @@ static const struct proof {
     {"shiftlock64", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
     {"alock", SHM, {[EXCLUSIVE] = "shm/kill", [TOKENS] = "shm/kill", [RECOVERY] = "shm/kill", [TIMEOUT] = "shm/kill"}},
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
+    {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
+    {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron"}},
     {"cas", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
     {"cas-backoff", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},

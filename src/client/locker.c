@@ -187,9 +187,8 @@ int locker_reshape(const struct locker *l, struct hold *h, uint64_t start, uint6
     bool larger = start <= h->start && end >= h->end, smaller = start >= h->start && end <= h->end;
     if (!larger && !smaller)
         return -EINVAL;
-    if (larger && smaller)
-        return 0;
-    rc = d->reshape(&l->seat, h, start, end, deadline);
+    if (!larger || !smaller)
+        rc = d->reshape(&l->seat, h, start, end, deadline);
     if (!rc && !seat_lives(&l->seat))
         rc = -PAWL_ELOST;
     return ended(&l->seat, rc);

@@ -52,6 +52,12 @@ struct design_knob {
 
 struct packet_design; /* designs/packet.h */
 
+/* What a design counts, for the whole process, where a verb is expensive enough to count. */
+struct design_counter {
+    const char *name; /* null ends a list */
+    const uint64_t *value;
+};
+
 struct design {
     const char *name;
     const char *summary; /* one line for lists */
@@ -76,6 +82,7 @@ struct design {
 
     uint64_t clocks_ns;              /* needs clocks of hosts that differ by this at most; 0: by whatever */
     const struct design_knob *knobs; /* null: none */
+    const struct design_counter *counters; /* null: none */
 
     /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */
     int (*format)(const struct seat *seat, uint64_t index);

@@ -35,6 +35,11 @@ static const struct {
     {"busted-srvlock-blind", {"I1:", "I2:", "I9:"}},
     {"busted-srvlock-lapse", {"I1:", "I2:", "I9:"}},
     {"busted-srvlock-hasty", {"I1:", "I2:"}},
+    {"busted-citron-no-abort", {"I1:", "I2:"}},
+    {"busted-citron-no-wait", {"I1:", "I2:"}},
+    {"busted-citron-no-fence", {"I1:", "I2:", "I9:"}},
+    {"busted-citron-blind-release", {"I1:", "I2:", "I9:"}},
+    {"busted-citron-blind-reader", {"I1:", "I2:"}},
 };
 
 static bool breaks(size_t which, const char *why)

@@ -9,7 +9,7 @@
 
 #define BLOCKED_MAX 24    /* in vain at one place: then a turn is taken where turns are served in order */
 #define DRIFT_PER_10000 2 /* delta of 3.5.5 for both clocks: each is off by up to 1e-4 */
-#define ABORTS_MAX 8      /* in a row: then T_wait is doubled */
+#define ABORTS_MAX 8      /* of one acquisition: then T_wait is doubled */
 #define LOOK_MAX 40       /* ancestors that one batch looks at */
 #define BATCH_ROOM 50     /* for what is made known and looked at, of the 64 verbs of a batch */
 #define GROUP_MAX 2       /* leaves that are claimed at once: so many have room for their ancestors in a batch */
@@ -86,6 +86,8 @@ int job_escalate(struct citron_job *j, struct tree_node to)
     j->escalated = true;
     j->escalate_to = containing(j, to);
     j->blocked = 0;
+    if (j->base)
+        return -PAWL_ELIMIT; /* what is held already may lie there, too */
     int rc = job_drop_all(j, 0, false);
     if (!fab_is_shm(j->seat->ep))
         citron_stats.escalated++;
@@ -96,12 +98,17 @@ int job_escalate(struct citron_job *j, struct tree_node to)
 static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, struct tree_node above, uint64_t word)
 {
     int rc = say_waiting(j, from, to);
-    if (!rc && from)
-        rc = job_drop_all(j, 0, true);
+    if (!rc && from > j->base)
+        rc = job_drop_all(j, j->base, true);
+    for (unsigned i = 0; i < j->base && !rc && word & NODE_OCC; i++)
+        if (tree_contains(above, j->claims[i].node))
+            rc = -EDEADLK; /* whoever is there waits for what we have */
     if (rc)
         return rc;
-    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY)
+    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, above);
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.blocked++;
     uint64_t flag = word & NODE_OCC ? NODE_OCC : NODE_SHARED;
     const struct fab_cond cond = {.addr = job_node(j, above), .mask = flag, .value = flag};
     rc = job_wait_at(j, above, false, &cond);
@@ -114,13 +121,15 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
     struct citron_claim *c = &j->claims[i];
     uint64_t mask = bits & UINT32_MAX ? bits & UINT32_MAX : bits;
     const struct fab_cond cond = {.addr = job_node(j, c->node), .mask = mask, .value = mask};
-    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY)
+    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
+    if (j->upgrades)
+        return -EDEADLK; /* a writer that waits for us */
     int rc = job_wait(j, &cond, 1);
     if (rc <= 0)
         return rc ? rc : JOB_WAITED;
     rc = citron_own_way(j, c);
-    if (rc > 0 && !j->exact) {
+    if (rc > 0 && !j->exact && !j->base) {
         j->exact = true;
         rc = job_drop_all(j, 0, false);
         return rc ? rc : JOB_AGAIN;
@@ -131,6 +140,8 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
         return rc == -EAGAIN ? JOB_WAITED : seat_retry(j->seat, rc) ? seat_retry(j->seat, rc) : JOB_WAITED;
     if (rc > 0)
         return JOB_WAITED;
+    if (j->base)
+        return -EAGAIN;
     j->scrub_at = tree_parent(c->node);
     j->scrub = true; /* nobody: whoever has the parent for itself may clear them (3.10, line 22) */
     rc = job_drop_all(j, 0, false);
@@ -140,7 +151,7 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
 /* The configuration has changed since the job was planned. */
 static int start_anew(struct citron_job *j, uint64_t config)
 {
-    int rc = job_drop_all(j, 0, false);
+    int rc = job_drop_all(j, j->base, false);
     j->config_word = config;
     j->config = config_of(config);
     j->escalated = j->scrub = false;
@@ -338,7 +349,6 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
         rc = ++j->aborts % ABORTS_MAX ? 0 : citron_wait_longer(j);
         return rc ? rc : JOB_WAITED;
     }
-    j->aborts = 0;
     if (claim_internal(&j->claims[from]))
         return claim_internal_node(j, from, &c->whole);
     return citron_leaves_settle(j, from, to, &c->leaves);
@@ -361,28 +371,28 @@ static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
 /* Whoever waits for a turn has turns before it and nothing else. A reader that stepped back needs another turn. */
 static int turns_first(struct citron_job *j, unsigned *at)
 {
-    unsigned first = 0;
+    unsigned first = j->base;
     while (first < j->count && (!claim_internal(&j->claims[first]) || j->claims[first].state > CLAIM_QUEUE))
         first++;
     if (first == j->count)
         return 0;
-    int rc = job_drop_all(j, 0, true);
+    int rc = job_drop_all(j, j->base, true);
     if (!rc)
         rc = job_drop_all(j, first + 1, false);
-    *at = 0;
+    *at = j->base;
     return rc ? rc : job_take_turns(j);
 }
 
 int job_acquire(struct citron_job *j)
 {
-    for (unsigned i = 0; i < j->count;) {
+    for (unsigned i = j->base; i < j->count;) {
         int rc = turns_first(j, &i);
         unsigned to = group_end(j, i);
         if (!rc)
             rc = claim_group(j, i, &to);
         if (rc == JOB_WAITED) {
             /* Whoever waited for an ancestor has given back what it had. */
-            while (i > 0 && j->claims[i - 1].state != CLAIM_HELD)
+            while (i > j->base && j->claims[i - 1].state != CLAIM_HELD)
                 i--;
             continue;
         }
@@ -396,6 +406,26 @@ int job_acquire(struct citron_job *j)
 }
 
 /* ---- a range ---- */
+
+static void add(struct citron_job *j, struct citron_claim c)
+{
+    c.state = CLAIM_WAIT;
+    c.shared = j->shared;
+    c.m = (uint8_t)config_m_notify(j->config);
+    c.top = (uint8_t)config_height_notify(j->config);
+    assert(j->count < CLAIMS_MAX);
+    j->claims[j->count++] = c;
+}
+
+void job_add(struct citron_job *j, struct tree_node n, uint64_t start, uint64_t end)
+{
+    add(j, (struct citron_claim){.node = n, .ticket = n.height ? 0 : bounds_of(n, start, end)});
+}
+
+void job_add_spill(struct citron_job *j)
+{
+    add(j, (struct citron_claim){.spill = true});
+}
 
 /* Algorithm 1: what lies in the tree, split into nodes, and what lies beyond it. */
 static void plan(struct citron_job *j)
@@ -414,24 +444,24 @@ static void plan(struct citron_job *j)
     }
     j->count = 0;
     for (unsigned i = 0; i < n; i++)
-        j->claims[j->count++] =
-            (struct citron_claim){.node = nodes[i], .ticket = nodes[i].height ? 0 : bounds_of(nodes[i], j->h->start, j->h->end)};
+        job_add(j, nodes[i], j->h->start, j->h->end);
     if (j->h->end > units && !j->scrub)
-        j->claims[j->count++] = (struct citron_claim){.spill = true};
-    for (unsigned i = 0; i < j->count; i++) {
-        j->claims[i].state = CLAIM_WAIT;
-        j->claims[i].shared = j->shared;
-        j->claims[i].m = (uint8_t)config_m_notify(j->config);
-        j->claims[i].top = (uint8_t)config_height_notify(j->config);
-    }
+        job_add_spill(j);
     j->published = false; /* the whole descriptor is another */
 }
 
 /* What was acquired is not the range, but the parent of a leaf that has bits of nobody. */
 static int clean_up(struct citron_job *j)
 {
-    int rc = seat_retry(j->seat, citron_scrub(j, j->scrub_at));
+    struct citron_batch b;
+    batch_start(&b);
+    job_say(j, &b, 0, 1, CLAIM_FLUX);
+    int rc = job_run(j, &b);
+    j->claims[0].state = CLAIM_HELD;
+    if (!rc)
+        rc = citron_scrub(j, j->scrub_at);
     j->scrub = false;
+    rc = seat_retry(j->seat, rc);
     if (!rc)
         rc = job_drop_all(j, 0, false);
     return rc ? rc : JOB_AGAIN;
@@ -456,7 +486,6 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     struct citron_job j;
     job_start(&j, seat, h, deadline);
-    uint64_t round_trips = seat->ep->counts.round_trips;
     int rc = acquire_all(&j);
     if (rc == -FAB_EFENCED)
         rc = -PAWL_ELOST;
@@ -468,9 +497,7 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
     }
     h->token = seat->space->token_base + j.token;
     job_keep(&j);
-    if (!fab_is_shm(seat->ep)) {
+    if (!fab_is_shm(seat->ep))
         citron_stats.acquires++;
-        citron_stats.acquire_round_trips += seat->ep->counts.round_trips - round_trips;
-    }
     return 0;
 }

@@ -49,7 +49,7 @@ static bool somebody_below(const struct citron_job *j, const struct citron_claim
         uint64_t half = 0;
         if (!j->shared && readers_below(d->readers[i]))
             half = UINT64_C(0xffffffff) << 32;
-        else if (!j->shared && !i && readers_here(d->readers[i]))
+        else if (!j->shared && !i && readers_here(d->readers[i]) > (j->upgrades ? 1 : 0))
             half = UINT32_MAX;
         if (half) {
             *cond = (struct fab_cond){.addr = job_readers(j, *who), .mask = half, .value = d->readers[i] & half};
@@ -67,7 +67,7 @@ static int drain_spill(struct citron_job *j, struct citron_claim *c)
         batch_start(&b);
         unsigned op = batch_read64(&b, job_claim_readers(j, c)), token = batch_faa(&b, j->lock + offsetof(struct citron_lock, token), 1);
         int rc = job_run(j, &b);
-        if (!rc && (j->shared || !readers_here(b.values[op]))) {
+        if (!rc && (j->shared || readers_here(b.values[op]) <= (j->upgrades ? 1 : 0))) {
             j->token = batch_old(&b, token) + 1;
             return 0;
         }

@@ -76,12 +76,13 @@ static inline uint32_t readers_below(uint64_t w)
 #define LEAF_READERS 16 /* more of them go to the parent */
 #define LEAF_READERS_BYTES (LEAF_READERS * sizeof(uint64_t))
 
-/* valid 1, first 6, last 6, claim 3, serial 16; slot 12, record 12, serial's upper 4. */
-static inline uint64_t reader_word(uint32_t slot, uint32_t record, uint64_t serial, unsigned claim, uint32_t bounds)
+/* valid 1, first 6, last 6, serial 16; slot 12, record 12, serial's upper 4. */
+static inline uint64_t reader_word(uint32_t slot, uint32_t record, uint64_t serial, uint32_t bounds)
 {
-    return 1 | (uint64_t)bounds << 1 | (uint64_t)claim << 13 | (serial & 0xffff) << 16 | (uint64_t)slot << 32 | (uint64_t)record << 44 |
+    return 1 | (uint64_t)bounds << 1 | (serial & 0xffff) << 16 | (uint64_t)slot << 32 | (uint64_t)record << 44 |
            serial >> 16 << 56;
 }
+#define READER_OWNER (~UINT64_C(0xffff)) /* slot, record and serial */
 static inline uint32_t reader_bounds(uint64_t w)
 {
     return (uint32_t)field_get(w, 1, 12);
@@ -179,6 +180,8 @@ enum claim_state {
 #define CLAIM_STATE 61
 
 #define CLAIMS_MAX 8
+#define DESC_TOKEN CLAIMS_MAX     /* behind them, on the session's own books: the hold's token */
+#define DESC_WORDS (CLAIMS_MAX + 2) /* a multiple of 16 bytes */
 static_assert(TREE_SPLIT_MAX + 1 <= CLAIMS_MAX, "a range's nodes and the spillover");
 
 struct citron_claim {
@@ -190,6 +193,9 @@ struct citron_claim {
     uint8_t m, top;
     uint8_t place; /* of a reader in a leaf */
     uint8_t said;  /* the state as last published */
+    bool granted;  /* known from the record, where that says so: on shared memory */
+    uint32_t serial; /* likewise: which use of the record */
+    bool cut;      /* the other half of it is another hold's */
     bool took;     /* known to its owner alone: the bits of the leaf, or the place, are really its own */
 };
 
@@ -242,12 +248,14 @@ struct citron_job {
     uint64_t deadline;
     bool shared;
     bool published;  /* the record says that this hold may have something */
+    unsigned base;   /* so many claims are held already, and stay whatever becomes of the others */
+    bool upgrades;   /* the others are for what is read already: this hold's own readers do not count */
     unsigned count;  /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
     uint64_t token;
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted */
     uint64_t patience_ns; /* until the next look after those in the way */
-    unsigned aborts;      /* in a row */
+    unsigned aborts;
     unsigned blocked;     /* how often in a row somebody stood in the way at the same place */
     bool tried;           /* one that does not wait has looked after those in its way */
     bool exact;           /* ranges of this session itself were in the way: waste nothing */
@@ -274,7 +282,9 @@ static inline fab_addr job_header(const struct citron_job *j, size_t offset)
 }
 fab_addr citron_desc_addr(const struct space *s, uint32_t slot, uint32_t record);
 
+/* Heights of the tree at first, and at most. */
 unsigned citron_height_first(const struct space *s);
+unsigned citron_height_last(const struct space *s);
 
 /* Adds a WRITE of what claims [from, to) have become; the first time also of the record. Intent before effect (I5). */
 void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state);
@@ -297,8 +307,11 @@ int job_take_turns(struct citron_job *j);
 /* ---- acquire.c ---- */
 
 int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline);
-/* Gets all claims of a job, from the first that it does not have. */
+/* Gets all claims of a job beyond its base. */
 int job_acquire(struct citron_job *j);
+/* Adds claims on nodes, or beyond the tree, as the configuration has it. */
+void job_add(struct citron_job *j, struct tree_node n, uint64_t start, uint64_t end);
+void job_add_spill(struct citron_job *j);
 /* From now on one node for the whole range, which contains this one. */
 int job_escalate(struct citron_job *j, struct tree_node to);
 
@@ -332,6 +345,11 @@ unsigned citron_leaf_add(struct citron_job *j, struct citron_batch *b, unsigned 
 void citron_leaves_check(const struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct citron_leaves *l);
 void citron_leaf_see(struct citron_job *j, unsigned i, uint64_t old, struct citron_leaves *l);
 int citron_leaves_settle(struct citron_job *j, unsigned from, unsigned *to, struct citron_leaves *l);
+/* Changes a reader's place from one word to another; exactly once, whatever breaks. 1: it was not the first. */
+int citron_swap_place(const struct citron_job *j, const struct citron_claim *c, uint64_t from, uint64_t to);
+uint64_t citron_place_word(const struct citron_job *j, const struct citron_claim *c);
+/* Takes a free place for a claim that has none. */
+int citron_take_place(struct citron_job *j, struct citron_claim *c);
 int citron_read_places(struct citron_job *j, struct tree_node leaf, uint64_t places[LEAF_READERS]);
 fab_addr citron_place_addr(const struct citron_job *j, const struct citron_claim *c);
 void citron_whole_add(struct citron_job *j, struct citron_batch *b, unsigned i, struct citron_whole *w);
@@ -349,13 +367,17 @@ int job_drop(struct citron_job *j, unsigned claim, bool keep_turn);
 int job_drop_all(struct citron_job *j, unsigned from, bool keep_turns);
 /* A claim's last step may have been taken or not: what it may have left is counted anew by whom it bothers. */
 int job_doubt(struct citron_job *j, unsigned claim);
+/* Verbs that add a claim's notifications, and take them back. */
+void citron_add_known(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c);
+void citron_add_unknown(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c);
+void citron_wake_after(const struct citron_job *j, const struct citron_claim *c);
 /* Writes what a hold has into the books of its session, and reads it from there. */
 void job_keep(struct citron_job *j);
 int job_resume(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline);
 
 static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *h)
 {
-    return seat->me->claims + (size_t)h->record * CLAIMS_MAX;
+    return seat->me->claims + (size_t)h->record * DESC_WORDS;
 }
 
 /* ---- recover.c ---- */
@@ -365,7 +387,7 @@ static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *
 #define CITRON_REPAIRED 2
 int citron_repair(const struct citron_job *j, struct tree_node n, bool spill);
 /* Clears bits that nobody owns in the leaves below a node that this job has for itself. */
-int citron_scrub(const struct citron_job *j, struct tree_node parent);
+int citron_scrub(struct citron_job *j, struct tree_node parent);
 /* A reader's place: whether its owner still has it; frees it if not. */
 int citron_repair_place(const struct citron_job *j, struct tree_node leaf, unsigned place, uint64_t word);
 /* Whether those bits of a leaf may be somebody's. */
@@ -433,7 +455,7 @@ static inline uint32_t citron_busted(const struct citron_job *j)
 extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us;
 
 struct citron_stats {
-    uint64_t acquires, aborts, blocked, escalated, repaired, grown, acquire_round_trips;
+    uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses;
 };
 extern struct citron_stats citron_stats; /* of this process; the simulation is one */
 

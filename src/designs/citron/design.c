@@ -15,29 +15,41 @@ static int citron_raise(const struct seat *seat, struct hold *h, uint64_t floor)
         next = max_u64(next, was + 1);
         if (!rc)
             rc = fab_cas64(seat->ep, addr, was, next, &old);
-        if (!rc && old == was)
+        if (!rc && old == was) {
             h->token = base + next;
+            __atomic_store_n(&citron_kept(seat, h)[DESC_TOKEN], h->token, __ATOMIC_RELAXED);
+        }
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
     }
     return 0;
 }
 
-/* More than that only beyond the tree: all of it is one there. */
+static void cover_at(unsigned height, uint64_t start, uint64_t end, uint64_t *from, uint64_t *to)
+{
+    struct tree_node nodes[TREE_SPLIT_MAX];
+    uint64_t units = tree_units(height);
+    if (end > units) { /* beyond the tree all is one */
+        *from = min_u64(*from, units);
+        *to = RANGE_UNITS_MAX;
+    }
+    if (start >= units)
+        return;
+    unsigned n = tree_split(start, min_u64(end, units), height, TREE_SPLIT_MAX, nodes);
+    if (nodes[0].height)
+        *from = min_u64(*from, tree_start(nodes[0]));
+    if (nodes[n - 1].height)
+        *to = max_u64(*to, tree_end(nodes[n - 1]));
+}
+
+/* However tall the tree is by now. */
 static void citron_cover(const struct space *space, uint64_t *start, uint64_t *end)
 {
-    unsigned height = citron_height_first(space);
-    struct tree_node nodes[TREE_SPLIT_MAX];
-    uint64_t units = tree_units(height), until = *end > units ? RANGE_UNITS_MAX : *end;
-    if (*start >= units) {
-        *start = units;
-        *end = RANGE_UNITS_MAX;
-        return;
-    }
-    unsigned n = tree_split(*start, min_u64(*end, units), height, TREE_SPLIT_MAX, nodes);
-    uint64_t from = nodes[0].height ? tree_start(nodes[0]) : *start, to = nodes[n - 1].height ? tree_end(nodes[n - 1]) : *end;
+    uint64_t from = *start, to = *end;
+    for (unsigned height = citron_height_first(space); height <= citron_height_last(space); height++)
+        cover_at(height, *start, *end, &from, &to);
     *start = min_u64(*start, from);
-    *end = until == RANGE_UNITS_MAX ? until : max_u64(until, to);
+    *end = max_u64(*end, to);
 }
 
 static const struct design_knob knobs[] = {
@@ -50,14 +62,20 @@ static const struct design_knob knobs[] = {
     {0},
 };
 
+static const struct design_counter counters[] = {
+    {"acquires", &citron_stats.acquires},   {"aborts", &citron_stats.aborts},     {"blocked", &citron_stats.blocked},
+    {"escalated", &citron_stats.escalated}, {"repaired", &citron_stats.repaired}, {"grown", &citron_stats.grown},
+    {"censuses", &citron_stats.censuses},   {0},
+};
+
 #define CITRON_COMMON(faults)                                                                                                      \
-    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT |                              \
+    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |             \
                 DESIGN_RANGES | DESIGN_ASYNC,                                                                                      \
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct citron_lock),                   \
-    .lock_bytes = citron_lock_bytes, .desc_size = CLAIMS_MAX * sizeof(uint64_t), .acquire = citron_acquire,                        \
-    .release = citron_release, \
+    .lock_bytes = citron_lock_bytes, .desc_size = DESC_WORDS * sizeof(uint64_t), .acquire = citron_acquire,                        \
+    .release = citron_release, .convert = citron_convert, .reshape = citron_reshape, .split = citron_split,                        \
     .cover = citron_cover, .holds = citron_holds, .recover = citron_recover, .peek = citron_peek, .raise = citron_raise,           \
-    .knobs = knobs
+    .knobs = knobs, .counters = counters
 
 const struct citron_design design_citron = {
     .design = {.name = "citron",

@@ -13,9 +13,9 @@ static uint64_t mask_of(const struct citron_claim *c)
     return bounds_mask(c->ticket);
 }
 
-static uint64_t place_word(const struct citron_job *j, unsigned i)
+uint64_t citron_place_word(const struct citron_job *j, const struct citron_claim *c)
 {
-    return reader_word(j->seat->me->slot, j->h->record, j->h->serial, i, j->claims[i].ticket);
+    return reader_word(j->seat->me->slot, j->h->record, j->h->serial, c->ticket);
 }
 
 fab_addr citron_place_addr(const struct citron_job *j, const struct citron_claim *c)
@@ -59,7 +59,7 @@ unsigned citron_leaf_add(struct citron_job *j, struct citron_batch *b, unsigned 
     if (!j->shared)
         return batch_mcas(b, job_node(j, c->node), 0, mask_of(c), mask_of(c), mask_of(c));
     c->place = (uint8_t)choose_place(j, i, l);
-    unsigned op = batch_mcas(b, citron_place_addr(j, c), 0, UINT64_MAX, place_word(j, i), UINT64_MAX);
+    unsigned op = batch_mcas(b, citron_place_addr(j, c), 0, UINT64_MAX, citron_place_word(j, c), UINT64_MAX);
     if (!l->flagged[i])
         batch_mcas(b, job_node(j, tree_parent(c->node)), 0, 0, NODE_BELOW, NODE_BELOW);
     return op;
@@ -94,11 +94,13 @@ void citron_leaf_see(struct citron_job *j, unsigned i, uint64_t old, struct citr
 
 /* ---- who is there ---- */
 
-/* A reader of any of these units, or -1. */
-static int find_reader(const struct citron_claim *c, const uint64_t places[LEAF_READERS])
+/* A reader of any of these units, or -1. Oneself, on the way up, does not count. */
+static int find_reader(const struct citron_job *j, const struct citron_claim *c, const uint64_t places[LEAF_READERS])
 {
+    uint64_t own = reader_word(j->seat->me->slot, j->h->record, j->h->serial, 0);
     for (unsigned n = 0; n < LEAF_READERS; n++)
-        if (places[n] && mask_of(c) & bounds_mask(reader_bounds(places[n])))
+        if (places[n] && mask_of(c) & bounds_mask(reader_bounds(places[n])) &&
+            !(j->upgrades && (places[n] & READER_OWNER) == (own & READER_OWNER)))
             return (int)n;
     return -1;
 }
@@ -125,7 +127,7 @@ int citron_read_places(struct citron_job *j, struct tree_node leaf, uint64_t pla
 static int await_readers(struct citron_job *j, unsigned i, uint64_t places[LEAF_READERS])
 {
     struct citron_claim *c = &j->claims[i];
-    for (int at; (at = find_reader(c, places)) >= 0;) {
+    for (int at; (at = find_reader(j, c, places)) >= 0;) {
         fab_addr addr = job_places(j, c->node) + (unsigned)at * sizeof(uint64_t);
         const struct fab_cond cond = {.addr = addr, .mask = UINT32_MAX, .value = places[at] & UINT32_MAX};
         int rc = job_wait(j, &cond, 1);
@@ -174,7 +176,7 @@ static int settle_writer(struct citron_job *j, unsigned from, unsigned i, unsign
     if (!l->below)
         return 0;
     int rc = l->checked ? 0 : citron_read_places(j, c->node, l->places[i]);
-    if (rc || find_reader(c, l->places[i]) < 0)
+    if (rc || find_reader(j, c, l->places[i]) < 0)
         return rc;
     /* Who waits has nothing further up. */
     if (i + 1 < *to)
@@ -192,6 +194,45 @@ int citron_leaves_settle(struct citron_job *j, unsigned from, unsigned *to, stru
             return rc;
     }
     return 0;
+}
+
+/* ---- places by themselves ---- */
+
+int citron_swap_place(const struct citron_job *j, const struct citron_claim *c, uint64_t from, uint64_t to)
+{
+    fab_addr addr = citron_place_addr(j, c);
+    uint64_t old;
+    int rc = fab_cas64(j->seat->ep, addr, from, to, &old);
+    while (rc) {
+        if ((rc = seat_retry(j->seat, rc)))
+            return rc;
+        rc = fab_read64(j->seat->ep, addr, &old); /* the words name their owner: what is there now tells */
+        if (!rc && old == to && to)
+            old = from;
+        else if (!rc && old == from)
+            rc = fab_cas64(j->seat->ep, addr, from, to, &old);
+    }
+    if (old == from)
+        job_wake(j, addr);
+    return old != from;
+}
+
+int citron_take_place(struct citron_job *j, struct citron_claim *c)
+{
+    uint64_t places[LEAF_READERS];
+    for (unsigned tries = 0; tries < LEAF_READERS; tries++) {
+        int rc = fab_read(j->seat->ep, job_places(j, c->node), places, sizeof places);
+        unsigned n = 0;
+        while (!rc && n < LEAF_READERS && places[n])
+            n++;
+        if (!rc && n == LEAF_READERS)
+            return -PAWL_ELIMIT;
+        c->place = (uint8_t)n;
+        rc = rc ? seat_retry(j->seat, rc) ? -PAWL_ELOST : 1 : citron_swap_place(j, c, 0, citron_place_word(j, c));
+        if (rc <= 0)
+            return rc;
+    }
+    return -PAWL_ELIMIT;
 }
 
 /* ---- all bits of four leaves at once (3.8) ---- */

@@ -17,7 +17,8 @@ struct census {
     void *ctx;
     unsigned height_max;
     uint64_t lease;
-    bool checked; /* the present slot's owner lives */
+    bool checked; /* the present slot's owner lives, */
+    bool stopped; /* or is lost, but cannot be shut out yet: what it is in the middle of may go on */
 };
 
 #define READ_TRIES_MAX 4
@@ -46,11 +47,15 @@ static int check_life(struct census *c, uint32_t slot)
         return rc;
     if (lease_state(again) != SLOT_LOST || lease_epoch(again) != lease_epoch(lease))
         return 0;
-    return seat_fence(seat, slot);
+    rc = seat_fence(seat, slot);
+    if (rc != -EAGAIN || !fab_is_shm(seat->ep))
+        return rc;
+    c->stopped = true; /* see atomic_here: only a step that it has said to be under way can still take place */
+    return 1;
 }
 
-/* Claims that belong to a record, read so that they are of one use of it. */
-static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_t words[CLAIMS_MAX], bool *ours)
+/* Claims and the record that they belong to, read so that they are of one use of it. */
+static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_t words[CLAIMS_MAX], uint64_t *word)
 {
     fab_addr at = space_record_addr(c->seat->space, slot, record);
     for (unsigned n = 0; n < READ_TRIES_MAX; n++) {
@@ -64,8 +69,7 @@ static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_
             return rc;
         if (b.values[before] != b.values[after])
             continue;
-        enum record_state state = record_state(b.values[before]);
-        *ours = state != RECORD_FREE && state != RECORD_SPARE && state != RECORD_WAIT && record_index(b.values[before]) == c->index;
+        *word = b.values[before];
         return 0;
     }
     return -EAGAIN;
@@ -75,7 +79,6 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
 {
     struct census *c = ctx;
     uint64_t words[CLAIMS_MAX];
-    bool ours = false;
     if (record_index(word) != c->index)
         return 0;
     if (!c->checked) {
@@ -84,10 +87,19 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
             return rc ? rc : 1;
         c->checked = true;
     }
-    int rc = read_claims(c, slot, record, words, &ours);
-    for (unsigned i = 0; i < CLAIMS_MAX && !rc && ours; i++)
+    int rc = read_claims(c, slot, record, words, &word);
+    enum record_state state = rc ? RECORD_FREE : record_state(word);
+    bool any = state != RECORD_FREE && state != RECORD_SPARE && state != RECORD_WAIT && record_index(word) == c->index;
+    for (unsigned i = 0; i < CLAIMS_MAX && !rc && any; i++)
         if (words[i] >> CLAIM_STATE) {
             struct citron_claim claim = claim_of(words[i], c->height_max);
+            bool midway = claim.state == CLAIM_FLUX || claim.state == CLAIM_QUEUE;
+            if (c->stopped && !midway)
+                continue;
+            if (c->stopped)
+                return -EAGAIN;
+            claim.serial = (uint32_t)record_serial(word);
+            claim.granted = state == RECORD_HELD_X || state == RECORD_HELD_S;
             rc = c->fn(c->ctx, slot, record, &claim);
         }
     return rc;
@@ -97,13 +109,15 @@ static int census_slot(void *ctx, uint32_t slot, uint64_t lease)
 {
     struct census *c = ctx;
     c->lease = lease;
-    c->checked = false;
+    c->checked = c->stopped = false;
     int rc = seat_records(c->seat, slot, census_record, c);
     return rc > 0 ? 0 : rc;
 }
 
 int citron_census(const struct citron_job *j, claim_fn fn, void *ctx)
 {
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.censuses++;
     struct census c = {.seat = j->seat, .index = j->index, .fn = fn, .ctx = ctx, .height_max = j->height_max};
     return seat_slots(j->seat, census_slot, &c);
 }
@@ -239,7 +253,7 @@ static int is_below(void *ctx, uint32_t slot, uint32_t record, const struct citr
 
 /* This job has the parent or a node above it for itself, and waited until nobody was below. Whoever set bits since has looked up
  * before that, and says so in its claims from before it looked; so if nobody does, the bits are nobody's. */
-int citron_scrub(const struct citron_job *j, struct tree_node parent)
+int citron_scrub(struct citron_job *j, struct tree_node parent)
 {
     struct leaf_search s = {.parent = parent, .j = j};
     uint64_t words[4];
@@ -254,7 +268,7 @@ int citron_scrub(const struct citron_job *j, struct tree_node parent)
     for (unsigned i = 0; i < 4; i++)
         if (words[i])
             batch_mcas(&b, job_node(j, tree_child(parent, i)), words[i], words[i], 0, words[i]);
-    rc = b.n ? fab_batch(j->seat->ep, b.ops, b.n) : 0;
+    rc = job_run(j, &b);
     for (unsigned i = 0; i < 4; i++)
         job_wake(j, job_node(j, tree_child(parent, i)));
     if (!fab_is_shm(j->seat->ep))
@@ -273,7 +287,8 @@ struct place_search {
 static int owns_place(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
 {
     struct place_search *s = ctx;
-    if (slot == field_get(s->word, 32, 12) && record == field_get(s->word, 44, 12) && c->shared && !c->spill &&
+    uint64_t owner = reader_word(slot, record, c->serial, 0) & READER_OWNER;
+    if (owner == (s->word & READER_OWNER) && !c->spill && /* on its way down it is not yet shared */
         tree_same(c->node, s->leaf) && (c->state == CLAIM_FLUX || c->state == CLAIM_HELD))
         s->found = true;
     return 0;
@@ -368,12 +383,13 @@ int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 struct view {
     struct lock_view *out;
     uint32_t slot, record; /* of the latest that was counted */
+    bool records_tell;     /* who was granted; elsewhere one that waits for others below counts, too */
 };
 
 static int view_claim(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
 {
     struct view *v = ctx;
-    if (c->state != CLAIM_HELD)
+    if (c->state != CLAIM_HELD || (v->records_tell && !c->granted))
         return 0;
     if (!c->shared) {
         v->out->mode = PAWL_EXCLUSIVE;
@@ -392,7 +408,7 @@ int citron_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
     struct hold h = {.index = index, .record = UINT32_MAX, .mode = PAWL_EXCLUSIVE};
     struct citron_job j;
     struct lock_view view = {0};
-    struct view v = {.out = &view, .slot = UINT32_MAX};
+    struct view v = {.out = &view, .slot = UINT32_MAX, .records_tell = fab_is_shm(seat->ep)};
     uint64_t token;
     job_start(&j, seat, &h, DEADLINE_TRY);
     int rc = fab_read64(seat->ep, j.lock + offsetof(struct citron_lock, token), &token);

@@ -7,18 +7,28 @@
 
 /* ---- one claim ---- */
 
-/* Takes back what was made known (line 9). */
-static void add_denotifications(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c)
+static void add_notifications(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool back)
 {
     uint8_t heights[TREE_HEIGHT_MAX];
     unsigned n = c->spill ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
     for (unsigned i = 0; i < n; i++) {
         struct tree_node above = tree_above(c->node, heights[i]);
         if (c->shared)
-            batch_mfaa(b, job_readers(j, above), UINT64_C(1) << READERS_DCNT, READERS_TOPS);
+            batch_mfaa(b, job_readers(j, above), UINT64_C(1) << (back ? READERS_DCNT : READERS_DMAX), READERS_TOPS);
         else
-            batch_mfaa(b, job_node(j, above), UINT64_C(1) << NODE_DCNT, NODE_TOPS);
+            batch_mfaa(b, job_node(j, above), UINT64_C(1) << (back ? NODE_DCNT : NODE_DMAX), NODE_TOPS);
     }
+}
+
+/* Takes back what was made known (line 9). */
+void citron_add_unknown(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c)
+{
+    add_notifications(j, b, c, true);
+}
+
+void citron_add_known(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c)
+{
+    add_notifications(j, b, c, false);
 }
 
 static void add_pass_turn(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool keep_turn)
@@ -43,14 +53,14 @@ static void add_release_node(const struct citron_job *j, struct citron_batch *b,
             batch_mcas(b, job_node(j, tree_child(c->node, n)), UINT64_MAX, UINT64_MAX, 0, UINT64_MAX);
         add_pass_turn(j, b, c, keep_turn);
     } else if (c->shared && c->took) {
-        uint64_t word = reader_word(j->seat->me->slot, j->h->record, j->h->serial, i, c->ticket);
+        uint64_t word = reader_word(j->seat->me->slot, j->h->record, j->h->serial, c->ticket);
         batch_mcas(b, citron_place_addr(j, c), word, UINT64_MAX, 0, UINT64_MAX);
     } else if (c->took) {
         batch_mcas(b, job_node(j, c->node), mask, mask, 0, mask);
     }
 }
 
-static void wake_after(const struct citron_job *j, const struct citron_claim *c)
+void citron_wake_after(const struct citron_job *j, const struct citron_claim *c)
 {
     uint8_t heights[TREE_HEIGHT_MAX];
     if (!fab_is_shm(j->seat->ep))
@@ -96,11 +106,14 @@ static int leave_queue(struct citron_job *j, unsigned i)
             break; /* it is gone already: the connection broke when it was passed on */
         if (!rc && served)
             rc = fab_mcas64(j->seat->ep, addr, turn, NODE_T_MASK, next << NODE_TCNT, NODE_T_MASK | NODE_OCC, &old);
-        else if (!rc && node_field(seen, NODE_TMAX) == next)
-            rc = fab_mcas64(j->seat->ep, addr, seen, NODE_T_MASK | max, (uint64_t)c->ticket << NODE_TMAX, max, &old);
+        else if (!rc && node_field(seen, NODE_TMAX) == next) /* DCnt and DMax go on together: no word returns */
+            rc = fab_cas64(j->seat->ep, addr, seen,
+                           masked_add64((seen & ~max) | (uint64_t)c->ticket << NODE_TMAX,
+                                        UINT64_C(1) << NODE_DCNT | UINT64_C(1) << NODE_DMAX, NODE_TOPS),
+                           &old);
         else if (!rc)
             break;
-        if (!rc && (served ? node_field(old, NODE_TCNT) == c->ticket : !((old ^ seen) & (NODE_T_MASK | max)))) {
+        if (!rc && (served ? node_field(old, NODE_TCNT) == c->ticket : old == seen)) {
             job_wake(j, addr);
             break;
         }
@@ -146,7 +159,7 @@ int job_doubt(struct citron_job *j, unsigned i)
     if (!rc)
         rc = say_surely(j, i, then);
     if (!rc && fab_is_shm(j->seat->ep))
-        wake_after(j, c);
+        citron_wake_after(j, c);
     return rc;
 }
 
@@ -166,7 +179,7 @@ int job_drop(struct citron_job *j, unsigned i, bool keep_turn)
         seen = batch_read64(&b, job_claim_node(j, c));
     left = b.n;
     add_release_node(j, &b, i, turn);
-    add_denotifications(j, &b, c);
+    citron_add_unknown(j, &b, c);
     struct citron_claim was = *c;
     c->all = false;
     job_say(j, &b, i, i + 1, turn ? CLAIM_TURN : CLAIM_WAIT);
@@ -183,7 +196,7 @@ int job_drop(struct citron_job *j, unsigned i, bool keep_turn)
         return rc;
     if (claim_internal(c) && c->shared)
         lower_flag(j, c, b.values[seen], batch_old(&b, left));
-    wake_after(j, &was);
+    citron_wake_after(j, &was);
     return 0;
 }
 
@@ -207,7 +220,7 @@ static void recall(struct citron_job *j)
 {
     const uint64_t *words = citron_kept(j->seat, j->h);
     for (unsigned i = 0; i < CLAIMS_MAX; i++)
-        if (words[i] >> CLAIM_STATE)
+        if (words[i] >> CLAIM_STATE == CLAIM_HELD)
             j->claims[j->count++] = claim_of(words[i], j->height_max);
     j->published = true;
 }
@@ -226,13 +239,19 @@ void job_keep(struct citron_job *j)
     if (!fab_is_shm(seat->ep))
         for (unsigned i = 0; i < CLAIMS_MAX; i++)
             words[i] = i < j->count ? claim_word(&j->claims[i], j->height_max) : 0;
+    __atomic_store_n(&words[DESC_TOKEN], j->h->token, __ATOMIC_RELAXED);
     hold_note_range(seat, j->h);
     __atomic_store_n(&seat->me->shadow[j->h->record], record_word(held_state(j->h), j->h->serial, j->h->index), __ATOMIC_RELEASE);
 }
 
+static bool has_token(const struct seat *seat, const struct hold *h)
+{
+    return __atomic_load_n(&citron_kept(seat, h)[DESC_TOKEN], __ATOMIC_RELAXED) == h->token;
+}
+
 bool citron_holds(const struct seat *seat, const struct hold *h)
 {
-    return hold_is(seat, h, held_state(h)) && hold_has_range(seat, h);
+    return hold_is(seat, h, held_state(h)) && hold_has_range(seat, h) && has_token(seat, h);
 }
 
 /* All claims in one batch, the last one first; then the record, which is what makes them visible. */
@@ -261,7 +280,7 @@ static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned 
             seen[i] = batch_read64(b, job_claim_node(j, c));
         left[i] = b->n;
         add_release_node(j, b, i, false);
-        add_denotifications(j, b, c);
+        citron_add_unknown(j, b, c);
     }
     /* On shared memory the record is the session's own, too: it is closed with the hold. */
     fab_addr record = space_record_addr(j->seat->space, j->seat->me->slot, j->h->record);
@@ -330,7 +349,7 @@ static int release_job(struct citron_job *j)
         const struct citron_claim *c = &j->claims[i];
         if (c->state == CLAIM_FLUX && claim_internal(c) && c->shared && !j->pieces)
             lower_flag(j, c, b.values[seen[i]], batch_old(&b, left[i]));
-        wake_after(j, c);
+        citron_wake_after(j, c);
     }
     return 0;
 }
@@ -341,7 +360,7 @@ int citron_release(const struct seat *seat, const struct hold *h)
     struct hold own = *h;
     uint64_t held = record_word(held_state(h), h->serial, h->index);
     uint64_t leaving = record_word(h->mode == PAWL_SHARED ? RECORD_TRY_S : RECORD_TRY_X, h->serial, h->index);
-    if (h->record >= seat->space->record_count || !hold_has_range(seat, h) ||
+    if (h->record >= seat->space->record_count || !hold_has_range(seat, h) || !has_token(seat, h) ||
         !__atomic_compare_exchange_n(&seat->me->shadow[h->record], &held, leaving, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return -PAWL_ENOTOWNER;
     job_start(&j, seat, &own, DEADLINE_NEVER);

@@ -146,7 +146,7 @@ int citron_wait_longer(struct citron_job *j)
     int rc = config_changing(to) || to.wait == j->config.wait || citron_wait_ns ? 0 : swap_config(j, to);
     if (rc < 0)
         return seat_retry(j->seat, rc);
-    int end = job_drop_all(j, 0, false);
+    int end = job_drop_all(j, j->base, false);
     return end ? end : JOB_AGAIN;
 }
 

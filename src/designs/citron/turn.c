@@ -74,6 +74,8 @@ static int look_for_turn(struct citron_job *j, struct citron_claim *c, uint64_t 
     int rc = fab_read64(j->seat->ep, addr, seen);
     if (rc || !node_queue(*seen))
         return rc;
+    if (j->upgrades)
+        return -EDEADLK; /* somebody in front of us waits for us */
     const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = *seen & NODE_T_MASK};
     rc = job_wait_at(j, c->node, c->spill, &cond);
     return rc ? rc : JOB_WAITED;
@@ -95,7 +97,7 @@ static int refuse_ticket(struct citron_job *j, struct citron_claim *c)
 static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
 {
     struct citron_claim *c = &j->claims[i];
-    bool at_once = j->deadline == DEADLINE_TRY;
+    bool at_once = j->deadline == DEADLINE_TRY || j->upgrades;
     uint64_t expect = 0;
     int rc = at_once ? look_for_turn(j, c, &expect) : 0;
     if (rc)
@@ -138,7 +140,7 @@ static int await_turn(struct citron_job *j, unsigned i, uint64_t seen)
 
 int job_take_turns(struct citron_job *j)
 {
-    for (unsigned i = 0; i < j->count;) {
+    for (unsigned i = j->base; i < j->count;) {
         struct citron_claim *c = &j->claims[i];
         uint64_t seen = 0;
         if (!claim_internal(c) || c->state == CLAIM_TURN || c->state == CLAIM_FLUX || c->state == CLAIM_HELD) {

@@ -94,6 +94,11 @@ unsigned citron_height_first(const struct space *s)
     return height_for(s->range_units);
 }
 
+unsigned citron_height_last(const struct space *s)
+{
+    return height_for(max_u64(s->range_units, s->range_max));
+}
+
 fab_addr job_node(const struct citron_job *j, struct tree_node n)
 {
     return j->lock + sizeof(struct citron_lock) + (tree_index(n, j->height_max) - 1) * sizeof(uint64_t);
@@ -196,7 +201,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
     j->h = h;
     j->index = h->index;
     j->lock = space_lock_addr(seat->space, h->index);
-    j->height_max = height_for(max_u64(seat->space->range_units, seat->space->range_max));
+    j->height_max = citron_height_last(seat->space);
     j->deadline = deadline;
     j->shared = h->mode == PAWL_SHARED;
     j->patience_ns = JOB_PATIENCE_NS;
@@ -234,8 +239,59 @@ void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsign
     j->published = true;
 }
 
+/* ---- shared memory: a batch, verb by verb ---- */
+
+static uint64_t verb_result(const struct fab_op *op, uint64_t word)
+{
+    uint64_t compared = (uint64_t)op->compare_mask, swapped = (uint64_t)op->swap_mask;
+    if (op->verb == FAB_FAA)
+        return op->masked ? masked_add64(word, (uint64_t)op->swap, swapped) : word + (uint64_t)op->swap;
+    if ((word ^ (uint64_t)op->compare) & compared)
+        return word;
+    return (word & ~swapped) | ((uint64_t)op->swap & swapped);
+}
+
+/* Nobody can be shut out here who is merely stopped. So between its reading of a word and its compare-and-swap a process looks
+ * whether it was declared lost: if it was, others may have counted anew without it; and if they have done so since, the word is
+ * another, for counters do not return. */
+static int atomic_here(const struct seat *seat, struct fab_op *op)
+{
+    uint64_t *word = fab_shm_ptr(seat->ep, op->addr), seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    const uint64_t live = lease_word(SLOT_LIVE, seat->me->epoch, 0) >> LEASE_EPOCH_SHIFT;
+    for (;;) {
+        if (unlikely(__atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE) >> LEASE_EPOCH_SHIFT != live))
+            return -FAB_EFENCED;
+        if (likely(__atomic_compare_exchange_n(word, &seen, verb_result(op, seen), false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE)))
+            break;
+    }
+    op->old = seen;
+    return 0;
+}
+
+static void copy_here(uint64_t *to, const uint64_t *from, unsigned words)
+{
+    for (unsigned i = 0; i < words; i++)
+        __atomic_store_n(&to[i], __atomic_load_n(&from[i], __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
+}
+
+static int run_here(const struct seat *seat, struct citron_batch *b)
+{
+    for (unsigned i = 0; i < b->n; i++) {
+        struct fab_op *op = &b->ops[i];
+        if (op->verb == FAB_READ)
+            copy_here(op->buf, fab_shm_ptr(seat->ep, op->addr), op->len / 8);
+        else if (op->verb == FAB_WRITE)
+            copy_here(fab_shm_ptr(seat->ep, op->addr), op->buf, op->len / 8);
+        else if (atomic_here(seat, op))
+            return -FAB_EFENCED;
+    }
+    return 0;
+}
+
 int job_run(struct citron_job *j, struct citron_batch *b)
 {
+    if (fab_is_shm(j->seat->ep))
+        return run_here(j->seat, b);
     int rc = b->n ? fab_batch(j->seat->ep, b->ops, b->n) : 0;
     if (unlikely(rc))
         j->published = false; /* maybe not: then once more */
