@@ -19,8 +19,8 @@
 
 static struct {
     const char *designs, *on, *model, *set, *tune, *range, *io;
-    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed,
-        units, held, max_units, series_ns;
+    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, deaths, seconds_ns, ops, rounds,
+        seed, units, held, max_units, series_ns;
     bool threads, names, json;
     bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
         units_seen, held_seen, max_units_seen;
@@ -28,11 +28,12 @@ static struct {
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, NULL},
-    {"on", 0, ARG_STRING, "WHERE", "shm: processes of this machine (default); sim: the simulated cluster", &opts.on, NULL},
+    {"on", 0, ARG_STRING, "WHERE",
+     "shm: processes of this machine (default); udp: the same over packets; sim: the simulated cluster", &opts.on, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
     {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: other values than the model's, to see what hangs on them", &opts.set, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
-    {"nodes", 0, ARG_U64, "N", "sim: hosts of clients; default the model's", &opts.nodes, &opts.nodes_seen},
+    {"nodes", 0, ARG_U64, "N", "sim, udp: hosts of clients; default the model's, or 1", &opts.nodes, &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "default: one per core; sim: the model's", &opts.clients, &opts.clients_seen},
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
     {"locks", 0, ARG_U64, "N", "locks to choose from; default 1000; with --range 1", &opts.locks, &opts.locks_seen},
@@ -50,6 +51,8 @@ static const struct arg table[] = {
      &opts.lock_nodes_seen},
     {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &opts.names, NULL},
     {"hold", 0, ARG_U64, "NS", "nanoseconds for which a lock is held; default 0", &opts.hold_ns, NULL},
+    {"deaths", 0, ARG_U64, "N", "sim: one operation in N ends with its client's death, which holds the lock; default 0: none",
+     &opts.deaths, NULL},
     {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &opts.think_ns, NULL},
     {"seconds", 0, ARG_DURATION, "S", "of a round; default 1; sim: virtual ones, default 20ms", &opts.seconds_ns,
      &opts.seconds_seen},
@@ -63,7 +66,7 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl bench",
-    .usage = "[--design D[,D...]] [--on shm|sim] [OPTION]...",
+    .usage = "[--design D[,D...]] [--on shm|udp|sim] [OPTION]...",
     .about =
         "Has clients lock and unlock for a while and says how fast that went. With several designs their rounds take turns, and\n"
         "each is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.",
@@ -108,10 +111,12 @@ static int add_design(struct bench_params *p, const char *name, size_t len)
         d = design_find(text);
     if (!d)
         return args_complain(&usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", text);
-    if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : DESIGN_ON_SHM)))
-        return args_complain(&usage, "the design '%s' does not run on %s", text, p->simulated ? "sim" : "shm");
+    if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : p->packets ? DESIGN_ON_UDP : DESIGN_ON_SHM)))
+        return args_complain(&usage, "the design '%s' does not run on %s", text, opts.on);
     if (opts.reads && !(d->features & DESIGN_SHARED))
         return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
+    if (opts.deaths && !(p->simulated && d->features & DESIGN_RECOVERY && !d->packet))
+        return args_complain(&usage, "deaths are for --on sim and designs that survive them, and '%s' does not", text);
     if ((opts.range || opts.io) && !(d->features & DESIGN_RANGES))
         return args_complain(&usage, "the design '%s' has no ranges", text);
     if (p->design_count == BENCH_DESIGNS_MAX)
@@ -151,11 +156,14 @@ static int set_field(void *ctx, const char *field, uint64_t value)
 static int choose_substrate(struct bench_params *p)
 {
     p->simulated = !strcmp(opts.on, "sim");
-    if (!p->simulated && strcmp(opts.on, "shm"))
-        return args_complain(&usage, "there is no substrate '%s'; there are shm and sim", opts.on);
+    p->packets = !strcmp(opts.on, "udp");
+    if (!p->simulated && !p->packets && strcmp(opts.on, "shm"))
+        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp and sim", opts.on);
     if (p->simulated && opts.threads)
         return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
-    if (!p->simulated && (opts.model || opts.nodes_seen || opts.local_seen || opts.lock_nodes_seen))
+    if (p->packets && opts.threads)
+        return args_complain(&usage, "--threads is for --on shm");
+    if (!p->simulated && (opts.model || (opts.nodes_seen && !p->packets) || opts.local_seen || opts.lock_nodes_seen))
         return args_complain(&usage, "%s is for --on sim: shared memory is one machine, and all of it is local",
                              opts.model             ? "--model"
                              : opts.nodes_seen      ? "--nodes"
@@ -188,11 +196,11 @@ static int choose_sizes(struct bench_params *p)
     assert(!p->simulated || p->model);
     uint64_t clients = opts.clients_seen ? opts.clients : default_clients(p);
     uint64_t nodes = opts.nodes_seen || !p->simulated ? opts.nodes : model_get(p->model, MODEL_client_nodes);
-    nodes = opts.lock_nodes_seen ? opts.lock_nodes : nodes;
+    nodes = opts.lock_nodes_seen ? opts.lock_nodes : p->packets && !opts.nodes_seen ? 1 : nodes;
     uint64_t rounds = opts.rounds_seen ? opts.rounds : p->simulated ? 1 : SHM_ROUNDS;
     if (!clients || clients > BENCH_CLIENTS_MAX)
         return args_complain(&usage, "--clients is from 1 to %d", BENCH_CLIENTS_MAX);
-    if (p->simulated && (!nodes || nodes > SIM_HOSTS_MAX - 2))
+    if ((p->simulated || p->packets) && (!nodes || nodes > SIM_HOSTS_MAX - 2))
         return args_complain(&usage, "--%s is from 1 to %d", opts.lock_nodes_seen ? "lock-nodes" : "nodes", SIM_HOSTS_MAX - 2);
     if (opts.lock_nodes_seen && (opts.nodes_seen || opts.names))
         return args_complain(&usage, "--lock-nodes goes with neither --nodes nor --names");
@@ -223,6 +231,7 @@ static int choose_sizes(struct bench_params *p)
     p->local = opts.local;
     p->residents = p->partitioned ? 0 : (unsigned)(clients * opts.local / 1000);
     p->warmup_ns = opts.warmup_ns;
+    p->deaths = opts.deaths;
     p->ops = opts.ops;
     p->series_ns = opts.series_ns;
     p->seconds_ns = opts.seconds_seen ? opts.seconds_ns : p->simulated ? SIM_SECONDS_NS : SHM_SECONDS_NS;

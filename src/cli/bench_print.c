@@ -18,9 +18,14 @@ static void print_duration(uint64_t ns)
 static void print_heading(const struct bench_params *p)
 {
     const struct workload *w = &p->workload;
-    printf("%s", p->simulated ? "simulated cluster" : p->threads ? "shared memory, threads" : "shared memory, processes");
+    printf("%s", p->simulated ? "simulated cluster"
+                 : p->packets ? "UDP on loopback, processes"
+                 : p->threads ? "shared memory, threads"
+                              : "shared memory, processes");
     if (p->simulated)
         printf(", model %s, %u client hosts", p->model->name, p->nodes);
+    if (p->packets)
+        printf(" of %u hosts", p->nodes);
     printf("; %u clients, %" PRIu64 " locks%s", p->clients, w->locks, w->names ? " by name" : "");
     for (unsigned i = 0; i < w->length_count; i++)
         printf("%s%" PRIu64, i ? "," : ", ranges of ", w->lengths[i]);
@@ -147,6 +152,15 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
     json_null(j, "retries"); /* no design of this release counts them */
 }
 
+/* What the design itself counts, warm-up and all rounds included. */
+static void json_counters(struct json *j, const struct bench_params *p, const struct design *d)
+{
+    json_object(j, "counters");
+    for (const struct design_counter *c = p->simulated ? d->counters : NULL; c && c->name; c++)
+        json_u64(j, c->name, *c->value);
+    json_end(j);
+}
+
 /* Of the clients of each length; and over time. */
 static void json_ranges(struct json *j, const struct bench_params *p, const struct bench_result *r)
 {
@@ -170,21 +184,12 @@ static void json_ranges(struct json *j, const struct bench_params *p, const stru
     json_end(j);
 }
 
-/* What the design itself counts, warm-up and all rounds included. */
-static void json_counters(struct json *j, const struct bench_params *p, const struct design *d)
-{
-    json_object(j, "counters");
-    for (const struct design_counter *c = p->simulated ? d->counters : NULL; c && c->name; c++)
-        json_u64(j, c->name, *c->value);
-    json_end(j);
-}
-
 static void json_result(struct json *j, const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
 {
     static const char *const percentiles[] = {"p50_ns", "p90_ns", "p99_ns", "p999_ns"};
     json_object(j, NULL);
     json_string(j, "design", r->design->name);
-    json_string(j, "on", p->simulated ? "sim" : "shm");
+    json_string(j, "on", p->simulated ? "sim" : p->packets ? "udp" : "shm");
     json_u64(j, "clients", p->clients);
     json_u64(j, "locks", p->workload.locks);
     if (p->workload.length_count) {

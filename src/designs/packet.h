@@ -256,8 +256,8 @@ struct packet_design {
 
     /* ---- a lock server; null: the design needs none ---- */
     uint64_t (*server_bytes)(const struct rack_config *config);
-    /* life: larger every time its state was lost. After the first time it must wait out what was granted before. */
-    void (*server_init)(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
+    /* life: larger every time its state was lost. Unless it is fresh, it must wait out what was granted before. */
+    void (*server_init)(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now);
     void (*server_packet)(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*server_tick)(void *server, uint64_t now, struct outbox *out);
     const struct packet_drops *(*server_drops)(const void *server);

@@ -184,10 +184,10 @@ struct session {
     bool ended;        /* a call was told that the session is lost: from then on it is, even if nobody else has noticed */
     uint32_t slot;
     uint32_t epoch;
-    uint32_t cell_claims; /* in the table, so far */
-    fab_addr home;        /* the first of its descriptors */
-    uint64_t id;          /* unlike that of any other session of this process */
-    uint64_t *shadow;     /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
+    uint32_t insertions; /* of keys into the table, so far */
+    fab_addr home;       /* the first of its descriptors */
+    uint64_t id;         /* unlike that of any other session of this process */
+    uint64_t *shadow;    /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
     struct record_range *ranges; /* likewise of the records' ranges; null if the design has none */
     struct step_clock *clock;    /* null, or where a benchmark wants to know the time of each step (steps.h) */
     uint64_t *claims;            /* likewise of its descriptors in the space, for designs that keep words there */

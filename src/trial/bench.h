@@ -27,6 +27,7 @@ struct bench_params {
     const struct design *designs[BENCH_DESIGNS_MAX];
     unsigned design_count;
     bool simulated;
+    bool packets;              /* over UDP on this machine; then `nodes` hosts */
     const struct model *model; /* simulated: not null */
     unsigned nodes;            /* simulated: hosts of clients */
     bool partitioned;          /* simulated: the locks lie on these hosts, too, in parts; no `residents` then, but: */
@@ -35,6 +36,7 @@ struct bench_params {
     unsigned clients;
     bool threads; /* shared memory: of one process, instead of processes */
     struct workload workload;
+    uint64_t deaths;     /* simulated: one operation in so many ends with the death of its client, which holds the lock; 0: none */
     uint64_t warmup_ns;  /* simulated: before the measuring begins */
     uint64_t seconds_ns; /* of one round, virtual in the simulation; */
     uint64_t ops;        /* or, if not 0, so many operations of all clients together */

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: nobody is ever declared lost */
+#define SPARE_FOR_DEATHS 1024           /* slots: as many as die within a lease or two */
 #define GATHER_NS (20 * NS_PER_US)      /* how often a client that is ready looks whether all are */
 #define IO_TURN_NS (5 * NS_PER_US)      /* how often one whose turn it is not looks whether it is */
 #define LOOK_EVERY 64                   /* operations after which the person in front of the terminal is thought of */
@@ -87,7 +88,7 @@ static void mark(struct bench_sim *b)
 {
     uint64_t now = now_of(b), end = b->start_ns + b->params->seconds_ns;
     const struct fab_counts none = {0};
-    if (b->params->ops || now < b->start_ns || b->ended || (b->begun && now < end))
+    if (b->params->ops || b->params->deaths || now < b->start_ns || b->ended || (b->begun && now < end))
         return;
     struct fab_counts *to = b->begun ? &b->verbs_after : &b->verbs_before;
     for (unsigned i = 0; i < b->params->clients; i++)
@@ -203,6 +204,8 @@ static int cycle(struct cluster_task *t, struct workload_op op)
     if (w->hold_ns)
         cluster_sleep(t, w->hold_ns);
     b->out->violations += leave(b, t, &op, &inside);
+    if (b->params->deaths && is_measured(b) && rng_chance(&b->clients[t->client->id].stream.random, 1, b->params->deaths))
+        return -PAWL_ELOST; /* ShiftLock 4.8: it holds the lock and does not release it */
     times.release_begin_ns = now_of(b);
     start_clock(locker, &b->clients[t->client->id]);
     rc = locker_unlock(locker, &h);
@@ -313,6 +316,7 @@ static struct cluster_params cluster_of(struct bench_sim *b)
                      : p->workload.max_units   ? p->workload.max_units
                                                : p->workload.units,
         .clients = p->clients,
+        .spare_slots = p->deaths ? SPARE_FOR_DEATHS : 0,
         .residents = p->residents,
         .hosts = p->nodes,
         .tasks = 1,

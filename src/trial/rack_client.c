@@ -3,7 +3,8 @@
 
 #include <errno.h>
 
-#define RETRY_NS (1 * NS_PER_MS) /* until a process takes the place of one whose session was lost */
+#define KEEPER_NS (4 * NS_PER_MS) /* how often a session's keeper looks up, if its lease is longer than three of these */
+#define RETRY_NS (1 * NS_PER_MS)  /* until a process takes the place of one whose session was lost */
 
 static const struct packet_design *design_of(const struct rack_client *c)
 {
@@ -71,8 +72,12 @@ static int too_late(struct rack_client *c, uint32_t request)
 static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
 {
     struct rack_client *c = rack_task_of(a)->client;
-    struct packet_ask ask = {
-        .port = (uint16_t)(PORT_SERVER + 1 + c->id), .mode = mode, .index = key.id, .try = deadline == DEADLINE_TRY};
+    struct packet_ask ask = {.tenant = c->tenant,
+                             .priority = c->priority,
+                             .port = (uint16_t)(PORT_SERVER + 1 + c->id),
+                             .mode = mode,
+                             .index = key.id,
+                             .try = deadline == DEADLINE_TRY};
     struct packet_answer answer;
     if (!rack_client_valid(c))
         return -PAWL_ELOST;
@@ -245,7 +250,7 @@ static void keeper_task(void *arg)
         assert(t->actor.task);
     }
     while (c->working) {
-        pause_for(c, r->params.lease_ns / 3);
+        pause_for(c, min_u64(r->params.lease_ns / 3, KEEPER_NS));
         if (!rack_client_valid(c)) {
             pause_for(c, r->params.lease_ns / 3); /* the tasks find out by themselves at their next step, and start again */
             start_again(c);

@@ -11,7 +11,7 @@
  * break. */
 static const struct {
     const char *design;
-    const char *breaks[3];
+    const char *breaks[4];
 } expected[] = {
     {"busted-no-recheck", {"I1:"}},
     {"busted-unlock-by-name", {"I1:", "I2:"}},
@@ -25,6 +25,9 @@ static const struct {
     {"busted-shiftlock-nameless", {"I1:", "I2:"}},
     {"busted-shiftlock-markless", {"I1:", "I2:"}},
     {"busted-alock-nofence", {"I1:"}},
+    {"busted-dslr-late", {"I1:"}},
+    {"busted-alock-greedy", {"I12:"}},
+    {"busted-shiftlock-greedy", {"I12:"}},
     {"busted-ranges-off-by-one", {"I1:", "I2:"}},
     {"busted-ranges-early-token", {"I2:"}},
     {"busted-ranges-release-more", {"I1:", "I2:"}},
@@ -35,11 +38,31 @@ static const struct {
     {"busted-srvlock-blind", {"I1:", "I2:", "I9:"}},
     {"busted-srvlock-lapse", {"I1:", "I2:", "I9:"}},
     {"busted-srvlock-hasty", {"I1:", "I2:"}},
+    {"busted-fisslock-term", {"I1:", "I2:", "I9:"}},
+    {"busted-fisslock-inca", {"I1:", "I2:"}},
+    {"busted-fisslock-frees", {"I1:", "I2:"}},
+    {"busted-fisslock-nonce", {"I1:", "I2:"}},
+    {"busted-fisslock-adopt", {"I1:", "I2:"}},
+    {"busted-fisslock-floor", {"I1:", "I2:"}},
+    {"busted-fisslock-census", {"I1:", "I2:"}},
+    {"busted-fisslock-lease", {"I1:", "I2:", "I9:", "I11:"}},
+    {"busted-fisslock-doubt", {"I1:", "I2:"}},
+    {"busted-fisslock-hasty", {"I1:", "I2:"}},
     {"busted-citron-no-abort", {"I1:", "I2:"}},
     {"busted-citron-no-wait", {"I1:", "I2:"}},
     {"busted-citron-no-fence", {"I1:", "I2:", "I9:"}},
     {"busted-citron-blind-release", {"I1:", "I2:", "I9:"}},
     {"busted-citron-blind-reader", {"I1:", "I2:"}},
+    {"busted-netlock-blind", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-mode", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-end", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-grant", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-lapse", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-hasty", {"I1:", "I2:"}},
+    {"busted-netlock-revert", {"I1:", "I2:"}},
+    {"busted-netlock-drain", {"I1:", "I2:"}},
+    {"busted-netlock-deaf", {"I1:", "I2:"}},
+    {"busted-netlock-silent", {"I9:", "I11:"}},
 };
 
 static bool breaks(size_t which, const char *why)

@@ -12,17 +12,17 @@
     .server_tick = srv_server_tick, .server_drops = srv_server_drops
 
 #define SRV_FEATURES                                                                                                               \
-    DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC)
 
 static const struct packet_design srvlock = {SRV_HOST, SRV_SERVER};
-static const struct packet_design parlock = {SRV_HOST, SRV_SERVER, .on_hosts = true};
+static const struct packet_design parlock = {SRV_HOST, SRV_SERVER, .on_hosts = true, .options = SRV_BY_RANGE};
 
 const struct design design_srvlock = {
     .name = "srvlock",
     .summary = "lock servers on machines of their own, asked by packets",
     .kind = DESIGN_BASELINE,
     .features = SRV_FEATURES,
-    .substrates = DESIGN_ON_SIM,
+    .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
     .tolerates = FAULTS_ALL,
     .packet = &srvlock,
 };
@@ -44,7 +44,7 @@ const struct design design_parlock = {
         .summary = "wrong on purpose: srvlock",                                                                                    \
         .kind = DESIGN_BUSTED,                                                                                                     \
         .features = SRV_FEATURES,                                                                                                  \
-        .substrates = DESIGN_ON_SIM,                                                                                               \
+        .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,                                                                               \
         .tolerates = FAULTS_ALL,                                                                                                   \
         .packet = &id##_packet,                                                                                                    \
     }

@@ -348,18 +348,13 @@ int srv_give_up(void *host, uint32_t request, int why, uint64_t now, struct outb
     touch_busy(h, out);
     if (r->state == REQUEST_ASKING) {
         leave(h, r, why, now, out);
-    } else if (r->state == REQUEST_CONVERTING && r->want == PAWL_SHARED) {
-        return PACKET_WAIT; /* to weaken always works, once it is heard */
-    } else if (r->state == REQUEST_CONVERTING) {
+    } else if (r->state == REQUEST_CONVERTING && r->want == PAWL_EXCLUSIVE) { /* to weaken always works, once it is heard */
         outbox_touch(out, r, sizeof *r);
         r->why = why;
         become(h, r, REQUEST_STAYING, out);
         say(h, r, now, out);
-        return PACKET_WAIT;
-    } else if (r->state == REQUEST_STAYING) {
-        return PACKET_WAIT;
     }
-    return PACKET_DONE;
+    return r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING ? PACKET_WAIT : PACKET_DONE;
 }
 
 int srv_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
@@ -545,7 +540,7 @@ uint64_t srv_tick(void *host, uint64_t now, struct outbox *out)
         if (h->leases[s].next_ns <= now)
             ask_for_lease(h, s, now, out);
         next = min_u64(next, h->leases[s].next_ns);
-        if (h->leases[s].until_ns)
+        if (h->leases[s].until_ns > now)
             next = min_u64(next, h->leases[s].until_ns);
     }
     for (uint32_t i = h->busy.pending; i;) {

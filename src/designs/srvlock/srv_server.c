@@ -60,7 +60,7 @@ uint64_t srv_server_bytes(const struct rack_config *c)
            (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry);
 }
 
-void srv_server_init(void *memory, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
+void srv_server_init(void *memory, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
 {
     struct server *s = memory; /* zeroed */
     s->config = *config;
@@ -71,7 +71,7 @@ void srv_server_init(void *memory, const struct rack_config *config, uint16_t ma
     assert(s->number < config->servers);
     s->locks_at = locks_at(config);
     s->entries_at = s->locks_at + lock_count(config) * sizeof(struct lock);
-    bool wait = life > 1 && !(config->options & SRV_HASTY_SERVER);
+    bool wait = !fresh && !(config->options & SRV_HASTY_SERVER);
     s->open_ns = wait ? now + config->lease_ns + 2 * (config->lease_ns / SRV_DRIFT_DIVISOR) + 1 : now;
 }
 
