@@ -25,6 +25,7 @@ struct differ {
     unsigned locker_count;
     const struct locker *shadow; /* of another design; null: none */
     unsigned held_max;
+    bool plain;          /* lock and unlock only */
     uint64_t units;      /* ranges lie within */
     uint64_t length_max; /* and are no longer than this, and a power of two more often than not */
     struct rng random;
@@ -192,7 +193,7 @@ static inline void differ_step(struct differ *d)
 {
     unsigned i = d->count ? (unsigned)rng_below(&d->random, d->count) : 0;
     bool rising = d->ops / (4 * (uint64_t)d->held_max) % 2 == 0;
-    unsigned change = (unsigned)rng_below(&d->random, 10);
+    unsigned change = d->plain ? UINT32_MAX : (unsigned)rng_below(&d->random, 10);
     if (d->count && change == 0 && d->design->convert)
         differ_convert(d, i);
     else if (d->count && change == 1 && d->design->reshape)
@@ -215,9 +216,10 @@ static inline void differ_end(struct differ *d)
         differ_unlock(d, d->count - 1);
     CHECK_EQ(locker_lock(d->lockers[0], pawl_id(0), PAWL_EXCLUSIVE, DEADLINE_TRY, &h), 0);
     CHECK_EQ(locker_unlock(d->lockers[0], &h), 0);
-    printf("%s: ranges up to %" PRIu64 " of %" PRIu64 " units: %" PRIu64 " operations, %" PRIu64 " granted, %" PRIu64
+    printf("%s%s: ranges up to %" PRIu64 " of %" PRIu64 " units: %" PRIu64 " operations, %" PRIu64 " granted, %" PRIu64
            " refused, %" PRIu64 " of them falsely, %" PRIu64 " without room\n",
-           d->design->name, d->length_max, d->units, d->ops, d->grants, d->refused + d->falsely, d->falsely, d->limited);
+           d->design->name, d->plain ? ", lock and unlock" : "", d->length_max, d->units, d->ops, d->grants,
+           d->refused + d->falsely, d->falsely, d->limited);
     fflush(stdout);
 }
 
