@@ -1,7 +1,9 @@
 /* pawl bench: how fast locks are, on this machine or in the simulated cluster. */
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "cli/settings.h"
 #include "cluster/layout.h"
+#include "trial/workload_io.h"
 #include "world/sim.h"
 
 #include <errno.h>
@@ -16,21 +18,22 @@
 #define DEFAULT_LOCKS 1000
 
 static struct {
-    const char *designs, *on, *model, *set, *tune, *range;
-    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed,
-        units, held;
+    const char *designs, *on, *model, *set, *tune, *range, *io;
+    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, deaths, seconds_ns, ops, rounds,
+        seed, units, held, max_units, series_ns;
     bool threads, names, json;
     bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
-        units_seen, held_seen;
+        units_seen, held_seen, max_units_seen;
 } opts = {.designs = "word", .on = "shm", .locks = DEFAULT_LOCKS, .seed = 1, .units = LAYOUT_RANGE_UNITS};
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, NULL},
-    {"on", 0, ARG_STRING, "WHERE", "shm: processes of this machine (default); sim: the simulated cluster", &opts.on, NULL},
+    {"on", 0, ARG_STRING, "WHERE",
+     "shm: processes of this machine (default); udp: the same over packets; sim: the simulated cluster", &opts.on, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
     {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: other values than the model's, to see what hangs on them", &opts.set, NULL},
-    {"tune", 0, ARG_STRING, "KNOB=N[,...]", "other values than the designs' own, where they can be set", &opts.tune, NULL},
-    {"nodes", 0, ARG_U64, "N", "sim: hosts of clients; default the model's", &opts.nodes, &opts.nodes_seen},
+    SETTINGS_TUNE_OPTION(&opts.tune),
+    {"nodes", 0, ARG_U64, "N", "sim, udp: hosts of clients; default the model's, or 1", &opts.nodes, &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "default: one per core; sim: the model's", &opts.clients, &opts.clients_seen},
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
     {"locks", 0, ARG_U64, "N", "locks to choose from; default 1000; with --range 1", &opts.locks, &opts.locks_seen},
@@ -38,6 +41,9 @@ static const struct arg table[] = {
     {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: all alike", &opts.zipf, NULL},
     {"range", 0, ARG_STRING, "L[,L...]", "lock ranges of so many units; several: of the clients in turn", &opts.range, NULL},
     {"units", 0, ARG_U64, "N", "--range: that a lock has; default 65536", &opts.units, &opts.units_seen},
+    {"max-units", 0, ARG_U64, "N", "--range on sim: that it can grow to; default no more", &opts.max_units, &opts.max_units_seen},
+    {"io", 0, ARG_STRING, "WORKLOAD", "sim: btio, oltp or io500: ranges, and data moved under them", &opts.io, NULL},
+    {"series", 0, ARG_DURATION, "S", "sim: also say how many operations ended in each interval of so long", &opts.series_ns, NULL},
     {"held", 0, ARG_U64, "N", "--range on shm: ranges that others hold all the while; default 0", &opts.held, &opts.held_seen},
     {"local", 0, ARG_FRACTION, "F", "sim: fraction of clients on the host of the lock memory; default 0", &opts.local,
      &opts.local_seen},
@@ -45,6 +51,8 @@ static const struct arg table[] = {
      &opts.lock_nodes_seen},
     {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &opts.names, NULL},
     {"hold", 0, ARG_U64, "NS", "nanoseconds for which a lock is held; default 0", &opts.hold_ns, NULL},
+    {"deaths", 0, ARG_U64, "N", "sim: one operation in N ends with its client's death, which holds the lock; default 0: none",
+     &opts.deaths, NULL},
     {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &opts.think_ns, NULL},
     {"seconds", 0, ARG_DURATION, "S", "of a round; default 1; sim: virtual ones, default 20ms", &opts.seconds_ns,
      &opts.seconds_seen},
@@ -58,7 +66,7 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl bench",
-    .usage = "[--design D[,D...]] [--on shm|sim] [OPTION]...",
+    .usage = "[--design D[,D...]] [--on shm|udp|sim] [OPTION]...",
     .about =
         "Has clients lock and unlock for a while and says how fast that went. With several designs their rounds take turns, and\n"
         "each is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.",
@@ -103,11 +111,13 @@ static int add_design(struct bench_params *p, const char *name, size_t len)
         d = design_find(text);
     if (!d)
         return args_complain(&usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", text);
-    if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : DESIGN_ON_SHM)))
-        return args_complain(&usage, "the design '%s' does not run on %s", text, p->simulated ? "sim" : "shm");
+    if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : p->packets ? DESIGN_ON_UDP : DESIGN_ON_SHM)))
+        return args_complain(&usage, "the design '%s' does not run on %s", text, opts.on);
     if (opts.reads && !(d->features & DESIGN_SHARED))
         return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
-    if (opts.range && !(d->features & DESIGN_RANGES))
+    if (opts.deaths && !(p->simulated && d->features & DESIGN_RECOVERY && !d->packet))
+        return args_complain(&usage, "deaths are for --on sim and designs that survive them, and '%s' does not", text);
+    if ((opts.range || opts.io) && !(d->features & DESIGN_RANGES))
         return args_complain(&usage, "the design '%s' has no ranges", text);
     if (p->design_count == BENCH_DESIGNS_MAX)
         return args_complain(&usage, "at most %d designs at once", BENCH_DESIGNS_MAX);
@@ -130,38 +140,10 @@ static int choose_designs(struct bench_params *p)
     }
 }
 
-/* NAME=NUMBER, several with commas between them. */
-typedef int (*setting_fn)(struct bench_params *p, const char *name, uint64_t value);
-
-static int set_one(struct bench_params *p, const char *option, const char *text, size_t len, setting_fn set)
-{
-    char name[64], *end = NULL;
-    size_t name_len = strcspn(text, "=");
-    snprintf(name, sizeof name, "%.*s", (int)min_u64(name_len, len), text);
-    if (name_len < len && text[name_len + 1] >= '0' && text[name_len + 1] <= '9') {
-        errno = 0;
-        uint64_t value = strtoull(text + name_len + 1, &end, 10);
-        if (end == text + len && !errno)
-            return set(p, name, value);
-    }
-    return args_complain(&usage, "--%s is NAME=NUMBER, several with commas between them, not '%.*s'", option, (int)len, text);
-}
-
-static int set_all(struct bench_params *p, const char *option, const char *text, setting_fn set)
-{
-    for (const char *at = text; at;) {
-        size_t len = strcspn(at, ",");
-        int status = set_one(p, option, at, len, set);
-        if (status)
-            return status;
-        at = at[len] ? at + len + 1 : NULL;
-    }
-    return 0;
-}
-
 /* On a copy of the model: its source then says so. */
-static int set_field(struct bench_params *p, const char *field, uint64_t value)
+static int set_field(void *ctx, const char *field, uint64_t value)
 {
+    struct bench_params *p = ctx;
     static struct model copy;
     if (p->model != &copy)
         copy = *p->model;
@@ -171,26 +153,17 @@ static int set_field(struct bench_params *p, const char *field, uint64_t value)
     return args_complain(&usage, "models have no field '%s'; 'pawl bench --on sim --json' shows those there are", field);
 }
 
-static int set_knob(struct bench_params *p, const char *knob, uint64_t value)
-{
-    bool known = false;
-    for (unsigned i = 0; i < p->design_count; i++) {
-        int rc = design_tune(p->designs[i], knob, value);
-        if (rc == -ERANGE)
-            return args_complain(&usage, "'%s' takes other values of '%s' than %" PRIu64, p->designs[i]->name, knob, value);
-        known = known || !rc;
-    }
-    return known ? 0 : args_complain(&usage, "there is no '%s' to be tuned", knob);
-}
-
 static int choose_substrate(struct bench_params *p)
 {
     p->simulated = !strcmp(opts.on, "sim");
-    if (!p->simulated && strcmp(opts.on, "shm"))
-        return args_complain(&usage, "there is no substrate '%s'; there are shm and sim", opts.on);
+    p->packets = !strcmp(opts.on, "udp");
+    if (!p->simulated && !p->packets && strcmp(opts.on, "shm"))
+        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp and sim", opts.on);
     if (p->simulated && opts.threads)
         return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
-    if (!p->simulated && (opts.model || opts.nodes_seen || opts.local_seen || opts.lock_nodes_seen))
+    if (p->packets && opts.threads)
+        return args_complain(&usage, "--threads is for --on shm");
+    if (!p->simulated && (opts.model || (opts.nodes_seen && !p->packets) || opts.local_seen || opts.lock_nodes_seen))
         return args_complain(&usage, "%s is for --on sim: shared memory is one machine, and all of it is local",
                              opts.model             ? "--model"
                              : opts.nodes_seen      ? "--nodes"
@@ -202,7 +175,7 @@ static int choose_substrate(struct bench_params *p)
         return 0;
     p->model = model_find(opts.model ? opts.model : "default");
     if (p->model)
-        return set_all(p, "set", opts.set, set_field);
+        return settings_each(&usage, "set", opts.set, set_field, p);
     fprintf(stderr, "pawl bench: there is no model '%s'; there are", opts.model);
     for (unsigned i = 0; model_at(i); i++)
         fprintf(stderr, " %s", model_at(i)->name);
@@ -223,11 +196,11 @@ static int choose_sizes(struct bench_params *p)
     assert(!p->simulated || p->model);
     uint64_t clients = opts.clients_seen ? opts.clients : default_clients(p);
     uint64_t nodes = opts.nodes_seen || !p->simulated ? opts.nodes : model_get(p->model, MODEL_client_nodes);
-    nodes = opts.lock_nodes_seen ? opts.lock_nodes : nodes;
+    nodes = opts.lock_nodes_seen ? opts.lock_nodes : p->packets && !opts.nodes_seen ? 1 : nodes;
     uint64_t rounds = opts.rounds_seen ? opts.rounds : p->simulated ? 1 : SHM_ROUNDS;
     if (!clients || clients > BENCH_CLIENTS_MAX)
         return args_complain(&usage, "--clients is from 1 to %d", BENCH_CLIENTS_MAX);
-    if (p->simulated && (!nodes || nodes > SIM_HOSTS_MAX - 2))
+    if ((p->simulated || p->packets) && (!nodes || nodes > SIM_HOSTS_MAX - 2))
         return args_complain(&usage, "--%s is from 1 to %d", opts.lock_nodes_seen ? "lock-nodes" : "nodes", SIM_HOSTS_MAX - 2);
     if (opts.lock_nodes_seen && (opts.nodes_seen || opts.names))
         return args_complain(&usage, "--lock-nodes goes with neither --nodes nor --names");
@@ -247,6 +220,10 @@ static int choose_sizes(struct bench_params *p)
         return args_complain(&usage, "--ops is at least 1");
     if (opts.seconds_seen && !opts.seconds_ns)
         return args_complain(&usage, "--seconds is more than 0");
+    for (unsigned i = 0; i < p->design_count; i++)
+        if (p->designs[i]->packet && (opts.lock_nodes_seen || opts.local_seen || opts.names))
+            return args_complain(&usage, "'%s' is a packet design: it goes with neither --lock-nodes nor --local nor --names",
+                                 p->designs[i]->name);
     p->clients = (unsigned)clients;
     p->nodes = (unsigned)nodes;
     p->rounds = (unsigned)rounds;
@@ -254,7 +231,9 @@ static int choose_sizes(struct bench_params *p)
     p->local = opts.local;
     p->residents = p->partitioned ? 0 : (unsigned)(clients * opts.local / 1000);
     p->warmup_ns = opts.warmup_ns;
+    p->deaths = opts.deaths;
     p->ops = opts.ops;
+    p->series_ns = opts.series_ns;
     p->seconds_ns = opts.seconds_seen ? opts.seconds_ns : p->simulated ? SIM_SECONDS_NS : SHM_SECONDS_NS;
     return 0;
 }
@@ -277,8 +256,34 @@ static int choose_lengths(struct workload *w)
     return 0;
 }
 
+/* What is locked and how much of it are the workload's own. */
+static int choose_io(const struct bench_params *p, struct workload *w)
+{
+    for (unsigned io = IO_BTIO; io <= IO_IO500; io++)
+        if (!strcmp(opts.io, workload_io_name((enum workload_io)io)))
+            w->io = (enum workload_io)io;
+    if (!w->io)
+        return args_complain(&usage, "there is no workload '%s'; there are btio, oltp and io500", opts.io);
+    const char *fault = workload_io_fault(w->io, p->clients, p->nodes);
+    if (fault)
+        return args_complain(&usage, "%s", fault);
+    if (w->io == IO_OLTP && p->ops)
+        return args_complain(&usage, "oltp's clients depend on each other: --seconds, not --ops");
+    if (!p->simulated || opts.range || opts.locks_seen || opts.held_seen || p->partitioned)
+        return args_complain(&usage, "--io is for --on sim and says itself what is locked");
+    if (opts.units < 2 || opts.units > ZIPF_ITEMS_MAX || (opts.max_units_seen && opts.max_units < opts.units))
+        return args_complain(&usage, "--units is from 2 to %" PRIu64 " and no more than --max-units", ZIPF_ITEMS_MAX);
+    w->locks = w->io == IO_OLTP ? OLTP_FILES : 1;
+    w->units = opts.units;
+    w->max_units = opts.max_units;
+    w->lengths[w->length_count++] = 1;
+    return 0;
+}
+
 static int choose_ranges(const struct bench_params *p, struct workload *w)
 {
+    if (opts.io)
+        return choose_io(p, w);
     if (!opts.range)
         return opts.units_seen || opts.held_seen
                    ? args_complain(&usage, "--%s goes with --range", opts.units_seen ? "units" : "held")
@@ -291,6 +296,7 @@ static int choose_ranges(const struct bench_params *p, struct workload *w)
     if (opts.held > BENCH_HELD_MAX || opts.held > opts.units / 4)
         return args_complain(&usage, "--held is at most %d, and a quarter of the units", BENCH_HELD_MAX);
     w->units = opts.units;
+    w->max_units = opts.max_units;
     w->held = opts.held;
     if (!opts.locks_seen)
         w->locks = 1;
@@ -303,7 +309,7 @@ static int choose(struct bench_params *p)
     if (!status)
         status = choose_designs(p);
     if (!status)
-        status = set_all(p, "tune", opts.tune, set_knob);
+        status = settings_tune(&usage, opts.tune, p->designs, p->design_count);
     if (!status)
         status = choose_sizes(p);
     p->threads = opts.threads;

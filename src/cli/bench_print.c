@@ -18,9 +18,14 @@ static void print_duration(uint64_t ns)
 static void print_heading(const struct bench_params *p)
 {
     const struct workload *w = &p->workload;
-    printf("%s", p->simulated ? "simulated cluster" : p->threads ? "shared memory, threads" : "shared memory, processes");
+    printf("%s", p->simulated ? "simulated cluster"
+                 : p->packets ? "UDP on loopback, processes"
+                 : p->threads ? "shared memory, threads"
+                              : "shared memory, processes");
     if (p->simulated)
         printf(", model %s, %u client hosts", p->model->name, p->nodes);
+    if (p->packets)
+        printf(" of %u hosts", p->nodes);
     printf("; %u clients, %" PRIu64 " locks%s", p->clients, w->locks, w->names ? " by name" : "");
     for (unsigned i = 0; i < w->length_count; i++)
         printf("%s%" PRIu64, i ? "," : ", ranges of ", w->lengths[i]);
@@ -105,8 +110,8 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
             json_thousandths(j, verbs[i], s->per_cycle[i]);
         else
             json_null(j, verbs[i]);
-    if (p->simulated) /* these designs use the fabric alone */
-        json_u64(j, "packets", 0);
+    if (p->simulated) /* 0: one-sided designs use the fabric alone */
+        json_thousandths(j, "packets", s->packets);
     else
         json_null(j, "packets");
     json_end(j);
@@ -121,6 +126,18 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
             json_u64(j, steps[i], (uint64_t)(s->mean_ns[i] + 0.5));
         else
             json_null(j, steps[i]);
+    json_end(j);
+#define STEP_NAME(name, text, paper) text,
+    static const char *const parts[STEPS] = {STEPS_EACH(STEP_NAME)};
+#undef STEP_NAME
+    json_object(j, "steps_ns");
+    for (unsigned i = 0; i < countof(steps); i++) {
+        json_object(j, steps[i]);
+        for (unsigned k = 0; k < STEPS && p->simulated; k++)
+            if (s->part_ns[i][k] >= 0.5)
+                json_u64(j, parts[k], (uint64_t)(s->part_ns[i][k] + 0.5));
+        json_end(j);
+    }
     json_end(j);
     json_object(j, "grants");
     json_null(j, "switch"); /* there is none, nor an agent, nor a server that grants */
@@ -144,12 +161,35 @@ static void json_counters(struct json *j, const struct bench_params *p, const st
     json_end(j);
 }
 
+/* Of the clients of each length; and over time. */
+static void json_ranges(struct json *j, const struct bench_params *p, const struct bench_result *r)
+{
+    uint64_t ops[WORKLOAD_LENGTHS_MAX] = {0}, bytes = 0;
+    for (unsigned i = 0; i < r->round_count; i++) {
+        bytes += r->rounds[i].bytes;
+        for (unsigned k = 0; k < WORKLOAD_LENGTHS_MAX; k++)
+            ops[k] += r->rounds[i].length_ops[k];
+    }
+    json_array(j, "range_ops");
+    for (unsigned k = 0; k < p->workload.length_count && p->simulated; k++)
+        json_u64(j, NULL, ops[k]);
+    json_end(j);
+    json_u64(j, "bytes_moved", bytes);
+    if (!p->series_ns || !r->round_count)
+        return;
+    json_u64(j, "series_ns", p->series_ns);
+    json_array(j, "series");
+    for (uint64_t i = 0; i < BENCH_SERIES_MAX && i * p->series_ns < r->rounds[0].elapsed_ns; i++)
+        json_u64(j, NULL, r->rounds[0].series[i]);
+    json_end(j);
+}
+
 static void json_result(struct json *j, const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
 {
     static const char *const percentiles[] = {"p50_ns", "p90_ns", "p99_ns", "p999_ns"};
     json_object(j, NULL);
     json_string(j, "design", r->design->name);
-    json_string(j, "on", p->simulated ? "sim" : "shm");
+    json_string(j, "on", p->simulated ? "sim" : p->packets ? "udp" : "shm");
     json_u64(j, "clients", p->clients);
     json_u64(j, "locks", p->workload.locks);
     if (p->workload.length_count) {
@@ -158,6 +198,7 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
             json_u64(j, NULL, p->workload.lengths[i]);
         json_end(j);
         json_u64(j, "units", p->workload.units);
+        json_ranges(j, p, r);
         json_u64(j, "held", p->workload.held);
     }
     json_u64(j, "ops", s->ops);

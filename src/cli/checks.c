@@ -1,4 +1,5 @@
 #include "cli/doctor.h"
+#include "dataplane/xdp/loader.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -166,10 +167,15 @@ static void check_bpf(struct check *c)
 {
     bool rights = capable(CAP_SYS_ADMIN) || (capable(CAP_BPF) && capable(CAP_NET_ADMIN));
     bool types = !access("/sys/kernel/btf/vmlinux", R_OK);
-    found(c, rights && types ? CHECK_OK : CHECK_COULD, "%s, %s", rights ? "may load programs" : "no right to load programs",
-          types ? "the kernel describes its types" : "the kernel lacks /sys/kernel/btf/vmlinux");
-    if (c->state != CHECK_OK)
-        c->advice = "nothing in this release loads any; XDP needs root (or CAP_BPF and CAP_NET_ADMIN) and CONFIG_DEBUG_INFO_BTF";
+    bool built = !plane_missing();
+    found(c, rights && types && built ? CHECK_OK : CHECK_COULD, "%s, %s%s",
+          rights ? "may load programs" : "no right to load programs",
+          types ? "the kernel describes its types" : "the kernel lacks /sys/kernel/btf/vmlinux",
+          built ? "" : ", this build has none to load");
+    if (!built)
+        c->advice = "'scripts/deps xdp' installs what builds them: libbpf, clang and bpftool";
+    else if (c->state != CHECK_OK)
+        c->advice = "a switch in the kernel needs root (or CAP_BPF and CAP_NET_ADMIN) and CONFIG_DEBUG_INFO_BTF";
 }
 
 static void check_rdma(struct check *c)

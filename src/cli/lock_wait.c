@@ -79,7 +79,8 @@ static void tell_in_time(const struct lock_job *job, struct telling *t)
 {
     if (!t->watched || pawl_now() < t->next_ns)
         return;
-    tell(job, t);
+    if (!job->p->net) /* over packets only servers know */
+        tell(job, t);
     t->next_ns = pawl_in(TELL_EVERY_NS);
 }
 

@@ -15,8 +15,11 @@ static const struct command {
     {"show", cmd_show, "show a lock with its holders and waiters, or a space with its sessions"},
     {"break", cmd_break, "take a lock away from those who hold it"},
     {"space", cmd_space, "create, list, show or drop spaces"},
+    {"serve", cmd_serve, "coordinate a rack of hosts and serve its locks"},
+    {"switch", cmd_switch, "be the switch of a rack, in the kernel or in software"},
     {"sim", cmd_sim, "try designs in simulated clusters full of faults"},
     {"bench", cmd_bench, "measure designs on this machine or in the simulated cluster"},
+    {"lab", cmd_lab, "racks on this machine: network namespaces as hosts, and a switch"},
     {"doctor", cmd_doctor, "what this machine can do, and which design offers what"},
 };
 
@@ -31,7 +34,7 @@ static const struct command *find_command(const char *name)
 static void print_help(FILE *out)
 {
     fprintf(out, "Usage: pawl COMMAND [OPTION]...\n\n"
-                 "Locks that survive kill -9 of whoever holds them, between the processes of one machine.\n\n"
+                 "Locks that survive kill -9 of whoever holds them, between the processes of one machine or of several.\n\n"
                  "Commands:\n");
     for (size_t i = 0; i < countof(commands); i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);

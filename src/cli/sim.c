@@ -1,6 +1,7 @@
 /* pawl sim: fault campaigns. One thread and one seed at a time, so that the same command gives the same hash everywhere. */
 #include "cli/sim.h"
 #include "cli/commands.h"
+#include "cli/settings.h"
 #include "lib/hash.h"
 #include "lib/progress.h"
 
@@ -14,7 +15,7 @@
 #define EXIT_INTERRUPTED (128 + SIGINT) /* as a shell has it */
 
 static struct {
-    const char *design, *faults, *model;
+    const char *design, *faults, *model, *tune;
     struct arg_range seeds;
     bool list, models, trace, json;
 } opts = {.design = "word", .faults = "all", .model = "default", .seeds = {0, 100}};
@@ -24,6 +25,7 @@ static const struct arg table[] = {
     {"seeds", 0, ARG_RANGE, "A:B", "a run for each seed from A to B-1; default 0:100", &opts.seeds, NULL},
     {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
     {"model", 0, ARG_STRING, "NAME", "the numbers of the simulated cluster; default \"default\"", &opts.model, NULL},
+    SETTINGS_TUNE_OPTION(&opts.tune),
     {"list", 0, ARG_FLAG, NULL, "name every design, what it offers and which faults it tolerates", &opts.list, NULL},
     {"models", 0, ARG_FLAG, NULL, "print the models, each number with its source", &opts.models, NULL},
     {"trace", 0, ARG_FLAG, NULL, "print everything that happens; for one seed", &opts.trace, NULL},
@@ -32,7 +34,8 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl sim",
-    .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|none|LIST] [--model NAME] [--trace] [--json]\n"
+    .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|none|LIST] [--model NAME]\n"
+             "                [--tune KNOB=N[,...]] [--trace] [--json]\n"
              "       pawl sim --list [--json]\n"
              "       pawl sim --models [--json]",
     .about = "Runs designs in simulated clusters, one for each seed, in which packets are lost, connections break, clocks drift,\n"
@@ -108,7 +111,7 @@ static int run_design(struct sim_sum *sum, const struct model *model, struct pro
 
 static int print_sum(const struct sim_sum *sum)
 {
-    const struct sim_replay replay = {.faults = opts.faults, .model = opts.model};
+    const struct sim_replay replay = {.faults = opts.faults, .model = opts.model, .tune = opts.tune};
     if (opts.json)
         return sim_print_json(sum, &replay);
     sim_print(sum, &replay);
@@ -210,6 +213,8 @@ int cmd_sim(int argc, char **argv)
     if (!model)
         return no_such_model();
     status = choose_all(chosen, &count);
+    if (!status)
+        status = settings_tune(&usage, opts.tune, chosen, count);
     if (status)
         return status;
     if (opts.trace && (opts.json || count > 1 || opts.seeds.to - opts.seeds.from > 1))

@@ -30,7 +30,7 @@ struct sim_sum {
 
 /* What a replay repeats of the command line. */
 struct sim_replay {
-    const char *faults, *model; /* as they were given */
+    const char *faults, *model, *tune; /* as they were given; tune may be null */
 };
 
 void sim_print(const struct sim_sum *sum, const struct sim_replay *replay);

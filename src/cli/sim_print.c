@@ -22,8 +22,9 @@ static void put_faults(FILE *out, uint32_t faults)
 static void replay_text(char out[REPLAY_LEN], const struct sim_sum *sum, const struct sim_replay *replay, uint64_t seed)
 {
     bool other = strcmp(replay->model, "default");
-    snprintf(out, REPLAY_LEN, "pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 " --faults %s%s%s --trace", sum->design->name,
-             seed, seed + 1, replay->faults, other ? " --model " : "", other ? replay->model : "");
+    snprintf(out, REPLAY_LEN, "pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 " --faults %s%s%s%s%s --trace", sum->design->name,
+             seed, seed + 1, replay->faults, other ? " --model " : "", other ? replay->model : "", replay->tune ? " --tune " : "",
+             replay->tune ? replay->tune : "");
 }
 
 /* ---- for people ---- */

@@ -4,10 +4,12 @@
 
 #include "client/async.h"
 #include "client/fast.h"
+#include "client/net.h"
 #include "client/segment.h"
 
 struct pawl {
     struct fast *fast;
+    struct net *net; /* a session over packets: then nothing of what follows is used */
     struct locker locker;
     struct fab_ep ep;
     struct space space;

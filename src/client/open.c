@@ -116,8 +116,6 @@ static int check_options(const pawl_options *o)
 {
     if (o->design && !design_find(o->design))
         return explain(-EINVAL, "there is no design '%s'; 'pawl sim --list' names those there are", o->design);
-    if (o->design && !(design_find(o->design)->substrates & DESIGN_ON_SHM))
-        return explain(-PAWL_ENOTSUP, "the design '%s' does not run on shared memory", o->design);
     if (o->keys > PAWL_KEYS_DENSE)
         return explain(-EINVAL, "there is no kind of keys %u", (unsigned)o->keys);
     if (o->lease_ns && o->lease_ns != PAWL_LEASE_FOREVER && (o->lease_ns < LEASE_MIN_NS || o->lease_ns > LEASE_MAX_NS))
@@ -162,6 +160,8 @@ static int check_wishes(const pawl_options *o, const struct layout_header *h, co
 static int create(const char *path, const pawl_options *o)
 {
     const struct design *design = design_find(o->design ? o->design : DEFAULT_DESIGN);
+    if (!(design->substrates & DESIGN_ON_SHM))
+        return explain(-PAWL_ENOTSUP, "the design '%s' does not run on shared memory", design->name);
     bool ranges = design->features & DESIGN_RANGES;
     if (!ranges && (o->unit_bytes || o->range_units || o->range_max))
         return explain(-PAWL_ENOTSUP, "the design '%s' has no ranges", design->name);
@@ -255,6 +255,25 @@ static int make_handle(struct segment *s, const pawl_options *o, struct pawl **o
     return 0;
 }
 
+static int open_net(const char *place, const pawl_options *o, struct pawl **out)
+{
+    struct pawl *p = calloc(1, sizeof *p);
+    int rc = p && (p->fast = make_fast_page()) ? 0 : -ENOMEM;
+    if (!rc)
+        rc = net_open(place, o, &p->net);
+    if (rc) {
+        if (p)
+            free_handle(p);
+        return rc;
+    }
+    p->fast->alive = FAST_ALIVE;
+    p->space.design = design_find(p->net->host.header->design); /* for who asks what is offered, and which keys there are */
+    p->locker.table.keys = PAWL_KEYS_DENSE;
+    p->locker.table.capacity = p->net->host.header->config.locks;
+    *out = p;
+    return 0;
+}
+
 int pawl_open(const char *where, const pawl_options *options, pawl **out)
 {
     static const pawl_options defaults;
@@ -263,10 +282,14 @@ int pawl_open(const char *where, const pawl_options *options, pawl **out)
     explain_nothing();
     if (!where || !out)
         return explain(-EINVAL, "pawl_open needs a place and somewhere to put the handle");
-    if (strncmp(where, "local:", strlen("local:")))
-        return explain(-EINVAL, "'%s' is no place this release knows; it knows local:, local:NAME and local:/PATH", where);
-    struct segment *s;
     int rc = check_options(o);
+    if (!rc && !strncmp(where, NET_SCHEME, strlen(NET_SCHEME)))
+        return open_net(where + strlen(NET_SCHEME), o, out);
+    if (strncmp(where, "local:", strlen("local:")))
+        return explain(
+            -EINVAL, "'%s' is no place this release knows; it knows local:, local:NAME, local:/PATH and pawl://ADDRESS:PORT/SPACE",
+            where);
+    struct segment *s;
     if (!rc)
         rc = segment_path(where + strlen("local:"), path, sizeof path);
     if (!rc)
@@ -284,6 +307,12 @@ int pawl_close(pawl *p)
     if (!p)
         return -EINVAL;
     int rc = 0;
+    if (p->net) {
+        if (handle_is_ours(p)) /* else it is the parent's, and so are its threads and its memory */
+            rc = net_close(p->net);
+        free_handle(p);
+        return rc;
+    }
     if (handle_is_ours(p)) {
         async_drain(&p->async);
         __atomic_store_n(&p->stop, true, __ATOMIC_RELEASE);

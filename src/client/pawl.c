@@ -11,6 +11,11 @@ static int forked(void)
     return explain(-PAWL_EFORKED, "this handle was opened before fork(); the child has no session of its own until it opens one");
 }
 
+static int not_over_packets(void)
+{
+    return explain(-PAWL_ENOTSUP, "not offered over packets (pawl://)");
+}
+
 /* The first sentence about what a locker refused; its codes say the rest. */
 static int failed(const pawl *p, int rc, pawl_key key)
 {
@@ -70,6 +75,8 @@ __attribute__((noinline)) static int lock_with_care(pawl *p, pawl_key key, enum 
     struct hold h;
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return net_lock(p->net, key, mode, deadline, out);
     int rc = locker_lock(&p->locker, key, mode, deadline, &h);
     if (rc)
         return failed(p, rc, key);
@@ -131,6 +138,8 @@ __attribute__((noinline)) static int unlock_with_care(pawl *p, const pawl_grant 
 {
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return net_unlock(p->net, grant);
     struct hold h = hold_of(&p->locker.seat, grant);
     int rc = locker_unlock(&p->locker, &h);
     return rc ? failed(p, rc, pawl_id(0)) : 0;
@@ -166,6 +175,8 @@ int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pa
     uint64_t first, last;
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return not_over_packets();
     int rc = units_of(&p->space, start, end, &first, &last);
     if (rc)
         return range_failed(p, rc, start, end);
@@ -181,6 +192,8 @@ int pawl_reshape(pawl *p, pawl_grant *grant, uint64_t start, uint64_t end, uint6
     uint64_t first, last;
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return not_over_packets();
     int rc = units_of(&p->space, start, end, &first, &last);
     if (rc)
         return range_failed(p, rc, start, end);
@@ -201,6 +214,8 @@ int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *right)
     struct hold h, r;
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return not_over_packets();
     if (!p->space.unit_bytes)
         return failed(p, -PAWL_ENOTSUP, pawl_id(0));
     h = hold_of(&p->locker.seat, grant);
@@ -239,6 +254,8 @@ int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t dead
         return forked();
     if (!count || count > PAWL_ALL_MAX)
         return explain(-EINVAL, "pawl_lock_all takes 1 to %d locks", PAWL_ALL_MAX);
+    if (unlikely(p->net))
+        return net_lock_all(p->net, wants, count, deadline_ns, grants);
     int rc = in_units(p, wants, count, units);
     if (rc)
         return rc;
@@ -254,6 +271,8 @@ int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadl
 {
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return net_convert(p->net, grant, mode, deadline_ns);
     struct hold h = hold_of(&p->locker.seat, grant);
     int rc = locker_convert(&p->locker, &h, mode, deadline_ns);
     if (rc)
@@ -266,6 +285,8 @@ int pawl_extend(pawl *p, pawl_grant *grant)
 {
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return net_extend(p->net, grant);
     struct hold h = hold_of(&p->locker.seat, grant);
     int rc = seat_renew(&p->locker.seat);
     if (!rc)
@@ -280,6 +301,8 @@ int pawl_check(pawl *p, const pawl_grant *grant)
 {
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return net_check(p->net, grant);
     struct hold h = hold_of(&p->locker.seat, grant);
     return locker_check(&p->locker, &h);
 }
@@ -288,6 +311,8 @@ int pawl_query(pawl *p, pawl_key key, pawl_state *out)
 {
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return not_over_packets();
     int rc = locker_query(&p->locker, key, out);
     return rc ? failed(p, rc, key) : 0;
 }
@@ -296,6 +321,8 @@ int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id)
 {
     if (!handle_is_ours(p))
         return forked();
+    if (unlikely(p->net))
+        return net_submit(p->net, request, id);
     int rc = async_submit(&p->async, &p->locker, request, id);
     if (rc == -PAWL_ELIMIT)
         return explain(rc, "%d operations are in flight or unreaped; reap some first", PAWL_INFLIGHT_MAX);
@@ -304,15 +331,21 @@ int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id)
 
 int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t deadline_ns)
 {
-    return handle_is_ours(p) ? async_reap(&p->async, out, max, deadline_ns) : forked();
+    if (!handle_is_ours(p))
+        return forked();
+    return p->net ? net_reap(p->net, out, max, deadline_ns) : async_reap(&p->async, out, max, deadline_ns);
 }
 
 int pawl_cancel(pawl *p, uint64_t id)
 {
-    return handle_is_ours(p) ? async_cancel(&p->async, id) : forked();
+    if (!handle_is_ours(p))
+        return forked();
+    return p->net ? net_cancel(p->net, id) : async_cancel(&p->async, id);
 }
 
 int pawl_fd(pawl *p)
 {
-    return handle_is_ours(p) ? p->async.event_fd : forked();
+    if (!handle_is_ours(p))
+        return forked();
+    return p->net ? p->net->event_fd : p->async.event_fd;
 }

@@ -181,6 +181,7 @@ void layout_space(const struct layout_header *h, fab_addr base, struct space *ou
         .ranges = base + h->ranges,
         .descs = base + h->descs,
         .desc_size = h->desc_size,
+        .desc_record = design_find(name) ? design_find(name)->desc_record : 0,
         .locks = base + h->cells + (h->keys == PAWL_KEYS_DENSE ? 0 : 16),
         .lock_count = h->buckets,
         .lock_stride = h->cell_bytes,

@@ -13,8 +13,14 @@ static fab_addr lease_addr(const struct seat *seat, uint32_t slot)
 /* ---- opening ---- */
 
 /* The previous owner's records mean nothing to us. While the slot is TAKEN nobody reads them. */
-static int clear_records(const struct seat *seat, uint32_t slot)
+static int clear_records(const struct seat *seat, uint32_t slot, fab_addr home)
 {
+    const struct space *s = seat->space;
+    if (seat_records_home(seat)) { /* visible before the slot says LIVE */
+        for (uint32_t i = 0; i < s->record_count; i++)
+            fab_own_store64(seat->ep, home + (uint64_t)i * s->desc_size + s->desc_record, 0);
+        return 0;
+    }
     uint64_t zeroes[64] = {0};
     for (uint32_t at = 0; at < seat->space->record_count; at += countof(zeroes)) {
         uint32_t n = seat->space->record_count - at < countof(zeroes) ? seat->space->record_count - at : countof(zeroes);
@@ -66,7 +72,7 @@ static int claim(const struct seat *seat, uint32_t slot, const struct session_pa
 static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struct session_params *p)
 {
     uint64_t old, live = lease_word(SLOT_LIVE, lease_epoch(taken), lease_stamp_for(seat, p->lease_ns));
-    int rc = clear_records(seat, slot);
+    int rc = clear_records(seat, slot, home_of(seat, slot, p));
     if (!rc)
         rc = describe(seat, slot, p);
     if (!rc)
@@ -178,6 +184,8 @@ int session_close(const struct seat *seat)
 
 /* ---- looking after the others ---- */
 
+#define TEND_AT_ONCE 32 /* slots: one round trip, and together many sessions see all of them often */
+
 static int any_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
     return 1;
@@ -212,6 +220,14 @@ static int tend_slot(void *ctx, uint32_t slot, uint64_t lease)
 int session_tend(const struct seat *seat)
 {
     return seat_slots(seat, tend_slot, (void *)seat);
+}
+
+int session_tend_some(const struct seat *seat, uint32_t *next)
+{
+    uint32_t from = *next % seat->space->slot_count;
+    uint32_t to = from + (uint32_t)min_u64(seat->space->slot_count - from, TEND_AT_ONCE);
+    *next = to;
+    return seat_slots_of(seat, from, to, tend_slot, (void *)seat);
 }
 
 static int condemn(const struct seat *seat, uint32_t slot, uint32_t epoch, uint64_t *lease)

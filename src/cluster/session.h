@@ -24,6 +24,9 @@ int session_close(const struct seat *seat);
 /* Looks after the others: recovers from the dead and frees their slots. Called now and then by every session. */
 int session_tend(const struct seat *seat);
 
+/* The same of a few slots, in turn; where sessions are many, each looks after some at a time. */
+int session_tend_some(const struct seat *seat, uint32_t *next);
+
 /* Declares another session lost, whether or not its lease runs: an operator's last resort. -ENOENT if the slot is not live. */
 int session_break(const struct seat *seat, uint32_t slot, uint32_t epoch);
 

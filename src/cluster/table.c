@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- meta: state 3, generation 31, slot 12 and epoch 18 of the session whose work is under way ---- */
+/* ---- meta: state 3, generation 27; and of the session whose work is under way: tag 4, slot 12, epoch 18 ---- */
 
-#define META_GENERATION_SHIFT 30
-#define META_GENERATION_BITS 31
+#define META_GENERATION_SHIFT 34
+#define META_GENERATION_BITS 27
+#define META_TAG_SHIFT 30 /* tells insertions of one session apart that are under way at the same time */
+#define META_TAG_BITS 4
 #define META_SLOT_SHIFT 18
 #define META_SLOT_BITS 12
 #define META_EPOCH_BITS 18
@@ -42,7 +44,8 @@ static uint64_t meta_ours(const struct seat *seat, enum cell_state state, uint64
 
 static uint64_t meta_claim(const struct seat *seat, uint64_t meta)
 {
-    return meta_ours(seat, CELL_CLAIMED, (meta_generation(meta) + 1) & FIELD_MAX(META_GENERATION_BITS));
+    uint64_t tag = __atomic_add_fetch(&seat->me->insertions, 1, __ATOMIC_RELAXED) & FIELD_MAX(META_TAG_BITS);
+    return meta_ours(seat, CELL_CLAIMED, (meta_generation(meta) + 1) & FIELD_MAX(META_GENERATION_BITS)) | tag << META_TAG_SHIFT;
 }
 
 /* The state of a cell whose work was somebody's: same generation, same session. */

@@ -43,6 +43,13 @@ struct lock_view {
     uint64_t token;
 };
 
+struct overtaking {
+    unsigned exclusive, shared;
+};
+
+/* Grants while a request is still on its way to the lock: no lock is passed on faster than in a way, and there and back are two. */
+#define OVERTAKING_ON_THE_WAY 4
+
 /* What can be set about a design, for the whole process and before it is used: a benchmark shows what hangs on it. */
 struct design_knob {
     const char *name; /* null ends a list */
@@ -70,9 +77,12 @@ struct design {
      * sparse: zero, and taken from the machine where it is first touched. Null: lock_size. */
     uint64_t (*lock_bytes)(uint64_t range_units, uint64_t range_max);
     uint32_t desc_size; /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
-    bool local;         /* only for clients on the node of the lock memory */
-    bool node_tends;    /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
-                         * node itself looks after its sessions */
+    uint32_t
+        desc_record; /* not 0: a hold record lies at this offset of its descriptor, in the session's own memory, where it costs no
+                      * verb. It can be read while the session lives; afterwards nobody needs it. Shared memory: as without */
+    bool local;      /* only for clients on the node of the lock memory */
+    bool node_tends; /* clients on that node use CPU instructions, and only those on it can recover from one that is lost: the
+                      * node itself looks after its sessions */
 
     /* A packet design: this and nothing of what follows but `knobs`. Null: a one-sided design. */
     const struct packet_design *packet;
@@ -94,6 +104,10 @@ struct design {
 
     /* When the hold ends by itself, by the holder's clock; its release then says -PAWL_ENOTOWNER. Null: when it is released. */
     uint64_t (*ends)(const struct hold *h);
+
+    /* If nothing fails and nobody gives up: how many grants of a lock to others, exclusive and shared, there are at most between a
+     * request and its grant, when so many others compete for it (I12). Null: no bound is promised. */
+    struct overtaking (*overtaking)(unsigned others, enum pawl_mode mode);
 
     /* A lock server. Each of the node's cores runs `serve`, which does not return; they share `server_bytes` of the node's private
      * memory, at first zero. A request takes service_ns of a core. Null: the node's CPU has no part in locking. */

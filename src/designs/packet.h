@@ -3,7 +3,7 @@
  * Free of I/O: an event goes in (a call, a packet, a time), packets and wake-ups come out in an outbox. No sockets, clocks, random
  * numbers or allocations inside, so the simulated rack (trial/rack.h), processes over UDP and the tests drive the same functions.
  * State is one block of memory with offsets and no pointers: a host's lies in shared memory and is used by all its processes, one
- * at a time; a change is complete when the function returns, or undone.
+ * at a time; a change is complete when the function returns, or undone (outbox_touch).
  *
  * A host is a machine of the rack with a number, and a life: a number that is larger every time its memory starts anew. Its
  * processes have sessions 0 .. config.sessions-1. A request is a numbered slot of the host's memory, what a session holds or waits
@@ -49,6 +49,78 @@ static inline uint32_t rack_requests(const struct rack_config *c)
 #define OUTBOX_WAKES 256
 #define OUTBOX_BYTES 16384u
 
+/* What a host's memory was before the change under way, a line at a time, so that the death of a process in the middle of it can be
+ * undone (cluster/host.h). Before a design changes anything in a *host's* memory it says so: outbox_touch. The simulated rack
+ * checks that it did. Switches and servers need not: their memory dies with them. */
+#define UNDO_LINE 64u
+
+struct undo {
+    uint64_t lines;               /* of the memory */
+    uint64_t count;               /* entries that are complete */
+    uint64_t seen_at, entries_at; /* offsets: a byte per line, 1 if it has an entry; the entries */
+};
+
+struct undo_entry {
+    uint64_t line;
+    uint8_t old[UNDO_LINE];
+};
+
+static inline uint64_t undo_bytes(uint64_t memory_bytes)
+{
+    uint64_t lines = (memory_bytes + UNDO_LINE - 1) / UNDO_LINE;
+    return sizeof(struct undo) + round_up(lines, UNDO_LINE) + lines * sizeof(struct undo_entry);
+}
+
+static inline void undo_init(struct undo *u, uint64_t memory_bytes) /* zeroed */
+{
+    u->lines = (memory_bytes + UNDO_LINE - 1) / UNDO_LINE;
+    u->seen_at = sizeof *u;
+    u->entries_at = u->seen_at + round_up(u->lines, UNDO_LINE);
+}
+
+static inline struct undo_entry *undo_entry(const struct undo *u, uint64_t i)
+{
+    return (struct undo_entry *)(void *)((char *)(uintptr_t)u + u->entries_at) + i;
+}
+
+static inline void undo_log(struct undo *u, const char *memory, const void *at, uint64_t len)
+{
+    uint64_t from = (uint64_t)((const char *)at - memory), to = from + len - 1;
+    uint8_t *seen = (uint8_t *)u + u->seen_at;
+    for (uint64_t line = from / UNDO_LINE; line <= to / UNDO_LINE; line++) {
+        if (seen[line])
+            continue;
+        struct undo_entry *e = undo_entry(u, u->count);
+        e->line = line;
+        memcpy(e->old, memory + line * UNDO_LINE, UNDO_LINE);
+        /* In this order, for whoever looks after our death: entry, count, and only then the change itself. */
+        __atomic_store_n(&u->count, u->count + 1, __ATOMIC_RELEASE);
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+        seen[line] = 1;
+    }
+}
+
+/* The change is complete. */
+static inline void undo_commit(struct undo *u)
+{
+    uint8_t *seen = (uint8_t *)u + u->seen_at;
+    for (uint64_t i = 0; i < u->count; i++)
+        seen[undo_entry(u, i)->line] = 0;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __atomic_store_n(&u->count, 0, __ATOMIC_RELEASE);
+}
+
+/* Whoever made the change died in it: the memory is what it was before. Can itself be interrupted and repeated. */
+static inline void undo_roll_back(struct undo *u, char *memory)
+{
+    for (uint64_t i = u->count; i-- > 0;)
+        memcpy(memory + undo_entry(u, i)->line * UNDO_LINE, undo_entry(u, i)->old, UNDO_LINE);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    memset((char *)u + u->seen_at, 0, u->lines);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __atomic_store_n(&u->count, 0, __ATOMIC_RELEASE);
+}
+
 /* Where a packet goes is in its head: `to`. Bounded: what does not fit is left for a later tick, and the state says so; for wakes,
  * `crowded` says that more were meant than there is room, so that whoever waits must look. */
 struct outbox {
@@ -60,8 +132,17 @@ struct outbox {
         uint32_t len;
     } packet[OUTBOX_PACKETS];
     uint32_t wake[OUTBOX_WAKES]; /* requests whose `outcome` has changed */
+    struct undo *undo;           /* of the host's memory; null: nobody needs it */
+    const char *memory;          /* of the host, which begins on a line */
     _Alignas(8) uint8_t bytes[OUTBOX_BYTES];
 };
+
+/* This part of the host's memory is about to change. */
+static inline void outbox_touch(struct outbox *o, const void *at, uint64_t len)
+{
+    if (o->undo)
+        undo_log(o->undo, o->memory, at, len);
+}
 
 static inline void outbox_clear(struct outbox *o)
 {
@@ -175,13 +256,15 @@ struct packet_design {
 
     /* ---- a lock server; null: the design needs none ---- */
     uint64_t (*server_bytes)(const struct rack_config *config);
-    /* life: larger every time its state was lost. After the first time it must wait out what was granted before. */
-    void (*server_init)(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
+    /* life: larger every time its state was lost. Unless it is fresh, it must wait out what was granted before. */
+    void (*server_init)(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now);
     void (*server_packet)(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*server_tick)(void *server, uint64_t now, struct outbox *out);
     const struct packet_drops *(*server_drops)(const void *server);
 
-    bool on_hosts; /* the lock servers run on the clients' machines */
+    bool on_hosts;    /* the lock servers run on the clients' machines */
+    uint64_t options; /* into every config of it */
+    uint64_t draws;   /* bits of the options that a campaign sets or not, by its seed: policies */
 };
 
 /* Whether a packet has a head of this version, family and space, and comes from a machine that can exist. Counts it if not. */

@@ -147,9 +147,32 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
 
 #define PIECE 64 /* words read at once: half a kilobyte, which fits any stack */
 
+/* Records in their session's memory, each in its descriptor. Slot first and home second: if the slot is this session's, so is the
+ * home, and if it is not any more, the session is gone. */
+static int records_home(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx)
+{
+    const struct space *s = seat->space;
+    fab_addr home;
+    int rc = fab_read64(seat->ep, space_slot_addr(s, slot) + offsetof(struct slot, home), &home);
+    const uint32_t piece = FAB_LEN_MAX / s->desc_size;
+    for (uint32_t at = 0; at < s->record_count && !rc && home; at += piece) {
+        uint64_t descs[FAB_LEN_MAX / sizeof(uint64_t)];
+        uint32_t n = s->record_count - at < piece ? s->record_count - at : piece;
+        rc = fab_read(seat->ep, home + (uint64_t)at * s->desc_size, descs, (uint16_t)(n * s->desc_size));
+        for (uint32_t i = 0; i < n && !rc; i++) {
+            uint64_t word = descs[(i * s->desc_size + s->desc_record) / sizeof(uint64_t)];
+            if (record_state(word) != RECORD_FREE && record_state(word) != RECORD_SPARE)
+                rc = fn(ctx, slot, at + i, word);
+        }
+    }
+    return rc;
+}
+
 int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx)
 {
     uint64_t words[PIECE];
+    if (seat_records_home(seat))
+        return records_home(seat, slot, fn, ctx);
     for (uint32_t at = 0; at < seat->space->record_count; at += PIECE) {
         uint32_t n = seat->space->record_count - at < PIECE ? seat->space->record_count - at : PIECE;
         int rc = fab_read(seat->ep, space_record_addr(seat->space, slot, at), words, (uint16_t)(n * sizeof *words));
@@ -166,10 +189,15 @@ int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx
 
 int seat_slots(const struct seat *seat, slot_fn fn, void *ctx)
 {
-    for (uint32_t at = 0; at < seat->space->slot_count; at += SLOTS_AT_ONCE) {
+    return seat_slots_of(seat, 0, seat->space->slot_count, fn, ctx);
+}
+
+int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn fn, void *ctx)
+{
+    for (uint32_t at = from; at < to; at += SLOTS_AT_ONCE) {
         struct fab_op ops[SLOTS_AT_ONCE];
         uint64_t leases[SLOTS_AT_ONCE];
-        uint32_t n = seat->space->slot_count - at < SLOTS_AT_ONCE ? seat->space->slot_count - at : SLOTS_AT_ONCE;
+        uint32_t n = to - at < SLOTS_AT_ONCE ? to - at : SLOTS_AT_ONCE;
         for (uint32_t i = 0; i < n; i++)
             ops[i] = (struct fab_op){.verb = FAB_READ,
                                      .len = 8,

@@ -6,7 +6,8 @@
  *     records  what the session holds, may hold or waits for, each written *before* the lock itself is touched
  *
  * so that after a death at any instruction everybody can read what the dead one may have held (invariant I5). A slot's records are
- * written by its session only; a lost session's stay as they are until the slot is taken by the next one.
+ * written by its session only; a lost session's stay as they are until the slot is taken by the next one. Designs whose recovery
+ * asks what the living hold, and not what the dead held, keep them in the session's own memory (desc_record).
  *
  * A slot's life:
  *
@@ -24,6 +25,7 @@
 #include "pawl.h"
 
 struct design;
+struct step_clock;
 
 /* ---- the lease word: state 2, epoch 22, stamp 40 ---- */
 
@@ -139,6 +141,7 @@ struct space {
     fab_addr locks;   /* the first lock */
     fab_addr descs;   /* descriptors of sessions that have no memory of their own: slot_count arrays of record_count */
     uint32_t desc_size;
+    uint32_t desc_record; /* of the design */
     uint64_t lock_count;
     uint64_t lock_stride;
     uint32_t slot_count;
@@ -181,10 +184,12 @@ struct session {
     bool ended;        /* a call was told that the session is lost: from then on it is, even if nobody else has noticed */
     uint32_t slot;
     uint32_t epoch;
-    fab_addr home;    /* the first of its descriptors */
-    uint64_t id;      /* unlike that of any other session of this process */
-    uint64_t *shadow; /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
+    uint32_t insertions; /* of keys into the table, so far */
+    fab_addr home;       /* the first of its descriptors */
+    uint64_t id;         /* unlike that of any other session of this process */
+    uint64_t *shadow;    /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
     struct record_range *ranges; /* likewise of the records' ranges; null if the design has none */
+    struct step_clock *clock;    /* null, or where a benchmark wants to know the time of each step (steps.h) */
     uint64_t *claims;            /* likewise of its descriptors in the space, for designs that keep words there */
     struct session_hint {        /* what a design last knew of a lock that rarely changes; may be wrong */
         uint64_t index, word;
@@ -257,6 +262,12 @@ static inline uint64_t seat_expiry_ns(const struct seat *seat)
 
 /* ---- hold records ---- */
 
+/* Whether records lie in their sessions' own memory. */
+static inline bool seat_records_home(const struct seat *seat)
+{
+    return seat->space->desc_record && !fab_is_shm(seat->ep);
+}
+
 /* Takes a free record of the session for `index`: all but its token and mode. -PAWL_ELIMIT if all are in use. */
 int hold_open(const struct seat *seat, uint64_t index, struct hold *out);
 
@@ -320,13 +331,15 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease);
 /* Makes sure that nothing that the session in that slot has begun takes effect any more; -EAGAIN if that is not certain yet. */
 int seat_fence(const struct seat *seat, uint32_t slot);
 
-/* Calls fn for every record of a slot that is not free, until it returns non-zero. */
+/* Calls fn for every record of a slot that is not free, until it returns non-zero. Records that lie in the session's own memory are
+ * those of whoever has that memory now: the session's if it lives. */
 typedef int (*record_fn)(void *ctx, uint32_t slot, uint32_t record, uint64_t word);
 int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx);
 
 /* Reads every slot's lease word, in bounded pieces, and calls fn for those that are not FREE. */
 typedef int (*slot_fn)(void *ctx, uint32_t slot, uint64_t lease);
 int seat_slots(const struct seat *seat, slot_fn fn, void *ctx);
+int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn fn, void *ctx);
 
 /* What a waiter adds to its conditions to be woken when the kernel notices that session's death. False where it does not. */
 bool seat_life_cond(const struct seat *seat, uint32_t slot, struct fab_cond *out);

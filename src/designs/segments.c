@@ -6,7 +6,7 @@
  * What lies behind the units that the lock was made for is one segment more. A range takes two who share a segment for one. As DSLR
  * here: no recovery, no time-outs. */
 #include "designs/all.h"
-#include "designs/dslr.h"
+#include "designs/ticket_lock.h"
 
 #include <errno.h>
 
@@ -56,7 +56,7 @@ static uint64_t segment_count(struct cut cut, uint64_t units)
 
 static uint64_t bytes_of(struct cut cut, uint64_t range_units)
 {
-    return (segment_count(cut, range_units) + 1) * sizeof(struct dslr_lock);
+    return (segment_count(cut, range_units) + 1) * sizeof(struct ticket_lock);
 }
 
 static uint64_t exact_bytes(uint64_t range_units, uint64_t range_max)
@@ -86,7 +86,7 @@ static void segments_of(const struct space *space, uint64_t start, uint64_t end,
 
 static fab_addr segment_addr(const struct seat *seat, const struct hold *h, uint64_t segment)
 {
-    return space_lock_addr(seat->space, h->index) + segment * sizeof(struct dslr_lock);
+    return space_lock_addr(seat->space, h->index) + segment * sizeof(struct ticket_lock);
 }
 
 /* Nobody waits for the end of a release, so they go together. */
@@ -96,7 +96,7 @@ static int unlock_segments(const struct seat *seat, const struct hold *h, uint64
         struct fab_op ops[FAB_BATCH_MAX];
         unsigned n = 0;
         for (; n < FAB_BATCH_MAX && at < last; n++, at++)
-            dslr_unlock_op(segment_addr(seat, h, at), h->mode, &ops[n]);
+            ticket_unlock_op(segment_addr(seat, h, at), h->mode, &ops[n]);
         int rc = fab_batch(seat->ep, ops, n);
         if (rc)
             return rc;
@@ -117,7 +117,7 @@ static int segments_acquire(const struct seat *seat, struct hold *h, uint64_t de
     hold_note_range(seat, h);
     int rc = hold_publish(seat, h, held(h)); /* for people to see who holds what */
     for (at = first; at < last && !rc; at += !rc)
-        rc = dslr_lock_at(seat, segment_addr(seat, h, at), h->mode, deadline == DEADLINE_TRY);
+        rc = ticket_lock_at(seat, segment_addr(seat, h, at), h->mode, deadline == DEADLINE_TRY);
     if (rc == -PAWL_EHELD) {
         int undo = unlock_segments(seat, h, first, at);
         rc = undo ? undo : rc;
@@ -160,7 +160,7 @@ static int segments_peek(const struct seat *seat, uint64_t index, struct lock_vi
     uint64_t count = segment_count(cut_of(seat->space), seat->space->range_units);
     int rc = 0;
     for (uint64_t i = 0; i <= count && !rc && !view.mode; i++)
-        rc = dslr_peek_at(seat, segment_addr(seat, &whole, i), &view);
+        rc = ticket_peek_at(seat, segment_addr(seat, &whole, i), &view);
     if (!rc)
         *out = view;
     return rc;
@@ -172,9 +172,9 @@ static int segments_peek(const struct seat *seat, uint64_t index, struct lock_vi
                                                 .kind = DESIGN_BASELINE,                                                           \
                                                 .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_RANGES,                      \
                                                 .substrates = DESIGN_ON_SIM,                                                       \
-                                                .tolerates = DSLR_TOLERATES,                                                       \
+                                                .tolerates = TICKET_LOCK_TOLERATES,                                                \
                                                 .knobs = knobs,                                                                    \
-                                                .lock_size = sizeof(struct dslr_lock),                                             \
+                                                .lock_size = sizeof(struct ticket_lock),                                           \
                                                 .lock_bytes = id##_bytes,                                                          \
                                                 .acquire = segments_acquire,                                                       \
                                                 .release = segments_release,                                                       \

@@ -25,6 +25,11 @@ static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
     return rc;
 }
 
+/* Readers that come and go at the same time mostly wait for each other's line of the cache. So one in so many that find others
+ * inside opens the lock: from then on readers do not write to the word. The next writer has to look through all hold records
+ * instead, which takes some tens of microseconds: about as much as that many readers' steps. */
+static unsigned open_every = 1024;
+
 /* The word that grants the lock to us, or 0 if somebody stands in the way. A reader that has slept may enter although others
  * wait: it was woken for that. */
 static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t w, bool slept)
@@ -38,8 +43,10 @@ static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t 
             return flags | word_make(WORD_EXCLUSIVE, word_owner(seat, h), word_token(w) + 1);
         return flags | word_make(WORD_SHARED, 1, word_token(w) + 1);
     case WORD_SHARED:
-        if (h->mode == PAWL_EXCLUSIVE || w & WORD_UPGRADE || word_count(w) == WORD_COUNT_MAX || (w & WORD_WAITERS && !slept))
+        if (h->mode == PAWL_EXCLUSIVE || w & WORD_UPGRADE || word_count(w) >= WORD_READERS_MAX || (w & WORD_WAITERS && !slept))
             return 0;
+        if (unlikely(!flags && h->serial % open_every == 0))
+            return word_make(WORD_SHARED, WORD_COUNT_MAX, word_token(w));
         return flags | word_make(WORD_SHARED, word_count(w) + 1, word_token(w));
     default:
         return 0;
@@ -113,6 +120,33 @@ static void stop_waiting(const struct seat *seat, const struct hold *h)
         fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
 }
 
+/* A reader enters an open lock: first the record, then another look at the word. Who closes the lock does it the other way round,
+ * so one of the two sees the other. 1: granted; 0: look again. */
+static int enter_open(const struct seat *seat, struct hold *h, const struct word_lock *seen)
+{
+    uint64_t w;
+    int rc = hold_publish(seat, h, RECORD_TRY_S);
+    if (rc)
+        return rc;
+    if (fab_is_shm(seat->ep))
+        fab_local_fence(seat->ep);
+    rc = fab_read64(seat->ep, space_lock_addr(seat->space, h->index), &w);
+    if (rc || w != seen->word) {
+        int undo = hold_publish(seat, h, RECORD_WAIT);
+        return undo ? undo : rc;
+    }
+    h->token = word_full_token(seat, seen->high, w);
+    rc = hold_publish(seat, h, RECORD_HELD_S);
+    return rc ? rc : 1;
+}
+
+/* Before readers can be waited for they must be counted. */
+static int close_open(const struct seat *seat, uint64_t index, uint64_t w)
+{
+    int rc = word_ask_recount(seat, index, w);
+    return rc < 0 ? rc : 0;
+}
+
 /* One compare-and-swap on a word that we may have. 1: granted; 0: look again. */
 static int take(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t next)
 {
@@ -168,6 +202,13 @@ static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
             if (likely(rc > 0))
                 return granted_in_time(seat, h, next, slept);
             rc = seat_retry(seat, rc);
+        } else if (word_open(seen.word) && h->mode == PAWL_SHARED) {
+            rc = enter_open(seat, h, &seen);
+            if (likely(rc > 0))
+                return granted_in_time(seat, h, seen.word, slept);
+            rc = seat_retry(seat, rc);
+        } else if (word_open(seen.word)) {
+            rc = seat_retry(seat, close_open(seat, h->index, seen.word));
         } else if (word_mode(seen.word) == WORD_RECOUNT) {
             rc = hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
             if (!rc)
@@ -260,9 +301,17 @@ static int release_shared(const struct seat *seat, const struct hold *h)
     for (;;) {
         uint64_t w, old = 0;
         int rc = fab_read64(seat->ep, addr, &w);
+        if (!rc && word_open(w) && fab_is_shm(seat->ep)) {
+            fab_local_fence(seat->ep); /* the record before the word: whoever closes the lock after this look sees that we leave */
+            fab_read64(seat->ep, addr, &w);
+        }
         /* Read first, then ask whether we live: if the word is then unchanged, no recovery has counted us out (I3). */
         if (!rc && !seat_lives(seat))
             return -PAWL_ELOST;
+        if (!rc && word_open(w)) {
+            hold_close(seat, h);
+            return 0;
+        }
         uint64_t next = rc ? 0 : without_reader(w);
         if (!rc)
             rc = fab_cas64(seat->ep, addr, w, next, &old);
@@ -372,6 +421,8 @@ static int upgrade_step(const struct seat *seat, struct hold *h, const struct wo
     if (word_mode(w) == WORD_RECOUNT)
         return word_recount(seat, h->index, deadline);
     assert(word_mode(w) == WORD_SHARED); /* a live reader is counted (I3) */
+    if (word_open(w))
+        return close_open(seat, h->index, w);
     bool ours = w & WORD_UPGRADE && *asked == word_token(w);
     if (w & WORD_UPGRADE && !ours) {
         /* Another reader waits for us to leave; unless it is dead: then the lock is counted anew, which changes the token. */
@@ -431,7 +482,9 @@ static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *
 {
     struct word_lock seen;
     int rc = look(seat, space_lock_addr(seat->space, index), &seen);
-    if (!rc && word_mode(seen.word) == WORD_RECOUNT && !word_recount(seat, index, DEADLINE_TRY))
+    bool counts =
+        !rc && (word_mode(seen.word) == WORD_RECOUNT || (word_open(seen.word) && word_ask_recount(seat, index, seen.word) > 0));
+    if (counts && !word_recount(seat, index, DEADLINE_TRY))
         rc = look(seat, space_lock_addr(seat->space, index), &seen);
     if (rc)
         return rc;
@@ -441,7 +494,7 @@ static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *
                 : mode == WORD_EXCLUSIVE ? PAWL_EXCLUSIVE
                                          : PAWL_SHARED,
         .owner = mode == WORD_EXCLUSIVE ? word_owner_slot(seen.word) : 0,
-        .readers = mode == WORD_SHARED ? (uint32_t)word_count(seen.word) : 0,
+        .readers = mode == WORD_SHARED && !word_open(seen.word) ? (uint32_t)word_count(seen.word) : 0,
         .token = word_full_token(seat, seen.high, seen.word),
     };
     return 0;
@@ -476,6 +529,11 @@ static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     return 0;
 }
 
+static const struct design_knob knobs[] = {
+    {"word_open_every", &open_every, 1, 1u << RECORD_SERIAL_BITS},
+    {0},
+};
+
 const struct design design_word = {
     .name = "word",
     .summary = "one 64-bit word per lock by compare-and-swap; our own simple design",
@@ -484,6 +542,7 @@ const struct design design_word = {
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .lock_size = sizeof(struct word_lock),
+    .knobs = knobs,
     .acquire = word_acquire,
     .release = word_release,
     .convert = word_convert,

@@ -1,7 +1,8 @@
 /* The lock word of `word`: waiters 1, upgrade 1, mode 2, owner or readers 24, token 36; and beside it the token's high part.
  *
  *     FREE     nobody; the token of the latest grant
- *     SHARED   so many readers, all with the same token
+ *     SHARED   so many readers, all with the same token; or, with the highest count, OPEN: any number of readers, who are not
+ *              counted, but come and go by their hold records alone
  *     EXCLUSIVE the owner: session slot and hold record, so that no two holds look alike
  *     RECOUNT  a reader died, or lost its connection, between saying that it would enter or leave and doing so: nobody
  *              knows whether the count includes it. Nobody enters until it was counted anew from the hold records. The field
@@ -25,6 +26,8 @@ enum word_mode { WORD_FREE, WORD_SHARED, WORD_EXCLUSIVE, WORD_RECOUNT };
 
 /* What a sleeping waiter watches: everything but the token, in the upper half, as futexes need it. */
 #define WORD_WATCH FIELD_MASK(WORD_COUNT_SHIFT, 28)
+
+#define WORD_READERS_MAX (WORD_COUNT_MAX - 1)
 
 /* A lock in memory. */
 struct word_lock {
@@ -55,6 +58,12 @@ static inline uint64_t word_make(enum word_mode mode, uint64_t count, uint64_t t
     return (uint64_t)mode << WORD_MODE_SHIFT | count << WORD_COUNT_SHIFT | token;
 }
 
+/* An open word has no flags: nobody sleeps on it. */
+static inline bool word_open(uint64_t w)
+{
+    return w >> WORD_COUNT_SHIFT == word_make(WORD_SHARED, WORD_COUNT_MAX, 0) >> WORD_COUNT_SHIFT;
+}
+
 static inline uint64_t word_owner(const struct seat *seat, const struct hold *h)
 {
     return (uint64_t)seat->me->slot << 12 | h->record;
@@ -75,6 +84,9 @@ static inline uint64_t word_short_token(const struct seat *seat, uint64_t full)
 /* The word is in RECOUNT: counts the readers from the hold records. Returns 0 when it is no longer, or the error of a time-out,
  * cancel or loss. */
 int word_recount(const struct seat *seat, uint64_t index, uint64_t deadline);
+
+/* Moves a shared word to RECOUNT, or tells a census under way that it is out of date. 1: done; 0: the word had changed. */
+int word_ask_recount(const struct seat *seat, uint64_t index, uint64_t w);
 
 /* This task does not know whether it is counted among the readers: its record no longer claims so, and the lock is counted anew. */
 int word_disown(const struct seat *seat, const struct hold *h, enum record_state then);

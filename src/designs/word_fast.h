@@ -33,14 +33,30 @@ static inline uint64_t word_fast_owner(const struct word_fast *f, uint32_t recor
     return f->owner + ((uint64_t)record << WORD_COUNT_SHIFT);
 }
 
+/* A reader of an open lock (enter_open in word.c). False: the record must not claim anything any more, whatever comes next. */
+static inline bool word_fast_enter(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t index_serial,
+                                   uint64_t w)
+{
+    __atomic_store_n(&f->records[record], (uint64_t)RECORD_TRY_S << RECORD_STATE_SHIFT | index_serial, __ATOMIC_RELEASE);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (unlikely(__atomic_load_n(&lock->word, __ATOMIC_ACQUIRE) != w))
+        return false;
+    __atomic_store_n(&f->records[record], (uint64_t)RECORD_HELD_S << RECORD_STATE_SHIFT | index_serial, __ATOMIC_RELEASE);
+    return true;
+}
+
 /* `record` is the hold's record as it will say that it may hold. */
 static inline bool word_fast_lock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t index_serial,
                                   bool shared, uint64_t *token)
 {
     uint64_t w = __atomic_load_n(&lock->word, __ATOMIC_ACQUIRE);
     uint64_t high = __atomic_load_n(&lock->high, __ATOMIC_ACQUIRE);
-    if (unlikely(w >= WORD_TOKEN_MAX)) /* anything but free, or the last token */
-        return false;
+    if (unlikely(w >= WORD_TOKEN_MAX)) { /* anything but free, or the last token */
+        if (!shared || !word_open(w) || !word_fast_enter(f, lock, record, index_serial, w))
+            return false;
+        *token = f->token_base + (high << WORD_TOKEN_BITS) + word_token(w);
+        return true;
+    }
     uint64_t state = (uint64_t)(shared ? RECORD_TRY_S : RECORD_TRY_X) << RECORD_STATE_SHIFT;
     uint64_t next = (shared ? word_make(WORD_SHARED, 1, 0) : word_fast_owner(f, record)) + w + 1;
     __atomic_store_n(&f->records[record], state | index_serial, __ATOMIC_RELEASE);

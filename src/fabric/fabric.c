@@ -58,6 +58,13 @@ void fab_post_far(struct fab_ep *ep, fab_addr addr, uint64_t value)
     ep->ops->post(ep, &op);
 }
 
+void fab_post(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len)
+{
+    const struct fab_op op = {.verb = FAB_WRITE, .addr = addr, .buf = (void *)buf, .len = len};
+    assert(len <= FAB_LEN_MAX && len % 8 == 0 && addr % 8 == 0);
+    ep->ops->post(ep, &op);
+}
+
 int fab_read(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len)
 {
     return fab_read_far(ep, addr, buf, len);
@@ -165,6 +172,12 @@ int fab_wait_any(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, ui
     return ep->ops->wait(ep, conds, n, deadline);
 }
 
+int fab_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t deadline, u128 *seen)
+{
+    assert(ep->ops->poll && (pair->width == 8 || pair->width == 16));
+    return ep->ops->poll(ep, pair, deadline, seen);
+}
+
 void fab_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
 {
     ep->ops->wake(ep, addr, mask, n);
@@ -188,6 +201,11 @@ int fab_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
 uint64_t fab_local_far(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
 {
     return ep->ops->local(ep, verb, addr, compare, value);
+}
+
+uint64_t fab_own_far(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t value)
+{
+    return ep->ops->own(ep, verb, addr, value);
 }
 
 void fab_local_fence_far(struct fab_ep *ep)

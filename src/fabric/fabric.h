@@ -81,6 +81,14 @@ struct fab_cond {
     uint64_t value;
 };
 
+/* One or two words of another node, read together: width 8 or 16. */
+struct fab_pair {
+    fab_addr addr;
+    uint8_t width;
+    u128 mask;
+    u128 value;
+};
+
 #define FAB_CONDS_MAX 64 /* futex_waitv takes 128; the rest is kept for callers that wait for several operations at once */
 
 /* ---- messages ---- */
@@ -104,11 +112,13 @@ struct fab_ops {
     /* Sends a WRITE without waiting for it. An error surfaces at the next verb. */
     void (*post)(struct fab_ep *, const struct fab_op *op);
     int (*wait)(struct fab_ep *, const struct fab_cond *conds, unsigned n, uint64_t deadline);
+    int (*poll)(struct fab_ep *, const struct fab_pair *pair, uint64_t deadline, u128 *seen);
     int (*wake)(struct fab_ep *, fab_addr addr, uint64_t mask, unsigned n);
     int (*send)(struct fab_ep *, uint32_t to, const void *data, uint32_t len);
     int (*recv)(struct fab_ep *, struct fab_msg *out, uint64_t deadline);
     int (*fence)(struct fab_ep *, uint32_t peer, uint64_t peer_proof);
     uint64_t (*local)(struct fab_ep *, enum fab_verb, fab_addr addr, uint64_t compare, uint64_t value);
+    uint64_t (*own)(struct fab_ep *, enum fab_verb, fab_addr addr, uint64_t value);
     void (*local_fence)(struct fab_ep *);
 };
 
@@ -204,6 +214,9 @@ static inline void fab_post64(struct fab_ep *ep, fab_addr addr, uint64_t value)
         fab_post_far(ep, addr, value);
 }
 
+/* Likewise, of several words. */
+void fab_post(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len);
+
 /* ---- everything else goes through the table ---- */
 
 int fab_read(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len);
@@ -236,6 +249,10 @@ static inline int fab_wait(struct fab_ep *ep, fab_addr addr, uint64_t mask, uint
     const struct fab_cond cond = {.addr = addr, .mask = mask, .value = value};
     return fab_wait_any(ep, &cond, 1, deadline);
 }
+
+/* Waits while (words & mask) == value, by one READ per look, and says what the last look saw: who waits for another node's memory
+ * need not read again what ended the wait. Each word is of one moment, the two may not be. Not on shared memory. */
+int fab_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t deadline, u128 *seen);
 
 /* Wakes up to n who wait on that half of the word. Changing a word does not wake by itself on shared memory. */
 void fab_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n);
@@ -294,6 +311,23 @@ static inline uint64_t fab_local_faa64(struct fab_ep *ep, fab_addr addr, uint64_
     if (fab_is_shm(ep))
         return __atomic_fetch_add((uint64_t *)fab_shm_ptr(ep, addr), add, __ATOMIC_SEQ_CST);
     return fab_local_far(ep, FAB_FAA, addr, 0, add);
+}
+
+/* Words that only this process writes, and others read once in a blue moon if at all: they stay in its cache, and the simulation
+ * lets no time pass. Stores go through the store buffer like all others. */
+uint64_t fab_own_far(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t value);
+
+static inline uint64_t fab_own_load64(struct fab_ep *ep, fab_addr addr)
+{
+    return fab_is_shm(ep) ? fab_local_load64(ep, addr) : fab_own_far(ep, FAB_READ, addr, 0);
+}
+
+static inline void fab_own_store64(struct fab_ep *ep, fab_addr addr, uint64_t value)
+{
+    if (fab_is_shm(ep))
+        fab_local_store64(ep, addr, value);
+    else
+        fab_own_far(ep, FAB_WRITE, addr, value);
 }
 
 /* Orders this task's earlier local stores before its later local loads (x86: mfence). */

@@ -8,11 +8,13 @@ static const struct fab_ops sim_fab_ops = {
     .batch = sim_fab_batch,
     .post = sim_fab_post,
     .wait = sim_fab_wait,
+    .poll = sim_fab_poll,
     .wake = sim_fab_wake,
     .send = sim_fab_send,
     .recv = sim_fab_recv,
     .fence = sim_fab_fence,
     .local = sim_fab_local,
+    .own = sim_fab_own,
     .local_fence = sim_fab_local_fence,
 };
 

@@ -167,12 +167,14 @@ uint64_t sim_send_again_ns(struct sim *sim, uint32_t from, uint32_t to, uint64_t
 
 /* sim_wait.c */
 int sim_fab_wait(struct fab_ep *fab, const struct fab_cond *conds, unsigned n, uint64_t deadline);
+int sim_fab_poll(struct fab_ep *fab, const struct fab_pair *pair, uint64_t deadline, u128 *seen);
 int sim_fab_wake(struct fab_ep *fab, fab_addr addr, uint64_t mask, unsigned n);
 void sim_node_changed(struct sim_node *node, uint64_t offset, uint64_t len);
 void sim_ep_unwatch(struct sim_ep *ep);
 
 /* sim_local.c */
 uint64_t sim_fab_local(struct fab_ep *fab, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value);
+uint64_t sim_fab_own(struct fab_ep *fab, enum fab_verb verb, fab_addr addr, uint64_t value);
 void sim_fab_local_fence(struct fab_ep *fab);
 void sim_ep_drain(struct sim_ep *ep);
 

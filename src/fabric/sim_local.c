@@ -96,6 +96,16 @@ uint64_t sim_fab_local(struct fab_ep *fab, enum fab_verb verb, fab_addr addr, ui
     return old;
 }
 
+uint64_t sim_fab_own(struct fab_ep *fab, enum fab_verb verb, fab_addr addr, uint64_t value)
+{
+    struct sim_ep *ep = sim_ep_of(fab);
+    assert(FAB_NODE(addr) == fab->node && addr % 8 == 0);
+    if (verb == FAB_READ)
+        return load(ep, sim_node_ptr(sim_node_of(ep->fabric, fab->node), addr, 8), addr);
+    store_put(ep, addr, value);
+    return 0;
+}
+
 void sim_fab_local_fence(struct fab_ep *fab)
 {
     struct sim_ep *ep = sim_ep_of(fab);

@@ -218,7 +218,7 @@ static void verb_effect(void *arg, uint64_t tag)
 
 /* ---- arrival ---- */
 
-/* When an atomic that the NIC has served gets its turn on its address. */
+/* When an access that the NIC has served gets its turn on its address. */
 static uint64_t atomic_turn_ns(struct sim_node *node, fab_addr addr, uint64_t served_ns, uint64_t same_ns)
 {
     if (unlikely(!node->atomic_free_ns)) {
@@ -229,6 +229,16 @@ static uint64_t atomic_turn_ns(struct sim_node *node, fab_addr addr, uint64_t se
     uint64_t *free_ns = &node->atomic_free_ns[mix64(addr) >> (64 - ATOMIC_BUCKET_BITS)];
     uint64_t turn_ns = max_u64(served_ns, *free_ns);
     *free_ns = turn_ns + same_ns;
+    return turn_ns;
+}
+
+/* The same for a READ of a lock: it takes its turn on every word of it. Atomics have up to 16 bytes, aligned. */
+static uint64_t read_turn_ns(struct sim_node *node, fab_addr addr, uint16_t len, uint64_t served_ns, uint64_t same_ns)
+{
+    const fab_addr from = addr & ~(fab_addr)15;
+    uint64_t turn_ns = served_ns;
+    for (fab_addr word = from; word < addr + len; word += 8)
+        turn_ns = max_u64(turn_ns, atomic_turn_ns(node, word, served_ns, same_ns));
     return turn_ns;
 }
 
@@ -268,7 +278,11 @@ static void verb_arrive(void *arg, uint64_t tag)
         uint64_t same_ns = model_get(sim->model, MODEL_atomic_same_ns);
         verb->window_ns = spread_ns = atomic_window_ns(verb, same_ns);
         at_ns = atomic_turn_ns(verb->node, verb->op.addr, max_u64(at_ns, conn->effect_ns), same_ns);
-    } else if (verb->op.len > 8 && rng_below(&sim->random, TEAR_ONE_IN) == 0) {
+    } else if (verb->op.verb == FAB_READ && verb->op.len <= 16 && model_get(sim->model, MODEL_read_same_ns)) {
+        at_ns = read_turn_ns(verb->node, verb->op.addr, verb->op.len, max_u64(at_ns, conn->effect_ns),
+                             model_get(sim->model, MODEL_read_same_ns));
+    }
+    if (verb->op.verb <= FAB_WRITE && verb->op.len > 8 && rng_below(&sim->random, TEAR_ONE_IN) == 0) {
         verb->torn = (uint16_t)(8 * rng_between(&sim->random, 1, verb->op.len / 8 - 1));
         verb->upper_first = rng_next(&sim->random) & 1;
         spread_ns = model_get(sim->model, MODEL_tear_ns);

@@ -122,6 +122,27 @@ int sim_fab_wait(struct fab_ep *fab, const struct fab_cond *conds, unsigned n, u
     }
 }
 
+int sim_fab_poll(struct fab_ep *fab, const struct fab_pair *pair, uint64_t deadline, u128 *seen)
+{
+    struct sim_ep *ep = sim_ep_of(fab);
+    const struct sim *sim = ep->fabric->sim;
+    uint64_t deadline_ns = sim_host_clock_inverse(ep->host, deadline), words[2] = {0, 0};
+    struct fab_op op = {.verb = FAB_READ, .addr = pair->addr, .len = pair->width, .buf = words};
+    for (;;) {
+        int rc = sim_fab_batch(fab, &op, 1);
+        if (rc)
+            return rc;
+        *seen = (u128)words[1] << 64 | words[0];
+        if ((*seen & pair->mask) != pair->value)
+            return 0;
+        rc = wait_watching(ep, NULL, 0, min_u64(deadline_ns, sim->now_ns + model_get(sim->model, MODEL_poll_ns)));
+        if (rc == -ECANCELED)
+            return rc;
+        if (deadline_ns <= sim->now_ns)
+            return -ETIMEDOUT;
+    }
+}
+
 int sim_fab_wake(struct fab_ep *fab, fab_addr addr, uint64_t mask, unsigned n)
 {
     (void)fab, (void)addr, (void)mask, (void)n;

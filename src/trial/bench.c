@@ -55,7 +55,7 @@ static void sum_up(const struct bench_result *result, struct bench_summary *out)
 {
     struct fab_counts cycle = {0};
     struct bench_steps steps = {0};
-    uint64_t round_trips = 0;
+    uint64_t round_trips = 0, packets = 0;
     for (unsigned i = 0; i < result->round_count; i++) {
         const struct bench_round *r = &result->rounds[i];
         out->ops += r->ops;
@@ -70,18 +70,27 @@ static void sum_up(const struct bench_result *result, struct bench_summary *out)
         cycle.writes += r->cycle.writes;
         cycle.sends += r->cycle.sends;
         round_trips += r->acquire_round_trips;
+        packets += r->packets;
         steps.exclusive_ns += r->steps.exclusive_ns;
         steps.exclusive += r->steps.exclusive;
         steps.shared_ns += r->steps.shared_ns;
         steps.shared += r->steps.shared;
         steps.release_ns += r->steps.release_ns;
+        for (unsigned k = 0; k < countof(steps.parts); k++)
+            for (unsigned step = 0; step < STEPS; step++)
+                steps.parts[k][step] += r->steps.parts[k][step];
     }
     const uint64_t counts[] = {cycle.atomics, cycle.reads, cycle.writes, cycle.sends};
     for (unsigned i = 0; i < countof(counts); i++)
         out->per_cycle[i] = out->ops ? (double)counts[i] / (double)out->ops : 0;
     out->acquire_round_trips = out->ops ? (double)round_trips / (double)out->ops : 0;
+    out->packets = out->ops ? (double)packets / (double)out->ops : 0;
     out->mean_ns[0] = steps.exclusive ? (double)steps.exclusive_ns / (double)steps.exclusive : 0;
     out->mean_ns[1] = steps.shared ? (double)steps.shared_ns / (double)steps.shared : 0;
+    const uint64_t of[] = {steps.exclusive, steps.shared, out->ops};
+    for (unsigned k = 0; k < countof(of); k++)
+        for (unsigned step = 0; step < STEPS; step++)
+            out->part_ns[k][step] = of[k] ? (double)steps.parts[k][step] / (double)of[k] : 0;
     out->mean_ns[2] = out->ops ? (double)steps.release_ns / (double)out->ops : 0;
 }
 
@@ -142,7 +151,9 @@ static int one_round(const struct bench_params *p, unsigned d, unsigned round, s
                      struct bench_result *result, char why[BENCH_WHY_LEN])
 {
     struct bench_round *out = &result->rounds[result->round_count];
-    int rc = p->simulated ? bench_sim_round(p, p->designs[d], round, out, why) : bench_shm_round(spaces[d], round, out, why);
+    int rc = !p->simulated           ? bench_shm_round(spaces[d], round, out, why)
+             : p->designs[d]->packet ? bench_rack_round(p, p->designs[d], round, out, why)
+                                     : bench_sim_round(p, p->designs[d], round, out, why);
     if (!rc && out->ops) /* nothing was measured in a round that was broken off before it began */
         result->round_count++;
     return rc;

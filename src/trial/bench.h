@@ -7,6 +7,7 @@
 #define PAWL_TRIAL_BENCH_H
 
 #include "designs/design.h"
+#include "designs/steps.h"
 #include "fabric/fabric.h"
 #include "lib/hist.h"
 #include "lib/progress.h"
@@ -20,11 +21,13 @@
 #define BENCH_CLIENTS_MAX 2000 /* of the simulation's 4,096 tasks each takes two, of a space's 4,096 sessions one */
 #define BENCH_WHY_LEN 320
 #define BENCH_HELD_MAX 100000
+#define BENCH_SERIES_MAX 500
 
 struct bench_params {
     const struct design *designs[BENCH_DESIGNS_MAX];
     unsigned design_count;
     bool simulated;
+    bool packets;              /* over UDP on this machine; then `nodes` hosts */
     const struct model *model; /* simulated: not null */
     unsigned nodes;            /* simulated: hosts of clients */
     bool partitioned;          /* simulated: the locks lie on these hosts, too, in parts; no `residents` then, but: */
@@ -33,9 +36,11 @@ struct bench_params {
     unsigned clients;
     bool threads; /* shared memory: of one process, instead of processes */
     struct workload workload;
+    uint64_t deaths;     /* simulated: one operation in so many ends with the death of its client, which holds the lock; 0: none */
     uint64_t warmup_ns;  /* simulated: before the measuring begins */
     uint64_t seconds_ns; /* of one round, virtual in the simulation; */
     uint64_t ops;        /* or, if not 0, so many operations of all clients together */
+    uint64_t series_ns;  /* simulated: count operations by intervals of so long; 0: do not */
     unsigned rounds;
     const volatile sig_atomic_t *interrupted; /* a signal came: finish with what there is */
     struct progress *progress;
@@ -45,7 +50,8 @@ struct bench_params {
 struct bench_steps {
     uint64_t exclusive_ns, exclusive; /* acquisitions */
     uint64_t shared_ns, shared;
-    uint64_t release_ns; /* of all */
+    uint64_t release_ns;      /* of all */
+    uint64_t parts[3][STEPS]; /* of acquisitions exclusive and shared, and of releases: how long each step took */
 };
 
 /* Acquisitions that were timed, and how they ended. */
@@ -61,6 +67,10 @@ struct bench_round {
     struct bench_steps steps;
     struct fab_counts cycle;
     uint64_t acquire_round_trips;
+    uint64_t length_ops[WORKLOAD_LENGTHS_MAX]; /* with ranges: of the clients of each length */
+    uint64_t bytes;                            /* moved under locks */
+    uint32_t series[BENCH_SERIES_MAX];         /* operations by time, if that was asked for */
+    uint64_t packets;                          /* that hosts and servers sent; packet designs */
 };
 
 extern const uint32_t bench_percentiles[4]; /* 50, 90, 99, 99.9 % */
@@ -78,8 +88,10 @@ struct bench_summary {
     uint64_t latency_ns[4];
     double per_cycle[4]; /* atomics, reads, writes, sends */
     double acquire_round_trips;
-    double mean_ns[3]; /* acquisitions exclusive and shared, releases; 0 if there were none */
-    double ratio;      /* of the goodput to the last design's */
+    double packets;           /* per cycle */
+    double mean_ns[3];        /* acquisitions exclusive and shared, releases; 0 if there were none */
+    double part_ns[3][STEPS]; /* of these */
+    double ratio;             /* of the goodput to the last design's */
 };
 
 /* Runs all rounds; results[i] belongs to designs[i]. 0, or an error with its reason in words. Interrupted is not an error: the
@@ -101,6 +113,9 @@ void bench_shm_close(struct bench_shm *b); /* of null: nothing */
 
 int bench_sim_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
                     char why[BENCH_WHY_LEN]);
+
+int bench_rack_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
+                     char why[BENCH_WHY_LEN]);
 
 /* How many operations a client does of those that all together do. */
 static inline uint64_t bench_share(const struct bench_params *p, unsigned client)

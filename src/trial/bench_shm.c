@@ -1,7 +1,9 @@
-/* Benchmarks on shared memory: real processes (or threads), each with a session of its own, pinned to the cores in turn. */
+/* Benchmarks on this machine, on shared memory or over UDP: real processes (or threads), each with a session of its own, pinned to
+ * the cores in turn. */
 #include "client/handle.h"
 #include "designs/all.h"
 #include "trial/bench.h"
+#include "trial/loopback.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +23,7 @@
 #define PATIENCE_NS (20 * NS_PER_S)  /* for clients to end after they were told */
 #define OPENING_NS (300 * NS_PER_S)  /* for all of them to open their sessions and map large tables */
 #define SESSIONS_SPARE 8
+#define REQUESTS 64           /* of one session over UDP: what it holds, and what is still being released */
 #define HOLDERS_MAX 32        /* sessions, each with */
 #define HELD_EACH RECORDS_MAX /* ranges */
 
@@ -43,7 +46,8 @@ struct bench_shm {
     const struct bench_params *params;
     const struct design *design;
     char folder[64];
-    char place[128]; /* "local:" and the segment's path */
+    char place[128];      /* "local:" and the segment's path */
+    struct loopback rack; /* over UDP: where it is instead */
     struct control *control;
     struct client_report *reports;
     struct validator *validators;
@@ -176,7 +180,7 @@ static void pin(unsigned number)
 /* Maps every page before the start: the first touch of each would cost more than all that is to be measured. */
 static void touch_all(struct bench_shm *b, pawl *p)
 {
-    if (!layout_is_sparse(p->segment->header)) /* that may be more than there is */
+    if (!b->params->packets && !layout_is_sparse(p->segment->header)) /* that may be more than there is */
         madvise(p->segment->base, p->segment->size, MADV_POPULATE_WRITE);
     madvise(b->validators, validator_bytes(b), MADV_POPULATE_WRITE);
 }
@@ -190,8 +194,10 @@ static void *client_main(void *arg)
     struct rusage usage;
     pawl *p;
     char go;
+    char place[LOOPBACK_PLACE_LEN];
     pin(c->number);
-    int rc = pawl_open(b->place, &options, &p);
+    loopback_place(&b->rack, b->params->nodes ? c->number % b->params->nodes : 0, place);
+    int rc = pawl_open(b->params->packets ? place : b->place, b->params->packets ? NULL : &options, &p);
     if (rc)
         r->error = fail(r->why, rc, "a client could not open the space");
     else
@@ -463,6 +469,19 @@ static int hold_ranges(struct bench_shm *b, char why[BENCH_WHY_LEN])
     return rc ? fail(why, rc, "cannot hold so many ranges") : 0;
 }
 
+static int start_rack(struct bench_shm *b, char why[BENCH_WHY_LEN])
+{
+    const struct bench_params *p = b->params;
+    const struct loopback_params l = {.design = b->design,
+                                      .machines = (uint16_t)p->nodes,
+                                      .sessions = (uint16_t)(p->clients / p->nodes + SESSIONS_SPARE),
+                                      .requests = REQUESTS,
+                                      .servers = 1,
+                                      .locks = p->workload.locks};
+    int rc = loopback_start(&b->rack, &l);
+    return rc ? fail(why, rc, "a rack on loopback") : 0;
+}
+
 int bench_shm_open(const struct bench_params *p, const struct design *design, struct bench_shm **out, char why[BENCH_WHY_LEN])
 {
     struct bench_shm *b = calloc(1, sizeof *b);
@@ -481,6 +500,8 @@ int bench_shm_open(const struct bench_params *p, const struct design *design, st
     int rc = zipf_init(&b->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf);
     if (rc)
         return fail(why, rc, "the distribution of the locks");
+    if (p->packets)
+        return start_rack(b, why);
     snprintf(b->folder, sizeof b->folder, SEGMENT_DIR "/pawl-bench.%d.XXXXXX", (int)getpid());
     if (!mkdtemp(b->folder)) {
         b->folder[0] = 0;
@@ -499,6 +520,8 @@ void bench_shm_close(struct bench_shm *b)
         close(b->held_fd);
     for (unsigned i = 0; i < b->holder_count && b->holders[i]; i++)
         pawl_close(b->holders[i]);
+    if (b->rack.pid > 0)
+        loopback_stop(&b->rack);
     if (b->folder[0]) {
         unlink(b->place + strlen("local:"));
         rmdir(b->folder);

@@ -1,136 +1,45 @@
 #include "trial/campaign.h"
-#include "cluster/session.h"
 #include "trial/campaign_ops.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: nobody is ever declared lost */
 #define SAFETY_MIN_NS (40 * NS_PER_MS)  /* four leases */
 #define SAFETY_SPAN_NS (60 * NS_PER_MS)
 #define HEALING_NS (400 * CAMPAIGN_LEASE_NS) /* what every waiter must be granted within, once faults have stopped (I9) */
-#define OPS_AFTER 5                          /* that each client must complete after the healing */
-#define POLL_NS (20 * NS_PER_US)             /* waiters look this often: ten times less than a real one, to save events */
+#define BUSY_ONE_IN 8                        /* runs */
+#define BUSY_SALT UINT64_C(0x62757379)
+#define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
+#define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
 
 static bool valid(void *ctx, unsigned client)
 {
     struct campaign *c = ctx;
-    return cluster_client_valid(&c->cluster.clients[client / CLUSTER_TASKS_MAX]);
+    return c->design->packet ? rack_client_valid(&c->rack.clients[client / ACTORS_MAX])
+                             : cluster_client_valid(&c->cluster.clients[client / ACTORS_MAX]);
 }
 
-static void on_gone(struct cluster_client *client)
+static void on_gone(void *user, unsigned client)
 {
-    struct campaign *c = client->cluster->params.user;
-    for (unsigned i = 0; i < CLUSTER_TASKS_MAX; i++) {
-        oracle_gone(&c->oracle, client->id * CLUSTER_TASKS_MAX + i);
-        c->op[client->id][i] = 0;
+    struct campaign *c = user;
+    for (unsigned i = 0; i < ACTORS_MAX; i++) {
+        oracle_gone(&c->oracle, client * ACTORS_MAX + i);
+        c->op[client][i] = 0;
     }
 }
 
-/* ---- clients ---- */
-
-/* A lost session stays lost: nothing is granted to it any more. */
-static void try_after_loss(struct cluster_task *t)
+static void on_client_gone(struct cluster_client *client)
 {
-    struct campaign *c = campaign_of(t);
-    struct key_text text;
-    struct hold h;
-    for (int i = 0; i < 3; i++)
-        if (!locker_lock(&t->locker, campaign_key(t, rng_below(&c->random, c->locks), &text), PAWL_EXCLUSIVE, DEADLINE_TRY, &h))
-            oracle_violation(&c->oracle, "I8: client %u was granted a lock after its session was lost", campaign_who(t));
+    on_gone(client->cluster->params.user, client->id);
 }
 
-static bool work(struct cluster_task *t)
+static bool task_work(struct cluster_task *t)
 {
-    struct campaign *c = campaign_of(t);
-    for (unsigned after = 0; after < OPS_AFTER;) {
-        cluster_sleep(t, rng_below(&c->random, 400 * NS_PER_US));
-        int rc = rng_chance(&c->random, 1, 6) ? campaign_several_locks(t) : campaign_one_lock(t);
-        if (rc == -PAWL_ELOST || rc == -FAB_EFENCED) {
-            oracle_gone(&c->oracle, campaign_who(t));
-            if (!cluster_client_valid(t->client))
-                try_after_loss(t);
-            return false;
-        }
-        c->done.timeouts += rc == -ETIMEDOUT;
-        c->done.cancelled += rc == -ECANCELED;
-        if (rc && !campaign_excusable(rc))
-            oracle_violation(&c->oracle, "I10: client %u: unexpected result %d: %s", campaign_who(t), rc, pawl_strerror(rc));
-        if (sim_now(&c->cluster.sim) > c->cluster.params.safety_ns)
-            after++;
-    }
-    return true;
-}
-
-/* ---- the auditor: when all others are done, everything must be as at the beginning ---- */
-
-static int count_other_slots(void *ctx, uint32_t slot, uint64_t lease)
-{
-    ++*(unsigned *)ctx;
-    return 0;
-}
-
-static bool audit_sessions(struct cluster_task *t)
-{
-    for (unsigned i = 0; i < 10; i++) {
-        unsigned slots = 0;
-        session_tend(&t->locker.seat);
-        if (seat_slots(&t->locker.seat, count_other_slots, &slots) == 0 && slots == 1)
-            return true;
-        cluster_sleep(t, CAMPAIGN_LEASE_NS);
-    }
-    return false;
-}
-
-static int audit_lock(struct cluster_task *t, uint64_t lock)
-{
-    struct campaign *c = campaign_of(t);
-    struct key_text text;
-    pawl_key key = campaign_key(t, lock, &text);
-    pawl_state state;
-    struct hold h;
-    int rc = locker_query(&t->locker, key, &state);
-    if (!rc && state.mode)
-        oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
-                         state.mode, state.holders);
-    rc = locker_lock(&t->locker, key, PAWL_EXCLUSIVE,
-                     c->timeout ? world_now(t->locker.seat.world) + CAMPAIGN_LEASE_NS : DEADLINE_NEVER, &h);
-    if (!rc) {
-        campaign_granted(t, lock, &h);
-        rc = campaign_give_back(t, lock, &h);
-    } else if (rc != -PAWL_ENOTSUP && rc != -PAWL_ELOST) {
-        oracle_violation(&c->oracle, "I11: lock %" PRIu64 " cannot be had when all have released it: %s", lock, pawl_strerror(rc));
-    }
-    return rc;
-}
-
-/* The auditor may itself have been paused or cut off for longer than its lease, until just now: then it starts again. */
-static bool audit(struct cluster_task *t)
-{
-    struct campaign *c = campaign_of(t);
-    while (c->cluster.clients_done < c->cluster.params.clients - 1)
-        cluster_sleep(t, CAMPAIGN_LEASE_NS);
-    if (c->cluster.params.design->ends)
-        cluster_sleep(t, CAMPAIGN_LEASE_NS); /* until those that end by themselves have */
-    bool recovers = c->cluster.params.design->features & DESIGN_RECOVERY;
-    if (recovers && !audit_sessions(t)) {
-        if (!seat_lives(&t->locker.seat))
-            return false;
-        oracle_violation(&c->oracle, "I11: slots of ended sessions are not free");
-    }
-    for (uint64_t lock = 0; lock < c->locks; lock++)
-        if (audit_lock(t, lock) == -PAWL_ELOST)
-            return false;
-    return true;
-}
-
-static bool work_or_audit(struct cluster_task *t)
-{
-    struct campaign *c = campaign_of(t);
-    if (t->client->id < c->cluster.params.clients - 1)
-        return work(t);
-    return t->number > 0 || audit(t);
+    return campaign_work(&t->actor);
 }
 
 /* ---- a run ---- */
@@ -146,6 +55,10 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     c->convert = p->design->features & DESIGN_CONVERT;
     c->timeout = p->design->features & DESIGN_TIMEOUT;
     bool ranges = p->design->features & DESIGN_RANGES;
+    /* Not from the stream: the other draws stay what they are. */
+    c->busy = !ranges && mix64(p->seed ^ BUSY_SALT) % BUSY_ONE_IN == 0;
+    if (c->busy)
+        c->locks = 1 + c->locks % 2;
     c->units = ranges ? UINT64_C(64) << 2 * rng_below(r, 4) : 0;
     if (ranges && rng_chance(r, 1, 2))
         c->locks = 1; /* so that ranges meet */
@@ -169,8 +82,8 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
         .lease_ns = recovers ? CAMPAIGN_LEASE_NS : LEASE_NONE_NS,
         .trace = p->trace,
-        .work = work_or_audit,
-        .on_gone = on_gone,
+        .work = task_work,
+        .on_gone = on_client_gone,
         .user = c,
     };
 }
@@ -182,13 +95,13 @@ static bool forgot(const struct cluster *cl)
     return *(const uint64_t *)sim_fabric_peek(cl->fabric, at, sizeof(uint64_t)) != 0;
 }
 
+/* Whatever the design runs on. */
 static void report(const struct campaign *c, struct campaign_result *out)
 {
-    const struct cluster *cl = &c->cluster;
     *out = (struct campaign_result){
         .violations = c->oracle.violations,
-        .stuck = cl->clients_done < cl->params.clients,
-        .events = cl->sim.events,
+        .stuck = *c->clients_done < c->clients,
+        .events = c->sim->events,
         .grants = c->oracle.grants,
         .shared = c->done.shared,
         .exclusive = c->done.exclusive,
@@ -199,43 +112,119 @@ static void report(const struct campaign *c, struct campaign_result *out)
         .splits = c->done.splits,
         .timeouts = c->done.timeouts,
         .cancelled = c->done.cancelled,
-        .sessions = cl->sessions,
-        .lost = cl->lost,
-        .forgot = forgot(cl),
-        .virtual_ns = cl->sim.now_ns,
-        .hash = cl->sim.hash,
+        .virtual_ns = c->sim->now_ns,
+        .hash = c->sim->hash,
     };
     memcpy(out->why, c->oracle.first, sizeof out->why);
-    memcpy(out->faults, cl->sim.faults.counts, sizeof out->faults);
-    if (out->stuck && !out->violations)
-        for (unsigned i = 0; i < cl->params.clients; i++)
-            if (!cl->clients[i].finished) {
-                snprintf(out->why, sizeof out->why, "I9: client %u did not get on after everything had healed (%u of %u done)", i,
-                         cl->clients_done, cl->params.clients);
-                break;
-            }
+    memcpy(out->faults, c->sim->faults.counts, sizeof out->faults);
+    for (unsigned i = 0; i < c->clients && out->stuck && !out->violations; i++)
+        if (!(c->design->packet ? c->rack.clients[i].finished : c->cluster.clients[i].finished)) {
+            snprintf(out->why, sizeof out->why, "I9: client %u did not get on after everything had healed (%u of %u done)", i,
+                     *c->clients_done, c->clients);
+            break;
+        }
+}
+
+static int run_cluster(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
+{
+    struct cluster_params params = draw_cluster(c, p, model);
+    if (c->busy) /* finding a key takes time, in which others are granted it */
+        params.keys = PAWL_KEYS_DENSE;
+    if (params.keys == PAWL_KEYS_DENSE)
+        params.capacity = c->locks;
+    params.time_max_ns = params.safety_ns + HEALING_NS;
+    c->safety_ns = params.safety_ns;
+    c->clients = params.clients;
+    c->clients_done = &c->cluster.clients_done;
+    c->sim = &c->cluster.sim;
+    int rc = oracle_init(&c->oracle, c->locks, p->design->features & DESIGN_TOKENS, valid, c);
+    if (rc)
+        return rc;
+    if (c->busy && !p->faults) {
+        params.fabric_caps |= FAB_MASKED; /* built from compare-and-swaps, a step can be overtaken for ever */
+        c->oracle.overtaking = p->design->overtaking;
+        c->oracle.others = params.clients * params.tasks;
+    }
+    rc = cluster_init(&c->cluster, &params);
+    if (rc)
+        return rc;
+    cluster_run(&c->cluster);
+    report(c, out);
+    out->sessions = c->cluster.sessions;
+    out->lost = c->cluster.lost;
+    out->forgot = forgot(&c->cluster);
+    cluster_free(&c->cluster);
+    return 0;
+}
+
+/* ---- the same in a rack ---- */
+
+static struct rack_params draw_rack(struct campaign *c, const struct campaign_params *p, const struct model *model)
+{
+    struct rng *r = &c->random;
+    unsigned workers = 2 + (unsigned)rng_below(r, CAMPAIGN_CLIENTS_MAX - 2), hosts = 1 + (unsigned)rng_below(r, 4);
+    c->locks = rng_chance(r, 1, 4) ? CAMPAIGN_LOCKS_MAX : 1 + rng_below(r, 6);
+    c->shared = p->design->features & DESIGN_SHARED;
+    c->convert = p->design->features & DESIGN_CONVERT;
+    c->timeout = p->design->features & DESIGN_TIMEOUT;
+    return (struct rack_params){
+        .design = p->design,
+        .model = model,
+        .locks = c->locks,
+        .clients = workers + 1,
+        .mortals = workers,
+        .hosts = hosts,
+        .servers = 1 + (unsigned)rng_below(r, p->design->packet->on_hosts ? hosts : 3),
+        .cores = 1 + (unsigned)rng_below(r, 4),
+        .tasks = 1 + (unsigned)rng_below(r, 2),
+        .mortal_hosts = rng_chance(r, 1, 2),
+        .check_undo = p->seed % 4 == 0,
+        .faults = p->faults,
+        .seed = p->seed,
+        .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
+        .lease_ns = CAMPAIGN_LEASE_NS,
+        .retry_ns = RETRY_NS,
+        .options = p->design->packet->draws ? rng_next(r) & p->design->packet->draws : 0,
+        .trace = p->trace,
+        .work = campaign_work,
+        .on_gone = on_gone,
+        .user = c,
+    };
+}
+
+static int run_rack(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
+{
+    struct rack_params params = draw_rack(c, p, model);
+    params.time_max_ns = params.safety_ns + HEALING_NS;
+    c->safety_ns = params.safety_ns;
+    c->clients = params.clients;
+    c->clients_done = &c->rack.clients_done;
+    c->sim = &c->rack.sim;
+    int rc = oracle_init(&c->oracle, c->locks, p->design->features & DESIGN_TOKENS, valid, c);
+    if (rc)
+        return rc;
+    rc = rack_init(&c->rack, &params);
+    if (rc)
+        return rc;
+    rack_run(&c->rack);
+    report(c, out);
+    out->sessions = c->rack.sessions;
+    out->lost = c->rack.lost;
+    rack_free(&c->rack);
+    return 0;
 }
 
 int campaign_run(const struct campaign_params *p, struct campaign_result *out)
 {
-    struct campaign c;
-    memset(&c, 0, sizeof c);
+    struct campaign *c = calloc(1, sizeof *c);
+    if (!c)
+        return -ENOMEM;
     struct model model = *(p->model ? p->model : model_find("default"));
     model_set(&model, "poll_ns", max_u64(model_get(&model, MODEL_poll_ns), POLL_NS));
-    rng_seed(&c.random, p->seed ^ UINT64_C(0x7061776c)); /* not the simulator's own stream */
-    struct cluster_params params = draw_cluster(&c, p, &model);
-    if (params.keys == PAWL_KEYS_DENSE)
-        params.capacity = c.locks;
-    params.time_max_ns = params.safety_ns + HEALING_NS;
-    int rc = oracle_init(&c.oracle, c.locks, p->design->features & DESIGN_TOKENS, valid, &c);
-    if (rc)
-        return rc;
-    rc = cluster_init(&c.cluster, &params);
-    if (!rc) {
-        cluster_run(&c.cluster);
-        report(&c, out);
-        cluster_free(&c.cluster);
-    }
-    oracle_free(&c.oracle);
+    rng_seed(&c->random, p->seed ^ UINT64_C(0x7061776c)); /* not the simulator's own stream */
+    c->design = p->design;
+    int rc = p->design->packet ? run_rack(c, p, &model, out) : run_cluster(c, p, &model, out);
+    oracle_free(&c->oracle);
+    free(c);
     return rc;
 }

@@ -7,9 +7,9 @@
 
 /* ---- one operation ---- */
 
-pawl_key campaign_key(const struct cluster_task *t, uint64_t lock, struct key_text *text)
+pawl_key campaign_key(const struct actor *a, uint64_t lock, struct key_text *text)
 {
-    if (t->locker.table.keys != PAWL_KEYS_NAMED)
+    if (a->keys != PAWL_KEYS_NAMED)
         return pawl_id(lock);
     snprintf(text->name, sizeof text->name, "lock-%" PRIu64, lock);
     return pawl_name(text->name);
@@ -17,33 +17,33 @@ pawl_key campaign_key(const struct cluster_task *t, uint64_t lock, struct key_te
 
 static void cancel_event(void *arg, uint64_t tag)
 {
-    struct cluster_task *t = arg;
-    struct campaign *c = campaign_of(t);
-    if (c->op[t->client->id][t->number] == tag && t->client->process->alive)
-        sim_task_cancel(t->sim_task);
+    struct actor *a = arg;
+    struct campaign *c = campaign_of(a);
+    if (c->op[a->client][a->number] == tag && a->process->alive)
+        sim_task_cancel(a->task);
 }
 
 /* Sometimes somebody else loses patience. */
-static void maybe_cancel(struct cluster_task *t)
+static void maybe_cancel(struct actor *a)
 {
-    struct campaign *c = campaign_of(t);
+    struct campaign *c = campaign_of(a);
     if (!rng_chance(&c->random, 1, 12) || !c->timeout)
         return;
     uint64_t number = ++c->ops;
-    c->op[t->client->id][t->number] = number;
-    sim_at_background(&c->cluster.sim, sim_now(&c->cluster.sim) + rng_below(&c->random, NS_PER_MS), cancel_event, t, number);
+    c->op[a->client][a->number] = number;
+    sim_at_background(c->sim, sim_now(c->sim) + rng_below(&c->random, NS_PER_MS), cancel_event, a, number);
 }
 
-static void no_more_cancel(struct cluster_task *t)
+static void no_more_cancel(struct actor *a)
 {
-    campaign_of(t)->op[t->client->id][t->number] = 0;
-    t->sim_task->cancelled = false;
+    campaign_of(a)->op[a->client][a->number] = 0;
+    a->task->cancelled = false;
 }
 
-static uint64_t draw_deadline(struct cluster_task *t)
+static uint64_t draw_deadline(struct actor *a)
 {
-    struct campaign *c = campaign_of(t);
-    uint64_t now = world_now(t->locker.seat.world);
+    struct campaign *c = campaign_of(a);
+    uint64_t now = world_now(&a->process->host->world);
     switch (rng_below(&c->random, 6)) {
     case 0:
         return DEADLINE_TRY;
@@ -72,9 +72,9 @@ static void draw_range(struct campaign *c, uint64_t *start, uint64_t *end)
 }
 
 /* Into the trace. */
-static void note(const struct cluster_task *t, const char *what, uint64_t a, uint64_t b)
+static void note(const struct actor *a, const char *what, uint64_t x, uint64_t y)
 {
-    sim_note(&t->client->cluster->sim, what, t->client->process->host->id, a, b);
+    sim_note(a->process->sim, what, a->process->host->id, x, y);
 }
 
 /* ---- holds that end by themselves ---- */
@@ -83,7 +83,7 @@ static void note(const struct cluster_task *t, const char *what, uint64_t a, uin
 #define END_TOKEN_BITS 48
 #define END_LOCK_BITS 8
 static_assert(CAMPAIGN_LOCKS_MAX <= 1 << END_LOCK_BITS &&
-                  (CAMPAIGN_CLIENTS_MAX + 1) * CLUSTER_TASKS_MAX <= 1 << (64 - END_TOKEN_BITS - END_LOCK_BITS),
+                  (CAMPAIGN_CLIENTS_MAX + 1) * ACTORS_MAX <= 1 << (64 - END_TOKEN_BITS - END_LOCK_BITS),
               "fits the tag");
 
 static void end_event(void *arg, uint64_t tag)
@@ -94,82 +94,82 @@ static void end_event(void *arg, uint64_t tag)
                      field_get(tag, 0, END_TOKEN_BITS));
 }
 
-static uint64_t ends_at(const struct cluster_task *t, const struct hold *h)
+static uint64_t ends_at(const struct actor *a, const struct hold *h)
 {
-    const struct design *d = t->client->cluster->params.design;
-    return d->ends ? sim_host_clock_inverse(t->client->process->host, d->ends(h)) : DEADLINE_NEVER;
+    const struct design *d = campaign_of(a)->design;
+    return d->ends ? sim_host_clock_inverse(a->process->host, d->ends(h)) : DEADLINE_NEVER;
 }
 
 /* From then on its holder does not count on it. False: it has ended already. */
-static bool will_end(struct cluster_task *t, uint64_t lock, const struct hold *h)
+static bool will_end(struct actor *a, uint64_t lock, const struct hold *h)
 {
-    struct campaign *c = campaign_of(t);
-    uint64_t at = ends_at(t, h);
+    struct campaign *c = campaign_of(a);
+    uint64_t at = ends_at(a, h);
     if (at == DEADLINE_NEVER)
         return true;
     assert(h->mode == PAWL_SHARED && h->token <= FIELD_MAX(END_TOKEN_BITS));
-    if (at > sim_now(&c->cluster.sim))
-        sim_at_background(&c->cluster.sim, at, end_event, c,
-                          (uint64_t)campaign_who(t) << (END_TOKEN_BITS + END_LOCK_BITS) | lock << END_TOKEN_BITS | h->token);
-    return at > sim_now(&c->cluster.sim);
+    if (at > sim_now(c->sim))
+        sim_at_background(c->sim, at, end_event, c,
+                          (uint64_t)campaign_who(a) << (END_TOKEN_BITS + END_LOCK_BITS) | lock << END_TOKEN_BITS | h->token);
+    return at > sim_now(c->sim);
 }
 
-static struct oracle_holder holder_of(const struct cluster_task *t, const struct hold *h)
+static struct oracle_holder holder_of(const struct actor *a, const struct hold *h)
 {
     return (struct oracle_holder){
-        .client = campaign_who(t), .mode = h->mode, .token = h->token, .range = {.start = h->start, .end = h->end}};
+        .client = campaign_who(a), .mode = h->mode, .token = h->token, .range = {.start = h->start, .end = h->end}};
 }
 
-static void note_range(const struct cluster_task *t, const struct hold *h)
+static void note_range(const struct actor *a, const struct hold *h)
 {
-    if (campaign_of(t)->units)
-        note(t, "  of range", h->start, h->end);
+    if (campaign_of(a)->units)
+        note(a, "  of range", h->start, h->end);
 }
 
-void campaign_granted(struct cluster_task *t, uint64_t lock, const struct hold *h)
+void campaign_granted(struct actor *a, uint64_t lock, const struct hold *h)
 {
-    struct campaign *c = campaign_of(t);
+    struct campaign *c = campaign_of(a);
     uint64_t before = c->oracle.violations;
-    if (!will_end(t, lock, h))
+    if (!will_end(a, lock, h))
         return;
-    note(t, h->mode == PAWL_SHARED ? "GRANTED shared" : "GRANTED exclusive", lock, h->token);
+    note(a, h->mode == PAWL_SHARED ? "GRANTED shared" : "GRANTED exclusive", lock, h->token);
     ++*(h->mode == PAWL_SHARED ? &c->done.shared : &c->done.exclusive);
-    note_range(t, h);
-    const struct oracle_holder holder = holder_of(t, h);
+    note_range(a, h);
+    const struct oracle_holder holder = holder_of(a, h);
     oracle_granted_range(&c->oracle, lock, &holder);
     if (c->oracle.violations > before)
-        note(t, "VIOLATION", lock, h->token);
+        note(a, "VIOLATION", lock, h->token);
 }
 
 /* Holding: writes to the resource, most often briefly, sometimes for long. */
-static void enjoy(struct cluster_task *t, uint64_t lock, const struct hold *h)
+static void enjoy(struct actor *a, uint64_t lock, const struct hold *h)
 {
-    struct campaign *c = campaign_of(t);
+    struct campaign *c = campaign_of(a);
     uint64_t ns = rng_below(&c->random, rng_chance(&c->random, 1, 20) ? CAMPAIGN_LEASE_NS : 50 * NS_PER_US);
-    const struct oracle_holder holder = holder_of(t, h);
+    const struct oracle_holder holder = holder_of(a, h);
     for (unsigned i = 0; i < 2; i++) {
-        cluster_sleep(t, ns / 2);
+        a->ops->sleep(a, ns / 2);
         if (h->mode == PAWL_EXCLUSIVE)
             oracle_write_range(&c->oracle, lock, &holder);
     }
 }
 
-static int convert(struct cluster_task *t, uint64_t lock, struct hold *h)
+static int convert(struct actor *a, uint64_t lock, struct hold *h)
 {
-    struct campaign *c = campaign_of(t);
-    struct oracle_holder from = holder_of(t, h);
+    struct campaign *c = campaign_of(a);
+    struct oracle_holder from = holder_of(a, h);
     enum pawl_mode to = h->mode == PAWL_SHARED ? PAWL_EXCLUSIVE : PAWL_SHARED;
-    uint64_t deadline = world_now(t->locker.seat.world) + rng_below(&c->random, 2 * NS_PER_MS);
+    uint64_t deadline = world_now(&a->process->host->world) + rng_below(&c->random, 2 * NS_PER_MS);
     if (to == PAWL_SHARED)
         oracle_weakening_range(&c->oracle, lock, &from);
     from.mode = PAWL_SHARED; /* exclusive is weakened first */
-    maybe_cancel(t);
-    int rc = locker_convert(&t->locker, h, to, deadline);
-    no_more_cancel(t);
-    note(t, rc ? "could not convert" : "converted", lock, rc ? (uint64_t)-rc : h->token);
+    maybe_cancel(a);
+    int rc = a->ops->convert(a, h, to, deadline);
+    no_more_cancel(a);
+    note(a, rc ? "could not convert" : "converted", lock, rc ? (uint64_t)-rc : h->token);
     if (rc)
         return rc;
-    const struct oracle_holder now = holder_of(t, h);
+    const struct oracle_holder now = holder_of(a, h);
     oracle_converted_range(&c->oracle, lock, &from, &now);
     ++*(to == PAWL_SHARED ? &c->done.downgrades : &c->done.upgrades);
     return 0;
@@ -177,79 +177,79 @@ static int convert(struct cluster_task *t, uint64_t lock, struct hold *h)
 
 /* ---- ranges that change ---- */
 
-static int grow(struct cluster_task *t, uint64_t lock, struct hold *h)
+static int grow(struct actor *a, uint64_t lock, struct hold *h)
 {
-    struct campaign *c = campaign_of(t);
-    const struct oracle_holder from = holder_of(t, h);
+    struct campaign *c = campaign_of(a);
+    const struct oracle_holder from = holder_of(a, h);
     uint64_t start = h->start - rng_below(&c->random, min_u64(h->start, c->units) + 1);
     uint64_t end = h->end + rng_below(&c->random, min_u64(RANGE_UNITS_MAX - h->end, c->units) + 1);
-    uint64_t deadline = world_now(t->locker.seat.world) + rng_below(&c->random, 2 * NS_PER_MS);
-    maybe_cancel(t);
-    int rc = locker_reshape(&t->locker, h, start, end, c->timeout ? deadline : DEADLINE_TRY);
-    no_more_cancel(t);
-    note(t, rc ? "could not grow" : "grown", lock, rc ? (uint64_t)-rc : h->token);
+    uint64_t deadline = world_now(&a->process->host->world) + rng_below(&c->random, 2 * NS_PER_MS);
+    maybe_cancel(a);
+    int rc = a->ops->reshape(a, h, start, end, c->timeout ? deadline : DEADLINE_TRY);
+    no_more_cancel(a);
+    note(a, rc ? "could not grow" : "grown", lock, rc ? (uint64_t)-rc : h->token);
     if (rc)
         return rc;
-    note_range(t, h);
-    const struct oracle_holder now = holder_of(t, h);
+    note_range(a, h);
+    const struct oracle_holder now = holder_of(a, h);
     oracle_grown(&c->oracle, lock, &from, &now);
     c->done.grown++;
     return 0;
 }
 
-static int shrink(struct cluster_task *t, uint64_t lock, struct hold *h)
+static int shrink(struct actor *a, uint64_t lock, struct hold *h)
 {
-    struct campaign *c = campaign_of(t);
-    const struct oracle_holder from = holder_of(t, h);
+    struct campaign *c = campaign_of(a);
+    const struct oracle_holder from = holder_of(a, h);
     uint64_t start = h->start + rng_below(&c->random, h->end - h->start);
     uint64_t end = start + 1 + rng_below(&c->random, h->end - start);
     oracle_shrinking(&c->oracle, lock, &from, (struct oracle_range){.start = start, .end = end});
-    int rc = locker_reshape(&t->locker, h, start, end, DEADLINE_NEVER);
-    note(t, rc ? "could not shrink" : "shrunk", lock, rc ? (uint64_t)-rc : h->token);
-    if (rc && rc != -PAWL_ELOST && cluster_client_valid(t->client))
-        oracle_violation(&c->oracle, "I10: client %u could not shrink what it has of lock %" PRIu64 ": %s", campaign_who(t), lock,
+    int rc = a->ops->reshape(a, h, start, end, DEADLINE_NEVER);
+    note(a, rc ? "could not shrink" : "shrunk", lock, rc ? (uint64_t)-rc : h->token);
+    if (rc && rc != -PAWL_ELOST && a->ops->valid(a))
+        oracle_violation(&c->oracle, "I10: client %u could not shrink what it has of lock %" PRIu64 ": %s", campaign_who(a), lock,
                          pawl_strerror(rc));
     if (rc)
         return rc;
-    note_range(t, h);
+    note_range(a, h);
     c->done.shrunk++;
     return 0;
 }
 
 /* In two, of which one is given back. */
-static int split(struct cluster_task *t, uint64_t lock, struct hold *h)
+static int split(struct actor *a, uint64_t lock, struct hold *h)
 {
-    struct campaign *c = campaign_of(t);
-    const struct oracle_holder from = holder_of(t, h);
+    struct campaign *c = campaign_of(a);
+    const struct oracle_holder from = holder_of(a, h);
     struct hold right;
     if (h->end - h->start < 2)
         return 0;
     uint64_t at = h->start + 1 + rng_below(&c->random, h->end - h->start - 1);
-    int rc = locker_split(&t->locker, h, at, &right);
-    note(t, rc ? "could not split" : "split", lock, rc ? (uint64_t)-rc : at);
+    int rc = a->ops->split(a, h, at, &right);
+    note(a, rc ? "could not split" : "split", lock, rc ? (uint64_t)-rc : at);
     if (rc)
         return rc;
     oracle_split(&c->oracle, lock, &from, at);
     c->done.splits++;
     bool first = rng_chance(&c->random, 1, 2);
-    enjoy(t, lock, &right);
-    rc = campaign_give_back(t, lock, first ? h : &right);
+    enjoy(a, lock, &right);
+    rc = campaign_give_back(a, lock, first ? h : &right);
     if (first)
         *h = right;
     return rc;
 }
 
-static int change_range(struct cluster_task *t, uint64_t lock, struct hold *h)
+static int change_range(struct actor *a, uint64_t lock, struct hold *h)
 {
-    struct campaign *c = campaign_of(t);
-    const struct design *d = c->cluster.params.design;
+    struct campaign *c = campaign_of(a);
+    const struct design *d = c->design;
     switch (rng_below(&c->random, 6)) {
     case 0:
-        return d->reshape ? grow(t, lock, h) : 0;
+        return d->reshape ? grow(a, lock, h) : 0;
     case 1:
-        return d->reshape ? shrink(t, lock, h) : 0;
+        return d->reshape ? shrink(a, lock, h) : 0;
     case 2:
-        return d->split ? split(t, lock, h) : 0;
+        return d->split ? split(a, lock, h) : 0;
     default:
         return 0;
     }
@@ -262,58 +262,74 @@ bool campaign_excusable(int rc)
            rc == -PAWL_ELIMIT || rc == -FAB_EUNKNOWN;
 }
 
-int campaign_give_back(struct cluster_task *t, uint64_t lock, const struct hold *h)
+int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h)
 {
-    struct campaign *c = campaign_of(t);
-    note(t, h->mode == PAWL_SHARED ? "releases shared" : "releases exclusive", lock, h->token);
-    const struct oracle_holder holder = holder_of(t, h);
+    struct campaign *c = campaign_of(a);
+    note(a, h->mode == PAWL_SHARED ? "releases shared" : "releases exclusive", lock, h->token);
+    const struct oracle_holder holder = holder_of(a, h);
     oracle_releasing_range(&c->oracle, lock, &holder);
-    int rc = locker_unlock(&t->locker, h);
-    if (rc == -PAWL_ENOTOWNER && ends_at(t, h) <= sim_now(&c->cluster.sim))
+    int rc = a->ops->unlock(a, h);
+    if (rc == -PAWL_ENOTOWNER && ends_at(a, h) <= sim_now(c->sim))
         return 0; /* it had ended by itself */
-    if (rc && rc != -PAWL_ELOST && cluster_client_valid(t->client))
-        oracle_violation(&c->oracle, "I10: client %u could not release lock %" PRIu64 ": %s", campaign_who(t), lock,
+    if (rc && rc != -PAWL_ELOST && a->ops->valid(a))
+        oracle_violation(&c->oracle, "I10: client %u could not release lock %" PRIu64 ": %s", campaign_who(a), lock,
                          pawl_strerror(rc));
     return rc;
 }
 
-int campaign_one_lock(struct cluster_task *t)
+/* The same readers and writers all the time: otherwise all would soon be readers who wait for each other's writers. */
+int campaign_busy_lock(struct actor *a)
 {
-    struct campaign *c = campaign_of(t);
+    struct campaign *c = campaign_of(a);
+    struct key_text text;
+    struct hold h;
+    uint64_t lock = rng_below(&c->random, c->locks);
+    enum pawl_mode mode = c->shared && campaign_who(a) % 3 == 0 ? PAWL_SHARED : PAWL_EXCLUSIVE;
+    oracle_asking(&c->oracle, campaign_who(a), lock, mode);
+    int rc = a->ops->lock(a, campaign_key(a, lock, &text), mode, DEADLINE_NEVER, &h);
+    if (rc)
+        return rc;
+    campaign_granted(a, lock, &h);
+    a->ops->sleep(a, rng_below(&c->random, CAMPAIGN_BUSY_NS));
+    return campaign_give_back(a, lock, &h);
+}
+
+int campaign_one_lock(struct actor *a)
+{
+    struct campaign *c = campaign_of(a);
     struct key_text text;
     struct hold h;
     uint64_t lock = rng_below(&c->random, c->locks);
     enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
     uint64_t start, end;
     draw_range(c, &start, &end);
-    maybe_cancel(t);
-    pawl_key key = campaign_key(t, lock, &text);
-    uint64_t deadline = draw_deadline(t);
-    int rc = c->units ? locker_lock_range(&t->locker, key, start, end, mode, deadline, &h)
-                      : locker_lock(&t->locker, key, mode, deadline, &h);
-    no_more_cancel(t);
+    maybe_cancel(a);
+    pawl_key key = campaign_key(a, lock, &text);
+    uint64_t deadline = draw_deadline(a);
+    int rc = c->units ? a->ops->lock_range(a, key, start, end, mode, deadline, &h) : a->ops->lock(a, key, mode, deadline, &h);
+    no_more_cancel(a);
     if (rc)
         return rc;
-    campaign_granted(t, lock, &h);
-    enjoy(t, lock, &h);
+    campaign_granted(a, lock, &h);
+    enjoy(a, lock, &h);
     if (c->units) {
-        rc = change_range(t, lock, &h);
+        rc = change_range(a, lock, &h);
         if (rc == -PAWL_ELOST)
             return rc;
-        enjoy(t, lock, &h);
+        enjoy(a, lock, &h);
     }
     if (c->convert && rng_chance(&c->random, 1, 3)) {
-        rc = convert(t, lock, &h);
+        rc = convert(a, lock, &h);
         if (rc == -PAWL_ELOST)
             return rc;
-        enjoy(t, lock, &h);
+        enjoy(a, lock, &h);
     }
-    return campaign_give_back(t, lock, &h);
+    return campaign_give_back(a, lock, &h);
 }
 
-int campaign_several_locks(struct cluster_task *t)
+int campaign_several_locks(struct actor *a)
 {
-    struct campaign *c = campaign_of(t);
+    struct campaign *c = campaign_of(a);
     struct key_text text[3];
     pawl_want wants[3];
     uint64_t locks[3];
@@ -324,7 +340,7 @@ int campaign_several_locks(struct cluster_task *t)
     for (uint64_t lock = rng_below(&c->random, c->locks); n < 3 && lock < c->locks; lock += step, n++) {
         enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
         locks[n] = lock;
-        wants[n] = (pawl_want){.key = campaign_key(t, lock, &text[n]), .mode = mode};
+        wants[n] = (pawl_want){.key = campaign_key(a, lock, &text[n]), .mode = mode};
         step = apart ? 1 + rng_below(&c->random, 3) : 0;
         if (apart)
             continue;
@@ -332,16 +348,16 @@ int campaign_several_locks(struct cluster_task *t)
         behind = wants[n].end = wants[n].start + 1 + rng_below(&c->random, c->units / 4);
     }
     assert(n > 0); /* the first draw is below c->locks */
-    maybe_cancel(t);
-    int rc = locker_lock_all(&t->locker, wants, n, draw_deadline(t), holds);
-    no_more_cancel(t);
+    maybe_cancel(a);
+    int rc = a->ops->lock_all(a, wants, n, draw_deadline(a), holds);
+    no_more_cancel(a);
     if (rc)
         return rc;
     for (unsigned i = 0; i < n; i++)
-        campaign_granted(t, locks[i], &holds[i]);
-    enjoy(t, locks[0], &holds[0]);
+        campaign_granted(a, locks[i], &holds[i]);
+    enjoy(a, locks[0], &holds[0]);
     for (unsigned i = 0; i < n; i++) {
-        int end = campaign_give_back(t, locks[i], &holds[i]);
+        int end = campaign_give_back(a, locks[i], &holds[i]);
         rc = rc ? rc : end;
     }
     return rc;

@@ -1,55 +1,68 @@
-/* What a campaign's clients do: inside of campaign.c and campaign_ops.c. */
+/* What a campaign's clients do: inside of the files campaign*.c. */
 #ifndef PAWL_TRIAL_CAMPAIGN_OPS_H
 #define PAWL_TRIAL_CAMPAIGN_OPS_H
 
 #include "lib/rng.h"
 #include "trial/campaign.h"
 #include "trial/cluster.h"
+#include "trial/rack.h"
 
 #define CAMPAIGN_CLIENTS_MAX 8
 #define CAMPAIGN_LOCKS_MAX 200
 #define CAMPAIGN_LEASE_NS (10 * NS_PER_MS)
 
 struct campaign {
-    struct cluster cluster;
+    const struct design *design;
+    struct cluster cluster; /* of a one-sided design, */
+    struct rack rack;       /* or of one with packets */
+    struct sim *sim;        /* of either */
+    unsigned clients, *clients_done;
+    uint64_t safety_ns;
     struct oracle oracle;
     struct rng random;
     uint64_t locks;
-    uint64_t units;                                           /* of a lock, if the design has ranges: what it is made for; else 0 */
-    uint64_t op[CAMPAIGN_CLIENTS_MAX + 1][CLUSTER_TASKS_MAX]; /* number of the operation that may be cancelled; 0: none */
+    uint64_t units;                                    /* of a lock, if the design has ranges: what it is made for; else 0 */
+    uint64_t op[CAMPAIGN_CLIENTS_MAX + 1][ACTORS_MAX]; /* number of the operation that may be cancelled; 0: none */
     uint64_t ops;
     struct {
         uint64_t shared, exclusive, upgrades, downgrades, timeouts, cancelled, grown, shrunk, splits;
     } done;
     bool shared, convert, timeout;
+    bool busy; /* hardly a pause between operations, on few locks, and nobody gives up */
 };
 
 struct key_text {
     char name[32];
 };
 
-static inline struct campaign *campaign_of(const struct cluster_task *t)
+static inline struct campaign *campaign_of(const struct actor *a)
 {
-    return t->client->cluster->params.user;
+    return a->user;
 }
 
 /* Every task holds on its own. */
-static inline unsigned campaign_who(const struct cluster_task *t)
+static inline unsigned campaign_who(const struct actor *a)
 {
-    return t->client->id * CLUSTER_TASKS_MAX + t->number;
+    return a->client * ACTORS_MAX + a->number;
 }
 
-pawl_key campaign_key(const struct cluster_task *t, uint64_t lock, struct key_text *text);
+pawl_key campaign_key(const struct actor *a, uint64_t lock, struct key_text *text);
 
 /* Tells the oracle of a grant; and before it gives it back. */
-void campaign_granted(struct cluster_task *t, uint64_t lock, const struct hold *h);
-int campaign_give_back(struct cluster_task *t, uint64_t lock, const struct hold *h);
+void campaign_granted(struct actor *a, uint64_t lock, const struct hold *h);
+int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h);
 
 /* One operation from beginning to end: 0, or what it ended with. */
-int campaign_one_lock(struct cluster_task *t);
-int campaign_several_locks(struct cluster_task *t);
+int campaign_one_lock(struct actor *a);
+int campaign_several_locks(struct actor *a);
+int campaign_busy_lock(struct actor *a);
+
+#define CAMPAIGN_BUSY_NS (4 * NS_PER_US) /* pauses and holds, at most: about a way to the lock and back */
 
 /* Codes that an operation may end with in a world full of faults, the lock not being held. */
 bool campaign_excusable(int rc);
+
+/* What an actor does from the beginning to the end: the last client audits, all others work. */
+bool campaign_work(struct actor *a);
 
 #endif

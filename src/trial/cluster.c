@@ -8,9 +8,15 @@
 #define RETRY_NS (1 * NS_PER_MS) /* between attempts to open a session */
 #define ROUND_NS (3 * NS_PER_MS) /* how often a session's keeper looks up, if its lease is longer than three of these */
 #define TEND_EVERY 4             /* renewals: how often a session looks after the dead */
-#define SLOTS_SPARE 8            /* sessions that are lost and not yet recovered from keep their slots */
+#define SLOTS_SPARE 8            /* sessions that are lost and not yet recovered from keep their slots; unless more are asked for */
 #define RECORDS 64               /* holds per session: more than any workload here has at once */
 #define DRIFT_DIVISOR 10000
+#define TIDY_LOOKS 10 /* leases for which the slots of ended sessions may stay */
+
+static uint32_t slots_of(const struct cluster_params *p)
+{
+    return p->clients + (p->spare_slots ? p->spare_slots : SLOTS_SPARE);
+}
 
 /* ---- the node ---- */
 
@@ -35,7 +41,7 @@ static void node_task(void *arg)
         .capacity = c->params.capacity,
         .range_units = c->params.range_units,
         .range_max = c->params.range_max,
-        .sessions = c->params.clients + SLOTS_SPARE,
+        .sessions = slots_of(&c->params),
         .holds = RECORDS,
         .lease_ns = c->params.lease_ns,
         .check_ns = c->params.lease_ns / 4,
@@ -82,7 +88,7 @@ static void look_after_sessions(struct cluster *c)
     struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
     assert(ep);
     nobody.lease = &nobody.lease_copy;
-    memset(c->node_seen, 0, (c->params.clients + SLOTS_SPARE) * sizeof *c->node_seen);
+    memset(c->node_seen, 0, (slots_of(&c->params)) * sizeof *c->node_seen);
     layout_space(&c->header, FAB_ADDR(c->server->id, 0), &space);
     const struct seat seat = {.space = &space, .me = &nobody, .ep = ep, .world = &c->server->world};
     for (;;) {
@@ -176,8 +182,8 @@ static void start_work(struct cluster_client *client, const struct layout_header
         if (client->done[i])
             continue;
         client->working++;
-        task->sim_task = sim_spawn(client->process, "work", work_task, task);
-        assert(task->sim_task);
+        task->actor.task = sim_spawn(client->process, "work", work_task, task);
+        assert(task->actor.task);
     }
 }
 
@@ -197,8 +203,7 @@ static void keeper_task(void *arg)
     struct cluster_client *client = arg;
     struct cluster *c = client->cluster;
     struct layout_header header;
-    memset(client->session.seen, 0,
-           (c->params.clients + SLOTS_SPARE) * sizeof *client->session.seen); /* a new process has seen nothing */
+    memset(client->session.seen, 0, (slots_of(&c->params)) * sizeof *client->session.seen); /* a new process has seen nothing */
     client->keeper_ep = sim_ep_new(c->fabric, client->process);
     assert(client->keeper_ep);
     sim_ep_use_rarely(client->keeper_ep); /* a verb every few milliseconds */
@@ -208,6 +213,7 @@ static void keeper_task(void *arg)
             start_again(client);
         sleep_on_clock(client->keeper_ep, RETRY_NS);
     }
+    uint32_t tend_next = 32 * client->id; /* not all begin at the same slot */
     client->open = true;
     c->sessions++;
     start_work(client, &header);
@@ -215,7 +221,7 @@ static void keeper_task(void *arg)
         sleep_on_clock(client->keeper_ep, min_u64(c->params.lease_ns / 3, ROUND_NS));
         rc = seat_renew(&client->keeper);
         if (!rc && round % TEND_EVERY == 0)
-            rc = session_tend(&client->keeper);
+            rc = session_tend_some(&client->keeper, &tend_next);
         if (rc == -PAWL_ELOST || rc == -FAB_EFENCED) {
             /* The tasks find out by themselves at their next step, and start again. */
             sleep_on_clock(client->keeper_ep, min_u64(c->params.lease_ns, 3 * ROUND_NS));
@@ -231,6 +237,93 @@ static void keeper_task(void *arg)
     c->clients_done++;
     sim_process_crash(client->process); /* it exits: who shares the node's memory counts as gone only then */
 }
+
+/* ---- what an actor calls ---- */
+
+static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+{
+    return locker_lock(&cluster_task_of(a)->locker, key, mode, deadline, out);
+}
+
+static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
+{
+    return locker_lock_all(&cluster_task_of(a)->locker, wants, count, deadline, holds);
+}
+
+static int actor_unlock(struct actor *a, const struct hold *h)
+{
+    return locker_unlock(&cluster_task_of(a)->locker, h);
+}
+
+static int actor_convert(struct actor *a, struct hold *h, enum pawl_mode mode, uint64_t deadline)
+{
+    return locker_convert(&cluster_task_of(a)->locker, h, mode, deadline);
+}
+
+static int actor_lock_range(struct actor *a, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
+                            struct hold *out)
+{
+    return locker_lock_range(&cluster_task_of(a)->locker, key, start, end, mode, deadline, out);
+}
+
+static int actor_reshape(struct actor *a, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
+{
+    return locker_reshape(&cluster_task_of(a)->locker, h, start, end, deadline);
+}
+
+static int actor_split(struct actor *a, struct hold *h, uint64_t at, struct hold *right)
+{
+    return locker_split(&cluster_task_of(a)->locker, h, at, right);
+}
+
+static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
+{
+    return locker_query(&cluster_task_of(a)->locker, key, out);
+}
+
+static void actor_sleep(struct actor *a, uint64_t ns)
+{
+    cluster_sleep(cluster_task_of(a), ns);
+}
+
+static bool actor_valid(const struct actor *a)
+{
+    return cluster_client_valid(container_of(a, struct cluster_task, actor)->client);
+}
+
+static int count_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    ++*(unsigned *)ctx;
+    return 0;
+}
+
+/* Only the actor's own slot is taken. */
+static int actor_tidy(struct actor *a)
+{
+    struct cluster_task *t = cluster_task_of(a);
+    for (unsigned i = 0; i < TIDY_LOOKS; i++) {
+        unsigned slots = 0;
+        session_tend(&t->locker.seat);
+        if (seat_slots(&t->locker.seat, count_slot, &slots) == 0 && slots == 1)
+            return 0;
+        cluster_sleep(t, t->client->cluster->params.lease_ns);
+    }
+    return seat_lives(&t->locker.seat) ? -EBUSY : -PAWL_ELOST;
+}
+
+static const struct actor_ops cluster_actor_ops = {
+    .lock = actor_lock,
+    .lock_all = actor_lock_all,
+    .unlock = actor_unlock,
+    .convert = actor_convert,
+    .lock_range = actor_lock_range,
+    .reshape = actor_reshape,
+    .split = actor_split,
+    .query = actor_query,
+    .tidy = actor_tidy,
+    .sleep = actor_sleep,
+    .valid = actor_valid,
+};
 
 /* ---- the cluster ---- */
 
@@ -280,7 +373,7 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     struct cluster_client *client = &c->clients[id];
     assert(host);
     *client = (struct cluster_client){.cluster = c, .id = id, .process = sim_process_new(host)};
-    uint32_t slots = c->params.clients + SLOTS_SPARE;
+    uint32_t slots = slots_of(&c->params);
     client->session.shadow = calloc(RECORDS, sizeof *client->session.shadow);
     client->session.seen = calloc(slots, sizeof *client->session.seen);
     bool ranges = c->params.design->features & DESIGN_RANGES;
@@ -296,7 +389,14 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
                                           (uint64_t)id * RECORDS * c->params.design->desc_size);
     client->process->crashable = id < c->params.mortals;
     for (unsigned i = 0; i < CLUSTER_TASKS_MAX; i++)
-        client->tasks[i] = (struct cluster_task){.client = client, .number = i};
+        client->tasks[i] = (struct cluster_task){.client = client,
+                                                 .number = i,
+                                                 .actor = {.ops = &cluster_actor_ops,
+                                                           .process = client->process,
+                                                           .client = id,
+                                                           .number = i,
+                                                           .keys = c->params.keys,
+                                                           .user = c->params.user}};
     return sim_spawn(client->process, "keeper", keeper_task, client) ? 0 : -ENOMEM;
 }
 
@@ -315,7 +415,7 @@ static int add_hosts(struct cluster *c)
     struct layout_params layout = {.design = p->design,
                                    .keys = p->keys,
                                    .capacity = p->capacity,
-                                   .sessions = p->clients + SLOTS_SPARE,
+                                   .sessions = slots_of(p),
                                    .holds = RECORDS,
                                    .range_units = p->range_units,
                                    .range_max = p->range_max};
@@ -365,7 +465,7 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
         return rc;
     c->fabric = sim_fabric_new(&c->sim, p->fabric_caps);
     c->clients = calloc(p->clients, sizeof *c->clients);
-    c->node_seen = calloc(p->clients + SLOTS_SPARE, sizeof *c->node_seen);
+    c->node_seen = calloc(slots_of(p), sizeof *c->node_seen);
     const struct sim_hooks hooks = {.ctx = c, .process_crashed = on_crashed, .process_restarted = on_restarted};
     sim_hooks_add(&c->sim, &hooks);
     rc = c->fabric && c->clients && c->node_seen ? add_hosts(c) : -ENOMEM;

@@ -5,19 +5,20 @@
 
 #include "client/locker.h"
 #include "fabric/sim.h"
+#include "trial/actor.h"
 
-#define CLUSTER_TASKS_MAX 4 /* of one client that use its session at once */
+#define CLUSTER_TASKS_MAX ACTORS_MAX /* of one client that use its session at once */
 
 struct cluster;
 struct cluster_client;
 
 /* A task of a client: its own way into the space, through an endpoint of its own. */
 struct cluster_task {
+    struct actor actor;
     struct cluster_client *client;
     unsigned number;
     struct fab_ep *ep;
     struct locker locker;
-    struct sim_task *sim_task;
 };
 
 /* What a client's task does once its session is open. Returning true ends the task for good; false: the session was lost, start
@@ -47,11 +48,12 @@ struct cluster_params {
     uint64_t capacity;
     uint64_t range_units, range_max; /* designs with ranges; 0: the layout's own */
     unsigned clients;
-    unsigned mortals;   /* of them may be killed and stopped: the first ones */
-    unsigned hosts;     /* of clients */
-    bool home;          /* half of the clients run on the node of the lock memory */
-    unsigned residents; /* of the clients run there: the last ones */
-    unsigned tasks;     /* per client */
+    unsigned spare_slots; /* for sessions that are lost and not yet recovered from; 0: a few */
+    unsigned mortals;     /* of them may be killed and stopped: the first ones */
+    unsigned hosts;       /* of clients */
+    bool home;            /* half of the clients run on the node of the lock memory */
+    unsigned residents;   /* of the clients run there: the last ones */
+    unsigned tasks;       /* per client */
     uint32_t faults;
     uint32_t fabric_caps;
     uint64_t seed;
@@ -85,6 +87,12 @@ void cluster_free(struct cluster *c);
 
 /* Runs until all clients are done, or a bound. */
 enum sim_end cluster_run(struct cluster *c);
+
+/* The actor's task, if it is one of a cluster. */
+static inline struct cluster_task *cluster_task_of(struct actor *a)
+{
+    return container_of(a, struct cluster_task, actor);
+}
 
 /* Whether a client is alive and its session's lease runs by its own clock. */
 bool cluster_client_valid(const struct cluster_client *client);

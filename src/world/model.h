@@ -16,6 +16,7 @@
     X(inbound_write_ns, "ns", "NIC occupied by serving one WRITE or message")                                                      \
     X(inbound_atomic_ns, "ns", "NIC occupied by serving one atomic, when addresses differ")                                        \
     X(atomic_same_ns, "ns", "from one atomic on an address to the next on the same")                                               \
+    X(read_same_ns, "ns", "a READ waits behind the atomics on its address, and keeps it for so long; 0: it passes them")           \
     X(rmw_window_ns, "ns", "between an atomic's read and its write, during which the CPU can come between")                        \
     X(tear_ns, "ns", "between the parts of a READ or WRITE of more than 8 bytes that is torn")                                     \
     X(loopback_ns, "ns", "one way through the NIC to the own host")                                                                \

@@ -18,11 +18,12 @@
 static const struct {
     const char *design;
     enum pawl_keys kind;
-    bool shared; /* and conversions */
+    bool shared;         /* and conversions */
+    unsigned open_every; /* word: how often readers open a lock to each other; 0: as it is */
 } rounds[] = {
-    {"word", PAWL_KEYS_NAMED, true},
-    {"word", PAWL_KEYS_SPARSE, true},
-    {"alock", PAWL_KEYS_SPARSE, false},
+    {"word", PAWL_KEYS_NAMED, true, 0},
+    {"word", PAWL_KEYS_SPARSE, true, 2},
+    {"alock", PAWL_KEYS_SPARSE, false, 0},
 };
 static unsigned turn;
 static struct rng rng;
@@ -340,6 +341,8 @@ int main(void)
     space_where();
     for (turn = 0; turn < countof(rounds); turn++) {
         space_reset();
+        if (rounds[turn].open_every)
+            CHECK_EQ(design_tune(design_find("word"), "word_open_every", rounds[turn].open_every), 0);
         oracle = shared_memory(sizeof *oracle);
         torture(test_seconds() * NS_PER_S / countof(rounds));
         child_join(child_start(judge, NULL)); /* this process has no threads, so that it can go on making children */

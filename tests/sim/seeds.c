@@ -33,6 +33,7 @@ static const struct {
     {"alock", 1983, FAULTS_ALL, "the budget of a hint that was not believed"},
     {"alock", 7436, FAULTS_ALL, "queued up again at a place that had been given to another key"},
     {"alock", 18830, FAULTS_ALL, "a slot claimed without knowing, by a process that never ended"},
+    {"shiftlock", 18, FAULTS_ALL, "converted while the lock was counted anew and RelCnt lagged behind the token"},
     {"rpc", 10865, FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),
      "the only cell that was left had just been taken from a session that was gone, and was not looked at again"},
 };

@@ -1,65 +1,26 @@
 /* Details of `word` on plain memory, one thread: tokens at their last values, readers, waiters, counting anew. */
-#include "cluster/layout.h"
-#include "cluster/life.h"
-#include "cluster/session.h"
 #include "designs/all.h"
 #include "designs/word.h"
-#include "fabric/shm.h"
-#include "tests/check.h"
+#include "tests/sim/plain_site.h"
 
 #include <errno.h>
 
-#define SESSIONS 4
-#define RECORDS 8
-#define LOCKS 4
 #define LAST WORD_TOKEN_MAX
 #define SOON (world_now(&world_real) + 20 * NS_PER_MS) /* some rounds of looking after the holders */
 
 static const struct design *const d = &design_word;
 
-struct site {
-    char *memory;
-    struct fab_ep ep;
-    struct space space;
-    struct session sessions[SESSIONS];
-    struct seat seats[SESSIONS];
-};
-
 static struct site site;
 
 static void begin(const char *what)
 {
-    const struct layout_params p = {.design = d,
-                                    .keys = PAWL_KEYS_DENSE,
-                                    .capacity = LOCKS,
-                                    .sessions = SESSIONS,
-                                    .holds = RECORDS,
-                                    .lease_ns = 3600 * NS_PER_S,
-                                    .check_ns = NS_PER_MS,
-                                    .birth = 7};
-    struct layout_header h;
     printf("%s\n", what);
-    CHECK_EQ(layout_make(&p, &h), 0);
-    site.memory = aligned_alloc(4096, h.total_bytes);
-    CHECK(site.memory);
-    memset(site.memory, 0, h.total_bytes);
-    layout_space(&h, 0, &site.space);
-    fab_shm_init(&site.ep, site.memory, h.total_bytes);
-    for (uint32_t i = 0; i < SESSIONS; i++)
-        CHECK_EQ(life_format(fab_shm_ptr(&site.ep, space_slot_addr(&site.space, i))), 0);
-    for (unsigned i = 0; i < SESSIONS; i++) {
-        const struct session_params params = {.lease_ns = PAWL_LEASE_FOREVER, .proof = fab_shm_proof(), .label = "test"};
-        site.sessions[i] = (struct session){0};
-        site.seats[i] = (struct seat){.space = &site.space, .me = &site.sessions[i], .ep = &site.ep, .world = &world_real};
-        CHECK_EQ(session_open(&site.seats[i], &params), 0);
-    }
+    site_open(&site, d);
 }
 
 static void end(void)
 {
-    for (unsigned i = 0; i < SESSIONS; i++)
-        CHECK_EQ(session_close(&site.seats[i]), 0);
-    free(site.memory);
+    site_close(&site);
 }
 
 static struct word_lock *lock_at(uint64_t index)
@@ -191,24 +152,70 @@ static void test_raise(void)
 static void test_readers(void)
 {
     begin("readers are counted, and share a token");
-    struct hold h[SESSIONS], more, writer;
-    for (unsigned i = 0; i < SESSIONS; i++) {
+    struct hold h[SITE_SESSIONS], more, writer;
+    for (unsigned i = 0; i < SITE_SESSIONS; i++) {
         h[i] = locked(i, PAWL_SHARED);
         CHECK_EQ(h[i].token, h[0].token);
         check_word(WORD_SHARED, i + 1, word_short_token(&site.seats[0], h[0].token));
     }
     more = locked(0, PAWL_SHARED);
-    check_word(WORD_SHARED, SESSIONS + 1, word_short_token(&site.seats[0], h[0].token));
+    check_word(WORD_SHARED, SITE_SESSIONS + 1, word_short_token(&site.seats[0], h[0].token));
     CHECK_EQ(lock(1, PAWL_EXCLUSIVE, DEADLINE_TRY, &writer), -PAWL_EHELD);
     unlock(0, &more);
     CHECK_EQ(d->release(&site.seats[0], &more), -PAWL_ENOTOWNER); /* twice */
-    for (unsigned i = 0; i < SESSIONS; i++)
+    for (unsigned i = 0; i < SITE_SESSIONS; i++)
         unlock(i, &h[i]);
     check_word(WORD_FREE, 0, word_short_token(&site.seats[0], h[0].token));
     /* As many as the field holds, and no more. */
-    lock_at(0)->word = word_make(WORD_SHARED, WORD_COUNT_MAX, 9);
+    lock_at(0)->word = word_make(WORD_SHARED, WORD_READERS_MAX, 9);
     CHECK_EQ(lock(1, PAWL_SHARED, DEADLINE_TRY, &writer), -PAWL_EHELD);
     lock_at(0)->word = word_make(WORD_FREE, 0, 9);
+    end();
+}
+
+static void test_open(void)
+{
+    begin("an open lock: readers are not counted until a writer comes");
+    struct hold h[3], writer;
+    struct lock_view view;
+    CHECK_EQ(design_tune(d, "word_open_every", 1), 0);
+    h[0] = locked(0, PAWL_SHARED);
+    h[1] = locked(1, PAWL_SHARED); /* finds another inside, and opens */
+    uint64_t open = lock_at(0)->word;
+    CHECK(word_open(open));
+    h[2] = locked(2, PAWL_SHARED);
+    CHECK_EQ(lock_at(0)->word, open);
+    for (unsigned i = 0; i < countof(h); i++)
+        CHECK_EQ(h[i].token, h[0].token);
+    unlock(1, &h[1]);
+    CHECK_EQ(lock_at(0)->word, open);
+    CHECK_EQ(d->release(&site.seats[1], &h[1]), -PAWL_ENOTOWNER);
+    CHECK_EQ(lock(3, PAWL_EXCLUSIVE, DEADLINE_TRY, &writer), -PAWL_EHELD); /* counts the two that are left */
+    check_word(WORD_SHARED, 2, word_token(open) + 1);
+    unlock(0, &h[0]);
+    check_word(WORD_SHARED, 1, word_token(open) + 1);
+    h[1] = locked(1, PAWL_SHARED);
+    CHECK(word_open(lock_at(0)->word)); /* with one that was counted inside */
+    CHECK_EQ(d->peek(&site.seats[0], 0, &view), 0);
+    CHECK(view.mode == PAWL_SHARED && view.readers == 2);
+    h[0] = locked(0, PAWL_SHARED);
+    CHECK(word_open(lock_at(0)->word));
+    unlock(0, &h[0]);
+    unlock(1, &h[1]);
+    CHECK_EQ(convert(2, &h[2], PAWL_EXCLUSIVE, DEADLINE_TRY), 0); /* alone after all */
+    CHECK(h[2].token > h[1].token);
+    unlock(2, &h[2]);
+    h[0] = locked(0, PAWL_SHARED);
+    h[1] = locked(1, PAWL_SHARED);
+    unlock(0, &h[0]);
+    unlock(1, &h[1]);
+    CHECK(word_open(lock_at(0)->word)); /* nobody inside */
+    CHECK_EQ(d->peek(&site.seats[0], 0, &view), 0);
+    CHECK_EQ(view.mode, 0);
+    writer = locked(3, PAWL_EXCLUSIVE);
+    CHECK(writer.token > h[1].token);
+    unlock(3, &writer);
+    CHECK_EQ(design_tune(d, "word_open_every", 1024), 0);
     end();
 }
 
@@ -385,6 +392,7 @@ int main(void)
     test_convert_at_last_token();
     test_raise();
     test_readers();
+    test_open();
     test_owner();
     test_waiters();
     test_upgrade();

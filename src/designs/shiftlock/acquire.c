@@ -1,5 +1,6 @@
 /* Acquiring: Algorithm 2, and what the paper leaves out of it: giving up, and not waiting for the dead. */
 #include "designs/shiftlock/shiftlock.h"
+#include "designs/steps.h"
 
 #include <errno.h>
 
@@ -55,7 +56,11 @@ static int watch(const struct seat *seat, const struct hold *h, struct shift_try
         return rc;
     if (e.era != t->seen.era)
         return SHIFT_AGAIN;
-    rc = t->pred ? check_pred(seat, h, t) : shift_check_dead(seat, h->index);
+    bool still = e.rel == t->still.rel;
+    if (t->pred && !seat_records_home(seat))
+        rc = check_pred(seat, h, t);
+    else if (still || !seat_records_home(seat)) /* over a fabric, looking costs; what moves need not be looked at */
+        rc = shift_check_dead(seat, h->index, still);
     if (rc)
         return rc;
     if (e.rel != t->still.rel) {
@@ -68,6 +73,14 @@ static int watch(const struct seat *seat, const struct hold *h, struct shift_try
         return shift_ask_recount(seat, h->index);
     }
     return 0;
+}
+
+/* The same by READs, over a fabric. */
+static int poll_until(const struct seat *seat, const struct hold *h, const struct shift_try *t, unsigned fields,
+                      struct shift_entry *e, uint64_t deadline)
+{
+    int rc = shift_poll(seat, h->index, fields, e, min_u64(deadline, t->check_at));
+    return rc == -ETIMEDOUT && t->check_at < deadline ? 0 : rc;
 }
 
 /* Sleeps until a condition changes or it is time to look. -ETIMEDOUT only at the deadline. */
@@ -101,13 +114,11 @@ static bool time_to_check(const struct seat *seat, const struct shift_try *t)
 
 /* ---- what all share ---- */
 
-int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e, uint64_t writers)
+int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e, struct shift_run run)
 {
-    shift_remember(seat, h, e, writers);
+    shift_remember(seat, h, e, run);
     int rc = shift_token(seat, h, e, &h->token);
-    if (!rc)
-        shift_post(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X);
-    return rc;
+    return rc ? rc : hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X);
 }
 
 /* Our step's outcome is unknown, or our place in the queue cannot be left otherwise. */
@@ -132,7 +143,7 @@ static int reader_leave(const struct seat *seat, struct hold *h, struct shift_en
         if (!rc && e.era != seen.era)
             return LEFT;
         if (!rc && e.epoch != seen.epoch) {
-            rc = shift_granted(seat, h, e, 0);
+            rc = shift_granted(seat, h, e, (struct shift_run){0});
             return rc ? rc : GRANTED;
         }
         next = e;
@@ -148,20 +159,28 @@ static int reader_leave(const struct seat *seat, struct hold *h, struct shift_en
     }
 }
 
+/* A step of line 5: what became of epoch and era. */
+static int await_flip(const struct seat *seat, const struct hold *h, struct shift_try *t, struct shift_entry *e, uint64_t deadline)
+{
+    if (!fab_is_shm(seat->ep))
+        return poll_until(seat, h, t, SHIFT_EPOCH | SHIFT_ERA, e, deadline);
+    struct fab_cond conds[FAB_CONDS_MAX] = {shift_cond_epoch(seat, h->index, t->seen)};
+    int rc = sleep_on(seat, h, t, conds, 1, deadline);
+    return rc ? rc : shift_look_rel_last(seat, h->index, e);
+}
+
 /* Line 5, with a look at the recovery mark first: a new era begins with Epoch 0, which is no grant. */
 static int reader_wait(const struct seat *seat, struct hold *h, struct shift_try *t, uint64_t deadline)
 {
     bool mark = !(shift_of(seat)->busted & SHIFT_MARKLESS);
     for (;;) {
-        struct shift_entry e = {0};
-        struct fab_cond conds[FAB_CONDS_MAX] = {shift_cond_epoch(seat, h->index, t->seen)};
-        int rc = sleep_on(seat, h, t, conds, 1, deadline);
-        if (!rc)
-            rc = shift_look_rel_last(seat, h->index, &e); /* RelCnt last: the token is then above the last writer's */
+        struct shift_entry e = t->seen;
+        /* RelCnt last: the token is then above the last writer's. */
+        int rc = await_flip(seat, h, t, &e, deadline);
         if (!rc && e.era != t->seen.era && (mark || e.epoch == t->seen.epoch))
             return SHIFT_AGAIN;
         if (!rc && e.epoch != t->seen.epoch)
-            return shift_granted(seat, h, e, 0);
+            return shift_granted(seat, h, e, (struct shift_run){0});
         if (!rc && time_to_check(seat, t))
             rc = watch(seat, h, t);
         if (rc && (rc = seat_retry(seat, rc)))
@@ -176,6 +195,7 @@ static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadli
     struct fab_op op;
     shift_op_add_reader(seat, h->index, &op);
     int rc = shift_publish_and(seat, h, RECORD_TRY_S, &op); /* intent before effect (I5), in one round trip */
+    step_done(seat, STEP_ATOMIC);
     if (rc == -FAB_EUNKNOWN) {
         rc = doubt(seat, h);
         return rc ? rc : SHIFT_AGAIN;
@@ -188,13 +208,14 @@ static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadli
     struct shift_entry e = t.seen;
     e.readers++;
     if (likely(!e.tail && t.seen.readers < shift_readers_max(f)))
-        return shift_granted(seat, h, e, 0);
+        return shift_granted(seat, h, e, (struct shift_run){0});
     if (!e.tail) { /* too many. We hold it, so we leave by the front door */
         rc = shift_doubt(seat, h, RECORD_LEAVE_S, RECORD_WAIT);
         return rc ? rc : -PAWL_ELIMIT;
     }
     shift_begin_watch(seat, &t);
     rc = deadline == DEADLINE_TRY ? -PAWL_EHELD : reader_wait(seat, h, &t, deadline);
+    step_done(seat, STEP_WRITERS);
     if (rc >= 0 || rc == -PAWL_ELOST)
         return rc;
     int left = reader_leave(seat, h, t.seen);
@@ -225,7 +246,7 @@ static bool take_turn(const struct seat *seat, const struct hold *h, struct shif
         return false;
     t->target = note.value;
     t->direct = shift_note_kind(&note) == SHIFT_HANDOVER;
-    t->writers = note.extra >> 1;
+    t->run = shift_note_run(&note);
     t->seen.epoch = note.extra & 1;
     return true;
 }
@@ -243,6 +264,7 @@ static int await_turn(const struct seat *seat, const struct hold *h, struct shif
         if (!told) {
             rc = tell_pred(seat, h, t);
             told = !rc;
+            step_done(seat, STEP_TELL);
         }
         if (!rc && time_to_check(seat, t)) {
             rc = watch(seat, h, t);
@@ -259,15 +281,21 @@ static int await_turn(const struct seat *seat, const struct hold *h, struct shif
     }
 }
 
+/* RelCnt, when it has moved; it also does when the era does. */
+static int await_leaving(const struct seat *seat, const struct hold *h, struct shift_try *t, struct shift_entry *e,
+                         uint64_t deadline)
+{
+    if (!fab_is_shm(seat->ep))
+        return poll_until(seat, h, t, SHIFT_REL | SHIFT_ERA, e, deadline);
+    struct fab_cond conds[FAB_CONDS_MAX] = {shift_cond_rel(seat, h->index, *e)};
+    int rc = sleep_on(seat, h, t, conds, 1, deadline);
+    return rc ? rc : shift_look_rel_first(seat, h->index, e); /* if the era is then still ours, it was when RelCnt was read */
+}
+
 int shift_await_readers(const struct seat *seat, const struct hold *h, struct shift_try *t, uint64_t deadline)
 {
     for (struct shift_entry e = t->seen;;) {
-        /* RelCnt also rises when the era does. */
-        struct fab_cond conds[FAB_CONDS_MAX] = {shift_cond_rel(seat, h->index, e)};
-        int rc = e.rel == t->target ? 0 : sleep_on(seat, h, t, conds, 1, deadline);
-        /* RelCnt first: if the era is still ours afterwards, it was when RelCnt was read. */
-        if (!rc)
-            rc = shift_look_rel_first(seat, h->index, &e);
+        int rc = e.rel == t->target ? 0 : await_leaving(seat, h, t, &e, deadline);
         if (!rc && e.era != t->seen.era)
             return SHIFT_AGAIN;
         if (!rc && e.rel == t->target)
@@ -314,7 +342,7 @@ static int writer_has(const struct seat *seat, struct hold *h, const struct shif
     struct shift_entry e = t->seen;
     e.rel = t->target;
     e.tail = shift_name(seat, h);
-    return shift_granted(seat, h, e, t->writers);
+    return shift_granted(seat, h, e, t->run);
 }
 
 static int writer_wait(const struct seat *seat, struct hold *h, struct shift_try *t, uint64_t deadline)
@@ -324,12 +352,15 @@ static int writer_wait(const struct seat *seat, struct hold *h, struct shift_try
     shift_begin_watch(seat, t);
     if (!head) {
         rc = await_turn(seat, h, t, deadline);
+        step_done(seat, STEP_TURN);
         head = !rc;
         t->pred = 0; /* from now on it is readers that we wait for */
         t->still_since = world_now(seat->world);
     }
-    if (!rc && !t->direct)
+    if (!rc && !t->direct) {
         rc = shift_await_readers(seat, h, t, deadline);
+        step_done(seat, STEP_READERS);
+    }
     if (!rc)
         return writer_has(seat, h, t);
     if (rc > 0 || rc == -PAWL_ELOST)
@@ -349,6 +380,7 @@ static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadli
     shift_clear_note(seat, seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next));
     shift_op_cas(seat, h->index, (struct shift_entry){0}, try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &op);
     int rc = shift_publish_and(seat, h, RECORD_TRY_X, &op);
+    step_done(seat, STEP_ATOMIC);
     if (rc == -FAB_EUNKNOWN) {
         rc = doubt(seat, h);
         return rc ? rc : SHIFT_AGAIN;
@@ -389,7 +421,7 @@ int shift_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
             looked_after = true; /* a holder that is dead does not count as one */
             rc = hold_publish(seat, h, RECORD_WAIT);
             if (!rc)
-                rc = seat_retry(seat, shift_check_dead(seat, h->index));
+                rc = seat_retry(seat, shift_check_dead(seat, h->index, false));
         } else {
             rc = seat_retry(seat, rc);
         }

@@ -16,34 +16,39 @@ static int be_reader_after_all(const struct seat *seat, const struct hold *h)
 static int downgraded(const struct seat *seat, struct hold *h, struct shift_entry e)
 {
     h->mode = PAWL_SHARED;
-    int rc = shift_granted(seat, h, e, 0);
+    int rc = shift_granted(seat, h, e, (struct shift_run){0});
     return rc ? rc : seat_lives(seat) ? 0 : -PAWL_ELOST;
 }
 
-static int downgrade_by_recount(const struct seat *seat, struct hold *h)
+/* RelCnt has risen since, and so has the token; unless it lagged, then it is about to. */
+static int downgrade_by_recount(const struct seat *seat, struct hold *h, uint64_t mine)
 {
+    const struct shift_form *f = shift_form(seat);
     struct shift_entry e;
     int rc = be_reader_after_all(seat, h);
     while (!rc && (rc = shift_look_rel_last(seat, h->index, &e)))
         rc = seat_retry(seat, rc);
-    return rc ? rc : downgraded(seat, h, e); /* RelCnt has risen since: so has the token */
+    if (!rc && !shift_rel_reached(f, e.rel, shift_rel_add(f, mine, 1)))
+        e.rel = shift_rel_add(f, mine, 1);
+    return rc ? rc : downgraded(seat, h, e);
 }
 
 static int downgrade(const struct seat *seat, struct hold *h)
 {
     const struct shift_form *f = shift_form(seat);
-    uint64_t writers;
+    struct shift_run run;
     int rc = shift_claim(seat, h, RECORD_HELD_X, RECORD_TRY_X);
     if (rc)
         return rc;
-    struct shift_entry e = shift_recall(seat, h, &writers);
-    for (bool first = true;; first = false) {
+    struct shift_entry e = shift_recall(seat, h, &run);
+    const uint64_t mine = e.rel;
+    for (;;) {
         bool last = e.tail == shift_name(seat, h);
         struct shift_note succ = {0};
         struct fab_op op;
         if (!last && shift_await_successor(seat, h, e, &succ))
-            return downgrade_by_recount(seat, h);
-        struct shift_entry next = {.rel = shift_rel_add(f, e.rel, 1),
+            return downgrade_by_recount(seat, h, mine);
+        struct shift_entry next = {.rel = shift_rel_after(f, e.rel, mine),
                                    .readers = e.readers + 1,
                                    .tail = last ? 0 : e.tail,
                                    .era = e.era,
@@ -53,18 +58,18 @@ static int downgrade(const struct seat *seat, struct hold *h)
         shift_op_cas(seat, h->index, e, SHIFT_ALL, next, SHIFT_ALL, &op);
         rc = shift_publish_and(seat, h, RECORD_TRY_X, &op);
         if (rc)
-            return rc == -FAB_EUNKNOWN ? downgrade_by_recount(seat, h) : seat_retry(seat, rc);
+            return rc == -FAB_EUNKNOWN ? downgrade_by_recount(seat, h, mine) : seat_retry(seat, rc);
         struct shift_entry old = shift_unpack(f, op.old);
         if (shift_matches(old, e, SHIFT_ALL)) {
             if (e.readers)
                 shift_wake_readers(seat, h->index);
             uint64_t target = shift_rel_add(f, next.rel, next.readers);
-            if (!last && shift_tell(seat, h, &succ, SHIFT_MODE_CHANGED, next, target, 0))
-                return downgrade_by_recount(seat, h);
+            if (!last && shift_tell(seat, h, &succ, SHIFT_MODE_CHANGED, next, target, (struct shift_run){0}))
+                return downgrade_by_recount(seat, h, mine);
             return downgraded(seat, h, next);
         }
-        if (shift_recounting(old) || (!first && old.era != e.era))
-            return downgrade_by_recount(seat, h);
+        if (shift_recounting(old))
+            return downgrade_by_recount(seat, h, mine);
         e = old;
     }
 }
@@ -94,7 +99,7 @@ static int upgrade_wait(const struct seat *seat, struct hold *h, struct shift_en
         return rc;
     h->mode = PAWL_EXCLUSIVE;
     e.rel = t.target;
-    rc = shift_granted(seat, h, e, 0);
+    rc = shift_granted(seat, h, e, (struct shift_run){0});
     return rc ? rc : seat_lives(seat) ? 0 : -PAWL_ELOST;
 }
 

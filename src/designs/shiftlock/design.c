@@ -19,12 +19,12 @@ static bool is_free(struct shift_entry e)
 }
 
 /* Looks; what nobody's record explains is counted first. */
-static int look_closely(const struct seat *seat, uint64_t index, struct shift_entry *e, struct shift_census *c)
+static int look_closely(const struct seat *seat, uint64_t index, struct shift_entry *e, struct census *c)
 {
     int rc = shift_look_rel_last(seat, index, e);
     if (rc || is_free(*e))
         return rc;
-    rc = shift_count(seat, index, c);
+    rc = census_take(seat, index, false, NULL, c);
     if (rc || (!shift_recounting(*e) && (c->readers || c->writers || c->unsure)))
         return rc;
     if (!shift_recounting(*e))
@@ -34,13 +34,13 @@ static int look_closely(const struct seat *seat, uint64_t index, struct shift_en
     if (rc && rc != -PAWL_EHELD)
         return rc;
     rc = shift_look_rel_last(seat, index, e);
-    return rc ? rc : shift_count(seat, index, c);
+    return rc ? rc : census_take(seat, index, false, NULL, c);
 }
 
 static int shift_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     struct shift_entry e;
-    struct shift_census c = {0};
+    struct census c = {0};
     uint64_t counter = 0;
     int rc = look_closely(seat, index, &e, &c);
     if (!rc && shift_form(seat)->rel_bits < 64)
@@ -54,10 +54,11 @@ static int shift_peek(const struct seat *seat, uint64_t index, struct lock_view 
         v.readers = c.readers ? c.readers : e.readers;
     } else if (!is_free(e)) {
         v.mode = PAWL_EXCLUSIVE;
-        v.owner = c.writers ? shift_name_slot(shift_form(seat), c.writer) : LOCK_OWNER_UNKNOWN;
+        v.owner = c.writers ? c.slot : LOCK_OWNER_UNKNOWN;
     }
     fab_addr desc;
-    if (c.writers && !shift_find_desc(seat, c.writer, true, &desc) && !fab_read64(seat->ep, shift_token_addr(desc), &v.token)) {
+    if (c.writers && !shift_find_desc(seat, shift_counted_writer(seat, &c), true, &desc) &&
+        !fab_read64(seat->ep, shift_token_addr(desc), &v.token)) {
         *out = v;
         return 0;
     }
@@ -84,19 +85,19 @@ static int raise_counter(const struct seat *seat, struct hold *h, uint64_t floor
     if (rc)
         return rc;
     h->token = seat->space->token_base + 2 * max_u64(next, was);
-    fab_local_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), h->token);
+    fab_own_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), h->token);
     return 0;
 }
 
 /* While we hold it exclusively nobody else moves RelCnt, except in order to count anew. */
 static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
-    uint64_t writers;
+    struct shift_run run;
     if (h->token > floor)
         return 0;
     if (shift_form(seat)->rel_bits < 64)
         return raise_counter(seat, h, floor);
-    shift_recall(seat, h, &writers);
+    shift_recall(seat, h, &run);
     for (;;) {
         struct shift_entry e = {0}, old;
         int rc = shift_look_rel_first(seat, h->index, &e);
@@ -113,7 +114,7 @@ static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
             rc = shift_cas(seat, h->index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_REL, &old);
         if (!rc && shift_matches(old, e, SHIFT_REL | SHIFT_ERA)) {
             next.tail = old.tail;
-            shift_remember(seat, h, next, writers);
+            shift_remember(seat, h, next, (struct shift_run){.writers = run.writers});
             return shift_token(seat, h, next, &h->token);
         }
         if (rc && (rc = seat_retry(seat, rc)))
@@ -121,20 +122,32 @@ static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     }
 }
 
-unsigned shift_tuned_writers_max = 0, shift_tuned_keep_on = 2;
+unsigned shift_tuned_writers_max = 0, shift_tuned_keep_on = 2, shift_tuned_at_once = 1;
 
 static const struct design_knob knobs[] = {
     {"writers_max", &shift_tuned_writers_max, 1, UINT32_MAX},
     {"keep_on", &shift_tuned_keep_on, 0, 1},
+    {"at_once", &shift_tuned_at_once, 0, 1},
     {0},
 };
+
+/* Readers: until the Nth writer in a row. Writers: all who came before, and the readers that are let in after every Nth of them, or
+ * were in already. */
+static struct overtaking shift_overtaking(unsigned others, enum pawl_mode mode)
+{
+    return (struct overtaking){
+        .exclusive = (mode == PAWL_SHARED ? WRITERS_MAX : others) + OVERTAKING_ON_THE_WAY,
+        .shared = mode == PAWL_SHARED ? UINT32_MAX : (others / WRITERS_MAX + 2) * others + OVERTAKING_ON_THE_WAY,
+    };
+}
 
 #define SHIFT_COMMON(faults)                                                                                                       \
     .features =                                                                                                                    \
         DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,       \
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct shift_lock),                    \
-    .desc_size = sizeof(struct shift_desc), .acquire = shift_acquire, .release = shift_release, .convert = shift_convert,          \
-    .holds = shift_holds, .recover = shift_recover, .peek = shift_peek, .raise = shift_raise, .knobs = knobs
+    .desc_size = sizeof(struct shift_desc), .desc_record = offsetof(struct shift_desc, record), .acquire = shift_acquire,          \
+    .release = shift_release, .convert = shift_convert, .holds = shift_holds, .recover = shift_recover, .peek = shift_peek,        \
+    .raise = shift_raise, .knobs = knobs, .overtaking = shift_overtaking
 
 const struct shift_design design_shiftlock = {
     .design = {.name = "shiftlock",
@@ -169,5 +182,13 @@ const struct shift_design design_busted_shiftlock_late =
     SHIFT_BUSTED("late", "releases are not bound to the lock's era", SHIFT_LATE_RELEASE, LATE_FAULTS);
 const struct shift_design design_busted_shiftlock_nameless =
     SHIFT_BUSTED("nameless", "messages do not say for which lock and era they are", SHIFT_NAMELESS, FAULTS_ALL);
+const struct shift_design design_busted_shiftlock_greedy = {
+    .design = {.name = "busted-shiftlock-greedy",
+               .summary = "writers hand over to writers, however long readers wait",
+               .kind = DESIGN_BUSTED,
+               SHIFT_COMMON(0)},
+    .form = &shift_form128,
+    .writers_max = UINT32_MAX,
+};
 const struct shift_design design_busted_shiftlock_markless =
     SHIFT_BUSTED("markless", "a waiting reader looks at the epoch before the recovery mark", SHIFT_MARKLESS, FAULTS_ALL);

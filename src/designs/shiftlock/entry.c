@@ -12,10 +12,10 @@ const struct shift_form shift_form128 = {
     .tail_shift = 0,
     .slot_bits = 12,
     .record_bits = 12,
-    .era_low_shift = 32,
-    .era_low_bits = 8,
-    .era_high_shift = 24,
-    .era_high_bits = 8,
+    .era_shift = 32,
+    .era_bits = 8,
+    .echo_shift = 24,
+    .echo_bits = 8,
     .epoch_shift = 63,
 };
 
@@ -28,8 +28,8 @@ const struct shift_form shift_form64 = {
     .tail_shift = 24,
     .slot_bits = 12,
     .record_bits = 10,
-    .era_low_shift = 46,
-    .era_low_bits = 7,
+    .era_shift = 46,
+    .era_bits = 7,
     .epoch_shift = 63,
 };
 
@@ -47,8 +47,8 @@ static uint64_t unfield(u128 word, unsigned shift, unsigned bits)
 u128 shift_pack(const struct shift_form *f, struct shift_entry e)
 {
     return field(e.rel, f->rel_shift, f->rel_bits) | field(e.readers, f->readers_shift, f->readers_bits) |
-           field(e.tail, f->tail_shift, f->slot_bits + f->record_bits) | field(e.era, f->era_low_shift, f->era_low_bits) |
-           field(e.era >> (f->era_low_bits & 15), f->era_high_shift, f->era_high_bits) | field(e.epoch, f->epoch_shift, 1);
+           field(e.tail, f->tail_shift, f->slot_bits + f->record_bits) | field(e.era, f->era_shift, f->era_bits) |
+           field(e.rel, f->echo_shift, f->echo_bits) | field(e.epoch, f->epoch_shift, 1);
 }
 
 struct shift_entry shift_unpack(const struct shift_form *f, u128 word)
@@ -57,8 +57,7 @@ struct shift_entry shift_unpack(const struct shift_form *f, u128 word)
         .rel = unfield(word, f->rel_shift, f->rel_bits),
         .readers = (uint32_t)unfield(word, f->readers_shift, f->readers_bits),
         .tail = (uint32_t)unfield(word, f->tail_shift, f->slot_bits + f->record_bits),
-        .era = (uint32_t)(unfield(word, f->era_low_shift, f->era_low_bits) | unfield(word, f->era_high_shift, f->era_high_bits)
-                                                                                 << f->era_low_bits),
+        .era = (uint32_t)unfield(word, f->era_shift, f->era_bits),
         .epoch = unfield(word, f->epoch_shift, 1),
     };
 }
@@ -173,7 +172,7 @@ static struct fab_cond cond_of(const struct seat *seat, uint64_t index, u128 mas
 
 static u128 epoch_mask(const struct shift_form *f)
 {
-    return field(UINT64_MAX, f->era_low_shift, f->era_low_bits) | (u128)1 << f->epoch_shift;
+    return field(UINT64_MAX, f->era_shift, f->era_bits) | (u128)1 << f->epoch_shift;
 }
 
 static u128 rel_mask(const struct shift_form *f)
@@ -189,6 +188,28 @@ struct fab_cond shift_cond_epoch(const struct seat *seat, uint64_t index, struct
 struct fab_cond shift_cond_rel(const struct seat *seat, uint64_t index, struct shift_entry seen)
 {
     return cond_of(seat, index, rel_mask(shift_form(seat)), seen);
+}
+
+/* The halves are of two moments between which RelCnt has moved. */
+static bool torn(const struct shift_form *f, u128 word)
+{
+    return unfield(word, f->rel_shift, f->echo_bits) != unfield(word, f->echo_shift, f->echo_bits);
+}
+
+int shift_poll(const struct seat *seat, uint64_t index, unsigned fields, struct shift_entry *e, uint64_t deadline)
+{
+    const struct shift_form *f = shift_form(seat);
+    const u128 mask = mask_of(f, fields);
+    const struct fab_pair pair = {
+        .addr = shift_addr(seat, index), .width = f->width, .mask = mask, .value = shift_pack(f, *e) & mask};
+    u128 seen = 0;
+    int rc;
+    do
+        rc = fab_poll(seat->ep, &pair, deadline, &seen);
+    while (!rc && torn(f, seen));
+    if (!rc)
+        *e = shift_unpack(f, seen);
+    return rc;
 }
 
 void shift_wake_readers(const struct seat *seat, uint64_t index)
@@ -228,7 +249,7 @@ int shift_token(const struct seat *seat, const struct hold *h, struct shift_entr
     if (rc)
         return rc;
     if (h->mode == PAWL_EXCLUSIVE)
-        fab_local_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), t);
+        fab_own_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), t);
     *token = t;
     return 0;
 }
@@ -237,35 +258,15 @@ int shift_token(const struct seat *seat, const struct hold *h, struct shift_entr
 
 int shift_publish_and(const struct seat *seat, const struct hold *h, enum record_state state, struct fab_op *op)
 {
-    uint64_t word = record_word(state, h->serial, h->index);
-    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
-    if (fab_is_shm(seat->ep))
-        return fab_batch(seat->ep, op, 1);
-    struct fab_op ops[] = {
-        {.verb = FAB_WRITE, .len = 8, .buf = &word, .addr = space_record_addr(seat->space, seat->me->slot, h->record)},
-        *op,
-    };
-    int rc = fab_batch(seat->ep, ops, countof(ops));
-    op->old = ops[1].old;
-    return rc;
-}
-
-void shift_post(const struct seat *seat, const struct hold *h, enum record_state state)
-{
-    uint64_t word = record_word(state, h->serial, h->index);
-    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
-    if (!fab_is_shm(seat->ep))
-        fab_post64(seat->ep, space_record_addr(seat->space, seat->me->slot, h->record), word);
+    int rc = hold_publish(seat, h, state);
+    return rc ? rc : fab_batch(seat->ep, op, 1);
 }
 
 int shift_claim(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to)
 {
-    uint64_t expect = record_word(from, h->serial, h->index), word = record_word(to, h->serial, h->index);
     if (!hold_is(seat, h, from))
         return -PAWL_ENOTOWNER;
-    if (from == RECORD_HELD_X && fab_local_load64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record))) != h->token)
+    if (from == RECORD_HELD_X && fab_own_load64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record))) != h->token)
         return -PAWL_ENOTOWNER;
-    if (!__atomic_compare_exchange_n(&seat->me->shadow[h->record], &expect, word, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-        return -PAWL_ENOTOWNER;
-    return 0;
+    return hold_change(seat, h, from, to);
 }

@@ -58,25 +58,39 @@ int shift_find_desc(const struct seat *seat, uint32_t name, bool again, fab_addr
     return 0;
 }
 
-int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
-                     struct shift_note note)
+static struct shift_note signed_note(const struct seat *seat, uint64_t index, uint32_t era, enum shift_kind kind,
+                                     struct shift_note note)
 {
     note.what = what_of(index, era, kind);
     note.sum = sum_of(seat, &note);
+    return note;
+}
+
+void shift_post_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
+                     struct shift_note note)
+{
+    note = signed_note(seat, index, era, kind, note);
+    fab_post(seat->ep, at, &note, sizeof note);
+}
+
+int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
+                     struct shift_note note)
+{
+    note = signed_note(seat, index, era, kind, note);
     int rc = fab_write(seat->ep, at, &note, sizeof note);
     if (!rc)
         fab_wake(seat->ep, at + offsetof(struct shift_note, sum), UINT32_MAX, UINT16_MAX);
     return rc;
 }
 
+/* The first load fetches the line, the others find it. Should the note change meanwhile, its sum is wrong. */
 static struct shift_note load(const struct seat *seat, fab_addr at)
 {
-    struct shift_note n;
-    n.sum = fab_local_load64(seat->ep, at + offsetof(struct shift_note, sum));
-    n.nonce = fab_local_load64(seat->ep, at + offsetof(struct shift_note, nonce));
-    n.what = fab_local_load64(seat->ep, at + offsetof(struct shift_note, what));
-    n.value = fab_local_load64(seat->ep, at + offsetof(struct shift_note, value));
-    n.extra = fab_local_load64(seat->ep, at + offsetof(struct shift_note, extra));
+    struct shift_note n = {.sum = fab_local_load64(seat->ep, at + offsetof(struct shift_note, sum))};
+    n.nonce = fab_own_load64(seat->ep, at + offsetof(struct shift_note, nonce));
+    n.what = fab_own_load64(seat->ep, at + offsetof(struct shift_note, what));
+    n.value = fab_own_load64(seat->ep, at + offsetof(struct shift_note, value));
+    n.extra = fab_own_load64(seat->ep, at + offsetof(struct shift_note, extra));
     return n;
 }
 
@@ -113,28 +127,31 @@ static fab_addr own(const struct seat *seat, const struct hold *h, size_t offset
     return seat_desc_addr(seat, h->record) + offset;
 }
 
-void shift_remember(const struct seat *seat, const struct hold *h, struct shift_entry e, uint64_t writers)
+#define WRITERS_SHIFT 4
+
+void shift_remember(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_run run)
 {
     u128 word = shift_pack(shift_form(seat), e);
-    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[0])), (uint64_t)word);
-    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[1])), (uint64_t)(word >> 64));
-    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, writers)), writers);
+    fab_own_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[0])), (uint64_t)word);
+    fab_own_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[1])), (uint64_t)(word >> 64));
+    fab_own_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, writers)), run.writers << WRITERS_SHIFT | run.lag);
 }
 
-struct shift_entry shift_recall(const struct seat *seat, const struct hold *h, uint64_t *writers)
+struct shift_entry shift_recall(const struct seat *seat, const struct hold *h, struct shift_run *run)
 {
-    uint64_t low = fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[0])));
-    uint64_t high = fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[1])));
-    *writers = fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, writers)));
+    uint64_t low = fab_own_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[0])));
+    uint64_t high = fab_own_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[1])));
+    uint64_t both = fab_own_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, writers)));
+    *run = (struct shift_run){.writers = both >> WRITERS_SHIFT, .lag = (unsigned)field_get(both, 0, WRITERS_SHIFT)};
     return shift_unpack(shift_form(seat), (u128)high << 64 | low);
 }
 
 void shift_join(const struct seat *seat, const struct hold *h, uint64_t rel)
 {
-    fab_local_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, joined)), rel);
+    fab_own_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, joined)), rel);
 }
 
 uint64_t shift_joined(const struct seat *seat, const struct hold *h)
 {
-    return fab_local_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, joined)));
+    return fab_own_load64(seat->ep, own(seat, h, offsetof(struct shift_desc, joined)));
 }

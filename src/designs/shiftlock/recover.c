@@ -69,80 +69,18 @@ static void stir(const struct seat *seat, uint32_t slot, uint32_t record)
     fab_wake(seat->ep, desc + offsetof(struct shift_desc, next.sum), UINT32_MAX, 1);
 }
 
-/* A lost client that had to do with this lock must not release it any more: where readers leave by adding, an addition that comes
- * late would count for somebody else. Proof first, lease second: the proof is then that session's, not its successor's in the slot.
- */
-static int shut_out(struct shift_census *c, uint32_t slot, uint64_t lost)
+/* In order to let others in, who is lost is shut out before it is counted out: where readers leave by adding, an addition that
+ * comes late would count for somebody else. On shared memory they compare. */
+static int count_for_good(const struct seat *seat, uint64_t index, struct census *out)
 {
-    const struct seat *seat = c->seat;
-    fab_addr at = space_slot_addr(seat->space, slot);
-    uint64_t proof, lease;
-    if (!shift_adds(seat) || !c->fencing || slot == seat->me->slot || shift_of(seat)->busted & SHIFT_LATE_RELEASE)
-        return 0;
-    int rc = fab_read64(seat->ep, at + offsetof(struct slot, proof), &proof);
-    if (!rc)
-        rc = fab_read64(seat->ep, at + offsetof(struct slot, lease), &lease);
-    if (rc || lease_state(lease) != SLOT_LOST || lease_epoch(lease) != lease_epoch(lost))
-        return rc; /* its slot is free: it was shut out before that */
-    rc = fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
-    c->unsure += rc == -EAGAIN;
-    return rc == -EAGAIN ? 0 : rc;
-}
-
-static int count_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
-{
-    struct shift_census *c = ctx;
-    enum record_state state = record_state(word);
-    if (record_index(word) != c->index || state == RECORD_WAIT)
-        return 0;
-    uint64_t lease = c->lease;
-    int dead = slot == c->seat->me->slot ? lease_state(lease) != SLOT_LIVE : seat_peer_dead(c->seat, slot, &lease);
-    if (dead < 0)
-        return dead;
-    if (dead) {
-        int rc = lease_state(lease) == SLOT_LOST ? shut_out(c, slot, lease) : 0;
-        return rc ? rc : 1; /* once is enough */
-    }
-    if (state == RECORD_HELD_S) {
-        c->readers++;
-    } else if (state == RECORD_HELD_X) {
-        c->writers++;
-        c->writer = slot << shift_form(c->seat)->record_bits | (record + 1);
-    } else {
-        c->unsure++;
-        stir(c->seat, slot, record);
-    }
-    return 0;
-}
-
-static int count_slot(void *ctx, uint32_t slot, uint64_t lease)
-{
-    struct shift_census *c = ctx;
-    c->lease = lease;
-    if (lease_state(lease) != SLOT_LIVE && (lease_state(lease) != SLOT_LOST || !c->fencing))
-        return 0;
-    int rc = seat_records(c->seat, slot, count_record, c);
-    return rc > 0 ? 0 : rc;
-}
-
-int shift_count(const struct seat *seat, uint64_t index, struct shift_census *out)
-{
-    *out = (struct shift_census){.seat = seat, .index = index};
-    return seat_slots(seat, count_slot, out);
-}
-
-/* The same in order to let others in. */
-static int count_for_good(const struct seat *seat, uint64_t index, struct shift_census *out)
-{
-    *out = (struct shift_census){.seat = seat, .index = index, .fencing = true};
-    return seat_slots(seat, count_slot, out);
+    return census_take(seat, index, shift_adds(seat) && !(shift_of(seat)->busted & SHIFT_LATE_RELEASE), stir, out);
 }
 
 /* One census for the entry as it was. 1: counted and written. */
 static int recount_once(const struct seat *seat, uint64_t index, struct shift_entry e)
 {
     const struct shift_form *f = shift_form(seat);
-    struct shift_census c;
+    struct census c;
     struct shift_entry old;
     int rc = count_for_good(seat, index, &c);
     if (rc)
@@ -150,8 +88,11 @@ static int recount_once(const struct seat *seat, uint64_t index, struct shift_en
     /* A writer beside others has just left, and its record is about to say so. */
     if (c.unsure || c.writers > 1 || (c.writers && c.readers))
         return 0;
-    struct shift_entry next = {
-        .rel = shift_rel_add(f, e.rel, 1), .readers = c.readers, .tail = c.writer, .era = shift_era_next(f, e.era)};
+    struct shift_entry next = {/* Above what tokens of hand-overs under way were taken from. */
+                               .rel = shift_rel_add(f, e.rel, 1 + SHIFT_LAG_MAX),
+                               .readers = c.readers,
+                               .tail = shift_counted_writer(seat, &c),
+                               .era = shift_era_next(f, e.era)};
     /* RdrCnt and tail may have been touched by those who came meanwhile; they saw the odd era. */
     rc = shift_cas(seat, index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_ALL, &old);
     if (rc || !shift_matches(old, e, SHIFT_REL | SHIFT_ERA))
@@ -219,61 +160,60 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
     return rc == -PAWL_EHELD ? 0 : rc; /* somebody is in the middle of a step: whoever wants the lock goes on counting */
 }
 
+/* A session that ends knows what it had. */
+static int recover_self(const struct seat *seat, struct funeral *f)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < seat->space->record_count && !rc; i++) {
+        uint64_t word = __atomic_load_n(&seat->me->shadow[i], __ATOMIC_ACQUIRE);
+        if (record_state(word) != RECORD_FREE && record_state(word) != RECORD_SPARE)
+            rc = recover_record(f, f->dead, i, word);
+    }
+    return rc > 0 ? 0 : rc;
+}
+
+/* Where records died with their session nobody knows which locks it had; nor need anybody: whoever wants one of them finds that
+ * nobody living holds it (shift_check_dead, and look_closely for those who only ask). */
 int shift_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
     struct funeral f = {.seat = seat, .dead = dead, .epoch = epoch};
+    if (seat_records_home(seat))
+        return dead == seat->me->slot ? recover_self(seat, &f) : 0;
     int rc = seat_records(seat, dead, recover_record, &f);
     return rc > 0 ? 0 : rc;
 }
 
 /* ---- what waiters do about those in their way ---- */
 
-struct search {
-    const struct seat *seat;
-    uint64_t index;
-    struct fab_cond *conds; /* null: recover from the dead instead */
-    unsigned count, max;
-    bool dying; /* one of them has no life to watch any more */
-};
+/* Everything but WAIT, which is certainly outside. */
+#define CONCERNED                                                                                                                  \
+    (CENSUS_STATE(RECORD_TRY_X) | CENSUS_STATE(RECORD_TRY_S) | CENSUS_STATE(RECORD_HELD_S) | CENSUS_STATE(RECORD_LEAVE_S) |        \
+     CENSUS_STATE(RECORD_HELD_X))
 
-static int has_to_do(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+static int recover_if_dead(void *ctx, uint32_t slot)
 {
-    const struct search *s = ctx;
-    return record_index(word) == s->index && record_state(word) != RECORD_WAIT;
+    const struct seat *seat = ctx;
+    uint64_t lease;
+    int dead = seat_peer_dead(seat, slot, &lease);
+    return dead > 0 && lease_state(lease) == SLOT_LOST ? shift_recover(seat, slot, lease_epoch(lease)) : dead < 0 ? dead : 0;
 }
 
-static int search_slot(void *ctx, uint32_t slot, uint64_t lease)
+/* Those who wait say "may"; a holder says so itself. */
+static int check_holders(const struct seat *seat, uint64_t index, bool still)
 {
-    struct search *s = ctx;
-    if (slot == s->seat->me->slot)
-        return 0;
-    int rc = seat_records(s->seat, slot, has_to_do, s);
-    if (rc <= 0)
-        return rc;
-    if (s->conds) {
-        if (s->count == s->max)
-            return 0;
-        if (seat_life_cond(s->seat, slot, &s->conds[s->count]))
-            s->count++;
-        else
-            s->dying = true;
-        return 0;
-    }
-    rc = seat_peer_dead(s->seat, slot, &lease);
-    return rc > 0 && lease_state(lease) == SLOT_LOST ? shift_recover(s->seat, slot, lease_epoch(lease)) : rc < 0 ? rc : 0;
+    struct census c;
+    int rc = census_take(seat, index, false, NULL, &c);
+    return rc || c.readers || c.writers || (c.unsure && !still) ? rc : shift_ask_recount(seat, index);
 }
 
-int shift_check_dead(const struct seat *seat, uint64_t index)
+int shift_check_dead(const struct seat *seat, uint64_t index, bool still)
 {
-    struct search s = {.seat = seat, .index = index};
-    return seat_slots(seat, search_slot, &s);
+    if (seat_records_home(seat))
+        return check_holders(seat, index, still);
+    return census_concerned(seat, index, CONCERNED, recover_if_dead, (void *)seat);
 }
 
 unsigned shift_life_conds(const struct seat *seat, uint64_t index, struct fab_cond *conds, unsigned max, bool *dying)
 {
-    struct search s = {.seat = seat, .index = index, .conds = conds, .max = max};
-    if (seat->ep->caps & FAB_KERNEL_LIFE)
-        seat_slots(seat, search_slot, &s);
-    *dying = s.dying;
-    return s.count;
+    return census_life_conds(seat, index, CONCERNED, conds, max, dying);
 }

@@ -2,11 +2,13 @@
  * the holder knows them. A client that is lost meanwhile changes nothing, for whatever was done about it has moved both. Readers
  * compare, too, or were shut out before anything was done about them. */
 #include "designs/shiftlock/shiftlock.h"
+#include "designs/steps.h"
 
 #include <errno.h>
 
-#define SUCCESSOR_CHECKS 4 /* how often to look for a successor that does not say who it is, before the lock is counted anew */
-#define TELL_TRIES 4       /* a client that cannot be reached so often is on the other side of something */
+#define SUCCESSOR_CHECKS 4     /* how often to look for a successor that does not say who it is, before the lock is counted anew */
+#define LAG_NS (2 * NS_PER_US) /* about a round trip */
+#define TELL_TRIES 4           /* a client that cannot be reached so often is on the other side of something */
 
 /* The connection broke, or the lock was counted anew while our record said neither this nor that. */
 static int leave_in_doubt(const struct seat *seat, const struct hold *h)
@@ -26,31 +28,6 @@ static bool lost(const struct seat *seat)
     return !(shift_of(seat)->busted & SHIFT_LATE_RELEASE) && !seat_lives(seat);
 }
 
-/* One compare-and-swap that ends the hold. With it, in the same round trip, the record says that nothing is held any more; if it
- * did not end, the record says again, and soon, that it may. What happens in between is noticed by those who wait (check_pred and
- * patience, in acquire.c). */
-static int end_by(const struct seat *seat, const struct hold *h, struct fab_op *op, bool record_says_may)
-{
-    if (fab_is_shm(seat->ep) || record_says_may)
-        return fab_batch(seat->ep, op, 1);
-    uint64_t word = record_word(RECORD_FREE, h->serial, 0);
-    struct fab_op ops[] = {
-        *op,
-        {.verb = FAB_WRITE, .len = 8, .buf = &word, .addr = space_record_addr(seat->space, seat->me->slot, h->record)},
-    };
-    int rc = fab_batch(seat->ep, ops, countof(ops));
-    op->old = ops[0].old;
-    return rc;
-}
-
-static void ended(const struct seat *seat, const struct hold *h, bool record_says_may)
-{
-    if (fab_is_shm(seat->ep) || record_says_may)
-        hold_close(seat, h);
-    else
-        hold_forget(seat, h);
-}
-
 /* ---- readers (lines 1 and 2) ---- */
 
 /* Line 2, where the lost are shut out before they are counted out: our record says that we hold until this has taken effect, so in
@@ -61,56 +38,57 @@ static int reader_adds(const struct seat *seat, const struct hold *h)
     struct fab_op op = {.verb = FAB_FAA, .width = f->width, .masked = true, .addr = shift_addr(seat, h->index)};
     op.swap = (u128)FIELD_MAX(f->readers_bits) << f->readers_shift | (u128)1 << f->rel_shift;
     op.swap_mask = (u128)1 << (f->readers_shift + f->readers_bits - 1) | (u128)1 << (f->rel_shift + f->rel_bits - 1);
+    if (f->echo_bits) {
+        op.swap |= (u128)1 << f->echo_shift;
+        op.swap_mask |= (u128)1 << (f->echo_shift + f->echo_bits - 1);
+    }
     if (lost(seat))
         return -PAWL_ELOST;
-    int rc = end_by(seat, h, &op, false);
+    int rc = fab_batch(seat->ep, &op, 1);
+    step_done(seat, STEP_ATOMIC);
     if (rc)
         return rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : seat_retry(seat, rc);
     struct shift_entry old = shift_unpack(f, op.old);
-    if (shift_recounting(old)) /* whoever counts may have seen our record before it said that we have left */
+    if (shift_recounting(old)) /* whoever counts may have seen our record before it said that we leave */
         return leave_in_doubt(seat, h);
     assert(old.readers > 0 || shift_of(seat)->busted); /* a reader is counted until it is shut out (I3) */
-    ended(seat, h, false);
+    hold_close(seat, h);
     if (old.tail)
         shift_wake_writer(seat, h->index);
     return 0;
 }
 
+/* Our record says that we may have left before anything is changed, so no count completes meanwhile; one that did before saw that
+ * we held. So in whatever even era we find the lock, we hold it. */
 static int release_reader(const struct seat *seat, const struct hold *h)
 {
     const struct shift_form *f = shift_form(seat);
-    uint64_t writers;
+    struct shift_run run;
     int rc = shift_claim(seat, h, RECORD_HELD_S, RECORD_LEAVE_S);
     if (rc)
         return rc;
     if (shift_adds(seat))
         return reader_adds(seat, h);
-    struct shift_entry e = shift_recall(seat, h, &writers);
-    for (bool may = false;; may = true) {
+    struct shift_entry e = shift_recall(seat, h, &run);
+    for (;;) {
         struct shift_entry next = e, old;
-        struct fab_op op;
         next.readers--;
         next.rel = shift_rel_add(f, e.rel, 1);
         if (lost(seat))
             return -PAWL_ELOST;
-        shift_op_cas(seat, h->index, e, SHIFT_ALL, next, SHIFT_ALL, &op);
-        rc = end_by(seat, h, &op, may);
+        rc = shift_cas(seat, h->index, e, SHIFT_ALL, next, SHIFT_ALL, &old);
         if (rc)
             return rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : seat_retry(seat, rc);
-        old = shift_unpack(f, op.old);
         if (shift_matches(old, e, SHIFT_ALL)) {
-            ended(seat, h, may);
+            hold_close(seat, h);
             if (e.tail)
                 shift_wake_writer(seat, h->index);
             return 0;
         }
-        /* At the first look our record still said that we hold: whatever even era it is, we are counted in it. */
-        if (shift_recounting(old) || (may && old.era != e.era))
+        if (shift_recounting(old))
             return leave_in_doubt(seat, h);
         assert(old.readers > 0 || shift_of(seat)->busted || !seat_lives(seat)); /* a live reader is counted (I3) */
         e = old;
-        if (!may && (rc = hold_publish(seat, h, RECORD_LEAVE_S)))
-            return rc;
     }
 }
 
@@ -149,140 +127,198 @@ int shift_await_successor(const struct seat *seat, const struct hold *h, struct 
         if (!rc && !seat_lives(seat))
             return -PAWL_ELOST;
         if (!rc)
-            rc = shift_check_dead(seat, h->index);
+            rc = shift_check_dead(seat, h->index, true);
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
     }
     return successor(seat, h, e, out) ? 0 : SHIFT_AGAIN;
 }
 
-int shift_tell(const struct seat *seat, const struct hold *h, const struct shift_note *succ, enum shift_kind kind,
-               struct shift_entry after, uint64_t target, uint64_t writers)
+static fab_addr grant_of(const struct shift_note *succ)
 {
-    struct shift_note note = {.nonce = succ->nonce, .value = target, .extra = writers << 1 | after.epoch};
-    int rc = 0;
-    for (unsigned i = 0; i < TELL_TRIES; i++) {
-        rc = shift_leave_note(seat, succ->value + offsetof(struct shift_desc, grant), h->index, after.era, kind, note);
-        if (rc != -FAB_EUNKNOWN)
-            return rc;
-    }
+    return succ->value + offsetof(struct shift_desc, grant);
+}
+
+static struct shift_note grant_note(const struct shift_note *succ, struct shift_entry after, uint64_t target, struct shift_run run)
+{
+    return (struct shift_note){.nonce = succ->nonce, .value = target, .extra = shift_note_extra(run, after.epoch)};
+}
+
+int shift_tell(const struct seat *seat, const struct hold *h, const struct shift_note *succ, enum shift_kind kind,
+               struct shift_entry after, uint64_t target, struct shift_run run)
+{
+    int rc = -FAB_EUNKNOWN;
+    for (unsigned i = 0; i < TELL_TRIES && rc == -FAB_EUNKNOWN; i++)
+        rc = shift_leave_note(seat, grant_of(succ), h->index, after.era, kind, grant_note(succ, after, target, run));
+    step_done(seat, STEP_SUCCESSOR);
     return rc;
 }
 
-/* A compare-and-swap that passes the lock on; the record says before it that we may still hold. */
-static int pass_by(const struct seat *seat, const struct hold *h, struct shift_entry compare, unsigned compared,
-                   struct shift_entry swap, struct shift_entry *old)
+/* The one before us has handed over and is about to move RelCnt, or somebody has died in between. SHIFT_AGAIN: it has not arrived
+ * for too long. */
+static int await_lag(const struct seat *seat, uint64_t *since)
 {
-    struct fab_op op;
-    shift_op_cas(seat, h->index, compare, compared, swap, SHIFT_REL | SHIFT_EPOCH, &op);
-    int rc = shift_publish_and(seat, h, RECORD_TRY_X, &op);
-    if (!rc)
-        *old = shift_unpack(shift_form(seat), op.old);
-    return rc;
+    uint64_t now = world_now(seat->world);
+    *since = *since ? *since : now;
+    if (now - *since > seat->space->check_ns)
+        return SHIFT_AGAIN;
+    int rc = fab_wait_any(seat->ep, NULL, 0, now + LAG_NS);
+    return rc == -ETIMEDOUT || rc == -ECANCELED ? 0 : rc; /* a release is not given up */
+}
+
+static bool lags(const struct seat *seat, struct shift_entry now, struct shift_entry known)
+{
+    return now.era == known.era && now.epoch == known.epoch && !shift_rel_reached(shift_form(seat), now.rel, known.rel);
+}
+
+/* A compare-and-swap that passes the lock on, or ends its being held. 1: done; 0: *old is what there was instead. */
+static int step(const struct seat *seat, const struct hold *h, struct shift_entry e, unsigned compared, struct shift_entry next,
+                unsigned swapped, struct shift_entry *old)
+{
+    for (uint64_t since = 0;;) {
+        int rc = shift_cas(seat, h->index, e, compared, next, swapped, old);
+        step_done(seat, STEP_ATOMIC);
+        if (rc)
+            return rc;
+        if (shift_matches(*old, e, compared))
+            return 1;
+        if (!lags(seat, *old, e))
+            return 0;
+        rc = await_lag(seat, &since);
+        if (rc)
+            return rc > 0 ? 0 : rc;
+        if (lost(seat))
+            return -PAWL_ELOST;
+    }
+}
+
+#define PASSED (SHIFT_REL | SHIFT_EPOCH)
+
+/* Lines 20 to 23 the other way round: the note first, which spares the successor a round trip, RelCnt after it. Should we be lost
+ * before the note is sent, the successor has been told to start over before anybody else was let in, and does not take it. Should
+ * we be lost after it, the successor holds, says so, and is counted. docs/designs/shiftlock.md has the argument. */
+static int hand_over_at_once(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_run run,
+                             const struct shift_note *succ)
+{
+    struct shift_entry old, next = e;
+    next.rel = shift_rel_add(shift_form(seat), e.rel, 1);
+    run.writers++;
+    run.lag++;
+    shift_post_note(seat, grant_of(succ), h->index, e.era, SHIFT_HANDOVER, grant_note(succ, next, next.rel, run));
+    int rc = step(seat, h, e, bound_to(seat, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH), next, PASSED, &old);
+    return rc > 0 ? 0 : rc ? rc : SHIFT_AGAIN;
+}
+
+static bool is_readers_turn(const struct seat *seat, struct shift_run run)
+{
+    return run.writers + 1 >= (shift_tuned_writers_max ? shift_tuned_writers_max : shift_of(seat)->writers_max);
 }
 
 /* Lines 15 to 23. */
-static int hand_over(const struct seat *seat, const struct hold *h, struct shift_entry e, uint64_t writers,
+static int hand_over(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_run run,
                      const struct shift_note *succ)
 {
     const struct shift_form *f = shift_form(seat);
-    const struct shift_design *d = shift_of(seat);
     const unsigned compared = bound_to(seat, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH);
     struct shift_entry old, next = e;
-    bool readers_turn = writers + 1 >= (shift_tuned_writers_max ? shift_tuned_writers_max : d->writers_max);
+    bool readers_turn = is_readers_turn(seat, run);
     next.rel = shift_rel_add(f, e.rel, 1);
     if (lost(seat))
         return -PAWL_ELOST;
-    if (readers_turn && (shift_tuned_keep_on < 2 ? shift_tuned_keep_on : d->keep_on)) { /* unless nobody waits */
+    if (!readers_turn && run.lag < SHIFT_LAG_MAX && !fab_is_shm(seat->ep) && shift_tuned_at_once)
+        return hand_over_at_once(seat, h, e, run, succ);
+    if (readers_turn && (shift_tuned_keep_on < 2 ? shift_tuned_keep_on : shift_of(seat)->keep_on)) { /* unless nobody waits */
         struct shift_entry nobody = e;
         nobody.readers = 0;
-        int rc = pass_by(seat, h, nobody, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH | SHIFT_READERS, next, &old);
-        if (rc)
+        int rc = step(seat, h, nobody, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH | SHIFT_READERS, next, PASSED, &old);
+        if (rc < 0)
             return rc;
+        if (rc) /* whoever comes now waits for N from here on */
+            return shift_tell(seat, h, succ, SHIFT_HANDOVER, next, next.rel, (struct shift_run){0});
         if (!shift_matches(old, e, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH))
             return SHIFT_AGAIN;
-        if (!old.readers)
-            return shift_tell(seat, h, succ, SHIFT_HANDOVER, next, next.rel, writers);
     }
     next.epoch = readers_turn ? !e.epoch : e.epoch;
-    int rc = pass_by(seat, h, e, compared, next, &old);
-    if (rc)
-        return rc;
-    if (!shift_matches(old, e, compared))
-        return SHIFT_AGAIN;
+    int rc = step(seat, h, e, compared, next, PASSED, &old);
+    if (rc <= 0)
+        return rc ? rc : SHIFT_AGAIN;
     if (!readers_turn)
-        return shift_tell(seat, h, succ, SHIFT_HANDOVER, next, next.rel, writers + 1);
+        return shift_tell(seat, h, succ, SHIFT_HANDOVER, next, next.rel, (struct shift_run){.writers = run.writers + 1});
     if (old.readers)
         shift_wake_readers(seat, h->index);
-    return shift_tell(seat, h, succ, SHIFT_MODE_CHANGED, next, shift_rel_add(f, next.rel, old.readers), 0);
+    return shift_tell(seat, h, succ, SHIFT_MODE_CHANGED, next, shift_rel_add(f, next.rel, old.readers), (struct shift_run){0});
 }
 
 /* Line 6: nobody behind us, as far as we know. 1: the lock is free; 0: *e is what the entry was. */
-static int free_lock(const struct seat *seat, const struct hold *h, struct shift_entry *e, bool may)
+static int free_lock(const struct seat *seat, const struct hold *h, struct shift_entry *e, uint64_t mine)
 {
-    const struct shift_form *f = shift_form(seat);
     const unsigned compared = bound_to(seat, SHIFT_TAIL | SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH);
-    struct shift_entry next = {.rel = shift_rel_add(f, e->rel, 1), .epoch = !e->epoch};
-    struct fab_op op;
+    struct shift_entry old, next = {.rel = shift_rel_after(shift_form(seat), e->rel, mine), .epoch = !e->epoch};
     if (lost(seat))
         return -PAWL_ELOST;
-    shift_op_cas(seat, h->index, *e, compared, next, SHIFT_TAIL | SHIFT_REL | SHIFT_EPOCH, &op);
-    int rc = end_by(seat, h, &op, may);
-    if (rc)
+    int rc = step(seat, h, *e, compared, next, SHIFT_TAIL | SHIFT_REL | SHIFT_EPOCH, &old);
+    if (rc < 0)
         return rc;
-    struct shift_entry old = shift_unpack(f, op.old);
-    bool done = shift_matches(old, *e, compared);
-    if (done) {
-        ended(seat, h, may);
+    if (rc) {
+        hold_close(seat, h);
         if (old.readers)
             shift_wake_readers(seat, h->index);
     }
     *e = old;
-    return done;
+    if (!shift_rel_reached(shift_form(seat), old.rel, mine)) /* it still lags; what is passed on is what it will be */
+        e->rel = mine;
+    return rc;
 }
 
+/* A successor was to come and does not say who it is, or the entry is another. 0: *e is as it must be for another try. */
+static int look_again(const struct seat *seat, const struct hold *h, struct shift_entry *e, uint64_t mine)
+{
+    struct shift_entry now;
+    int rc = shift_look_rel_first(seat, h->index, &now);
+    if (rc)
+        return rc;
+    if (now.era != e->era || now.tail != shift_name(seat, h) || !shift_rel_reached(shift_form(seat), now.rel, mine))
+        return SHIFT_AGAIN;
+    *e = now;
+    return 0;
+}
+
+/* As with readers: in whatever even era we find the lock, we hold it. */
 static int release_writer(const struct seat *seat, const struct hold *h)
 {
-    uint64_t writers;
+    struct shift_run run;
     struct shift_note succ;
     int rc = shift_claim(seat, h, RECORD_HELD_X, RECORD_TRY_X);
     if (rc)
         return rc;
-    struct shift_entry e = shift_recall(seat, h, &writers);
-    for (bool may = false;; may = true) {
-        struct shift_entry was = e;
+    struct shift_entry e = shift_recall(seat, h, &run);
+    const uint64_t mine = e.rel;
+    while (!rc) {
         bool known = successor(seat, h, e, &succ);
         if (!known) {
             e.tail = shift_name(seat, h);
-            rc = free_lock(seat, h, &e, may);
+            rc = free_lock(seat, h, &e, mine);
             if (rc > 0)
                 return 0;
+            if (!rc && shift_recounting(e))
+                rc = SHIFT_AGAIN;
+            if (!rc && e.tail != shift_name(seat, h))
+                rc = shift_await_successor(seat, h, e, &succ), step_done(seat, STEP_SUCCESSOR);
+            else if (!rc)
+                rc = SHIFT_AGAIN;
+            known = !rc;
+            if (rc == SHIFT_AGAIN)
+                rc = shift_recounting(e) ? SHIFT_AGAIN : look_again(seat, h, &e, mine);
+        }
+        if (!rc && known) {
+            rc = hand_over(seat, h, e, run, &succ);
             if (rc)
-                return rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : seat_retry(seat, rc);
-            /* At the first look our record still said that we hold: whatever even era it is, we hold in it. */
-            if (shift_recounting(e) || (may && e.era != was.era))
-                return leave_in_doubt(seat, h);
-        }
-        if (!may && !known && (rc = hold_publish(seat, h, RECORD_TRY_X)))
-            return rc;
-        rc = known ? 0 : e.tail == shift_name(seat, h) ? SHIFT_AGAIN : shift_await_successor(seat, h, e, &succ);
-        if (rc == SHIFT_AGAIN && !known) {
-            struct shift_entry now;
-            rc = shift_look_rel_first(seat, h->index, &now);
-            if (!rc && now.era == e.era && now.tail == shift_name(seat, h)) {
-                e = now;
-                continue;
-            }
-            return rc && rc != -FAB_EUNKNOWN ? seat_retry(seat, rc) : leave_in_doubt(seat, h);
-        }
-        if (!rc)
-            rc = hand_over(seat, h, e, writers, &succ);
-        if (!rc) {
+                break;
             hold_close(seat, h);
             return 0;
         }
-        return rc == SHIFT_AGAIN || rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : seat_retry(seat, rc);
     }
+    return rc == SHIFT_AGAIN || rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : seat_retry(seat, rc);
 }
 
 int shift_release(const struct seat *seat, const struct hold *h)

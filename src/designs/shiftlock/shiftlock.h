@@ -11,6 +11,7 @@
 #ifndef PAWL_DESIGNS_SHIFTLOCK_H
 #define PAWL_DESIGNS_SHIFTLOCK_H
 
+#include "designs/census.h"
 #include "designs/design.h"
 
 /* ---- the entry ---- */
@@ -31,8 +32,8 @@ struct shift_form {
     uint8_t rel_shift, rel_bits;
     uint8_t readers_shift, readers_bits;
     uint8_t tail_shift, slot_bits, record_bits;
-    uint8_t era_low_shift, era_low_bits;   /* in the half that waiting readers watch */
-    uint8_t era_high_shift, era_high_bits; /* the rest of it */
+    uint8_t era_shift, era_bits;
+    uint8_t echo_shift, echo_bits; /* RelCnt's low bits again, in the other half: a READ of both halves that is torn shows it */
     uint8_t epoch_shift;
 };
 
@@ -65,7 +66,9 @@ extern const struct shift_design design_shiftlock, design_shiftlock64;
 /* Set for a benchmark, instead of the design's own. */
 extern unsigned shift_tuned_writers_max; /* 0: the design's own */
 extern unsigned shift_tuned_keep_on;     /* 2: the design's own */
-extern const struct shift_design design_busted_shiftlock_late, design_busted_shiftlock_nameless, design_busted_shiftlock_markless;
+extern unsigned shift_tuned_at_once;     /* 0: RelCnt before the note, as in Algorithm 3 */
+extern const struct shift_design design_busted_shiftlock_late, design_busted_shiftlock_nameless, design_busted_shiftlock_markless,
+    design_busted_shiftlock_greedy;
 
 static inline const struct shift_design *shift_of(const struct seat *seat)
 {
@@ -83,6 +86,10 @@ static inline bool shift_adds(const struct seat *seat)
 {
     return !fab_is_shm(seat->ep);
 }
+
+/* A writer may hand the lock over first and move RelCnt afterwards, so RelCnt may lag behind what tokens were taken from: by so
+ * many hand-overs at most, which is why counting anew moves it on by more. */
+#define SHIFT_LAG_MAX 15
 
 /* A lock in memory. */
 struct shift_lock {
@@ -119,7 +126,7 @@ static inline bool shift_rel_reached(const struct shift_form *f, uint64_t a, uin
 }
 static inline uint32_t shift_era_bits(const struct shift_form *f)
 {
-    return f->era_low_bits + f->era_high_bits;
+    return f->era_bits;
 }
 static inline uint32_t shift_era_next(const struct shift_form *f, uint32_t era)
 {
@@ -128,6 +135,12 @@ static inline uint32_t shift_era_next(const struct shift_form *f, uint32_t era)
 static inline bool shift_recounting(struct shift_entry e)
 {
     return e.era & 1;
+}
+
+/* What RelCnt must be after a hold that began at `mine`, if it was `seen`: no later token is the same. */
+static inline uint64_t shift_rel_after(const struct shift_form *f, uint64_t seen, uint64_t mine)
+{
+    return shift_rel_add(f, shift_rel_reached(f, seen, mine) ? seen : mine, 1);
 }
 
 /* Half of what fits: a reader that goes too far takes itself out again before the field runs over. */
@@ -155,25 +168,32 @@ int shift_look_rel_last(const struct seat *seat, uint64_t index, struct shift_en
 /* What to wait on: epoch and era; RelCnt. And waking those that do. */
 struct fab_cond shift_cond_epoch(const struct seat *seat, uint64_t index, struct shift_entry seen);
 struct fab_cond shift_cond_rel(const struct seat *seat, uint64_t index, struct shift_entry seen);
+
+/* The same over a fabric, where waiting is READs: until one of these fields is not as in *e, which is then what the last READ
+ * found. */
+int shift_poll(const struct seat *seat, uint64_t index, unsigned fields, struct shift_entry *e, uint64_t deadline);
 void shift_wake_readers(const struct seat *seat, uint64_t index);
 void shift_wake_writer(const struct seat *seat, uint64_t index);
 
 /* The token of a hold that began when RelCnt was that. Where RelCnt has too few bits they come from a counter beside it. */
 int shift_token(const struct seat *seat, const struct hold *h, struct shift_entry seen, uint64_t *token);
 
-/* ---- records: publishing without waiting, and in one round trip with an atomic ---- */
+/* ---- records ---- */
 
-/* Writes a record's word and does the atomic behind it, in one round trip. */
+/* Writes a record's word and does the atomic after it: intent before effect (I5). */
 int shift_publish_and(const struct seat *seat, const struct hold *h, enum record_state state, struct fab_op *op);
-
-/* Says what certainly is so; nobody waits for it. Until it has arrived the record says "may", which is true, too. */
-void shift_post(const struct seat *seat, const struct hold *h, enum record_state state);
 
 /* Takes a hold for oneself alone, among the tasks of the session: -PAWL_ENOTOWNER if it is not in that state, or not that one: a
  * copy of the grant from before a conversion has the same record, but another token. */
 int shift_claim(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
 
 /* ---- note.c ---- */
+
+/* How many writers came in a row, and by how much RelCnt may lag behind what the holder knows it will be. */
+struct shift_run {
+    uint64_t writers;
+    unsigned lag;
+};
 
 enum shift_kind { SHIFT_SUCCESSOR = 1, SHIFT_HANDOVER, SHIFT_MODE_CHANGED };
 
@@ -182,17 +202,18 @@ struct shift_note {
     uint64_t nonce; /* of the waiting writer's attempt */
     uint64_t what;  /* kind 8, era 16, lock 40: a client holds several locks, and locks have several lives */
     uint64_t value; /* Successor: where its descriptor is; else the RelCnt at which the lock is the receiver's */
-    uint64_t extra; /* Successor: RelCnt when it joined; else consecutive writers and the epoch */
+    uint64_t extra; /* Successor: RelCnt when it joined; else consecutive writers, by how much RelCnt may lag 4, and the epoch 1 */
     uint64_t sum;
 };
 
 /* A descriptor, in the memory of the session that waits or holds. */
 struct shift_desc {
-    struct shift_note next;  /* by who comes after */
+    struct shift_note next; /* by who comes after */
+    /* The owner's own: the entry when the lock was granted; consecutive writers and lag. */
+    uint64_t mine[2], writers;
     struct shift_note grant; /* by who went before */
-    /* The owner's own: the entry when the lock was granted, consecutive writers, RelCnt when it joined, the token. */
-    uint64_t mine[2], writers, joined, token;
-    uint64_t pad;
+    /* RelCnt when it joined, the token; and over a fabric, the hold record. */
+    uint64_t joined, token, record;
 };
 static_assert(sizeof(struct shift_desc) == 2 * CACHE_LINE, "descriptors do not share lines");
 
@@ -203,12 +224,24 @@ int shift_find_desc(const struct seat *seat, uint32_t name, bool again, fab_addr
 int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
                      struct shift_note note);
 
+/* The same without waiting until it is there. */
+void shift_post_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
+                     struct shift_note note);
+
 /* A note of ours, if it is whole and about this lock in this era. */
 bool shift_read_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, struct shift_note *out);
 void shift_clear_note(const struct seat *seat, fab_addr at);
 static inline enum shift_kind shift_note_kind(const struct shift_note *n)
 {
     return (enum shift_kind)(n->what >> 56);
+}
+static inline struct shift_run shift_note_run(const struct shift_note *n)
+{
+    return (struct shift_run){.writers = n->extra >> 5, .lag = (unsigned)field_get(n->extra, 1, 4)};
+}
+static inline uint64_t shift_note_extra(struct shift_run run, bool epoch)
+{
+    return run.writers << 5 | (uint64_t)run.lag << 1 | epoch;
 }
 unsigned shift_note_conds(const struct seat *seat, fab_addr at, struct fab_cond *conds);
 
@@ -223,8 +256,8 @@ static inline fab_addr shift_token_addr(fab_addr desc)
 }
 
 /* What the owner remembers of its grant. A guess: the entry may have changed since. */
-void shift_remember(const struct seat *seat, const struct hold *h, struct shift_entry e, uint64_t writers);
-struct shift_entry shift_recall(const struct seat *seat, const struct hold *h, uint64_t *writers);
+void shift_remember(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_run run);
+struct shift_entry shift_recall(const struct seat *seat, const struct hold *h, struct shift_run *run);
 
 /* ---- acquire.c ---- */
 
@@ -236,7 +269,7 @@ struct shift_try {
     uint64_t nonce;
     uint64_t target; /* RelCnt at which the lock is its own */
     bool direct;     /* it is so already */
-    uint64_t writers;
+    struct shift_run run;
     fab_addr pred_desc;
     bool told_before;
     uint32_t pred;
@@ -254,7 +287,7 @@ int shift_await_readers(const struct seat *seat, const struct hold *h, struct sh
 void shift_begin_watch(const struct seat *seat, struct shift_try *t);
 
 /* Notes and publishes that the lock is this hold's. */
-int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e, uint64_t writers);
+int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e, struct shift_run run);
 
 /* ---- release.c ---- */
 
@@ -265,7 +298,7 @@ int shift_await_successor(const struct seat *seat, const struct hold *h, struct 
 
 /* Tells the successor at which RelCnt the lock is its own. */
 int shift_tell(const struct seat *seat, const struct hold *h, const struct shift_note *succ, enum shift_kind kind,
-               struct shift_entry after, uint64_t target, uint64_t writers);
+               struct shift_entry after, uint64_t target, struct shift_run run);
 
 /* ---- convert.c ---- */
 
@@ -283,25 +316,19 @@ int shift_recount(const struct seat *seat, uint64_t index, uint64_t deadline);
  * it certainly is. */
 int shift_doubt(const struct seat *seat, const struct hold *h, enum record_state may, enum record_state then);
 
-/* Looks whether those who have to do with this lock still live, and recovers from those who do not. */
-int shift_check_dead(const struct seat *seat, uint64_t index);
+/* Looks whether those who have to do with this lock still live, and recovers from those who do not. `still`: nothing has moved for
+ * a while, so somebody must hold it or nobody will. */
+int shift_check_dead(const struct seat *seat, uint64_t index, bool still);
 
 /* What a waiter adds to its conditions, to be woken by the death of any of them. *dying: one of them is already dead, so nobody
  * will. */
 unsigned shift_life_conds(const struct seat *seat, uint64_t index, struct fab_cond *conds, unsigned max, bool *dying);
 
-/* Who holds by the records: readers, and a writer's slot. */
-struct shift_census {
-    const struct seat *seat;
-    uint64_t index;
-    bool fencing; /* the dead are shut out, too */
-    uint64_t lease;
-    uint32_t readers;
-    uint32_t writers;
-    uint32_t writer; /* its name in the queue */
-    uint32_t unsure; /* in the middle of a step */
-};
-int shift_count(const struct seat *seat, uint64_t index, struct shift_census *out);
+/* The name in the queue of the writer that was counted; 0: none was. */
+static inline uint32_t shift_counted_writer(const struct seat *seat, const struct census *c)
+{
+    return c->writers ? c->slot << shift_form(seat)->record_bits | (c->record + 1) : 0;
+}
 
 int shift_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 

@@ -1,0 +1,161 @@
+/* pawl lab: a rack on this machine. */
+#include "trial/lab.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    const char *name, *shape;
+    uint64_t hosts, racks, rack;
+    bool json;
+} opts = {.name = "lab", .shape = "one-armed", .hosts = 2, .racks = 1, .rack = 1};
+
+static const struct arg table[] = {
+    {"name", 0, ARG_STRING, "NAME", "which lab, of several; default 'lab'", &opts.name, NULL},
+    {"hosts", 0, ARG_U64, "N", "up: of each rack; default 2", &opts.hosts, NULL},
+    {"racks", 0, ARG_U64, "N", "up: default 1", &opts.racks, NULL},
+    {"switch", 0, ARG_STRING, "SHAPE", "up: one-armed (the default) or in-path", &opts.shape, NULL},
+    {"rack", 0, ARG_U64, "N", "exec, unplug, plug: which rack; default 1", &opts.rack, NULL},
+    CLI_JSON_OPTION(&opts.json),
+};
+
+static const struct args usage = {
+    .command = "pawl lab",
+    .usage = "up [--hosts N] [--switch SHAPE] [--racks N] | status | exec MEMBER -- COMMAND... | unplug HOST | plug HOST | down",
+    .about =
+        "A rack on this machine: hosts are network namespaces, cables are pairs of veth, and a namespace is there for the\n"
+        "switch. MEMBER is the number of a host, or 'switch'. Host h of rack r has address 10.77.r.h, the switch 10.77.r.254.\n"
+        "'exec' runs a command there; 'unplug' pulls a host's cable. 'down' ends the lab's processes and removes\n"
+        "everything, also what a lab that was killed half-way left behind; other namespaces are not touched.",
+    .after = "Needs root and ip(8). Exit status: 0 done, 1 there is no such lab, or (up) there is one already, 2 wrong usage,\n"
+             "69 not possible here; 'exec' passes on its command's.",
+    .table = table,
+    .count = countof(table),
+};
+
+static int fail(int rc)
+{
+    int status = rc == -ENOENT || rc == -EEXIST ? EXIT_NO : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
+    return cli_say("lab", status, "%s", lab_explain());
+}
+
+static int up(void)
+{
+    struct lab lab = {.racks = (unsigned)min_u64(opts.racks, UINT32_MAX), .hosts = (unsigned)min_u64(opts.hosts, UINT32_MAX)};
+    if (strcmp(opts.shape, "one-armed") != 0 && strcmp(opts.shape, "in-path") != 0)
+        return args_complain(&usage, "a switch is one-armed or in-path, not '%s'", opts.shape);
+    lab.in_path = !strcmp(opts.shape, "in-path");
+    snprintf(lab.name, sizeof lab.name, "%s", strlen(opts.name) > LAB_NAME_MAX ? "" : opts.name);
+    int rc = lab_up(&lab);
+    if (rc)
+        return fail(rc);
+    printf("lab '%s' is up: %u rack%s of %u host%s, switch %s\n", lab.name, lab.racks, lab.racks > 1 ? "s" : "", lab.hosts,
+           lab.hosts > 1 ? "s" : "", opts.shape);
+    return 0;
+}
+
+static int status(const struct lab *lab)
+{
+    struct json j;
+    char path[LAB_PATH];
+    if (!opts.json) {
+        printf("lab '%s', %s: %u rack%s of %u hosts, switch %s, %u processes\n", lab->name, lab->complete ? "up" : "half made",
+               lab->racks, lab->racks == 1 ? "" : "s", lab->hosts, lab->in_path ? "in-path" : "one-armed", lab_processes(lab));
+        for (unsigned r = 1; r <= lab->racks; r++)
+            for (unsigned h = LAB_SWITCH; h <= lab->hosts; h++) {
+                uint32_t a = lab_address(r, h);
+                lab_namespace(lab, r, h, path);
+                printf("  %-40s %u.%u.%u.%u%s\n", path, a >> 24, a >> 16 & 0xff, a >> 8 & 0xff, a & 0xff,
+                       access(path, F_OK) ? "  missing" : "");
+            }
+        return 0;
+    }
+    json_init(&j, stdout);
+    json_object(&j, NULL);
+    json_string(&j, "name", lab->name);
+    json_string(&j, "id", lab->id);
+    json_bool(&j, "complete", lab->complete);
+    json_u64(&j, "racks", lab->racks);
+    json_u64(&j, "hosts", lab->hosts);
+    json_string(&j, "switch", lab->in_path ? "in-path" : "one-armed");
+    json_u64(&j, "processes", lab_processes(lab));
+    json_end(&j);
+    return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
+}
+
+/* "switch" or the number of a host of the chosen rack. */
+static int member_of(const struct lab *lab, const char *text, unsigned *out)
+{
+    uint64_t n = 0;
+    bool is_switch = !strcmp(text, "switch");
+    if (!opts.rack || opts.rack > lab->racks)
+        return args_complain(&usage, "lab '%s' has racks 1 to %u", lab->name, lab->racks);
+    if (!is_switch && (args_u64(text, &n) || !n || n > lab->hosts))
+        return args_complain(&usage, "a member is 'switch' or a host from 1 to %u, not '%s'", lab->hosts, text);
+    *out = is_switch ? LAB_SWITCH : (unsigned)n;
+    return 0;
+}
+
+static int execute(const struct lab *lab, const struct args_rest *rest)
+{
+    unsigned member;
+    if (rest->count < 3 || rest->split != 2)
+        return args_complain(&usage, "exec needs a member, '--' and a command");
+    int status = member_of(lab, rest->words[1], &member);
+    if (status)
+        return status;
+    int rc = lab_enter(lab, (unsigned)opts.rack, member);
+    if (rc)
+        return fail(rc);
+    rest->words[rest->count] = NULL; /* exec needs an end where the parser left an older word */
+    execvp(rest->words[2], rest->words + 2);
+    return cli_say("lab", errno == ENOENT ? 127 : 126, "%s: %s", rest->words[2], strerror(errno));
+}
+
+static int plug(const struct lab *lab, const struct args_rest *rest, bool in)
+{
+    unsigned member;
+    if (rest->count != 2)
+        return args_complain(&usage, "which host?");
+    int status = member_of(lab, rest->words[1], &member);
+    if (status)
+        return status;
+    if (member == LAB_SWITCH)
+        return args_complain(&usage, "a host, please: the switch is ended by its process");
+    int rc = lab_plug(lab, (unsigned)opts.rack, member, in);
+    return rc ? fail(rc) : 0;
+}
+
+int cmd_lab(int argc, char **argv)
+{
+    struct args_rest rest;
+    struct lab lab;
+    int code = args_parse(&usage, argc, argv, &rest);
+    if (code != ARGS_RUN)
+        return code;
+    if (!rest.count)
+        return args_complain(&usage, "up, status, exec, unplug, plug or down?");
+    const char *verb = rest.words[0];
+    bool alone = !strcmp(verb, "up") || !strcmp(verb, "down") || !strcmp(verb, "status");
+    if (alone && rest.count > 1)
+        return args_complain(&usage, "'%s' is one word too many", rest.words[1]);
+    if (!strcmp(verb, "up"))
+        return up();
+    if (!strcmp(verb, "down")) {
+        int rc = lab_down(opts.name);
+        return rc ? fail(rc) : 0;
+    }
+    if (!alone && strcmp(verb, "exec") != 0 && strcmp(verb, "plug") != 0 && strcmp(verb, "unplug") != 0)
+        return args_complain(&usage, "there is no 'pawl lab %s'", verb);
+    int rc = lab_find(opts.name, &lab);
+    if (rc)
+        return fail(rc);
+    if (!strcmp(verb, "status"))
+        return status(&lab);
+    return !strcmp(verb, "exec") ? execute(&lab, &rest) : plug(&lab, &rest, !strcmp(verb, "plug"));
+}

@@ -1,0 +1,346 @@
+/* pawl serve: a rack's coordinator and its lock servers; pawl switch: its switch, in software or in the kernel. */
+#include "cli/commands.h"
+#include "cli/switch.h"
+#include "node/node.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_LISTEN "127.0.0.1:7070"
+#define DEFAULT_LEASE_NS (2 * NS_PER_S)
+#define LEASE_MIN_NS (50 * NS_PER_MS)
+#define LEASE_MAX_NS (3600 * NS_PER_S)
+#define RETRY_NS (5 * NS_PER_MS) /* a round trip on one busy machine; lost packets are rarer than slow ones */
+#define JOIN_NS (30 * NS_PER_S)
+#define LOOK_MS 100
+#define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
+
+static struct {
+    const char *listen, *join, *space, *design;
+    uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns;
+    bool fresh, soft, json, servers_seen, own_seen;
+    struct switch_options xdp;
+} opts = {.listen = DEFAULT_LISTEN,
+          .space = "default",
+          .design = "srvlock",
+          .locks = 1000000,
+          .lease_ns = DEFAULT_LEASE_NS,
+          .hosts = 64,
+          .sessions = 64,
+          .holds = 256,
+          .servers = 1};
+
+static const struct arg serve_table[] = {
+    {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where to listen; default " DEFAULT_LISTEN, &opts.listen, NULL},
+    {"space", 0, ARG_STRING, "NAME", "of the space; default 'default'", &opts.space, NULL},
+    {"design", 0, ARG_STRING, "D", "of the space; default srvlock", &opts.design, NULL},
+    {"locks", 0, ARG_U64, "N", "keys are 0 to N-1; default 1M", &opts.locks, NULL},
+    {"lease", 0, ARG_DURATION, "S", "for which a silent host keeps what it holds; default 2", &opts.lease_ns, NULL},
+    {"hosts", 0, ARG_U64, "N", "that can take part at once; default 64", &opts.hosts, NULL},
+    {"sessions", 0, ARG_U64, "N", "of one host at once; default 64", &opts.sessions, NULL},
+    {"holds", 0, ARG_U64, "N", "locks that one session can hold or wait for at once; default 256", &opts.holds, NULL},
+    {"servers", 0, ARG_U64, "N", "lock servers of the space, if its design has any; default 1", &opts.servers, &opts.servers_seen},
+    {"own", 0, ARG_U64, "N", "of them run here, the others join; default all", &opts.own, &opts.own_seen},
+    {"join", 0, ARG_STRING, "ADDRESS:PORT", "be a lock server of the rack with that coordinator, and nothing else", &opts.join,
+     NULL},
+    {"spin", 0, ARG_DURATION, "S", "look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
+    {"fresh", 0, ARG_FLAG, NULL, "nobody can hold anything from before: do not wait for a lease", &opts.fresh, NULL},
+    CLI_JSON_OPTION(&opts.json),
+};
+
+static const struct args serve_usage = {
+    .command = "pawl serve",
+    .usage = "[--space NAME] [--design D] [--locks N] [--listen ADDRESS:PORT] [OPTION]...\n"
+             "       pawl serve --join ADDRESS:PORT [--space NAME] [--listen ADDRESS:PORT] [--fresh]",
+    .about =
+        "Runs the coordinator of a rack: it knows the space, gives hosts their numbers and notices when they are gone; and lock\n"
+        "servers, if the design has any. Clients then open pawl://ADDRESS:PORT/NAME.",
+    .after =
+        "Unless --fresh, nothing is granted for one lease: a host may hold something from before. There is no authentication:\n"
+        "listen where only friends can send packets.\n\n"
+        "Examples:\n"
+        "  pawl serve --space test --locks 1M\n"
+        "  pawl serve --space test --design srvlock --servers 2 --own 1\n"
+        "  pawl serve --join 127.0.0.1:7070 --space test --listen 127.0.0.1:7080\n\n"
+        "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
+    .table = serve_table,
+    .count = countof(serve_table),
+};
+
+static const struct arg switch_table[] = {
+    {"dev", 0, ARG_STRING, "IF[,IF...]", "in the kernel, on these interfaces: one is a one-armed switch, several an in-path one",
+     &opts.xdp.devices, NULL},
+    {"soft", 0, ARG_FLAG, NULL, "in software, over UDP", &opts.soft, NULL},
+    {"join", 0, ARG_STRING, "ADDRESS:PORT", "of the rack's coordinator (pawl serve)", &opts.join, NULL},
+    {"space", 0, ARG_STRING, "NAME", "of the space; default 'default'", &opts.space, NULL},
+    {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where lock packets come to; default " DEFAULT_LISTEN " with port 7071", &opts.listen,
+     NULL},
+    {"spin", 0, ARG_DURATION, "S", "soft: look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
+    {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth",
+     &opts.xdp.mode, NULL},
+    {"pin", 0, ARG_STRING, "DIR", "dev: a folder in a BPF file system: the locks outlive this process", &opts.xdp.pins, NULL},
+    {"fresh", 0, ARG_FLAG, NULL, "dev: nobody holds anything from before: all locks are free, pinned or not, at once", &opts.fresh,
+     NULL},
+    {"loop", 0, ARG_STRING, "OUT,IN", "dev, in-path: both ends of a veth by which doubled packets come back to us", &opts.xdp.loop,
+     NULL},
+    {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: when it ends, forget the locks, too", &opts.xdp.remove, NULL},
+    {"show", 0, ARG_FLAG, NULL, "with --pin: print what the switch that is pinned there has counted", &opts.xdp.show, NULL},
+    CLI_JSON_OPTION(&opts.json),
+};
+
+static const struct args switch_usage = {
+    .command = "pawl switch",
+    .usage = "--dev IF[,IF...] --join ADDRESS:PORT --listen ADDRESS:PORT [OPTION]...\n"
+             "       pawl switch --soft --join ADDRESS:PORT [--listen ADDRESS:PORT] [OPTION]...\n"
+             "       pawl switch --show --pin DIR [--json]",
+    .about =
+        "Runs the switch of a rack, with the program of the space's design: every lock packet passes through it. In the kernel it\n"
+        "is an XDP program, which decides before the network stack sees the packet; everything else passes untouched.",
+    .after =
+        "With --pin, the locks stay as they are between one end and the next start; after kill -9 the program goes on by itself,\n"
+        "and the next start takes over without losing a packet. A program in the kernel needs root, or CAP_BPF and "
+        "CAP_NET_ADMIN.\n\n"
+        "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 1 (show) there is none,\n"
+        "2 wrong usage, 69 it could not start.",
+    .table = switch_table,
+    .count = countof(switch_table),
+};
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t stopped;
+
+static void on_signal(int number)
+{
+    stopped = number;
+}
+
+static void catch_signals(void)
+{
+    const struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- stations ---- */
+
+static void *run_station(void *arg)
+{
+    station_run(arg);
+    return NULL;
+}
+
+static int open_station(const char *command, struct station *s, struct net_addr at, struct net_addr coordinator, bool is_switch)
+{
+    const struct station_params p = {.at = at,
+                                     .coordinator = coordinator,
+                                     .space = opts.space,
+                                     .is_switch = is_switch,
+                                     .fresh = opts.fresh,
+                                     .spin_ns = opts.spin_ns,
+                                     .deadline = world_now(&world_real) + JOIN_NS,
+                                     .stop = &stopped};
+    int rc = station_open(s, &p);
+    if (!rc)
+        return 0;
+    const char *why = rc == -ETIMEDOUT                           ? "the coordinator does not answer"
+                      : rc == -ENOSPC                            ? "the rack has all its lock servers"
+                      : rc == -EAGAIN                            ? "the rack's lock servers are not there"
+                      : rc == -ENOENT                            ? "the coordinator has no such space"
+                      : rc == -EOPNOTSUPP || rc == -PAWL_ENOTSUP ? "the space's design has no such part"
+                                                                 : strerror(-rc);
+    return cli_say(command, EXIT_UNAVAILABLE, "%s", why);
+}
+
+static void say_ready(const char *what, struct net_addr at)
+{
+    char text[NET_ADDR_TEXT];
+    net_addr_print(at, text);
+    if (opts.json) {
+        struct json j;
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_string(&j, "role", what);
+        json_string(&j, "space", opts.space);
+        json_string(&j, "at", text);
+        json_end(&j);
+        json_finish(&j);
+        return;
+    }
+    printf("%s of space '%s' at %s\n", what, opts.space, text);
+    fflush(stdout);
+}
+
+/* A lock server or a switch, alone. */
+static int run_alone(const char *command, struct net_addr at, struct net_addr coordinator, bool is_switch)
+{
+    struct station *s = calloc(1, sizeof *s);
+    int status = s ? open_station(command, s, at, coordinator, is_switch) : cli_say(command, EXIT_UNAVAILABLE, "out of memory");
+    if (!status) {
+        say_ready(is_switch ? "switch" : "lock server", s->udp.at);
+        station_run(s);
+        station_close(s);
+    }
+    free(s);
+    return status;
+}
+
+/* ---- the coordinator ---- */
+
+static void *run_coordinator(void *arg)
+{
+    coordinating_run(arg);
+    return NULL;
+}
+
+static int run_servers(struct coordinating *c, unsigned own)
+{
+    struct station *stations = calloc(own ? own : 1, sizeof *stations);
+    pthread_t threads[RACK_SERVERS_MAX];
+    unsigned running = 0;
+    int status = 0;
+    if (!stations) {
+        stopped = SIGTERM;
+        return cli_say("serve", EXIT_UNAVAILABLE, "out of memory");
+    }
+    struct net_addr at = c->udp.at;
+    for (; running < own && !status; running++) {
+        at.port = 0;
+        status = open_station("serve", &stations[running], at, c->udp.at, false);
+        if (!status && pthread_create(&threads[running], NULL, run_station, &stations[running]))
+            status = cli_say("serve", EXIT_UNAVAILABLE, "cannot start a thread");
+        if (status)
+            break;
+    }
+    if (!status) {
+        say_ready("coordinator", c->udp.at);
+        while (!stopped) /* a signal may come between the look and the sleep */
+            poll(NULL, 0, LOOK_MS);
+    }
+    stopped = stopped ? stopped : SIGTERM;
+    for (unsigned i = 0; i < running; i++) {
+        pthread_join(threads[i], NULL);
+        station_close(&stations[i]);
+    }
+    free(stations);
+    return status;
+}
+
+static int coordinate(const struct design *d, struct net_addr at)
+{
+    struct coordinating c = {.stop = &stopped};
+    pthread_t thread;
+    assert(d->packet);
+    bool servers = d->packet->server_packet;
+    const struct coord_params p = {
+        .design = d,
+        .space = opts.space,
+        .locks = opts.locks,
+        .lease_ns = opts.lease_ns,
+        .retry_ns = RETRY_NS,
+        .machines = (uint16_t)opts.hosts,
+        .sessions = (uint16_t)opts.sessions,
+        .requests = (uint16_t)opts.holds,
+        .servers = (uint16_t)(servers ? opts.servers : 0),
+        .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT),
+        .fresh = opts.fresh,
+    };
+    const char *why;
+    int rc = coordinating_open(&c, &p, at, &why);
+    if (rc)
+        return cli_say("serve", EXIT_UNAVAILABLE, "%s", why ? why : strerror(-rc));
+    unsigned own = servers ? (unsigned)(opts.own_seen ? opts.own : opts.servers) : 0;
+    if (pthread_create(&thread, NULL, run_coordinator, &c)) {
+        coordinating_close(&c);
+        return cli_say("serve", EXIT_UNAVAILABLE, "cannot start a thread");
+    }
+    int status = run_servers(&c, own);
+    pthread_join(thread, NULL);
+    coordinating_close(&c);
+    return status;
+}
+
+/* ---- what was asked for ---- */
+
+static int check_serve(const struct args *usage, const struct design **design)
+{
+    *design = design_find(opts.design);
+    if (!*design || (*design)->kind == DESIGN_BUSTED)
+        return args_complain(usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", opts.design);
+    if (!((*design)->substrates & DESIGN_ON_UDP))
+        return args_complain(usage, "the design '%s' does not run over UDP", opts.design);
+    if (opts.lease_ns < LEASE_MIN_NS || opts.lease_ns > LEASE_MAX_NS)
+        return args_complain(usage, "--lease is from 50 ms to an hour");
+    if (!opts.hosts || opts.hosts > 4096 || !opts.sessions || opts.sessions > 4096 || !opts.holds || opts.holds > 4096)
+        return args_complain(usage, "--hosts, --sessions and --holds are from 1 to 4096");
+    if (!opts.locks || opts.locks > UINT64_C(1) << 32)
+        return args_complain(usage, "--locks is from 1 to 4G");
+    if (!opts.servers || opts.servers > RACK_SERVERS_MAX || (opts.own_seen && opts.own > opts.servers))
+        return args_complain(usage, "--servers is from 1 to %d, and --own is no more", RACK_SERVERS_MAX);
+    return 0;
+}
+
+static int parse_address(const struct args *usage, const char *option, const char *text, struct net_addr *out)
+{
+    return net_addr_parse(text, out) ? args_complain(usage, "--%s: '%s' is not an IPv4 ADDRESS:PORT", option, text) : 0;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    struct args_rest rest;
+    struct net_addr at, coordinator;
+    const struct design *design = NULL;
+    int status = args_parse(&serve_usage, argc, argv, &rest);
+    if (status != ARGS_RUN)
+        return status;
+    if (rest.count)
+        return args_complain(&serve_usage, "'%s' is one word too many", rest.words[0]);
+    status = parse_address(&serve_usage, "listen", opts.listen, &at);
+    if (!status && opts.join)
+        status = parse_address(&serve_usage, "join", opts.join, &coordinator);
+    else if (!status)
+        status = check_serve(&serve_usage, &design);
+    if (status)
+        return status;
+    catch_signals();
+    if (opts.join)
+        return run_alone("serve", at, coordinator, false);
+    assert(design);
+    return coordinate(design, at);
+}
+
+int cmd_switch(int argc, char **argv)
+{
+    struct args_rest rest;
+    struct net_addr at, coordinator;
+    opts.listen = "127.0.0.1:7071";
+    int status = args_parse(&switch_usage, argc, argv, &rest);
+    if (status != ARGS_RUN)
+        return status;
+    if (rest.count)
+        return args_complain(&switch_usage, "'%s' is one word too many", rest.words[0]);
+    if (opts.xdp.show)
+        return opts.xdp.pins ? switch_show(opts.xdp.pins, opts.json) : args_complain(&switch_usage, "--show needs --pin");
+    if (opts.soft == !!opts.xdp.devices)
+        return args_complain(&switch_usage, "either --dev, for a switch in the kernel, or --soft");
+    if (!opts.join)
+        return args_complain(&switch_usage, "which rack? --join ADDRESS:PORT names its coordinator");
+    status = parse_address(&switch_usage, "listen", opts.listen, &at);
+    if (!status)
+        status = parse_address(&switch_usage, "join", opts.join, &coordinator);
+    if (status)
+        return status;
+    catch_signals();
+    if (opts.soft)
+        return run_alone("switch", at, coordinator, true);
+    opts.xdp.space = opts.space;
+    opts.xdp.fresh = opts.fresh;
+    opts.xdp.at = at;
+    opts.xdp.coordinator = coordinator;
+    opts.xdp.stop = &stopped;
+    return switch_xdp(&opts.xdp);
+}

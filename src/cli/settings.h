@@ -1,0 +1,21 @@
+/* Options that are NAME=NUMBER, several with commas between them: knobs of designs, fields of models. */
+#ifndef PAWL_CLI_SETTINGS_H
+#define PAWL_CLI_SETTINGS_H
+
+#include "designs/design.h"
+#include "lib/args.h"
+
+/* Takes one setting: 0, or the exit status after a complaint. */
+typedef int (*setting_fn)(void *ctx, const char *name, uint64_t value);
+
+/* Calls `set` for each of them; of null: for none. 0 or the exit status. */
+int settings_each(const struct args *usage, const char *option, const char *text, setting_fn set, void *ctx);
+
+/* --tune: knobs of any of these designs. */
+#define SETTINGS_TUNE_OPTION(to)                                                                                                   \
+    {                                                                                                                              \
+        "tune", 0, ARG_STRING, "KNOB=N[,...]", "other values than the designs' own, where they can be set", (to), NULL             \
+    }
+int settings_tune(const struct args *usage, const char *text, const struct design *const *chosen, unsigned count);
+
+#endif

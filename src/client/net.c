@@ -1,0 +1,509 @@
+/* Opening, closing, and the synchronous calls. */
+#include "client/net.h"
+#include "client/explain.h"
+#include "cluster/join.h"
+#include "lib/hash.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease that it may wait out */
+#define DEFAULT_LEASE_NS (10 * NS_PER_S)
+#define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
+#define TURN_NS (5 * NS_PER_MS)  /* how often whoever waits for its turn looks */
+#define SEGMENT_DIR "/dev/shm"
+
+/* ---- where ---- */
+
+struct where {
+    struct net_addr coordinator;
+    struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
+    char space[COORD_NAME_LEN];
+};
+
+/* HOST:PORT/SPACE[?host=IP] */
+static int parse_where(const char *place, struct where *w)
+{
+    char address[NET_ADDR_TEXT], self[NET_ADDR_TEXT];
+    const char *slash = strchr(place, '/'), *query = strchr(place, '?');
+    memset(w, 0, sizeof *w);
+    if (!slash || (query && query < slash) || (size_t)(slash - place) >= sizeof address)
+        return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE", place);
+    snprintf(address, sizeof address, "%.*s", (int)(slash - place), place);
+    size_t len = query ? (size_t)(query - slash - 1) : strlen(slash + 1);
+    if (!len || len >= sizeof w->space || net_addr_parse(address, &w->coordinator) || !w->coordinator.port)
+        return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with an IPv4 address and a name of 1 to %d bytes",
+                       place, COORD_NAME_LEN - 1);
+    memcpy(w->space, slash + 1, len);
+    if (strchr(w->space, '/'))
+        return explain(-EINVAL, "the name of the space in pawl://%s has a slash", place);
+    if (!query)
+        return 0;
+    if (strncmp(query, "?host=", 6) || strlen(query + 6) > sizeof self - 4)
+        return explain(-EINVAL, "pawl://%s: only ?host=ADDRESS may follow the space", place);
+    snprintf(self, sizeof self, "%.*s:0", NET_ADDR_TEXT - 4, query + 6);
+    if (net_addr_parse(self, &w->self))
+        return explain(-EINVAL, "pawl://%s: '%s' is no IPv4 address", place, query + 6);
+    return 0;
+}
+
+/* One file per host, coordinator and space. */
+static void host_path(const struct where *w, char out[HOST_PATH_LEN])
+{
+    uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip);
+    snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
+}
+
+static int join_and_create(struct net *n, const struct where *w, const char *path)
+{
+    struct coord_welcome welcome;
+    uint64_t stamp;
+    const struct join_params j = {
+        .coordinator = w->coordinator, .role = COORD_HOST, .space = w->space, .deadline = world_now(&world_real) + JOIN_NS};
+    char address[NET_ADDR_TEXT];
+    net_addr_print(w->coordinator, address);
+    int rc = join(&n->udp, &j, &welcome, &stamp);
+    switch (rc) {
+    case 0:
+        break;
+    case -ETIMEDOUT:
+        return explain(rc, "nobody answers at %s; 'pawl serve' does", address);
+    case -EAGAIN:
+        return explain(rc, "the rack at %s is not complete: a lock server or the switch is missing, or it has just started",
+                       address);
+    case -ENOSPC:
+        return explain(rc, "the rack at %s has no room for another host", address);
+    case -ENOENT:
+        return explain(rc, "there is no space '%s' at %s", w->space, address);
+    default:
+        return explain(rc, "%s refuses: %s", address, pawl_strerror(rc));
+    }
+    rc = host_create(path, &welcome, w->coordinator, w->self.ip, stamp);
+    return rc && rc != -EEXIST ? explain(rc, "%s: cannot make the host's memory: %s", path, pawl_strerror(rc)) : 0;
+}
+
+/* One process of a host at a time asks for a number: an abstract socket's name is free again when its owner has ended. The socket,
+ * or -EADDRINUSE. */
+static int take_turn(const char *path)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "pawl-join-%016" PRIx64, hash_bytes(path, strlen(path), 0));
+    if (!bind(fd, (struct sockaddr *)&name, sizeof name))
+        return fd;
+    int rc = -errno;
+    close(fd);
+    return rc;
+}
+
+static int open_host(struct net *n, const struct where *w)
+{
+    char path[HOST_PATH_LEN];
+    const struct timespec moment = {.tv_nsec = TURN_NS};
+    int turn = -EADDRINUSE, rc = 0;
+    host_path(w, path);
+    for (uint64_t until = world_now(&world_real) + JOIN_NS; world_now(&world_real) < until;) {
+        rc = host_open(path, &n->host);
+        if (rc != -ENOENT && rc != -ESTALE)
+            break;
+        if (turn < 0 && (turn = take_turn(path)) < 0) {
+            if (turn != -EADDRINUSE)
+                break;
+            nanosleep(&moment, NULL);
+            continue; /* until whoever has the turn has made it */
+        }
+        rc = host_open(path, &n->host); /* it may have come between */
+        if (rc == -ENOENT || rc == -ESTALE)
+            rc = join_and_create(n, w, path);
+        else
+            break;
+        if (rc)
+            break;
+    }
+    if (turn >= 0)
+        close(turn);
+    if (!rc && !n->host.header)
+        return explain(-ETIMEDOUT, "%s: somebody else should have made it by now", path);
+    if (rc && (rc == -PAWL_ESEGMENT || rc == -EACCES))
+        return explain(rc, "%s: %s", path, pawl_strerror(rc));
+    return rc;
+}
+
+/* ---- handles ---- */
+
+static void free_net(struct net *n)
+{
+    udp_close(&n->udp);
+    udp_close(&n->pool);
+    host_close(&n->host);
+    if (n->event_fd >= 0)
+        close(n->event_fd);
+    free(n->idle);
+    free(n->waiting);
+    free(n);
+}
+
+static int check_wishes(const struct net *n, const pawl_options *o)
+{
+    const struct host_header *h = n->host.header;
+    if (o->design && strcmp(o->design, h->design))
+        return explain(-EINVAL, "the space '%s' has the design '%s', not '%s'", h->space, h->design, o->design);
+    if (o->keys && o->keys != PAWL_KEYS_DENSE)
+        return explain(-EINVAL, "the space '%s' has dense keys: 0 to %" PRIu64, h->space, h->config.locks - 1);
+    if (o->capacity > h->config.locks || o->holds > h->config.requests)
+        return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and a session may hold %u", h->space, h->config.locks,
+                       h->config.requests);
+    if (o->flags & PAWL_MUST_CREATE)
+        return explain(-EEXIST, "the space '%s' is made by 'pawl serve'", h->space);
+    return 0;
+}
+
+int net_open(const char *place, const pawl_options *o, struct net **out)
+{
+    struct where w;
+    int rc = parse_where(place, &w);
+    if (rc)
+        return rc;
+    struct net *n = calloc(1, sizeof *n);
+    if (!n)
+        return -ENOMEM;
+    n->pool.fd = n->udp.fd = n->event_fd = -1;
+    n->lease_ns = o->lease_ns ? o->lease_ns : DEFAULT_LEASE_NS;
+    n->spin_ns = SPIN_NS;
+    n->next_id = 1;
+    pthread_mutex_init(&n->receiving, NULL);
+    pthread_mutex_init(&n->lock, NULL);
+    if (!w.self.ip)
+        rc = udp_source_for(w.coordinator, &w.self);
+    if (!rc)
+        rc = udp_open(&n->udp, w.self);
+    if (rc)
+        rc = explain(rc, "cannot open a socket: %s", strerror(-rc));
+    if (!rc)
+        rc = open_host(n, &w);
+    if (!rc)
+        rc = check_wishes(n, o);
+    if (!rc) {
+        uint32_t requests = n->host.header->config.requests;
+        n->idle = calloc(requests, sizeof *n->idle);
+        n->waiting = calloc(requests + PAWL_INFLIGHT_MAX, sizeof *n->waiting);
+        n->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        rc = n->idle && n->waiting && n->event_fd >= 0 ? net_thread_start(n) : -ENOMEM;
+        if (rc == -PAWL_ELIMIT)
+            explain(rc, "all %u sessions of this host are in use", n->host.header->config.sessions);
+        for (uint32_t i = 0; i < requests && !rc; i++)
+            n->idle[n->idle_count++] = n->session * requests + i;
+    }
+    if (rc) {
+        free_net(n);
+        return rc;
+    }
+    *out = n;
+    return 0;
+}
+
+int net_close(struct net *n)
+{
+    net_thread_stop(n);
+    free_net(n);
+    return 0;
+}
+
+/* ---- requests and grants ---- */
+
+int net_take_locked(struct net *n, uint32_t *out)
+{
+    if (!n->idle_count)
+        return -PAWL_ELIMIT;
+    *out = n->idle[n->idle_first];
+    n->idle_first = (n->idle_first + 1) % n->host.header->config.requests;
+    n->idle_count--;
+    return 0;
+}
+
+void net_give_locked(struct net *n, uint32_t request)
+{
+    uint32_t requests = n->host.header->config.requests;
+    assert(n->idle_count < requests);
+    n->idle[(n->idle_first + n->idle_count++) % requests] = request;
+}
+
+int net_take_request(struct net *n, uint32_t *out)
+{
+    pthread_mutex_lock(&n->lock);
+    int rc = net_take_locked(n, out);
+    pthread_mutex_unlock(&n->lock);
+    return rc;
+}
+
+void net_give_request(struct net *n, uint32_t request)
+{
+    pthread_mutex_lock(&n->lock);
+    net_give_locked(n, request);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* The session's number and its serial, and the request's. */
+static uint64_t serial_of(const struct net *n, uint32_t request)
+{
+    return (uint64_t)n->serial << 32 | n->host.uses[request];
+}
+
+/* On the host's clock. */
+uint64_t net_expiry_locked(const struct net *n)
+{
+    const struct host_session *s = &n->host.sessions[n->session];
+    if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != HOST_SESSION_OPEN || n->host.header->dead)
+        return 0;
+    uint64_t until = min_u64(s->until_ns, n->host.header->until_ns);
+    return min_u64(until, n->host.design->expiry(n->host.memory, n->session));
+}
+
+bool net_valid(struct net *n)
+{
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    bool valid = host_now() < net_expiry_locked(n);
+    host_leave(&n->host, out);
+    return valid;
+}
+
+/* From the host's clock, which goes on while the machine sleeps, to that of grants. */
+uint64_t net_grant_clock(uint64_t at)
+{
+    uint64_t now = host_now();
+    return at > now ? add_saturating(world_now(&world_real), at - now) : 0;
+}
+
+pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a, uint64_t expiry)
+{
+    return (pawl_grant){.token = a->token,
+                        .mode = a->mode,
+                        .hold = request,
+                        .index = index,
+                        .serial = serial_of(n, request),
+                        .expiry_ns = net_grant_clock(expiry)};
+}
+
+int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out)
+{
+    uint32_t requests = n->host.header->config.requests;
+    if (g->hold / requests != n->session || g->serial != serial_of(n, g->hold))
+        return -PAWL_ENOTOWNER;
+    *out = g->hold;
+    return 0;
+}
+
+int net_check_key(const struct net *n, pawl_key key, enum pawl_mode mode)
+{
+    if (key.name || (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE))
+        return explain(-EINVAL, "this space has dense keys, and the mode is shared or exclusive");
+    if (key.id >= n->host.header->config.locks)
+        return explain(-ERANGE, "the key %" PRIu64 " is not below the space's %" PRIu64 " locks", key.id,
+                       n->host.header->config.locks);
+    return 0;
+}
+
+/* ---- calls ---- */
+
+static int failed(const struct net *n, int rc)
+{
+    if (rc == -PAWL_ELIMIT)
+        return explain(rc, "this session already holds or waits for %u locks", n->host.header->config.requests);
+    if (rc == -PAWL_ENOTSUP)
+        return explain(rc, "the design '%s' does not offer that", n->host.header->design);
+    return explain(rc, "%s", pawl_strerror(rc));
+}
+
+int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mode, bool try, struct outbox *out)
+{
+    const struct packet_ask ask = {.request = request, .port = n->udp.at.port, .mode = mode, .try = try, .index = index};
+    int rc = -EBUSY;
+    host_enter(&n->host, out);
+    if (host_now() >= net_expiry_locked(n)) {
+        rc = -PAWL_ELOST;
+    } else if (n->host.design->idle(n->host.memory, request)) {
+        __atomic_add_fetch(&n->host.uses[request], 1, __ATOMIC_RELAXED);
+        rc = n->host.design->acquire(n->host.memory, &ask, host_now(), out);
+    }
+    host_leave(&n->host, out);
+    return rc;
+}
+
+/* With a request whose last release has been heard; of the others there are few, and they will be. */
+static int start(struct net *n, uint32_t *request, uint32_t *bell, uint64_t index, enum pawl_mode mode, bool try)
+{
+    uint32_t requests = n->host.header->config.requests;
+    struct outbox *out = net_outbox();
+    for (uint32_t i = 0; i < requests; i++) {
+        int rc = net_take_request(n, request);
+        if (rc)
+            return rc;
+        *bell = net_bell(n, *request);
+        rc = net_start(n, *request, index, mode, try, out);
+        if (rc >= 0) {
+            net_flush(n, &n->udp, out);
+            return rc;
+        }
+        net_give_request(n, *request);
+        if (rc != -EBUSY)
+            return rc;
+    }
+    return -PAWL_ELIMIT;
+}
+
+static void end_request(struct net *n, uint32_t request)
+{
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    n->host.design->release(n->host.memory, request, host_now(), out);
+    host_leave(&n->host, out);
+    net_flush(n, &n->udp, out);
+    net_give_request(n, request);
+}
+
+int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+{
+    struct packet_answer answer;
+    uint64_t expiry = 0;
+    uint32_t request, bell;
+    int rc = net_check_key(n, key, mode);
+    if (rc)
+        return rc;
+    rc = start(n, &request, &bell, key.id, mode, deadline == DEADLINE_TRY);
+    if (rc < 0)
+        return failed(n, rc);
+    bell = rc == PACKET_DONE ? UINT32_MAX : bell; /* no bell is odd: look at once */
+    rc = net_await(n, request, bell, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer, &expiry);
+    if (rc) {
+        net_give_request(n, request);
+        return failed(n, net_valid(n) ? rc : -PAWL_ELOST);
+    }
+    pawl_grant g = net_grant(n, request, key.id, &answer, expiry);
+    if (!g.expiry_ns) { /* I1: asked afterwards */
+        end_request(n, request);
+        return failed(n, -PAWL_ELOST);
+    }
+    *out = g;
+    return 0;
+}
+
+int net_unlock(struct net *n, const pawl_grant *g)
+{
+    uint32_t request;
+    int rc = net_request_of(n, g, &request);
+    if (rc)
+        return failed(n, rc);
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    if (host_now() >= net_expiry_locked(n))
+        rc = -PAWL_ELOST;
+    int released = n->host.design->release(n->host.memory, request, host_now(), out);
+    if (!released)
+        __atomic_add_fetch(&n->host.uses[request], 1, __ATOMIC_RELAXED); /* the grant is void */
+    host_leave(&n->host, out);
+    net_flush(n, &n->udp, out);
+    if (!released)
+        net_give_request(n, request);
+    rc = rc ? rc : released;
+    return rc ? failed(n, rc) : 0;
+}
+
+int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
+{
+    struct packet_answer answer;
+    uint64_t expiry = 0;
+    uint32_t request, bell = 0;
+    int rc = net_request_of(n, g, &request);
+    if (!rc && mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
+        rc = -EINVAL;
+    if (!rc && !n->host.design->convert)
+        rc = -PAWL_ENOTSUP;
+    if (rc)
+        return failed(n, rc);
+    struct outbox *out = net_outbox();
+    bell = net_bell(n, request);
+    host_enter(&n->host, out);
+    rc = host_now() < net_expiry_locked(n) ? n->host.design->convert(n->host.memory, request, mode, host_now(), out) : -PAWL_ELOST;
+    host_leave(&n->host, out);
+    net_flush(n, &n->udp, out);
+    if (rc < 0)
+        return failed(n, rc);
+    rc = net_await(n, request, rc == PACKET_DONE ? UINT32_MAX : bell, deadline, &answer, &expiry);
+    if (!net_grant_clock(expiry))
+        rc = -PAWL_ELOST;
+    if (rc)
+        return failed(n, rc);
+    *g = net_grant(n, request, g->index, &answer, expiry);
+    return 0;
+}
+
+int net_check(struct net *n, const pawl_grant *g)
+{
+    uint32_t request;
+    int rc = net_request_of(n, g, &request);
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    if (host_now() >= net_expiry_locked(n))
+        rc = -PAWL_ELOST;
+    else if (!rc && !n->host.design->holds(n->host.memory, request))
+        rc = -PAWL_ENOTOWNER;
+    host_leave(&n->host, out);
+    return rc;
+}
+
+int net_extend(struct net *n, pawl_grant *g)
+{
+    int rc = net_check(n, g);
+    if (rc)
+        return failed(n, rc);
+    struct host_session *s = &n->host.sessions[n->session];
+    struct outbox *out = net_outbox();
+    __atomic_store_n(&s->until_ns, add_saturating(host_now(), n->lease_ns), __ATOMIC_RELEASE);
+    host_enter(&n->host, out);
+    uint64_t expiry = net_expiry_locked(n);
+    host_leave(&n->host, out);
+    g->expiry_ns = net_grant_clock(expiry);
+    return 0;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const pawl_want *x = *(const pawl_want *const *)a, *y = *(const pawl_want *const *)b;
+    return (x->key.id > y->key.id) - (x->key.id < y->key.id);
+}
+
+int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
+{
+    const pawl_want *order[PAWL_ALL_MAX];
+    pawl_grant got[PAWL_ALL_MAX];
+    unsigned held = 0;
+    int rc = 0;
+    for (unsigned i = 0; i < count && !rc; i++) {
+        order[i] = &wants[i];
+        rc = net_check_key(n, wants[i].key, wants[i].mode);
+    }
+    if (rc)
+        return rc;
+    qsort(order, count, sizeof order[0], by_key);
+    for (unsigned i = 1; i < count; i++)
+        if (order[i]->key.id == order[i - 1]->key.id)
+            return explain(-EINVAL, "the key %" PRIu64 " is there twice", order[i]->key.id);
+    for (; held < count && !rc; held += !rc)
+        rc = net_lock(n, order[held]->key, order[held]->mode, deadline, &got[held]);
+    for (unsigned i = held; rc && i-- > 0;)
+        net_unlock(n, &got[i]);
+    for (unsigned i = 0; !rc && i < count; i++)
+        grants[order[i] - wants] = got[i];
+    return rc ? failed(n, rc) : 0;
+}

@@ -1,0 +1,119 @@
+/* A session over packets: pawl://HOST:PORT/SPACE.
+ *
+ * The process joins the memory of its host (cluster/host.h), which the first one makes after the coordinator gave the host a
+ * number. Calls change that memory directly; packets go out through a socket of the handle's own. The thread that waits receives:
+ * it takes the right to receive, handles whatever comes, for itself and for others, and passes the right on. A thread of the
+ * library renews the session, and in one process of the host serves the pool: packets for the machine as a whole, retransmission,
+ * the dead. */
+#ifndef PAWL_CLIENT_NET_H
+#define PAWL_CLIENT_NET_H
+
+#include "cluster/host.h"
+
+#include <signal.h>
+
+#define NET_SCHEME "pawl://"
+
+enum net_async_state { NET_IDLE, NET_WAITING, NET_DONE };
+
+struct net_async {
+    enum net_async_state state;
+    uint32_t request, bell; /* bell: as it was when last looked at */
+    uint64_t deadline;
+    bool given_up;
+    enum pawl_mode mode;
+    pawl_completion completion;
+};
+
+struct net {
+    struct host host;
+    uint32_t session, serial;
+    struct udp udp;
+    struct udp pool; /* fd -1 unless this process serves */
+    bool serves;
+    uint64_t lease_ns, spin_ns;
+    uint64_t busy_ns; /* when a thread last received */
+
+    pthread_mutex_t receiving; /* the right to receive from udp */
+    pthread_mutex_t lock;      /* of what follows */
+    uint32_t *idle;            /* requests that nobody uses, a ring; those released last are at its end */
+    uint32_t idle_first, idle_count;
+    uint32_t *waiting; /* requests of threads that wait without the right */
+    uint32_t waiting_count;
+
+    struct net_async async[PAWL_INFLIGHT_MAX];
+    unsigned done[PAWL_INFLIGHT_MAX], done_first, done_count, async_waiting;
+    uint64_t next_id;
+    int event_fd;
+    struct outbox batch; /* of submitted requests: sent together */
+
+    pthread_t thread;
+    bool stop;
+    int started_fd; /* the thread tells how opening ended */
+    int start_result;
+};
+
+/* `place` is what comes after "pawl://". Errors are explained. */
+int net_open(const char *place, const pawl_options *o, struct net **out);
+int net_close(struct net *n);
+
+int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out);
+int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants);
+int net_unlock(struct net *n, const pawl_grant *g);
+int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t deadline);
+int net_extend(struct net *n, pawl_grant *g);
+int net_check(struct net *n, const pawl_grant *g);
+
+int net_submit(struct net *n, const pawl_request *request, uint64_t *id);
+int net_reap(struct net *n, pawl_completion *out, unsigned max, uint64_t deadline);
+int net_cancel(struct net *n, uint64_t id);
+
+/* ---- inside: net.c, net_wait.c, net_async.c, net_thread.c ---- */
+
+/* This thread's outbox, empty. */
+struct outbox *net_outbox(void);
+
+/* Sends what is in it through one of the handle's sockets, and rings the bells that it names. Then it is empty. */
+void net_flush(struct net *n, struct udp *through, struct outbox *out);
+void net_ring(struct net *n, uint32_t request);
+static inline uint32_t net_bell(const struct net *n, uint32_t request)
+{
+    return __atomic_load_n(&n->host.bells[request], __ATOMIC_ACQUIRE) & ~1u;
+}
+
+/* Handles packets that came to a socket. */
+void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch);
+
+/* Receives until the request's bell is no longer `seen`, or the deadline. The caller has the right to receive. */
+void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline);
+
+/* What became of the request, and until when it is surely so (0: it is not). `seen`: the bell before it was asked for. At the
+ * deadline it is given up, with -ETIMEDOUT. */
+int net_await(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline, struct packet_answer *out, uint64_t *expiry);
+void net_pass_on(struct net *n);
+
+/* What is due for the host as a whole: retransmission, the dead, the coordinator. */
+void net_duties(struct net *n, struct udp *through, bool tick); /* tick: whether it is due or not */
+
+bool net_valid(struct net *n);
+uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
+uint64_t net_grant_clock(uint64_t at);           /* from the host's clock to that of grants; 0 if it is past */
+
+/* A request that nobody uses, -PAWL_ELIMIT; and back. The second pair with n->lock held. */
+int net_take_request(struct net *n, uint32_t *out);
+void net_give_request(struct net *n, uint32_t request);
+int net_take_locked(struct net *n, uint32_t *out);
+void net_give_locked(struct net *n, uint32_t request);
+pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a, uint64_t expiry);
+/* The request of a grant, or -PAWL_ENOTOWNER. */
+int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out);
+int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mode, bool try, struct outbox *out);
+int net_check_key(const struct net *n, pawl_key key, enum pawl_mode mode);
+
+/* Completes what can be; with n->lock held. */
+void net_async_look(struct net *n);
+
+int net_thread_start(struct net *n);
+void net_thread_stop(struct net *n);
+
+#endif

@@ -1,0 +1,224 @@
+/* The library's thread of a session over packets: holds the session's life, renews it, and if this process serves the host's pool,
+ * receives its packets and does what is due for the host. */
+#include "client/net.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define ROUND_NS (10 * NS_PER_MS)   /* how often it looks up */
+#define LOOK_NS (20 * NS_PER_MS)    /* how often it looks whether processes of the host have ended */
+#define OVERDUE_NS (50 * NS_PER_MS) /* after which others do what the serving process should have done: it may be stopped */
+#define LINGER_NS (500 * NS_PER_MS) /* for which the last one to close waits until everybody has heard of its releases */
+#define BEATS 4                     /* per lease */
+
+/* ---- duties ---- */
+
+/* Claims what is due: of several that find it so, one does it. */
+static bool is_due(uint64_t *at_ns, uint64_t now, uint64_t again_ns)
+{
+    uint64_t at = __atomic_load_n(at_ns, __ATOMIC_ACQUIRE);
+    return now >= at && __atomic_compare_exchange_n(at_ns, &at, now + again_ns, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+static void tell(struct net *n, struct udp *through, enum coord_type type, struct net_addr to)
+{
+    const struct host_header *h = n->host.header;
+    struct coord_packet p;
+    coord_make(&p, type, h->space, 1);
+    p.head.from = (struct place){h->machine, through == &n->pool ? PORT_POOL : through->at.port};
+    p.head.epoch = h->life;
+    p.stamp = host_now();
+    const struct udp_out out = {.to = to, .len = sizeof p, .data = &p};
+    udp_send(through, &out, 1);
+}
+
+static void tick(struct net *n, struct udp *through, uint64_t now)
+{
+    struct host_header *h = n->host.header;
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    uint64_t next = n->host.design->tick(n->host.memory, now, out);
+    host_leave(&n->host, out);
+    __atomic_store_n(&h->tick_ns, min_u64(next, now + h->config.retry_ns), __ATOMIC_RELEASE);
+    net_flush(n, through, out);
+}
+
+void net_duties(struct net *n, struct udp *through, bool must_tick)
+{
+    struct host_header *h = n->host.header;
+    uint64_t now = host_now(), lease = h->config.lease_ns;
+    if (!host_lives(&n->host, now)) {
+        host_retire(&n->host);
+        return;
+    }
+    if (must_tick || now >= __atomic_load_n(&h->tick_ns, __ATOMIC_ACQUIRE))
+        tick(n, through, now);
+    if (is_due(&h->beat_ns, now, lease / BEATS))
+        tell(n, through, COORD_BEAT, h->coordinator);
+    if (is_due(&h->look_ns, now, LOOK_NS)) {
+        uint32_t session = 0;
+        struct outbox *out = net_outbox();
+        while (host_look_after(&n->host, &session, now, out))
+            net_flush(n, through, out);
+    }
+    if (n->serves && is_due(&h->here_ns, now, lease / BEATS)) { /* so that they know where the pool is */
+        for (unsigned i = 0; i < h->config.servers; i++)
+            tell(n, &n->pool, COORD_HERE, h->servers[i]);
+        if (h->switch_at.ip)
+            tell(n, &n->pool, COORD_HERE, h->switch_at);
+    }
+}
+
+/* ---- serving the pool ---- */
+
+static void try_to_serve(struct net *n)
+{
+    struct host_header *h = n->host.header;
+    if (!n->serves) {
+        int rc = pthread_mutex_trylock(&h->serving);
+        if (rc == EOWNERDEAD)
+            pthread_mutex_consistent(&h->serving);
+        else if (rc)
+            return;
+        n->serves = true;
+    }
+    if (n->pool.fd < 0 && udp_open(&n->pool, h->pool)) /* the port of the one before us may not be free yet */
+        n->pool.fd = -1;
+    else
+        h->pool.port = n->pool.at.port;
+    h->here_ns = 0;
+}
+
+static void receive_all(struct net *n, struct udp *from)
+{
+    static _Thread_local struct udp_batch batch;
+    for (unsigned i = 0; i < 64 && udp_receive(from, &batch); i++)
+        net_dispatch(n, from, &batch);
+}
+
+/* For one round, or until there is something at the pool; at the own socket only if nobody else has listened there lately. */
+static void listen_a_while(struct net *n)
+{
+    uint64_t now = world_now(&world_real);
+    bool idle = now - __atomic_load_n(&n->busy_ns, __ATOMIC_RELAXED) > ROUND_NS;
+    struct pollfd fds[2] = {{.fd = n->pool.fd, .events = POLLIN}, {.fd = idle ? n->udp.fd : -1, .events = POLLIN}};
+    const struct timespec patience = {.tv_nsec = ROUND_NS};
+    ppoll(fds, 2, &patience, NULL);
+    if (n->pool.fd >= 0 && fds[0].revents)
+        receive_all(n, &n->pool);
+    if (idle && fds[1].revents && !pthread_mutex_trylock(&n->receiving)) {
+        receive_all(n, &n->udp);
+        pthread_mutex_unlock(&n->receiving);
+        net_pass_on(n);
+    }
+}
+
+/* ---- the thread ---- */
+
+static void renew(struct net *n)
+{
+    struct host_session *s = &n->host.sessions[n->session];
+    uint64_t now = host_now();
+    if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) == HOST_SESSION_OPEN && now < s->until_ns)
+        __atomic_store_n(&s->until_ns, add_saturating(now, n->lease_ns), __ATOMIC_RELEASE);
+}
+
+static bool is_last(struct net *n)
+{
+    for (uint32_t i = 0; i < n->host.header->config.sessions; i++)
+        if (__atomic_load_n(&n->host.sessions[i].state, __ATOMIC_ACQUIRE) != HOST_SESSION_FREE)
+            return false;
+    return true;
+}
+
+static bool all_idle(struct net *n)
+{
+    bool idle = true;
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    for (uint32_t i = 0; i < rack_requests(&n->host.header->config) && idle; i++)
+        idle = n->host.design->idle(n->host.memory, i);
+    host_leave(&n->host, out);
+    return idle;
+}
+
+/* The host goes with its last session, once nothing of it is left at the servers. */
+static void close_host(struct net *n)
+{
+    uint64_t until = world_now(&world_real) + LINGER_NS;
+    while (is_last(n) && host_lives(&n->host, host_now()) && world_now(&world_real) < until) {
+        if (all_idle(n)) {
+            host_retire(&n->host);
+            tell(n, &n->udp, COORD_LEAVE, n->host.header->coordinator);
+            return;
+        }
+        receive_all(n, &n->udp);
+        if (n->pool.fd >= 0)
+            receive_all(n, &n->pool);
+        net_duties(n, &n->udp, true);
+        const struct timespec moment = {.tv_nsec = NS_PER_MS};
+        nanosleep(&moment, NULL);
+    }
+}
+
+static void *library_thread(void *arg)
+{
+    struct net *n = arg;
+    const uint64_t one = 1;
+    n->start_result = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
+    n->serial = n->start_result ? 0 : n->host.sessions[n->session].serial;
+    if (write(n->started_fd, &one, sizeof one) < 0 || n->start_result)
+        return NULL;
+    while (!__atomic_load_n(&n->stop, __ATOMIC_ACQUIRE)) {
+        renew(n);
+        if (!n->serves || n->pool.fd < 0)
+            try_to_serve(n);
+        bool overdue = host_now() > __atomic_load_n(&n->host.header->tick_ns, __ATOMIC_ACQUIRE) + OVERDUE_NS;
+        if (n->serves)
+            net_duties(n, n->pool.fd >= 0 ? &n->pool : &n->udp, false);
+        else if (overdue)
+            net_duties(n, &n->udp, false);
+        listen_a_while(n);
+        pthread_mutex_lock(&n->lock);
+        if (n->batch.packets)
+            net_flush(n, &n->udp, &n->batch);
+        net_async_look(n);
+        pthread_mutex_unlock(&n->lock);
+    }
+    struct outbox *out = net_outbox();
+    host_session_close(&n->host, n->session, out);
+    net_flush(n, &n->udp, out);
+    close_host(n);
+    if (n->serves)
+        pthread_mutex_unlock(&n->host.header->serving);
+    return NULL;
+}
+
+int net_thread_start(struct net *n)
+{
+    sigset_t all, before;
+    uint64_t told;
+    n->started_fd = eventfd(0, EFD_CLOEXEC);
+    if (n->started_fd < 0)
+        return -errno;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
+    int rc = -pthread_create(&n->thread, NULL, library_thread, n);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    while (!rc && read(n->started_fd, &told, sizeof told) < 0 && errno == EINTR)
+        ;
+    close(n->started_fd);
+    if (!rc && (rc = n->start_result))
+        pthread_join(n->thread, NULL);
+    return rc;
+}
+
+void net_thread_stop(struct net *n)
+{
+    __atomic_store_n(&n->stop, true, __ATOMIC_RELEASE);
+    pthread_join(n->thread, NULL);
+}

@@ -1,0 +1,245 @@
+/* Sending, receiving and waiting. */
+#include "client/net.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define WAIT_MAX_NS (100 * NS_PER_MS) /* a wake-up can be lost with the process that should have sent it: looks this often */
+
+struct outbox *net_outbox(void)
+{
+    static _Thread_local struct outbox out;
+    assert(!out.packets && !out.wakes);
+    return &out;
+}
+
+/* ---- bells ---- */
+
+/* Bit 0 of a bell: somebody sleeps on it. */
+static void futex_wake(uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* Until the bell is no longer `seen`. */
+static void futex_sleep(uint32_t *word, uint32_t seen, uint64_t until)
+{
+    uint32_t expected = seen;
+    if (!__atomic_compare_exchange_n(word, &expected, seen | 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
+        expected != (seen | 1))
+        return;
+    const struct timespec at = {.tv_sec = (time_t)(until / NS_PER_S), .tv_nsec = (long)(until % NS_PER_S)};
+    syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen | 1, &at, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+/* A thread that sleeps on its socket is woken by a packet. */
+static void wake_by_packet(struct net *n, const struct host_session *s)
+{
+    struct coord_packet p;
+    coord_make(&p, COORD_WAKE, n->host.header->space, 0);
+    const struct udp_out out = {.to = {.ip = n->host.header->pool.ip, .port = s->port}, .len = sizeof p, .data = &p};
+    udp_send(&n->udp, &out, 1);
+}
+
+void net_ring(struct net *n, uint32_t request)
+{
+    uint32_t *bell = &n->host.bells[request];
+    const struct host_session *s = &n->host.sessions[request / n->host.header->config.requests];
+    uint32_t old = __atomic_load_n(bell, __ATOMIC_ACQUIRE);
+    while (!__atomic_compare_exchange_n(bell, &old, (old & ~1u) + 2, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE))
+        ;
+    if (old & 1)
+        futex_wake(bell);
+    if (__atomic_load_n(&s->sleeper, __ATOMIC_SEQ_CST) == request + 1)
+        wake_by_packet(n, s);
+}
+
+/* ---- sending ---- */
+
+/* Where packets for a machine go: lock servers have addresses, everything else goes through the switch. */
+static bool address_of(const struct host_header *h, struct place to, struct net_addr *out)
+{
+    for (unsigned i = 0; i < h->config.servers && !h->switch_at.ip; i++)
+        if (h->config.server[i] == to.machine) {
+            *out = h->servers[i];
+            return true;
+        }
+    *out = h->switch_at;
+    return out->ip != 0;
+}
+
+void net_flush(struct net *n, struct udp *through, struct outbox *o)
+{
+    struct udp_out out[OUTBOX_PACKETS];
+    unsigned count = 0;
+    for (unsigned i = 0; i < o->packets; i++) {
+        struct packet_head *h = (struct packet_head *)(void *)(o->bytes + o->packet[i].at);
+        h->from.port = through == &n->pool ? PORT_POOL : through->at.port; /* where the answer is looked for */
+        out[count] = (struct udp_out){.len = o->packet[i].len, .data = h};
+        count += address_of(n->host.header, h->to, &out[count].to);
+    }
+    if (count)
+        udp_send(through, out, count);
+    for (unsigned i = 0; i < o->wakes; i++)
+        net_ring(n, o->wake[i]);
+    for (uint32_t i = 0; o->crowded && i < rack_requests(&n->host.header->config); i++)
+        net_ring(n, i);
+    outbox_clear(o);
+}
+
+/* ---- receiving ---- */
+
+static void on_coordinator(struct net *n, const void *data, uint32_t len)
+{
+    struct host_header *h = n->host.header;
+    const struct coord_packet *p = coord_check(data, len, h->config.space);
+    if (!p || p->head.to.machine != h->machine || p->head.epoch != h->life)
+        return;
+    uint64_t until = p->stamp + h->config.lease_ns - 2 * (h->config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
+    if (p->head.type == COORD_BEATEN && p->stamp <= host_now() && until > h->until_ns && host_lives(&n->host, host_now()))
+        __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);
+    if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
+        host_retire(&n->host);
+}
+
+void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch)
+{
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    for (unsigned i = 0; i < batch->count; i++) {
+        const struct packet_head *h = (const struct packet_head *)(const void *)batch->packet[i].data;
+        if (batch->packet[i].len < sizeof *h)
+            continue;
+        if (h->family == PACKET_COORDINATOR)
+            on_coordinator(n, h, batch->packet[i].len);
+        else
+            n->host.design->packet(n->host.memory, h, batch->packet[i].len, host_now(), out);
+    }
+    host_leave(&n->host, out);
+    net_flush(n, through, out);
+}
+
+static void sleep_on_socket(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline)
+{
+    struct host_session *s = &n->host.sessions[n->session];
+    uint64_t now = world_now(&world_real);
+    if (now >= deadline)
+        return;
+    uint64_t left = min_u64(deadline - now, WAIT_MAX_NS);
+    struct timespec patience = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
+    struct pollfd readable = {.fd = n->udp.fd, .events = POLLIN};
+    __atomic_store_n(&s->sleeper, request + 1, __ATOMIC_SEQ_CST);
+    if (net_bell(n, request) == seen)
+        ppoll(&readable, 1, &patience, NULL);
+    __atomic_store_n(&s->sleeper, 0, __ATOMIC_SEQ_CST);
+}
+
+void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline)
+{
+    static _Thread_local struct udp_batch batch;
+    uint64_t begin = world_now(&world_real);
+    while (net_bell(n, request) == seen) {
+        uint64_t now;
+        if (udp_receive(&n->udp, &batch)) {
+            net_dispatch(n, &n->udp, &batch);
+            continue;
+        }
+        now = world_now(&world_real);
+        if (now >= deadline)
+            break;
+        if (now - begin >= n->spin_ns)
+            sleep_on_socket(n, request, seen, deadline);
+    }
+    __atomic_store_n(&n->busy_ns, world_now(&world_real), __ATOMIC_RELAXED);
+}
+
+/* ---- waiting ---- */
+
+void net_pass_on(struct net *n)
+{
+    uint32_t request = UINT32_MAX;
+    pthread_mutex_lock(&n->lock);
+    if (n->waiting_count)
+        request = n->waiting[0];
+    pthread_mutex_unlock(&n->lock);
+    if (request != UINT32_MAX)
+        net_ring(n, request);
+}
+
+static void wait_for_bell(struct net *n, uint32_t request, uint32_t seen, uint64_t until)
+{
+    pthread_mutex_lock(&n->lock);
+    n->waiting[n->waiting_count] = request;
+    __atomic_add_fetch(&n->waiting_count, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&n->lock);
+    /* Whoever had the right may have passed it on before we were on the list. */
+    if (pthread_mutex_trylock(&n->receiving))
+        futex_sleep(&n->host.bells[request], seen, until);
+    else
+        pthread_mutex_unlock(&n->receiving);
+    pthread_mutex_lock(&n->lock);
+    for (uint32_t i = 0; i < n->waiting_count; i++)
+        if (n->waiting[i] == request) {
+            n->waiting[i] = n->waiting[n->waiting_count - 1];
+            __atomic_sub_fetch(&n->waiting_count, 1, __ATOMIC_SEQ_CST);
+            break;
+        }
+    pthread_mutex_unlock(&n->lock);
+}
+
+static int outcome(struct net *n, uint32_t request, struct packet_answer *out, uint64_t *expiry)
+{
+    struct outbox *box = net_outbox();
+    host_enter(&n->host, box);
+    int rc = n->host.design->outcome(n->host.memory, request, out);
+    *expiry = net_expiry_locked(n);
+    host_leave(&n->host, box);
+    return rc;
+}
+
+static void give_up(struct net *n, uint32_t request, int why)
+{
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    n->host.design->give_up(n->host.memory, request, why, host_now(), out);
+    host_leave(&n->host, out);
+    net_flush(n, &n->udp, out);
+}
+
+/* Until something may have changed, or nothing did for a while. */
+static void wait_once(struct net *n, uint32_t request, uint32_t seen, uint64_t until)
+{
+    if (!pthread_mutex_trylock(&n->receiving)) {
+        net_receive(n, request, seen, until);
+        pthread_mutex_unlock(&n->receiving);
+        if (__atomic_load_n(&n->waiting_count, __ATOMIC_SEQ_CST))
+            net_pass_on(n);
+    } else {
+        wait_for_bell(n, request, seen, until);
+    }
+    if (net_bell(n, request) == seen)
+        net_duties(n, &n->udp, true); /* something may have got lost */
+}
+
+int net_await(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline, struct packet_answer *out, uint64_t *expiry)
+{
+    bool given_up = false;
+    for (;;) {
+        uint64_t now = world_now(&world_real);
+        if (now >= deadline && !given_up) {
+            give_up(n, request, -ETIMEDOUT);
+            given_up = true;
+        } else {
+            wait_once(n, request, seen, min_u64(given_up ? DEADLINE_NEVER : deadline, now + n->host.header->config.retry_ns));
+        }
+        seen = net_bell(n, request);
+        if (outcome(n, request, out, expiry) != -EINPROGRESS)
+            return out->result;
+        if (!host_lives(&n->host, host_now()))
+            return -PAWL_ELOST;
+    }
+}

@@ -1,0 +1,255 @@
+#include "cluster/coordinator.h"
+#include "lib/hash.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+uint32_t coord_space_id(const char *space)
+{
+    return (uint32_t)hash_bytes(space, strlen(space), 0);
+}
+
+void coord_make(struct coord_packet *p, enum coord_type type, const char *space, uint64_t nonce)
+{
+    memset(p, 0, sizeof *p);
+    p->head = (struct packet_head){.version = PACKET_VERSION,
+                                   .head_len = sizeof p->head,
+                                   .family = PACKET_COORDINATOR,
+                                   .type = (uint8_t)type,
+                                   .space = coord_space_id(space),
+                                   .nonce = nonce};
+    snprintf(p->space, sizeof p->space, "%s", space);
+}
+
+const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t space)
+{
+    const struct coord_packet *p = data;
+    if (len < sizeof *p || p->head.version != PACKET_VERSION || p->head.head_len != sizeof p->head ||
+        p->head.family != PACKET_COORDINATOR || p->head.space != space || p->space[sizeof p->space - 1])
+        return NULL;
+    if (p->head.type == COORD_WELCOME && len != sizeof(struct coord_welcome))
+        return NULL;
+    return p;
+}
+
+int coordinator_init(struct coordinator *c, const struct coord_params *p, struct coord_member *members, uint64_t now,
+                     const char **why)
+{
+    const struct packet_design *d = p->design->packet;
+    *why = NULL;
+    if (!d || !(p->design->substrates & DESIGN_ON_UDP))
+        *why = "the design does not run over UDP";
+    else if (!*p->space || strlen(p->space) >= COORD_NAME_LEN)
+        *why = "a space's name has 1 to 31 bytes";
+    else if (!p->machines || p->machines > MACHINE_MAX - RACK_SERVERS_MAX || !p->sessions || !p->requests || !p->locks)
+        *why = "there must be hosts, sessions, requests and locks";
+    else if ((uint64_t)p->sessions * p->requests > UINT64_C(1) << 20)
+        *why = "a host has at most a million requests: sessions times holds";
+    else if (d->server_packet ? !p->servers || p->servers > RACK_SERVERS_MAX : p->servers)
+        *why = d->server_packet ? "there are 1 to 64 lock servers" : "the design has no lock servers";
+    if (*why)
+        return -EINVAL;
+    memset(c, 0, sizeof *c);
+    memset(members, 0, (p->machines + UINT64_C(1)) * sizeof *members);
+    c->design = p->design;
+    snprintf(c->space, sizeof c->space, "%s", p->space);
+    c->life = p->life;
+    c->members = members;
+    c->open_ns = p->fresh ? now : now + p->lease_ns + 2 * (p->lease_ns / COORD_DRIFT_DIVISOR) + 1;
+    memset(&c->config, 0, sizeof c->config); /* its padding travels, too */
+    c->config.space = coord_space_id(p->space);
+    c->config.machines = p->machines;
+    c->config.sessions = p->sessions;
+    c->config.requests = p->requests;
+    c->config.servers = p->servers;
+    c->config.locks = p->locks;
+    c->config.lease_ns = p->lease_ns;
+    c->config.retry_ns = p->retry_ns;
+    c->config.options = d->options;
+    for (unsigned i = 0; i < p->servers; i++)
+        c->config.server[i] = (uint16_t)(p->machines + 1 + i);
+    return 0;
+}
+
+static bool is_complete(const struct coordinator *c)
+{
+    return c->servers == c->config.servers && (!c->design->packet->switch_packet || c->switch_.nonce);
+}
+
+/* ---- answers ---- */
+
+static uint32_t refuse(const struct coordinator *c, const struct coord_packet *p, int code, void *answer)
+{
+    struct coord_packet *a = answer;
+    coord_make(a, COORD_REFUSED, c->space, p->head.nonce);
+    a->head.to = p->head.from;
+    a->head.epoch = p->head.epoch;
+    a->code = code;
+    return sizeof *a;
+}
+
+static uint32_t welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, void *answer)
+{
+    struct coord_welcome *w = answer;
+    memset(w, 0, sizeof *w);
+    coord_make(&w->packet, COORD_WELCOME, c->space, p->head.nonce);
+    w->packet.head.to.machine = machine;
+    w->packet.head.generation = life;
+    w->packet.stamp = p->stamp;
+    w->packet.role = p->role;
+    snprintf(w->design, sizeof w->design, "%s", c->design->name);
+    w->config = c->config;
+    for (unsigned i = 0; i < c->config.servers; i++)
+        w->servers[i] = c->server[i].at;
+    w->switch_at = c->switch_.at;
+    return sizeof *w;
+}
+
+/* ---- joining ---- */
+
+static uint64_t lease_from(const struct coordinator *c, uint64_t now)
+{
+    return now + c->config.lease_ns + 2 * (c->config.lease_ns / COORD_DRIFT_DIVISOR) + 1;
+}
+
+static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
+{
+    uint16_t empty = 0;
+    if (!is_complete(c) || now < c->open_ns)
+        return refuse(c, p, -EAGAIN, answer);
+    for (uint16_t m = 1; m <= c->config.machines; m++) {
+        const struct coord_member *member = &c->members[m];
+        if (member->live && member->nonce == p->head.nonce)
+            return welcome(c, p, m, member->life, answer);
+        if (!empty && !member->live)
+            empty = m;
+    }
+    if (!empty)
+        return refuse(c, p, -ENOSPC, answer);
+    c->members[empty] =
+        (struct coord_member){.nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = ++c->life, .live = true, .at = from};
+    return welcome(c, p, empty, c->life, answer);
+}
+
+/* A lock server takes the place that has its address, or the next free one. */
+static uint32_t join_server(struct coordinator *c, const struct coord_packet *p, struct net_addr at, void *answer)
+{
+    unsigned i = 0;
+    while (i < c->servers && !net_addr_is(c->server[i].at, at))
+        i++;
+    if (i == c->config.servers)
+        return refuse(c, p, -ENOSPC, answer);
+    if (i == c->servers)
+        c->servers++;
+    if (c->server[i].nonce != p->head.nonce) {
+        c->server[i].nonce = p->head.nonce;
+        c->server[i].at = at;
+        c->server[i].life = ++c->life;
+    }
+    return welcome(c, p, c->config.server[i], c->server[i].life, answer);
+}
+
+static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, void *answer)
+{
+    if (!c->design->packet->switch_packet)
+        return refuse(c, p, -EOPNOTSUPP, answer);
+    if (c->servers < c->config.servers)
+        return refuse(c, p, -EAGAIN, answer); /* it needs their addresses */
+    if (c->switch_.nonce && !net_addr_is(c->switch_.at, at))
+        return refuse(c, p, -EBUSY, answer);
+    if (c->switch_.nonce != p->head.nonce) {
+        c->switch_.nonce = p->head.nonce;
+        c->switch_.at = at;
+        c->switch_.life = ++c->life;
+    }
+    return welcome(c, p, MACHINE_SWITCH, c->switch_.life, answer);
+}
+
+static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
+{
+    struct net_addr at = p->at.ip ? p->at : from;
+    if (!p->head.nonce) {
+        c->drops.bad++;
+        return 0;
+    }
+    if (strncmp(p->space, c->space, sizeof c->space))
+        return refuse(c, p, -ENOENT, answer); /* another with the same number */
+    switch (p->role) {
+    case COORD_HOST:
+        return join_host(c, p, from, now, answer);
+    case COORD_SERVER:
+        return join_server(c, p, at, answer);
+    case COORD_SWITCH:
+        return join_switch(c, p, at, answer);
+    default:
+        c->drops.bad++;
+        return 0;
+    }
+}
+
+/* ---- living ---- */
+
+static void look_at(struct coord_member *m, uint64_t now)
+{
+    if (m->live && now >= m->until_ns)
+        m->live = false;
+}
+
+static uint32_t on_beat(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
+{
+    uint16_t number = p->head.from.machine;
+    if (!number || number > c->config.machines || !p->head.epoch) {
+        c->drops.bad++;
+        return 0;
+    }
+    struct coord_member *m = &c->members[number];
+    look_at(m, now);
+    bool adopt = !m->until_ns && now < c->open_ns; /* from the time of a former coordinator */
+    if (adopt)
+        *m = (struct coord_member){.life = p->head.epoch, .live = true, .at = from};
+    if (!m->live || m->life != p->head.epoch)
+        return refuse(c, p, -ESTALE, answer);
+    c->life = c->life > m->life ? c->life : m->life;
+    m->until_ns = lease_from(c, now);
+    struct coord_packet *a = answer;
+    coord_make(a, COORD_BEATEN, c->space, p->head.nonce);
+    a->head.to = p->head.from;
+    a->head.epoch = p->head.epoch;
+    a->stamp = p->stamp;
+    return sizeof *a;
+}
+
+uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t len, struct net_addr from, uint64_t now, void *answer)
+{
+    const struct coord_packet *p = coord_check(data, len, c->config.space);
+    if (!p || len != sizeof *p) {
+        c->drops.bad++;
+        return 0;
+    }
+    coordinator_tick(c, now);
+    switch ((enum coord_type)p->head.type) {
+    case COORD_JOIN:
+        return on_join(c, p, from, now, answer);
+    case COORD_BEAT:
+        return on_beat(c, p, from, now, answer);
+    case COORD_LEAVE: {
+        uint16_t number = p->head.from.machine;
+        if (number && number <= c->config.machines && c->members[number].life == p->head.epoch)
+            c->members[number].live = false;
+        return 0;
+    }
+    default:
+        c->drops.bad++;
+        return 0;
+    }
+}
+
+unsigned coordinator_tick(struct coordinator *c, uint64_t now)
+{
+    unsigned live = 0;
+    for (uint32_t i = 1; i <= c->config.machines; i++) {
+        look_at(&c->members[i], now);
+        live += c->members[i].live;
+    }
+    return live;
+}

@@ -1,0 +1,262 @@
+#include "cluster/host.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HOST_MAGIC UINT64_C(0x31306874736f6877) /* changes with the layout */
+#define PERMISSIONS 0600
+
+uint64_t host_now(void)
+{
+    return world_clock(CLOCK_BOOTTIME);
+}
+
+/* ---- the file ---- */
+
+static void robust_mutex(pthread_mutex_t *m)
+{
+    pthread_mutexattr_t a;
+    pthread_mutexattr_init(&a);
+    pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(m, &a);
+    pthread_mutexattr_destroy(&a);
+}
+
+static uint64_t memory_bytes(const struct packet_design *d, const struct rack_config *c)
+{
+    return round_up(d->host_bytes(c), UNDO_LINE);
+}
+
+static void place_parts(struct host_header *h, const struct packet_design *d)
+{
+    const struct rack_config *c = &h->config;
+    h->sessions_at = round_up((uint64_t)sizeof *h, CACHE_LINE);
+    h->bells_at = round_up(h->sessions_at + c->sessions * sizeof(struct host_session), CACHE_LINE);
+    h->uses_at = round_up(h->bells_at + rack_requests(c) * sizeof(uint32_t), CACHE_LINE);
+    h->memory_at = round_up(h->uses_at + rack_requests(c) * sizeof(uint32_t), 4096);
+    h->undo_at = round_up(h->memory_at + memory_bytes(d, c), 4096);
+    h->bytes = h->undo_at + undo_bytes(memory_bytes(d, c));
+}
+
+static void attach(struct host *h, void *base)
+{
+    h->header = base;
+    h->sessions = (struct host_session *)((char *)base + h->header->sessions_at);
+    h->bells = (uint32_t *)((char *)base + h->header->bells_at);
+    h->uses = (uint32_t *)((char *)base + h->header->uses_at);
+    h->memory = (char *)base + h->header->memory_at;
+    h->undo = (struct undo *)((char *)base + h->header->undo_at);
+}
+
+static int fill(int fd, const struct host_header *like, const struct packet_design *d)
+{
+    struct host h = {.design = d};
+    if (ftruncate(fd, (off_t)like->bytes))
+        return -errno;
+    void *base = mmap(NULL, like->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return -errno;
+    memcpy(base, like, sizeof *like);
+    attach(&h, base);
+    robust_mutex(&h.header->mutex);
+    robust_mutex(&h.header->serving);
+    for (unsigned i = 0; i < like->config.sessions; i++)
+        robust_mutex(&h.sessions[i].life);
+    undo_init(h.undo, memory_bytes(d, &like->config));
+    d->host_init(h.memory, &like->config, like->machine, like->life, host_now());
+    munmap(base, like->bytes);
+    return 0;
+}
+
+int host_create(const char *path, const struct coord_welcome *w, struct net_addr coordinator, uint32_t ip, uint64_t stamp)
+{
+    const struct design *design = design_find(w->design);
+    char temporary[HOST_PATH_LEN + 16];
+    if (!design || !design->packet)
+        return -PAWL_ENOTSUP;
+    struct host_header h;
+    memset(&h, 0, sizeof h);
+    h.magic = HOST_MAGIC;
+    memcpy(h.space, w->packet.space, sizeof h.space);
+    memcpy(h.design, w->design, sizeof h.design);
+    memcpy(h.servers, w->servers, sizeof h.servers);
+    h.coordinator = coordinator;
+    h.switch_at = w->switch_at;
+    h.pool.ip = ip;
+    h.config = w->config;
+    h.life = w->packet.head.generation;
+    h.machine = w->packet.head.to.machine;
+    h.until_ns = stamp + h.config.lease_ns - 2 * (h.config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
+    place_parts(&h, design->packet);
+    snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
+    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, PERMISSIONS);
+    if (fd < 0)
+        return -errno;
+    int rc = fill(fd, &h, design->packet);
+    if (!rc && link(temporary, path))
+        rc = -errno;
+    unlink(temporary);
+    close(fd);
+    return rc;
+}
+
+/* Whether the header describes a file of that size; nothing in it is believed otherwise. */
+static const struct packet_design *check_header(const struct host_header *h, uint64_t bytes)
+{
+    struct host_header made = *h;
+    if (h->magic != HOST_MAGIC || h->design[sizeof h->design - 1] || h->space[sizeof h->space - 1])
+        return NULL;
+    const struct design *d = design_find(h->design);
+    const struct rack_config *c = &h->config;
+    if (!d || !d->packet || !c->sessions || !c->requests || !c->locks || c->servers > RACK_SERVERS_MAX ||
+        (uint64_t)c->sessions * c->requests > UINT64_C(1) << 20)
+        return NULL;
+    place_parts(&made, d->packet);
+    bool same = made.bytes == bytes && made.bytes == h->bytes && made.sessions_at == h->sessions_at &&
+                made.bells_at == h->bells_at && made.uses_at == h->uses_at && made.memory_at == h->memory_at &&
+                made.undo_at == h->undo_at;
+    return same ? d->packet : NULL;
+}
+
+int host_open(const char *path, struct host *h)
+{
+    struct stat s;
+    struct host_header header;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW), rc = 0;
+    if (fd < 0)
+        return -errno;
+    memset(h, 0, sizeof *h);
+    if (fstat(fd, &s) || pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
+        !(h->design = check_header(&header, (uint64_t)s.st_size)))
+        rc = -PAWL_ESEGMENT;
+    void *base = rc ? MAP_FAILED : mmap(NULL, header.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (!rc && base == MAP_FAILED)
+        rc = -errno;
+    close(fd);
+    if (rc)
+        return rc;
+    attach(h, base);
+    snprintf(h->path, sizeof h->path, "%s", path);
+    if (host_lives(h, host_now()))
+        return 0;
+    host_retire(h);
+    host_close(h);
+    return -ESTALE;
+}
+
+void host_close(struct host *h)
+{
+    if (h->header)
+        munmap(h->header, h->header->bytes);
+    h->header = NULL;
+}
+
+void host_retire(struct host *h)
+{
+    if (!__atomic_exchange_n(&h->header->dead, 1, __ATOMIC_ACQ_REL))
+        unlink(h->path); /* by the first who says so: a successor's file stays */
+}
+
+bool host_lives(const struct host *h, uint64_t now)
+{
+    return !__atomic_load_n(&h->header->dead, __ATOMIC_ACQUIRE) && now < __atomic_load_n(&h->header->until_ns, __ATOMIC_ACQUIRE);
+}
+
+/* ---- changes ---- */
+
+static void ring_all(struct host *h)
+{
+    for (uint32_t i = 0; i < rack_requests(&h->header->config); i++)
+        __atomic_add_fetch(&h->bells[i], 1, __ATOMIC_RELEASE);
+}
+
+void host_enter(struct host *h, struct outbox *out)
+{
+    int rc = pthread_mutex_lock(&h->header->mutex);
+    if (rc == EOWNERDEAD) {
+        undo_roll_back(h->undo, h->memory);
+        ring_all(h); /* its maker may have completed it and died before it told anybody */
+        pthread_mutex_consistent(&h->header->mutex);
+    }
+    assert(!rc || rc == EOWNERDEAD);
+    out->undo = h->undo;
+    out->memory = h->memory;
+}
+
+void host_leave(struct host *h, struct outbox *out)
+{
+    undo_commit(h->undo);
+    pthread_mutex_unlock(&h->header->mutex);
+}
+
+/* ---- sessions ---- */
+
+/* Whether nobody holds its life: then we do, until the caller lets it go. */
+static bool is_orphan(struct host_session *s)
+{
+    int rc = pthread_mutex_trylock(&s->life);
+    if (rc == EOWNERDEAD)
+        pthread_mutex_consistent(&s->life);
+    return !rc || rc == EOWNERDEAD;
+}
+
+int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t *session)
+{
+    static _Thread_local struct outbox out;
+    int rc = -PAWL_ELIMIT;
+    host_enter(h, &out);
+    for (uint32_t i = 0; i < h->header->config.sessions && rc; i++) {
+        struct host_session *s = &h->sessions[i];
+        if (s->state != HOST_SESSION_FREE || !is_orphan(s))
+            continue;
+        s->serial++;
+        s->pid = (uint32_t)getpid();
+        s->port = port;
+        s->sleeper = 0;
+        s->until_ns = until_ns;
+        __atomic_store_n(&s->state, HOST_SESSION_OPEN, __ATOMIC_RELEASE);
+        *session = i;
+        rc = 0;
+    }
+    host_leave(h, &out);
+    return rc;
+}
+
+void host_session_close(struct host *h, uint32_t session, struct outbox *out)
+{
+    struct host_session *s = &h->sessions[session];
+    host_enter(h, out);
+    h->design->session_dead(h->memory, session, host_now(), out);
+    __atomic_store_n(&s->state, HOST_SESSION_FREE, __ATOMIC_RELEASE);
+    host_leave(h, out);
+    pthread_mutex_unlock(&s->life);
+}
+
+bool host_look_after(struct host *h, uint32_t *session, uint64_t now, struct outbox *out)
+{
+    bool found = false;
+    for (; *session < h->header->config.sessions && !found; ++*session) {
+        struct host_session *s = &h->sessions[*session];
+        if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) == HOST_SESSION_FREE)
+            continue;
+        bool orphan = is_orphan(s);
+        host_enter(h, out);
+        bool late = now >= s->until_ns || !h->design->expiry(h->memory, *session);
+        found = (orphan && s->state != HOST_SESSION_FREE) || (late && s->state == HOST_SESSION_OPEN);
+        if (found) {
+            h->design->session_dead(h->memory, *session, now, out);
+            __atomic_store_n(&s->state, orphan ? HOST_SESSION_FREE : HOST_SESSION_LOST, __ATOMIC_RELEASE);
+        }
+        host_leave(h, out);
+        if (orphan)
+            pthread_mutex_unlock(&s->life);
+    }
+    return found;
+}

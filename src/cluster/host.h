@@ -1,0 +1,87 @@
+/* A host's memory on a real machine: a file in shared memory that all processes of the host map, with the state of a packet design
+ * in it (designs/packet.h), the host's sessions, and what the plumbing needs.
+ *
+ * It is changed under one robust mutex with an undo log: if a process dies in the middle of a change, whoever comes next finds what
+ * was there before it. Packets leave after the change is complete; if its maker dies before it sent them, retransmission does.
+ *
+ * A session belongs to a process, which shows that it lives by a robust mutex, too. Its number is used again only when the process
+ * has closed it or has ended: a process that was stopped for longer than its lease finds its session lost and not another's. */
+#ifndef PAWL_CLUSTER_HOST_H
+#define PAWL_CLUSTER_HOST_H
+
+#include "cluster/coordinator.h"
+
+#include <pthread.h>
+
+#define HOST_PATH_LEN 256
+
+enum host_session_state { HOST_SESSION_FREE, HOST_SESSION_OPEN, HOST_SESSION_LOST };
+
+struct host_session {
+    pthread_mutex_t life; /* held by a thread of the process for as long as the session is its own */
+    uint64_t until_ns;    /* its lease */
+    uint32_t state;
+    uint32_t serial; /* how often the number was used */
+    uint32_t pid;
+    uint32_t sleeper; /* the request for which a thread sleeps on the socket, + 1; 0: none */
+    uint16_t port;    /* of the process's socket */
+};
+
+struct host_header {
+    uint64_t magic;
+    uint64_t bytes;
+    char space[COORD_NAME_LEN], design[COORD_NAME_LEN];
+    struct net_addr coordinator, servers[RACK_SERVERS_MAX], switch_at;
+    struct net_addr pool; /* where the machine's own packets go to; port 0: not chosen yet */
+    struct rack_config config;
+    uint32_t life;
+    uint16_t machine;
+    uint32_t dead;                               /* its lease is over: start anew with another */
+    uint64_t until_ns;                           /* its lease at the coordinator */
+    uint64_t beat_ns, tick_ns, look_ns, here_ns; /* when the next of each is due */
+    pthread_mutex_t mutex;                       /* of the memory */
+    pthread_mutex_t serving;                     /* held by the process that serves the pool */
+    uint64_t sessions_at, bells_at, uses_at, undo_at, memory_at;
+};
+
+struct host {
+    struct host_header *header; /* mapped */
+    const struct packet_design *design;
+    struct host_session *sessions;
+    uint32_t *bells; /* by request: rises with every wake; a futex */
+    uint32_t *uses;  /* by request: how often it was used */
+    struct undo *undo;
+    char *memory;
+    char path[HOST_PATH_LEN];
+};
+
+/* The clock of hosts: goes on while the machine sleeps, since leases do. */
+uint64_t host_now(void);
+
+/* The file of a host that has joined: makes it, complete, in one step, or says -EEXIST. */
+int host_create(const char *path, const struct coord_welcome *w, struct net_addr coordinator, uint32_t ip, uint64_t stamp);
+
+/* Maps what is there. -ENOENT; -ESTALE: its time is over, and the file was removed; -PAWL_ESEGMENT: not such a file. */
+int host_open(const char *path, struct host *h);
+void host_close(struct host *h);
+
+/* No other life of this host begins while this one may hold anything: from now on nobody finds the file. */
+void host_retire(struct host *h);
+
+/* Around every use of the memory. What comes out is added to the outbox; host_leave makes the change complete. */
+void host_enter(struct host *h, struct outbox *out);
+void host_leave(struct host *h, struct outbox *out);
+
+/* Whether everything of the host is still its own, by its lease. */
+bool host_lives(const struct host *h, uint64_t now);
+
+/* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use. */
+int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t *session);
+/* By the same thread. */
+void host_session_close(struct host *h, uint32_t session, struct outbox *out);
+
+/* Sessions whose process has ended or whose lease has: what they held and waited for goes. One session per call: true if there may
+ * be more; the outbox is then to be sent first. */
+bool host_look_after(struct host *h, uint32_t *session, uint64_t now, struct outbox *out);
+
+#endif

@@ -1,0 +1,45 @@
+#include "cluster/join.h"
+#include "cluster/host.h"
+#include "world/world.h"
+
+#include <errno.h>
+
+#define AGAIN_NS (20 * NS_PER_MS)
+
+/* Whether what came is the answer to our JOIN. */
+static bool is_answer(const void *data, uint32_t len, uint64_t nonce, const char *space)
+{
+    const struct coord_packet *p = coord_check(data, len, coord_space_id(space));
+    return p && p->head.nonce == nonce && (p->head.type == COORD_WELCOME || p->head.type == COORD_REFUSED);
+}
+
+int join(struct udp *u, const struct join_params *p, struct coord_welcome *out, uint64_t *stamp)
+{
+    static _Thread_local struct udp_batch batch;
+    struct coord_packet ask;
+    int rc = -ETIMEDOUT;
+    coord_make(&ask, COORD_JOIN, p->space, p->nonce ? p->nonce : world_random(&world_real) | 1);
+    ask.role = p->role;
+    ask.at = p->at;
+    while (world_now(&world_real) < p->deadline) {
+        const struct udp_out packet = {.to = p->coordinator, .len = sizeof ask, .data = &ask};
+        uint64_t again = min_u64(world_now(&world_real) + AGAIN_NS, p->deadline);
+        ask.stamp = host_now();
+        udp_send(u, &packet, 1);
+        while (udp_wait(u, &batch, 0, again))
+            for (unsigned i = 0; i < batch.count; i++) {
+                const struct coord_packet *a = (const struct coord_packet *)(const void *)batch.packet[i].data;
+                if (!is_answer(a, batch.packet[i].len, ask.head.nonce, p->space))
+                    continue;
+                if (a->head.type == COORD_WELCOME) {
+                    memcpy(out, a, sizeof *out);
+                    *stamp = a->stamp;
+                    return 0;
+                }
+                rc = a->code;
+                if (rc != -EAGAIN)
+                    return rc < 0 ? rc : -EPROTO;
+            }
+    }
+    return rc;
+}

@@ -1,0 +1,20 @@
+/* Asking the coordinator to take part, from a process that has nothing else to do meanwhile. */
+#ifndef PAWL_CLUSTER_JOIN_H
+#define PAWL_CLUSTER_JOIN_H
+
+#include "cluster/coordinator.h"
+
+struct join_params {
+    struct net_addr coordinator;
+    enum coord_role role;
+    const char *space;
+    struct net_addr at; /* where a server or switch listens */
+    uint64_t nonce;     /* 0: a random one */
+    uint64_t deadline;  /* CLOCK_MONOTONIC */
+};
+
+/* 0 and the welcome, and the clock (host_now) of the JOIN that it answers. -ETIMEDOUT: nobody answered; -EAGAIN: not yet; or what
+ * the coordinator said. */
+int join(struct udp *u, const struct join_params *p, struct coord_welcome *out, uint64_t *stamp);
+
+#endif

@@ -1,0 +1,103 @@
+/* NetLock's packets. Hosts speak to the switch and do not know who answers: the switch, or the lock server behind it (4.1).
+ *
+ *   host to the switch, who may pass it to a server          and back
+ *   ACQUIRE  nonce, mode, priority, tenant, flags            GRANT     nonce, ticket, mode, token
+ *   RELEASE  nonce, ticket                                   RELEASED  nonce: out of it, whatever it was
+ *   CANCEL   nonce: a waiter that gave up                    GONE      nonce: nothing known of it, ask anew
+ *   LEASE    stamp (also to servers)                         REFUSED   nonce, code, stamp: how long to wait before asking again
+ *                                                            LEASED    stamp
+ *   switch to server                                         and back
+ *   ACQUIRE, CANCEL, RELEASE passed on, FORWARDED: round,    PUSH      round, pushed: one request of q2, with its client
+ *     count; OVERFLOW: buffer only (4.3)                     LAST      round, count: q2 is empty
+ *   NOTIFY   round, count, pushed, room: q1 is empty         SYNC      life: who are you, who am I
+ *   PUSHED   round, pushed: all below that have come         HANDOVER  round, token: nobody holds it any more, it is yours
+ *   TAKE     round: this lock is to move into the switch     GIVEN     round
+ *   GIVE     round, count, pushed, token: this lock is yours
+ *   SYNCED   round, token: the term                          REPORT    count demands follow: locks that were asked for
+ *
+ * The head's epoch is the life of whoever made the packet; in what the switch passes on, `life` is the switch's. */
+#ifndef PAWL_DATAPLANE_NETLOCK_WIRE_H
+#define PAWL_DATAPLANE_NETLOCK_WIRE_H
+
+#include "wire/packet.h"
+
+enum netlock_type {
+    NETLOCK_ACQUIRE = 1,
+    NETLOCK_RELEASE,
+    NETLOCK_CANCEL,
+    NETLOCK_LEASE,
+    NETLOCK_GRANT,
+    NETLOCK_RELEASED,
+    NETLOCK_GONE,
+    NETLOCK_REFUSED,
+    NETLOCK_LEASED,
+    NETLOCK_PUSH,
+    NETLOCK_PUSHED,
+    NETLOCK_NOTIFY,
+    NETLOCK_LAST,
+    NETLOCK_TAKE,
+    NETLOCK_HANDOVER,
+    NETLOCK_GIVE,
+    NETLOCK_GIVEN,
+    NETLOCK_SYNC,
+    NETLOCK_SYNCED,
+    NETLOCK_REPORT,
+    NETLOCK_TYPES
+};
+
+#define NETLOCK_SHARED 1u
+#define NETLOCK_EXCLUSIVE 2u
+
+#define NETLOCK_TRY 1u       /* flag of ACQUIRE: refuse rather than queue */
+#define NETLOCK_FORWARDED 2u /* the switch has seen it: life, round, count are its */
+#define NETLOCK_OVERFLOW 4u  /* the lock is in the switch: buffer it in q2, do not grant it */
+#define NETLOCK_BOUNCED 8u   /* came too late for q2, back to the switch */
+#define NETLOCK_PAYLOAD 16u  /* ACQUIRE: a data server and bytes for it follow (one round trip, 4.1) */
+
+#define NETLOCK_SLOT_BITS 20u /* of a nonce: which of its host's requests; above: a serial number, whose lowest bit is 0 */
+#define NETLOCK_SERIAL_STEP (UINT64_C(2) << NETLOCK_SLOT_BITS)
+#define NETLOCK_CANCELLED (UINT64_C(1) << NETLOCK_SLOT_BITS) /* just above a nonce: it has ended before it came */
+
+struct netlock_packet {
+    struct packet_head head;
+    uint8_t mode;
+    uint8_t priority; /* 0 is the highest */
+    uint8_t flags;
+    uint8_t code; /* REFUSED: enum netlock_refusal */
+    uint32_t ticket;
+    uint64_t token;
+    uint64_t stamp;
+    uint32_t life; /* of the switch */
+    uint32_t round;
+    uint32_t count;
+    uint32_t pushed;
+    uint32_t room;
+    uint16_t tenant;
+    uint16_t unused;
+    struct place client; /* whose request it is, where `from` is not the client */
+    struct place data;   /* PAYLOAD: the data server */
+};
+_Static_assert(sizeof(struct netlock_packet) == 96, "no padding");
+
+enum netlock_refusal {
+    NETLOCK_HELD = 1, /* try: somebody has it */
+    NETLOCK_QUOTA,    /* the tenant is over its quota: again after `stamp` nanoseconds */
+    NETLOCK_MOVING,   /* try: readers have it, and it is just moving or overflows: ask once more */
+    NETLOCK_POLICY,   /* no such priority or tenant */
+};
+
+/* What follows a REPORT: how often a lock was asked for since the last one, and by how many at once. */
+struct netlock_demand {
+    uint64_t index;
+    uint32_t rate, contention;
+};
+#define NETLOCK_REPORT_MAX 64u
+
+#define NETLOCK_PAYLOAD_MAX (PACKET_MAX - (uint32_t)sizeof(struct netlock_packet))
+
+static inline uint32_t netlock_request_of(uint64_t nonce)
+{
+    return (uint32_t)(nonce & ((1u << NETLOCK_SLOT_BITS) - 1));
+}
+
+#endif

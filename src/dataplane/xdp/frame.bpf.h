@@ -1,0 +1,277 @@
+/* The frame around a switch program: Ethernet, IPv4 and UDP taken apart and put together again, everything checked against the end
+ * of the frame; addresses of machines; counters; two packets out of one. Included by one X.bpf.c each, for the kernel only.
+ *
+ * What is not a lock packet (IPv4 without options, unfragmented, UDP, our port) is passed to the network stack untouched. What is
+ * one and is bad is dropped. Both are counted by reason; neither changes state. */
+#ifndef PAWL_DATAPLANE_XDP_FRAME_BPF_H
+#define PAWL_DATAPLANE_XDP_FRAME_BPF_H
+
+#include "dataplane/xdp/plane.h"
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define INLINE static __attribute__((always_inline)) inline
+
+/* ---- maps ---- */
+
+/* A map of its own, of exactly this struct: the loader fills it in before the program is loaded. */
+const volatile struct plane_settings settings SEC(".rodata.settings");
+
+/* Written by the control process through mmap, read here. */
+volatile struct plane_live live SEC(".data.live");
+
+/* Machine's number -> where it is. Limit: the numbers that fit into struct place; the loader makes it as long as the rack. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, uint32_t);
+    __type(value, struct plane_host);
+} hosts SEC(".maps");
+
+/* Interface -> the same interface: what a packet for a machine behind another port than its own leaves by. Limit: our ports. */
+struct {
+    __uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+    __uint(max_entries, 64);
+    __type(key, uint32_t);
+    __type(value, struct bpf_devmap_val);
+} ports SEC(".maps");
+
+/* One entry per CPU, summed up by whoever asks. */
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, uint32_t);
+    __type(value, struct plane_counters);
+} counters SEC(".maps");
+
+INLINE struct plane_counters *count_here(void)
+{
+    uint32_t zero = 0;
+    return bpf_map_lookup_elem(&counters, &zero);
+}
+
+INLINE int pass(struct plane_counters *c, enum plane_reason why)
+{
+    c->verdict[PLANE_PASSED]++;
+    c->reason[why]++;
+    return XDP_PASS;
+}
+
+INLINE int drop(struct plane_counters *c, enum plane_reason why)
+{
+    c->verdict[PLANE_DROPPED]++;
+    c->reason[why]++;
+    return XDP_DROP;
+}
+
+/* ---- taking a frame apart ---- */
+
+/* An Ethernet head in the pieces that it is copied in: struct ethhdr is packed, and would be copied byte by byte. Frames begin
+ * where the kernel puts them, and the processors that we know read words anywhere. */
+struct ether {
+    uint16_t dest[3];
+    uint16_t source[3];
+    uint16_t protocol;
+};
+
+struct frame {
+    struct ether *eth;
+    struct iphdr *ip;
+    struct udphdr *udp;
+    struct packet_head *head;
+    void *end;
+    uint32_t len; /* of the lock packet; all of it lies before `end` */
+};
+
+#define FRAME_OURS (-1)
+#define FRAME_HEADS (sizeof(struct ether) + sizeof(struct iphdr) + sizeof(struct udphdr))
+#define UDP_WORDS_MAX ((PACKET_MAX + 1) / 2) /* 16-bit words that a checksum adds up */
+
+INLINE uint16_t sum_fold(uint64_t sum)
+{
+    sum = (sum & 0xffffffff) + (sum >> 32);
+    sum = (sum & 0xffffffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)sum;
+}
+
+/* Of an IPv4 head without options, in memory's own order; its checksum included, a sound one gives 0xffff. */
+INLINE uint16_t sum_ip(const struct iphdr *ip)
+{
+    const uint32_t *w = (const void *)ip;
+    return sum_fold((uint64_t)w[0] + w[1] + w[2] + w[3] + w[4]);
+}
+
+/* The words of the lock packet, `len` bytes; a function of its own, since most packets do without. */
+static __attribute__((noinline)) uint64_t sum_packet(struct xdp_md *ctx, uint32_t len)
+{
+    void *end = (void *)(long)ctx->data_end;
+    uint8_t *at = (uint8_t *)(long)ctx->data + FRAME_HEADS;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < UDP_WORDS_MAX && len > 1; i++, len -= 2) {
+        if ((void *)(at + 2) > end)
+            break;
+        sum += *(uint16_t *)at;
+        at += 2;
+    }
+    if (len == 1 && (void *)(at + 1) <= end)
+        sum += *at; /* the low byte of a little-endian word */
+    return sum;
+}
+
+/* A sender on the same machine leaves the sum of the pseudo-head for a network card to complete (CHECKSUM_PARTIAL), and veth has
+ * none: that is as good as no checksum. Every other one is added up. */
+INLINE int udp_sound(struct xdp_md *ctx, const struct frame *f)
+{
+    uint16_t given = f->udp->check;
+    uint64_t sum = (uint64_t)f->ip->saddr + f->ip->daddr + bpf_htons(IPPROTO_UDP) + f->udp->len;
+    if (!given || given == sum_fold(sum))
+        return 1;
+    sum += (uint64_t)f->udp->source + f->udp->dest + f->udp->len + given + sum_packet(ctx, f->len);
+    return sum_fold(sum) == 0xffff;
+}
+
+/* FRAME_OURS: a lock packet, sound up to the end of its head. Else the verdict, counted. */
+INLINE int frame_parse(struct xdp_md *ctx, struct plane_counters *c, struct frame *f)
+{
+    void *data = (void *)(long)ctx->data;
+    f->end = (void *)(long)ctx->data_end;
+    f->eth = data;
+    f->ip = (void *)(f->eth + 1);
+    f->udp = (void *)(f->ip + 1);
+    f->head = (void *)(f->udp + 1);
+    if ((void *)(f->eth + 1) > f->end)
+        return pass(c, PLANE_NOT_IPV4);
+    uint16_t protocol = f->eth->protocol;
+    if (protocol != bpf_htons(ETH_P_IP))
+        return pass(c, protocol == bpf_htons(ETH_P_IPV6)                                           ? PLANE_IPV6
+                       : protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD) ? PLANE_VLAN
+                                                                                                   : PLANE_NOT_IPV4);
+    if ((void *)f->head > f->end) /* too short for IPv4 and UDP heads: not UDP, as far as anybody can tell */
+        return pass(c, PLANE_OTHER);
+    if (f->ip->protocol != IPPROTO_UDP)
+        return pass(c, PLANE_OTHER);
+    if (f->ip->frag_off & bpf_htons(0x3fff)) /* more fragments, or an offset: there may be no UDP head in it */
+        return pass(c, PLANE_FRAGMENT);
+    if (f->ip->version != 4 || f->ip->ihl != 5)
+        return pass(c, PLANE_OPTIONS);
+    if (f->udp->dest != settings.port)
+        return pass(c, PLANE_OTHER);
+
+    uint32_t ip_len = bpf_ntohs(f->ip->tot_len), udp_len = bpf_ntohs(f->udp->len);
+    f->len = udp_len - (uint32_t)sizeof(struct udphdr);
+    if (udp_len < sizeof(struct udphdr) + sizeof(struct packet_head) || f->len > PACKET_MAX ||
+        ip_len < sizeof(struct iphdr) + udp_len || (void *)(f->head + 1) > f->end ||
+        (uint8_t *)f->head + f->len > (uint8_t *)f->end)
+        return drop(c, PLANE_SHORT);
+    if (sum_ip(f->ip) != 0xffff || !udp_sound(ctx, f))
+        return drop(c, PLANE_CHECKSUM);
+    if (f->head->version != PACKET_VERSION || f->head->head_len != sizeof(struct packet_head))
+        return drop(c, PLANE_VERSION);
+    return FRAME_OURS;
+}
+
+INLINE void count_type(struct plane_counters *c, const struct frame *f)
+{
+    c->type[f->head->family % PLANE_FAMILIES][f->head->type % PLANE_TYPES]++;
+}
+
+/* ---- sending ---- */
+
+/* Back to where it came from. The IPv4 checksum does not change by that; UDP's is left out, which IPv4 allows: in native mode veth
+ * loses what would complete it. */
+INLINE int frame_answer(struct frame *f, struct plane_counters *c)
+{
+    for (int i = 0; i < 3; i++) {
+        uint16_t word = f->eth->dest[i];
+        f->eth->dest[i] = f->eth->source[i];
+        f->eth->source[i] = word;
+    }
+    uint32_t ip = f->ip->saddr;
+    f->ip->saddr = f->ip->daddr;
+    f->ip->daddr = ip;
+    uint16_t port = f->udp->source;
+    f->udp->source = f->udp->dest;
+    f->udp->dest = port;
+    f->udp->check = 0;
+    c->verdict[PLANE_ANSWERED]++;
+    return XDP_TX;
+}
+
+INLINE struct plane_host *host_of(uint16_t machine)
+{
+    uint32_t key = machine;
+    struct plane_host *h = bpf_map_lookup_elem(&hosts, &key);
+    return h && h->ip ? h : 0;
+}
+
+/* Addresses the frame to the place; what it came to is what it comes from now. */
+INLINE void frame_address(struct frame *f, const struct plane_host *h, uint16_t port)
+{
+    for (int i = 0; i < 3; i++) {
+        f->eth->source[i] = f->eth->dest[i];
+        f->eth->dest[i] = h->mac[i];
+    }
+    f->ip->saddr = f->ip->daddr;
+    f->ip->daddr = h->ip;
+    f->ip->check = 0;
+    f->ip->check = (uint16_t)~sum_ip(f->ip);
+    f->udp->source = f->udp->dest;
+    f->udp->dest = port == PORT_POOL ? h->pool_port : bpf_htons(port);
+    f->udp->check = 0;
+}
+
+/* To the place in its head. */
+INLINE int frame_send(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
+{
+    struct plane_host *h = host_of(f->head->to.machine);
+    if (!h)
+        return drop(c, PLANE_UNKNOWN);
+    frame_address(f, h, f->head->to.port);
+    c->verdict[PLANE_SENT]++;
+    return h->ifindex == ctx->ingress_ifindex ? XDP_TX : (int)bpf_redirect_map(&ports, h->ifindex, XDP_DROP);
+}
+
+/* A host's pool says where it is, again and again. There is nothing to tell a friend's packet from another's: whoever can send us
+ * packets is trusted, as everywhere in the rack. */
+INLINE int frame_learn(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
+{
+    uint32_t key = f->head->from.machine;
+    struct plane_host *h = bpf_map_lookup_elem(&hosts, &key);
+    if (!h || key == MACHINE_NONE)
+        return drop(c, PLANE_UNKNOWN);
+    if (h->ip && h->life > f->head->epoch)
+        return drop(c, PLANE_EPOCH);
+    for (int i = 0; i < 3; i++)
+        h->mac[i] = f->eth->source[i];
+    h->life = f->head->epoch;
+    h->ifindex = ctx->ingress_ifindex;
+    h->pool_port = f->udp->source;
+    h->ip = f->ip->saddr;
+    c->verdict[PLANE_ABSORBED]++;
+    return XDP_DROP;
+}
+
+/* What every switch does with a packet that is not for its design: echoes come back, what is for a machine goes there. */
+INLINE int frame_relay(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
+{
+    if (f->head->family == PACKET_ECHO)
+        return frame_answer(f, c);
+    if (f->head->family == PACKET_COORDINATOR) {
+        if (f->head->type == PLANE_HERE && f->head->space == settings.space && f->head->from.port == PORT_POOL)
+            return frame_learn(ctx, f, c);
+        return pass(c, PLANE_CONTROL);
+    }
+    return f->head->to.machine == MACHINE_SWITCH ? drop(c, PLANE_FAMILY) : frame_send(ctx, f, c);
+}
+
+#endif

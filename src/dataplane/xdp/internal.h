@@ -1,0 +1,43 @@
+/* What loader.c and attach.c share. */
+#ifndef PAWL_DATAPLANE_XDP_INTERNAL_H
+#define PAWL_DATAPLANE_XDP_INTERNAL_H
+
+#include "dataplane/xdp/loader.h"
+
+#include <bpf/libbpf.h>
+
+#define PIN_PATH 512          /* of a pinned map or attachment */
+#define PLANE_MAPS_MAX 8      /* that are mapped at once */
+#define LIVE_PIN "_data_live" /* as it is called where maps are pinned: no dots there */
+
+struct plane {
+    struct bpf_object *object;
+    char pins[PIN_PATH / 2]; /* empty: none */
+    bool found;
+    volatile struct plane_live *live;
+    struct {
+        void *at;
+        uint64_t bytes;
+    } map[PLANE_MAPS_MAX];
+    unsigned maps;
+    struct {
+        uint32_t ifindex;
+        int link;
+    } device[PLANE_DEVICES_MAX];
+    unsigned devices;
+};
+
+struct plane_image {
+    const char *name;
+    const void *(*bytes)(size_t *len);
+    uint32_t lock_bytes; /* of one entry of the map `locks` */
+};
+extern const struct plane_image plane_images[];
+extern const size_t plane_image_count;
+
+/* Remembers the sentence for plane_explain and returns `rc`. */
+int plane_fail(int rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+int plane_map_fd(const struct plane *p, const char *name); /* or -ENOENT */
+
+#endif

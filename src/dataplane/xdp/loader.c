@@ -1,0 +1,387 @@
+#include "dataplane/xdp/internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+
+/* ---- what went wrong ---- */
+
+static _Thread_local char explanation[512];
+static _Thread_local char grumble[256]; /* the last warning of libbpf */
+
+const char *plane_explain(void)
+{
+    return explanation;
+}
+
+int plane_fail(int rc, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(explanation, sizeof explanation, format, list);
+    va_end(list);
+    return rc;
+}
+
+__attribute__((format(printf, 2, 0))) static int listen_to_libbpf(enum libbpf_print_level level, const char *format, va_list list)
+{
+    /* The program's log is long, and its lines come one by one: the first of several warnings says it best. */
+    if (level == LIBBPF_WARN && !*grumble)
+        vsnprintf(grumble, sizeof grumble, format, list);
+    return 0;
+}
+
+static int fail_load(int rc, const struct plane_options *o)
+{
+    grumble[strcspn(grumble, "\n")] = 0;
+    if (rc == -EPERM || rc == -EACCES)
+        return plane_fail(-EPERM, "loading a program into the kernel needs root, or CAP_BPF and CAP_NET_ADMIN (%s)", grumble);
+    if (rc == -ENOMEM || rc == -E2BIG)
+        return plane_fail(-ENOMEM, "%" PRIu32 " locks take %" PRIu64 " MiB of kernel memory, which is not there", o->locks_max,
+                          plane_lock_bytes(o->program, o->locks_max) >> 20);
+    return plane_fail(rc, "the kernel refuses the program '%s': %s (%s)", o->program, strerror(-rc), grumble);
+}
+
+const char *plane_missing(void)
+{
+    return NULL;
+}
+
+/* ---- opening ---- */
+
+#define LEASE_DRIFT_DIVISOR 5000 /* as designs/fisslock/decider.c has it */
+
+static const struct plane_image *find_image(const char *name)
+{
+    for (size_t i = 0; i < plane_image_count; i++)
+        if (!strcmp(plane_images[i].name, name))
+            return &plane_images[i];
+    return NULL;
+}
+
+uint64_t plane_lock_bytes(const char *program, uint64_t locks)
+{
+    const struct plane_image *image = find_image(program);
+    return image ? locks * image->lock_bytes : 0;
+}
+
+int plane_map_fd(const struct plane *p, const char *name)
+{
+    int fd = bpf_object__find_map_fd_by_name(p->object, name);
+    return fd < 0 ? -ENOENT : fd;
+}
+
+/* Constants are the program's own, and device maps are filled in by every process anew; everything else is state. */
+static bool is_state(const struct bpf_map *map)
+{
+    enum bpf_map_type type = bpf_map__type(map);
+    return type != BPF_MAP_TYPE_DEVMAP && type != BPF_MAP_TYPE_DEVMAP_HASH &&
+           strncmp(bpf_map__name(map), ".rodata", strlen(".rodata")) != 0;
+}
+
+static void pin_path(const struct plane *p, const struct bpf_map *map, char out[PIN_PATH])
+{
+    snprintf(out, PIN_PATH, "%s/%s", p->pins, bpf_map__name(map));
+    for (char *c = out + strlen(p->pins); *c; c++)
+        if (*c == '.')
+            *c = '_'; /* a BPF file system has no names with dots */
+}
+
+/* A lease in ticks: what clocks may differ by is added, and the ticks that it begins and ends within. */
+static uint64_t lease_ticks(uint64_t lease_ns)
+{
+    struct timespec tick = {0};
+    if (!lease_ns || clock_getres(CLOCK_MONOTONIC_COARSE, &tick) || !tick.tv_nsec)
+        return lease_ns; /* far too long, and so not wrong */
+    return (lease_ns + lease_ns / LEASE_DRIFT_DIVISOR) / (uint64_t)tick.tv_nsec + 2;
+}
+
+static int prepare(struct plane *p, const struct plane_options *o)
+{
+    struct plane_settings settings = o->settings;
+    settings.lease_ticks = lease_ticks(settings.lease_ns);
+    struct bpf_map *map;
+    bpf_object__for_each_map(map, p->object)
+    {
+        const char *name = bpf_map__name(map);
+        int rc = 0;
+        if (!strcmp(name, "locks"))
+            rc = bpf_map__set_max_entries(map, o->locks_max);
+        else if (!strcmp(name, "hosts"))
+            rc = bpf_map__set_max_entries(map, (uint32_t)o->settings.machines + 1);
+        else if (!strcmp(name, ".rodata.settings"))
+            rc = bpf_map__set_initial_value(map, &settings, sizeof settings);
+        if (!rc && p->pins[0] && is_state(map)) {
+            char path[PIN_PATH];
+            pin_path(p, map, path);
+            if (o->fresh)
+                unlink(path); /* a program that still uses it goes on with it until it is replaced */
+            p->found = p->found || !access(path, F_OK);
+            rc = bpf_map__set_pin_path(map, path);
+        }
+        if (rc)
+            return plane_fail(rc, "map %s: %s", name, strerror(-rc));
+    }
+    return 0;
+}
+
+/* Who made the state: a rack of other numbers must not go on with it. */
+static int check_live(struct plane *p, const struct plane_options *o)
+{
+    uint64_t bytes;
+    void *at;
+    int rc = plane_map(p, ".data.live", &at, &bytes);
+    if (rc == -ENOENT)
+        return 0; /* the program keeps no state */
+    if (rc || bytes < sizeof(struct plane_live))
+        return rc ? rc : -EPROTO;
+    p->live = at;
+    if (!p->live->layout) {
+        p->found = false; /* whoever pinned it died before anything was decided */
+        p->live->settings = o->settings;
+        p->live->life = o->life;
+        p->live->closed = o->closed;
+        __atomic_store_n(&p->live->layout, PLANE_LAYOUT, __ATOMIC_RELEASE);
+        return 0;
+    }
+    struct plane_settings s = p->live->settings;
+    if (p->live->layout != PLANE_LAYOUT || memcmp(&s, &o->settings, sizeof s) != 0)
+        return plane_fail(-EEXIST, "%s has the state of another rack: other space, port, locks or machines", p->pins);
+    return 0;
+}
+
+static int load(struct plane *p, const struct plane_options *o)
+{
+    const struct plane_image *image = find_image(o->program);
+    if (!image)
+        return plane_fail(-ENOENT, "there is no program '%s'", o->program);
+    if (image->lock_bytes && !o->locks_max)
+        return plane_fail(-EINVAL, "the program '%s' needs a number of locks", o->program);
+    size_t len;
+    const void *bytes = image->bytes(&len);
+    LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = o->program);
+    *grumble = 0;
+    libbpf_set_print(listen_to_libbpf);
+    p->object = bpf_object__open_mem(bytes, len, &opts);
+    if (!p->object)
+        return fail_load(-errno, o);
+    static const char *const probes[] = {"twin_probe", "cost_run", "cost_restore"};
+    int rc = 0;
+    for (size_t i = 0; i < countof(probes) && !rc; i++) {
+        struct bpf_program *probe = bpf_object__find_program_by_name(p->object, probes[i]);
+        rc = probe ? bpf_program__set_autoload(probe, o->probe) : 0;
+    }
+    if (!rc)
+        rc = prepare(p, o);
+    if (rc)
+        return rc;
+    rc = bpf_object__load(p->object);
+    if (rc == -EINVAL && p->found)
+        return plane_fail(-EEXIST, "%s has the state of another rack: %s", p->pins, grumble);
+    return rc ? fail_load(rc, o) : check_live(p, o);
+}
+
+int plane_open(const struct plane_options *o, struct plane **out)
+{
+    struct plane *p = calloc(1, sizeof *p);
+    if (!p)
+        return plane_fail(-ENOMEM, "no memory");
+    if (o->pins && snprintf(p->pins, sizeof p->pins, "%s", o->pins) >= (int)sizeof p->pins) {
+        free(p);
+        return plane_fail(-ENAMETOOLONG, "the folder '%.40s...' has too long a name", o->pins);
+    }
+    int rc = 0;
+    if (p->pins[0] && mkdir(p->pins, 0700) && errno != EEXIST)
+        rc = plane_fail(-errno, "%s: %s; it should lie in a BPF file system (mount -t bpf bpf /sys/fs/bpf)", p->pins,
+                        strerror(errno));
+    if (!rc)
+        rc = load(p, o);
+    if (rc) {
+        plane_close(p, PLANE_LEAVE);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+bool plane_found(const struct plane *p)
+{
+    return p->found;
+}
+
+static void unpin_maps(const struct plane *p)
+{
+    struct bpf_map *map;
+    bpf_object__for_each_map(map, p->object)
+    {
+        char path[PIN_PATH];
+        pin_path(p, map, path);
+        unlink(path);
+    }
+    rmdir(p->pins);
+}
+
+static void detach_all(const struct plane *p)
+{
+    for (unsigned i = 0; i < p->devices; i++) {
+        char path[PIN_PATH];
+        bpf_link_detach(p->device[i].link);
+        snprintf(path, sizeof path, "%s/link-%" PRIu32, p->pins, p->device[i].ifindex);
+        if (p->pins[0])
+            unlink(path);
+    }
+}
+
+void plane_close(struct plane *p, enum plane_end how)
+{
+    if (!p)
+        return;
+    for (unsigned i = 0; i < p->maps; i++)
+        munmap(p->map[i].at, p->map[i].bytes);
+    if (how != PLANE_LEAVE)
+        detach_all(p);
+    if (how == PLANE_REMOVE && p->pins[0])
+        unpin_maps(p);
+    for (unsigned i = 0; i < p->devices; i++)
+        close(p->device[i].link);
+    bpf_object__close(p->object);
+    free(p);
+}
+
+/* ---- while it runs ---- */
+
+int plane_map(struct plane *p, const char *name, void **at, uint64_t *bytes)
+{
+    const struct bpf_map *map = bpf_object__find_map_by_name(p->object, name);
+    if (!map)
+        return -ENOENT;
+    if (p->maps == PLANE_MAPS_MAX)
+        return -ENOSPC;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t len = round_up((uint64_t)round_up(bpf_map__value_size(map), 8u) * bpf_map__max_entries(map), page);
+    void *memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+    if (memory == MAP_FAILED)
+        return plane_fail(-errno, "map %s: %s", name, strerror(errno));
+    p->map[p->maps].at = *at = memory;
+    p->map[p->maps].bytes = *bytes = len;
+    p->maps++;
+    return 0;
+}
+
+volatile struct plane_live *plane_live(struct plane *p)
+{
+    return p->live;
+}
+
+int plane_set_host(struct plane *p, uint16_t machine, const struct plane_host *host)
+{
+    uint32_t key = machine;
+    int fd = plane_map_fd(p, "hosts");
+    if (fd < 0)
+        return fd;
+    if (bpf_map_update_elem(fd, &key, host, BPF_ANY))
+        return plane_fail(-errno, "machine %u is beyond those of the rack", machine);
+    return 0;
+}
+
+static int sum_counters(int fd, struct plane_counters *sum)
+{
+    int cpus = libbpf_num_possible_cpus();
+    struct plane_counters *each = cpus > 0 ? calloc((size_t)cpus, sizeof *each) : NULL;
+    uint32_t zero = 0;
+    int rc = !each ? -ENOMEM : bpf_map_lookup_elem(fd, &zero, each) ? -errno : 0;
+    if (!rc) {
+        *sum = (struct plane_counters){0};
+        for (int i = 0; i < cpus; i++)
+            for (size_t k = 0; k < sizeof *sum / sizeof(uint64_t); k++)
+                ((uint64_t *)sum)[k] += ((const uint64_t *)&each[i])[k];
+    }
+    free(each);
+    return rc;
+}
+
+int plane_count(const struct plane *p, struct plane_counters *sum)
+{
+    int fd = plane_map_fd(p, "counters");
+    return fd < 0 ? fd : sum_counters(fd, sum);
+}
+
+static int open_pinned(const char *pins, const char *name)
+{
+    char path[PIN_PATH];
+    snprintf(path, sizeof path, "%s/%s", pins, name);
+    int fd = bpf_obj_get(path);
+    return fd < 0 ? plane_fail(-errno, "%s: %s", path, strerror(errno)) : fd;
+}
+
+int plane_peek(const char *pins, struct plane_live *live, struct plane_counters *sum)
+{
+    uint32_t zero = 0;
+    struct plane_live found;
+    int fd = open_pinned(pins, LIVE_PIN);
+    if (fd < 0)
+        return fd;
+    int rc = bpf_map_lookup_elem(fd, &zero, &found) ? plane_fail(-errno, "%s: not of this version", pins) : 0;
+    close(fd);
+    if (!rc && found.layout != PLANE_LAYOUT)
+        rc = plane_fail(-EPROTO, "%s: of layout %" PRIu32 ", and this is %u", pins, found.layout, PLANE_LAYOUT);
+    if (rc)
+        return rc;
+    fd = open_pinned(pins, "counters");
+    if (fd < 0)
+        return fd;
+    rc = sum_counters(fd, sum);
+    close(fd);
+    if (!rc)
+        *live = found;
+    return rc;
+}
+
+/* ---- for tests and measurements ---- */
+
+int plane_program(const struct plane *p, const char *name)
+{
+    const struct bpf_program *program = bpf_object__find_program_by_name(p->object, name);
+    return program ? bpf_program__fd(program) : -ENOENT;
+}
+
+uint32_t plane_verified(const struct plane *p)
+{
+    struct bpf_prog_info info = {0};
+    uint32_t len = sizeof info;
+    return bpf_obj_get_info_by_fd(plane_program(p, "plane"), &info, &len) ? 0 : info.verified_insns;
+}
+
+int plane_run(int program, struct plane_run *run)
+{
+    struct xdp_md context = {.data_end = run->in_len, .ingress_ifindex = run->ifindex};
+    LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = run->in, .data_size_in = run->in_len, .data_out = run->out,
+                .data_size_out = run->out ? run->out_len : 0, .repeat = (int)run->repeat);
+    if (run->ifindex) {
+        opts.ctx_in = &context;
+        opts.ctx_size_in = sizeof context;
+    }
+    int rc = bpf_prog_test_run_opts(program, &opts);
+    if (rc)
+        return rc;
+    run->out_len = opts.data_size_out;
+    run->verdict = opts.retval;
+    run->ns = opts.duration;
+    return 0;
+}
+
+int plane_set_case(struct plane *p, const struct cost_case *c)
+{
+    uint32_t zero = 0;
+    int fd = plane_map_fd(p, "cost_cases");
+    return fd < 0 ? fd : bpf_map_update_elem(fd, &zero, c, BPF_ANY) ? -errno : 0;
+}

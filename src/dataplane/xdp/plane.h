@@ -1,0 +1,128 @@
+/* What an XDP data plane and its control process share: settings, maps, counters. Seen by the kernel's side, too: nothing of the
+ * operating system here. Names of maps are in loader.c; each map's role is told where it is declared (frame.bpf.h, X.bpf.c). */
+#ifndef PAWL_DATAPLANE_XDP_PLANE_H
+#define PAWL_DATAPLANE_XDP_PLANE_H
+
+#include "wire/packet.h"
+
+/* Of the maps that are pinned: a control process uses again what another left only if it is of this layout. */
+#define PLANE_LAYOUT 1u
+
+/* Fixed when the program is loaded, so that the compiler of the kernel sees constants. */
+struct plane_settings {
+    uint16_t port;     /* UDP port of lock packets, as it is on the wire: big-endian */
+    uint16_t machines; /* the highest number of a machine */
+    uint32_t space;
+    uint64_t locks;
+    uint32_t options; /* the design's own */
+    uint32_t generation;
+    uint64_t lease_ns;    /* of hosts; 0: nobody is ever taken for dead */
+    uint64_t lease_ticks; /* the same as the kernel counts, and then some; the loader fills it in */
+};
+
+/* What changes while it runs; the control process writes it, the program reads. */
+struct plane_live {
+    uint32_t layout; /* PLANE_LAYOUT, and whose state it is: for the next control process */
+    uint32_t life;   /* larger every time the state was lost */
+    uint32_t epoch;
+    uint32_t closed; /* nonzero: no decisions; packets of the design are dropped and counted, everything else goes on */
+    struct plane_settings settings;
+};
+
+/* The life stands above the tokens, which begin with 0 in every one: so what was granted before the state was lost lies below. */
+#define PLANE_TOKEN_SHIFT 32 /* as designs/fisslock/decider.c has it */
+
+/* Where a machine is. All zero: nobody knows. Numbers as they are on the wire, but for life and ifindex. */
+struct plane_host {
+    uint16_t mac[3];
+    uint16_t pool_port; /* UDP port of its port PORT_POOL */
+    uint32_t ip;
+    uint32_t ifindex; /* the switch's interface towards it */
+    uint32_t life;    /* the host's: an older one's packets do not move its address */
+    uint32_t asked;   /* FissLock: an ACQUIRE of it has passed */
+    uint64_t heard;   /* FissLock: at which tick it renewed its lease; 0: never */
+};
+_Static_assert(sizeof(struct plane_host) == 32, "no padding");
+
+/* The packet by which a host's pool says where it is: family PACKET_COORDINATOR, this type, the host's life as epoch. */
+#define PLANE_HERE 7u
+
+/* ---- counters ---- */
+
+/* What became of a frame. */
+enum plane_verdict {
+    PLANE_PASSED,   /* to the network stack: it was not for us */
+    PLANE_DROPPED,  /* bad; the reason is counted, too */
+    PLANE_ABSORBED, /* it changed or confirmed state, and nobody needs an answer */
+    PLANE_ANSWERED, /* back to its sender */
+    PLANE_SENT,     /* on to another machine */
+    PLANE_DOUBLED,  /* one packet in, two out */
+    PLANE_VERDICTS,
+};
+
+/* Why a frame was passed untouched or dropped. */
+enum plane_reason {
+    PLANE_NOT_IPV4,  /* passed: ARP and whatever else */
+    PLANE_IPV6,      /* passed: lock packets are IPv4 */
+    PLANE_VLAN,      /* passed: lock packets have no tag */
+    PLANE_OPTIONS,   /* passed: an IPv4 head with options */
+    PLANE_FRAGMENT,  /* passed: no lock packet is longer than an MTU */
+    PLANE_OTHER,     /* passed: not UDP, or another port */
+    PLANE_SHORT,     /* dropped: ends before its own lengths say, or before the head does */
+    PLANE_CHECKSUM,  /* dropped: of IPv4 or UDP */
+    PLANE_VERSION,   /* dropped: of the packet or its head's length */
+    PLANE_FAMILY,    /* dropped: for the switch, but of no family it knows */
+    PLANE_ALIEN,     /* dropped: for the switch, but of another space */
+    PLANE_EPOCH,     /* dropped: from another epoch */
+    PLANE_INDEX,     /* dropped: beyond the locks */
+    PLANE_TYPE,      /* dropped: a type that the design does not have, or fields out of range */
+    PLANE_CONTROL,   /* passed: of the coordinator's family, for the control process */
+    PLANE_UNKNOWN,   /* dropped: to a machine that nobody told us of */
+    PLANE_CONTENDED, /* dropped: the word kept changing under us; the sender will try again */
+    PLANE_CLOSED,    /* dropped: while the control process has it closed */
+    PLANE_REFUSED,   /* dropped: the design says that it must not take effect */
+    PLANE_LOST_TWIN, /* dropped on its way out: the note about its copies was gone */
+    PLANE_REASONS,
+};
+
+#define PLANE_FAMILIES 8u /* families and types are counted modulo these: what is beyond was dropped before */
+#define PLANE_TYPES 16u
+
+struct plane_counters {
+    uint64_t verdict[PLANE_VERDICTS];
+    uint64_t reason[PLANE_REASONS];
+    uint64_t type[PLANE_FAMILIES][PLANE_TYPES];
+};
+
+/* ---- two packets out of one ---- */
+
+/* The ingress program writes what its two copies are to become into a ring of its CPU, and the number of the note into the
+ * packet. The driver queues at most DEV_MAP_BULK_SIZE (16) frames before they reach the egress program on the same CPU, and
+ * generic mode none. */
+#define TWIN_NOTES 64u
+#define TWIN_WORDS 10u /* of 8 bytes: the longest packet that is doubled */
+
+struct twin_note {
+    uint32_t number;
+    struct place to[2];
+    uint32_t pad;
+    uint64_t first[TWIN_WORDS]; /* what the first copy's packet becomes; the second is the packet as it was sent */
+};
+
+struct twin_ring {
+    uint32_t next; /* number of the latest note */
+    uint32_t last; /* number that the egress program saw last: seen again, it is the second copy */
+    struct twin_note note[TWIN_NOTES];
+};
+
+/* ---- for measurements ---- */
+
+#define COST_FRAME_WORDS 16 /* of 8 bytes: the frame, padded */
+struct cost_case {
+    uint64_t frame[COST_FRAME_WORDS];
+    uint64_t lock[2]; /* FissLock's word and token */
+    uint32_t index;
+    uint32_t pad;
+};
+
+#endif

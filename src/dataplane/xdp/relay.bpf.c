@@ -1,0 +1,18 @@
+/* A switch without a design of its own: echoes come back, lock packets go to the machine in their head. What designs that decide
+ * nothing in the network run behind, and what a decision in the network is measured against. */
+#include "dataplane/xdp/frame.bpf.h"
+
+SEC("xdp") int plane(struct xdp_md *ctx)
+{
+    struct plane_counters *c = count_here();
+    struct frame f;
+    if (!c)
+        return XDP_ABORTED;
+    int verdict = frame_parse(ctx, c, &f);
+    if (verdict != FRAME_OURS)
+        return verdict;
+    count_type(c, &f);
+    return frame_relay(ctx, &f, c);
+}
+
+char licence[] SEC("license") = "GPL";

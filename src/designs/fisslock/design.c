@@ -1,0 +1,40 @@
+#include "designs/all.h"
+#include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/pool.h"
+
+#define FISSLOCK_FEATURES                                                                                                          \
+    DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC
+
+const struct design design_fisslock = {
+    .name = "fisslock",
+    .summary = "the switch decides, an agent at the holder's host keeps the queue (OSDI'24)",
+    .kind = DESIGN_MAIN,
+    .features = FISSLOCK_FEATURES,
+    .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
+    .tolerates = FAULTS_ALL,
+    .packet = &fisslock_packets,
+};
+
+/* Each is right but for one thing. */
+#define BUSTED(id, what, option)                                                                                                   \
+    static const struct packet_design id##_packet = {FISSLOCK_PACKETS, .options = (option)};                                       \
+    const struct design design_busted_##id = {                                                                                     \
+        .name = "busted-" what,                                                                                                    \
+        .summary = "wrong on purpose: fisslock",                                                                                   \
+        .kind = DESIGN_BUSTED,                                                                                                     \
+        .features = FISSLOCK_FEATURES,                                                                                             \
+        .substrates = DESIGN_ON_SIM,                                                                                               \
+        .tolerates = FAULTS_ALL,                                                                                                   \
+        .packet = &id##_packet,                                                                                                    \
+    }
+
+BUSTED(fisslock_term, "fisslock-term", FISSION_BUSTED_TERM);        /* duplicates and stragglers end tenures */
+BUSTED(fisslock_inca, "fisslock-inca", FISSION_BUSTED_INCA);        /* no incarnation check (Fig. 10) */
+BUSTED(fisslock_frees, "fisslock-frees", FISSION_BUSTED_FREES);     /* a timeout RELEASE frees (4.2) */
+BUSTED(fisslock_nonce, "fisslock-nonce", FISSLOCK_BUSTED_NONCE);    /* any GRANT for the task is the answer */
+BUSTED(fisslock_adopt, "fisslock-adopt", FISSLOCK_BUSTED_ADOPT);    /* an old packet proves that the agent is here */
+BUSTED(fisslock_floor, "fisslock-floor", FISSLOCK_BUSTED_FLOOR);    /* a GRANT of a tenure that ended here is taken */
+BUSTED(fisslock_census, "fisslock-census", FISSLOCK_BUSTED_CENSUS); /* whom the agent does not know does not hold */
+BUSTED(fisslock_lease, "fisslock-lease", FISSLOCK_BUSTED_LEASE);    /* a host believes in its lease for ever */
+BUSTED(fisslock_doubt, "fisslock-doubt", FISSLOCK_BUSTED_DOUBT);    /* who takes over asks nobody who holds */
+BUSTED(fisslock_hasty, "fisslock-hasty", FISSION_BUSTED_HASTY);     /* a decider that lost its state grants at once */

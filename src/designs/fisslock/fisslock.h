@@ -1,0 +1,44 @@
+/* FissLock (OSDI'24): a decider in the switch and agents on the hosts. docs/designs/fisslock.md describes it. */
+#ifndef PAWL_DESIGNS_FISSLOCK_FISSLOCK_H
+#define PAWL_DESIGNS_FISSLOCK_FISSLOCK_H
+
+#include "designs/packet.h"
+
+extern const struct packet_design fisslock_packets;
+
+/* ---- a host ---- */
+
+uint64_t fisslock_host_bytes(const struct rack_config *config);
+void fisslock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
+int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
+int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
+int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
+int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out);
+int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *out);
+bool fisslock_idle(const void *host, uint32_t request);
+bool fisslock_holds(const void *host, uint32_t request);
+void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out);
+uint64_t fisslock_expiry(const void *host, uint32_t session);
+const struct packet_drops *fisslock_host_drops(const void *host);
+void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
+
+/* ---- the decider as a program on words in memory: the simulated switch and the process over UDP ---- */
+uint64_t fisslock_switch_bytes(const struct rack_config *config);
+void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
+void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+const struct packet_drops *fisslock_switch_drops(const void *state);
+
+#define FISSLOCK_PACKETS                                                                                                           \
+    .family = PACKET_FISSION, .host_bytes = fisslock_host_bytes, .host_init = fisslock_host_init, .acquire = fisslock_acquire,     \
+    .convert = fisslock_convert, .give_up = fisslock_give_up, .release = fisslock_release, .outcome = fisslock_outcome,            \
+    .idle = fisslock_idle, .holds = fisslock_holds, .packet = fisslock_packet, .tick = fisslock_tick, .expiry = fisslock_expiry,   \
+    .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
+    .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet
+
+/* For tests and figures. */
+struct fisslock_counts;
+const struct fisslock_counts *fisslock_counts(const void *host);
+uint64_t fisslock_switch_word(const void *state, uint64_t index);
+
+#endif

@@ -1,0 +1,186 @@
+/* What the decider sends to the agent's host: requests, releases, and questions whether the agent is there. */
+#include "designs/fisslock/pool.h"
+
+#include <errno.h>
+
+/* No agent here (yet, or any more): back to the decider, marked, to be routed again (4.2, Fig. 9). */
+static void bounce(struct event *e, const struct fission_packet *in)
+{
+    if (in->hops >= FISSION_HOPS_MAX) {
+        e->h->drops.stale++; /* whoever sent it says it again */
+        return;
+    }
+    struct fission_packet *p = pool_packet(e, in->head.type, in->head.index, in->head.nonce, 0);
+    if (!p)
+        return;
+    struct place from = p->head.from, to = p->head.to;
+    *p = *in;
+    p->head.from = from;
+    p->head.to = to;
+    p->count = 0;
+    p->hops++;
+    p->flags |= FISSION_BOUNCED;
+    p->bouncer = e->h->machine;
+    p->stamp = *host_ends(e->h, in->head.index);
+    e->h->counts.bounces++;
+}
+
+static void say(struct event *e, enum fission_type type, const struct fission_packet *in, uint16_t flags)
+{
+    struct fission_packet *p = pool_packet(e, type, in->head.index, in->head.nonce, 0);
+    if (!p)
+        return;
+    p->head.to = p->client = in->client;
+    p->term = in->term;
+    p->flags = flags;
+}
+
+/* The agent, as far as the packet proves that it is here; null: it is not. The decider stamped its word on the packet after it was
+ * sent back by this host; if no tenure has ended here since, what the word says is still true. */
+static struct agent *agent_for(struct event *e, const struct fission_packet *p)
+{
+    struct fisslock_host *h = e->h;
+    struct agent *a = pool_agent_of(h, p->head.index);
+    uint32_t term = fission_word_term(p->word);
+    bool mine = (p->word & FISSION_WORD_HELD) && fission_word_machine(p->word) == h->machine;
+    if (a && a->state != AGENT_LIVE && fission_term_after(term, a->term)) {
+        bool next = term == ((a->term + 1) & FISSION_TERM_MASK);
+        if (a->state == AGENT_MOVING && a->to == h->machine && next && mine) {
+            tenure_arrived(e, a, p->word, p->token);
+        } else if (a->state == AGENT_FREEING || !next) {
+            tenure_end(e, a);
+        }
+        a = pool_agent_of(h, p->head.index);
+    }
+    if (a || !mine)
+        return a;
+    bool proven = (p->flags & FISSION_BOUNCED) && p->bouncer == h->machine && p->stamp == *host_ends(h, p->head.index);
+    if (!proven && !host_is(h, FISSLOCK_BUSTED_ADOPT))
+        return NULL;
+    if (h->reborn && !tenure_taken(e, p->head.index, term))
+        return NULL;
+    return tenure_adopt(e, p->head.index, p->word, p->token);
+}
+
+static struct who who_of(const struct fission_packet *p)
+{
+    return (struct who){p->head.nonce, p->client.machine};
+}
+
+static bool queues_here(const struct event *e, const struct agent *a)
+{
+    return a->state == AGENT_LIVE || (a->state == AGENT_MOVING && a->to == e->h->machine);
+}
+
+static void on_upgrade(struct event *e, struct agent *a, const struct fission_packet *p)
+{
+    if (!queues_here(e, a)) {
+        bounce(e, p);
+        return;
+    }
+    /* What it holds, the agent may not have heard of. */
+    struct asking asking = {p->head.nonce, p->client, FISSION_SHARED, p->priority, false};
+    if (p->term == a->term && p->inca && !agent_knows(a, p->inca) && agent_hold(e, a, &asking, p->inca))
+        agent_know(e, a, p->inca);
+    if (agent_upgrade(e, a, who_of(p)) == AGENT_REFUSES)
+        say(e, FISSION_REFUSED, p, FISSION_UPGRADE);
+}
+
+/* Granted by the decider; the agent is told. */
+static void on_copy(struct event *e, struct agent *a, const struct fission_packet *p)
+{
+    struct fisslock_host *h = e->h;
+    if (p->term != a->term || a->right != FISSION_SHARED || agent_knows(a, p->inca)) {
+        h->drops.stale++; /* of a tenure that has ended, which took account of it; or heard before */
+        return;
+    }
+    struct asking asking = {p->head.nonce, p->client, FISSION_SHARED, p->priority, false};
+    if (p->client.machine != h->machine || request_holds(h, p->head.nonce)) {
+        if (!agent_hold(e, a, &asking, p->inca))
+            return; /* no room: it stays unaccounted for */
+    } else if (request_wants(h, p->head.nonce) && agent_hold(e, a, &asking, p->inca)) {
+        h->counts.by_switch++;
+        request_grant(e, pool_request_of(h, p->head.nonce), FISSION_SHARED, agent_token(a), a->term, p->inca);
+    }
+    agent_know(e, a, p->inca);
+    agent_serve(e, a);
+}
+
+static void on_acquire(struct event *e, struct agent *a, const struct fission_packet *p)
+{
+    struct fisslock_host *h = e->h;
+    if (p->flags & FISSION_UPGRADE) {
+        on_upgrade(e, a, p);
+        return;
+    }
+    if (p->flags & FISSION_COPY) {
+        on_copy(e, a, p);
+        return;
+    }
+    if (p->term == a->term && p->inca)
+        agent_know(e, a, p->inca);
+    if (p->client.machine == h->machine && !request_wants(h, p->head.nonce)) {
+        h->drops.stale++;
+        agent_serve(e, a);
+        return;
+    }
+    if (!queues_here(e, a)) {
+        bounce(e, p);
+        return;
+    }
+    struct asking asking = {p->head.nonce, p->client, p->mode, p->priority, p->flags & FISSION_NOWAIT};
+    if (agent_ask(e, a, &asking) == AGENT_REFUSES) {
+        if (p->client.machine != h->machine)
+            say(e, FISSION_REFUSED, p, 0);
+        else
+            request_end(e, pool_request_of(h, p->head.nonce), -PAWL_EHELD);
+    }
+    agent_serve(e, a);
+}
+
+static void on_release(struct event *e, struct agent *a, const struct fission_packet *p)
+{
+    if (p->flags & FISSION_UPGRADE) {
+        agent_cancel_upgrade(e, a, who_of(p));
+        return;
+    }
+    if (!agent_release(e, a, who_of(p), p->term, p->inca)) {
+        bounce(e, p);
+        return;
+    }
+    if (!(p->flags & FISSION_DONE))
+        say(e, FISSION_ACK, p, 0);
+    agent_serve(e, a);
+}
+
+void forward_packet(struct event *e, const struct fission_packet *p)
+{
+    struct agent *a = agent_for(e, p);
+    if (!a) {
+        if (p->head.type != FISSION_TAKE && p->head.type != FISSION_LOOK)
+            bounce(e, p);
+        else if (!((p->flags & FISSION_BOUNCED) && p->bouncer == e->h->machine))
+            tenure_look(e, p->head.index); /* the agent is said to be here */
+        return;
+    }
+    if (a->state == AGENT_LIVE && fission_term_after(fission_word_term(p->word), a->term)) {
+        e->h->drops.bad++; /* the decider cannot be ahead of an agent that lives */
+        return;
+    }
+    if (a->state == AGENT_LIVE && a->right == FISSION_SHARED && fission_word_term(p->word) == a->term &&
+        fission_word_inca(p->word) > a->seen) {
+        edit(e, a);
+        a->seen = fission_word_inca(p->word);
+    }
+    switch (p->head.type) {
+    case FISSION_ACQUIRE:
+        on_acquire(e, a, p);
+        break;
+    case FISSION_RELEASE:
+        on_release(e, a, p);
+        break;
+    default: /* LOOK: that is all */
+        agent_serve(e, a);
+        break;
+    }
+}

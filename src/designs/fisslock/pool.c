@@ -1,0 +1,364 @@
+#include "designs/fisslock/pool.h"
+
+/* ---- sizes ---- */
+
+/* Agents: two per own request, for what comes and goes; and what may stay for others, since a shared lock's agent outlives its
+ * first holder's hold: as many as there can be holders. */
+#define AGENTS_SPARE 64
+#define AGENTS_MAX (1u << 16)
+#define NODES_OWN 2 /* per request: it may be in the queue of an agent that is leaving, and already in the next */
+#define NODES_SPARE 256
+#define NODES_MAX (1u << 20) /* more who wait than that are turned away, and come again */
+
+struct sizes {
+    uint32_t requests, agents, nodes, request_buckets, agent_buckets;
+    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, bytes;
+};
+
+static uint32_t buckets_for(uint32_t n)
+{
+    uint32_t buckets = 16;
+    while (buckets < n)
+        buckets *= 2;
+    return buckets;
+}
+
+static uint64_t place(uint64_t *at, uint64_t bytes)
+{
+    uint64_t here = *at;
+    *at = round_up(here + bytes, CACHE_LINE);
+    return here;
+}
+
+static struct sizes sizes_of(const struct rack_config *c)
+{
+    struct sizes s = {.requests = rack_requests(c)};
+    assert(s.requests < 1u << NONCE_SLOT_BITS && c->machines < MACHINES_MAX);
+    s.agents = (uint32_t)min_u64((uint64_t)s.requests * c->machines, AGENTS_MAX) + 2 * s.requests + AGENTS_SPARE;
+    s.nodes = (uint32_t)min_u64((uint64_t)s.requests * c->machines + NODES_SPARE, NODES_MAX) + NODES_OWN * s.requests;
+    s.request_buckets = buckets_for(s.requests);
+    s.agent_buckets = buckets_for(s.agents);
+    uint64_t at = round_up(sizeof(struct fisslock_host), CACHE_LINE);
+    s.requests_at = place(&at, s.requests * sizeof(struct request));
+    s.agents_at = place(&at, s.agents * sizeof(struct agent));
+    s.nodes_at = place(&at, s.nodes * sizeof(struct node));
+    s.request_buckets_at = place(&at, s.request_buckets * sizeof(uint32_t));
+    s.agent_buckets_at = place(&at, s.agent_buckets * sizeof(uint32_t));
+    s.timers_at = place(&at, timers_bytes(s.requests + s.agents + 2));
+    s.sessions_at = place(&at, c->sessions * sizeof(struct session_state));
+    s.bytes = at;
+    return s;
+}
+
+uint64_t pool_bytes(const struct rack_config *config)
+{
+    return sizes_of(config).bytes;
+}
+
+static uint32_t *request_bucket(struct fisslock_host *h, uint64_t index)
+{
+    return (uint32_t *)((char *)h + h->request_buckets_at) + (mix64(index) & h->request_mask);
+}
+
+static uint32_t *agent_bucket(struct fisslock_host *h, uint64_t index)
+{
+    return (uint32_t *)((char *)h + h->agent_buckets_at) + (mix64(index) & h->agent_mask);
+}
+
+void pool_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life)
+{
+    struct fisslock_host *h = host;
+    struct sizes s = sizes_of(config);
+    memset(h, 0, s.bytes);
+    h->config = *config;
+    h->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
+    h->machine = machine;
+    h->nonce_high = (uint64_t)life << (NONCE_SLOT_BITS + NONCE_SERIAL_BITS);
+    h->request_count = s.requests;
+    h->agent_count = s.agents;
+    h->node_count = s.nodes;
+    h->request_mask = s.request_buckets - 1;
+    h->agent_mask = s.agent_buckets - 1;
+    h->requests_at = s.requests_at;
+    h->agents_at = s.agents_at;
+    h->nodes_at = s.nodes_at;
+    h->request_buckets_at = s.request_buckets_at;
+    h->agent_buckets_at = s.agent_buckets_at;
+    h->timers_at = s.timers_at;
+    h->sessions_at = s.sessions_at;
+    h->reborn = life > 1;
+    for (unsigned i = 0; i < ENDS; i++)
+        h->ends[i] = life << ENDS_LIFE_SHIFT;
+    for (uint32_t i = 0; i < s.request_buckets; i++)
+        ((uint32_t *)((char *)h + h->request_buckets_at))[i] = NONE;
+    for (uint32_t i = 0; i < s.agent_buckets; i++)
+        ((uint32_t *)((char *)h + h->agent_buckets_at))[i] = NONE;
+    for (uint32_t i = 0; i < s.agents; i++)
+        host_agent(h, i)->next = i + 1 < s.agents ? i + 1 : NONE;
+    for (uint32_t i = 0; i < s.nodes; i++)
+        host_node(h, i)->next = i + 1 < s.nodes ? i + 1 : NONE;
+    timers_init(host_timers(h), s.requests + s.agents + 2);
+    if (config->lease_ns) {
+        struct outbox nobody = {0};
+        timers_set(host_timers(h), timer_of_lease(h), 0, &nobody);
+    }
+}
+
+/* ---- packets ---- */
+
+struct fission_packet *pool_packet(struct event *e, enum fission_type type, uint64_t index, uint64_t nonce, unsigned entries)
+{
+    struct fisslock_host *h = e->h;
+    struct fission_packet *p = outbox_add(e->out, (uint32_t)(sizeof *p + entries * sizeof(struct fission_entry)));
+    if (!p) {
+        h->counts.crowded++;
+        return NULL;
+    }
+    p->head = (struct packet_head){
+        .version = PACKET_VERSION,
+        .head_len = sizeof p->head,
+        .family = PACKET_FISSION,
+        .type = (uint8_t)type,
+        .space = h->rules.space,
+        .epoch = h->rules.epoch,
+        .generation = h->rules.generation,
+        .index = index,
+        .nonce = nonce,
+        .from = {h->machine, PORT_POOL},
+        .to = {MACHINE_SWITCH, PORT_POOL},
+    };
+    p->count = (uint16_t)entries;
+    return p;
+}
+
+struct fission_entry *pool_entries(struct fission_packet *p)
+{
+    return (struct fission_entry *)(p + 1);
+}
+
+uint64_t pool_pause(const struct fisslock_host *h, uint64_t pause_ns)
+{
+    return pause_ns ? min_u64(2 * pause_ns, PAUSE_FACTOR_MAX * h->config.retry_ns) : h->config.retry_ns;
+}
+
+/* ---- requests ---- */
+
+uint64_t pool_nonce(struct event *e, uint32_t request)
+{
+    struct fisslock_host *h = e->h;
+    return h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_SLOT_BITS | request;
+}
+
+struct request *pool_request_of(struct fisslock_host *h, uint64_t nonce)
+{
+    uint32_t slot = NONCE_SLOT(nonce);
+    if (slot >= h->request_count)
+        return NULL;
+    struct request *r = host_request(h, slot);
+    if (r->state == REQUEST_IDLE || r->state == REQUEST_ENDED)
+        return NULL;
+    return r->nonce == nonce || host_is(h, FISSLOCK_BUSTED_NONCE) ? r : NULL;
+}
+
+void pool_request_link(struct event *e, struct request *r)
+{
+    struct fisslock_host *h = e->h;
+    uint32_t *bucket = request_bucket(h, r->index);
+    edit(e, bucket);
+    edit(e, r);
+    r->next = *bucket;
+    *bucket = request_number(h, r);
+}
+
+void pool_request_unlink(struct event *e, struct request *r)
+{
+    struct fisslock_host *h = e->h;
+    uint32_t *at = request_bucket(h, r->index), number = request_number(h, r);
+    while (*at != number)
+        at = &host_request(h, *at)->next;
+    edit(e, at);
+    *at = r->next;
+}
+
+static struct request *about(struct fisslock_host *h, uint32_t number, uint64_t index)
+{
+    while (number != NONE && host_request(h, number)->index != index)
+        number = host_request(h, number)->next;
+    return number == NONE ? NULL : host_request(h, number);
+}
+
+struct request *pool_request_first(struct fisslock_host *h, uint64_t index)
+{
+    return about(h, *request_bucket(h, index), index);
+}
+
+struct request *pool_request_next(struct fisslock_host *h, const struct request *r)
+{
+    return about(h, r->next, r->index);
+}
+
+/* ---- agents ---- */
+
+struct agent *pool_agent_of(struct fisslock_host *h, uint64_t index)
+{
+    uint32_t i = *agent_bucket(h, index);
+    while (i != NONE && host_agent(h, i)->index != index)
+        i = host_agent(h, i)->next;
+    return i == NONE ? NULL : host_agent(h, i);
+}
+
+struct agent *pool_agent_new(struct event *e, uint64_t index)
+{
+    struct fisslock_host *h = e->h;
+    if (h->agent_free == NONE)
+        return NULL;
+    struct agent *a = host_agent(h, h->agent_free);
+    uint32_t *bucket = agent_bucket(h, index), number = h->agent_free;
+    edit(e, bucket);
+    edit(e, a);
+    h->agent_free = a->next;
+    h->agents_used++;
+    *a = (struct agent){.index = index, .next = *bucket, .grantee = NONE};
+    a->holders = a->waiters = (struct list){.head = NONE, .tail = NONE};
+    *bucket = number;
+    return a;
+}
+
+void pool_agent_free(struct event *e, struct agent *a)
+{
+    struct fisslock_host *h = e->h;
+    uint32_t *at = agent_bucket(h, a->index), number = agent_number(h, a), node;
+    edit(e, a);
+    while ((node = pool_list_pop(e, &a->holders)) != NONE)
+        pool_node_free(e, node);
+    while ((node = pool_list_pop(e, &a->waiters)) != NONE)
+        pool_node_free(e, node);
+    if (a->grantee != NONE)
+        pool_node_free(e, a->grantee);
+    timers_stop(host_timers(h), timer_of_agent(h, a), e->out);
+    while (*at != number)
+        at = &host_agent(h, *at)->next;
+    edit(e, at);
+    *at = a->next;
+    a->state = AGENT_NONE;
+    a->next = h->agent_free;
+    h->agent_free = number;
+    h->agents_used--;
+}
+
+/* ---- nodes and their lists ---- */
+
+uint32_t pool_node_new(struct event *e, bool own)
+{
+    struct fisslock_host *h = e->h;
+    uint32_t node = h->node_free;
+    if (!own && h->node_count - h->nodes_used <= NODES_OWN * h->request_count)
+        return NONE;
+    if (node != NONE) {
+        edit(e, host_node(h, node));
+        h->nodes_used++;
+        h->node_free = host_node(h, node)->next;
+        *host_node(h, node) = (struct node){.next = NONE};
+    }
+    return node;
+}
+
+void pool_node_free(struct event *e, uint32_t node)
+{
+    struct fisslock_host *h = e->h;
+    edit(e, host_node(h, node));
+    host_node(h, node)->next = h->node_free;
+    h->node_free = node;
+    h->nodes_used--;
+}
+
+void pool_list_append(struct event *e, struct list *l, uint32_t node)
+{
+    struct fisslock_host *h = e->h;
+    edit(e, l);
+    edit(e, host_node(h, node));
+    host_node(h, node)->next = NONE;
+    if (l->tail == NONE) {
+        l->head = node;
+    } else {
+        edit(e, host_node(h, l->tail));
+        host_node(h, l->tail)->next = node;
+    }
+    l->tail = node;
+    l->count++;
+}
+
+void pool_list_push(struct event *e, struct list *l, uint32_t node)
+{
+    struct fisslock_host *h = e->h;
+    edit(e, l);
+    edit(e, host_node(h, node));
+    host_node(h, node)->next = l->head;
+    l->head = node;
+    if (l->tail == NONE)
+        l->tail = node;
+    l->count++;
+}
+
+void pool_list_insert(struct event *e, struct list *l, uint32_t node)
+{
+    struct fisslock_host *h = e->h;
+    uint8_t priority = host_node(h, node)->priority;
+    uint32_t after = NONE;
+    for (uint32_t i = l->head; i != NONE && host_node(h, i)->priority <= priority; i = host_node(h, i)->next)
+        after = i;
+    if (after == NONE) {
+        pool_list_push(e, l, node);
+        return;
+    }
+    edit(e, l);
+    edit(e, host_node(h, node));
+    edit(e, host_node(h, after));
+    host_node(h, node)->next = host_node(h, after)->next;
+    host_node(h, after)->next = node;
+    if (l->tail == after)
+        l->tail = node;
+    l->count++;
+}
+
+uint32_t pool_list_pop(struct event *e, struct list *l)
+{
+    uint32_t node = l->head;
+    if (node != NONE)
+        pool_list_take(e, l, node);
+    return node;
+}
+
+uint32_t pool_list_find(struct fisslock_host *h, const struct list *l, struct who who)
+{
+    uint32_t i = l->head;
+    while (i != NONE && !node_is(host_node(h, i), who))
+        i = host_node(h, i)->next;
+    return i;
+}
+
+bool pool_list_take(struct event *e, struct list *l, uint32_t node)
+{
+    struct fisslock_host *h = e->h;
+    uint32_t before = NONE, i = l->head;
+    while (i != NONE && i != node) {
+        before = i;
+        i = host_node(h, i)->next;
+    }
+    if (i == NONE)
+        return false;
+    uint32_t next = host_node(h, node)->next;
+    edit(e, l);
+    edit(e, host_node(h, node));
+    if (before == NONE) {
+        l->head = next;
+    } else {
+        edit(e, host_node(h, before));
+        host_node(h, before)->next = next;
+    }
+    if (l->tail == node)
+        l->tail = before;
+    l->count--;
+    host_node(h, node)->next = NONE;
+    return true;
+}

@@ -1,0 +1,380 @@
+/* The client: what Fig. 6 does, and what it takes to do it over a network that loses packets. */
+#include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/pool.h"
+
+#include <errno.h>
+
+static_assert((int)FISSION_SHARED == (int)PAWL_SHARED && (int)FISSION_EXCLUSIVE == (int)PAWL_EXCLUSIVE, "modes are one thing");
+
+/* ---- a request's life ---- */
+
+struct place request_place(struct fisslock_host *h, const struct request *r)
+{
+    return (struct place){h->machine, r->port};
+}
+
+static void repeat(struct event *e, struct request *r)
+{
+    edit(e, r);
+    r->pause_ns = pool_pause(e->h, r->pause_ns);
+    timers_set(host_timers(e->h), request_number(e->h, r), e->now + r->pause_ns, e->out);
+}
+
+static void still(struct event *e, struct request *r)
+{
+    edit(e, r);
+    r->pause_ns = 0;
+    timers_stop(host_timers(e->h), request_number(e->h, r), e->out);
+}
+
+static void count_held(struct event *e, const struct request *r, int change)
+{
+    struct session_state *s = host_session(e->h, request_number(e->h, r));
+    edit(e, s);
+    s->held += (uint32_t)change;
+}
+
+bool request_wants(struct fisslock_host *h, uint64_t nonce)
+{
+    const struct request *r = pool_request_of(h, nonce);
+    return r && r->state == REQUEST_WAITING;
+}
+
+bool request_holds(struct fisslock_host *h, uint64_t nonce)
+{
+    const struct request *r = pool_request_of(h, nonce);
+    return r && (r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING);
+}
+
+void request_grant(struct event *e, struct request *r, uint8_t mode, uint64_t token, uint32_t term, uint16_t ordinal)
+{
+    debug_assert(r->state == REQUEST_WAITING || r->state == REQUEST_UPGRADING);
+    if (r->state == REQUEST_WAITING) {
+        e->h->waiting--;
+        count_held(e, r, 1);
+    }
+    still(e, r);
+    r->state = REQUEST_HELD;
+    r->mode = mode;
+    r->token = token;
+    r->term = term;
+    r->ordinal = ordinal;
+    r->result = 0;
+    outbox_wake(e->out, request_number(e->h, r));
+}
+
+void request_end(struct event *e, struct request *r, int result)
+{
+    if (r->state == REQUEST_WAITING)
+        e->h->waiting--;
+    else if (r->state != REQUEST_RELEASING)
+        count_held(e, r, -1);
+    still(e, r);
+    pool_request_unlink(e, r);
+    r->state = result ? REQUEST_ENDED : REQUEST_IDLE;
+    r->result = result;
+    if (result)
+        outbox_wake(e->out, request_number(e->h, r));
+}
+
+void request_deny_upgrade(struct event *e, struct request *r, int result)
+{
+    still(e, r);
+    r->state = REQUEST_HELD;
+    r->result = result;
+    outbox_wake(e->out, request_number(e->h, r));
+}
+
+/* ---- what it says ---- */
+
+static void say_acquire(struct event *e, struct request *r, uint16_t flags)
+{
+    if (!lease_runs(e->h, e->now))
+        return; /* said when there is one */
+    struct fission_packet *p = pool_packet(e, FISSION_ACQUIRE, r->index, r->nonce, 0);
+    if (!p)
+        return;
+    bool upgrade = r->state == REQUEST_UPGRADING;
+    p->head.from = p->client = request_place(e->h, r);
+    p->mode = upgrade ? FISSION_EXCLUSIVE : r->mode;
+    p->priority = r->priority;
+    p->flags = flags | (upgrade ? FISSION_UPGRADE : 0) | (r->try ? FISSION_NOWAIT : 0);
+    if (upgrade) { /* by what it holds, should the agent not know */
+        p->term = r->term;
+        p->inca = r->ordinal;
+    }
+}
+
+static void say_release(struct event *e, uint64_t index, uint64_t nonce, struct place client, uint32_t term, uint16_t ordinal,
+                        uint16_t flags)
+{
+    struct fission_packet *p = pool_packet(e, FISSION_RELEASE, index, nonce, 0);
+    if (!p)
+        return;
+    p->head.from = p->client = client; /* where the answer goes */
+    p->term = term;
+    p->inca = ordinal;
+    p->flags = flags;
+}
+
+void request_due(struct event *e, struct request *r)
+{
+    struct agent *a = pool_agent_of(e->h, r->index);
+    switch (r->state) {
+    case REQUEST_WAITING:
+    case REQUEST_UPGRADING:
+        /* In the queue here: nothing can have been lost. */
+        if (!a || a->state != AGENT_LIVE ||
+            (r->state == REQUEST_WAITING && pool_list_find(e->h, &a->waiters, (struct who){r->nonce, e->h->machine}) == NONE)) {
+            e->h->counts.retries++;
+            say_acquire(e, r, FISSION_RETRY);
+        }
+        repeat(e, r);
+        break;
+    case REQUEST_RELEASING:
+        e->h->counts.retries++;
+        say_release(e, r->index, r->nonce, (struct place){e->h->machine, PORT_POOL}, r->term, r->ordinal, 0);
+        repeat(e, r);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- calls ---- */
+
+int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out)
+{
+    struct fisslock_host *h = host;
+    struct event e = event_begin(host, now, out);
+    if (ask->request >= h->request_count || ask->index >= h->config.locks ||
+        (ask->mode != PAWL_SHARED && ask->mode != PAWL_EXCLUSIVE))
+        return -EINVAL;
+    struct request *r = host_request(h, ask->request);
+    if (r->state != REQUEST_IDLE && r->state != REQUEST_ENDED)
+        return -EBUSY;
+    /* Whoever waits may be given the agent: a place for it is kept. */
+    if (h->agent_count - h->agents_used <= h->waiting)
+        return -PAWL_ELIMIT;
+
+    edit(&e, r);
+    *r = (struct request){
+        .nonce = pool_nonce(&e, ask->request),
+        .index = ask->index,
+        .port = ask->port,
+        .state = REQUEST_WAITING,
+        .mode = (uint8_t)ask->mode,
+        .priority = ask->priority,
+        .try = ask->try,
+    };
+    h->waiting++;
+    pool_request_link(&e, r);
+
+    struct agent *a = pool_agent_of(h, r->index);
+    if (a && a->state == AGENT_LIVE) { /* Fig. 6 line 1 */
+        struct asking asking = {r->nonce, request_place(h, r), r->mode, r->priority, r->try};
+        if (agent_ask(&e, a, &asking) == AGENT_REFUSES)
+            request_end(&e, r, -PAWL_EHELD);
+        else if (r->state == REQUEST_WAITING)
+            repeat(&e, r);
+        else
+            h->counts.local++;
+    } else { /* Fig. 6 line 5 */
+        say_acquire(&e, r, 0);
+        repeat(&e, r);
+    }
+    return r->state == REQUEST_WAITING ? PACKET_WAIT : PACKET_DONE;
+}
+
+int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
+{
+    struct fisslock_host *h = host;
+    struct event e = event_begin(host, now, out);
+    if (request >= h->request_count)
+        return -EINVAL;
+    struct request *r = host_request(h, request);
+    if (r->state != REQUEST_HELD && r->state != REQUEST_UPGRADING)
+        return -PAWL_ENOTOWNER;
+    still(&e, r);
+    e.port = r->port;
+    count_held(&e, r, -1);
+    r->state = REQUEST_RELEASING; /* from here on it does not hold */
+    struct agent *a = pool_agent_of(h, r->index);
+    if (a && a->term == r->term) { /* Fig. 6 line 9 */
+        agent_release(&e, a, (struct who){r->nonce, h->machine}, r->term, r->ordinal);
+        request_end(&e, r, 0);
+        agent_serve(&e, a);
+    } else { /* Fig. 6 line 12 */
+        say_release(&e, r->index, r->nonce, request_place(h, r), r->term, r->ordinal, 0);
+        repeat(&e, r);
+    }
+    return 0;
+}
+
+int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out)
+{
+    struct fisslock_host *h = host;
+    struct event e = event_begin(host, now, out);
+    if (request >= h->request_count)
+        return -EINVAL;
+    struct request *r = host_request(h, request);
+    struct agent *a = pool_agent_of(h, r->index);
+    bool here = a && a->state == AGENT_LIVE;
+    if (r->state == REQUEST_WAITING) {
+        /* It is out of it at once: a GRANT that comes later finds nobody. The agent is told, so that others need not wait for that.
+         */
+        uint64_t nonce = r->nonce;
+        if (!here)
+            say_release(&e, r->index, nonce, request_place(h, r), 0, 0, FISSION_DONE);
+        request_end(&e, r, why);
+        if (here) {
+            agent_release(&e, a, (struct who){nonce, h->machine}, 0, 0);
+            agent_serve(&e, a);
+        }
+    } else if (r->state == REQUEST_UPGRADING) {
+        if (here && a->term == r->term)
+            agent_cancel_upgrade(&e, a, (struct who){r->nonce, h->machine});
+        else
+            say_release(&e, r->index, r->nonce, request_place(h, r), r->term, r->ordinal, FISSION_UPGRADE | FISSION_DONE);
+        request_deny_upgrade(&e, r, why);
+    }
+    return PACKET_DONE;
+}
+
+int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out)
+{
+    struct fisslock_host *h = host;
+    struct event e = event_begin(host, now, out);
+    if (request >= h->request_count || (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE))
+        return -EINVAL;
+    struct request *r = host_request(h, request);
+    if (r->state != REQUEST_HELD)
+        return -PAWL_ENOTOWNER;
+    struct agent *a = pool_agent_of(h, r->index);
+    bool here = a && a->state == AGENT_LIVE && a->term == r->term;
+    edit(&e, r);
+    r->result = 0;
+    if (r->mode == (uint8_t)mode)
+        return PACKET_DONE;
+    if (mode == PAWL_SHARED) {
+        if (!here) /* an exclusive holder has the agent, or is none */
+            return -PAWL_ENOTOWNER;
+        agent_downgrade(&e, a, r);
+        return PACKET_DONE;
+    }
+    r->state = REQUEST_UPGRADING;
+    if (here) {
+        if (agent_upgrade(&e, a, (struct who){r->nonce, h->machine}) == AGENT_REFUSES)
+            request_deny_upgrade(&e, r, -EDEADLK);
+    } else {
+        say_acquire(&e, r, FISSION_RETRY);
+    }
+    if (r->state == REQUEST_UPGRADING)
+        repeat(&e, r);
+    return r->state == REQUEST_UPGRADING ? PACKET_WAIT : PACKET_DONE;
+}
+
+int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *out)
+{
+    struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
+    if (request >= h->request_count)
+        return -EINVAL;
+    const struct request *r = host_request(h, request);
+    if (r->state == REQUEST_WAITING || r->state == REQUEST_UPGRADING)
+        return -EINPROGRESS;
+    bool held = r->state == REQUEST_HELD;
+    *out = (struct packet_answer){
+        .result = held || r->result ? r->result : -PAWL_ENOTOWNER, .mode = (enum pawl_mode)r->mode, .token = r->token};
+    return 0;
+}
+
+bool fisslock_idle(const void *host, uint32_t request)
+{
+    struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
+    return host_request(h, request)->state <= REQUEST_ENDED;
+}
+
+bool fisslock_holds(const void *host, uint32_t request)
+{
+    struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
+    uint8_t state = host_request(h, request)->state;
+    return state == REQUEST_HELD || state == REQUEST_UPGRADING;
+}
+
+void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
+{
+    struct fisslock_host *h = host;
+    assert(session < h->config.sessions);
+    struct event e = event_begin(host, now, out);
+    struct session_state *s = host_session(h, session * h->config.requests);
+    edit(&e, s);
+    s->lost = false;
+    for (uint32_t i = session * h->config.requests; i < (session + 1) * h->config.requests; i++) {
+        outbox_touch(out, host_request(h, i), sizeof(struct request));
+        host_request(h, i)->port = PORT_POOL; /* nobody is there to hear answers */
+        if (host_request(h, i)->state == REQUEST_WAITING)
+            fisslock_give_up(host, i, -PAWL_ELOST, now, out);
+        else if (fisslock_holds(host, i))
+            fisslock_release(host, i, now, out);
+    }
+}
+
+/* ---- packets for requests ---- */
+
+/* Whether a GRANT can be true for a request that waits for one. A tenure that ended here, or an ordinal that this host has given up
+ * in a census, cannot. */
+static bool credible(struct fisslock_host *h, const struct request *r, uint32_t term, uint16_t ordinal)
+{
+    if (r->floored && fission_term_after(r->floor, term) && !host_is(h, FISSLOCK_BUSTED_FLOOR))
+        return false;
+    return !(r->barred && ordinal && term == r->barred_term && ordinal <= r->barred_inca);
+}
+
+static void on_shared_grant(struct event *e, const struct fission_packet *p)
+{
+    struct fisslock_host *h = e->h;
+    struct request *r = pool_request_of(h, p->head.nonce);
+    struct agent *a = pool_agent_of(h, p->head.index);
+    bool by_switch = p->head.from.machine == MACHINE_SWITCH;
+    uint16_t ordinal = by_switch ? p->inca : 0;
+    if (r && r->index != p->head.index)
+        r = NULL;
+    bool here = a && a->term == p->term;
+    bool news = !(here && ordinal) || agent_know(e, a, ordinal);
+    if (r && r->state == REQUEST_WAITING) {
+        if (!news || !credible(h, r, p->term, ordinal))
+            return;
+        if (here && !agent_hold(e, a, &(struct asking){r->nonce, request_place(h, r), FISSION_SHARED, r->priority, false}, ordinal))
+            return;
+        ++*(by_switch ? &h->counts.by_switch : &h->counts.by_agent);
+        request_grant(e, r, FISSION_SHARED, p->token << TOKEN_GRANT_BITS | 1, p->term, ordinal);
+    } else if (r && (r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING)) {
+        if (ordinal && !r->ordinal && r->term == p->term) {
+            edit(e, r);
+            r->ordinal = ordinal; /* granted twice: its release accounts for both */
+        }
+    } else if (p->client.machine == h->machine) {
+        /* Nobody is here any more. */
+        h->counts.orphans++;
+        say_release(e, p->head.index, p->head.nonce, p->client, p->term, ordinal, FISSION_DONE);
+    }
+}
+
+void request_packet(struct event *e, const struct fission_packet *p)
+{
+    struct request *r = pool_request_of(e->h, p->head.nonce);
+    if (p->head.type == FISSION_GRANT) {
+        on_shared_grant(e, p);
+        return;
+    }
+    if (!r || r->index != p->head.index) {
+        e->h->drops.stale++;
+        return;
+    }
+    if (p->head.type == FISSION_ACK && r->state == REQUEST_RELEASING)
+        request_end(e, r, 0);
+    else if (p->head.type == FISSION_REFUSED && r->state == REQUEST_WAITING && r->try)
+        request_end(e, r, -PAWL_EHELD);
+    else if (p->head.type == FISSION_REFUSED && r->state == REQUEST_UPGRADING && (p->flags & FISSION_UPGRADE))
+        request_deny_upgrade(e, r, -EDEADLK);
+}

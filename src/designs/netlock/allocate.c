@@ -1,0 +1,239 @@
+#include "designs/netlock/allocate.h"
+#include "designs/netlock/server.h"
+#include "lib/hash.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- Algorithm 3 ---- */
+
+/* By rate per slot, the larger first; without division. */
+static int by_value(const void *a, const void *b)
+{
+    const struct demand *x = a, *y = b;
+    uint64_t left = (uint64_t)x->rate * y->contention, right = (uint64_t)y->rate * x->contention;
+    if (left != right)
+        return left > right ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static uint64_t fill(struct demand *d, uint64_t count, uint64_t slots)
+{
+    uint64_t used = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        d[i].slots = (uint32_t)min_u64(min_u64(d[i].contention, NETLOCK_SIZE_MAX), slots - used);
+        used += d[i].slots;
+    }
+    return used;
+}
+
+uint64_t netlock_allocate(struct demand *demands, uint64_t count, uint64_t slots)
+{
+    qsort(demands, count, sizeof *demands, by_value);
+    return fill(demands, count, slots);
+}
+
+uint64_t netlock_allocate_random(struct demand *demands, uint64_t count, uint64_t slots, uint64_t seed)
+{
+    for (uint64_t i = count; i > 1; i--) {
+        uint64_t j = mix64(seed + i) % i;
+        struct demand d = demands[i - 1];
+        demands[i - 1] = demands[j];
+        demands[j] = d;
+    }
+    return fill(demands, count, slots);
+}
+
+uint64_t netlock_servers_needed(const struct demand *demands, uint64_t count, uint64_t per_server)
+{
+    uint64_t left = 0;
+    for (uint64_t i = 0; i < count; i++)
+        if (demands[i].contention)
+            left += demands[i].rate - (uint64_t)demands[i].rate * demands[i].slots / demands[i].contention;
+    return (left + per_server - 1) / per_server;
+}
+
+/* ---- what the servers know ---- */
+
+#define MOVES_NS (20 * NS_PER_US) /* between two looks at what is still to be reported or moved */
+#define REPORTS 8u                /* packets at most */
+
+void server_touch(struct server *s, struct lock *l)
+{
+    if (!l->arrivals && s->touched < SERVER_TOUCHED_MAX)
+        s->touched_lock[s->touched++] = (uint32_t)(server_lock_index(s, l) / s->config.servers);
+    l->arrivals++;
+}
+
+static struct lock *touched_lock(struct server *s, uint32_t i)
+{
+    return server_lock(s, (uint64_t)s->touched_lock[i] * s->config.servers);
+}
+
+/* Takes up to `max` of those that were asked for off the list. */
+static uint32_t collect(struct server *s, struct netlock_demand *out, uint32_t max)
+{
+    uint32_t count = 0;
+    while (s->touched && count < max) {
+        struct lock *l = touched_lock(s, --s->touched);
+        if (l->place == LOCK_OWNED)
+            out[count++] = (struct netlock_demand){server_lock_index(s, l), l->arrivals, (uint32_t)max_u64(l->peak, 1)};
+        l->arrivals = 0;
+        l->peak = l->holders + l->waiters;
+    }
+    return count;
+}
+
+void server_report(struct server *s, uint64_t now, struct outbox *out)
+{
+    for (unsigned n = 0; n < REPORTS && s->touched; n++) {
+        struct netlock_demand demands[NETLOCK_REPORT_MAX];
+        uint32_t count = collect(s, demands, NETLOCK_REPORT_MAX);
+        struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *demands));
+        if (!p)
+            break; /* as if it were lost: what is asked for often is asked for again */
+        p->head = (struct packet_head){.version = PACKET_VERSION,
+                                       .head_len = sizeof p->head,
+                                       .family = PACKET_NETLOCK,
+                                       .type = NETLOCK_REPORT,
+                                       .space = s->config.space,
+                                       .epoch = s->life,
+                                       .index = s->number,
+                                       .from = {s->machine, PORT_SERVER},
+                                       .to = {MACHINE_SWITCH, PORT_POOL}};
+        p->life = s->switch_life;
+        p->count = count;
+        memcpy(p + 1, demands, count * sizeof *demands);
+    }
+    s->report_ns = now + (s->touched ? MOVES_NS : NETLOCK_MEASURE_NS);
+}
+
+/* ---- as the workload moves ---- */
+
+#define MOVES_AT_ONCE 32u /* that one look begins: what the outbox has room for */
+#define KEEP_NUM 5u       /* a lock stays if it is worth four fifths of the worst that would take its place */
+#define KEEP_DEN 4u
+#define SLOTS_SPARE_SHIFT 1 /* contention was measured in the past, in a short time: half as much again, and one more */
+#define WAIT_SIZE 16u       /* of each priority's queue */
+
+void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_demand *demands)
+{
+    for (uint32_t i = 0; i < p->count && w->reported < w->reports_max; i++) {
+        const struct netlock_demand *d = &demands[i];
+        if (d->index >= w->config.locks || !d->rate || !d->contention || plane_match(switch_plane(w), d->index) != PLANE_NO_LOCK)
+            continue;
+        switch_reports(w)[w->reported++] = (struct demand){.index = d->index, .rate = d->rate, .contention = d->contention};
+    }
+}
+
+static uint32_t wait_size_of(const struct nl_switch *w)
+{
+    return w->config.options & NETLOCK_PRIORITY ? WAIT_SIZE : 0;
+}
+
+/* What was reported, and what the locks in the switch were asked for since the latest look. */
+static void measure(struct nl_switch *w)
+{
+    struct plane *plane = switch_plane(w);
+    struct demand *plan = switch_plan(w);
+    uint32_t count = w->reported;
+    memcpy(plan, switch_reports(w), count * sizeof *plan);
+    w->reported = 0;
+    for (uint32_t lock = 0, seen = 0; lock < plane->config.locks && seen < plane->used; lock++) {
+        struct control *c = switch_control(w, lock);
+        seen += c->state != CONTROL_NONE;
+        if (c->state != CONTROL_LIVE)
+            continue;
+        uint32_t arrivals = (uint32_t)plane_get(plane, NETLOCK_ARRIVALS, lock);
+        const struct plane_region r = plane_region(plane, lock);
+        bool over = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER;
+        c->rate = arrivals - c->arrivals;
+        c->arrivals = arrivals;
+        c->old_peak = c->peak;
+        c->peak = (uint32_t)plane_get(plane, NETLOCK_PEAK, lock);
+        plane_set(plane, NETLOCK_PEAK, lock, 0);
+        plan[count++] = (struct demand){.index = plane_index(plane, lock),
+                                        .rate = (uint32_t)min_u64((uint64_t)c->rate * KEEP_NUM / KEEP_DEN, UINT32_MAX),
+                                        .contention = over ? 2u * r.size : (uint32_t)max_u64(max_u64(c->peak, c->old_peak), 1),
+                                        .in = lock + 1};
+    }
+    w->planned = count;
+}
+
+/* Those that lose their place go, and those that won one come as room allows; so many at a time. */
+static void follow_plan(struct nl_switch *w, uint64_t now, struct outbox *out)
+{
+    const struct demand *plan = switch_plan(w);
+    unsigned moves = 0;
+    for (; w->leaving > 0 && moves < MOVES_AT_ONCE; w->leaving--) {
+        const struct demand *d = &plan[w->leaving - 1];
+        if (d->in && !d->slots)
+            moves += !switch_move_out(w, d->index, now, out);
+    }
+    for (; w->coming < w->planned && moves < MOVES_AT_ONCE; w->coming++) {
+        const struct demand *d = &plan[w->coming];
+        if (d->in && d->slots > plane_region(switch_plane(w), d->in - 1).size &&
+            switch_control(w, d->in - 1)->state == CONTROL_LIVE && plane_index(switch_plane(w), d->in - 1) == d->index)
+            plane_resize(switch_plane(w), d->in - 1, (uint16_t)d->slots); /* if somebody is in it, at the next look */
+        else if (d->slots && !d->in)
+            moves += !switch_move_in(w, d->index, d->slots, wait_size_of(w), now, out);
+    }
+}
+
+/* Locks whose queue is empty slide down over holes: positions in a queue are relative to its left end. */
+static void defragment(struct nl_switch *w)
+{
+    struct plane *plane = switch_plane(w);
+    for (uint32_t lock = 0; lock < plane->config.locks; lock++)
+        if (switch_control(w, lock)->state == CONTROL_LIVE)
+            plane_slide(plane, lock);
+}
+
+static void allocate(struct nl_switch *w)
+{
+    struct demand *plan = switch_plan(w);
+    uint64_t slots = switch_plane(w)->config.slots;
+    measure(w);
+    for (uint32_t i = 0; i < w->planned; i++)
+        plan[i].contention += (plan[i].contention >> SLOTS_SPARE_SHIFT) + 1;
+    if (wait_size_of(w)) /* each lock takes its waiting queues, too */
+        slots /= 1 + NETLOCK_PRIORITIES * WAIT_SIZE;
+    if (w->config.options & NETLOCK_ALLOC_RANDOM)
+        netlock_allocate_random(plan, w->planned, slots, w->life);
+    else
+        netlock_allocate(plan, w->planned, slots);
+    defragment(w);
+    w->leaving = w->planned;
+    w->coming = 0;
+}
+
+/* For trials: some lock comes, some lock goes, with queues that overflow. */
+static void churn(struct nl_switch *w, uint64_t now, struct outbox *out)
+{
+    uint64_t dice = w->dice = mix64(w->dice + 1);
+    uint64_t index = dice % w->config.locks;
+    if (plane_match(switch_plane(w), index) == PLANE_NO_LOCK)
+        switch_move_in(w, index, 1 + (uint32_t)(dice >> 40) % 4, wait_size_of(w) ? 1 + (uint32_t)(dice >> 44) % 4 : 0, now, out);
+    else if (dice >> 50 & 1)
+        switch_move_out(w, index, now, out);
+    w->churn_ns = now + w->config.retry_ns * (1 + (dice >> 52) % 16);
+    if ((dice >> 56) % 4 == 0)
+        defragment(w);
+}
+
+uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *out)
+{
+    if (w->config.options & NETLOCK_SERVERS_ONLY)
+        return UINT64_MAX;
+    if (w->config.options & NETLOCK_CHURN) {
+        if (now >= w->churn_ns)
+            churn(w, now, out);
+        return w->churn_ns;
+    }
+    if (now >= w->allocate_ns) {
+        w->allocate_ns = now + NETLOCK_MEASURE_NS;
+        allocate(w);
+    }
+    follow_plan(w, now, out);
+    return w->leaving || w->coming < w->planned ? now + MOVES_NS : w->allocate_ns;
+}

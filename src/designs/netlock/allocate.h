@@ -1,0 +1,22 @@
+/* Which locks are in the switch, and with how many slots (4.3). */
+#ifndef PAWL_DESIGNS_NETLOCK_ALLOCATE_H
+#define PAWL_DESIGNS_NETLOCK_ALLOCATE_H
+
+#include "designs/netlock/switch.h"
+
+/* Algorithm 3: slots[i] of the demands, sorted by rate / contention, until there are none left. Returns how many slots are used. */
+uint64_t netlock_allocate(struct demand *demands, uint64_t count, uint64_t slots);
+
+/* The strawman of 6.4: the same, but in an order drawn from the seed. */
+uint64_t netlock_allocate_random(struct demand *demands, uint64_t count, uint64_t slots, uint64_t seed);
+
+/* How many servers serve what the switch does not (4.3): requests per second of each lock, and of one server. */
+uint64_t netlock_servers_needed(const struct demand *demands, uint64_t count, uint64_t per_server);
+
+/* A server's report of its locks that were asked for. */
+void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_demand *demands);
+
+/* Measures, allocates anew now and then, moves what must move; a few locks at a time. Returns when next. */
+uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *out);
+
+#endif

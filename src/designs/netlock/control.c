@@ -1,0 +1,441 @@
+/* The control plane of the switch (4.3, 4.5): moves locks in and out, ends what belongs to hosts whose lease has ended, sends again
+ * what was not answered. It works between packets, on registers. */
+#include "designs/netlock/allocate.h"
+#include "designs/netlock/switch.h"
+#include "lib/hash.h"
+
+#include <errno.h>
+
+#define CONTROL_SHARE 8u /* it looks at everything eight times in a lease */
+#define AGAIN 2u         /* retransmissions: after so many retry times */
+
+static uint64_t ends_of(struct nl_switch *w, uint32_t lock)
+{
+    return plane_get(switch_plane(w), NETLOCK_ENDS, lock);
+}
+
+static uint32_t head_of(uint64_t ends)
+{
+    return (uint32_t)(ends >> 32) & NETLOCK_TICKET;
+}
+
+static uint32_t tail_of(uint64_t ends)
+{
+    return (uint32_t)ends & NETLOCK_TICKET;
+}
+
+static bool is_empty(struct nl_switch *w, uint32_t lock)
+{
+    uint64_t ends = ends_of(w, lock);
+    return head_of(ends) == tail_of(ends) && !plane_get(switch_plane(w), NETLOCK_WAITING, lock);
+}
+
+static void set_over(struct nl_switch *w, uint32_t lock)
+{
+    plane_set(switch_plane(w), NETLOCK_ENDS, lock, ends_of(w, lock) | NETLOCK_OVER);
+}
+
+static uint32_t round_of(struct nl_switch *w, uint32_t lock)
+{
+    return (uint32_t)(plane_get(switch_plane(w), NETLOCK_ROUNDS, lock) >> 32);
+}
+
+static void enter_state(struct nl_switch *w, uint32_t lock, enum control_state state, uint64_t now)
+{
+    struct control *c = switch_control(w, lock);
+    c->state = (uint8_t)state;
+    c->since_ns = now;
+    c->next_ns = now;
+}
+
+/* ---- what a state has to say ---- */
+
+void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out)
+{
+    struct plane *plane = switch_plane(w);
+    const struct plane_region r = plane_region(plane, lock);
+    uint64_t ends = ends_of(w, lock), rounds = plane_get(plane, NETLOCK_ROUNDS, lock);
+    struct netlock_packet *p = switch_to_server(w, plane_index(plane, lock), NETLOCK_NOTIFY, out);
+    if (!p)
+        return;
+    p->round = (uint32_t)(rounds >> 32);
+    p->pushed = (uint32_t)rounds;
+    p->count = (uint32_t)plane_get(plane, NETLOCK_ARRIVALS, lock);
+    p->room = r.size - netlock_between(head_of(ends), tail_of(ends), r.size);
+    if (r.wait_size && p->room > r.wait_size)
+        p->room = r.wait_size;
+}
+
+static void say_give(struct nl_switch *w, uint64_t index, uint64_t rounds, uint64_t token, struct outbox *out)
+{
+    struct netlock_packet *p = switch_to_server(w, index, NETLOCK_GIVE, out);
+    if (!p)
+        return;
+    p->round = (uint32_t)(rounds >> 32);
+    p->pushed = (uint32_t)rounds;
+    p->token = token;
+}
+
+static void say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
+{
+    struct plane *plane = switch_plane(w);
+    struct control *c = switch_control(w, lock);
+    uint64_t index = plane_index(plane, lock);
+    if (now < c->next_ns)
+        return;
+    c->next_ns = now + AGAIN * w->config.retry_ns;
+    if (c->state == CONTROL_TAKING) {
+        struct netlock_packet *p = switch_to_server(w, index, NETLOCK_TAKE, out);
+        if (p)
+            p->round = round_of(w, lock);
+    } else if (c->state == CONTROL_LIVE) {
+        /* Pitfall 9: a server that lost q2 will say LAST; one that did not get NOTIFY will push. */
+        if (ends_of(w, lock) & NETLOCK_OVER && is_empty(w, lock) && !(w->config.options & NETLOCK_BUST_SILENT_EMPTY))
+            switch_notify(w, lock, out);
+    } else if (c->state == CONTROL_GIVING) {
+        say_give(w, index, plane_get(plane, NETLOCK_ROUNDS, lock), plane_get(plane, NETLOCK_TOKEN, lock), out);
+    }
+}
+
+/* ---- moving ---- */
+
+int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out)
+{
+    struct plane *plane = switch_plane(w);
+    struct plane_region r = {.size = (uint16_t)size, .wait_size = (uint16_t)wait_size};
+    uint32_t lock;
+    if (index >= w->config.locks || !size || size > NETLOCK_SIZE_MAX || wait_size > UINT8_MAX)
+        return -EINVAL;
+    if (plane_match(plane, index) != PLANE_NO_LOCK)
+        return -EEXIST;
+    int rc = plane_room(plane, plane_region_slots(&r), &r.left);
+    rc = rc ? rc : plane_install(plane, index, &r, &lock);
+    if (rc)
+        return rc;
+    plane_set(plane, NETLOCK_ROUNDS, lock, (uint64_t)++w->version << 32);
+    set_over(w, lock); /* newcomers wait at the server until it has handed over */
+    *switch_control(w, lock) = (struct control){.moved_ns = now};
+    enter_state(w, lock, CONTROL_TAKING, now);
+    say_again(w, lock, now, out);
+    return 0;
+}
+
+static void give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
+{
+    bool empty = is_empty(w, lock) || w->config.options & NETLOCK_BUST_NO_DRAIN;
+    if (switch_control(w, lock)->state != CONTROL_DRAINING || !empty)
+        return;
+    enter_state(w, lock, CONTROL_GIVING, now);
+    say_again(w, lock, now, out);
+}
+
+int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct outbox *out)
+{
+    struct plane *plane = switch_plane(w);
+    uint32_t lock = plane_match(plane, index);
+    if (lock == PLANE_NO_LOCK)
+        return -ENOENT;
+    struct control *c = switch_control(w, lock);
+    if (c->state == CONTROL_TAKING)
+        c->unwanted = true;
+    if (c->state != CONTROL_LIVE)
+        return -EBUSY;
+    /* A new round: what the server pushes or says from now on belongs to the old one. */
+    uint64_t pushed = plane_get(plane, NETLOCK_ROUNDS, lock) & UINT32_MAX;
+    plane_set(plane, NETLOCK_ROUNDS, lock, (uint64_t)++w->version << 32 | pushed);
+    set_over(w, lock);
+    c->moved_ns = now;
+    enter_state(w, lock, CONTROL_DRAINING, now);
+    give(w, lock, now, out);
+    return 0;
+}
+
+/* ---- what servers say ---- */
+
+static void on_handover(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    struct control *c = switch_control(w, lock);
+    if (p->round != round_of(w, lock)) {
+        w->drops.stale++;
+        return;
+    }
+    if (c->state == CONTROL_TAKING) {
+        plane_set(switch_plane(w), NETLOCK_TOKEN, lock, p->token);
+        enter_state(w, lock, CONTROL_LIVE, now);
+        c->next_ns = now + AGAIN * w->config.retry_ns;
+        w->counts.moved_in++;
+    }
+    if (c->state == CONTROL_LIVE)
+        switch_notify(w, lock, out);
+    if (c->state == CONTROL_LIVE && c->unwanted)
+        switch_move_out(w, p->head.index, now, out);
+}
+
+static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now)
+{
+    const struct control *c = switch_control(w, lock);
+    if (c->state != CONTROL_GIVING || p->round != round_of(w, lock)) {
+        w->drops.stale++;
+        return;
+    }
+    w->counts.moved_out++;
+    w->counts.move_ns_max = max_u64(w->counts.move_ns_max, now - c->since_ns);
+    plane_remove(switch_plane(w), lock);
+    switch_control(w, lock)->state = CONTROL_NONE;
+}
+
+void switch_say_synced(struct nl_switch *w, unsigned server, struct outbox *out)
+{
+    struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_SYNCED, w->life, switch_place(),
+                                                  (struct place){w->config.server[server], PORT_SERVER});
+    if (!a)
+        return;
+    a->stamp = w->servers[server].life;
+    a->token = w->servers[server].term;
+    a->round = ++w->version; /* what passes from now on is told apart from what passed before */
+    a->life = w->life;
+    a->count = w->clean;
+}
+
+static void on_sync(struct nl_switch *w, const struct netlock_packet *p, struct outbox *out)
+{
+    for (unsigned i = 0; i < w->config.servers; i++) {
+        struct switch_server *s = &w->servers[i];
+        if (w->config.server[i] != p->head.from.machine)
+            continue;
+        if (p->head.epoch < s->life)
+            return;                    /* of a life that is over */
+        if (p->head.epoch > s->life) { /* its tokens start above all that were given out before */
+            s->life = p->head.epoch;
+            s->term = (w->life << SWITCH_TERM_BITS) + ++w->terms;
+        }
+        switch_say_synced(w, i, out);
+    }
+}
+
+/* A push, or the word that there is nothing more to push, is for the data plane. */
+static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    if (switch_control(w, lock)->state != CONTROL_LIVE) {
+        w->drops.stale++;
+        return;
+    }
+    struct netlock_pass pass = {.op = p->head.type == NETLOCK_PUSH ? NETLOCK_OP_PUSH : NETLOCK_OP_LAST,
+                                .mode = p->mode,
+                                .priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0,
+                                .flags = p->flags & NETLOCK_TRY,
+                                .machine = p->client.machine,
+                                .port = p->client.port,
+                                .tenant = p->tenant,
+                                .nonce = p->head.nonce,
+                                .round = p->round,
+                                .count = p->count,
+                                .pushed = p->pushed};
+    switch_run(w, lock, &pass, now, out);
+}
+
+static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
+{
+    switch ((enum netlock_type)p->head.type) {
+    case NETLOCK_SYNC:
+        return true;
+    case NETLOCK_REPORT:
+        return p->count <= NETLOCK_REPORT_MAX && len == sizeof *p + p->count * sizeof(struct netlock_demand);
+    case NETLOCK_PUSH:
+        if (p->client.machine == MACHINE_NONE || p->client.machine > w->config.machines || p->mode > NETLOCK_EXCLUSIVE ||
+            netlock_request_of(p->head.nonce) >= rack_requests(&w->config) || p->priority >= NETLOCK_PRIORITIES ||
+            p->tenant >= SWITCH_TENANTS)
+            return false;
+        break;
+    case NETLOCK_LAST:
+    case NETLOCK_HANDOVER:
+    case NETLOCK_GIVEN:
+        break;
+    default:
+        return false;
+    }
+    return w->config.server[netlock_home(&w->config, p->head.index)] == p->head.from.machine;
+}
+
+void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
+{
+    if (!sound(w, p, len)) {
+        w->drops.bad++;
+        return;
+    }
+    if (p->head.type == NETLOCK_SYNC) {
+        on_sync(w, p, out);
+        return;
+    }
+    if (p->life != w->life || p->head.epoch != w->servers[netlock_home(&w->config, p->head.index)].life) {
+        w->drops.stale++; /* from another life of the switch, or of the server */
+        return;
+    }
+    if (p->head.type == NETLOCK_REPORT) {
+        switch_on_report(w, p, (const struct netlock_demand *)(const void *)(p + 1));
+        return;
+    }
+    uint32_t lock = plane_match(switch_plane(w), p->head.index);
+    if (lock == PLANE_NO_LOCK) {
+        if (p->head.type != NETLOCK_GIVEN) /* what is not here is the server's */
+            say_give(w, p->head.index, (uint64_t)w->version << 32, 0, out);
+    } else if (p->head.type == NETLOCK_HANDOVER) {
+        on_handover(w, lock, p, now, out);
+    } else if (p->head.type == NETLOCK_GIVEN) {
+        on_given(w, lock, p, now);
+    } else {
+        on_push(w, lock, p, now, out);
+    }
+}
+
+/* ---- leases ---- */
+
+/* One slot ends, wherever it is in its queue (pitfall 3). */
+static void end_slot(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, uint64_t now,
+                     struct outbox *out)
+{
+    struct plane *plane = switch_plane(w);
+    uint32_t place = (uint32_t)plane_get(plane, NETLOCK_PLACE, slot);
+    struct netlock_pass pass = {.op = NETLOCK_OP_RELEASE,
+                                .machine = (uint16_t)(place >> 16),
+                                .port = (uint16_t)place,
+                                .nonce = plane_get(plane, NETLOCK_NONCE, slot),
+                                .ticket = ticket};
+    w->counts.expired++;
+    if (waiting) {
+        plane_set(plane, NETLOCK_FLAGS, slot, plane_get(plane, NETLOCK_FLAGS, slot) | NETLOCK_ENDED);
+        pass.op = NETLOCK_OP_PULL;
+    }
+    switch_run(w, lock, &pass, now, out);
+}
+
+/* Calls for every slot in use of a lock; queue 0 is the lock's, others the priorities'. */
+typedef void (*slot_fn)(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, uint16_t machine,
+                        uint64_t now, struct outbox *out);
+
+static void each_slot(struct nl_switch *w, uint32_t lock, slot_fn fn, uint16_t machine, uint64_t now, struct outbox *out)
+{
+    struct plane *plane = switch_plane(w);
+    const struct plane_region r = plane_region(plane, lock);
+    for (uint32_t queue = 0; queue <= (r.wait_size ? NETLOCK_PRIORITIES : 0); queue++) {
+        uint64_t ends = queue ? plane_get(plane, NETLOCK_QUEUES, lock * NETLOCK_PRIORITIES + queue - 1) : ends_of(w, lock);
+        uint32_t size = queue ? r.wait_size : r.size, left = r.left + (queue ? r.size + (queue - 1) * r.wait_size : 0);
+        uint32_t ticket = head_of(ends), count = netlock_between(ticket, tail_of(ends), size);
+        for (uint32_t i = 0; i < count; i++, ticket = netlock_after(ticket, size))
+            fn(w, lock, left + (ticket & 0xffffu), ticket, queue != 0, machine, now, out);
+    }
+}
+
+static void end_if_of(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, uint16_t machine,
+                      uint64_t now, struct outbox *out)
+{
+    const struct plane *plane = switch_plane(w);
+    if (plane_get(plane, NETLOCK_PLACE, slot) >> 16 == machine && !(plane_get(plane, NETLOCK_FLAGS, slot) & NETLOCK_ENDED))
+        end_slot(w, lock, slot, ticket, waiting, now, out);
+}
+
+static void each_lock(struct nl_switch *w, slot_fn fn, uint16_t machine, uint64_t now, struct outbox *out)
+{
+    const struct plane *plane = switch_plane(w);
+    for (uint32_t lock = 0, seen = 0; lock < plane->config.locks && seen < plane->used; lock++)
+        if (switch_control(w, lock)->state != CONTROL_NONE) {
+            seen++;
+            each_slot(w, lock, fn, machine, now, out);
+        }
+}
+
+void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out)
+{
+    struct plane *plane = switch_plane(w);
+    each_lock(w, end_if_of, machine, now, out);
+    for (uint32_t i = 0; i < plane->config.stride; i++) /* another life numbers its requests anew */
+        plane_set(plane, NETLOCK_SEEN, (machine * plane->config.stride + i) % plane->config.requests, 0);
+}
+
+/* A hold whose host does not know of it (the grant and what it sent back were lost) is told once more; if it is not wanted, it
+ * comes back (pitfall 4). */
+static void remind(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, uint16_t machine, uint64_t now,
+                   struct outbox *out)
+{
+    struct plane *plane = switch_plane(w);
+    uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, slot);
+    uint32_t age = plane_now(now) - (uint32_t)plane_get(plane, NETLOCK_SINCE, slot);
+    (void)machine;
+    if (waiting || (flags & (NETLOCK_GRANTED | NETLOCK_ENDED)) != NETLOCK_GRANTED || age < plane_now(w->config.lease_ns / 2))
+        return;
+    uint32_t place = (uint32_t)plane_get(plane, NETLOCK_PLACE, slot);
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, NETLOCK_GRANT, w->life, switch_place(),
+                                                  (struct place){(uint16_t)(place >> 16), PORT_POOL}); /* its process may be gone */
+    if (!p)
+        return;
+    uint64_t token = plane_get(plane, NETLOCK_TOKEN, lock) + 1;
+    plane_set(plane, NETLOCK_TOKEN, lock, token);
+    plane_set(plane, NETLOCK_SINCE, slot, plane_now(now));
+    p->head.index = plane_index(plane, lock);
+    p->head.nonce = plane_get(plane, NETLOCK_NONCE, slot);
+    p->mode = (uint8_t)(flags & NETLOCK_SLOT_MODE);
+    p->ticket = ticket;
+    p->token = token;
+}
+
+/* ---- policies ---- */
+
+int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst)
+{
+    struct nl_switch *w = state;
+    /* The meter counts requests per 2^20 of its microseconds, of 1,024 ns each. */
+    uint64_t rate = per_second > UINT32_MAX ? UINT64_MAX : (per_second << 30) / NS_PER_S;
+    if (rate > UINT32_MAX || burst > UINT32_MAX >> 10 || (per_second && (!burst || !rate)))
+        return -EINVAL;
+    return plane_quota(switch_plane(w), tenant, &(struct plane_quota){.rate = (uint32_t)rate, .burst = burst});
+}
+
+/* ---- time ---- */
+
+/* What packets left unfinished because it would have taken too many passes. */
+static void finish(struct nl_switch *w, uint64_t now, struct outbox *out)
+{
+    const struct plane *plane = switch_plane(w);
+    if (plane->counts.unfinished == w->unfinished)
+        return;
+    w->unfinished = plane->counts.unfinished;
+    for (uint32_t lock = 0; lock < plane->config.locks; lock++)
+        if (switch_control(w, lock)->state != CONTROL_NONE) {
+            uint64_t ends = ends_of(w, lock);
+            struct netlock_pass pass = {.op = NETLOCK_OP_WALK, .mode = NETLOCK_EXCLUSIVE, .ticket = head_of(ends)};
+            switch_run(w, lock, &pass, now, out);
+            pass = (struct netlock_pass){.op = NETLOCK_OP_PULL};
+            switch_run(w, lock, &pass, now, out);
+        }
+}
+
+static void look_at_leases(struct nl_switch *w, uint64_t now, struct outbox *out)
+{
+    for (uint16_t i = 1; i <= w->config.machines; i++) {
+        struct switch_machine *m = switch_machine(w, i);
+        if (!m->live || now < m->until_ns)
+            continue;
+        m->live = false;
+        switch_end_machine(w, i, now, out);
+    }
+    each_lock(w, remind, 0, now, out);
+}
+
+uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out)
+{
+    struct nl_switch *w = state;
+    const struct plane *plane = switch_plane(w);
+    if (w->control_ns <= now) {
+        w->control_ns = now + w->config.lease_ns / CONTROL_SHARE;
+        look_at_leases(w, now, out);
+    }
+    finish(w, now, out);
+    for (uint32_t lock = 0, seen = 0; lock < plane->config.locks && seen < plane->used; lock++)
+        if (switch_control(w, lock)->state != CONTROL_NONE) {
+            seen++;
+            give(w, lock, now, out);
+            say_again(w, lock, now, out);
+        }
+    uint64_t next = switch_place_locks(w, now, out);
+    return min_u64(min_u64(w->control_ns, next), now + w->config.retry_ns);
+}

@@ -1,0 +1,76 @@
+#include "dataplane/netlock.h"
+#include "designs/all.h"
+#include "designs/netlock/netlock.h"
+
+#define SMALL (UINT64_C(32) << NETLOCK_SLOTS_SHIFT) /* a switch in which nearly nothing fits */
+
+#define NETLOCK_TABLE                                                                                                              \
+    .family = PACKET_NETLOCK, .host_bytes = netlock_host_bytes, .host_init = netlock_host_init, .acquire = netlock_acquire,        \
+    .give_up = netlock_give_up, .release = netlock_release, .outcome = netlock_outcome, .idle = netlock_idle,                      \
+    .holds = netlock_holds, .packet = netlock_host_packet, .tick = netlock_host_tick, .expiry = netlock_expiry,                    \
+    .session_dead = netlock_session_dead, .host_drops = netlock_host_drops, .switch_bytes = netlock_switch_bytes,                  \
+    .switch_init = netlock_switch_init, .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick,                \
+    .server_bytes = netlock_server_bytes, .server_init = netlock_server_init, .server_packet = netlock_server_packet,              \
+    .server_tick = netlock_server_tick, .server_drops = netlock_server_drops, .draws = NETLOCK_CHURN | NETLOCK_PRIORITY | SMALL
+
+#define NETLOCK_FEATURES DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC
+
+static unsigned slots, alloc_random, priorities, servers_only;
+
+static const struct design_knob knobs[] = {
+    {"slots", &slots, 1, 0xffffff},        /* of the shared queue */
+    {"alloc-random", &alloc_random, 0, 1}, /* instead of the knapsack of Algorithm 3 */
+    {"priorities", &priorities, 0, 1},     /* a waiting queue per priority */
+    {"servers-only", &servers_only, 0, 1}, /* nothing in the switch */
+    {NULL, NULL, 0, 0},
+};
+
+uint64_t netlock_tuned(uint64_t options)
+{
+    options |= alloc_random ? NETLOCK_ALLOC_RANDOM : 0;
+    options |= priorities ? NETLOCK_PRIORITY : 0;
+    options |= servers_only ? NETLOCK_SERVERS_ONLY : 0;
+    if (slots)
+        options = (options & ~(UINT64_C(0xffffff) << NETLOCK_SLOTS_SHIFT)) | (uint64_t)slots << NETLOCK_SLOTS_SHIFT;
+    return options;
+}
+
+static const struct packet_design netlock = {NETLOCK_TABLE};
+
+const struct design design_netlock = {
+    .name = "netlock",
+    .summary = "NetLock: hot locks in queues of the switch, the others in lock servers",
+    .kind = DESIGN_MAIN,
+    .features = NETLOCK_FEATURES,
+    .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
+    .tolerates = FAULTS_ALL,
+    .knobs = knobs,
+    .packet = &netlock,
+};
+
+#define BUSTED_BY(id, what, option, faults)                                                                                        \
+    static const struct packet_design id##_packet = {NETLOCK_TABLE, .options = (option)};                                          \
+    const struct design design_busted_##id = {                                                                                     \
+        .name = "busted-" what,                                                                                                    \
+        .summary = "wrong on purpose: netlock",                                                                                    \
+        .kind = DESIGN_BUSTED,                                                                                                     \
+        .features = NETLOCK_FEATURES,                                                                                              \
+        .substrates = DESIGN_ON_SIM,                                                                                               \
+        .tolerates = (faults),                                                                                                     \
+        .packet = &id##_packet,                                                                                                    \
+    }
+
+#define BUSTED(id, what, option) BUSTED_BY(id, what, option, FAULTS_ALL)
+
+BUSTED(netlock_blind, "netlock-blind", NETLOCK_BUST_BLIND_RELEASE);  /* whoever releases, the head goes */
+BUSTED(netlock_mode, "netlock-mode", NETLOCK_BUST_TRUST_MODE);       /* the releaser says what it held */
+BUSTED(netlock_end, "netlock-end", NETLOCK_BUST_NO_END);             /* the end of the queue is not tested for */
+BUSTED(netlock_grant, "netlock-grant", NETLOCK_BUST_ANY_GRANT);      /* a late grant is taken for an answer */
+BUSTED(netlock_lapse, "netlock-lapse", NETLOCK_BUST_NO_LAPSE);       /* the host believes in leases for ever */
+BUSTED(netlock_hasty, "netlock-hasty", NETLOCK_BUST_HASTY_SERVER);   /* a server that lost its memory does not wait */
+BUSTED(netlock_revert, "netlock-revert", NETLOCK_BUST_HASTY_REVERT); /* nor for the leases of a switch that died */
+BUSTED(netlock_drain, "netlock-drain", NETLOCK_BUST_NO_DRAIN);       /* a lock moves while it is held */
+BUSTED(netlock_deaf, "netlock-deaf", NETLOCK_BUST_DEAF_SERVER);      /* it grants what it was asked to buffer only */
+/* The empty queue is not told again: only where nothing else moves the lock on. */
+BUSTED_BY(netlock_silent, "netlock-silent", NETLOCK_BUST_SILENT_EMPTY,
+          FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER));

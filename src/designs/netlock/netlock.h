@@ -1,0 +1,119 @@
+/* NetLock (SIGCOMM'20): hot locks in the switch, the others and what overflows in lock servers. See docs/designs/netlock.md.
+ *
+ * Every lock has a home, the server number (index mod servers). The home owns the lock, unless it has lent it to the switch.
+ * Lending goes by rounds, which the switch numbers:
+ *
+ *   TAKE (switch)      the switch has a place for it and passes requests on as OVERFLOW; the server grants nothing more
+ *   HANDOVER (server)  nobody holds it any more: from here on the switch grants, the server pushes what it has buffered
+ *   GIVE (switch)      its queue in the switch has drained: from here on the server grants
+ *
+ * so at any time one of them grants and the other knows that it does not. Every message is sent again until it is answered, and
+ * ignored if its round is over. A switch that lost its memory has a higher life: then whatever was lent is the server's again, once
+ * every lease that the old switch gave has ended. A server that lost its memory waits for the same before it grants anything; it
+ * knows from the switch what it owns: what is passed on without OVERFLOW after it has asked (SYNC).
+ *
+ * A hold belongs to its host's lease at whoever granted it, the switch or a server: each is asked for by LEASE, counts from when
+ * the host asked (its clock), and from when it was heard (the other's clock, which may run faster by what the drift allows). */
+#ifndef PAWL_DESIGNS_NETLOCK_NETLOCK_H
+#define PAWL_DESIGNS_NETLOCK_NETLOCK_H
+
+#include "dataplane/netlock_wire.h"
+#include "designs/packet.h"
+
+#define NETLOCK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
+#define NETLOCK_LEASE_SHARE 4u       /* a lease is renewed four times before it ends */
+
+#define NETLOCK_MEASURE_NS (2 * NS_PER_MS) /* servers report, and the switch allocates anew, this often: some hundred requests */
+
+/* config.options: what is broken on purpose (NETLOCK_BUST_ of the data plane in the low bits), */
+#define NETLOCK_BUST_PLANE 0xffu
+#define NETLOCK_BUST_NO_LAPSE 0x100u      /* a host believes in leases for ever */
+#define NETLOCK_BUST_HASTY_SERVER 0x200u  /* a server that lost its memory grants at once */
+#define NETLOCK_BUST_HASTY_REVERT 0x400u  /* what was lent to a switch that died is granted at once */
+#define NETLOCK_BUST_NO_DRAIN 0x800u      /* a lock moves while somebody holds it */
+#define NETLOCK_BUST_ANY_GRANT 0x1000u    /* a host takes any grant for the slot */
+#define NETLOCK_BUST_SILENT_EMPTY 0x2000u /* NOTIFY is not sent again */
+#define NETLOCK_BUST_NO_RESEND 0x4000u    /* PUSH is not sent again (pitfall 4) */
+#define NETLOCK_BUST_DEAF_SERVER 0x8000u  /* a server grants what the switch asked to buffer only */
+/* and how it is to work: */
+#define NETLOCK_ALLOC_RANDOM 0x10000u /* instead of Algorithm 3 */
+#define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */
+#define NETLOCK_PRIORITY 0x40000u     /* a waiting queue per priority */
+#define NETLOCK_SERVERS_ONLY 0x80000u
+#define NETLOCK_SLOTS_SHIFT 32 /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
+#define NETLOCK_SLOTS_DEFAULT 100000u
+
+static inline uint32_t netlock_slots(uint64_t options)
+{
+    uint32_t slots = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & 0xffffffu;
+    return slots ? slots : NETLOCK_SLOTS_DEFAULT;
+}
+
+/* The options with what was tuned for the whole process (design.c). */
+uint64_t netlock_tuned(uint64_t options);
+
+static inline unsigned netlock_home(const struct rack_config *c, uint64_t index)
+{
+    return (unsigned)(index % c->servers);
+}
+
+/* What whoever has given a lease waits for until it has certainly ended. */
+static inline uint64_t netlock_lease_over(const struct rack_config *c)
+{
+    return c->lease_ns + 2 * (c->lease_ns / NETLOCK_DRIFT_DIVISOR) + 1;
+}
+
+/* A packet with its head filled in; null: the outbox is full. */
+static inline struct netlock_packet *netlock_packet_new(struct outbox *out, const struct rack_config *c, enum netlock_type type,
+                                                        uint32_t life, struct place from, struct place to)
+{
+    struct netlock_packet *p = outbox_add(out, sizeof *p);
+    if (!p)
+        return NULL;
+    p->head = (struct packet_head){.version = PACKET_VERSION,
+                                   .head_len = sizeof p->head,
+                                   .family = PACKET_NETLOCK,
+                                   .type = (uint8_t)type,
+                                   .space = c->space,
+                                   .epoch = life,
+                                   .from = from,
+                                   .to = to};
+    return p;
+}
+
+/* ---- the host's side (host.c) ---- */
+
+uint64_t netlock_host_bytes(const struct rack_config *config);
+void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
+int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
+int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
+int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
+int netlock_outcome(const void *host, uint32_t request, struct packet_answer *out);
+bool netlock_idle(const void *host, uint32_t request);
+bool netlock_holds(const void *host, uint32_t request);
+void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out);
+uint64_t netlock_expiry(const void *host, uint32_t session);
+void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
+const struct packet_drops *netlock_host_drops(const void *host);
+
+/* ---- the switch (switch.c, control.c) ---- */
+
+uint64_t netlock_switch_bytes(const struct rack_config *config);
+void netlock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
+void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out);
+
+/* Policies (4.4), at any time. A tenant's quota in requests per second, 0: none; so many may come at once. -EINVAL: no such tenant,
+ * or a rate that cannot be counted. */
+int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst);
+
+/* ---- the lock server (server.c) ---- */
+
+uint64_t netlock_server_bytes(const struct rack_config *config);
+void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now);
+void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out);
+const struct packet_drops *netlock_server_drops(const void *server);
+
+#endif

@@ -1,0 +1,354 @@
+#include "designs/netlock/plane.h"
+#include "lib/hash.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+static bool wide(enum netlock_array array)
+{
+    switch (array) {
+    case NETLOCK_ARRIVALS:
+    case NETLOCK_PEAK:
+    case NETLOCK_EXCL:
+    case NETLOCK_FLAGS:
+    case NETLOCK_PLACE:
+    case NETLOCK_SINCE:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static uint64_t registers(const struct plane_config *c, enum netlock_array array)
+{
+    switch (array) {
+    case NETLOCK_SEEN:
+    case NETLOCK_TICKETS:
+        return c->requests;
+    case NETLOCK_METER:
+        return c->tenants;
+    case NETLOCK_QUEUES:
+        return (uint64_t)c->locks * NETLOCK_PRIORITIES;
+    case NETLOCK_NONCE:
+    case NETLOCK_FLAGS:
+    case NETLOCK_PLACE:
+    case NETLOCK_SINCE:
+        return c->slots;
+    default:
+        return c->locks;
+    }
+}
+
+static uint32_t cells_for(const struct plane_config *c)
+{
+    uint32_t cells = 16;
+    while (cells < 2 * c->locks)
+        cells *= 2;
+    return cells;
+}
+
+static uint64_t place(uint64_t *at, uint64_t bytes)
+{
+    uint64_t here = *at;
+    *at += round_up(bytes, CACHE_LINE);
+    return here;
+}
+
+/* Where everything lies; returns the end. */
+static uint64_t lay_out(struct plane *p, const struct plane_config *c)
+{
+    uint64_t at = round_up(sizeof(struct plane), CACHE_LINE);
+    for (unsigned i = 0; i < NETLOCK_ARRAYS; i++)
+        p->arrays_at[i] =
+            place(&at, registers(c, (enum netlock_array)i) * (wide((enum netlock_array)i) ? sizeof(uint64_t) : sizeof(uint32_t)));
+    p->table_at = place(&at, cells_for(c) * sizeof(uint32_t));
+    p->index_at = place(&at, c->locks * sizeof(uint64_t));
+    p->quota_at = place(&at, c->tenants * sizeof(struct plane_quota));
+    p->charged_at = place(&at, c->requests * sizeof(uint64_t));
+    p->free_at = place(&at, c->locks * sizeof(uint32_t));
+    p->taken_at = place(&at, c->slots);
+    return at;
+}
+
+uint64_t plane_bytes(const struct plane_config *config)
+{
+    struct plane scratch = {.used = 0};
+    return lay_out(&scratch, config);
+}
+
+static void *part(const struct plane *p, uint64_t at)
+{
+    return (char *)(uintptr_t)p + at;
+}
+
+void plane_init(struct plane *p, const struct plane_config *config)
+{
+    assert(config->slots && config->locks && config->requests && config->tenants);
+    p->config = *config;
+    lay_out(p, config);
+    p->cells = cells_for(config);
+    uint32_t *free_next = part(p, p->free_at);
+    for (uint32_t i = 0; i < config->locks; i++)
+        free_next[i] = i + 1;
+}
+
+/* ---- which locks are here ---- */
+
+static uint32_t *table(const struct plane *p)
+{
+    return part(p, p->table_at);
+}
+
+uint64_t plane_index(const struct plane *p, uint32_t lock)
+{
+    return ((const uint64_t *)part(p, p->index_at))[lock];
+}
+
+static uint32_t home_of(const struct plane *p, uint64_t index)
+{
+    return (uint32_t)mix64(index) & (p->cells - 1);
+}
+
+uint32_t plane_match(const struct plane *p, uint64_t index)
+{
+    const uint32_t *cells = table(p);
+    for (uint32_t i = home_of(p, index); cells[i]; i = (i + 1) & (p->cells - 1))
+        if (plane_index(p, cells[i] - 1) == index)
+            return cells[i] - 1;
+    return PLANE_NO_LOCK;
+}
+
+static void table_insert(struct plane *p, uint32_t lock)
+{
+    uint32_t *cells = table(p), i = home_of(p, plane_index(p, lock));
+    while (cells[i])
+        i = (i + 1) & (p->cells - 1);
+    cells[i] = lock + 1;
+}
+
+/* Those behind it move up, so that no search ends too early. */
+static void table_delete(struct plane *p, uint32_t lock)
+{
+    uint32_t *cells = table(p), mask = p->cells - 1, hole = home_of(p, plane_index(p, lock));
+    while (cells[hole] != lock + 1)
+        hole = (hole + 1) & mask;
+    for (uint32_t i = (hole + 1) & mask; cells[i]; i = (i + 1) & mask) {
+        uint32_t home = home_of(p, plane_index(p, cells[i] - 1));
+        if (((i - home) & mask) >= ((i - hole) & mask)) {
+            cells[hole] = cells[i];
+            hole = i;
+        }
+    }
+    cells[hole] = 0;
+}
+
+/* ---- regions ---- */
+
+uint32_t plane_region_slots(const struct plane_region *r)
+{
+    return r->size + NETLOCK_PRIORITIES * (uint32_t)r->wait_size;
+}
+
+struct plane_region plane_region(const struct plane *p, uint32_t lock)
+{
+    uint64_t bounds = plane_get(p, NETLOCK_BOUNDS, lock);
+    return (struct plane_region){.left = (uint32_t)(bounds >> 32), .size = (uint16_t)(bounds >> 16), .wait_size = (uint16_t)bounds};
+}
+
+int plane_room(const struct plane *p, uint32_t slots, uint32_t *left)
+{
+    const uint8_t *taken = part(p, p->taken_at);
+    uint32_t run = 0;
+    for (uint32_t i = p->free_slot; i < p->config.slots; i++) {
+        run = taken[i] ? 0 : run + 1;
+        if (run == slots) {
+            *left = i + 1 - slots;
+            return 0;
+        }
+    }
+    return -ENOSPC;
+}
+
+static bool region_fits(const struct plane *p, const struct plane_region *r)
+{
+    const uint8_t *taken = part(p, p->taken_at);
+    uint32_t slots = plane_region_slots(r);
+    if (!r->size || r->size > NETLOCK_SIZE_MAX || r->wait_size > UINT8_MAX || slots > p->config.slots ||
+        r->left > p->config.slots - slots)
+        return false;
+    for (uint32_t i = 0; i < slots; i++)
+        if (taken[r->left + i])
+            return false;
+    return true;
+}
+
+static void region_take(struct plane *p, const struct plane_region *r, uint8_t taken)
+{
+    const uint8_t *all = part(p, p->taken_at);
+    memset((uint8_t *)part(p, p->taken_at) + r->left, taken, plane_region_slots(r));
+    if (!taken && r->left < p->free_slot)
+        p->free_slot = r->left;
+    while (p->free_slot < p->config.slots && all[p->free_slot])
+        p->free_slot++;
+}
+
+static bool nobody_in(const struct plane *p, uint32_t lock)
+{
+    uint64_t ends = plane_get(p, NETLOCK_ENDS, lock);
+    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) && !plane_get(p, NETLOCK_WAITING, lock);
+}
+
+/* Empty slots: no nonce of a past request is found there. */
+static void settle_in(struct plane *p, uint32_t lock, const struct plane_region *r)
+{
+    region_take(p, r, 1);
+    for (uint32_t i = 0; i < plane_region_slots(r); i++) {
+        plane_set(p, NETLOCK_NONCE, r->left + i, 0);
+        plane_set(p, NETLOCK_FLAGS, r->left + i, NETLOCK_ENDED);
+    }
+    plane_set(p, NETLOCK_BOUNDS, lock, (uint64_t)r->left << 32 | (uint32_t)r->size << 16 | r->wait_size);
+}
+
+static const enum netlock_array per_lock[] = {NETLOCK_BOUNDS, NETLOCK_ROUNDS, NETLOCK_ARRIVALS, NETLOCK_WAITING,
+                                              NETLOCK_ENDS,   NETLOCK_PEAK,   NETLOCK_EXCL,     NETLOCK_TOKEN};
+
+int plane_install(struct plane *p, uint64_t index, const struct plane_region *r, uint32_t *out)
+{
+    uint32_t *free_next = part(p, p->free_at);
+    if (plane_match(p, index) != PLANE_NO_LOCK)
+        return -EEXIST;
+    if (p->used == p->config.locks)
+        return -ENOSPC;
+    if (!region_fits(p, r))
+        return -EINVAL;
+    uint32_t lock = p->free_lock;
+    p->free_lock = free_next[lock];
+    p->used++;
+    ((uint64_t *)part(p, p->index_at))[lock] = index;
+    table_insert(p, lock);
+    for (unsigned i = 0; i < countof(per_lock); i++)
+        plane_set(p, per_lock[i], lock, 0);
+    for (uint32_t i = 0; i < NETLOCK_PRIORITIES; i++)
+        plane_set(p, NETLOCK_QUEUES, lock * NETLOCK_PRIORITIES + i, 0);
+    settle_in(p, lock, r);
+    *out = lock;
+    return 0;
+}
+
+void plane_remove(struct plane *p, uint32_t lock)
+{
+    const struct plane_region r = plane_region(p, lock);
+    uint32_t *free_next = part(p, p->free_at);
+    region_take(p, &r, 0);
+    table_delete(p, lock);
+    free_next[lock] = p->free_lock;
+    p->free_lock = lock;
+    p->used--;
+}
+
+void plane_slide(struct plane *p, uint32_t lock)
+{
+    struct plane_region r = plane_region(p, lock);
+    uint32_t left = r.left;
+    if (p->free_slot > left || !nobody_in(p, lock))
+        return;
+    region_take(p, &r, 0);
+    if (plane_room(p, plane_region_slots(&r), &left) || left > r.left)
+        left = r.left;
+    r.left = left;
+    settle_in(p, lock, &r);
+}
+
+int plane_resize(struct plane *p, uint32_t lock, uint16_t size)
+{
+    const struct plane_region old = plane_region(p, lock);
+    struct plane_region r = old;
+    if (!size || size > NETLOCK_SIZE_MAX)
+        return -EINVAL;
+    if (!nobody_in(p, lock))
+        return -EBUSY;
+    r.size = size;
+    region_take(p, &old, 0);
+    int rc = plane_room(p, plane_region_slots(&r), &r.left);
+    settle_in(p, lock, rc ? &old : &r);
+    if (!rc) /* tickets count positions of a queue of that size */
+        plane_set(p, NETLOCK_ENDS, lock, plane_get(p, NETLOCK_ENDS, lock) & NETLOCK_OVER);
+    return rc;
+}
+
+/* ---- registers ---- */
+
+static inline uint64_t read_register(void *ctx, enum netlock_array array, uint32_t index)
+{
+    const struct plane *p = ctx;
+    debug_assert(index < registers(&p->config, array));
+    const void *base = part(p, p->arrays_at[array]);
+    return wide(array) ? ((const uint64_t *)base)[index] : ((const uint32_t *)base)[index];
+}
+
+static inline void write_register(void *ctx, enum netlock_array array, uint32_t index, uint64_t value)
+{
+    const struct plane *p = ctx;
+    void *base = part(p, p->arrays_at[array]);
+    if (wide(array))
+        ((uint64_t *)base)[index] = value;
+    else
+        ((uint32_t *)base)[index] = (uint32_t)value;
+}
+
+uint64_t plane_get(const struct plane *p, enum netlock_array array, uint32_t index)
+{
+    return read_register((void *)(uintptr_t)p, array, index);
+}
+
+void plane_set(struct plane *p, enum netlock_array array, uint32_t index, uint64_t value)
+{
+    write_register(p, array, index, value);
+}
+
+int plane_quota(struct plane *p, uint16_t tenant, const struct plane_quota *quota)
+{
+    if (tenant >= p->config.tenants)
+        return -EINVAL;
+    ((struct plane_quota *)part(p, p->quota_at))[tenant] = *quota;
+    return 0;
+}
+
+/* ---- passes ---- */
+
+/* One cell for each request of each host, while there are enough; beyond, two may share one, and doubles of the one that was there
+ * before are not known as such. */
+static uint32_t request_cell(const struct plane *p, const struct netlock_pass *pass)
+{
+    return (uint32_t)(((uint64_t)pass->machine * p->config.stride + netlock_request_of(pass->nonce)) % p->config.requests);
+}
+
+uint32_t plane_charge(struct plane *p, uint16_t tenant, uint16_t machine, uint64_t nonce, uint32_t now)
+{
+    struct netlock_pass pass = {.op = NETLOCK_OP_ACQUIRE, .tenant = tenant, .machine = machine, .nonce = nonce, .now = now};
+    uint64_t *charged = (uint64_t *)part(p, p->charged_at) + request_cell(p, &pass);
+    if (tenant >= p->config.tenants || *charged == nonce)
+        return 0;
+    const struct plane_quota *quota = (const struct plane_quota *)part(p, p->quota_at) + tenant;
+    pass.rate = quota->rate;
+    pass.burst = quota->burst;
+    write_register(p, NETLOCK_METER, tenant, netlock_stage_meter(&pass, read_register(p, NETLOCK_METER, tenant)));
+    if (pass.out & NETLOCK_OUT_QUOTA)
+        return pass.out_wait ? pass.out_wait : 1;
+    *charged = nonce;
+    return 0;
+}
+
+void plane_pass(struct plane *p, uint32_t lock, struct netlock_pass *pass)
+{
+    const struct netlock_where at = {
+        .lock = lock, .request = request_cell(p, pass), .tenant = pass->tenant < p->config.tenants ? pass->tenant : 0};
+    const struct plane_quota *quota = (const struct plane_quota *)part(p, p->quota_at) + at.tenant;
+    pass->rate = quota->rate;
+    pass->burst = quota->burst;
+    pass->bust = p->bust;
+    p->counts.passes++;
+    netlock_run(pass, &at, p, read_register, write_register);
+}

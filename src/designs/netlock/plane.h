@@ -1,0 +1,91 @@
+/* The switch's memory as software has it: NetLock's register arrays in one block, and the table that says which locks are in the
+ * switch. Runs the stages of dataplane/netlock.h. */
+#ifndef PAWL_DESIGNS_NETLOCK_PLANE_H
+#define PAWL_DESIGNS_NETLOCK_PLANE_H
+
+#include "dataplane/netlock.h"
+#include "lib/base.h"
+
+#define PLANE_NO_LOCK UINT32_MAX
+#define PLANE_PASSES_MAX 256u /* of one packet at once; what is left is done later */
+
+struct plane_config {
+    uint32_t slots;    /* of the shared queue */
+    uint32_t locks;    /* that can be in the switch at once */
+    uint32_t requests; /* cells in which doubled packets are known, */
+    uint32_t stride;   /* and how many of them one host has */
+    uint32_t tenants;
+};
+
+/* A region of the shared queue. */
+struct plane_region {
+    uint32_t left;
+    uint16_t size;
+    uint16_t wait_size; /* of each priority's waiting queue; 0: no priorities */
+};
+
+struct plane_quota {
+    uint32_t rate, burst; /* requests per 2^20 us; 0: no quota */
+};
+
+struct plane_counts {
+    uint64_t packets, passes, resubmissions, unfinished;
+    uint64_t passes_max;
+};
+
+struct plane {
+    struct plane_config config;
+    struct plane_counts counts;
+    uint32_t used;      /* locks */
+    uint32_t cells;     /* of the table; a power of two */
+    uint32_t free_slot; /* none below it is free */
+    uint32_t free_lock; /* the first of the free numbers */
+    uint16_t bust;
+    uint64_t arrays_at[NETLOCK_ARRAYS]; /* offsets */
+    uint64_t table_at, index_at, quota_at, charged_at, free_at, taken_at;
+};
+
+/* Bytes of a plane, and one in zeroed memory of that size. */
+uint64_t plane_bytes(const struct plane_config *config);
+void plane_init(struct plane *plane, const struct plane_config *config);
+
+/* The number of a lock that is in the switch; PLANE_NO_LOCK: it is not. */
+uint32_t plane_match(const struct plane *plane, uint64_t index);
+uint64_t plane_index(const struct plane *plane, uint32_t lock);
+
+/* A lock with an empty queue there. 0, -EEXIST, -ENOSPC (too many), -EINVAL (the region is empty or too large, lies outside of the
+ * slots, or overlaps another lock's). */
+int plane_install(struct plane *plane, uint64_t index, const struct plane_region *region, uint32_t *lock);
+void plane_remove(struct plane *plane, uint32_t lock);
+
+struct plane_region plane_region(const struct plane *plane, uint32_t lock);
+uint32_t plane_region_slots(const struct plane_region *region);
+
+/* The first free region of so many slots; -ENOSPC: none. */
+int plane_room(const struct plane *plane, uint32_t slots, uint32_t *left);
+
+/* If nobody is in its queues, moves the lock's region to the first place where it fits, should that be further left. */
+void plane_slide(struct plane *plane, uint32_t lock);
+
+/* Another size for its queue, under the same condition. -EBUSY: somebody is in it; -ENOSPC. */
+int plane_resize(struct plane *plane, uint32_t lock, uint16_t size);
+
+/* One register, for the control plane. */
+uint64_t plane_get(const struct plane *plane, enum netlock_array array, uint32_t index);
+void plane_set(struct plane *plane, enum netlock_array array, uint32_t index, uint64_t value);
+
+/* 0 or -EINVAL: no such tenant. */
+int plane_quota(struct plane *plane, uint16_t tenant, const struct plane_quota *quota);
+
+/* A request of a tenant for a lock that is not here: 0, or how many microseconds it must wait. Sent again, it costs nothing. */
+uint32_t plane_charge(struct plane *plane, uint16_t tenant, uint16_t machine, uint64_t nonce, uint32_t now);
+
+/* One pass of a packet for that lock; p->next says whether it wants another. */
+void plane_pass(struct plane *plane, uint32_t lock, struct netlock_pass *p);
+
+static inline uint32_t plane_now(uint64_t now_ns)
+{
+    return (uint32_t)(now_ns >> 10);
+}
+
+#endif

@@ -1,0 +1,491 @@
+/* The lock server: what hosts ask for, as the switch passes it on. Locks that the switch does not have are granted here; of locks
+ * that it has, this is q2 (4.3). */
+#include "designs/netlock/server.h"
+
+#include <errno.h>
+
+static uint64_t locks_at(const struct rack_config *c)
+{
+    return round_up(sizeof(struct server) + (c->machines + UINT64_C(1)) * sizeof(struct server_machine), CACHE_LINE);
+}
+
+static uint64_t entries_at(const struct rack_config *c)
+{
+    return locks_at(c) + round_up(server_lock_count(c) * sizeof(struct lock), CACHE_LINE);
+}
+
+uint64_t netlock_server_bytes(const struct rack_config *c)
+{
+    return entries_at(c) + (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry);
+}
+
+void netlock_server_init(void *memory, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
+{
+    struct server *s = memory; /* zeroed */
+    s->config = *config;
+    s->machine = machine;
+    s->life = life;
+    while (s->number < config->servers && config->server[s->number] != machine)
+        s->number++;
+    assert(s->number < config->servers);
+    s->locks_at = locks_at(config);
+    s->entries_at = entries_at(config);
+    bool wait = !fresh && !(config->options & NETLOCK_BUST_HASTY_SERVER);
+    s->open_ns = wait ? now + netlock_lease_over(config) : now;
+    s->revive_ns = s->open_ns;
+    s->sync_ns = now;
+    s->report_ns = now + NETLOCK_MEASURE_NS;
+}
+
+const struct packet_drops *netlock_server_drops(const void *server)
+{
+    return &((const struct server *)server)->drops;
+}
+
+/* ---- answers ---- */
+
+struct netlock_packet *server_answer(struct server *s, const struct entry *e, enum netlock_type type, struct outbox *out)
+{
+    struct netlock_packet *p = netlock_packet_new(out, &s->config, type, s->life, (struct place){s->machine, PORT_SERVER},
+                                                  (struct place){server_machine_of(s, e), e->port});
+    if (!p)
+        return NULL;
+    p->head.index = e->index;
+    p->head.nonce = e->nonce;
+    p->mode = e->mode;
+    return p;
+}
+
+/* ---- queues ---- */
+
+static bool before(const struct entry *a, const struct entry *b)
+{
+    if (a->pushed)
+        return true;
+    if (a->priority != b->priority)
+        return a->priority < b->priority;
+    return !a->count || !b->count || (int32_t)(a->count - b->count) <= 0;
+}
+
+/* Behind all of its priority, and in the order in which the switch saw them. */
+void server_append(struct server *s, struct lock *l, struct entry *e)
+{
+    uint32_t prev = l->last;
+    while (prev && !before(server_entry(s, prev - 1), e))
+        prev = server_entry(s, prev - 1)->prev;
+    uint32_t next = prev ? server_entry(s, prev - 1)->next : l->first;
+    e->prev = prev;
+    e->next = next;
+    *(prev ? &server_entry(s, prev - 1)->next : &l->first) = server_link(s, e);
+    *(next ? &server_entry(s, next - 1)->prev : &l->last) = server_link(s, e);
+    e->state = ENTRY_WAITING;
+    l->waiters++;
+    if (l->waiters + l->holders > l->peak)
+        l->peak = l->waiters + l->holders;
+}
+
+void server_take_out(struct server *s, struct lock *l, struct entry *e)
+{
+    *(e->prev ? &server_entry(s, e->prev - 1)->next : &l->first) = e->next;
+    *(e->next ? &server_entry(s, e->next - 1)->prev : &l->last) = e->prev;
+    l->waiters--;
+}
+
+static void grant(struct server *s, struct lock *l, struct entry *e, struct outbox *out)
+{
+    e->state = ENTRY_HELD;
+    e->old = false;
+    l->mode = e->mode;
+    l->holders++;
+    if (l->holders > l->peak)
+        l->peak = l->holders;
+    l->token++;
+    struct netlock_packet *p = server_answer(s, e, NETLOCK_GRANT, out);
+    if (p)
+        p->token = l->token;
+}
+
+/* The same grant again, with a token that nobody else had in between. */
+static struct netlock_packet *grant_again(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
+{
+    struct netlock_packet *p = server_answer(s, e, NETLOCK_GRANT, out);
+    if (p)
+        p->token = ++l->token;
+    return p;
+}
+
+static bool fits(const struct lock *l, uint8_t mode)
+{
+    return !l->holders || (l->mode == NETLOCK_SHARED && mode == NETLOCK_SHARED);
+}
+
+static bool open_now(const struct server *s, const struct lock *l, uint64_t now)
+{
+    return s->synced && now >= s->open_ns && now >= l->from_ns;
+}
+
+static void refuse(struct server *s, struct entry *e, struct outbox *out)
+{
+    e->state = ENTRY_DONE;
+    struct netlock_packet *a = server_answer(s, e, NETLOCK_REFUSED, out);
+    if (a)
+        a->code = NETLOCK_HELD;
+}
+
+void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
+{
+    if (l->place == LOCK_LENDING)
+        server_hand_over(s, l, now, out);
+    else if (l->place == LOCK_LENT)
+        server_push(s, l, now, out);
+    else if (open_now(s, l, now))
+        while (l->first && fits(l, server_entry(s, l->first - 1)->mode)) {
+            struct entry *e = server_entry(s, l->first - 1);
+            server_take_out(s, l, e);
+            grant(s, l, e, out);
+        }
+    if (l->place == LOCK_OWNED && l->first && server_entry(s, l->first - 1)->try && open_now(s, l, now)) {
+        struct entry *e = server_entry(s, l->first - 1); /* the lock has come back, and is held: whoever tried was the first here */
+        server_take_out(s, l, e);
+        refuse(s, e, out);
+    }
+}
+
+void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *out)
+{
+    struct lock *l = server_lock(s, e->index);
+    enum entry_state was = (enum entry_state)e->state;
+    if (was == ENTRY_WAITING && e->pushed) {
+        e->mode = 0; /* it is on its way to the switch, which knows what to do with it; its number must come there */
+        return;
+    }
+    e->state = ENTRY_DONE;
+    if (was == ENTRY_WAITING)
+        server_take_out(s, l, e);
+    else if (was == ENTRY_HELD)
+        l->holders--;
+    else
+        return;
+    server_pump(s, l, now, out);
+}
+
+static void end_all(struct server *s, uint16_t machine, uint64_t now, struct outbox *out)
+{
+    uint64_t n = rack_requests(&s->config);
+    for (uint64_t i = 0; i < n; i++)
+        server_end(s, server_entry(s, machine * n + i), now, out);
+}
+
+/* ---- requests ---- */
+
+/* Too late for q2: as if it had just come to the switch. */
+static void bounce(const struct netlock_packet *p, struct outbox *out)
+{
+    struct netlock_packet *b = outbox_add(out, sizeof *b);
+    if (!b)
+        return;
+    *b = *p;
+    b->head.to = (struct place){MACHINE_SWITCH, PORT_POOL};
+    b->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_BOUNCED);
+}
+
+/* Who only tries is told at once; unless the lock is just on its way, with nobody in it: then where it arrives. */
+static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t now, struct outbox *out)
+{
+    bool moving = l->place != LOCK_OWNED && !l->first && !l->holders;
+    if (e->try && l->place == LOCK_LENDING && l->holders && !l->first && fits(l, e->mode) && s->synced) {
+        grant(s, l, e, out); /* one more reader: the lock is still here */
+        return;
+    }
+    if (e->try && !moving && (l->first || !fits(l, e->mode) || l->place != LOCK_OWNED)) {
+        refuse(s, e, out);
+        return;
+    }
+    if (e->try && l->place == LOCK_OWNED && !open_now(s, l, now)) {
+        e->state = ENTRY_DONE; /* nobody knows whether it is held */
+        return;
+    }
+    server_append(s, l, e);
+    server_pump(s, l, now, out);
+}
+
+static void on_acquire(struct server *s, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    struct lock *l = server_lock(s, p->head.index);
+    bool over = p->flags & NETLOCK_OVERFLOW;
+    bool known = p->head.nonce == e->nonce;
+    if (known && e->state == ENTRY_HELD) {
+        grant_again(s, l, e, out);
+        return;
+    }
+    if (known && e->state == ENTRY_WAITING)
+        return;
+    if (known && e->state == ENTRY_DONE) {
+        server_answer(s, e, NETLOCK_GONE, out);
+        return;
+    }
+    if (known && l->place != LOCK_OWNED) /* moved: the switch has it */
+        return;
+    if (e->state == ENTRY_WAITING && e->pushed)
+        return; /* the request before it is on its way to the switch; the host asks again */
+    if (l->place == LOCK_LENT && (over ? p->round == l->round && (int32_t)(p->count - l->closed) <= 0 : l->confirmed)) {
+        if (!over) /* the switch does not seem to have the lock: ask it */
+            server_to_switch(s, l, NETLOCK_LAST, out);
+        bounce(p, out);
+        return;
+    }
+    server_end(s, e, now, out); /* the host is done with what it was */
+    *e = (struct entry){.nonce = p->head.nonce,
+                        .index = p->head.index,
+                        .port = p->head.from.port,
+                        .mode = p->mode,
+                        .priority = p->priority,
+                        .tenant = p->tenant,
+                        .try = p->flags & NETLOCK_TRY,
+                        .count = over && p->round == l->round ? p->count : 0};
+    server_touch(s, l);
+    enter(s, l, e, now, out);
+}
+
+static void on_release(struct server *s, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    struct entry answered = {.nonce = p->head.nonce, .index = p->head.index, .port = p->head.from.port, .mode = NETLOCK_SHARED};
+    bool travels = e->state == ENTRY_WAITING && e->pushed;
+    server_end(s, e, now, out);
+    if (!travels) {
+        /* If it overtook its ACQUIRE, that one is now known as over. */
+        *e = answered;
+        server_answer(s, e, NETLOCK_RELEASED, out);
+    } else if (p->head.nonce == e->nonce) {
+        server_answer(s, e, NETLOCK_RELEASED, out); /* the switch has noted that it was cancelled, and will not queue it */
+    }
+}
+
+static void on_lease(struct server *s, struct server_machine *m, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    struct netlock_packet *a = outbox_add(out, sizeof *a);
+    if (!a)
+        return; /* no answer, no lease */
+    m->live = true;
+    m->until_ns = now + s->config.lease_ns;
+    *a = *p;
+    a->head.type = NETLOCK_LEASED;
+    a->head.epoch = s->life;
+    a->head.to = p->head.from;
+    a->head.from = (struct place){s->machine, PORT_SERVER};
+}
+
+/* ---- packets ---- */
+
+static bool from_switch(const struct packet_head *h)
+{
+    return h->from.machine == MACHINE_SWITCH;
+}
+
+static bool sound(const struct server *s, const struct netlock_packet *p)
+{
+    const struct packet_head *h = &p->head;
+    switch ((enum netlock_type)h->type) {
+    case NETLOCK_LEASE:
+        return !from_switch(h);
+    case NETLOCK_ACQUIRE:
+        if ((p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE) || !(p->flags & NETLOCK_FORWARDED))
+            return false;
+        break;
+    case NETLOCK_CANCEL:
+        if (!(p->flags & NETLOCK_FORWARDED))
+            return false;
+        break;
+    case NETLOCK_RELEASE:
+        break;
+    case NETLOCK_NOTIFY:
+    case NETLOCK_PUSHED:
+    case NETLOCK_TAKE:
+    case NETLOCK_GIVE:
+        return from_switch(h) && netlock_home(&s->config, h->index) == s->number;
+    case NETLOCK_SYNCED:
+        return from_switch(h);
+    default:
+        return false;
+    }
+    return !from_switch(h) && netlock_home(&s->config, h->index) == s->number &&
+           netlock_request_of(h->nonce) < rack_requests(&s->config) && h->nonce >> NETLOCK_SLOT_BITS;
+}
+
+/* The host's packets of its latest life only, and of its latest leases; and of the switch's latest life. */
+static bool admit(struct server *s, struct server_machine *m, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    const struct packet_head *h = &p->head;
+    if (h->epoch < m->life) {
+        s->drops.stale++;
+        return false;
+    }
+    if (h->epoch > m->life) { /* started anew: nothing of its former life is left */
+        end_all(s, h->from.machine, now, out);
+        *m = (struct server_machine){.life = h->epoch};
+    }
+    if (m->live && now >= m->until_ns) {
+        end_all(s, h->from.machine, now, out);
+        m->live = false;
+    }
+    if (h->type != NETLOCK_ACQUIRE && h->type != NETLOCK_CANCEL)
+        return true;
+    /* What the switch passed on before it answered SYNC does not tell who has the lock now. */
+    bool current = s->synced && p->life == s->switch_life && (p->flags & NETLOCK_OVERFLOW || (int32_t)(p->round - s->version) >= 0);
+    if (p->life > s->switch_life)
+        s->sync_ns = now; /* there is a new switch */
+    if (!current || (h->type == NETLOCK_ACQUIRE && !m->live)) {
+        s->drops.stale++; /* it asks again */
+        return false;
+    }
+    return true;
+}
+
+/* Who are you, and since when? */
+static void say_sync(struct server *s, uint64_t now, struct outbox *out)
+{
+    if (now < s->sync_ns)
+        return;
+    const struct netlock_packet *p = netlock_packet_new(
+        out, &s->config, NETLOCK_SYNC, s->life, (struct place){s->machine, PORT_SERVER}, (struct place){MACHINE_SWITCH, PORT_POOL});
+    s->sync_ns = p ? now + (s->synced ? s->config.lease_ns / NETLOCK_LEASE_SHARE : s->config.retry_ns * 2) : now;
+}
+
+static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    struct lock *l = server_lock(s, p->head.index);
+    if (p->head.type == NETLOCK_SYNCED) {
+        server_on_synced(s, p, now, out);
+        return;
+    }
+    if (!s->synced || p->head.epoch != s->switch_life) {
+        s->drops.stale++;
+        return;
+    }
+    if (p->head.type == NETLOCK_TAKE)
+        server_on_take(s, l, p, now, out);
+    else if (p->head.type == NETLOCK_GIVE)
+        server_on_give(s, l, p, now, out);
+    else if (p->head.type == NETLOCK_NOTIFY)
+        server_on_notify(s, l, p, now, out);
+    else
+        server_on_pushed(s, l, p, now, out);
+}
+
+void netlock_server_packet(void *memory, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+{
+    struct server *s = memory;
+    const struct packet_head *h = packet_check(data, len, PACKET_NETLOCK, &s->config, &s->drops);
+    const struct netlock_packet *p = data;
+    if (!h)
+        return;
+    if (len < sizeof *p || !sound(s, p)) {
+        s->drops.bad++;
+        return;
+    }
+    say_sync(s, now, out);
+    if (from_switch(h)) {
+        on_switch(s, p, now, out);
+        return;
+    }
+    if (h->from.machine > s->config.machines) {
+        s->drops.alien++;
+        return;
+    }
+    struct server_machine *m = &s->machines[h->from.machine];
+    if (!admit(s, m, p, now, out))
+        return;
+    if (h->type == NETLOCK_LEASE) {
+        on_lease(s, m, p, now, out);
+        return;
+    }
+    struct entry *e = server_entry(s, (uint64_t)h->from.machine * rack_requests(&s->config) + netlock_request_of(h->nonce));
+    if ((int64_t)(h->nonce - e->nonce) < 0) {
+        if (h->type != NETLOCK_ACQUIRE) { /* it has ended long ago */
+            const struct entry old = {.nonce = h->nonce, .index = h->index, .port = h->from.port};
+            struct netlock_packet *a = server_answer(s, e, NETLOCK_RELEASED, out);
+            if (a) {
+                a->head.nonce = old.nonce;
+                a->head.index = old.index;
+                a->head.to.port = old.port;
+            }
+        }
+        s->drops.stale++;
+        return;
+    }
+    if (h->nonce == e->nonce && h->index != e->index) {
+        s->drops.bad++;
+        return;
+    }
+    /* The lock has a place in the switch, in a round that this server does not know of: TAKE has not come, or what came of it was
+     * forgotten with everything else. Whichever, nothing is granted here before the switch has said more. */
+    if (p->flags & NETLOCK_OVERFLOW && !(s->config.options & NETLOCK_BUST_DEAF_SERVER))
+        server_on_take(s, server_lock(s, h->index), p, now, out);
+    if (h->type == NETLOCK_ACQUIRE)
+        on_acquire(s, e, p, now, out);
+    else
+        on_release(s, e, p, now, out);
+}
+
+/* ---- time ---- */
+
+/* Locks whose leases have ended by now. */
+static void revive(struct server *s, uint64_t now, struct outbox *out)
+{
+    s->revive_ns = now < s->open_ns ? s->open_ns : UINT64_MAX;
+    for (uint64_t i = s->number; i < s->config.locks; i += s->config.servers) {
+        struct lock *l = server_lock(s, i);
+        if (l->from_ns > now)
+            s->revive_ns = min_u64(s->revive_ns, l->from_ns);
+        else if (l->first || l->place == LOCK_LENDING)
+            server_pump(s, l, now, out);
+    }
+}
+
+/* A hold whose host does not know of it (the grant, and what it sent back, were lost) is told once more; if it is not wanted, it
+ * comes back. As many as the outbox has room for, then the others. */
+static void remind(struct server *s, uint64_t now, struct outbox *out)
+{
+    uint64_t n = (s->config.machines + UINT64_C(1)) * rack_requests(&s->config);
+    for (; s->remind_at < n && out->packets < OUTBOX_PACKETS / 2; s->remind_at++) {
+        struct entry *e = server_entry(s, s->remind_at);
+        struct netlock_packet *p = e->state == ENTRY_HELD && e->old ? grant_again(s, server_lock(s, e->index), e, out) : NULL;
+        if (p)
+            p->head.to.port = PORT_POOL; /* its process may be gone */
+        e->old = e->state == ENTRY_HELD;
+    }
+    if (s->remind_at < n)
+        return;
+    s->remind_at = 0;
+    s->remind_ns = now + s->config.lease_ns / 2;
+}
+
+uint64_t netlock_server_tick(void *memory, uint64_t now, struct outbox *out)
+{
+    struct server *s = memory;
+    for (uint32_t i = 1; i <= s->config.machines; i++) {
+        struct server_machine *m = &s->machines[i];
+        if (m->live && now >= m->until_ns) {
+            end_all(s, (uint16_t)i, now, out);
+            m->live = false;
+        }
+    }
+    if (s->sync_ns <= now) {
+        struct netlock_packet *p =
+            netlock_packet_new(out, &s->config, NETLOCK_SYNC, s->life, (struct place){s->machine, PORT_SERVER},
+                               (struct place){MACHINE_SWITCH, PORT_POOL});
+        s->sync_ns = p ? now + (s->synced ? s->config.lease_ns / NETLOCK_LEASE_SHARE : s->config.retry_ns * 2) : now;
+    }
+    if (s->synced && s->revive_ns <= now)
+        revive(s, now, out);
+    if (s->remind_ns <= now)
+        remind(s, now, out);
+    if (s->report_ns <= now)
+        server_report(s, now, out);
+    uint64_t next = min_u64(min_u64(s->sync_ns, min_u64(s->report_ns, s->remind_ns)), server_lend_tick(s, now, out));
+    next = min_u64(next, s->synced ? s->revive_ns : UINT64_MAX);
+    for (uint32_t i = 1; i <= s->config.machines; i++)
+        if (s->machines[i].live)
+            next = min_u64(next, s->machines[i].until_ns);
+    return next;
+}

@@ -1,0 +1,136 @@
+/* A lock server of NetLock: its state. Queues per lock, and for each request of each host what it asked last. */
+#ifndef PAWL_DESIGNS_NETLOCK_SERVER_H
+#define PAWL_DESIGNS_NETLOCK_SERVER_H
+
+#include "designs/netlock/netlock.h"
+
+enum entry_state {
+    ENTRY_DONE,
+    ENTRY_WAITING,
+    ENTRY_HELD,
+    ENTRY_MOVED, /* pushed to the switch, and it said so */
+};
+
+/* The latest of one request of one host. */
+struct entry {
+    uint64_t nonce; /* 0: none yet */
+    uint64_t index;
+    uint32_t next, prev; /* in the lock's queue; entry + 1, 0: none */
+    uint32_t count;      /* OVERFLOW: the order in which the switch passed it on */
+    uint32_t push;       /* number of its push, if `pushed` */
+    uint16_t port, tenant;
+    uint8_t state, mode, priority;
+    bool pushed; /* and not yet known to have come */
+    bool try;    /* does not want to wait: only for as long as the lock is on its way */
+    bool old;    /* held when the server last looked */
+};
+
+enum lock_place {
+    LOCK_OWNED,   /* this server grants it */
+    LOCK_LENDING, /* asked for by the switch; nobody is granted, until nobody holds it */
+    LOCK_LENT,    /* the switch grants it; the queue is q2 */
+};
+
+struct lock {
+    uint64_t token;       /* of the latest grant */
+    uint64_t from_ns;     /* not granted before */
+    uint64_t next_ns;     /* when to say again what its place demands */
+    uint32_t first, last; /* who waits */
+    uint32_t holders;
+    uint32_t round;
+    uint32_t push, acked, credit;     /* the next push, all below have come, there is room for all below */
+    uint32_t closed;                  /* q2 was empty then: requests passed on no later come too late */
+    uint32_t busy_next, busy_prev;    /* among the locks that have something to say again; lock + 1 */
+    uint32_t arrivals, peak, waiters; /* for Algorithm 3 */
+    uint8_t mode, place;
+    bool busy, confirmed; /* the switch has it and said so */
+};
+
+#define SERVER_TOUCHED_MAX 16384u /* the first ones: who is asked for often comes early */
+
+struct server_machine {
+    uint64_t until_ns; /* its lease */
+    uint32_t life;
+    bool live;
+};
+
+struct server {
+    struct rack_config config;
+    struct packet_drops drops;
+    uint64_t open_ns; /* grants from then on */
+    uint64_t sync_ns; /* when to ask the switch again */
+    uint64_t report_ns;
+    uint64_t remind_ns;
+    uint64_t remind_at; /* the next entry to look at */
+    uint64_t revive_ns; /* when locks that waited for leases to end are looked at; UINT64_MAX: none */
+    uint64_t term;      /* tokens of locks whose state was lost start above term << 32 */
+    uint32_t life, switch_life;
+    uint32_t version; /* of the switch's table, when it answered */
+    bool synced;
+    bool clean; /* nobody holds anything from a former life of the switch */
+    uint16_t machine, number;
+    uint32_t busy;    /* first; lock + 1 */
+    uint32_t touched; /* locks asked for and not yet reported */
+    uint32_t touched_lock[SERVER_TOUCHED_MAX];
+    uint64_t locks_at, entries_at;
+    struct server_machine machines[]; /* by number, from 0 on; then locks, then entries */
+};
+
+static inline struct lock *server_lock(struct server *s, uint64_t index)
+{
+    return (struct lock *)(void *)((char *)s + s->locks_at) + index / s->config.servers;
+}
+
+static inline uint64_t server_lock_index(struct server *s, const struct lock *l)
+{
+    return (uint64_t)(l - (struct lock *)(void *)((char *)s + s->locks_at)) * s->config.servers + s->number;
+}
+
+static inline uint64_t server_lock_count(const struct rack_config *c)
+{
+    return c->locks / c->servers + 1;
+}
+
+static inline struct entry *server_entry(struct server *s, uint64_t i)
+{
+    return (struct entry *)(void *)((char *)s + s->entries_at) + i;
+}
+
+static inline uint32_t server_link(struct server *s, const struct entry *e)
+{
+    return (uint32_t)(e - server_entry(s, 0)) + 1;
+}
+
+static inline uint16_t server_machine_of(struct server *s, const struct entry *e)
+{
+    return (uint16_t)((uint64_t)(e - server_entry(s, 0)) / rack_requests(&s->config));
+}
+
+/* To the client of an entry, or to the switch. Null: no room, as if it were lost on its way. */
+struct netlock_packet *server_answer(struct server *s, const struct entry *e, enum netlock_type type, struct outbox *out);
+struct netlock_packet *server_to_switch(struct server *s, const struct lock *l, enum netlock_type type, struct outbox *out);
+
+/* Whoever can be granted now is; what is lent is pushed as far as there is room. */
+void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
+void server_append(struct server *s, struct lock *l, struct entry *e);
+/* Out of it, from whatever state. */
+void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *out);
+void server_take_out(struct server *s, struct lock *l, struct entry *e);
+
+/* Notes that a lock was asked for; tells the switch which were. */
+void server_touch(struct server *s, struct lock *l);
+void server_report(struct server *s, uint64_t now, struct outbox *out);
+
+/* ---- lending (server_lend.c) ---- */
+
+void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+void server_on_give(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+void server_on_notify(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+void server_on_pushed(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+void server_hand_over(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
+void server_push(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
+/* Says again what is not answered; returns when next. */
+uint64_t server_lend_tick(struct server *s, uint64_t now, struct outbox *out);
+
+#endif

@@ -1,0 +1,318 @@
+/* Lending locks to the switch, and q2 of those that are lent: pushes are numbered within a round, acknowledged, and sent again. */
+#include "designs/netlock/server.h"
+
+#define WINDOW 16u /* pushes of one lock that are on their way at once */
+
+struct netlock_packet *server_to_switch(struct server *s, const struct lock *l, enum netlock_type type, struct outbox *out)
+{
+    struct netlock_packet *p = netlock_packet_new(out, &s->config, type, s->life, (struct place){s->machine, PORT_SERVER},
+                                                  (struct place){MACHINE_SWITCH, PORT_POOL});
+    if (!p)
+        return NULL;
+    p->head.index = server_lock_index(s, l);
+    p->life = s->switch_life;
+    p->round = l->round;
+    return p;
+}
+
+/* ---- locks that have something to say again ---- */
+
+static uint32_t link_of(struct server *s, const struct lock *l)
+{
+    return (uint32_t)(server_lock_index(s, l) / s->config.servers) + 1;
+}
+
+static struct lock *at_link(struct server *s, uint32_t link)
+{
+    return server_lock(s, (uint64_t)(link - 1) * s->config.servers);
+}
+
+static void set_busy(struct server *s, struct lock *l, bool busy)
+{
+    if (busy == l->busy)
+        return;
+    l->busy = busy;
+    if (busy) {
+        l->busy_prev = 0;
+        l->busy_next = s->busy;
+        if (s->busy)
+            at_link(s, s->busy)->busy_prev = link_of(s, l);
+        s->busy = link_of(s, l);
+    } else {
+        *(l->busy_prev ? &at_link(s, l->busy_prev)->busy_next : &s->busy) = l->busy_next;
+        if (l->busy_next)
+            at_link(s, l->busy_next)->busy_prev = l->busy_prev;
+    }
+}
+
+/* ---- handing over ---- */
+
+static void say_handover(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
+{
+    struct netlock_packet *p = server_to_switch(s, l, NETLOCK_HANDOVER, out);
+    l->next_ns = p ? now + s->config.retry_ns * 2 : now;
+    if (p)
+        p->token = l->token;
+}
+
+/* Nobody holds it, and every lease that may have been given for it has ended. */
+void server_hand_over(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
+{
+    bool held = l->holders && !(s->config.options & NETLOCK_BUST_NO_DRAIN);
+    if (held || !s->synced || now < s->open_ns || now < l->from_ns)
+        return;
+    l->place = LOCK_LENT;
+    l->confirmed = false;
+    set_busy(s, l, true);
+    say_handover(s, l, now, out);
+}
+
+void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    if ((int32_t)(p->round - l->round) < 0 || (l->place == LOCK_OWNED && p->round == l->round)) {
+        s->drops.stale += p->head.type == NETLOCK_TAKE;
+        return;
+    }
+    if (p->round == l->round) {
+        if (l->place == LOCK_LENT && !l->confirmed && p->head.type == NETLOCK_TAKE)
+            say_handover(s, l, now, out);
+        return;
+    }
+    if (l->place == LOCK_LENT) {
+        s->drops.stale++; /* it has the lock, and cannot want it: a TAKE from before */
+        return;
+    }
+    l->place = LOCK_LENDING;
+    l->round = p->round;
+    l->push = l->acked = l->credit = l->closed = 0;
+    server_hand_over(s, l, now, out);
+}
+
+/* ---- q2 ---- */
+
+static bool push_one(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
+{
+    struct netlock_packet *p = server_to_switch(s, l, NETLOCK_PUSH, out);
+    if (!p)
+        return false;
+    p->head.nonce = e->nonce;
+    p->client = (struct place){server_machine_of(s, e), e->port};
+    p->mode = e->mode; /* 0: it gave up, only its number counts */
+    p->flags = e->try ? NETLOCK_TRY : 0;
+    p->priority = e->priority;
+    p->tenant = e->tenant;
+    p->pushed = e->push;
+    return true;
+}
+
+static void say_last(struct server *s, struct lock *l, uint32_t count, struct outbox *out)
+{
+    struct netlock_packet *p = server_to_switch(s, l, NETLOCK_LAST, out);
+    if (!p)
+        return;
+    p->count = count;
+    l->closed = count;
+    l->credit = l->push; /* newcomers will fill the queue; the room is told anew */
+}
+
+/* As many as there is room for: the switch said how many. */
+void server_push(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
+{
+    uint32_t link = l->first;
+    while (link && server_entry(s, link - 1)->pushed)
+        link = server_entry(s, link - 1)->next;
+    for (; link && (int32_t)(l->credit - l->push) > 0 && l->push - l->acked < WINDOW; link = server_entry(s, link - 1)->next) {
+        struct entry *e = server_entry(s, link - 1);
+        e->push = l->push;
+        if (!push_one(s, l, e, out))
+            break;
+        e->pushed = true;
+        l->push++;
+        l->next_ns = now + s->config.retry_ns * 2;
+        set_busy(s, l, true);
+    }
+}
+
+/* All pushes below that number have come. */
+static void acknowledge(struct server *s, struct lock *l, uint32_t upto)
+{
+    if ((int32_t)(upto - l->acked) <= 0 || (int32_t)(upto - l->push) > 0)
+        return;
+    while (l->first && server_entry(s, l->first - 1)->pushed && (int32_t)(server_entry(s, l->first - 1)->push - upto) < 0) {
+        struct entry *e = server_entry(s, l->first - 1);
+        server_take_out(s, l, e);
+        e->state = e->mode ? ENTRY_MOVED : ENTRY_DONE;
+        e->pushed = false;
+    }
+    l->acked = upto;
+}
+
+void server_on_pushed(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    if (l->place != LOCK_LENT || p->round != l->round) {
+        s->drops.stale++;
+        return;
+    }
+    acknowledge(s, l, p->pushed);
+    server_push(s, l, now, out);
+    if (!l->first && l->push == l->acked) /* 4.3: q2 is empty, and q1 has taken what there was */
+        say_last(s, l, p->count, out);
+}
+
+void server_on_notify(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    int32_t newer = (int32_t)(p->round - l->round);
+    if (newer < 0 || (newer > 0 && l->place != LOCK_OWNED) || (newer == 0 && l->place != LOCK_LENT)) {
+        s->drops.stale++;
+        return;
+    }
+    if (newer > 0) { /* this server has lost its memory: the switch has the lock, and knows how far the pushes were */
+        if (l->holders) {
+            s->drops.bad++;
+            return;
+        }
+        l->place = LOCK_LENT;
+        l->round = p->round;
+        l->push = l->acked = p->pushed;
+        l->closed = 0;
+        l->credit = p->pushed;
+    }
+    if (l->push == l->acked && (int32_t)(p->pushed - l->push) > 0) /* what a life before this one pushed */
+        l->push = l->acked = p->pushed;
+    l->confirmed = true;
+    acknowledge(s, l, p->pushed);
+    if ((int32_t)(p->pushed + p->room - l->credit) > 0)
+        l->credit = p->pushed + p->room;
+    server_push(s, l, now, out);
+    if (!l->first)
+        say_last(s, l, p->count, out);
+}
+
+/* ---- and back ---- */
+
+/* Nothing of it is in the switch any more. */
+void server_on_give(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    if ((int32_t)(p->round - l->round) < 0) {
+        s->drops.stale++;
+        return;
+    }
+    if (l->place == LOCK_LENDING)
+        return; /* it never was there in this round */
+    if (p->round != l->round || l->place != LOCK_OWNED) {
+        if (l->place == LOCK_LENT)
+            acknowledge(s, l, p->pushed);
+        for (uint32_t i = l->first; i; i = server_entry(s, i - 1)->next)
+            server_entry(s, i - 1)->pushed = false;
+        for (uint32_t i = l->first; i;) { /* those that gave up on their way */
+            struct entry *e = server_entry(s, i - 1);
+            i = e->next;
+            if (!e->mode) {
+                server_take_out(s, l, e);
+                e->state = ENTRY_DONE;
+            }
+        }
+        l->place = LOCK_OWNED;
+        l->round = p->round;
+        l->token = max_u64(max_u64(l->token, p->token), s->term << 32);
+        set_busy(s, l, false);
+        server_pump(s, l, now, out);
+    }
+    struct netlock_packet *a = server_to_switch(s, l, NETLOCK_GIVEN, out);
+    if (a)
+        a->round = p->round;
+}
+
+/* ---- the switch and this server know each other ---- */
+
+/* The switch has forgotten everything: what was lent is here again, once the leases that it gave have ended. */
+static void take_back_all(struct server *s, uint64_t now)
+{
+    uint64_t from = s->config.options & NETLOCK_BUST_HASTY_REVERT ? now : now + netlock_lease_over(&s->config);
+    for (uint64_t i = s->number; i < s->config.locks; i += s->config.servers) {
+        struct lock *l = server_lock(s, i);
+        bool lent = l->place == LOCK_LENT;
+        for (uint32_t e = l->first; lent && e;) {
+            struct entry *q = server_entry(s, e - 1);
+            e = q->next;
+            q->pushed = false;
+            if (!q->mode) {
+                server_take_out(s, l, q);
+                q->state = ENTRY_DONE;
+            }
+        }
+        if (lent) {
+            l->from_ns = from;
+            s->revive_ns = min_u64(s->revive_ns, from);
+        }
+        l->place = LOCK_OWNED;
+        l->round = 0;
+        l->token = max_u64(l->token, s->term << 32);
+        set_busy(s, l, false);
+    }
+}
+
+/* No host holds anything that a former life of the switch granted. */
+static void need_not_wait(struct server *s, uint64_t now)
+{
+    if (s->clean)
+        return;
+    s->clean = true;
+    for (uint64_t i = s->number; i < s->config.locks; i += s->config.servers) {
+        struct lock *l = server_lock(s, i);
+        if (l->from_ns > now) {
+            l->from_ns = now;
+            s->revive_ns = now;
+        }
+    }
+}
+
+void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    (void)out;
+    if (p->stamp != s->life || p->head.epoch < s->switch_life) {
+        s->drops.stale++;
+        return;
+    }
+    if (p->head.epoch == s->switch_life && s->synced) {
+        if (p->count)
+            need_not_wait(s, now);
+        return;
+    }
+    s->clean = false;
+    bool first = !s->switch_life;
+    s->switch_life = p->head.epoch;
+    s->term = max_u64(s->term, p->token);
+    s->version = p->round;
+    s->synced = true;
+    take_back_all(s, now);
+    if (!first)
+        s->revive_ns = min_u64(s->revive_ns, now);
+    s->revive_ns = min_u64(s->revive_ns, max_u64(now, s->open_ns));
+    if (p->count)
+        need_not_wait(s, now);
+}
+
+uint64_t server_lend_tick(struct server *s, uint64_t now, struct outbox *out)
+{
+    uint64_t next = UINT64_MAX;
+    for (uint32_t link = s->busy; link;) {
+        struct lock *l = at_link(s, link);
+        link = l->busy_next;
+        bool pushing = l->push != l->acked && !(s->config.options & NETLOCK_BUST_NO_RESEND);
+        if (l->confirmed && !pushing) {
+            set_busy(s, l, false);
+            continue;
+        }
+        if (l->next_ns <= now && !l->confirmed) {
+            say_handover(s, l, now, out);
+        } else if (l->next_ns <= now) {
+            l->next_ns = now + s->config.retry_ns * 2;
+            for (uint32_t i = l->first; i && server_entry(s, i - 1)->pushed; i = server_entry(s, i - 1)->next)
+                if (!push_one(s, l, server_entry(s, i - 1), out))
+                    break;
+        }
+        next = min_u64(next, l->next_ns);
+    }
+    return next;
+}

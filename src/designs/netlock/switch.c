@@ -1,0 +1,352 @@
+/* The switch: Algorithm 1. Requests for locks that are here go through the stages, others to their server. */
+#include "designs/netlock/switch.h"
+
+#include <errno.h>
+
+#define CONTROL_SHARE 8u /* the control plane looks at everything eight times in a lease */
+
+static struct plane_config plane_config_of(const struct rack_config *c)
+{
+    uint32_t slots = netlock_slots(netlock_tuned(c->options));
+    return (struct plane_config){.slots = slots,
+                                 .locks = (uint32_t)min_u64(c->locks, slots),
+                                 .requests = (c->machines + 1u) * rack_requests(c),
+                                 .stride = rack_requests(c),
+                                 .tenants = SWITCH_TENANTS};
+}
+
+static uint64_t lay_out(struct nl_switch *w, const struct rack_config *c)
+{
+    const struct plane_config p = plane_config_of(c);
+    uint64_t at = round_up(sizeof *w, CACHE_LINE);
+    w->machines_at = at;
+    at += round_up((c->machines + UINT64_C(1)) * sizeof(struct switch_machine), CACHE_LINE);
+    w->control_at = at;
+    at += round_up(p.locks * sizeof(struct control), CACHE_LINE);
+    w->demands_at = at;
+    w->reports_max = (uint32_t)min_u64(c->locks, SWITCH_REPORTED_MAX);
+    at += round_up((uint64_t)(p.locks + 2 * w->reports_max) * sizeof(struct demand), CACHE_LINE);
+    w->plane_at = at;
+    return at + plane_bytes(&p);
+}
+
+uint64_t netlock_switch_bytes(const struct rack_config *c)
+{
+    struct nl_switch scratch;
+    return lay_out(&scratch, c);
+}
+
+void netlock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
+{
+    struct nl_switch *w = state; /* zeroed */
+    const struct plane_config p = plane_config_of(config);
+    lay_out(w, config);
+    w->config = *config;
+    w->config.options = netlock_tuned(config->options);
+    w->life = life;
+    w->version = 1;
+    w->control_ns = now;
+    w->allocate_ns = now + NETLOCK_MEASURE_NS;
+    w->churn_ns = now + config->retry_ns;
+    w->dice = life * UINT64_C(0x9e3779b97f4a7c15) + config->options;
+    plane_init(switch_plane(w), &p);
+    switch_plane(w)->bust = (uint16_t)(config->options & NETLOCK_BUST_PLANE);
+}
+
+/* ---- what leaves ---- */
+
+struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enum netlock_type type, struct outbox *out)
+{
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(), switch_server_place(w, index));
+    if (p) {
+        p->head.index = index;
+        p->life = w->life;
+    }
+    return p;
+}
+
+static struct netlock_packet *to_client(struct nl_switch *w, uint64_t index, uint64_t nonce, struct place to,
+                                        enum netlock_type type, struct outbox *out)
+{
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(), to);
+    if (p) {
+        p->head.index = index;
+        p->head.nonce = nonce;
+    }
+    return p;
+}
+
+static void emit_grant(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
+{
+    struct netlock_packet *p = to_client(w, index, pass->out_nonce, pass->out_place, NETLOCK_GRANT, out);
+    w->counts.switch_grants++;
+    if (!p)
+        return; /* as if it were lost: asked for again */
+    p->mode = pass->out_mode;
+    p->ticket = pass->out_ticket;
+    p->token = pass->out_token;
+}
+
+static void emit_refusal(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
+{
+    struct netlock_packet *p = to_client(w, index, pass->nonce, (struct place){pass->machine, pass->port}, NETLOCK_REFUSED, out);
+    bool quota = pass->out & NETLOCK_OUT_QUOTA;
+    w->counts.refused_quota += quota;
+    if (!p)
+        return;
+    p->code = quota ? NETLOCK_QUOTA : pass->out & NETLOCK_OUT_MOVING ? NETLOCK_MOVING : NETLOCK_HELD;
+    p->stamp = quota ? (uint64_t)pass->out_wait << 10 : 0;
+}
+
+/* To the server, with what it must know about where the lock is. */
+static void emit_forward(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
+{
+    enum netlock_type type = pass->op == NETLOCK_OP_CANCEL ? NETLOCK_CANCEL : NETLOCK_ACQUIRE;
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, switch_machine(w, pass->machine)->life,
+                                                  (struct place){pass->machine, pass->port}, switch_server_place(w, index));
+    w->counts.overflowed++;
+    if (!p)
+        return;
+    p->head.index = index;
+    p->head.nonce = pass->nonce;
+    p->mode = pass->mode;
+    p->priority = pass->priority;
+    p->tenant = pass->tenant;
+    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW);
+    p->life = w->life;
+    p->round = pass->round;
+    p->count = pass->count;
+}
+
+static void emit_pushes(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
+{
+    enum netlock_type type = pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED;
+    struct netlock_packet *p = switch_to_server(w, index, type, out);
+    if (!p)
+        return;
+    p->round = pass->round;
+    p->pushed = pass->pushed;
+    p->count = pass->count;
+    p->room = pass->out_room;
+}
+
+static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *pass, struct outbox *out)
+{
+    uint64_t index = plane_index(switch_plane(w), lock);
+    struct place client = {pass->machine, pass->port};
+    if (pass->out & NETLOCK_OUT_GRANT)
+        emit_grant(w, index, pass, out);
+    if (pass->out & NETLOCK_OUT_RELEASED)
+        to_client(w, index, pass->nonce, client, NETLOCK_RELEASED, out);
+    if (pass->out & NETLOCK_OUT_GONE)
+        to_client(w, index, pass->nonce, client, NETLOCK_GONE, out);
+    if (pass->out & (NETLOCK_OUT_HELD | NETLOCK_OUT_QUOTA | NETLOCK_OUT_MOVING))
+        emit_refusal(w, index, pass, out);
+    if (pass->out & NETLOCK_OUT_FORWARD)
+        emit_forward(w, index, pass, out);
+    /* While it moves, nothing is to be pushed. */
+    if (pass->out & NETLOCK_OUT_PUSHED || (pass->out & NETLOCK_OUT_NOTIFY && switch_control(w, lock)->state == CONTROL_LIVE))
+        emit_pushes(w, index, pass, out);
+}
+
+void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out)
+{
+    struct plane *plane = switch_plane(w);
+    uint64_t passes = 0;
+    pass->now = plane_now(now);
+    plane->counts.packets++;
+    for (;;) {
+        plane_pass(plane, lock, pass);
+        passes++;
+        emit(w, lock, pass, out);
+        if (pass->next == NETLOCK_OP_NONE)
+            break;
+        if (passes == PLANE_PASSES_MAX) {
+            plane->counts.unfinished++; /* the control plane goes on with it */
+            break;
+        }
+        netlock_resubmit(pass);
+        plane->counts.resubmissions++;
+    }
+    plane->counts.passes_max = max_u64(plane->counts.passes_max, passes);
+}
+
+/* ---- packets of hosts ---- */
+
+/* As it is, to where it wants to go. */
+static void pass_through(const void *data, uint32_t len, struct outbox *out)
+{
+    void *p = outbox_add(out, len);
+    if (p)
+        memcpy(p, data, len);
+}
+
+static void pass_on(struct nl_switch *w, const struct netlock_packet *p, struct outbox *out)
+{
+    struct netlock_packet *f = outbox_add(out, sizeof *f);
+    w->counts.passed_on++;
+    if (!f)
+        return;
+    *f = *p;
+    f->head.to = switch_server_place(w, p->head.index);
+    f->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_FORWARDED);
+    f->priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0;
+    f->life = w->life;
+    f->round = w->version;
+}
+
+/* The quota counts for locks on servers, too. */
+static bool within_quota(struct nl_switch *w, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    uint32_t wait = plane_charge(switch_plane(w), p->tenant, p->head.from.machine, p->head.nonce, plane_now(now));
+    if (!wait)
+        return true;
+    struct netlock_packet *a = to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_REFUSED, out);
+    w->counts.refused_quota++;
+    if (a) {
+        a->code = NETLOCK_QUOTA;
+        a->stamp = (uint64_t)wait << 10;
+    }
+    return false;
+}
+
+static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    static const uint8_t ops[] = {
+        [NETLOCK_ACQUIRE] = NETLOCK_OP_ACQUIRE, [NETLOCK_RELEASE] = NETLOCK_OP_RELEASE, [NETLOCK_CANCEL] = NETLOCK_OP_CANCEL};
+    uint32_t lock = plane_match(switch_plane(w), p->head.index);
+    if (lock == PLANE_NO_LOCK) {
+        if (p->head.type == NETLOCK_RELEASE) /* its queue had drained before it went: this one has ended */
+            to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_RELEASED, out);
+        else if (p->head.type != NETLOCK_ACQUIRE || within_quota(w, p, now, out))
+            pass_on(w, p, out);
+        return;
+    }
+    struct netlock_pass pass = {.op = ops[p->head.type],
+                                .mode = p->mode,
+                                .priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0,
+                                .flags = p->flags & NETLOCK_TRY,
+                                .machine = p->head.from.machine,
+                                .port = p->head.from.port,
+                                .tenant = p->tenant,
+                                .nonce = p->head.nonce,
+                                .ticket = p->ticket};
+    switch_run(w, lock, &pass, now, out);
+}
+
+/* When all hosts have dropped what a former life of the switch granted them, nobody needs to wait for the leases that it gave. */
+static void look_whether_clean(struct nl_switch *w, struct switch_machine *m, struct outbox *out)
+{
+    m->clean = true;
+    for (uint16_t i = 1; i <= w->config.machines; i++)
+        if (!switch_machine(w, i)->clean)
+            return;
+    w->clean = true;
+    for (unsigned i = 0; i < w->config.servers; i++)
+        if (w->servers[i].life)
+            switch_say_synced(w, i, out);
+}
+
+static void on_lease(struct nl_switch *w, struct switch_machine *m, const struct netlock_packet *p, uint64_t now,
+                     struct outbox *out)
+{
+    struct netlock_packet *a = outbox_add(out, sizeof *a);
+    if (!a)
+        return; /* no answer, no lease */
+    m->live = true;
+    m->until_ns = now + w->config.lease_ns;
+    *a = *p;
+    a->head.type = NETLOCK_LEASED;
+    a->head.epoch = w->life;
+    a->head.to = p->head.from;
+    a->head.from = switch_place();
+    if (p->life == w->life && !m->clean)
+        look_whether_clean(w, m, out);
+}
+
+static bool sound(const struct nl_switch *w, const struct netlock_packet *p)
+{
+    const struct packet_head *h = &p->head;
+    if (h->type == NETLOCK_LEASE)
+        return true;
+    if (netlock_request_of(h->nonce) >= rack_requests(&w->config) || !(h->nonce >> NETLOCK_SLOT_BITS))
+        return false;
+    if (h->type == NETLOCK_ACQUIRE)
+        return p->mode == NETLOCK_SHARED || p->mode == NETLOCK_EXCLUSIVE;
+    return h->type == NETLOCK_RELEASE || h->type == NETLOCK_CANCEL;
+}
+
+/* Of the host's latest life, and ACQUIRE only with a lease. */
+static bool admit(struct nl_switch *w, struct switch_machine *m, const struct packet_head *h, uint64_t now, struct outbox *out)
+{
+    uint16_t machine = h->from.machine;
+    if (h->epoch < m->life) {
+        w->drops.stale++;
+        return false;
+    }
+    if (h->epoch > m->life) { /* started anew: nothing of its former life is left */
+        switch_end_machine(w, machine, now, out);
+        *m = (struct switch_machine){.life = h->epoch, .clean = m->clean};
+    }
+    if (m->live && now >= m->until_ns) {
+        switch_end_machine(w, machine, now, out);
+        m->live = false;
+    }
+    if (h->type == NETLOCK_ACQUIRE && !m->live) {
+        w->drops.stale++; /* it asks again */
+        return false;
+    }
+    return true;
+}
+
+static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    struct switch_machine *m = switch_machine(w, p->head.from.machine);
+    if (!sound(w, p)) {
+        w->drops.bad++;
+        return;
+    }
+    if (!admit(w, m, &p->head, now, out))
+        return;
+    if (p->head.type == NETLOCK_LEASE) {
+        on_lease(w, m, p, now, out);
+    } else if (p->head.type == NETLOCK_ACQUIRE &&
+               ((w->config.options & NETLOCK_PRIORITY && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
+        struct netlock_packet *a = to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_REFUSED, out);
+        if (a)
+            a->code = NETLOCK_POLICY;
+    } else {
+        on_request(w, p, now, out);
+    }
+}
+
+static bool is_server(const struct nl_switch *w, uint16_t machine)
+{
+    for (unsigned i = 0; i < w->config.servers; i++)
+        if (w->config.server[i] == machine)
+            return true;
+    return false;
+}
+
+void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+{
+    struct nl_switch *w = state;
+    const struct packet_head *h = packet_check(data, len, PACKET_NETLOCK, &w->config, &w->drops);
+    const struct netlock_packet *p = data;
+    if (!h)
+        return;
+    if (h->to.machine != MACHINE_SWITCH) {
+        pass_through(data, len, out);
+        return;
+    }
+    if (len < sizeof *p) {
+        w->drops.bad++;
+        return;
+    }
+    if (h->from.machine <= w->config.machines) /* also what a server sends back in the name of a host */
+        on_host(w, p, now, out);
+    else if (is_server(w, h->from.machine))
+        switch_on_server(w, p, len, now, out);
+    else
+        w->drops.alien++;
+}

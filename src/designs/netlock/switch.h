@@ -1,0 +1,130 @@
+/* NetLock's switch: the data plane, and the control plane beside it, which has a clock. */
+#ifndef PAWL_DESIGNS_NETLOCK_SWITCH_H
+#define PAWL_DESIGNS_NETLOCK_SWITCH_H
+
+#include "designs/netlock/netlock.h"
+#include "designs/netlock/plane.h"
+
+#define SWITCH_TENANTS 64u
+#define SWITCH_TERM_BITS 12 /* servers that started within one life of the switch */
+
+/* Where a lock in the switch is on its way in and out. */
+enum control_state {
+    CONTROL_NONE,
+    CONTROL_TAKING,   /* TAKE is to be answered by HANDOVER */
+    CONTROL_LIVE,     /* the switch grants it */
+    CONTROL_DRAINING, /* newcomers go to the server; until the queue is empty */
+    CONTROL_GIVING,   /* GIVE is to be answered by GIVEN */
+};
+
+struct control {
+    uint64_t next_ns;  /* when to say again what the state demands */
+    uint64_t since_ns; /* when the state began */
+    uint64_t moved_ns; /* DRAINING: when it began to move */
+    uint32_t arrivals; /* at the latest look */
+    uint32_t rate;     /* arrivals between the latest two looks */
+    uint32_t peak, old_peak;
+    uint8_t state;
+    bool unwanted; /* to go once it is LIVE */
+};
+
+struct switch_machine {
+    uint64_t until_ns; /* its lease */
+    uint32_t life;
+    bool live;
+    bool clean; /* has heard of this life of the switch, so holds nothing from the one before */
+};
+
+struct switch_server {
+    uint32_t life;
+    uint32_t term;
+};
+
+struct switch_counts {
+    uint64_t switch_grants; /* that the switch made */
+    uint64_t passed_on;     /* requests for servers: cold locks, and */
+    uint64_t overflowed;    /* q2 */
+    uint64_t moved_in, moved_out, refused_quota, expired;
+    uint64_t move_ns_max; /* that a lock stood still while it moved out */
+};
+
+/* Candidates for Algorithm 3, as the servers report them. */
+#define SWITCH_REPORTED_MAX 65536u
+struct demand {
+    uint64_t index;
+    uint32_t rate, contention;
+    uint32_t slots; /* what it gets */
+    uint32_t in;    /* lock number + 1, if it is in the switch */
+};
+
+struct nl_switch {
+    struct rack_config config;
+    struct packet_drops drops;
+    struct switch_counts counts;
+    uint32_t life;
+    uint32_t version; /* of the table: rounds are numbered by it */
+    uint32_t terms;
+    bool clean; /* all hosts have */
+    uint64_t control_ns, churn_ns, allocate_ns;
+    uint64_t unfinished; /* plane's, at the latest look */
+    uint64_t dice;
+    uint32_t reported; /* demands since the latest allocation */
+    uint32_t planned; /* demands of the latest allocation, behind the reported ones; those before `leaving` and from `coming` are to
+                       * be looked at still */
+    uint32_t leaving, coming;
+    uint32_t reports_max;
+    struct switch_server servers[RACK_SERVERS_MAX];
+    uint64_t plane_at, control_at, machines_at, demands_at;
+};
+
+static inline struct plane *switch_plane(struct nl_switch *w)
+{
+    return (struct plane *)(void *)((char *)w + w->plane_at);
+}
+static inline struct control *switch_control(struct nl_switch *w, uint32_t lock)
+{
+    return (struct control *)(void *)((char *)w + w->control_at) + lock;
+}
+static inline struct switch_machine *switch_machine(struct nl_switch *w, uint16_t machine)
+{
+    return (struct switch_machine *)(void *)((char *)w + w->machines_at) + machine;
+}
+static inline struct demand *switch_reports(struct nl_switch *w)
+{
+    return (struct demand *)(void *)((char *)w + w->demands_at);
+}
+static inline struct demand *switch_plan(struct nl_switch *w)
+{
+    return switch_reports(w) + w->reports_max;
+}
+
+static inline struct place switch_place(void)
+{
+    return (struct place){MACHINE_SWITCH, PORT_POOL};
+}
+
+static inline struct place switch_server_place(const struct nl_switch *w, uint64_t index)
+{
+    return (struct place){w->config.server[netlock_home(&w->config, index)], PORT_SERVER};
+}
+
+/* A packet through the stages, with its resubmissions; what leaves is in the outbox. */
+void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out);
+/* A message of the switch itself to the home of a lock; null: no room. */
+struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enum netlock_type type, struct outbox *out);
+void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out);
+
+/* ---- the control plane (control.c) ---- */
+
+/* Begins to move a lock in, with a queue of so many slots (and waiting queues), or out. 0, or why not: -EEXIST, -ENOSPC, -EINVAL,
+ * -ENOENT, -EBUSY (it is just moving). */
+int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out);
+int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct outbox *out);
+
+void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
+/* Tells a server which life of the switch this is, and whether anybody may still hold something from the one before. */
+void switch_say_synced(struct nl_switch *w, unsigned server, struct outbox *out);
+/* Everything that a host has in the switch ends. */
+void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out);
+
+#endif

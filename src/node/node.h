@@ -1,0 +1,57 @@
+/* The daemons: a coordinator, lock servers and the switch in software, each a loop around a socket. */
+#ifndef PAWL_NODE_NODE_H
+#define PAWL_NODE_NODE_H
+
+#include "cluster/join.h"
+#include "node/peers.h"
+
+#include <signal.h>
+
+/* ---- the coordinator ---- */
+
+struct coordinating {
+    struct udp udp;
+    struct coordinator coordinator;
+    struct coord_member *members;
+    const volatile sig_atomic_t *stop;
+};
+
+/* Opens the socket; `at` has then its port. Errors with a reason. */
+int coordinating_open(struct coordinating *c, const struct coord_params *p, struct net_addr at, const char **why);
+void coordinating_run(struct coordinating *c); /* until *stop */
+void coordinating_close(struct coordinating *c);
+
+/* ---- lock servers and switches ---- */
+
+struct station {
+    struct udp udp;
+    struct join_params join;
+    bool is_switch;
+    const struct packet_design *design;
+    struct coord_welcome welcome;
+    void *memory;
+    uint64_t memory_bytes;
+    struct peers *peers;
+    uint64_t spin_ns; /* looks for packets for so long before it sleeps */
+    const volatile sig_atomic_t *stop;
+    struct {
+        uint64_t packets, answers, lost, echoes; /* lost: nobody knows where they should go */
+    } counts;
+};
+
+struct station_params {
+    struct net_addr at, coordinator;
+    struct net_addr known_as; /* where hosts send to, if something lies between; ip 0: `at` */
+    const char *space;
+    bool is_switch;
+    bool fresh; /* nothing was granted before by a server in this place */
+    uint64_t spin_ns;
+    uint64_t deadline; /* of joining, CLOCK_MONOTONIC */
+    const volatile sig_atomic_t *stop;
+};
+
+int station_open(struct station *s, const struct station_params *p);
+void station_run(struct station *s);
+void station_close(struct station *s);
+
+#endif

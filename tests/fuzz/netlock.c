@@ -1,0 +1,107 @@
+/* NetLock's packets: whatever comes, a host, a server and the switch drop it or take it, stay within their memory, and do not grant
+ * exclusively what another holds. The input is a list of packets; the first byte of each says who gets it and how its head is made.
+ */
+#include "designs/netlock/netlock.h"
+#include "designs/netlock/server.h"
+#include "designs/netlock/switch.h"
+#include "tests/check.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const struct rack_config config = {
+    .space = 7,
+    .machines = 2,
+    .sessions = 2,
+    .requests = 4,
+    .servers = 1,
+    .server = {3},
+    .locks = 4,
+    .lease_ns = NS_PER_MS,
+    .retry_ns = 10 * NS_PER_US,
+    .options = NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(64) << NETLOCK_SLOTS_SHIFT,
+};
+
+/* No head beyond its tail, no more writers than slots. */
+static void check_switch(struct nl_switch *w)
+{
+    const struct plane *p = switch_plane(w);
+    for (uint64_t index = 0; index < config.locks; index++) {
+        uint32_t lock = plane_match(p, index);
+        if (lock == PLANE_NO_LOCK)
+            continue;
+        const struct plane_region r = plane_region(p, lock);
+        uint64_t ends = plane_get(p, NETLOCK_ENDS, lock);
+        uint32_t there = netlock_between((uint32_t)(ends >> 32) & NETLOCK_TICKET, (uint32_t)ends & NETLOCK_TICKET, r.size);
+        CHECK(there <= r.size);
+        CHECK(plane_get(p, NETLOCK_EXCL, lock) <= there);
+    }
+}
+
+static void check_server(struct server *s)
+{
+    for (uint64_t index = 0; index < config.locks; index++) {
+        const struct lock *l = server_lock(s, index);
+        CHECK(l->holders <= 1 || l->mode == NETLOCK_SHARED);
+        CHECK(l->place != LOCK_LENT || !l->holders);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct outbox out;
+    void *host = calloc(1, netlock_host_bytes(&config)), *w = calloc(1, netlock_switch_bytes(&config)),
+         *server = calloc(1, netlock_server_bytes(&config));
+    CHECK(host && w && server);
+    uint64_t now = 1000;
+    netlock_host_init(host, &config, 1, 1, now);
+    netlock_switch_init(w, &config, 1, now);
+    netlock_server_init(server, &config, 3, 1, true, now);
+    for (size_t at = 0; at + sizeof(struct netlock_packet) - sizeof(struct packet_head) + 8 <= size;) {
+        union {
+            struct netlock_packet p;
+            uint8_t bytes[sizeof(struct netlock_packet) + 64];
+        } u;
+        memset(&u, 0, sizeof u);
+        uint8_t how = data[at];
+        u.p.head =
+            (struct packet_head){.version = PACKET_VERSION,
+                                 .head_len = sizeof u.p.head,
+                                 .family = PACKET_NETLOCK,
+                                 .type = data[at + 1],
+                                 .space = config.space,
+                                 .epoch = data[at + 2] % 3,
+                                 .index = data[at + 3] % 5,
+                                 .nonce = (data[at + 4] % 8) * NETLOCK_SERIAL_STEP + data[at + 5] % 9,
+                                 .from = {(uint16_t)(data[at + 6] & 64 ? MACHINE_SWITCH : data[at + 6] % 5u), data[at + 7] % 3},
+                                 .to = {(uint16_t)(how & 16 ? MACHINE_SWITCH : 1u + how % 3u), PORT_POOL}};
+        memcpy((uint8_t *)&u.p + sizeof u.p.head, data + at + 8, sizeof u.p - sizeof u.p.head);
+        u.p.round %= 8;
+        u.p.life %= 3;
+        u.p.count %= 80;
+        u.p.pushed %= 8;
+        at += 8 + sizeof u.p - sizeof u.p.head;
+        uint32_t len = how & 128 ? how : (uint32_t)sizeof u.p + (how & 32 ? 64 : 0);
+        now += (uint64_t)(how & 7) * NS_PER_US * 20;
+        outbox_clear(&out);
+        switch (how >> 3 & 1 ? how % 3 : 0) {
+        case 0:
+            netlock_switch_packet(w, &u, len, now, &out);
+            netlock_switch_tick(w, now, &out);
+            break;
+        case 1:
+            netlock_server_packet(server, &u, len, now, &out);
+            netlock_server_tick(server, now, &out);
+            break;
+        default:
+            netlock_host_packet(host, &u, len, now, &out);
+            netlock_host_tick(host, now, &out);
+            break;
+        }
+        check_switch(w);
+        check_server(server);
+    }
+    free(host);
+    free(w);
+    free(server);
+    return 0;
+}

@@ -1,0 +1,276 @@
+/* What pawl.h promises, over packets: modes, tokens, time-outs, conversion, several locks, asynchronous operations, threads that
+ * share a handle, processes of one host and of several, one that is killed and one that is stopped. */
+#include "tests/udp/rack.h"
+
+#include <poll.h>
+
+#define LOCKS 10000
+#define LEASE_NS (2 * NS_PER_S)
+
+static void basics(pawl *p, pawl *q)
+{
+    pawl_grant g, h;
+    CHECK_OK(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g));
+    CHECK(g.token && g.mode == PAWL_EXCLUSIVE && g.expiry_ns > pawl_now());
+    CHECK_OK(pawl_check(p, &g));
+    CHECK_RC(pawl_trylock(q, pawl_id(1), PAWL_SHARED, &h), -PAWL_EHELD);
+    CHECK_RC(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, pawl_in(20 * NS_PER_MS), &h), -ETIMEDOUT);
+    CHECK_RC(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, 0, &h), -ETIMEDOUT);
+    CHECK_OK(pawl_extend(p, &g));
+    CHECK_RC(pawl_unlock(q, &g), -PAWL_ENOTOWNER);
+    CHECK_OK(pawl_unlock(p, &g));
+    CHECK_RC(pawl_unlock(p, &g), -PAWL_ENOTOWNER);
+    CHECK_RC(pawl_check(p, &g), -PAWL_ENOTOWNER);
+    CHECK_OK(pawl_lock(q, pawl_id(1), PAWL_SHARED, &h));
+    CHECK(h.token > g.token);
+    CHECK_OK(pawl_trylock(p, pawl_id(1), PAWL_SHARED, &g));
+    CHECK_OK(pawl_unlock(p, &g));
+    CHECK_OK(pawl_unlock(q, &h));
+    CHECK_RC(pawl_lock(p, pawl_id(LOCKS), PAWL_SHARED, &g), -ERANGE);
+    CHECK_RC(pawl_lock(p, pawl_name("name"), PAWL_SHARED, &g), -EINVAL);
+    CHECK_RC(pawl_lock(p, pawl_id(1), (enum pawl_mode)3, &g), -EINVAL);
+}
+
+static void conversion(pawl *p, pawl *q)
+{
+    pawl_grant g, h;
+    CHECK_OK(pawl_lock(p, pawl_id(2), PAWL_SHARED, &g));
+    uint64_t before = g.token;
+    int rc = pawl_convert(p, &g, PAWL_EXCLUSIVE, pawl_in(NS_PER_S));
+    if (rc == -PAWL_ENOTSUP) {
+        CHECK_OK(pawl_unlock(p, &g));
+        return;
+    }
+    CHECK_OK(rc);
+    CHECK(g.token > before && g.mode == PAWL_EXCLUSIVE);
+    CHECK_RC(pawl_trylock(q, pawl_id(2), PAWL_SHARED, &h), -PAWL_EHELD);
+    CHECK_OK(pawl_convert(p, &g, PAWL_SHARED, 0));
+    CHECK_OK(pawl_lock(q, pawl_id(2), PAWL_SHARED, &h));
+    CHECK_RC(pawl_convert(p, &g, PAWL_EXCLUSIVE, pawl_in(20 * NS_PER_MS)), -ETIMEDOUT);
+    CHECK_OK(pawl_check(p, &g));
+    CHECK_OK(pawl_unlock(p, &g));
+    CHECK_OK(pawl_unlock(q, &h));
+}
+
+static void several(pawl *p, pawl *q)
+{
+    const pawl_want wants[] = {{.key = pawl_id(9), .mode = PAWL_EXCLUSIVE},
+                               {.key = pawl_id(5), .mode = PAWL_SHARED},
+                               {.key = pawl_id(7), .mode = PAWL_EXCLUSIVE}};
+    const pawl_want twice[] = {{.key = pawl_id(5), .mode = PAWL_SHARED}, {.key = pawl_id(5), .mode = PAWL_SHARED}};
+    pawl_grant g[3], h;
+    CHECK_OK(pawl_lock_all(p, wants, 3, UINT64_MAX, g));
+    CHECK(g[0].index == 9 && g[1].index == 5 && g[2].index == 7 && g[1].mode == PAWL_SHARED);
+    CHECK_RC(pawl_lock_all(q, wants, 3, pawl_in(10 * NS_PER_MS), &g[0]), -ETIMEDOUT);
+    CHECK_RC(pawl_lock_all(q, twice, 2, UINT64_MAX, &g[0]), -EINVAL);
+    CHECK_OK(pawl_trylock(q, pawl_id(5), PAWL_SHARED, &h)); /* nothing was left behind */
+    CHECK_OK(pawl_unlock(q, &h));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(pawl_unlock(p, &g[i]));
+}
+
+static void asynchronous(pawl *p, pawl *q)
+{
+    pawl_completion done[PAWL_INFLIGHT_MAX];
+    pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .deadline_ns = UINT64_MAX};
+    pawl_grant held;
+    uint64_t id, first = 0;
+    unsigned got = 0;
+    CHECK_OK(pawl_lock(q, pawl_id(100), PAWL_EXCLUSIVE, &held));
+    for (unsigned i = 0; i < PAWL_INFLIGHT_MAX; i++) {
+        r.key = pawl_id(100 + i); /* the first waits */
+        CHECK_OK(pawl_submit(p, &r, &id));
+        first = i ? first : id;
+    }
+    CHECK_RC(pawl_submit(p, &r, &id), -PAWL_ELIMIT);
+    while (got < PAWL_INFLIGHT_MAX - 1) {
+        int n = pawl_reap(p, done + got, PAWL_INFLIGHT_MAX - got, pawl_in(LIMIT_NS));
+        CHECK(n > 0);
+        got += (unsigned)n;
+    }
+    for (unsigned i = 0; i < got; i++) {
+        CHECK_OK(done[i].result);
+        const pawl_request back = {.op = PAWL_OP_UNLOCK, .grant = done[i].grant};
+        CHECK_OK(pawl_submit(p, &back, &id));
+    }
+    for (unsigned n = 0; n < got;) {
+        int more = pawl_reap(p, done, PAWL_INFLIGHT_MAX, pawl_in(LIMIT_NS));
+        CHECK(more > 0);
+        for (int i = 0; i < more; i++)
+            CHECK_OK(done[i].result);
+        n += (unsigned)more;
+    }
+    CHECK_EQ(pawl_reap(p, done, 1, pawl_in(NS_PER_MS)), 0);
+    /* Its completion is announced without anybody's waiting in the library. */
+    CHECK_OK(pawl_unlock(q, &held));
+    struct pollfd readable = {.fd = pawl_fd(p), .events = POLLIN};
+    CHECK_EQ(poll(&readable, 1, 20000), 1);
+    CHECK_EQ(pawl_reap(p, done, 1, 0), 1);
+    CHECK_EQ(done[0].id, first);
+    CHECK_OK(done[0].result);
+    /* One that waits in vain, until it is cancelled or its time is up. */
+    r.key = pawl_id(100);
+    for (int i = 0; i < 2; i++) {
+        r.deadline_ns = i ? pawl_in(30 * NS_PER_MS) : UINT64_MAX;
+        CHECK_OK(pawl_submit(q, &r, &id));
+        if (!i)
+            CHECK_OK(pawl_cancel(q, id));
+        pawl_completion c;
+        CHECK_EQ(pawl_reap(q, &c, 1, pawl_in(LIMIT_NS)), 1);
+        CHECK_EQ(c.result, i ? -ETIMEDOUT : -ECANCELED);
+        CHECK_RC(pawl_cancel(q, id), -ENOENT);
+    }
+    CHECK_OK(pawl_unlock(p, &done[0].grant));
+}
+
+/* ---- threads ---- */
+
+#define THREADS 6
+#define ROUNDS 300
+
+static struct {
+    pawl *p;
+    uint64_t inside, sum;
+} team;
+
+static void *member(void *arg)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        pawl_grant g;
+        CHECK_OK(pawl_lock(team.p, pawl_id(50), PAWL_EXCLUSIVE, &g));
+        CHECK_EQ(__atomic_fetch_add(&team.inside, 1, __ATOMIC_RELAXED), 0);
+        team.sum++;
+        CHECK_EQ(__atomic_fetch_sub(&team.inside, 1, __ATOMIC_RELAXED), 1);
+        CHECK_OK(pawl_unlock(team.p, &g));
+    }
+    return NULL;
+}
+
+static void threads(pawl *p)
+{
+    pthread_t t[THREADS];
+    team.p = p;
+    for (int i = 0; i < THREADS; i++)
+        CHECK_EQ(pthread_create(&t[i], NULL, member, NULL), 0);
+    for (int i = 0; i < THREADS; i++)
+        CHECK_EQ(pthread_join(t[i], NULL), 0);
+    CHECK_EQ(team.sum, THREADS * ROUNDS);
+}
+
+/* ---- others that end badly ---- */
+
+struct victim {
+    unsigned host;
+    uint32_t *has;
+};
+
+static void hold_for_ever(void *arg)
+{
+    const struct victim *v = arg;
+    const pawl_options o = {.lease_ns = 500 * NS_PER_MS};
+    pawl *p = rack_open(v->host, &o);
+    pawl_grant g;
+    CHECK_OK(pawl_lock(p, pawl_id(60), PAWL_EXCLUSIVE, &g));
+    __atomic_store_n(v->has, 1, __ATOMIC_RELEASE);
+    uint64_t limit = pawl_in(3 * LIMIT_NS);
+    while (!pawl_check(p, &g)) {
+        CHECK(pawl_now() < limit);
+        pause_ns(NS_PER_MS);
+    }
+    __atomic_store_n(v->has, 2, __ATOMIC_RELEASE); /* it was stopped, and has found out */
+    CHECK_RC(pawl_unlock(p, &g), -PAWL_ELOST);
+    CHECK_RC(pawl_trylock(p, pawl_id(61), PAWL_SHARED, &g), -PAWL_ELOST);
+    CHECK_OK(pawl_close(p));
+}
+
+static void killed(pawl *p, unsigned host)
+{
+    uint32_t *has = shared_memory(sizeof *has);
+    struct victim v = {.host = host, .has = has};
+    pid_t pid = child_start(hold_for_ever, &v);
+    pawl_grant g;
+    WAIT_FOR(__atomic_load_n(has, __ATOMIC_ACQUIRE));
+    CHECK_RC(pawl_trylock(p, pawl_id(60), PAWL_SHARED, &g), -PAWL_EHELD);
+    child_kill(pid);
+    CHECK_OK(pawl_timedlock(p, pawl_id(60), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &g));
+    CHECK_OK(pawl_unlock(p, &g));
+    munmap(has, sizeof *has);
+}
+
+static void stopped(pawl *p, unsigned host)
+{
+    uint32_t *has = shared_memory(sizeof *has);
+    struct victim v = {.host = host, .has = has};
+    pid_t pid = child_start(hold_for_ever, &v);
+    pawl_grant g;
+    WAIT_FOR(__atomic_load_n(has, __ATOMIC_ACQUIRE));
+    CHECK_EQ(kill(pid, SIGSTOP), 0);
+    CHECK_OK(pawl_timedlock(p, pawl_id(60), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &g));
+    CHECK_EQ(kill(pid, SIGCONT), 0);
+    WAIT_FOR(__atomic_load_n(has, __ATOMIC_ACQUIRE) == 2);
+    child_join(pid);
+    CHECK_OK(pawl_check(p, &g));
+    CHECK_OK(pawl_unlock(p, &g));
+    munmap(has, sizeof *has);
+}
+
+static void forked(pawl *p)
+{
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (!pid) {
+        pawl_grant g;
+        _exit(pawl_lock(p, pawl_id(1), PAWL_SHARED, &g) == -PAWL_EFORKED && pawl_close(p) == 0 ? 0 : 1);
+    }
+    child_join(pid);
+}
+
+static void bad_places(void)
+{
+    static const char *const places[] = {"pawl://",
+                                         "pawl://127.0.0.1:1",
+                                         "pawl://127.0.0.1/x",
+                                         "pawl://localhost:1/x",
+                                         "pawl://127.0.0.1:99999/x",
+                                         "pawl://127.0.0.1:1/",
+                                         "pawl://127.0.0.1:1/a/b",
+                                         "pawl://127.0.0.1:1/x?what=1",
+                                         "pawl://127.0.0.1:1/x?host=a",
+                                         "pawl://127.0.0.1:1/0123456789012345678901234567890123456789"};
+    pawl *p;
+    for (size_t i = 0; i < countof(places); i++)
+        CHECK_RC(pawl_open(places[i], NULL, &p), -EINVAL);
+}
+
+static void all(void *arg)
+{
+    const pawl_options o = {.lease_ns = LEASE_NS};
+    bad_places();
+    pawl *a = rack_open(0, &o), *b = rack_open(0, &o), *c = rack_open(1, &o);
+    basics(a, b);
+    basics(a, c);
+    conversion(a, b);
+    conversion(a, c);
+    several(a, c);
+    asynchronous(a, b);
+    asynchronous(a, c);
+    threads(a);
+    forked(a);
+    killed(a, 0);
+    killed(a, 1);
+    stopped(a, 1);
+    CHECK_OK(pawl_close(c));
+    if (design_find(rack_design("srvlock"))->tolerates & FAULT_BIT(FAULT_CRASH_SERVER))
+        stopped(a, 2); /* alone on its host, so that the host as a whole falls silent */
+    CHECK_OK(pawl_close(b));
+    CHECK_OK(pawl_close(a));
+}
+
+int main(void)
+{
+    const struct rack_test t = {.design = rack_design("srvlock"), .servers = 2, .locks = LOCKS, .lease_ns = LEASE_NS};
+    rack_begin(&t);
+    child_join(child_start(all, NULL)); /* this process has no threads, so that it can make children */
+    rack_end();
+    return 0;
+}

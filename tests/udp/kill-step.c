@@ -1,0 +1,185 @@
+/* A process dies after exactly n instructions of a change of its host's memory, for every n, or every few: the next one that enters
+ * finds the memory as it was before the change, or as it is after it, and nothing in between; and the mutex is usable. */
+#include "cluster/host.h"
+#include "tests/shm/space.h"
+
+#include <sys/syscall.h>
+
+#define NOW UINT64_C(1000000000)
+#define STEPS_MAX 20000
+#define STRIDE 7
+
+static struct host host;
+static struct outbox out;
+static char path[64];
+static char *before, *after;
+static uint64_t bytes;
+
+static struct steps {
+    uint64_t death, made;
+    uint32_t survived;
+} * steps;
+
+/* ---- stepping: the processor's trap flag sends a signal after every instruction ---- */
+
+#if defined __x86_64__
+#define TRAP_FLAG 0x100
+#define PLAIN __attribute__((no_sanitize("address", "thread", "undefined"), noinline))
+
+PLAIN static void on_step(int signal)
+{
+    if (steps->made++ == steps->death) {
+        long pid, rc;
+        __asm__ volatile("syscall" : "=a"(pid) : "a"(SYS_getpid) : "rcx", "r11", "memory");
+        __asm__ volatile("syscall" : "=a"(rc) : "a"(SYS_kill), "D"(pid), "S"(SIGKILL) : "rcx", "r11", "memory");
+    }
+}
+
+__asm__(".text\nstep_return: mov $15, %eax\nsyscall\n"); /* rt_sigreturn */
+extern void step_return(void);
+
+static void begin(void)
+{
+    const struct {
+        void (*handler)(int);
+        unsigned long flags;
+        void (*restorer)(void);
+        uint64_t mask;
+    } action = {on_step, 0x04000000 | SA_NODEFER, step_return, 0}; /* SA_RESTORER */
+    CHECK_EQ(syscall(SYS_rt_sigaction, SIGTRAP, &action, NULL, 8), 0);
+    __asm__ volatile("pushfq\norq %0, (%%rsp)\npopfq" ::"i"(TRAP_FLAG) : "memory", "cc");
+}
+
+static void end(void)
+{
+    __asm__ volatile("pushfq\nandq %0, (%%rsp)\npopfq" ::"i"(~TRAP_FLAG) : "memory", "cc");
+    steps->survived = 1;
+}
+#else
+static void begin(void)
+{
+    SKIP("stepping through instructions is done with the trap flag of x86-64");
+}
+
+static void end(void) {}
+#endif
+
+/* ---- changes ---- */
+
+static int acquire(uint32_t request, uint64_t index)
+{
+    const struct packet_ask ask = {.request = request, .port = 1000, .mode = PAWL_EXCLUSIVE, .index = index};
+    return host.design->acquire(host.memory, &ask, NOW, &out);
+}
+
+static void change_acquire(void)
+{
+    acquire(2, 7);
+}
+
+static void change_give_up(void)
+{
+    host.design->give_up(host.memory, 0, -ETIMEDOUT, NOW, &out);
+}
+
+static void change_tick(void)
+{
+    host.design->tick(host.memory, NOW + NS_PER_S, &out);
+}
+
+static void change_session_dead(void)
+{
+    host.design->session_dead(host.memory, 0, NOW, &out);
+}
+
+static void (*const changes[])(void) = {change_acquire, change_give_up, change_tick, change_session_dead};
+
+/* ---- the test ---- */
+
+static void victim(void *change)
+{
+    CHECK_EQ(host_open(path, &host), 0);
+    begin();
+    host_enter(&host, &out);
+    (*(void (**)(void))change)();
+    host_leave(&host, &out);
+    end();
+}
+
+static bool is(const char *state)
+{
+    return !memcmp(host.memory, state, bytes);
+}
+
+static void try_every_step(unsigned number)
+{
+    void (*change)(void) = changes[number];
+    unsigned undone = 0, done = 0;
+    outbox_clear(&out);
+    memcpy(before, host.memory, bytes);
+    host_enter(&host, &out);
+    change();
+    host_leave(&host, &out);
+    outbox_clear(&out);
+    memcpy(after, host.memory, bytes);
+    CHECK(memcmp(before, after, bytes));
+    uint64_t stride = number ? STRIDE : 1; /* all of the first one's */
+    for (uint64_t death = number; death < STEPS_MAX; death += stride) {
+        memcpy(host.memory, before, bytes);
+        *steps = (struct steps){.death = death};
+        pid_t pid = child_start(victim, &change);
+        int status;
+        CHECK_EQ(waitpid(pid, &status, 0), pid);
+        CHECK(steps->survived || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+        host_enter(&host, &out);
+        if (!is(before) && !is(after))
+            CHECK_FAIL("change %u: after a death at step %" PRIu64 " the memory is neither what it was nor what it should be",
+                       number, death);
+        undone += is(before);
+        done += is(after);
+        host_leave(&host, &out);
+        outbox_clear(&out);
+        if (steps->survived) {
+            CHECK(is(after));
+            break;
+        }
+    }
+    printf("change %u: %u deaths undone, %u after it was complete\n", number, undone, done);
+    CHECK(undone && done && steps->survived);
+}
+
+int main(void)
+{
+    static struct coord_welcome w;
+    const struct design *d = design_find(getenv("PAWL_TEST_DESIGN") ? getenv("PAWL_TEST_DESIGN") : "srvlock");
+    CHECK(d && d->packet);
+    coord_make(&w.packet, COORD_WELCOME, "test", 1);
+    w.packet.head.to.machine = 1;
+    w.packet.head.generation = 1;
+    snprintf(w.design, sizeof w.design, "%s", d->name);
+    w.config = (struct rack_config){.space = w.packet.head.space,
+                                    .machines = 4,
+                                    .sessions = 2,
+                                    .requests = 4,
+                                    .servers = d->packet->server_packet ? 2 : 0,
+                                    .server = {5, 6},
+                                    .locks = 100,
+                                    .lease_ns = NS_PER_S,
+                                    .retry_ns = NS_PER_MS};
+    snprintf(path, sizeof path, "/dev/shm/pawl-test.%d", (int)getpid());
+    CHECK_EQ(host_create(path, &w, (struct net_addr){.ip = 1}, 1, host_now() + 3600 * NS_PER_S), 0);
+    CHECK_EQ(host_open(path, &host), 0);
+    bytes = round_up(d->packet->host_bytes(&w.config), UNDO_LINE);
+    before = malloc(bytes);
+    after = malloc(bytes);
+    steps = shared_memory(sizeof *steps);
+    CHECK(before && after);
+    host_enter(&host, &out);
+    CHECK_EQ(acquire(0, 5), PACKET_WAIT);
+    CHECK_EQ(acquire(1, 6), PACKET_WAIT);
+    host_leave(&host, &out);
+    for (unsigned i = 0; i < countof(changes); i++)
+        try_every_step(i);
+    unlink(path);
+    return 0;
+}

@@ -1,0 +1,204 @@
+/* A rack on loopback for tests: a process with the coordinator, the lock servers and, if the design has one, the switch, each
+ * behind a relay if the network shall be bad. Hosts are addresses 127.0.0.2 and up. */
+#ifndef PAWL_TESTS_UDP_RACK_H
+#define PAWL_TESTS_UDP_RACK_H
+
+#include "node/node.h"
+#include "tests/shm/space.h"
+#include "tests/udp/relay.h"
+
+#include <glob.h>
+#include <pthread.h>
+
+struct rack_test {
+    const char *design;
+    uint16_t servers;  /* if the design has any */
+    uint16_t machines; /* hosts; 0: more than any test has */
+    uint64_t locks, lease_ns;
+    struct relay_faults faults; /* all 0: no relay */
+    uint64_t seed;
+};
+
+/* What the children tell. */
+static struct rack_board {
+    uint32_t coordinator_port;
+    uint32_t server_ports[RACK_SERVERS_MAX + 1]; /* behind relays; the last is the switch's */
+    uint32_t ready;
+} * rack_board;
+
+static char rack_space[COORD_NAME_LEN];
+static pid_t rack_pids[RACK_SERVERS_MAX + 2], rack_owner;
+static unsigned rack_pid_count;
+static volatile sig_atomic_t rack_stop;
+
+static inline bool rack_relayed(const struct rack_test *t)
+{
+    return t->faults.loss || t->faults.twice || t->faults.late;
+}
+
+static inline const char *rack_design(const char *otherwise)
+{
+    const char *d = getenv("PAWL_TEST_DESIGN");
+    return d ? d : otherwise;
+}
+
+#define RACK_LOCALHOST 0x0100007fu /* 127.0.0.1 in the order of the network, on this side of it */
+
+static inline void *rack_station_thread(void *s)
+{
+    station_run(s);
+    return NULL;
+}
+
+static inline void *rack_coordinator_thread(void *c)
+{
+    coordinating_run(c);
+    return NULL;
+}
+
+struct rack_relay_arg {
+    const struct rack_test *t;
+    unsigned number;
+};
+
+static inline void rack_relay_main(void *arg)
+{
+    static struct relay relay;
+    const struct rack_relay_arg *a = arg;
+    struct net_addr front = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->server_ports[a->number]}, server = front;
+    server.port = (uint16_t)(server.port + 1);
+    relay_open(&relay, front, server, &a->t->faults, a->t->seed + a->number);
+    relay_run(&relay);
+}
+
+/* Two ports in a row that are free. */
+static inline uint16_t rack_port_pair(void)
+{
+    for (int i = 0; i < 100; i++) {
+        struct udp a, b;
+        struct net_addr at = {.ip = RACK_LOCALHOST};
+        CHECK_EQ(udp_open(&a, at), 0);
+        at.port = (uint16_t)(a.at.port + 1);
+        int rc = udp_open(&b, at);
+        udp_close(&a);
+        if (rc)
+            continue;
+        udp_close(&b);
+        return a.at.port;
+    }
+    CHECK_FAIL("no two ports in a row are free");
+}
+
+static inline void rack_start_station(const struct rack_test *t, struct net_addr coordinator, unsigned number, bool is_switch)
+{
+    struct station *s = calloc(1, sizeof *s);
+    pthread_t thread;
+    CHECK(s != NULL);
+    struct station_params p = {.at = {.ip = RACK_LOCALHOST},
+                               .coordinator = coordinator,
+                               .space = rack_space,
+                               .is_switch = is_switch,
+                               .fresh = true,
+                               .deadline = pawl_in(LIMIT_NS),
+                               .stop = &rack_stop};
+    if (rack_relayed(t)) {
+        p.known_as = (struct net_addr){.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->server_ports[number]};
+        p.at.port = (uint16_t)(p.known_as.port + 1);
+    }
+    CHECK_EQ(station_open(s, &p), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, rack_station_thread, s), 0);
+}
+
+static inline void rack_node_main(void *arg)
+{
+    const struct rack_test *t = arg;
+    const struct design *d = design_find(t->design);
+    struct coordinating c = {.stop = &rack_stop};
+    struct net_addr at = {.ip = RACK_LOCALHOST};
+    const char *why;
+    pthread_t thread;
+    bool servers = d->packet->server_packet;
+    const struct coord_params p = {.design = d,
+                                   .space = rack_space,
+                                   .locks = t->locks,
+                                   .lease_ns = t->lease_ns,
+                                   .retry_ns = 5 * NS_PER_MS,
+                                   .machines = t->machines ? t->machines : 32,
+                                   .sessions = 16,
+                                   .requests = 128,
+                                   .servers = servers ? t->servers : 0,
+                                   .life = 1,
+                                   .fresh = true};
+    CHECK_EQ(coordinating_open(&c, &p, at, &why), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, rack_coordinator_thread, &c), 0);
+    for (unsigned i = 0; i < p.servers; i++)
+        rack_start_station(t, c.udp.at, i, false);
+    if (d->packet->switch_packet)
+        rack_start_station(t, c.udp.at, RACK_SERVERS_MAX, true);
+    rack_board->coordinator_port = c.udp.at.port;
+    __atomic_store_n(&rack_board->ready, 1, __ATOMIC_RELEASE);
+    for (;;)
+        pause();
+}
+
+static inline void rack_cleanup(void)
+{
+    char pattern[128];
+    glob_t found;
+    if (getpid() != rack_owner)
+        return;
+    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.net.%s.*", (unsigned)getuid(), rack_space);
+    if (!glob(pattern, 0, NULL, &found)) {
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            unlink(found.gl_pathv[i]);
+        globfree(&found);
+    }
+}
+
+static inline void rack_begin(const struct rack_test *t)
+{
+    const struct design *d = design_find(t->design);
+    CHECK(d && d->packet);
+    rack_owner = getpid();
+    snprintf(rack_space, sizeof rack_space, "test%d", (int)rack_owner);
+    atexit(rack_cleanup);
+    rack_board = shared_memory(sizeof *rack_board);
+    bool has_switch = d->packet->switch_packet;
+    for (unsigned i = 0; i <= RACK_SERVERS_MAX && rack_relayed(t); i++) {
+        bool used = i < RACK_SERVERS_MAX ? d->packet->server_packet && i < t->servers : has_switch;
+        if (!used)
+            continue;
+        struct rack_relay_arg arg = {.t = t, .number = i};
+        rack_board->server_ports[i] = rack_port_pair();
+        rack_pids[rack_pid_count++] = child_start(rack_relay_main, &arg);
+    }
+    rack_pids[rack_pid_count++] = child_start(rack_node_main, (void *)(uintptr_t)t);
+    WAIT_FOR(__atomic_load_n(&rack_board->ready, __ATOMIC_ACQUIRE));
+}
+
+static inline void rack_end(void)
+{
+    while (rack_pid_count)
+        child_kill(rack_pids[--rack_pid_count]);
+    munmap(rack_board, sizeof *rack_board);
+}
+
+#define RACK_WHERE_LEN 128
+
+static inline const char *rack_where(unsigned host, char text[RACK_WHERE_LEN])
+{
+    snprintf(text, RACK_WHERE_LEN, "pawl://127.0.0.1:%u/%s?host=127.0.0.%u", rack_board->coordinator_port, rack_space, host + 2);
+    return text;
+}
+
+static inline pawl *rack_open(unsigned host, const pawl_options *o)
+{
+    char where[RACK_WHERE_LEN];
+    pawl *p = NULL;
+    int rc = pawl_open(rack_where(host, where), o, &p);
+    if (rc)
+        CHECK_FAIL("pawl_open(%s): %d: %s (%s)", where, rc, pawl_strerror(rc), pawl_explain());
+    return p;
+}
+
+#endif

@@ -1,0 +1,429 @@
+/* Where the paper's protocol breaks, hole by hole: what is lost, late, doubled or overtaken, and that it does no harm. */
+#include "tests/unit/fisslock_kit.h"
+
+#include <errno.h>
+
+#define S PAWL_SHARED
+#define X PAWL_EXCLUSIVE
+#define HEALS (300 * KIT_RETRY_NS) /* everything that was lost has been said again */
+
+enum { GOES, KEPT, LOST };
+
+static struct kit k;
+
+static int keep_grants(const struct fission_packet *p, bool passed)
+{
+    return passed && p->head.type == FISSION_GRANT ? KEPT : GOES;
+}
+static int lose_grants(const struct fission_packet *p, bool passed)
+{
+    return passed && p->head.type == FISSION_GRANT ? LOST : GOES;
+}
+static int keep_copies(const struct fission_packet *p, bool passed)
+{
+    return p->flags & FISSION_COPY ? KEPT : GOES;
+}
+static int lose_shared(const struct fission_packet *p, bool passed)
+{
+    return passed && (p->flags & FISSION_COPY || (p->head.type == FISSION_GRANT && !(p->flags & FISSION_AGENT))) ? LOST : GOES;
+}
+static int keep_moves(const struct fission_packet *p, bool passed)
+{
+    return passed && p->head.type == FISSION_GRANT && (p->flags & FISSION_AGENT) && p->head.from.machine != MACHINE_SWITCH ? KEPT
+                                                                                                                           : GOES;
+}
+static int keep_all(const struct fission_packet *p, bool passed)
+{
+    return KEPT;
+}
+static int lose_releases(const struct fission_packet *p, bool passed)
+{
+    return p->head.type == FISSION_RELEASE ? LOST : GOES;
+}
+
+/* 1: a GRANT that comes after its request was given up is not for the next of the same task. */
+static void hole_1(void)
+{
+    kit_init(&k, 3, 2, 0);
+    k.fate = keep_grants;
+    kit_acquire(&k, 1, 0, X);
+    kit_give_up(&k, 1, 0);
+    k.fate = NULL;
+    kit_acquire(&k, 2, 0, X); /* routed to host 1, which adopts what it was granted, and passes it on */
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 2, 0));
+    kit_acquire(&k, 1, 0, X);
+    kit_let_go(&k); /* the late GRANT */
+    CHECK(!kit_holds(&k, 1, 0));
+    kit_release(&k, 2, 0);
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 1, 0));
+    kit_release(&k, 1, 0);
+    kit_wait(&k, HEALS);
+    kit_check_free(&k);
+    kit_free(&k);
+}
+
+/* 2: packets of one host that only overtake each other all take effect. */
+static void hole_2(void)
+{
+    static struct kit_packet first;
+    kit_init(&k, 2, 4, 0);
+    k.fate = keep_all;
+    for (uint32_t r = 0; r < 3; r++) {
+        struct packet_ask ask = {.request = r, .port = 3, .mode = X, .index = 10 + r};
+        fisslock_acquire(k.host[1], &ask, k.now, &k.out);
+        kit_flush(&k, false);
+    }
+    CHECK_EQ(k.kept, 3);
+    first = k.keep[0];
+    k.keep[0] = k.keep[2];
+    k.keep[2] = first;
+    kit_let_go(&k);
+    for (uint32_t r = 0; r < 3; r++)
+        CHECK(kit_holds(&k, 1, r) && fisslock_switch_word(k.decider, 10 + r) & FISSION_WORD_HELD);
+    kit_free(&k);
+}
+
+/* 3: an ACQUIRE that comes again, while its sender holds and after, does not queue behind itself or hold for ever. */
+static void hole_3(void)
+{
+    static struct kit_packet again;
+    kit_init(&k, 2, 2, 0);
+    k.fate = keep_all;
+    kit_ask(&k, 1, 0, X, false);
+    again = k.keep[0];
+    kit_let_go(&k);
+    CHECK(kit_holds(&k, 1, 0));
+    kit_deliver(&k, &again);
+    kit_run(&k);
+    CHECK_EQ(((struct fisslock_host *)k.host[1])->nodes_used, 1);
+    kit_release(&k, 1, 0);
+    kit_deliver(&k, &again); /* the free lock is granted to nobody, who gives it back */
+    kit_run(&k);
+    kit_wait(&k, HEALS);
+    kit_check_free(&k);
+    kit_free(&k);
+}
+
+/* 4: 256 shared requests on their way, and more than ordinals can count: a FREE with an old incarnation is not accepted. */
+static void hole_4(void)
+{
+    uint64_t word = 0, token = 0;
+    struct fission_meta m;
+    struct fission_packet acquire = {.head = {.type = FISSION_ACQUIRE}, .client = {1, 2}, .mode = FISSION_SHARED};
+    struct fission_packet release = {.head = {.type = FISSION_FREE, .from = {1, 0}}, .inca = 1, .old_mode = FISSION_SHARED};
+    CHECK_EQ(fission_decide(&acquire, 0, &word, &token, &m), FISSION_TO_CLIENT);
+    for (unsigned i = 0; i < 256; i++)
+        CHECK_EQ(fission_decide(&acquire, 0, &word, &token, &m), FISSION_TO_CLIENT | FISSION_TO_AGENT);
+    CHECK_EQ(fission_decide(&release, 0, &word, &token, &m), FISSION_BACK);
+    CHECK(!m.valid && word & FISSION_WORD_HELD);
+    for (unsigned i = 257; i < FISSION_INCA_MAX; i++)
+        fission_decide(&acquire, 0, &word, &token, &m);
+    /* Now the agent decides. */
+    CHECK_EQ(fission_decide(&acquire, 0, &word, &token, &m), FISSION_TO_AGENT);
+    CHECK_EQ(fission_word_inca(word), FISSION_INCA_MAX);
+}
+
+/* 5: lost or slow, the answer is asked for again, and given once: by the agent that was told, or that adopts. */
+static void hole_5(void)
+{
+    kit_init(&k, 3, 2, 0);
+    kit_acquire(&k, 1, 0, S);
+    k.fate = lose_grants;
+    kit_acquire(&k, 2, 0, S);
+    CHECK(!kit_holds(&k, 2, 0));
+    k.fate = NULL;
+    kit_wait(&k, 10 * KIT_RETRY_NS);
+    CHECK(kit_holds(&k, 2, 0));
+    CHECK_EQ(fission_word_inca(kit_word(&k)), 2); /* not counted again */
+    kit_release(&k, 2, 0);
+    kit_release(&k, 1, 0);
+    kit_check_free(&k);
+
+    k.fate = lose_grants;
+    kit_acquire(&k, 1, 0, X);
+    k.fate = NULL;
+    kit_wait(&k, 10 * KIT_RETRY_NS);
+    CHECK(kit_holds(&k, 1, 0));
+    CHECK_EQ(fisslock_counts(k.host[1])->adopted, 1);
+    kit_release(&k, 1, 0);
+    kit_check_free(&k);
+    kit_free(&k);
+}
+
+/* 6: a queue larger than a packet moves with its agent. */
+static void hole_6(void)
+{
+    enum { WAITERS = 300 };
+    kit_init(&k, 3, WAITERS, 0);
+    kit_acquire(&k, 1, 0, X);
+    for (uint32_t r = 0; r < WAITERS; r++)
+        kit_acquire(&k, 2 + r % 2, r, X);
+    uint64_t served = 0;
+    kit_release(&k, 1, 0);
+    for (unsigned i = 0; i < 20 * WAITERS && served < WAITERS; i++) {
+        unsigned holders = 0;
+        for (uint32_t r = 0; r < WAITERS; r++)
+            if (kit_holds(&k, 2 + r % 2, r)) {
+                holders++;
+                served++;
+                kit_release(&k, 2 + r % 2, r);
+            }
+        if (!holders)
+            kit_wait(&k, KIT_RETRY_NS);
+    }
+    CHECK_EQ(served, WAITERS);
+    kit_wait(&k, HEALS);
+    kit_check_free(&k);
+    kit_free(&k);
+}
+
+/* 7: a RELEASE of a free lock, or from one who neither holds nor waits, changes nothing. */
+static void hole_7(void)
+{
+    static struct kit_packet again;
+    kit_init(&k, 3, 2, 0);
+    kit_acquire(&k, 1, 0, S);
+    kit_acquire(&k, 2, 0, S);
+    k.fate = keep_all;
+    CHECK_EQ(fisslock_release(k.host[2], 0, k.now, &k.out), 0);
+    kit_flush(&k, false);
+    again = k.keep[0];
+    kit_let_go(&k);
+    kit_deliver(&k, &again); /* its sender holds no more */
+    kit_run(&k);
+    CHECK(kit_holds(&k, 1, 0) && kit_word(&k) & FISSION_WORD_HELD);
+    kit_release(&k, 1, 0);
+    uint64_t word = kit_word(&k);
+    kit_deliver(&k, &again);
+    kit_run(&k);
+    CHECK_EQ(kit_word(&k), word);
+    kit_check_free(&k);
+    kit_free(&k);
+}
+
+/* 8: a RELEASE that reaches the old agent while it moves is heard by the new one. */
+static void hole_8(void)
+{
+    kit_init(&k, 4, 2, 0);
+    kit_acquire(&k, 1, 0, X);
+    kit_acquire(&k, 2, 0, X);
+    kit_acquire(&k, 3, 0, X);
+    k.fate = keep_moves;
+    kit_release(&k, 1, 0); /* to host 2, with host 3 in the queue; has not arrived */
+    kit_give_up(&k, 3, 0); /* back and forth between the decider and host 2 */
+    kit_let_go(&k);
+    CHECK(kit_holds(&k, 2, 0));
+    kit_release(&k, 2, 0);
+    kit_wait(&k, HEALS);
+    kit_check_free(&k);
+    kit_free(&k);
+}
+
+/* 10: what was sent back, or is sent again, raises nothing. */
+static void hole_10(void)
+{
+    uint64_t word = 0, token = 0;
+    struct fission_meta m;
+    struct fission_packet p = {.head = {.type = FISSION_ACQUIRE}, .client = {1, 2}, .mode = FISSION_SHARED};
+    fission_decide(&p, 0, &word, &token, &m);
+    for (uint16_t mark = FISSION_RETRY; mark <= FISSION_BOUNCED; mark <<= 1) {
+        p.flags = mark;
+        uint64_t before = word;
+        CHECK_EQ(fission_decide(&p, 0, &word, &token, &m), FISSION_TO_AGENT);
+        CHECK_EQ(word, before);
+    }
+    p.flags = FISSION_BOUNCED | FISSION_COPY;
+    word &= ~FISSION_WORD_HELD;
+    CHECK_EQ(fission_decide(&p, 0, &word, &token, &m), FISSION_DROP);
+    CHECK(!(word & FISSION_WORD_HELD));
+}
+
+/* 11: A's GRANT is lost, B reads by the decider's grant; A gives up. C must not write while B reads. */
+static void hole_11(void)
+{
+    kit_init(&k, 3, 2, 0);
+    k.fate = lose_grants;
+    kit_acquire(&k, 1, 0, S);
+    k.fate = keep_copies;
+    kit_acquire(&k, 2, 0, S);
+    CHECK(kit_holds(&k, 2, 0));
+    kit_give_up(&k, 1, 0);
+    kit_acquire(&k, 3, 0, X);
+    kit_wait(&k, HEALS);
+    CHECK(!kit_holds(&k, 3, 0) && kit_holds(&k, 2, 0));
+    kit_let_go(&k);
+    kit_wait(&k, HEALS);
+    CHECK(!kit_holds(&k, 3, 0));
+    kit_release(&k, 2, 0);
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 3, 0));
+    kit_release(&k, 3, 0);
+    kit_check_free(&k);
+    kit_free(&k);
+}
+
+/* Fig. 10, and worse: neither GRANT nor copy of a shared grant arrives. The census finds that nobody holds by it; and one who does
+ * is found, although the agent was never told. */
+static void census(void)
+{
+    kit_init(&k, 4, 2, 0);
+    kit_acquire(&k, 1, 0, S);
+    k.fate = lose_shared;
+    kit_ask(&k, 2, 0, S, false);
+    kit_run(&k);
+    kit_give_up(&k, 2, 0);
+    k.fate = NULL;
+    kit_acquire(&k, 3, 0, X);
+    kit_release(&k, 1, 0);
+    CHECK(!kit_holds(&k, 3, 0)); /* ordinal 2 is somebody's, as far as the agent knows */
+    kit_wait(&k, HEALS);
+    CHECK_EQ(fisslock_counts(k.host[1])->censuses, 1); /* host 4 never asked: the decider answers for it */
+    CHECK(kit_holds(&k, 3, 0));
+    kit_release(&k, 3, 0);
+    kit_check_free(&k);
+
+    kit_acquire(&k, 1, 0, S);
+    k.fate = keep_copies;
+    kit_acquire(&k, 2, 0, S);
+    CHECK(kit_holds(&k, 2, 0));
+    kit_acquire(&k, 3, 0, X);
+    kit_release(&k, 1, 0);
+    kit_wait(&k, HEALS);
+    CHECK(!kit_holds(&k, 3, 0) && kit_holds(&k, 2, 0));
+    k.fate = lose_releases; /* and its release is lost, too, for a while */
+    kit_release(&k, 2, 0);
+    k.fate = NULL;
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 3, 0));
+    kit_release(&k, 3, 0);
+    kit_let_go(&k); /* the copies, much too late */
+    kit_wait(&k, HEALS);
+    kit_check_free(&k);
+    kit_free(&k);
+}
+
+/* 12: the packet that moves an agent names both modes: the one that ends is checked, the other is what comes. */
+static void hole_12(void)
+{
+    uint64_t word = 0, token = 0;
+    struct fission_meta m;
+    struct fission_packet p = {.head = {.type = FISSION_ACQUIRE}, .client = {1, 2}, .mode = FISSION_SHARED};
+    fission_decide(&p, 0, &word, &token, &m);
+    fission_decide(&p, 0, &word, &token, &m);
+    struct fission_packet grant = {.head = {.type = FISSION_GRANT, .from = {1, 0}, .to = {2, 3}},
+                                   .flags = FISSION_AGENT,
+                                   .old_mode = FISSION_SHARED,
+                                   .mode = FISSION_EXCLUSIVE,
+                                   .inca = 1};
+    CHECK_EQ(fission_decide(&grant, 0, &word, &token, &m), FISSION_BACK); /* somebody reads */
+    grant.inca = 2;
+    CHECK_EQ(fission_decide(&grant, 0, &word, &token, &m), FISSION_TO_NEXT);
+    CHECK(!(word & FISSION_WORD_SHARED) && fission_word_machine(word) == 2);
+    CHECK_EQ(fission_decide(&grant, 0, &word, &token, &m), FISSION_TO_NEXT); /* again: passed on, nothing changed */
+    CHECK_EQ(fission_word_term(word), 1);
+    grant.term = 1;
+    grant.head.to.machine = 3;
+    grant.old_mode = FISSION_EXCLUSIVE;
+    grant.mode = FISSION_SHARED;
+    grant.inca = 77; /* nobody asks */
+    CHECK_EQ(fission_decide(&grant, 0, &word, &token, &m), FISSION_TO_NEXT);
+    CHECK(word & FISSION_WORD_SHARED && fission_word_inca(word) == 1);
+    CHECK_EQ(token, 2);
+}
+
+/* 13: the bits that close a lock to readers go with the writers they were set for; the agent's own grants honour them. */
+static void hole_13(void)
+{
+    kit_init(&k, 3, 4, FISSION_WRITE_PREFERRING);
+    kit_acquire(&k, 1, 0, S);
+    kit_acquire(&k, 2, 0, X);
+    CHECK(kit_word(&k) & FISSION_WORD_WRITERS);
+    kit_acquire(&k, 3, 0, S);
+    CHECK(!kit_holds(&k, 3, 0));
+    CHECK_EQ(kit_acquire(&k, 1, 1, S), PACKET_WAIT);
+    kit_give_up(&k, 2, 0);
+    CHECK(!(kit_word(&k) & FISSION_WORD_WRITERS));
+    CHECK(kit_holds(&k, 3, 0) && kit_holds(&k, 1, 1));
+    kit_free(&k);
+
+    /* Read-preferring: a writer that waits too long. */
+    kit_init(&k, 3, 4, 0);
+    kit_acquire(&k, 1, 0, S);
+    kit_acquire(&k, 2, 0, X);
+    kit_acquire(&k, 3, 0, S);
+    CHECK(kit_holds(&k, 3, 0));
+    kit_wait(&k, 20 * KIT_RETRY_NS);
+    CHECK(kit_word(&k) & FISSION_WORD_STARVES);
+    kit_acquire(&k, 3, 1, S);
+    CHECK(!kit_holds(&k, 3, 1));
+    CHECK_EQ(kit_acquire(&k, 1, 1, S), PACKET_WAIT);
+    kit_release(&k, 1, 0);
+    kit_release(&k, 3, 0);
+    CHECK(kit_holds(&k, 2, 0) && !(kit_word(&k) & FISSION_WORD_STARVES));
+    kit_release(&k, 2, 0);
+    CHECK(kit_holds(&k, 3, 1) && kit_holds(&k, 1, 1));
+    kit_free(&k);
+}
+
+/* Whatever is wrong with a packet, it is counted and changes nothing. */
+static void bad_packets(void)
+{
+    _Alignas(8) uint8_t good[PACKET_MAX], bad[PACKET_MAX];
+    const struct packet_drops *d, *at_host;
+    kit_init(&k, 2, 2, 0);
+    k.fate = keep_all;
+    kit_ask(&k, 1, 0, X, false);
+    memcpy(good, k.keep[0].data, sizeof good);
+    d = fisslock_switch_drops(k.decider);
+    at_host = fisslock_host_drops(k.host[1]);
+    static const struct {
+        size_t offset;
+        uint8_t value;
+        int why; /* 0 bad, 1 alien, 2 stale */
+    } spoil[] = {
+        {offsetof(struct packet_head, version), 9, 0},      {offsetof(struct packet_head, family), 5, 0},
+        {offsetof(struct packet_head, type), 13, 0},        {offsetof(struct packet_head, head_len), 41, 0},
+        {offsetof(struct packet_head, space), 8, 1},        {offsetof(struct packet_head, index), 16, 1},
+        {offsetof(struct packet_head, epoch), 1, 2},        {offsetof(struct packet_head, generation), 1, 2},
+        {offsetof(struct packet_head, from), 3, 1},         {offsetof(struct fission_packet, mode), 3, 0},
+        {offsetof(struct fission_packet, client), 0, 1},    {offsetof(struct fission_packet, count), 1, 0},
+        {offsetof(struct fission_packet, term) + 3, 16, 0},
+    };
+    for (unsigned i = 0; i < countof(spoil); i++) {
+        uint64_t before[] = {d->bad, d->alien, d->stale};
+        memcpy(bad, good, sizeof bad);
+        bad[spoil[i].offset] = spoil[i].value;
+        fisslock_switch_packet(k.decider, bad, sizeof(struct fission_packet), 0, &k.out);
+        uint64_t after[] = {d->bad, d->alien, d->stale};
+        CHECK_EQ(after[spoil[i].why], before[spoil[i].why] + 1);
+        fisslock_packet(k.host[1], bad, sizeof(struct fission_packet), 0, &k.out);
+        CHECK_EQ(k.out.packets, 0);
+    }
+    for (uint32_t len = 0; len < sizeof(struct fission_packet); len++)
+        fisslock_switch_packet(k.decider, good, len, 0, &k.out);
+    CHECK_EQ(k.out.packets, 0);
+    CHECK_EQ(fisslock_switch_word(k.decider, 5), 0);
+    CHECK_EQ(at_host->bad + at_host->alien + at_host->stale, countof(spoil));
+    kit_free(&k);
+}
+
+int main(void)
+{
+    hole_1();
+    hole_2();
+    hole_3();
+    hole_4();
+    hole_5();
+    hole_6();
+    hole_7();
+    hole_8();
+    hole_10();
+    hole_11();
+    census();
+    hole_12();
+    hole_13();
+    bad_packets();
+    return 0;
+}

@@ -1,0 +1,490 @@
+/* NetLock's switch program: Algorithm 2 case by case, its resubmissions, what it does with doubled, late and forged packets, and
+ * passes of many packets in any order. The busted variants show that the checks can fail. */
+#include "designs/netlock/plane.h"
+#include "lib/rng.h"
+#include "tests/check.h"
+
+#define HOSTS 4
+#define PER_HOST 8
+#define LOCK 7
+
+static struct plane *plane_new(uint16_t size, uint16_t wait_size, uint16_t bust, uint32_t *lock)
+{
+    const struct plane_config config = {.slots = 512, .locks = 4, .requests = 64, .stride = PER_HOST, .tenants = 4};
+    struct plane *p = calloc(1, plane_bytes(&config));
+    CHECK(p);
+    plane_init(p, &config);
+    p->bust = bust;
+    const struct plane_region r = {.left = 16, .size = size, .wait_size = wait_size};
+    CHECK_EQ(plane_install(p, LOCK, &r, lock), 0);
+    CHECK_EQ(plane_match(p, LOCK), *lock);
+    CHECK_EQ(plane_match(p, LOCK + 1), PLANE_NO_LOCK);
+    return p;
+}
+
+struct result {
+    unsigned passes, grants, out;
+    uint64_t granted[16];
+    uint32_t ticket[16];
+};
+
+static struct netlock_pass packet(uint8_t op, unsigned who, uint64_t serial, uint8_t mode)
+{
+    return (struct netlock_pass){.op = op,
+                                 .mode = mode,
+                                 .machine = (uint16_t)(1 + who / PER_HOST),
+                                 .port = (uint16_t)who,
+                                 .nonce = serial * NETLOCK_SERIAL_STEP + who % PER_HOST};
+}
+
+static struct result run(struct plane *p, uint32_t lock, struct netlock_pass pass)
+{
+    struct result r = {.passes = 0};
+    do {
+        if (r.passes++)
+            netlock_resubmit(&pass);
+        plane_pass(p, lock, &pass);
+        r.out |= pass.out;
+        if (pass.out & NETLOCK_OUT_GRANT) {
+            r.ticket[r.grants] = pass.out_ticket;
+            r.granted[r.grants++] = pass.out_nonce;
+        }
+        CHECK(r.passes < 100);
+    } while (pass.next != NETLOCK_OP_NONE);
+    return r;
+}
+
+static struct result acquire(struct plane *p, uint32_t lock, unsigned who, uint8_t mode)
+{
+    return run(p, lock, packet(NETLOCK_OP_ACQUIRE, who, 1, mode));
+}
+
+static struct result release(struct plane *p, uint32_t lock, unsigned who, uint32_t ticket)
+{
+    struct netlock_pass pass = packet(NETLOCK_OP_RELEASE, who, 1, NETLOCK_SHARED); /* says shared whatever it has */
+    pass.ticket = ticket;
+    return run(p, lock, pass);
+}
+
+#define S NETLOCK_SHARED
+#define X NETLOCK_EXCLUSIVE
+
+/* The four cases of Fig. 6; resubmissions as Algorithm 2 has them. */
+static void test_cases(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_new(8, 0, 0, &lock);
+    struct result r = acquire(p, lock, 0, X);
+    CHECK(r.grants == 1 && r.passes == 1);
+    CHECK_EQ(acquire(p, lock, 1, X).grants, 0);
+    CHECK_EQ(acquire(p, lock, 2, S).grants, 0);
+    CHECK_EQ(acquire(p, lock, 3, S).grants, 0);
+    CHECK_EQ(acquire(p, lock, 4, X).grants, 0);
+    r = release(p, lock, 0, r.ticket[0]); /* exclusive to exclusive: lines 12, 16 */
+    CHECK(r.grants == 1 && r.passes == 2 && r.out & NETLOCK_OUT_RELEASED && r.granted[0] % (1u << NETLOCK_SLOT_BITS) == 1);
+    r = release(p, lock, 1, r.ticket[0]); /* exclusive to two shared: lines 12, 21, 27 */
+    CHECK(r.grants == 2 && r.passes == 4);
+    CHECK_EQ(acquire(p, lock, 5, S).grants, 0); /* behind a writer */
+    struct result two = r;
+    r = release(p, lock, 2, two.ticket[0]); /* shared to shared */
+    CHECK(r.grants == 0 && r.passes == 2);
+    r = release(p, lock, 3, two.ticket[1]); /* shared to exclusive */
+    CHECK(r.grants == 1 && r.passes == 2);
+    r = release(p, lock, 4, r.ticket[0]);
+    CHECK(r.grants == 1 && r.passes == 3);
+    r = release(p, lock, 5, r.ticket[0]); /* the last one: the end of the queue is seen */
+    CHECK(r.grants == 0 && r.passes == 2);
+    CHECK_EQ(plane_get(p, NETLOCK_EXCL, lock), 0);
+    free(p);
+}
+
+/* Readers release in any order: as many resubmissions altogether. */
+static void test_out_of_order(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_new(8, 0, 0, &lock);
+    uint32_t ticket[3];
+    for (unsigned i = 0; i < 3; i++)
+        ticket[i] = acquire(p, lock, i, S).ticket[0];
+    CHECK_EQ(acquire(p, lock, 3, X).grants, 0);
+    unsigned passes = 0;
+    struct result r = release(p, lock, 2, ticket[2]);
+    passes += r.passes;
+    CHECK_EQ(r.grants, 0);
+    r = release(p, lock, 1, ticket[1]);
+    passes += r.passes;
+    CHECK_EQ(r.grants, 0);
+    r = release(p, lock, 0, ticket[0]);
+    passes += r.passes;
+    CHECK_EQ(r.grants, 1);
+    CHECK_EQ(passes, 6);
+    free(p);
+}
+
+/* Pitfalls 1 and 2: doubled, late and forged releases change nothing; a doubled ACQUIRE is answered as before. */
+static void test_doubles(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_new(8, 0, 0, &lock);
+    uint32_t first = acquire(p, lock, 0, X).ticket[0];
+    CHECK_EQ(acquire(p, lock, 1, X).grants, 0);
+    struct result again = acquire(p, lock, 0, X);
+    CHECK(again.grants == 1 && again.ticket[0] == first && again.passes == 1);
+    CHECK_EQ(acquire(p, lock, 1, X).grants, 0);
+    CHECK_EQ(release(p, lock, 5, first).grants, 0); /* not its own */
+    struct result r = release(p, lock, 0, first);
+    CHECK_EQ(r.grants, 1);
+    CHECK_EQ(release(p, lock, 0, first).grants, 0);
+    CHECK_EQ(release(p, lock, 0, r.ticket[0]).grants, 0); /* another's ticket */
+    CHECK_EQ(release(p, lock, 0, NETLOCK_NO_TICKET).grants, 0);
+    CHECK(acquire(p, lock, 0, X).out & NETLOCK_OUT_GONE); /* late: it was granted and has ended */
+    CHECK_EQ(plane_get(p, NETLOCK_EXCL, lock), 1);
+    free(p);
+}
+
+/* Pitfall 5: waiters that gave up are skipped, readers behind a writer that gave up go ahead; a cancel that comes first wins. */
+static void test_giving_up(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_new(8, 0, 0, &lock);
+    uint32_t first = acquire(p, lock, 0, S).ticket[0];
+    CHECK_EQ(acquire(p, lock, 1, X).grants, 0);
+    CHECK_EQ(acquire(p, lock, 2, S).grants, 0);
+    CHECK_EQ(acquire(p, lock, 3, X).grants, 0);
+    struct result r = run(p, lock, packet(NETLOCK_OP_CANCEL, 1, 1, 0));
+    CHECK(r.grants == 1 && r.out & NETLOCK_OUT_RELEASED);
+    uint32_t reader = r.ticket[0];
+    CHECK_EQ(run(p, lock, packet(NETLOCK_OP_CANCEL, 1, 1, 0)).grants, 0);
+    CHECK_EQ(release(p, lock, 0, first).grants, 0);
+    r = release(p, lock, 2, reader);
+    CHECK_EQ(r.grants, 1);
+    CHECK(run(p, lock, packet(NETLOCK_OP_CANCEL, 3, 1, 0)).out & NETLOCK_OUT_RELEASED); /* gives back what it was granted */
+    CHECK_EQ(plane_get(p, NETLOCK_EXCL, lock), 0);
+    CHECK(run(p, lock, packet(NETLOCK_OP_CANCEL, 4, 2, 0)).out & NETLOCK_OUT_RELEASED);
+    r = run(p, lock, packet(NETLOCK_OP_ACQUIRE, 4, 2, X));
+    CHECK(r.grants == 0 && !r.out);
+    CHECK_EQ(run(p, lock, packet(NETLOCK_OP_ACQUIRE, 4, 3, X)).grants, 1);
+    /* A mere try leaves nothing behind. */
+    struct netlock_pass try = packet(NETLOCK_OP_ACQUIRE, 5, 1, X);
+    try.flags = NETLOCK_TRY;
+    CHECK(run(p, lock, try).out & NETLOCK_OUT_HELD);
+    CHECK_EQ(plane_get(p, NETLOCK_EXCL, lock), 1);
+    free(p);
+}
+
+/* Overflow: who finds q1 full is passed on, so is everybody after; pushes count; LAST only if nobody came since. */
+static void test_overflow(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_new(2, 0, 0, &lock);
+    uint32_t a = acquire(p, lock, 0, X).ticket[0];
+    CHECK_EQ(acquire(p, lock, 1, X).out, 0);
+    CHECK(acquire(p, lock, 2, X).out & NETLOCK_OUT_FORWARD);
+    CHECK(acquire(p, lock, 2, X).out & NETLOCK_OUT_FORWARD); /* sent again: still not here */
+    struct result r = release(p, lock, 0, a);
+    CHECK(r.grants == 1 && !(r.out & NETLOCK_OUT_NOTIFY));
+    CHECK(acquire(p, lock, 3, S).out & NETLOCK_OUT_FORWARD); /* there is room, but q2 comes first */
+    r = release(p, lock, 1, r.ticket[0]);
+    CHECK(r.out & NETLOCK_OUT_NOTIFY);
+    struct netlock_pass push = packet(NETLOCK_OP_PUSH, 2, 1, X);
+    push.pushed = 1;
+    r = run(p, lock, push);
+    CHECK(r.grants == 0 && r.out & NETLOCK_OUT_PUSHED); /* not its turn */
+    push.pushed = 0;
+    CHECK_EQ(run(p, lock, push).grants, 1);
+    CHECK_EQ(run(p, lock, push).grants, 0);     /* doubled */
+    CHECK_EQ(acquire(p, lock, 2, X).grants, 1); /* now known here: the grant again */
+    struct netlock_pass last = packet(NETLOCK_OP_LAST, 0, 0, 0);
+    last.count = 4;
+    run(p, lock, last);
+    CHECK(acquire(p, lock, 4, X).out & NETLOCK_OUT_FORWARD); /* five came: it is not over */
+    last.count = 6;
+    run(p, lock, last);
+    CHECK_EQ(run(p, lock, packet(NETLOCK_OP_ACQUIRE, 5, 1, X)).out, 0); /* queued */
+    free(p);
+}
+
+/* Pitfall 8: a low-priority holder releases while a high-priority one waits. */
+static void test_priorities(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_new(8, 4, 0, &lock);
+    struct netlock_pass low = packet(NETLOCK_OP_ACQUIRE, 0, 1, X), mid = packet(NETLOCK_OP_ACQUIRE, 1, 1, S),
+                        high = packet(NETLOCK_OP_ACQUIRE, 2, 1, X), third = packet(NETLOCK_OP_ACQUIRE, 3, 1, S);
+    low.priority = 7;
+    mid.priority = third.priority = 3;
+    uint32_t ticket = run(p, lock, low).ticket[0];
+    CHECK_EQ(run(p, lock, mid).grants, 0);
+    CHECK_EQ(run(p, lock, high).grants, 0);
+    CHECK_EQ(run(p, lock, third).grants, 0);
+    struct result r = release(p, lock, 0, ticket);
+    CHECK(r.grants == 1 && netlock_request_of(r.granted[0]) == 2);
+    r = release(p, lock, 2, r.ticket[0]);
+    CHECK(r.grants == 2 && netlock_request_of(r.granted[0]) == 1 && netlock_request_of(r.granted[1]) == 3);
+    /* One that gave up while waiting is dropped. */
+    struct netlock_pass late = packet(NETLOCK_OP_ACQUIRE, 4, 1, X);
+    CHECK_EQ(run(p, lock, late).grants, 0);
+    CHECK(run(p, lock, packet(NETLOCK_OP_CANCEL, 4, 1, 0)).out & NETLOCK_OUT_RELEASED);
+    CHECK_EQ(plane_get(p, NETLOCK_WAITING, lock), 0);
+    CHECK_EQ(release(p, lock, 1, r.ticket[0]).grants, 0);
+    CHECK_EQ(release(p, lock, 3, r.ticket[1]).grants, 0);
+    CHECK_EQ(acquire(p, lock, 5, X).grants, 1);
+    free(p);
+}
+
+static void test_quota(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_new(8, 0, 0, &lock);
+    const struct plane_quota quota = {.rate = 1024, .burst = 2}; /* one in about a millisecond */
+    CHECK_EQ(plane_quota(p, 1, &quota), 0);
+    CHECK_EQ(plane_quota(p, 4, &quota), -22);
+    unsigned refused = 0, wait = 0;
+    for (unsigned i = 0; i < 20; i++) {
+        struct netlock_pass pass = packet(NETLOCK_OP_ACQUIRE, i % 8, 1 + i, S);
+        pass.tenant = 1;
+        pass.now = 100000 + 100 * i;
+        plane_pass(p, lock, &pass);
+        if (pass.out & NETLOCK_OUT_QUOTA) {
+            refused++;
+            wait = pass.out_wait;
+        } else {
+            pass.op = NETLOCK_OP_RELEASE;
+            pass.ticket = pass.out_ticket;
+            run(p, lock, pass);
+        }
+    }
+    CHECK_BETWEEN(refused, 16, 17);
+    CHECK_BETWEEN(wait, 1, 1024);
+    free(p);
+}
+
+static void test_regions(void)
+{
+    uint32_t lock, other, left;
+    struct plane *p = plane_new(8, 0, 0, &lock);
+    struct plane_region r = {.left = 20, .size = 8};
+    CHECK_EQ(plane_install(p, LOCK, &r, &other), -17);
+    CHECK_EQ(plane_install(p, 1, &r, &other), -22); /* overlaps */
+    r = (struct plane_region){.left = 508, .size = 8};
+    CHECK_EQ(plane_install(p, 1, &r, &other), -22); /* beyond the end */
+    r = (struct plane_region){.left = 30, .size = 0};
+    CHECK_EQ(plane_install(p, 1, &r, &other), -22);
+    CHECK_EQ(plane_room(p, 17, &left), 0);
+    CHECK_EQ(left, 24);
+    CHECK_EQ(plane_room(p, 16, &left), 0);
+    CHECK_EQ(left, 0);
+    CHECK_EQ(plane_room(p, 489, &left), -28);
+    for (uint64_t i = 0; i < 3; i++) {
+        r = (struct plane_region){.left = (uint32_t)(30 + i), .size = 1};
+        CHECK_EQ(plane_install(p, i, &r, &other), 0);
+    }
+    r.left = 40;
+    CHECK_EQ(plane_install(p, 99, &r, &other), -28);
+    plane_remove(p, plane_match(p, 1));
+    CHECK_EQ(plane_match(p, 1), PLANE_NO_LOCK);
+    CHECK(plane_match(p, 0) != PLANE_NO_LOCK && plane_match(p, 2) != PLANE_NO_LOCK && plane_match(p, LOCK) == lock);
+    CHECK_EQ(plane_install(p, 99, &r, &other), 0);
+    free(p);
+}
+
+/* ---- passes in any order ---- */
+
+#define FLIGHT 32
+#define CLIENTS (HOSTS * PER_HOST)
+
+struct client {
+    uint64_t serial;
+    uint32_t ticket;
+    uint64_t order; /* of its entry into the queue */
+    uint8_t mode, priority, state;
+};
+
+enum { IDLE, WAITS, HOLDS, LEAVES };
+
+struct shuffle {
+    struct plane *plane;
+    uint32_t lock;
+    struct rng random;
+    struct netlock_pass flight[FLIGHT];
+    unsigned flying;
+    struct client clients[CLIENTS];
+    uint64_t token, grants, violations, unwanted;
+};
+
+static void launch(struct shuffle *s, struct netlock_pass pass)
+{
+    if (s->flying < FLIGHT)
+        s->flight[s->flying++] = pass;
+}
+
+static struct netlock_pass of_client(struct shuffle *s, unsigned who, uint8_t op)
+{
+    struct netlock_pass pass = packet(op, who, s->clients[who].serial, s->clients[who].mode);
+    pass.ticket = s->clients[who].ticket;
+    pass.priority = s->clients[who].priority;
+    return pass;
+}
+
+static void check_holders(struct shuffle *s)
+{
+    unsigned readers = 0, writers = 0;
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        readers += s->clients[i].state == HOLDS && s->clients[i].mode == S;
+        writers += s->clients[i].state == HOLDS && s->clients[i].mode == X;
+    }
+    s->violations += writers > 1 || (writers && readers);
+}
+
+static void on_grant(struct shuffle *s, const struct netlock_pass *p)
+{
+    unsigned who = (p->out_place.machine - 1u) * PER_HOST + netlock_request_of(p->out_nonce);
+    struct client *c = &s->clients[who];
+    bool same = p->out_nonce >> NETLOCK_SLOT_BITS == c->serial * 2;
+    s->violations += p->out_token <= s->token;
+    s->token = p->out_token;
+    if (same && c->state == WAITS) {
+        c->state = HOLDS;
+        c->ticket = p->out_ticket;
+        s->grants++;
+        check_holders(s);
+    } else if (!same || (c->state == HOLDS && c->ticket != p->out_ticket) || c->state == IDLE) {
+        struct netlock_pass back = packet(NETLOCK_OP_RELEASE, who, 0, X);
+        back.nonce = p->out_nonce;
+        back.ticket = p->out_ticket;
+        s->unwanted++;
+        launch(s, back);
+    }
+}
+
+static void step_client(struct shuffle *s)
+{
+    unsigned who = (unsigned)rng_below(&s->random, CLIENTS);
+    struct client *c = &s->clients[who];
+    switch (c->state) {
+    case IDLE:
+        c->serial++;
+        c->mode = rng_chance(&s->random, 1, 2) ? S : X;
+        c->priority = (uint8_t)rng_below(&s->random, NETLOCK_PRIORITIES);
+        c->state = WAITS;
+        launch(s, of_client(s, who, NETLOCK_OP_ACQUIRE));
+        break;
+    case WAITS:
+        if (rng_chance(&s->random, 1, 10)) {
+            c->state = LEAVES;
+            launch(s, of_client(s, who, NETLOCK_OP_CANCEL));
+        } else {
+            launch(s, of_client(s, who, NETLOCK_OP_ACQUIRE));
+        }
+        break;
+    case HOLDS:
+        c->state = IDLE;
+        launch(s, of_client(s, who, NETLOCK_OP_RELEASE));
+        if (rng_chance(&s->random, 1, 4))
+            launch(s, of_client(s, who, NETLOCK_OP_RELEASE));
+        break;
+    default:
+        launch(s, of_client(s, who, NETLOCK_OP_CANCEL));
+        break;
+    }
+}
+
+static void step_packet(struct shuffle *s)
+{
+    unsigned i = (unsigned)rng_below(&s->random, s->flying);
+    struct netlock_pass *p = &s->flight[i];
+    plane_pass(s->plane, s->lock, p);
+    struct netlock_pass done = *p;
+    if (p->next != NETLOCK_OP_NONE)
+        netlock_resubmit(p);
+    else
+        *p = s->flight[--s->flying];
+    unsigned who = (done.machine - 1u) * PER_HOST + netlock_request_of(done.nonce);
+    struct client *c = &s->clients[who];
+    bool same = done.nonce >> NETLOCK_SLOT_BITS == c->serial * 2;
+    if (done.op == NETLOCK_OP_CANCEL && done.out & NETLOCK_OUT_RELEASED && same && c->state == LEAVES)
+        c->state = IDLE;
+    if (done.out & NETLOCK_OUT_GONE && same && c->state == WAITS)
+        c->state = IDLE;
+    if (done.out & NETLOCK_OUT_GRANT)
+        on_grant(s, &done);
+}
+
+static struct shuffle shuffle(uint64_t seed, uint16_t wait_size, uint16_t bust)
+{
+    struct shuffle s = {.flying = 0};
+    rng_seed(&s.random, seed);
+    s.plane = plane_new(250, wait_size, bust, &s.lock);
+    for (unsigned i = 0; i < 4000; i++) {
+        if (s.flying < FLIGHT / 2 && rng_chance(&s.random, 1, 2))
+            step_client(&s);
+        else if (s.flying)
+            step_packet(&s);
+    }
+    /* Everybody leaves; nothing may remain. */
+    for (unsigned round = 0; round < 100 && !s.violations; round++) {
+        for (unsigned i = 0; i < 4 * CLIENTS; i++) {
+            while (s.flying)
+                step_packet(&s);
+            if (s.clients[i % CLIENTS].state == WAITS || s.clients[i % CLIENTS].state == LEAVES) {
+                s.clients[i % CLIENTS].state = LEAVES;
+                launch(&s, of_client(&s, i % CLIENTS, NETLOCK_OP_CANCEL));
+            } else if (s.clients[i % CLIENTS].state == HOLDS) {
+                s.clients[i % CLIENTS].state = IDLE;
+                launch(&s, of_client(&s, i % CLIENTS, NETLOCK_OP_RELEASE));
+            }
+        }
+    }
+    return s;
+}
+
+static void test_shuffle(void)
+{
+    uint64_t grants = 0, unwanted = 0;
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        struct shuffle s = shuffle(seed, seed % 2 ? 20 : 0, 0);
+        if (s.violations)
+            CHECK_FAIL("seed %" PRIu64 ": %" PRIu64 " violations", seed, s.violations);
+        uint64_t ends = plane_get(s.plane, NETLOCK_ENDS, s.lock);
+        if (((ends >> 32 ^ ends) & NETLOCK_TICKET) || plane_get(s.plane, NETLOCK_EXCL, s.lock) ||
+            plane_get(s.plane, NETLOCK_WAITING, s.lock))
+            CHECK_FAIL("seed %" PRIu64 ": something is left: %" PRIx64 ", %" PRIu64 " writers, waiting %" PRIx64, seed, ends,
+                       plane_get(s.plane, NETLOCK_EXCL, s.lock), plane_get(s.plane, NETLOCK_WAITING, s.lock));
+        grants += s.grants;
+        unwanted += s.unwanted;
+        free(s.plane);
+    }
+    CHECK(grants > 10000);
+    printf("%" PRIu64 " grants, %" PRIu64 " of them unwanted\n", grants, unwanted);
+}
+
+/* Each mistake is noticed: somebody is granted what another holds, or something is left. */
+static void test_busted(uint16_t bust, uint16_t wait_size)
+{
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        struct shuffle s = shuffle(seed, wait_size, bust);
+        uint64_t ends = plane_get(s.plane, NETLOCK_ENDS, s.lock);
+        bool left = ((ends >> 32 ^ ends) & NETLOCK_TICKET) || plane_get(s.plane, NETLOCK_EXCL, s.lock);
+        free(s.plane);
+        if (s.violations || left)
+            return;
+    }
+    CHECK_FAIL("mistake %u was not noticed", bust);
+}
+
+int main(void)
+{
+    test_cases();
+    test_out_of_order();
+    test_doubles();
+    test_giving_up();
+    test_overflow();
+    test_priorities();
+    test_quota();
+    test_regions();
+    test_shuffle();
+    test_busted(NETLOCK_BUST_BLIND_RELEASE, 0);
+    test_busted(NETLOCK_BUST_TRUST_MODE, 0);
+    test_busted(NETLOCK_BUST_NO_END, 0);
+    return 0;
+}

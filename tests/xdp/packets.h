@@ -1,0 +1,158 @@
+/* Frames for BPF_PROG_TEST_RUN: built whole and sound, then broken one way at a time. */
+#ifndef PAWL_TESTS_XDP_PACKETS_H
+#define PAWL_TESTS_XDP_PACKETS_H
+
+#include "dataplane/xdp/loader.h"
+#include "tests/check.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+#include <unistd.h>
+
+#define TEST_PORT 4747
+#define TEST_SPACE 77
+#define TEST_MACHINES 8
+#define FRAME_HEADS (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
+#define FRAME_MAX (FRAME_HEADS + PACKET_MAX + 8)
+
+struct test_frame {
+    union {
+        uint8_t bytes[FRAME_MAX];
+        struct {
+            struct ethhdr eth;
+            struct iphdr ip;
+            struct udphdr udp;
+            uint8_t packet[PACKET_MAX];
+        } __attribute__((packed));
+    };
+    uint32_t len;
+};
+
+static inline uint16_t test_sum(const void *data, size_t len, uint64_t sum)
+{
+    const uint8_t *b = data;
+    for (size_t i = 0; i < len; i++)
+        sum += i & 1 ? (uint64_t)b[i] : (uint64_t)b[i] << 8;
+    while (sum >> 16)
+        sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)sum;
+}
+
+static inline void test_ip_sum(struct test_frame *f)
+{
+    f->ip.check = 0;
+    f->ip.check = htons((uint16_t)~test_sum(&f->ip, sizeof f->ip, 0));
+}
+
+static inline uint64_t test_pseudo(const struct test_frame *f)
+{
+    return test_sum(&f->ip.saddr, 8, 0) + (uint64_t)IPPROTO_UDP + ntohs(f->udp.len);
+}
+
+static inline void test_udp_sum(struct test_frame *f)
+{
+    f->udp.check = 0;
+    uint16_t sum = (uint16_t)~test_sum(&f->udp, ntohs(f->udp.len), test_pseudo(f));
+    f->udp.check = htons(sum ? sum : 0xffff);
+}
+
+/* From machine 1 to the switch. Machine m has address 10.0.0.m and Ethernet address 02:00:00:00:00:m; the switch is 99. */
+static inline struct test_frame test_frame(const void *packet, uint32_t len)
+{
+    struct test_frame f = {.len = (uint32_t)FRAME_HEADS + len};
+    memcpy(f.eth.h_dest, (uint8_t[]){2, 0, 0, 0, 0, 99}, 6);
+    memcpy(f.eth.h_source, (uint8_t[]){2, 0, 0, 0, 0, 1}, 6);
+    f.eth.h_proto = htons(ETH_P_IP);
+    f.ip.version = 4;
+    f.ip.ihl = 5;
+    f.ip.ttl = 64;
+    f.ip.protocol = IPPROTO_UDP;
+    f.ip.saddr = htonl(0x0a000001);
+    f.ip.daddr = htonl(0x0a000063);
+    f.ip.tot_len = htons((uint16_t)(sizeof f.ip + sizeof f.udp + len));
+    f.udp.source = htons(5001);
+    f.udp.dest = htons(TEST_PORT);
+    f.udp.len = htons((uint16_t)(sizeof f.udp + len));
+    memcpy(f.packet, packet, len);
+    test_ip_sum(&f);
+    test_udp_sum(&f);
+    return f;
+}
+
+static inline struct packet_head test_head(uint8_t family, uint8_t type)
+{
+    return (struct packet_head){
+        .version = PACKET_VERSION,
+        .head_len = sizeof(struct packet_head),
+        .family = family,
+        .type = type,
+        .space = TEST_SPACE,
+        .nonce = 0x1122334455667788,
+        .from = {1, 5001},
+        .to = {MACHINE_SWITCH, 0},
+    };
+}
+
+/* Runs `in` through the program once. The verdict; what came out is in `out`. */
+static inline uint32_t test_pass(const struct plane *p, const struct test_frame *in, struct test_frame *out)
+{
+    struct plane_run run = {.in = in->bytes, .in_len = in->len, .out = out->bytes, .out_len = sizeof out->bytes};
+    int rc = plane_run(plane_program(p, "plane"), &run);
+    if (rc)
+        CHECK_FAIL("BPF_PROG_TEST_RUN: %s", strerror(-rc));
+    out->len = run.out_len;
+    return run.verdict;
+}
+
+/* A plane with machines 1 to 3, all behind the interface that BPF_PROG_TEST_RUN pretends: 1, loopback. */
+static inline struct plane *test_plane_leased(const char *program, uint32_t locks, uint64_t lease_ns)
+{
+    struct plane_options o = {
+        .program = program,
+        .settings =
+            {.port = htons(TEST_PORT), .machines = TEST_MACHINES, .space = TEST_SPACE, .locks = locks, .lease_ns = lease_ns},
+        .probe = true,
+        .locks_max = locks,
+    };
+    struct plane *p;
+    if (plane_missing())
+        SKIP("%s", plane_missing());
+    int rc = plane_open(&o, &p);
+    if (rc == -EPERM)
+        SKIP("%s", plane_explain());
+    if (rc)
+        CHECK_FAIL("%s", plane_explain());
+    for (uint16_t m = 1; m <= 3; m++) {
+        struct plane_host h = {
+            .mac = {htons(0x0200), 0, htons(m)}, .pool_port = htons(4700), .ip = htonl(0x0a000000u + m), .ifindex = 1};
+        int there = plane_set_host(p, m, &h);
+        CHECK(!there || there == -ENOENT); /* a bare echo knows no machines */
+    }
+    return p;
+}
+
+static inline struct plane *test_plane(const char *program, uint32_t locks)
+{
+    return test_plane_leased(program, locks, 0);
+}
+
+/* Exactly one more packet with this reason since the last call. */
+static inline void test_reason(const struct plane *p, enum plane_reason why)
+{
+    static struct plane_counters before;
+    struct plane_counters now;
+    CHECK_EQ(plane_count(p, &now), 0);
+    for (unsigned i = 0; i < PLANE_REASONS; i++)
+        if (now.reason[i] - before.reason[i] != (i == (unsigned)why))
+            CHECK_FAIL("reason %u was counted %" PRIu64 " times, and %u was due", i, now.reason[i] - before.reason[i], why);
+    before = now;
+}
+
+#define NO_REASON PLANE_REASONS
+
+#endif
