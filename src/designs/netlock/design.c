@@ -13,7 +13,7 @@
     .server_bytes = netlock_server_bytes, .server_init = netlock_server_init, .server_packet = netlock_server_packet,              \
     .server_tick = netlock_server_tick, .server_drops = netlock_server_drops, .draws = NETLOCK_CHURN | NETLOCK_PRIORITY | SMALL
 
-#define NETLOCK_FEATURES DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC
+#define NETLOCK_FEATURES (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC)
 
 static unsigned slots, alloc_random, priorities, servers_only;
 

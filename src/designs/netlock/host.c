@@ -71,9 +71,9 @@ uint64_t netlock_host_bytes(const struct rack_config *c)
            (uint64_t)rack_requests(c) * sizeof(struct request);
 }
 
-void netlock_host_init(void *memory, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
+void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
 {
-    struct host *h = memory; /* zeroed */
+    struct host *h = host; /* zeroed */
     (void)now;
     assert(rack_requests(config) <= 1u << NETLOCK_SLOT_BITS && config->servers && config->servers <= RACK_SERVERS_MAX);
     h->config = *config;

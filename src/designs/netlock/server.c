@@ -19,9 +19,9 @@ uint64_t netlock_server_bytes(const struct rack_config *c)
     return entries_at(c) + (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry);
 }
 
-void netlock_server_init(void *memory, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
+void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
 {
-    struct server *s = memory; /* zeroed */
+    struct server *s = server; /* zeroed */
     s->config = *config;
     s->machine = machine;
     s->life = life;
@@ -372,9 +372,9 @@ static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t
         server_on_pushed(s, l, p, now, out);
 }
 
-void netlock_server_packet(void *memory, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
-    struct server *s = memory;
+    struct server *s = server;
     const struct packet_head *h = packet_check(data, len, PACKET_NETLOCK, &s->config, &s->drops);
     const struct netlock_packet *p = data;
     if (!h)
@@ -460,9 +460,9 @@ static void remind(struct server *s, uint64_t now, struct outbox *out)
     s->remind_ns = now + s->config.lease_ns / 2;
 }
 
-uint64_t netlock_server_tick(void *memory, uint64_t now, struct outbox *out)
+uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out)
 {
-    struct server *s = memory;
+    struct server *s = server;
     for (uint32_t i = 1; i <= s->config.machines; i++) {
         struct server_machine *m = &s->machines[i];
         if (m->live && now >= m->until_ns) {
