@@ -23,6 +23,7 @@ const struct design *const designs[] = {
     &design_rpc_retry,
     &design_srvlock,
     &design_parlock,
+    &design_netchain,
     &design_mutex,
     &design_pthread,
     &design_pthread_rw,

@@ -66,6 +66,7 @@ struct nl_switch {
     uint32_t terms;
     bool clean; /* all hosts have */
     uint64_t control_ns, churn_ns, allocate_ns;
+    uint64_t open_ns;    /* netchain: grants from then on */
     uint64_t unfinished; /* plane's, at the latest look */
     uint64_t dice;
     uint32_t reported; /* demands since the latest allocation */
