@@ -7,12 +7,14 @@
 
 /* Each of these once failed. */
 static const uint64_t kept[] = {
-    10,  /* a server that was open again did not look at who waited */
-    60,  /* a server that lost its memory granted a lock that the switch had */
-    101, /* the same, with a token below an earlier one */
-    202, /* a hold that nobody knew of was told to a process that was gone */
-    267, /* a hold of a server that its host knew nothing of */
-    314, /* a lock was to be lent, and nobody looked again when the leases had ended */
+    10,   /* a server that was open again did not look at who waited */
+    60,   /* a server that lost its memory granted a lock that the switch had */
+    101,  /* the same, with a token below an earlier one */
+    202,  /* a hold that nobody knew of was told to a process that was gone */
+    267,  /* a hold of a server that its host knew nothing of */
+    1522, /* a grant that a server made under a lease that had lapsed there was taken for one of the next lease */
+    2425, /* the same */
+    314,  /* a lock was to be lent, and nobody looked again when the leases had ended */
 };
 
 /* The baseline: a word per lock in the switch. */

@@ -294,14 +294,21 @@ static void on_leased(struct host *h, unsigned granter, uint64_t stamp, uint64_t
         return;
     }
     outbox_touch(out, l, sizeof *l);
-    bool first = !l->until_ns && granter == GRANTER_SWITCH;
+    bool first = !l->until_ns;
     l->until_ns = until;
     l->next_ns = min_u64(l->next_ns, stamp + h->config.lease_ns / NETLOCK_LEASE_SHARE);
-    for (uint32_t i = first ? h->busy.pending : 0; i;) { /* who waited for a lease goes ahead */
+    for (uint32_t i = first ? h->busy.pending : 0; i;) {
         struct request *r = request_at(h, i - 1);
         i = r->next;
-        if (r->state == REQUEST_ASKING)
+        if (r->state != REQUEST_ASKING)
+            continue;
+        if (granter != GRANTER_SWITCH && netlock_home(&h->config, r->index) == granter - 1) {
+            /* A grant of a lease that has lapsed there may still be on its way, and must not be taken for one of this. */
+            ask_anew(h, r, now, out);
             say(h, r, now, out);
+        } else if (granter == GRANTER_SWITCH) {
+            say(h, r, now, out); /* waited for a lease */
+        }
     }
 }
 
