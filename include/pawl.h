@@ -169,7 +169,8 @@ PAWL_API int pawl_unlock(pawl *p, const pawl_grant *grant);
 
 /* Bytes [start, end) of a file or anything else that has an extent. Designs with ranges only; with them pawl_lock and the others
  * take the whole. What is locked are all units that the range touches: out->start and out->end say which bytes those are. Several
- * ranges of one key can be held at once, but one who waits for a range that it holds itself waits for ever. deadline_ns may be
+ * ranges of one key can be held at once. But who waits for a range that it holds itself waits for ever, and who waits for one while
+ * holding another may meet one who waits for both: take them with pawl_lock_all, or wait with a deadline. deadline_ns may be
  * UINT64_MAX, never, or PAWL_TRY: now or -PAWL_EHELD.
  * -EINVAL if the range is empty or ends before it starts, -EOVERFLOW if it reaches beyond 2^40 units. */
 #define PAWL_END UINT64_MAX /* as `end`: to the end, wherever that is */

@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/settings.h"
 #include "cluster/layout.h"
+#include "trial/workload_io.h"
 #include "world/sim.h"
 
 #include <errno.h>
@@ -17,12 +18,12 @@
 #define DEFAULT_LOCKS 1000
 
 static struct {
-    const char *designs, *on, *model, *set, *tune, *range;
-    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, seconds_ns, ops, rounds, seed,
-        units, held;
+    const char *designs, *on, *model, *set, *tune, *range, *io;
+    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, deaths, seconds_ns, ops, rounds,
+        seed, units, held, max_units, series_ns;
     bool threads, names, json;
     bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
-        units_seen, held_seen;
+        units_seen, held_seen, max_units_seen;
 } opts = {.designs = "word", .on = "shm", .locks = DEFAULT_LOCKS, .seed = 1, .units = LAYOUT_RANGE_UNITS};
 
 static const struct arg table[] = {
@@ -40,6 +41,9 @@ static const struct arg table[] = {
     {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: all alike", &opts.zipf, NULL},
     {"range", 0, ARG_STRING, "L[,L...]", "lock ranges of so many units; several: of the clients in turn", &opts.range, NULL},
     {"units", 0, ARG_U64, "N", "--range: that a lock has; default 65536", &opts.units, &opts.units_seen},
+    {"max-units", 0, ARG_U64, "N", "--range on sim: that it can grow to; default no more", &opts.max_units, &opts.max_units_seen},
+    {"io", 0, ARG_STRING, "WORKLOAD", "sim: btio, oltp or io500: ranges, and data moved under them", &opts.io, NULL},
+    {"series", 0, ARG_DURATION, "S", "sim: also say how many operations ended in each interval of so long", &opts.series_ns, NULL},
     {"held", 0, ARG_U64, "N", "--range on shm: ranges that others hold all the while; default 0", &opts.held, &opts.held_seen},
     {"local", 0, ARG_FRACTION, "F", "sim: fraction of clients on the host of the lock memory; default 0", &opts.local,
      &opts.local_seen},
@@ -47,6 +51,8 @@ static const struct arg table[] = {
      &opts.lock_nodes_seen},
     {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &opts.names, NULL},
     {"hold", 0, ARG_U64, "NS", "nanoseconds for which a lock is held; default 0", &opts.hold_ns, NULL},
+    {"deaths", 0, ARG_U64, "N", "sim: one operation in N ends with its client's death, which holds the lock; default 0: none",
+     &opts.deaths, NULL},
     {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &opts.think_ns, NULL},
     {"seconds", 0, ARG_DURATION, "S", "of a round; default 1; sim: virtual ones, default 20ms", &opts.seconds_ns,
      &opts.seconds_seen},
@@ -109,7 +115,9 @@ static int add_design(struct bench_params *p, const char *name, size_t len)
         return args_complain(&usage, "the design '%s' does not run on %s", text, opts.on);
     if (opts.reads && !(d->features & DESIGN_SHARED))
         return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
-    if (opts.range && !(d->features & DESIGN_RANGES))
+    if (opts.deaths && !(p->simulated && d->features & DESIGN_RECOVERY && !d->packet))
+        return args_complain(&usage, "deaths are for --on sim and designs that survive them, and '%s' does not", text);
+    if ((opts.range || opts.io) && !(d->features & DESIGN_RANGES))
         return args_complain(&usage, "the design '%s' has no ranges", text);
     if (p->design_count == BENCH_DESIGNS_MAX)
         return args_complain(&usage, "at most %d designs at once", BENCH_DESIGNS_MAX);
@@ -223,7 +231,9 @@ static int choose_sizes(struct bench_params *p)
     p->local = opts.local;
     p->residents = p->partitioned ? 0 : (unsigned)(clients * opts.local / 1000);
     p->warmup_ns = opts.warmup_ns;
+    p->deaths = opts.deaths;
     p->ops = opts.ops;
+    p->series_ns = opts.series_ns;
     p->seconds_ns = opts.seconds_seen ? opts.seconds_ns : p->simulated ? SIM_SECONDS_NS : SHM_SECONDS_NS;
     return 0;
 }
@@ -246,8 +256,32 @@ static int choose_lengths(struct workload *w)
     return 0;
 }
 
+/* What is locked and how much of it are the workload's own. */
+static int choose_io(const struct bench_params *p, struct workload *w)
+{
+    for (unsigned io = IO_BTIO; io <= IO_IO500; io++)
+        if (!strcmp(opts.io, workload_io_name((enum workload_io)io)))
+            w->io = (enum workload_io)io;
+    if (!w->io)
+        return args_complain(&usage, "there is no workload '%s'; there are btio, oltp and io500", opts.io);
+    const char *fault = workload_io_fault(w->io, p->clients, p->nodes);
+    if (fault)
+        return args_complain(&usage, "%s", fault);
+    if (!p->simulated || opts.range || opts.locks_seen || opts.held_seen || p->partitioned)
+        return args_complain(&usage, "--io is for --on sim and says itself what is locked");
+    if (opts.units < 2 || opts.units > ZIPF_ITEMS_MAX || (opts.max_units_seen && opts.max_units < opts.units))
+        return args_complain(&usage, "--units is from 2 to %" PRIu64 " and no more than --max-units", ZIPF_ITEMS_MAX);
+    w->locks = w->io == IO_OLTP ? OLTP_FILES : 1;
+    w->units = opts.units;
+    w->max_units = opts.max_units;
+    w->lengths[w->length_count++] = 1;
+    return 0;
+}
+
 static int choose_ranges(const struct bench_params *p, struct workload *w)
 {
+    if (opts.io)
+        return choose_io(p, w);
     if (!opts.range)
         return opts.units_seen || opts.held_seen
                    ? args_complain(&usage, "--%s goes with --range", opts.units_seen ? "units" : "held")
@@ -260,6 +294,7 @@ static int choose_ranges(const struct bench_params *p, struct workload *w)
     if (opts.held > BENCH_HELD_MAX || opts.held > opts.units / 4)
         return args_complain(&usage, "--held is at most %d, and a quarter of the units", BENCH_HELD_MAX);
     w->units = opts.units;
+    w->max_units = opts.max_units;
     w->held = opts.held;
     if (!opts.locks_seen)
         w->locks = 1;

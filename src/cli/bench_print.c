@@ -152,6 +152,38 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
     json_null(j, "retries"); /* no design of this release counts them */
 }
 
+/* What the design itself counts, warm-up and all rounds included. */
+static void json_counters(struct json *j, const struct bench_params *p, const struct design *d)
+{
+    json_object(j, "counters");
+    for (const struct design_counter *c = p->simulated ? d->counters : NULL; c && c->name; c++)
+        json_u64(j, c->name, *c->value);
+    json_end(j);
+}
+
+/* Of the clients of each length; and over time. */
+static void json_ranges(struct json *j, const struct bench_params *p, const struct bench_result *r)
+{
+    uint64_t ops[WORKLOAD_LENGTHS_MAX] = {0}, bytes = 0;
+    for (unsigned i = 0; i < r->round_count; i++) {
+        bytes += r->rounds[i].bytes;
+        for (unsigned k = 0; k < WORKLOAD_LENGTHS_MAX; k++)
+            ops[k] += r->rounds[i].length_ops[k];
+    }
+    json_array(j, "range_ops");
+    for (unsigned k = 0; k < p->workload.length_count && p->simulated; k++)
+        json_u64(j, NULL, ops[k]);
+    json_end(j);
+    json_u64(j, "bytes_moved", bytes);
+    if (!p->series_ns || !r->round_count)
+        return;
+    json_u64(j, "series_ns", p->series_ns);
+    json_array(j, "series");
+    for (uint64_t i = 0; i < BENCH_SERIES_MAX && i * p->series_ns < r->rounds[0].elapsed_ns; i++)
+        json_u64(j, NULL, r->rounds[0].series[i]);
+    json_end(j);
+}
+
 static void json_result(struct json *j, const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
 {
     static const char *const percentiles[] = {"p50_ns", "p90_ns", "p99_ns", "p999_ns"};
@@ -166,6 +198,7 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
             json_u64(j, NULL, p->workload.lengths[i]);
         json_end(j);
         json_u64(j, "units", p->workload.units);
+        json_ranges(j, p, r);
         json_u64(j, "held", p->workload.held);
     }
     json_u64(j, "ops", s->ops);
@@ -177,6 +210,7 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
         json_u64(j, percentiles[i], s->latency_ns[i]);
     json_thousandths(j, "fairness", s->fairness);
     json_costs(j, p, s);
+    json_counters(j, p, r->design);
     json_u64(j, "aborts", s->aborts);
     json_u64(j, "timeouts", s->timeouts);
     json_u64(j, "violations", s->violations);

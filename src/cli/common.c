@@ -188,3 +188,25 @@ void cli_json_session(struct json *j, const struct inspect_session *s)
     else
         json_u64(j, "lease_left_ns", s->expiry_ns > now ? s->expiry_ns - now : 0);
 }
+
+int cli_bytes(const char *text, size_t len, uint64_t *out)
+{
+    static const char units[] = "KMGT";
+    char number[24];
+    unsigned shift = 0;
+    const char *unit = len ? strchr(units, text[len - 1]) : NULL;
+    if (unit && *unit) {
+        shift = 10 * (unsigned)(unit - units + 1);
+        len--;
+    }
+    if (!len || len >= sizeof number || strspn(text, "0123456789") < len)
+        return -EINVAL;
+    memcpy(number, text, len);
+    number[len] = 0;
+    int rc = args_u64(number, out);
+    if (!rc && *out > UINT64_MAX >> shift)
+        rc = -ERANGE;
+    if (!rc)
+        *out <<= shift;
+    return rc;
+}

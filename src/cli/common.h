@@ -72,4 +72,7 @@ void cli_json_session(struct json *j, const struct inspect_session *s); /* its m
 
 void cli_put_text(FILE *out, const char *text, size_t len); /* escaped like a key */
 
+/* Bytes: 4096, 4K, 16M, 1G, in powers of 1024, as everywhere where files are measured. -EINVAL, or -ERANGE beyond 64 bits. */
+int cli_bytes(const char *text, size_t len, uint64_t *out);
+
 #endif

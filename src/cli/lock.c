@@ -20,7 +20,7 @@ static const struct arg table[] = {
     {"nonblock", 'n', ARG_FLAG, NULL, "give up at once if another holds it", &opts.nonblock, NULL},
     {"wait", 'w', ARG_DURATION, "SECONDS", "give up after so long; 0.5, 500ms and 2min do too", &opts.wait_ns, &opts.has_wait},
     {"conflict-exit-code", 'E', ARG_U64, "CODE", "exit status after giving up; default 1", &opts.code, &opts.has_code},
-    {"range", 0, ARG_STRING, "A:B", "bytes A up to B of it, as 0:4096 or 4K:1M; designs with ranges only", &opts.range, NULL},
+    {"range", 0, ARG_STRING, "A:B", "bytes A up to B of it, as 0:4096, 4K:1M or 1G:; spaces with ranges only", &opts.range, NULL},
     {"lease", 0, ARG_DURATION, "SECONDS", "lose the lock if stopped for longer; default: keep it", &opts.lease_ns, &opts.has_lease},
     CLI_SPACE_OPTION(&opts.space),
     {"json", 0, ARG_FLAG, NULL, "when it is over, print one JSON object on stderr", &opts.json, NULL},
@@ -29,9 +29,11 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl lock",
     .usage = "NAME [OPTION]... -- COMMAND...",
-    .about = "Runs COMMAND while holding the lock NAME, like flock(1). The lock is free again when pawl ends, however it ends.\n"
-             "COMMAND finds the fencing token, a decimal number that rises with every exclusive grant, in PAWL_TOKEN, and the\n"
-             "lock's name and space in PAWL_NAME and PAWL_SPACE.",
+    .about =
+        "Runs COMMAND while holding the lock NAME, like flock(1). The lock is free again when pawl ends, however it ends.\n"
+        "COMMAND finds the fencing token, a decimal number that rises with every exclusive grant, in PAWL_TOKEN, and the\n"
+        "lock's name and space in PAWL_NAME and PAWL_SPACE; with --range the bytes that are locked, whole units of the space,\n"
+        "in PAWL_RANGE.",
     .after = "Without --lease the lock is kept for as long as pawl exists, also while it is stopped (Ctrl-Z), as flock(1) does.\n"
              "SIGINT, SIGTERM, SIGHUP and SIGQUIT end the waiting; once COMMAND runs they are passed on to it. If pawl is killed\n"
              "(SIGKILL) the next in line has the lock at once, and COMMAND, though not its own children, gets SIGTERM. If an\n"
@@ -50,34 +52,17 @@ static const struct args usage = {
 
 /* ---- what was asked for ---- */
 
-/* Bytes: 4096, 4K, 16M, 1G, in powers of 1024, as everywhere where files are measured. */
-static int parse_bytes(const char *text, size_t len, uint64_t *out)
-{
-    static const char units[] = "KMGT";
-    char number[24];
-    unsigned shift = 0;
-    const char *unit = len ? strchr(units, text[len - 1]) : NULL;
-    if (unit && *unit) {
-        shift = 10 * (unsigned)(unit - units + 1);
-        len--;
-    }
-    if (!len || len >= sizeof number || strspn(text, "0123456789") < len)
-        return -EINVAL;
-    memcpy(number, text, len);
-    number[len] = 0;
-    int rc = args_u64(number, out);
-    if (!rc && *out > UINT64_MAX >> shift)
-        rc = -ERANGE;
-    if (!rc)
-        *out <<= shift;
-    return rc;
-}
-
 static int parse_range(const char *text, struct arg_range *out)
 {
     const char *colon = strchr(text, ':');
-    if (!colon || parse_bytes(text, (size_t)(colon - text), &out->from) || parse_bytes(colon + 1, strlen(colon + 1), &out->to))
-        return args_complain(&usage, "option '--range' needs bytes A:B such as 0:4096 or 4K:1M, not '%s'", text);
+    int rc = colon ? cli_bytes(text, (size_t)(colon - text), &out->from) : -EINVAL;
+    out->to = PAWL_END;
+    if (!rc && colon[1])
+        rc = cli_bytes(colon + 1, strlen(colon + 1), &out->to);
+    if (rc == -ERANGE)
+        return args_complain(&usage, "the range '%s' has more bytes than there can be", text);
+    if (rc)
+        return args_complain(&usage, "option '--range' needs bytes A:B such as 0:4096, 4K:1M or 1G:, not '%s'", text);
     if (out->from >= out->to)
         return args_complain(&usage, "the range '%s' is empty or ends before it starts", text);
     return 0;
@@ -129,6 +114,10 @@ static void report(const struct lock_job *job, int status)
         json_u64(&j, "token", job->grant.token);
     else
         json_null(&j, "token");
+    if (job->has_range && job->granted) {
+        json_u64(&j, "start", job->grant.start);
+        json_u64(&j, "end", job->grant.end);
+    }
     json_u64(&j, "waited_ns", job->waited_ns);
     json_u64(&j, "held_ns", job->held_ns);
     json_bool(&j, "lost", job->lost);
@@ -149,6 +138,8 @@ static int not_granted(const struct lock_job *job, int rc)
     case -PAWL_EHELD:
     case -ETIMEDOUT:
         return (int)opts.code; /* without a word, as flock(1): scripts try and go on */
+    case -EOVERFLOW:
+        return args_complain(&usage, "%s", pawl_explain());
     default:
         return cli_fail("lock", rc);
     }
@@ -168,6 +159,18 @@ static int lock_and_run(struct lock_job *job)
     return status;
 }
 
+/* A space that is missing is made with a design that has what is asked for. */
+static int open_space(struct lock_job *job)
+{
+    pawl_options o = {.lease_ns = job->lease_ns, .flags = job->has_range ? PAWL_NO_CREATE : 0};
+    int rc = pawl_open(job->place, &o, &job->p);
+    if (rc != -ENOENT || !job->has_range)
+        return rc;
+    o.flags = 0;
+    o.design = design_find("citron") ? "citron" : "mutex";
+    return pawl_open(job->place, &o, &job->p);
+}
+
 int cmd_lock(int argc, char **argv)
 {
     struct args_rest rest;
@@ -182,8 +185,7 @@ int cmd_lock(int argc, char **argv)
     int rc = lock_catch_signals(&job);
     if (rc)
         return cli_say("lock", EXIT_UNAVAILABLE, "cannot watch for signals: %s", strerror(-rc));
-    const pawl_options o = {.lease_ns = job.lease_ns};
-    rc = pawl_open(job.place, &o, &job.p);
+    rc = open_space(&job);
     if (rc) {
         status = cli_fail("lock", rc);
     } else {

@@ -20,9 +20,12 @@
 
 static int set_environment(const struct lock_job *job)
 {
-    char token[24];
+    char token[24], range[48];
     snprintf(token, sizeof token, "%llu", (unsigned long long)job->grant.token);
     if (setenv("PAWL_TOKEN", token, 1) || setenv("PAWL_NAME", job->name, 1) || setenv("PAWL_SPACE", job->place, 1))
+        return -errno;
+    snprintf(range, sizeof range, "%llu:%llu", (unsigned long long)job->grant.start, (unsigned long long)job->grant.end);
+    if (job->has_range && setenv("PAWL_RANGE", range, 1))
         return -errno;
     return 0;
 }

@@ -116,6 +116,12 @@ static int wait_for_completion(struct lock_job *job, uint64_t id, pawl_completio
     }
 }
 
+static int try_once(struct lock_job *job)
+{
+    return job->has_range ? pawl_lock_range(job->p, job->key, job->range.from, job->range.to, job->mode, PAWL_TRY, &job->grant)
+                          : pawl_trylock(job->p, job->key, job->mode, &job->grant);
+}
+
 /* Designs that cannot wait and be called off at the same time (the baselines) are asked again and again. */
 static int ask_until(struct lock_job *job, uint64_t deadline)
 {
@@ -127,7 +133,7 @@ static int ask_until(struct lock_job *job, uint64_t deadline)
             job->signal = (int)got.ssi_signo;
             return -EINTR;
         }
-        int rc = pawl_trylock(job->p, job->key, job->mode, &job->grant);
+        int rc = try_once(job);
         if (rc != -PAWL_EHELD || pawl_now() >= deadline)
             return rc;
         tell_in_time(job, &t);
@@ -138,7 +144,12 @@ static int wait_for_lock(struct lock_job *job, uint64_t deadline)
 {
     if (!(job->p->space.design->features & DESIGN_ASYNC))
         return ask_until(job, deadline);
-    const pawl_request request = {.op = PAWL_OP_LOCK, .mode = job->mode, .key = job->key, .deadline_ns = deadline};
+    const pawl_request request = {.op = PAWL_OP_LOCK,
+                                  .mode = job->mode,
+                                  .key = job->key,
+                                  .deadline_ns = deadline,
+                                  .start = job->has_range ? job->range.from : 0,
+                                  .end = job->has_range ? job->range.to : 0};
     pawl_completion done = {0};
     uint64_t id;
     int rc = pawl_submit(job->p, &request, &id);
@@ -159,12 +170,7 @@ static int wait_for_lock(struct lock_job *job, uint64_t deadline)
 int lock_acquire(struct lock_job *job)
 {
     uint64_t start = pawl_now();
-    int rc;
-    if (job->has_range)
-        rc = pawl_lock_range(job->p, job->key, job->range.from, job->range.to, job->mode,
-                             job->nonblock ? start : add_saturating(start, job->wait_ns), &job->grant);
-    else
-        rc = pawl_trylock(job->p, job->key, job->mode, &job->grant);
+    int rc = try_once(job);
     if (rc == -PAWL_EHELD && !job->nonblock && job->wait_ns)
         rc = wait_for_lock(job, add_saturating(start, job->wait_ns));
     job->waited_ns = pawl_now() - start;

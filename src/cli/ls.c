@@ -20,7 +20,8 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl ls",
     .usage = "[--space URI] [--all] [--json]",
-    .about = "Lists the locks of a space that are held or waited for, with the token of the latest grant.",
+    .about = "Lists the locks of a space that are held or waited for, with the token of the latest grant, and, if the space has\n"
+             "ranges, the bytes that are held.",
     .after = "A holder that died counts no more: 'dead' stands beside the mode until the next who asks takes the lock.\n"
              "A default space that does not exist yet has no locks; one that was named must exist.\n\n"
              "Exit status: 0 listed, 1 no such space, 2 wrong usage, 69 the space cannot be used.",
@@ -31,6 +32,7 @@ static const struct args usage = {
 struct listing {
     struct json j;
     uint64_t count;
+    bool ranges; /* the space has */
 };
 
 static int print_lock(void *ctx, const struct inspect_lock *lock)
@@ -42,6 +44,10 @@ static int print_lock(void *ctx, const struct inspect_lock *lock)
     snprintf(mode, sizeof mode, "%s%s", cli_mode_name(lock->view.mode), lock->gone ? ", dead" : "");
     printf("%-15s %20" PRIu64 " %8" PRIu32 " %8" PRIu32 "  ", mode, lock->view.token, lock->holders, lock->waiters);
     cli_put_key(stdout, lock->key);
+    if (lock->range_count)
+        printf("  %" PRIu64 ":%" PRIu64, lock->ranges[0].start, lock->ranges[0].end);
+    if (lock->range_count > 1)
+        printf(" and %" PRIu32 " more", lock->range_count - 1);
     putchar('\n');
     return 0;
 }
@@ -56,13 +62,24 @@ static int json_lock(void *ctx, const struct inspect_lock *lock)
     json_u64(j, "holders", lock->holders);
     json_u64(j, "waiters", lock->waiters);
     json_u64(j, "dead_holders", lock->gone);
+    if (((struct listing *)ctx)->ranges) {
+        json_array(j, "ranges");
+        for (uint32_t i = 0; i < lock->range_count; i++) {
+            json_object(j, NULL);
+            json_u64(j, "start", lock->ranges[i].start);
+            json_u64(j, "end", lock->ranges[i].end);
+            json_string(j, "mode", cli_mode_name(lock->ranges[i].mode));
+            json_end(j);
+        }
+        json_end(j);
+    }
     json_end(j);
     return 0;
 }
 
 static int list(const struct observer *o, const char *place)
 {
-    struct listing l = {0};
+    struct listing l = {.ranges = o && o->space.range_units};
     if (!opts.json)
         return o ? inspect_locks(&o->locker, opts.all, print_lock, &l) : 0;
     json_init(&l.j, stdout);

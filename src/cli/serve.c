@@ -1,6 +1,6 @@
-/* pawl serve: a rack's coordinator and its lock servers; pawl switch: its switch, in software. */
+/* pawl serve: a rack's coordinator and its lock servers; pawl switch: its switch, in software or in the kernel. */
 #include "cli/commands.h"
-#include "cli/common.h"
+#include "cli/switch.h"
 #include "node/node.h"
 
 #include <errno.h>
@@ -23,6 +23,7 @@ static struct {
     const char *listen, *join, *space, *design;
     uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns;
     bool fresh, soft, json, servers_seen, own_seen;
+    struct switch_options xdp;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
           .design = "srvlock",
@@ -71,19 +72,40 @@ static const struct args serve_usage = {
 };
 
 static const struct arg switch_table[] = {
-    {"soft", 0, ARG_FLAG, NULL, "in software, over UDP: the only kind of this release", &opts.soft, NULL},
+    {"dev", 0, ARG_STRING, "IF[,IF...]", "in the kernel, on these interfaces: one is a one-armed switch, several an in-path one",
+     &opts.xdp.devices, NULL},
+    {"soft", 0, ARG_FLAG, NULL, "in software, over UDP", &opts.soft, NULL},
     {"join", 0, ARG_STRING, "ADDRESS:PORT", "of the rack's coordinator (pawl serve)", &opts.join, NULL},
     {"space", 0, ARG_STRING, "NAME", "of the space; default 'default'", &opts.space, NULL},
-    {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where to listen; default " DEFAULT_LISTEN " with port 7071", &opts.listen, NULL},
-    {"spin", 0, ARG_DURATION, "S", "look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
+    {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where lock packets come to; default " DEFAULT_LISTEN " with port 7071", &opts.listen,
+     NULL},
+    {"spin", 0, ARG_DURATION, "S", "soft: look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
+    {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth",
+     &opts.xdp.mode, NULL},
+    {"pin", 0, ARG_STRING, "DIR", "dev: a folder in a BPF file system: the locks outlive this process", &opts.xdp.pins, NULL},
+    {"fresh", 0, ARG_FLAG, NULL, "dev: nobody holds anything from before: all locks are free, pinned or not, at once", &opts.fresh,
+     NULL},
+    {"loop", 0, ARG_STRING, "OUT,IN", "dev, in-path: both ends of a veth by which doubled packets come back to us", &opts.xdp.loop,
+     NULL},
+    {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: when it ends, forget the locks, too", &opts.xdp.remove, NULL},
+    {"show", 0, ARG_FLAG, NULL, "with --pin: print what the switch that is pinned there has counted", &opts.xdp.show, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args switch_usage = {
     .command = "pawl switch",
-    .usage = "--soft --join ADDRESS:PORT [--space NAME] [--listen ADDRESS:PORT] [--spin S] [--json]",
-    .about = "Runs the switch of a rack, with the program of the space's design: every lock packet passes through it.",
-    .after = "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
+    .usage = "--dev IF[,IF...] --join ADDRESS:PORT --listen ADDRESS:PORT [OPTION]...\n"
+             "       pawl switch --soft --join ADDRESS:PORT [--listen ADDRESS:PORT] [OPTION]...\n"
+             "       pawl switch --show --pin DIR [--json]",
+    .about =
+        "Runs the switch of a rack, with the program of the space's design: every lock packet passes through it. In the kernel it\n"
+        "is an XDP program, which decides before the network stack sees the packet; everything else passes untouched.",
+    .after =
+        "With --pin, the locks stay as they are between one end and the next start; after kill -9 the program goes on by itself,\n"
+        "and the next start takes over without losing a packet. A program in the kernel needs root, or CAP_BPF and "
+        "CAP_NET_ADMIN.\n\n"
+        "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 1 (show) there is none,\n"
+        "2 wrong usage, 69 it could not start.",
     .table = switch_table,
     .count = countof(switch_table),
 };
@@ -301,8 +323,10 @@ int cmd_switch(int argc, char **argv)
         return status;
     if (rest.count)
         return args_complain(&switch_usage, "'%s' is one word too many", rest.words[0]);
-    if (!opts.soft)
-        return args_complain(&switch_usage, "this release has switches in software only: --soft");
+    if (opts.xdp.show)
+        return opts.xdp.pins ? switch_show(opts.xdp.pins, opts.json) : args_complain(&switch_usage, "--show needs --pin");
+    if (opts.soft == !!opts.xdp.devices)
+        return args_complain(&switch_usage, "either --dev, for a switch in the kernel, or --soft");
     if (!opts.join)
         return args_complain(&switch_usage, "which rack? --join ADDRESS:PORT names its coordinator");
     status = parse_address(&switch_usage, "listen", opts.listen, &at);
@@ -311,5 +335,12 @@ int cmd_switch(int argc, char **argv)
     if (status)
         return status;
     catch_signals();
-    return run_alone("switch", at, coordinator, true);
+    if (opts.soft)
+        return run_alone("switch", at, coordinator, true);
+    opts.xdp.space = opts.space;
+    opts.xdp.fresh = opts.fresh;
+    opts.xdp.at = at;
+    opts.xdp.coordinator = coordinator;
+    opts.xdp.stop = &stopped;
+    return switch_xdp(&opts.xdp);
 }

@@ -36,6 +36,9 @@ static int print_claim(void *ctx, const struct inspect_claim *claim)
     }
     printf("%-6s ", claim->holds ? "holds" : "waits");
     print_session(&claim->session);
+    if (claim->end)
+        printf("%-6s %8s  bytes %" PRIu64 ":%" PRIu64 "%s%s\n", "", "", claim->start, claim->end, claim->holds ? ", " : "",
+               claim->holds ? cli_mode_name(claim->mode) : "");
     return 0;
 }
 
@@ -48,6 +51,10 @@ static int json_claim(void *ctx, const struct inspect_claim *claim)
         json_string(j, "mode", cli_mode_name(claim->mode));
     else
         json_null(j, "mode");
+    if (claim->end) {
+        json_u64(j, "start", claim->start);
+        json_u64(j, "end", claim->end);
+    }
     cli_json_session(j, &claim->session);
     json_end(j);
     return 0;

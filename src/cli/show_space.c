@@ -73,6 +73,9 @@ static int print_space(const struct observer *o, const char *place, const struct
     printf("segment    %s, %" PRIu64 " KiB\n", o->segment->path, o->segment->size / 1024);
     printf("design     %s: %s\n", o->space.design->name, o->space.design->summary);
     printf("keys       %s, room for %" PRIu64 " locks\n", cli_keys_name(h->keys), h->capacity);
+    if (h->range_units)
+        printf("ranges     in units of %" PRIu64 " bytes, made for %" PRIu64 " units, room for %" PRIu64 "\n", h->unit_bytes,
+               h->range_units, h->range_max);
     printf("sessions   %" PRIu32 " live, %" PRIu32 " lost, of %" PRIu32 " with %" PRIu32 " holds each\n", c->live, c->lost,
            h->slot_count, h->record_count);
     if (!c->live && !c->lost)
@@ -94,6 +97,11 @@ static int json_space(const struct observer *o, const char *place, const struct 
     json_string(&j, "design", o->space.design->name);
     json_string(&j, "keys", cli_keys_name(h->keys));
     json_u64(&j, "capacity", h->capacity);
+    if (h->range_units) {
+        json_u64(&j, "unit_bytes", h->unit_bytes);
+        json_u64(&j, "range_units", h->range_units);
+        json_u64(&j, "range_max", h->range_max);
+    }
     json_u64(&j, "sessions_max", h->slot_count);
     json_u64(&j, "holds_max", h->record_count);
     json_u64(&j, "sessions_live", c->live);

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 static struct {
-    const char *keys, *design, *permissions;
-    uint64_t capacity, sessions, holds;
+    const char *keys, *design, *permissions, *unit;
+    uint64_t capacity, sessions, holds, units, max_units;
     bool force, json;
 } opts;
 
@@ -22,6 +22,9 @@ static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D", "create: how it locks; default word; 'pawl doctor --matrix' has them", &opts.design, NULL},
     {"sessions", 0, ARG_U64, "N", "create: so many at once; default 256", &opts.sessions, NULL},
     {"holds", 0, ARG_U64, "N", "create: so many locks per session at once; default 256", &opts.holds, NULL},
+    {"unit", 0, ARG_STRING, "BYTES", "create, with ranges: of a unit, as 4096 or 64K; default 4K", &opts.unit, NULL},
+    {"units", 0, ARG_U64, "N", "create, with ranges: that a lock is made for; default 65536", &opts.units, NULL},
+    {"max-units", 0, ARG_U64, "N", "create, with ranges: that it can grow to; default 2^30", &opts.max_units, NULL},
     {"permissions", 0, ARG_STRING, "MODE", "create: of the segment, in octal; default 0600", &opts.permissions, NULL},
     {"force", 0, ARG_FLAG, NULL, "drop: even if it has live sessions; they are lost", &opts.force, NULL},
     CLI_JSON_OPTION(&opts.json),
@@ -62,6 +65,10 @@ static int parse_options(pawl_options *o)
     }
     if (opts.sessions > SLOTS_MAX || opts.holds > RECORDS_MAX)
         return args_complain(&usage, "a space has at most %d sessions of at most %d holds", SLOTS_MAX, RECORDS_MAX);
+    if (opts.unit && (cli_bytes(opts.unit, strlen(opts.unit), &o->unit_bytes) || !o->unit_bytes))
+        return args_complain(&usage, "--unit is a number of bytes, as 4096 or 64K, not '%s'", opts.unit);
+    o->range_units = opts.units;
+    o->range_max = opts.max_units;
     o->design = opts.design;
     o->capacity = opts.capacity;
     o->sessions = (uint32_t)opts.sessions;

@@ -108,6 +108,7 @@ struct entry {
     uint32_t slot;
     enum record_state state;
     bool gone; /* the session is dead or expired: its claim is void as soon as somebody looks after it */
+    struct record_range range;
 };
 
 struct snapshot {
@@ -131,9 +132,11 @@ static int add_entry(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
         s->entries = more;
         s->room = room;
     }
-    s->entries[s->count++] =
-        (struct entry){.index = record_index(word), .slot = slot, .state = record_state(word), .gone = s->gone};
-    return 0;
+    struct entry *e = &s->entries[s->count++];
+    *e = (struct entry){.index = record_index(word), .slot = slot, .state = record_state(word), .gone = s->gone};
+    return s->seat->space->range_units
+               ? fab_read(s->seat->ep, space_range_addr(s->seat->space, slot, record), &e->range, sizeof e->range)
+               : 0;
 }
 
 /* A lost session's records stay until its slot is taken again, but mean nothing once it was recovered from. */
@@ -171,12 +174,16 @@ static int take_snapshot(const struct seat *seat, uint32_t slot, struct snapshot
 
 enum meaning { CLAIM_NONE, CLAIM_HOLDS, CLAIM_WAITS };
 
-/* What a record means for a lock that looks like this. A record that says "may hold" is settled by the lock itself. */
+/* What a record means for a lock that looks like this. A record that says "may hold" is settled by the lock itself; but a lock with
+ * ranges has many holders, so there the record says who holds, unless the lock has but one owner. */
 static enum meaning meaning(const struct entry *e, const struct lock_view *v)
 {
+    bool ranges = e->range.end;
     switch (e->state) {
     case RECORD_TRY_X:
     case RECORD_HELD_X:
+        if (ranges && v->owner == LOCK_OWNER_UNKNOWN)
+            return e->state == RECORD_HELD_X ? CLAIM_HOLDS : CLAIM_WAITS;
         return v->mode == PAWL_EXCLUSIVE && (v->owner == e->slot || v->owner == LOCK_OWNER_UNKNOWN) ? CLAIM_HOLDS : CLAIM_WAITS;
     case RECORD_HELD_S:
         return CLAIM_HOLDS;
@@ -196,7 +203,27 @@ struct lock_walk {
     size_t at; /* the first entry that was not looked at yet; indexes are asked for in their order */
     inspect_lock_fn fn;
     void *ctx;
+    struct inspect_range *ranges; /* room for those of one lock; null: there are none */
 };
+
+static int make_room_for_ranges(struct lock_walk *w)
+{
+    if (!w->locker->seat.space->range_units || !w->snapshot.count)
+        return 0;
+    w->ranges = calloc(w->snapshot.count, sizeof *w->ranges);
+    return w->ranges ? 0 : -ENOMEM;
+}
+
+static void add_range(const struct lock_walk *w, const struct entry *e, struct inspect_lock *lock)
+{
+    uint64_t unit_bytes = w->locker->seat.space->unit_bytes;
+    if (!w->ranges)
+        return;
+    w->ranges[lock->range_count++] = (struct inspect_range){.start = e->range.start * unit_bytes,
+                                                            .end = e->range.end * unit_bytes,
+                                                            .mode = e->state == RECORD_HELD_S ? PAWL_SHARED : PAWL_EXCLUSIVE};
+    lock->ranges = w->ranges;
+}
 
 static int visit_lock(struct lock_walk *w, uint64_t index)
 {
@@ -220,6 +247,8 @@ static int visit_lock(struct lock_walk *w, uint64_t index)
         lock.holders += m == CLAIM_HOLDS && !e->gone;
         lock.waiters += m == CLAIM_WAITS && !e->gone;
         lock.gone += m == CLAIM_HOLDS && e->gone;
+        if (m == CLAIM_HOLDS && !e->gone)
+            add_range(w, e, &lock);
     }
     return w->fn(w->ctx, &lock);
 }
@@ -251,7 +280,10 @@ int inspect_locks(const struct locker *l, bool all, inspect_lock_fn fn, void *ct
     int rc = take_snapshot(&l->seat, EVERY_SLOT, &w.snapshot);
     if (rc)
         return rc;
-    rc = all ? visit_known(&w) : visit_used(&w);
+    rc = make_room_for_ranges(&w);
+    if (!rc)
+        rc = all ? visit_known(&w) : visit_used(&w);
+    free(w.ranges);
     free(w.snapshot.entries);
     return rc;
 }
@@ -262,7 +294,10 @@ int inspect_locks_of(const struct locker *l, uint32_t slot, inspect_lock_fn fn, 
     int rc = take_snapshot(&l->seat, slot, &w.snapshot);
     if (rc)
         return rc;
-    rc = visit_used(&w);
+    rc = make_room_for_ranges(&w);
+    if (!rc)
+        rc = visit_used(&w);
+    free(w.ranges);
     free(w.snapshot.entries);
     return rc;
 }
@@ -278,6 +313,8 @@ static int visit_claim(const struct seat *seat, const struct entry *e, const str
     if (rc <= 0)
         return rc;
     claim.holds = meaning(e, v) == CLAIM_HOLDS;
+    claim.start = e->range.start * seat->space->unit_bytes;
+    claim.end = e->range.end * seat->space->unit_bytes;
     claim.mode = !claim.holds ? 0 : e->state == RECORD_HELD_S ? PAWL_SHARED : PAWL_EXCLUSIVE;
     return fn(ctx, &claim);
 }

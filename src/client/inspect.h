@@ -47,12 +47,21 @@ int inspect_sessions(const struct locker *l, inspect_session_fn fn, void *ctx);
 
 /* ---- locks ---- */
 
+/* Bytes. */
+struct inspect_range {
+    uint64_t start, end;
+    enum pawl_mode mode;
+};
+
 struct inspect_lock {
     uint64_t index;
     pawl_key key; /* valid during the call */
     struct lock_view view;
     uint32_t holders, waiters; /* of living sessions */
     uint32_t gone;             /* holders that are dead or expired: the next who asks takes the lock from them */
+    /* Designs with ranges: what those who hold have, one each. Valid during the call. */
+    const struct inspect_range *ranges;
+    uint32_t range_count;
 };
 
 /* Calls fn for every lock that is held or waited for, with `all` for every lock that the space knows; by index, until fn returns
@@ -69,6 +78,7 @@ struct inspect_claim {
     struct inspect_session session;
     bool holds;          /* else it waits */
     enum pawl_mode mode; /* of a hold; what a waiter wants is known to itself alone */
+    uint64_t start, end; /* designs with ranges: bytes; else 0 */
 };
 
 /* Who holds that lock and who waits for it. */

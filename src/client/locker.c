@@ -62,6 +62,7 @@ static int check_range(uint64_t start, uint64_t end)
 struct claim {
     enum pawl_mode mode;
     uint64_t start, end;
+    bool exact;
 };
 
 /* With a record of one's own, and only if the place is still the key's afterwards: 0; or positive: look for the key again. */
@@ -74,6 +75,7 @@ static int acquire_at(const struct locker *l, const struct cell *place, struct c
     h->mode = claim.mode;
     h->start = claim.start;
     h->end = claim.end;
+    h->exact = claim.exact;
     if (l->table.keys != PAWL_KEYS_DENSE) {
         h->place = table_meta_addr(&l->table, place);
         h->place_says = place->meta;
@@ -185,9 +187,8 @@ int locker_reshape(const struct locker *l, struct hold *h, uint64_t start, uint6
     bool larger = start <= h->start && end >= h->end, smaller = start >= h->start && end <= h->end;
     if (!larger && !smaller)
         return -EINVAL;
-    if (larger && smaller)
-        return 0;
-    rc = d->reshape(&l->seat, h, start, end, deadline);
+    if (!larger || !smaller)
+        rc = d->reshape(&l->seat, h, start, end, deadline);
     if (!rc && !seat_lives(&l->seat))
         rc = -PAWL_ELOST;
     return ended(&l->seat, rc);
@@ -320,8 +321,7 @@ static void sort_wants(const pawl_want *wants, unsigned count, unsigned *order)
     }
 }
 
-/* Ascending without overlap, nobody waits in a circle: whoever waits at a range holds only what lies before it, and is waited for
- * only by those who wait further up. But two ranges that the design takes for one would wait for each other. */
+/* Two ranges of one lock must not be one to the design, or they would wait for each other. */
 static int check_neighbours(const struct locker *l, const pawl_want *a, const pawl_want *b)
 {
     const struct space *s = l->seat.space;
@@ -345,6 +345,52 @@ static int check_want(const struct locker *l, const pawl_want *want)
     return has_ranges(l) ? check_range(want->start, want->end) : -PAWL_ENOTSUP;
 }
 
+static void unlock_all(const struct locker *l, const struct hold *got, const unsigned *order, unsigned count)
+{
+    while (count-- > 0)
+        locker_unlock(l, &got[order[count]]);
+}
+
+#define GROUP_PAUSE_NS (50 * NS_PER_US) /* at first; twice as long each time, up to */
+#define GROUP_PAUSE_MAX_NS (5 * NS_PER_MS)
+
+static int pause_before_again(const struct locker *l, unsigned failures, uint64_t deadline)
+{
+    uint64_t pause = min_u64(GROUP_PAUSE_NS << (failures < 10 ? failures : 10), GROUP_PAUSE_MAX_NS);
+    uint64_t until = add_saturating(world_now(l->seat.world), pause / 2 + world_random(l->seat.world) % pause);
+    int rc = fab_wait_any(l->seat.ep, NULL, 0, min_u64(until, deadline));
+    return rc == -ETIMEDOUT && until < deadline ? 0 : rc;
+}
+
+/* The ranges of one lock. To wait for one while one has another is not safe in any order: somebody may wait for both at once, and
+ * be before us in the queue. So whoever waits has none of them; the others it gets at once, or it gives back all, and next time
+ * waits for the one that was missing. */
+static int lock_group(const struct locker *l, const pawl_want *wants, unsigned *order, unsigned count, uint64_t deadline,
+                      struct hold *got)
+{
+    for (unsigned failures = 0;; failures++) {
+        unsigned n = 0;
+        int rc = 0;
+        for (; n < count && !rc; n += !rc) {
+            const pawl_want *want = &wants[order[n]];
+            struct claim claim = claim_of(want);
+            claim.exact = count > 1;
+            rc = lock_claim(l, want->key, claim, n ? DEADLINE_TRY : deadline, &got[order[n]]);
+        }
+        if (!rc)
+            return 0;
+        unlock_all(l, got, order, n);
+        if (rc != -PAWL_EHELD || n == 0 || deadline == DEADLINE_TRY)
+            return rc;
+        unsigned missing = order[n];
+        order[n] = order[0];
+        order[0] = missing;
+        rc = pause_before_again(l, failures, deadline);
+        if (rc)
+            return rc;
+    }
+}
+
 int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
 {
     unsigned order[PAWL_ALL_MAX];
@@ -361,13 +407,13 @@ int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned cou
         rc = check_neighbours(l, &wants[order[i - 1]], &wants[order[i]]);
     if (rc)
         return rc;
-    for (unsigned i = 0; i < count; i++) {
-        const pawl_want *want = &wants[order[i]];
-        rc = lock_claim(l, want->key, claim_of(want), deadline, &got[order[i]]);
+    for (unsigned i = 0, n; i < count; i += n) {
+        for (n = 1; i + n < count && !compare_keys(wants[order[i]].key, wants[order[i + n]].key);)
+            n++;
+        rc = lock_group(l, wants, order + i, n, deadline, got);
         if (!rc)
             continue;
-        while (i-- > 0)
-            locker_unlock(l, &got[order[i]]);
+        unlock_all(l, got, order, i);
         return rc;
     }
     if (!seat_lives(&l->seat)) /* the first of them may be long ago */

@@ -44,7 +44,7 @@ static uint64_t meta_ours(const struct seat *seat, enum cell_state state, uint64
 
 static uint64_t meta_claim(const struct seat *seat, uint64_t meta)
 {
-    uint64_t tag = __atomic_add_fetch(&seat->me->claims, 1, __ATOMIC_RELAXED) & FIELD_MAX(META_TAG_BITS);
+    uint64_t tag = __atomic_add_fetch(&seat->me->insertions, 1, __ATOMIC_RELAXED) & FIELD_MAX(META_TAG_BITS);
     return meta_ours(seat, CELL_CLAIMED, (meta_generation(meta) + 1) & FIELD_MAX(META_GENERATION_BITS)) | tag << META_TAG_SHIFT;
 }
 

@@ -17,13 +17,14 @@
 
 #include "dataplane/fission_packet.h"
 
-/* ---- the word: held 1, shared 1, writers 1, starves 1, machine 16, term 28, incarnation 16 ---- */
+/* ---- the word: held 1, shared 1, writers 1, starves 1, taken 1, machine 16, term 27, incarnation 16 ---- */
 
 #define FISSION_WORD_HELD (UINT64_C(1) << 63)
 #define FISSION_WORD_SHARED (UINT64_C(1) << 62)
 #define FISSION_WORD_WRITERS (UINT64_C(1) << 61)
 #define FISSION_WORD_STARVES (UINT64_C(1) << 60)
-#define FISSION_WORD_MACHINE_SHIFT 44
+#define FISSION_WORD_TAKEN (UINT64_C(1) << 59) /* over from a host that was lost: others may hold of whom nobody knows */
+#define FISSION_WORD_MACHINE_SHIFT 43
 #define FISSION_WORD_TERM_SHIFT 16
 
 static inline uint16_t fission_word_machine(uint64_t word)
@@ -55,6 +56,7 @@ enum fission_options {
     FISSION_BUSTED_TERM = 1 << 8,   /* a FREE or GRANT of any tenure ends this one */
     FISSION_BUSTED_INCA = 1 << 9,   /* the incarnation is not looked at (Fig. 10) */
     FISSION_BUSTED_RETRY = 1 << 10, /* marked ACQUIREs are taken for new ones (pitfalls 3, 10) */
+    FISSION_BUSTED_HASTY = 1 << 12, /* a decider that lost its state does not wait */
     FISSION_BUSTED_FREES = 1 << 11, /* a RELEASE from the agent's machine frees (4.2; pitfall 11) */
 };
 
@@ -76,7 +78,8 @@ struct fission_meta {
 
 static inline bool fission_ends_tenure(const struct fission_packet *p)
 {
-    return p->head.type == FISSION_FREE || (p->head.type == FISSION_GRANT && (p->flags & FISSION_AGENT));
+    return p->head.type == FISSION_FREE || p->head.type == FISSION_TAKE ||
+           (p->head.type == FISSION_GRANT && (p->flags & FISSION_AGENT));
 }
 
 /* Whether the packet is for the lock's state at all; others only pass. */
@@ -118,12 +121,13 @@ static inline void fission_check(const struct fission_packet *p, uint32_t option
     } else if (fission_asks(p) && p->mode == FISSION_SHARED && *inca == 0) {
         *inca = 1; /* should the lock be free: the first of a shared tenure has ordinal 1, always */
     } else if (fission_ends_tenure(p)) {
-        m->valid = m->current && (p->old_mode == FISSION_EXCLUSIVE || p->inca == *inca || (options & FISSION_BUSTED_INCA));
+        m->valid = m->current && (p->old_mode == FISSION_EXCLUSIVE || p->head.type == FISSION_TAKE || p->inca == *inca ||
+                                  (options & FISSION_BUSTED_INCA));
         m->repeated = !m->current && ((p->term + 1) & FISSION_TERM_MASK) == *term;
         if (m->valid) {
             if (!(options & FISSION_BARE))
                 *term = (*term + 1) & FISSION_TERM_MASK;
-            *inca = p->head.type == FISSION_GRANT && p->mode == FISSION_SHARED;
+            *inca = p->head.type == FISSION_TAKE || (p->head.type == FISSION_GRANT && p->mode == FISSION_SHARED);
         }
     } else if (p->head.type == FISSION_FLAGS) {
         m->valid = m->current;
@@ -185,6 +189,16 @@ static inline void fission_starves(const struct fission_packet *p, struct fissio
     m->word |= *starves ? FISSION_WORD_STARVES : 0;
 }
 
+/* Beside them: whether this tenure was taken over. */
+static inline void fission_taken(const struct fission_packet *p, struct fission_meta *m, bool *taken)
+{
+    if (p->head.type == FISSION_TAKE && m->valid)
+        *taken = !m->was_free;
+    else if (fission_begins_anew(p, m) || (p->head.type == FISSION_GRANT && m->valid))
+        *taken = false;
+    m->word |= *taken ? FISSION_WORD_TAKEN : 0;
+}
+
 static inline void fission_mid(const struct fission_packet *p, struct fission_meta *m, uint16_t *machine)
 {
     m->was_machine = *machine;
@@ -192,6 +206,8 @@ static inline void fission_mid(const struct fission_packet *p, struct fission_me
         *machine = p->client.machine;
     else if (p->head.type == FISSION_GRANT && m->valid)
         *machine = p->head.to.machine;
+    else if (p->head.type == FISSION_TAKE && m->valid && !m->was_free)
+        *machine = p->client.machine;
     else if (p->head.type == FISSION_FREE && m->valid)
         *machine = MACHINE_NONE;
     m->machine = *machine;
@@ -232,6 +248,7 @@ static inline void fission_answer_for_absent(struct fission_packet *p)
 {
     struct place asker = p->head.from;
     p->head.type = FISSION_ANSWER;
+    p->stamp = UINT32_MAX; /* and that is all */
     p->head.from = p->head.to;
     p->head.to = asker;
 }
@@ -251,6 +268,14 @@ static inline bool fission_grants_shared(const struct fission_packet *p, uint32_
     return fission_asks(p) && p->mode == FISSION_SHARED && m->shared && !m->closed && !m->full && !fission_marked(p, options);
 }
 
+/* A GRANT with agent that was accepted goes to the next once more, since it may have been lost after that. Unless this tenure is
+ * another: taken over from the sender, whose GRANT came too late. */
+static inline bool fission_once_more(const struct fission_packet *p, const struct fission_meta *m)
+{
+    return m->repeated && !m->was_free && m->machine == p->head.to.machine && !(m->word & FISSION_WORD_TAKEN) &&
+           m->shared == (p->mode == FISSION_SHARED);
+}
+
 static inline uint32_t fission_destination(const struct fission_packet *p, uint32_t options, const struct fission_meta *m)
 {
     switch (p->head.type) {
@@ -268,6 +293,7 @@ static inline uint32_t fission_destination(const struct fission_packet *p, uint3
     case FISSION_RELEASE: /* of a free lock: there is nothing to release, and nothing changes (pitfall 7) */
         return !m->was_free ? FISSION_TO_AGENT : p->flags & FISSION_DONE ? FISSION_DROP : FISSION_TO_CLIENT;
     case FISSION_LOOK:
+    case FISSION_TAKE:
         return m->was_free ? FISSION_DROP : FISSION_TO_AGENT;
     case FISSION_FLAGS:
         return FISSION_DROP;
@@ -276,8 +302,7 @@ static inline uint32_t fission_destination(const struct fission_packet *p, uint3
     case FISSION_GRANT:
         if (!(p->flags & FISSION_AGENT) || m->valid)
             return FISSION_TO_NEXT;
-        /* Once more, since it may have been lost after it was accepted. */
-        return m->repeated && !m->was_free && m->machine == p->head.to.machine ? FISSION_TO_NEXT : FISSION_BACK;
+        return fission_once_more(p, m) ? FISSION_TO_NEXT : FISSION_BACK;
     default:
         return FISSION_TO_NEXT;
     }
@@ -336,7 +361,7 @@ static inline uint32_t fission_decide(const struct fission_packet *p, uint32_t o
     uint32_t term = fission_word_term(*word);
     uint16_t inca = fission_word_inca(*word), machine = fission_word_machine(*word);
     bool held = *word & FISSION_WORD_HELD, shared = *word & FISSION_WORD_SHARED;
-    bool writers = *word & FISSION_WORD_WRITERS, starves = *word & FISSION_WORD_STARVES;
+    bool writers = *word & FISSION_WORD_WRITERS, starves = *word & FISSION_WORD_STARVES, taken = *word & FISSION_WORD_TAKEN;
 
     *m = (struct fission_meta){0};
     fission_check(p, options, m, &term, &inca);
@@ -344,6 +369,7 @@ static inline uint32_t fission_decide(const struct fission_packet *p, uint32_t o
     fission_rw(p, m, &shared);
     fission_writers(p, options, m, &writers);
     fission_starves(p, m, &starves);
+    fission_taken(p, m, &taken);
     fission_mid(p, m, &machine);
     if ((options & FISSION_BUSTED_FREES) && p->head.type == FISSION_RELEASE && p->client.machine == machine)
         m->word &= ~FISSION_WORD_HELD;

@@ -18,6 +18,9 @@ enum fission_type {
     FISSION_LOOK = 8,    /* host -> decider -> agent's host: is it here? */
     FISSION_CENSUS = 9,  /* agent -> a host: who of yours holds by these ordinals? */
     FISSION_ANSWER = 10, /* and back */
+    FISSION_LEASE = 11,  /* host -> decider: I live; and back: heard. token: the host's clock when it asked */
+    FISSION_TAKE =
+        12, /* host -> decider [-> agent's host]: a new tenure for the agent that I have, or that was lost with its host */
 };
 
 enum fission_mode { FISSION_SHARED = 1, FISSION_EXCLUSIVE = 2 };
@@ -37,7 +40,7 @@ enum fission_flags {
 
 /* A tenure is the time between a lock's agent being given to a host and being freed or given to the next. Its number, the term,
  * is what tells duplicates and stragglers from news: FREE and GRANT with agent end the tenure that they name and no other. */
-#define FISSION_TERM_BITS 28
+#define FISSION_TERM_BITS 27
 #define FISSION_TERM_MASK ((1u << FISSION_TERM_BITS) - 1)
 #define FISSION_INCA_MAX 0xffffu
 
@@ -75,7 +78,7 @@ _Static_assert(sizeof(struct fission_entry) == 16, "no padding");
 /* What a space's packets must look like. */
 struct fission_rules {
     uint32_t space;
-    uint32_t epoch;
+    uint32_t epoch; /* the decider's life. A host learns it with its lease */
     uint32_t generation;
     uint16_t machines;
     uint64_t locks;
@@ -93,7 +96,7 @@ static inline enum fission_fault fission_verify(const void *data, uint32_t len, 
 {
     const struct fission_packet *p = (const struct fission_packet *)data;
     if (len < sizeof *p || len > PACKET_MAX || p->head.version != PACKET_VERSION || p->head.head_len != sizeof p->head ||
-        p->head.family != PACKET_FISSION || p->head.type < FISSION_ACQUIRE || p->head.type > FISSION_ANSWER)
+        p->head.family != PACKET_FISSION || p->head.type < FISSION_ACQUIRE || p->head.type > FISSION_TAKE)
         return FISSION_BAD;
     if (p->count > FISSION_ENTRIES_MAX || len != sizeof *p + (uint32_t)p->count * sizeof(struct fission_entry))
         return FISSION_BAD;
@@ -101,7 +104,7 @@ static inline enum fission_fault fission_verify(const void *data, uint32_t len, 
         return FISSION_ALIEN;
     if (!fission_place_exists(p->head.from, r) || !fission_place_exists(p->head.to, r))
         return FISSION_ALIEN;
-    if (p->head.epoch != r->epoch || p->head.generation != r->generation)
+    if (p->head.type != FISSION_LEASE && (p->head.epoch != r->epoch || p->head.generation != r->generation))
         return FISSION_STALE;
     if (p->term & ~FISSION_TERM_MASK)
         return FISSION_BAD;
@@ -111,7 +114,7 @@ static inline enum fission_fault fission_verify(const void *data, uint32_t len, 
     bool ends = p->head.type == FISSION_FREE || (p->head.type == FISSION_GRANT && (p->flags & FISSION_AGENT));
     if (ends && p->old_mode != FISSION_SHARED && p->old_mode != FISSION_EXCLUSIVE)
         return FISSION_BAD;
-    bool has_client = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE;
+    bool has_client = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE || p->head.type == FISSION_TAKE;
     if (has_client && (p->client.machine == MACHINE_SWITCH || !fission_place_exists(p->client, r)))
         return FISSION_ALIEN;
     return FISSION_FINE;

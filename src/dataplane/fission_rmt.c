@@ -2,7 +2,7 @@
 
 /* The arrays' order is the stages' of Fig. 12. */
 enum { BARE_INCA, BARE_FREE, BARE_RW, BARE_MID };
-enum { FULL_ASKED, FULL_CHECK, FULL_FREE, FULL_RW, FULL_WRITERS, FULL_STARVES, FULL_MID, FULL_TOKEN };
+enum { FULL_ASKED, FULL_CHECK, FULL_FREE, FULL_RW, FULL_WRITERS, FULL_STARVES, FULL_TAKEN, FULL_MID, FULL_TOKEN };
 
 #define LOGIC_STAGES 4 /* 7.2: occupied by control and computing */
 
@@ -24,7 +24,7 @@ const struct rmt_program fission_rmt_bare = {
 const struct rmt_program fission_rmt_full = {
     .name = "fission, full",
     .logic_stages = LOGIC_STAGES,
-    .arrays = 8,
+    .arrays = 9,
     .array =
         {
             [FULL_ASKED] = {"asked", 1, 0, UINT16_MAX + 1, false},
@@ -33,6 +33,7 @@ const struct rmt_program fission_rmt_full = {
             [FULL_RW] = {"r/w", 1, 1, 0, false},
             [FULL_WRITERS] = {"writers", 1, 1, 0, false},
             [FULL_STARVES] = {"starves", 1, 1, 0, true},
+            [FULL_TAKEN] = {"taken", 1, 1, 0, true},
             [FULL_MID] = {"mid", 16, 1, 0, false},
             [FULL_TOKEN] = {"token", 64, 1, 0, false},
         },
@@ -80,6 +81,9 @@ uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, uin
         bool starves = read_bit(rmt, FULL_STARVES, index);
         fission_starves(p, m, &starves);
         rmt_write(rmt, FULL_STARVES, starves);
+        bool taken = read_bit(rmt, FULL_TAKEN, index);
+        fission_taken(p, m, &taken);
+        rmt_write(rmt, FULL_TAKEN, taken);
     }
 
     unsigned mid = bare ? BARE_MID : FULL_MID;

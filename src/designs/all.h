@@ -13,7 +13,8 @@ extern const struct design design_cas, design_cas_backoff, design_spin, design_m
     design_rpc, design_rpc_retry;
 
 /* Baselines with ranges. */
-extern const struct design design_mutex;
+extern const struct design design_mutex, design_itree, design_maple, design_list_server, design_list_onesided,
+    design_segments_exact, design_segments_over, design_segments_under;
 
 /* Where dslr's counters end and its word starts anew: half of their 16 bits. Less, to test it. */
 #define DSLR_COUNT_MAX 0x8000
@@ -32,14 +33,45 @@ extern const struct design design_netlock, design_netchain, design_busted_netloc
     design_busted_netlock_revert, design_busted_netlock_drain, design_busted_netlock_deaf, design_busted_netlock_silent;
 
 /* References on one machine. */
-extern const struct design design_pthread, design_pthread_rw;
+extern const struct design design_pthread, design_pthread_rw, design_ofd;
 
-/* Wrong on purpose (busted.c). */
-extern const struct design design_busted_control, design_busted_no_recheck, design_busted_unlock_by_name,
-    design_busted_token_reused, design_busted_early_steal, design_busted_unknown_is_success, design_busted_no_intent,
-    design_busted_no_fence, design_busted_mixed_cas, design_busted_alock_nofence, design_busted_srvlock_nonce,
-    design_busted_srvlock_memory, design_busted_srvlock_blind, design_busted_srvlock_lapse, design_busted_srvlock_hasty,
-    design_busted_fisslock_term, design_busted_fisslock_inca, design_busted_fisslock_frees, design_busted_fisslock_nonce,
-    design_busted_fisslock_adopt, design_busted_fisslock_floor, design_busted_fisslock_census;
+/* ofd, for benchmarks: single units held by one description, more than there could be records or descriptions; they end when *fd is
+ * closed. */
+int ofd_hold_apart(const struct seat *seat, uint64_t index, uint64_t start, uint64_t stride, uint64_t count, int *fd);
+
+/* Wrong on purpose. */
+extern const struct design design_busted_alock_greedy;
+extern const struct design design_busted_alock_nofence;
+extern const struct design design_busted_control;
+extern const struct design design_busted_dslr_late;
+extern const struct design design_busted_early_steal;
+extern const struct design design_busted_fisslock_adopt;
+extern const struct design design_busted_fisslock_census;
+extern const struct design design_busted_fisslock_doubt;
+extern const struct design design_busted_fisslock_floor;
+extern const struct design design_busted_fisslock_frees;
+extern const struct design design_busted_fisslock_hasty;
+extern const struct design design_busted_fisslock_inca;
+extern const struct design design_busted_fisslock_lease;
+extern const struct design design_busted_fisslock_nonce;
+extern const struct design design_busted_fisslock_term;
+extern const struct design design_busted_mixed_cas;
+extern const struct design design_busted_no_fence;
+extern const struct design design_busted_no_intent;
+extern const struct design design_busted_no_recheck;
+extern const struct design design_busted_ranges_control;
+extern const struct design design_busted_ranges_early_token;
+extern const struct design design_busted_ranges_grow_blind;
+extern const struct design design_busted_ranges_off_by_one;
+extern const struct design design_busted_ranges_release_more;
+extern const struct design design_busted_ranges_split_loses;
+extern const struct design design_busted_srvlock_blind;
+extern const struct design design_busted_srvlock_hasty;
+extern const struct design design_busted_srvlock_lapse;
+extern const struct design design_busted_srvlock_memory;
+extern const struct design design_busted_srvlock_nonce;
+extern const struct design design_busted_token_reused;
+extern const struct design design_busted_unknown_is_success;
+extern const struct design design_busted_unlock_by_name;
 
 #endif

@@ -2,6 +2,7 @@
  * until it succeeds (ShiftLock 2.3). `cas-backoff` pauses between tries, twice as long each time up to a bound (truncated
  * exponential backoff, as in SMART). No tokens, no readers, no recovery: as good as they are described and no better. */
 #include "designs/all.h"
+#include "designs/owned.h"
 #include "designs/steps.h"
 
 #include <errno.h>
@@ -19,12 +20,6 @@ struct cas_lock {
     uint64_t owner; /* 0: free */
     uint64_t unused;
 };
-
-/* Every hold has another name, so that its own word is recognised after a connection broke. */
-static uint64_t name_of(const struct seat *seat, const struct hold *h)
-{
-    return (uint64_t)(seat->me->slot + 1) << 32 | (uint64_t)h->record << 20 | h->serial;
-}
 
 /* 1: ours. */
 static int try_once(const struct seat *seat, fab_addr addr, uint64_t name)
@@ -48,7 +43,7 @@ static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, b
     for (;;) {
         if (rc)
             return rc;
-        rc = try_once(seat, addr, name_of(seat, h));
+        rc = try_once(seat, addr, owned_name(seat, h));
         if (first)
             step_done(seat, STEP_ATOMIC);
         first = false;
@@ -84,23 +79,9 @@ static int cas_backoff_acquire(const struct seat *seat, struct hold *h, uint64_t
 
 static int cas_release(const struct seat *seat, const struct hold *h)
 {
-    fab_addr addr = space_lock_addr(seat->space, h->index);
-    uint64_t old, name = name_of(seat, h);
-    if (!hold_is(seat, h, RECORD_TRY_X))
-        return -PAWL_ENOTOWNER;
-    for (bool broke = false;; broke = true) {
-        int rc = fab_cas64(seat->ep, addr, name, 0, &old);
-        step_done(seat, STEP_ATOMIC);
-        if (!rc && old != name && !broke)
-            return -PAWL_ENOTOWNER;
-        if (!rc) { /* if the connection broke before, an earlier try took effect */
-            hold_close(seat, h);
-            return 0;
-        }
-        rc = seat_retry(seat, rc);
-        if (rc)
-            return rc;
-    }
+    int rc = owned_release(seat, h, owned_name(seat, h));
+    step_done(seat, STEP_ATOMIC);
+    return rc;
 }
 
 static bool cas_holds(const struct seat *seat, const struct hold *h)
@@ -108,19 +89,10 @@ static bool cas_holds(const struct seat *seat, const struct hold *h)
     return hold_is(seat, h, RECORD_TRY_X);
 }
 
-static int cas_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
-{
-    uint64_t owner;
-    int rc = fab_read64(seat->ep, space_lock_addr(seat->space, index), &owner);
-    if (!rc)
-        *out = (struct lock_view){.mode = owner ? PAWL_EXCLUSIVE : 0, .owner = owner ? (uint32_t)(owner >> 32) - 1 : 0};
-    return rc;
-}
-
 #define CAS_COMMON                                                                                                                 \
     .kind = DESIGN_BASELINE, .features = DESIGN_EXCLUSIVE | DESIGN_TIMEOUT, .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,           \
     .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),                                    \
-    .lock_size = sizeof(struct cas_lock), .release = cas_release, .holds = cas_holds, .peek = cas_peek
+    .lock_size = sizeof(struct cas_lock), .release = cas_release, .holds = cas_holds, .peek = owned_peek
 
 const struct design design_cas = {
     .name = "cas", .summary = "one-sided spinlock, tried again at once", CAS_COMMON, .acquire = cas_acquire};

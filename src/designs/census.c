@@ -103,3 +103,63 @@ int census_take(const struct seat *seat, uint64_t index, bool for_good, census_s
         *out = n.c;
     return rc;
 }
+
+/* ---- who is in the way ---- */
+
+struct search {
+    const struct seat *seat;
+    uint64_t index;
+    unsigned states;
+    census_slot_fn fn;
+    void *ctx;
+};
+
+static int is_concerned(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    const struct search *s = ctx;
+    return record_index(word) == s->index && s->states & CENSUS_STATE(record_state(word));
+}
+
+static int search_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    const struct search *s = ctx;
+    if (slot == s->seat->me->slot)
+        return 0;
+    int rc = seat_records(s->seat, slot, is_concerned, ctx);
+    return rc > 0 ? s->fn(s->ctx, slot) : rc; /* one record is enough */
+}
+
+int census_concerned(const struct seat *seat, uint64_t index, unsigned states, census_slot_fn fn, void *ctx)
+{
+    struct search s = {.seat = seat, .index = index, .states = states, .fn = fn, .ctx = ctx};
+    return seat_slots(seat, search_slot, &s);
+}
+
+struct lives {
+    const struct seat *seat;
+    struct fab_cond *conds;
+    unsigned count, max;
+    bool dying;
+};
+
+static int add_life(void *ctx, uint32_t slot)
+{
+    struct lives *l = ctx;
+    if (l->count == l->max)
+        return 0;
+    if (seat_life_cond(l->seat, slot, &l->conds[l->count]))
+        l->count++;
+    else
+        l->dying = true;
+    return 0;
+}
+
+unsigned census_life_conds(const struct seat *seat, uint64_t index, unsigned states, struct fab_cond *conds, unsigned max,
+                           bool *dying)
+{
+    struct lives l = {.seat = seat, .conds = conds, .max = max};
+    if (seat->ep->caps & FAB_KERNEL_LIFE)
+        census_concerned(seat, index, states, add_life, &l);
+    *dying = l.dying;
+    return l.count;
+}

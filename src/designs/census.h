@@ -16,4 +16,18 @@ struct census {
 typedef void (*census_stir_fn)(const struct seat *seat, uint32_t slot, uint32_t record);
 int census_take(const struct seat *seat, uint64_t index, bool for_good, census_stir_fn stir, struct census *out);
 
+/* ---- who is in the way ---- */
+
+/* A set of record states. */
+#define CENSUS_STATE(state) (1u << (state))
+
+/* Calls fn for every other session that has a record of the lock in one of these states, until it returns non-zero. */
+typedef int (*census_slot_fn)(void *ctx, uint32_t slot);
+int census_concerned(const struct seat *seat, uint64_t index, unsigned states, census_slot_fn fn, void *ctx);
+
+/* What a waiter adds to its conditions, to be woken by the death of any of these. *dying: one of them is already dead, so nobody
+ * will. Nothing where the kernel does not tell. */
+unsigned census_life_conds(const struct seat *seat, uint64_t index, unsigned states, struct fab_cond *conds, unsigned max,
+                           bool *dying);
+
 #endif

@@ -1,5 +1,6 @@
 #include "designs/design.h"
 #include "designs/all.h"
+#include "designs/citron/citron.h"
 #include "designs/shiftlock/shiftlock.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@ const struct design *const designs[] = {
     &design_alock,
     &design_netlock,
     &design_fisslock,
+    &design_citron.design,
     &design_cas,
     &design_cas_backoff,
     &design_spin,
@@ -25,8 +27,16 @@ const struct design *const designs[] = {
     &design_parlock,
     &design_netchain,
     &design_mutex,
+    &design_itree,
+    &design_maple,
+    &design_list_server,
+    &design_list_onesided,
+    &design_segments_exact,
+    &design_segments_over,
+    &design_segments_under,
     &design_pthread,
     &design_pthread_rw,
+    &design_ofd,
     &design_busted_control,
     &design_busted_no_recheck,
     &design_busted_unlock_by_name,
@@ -39,7 +49,16 @@ const struct design *const designs[] = {
     &design_busted_shiftlock_late.design,
     &design_busted_shiftlock_nameless.design,
     &design_busted_shiftlock_markless.design,
+    &design_busted_shiftlock_greedy.design,
     &design_busted_alock_nofence,
+    &design_busted_alock_greedy,
+    &design_busted_dslr_late,
+    &design_busted_ranges_control,
+    &design_busted_ranges_off_by_one,
+    &design_busted_ranges_early_token,
+    &design_busted_ranges_release_more,
+    &design_busted_ranges_grow_blind,
+    &design_busted_ranges_split_loses,
     &design_busted_srvlock_nonce,
     &design_busted_srvlock_memory,
     &design_busted_srvlock_blind,
@@ -62,6 +81,14 @@ const struct design *const designs[] = {
     &design_busted_fisslock_adopt,
     &design_busted_fisslock_floor,
     &design_busted_fisslock_census,
+    &design_busted_fisslock_lease,
+    &design_busted_fisslock_doubt,
+    &design_busted_fisslock_hasty,
+    &design_busted_citron_no_abort.design,
+    &design_busted_citron_no_wait.design,
+    &design_busted_citron_no_fence.design,
+    &design_busted_citron_blind_release.design,
+    &design_busted_citron_blind_reader.design,
     NULL,
 };
 

@@ -43,6 +43,13 @@ struct lock_view {
     uint64_t token;
 };
 
+struct overtaking {
+    unsigned exclusive, shared;
+};
+
+/* Grants while a request is still on its way to the lock: no lock is passed on faster than in a way, and there and back are two. */
+#define OVERTAKING_ON_THE_WAY 4
+
 /* What can be set about a design, for the whole process and before it is used: a benchmark shows what hangs on it. */
 struct design_knob {
     const char *name; /* null ends a list */
@@ -51,6 +58,12 @@ struct design_knob {
 };
 
 struct packet_design; /* designs/packet.h */
+
+/* What a design counts, for the whole process, where a verb is expensive enough to count. */
+struct design_counter {
+    const char *name; /* null ends a list */
+    const uint64_t *value;
+};
 
 struct design {
     const char *name;
@@ -76,6 +89,7 @@ struct design {
 
     uint64_t clocks_ns;              /* needs clocks of hosts that differ by this at most; 0: by whatever */
     const struct design_knob *knobs; /* null: none */
+    const struct design_counter *counters; /* null: none */
 
     /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */
     int (*format)(const struct seat *seat, uint64_t index);
@@ -90,6 +104,10 @@ struct design {
 
     /* When the hold ends by itself, by the holder's clock; its release then says -PAWL_ENOTOWNER. Null: when it is released. */
     uint64_t (*ends)(const struct hold *h);
+
+    /* If nothing fails and nobody gives up: how many grants of a lock to others, exclusive and shared, there are at most between a
+     * request and its grant, when so many others compete for it (I12). Null: no bound is promised. */
+    struct overtaking (*overtaking)(unsigned others, enum pawl_mode mode);
 
     /* A lock server. Each of the node's cores runs `serve`, which does not return; they share `server_bytes` of the node's private
      * memory, at first zero. A request takes service_ns of a core. Null: the node's CPU has no part in locking. */

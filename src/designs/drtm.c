@@ -8,6 +8,7 @@
  * corrects is not tolerated. A lease is not made longer while it runs, so that readers cannot keep a writer out for ever; nothing
  * else is fair here. No recovery: a writer that dies keeps the lock. */
 #include "designs/all.h"
+#include "designs/owned.h"
 
 #include <errno.h>
 
@@ -23,10 +24,9 @@ struct drtm_lock {
     uint64_t unused;
 };
 
-/* Every hold has another name, so that its own word is recognised after a connection broke. */
 static uint64_t name_of(const struct seat *seat, const struct hold *h)
 {
-    return WRITER | (uint64_t)(seat->me->slot + 1) << 32 | (uint64_t)h->record << 20 | h->serial;
+    return WRITER | owned_name(seat, h);
 }
 
 /* Nobody reads by that lease any more, by whatever clock. True of a free lock, too. */
@@ -108,29 +108,9 @@ static int reader_leave(const struct seat *seat, const struct hold *h)
     return in_time ? 0 : -PAWL_ENOTOWNER;
 }
 
-static int writer_leave(const struct seat *seat, const struct hold *h)
-{
-    fab_addr addr = space_lock_addr(seat->space, h->index);
-    uint64_t old, name = name_of(seat, h);
-    if (!hold_is(seat, h, RECORD_TRY_X))
-        return -PAWL_ENOTOWNER;
-    for (bool broke = false;; broke = true) {
-        int rc = fab_cas64(seat->ep, addr, name, 0, &old);
-        if (!rc && old != name && !broke)
-            return -PAWL_ENOTOWNER;
-        if (!rc) { /* if the connection broke before, an earlier try took effect */
-            hold_close(seat, h);
-            return 0;
-        }
-        rc = seat_retry(seat, rc);
-        if (rc)
-            return rc;
-    }
-}
-
 static int drtm_release(const struct seat *seat, const struct hold *h)
 {
-    return h->mode == PAWL_SHARED ? reader_leave(seat, h) : writer_leave(seat, h);
+    return h->mode == PAWL_SHARED ? reader_leave(seat, h) : owned_release(seat, h, name_of(seat, h));
 }
 
 static bool drtm_holds(const struct seat *seat, const struct hold *h)
@@ -146,7 +126,7 @@ static int drtm_peek(const struct seat *seat, uint64_t index, struct lock_view *
         return rc;
     *out = (struct lock_view){0};
     if (word & WRITER)
-        *out = (struct lock_view){.mode = PAWL_EXCLUSIVE, .owner = (uint32_t)(word >> 32 & FIELD_MAX(31)) - 1};
+        *out = (struct lock_view){.mode = PAWL_EXCLUSIVE, .owner = owned_slot(word)};
     else if (!is_over(word, world_now(seat->world)))
         *out = (struct lock_view){.mode = PAWL_SHARED, .readers = 1}; /* or any number: nobody counts them */
     return 0;

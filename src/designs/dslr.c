@@ -3,207 +3,334 @@
  * until all before it have left, a reader until all writers before it have; they look again after a time in proportion to how many
  * are before them.
  *
- * Counters end at half their range, and then the word starts anew. The original takes its ticket back by adding -1, which corrupts
- * the word if that has just been reset. Here whoever comes too late leaves its ticket where it is and waits; whoever drew the last
- * one in range notes beside the word how many there were; and of those who wait, one writes zeroes over all counters once that many
- * have left. It must not be the holder that waits for the others to leave: they may wait for another lock that it holds. Until then
- * each client adds one at most, and the other half of the range is for that.
+ * Leases: whoever waits and sees nothing move looks whether anybody living holds the lock, and if nobody does has the word start
+ * anew. The original moves the counters past whoever has overstayed, by compare-and-swap; but a release that comes after that is
+ * the same fetch-and-add as the one that is due, and a ticket whose fetch-and-add had no answer is nobody's. So here the word is
+ * marked: who draws then gets no ticket, who waits has its ticket no more; and when every living client's record says what it
+ * certainly is (census.h) and the lost are shut out, one compare-and-swap begins anew with exactly the living holders.
  *
- * Not here: the leases by which the original passes a client that does not release. Its word has no room to tell the release that
- * comes after that from the one that is due; see docs/designs/baselines.md. So no recovery, and no unknown outcomes: a ticket of
- * which nobody knows stops the queue. Who has a ticket cannot leave, so no time-out. */
+ * Counters end at half their range, and then the word starts anew in the same way. The original takes its ticket back by adding -1,
+ * which corrupts the word if that has just been reset. Who has a ticket does not leave, so no time-out. */
 #include "designs/all.h"
+#include "designs/census.h"
+#include "designs/steps.h"
+#include "designs/tickets.h"
 
 #include <errno.h>
 
 unsigned dslr_count_max = DSLR_COUNT_MAX;
 
-#define WAIT_NS (2 * NS_PER_US)      /* per client before us: about a round trip */
-#define WAIT_MAX_NS (64 * NS_PER_US) /* so that a long holder in front does not put everybody to sleep for long */
+#define PAUSE_NS (50 * NS_PER_US) /* while the word is about to start anew: a few round trips */
+#define AGAIN 1                   /* the word starts anew: our ticket is void */
 
 struct dslr_lock {
     uint64_t word; /* maxX 16, maxS 16, nX 16, nS 16 */
-    uint64_t last; /* 0, or once the last ticket in range is drawn: LAST and how many writers 16 and readers 16 have one */
+    uint64_t life; /* how often the word has started anew: no count is for another life than the one it was made in */
 };
 
-#define LAST (UINT64_C(1) << 63)
-
-struct tickets {
-    unsigned max_x, max_s, n_x, n_s;
+/* In the session's own memory. */
+struct dslr_desc {
+    uint64_t unused[7];
+    uint64_t record;
 };
+static_assert(sizeof(struct dslr_desc) == CACHE_LINE, "descriptors do not share lines");
 
-#define ADD_MAX_X (UINT64_C(1) << 48)
-#define ADD_MAX_S (UINT64_C(1) << 32)
-#define ADD_N_X (UINT64_C(1) << 16)
-#define ADD_N_S UINT64_C(1)
+/* A word with maxX from here on starts anew. Clients that find that have added one each, and do not again before it has. */
+#define MARK 0xc000
+static_assert(MARK > DSLR_COUNT_MAX + SLOTS_MAX, "who draws out of range does not reach the mark");
 
-static struct tickets unpack(uint64_t w)
+static bool is_marked(uint64_t w)
 {
-    return (struct tickets){
-        .max_x = (uint16_t)(w >> 48), .max_s = (uint16_t)(w >> 32), .n_x = (uint16_t)(w >> 16), .n_s = (uint16_t)w};
+    return tickets_unpack(w).max_x >= MARK;
 }
 
-static bool in_range(struct tickets t)
+static bool in_range(uint64_t w)
 {
-    return t.max_x < dslr_count_max && t.max_s < dslr_count_max;
+    return tickets_unpack(w).max_x < dslr_count_max && tickets_unpack(w).max_s < dslr_count_max;
 }
 
-/* Whether the ticket that was drawn from `mine` may go in. */
-static bool is_turn(struct tickets mine, struct tickets now, enum pawl_mode mode)
+static fab_addr word_addr(const struct seat *seat, uint64_t index)
 {
-    return now.n_x == mine.max_x && (mode == PAWL_SHARED || now.n_s == mine.max_s);
+    return space_lock_addr(seat->space, index);
 }
 
-/* In proportion to those before us. */
-static int wait_for(const struct seat *seat, unsigned before)
+static int pause_for(const struct seat *seat, uint64_t ns)
 {
-    uint64_t ns = min_u64((before ? before : 1) * WAIT_NS, WAIT_MAX_NS);
     int rc = fab_wait_any(seat->ep, NULL, 0, add_saturating(world_now(seat->world), ns));
     return rc == -ETIMEDOUT || rc == -ECANCELED ? 0 : rc; /* there is no way out of the queue */
 }
 
-/* Drew a ticket in range; if no other will be, says how many there are. */
-static int note_last(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t drawn)
+static enum record_state may(enum pawl_mode mode)
 {
-    struct tickets t = unpack(drawn);
-    unsigned writers = t.max_x + (mode != PAWL_SHARED), readers = t.max_s + (mode == PAWL_SHARED);
-    if (writers < dslr_count_max && readers < dslr_count_max)
-        return 0;
-    return fab_write64(seat->ep, addr + offsetof(struct dslr_lock, last), LAST | (uint64_t)writers << 16 | readers);
+    return mode == PAWL_SHARED ? RECORD_TRY_S : RECORD_TRY_X;
 }
 
-/* The counters have ended: if all who had a ticket in range have left, one of those who look starts the word anew. */
-static int start_anew(const struct seat *seat, fab_addr addr, uint64_t w)
+static enum record_state held(enum pawl_mode mode)
 {
-    uint64_t last, old;
-    struct tickets now = unpack(w);
-    int rc = fab_read64(seat->ep, addr + offsetof(struct dslr_lock, last), &last);
-    if (rc || last != (LAST | (uint64_t)now.n_x << 16 | now.n_s))
-        return rc;
-    rc = fab_cas64(seat->ep, addr + offsetof(struct dslr_lock, last), last, 0, &old);
-    if (rc || old != last)
-        return rc; /* another does it */
-    do {           /* only tickets out of range are drawn meanwhile */
-        rc = fab_read64(seat->ep, addr, &w);
-        if (!rc)
-            rc = fab_cas64(seat->ep, addr, w, 0, &old);
-    } while (!rc && old != w);
-    return rc;
+    return mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X;
 }
 
-static int try_once(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t *drawn)
-{
-    uint64_t w, old;
-    int rc = fab_read64(seat->ep, addr, &w);
-    if (!rc && !in_range(unpack(w))) {
-        rc = start_anew(seat, addr, w);
-        if (!rc)
-            rc = fab_read64(seat->ep, addr, &w);
-    }
-    if (!rc && (!in_range(unpack(w)) || !is_turn(unpack(w), unpack(w), mode)))
-        return -PAWL_EHELD;
-    if (!rc)
-        rc = fab_cas64(seat->ep, addr, w, w + (mode == PAWL_SHARED ? ADD_MAX_S : ADD_MAX_X), &old);
-    if (!rc && old != w)
-        return -PAWL_EHELD;
-    *drawn = w;
-    return rc ? rc : note_last(seat, addr, mode, w);
-}
+/* ---- starting anew ---- */
 
-/* Draws a ticket that is in range; what was drawn out of it is wiped when the word starts anew. */
-static int draw(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t *drawn)
+/* Marks the word. One that is marked changes all the same: a count that is under way, and may have counted somebody who has just
+ * died or left, must not stand. */
+static int ask_anew(const struct seat *seat, uint64_t index)
 {
+    fab_addr addr = word_addr(seat, index);
     for (;;) {
-        int rc = fab_faa64(seat->ep, addr, mode == PAWL_SHARED ? ADD_MAX_S : ADD_MAX_X, drawn);
-        if (!rc && in_range(unpack(*drawn)))
-            return note_last(seat, addr, mode, *drawn);
-        uint64_t w = 0;
-        while (!rc) {
-            rc = fab_read64(seat->ep, addr, &w);
-            if (!rc && in_range(unpack(w)))
-                break;
-            if (!rc)
-                rc = start_anew(seat, addr, w);
-            if (!rc)
-                rc = wait_for(seat, 1);
-        }
-        if (rc)
+        uint64_t w = 0, old = 0;
+        int rc = fab_read64(seat->ep, addr, &w);
+        if (!rc)
+            rc = fab_cas64(seat->ep, addr, w, is_marked(w) ? w + ADD_N_S : (w & ~FIELD_MASK(48, 16)) | MARK * ADD_MAX_X, &old);
+        if (!rc && old == w)
+            return 0;
+        if (rc && (rc = seat_retry(seat, rc))) /* twice does no harm */
             return rc;
     }
 }
 
-static unsigned before(struct tickets mine, struct tickets now, enum pawl_mode mode)
+/* This task does not know what has become of its step. */
+static int doubt(const struct seat *seat, const struct hold *h, enum record_state then)
 {
-    unsigned writers = mine.max_x - now.n_x, readers = mine.max_s - now.n_s;
-    return mode == PAWL_SHARED ? writers : writers + readers;
+    int rc = ask_anew(seat, h->index); /* the record says "may" */
+    if (rc)
+        return rc;
+    if (then != RECORD_FREE)
+        return hold_publish(seat, h, then);
+    hold_close(seat, h);
+    return 0;
+}
+
+/* In this order: a mark that is found is then of this life. */
+static int read_life_first(const struct seat *seat, fab_addr addr, uint64_t *life, uint64_t *w)
+{
+    struct fab_op ops[] = {
+        {.verb = FAB_READ, .len = 8, .buf = life, .addr = addr + offsetof(struct dslr_lock, life)},
+        {.verb = FAB_READ, .len = 8, .buf = w, .addr = addr},
+    };
+    return fab_batch(seat->ep, ops, countof(ops));
+}
+
+/* 0 once the word is not marked; -PAWL_EHELD if it still is and we do not wait. Our own record is settled. */
+static int start_anew(const struct seat *seat, uint64_t index, uint64_t deadline)
+{
+    fab_addr addr = word_addr(seat, index);
+    for (;;) {
+        struct census c = {0};
+        uint64_t w, life;
+        u128 old;
+        int rc = read_life_first(seat, addr, &life, &w);
+        if (!rc && !is_marked(w))
+            return 0;
+        if (!rc)
+            rc = census_take(seat, index, seat->space->design != &design_busted_dslr_late, NULL, &c);
+        if (!rc && !c.unsure && c.writers <= 1 && !(c.writers && c.readers))
+            rc = fab_cas128(seat->ep, addr, (u128)life << 64 | w,
+                            (u128)(life + 1) << 64 | (c.writers * ADD_MAX_X + c.readers * ADD_MAX_S), &old);
+        else if (!rc && deadline == DEADLINE_TRY)
+            return -PAWL_EHELD;
+        else if (!rc)
+            rc = pause_for(seat, PAUSE_NS);
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+        if (!seat_lives(seat))
+            return -PAWL_ELOST;
+    }
+}
+
+/* Whether anybody living has to do with the lock. `still`: nothing has moved for a while, so those who wait do not count. */
+static int check_holders(const struct seat *seat, uint64_t index, bool still)
+{
+    struct census c;
+    int rc = census_take(seat, index, false, NULL, &c);
+    return rc || c.readers || c.writers || (c.unsure && !still) ? rc : ask_anew(seat, index);
+}
+
+/* ---- acquiring ---- */
+
+/* Draws, if that is at once a hold. */
+static int draw_if_free(const struct seat *seat, const struct hold *h)
+{
+    fab_addr addr = word_addr(seat, h->index);
+    uint64_t w, old;
+    int rc = fab_read64(seat->ep, addr, &w);
+    if (rc)
+        return rc;
+    if (is_marked(w) || !in_range(w))
+        return AGAIN;
+    if (!ticket_is_turn(tickets_unpack(w), tickets_unpack(w), h->mode))
+        return -PAWL_EHELD;
+    rc = fab_cas64(seat->ep, addr, w, w + ticket_of(h->mode), &old);
+    return rc ? rc : old == w ? 0 : -PAWL_EHELD;
+}
+
+static int await_turn(const struct seat *seat, const struct hold *h, uint64_t drawn)
+{
+    struct tickets mine = tickets_unpack(drawn), now = mine;
+    uint64_t w = drawn, still = drawn, check_at = add_saturating(world_now(seat->world), seat->space->check_ns);
+    while (!ticket_is_turn(mine, now, h->mode)) {
+        int rc = pause_for(seat, ticket_wait_ns(mine, now, h->mode));
+        if (!rc)
+            rc = fab_read64(seat->ep, word_addr(seat, h->index), &w);
+        if (!rc && is_marked(w))
+            return AGAIN;
+        now = rc ? now : tickets_unpack(w);
+        if (!rc && world_now(seat->world) >= check_at) {
+            if (!seat_lives(seat))
+                return -PAWL_ELOST;
+            const uint64_t left = FIELD_MAX(32); /* nX and nS */
+            rc = (w & left) == (still & left) ? check_holders(seat, h->index, true) : 0;
+            still = w;
+            check_at = add_saturating(world_now(seat->world), seat->space->check_ns);
+        }
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+    return 0;
+}
+
+static int enter(const struct seat *seat, const struct hold *h, uint64_t deadline)
+{
+    uint64_t drawn = 0;
+    int rc = hold_publish(seat, h, may(h->mode)); /* intent before effect (I5) */
+    if (rc)
+        return rc;
+    rc = deadline == DEADLINE_TRY ? draw_if_free(seat, h)
+                                  : fab_faa64(seat->ep, word_addr(seat, h->index), ticket_of(h->mode), &drawn);
+    step_done(seat, STEP_ATOMIC);
+    if (rc == -FAB_EUNKNOWN) {
+        rc = doubt(seat, h, RECORD_WAIT);
+        return rc ? rc : AGAIN;
+    }
+    if (rc || deadline == DEADLINE_TRY)
+        return rc;
+    if (is_marked(drawn))
+        return AGAIN;
+    if (!in_range(drawn)) { /* the counters have ended */
+        rc = ask_anew(seat, h->index);
+        return rc ? rc : AGAIN;
+    }
+    return await_turn(seat, h, drawn);
 }
 
 static int dslr_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
-    fab_addr addr = space_lock_addr(seat->space, h->index);
-    uint64_t drawn = 0, w;
-    int rc = hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X); /* for people to see who holds what */
-    if (!rc)
-        rc = deadline == DEADLINE_TRY ? try_once(seat, addr, h->mode, &drawn) : draw(seat, addr, h->mode, &drawn);
-    struct tickets mine = unpack(drawn), now = mine;
-    while (!rc && !is_turn(mine, now, h->mode)) {
-        rc = wait_for(seat, before(mine, now, h->mode));
-        if (!rc)
-            rc = fab_read64(seat->ep, addr, &w);
-        if (!rc)
-            now = unpack(w);
-    }
+    bool looked_after = false;
     h->token = 0;
-    return rc;
+    for (;;) {
+        int rc = enter(seat, h, deadline);
+        if (!rc)
+            rc = hold_publish(seat, h, held(h->mode));
+        if (!rc) /* whoever was stopped in between finds out here, and leaves the lock to others */
+            return seat_lives(seat) ? 0 : -PAWL_ELOST;
+        bool held_by_nobody = rc == -PAWL_EHELD && !looked_after;
+        if (rc == AGAIN || held_by_nobody) {
+            int why = rc;
+            rc = hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
+            if (!rc && held_by_nobody)
+                rc = seat_retry(seat, check_holders(seat, h->index, false));
+            if (!rc && why == AGAIN && deadline == DEADLINE_TRY) /* at its end, or marked already */
+                rc = looked_after ? -PAWL_EHELD : ask_anew(seat, h->index);
+            if (!rc)
+                rc = start_anew(seat, h->index, deadline);
+            looked_after = true;
+        }
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
 }
+
+/* ---- the rest ---- */
 
 static int dslr_release(const struct seat *seat, const struct hold *h)
 {
-    fab_addr addr = space_lock_addr(seat->space, h->index);
     bool shared = h->mode == PAWL_SHARED;
     uint64_t old;
-    /* Adding twice would let two in: of two that release the same hold only one does. */
-    int rc = hold_change(seat, h, shared ? RECORD_HELD_S : RECORD_TRY_X, RECORD_WAIT);
+    /* Adding twice would let two in: of two that release the same hold only one does. From here on no count completes; whichever
+     * did before saw that we held, so in whatever word we find, we are counted. */
+    int rc = hold_change(seat, h, held(h->mode), shared ? RECORD_LEAVE_S : RECORD_TRY_X);
     if (rc)
         return rc;
-    rc = fab_faa64(seat->ep, addr, shared ? ADD_N_S : ADD_N_X, &old);
-    if (!rc)
-        hold_close(seat, h);
-    return rc;
+    if (!seat_lives(seat) && seat->space->design != &design_busted_dslr_late)
+        return -PAWL_ELOST;
+    rc = fab_faa64(seat->ep, word_addr(seat, h->index), shared ? ADD_N_S : ADD_N_X, &old);
+    step_done(seat, STEP_ATOMIC);
+    if (rc == -FAB_EUNKNOWN || (!rc && is_marked(old)))
+        return doubt(seat, h, RECORD_FREE);
+    if (rc)
+        return seat_retry(seat, rc);
+    hold_close(seat, h);
+    return 0;
 }
 
 static bool dslr_holds(const struct seat *seat, const struct hold *h)
 {
-    return hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X);
+    return hold_is(seat, h, held(h->mode));
+}
+
+/* What the dead had nobody knows, nor need anybody: whoever wants it finds that nobody living has it. */
+static int dslr_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
+{
+    int rc = 0;
+    for (uint32_t i = 0; dead == seat->me->slot && i < seat->space->record_count && !rc; i++) {
+        uint64_t word = __atomic_load_n(&seat->me->shadow[i], __ATOMIC_ACQUIRE);
+        if (record_state(word) != RECORD_FREE && record_state(word) != RECORD_WAIT)
+            rc = ask_anew(seat, record_index(word));
+    }
+    return rc;
 }
 
 static int dslr_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     uint64_t w;
-    int rc = fab_read64(seat->ep, space_lock_addr(seat->space, index), &w);
+    struct census c = {0};
+    int rc = fab_read64(seat->ep, word_addr(seat, index), &w);
+    struct tickets t = tickets_unpack(w);
+    if (!rc && (is_marked(w) || t.max_x != t.n_x || t.max_s != t.n_s)) {
+        rc = check_holders(seat, index, false);
+        if (!rc)
+            rc = start_anew(seat, index, DEADLINE_TRY);
+        if (!rc || rc == -PAWL_EHELD)
+            rc = fab_read64(seat->ep, word_addr(seat, index), &w);
+        if (!rc)
+            rc = census_take(seat, index, false, NULL, &c);
+        t = tickets_unpack(w);
+    }
     if (rc)
         return rc;
-    struct tickets t = unpack(w);
-    bool writers = t.max_x != t.n_x, readers = t.max_s != t.n_s;
-    *out = (struct lock_view){.mode = writers   ? PAWL_EXCLUSIVE
-                                      : readers ? PAWL_SHARED
-                                                : 0,
-                              .owner = LOCK_OWNER_UNKNOWN,
-                              .readers = writers ? 0 : t.max_s - t.n_s};
+    bool writers = c.writers || is_marked(w) || t.max_x != t.n_x, readers = c.readers || t.max_s != t.n_s;
+    *out = (struct lock_view){
+        .mode = c.readers ? PAWL_SHARED
+                : writers ? PAWL_EXCLUSIVE
+                : readers ? PAWL_SHARED
+                          : 0,
+        .owner = c.writers ? c.slot : LOCK_OWNER_UNKNOWN,
+        .readers = c.readers ? c.readers
+                   : writers ? 0
+                             : t.max_s - t.n_s,
+    };
     return 0;
 }
 
+#define DSLR_COMMON                                                                                                                \
+    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_RECOVERY, .substrates = DESIGN_ON_SIM,                                   \
+    .lock_size = sizeof(struct dslr_lock), .desc_size = sizeof(struct dslr_desc),                                                  \
+    .desc_record = offsetof(struct dslr_desc, record), .acquire = dslr_acquire, .release = dslr_release, .holds = dslr_holds,      \
+    .recover = dslr_recover, .peek = dslr_peek
+
 const struct design design_dslr = {
     .name = "dslr",
-    .summary = "tickets of readers and writers by fetch-and-add, without its leases (SIGMOD'18)",
+    .summary = "tickets of readers and writers by fetch-and-add, with leases (SIGMOD'18)",
     .kind = DESIGN_BASELINE,
-    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED,
-    .substrates = DESIGN_ON_SIM,
-    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_PARTITION) |
-                                FAULT_BIT(FAULT_UNKNOWN)),
-    .lock_size = sizeof(struct dslr_lock),
-    .acquire = dslr_acquire,
-    .release = dslr_release,
-    .holds = dslr_holds,
-    .peek = dslr_peek,
+    .tolerates = FAULTS_ALL,
+    DSLR_COMMON,
+};
+
+const struct design design_busted_dslr_late = {
+    .name = "busted-dslr-late",
+    .summary = "releases of the lost count for somebody else",
+    .kind = DESIGN_BUSTED,
+    /* What it takes to come late: one that stops, and one that cannot be shut out at once. */
+    .tolerates = FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DRIFT),
+    DSLR_COMMON,
 };

@@ -103,6 +103,7 @@ static void fill(struct hold *out, uint64_t index, uint64_t serial, uint32_t rec
     out->place = 0;
     out->start = 0;
     out->end = RANGE_UNITS_MAX;
+    out->exact = false;
 }
 
 static int search(const struct seat *seat, uint64_t index, struct hold *out)

@@ -5,77 +5,27 @@
  * What the original does not have, this has not: who queues up cannot leave, so no time-out; a swap whose outcome is unknown cannot
  * be made up for, for nobody else knows who the predecessor was; and whoever dies takes the queue with it. */
 #include "designs/all.h"
-
-#include <errno.h>
+#include "designs/queue.h"
 
 struct mcs_lock {
     uint64_t tail; /* descriptor of the last in the queue; 0: free */
     uint64_t unused;
 };
 
-struct mcs_desc {
-    fab_addr next; /* descriptor of the successor */
-    uint64_t go;   /* 1: the lock is ours */
-    uint64_t unused[6];
-};
-static_assert(sizeof(struct mcs_desc) == CACHE_LINE, "descriptors do not share lines");
+/* Algorithm 1 looks whether there is a successor before it touches the lock. To see what hangs on it: the lock first. */
+static unsigned mcs_cas_first;
 
-#define LOWER FIELD_MAX(32)
+static const struct design_knob knobs[] = {{"cas_first", &mcs_cas_first, 0, 1}, {0}};
+
 #define GO_OFFSET offsetof(struct mcs_desc, go)
-
-static bool own_memory(const struct seat *seat, fab_addr desc)
-{
-    return FAB_NODE(desc) == seat->ep->node;
-}
-
-static int own_clear(const struct seat *seat, fab_addr desc)
-{
-    const struct mcs_desc clear = {0};
-    if (!own_memory(seat, desc))
-        return fab_write(seat->ep, desc, &clear, 16);
-    fab_local_store64(seat->ep, desc, 0);
-    fab_local_store64(seat->ep, desc + GO_OFFSET, 0);
-    return 0; /* in the store buffer; the swap is posted after it */
-}
-
-static int own_load(const struct seat *seat, fab_addr addr, uint64_t *value)
-{
-    if (!own_memory(seat, addr))
-        return fab_read64(seat->ep, addr, value);
-    *value = fab_local_load64(seat->ep, addr);
-    return 0;
-}
-
-/* Waits until a word of the own descriptor is not 0. Neither deadline nor cancel ends it: there is no way out of the queue. */
-static int own_await(const struct seat *seat, fab_addr addr, uint64_t *value)
-{
-    for (;;) {
-        int rc = own_load(seat, addr, value);
-        if (rc || *value)
-            return rc;
-        rc = fab_wait(seat->ep, addr, LOWER, 0, DEADLINE_NEVER);
-        if (rc && rc != -ECANCELED)
-            return rc;
-    }
-}
 
 static int mcs_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
-    uint64_t pred = 0, go;
+    uint64_t go;
     int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
     if (!rc)
-        rc = own_clear(seat, desc);
-    if (!rc)
-        rc = deadline == DEADLINE_TRY ? fab_cas64(seat->ep, addr, 0, desc, &pred) : fab_swap64(seat->ep, addr, desc, &pred);
-    if (!rc && pred && deadline == DEADLINE_TRY)
-        return -PAWL_EHELD;
-    if (!rc && pred) {
-        rc = fab_write64(seat->ep, pred, desc);
-        fab_wake(seat->ep, pred, LOWER, 1);
-        if (!rc)
-            rc = own_await(seat, desc + GO_OFFSET, &go);
-    }
+        rc = queue_join(seat, addr, desc, deadline == DEADLINE_TRY, &go);
     h->token = 0;
     return rc;
 }
@@ -83,19 +33,14 @@ static int mcs_acquire(const struct seat *seat, struct hold *h, uint64_t deadlin
 static int mcs_release(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
-    uint64_t next = 0, old;
+    uint64_t next = 0;
     int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_WAIT); /* of two that release the same hold only one does */
-    if (!rc)
-        rc = own_load(seat, desc, &next);
-    if (!rc && !next) {
-        rc = fab_cas64(seat->ep, addr, desc, 0, &old);
-        if (!rc && old != desc)
-            rc = own_await(seat, desc, &next);
-    }
-    if (!rc && next) {
-        rc = fab_write64(seat->ep, next + GO_OFFSET, 1);
-        fab_wake(seat->ep, next + GO_OFFSET, LOWER, 1);
-    }
+    if (!rc && !mcs_cas_first)
+        rc = queue_next(seat, desc, &next);
+    if (!rc && !next)
+        rc = queue_end(seat, addr, desc, &next);
+    if (!rc && next)
+        rc = queue_go(seat, next, 1);
     if (!rc)
         hold_close(seat, h);
     return rc;
@@ -117,6 +62,7 @@ static int mcs_peek(const struct seat *seat, uint64_t index, struct lock_view *o
 
 const struct design design_mcs = {
     .name = "mcs",
+    .knobs = knobs,
     .summary = "the MCS queue lock by one-sided verbs",
     .kind = DESIGN_BASELINE,
     .features = DESIGN_EXCLUSIVE,
@@ -124,7 +70,7 @@ const struct design design_mcs = {
     .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_PARTITION) |
                                 FAULT_BIT(FAULT_UNKNOWN)),
     .lock_size = sizeof(struct mcs_lock),
-    .desc_size = sizeof(struct mcs_desc),
+    .desc_size = sizeof(struct queue_desc),
     .acquire = mcs_acquire,
     .release = mcs_release,
     .holds = mcs_holds,

@@ -10,6 +10,7 @@
  * What mcs cannot survive this cannot either. A time-out would have to leave the queue, and a fetch-and-add whose outcome is
  * unknown leaves a counter that nobody can put right. */
 #include "designs/all.h"
+#include "designs/queue.h"
 
 #include <errno.h>
 
@@ -26,14 +27,6 @@ struct rmarw_lock {
 };
 static_assert(sizeof(struct rmarw_lock) == CACHE_LINE, "locks do not share lines");
 
-struct rmarw_desc {
-    fab_addr next;
-    uint64_t go; /* 0: wait; GO_BEGIN, or GO_ON and how many writers in a row there have been */
-    uint64_t unused[6];
-};
-static_assert(sizeof(struct rmarw_desc) == CACHE_LINE, "descriptors do not share lines");
-
-#define GO_OFFSET offsetof(struct rmarw_desc, go)
 #define GO_BEGIN 1 /* first in the queue, but the counters are the readers' */
 #define GO_ON 2    /* the counters are at "writing" */
 
@@ -47,43 +40,6 @@ static int wait_while(const struct seat *seat, fab_addr addr, uint64_t mask, uin
 {
     int rc = fab_wait(seat->ep, addr, mask, value & mask, DEADLINE_NEVER);
     return rc == -ECANCELED ? 0 : rc;
-}
-
-/* ---- the own descriptor ---- */
-
-static bool own_memory(const struct seat *seat, fab_addr desc)
-{
-    return FAB_NODE(desc) == seat->ep->node;
-}
-
-static int own_clear(const struct seat *seat, fab_addr desc)
-{
-    const struct rmarw_desc clear = {0};
-    if (!own_memory(seat, desc))
-        return fab_write(seat->ep, desc, &clear, 16);
-    fab_local_store64(seat->ep, desc, 0);
-    fab_local_store64(seat->ep, desc + GO_OFFSET, 0);
-    return 0; /* in the store buffer; the swap is posted after it */
-}
-
-static int own_load(const struct seat *seat, fab_addr addr, uint64_t *value)
-{
-    if (!own_memory(seat, addr))
-        return fab_read64(seat->ep, addr, value);
-    *value = fab_local_load64(seat->ep, addr);
-    return 0;
-}
-
-static int own_await(const struct seat *seat, fab_addr addr, uint64_t *value)
-{
-    for (;;) {
-        int rc = own_load(seat, addr, value);
-        if (rc || *value)
-            return rc;
-        rc = wait_while(seat, addr, LOWER, 0);
-        if (rc)
-            return rc;
-    }
 }
 
 /* ---- readers ---- */
@@ -170,21 +126,16 @@ static int to_writing(const struct seat *seat, uint64_t index, bool once)
 static int leave_queue(const struct seat *seat, const struct hold *h, uint64_t go)
 {
     fab_addr tail = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
-    uint64_t next = 0, old;
-    int rc = own_load(seat, desc, &next);
+    uint64_t next = 0;
+    int rc = queue_next(seat, desc, &next);
     if (!rc && go >= GO_ON && (!next || go >= GO_ON + WRITERS_MAX)) {
         rc = to_readers(seat, h->index, rmarw_counters);
         go = GO_BEGIN;
     }
-    if (!rc && !next) {
-        rc = fab_cas64(seat->ep, tail, desc, 0, &old);
-        if (!rc && old != desc)
-            rc = own_await(seat, desc, &next);
-    }
-    if (!rc && next) {
-        rc = fab_write64(seat->ep, next + GO_OFFSET, go);
-        fab_wake(seat->ep, next + GO_OFFSET, LOWER, 1);
-    }
+    if (!rc && !next)
+        rc = queue_end(seat, tail, desc, &next);
+    if (!rc && next)
+        rc = queue_go(seat, next, go);
     return rc;
 }
 
@@ -192,22 +143,14 @@ static int writer_enter(const struct seat *seat, struct hold *h, uint64_t deadli
 {
     fab_addr tail = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
     bool once = deadline == DEADLINE_TRY;
-    uint64_t pred = 0, go = GO_BEGIN;
+    uint64_t go = GO_BEGIN; /* or what the one before says */
     int rc = hold_publish(seat, h, RECORD_TRY_X);
     if (!rc)
-        rc = own_clear(seat, desc);
-    if (!rc)
-        rc = once ? fab_cas64(seat->ep, tail, 0, desc, &pred) : fab_swap64(seat->ep, tail, desc, &pred);
-    if (!rc && pred && once)
-        return -PAWL_EHELD;
-    if (!rc && pred) {
-        rc = fab_write64(seat->ep, pred, desc);
-        fab_wake(seat->ep, pred, LOWER, 1);
-        if (!rc)
-            rc = own_await(seat, desc + GO_OFFSET, &go);
-        assert(rc || go < GO_ON + WRITERS_MAX); /* then it was the readers' turn */
-    }
-    if (!rc && go == GO_BEGIN) {
+        rc = queue_join(seat, tail, desc, once, &go);
+    if (rc)
+        return rc;
+    assert(go < GO_ON + WRITERS_MAX); /* then it was the readers' turn */
+    if (go == GO_BEGIN) {
         rc = to_writing(seat, h->index, once);
         if (rc == -PAWL_EHELD) {
             int left = leave_queue(seat, h, GO_BEGIN); /* somebody may have come behind us */
@@ -276,7 +219,7 @@ const struct design design_rmarw = {
     .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_PARTITION) |
                                 FAULT_BIT(FAULT_UNKNOWN)),
     .lock_size = sizeof(struct rmarw_lock),
-    .desc_size = sizeof(struct rmarw_desc),
+    .desc_size = sizeof(struct queue_desc),
     .acquire = rmarw_acquire,
     .release = rmarw_release,
     .holds = rmarw_holds,

@@ -22,7 +22,7 @@ struct rpc_desc {
     uint64_t reply; /* serial 20, attempt 16, result 3, mode 2, owner 12, readers 11 */
     uint64_t unused[7];
 };
-static_assert(sizeof(struct rpc_desc) == CACHE_LINE, "descriptors do not share lines");
+static_assert(sizeof(struct rpc_desc) == RPC_DESC_SIZE, "descriptors do not share lines");
 
 #define ATTEMPT_SHIFT 20
 #define ATTEMPT_BITS 16
@@ -84,8 +84,10 @@ static void name(const struct seat *seat, const struct hold *h, struct call *c)
                                              .epoch = seat->me->epoch,
                                              .serial = (uint32_t)h->serial,
                                              .attempt = (uint32_t)h->token},
-                                      .mode = h->mode,
-                                      .index = h->index};
+                                      .mode = (uint8_t)h->mode,
+                                      .index = h->index,
+                                      .start = h->start,
+                                      .end = h->end};
 }
 
 /* A reply to this very request, and of a kind that the request can have: that to an earlier message of it may still be on its way.
@@ -126,7 +128,7 @@ static int await_reply(const struct seat *seat, struct call *c, uint64_t until)
 static int call(const struct seat *seat, struct call *c, enum rpc_op op, uint64_t deadline)
 {
     uint64_t again_ns = AGAIN_MIN_NS;
-    c->request.op = op;
+    c->request.op = (uint8_t)op;
     for (;;) {
         fab_send(seat->ep, RPC_SERVER, &c->request, sizeof c->request);
         uint64_t send_at = add_saturating(world_now(seat->world), again_ns);
@@ -168,10 +170,12 @@ static int attempt(const struct seat *seat, struct hold *h, enum rpc_op op, uint
 static int announce(const struct seat *seat, struct hold *h)
 {
     h->token = 0; /* not a fencing token: the number of the attempt */
+    if (seat->me->ranges)
+        hold_note_range(seat, h);
     return hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X); /* for people to see who holds what */
 }
 
-static int rpc_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+int rpc_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     int rc = announce(seat, h);
     return rc ? rc : attempt(seat, h, deadline == DEADLINE_TRY ? RPC_TRY : RPC_ACQUIRE, deadline);
@@ -197,7 +201,7 @@ static int rpc_retry_acquire(const struct seat *seat, struct hold *h, uint64_t d
     return rc;
 }
 
-static int rpc_release(const struct seat *seat, const struct hold *h)
+int rpc_release(const struct seat *seat, const struct hold *h)
 {
     struct call c;
     int rc = hold_change(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X, RECORD_WAIT);
@@ -210,12 +214,12 @@ static int rpc_release(const struct seat *seat, const struct hold *h)
     return rc;
 }
 
-static bool rpc_holds(const struct seat *seat, const struct hold *h)
+bool rpc_holds(const struct seat *seat, const struct hold *h)
 {
     return hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X);
 }
 
-static int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     struct call c;
     struct hold h = {.mode = PAWL_SHARED};
@@ -230,14 +234,18 @@ static int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *o
     return rc;
 }
 
-#define RPC_COMMON                                                                                                                 \
-    .kind = DESIGN_BASELINE, .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TIMEOUT, .substrates = DESIGN_ON_SIM,           \
-    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)), .lock_size = 16,                   \
-    .desc_size = sizeof(struct rpc_desc), .release = rpc_release, .holds = rpc_holds, .peek = rpc_peek,                            \
-    .server_bytes = rpc_server_bytes, .serve = rpc_serve
+const struct design design_rpc = {.name = "rpc",
+                                  .summary = "a lock server's cores, and a queue for each lock",
+                                  RPC_COMMON,
+                                  .features = RPC_FEATURES,
+                                  .acquire = rpc_acquire,
+                                  .server_bytes = rpc_server_bytes,
+                                  .serve = rpc_serve};
 
-const struct design design_rpc = {
-    .name = "rpc", .summary = "a lock server's cores, and a queue for each lock", RPC_COMMON, .acquire = rpc_acquire};
-
-const struct design design_rpc_retry = {
-    .name = "rpc-retry", .summary = "a lock server's cores that grant or refuse", RPC_COMMON, .acquire = rpc_retry_acquire};
+const struct design design_rpc_retry = {.name = "rpc-retry",
+                                        .summary = "a lock server's cores that grant or refuse",
+                                        RPC_COMMON,
+                                        .features = RPC_FEATURES,
+                                        .acquire = rpc_retry_acquire,
+                                        .server_bytes = rpc_server_bytes,
+                                        .serve = rpc_serve};

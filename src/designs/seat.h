@@ -184,14 +184,19 @@ struct session {
     bool ended;        /* a call was told that the session is lost: from then on it is, even if nobody else has noticed */
     uint32_t slot;
     uint32_t epoch;
-    uint32_t claims;  /* of cells in the table, so far */
-    fab_addr home;    /* the first of its descriptors */
-    uint64_t id;      /* unlike that of any other session of this process */
-    uint64_t *shadow; /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
+    uint32_t insertions; /* of keys into the table, so far */
+    fab_addr home;       /* the first of its descriptors */
+    uint64_t id;         /* unlike that of any other session of this process */
+    uint64_t *shadow;    /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
     struct record_range *ranges; /* likewise of the records' ranges; null if the design has none */
     struct step_clock *clock;    /* null, or where a benchmark wants to know the time of each step (steps.h) */
-    struct session *next;        /* in the process's list of those whose records threads may keep */
-    struct sighting {            /* of other sessions' leases, where clocks are not shared: slot_count of them */
+    uint64_t *claims;            /* likewise of its descriptors in the space, for designs that keep words there */
+    struct session_hint {        /* what a design last knew of a lock that rarely changes; may be wrong */
+        uint64_t index, word;
+    } hints[16];
+    uint64_t scaled_ns;   /* when it last looked whether a lock should grow */
+    struct session *next; /* in the process's list of those whose records threads may keep */
+    struct sighting {     /* of other sessions' leases, where clocks are not shared: slot_count of them */
         uint64_t lease;
         uint64_t first_seen_ns;
         fab_addr home; /* where its descriptors were when last asked; 0: not asked yet */
@@ -221,6 +226,7 @@ struct hold {
     uint32_t record;
     enum pawl_mode mode;
     uint64_t start, end; /* units; the whole of it unless somebody says otherwise */
+    bool exact;          /* others of the same client are to be held with it: lock as little beside them as possible */
     /* While it is acquired: the lock's place is still its key's as long as this word says so; no address: it always is. */
     fab_addr place;
     uint64_t place_says;

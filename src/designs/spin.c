@@ -2,6 +2,7 @@
  * queue up at the address as atomics do. (`cas` is the one that repeats its compare-and-swap, as the papers' does.) Clients on the
  * lock's own node go through the NIC like all others. No tokens, no readers, no recovery. */
 #include "designs/all.h"
+#include "designs/owned.h"
 
 #include <errno.h>
 
@@ -12,12 +13,6 @@ struct spin_lock {
     uint64_t owner; /* 0: free */
     uint64_t unused;
 };
-
-/* Every hold has another name, so that its own word is recognised after a connection broke. */
-static uint64_t name_of(const struct seat *seat, const struct hold *h)
-{
-    return (uint64_t)(seat->me->slot + 1) << 32 | (uint64_t)h->record << 20 | h->serial;
-}
 
 /* 1: ours; else *old is whose it is. */
 static int try_once(const struct seat *seat, fab_addr addr, uint64_t name, uint64_t *old)
@@ -37,7 +32,7 @@ static int spin_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
     int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
     while (!rc) {
         uint64_t old = 0;
-        rc = try_once(seat, addr, name_of(seat, h), &old);
+        rc = try_once(seat, addr, owned_name(seat, h), &old);
         if (rc > 0) {
             h->token = 0;
             return 0;
@@ -56,37 +51,15 @@ static int spin_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
 
 static int spin_release(const struct seat *seat, const struct hold *h)
 {
-    fab_addr addr = space_lock_addr(seat->space, h->index);
-    uint64_t old, name = name_of(seat, h);
-    if (!hold_is(seat, h, RECORD_TRY_X))
-        return -PAWL_ENOTOWNER;
-    for (bool broke = false;; broke = true) {
-        int rc = fab_cas64(seat->ep, addr, name, 0, &old);
-        if (!rc && old != name && !broke)
-            return -PAWL_ENOTOWNER;
-        if (!rc) { /* if the connection broke before, an earlier try took effect */
-            hold_close(seat, h);
-            fab_wake(seat->ep, addr, WATCH, 1);
-            return 0;
-        }
-        rc = seat_retry(seat, rc);
-        if (rc)
-            return rc;
-    }
+    int rc = owned_release(seat, h, owned_name(seat, h));
+    if (!rc)
+        fab_wake(seat->ep, space_lock_addr(seat->space, h->index), WATCH, 1);
+    return rc;
 }
 
 static bool spin_holds(const struct seat *seat, const struct hold *h)
 {
     return hold_is(seat, h, RECORD_TRY_X);
-}
-
-static int spin_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
-{
-    uint64_t owner;
-    int rc = fab_read64(seat->ep, space_lock_addr(seat->space, index), &owner);
-    if (!rc)
-        *out = (struct lock_view){.mode = owner ? PAWL_EXCLUSIVE : 0, .owner = owner ? (uint32_t)(owner >> 32) - 1 : 0};
-    return rc;
 }
 
 const struct design design_spin = {
@@ -100,5 +73,5 @@ const struct design design_spin = {
     .acquire = spin_acquire,
     .release = spin_release,
     .holds = spin_holds,
-    .peek = spin_peek,
+    .peek = owned_peek,
 };

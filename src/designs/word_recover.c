@@ -5,6 +5,7 @@
  * hold records of the living: each published its intent before it touched the word (I5), so none is missed; a record that says
  * "may be counted" is settled by its owner within a step, or its owner is dead. Counting anew raises the token, so that no
  * compare-and-swap that was prepared before can still succeed. */
+#include "designs/census.h"
 #include "designs/word.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ static void wake_all(const struct seat *seat, uint64_t index)
 
 /* ---- counting anew ---- */
 
-struct census {
+struct readers_count {
     const struct seat *seat;
     uint64_t index;
     uint64_t readers;
@@ -29,7 +30,7 @@ struct census {
 
 static int count_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
-    struct census *c = ctx;
+    struct readers_count *c = ctx;
     if (record_index(word) != c->index)
         return 0;
     enum record_state state = record_state(word);
@@ -48,14 +49,14 @@ static int count_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word
 
 static int count_slot(void *ctx, uint32_t slot, uint64_t lease)
 {
-    struct census *c = ctx;
+    struct readers_count *c = ctx;
     return lease_state(lease) == SLOT_LIVE ? seat_records(c->seat, slot, count_record, c) : 0;
 }
 
 /* One census for the word as it was. 1: counted and written. */
 static int recount_once(const struct seat *seat, uint64_t index, uint64_t w)
 {
-    struct census c = {.seat = seat, .index = index};
+    struct readers_count c = {.seat = seat, .index = index};
     uint64_t old, token = word_token(w);
     int rc = seat_slots(seat, count_slot, &c);
     if (rc)
@@ -199,49 +200,20 @@ static int recover_if_dead(const struct seat *seat, uint32_t slot)
     return lease_state(lease) == SLOT_LOST ? word_recover(seat, slot, lease_epoch(lease)) : 0;
 }
 
-struct search {
-    const struct seat *seat;
-    uint64_t index;
-    struct fab_cond *conds; /* null: recover from the dead instead */
-    unsigned count, max;
-    bool dying; /* one of them has no life to watch any more */
-};
+#define READERS (CENSUS_STATE(RECORD_HELD_S) | CENSUS_STATE(RECORD_TRY_S) | CENSUS_STATE(RECORD_LEAVE_S))
 
-/* 1: this slot has a record of the lock as a reader; one is enough. */
-static int is_reader(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+static int recover_reader(void *ctx, uint32_t slot)
 {
-    struct search *s = ctx;
-    enum record_state state = record_state(word);
-    return record_index(word) == s->index && (state == RECORD_HELD_S || state == RECORD_TRY_S || state == RECORD_LEAVE_S);
-}
-
-static int search_slot(void *ctx, uint32_t slot, uint64_t lease)
-{
-    struct search *s = ctx;
-    if (slot == s->seat->me->slot)
-        return 0;
-    int rc = seat_records(s->seat, slot, is_reader, s);
-    if (rc <= 0)
-        return rc;
-    if (!s->conds)
-        return recover_if_dead(s->seat, slot);
-    if (s->count == s->max)
-        return 0;
-    if (seat_life_cond(s->seat, slot, &s->conds[s->count]))
-        s->count++;
-    else
-        s->dying = true;
-    return 0;
+    return recover_if_dead(ctx, slot);
 }
 
 int word_check_holders(const struct seat *seat, uint64_t index, uint64_t word)
 {
-    struct search s = {.seat = seat, .index = index};
     switch (word_mode(word)) {
     case WORD_EXCLUSIVE:
         return recover_if_dead(seat, word_owner_slot(word));
     case WORD_SHARED:
-        return seat_slots(seat, search_slot, &s);
+        return census_concerned(seat, index, READERS, recover_reader, (void *)seat);
     default:
         return 0;
     }
@@ -249,18 +221,16 @@ int word_check_holders(const struct seat *seat, uint64_t index, uint64_t word)
 
 unsigned word_life_conds(const struct seat *seat, uint64_t index, uint64_t word, struct fab_cond *conds, unsigned max, bool *dying)
 {
-    struct search s = {.seat = seat, .index = index, .conds = conds, .max = max};
     *dying = false;
     if (!(seat->ep->caps & FAB_KERNEL_LIFE))
         return 0;
-    if (word_mode(word) == WORD_EXCLUSIVE) {
-        s.count = seat_life_cond(seat, word_owner_slot(word), &conds[0]);
-        s.dying = !s.count && word_owner_slot(word) != seat->me->slot;
-    } else if (word_mode(word) == WORD_SHARED) {
-        seat_slots(seat, search_slot, &s);
-    }
-    *dying = s.dying;
-    return s.count;
+    if (word_mode(word) == WORD_SHARED)
+        return census_life_conds(seat, index, READERS, conds, max, dying);
+    if (word_mode(word) != WORD_EXCLUSIVE)
+        return 0;
+    unsigned count = seat_life_cond(seat, word_owner_slot(word), &conds[0]);
+    *dying = !count && word_owner_slot(word) != seat->me->slot;
+    return count;
 }
 
 struct queue {

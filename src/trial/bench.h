@@ -21,6 +21,7 @@
 #define BENCH_CLIENTS_MAX 2000 /* of the simulation's 4,096 tasks each takes two, of a space's 4,096 sessions one */
 #define BENCH_WHY_LEN 320
 #define BENCH_HELD_MAX 100000
+#define BENCH_SERIES_MAX 500
 
 struct bench_params {
     const struct design *designs[BENCH_DESIGNS_MAX];
@@ -35,9 +36,11 @@ struct bench_params {
     unsigned clients;
     bool threads; /* shared memory: of one process, instead of processes */
     struct workload workload;
+    uint64_t deaths;     /* simulated: one operation in so many ends with the death of its client, which holds the lock; 0: none */
     uint64_t warmup_ns;  /* simulated: before the measuring begins */
     uint64_t seconds_ns; /* of one round, virtual in the simulation; */
     uint64_t ops;        /* or, if not 0, so many operations of all clients together */
+    uint64_t series_ns;  /* simulated: count operations by intervals of so long; 0: do not */
     unsigned rounds;
     const volatile sig_atomic_t *interrupted; /* a signal came: finish with what there is */
     struct progress *progress;
@@ -64,7 +67,10 @@ struct bench_round {
     struct bench_steps steps;
     struct fab_counts cycle;
     uint64_t acquire_round_trips;
-    uint64_t packets; /* that hosts and servers sent; packet designs */
+    uint64_t length_ops[WORKLOAD_LENGTHS_MAX]; /* with ranges: of the clients of each length */
+    uint64_t bytes;                            /* moved under locks */
+    uint32_t series[BENCH_SERIES_MAX];         /* operations by time, if that was asked for */
+    uint64_t packets;                          /* that hosts and servers sent; packet designs */
 };
 
 extern const uint32_t bench_percentiles[4]; /* 50, 90, 99, 99.9 % */

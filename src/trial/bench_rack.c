@@ -68,7 +68,10 @@ static int cycle(struct actor *a, struct workload_op op)
     struct validation inside;
     struct hold h;
     uint64_t begin = now_of(b);
-    int rc = a->ops->lock(a, pawl_id(op.lock), op.mode, DEADLINE_NEVER, &h);
+    int rc;
+    /* All its requests are still being released: then it must wait for those who count them. */
+    while ((rc = a->ops->lock(a, pawl_id(op.lock), op.mode, DEADLINE_NEVER, &h)) == -PAWL_ELIMIT)
+        a->ops->sleep(a, NS_PER_US);
     if (rc)
         return rc;
     uint64_t took = now_of(b) - begin;
@@ -125,6 +128,7 @@ static struct rack_params rack_of(struct bench_rack *b)
         .hosts = p->nodes,
         .servers = servers,
         .cores = spread ? (cores + servers - 1) / servers : cores,
+        .pool_cores = b->design->packet->switch_packet ? 1 : 0, /* FissLock 7.1: one core of each node for its agents */
         .tasks = 1,
         .seed = p->workload.seed + b->round,
         .lease_ns = LEASE_NS,

@@ -1,6 +1,7 @@
 /* Benchmarks in the simulated cluster: no faults, virtual time, the same figures on every machine. */
 #include "trial/bench.h"
 #include "trial/partition.h"
+#include "trial/workload_io.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +11,9 @@
 #include <sys/resource.h>
 
 #define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: nobody is ever declared lost */
+#define SPARE_FOR_DEATHS 1024           /* slots: as many as die within a lease or two */
 #define GATHER_NS (20 * NS_PER_US)      /* how often a client that is ready looks whether all are */
+#define IO_TURN_NS (5 * NS_PER_US)      /* how often one whose turn it is not looks whether it is */
 #define LOOK_EVERY 64                   /* operations after which the person in front of the terminal is thought of */
 
 struct sim_client {
@@ -29,6 +32,8 @@ struct bench_sim {
     struct zipf zipf;
     struct validator *validators;
     struct range_slot *slots; /* with ranges */
+    struct io_wires wires;
+    struct workload_tally tallies[SIM_HOSTS_MAX];
     struct sim_client *clients;
     uint64_t *counts;
     struct hist hist;
@@ -83,7 +88,7 @@ static void mark(struct bench_sim *b)
 {
     uint64_t now = now_of(b), end = b->start_ns + b->params->seconds_ns;
     const struct fab_counts none = {0};
-    if (b->params->ops || now < b->start_ns || b->ended || (b->begun && now < end))
+    if (b->params->ops || b->params->deaths || now < b->start_ns || b->ended || (b->begun && now < end))
         return;
     struct fab_counts *to = b->begun ? &b->verbs_after : &b->verbs_before;
     for (unsigned i = 0; i < b->params->clients; i++)
@@ -95,6 +100,8 @@ static void mark(struct bench_sim *b)
 
 struct op_times {
     enum pawl_mode mode;
+    bool timed;
+    uint64_t begin_ns, bytes;
     uint64_t acquire_ns, acquire_round_trips, release_begin_ns;
     uint64_t acquire_parts[STEPS];
 };
@@ -107,7 +114,14 @@ static void count(struct cluster_task *t, const struct fab_counts *before, const
     mark(b);
     if (!is_measured(b))
         return;
-    hist_add(&b->hist, o->acquire_ns);
+    if (!b->params->workload.io)
+        hist_add(&b->hist, o->acquire_ns);
+    else if (o->timed) /* the whole of it */
+        hist_add(&b->hist, now_of(b) - o->begin_ns);
+    uint64_t interval = b->params->series_ns ? (now_of(b) - b->start_ns) / b->params->series_ns : BENCH_SERIES_MAX;
+    if (interval < BENCH_SERIES_MAX)
+        b->out->series[interval]++;
+    b->out->bytes += o->bytes;
     *(o->mode == PAWL_SHARED ? &steps->shared_ns : &steps->exclusive_ns) += o->acquire_ns;
     *(o->mode == PAWL_SHARED ? &steps->shared : &steps->exclusive) += 1;
     steps->release_ns += now_of(b) - o->release_begin_ns;
@@ -154,6 +168,13 @@ static struct step_clock *start_clock(const struct locker *locker, struct sim_cl
     return &c->clock;
 }
 
+static void move_data(struct cluster_task *t, const struct workload_op *op)
+{
+    struct bench_sim *b = bench_of(t);
+    unsigned here = t->client->id % b->params->nodes, from = op->fetches ? op->host : here, to = op->fetches ? here : op->host;
+    cluster_sleep(t, io_move(&b->wires, from, to, op->bytes, now_of(b)) - now_of(b));
+}
+
 /* One lock and unlock. */
 static int cycle(struct cluster_task *t, struct workload_op op)
 {
@@ -169,14 +190,22 @@ static int cycle(struct cluster_task *t, struct workload_op op)
     int rc = lock_op(locker, workload_key(w, lock, text), &op, &h);
     if (rc)
         return rc;
-    struct op_times times = {
-        .mode = op.mode, .acquire_ns = now_of(b) - begin, .acquire_round_trips = t->ep->counts.round_trips - before.round_trips};
+    struct op_times times = {.mode = op.mode,
+                             .timed = op.timed,
+                             .begin_ns = begin,
+                             .bytes = op.bytes,
+                             .acquire_ns = now_of(b) - begin,
+                             .acquire_round_trips = t->ep->counts.round_trips - before.round_trips};
     step_done(&locker->seat, STEP_REST);
     memcpy(times.acquire_parts, clock->ns, sizeof clock->ns);
     b->out->violations += enter(b, t, &op, &h, &inside);
+    if (op.bytes)
+        move_data(t, &op);
     if (w->hold_ns)
         cluster_sleep(t, w->hold_ns);
     b->out->violations += leave(b, t, &op, &inside);
+    if (b->params->deaths && is_measured(b) && rng_chance(&b->clients[t->client->id].stream.random, 1, b->params->deaths))
+        return -PAWL_ELOST; /* ShiftLock 4.8: it holds the lock and does not release it */
     times.release_begin_ns = now_of(b);
     start_clock(locker, &b->clients[t->client->id]);
     rc = locker_unlock(locker, &h);
@@ -233,7 +262,7 @@ static bool is_over(const struct bench_sim *b, const struct sim_client *c, unsig
 static struct workload_op next_op(struct bench_sim *b, const struct cluster_task *t)
 {
     struct workload_stream *s = &b->clients[t->client->id].stream;
-    struct workload_op op = workload_next(s);
+    struct workload_op op = b->params->workload.io ? workload_io_next(s) : workload_next(s);
     if (!b->params->partitioned || b->params->nodes == 1)
         return op;
     unsigned home = partition_home(&b->partition, t->client->id);
@@ -252,7 +281,12 @@ static bool work(struct cluster_task *t)
     if (!rc)
         gather(t);
     while (!rc && !is_over(b, c, id)) {
-        rc = cycle(t, next_op(b, t));
+        struct workload_op op = next_op(b, t);
+        if (b->params->workload.io && !op.end) {
+            cluster_sleep(t, IO_TURN_NS);
+            continue;
+        }
+        rc = cycle(t, op);
         if (rc)
             break;
         if (++c->looks % LOOK_EVERY == 0)
@@ -278,8 +312,11 @@ static struct cluster_params cluster_of(struct bench_sim *b)
         .keys = p->workload.names ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE,
         .capacity = p->workload.locks,
         .range_units = p->workload.length_count ? p->workload.units : 0,
-        .range_max = p->workload.length_count ? p->workload.units : 0,
+        .range_max = !p->workload.length_count ? 0
+                     : p->workload.max_units   ? p->workload.max_units
+                                               : p->workload.units,
         .clients = p->clients,
+        .spare_slots = p->deaths ? SPARE_FOR_DEATHS : 0,
         .residents = p->residents,
         .hosts = p->nodes,
         .tasks = 1,
@@ -323,8 +360,11 @@ static void collect(struct bench_sim *b, uint64_t begin_ns)
 {
     struct bench_round *out = b->out;
     struct rusage usage;
-    for (unsigned i = 0; i < b->params->clients; i++)
+    for (unsigned i = 0; i < b->params->clients; i++) {
         b->counts[i] = b->clients[i].ops;
+        if (b->params->workload.length_count)
+            out->length_ops[(b->round * b->params->clients + i) % b->params->workload.length_count] += b->clients[i].ops;
+    }
     out->ops = b->ops;
     bool whole = !b->params->ops && !*b->params->interrupted;
     out->elapsed_ns = whole ? b->params->seconds_ns : b->ops ? b->end_ns - b->start_ns : 0;
@@ -364,8 +404,13 @@ int bench_sim_round(const struct bench_params *p, const struct design *design, u
         hist_init(&b->hist);
         rc = zipf_init(&b->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf);
     }
-    for (unsigned i = 0; i < p->clients && !rc; i++)
+    for (unsigned i = 0; i < p->clients && !rc; i++) {
         workload_start(&clients[i].stream, &p->workload, &b->zipf, round * p->clients + i);
+        clients[i].stream.client = i;
+        clients[i].stream.clients = p->clients;
+        clients[i].stream.hosts = p->nodes;
+        clients[i].stream.tallies = b->tallies;
+    }
     if (rc)
         snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated cluster: %s", strerror(-rc));
     if (!rc)

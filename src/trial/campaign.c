@@ -11,8 +11,10 @@
 #define SAFETY_MIN_NS (40 * NS_PER_MS)  /* four leases */
 #define SAFETY_SPAN_NS (60 * NS_PER_MS)
 #define HEALING_NS (400 * CAMPAIGN_LEASE_NS) /* what every waiter must be granted within, once faults have stopped (I9) */
-#define POLL_NS (20 * NS_PER_US)             /* waiters look this often: ten times less than a real one, to save events */
-#define RETRY_NS (100 * NS_PER_US)           /* racks: until a packet is sent again */
+#define BUSY_ONE_IN 8                        /* runs */
+#define BUSY_SALT UINT64_C(0x62757379)
+#define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
+#define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
 
 static bool valid(void *ctx, unsigned client)
 {
@@ -53,6 +55,10 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     c->convert = p->design->features & DESIGN_CONVERT;
     c->timeout = p->design->features & DESIGN_TIMEOUT;
     bool ranges = p->design->features & DESIGN_RANGES;
+    /* Not from the stream: the other draws stay what they are. */
+    c->busy = !ranges && mix64(p->seed ^ BUSY_SALT) % BUSY_ONE_IN == 0;
+    if (c->busy)
+        c->locks = 1 + c->locks % 2;
     c->units = ranges ? UINT64_C(64) << 2 * rng_below(r, 4) : 0;
     if (ranges && rng_chance(r, 1, 2))
         c->locks = 1; /* so that ranges meet */
@@ -122,6 +128,8 @@ static void report(const struct campaign *c, struct campaign_result *out)
 static int run_cluster(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
 {
     struct cluster_params params = draw_cluster(c, p, model);
+    if (c->busy) /* finding a key takes time, in which others are granted it */
+        params.keys = PAWL_KEYS_DENSE;
     if (params.keys == PAWL_KEYS_DENSE)
         params.capacity = c->locks;
     params.time_max_ns = params.safety_ns + HEALING_NS;
@@ -132,6 +140,11 @@ static int run_cluster(struct campaign *c, const struct campaign_params *p, cons
     int rc = oracle_init(&c->oracle, c->locks, p->design->features & DESIGN_TOKENS, valid, c);
     if (rc)
         return rc;
+    if (c->busy && !p->faults) {
+        params.fabric_caps |= FAB_MASKED; /* built from compare-and-swaps, a step can be overtaken for ever */
+        c->oracle.overtaking = p->design->overtaking;
+        c->oracle.others = params.clients * params.tasks;
+    }
     rc = cluster_init(&c->cluster, &params);
     if (rc)
         return rc;

@@ -277,6 +277,23 @@ int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h)
     return rc;
 }
 
+/* The same readers and writers all the time: otherwise all would soon be readers who wait for each other's writers. */
+int campaign_busy_lock(struct actor *a)
+{
+    struct campaign *c = campaign_of(a);
+    struct key_text text;
+    struct hold h;
+    uint64_t lock = rng_below(&c->random, c->locks);
+    enum pawl_mode mode = c->shared && campaign_who(a) % 3 == 0 ? PAWL_SHARED : PAWL_EXCLUSIVE;
+    oracle_asking(&c->oracle, campaign_who(a), lock, mode);
+    int rc = a->ops->lock(a, campaign_key(a, lock, &text), mode, DEADLINE_NEVER, &h);
+    if (rc)
+        return rc;
+    campaign_granted(a, lock, &h);
+    a->ops->sleep(a, rng_below(&c->random, CAMPAIGN_BUSY_NS));
+    return campaign_give_back(a, lock, &h);
+}
+
 int campaign_one_lock(struct actor *a)
 {
     struct campaign *c = campaign_of(a);

@@ -28,6 +28,7 @@ struct campaign {
         uint64_t shared, exclusive, upgrades, downgrades, timeouts, cancelled, grown, shrunk, splits;
     } done;
     bool shared, convert, timeout;
+    bool busy; /* hardly a pause between operations, on few locks, and nobody gives up */
 };
 
 struct key_text {
@@ -54,6 +55,9 @@ int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h);
 /* One operation from beginning to end: 0, or what it ended with. */
 int campaign_one_lock(struct actor *a);
 int campaign_several_locks(struct actor *a);
+int campaign_busy_lock(struct actor *a);
+
+#define CAMPAIGN_BUSY_NS (4 * NS_PER_US) /* pauses and holds, at most: about a way to the lock and back */
 
 /* Codes that an operation may end with in a world full of faults, the lock not being held. */
 bool campaign_excusable(int rc);

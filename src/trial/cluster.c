@@ -8,10 +8,15 @@
 #define RETRY_NS (1 * NS_PER_MS) /* between attempts to open a session */
 #define ROUND_NS (3 * NS_PER_MS) /* how often a session's keeper looks up, if its lease is longer than three of these */
 #define TEND_EVERY 4             /* renewals: how often a session looks after the dead */
-#define SLOTS_SPARE 8            /* sessions that are lost and not yet recovered from keep their slots */
+#define SLOTS_SPARE 8            /* sessions that are lost and not yet recovered from keep their slots; unless more are asked for */
 #define RECORDS 64               /* holds per session: more than any workload here has at once */
 #define DRIFT_DIVISOR 10000
 #define TIDY_LOOKS 10 /* leases for which the slots of ended sessions may stay */
+
+static uint32_t slots_of(const struct cluster_params *p)
+{
+    return p->clients + (p->spare_slots ? p->spare_slots : SLOTS_SPARE);
+}
 
 /* ---- the node ---- */
 
@@ -36,7 +41,7 @@ static void node_task(void *arg)
         .capacity = c->params.capacity,
         .range_units = c->params.range_units,
         .range_max = c->params.range_max,
-        .sessions = c->params.clients + SLOTS_SPARE,
+        .sessions = slots_of(&c->params),
         .holds = RECORDS,
         .lease_ns = c->params.lease_ns,
         .check_ns = c->params.lease_ns / 4,
@@ -83,7 +88,7 @@ static void look_after_sessions(struct cluster *c)
     struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
     assert(ep);
     nobody.lease = &nobody.lease_copy;
-    memset(c->node_seen, 0, (c->params.clients + SLOTS_SPARE) * sizeof *c->node_seen);
+    memset(c->node_seen, 0, (slots_of(&c->params)) * sizeof *c->node_seen);
     layout_space(&c->header, FAB_ADDR(c->server->id, 0), &space);
     const struct seat seat = {.space = &space, .me = &nobody, .ep = ep, .world = &c->server->world};
     for (;;) {
@@ -198,8 +203,7 @@ static void keeper_task(void *arg)
     struct cluster_client *client = arg;
     struct cluster *c = client->cluster;
     struct layout_header header;
-    memset(client->session.seen, 0,
-           (c->params.clients + SLOTS_SPARE) * sizeof *client->session.seen); /* a new process has seen nothing */
+    memset(client->session.seen, 0, (slots_of(&c->params)) * sizeof *client->session.seen); /* a new process has seen nothing */
     client->keeper_ep = sim_ep_new(c->fabric, client->process);
     assert(client->keeper_ep);
     sim_ep_use_rarely(client->keeper_ep); /* a verb every few milliseconds */
@@ -369,12 +373,15 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     struct cluster_client *client = &c->clients[id];
     assert(host);
     *client = (struct cluster_client){.cluster = c, .id = id, .process = sim_process_new(host)};
-    uint32_t slots = c->params.clients + SLOTS_SPARE;
+    uint32_t slots = slots_of(&c->params);
     client->session.shadow = calloc(RECORDS, sizeof *client->session.shadow);
     client->session.seen = calloc(slots, sizeof *client->session.seen);
     bool ranges = c->params.design->features & DESIGN_RANGES;
     client->session.ranges = ranges ? calloc(RECORDS, sizeof *client->session.ranges) : NULL;
-    if (!client->process || !client->session.shadow || !client->session.seen || (ranges && !client->session.ranges))
+    size_t claims = ranges ? c->params.design->desc_size : 0;
+    client->session.claims = claims ? calloc(RECORDS, claims) : NULL;
+    if (!client->process || !client->session.shadow || !client->session.seen || (ranges && !client->session.ranges) ||
+        (claims && !client->session.claims))
         return -ENOMEM;
     client->process->user = client;
     /* On its host, behind what the clients before it have there; 0 is nobody's address. */
@@ -408,7 +415,7 @@ static int add_hosts(struct cluster *c)
     struct layout_params layout = {.design = p->design,
                                    .keys = p->keys,
                                    .capacity = p->capacity,
-                                   .sessions = p->clients + SLOTS_SPARE,
+                                   .sessions = slots_of(p),
                                    .holds = RECORDS,
                                    .range_units = p->range_units,
                                    .range_max = p->range_max};
@@ -458,7 +465,7 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
         return rc;
     c->fabric = sim_fabric_new(&c->sim, p->fabric_caps);
     c->clients = calloc(p->clients, sizeof *c->clients);
-    c->node_seen = calloc(p->clients + SLOTS_SPARE, sizeof *c->node_seen);
+    c->node_seen = calloc(slots_of(p), sizeof *c->node_seen);
     const struct sim_hooks hooks = {.ctx = c, .process_crashed = on_crashed, .process_restarted = on_restarted};
     sim_hooks_add(&c->sim, &hooks);
     rc = c->fabric && c->clients && c->node_seen ? add_hosts(c) : -ENOMEM;
@@ -473,6 +480,7 @@ void cluster_free(struct cluster *c)
         free(c->clients[i].session.shadow);
         free(c->clients[i].session.seen);
         free(c->clients[i].session.ranges);
+        free(c->clients[i].session.claims);
     }
     free(c->clients);
     free(c->node_seen);

@@ -48,11 +48,12 @@ struct cluster_params {
     uint64_t capacity;
     uint64_t range_units, range_max; /* designs with ranges; 0: the layout's own */
     unsigned clients;
-    unsigned mortals;   /* of them may be killed and stopped: the first ones */
-    unsigned hosts;     /* of clients */
-    bool home;          /* half of the clients run on the node of the lock memory */
-    unsigned residents; /* of the clients run there: the last ones */
-    unsigned tasks;     /* per client */
+    unsigned spare_slots; /* for sessions that are lost and not yet recovered from; 0: a few */
+    unsigned mortals;     /* of them may be killed and stopped: the first ones */
+    unsigned hosts;       /* of clients */
+    bool home;            /* half of the clients run on the node of the lock memory */
+    unsigned residents;   /* of the clients run there: the last ones */
+    unsigned tasks;       /* per client */
     uint32_t faults;
     uint32_t fabric_caps;
     uint64_t seed;

@@ -4,6 +4,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,7 +20,8 @@
 #include <unistd.h>
 
 #define NETNS_DIR "/run/netns" /* where ip(8) keeps them */
-#define END_PATIENCE_MS 1000   /* between SIGTERM and SIGKILL */
+#define SETTLE_MS 5000
+#define END_PATIENCE_MS 1000 /* between SIGTERM and SIGKILL */
 
 static _Thread_local char explanation[512];
 
@@ -254,6 +257,47 @@ int lab_down(const char *name)
 
 /* ---- up ---- */
 
+/* Whether every interface in the namespace that was set up can carry packets: the kernel needs a moment for that. Enters it. */
+static int see_ready(const char *path, void *ctx)
+{
+    bool *ready = ctx;
+    int ns = open(path, O_RDONLY | O_CLOEXEC);
+    if (ns < 0 || setns(ns, CLONE_NEWNET)) {
+        if (ns >= 0)
+            close(ns);
+        return -errno;
+    }
+    close(ns);
+    struct ifaddrs *all = NULL;
+    int rc = getifaddrs(&all) ? -errno : 0;
+    for (const struct ifaddrs *a = all; a; a = a->ifa_next)
+        if ((a->ifa_flags & (IFF_UP | IFF_LOOPBACK)) == IFF_UP && !(a->ifa_flags & IFF_RUNNING))
+            *ready = false;
+    if (all)
+        freeifaddrs(all);
+    return rc;
+}
+
+static int settle(const struct lab *lab)
+{
+    int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), rc = home < 0 ? -errno : 0;
+    bool ready = false;
+    for (unsigned ms = 0; !rc && !ready && ms < SETTLE_MS; ms += 5) {
+        ready = true;
+        rc = each_namespace(lab, see_ready, &ready);
+        if (!ready)
+            nanosleep(&(struct timespec){.tv_nsec = 5 * (long)NS_PER_MS}, NULL);
+    }
+    if (home >= 0) {
+        if (setns(home, CLONE_NEWNET))
+            rc = -errno;
+        close(home);
+    }
+    return rc      ? lab_fail(rc, "the namespaces cannot be entered: %s", strerror(-rc))
+           : ready ? 0
+                   : lab_fail(-ETIMEDOUT, "the cables do not come up");
+}
+
 static int make(struct lab *lab)
 {
     char path[LAB_PATH];
@@ -270,6 +314,8 @@ static int make(struct lab *lab)
     if (mkdir(path, 0700) || mount("bpf", path, "bpf", 0, "mode=0700"))
         return lab_fail(errno == EPERM || errno == EACCES ? -EPERM : -errno, "no BPF file system at %s: %s", path, strerror(errno));
     rc = lab_build(lab);
+    if (!rc)
+        rc = settle(lab);
     if (rc)
         return rc;
     int fd = open(plan_path(lab->name, "up", path), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);

@@ -143,6 +143,35 @@ static void add(struct oracle_lock *l, const struct oracle_holder *h)
     l->holders[l->count++] = *h;
 }
 
+void oracle_asking(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode)
+{
+    struct oracle_lock *l = &o->locks[lock];
+    if (!o->overtaking)
+        return;
+    assert(l->waiting < ORACLE_WAITERS_MAX);
+    l->waiters[l->waiting++] = (struct oracle_waiter){.client = client, .mode = mode};
+}
+
+/* I12: one that waited has been granted; for the others it is one more before them. */
+static void check_overtaking(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode)
+{
+    struct oracle_lock *l = &o->locks[lock];
+    for (unsigned i = l->waiting; i-- > 0;) {
+        struct oracle_waiter *w = &l->waiters[i];
+        if (w->client != client) {
+            ++*(mode == PAWL_SHARED ? &w->by.shared : &w->by.exclusive);
+            continue;
+        }
+        const struct overtaking most = o->overtaking(o->others, w->mode);
+        if (w->by.exclusive > most.exclusive || w->by.shared > most.shared)
+            oracle_violation(o, "I12: lock %" PRIu64 ": client %u waited (%s) for %u exclusive and %u shared grants to others",
+                             lock, client, mode_name(mode), w->by.exclusive, w->by.shared);
+        o->most.exclusive = w->by.exclusive > o->most.exclusive ? w->by.exclusive : o->most.exclusive;
+        o->most.shared = w->by.shared > o->most.shared ? w->by.shared : o->most.shared;
+        *w = l->waiters[--l->waiting];
+    }
+}
+
 static struct oracle_holder *find(struct oracle_lock *l, const struct oracle_holder *h)
 {
     for (unsigned i = 0; i < l->count; i++) {
@@ -169,6 +198,8 @@ void oracle_granted_range(struct oracle *o, uint64_t lock, const struct oracle_h
     if (!o->valid(o->ctx, h->client))
         oracle_violation(o, "I8: lock %" PRIu64 " granted to client %u, whose session is dead", lock, h->client);
     check_hold(o, lock, h, 0);
+    if (o->overtaking)
+        check_overtaking(o, h->client, lock, h->mode);
     add(l, h);
 }
 

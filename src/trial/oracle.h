@@ -36,11 +36,21 @@ struct oracle_span {
     uint64_t fence;          /* the highest token that the resource behind this part of the lock has accepted */
 };
 
+struct oracle_waiter {
+    unsigned client;
+    enum pawl_mode mode;
+    struct overtaking by; /* grants to others since it asked */
+};
+
+#define ORACLE_WAITERS_MAX 64 /* of one lock: tasks of all clients */
+
 struct oracle_lock {
     struct oracle_holder holders[ORACLE_HOLDERS_MAX];
     unsigned count;
     struct oracle_span *spans; /* of all units, in order; null: as at the beginning */
     unsigned span_count;
+    struct oracle_waiter waiters[ORACLE_WAITERS_MAX];
+    unsigned waiting;
 };
 
 struct oracle {
@@ -50,12 +60,18 @@ struct oracle {
     oracle_valid_fn valid;
     void *ctx;
     uint64_t grants, releases, writes;
+    struct overtaking (*overtaking)(unsigned others, enum pawl_mode mode); /* null: nobody asks for a bound */
+    unsigned others;
+    struct overtaking most; /* that any met */
     uint64_t violations;
     char first[ORACLE_TEXT_LEN]; /* the first violation in words */
 };
 
 int oracle_init(struct oracle *o, uint64_t lock_count, bool tokens, oracle_valid_fn valid, void *ctx);
 void oracle_free(struct oracle *o);
+
+/* A client asks for a lock, and will be granted it after no more than so many grants to others (I12). */
+void oracle_asking(struct oracle *o, unsigned client, uint64_t lock, enum pawl_mode mode);
 
 /* A client's call has returned with the lock, or a range of it: as holder->client, mode, token and range. */
 void oracle_granted_range(struct oracle *o, uint64_t lock, const struct oracle_holder *holder);

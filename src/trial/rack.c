@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define ROUND_NS (3 * NS_PER_MS) /* how often the end of the run is looked for */
+#define TICK_MIN_NS NS_PER_US    /* between two ticks of a host: no machine is woken more often */
 #define REQUESTS 16              /* of one session: more than any workload here has at once, and what is still being released */
 #define SPACE 0x7061776c
 
@@ -128,7 +129,7 @@ static void host_tick(void *arg, uint64_t tag)
     rack_host_flush(h);
     h->tick_ns = UINT64_MAX;
     next = min_u64(next, rack_clock(h) + r->params.lease_ns / 4); /* the sessions' leases are looked at, too */
-    tick_soon(h, max_u64(sim_host_clock_inverse(h->host, next), sim_now(&r->sim) + 1));
+    tick_soon(h, max_u64(sim_host_clock_inverse(h->host, next), sim_now(&r->sim) + TICK_MIN_NS));
 }
 
 static void tick_soon(struct rack_host *h, uint64_t at_ns)
@@ -161,6 +162,13 @@ static void host_start(struct rack_host *h)
     r->design->host_init(h->memory, &r->config, h->machine, (uint32_t)h->host->births, rack_clock(h));
     h->tick_ns = UINT64_MAX;
     tick_soon(h, sim_now(&r->sim) + 1);
+}
+
+static int pool_bind(struct rack_host *h)
+{
+    struct rack *r = h->rack;
+    return sim_wire_bind(r->wire, h->agent, PORT_POOL, r->params.pool_cores, model_get(r->sim.model, MODEL_server_service_ns),
+                         host_packet, h);
 }
 
 static int client_bind(struct rack_client *c)
@@ -329,7 +337,7 @@ static void on_restarted(void *ctx, struct sim_process *process)
     }
     for (unsigned i = 0; i < r->params.hosts; i++)
         if (r->hosts[i].agent == process)
-            rc = sim_wire_bind(r->wire, process, PORT_POOL, 0, 0, host_packet, &r->hosts[i]);
+            rc = pool_bind(&r->hosts[i]);
     for (unsigned i = 0; i < r->server_count; i++)
         if (r->servers[i].process == process)
             rc = server_start(&r->servers[i]);
@@ -367,7 +375,7 @@ static int add_host(struct rack *r, unsigned i)
     h->host->server = r->params.mortal_hosts;
     r->host_of[h->machine] = h->host->id;
     host_start(h);
-    return sim_wire_bind(r->wire, h->agent, PORT_POOL, 0, 0, host_packet, h);
+    return pool_bind(h);
 }
 
 static int add_server(struct rack *r, unsigned i)

@@ -63,13 +63,14 @@ struct rack_params {
     const struct model *model;
     uint64_t locks;
     unsigned clients;
-    unsigned mortals;  /* of them may be killed and stopped: the first ones */
-    unsigned hosts;    /* of clients */
-    unsigned servers;  /* lock servers, if the design has any; with on_hosts, at most as many as hosts */
-    unsigned cores;    /* of each server */
-    unsigned tasks;    /* per client */
-    bool check_undo;   /* every change of a host's memory is undone on a copy, which must then be what it was */
-    bool mortal_hosts; /* FAULT_CRASH_SERVER strikes client hosts, too */
+    unsigned mortals;    /* of them may be killed and stopped: the first ones */
+    unsigned hosts;      /* of clients */
+    unsigned servers;    /* lock servers, if the design has any; with on_hosts, at most as many as hosts */
+    unsigned cores;      /* of each server */
+    unsigned pool_cores; /* of each host, for what comes to its pool; 0: it costs no time */
+    unsigned tasks;      /* per client */
+    bool check_undo;     /* every change of a host's memory is undone on a copy, which must then be what it was */
+    bool mortal_hosts;   /* FAULT_CRASH_SERVER strikes client hosts, too */
     uint32_t faults;
     uint64_t seed, safety_ns, time_max_ns, lease_ns, retry_ns, options;
     FILE *trace;

@@ -8,6 +8,8 @@
 
 #define WORKLOAD_LENGTHS_MAX 8
 
+enum workload_io { IO_NONE, IO_BTIO, IO_OLTP, IO_IO500 }; /* workload_io.h */
+
 struct workload {
     uint64_t locks;
     uint64_t reads; /* thousandths of the operations */
@@ -19,7 +21,9 @@ struct workload {
     uint64_t lengths[WORKLOAD_LENGTHS_MAX]; /* in units; of the clients in turn */
     unsigned length_count;                  /* 0: whole locks */
     uint64_t units;                         /* that a lock has */
-    uint64_t held;                          /* ranges that are held all the while, in the upper half; clients then use the lower */
+    uint64_t max_units;                     /* that it may grow to; 0: no more */
+    enum workload_io io;
+    uint64_t held; /* ranges that are held all the while, in the upper half; clients then use the lower */
 };
 
 static inline uint64_t workload_units(const struct workload *w)
@@ -39,12 +43,24 @@ struct workload_stream {
     const struct zipf *zipf;
     struct rng random;
     uint64_t length; /* of this client's ranges; 0: whole locks */
+    /* workload_io.h: */
+    unsigned client, clients, hosts;
+    uint64_t made;                  /* operations so far */
+    struct workload_tally *tallies; /* by machine */
+};
+
+struct workload_tally {
+    uint64_t reads, writes, log_writes;
 };
 
 struct workload_op {
     uint64_t lock;
     enum pawl_mode mode;
     uint64_t start, end; /* units; end 0: the whole lock */
+    uint64_t bytes;      /* that are moved under the lock, */
+    unsigned host;       /* to this one or, */
+    bool fetches;        /* from it */
+    bool timed;          /* workload_io: its latency counts */
 };
 
 static inline void workload_start(struct workload_stream *s, const struct workload *w, const struct zipf *zipf, unsigned client)

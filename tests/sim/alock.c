@@ -9,6 +9,7 @@
 
 #define SEEDS_MIN 100
 #define SEEDS_ALONE 20
+#define SEEDS_CALM 48
 #define SEEDS_QUICK 200
 
 /* ---- faults ---- */
@@ -25,6 +26,8 @@ static void test_faults(uint64_t ns)
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
         for (uint64_t seed = 0; seed < SEEDS_ALONE; seed++)
             run_clean(&sum, d, FAULT_BIT(kind), seed);
+    for (uint64_t seed = 0; seed < SEEDS_CALM; seed++) /* one in eight of them asks for I12: the budgets */
+        run_clean(&sum, d, 0, seed);
 }
 
 /* ---- the fence; that busted-alock-nofence is caught there is in sim/busted ---- */

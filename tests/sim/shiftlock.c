@@ -4,6 +4,7 @@
 
 #define SEEDS_MIN 150
 #define SEEDS_EACH 25
+#define SEEDS_CALM 48
 
 static void all_faults(const struct design *d, uint64_t ns)
 {
@@ -29,7 +30,7 @@ static void each_fault(const struct design *d)
         check_struck(&sum, FAULT_BIT(kind));
     }
     struct run_sum calm = {0};
-    for (uint64_t seed = 0; seed < SEEDS_EACH; seed++)
+    for (uint64_t seed = 0; seed < SEEDS_CALM; seed++) /* one in eight of them asks for I12: N writers in a row */
         run_clean(&calm, d, 0, seed);
     CHECK_EQ(calm.total.lost, 0);
 }

@@ -1,67 +1,29 @@
 /* Details of `shiftlock` and `shiftlock64` on plain memory: every counter of the entry where it runs over, giving up, passing on,
  * late releases. What must wait runs in a thread. */
-#include "cluster/layout.h"
-#include "cluster/life.h"
-#include "cluster/session.h"
 #include "designs/shiftlock/shiftlock.h"
-#include "fabric/shm.h"
-#include "tests/check.h"
+#include "tests/sim/plain_site.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
-#define SESSIONS 6
-#define RECORDS 8
-#define LOCKS 4
 #define SOON (world_now(&world_real) + 20 * NS_PER_MS)
 
 static const struct shift_design *sd;
 static const struct design *d;
 static const struct shift_form *f;
 
-static struct {
-    char *memory;
-    struct fab_ep ep;
-    struct space space;
-    struct session sessions[SESSIONS];
-    struct seat seats[SESSIONS];
-} site;
+static struct site site;
 
 static void begin(const char *what)
 {
-    const struct layout_params p = {.design = d,
-                                    .keys = PAWL_KEYS_DENSE,
-                                    .capacity = LOCKS,
-                                    .sessions = SESSIONS,
-                                    .holds = RECORDS,
-                                    .lease_ns = 3600 * NS_PER_S,
-                                    .check_ns = NS_PER_MS,
-                                    .birth = 7};
-    struct layout_header h;
     printf("%s: %s\n", d->name, what);
-    CHECK_EQ(layout_make(&p, &h), 0);
-    site.memory = aligned_alloc(4096, h.total_bytes);
-    CHECK(site.memory);
-    memset(site.memory, 0, h.total_bytes);
-    layout_space(&h, 0, &site.space);
-    site.space.design = d;
-    fab_shm_init(&site.ep, site.memory, h.total_bytes);
-    for (uint32_t i = 0; i < SESSIONS; i++)
-        CHECK_EQ(life_format(fab_shm_ptr(&site.ep, space_slot_addr(&site.space, i))), 0);
-    for (unsigned i = 0; i < SESSIONS; i++) {
-        const struct session_params params = {.lease_ns = PAWL_LEASE_FOREVER, .proof = fab_shm_proof(), .label = "test"};
-        site.sessions[i] = (struct session){0};
-        site.seats[i] = (struct seat){.space = &site.space, .me = &site.sessions[i], .ep = &site.ep, .world = &world_real};
-        CHECK_EQ(session_open(&site.seats[i], &params), 0);
-    }
+    site_open(&site, d);
 }
 
 static void end(void)
 {
-    for (unsigned i = 0; i < SESSIONS; i++)
-        CHECK_EQ(session_close(&site.seats[i]), 0);
-    free(site.memory);
+    site_close(&site);
 }
 
 static struct shift_entry get(void)

@@ -1,65 +1,26 @@
 /* Details of `word` on plain memory, one thread: tokens at their last values, readers, waiters, counting anew. */
-#include "cluster/layout.h"
-#include "cluster/life.h"
-#include "cluster/session.h"
 #include "designs/all.h"
 #include "designs/word.h"
-#include "fabric/shm.h"
-#include "tests/check.h"
+#include "tests/sim/plain_site.h"
 
 #include <errno.h>
 
-#define SESSIONS 4
-#define RECORDS 8
-#define LOCKS 4
 #define LAST WORD_TOKEN_MAX
 #define SOON (world_now(&world_real) + 20 * NS_PER_MS) /* some rounds of looking after the holders */
 
 static const struct design *const d = &design_word;
 
-struct site {
-    char *memory;
-    struct fab_ep ep;
-    struct space space;
-    struct session sessions[SESSIONS];
-    struct seat seats[SESSIONS];
-};
-
 static struct site site;
 
 static void begin(const char *what)
 {
-    const struct layout_params p = {.design = d,
-                                    .keys = PAWL_KEYS_DENSE,
-                                    .capacity = LOCKS,
-                                    .sessions = SESSIONS,
-                                    .holds = RECORDS,
-                                    .lease_ns = 3600 * NS_PER_S,
-                                    .check_ns = NS_PER_MS,
-                                    .birth = 7};
-    struct layout_header h;
     printf("%s\n", what);
-    CHECK_EQ(layout_make(&p, &h), 0);
-    site.memory = aligned_alloc(4096, h.total_bytes);
-    CHECK(site.memory);
-    memset(site.memory, 0, h.total_bytes);
-    layout_space(&h, 0, &site.space);
-    fab_shm_init(&site.ep, site.memory, h.total_bytes);
-    for (uint32_t i = 0; i < SESSIONS; i++)
-        CHECK_EQ(life_format(fab_shm_ptr(&site.ep, space_slot_addr(&site.space, i))), 0);
-    for (unsigned i = 0; i < SESSIONS; i++) {
-        const struct session_params params = {.lease_ns = PAWL_LEASE_FOREVER, .proof = fab_shm_proof(), .label = "test"};
-        site.sessions[i] = (struct session){0};
-        site.seats[i] = (struct seat){.space = &site.space, .me = &site.sessions[i], .ep = &site.ep, .world = &world_real};
-        CHECK_EQ(session_open(&site.seats[i], &params), 0);
-    }
+    site_open(&site, d);
 }
 
 static void end(void)
 {
-    for (unsigned i = 0; i < SESSIONS; i++)
-        CHECK_EQ(session_close(&site.seats[i]), 0);
-    free(site.memory);
+    site_close(&site);
 }
 
 static struct word_lock *lock_at(uint64_t index)
@@ -191,18 +152,18 @@ static void test_raise(void)
 static void test_readers(void)
 {
     begin("readers are counted, and share a token");
-    struct hold h[SESSIONS], more, writer;
-    for (unsigned i = 0; i < SESSIONS; i++) {
+    struct hold h[SITE_SESSIONS], more, writer;
+    for (unsigned i = 0; i < SITE_SESSIONS; i++) {
         h[i] = locked(i, PAWL_SHARED);
         CHECK_EQ(h[i].token, h[0].token);
         check_word(WORD_SHARED, i + 1, word_short_token(&site.seats[0], h[0].token));
     }
     more = locked(0, PAWL_SHARED);
-    check_word(WORD_SHARED, SESSIONS + 1, word_short_token(&site.seats[0], h[0].token));
+    check_word(WORD_SHARED, SITE_SESSIONS + 1, word_short_token(&site.seats[0], h[0].token));
     CHECK_EQ(lock(1, PAWL_EXCLUSIVE, DEADLINE_TRY, &writer), -PAWL_EHELD);
     unlock(0, &more);
     CHECK_EQ(d->release(&site.seats[0], &more), -PAWL_ENOTOWNER); /* twice */
-    for (unsigned i = 0; i < SESSIONS; i++)
+    for (unsigned i = 0; i < SITE_SESSIONS; i++)
         unlock(i, &h[i]);
     check_word(WORD_FREE, 0, word_short_token(&site.seats[0], h[0].token));
     /* As many as the field holds, and no more. */

@@ -384,7 +384,7 @@ static void bad_packets(void)
         int why; /* 0 bad, 1 alien, 2 stale */
     } spoil[] = {
         {offsetof(struct packet_head, version), 9, 0},      {offsetof(struct packet_head, family), 5, 0},
-        {offsetof(struct packet_head, type), 11, 0},        {offsetof(struct packet_head, head_len), 41, 0},
+        {offsetof(struct packet_head, type), 13, 0},        {offsetof(struct packet_head, head_len), 41, 0},
         {offsetof(struct packet_head, space), 8, 1},        {offsetof(struct packet_head, index), 16, 1},
         {offsetof(struct packet_head, epoch), 1, 2},        {offsetof(struct packet_head, generation), 1, 2},
         {offsetof(struct packet_head, from), 3, 1},         {offsetof(struct fission_packet, mode), 3, 0},

@@ -165,6 +165,43 @@ static void bad_heads(void)
     expect("no machine", &f, XDP_DROP, PLANE_UNKNOWN);
 }
 
+/* A host's pool says where it is: from then on packets for the host go there, unless an older life says so. */
+static void learn_hosts(void)
+{
+    struct packet_head h = test_head(PACKET_COORDINATOR, PLANE_HERE);
+    struct test_frame f;
+    h.from = (struct place){5, PORT_POOL};
+    h.to = (struct place){0};
+    h.epoch = 9;
+    f = test_frame(&h, sizeof h);
+    f.eth.h_source[5] = 5;
+    f.ip.saddr = htonl(0x0a000005);
+    f.udp.source = htons(4700);
+    f.udp.check = 0;
+    test_ip_sum(&f);
+    expect("here", &f, XDP_DROP, NO_REASON);
+    send_to((struct place){5, PORT_POOL}, 4700);
+    send_to((struct place){5, 5555}, 5555);
+    h.epoch = 8;
+    h.from.machine = 5;
+    struct test_frame old = test_frame(&h, sizeof h);
+    expect("here, in an older life", &old, XDP_DROP, PLANE_EPOCH);
+    send_to((struct place){5, PORT_POOL}, 4700);
+    h.from.machine = TEST_MACHINES + 1;
+    f = test_frame(&h, sizeof h);
+    expect("here, beyond the rack", &f, XDP_DROP, PLANE_UNKNOWN);
+    h.from.machine = MACHINE_NONE;
+    f = test_frame(&h, sizeof h);
+    expect("here, nobody", &f, XDP_DROP, PLANE_UNKNOWN);
+    h.from.machine = 6;
+    h.space++;
+    f = test_frame(&h, sizeof h);
+    expect("here, in another space", &f, XDP_PASS, PLANE_CONTROL);
+    h = test_head(PACKET_COORDINATOR, 1);
+    f = test_frame(&h, sizeof h);
+    expect("for the control process", &f, XDP_PASS, PLANE_CONTROL);
+}
+
 static void count_types(void)
 {
     struct plane_counters before, now;
@@ -190,9 +227,10 @@ int main(void)
     truncated();
     bad_sums();
     bad_heads();
+    learn_hosts();
     count_types();
     printf("the verifier went through %" PRIu32 " instructions\n", plane_verified(p));
     CHECK_BETWEEN(plane_verified(p), 1, 100000); /* of a million */
-    plane_close(p, false);
+    plane_close(p, PLANE_REMOVE);
     return 0;
 }

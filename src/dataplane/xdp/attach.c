@@ -92,28 +92,28 @@ static int attach_new(const char *device, uint32_t ifindex, int program, enum pl
     return link;
 }
 
-static int add_port(const struct plane *p, uint32_t ifindex)
+int plane_port(struct plane *p, const char *device)
 {
-    struct bpf_devmap_val value = {.ifindex = ifindex};
-    int fd = plane_map_fd(p, "ports");
-    return fd < 0 ? 0 : bpf_map_update_elem(fd, &ifindex, &value, BPF_ANY) ? -errno : 0;
+    uint8_t mac[6];
+    struct bpf_devmap_val value = {0};
+    int fd = plane_map_fd(p, "ports"), rc = plane_device(device, &value.ifindex, mac);
+    if (!rc && fd >= 0 && bpf_map_update_elem(fd, &value.ifindex, &value, BPF_ANY))
+        rc = plane_fail(-errno, "%s: cannot be sent to: %s", device, strerror(errno));
+    return rc;
 }
 
-int plane_attach(struct plane *p, const char *device, enum plane_mode want, enum plane_mode *got)
+int plane_attach_program(struct plane *p, const char *device, const char *name, enum plane_mode want, enum plane_mode *got)
 {
     char path[PIN_PATH];
     uint8_t mac[6];
     uint32_t ifindex;
     enum plane_mode mode = want;
-    int program = plane_program(p, "plane");
+    int program = plane_program(p, name);
     int rc = plane_device(device, &ifindex, mac);
     if (rc)
         return rc;
     if (p->devices == PLANE_DEVICES_MAX || program < 0)
         return plane_fail(-ENOSPC, "a switch has at most %d ports", PLANE_DEVICES_MAX);
-    rc = add_port(p, ifindex);
-    if (rc)
-        return plane_fail(rc, "%s: cannot be sent to: %s", device, strerror(-rc));
     snprintf(path, sizeof path, "%s/link-%" PRIu32, p->pins, ifindex);
     int link = p->pins[0] ? take_over(path, ifindex, program, &mode) : -ENOENT;
     if (link == -ESTALE)
@@ -136,18 +136,24 @@ int plane_attach(struct plane *p, const char *device, enum plane_mode want, enum
     return 0;
 }
 
-int plane_double_by(struct plane *p, const char *device)
+int plane_attach(struct plane *p, const char *device, enum plane_mode want, enum plane_mode *got)
+{
+    return plane_attach_program(p, device, "plane", want, got);
+}
+
+int plane_double_by(struct plane *p, const char *out, const char *in, enum plane_mode want)
 {
     int map = plane_map_fd(p, "twins"), program = plane_program(p, "twin_out");
     uint8_t mac[6];
     uint32_t ifindex;
+    enum plane_mode mode;
     if (map < 0 || program < 0)
         return 0; /* it doubles nothing */
-    int rc = plane_device(device, &ifindex, mac);
+    int rc = plane_device(out, &ifindex, mac);
     for (uint32_t i = 0; i < 2 && !rc; i++) {
         struct bpf_devmap_val value = {.ifindex = ifindex, .bpf_prog.fd = program};
         if (bpf_map_update_elem(map, &i, &value, BPF_ANY))
-            rc = plane_fail(-errno, "%s: packets cannot be doubled there: %s", device, strerror(errno));
+            rc = plane_fail(-errno, "%s: packets cannot be doubled there: %s", out, strerror(errno));
     }
-    return rc;
+    return rc || !in ? rc : plane_attach_program(p, in, "twin_in", want, &mode);
 }

@@ -9,18 +9,25 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+struct ether { /* as in frame.bpf.h */
+    __u16 dest[3];
+    __u16 source[3];
+    __u16 protocol;
+};
+
 SEC("xdp") int echo(struct xdp_md *ctx)
 {
     void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-    struct ethhdr *eth = data;
+    struct ether *eth = data;
     struct iphdr *ip = (void *)(eth + 1);
     struct udphdr *udp = (void *)(ip + 1);
-    if ((void *)(udp + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP) || ip->protocol != IPPROTO_UDP || ip->ihl != 5)
+    if ((void *)(udp + 1) > end || eth->protocol != bpf_htons(ETH_P_IP) || ip->protocol != IPPROTO_UDP || ip->ihl != 5)
         return XDP_PASS;
-    __u8 mac[ETH_ALEN];
-    __builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
-    __builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
-    __builtin_memcpy(eth->h_source, mac, ETH_ALEN);
+    for (int i = 0; i < 3; i++) {
+        __u16 word = eth->dest[i];
+        eth->dest[i] = eth->source[i];
+        eth->source[i] = word;
+    }
     __u32 address = ip->saddr;
     ip->saddr = ip->daddr;
     ip->daddr = address;
@@ -36,4 +43,4 @@ SEC("xdp") int pass_all(struct xdp_md *ctx)
     return XDP_PASS;
 }
 
-char licence[] SEC("license") = "Apache-2.0";
+char licence[] SEC("license") = "GPL";

@@ -74,8 +74,16 @@ INLINE int drop(struct plane_counters *c, enum plane_reason why)
 
 /* ---- taking a frame apart ---- */
 
+/* An Ethernet head in the pieces that it is copied in: struct ethhdr is packed, and would be copied byte by byte. Frames begin
+ * where the kernel puts them, and the processors that we know read words anywhere. */
+struct ether {
+    uint16_t dest[3];
+    uint16_t source[3];
+    uint16_t protocol;
+};
+
 struct frame {
-    struct ethhdr *eth;
+    struct ether *eth;
     struct iphdr *ip;
     struct udphdr *udp;
     struct packet_head *head;
@@ -84,7 +92,7 @@ struct frame {
 };
 
 #define FRAME_OURS (-1)
-#define FRAME_HEADS (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
+#define FRAME_HEADS (sizeof(struct ether) + sizeof(struct iphdr) + sizeof(struct udphdr))
 #define UDP_WORDS_MAX ((PACKET_MAX + 1) / 2) /* 16-bit words that a checksum adds up */
 
 INLINE uint16_t sum_fold(uint64_t sum)
@@ -143,7 +151,7 @@ INLINE int frame_parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
     f->head = (void *)(f->udp + 1);
     if ((void *)(f->eth + 1) > f->end)
         return pass(c, PLANE_NOT_IPV4);
-    uint16_t protocol = f->eth->h_proto;
+    uint16_t protocol = f->eth->protocol;
     if (protocol != bpf_htons(ETH_P_IP))
         return pass(c, protocol == bpf_htons(ETH_P_IPV6)                                           ? PLANE_IPV6
                        : protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD) ? PLANE_VLAN
@@ -183,10 +191,11 @@ INLINE void count_type(struct plane_counters *c, const struct frame *f)
  * loses what would complete it. */
 INLINE int frame_answer(struct frame *f, struct plane_counters *c)
 {
-    uint8_t mac[ETH_ALEN];
-    __builtin_memcpy(mac, f->eth->h_dest, ETH_ALEN);
-    __builtin_memcpy(f->eth->h_dest, f->eth->h_source, ETH_ALEN);
-    __builtin_memcpy(f->eth->h_source, mac, ETH_ALEN);
+    for (int i = 0; i < 3; i++) {
+        uint16_t word = f->eth->dest[i];
+        f->eth->dest[i] = f->eth->source[i];
+        f->eth->source[i] = word;
+    }
     uint32_t ip = f->ip->saddr;
     f->ip->saddr = f->ip->daddr;
     f->ip->daddr = ip;
@@ -208,8 +217,10 @@ INLINE struct plane_host *host_of(uint16_t machine)
 /* Addresses the frame to the place; what it came to is what it comes from now. */
 INLINE void frame_address(struct frame *f, const struct plane_host *h, uint16_t port)
 {
-    __builtin_memcpy(f->eth->h_source, f->eth->h_dest, ETH_ALEN);
-    __builtin_memcpy(f->eth->h_dest, h->mac, ETH_ALEN);
+    for (int i = 0; i < 3; i++) {
+        f->eth->source[i] = f->eth->dest[i];
+        f->eth->dest[i] = h->mac[i];
+    }
     f->ip->saddr = f->ip->daddr;
     f->ip->daddr = h->ip;
     f->ip->check = 0;
@@ -230,14 +241,37 @@ INLINE int frame_send(struct xdp_md *ctx, struct frame *f, struct plane_counters
     return h->ifindex == ctx->ingress_ifindex ? XDP_TX : (int)bpf_redirect_map(&ports, h->ifindex, XDP_DROP);
 }
 
+/* A host's pool says where it is, again and again. There is nothing to tell a friend's packet from another's: whoever can send us
+ * packets is trusted, as everywhere in the rack. */
+INLINE int frame_learn(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
+{
+    uint32_t key = f->head->from.machine;
+    struct plane_host *h = bpf_map_lookup_elem(&hosts, &key);
+    if (!h || key == MACHINE_NONE)
+        return drop(c, PLANE_UNKNOWN);
+    if (h->ip && h->life > f->head->epoch)
+        return drop(c, PLANE_EPOCH);
+    for (int i = 0; i < 3; i++)
+        h->mac[i] = f->eth->source[i];
+    h->life = f->head->epoch;
+    h->ifindex = ctx->ingress_ifindex;
+    h->pool_port = f->udp->source;
+    h->ip = f->ip->saddr;
+    c->verdict[PLANE_ABSORBED]++;
+    return XDP_DROP;
+}
+
 /* What every switch does with a packet that is not for its design: echoes come back, what is for a machine goes there. */
 INLINE int frame_relay(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
 {
     if (f->head->family == PACKET_ECHO)
         return frame_answer(f, c);
-    if (f->head->to.machine != MACHINE_SWITCH)
-        return frame_send(ctx, f, c);
-    return drop(c, PLANE_FAMILY);
+    if (f->head->family == PACKET_COORDINATOR) {
+        if (f->head->type == PLANE_HERE && f->head->space == settings.space && f->head->from.port == PORT_POOL)
+            return frame_learn(ctx, f, c);
+        return pass(c, PLANE_CONTROL);
+    }
+    return f->head->to.machine == MACHINE_SWITCH ? drop(c, PLANE_FAMILY) : frame_send(ctx, f, c);
 }
 
 #endif

@@ -6,9 +6,9 @@
 
 #include <bpf/libbpf.h>
 
-#define PIN_PATH 512         /* of a pinned map or attachment */
-#define PLANE_MAPS_MAX 8     /* that are mapped at once */
-#define LIVE_MAP "data_live" /* as it is called where maps are pinned: no dots there */
+#define PIN_PATH 512          /* of a pinned map or attachment */
+#define PLANE_MAPS_MAX 8      /* that are mapped at once */
+#define LIVE_PIN "_data_live" /* as it is called where maps are pinned: no dots there */
 
 struct plane {
     struct bpf_object *object;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -57,6 +58,8 @@ const char *plane_missing(void)
 
 /* ---- opening ---- */
 
+#define LEASE_DRIFT_DIVISOR 5000 /* as designs/fisslock/decider.c has it */
+
 static const struct plane_image *find_image(const char *name)
 {
     for (size_t i = 0; i < plane_image_count; i++)
@@ -77,10 +80,12 @@ int plane_map_fd(const struct plane *p, const char *name)
     return fd < 0 ? -ENOENT : fd;
 }
 
-/* Constants are the program's own; everything else is state. */
+/* Constants are the program's own, and device maps are filled in by every process anew; everything else is state. */
 static bool is_state(const struct bpf_map *map)
 {
-    return strncmp(bpf_map__name(map), ".rodata", strlen(".rodata")) != 0;
+    enum bpf_map_type type = bpf_map__type(map);
+    return type != BPF_MAP_TYPE_DEVMAP && type != BPF_MAP_TYPE_DEVMAP_HASH &&
+           strncmp(bpf_map__name(map), ".rodata", strlen(".rodata")) != 0;
 }
 
 static void pin_path(const struct plane *p, const struct bpf_map *map, char out[PIN_PATH])
@@ -91,8 +96,19 @@ static void pin_path(const struct plane *p, const struct bpf_map *map, char out[
             *c = '_'; /* a BPF file system has no names with dots */
 }
 
+/* A lease in ticks: what clocks may differ by is added, and the ticks that it begins and ends within. */
+static uint64_t lease_ticks(uint64_t lease_ns)
+{
+    struct timespec tick = {0};
+    if (!lease_ns || clock_getres(CLOCK_MONOTONIC_COARSE, &tick) || !tick.tv_nsec)
+        return lease_ns; /* far too long, and so not wrong */
+    return (lease_ns + lease_ns / LEASE_DRIFT_DIVISOR) / (uint64_t)tick.tv_nsec + 2;
+}
+
 static int prepare(struct plane *p, const struct plane_options *o)
 {
+    struct plane_settings settings = o->settings;
+    settings.lease_ticks = lease_ticks(settings.lease_ns);
     struct bpf_map *map;
     bpf_object__for_each_map(map, p->object)
     {
@@ -103,7 +119,7 @@ static int prepare(struct plane *p, const struct plane_options *o)
         else if (!strcmp(name, "hosts"))
             rc = bpf_map__set_max_entries(map, (uint32_t)o->settings.machines + 1);
         else if (!strcmp(name, ".rodata.settings"))
-            rc = bpf_map__set_initial_value(map, &o->settings, sizeof o->settings);
+            rc = bpf_map__set_initial_value(map, &settings, sizeof settings);
         if (!rc && p->pins[0] && is_state(map)) {
             char path[PIN_PATH];
             pin_path(p, map, path);
@@ -129,9 +145,12 @@ static int check_live(struct plane *p, const struct plane_options *o)
     if (rc || bytes < sizeof(struct plane_live))
         return rc ? rc : -EPROTO;
     p->live = at;
-    if (!p->found) {
+    if (!p->live->layout) {
+        p->found = false; /* whoever pinned it died before anything was decided */
         p->live->settings = o->settings;
-        p->live->layout = PLANE_LAYOUT;
+        p->live->life = o->life;
+        p->live->closed = o->closed;
+        __atomic_store_n(&p->live->layout, PLANE_LAYOUT, __ATOMIC_RELEASE);
         return 0;
     }
     struct plane_settings s = p->live->settings;
@@ -155,7 +174,14 @@ static int load(struct plane *p, const struct plane_options *o)
     p->object = bpf_object__open_mem(bytes, len, &opts);
     if (!p->object)
         return fail_load(-errno, o);
-    int rc = prepare(p, o);
+    static const char *const probes[] = {"twin_probe", "cost_run", "cost_restore"};
+    int rc = 0;
+    for (size_t i = 0; i < countof(probes) && !rc; i++) {
+        struct bpf_program *probe = bpf_object__find_program_by_name(p->object, probes[i]);
+        rc = probe ? bpf_program__set_autoload(probe, o->probe) : 0;
+    }
+    if (!rc)
+        rc = prepare(p, o);
     if (rc)
         return rc;
     rc = bpf_object__load(p->object);
@@ -180,7 +206,7 @@ int plane_open(const struct plane_options *o, struct plane **out)
     if (!rc)
         rc = load(p, o);
     if (rc) {
-        plane_close(p, true);
+        plane_close(p, PLANE_LEAVE);
         return rc;
     }
     *out = p;
@@ -192,7 +218,7 @@ bool plane_found(const struct plane *p)
     return p->found;
 }
 
-static void unpin_all(struct plane *p)
+static void unpin_maps(const struct plane *p)
 {
     struct bpf_map *map;
     bpf_object__for_each_map(map, p->object)
@@ -201,26 +227,30 @@ static void unpin_all(struct plane *p)
         pin_path(p, map, path);
         unlink(path);
     }
-    for (unsigned i = 0; i < p->devices; i++) {
-        char path[PIN_PATH];
-        snprintf(path, sizeof path, "%s/link-%" PRIu32, p->pins, p->device[i].ifindex);
-        unlink(path);
-    }
     rmdir(p->pins);
 }
 
-void plane_close(struct plane *p, bool keep)
+static void detach_all(const struct plane *p)
+{
+    for (unsigned i = 0; i < p->devices; i++) {
+        char path[PIN_PATH];
+        bpf_link_detach(p->device[i].link);
+        snprintf(path, sizeof path, "%s/link-%" PRIu32, p->pins, p->device[i].ifindex);
+        if (p->pins[0])
+            unlink(path);
+    }
+}
+
+void plane_close(struct plane *p, enum plane_end how)
 {
     if (!p)
         return;
     for (unsigned i = 0; i < p->maps; i++)
         munmap(p->map[i].at, p->map[i].bytes);
-    if (!keep) {
-        for (unsigned i = 0; i < p->devices; i++)
-            bpf_link_detach(p->device[i].link);
-        if (p->pins[0])
-            unpin_all(p);
-    }
+    if (how != PLANE_LEAVE)
+        detach_all(p);
+    if (how == PLANE_REMOVE && p->pins[0])
+        unpin_maps(p);
     for (unsigned i = 0; i < p->devices; i++)
         close(p->device[i].link);
     bpf_object__close(p->object);
@@ -263,12 +293,10 @@ int plane_set_host(struct plane *p, uint16_t machine, const struct plane_host *h
     return 0;
 }
 
-int plane_count(const struct plane *p, struct plane_counters *sum)
+static int sum_counters(int fd, struct plane_counters *sum)
 {
-    int fd = plane_map_fd(p, "counters"), cpus = libbpf_num_possible_cpus();
-    if (fd < 0 || cpus <= 0)
-        return -ENOENT;
-    struct plane_counters *each = calloc((size_t)cpus, sizeof *each);
+    int cpus = libbpf_num_possible_cpus();
+    struct plane_counters *each = cpus > 0 ? calloc((size_t)cpus, sizeof *each) : NULL;
     uint32_t zero = 0;
     int rc = !each ? -ENOMEM : bpf_map_lookup_elem(fd, &zero, each) ? -errno : 0;
     if (!rc) {
@@ -278,6 +306,43 @@ int plane_count(const struct plane *p, struct plane_counters *sum)
                 ((uint64_t *)sum)[k] += ((const uint64_t *)&each[i])[k];
     }
     free(each);
+    return rc;
+}
+
+int plane_count(const struct plane *p, struct plane_counters *sum)
+{
+    int fd = plane_map_fd(p, "counters");
+    return fd < 0 ? fd : sum_counters(fd, sum);
+}
+
+static int open_pinned(const char *pins, const char *name)
+{
+    char path[PIN_PATH];
+    snprintf(path, sizeof path, "%s/%s", pins, name);
+    int fd = bpf_obj_get(path);
+    return fd < 0 ? plane_fail(-errno, "%s: %s", path, strerror(errno)) : fd;
+}
+
+int plane_peek(const char *pins, struct plane_live *live, struct plane_counters *sum)
+{
+    uint32_t zero = 0;
+    struct plane_live found;
+    int fd = open_pinned(pins, LIVE_PIN);
+    if (fd < 0)
+        return fd;
+    int rc = bpf_map_lookup_elem(fd, &zero, &found) ? plane_fail(-errno, "%s: not of this version", pins) : 0;
+    close(fd);
+    if (!rc && found.layout != PLANE_LAYOUT)
+        rc = plane_fail(-EPROTO, "%s: of layout %" PRIu32 ", and this is %u", pins, found.layout, PLANE_LAYOUT);
+    if (rc)
+        return rc;
+    fd = open_pinned(pins, "counters");
+    if (fd < 0)
+        return fd;
+    rc = sum_counters(fd, sum);
+    close(fd);
+    if (!rc)
+        *live = found;
     return rc;
 }
 
@@ -312,4 +377,11 @@ int plane_run(int program, struct plane_run *run)
     run->verdict = opts.retval;
     run->ns = opts.duration;
     return 0;
+}
+
+int plane_set_case(struct plane *p, const struct cost_case *c)
+{
+    uint32_t zero = 0;
+    int fd = plane_map_fd(p, "cost_cases");
+    return fd < 0 ? fd : bpf_map_update_elem(fd, &zero, c, BPF_ANY) ? -errno : 0;
 }

@@ -18,6 +18,9 @@ struct plane_options {
     struct plane_settings settings; /* `port` big-endian */
     const char *pins;               /* null: nothing outlives the process */
     bool fresh;                     /* begin anew, whatever is pinned */
+    uint32_t life;                  /* of new state */
+    bool closed;                    /* new state is */
+    bool probe;                     /* with what tests need beside the program */
     uint32_t locks_max;             /* entries of the map of locks; 0 if the program has none */
 };
 
@@ -36,15 +39,30 @@ int plane_open(const struct plane_options *options, struct plane **out);
 /* Whether plane_open found state that somebody left. */
 bool plane_found(const struct plane *p);
 
+/* Packets may leave by this interface. For all of them before the first is attached, or some would be lost. */
+int plane_port(struct plane *p, const char *device);
+
 /* In mode `want`, or PLANE_ANY: native where the driver can, else generic; on veth generic, which is faster there for sockets at
  * the other end and needs nothing of the peer. Replaces what we had attached there. */
 int plane_attach(struct plane *p, const char *device, enum plane_mode want, enum plane_mode *got);
 
-/* Both copies of a packet that is doubled leave by this interface: the only one, or (in-path) one that leads back to us. */
-int plane_double_by(struct plane *p, const char *device);
+/* The same for a program other than "plane". */
+int plane_attach_program(struct plane *p, const char *device, const char *program, enum plane_mode want, enum plane_mode *got);
 
-/* `keep`: what is pinned stays, attachments included. Otherwise all of it goes. */
-void plane_close(struct plane *p, bool keep);
+/* Both copies of a packet that is doubled leave by `out`: the only interface we have (`in` is null), or one whose other end `in`
+ * is with us, too, from where each goes to its port. `want` is the ports' mode: natively, veth carries nothing to an end without a
+ * native program. */
+int plane_double_by(struct plane *p, const char *out, const char *in, enum plane_mode want);
+
+enum plane_end {
+    PLANE_LEAVE,  /* what is pinned stays, attachments included: packets are handled as before */
+    PLANE_DETACH, /* attachments go, the locks stay if they are pinned */
+    PLANE_REMOVE, /* all of it goes */
+};
+void plane_close(struct plane *p, enum plane_end how);
+
+/* Whether a plane was left pinned there; if so, what it is set to and what it has counted. Nothing is changed. */
+int plane_peek(const char *pins, struct plane_live *live, struct plane_counters *sum);
 
 /* ---- while it runs ---- */
 
@@ -74,6 +92,7 @@ struct plane_run {
     uint32_t ifindex; /* it arrives by; 0: the loopback interface */
 };
 int plane_run(int program, struct plane_run *run);
+int plane_set_case(struct plane *p, const struct cost_case *c); /* for the programs cost_run and cost_restore */
 
 /* The Ethernet address and address of an interface, for plane_host. */
 int plane_device(const char *device, uint32_t *ifindex, uint8_t mac[6]);

@@ -23,15 +23,27 @@ bool plane_found(const struct plane *p)
 {
     return false;
 }
+int plane_port(struct plane *p, const char *device)
+{
+    return -ENOTSUP;
+}
 int plane_attach(struct plane *p, const char *device, enum plane_mode want, enum plane_mode *got)
 {
     return -ENOTSUP;
 }
-int plane_double_by(struct plane *p, const char *device)
+int plane_attach_program(struct plane *p, const char *device, const char *program, enum plane_mode want, enum plane_mode *got)
 {
     return -ENOTSUP;
 }
-void plane_close(struct plane *p, bool keep) {}
+int plane_double_by(struct plane *p, const char *out, const char *in, enum plane_mode want)
+{
+    return -ENOTSUP;
+}
+void plane_close(struct plane *p, enum plane_end how) {}
+int plane_peek(const char *pins, struct plane_live *live, struct plane_counters *sum)
+{
+    return -ENOTSUP;
+}
 int plane_set_host(struct plane *p, uint16_t machine, const struct plane_host *host)
 {
     return -ENOTSUP;
@@ -61,6 +73,10 @@ uint32_t plane_verified(const struct plane *p)
     return 0;
 }
 int plane_run(int program, struct plane_run *run)
+{
+    return -ENOTSUP;
+}
+int plane_set_case(struct plane *p, const struct cost_case *c)
 {
     return -ENOTSUP;
 }

@@ -14,6 +14,10 @@ struct plane_settings {
     uint16_t machines; /* the highest number of a machine */
     uint32_t space;
     uint64_t locks;
+    uint32_t options; /* the design's own */
+    uint32_t generation;
+    uint64_t lease_ns;    /* of hosts; 0: nobody is ever taken for dead */
+    uint64_t lease_ticks; /* the same as the kernel counts, and then some; the loader fills it in */
 };
 
 /* What changes while it runs; the control process writes it, the program reads. */
@@ -25,14 +29,23 @@ struct plane_live {
     struct plane_settings settings;
 };
 
-/* Where a machine is. All zero: no such machine. Numbers as they are on the wire, but for ifindex. */
+/* The life stands above the tokens, which begin with 0 in every one: so what was granted before the state was lost lies below. */
+#define PLANE_TOKEN_SHIFT 32 /* as designs/fisslock/decider.c has it */
+
+/* Where a machine is. All zero: nobody knows. Numbers as they are on the wire, but for life and ifindex. */
 struct plane_host {
-    uint8_t mac[6];
+    uint16_t mac[3];
     uint16_t pool_port; /* UDP port of its port PORT_POOL */
     uint32_t ip;
     uint32_t ifindex; /* the switch's interface towards it */
+    uint32_t life;    /* the host's: an older one's packets do not move its address */
+    uint32_t asked;   /* FissLock: an ACQUIRE of it has passed */
+    uint64_t heard;   /* FissLock: at which tick it renewed its lease; 0: never */
 };
-_Static_assert(sizeof(struct plane_host) == 16, "no padding");
+_Static_assert(sizeof(struct plane_host) == 32, "no padding");
+
+/* The packet by which a host's pool says where it is: family PACKET_COORDINATOR, this type, the host's life as epoch. */
+#define PLANE_HERE 7u
 
 /* ---- counters ---- */
 
@@ -63,6 +76,7 @@ enum plane_reason {
     PLANE_EPOCH,     /* dropped: from another epoch */
     PLANE_INDEX,     /* dropped: beyond the locks */
     PLANE_TYPE,      /* dropped: a type that the design does not have, or fields out of range */
+    PLANE_CONTROL,   /* passed: of the coordinator's family, for the control process */
     PLANE_UNKNOWN,   /* dropped: to a machine that nobody told us of */
     PLANE_CONTENDED, /* dropped: the word kept changing under us; the sender will try again */
     PLANE_CLOSED,    /* dropped: while the control process has it closed */
@@ -86,13 +100,29 @@ struct plane_counters {
  * packet. The driver queues at most DEV_MAP_BULK_SIZE (16) frames before they reach the egress program on the same CPU, and
  * generic mode none. */
 #define TWIN_NOTES 64u
-#define TWIN_WORDS 16u /* of a note's packet: head and body of the largest packet that is doubled */
+#define TWIN_WORDS 10u /* of 8 bytes: the longest packet that is doubled */
 
 struct twin_note {
     uint32_t number;
-    uint32_t len; /* bytes of the first copy's packet that the note replaces */
     struct place to[2];
-    uint64_t first[TWIN_WORDS]; /* the first copy's packet; the second is the packet itself */
+    uint32_t pad;
+    uint64_t first[TWIN_WORDS]; /* what the first copy's packet becomes; the second is the packet as it was sent */
+};
+
+struct twin_ring {
+    uint32_t next; /* number of the latest note */
+    uint32_t last; /* number that the egress program saw last: seen again, it is the second copy */
+    struct twin_note note[TWIN_NOTES];
+};
+
+/* ---- for measurements ---- */
+
+#define COST_FRAME_WORDS 16 /* of 8 bytes: the frame, padded */
+struct cost_case {
+    uint64_t frame[COST_FRAME_WORDS];
+    uint64_t lock[2]; /* FissLock's word and token */
+    uint32_t index;
+    uint32_t pad;
 };
 
 #endif

@@ -15,4 +15,4 @@ SEC("xdp") int plane(struct xdp_md *ctx)
     return frame_relay(ctx, &f, c);
 }
 
-char licence[] SEC("license") = "Apache-2.0";
+char licence[] SEC("license") = "GPL";

@@ -712,7 +712,7 @@ static int alock_release(const struct seat *seat, const struct hold *h)
     if (!rc)
         rc = end_token(&t);
     if (!rc)
-        rc = give_baton(&t, t.budget - 1);
+        rc = give_baton(&t, seat->space->design == &design_busted_alock_greedy ? t.budget : t.budget - 1);
     if (!rc)
         hold_close(seat, h);
     return rc;
@@ -762,8 +762,15 @@ static int alock_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     return rc;
 }
 
+/* All before in the own cohort; and each time its budget ends, as many of the other as that one's allows. */
+static struct overtaking alock_overtaking(unsigned others, enum pawl_mode mode)
+{
+    const unsigned least = ALOCK_BUDGET_LOCAL, most = ALOCK_BUDGET_REMOTE;
+    return (struct overtaking){.exclusive = others + (others / least + 2) * most + OVERTAKING_ON_THE_WAY};
+}
+
 #define ALOCK_COMMON                                                                                                               \
-    .features = DESIGN_EXCLUSIVE | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT, .tolerates = FAULTS_ALL,                      \
+    .features = DESIGN_EXCLUSIVE | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT, .overtaking = alock_overtaking,               \
     .lock_size = sizeof(struct alock), .desc_size = sizeof(struct alock_desc), .node_tends = true, .release = alock_release,       \
     .holds = alock_holds, .recover = alock_recover, .peek = alock_peek, .raise = alock_raise
 
@@ -780,6 +787,16 @@ const struct design design_alock = {
     .kind = DESIGN_MAIN,
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,
     ALOCK_COMMON,
+    .tolerates = FAULTS_ALL,
+    .acquire = alock_acquire,
+};
+
+const struct design design_busted_alock_greedy = {
+    .name = "busted-alock-greedy",
+    .summary = "alock whose budgets do not end",
+    .kind = DESIGN_BUSTED,
+    .substrates = DESIGN_ON_SIM,
+    ALOCK_COMMON,
     .acquire = alock_acquire,
 };
 
@@ -794,5 +811,6 @@ const struct design design_busted_alock_nofence = {
     .kind = DESIGN_BUSTED,
     .substrates = DESIGN_ON_SIM,
     ALOCK_COMMON,
+    .tolerates = FAULTS_ALL,
     .acquire = unfenced_acquire,
 };

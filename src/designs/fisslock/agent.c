@@ -55,7 +55,7 @@ bool agent_know(struct event *e, struct agent *a, uint32_t ordinal)
 /* Nobody can hold whom the agent does not know: only then can the tenure end (Fig. 10). */
 static bool accounted(const struct agent *a)
 {
-    return a->right == FISSION_EXCLUSIVE || a->known == a->seen;
+    return a->right == FISSION_EXCLUSIVE || (a->known == a->seen && !a->doubt);
 }
 
 /* ---- writers ---- */

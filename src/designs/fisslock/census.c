@@ -7,7 +7,7 @@
 #define CENSUS_SPAN 64 /* ordinals at once: what an agent's window has, and an answer holds */
 static_assert(FISSION_ENTRIES_MAX >= CENSUS_SPAN, "an answer has room");
 
-static void ask(struct event *e, uint16_t machine)
+static void ask(struct event *e, uint16_t machine, uint32_t slot)
 {
     struct census *c = &e->h->census;
     struct fission_packet *p = pool_packet(e, FISSION_CENSUS, c->index, c->id, 0);
@@ -15,8 +15,8 @@ static void ask(struct event *e, uint16_t machine)
         return;
     p->head.to = (struct place){machine, PORT_POOL};
     p->term = c->term;
-    p->inca = c->low;
-    p->stamp = c->high;
+    p->inca = c->all ? 0 : c->low;
+    p->stamp = c->all ? slot : c->high;
 }
 
 static bool has_answered(const struct census *c, uint16_t machine)
@@ -24,7 +24,7 @@ static bool has_answered(const struct census *c, uint16_t machine)
     return c->answered[machine / 64] >> (machine % 64) & 1;
 }
 
-/* This host's own answer: who holds, and the promise. */
+/* This host's own answer: who holds by these ordinals, and the promise. */
 static unsigned answer(struct event *e, uint64_t index, uint32_t term, uint16_t low, uint16_t high,
                        struct fission_entry entries[CENSUS_SPAN])
 {
@@ -44,6 +44,33 @@ static unsigned answer(struct event *e, uint64_t index, uint32_t term, uint16_t 
     return count;
 }
 
+/* The same about all earlier tenures, from a slot on; *next is where to go on, or NONE. */
+static unsigned answer_all(struct event *e, uint64_t index, uint32_t term, uint32_t *next,
+                           struct fission_entry entries[CENSUS_SPAN])
+{
+    struct fisslock_host *h = e->h;
+    unsigned count = 0;
+    uint32_t from = *next;
+    *next = NONE;
+    for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r))
+        if (r->state == REQUEST_WAITING) {
+            edit(e, r);
+            r->floor = term;
+            r->floored = true;
+        }
+    for (uint32_t slot = from; slot < h->request_count; slot++) {
+        const struct request *r = host_request(h, slot);
+        if (r->index != index || !request_holds(h, r->nonce) || r->term == term)
+            continue;
+        if (count == CENSUS_SPAN) {
+            *next = slot;
+            break;
+        }
+        entries[count++] = (struct fission_entry){r->nonce, request_place(h, r), 0, r->mode, r->priority};
+    }
+    return count;
+}
+
 /* False: there is no room for one of them, so that the answer counts for nothing. */
 static bool take(struct event *e, struct agent *a, const struct fission_entry *entries, unsigned count)
 {
@@ -52,10 +79,11 @@ static bool take(struct event *e, struct agent *a, const struct fission_entry *e
         struct asking asking = {entry.nonce, entry.client, FISSION_SHARED, entry.priority, false};
         if (!fission_place_exists(entry.client, &e->h->rules) || entry.client.machine == MACHINE_SWITCH)
             e->h->drops.bad++;
-        else if (!agent_knows(a, entry.inca)) {
+        else if (!entry.inca || !agent_knows(a, entry.inca)) {
             if (!agent_hold(e, a, &asking, entry.inca))
                 return false;
-            agent_know(e, a, entry.inca);
+            if (entry.inca)
+                agent_know(e, a, entry.inca);
         }
     }
     return true;
@@ -65,7 +93,11 @@ static void finish(struct event *e, struct agent *a)
 {
     edit(e, &e->h->census);
     struct census *c = &e->h->census;
-    for (uint32_t ordinal = c->low; ordinal <= c->high; ordinal++)
+    if (c->all) {
+        edit(e, a);
+        a->doubt = false;
+    }
+    for (uint32_t ordinal = c->low; !c->all && ordinal <= c->high; ordinal++)
         agent_know(e, a, ordinal);
     c->id = 0;
     timers_stop(host_timers(e->h), timer_of_census(e->h), e->out);
@@ -90,7 +122,7 @@ void census_due(struct event *e)
     }
     for (uint16_t m = 1; m <= h->config.machines; m++)
         if (!has_answered(c, m))
-            ask(e, m);
+            ask(e, m, 0);
     c->pause_ns = pool_pause(h, c->pause_ns);
     timers_set(host_timers(h), timer_of_census(h), e->now + c->pause_ns, e->out);
 }
@@ -107,12 +139,18 @@ void census_start(struct event *e, struct agent *a)
     c->low = (uint16_t)(a->known + 1);
     c->high = (uint16_t)min_u64(a->seen, (uint64_t)a->known + CENSUS_SPAN);
     c->left = h->config.machines;
+    c->all = a->doubt;
 
     struct fission_entry entries[CENSUS_SPAN];
-    unsigned count = answer(e, c->index, c->term, c->low, c->high, entries);
-    if (!take(e, a, entries, count)) {
-        c->id = 0;
-        return;
+    for (uint32_t slot = 0; slot != NONE;) {
+        unsigned count =
+            c->all ? answer_all(e, c->index, c->term, &slot, entries) : answer(e, c->index, c->term, c->low, c->high, entries);
+        if (!c->all)
+            slot = NONE;
+        if (!take(e, a, entries, count)) {
+            c->id = 0;
+            return;
+        }
     }
     c->answered[h->machine / 64] |= UINT64_C(1) << (h->machine % 64);
     if (--c->left == 0)
@@ -124,16 +162,20 @@ void census_start(struct event *e, struct agent *a)
 static void on_census(struct event *e, const struct fission_packet *p)
 {
     struct fission_entry entries[CENSUS_SPAN];
-    if (p->stamp < p->inca || p->stamp - p->inca >= CENSUS_SPAN || p->stamp > FISSION_INCA_MAX) {
+    bool all = p->inca == 0;
+    uint32_t next = all ? p->stamp : NONE;
+    if (!all && (p->stamp < p->inca || p->stamp - p->inca >= CENSUS_SPAN || p->stamp > FISSION_INCA_MAX)) {
         e->h->drops.bad++;
         return;
     }
-    unsigned count = answer(e, p->head.index, p->term, p->inca, (uint16_t)p->stamp, entries);
+    unsigned count = all ? answer_all(e, p->head.index, p->term, &next, entries)
+                         : answer(e, p->head.index, p->term, p->inca, (uint16_t)p->stamp, entries);
     struct fission_packet *reply = pool_packet(e, FISSION_ANSWER, p->head.index, p->head.nonce, count);
     if (!reply)
         return;
     reply->head.to = p->head.from;
     reply->term = p->term;
+    reply->stamp = next;
     memcpy(pool_entries(reply), entries, count * sizeof entries[0]);
 }
 
@@ -149,6 +191,10 @@ static void on_answer(struct event *e, const struct fission_packet *p)
     }
     if (!take(e, a, (const struct fission_entry *)(p + 1), p->count))
         return;
+    if (c->all && p->stamp != NONE && p->stamp) { /* it has more */
+        ask(e, machine, p->stamp);
+        return;
+    }
     c->answered[machine / 64] |= UINT64_C(1) << (machine % 64);
     if (--c->left == 0)
         finish(e, a);

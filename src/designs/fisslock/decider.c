@@ -10,11 +10,21 @@ struct decider {
     struct packet_drops drops;
     uint32_t options;
     uint64_t locks;
+    uint64_t opens_ns;                     /* nothing is granted before */
+    uint64_t lease_ns;                     /* 0: there are none, and nobody is ever taken for dead */
     uint64_t asked[(UINT16_MAX + 1) / 64]; /* a bit per machine */
+    uint64_t heard[MACHINE_MAX + 1];       /* when it renewed its lease; 0: never */
     struct {
         uint64_t word, token;
     } lock[];
 };
+
+#define LEASE_DRIFT_DIVISOR 5000 /* as the host's: it counts a little less, the decider a little more */
+
+static uint64_t lease_at_most(const struct decider *d)
+{
+    return d->lease_ns + d->lease_ns / LEASE_DRIFT_DIVISOR;
+}
 
 uint64_t fisslock_switch_bytes(const struct rack_config *config)
 {
@@ -29,6 +39,11 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     d->options = (uint32_t)config->options;
     d->locks = config->locks;
     memset(d->asked, 0, sizeof d->asked);
+    memset(d->heard, 0, sizeof d->heard);
+    d->lease_ns = config->lease_ns;
+    d->rules.epoch = d->lease_ns ? life : 0;
+    /* Its state was lost: what was granted before runs out with the leases that its former life gave. */
+    d->opens_ns = life > 1 && d->lease_ns && !(d->options & FISSION_BUSTED_HASTY) ? now + lease_at_most(d) : 0;
     for (uint64_t i = 0; i < d->locks; i++) {
         d->lock[i].word = 0;
         d->lock[i].token = (uint64_t)life << TOKEN_EPOCH_SHIFT;
@@ -45,14 +60,48 @@ static void emit(struct outbox *out, const void *data, uint32_t len, uint32_t op
         fission_rewrite(p, options, m, dest);
 }
 
-/* Whether it was answered here. */
-static bool answered(struct decider *d, const struct fission_packet *p, uint32_t len, struct outbox *out)
+static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
+{
+    if (!d->lease_ns)
+        return true;
+    if (machine > MACHINE_MAX || !d->heard[machine])
+        return false;
+    return now - d->heard[machine] <= lease_at_most(d);
+}
+
+static void lease(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
+{
+    struct fission_packet *answer = p->head.from.machine <= MACHINE_MAX ? outbox_add(out, sizeof *p) : NULL;
+    if (!answer)
+        return;
+    d->heard[p->head.from.machine] = now ? now : 1;
+    *answer = *p;
+    answer->head.epoch = d->rules.epoch;
+    answer->head.to = p->head.from;
+    answer->head.from.machine = MACHINE_SWITCH;
+}
+
+/* The agent was lost with its host, and somebody who lives asks: its host has it from now on, in a new tenure, and will find that
+ * out (forward.c) and who holds (census.c). On a pipeline this is a second pass. */
+static void take_over(struct decider *d, const struct fission_packet *p, uint64_t now)
+{
+    uint64_t word = d->lock[p->head.index].word;
+    if (!(word & FISSION_WORD_HELD) || lives(d, fission_word_machine(word), now))
+        return;
+    struct fission_meta m;
+    struct fission_packet take = {
+        .head = {.type = FISSION_TAKE, .index = p->head.index}, .client = p->client, .term = fission_word_term(word)};
+    fission_decide(&take, d->options, &d->lock[p->head.index].word, &d->lock[p->head.index].token, &m);
+}
+
+/* Whether it was answered here. Who never asked, or whose lease is over, holds nothing. */
+static bool answered(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     uint16_t machine = fission_presence_of(p);
     uint64_t *word = &d->asked[machine / 64], bit = UINT64_C(1) << (machine % 64);
-    bool asked = *word & bit;
+    bool asked = (*word & bit) && lives(d, machine, now);
     bool absent = machine != MACHINE_NONE && fission_absent(p, &asked);
-    if (asked && machine != MACHINE_NONE)
+    if (p->head.type == FISSION_ACQUIRE)
         *word |= bit;
     struct fission_packet *answer = absent ? outbox_add(out, len) : NULL;
     if (answer) {
@@ -72,8 +121,21 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
         ++*(fault == FISSION_BAD ? &d->drops.bad : fault == FISSION_ALIEN ? &d->drops.alien : &d->drops.stale);
         return;
     }
-    if (answered(d, p, len, out))
+    if (p->head.type == FISSION_LEASE) {
+        lease(d, p, now, out);
         return;
+    }
+    if (now < d->opens_ns)
+        return;
+    if (answered(d, p, len, now, out))
+        return;
+    if (p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE) {
+        if (!lives(d, p->client.machine, now)) {
+            d->drops.stale++; /* nothing is granted to the dead */
+            return;
+        }
+        take_over(d, p, now);
+    }
     if (!fission_concerns_lock(p)) {
         emit(out, data, len, d->options, NULL, 0);
         return;

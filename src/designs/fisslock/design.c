@@ -5,16 +5,13 @@
 #define FISSLOCK_FEATURES                                                                                                          \
     DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC
 
-/* Not yet the loss of a host's memory or the switch's. */
-#define FISSLOCK_TOLERATES (FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_CRASH_SWITCH)))
-
 const struct design design_fisslock = {
     .name = "fisslock",
     .summary = "the switch decides, an agent at the holder's host keeps the queue (OSDI'24)",
     .kind = DESIGN_MAIN,
     .features = FISSLOCK_FEATURES,
     .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
-    .tolerates = FISSLOCK_TOLERATES,
+    .tolerates = FAULTS_ALL,
     .packet = &fisslock_packets,
 };
 
@@ -27,7 +24,7 @@ const struct design design_fisslock = {
         .kind = DESIGN_BUSTED,                                                                                                     \
         .features = FISSLOCK_FEATURES,                                                                                             \
         .substrates = DESIGN_ON_SIM,                                                                                               \
-        .tolerates = FISSLOCK_TOLERATES,                                                                                           \
+        .tolerates = FAULTS_ALL,                                                                                                   \
         .packet = &id##_packet,                                                                                                    \
     }
 
@@ -38,3 +35,6 @@ BUSTED(fisslock_nonce, "fisslock-nonce", FISSLOCK_BUSTED_NONCE);    /* any GRANT
 BUSTED(fisslock_adopt, "fisslock-adopt", FISSLOCK_BUSTED_ADOPT);    /* an old packet proves that the agent is here */
 BUSTED(fisslock_floor, "fisslock-floor", FISSLOCK_BUSTED_FLOOR);    /* a GRANT of a tenure that ended here is taken */
 BUSTED(fisslock_census, "fisslock-census", FISSLOCK_BUSTED_CENSUS); /* whom the agent does not know does not hold */
+BUSTED(fisslock_lease, "fisslock-lease", FISSLOCK_BUSTED_LEASE);    /* a host believes in its lease for ever */
+BUSTED(fisslock_doubt, "fisslock-doubt", FISSLOCK_BUSTED_DOUBT);    /* who takes over asks nobody who holds */
+BUSTED(fisslock_hasty, "fisslock-hasty", FISSION_BUSTED_HASTY);     /* a decider that lost its state grants at once */

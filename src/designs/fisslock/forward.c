@@ -55,7 +55,11 @@ static struct agent *agent_for(struct event *e, const struct fission_packet *p)
     if (a || !mine)
         return a;
     bool proven = (p->flags & FISSION_BOUNCED) && p->bouncer == h->machine && p->stamp == *host_ends(h, p->head.index);
-    return proven || host_is(h, FISSLOCK_BUSTED_ADOPT) ? tenure_adopt(e, p->head.index, p->word, p->token) : NULL;
+    if (!proven && !host_is(h, FISSLOCK_BUSTED_ADOPT))
+        return NULL;
+    if (h->reborn && !tenure_taken(e, p->head.index, term))
+        return NULL;
+    return tenure_adopt(e, p->head.index, p->word, p->token);
 }
 
 static struct who who_of(const struct fission_packet *p)
@@ -153,7 +157,10 @@ void forward_packet(struct event *e, const struct fission_packet *p)
 {
     struct agent *a = agent_for(e, p);
     if (!a) {
-        bounce(e, p);
+        if (p->head.type != FISSION_TAKE && p->head.type != FISSION_LOOK)
+            bounce(e, p);
+        else if (!((p->flags & FISSION_BOUNCED) && p->bouncer == e->h->machine))
+            tenure_look(e, p->head.index); /* the agent is said to be here */
         return;
     }
     if (a->state == AGENT_LIVE && fission_term_after(fission_word_term(p->word), a->term)) {

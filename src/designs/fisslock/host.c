@@ -20,6 +20,8 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
     enum fission_fault fault = fission_verify(data, len, &h->rules);
     if (fault == FISSION_FINE && p->head.to.machine != h->machine)
         fault = FISSION_ALIEN;
+    if (fault == FISSION_FINE && p->head.type != FISSION_LEASE && !lease_runs(h, now))
+        fault = FISSION_STALE; /* whatever it is, it must not be believed */
     if (fault != FISSION_FINE) {
         ++*(fault == FISSION_BAD ? &h->drops.bad : fault == FISSION_ALIEN ? &h->drops.alien : &h->drops.stale);
         return;
@@ -28,6 +30,7 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
     case FISSION_ACQUIRE:
     case FISSION_RELEASE:
     case FISSION_LOOK:
+    case FISSION_TAKE:
         forward_packet(&e, p);
         break;
     case FISSION_GRANT:
@@ -35,6 +38,9 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
             tenure_grant(&e, p);
         else
             request_packet(&e, p);
+        break;
+    case FISSION_LEASE:
+        lease_packet(&e, p);
         break;
     case FISSION_FREE:
         tenure_answer(&e, p);
@@ -68,15 +74,21 @@ uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out)
             request_due(&e, host_request(h, timer));
         else if (timer < h->request_count + h->agent_count)
             agent_due(&e, host_agent(h, timer - h->request_count));
-        else
+        else if (timer == timer_of_census(h))
             census_due(&e);
+        else
+            lease_due(&e);
     }
-    return timers_next(host_timers(h));
+    return min_u64(timers_next(host_timers(h)), h->lease_until ? h->lease_until : UINT64_MAX);
 }
 
 uint64_t fisslock_expiry(const void *host, uint32_t session)
 {
-    return UINT64_MAX;
+    struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
+    const struct session_state *s = host_session(h, session * h->config.requests);
+    if (s->lost)
+        return 0;
+    return s->held && h->config.lease_ns && !host_is(h, FISSLOCK_BUSTED_LEASE) ? h->lease_until : UINT64_MAX;
 }
 
 const struct packet_drops *fisslock_host_drops(const void *host)

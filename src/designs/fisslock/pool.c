@@ -2,14 +2,17 @@
 
 /* ---- sizes ---- */
 
-#define AGENTS_SPARE 64 /* beside two per request: a shared lock's agent outlives its first holder's hold */
-#define NODES_OWN 2     /* per request: it may be in the queue of an agent that is leaving, and already in the next */
+/* Agents: two per own request, for what comes and goes; and what may stay for others, since a shared lock's agent outlives its
+ * first holder's hold: as many as there can be holders. */
+#define AGENTS_SPARE 64
+#define AGENTS_MAX (1u << 16)
+#define NODES_OWN 2 /* per request: it may be in the queue of an agent that is leaving, and already in the next */
 #define NODES_SPARE 256
 #define NODES_MAX (1u << 20) /* more who wait than that are turned away, and come again */
 
 struct sizes {
     uint32_t requests, agents, nodes, request_buckets, agent_buckets;
-    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, bytes;
+    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, bytes;
 };
 
 static uint32_t buckets_for(uint32_t n)
@@ -31,7 +34,7 @@ static struct sizes sizes_of(const struct rack_config *c)
 {
     struct sizes s = {.requests = rack_requests(c)};
     assert(s.requests < 1u << NONCE_SLOT_BITS && c->machines < MACHINES_MAX);
-    s.agents = 2 * s.requests + AGENTS_SPARE;
+    s.agents = (uint32_t)min_u64((uint64_t)s.requests * c->machines, AGENTS_MAX) + 2 * s.requests + AGENTS_SPARE;
     s.nodes = (uint32_t)min_u64((uint64_t)s.requests * c->machines + NODES_SPARE, NODES_MAX) + NODES_OWN * s.requests;
     s.request_buckets = buckets_for(s.requests);
     s.agent_buckets = buckets_for(s.agents);
@@ -41,7 +44,8 @@ static struct sizes sizes_of(const struct rack_config *c)
     s.nodes_at = place(&at, s.nodes * sizeof(struct node));
     s.request_buckets_at = place(&at, s.request_buckets * sizeof(uint32_t));
     s.agent_buckets_at = place(&at, s.agent_buckets * sizeof(uint32_t));
-    s.timers_at = place(&at, timers_bytes(s.requests + s.agents + 1));
+    s.timers_at = place(&at, timers_bytes(s.requests + s.agents + 2));
+    s.sessions_at = place(&at, c->sessions * sizeof(struct session_state));
     s.bytes = at;
     return s;
 }
@@ -81,6 +85,10 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
     h->request_buckets_at = s.request_buckets_at;
     h->agent_buckets_at = s.agent_buckets_at;
     h->timers_at = s.timers_at;
+    h->sessions_at = s.sessions_at;
+    h->reborn = life > 1;
+    for (unsigned i = 0; i < ENDS; i++)
+        h->ends[i] = life << ENDS_LIFE_SHIFT;
     for (uint32_t i = 0; i < s.request_buckets; i++)
         ((uint32_t *)((char *)h + h->request_buckets_at))[i] = NONE;
     for (uint32_t i = 0; i < s.agent_buckets; i++)
@@ -89,7 +97,11 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
         host_agent(h, i)->next = i + 1 < s.agents ? i + 1 : NONE;
     for (uint32_t i = 0; i < s.nodes; i++)
         host_node(h, i)->next = i + 1 < s.nodes ? i + 1 : NONE;
-    timers_init(host_timers(h), s.requests + s.agents + 1);
+    timers_init(host_timers(h), s.requests + s.agents + 2);
+    if (config->lease_ns) {
+        struct outbox nobody = {0};
+        timers_set(host_timers(h), timer_of_lease(h), 0, &nobody);
+    }
 }
 
 /* ---- packets ---- */
@@ -130,6 +142,12 @@ uint64_t pool_pause(const struct fisslock_host *h, uint64_t pause_ns)
 }
 
 /* ---- requests ---- */
+
+uint64_t pool_nonce(struct event *e, uint32_t request)
+{
+    struct fisslock_host *h = e->h;
+    return h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_SLOT_BITS | request;
+}
 
 struct request *pool_request_of(struct fisslock_host *h, uint64_t nonce)
 {

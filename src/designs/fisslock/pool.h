@@ -27,6 +27,8 @@ enum fisslock_options {
     FISSLOCK_BUSTED_ADOPT = 1 << 21,  /* a forwarded packet is proof enough that the agent is here */
     FISSLOCK_BUSTED_FLOOR = 1 << 22,  /* GRANTs of tenures that ended here are taken */
     FISSLOCK_BUSTED_CENSUS = 1 << 23, /* who cannot be accounted for is taken for gone */
+    FISSLOCK_BUSTED_LEASE = 1 << 25,  /* the host does not look whether its lease runs */
+    FISSLOCK_BUSTED_DOUBT = 1 << 26,  /* who takes over asks nobody who holds */
     FISSLOCK_BUSTED_STICKY = 1 << 24, /* the writers' bits stay when the writer has gone (pitfall 13) */
 };
 
@@ -119,6 +121,7 @@ struct agent {
     uint8_t granted; /* exclusive tenure: counts grants, for the low bits of tokens */
     bool starves;    /* a writer has waited too long: readers queue */
     bool adopted;
+    bool doubt; /* taken over: whoever holds by an earlier tenure must be asked for */
 };
 
 #define TOKEN_GRANT_BITS 8
@@ -126,13 +129,15 @@ struct agent {
 
 /* ---- the host ---- */
 
-#define ENDS 1024 /* counters of ended tenures; those of different locks may coincide, which costs one more bounce */
+#define ENDS 1024          /* counters of ended tenures; those of different locks may coincide, which costs one more bounce */
+#define ENDS_LIFE_SHIFT 22 /* they begin with the host's life: what was sent in another one proves nothing */
 #define MACHINES_MAX 1024
 
 struct census {
     uint64_t id; /* 0: none */
     uint64_t index;
     uint32_t term;
+    bool all; /* who holds by earlier tenures, whatever the ordinal; else by these: */
     uint16_t low, high;
     uint16_t left; /* machines that have not answered */
     uint64_t pause_ns;
@@ -141,7 +146,20 @@ struct census {
 
 struct fisslock_counts {
     uint64_t by_switch, by_agent, local; /* grants, by who decided them */
-    uint64_t retries, bounces, adopted, denied, censuses, orphans, checks, crowded;
+    uint64_t retries, bounces, adopted, denied, censuses, orphans, checks, crowded, lapses;
+};
+
+#define TAKES 64 /* that are remembered; of two that coincide the earlier is asked for again */
+
+struct take {
+    uint64_t index;
+    uint32_t term; /* that was to end */
+    bool asked;
+};
+
+struct session_state {
+    uint32_t held; /* requests */
+    bool lost;     /* something that it held; until it is told (fisslock_session_dead) */
 };
 
 struct fisslock_host {
@@ -150,17 +168,20 @@ struct fisslock_host {
     uint64_t nonce_high; /* life, in place */
     uint32_t request_count, agent_count, node_count;
     uint32_t request_mask, agent_mask; /* of the bucket arrays */
-    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at;
+    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at;
     uint16_t machine;
 
     /* What nearly every event changes. */
     _Alignas(CACHE_LINE) struct fisslock_counts counts;
     struct packet_drops drops;
     uint64_t serial;
+    uint64_t lease_until; /* by the host's clock; 0: none */
+    bool reborn;          /* it has lost its memory, or its lease, before: agents that nobody told of are to be taken over */
     uint32_t agent_free, node_free;
     uint32_t agents_used, nodes_used, waiting;
 
     uint32_t ends[ENDS];
+    struct take takes[TAKES];
     struct census census;
 };
 
@@ -200,6 +221,14 @@ static inline uint32_t timer_of_census(const struct fisslock_host *h)
 {
     return h->request_count + h->agent_count;
 }
+static inline uint32_t timer_of_lease(const struct fisslock_host *h)
+{
+    return timer_of_census(h) + 1;
+}
+static inline struct session_state *host_session(struct fisslock_host *h, uint32_t request)
+{
+    return (struct session_state *)((char *)h + h->sessions_at) + request / h->config.requests;
+}
 static inline bool host_is(const struct fisslock_host *h, uint64_t option)
 {
     return h->config.options & option;
@@ -220,11 +249,21 @@ struct event {
 /* This is about to change; if its process dies before the event is over, it is undone. */
 #define edit(e, object) outbox_touch((e)->out, (object), sizeof *(object))
 
+/* ---- lease.c ---- */
+
+bool lease_runs(const struct fisslock_host *h, uint64_t now);
+void lease_lapse(struct event *e);
+void lease_due(struct event *e);
+void lease_packet(struct event *e, const struct fission_packet *p);
+
 static inline struct event event_begin(void *host, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = (struct fisslock_host *)host;
     outbox_touch(out, &h->counts, offsetof(struct fisslock_host, ends) - offsetof(struct fisslock_host, counts));
-    return (struct event){h, now, out, PORT_POOL};
+    struct event e = {h, now, out, PORT_POOL};
+    if (unlikely(h->lease_until && h->lease_until <= now) && !lease_runs(h, now))
+        lease_lapse(&e);
+    return e;
 }
 
 /* ---- pool.c: memory, packets, timers ---- */
@@ -236,6 +275,7 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
 struct fission_packet *pool_packet(struct event *e, enum fission_type type, uint64_t index, uint64_t nonce, unsigned entries);
 struct fission_entry *pool_entries(struct fission_packet *p);
 
+uint64_t pool_nonce(struct event *e, uint32_t request);                   /* a new one */
 struct request *pool_request_of(struct fisslock_host *h, uint64_t nonce); /* null: nobody has it any more */
 void pool_request_link(struct event *e, struct request *r);
 void pool_request_unlink(struct event *e, struct request *r);
@@ -312,6 +352,7 @@ void tenure_answer(struct event *e, const struct fission_packet *p);            
 void tenure_ack(struct event *e, const struct fission_packet *p);
 struct agent *tenure_adopt(struct event *e, uint64_t index, uint64_t word, uint64_t token);
 void tenure_look(struct event *e, uint64_t index);
+bool tenure_taken(struct event *e, uint64_t index, uint32_t term);
 
 /* ---- forward.c: what the decider sends to the agent ---- */
 

@@ -27,6 +27,13 @@ static void still(struct event *e, struct request *r)
     timers_stop(host_timers(e->h), request_number(e->h, r), e->out);
 }
 
+static void count_held(struct event *e, const struct request *r, int change)
+{
+    struct session_state *s = host_session(e->h, request_number(e->h, r));
+    edit(e, s);
+    s->held += (uint32_t)change;
+}
+
 bool request_wants(struct fisslock_host *h, uint64_t nonce)
 {
     const struct request *r = pool_request_of(h, nonce);
@@ -42,8 +49,10 @@ bool request_holds(struct fisslock_host *h, uint64_t nonce)
 void request_grant(struct event *e, struct request *r, uint8_t mode, uint64_t token, uint32_t term, uint16_t ordinal)
 {
     debug_assert(r->state == REQUEST_WAITING || r->state == REQUEST_UPGRADING);
-    if (r->state == REQUEST_WAITING)
+    if (r->state == REQUEST_WAITING) {
         e->h->waiting--;
+        count_held(e, r, 1);
+    }
     still(e, r);
     r->state = REQUEST_HELD;
     r->mode = mode;
@@ -58,6 +67,8 @@ void request_end(struct event *e, struct request *r, int result)
 {
     if (r->state == REQUEST_WAITING)
         e->h->waiting--;
+    else if (r->state != REQUEST_RELEASING)
+        count_held(e, r, -1);
     still(e, r);
     pool_request_unlink(e, r);
     r->state = result ? REQUEST_ENDED : REQUEST_IDLE;
@@ -78,6 +89,8 @@ void request_deny_upgrade(struct event *e, struct request *r, int result)
 
 static void say_acquire(struct event *e, struct request *r, uint16_t flags)
 {
+    if (!lease_runs(e->h, e->now))
+        return; /* said when there is one */
     struct fission_packet *p = pool_packet(e, FISSION_ACQUIRE, r->index, r->nonce, 0);
     if (!p)
         return;
@@ -145,9 +158,8 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
         return -PAWL_ELIMIT;
 
     edit(&e, r);
-    uint64_t serial = ++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1);
     *r = (struct request){
-        .nonce = h->nonce_high | serial << NONCE_SLOT_BITS | ask->request,
+        .nonce = pool_nonce(&e, ask->request),
         .index = ask->index,
         .port = ask->port,
         .state = REQUEST_WAITING,
@@ -185,6 +197,7 @@ int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *
         return -PAWL_ENOTOWNER;
     still(&e, r);
     e.port = r->port;
+    count_held(&e, r, -1);
     r->state = REQUEST_RELEASING; /* from here on it does not hold */
     struct agent *a = pool_agent_of(h, r->index);
     if (a && a->term == r->term) { /* Fig. 6 line 9 */
@@ -292,6 +305,10 @@ void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct ou
 {
     struct fisslock_host *h = host;
     assert(session < h->config.sessions);
+    struct event e = event_begin(host, now, out);
+    struct session_state *s = host_session(h, session * h->config.requests);
+    edit(&e, s);
+    s->lost = false;
     for (uint32_t i = session * h->config.requests; i < (session + 1) * h->config.requests; i++) {
         outbox_touch(out, host_request(h, i), sizeof(struct request));
         host_request(h, i)->port = PORT_POOL; /* nobody is there to hear answers */

@@ -28,7 +28,7 @@ static void say_move(struct event *e, struct agent *a)
     p->head.from.port = a->pause_ns ? PORT_POOL : e->port;
     p->head.to.machine = a->to;
     p->head.to.port = grantee && !a->pause_ns ? grantee->client.port : PORT_POOL; /* first to the process, which may be gone */
-    p->client = p->head.to;
+    p->client = p->head.to;                                                       /* where the agent goes */
     p->term = a->term;
     p->inca = a->sent_inca;
     p->mode = a->to_mode;
@@ -178,6 +178,7 @@ void tenure_begin(struct event *e, struct agent *a, uint64_t word, uint64_t toke
     a->seen = shared ? (uint16_t)max_u64(1, fission_word_inca(word)) : 0;
     a->granted = 0;
     a->starves = false;
+    a->doubt = false;
     a->pause_ns = 0;
     timers_stop(host_timers(e->h), timer_of_agent(e->h, a), e->out);
 }
@@ -192,6 +193,15 @@ static void say_arrived(struct event *e, const struct fission_packet *grant)
     p->flags = FISSION_AGENT;
 }
 
+/* What it held by an earlier tenure, it holds by this one: the ordinal it had there is none here. */
+static void into_tenure(struct event *e, struct request *r, const struct agent *a)
+{
+    edit(e, r);
+    if (r->term != a->term)
+        r->ordinal = 0;
+    r->term = a->term;
+}
+
 /* A request that was queued gets the lock with the agent, one that is upgraded keeps it. */
 static void receive(struct event *e, struct agent *a, uint64_t nonce, uint8_t mode)
 {
@@ -202,15 +212,15 @@ static void receive(struct event *e, struct agent *a, uint64_t nonce, uint8_t mo
     /* An upgrade that was given up meanwhile leaves a shared holder in an exclusive tenure. */
     bool gets = r->state == REQUEST_WAITING || (r->state == REQUEST_UPGRADING && mode == FISSION_EXCLUSIVE);
     uint8_t holds = gets ? mode : r->mode;
-    if (!agent_hold(e, a, &(struct asking){nonce, request_place(h, r), holds, r->priority, false}, r->ordinal))
+    if (!agent_hold(e, a, &(struct asking){nonce, request_place(h, r), holds, r->priority, false},
+                    r->term == a->term ? r->ordinal : 0))
         return;
     if (gets) {
         if (a->right == FISSION_EXCLUSIVE)
             a->granted++; /* tenure_begin() has announced it */
         request_grant(e, r, holds, agent_token(a), a->term, a->right == FISSION_SHARED);
     }
-    edit(e, r);
-    r->term = a->term;
+    into_tenure(e, r, a);
 }
 
 static void know_own(struct event *e, struct agent *a, const struct request *r)
@@ -239,10 +249,8 @@ void tenure_arrived(struct event *e, struct agent *a, uint64_t word, uint64_t to
     tenure_begin(e, a, word, token);
     for (uint32_t i = a->holders.head; i != NONE; i = host_node(h, i)->next) {
         struct request *r = pool_request_of(h, host_node(h, i)->nonce);
-        if (r) {
-            edit(e, r);
-            r->term = a->term;
-        }
+        if (r)
+            into_tenure(e, r, a);
     }
     if (grantee != NONE) {
         uint64_t nonce = host_node(h, grantee)->nonce;
@@ -273,7 +281,7 @@ static void take_queue(struct event *e, struct agent *a, const struct fission_pa
 static bool expected(struct fisslock_host *h, const struct fission_packet *p, uint32_t term)
 {
     const struct request *r = pool_request_of(h, p->head.nonce);
-    if (!r || r->index != p->head.index)
+    if (!r || r->index != p->head.index || (p->mode == FISSION_SHARED) != !!(p->word & FISSION_WORD_SHARED))
         return false;
     if (r->state == REQUEST_WAITING)
         return !r->floored || !fission_term_after(r->floor, term) || host_is(h, FISSLOCK_BUSTED_FLOOR);
@@ -343,6 +351,43 @@ void tenure_look(struct event *e, uint64_t index)
     p->stamp = *host_ends(e->h, index);
 }
 
+/* The tenure may be one that this host had before it lost its memory or its lease, so that others may hold by grants of an agent
+ * that is no more. It gets a new number, and with it whoever adopts it knows that it must ask. */
+static void say_take(struct event *e, uint64_t index, uint32_t term)
+{
+    struct fisslock_host *h = e->h;
+    struct fission_packet *p = pool_packet(e, FISSION_TAKE, index, 0, 0);
+    if (!p)
+        return;
+    for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r))
+        if (r->state == REQUEST_WAITING) { /* from now on that tenure is not ours */
+            edit(e, r);
+            r->floor = (term + 1) & FISSION_TERM_MASK;
+            r->floored = true;
+        }
+    p->client = (struct place){h->machine, PORT_POOL};
+    p->term = term;
+    p->old_mode = FISSION_EXCLUSIVE;
+    p->flags = FISSION_BOUNCED;
+    p->bouncer = h->machine;
+    p->stamp = *host_ends(h, index);
+}
+
+/* The agent is here, in this tenure. Is it the one that was asked for? Which that was is remembered, so that none is used that a
+ * request under way may end. */
+bool tenure_taken(struct event *e, uint64_t index, uint32_t term)
+{
+    struct take *t = &e->h->takes[mix64(index) % TAKES];
+    edit(e, t);
+    if (t->asked && t->index == index && term == ((t->term + 1) & FISSION_TERM_MASK)) {
+        t->asked = false;
+        return true;
+    }
+    *t = (struct take){.index = index, .term = term, .asked = true};
+    say_take(e, index, term);
+    return false;
+}
+
 /* The tenure is this host's, and the GRANT that should have told it was lost or is late. It had no holder when it began but the one
  * that the GRANT is for, who is here: one of those who wait, one who holds and wanted more, or one who has gone. Who was queued
  * asks again. */
@@ -355,6 +400,7 @@ struct agent *tenure_adopt(struct event *e, uint64_t index, uint64_t word, uint6
     h->counts.adopted++;
     tenure_begin(e, a, word, token);
     a->adopted = true;
+    a->doubt = (word & FISSION_WORD_TAKEN) && a->right == FISSION_SHARED && !host_is(h, FISSLOCK_BUSTED_DOUBT);
     for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
         if (request_holds(h, r->nonce)) {
             know_own(e, a, r);

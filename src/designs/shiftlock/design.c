@@ -122,13 +122,24 @@ static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     }
 }
 
-unsigned shift_tuned_writers_max = 0, shift_tuned_keep_on = 2;
+unsigned shift_tuned_writers_max = 0, shift_tuned_keep_on = 2, shift_tuned_at_once = 1;
 
 static const struct design_knob knobs[] = {
     {"writers_max", &shift_tuned_writers_max, 1, UINT32_MAX},
     {"keep_on", &shift_tuned_keep_on, 0, 1},
+    {"at_once", &shift_tuned_at_once, 0, 1},
     {0},
 };
+
+/* Readers: until the Nth writer in a row. Writers: all who came before, and the readers that are let in after every Nth of them, or
+ * were in already. */
+static struct overtaking shift_overtaking(unsigned others, enum pawl_mode mode)
+{
+    return (struct overtaking){
+        .exclusive = (mode == PAWL_SHARED ? WRITERS_MAX : others) + OVERTAKING_ON_THE_WAY,
+        .shared = mode == PAWL_SHARED ? UINT32_MAX : (others / WRITERS_MAX + 2) * others + OVERTAKING_ON_THE_WAY,
+    };
+}
 
 #define SHIFT_COMMON(faults)                                                                                                       \
     .features =                                                                                                                    \
@@ -136,7 +147,7 @@ static const struct design_knob knobs[] = {
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct shift_lock),                    \
     .desc_size = sizeof(struct shift_desc), .desc_record = offsetof(struct shift_desc, record), .acquire = shift_acquire,          \
     .release = shift_release, .convert = shift_convert, .holds = shift_holds, .recover = shift_recover, .peek = shift_peek,        \
-    .raise = shift_raise, .knobs = knobs
+    .raise = shift_raise, .knobs = knobs, .overtaking = shift_overtaking
 
 const struct shift_design design_shiftlock = {
     .design = {.name = "shiftlock",
@@ -171,5 +182,13 @@ const struct shift_design design_busted_shiftlock_late =
     SHIFT_BUSTED("late", "releases are not bound to the lock's era", SHIFT_LATE_RELEASE, LATE_FAULTS);
 const struct shift_design design_busted_shiftlock_nameless =
     SHIFT_BUSTED("nameless", "messages do not say for which lock and era they are", SHIFT_NAMELESS, FAULTS_ALL);
+const struct shift_design design_busted_shiftlock_greedy = {
+    .design = {.name = "busted-shiftlock-greedy",
+               .summary = "writers hand over to writers, however long readers wait",
+               .kind = DESIGN_BUSTED,
+               SHIFT_COMMON(0)},
+    .form = &shift_form128,
+    .writers_max = UINT32_MAX,
+};
 const struct shift_design design_busted_shiftlock_markless =
     SHIFT_BUSTED("markless", "a waiting reader looks at the epoch before the recovery mark", SHIFT_MARKLESS, FAULTS_ALL);

@@ -193,7 +193,7 @@ struct fab_cond shift_cond_rel(const struct seat *seat, uint64_t index, struct s
 /* The halves are of two moments between which RelCnt has moved. */
 static bool torn(const struct shift_form *f, u128 word)
 {
-    return ((unfield(word, f->rel_shift, f->rel_bits) ^ unfield(word, f->echo_shift, f->echo_bits)) & FIELD_MAX(f->echo_bits)) != 0;
+    return unfield(word, f->rel_shift, f->echo_bits) != unfield(word, f->echo_shift, f->echo_bits);
 }
 
 int shift_poll(const struct seat *seat, uint64_t index, unsigned fields, struct shift_entry *e, uint64_t deadline)

@@ -88,11 +88,11 @@ static int recount_once(const struct seat *seat, uint64_t index, struct shift_en
     /* A writer beside others has just left, and its record is about to say so. */
     if (c.unsure || c.writers > 1 || (c.writers && c.readers))
         return 0;
-    struct shift_entry next = {
-        .rel = shift_rel_add(f, e.rel, 1 + SHIFT_LAG_MAX), /* above what tokens of hand-overs under way were taken from */
-        .readers = c.readers,
-        .tail = shift_counted_writer(seat, &c),
-        .era = shift_era_next(f, e.era)};
+    struct shift_entry next = {/* Above what tokens of hand-overs under way were taken from. */
+                               .rel = shift_rel_add(f, e.rel, 1 + SHIFT_LAG_MAX),
+                               .readers = c.readers,
+                               .tail = shift_counted_writer(seat, &c),
+                               .era = shift_era_next(f, e.era)};
     /* RdrCnt and tail may have been touched by those who came meanwhile; they saw the odd era. */
     rc = shift_cas(seat, index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_ALL, &old);
     if (rc || !shift_matches(old, e, SHIFT_REL | SHIFT_ERA))
@@ -185,39 +185,17 @@ int shift_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 
 /* ---- what waiters do about those in their way ---- */
 
-struct search {
-    const struct seat *seat;
-    uint64_t index;
-    struct fab_cond *conds; /* null: recover from the dead instead */
-    unsigned count, max;
-    bool dying; /* one of them has no life to watch any more */
-};
+/* Everything but WAIT, which is certainly outside. */
+#define CONCERNED                                                                                                                  \
+    (CENSUS_STATE(RECORD_TRY_X) | CENSUS_STATE(RECORD_TRY_S) | CENSUS_STATE(RECORD_HELD_S) | CENSUS_STATE(RECORD_LEAVE_S) |        \
+     CENSUS_STATE(RECORD_HELD_X))
 
-static int has_to_do(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+static int recover_if_dead(void *ctx, uint32_t slot)
 {
-    const struct search *s = ctx;
-    return record_index(word) == s->index && record_state(word) != RECORD_WAIT;
-}
-
-static int search_slot(void *ctx, uint32_t slot, uint64_t lease)
-{
-    struct search *s = ctx;
-    if (slot == s->seat->me->slot)
-        return 0;
-    int rc = seat_records(s->seat, slot, has_to_do, s);
-    if (rc <= 0)
-        return rc;
-    if (s->conds) {
-        if (s->count == s->max)
-            return 0;
-        if (seat_life_cond(s->seat, slot, &s->conds[s->count]))
-            s->count++;
-        else
-            s->dying = true;
-        return 0;
-    }
-    rc = seat_peer_dead(s->seat, slot, &lease);
-    return rc > 0 && lease_state(lease) == SLOT_LOST ? shift_recover(s->seat, slot, lease_epoch(lease)) : rc < 0 ? rc : 0;
+    const struct seat *seat = ctx;
+    uint64_t lease;
+    int dead = seat_peer_dead(seat, slot, &lease);
+    return dead > 0 && lease_state(lease) == SLOT_LOST ? shift_recover(seat, slot, lease_epoch(lease)) : dead < 0 ? dead : 0;
 }
 
 /* Those who wait say "may"; a holder says so itself. */
@@ -230,17 +208,12 @@ static int check_holders(const struct seat *seat, uint64_t index, bool still)
 
 int shift_check_dead(const struct seat *seat, uint64_t index, bool still)
 {
-    struct search s = {.seat = seat, .index = index};
     if (seat_records_home(seat))
         return check_holders(seat, index, still);
-    return seat_slots(seat, search_slot, &s);
+    return census_concerned(seat, index, CONCERNED, recover_if_dead, (void *)seat);
 }
 
 unsigned shift_life_conds(const struct seat *seat, uint64_t index, struct fab_cond *conds, unsigned max, bool *dying)
 {
-    struct search s = {.seat = seat, .index = index, .conds = conds, .max = max};
-    if (seat->ep->caps & FAB_KERNEL_LIFE)
-        seat_slots(seat, search_slot, &s);
-    *dying = s.dying;
-    return s.count;
+    return census_life_conds(seat, index, CONCERNED, conds, max, dying);
 }

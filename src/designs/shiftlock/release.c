@@ -225,7 +225,7 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
     next.rel = shift_rel_add(f, e.rel, 1);
     if (lost(seat))
         return -PAWL_ELOST;
-    if (!readers_turn && run.lag < SHIFT_LAG_MAX && !fab_is_shm(seat->ep))
+    if (!readers_turn && run.lag < SHIFT_LAG_MAX && !fab_is_shm(seat->ep) && shift_tuned_at_once)
         return hand_over_at_once(seat, h, e, run, succ);
     if (readers_turn && (shift_tuned_keep_on < 2 ? shift_tuned_keep_on : shift_of(seat)->keep_on)) { /* unless nobody waits */
         struct shift_entry nobody = e;

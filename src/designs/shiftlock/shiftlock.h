@@ -66,7 +66,9 @@ extern const struct shift_design design_shiftlock, design_shiftlock64;
 /* Set for a benchmark, instead of the design's own. */
 extern unsigned shift_tuned_writers_max; /* 0: the design's own */
 extern unsigned shift_tuned_keep_on;     /* 2: the design's own */
-extern const struct shift_design design_busted_shiftlock_late, design_busted_shiftlock_nameless, design_busted_shiftlock_markless;
+extern unsigned shift_tuned_at_once;     /* 0: RelCnt before the note, as in Algorithm 3 */
+extern const struct shift_design design_busted_shiftlock_late, design_busted_shiftlock_nameless, design_busted_shiftlock_markless,
+    design_busted_shiftlock_greedy;
 
 static inline const struct shift_design *shift_of(const struct seat *seat)
 {

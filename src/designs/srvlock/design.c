@@ -15,7 +15,7 @@
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC)
 
 static const struct packet_design srvlock = {SRV_HOST, SRV_SERVER};
-static const struct packet_design parlock = {SRV_HOST, SRV_SERVER, .on_hosts = true};
+static const struct packet_design parlock = {SRV_HOST, SRV_SERVER, .on_hosts = true, .options = SRV_BY_RANGE};
 
 const struct design design_srvlock = {
     .name = "srvlock",

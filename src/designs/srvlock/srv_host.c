@@ -540,7 +540,7 @@ uint64_t srv_tick(void *host, uint64_t now, struct outbox *out)
         if (h->leases[s].next_ns <= now)
             ask_for_lease(h, s, now, out);
         next = min_u64(next, h->leases[s].next_ns);
-        if (h->leases[s].until_ns)
+        if (h->leases[s].until_ns > now)
             next = min_u64(next, h->leases[s].until_ns);
     }
     for (uint32_t i = h->busy.pending; i;) {

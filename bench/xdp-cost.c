@@ -1,0 +1,114 @@
+/* What the kernel's programs cost per packet, by BPF_PROG_TEST_RUN: nothing of drivers, queues or sockets. FissLock's decider and a
+ * program that only swaps the heads of the same frame take turns. */
+#include "bench/kit.h"
+#include "dataplane/fission.h"
+#include "tests/xdp/packets.h"
+
+#define LOCKS 1024
+#define ROUNDS 21
+#define REPEAT 200000
+
+static struct plane *echo_plane, *plane;
+
+static double run(int program, const uint64_t frame[COST_FRAME_WORDS], uint32_t repeat, uint32_t verdict)
+{
+    struct plane_run r = {.in = frame, .in_len = COST_FRAME_WORDS * 8, .repeat = repeat};
+    int rc = plane_run(program, &r);
+    if (rc)
+        kit_die("BPF_PROG_TEST_RUN: %s", strerror(-rc));
+    if (r.verdict != verdict)
+        kit_die("verdict %u, not %u", r.verdict, verdict);
+    return r.ns;
+}
+
+struct scene {
+    const char *name;
+    uint32_t verdict;
+    uint64_t word;
+    struct fission_packet packet;
+};
+
+static struct fission_packet packet(uint8_t type, uint8_t mode)
+{
+    struct fission_packet f = {.head = test_head(PACKET_FISSION, type), .mode = mode, .old_mode = mode, .client = {1, 5001}};
+    f.head.index = 77;
+    return f;
+}
+
+/* The median over rounds of net cost and of its ratio to the bare echo of the same round. */
+static void measure(struct kit *k, const struct scene *s, double *median_ns, double *median_ratio)
+{
+    double ns[ROUNDS], ratio[ROUNDS];
+    struct cost_case c = {.lock = {s->word, 0}, .index = 77};
+    struct test_frame f = test_frame(&s->packet, sizeof s->packet);
+    uint32_t repeat = (uint32_t)(REPEAT * k->scale) + 1;
+    f.udp.check = 0;
+    memcpy(c.frame, f.bytes, sizeof c.frame);
+    if (plane_set_case(plane, &c))
+        kit_die("no case");
+    int run_fd = plane_program(plane, "cost_run"), restore = plane_program(plane, "cost_restore");
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        run(restore, c.frame, 1, XDP_TX);
+        double echo = run(plane_program(echo_plane, "echo"), c.frame, repeat, XDP_TX);
+        double all = run(run_fd, c.frame, repeat, s->verdict), back = run(restore, c.frame, repeat, XDP_TX);
+        double empty = run(plane_program(echo_plane, "pass_all"), c.frame, repeat, XDP_PASS);
+        ns[i] = all - (back - empty); /* what the loop of BPF_PROG_TEST_RUN costs is in the echo's figure, too */
+        ratio[i] = ns[i] / echo;
+    }
+    *median_ns = kit_percentile(ns, ROUNDS, 0.5);
+    *median_ratio = kit_percentile(ratio, ROUNDS, 0.5);
+}
+
+static uint64_t word(bool shared, uint16_t machine, uint16_t inca)
+{
+    return FISSION_WORD_HELD | (shared ? FISSION_WORD_SHARED : 0) | (uint64_t)machine << FISSION_WORD_MACHINE_SHIFT | inca;
+}
+
+int main(int argc, char **argv)
+{
+    struct kit k;
+    kit_begin(&k, argc, argv, "cost of the kernel's programs per packet (BPF_PROG_TEST_RUN)");
+    echo_plane = test_plane("echo", 0);
+    plane = test_plane_leased("fission", LOCKS, 3600 * NS_PER_S);
+    kit_pin(k.cpus[0]);
+    for (uint16_t m = 1; m <= 3; m++) {
+        struct fission_packet lease = packet(FISSION_LEASE, 0);
+        struct test_frame out;
+        lease.head.from = (struct place){m, PORT_POOL};
+        struct test_frame in = test_frame(&lease, sizeof lease);
+        if (test_pass(plane, &in, &out) != XDP_TX)
+            kit_die("no lease for machine %u", m);
+    }
+
+    struct scene scenes[] = {
+        {"an echo, through the decider's frame", XDP_TX, 0, packet(FISSION_ACQUIRE, FISSION_EXCLUSIVE)},
+        {"ACQUIRE exclusive, free", XDP_TX, 0, packet(FISSION_ACQUIRE, FISSION_EXCLUSIVE)},
+        {"ACQUIRE shared, free", XDP_TX, 0, packet(FISSION_ACQUIRE, FISSION_SHARED)},
+        {"ACQUIRE shared, held shared: two out", XDP_REDIRECT, word(true, 2, 1), packet(FISSION_ACQUIRE, FISSION_SHARED)},
+        {"ACQUIRE exclusive, held: to the agent", XDP_TX, word(false, 2, 0), packet(FISSION_ACQUIRE, FISSION_EXCLUSIVE)},
+        {"RELEASE: to the agent", XDP_TX, word(false, 2, 0), packet(FISSION_RELEASE, FISSION_EXCLUSIVE)},
+        {"LEASE", XDP_TX, 0, packet(FISSION_LEASE, 0)},
+        {"FREE", XDP_TX, word(false, 1, 0), packet(FISSION_FREE, FISSION_EXCLUSIVE)},
+        {"GRANT with the agent", XDP_TX, word(false, 1, 0), packet(FISSION_GRANT, FISSION_EXCLUSIVE)},
+        {"FLAGS", XDP_DROP, word(false, 1, 0), packet(FISSION_FLAGS, FISSION_EXCLUSIVE)},
+        {"LOOK: to the agent", XDP_TX, word(false, 2, 0), packet(FISSION_LOOK, FISSION_EXCLUSIVE)},
+        {"ACK: passes", XDP_TX, 0, packet(FISSION_ACK, FISSION_EXCLUSIVE)},
+    };
+    scenes[0].packet.head.family = PACKET_ECHO;
+    for (size_t i = 0; i < countof(scenes); i++) {
+        struct fission_packet *p = &scenes[i].packet;
+        if (p->head.type == FISSION_GRANT)
+            p->flags = FISSION_AGENT;
+        if (p->head.type == FISSION_GRANT || p->head.type == FISSION_ACK)
+            p->head.to = (struct place){2, PORT_POOL};
+        double ns, ratio;
+        measure(&k, &scenes[i], &ns, &ratio);
+        printf("  %-40s %6.1f ns  %5.2f x the bare echo\n", scenes[i].name, ns, ratio);
+        if (i == 1)
+            kit_judge(&k, "an uncontended acquire with its token, against a bare echo", ratio, "x", 3.5);
+    }
+    printf("  the verifier went through %" PRIu32 " instructions\n", plane_verified(plane));
+    plane_close(plane, PLANE_REMOVE);
+    plane_close(echo_plane, PLANE_REMOVE);
+    return kit_end(&k);
+}

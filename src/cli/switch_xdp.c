@@ -1,0 +1,217 @@
+/* The control process of a switch in the kernel: joins the rack, loads the program of its design, attaches it, and takes it down.
+ * The program learns by itself where the rack's machines are. */
+#include "cli/switch.h"
+#include "cluster/join.h"
+#include "dataplane/xdp/loader.h"
+#include "world/world.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <net/if.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+
+#define LOOK_MS 100 /* how often whether to stop */
+#define JOIN_NS (30 * NS_PER_S)
+#define LEASE_DRIFT_DIVISOR 1000 /* clocks differ by one in ten thousand, and a tick or two */
+
+static_assert((int)PLANE_HERE == (int)COORD_HERE, "the kernel's side knows it by number");
+
+static const struct {
+    const char *design, *program;
+} programs[] = {{"fisslock", "fission"}};
+
+static const char *program_of(const char *design)
+{
+    for (size_t i = 0; i < countof(programs); i++)
+        if (!strcmp(programs[i].design, design))
+            return programs[i].program;
+    return NULL;
+}
+
+static int say(int status)
+{
+    return cli_say("switch", status, "%s", plane_explain());
+}
+
+/* ---- attaching ---- */
+
+struct attaching {
+    struct plane *plane;
+    enum plane_mode want;
+};
+
+static int add_port(const char *device, struct attaching *a)
+{
+    return plane_port(a->plane, device) ? say(EXIT_UNAVAILABLE) : 0;
+}
+
+static int attach_one(const char *device, struct attaching *a)
+{
+    enum plane_mode got;
+    if (plane_attach(a->plane, device, a->want, &got))
+        return say(EXIT_UNAVAILABLE);
+    printf("%s: attached in %s mode\n", device, plane_mode_name(got));
+    return 0;
+}
+
+/* For each of a list with commas, until one returns nonzero. */
+static int each_device(const char *list, int (*fn)(const char *device, struct attaching *a), struct attaching *a)
+{
+    char *copy = strdup(list), *rest = copy;
+    int status = copy ? 0 : cli_say("switch", EXIT_UNAVAILABLE, "out of memory");
+    for (char *item; !status && (item = strsep(&rest, ","));)
+        status = fn(item, a);
+    free(copy);
+    return status;
+}
+
+static int attach_all(struct plane *p, const struct switch_options *o)
+{
+    struct attaching a = {.plane = p};
+    char out[2 * IFNAMSIZ];
+    if (o->mode)
+        a.want = !strcmp(o->mode, "native") ? PLANE_NATIVE : PLANE_GENERIC;
+    snprintf(out, sizeof out, "%s", o->loop ? o->loop : o->devices);
+    char *in = strchr(out, ',');
+    if (in)
+        *in++ = 0;
+    if (!o->loop && in)
+        return cli_say("switch", EXIT_USAGE, "a switch with several ports needs --loop: packets that are doubled come back by it");
+    if (o->loop && !in)
+        return cli_say("switch", EXIT_USAGE, "--loop has two ends, with a comma between them");
+    if (plane_double_by(p, out, in, a.want))
+        return say(EXIT_UNAVAILABLE);
+    int status = each_device(o->devices, add_port, &a);
+    return status ? status : each_device(o->devices, attach_one, &a);
+}
+
+/* ---- loading ---- */
+
+/* Says what it takes before it is taken. */
+static int check_memory(const char *program, uint64_t locks)
+{
+    struct sysinfo s;
+    uint64_t need = plane_lock_bytes(program, locks);
+    uint64_t left = sysinfo(&s) ? UINT64_MAX : ((uint64_t)s.freeram + s.bufferram) * s.mem_unit;
+    printf("%" PRIu64 " locks take %" PRIu64 " MiB of kernel memory, of which %" PRIu64 " MiB are free\n", locks, need >> 20,
+           left >> 20);
+    fflush(stdout);
+    if (locks > UINT32_MAX)
+        return cli_say("switch", EXIT_UNAVAILABLE, "a map of the kernel has fewer than 2^32 locks");
+    return need > left ? cli_say("switch", EXIT_UNAVAILABLE, "that is more than there is") : 0;
+}
+
+static int open_plane(const struct switch_options *o, const struct coord_welcome *w, const char *program, struct plane **out)
+{
+    const struct rack_config *c = &w->config;
+    const struct plane_options po = {
+        .program = program,
+        .settings = {.port = htons(o->at.port),
+                     .machines = c->machines,
+                     .space = c->space,
+                     .locks = c->locks,
+                     .options = (uint32_t)c->options,
+                     .lease_ns = c->lease_ns},
+        .pins = o->pins,
+        .fresh = o->fresh,
+        .life = w->packet.head.generation,
+        .closed = !o->fresh, /* until whatever was granted before has run out */
+        .locks_max = (uint32_t)c->locks,
+    };
+    int rc = plane_open(&po, out);
+    if (rc)
+        return cli_say("switch", EXIT_UNAVAILABLE, "%s%s", plane_explain(), rc == -EEXIST ? "; --fresh begins anew" : "");
+    const volatile struct plane_live *live = plane_live(*out);
+    printf("%s, life %" PRIu32 "; the verifier went through %" PRIu32 " instructions\n",
+           plane_found(*out) ? "goes on with the locks as they were" : "all locks are free", live->life, plane_verified(*out));
+    return 0;
+}
+
+static int join_rack(const struct switch_options *o, struct udp *udp, struct coord_welcome *w)
+{
+    uint64_t stamp;
+    int rc = udp_open(udp, o->at);
+    if (rc)
+        return cli_say("switch", EXIT_UNAVAILABLE, "cannot listen: %s", strerror(-rc));
+    const struct join_params j = {.coordinator = o->coordinator,
+                                  .role = COORD_SWITCH,
+                                  .space = o->space,
+                                  .at = udp->at,
+                                  .deadline = world_now(&world_real) + JOIN_NS};
+    rc = join(udp, &j, w, &stamp);
+    if (rc)
+        udp_close(udp);
+    return !rc ? 0
+               : cli_say("switch", EXIT_UNAVAILABLE, "the coordinator %s",
+                         rc == -ETIMEDOUT ? "does not answer" : "has no such space, or no use for a switch");
+}
+
+static void print_end(const struct plane *p)
+{
+    struct plane_counters c;
+    if (!plane_count(p, &c))
+        printf("ended: %" PRIu64 " answered, %" PRIu64 " sent on, %" PRIu64 " doubled, %" PRIu64 " absorbed, %" PRIu64
+               " dropped, %" PRIu64 " passed\n",
+               c.verdict[PLANE_ANSWERED], c.verdict[PLANE_SENT], c.verdict[PLANE_DOUBLED], c.verdict[PLANE_ABSORBED],
+               c.verdict[PLANE_DROPPED], c.verdict[PLANE_PASSED]);
+}
+
+/* State was lost, and hosts may hold what nobody here knows of. They are not heard until their leases are over: then they hold
+ * nothing, and all locks are free indeed. A process that takes over meanwhile waits anew. */
+static void serve(struct plane *p, const struct switch_options *o, const struct rack_config *c)
+{
+    volatile struct plane_live *live = plane_live(p);
+    uint64_t open_ns = world_now(&world_real) + c->lease_ns + c->lease_ns / LEASE_DRIFT_DIVISOR;
+    if (live->closed)
+        printf("closed for one lease: somebody may hold something from before\n");
+    printf("switch of space '%s' is ready\n", o->space);
+    fflush(stdout);
+    while (!*o->stop) { /* a signal may come between the look and the sleep */
+        poll(NULL, 0, LOOK_MS);
+        if (live->closed && world_now(&world_real) > open_ns) {
+            live->closed = 0;
+            puts("open");
+            fflush(stdout);
+        }
+    }
+}
+
+static int run(const struct switch_options *o, const struct coord_welcome *w)
+{
+    struct plane *p;
+    const char *program = program_of(w->design);
+    if (!program)
+        return cli_say("switch", EXIT_UNAVAILABLE, "no program for the kernel decides for the design '%s'; --soft may", w->design);
+    int status = check_memory(program, w->config.locks);
+    if (!status)
+        status = open_plane(o, w, program, &p);
+    if (status)
+        return status;
+    status = attach_all(p, o);
+    if (!status) {
+        serve(p, o, &w->config);
+        print_end(p);
+    }
+    plane_close(p, o->remove || !o->pins ? PLANE_REMOVE : PLANE_DETACH);
+    return status;
+}
+
+int switch_xdp(const struct switch_options *o)
+{
+    struct coord_welcome w;
+    struct udp udp;
+    if (plane_missing())
+        return cli_say("switch", EXIT_UNAVAILABLE, "%s", plane_missing());
+    if (o->mode && strcmp(o->mode, "native") != 0 && strcmp(o->mode, "generic") != 0)
+        return cli_say("switch", EXIT_USAGE, "the mode is native or generic, not '%s'", o->mode);
+    int status = join_rack(o, &udp, &w);
+    if (status)
+        return status;
+    status = run(o, &w);
+    udp_close(&udp);
+    return status;
+}

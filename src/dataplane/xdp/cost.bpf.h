@@ -1,0 +1,33 @@
+/* For measuring what one packet costs: BPF_PROG_TEST_RUN repeats a program on the same frame, which the program changes, and the
+ * lock with it. cost_run puts both back after every round; cost_restore does only that, and is subtracted. Loaded only if asked
+ * for. */
+#ifndef PAWL_DATAPLANE_XDP_COST_BPF_H
+#define PAWL_DATAPLANE_XDP_COST_BPF_H
+
+#include "dataplane/xdp/frame.bpf.h"
+
+/* The frame and the lock as every round finds them. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, uint32_t);
+    __type(value, struct cost_case);
+} cost_cases SEC(".maps");
+
+INLINE void cost_put_back(struct xdp_md *ctx, void *lock_map)
+{
+    uint32_t zero = 0;
+    uint64_t *frame = (void *)(long)ctx->data;
+    struct cost_case *s = bpf_map_lookup_elem(&cost_cases, &zero);
+    if (!s || (void *)(frame + COST_FRAME_WORDS) > (void *)(long)ctx->data_end)
+        return;
+    for (int i = 0; i < COST_FRAME_WORDS; i++)
+        frame[i] = s->frame[i];
+    uint64_t *lock = bpf_map_lookup_elem(lock_map, &s->index);
+    if (!lock)
+        return;
+    lock[0] = s->lock[0];
+    lock[1] = s->lock[1];
+}
+
+#endif

@@ -1,0 +1,195 @@
+/* FissLock's decider in the kernel: the stages of dataplane/fission.h on a copy of the lock's word, committed by compare-and-swap.
+ * Packets of one lock may come on several CPUs at once. */
+#include "dataplane/fission.h"
+#include "dataplane/xdp/cost.bpf.h"
+#include "dataplane/xdp/twin.bpf.h"
+
+/* A lock: its word, and beside it the token, which is stored after the word and so may lag behind it; fission_token_at() makes up
+ * for that if it is read *before* the word. Limit: 16 bytes of kernel memory each. */
+struct lock {
+    uint64_t word;
+    uint64_t token;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, uint32_t);
+    __type(value, struct lock);
+} locks SEC(".maps");
+
+/* Others can get in between as often as there are other CPUs with packets for the same lock; whoever fails so often in a row drops
+ * the packet, and its sender tries again. */
+#define COMMIT_TRIES 8
+
+/* By the kernel's ticks, which cost one load; a clock would cost a fifth of the whole decision. They stand still while the machine
+ * sleeps: then leases last longer here, which is the safe side. */
+INLINE int lives(const struct plane_host *h)
+{
+    if (!settings.lease_ticks)
+        return 1;
+    return h && h->heard && bpf_jiffies64() - h->heard <= settings.lease_ticks;
+}
+
+INLINE struct plane_host *member(uint16_t machine)
+{
+    uint32_t key = machine;
+    return bpf_map_lookup_elem(&hosts, &key);
+}
+
+/* The agent was lost with its host, and somebody who lives asks: its host has it from now on. As in decider.c; if somebody else
+ * comes in between, the next packet tries. A function of its own, since it is rare. */
+static __attribute__((noinline)) int take_over(struct lock *lock, uint64_t word, uint16_t machine, uint16_t port)
+{
+    struct fission_packet take = {.head = {.type = FISSION_TAKE}, .client = {machine, port}, .term = fission_word_term(word)};
+    struct fission_meta m;
+    if (!lock)
+        return 0;
+    uint64_t token = *(volatile uint64_t *)&lock->token, next = word;
+    fission_decide(&take, settings.options, &next, &token, &m);
+    if (__sync_val_compare_and_swap(&lock->word, word, next) != word)
+        return 0;
+    *(volatile uint64_t *)&lock->token = token;
+    return 1;
+}
+
+/* I live, says a host; it is told that it was heard. */
+INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters *c)
+{
+    struct plane_host *h = member(p->head.from.machine);
+    if (!h)
+        return drop(c, PLANE_UNKNOWN);
+    h->heard = bpf_jiffies64(); /* begins near 2^32 */
+    p->head.to = p->head.from;
+    p->head.from.machine = MACHINE_SWITCH;
+    return frame_answer(f, c);
+}
+
+/* All stages, until nobody came in between. 0 if that did not come true. */
+INLINE int commit(struct lock *lock, const struct fission_packet *p, struct fission_meta *m, uint32_t *dest)
+{
+    for (int i = 0; i < COMMIT_TRIES; i++) {
+        uint64_t token = *(volatile uint64_t *)&lock->token, known = token;
+        uint64_t word = *(volatile uint64_t *)&lock->word, next = word;
+        *dest = fission_decide(p, settings.options, &next, &token, m);
+        if (next == word || __sync_val_compare_and_swap(&lock->word, word, next) == word) {
+            if (token != known)
+                *(volatile uint64_t *)&lock->token = token;
+            m->token += (uint64_t)live.life << PLANE_TOKEN_SHIFT;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+INLINE int send_both(struct frame *f, struct fission_packet *p, struct fission_meta *m, struct plane_counters *c)
+{
+    struct twin_note *n = twin_begin(f);
+    if (!n)
+        return XDP_ABORTED;
+    struct fission_packet *grant = (void *)n->first;
+    __builtin_memcpy(grant, p, sizeof *grant);
+    fission_rewrite(grant, settings.options, m, FISSION_TO_CLIENT);
+    fission_rewrite(p, settings.options, m, FISSION_TO_AGENT);
+    n->to[0] = p->client;
+    n->to[1] = p->head.to;
+    return twin_send(c);
+}
+
+INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
+{
+    struct fission_packet *p = (void *)f->head;
+    if ((void *)(p + 1) > f->end)
+        return drop(c, PLANE_SHORT);
+    struct fission_rules rules = {.space = settings.space,
+                                  .epoch = live.epoch,
+                                  .generation = settings.generation,
+                                  .machines = settings.machines,
+                                  .locks = settings.locks};
+    enum fission_fault fault = fission_verify(p, f->len, &rules);
+    if (fault != FISSION_FINE)
+        return drop(c, fault == FISSION_STALE ? PLANE_EPOCH : fault == FISSION_ALIEN ? PLANE_ALIEN : PLANE_TYPE);
+    count_type(c, f);
+    uint8_t type = p->head.type;
+    if (live.closed)
+        return drop(c, PLANE_CLOSED);
+    if (type == FISSION_LEASE)
+        return hear(f, p, c);
+    if (type == FISSION_CENSUS) {
+        struct plane_host *h = member(p->head.to.machine);
+        if (!h || !h->asked || !lives(h)) {
+            fission_answer_for_absent(p);
+            return frame_answer(f, c);
+        }
+    }
+    if (type == FISSION_ACQUIRE || type == FISSION_RELEASE) {
+        struct plane_host *h = member(p->client.machine);
+        if (h && type == FISSION_ACQUIRE && !h->asked)
+            h->asked = 1;
+        if (!h || !lives(h))
+            return drop(c, PLANE_REFUSED); /* nothing is granted to the dead */
+    }
+    if (!fission_concerns_lock(p))
+        return frame_send(ctx, f, c);
+    uint32_t index = (uint32_t)p->head.index; /* below 2^32: so many locks a map can have */
+    struct lock *lock = bpf_map_lookup_elem(&locks, &index);
+    if (!lock)
+        return drop(c, PLANE_INDEX);
+
+    if ((type == FISSION_ACQUIRE || type == FISSION_RELEASE) && settings.lease_ticks) {
+        uint64_t word = *(volatile uint64_t *)&lock->word;
+        if ((word & FISSION_WORD_HELD) && !lives(member(fission_word_machine(word))))
+            take_over(lock, word, p->client.machine, p->client.port);
+    }
+
+    struct fission_meta m;
+    uint32_t dest;
+    if (!commit(lock, p, &m, &dest))
+        return drop(c, PLANE_CONTENDED);
+    if (dest == FISSION_DROP) {
+        c->verdict[PLANE_ABSORBED]++;
+        return XDP_DROP;
+    }
+    if (dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT))
+        return send_both(f, p, &m, c);
+    struct place from = p->head.from;
+    fission_rewrite(p, settings.options, &m, dest);
+    int to_sender = p->head.to.machine == from.machine && p->head.to.port == from.port;
+    return to_sender ? frame_answer(f, c) : frame_send(ctx, f, c);
+}
+
+INLINE int handle(struct xdp_md *ctx)
+{
+    struct plane_counters *c = count_here();
+    struct frame f;
+    if (!c)
+        return XDP_ABORTED;
+    int verdict = frame_parse(ctx, c, &f);
+    if (verdict != FRAME_OURS)
+        return verdict;
+    if (f.head->family == PACKET_FISSION && f.head->space == settings.space)
+        return decide(ctx, &f, c);
+    count_type(c, &f);
+    return frame_relay(ctx, &f, c);
+}
+
+SEC("xdp") int plane(struct xdp_md *ctx)
+{
+    return handle(ctx);
+}
+
+SEC("?xdp") int cost_run(struct xdp_md *ctx)
+{
+    int verdict = handle(ctx);
+    cost_put_back(ctx, &locks);
+    return verdict;
+}
+
+SEC("?xdp") int cost_restore(struct xdp_md *ctx)
+{
+    cost_put_back(ctx, &locks);
+    return XDP_TX;
+}
+
+char licence[] SEC("license") = "GPL";

@@ -1,0 +1,11 @@
+/* What plane.h counts, in words. */
+#ifndef PAWL_DATAPLANE_XDP_NAMES_H
+#define PAWL_DATAPLANE_XDP_NAMES_H
+
+#include "dataplane/xdp/plane.h"
+
+const char *plane_verdict_name(unsigned verdict);
+const char *plane_reason_name(unsigned reason);
+const char *plane_family_name(unsigned family); /* empty: there is none */
+
+#endif

@@ -1,0 +1,503 @@
+/* Algorithm 2. For a range of several nodes it differs in one point: first all turns at internal nodes are taken (a), in ascending
+ * order, and then the nodes are claimed (b, c, d), in ascending order; and nobody waits for an ancestor (b) with a claim on
+ * anything. As printed, three clients can wait for each other: one at a high node for a leaf below it, its holder for a turn at
+ * another node below, and who has that turn for the first one to leave. */
+#include "designs/citron/citron.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define BLOCKED_MAX 24    /* in vain at one place: then a turn is taken where turns are served in order */
+#define DRIFT_PER_10000 2 /* delta of 3.5.5 for both clocks: each is off by up to 1e-4 */
+#define ABORTS_MAX 8      /* of one acquisition: then T_wait is doubled */
+#define LOOK_MAX 40       /* ancestors that one batch looks at */
+#define BATCH_ROOM 50     /* for what is made known and looked at, of the 64 verbs of a batch */
+#define GROUP_MAX 2       /* leaves that are claimed at once: so many have room for their ancestors in a batch */
+
+/* ---- phase (b): looking up ---- */
+
+struct look {
+    unsigned n;
+    struct tree_node nodes[LOOK_MAX];
+    uint64_t words[LOOK_MAX];
+};
+
+/* The ancestors of a group of claims, each once. Neighbours share most of theirs. */
+static void list_ancestors(const struct citron_job *j, unsigned from, unsigned to, struct look *l)
+{
+    l->n = 0;
+    for (unsigned i = from; i < to; i++)
+        for (unsigned h = j->claims[i].node.height + 1u; h <= j->config.height && !j->claims[i].spill; h++) {
+            struct tree_node above = tree_above(j->claims[i].node, h);
+            bool known = false;
+            for (unsigned k = 0; k < l->n && !known; k++)
+                known = tree_same(l->nodes[k], above);
+            if (known)
+                break; /* and so are all above it */
+            assert(l->n < LOOK_MAX);
+            l->nodes[l->n++] = above;
+        }
+}
+
+static void add_look(const struct citron_job *j, struct citron_batch *b, struct look *l)
+{
+    for (unsigned i = 0; i < l->n; i++)
+        batch_read(b, job_node(j, l->nodes[i]), &l->words[i], sizeof l->words[i]);
+}
+
+/* The lowest ancestor that somebody has or wants for itself, if any: readers pass readers. */
+static int find_occupied(const struct citron_job *j, const struct look *l)
+{
+    uint64_t flags = NODE_OCC | (j->shared ? 0 : NODE_SHARED);
+    int lowest = -1;
+    for (unsigned i = 0; i < l->n; i++)
+        if (l->words[i] & flags && (lowest < 0 || l->nodes[i].height < l->nodes[lowest].height))
+            lowest = (int)i;
+    return lowest;
+}
+
+/* Steps back from what is not certain to be had: says that claims [from, to) have nothing but their turns. */
+static int say_waiting(struct citron_job *j, unsigned from, unsigned to)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    for (unsigned i = from; i < to; i++)
+        if (j->claims[i].state == CLAIM_FLUX)
+            job_say(j, &b, i, i + 1, claim_internal(&j->claims[i]) ? CLAIM_TURN : CLAIM_WAIT);
+    int rc = job_run(j, &b);
+    while (rc && !(rc = seat_retry(j->seat, rc)))
+        rc = job_run(j, &b);
+    return rc;
+}
+
+/* The smallest node that contains this one and the whole range. */
+static struct tree_node containing(const struct citron_job *j, struct tree_node n)
+{
+    uint64_t end = min_u64(j->h->end, tree_units(j->config.height));
+    struct tree_node cover = tree_cover(j->h->start, end, j->config.height);
+    while (!tree_contains(n, cover))
+        n = tree_parent(n);
+    return n;
+}
+
+/* From now on one node for the whole range: there turns are taken, and served in order. */
+int job_escalate(struct citron_job *j, struct tree_node to)
+{
+    j->escalated = true;
+    j->escalate_to = containing(j, to);
+    j->blocked = 0;
+    if (j->base)
+        return -PAWL_ELIMIT; /* what is held already may lie there, too */
+    int rc = job_drop_all(j, 0, false);
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.escalated++;
+    return rc ? rc : JOB_AGAIN;
+}
+
+/* Somebody has an ancestor: waits for it to leave, without a claim on anything (W2 in the document). */
+static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, struct tree_node above, uint64_t word)
+{
+    int rc = say_waiting(j, from, to);
+    if (!rc && from > j->base)
+        rc = job_drop_all(j, j->base, true);
+    for (unsigned i = 0; i < j->base && !rc && word & NODE_OCC; i++)
+        if (tree_contains(above, j->claims[i].node))
+            rc = -EDEADLK; /* whoever is there waits for what we have */
+    if (rc)
+        return rc;
+    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
+        return job_escalate(j, above);
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.blocked++;
+    uint64_t flag = word & NODE_OCC ? NODE_OCC : NODE_SHARED;
+    const struct fab_cond cond = {.addr = job_node(j, above), .mask = flag, .value = flag};
+    rc = job_wait_at(j, above, false, &cond);
+    return rc ? rc : JOB_WAITED;
+}
+
+/* Bits of a leaf that others have. After a while: is there anybody? */
+static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
+{
+    struct citron_claim *c = &j->claims[i];
+    uint64_t mask = bits & UINT32_MAX ? bits & UINT32_MAX : bits;
+    const struct fab_cond cond = {.addr = job_node(j, c->node), .mask = mask, .value = mask};
+    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
+        return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
+    if (j->upgrades)
+        return -EDEADLK; /* a writer that waits for us */
+    int rc = job_wait(j, &cond, 1);
+    if (rc <= 0)
+        return rc ? rc : JOB_WAITED;
+    rc = citron_own_way(j, c);
+    if (rc > 0 && !j->exact && !j->base) {
+        j->exact = true;
+        rc = job_drop_all(j, 0, false);
+        return rc ? rc : JOB_AGAIN;
+    }
+    if (rc >= 0)
+        rc = citron_leaf_owned(j, c->node, bits);
+    if (rc < 0)
+        return rc == -EAGAIN ? JOB_WAITED : seat_retry(j->seat, rc) ? seat_retry(j->seat, rc) : JOB_WAITED;
+    if (rc > 0)
+        return JOB_WAITED;
+    if (j->base)
+        return -EAGAIN;
+    j->scrub_at = tree_parent(c->node);
+    j->scrub = true; /* nobody: whoever has the parent for itself may clear them (3.10, line 22) */
+    rc = job_drop_all(j, 0, false);
+    return rc ? rc : JOB_AGAIN;
+}
+
+/* The configuration has changed since the job was planned. */
+static int start_anew(struct citron_job *j, uint64_t config)
+{
+    int rc = job_drop_all(j, j->base, false);
+    j->config_word = config;
+    j->config = config_of(config);
+    j->escalated = j->scrub = false;
+    job_remember(j);
+    return rc ? rc : JOB_AGAIN;
+}
+
+/* Reads all ancestors, and the leaves of the group with the places of their readers, in one batch. */
+static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    struct look l;
+    list_ancestors(j, from, to, &l);
+    job_say(j, &b, from, to, CLAIM_FLUX);
+    unsigned config = batch_read64(&b, j->lock + offsetof(struct citron_lock, config));
+    add_look(j, &b, &l);
+    citron_leaves_look(j, &b, from, to, leaves);
+    j->looked_ns = world_now(j->seat->world); /* t1 is when the read is posted */
+    int rc = job_run(j, &b);
+    if (rc) {
+        rc = seat_retry(j->seat, rc);
+        return rc ? rc : JOB_WAITED;
+    }
+    if (b.values[config] != j->config_word) {
+        rc = say_waiting(j, from, to);
+        return rc ? rc : start_anew(j, b.values[config]);
+    }
+    int at = find_occupied(j, &l);
+    if (at >= 0)
+        return wait_for_ancestor(j, from, to, l.nodes[at], l.words[at]);
+    for (unsigned i = from; i < to; i++)
+        for (unsigned k = 0; k < l.n; k++)
+            if (l.nodes[k].height == 1 && tree_contains(l.nodes[k], j->claims[i].node))
+                leaves->below |= leaves->flagged[i] = l.words[k] & NODE_BELOW;
+    for (unsigned i = from; i < to; i++) {
+        uint64_t busy = claim_internal(&j->claims[i]) ? 0 : leaves->bits[i] & bounds_mask(j->claims[i].ticket);
+        if (!busy)
+            continue;
+        rc = say_waiting(j, from, to);
+        return rc ? rc : wait_for_leaf(j, i, busy);
+    }
+    return 0;
+}
+
+/* ---- phases (c) and (d): claiming and making known ---- */
+
+/* Who made known what is not known to whom it concerns within T_wait must not go on (inequation 1, t2 at completion). */
+static bool too_late(const struct citron_job *j, const struct citron_claim *c)
+{
+    if (c->spill || c->node.height >= j->config.height)
+        return false; /* nobody is above */
+    uint64_t limit = config_wait_ns(j->config), took = world_now(j->seat->world) - j->looked_ns;
+    return !config_confirms(j->config) && took > limit - limit * DRIFT_PER_10000 / 10000 && !(citron_busted(j) & CITRON_NO_ABORT);
+}
+
+/* Each notified ancestor once, with as many as there are. */
+static void add_notifications(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to)
+{
+    struct tree_node nodes[CLAIMS_MAX * TREE_HEIGHT_MAX];
+    uint64_t counts[CLAIMS_MAX * TREE_HEIGHT_MAX];
+    unsigned n = 0;
+    for (unsigned i = from; i < to; i++) {
+        const struct citron_claim *c = &j->claims[i];
+        uint8_t heights[TREE_HEIGHT_MAX];
+        unsigned notified = c->spill ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
+        for (unsigned k = 0; k < notified; k++) {
+            struct tree_node above = tree_above(c->node, heights[k]);
+            unsigned at = 0;
+            while (at < n && !tree_same(nodes[at], above))
+                at++;
+            if (at == n) {
+                nodes[n] = above;
+                counts[n++] = 0;
+            }
+            counts[at]++;
+        }
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (j->shared)
+            batch_mfaa(b, job_readers(j, nodes[i]), counts[i] << READERS_DMAX, READERS_TOPS);
+        else
+            batch_mfaa(b, job_node(j, nodes[i]), counts[i] << NODE_DMAX, NODE_TOPS);
+    }
+}
+
+/* The node of a group's claim itself. Returns the verb that tells whether it was had. */
+static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned i, const struct citron_leaves *leaves)
+{
+    struct citron_claim *c = &j->claims[i];
+    fab_addr addr = job_claim_node(j, c);
+    uint64_t turn = (uint64_t)c->ticket << NODE_TCNT;
+    if (!claim_internal(c))
+        return citron_leaf_add(j, b, i, leaves);
+    if (!j->shared)
+        return batch_mcas(b, addr, turn, NODE_T_MASK, NODE_OCC, NODE_OCC);
+    /* A reader is counted, and passes the turn on: others may read with it. */
+    batch_mfaa(b, job_claim_readers(j, c), UINT64_C(1) << READERS_MAX, READERS_TOPS);
+    return batch_mcas(b, addr, turn, NODE_T_MASK, (uint64_t)node_ticket_next(c->ticket) << NODE_TCNT | NODE_SHARED,
+                      NODE_T_MASK | NODE_SHARED);
+}
+
+/* What a batch of claims has come to. */
+struct claimed {
+    uint64_t config;
+    struct look look;
+    struct citron_leaves leaves;
+    struct citron_whole whole;
+};
+
+static int claim_batch(struct citron_job *j, unsigned from, unsigned to, struct claimed *out)
+{
+    struct citron_batch b;
+    unsigned ops[CLAIMS_MAX];
+    bool confirm = config_confirms(j->config);
+    batch_start(&b);
+    for (unsigned i = from; i < to; i++)
+        ops[i] = add_claim(j, &b, i, &out->leaves);
+    citron_whole_add(j, &b, from, &out->whole);
+    unsigned first = b.n;
+    add_notifications(j, &b, from, to);
+    unsigned last = b.n;
+    citron_leaves_check(j, &b, from, to, &out->leaves);
+    if (confirm) {
+        list_ancestors(j, from, to, &out->look);
+        add_look(j, &b, &out->look);
+    }
+    unsigned token = batch_faa(&b, j->lock + offsetof(struct citron_lock, token), 1);
+    unsigned config = batch_read64(&b, j->lock + offsetof(struct citron_lock, config));
+    job_say(j, &b, from, to, CLAIM_HELD);
+    int rc = job_run(j, &b);
+    if (rc)
+        return rc;
+    j->token = batch_old(&b, token) + 1;
+    out->config = b.values[config];
+    for (unsigned i = from; i < to; i++)
+        citron_leaf_see(j, i, batch_old(&b, ops[i]), &out->leaves);
+    citron_whole_see(j, &b, from, &out->whole);
+    for (unsigned i = first; i < last; i++) {
+        uint64_t old = batch_old(&b, i);
+        out->leaves.below |= !j->shared && old & NODE_BELOW;
+        if ((j->shared ? readers_below(old) : node_below(old)) >= NODE_CLAIMS_MAX)
+            rc = -PAWL_ELIMIT;
+    }
+    return rc;
+}
+
+/* Claims [from, to) of a batch whose outcome is not known. */
+static int doubt_all(struct citron_job *j, unsigned from, unsigned to)
+{
+    int rc = seat_retry(j->seat, -FAB_EUNKNOWN);
+    for (unsigned i = from; i < to && !rc; i++)
+        rc = job_doubt(j, i);
+    return rc ? rc : JOB_WAITED;
+}
+
+/* ---- a group: one internal node, or leaves in a row ---- */
+
+static unsigned group_end(const struct citron_job *j, unsigned from)
+{
+    unsigned to = from + 1, height = config_height_notify(j->config);
+    unsigned group = 2 * (height / config_m_notify(j->config) + height) > BATCH_ROOM ? 1 : GROUP_MAX;
+    while (!claim_internal(&j->claims[from]) && to < j->count && !claim_internal(&j->claims[to]) && to - from < group)
+        to++;
+    return to;
+}
+
+static int claim_internal_node(struct citron_job *j, unsigned i, struct citron_whole *whole)
+{
+    if (whole->had)
+        return 0;
+    int rc = citron_whole_leave(j, i, whole);
+    if (!rc)
+        rc = job_wait_out(j);
+    if (!rc)
+        rc = job_drain_below(j, i);
+    return rc;
+}
+
+/* After the batch: is it all ours? *to becomes less if only the first are. */
+static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struct claimed *c)
+{
+    if (c->config != j->config_word)
+        return start_anew(j, c->config);
+    int at = config_confirms(j->config) ? find_occupied(j, &c->look) : -1;
+    bool late = too_late(j, &j->claims[from]);
+    if (late || at >= 0) {
+        int rc = job_drop_all(j, from, true);
+        if (!fab_is_shm(j->seat->ep))
+            citron_stats.aborts += late;
+        if (rc)
+            return rc;
+        if (at >= 0)
+            return wait_for_ancestor(j, from, *to, c->look.nodes[at], c->look.words[at]);
+        rc = ++j->aborts % ABORTS_MAX ? 0 : citron_wait_longer(j);
+        return rc ? rc : JOB_WAITED;
+    }
+    if (claim_internal(&j->claims[from]))
+        return claim_internal_node(j, from, &c->whole);
+    return citron_leaves_settle(j, from, to, &c->leaves);
+}
+
+static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
+{
+    struct claimed c;
+    citron_leaves_start(&c.leaves);
+    c.whole.had = c.whole.tried = false;
+    int rc = look_up(j, from, *to, &c.leaves);
+    if (rc)
+        return rc;
+    rc = claim_batch(j, from, *to, &c);
+    if (rc == -FAB_EUNKNOWN)
+        return doubt_all(j, from, *to);
+    return rc ? rc : settle_group(j, from, to, &c);
+}
+
+/* Whoever waits for a turn has turns before it and nothing else. A reader that stepped back needs another turn. */
+static int turns_first(struct citron_job *j, unsigned *at)
+{
+    unsigned first = j->base;
+    while (first < j->count && (!claim_internal(&j->claims[first]) || j->claims[first].state > CLAIM_QUEUE))
+        first++;
+    if (first == j->count)
+        return 0;
+    int rc = job_drop_all(j, j->base, true);
+    if (!rc)
+        rc = job_drop_all(j, first + 1, false);
+    *at = j->base;
+    return rc ? rc : job_take_turns(j);
+}
+
+int job_acquire(struct citron_job *j)
+{
+    for (unsigned i = j->base; i < j->count;) {
+        int rc = turns_first(j, &i);
+        unsigned to = group_end(j, i);
+        if (!rc)
+            rc = claim_group(j, i, &to);
+        if (rc == JOB_WAITED) {
+            /* Whoever waited for an ancestor has given back what it had. */
+            while (i > j->base && j->claims[i - 1].state != CLAIM_HELD)
+                i--;
+            continue;
+        }
+        if (rc)
+            return rc;
+        j->patience_ns = JOB_PATIENCE_NS;
+        j->blocked = 0;
+        i = to;
+    }
+    return 0;
+}
+
+/* ---- a range ---- */
+
+static void add(struct citron_job *j, struct citron_claim c)
+{
+    c.state = CLAIM_WAIT;
+    c.shared = j->shared;
+    c.m = (uint8_t)config_m_notify(j->config);
+    c.top = (uint8_t)config_height_notify(j->config);
+    assert(j->count < CLAIMS_MAX);
+    j->claims[j->count++] = c;
+}
+
+void job_add(struct citron_job *j, struct tree_node n, uint64_t start, uint64_t end)
+{
+    add(j, (struct citron_claim){.node = n, .ticket = n.height ? 0 : bounds_of(n, start, end)});
+}
+
+void job_add_spill(struct citron_job *j)
+{
+    add(j, (struct citron_claim){.spill = true});
+}
+
+/* Algorithm 1: what lies in the tree, split into nodes, and what lies beyond it. */
+static void plan(struct citron_job *j)
+{
+    uint64_t units = tree_units(j->config.height), end = min_u64(j->h->end, units);
+    struct tree_node nodes[TREE_SPLIT_MAX];
+    unsigned n = 0;
+    j->shared = j->h->mode == PAWL_SHARED && !j->scrub;
+    if (j->h->start < units) {
+        if (j->scrub)
+            nodes[n++] = j->scrub_at;
+        else if (j->escalated)
+            nodes[n++] = j->escalate_to;
+        else
+            n = tree_split(j->h->start, end, j->config.height, j->exact ? TREE_SPLIT_MAX : citron_k, nodes);
+    }
+    j->count = 0;
+    for (unsigned i = 0; i < n; i++)
+        job_add(j, nodes[i], j->h->start, j->h->end);
+    if (j->h->end > units && !j->scrub)
+        job_add_spill(j);
+    j->published = false; /* the whole descriptor is another */
+}
+
+/* What was acquired is not the range, but the parent of a leaf that has bits of nobody. */
+static int clean_up(struct citron_job *j)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    job_say(j, &b, 0, 1, CLAIM_FLUX);
+    int rc = job_run(j, &b);
+    j->claims[0].state = CLAIM_HELD;
+    if (!rc)
+        rc = citron_scrub(j, j->scrub_at);
+    j->scrub = false;
+    rc = seat_retry(j->seat, rc);
+    if (!rc)
+        rc = job_drop_all(j, 0, false);
+    return rc ? rc : JOB_AGAIN;
+}
+
+static int acquire_all(struct citron_job *j)
+{
+    int rc = job_configure(j);
+    while (!rc) {
+        plan(j);
+        rc = job_acquire(j);
+        if (!rc && j->scrub)
+            rc = clean_up(j);
+        if (rc != JOB_AGAIN)
+            return rc;
+        rc = 0;
+    }
+    return rc;
+}
+
+int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    struct citron_job j;
+    job_start(&j, seat, h, deadline);
+    int rc = acquire_all(&j);
+    if (rc == -FAB_EFENCED)
+        rc = -PAWL_ELOST;
+    if (!rc && !seat_lives(seat))
+        rc = -PAWL_ELOST;
+    if (rc) {
+        int end = rc == -PAWL_ELOST ? rc : job_drop_all(&j, 0, false);
+        return end == -PAWL_ELOST ? end : rc;
+    }
+    h->token = seat->space->token_base + j.token;
+    job_keep(&j);
+    if (!fab_is_shm(seat->ep))
+        citron_stats.acquires++;
+    return 0;
+}

@@ -1,0 +1,462 @@
+/* Citron (FAST'23): ranges locked on a segment tree by one-sided verbs. docs/designs/citron.md has the argument and says where this
+ * departs from the paper.
+ *
+ *     tree.c     node arithmetic, splitting a range (3.3, 3.5.1)
+ *     words.c    the words that nodes and claims are made of, and batches of verbs on them (3.4)
+ *     turn.c     Algorithm 2 (a): turns at internal nodes; waiting
+ *     acquire.c  Algorithm 2 (b) and (c): looking up, claiming
+ *     below.c    Algorithm 2 (d): looking down
+ *     leaf.c     leaves, and readers in them (not in the paper)
+ *     release.c  Algorithm 3, and the ways back out of an acquisition
+ *     change.c   grow, shrink, split, up and down (not in the paper)
+ *     scale.c    the lock's configuration: m, T_wait, and trees that grow (3.5.5, 3.9)
+ *     recover.c  counting anew what the dead and those of unknown outcome have left (3.10)
+ *     design.c   the tables: citron, and the busted ones */
+#ifndef PAWL_DESIGNS_CITRON_H
+#define PAWL_DESIGNS_CITRON_H
+
+#include "designs/citron/tree.h"
+#include "designs/design.h"
+
+/* ---- internal nodes (3.4): {DCnt, DMax, TCnt, TMax} of 15 bits, Occ, and two flags for readers ---- */
+
+/* What is waited for together lies in one half, as futexes need it. */
+#define NODE_COUNT_BITS 15
+#define NODE_DCNT 0
+#define NODE_DMAX 15
+#define NODE_BELOW (UINT64_C(1) << 30)  /* there were readers in a leaf below (height 1 only) */
+#define NODE_SHARED (UINT64_C(1) << 31) /* readers have this node */
+#define NODE_TCNT 32
+#define NODE_TMAX 47
+#define NODE_OCC (UINT64_C(1) << 62) /* a writer has this node, or is about to */
+#define NODE_TOPS                                                                                                                  \
+    (UINT64_C(1) << 14 | UINT64_C(1) << 29 | NODE_BELOW | NODE_SHARED | UINT64_C(1) << 46 | UINT64_C(1) << 61 | NODE_OCC |         \
+     UINT64_C(1) << 63)
+#define NODE_T_MASK FIELD_MASK(NODE_TCNT, NODE_COUNT_BITS)
+#define NODE_D_MASK FIELD_MASK(NODE_DCNT, 2 * NODE_COUNT_BITS)
+
+/* Beside every internal node, for readers: those that have it, and those below it that have made themselves known to it. */
+#define READERS_COUNT_BITS 16
+#define READERS_CNT 0
+#define READERS_MAX 16
+#define READERS_DCNT 32
+#define READERS_DMAX 48
+#define READERS_TOPS (UINT64_C(1) << 15 | UINT64_C(1) << 31 | UINT64_C(1) << 47 | UINT64_C(1) << 63)
+
+/* 32,767 could be counted (3.4). Refusing at half leaves room for those who count themselves before they see that. */
+#define NODE_CLAIMS_MAX (1u << (NODE_COUNT_BITS - 1))
+
+static inline uint32_t node_field(uint64_t w, unsigned shift)
+{
+    return (uint32_t)field_get(w, shift, NODE_COUNT_BITS);
+}
+static inline uint32_t node_below(uint64_t w) /* claims made known to it and not yet taken back */
+{
+    return (node_field(w, NODE_DMAX) - node_field(w, NODE_DCNT)) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
+}
+static inline uint32_t node_queue(uint64_t w)
+{
+    return (node_field(w, NODE_TMAX) - node_field(w, NODE_TCNT)) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
+}
+static inline uint32_t node_ticket_next(uint32_t ticket)
+{
+    return (ticket + 1) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
+}
+static inline uint32_t readers_here(uint64_t w)
+{
+    return (uint32_t)((field_get(w, READERS_MAX, 16) - field_get(w, READERS_CNT, 16)) & 0xffff);
+}
+static inline uint32_t readers_below(uint64_t w)
+{
+    return (uint32_t)((field_get(w, READERS_DMAX, 16) - field_get(w, READERS_DCNT, 16)) & 0xffff);
+}
+
+/* ---- readers of a leaf: each in a place of its own, that says who and which units ---- */
+
+#define LEAF_READERS 16 /* more of them go to the parent */
+#define LEAF_READERS_BYTES (LEAF_READERS * sizeof(uint64_t))
+
+/* valid 1, first 6, last 6, serial 16; slot 12, record 12, serial's upper 4. */
+static inline uint64_t reader_word(uint32_t slot, uint32_t record, uint64_t serial, uint32_t bounds)
+{
+    return 1 | (uint64_t)bounds << 1 | (serial & 0xffff) << 16 | (uint64_t)slot << 32 | (uint64_t)record << 44 |
+           serial >> 16 << 56;
+}
+#define READER_OWNER (~UINT64_C(0xffff)) /* slot, record and serial */
+static inline uint32_t reader_bounds(uint64_t w)
+{
+    return (uint32_t)field_get(w, 1, 12);
+}
+
+/* Which units of a leaf: the first and the last. */
+static inline uint32_t bounds_of(struct tree_node leaf, uint64_t start, uint64_t end)
+{
+    uint64_t first = max_u64(start, tree_start(leaf)) - tree_start(leaf), last = min_u64(end, tree_end(leaf)) - tree_start(leaf) - 1;
+    return (uint32_t)(first | last << 6);
+}
+static inline uint64_t bounds_mask(uint32_t bounds)
+{
+    return (UINT64_MAX >> (63 - (bounds >> 6))) & (UINT64_MAX << (bounds & 63));
+}
+
+/* ---- a lock in memory ---- */
+
+struct citron_lock {
+    uint64_t config; /* below */
+    uint64_t maximizer;
+    uint64_t sleepers; /* shared memory: how many may be asleep, so that the others need not wake */
+    _Alignas(CACHE_LINE) uint64_t token;
+    _Alignas(CACHE_LINE) uint64_t spill; /* [N, infinity): a node without ancestors and descendants */
+    uint64_t spill_readers;
+    char pad[CACHE_LINE - 16];
+};
+static_assert(sizeof(struct citron_lock) % CACHE_LINE == 0, "what follows has lines of its own");
+
+/* Then: the nodes, in level order; the words beside the internal ones; and the readers' places, by leaf. */
+uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max);
+
+/* ---- the configuration, one word: height + 1 (0: nobody has been here) and m, each as it is and as it is to be; T_wait ---- */
+
+#define CONFIG_WAIT_NS 64 /* T_wait counts these: up to 16 ms */
+#define CONFIG_WAIT_BITS 18
+
+struct citron_config {
+    uint8_t height, height_next;
+    uint8_t m, m_next;
+    uint32_t wait; /* 0: those below look up once more instead, and nobody waits */
+    uint32_t generation; /* so that no two configurations in a row look alike */
+};
+#define CONFIG_GENERATION_BITS 30
+
+uint64_t config_word(struct citron_config c);
+struct citron_config config_of(uint64_t word);
+
+static inline bool config_changing(struct citron_config c)
+{
+    return c.height != c.height_next || c.m != c.m_next;
+}
+/* While it changes (3.5.5), claims are made known for the smaller m and the larger tree, and looked for by the larger m. */
+static inline unsigned config_m_notify(struct citron_config c)
+{
+    return c.m < c.m_next ? c.m : c.m_next;
+}
+static inline unsigned config_m_check(struct citron_config c)
+{
+    return c.m > c.m_next ? c.m : c.m_next;
+}
+static inline unsigned config_height_notify(struct citron_config c)
+{
+    return c.height > c.height_next ? c.height : c.height_next;
+}
+static inline bool config_confirms(struct citron_config c)
+{
+    return !c.wait;
+}
+static inline uint64_t config_wait_ns(struct citron_config c)
+{
+    return (uint64_t)c.wait * CONFIG_WAIT_NS;
+}
+
+/* ---- claims: what a hold has, or is about to have, of one node; a word each, in the hold's descriptor ---- */
+
+enum claim_state {
+    CLAIM_NONE,  /* nothing */
+    CLAIM_WAIT,  /* wants it and has nothing of it */
+    CLAIM_QUEUE, /* may have a ticket, nobody knows which */
+    CLAIM_TURN,  /* has a ticket and nothing else */
+    CLAIM_FLUX,  /* has a ticket (internal nodes), and may have the rest: in the middle of a step */
+    CLAIM_HELD,  /* all steps were taken; the first of them may have failed: then a step back follows */
+};
+
+#define CLAIM_NODE_BITS 35 /* level order in the largest tree; 0: the spillover */
+#define CLAIM_TICKET 35    /* or, of a leaf, its bounds, */
+#define CLAIM_BOUNDS_BITS 12
+#define CLAIM_PLACE 47 /* and, of a reader there, the lower bits of its place */
+#define CLAIM_PLACE_HIGH 59
+#define CLAIM_TOP 50       /* for which height and m it is made known */
+#define CLAIM_M 55
+#define CLAIM_ALL (UINT64_C(1) << 58) /* with all bits of the leaves below (second fast path of 3.8) */
+#define CLAIM_SHARED (UINT64_C(1) << 60)
+#define CLAIM_STATE 61
+
+#define CLAIMS_MAX 8
+#define DESC_TOKEN CLAIMS_MAX     /* behind them, on the session's own books: the hold's token */
+#define DESC_WORDS (CLAIMS_MAX + 2) /* a multiple of 16 bytes */
+static_assert(TREE_SPLIT_MAX + 1 <= CLAIMS_MAX, "a range's nodes and the spillover");
+
+struct citron_claim {
+    enum claim_state state;
+    bool shared, all;
+    bool spill;
+    struct tree_node node;
+    uint32_t ticket; /* bounds, if a leaf */
+    uint8_t m, top;
+    uint8_t place; /* of a reader in a leaf */
+    uint8_t said;  /* the state as last published */
+    bool granted;  /* known from the record, where that says so: on shared memory */
+    uint32_t serial; /* likewise: which use of the record */
+    bool cut;      /* the other half of it is another hold's */
+    bool took;     /* known to its owner alone: the bits of the leaf, or the place, are really its own */
+};
+
+uint64_t claim_word(const struct citron_claim *c, unsigned height_max);
+struct citron_claim claim_of(uint64_t word, unsigned height_max);
+
+static inline bool claim_internal(const struct citron_claim *c)
+{
+    return c->spill || c->node.height > 0;
+}
+
+/* ---- batches ---- */
+
+struct citron_batch {
+    unsigned n, said;
+    struct fab_op ops[FAB_BATCH_MAX];
+    uint64_t values[FAB_BATCH_MAX]; /* what WRITEs write and READs of one word find */
+    uint64_t words[4 * CLAIMS_MAX]; /* what WRITEs of claims write */
+};
+
+static inline void batch_start(struct citron_batch *b)
+{
+    b->n = b->said = 0;
+}
+
+/* Each returns the verb's number. */
+unsigned batch_read(struct citron_batch *b, fab_addr addr, void *buf, uint16_t len);
+unsigned batch_read64(struct citron_batch *b, fab_addr addr);
+unsigned batch_write64(struct citron_batch *b, fab_addr addr, uint64_t value);
+unsigned batch_mcas(struct citron_batch *b, fab_addr addr, uint64_t compare, uint64_t compare_mask, uint64_t swap, uint64_t swap_mask);
+unsigned batch_mfaa(struct citron_batch *b, fab_addr addr, uint64_t add, uint64_t tops);
+unsigned batch_faa(struct citron_batch *b, fab_addr addr, uint64_t add);
+static inline uint64_t batch_old(const struct citron_batch *b, unsigned i)
+{
+    return (uint64_t)b->ops[i].old;
+}
+
+/* ---- one operation under way ---- */
+
+#define JOB_PATIENCE_NS (200 * NS_PER_US) /* at first; each time in vain it doubles, up to the space's check_ns */
+
+struct citron_job {
+    const struct seat *seat;
+    struct hold *h;
+    uint64_t index;
+    fab_addr lock;
+    unsigned height_max; /* of the array */
+    uint64_t config_word;
+    struct citron_config config;
+    uint64_t deadline;
+    bool shared;
+    bool published;  /* the record says that this hold may have something */
+    unsigned base;   /* so many claims are held already, and stay whatever becomes of the others */
+    bool upgrades;   /* the others are for what is read already: this hold's own readers do not count */
+    unsigned count;  /* of claims */
+    struct citron_claim claims[CLAIMS_MAX];
+    uint64_t token;
+    uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted */
+    uint64_t patience_ns; /* until the next look after those in the way */
+    unsigned aborts;
+    unsigned blocked;     /* how often in a row somebody stood in the way at the same place */
+    bool tried;           /* one that does not wait has looked after those in its way */
+    bool exact;           /* ranges of this session itself were in the way: waste nothing */
+    bool escalated;       /* one internal node for all of it, where turns are taken in order */
+    struct tree_node escalate_to;
+    unsigned places_tried;
+    unsigned pieces;      /* a release in more than one batch */
+    bool scrub;           /* bits of a leaf stayed set for long: whoever has the parent looks whether somebody owns them */
+    struct tree_node scrub_at;
+};
+
+void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline);
+
+/* Addresses. */
+fab_addr job_node(const struct citron_job *j, struct tree_node n);
+fab_addr job_readers(const struct citron_job *j, struct tree_node n); /* of an internal node */
+fab_addr job_places(const struct citron_job *j, struct tree_node leaf);
+fab_addr job_claim_node(const struct citron_job *j, const struct citron_claim *c);
+fab_addr job_claim_readers(const struct citron_job *j, const struct citron_claim *c);
+fab_addr job_desc(const struct citron_job *j, unsigned claim);
+static inline fab_addr job_header(const struct citron_job *j, size_t offset)
+{
+    return j->lock + offset;
+}
+fab_addr citron_desc_addr(const struct space *s, uint32_t slot, uint32_t record);
+
+/* Heights of the tree at first, and at most. */
+unsigned citron_height_first(const struct space *s);
+unsigned citron_height_last(const struct space *s);
+
+/* Adds a WRITE of what claims [from, to) have become; the first time also of the record. Intent before effect (I5). */
+void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state);
+int job_run(struct citron_job *j, struct citron_batch *b);
+
+/* Wakes who may sleep on that word. */
+void job_wake(const struct citron_job *j, fab_addr addr);
+
+/* ---- turn.c ---- */
+
+#define JOB_AGAIN 1  /* nothing is held: plan anew */
+#define JOB_WAITED 2 /* look again */
+
+/* Waits until one of the conditions no longer holds: 0; or, when that has taken too long, 1. */
+int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n);
+/* The same for a word of an internal node; after a while looks whether anybody is behind what it says. */
+int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond);
+int job_take_turns(struct citron_job *j);
+
+/* ---- acquire.c ---- */
+
+int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline);
+/* Gets all claims of a job beyond its base. */
+int job_acquire(struct citron_job *j);
+/* Adds claims on nodes, or beyond the tree, as the configuration has it. */
+void job_add(struct citron_job *j, struct tree_node n, uint64_t start, uint64_t end);
+void job_add_spill(struct citron_job *j);
+/* From now on one node for the whole range, which contains this one. */
+int job_escalate(struct citron_job *j, struct tree_node to);
+
+/* ---- below.c ---- */
+
+int job_wait_out(struct citron_job *j);
+int job_drain_below(struct citron_job *j, unsigned claim);
+
+/* ---- leaf.c ---- */
+
+/* What is known of the leaves of a group, by claim. */
+struct citron_leaves {
+    bool below;               /* readers may be in one of them */
+    bool looked, checked;     /* read before claiming; after */
+    bool flagged[CLAIMS_MAX]; /* the parent says already that there are readers */
+    uint64_t bits[CLAIMS_MAX];
+    uint64_t places[CLAIMS_MAX][LEAF_READERS];
+};
+
+/* The second fast path: what has come of it. */
+struct citron_whole {
+    bool tried, had;
+    bool took[4];
+    unsigned ops[4], readers;
+    uint64_t places[4 * LEAF_READERS];
+};
+
+void citron_leaves_start(struct citron_leaves *l);
+void citron_leaves_look(const struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct citron_leaves *l);
+unsigned citron_leaf_add(struct citron_job *j, struct citron_batch *b, unsigned i, const struct citron_leaves *l);
+void citron_leaves_check(const struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct citron_leaves *l);
+void citron_leaf_see(struct citron_job *j, unsigned i, uint64_t old, struct citron_leaves *l);
+int citron_leaves_settle(struct citron_job *j, unsigned from, unsigned *to, struct citron_leaves *l);
+/* Changes a reader's place from one word to another; exactly once, whatever breaks. 1: it was not the first. */
+int citron_swap_place(const struct citron_job *j, const struct citron_claim *c, uint64_t from, uint64_t to);
+uint64_t citron_place_word(const struct citron_job *j, const struct citron_claim *c);
+/* Takes a free place for a claim that has none. */
+int citron_take_place(struct citron_job *j, struct citron_claim *c);
+int citron_read_places(struct citron_job *j, struct tree_node leaf, uint64_t places[LEAF_READERS]);
+fab_addr citron_place_addr(const struct citron_job *j, const struct citron_claim *c);
+void citron_whole_add(struct citron_job *j, struct citron_batch *b, unsigned i, struct citron_whole *w);
+void citron_whole_see(struct citron_job *j, const struct citron_batch *b, unsigned i, struct citron_whole *w);
+int citron_whole_leave(struct citron_job *j, unsigned i, struct citron_whole *w);
+
+/* ---- release.c ---- */
+
+int citron_release(const struct seat *seat, const struct hold *h);
+bool citron_holds(const struct seat *seat, const struct hold *h);
+
+/* Takes a claim back. `keep_turn`: its ticket stays, if it has one and is not shared. */
+int job_drop(struct citron_job *j, unsigned claim, bool keep_turn);
+/* All of them from that one on, the last one first. */
+int job_drop_all(struct citron_job *j, unsigned from, bool keep_turns);
+/* A claim's last step may have been taken or not: what it may have left is counted anew by whom it bothers. */
+int job_doubt(struct citron_job *j, unsigned claim);
+/* Verbs that add a claim's notifications, and take them back. */
+void citron_add_known(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c);
+void citron_add_unknown(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c);
+void citron_wake_after(const struct citron_job *j, const struct citron_claim *c);
+/* Writes what a hold has into the books of its session, and reads it from there. */
+void job_keep(struct citron_job *j);
+int job_resume(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline);
+
+static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *h)
+{
+    return seat->me->claims + (size_t)h->record * DESC_WORDS;
+}
+
+/* ---- recover.c ---- */
+
+/* Whether what an internal node or the spillover counts is backed by the living: 0; corrects it if not: CITRON_REPAIRED. 1: somebody
+ * is in the middle of a step, ask again. */
+#define CITRON_REPAIRED 2
+int citron_repair(const struct citron_job *j, struct tree_node n, bool spill);
+/* Clears bits that nobody owns in the leaves below a node that this job has for itself. */
+int citron_scrub(struct citron_job *j, struct tree_node parent);
+/* A reader's place: whether its owner still has it; frees it if not. */
+int citron_repair_place(const struct citron_job *j, struct tree_node leaf, unsigned place, uint64_t word);
+/* Whether those bits of a leaf may be somebody's. */
+int citron_leaf_owned(const struct citron_job *j, struct tree_node leaf, uint64_t bits);
+/* Whether this very session holds, with another hold, what is in the way of that claim. */
+int citron_own_way(const struct citron_job *j, const struct citron_claim *c);
+int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
+int citron_peek(const struct seat *seat, uint64_t index, struct lock_view *out);
+
+/* Calls fn for every claim that is not NONE of a living session on that lock. A session that is lost is shut out first; -EAGAIN
+ * while that is not certain, or while somebody is changing its books. */
+typedef int (*claim_fn)(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c);
+int citron_census(const struct citron_job *j, claim_fn fn, void *ctx);
+
+/* ---- scale.c ---- */
+
+/* Reads the lock's configuration, and makes it if nobody has. */
+int job_configure(struct citron_job *j);
+/* Begins to change it; and completes that if nobody uses what was before: 0, or positive: not yet. */
+int citron_retune(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline);
+int citron_settle(struct citron_job *j, bool has_spill);
+/* T_wait is too short for what this fabric does at present. */
+int citron_wait_longer(struct citron_job *j);
+void job_remember(struct citron_job *j);
+/* Notes how far a range reaches beyond the tree; and, when such a hold ends, sees whether the tree should grow. */
+void citron_note_end(struct citron_job *j, struct citron_batch *b);
+int citron_before_release(struct citron_job *j);
+int citron_scale_down(const struct seat *seat, struct hold *whole, uint64_t units);
+
+/* ---- change.c ---- */
+
+int citron_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline);
+int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline);
+int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right);
+
+/* ---- design.c ---- */
+
+enum citron_busted {
+    CITRON_NO_ABORT = 1,      /* who made itself known too late goes on */
+    CITRON_NO_WAIT = 2,       /* T_wait is not waited out */
+    CITRON_NO_FENCE = 4,      /* counts anew without having shut out the lost */
+    CITRON_BLIND_RELEASE = 8, /* releases of turns are additions, as printed */
+    CITRON_BLIND_READER = 16, /* a reader does not look for writers after it took its place */
+};
+
+struct citron_design {
+    struct design design;
+    uint32_t busted;
+};
+
+extern const struct citron_design design_citron, design_busted_citron_no_abort, design_busted_citron_no_wait,
+    design_busted_citron_no_fence, design_busted_citron_blind_release, design_busted_citron_blind_reader;
+
+static inline uint32_t citron_busted_seat(const struct seat *seat)
+{
+    return container_of(seat->space->design, struct citron_design, design)->busted;
+}
+static inline uint32_t citron_busted(const struct citron_job *j)
+{
+    return citron_busted_seat(j->seat);
+}
+
+/* ---- what can be set, and what is counted ---- */
+
+extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us;
+
+struct citron_stats {
+    uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses;
+};
+extern struct citron_stats citron_stats; /* of this process; the simulation is one */
+
+#endif

@@ -1,0 +1,102 @@
+/* The designs: citron, and what the suite must catch. */
+#include "designs/citron/citron.h"
+#include "designs/all.h"
+
+#include <errno.h>
+
+/* While we hold all of it exclusively nobody else takes tokens that count. */
+static int citron_raise(const struct seat *seat, struct hold *h, uint64_t floor)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index) + offsetof(struct citron_lock, token);
+    uint64_t base = seat->space->token_base, was, old;
+    while (h->token <= floor) {
+        uint64_t next = floor - base + 1;
+        int rc = fab_read64(seat->ep, addr, &was);
+        next = max_u64(next, was + 1);
+        if (!rc)
+            rc = fab_cas64(seat->ep, addr, was, next, &old);
+        if (!rc && old == was) {
+            h->token = base + next;
+            __atomic_store_n(&citron_kept(seat, h)[DESC_TOKEN], h->token, __ATOMIC_RELAXED);
+        }
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+    return 0;
+}
+
+static void cover_at(unsigned height, uint64_t start, uint64_t end, uint64_t *from, uint64_t *to)
+{
+    struct tree_node nodes[TREE_SPLIT_MAX];
+    uint64_t units = tree_units(height);
+    if (end > units) { /* beyond the tree all is one */
+        *from = min_u64(*from, units);
+        *to = RANGE_UNITS_MAX;
+    }
+    if (start >= units)
+        return;
+    unsigned n = tree_split(start, min_u64(end, units), height, TREE_SPLIT_MAX, nodes);
+    if (nodes[0].height)
+        *from = min_u64(*from, tree_start(nodes[0]));
+    if (nodes[n - 1].height)
+        *to = max_u64(*to, tree_end(nodes[n - 1]));
+}
+
+/* However tall the tree is by now. */
+static void citron_cover(const struct space *space, uint64_t *start, uint64_t *end)
+{
+    uint64_t from = *start, to = *end;
+    for (unsigned height = citron_height_first(space); height <= citron_height_last(space); height++)
+        cover_at(height, *start, *end, &from, &to);
+    *start = min_u64(*start, from);
+    *end = max_u64(*end, to);
+}
+
+static const struct design_knob knobs[] = {
+    {"k", &citron_k, 1, TREE_SPLIT_MAX},
+    {"m", &citron_m, 1, TREE_M_MAX},
+    {"wait_ns", &citron_wait_ns, 0, CONFIG_WAIT_NS *(uint32_t)FIELD_MAX(CONFIG_WAIT_BITS)},
+    {"fast", &citron_fast, 0, 1},
+    {"confirm", &citron_confirm, 0, 2},
+    {"scale_us", &citron_scale_us, 0, UINT32_MAX},
+    {0},
+};
+
+static const struct design_counter counters[] = {
+    {"acquires", &citron_stats.acquires},   {"aborts", &citron_stats.aborts},     {"blocked", &citron_stats.blocked},
+    {"escalated", &citron_stats.escalated}, {"repaired", &citron_stats.repaired}, {"grown", &citron_stats.grown},
+    {"censuses", &citron_stats.censuses},   {0},
+};
+
+#define CITRON_COMMON(faults)                                                                                                      \
+    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |             \
+                DESIGN_RANGES | DESIGN_ASYNC,                                                                                      \
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct citron_lock),                   \
+    .lock_bytes = citron_lock_bytes, .desc_size = DESC_WORDS * sizeof(uint64_t), .acquire = citron_acquire,                        \
+    .release = citron_release, .convert = citron_convert, .reshape = citron_reshape, .split = citron_split,                        \
+    .cover = citron_cover, .holds = citron_holds, .recover = citron_recover, .peek = citron_peek, .raise = citron_raise,           \
+    .knobs = knobs, .counters = counters
+
+const struct citron_design design_citron = {
+    .design = {.name = "citron",
+               .summary = "ranges on a segment tree, one-sided",
+               .kind = DESIGN_MAIN,
+               CITRON_COMMON(FAULTS_ALL)},
+};
+
+#define CITRON_BUSTED(what, line, flag)                                                                                            \
+    {                                                                                                                              \
+        .design = {.name = "busted-citron-" what, .summary = (line), .kind = DESIGN_BUSTED, CITRON_COMMON(FAULTS_ALL)},            \
+        .busted = (flag)                                                                                                           \
+    }
+
+const struct citron_design design_busted_citron_no_abort =
+    CITRON_BUSTED("no-abort", "who made itself known too late goes on", CITRON_NO_ABORT);
+const struct citron_design design_busted_citron_no_wait =
+    CITRON_BUSTED("no-wait", "T_wait is not waited out", CITRON_NO_WAIT);
+const struct citron_design design_busted_citron_no_fence =
+    CITRON_BUSTED("no-fence", "counts anew without having shut out the lost", CITRON_NO_FENCE);
+const struct citron_design design_busted_citron_blind_release =
+    CITRON_BUSTED("blind-release", "releases by adding, whatever has happened since", CITRON_BLIND_RELEASE);
+const struct citron_design design_busted_citron_blind_reader =
+    CITRON_BUSTED("blind-reader", "a reader does not look for writers after it took its place", CITRON_BLIND_READER);

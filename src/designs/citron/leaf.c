@@ -1,0 +1,301 @@
+/* Leaves: writers set bits under a mask, readers take places beside them; and the second fast path of 3.8, all bits at once.
+ *
+ * A writer sets its bits and then reads the places; a reader takes its place and then reads the bits. So one of them sees the other:
+ * the reader steps back, the writer stays and waits for the readers that were there before. A writer reads the places only if its
+ * parent says that there have been readers, which it learns when it makes itself known there. */
+#include "designs/citron/citron.h"
+
+#include <errno.h>
+#include <string.h>
+
+static uint64_t mask_of(const struct citron_claim *c)
+{
+    return bounds_mask(c->ticket);
+}
+
+uint64_t citron_place_word(const struct citron_job *j, const struct citron_claim *c)
+{
+    return reader_word(j->seat->me->slot, j->h->record, j->h->serial, c->ticket);
+}
+
+fab_addr citron_place_addr(const struct citron_job *j, const struct citron_claim *c)
+{
+    return job_places(j, c->node) + c->place * sizeof(uint64_t);
+}
+
+void citron_leaves_start(struct citron_leaves *l)
+{
+    l->below = l->looked = false;
+    memset(l->flagged, 0, sizeof l->flagged);
+}
+
+void citron_leaves_look(const struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct citron_leaves *l)
+{
+    l->looked = true;
+    for (unsigned i = from; i < to; i++) {
+        const struct citron_claim *c = &j->claims[i];
+        if (claim_internal(c))
+            continue;
+        batch_read(b, job_node(j, c->node), &l->bits[i], sizeof l->bits[i]);
+        if (j->shared)
+            batch_read(b, job_places(j, c->node), l->places[i], LEAF_READERS_BYTES);
+    }
+}
+
+/* A place that was free when somebody looked; without a look, one that is rarely another's. */
+static unsigned choose_place(const struct citron_job *j, unsigned i, const struct citron_leaves *l)
+{
+    unsigned first = (unsigned)((j->seat->me->slot * 5 + j->h->record + j->places_tried) % LEAF_READERS);
+    for (unsigned n = 0; n < LEAF_READERS && l->looked; n++)
+        if (!l->places[i][(first + n) % LEAF_READERS])
+            return (first + n) % LEAF_READERS;
+    return first;
+}
+
+/* Adds the verb that takes the leaf's units, and returns its number. */
+unsigned citron_leaf_add(struct citron_job *j, struct citron_batch *b, unsigned i, const struct citron_leaves *l)
+{
+    struct citron_claim *c = &j->claims[i];
+    if (!j->shared)
+        return batch_mcas(b, job_node(j, c->node), 0, mask_of(c), mask_of(c), mask_of(c));
+    c->place = (uint8_t)choose_place(j, i, l);
+    unsigned op = batch_mcas(b, citron_place_addr(j, c), 0, UINT64_MAX, citron_place_word(j, c), UINT64_MAX);
+    if (!l->flagged[i])
+        batch_mcas(b, job_node(j, tree_parent(c->node)), 0, 0, NODE_BELOW, NODE_BELOW);
+    return op;
+}
+
+/* Adds what must be read after that: the other side. */
+void citron_leaves_check(const struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct citron_leaves *l)
+{
+    l->checked = j->shared || l->below;
+    for (unsigned i = from; i < to; i++) {
+        const struct citron_claim *c = &j->claims[i];
+        if (claim_internal(c))
+            continue;
+        if (j->shared)
+            batch_read(b, job_node(j, c->node), &l->bits[i], sizeof l->bits[i]);
+        else if (l->below)
+            batch_read(b, job_places(j, c->node), l->places[i], LEAF_READERS_BYTES);
+    }
+}
+
+void citron_leaf_see(struct citron_job *j, unsigned i, uint64_t old, struct citron_leaves *l)
+{
+    struct citron_claim *c = &j->claims[i];
+    if (claim_internal(c)) {
+        assert(node_field(old, NODE_TCNT) == c->ticket || citron_busted(j)); /* nobody takes a turn from the living */
+        return;
+    }
+    c->took = j->shared ? !old : !(old & mask_of(c));
+    if (!j->shared)
+        l->bits[i] = old;
+}
+
+/* ---- who is there ---- */
+
+/* A reader of any of these units, or -1. Oneself, on the way up, does not count. */
+static int find_reader(const struct citron_job *j, const struct citron_claim *c, const uint64_t places[LEAF_READERS])
+{
+    uint64_t own = reader_word(j->seat->me->slot, j->h->record, j->h->serial, 0);
+    for (unsigned n = 0; n < LEAF_READERS; n++)
+        if (places[n] && mask_of(c) & bounds_mask(reader_bounds(places[n])) &&
+            !(j->upgrades && (places[n] & READER_OWNER) == (own & READER_OWNER)))
+            return (int)n;
+    return -1;
+}
+
+/* Reads them, and takes a token after that: above those of readers that have just left. */
+int citron_read_places(struct citron_job *j, struct tree_node leaf, uint64_t places[LEAF_READERS])
+{
+    for (;;) {
+        struct citron_batch b;
+        batch_start(&b);
+        batch_read(&b, job_places(j, leaf), places, LEAF_READERS_BYTES);
+        unsigned token = batch_faa(&b, j->lock + offsetof(struct citron_lock, token), 1);
+        int rc = job_run(j, &b);
+        if (!rc) {
+            j->token = batch_old(&b, token) + 1;
+            return 0;
+        }
+        if ((rc = seat_retry(j->seat, rc)))
+            return rc;
+    }
+}
+
+/* A writer that has its bits waits for the readers that came before. */
+static int await_readers(struct citron_job *j, unsigned i, uint64_t places[LEAF_READERS])
+{
+    struct citron_claim *c = &j->claims[i];
+    for (int at; (at = find_reader(j, c, places)) >= 0;) {
+        fab_addr addr = job_places(j, c->node) + (unsigned)at * sizeof(uint64_t);
+        const struct fab_cond cond = {.addr = addr, .mask = UINT32_MAX, .value = places[at] & UINT32_MAX};
+        int rc = job_wait(j, &cond, 1);
+        if (rc > 0)
+            rc = citron_repair_place(j, c->node, (unsigned)at, places[at]);
+        if (rc < 0 && rc != -EAGAIN && (rc = seat_retry(j->seat, rc)))
+            return rc;
+        rc = citron_read_places(j, c->node, places);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* Gives back claims from `at` on; what lies before stays. */
+static int stop_at(struct citron_job *j, unsigned from, unsigned at, unsigned *to)
+{
+    int rc = job_drop_all(j, at, true);
+    if (rc || at == from)
+        return rc ? rc : JOB_WAITED;
+    *to = at;
+    return 0;
+}
+
+static int settle_reader(struct citron_job *j, unsigned from, unsigned i, unsigned *to, struct citron_leaves *l)
+{
+    struct citron_claim *c = &j->claims[i];
+    if (c->took)
+        return l->bits[i] & mask_of(c) && !(citron_busted(j) & CITRON_BLIND_READER) ? stop_at(j, from, i, to) : 0;
+    /* The place was taken meanwhile. When all are, it reads at the parent. */
+    int rc = job_drop_all(j, i, true);
+    l->bits[i] = 0;
+    if (rc)
+        return rc;
+    if (++j->places_tried > LEAF_READERS)
+        return job_escalate(j, tree_parent(c->node));
+    *to = i;
+    return i == from ? JOB_WAITED : 0;
+}
+
+static int settle_writer(struct citron_job *j, unsigned from, unsigned i, unsigned *to, struct citron_leaves *l)
+{
+    struct citron_claim *c = &j->claims[i];
+    if (!c->took)
+        return stop_at(j, from, i, to);
+    if (!l->below)
+        return 0;
+    int rc = l->checked ? 0 : citron_read_places(j, c->node, l->places[i]);
+    if (rc || find_reader(j, c, l->places[i]) < 0)
+        return rc;
+    /* Who waits has nothing further up. */
+    if (i + 1 < *to)
+        rc = job_drop_all(j, i + 1, true);
+    *to = i + 1;
+    return rc ? rc : await_readers(j, i, l->places[i]);
+}
+
+/* Whether a batch of leaf claims is good. JOB_WAITED: not even the first. */
+int citron_leaves_settle(struct citron_job *j, unsigned from, unsigned *to, struct citron_leaves *l)
+{
+    for (unsigned i = from; i < *to; i++) {
+        int rc = j->shared ? settle_reader(j, from, i, to, l) : settle_writer(j, from, i, to, l);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* ---- places by themselves ---- */
+
+int citron_swap_place(const struct citron_job *j, const struct citron_claim *c, uint64_t from, uint64_t to)
+{
+    fab_addr addr = citron_place_addr(j, c);
+    uint64_t old;
+    int rc = fab_cas64(j->seat->ep, addr, from, to, &old);
+    while (rc) {
+        if ((rc = seat_retry(j->seat, rc)))
+            return rc;
+        rc = fab_read64(j->seat->ep, addr, &old); /* the words name their owner: what is there now tells */
+        if (!rc && old == to && to)
+            old = from;
+        else if (!rc && old == from)
+            rc = fab_cas64(j->seat->ep, addr, from, to, &old);
+    }
+    if (old == from)
+        job_wake(j, addr);
+    return old != from;
+}
+
+int citron_take_place(struct citron_job *j, struct citron_claim *c)
+{
+    uint64_t places[LEAF_READERS];
+    for (unsigned tries = 0; tries < LEAF_READERS; tries++) {
+        int rc = fab_read(j->seat->ep, job_places(j, c->node), places, sizeof places);
+        unsigned n = 0;
+        while (!rc && n < LEAF_READERS && places[n])
+            n++;
+        if (!rc && n == LEAF_READERS)
+            return -PAWL_ELIMIT;
+        c->place = (uint8_t)n;
+        rc = rc ? seat_retry(j->seat, rc) ? -PAWL_ELOST : 1 : citron_swap_place(j, c, 0, citron_place_word(j, c));
+        if (rc <= 0)
+            return rc;
+    }
+    return -PAWL_ELIMIT;
+}
+
+/* ---- all bits of four leaves at once (3.8) ---- */
+
+static struct tree_node first_leaf(const struct citron_claim *c)
+{
+    return tree_child(c->node, 0);
+}
+
+static bool may_take_whole(const struct citron_job *j, unsigned i)
+{
+    const struct citron_claim *c = &j->claims[i];
+    return citron_fast && !j->shared && !c->spill && c->node.height == 1 && !config_confirms(j->config) && !j->scrub;
+}
+
+/* With all bits set nobody can have come unseen, so T_wait need not be waited out. */
+void citron_whole_add(struct citron_job *j, struct citron_batch *b, unsigned i, struct citron_whole *w)
+{
+    struct citron_claim *c = &j->claims[i];
+    w->had = false;
+    w->tried = c->all = may_take_whole(j, i);
+    if (!w->tried)
+        return;
+    for (unsigned n = 0; n < 4; n++)
+        w->ops[n] = batch_mcas(b, job_node(j, tree_child(c->node, n)), 0, UINT64_MAX, UINT64_MAX, UINT64_MAX);
+    batch_read(b, job_places(j, first_leaf(c)), w->places, sizeof w->places);
+    w->readers = batch_read64(b, job_readers(j, c->node));
+}
+
+void citron_whole_see(struct citron_job *j, const struct citron_batch *b, unsigned i, struct citron_whole *w)
+{
+    if (!w->tried)
+        return;
+    w->had = !readers_here(b->values[w->readers]);
+    for (unsigned n = 0; n < 4; n++) {
+        w->took[n] = batch_old(b, w->ops[n]) == 0;
+        w->had &= w->took[n];
+    }
+    for (unsigned n = 0; n < countof(w->places); n++)
+        w->had &= !w->places[n];
+}
+
+/* Somebody is there: gives back the bits, and waits as others do. */
+int citron_whole_leave(struct citron_job *j, unsigned i, struct citron_whole *w)
+{
+    struct citron_claim *c = &j->claims[i];
+    struct citron_batch b;
+    if (!w->tried)
+        return 0;
+    batch_start(&b);
+    for (unsigned n = 0; n < 4; n++)
+        if (w->took[n])
+            batch_mcas(&b, job_node(j, tree_child(c->node, n)), UINT64_MAX, UINT64_MAX, 0, UINT64_MAX);
+    c->all = false;
+    job_say(j, &b, i, i + 1, CLAIM_HELD);
+    int rc = job_run(j, &b);
+    for (unsigned n = 0; n < 4; n++)
+        if (w->took[n])
+            job_wake(j, job_node(j, tree_child(c->node, n)));
+    while (rc && !(rc = seat_retry(j->seat, rc))) {
+        batch_start(&b);
+        job_say(j, &b, i, i + 1, CLAIM_HELD);
+        rc = job_run(j, &b);
+    }
+    return rc;
+}

@@ -1,0 +1,422 @@
+/* Counting anew (3.10). The paper resets a counter that has stood still for a lease; but a hold may last longer than that, and a
+ * release that comes after a reset counts for somebody else. Here it is known who lives (sessions have leases, the lost are shut out)
+ * and what each of them has (claims are published before their effect), so whoever is stuck counts the claims of the living, and
+ * sets the node to that by a compare-and-swap from exactly what it was before the census. Only ever downwards: what is not known to
+ * have been taken back counts as there, and what is not known to have been taken is taken once more. */
+#include "designs/citron/citron.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- the census ---- */
+
+struct census {
+    const struct seat *seat;
+    uint64_t index;
+    claim_fn fn;
+    void *ctx;
+    unsigned height_max;
+    uint64_t lease;
+    bool checked; /* the present slot's owner lives, */
+    bool stopped; /* or is lost, but cannot be shut out yet: what it is in the middle of may go on */
+};
+
+#define READ_TRIES_MAX 4
+
+/* Whether a slot's session lives. 0: no, and nothing of it can take effect any more. */
+static int check_life(struct census *c, uint32_t slot)
+{
+    const struct seat *seat = c->seat;
+    uint64_t lease = c->lease, proof;
+    if (slot == seat->me->slot)
+        return lease_state(lease) == SLOT_LIVE;
+    int dead = seat_peer_dead(seat, slot, &lease);
+    if (dead <= 0)
+        return dead < 0 ? dead : 1;
+    if (lease_state(lease) != SLOT_LOST)
+        return 0; /* closed: it has shut itself out */
+    if (citron_busted_seat(seat) & CITRON_NO_FENCE)
+        return 0;
+    /* Proof first, lease second: the proof is then that session's, not its successor's in the slot. */
+    fab_addr at = space_slot_addr(seat->space, slot);
+    uint64_t again;
+    int rc = fab_read64(seat->ep, at + offsetof(struct slot, proof), &proof);
+    if (!rc)
+        rc = fab_read64(seat->ep, at + offsetof(struct slot, lease), &again);
+    if (rc)
+        return rc;
+    if (lease_state(again) != SLOT_LOST || lease_epoch(again) != lease_epoch(lease))
+        return 0;
+    rc = seat_fence(seat, slot);
+    if (rc != -EAGAIN || !fab_is_shm(seat->ep))
+        return rc;
+    c->stopped = true; /* see atomic_here: only a step that it has said to be under way can still take place */
+    return 1;
+}
+
+/* Claims and the record that they belong to, read so that they are of one use of it. */
+static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_t words[CLAIMS_MAX], uint64_t *word)
+{
+    fab_addr at = space_record_addr(c->seat->space, slot, record);
+    for (unsigned n = 0; n < READ_TRIES_MAX; n++) {
+        struct citron_batch b;
+        batch_start(&b);
+        unsigned before = batch_read64(&b, at);
+        batch_read(&b, citron_desc_addr(c->seat->space, slot, record), words, CLAIMS_MAX * sizeof *words);
+        unsigned after = batch_read64(&b, at);
+        int rc = fab_batch(c->seat->ep, b.ops, b.n);
+        if (rc)
+            return rc;
+        if (b.values[before] != b.values[after])
+            continue;
+        *word = b.values[before];
+        return 0;
+    }
+    return -EAGAIN;
+}
+
+static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    struct census *c = ctx;
+    uint64_t words[CLAIMS_MAX];
+    if (record_index(word) != c->index)
+        return 0;
+    if (!c->checked) {
+        int rc = check_life(c, slot);
+        if (rc <= 0)
+            return rc ? rc : 1;
+        c->checked = true;
+    }
+    int rc = read_claims(c, slot, record, words, &word);
+    enum record_state state = rc ? RECORD_FREE : record_state(word);
+    bool any = state != RECORD_FREE && state != RECORD_SPARE && state != RECORD_WAIT && record_index(word) == c->index;
+    for (unsigned i = 0; i < CLAIMS_MAX && !rc && any; i++)
+        if (words[i] >> CLAIM_STATE) {
+            struct citron_claim claim = claim_of(words[i], c->height_max);
+            bool midway = claim.state == CLAIM_FLUX || claim.state == CLAIM_QUEUE;
+            if (c->stopped && !midway)
+                continue;
+            if (c->stopped)
+                return -EAGAIN;
+            claim.serial = (uint32_t)record_serial(word);
+            claim.granted = state == RECORD_HELD_X || state == RECORD_HELD_S;
+            rc = c->fn(c->ctx, slot, record, &claim);
+        }
+    return rc;
+}
+
+static int census_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    struct census *c = ctx;
+    c->lease = lease;
+    c->checked = c->stopped = false;
+    int rc = seat_records(c->seat, slot, census_record, c);
+    return rc > 0 ? 0 : rc;
+}
+
+int citron_census(const struct citron_job *j, claim_fn fn, void *ctx)
+{
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.censuses++;
+    struct census c = {.seat = j->seat, .index = j->index, .fn = fn, .ctx = ctx, .height_max = j->height_max};
+    return seat_slots(j->seat, census_slot, &c);
+}
+
+/* ---- a node ---- */
+
+struct count {
+    struct tree_node node;
+    bool spill;
+    uint32_t first; /* the ticket that is being served */
+    uint32_t next;  /* how far behind it the next living one is */
+    uint32_t below, readers_here, readers_below;
+    bool unsure;
+};
+
+/* What a living claim accounts for. */
+static int count_claim(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
+{
+    struct count *n = ctx;
+    bool flux = c->state == CLAIM_FLUX || c->state == CLAIM_QUEUE;
+    bool same = c->spill == n->spill && (c->spill || tree_same(c->node, n->node));
+    if (same && claim_internal(c)) {
+        n->unsure |= flux;
+        if (c->state == CLAIM_TURN || (c->state == CLAIM_HELD && !c->shared)) {
+            uint32_t distance = (c->ticket - n->first) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
+            n->next = distance < n->next ? distance : n->next;
+        }
+        n->readers_here += c->state == CLAIM_HELD && c->shared;
+    }
+    if (same || c->spill || n->spill || !tree_contains(n->node, c->node) ||
+        !tree_notifies(c->node.height, c->m, c->top, n->node.height))
+        return 0;
+    n->unsure |= c->state == CLAIM_FLUX; /* one that queues has made nothing known */
+    n->below += c->state == CLAIM_HELD && !c->shared;
+    n->readers_below += c->state == CLAIM_HELD && c->shared;
+    return 0;
+}
+
+/* The words as the living account for them. */
+static void correct(const struct count *n, uint64_t *word, uint64_t *readers)
+{
+    uint32_t queue = node_queue(*word);
+    if (queue && n->next) { /* whose turn it is: nobody's */
+        uint32_t skip = n->next < queue ? n->next : queue;
+        *word = field_set(*word, NODE_TCNT, NODE_COUNT_BITS, (n->first + skip) & FIELD_MAX(NODE_COUNT_BITS)) & ~NODE_OCC;
+    }
+    if (node_below(*word) > n->below)
+        *word = field_set(*word, NODE_DCNT, NODE_COUNT_BITS,
+                          (node_field(*word, NODE_DMAX) - n->below) & FIELD_MAX(NODE_COUNT_BITS));
+    if (readers_here(*readers) > n->readers_here)
+        *readers = field_set(*readers, READERS_CNT, 16, (field_get(*readers, READERS_MAX, 16) - n->readers_here) & 0xffff);
+    if (readers_below(*readers) > n->readers_below)
+        *readers = field_set(*readers, READERS_DCNT, 16, (field_get(*readers, READERS_DMAX, 16) - n->readers_below) & 0xffff);
+    if (!n->readers_here && !readers_here(*readers))
+        *word &= ~NODE_SHARED;
+}
+
+static int replace(const struct citron_job *j, fab_addr addr, uint64_t from, uint64_t to)
+{
+    uint64_t old;
+    if (from == to)
+        return 0;
+    int rc = fab_cas64(j->seat->ep, addr, from, to, &old);
+    if (rc || old != from)
+        return rc ? rc : 1;
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.repaired++;
+    job_wake(j, addr);
+    return 0;
+}
+
+int citron_repair(const struct citron_job *j, struct tree_node n, bool spill)
+{
+    const struct citron_claim at = {.spill = spill, .node = n};
+    struct citron_batch b;
+    batch_start(&b);
+    unsigned word = batch_read64(&b, job_claim_node(j, &at)), readers = batch_read64(&b, job_claim_readers(j, &at));
+    int rc = fab_batch(j->seat->ep, b.ops, b.n);
+    if (rc)
+        return rc;
+    struct count count = {
+        .node = n, .spill = spill, .first = node_field(b.values[word], NODE_TCNT), .next = (uint32_t)FIELD_MAX(NODE_COUNT_BITS)};
+    rc = citron_census(j, count_claim, &count);
+    if (rc || count.unsure)
+        return rc ? rc : 1;
+    uint64_t right = b.values[word], right_readers = b.values[readers];
+    correct(&count, &right, &right_readers);
+    bool wrong = right != b.values[word] || right_readers != b.values[readers];
+    rc = replace(j, job_claim_readers(j, &at), b.values[readers], right_readers);
+    if (!rc)
+        rc = replace(j, job_claim_node(j, &at), b.values[word], right);
+    return rc ? rc : wrong ? CITRON_REPAIRED : 0;
+}
+
+/* ---- leaves ---- */
+
+struct leaf_search {
+    struct tree_node parent;
+    struct tree_node leaf;
+    uint64_t bits;
+    const struct citron_job *j;
+    bool found;
+};
+
+static int may_own_bits(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
+{
+    struct leaf_search *s = ctx;
+    if (c->spill || c->shared || (c->state != CLAIM_FLUX && c->state != CLAIM_HELD))
+        return 0;
+    if (c->node.height == 1)
+        s->found |= tree_same(c->node, s->parent);
+    else if (!c->node.height)
+        s->found |= tree_same(c->node, s->leaf) && bounds_mask(c->ticket) & s->bits;
+    return 0;
+}
+
+int citron_leaf_owned(const struct citron_job *j, struct tree_node leaf, uint64_t bits)
+{
+    struct leaf_search s = {.parent = tree_parent(leaf), .leaf = leaf, .bits = bits};
+    int rc = citron_census(j, may_own_bits, &s);
+    return rc ? rc : s.found;
+}
+
+static int is_below(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
+{
+    struct leaf_search *s = ctx;
+    bool own = slot == s->j->seat->me->slot && record == s->j->h->record;
+    if (!own && !c->spill && c->state != CLAIM_WAIT && c->state != CLAIM_TURN && c->state != CLAIM_QUEUE &&
+        tree_contains(s->parent, c->node))
+        s->found = true;
+    return 0;
+}
+
+/* This job has the parent or a node above it for itself, and waited until nobody was below. Whoever set bits since has looked up
+ * before that, and says so in its claims from before it looked; so if nobody does, the bits are nobody's. */
+int citron_scrub(struct citron_job *j, struct tree_node parent)
+{
+    struct leaf_search s = {.parent = parent, .j = j};
+    uint64_t words[4];
+    struct citron_batch b;
+    int rc = citron_census(j, is_below, &s);
+    if (rc || s.found)
+        return rc == -EAGAIN ? 0 : rc;
+    rc = fab_read(j->seat->ep, job_node(j, tree_child(parent, 0)), words, sizeof words);
+    if (rc)
+        return rc;
+    batch_start(&b);
+    for (unsigned i = 0; i < 4; i++)
+        if (words[i])
+            batch_mcas(&b, job_node(j, tree_child(parent, i)), words[i], words[i], 0, words[i]);
+    rc = job_run(j, &b);
+    for (unsigned i = 0; i < 4; i++)
+        job_wake(j, job_node(j, tree_child(parent, i)));
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.repaired += b.n;
+    return rc;
+}
+
+struct place_search {
+    uint64_t word;
+    struct tree_node leaf;
+    const struct citron_job *j;
+    bool found;
+};
+
+/* The word names slot, record and serial; the census has what lives. */
+static int owns_place(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
+{
+    struct place_search *s = ctx;
+    uint64_t owner = reader_word(slot, record, c->serial, 0) & READER_OWNER;
+    if (owner == (s->word & READER_OWNER) && !c->spill && /* on its way down it is not yet shared */
+        tree_same(c->node, s->leaf) && (c->state == CLAIM_FLUX || c->state == CLAIM_HELD))
+        s->found = true;
+    return 0;
+}
+
+int citron_repair_place(const struct citron_job *j, struct tree_node leaf, unsigned place, uint64_t word)
+{
+    struct place_search s = {.word = word, .leaf = leaf, .j = j};
+    int rc = citron_census(j, owns_place, &s);
+    if (rc || s.found)
+        return rc;
+    return replace(j, job_places(j, leaf) + place * sizeof(uint64_t), word, 0);
+}
+
+/* ---- this session itself ---- */
+
+struct own_search {
+    const struct citron_job *j;
+    const struct citron_claim *claim;
+    bool found;
+};
+
+static int in_own_way(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
+{
+    struct own_search *s = ctx;
+    if (slot != s->j->seat->me->slot || record == s->j->h->record || c->state != CLAIM_HELD || c->spill || s->claim->spill)
+        return 0;
+    s->found |= tree_contains(c->node, s->claim->node) || tree_contains(s->claim->node, c->node);
+    return 0;
+}
+
+int citron_own_way(const struct citron_job *j, const struct citron_claim *c)
+{
+    struct own_search s = {.j = j, .claim = c};
+    int rc = citron_census(j, in_own_way, &s);
+    return rc ? rc : s.found;
+}
+
+/* ---- a dead session ---- */
+
+struct funeral {
+    const struct seat *seat;
+    uint32_t dead, epoch;
+};
+
+static int repair_path(const struct citron_job *j, const struct citron_claim *c)
+{
+    uint8_t heights[TREE_HEIGHT_MAX];
+    int rc = claim_internal(c) ? citron_repair(j, c->node, c->spill) : 0;
+    unsigned n = c->spill || c->state < CLAIM_FLUX ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
+    for (unsigned i = 0; i < n && rc >= 0; i++)
+        rc = citron_repair(j, tree_above(c->node, heights[i]), false);
+    return rc > 0 || rc == -EAGAIN ? 0 : rc; /* whom it bothers asks again */
+}
+
+static int bury_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    const struct funeral *f = ctx;
+    const struct seat *seat = f->seat;
+    struct hold h = {.index = record_index(word), .record = UINT32_MAX, .mode = PAWL_EXCLUSIVE};
+    struct citron_job j;
+    uint64_t words[CLAIMS_MAX], lease;
+    if (record_state(word) == RECORD_WAIT)
+        return 0;
+    if (h.index >= seat->space->lock_count)
+        return -EFAULT; /* memory was overwritten by a stranger */
+    int rc = fab_read(seat->ep, citron_desc_addr(seat->space, slot, record), words, sizeof words);
+    if (!rc) /* after the claims: what they say is then the dead session's, not its successor's in the slot (I6) */
+        rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, lease), &lease);
+    if (rc)
+        return rc;
+    if (lease_state(lease) != SLOT_LOST || lease_epoch(lease) != f->epoch)
+        return 1;
+    job_start(&j, seat, &h, DEADLINE_NEVER);
+    for (unsigned i = 0; i < CLAIMS_MAX && !rc; i++) {
+        struct citron_claim c = claim_of(words[i], j.height_max);
+        if (c.state != CLAIM_NONE && c.state != CLAIM_WAIT && (c.spill || c.node.height <= j.height_max))
+            rc = repair_path(&j, &c);
+    }
+    return rc;
+}
+
+int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
+{
+    struct funeral f = {.seat = seat, .dead = dead, .epoch = epoch};
+    int rc = seat_records(seat, dead, bury_record, &f);
+    return rc > 0 ? 0 : rc;
+}
+
+/* ---- what it looks like ---- */
+
+struct view {
+    struct lock_view *out;
+    uint32_t slot, record; /* of the latest that was counted */
+    bool records_tell;     /* who was granted; elsewhere one that waits for others below counts, too */
+};
+
+static int view_claim(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
+{
+    struct view *v = ctx;
+    if (c->state != CLAIM_HELD || (v->records_tell && !c->granted))
+        return 0;
+    if (!c->shared) {
+        v->out->mode = PAWL_EXCLUSIVE;
+        v->out->owner = slot;
+    } else if (v->out->mode != PAWL_EXCLUSIVE) {
+        v->out->mode = PAWL_SHARED;
+    }
+    v->out->readers += c->shared && (slot != v->slot || record != v->record);
+    v->slot = slot;
+    v->record = record;
+    return 0;
+}
+
+int citron_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    struct hold h = {.index = index, .record = UINT32_MAX, .mode = PAWL_EXCLUSIVE};
+    struct citron_job j;
+    struct lock_view view = {0};
+    struct view v = {.out = &view, .slot = UINT32_MAX, .records_tell = fab_is_shm(seat->ep)};
+    uint64_t token;
+    job_start(&j, seat, &h, DEADLINE_TRY);
+    int rc = fab_read64(seat->ep, j.lock + offsetof(struct citron_lock, token), &token);
+    if (!rc)
+        rc = citron_census(&j, view_claim, &v);
+    if (rc && rc != -EAGAIN)
+        return rc;
+    view.token = seat->space->token_base + token;
+    *out = view;
+    return 0;
+}

@@ -1,0 +1,378 @@
+/* Algorithm 3, and the ways back out of an acquisition. Claims go in reverse order. */
+#include "designs/citron/citron.h"
+
+#include <errno.h>
+
+#define LEAVE_TRIES_MAX 8 /* each means that somebody took or passed a turn just then */
+
+/* ---- one claim ---- */
+
+static void add_notifications(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool back)
+{
+    uint8_t heights[TREE_HEIGHT_MAX];
+    unsigned n = c->spill ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
+    for (unsigned i = 0; i < n; i++) {
+        struct tree_node above = tree_above(c->node, heights[i]);
+        if (c->shared)
+            batch_mfaa(b, job_readers(j, above), UINT64_C(1) << (back ? READERS_DCNT : READERS_DMAX), READERS_TOPS);
+        else
+            batch_mfaa(b, job_node(j, above), UINT64_C(1) << (back ? NODE_DCNT : NODE_DMAX), NODE_TOPS);
+    }
+}
+
+/* Takes back what was made known (line 9). */
+void citron_add_unknown(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c)
+{
+    add_notifications(j, b, c, true);
+}
+
+void citron_add_known(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c)
+{
+    add_notifications(j, b, c, false);
+}
+
+static void add_pass_turn(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool keep_turn)
+{
+    uint64_t turn = (uint64_t)c->ticket << NODE_TCNT, next = (uint64_t)node_ticket_next(c->ticket) << NODE_TCNT;
+    if (citron_busted(j) & CITRON_BLIND_RELEASE) { /* as printed: Occ - 1, TCnt + 1, whatever has happened since */
+        batch_mfaa(b, job_claim_node(j, c), NODE_OCC | (keep_turn ? 0 : UINT64_C(1) << NODE_TCNT), NODE_TOPS);
+        return;
+    }
+    /* Bound to the ticket: one that comes late, or twice, changes nothing. */
+    batch_mcas(b, job_claim_node(j, c), turn, NODE_T_MASK, keep_turn ? turn : next, NODE_T_MASK | NODE_OCC);
+}
+
+static void add_release_node(const struct citron_job *j, struct citron_batch *b, unsigned i, bool keep_turn)
+{
+    const struct citron_claim *c = &j->claims[i];
+    uint64_t mask = bounds_mask(c->ticket);
+    if (claim_internal(c) && c->shared) {
+        batch_mfaa(b, job_claim_readers(j, c), UINT64_C(1) << READERS_CNT, READERS_TOPS);
+    } else if (claim_internal(c)) {
+        for (unsigned n = 0; n < 4 && c->all; n++)
+            batch_mcas(b, job_node(j, tree_child(c->node, n)), UINT64_MAX, UINT64_MAX, 0, UINT64_MAX);
+        add_pass_turn(j, b, c, keep_turn);
+    } else if (c->shared && c->took) {
+        uint64_t word = reader_word(j->seat->me->slot, j->h->record, j->h->serial, c->ticket);
+        batch_mcas(b, citron_place_addr(j, c), word, UINT64_MAX, 0, UINT64_MAX);
+    } else if (c->took) {
+        batch_mcas(b, job_node(j, c->node), mask, mask, 0, mask);
+    }
+}
+
+void citron_wake_after(const struct citron_job *j, const struct citron_claim *c)
+{
+    uint8_t heights[TREE_HEIGHT_MAX];
+    if (!fab_is_shm(j->seat->ep))
+        return;
+    unsigned n = c->spill ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
+    job_wake(j, job_claim_node(j, c));
+    if (c->shared)
+        job_wake(j, claim_internal(c) ? job_claim_readers(j, c) : citron_place_addr(j, c));
+    for (unsigned i = 0; i < 4 && c->all; i++)
+        job_wake(j, job_node(j, tree_child(c->node, i)));
+    for (unsigned i = 0; i < n; i++) {
+        struct tree_node above = tree_above(c->node, heights[i]);
+        job_wake(j, c->shared ? job_readers(j, above) : job_node(j, above));
+    }
+}
+
+/* The last reader of an internal node lowers its flag: unless a turn was taken there since it looked, for then a reader may have
+ * come, or a writer has lowered it. `seen` was read before the reader left. */
+static void lower_flag(const struct citron_job *j, const struct citron_claim *c, uint64_t seen, uint64_t readers)
+{
+    uint64_t old;
+    if (readers_here(readers) != 1 || !(seen & NODE_SHARED))
+        return;
+    fab_mcas64(j->seat->ep, job_claim_node(j, c), seen & NODE_T_MASK, NODE_T_MASK, 0, NODE_SHARED, &old);
+    job_wake(j, job_claim_node(j, c)); /* what goes wrong here is found by whoever waits for the flag */
+}
+
+/* ---- turns ---- */
+
+/* Gives a ticket back: passed on if it is its turn, taken back if it is the last. Else it stays in the row, and whoever waits behind
+ * it finds that nobody has it. */
+static int leave_queue(struct citron_job *j, unsigned i)
+{
+    struct citron_claim *c = &j->claims[i];
+    fab_addr addr = job_claim_node(j, c);
+    const uint64_t max = FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS);
+    for (unsigned n = 0; n < LEAVE_TRIES_MAX; n++) {
+        uint64_t seen, old;
+        uint64_t turn = (uint64_t)c->ticket << NODE_TCNT, next = node_ticket_next(c->ticket);
+        int rc = fab_read64(j->seat->ep, addr, &seen);
+        bool served = !rc && node_field(seen, NODE_TCNT) == c->ticket;
+        if (!rc && ((c->ticket - node_field(seen, NODE_TCNT)) & FIELD_MAX(NODE_COUNT_BITS)) >= node_queue(seen))
+            break; /* it is gone already: the connection broke when it was passed on */
+        if (!rc && served)
+            rc = fab_mcas64(j->seat->ep, addr, turn, NODE_T_MASK, next << NODE_TCNT, NODE_T_MASK | NODE_OCC, &old);
+        else if (!rc && node_field(seen, NODE_TMAX) == next) /* DCnt and DMax go on together: no word returns */
+            rc = fab_cas64(j->seat->ep, addr, seen,
+                           masked_add64((seen & ~max) | (uint64_t)c->ticket << NODE_TMAX,
+                                        UINT64_C(1) << NODE_DCNT | UINT64_C(1) << NODE_DMAX, NODE_TOPS),
+                           &old);
+        else if (!rc)
+            break;
+        if (!rc && (served ? node_field(old, NODE_TCNT) == c->ticket : old == seen)) {
+            job_wake(j, addr);
+            break;
+        }
+        if (rc && (rc = seat_retry(j->seat, rc)))
+            return rc;
+    }
+    c->state = CLAIM_WAIT;
+    return 0;
+}
+
+/* ---- dropping what an acquisition has ---- */
+
+static int say_surely(struct citron_job *j, unsigned i, enum claim_state state)
+{
+    for (;;) {
+        struct citron_batch b;
+        batch_start(&b);
+        job_say(j, &b, i, i + 1, state);
+        int rc = job_run(j, &b);
+        if (!rc || (rc = seat_retry(j->seat, rc)))
+            return rc;
+    }
+}
+
+int job_doubt(struct citron_job *j, unsigned i)
+{
+    struct citron_claim *c = &j->claims[i];
+    struct citron_batch b;
+    enum claim_state then = CLAIM_WAIT;
+    batch_start(&b);
+    if (claim_internal(c)) {
+        /* A writer keeps its turn, a reader starts over: whether it has passed it on is not known. */
+        add_pass_turn(j, &b, c, !c->shared);
+        then = c->shared ? CLAIM_WAIT : CLAIM_TURN;
+        c->all = false; /* bits that may have stayed are nobody's */
+    } else if (c->shared) {
+        c->took = true;
+        add_release_node(j, &b, i, false); /* the place names its owner, so this is exact */
+    }
+    int rc = job_run(j, &b);
+    while (rc && !(rc = seat_retry(j->seat, rc)))
+        rc = job_run(j, &b);
+    if (!rc)
+        rc = say_surely(j, i, then);
+    if (!rc && fab_is_shm(j->seat->ep))
+        citron_wake_after(j, c);
+    return rc;
+}
+
+int job_drop(struct citron_job *j, unsigned i, bool keep_turn)
+{
+    struct citron_claim *c = &j->claims[i];
+    if (c->state == CLAIM_TURN && !keep_turn)
+        return leave_queue(j, i);
+    if (c->state != CLAIM_HELD)
+        return 0;
+    struct citron_batch b;
+    bool turn = keep_turn && claim_internal(c) && !c->shared;
+    unsigned seen = 0, left = 0;
+    batch_start(&b);
+    job_say(j, &b, i, i + 1, CLAIM_FLUX);
+    if (claim_internal(c) && c->shared)
+        seen = batch_read64(&b, job_claim_node(j, c));
+    left = b.n;
+    add_release_node(j, &b, i, turn);
+    citron_add_unknown(j, &b, c);
+    struct citron_claim was = *c;
+    c->all = false;
+    job_say(j, &b, i, i + 1, turn ? CLAIM_TURN : CLAIM_WAIT);
+    int rc = job_run(j, &b);
+    if (rc == -FAB_EUNKNOWN) {
+        *c = was;
+        rc = seat_retry(j->seat, rc);
+        rc = rc ? rc : job_doubt(j, i);
+        if (!rc && !turn && c->state == CLAIM_TURN)
+            rc = leave_queue(j, i);
+        return rc;
+    }
+    if (rc)
+        return rc;
+    if (claim_internal(c) && c->shared)
+        lower_flag(j, c, b.values[seen], batch_old(&b, left));
+    citron_wake_after(j, &was);
+    return 0;
+}
+
+int job_drop_all(struct citron_job *j, unsigned from, bool keep_turns)
+{
+    int rc = 0;
+    for (unsigned i = j->count; i-- > from && !rc;)
+        rc = job_drop(j, i, keep_turns);
+    return rc;
+}
+
+/* ---- a hold ---- */
+
+static enum record_state held_state(const struct hold *h)
+{
+    return h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X;
+}
+
+/* From the books of the session: what the hold has. */
+static void recall(struct citron_job *j)
+{
+    const uint64_t *words = citron_kept(j->seat, j->h);
+    for (unsigned i = 0; i < CLAIMS_MAX; i++)
+        if (words[i] >> CLAIM_STATE == CLAIM_HELD)
+            j->claims[j->count++] = claim_of(words[i], j->height_max);
+    j->published = true;
+}
+
+int job_resume(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    job_start(j, seat, h, deadline);
+    recall(j);
+    return job_configure(j);
+}
+
+void job_keep(struct citron_job *j)
+{
+    const struct seat *seat = j->seat;
+    uint64_t *words = citron_kept(seat, j->h);
+    if (!fab_is_shm(seat->ep))
+        for (unsigned i = 0; i < CLAIMS_MAX; i++)
+            words[i] = i < j->count ? claim_word(&j->claims[i], j->height_max) : 0;
+    __atomic_store_n(&words[DESC_TOKEN], j->h->token, __ATOMIC_RELAXED);
+    hold_note_range(seat, j->h);
+    __atomic_store_n(&seat->me->shadow[j->h->record], record_word(held_state(j->h), j->h->serial, j->h->index), __ATOMIC_RELEASE);
+}
+
+static bool has_token(const struct seat *seat, const struct hold *h)
+{
+    return __atomic_load_n(&citron_kept(seat, h)[DESC_TOKEN], __ATOMIC_RELAXED) == h->token;
+}
+
+bool citron_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, held_state(h)) && hold_has_range(seat, h) && has_token(seat, h);
+}
+
+/* All claims in one batch, the last one first; then the record, which is what makes them visible. */
+static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned seen[CLAIMS_MAX], unsigned left[CLAIMS_MAX])
+{
+    batch_start(b);
+    for (unsigned i = 0, to; i < j->count; i = to) { /* what went before to make room for a larger tree stays gone */
+        for (to = i; to < j->count && j->claims[to].state == CLAIM_HELD; to++)
+            ;
+        if (to > i)
+            job_say(j, b, i, to, CLAIM_FLUX);
+        to += to == i;
+    }
+    for (unsigned i = j->count; i-- > 0;) {
+        const struct citron_claim *c = &j->claims[i];
+        if (c->state != CLAIM_FLUX)
+            continue;
+        if (b->n + 12 + TREE_HEIGHT_MAX > FAB_BATCH_MAX) { /* many nodes, or a small m: in pieces, each exact by itself */
+            int rc = job_run(j, b);
+            if (rc)
+                return rc;
+            b->n = 0;
+            j->pieces++;
+        }
+        if (claim_internal(c) && c->shared)
+            seen[i] = batch_read64(b, job_claim_node(j, c));
+        left[i] = b->n;
+        add_release_node(j, b, i, false);
+        citron_add_unknown(j, b, c);
+    }
+    /* On shared memory the record is the session's own, too: it is closed with the hold. */
+    fab_addr record = space_record_addr(j->seat->space, j->seat->me->slot, j->h->record);
+    if (!fab_is_shm(j->seat->ep))
+        batch_write64(b, record, record_word(RECORD_FREE, j->h->serial, 0));
+    return job_run(j, b);
+}
+
+static int release_surely(struct citron_job *j, unsigned i)
+{
+    struct citron_claim *c = &j->claims[i];
+    for (;;) {
+        struct citron_batch b;
+        batch_start(&b);
+        if (claim_internal(c) && !c->shared)
+            add_pass_turn(j, &b, c, false);
+        else if (!claim_internal(c) && c->shared)
+            add_release_node(j, &b, i, false);
+        int rc = job_run(j, &b);
+        if (!rc || (rc = seat_retry(j->seat, rc)))
+            return rc;
+    }
+}
+
+/* The connection broke in the middle. If nothing has begun, it begins anew; else turns are passed on, which can be repeated, and
+ * what may have stayed of the rest is counted anew by whom it bothers. */
+static int release_again(struct citron_job *j, bool *done)
+{
+    uint64_t word = 0;
+    unsigned first = 0;
+    int rc;
+    while (j->claims[first].state != CLAIM_FLUX)
+        first++;
+    while ((rc = fab_read64(j->seat->ep, job_desc(j, first), &word)))
+        if ((rc = seat_retry(j->seat, rc)))
+            return rc;
+    if (claim_of(word, j->height_max).state == CLAIM_HELD) {
+        for (unsigned i = 0; i < j->count; i++)
+            if (j->claims[i].state == CLAIM_FLUX)
+                j->claims[i].state = CLAIM_HELD; /* so that it says FLUX again before it begins */
+        return 0;
+    }
+    *done = true;
+    for (unsigned i = j->count; i-- > 0 && !rc;)
+        if (j->claims[i].state == CLAIM_FLUX && (claim_internal(&j->claims[i]) || j->claims[i].shared))
+            rc = release_surely(j, i);
+    return rc ? rc : hold_write(j->seat, j->h, record_word(RECORD_FREE, j->h->serial, 0));
+}
+
+static int release_job(struct citron_job *j)
+{
+    struct citron_batch b;
+    unsigned seen[CLAIMS_MAX] = {0}, left[CLAIMS_MAX] = {0};
+    for (;;) {
+        bool done = false;
+        int rc = release_batch(j, &b, seen, left);
+        if (!rc)
+            break;
+        rc = seat_retry(j->seat, rc);
+        if (!rc)
+            rc = release_again(j, &done);
+        if (rc || done)
+            return rc;
+    }
+    for (unsigned i = j->count; i-- > 0;) {
+        const struct citron_claim *c = &j->claims[i];
+        if (c->state == CLAIM_FLUX && claim_internal(c) && c->shared && !j->pieces)
+            lower_flag(j, c, b.values[seen[i]], batch_old(&b, left[i]));
+        citron_wake_after(j, c);
+    }
+    return 0;
+}
+
+int citron_release(const struct seat *seat, const struct hold *h)
+{
+    struct citron_job j;
+    struct hold own = *h;
+    uint64_t held = record_word(held_state(h), h->serial, h->index);
+    uint64_t leaving = record_word(h->mode == PAWL_SHARED ? RECORD_TRY_S : RECORD_TRY_X, h->serial, h->index);
+    if (h->record >= seat->space->record_count || !hold_has_range(seat, h) || !has_token(seat, h) ||
+        !__atomic_compare_exchange_n(&seat->me->shadow[h->record], &held, leaving, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        return -PAWL_ENOTOWNER;
+    job_start(&j, seat, &own, DEADLINE_NEVER);
+    recall(&j);
+    int rc = citron_before_release(&j);
+    if (!rc)
+        rc = release_job(&j);
+    if (rc)
+        return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
+    if (fab_is_shm(seat->ep))
+        hold_close(seat, h);
+    else
+        hold_forget(seat, h);
+    return 0;
+}

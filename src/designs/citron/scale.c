@@ -1,0 +1,276 @@
+/* The lock's configuration: m, T_wait, and the tree's height; how they change while others use them (3.5.5, 3.9).
+ *
+ * All of it is one word, which everybody reads together with the ancestors (b) and once more after having made itself known (d):
+ * where the paper reads the root's Exp flag. A change has two phases. In the first, claims are made such that they are right before
+ * and after it; when the census shows that all are, it is complete. */
+#include "designs/citron/citron.h"
+
+#include <errno.h>
+
+unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = 1, citron_confirm = 2, citron_scale_us = 10000;
+
+struct citron_stats citron_stats;
+
+#define WAIT_ROUND_TRIPS_TWICE 15 /* 3.5.5: 5 us are reserved for a round trip of 2, and there are three of them: 7.5 times */
+#define WAIT_FIRST_MAX_NS (200 * NS_PER_US) /* whatever was measured: a connection may just have broken. It is doubled if too short */
+#define SETTLE_PAUSE_NS (50 * NS_PER_US)
+
+static fab_addr config_addr(const struct citron_job *j)
+{
+    return j->lock + offsetof(struct citron_lock, config);
+}
+
+/* ---- hints: so that the configuration need not be read before it is read ---- */
+
+static struct session_hint *hint_of(const struct citron_job *j)
+{
+    return &j->seat->me->hints[j->index % countof(j->seat->me->hints)];
+}
+
+void job_remember(struct citron_job *j)
+{
+    struct session_hint *hint = hint_of(j);
+    if (fab_is_shm(j->seat->ep))
+        return;
+    hint->index = j->index;
+    hint->word = j->config_word;
+}
+
+static uint32_t wait_for(const struct citron_job *j, uint64_t round_trip_ns)
+{
+    /* Where masked verbs are made of others, making oneself known takes many round trips. */
+    bool slow = fab_is_shm(j->seat->ep) || !(j->seat->ep->caps & FAB_MASKED);
+    bool confirm = citron_confirm == 1 || (citron_confirm == 2 && slow && !citron_wait_ns);
+    uint64_t measured = min_u64(round_trip_ns * WAIT_ROUND_TRIPS_TWICE / 2, WAIT_FIRST_MAX_NS);
+    uint64_t ns = citron_wait_ns ? citron_wait_ns : measured;
+    if (confirm)
+        return 0;
+    return (uint32_t)min_u64(max_u64(ns / CONFIG_WAIT_NS, 1), FIELD_MAX(CONFIG_WAIT_BITS));
+}
+
+static int make_config(struct citron_job *j, uint64_t round_trip_ns)
+{
+    uint8_t height = (uint8_t)citron_height_first(j->seat->space);
+    uint32_t wait = wait_for(j, round_trip_ns);
+    struct citron_config c = {.height = height,
+                              .height_next = height,
+                              .m = (uint8_t)citron_m,
+                              .m_next = (uint8_t)citron_m,
+                              .wait = wait};
+    uint64_t old;
+    int rc = fab_cas64(j->seat->ep, config_addr(j), 0, config_word(c), &old);
+    if (!rc)
+        j->config_word = old ? old : config_word(c);
+    return rc;
+}
+
+int job_configure(struct citron_job *j)
+{
+    const struct session_hint *hint = hint_of(j);
+    if (!fab_is_shm(j->seat->ep) && hint->index == j->index && hint->word) {
+        j->config_word = hint->word;
+        j->config = config_of(j->config_word);
+        return 0;
+    }
+    int rc;
+    do {
+        uint64_t before = world_now(j->seat->world);
+        rc = fab_read64(j->seat->ep, config_addr(j), &j->config_word);
+        if (!rc && !j->config_word)
+            rc = make_config(j, world_now(j->seat->world) - before);
+        if (rc && (rc = seat_retry(j->seat, rc)))
+            return rc;
+    } while (!j->config_word);
+    j->config = config_of(j->config_word);
+    job_remember(j);
+    return 0;
+}
+
+/* ---- changing it ---- */
+
+struct straggler {
+    const struct citron_job *j;
+    struct citron_config to;
+    bool found;
+};
+
+/* A claim that is not what it must be when the change is complete. */
+static int is_behind(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
+{
+    struct straggler *s = ctx;
+    bool made = c->state == CLAIM_FLUX || c->state == CLAIM_HELD; /* or about to be */
+    s->found |= made && !c->spill && (c->m > s->to.m_next || c->top < s->to.height_next);
+    return 0;
+}
+
+static int swap_config(struct citron_job *j, struct citron_config to)
+{
+    uint64_t old;
+    to.generation = (j->config.generation + 1) & (uint32_t)FIELD_MAX(CONFIG_GENERATION_BITS);
+    int rc = fab_cas64(j->seat->ep, config_addr(j), j->config_word, config_word(to), &old);
+    if (rc)
+        return rc;
+    bool done = old == j->config_word;
+    j->config_word = done ? config_word(to) : old;
+    j->config = config_of(j->config_word);
+    job_remember(j);
+    return !done;
+}
+
+int citron_settle(struct citron_job *j, bool has_spill)
+{
+    struct citron_config to = j->config;
+    struct straggler s = {.j = j, .to = to};
+    if (!config_changing(to))
+        return 0;
+    if (to.height != to.height_next && !has_spill)
+        return 1; /* only under the spillover: nobody has anything beyond the tree then */
+    int rc = citron_census(j, is_behind, &s);
+    if (rc || s.found)
+        return rc == -EAGAIN ? 1 : rc ? rc : 1;
+    bool grows = to.height != to.height_next;
+    to.height = to.height_next;
+    to.m = to.m_next;
+    rc = swap_config(j, to);
+    if (!rc && grows && !fab_is_shm(j->seat->ep))
+        citron_stats.grown++;
+    return rc;
+}
+
+/* T_wait needs no second phase: who claims under one configuration has found it unchanged after having made itself known. So it is
+ * known to everybody who looks under the next one, from above or from below. */
+int citron_wait_longer(struct citron_job *j)
+{
+    struct citron_config to = j->config;
+    to.wait = (uint32_t)min_u64(2 * (uint64_t)to.wait, FIELD_MAX(CONFIG_WAIT_BITS));
+    int rc = config_changing(to) || to.wait == j->config.wait || citron_wait_ns ? 0 : swap_config(j, to);
+    if (rc < 0)
+        return seat_retry(j->seat, rc);
+    int end = job_drop_all(j, j->base, false);
+    return end ? end : JOB_AGAIN;
+}
+
+static int retune_once(struct citron_job *j, unsigned m, uint32_t wait)
+{
+    int rc = fab_read64(j->seat->ep, config_addr(j), &j->config_word);
+    if (!rc && !j->config_word)
+        rc = make_config(j, 0);
+    if (rc)
+        return rc;
+    j->config = config_of(j->config_word);
+    struct citron_config to = j->config;
+    if (to.height != to.height_next)
+        return 1; /* one change at a time */
+    if (to.m == m && to.m_next == m && to.wait == wait)
+        return 0;
+    if (to.m_next == m && to.wait == wait)
+        return citron_settle(j, false);
+    if (to.m != to.m_next)
+        return citron_settle(j, false) < 0 ? -EAGAIN : 1;
+    to.m_next = (uint8_t)m;
+    to.wait = wait;
+    rc = swap_config(j, to);
+    return rc < 0 ? rc : 1;
+}
+
+int citron_retune(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline)
+{
+    struct hold h = {.index = index, .record = UINT32_MAX, .mode = PAWL_EXCLUSIVE};
+    struct citron_job j;
+    uint64_t wait = wait_ns / CONFIG_WAIT_NS;
+    if (m < 1 || m > TREE_M_MAX || wait > FIELD_MAX(CONFIG_WAIT_BITS))
+        return -EINVAL;
+    job_start(&j, seat, &h, deadline);
+    for (;;) {
+        int rc = retune_once(&j, m, (uint32_t)wait);
+        if (!rc || (rc < 0 && rc != -EAGAIN && (rc = seat_retry(seat, rc))))
+            return rc;
+        uint64_t now = world_now(seat->world);
+        if (now >= deadline)
+            return -ETIMEDOUT;
+        rc = fab_wait_any(seat->ep, NULL, 0, min_u64(deadline, now + SETTLE_PAUSE_NS));
+        if (rc && rc != -ETIMEDOUT && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+}
+
+/* ---- growing ---- */
+
+/* This job has the spillover for itself and nothing else. What the maximizer says (3.9.1) decides how far: at least fourfold. */
+static int grow(struct citron_job *j)
+{
+    fab_addr maximizer = j->lock + offsetof(struct citron_lock, maximizer);
+    uint64_t wanted, old;
+    int rc = fab_read64(j->seat->ep, config_addr(j), &j->config_word);
+    if (!rc)
+        rc = fab_read64(j->seat->ep, maximizer, &wanted);
+    if (rc)
+        return rc;
+    j->config = config_of(j->config_word);
+    struct citron_config to = j->config;
+    if (!config_changing(to)) {
+        if (wanted <= tree_units(to.height) || to.height >= j->height_max)
+            return 0;
+        unsigned height = tree_height_for(wanted);
+        to.height_next = (uint8_t)(height < j->height_max ? height : j->height_max);
+        if ((rc = swap_config(j, to)))
+            return rc < 0 ? rc : 0;
+    }
+    rc = citron_settle(j, true);
+    if (rc)
+        return rc < 0 ? rc : 0;
+    return fab_mcas64(j->seat->ep, maximizer, wanted, UINT64_MAX, 0, UINT64_MAX, &old);
+}
+
+/* Who has used the spillover for itself sees whether the tree should grow. Not more often than somebody who polls would. */
+int citron_before_release(struct citron_job *j)
+{
+    struct citron_claim *last = &j->claims[j->count - 1];
+    struct session *me = j->seat->me;
+    if (!j->count || !last->spill || last->shared)
+        return 0;
+    uint64_t now = world_now(j->seat->world), before = __atomic_load_n(&me->scaled_ns, __ATOMIC_RELAXED);
+    if (before && now - before < citron_scale_us * NS_PER_US)
+        return 0;
+    __atomic_store_n(&me->scaled_ns, now, __ATOMIC_RELAXED);
+    /* Its other claims were made known for the tree as it is: they go first. */
+    for (unsigned i = j->count - 1; i-- > 0;) {
+        int rc = job_drop(j, i, false);
+        if (rc)
+            return rc;
+    }
+    int rc = grow(j);
+    return rc < 0 ? seat_retry(j->seat, rc) : 0;
+}
+
+void citron_note_end(struct citron_job *j, struct citron_batch *b)
+{
+    uint64_t end = j->h->end;
+    if (end < RANGE_UNITS_MAX)
+        batch_mcas(b, j->lock + offsetof(struct citron_lock, maximizer), 0, 0, end, end);
+}
+
+/* Shrinking (3.9.2): blocks. `whole` is held exclusively and is all there is. */
+int citron_scale_down(const struct seat *seat, struct hold *whole, uint64_t units)
+{
+    struct citron_job j;
+    if (whole->mode != PAWL_EXCLUSIVE || whole->start || whole->end != RANGE_UNITS_MAX || !citron_holds(seat, whole))
+        return -PAWL_ENOTOWNER;
+    job_start(&j, seat, whole, DEADLINE_NEVER);
+    for (;;) {
+        int rc = fab_read64(seat->ep, config_addr(&j), &j.config_word);
+        j.config = config_of(j.config_word);
+        struct citron_config to = j.config;
+        unsigned first = citron_height_first(seat->space), least = tree_height_for(units);
+        unsigned height = least > first ? least : first; /* not below what it was made for */
+        if (!rc && height >= to.height)
+            return height == to.height ? 0 : -EINVAL;
+        to.height = to.height_next = (uint8_t)height;
+        if (!rc)
+            rc = swap_config(&j, to);
+        if (!rc)
+            return 0;
+        if (rc < 0 && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+}

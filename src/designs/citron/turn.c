@@ -1,0 +1,160 @@
+/* Phase (a) of Algorithm 2: turns at internal nodes, served in order; and waiting in general. */
+#include "designs/citron/citron.h"
+
+#include <errno.h>
+
+/* ---- waiting ---- */
+
+static void sleeper(const struct citron_job *j, uint64_t add)
+{
+    uint64_t old;
+    if (fab_is_shm(j->seat->ep))
+        fab_faa64(j->seat->ep, j->lock + offsetof(struct citron_lock, sleepers), add, &old);
+}
+
+/* Before one sleeps: others may have to know whose tickets are whose, and nobody knows which one it has who queues. */
+static int say_turns(struct citron_job *j)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    for (unsigned i = 0; i < j->count; i++)
+        if (j->claims[i].state == CLAIM_TURN && j->claims[i].said != CLAIM_TURN)
+            job_say(j, &b, i, i + 1, CLAIM_TURN);
+    int rc = job_run(j, &b);
+    while (rc && !(rc = seat_retry(j->seat, rc)))
+        rc = job_run(j, &b);
+    return rc;
+}
+
+int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n)
+{
+    int rc = say_turns(j);
+    if (rc)
+        return rc;
+    if (j->deadline == DEADLINE_TRY) {
+        /* Once: what the dead have left does not count. */
+        if (j->tried)
+            return -PAWL_EHELD;
+        j->tried = true;
+        return 1;
+    }
+    uint64_t look_after = add_saturating(world_now(j->seat->world), j->patience_ns);
+    sleeper(j, 1);
+    rc = fab_wait_any(j->seat->ep, conds, n, min_u64(j->deadline, look_after));
+    sleeper(j, -UINT64_C(1));
+    bool in_vain = rc == -ETIMEDOUT && look_after < j->deadline;
+    if (rc && !in_vain && (rc = seat_retry(j->seat, rc)))
+        return rc;
+    if (!seat_lives(j->seat))
+        return -PAWL_ELOST;
+    if (!in_vain)
+        return 0;
+    j->patience_ns = min_u64(2 * j->patience_ns, max_u64(j->seat->space->check_ns, JOB_PATIENCE_NS));
+    return 1;
+}
+
+/* Waits for a node's word, and after a while looks whether anybody is behind what it says. */
+int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond)
+{
+    int rc = job_wait(j, cond, 1);
+    if (rc <= 0)
+        return rc;
+    rc = citron_repair(j, n, spill);
+    if (rc == CITRON_REPAIRED)
+        j->patience_ns = JOB_PATIENCE_NS; /* where something was wrong, more may be */
+    return rc < 0 && rc != -EAGAIN ? seat_retry(j->seat, rc) : 0;
+}
+
+/* ---- phase (a): turns ---- */
+
+/* One that does not wait takes a ticket only if that is served at once: it wants the word to be this. */
+static int look_for_turn(struct citron_job *j, struct citron_claim *c, uint64_t *seen)
+{
+    fab_addr addr = job_claim_node(j, c);
+    int rc = fab_read64(j->seat->ep, addr, seen);
+    if (rc || !node_queue(*seen))
+        return rc;
+    if (j->upgrades)
+        return -EDEADLK; /* somebody in front of us waits for us */
+    const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = *seen & NODE_T_MASK};
+    rc = job_wait_at(j, c->node, c->spill, &cond);
+    return rc ? rc : JOB_WAITED;
+}
+
+/* Too many: the ticket goes back if nobody has taken another, else whoever comes to it finds it ownerless. */
+static int refuse_ticket(struct citron_job *j, struct citron_claim *c)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    uint64_t next = node_ticket_next(c->ticket);
+    batch_mcas(&b, job_claim_node(j, c), next << NODE_TMAX, FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS), (uint64_t)c->ticket << NODE_TMAX,
+               FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS));
+    int rc = job_run(j, &b);
+    c->state = CLAIM_WAIT;
+    return rc ? rc : -PAWL_ELIMIT;
+}
+
+static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
+{
+    struct citron_claim *c = &j->claims[i];
+    bool at_once = j->deadline == DEADLINE_TRY || j->upgrades;
+    uint64_t expect = 0;
+    int rc = at_once ? look_for_turn(j, c, &expect) : 0;
+    if (rc)
+        return rc == -FAB_EUNKNOWN ? seat_retry(j->seat, rc) ? -PAWL_ELOST : JOB_WAITED : rc;
+    struct citron_batch b;
+    batch_start(&b);
+    job_say(j, &b, i, i + 1, CLAIM_QUEUE);
+    if (c->spill)
+        citron_note_end(j, &b);
+    uint64_t with = masked_add64(expect, UINT64_C(1) << NODE_TMAX, NODE_TOPS);
+    unsigned op = at_once ? batch_mcas(&b, job_claim_node(j, c), expect, UINT64_MAX, with, UINT64_MAX)
+                          : batch_mfaa(&b, job_claim_node(j, c), UINT64_C(1) << NODE_TMAX, NODE_TOPS);
+    rc = job_run(j, &b);
+    if (rc || (at_once && batch_old(&b, op) != expect)) { /* if it is not known, it was nobody's ticket */
+        c->state = CLAIM_WAIT;
+        rc = rc ? seat_retry(j->seat, rc) : 0;
+        return rc ? rc : JOB_WAITED;
+    }
+    *seen = batch_old(&b, op);
+    c->state = CLAIM_TURN;
+    c->ticket = node_field(*seen, NODE_TMAX);
+    return node_queue(*seen) >= NODE_CLAIMS_MAX ? refuse_ticket(j, c) : 0;
+}
+
+/* Until it is this claim's turn (line 11). */
+static int await_turn(struct citron_job *j, unsigned i, uint64_t seen)
+{
+    struct citron_claim *c = &j->claims[i];
+    fab_addr addr = job_claim_node(j, c);
+    while (node_field(seen, NODE_TCNT) != c->ticket) {
+        const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
+        int rc = job_wait_at(j, c->node, c->spill, &cond);
+        if (!rc)
+            rc = seat_retry(j->seat, fab_read64(j->seat->ep, addr, &seen));
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int job_take_turns(struct citron_job *j)
+{
+    for (unsigned i = j->base; i < j->count;) {
+        struct citron_claim *c = &j->claims[i];
+        uint64_t seen = 0;
+        if (!claim_internal(c) || c->state == CLAIM_TURN || c->state == CLAIM_FLUX || c->state == CLAIM_HELD) {
+            i++;
+            continue;
+        }
+        int rc = take_ticket(j, i, &seen);
+        if (rc == JOB_WAITED)
+            continue;
+        if (!rc)
+            rc = await_turn(j, i, seen);
+        if (rc)
+            return rc;
+        i++;
+    }
+    return 0;
+}

@@ -1,0 +1,74 @@
+/* `citron` with all faults and with each alone: ranges from one unit to all, shared and exclusive, that grow, shrink, are cut in two
+ * and converted, in trees that grow meanwhile. */
+#include "designs/citron/citron.h"
+#include "tests/sim/runs.h"
+
+#include <errno.h>
+
+#define SEEDS_MIN 150
+#define SEEDS_EACH 20
+
+static void all_faults(const struct design *d, uint64_t ns)
+{
+    uint64_t end = world_now(&world_real) + ns;
+    struct run_sum sum = {0};
+    citron_stats = (struct citron_stats){0};
+    CHECK_EQ(d->tolerates, FAULTS_ALL);
+    for (uint64_t seed = 0; seed < SEEDS_MIN || world_now(&world_real) < end; seed++)
+        run_clean(&sum, d, FAULTS_ALL, seed);
+    print_sum(d->name, &sum);
+    check_struck(&sum, FAULTS_ALL);
+    CHECK(sum.total.shared && sum.total.exclusive);
+    CHECK(sum.total.upgrades && sum.total.downgrades && sum.total.grown && sum.total.shrunk && sum.total.splits);
+    CHECK(sum.total.timeouts && sum.total.cancelled);
+    CHECK(sum.total.lost && sum.forgot);
+    printf("  %" PRIu64 " acquisitions, %" PRIu64 " aborts, %" PRIu64 " escalated, %" PRIu64 " words corrected, %" PRIu64
+           " trees grown\n",
+           citron_stats.acquires, citron_stats.aborts, citron_stats.escalated, citron_stats.repaired, citron_stats.grown);
+    CHECK(citron_stats.aborts && citron_stats.escalated && citron_stats.repaired && citron_stats.grown);
+}
+
+static void each_fault(const struct design *d)
+{
+    for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
+        struct run_sum sum = {0};
+        for (uint64_t seed = 0; seed < SEEDS_EACH; seed++)
+            run_clean(&sum, d, FAULT_BIT(kind), seed);
+        check_struck(&sum, FAULT_BIT(kind));
+    }
+    struct run_sum calm = {0};
+    for (uint64_t seed = 0; seed < SEEDS_EACH; seed++)
+        run_clean(&calm, d, 0, seed);
+    CHECK_EQ(calm.total.lost, 0);
+}
+
+/* The same with other settings: one node per range, every ancestor, a second look instead of T_wait, no fast path. */
+static void other_settings(const struct design *d)
+{
+    static const struct {
+        const char *knob;
+        unsigned value, usual;
+    } settings[] = {{"k", 1, 2}, {"k", 6, 2}, {"m", 1, 4}, {"m", 5, 4}, {"confirm", 1, 2}, {"confirm", 0, 2}, {"fast", 0, 1}, {"scale_us", 0, 10000}};
+    for (size_t i = 0; i < countof(settings); i++) {
+        struct run_sum sum = {0};
+        printf("%s = %u\n", settings[i].knob, settings[i].value);
+        fflush(stdout);
+        CHECK_EQ(design_tune(d, settings[i].knob, settings[i].value), 0);
+        for (uint64_t seed = 0; seed < SEEDS_EACH; seed++)
+            run_clean(&sum, d, FAULTS_ALL, seed);
+        CHECK_EQ(design_tune(d, settings[i].knob, settings[i].usual), 0);
+    }
+    CHECK_EQ(design_tune(d, "k", 0), -ERANGE);
+    CHECK_EQ(design_tune(d, "k", 7), -ERANGE);
+    CHECK_EQ(design_tune(d, "m", 0), -ERANGE);
+    CHECK_EQ(design_tune(d, "m", 6), -ERANGE);
+}
+
+int main(void)
+{
+    const struct design *d = design_named("citron");
+    all_faults(d, test_seconds() * NS_PER_S / 4);
+    each_fault(d);
+    other_settings(d);
+    return 0;
+}

@@ -1,0 +1,71 @@
+/* Range designs in the simulation, without faults, beside a trivially correct table: the servers' trees and lists with far more
+ * ranges than a campaign has. */
+#include "tests/differ.h"
+#include "trial/cluster.h"
+
+#define HELD 60 /* of a session's 64 records */
+#define OPS_MAX UINT64_C(1000000)
+
+struct job {
+    const struct design *design;
+    uint64_t length_max, until_ns;
+};
+
+static bool work(struct cluster_task *t)
+{
+    const struct job *job = t->client->cluster->params.user;
+    static struct differ d; /* too large for a fiber's stack */
+    d = (struct differ){.design = job->design,
+                        .lockers = {&t->locker},
+                        .locker_count = 1,
+                        .held_max = HELD,
+                        .units = 4096,
+                        .length_max = job->length_max};
+    rng_seed(&d.random, job->length_max);
+    while (d.ops < OPS_MAX && (d.ops % 256 || world_now(&world_real) < job->until_ns))
+        differ_step(&d);
+    differ_end(&d);
+    if (differ_is_exact(job->design) && job->length_max <= 64)
+        CHECK_EQ(d.falsely, 0);
+    return true;
+}
+
+static void compare(const struct design *design, uint64_t length_max, uint64_t ns)
+{
+    static struct cluster c;
+    struct job job = {.design = design, .length_max = length_max, .until_ns = world_now(&world_real) + ns};
+    const struct cluster_params p = {
+        .design = design,
+        .model = model_find("default"),
+        .keys = PAWL_KEYS_DENSE,
+        .capacity = 1,
+        .range_units = 1024,
+        .range_max = 16384,
+        .clients = 1,
+        .hosts = 1,
+        .tasks = 1,
+        .fabric_caps = SIM_FABRIC_CAPS,
+        .seed = 1,
+        .lease_ns = 3600 * NS_PER_S,
+        .work = work,
+        .user = &job,
+    };
+    CHECK_EQ(cluster_init(&c, &p), 0);
+    cluster_run(&c);
+    CHECK_EQ(c.clients_done, 1);
+    cluster_free(&c);
+}
+
+int main(void)
+{
+    unsigned count = 0;
+    for (const struct design *const *d = designs; *d; d++)
+        count += (*d)->features & DESIGN_RANGES && (*d)->substrates & DESIGN_ON_SIM && (*d)->kind != DESIGN_BUSTED;
+    CHECK(count);
+    for (const struct design *const *d = designs; *d; d++)
+        if ((*d)->features & DESIGN_RANGES && (*d)->substrates & DESIGN_ON_SIM && (*d)->kind != DESIGN_BUSTED) {
+            compare(*d, 16, test_seconds() * NS_PER_S / 24 / count);
+            compare(*d, 1024, test_seconds() * NS_PER_S / 24 / count);
+        }
+    return 0;
+}

@@ -1,0 +1,423 @@
+/* FissLock's decider in the kernel, packet in and packet out: it does what its stages do in this process, packet by packet; two
+ * CPUs at once exclude each other; nothing bad changes a lock. */
+#include "dataplane/fission.h"
+#include "lib/rng.h"
+#include "tests/xdp/packets.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#define LOCKS 16
+
+static struct plane *p;
+static struct {
+    uint64_t word, token;
+} * locks;
+
+static void pin_to(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    CHECK_EQ(sched_setaffinity(0, sizeof set, &set), 0);
+}
+
+static struct fission_packet request(uint8_t type, uint8_t mode, uint64_t index)
+{
+    struct fission_packet f = {.head = test_head(PACKET_FISSION, type), .mode = mode, .old_mode = mode, .client = {1, 5001}};
+    f.head.index = index;
+    return f;
+}
+
+static struct test_frame framed(const struct fission_packet *f)
+{
+    return test_frame(f, sizeof *f);
+}
+
+static struct fission_packet content(const struct test_frame *f)
+{
+    struct fission_packet got;
+    memcpy(&got, f->packet, sizeof got);
+    return got;
+}
+
+static void expect_addressed(const struct test_frame *out, struct place to)
+{
+    CHECK_EQ(ntohl(out->ip.daddr), 0x0a000000u + to.machine);
+    CHECK_EQ(out->eth.h_dest[5], to.machine);
+    CHECK_EQ(ntohs(out->udp.dest), to.port == PORT_POOL ? 4700 : to.port);
+    CHECK_EQ(test_sum(&out->ip, sizeof out->ip, 0), 0xffff);
+    CHECK_EQ(out->udp.check, 0);
+}
+
+/* ---- the usual life of a lock ---- */
+
+static void grant_and_free(void)
+{
+    struct fission_packet f = request(FISSION_ACQUIRE, FISSION_EXCLUSIVE, 3);
+    struct test_frame in = framed(&f), out;
+    CHECK_EQ(test_pass(p, &in, &out), XDP_TX);
+    struct fission_packet g = content(&out);
+    CHECK_EQ(g.head.type, FISSION_GRANT);
+    CHECK(g.flags & FISSION_AGENT);
+    CHECK_EQ(g.head.nonce, f.head.nonce);
+    expect_addressed(&out, f.client);
+    CHECK_EQ(locks[3].word, g.word);
+    CHECK_EQ(fission_word_machine(g.word), 1);
+
+    /* Another's request goes to the agent's machine. */
+    f.client = f.head.from = (struct place){2, 5002};
+    in = framed(&f);
+    CHECK_EQ(test_pass(p, &in, &out), XDP_TX);
+    CHECK_EQ(content(&out).head.type, FISSION_ACQUIRE);
+    expect_addressed(&out, (struct place){1, PORT_POOL});
+
+    /* A FREE of another tenure is turned down, the right one is heard; a second time it finds the tenure over. */
+    struct fission_packet r = request(FISSION_FREE, FISSION_EXCLUSIVE, 3);
+    r.term = (g.term + 5) & FISSION_TERM_MASK;
+    uint64_t before = locks[3].word;
+    in = framed(&r);
+    test_pass(p, &in, &out);
+    CHECK_EQ(locks[3].word, before);
+    r.term = g.term;
+    for (int i = 0; i < 2; i++) {
+        in = framed(&r);
+        CHECK_EQ(test_pass(p, &in, &out), XDP_TX);
+        CHECK(content(&out).flags & FISSION_DONE);
+        expect_addressed(&out, r.head.from);
+        CHECK(!(locks[3].word & FISSION_WORD_HELD));
+    }
+
+    struct test_frame again = framed(&f);
+    CHECK_EQ(test_pass(p, &again, &out), XDP_TX);
+    CHECK(content(&out).token > g.token);
+    test_reason(p, NO_REASON);
+}
+
+/* A shared request on a lock that is held shared: one packet in, a grant and a copy for the agent out. */
+static void two_out_of_one(void)
+{
+    struct fission_packet f = request(FISSION_ACQUIRE, FISSION_SHARED, 4);
+    struct test_frame in = framed(&f), out, copy;
+    test_pass(p, &in, &out);
+    CHECK_EQ(content(&out).head.type, FISSION_GRANT);
+    for (unsigned i = 0; i < 200; i++) {
+        f.client = f.head.from = (struct place){(uint16_t)(2 + i % 2), (uint16_t)(6000 + i)};
+        f.head.nonce = i;
+        in = framed(&f);
+        CHECK_EQ(test_pass(p, &in, &out), XDP_REDIRECT);
+        /* Both copies are as `out`; now and then one is lost. */
+        struct plane_run run = {.in = out.bytes, .in_len = out.len, .out = copy.bytes, .out_len = sizeof copy.bytes};
+        CHECK_EQ(plane_run(plane_program(p, "twin_probe"), &run), 0);
+        CHECK_EQ(run.verdict, XDP_PASS);
+        CHECK_EQ(content(&copy).head.type, FISSION_GRANT);
+        CHECK_EQ(content(&copy).head.nonce, i);
+        CHECK_EQ(content(&copy).inca, i + 2);
+        CHECK_EQ(content(&copy).head.to.port, 6000 + i);
+        expect_addressed(&copy, f.client);
+        if (i % 7 == 3)
+            continue;
+        run.out_len = sizeof copy.bytes;
+        CHECK_EQ(plane_run(plane_program(p, "twin_probe"), &run), 0);
+        CHECK_EQ(run.verdict, XDP_PASS);
+        CHECK_EQ(content(&copy).head.type, FISSION_ACQUIRE);
+        CHECK_EQ(content(&copy).head.nonce, i);
+        CHECK(content(&copy).flags & FISSION_COPY);
+        expect_addressed(&copy, (struct place){1, PORT_POOL});
+    }
+    test_reason(p, NO_REASON);
+    /* A note that is gone: the copy is dropped, and never sent somewhere. */
+    struct test_frame late = out;
+    late.udp.check = 0x7777;
+    struct plane_run run = {.in = late.bytes, .in_len = late.len, .out = copy.bytes, .out_len = sizeof copy.bytes};
+    CHECK_EQ(plane_run(plane_program(p, "twin_probe"), &run), 0);
+    CHECK_EQ(run.verdict, XDP_DROP);
+    test_reason(p, PLANE_LOST_TWIN);
+}
+
+static void expect_unchanged(const char *what, const struct test_frame *in, enum plane_reason why)
+{
+    uint64_t before[2 * LOCKS];
+    struct test_frame out;
+    memcpy(before, locks, sizeof before);
+    uint32_t verdict = test_pass(p, in, &out);
+    if (verdict != XDP_DROP)
+        CHECK_FAIL("%s: verdict %u", what, verdict);
+    if (memcmp(before, locks, sizeof before) != 0)
+        CHECK_FAIL("%s: changed a lock", what);
+    test_reason(p, why);
+}
+
+static void bad_packets(void)
+{
+    struct fission_packet good = request(FISSION_ACQUIRE, FISSION_EXCLUSIVE, 9), f;
+    struct test_frame in;
+    f = good;
+    f.head.index = LOCKS;
+    in = framed(&f);
+    expect_unchanged("index", &in, PLANE_ALIEN);
+    f.head.index = UINT64_C(1) << 32 | 9;
+    in = framed(&f);
+    expect_unchanged("an index of more than 32 bits", &in, PLANE_ALIEN);
+    f = good;
+    f.head.epoch = 1;
+    in = framed(&f);
+    expect_unchanged("epoch", &in, PLANE_EPOCH);
+    f = good;
+    f.head.generation = 1;
+    in = framed(&f);
+    expect_unchanged("generation", &in, PLANE_EPOCH);
+    f = good;
+    f.mode = 3;
+    in = framed(&f);
+    expect_unchanged("mode", &in, PLANE_TYPE);
+    f = good;
+    f.head.type = 0;
+    in = framed(&f);
+    expect_unchanged("type", &in, PLANE_TYPE);
+    f = good;
+    f.count = 1;
+    in = framed(&f);
+    expect_unchanged("count without entries", &in, PLANE_TYPE);
+    f = good;
+    f.client.machine = MACHINE_SWITCH;
+    in = framed(&f);
+    expect_unchanged("the switch as a client", &in, PLANE_ALIEN);
+    f = good;
+    f.client.machine = TEST_MACHINES + 1;
+    in = framed(&f);
+    expect_unchanged("a client beyond the rack", &in, PLANE_ALIEN);
+    f = good;
+    f.head.space = TEST_SPACE + 1;
+    in = framed(&f);
+    expect_unchanged("another space", &in, PLANE_FAMILY);
+    in = framed(&good);
+    in.packet[60] ^= 1;
+    expect_unchanged("checksum", &in, PLANE_CHECKSUM);
+    for (uint32_t len = sizeof(struct packet_head); len < sizeof f; len++) {
+        in = test_frame(&good, len);
+        expect_unchanged("short", &in, PLANE_SHORT);
+    }
+    plane_live(p)->closed = 1;
+    in = framed(&good);
+    expect_unchanged("closed", &in, PLANE_CLOSED);
+    plane_live(p)->closed = 0;
+}
+
+/* ---- as the stages do here ---- */
+
+static struct fission_packet random_packet(struct rng *rng)
+{
+    static const uint8_t types[] = {FISSION_ACQUIRE, FISSION_RELEASE, FISSION_FREE, FISSION_GRANT,  FISSION_ACK,
+                                    FISSION_REFUSED, FISSION_FLAGS,   FISSION_LOOK, FISSION_ANSWER, FISSION_TAKE};
+    struct fission_packet f =
+        request(types[rng_below(rng, countof(types))], (uint8_t)(1 + rng_below(rng, 2)), rng_below(rng, LOCKS));
+    uint64_t word = locks[f.head.index].word;
+    f.old_mode = (uint8_t)(1 + rng_below(rng, 2));
+    f.client = (struct place){(uint16_t)(1 + rng_below(rng, 3)), (uint16_t)(5000 + rng_below(rng, 3))};
+    f.head.from = rng_below(rng, 4) ? f.client : (struct place){(uint16_t)(1 + rng_below(rng, 3)), PORT_POOL};
+    f.head.to = (struct place){(uint16_t)(1 + rng_below(rng, 3)), (uint16_t)(5000 * rng_below(rng, 2))};
+    f.head.nonce = rng_next(rng);
+    f.flags = (uint16_t)(rng_next(rng) & rng_next(rng) & 0x3ff);
+    f.term = rng_below(rng, 8) ? fission_word_term(word) : (uint32_t)rng_below(rng, FISSION_TERM_MASK);
+    f.inca = (uint16_t)(rng_below(rng, 4) ? fission_word_inca(word) : rng_below(rng, 3));
+    return f;
+}
+
+static void as_the_stages(void)
+{
+    struct rng rng;
+    unsigned seen[16] = {0};
+    rng_seed(&rng, 7);
+    for (int i = 0; i < 20000; i++) {
+        struct fission_packet f = random_packet(&rng), want = f;
+        struct fission_meta m = {0};
+        uint64_t word = locks[f.head.index].word, token = locks[f.head.index].token;
+        struct test_frame in = framed(&f), out;
+        uint32_t dest = FISSION_TO_NEXT;
+        if (fission_concerns_lock(&f))
+            dest = fission_decide(&f, 0, &word, &token, &m);
+        uint32_t verdict = test_pass(p, &in, &out);
+        seen[dest]++;
+        CHECK_EQ(locks[f.head.index].word, word);
+        CHECK_EQ(locks[f.head.index].token, token);
+        CHECK_EQ(verdict, dest == FISSION_DROP ? XDP_DROP : dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT) ? XDP_REDIRECT : XDP_TX);
+        if (dest == FISSION_DROP)
+            continue;
+        if (fission_concerns_lock(&f))
+            fission_rewrite(&want, 0, &m, dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT) ? FISSION_TO_AGENT : dest);
+        struct fission_packet got = content(&out);
+        if (memcmp(&got, &want, sizeof want) != 0)
+            CHECK_FAIL("packet %d, type %u, destination %u: another packet came out", i, f.head.type, dest);
+    }
+    for (uint32_t d = 0; d <= FISSION_BACK; d++)
+        if (d <= 4 || d == FISSION_BACK)
+            printf("destination %u: %u packets\n", d, seen[d]);
+    CHECK(seen[0] && seen[1] && seen[2] && seen[3] && seen[4] && seen[8]);
+    test_reason(p, NO_REASON);
+}
+
+/* ---- leases ---- */
+
+#define LEASE_NS (300 * NS_PER_MS)
+
+static struct fission_packet answer_to(const struct fission_packet *f, uint32_t verdict)
+{
+    struct test_frame in = framed(f), out;
+    CHECK_EQ(test_pass(p, &in, &out), verdict);
+    return verdict == XDP_DROP ? *f : content(&out);
+}
+
+static void renew(uint16_t machine)
+{
+    struct fission_packet f = request(FISSION_LEASE, 0, 0), a;
+    f.head.from = (struct place){machine, PORT_POOL};
+    f.token = 4711;
+    a = answer_to(&f, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_LEASE);
+    CHECK_EQ(a.head.to.machine, machine);
+    CHECK_EQ(a.head.from.machine, MACHINE_SWITCH);
+    CHECK_EQ(a.token, 4711);
+}
+
+static struct fission_packet ask(uint16_t machine, uint32_t verdict)
+{
+    struct fission_packet f = request(FISSION_ACQUIRE, FISSION_EXCLUSIVE, 5);
+    f.client = f.head.from = (struct place){machine, 5001};
+    return answer_to(&f, verdict);
+}
+
+/* Who never renewed its lease gets nothing; what a host held whose lease is over is taken over; a census of the absent is answered.
+ */
+static void leases(void)
+{
+    struct plane *usual = p;
+    struct fission_packet a, c = request(FISSION_CENSUS, 0, 5);
+    p = test_plane_leased("fission", LOCKS, LEASE_NS);
+    a = ask(1, XDP_DROP);
+    renew(1);
+    a = ask(1, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_GRANT);
+    uint64_t first = a.token;
+    renew(2);
+    a = ask(2, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_ACQUIRE); /* to the agent, host 1 */
+    CHECK_EQ(a.head.to.machine, 1);
+    c.head.from = (struct place){2, PORT_POOL};
+    c.head.to = (struct place){3, PORT_POOL};
+    a = answer_to(&c, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_ANSWER); /* host 3 never asked */
+    CHECK_EQ(a.head.to.machine, 2);
+    c.head.to.machine = 1;
+    a = answer_to(&c, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_CENSUS); /* host 1 did, and lives: it goes there */
+    CHECK_EQ(a.head.to.machine, 1);
+
+    for (int i = 0; i < 5; i++) {
+        usleep(LEASE_NS / 1000 / 4);
+        renew(2);
+    }
+    a = ask(2, XDP_TX); /* host 1 is silent for longer than a lease: host 2 has the agent now, and hears of its own request */
+    CHECK_EQ(a.head.type, FISSION_ACQUIRE);
+    CHECK_EQ(a.head.to.machine, 2);
+    CHECK(a.word & FISSION_WORD_TAKEN);
+    CHECK(a.token > first);
+    a = answer_to(&c, XDP_TX);
+    CHECK_EQ(a.head.type, FISSION_ANSWER);
+    ask(1, XDP_DROP);
+    plane_close(p, PLANE_REMOVE);
+    p = usual;
+}
+
+/* ---- two CPUs ---- */
+
+static _Atomic int inside;
+static _Atomic uint64_t latest_token;
+static _Atomic unsigned grants;
+
+static void *contend(void *arg)
+{
+    uint16_t me = (uint16_t)(intptr_t)arg;
+    pin_to(me - 1);
+    for (int i = 0; i < 30000; i++) {
+        struct fission_packet f = request(FISSION_ACQUIRE, FISSION_EXCLUSIVE, 11);
+        f.client = f.head.from = (struct place){me, (uint16_t)(5000 + me)};
+        struct test_frame in = framed(&f), out;
+        if (test_pass(p, &in, &out) != XDP_TX || content(&out).head.type != FISSION_GRANT)
+            continue;
+        struct fission_packet g = content(&out);
+        CHECK_EQ(atomic_fetch_add(&inside, 1), 0);
+        CHECK(g.token > latest_token);
+        latest_token = g.token;
+        grants++;
+        if (i % 5 == 0)
+            sched_yield();
+        CHECK_EQ(atomic_fetch_sub(&inside, 1), 1);
+        f = request(FISSION_FREE, FISSION_EXCLUSIVE, 11);
+        f.head.from = (struct place){me, PORT_POOL};
+        f.term = g.term;
+        in = framed(&f);
+        CHECK_EQ(test_pass(p, &in, &out), XDP_TX);
+        CHECK(content(&out).flags & FISSION_DONE);
+    }
+    return NULL;
+}
+
+/* Shared requests raise the incarnation, and each must get an ordinal of its own. */
+#define ORDINALS 20000
+static _Atomic uint8_t taken[2 * ORDINALS + 2];
+
+static void *number(void *arg)
+{
+    uint16_t me = (uint16_t)(intptr_t)arg;
+    pin_to(me - 1);
+    for (int i = 0; i < ORDINALS; i++) {
+        struct fission_packet f = request(FISSION_ACQUIRE, FISSION_SHARED, 12);
+        f.client = f.head.from = (struct place){me, (uint16_t)(5000 + me)};
+        struct test_frame in = framed(&f), out;
+        test_pass(p, &in, &out);
+        unsigned ordinal = content(&out).inca;
+        CHECK_BETWEEN(ordinal, 1, 2 * ORDINALS);
+        CHECK_EQ(atomic_fetch_add(&taken[ordinal], 1), 0);
+    }
+    return NULL;
+}
+
+static void on_two_cpus(void *(*fn)(void *))
+{
+    pthread_t t[2];
+    for (intptr_t i = 0; i < 2; i++)
+        CHECK_EQ(pthread_create(&t[i], NULL, fn, (void *)(i + 1)), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(t[i], NULL);
+}
+
+int main(void)
+{
+    uint64_t bytes;
+    void *at;
+    p = test_plane("fission", LOCKS);
+    CHECK_EQ(plane_map(p, "locks", &at, &bytes), 0);
+    locks = at;
+    pin_to(0); /* notes for copies are a CPU's own */
+    grant_and_free();
+    two_out_of_one();
+    bad_packets();
+    as_the_stages();
+    leases();
+    for (unsigned i = 0; i < LOCKS; i++) {
+        locks[i].word = 0;
+        locks[i].token = UINT64_C(1) << FISSION_TERM_BITS; /* above what latest_token begins with */
+    }
+    if (sysconf(_SC_NPROCESSORS_ONLN) > 1) {
+        on_two_cpus(contend);
+        CHECK(grants > 1000);
+        on_two_cpus(number);
+        CHECK_EQ(fission_word_inca(locks[12].word), 2 * ORDINALS);
+    }
+    printf("%u grants on two CPUs; the verifier went through %" PRIu32 " instructions\n", grants, plane_verified(p));
+    CHECK_BETWEEN(plane_verified(p), 1, 400000); /* of a million */
+    plane_close(p, PLANE_REMOVE);
+    return 0;
+}
