@@ -40,8 +40,8 @@
 #define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */
 #define NETLOCK_PRIORITY 0x40000u     /* a waiting queue per priority */
 #define NETLOCK_SERVERS_ONLY 0x80000u
-#define NETLOCK_CHAIN 0x100000u           /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
-#define NETLOCK_SLOTS_SHIFT 32            /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
+#define NETLOCK_CHAIN 0x100000u /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
+#define NETLOCK_SLOTS_SHIFT 32  /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
 
 static inline uint32_t netlock_slots(uint64_t options)
