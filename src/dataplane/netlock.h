@@ -195,20 +195,21 @@ static inline uint64_t netlock_stage_rounds(struct netlock_pass *p, uint64_t reg
 /* Is this request new, or was it here before? */
 static inline uint64_t netlock_stage_seen(struct netlock_pass *p, uint64_t reg)
 {
-    bool cancelled = reg == p->nonce + NETLOCK_CANCELLED;
+    /* 0: nobody was here yet. */
+    bool cancelled = reg == p->nonce + NETLOCK_CANCELLED, past = cancelled || (reg && netlock_newer(reg, p->nonce));
     switch (p->op) {
     case NETLOCK_OP_ACQUIRE:
         if (p->bust & NETLOCK_BUST_NO_SEEN)
             return p->nonce;
         p->doubled = reg == p->nonce;
-        p->stale = cancelled || netlock_newer(reg, p->nonce);
+        p->stale = past;
         return p->stale ? reg : p->nonce;
     case NETLOCK_OP_PUSH: /* without a mode: it gave up on its way */
-        p->stale = cancelled || netlock_newer(reg, p->nonce) || !p->mode;
+        p->stale = past || !p->mode;
         return p->ours && !p->stale ? p->nonce : reg;
     case NETLOCK_OP_CANCEL:
         p->found = reg == p->nonce;
-        return cancelled || netlock_newer(reg, p->nonce) ? reg : p->nonce + NETLOCK_CANCELLED;
+        return past ? reg : p->nonce + NETLOCK_CANCELLED;
     case NETLOCK_OP_UNSEE:
         return reg == p->nonce ? p->nonce - NETLOCK_CANCELLED : reg;
     default:

@@ -21,7 +21,11 @@
 #include "designs/packet.h"
 
 #define NETLOCK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
-#define NETLOCK_LEASE_SHARE 4u       /* a lease is renewed four times before it ends */
+/* A token is a term and a count of grants. A term is a life of the switch and how many servers started in it; lives may be seconds.
+ */
+#define NETLOCK_TOKEN_BITS 28
+#define NETLOCK_TERM_BITS 5
+#define NETLOCK_LEASE_SHARE 4u /* a lease is renewed four times before it ends */
 
 #define NETLOCK_MEASURE_NS (2 * NS_PER_MS) /* servers report, and the switch allocates anew, this often: some hundred requests */
 

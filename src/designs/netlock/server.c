@@ -176,6 +176,17 @@ static void end_all(struct server *s, uint16_t machine, uint64_t now, struct out
         server_end(s, server_entry(s, machine * n + i), now, out);
 }
 
+/* Another life of the host numbers its requests anew. */
+static void forget_all(struct server *s, uint16_t machine)
+{
+    uint64_t n = rack_requests(&s->config);
+    for (uint64_t i = 0; i < n; i++) {
+        struct entry *e = server_entry(s, machine * n + i);
+        if (e->state != ENTRY_WAITING) /* on its way to the switch: it will be known as given up there */
+            e->nonce = 0;
+    }
+}
+
 /* ---- requests ---- */
 
 /* Too late for q2: as if it had just come to the switch. */
@@ -322,6 +333,7 @@ static bool admit(struct server *s, struct server_machine *m, const struct netlo
     }
     if (h->epoch > m->life) { /* started anew: nothing of its former life is left */
         end_all(s, h->from.machine, now, out);
+        forget_all(s, h->from.machine);
         *m = (struct server_machine){.life = h->epoch};
     }
     if (m->live && now >= m->until_ns) {
@@ -400,7 +412,7 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
         return;
     }
     struct entry *e = server_entry(s, (uint64_t)h->from.machine * rack_requests(&s->config) + netlock_request_of(h->nonce));
-    if ((int64_t)(h->nonce - e->nonce) < 0) {
+    if (e->nonce && (int64_t)(h->nonce - e->nonce) < 0) {
         if (h->type != NETLOCK_ACQUIRE) { /* it has ended long ago */
             const struct entry old = {.nonce = h->nonce, .index = h->index, .port = h->from.port};
             struct netlock_packet *a = server_answer(s, e, NETLOCK_RELEASED, out);

@@ -223,7 +223,7 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
         forget_counts(s, l);
         l->place = LOCK_OWNED;
         l->round = p->round;
-        l->token = max_u64(max_u64(l->token, p->token), s->term << 32);
+        l->token = max_u64(max_u64(l->token, p->token), s->term << NETLOCK_TOKEN_BITS);
         set_busy(s, l, false);
         server_pump(s, l, now, out);
     }
@@ -257,7 +257,7 @@ static void take_back_all(struct server *s, uint64_t now)
         forget_counts(s, l);
         l->place = LOCK_OWNED;
         l->round = 0;
-        l->token = max_u64(l->token, s->term << 32);
+        l->token = max_u64(l->token, s->term << NETLOCK_TOKEN_BITS);
         set_busy(s, l, false);
     }
 }

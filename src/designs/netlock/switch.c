@@ -46,7 +46,7 @@ static void install_all(struct nl_switch *w, uint64_t now)
         uint32_t lock;
         if (plane_install(plane, i, &r, &lock))
             return;
-        plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->life << (SWITCH_TERM_BITS + 32));
+        plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->life << (NETLOCK_TERM_BITS + NETLOCK_TOKEN_BITS));
         switch_control(w, lock)->state = CONTROL_LIVE;
     }
 }
