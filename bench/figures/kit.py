@@ -99,6 +99,9 @@ class Figure:
             head = (
                 f"set terminal svg size {plot.size[0]},{plot.size[1]} font 'sans,12' noenhanced background '#ffffff'\n"
                 f"set output '{svg}'\nset key outside right top\nset grid ytics lc rgb '#dddddd'\n"
+                # gnuplot has eight colours; some figures have more curves
+                "set linetype 9 lc rgb '#9aa500'\nset linetype 10 lc rgb '#ff9ec4'\nset linetype 11 lc rgb '#8a5a2b'\nset linetype 12 lc rgb '#9e9e9e'\n"
+                "set linetype cycle 12\n"
             )
             subprocess.run(["gnuplot"], input=head + script, text=True, check=True)
 

@@ -267,6 +267,8 @@ static int choose_io(const struct bench_params *p, struct workload *w)
     const char *fault = workload_io_fault(w->io, p->clients, p->nodes);
     if (fault)
         return args_complain(&usage, "%s", fault);
+    if (w->io == IO_OLTP && p->ops)
+        return args_complain(&usage, "oltp's clients depend on each other: --seconds, not --ops");
     if (!p->simulated || opts.range || opts.locks_seen || opts.held_seen || p->partitioned)
         return args_complain(&usage, "--io is for --on sim and says itself what is locked");
     if (opts.units < 2 || opts.units > ZIPF_ITEMS_MAX || (opts.max_units_seen && opts.max_units < opts.units))

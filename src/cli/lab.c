@@ -1,7 +1,6 @@
 /* pawl lab: a rack on this machine. */
-#include "trial/lab.h"
+#include "cli/lab.h"
 #include "cli/commands.h"
-#include "cli/common.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +12,13 @@ static struct {
     const char *name, *shape;
     uint64_t hosts, racks, rack;
     bool json;
-} opts = {.name = "lab", .shape = "one-armed", .hosts = 2, .racks = 1, .rack = 1};
+    struct lab_run run;
+} opts = {.name = "lab",
+          .shape = "one-armed",
+          .hosts = 2,
+          .racks = 1,
+          .rack = 1,
+          .run = {.design = "fisslock", .ns = 10 * NS_PER_S, .workers = 2}};
 
 static const struct arg table[] = {
     {"name", 0, ARG_STRING, "NAME", "which lab, of several; default 'lab'", &opts.name, NULL},
@@ -21,19 +26,30 @@ static const struct arg table[] = {
     {"racks", 0, ARG_U64, "N", "up: default 1", &opts.racks, NULL},
     {"switch", 0, ARG_STRING, "SHAPE", "up: one-armed (the default) or in-path", &opts.shape, NULL},
     {"rack", 0, ARG_U64, "N", "exec, unplug, plug: which rack; default 1", &opts.rack, NULL},
+    {"design", 0, ARG_STRING, "D", "run: fisslock (the default; its switch is in the kernel) or srvlock", &opts.run.design, NULL},
+    {"seconds", 0, ARG_DURATION, "S", "run: for so long; default 10", &opts.run.ns, NULL},
+    {"workers", 0, ARG_U64, "N", "run: processes of each host; default 2", &opts.run.workers, NULL},
+    {"loss", 0, ARG_FRACTION, "F", "run: of the UDP packets that come to a host; default 0", &opts.run.loss_thousandths, NULL},
+    {"faults", 0, ARG_FLAG, NULL, "run: pull cables, kill processes, kill and restart the switch", &opts.run.faults, NULL},
+    {"careless", 0, ARG_FLAG, NULL, "run: wrong on purpose: the first process takes another lock than it uses", &opts.run.careless,
+     NULL},
+    {"seed", 0, ARG_U64, "N", "run: draws the faults; default any", &opts.run.seed, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args usage = {
     .command = "pawl lab",
-    .usage = "up [--hosts N] [--switch SHAPE] [--racks N] | status | exec MEMBER -- COMMAND... | unplug HOST | plug HOST | down",
+    .usage = "up [--hosts N] [--switch SHAPE] [--racks N] | status | run [OPTION]... | exec MEMBER -- COMMAND...\n"
+             "       pawl lab unplug HOST | plug HOST | down",
     .about =
         "A rack on this machine: hosts are network namespaces, cables are pairs of veth, and a namespace is there for the\n"
         "switch. MEMBER is the number of a host, or 'switch'. Host h of rack r has address 10.77.r.h, the switch 10.77.r.254.\n"
-        "'exec' runs a command there; 'unplug' pulls a host's cable. 'down' ends the lab's processes and removes\n"
-        "everything, also what a lab that was killed half-way left behind; other namespaces are not touched.",
-    .after = "Needs root and ip(8). Exit status: 0 done, 1 there is no such lab, or (up) there is one already, 2 wrong usage,\n"
-             "69 not possible here; 'exec' passes on its command's.",
+        "'run' has processes on all hosts lock and unlock, and judges what they held: no two holds that exclude each other at\n"
+        "once, tokens that rise, nobody stuck. 'exec' runs a command there; 'unplug' pulls a host's cable. 'down' ends the lab's\n"
+        "processes and removes everything, also what a lab that was killed half-way left; other namespaces are not touched.",
+    .after =
+        "Needs root and ip(8). Exit status: 0 done, 1 there is no such lab, or (up) there is one already, or (run) something was\n"
+        "violated or is stuck, 2 wrong usage, 69 not possible here; 'exec' passes on its command's.",
     .table = table,
     .count = countof(table),
 };
@@ -103,7 +119,7 @@ static int member_of(const struct lab *lab, const char *text, unsigned *out)
 
 static int execute(const struct lab *lab, const struct args_rest *rest)
 {
-    unsigned member;
+    unsigned member = 0;
     if (rest->count < 3 || rest->split != 2)
         return args_complain(&usage, "exec needs a member, '--' and a command");
     int status = member_of(lab, rest->words[1], &member);
@@ -119,7 +135,7 @@ static int execute(const struct lab *lab, const struct args_rest *rest)
 
 static int plug(const struct lab *lab, const struct args_rest *rest, bool in)
 {
-    unsigned member;
+    unsigned member = 0;
     if (rest->count != 2)
         return args_complain(&usage, "which host?");
     int status = member_of(lab, rest->words[1], &member);
@@ -134,14 +150,14 @@ static int plug(const struct lab *lab, const struct args_rest *rest, bool in)
 int cmd_lab(int argc, char **argv)
 {
     struct args_rest rest;
-    struct lab lab;
+    struct lab lab = {0};
     int code = args_parse(&usage, argc, argv, &rest);
     if (code != ARGS_RUN)
         return code;
     if (!rest.count)
-        return args_complain(&usage, "up, status, exec, unplug, plug or down?");
+        return args_complain(&usage, "up, status, run, exec, unplug, plug or down?");
     const char *verb = rest.words[0];
-    bool alone = !strcmp(verb, "up") || !strcmp(verb, "down") || !strcmp(verb, "status");
+    bool alone = !strcmp(verb, "up") || !strcmp(verb, "run") || !strcmp(verb, "down") || !strcmp(verb, "status");
     if (alone && rest.count > 1)
         return args_complain(&usage, "'%s' is one word too many", rest.words[1]);
     if (!strcmp(verb, "up"))
@@ -157,5 +173,9 @@ int cmd_lab(int argc, char **argv)
         return fail(rc);
     if (!strcmp(verb, "status"))
         return status(&lab);
+    if (!strcmp(verb, "run")) {
+        opts.run.json = opts.json;
+        return lab_run(&lab, &opts.run);
+    }
     return !strcmp(verb, "exec") ? execute(&lab, &rest) : plug(&lab, &rest, !strcmp(verb, "plug"));
 }

@@ -119,7 +119,8 @@ static int open_plane(const struct switch_options *o, const struct coord_welcome
         .pins = o->pins,
         .fresh = o->fresh,
         .life = w->packet.head.generation,
-        .closed = !o->fresh, /* until whatever was granted before has run out */
+        .epoch = c->lease_ns ? w->packet.head.generation : 0, /* as decider.c has it */
+        .closed = !o->fresh,                                  /* until whatever was granted before has run out */
         .locks_max = (uint32_t)c->locks,
     };
     int rc = plane_open(&po, out);
@@ -160,8 +161,8 @@ static void print_end(const struct plane *p)
                c.verdict[PLANE_DROPPED], c.verdict[PLANE_PASSED]);
 }
 
-/* State was lost, and hosts may hold what nobody here knows of. They are not heard until their leases are over: then they hold
- * nothing, and all locks are free indeed. A process that takes over meanwhile waits anew. */
+/* State was lost, and hosts may hold what nobody here knows of. Nothing is decided until the leases of the life before are over:
+ * then they hold nothing of it, and all locks are free indeed. A process that takes over meanwhile waits anew. */
 static void serve(struct plane *p, const struct switch_options *o, const struct rack_config *c)
 {
     volatile struct plane_live *live = plane_live(p);
@@ -182,7 +183,7 @@ static void serve(struct plane *p, const struct switch_options *o, const struct 
 
 static int run(const struct switch_options *o, const struct coord_welcome *w)
 {
-    struct plane *p;
+    struct plane *p = NULL;
     const char *program = program_of(w->design);
     if (!program)
         return cli_say("switch", EXIT_UNAVAILABLE, "no program for the kernel decides for the design '%s'; --soft may", w->design);
@@ -202,8 +203,8 @@ static int run(const struct switch_options *o, const struct coord_welcome *w)
 
 int switch_xdp(const struct switch_options *o)
 {
-    struct coord_welcome w;
-    struct udp udp;
+    struct coord_welcome w = {0};
+    struct udp udp = {.fd = -1};
     if (plane_missing())
         return cli_say("switch", EXIT_UNAVAILABLE, "%s", plane_missing());
     if (o->mode && strcmp(o->mode, "native") != 0 && strcmp(o->mode, "generic") != 0)

@@ -96,7 +96,8 @@ static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struc
     if (fab_is_shm(seat->ep) && seat->space->range_units)
         me->ranges = fab_shm_ptr(seat->ep, space_range_addr(seat->space, slot, 0));
     if (fab_is_shm(seat->ep) && seat->space->desc_size)
-        me->claims = fab_shm_ptr(seat->ep, seat->space->descs + (uint64_t)slot * seat->space->record_count * seat->space->desc_size);
+        me->claims =
+            fab_shm_ptr(seat->ep, seat->space->descs + (uint64_t)slot * seat->space->record_count * seat->space->desc_size);
     memset(me->hints, 0, sizeof me->hints);
     me->scaled_ns = 0;
     return 0;

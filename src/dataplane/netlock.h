@@ -195,20 +195,21 @@ static inline uint64_t netlock_stage_rounds(struct netlock_pass *p, uint64_t reg
 /* Is this request new, or was it here before? */
 static inline uint64_t netlock_stage_seen(struct netlock_pass *p, uint64_t reg)
 {
-    bool cancelled = reg == p->nonce + NETLOCK_CANCELLED;
+    /* 0: nobody was here yet. */
+    bool cancelled = reg == p->nonce + NETLOCK_CANCELLED, past = cancelled || (reg && netlock_newer(reg, p->nonce));
     switch (p->op) {
     case NETLOCK_OP_ACQUIRE:
         if (p->bust & NETLOCK_BUST_NO_SEEN)
             return p->nonce;
         p->doubled = reg == p->nonce;
-        p->stale = cancelled || netlock_newer(reg, p->nonce);
+        p->stale = past;
         return p->stale ? reg : p->nonce;
     case NETLOCK_OP_PUSH: /* without a mode: it gave up on its way */
-        p->stale = cancelled || netlock_newer(reg, p->nonce) || !p->mode;
+        p->stale = past || !p->mode;
         return p->ours && !p->stale ? p->nonce : reg;
     case NETLOCK_OP_CANCEL:
         p->found = reg == p->nonce;
-        return cancelled || netlock_newer(reg, p->nonce) ? reg : p->nonce + NETLOCK_CANCELLED;
+        return past ? reg : p->nonce + NETLOCK_CANCELLED;
     case NETLOCK_OP_UNSEE:
         return reg == p->nonce ? p->nonce - NETLOCK_CANCELLED : reg;
     default:
@@ -345,16 +346,15 @@ static inline void netlock_enter(struct netlock_pass *p, struct netlock_ends *e)
     if (pushed ? !p->ours || p->stale : !netlock_arrives(p))
         return;
     bool must_wait = p->priorities && !(p->head && (p->empty || (p->mode == NETLOCK_SHARED && !e->writer)));
-    if (!pushed && e->over)
+    bool q2 = !pushed && (e->over || (p->full && !must_wait));
+    if (q2)
         netlock_pass_on(p, e);
     else if (must_wait && p->flags & NETLOCK_TRY)
         p->out |= NETLOCK_OUT_HELD;
     else if (must_wait)
         p->next = NETLOCK_OP_WAIT;
-    else if (!p->full)
+    else if (!p->full) /* a push beyond the room it was given is dropped: its client asks again */
         netlock_put_in(p, e);
-    else if (!pushed) /* a push beyond the room it was given is dropped: its client asks again */
-        netlock_pass_on(p, e);
 }
 
 /* Lines 7 to 12: the head goes, if it is the one meant; who is the next head? */
@@ -585,10 +585,9 @@ static inline uint32_t netlock_first_flags(struct netlock_pass *p)
     p->out_ticket = p->ticket;
     p->out_nonce = p->nonce;
     p->out_mode = p->mode;
-    if (p->op == NETLOCK_OP_WAIT)
+    /* Whoever has come to wait may be the first; and behind a reader others may follow. */
+    if (p->op == NETLOCK_OP_WAIT || (p->op == NETLOCK_OP_MOVE && p->grant && p->mode == NETLOCK_SHARED))
         p->next = NETLOCK_OP_PULL;
-    else if (p->op == NETLOCK_OP_MOVE && p->grant && p->mode == NETLOCK_SHARED)
-        p->next = NETLOCK_OP_PULL; /* other readers, too */
     if (p->grant)
         return flags | NETLOCK_GRANTED;
     if (!(p->flags & NETLOCK_TRY) || (p->op != NETLOCK_OP_ACQUIRE && p->op != NETLOCK_OP_PUSH))

@@ -28,9 +28,9 @@ extern unsigned rmarw_counters;
 extern const struct design design_srvlock, design_parlock;
 
 /* NetLock, and wrong on purpose. */
-extern const struct design design_netlock, design_busted_netlock_blind, design_busted_netlock_mode, design_busted_netlock_end,
-    design_busted_netlock_grant, design_busted_netlock_lapse, design_busted_netlock_hasty, design_busted_netlock_revert,
-    design_busted_netlock_drain, design_busted_netlock_deaf, design_busted_netlock_silent;
+extern const struct design design_netlock, design_netchain, design_busted_netlock_blind, design_busted_netlock_mode,
+    design_busted_netlock_end, design_busted_netlock_grant, design_busted_netlock_lapse, design_busted_netlock_hasty,
+    design_busted_netlock_revert, design_busted_netlock_drain, design_busted_netlock_deaf, design_busted_netlock_silent;
 
 /* References on one machine. */
 extern const struct design design_pthread, design_pthread_rw, design_ofd;

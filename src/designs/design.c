@@ -25,6 +25,7 @@ const struct design *const designs[] = {
     &design_rpc_retry,
     &design_srvlock,
     &design_parlock,
+    &design_netchain,
     &design_mutex,
     &design_itree,
     &design_maple,

@@ -87,8 +87,8 @@ struct design {
     /* A packet design: this and nothing of what follows but `knobs`. Null: a one-sided design. */
     const struct packet_design *packet;
 
-    uint64_t clocks_ns;              /* needs clocks of hosts that differ by this at most; 0: by whatever */
-    const struct design_knob *knobs; /* null: none */
+    uint64_t clocks_ns;                    /* needs clocks of hosts that differ by this at most; 0: by whatever */
+    const struct design_knob *knobs;       /* null: none */
     const struct design_counter *counters; /* null: none */
 
     /* Makes one lock of fresh, zeroed memory. Null if zeroes are a free lock. */

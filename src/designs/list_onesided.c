@@ -87,6 +87,7 @@ static int read_node(const struct seat *seat, struct ref ref, struct list_node *
 static int walk(const struct seat *seat, uint64_t index, uint64_t unit, struct place *p)
 {
     p->link_at = space_lock_addr(seat->space, index);
+    p->node = (struct list_node){0};
     int rc = fab_read64(seat->ep, p->link_at, &p->link);
     while (!rc) {
         p->next = next_of(p->link);

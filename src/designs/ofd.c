@@ -38,12 +38,12 @@ static int path_of(const struct seat *seat, char path[PATH_MAX])
     FILE *maps = fopen("/proc/self/maps", "re");
     int rc = -ENOENT;
     while (maps && rc && fgets(line, sizeof line, maps)) {
-        unsigned long from, to;
-        int name = 0;
-        if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &from, &to, &name) >= 2 && name && (unsigned long)seat->ep->base >= from &&
-            (unsigned long)seat->ep->base < to) {
+        char *at;
+        uintptr_t from = strtoul(line, &at, 16), to = *at == '-' ? strtoul(at + 1, NULL, 16) : 0;
+        const char *name = strchr(line, '/');
+        if ((uintptr_t)seat->ep->base >= from && (uintptr_t)seat->ep->base < to && name) {
             line[strcspn(line, "\n")] = 0;
-            rc = snprintf(path, PATH_MAX, "%s", line + name) < PATH_MAX ? 0 : -ENAMETOOLONG;
+            rc = snprintf(path, PATH_MAX, "%s", name) < PATH_MAX ? 0 : -ENAMETOOLONG;
         }
     }
     if (maps)

@@ -11,7 +11,8 @@
 #define SAFETY_MIN_NS (40 * NS_PER_MS)  /* four leases */
 #define SAFETY_SPAN_NS (60 * NS_PER_MS)
 #define HEALING_NS (400 * CAMPAIGN_LEASE_NS) /* what every waiter must be granted within, once faults have stopped (I9) */
-#define BUSY_ONE_IN 8                        /* runs */
+#define BUSY_ONE_IN 8                        /* runs without faults, */
+#define BUSY_ONE_IN_FAULTY 32                /* and with: they have many times as many events as others */
 #define BUSY_SALT UINT64_C(0x62757379)
 #define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
 #define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
@@ -56,7 +57,7 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     c->timeout = p->design->features & DESIGN_TIMEOUT;
     bool ranges = p->design->features & DESIGN_RANGES;
     /* Not from the stream: the other draws stay what they are. */
-    c->busy = !ranges && mix64(p->seed ^ BUSY_SALT) % BUSY_ONE_IN == 0;
+    c->busy = !ranges && mix64(p->seed ^ BUSY_SALT) % (p->faults ? BUSY_ONE_IN_FAULTY : BUSY_ONE_IN) == 0;
     if (c->busy)
         c->locks = 1 + c->locks % 2;
     c->units = ranges ? UINT64_C(64) << 2 * rng_below(r, 4) : 0;

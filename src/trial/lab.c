@@ -119,20 +119,24 @@ static int write_plan(const struct lab *lab)
 
 int lab_find(const char *name, struct lab *out)
 {
-    char path[LAB_PATH];
+    char path[LAB_PATH], line[64] = "", *at = line;
     struct lab l = {0};
-    int in_path;
     if (!name_fits(name))
         return lab_fail(-EINVAL, "a lab's name has 1 to %d of a-z, 0-9 and '-'", LAB_NAME_MAX);
     FILE *f = fopen(plan_path(name, "plan", path), "re");
     if (!f)
         return lab_fail(-errno, "there is no lab '%s'", name);
-    int fields = fscanf(f, "%8[0-9a-f] %u %u %d", l.id, &l.racks, &l.hosts, &in_path);
+    bool read = fgets(line, sizeof line, f) != NULL;
     fclose(f);
+    size_t id = strspn(line, "0123456789abcdef");
+    memcpy(l.id, line, min_u64(id, sizeof l.id - 1));
+    at += id;
+    l.racks = (unsigned)strtoul(at, &at, 10);
+    l.hosts = (unsigned)strtoul(at, &at, 10);
+    l.in_path = strtoul(at, &at, 10) == 1;
     /* A crash while it was written: nothing was made yet. */
-    if (fields != 4 || strlen(l.id) != 8 || !l.racks || l.racks > LAB_RACKS_MAX || !l.hosts || l.hosts > LAB_HOSTS_MAX)
+    if (!read || *at != '\n' || id != sizeof l.id - 1 || !l.racks || l.racks > LAB_RACKS_MAX || !l.hosts || l.hosts > LAB_HOSTS_MAX)
         l.racks = l.hosts = 0;
-    l.in_path = in_path == 1;
     l.complete = !access(plan_path(name, "up", path), F_OK);
     snprintf(l.name, sizeof l.name, "%s", name);
     *out = l;
@@ -222,7 +226,7 @@ static int remove_namespace(const char *path, void *ctx)
 
 static int remove_lab(const char *name)
 {
-    struct lab lab;
+    struct lab lab = {0};
     char path[LAB_PATH];
     int rc = lab_find(name, &lab);
     if (rc == -ENOENT) {
@@ -328,7 +332,7 @@ static int make(struct lab *lab)
 
 int lab_up(struct lab *lab)
 {
-    struct lab old;
+    struct lab old = {0};
     if (!name_fits(lab->name) || !lab->hosts || lab->hosts > LAB_HOSTS_MAX || !lab->racks || lab->racks > LAB_RACKS_MAX)
         return lab_fail(-EINVAL, "a lab has 1 to %d racks of 1 to %d hosts, and a name of a-z, 0-9 and '-'", LAB_RACKS_MAX,
                         LAB_HOSTS_MAX);

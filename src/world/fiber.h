@@ -54,7 +54,11 @@ struct fiber_pool {
 };
 
 /* Deep enough for a protocol over a fabric with room for the C library's formatted output. */
+#ifdef __SANITIZE_ADDRESS__
+#define FIBER_STACK_BYTES ((size_t)256 << 10) /* the sanitizer puts walls around every variable */
+#else
 #define FIBER_STACK_BYTES ((size_t)64 << 10)
+#endif
 
 /* 0, or -ENOMEM, or -EINVAL if there would be no fiber or no stack. */
 int fiber_pool_init(struct fiber_pool *pool, unsigned count, size_t stack_bytes);

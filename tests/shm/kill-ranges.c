@@ -199,7 +199,7 @@ static bool lost(const struct worker *w, int rc)
 
 static bool refused(int rc)
 {
-    return rc == -PAWL_EHELD || rc == -ETIMEDOUT || rc == -EDEADLK;
+    return rc == -PAWL_EHELD || rc == -ETIMEDOUT || rc == -EDEADLK || rc == -PAWL_ELIMIT;
 }
 
 static uint64_t some_deadline(struct rng *r, bool may_wait)
@@ -234,7 +234,7 @@ static int shrink(const struct worker *w, pawl *p, struct rng *r, struct held *h
     write_down(w, &then); /* others may come from here on */
     int rc = pawl_reshape(p, &h->grant, start * UNIT, end * UNIT, UINT64_MAX);
     __atomic_fetch_add(&oracle->shrunk, !rc, __ATOMIC_RELAXED);
-    return rc;
+    return refused(rc) ? 0 : rc;
 }
 
 static int split(const struct worker *w, pawl *p, struct rng *r, struct held *h)
@@ -245,7 +245,7 @@ static int split(const struct worker *w, pawl *p, struct rng *r, struct held *h)
         return 0;
     int rc = pawl_split(p, &h->grant, (from + 1 + rng_below(r, to - from - 1)) * UNIT, &right.grant);
     if (rc)
-        return rc;
+        return refused(rc) ? 0 : rc;
     write_down(w, h);
     write_down(w, &right);
     __atomic_fetch_add(&oracle->splits, 1, __ATOMIC_RELAXED);

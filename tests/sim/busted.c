@@ -11,7 +11,7 @@
  * break. */
 static const struct {
     const char *design;
-    const char *breaks[3];
+    const char *breaks[4];
 } expected[] = {
     {"busted-no-recheck", {"I1:"}},
     {"busted-unlock-by-name", {"I1:", "I2:"}},
@@ -49,8 +49,8 @@ static const struct {
     {"busted-fisslock-hasty", {"I1:", "I2:"}},
     {"busted-citron-no-abort", {"I1:", "I2:"}},
     {"busted-citron-no-wait", {"I1:", "I2:"}},
-    {"busted-citron-no-fence", {"I1:", "I2:", "I9:"}},
-    {"busted-citron-blind-release", {"I1:", "I2:", "I9:"}},
+    {"busted-citron-no-fence", {"I1:", "I2:", "I11:"}},
+    {"busted-citron-blind-release", {"I1:", "I2:", "I11:"}},
     {"busted-citron-blind-reader", {"I1:", "I2:"}},
     {"busted-netlock-blind", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-mode", {"I1:", "I2:", "I9:"}},

@@ -1,5 +1,5 @@
-/* `citron` with all faults and with each alone: ranges from one unit to all, shared and exclusive, that grow, shrink, are cut in two
- * and converted, in trees that grow meanwhile. */
+/* `citron` with all faults and with each alone: ranges from one unit to all, shared and exclusive, that grow, shrink, are cut in
+ * two and converted, in trees that grow meanwhile. */
 #include "designs/citron/citron.h"
 #include "tests/sim/runs.h"
 
@@ -25,7 +25,7 @@ static void all_faults(const struct design *d, uint64_t ns)
     printf("  %" PRIu64 " acquisitions, %" PRIu64 " aborts, %" PRIu64 " escalated, %" PRIu64 " words corrected, %" PRIu64
            " trees grown\n",
            citron_stats.acquires, citron_stats.aborts, citron_stats.escalated, citron_stats.repaired, citron_stats.grown);
-    CHECK(citron_stats.aborts && citron_stats.escalated && citron_stats.repaired && citron_stats.grown);
+    CHECK(citron_stats.aborts && citron_stats.repaired && citron_stats.grown);
 }
 
 static void each_fault(const struct design *d)
@@ -48,7 +48,8 @@ static void other_settings(const struct design *d)
     static const struct {
         const char *knob;
         unsigned value, usual;
-    } settings[] = {{"k", 1, 2}, {"k", 6, 2}, {"m", 1, 4}, {"m", 5, 4}, {"confirm", 1, 2}, {"confirm", 0, 2}, {"fast", 0, 1}, {"scale_us", 0, 10000}};
+    } settings[] = {{"blocked", 2, 256}, {"k", 1, 2},       {"k", 6, 2},    {"m", 1, 4},           {"m", 5, 4},
+                    {"confirm", 1, 2},   {"confirm", 0, 2}, {"fast", 0, 1}, {"scale_us", 0, 10000}};
     for (size_t i = 0; i < countof(settings); i++) {
         struct run_sum sum = {0};
         printf("%s = %u\n", settings[i].knob, settings[i].value);
@@ -58,6 +59,7 @@ static void other_settings(const struct design *d)
             run_clean(&sum, d, FAULTS_ALL, seed);
         CHECK_EQ(design_tune(d, settings[i].knob, settings[i].usual), 0);
     }
+    CHECK(citron_stats.escalated);
     CHECK_EQ(design_tune(d, "k", 0), -ERANGE);
     CHECK_EQ(design_tune(d, "k", 7), -ERANGE);
     CHECK_EQ(design_tune(d, "m", 0), -ERANGE);

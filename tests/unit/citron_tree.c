@@ -1,6 +1,6 @@
 /* Citron's tree: the arithmetic against the paper's, the knapsack against trying everything, and meeting in the middle. */
-#include "designs/citron/tree.h"
 #include "check.h"
+#include "designs/citron/tree.h"
 #include "lib/rng.h"
 
 #include <time.h>

@@ -106,7 +106,7 @@ int plane_attach_program(struct plane *p, const char *device, const char *name, 
 {
     char path[PIN_PATH];
     uint8_t mac[6];
-    uint32_t ifindex;
+    uint32_t ifindex = 0;
     enum plane_mode mode = want;
     int program = plane_program(p, name);
     int rc = plane_device(device, &ifindex, mac);
@@ -145,7 +145,7 @@ int plane_double_by(struct plane *p, const char *out, const char *in, enum plane
 {
     int map = plane_map_fd(p, "twins"), program = plane_program(p, "twin_out");
     uint8_t mac[6];
-    uint32_t ifindex;
+    uint32_t ifindex = 0;
     enum plane_mode mode;
     if (map < 0 || program < 0)
         return 0; /* it doubles nothing */

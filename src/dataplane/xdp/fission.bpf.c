@@ -61,6 +61,7 @@ INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters
     if (!h)
         return drop(c, PLANE_UNKNOWN);
     h->heard = bpf_jiffies64(); /* begins near 2^32 */
+    p->head.epoch = live.epoch; /* by which it learns whether we still know what it holds */
     p->head.to = p->head.from;
     p->head.from.machine = MACHINE_SWITCH;
     return frame_answer(f, c);
@@ -112,10 +113,10 @@ INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
         return drop(c, fault == FISSION_STALE ? PLANE_EPOCH : fault == FISSION_ALIEN ? PLANE_ALIEN : PLANE_TYPE);
     count_type(c, f);
     uint8_t type = p->head.type;
-    if (live.closed)
-        return drop(c, PLANE_CLOSED);
     if (type == FISSION_LEASE)
         return hear(f, p, c);
+    if (live.closed)
+        return drop(c, PLANE_CLOSED);
     if (type == FISSION_CENSUS) {
         struct plane_host *h = member(p->head.to.machine);
         if (!h || !h->asked || !lives(h)) {

@@ -137,8 +137,8 @@ static int prepare(struct plane *p, const struct plane_options *o)
 /* Who made the state: a rack of other numbers must not go on with it. */
 static int check_live(struct plane *p, const struct plane_options *o)
 {
-    uint64_t bytes;
-    void *at;
+    uint64_t bytes = 0;
+    void *at = NULL;
     int rc = plane_map(p, ".data.live", &at, &bytes);
     if (rc == -ENOENT)
         return 0; /* the program keeps no state */
@@ -149,6 +149,7 @@ static int check_live(struct plane *p, const struct plane_options *o)
         p->found = false; /* whoever pinned it died before anything was decided */
         p->live->settings = o->settings;
         p->live->life = o->life;
+        p->live->epoch = o->epoch;
         p->live->closed = o->closed;
         __atomic_store_n(&p->live->layout, PLANE_LAYOUT, __ATOMIC_RELEASE);
         return 0;

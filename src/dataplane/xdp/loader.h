@@ -18,7 +18,7 @@ struct plane_options {
     struct plane_settings settings; /* `port` big-endian */
     const char *pins;               /* null: nothing outlives the process */
     bool fresh;                     /* begin anew, whatever is pinned */
-    uint32_t life;                  /* of new state */
+    uint32_t life, epoch;           /* of new state */
     bool closed;                    /* new state is */
     bool probe;                     /* with what tests need beside the program */
     uint32_t locks_max;             /* entries of the map of locks; 0 if the program has none */
@@ -47,7 +47,7 @@ int plane_port(struct plane *p, const char *device);
 int plane_attach(struct plane *p, const char *device, enum plane_mode want, enum plane_mode *got);
 
 /* The same for a program other than "plane". */
-int plane_attach_program(struct plane *p, const char *device, const char *program, enum plane_mode want, enum plane_mode *got);
+int plane_attach_program(struct plane *p, const char *device, const char *name, enum plane_mode want, enum plane_mode *got);
 
 /* Both copies of a packet that is doubled leave by `out`: the only interface we have (`in` is null), or one whose other end `in`
  * is with us, too, from where each goes to its port. `want` is the ports' mode: natively, veth carries nothing to an end without a

@@ -31,7 +31,7 @@ int plane_attach(struct plane *p, const char *device, enum plane_mode want, enum
 {
     return -ENOTSUP;
 }
-int plane_attach_program(struct plane *p, const char *device, const char *program, enum plane_mode want, enum plane_mode *got)
+int plane_attach_program(struct plane *p, const char *device, const char *name, enum plane_mode want, enum plane_mode *got)
 {
     return -ENOTSUP;
 }

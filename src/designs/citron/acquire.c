@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define BLOCKED_MAX 24    /* in vain at one place: then a turn is taken where turns are served in order */
 #define DRIFT_PER_10000 2 /* delta of 3.5.5 for both clocks: each is off by up to 1e-4 */
 #define ABORTS_MAX 8      /* of one acquisition: then T_wait is doubled */
 #define LOOK_MAX 40       /* ancestors that one batch looks at */
@@ -57,7 +56,7 @@ static int find_occupied(const struct citron_job *j, const struct look *l)
 }
 
 /* Steps back from what is not certain to be had: says that claims [from, to) have nothing but their turns. */
-static int say_waiting(struct citron_job *j, unsigned from, unsigned to)
+OWN_FRAME static int say_waiting(struct citron_job *j, unsigned from, unsigned to)
 {
     struct citron_batch b;
     batch_start(&b);
@@ -105,7 +104,7 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
             rc = -EDEADLK; /* whoever is there waits for what we have */
     if (rc)
         return rc;
-    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
+    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, above);
     if (!fab_is_shm(j->seat->ep))
         citron_stats.blocked++;
@@ -121,7 +120,7 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
     struct citron_claim *c = &j->claims[i];
     uint64_t mask = bits & UINT32_MAX ? bits & UINT32_MAX : bits;
     const struct fab_cond cond = {.addr = job_node(j, c->node), .mask = mask, .value = mask};
-    if (++j->blocked > BLOCKED_MAX && j->deadline != DEADLINE_TRY && !j->base)
+    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
     if (j->upgrades)
         return -EDEADLK; /* a writer that waits for us */
@@ -159,12 +158,20 @@ static int start_anew(struct citron_job *j, uint64_t config)
     return rc ? rc : JOB_AGAIN;
 }
 
+/* What looking up has found. */
+struct seen {
+    uint64_t config;
+    int occupied; /* of the ancestors; -1: none */
+    struct tree_node above;
+    uint64_t word;
+};
+
 /* Reads all ancestors, and the leaves of the group with the places of their readers, in one batch. */
-static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves)
+OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves, struct seen *out)
 {
     struct citron_batch b;
-    batch_start(&b);
     struct look l;
+    batch_start(&b);
     list_ancestors(j, from, to, &l);
     job_say(j, &b, from, to, CLAIM_FLUX);
     unsigned config = batch_read64(&b, j->lock + offsetof(struct citron_lock, config));
@@ -172,21 +179,35 @@ static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citr
     citron_leaves_look(j, &b, from, to, leaves);
     j->looked_ns = world_now(j->seat->world); /* t1 is when the read is posted */
     int rc = job_run(j, &b);
-    if (rc) {
-        rc = seat_retry(j->seat, rc);
-        return rc ? rc : JOB_WAITED;
+    if (rc)
+        return rc;
+    out->config = b.values[config];
+    out->occupied = find_occupied(j, &l);
+    if (out->occupied >= 0) {
+        out->above = l.nodes[out->occupied];
+        out->word = l.words[out->occupied];
     }
-    if (b.values[config] != j->config_word) {
-        rc = say_waiting(j, from, to);
-        return rc ? rc : start_anew(j, b.values[config]);
-    }
-    int at = find_occupied(j, &l);
-    if (at >= 0)
-        return wait_for_ancestor(j, from, to, l.nodes[at], l.words[at]);
     for (unsigned i = from; i < to; i++)
         for (unsigned k = 0; k < l.n; k++)
             if (l.nodes[k].height == 1 && tree_contains(l.nodes[k], j->claims[i].node))
                 leaves->below |= leaves->flagged[i] = l.words[k] & NODE_BELOW;
+    return 0;
+}
+
+static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves)
+{
+    struct seen seen = {.occupied = -1};
+    int rc = read_up(j, from, to, leaves, &seen);
+    if (rc) {
+        rc = seat_retry(j->seat, rc);
+        return rc ? rc : JOB_WAITED;
+    }
+    if (seen.config != j->config_word) {
+        rc = say_waiting(j, from, to);
+        return rc ? rc : start_anew(j, seen.config);
+    }
+    if (seen.occupied >= 0)
+        return wait_for_ancestor(j, from, to, seen.above, seen.word);
     for (unsigned i = from; i < to; i++) {
         uint64_t busy = claim_internal(&j->claims[i]) ? 0 : leaves->bits[i] & bounds_mask(j->claims[i].ticket);
         if (!busy)
@@ -262,7 +283,7 @@ struct claimed {
     struct citron_whole whole;
 };
 
-static int claim_batch(struct citron_job *j, unsigned from, unsigned to, struct claimed *out)
+OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned to, struct claimed *out)
 {
     struct citron_batch b;
     unsigned ops[CLAIMS_MAX];
@@ -279,13 +300,13 @@ static int claim_batch(struct citron_job *j, unsigned from, unsigned to, struct 
         list_ancestors(j, from, to, &out->look);
         add_look(j, &b, &out->look);
     }
-    unsigned token = batch_faa(&b, j->lock + offsetof(struct citron_lock, token), 1);
+    unsigned token = job_draw(j, &b);
     unsigned config = batch_read64(&b, j->lock + offsetof(struct citron_lock, config));
     job_say(j, &b, from, to, CLAIM_HELD);
     int rc = job_run(j, &b);
     if (rc)
         return rc;
-    j->token = batch_old(&b, token) + 1;
+    job_drew(j, &b, token);
     out->config = b.values[config];
     for (unsigned i = from; i < to; i++)
         citron_leaf_see(j, i, batch_old(&b, ops[i]), &out->leaves);
@@ -450,14 +471,20 @@ static void plan(struct citron_job *j)
     j->published = false; /* the whole descriptor is another */
 }
 
-/* What was acquired is not the range, but the parent of a leaf that has bits of nobody. */
-static int clean_up(struct citron_job *j)
+OWN_FRAME static int say_flux(struct citron_job *j)
 {
     struct citron_batch b;
     batch_start(&b);
     job_say(j, &b, 0, 1, CLAIM_FLUX);
     int rc = job_run(j, &b);
     j->claims[0].state = CLAIM_HELD;
+    return rc;
+}
+
+/* What was acquired is not the range, but the parent of a leaf that has bits of nobody. */
+static int clean_up(struct citron_job *j)
+{
+    int rc = say_flux(j);
     if (!rc)
         rc = citron_scrub(j, j->scrub_at);
     j->scrub = false;
@@ -495,7 +522,7 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
         int end = rc == -PAWL_ELOST ? rc : job_drop_all(&j, 0, false);
         return end == -PAWL_ELOST ? end : rc;
     }
-    h->token = seat->space->token_base + j.token;
+    h->token = citron_tokens ? seat->space->token_base + j.token : 0;
     job_keep(&j);
     if (!fab_is_shm(seat->ep))
         citron_stats.acquires++;

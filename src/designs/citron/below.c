@@ -11,6 +11,12 @@ struct below {
     uint64_t readers[BELOW_WORDS_MAX];
 };
 
+/* Of the node itself: on the way up one's own does not count. */
+static uint32_t own_readers(const struct citron_job *j)
+{
+    return j->upgrades ? 1 : 0;
+}
+
 /* The node and its internal descendants within m levels: a block of each level. */
 static void add_below(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, struct below *out)
 {
@@ -49,7 +55,7 @@ static bool somebody_below(const struct citron_job *j, const struct citron_claim
         uint64_t half = 0;
         if (!j->shared && readers_below(d->readers[i]))
             half = UINT64_C(0xffffffff) << 32;
-        else if (!j->shared && !i && readers_here(d->readers[i]) > (j->upgrades ? 1 : 0))
+        else if (!j->shared && !i && readers_here(d->readers[i]) > own_readers(j))
             half = UINT32_MAX;
         if (half) {
             *cond = (struct fab_cond){.addr = job_readers(j, *who), .mask = half, .value = d->readers[i] & half};
@@ -59,47 +65,43 @@ static bool somebody_below(const struct citron_job *j, const struct citron_claim
     return false;
 }
 
-/* Readers of the spillover: it has nothing below. */
-static int drain_spill(struct citron_job *j, struct citron_claim *c)
+/* One look: 0 if nobody is there any more, and then the token, which comes last: above those of all who were. 1: somebody is. */
+OWN_FRAME static int look_below(struct citron_job *j, const struct citron_claim *c, struct tree_node *who, struct fab_cond *cond)
 {
-    for (;;) {
-        struct citron_batch b;
-        batch_start(&b);
-        unsigned op = batch_read64(&b, job_claim_readers(j, c)), token = batch_faa(&b, j->lock + offsetof(struct citron_lock, token), 1);
-        int rc = job_run(j, &b);
-        if (!rc && (j->shared || readers_here(b.values[op]) <= (j->upgrades ? 1 : 0))) {
-            j->token = batch_old(&b, token) + 1;
-            return 0;
-        }
-        struct fab_cond cond = {.addr = job_claim_readers(j, c), .mask = UINT32_MAX};
-        if (!rc)
-            cond.value = b.values[op] & UINT32_MAX;
-        rc = rc ? seat_retry(j->seat, rc) : job_wait_at(j, c->node, true, &cond);
-        if (rc)
-            return rc;
+    struct citron_batch b;
+    struct below d;
+    batch_start(&b);
+    if (c->spill) { /* has readers, and nothing below */
+        d.n = 0;
+        batch_read(&b, job_claim_readers(j, c), &d.readers[0], sizeof d.readers[0]);
+    } else {
+        add_below(j, &b, c, &d);
     }
+    unsigned token = job_draw(j, &b);
+    int rc = job_run(j, &b);
+    if (rc)
+        return rc;
+    if (c->spill && !j->shared && readers_here(d.readers[0]) > own_readers(j)) {
+        *cond = (struct fab_cond){.addr = job_claim_readers(j, c), .mask = UINT32_MAX, .value = d.readers[0] & UINT32_MAX};
+        return 1;
+    }
+    if (!c->spill && somebody_below(j, c, &d, who, cond))
+        return 1;
+    job_drew(j, &b, token);
+    return 0;
 }
 
-/* Waits until nobody is below (line 36). The token comes last: above those of all who were. */
+/* Waits until nobody is below (line 36). */
 int job_drain_below(struct citron_job *j, unsigned i)
 {
     struct citron_claim *c = &j->claims[i];
-    if (c->spill)
-        return drain_spill(j, c);
     for (;;) {
-        struct citron_batch b;
-        batch_start(&b);
-        struct below d;
-        struct tree_node who;
+        struct tree_node who = {0};
         struct fab_cond cond;
-        add_below(j, &b, c, &d);
-        unsigned token = batch_faa(&b, j->lock + offsetof(struct citron_lock, token), 1);
-        int rc = job_run(j, &b);
-        if (!rc && !somebody_below(j, c, &d, &who, &cond)) {
-            j->token = batch_old(&b, token) + 1;
+        int rc = look_below(j, c, &who, &cond);
+        if (!rc)
             return 0;
-        }
-        rc = rc ? seat_retry(j->seat, rc) : job_wait_at(j, who, false, &cond);
+        rc = rc < 0 ? seat_retry(j->seat, rc) : job_wait_at(j, who, c->spill, &cond);
         if (rc)
             return rc;
     }

@@ -79,8 +79,7 @@ static inline uint32_t readers_below(uint64_t w)
 /* valid 1, first 6, last 6, serial 16; slot 12, record 12, serial's upper 4. */
 static inline uint64_t reader_word(uint32_t slot, uint32_t record, uint64_t serial, uint32_t bounds)
 {
-    return 1 | (uint64_t)bounds << 1 | (serial & 0xffff) << 16 | (uint64_t)slot << 32 | (uint64_t)record << 44 |
-           serial >> 16 << 56;
+    return 1 | (uint64_t)bounds << 1 | (serial & 0xffff) << 16 | (uint64_t)slot << 32 | (uint64_t)record << 44 | serial >> 16 << 56;
 }
 #define READER_OWNER (~UINT64_C(0xffff)) /* slot, record and serial */
 static inline uint32_t reader_bounds(uint64_t w)
@@ -91,7 +90,8 @@ static inline uint32_t reader_bounds(uint64_t w)
 /* Which units of a leaf: the first and the last. */
 static inline uint32_t bounds_of(struct tree_node leaf, uint64_t start, uint64_t end)
 {
-    uint64_t first = max_u64(start, tree_start(leaf)) - tree_start(leaf), last = min_u64(end, tree_end(leaf)) - tree_start(leaf) - 1;
+    uint64_t first = max_u64(start, tree_start(leaf)) - tree_start(leaf),
+             last = min_u64(end, tree_end(leaf)) - tree_start(leaf) - 1;
     return (uint32_t)(first | last << 6);
 }
 static inline uint64_t bounds_mask(uint32_t bounds)
@@ -123,7 +123,7 @@ uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max);
 struct citron_config {
     uint8_t height, height_next;
     uint8_t m, m_next;
-    uint32_t wait; /* 0: those below look up once more instead, and nobody waits */
+    uint32_t wait;       /* 0: those below look up once more instead, and nobody waits */
     uint32_t generation; /* so that no two configurations in a row look alike */
 };
 #define CONFIG_GENERATION_BITS 30
@@ -173,14 +173,14 @@ enum claim_state {
 #define CLAIM_BOUNDS_BITS 12
 #define CLAIM_PLACE 47 /* and, of a reader there, the lower bits of its place */
 #define CLAIM_PLACE_HIGH 59
-#define CLAIM_TOP 50       /* for which height and m it is made known */
+#define CLAIM_TOP 50 /* for which height and m it is made known */
 #define CLAIM_M 55
 #define CLAIM_ALL (UINT64_C(1) << 58) /* with all bits of the leaves below (second fast path of 3.8) */
 #define CLAIM_SHARED (UINT64_C(1) << 60)
 #define CLAIM_STATE 61
 
 #define CLAIMS_MAX 8
-#define DESC_TOKEN CLAIMS_MAX     /* behind them, on the session's own books: the hold's token */
+#define DESC_TOKEN CLAIMS_MAX       /* behind them, on the session's own books: the hold's token */
 #define DESC_WORDS (CLAIMS_MAX + 2) /* a multiple of 16 bytes */
 static_assert(TREE_SPLIT_MAX + 1 <= CLAIMS_MAX, "a range's nodes and the spillover");
 
@@ -191,12 +191,12 @@ struct citron_claim {
     struct tree_node node;
     uint32_t ticket; /* bounds, if a leaf */
     uint8_t m, top;
-    uint8_t place; /* of a reader in a leaf */
-    uint8_t said;  /* the state as last published */
-    bool granted;  /* known from the record, where that says so: on shared memory */
+    uint8_t place;   /* of a reader in a leaf */
+    uint8_t said;    /* the state as last published */
+    bool granted;    /* known from the record, where that says so: on shared memory */
     uint32_t serial; /* likewise: which use of the record */
-    bool cut;      /* the other half of it is another hold's */
-    bool took;     /* known to its owner alone: the bits of the leaf, or the place, are really its own */
+    bool cut;        /* the other half of it is another hold's */
+    bool took;       /* known to its owner alone: the bits of the leaf, or the place, are really its own */
 };
 
 uint64_t claim_word(const struct citron_claim *c, unsigned height_max);
@@ -208,6 +208,9 @@ static inline bool claim_internal(const struct citron_claim *c)
 }
 
 /* ---- batches ---- */
+
+/* A batch is large, and fibers have small stacks: a function that fills one returns before anybody waits. */
+#define OWN_FRAME __attribute__((noinline))
 
 struct citron_batch {
     unsigned n, said;
@@ -225,7 +228,8 @@ static inline void batch_start(struct citron_batch *b)
 unsigned batch_read(struct citron_batch *b, fab_addr addr, void *buf, uint16_t len);
 unsigned batch_read64(struct citron_batch *b, fab_addr addr);
 unsigned batch_write64(struct citron_batch *b, fab_addr addr, uint64_t value);
-unsigned batch_mcas(struct citron_batch *b, fab_addr addr, uint64_t compare, uint64_t compare_mask, uint64_t swap, uint64_t swap_mask);
+unsigned batch_mcas(struct citron_batch *b, fab_addr addr, uint64_t compare, uint64_t compare_mask, uint64_t swap,
+                    uint64_t swap_mask);
 unsigned batch_mfaa(struct citron_batch *b, fab_addr addr, uint64_t add, uint64_t tops);
 unsigned batch_faa(struct citron_batch *b, fab_addr addr, uint64_t add);
 static inline uint64_t batch_old(const struct citron_batch *b, unsigned i)
@@ -247,23 +251,23 @@ struct citron_job {
     struct citron_config config;
     uint64_t deadline;
     bool shared;
-    bool published;  /* the record says that this hold may have something */
-    unsigned base;   /* so many claims are held already, and stay whatever becomes of the others */
-    bool upgrades;   /* the others are for what is read already: this hold's own readers do not count */
-    unsigned count;  /* of claims */
+    bool published; /* the record says that this hold may have something */
+    unsigned base;  /* so many claims are held already, and stay whatever becomes of the others */
+    bool upgrades;  /* the others are for what is read already: this hold's own readers do not count */
+    unsigned count; /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
     uint64_t token;
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted */
     uint64_t patience_ns; /* until the next look after those in the way */
     unsigned aborts;
-    unsigned blocked;     /* how often in a row somebody stood in the way at the same place */
-    bool tried;           /* one that does not wait has looked after those in its way */
-    bool exact;           /* ranges of this session itself were in the way: waste nothing */
-    bool escalated;       /* one internal node for all of it, where turns are taken in order */
+    unsigned blocked; /* how often in a row somebody stood in the way at the same place */
+    bool tried;       /* one that does not wait has looked after those in its way */
+    bool exact;       /* ranges of this session itself were in the way: waste nothing */
+    bool escalated;   /* one internal node for all of it, where turns are taken in order */
     struct tree_node escalate_to;
     unsigned places_tried;
-    unsigned pieces;      /* a release in more than one batch */
-    bool scrub;           /* bits of a leaf stayed set for long: whoever has the parent looks whether somebody owns them */
+    unsigned pieces; /* a release in more than one batch */
+    bool scrub;      /* bits of a leaf stayed set for long: whoever has the parent looks whether somebody owns them */
     struct tree_node scrub_at;
 };
 
@@ -289,6 +293,10 @@ unsigned citron_height_last(const struct space *s);
 /* Adds a WRITE of what claims [from, to) have become; the first time also of the record. Intent before effect (I5). */
 void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state);
 int job_run(struct citron_job *j, struct citron_batch *b);
+
+/* Adds the verb that draws a token, and takes what it drew. Without tokens, as the paper's protocol is, there is none. */
+unsigned job_draw(const struct citron_job *j, struct citron_batch *b);
+void job_drew(struct citron_job *j, const struct citron_batch *b, unsigned op);
 
 /* Wakes who may sleep on that word. */
 void job_wake(const struct citron_job *j, fab_addr addr);
@@ -382,8 +390,8 @@ static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *
 
 /* ---- recover.c ---- */
 
-/* Whether what an internal node or the spillover counts is backed by the living: 0; corrects it if not: CITRON_REPAIRED. 1: somebody
- * is in the middle of a step, ask again. */
+/* Whether what an internal node or the spillover counts is backed by the living: 0; corrects it if not: CITRON_REPAIRED. 1:
+ * somebody is in the middle of a step, ask again. */
 #define CITRON_REPAIRED 2
 int citron_repair(const struct citron_job *j, struct tree_node n, bool spill);
 /* Clears bits that nobody owns in the leaves below a node that this job has for itself. */
@@ -452,7 +460,8 @@ static inline uint32_t citron_busted(const struct citron_job *j)
 
 /* ---- what can be set, and what is counted ---- */
 
-extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us;
+extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us, citron_tokens,
+    citron_blocked; /* so often in vain at one place: then a turn is taken where turns are served in order */
 
 struct citron_stats {
     uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses;

@@ -1,8 +1,8 @@
 /* Leaves: writers set bits under a mask, readers take places beside them; and the second fast path of 3.8, all bits at once.
  *
- * A writer sets its bits and then reads the places; a reader takes its place and then reads the bits. So one of them sees the other:
- * the reader steps back, the writer stays and waits for the readers that were there before. A writer reads the places only if its
- * parent says that there have been readers, which it learns when it makes itself known there. */
+ * A writer sets its bits and then reads the places; a reader takes its place and then reads the bits. So one of them sees the
+ * other: the reader steps back, the writer stays and waits for the readers that were there before. A writer reads the places only
+ * if its parent says that there have been readers, which it learns when it makes itself known there. */
 #include "designs/citron/citron.h"
 
 #include <errno.h>
@@ -106,16 +106,16 @@ static int find_reader(const struct citron_job *j, const struct citron_claim *c,
 }
 
 /* Reads them, and takes a token after that: above those of readers that have just left. */
-int citron_read_places(struct citron_job *j, struct tree_node leaf, uint64_t places[LEAF_READERS])
+OWN_FRAME int citron_read_places(struct citron_job *j, struct tree_node leaf, uint64_t places[LEAF_READERS])
 {
     for (;;) {
         struct citron_batch b;
         batch_start(&b);
         batch_read(&b, job_places(j, leaf), places, LEAF_READERS_BYTES);
-        unsigned token = batch_faa(&b, j->lock + offsetof(struct citron_lock, token), 1);
+        unsigned token = job_draw(j, &b);
         int rc = job_run(j, &b);
         if (!rc) {
-            j->token = batch_old(&b, token) + 1;
+            job_drew(j, &b, token);
             return 0;
         }
         if ((rc = seat_retry(j->seat, rc)))
@@ -276,7 +276,7 @@ void citron_whole_see(struct citron_job *j, const struct citron_batch *b, unsign
 }
 
 /* Somebody is there: gives back the bits, and waits as others do. */
-int citron_whole_leave(struct citron_job *j, unsigned i, struct citron_whole *w)
+OWN_FRAME int citron_whole_leave(struct citron_job *j, unsigned i, struct citron_whole *w)
 {
     struct citron_claim *c = &j->claims[i];
     struct citron_batch b;

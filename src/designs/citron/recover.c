@@ -1,8 +1,8 @@
 /* Counting anew (3.10). The paper resets a counter that has stood still for a lease; but a hold may last longer than that, and a
- * release that comes after a reset counts for somebody else. Here it is known who lives (sessions have leases, the lost are shut out)
- * and what each of them has (claims are published before their effect), so whoever is stuck counts the claims of the living, and
- * sets the node to that by a compare-and-swap from exactly what it was before the census. Only ever downwards: what is not known to
- * have been taken back counts as there, and what is not known to have been taken is taken once more. */
+ * release that comes after a reset counts for somebody else. Here it is known who lives (sessions have leases, the lost are shut
+ * out) and what each of them has (claims are published before their effect), so whoever is stuck counts the claims of the living,
+ * and sets the node to that by a compare-and-swap from exactly what it was before the census. Only ever downwards: what is not
+ * known to have been taken back counts as there, and what is not known to have been taken is taken once more. */
 #include "designs/citron/citron.h"
 
 #include <errno.h>
@@ -59,17 +59,21 @@ static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_
 {
     fab_addr at = space_record_addr(c->seat->space, slot, record);
     for (unsigned n = 0; n < READ_TRIES_MAX; n++) {
-        struct citron_batch b;
-        batch_start(&b);
-        unsigned before = batch_read64(&b, at);
-        batch_read(&b, citron_desc_addr(c->seat->space, slot, record), words, CLAIMS_MAX * sizeof *words);
-        unsigned after = batch_read64(&b, at);
-        int rc = fab_batch(c->seat->ep, b.ops, b.n);
+        uint64_t before, after;
+        struct fab_op ops[] = {
+            {.verb = FAB_READ, .len = sizeof before, .addr = at, .buf = &before},
+            {.verb = FAB_READ,
+             .len = CLAIMS_MAX * sizeof *words,
+             .addr = citron_desc_addr(c->seat->space, slot, record),
+             .buf = words},
+            {.verb = FAB_READ, .len = sizeof after, .addr = at, .buf = &after},
+        };
+        int rc = fab_batch(c->seat->ep, ops, countof(ops));
         if (rc)
             return rc;
-        if (b.values[before] != b.values[after])
+        if (before != after)
             continue;
-        *word = b.values[before];
+        *word = before;
         return 0;
     }
     return -EAGAIN;
@@ -165,8 +169,8 @@ static void correct(const struct count *n, uint64_t *word, uint64_t *readers)
         *word = field_set(*word, NODE_TCNT, NODE_COUNT_BITS, (n->first + skip) & FIELD_MAX(NODE_COUNT_BITS)) & ~NODE_OCC;
     }
     if (node_below(*word) > n->below)
-        *word = field_set(*word, NODE_DCNT, NODE_COUNT_BITS,
-                          (node_field(*word, NODE_DMAX) - n->below) & FIELD_MAX(NODE_COUNT_BITS));
+        *word =
+            field_set(*word, NODE_DCNT, NODE_COUNT_BITS, (node_field(*word, NODE_DMAX) - n->below) & FIELD_MAX(NODE_COUNT_BITS));
     if (readers_here(*readers) > n->readers_here)
         *readers = field_set(*readers, READERS_CNT, 16, (field_get(*readers, READERS_MAX, 16) - n->readers_here) & 0xffff);
     if (readers_below(*readers) > n->readers_below)
@@ -192,23 +196,25 @@ static int replace(const struct citron_job *j, fab_addr addr, uint64_t from, uin
 int citron_repair(const struct citron_job *j, struct tree_node n, bool spill)
 {
     const struct citron_claim at = {.spill = spill, .node = n};
-    struct citron_batch b;
-    batch_start(&b);
-    unsigned word = batch_read64(&b, job_claim_node(j, &at)), readers = batch_read64(&b, job_claim_readers(j, &at));
-    int rc = fab_batch(j->seat->ep, b.ops, b.n);
+    uint64_t word, readers;
+    struct fab_op ops[] = {
+        {.verb = FAB_READ, .len = sizeof word, .addr = job_claim_node(j, &at), .buf = &word},
+        {.verb = FAB_READ, .len = sizeof readers, .addr = job_claim_readers(j, &at), .buf = &readers},
+    };
+    int rc = fab_batch(j->seat->ep, ops, countof(ops));
     if (rc)
         return rc;
     struct count count = {
-        .node = n, .spill = spill, .first = node_field(b.values[word], NODE_TCNT), .next = (uint32_t)FIELD_MAX(NODE_COUNT_BITS)};
+        .node = n, .spill = spill, .first = node_field(word, NODE_TCNT), .next = (uint32_t)FIELD_MAX(NODE_COUNT_BITS)};
     rc = citron_census(j, count_claim, &count);
     if (rc || count.unsure)
         return rc ? rc : 1;
-    uint64_t right = b.values[word], right_readers = b.values[readers];
+    uint64_t right = word, right_readers = readers;
     correct(&count, &right, &right_readers);
-    bool wrong = right != b.values[word] || right_readers != b.values[readers];
-    rc = replace(j, job_claim_readers(j, &at), b.values[readers], right_readers);
+    bool wrong = right != word || right_readers != readers;
+    rc = replace(j, job_claim_readers(j, &at), readers, right_readers);
     if (!rc)
-        rc = replace(j, job_claim_node(j, &at), b.values[word], right);
+        rc = replace(j, job_claim_node(j, &at), word, right);
     return rc ? rc : wrong ? CITRON_REPAIRED : 0;
 }
 
@@ -253,26 +259,31 @@ static int is_below(void *ctx, uint32_t slot, uint32_t record, const struct citr
 
 /* This job has the parent or a node above it for itself, and waited until nobody was below. Whoever set bits since has looked up
  * before that, and says so in its claims from before it looked; so if nobody does, the bits are nobody's. */
+OWN_FRAME static int clear_leaves(struct citron_job *j, struct tree_node parent, const uint64_t words[4])
+{
+    struct citron_batch b;
+    batch_start(&b);
+    for (unsigned i = 0; i < 4; i++)
+        if (words[i])
+            batch_mcas(&b, job_node(j, tree_child(parent, i)), words[i], words[i], 0, words[i]);
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.repaired += b.n;
+    return job_run(j, &b);
+}
+
 int citron_scrub(struct citron_job *j, struct tree_node parent)
 {
     struct leaf_search s = {.parent = parent, .j = j};
     uint64_t words[4];
-    struct citron_batch b;
     int rc = citron_census(j, is_below, &s);
     if (rc || s.found)
         return rc == -EAGAIN ? 0 : rc;
     rc = fab_read(j->seat->ep, job_node(j, tree_child(parent, 0)), words, sizeof words);
     if (rc)
         return rc;
-    batch_start(&b);
-    for (unsigned i = 0; i < 4; i++)
-        if (words[i])
-            batch_mcas(&b, job_node(j, tree_child(parent, i)), words[i], words[i], 0, words[i]);
-    rc = job_run(j, &b);
+    rc = clear_leaves(j, parent, words);
     for (unsigned i = 0; i < 4; i++)
         job_wake(j, job_node(j, tree_child(parent, i)));
-    if (!fab_is_shm(j->seat->ep))
-        citron_stats.repaired += b.n;
     return rc;
 }
 

@@ -90,8 +90,8 @@ static void lower_flag(const struct citron_job *j, const struct citron_claim *c,
 
 /* ---- turns ---- */
 
-/* Gives a ticket back: passed on if it is its turn, taken back if it is the last. Else it stays in the row, and whoever waits behind
- * it finds that nobody has it. */
+/* Gives a ticket back: passed on if it is its turn, taken back if it is the last. Else it stays in the row, and whoever waits
+ * behind it finds that nobody has it. */
 static int leave_queue(struct citron_job *j, unsigned i)
 {
     struct citron_claim *c = &j->claims[i];
@@ -126,7 +126,7 @@ static int leave_queue(struct citron_job *j, unsigned i)
 
 /* ---- dropping what an acquisition has ---- */
 
-static int say_surely(struct citron_job *j, unsigned i, enum claim_state state)
+OWN_FRAME static int say_surely(struct citron_job *j, unsigned i, enum claim_state state)
 {
     for (;;) {
         struct citron_batch b;
@@ -138,7 +138,7 @@ static int say_surely(struct citron_job *j, unsigned i, enum claim_state state)
     }
 }
 
-int job_doubt(struct citron_job *j, unsigned i)
+OWN_FRAME int job_doubt(struct citron_job *j, unsigned i)
 {
     struct citron_claim *c = &j->claims[i];
     struct citron_batch b;
@@ -163,7 +163,7 @@ int job_doubt(struct citron_job *j, unsigned i)
     return rc;
 }
 
-int job_drop(struct citron_job *j, unsigned i, bool keep_turn)
+OWN_FRAME int job_drop(struct citron_job *j, unsigned i, bool keep_turn)
 {
     struct citron_claim *c = &j->claims[i];
     if (c->state == CLAIM_TURN && !keep_turn)
@@ -289,7 +289,7 @@ static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned 
     return job_run(j, b);
 }
 
-static int release_surely(struct citron_job *j, unsigned i)
+OWN_FRAME static int release_surely(struct citron_job *j, unsigned i)
 {
     struct citron_claim *c = &j->claims[i];
     for (;;) {
@@ -330,7 +330,7 @@ static int release_again(struct citron_job *j, bool *done)
     return rc ? rc : hold_write(j->seat, j->h, record_word(RECORD_FREE, j->h->serial, 0));
 }
 
-static int release_job(struct citron_job *j)
+OWN_FRAME static int release_job(struct citron_job *j)
 {
     struct citron_batch b;
     unsigned seen[CLAIMS_MAX] = {0}, left[CLAIMS_MAX] = {0};

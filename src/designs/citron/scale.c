@@ -7,12 +7,14 @@
 
 #include <errno.h>
 
-unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = 1, citron_confirm = 2, citron_scale_us = 10000;
+unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = 1, citron_confirm = 2, citron_scale_us = 10000,
+         citron_tokens = 1, citron_blocked = 256;
 
 struct citron_stats citron_stats;
 
 #define WAIT_ROUND_TRIPS_TWICE 15 /* 3.5.5: 5 us are reserved for a round trip of 2, and there are three of them: 7.5 times */
-#define WAIT_FIRST_MAX_NS (200 * NS_PER_US) /* whatever was measured: a connection may just have broken. It is doubled if too short */
+#define WAIT_FIRST_MAX_NS                                                                                                          \
+    (200 * NS_PER_US) /* whatever was measured: a connection may just have broken. It is doubled if too short */
 #define SETTLE_PAUSE_NS (50 * NS_PER_US)
 
 static fab_addr config_addr(const struct citron_job *j)
@@ -52,11 +54,8 @@ static int make_config(struct citron_job *j, uint64_t round_trip_ns)
 {
     uint8_t height = (uint8_t)citron_height_first(j->seat->space);
     uint32_t wait = wait_for(j, round_trip_ns);
-    struct citron_config c = {.height = height,
-                              .height_next = height,
-                              .m = (uint8_t)citron_m,
-                              .m_next = (uint8_t)citron_m,
-                              .wait = wait};
+    struct citron_config c = {
+        .height = height, .height_next = height, .m = (uint8_t)citron_m, .m_next = (uint8_t)citron_m, .wait = wait};
     uint64_t old;
     int rc = fab_cas64(j->seat->ep, config_addr(j), 0, config_word(c), &old);
     if (!rc)

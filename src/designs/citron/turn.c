@@ -13,7 +13,7 @@ static void sleeper(const struct citron_job *j, uint64_t add)
 }
 
 /* Before one sleeps: others may have to know whose tickets are whose, and nobody knows which one it has who queues. */
-static int say_turns(struct citron_job *j)
+OWN_FRAME static int say_turns(struct citron_job *j)
 {
     struct citron_batch b;
     batch_start(&b);
@@ -82,26 +82,22 @@ static int look_for_turn(struct citron_job *j, struct citron_claim *c, uint64_t 
 }
 
 /* Too many: the ticket goes back if nobody has taken another, else whoever comes to it finds it ownerless. */
-static int refuse_ticket(struct citron_job *j, struct citron_claim *c)
+OWN_FRAME static int refuse_ticket(struct citron_job *j, struct citron_claim *c)
 {
     struct citron_batch b;
     batch_start(&b);
     uint64_t next = node_ticket_next(c->ticket);
-    batch_mcas(&b, job_claim_node(j, c), next << NODE_TMAX, FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS), (uint64_t)c->ticket << NODE_TMAX,
-               FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS));
+    batch_mcas(&b, job_claim_node(j, c), next << NODE_TMAX, FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS),
+               (uint64_t)c->ticket << NODE_TMAX, FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS));
     int rc = job_run(j, &b);
     c->state = CLAIM_WAIT;
     return rc ? rc : -PAWL_ELIMIT;
 }
 
-static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
+/* `at_once`: only if the word is what was expected. 1: it was not. */
+OWN_FRAME static int draw_ticket(struct citron_job *j, unsigned i, bool at_once, uint64_t expect, uint64_t *seen)
 {
     struct citron_claim *c = &j->claims[i];
-    bool at_once = j->deadline == DEADLINE_TRY || j->upgrades;
-    uint64_t expect = 0;
-    int rc = at_once ? look_for_turn(j, c, &expect) : 0;
-    if (rc)
-        return rc == -FAB_EUNKNOWN ? seat_retry(j->seat, rc) ? -PAWL_ELOST : JOB_WAITED : rc;
     struct citron_batch b;
     batch_start(&b);
     job_say(j, &b, i, i + 1, CLAIM_QUEUE);
@@ -110,13 +106,28 @@ static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
     uint64_t with = masked_add64(expect, UINT64_C(1) << NODE_TMAX, NODE_TOPS);
     unsigned op = at_once ? batch_mcas(&b, job_claim_node(j, c), expect, UINT64_MAX, with, UINT64_MAX)
                           : batch_mfaa(&b, job_claim_node(j, c), UINT64_C(1) << NODE_TMAX, NODE_TOPS);
-    rc = job_run(j, &b);
-    if (rc || (at_once && batch_old(&b, op) != expect)) { /* if it is not known, it was nobody's ticket */
+    int rc = job_run(j, &b);
+    if (rc)
+        return rc;
+    *seen = batch_old(&b, op);
+    return at_once && *seen != expect;
+}
+
+static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
+{
+    struct citron_claim *c = &j->claims[i];
+    bool at_once = j->deadline == DEADLINE_TRY || j->upgrades;
+    uint64_t expect = 0;
+    int rc = at_once ? look_for_turn(j, c, &expect) : 0;
+    if (rc > 0 || (rc < 0 && rc != -FAB_EUNKNOWN))
+        return rc;
+    if (!rc)
+        rc = draw_ticket(j, i, at_once, expect, seen);
+    if (rc) { /* if it is not known, it was nobody's ticket */
         c->state = CLAIM_WAIT;
-        rc = rc ? seat_retry(j->seat, rc) : 0;
+        rc = rc < 0 ? seat_retry(j->seat, rc) : 0;
         return rc ? rc : JOB_WAITED;
     }
-    *seen = batch_old(&b, op);
     c->state = CLAIM_TURN;
     c->ticket = node_field(*seen, NODE_TMAX);
     return node_queue(*seen) >= NODE_CLAIMS_MAX ? refuse_ticket(j, c) : 0;

@@ -14,8 +14,8 @@
 
 uint64_t config_word(struct citron_config c)
 {
-    return (uint64_t)(c.height + 1) << CONFIG_HEIGHT | (uint64_t)(c.height_next + 1) << CONFIG_HEIGHT_NEXT | (uint64_t)c.m << CONFIG_M |
-           (uint64_t)c.m_next << CONFIG_M_NEXT | (uint64_t)c.wait << CONFIG_WAIT |
+    return (uint64_t)(c.height + 1) << CONFIG_HEIGHT | (uint64_t)(c.height_next + 1) << CONFIG_HEIGHT_NEXT |
+           (uint64_t)c.m << CONFIG_M | (uint64_t)c.m_next << CONFIG_M_NEXT | (uint64_t)c.wait << CONFIG_WAIT |
            (uint64_t)c.generation << CONFIG_GENERATION;
 }
 
@@ -167,7 +167,8 @@ unsigned batch_write64(struct citron_batch *b, fab_addr addr, uint64_t value)
     return b->n - 1;
 }
 
-unsigned batch_mcas(struct citron_batch *b, fab_addr addr, uint64_t compare, uint64_t compare_mask, uint64_t swap, uint64_t swap_mask)
+unsigned batch_mcas(struct citron_batch *b, fab_addr addr, uint64_t compare, uint64_t compare_mask, uint64_t swap,
+                    uint64_t swap_mask)
 {
     *next_op(b) = (struct fab_op){.verb = FAB_CAS,
                                   .width = 8,
@@ -296,6 +297,16 @@ int job_run(struct citron_job *j, struct citron_batch *b)
     if (unlikely(rc))
         j->published = false; /* maybe not: then once more */
     return rc;
+}
+
+unsigned job_draw(const struct citron_job *j, struct citron_batch *b)
+{
+    return citron_tokens ? batch_faa(b, j->lock + offsetof(struct citron_lock, token), 1) : 0;
+}
+
+void job_drew(struct citron_job *j, const struct citron_batch *b, unsigned op)
+{
+    j->token = citron_tokens ? batch_old(b, op) + 1 : 0;
 }
 
 void job_wake(const struct citron_job *j, fab_addr addr)

@@ -198,10 +198,15 @@ static void allocate(struct nl_switch *w)
         plan[i].contention += (plan[i].contention >> SLOTS_SPARE_SHIFT) + 1;
     if (wait_size_of(w)) /* each lock takes its waiting queues, too */
         slots /= 1 + NETLOCK_PRIORITIES * WAIT_SIZE;
-    if (w->config.options & NETLOCK_ALLOC_RANDOM)
+    if (w->config.options & NETLOCK_ALLOC_RANDOM) {
+        /* As many of all locks as have room, popular or not: most of those are not asked for at all. */
+        for (uint32_t i = 0; i < w->planned; i++)
+            if (mix64(plan[i].index + w->life) % w->config.locks >= slots)
+                plan[i].contention = 0;
         netlock_allocate_random(plan, w->planned, slots, w->life);
-    else
+    } else {
         netlock_allocate(plan, w->planned, slots);
+    }
     defragment(w);
     w->leaving = w->planned;
     w->coming = 0;
@@ -223,7 +228,7 @@ static void churn(struct nl_switch *w, uint64_t now, struct outbox *out)
 
 uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
-    if (w->config.options & NETLOCK_SERVERS_ONLY)
+    if (w->config.options & (NETLOCK_SERVERS_ONLY | NETLOCK_CHAIN))
         return UINT64_MAX;
     if (w->config.options & NETLOCK_CHURN) {
         if (now >= w->churn_ns)

@@ -207,7 +207,7 @@ static void on_sync(struct nl_switch *w, const struct netlock_packet *p, struct 
             return;                    /* of a life that is over */
         if (p->head.epoch > s->life) { /* its tokens start above all that were given out before */
             s->life = p->head.epoch;
-            s->term = (w->life << SWITCH_TERM_BITS) + ++w->terms;
+            s->term = ((uint64_t)w->life << NETLOCK_TERM_BITS) + ++w->terms;
         }
         switch_say_synced(w, i, out);
     }

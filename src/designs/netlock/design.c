@@ -11,9 +11,11 @@
     .session_dead = netlock_session_dead, .host_drops = netlock_host_drops, .switch_bytes = netlock_switch_bytes,                  \
     .switch_init = netlock_switch_init, .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick,                \
     .server_bytes = netlock_server_bytes, .server_init = netlock_server_init, .server_packet = netlock_server_packet,              \
-    .server_tick = netlock_server_tick, .server_drops = netlock_server_drops, .draws = NETLOCK_CHURN | NETLOCK_PRIORITY | SMALL
+    .server_tick = netlock_server_tick, .server_drops = netlock_server_drops
 
-#define NETLOCK_FEATURES DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC
+#define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | SMALL)
+
+#define NETLOCK_FEATURES (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC)
 
 static unsigned slots, alloc_random, priorities, servers_only;
 
@@ -35,7 +37,10 @@ uint64_t netlock_tuned(uint64_t options)
     return options;
 }
 
-static const struct packet_design netlock = {NETLOCK_TABLE};
+static const struct packet_design netlock = {NETLOCK_TABLE, .draws = NETLOCK_DRAWS};
+
+/* NetChain as a lock manager, as the paper compares with it (6.1). */
+static const struct packet_design netchain = {NETLOCK_TABLE, .options = NETLOCK_CHAIN};
 
 const struct design design_netlock = {
     .name = "netlock",
@@ -48,8 +53,19 @@ const struct design design_netlock = {
     .packet = &netlock,
 };
 
+const struct design design_netchain = {
+    .name = "netchain",
+    .summary = "exclusive words in the switch; who finds one taken tries again",
+    .kind = DESIGN_BASELINE,
+    .features = NETLOCK_FEATURES & ~DESIGN_SHARED,
+    .substrates = DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL,
+    .knobs = knobs,
+    .packet = &netchain,
+};
+
 #define BUSTED_BY(id, what, option, faults)                                                                                        \
-    static const struct packet_design id##_packet = {NETLOCK_TABLE, .options = (option)};                                          \
+    static const struct packet_design id##_packet = {NETLOCK_TABLE, .draws = NETLOCK_DRAWS, .options = (option)};                  \
     const struct design design_busted_##id = {                                                                                     \
         .name = "busted-" what,                                                                                                    \
         .summary = "wrong on purpose: netlock",                                                                                    \

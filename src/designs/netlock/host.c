@@ -4,11 +4,12 @@
 
 #include <errno.h>
 
-#define RETRY_DOUBLINGS 6u   /* the pause between retransmissions grows up to 64 times the first */
-#define SHOUTS 2u            /* packets sent before the pause grows */
-#define SERIAL_LIFE_SHIFT 30 /* serial numbers of a life: the next one's are others */
-#define MOVING_MAX 3u        /* then somebody waits there */
-#define GRANTER_SWITCH 0u    /* servers are 1 and up */
+#define RETRY_DOUBLINGS 6u                /* the pause between retransmissions grows up to 64 times the first */
+#define SHOUTS 2u                         /* packets sent before the pause grows */
+#define SERIAL_LIFE_SHIFT 30              /* serial numbers of a life: the next one's are others */
+#define NETCHAIN_PAUSE_NS (5 * NS_PER_US) /* doubles with every refusal: a round trip to begin with */
+#define MOVING_MAX 3u                     /* then somebody waits there */
+#define GRANTER_SWITCH 0u                 /* servers are 1 and up */
 
 enum request_state {
     REQUEST_IDLE,
@@ -71,9 +72,9 @@ uint64_t netlock_host_bytes(const struct rack_config *c)
            (uint64_t)rack_requests(c) * sizeof(struct request);
 }
 
-void netlock_host_init(void *memory, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
+void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
 {
-    struct host *h = memory; /* zeroed */
+    struct host *h = host; /* zeroed */
     (void)now;
     assert(rack_requests(config) <= 1u << NETLOCK_SLOT_BITS && config->servers && config->servers <= RACK_SERVERS_MAX);
     h->config = *config;
@@ -207,14 +208,14 @@ static void say(struct host *h, struct request *r, uint64_t now, struct outbox *
         r->next_ns = now; /* the next tick has room */
         return;
     }
-    p->head.index = r->index;
+    p->head.index = netlock_word(&h->config, r->index);
     p->head.nonce = r->nonce;
     p->head.from.port = r->port;
     p->ticket = r->ticket;
     p->mode = r->mode;
     p->priority = r->priority;
     p->tenant = r->tenant;
-    p->flags = r->try ? NETLOCK_TRY : 0;
+    p->flags = r->try || h->config.options & NETLOCK_CHAIN ? NETLOCK_TRY : 0;
     if (r->sent < SHOUTS + RETRY_DOUBLINGS)
         r->sent++;
 }
@@ -293,14 +294,21 @@ static void on_leased(struct host *h, unsigned granter, uint64_t stamp, uint64_t
         return;
     }
     outbox_touch(out, l, sizeof *l);
-    bool first = !l->until_ns && granter == GRANTER_SWITCH;
+    bool first = !l->until_ns;
     l->until_ns = until;
     l->next_ns = min_u64(l->next_ns, stamp + h->config.lease_ns / NETLOCK_LEASE_SHARE);
-    for (uint32_t i = first ? h->busy.pending : 0; i;) { /* who waited for a lease goes ahead */
+    for (uint32_t i = first ? h->busy.pending : 0; i;) {
         struct request *r = request_at(h, i - 1);
         i = r->next;
-        if (r->state == REQUEST_ASKING)
+        if (r->state != REQUEST_ASKING)
+            continue;
+        if (granter != GRANTER_SWITCH && netlock_home(&h->config, r->index) == granter - 1) {
+            /* A grant of a lease that has lapsed there may still be on its way, and must not be taken for one of this. */
+            ask_anew(h, r, now, out);
             say(h, r, now, out);
+        } else if (granter == GRANTER_SWITCH) {
+            say(h, r, now, out); /* waited for a lease */
+        }
     }
 }
 
@@ -325,7 +333,8 @@ int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, stru
                           .port = ask->port,
                           .tenant = ask->tenant,
                           .priority = ask->priority,
-                          .mode = ask->mode == PAWL_SHARED ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE,
+                          .mode =
+                              ask->mode == PAWL_SHARED && !(h->config.options & NETLOCK_CHAIN) ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE,
                           .try = ask->try};
     become(h, r, REQUEST_ASKING, out);
     say(h, r, now, out);
@@ -420,7 +429,8 @@ static void give_back(struct host *h, unsigned granter, const struct netlock_pac
 static void on_grant(struct host *h, struct request *r, unsigned granter, const struct netlock_packet *p, uint64_t now,
                      struct outbox *out)
 {
-    bool same = (r->nonce == p->head.nonce || h->config.options & NETLOCK_BUST_ANY_GRANT) && r->index == p->head.index;
+    bool same = (r->nonce == p->head.nonce || h->config.options & NETLOCK_BUST_ANY_GRANT) &&
+                netlock_word(&h->config, r->index) == p->head.index;
     if (same && r->state == REQUEST_ASKING) {
         if (h->leases[granter].until_ns <= now && !(h->config.options & NETLOCK_BUST_NO_LAPSE)) {
             h->busy.drops.stale++; /* without a lease it means nothing; it is asked for again */
@@ -447,6 +457,13 @@ static void on_refused(struct host *h, struct request *r, const struct netlock_p
         ask_anew(h, r, now, out);
         r->moving++;
         r->next_ns = now + h->config.retry_ns;
+    } else if (p->code == NETLOCK_HELD && !r->try && h->config.options & NETLOCK_CHAIN) {
+        uint64_t pause = r->moving ? NETCHAIN_PAUSE_NS << (r->moving < 8 ? r->moving : 8) : 0; /* at once, then more patiently */
+        ask_anew(h, r, now, out);
+        r->moving += r->moving < 8;
+        r->next_ns = now + pause;
+        if (!pause)
+            say(h, r, now, out);
     } else if ((p->code == NETLOCK_HELD || p->code == NETLOCK_MOVING) && r->try) {
         become(h, r, REQUEST_IDLE, out);
         settle(h, r, -PAWL_EHELD, out);
@@ -471,7 +488,7 @@ static void on_answer(struct host *h, unsigned granter, const struct netlock_pac
         on_grant(h, r, granter, p, now, out);
         return;
     }
-    if (r->nonce != p->head.nonce || r->index != p->head.index) {
+    if (r->nonce != p->head.nonce || netlock_word(&h->config, r->index) != p->head.index) {
         h->busy.drops.stale++;
         return;
     }

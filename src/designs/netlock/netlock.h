@@ -21,7 +21,11 @@
 #include "designs/packet.h"
 
 #define NETLOCK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
-#define NETLOCK_LEASE_SHARE 4u       /* a lease is renewed four times before it ends */
+/* A token is a term and a count of grants. A term is a life of the switch and how many servers started in it; lives may be seconds.
+ */
+#define NETLOCK_TOKEN_BITS 28
+#define NETLOCK_TERM_BITS 5
+#define NETLOCK_LEASE_SHARE 4u /* a lease is renewed four times before it ends */
 
 #define NETLOCK_MEASURE_NS (2 * NS_PER_MS) /* servers report, and the switch allocates anew, this often: some hundred requests */
 
@@ -40,7 +44,8 @@
 #define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */
 #define NETLOCK_PRIORITY 0x40000u     /* a waiting queue per priority */
 #define NETLOCK_SERVERS_ONLY 0x80000u
-#define NETLOCK_SLOTS_SHIFT 32 /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
+#define NETLOCK_CHAIN 0x100000u /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
+#define NETLOCK_SLOTS_SHIFT 32  /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
 
 static inline uint32_t netlock_slots(uint64_t options)
@@ -51,6 +56,12 @@ static inline uint32_t netlock_slots(uint64_t options)
 
 /* The options with what was tuned for the whole process (design.c). */
 uint64_t netlock_tuned(uint64_t options);
+
+/* Which of the switch's words guards a lock: with more locks than slots, several share one (6.1). */
+static inline uint64_t netlock_word(const struct rack_config *c, uint64_t index)
+{
+    return c->options & NETLOCK_CHAIN ? index % min_u64(c->locks, netlock_slots(netlock_tuned(c->options))) : index;
+}
 
 static inline unsigned netlock_home(const struct rack_config *c, uint64_t index)
 {

@@ -214,8 +214,10 @@ static void settle_in(struct plane *p, uint32_t lock, const struct plane_region 
 static const enum netlock_array per_lock[] = {NETLOCK_BOUNDS, NETLOCK_ROUNDS, NETLOCK_ARRIVALS, NETLOCK_WAITING,
                                               NETLOCK_ENDS,   NETLOCK_PEAK,   NETLOCK_EXCL,     NETLOCK_TOKEN};
 
-int plane_install(struct plane *p, uint64_t index, const struct plane_region *r, uint32_t *out)
+int plane_install(struct plane *plane, uint64_t index, const struct plane_region *region, uint32_t *out)
 {
+    struct plane *p = plane;
+    const struct plane_region *r = region;
     uint32_t *free_next = part(p, p->free_at);
     if (plane_match(p, index) != PLANE_NO_LOCK)
         return -EEXIST;

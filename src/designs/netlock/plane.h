@@ -55,7 +55,7 @@ uint64_t plane_index(const struct plane *plane, uint32_t lock);
 
 /* A lock with an empty queue there. 0, -EEXIST, -ENOSPC (too many), -EINVAL (the region is empty or too large, lies outside of the
  * slots, or overlaps another lock's). */
-int plane_install(struct plane *plane, uint64_t index, const struct plane_region *region, uint32_t *lock);
+int plane_install(struct plane *plane, uint64_t index, const struct plane_region *region, uint32_t *out);
 void plane_remove(struct plane *plane, uint32_t lock);
 
 struct plane_region plane_region(const struct plane *plane, uint32_t lock);

@@ -19,9 +19,9 @@ uint64_t netlock_server_bytes(const struct rack_config *c)
     return entries_at(c) + (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry);
 }
 
-void netlock_server_init(void *memory, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
+void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
 {
-    struct server *s = memory; /* zeroed */
+    struct server *s = server; /* zeroed */
     s->config = *config;
     s->machine = machine;
     s->life = life;
@@ -176,6 +176,17 @@ static void end_all(struct server *s, uint16_t machine, uint64_t now, struct out
         server_end(s, server_entry(s, machine * n + i), now, out);
 }
 
+/* Another life of the host numbers its requests anew. */
+static void forget_all(struct server *s, uint16_t machine)
+{
+    uint64_t n = rack_requests(&s->config);
+    for (uint64_t i = 0; i < n; i++) {
+        struct entry *e = server_entry(s, machine * n + i);
+        if (e->state != ENTRY_WAITING) /* on its way to the switch: it will be known as given up there */
+            e->nonce = 0;
+    }
+}
+
 /* ---- requests ---- */
 
 /* Too late for q2: as if it had just come to the switch. */
@@ -322,6 +333,7 @@ static bool admit(struct server *s, struct server_machine *m, const struct netlo
     }
     if (h->epoch > m->life) { /* started anew: nothing of its former life is left */
         end_all(s, h->from.machine, now, out);
+        forget_all(s, h->from.machine);
         *m = (struct server_machine){.life = h->epoch};
     }
     if (m->live && now >= m->until_ns) {
@@ -372,9 +384,9 @@ static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t
         server_on_pushed(s, l, p, now, out);
 }
 
-void netlock_server_packet(void *memory, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
-    struct server *s = memory;
+    struct server *s = server;
     const struct packet_head *h = packet_check(data, len, PACKET_NETLOCK, &s->config, &s->drops);
     const struct netlock_packet *p = data;
     if (!h)
@@ -400,7 +412,7 @@ void netlock_server_packet(void *memory, const void *data, uint32_t len, uint64_
         return;
     }
     struct entry *e = server_entry(s, (uint64_t)h->from.machine * rack_requests(&s->config) + netlock_request_of(h->nonce));
-    if ((int64_t)(h->nonce - e->nonce) < 0) {
+    if (e->nonce && (int64_t)(h->nonce - e->nonce) < 0) {
         if (h->type != NETLOCK_ACQUIRE) { /* it has ended long ago */
             const struct entry old = {.nonce = h->nonce, .index = h->index, .port = h->from.port};
             struct netlock_packet *a = server_answer(s, e, NETLOCK_RELEASED, out);
@@ -460,9 +472,9 @@ static void remind(struct server *s, uint64_t now, struct outbox *out)
     s->remind_ns = now + s->config.lease_ns / 2;
 }
 
-uint64_t netlock_server_tick(void *memory, uint64_t now, struct outbox *out)
+uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out)
 {
-    struct server *s = memory;
+    struct server *s = server;
     for (uint32_t i = 1; i <= s->config.machines; i++) {
         struct server_machine *m = &s->machines[i];
         if (m->live && now >= m->until_ns) {

@@ -63,7 +63,7 @@ struct server {
     uint64_t remind_ns;
     uint64_t remind_at; /* the next entry to look at */
     uint64_t revive_ns; /* when locks that waited for leases to end are looked at; UINT64_MAX: none */
-    uint64_t term;      /* tokens of locks whose state was lost start above term << 32 */
+    uint64_t term;      /* tokens of locks whose state was lost start above it */
     uint32_t life, switch_life;
     uint32_t version; /* of the switch's table, when it answered */
     bool synced;

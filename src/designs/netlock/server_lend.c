@@ -67,6 +67,13 @@ void server_hand_over(struct server *s, struct lock *l, uint64_t now, struct out
     say_handover(s, l, now, out);
 }
 
+/* Arrivals are counted anew in every round: those of this one come before all of the next. */
+static void forget_counts(struct server *s, const struct lock *l)
+{
+    for (uint32_t i = l->first; i; i = server_entry(s, i - 1)->next)
+        server_entry(s, i - 1)->count = 0;
+}
+
 void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     if ((int32_t)(p->round - l->round) < 0 || (l->place == LOCK_OWNED && p->round == l->round)) {
@@ -85,6 +92,7 @@ void server_on_take(struct server *s, struct lock *l, const struct netlock_packe
     l->place = LOCK_LENDING;
     l->round = p->round;
     l->push = l->acked = l->credit = l->closed = 0;
+    forget_counts(s, l);
     server_hand_over(s, l, now, out);
 }
 
@@ -212,9 +220,10 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
                 e->state = ENTRY_DONE;
             }
         }
+        forget_counts(s, l);
         l->place = LOCK_OWNED;
         l->round = p->round;
-        l->token = max_u64(max_u64(l->token, p->token), s->term << 32);
+        l->token = max_u64(max_u64(l->token, p->token), s->term << NETLOCK_TOKEN_BITS);
         set_busy(s, l, false);
         server_pump(s, l, now, out);
     }
@@ -245,9 +254,10 @@ static void take_back_all(struct server *s, uint64_t now)
             l->from_ns = from;
             s->revive_ns = min_u64(s->revive_ns, from);
         }
+        forget_counts(s, l);
         l->place = LOCK_OWNED;
         l->round = 0;
-        l->token = max_u64(l->token, s->term << 32);
+        l->token = max_u64(l->token, s->term << NETLOCK_TOKEN_BITS);
         set_busy(s, l, false);
     }
 }

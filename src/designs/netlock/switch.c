@@ -36,6 +36,21 @@ uint64_t netlock_switch_bytes(const struct rack_config *c)
     return lay_out(&scratch, c);
 }
 
+/* `netchain`: every word is here, for good. What a former life granted must have ended. */
+static void install_all(struct nl_switch *w, uint64_t now)
+{
+    struct plane *plane = switch_plane(w);
+    w->open_ns = w->life > 1 ? now + netlock_lease_over(&w->config) : now;
+    for (uint32_t i = 0; i < plane->config.locks; i++) {
+        const struct plane_region r = {.left = i, .size = 1};
+        uint32_t lock;
+        if (plane_install(plane, i, &r, &lock))
+            return;
+        plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->life << (NETLOCK_TERM_BITS + NETLOCK_TOKEN_BITS));
+        switch_control(w, lock)->state = CONTROL_LIVE;
+    }
+}
+
 void netlock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     struct nl_switch *w = state; /* zeroed */
@@ -51,6 +66,8 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
     w->dice = life * UINT64_C(0x9e3779b97f4a7c15) + config->options;
     plane_init(switch_plane(w), &p);
     switch_plane(w)->bust = (uint16_t)(config->options & NETLOCK_BUST_PLANE);
+    if (w->config.options & NETLOCK_CHAIN)
+        install_all(w, now);
 }
 
 /* ---- what leaves ---- */
@@ -292,7 +309,7 @@ static bool admit(struct nl_switch *w, struct switch_machine *m, const struct pa
         switch_end_machine(w, machine, now, out);
         m->live = false;
     }
-    if (h->type == NETLOCK_ACQUIRE && !m->live) {
+    if (h->type == NETLOCK_ACQUIRE && (!m->live || now < w->open_ns)) {
         w->drops.stale++; /* it asks again */
         return false;
     }

@@ -6,7 +6,6 @@
 #include "designs/netlock/plane.h"
 
 #define SWITCH_TENANTS 64u
-#define SWITCH_TERM_BITS 12 /* servers that started within one life of the switch */
 
 /* Where a lock in the switch is on its way in and out. */
 enum control_state {
@@ -37,7 +36,7 @@ struct switch_machine {
 
 struct switch_server {
     uint32_t life;
-    uint32_t term;
+    uint64_t term;
 };
 
 struct switch_counts {
@@ -66,6 +65,7 @@ struct nl_switch {
     uint32_t terms;
     bool clean; /* all hosts have */
     uint64_t control_ns, churn_ns, allocate_ns;
+    uint64_t open_ns;    /* netchain: grants from then on */
     uint64_t unfinished; /* plane's, at the latest look */
     uint64_t dice;
     uint32_t reported; /* demands since the latest allocation */

@@ -1,0 +1,21 @@
+/* What the parts of pawl lab share. */
+#ifndef PAWL_CLI_LAB_H
+#define PAWL_CLI_LAB_H
+
+#include "cli/common.h"
+#include "trial/lab.h"
+
+struct lab_run {
+    const char *design;
+    uint64_t ns;      /* of trouble; then everything is mended */
+    uint64_t workers; /* processes of each host */
+    uint64_t loss_thousandths;
+    uint64_t seed; /* 0: any. Draws the faults; what else the machine does is its own */
+    bool faults, json;
+    bool careless; /* wrong on purpose: the first process takes another lock than it uses */
+};
+
+/* On the first rack. The exit status: EXIT_NO if anything was violated or somebody is stuck. */
+int lab_run(const struct lab *lab, const struct lab_run *run);
+
+#endif

@@ -1,0 +1,346 @@
+/* pawl lab run: processes on the lab's hosts lock and unlock through its switch, while things go wrong if asked for. Workers note
+ * when they held what; only holds that were still valid at their end count. Afterwards: no two of them that exclude each other
+ * overlap, tokens rise, and once everything is mended everybody gets on. */
+#include "cli/lab.h"
+#include "dataplane/xdp/loader.h"
+#include "lib/rng.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WORKERS_MAX 64
+#define HOT 4
+#define HOLDS_MAX 200000 /* of one worker that are looked at in the end */
+#define MEND_MS 30000    /* until everybody must have got on */
+#define ADDRESS "10.77.1.254"
+#define WHERE "pawl://" ADDRESS ":7070/lab-run"
+
+struct held {
+    uint64_t from_ns, to_ns, token;
+    uint32_t lock, mode;
+};
+
+static struct board {
+    uint32_t stop, mended;
+    uint64_t progress[WORKERS_MAX], after[WORKERS_MAX], lost[WORKERS_MAX];
+    uint64_t holds[WORKERS_MAX];
+    struct held hold[WORKERS_MAX][HOLDS_MAX];
+} * board;
+
+static const struct lab *lab;
+static const struct lab_run *run;
+static pid_t workers[WORKERS_MAX], coordinator, control;
+static unsigned worker_count;
+static char pins[LAB_PATH + 8];
+static unsigned pulled, killed, controls, restarts, losses;
+
+static uint64_t now_ns(void)
+{
+    return world_now(&world_real);
+}
+
+/* ---- workers ---- */
+
+static bool work(unsigned w, pawl *p, struct rng *rng)
+{
+    pawl_grant g;
+    struct held h = {.lock = (uint32_t)rng_below(rng, HOT), .mode = rng_chance(rng, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE};
+    uint64_t key = run->careless && !w ? HOT : h.lock; /* a lock that nobody else wants */
+    int rc = pawl_timedlock(p, pawl_id(key), (enum pawl_mode)h.mode, pawl_in(2 * NS_PER_S), &g);
+    if (rc == -ETIMEDOUT)
+        return true;
+    if (rc)
+        return false;
+    h.from_ns = now_ns();
+    h.token = g.token;
+    if (rng_chance(rng, 1, 8)) /* now and then for longer than it takes to restart a switch */
+        usleep((useconds_t)rng_below(rng, rng_chance(rng, 1, 20) ? 1000000 : 3000));
+    h.to_ns = now_ns();
+    if (!pawl_check(p, &g) && board->holds[w] < HOLDS_MAX)
+        board->hold[w][board->holds[w]++] = h;
+    __atomic_fetch_add(&board->progress[w], 1, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&board->mended, __ATOMIC_ACQUIRE))
+        __atomic_fetch_add(&board->after[w], 1, __ATOMIC_RELAXED);
+    return !pawl_unlock(p, &g);
+}
+
+static void worker(unsigned w, uint64_t seed)
+{
+    struct rng rng;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    rng_seed(&rng, seed);
+    if (lab_enter(lab, 1, 1 + w / run->workers))
+        _exit(1);
+    while (!__atomic_load_n(&board->stop, __ATOMIC_ACQUIRE)) {
+        pawl *p;
+        if (pawl_open(WHERE, NULL, &p)) {
+            usleep(50000);
+            continue;
+        }
+        while (!__atomic_load_n(&board->stop, __ATOMIC_ACQUIRE) && work(w, p, &rng))
+            ;
+        board->lost[w]++;
+        pawl_close(p);
+    }
+    _exit(0);
+}
+
+static void start_worker(unsigned w, uint64_t seed)
+{
+    workers[w] = fork();
+    if (!workers[w])
+        worker(w, seed);
+}
+
+/* ---- coordinator and switch ---- */
+
+/* A subcommand of pawl, in the switch's namespace. */
+static pid_t start(const char *words)
+{
+    char line[2048];
+    snprintf(line, sizeof line, "exec /proc/%d/exe %s >/dev/null", (int)getpid(), words);
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!lab_enter(lab, 1, LAB_SWITCH))
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+    _exit(127);
+}
+
+static void start_coordinator(void)
+{
+    char words[512];
+    snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space lab-run --design %s --locks 1000 --lease 1s --fresh",
+             run->design);
+    coordinator = start(words);
+}
+
+static bool has_switch(void)
+{
+    return !strcmp(run->design, "fisslock");
+}
+
+static void start_switch(bool fresh)
+{
+    char words[1024], ports[16 * LAB_HOSTS_MAX] = "", one[16];
+    for (unsigned h = 1; h <= (lab->in_path ? lab->hosts : 1); h++) {
+        lab_port(lab, h, one);
+        snprintf(ports + strlen(ports), sizeof ports - strlen(ports), "%s%s", h > 1 ? "," : "", one);
+    }
+    snprintf(words, sizeof words,
+             "switch --dev %s %s --join " ADDRESS ":7070 --listen " ADDRESS ":4747 --space lab-run --pin %s %s", ports,
+             lab->in_path ? "--loop " LAB_LOOP_OUT "," LAB_LOOP_IN : "", pins, fresh ? "--fresh" : "");
+    control = start(words);
+}
+
+static void end(pid_t pid, int how)
+{
+    if (pid <= 0)
+        return;
+    kill(pid, how);
+    waitpid(pid, NULL, 0);
+}
+
+static void forget_locks(void)
+{
+    char line[LAB_PATH + 32];
+    snprintf(line, sizeof line, "rm -rf '%s'", pins);
+    if (system(line)) /* the name is ours */
+        cli_say("lab", 0, "%s is still there", pins);
+}
+
+static struct plane *lossy[LAB_HOSTS_MAX + 1];
+
+/* Drops some of what comes in, until it is closed. */
+static int make_lossy(unsigned host)
+{
+    enum plane_mode got;
+    const struct plane_options o = {.program = "lossy", .settings = {.options = (uint32_t)run->loss_thousandths}};
+    int rc = lab_enter(lab, 1, host);
+    if (!rc && (plane_open(&o, &lossy[host]) || plane_attach(lossy[host], LAB_DEVICE, PLANE_GENERIC, &got)))
+        return cli_say("lab", EXIT_UNAVAILABLE, "%s", plane_explain());
+    return rc ? cli_say("lab", EXIT_UNAVAILABLE, "%s", lab_explain()) : 0;
+}
+
+/* ---- what goes wrong ---- */
+
+static void pull_cable(struct rng *rng)
+{
+    unsigned h = 1 + (unsigned)rng_below(rng, lab->hosts);
+    lab_plug(lab, 1, h, false);
+    usleep((useconds_t)(200000 + rng_below(rng, 1800000)));
+    lab_plug(lab, 1, h, true);
+    pulled++;
+}
+
+static void something(struct rng *rng)
+{
+    unsigned w = (unsigned)rng_below(rng, worker_count);
+    switch (rng_below(rng, has_switch() ? 8 : 4)) {
+    case 0:
+    case 1:
+        pull_cable(rng);
+        break;
+    case 2:
+    case 3:
+        end(workers[w], SIGKILL);
+        start_worker(w, rng_next(rng));
+        killed++;
+        break;
+    case 4:
+    case 5: /* the program goes on; another takes over */
+        end(control, SIGKILL);
+        usleep(200000);
+        start_switch(false);
+        controls++;
+        break;
+    case 6: /* detached for a while; the locks are as they were */
+        end(control, SIGTERM);
+        usleep((useconds_t)rng_below(rng, 500000));
+        start_switch(false);
+        restarts++;
+        break;
+    default: /* the locks are lost, too */
+        end(control, SIGTERM);
+        forget_locks();
+        start_switch(false);
+        losses++;
+        usleep(2500000); /* closed for a lease */
+    }
+    usleep((useconds_t)(300000 + rng_below(rng, 700000)));
+}
+
+/* ---- was all well? ---- */
+
+static int by_time(const void *a, const void *b)
+{
+    uint64_t x = ((const struct held *)a)->from_ns, y = ((const struct held *)b)->from_ns;
+    return x < y ? -1 : x > y;
+}
+
+/* How many holds overlap that exclude each other, or have a token that should be higher. */
+static uint64_t judge(uint64_t *valid)
+{
+    struct held *all = malloc(sizeof(struct held) * WORKERS_MAX * HOLDS_MAX);
+    size_t n = 0;
+    uint64_t wrong = 0;
+    for (unsigned w = 0; all && w < worker_count; w++)
+        for (uint64_t i = 0; i < board->holds[w]; i++)
+            all[n++] = board->hold[w][i];
+    if (n)
+        qsort(all, n, sizeof all[0], by_time);
+    uint64_t writer_until[HOT] = {0}, reader_until[HOT] = {0}, token[HOT] = {0};
+    for (size_t i = 0; i < n; i++) {
+        const struct held *h = &all[i];
+        bool writes = h->mode == PAWL_EXCLUSIVE;
+        if (h->from_ns < writer_until[h->lock] || (writes && h->from_ns < reader_until[h->lock]))
+            wrong++;
+        if (writes && h->token <= token[h->lock])
+            wrong++;
+        if (writes)
+            token[h->lock] = h->token;
+        uint64_t *until = writes ? &writer_until[h->lock] : &reader_until[h->lock];
+        *until = max_u64(*until, h->to_ns);
+    }
+    free(all);
+    *valid = n;
+    return wrong;
+}
+
+/* How many do not. */
+static unsigned who_is_stuck(void)
+{
+    unsigned stuck = worker_count;
+    __atomic_store_n(&board->mended, 1, __ATOMIC_RELEASE);
+    for (unsigned ms = 0; ms < MEND_MS && stuck; ms += 100) {
+        stuck = 0;
+        usleep(100000);
+        for (unsigned w = 0; w < worker_count; w++)
+            stuck += __atomic_load_n(&board->after[w], __ATOMIC_RELAXED) <= 3;
+    }
+    return stuck;
+}
+
+static int report(uint64_t seed, uint64_t valid, uint64_t wrong, unsigned stuck)
+{
+    struct json j;
+    if (run->json) {
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_string(&j, "design", run->design);
+        json_u64(&j, "seed", seed);
+        json_u64(&j, "holds", valid);
+        json_u64(&j, "cables_pulled", pulled);
+        json_u64(&j, "processes_killed", killed);
+        json_u64(&j, "controls_killed", controls);
+        json_u64(&j, "switch_restarts", restarts);
+        json_u64(&j, "switch_losses", losses);
+        json_u64(&j, "violations", wrong);
+        json_u64(&j, "stuck", stuck);
+        json_end(&j);
+        if (json_finish(&j))
+            return EXIT_UNAVAILABLE;
+    } else {
+        printf("%s, seed %" PRIu64 ": %" PRIu64 " holds by %u processes on %u hosts\n", run->design, seed, valid, worker_count,
+               lab->hosts);
+        printf(
+            "  %u cables pulled, %u processes killed, %u control processes killed, %u switch restarts, %u of them without locks\n",
+            pulled, killed, controls, restarts + losses, losses);
+        printf("  %" PRIu64 " violations, %u stuck\n", wrong, stuck);
+    }
+    return wrong || stuck ? EXIT_NO : 0;
+}
+
+int lab_run(const struct lab *l, const struct lab_run *r)
+{
+    struct rng rng;
+    uint64_t valid = 0, seed = r->seed ? r->seed : world_random(&world_real) >> 32;
+    char bpf[LAB_PATH];
+    int status = 0;
+    lab = l;
+    run = r;
+    worker_count = (unsigned)r->workers * l->hosts;
+    if (!r->workers || worker_count > WORKERS_MAX)
+        return cli_say("lab", EXIT_USAGE, "1 to %d processes in all", WORKERS_MAX);
+    if (lab_processes(l))
+        return cli_say("lab", EXIT_NO, "something runs in this lab already");
+    rng_seed(&rng, seed);
+    board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (board == MAP_FAILED)
+        return cli_say("lab", EXIT_UNAVAILABLE, "%s", strerror(errno));
+    lab_bpf(l, bpf);
+    snprintf(pins, sizeof pins, "%s/run", bpf);
+    start_coordinator();
+    usleep(300000);
+    if (has_switch())
+        start_switch(true);
+    for (unsigned h = 1; h <= l->hosts && r->loss_thousandths && !status; h++)
+        status = make_lossy(h);
+    for (unsigned w = 0; w < worker_count && !status; w++)
+        start_worker(w, rng_next(&rng));
+    for (uint64_t end_ns = now_ns() + r->ns; now_ns() < end_ns && !status;)
+        if (r->faults)
+            something(&rng);
+        else
+            usleep(50000);
+    unsigned stuck = status ? 0 : who_is_stuck();
+    __atomic_store_n(&board->stop, 1, __ATOMIC_RELEASE);
+    for (unsigned w = 0; w < worker_count; w++)
+        end(workers[w], stuck ? SIGKILL : 0);
+    end(control, SIGTERM);
+    end(coordinator, SIGTERM);
+    forget_locks();
+    for (unsigned h = 1; h <= l->hosts; h++)
+        plane_close(lossy[h], PLANE_REMOVE);
+    uint64_t wrong = judge(&valid);
+    return status ? status : report(seed, valid, wrong, stuck);
+}

@@ -1,0 +1,242 @@
+/* NetLock's order and allocation. Hosts, switch and a server, packets carried by hand: first come at the switch, first served,
+ * within a priority, whatever is in q1, what in q2, and while the lock moves; as if it were one queue. Then Algorithm 3. */
+#include "designs/netlock/allocate.h"
+#include "lib/rng.h"
+#include "tests/check.h"
+#include "world/world.h"
+
+#include <stdlib.h>
+
+#define HOSTS 4
+#define REQUESTS 8
+#define ALL (HOSTS * REQUESTS)
+#define FLIGHT 4096
+#define HOP_NS 1000
+
+struct flying {
+    uint64_t at_ns;
+    uint32_t len;
+    _Alignas(8) uint8_t data[PACKET_MAX];
+};
+
+enum { IDLE, ASKED, SEEN, HELD };
+
+struct bench {
+    struct rack_config config;
+    void *host[HOSTS + 1], *sw, *server;
+    struct flying *flight;
+    unsigned flying;
+    uint64_t now, arrivals;
+    struct rng random;
+    struct {
+        uint64_t arrival, nonce;
+        uint8_t state, mode, priority;
+    } request[ALL];
+    struct outbox out;
+    uint64_t grants, overflowed, seed;
+    bool in; /* the lock was moved in */
+};
+
+/* Every path keeps its order: all packets take the same time. */
+static void send(struct bench *b)
+{
+    for (unsigned i = 0; i < b->out.packets; i++) {
+        CHECK(b->flying < FLIGHT);
+        struct flying *f = &b->flight[b->flying++];
+        f->at_ns = b->now + HOP_NS;
+        f->len = b->out.packet[i].len;
+        memcpy(f->data, outbox_packet(&b->out, i), f->len);
+    }
+    outbox_clear(&b->out);
+}
+
+static unsigned number_of(const struct netlock_packet *p, uint16_t machine)
+{
+    return (machine - 1u) * REQUESTS + netlock_request_of(p->head.nonce);
+}
+
+/* The first time that the switch sees it is its place in the order. */
+static void note_arrival(struct bench *b, const struct netlock_packet *p)
+{
+    if (p->head.type != NETLOCK_ACQUIRE || p->head.to.machine != MACHINE_SWITCH)
+        return;
+    unsigned i = number_of(p, p->head.from.machine);
+    if (b->request[i].state != ASKED && b->request[i].nonce == p->head.nonce)
+        return;
+    b->request[i].nonce = p->head.nonce;
+    b->request[i].arrival = ++b->arrivals;
+    b->request[i].state = SEEN;
+}
+
+/* Whoever is granted has nobody before it who came earlier, with its priority, and with whom it cannot share. */
+static void note_grant(struct bench *b, const struct netlock_packet *p)
+{
+    unsigned i = number_of(p, p->head.to.machine);
+    if (p->head.type != NETLOCK_GRANT || b->request[i].state != SEEN || b->request[i].nonce != p->head.nonce)
+        return;
+    for (unsigned j = 0; j < ALL; j++)
+        if (j != i && b->request[j].state == SEEN && b->request[j].priority == b->request[i].priority &&
+            b->request[j].arrival < b->request[i].arrival &&
+            (b->request[i].mode == PAWL_EXCLUSIVE || b->request[j].mode == PAWL_EXCLUSIVE))
+            CHECK_FAIL("seed %" PRIu64 ", priority %u: request %u (arrival %" PRIu64 ") was granted before %u (arrival %" PRIu64
+                       ")",
+                       b->seed, b->request[i].priority, i, b->request[i].arrival, j, b->request[j].arrival);
+    b->request[i].state = HELD;
+    b->grants++;
+}
+
+static void deliver(struct bench *b)
+{
+    struct flying f = b->flight[0];
+    memmove(b->flight, b->flight + 1, --b->flying * sizeof f);
+    const struct netlock_packet *p = (const struct netlock_packet *)(const void *)f.data;
+    b->now = f.at_ns;
+    if (p->head.to.machine == MACHINE_SWITCH) {
+        note_arrival(b, p);
+        netlock_switch_packet(b->sw, p, f.len, b->now, &b->out);
+    } else if (p->head.to.machine == HOSTS + 1) {
+        b->overflowed += (p->flags & NETLOCK_OVERFLOW) != 0;
+        netlock_server_packet(b->server, p, f.len, b->now, &b->out);
+    } else {
+        note_grant(b, p);
+        netlock_host_packet(b->host[p->head.to.machine], p, f.len, b->now, &b->out);
+    }
+    send(b);
+}
+
+static void settle(struct bench *b, unsigned packets)
+{
+    for (unsigned i = 0; i < packets && b->flying; i++)
+        deliver(b);
+}
+
+static void tick_all(struct bench *b)
+{
+    for (unsigned h = 1; h <= HOSTS; h++) {
+        netlock_host_tick(b->host[h], b->now, &b->out);
+        send(b);
+    }
+    netlock_switch_tick(b->sw, b->now, &b->out);
+    send(b);
+    netlock_server_tick(b->server, b->now, &b->out);
+    send(b);
+}
+
+static void step(struct bench *b, bool priorities)
+{
+    unsigned i = (unsigned)rng_below(&b->random, ALL);
+    uint16_t h = (uint16_t)(1 + i / REQUESTS);
+    if (b->request[i].state == IDLE && netlock_idle(b->host[h], i % REQUESTS)) {
+        b->request[i].mode = rng_chance(&b->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+        b->request[i].priority = priorities ? (uint8_t)rng_below(&b->random, 8) : 0;
+        b->request[i].state = ASKED;
+        const struct packet_ask ask = {
+            .request = i % REQUESTS, .mode = (enum pawl_mode)b->request[i].mode, .priority = b->request[i].priority};
+        CHECK_EQ(netlock_acquire(b->host[h], &ask, b->now, &b->out), PACKET_WAIT);
+    } else if (b->request[i].state == HELD && netlock_holds(b->host[h], i % REQUESTS)) {
+        b->request[i].state = IDLE;
+        CHECK_EQ(netlock_release(b->host[h], i % REQUESTS, b->now, &b->out), 0);
+    }
+    send(b);
+}
+
+static void run(uint64_t seed, bool priorities)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    CHECK(b);
+    rng_seed(&b->random, seed);
+    b->seed = seed;
+    b->config =
+        (struct rack_config){.space = 1,
+                             .machines = HOSTS,
+                             .sessions = 1,
+                             .requests = REQUESTS,
+                             .servers = 1,
+                             .server = {HOSTS + 1},
+                             .locks = 1,
+                             .lease_ns = NS_PER_S,
+                             .retry_ns = 100 * NS_PER_MS,
+                             .options = NETLOCK_CHURN | (priorities ? NETLOCK_PRIORITY : 0) | UINT64_C(64) << NETLOCK_SLOTS_SHIFT};
+    b->flight = calloc(FLIGHT, sizeof *b->flight);
+    b->sw = calloc(1, netlock_switch_bytes(&b->config));
+    b->server = calloc(1, netlock_server_bytes(&b->config));
+    CHECK(b->flight && b->sw && b->server);
+    b->now = NS_PER_MS;
+    netlock_switch_init(b->sw, &b->config, (uint32_t)(1 + seed), b->now);
+    netlock_server_init(b->server, &b->config, HOSTS + 1, 1, true, b->now);
+    for (unsigned h = 1; h <= HOSTS; h++) {
+        CHECK(b->host[h] = calloc(1, netlock_host_bytes(&b->config)));
+        netlock_host_init(b->host[h], &b->config, (uint16_t)h, 1, b->now);
+    }
+    tick_all(b);
+    settle(b, FLIGHT);
+    for (unsigned i = 0; i < 10000; i++) {
+        step(b, priorities);
+        settle(b, (unsigned)rng_below(&b->random, 4));
+        if (i % 500 == 499) { /* in, or out, in the middle of it */
+            if (switch_move_in(b->sw, 0, 1 + (uint32_t)rng_below(&b->random, 6), priorities ? 2 : 0, b->now, &b->out))
+                switch_move_out(b->sw, 0, b->now, &b->out);
+            send(b);
+        }
+        netlock_switch_tick(b->sw, b->now, &b->out); /* sees that a queue has drained */
+        send(b);
+    }
+    if (b->grants < 150 || b->overflowed < 20)
+        CHECK_FAIL("seed %" PRIu64 ": only %" PRIu64 " grants, %" PRIu64 " requests to q2", seed, b->grants, b->overflowed);
+    for (unsigned h = 1; h <= HOSTS; h++)
+        free(b->host[h]);
+    free(b->sw);
+    free(b->server);
+    free(b->flight);
+    free(b);
+}
+
+/* ---- Algorithm 3 ---- */
+
+static void test_allocation(void)
+{
+    /* Fig. 7: two slots, one lock asked for by two at 100 a second each, one by one at 10. */
+    struct demand d[] = {{.index = 2, .rate = 10, .contention = 1}, {.index = 1, .rate = 200, .contention = 2}};
+    CHECK_EQ(netlock_allocate(d, 2, 2), 2);
+    CHECK(d[0].index == 1 && d[0].slots == 2 && d[1].slots == 0);
+    CHECK_EQ(netlock_servers_needed(d, 2, 10), 1);
+    CHECK_EQ(netlock_servers_needed(d, 2, 4), 3);
+    CHECK_EQ(netlock_allocate(d, 2, 3), 3);
+    CHECK_EQ(netlock_servers_needed(d, 2, 10), 0);
+}
+
+/* A million locks in under a second; with the sanitizers in under ten. */
+static void test_a_million(void)
+{
+    const uint64_t n = 1000000;
+    struct demand *d = calloc(n, sizeof *d);
+    struct rng random;
+    CHECK(d);
+    rng_seed(&random, 1);
+    for (uint64_t i = 0; i < n; i++)
+        d[i] = (struct demand){
+            .index = i, .rate = (uint32_t)rng_below(&random, 1000000), .contention = 1 + (uint32_t)rng_below(&random, 64)};
+    uint64_t begin = world_clock(CLOCK_PROCESS_CPUTIME_ID);
+    CHECK_EQ(netlock_allocate(d, n, 100000), 100000);
+    uint64_t took = world_clock(CLOCK_PROCESS_CPUTIME_ID) - begin;
+    for (uint64_t i = 1; i < n; i++)
+        CHECK((uint64_t)d[i - 1].rate * d[i].contention >= (uint64_t)d[i].rate * d[i - 1].contention);
+    printf("a million locks allocated in %" PRIu64 " ms\n", took / NS_PER_MS);
+#ifdef PAWL_CHECKED
+    CHECK(took < 10 * NS_PER_S);
+#else
+    CHECK(took < NS_PER_S);
+#endif
+    free(d);
+}
+
+int main(void)
+{
+    for (uint64_t seed = 0; seed < 30; seed++) {
+        run(seed, false);
+        run(seed, true);
+    }
+    test_allocation();
+    test_a_million();
+    return 0;
+}
