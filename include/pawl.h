@@ -113,8 +113,8 @@ enum {
 };
 
 /* `where`: "local:" or "local:NAME" (shared memory of this machine, no daemon), "local:/PATH" (a segment at a path of your
- * choice), "pawl://ADDRESS:PORT/SPACE" (a rack, whose coordinator is there: pawl serve; keys are dense; the options' design, keys and
- * capacity are demands). `options` may be null. */
+ * choice), "pawl://ADDRESS:PORT/SPACE" (a rack, whose coordinator is there: pawl serve; keys are dense; the options' design, keys
+ * and capacity are demands). `options` may be null. */
 PAWL_API int pawl_open(const char *where, const pawl_options *options, pawl **out);
 
 /* Releases what the session holds, cancels what it waits for, ends it. No other call on the handle may be running. */
