@@ -58,6 +58,7 @@ typedef struct pawl pawl;
  *   -ETIMEDOUT   the deadline passed; the lock is not held
  *   -ECANCELED   pawl_cancel was there first; the lock is not held
  *   -EDEADLK     two holders wait for each other (both want to convert shared to exclusive); nothing was changed
+ *   -EAGAIN      over packets: nobody who could say whether the lock is free has answered for a lease, and you did not want to wait
  *   -EINVAL      the call itself is wrong: a range that ends before it starts, an unknown mode, a key of another kind
  *   -ENAMETOOLONG, -ENOSPC, -ENOENT, -EACCES, -ENOMEM as usual ---- */
 enum pawl_error {
@@ -112,7 +113,8 @@ enum {
 };
 
 /* `where`: "local:" or "local:NAME" (shared memory of this machine, no daemon), "local:/PATH" (a segment at a path of your
- * choice). `options` may be null. */
+ * choice), "pawl://ADDRESS:PORT/SPACE" (a rack, whose coordinator is there: pawl serve; keys are dense; the options' design, keys and
+ * capacity are demands). `options` may be null. */
 PAWL_API int pawl_open(const char *where, const pawl_options *options, pawl **out);
 
 /* Releases what the session holds, cancels what it waits for, ends it. No other call on the handle may be running. */

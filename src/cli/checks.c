@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -19,6 +20,7 @@
 #include <cpuid.h>
 #endif
 
+#define UDP_BUFFER_BYTES (4 << 20)            /* what wire/udp.c asks for */
 #define SHM_ENOUGH_BYTES (UINT64_C(64) << 20) /* ten spaces of the default size */
 
 __attribute__((format(printf, 3, 4))) static void found(struct check *c, enum check_state state, const char *format, ...)
@@ -211,10 +213,30 @@ static void check_libfabric(struct check *c)
         c->advice = "nothing in this release uses it; the Debian package is libfabric1";
 }
 
+/* Bursts that do not fit are lost, and said again later. */
+static void check_udp(struct check *c)
+{
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), bytes = UDP_BUFFER_BYTES;
+    socklen_t len = sizeof bytes;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) ||
+        getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &len)) {
+        found(c, CHECK_COULD, "no sockets: %s", strerror(errno));
+        c->advice = "pawl:// and pawl serve need them; local: does not";
+    } else {
+        bool enough = bytes >= UDP_BUFFER_BYTES;
+        found(c, enough ? CHECK_OK : CHECK_COULD, "a socket's buffer holds up to %d KiB", bytes / 1024);
+        if (!enough)
+            c->advice = "sysctl net.core.rmem_max=4194304 lets busy lock servers take larger bursts";
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
 const struct check_row checks[] = {
     {"kernel", check_kernel},   {"futex_waitv", check_waitv},  {"robust futexes", check_robust},
     {"pidfd", check_pidfd},     {"shared memory", check_shm},  {"128-bit atomics", check_atomic128},
     {"cores", check_cores},     {"coarse clock", check_clock}, {"huge pages", check_huge},
     {"BPF and XDP", check_bpf}, {"RDMA", check_rdma},          {"libfabric", check_libfabric},
+    {"UDP", check_udp},
 };
 const size_t check_count = countof(checks);

@@ -171,7 +171,7 @@ int lock_acquire(struct lock_job *job)
 {
     uint64_t start = pawl_now();
     int rc = try_once(job);
-    if (rc == -PAWL_EHELD && !job->nonblock && job->wait_ns)
+    if ((rc == -PAWL_EHELD || rc == -EAGAIN) && !job->nonblock && job->wait_ns) /* held, or a server does not say */
         rc = wait_for_lock(job, add_saturating(start, job->wait_ns));
     job->waited_ns = pawl_now() - start;
     job->granted = !rc;

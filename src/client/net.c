@@ -256,16 +256,18 @@ void net_give_request(struct net *n, uint32_t request)
 /* The session's number and its serial, and the request's. */
 static uint64_t serial_of(const struct net *n, uint32_t request)
 {
-    return (uint64_t)n->serial << 32 | n->host.uses[request];
+    return (uint64_t)n->serial << 32 | __atomic_load_n(&n->host.uses[request], __ATOMIC_RELAXED);
 }
 
 /* On the host's clock. */
 uint64_t net_expiry_locked(const struct net *n)
 {
     const struct host_session *s = &n->host.sessions[n->session];
-    if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != HOST_SESSION_OPEN || n->host.header->dead)
+    if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != HOST_SESSION_OPEN ||
+        __atomic_load_n(&n->host.header->dead, __ATOMIC_ACQUIRE))
         return 0;
-    uint64_t until = min_u64(s->until_ns, n->host.header->until_ns);
+    uint64_t until =
+        min_u64(__atomic_load_n(&s->until_ns, __ATOMIC_ACQUIRE), __atomic_load_n(&n->host.header->until_ns, __ATOMIC_ACQUIRE));
     return min_u64(until, n->host.design->expiry(n->host.memory, n->session));
 }
 
@@ -322,6 +324,8 @@ static int failed(const struct net *n, int rc)
         return explain(rc, "this session already holds or waits for %u locks", n->host.header->config.requests);
     if (rc == -PAWL_ENOTSUP)
         return explain(rc, "the design '%s' does not offer that", n->host.header->design);
+    if (rc == -EAGAIN)
+        return explain(rc, "the lock's server does not answer: it is gone, cut off, or has just started and waits for a lease");
     return explain(rc, "%s", pawl_strerror(rc));
 }
 

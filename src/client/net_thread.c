@@ -123,7 +123,7 @@ static void renew(struct net *n)
 {
     struct host_session *s = &n->host.sessions[n->session];
     uint64_t now = host_now();
-    if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) == HOST_SESSION_OPEN && now < s->until_ns)
+    if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) == HOST_SESSION_OPEN && now < __atomic_load_n(&s->until_ns, __ATOMIC_ACQUIRE))
         __atomic_store_n(&s->until_ns, add_saturating(now, n->lease_ns), __ATOMIC_RELEASE);
 }
 

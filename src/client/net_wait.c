@@ -100,7 +100,8 @@ static void on_coordinator(struct net *n, const void *data, uint32_t len)
     if (!p || p->head.to.machine != h->machine || p->head.epoch != h->life)
         return;
     uint64_t until = p->stamp + h->config.lease_ns - 2 * (h->config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
-    if (p->head.type == COORD_BEATEN && p->stamp <= host_now() && until > h->until_ns && host_lives(&n->host, host_now()))
+    if (p->head.type == COORD_BEATEN && p->stamp <= host_now() && until > __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) &&
+        host_lives(&n->host, host_now()))
         __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);
     if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
         host_retire(&n->host);

@@ -248,7 +248,7 @@ bool host_look_after(struct host *h, uint32_t *session, uint64_t now, struct out
             continue;
         bool orphan = is_orphan(s);
         host_enter(h, out);
-        bool late = now >= s->until_ns || !h->design->expiry(h->memory, *session);
+        bool late = now >= __atomic_load_n(&s->until_ns, __ATOMIC_ACQUIRE) || !h->design->expiry(h->memory, *session);
         found = (orphan && s->state != HOST_SESSION_FREE) || (late && s->state == HOST_SESSION_OPEN);
         if (found) {
             h->design->session_dead(h->memory, *session, now, out);

@@ -71,13 +71,21 @@ static inline uint32_t srv_slot(uint64_t nonce)
 /* Ranges of locks lie together, as FissLock's ParLock has them: with Zipf's law its first server has 56.7 % of the work (2.3). */
 #define SRV_BY_RANGE (1u << 8)
 
-/* Which of the config's servers has a lock. */
+static inline uint64_t srv_range(const struct rack_config *c)
+{
+    return (c->locks + c->servers - 1) / c->servers;
+}
+
+/* Which of the config's servers has a lock, and at which place there: no two locks have the same. */
 static inline unsigned srv_of(const struct rack_config *c, uint64_t index)
 {
     assert(c->servers);
-    if (c->options & SRV_BY_RANGE)
-        return (unsigned)(index / ((c->locks + c->servers - 1) / c->servers));
-    return (unsigned)(index % c->servers);
+    return (unsigned)(c->options & SRV_BY_RANGE ? index / srv_range(c) : index % c->servers);
+}
+
+static inline uint64_t srv_place(const struct rack_config *c, uint64_t index)
+{
+    return c->options & SRV_BY_RANGE ? index % srv_range(c) : index / c->servers;
 }
 
 /* ---- the host's side (srv_host.c) ---- */

@@ -82,7 +82,7 @@ const struct packet_drops *srv_server_drops(const void *server)
 
 static struct lock *lock_of(struct server *s, uint64_t index)
 {
-    return (struct lock *)(void *)((char *)s + s->locks_at) + index / s->config.servers;
+    return (struct lock *)(void *)((char *)s + s->locks_at) + srv_place(&s->config, index);
 }
 
 static struct entry *entry_at(struct server *s, uint64_t i)
