@@ -149,9 +149,7 @@ static inline void fission_free(const struct fission_packet *p, struct fission_m
 static inline void fission_rw(const struct fission_packet *p, struct fission_meta *m, bool *shared)
 {
     m->shared = *shared && !m->was_free;
-    if (fission_asks(p) && m->was_free)
-        *shared = p->mode == FISSION_SHARED;
-    else if (p->head.type == FISSION_GRANT && m->valid)
+    if ((fission_asks(p) && m->was_free) || (p->head.type == FISSION_GRANT && m->valid))
         *shared = p->mode == FISSION_SHARED;
     m->word |= *shared ? FISSION_WORD_SHARED : 0;
 }
@@ -202,12 +200,11 @@ static inline void fission_taken(const struct fission_packet *p, struct fission_
 static inline void fission_mid(const struct fission_packet *p, struct fission_meta *m, uint16_t *machine)
 {
     m->was_machine = *machine;
-    if (fission_asks(p) && m->was_free)
+    bool taken = p->head.type == FISSION_TAKE && m->valid && !m->was_free;
+    if ((fission_asks(p) && m->was_free) || taken)
         *machine = p->client.machine;
     else if (p->head.type == FISSION_GRANT && m->valid)
         *machine = p->head.to.machine;
-    else if (p->head.type == FISSION_TAKE && m->valid && !m->was_free)
-        *machine = p->client.machine;
     else if (p->head.type == FISSION_FREE && m->valid)
         *machine = MACHINE_NONE;
     m->machine = *machine;

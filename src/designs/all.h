@@ -48,7 +48,6 @@ extern const struct design design_busted_early_steal;
 extern const struct design design_busted_fisslock_adopt;
 extern const struct design design_busted_fisslock_census;
 extern const struct design design_busted_fisslock_doubt;
-extern const struct design design_busted_fisslock_floor;
 extern const struct design design_busted_fisslock_frees;
 extern const struct design design_busted_fisslock_hasty;
 extern const struct design design_busted_fisslock_inca;

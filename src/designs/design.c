@@ -78,7 +78,6 @@ const struct design *const designs[] = {
     &design_busted_fisslock_frees,
     &design_busted_fisslock_nonce,
     &design_busted_fisslock_adopt,
-    &design_busted_fisslock_floor,
     &design_busted_fisslock_census,
     &design_busted_fisslock_lease,
     &design_busted_fisslock_doubt,

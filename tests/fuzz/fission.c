@@ -49,15 +49,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         data += len;
         size -= len;
         if (to == 0) {
-            static char before[sizeof decider];
+            uint64_t before[LOCKS];
             struct fission_rules rules = {.space = 7, .machines = HOSTS, .locks = LOCKS};
             const struct packet_drops *d = fisslock_switch_drops(decider);
-            memcpy(before, decider, sizeof decider);
+            for (uint64_t i = 0; i < LOCKS; i++)
+                before[i] = fisslock_switch_word(decider, i);
             fisslock_switch_packet(decider, packet, len, now, &out);
             if (fission_verify(packet, len, &rules) != FISSION_FINE) {
                 CHECK_EQ(out.packets, 0);
                 for (uint64_t i = 0; i < LOCKS; i++)
-                    CHECK_EQ(fisslock_switch_word(decider, i), fisslock_switch_word(before, i));
+                    CHECK_EQ(fisslock_switch_word(decider, i), before[i]);
                 CHECK(d->bad + d->alien + d->stale > 0);
             }
         } else {

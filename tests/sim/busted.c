@@ -43,7 +43,6 @@ static const struct {
     {"busted-fisslock-frees", {"I1:", "I2:"}},
     {"busted-fisslock-nonce", {"I1:", "I2:"}},
     {"busted-fisslock-adopt", {"I1:", "I2:"}},
-    {"busted-fisslock-floor", {"I1:", "I2:"}},
     {"busted-fisslock-census", {"I1:", "I2:"}},
     {"busted-fisslock-lease", {"I1:", "I2:", "I9:", "I11:"}},
     {"busted-fisslock-doubt", {"I1:", "I2:"}},

@@ -4,8 +4,33 @@
 
 #define SEEDS_MIN 60
 
-/* ACKs, GRANTs and agents that were sent to a process which had gone (12 of the first 3,000 seeds). */
-static const uint64_t kept[] = {21, 436, 490, 644, 803, 899, 1318, 1328, 1485, 2154};
+#define CRASH_SWITCH FAULT_BIT(FAULT_CRASH_SWITCH)
+#define CRASH_HOST FAULT_BIT(FAULT_CRASH_SERVER)
+
+/* Seeds that found something, with the faults that were left out then. */
+static const struct {
+    uint64_t seed;
+    uint32_t without;
+} kept[] = {
+    /* ACKs, GRANTs and agents that were sent to a process which had gone. */
+    {21, CRASH_HOST | CRASH_SWITCH},
+    {436, CRASH_HOST | CRASH_SWITCH},
+    {490, CRASH_HOST | CRASH_SWITCH},
+    {644, CRASH_HOST | CRASH_SWITCH},
+    {803, CRASH_HOST | CRASH_SWITCH},
+    /* The ordinal of an earlier tenure, counted in a later one. */
+    {1, CRASH_HOST | CRASH_SWITCH},
+    /* A host that lost its memory went on with a tenure that it had used. */
+    {111, CRASH_SWITCH},
+    {403, CRASH_SWITCH},
+    {550, CRASH_SWITCH},
+    /* The GRANT of a host that was lost, after somebody had taken over, was passed on as a repetition. */
+    {35, CRASH_SWITCH},
+    {417, CRASH_SWITCH},
+    {688, CRASH_SWITCH},
+    /* A tenure was adopted while the request that ended it was under way. */
+    {1172, CRASH_SWITCH},
+};
 
 int main(void)
 {
@@ -15,7 +40,7 @@ int main(void)
         run_clean(&calm, d, 0, seed);
     CHECK_EQ(calm.total.lost, 0);
     for (unsigned i = 0; i < countof(kept); i++)
-        run_clean(&sum, d, d->tolerates, kept[i]);
+        run_clean(&sum, d, d->tolerates & ~kept[i].without, kept[i].seed);
     uint64_t end = world_now(&world_real) + test_seconds() * NS_PER_S / 3;
     for (uint64_t seed = 0; seed < SEEDS_MIN || world_now(&world_real) < end; seed++)
         run_clean(&sum, d, d->tolerates, seed);

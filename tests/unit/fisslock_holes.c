@@ -221,6 +221,54 @@ static void hole_8(void)
     kit_free(&k);
 }
 
+/* 9: the agent's host is lost. Its holds and waits go, those of the living stay: a sole shared holder is still one. */
+static void hole_9(void)
+{
+    const uint64_t lease = 100 * KIT_RETRY_NS;
+    kit_init_leased(&k, 4, 2, 0, lease);
+    k.now = 1;
+    kit_wait(&k, 10 * KIT_RETRY_NS);
+    kit_acquire(&k, 1, 0, S);
+    kit_acquire(&k, 2, 0, S);
+    CHECK(kit_holds(&k, 1, 0) && kit_holds(&k, 2, 0));
+    uint64_t token = kit_token(&k, 2, 0);
+    kit_acquire(&k, 3, 0, X);
+    CHECK_EQ(fission_word_machine(kit_word(&k)), 1);
+    k.dead[1] = true;
+    kit_wait(&k, lease / 2);
+    CHECK(!kit_holds(&k, 3, 0)); /* its lease may still run */
+    kit_wait(&k, 2 * lease);
+    CHECK(fission_word_machine(kit_word(&k)) == 3 && kit_word(&k) & FISSION_WORD_TAKEN);
+    CHECK(!kit_holds(&k, 3, 0) && kit_holds(&k, 2, 0));
+    kit_release(&k, 2, 0);
+    kit_wait(&k, lease);
+    CHECK(kit_holds(&k, 3, 0) && kit_token(&k, 3, 0) > token);
+
+    /* The lost one was only cut off, and finds out with the first thing it does. */
+    CHECK_EQ(fisslock_release(k.host[1], 0, k.now, &k.out), -PAWL_ENOTOWNER);
+    CHECK_EQ(fisslock_expiry(k.host[1], 0), 0);
+    outbox_clear(&k.out);
+    k.dead[1] = false;
+    fisslock_session_dead(k.host[1], 0, k.now, &k.out);
+    kit_flush(&k, false);
+    kit_wait(&k, lease);
+    kit_acquire(&k, 1, 0, S);
+    CHECK(!kit_holds(&k, 1, 0));
+    kit_release(&k, 3, 0);
+    kit_wait(&k, lease);
+    CHECK(kit_holds(&k, 1, 0));
+
+    /* The decider's state is lost: nothing is granted until what it had granted is over, and everybody knows. */
+    fisslock_switch_init(k.decider, &k.config, 2, k.now);
+    kit_acquire(&k, 2, 0, X);
+    kit_wait(&k, lease / 2);
+    CHECK(!kit_holds(&k, 2, 0));
+    kit_wait(&k, 2 * lease);
+    CHECK(kit_holds(&k, 2, 0) && !kit_holds(&k, 1, 0));
+    CHECK(kit_token(&k, 2, 0) > token);
+    kit_free(&k);
+}
+
 /* 10: what was sent back, or is sent again, raises nothing. */
 static void hole_10(void)
 {
@@ -234,6 +282,9 @@ static void hole_10(void)
         CHECK_EQ(fission_decide(&p, 0, &word, &token, &m), FISSION_TO_AGENT);
         CHECK_EQ(word, before);
     }
+    uint64_t other = word;
+    CHECK_EQ(fission_decide(&p, FISSION_BUSTED_RETRY, &other, &token, &m), FISSION_TO_CLIENT | FISSION_TO_AGENT);
+    CHECK(other != word); /* that is how it goes wrong */
     p.flags = FISSION_BOUNCED | FISSION_COPY;
     word &= ~FISSION_WORD_HELD;
     CHECK_EQ(fission_decide(&p, 0, &word, &token, &m), FISSION_DROP);
@@ -301,6 +352,44 @@ static void census(void)
     kit_let_go(&k); /* the copies, much too late */
     kit_wait(&k, HEALS);
     kit_check_free(&k);
+    kit_free(&k);
+}
+
+static struct kit_packet seen_grant;
+
+static int keep_moves_and_copies(const struct fission_packet *p, bool passed)
+{
+    if (passed && p->head.type == FISSION_GRANT && !(p->flags & FISSION_AGENT)) {
+        seen_grant = (struct kit_packet){.passed = true, .len = sizeof *p};
+        memcpy(seen_grant.data, p, sizeof *p);
+    }
+    return passed && (p->flags & (FISSION_AGENT | FISSION_COPY)) ? KEPT : GOES;
+}
+
+/* The decider grants a request of a host whose agent is still on its way back to it in shared mode; the GRANT comes twice. Its
+ * holder is one, although its ordinal was heard of before its copy came. (Found by the shuffler.) */
+static void granted_before_agent(void)
+{
+    kit_init(&k, 2, 4, 0);
+    kit_acquire(&k, 1, 0, X);
+    k.fate = keep_moves_and_copies;
+    kit_convert(&k, 1, 0, S);
+    kit_acquire(&k, 1, 1, S);
+    CHECK(kit_holds(&k, 1, 1) && seen_grant.passed);
+    CHECK_EQ(k.kept, 2);
+    k.fate = NULL;
+    kit_deliver(&k, &k.keep[0]);
+    kit_deliver(&k, &seen_grant);
+    kit_deliver(&k, &k.keep[1]);
+    k.kept = 0;
+    kit_run(&k);
+    kit_acquire(&k, 2, 0, X);
+    kit_release(&k, 1, 0);
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 1, 1) && !kit_holds(&k, 2, 0));
+    kit_release(&k, 1, 1);
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 2, 0));
     kit_free(&k);
 }
 
@@ -419,9 +508,11 @@ int main(void)
     hole_6();
     hole_7();
     hole_8();
+    hole_9();
     hole_10();
     hole_11();
     census();
+    granted_before_agent();
     hole_12();
     hole_13();
     bad_packets();

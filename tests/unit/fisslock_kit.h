@@ -21,6 +21,7 @@ struct kit {
     void *host[KIT_HOSTS_MAX + 1];
     void *decider;
     uint64_t now;
+    bool dead[KIT_HOSTS_MAX + 1]; /* neither hears nor ticks */
     struct outbox out;
     unsigned queued, kept, delivered;
     struct kit_packet *queue, *keep; /* on their way; kept back by the test */
@@ -28,7 +29,7 @@ struct kit {
     int (*fate)(const struct fission_packet *p, bool passed);
 };
 
-static inline void kit_init(struct kit *k, unsigned hosts, uint16_t requests, uint64_t options)
+static inline void kit_init_leased(struct kit *k, unsigned hosts, uint16_t requests, uint64_t options, uint64_t lease_ns)
 {
     memset(k, 0, sizeof *k);
     k->config = (struct rack_config){.space = 7,
@@ -36,6 +37,7 @@ static inline void kit_init(struct kit *k, unsigned hosts, uint16_t requests, ui
                                      .sessions = 1,
                                      .requests = requests,
                                      .locks = 16,
+                                     .lease_ns = lease_ns,
                                      .retry_ns = KIT_RETRY_NS,
                                      .options = options};
     k->queue = calloc(KIT_PACKETS_MAX, sizeof *k->queue);
@@ -46,6 +48,12 @@ static inline void kit_init(struct kit *k, unsigned hosts, uint16_t requests, ui
         k->host[i] = calloc(1, fisslock_host_bytes(&k->config));
         fisslock_host_init(k->host[i], &k->config, (uint16_t)i, 1, 0);
     }
+}
+
+/* Without leases: everybody lives for ever. */
+static inline void kit_init(struct kit *k, unsigned hosts, uint16_t requests, uint64_t options)
+{
+    kit_init_leased(k, hosts, requests, options, 0);
 }
 
 static inline void kit_free(struct kit *k)
@@ -82,7 +90,7 @@ static inline void kit_deliver(struct kit *k, const struct kit_packet *p)
     k->delivered++;
     if (!p->passed)
         fisslock_switch_packet(k->decider, p->data, p->len, k->now, &k->out);
-    else
+    else if (!k->dead[head->to.machine])
         fisslock_packet(k->host[head->to.machine], p->data, p->len, k->now, &k->out);
     kit_flush(k, !p->passed);
 }
@@ -113,6 +121,8 @@ static inline void kit_wait(struct kit *k, uint64_t ns)
 {
     for (uint64_t end = k->now + ns; k->now < end; k->now += KIT_RETRY_NS / 4)
         for (unsigned i = 1; i <= k->config.machines; i++) {
+            if (k->dead[i])
+                continue;
             fisslock_tick(k->host[i], k->now, &k->out);
             kit_flush(k, false);
             kit_run(k);

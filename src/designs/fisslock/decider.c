@@ -10,14 +10,23 @@ struct decider {
     struct packet_drops drops;
     uint32_t options;
     uint64_t locks;
-    uint64_t opens_ns;                     /* nothing is granted before */
-    uint64_t lease_ns;                     /* 0: there are none, and nobody is ever taken for dead */
-    uint64_t asked[(UINT16_MAX + 1) / 64]; /* a bit per machine */
-    uint64_t heard[MACHINE_MAX + 1];       /* when it renewed its lease; 0: never */
-    struct {
+    uint64_t opens_ns;    /* nothing is granted before */
+    uint64_t lease_ns;    /* 0: there are none, and nobody is ever taken for dead */
+    uint64_t machines_at; /* offset; machines 0 to rules.machines */
+    struct lock {
         uint64_t word, token;
     } lock[];
 };
+
+struct machine {
+    uint64_t heard_ns; /* when it renewed its lease; 0: never */
+    uint64_t asked;    /* whether an ACQUIRE of it has passed */
+};
+
+static struct machine *machine_at(const struct decider *d, uint16_t machine)
+{
+    return (struct machine *)((char *)(uintptr_t)d + d->machines_at) + machine;
+}
 
 #define LEASE_DRIFT_DIVISOR 5000 /* as the host's: it counts a little less, the decider a little more */
 
@@ -28,7 +37,7 @@ static uint64_t lease_at_most(const struct decider *d)
 
 uint64_t fisslock_switch_bytes(const struct rack_config *config)
 {
-    return sizeof(struct decider) + config->locks * sizeof(((struct decider *)NULL)->lock[0]);
+    return sizeof(struct decider) + config->locks * sizeof(struct lock) + (config->machines + 1u) * sizeof(struct machine);
 }
 
 void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
@@ -38,8 +47,8 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     d->drops = (struct packet_drops){0};
     d->options = (uint32_t)config->options;
     d->locks = config->locks;
-    memset(d->asked, 0, sizeof d->asked);
-    memset(d->heard, 0, sizeof d->heard);
+    d->machines_at = sizeof *d + d->locks * sizeof(struct lock);
+    memset(machine_at(d, 0), 0, (config->machines + 1u) * sizeof(struct machine));
     d->lease_ns = config->lease_ns;
     d->rules.epoch = d->lease_ns ? life : 0;
     /* Its state was lost: what was granted before runs out with the leases that its former life gave. */
@@ -64,17 +73,17 @@ static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
 {
     if (!d->lease_ns)
         return true;
-    if (machine > MACHINE_MAX || !d->heard[machine])
+    if (machine > d->rules.machines || !machine_at(d, machine)->heard_ns)
         return false;
-    return now - d->heard[machine] <= lease_at_most(d);
+    return now - machine_at(d, machine)->heard_ns <= lease_at_most(d);
 }
 
 static void lease(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
 {
-    struct fission_packet *answer = p->head.from.machine <= MACHINE_MAX ? outbox_add(out, sizeof *p) : NULL;
+    struct fission_packet *answer = p->head.from.machine <= d->rules.machines ? outbox_add(out, sizeof *p) : NULL;
     if (!answer)
         return;
-    d->heard[p->head.from.machine] = now ? now : 1;
+    machine_at(d, p->head.from.machine)->heard_ns = now ? now : 1;
     *answer = *p;
     answer->head.epoch = d->rules.epoch;
     answer->head.to = p->head.from;
@@ -98,11 +107,12 @@ static void take_over(struct decider *d, const struct fission_packet *p, uint64_
 static bool answered(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     uint16_t machine = fission_presence_of(p);
-    uint64_t *word = &d->asked[machine / 64], bit = UINT64_C(1) << (machine % 64);
-    bool asked = (*word & bit) && lives(d, machine, now);
-    bool absent = machine != MACHINE_NONE && fission_absent(p, &asked);
+    if (machine == MACHINE_NONE || machine > d->rules.machines)
+        return false;
+    bool asked = machine_at(d, machine)->asked && lives(d, machine, now);
+    bool absent = fission_absent(p, &asked);
     if (p->head.type == FISSION_ACQUIRE)
-        *word |= bit;
+        machine_at(d, machine)->asked = 1;
     struct fission_packet *answer = absent ? outbox_add(out, len) : NULL;
     if (answer) {
         memcpy(answer, p, len);

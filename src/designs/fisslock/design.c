@@ -3,7 +3,7 @@
 #include "designs/fisslock/pool.h"
 
 #define FISSLOCK_FEATURES                                                                                                          \
-    DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC)
 
 const struct design design_fisslock = {
     .name = "fisslock",
@@ -33,7 +33,6 @@ BUSTED(fisslock_inca, "fisslock-inca", FISSION_BUSTED_INCA);        /* no incarn
 BUSTED(fisslock_frees, "fisslock-frees", FISSION_BUSTED_FREES);     /* a timeout RELEASE frees (4.2) */
 BUSTED(fisslock_nonce, "fisslock-nonce", FISSLOCK_BUSTED_NONCE);    /* any GRANT for the task is the answer */
 BUSTED(fisslock_adopt, "fisslock-adopt", FISSLOCK_BUSTED_ADOPT);    /* an old packet proves that the agent is here */
-BUSTED(fisslock_floor, "fisslock-floor", FISSLOCK_BUSTED_FLOOR);    /* a GRANT of a tenure that ended here is taken */
 BUSTED(fisslock_census, "fisslock-census", FISSLOCK_BUSTED_CENSUS); /* whom the agent does not know does not hold */
 BUSTED(fisslock_lease, "fisslock-lease", FISSLOCK_BUSTED_LEASE);    /* a host believes in its lease for ever */
 BUSTED(fisslock_doubt, "fisslock-doubt", FISSLOCK_BUSTED_DOUBT);    /* who takes over asks nobody who holds */

@@ -349,6 +349,8 @@ static void on_shared_grant(struct event *e, const struct fission_packet *p)
         ++*(by_switch ? &h->counts.by_switch : &h->counts.by_agent);
         request_grant(e, r, FISSION_SHARED, p->token << TOKEN_GRANT_BITS | 1, p->term, ordinal);
     } else if (r && (r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING)) {
+        if (here && r->term == p->term) /* held before the agent came here: it must know of the holder, not of the ordinal alone */
+            agent_hold(e, a, &(struct asking){r->nonce, request_place(h, r), r->mode, r->priority, false}, r->ordinal);
         if (ordinal && !r->ordinal && r->term == p->term) {
             edit(e, r);
             r->ordinal = ordinal; /* granted twice: its release accounts for both */

@@ -252,6 +252,7 @@ void tenure_arrived(struct event *e, struct agent *a, uint64_t word, uint64_t to
         if (r)
             into_tenure(e, r, a);
     }
+    claim_own(e, a);
     if (grantee != NONE) {
         uint64_t nonce = host_node(h, grantee)->nonce;
         pool_node_free(e, grantee);
