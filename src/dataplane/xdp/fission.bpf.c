@@ -77,7 +77,7 @@ INLINE int commit(struct lock *lock, const struct fission_packet *p, struct fiss
         if (next == word || __sync_val_compare_and_swap(&lock->word, word, next) == word) {
             if (token != known)
                 *(volatile uint64_t *)&lock->token = token;
-            m->token += (uint64_t)live.life << PLANE_TOKEN_SHIFT;
+            m->token += (uint64_t)live.life << FISSION_TOKEN_LIFE_SHIFT;
             return 1;
         }
     }

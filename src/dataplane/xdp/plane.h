@@ -29,9 +29,6 @@ struct plane_live {
     struct plane_settings settings;
 };
 
-/* The life stands above the tokens, which begin with 0 in every one: so what was granted before the state was lost lies below. */
-#define PLANE_TOKEN_SHIFT 32 /* as designs/fisslock/decider.c has it */
-
 /* Where a machine is. All zero: nobody knows. Numbers as they are on the wire, but for life and ifindex. */
 struct plane_host {
     uint16_t mac[3];

@@ -2,14 +2,12 @@
 #include "dataplane/fission.h"
 #include "designs/fisslock/fisslock.h"
 
-#define TOKEN_EPOCH_SHIFT                                                                                                          \
-    32 /* what was granted before the state was last lost lies below: lives are counted in quarters of a second */
-
 struct decider {
     struct fission_rules rules;
     struct packet_drops drops;
     uint32_t options;
     uint64_t locks;
+    uint64_t token_base;  /* of this life */
     uint64_t opens_ns;    /* nothing is granted before */
     uint64_t lease_ns;    /* 0: there are none, and nobody is ever taken for dead */
     uint64_t machines_at; /* offset; machines 0 to rules.machines */
@@ -51,12 +49,21 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     memset(machine_at(d, 0), 0, (config->machines + 1u) * sizeof(struct machine));
     d->lease_ns = config->lease_ns;
     d->rules.epoch = d->lease_ns ? life : 0;
+    d->token_base = (uint64_t)life << FISSION_TOKEN_LIFE_SHIFT;
     /* Its state was lost: what was granted before runs out with the leases that its former life gave. */
     d->opens_ns = life > 1 && d->lease_ns && !(d->options & FISSION_BUSTED_HASTY) ? now + lease_at_most(d) : 0;
     for (uint64_t i = 0; i < d->locks; i++) {
         d->lock[i].word = 0;
-        d->lock[i].token = (uint64_t)life << TOKEN_EPOCH_SHIFT;
+        d->lock[i].token = 0;
     }
+}
+
+static uint32_t decide(struct decider *d, const struct fission_packet *p, struct fission_meta *m)
+{
+    struct lock *lock = &d->lock[p->head.index];
+    uint32_t dest = fission_decide(p, d->options, &lock->word, &lock->token, m);
+    m->token += d->token_base;
+    return dest;
 }
 
 static void emit(struct outbox *out, const void *data, uint32_t len, uint32_t options, const struct fission_meta *m, uint32_t dest)
@@ -100,7 +107,7 @@ static void take_over(struct decider *d, const struct fission_packet *p, uint64_
     struct fission_meta m;
     struct fission_packet take = {
         .head = {.type = FISSION_TAKE, .index = p->head.index}, .client = p->client, .term = fission_word_term(word)};
-    fission_decide(&take, d->options, &d->lock[p->head.index].word, &d->lock[p->head.index].token, &m);
+    decide(d, &take, &m);
 }
 
 /* Whether it was answered here. Who never asked, or whose lease is over, holds nothing. */
@@ -150,8 +157,7 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
         emit(out, data, len, d->options, NULL, 0);
         return;
     }
-    uint64_t index = p->head.index;
-    uint32_t dest = fission_decide(p, d->options, &d->lock[index].word, &d->lock[index].token, &m);
+    uint32_t dest = decide(d, p, &m);
     for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1)
         if (dest & one)
             emit(out, data, len, d->options, &m, one);

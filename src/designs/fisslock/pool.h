@@ -125,6 +125,7 @@ struct agent {
 };
 
 #define TOKEN_GRANT_BITS 8
+static_assert(FISSION_TOKEN_LIFE_SHIFT + TOKEN_GRANT_BITS + 32 <= 64, "a token keeps the whole life");
 #define TOKEN_GRANTS_MAX 250 /* then through the decider, for a new tenure; some are left for downgrades */
 
 /* ---- the host ---- */
