@@ -140,7 +140,7 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
     if (rc > 0)
         return JOB_WAITED;
     if (j->base)
-        return -EAGAIN;
+        return -EDEADLK; /* nobody may clear them while it holds something */
     j->scrub_at = tree_parent(c->node);
     j->scrub = true; /* nobody: whoever has the parent for itself may clear them (3.10, line 22) */
     rc = job_drop_all(j, 0, false);

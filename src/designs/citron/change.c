@@ -261,7 +261,7 @@ static int add_reader(struct citron_job *j, unsigned i)
 static int remove_writer(struct citron_job *j, unsigned i)
 {
     struct citron_claim *c = &j->claims[i], was = *c;
-    uint64_t mask = bounds_mask(c->ticket), turn = (uint64_t)c->ticket << NODE_TCNT;
+    uint64_t mask = claim_internal(c) ? 0 : bounds_mask(c->ticket), turn = (uint64_t)c->ticket << NODE_TCNT;
     uint64_t next = (uint64_t)node_ticket_next(c->ticket) << NODE_TCNT | NODE_SHARED;
     int rc = 0;
     for (bool first = true; first || rc; first = false) {

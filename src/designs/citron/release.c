@@ -45,7 +45,7 @@ static void add_pass_turn(const struct citron_job *j, struct citron_batch *b, co
 static void add_release_node(const struct citron_job *j, struct citron_batch *b, unsigned i, bool keep_turn)
 {
     const struct citron_claim *c = &j->claims[i];
-    uint64_t mask = bounds_mask(c->ticket);
+    uint64_t mask = claim_internal(c) ? 0 : bounds_mask(c->ticket);
     if (claim_internal(c) && c->shared) {
         batch_mfaa(b, job_claim_readers(j, c), UINT64_C(1) << READERS_CNT, READERS_TOPS);
     } else if (claim_internal(c)) {
