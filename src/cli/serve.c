@@ -179,7 +179,9 @@ static void say_ready(const char *what, struct net_addr at)
 static int run_alone(const char *command, struct net_addr at, struct net_addr coordinator, bool is_switch)
 {
     struct station *s = calloc(1, sizeof *s);
-    int status = s ? open_station(command, s, at, coordinator, is_switch) : cli_say(command, EXIT_UNAVAILABLE, "out of memory");
+    if (!s)
+        return cli_say(command, EXIT_UNAVAILABLE, "out of memory");
+    int status = open_station(command, s, at, coordinator, is_switch);
     if (!status) {
         say_ready(is_switch ? "switch" : "lock server", s->udp.at);
         station_run(s);

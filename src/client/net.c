@@ -156,6 +156,7 @@ static void free_net(struct net *n)
 static int check_wishes(const struct net *n, const pawl_options *o)
 {
     const struct host_header *h = n->host.header;
+    assert(h);
     if (o->design && strcmp(o->design, h->design))
         return explain(-EINVAL, "the space '%s' has the design '%s', not '%s'", h->space, h->design, o->design);
     if (o->keys && o->keys != PAWL_KEYS_DENSE)

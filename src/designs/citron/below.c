@@ -70,6 +70,7 @@ OWN_FRAME static int look_below(struct citron_job *j, const struct citron_claim 
 {
     struct citron_batch b;
     struct below d;
+    d.readers[0] = 0;
     batch_start(&b);
     if (c->spill) { /* has readers, and nothing below */
         d.n = 0;

@@ -326,7 +326,7 @@ int job_escalate(struct citron_job *j, struct tree_node to);
 /* ---- below.c ---- */
 
 int job_wait_out(struct citron_job *j);
-int job_drain_below(struct citron_job *j, unsigned claim);
+int job_drain_below(struct citron_job *j, unsigned i);
 
 /* ---- leaf.c ---- */
 
@@ -370,11 +370,11 @@ int citron_release(const struct seat *seat, const struct hold *h);
 bool citron_holds(const struct seat *seat, const struct hold *h);
 
 /* Takes a claim back. `keep_turn`: its ticket stays, if it has one and is not shared. */
-int job_drop(struct citron_job *j, unsigned claim, bool keep_turn);
+int job_drop(struct citron_job *j, unsigned i, bool keep_turn);
 /* All of them from that one on, the last one first. */
 int job_drop_all(struct citron_job *j, unsigned from, bool keep_turns);
 /* A claim's last step may have been taken or not: what it may have left is counted anew by whom it bothers. */
-int job_doubt(struct citron_job *j, unsigned claim);
+int job_doubt(struct citron_job *j, unsigned i);
 /* Verbs that add a claim's notifications, and take them back. */
 void citron_add_known(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c);
 void citron_add_unknown(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c);

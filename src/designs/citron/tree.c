@@ -106,7 +106,7 @@ unsigned tree_split(uint64_t start, uint64_t end, unsigned top, unsigned k, stru
         out[0] = common;
         return 1;
     }
-    struct cover left, right;
+    struct cover left = {0}, right = {0};
     climb_to(&left, start, true, meet, k);
     climb_to(&right, end - 1, false, meet, k);
     unsigned between = (unsigned)((tree_above(last, meet - 1).number & 3) - (tree_above(first, meet - 1).number & 3)) - 1;
