@@ -57,7 +57,10 @@ static void *wait_in_thread(void *arg)
 static void *convert_in_thread(void *arg)
 {
     struct waiter *w = arg;
-    w->rc = pawl_convert(w->p, &w->grant, w->mode, w->deadline);
+    bool gives_way = space_design() && !strcmp(space_design(), "citron"); /* to one that only looks, too: then it asks again */
+    do
+        w->rc = pawl_convert(w->p, &w->grant, w->mode, w->deadline);
+    while (w->rc == -EDEADLK && gives_way);
     __atomic_store_n(&w->done, true, __ATOMIC_RELEASE);
     return NULL;
 }
