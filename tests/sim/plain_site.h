@@ -14,16 +14,18 @@
 #define SITE_RECORDS 8
 #define SITE_LOCKS 4
 
-struct site {
+static struct site {
+    const struct design *design;
     char *memory;
     struct fab_ep ep;
     struct space space;
     struct session sessions[SITE_SESSIONS];
     struct seat seats[SITE_SESSIONS];
-};
+} site;
 
-static inline void site_open(struct site *s, const struct design *d)
+static inline void site_open(const struct design *d)
 {
+    struct site *s = &site;
     const struct layout_params p = {.design = d,
                                     .keys = PAWL_KEYS_DENSE,
                                     .capacity = SITE_LOCKS,
@@ -33,6 +35,7 @@ static inline void site_open(struct site *s, const struct design *d)
                                     .check_ns = NS_PER_MS,
                                     .birth = 7};
     struct layout_header h;
+    s->design = d;
     CHECK_EQ(layout_make(&p, &h), 0);
     s->memory = aligned_alloc(4096, h.total_bytes);
     CHECK(s->memory);
@@ -49,11 +52,37 @@ static inline void site_open(struct site *s, const struct design *d)
     }
 }
 
-static inline void site_close(struct site *s)
+static inline void site_close(void)
 {
     for (unsigned i = 0; i < SITE_SESSIONS; i++)
-        CHECK_EQ(session_close(&s->seats[i]), 0);
-    free(s->memory);
+        CHECK_EQ(session_close(&site.seats[i]), 0);
+    free(site.memory);
+}
+
+/* ---- lock 0, by one of the sessions ---- */
+
+static inline int lock(unsigned who, enum pawl_mode mode, uint64_t deadline, struct hold *h)
+{
+    CHECK_EQ(hold_open(&site.seats[who], 0, h), 0);
+    h->mode = mode;
+    int rc = site.design->acquire(&site.seats[who], h, deadline);
+    if (rc)
+        hold_close(&site.seats[who], h);
+    return rc;
+}
+
+static inline struct hold locked(unsigned who, enum pawl_mode mode)
+{
+    struct hold h;
+    CHECK_EQ(lock(who, mode, DEADLINE_TRY, &h), 0);
+    CHECK(site.design->holds(&site.seats[who], &h));
+    return h;
+}
+
+static inline void unlock(unsigned who, const struct hold *h)
+{
+    CHECK_EQ(site.design->release(&site.seats[who], h), 0);
+    CHECK(!site.design->holds(&site.seats[who], h));
 }
 
 #endif

@@ -13,17 +13,10 @@ static const struct shift_design *sd;
 static const struct design *d;
 static const struct shift_form *f;
 
-static struct site site;
-
 static void begin(const char *what)
 {
     printf("%s: %s\n", d->name, what);
-    site_open(&site, d);
-}
-
-static void end(void)
-{
-    site_close(&site);
+    site_open(d);
 }
 
 static struct shift_entry get(void)
@@ -39,30 +32,6 @@ static void put(struct shift_entry e)
     w[0] = (uint64_t)word;
     if (f->width == 16)
         w[1] = (uint64_t)(word >> 64);
-}
-
-static int lock(unsigned who, enum pawl_mode mode, uint64_t deadline, struct hold *h)
-{
-    CHECK_EQ(hold_open(&site.seats[who], 0, h), 0);
-    h->mode = mode;
-    int rc = d->acquire(&site.seats[who], h, deadline);
-    if (rc)
-        hold_close(&site.seats[who], h);
-    return rc;
-}
-
-static struct hold locked(unsigned who, enum pawl_mode mode)
-{
-    struct hold h;
-    CHECK_EQ(lock(who, mode, DEADLINE_TRY, &h), 0);
-    CHECK(d->holds(&site.seats[who], &h));
-    return h;
-}
-
-static void unlock(unsigned who, const struct hold *h)
-{
-    CHECK_EQ(d->release(&site.seats[who], h), 0);
-    CHECK(!d->holds(&site.seats[who], h));
 }
 
 static uint64_t rel_max(void)
@@ -156,7 +125,7 @@ static void test_rel_wraps(void)
     unlock(4, &next.h);
     CHECK_EQ(get().rel, 3);
     CHECK(!get().tail && !get().readers);
-    end();
+    site_close();
 }
 
 static void test_era_wraps(void)
@@ -176,7 +145,7 @@ static void test_era_wraps(void)
     got(&w);
     unlock(1, &w.h);
     CHECK(!get().tail && !get().readers);
-    end();
+    site_close();
 }
 
 static void test_too_many_readers(void)
@@ -187,7 +156,7 @@ static void test_too_many_readers(void)
     CHECK_EQ(lock(0, PAWL_SHARED, DEADLINE_TRY, &h), -PAWL_ELIMIT);
     CHECK_EQ(lock(0, PAWL_EXCLUSIVE, SOON, &h), 0); /* nobody's records explained them */
     unlock(0, &h);
-    end();
+    site_close();
 }
 
 /* ---- order ---- */
@@ -218,7 +187,7 @@ static void test_writers_bound(void)
     got(&r);
     CHECK_EQ(get().epoch, !e.epoch);
     unlock(3, &r.h);
-    end();
+    site_close();
 }
 
 static void test_give_up(void)
@@ -240,7 +209,7 @@ static void test_give_up(void)
     unlock(0, &s);
     x = locked(3, PAWL_EXCLUSIVE);
     unlock(3, &x);
-    end();
+    site_close();
 }
 
 /* ---- what comes late ---- */
@@ -265,7 +234,7 @@ static void test_late_release(void)
         CHECK_EQ(lock(3, PAWL_SHARED, DEADLINE_TRY, &late), -PAWL_EHELD);
         unlock(2, &h);
     }
-    end();
+    site_close();
 }
 
 static void test_recount_keeps_the_living(void)
@@ -289,7 +258,7 @@ static void test_recount_keeps_the_living(void)
     unlock(2, &w.h);
     CHECK_EQ(d->release(&site.seats[2], &copy), -PAWL_ENOTOWNER);
     CHECK(!get().tail && !get().readers);
-    end();
+    site_close();
 }
 
 static void test_notes(void)
@@ -309,7 +278,7 @@ static void test_notes(void)
     ++*(uint64_t *)fab_shm_ptr(&site.ep, at + offsetof(struct shift_note, value));
     CHECK(!shift_read_note(&site.seats[0], at, 2, 6, &out));
     hold_close(&site.seats[0], &h);
-    end();
+    site_close();
 }
 
 int main(void)

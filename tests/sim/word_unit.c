@@ -10,46 +10,15 @@
 
 static const struct design *const d = &design_word;
 
-static struct site site;
-
 static void begin(const char *what)
 {
     printf("%s\n", what);
-    site_open(&site, d);
-}
-
-static void end(void)
-{
-    site_close(&site);
+    site_open(d);
 }
 
 static struct word_lock *lock_at(uint64_t index)
 {
     return fab_shm_ptr(&site.ep, space_lock_addr(&site.space, index));
-}
-
-static int lock(unsigned who, enum pawl_mode mode, uint64_t deadline, struct hold *h)
-{
-    CHECK_EQ(hold_open(&site.seats[who], 0, h), 0);
-    h->mode = mode;
-    int rc = d->acquire(&site.seats[who], h, deadline);
-    if (rc)
-        hold_close(&site.seats[who], h);
-    return rc;
-}
-
-static struct hold locked(unsigned who, enum pawl_mode mode)
-{
-    struct hold h;
-    CHECK_EQ(lock(who, mode, DEADLINE_TRY, &h), 0);
-    CHECK(d->holds(&site.seats[who], &h));
-    return h;
-}
-
-static void unlock(unsigned who, const struct hold *h)
-{
-    CHECK_EQ(d->release(&site.seats[who], h), 0);
-    CHECK(!d->holds(&site.seats[who], h));
 }
 
 static int convert(unsigned who, struct hold *h, enum pawl_mode mode, uint64_t deadline)
@@ -95,7 +64,7 @@ static void test_last_token(void)
     struct hold h = locked(0, PAWL_EXCLUSIVE);
     CHECK_EQ(h.token, token(44, 1));
     unlock(0, &h);
-    end();
+    site_close();
 }
 
 static void test_convert_at_last_token(void)
@@ -124,7 +93,7 @@ static void test_convert_at_last_token(void)
     CHECK_EQ(h.token, token(3, LAST));
     unlock(0, &h);
     check_word(WORD_FREE, 0, LAST);
-    end();
+    site_close();
 }
 
 static void test_raise(void)
@@ -144,7 +113,7 @@ static void test_raise(void)
     h = locked(1, PAWL_EXCLUSIVE);
     CHECK_EQ(h.token, token(6, 1));
     unlock(1, &h);
-    end();
+    site_close();
 }
 
 /* ---- readers and waiters ---- */
@@ -170,7 +139,7 @@ static void test_readers(void)
     lock_at(0)->word = word_make(WORD_SHARED, WORD_READERS_MAX, 9);
     CHECK_EQ(lock(1, PAWL_SHARED, DEADLINE_TRY, &writer), -PAWL_EHELD);
     lock_at(0)->word = word_make(WORD_FREE, 0, 9);
-    end();
+    site_close();
 }
 
 static void test_open(void)
@@ -216,7 +185,7 @@ static void test_open(void)
     CHECK(writer.token > h[1].token);
     unlock(3, &writer);
     CHECK_EQ(design_tune(d, "word_open_every", 1024), 0);
-    end();
+    site_close();
 }
 
 static void test_owner(void)
@@ -234,7 +203,7 @@ static void test_owner(void)
     CHECK_EQ(d->release(&site.seats[2], &stolen), -PAWL_ENOTOWNER);
     unlock(2, &h);
     CHECK_EQ(d->release(&site.seats[2], &h), -PAWL_ENOTOWNER);
-    end();
+    site_close();
 }
 
 static void test_waiters(void)
@@ -262,7 +231,7 @@ static void test_waiters(void)
     unlock(0, &r);
     CHECK_EQ(word_mode(lock_at(0)->word), WORD_FREE);
     CHECK(!(lock_at(0)->word & WORD_WAITERS));
-    end();
+    site_close();
 }
 
 static void test_upgrade(void)
@@ -291,7 +260,7 @@ static void test_upgrade(void)
     unlock(0, &a);
     unlock(1, &b);
     CHECK_EQ(convert(1, &b, PAWL_EXCLUSIVE, DEADLINE_TRY), -PAWL_ENOTOWNER);
-    end();
+    site_close();
 }
 
 /* ---- counting anew ---- */
@@ -314,7 +283,7 @@ static void test_recount(void)
     lock_at(0)->word = word_make(WORD_RECOUNT, 5, low + 1);
     CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), 0);
     check_word(WORD_FREE, 0, low + 2);
-    end();
+    site_close();
 }
 
 static void test_unsure(void)
@@ -344,7 +313,7 @@ static void test_unsure(void)
     unlock(0, &a);
     CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), 0);
     check_word(WORD_FREE, 0, LAST);
-    end();
+    site_close();
 }
 
 static void test_disown(void)
@@ -360,7 +329,7 @@ static void test_disown(void)
     CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), 0);
     check_word(WORD_SHARED, 1, low + 1);
     unlock(0, &a);
-    end();
+    site_close();
 }
 
 /* ---- recovery ---- */
@@ -383,7 +352,7 @@ static void test_recover(void)
     CHECK(next.token > w.token);
     CHECK_EQ(d->release(&site.seats[0], &w), -PAWL_ENOTOWNER);
     unlock(2, &next);
-    end();
+    site_close();
 }
 
 int main(void)
