@@ -9,12 +9,10 @@ extern const struct design design_word;
 extern const struct design design_alock, design_fisslock;
 
 /* Baselines. */
-extern const struct design design_cas, design_cas_backoff, design_spin, design_mcs, design_dslr, design_drtm, design_rmarw,
-    design_rpc, design_rpc_retry;
+extern const struct design design_cas, design_cas_backoff, design_spin, design_mcs, design_dslr, design_drtm, design_rmarw;
 
 /* Baselines with ranges. */
-extern const struct design design_mutex, design_itree, design_maple, design_list_server, design_list_onesided,
-    design_segments_exact, design_segments_over, design_segments_under;
+extern const struct design design_mutex, design_list_onesided, design_segments_exact, design_segments_over, design_segments_under;
 
 /* Where dslr's counters end and its word starts anew: half of their 16 bits. Less, to test it. */
 #define DSLR_COUNT_MAX 0x8000

@@ -1,6 +1,7 @@
 #include "designs/design.h"
 #include "designs/all.h"
 #include "designs/citron/citron.h"
+#include "designs/rpc.h"
 #include "designs/shiftlock/shiftlock.h"
 
 #include <errno.h>
@@ -21,15 +22,15 @@ const struct design *const designs[] = {
     &design_dslr,
     &design_drtm,
     &design_rmarw,
-    &design_rpc,
-    &design_rpc_retry,
+    &design_rpc.design,
+    &design_rpc_retry.design,
     &design_srvlock,
     &design_parlock,
     &design_netchain,
     &design_mutex,
-    &design_itree,
-    &design_maple,
-    &design_list_server,
+    &design_itree.design,
+    &design_maple.design,
+    &design_list_server.design,
     &design_list_onesided,
     &design_segments_exact,
     &design_segments_over,

@@ -319,28 +319,17 @@ static void leave(struct rpc_desk *desk, struct rpc_entry *e)
 static void look(struct rpc_desk *desk, uint64_t index, struct rpc_reply *out)
 {
     const struct tree *t = tree_of(desk, index);
-    out->mode = !t->holders ? 0 : t->readers ? PAWL_SHARED : PAWL_EXCLUSIVE;
-    out->owner = LOCK_OWNER_UNKNOWN;
-    out->readers = t->readers;
+    rpc_look_at(out, t->holders, t->readers);
 }
 
 static const struct rpc_store store = {
     .bytes = bytes, .admits = admits, .enter = enter, .leave = leave, .look = look, .visits = true, .serialised = true};
 
-static uint64_t server_bytes(const struct space *space)
-{
-    return rpc_desk_bytes(&store, space);
-}
-
-static void serve(const struct seat *seat, void *memory, uint64_t service_ns)
-{
-    rpc_desk_serve(&store, seat, memory, service_ns);
-}
-
-const struct design design_maple = {.name = "maple",
-                                    .summary = "ranges in a B-tree of disjoint ranges, kept by a server's cores",
-                                    RPC_COMMON,
-                                    .features = RPC_FEATURES | DESIGN_RANGES,
-                                    .acquire = rpc_acquire,
-                                    .server_bytes = server_bytes,
-                                    .serve = serve};
+const struct rpc_design design_maple = {
+    .design = {.name = "maple",
+               .summary = "ranges in a B-tree of disjoint ranges, kept by a server's cores",
+               RPC_COMMON,
+               .features = RPC_FEATURES | DESIGN_RANGES,
+               .acquire = rpc_acquire},
+    .store = &store,
+};

@@ -234,18 +234,20 @@ int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
     return rc;
 }
 
-const struct design design_rpc = {.name = "rpc",
-                                  .summary = "a lock server's cores, and a queue for each lock",
-                                  RPC_COMMON,
-                                  .features = RPC_FEATURES,
-                                  .acquire = rpc_acquire,
-                                  .server_bytes = rpc_server_bytes,
-                                  .serve = rpc_serve};
+const struct rpc_design design_rpc = {
+    .design = {.name = "rpc",
+               .summary = "a lock server's cores, and a queue for each lock",
+               RPC_COMMON,
+               .features = RPC_FEATURES,
+               .acquire = rpc_acquire},
+    .store = &rpc_counts,
+};
 
-const struct design design_rpc_retry = {.name = "rpc-retry",
-                                        .summary = "a lock server's cores that grant or refuse",
-                                        RPC_COMMON,
-                                        .features = RPC_FEATURES,
-                                        .acquire = rpc_retry_acquire,
-                                        .server_bytes = rpc_server_bytes,
-                                        .serve = rpc_serve};
+const struct rpc_design design_rpc_retry = {
+    .design = {.name = "rpc-retry",
+               .summary = "a lock server's cores that grant or refuse",
+               RPC_COMMON,
+               .features = RPC_FEATURES,
+               .acquire = rpc_retry_acquire},
+    .store = &rpc_counts,
+};

@@ -55,7 +55,8 @@ int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *out);
 #define RPC_COMMON                                                                                                                 \
     .kind = DESIGN_BASELINE, .substrates = DESIGN_ON_SIM,                                                                          \
     .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)), .lock_size = 16,                   \
-    .desc_size = RPC_DESC_SIZE, .release = rpc_release, .holds = rpc_holds, .peek = rpc_peek
+    .desc_size = RPC_DESC_SIZE, .release = rpc_release, .holds = rpc_holds, .peek = rpc_peek, .server_bytes = rpc_server_bytes,    \
+    .serve = rpc_serve
 
 #define RPC_FEATURES (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TIMEOUT)
 
@@ -117,12 +118,24 @@ static inline uint32_t rpc_link(const struct rpc_desk *desk, const struct rpc_en
     return (uint32_t)(e - desk->entries) + 1;
 }
 
-uint64_t rpc_desk_bytes(const struct rpc_store *store, const struct space *space);
-void rpc_desk_serve(const struct rpc_store *store, const struct seat *seat, void *memory, uint64_t service_ns);
+/* What the store says of a lock of which it counts the readers, but does not know the writer. */
+static inline void rpc_look_at(struct rpc_reply *out, bool held, uint32_t readers)
+{
+    out->mode = !held ? 0 : readers ? PAWL_SHARED : PAWL_EXCLUSIVE;
+    out->owner = LOCK_OWNER_UNKNOWN;
+    out->readers = readers;
+}
 
-/* ---- the store of `rpc`: rpc_server.c ---- */
+/* A design whose locks a server keeps in this store. */
+struct rpc_design {
+    struct design design;
+    const struct rpc_store *store;
+};
+extern const struct rpc_design design_rpc, design_rpc_retry, design_itree, design_maple, design_list_server;
 
 uint64_t rpc_server_bytes(const struct space *space);
 void rpc_serve(const struct seat *seat, void *memory, uint64_t service_ns);
+
+extern const struct rpc_store rpc_counts; /* of `rpc`: rpc_server.c */
 
 #endif

@@ -11,15 +11,20 @@ static uint64_t entry_count(const struct space *space)
     return (uint64_t)space->slot_count * space->record_count;
 }
 
-uint64_t rpc_desk_bytes(const struct rpc_store *store, const struct space *space)
+static const struct rpc_store *store_of(const struct space *space)
 {
-    return entry_count(space) * sizeof(struct rpc_entry) + space->lock_count * sizeof(struct rpc_waiting) + sizeof(uint64_t) +
-           store->bytes(space, entry_count(space));
+    return container_of(space->design, struct rpc_design, design)->store;
 }
 
-static struct rpc_desk desk_at(const struct rpc_store *store, const struct seat *seat, void *memory)
+uint64_t rpc_server_bytes(const struct space *space)
 {
-    struct rpc_desk d = {.space = seat->space, .store = store, .ep = seat->ep, .entries = memory};
+    return entry_count(space) * sizeof(struct rpc_entry) + space->lock_count * sizeof(struct rpc_waiting) + sizeof(uint64_t) +
+           store_of(space)->bytes(space, entry_count(space));
+}
+
+static struct rpc_desk desk_at(const struct seat *seat, void *memory)
+{
+    struct rpc_desk d = {.space = seat->space, .store = store_of(seat->space), .ep = seat->ep, .entries = memory};
     d.queues = (struct rpc_waiting *)(d.entries + entry_count(seat->space));
     d.free_at = (uint64_t *)(d.queues + seat->space->lock_count);
     d.memory = d.free_at + 1;
@@ -204,10 +209,10 @@ static void spend(struct rpc_desk *d, const struct seat *seat, uint64_t each_ns)
         fab_wait_any(seat->ep, NULL, 0, done);
 }
 
-void rpc_desk_serve(const struct rpc_store *store, const struct seat *seat, void *memory, uint64_t service_ns)
+void rpc_serve(const struct seat *seat, void *memory, uint64_t service_ns)
 {
-    struct rpc_desk d = desk_at(store, seat, memory);
-    uint64_t each_ns = store->visits ? visit_ns(seat) : 0;
+    struct rpc_desk d = desk_at(seat, memory);
+    uint64_t each_ns = d.store->visits ? visit_ns(seat) : 0;
     for (;;) {
         struct fab_msg msg;
         struct rpc_request r;
@@ -221,7 +226,7 @@ void rpc_desk_serve(const struct rpc_store *store, const struct seat *seat, void
             look(&d, &r, msg.from);
         else
             request(&d, &r, msg.from);
-        if (store->visits)
+        if (d.store->visits)
             spend(&d, seat, each_ns);
         send_answers(&d);
     }

@@ -49,14 +49,4 @@ static void look(struct rpc_desk *desk, uint64_t index, struct rpc_reply *out)
     out->readers = c->readers;
 }
 
-static const struct rpc_store store = {.bytes = bytes, .admits = admits, .enter = enter, .leave = leave, .look = look};
-
-uint64_t rpc_server_bytes(const struct space *space)
-{
-    return rpc_desk_bytes(&store, space);
-}
-
-void rpc_serve(const struct seat *seat, void *memory, uint64_t service_ns)
-{
-    rpc_desk_serve(&store, seat, memory, service_ns);
-}
+const struct rpc_store rpc_counts = {.bytes = bytes, .admits = admits, .enter = enter, .leave = leave, .look = look};
