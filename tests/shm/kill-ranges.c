@@ -4,22 +4,15 @@
  * the whole can be had and nothing is left behind. */
 #include "client/segment.h"
 #include "designs/design.h"
-#include "lib/rng.h"
-#include "tests/shm/space.h"
+#include "tests/shm/crew.h"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/syscall.h>
 
 #define WORKERS 6
 #define SESSIONS 24
 #define UNITS 512 /* twice as many as the lock is made for */
 #define UNIT UINT64_C(4096)
-#define STUCK_NS (15 * NS_PER_S)
-#define STOP_LEASE_NS (150 * NS_PER_MS)
 #define HALVES 2
-
-static struct rng rng;
 
 /* ---- the oracle ---- */
 
@@ -33,26 +26,12 @@ struct mark {
 static struct oracle {
     struct mark marks[WORKERS][HALVES];
     uint64_t last_exclusive[UNITS], last_any[UNITS]; /* tokens */
-    uint64_t progress[WORKERS];
     uint64_t exclusive, shared, converted, grown, shrunk, splits, lost;
-    uint32_t stop;
 } * oracle;
-
-static uint64_t load(const uint64_t *word)
-{
-    return __atomic_load_n(word, __ATOMIC_SEQ_CST);
-}
 
 static void store(uint64_t *word, uint64_t value)
 {
     __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
-}
-
-static void raise_to(uint64_t *word, uint64_t value)
-{
-    uint64_t seen = load(word);
-    while (seen < value && !__atomic_compare_exchange_n(word, &seen, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        ;
 }
 
 /* A process that was killed loses its memory first, then its files, and with them the kernel's locks, and is gone last. */
@@ -65,17 +44,6 @@ static bool has_no_memory(pid_t pid)
     if (fd >= 0)
         close(fd);
     return none;
-}
-
-static bool process_gone(pid_t pid)
-{
-    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (fd < 0)
-        return true;
-    struct pollfd ended = {.fd = fd, .events = POLLIN};
-    bool gone = poll(&ended, 1, 0) == 1;
-    close(fd);
-    return gone || has_no_memory(pid);
 }
 
 static bool read_mark(const struct mark *m, struct mark *out)
@@ -92,12 +60,6 @@ static bool read_mark(const struct mark *m, struct mark *out)
 }
 
 /* ---- workers ---- */
-
-struct worker {
-    unsigned number;
-    uint64_t seed;
-    bool stoppable; /* has a short lease, which it will overstay */
-};
 
 struct held {
     pawl_grant grant;
@@ -117,17 +79,8 @@ static pawl *open_session(const struct worker *w)
                             .holds = 8,
                             .unit_bytes = UNIT,
                             .range_units = UNITS / 2,
-                            .range_max = UNITS,
-                            .lease_ns = w->stoppable ? STOP_LEASE_NS : PAWL_LEASE_FOREVER};
-    pawl *p;
-    for (uint64_t limit = pawl_in(STUCK_NS);;) {
-        int rc = pawl_open(space_where(), &o, &p);
-        if (!rc)
-            return p;
-        if (rc != -PAWL_ELIMIT || pawl_now() > limit) /* the killed of the last moment may still have slots */
-            CHECK_FAIL("pawl_open: %d, %s", rc, pawl_explain());
-        pause_ns(NS_PER_MS);
-    }
+                            .range_max = UNITS};
+    return crew_open(w, &o);
 }
 
 static void leave(const struct worker *w, unsigned half)
@@ -159,7 +112,7 @@ static void check_others(const struct worker *w, const pawl_grant *g)
     for (unsigned i = 0; i < WORKERS; i++)
         for (unsigned half = 0; half < HALVES; half++)
             if (i != w->number && read_mark(&oracle->marks[i][half], &m) && in_the_way(&m, g) && !m.stoppable && !w->stoppable &&
-                !process_gone((pid_t)m.pid))
+                !process_gone((pid_t)m.pid) && !has_no_memory((pid_t)m.pid))
                 CHECK_FAIL("%" PRIu64 ":%" PRIu64 " is granted although process %d, alive, holds %" PRIu64 ":%" PRIu64,
                            g->start / UNIT, g->end / UNIT, (int)m.pid, m.start, m.end);
 }
@@ -187,14 +140,6 @@ static void enter(const struct worker *w, pawl *p, const struct held *h, uint64_
         if (g->mode == PAWL_EXCLUSIVE)
             raise_to(&oracle->last_exclusive[u], g->token);
     }
-}
-
-static bool lost(const struct worker *w, int rc)
-{
-    if (rc == -PAWL_ELOST && w->stoppable)
-        return true;
-    CHECK_OK(rc);
-    return false;
 }
 
 static bool refused(int rc)
@@ -315,7 +260,7 @@ static void worker_main(void *arg)
     for (unsigned half = 0; half < HALVES; half++) /* the one before in this place is dead */
         leave(w, half);
     pawl *p = open_session(w);
-    for (uint64_t n = 0; !__atomic_load_n(&oracle->stop, __ATOMIC_RELAXED); n++) {
+    for (uint64_t n = 0; crew_goes_on(); n++) {
         bool again = n % 1000 == 999; /* sessions come and go, too */
         if (!work_once(w, p, &r)) {
             __atomic_fetch_add(&oracle->lost, 1, __ATOMIC_RELAXED);
@@ -327,75 +272,9 @@ static void worker_main(void *arg)
             CHECK_OK(pawl_close(p));
             p = open_session(w);
         }
-        __atomic_fetch_add(&oracle->progress[w->number], 1, __ATOMIC_RELAXED);
+        crew_progress(w);
     }
     CHECK_OK(pawl_close(p));
-}
-
-/* ---- the one that kills ---- */
-
-static struct crew {
-    struct worker worker;
-    pid_t pid;
-    uint64_t seen, seen_ns; /* progress, and when it last changed */
-    uint64_t go_on_ns;      /* stopped until then */
-} crew[WORKERS];
-
-static uint64_t kills, stops;
-
-static void hire(unsigned i)
-{
-    bool leases = design()->features & DESIGN_TIMEOUT; /* the kernel's locks have none */
-    crew[i].worker = (struct worker){.number = i, .seed = rng_next(&rng), .stoppable = leases && i == WORKERS - 1};
-    crew[i].pid = child_start(worker_main, &crew[i].worker);
-    crew[i].seen_ns = pawl_now();
-    crew[i].go_on_ns = 0;
-}
-
-static void look_after(unsigned i)
-{
-    int status;
-    uint64_t now = pawl_now(), progress = load(&oracle->progress[i]);
-    if (waitpid(crew[i].pid, &status, WNOHANG) == crew[i].pid)
-        CHECK_FAIL("worker %u ended by itself with status 0x%x", i, (unsigned)status);
-    if (crew[i].go_on_ns && now >= crew[i].go_on_ns) {
-        CHECK_EQ(kill(crew[i].pid, SIGCONT), 0);
-        crew[i].go_on_ns = 0;
-        crew[i].seen_ns = now;
-    }
-    if (progress != crew[i].seen || crew[i].go_on_ns) {
-        crew[i].seen = progress;
-        crew[i].seen_ns = now;
-    } else if (now - crew[i].seen_ns > STUCK_NS) {
-        CHECK_FAIL("worker %u, process %d, is stuck", i, (int)crew[i].pid);
-    }
-}
-
-static void torture(uint64_t ns)
-{
-    for (unsigned i = 0; i < WORKERS; i++)
-        hire(i);
-    for (uint64_t end = pawl_in(ns); pawl_now() < end;) {
-        unsigned i = (unsigned)rng_below(&rng, WORKERS);
-        pause_ns(rng_below(&rng, 8 * NS_PER_MS));
-        if (!crew[i].worker.stoppable || rng_chance(&rng, 1, 20)) {
-            child_kill(crew[i].pid);
-            kills++;
-            hire(i);
-        } else if (!crew[i].go_on_ns) {
-            CHECK_EQ(kill(crew[i].pid, SIGSTOP), 0);
-            crew[i].go_on_ns = pawl_in(2 * STOP_LEASE_NS);
-            stops++;
-        }
-        for (unsigned k = 0; k < WORKERS; k++)
-            look_after(k);
-    }
-    /* Half of them are killed, the others end in order. */
-    for (unsigned i = 1; i < WORKERS; i += 2, kills++)
-        child_kill(crew[i].pid);
-    __atomic_store_n(&oracle->stop, 1, __ATOMIC_RELAXED);
-    for (unsigned i = 0; i < WORKERS; i += 2)
-        child_join(crew[i].pid);
 }
 
 /* ---- what is left ---- */
@@ -423,17 +302,15 @@ static void judge(void *arg)
 
 int main(void)
 {
-    uint64_t seed = (uint64_t)getpid();
-    const char *text = getenv("PAWL_TEST_SEED");
-    if (text)
-        seed = strtoull(text, NULL, 10);
     if (!space_design())
         setenv("PAWL_TEST_DESIGN", "mutex", 1);
-    printf("%s, seed %" PRIu64 "\n", space_design(), seed);
-    rng_seed(&rng, seed);
+    /* The kernel's locks have no leases. */
+    const struct crew_plan plan = {
+        .work = worker_main, .workers = WORKERS, .stops = design()->features & DESIGN_TIMEOUT, .pause_ns = 8 * NS_PER_MS};
+    printf("%s, seed %" PRIu64 "\n", space_design(), crew_seed());
     space_where();
     oracle = shared_memory(sizeof *oracle);
-    torture(test_seconds() * NS_PER_S / 12);
+    crew_torture(&plan, test_seconds() * NS_PER_S / 12);
     child_join(child_start(judge, NULL));
     printf("%" PRIu64 " killed, %" PRIu64 " stopped; granted %" PRIu64 " exclusive, %" PRIu64 " shared; %" PRIu64
            " converted, %" PRIu64 " grown, %" PRIu64 " shrunk, %" PRIu64 " cut in two; %" PRIu64 " sessions lost\n",

@@ -3,17 +3,11 @@
  * other, tokens that rise whoever dies, progress of those that live; and in the end nothing is left behind. */
 #include "client/segment.h"
 #include "fabric/shm.h"
-#include "lib/rng.h"
-#include "tests/shm/space.h"
-
-#include <poll.h>
-#include <sys/syscall.h>
+#include "tests/shm/crew.h"
 
 #define WORKERS 8
 #define LOCKS 6
 #define SESSIONS 24
-#define STUCK_NS (15 * NS_PER_S)
-#define STOP_LEASE_NS (150 * NS_PER_MS)
 
 static const struct {
     const char *design;
@@ -26,7 +20,6 @@ static const struct {
     {"alock", PAWL_KEYS_SPARSE, false, 0},
 };
 static unsigned turn;
-static struct rng rng;
 
 /* ---- the oracle ---- */
 
@@ -38,35 +31,10 @@ static struct oracle {
         uint64_t readers[WORKERS];
         uint64_t last_exclusive, last_any; /* tokens */
     } locks[LOCKS];
-    uint64_t progress[WORKERS];
     uint64_t exclusive, shared, converted, lost;
-    uint32_t stop;
 } * oracle;
 
 #define STOPPABLE 1 /* in a mark */
-
-static uint64_t load(const uint64_t *word)
-{
-    return __atomic_load_n(word, __ATOMIC_SEQ_CST);
-}
-
-static void raise_to(uint64_t *word, uint64_t value)
-{
-    uint64_t seen = load(word);
-    while (seen < value && !__atomic_compare_exchange_n(word, &seen, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        ;
-}
-
-static bool process_gone(pid_t pid)
-{
-    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (fd < 0)
-        return true;
-    struct pollfd ended = {.fd = fd, .events = POLLIN};
-    bool gone = poll(&ended, 1, 0) == 1;
-    close(fd);
-    return gone;
-}
 
 /* A mark that is in the way of a grant: of one that is gone, or of one that was stopped and may not know yet that it lost. */
 static void check_mark(uint64_t mark, const char *what, unsigned lock)
@@ -77,12 +45,6 @@ static void check_mark(uint64_t mark, const char *what, unsigned lock)
 }
 
 /* ---- workers ---- */
-
-struct worker {
-    unsigned number;
-    uint64_t seed;
-    bool stoppable; /* has a short lease, which it will overstay */
-};
 
 static pawl_key key(unsigned i)
 {
@@ -101,17 +63,8 @@ static pawl *open_session(const struct worker *w)
                             .keys = rounds[turn].kind,
                             .capacity = 48,
                             .sessions = SESSIONS,
-                            .holds = 8,
-                            .lease_ns = w->stoppable ? STOP_LEASE_NS : PAWL_LEASE_FOREVER};
-    pawl *p;
-    for (uint64_t limit = pawl_in(STUCK_NS);;) {
-        int rc = pawl_open(space_where(), &o, &p);
-        if (!rc)
-            return p;
-        if (rc != -PAWL_ELIMIT || pawl_now() > limit) /* the killed of the last moment may still have slots */
-            CHECK_FAIL("pawl_open: %d, %s", rc, pawl_explain());
-        pause_ns(NS_PER_MS);
-    }
+                            .holds = 8};
+    return crew_open(w, &o);
 }
 
 /* After a grant, while it certainly holds. What a stoppable one finds counts only if it still held it afterwards. */
@@ -146,14 +99,6 @@ static void leave(const struct worker *w, unsigned i)
     uint64_t mine = my_mark(w);
     __atomic_compare_exchange_n(&oracle->locks[i].writer, &mine, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     __atomic_store_n(&oracle->locks[i].readers[w->number], 0, __ATOMIC_SEQ_CST);
-}
-
-static bool lost(const struct worker *w, int rc)
-{
-    if (rc == -PAWL_ELOST && w->stoppable)
-        return true;
-    CHECK_OK(rc);
-    return false;
 }
 
 /* False if the session was lost. */
@@ -195,7 +140,7 @@ static void worker_main(void *arg)
     for (unsigned i = 0; i < LOCKS; i++) /* the one before in this place is dead */
         __atomic_store_n(&oracle->locks[i].readers[w->number], 0, __ATOMIC_SEQ_CST);
     pawl *p = open_session(w);
-    for (uint64_t n = 0; !__atomic_load_n(&oracle->stop, __ATOMIC_RELAXED); n++) {
+    for (uint64_t n = 0; crew_goes_on(); n++) {
         bool again = n % 1000 == 999; /* sessions come and go, too */
         if (!work_once(w, p, &r)) {
             __atomic_fetch_add(&oracle->lost, 1, __ATOMIC_RELAXED);
@@ -207,74 +152,9 @@ static void worker_main(void *arg)
             CHECK_OK(pawl_close(p));
             p = open_session(w);
         }
-        __atomic_fetch_add(&oracle->progress[w->number], 1, __ATOMIC_RELAXED);
+        crew_progress(w);
     }
     CHECK_OK(pawl_close(p));
-}
-
-/* ---- the one that kills ---- */
-
-static struct crew {
-    struct worker worker;
-    pid_t pid;
-    uint64_t seen, seen_ns; /* progress, and when it last changed */
-    uint64_t go_on_ns;      /* stopped until then */
-} crew[WORKERS];
-
-static uint64_t kills, stops;
-
-static void hire(unsigned i)
-{
-    crew[i].worker = (struct worker){.number = i, .seed = rng_next(&rng), .stoppable = i == WORKERS - 1};
-    crew[i].pid = child_start(worker_main, &crew[i].worker);
-    crew[i].seen_ns = pawl_now();
-    crew[i].go_on_ns = 0;
-}
-
-static void look_after(unsigned i)
-{
-    int status;
-    uint64_t now = pawl_now(), progress = load(&oracle->progress[i]);
-    if (waitpid(crew[i].pid, &status, WNOHANG) == crew[i].pid)
-        CHECK_FAIL("worker %u ended by itself with status 0x%x", i, (unsigned)status);
-    if (crew[i].go_on_ns && now >= crew[i].go_on_ns) {
-        CHECK_EQ(kill(crew[i].pid, SIGCONT), 0);
-        crew[i].go_on_ns = 0;
-        crew[i].seen_ns = now;
-    }
-    if (progress != crew[i].seen || crew[i].go_on_ns) {
-        crew[i].seen = progress;
-        crew[i].seen_ns = now;
-    } else if (now - crew[i].seen_ns > STUCK_NS) {
-        CHECK_FAIL("worker %u, process %d, is stuck", i, (int)crew[i].pid);
-    }
-}
-
-static void torture(uint64_t ns)
-{
-    for (unsigned i = 0; i < WORKERS; i++)
-        hire(i);
-    for (uint64_t end = pawl_in(ns); pawl_now() < end;) {
-        unsigned i = (unsigned)rng_below(&rng, WORKERS);
-        pause_ns(rng_below(&rng, 4 * NS_PER_MS));
-        if (!crew[i].worker.stoppable || rng_chance(&rng, 1, 20)) {
-            child_kill(crew[i].pid);
-            kills++;
-            hire(i);
-        } else if (!crew[i].go_on_ns) {
-            CHECK_EQ(kill(crew[i].pid, SIGSTOP), 0);
-            crew[i].go_on_ns = pawl_in(2 * STOP_LEASE_NS);
-            stops++;
-        }
-        for (unsigned k = 0; k < WORKERS; k++)
-            look_after(k);
-    }
-    /* Half of them are killed, the others end in order. */
-    for (unsigned i = 1; i < WORKERS; i += 2, kills++)
-        child_kill(crew[i].pid);
-    __atomic_store_n(&oracle->stop, 1, __ATOMIC_RELAXED);
-    for (unsigned i = 0; i < WORKERS; i += 2)
-        child_join(crew[i].pid);
 }
 
 /* ---- what is left ---- */
@@ -332,19 +212,15 @@ static void judge(void *arg)
 
 int main(void)
 {
-    uint64_t seed = (uint64_t)getpid();
-    const char *text = getenv("PAWL_TEST_SEED");
-    if (text)
-        seed = strtoull(text, NULL, 10);
-    printf("seed %" PRIu64 "\n", seed);
-    rng_seed(&rng, seed);
+    const struct crew_plan plan = {.work = worker_main, .workers = WORKERS, .stops = true, .pause_ns = 4 * NS_PER_MS};
+    printf("seed %" PRIu64 "\n", crew_seed());
     space_where();
     for (turn = 0; turn < countof(rounds); turn++) {
         space_reset();
         if (rounds[turn].open_every)
             CHECK_EQ(design_tune(design_find("word"), "word_open_every", rounds[turn].open_every), 0);
         oracle = shared_memory(sizeof *oracle);
-        torture(test_seconds() * NS_PER_S / countof(rounds));
+        crew_torture(&plan, test_seconds() * NS_PER_S / countof(rounds));
         child_join(child_start(judge, NULL)); /* this process has no threads, so that it can go on making children */
         printf("%s, %s: %" PRIu64 " exclusive, %" PRIu64 " shared, %" PRIu64 " converted, %" PRIu64 " sessions lost\n",
                rounds[turn].design, rounds[turn].kind == PAWL_KEYS_NAMED ? "named" : "sparse", oracle->exclusive, oracle->shared,
