@@ -1,6 +1,8 @@
 #include "trial/bench.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
 
 const uint32_t bench_percentiles[4] = {HIST_P50, HIST_P90, HIST_P99, HIST_P999};
 
@@ -44,6 +46,21 @@ void bench_latencies(struct bench_round *out, const struct hist *hist)
 {
     for (unsigned i = 0; i < countof(bench_percentiles); i++)
         out->latency_ns[i] = hist_percentile(hist, bench_percentiles[i]);
+}
+
+void bench_sim_collect(const struct bench_params *p, struct bench_round *out, uint64_t ops, uint64_t virtual_ns,
+                       const uint64_t *counts, const struct hist *hist, uint64_t wall_begin_ns)
+{
+    struct rusage usage;
+    bool whole = !p->ops && !*p->interrupted;
+    out->ops = ops;
+    out->elapsed_ns = whole ? p->seconds_ns : ops ? virtual_ns : 0;
+    out->counted = true;
+    bench_fairness(out, counts, p->clients);
+    bench_latencies(out, hist);
+    getrusage(RUSAGE_SELF, &usage);
+    out->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
+    out->wall_ns = world_clock(CLOCK_MONOTONIC) - wall_begin_ns;
 }
 
 static double goodput(const struct bench_round *r)

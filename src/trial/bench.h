@@ -123,6 +123,10 @@ static inline uint64_t bench_share(const struct bench_params *p, unsigned client
     return p->ops / p->clients + (client < p->ops % p->clients);
 }
 
+/* What every simulated round ends with. `virtual_ns`: from the first to the last of its operations. */
+void bench_sim_collect(const struct bench_params *p, struct bench_round *out, uint64_t ops, uint64_t virtual_ns,
+                       const uint64_t *counts, const struct hist *hist, uint64_t wall_begin_ns);
+
 void bench_fairness(struct bench_round *out, const uint64_t *counts, unsigned clients);
 void bench_latencies(struct bench_round *out, const struct hist *hist);
 

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #define LEASE_NS (3600 * NS_PER_S)  /* nobody fails */
 #define RETRY_NS (10 * NS_PER_MS)   /* nothing is lost; longer than any queue of a server (wire/sim.h) */
@@ -165,18 +164,8 @@ static int run(struct bench_rack *b, char why[BENCH_WHY_LEN])
 
 static void collect(struct bench_rack *b, uint64_t begin_ns)
 {
-    struct bench_round *out = b->out;
-    struct rusage usage;
-    bool whole = !b->params->ops && !*b->params->interrupted;
-    out->ops = b->ops;
-    out->elapsed_ns = whole ? b->params->seconds_ns : b->ops ? b->end_ns - b->start_ns : 0;
-    out->counted = true;
-    out->packets = b->packets_after - b->packets_before;
-    bench_fairness(out, b->counts, b->params->clients);
-    bench_latencies(out, &b->hist);
-    getrusage(RUSAGE_SELF, &usage);
-    out->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
-    out->wall_ns = world_clock(CLOCK_MONOTONIC) - begin_ns;
+    b->out->packets = b->packets_after - b->packets_before;
+    bench_sim_collect(b->params, b->out, b->ops, b->end_ns - b->start_ns, b->counts, &b->hist, begin_ns);
 }
 
 int bench_rack_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,

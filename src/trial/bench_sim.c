@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: nobody is ever declared lost */
 #define SPARE_FOR_DEATHS 1024           /* slots: as many as die within a lease or two */
@@ -359,25 +358,16 @@ static int run(struct bench_sim *b, char why[BENCH_WHY_LEN])
 static void collect(struct bench_sim *b, uint64_t begin_ns)
 {
     struct bench_round *out = b->out;
-    struct rusage usage;
     for (unsigned i = 0; i < b->params->clients; i++) {
         b->counts[i] = b->clients[i].ops;
         if (b->params->workload.length_count)
             out->length_ops[(b->round * b->params->clients + i) % b->params->workload.length_count] += b->clients[i].ops;
     }
-    out->ops = b->ops;
-    bool whole = !b->params->ops && !*b->params->interrupted;
-    out->elapsed_ns = whole ? b->params->seconds_ns : b->ops ? b->end_ns - b->start_ns : 0;
-    out->counted = true;
     if (b->ended) {
         out->cycle = (struct fab_counts){0};
         add_counts(&out->cycle, &b->verbs_before, &b->verbs_after);
     }
-    bench_fairness(out, b->counts, b->params->clients);
-    bench_latencies(out, &b->hist);
-    getrusage(RUSAGE_SELF, &usage);
-    out->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
-    out->wall_ns = world_clock(CLOCK_MONOTONIC) - begin_ns;
+    bench_sim_collect(b->params, out, b->ops, b->end_ns - b->start_ns, b->counts, &b->hist, begin_ns);
 }
 
 int bench_sim_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
