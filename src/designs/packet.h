@@ -33,6 +33,7 @@ struct rack_config {
     uint16_t servers;
     uint16_t server[RACK_SERVERS_MAX]; /* their machines' numbers; a lock server is at PORT_SERVER there */
     uint64_t locks;
+    uint64_t switch_locks; /* for how many the switch has room, if servers have the others (`spills`); 0: for all */
     uint64_t lease_ns; /* of a host, at whoever gives leases */
     uint64_t retry_ns; /* until the first retransmission; then twice as long every time, up to a bound */
     uint64_t options;  /* the design's own: policies, and what is broken on purpose */
@@ -253,6 +254,7 @@ struct packet_design {
     /* A packet of this family and space passes. What leaves is in the outbox, the packet itself included if it goes on. */
     void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*switch_tick)(void *state, uint64_t now, struct outbox *out); /* null: has no time of its own */
+    uint64_t (*switch_moves)(const void *state); /* of locks between switch and servers, so far; null: not counted */
 
     /* ---- a lock server; null: the design needs none ---- */
     uint64_t (*server_bytes)(const struct rack_config *config);
@@ -263,6 +265,8 @@ struct packet_design {
     const struct packet_drops *(*server_drops)(const void *server);
 
     bool on_hosts;    /* the lock servers run on the clients' machines */
+    bool spills;      /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
+                       * they send to hosts goes by way of the switch */
     uint64_t options; /* into every config of it */
     uint64_t draws;   /* bits of the options that a campaign sets or not, by its seed: policies */
 };

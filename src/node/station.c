@@ -73,7 +73,7 @@ void station_close(struct station *s)
  * answer to the same JOIN. Hosts are let in only afterwards. */
 static void meet_others(struct station *s)
 {
-    bool complete = !s->design->switch_packet || !s->design->server_packet;
+    bool complete = !s->design->switch_packet || !s->welcome.config.servers;
     while (!complete && !*s->stop) {
         uint64_t stamp;
         complete = s->welcome.switch_at.ip != 0;
@@ -90,7 +90,8 @@ static void meet_others(struct station *s)
 static bool address_of(const struct station *s, struct place to, struct net_addr *out)
 {
     const struct rack_config *c = &s->welcome.config;
-    if (to.machine == MACHINE_SWITCH && s->welcome.switch_at.ip) {
+    bool by_switch = to.machine == MACHINE_SWITCH || (!s->is_switch && s->design->spills);
+    if (by_switch && s->welcome.switch_at.ip) {
         *out = s->welcome.switch_at;
         return true;
     }
@@ -119,6 +120,15 @@ static void flush(struct station *s, struct outbox *o)
     outbox_clear(o);
 }
 
+/* Servers whose packets pass the switch send some in the name of hosts. */
+static bool is_server(const struct station *s, struct net_addr from)
+{
+    for (unsigned i = 0; i < s->welcome.config.servers && s->design->spills; i++)
+        if (net_addr_is(s->welcome.servers[i], from))
+            return true;
+    return false;
+}
+
 static void one_packet(struct station *s, const void *data, uint32_t len, struct net_addr from, struct outbox *out)
 {
     const struct packet_head *h = data;
@@ -127,7 +137,7 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         return;
     if (h->space != s->welcome.config.space)
         return;
-    if (h->from.machine && h->from.machine <= s->welcome.config.machines)
+    if (h->from.machine && h->from.machine <= s->welcome.config.machines && !is_server(s, from))
         peers_learn(s->peers, h->from, h->epoch, from);
     if (h->family != s->design->family)
         return; /* HERE */

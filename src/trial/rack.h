@@ -66,6 +66,7 @@ struct rack_params {
     unsigned mortals;    /* of them may be killed and stopped: the first ones */
     unsigned hosts;      /* of clients */
     unsigned servers;    /* lock servers, if the design has any; with on_hosts, at most as many as hosts */
+    uint64_t switch_locks; /* for how many the switch has room, of a design that then needs servers; 0: for all */
     unsigned cores;      /* of each server */
     unsigned pool_cores; /* of each host, for what comes to its pool; 0: it costs no time */
     unsigned tasks;      /* per client */
@@ -86,7 +87,7 @@ struct rack {
     struct sim sim;
     struct sim_wire *wire;
     void *switch_memory; /* of the program; null: none */
-    uint32_t switch_life;
+    uint32_t life; /* the latest of switch and servers */
     uint64_t switch_tick_ns;
     struct rack_host *hosts;
     struct rack_server *servers;

@@ -1,5 +1,6 @@
 /* The decider on words in memory, 16 bytes per lock. */
 #include "dataplane/fission.h"
+#include "designs/fisslock/directory.h"
 #include "designs/fisslock/fisslock.h"
 
 struct decider {
@@ -11,9 +12,8 @@ struct decider {
     uint64_t opens_ns;    /* nothing is granted before */
     uint64_t lease_ns;    /* 0: there are none, and nobody is ever taken for dead */
     uint64_t machines_at; /* offset; machines 0 to rules.machines */
-    struct lock {
-        uint64_t word, token;
-    } lock[];
+    uint64_t directory_at; /* offset; 0: all locks are here, each at its index */
+    struct directory_lock lock[];
 };
 
 struct machine {
@@ -26,6 +26,18 @@ static struct machine *machine_at(const struct decider *d, uint16_t machine)
     return (struct machine *)((char *)(uintptr_t)d + d->machines_at) + machine;
 }
 
+static struct directory *directory_of(const struct decider *d)
+{
+    return d->directory_at ? (struct directory *)((char *)(uintptr_t)d + d->directory_at) : NULL;
+}
+
+/* Of a lock that is here. */
+static struct directory_lock *lock_of(const struct decider *d, uint64_t index)
+{
+    uint64_t at = d->directory_at ? directory_slot(directory_of(d), index) : index;
+    return (struct directory_lock *)(uintptr_t)&d->lock[at];
+}
+
 #define LEASE_DRIFT_DIVISOR 5000 /* as the host's: it counts a little less, the decider a little more */
 
 static uint64_t lease_at_most(const struct decider *d)
@@ -33,9 +45,20 @@ static uint64_t lease_at_most(const struct decider *d)
     return d->lease_ns + d->lease_ns / LEASE_DRIFT_DIVISOR;
 }
 
+static uint64_t slots_of(const struct rack_config *c)
+{
+    return directory_needed(c) ? c->switch_locks : c->locks;
+}
+
+static uint64_t directory_at(const struct rack_config *c)
+{
+    return round_up(sizeof(struct decider) + slots_of(c) * sizeof(struct directory_lock) + (c->machines + 1u) * sizeof(struct machine),
+                    CACHE_LINE);
+}
+
 uint64_t fisslock_switch_bytes(const struct rack_config *config)
 {
-    return sizeof(struct decider) + config->locks * sizeof(struct lock) + (config->machines + 1u) * sizeof(struct machine);
+    return directory_at(config) + (directory_needed(config) ? directory_bytes(config) : 0);
 }
 
 void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
@@ -44,8 +67,8 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     d->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
     d->drops = (struct packet_drops){0};
     d->options = (uint32_t)config->options;
-    d->locks = config->locks;
-    d->machines_at = sizeof *d + d->locks * sizeof(struct lock);
+    d->locks = slots_of(config);
+    d->machines_at = sizeof *d + d->locks * sizeof(struct directory_lock);
     memset(machine_at(d, 0), 0, (config->machines + 1u) * sizeof(struct machine));
     d->lease_ns = config->lease_ns;
     d->rules.epoch = d->lease_ns ? life : 0;
@@ -56,11 +79,14 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
         d->lock[i].word = 0;
         d->lock[i].token = 0;
     }
+    d->directory_at = directory_needed(config) ? directory_at(config) : 0;
+    if (d->directory_at)
+        directory_init(directory_of(d), config, life, lease_at_most(d));
 }
 
 static uint32_t decide(struct decider *d, const struct fission_packet *p, struct fission_meta *m)
 {
-    struct lock *lock = &d->lock[p->head.index];
+    struct directory_lock *lock = lock_of(d, p->head.index);
     uint32_t dest = fission_decide(p, d->options, &lock->word, &lock->token, m);
     m->token += d->token_base;
     return dest;
@@ -87,7 +113,10 @@ static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
 
 static void lease(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
 {
-    struct fission_packet *answer = p->head.from.machine <= d->rules.machines ? outbox_add(out, sizeof *p) : NULL;
+    const struct directory *directory = directory_of(d);
+    uint16_t count = directory ? (uint16_t)directory_entries(directory) : 0;
+    uint32_t len = (uint32_t)(sizeof *p + count * sizeof(struct fission_entry));
+    struct fission_packet *answer = p->head.from.machine <= d->rules.machines ? outbox_add(out, len) : NULL;
     if (!answer)
         return;
     machine_at(d, p->head.from.machine)->heard_ns = now ? now : 1;
@@ -95,13 +124,16 @@ static void lease(struct decider *d, const struct fission_packet *p, uint64_t no
     answer->head.epoch = d->rules.epoch;
     answer->head.to = p->head.from;
     answer->head.from.machine = MACHINE_SWITCH;
+    answer->count = count;
+    if (directory)
+        directory_tell(directory, (struct fission_entry *)(answer + 1));
 }
 
 /* The agent was lost with its host, and somebody who lives asks: its host has it from now on, in a new tenure, and will find that
  * out (forward.c) and who holds (census.c). On a pipeline this is a second pass. */
 static void take_over(struct decider *d, const struct fission_packet *p, uint64_t now)
 {
-    uint64_t word = d->lock[p->head.index].word;
+    uint64_t word = lock_of(d, p->head.index)->word;
     if (!(word & FISSION_WORD_HELD) || lives(d, fission_word_machine(word), now))
         return;
     struct fission_meta m;
@@ -128,12 +160,32 @@ static bool answered(struct decider *d, const struct fission_packet *p, uint32_t
     return absent;
 }
 
+/* Decided by a server: it only passes, unless its host is lost. Of that the server hears, if somebody who lives wants the lock. */
+static void pass(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
+{
+    bool asks = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE;
+    if (lives(d, p->head.to.machine, now))
+        emit(out, p, len, d->options, NULL, 0);
+    else if (asks && lives(d, p->client.machine, now))
+        directory_forward(directory_of(d), p, len, SPILL_DEAD, now, out);
+    else
+        d->drops.stale++;
+}
+
 void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct decider *d = state;
     const struct fission_packet *p = data;
     struct fission_meta m;
-    enum fission_fault fault = fission_verify(data, len, &d->rules);
+    struct directory *directory = directory_of(d);
+    struct fission_rules rules = d->rules;
+    if (directory && spill_is_control(data, len)) {
+        directory_packet(directory, d->lock, data, len, now, out);
+        return;
+    }
+    if (directory && len >= sizeof p->head)
+        rules.epoch = directory_epoch(directory, p->head.index);
+    enum fission_fault fault = fission_verify(data, len, &rules);
     if (fault != FISSION_FINE) {
         ++*(fault == FISSION_BAD ? &d->drops.bad : fault == FISSION_ALIEN ? &d->drops.alien : &d->drops.stale);
         return;
@@ -146,21 +198,45 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
         return;
     if (answered(d, p, len, now, out))
         return;
+    if (directory && (p->flags & SPILL_SERVED)) {
+        pass(d, p, len, now, out);
+        return;
+    }
     if (p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE) {
         if (!lives(d, p->client.machine, now)) {
             d->drops.stale++; /* nothing is granted to the dead */
             return;
         }
-        take_over(d, p, now);
     }
     if (!fission_concerns_lock(p)) {
         emit(out, data, len, d->options, NULL, 0);
         return;
     }
+    uint32_t slot = directory ? directory_slot(directory, p->head.index) : 0;
+    if (slot == SLOT_NONE) {
+        directory_forward(directory, p, len, 0, now, out);
+        return;
+    }
+    if (directory && fission_asks(p))
+        directory_used(directory, slot, now);
+    if (p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE)
+        take_over(d, p, now);
     uint32_t dest = decide(d, p, &m);
     for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1)
         if (dest & one)
             emit(out, data, len, d->options, &m, one);
+}
+
+uint64_t fisslock_switch_tick(void *state, uint64_t now, struct outbox *out)
+{
+    struct decider *d = state;
+    return d->directory_at ? directory_tick(directory_of(d), d->lock, now, out) : UINT64_MAX;
+}
+
+uint64_t fisslock_switch_moves(const void *state)
+{
+    const struct directory *directory = directory_of(state);
+    return directory ? directory->counts.in + directory->counts.out : 0;
 }
 
 const struct packet_drops *fisslock_switch_drops(const void *state)
@@ -170,5 +246,7 @@ const struct packet_drops *fisslock_switch_drops(const void *state)
 
 uint64_t fisslock_switch_word(const void *state, uint64_t index)
 {
-    return ((const struct decider *)state)->lock[index].word;
+    const struct decider *d = state;
+    bool here = !d->directory_at || directory_slot(directory_of(d), index) != SLOT_NONE;
+    return here ? lock_of(d, index)->word : 0;
 }

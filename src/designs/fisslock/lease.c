@@ -12,7 +12,7 @@ bool lease_runs(const struct fisslock_host *h, uint64_t now)
     return !h->config.lease_ns || now < h->lease_until || host_is(h, FISSLOCK_BUSTED_LEASE);
 }
 
-static void lose(struct event *e, struct request *r)
+void lease_lose(struct event *e, struct request *r)
 {
     struct fisslock_host *h = e->h;
     switch (r->state) {
@@ -52,7 +52,7 @@ void lease_lapse(struct event *e)
         if (host_agent(h, i)->state != AGENT_NONE)
             pool_agent_free(e, host_agent(h, i));
     for (uint32_t i = 0; i < h->request_count; i++)
-        lose(e, host_request(h, i));
+        lease_lose(e, host_request(h, i));
 }
 
 void lease_due(struct event *e)
@@ -73,7 +73,8 @@ void lease_packet(struct event *e, const struct fission_packet *p)
         h->drops.stale++;
         return;
     }
-    if (p->head.epoch > h->rules.epoch) { /* a decider that knows nothing: what its former life granted is over */
+    bool news = p->head.epoch > h->rules.epoch;
+    if (news) { /* a decider that knows nothing: what its former life granted is over */
         if (h->lease_until)
             lease_lapse(e);
         edit(e, &h->rules);
@@ -86,6 +87,7 @@ void lease_packet(struct event *e, const struct fission_packet *p)
     }
     bool first = !h->lease_until;
     h->lease_until = until;
+    ward_heard(e, p, news || first);
     for (uint32_t i = 0; first && i < h->request_count; i++)
         if (host_request(h, i)->state == REQUEST_WAITING)
             request_due(e, host_request(h, i));
