@@ -233,7 +233,8 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
         on_control(a, p, len, out);
         return;
     }
-    p->head.to = (struct place){MACHINE_SWITCH, PORT_POOL};
+    /* As it was before it was forwarded: a GRANT with agent names the next host here, too. */
+    p->head.to = p->head.type == FISSION_GRANT ? p->client : (struct place){MACHINE_SWITCH, PORT_POOL};
     enum fission_fault fault = a->rules.epoch ? fission_verify(p, len, &a->rules) : FISSION_STALE;
     if (fault == FISSION_FINE && (!fission_concerns_lock(p) || ward_of(&a->config, p->head.index) != a->ward))
         fault = FISSION_ALIEN;
