@@ -236,7 +236,8 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
     /* As it was before it was forwarded: a GRANT with agent names the next host here, too. */
     p->head.to = p->head.type == FISSION_GRANT ? p->client : (struct place){MACHINE_SWITCH, PORT_POOL};
     enum fission_fault fault = a->rules.epoch ? fission_verify(p, len, &a->rules) : FISSION_STALE;
-    if (fault == FISSION_FINE && (!fission_concerns_lock(p) || ward_of(&a->config, p->head.index) != a->ward))
+    bool mine = fission_concerns_lock(p) && p->head.from.machine != MACHINE_SWITCH;
+    if (fault == FISSION_FINE && (!mine || ward_of(&a->config, p->head.index) != a->ward))
         fault = FISSION_ALIEN;
     if (fault != FISSION_FINE) {
         ++*(fault == FISSION_BAD ? &a->drops.bad : fault == FISSION_ALIEN ? &a->drops.alien : &a->drops.stale);
@@ -295,4 +296,11 @@ uint64_t fisslock_server_tick(void *server, uint64_t now, struct outbox *out)
 const struct packet_drops *fisslock_server_drops(const void *server)
 {
     return &((const struct annex *)server)->drops;
+}
+
+uint64_t fisslock_server_word(const void *server, uint64_t index)
+{
+    const struct annex *a = server;
+    const struct annex_lock *l = &a->lock[index / a->config.servers];
+    return l->era == a->era && l->state == ANNEX_HERE ? l->word : 0;
 }

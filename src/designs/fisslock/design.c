@@ -1,6 +1,7 @@
 #include "designs/all.h"
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
+#include "designs/fisslock/spill.h"
 
 #define FISSLOCK_FEATURES                                                                                                          \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC)
@@ -37,3 +38,7 @@ BUSTED(fisslock_census, "fisslock-census", FISSLOCK_BUSTED_CENSUS); /* whom the 
 BUSTED(fisslock_lease, "fisslock-lease", FISSLOCK_BUSTED_LEASE);    /* a host believes in its lease for ever */
 BUSTED(fisslock_doubt, "fisslock-doubt", FISSLOCK_BUSTED_DOUBT);    /* who takes over asks nobody who holds */
 BUSTED(fisslock_hasty, "fisslock-hasty", FISSION_BUSTED_HASTY);     /* a decider that lost its state grants at once */
+/* Locks that move: */
+BUSTED(fisslock_unpaused, "fisslock-unpaused", FISSLOCK_BUSTED_UNPAUSED | FISSLOCK_RESTLESS); /* decided at both places */
+BUSTED(fisslock_blank, "fisslock-blank", FISSLOCK_BUSTED_BLANK | FISSLOCK_RESTLESS);          /* without their tokens */
+BUSTED(fisslock_amnesia, "fisslock-amnesia", FISSLOCK_BUSTED_AMNESIA | FISSLOCK_RESTLESS);    /* a server that forgot decides at once */

@@ -52,5 +52,6 @@ const struct packet_drops *fisslock_server_drops(const void *server);
 struct fisslock_counts;
 const struct fisslock_counts *fisslock_counts(const void *host);
 uint64_t fisslock_switch_word(const void *state, uint64_t index);
+uint64_t fisslock_server_word(const void *server, uint64_t index); /* 0: it is not here */
 
 #endif
