@@ -21,12 +21,13 @@ struct look {
     uint64_t words[LOOK_MAX];
 };
 
-/* The ancestors of a group of claims, each once. Neighbours share most of theirs. */
+/* The ancestors of a group of claims, each once. Neighbours share most of theirs. High ones only if somebody has any. */
 static void list_ancestors(const struct citron_job *j, unsigned from, unsigned to, struct look *l)
 {
+    unsigned top = j->look_high || j->config.height < HIGH_HEIGHT ? j->config.height : HIGH_HEIGHT - 1;
     l->n = 0;
     for (unsigned i = from; i < to; i++)
-        for (unsigned h = j->claims[i].node.height + 1u; h <= j->config.height && !j->claims[i].spill; h++) {
+        for (unsigned h = j->claims[i].node.height + 1u; h <= top && !j->claims[i].spill; h++) {
             struct tree_node above = tree_above(j->claims[i].node, h);
             bool known = false;
             for (unsigned k = 0; k < l->n && !known; k++)
@@ -160,11 +161,26 @@ static int start_anew(struct citron_job *j, uint64_t config)
 
 /* What looking up has found. */
 struct seen {
-    uint64_t config;
+    uint64_t head[2]; /* the configuration; whether somebody has a high node */
     int occupied; /* of the ancestors; -1: none */
     struct tree_node above;
     uint64_t word;
 };
+
+static void add_head(const struct citron_job *j, struct citron_batch *b, uint64_t head[2])
+{
+    static_assert(offsetof(struct citron_lock, high) == offsetof(struct citron_lock, config) + sizeof(uint64_t), "read together");
+    batch_read(b, job_header(j, offsetof(struct citron_lock, config)), head, 2 * sizeof(uint64_t));
+}
+
+/* Somebody has a high node, and high ancestors were not looked at: so once more. This time, and the next times, too. */
+static bool high_unseen(struct citron_job *j, uint64_t high)
+{
+    bool unseen = high_count(high) && !j->look_high && j->config.height >= HIGH_HEIGHT;
+    j->look_high = high_count(high);
+    job_remember(j);
+    return unseen;
+}
 
 /* Reads all ancestors, and the leaves of the group with the places of their readers, in one batch. */
 OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves, struct seen *out)
@@ -174,14 +190,13 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
     batch_start(&b);
     list_ancestors(j, from, to, &l);
     job_say(j, &b, from, to, CLAIM_FLUX);
-    unsigned config = batch_read64(&b, j->lock + offsetof(struct citron_lock, config));
+    add_head(j, &b, out->head);
     add_look(j, &b, &l);
     citron_leaves_look(j, &b, from, to, leaves);
     j->looked_ns = world_now(j->seat->world); /* t1 is when the read is posted */
     int rc = job_run(j, &b);
     if (rc)
         return rc;
-    out->config = b.values[config];
     out->occupied = find_occupied(j, &l);
     if (out->occupied >= 0) {
         out->above = l.nodes[out->occupied];
@@ -202,10 +217,12 @@ static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citr
         rc = seat_retry(j->seat, rc);
         return rc ? rc : JOB_WAITED;
     }
-    if (seen.config != j->config_word) {
+    if (seen.head[0] != j->config_word) {
         rc = say_waiting(j, from, to);
-        return rc ? rc : start_anew(j, seen.config);
+        return rc ? rc : start_anew(j, seen.head[0]);
     }
+    if (high_unseen(j, seen.head[1]))
+        return JOB_WAITED;
     if (seen.occupied >= 0)
         return wait_for_ancestor(j, from, to, seen.above, seen.word);
     for (unsigned i = from; i < to; i++) {
@@ -229,10 +246,15 @@ static bool too_late(const struct citron_job *j, const struct citron_claim *c)
     return !config_confirms(j->config) && took > limit - limit * DRIFT_PER_10000 / 10000 && !(citron_busted(j) & CITRON_NO_ABORT);
 }
 
-/* Each notified ancestor once, with as many as there are. */
-static void add_notifications(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to)
-{
+struct notified {
+    unsigned n;
     struct tree_node nodes[CLAIMS_MAX * TREE_HEIGHT_MAX];
+};
+
+/* Each notified ancestor once, with as many as there are. */
+static void add_notifications(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct notified *out)
+{
+    struct tree_node *nodes = out->nodes;
     uint64_t counts[CLAIMS_MAX * TREE_HEIGHT_MAX];
     unsigned n = 0;
     for (unsigned i = from; i < to; i++) {
@@ -252,11 +274,10 @@ static void add_notifications(struct citron_job *j, struct citron_batch *b, unsi
         }
     }
     for (unsigned i = 0; i < n; i++) {
-        if (j->shared)
-            batch_mfaa(b, job_readers(j, nodes[i]), counts[i] << READERS_DMAX, READERS_TOPS);
-        else
-            batch_mfaa(b, job_node(j, nodes[i]), counts[i] << NODE_DMAX, NODE_TOPS);
+        struct citron_known k = job_known(j, nodes[i], j->shared);
+        batch_mfaa(b, k.addr, counts[i] * k.come, k.tops);
     }
+    out->n = n;
 }
 
 /* The node of a group's claim itself. Returns the verb that tells whether it was had. */
@@ -267,6 +288,7 @@ static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned
     uint64_t turn = (uint64_t)c->ticket << NODE_TCNT;
     if (!claim_internal(c))
         return citron_leaf_add(j, b, i, leaves);
+    citron_add_high(j, b, c, true);
     if (!j->shared)
         return batch_mcas(b, addr, turn, NODE_T_MASK, NODE_OCC, NODE_OCC);
     /* A reader is counted, and passes the turn on: others may read with it. */
@@ -277,7 +299,7 @@ static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned
 
 /* What a batch of claims has come to. */
 struct claimed {
-    uint64_t config;
+    uint64_t head[2];
     struct look look;
     struct citron_leaves leaves;
     struct citron_whole whole;
@@ -292,29 +314,28 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
     for (unsigned i = from; i < to; i++)
         ops[i] = add_claim(j, &b, i, &out->leaves);
     citron_whole_add(j, &b, from, &out->whole);
+    struct notified known;
     unsigned first = b.n;
-    add_notifications(j, &b, from, to);
-    unsigned last = b.n;
+    add_notifications(j, &b, from, to, &known);
     citron_leaves_check(j, &b, from, to, &out->leaves);
     if (confirm) {
         list_ancestors(j, from, to, &out->look);
         add_look(j, &b, &out->look);
     }
     unsigned token = job_draw(j, &b);
-    unsigned config = batch_read64(&b, j->lock + offsetof(struct citron_lock, config));
+    add_head(j, &b, out->head);
     job_say(j, &b, from, to, CLAIM_HELD);
     int rc = job_run(j, &b);
     if (rc)
         return rc;
     job_drew(j, &b, token);
-    out->config = b.values[config];
     for (unsigned i = from; i < to; i++)
         citron_leaf_see(j, i, batch_old(&b, ops[i]), &out->leaves);
     citron_whole_see(j, &b, from, &out->whole);
-    for (unsigned i = first; i < last; i++) {
-        uint64_t old = batch_old(&b, i);
-        out->leaves.below |= !j->shared && old & NODE_BELOW;
-        if ((j->shared ? readers_below(old) : node_below(old)) >= NODE_CLAIMS_MAX)
+    for (unsigned i = 0; i < known.n; i++) {
+        uint64_t old = batch_old(&b, first + i);
+        out->leaves.below |= !j->shared && known.nodes[i].height == 1 && old & NODE_BELOW;
+        if (known_count(known.nodes[i], j->shared, old) >= NODE_CLAIMS_MAX)
             rc = -PAWL_ELIMIT;
     }
     return rc;
@@ -352,12 +373,32 @@ static int claim_internal_node(struct citron_job *j, unsigned i, struct citron_w
     return rc;
 }
 
+/* Those who look once more after they have made themselves known find somebody at a high node only now. */
+OWN_FRAME static int look_again(struct citron_job *j, unsigned from, unsigned to, struct claimed *c)
+{
+    if (!high_unseen(j, c->head[1]))
+        return 0;
+    for (;;) {
+        struct citron_batch b;
+        batch_start(&b);
+        list_ancestors(j, from, to, &c->look);
+        add_look(j, &b, &c->look);
+        int rc = job_run(j, &b);
+        if (!rc || (rc = seat_retry(j->seat, rc)))
+            return rc;
+    }
+}
+
 /* After the batch: is it all ours? *to becomes less if only the first are. */
 static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struct claimed *c)
 {
-    if (c->config != j->config_word)
-        return start_anew(j, c->config);
-    int at = config_confirms(j->config) ? find_occupied(j, &c->look) : -1;
+    if (c->head[0] != j->config_word)
+        return start_anew(j, c->head[0]);
+    int at = -1, seen = config_confirms(j->config) ? look_again(j, from, *to, c) : 0;
+    if (seen < 0)
+        return seen;
+    if (config_confirms(j->config))
+        at = find_occupied(j, &c->look);
     bool late = too_late(j, &j->claims[from]);
     if (late || at >= 0) {
         int rc = job_drop_all(j, from, true);
@@ -378,6 +419,7 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
 static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
 {
     struct claimed c;
+    j->look_high |= !j->claims[from].spill && node_is_high(j->claims[from].node); /* it will be there itself */
     citron_leaves_start(&c.leaves);
     c.whole.had = c.whole.tried = false;
     int rc = look_up(j, from, *to, &c.leaves);

@@ -71,6 +71,29 @@ static inline uint32_t readers_below(uint64_t w)
     return (uint32_t)((field_get(w, READERS_DMAX, 16) - field_get(w, READERS_DCNT, 16)) & 0xffff);
 }
 
+/* ---- high nodes ----
+ *
+ * Whatever is locked makes itself known to a few high ancestors, and those are the same for many: an address where atomics queue
+ * up. So the claims below a high node are counted in several words, each session in its own one; who looks reads them all at once.
+ * And few lock high nodes. So the lock's head counts them (`high`), and as long as there are none nobody reads high ancestors. */
+
+#define HIGH_HEIGHT 4  /* 16,384 units */
+#define HIGH_STRIPES 4 /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
+
+#define HIGH_CNT 0
+#define HIGH_MAX 32
+#define HIGH_TOPS (UINT64_C(1) << 31 | UINT64_C(1) << 63)
+
+/* Writers' DCnt and DMax lie in the lower half of each, where `readers` has Cnt and Max; readers' are where they are there. */
+static inline bool node_is_high(struct tree_node n)
+{
+    return n.height >= HIGH_HEIGHT;
+}
+static inline uint32_t high_count(uint64_t w)
+{
+    return (uint32_t)(w >> HIGH_MAX) - (uint32_t)w;
+}
+
 /* ---- readers of a leaf: each in a place of its own, that says who and which units ---- */
 
 #define LEAF_READERS 16 /* more of them go to the parent */
@@ -103,6 +126,7 @@ static inline uint64_t bounds_mask(uint32_t bounds)
 
 struct citron_lock {
     uint64_t config; /* below */
+    uint64_t high;   /* beside it, so that one READ has both: the claims on high nodes, as {Cnt, Max} of 32 bits each */
     uint64_t maximizer;
     uint64_t sleepers; /* shared memory: how many may be asleep, so that the others need not wake */
     _Alignas(CACHE_LINE) uint64_t token;
@@ -112,7 +136,7 @@ struct citron_lock {
 };
 static_assert(sizeof(struct citron_lock) % CACHE_LINE == 0, "what follows has lines of its own");
 
-/* Then: the nodes, in level order; the words beside the internal ones; and the readers' places, by leaf. */
+/* Then: the nodes, in level order; the words beside the internal ones; those below high ones; and the readers' places, by leaf. */
 uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max);
 
 /* ---- the configuration, one word: height + 1 (0: nobody has been here) and m, each as it is and as it is to be; T_wait ---- */
@@ -261,6 +285,7 @@ struct citron_job {
     uint64_t patience_ns; /* until the next look after those in the way */
     unsigned aborts;
     unsigned blocked; /* how often in a row somebody stood in the way at the same place */
+    bool look_high;   /* somebody has a high node: read high ancestors, too */
     bool tried;       /* one that does not wait has looked after those in its way */
     bool exact;       /* ranges of this session itself were in the way: waste nothing */
     bool escalated;   /* one internal node for all of it, where turns are taken in order */
@@ -277,6 +302,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 fab_addr job_node(const struct citron_job *j, struct tree_node n);
 fab_addr job_readers(const struct citron_job *j, struct tree_node n); /* of an internal node */
 fab_addr job_places(const struct citron_job *j, struct tree_node leaf);
+fab_addr job_stripes(const struct citron_job *j, struct tree_node high);
 fab_addr job_claim_node(const struct citron_job *j, const struct citron_claim *c);
 fab_addr job_claim_readers(const struct citron_job *j, const struct citron_claim *c);
 fab_addr job_desc(const struct citron_job *j, unsigned claim);
@@ -289,6 +315,17 @@ fab_addr citron_desc_addr(const struct space *s, uint32_t slot, uint32_t record)
 /* Heights of the tree at first, and at most. */
 unsigned citron_height_first(const struct space *s);
 unsigned citron_height_last(const struct space *s);
+
+/* Where this session is counted by those who look down from `above`, and how. */
+struct citron_known {
+    fab_addr addr;
+    uint64_t come, gone, tops;
+};
+struct citron_known job_known(const struct citron_job *j, struct tree_node above, bool shared);
+/* How many the word at such an address counts. */
+uint32_t known_count(struct tree_node above, bool shared, uint64_t word);
+/* Adds the verb by which the lock's head counts a claim on a high node, or no longer does. */
+void citron_add_high(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool come);
 
 /* Adds a WRITE of what claims [from, to) have become; the first time also of the record. Intent before effect (I5). */
 void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state);
