@@ -125,7 +125,8 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
         return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
     if (j->upgrades)
         return -EDEADLK; /* a writer that waits for us */
-    int rc = job_wait(j, &cond, 1);
+    uint64_t seen;
+    int rc = job_wait(j, &cond, &seen);
     if (rc <= 0)
         return rc ? rc : JOB_WAITED;
     rc = citron_own_way(j, c);
@@ -227,7 +228,7 @@ static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citr
         return wait_for_ancestor(j, from, to, seen.above, seen.word);
     for (unsigned i = from; i < to; i++) {
         uint64_t busy = claim_internal(&j->claims[i]) ? 0 : leaves->bits[i] & bounds_mask(j->claims[i].ticket);
-        if (!busy)
+        if (!busy || job_waits_known(j))
             continue;
         rc = say_waiting(j, from, to);
         return rc ? rc : wait_for_leaf(j, i, busy);
@@ -301,9 +302,32 @@ static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned
 struct claimed {
     uint64_t head[2];
     struct look look;
+    uint64_t old[CLAIMS_MAX];     /* what the verb that claims found */
+    uint64_t readers[CLAIMS_MAX]; /* beside the node, after that */
+    struct tree_node parent;      /* of a leaf: somebody has it, */
+    uint64_t parent_word;         /* if this is not 0 */
     struct citron_leaves leaves;
     struct citron_whole whole;
 };
+
+/* A leaf's parent, in the word that counts the claim or read after it was counted: who has it need not wait for late ones. */
+static void see_parent(const struct citron_job *j, struct tree_node parent, uint64_t word, struct claimed *out)
+{
+    if (!(word & (NODE_OCC | (j->shared ? 0 : NODE_SHARED))))
+        return;
+    out->parent = parent;
+    out->parent_word = word;
+}
+
+/* An internal node that has leaves below it and nothing else. */
+static bool claim_low(const struct citron_claim *c)
+{
+    return citron_fast == FAST_LOW && !c->spill && c->node.height == 1;
+}
+static bool claim_quick(const struct citron_claim *c)
+{
+    return !claim_internal(c) || claim_low(c);
+}
 
 OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned to, struct claimed *out)
 {
@@ -313,6 +337,9 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
     batch_start(&b);
     for (unsigned i = from; i < to; i++)
         ops[i] = add_claim(j, &b, i, &out->leaves);
+    for (unsigned i = from; i < to; i++)
+        if (claim_low(&j->claims[i]) && !j->shared)
+            batch_read(&b, job_readers(j, j->claims[i].node), &out->readers[i], sizeof out->readers[i]);
     citron_whole_add(j, &b, from, &out->whole);
     struct notified known;
     unsigned first = b.n;
@@ -329,20 +356,27 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
     if (rc)
         return rc;
     job_drew(j, &b, token);
-    for (unsigned i = from; i < to; i++)
-        citron_leaf_see(j, i, batch_old(&b, ops[i]), &out->leaves);
+    for (unsigned i = from; i < to; i++) {
+        out->old[i] = batch_old(&b, ops[i]);
+        citron_leaf_see(j, i, out->old[i], &out->leaves);
+    }
     citron_whole_see(j, &b, from, &out->whole);
     for (unsigned i = 0; i < known.n; i++) {
         uint64_t old = batch_old(&b, first + i);
-        out->leaves.below |= !j->shared && known.nodes[i].height == 1 && old & NODE_BELOW;
+        if (known.nodes[i].height == 1 && !j->shared) {
+            out->leaves.below |= old & NODE_BELOW;
+            see_parent(j, known.nodes[i], old, out);
+        }
         if (known_count(known.nodes[i], j->shared, old) >= NODE_CLAIMS_MAX)
             rc = -PAWL_ELIMIT;
     }
+    for (unsigned i = from; i < to; i++)
+        if (!claim_internal(&j->claims[i]) && j->shared)
+            see_parent(j, tree_parent(j->claims[i].node), out->leaves.parents[i], out);
     return rc;
 }
 
-/* Claims [from, to) of a batch whose outcome is not known. */
-static int doubt_all(struct citron_job *j, unsigned from, unsigned to)
+int job_doubt_all(struct citron_job *j, unsigned from, unsigned to)
 {
     int rc = seat_retry(j->seat, -FAB_EUNKNOWN);
     for (unsigned i = from; i < to && !rc; i++)
@@ -350,15 +384,21 @@ static int doubt_all(struct citron_job *j, unsigned from, unsigned to)
     return rc ? rc : JOB_WAITED;
 }
 
-/* ---- a group: one internal node, or leaves in a row ---- */
+/* ---- a group: one internal node, or leaves and nodes right above them in a row ---- */
 
 static unsigned group_end(const struct citron_job *j, unsigned from)
 {
     unsigned to = from + 1, height = config_height_notify(j->config);
     unsigned group = 2 * (height / config_m_notify(j->config) + height) > BATCH_ROOM ? 1 : GROUP_MAX;
-    while (!claim_internal(&j->claims[from]) && to < j->count && !claim_internal(&j->claims[to]) && to - from < group)
+    while (claim_quick(&j->claims[from]) && to < j->count && claim_quick(&j->claims[to]) && to - from < group)
         to++;
     return to;
+}
+
+/* Nobody was known at the very moment of Occ, and whoever comes later sees that: neither T_wait nor a look down. */
+static bool low_good(const struct citron_job *j, unsigned i, const struct claimed *c)
+{
+    return !node_below(c->old[i]) && (j->shared || (readers_here(c->readers[i]) <= (j->upgrades ? 1 : 0) && !readers_below(c->readers[i])));
 }
 
 static int claim_internal_node(struct citron_job *j, unsigned i, struct citron_whole *whole)
@@ -366,7 +406,7 @@ static int claim_internal_node(struct citron_job *j, unsigned i, struct citron_w
     if (whole->had)
         return 0;
     int rc = citron_whole_leave(j, i, whole);
-    if (!rc)
+    if (!rc && !claim_low(&j->claims[i]))
         rc = job_wait_out(j);
     if (!rc)
         rc = job_drain_below(j, i);
@@ -400,20 +440,33 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
     if (config_confirms(j->config))
         at = find_occupied(j, &c->look);
     bool late = too_late(j, &j->claims[from]);
-    if (late || at >= 0) {
+    if (late || at >= 0 || c->parent_word) {
         int rc = job_drop_all(j, from, true);
         if (!fab_is_shm(j->seat->ep))
             citron_stats.aborts += late;
         if (rc)
             return rc;
+        if (c->parent_word)
+            return wait_for_ancestor(j, from, *to, c->parent, c->parent_word);
         if (at >= 0)
             return wait_for_ancestor(j, from, *to, c->look.nodes[at], c->look.words[at]);
         rc = ++j->aborts % ABORTS_MAX ? 0 : citron_wait_longer(j);
         return rc ? rc : JOB_WAITED;
     }
-    if (claim_internal(&j->claims[from]))
-        return claim_internal_node(j, from, &c->whole);
-    return citron_leaves_settle(j, from, to, &c->leaves);
+    for (unsigned i = from; i < *to; i++) {
+        bool leaf = !claim_internal(&j->claims[i]);
+        if (leaf ? citron_leaf_good(j, i, &c->leaves) : claim_low(&j->claims[i]) && low_good(j, i, c))
+            continue;
+        int rc = i + 1 < *to ? job_drop_all(j, i + 1, true) : 0; /* who waits has nothing further up */
+        *to = i + 1;
+        if (!rc)
+            rc = leaf ? citron_leaf_settle(j, i, &c->leaves) : claim_internal_node(j, i, &c->whole);
+        if (rc != JOB_WAITED || i == from)
+            return rc;
+        *to = i; /* those before it stay */
+        return 0;
+    }
+    return 0;
 }
 
 static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
@@ -422,12 +475,13 @@ static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
     j->look_high |= !j->claims[from].spill && node_is_high(j->claims[from].node); /* it will be there itself */
     citron_leaves_start(&c.leaves);
     c.whole.had = c.whole.tried = false;
+    c.parent_word = 0;
     int rc = look_up(j, from, *to, &c.leaves);
     if (rc)
         return rc;
     rc = claim_batch(j, from, *to, &c);
     if (rc == -FAB_EUNKNOWN)
-        return doubt_all(j, from, *to);
+        return job_doubt_all(j, from, *to);
     return rc ? rc : settle_group(j, from, to, &c);
 }
 

@@ -281,11 +281,13 @@ struct citron_job {
     unsigned count; /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
     uint64_t token;
+    uint64_t trip_ns;     /* how long the latest batch took, if far away */
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted */
     uint64_t patience_ns; /* until the next look after those in the way */
     unsigned aborts;
     unsigned blocked; /* how often in a row somebody stood in the way at the same place */
     bool look_high;   /* somebody has a high node: read high ancestors, too */
+    bool meek;        /* has waited for bits of a leaf for long: from now on without having made itself known */
     bool tried;       /* one that does not wait has looked after those in its way */
     bool exact;       /* ranges of this session itself were in the way: waste nothing */
     bool escalated;   /* one internal node for all of it, where turns are taken in order */
@@ -343,8 +345,8 @@ void job_wake(const struct citron_job *j, fab_addr addr);
 #define JOB_AGAIN 1  /* nothing is held: plan anew */
 #define JOB_WAITED 2 /* look again */
 
-/* Waits until one of the conditions no longer holds: 0; or, when that has taken too long, 1. */
-int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n);
+/* Waits until the condition no longer holds: 0, and what the word is then; or, when that has taken too long, 1. */
+int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen);
 /* The same for a word of an internal node; after a while looks whether anybody is behind what it says. */
 int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond);
 int job_take_turns(struct citron_job *j);
@@ -352,6 +354,13 @@ int job_take_turns(struct citron_job *j);
 /* ---- acquire.c ---- */
 
 int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline);
+/* Whether a claim that is known but has no bits yet may wait for them as it is. */
+static inline bool job_waits_known(const struct citron_job *j)
+{
+    return !j->shared && !j->meek && !j->upgrades && !j->base && j->deadline != DEADLINE_TRY;
+}
+/* Claims [from, to) of a batch whose outcome is not known: they have nothing any more, but turns. */
+int job_doubt_all(struct citron_job *j, unsigned from, unsigned to);
 /* Gets all claims of a job beyond its base. */
 int job_acquire(struct citron_job *j);
 /* Adds claims on nodes, or beyond the tree, as the configuration has it. */
@@ -373,10 +382,11 @@ struct citron_leaves {
     bool looked, checked;     /* read before claiming; after */
     bool flagged[CLAIMS_MAX]; /* the parent says already that there are readers */
     uint64_t bits[CLAIMS_MAX];
+    uint64_t parents[CLAIMS_MAX]; /* of readers: read after claiming */
     uint64_t places[CLAIMS_MAX][LEAF_READERS];
 };
 
-/* The second fast path: what has come of it. */
+/* The second fast path as printed: what has come of it. */
 struct citron_whole {
     bool tried, had;
     bool took[4];
@@ -389,7 +399,8 @@ void citron_leaves_look(const struct citron_job *j, struct citron_batch *b, unsi
 unsigned citron_leaf_add(struct citron_job *j, struct citron_batch *b, unsigned i, const struct citron_leaves *l);
 void citron_leaves_check(const struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct citron_leaves *l);
 void citron_leaf_see(struct citron_job *j, unsigned i, uint64_t old, struct citron_leaves *l);
-int citron_leaves_settle(struct citron_job *j, unsigned from, unsigned *to, struct citron_leaves *l);
+bool citron_leaf_good(const struct citron_job *j, unsigned i, const struct citron_leaves *l);
+int citron_leaf_settle(struct citron_job *j, unsigned i, struct citron_leaves *l);
 /* Changes a reader's place from one word to another; exactly once, whatever breaks. 1: it was not the first. */
 int citron_swap_place(const struct citron_job *j, const struct citron_claim *c, uint64_t from, uint64_t to);
 uint64_t citron_place_word(const struct citron_job *j, const struct citron_claim *c);
@@ -499,6 +510,10 @@ static inline uint32_t citron_busted(const struct citron_job *j)
 
 extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us, citron_tokens,
     citron_blocked; /* so often in vain at one place: then a turn is taken where turns are served in order */
+
+/* What citron_fast can be: T_wait is waited out at all internal nodes; not if all bits of the leaves below were had (3.8); not
+ * right above leaves, for whoever claims one of them sees in the very word where it makes itself known that the parent is taken. */
+enum { FAST_NOT, FAST_PRINTED, FAST_LOW };
 
 struct citron_stats {
     uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses;

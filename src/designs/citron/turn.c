@@ -5,6 +5,8 @@
 
 /* ---- waiting ---- */
 
+#define PAUSE_DOUBLINGS 2
+
 static void sleeper(const struct citron_job *j, uint64_t add)
 {
     uint64_t old;
@@ -26,7 +28,33 @@ OWN_FRAME static int say_turns(struct citron_job *j)
     return rc;
 }
 
-int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n)
+/* Polling another host's memory: pauses of up to a few round trips, as long as those take at present, so that many who wait do not
+ * fill the NIC, and do not all come at once. */
+static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t until, uint64_t *seen)
+{
+    for (unsigned n = 0;; n++) {
+        uint64_t span = j->trip_ns << (n < PAUSE_DOUBLINGS ? n : PAUSE_DOUBLINGS);
+        uint64_t now = world_now(j->seat->world), pause = span / 2 + world_random(j->seat->world) % (span / 2 + 1);
+        int rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(until, now + pause));
+        if (rc && rc != -ETIMEDOUT)
+            return rc;
+        rc = fab_read64(j->seat->ep, cond->addr, seen);
+        if (rc || (*seen & cond->mask) != cond->value)
+            return rc;
+        if (world_now(j->seat->world) >= until)
+            return -ETIMEDOUT;
+    }
+}
+
+static int wait_here(struct citron_job *j, const struct fab_cond *cond, uint64_t until, uint64_t *seen)
+{
+    sleeper(j, 1);
+    int rc = fab_wait_any(j->seat->ep, cond, 1, until);
+    sleeper(j, -UINT64_C(1));
+    return rc ? rc : fab_read64(j->seat->ep, cond->addr, seen);
+}
+
+int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
 {
     int rc = say_turns(j);
     if (rc)
@@ -39,9 +67,9 @@ int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n)
         return 1;
     }
     uint64_t look_after = add_saturating(world_now(j->seat->world), j->patience_ns);
-    sleeper(j, 1);
-    rc = fab_wait_any(j->seat->ep, conds, n, min_u64(j->deadline, look_after));
-    sleeper(j, -UINT64_C(1));
+    uint64_t until = min_u64(j->deadline, look_after);
+    *seen = cond->value; /* should the connection break: as if nothing had changed */
+    rc = fab_is_shm(j->seat->ep) ? wait_here(j, cond, until, seen) : poll_far(j, cond, until, seen);
     bool in_vain = rc == -ETIMEDOUT && look_after < j->deadline;
     if (rc && !in_vain && (rc = seat_retry(j->seat, rc)))
         return rc;
@@ -56,7 +84,8 @@ int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n)
 /* Waits for a node's word, and after a while looks whether anybody is behind what it says. */
 int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond)
 {
-    int rc = job_wait(j, cond, 1);
+    uint64_t seen;
+    int rc = job_wait(j, cond, &seen);
     if (rc <= 0)
         return rc;
     rc = citron_repair(j, n, spill);

@@ -242,6 +242,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
     j->height_max = citron_height_last(seat->space);
     j->deadline = deadline;
     j->shared = h->mode == PAWL_SHARED;
+    j->trip_ns = 1; /* a batch comes before anybody waits */
     j->patience_ns = JOB_PATIENCE_NS;
     j->exact = h->exact;
 }
@@ -330,7 +331,11 @@ int job_run(struct citron_job *j, struct citron_batch *b)
 {
     if (fab_is_shm(j->seat->ep))
         return run_here(j->seat, b);
-    int rc = b->n ? fab_batch(j->seat->ep, b->ops, b->n) : 0;
+    if (!b->n)
+        return 0;
+    uint64_t before = world_now(j->seat->world);
+    int rc = fab_batch(j->seat->ep, b->ops, b->n);
+    j->trip_ns = world_now(j->seat->world) - before;
     if (unlikely(rc))
         j->published = false; /* maybe not: then once more */
     return rc;
