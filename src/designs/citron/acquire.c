@@ -149,7 +149,23 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
     return rc ? rc : JOB_AGAIN;
 }
 
-/* The configuration has changed since the job was planned. */
+/* The configuration has changed since the job was planned. If it is T_wait alone, all that was planned and made known is right
+ * (3.5.5): a look that was posted before that was known must be followed up within the shorter time, and who claims an internal
+ * node waits the longer one, for it has not yet begun to. */
+static bool only_wait_changed(struct citron_job *j, uint64_t config)
+{
+    struct citron_config now = config_of(config), was = j->config;
+    if (config_confirms(now) || config_confirms(was) || now.height != was.height || now.height_next != was.height_next ||
+        now.m != was.m || now.m_next != was.m_next)
+        return false;
+    j->config_word = config;
+    j->config = now;
+    j->config.wait = now.wait > was.wait ? now.wait : was.wait;
+    j->limit_ns = min_u64(j->limit_ns, config_wait_ns(now));
+    job_remember(j);
+    return true;
+}
+
 static int start_anew(struct citron_job *j, uint64_t config)
 {
     int rc = job_drop_all(j, j->base, false);
@@ -195,6 +211,7 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
     add_look(j, &b, &l);
     citron_leaves_look(j, &b, from, to, leaves);
     j->looked_ns = world_now(j->seat->world); /* t1 is when the read is posted */
+    j->limit_ns = config_wait_ns(config_of(j->config_word));
     int rc = job_run(j, &b);
     if (rc)
         return rc;
@@ -218,7 +235,7 @@ static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citr
         rc = seat_retry(j->seat, rc);
         return rc ? rc : JOB_WAITED;
     }
-    if (seen.head[0] != j->config_word) {
+    if (seen.head[0] != j->config_word && !only_wait_changed(j, seen.head[0])) {
         rc = say_waiting(j, from, to);
         return rc ? rc : start_anew(j, seen.head[0]);
     }
@@ -243,7 +260,7 @@ static bool too_late(const struct citron_job *j, const struct citron_claim *c)
 {
     if (c->spill || c->node.height >= j->config.height)
         return false; /* nobody is above */
-    uint64_t limit = config_wait_ns(j->config), took = world_now(j->seat->world) - j->looked_ns;
+    uint64_t took = j->claimed_ns - j->looked_ns, limit = j->limit_ns;
     return !config_confirms(j->config) && took > limit - limit * DRIFT_PER_10000 / 10000 && !(citron_busted(j) & CITRON_NO_ABORT);
 }
 
@@ -356,6 +373,7 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
     if (rc)
         return rc;
     job_drew(j, &b, token);
+    j->claimed_ns = world_now(j->seat->world);
     for (unsigned i = from; i < to; i++) {
         out->old[i] = batch_old(&b, ops[i]);
         citron_leaf_see(j, i, out->old[i], &out->leaves);
@@ -432,7 +450,7 @@ OWN_FRAME static int look_again(struct citron_job *j, unsigned from, unsigned to
 /* After the batch: is it all ours? *to becomes less if only the first are. */
 static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struct claimed *c)
 {
-    if (c->head[0] != j->config_word)
+    if (c->head[0] != j->config_word && !only_wait_changed(j, c->head[0]))
         return start_anew(j, c->head[0]);
     int at = -1, seen = config_confirms(j->config) ? look_again(j, from, *to, c) : 0;
     if (seen < 0)
@@ -451,7 +469,7 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
         if (at >= 0)
             return wait_for_ancestor(j, from, *to, c->look.nodes[at], c->look.words[at]);
         rc = ++j->aborts % ABORTS_MAX ? 0 : citron_wait_longer(j);
-        return rc ? rc : JOB_WAITED;
+        return rc < 0 ? rc : JOB_WAITED;
     }
     for (unsigned i = from; i < *to; i++) {
         bool leaf = !claim_internal(&j->claims[i]);

@@ -145,7 +145,7 @@ int job_drain_below(struct citron_job *j, unsigned i)
 /* Line 34: until everybody below who could not know of us has made itself known. t0 is when Occ's verb was complete. */
 int job_wait_out(struct citron_job *j)
 {
-    uint64_t until = add_saturating(world_now(j->seat->world), config_wait_ns(j->config));
+    uint64_t until = add_saturating(j->claimed_ns, config_wait_ns(j->config));
     if (citron_busted(j) & CITRON_NO_WAIT)
         return 0;
     while (world_now(j->seat->world) < until) {

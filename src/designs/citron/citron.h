@@ -282,7 +282,9 @@ struct citron_job {
     struct citron_claim claims[CLAIMS_MAX];
     uint64_t token;
     uint64_t trip_ns;     /* how long the latest batch took, if far away */
-    uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted */
+    uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted, */
+    uint64_t limit_ns;    /* within which time of it claims must be known, */
+    uint64_t claimed_ns;  /* t2, and t0: when they were */
     uint64_t patience_ns; /* until the next look after those in the way */
     unsigned aborts;
     unsigned blocked; /* how often in a row somebody stood in the way at the same place */

@@ -144,11 +144,16 @@ int citron_wait_longer(struct citron_job *j)
 {
     struct citron_config to = j->config;
     to.wait = (uint32_t)min_u64(2 * (uint64_t)to.wait, FIELD_MAX(CONFIG_WAIT_BITS));
-    int rc = config_changing(to) || to.wait == j->config.wait || citron_wait_ns ? 0 : swap_config(j, to);
-    if (rc < 0)
-        return seat_retry(j->seat, rc);
-    int end = job_drop_all(j, j->base, false);
-    return end ? end : JOB_AGAIN;
+    if (config_changing(to) || to.wait == j->config.wait || citron_wait_ns)
+        return 0;
+    const struct citron_config was = j->config;
+    const uint64_t word = j->config_word;
+    int rc = swap_config(j, to);
+    if (rc) { /* whatever it is now is found by the next look */
+        j->config = was;
+        j->config_word = word;
+    }
+    return rc < 0 ? seat_retry(j->seat, rc) : 0;
 }
 
 static int retune_once(struct citron_job *j, unsigned m, uint32_t wait)
