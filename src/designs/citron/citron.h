@@ -281,6 +281,7 @@ struct citron_job {
     unsigned count; /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
     uint64_t token;
+    uint32_t ahead;       /* waiting for a turn: how many come first */
     uint64_t trip_ns;     /* how long the latest batch took, if far away */
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted, */
     uint64_t limit_ns;    /* within which time of it claims must be known, */

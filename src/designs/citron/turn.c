@@ -6,6 +6,7 @@
 /* ---- waiting ---- */
 
 #define PAUSE_DOUBLINGS 2
+#define TURN_TRIPS 2 /* a turn takes at least so many round trips: looking up and claiming */
 
 static void sleeper(const struct citron_job *j, uint64_t add)
 {
@@ -35,7 +36,9 @@ static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t 
     for (unsigned n = 0;; n++) {
         uint64_t span = j->trip_ns << (n < PAUSE_DOUBLINGS ? n : PAUSE_DOUBLINGS);
         uint64_t now = world_now(j->seat->world), pause = span / 2 + world_random(j->seat->world) % (span / 2 + 1);
-        int rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(until, now + pause));
+        if (j->ahead)
+            pause = (j->ahead - 1) * TURN_TRIPS * j->trip_ns; /* whose turn it is next does not pause */
+        int rc = pause ? fab_wait_any(j->seat->ep, NULL, 0, min_u64(until, now + pause)) : 0;
         if (rc && rc != -ETIMEDOUT)
             return rc;
         rc = fab_read64(j->seat->ep, cond->addr, seen);
@@ -169,7 +172,9 @@ static int await_turn(struct citron_job *j, unsigned i, uint64_t seen)
     fab_addr addr = job_claim_node(j, c);
     while (node_field(seen, NODE_TCNT) != c->ticket) {
         const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
+        j->ahead = (c->ticket - node_field(seen, NODE_TCNT)) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
         int rc = job_wait_at(j, c->node, c->spill, &cond);
+        j->ahead = 0;
         if (!rc)
             rc = seat_retry(j->seat, fab_read64(j->seat->ep, addr, &seen));
         if (rc)
