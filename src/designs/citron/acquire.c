@@ -111,7 +111,8 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
         citron_stats.blocked++;
     uint64_t flag = word & NODE_OCC ? NODE_OCC : NODE_SHARED;
     const struct fab_cond cond = {.addr = job_node(j, above), .mask = flag, .value = flag};
-    rc = job_wait_at(j, above, false, &cond);
+    uint64_t seen;
+    rc = job_wait_at(j, above, false, &cond, &seen);
     return rc ? rc : JOB_WAITED;
 }
 
@@ -179,7 +180,8 @@ static int start_anew(struct citron_job *j, uint64_t config)
 /* What looking up has found. */
 struct seen {
     uint64_t head[2]; /* the configuration; whether somebody has a high node */
-    int occupied; /* of the ancestors; -1: none */
+    uint64_t turn;    /* the word of the node whose turn was asked for */
+    int occupied;     /* of the ancestors; -1: none */
     struct tree_node above;
     uint64_t word;
 };
@@ -199,6 +201,43 @@ static bool high_unseen(struct citron_job *j, uint64_t high)
     return unseen;
 }
 
+/* (a) and (b) in one batch (3.8): a ticket, or whether its turn has come, with the look. Returns the verb. */
+static unsigned ask_for_turn(struct citron_job *j, struct citron_batch *b)
+{
+    if (j->pending < 0)
+        return 0;
+    unsigned i = (unsigned)j->pending;
+    struct citron_claim *c = &j->claims[i];
+    if (c->state == CLAIM_TURN) {
+        if (c->said != CLAIM_TURN)
+            job_say(j, b, i, i + 1, CLAIM_TURN);
+        return batch_read64(b, job_claim_node(j, c));
+    }
+    job_say(j, b, i, i + 1, CLAIM_QUEUE);
+    return batch_mfaa(b, job_claim_node(j, c), UINT64_C(1) << NODE_TMAX, NODE_TOPS);
+}
+
+static int see_turn(struct citron_job *j, const struct citron_batch *b, unsigned turn, struct seen *out)
+{
+    unsigned i = (unsigned)j->pending;
+    bool drawn = j->claims[i].state == CLAIM_QUEUE;
+    out->turn = drawn ? batch_old(b, turn) : b->values[turn];
+    int rc = drawn ? job_take_ticket(j, i, out->turn) : 0;
+    if (!rc && !turns_ahead(&j->claims[i], out->turn))
+        j->pending = -1;
+    return rc;
+}
+
+/* In the middle of a step from before it looks (see citron_scrub): all but one that does not know its ticket yet. */
+static void say_looking(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to)
+{
+    unsigned pending = j->pending < 0 ? to : (unsigned)j->pending;
+    if (pending > from)
+        job_say(j, b, from, pending < to ? pending : to, CLAIM_FLUX);
+    if (pending + 1 < to)
+        job_say(j, b, pending + 1, to, CLAIM_FLUX);
+}
+
 /* Reads all ancestors, and the leaves of the group with the places of their readers, in one batch. */
 OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves, struct seen *out)
 {
@@ -206,13 +245,18 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
     struct look l;
     batch_start(&b);
     list_ancestors(j, from, to, &l);
-    job_say(j, &b, from, to, CLAIM_FLUX);
+    unsigned turn = ask_for_turn(j, &b);
+    say_looking(j, &b, from, to);
     add_head(j, &b, out->head);
     add_look(j, &b, &l);
     citron_leaves_look(j, &b, from, to, leaves);
     j->looked_ns = world_now(j->seat->world); /* t1 is when the read is posted */
     j->limit_ns = config_wait_ns(config_of(j->config_word));
     int rc = job_run(j, &b);
+    if (rc == -FAB_EUNKNOWN && j->pending >= 0 && j->claims[j->pending].state == CLAIM_QUEUE)
+        j->claims[j->pending].state = CLAIM_WAIT; /* it was nobody's ticket */
+    if (!rc && j->pending >= 0)
+        rc = see_turn(j, &b, turn, out);
     if (rc)
         return rc;
     out->occupied = find_occupied(j, &l);
@@ -227,10 +271,31 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
     return 0;
 }
 
+/* Looks until it is its turn, too. Who is next asks for both at once; others sleep meanwhile. */
+static int read_up_in_turn(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves, struct seen *seen)
+{
+    uint64_t until = add_saturating(world_now(j->seat->world), j->patience_ns);
+    for (;;) {
+        int rc = read_up(j, from, to, leaves, seen);
+        if (rc || j->pending < 0)
+            return rc;
+        bool in_vain = world_now(j->seat->world) >= min_u64(until, j->deadline);
+        bool near = turns_ahead(&j->claims[j->pending], seen->turn) <= 1 && !fab_is_shm(j->seat->ep);
+        if (near && !in_vain)
+            continue;
+        rc = say_waiting(j, from, to);
+        if (!rc)
+            rc = job_await_turn(j, (unsigned)j->pending, &seen->turn, near || fab_is_shm(j->seat->ep) ? 0 : 1);
+        if (rc)
+            return rc;
+        until = add_saturating(world_now(j->seat->world), j->patience_ns);
+    }
+}
+
 static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves)
 {
     struct seen seen = {.occupied = -1};
-    int rc = read_up(j, from, to, leaves, &seen);
+    int rc = read_up_in_turn(j, from, to, leaves, &seen);
     if (rc) {
         rc = seat_retry(j->seat, rc);
         return rc ? rc : JOB_WAITED;
@@ -352,6 +417,9 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
     unsigned ops[CLAIMS_MAX];
     bool confirm = config_confirms(j->config);
     batch_start(&b);
+    for (unsigned i = from; i < to; i++)
+        if (j->claims[i].state == CLAIM_TURN) /* it has just learned which */
+            job_say(j, &b, i, i + 1, CLAIM_FLUX);
     for (unsigned i = from; i < to; i++)
         ops[i] = add_claim(j, &b, i, &out->leaves);
     for (unsigned i = from; i < to; i++)
@@ -515,7 +583,16 @@ static int turns_first(struct citron_job *j, unsigned *at)
     if (!rc)
         rc = job_drop_all(j, first + 1, false);
     *at = j->base;
-    return rc ? rc : job_take_turns(j);
+    unsigned last = j->count - 1;
+    while (!claim_internal(&j->claims[last]))
+        last--;
+    bool with_look = j->deadline != DEADLINE_TRY && !j->upgrades && !j->claims[last].spill;
+    j->pending = -1;
+    if (!rc)
+        rc = job_take_turns(j, with_look ? last : j->count);
+    if (!rc && with_look)
+        j->pending = (int)last; /* its turn is asked for when looking up */
+    return rc;
 }
 
 int job_acquire(struct citron_job *j)
@@ -578,6 +655,7 @@ static void plan(struct citron_job *j)
             n = tree_split(j->h->start, end, j->config.height, j->exact ? TREE_SPLIT_MAX : citron_k, nodes);
     }
     j->count = 0;
+    j->pending = -1;
     for (unsigned i = 0; i < n; i++)
         job_add(j, nodes[i], j->h->start, j->h->end);
     if (j->h->end > units && !j->scrub)

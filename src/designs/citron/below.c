@@ -136,7 +136,8 @@ int job_drain_below(struct citron_job *j, unsigned i)
         int rc = look_below(j, c, &who, &cond);
         if (!rc)
             return 0;
-        rc = rc < 0 ? seat_retry(j->seat, rc) : job_wait_at(j, who, c->spill, &cond);
+        uint64_t seen;
+        rc = rc < 0 ? seat_retry(j->seat, rc) : job_wait_at(j, who, c->spill, &cond, &seen);
         if (rc)
             return rc;
     }

@@ -282,6 +282,7 @@ struct citron_job {
     struct citron_claim claims[CLAIMS_MAX];
     uint64_t token;
     uint32_t ahead;       /* waiting for a turn: how many come first */
+    int pending;          /* the claim whose turn is asked for together with the look at the ancestors; -1: none */
     uint64_t trip_ns;     /* how long the latest batch took, if far away */
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted, */
     uint64_t limit_ns;    /* within which time of it claims must be known, */
@@ -351,8 +352,17 @@ void job_wake(const struct citron_job *j, fab_addr addr);
 /* Waits until the condition no longer holds: 0, and what the word is then; or, when that has taken too long, 1. */
 int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen);
 /* The same for a word of an internal node; after a while looks whether anybody is behind what it says. */
-int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond);
-int job_take_turns(struct citron_job *j);
+int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond, uint64_t *seen);
+/* Of claims [base, to): each in its turn. */
+int job_take_turns(struct citron_job *j, unsigned to);
+/* Waits until no more than so many come before it; `seen` is the node's word, and then what it is at last. */
+int job_await_turn(struct citron_job *j, unsigned i, uint64_t *seen, uint32_t ahead);
+/* A ticket that was drawn by a verb that found this. */
+int job_take_ticket(struct citron_job *j, unsigned i, uint64_t found);
+static inline uint32_t turns_ahead(const struct citron_claim *c, uint64_t word)
+{
+    return (c->ticket - node_field(word, NODE_TCNT)) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
+}
 
 /* ---- acquire.c ---- */
 

@@ -85,15 +85,16 @@ int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
 }
 
 /* Waits for a node's word, and after a while looks whether anybody is behind what it says. */
-int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond)
+int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond, uint64_t *seen)
 {
-    uint64_t seen;
-    int rc = job_wait(j, cond, &seen);
+    int rc = job_wait(j, cond, seen);
     if (rc <= 0)
         return rc;
     rc = citron_repair(j, n, spill);
     if (rc == CITRON_REPAIRED)
         j->patience_ns = JOB_PATIENCE_NS; /* where something was wrong, more may be */
+    if (rc >= 0)
+        rc = fab_read64(j->seat->ep, cond->addr, seen);
     return rc < 0 && rc != -EAGAIN ? seat_retry(j->seat, rc) : 0;
 }
 
@@ -109,7 +110,7 @@ static int look_for_turn(struct citron_job *j, struct citron_claim *c, uint64_t 
     if (j->upgrades)
         return -EDEADLK; /* somebody in front of us waits for us */
     const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = *seen & NODE_T_MASK};
-    rc = job_wait_at(j, c->node, c->spill, &cond);
+    rc = job_wait_at(j, c->node, c->spill, &cond, seen);
     return rc ? rc : JOB_WAITED;
 }
 
@@ -160,32 +161,36 @@ static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
         rc = rc < 0 ? seat_retry(j->seat, rc) : 0;
         return rc ? rc : JOB_WAITED;
     }
-    c->state = CLAIM_TURN;
-    c->ticket = node_field(*seen, NODE_TMAX);
-    return node_queue(*seen) >= NODE_CLAIMS_MAX ? refuse_ticket(j, c) : 0;
+    return job_take_ticket(j, i, *seen);
 }
 
-/* Until it is this claim's turn (line 11). */
-static int await_turn(struct citron_job *j, unsigned i, uint64_t seen)
+int job_take_ticket(struct citron_job *j, unsigned i, uint64_t found)
+{
+    struct citron_claim *c = &j->claims[i];
+    c->state = CLAIM_TURN;
+    c->ticket = node_field(found, NODE_TMAX);
+    return node_queue(found) >= NODE_CLAIMS_MAX ? refuse_ticket(j, c) : 0;
+}
+
+/* Until it is this claim's turn (line 11), or nearly so. */
+int job_await_turn(struct citron_job *j, unsigned i, uint64_t *seen, uint32_t ahead)
 {
     struct citron_claim *c = &j->claims[i];
     fab_addr addr = job_claim_node(j, c);
-    while (node_field(seen, NODE_TCNT) != c->ticket) {
-        const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
-        j->ahead = (c->ticket - node_field(seen, NODE_TCNT)) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
-        int rc = job_wait_at(j, c->node, c->spill, &cond);
+    while (turns_ahead(c, *seen) > ahead) {
+        const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = *seen & NODE_T_MASK};
+        j->ahead = turns_ahead(c, *seen);
+        int rc = job_wait_at(j, c->node, c->spill, &cond, seen);
         j->ahead = 0;
-        if (!rc)
-            rc = seat_retry(j->seat, fab_read64(j->seat->ep, addr, &seen));
         if (rc)
             return rc;
     }
     return 0;
 }
 
-int job_take_turns(struct citron_job *j)
+int job_take_turns(struct citron_job *j, unsigned to)
 {
-    for (unsigned i = j->base; i < j->count;) {
+    for (unsigned i = j->base; i < to;) {
         struct citron_claim *c = &j->claims[i];
         uint64_t seen = 0;
         if (!claim_internal(c) || c->state == CLAIM_TURN || c->state == CLAIM_FLUX || c->state == CLAIM_HELD) {
@@ -196,7 +201,7 @@ int job_take_turns(struct citron_job *j)
         if (rc == JOB_WAITED)
             continue;
         if (!rc)
-            rc = await_turn(j, i, seen);
+            rc = job_await_turn(j, i, &seen, 0);
         if (rc)
             return rc;
         i++;

@@ -242,6 +242,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
     j->height_max = citron_height_last(seat->space);
     j->deadline = deadline;
     j->shared = h->mode == PAWL_SHARED;
+    j->pending = -1;
     j->trip_ns = 1; /* a batch comes before anybody waits */
     j->patience_ns = JOB_PATIENCE_NS;
     j->exact = h->exact;
