@@ -112,7 +112,9 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
     uint64_t flag = word & NODE_OCC ? NODE_OCC : NODE_SHARED;
     const struct fab_cond cond = {.addr = job_node(j, above), .mask = flag, .value = flag};
     uint64_t seen;
+    j->moves = NODE_T_MASK;
     rc = job_wait_at(j, above, false, &cond, &seen);
+    j->moves = 0;
     return rc ? rc : JOB_WAITED;
 }
 
@@ -610,7 +612,7 @@ int job_acquire(struct citron_job *j)
         }
         if (rc)
             return rc;
-        j->patience_ns = JOB_PATIENCE_NS;
+        j->patience_ns = job_patience_ns(j);
         j->blocked = 0;
         i = to;
     }

@@ -264,6 +264,7 @@ static inline uint64_t batch_old(const struct citron_batch *b, unsigned i)
 /* ---- one operation under way ---- */
 
 #define JOB_PATIENCE_NS (200 * NS_PER_US) /* at first; each time in vain it doubles, up to the space's check_ns */
+#define JOB_PATIENCE_FAR_NS NS_PER_MS     /* where asking everybody takes about that long, and the dead have leases of many */
 
 struct citron_job {
     const struct seat *seat;
@@ -282,6 +283,7 @@ struct citron_job {
     struct citron_claim claims[CLAIMS_MAX];
     uint64_t token;
     uint32_t ahead;       /* waiting for a turn: how many come first */
+    uint64_t moves;       /* waiting far away: bits whose changes show that those in the way get on */
     int pending;          /* the claim whose turn is asked for together with the look at the ancestors; -1: none */
     uint64_t trip_ns;     /* how long the latest batch took, if far away */
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted, */
@@ -302,6 +304,10 @@ struct citron_job {
     struct tree_node scrub_at;
 };
 
+static inline uint64_t job_patience_ns(const struct citron_job *j)
+{
+    return fab_is_shm(j->seat->ep) ? JOB_PATIENCE_NS : JOB_PATIENCE_FAR_NS;
+}
 void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline);
 
 /* Addresses. */

@@ -33,6 +33,7 @@ OWN_FRAME static int say_turns(struct citron_job *j)
  * fill the NIC, and do not all come at once. */
 static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t until, uint64_t *seen)
 {
+    uint64_t was = 0;
     for (unsigned n = 0;; n++) {
         uint64_t span = j->trip_ns << (n < PAUSE_DOUBLINGS ? n : PAUSE_DOUBLINGS);
         uint64_t now = world_now(j->seat->world), pause = span / 2 + world_random(j->seat->world) % (span / 2 + 1);
@@ -44,7 +45,11 @@ static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t 
         rc = fab_read64(j->seat->ep, cond->addr, seen);
         if (rc || (*seen & cond->mask) != cond->value)
             return rc;
-        if (world_now(j->seat->world) >= until)
+        now = world_now(j->seat->world);
+        if (n && (*seen ^ was) & j->moves) /* another holder: there is nothing wrong with it */
+            until = min_u64(j->deadline, add_saturating(now, j->patience_ns));
+        was = *seen;
+        if (now >= until)
             return -ETIMEDOUT;
     }
 }
@@ -73,14 +78,14 @@ int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
     uint64_t until = min_u64(j->deadline, look_after);
     *seen = cond->value; /* should the connection break: as if nothing had changed */
     rc = fab_is_shm(j->seat->ep) ? wait_here(j, cond, until, seen) : poll_far(j, cond, until, seen);
-    bool in_vain = rc == -ETIMEDOUT && look_after < j->deadline;
+    bool in_vain = rc == -ETIMEDOUT && world_now(j->seat->world) < j->deadline;
     if (rc && !in_vain && (rc = seat_retry(j->seat, rc)))
         return rc;
     if (!seat_lives(j->seat))
         return -PAWL_ELOST;
     if (!in_vain)
         return 0;
-    j->patience_ns = min_u64(2 * j->patience_ns, max_u64(j->seat->space->check_ns, JOB_PATIENCE_NS));
+    j->patience_ns = min_u64(2 * j->patience_ns, max_u64(j->seat->space->check_ns, job_patience_ns(j)));
     return 1;
 }
 
@@ -92,7 +97,7 @@ int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const stru
         return rc;
     rc = citron_repair(j, n, spill);
     if (rc == CITRON_REPAIRED)
-        j->patience_ns = JOB_PATIENCE_NS; /* where something was wrong, more may be */
+        j->patience_ns = job_patience_ns(j); /* where something was wrong, more may be */
     if (rc >= 0)
         rc = fab_read64(j->seat->ep, cond->addr, seen);
     return rc < 0 && rc != -EAGAIN ? seat_retry(j->seat, rc) : 0;

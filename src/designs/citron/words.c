@@ -244,7 +244,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
     j->shared = h->mode == PAWL_SHARED;
     j->pending = -1;
     j->trip_ns = 1; /* a batch comes before anybody waits */
-    j->patience_ns = JOB_PATIENCE_NS;
+    j->patience_ns = job_patience_ns(j);
     j->exact = h->exact;
 }
 
