@@ -14,6 +14,8 @@
 
 #define NET_SCHEME "pawl://"
 
+#define NET_NONE UINT32_MAX
+
 enum net_async_state { NET_IDLE, NET_WAITING, NET_DONE };
 
 struct net_async {
@@ -33,7 +35,9 @@ struct net {
     bool serves;
     uint64_t lease_ns, spin_ns;
     uint64_t busy_ns; /* when a thread last received */
+    uint64_t sent;    /* packets of the design */
 
+    uint32_t spare; /* a request that nobody uses and that is not among `idle`; NET_NONE: there is none */
     pthread_mutex_t receiving; /* the right to receive from udp */
     pthread_mutex_t lock;      /* of what follows */
     uint32_t *idle;            /* requests that nobody uses, a ring; those released last are at its end */

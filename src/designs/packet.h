@@ -226,6 +226,13 @@ struct packet_design {
      * request is not idle. -PAWL_ENOTOWNER if it was not held. */
     int (*release)(void *host, uint32_t request, uint64_t now, struct outbox *out);
 
+    /* The short way, if there is one: without packets, and without the undo log. -EAGAIN: not this time, nothing was changed, go the
+     * other way. The outcome of the first comes at once. A process that dies inside of it is recovered from by `local_recover`,
+     * which can itself be interrupted and repeated. Null: not offered. */
+    int (*local_acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out);
+    int (*local_release)(void *host, uint32_t request, uint64_t now);
+    void (*local_recover)(void *host);
+
     /* -EINPROGRESS while there is none. */
     int (*outcome)(const void *host, uint32_t request, struct packet_answer *out);
     bool (*idle)(const void *host, uint32_t request);
