@@ -150,6 +150,7 @@ static void free_net(struct net *n)
         close(n->event_fd);
     free(n->idle);
     free(n->waiting);
+    net_names_free(n);
     free(n);
 }
 
@@ -159,8 +160,12 @@ static int check_wishes(const struct net *n, const pawl_options *o)
     assert(h);
     if (o->design && strcmp(o->design, h->design))
         return explain(-EINVAL, "the space '%s' has the design '%s', not '%s'", h->space, h->design, o->design);
-    if (o->keys && o->keys != PAWL_KEYS_DENSE)
-        return explain(-EINVAL, "the space '%s' has dense keys: 0 to %" PRIu64, h->space, h->config.locks - 1);
+    uint32_t keys = h->config.keys ? h->config.keys : PAWL_KEYS_DENSE;
+    if (o->keys && o->keys != keys)
+        return explain(-EINVAL, "the space '%s' has %s keys", h->space,
+                       keys == PAWL_KEYS_NAMED    ? "named"
+                       : keys == PAWL_KEYS_SPARSE ? "sparse"
+                                                  : "dense");
     if (o->capacity > h->config.locks || o->holds > h->config.requests)
         return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and a session may hold %u", h->space, h->config.locks,
                        h->config.requests);
@@ -185,6 +190,7 @@ int net_open(const char *place, const pawl_options *o, struct net **out)
     n->spare = NET_NONE;
     pthread_mutex_init(&n->receiving, NULL);
     pthread_mutex_init(&n->lock, NULL);
+    pthread_mutex_init(&n->names_lock, NULL);
     if (!w.self.ip)
         rc = udp_source_for(w.coordinator, &w.self);
     if (!rc)
@@ -328,16 +334,6 @@ int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out)
     return 0;
 }
 
-int net_check_key(const struct net *n, pawl_key key, enum pawl_mode mode)
-{
-    if (key.name || (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE))
-        return explain(-EINVAL, "this space has dense keys, and the mode is shared or exclusive");
-    if (key.id >= n->host.header->config.locks)
-        return explain(-ERANGE, "the key %" PRIu64 " is not below the space's %" PRIu64 " locks", key.id,
-                       n->host.header->config.locks);
-    return 0;
-}
-
 /* ---- calls ---- */
 
 static int failed(const struct net *n, int rc)
@@ -431,17 +427,14 @@ static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, paw
     return true;
 }
 
-int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     struct packet_answer answer;
     uint64_t expiry = 0;
     uint32_t request, bell = 0;
-    int rc = net_check_key(n, key, mode);
-    if (rc)
-        return rc;
-    if (lock_at_once(n, key.id, mode, out))
+    if (lock_at_once(n, index, mode, out))
         return 0;
-    rc = start(n, &request, &bell, key.id, mode, deadline == DEADLINE_TRY);
+    int rc = start(n, &request, &bell, index, mode, deadline == DEADLINE_TRY);
     if (rc < 0)
         return failed(n, rc);
     bell = rc == PACKET_DONE ? UINT32_MAX : bell; /* no bell is odd: look at once */
@@ -450,13 +443,20 @@ int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline
         net_give_request(n, request);
         return failed(n, net_valid(n) ? rc : -PAWL_ELOST);
     }
-    pawl_grant g = net_grant(n, request, key.id, &answer, expiry);
+    pawl_grant g = net_grant(n, request, index, &answer, expiry);
     if (!g.expiry_ns) { /* I1: asked afterwards */
         end_request(n, request);
         return failed(n, -PAWL_ELOST);
     }
     *out = g;
     return 0;
+}
+
+int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+{
+    uint64_t index;
+    int rc = net_index(n, key, mode, false, deadline, &index);
+    return rc ? rc : lock_index(n, index, mode, deadline, out);
 }
 
 /* False: not this time. */
@@ -557,33 +557,38 @@ int net_extend(struct net *n, pawl_grant *g)
     return 0;
 }
 
-static int by_key(const void *a, const void *b)
+struct wanted {
+    const pawl_want *want;
+    uint64_t index;
+};
+
+static int by_index(const void *a, const void *b)
 {
-    const pawl_want *x = *(const pawl_want *const *)a, *y = *(const pawl_want *const *)b;
-    return (x->key.id > y->key.id) - (x->key.id < y->key.id);
+    const struct wanted *x = a, *y = b;
+    return (x->index > y->index) - (x->index < y->index);
 }
 
 int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
 {
-    const pawl_want *order[PAWL_ALL_MAX];
+    struct wanted order[PAWL_ALL_MAX];
     pawl_grant got[PAWL_ALL_MAX];
     unsigned held = 0;
-    int rc = 0;
-    for (unsigned i = 0; i < count && !rc; i++) {
-        order[i] = &wants[i];
-        rc = net_check_key(n, wants[i].key, wants[i].mode);
+    for (unsigned i = 0; i < count; i++) {
+        order[i].want = &wants[i];
+        int rc = net_index(n, wants[i].key, wants[i].mode, false, deadline, &order[i].index);
+        if (rc)
+            return rc;
     }
-    if (rc)
-        return rc;
-    qsort(order, count, sizeof order[0], by_key);
+    qsort(order, count, sizeof order[0], by_index);
     for (unsigned i = 1; i < count; i++)
-        if (order[i]->key.id == order[i - 1]->key.id)
-            return explain(-EINVAL, "the key %" PRIu64 " is there twice", order[i]->key.id);
+        if (order[i].index == order[i - 1].index)
+            return explain(-EINVAL, "a key is there twice");
+    int rc = 0;
     for (; held < count && !rc; held += !rc)
-        rc = net_lock(n, order[held]->key, order[held]->mode, deadline, &got[held]);
+        rc = lock_index(n, order[held].index, order[held].want->mode, deadline, &got[held]);
     for (unsigned i = held; rc && i-- > 0;)
         net_unlock(n, &got[i]);
     for (unsigned i = 0; !rc && i < count; i++)
-        grants[order[i] - wants] = got[i];
+        grants[order[i].want - wants] = got[i];
     return rc ? failed(n, rc) : 0;
 }

@@ -36,6 +36,8 @@ struct rack_config {
     uint64_t lease_ns; /* of a host, at whoever gives leases */
     uint64_t retry_ns; /* until the first retransmission; then twice as long every time, up to a bound */
     uint64_t options;  /* the design's own: policies, and what is broken on purpose */
+    uint32_t keys;     /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
+    uint32_t pad;
 };
 
 static inline uint32_t rack_requests(const struct rack_config *c)
@@ -211,7 +213,7 @@ struct packet_design {
 
     /* ---- a host ---- */
     uint64_t (*host_bytes)(const struct rack_config *config);
-    void (*host_init)(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
+    void (*host_init)(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now); /* zeroed */
 
     /* PACKET_DONE: the outcome is there; PACKET_WAIT: a wake will tell; negative: refused, nothing was changed. A request that was
      * granted is held until released or lost. */

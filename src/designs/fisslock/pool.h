@@ -194,7 +194,8 @@ struct fisslock_host {
     uint64_t serial;
     uint64_t lease_until; /* by the host's clock; 0: none */
     bool reborn;          /* it has lost its memory, or its lease, before: agents that nobody told of are to be taken over */
-    uint32_t agent_free, node_free;
+    uint32_t agent_free, node_free;         /* those that were used before; then: */
+    uint32_t agents_touched, nodes_touched; /* those beyond never were */
     uint32_t agents_used, nodes_used, waiting;
 
     _Alignas(CACHE_LINE) struct locals locals;
