@@ -15,7 +15,7 @@
 #define BUSY_ONE_IN_FAULTY 32                /* and with: they have many times as many events as others */
 #define BUSY_SALT UINT64_C(0x62757379)
 #define SPILL_SALT UINT64_C(0x7370696c)
-#define SPILL_ONE_IN 2 /* runs of designs that spill: the switch has room for some of the locks only */
+#define SPILL_ONE_IN 2             /* runs of designs that spill: the switch has room for some of the locks only */
 #define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
 #define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
 

@@ -8,6 +8,7 @@
 
 enum annex_state {
     ANNEX_FRESH, /* nothing was decided here in this era */
+    ANNEX_TOLD,  /* nor of this; but those who hold it from before have said so */
     ANNEX_HERE,
     ANNEX_LENT, /* to the switch, by `round` */
 };
@@ -105,7 +106,7 @@ static void on_call(struct annex *a, const struct fission_packet *p, struct outb
     struct annex_lock *l = lock_at(a, p->head.index);
     if (l->state != ANNEX_LENT) {
         if (p->head.nonce <= l->round)
-            return; /* it has been there and back */
+            return;            /* it has been there and back */
         l->state = ANNEX_LENT; /* not decided here from now on */
         l->round = p->head.nonce;
     }
@@ -218,6 +219,26 @@ static void emit(struct annex *a, const struct fission_packet *in, uint32_t len,
     }
 }
 
+/* The switch lost its state: what a host holds (rebuild.c). One that comes late finds a lock that was decided since, and nothing to
+ * tell. Back to the switch, which then has it told to the next server. */
+static void on_report(struct annex *a, struct fission_packet *p, uint32_t len, struct outbox *out)
+{
+    const struct fission_entry *entries = (const struct fission_entry *)(p + 1);
+    for (unsigned i = 0; i < p->count; i++) {
+        struct fission_entry e = entries[i];
+        bool known = e.nonce < a->config.locks && (e.mode == FISSION_SHARED || e.mode == FISSION_EXCLUSIVE);
+        struct annex_lock *l = known && ward_of(&a->config, e.nonce) == a->ward ? lock_at(a, e.nonce) : NULL;
+        if (!l || l->state == ANNEX_HERE || l->state == ANNEX_LENT)
+            continue;
+        l->state = ANNEX_TOLD;
+        fission_reported(&l->word, &l->token, p->head.from.machine, e.mode);
+    }
+    p->hops = (uint8_t)(a->ward + 1);
+    struct fission_packet *back = outbox_add(out, len);
+    if (back)
+        memcpy(back, p, len);
+}
+
 void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct annex *a = server;
@@ -236,11 +257,16 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
     /* As it was before it was forwarded: a GRANT with agent names the next host here, too. */
     p->head.to = p->head.type == FISSION_GRANT ? p->client : (struct place){MACHINE_SWITCH, PORT_POOL};
     enum fission_fault fault = a->rules.epoch ? fission_verify(p, len, &a->rules) : FISSION_STALE;
-    bool mine = fission_concerns_lock(p) && p->head.from.machine != MACHINE_SWITCH;
+    bool tells = p->head.type == FISSION_REPORT;
+    bool mine = (fission_concerns_lock(p) || tells) && p->head.from.machine != MACHINE_SWITCH;
     if (fault == FISSION_FINE && (!mine || ward_of(&a->config, p->head.index) != a->ward))
         fault = FISSION_ALIEN;
     if (fault != FISSION_FINE) {
         ++*(fault == FISSION_BAD ? &a->drops.bad : fault == FISSION_ALIEN ? &a->drops.alien : &a->drops.stale);
+        return;
+    }
+    if (tells) {
+        on_report(a, p, len, out);
         return;
     }
     struct annex_lock *l = lock_at(a, p->head.index);
@@ -252,7 +278,7 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
         emit(a, p, len, NULL, 0, out);
         return;
     }
-    if (l->state == ANNEX_FRESH)
+    if (l->state != ANNEX_LENT)
         l->state = ANNEX_HERE;
     if (p->flags & SPILL_DEAD)
         take_over(a, l, p);
@@ -302,5 +328,5 @@ uint64_t fisslock_server_word(const void *server, uint64_t index)
 {
     const struct annex *a = server;
     const struct annex_lock *l = &a->lock[index / a->config.servers];
-    return l->era == a->era && l->state == ANNEX_HERE ? l->word : 0;
+    return l->era == a->era && l->state != ANNEX_LENT ? l->word : 0;
 }

@@ -1,19 +1,20 @@
 /* The decider on words in memory, 16 bytes per lock. */
 #include "dataplane/fission.h"
-#include "designs/fisslock/directory.h"
 #include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/placement.h"
+#include "designs/fisslock/rebuild.h"
 
 struct decider {
     struct fission_rules rules;
     struct packet_drops drops;
     uint32_t options;
     uint64_t locks;
-    uint64_t token_base;  /* of this life */
-    uint64_t opens_ns;    /* nothing is granted before */
-    uint64_t lease_ns;    /* 0: there are none, and nobody is ever taken for dead */
-    uint64_t machines_at; /* offset; machines 0 to rules.machines */
-    uint64_t directory_at; /* offset; 0: all locks are here, each at its index */
-    struct directory_lock lock[];
+    uint64_t token_base;   /* of this life */
+    uint64_t lease_ns;     /* 0: there are none, and nobody is ever taken for dead */
+    uint64_t machines_at;  /* offset; machines 0 to rules.machines */
+    uint64_t placement_at; /* offset; 0: all locks are here, each at its index */
+    struct rebuild rebuild;
+    struct rebuild_lock lock[];
 };
 
 struct machine {
@@ -26,16 +27,16 @@ static struct machine *machine_at(const struct decider *d, uint16_t machine)
     return (struct machine *)((char *)(uintptr_t)d + d->machines_at) + machine;
 }
 
-static struct directory *directory_of(const struct decider *d)
+static struct placement *placement_of(const struct decider *d)
 {
-    return d->directory_at ? (struct directory *)((char *)(uintptr_t)d + d->directory_at) : NULL;
+    return d->placement_at ? (struct placement *)((char *)(uintptr_t)d + d->placement_at) : NULL;
 }
 
 /* Of a lock that is here. */
-static struct directory_lock *lock_of(const struct decider *d, uint64_t index)
+static struct rebuild_lock *lock_of(const struct decider *d, uint64_t index)
 {
-    uint64_t at = d->directory_at ? directory_slot(directory_of(d), index) : index;
-    return (struct directory_lock *)(uintptr_t)&d->lock[at];
+    uint64_t at = d->placement_at ? placement_slot(placement_of(d), index) : index;
+    return (struct rebuild_lock *)(uintptr_t)&d->lock[at];
 }
 
 #define LEASE_DRIFT_DIVISOR 5000 /* as the host's: it counts a little less, the decider a little more */
@@ -47,18 +48,19 @@ static uint64_t lease_at_most(const struct decider *d)
 
 static uint64_t slots_of(const struct rack_config *c)
 {
-    return directory_needed(c) ? c->switch_locks : c->locks;
+    return placement_needed(c) ? c->switch_locks : c->locks;
 }
 
-static uint64_t directory_at(const struct rack_config *c)
+static uint64_t placement_at(const struct rack_config *c)
 {
-    return round_up(sizeof(struct decider) + slots_of(c) * sizeof(struct directory_lock) + (c->machines + 1u) * sizeof(struct machine),
+    return round_up(sizeof(struct decider) + slots_of(c) * sizeof(struct rebuild_lock) +
+                        (c->machines + 1u) * sizeof(struct machine),
                     CACHE_LINE);
 }
 
 uint64_t fisslock_switch_bytes(const struct rack_config *config)
 {
-    return directory_at(config) + (directory_needed(config) ? directory_bytes(config) : 0);
+    return placement_at(config) + (placement_needed(config) ? placement_bytes(config) : 0);
 }
 
 void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
@@ -68,25 +70,27 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     d->drops = (struct packet_drops){0};
     d->options = (uint32_t)config->options;
     d->locks = slots_of(config);
-    d->machines_at = sizeof *d + d->locks * sizeof(struct directory_lock);
+    d->machines_at = sizeof *d + d->locks * sizeof(struct rebuild_lock);
     memset(machine_at(d, 0), 0, (config->machines + 1u) * sizeof(struct machine));
     d->lease_ns = config->lease_ns;
     d->rules.epoch = d->lease_ns ? life : 0;
-    d->token_base = (uint64_t)life << FISSION_TOKEN_LIFE_SHIFT;
-    /* Its state was lost: what was granted before runs out with the leases that its former life gave. */
-    d->opens_ns = life > 1 && d->lease_ns && !(d->options & FISSION_BUSTED_HASTY) ? now + lease_at_most(d) : 0;
+    d->token_base = (uint64_t)(d->options & FISSION_BUSTED_TOKEN ? 1 : life) << FISSION_TOKEN_LIFE_SHIFT;
+    /* Its state was lost. What was granted before is told by those who hold it, or runs out with the leases of its former life. */
+    d->rebuild.closed = false;
+    if (life > 1 && d->lease_ns)
+        rebuild_begin(&d->rebuild, config->machines, d->options & FISSION_BUSTED_HASTY ? 0 : now + lease_at_most(d));
     for (uint64_t i = 0; i < d->locks; i++) {
         d->lock[i].word = 0;
         d->lock[i].token = 0;
     }
-    d->directory_at = directory_needed(config) ? directory_at(config) : 0;
-    if (d->directory_at)
-        directory_init(directory_of(d), config, life, lease_at_most(d));
+    d->placement_at = placement_needed(config) ? placement_at(config) : 0;
+    if (d->placement_at)
+        placement_init(placement_of(d), config, life, lease_at_most(d));
 }
 
 static uint32_t decide(struct decider *d, const struct fission_packet *p, struct fission_meta *m)
 {
-    struct directory_lock *lock = lock_of(d, p->head.index);
+    struct rebuild_lock *lock = lock_of(d, p->head.index);
     uint32_t dest = fission_decide(p, d->options, &lock->word, &lock->token, m);
     m->token += d->token_base;
     return dest;
@@ -111,22 +115,42 @@ static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
     return now - machine_at(d, machine)->heard_ns <= lease_at_most(d);
 }
 
+static bool runs_lease(const void *state, uint16_t machine, uint64_t now)
+{
+    const struct decider *d = state;
+    return lives(d, machine, now) && !(d->options & FISSION_BUSTED_EARLY);
+}
+
+static bool is_closed(struct decider *d, uint64_t now)
+{
+    return rebuild_closed(&d->rebuild, now, runs_lease, d);
+}
+
+void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned words)
+{
+    struct decider *d = state;
+    if (d->rebuild.closed)
+        rebuild_expect(&d->rebuild, machines, words);
+}
+
 static void lease(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
 {
-    const struct directory *directory = directory_of(d);
-    uint16_t count = directory ? (uint16_t)directory_entries(directory) : 0;
+    const struct placement *placement = placement_of(d);
+    uint16_t count = placement ? (uint16_t)placement_entries(placement) : 0;
     uint32_t len = (uint32_t)(sizeof *p + count * sizeof(struct fission_entry));
     struct fission_packet *answer = p->head.from.machine <= d->rules.machines ? outbox_add(out, len) : NULL;
     if (!answer)
         return;
+    is_closed(d, now); /* before it is heard: it may be the last whose silence was waited for */
     machine_at(d, p->head.from.machine)->heard_ns = now ? now : 1;
     *answer = *p;
+    answer->flags = rebuild_heard(&d->rebuild, p->head.from.machine);
     answer->head.epoch = d->rules.epoch;
     answer->head.to = p->head.from;
     answer->head.from.machine = MACHINE_SWITCH;
     answer->count = count;
-    if (directory)
-        directory_tell(directory, (struct fission_entry *)(answer + 1));
+    if (placement)
+        placement_tell(placement, (struct fission_entry *)(answer + 1));
 }
 
 /* The agent was lost with its host, and somebody who lives asks: its host has it from now on, in a new tenure, and will find that
@@ -167,9 +191,43 @@ static void pass(struct decider *d, const struct fission_packet *p, uint32_t len
     if (lives(d, p->head.to.machine, now))
         emit(out, p, len, d->options, NULL, 0);
     else if (asks && lives(d, p->client.machine, now))
-        directory_forward(directory_of(d), p, len, SPILL_DEAD, now, out);
+        placement_forward(placement_of(d), p, len, SPILL_DEAD, now, out);
     else
         d->drops.stale++;
+}
+
+static void report(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
+{
+    uint16_t machine = p->head.from.machine;
+    bool tells = d->rebuild.closed && machine <= d->rebuild.machines && d->rebuild.state[machine] == REBUILD_HEARD;
+    if (d->placement_at && tells && placement_report(placement_of(d), p, len, now, out))
+        return;
+    if (!rebuild_report(&d->rebuild, d->lock, d->locks, p))
+        return;
+    if (!(d->options & FISSION_BUSTED_MUTED))
+        machine_at(d, p->head.from.machine)->asked = 1; /* it holds something, and is to be asked */
+    struct fission_packet *answer = outbox_add(out, sizeof *p);
+    if (!answer)
+        return;
+    *answer = *p;
+    answer->count = 0;
+    answer->head.to = p->head.from;
+    answer->head.from.machine = MACHINE_SWITCH;
+}
+
+/* From before the state was lost. Who sent it hears so by asking for its lease, which it should do now. */
+static void nudge(struct decider *d, const struct fission_packet *p, struct outbox *out)
+{
+    bool former = p->head.epoch && p->head.epoch < d->rules.epoch && p->head.from.machine <= d->rules.machines;
+    struct fission_packet *hint = former ? outbox_add(out, sizeof *p) : NULL;
+    if (!hint)
+        return;
+    hint->head = p->head;
+    hint->head.type = FISSION_LEASE;
+    hint->head.index = hint->head.nonce = 0;
+    hint->head.epoch = d->rules.epoch;
+    hint->head.to = (struct place){p->head.from.machine, PORT_POOL};
+    hint->head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
 }
 
 void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -177,28 +235,34 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
     struct decider *d = state;
     const struct fission_packet *p = data;
     struct fission_meta m;
-    struct directory *directory = directory_of(d);
+    struct placement *placement = placement_of(d);
     struct fission_rules rules = d->rules;
-    if (directory && spill_is_control(data, len)) {
-        directory_packet(directory, d->lock, data, len, now, out);
+    if (placement && spill_is_control(data, len)) {
+        placement_packet(placement, d->lock, data, len, now, out);
         return;
     }
-    if (directory && len >= sizeof p->head)
-        rules.epoch = directory_epoch(directory, p->head.index);
+    if (placement && len >= sizeof p->head)
+        rules.epoch = placement_epoch(placement, p->head.index);
     enum fission_fault fault = fission_verify(data, len, &rules);
     if (fault != FISSION_FINE) {
         ++*(fault == FISSION_BAD ? &d->drops.bad : fault == FISSION_ALIEN ? &d->drops.alien : &d->drops.stale);
+        if (fault == FISSION_STALE)
+            nudge(d, p, out);
         return;
     }
     if (p->head.type == FISSION_LEASE) {
         lease(d, p, now, out);
         return;
     }
-    if (now < d->opens_ns)
+    if (p->head.type == FISSION_REPORT) {
+        report(d, p, len, now, out);
+        return;
+    }
+    if (is_closed(d, now))
         return;
     if (answered(d, p, len, now, out))
         return;
-    if (directory && (p->flags & SPILL_SERVED)) {
+    if (placement && (p->flags & SPILL_SERVED)) {
         pass(d, p, len, now, out);
         return;
     }
@@ -212,13 +276,13 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
         emit(out, data, len, d->options, NULL, 0);
         return;
     }
-    uint32_t slot = directory ? directory_slot(directory, p->head.index) : 0;
+    uint32_t slot = placement ? placement_slot(placement, p->head.index) : 0;
     if (slot == SLOT_NONE) {
-        directory_forward(directory, p, len, 0, now, out);
+        placement_forward(placement, p, len, 0, now, out);
         return;
     }
-    if (directory && fission_asks(p))
-        directory_used(directory, slot, now);
+    if (placement && fission_asks(p))
+        placement_used(placement, slot, now);
     if (p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE)
         take_over(d, p, now);
     uint32_t dest = decide(d, p, &m);
@@ -230,13 +294,13 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
 uint64_t fisslock_switch_tick(void *state, uint64_t now, struct outbox *out)
 {
     struct decider *d = state;
-    return d->directory_at ? directory_tick(directory_of(d), d->lock, now, out) : UINT64_MAX;
+    return d->placement_at ? placement_tick(placement_of(d), d->lock, now, out) : UINT64_MAX;
 }
 
 uint64_t fisslock_switch_moves(const void *state)
 {
-    const struct directory *directory = directory_of(state);
-    return directory ? directory->counts.in + directory->counts.out : 0;
+    const struct placement *placement = placement_of(state);
+    return placement ? placement->counts.in + placement->counts.out : 0;
 }
 
 const struct packet_drops *fisslock_switch_drops(const void *state)
@@ -247,6 +311,6 @@ const struct packet_drops *fisslock_switch_drops(const void *state)
 uint64_t fisslock_switch_word(const void *state, uint64_t index)
 {
     const struct decider *d = state;
-    bool here = !d->directory_at || directory_slot(directory_of(d), index) != SLOT_NONE;
+    bool here = !d->placement_at || placement_slot(placement_of(d), index) != SLOT_NONE;
     return here ? lock_of(d, index)->word : 0;
 }

@@ -12,6 +12,9 @@ uint64_t fisslock_host_bytes(const struct rack_config *config);
 void fisslock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
 int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
 int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
+int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out);
+int fisslock_local_release(void *host, uint32_t request, uint64_t now);
+void fisslock_local_recover(void *host);
 int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out);
 int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *out);
@@ -27,13 +30,15 @@ void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct ou
 uint64_t fisslock_switch_bytes(const struct rack_config *config);
 void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
 void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned words);
 const struct packet_drops *fisslock_switch_drops(const void *state);
 uint64_t fisslock_switch_tick(void *state, uint64_t now, struct outbox *out);
 uint64_t fisslock_switch_moves(const void *state);
 
 /* ---- a server: the decider of locks for which the switch has no room ---- */
 uint64_t fisslock_server_bytes(const struct rack_config *config);
-void fisslock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now);
+void fisslock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh,
+                          uint64_t now);
 void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t fisslock_server_tick(void *server, uint64_t now, struct outbox *out);
 const struct packet_drops *fisslock_server_drops(const void *server);
@@ -41,12 +46,13 @@ const struct packet_drops *fisslock_server_drops(const void *server);
 #define FISSLOCK_PACKETS                                                                                                           \
     .family = PACKET_FISSION, .host_bytes = fisslock_host_bytes, .host_init = fisslock_host_init, .acquire = fisslock_acquire,     \
     .convert = fisslock_convert, .give_up = fisslock_give_up, .release = fisslock_release, .outcome = fisslock_outcome,            \
+    .local_acquire = fisslock_local_acquire, .local_release = fisslock_local_release, .local_recover = fisslock_local_recover,     \
     .idle = fisslock_idle, .holds = fisslock_holds, .packet = fisslock_packet, .tick = fisslock_tick, .expiry = fisslock_expiry,   \
     .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
-    .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .switch_tick = fisslock_switch_tick,             \
-    .switch_moves = fisslock_switch_moves,                                                                                         \
-    .server_bytes = fisslock_server_bytes, .server_init = fisslock_server_init, .server_packet = fisslock_server_packet,           \
-    .server_tick = fisslock_server_tick, .server_drops = fisslock_server_drops, .on_hosts = true, .spills = true
+    .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .switch_expect = fisslock_switch_expect,         \
+    .switch_tick = fisslock_switch_tick, .switch_moves = fisslock_switch_moves, .server_bytes = fisslock_server_bytes,             \
+    .server_init = fisslock_server_init, .server_packet = fisslock_server_packet, .server_tick = fisslock_server_tick,             \
+    .server_drops = fisslock_server_drops, .on_hosts = true, .spills = true
 
 /* For tests and figures. */
 struct fisslock_counts;

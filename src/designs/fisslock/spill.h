@@ -9,12 +9,12 @@
 /* Beyond what hosts may send (fission_verify). head.epoch is the ward's, but for HELLO; head.nonce is the round of a move. */
 enum spill_type {
     SPILL_HELLO = 32, /* server -> switch: I am here; stamp: my life */
-    SPILL_WELCOME,    /* switch -> server; token: the switch's life; word: its capacity; DONE: what is in it is what it begins with */
-    SPILL_CALL,       /* switch -> server: I want this lock */
-    SPILL_HAND,       /* server -> switch: here it is */
-    SPILL_GIVE,       /* switch -> server: here it is again */
-    SPILL_GIVEN,      /* server -> switch: I have it */
-    SPILL_HEAT,       /* server -> switch: asked for most, of those here; entries: nonce is the index, inca the count */
+    SPILL_WELCOME, /* switch -> server; token: the switch's life; word: its capacity; DONE: what is in it is what it begins with */
+    SPILL_CALL,    /* switch -> server: I want this lock */
+    SPILL_HAND,    /* server -> switch: here it is */
+    SPILL_GIVE,    /* switch -> server: here it is again */
+    SPILL_GIVEN,   /* server -> switch: I have it */
+    SPILL_HEAT,    /* server -> switch: asked for most, of those here; entries: nonce is the index, inca the count */
 };
 
 /* Of lock packets between switch and servers; those of enum fission_flags lie below. */

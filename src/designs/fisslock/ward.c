@@ -1,5 +1,5 @@
-/* What a host knows of wards: the epoch of each. One that has risen means that the server of the ward has forgotten what it decided,
- * and that nothing of the ward that this host has is true any more. */
+/* What a host knows of wards: the epoch of each. One that has risen means that the server of the ward has forgotten what it
+ * decided, and that nothing of the ward that this host has is true any more. */
 #include "designs/fisslock/pool.h"
 #include "designs/fisslock/spill.h"
 
@@ -30,7 +30,7 @@ static void lapse(struct event *e, unsigned ward)
         h->ends[i]++; /* what was proven before is not now */
     outbox_touch(e->out, h->takes, sizeof h->takes);
     memset(h->takes, 0, sizeof h->takes);
-    for (uint32_t i = 0; i < h->agent_count && h->agents_used; i++)
+    for (uint32_t i = 0; i < h->agents_touched && h->agents_used; i++)
         if (host_agent(h, i)->state != AGENT_NONE && host_agent(h, i)->index % h->wards == ward)
             pool_agent_free(e, host_agent(h, i));
     for (uint32_t i = 0; i < h->request_count; i++) {

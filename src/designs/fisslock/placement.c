@@ -1,4 +1,4 @@
-#include "designs/fisslock/directory.h"
+#include "designs/fisslock/placement.h"
 #include "lib/hash.h"
 
 /* ---- slots ---- */
@@ -13,7 +13,7 @@ static uint32_t buckets_for(uint64_t capacity)
 
 static uint64_t slots_at(void)
 {
-    return round_up(sizeof(struct directory), CACHE_LINE);
+    return round_up(sizeof(struct placement), CACHE_LINE);
 }
 
 static uint64_t buckets_at(const struct rack_config *c)
@@ -21,54 +21,54 @@ static uint64_t buckets_at(const struct rack_config *c)
     return slots_at() + c->switch_locks * sizeof(struct slot);
 }
 
-uint64_t directory_bytes(const struct rack_config *config)
+uint64_t placement_bytes(const struct rack_config *config)
 {
     return buckets_at(config) + buckets_for(config->switch_locks) * sizeof(uint32_t);
 }
 
-struct slot *directory_slot_at(const struct directory *d, uint32_t slot)
+struct slot *placement_slot_at(const struct placement *d, uint32_t slot)
 {
     return (struct slot *)((char *)(uintptr_t)d + d->slots_at) + slot;
 }
 
-static uint32_t *bucket_of(const struct directory *d, uint64_t index)
+static uint32_t *bucket_of(const struct placement *d, uint64_t index)
 {
     return (uint32_t *)((char *)(uintptr_t)d + d->buckets_at) + (mix64(index) & d->mask);
 }
 
-static uint32_t find(const struct directory *d, uint64_t index)
+static uint32_t find(const struct placement *d, uint64_t index)
 {
     uint32_t slot = *bucket_of(d, index);
-    while (slot != SLOT_NONE && directory_slot_at(d, slot)->index != index)
-        slot = directory_slot_at(d, slot)->next;
+    while (slot != SLOT_NONE && placement_slot_at(d, slot)->index != index)
+        slot = placement_slot_at(d, slot)->next;
     return slot;
 }
 
-const struct slot *directory_find(const struct directory *d, uint64_t index)
+const struct slot *placement_find(const struct placement *d, uint64_t index)
 {
     uint32_t slot = find(d, index);
-    return slot == SLOT_NONE ? NULL : directory_slot_at(d, slot);
+    return slot == SLOT_NONE ? NULL : placement_slot_at(d, slot);
 }
 
-uint32_t directory_slot(const struct directory *d, uint64_t index)
+uint32_t placement_slot(const struct placement *d, uint64_t index)
 {
     uint32_t slot = find(d, index);
-    return slot != SLOT_NONE && directory_slot_at(d, slot)->state == SLOT_HERE ? slot : SLOT_NONE;
+    return slot != SLOT_NONE && placement_slot_at(d, slot)->state == SLOT_HERE ? slot : SLOT_NONE;
 }
 
-static void put(struct directory *d, uint32_t slot, uint64_t index, enum slot_state state)
+static void put(struct placement *d, uint32_t slot, uint64_t index, enum slot_state state)
 {
     uint32_t *bucket = bucket_of(d, index);
-    *directory_slot_at(d, slot) = (struct slot){.index = index, .next = *bucket, .state = state};
+    *placement_slot_at(d, slot) = (struct slot){.index = index, .next = *bucket, .state = state};
     *bucket = slot;
 }
 
-static void drop(struct directory *d, uint32_t slot)
+static void drop(struct placement *d, uint32_t slot)
 {
-    struct slot *s = directory_slot_at(d, slot);
+    struct slot *s = placement_slot_at(d, slot);
     uint32_t *at = bucket_of(d, s->index);
     while (*at != slot)
-        at = &directory_slot_at(d, *at)->next;
+        at = &placement_slot_at(d, *at)->next;
     *at = s->next;
     s->state = SLOT_FREE;
     s->next = d->free;
@@ -76,7 +76,7 @@ static void drop(struct directory *d, uint32_t slot)
 }
 
 /* The first locks are here when it begins. Servers know that (WELCOME). */
-void directory_init(struct directory *d, const struct rack_config *config, uint32_t life, uint64_t lease_ns)
+void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t lease_ns)
 {
     assert(config->switch_locks < SLOT_NONE);
     memset(d, 0, sizeof *d);
@@ -96,17 +96,17 @@ void directory_init(struct directory *d, const struct rack_config *config, uint3
 
 /* ---- wards ---- */
 
-static uint32_t ward_epoch(const struct directory *d, unsigned ward)
+static uint32_t ward_epoch(const struct placement *d, unsigned ward)
 {
     return d->ward[ward].life > d->life ? d->ward[ward].life : d->life;
 }
 
-uint32_t directory_epoch(const struct directory *d, uint64_t index)
+uint32_t placement_epoch(const struct placement *d, uint64_t index)
 {
     return ward_epoch(d, ward_of(&d->config, index));
 }
 
-bool directory_open(const struct directory *d, uint64_t index, uint64_t now)
+bool placement_open(const struct placement *d, uint64_t index, uint64_t now)
 {
     unsigned ward = ward_of(&d->config, index);
     return d->ward[ward].life && now >= d->ward[ward].opens_ns;
@@ -114,12 +114,12 @@ bool directory_open(const struct directory *d, uint64_t index, uint64_t now)
 
 #define EPOCHS_PER_ENTRY (sizeof(struct fission_entry) / sizeof(uint32_t))
 
-unsigned directory_entries(const struct directory *d)
+unsigned placement_entries(const struct placement *d)
 {
     return (unsigned)((d->config.servers + EPOCHS_PER_ENTRY - 1) / EPOCHS_PER_ENTRY);
 }
 
-void directory_tell(const struct directory *d, struct fission_entry *entries)
+void placement_tell(const struct placement *d, struct fission_entry *entries)
 {
     for (unsigned i = 0; i < d->config.servers; i++) {
         uint32_t epoch = ward_epoch(d, i);
@@ -127,23 +127,23 @@ void directory_tell(const struct directory *d, struct fission_entry *entries)
     }
 }
 
-static struct place server_of(const struct directory *d, unsigned ward)
+static struct place server_of(const struct placement *d, unsigned ward)
 {
     return (struct place){d->config.server[ward], PORT_SERVER};
 }
 
-void directory_forward(struct directory *d, const struct fission_packet *p, uint32_t len, uint16_t flags, uint64_t now,
+void placement_forward(struct placement *d, const struct fission_packet *p, uint32_t len, uint16_t flags, uint64_t now,
                        struct outbox *out)
 {
     uint64_t index = p->head.index;
-    if (p->hops >= FISSION_HOPS_MAX || !directory_open(d, index, now)) {
+    if (p->hops >= FISSION_HOPS_MAX || !placement_open(d, index, now)) {
         d->counts.refused++; /* whoever sent it says it again */
         return;
     }
     struct fission_packet *copy = outbox_add(out, len);
     if (!copy)
         return;
-    const struct slot *s = directory_find(d, index);
+    const struct slot *s = placement_find(d, index);
     memcpy(copy, p, len);
     copy->head.to = server_of(d, ward_of(&d->config, index));
     copy->flags = (uint16_t)((p->flags & ~(SPILL_SERVED | SPILL_DEAD | SPILL_MOVING)) | flags);
@@ -153,17 +153,46 @@ void directory_forward(struct directory *d, const struct fission_packet *p, uint
     d->counts.dead += (flags & SPILL_DEAD) != 0;
 }
 
+/* The first entry for this ward that is not about a lock of the switch's own. */
+static const struct fission_entry *entry_for(const struct placement *d, const struct fission_packet *p, unsigned ward)
+{
+    const struct fission_entry *entries = (const struct fission_entry *)(p + 1);
+    for (unsigned i = 0; i < p->count; i++)
+        if (entries[i].nonce < d->config.locks && ward_of(&d->config, entries[i].nonce) == ward &&
+            !placement_find(d, entries[i].nonce))
+            return &entries[i];
+    return NULL;
+}
+
+bool placement_report(struct placement *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
+{
+    for (unsigned ward = p->hops; ward < d->config.servers; ward++) { /* hops: those that have been told */
+        const struct fission_entry *e = entry_for(d, p, ward);
+        if (!e)
+            continue;
+        struct fission_packet *copy = placement_open(d, e->nonce, now) ? outbox_add(out, len) : NULL;
+        if (!copy)
+            return true; /* the host says it again */
+        memcpy(copy, p, len);
+        copy->head.index = e->nonce;
+        copy->head.epoch = ward_epoch(d, ward);
+        copy->head.to = server_of(d, ward);
+        return true;
+    }
+    return false;
+}
+
 /* ---- moves ---- */
 
-static struct fission_packet *say(struct directory *d, enum spill_type type, unsigned ward, struct outbox *out)
+static struct fission_packet *say(struct placement *d, enum spill_type type, unsigned ward, struct outbox *out)
 {
     return spill_packet(out, type, d->config.space, ward_epoch(d, ward), (struct place){MACHINE_SWITCH, PORT_POOL},
                         server_of(d, ward), 0);
 }
 
-static void say_move(struct directory *d, uint32_t slot, const struct directory_lock *locks, struct outbox *out)
+static void say_move(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, struct outbox *out)
 {
-    const struct slot *s = directory_slot_at(d, slot);
+    const struct slot *s = placement_slot_at(d, slot);
     bool gives = s->state == SLOT_LEAVING;
     struct fission_packet *p = say(d, gives ? SPILL_GIVE : SPILL_CALL, ward_of(&d->config, s->index), out);
     if (!p)
@@ -178,56 +207,56 @@ static void say_move(struct directory *d, uint32_t slot, const struct directory_
         p->word = p->token = 0;
 }
 
-static void begin_move(struct directory *d, uint32_t slot, const struct directory_lock *locks, uint64_t now, struct outbox *out)
+static void begin_move(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
 {
     assert(d->moves < MOVES_MAX);
     d->move[d->moves].slot = slot;
     d->move[d->moves++].due_ns = now + d->config.retry_ns;
-    d->leaving += directory_slot_at(d, slot)->state == SLOT_LEAVING;
+    d->leaving += placement_slot_at(d, slot)->state == SLOT_LEAVING;
     say_move(d, slot, locks, out);
 }
 
-static void end_move(struct directory *d, uint32_t slot)
+static void end_move(struct placement *d, uint32_t slot)
 {
     unsigned i = 0;
     while (i < d->moves && d->move[i].slot != slot)
         i++;
     assert(i < d->moves);
     d->move[i] = d->move[--d->moves];
-    d->leaving -= directory_slot_at(d, slot)->state == SLOT_LEAVING;
+    d->leaving -= placement_slot_at(d, slot)->state == SLOT_LEAVING;
 }
 
-void directory_call(struct directory *d, uint64_t index, uint64_t now, struct outbox *out)
+void placement_call(struct placement *d, uint64_t index, uint64_t now, struct outbox *out)
 {
     uint32_t slot = d->free;
-    d->free = directory_slot_at(d, slot)->next;
+    d->free = placement_slot_at(d, slot)->next;
     put(d, slot, index, SLOT_CALLED);
-    directory_slot_at(d, slot)->round = ++d->round;
+    placement_slot_at(d, slot)->round = ++d->round;
     begin_move(d, slot, NULL, now, out);
 }
 
-void directory_give(struct directory *d, uint32_t slot, const struct directory_lock *locks, uint64_t now, struct outbox *out)
+void placement_give(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
 {
-    directory_slot_at(d, slot)->state = SLOT_LEAVING; /* not decided here from now on */
+    placement_slot_at(d, slot)->state = SLOT_LEAVING; /* not decided here from now on */
     begin_move(d, slot, locks, now, out);
 }
 
-static void on_hand(struct directory *d, struct directory_lock *locks, const struct fission_packet *p)
+static void on_hand(struct placement *d, struct rebuild_lock *locks, const struct fission_packet *p)
 {
     uint32_t slot = find(d, p->head.index);
-    struct slot *s = slot == SLOT_NONE ? NULL : directory_slot_at(d, slot);
+    struct slot *s = slot == SLOT_NONE ? NULL : placement_slot_at(d, slot);
     if (!s || s->state != SLOT_CALLED || (s->round != p->head.nonce && !(d->config.options & FISSLOCK_BUSTED_ROUND)))
         return; /* of another round, or heard before */
     end_move(d, slot);
-    locks[slot] = (struct directory_lock){p->word, p->token};
+    locks[slot] = (struct rebuild_lock){p->word, p->token};
     s->state = SLOT_HERE;
     d->counts.in++;
 }
 
-static void on_given(struct directory *d, const struct fission_packet *p)
+static void on_given(struct placement *d, const struct fission_packet *p)
 {
     uint32_t slot = find(d, p->head.index);
-    struct slot *s = slot == SLOT_NONE ? NULL : directory_slot_at(d, slot);
+    struct slot *s = slot == SLOT_NONE ? NULL : placement_slot_at(d, slot);
     if (!s || s->state != SLOT_LEAVING || s->round != p->head.nonce)
         return;
     end_move(d, slot);
@@ -239,20 +268,20 @@ static void on_given(struct directory *d, const struct fission_packet *p)
 
 /* The server of this ward has forgotten everything. What it decided is void; so are words on their way to and from it, since
  * nobody knows whether it had them. Those that are here are not touched. */
-static void reset_ward(struct directory *d, unsigned ward, uint64_t now)
+static void reset_ward(struct placement *d, unsigned ward, uint64_t now)
 {
     d->ward[ward].blank = true;
     d->ward[ward].opens_ns = d->config.options & FISSLOCK_BUSTED_AMNESIA ? now : now + d->lease_ns;
     for (unsigned i = d->moves; i-- > 0;) {
         uint32_t slot = d->move[i].slot;
-        if (ward_of(&d->config, directory_slot_at(d, slot)->index) != ward)
+        if (ward_of(&d->config, placement_slot_at(d, slot)->index) != ward)
             continue;
         end_move(d, slot);
         drop(d, slot);
     }
 }
 
-static void on_hello(struct directory *d, unsigned ward, const struct fission_packet *p, uint64_t now, struct outbox *out)
+static void on_hello(struct placement *d, unsigned ward, const struct fission_packet *p, uint64_t now, struct outbox *out)
 {
     uint32_t life = p->stamp;
     if (life < d->ward[ward].life || !life)
@@ -269,7 +298,7 @@ static void on_hello(struct directory *d, unsigned ward, const struct fission_pa
     answer->flags = d->ward[ward].blank ? 0 : FISSION_DONE;
 }
 
-void directory_packet(struct directory *d, struct directory_lock *locks, const void *data, uint32_t len, uint64_t now,
+void placement_packet(struct placement *d, struct rebuild_lock *locks, const void *data, uint32_t len, uint64_t now,
                       struct outbox *out)
 {
     const struct fission_packet *p = data;
@@ -302,7 +331,7 @@ void directory_packet(struct directory *d, struct directory_lock *locks, const v
     usage_pump(d, locks, now, out);
 }
 
-uint64_t directory_tick(struct directory *d, struct directory_lock *locks, uint64_t now, struct outbox *out)
+uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_t now, struct outbox *out)
 {
     uint64_t next = UINT64_MAX;
     for (unsigned i = 0; i < d->moves && out->packets < OUTBOX_PACKETS / 2; i++) {
