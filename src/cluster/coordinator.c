@@ -59,7 +59,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     memset(members, 0, (p->machines + UINT64_C(1)) * sizeof *members);
     c->design = p->design;
     snprintf(c->space, sizeof c->space, "%s", p->space);
-    c->life = p->life;
+    c->life = c->born_life = p->life;
+    c->born_ns = now;
     c->members = members;
     c->open_ns = p->fresh ? now : now + p->lease_ns + 2 * (p->lease_ns / COORD_DRIFT_DIVISOR) + 1;
     memset(&c->config, 0, sizeof c->config); /* its padding travels, too */
@@ -77,6 +78,15 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     for (unsigned i = 0; i < p->servers; i++)
         c->config.server[i] = (uint16_t)(p->machines + 1 + i);
     return 0;
+}
+
+/* Lives rise by one a second at least (2^30 ns), whether anybody joins or not: tokens of packet designs begin with them, and what
+ * was granted in the life before lies below (fission_token). */
+static uint32_t next_life(struct coordinator *c, uint64_t now)
+{
+    uint32_t by_clock = c->born_life + (uint32_t)((now - c->born_ns) >> COORD_LIFE_SHIFT);
+    c->life = c->life + 1 > by_clock ? c->life + 1 : by_clock;
+    return c->life;
 }
 
 static bool is_complete(const struct coordinator *c)
@@ -135,12 +145,12 @@ static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, s
     if (!empty)
         return refuse(c, p, -ENOSPC, answer);
     c->members[empty] =
-        (struct coord_member){.nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = ++c->life, .live = true, .at = from};
+        (struct coord_member){.nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = next_life(c, now), .live = true, .at = from};
     return welcome(c, p, empty, c->life, answer);
 }
 
 /* A lock server takes the place that has its address, or the next free one. */
-static uint32_t join_server(struct coordinator *c, const struct coord_packet *p, struct net_addr at, void *answer)
+static uint32_t join_server(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
 {
     unsigned i = 0;
     while (i < c->servers && !net_addr_is(c->server[i].at, at))
@@ -152,12 +162,12 @@ static uint32_t join_server(struct coordinator *c, const struct coord_packet *p,
     if (c->server[i].nonce != p->head.nonce) {
         c->server[i].nonce = p->head.nonce;
         c->server[i].at = at;
-        c->server[i].life = ++c->life;
+        c->server[i].life = next_life(c, now);
     }
     return welcome(c, p, c->config.server[i], c->server[i].life, answer);
 }
 
-static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, void *answer)
+static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
 {
     if (!c->design->packet->switch_packet)
         return refuse(c, p, -EOPNOTSUPP, answer);
@@ -168,7 +178,7 @@ static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p,
     if (c->switch_.nonce != p->head.nonce) {
         c->switch_.nonce = p->head.nonce;
         c->switch_.at = at;
-        c->switch_.life = ++c->life;
+        c->switch_.life = next_life(c, now);
     }
     return welcome(c, p, MACHINE_SWITCH, c->switch_.life, answer);
 }
@@ -186,9 +196,9 @@ static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, str
     case COORD_HOST:
         return join_host(c, p, from, now, answer);
     case COORD_SERVER:
-        return join_server(c, p, at, answer);
+        return join_server(c, p, at, now, answer);
     case COORD_SWITCH:
-        return join_switch(c, p, at, answer);
+        return join_switch(c, p, at, now, answer);
     default:
         c->drops.bad++;
         return 0;

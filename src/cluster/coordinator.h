@@ -25,6 +25,7 @@
 
 #define COORD_NAME_LEN 32
 #define COORD_DRIFT_DIVISOR 10000u
+#define COORD_LIFE_SHIFT 30 /* nanoseconds by this are lives: about a second */
 
 enum coord_type {
     COORD_JOIN = 1,
@@ -85,6 +86,8 @@ struct coordinator {
     struct rack_config config;
     uint64_t open_ns; /* gives out numbers from then on */
     uint32_t life;    /* the latest that was given */
+    uint32_t born_life;
+    uint64_t born_ns;
     struct {
         uint64_t nonce;
         uint32_t life;

@@ -275,6 +275,9 @@ struct packet_design {
     uint64_t (*server_tick)(void *server, uint64_t now, struct outbox *out);
     const struct packet_drops *(*server_drops)(const void *server);
 
+    /* Whether a server sends the packet in the name of a host, whose address it does not come from. Null: none does. */
+    bool (*relayed)(const void *data, uint32_t len);
+
     bool on_hosts;    /* the lock servers run on the clients' machines */
     bool spills;      /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
                        * they send to hosts goes by way of the switch */

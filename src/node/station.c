@@ -41,6 +41,10 @@ int station_open(struct station *s, const struct station_params *p)
     const struct rack_config *c = &s->welcome.config;
     if (!rc && (!s->design || (p->is_switch ? !s->design->switch_packet : !s->design->server_packet)))
         rc = -PAWL_ENOTSUP;
+    if (!rc && p->is_switch && p->switch_locks && p->switch_locks < c->locks) {
+        s->welcome.config.switch_locks = p->switch_locks;
+        rc = !s->design->spills ? -PAWL_ENOTSUP : !c->servers ? -PAWL_ELIMIT : 0;
+    }
     if (!rc) {
         s->memory_bytes = p->is_switch ? s->design->switch_bytes(c) : s->design->server_bytes(c);
         s->memory = zeroed(s->memory_bytes);
@@ -126,15 +130,6 @@ static void flush(struct station *s, struct outbox *o)
     outbox_clear(o);
 }
 
-/* Servers whose packets pass the switch send some in the name of hosts. */
-static bool is_server(const struct station *s, struct net_addr from)
-{
-    for (unsigned i = 0; i < s->welcome.config.servers && s->design->spills; i++)
-        if (net_addr_is(s->welcome.servers[i], from))
-            return true;
-    return false;
-}
-
 static void one_packet(struct station *s, const void *data, uint32_t len, struct net_addr from, struct outbox *out)
 {
     const struct packet_head *h = data;
@@ -143,7 +138,7 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         return;
     if (h->space != s->welcome.config.space)
         return;
-    if (h->from.machine && h->from.machine <= s->welcome.config.machines && !is_server(s, from))
+    if (h->from.machine && h->from.machine <= s->welcome.config.machines && !(s->design->relayed && s->design->relayed(data, len)))
         peers_learn(s->peers, h->from, h->epoch, from);
     if (h->family != s->design->family)
         return; /* HERE */

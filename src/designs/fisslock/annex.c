@@ -215,7 +215,8 @@ static void emit(struct annex *a, const struct fission_packet *in, uint32_t len,
         fission_rewrite(p, (uint32_t)a->config.options, m, dest);
         p->flags |= SPILL_SERVED;
     } else {
-        p->hops++; /* back to the switch: it is not here */
+        p->hops++;
+        p->flags |= SPILL_MOVING; /* back to the switch */
     }
 }
 
@@ -234,6 +235,7 @@ static void on_report(struct annex *a, struct fission_packet *p, uint32_t len, s
         fission_reported(&l->word, &l->token, p->head.from.machine, e.mode);
     }
     p->hops = (uint8_t)(a->ward + 1);
+    p->flags |= SPILL_MOVING;
     struct fission_packet *back = outbox_add(out, len);
     if (back)
         memcpy(back, p, len);
@@ -329,4 +331,10 @@ uint64_t fisslock_server_word(const void *server, uint64_t index)
     const struct annex *a = server;
     const struct annex_lock *l = &a->lock[index / a->config.servers];
     return l->era == a->era && l->state != ANNEX_LENT ? l->word : 0;
+}
+
+bool fisslock_relayed(const void *data, uint32_t len)
+{
+    const struct fission_packet *p = data;
+    return len >= sizeof *p && (p->flags & (SPILL_SERVED | SPILL_MOVING));
 }

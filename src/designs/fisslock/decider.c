@@ -230,9 +230,8 @@ static void nudge(struct decider *d, const struct fission_packet *p, struct outb
     hint->head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
 }
 
-void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+static void decide_packet(struct decider *d, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
-    struct decider *d = state;
     const struct fission_packet *p = data;
     struct fission_meta m;
     struct placement *placement = placement_of(d);
@@ -289,6 +288,19 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
     for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1)
         if (dest & one)
             emit(out, data, len, d->options, &m, one);
+}
+
+void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+{
+    struct decider *d = state;
+    _Alignas(8) uint8_t copy[PACKET_MAX];
+    struct fission_packet *p = (struct fission_packet *)copy;
+    if (d->placement_at && len >= sizeof *p && len <= PACKET_MAX && fisslock_relayed(data, len)) {
+        memcpy(copy, data, len); /* a server does not have the lock: as if it came from its sender again */
+        p->flags &= (uint16_t)~SPILL_MOVING;
+        data = copy;
+    }
+    decide_packet(d, data, len, now, out);
 }
 
 uint64_t fisslock_switch_tick(void *state, uint64_t now, struct outbox *out)

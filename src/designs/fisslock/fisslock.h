@@ -42,6 +42,7 @@ void fisslock_server_init(void *server, const struct rack_config *config, uint16
 void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t fisslock_server_tick(void *server, uint64_t now, struct outbox *out);
 const struct packet_drops *fisslock_server_drops(const void *server);
+bool fisslock_relayed(const void *data, uint32_t len);
 
 #define FISSLOCK_PACKETS                                                                                                           \
     .family = PACKET_FISSION, .host_bytes = fisslock_host_bytes, .host_init = fisslock_host_init, .acquire = fisslock_acquire,     \
@@ -52,7 +53,7 @@ const struct packet_drops *fisslock_server_drops(const void *server);
     .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .switch_expect = fisslock_switch_expect,         \
     .switch_tick = fisslock_switch_tick, .switch_moves = fisslock_switch_moves, .server_bytes = fisslock_server_bytes,             \
     .server_init = fisslock_server_init, .server_packet = fisslock_server_packet, .server_tick = fisslock_server_tick,             \
-    .server_drops = fisslock_server_drops, .on_hosts = true, .spills = true
+    .server_drops = fisslock_server_drops, .relayed = fisslock_relayed, .on_hosts = true, .spills = true
 
 /* For tests and figures. */
 struct fisslock_counts;

@@ -21,7 +21,7 @@ enum spill_type {
 enum spill_flags {
     SPILL_SERVED = 1 << 13, /* decided by a server: it only passes the switch */
     SPILL_DEAD = 1 << 14,   /* returned to it: the host that it was for is lost */
-    SPILL_MOVING = 1 << 15, /* a GIVE is under way, which this may overtake */
+    SPILL_MOVING = 1 << 15, /* to a server: a GIVE is under way, which this may overtake; from it: it is not here */
 };
 
 /* rack_config.options */
