@@ -503,7 +503,10 @@ OWN_FRAME static int look_again(struct citron_job *j, unsigned from, unsigned to
         batch_start(&b);
         list_ancestors(j, from, to, &c->look);
         add_look(j, &b, &c->look);
+        job_draw(j, &b); /* who was there and is gone has a later token than the one that was drawn before */
         int rc = job_run(j, &b);
+        if (!rc)
+            job_drew(j, &b);
         if (!rc || (rc = seat_retry(j->seat, rc)))
             return rc;
     }
