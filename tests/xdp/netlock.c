@@ -396,10 +396,11 @@ static void leases(void)
 static _Atomic int inside[2];
 static _Atomic uint64_t tokens[2];
 static _Atomic unsigned done_grants, stop_orders, shuts;
-static struct {
-    _Atomic uint64_t nonce, token;
-    _Atomic uint32_t ticket;
+static struct grant {
+    uint64_t nonce, token;
+    uint32_t ticket;
 } granted_to[3][HANDLES];
+static pthread_mutex_t granting = PTHREAD_MUTEX_INITIALIZER;
 
 static void pin_to(int cpu)
 {
@@ -422,9 +423,9 @@ static bool pass_one(const struct netlock_packet *p)
         const struct netlock_packet *g = (const void *)o.out[i].bytes;
         unsigned request = netlock_request_of(g->head.nonce);
         if (g->head.type == NETLOCK_GRANT && request < HANDLES) {
-            granted_to[g->head.to.machine][request].ticket = g->ticket;
-            granted_to[g->head.to.machine][request].token = g->token;
-            granted_to[g->head.to.machine][request].nonce = g->head.nonce;
+            pthread_mutex_lock(&granting);
+            granted_to[g->head.to.machine][request] = (struct grant){g->head.nonce, g->token, g->ticket};
+            pthread_mutex_unlock(&granting);
         }
         released = released || g->head.type == NETLOCK_RELEASED;
     }
@@ -459,15 +460,18 @@ static void *contend(void *arg)
     for (bool draining = false; !draining || ended < HANDLES; draining = done_grants >= GRANTS) {
         unsigned h = (unsigned)rng_below(&rng, HANDLES);
         struct netlock_packet *p = &asked[h];
+        pthread_mutex_lock(&granting);
+        const struct grant g = granted_to[me][h];
+        pthread_mutex_unlock(&granting);
         if (!p->head.type && !draining) {
             *p = ask(NETLOCK_ACQUIRE, me, h, ++latest, rng_chance(&rng, 1, 2) ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE,
                      rng_chance(&rng, 1, 2) ? LOCK : REMOTE);
             pass_one(p);
-        } else if (p->head.type && granted_to[me][h].nonce == p->head.nonce) {
+        } else if (p->head.type && g.nonce == p->head.nonce) {
             struct netlock_packet r = ask(NETLOCK_RELEASE, me, h, 0, 0, p->head.index);
-            enter_and_leave(p, granted_to[me][h].token);
+            enter_and_leave(p, g.token);
             r.head.nonce = p->head.nonce;
-            r.ticket = granted_to[me][h].ticket;
+            r.ticket = g.ticket;
             while (!pass_one(&r)) /* dropped while the lock was shut */
                 ;
             p->head.type = 0;
@@ -490,7 +494,12 @@ static void *look_in(void *arg)
             uint64_t index = open[lock] - 1;
             struct netlock_order o = {
                 .kind = i % 2 ? NETLOCK_ORDER_CLOSE : NETLOCK_ORDER_IF_EMPTY, .lock = lock, .index = index};
-            if (!open[lock] || plane_order(kit, &o, sizeof o) || !o.done)
+            if (!open[lock])
+                continue;
+            do { /* packets that are under way go on */
+                CHECK_EQ(plane_order(kit, &o, sizeof o), 0);
+            } while (i % 2 && !o.done);
+            if (!o.done)
                 continue;
             shuts++;
             o.kind = NETLOCK_ORDER_OPEN;
