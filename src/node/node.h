@@ -3,6 +3,7 @@
 #define PAWL_NODE_NODE_H
 
 #include "cluster/join.h"
+#include "cluster/journal.h"
 #include "node/peers.h"
 
 #include <signal.h>
@@ -13,6 +14,8 @@ struct coordinating {
     struct udp udp;
     struct coordinator coordinator;
     struct coord_member *members;
+    struct directory directory; /* if keys are not dense */
+    struct journal journal;     /* fd -1: the directory is in memory alone */
     const volatile sig_atomic_t *stop;
 };
 
