@@ -4,14 +4,16 @@
  *   JOIN     a host, lock server or switch wants to take part; sent again until it is answered, the nonce tells repetitions apart
  *   WELCOME  its number, its life, the space's config and the addresses of servers and switch
  *   REFUSED  why not: -EAGAIN is worth asking again; to a BEAT: this life is over
- *   BEAT     a host is alive; stamp as its clock says
- *   BEATEN   the stamp again: the host's lease now counts from it
+ *   BEAT     a host, lock server or switch is alive; stamp as its clock says, code: of its config. A switch says what it found
+ *            when it looked for a machine in its locks: index its number, generation how many still name it
+ *   BEATEN   the stamp again: the host's lease now counts from it. To a switch: look for this machine (index)
  *   LEAVE    a host has nothing left and goes
  *   HERE     from a host's pool to servers and switch: its packets come from this address (net.h)
  *   WAKE     between processes of one host: look again
  *
- * A host's number is used again when its lease has surely run out, with a higher life. A coordinator that starts anew adopts the
- * hosts that beat, and gives out no number until every lease of those that do not has ended. */
+ * A host's number is used again when its lease has surely run out, with a higher life, and when the switch has found that no lock
+ * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its own,
+ * and gives out no number until every lease of those that do not has ended. */
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
 
@@ -20,6 +22,7 @@
 #include "wire/udp.h"
 
 #define COORD_NAME_LEN 32
+#define COORD_LIVE_WORDS 16 /* machines up to 1023 are told; where there are more, none */
 #define COORD_DRIFT_DIVISOR 10000u
 
 enum coord_type {
@@ -39,7 +42,7 @@ enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
 struct coord_packet {
     struct packet_head head;
     uint32_t role;
-    int32_t code; /* REFUSED */
+    int32_t code; /* REFUSED; BEAT: coord_config_sum */
     uint64_t stamp;
     struct net_addr at; /* JOIN: where a server or switch listens; ip 0: where the packet came from */
     char space[COORD_NAME_LEN];
@@ -52,6 +55,8 @@ struct coord_welcome {
     struct rack_config config;
     struct net_addr servers[RACK_SERVERS_MAX];
     struct net_addr switch_at;
+    uint32_t live_known;             /* to a switch: */
+    uint64_t live[COORD_LIVE_WORDS]; /* the hosts that there are, bit m of word m / 64; no other can hold anything */
 };
 _Static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
 
@@ -60,6 +65,7 @@ struct coord_member {
     uint64_t until_ns; /* its lease; 0: the number was never given */
     uint32_t life;
     bool live;
+    bool clean; /* no lock names it */
     struct net_addr at;
 };
 
@@ -69,8 +75,8 @@ struct coordinator {
     struct rack_config config;
     uint64_t open_ns; /* gives out numbers from then on */
     uint32_t life;    /* the latest that was given */
-    struct {
-        uint64_t nonce;
+    struct coord_station {
+        uint64_t nonce; /* of its JOIN; 0: there is none */
         uint32_t life;
         struct net_addr at;
     } server[RACK_SERVERS_MAX], switch_;
@@ -100,6 +106,9 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
 unsigned coordinator_tick(struct coordinator *c, uint64_t now);
 
 uint32_t coord_space_id(const char *space);
+
+/* Tells whether two speak of the same rack. */
+int32_t coord_config_sum(const struct rack_config *config);
 
 /* A packet of that type with its head filled in; the caller adds the rest. */
 void coord_make(struct coord_packet *p, enum coord_type type, const char *space, uint64_t nonce);

@@ -33,6 +33,8 @@ struct station {
     uint64_t memory_bytes;
     struct peers *peers;
     uint64_t spin_ns; /* looks for packets for so long before it sleeps */
+    uint64_t beat_ns; /* when the coordinator is to hear of it */
+    uint16_t look_for; /* this machine, in the locks; 0: none */
     const volatile sig_atomic_t *stop;
     struct {
         uint64_t packets, answers, lost, echoes; /* lost: nobody knows where they should go */
