@@ -181,6 +181,7 @@ static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p,
         c->switch_.nonce = p->head.nonce;
         c->switch_.at = at;
         c->switch_.life = ++c->life;
+        c->rouse_next = 1;
     }
     return welcome(c, p, MACHINE_SWITCH, c->switch_.life, now, answer);
 }
@@ -243,6 +244,7 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_packet *p, s
         return refuse(c, p, -ESTALE, answer);
     c->life = c->life > m->life ? c->life : m->life;
     m->until_ns = lease_from(c, now);
+    m->at = from; /* where its pool is, most often */
     return beaten(c, p, 0, answer);
 }
 
@@ -311,6 +313,22 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
         c->drops.bad++;
         return 0;
     }
+}
+
+uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *to)
+{
+    while (c->rouse_next && c->rouse_next <= c->config.machines) {
+        const struct coord_member *m = &c->members[c->rouse_next++];
+        if (!m->live)
+            continue;
+        struct coord_packet *p = packet;
+        coord_make(p, COORD_ROUSE, c->space, 0);
+        p->head.to.machine = (uint16_t)(c->rouse_next - 1);
+        p->head.epoch = m->life;
+        *to = m->at;
+        return sizeof *p;
+    }
+    return 0;
 }
 
 unsigned coordinator_tick(struct coordinator *c, uint64_t now)

@@ -10,6 +10,7 @@
  *   LEAVE    a host has nothing left and goes
  *   HERE     from a host's pool to servers and switch: its packets come from this address (net.h)
  *   WAKE     between processes of one host: look again
+ *   ROUSE    to a host: the switch has started anew, and should hear from it
  *
  * A host's number is used again when its lease has surely run out, with a higher life, and when the switch has found that no lock
  * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its own,
@@ -34,6 +35,7 @@ enum coord_type {
     COORD_LEAVE,
     COORD_HERE,
     COORD_WAKE,
+    COORD_ROUSE,
 };
 
 enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
@@ -80,7 +82,8 @@ struct coordinator {
         uint32_t life;
         struct net_addr at;
     } server[RACK_SERVERS_MAX], switch_;
-    unsigned servers; /* that have joined, of config.servers */
+    unsigned servers;    /* that have joined, of config.servers */
+    uint32_t rouse_next; /* the next host to be roused; beyond the last: none is */
     struct packet_drops drops;
     struct coord_member *members; /* by number, 1 to config.machines; the caller's */
 };
@@ -101,6 +104,9 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
 /* The answer, if there is one, goes to where the packet came from. Its length; 0: none. `answer` has room for any packet. */
 uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t len, struct net_addr from, uint64_t now,
                             void *answer);
+
+/* A packet that is to be sent to one of the hosts, and where. Its length; 0: there is none. */
+uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *to);
 
 /* Hosts whose lease has ended; how many are live. */
 unsigned coordinator_tick(struct coordinator *c, uint64_t now);

@@ -237,6 +237,9 @@ struct packet_design {
     /* Retransmissions, leases. Returns when it wants to be called next; UINT64_MAX: not before the next event. */
     uint64_t (*tick)(void *host, uint64_t now, struct outbox *out);
 
+    /* The switch has started anew and should be asked for a lease now. Null: the design does nothing then. */
+    void (*rouse)(void *host, uint64_t now, struct outbox *out);
+
     /* Until when what the session holds is certainly its own, as far as the design knows: UINT64_MAX without bound, 0 if something
      * is lost already. Then the session is to be ended. */
     uint64_t (*expiry)(const void *host, uint32_t session);

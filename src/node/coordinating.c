@@ -34,6 +34,9 @@ void coordinating_run(struct coordinating *c)
             if (out.len)
                 udp_send(&c->udp, &out, 1);
         }
+        struct udp_out more = {.data = answer};
+        while ((more.len = coordinator_more(&c->coordinator, answer, &more.to)))
+            udp_send(&c->udp, &more, 1);
         coordinator_tick(&c->coordinator, host_now());
     }
 }

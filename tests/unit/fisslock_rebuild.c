@@ -303,6 +303,37 @@ static void expected(void)
     end();
 }
 
+/* A host that forgot has several agents to take over at once, two of which are remembered in one place: neither keeps the other from
+ * getting on. */
+static void takes(void)
+{
+    uint64_t a = 0, b = 1;
+    while (mix64(a) % TAKES != mix64(b) % TAKES)
+        if (++b == 16)
+            b = ++a + 1;
+    CHECK(b < 16);
+    begin(2, 8, 0);
+    for (uint32_t r = 0; r < 2; r++) {
+        struct packet_ask ask = {.request = r, .port = 3, .mode = X, .index = r ? b : a};
+        fisslock_acquire(k.host[1], &ask, k.now, &k.out);
+        kit_flush(&k, false);
+    }
+    kit_run(&k);
+    fisslock_host_init(k.host[1], &k.config, 1, 2, k.now);
+    kit_wait(&k, 4 * KIT_RETRY_NS);
+    for (uint32_t r = 0; r < 2; r++) {
+        struct packet_ask ask = {.request = r, .port = 3, .mode = X, .index = r ? b : a};
+        fisslock_acquire(k.host[2], &ask, k.now, &k.out);
+        kit_flush(&k, false);
+    }
+    kit_run(&k);
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 2, 0) && kit_holds(&k, 2, 1));
+    kit_release(&k, 2, 0);
+    kit_release(&k, 2, 1);
+    end();
+}
+
 int main(void)
 {
     exclusive();
@@ -317,5 +348,6 @@ int main(void)
     late_report();
     many();
     expected();
+    takes();
     return 0;
 }

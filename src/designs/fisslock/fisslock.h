@@ -19,6 +19,7 @@ bool fisslock_idle(const void *host, uint32_t request);
 bool fisslock_holds(const void *host, uint32_t request);
 void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out);
+void fisslock_rouse(void *host, uint64_t now, struct outbox *out);
 uint64_t fisslock_expiry(const void *host, uint32_t session);
 const struct packet_drops *fisslock_host_drops(const void *host);
 void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
@@ -35,6 +36,7 @@ const struct packet_drops *fisslock_switch_drops(const void *state);
     .family = PACKET_FISSION, .host_bytes = fisslock_host_bytes, .host_init = fisslock_host_init, .acquire = fisslock_acquire,     \
     .convert = fisslock_convert, .give_up = fisslock_give_up, .release = fisslock_release, .outcome = fisslock_outcome,            \
     .idle = fisslock_idle, .holds = fisslock_holds, .packet = fisslock_packet, .tick = fisslock_tick, .expiry = fisslock_expiry,   \
+    .rouse = fisslock_rouse,                                                                                                       \
     .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
     .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .switch_expect = fisslock_switch_expect,             \
     .switch_scan = fisslock_switch_scan
