@@ -94,7 +94,7 @@ void net_flush(struct net *n, struct udp *through, struct outbox *o)
 
 /* ---- receiving ---- */
 
-static void on_coordinator(struct net *n, const void *data, uint32_t len)
+static void on_coordinator(struct net *n, const void *data, uint32_t len, struct outbox *out)
 {
     struct host_header *h = n->host.header;
     const struct coord_packet *p = coord_check(data, len, h->config.space);
@@ -106,6 +106,10 @@ static void on_coordinator(struct net *n, const void *data, uint32_t len)
         __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);
     if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
         host_retire(&n->host);
+    if (p->head.type == COORD_ROUSE && n->host.design->rouse) {
+        __atomic_store_n(&h->here_ns, 0, __ATOMIC_RELEASE);
+        n->host.design->rouse(n->host.memory, host_now(), out);
+    }
 }
 
 void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch)
@@ -117,7 +121,7 @@ void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *ba
         if (batch->packet[i].len < sizeof *h)
             continue;
         if (h->family == PACKET_COORDINATOR)
-            on_coordinator(n, h, batch->packet[i].len);
+            on_coordinator(n, h, batch->packet[i].len, out);
         else
             n->host.design->packet(n->host.memory, h, batch->packet[i].len, host_now(), out);
     }

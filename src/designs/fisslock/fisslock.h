@@ -22,6 +22,7 @@ bool fisslock_idle(const void *host, uint32_t request);
 bool fisslock_holds(const void *host, uint32_t request);
 void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out);
+void fisslock_rouse(void *host, uint64_t now, struct outbox *out);
 uint64_t fisslock_expiry(const void *host, uint32_t session);
 const struct packet_drops *fisslock_host_drops(const void *host);
 void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
@@ -31,6 +32,7 @@ uint64_t fisslock_switch_bytes(const struct rack_config *config);
 void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
 void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned words);
+uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out);
 const struct packet_drops *fisslock_switch_drops(const void *state);
 
 #define FISSLOCK_PACKETS                                                                                                           \
@@ -38,8 +40,10 @@ const struct packet_drops *fisslock_switch_drops(const void *state);
     .convert = fisslock_convert, .give_up = fisslock_give_up, .release = fisslock_release, .outcome = fisslock_outcome,            \
     .local_acquire = fisslock_local_acquire, .local_release = fisslock_local_release, .local_recover = fisslock_local_recover,     \
     .idle = fisslock_idle, .holds = fisslock_holds, .packet = fisslock_packet, .tick = fisslock_tick, .expiry = fisslock_expiry,   \
+    .rouse = fisslock_rouse,                                                                                                       \
     .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
-    .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .switch_expect = fisslock_switch_expect
+    .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .switch_expect = fisslock_switch_expect,             \
+    .switch_scan = fisslock_switch_scan
 
 /* For tests and figures. */
 struct fisslock_counts;
