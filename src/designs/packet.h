@@ -267,6 +267,8 @@ struct packet_design {
     /* ---- a switch; null: the design needs none, packets go their way ---- */
     uint64_t (*switch_bytes)(const struct rack_config *config);
     void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
+    /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
+    void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
     /* A packet of this family and space passes. What leaves is in the outbox, the packet itself included if it goes on. */
     void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*switch_tick)(void *state, uint64_t now, struct outbox *out); /* null: has no time of its own */

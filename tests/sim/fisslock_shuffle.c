@@ -53,7 +53,7 @@ static bool tracing; /* for one seed */
 static void trace(const struct world_state *w, const char *where, const void *data)
 {
     static const char *const types[] = {"?",       "ACQUIRE", "RELEASE", "FREE",   "GRANT", "ACK",
-                                        "REFUSED", "FLAGS",   "LOOK",    "CENSUS", "ANSWER"};
+                                        "REFUSED", "FLAGS",   "LOOK",    "CENSUS", "ANSWER", "LEASE", "TAKE", "REPORT"};
     const struct fission_packet *p = data;
     if (tracing)
         printf("%9" PRIu64 " %-8s %-8s lock %" PRIu64 " %d>%d nonce %" PRIx64 " client %d mode %d/%d flags %03x term %u inca %u "

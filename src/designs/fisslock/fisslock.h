@@ -31,6 +31,7 @@ void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct ou
 uint64_t fisslock_switch_bytes(const struct rack_config *config);
 void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
 void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned words);
 const struct packet_drops *fisslock_switch_drops(const void *state);
 
 #define FISSLOCK_PACKETS                                                                                                           \
@@ -40,7 +41,7 @@ const struct packet_drops *fisslock_switch_drops(const void *state);
     .idle = fisslock_idle, .holds = fisslock_holds, .claim = fisslock_claim, .packet = fisslock_packet, .tick = fisslock_tick,      \
     .expiry = fisslock_expiry,                                                                                                     \
     .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
-    .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet
+    .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .switch_expect = fisslock_switch_expect
 
 /* For tests and figures. */
 struct fisslock_counts;

@@ -44,7 +44,7 @@ static struct sizes sizes_of(const struct rack_config *c)
     s.nodes_at = place(&at, s.nodes * sizeof(struct node));
     s.request_buckets_at = place(&at, s.request_buckets * sizeof(uint32_t));
     s.agent_buckets_at = place(&at, s.agent_buckets * sizeof(uint32_t));
-    s.timers_at = place(&at, timers_bytes(s.requests + s.agents + 2));
+    s.timers_at = place(&at, timers_bytes(s.requests + s.agents + TIMERS_BESIDE));
     s.sessions_at = place(&at, c->sessions * sizeof(struct session_state));
     s.bytes = at;
     return s;
@@ -93,7 +93,7 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
     for (uint32_t i = 0; i < s.agent_buckets; i++)
         ((uint32_t *)((char *)h + h->agent_buckets_at))[i] = NONE;
     h->agent_free = h->node_free = NONE;
-    timers_init(host_timers(h), s.requests + s.agents + 2);
+    timers_init(host_timers(h), s.requests + s.agents + TIMERS_BESIDE);
     if (config->lease_ns) {
         struct outbox nobody = {0};
         timers_set(host_timers(h), timer_of_lease(h), 0, &nobody);
