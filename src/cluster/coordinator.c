@@ -38,6 +38,10 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
         const struct coord_key *k = data;
         return len == sizeof *k && k->len <= DIRECTORY_KEY_MAX ? p : NULL;
     }
+    if (p->head.type == COORD_HOSTS)
+        return len == sizeof(struct coord_hosts) && ((const struct coord_hosts *)data)->count <= COORD_HOSTS_MAX ? p : NULL;
+    if (p->head.type == COORD_CLAIMED)
+        return len == sizeof(struct coord_claimed) && ((const struct coord_claimed *)data)->count <= COORD_CLAIMS_MAX ? p : NULL;
     return p;
 }
 
@@ -252,7 +256,7 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_packet *p, s
         return refuse(c, p, -ESTALE, answer);
     c->life = c->life > m->life ? c->life : m->life;
     m->until_ns = lease_from(c, now);
-    m->at = from; /* where its pool is, most often */
+    m->at = from; /* where its pool is, most often, and where it can be asked */
     return beaten(c, p, 0, answer);
 }
 
@@ -318,8 +322,33 @@ static uint32_t on_key(struct coordinator *c, const struct coord_key *p, void *a
     a->packet.head.to = p->packet.head.from;
     a->packet.head.index = index;
     a->packet.code = code;
+    a->look = c->config.keys;
     a->len = len;
     memcpy(a->bytes, bytes, len);
+    return sizeof *a;
+}
+
+/* ---- who is there ---- */
+
+static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p, void *answer)
+{
+    struct coord_hosts *a = answer;
+    uint64_t m = max_u64(1, p->head.index);
+    if (strncmp(p->space, c->space, sizeof c->space))
+        return refuse(c, p, -ENOENT, answer);
+    memset(a, 0, sizeof *a);
+    coord_make(&a->packet, COORD_HOSTS, c->space, p->head.nonce);
+    snprintf(a->design, sizeof a->design, "%s", c->design->name);
+    a->locks = c->config.locks;
+    a->lease_ns = c->config.lease_ns;
+    a->keys = c->config.keys;
+    a->sessions = c->config.sessions;
+    a->requests = c->config.requests;
+    for (; m <= c->config.machines && a->count < COORD_HOSTS_MAX; m++)
+        if (c->members[m].live)
+            a->host[a->count++] =
+                (struct coord_host){.at = c->members[m].at, .machine = (uint32_t)m, .life = c->members[m].life};
+    a->packet.head.index = m <= c->config.machines ? m : 0;
     return sizeof *a;
 }
 
@@ -336,6 +365,8 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
     switch ((enum coord_type)p->head.type) {
     case COORD_JOIN:
         return on_join(c, p, from, now, answer);
+    case COORD_WHO:
+        return on_who(c, p, answer);
     case COORD_BEAT:
         return on_beat(c, p, from, now, answer);
     case COORD_LEAVE: {

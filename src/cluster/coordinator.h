@@ -14,6 +14,10 @@
  *   KEY_OF   anybody: which key has this index?
  *   FOUND    the answer to both, with the key, its index, and a code
  *   ROUSE    to a host: the switch has started anew, and should hear from it
+ *   WHO      anybody: which hosts are there, from this number on?
+ *   HOSTS    what the space is, and some of them
+ *   CLAIMS   anybody to a host: what do your requests hold and wait for, from this one on?
+ *   CLAIMED  some of them
  *
  * A host's number is used again when its lease has surely run out, with a higher life, and when the switch has found that no lock
  * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its own,
@@ -43,6 +47,10 @@ enum coord_type {
     COORD_KEY_OF,
     COORD_FOUND,
     COORD_ROUSE,
+    COORD_WHO,
+    COORD_HOSTS,
+    COORD_CLAIMS,
+    COORD_CLAIMED,
 };
 
 enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
@@ -72,11 +80,43 @@ _Static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
 /* FIND, KEY_OF and FOUND go on: */
 struct coord_key {
     struct coord_packet packet; /* head.index; code: 0, -ENOENT, -ENOSPC, -EINVAL */
-    uint32_t look;              /* FIND: 1: do not add it */
+    uint32_t look;              /* FIND: 1: do not add it; FOUND: the kind of keys, 0: dense */
     uint32_t len;
     char bytes[(DIRECTORY_KEY_MAX + 8) / 8 * 8];
 };
 _Static_assert(sizeof(struct coord_key) <= PACKET_MAX, "fits");
+
+#define COORD_HOSTS_MAX 64
+
+/* HOSTS goes on: */
+struct coord_hosts {
+    struct coord_packet packet; /* head.index: where to go on; 0: that was all */
+    char design[COORD_NAME_LEN];
+    uint64_t locks, lease_ns;
+    uint32_t keys, sessions, requests, count;
+    struct coord_host {
+        struct net_addr at;
+        uint32_t machine, life;
+    } host[COORD_HOSTS_MAX];
+};
+_Static_assert(sizeof(struct coord_hosts) <= PACKET_MAX, "fits");
+
+#define COORD_CLAIMS_MAX 14
+#define COORD_LABEL_LEN 16
+
+/* CLAIMED goes on: */
+struct coord_claimed {
+    struct coord_packet packet; /* head.index: where to go on; 0: that was all */
+    uint32_t count, pad;
+    struct coord_claim {
+        uint64_t index, token;
+        uint64_t left_ns, opened_s; /* of the session: what is left of its lease; since when it is */
+        uint32_t session, pid;
+        uint32_t mode, holds;
+        char label[COORD_LABEL_LEN];
+    } claim[COORD_CLAIMS_MAX];
+};
+_Static_assert(sizeof(struct coord_claimed) <= PACKET_MAX, "fits");
 
 struct coord_member {
     uint64_t nonce;    /* of its JOIN; 0: adopted */

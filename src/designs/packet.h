@@ -199,6 +199,13 @@ struct packet_answer {
     uint64_t token;
 };
 
+/* What a request has or wants, for people and their tools. */
+struct packet_claim {
+    uint64_t index, token; /* token: of what it holds */
+    enum pawl_mode mode;
+    bool holds; /* else it waits */
+};
+
 /* Why packets were dropped: counted by everybody who takes some in. */
 struct packet_drops {
     uint64_t bad;   /* short, wrong version, unknown type, out of range */
@@ -239,6 +246,7 @@ struct packet_design {
     int (*outcome)(const void *host, uint32_t request, struct packet_answer *out);
     bool (*idle)(const void *host, uint32_t request);
     bool (*holds)(const void *host, uint32_t request);
+    bool (*claim)(const void *host, uint32_t request, struct packet_claim *out); /* false: it neither holds nor waits */
 
     /* Verifies everything; bad packets are counted and dropped. */
     void (*packet)(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
