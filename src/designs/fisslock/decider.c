@@ -9,10 +9,14 @@ struct decider {
     struct packet_drops drops;
     uint32_t options;
     uint64_t locks;
-    uint64_t token_base;   /* of this life */
-    uint64_t lease_ns;     /* 0: there are none, and nobody is ever taken for dead */
-    uint64_t machines_at;  /* offset; machines 0 to rules.machines */
+    uint64_t token_base;  /* of this life */
+    uint64_t lease_ns;    /* 0: there are none, and nobody is ever taken for dead */
+    uint64_t machines_at; /* offset; machines 0 to rules.machines */
     uint64_t placement_at; /* offset; 0: all locks are here, each at its index */
+    struct {
+        uint16_t machine;
+        uint64_t next, found;
+    } scan;
     struct rebuild rebuild;
     struct rebuild_lock lock[];
 };
@@ -37,6 +41,11 @@ static struct rebuild_lock *lock_of(const struct decider *d, uint64_t index)
 {
     uint64_t at = d->placement_at ? placement_slot(placement_of(d), index) : index;
     return (struct rebuild_lock *)(uintptr_t)&d->lock[at];
+}
+
+static uint32_t epoch_of(const struct decider *d, uint64_t index)
+{
+    return d->placement_at ? placement_epoch(placement_of(d), index) : d->rules.epoch;
 }
 
 #define LEASE_DRIFT_DIVISOR 5000 /* as the host's: it counts a little less, the decider a little more */
@@ -202,8 +211,10 @@ static void report(struct decider *d, const struct fission_packet *p, uint32_t l
     bool tells = d->rebuild.closed && machine <= d->rebuild.machines && d->rebuild.state[machine] == REBUILD_HEARD;
     if (d->placement_at && tells && placement_report(placement_of(d), p, len, now, out))
         return;
-    if (!rebuild_report(&d->rebuild, d->lock, d->locks, p))
+    if (!rebuild_report(&d->rebuild, d->lock, d->locks, p)) {
+        d->drops.stale++;
         return;
+    }
     if (!(d->options & FISSION_BUSTED_MUTED))
         machine_at(d, p->head.from.machine)->asked = 1; /* it holds something, and is to be asked */
     struct fission_packet *answer = outbox_add(out, sizeof *p);
@@ -228,6 +239,7 @@ static void nudge(struct decider *d, const struct fission_packet *p, struct outb
     hint->head.epoch = d->rules.epoch;
     hint->head.to = (struct place){p->head.from.machine, PORT_POOL};
     hint->head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
+    hint->flags = FISSION_RETRY;
 }
 
 static void decide_packet(struct decider *d, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -240,8 +252,8 @@ static void decide_packet(struct decider *d, const void *data, uint32_t len, uin
         placement_packet(placement, d->lock, data, len, now, out);
         return;
     }
-    if (placement && len >= sizeof p->head)
-        rules.epoch = placement_epoch(placement, p->head.index);
+    if (len >= sizeof p->head)
+        rules.epoch = epoch_of(d, p->head.index);
     enum fission_fault fault = fission_verify(data, len, &rules);
     if (fault != FISSION_FINE) {
         ++*(fault == FISSION_BAD ? &d->drops.bad : fault == FISSION_ALIEN ? &d->drops.alien : &d->drops.stale);
@@ -313,6 +325,72 @@ uint64_t fisslock_switch_moves(const void *state)
 {
     const struct placement *placement = placement_of(state);
     return placement ? placement->counts.in + placement->counts.out : 0;
+}
+
+/* ---- machines that are gone ---- */
+
+#define SCAN_LOCKS (1u << 18) /* looked at in one call: about a millisecond */
+
+static uint16_t somebody_who_lives(const struct decider *d, uint64_t now)
+{
+    for (uint16_t m = 1; m <= d->rules.machines; m++)
+        if (machine_at(d, m)->asked && lives(d, m, now))
+            return m;
+    return MACHINE_NONE;
+}
+
+/* Its machine is gone. What it held exclusively is free. Of a shared lock others may hold: one who lives takes over, and looks. */
+static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbox *out)
+{
+    uint64_t word = lock_of(d, index)->word;
+    struct fission_meta m;
+    struct fission_packet p = {.head = {.type = FISSION_FREE, .index = index}, .old_mode = FISSION_EXCLUSIVE, .term = fission_word_term(word)};
+    if (!(word & FISSION_WORD_SHARED) || heir == MACHINE_NONE) {
+        decide(d, &p, &m);
+        return;
+    }
+    struct fission_packet *look = outbox_add(out, sizeof p);
+    if (!look)
+        return; /* next time */
+    p.head.type = FISSION_TAKE;
+    p.client = (struct place){heir, PORT_POOL};
+    decide(d, &p, &m);
+    *look = (struct fission_packet){.head = {.version = PACKET_VERSION,
+                                             .head_len = sizeof look->head,
+                                             .family = PACKET_FISSION,
+                                             .type = FISSION_LOOK,
+                                             .space = d->rules.space,
+                                             .epoch = epoch_of(d, index),
+                                             .index = index,
+                                             .from = {MACHINE_SWITCH, PORT_POOL},
+                                             .to = {heir, PORT_POOL}},
+                                    .word = m.word,
+                                    .token = m.token};
+}
+
+uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out)
+{
+    struct decider *d = state;
+    if (is_closed(d, now))
+        return UINT64_MAX;
+    if (d->scan.machine != machine || d->scan.next == d->locks) {
+        d->scan.machine = machine;
+        d->scan.next = d->scan.found = 0;
+    }
+    bool gone = !lives(d, machine, now);
+    uint16_t heir = somebody_who_lives(d, now);
+    uint64_t end = min_u64(d->scan.next + SCAN_LOCKS, d->locks);
+    for (; d->scan.next < end; d->scan.next++) {
+        uint64_t word = d->lock[d->scan.next].word, index = d->scan.next;
+        if (!(word & FISSION_WORD_HELD) || fission_word_machine(word) != machine)
+            continue;
+        if (d->placement_at && !placement_index(placement_of(d), (uint32_t)index, &index))
+            continue; /* it is on its way, or was: the word is not the lock's */
+        d->scan.found++;
+        if (gone)
+            clear(d, index, heir, out);
+    }
+    return d->scan.next == d->locks ? d->scan.found : UINT64_MAX;
 }
 
 const struct packet_drops *fisslock_switch_drops(const void *state)

@@ -56,6 +56,15 @@ uint32_t placement_slot(const struct placement *d, uint64_t index)
     return slot != SLOT_NONE && placement_slot_at(d, slot)->state == SLOT_HERE ? slot : SLOT_NONE;
 }
 
+bool placement_index(const struct placement *d, uint32_t slot, uint64_t *index)
+{
+    const struct slot *s = placement_slot_at(d, slot);
+    if (s->state != SLOT_HERE)
+        return false;
+    *index = s->index;
+    return true;
+}
+
 static void put(struct placement *d, uint32_t slot, uint64_t index, enum slot_state state)
 {
     uint32_t *bucket = bucket_of(d, index);

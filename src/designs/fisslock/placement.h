@@ -66,6 +66,8 @@ void placement_init(struct placement *d, const struct rack_config *config, uint3
 
 /* The slot of a lock that is decided here; SLOT_NONE: it is not. */
 uint32_t placement_slot(const struct placement *d, uint64_t index);
+/* The lock that is decided in a slot. False: none is. */
+bool placement_index(const struct placement *d, uint32_t slot, uint64_t *index);
 void placement_used(struct placement *d, uint32_t slot, uint64_t now);
 uint32_t placement_epoch(const struct placement *d, uint64_t index);
 
