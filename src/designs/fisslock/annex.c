@@ -194,14 +194,28 @@ static void take_over(struct annex *a, struct annex_lock *l, struct fission_pack
     decide(a, l, &take, &m);
 }
 
-static void count(struct annex *a, struct annex_lock *l, uint64_t index, uint64_t now)
+static void say_heat(struct annex *a, struct outbox *out)
+{
+    struct fission_packet *p = a->hot_count ? say(a, SPILL_HEAT, a->hot_count, out) : NULL;
+    for (unsigned i = 0; p && i < a->hot_count; i++) {
+        struct fission_entry *e = (struct fission_entry *)(p + 1) + i;
+        e->nonce = a->hot[i];
+        e->inca = (uint16_t)min_u64(lock_at(a, a->hot[i])->heat.count, UINT16_MAX);
+    }
+    a->hot_count = 0;
+}
+
+static void count(struct annex *a, struct annex_lock *l, uint64_t index, uint64_t now, struct outbox *out)
 {
     uint32_t period = (uint32_t)(now / a->config.retry_ns);
     struct heat before = l->heat;
     uint32_t times = heat_add(&l->heat, period), least = a->config.options & FISSLOCK_RESTLESS ? 1 : HOT;
     bool news = before.period != period || before.count < least; /* once in a period */
-    if (news && times >= least && a->hot_count < SPILL_HEAT_ENTRIES)
-        a->hot[a->hot_count++] = index;
+    if (!news || times < least)
+        return;
+    a->hot[a->hot_count++] = index;
+    if (a->hot_count == SPILL_HEAT_ENTRIES)
+        say_heat(a, out);
 }
 
 static void emit(struct annex *a, const struct fission_packet *in, uint32_t len, const struct fission_meta *m, uint32_t dest,
@@ -285,7 +299,7 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
     if (p->flags & SPILL_DEAD)
         take_over(a, l, p);
     else if (fission_asks(p))
-        count(a, l, p->head.index, now);
+        count(a, l, p->head.index, now, out);
     uint32_t dest = decide(a, l, p, &m);
     for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1)
         if (dest & one)
@@ -293,17 +307,6 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
 }
 
 /* ---- time ---- */
-
-static void say_heat(struct annex *a, struct outbox *out)
-{
-    struct fission_packet *p = a->hot_count ? say(a, SPILL_HEAT, a->hot_count, out) : NULL;
-    for (unsigned i = 0; p && i < a->hot_count; i++) {
-        struct fission_entry *e = (struct fission_entry *)(p + 1) + i;
-        e->nonce = a->hot[i];
-        e->inca = (uint16_t)min_u64(lock_at(a, a->hot[i])->heat.count, UINT16_MAX);
-    }
-    a->hot_count = 0;
-}
 
 uint64_t fisslock_server_tick(void *server, uint64_t now, struct outbox *out)
 {
