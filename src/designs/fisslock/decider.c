@@ -398,9 +398,13 @@ const struct packet_drops *fisslock_switch_drops(const void *state)
     return &((const struct decider *)state)->drops;
 }
 
-uint64_t fisslock_switch_word(const void *state, uint64_t index)
+bool fisslock_switch_has(const void *state, uint64_t index)
 {
     const struct decider *d = state;
-    bool here = !d->placement_at || placement_slot(placement_of(d), index) != SLOT_NONE;
-    return here ? lock_of(d, index)->word : 0;
+    return !d->placement_at || placement_slot(placement_of(d), index) != SLOT_NONE;
+}
+
+uint64_t fisslock_switch_word(const void *state, uint64_t index)
+{
+    return fisslock_switch_has(state, index) ? lock_of(state, index)->word : 0;
 }
