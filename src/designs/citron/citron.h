@@ -374,6 +374,8 @@ void job_wake(const struct citron_job *j, fab_addr addr);
 
 /* Waits until the condition no longer holds: 0, and what the word is then; or, when that has taken too long, 1. */
 int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen);
+/* The same for bits of a leaf: they may be another's each time that one looks. */
+int job_wait_bits(struct citron_job *j, struct tree_node leaf, uint64_t busy, uint64_t *seen);
 /* The same for a word of an internal node; after a while looks whether anybody is behind what it says. */
 int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond, uint64_t *seen);
 /* Of claims [base, to): each in its turn. */

@@ -144,7 +144,7 @@ int citron_wait_longer(struct citron_job *j)
 {
     struct citron_config to = j->config;
     to.wait = (uint32_t)min_u64(2 * (uint64_t)to.wait, FIELD_MAX(CONFIG_WAIT_BITS));
-    if (config_changing(to) || to.wait == j->config.wait || citron_wait_ns)
+    if (config_changing(to) || to.wait == j->config.wait)
         return 0;
     const struct citron_config was = j->config;
     const uint64_t word = j->config_word;

@@ -89,6 +89,16 @@ int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
     return 1;
 }
 
+int job_wait_bits(struct citron_job *j, struct tree_node leaf, uint64_t busy, uint64_t *seen)
+{
+    const uint64_t mask = busy & UINT32_MAX ? busy & UINT32_MAX : busy;
+    const struct fab_cond cond = {.addr = job_node(j, leaf), .mask = mask, .value = mask};
+    /* Far away the dead have leases, so nothing is gained by asking everybody much earlier than these end. */
+    if (!fab_is_shm(j->seat->ep))
+        j->patience_ns = max_u64(j->patience_ns, j->seat->space->lease_ns / 2);
+    return job_wait(j, &cond, seen);
+}
+
 /* Waits for a node's word, and after a while looks whether anybody is behind what it says. */
 int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond, uint64_t *seen)
 {
