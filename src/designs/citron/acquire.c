@@ -87,7 +87,7 @@ int job_escalate(struct citron_job *j, struct tree_node to)
 {
     j->escalated = true;
     j->escalate_to = containing(j, to);
-    j->blocked = 0;
+    j->blocked = j->passed = 0;
     if (j->base)
         return -PAWL_ELIMIT; /* what is held already may lie there, too */
     int rc = job_drop_all(j, 0, false);
@@ -107,7 +107,7 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
             rc = -EDEADLK; /* whoever is there waits for what we have */
     if (rc)
         return rc;
-    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
+    if (++j->passed > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, above);
     if (!fab_is_shm(j->seat->ep))
         citron_stats.blocked++;
@@ -623,7 +623,7 @@ int job_acquire(struct citron_job *j)
         if (rc)
             return rc;
         j->patience_ns = job_patience_ns(j);
-        j->blocked = 0;
+        j->blocked = j->passed = 0;
         i = to;
     }
     return 0;

@@ -310,7 +310,8 @@ struct citron_job {
     uint64_t claimed_ns;  /* t2, and t0: when they were */
     uint64_t patience_ns; /* until the next look after those in the way */
     unsigned aborts;
-    unsigned blocked; /* how often in a row somebody stood in the way at the same place */
+    unsigned blocked; /* how often in a row others were quicker to take bits of the same leaf, */
+    unsigned passed;  /* and how often others came before it at an ancestor */
     bool look_high;   /* somebody has a high node: read high ancestors, too */
     bool meek;        /* has waited for bits of a leaf for long: from now on without having made itself known */
     bool tried;       /* one that does not wait has looked after those in its way */
