@@ -14,6 +14,7 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
 int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
 int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out);
+void fisslock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
 int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *out);
 bool fisslock_idle(const void *host, uint32_t request);
 bool fisslock_holds(const void *host, uint32_t request);
@@ -33,7 +34,7 @@ const struct packet_drops *fisslock_switch_drops(const void *state);
     .family = PACKET_FISSION, .host_bytes = fisslock_host_bytes, .host_init = fisslock_host_init, .acquire = fisslock_acquire,     \
     .convert = fisslock_convert, .give_up = fisslock_give_up, .release = fisslock_release, .outcome = fisslock_outcome,            \
     .idle = fisslock_idle, .holds = fisslock_holds, .packet = fisslock_packet, .tick = fisslock_tick, .expiry = fisslock_expiry,   \
-    .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
+    .thread = fisslock_thread, .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
     .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet
 
 /* For tests and figures. */
