@@ -141,8 +141,8 @@ bool agent_hold(struct event *e, struct agent *a, const struct asking *asking, u
     struct fisslock_host *h = e->h;
     struct who who = {asking->nonce, asking->client.machine};
     uint32_t node = pool_list_find(h, &a->holders, who);
-    if (node != NONE)
-        return true;
+    if (node != NONE || (a->grantee != NONE && a->grantee_holds && node_is(host_node(h, a->grantee), who)))
+        return true; /* the latter comes back to the holders if the move is refused */
     node = pool_list_find(h, &a->waiters, who);
     if (node != NONE) {
         edit(e, a);
@@ -312,11 +312,17 @@ static void serve_readers(struct event *e, struct agent *a)
     }
 }
 
+/* The only holder that the agent knows of wants to be exclusive. */
+static bool upgrader_alone(struct fisslock_host *h, const struct agent *a)
+{
+    return a->upgrader.machine && a->holders.count == 1 && node_is(host_node(h, a->holders.head), a->upgrader);
+}
+
 static bool serve_upgrader(struct event *e, struct agent *a)
 {
     struct fisslock_host *h = e->h;
     uint32_t node = a->holders.head;
-    if (!a->upgrader.machine || a->holders.count != 1 || !node_is(host_node(h, node), a->upgrader) || !accounted(a))
+    if (!upgrader_alone(h, a) || !accounted(a))
         return false;
     struct node *n = host_node(h, node);
     edit(e, n);
@@ -435,7 +441,7 @@ void agent_due(struct event *e, struct agent *a)
             look_for_starving(e, a);
             check_holders(e, a);
         }
-        if (!a->holders.count && !accounted(a))
+        if ((!a->holders.count || upgrader_alone(e->h, a)) && !accounted(a))
             census_start(e, a);
         agent_serve(e, a);
         break;

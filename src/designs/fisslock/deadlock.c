@@ -420,8 +420,11 @@ void deadlock_chase(struct event *e, const struct fission_packet *p)
         return;
     }
     struct request *r = next_wait(h, p, &way.step[at]);
-    if (!r)
+    if (!r) {
+        if (way.step[at].kind == FISSION_STEP_QUEUED)
+            request_not_waiting(e, p->head.index, way.step[at].id);
         return;
+    }
     const struct fission_step here = step_of(h, r), *first = &way.step[0];
     if (here.id == first->id && here.machine == first->machine) {
         came_back(e, r, p, &way, at);

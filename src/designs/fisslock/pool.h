@@ -339,6 +339,7 @@ void request_end(struct event *e, struct request *r, int result);
 void request_deny_upgrade(struct event *e, struct request *r, int result);
 void request_packet(struct event *e, const struct fission_packet *p);
 void request_due(struct event *e, struct request *r);
+void request_not_waiting(struct event *e, uint64_t index, uint64_t nonce);
 struct place request_place(struct fisslock_host *h, const struct request *r);
 
 /* ---- agent.c: what an agent does ---- */

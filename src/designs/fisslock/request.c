@@ -123,6 +123,17 @@ static void say_release(struct event *e, uint64_t index, uint64_t nonce, struct 
     p->flags = flags;
 }
 
+/* An agent waits for one who has gone: what said so was lost. */
+void request_not_waiting(struct event *e, uint64_t index, uint64_t nonce)
+{
+    const struct request *r = pool_request_of(e->h, nonce);
+    struct place client = {e->h->machine, PORT_POOL};
+    if (!r)
+        say_release(e, index, nonce, client, 0, 0, FISSION_DONE);
+    else if (r->index == index && r->state == REQUEST_HELD)
+        say_release(e, index, nonce, client, r->term, r->ordinal, FISSION_UPGRADE | FISSION_DONE);
+}
+
 /* Of an agent here. Who comes second would wait for the first, which waits for it. If the first is not here, it may have given up
  * in the meantime. */
 static void ask_upgrade(struct event *e, struct agent *a, struct request *r)
