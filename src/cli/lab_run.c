@@ -126,7 +126,7 @@ static void start_coordinator(void)
 
 static bool has_switch(void)
 {
-    return !strcmp(run->design, "fisslock");
+    return !strcmp(run->design, "fisslock") || !strcmp(run->design, "netlock");
 }
 
 static void start_switch(bool fresh)

@@ -84,6 +84,7 @@ void net_flush(struct net *n, struct udp *through, struct outbox *o)
     }
     if (count)
         udp_send(through, out, count);
+    __atomic_add_fetch(&n->sent, count, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < o->wakes; i++)
         net_ring(n, o->wake[i]);
     for (uint32_t i = 0; o->crowded && i < rack_requests(&n->host.header->config); i++)

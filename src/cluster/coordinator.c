@@ -29,6 +29,10 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
         return NULL;
     if (p->head.type == COORD_WELCOME && len != sizeof(struct coord_welcome))
         return NULL;
+    if (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF || p->head.type == COORD_FOUND) {
+        const struct coord_key *k = data;
+        return len == sizeof *k && k->len <= DIRECTORY_KEY_MAX ? p : NULL;
+    }
     return p;
 }
 
@@ -47,6 +51,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
         *why = "a host has at most a million requests: sessions times holds";
     else if (d->server_packet ? !p->servers || p->servers > RACK_SERVERS_MAX : p->servers)
         *why = d->server_packet ? "there are 1 to 64 lock servers" : "the design has no lock servers";
+    else if ((p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE) != !!p->directory)
+        *why = "names and sparse keys need a directory";
     if (*why)
         return -EINVAL;
     memset(c, 0, sizeof *c);
@@ -66,6 +72,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->config.lease_ns = p->lease_ns;
     c->config.retry_ns = p->retry_ns;
     c->config.options = d->options;
+    c->config.keys = p->keys;
+    c->directory = p->directory;
     for (unsigned i = 0; i < p->servers; i++)
         c->config.server[i] = (uint16_t)(p->machines + 1 + i);
     return 0;
@@ -219,9 +227,36 @@ static uint32_t on_beat(struct coordinator *c, const struct coord_packet *p, str
     return sizeof *a;
 }
 
+/* ---- keys ---- */
+
+static uint32_t on_key(struct coordinator *c, const struct coord_key *p, void *answer)
+{
+    struct coord_key *a = answer;
+    const char *bytes = p->bytes;
+    uint32_t len = p->len;
+    uint64_t index = p->packet.head.index;
+    int code = -EINVAL;
+    if (strncmp(p->packet.space, c->space, sizeof c->space))
+        code = -ENOENT; /* another with the same number */
+    else if (c->directory && p->packet.head.type == COORD_KEY_OF)
+        code = directory_key_of(c->directory, index, &bytes, &len);
+    else if (c->directory)
+        code = p->look ? directory_find(c->directory, bytes, len, &index) : directory_add(c->directory, bytes, len, &index);
+    memset(a, 0, sizeof *a);
+    coord_make(&a->packet, COORD_FOUND, c->space, p->packet.head.nonce);
+    a->packet.head.to = p->packet.head.from;
+    a->packet.head.index = index;
+    a->packet.code = code;
+    a->len = len;
+    memcpy(a->bytes, bytes, len);
+    return sizeof *a;
+}
+
 uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t len, struct net_addr from, uint64_t now, void *answer)
 {
     const struct coord_packet *p = coord_check(data, len, c->config.space);
+    if (p && (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF))
+        return on_key(c, data, answer);
     if (!p || len != sizeof *p) {
         c->drops.bad++;
         return 0;

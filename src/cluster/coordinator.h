@@ -9,12 +9,16 @@
  *   LEAVE    a host has nothing left and goes
  *   HERE     from a host's pool to servers and switch: its packets come from this address (net.h)
  *   WAKE     between processes of one host: look again
+ *   FIND     anybody: which index has this key? If nobody ever asked, it gets one, unless the asker only wants to know
+ *   KEY_OF   anybody: which key has this index?
+ *   FOUND    the answer to both, with the key, its index, and a code
  *
  * A host's number is used again when its lease has surely run out, with a higher life. A coordinator that starts anew adopts the
  * hosts that beat, and gives out no number until every lease of those that do not has ended. */
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
 
+#include "cluster/directory.h"
 #include "designs/design.h"
 #include "designs/packet.h"
 #include "wire/udp.h"
@@ -31,6 +35,9 @@ enum coord_type {
     COORD_LEAVE,
     COORD_HERE,
     COORD_WAKE,
+    COORD_FIND,
+    COORD_KEY_OF,
+    COORD_FOUND,
 };
 
 enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
@@ -55,6 +62,15 @@ struct coord_welcome {
 };
 _Static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
 
+/* FIND, KEY_OF and FOUND go on: */
+struct coord_key {
+    struct coord_packet packet; /* head.index; code: 0, -ENOENT, -ENOSPC, -EINVAL */
+    uint32_t look;              /* FIND: 1: do not add it */
+    uint32_t len;
+    char bytes[(DIRECTORY_KEY_MAX + 8) / 8 * 8];
+};
+_Static_assert(sizeof(struct coord_key) <= PACKET_MAX, "fits");
+
 struct coord_member {
     uint64_t nonce;    /* of its JOIN; 0: adopted */
     uint64_t until_ns; /* its lease; 0: the number was never given */
@@ -77,6 +93,7 @@ struct coordinator {
     unsigned servers; /* that have joined, of config.servers */
     struct packet_drops drops;
     struct coord_member *members; /* by number, 1 to config.machines; the caller's */
+    struct directory *directory;  /* the caller's, who keeps it; null: keys are dense */
 };
 
 struct coord_params {
@@ -86,6 +103,9 @@ struct coord_params {
     uint16_t machines, sessions, requests, servers;
     uint32_t life; /* above every one that was given before: wall-clock time in seconds does */
     bool fresh;    /* nothing of a former coordinator can be left */
+    enum pawl_keys keys;         /* 0: dense */
+    struct directory *directory; /* if not; coordinating_open has its own */
+    const char *journal;         /* path of the file that keeps the directory; null: it ends with this process, which is for tests */
 };
 
 /* -EINVAL with the reason in *why, or 0. `members` has machines + 1. */

@@ -177,15 +177,27 @@ static void ring_all(struct host *h)
         __atomic_add_fetch(&h->bells[i], 1, __ATOMIC_RELEASE);
 }
 
-void host_enter(struct host *h, struct outbox *out)
+void host_lock(struct host *h)
 {
     int rc = pthread_mutex_lock(&h->header->mutex);
     if (rc == EOWNERDEAD) {
         undo_roll_back(h->undo, h->memory);
+        if (h->design->local_recover)
+            h->design->local_recover(h->memory);
         ring_all(h); /* its maker may have completed it and died before it told anybody */
         pthread_mutex_consistent(&h->header->mutex);
     }
     assert(!rc || rc == EOWNERDEAD);
+}
+
+void host_unlock(struct host *h)
+{
+    pthread_mutex_unlock(&h->header->mutex);
+}
+
+void host_enter(struct host *h, struct outbox *out)
+{
+    host_lock(h);
     out->undo = h->undo;
     out->memory = h->memory;
 }
@@ -193,7 +205,7 @@ void host_enter(struct host *h, struct outbox *out)
 void host_leave(struct host *h, struct outbox *out)
 {
     undo_commit(h->undo);
-    pthread_mutex_unlock(&h->header->mutex);
+    host_unlock(h);
 }
 
 /* ---- sessions ---- */

@@ -72,6 +72,10 @@ void host_retire(struct host *h);
 void host_enter(struct host *h, struct outbox *out);
 void host_leave(struct host *h, struct outbox *out);
 
+/* The same for what needs no log and sends nothing (packet.h: the short way). */
+void host_lock(struct host *h);
+void host_unlock(struct host *h);
+
 /* Whether everything of the host is still its own, by its lease. */
 bool host_lives(const struct host *h, uint64_t now);
 

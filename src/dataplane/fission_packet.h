@@ -21,8 +21,9 @@ enum fission_type {
     FISSION_LEASE = 11,  /* host -> decider: I live; and back: heard. token: the host's clock when it asked */
     FISSION_TAKE =
         12, /* host -> decider [-> agent's host]: a new tenure for the agent that I have, or that was lost with its host */
-    FISSION_PROBE = 13, /* host of one who waits -> decider -> agent: whom does it wait for? */
-    FISSION_CHASE = 14, /* and from there to the host of such a one: does that wait, too? */
+    FISSION_REPORT = 13, /* host -> decider that lost its state: what I hold; and back: heard. stamp: which part; DONE: that is all */
+    FISSION_PROBE = 14, /* host of one who waits -> decider -> agent: whom does it wait for? */
+    FISSION_CHASE = 15, /* and from there to the host of such a one: does that wait, too? */
 };
 
 enum fission_mode { FISSION_SHARED = 1, FISSION_EXCLUSIVE = 2 };
@@ -34,11 +35,12 @@ enum fission_flags {
     FISSION_COPY = 1 << 3,    /* ACQUIRE: the decider has granted it; the agent is told */
     FISSION_NOWAIT = 1 << 4,  /* ACQUIRE: refuse rather than queue */
     FISSION_DONE = 1 << 5,    /* FREE, GRANT with agent, on their way back: that tenure is over; RELEASE: no answer is needed */
-    FISSION_DENIED = 1 << 6,  /* likewise: not accepted, the incarnation differs */
+    FISSION_DENIED = 1 << 6,  /* likewise: not accepted, the incarnation differs; LEASE: nor does what you hold from before count */
     FISSION_WRITERS = 1 << 7, /* GRANT with agent, FLAGS: the write-waiter bit */
     FISSION_STARVES = 1 << 8, /* likewise the starvation bit */
     FISSION_UPGRADE = 1 << 9, /* ACQUIRE, RELEASE, REFUSED, PROBE: of a shared hold that wants to be exclusive */
-    FISSION_SURE = 1 << 10,   /* PROBE, CHASE: once more along the way on which the first came back */
+    FISSION_CLOSED = 1 << 10, /* LEASE, from the decider: it lost its state and is being told who holds what */
+    FISSION_SURE = 1 << 11,   /* PROBE, CHASE: once more along the way on which the first came back */
 };
 
 /* A tenure is the time between a lock's agent being given to a host and being freed or given to the next. Its number, the term,
@@ -65,9 +67,9 @@ struct fission_packet {
 };
 _Static_assert(sizeof(struct fission_packet) == 80, "no padding");
 
-/* GRANT with agent: one who waits. ANSWER: one who holds. */
+/* GRANT with agent: one who waits. ANSWER: one who holds. REPORT: a hold. */
 struct fission_entry {
-    uint64_t nonce;
+    uint64_t nonce; /* REPORT: the lock's index */
     struct place client;
     uint16_t inca; /* ANSWER: its ordinal */
     uint8_t mode;

@@ -36,6 +36,8 @@ struct rack_config {
     uint64_t lease_ns; /* of a host, at whoever gives leases */
     uint64_t retry_ns; /* until the first retransmission; then twice as long every time, up to a bound */
     uint64_t options;  /* the design's own: policies, and what is broken on purpose */
+    uint32_t keys;     /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
+    uint32_t pad;
 };
 
 static inline uint32_t rack_requests(const struct rack_config *c)
@@ -212,7 +214,7 @@ struct packet_design {
 
     /* ---- a host ---- */
     uint64_t (*host_bytes)(const struct rack_config *config);
-    void (*host_init)(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
+    void (*host_init)(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now); /* zeroed */
 
     /* PACKET_DONE: the outcome is there; PACKET_WAIT: a wake will tell; negative: refused, nothing was changed. A request that was
      * granted is held until released or lost. */
@@ -229,6 +231,13 @@ struct packet_design {
     /* From now on it is not held. Never waits: what must still be said is said by retransmission, and until it was heard the
      * request is not idle. -PAWL_ENOTOWNER if it was not held. */
     int (*release)(void *host, uint32_t request, uint64_t now, struct outbox *out);
+
+    /* The short way, if there is one: without packets, and without the undo log. -EAGAIN: not this time, nothing was changed, go the
+     * other way. The outcome of the first comes at once. A process that dies inside of it is recovered from by `local_recover`,
+     * which can itself be interrupted and repeated. Null: not offered. */
+    int (*local_acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out);
+    int (*local_release)(void *host, uint32_t request, uint64_t now);
+    void (*local_recover)(void *host);
 
     /* -EINPROGRESS while there is none. */
     int (*outcome)(const void *host, uint32_t request, struct packet_answer *out);
@@ -254,6 +263,8 @@ struct packet_design {
     /* ---- a switch; null: the design needs none, packets go their way ---- */
     uint64_t (*switch_bytes)(const struct rack_config *config);
     void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
+    /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
+    void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
     /* A packet of this family and space passes. What leaves is in the outbox, the packet itself included if it goes on. */
     void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*switch_tick)(void *state, uint64_t now, struct outbox *out); /* null: has no time of its own */

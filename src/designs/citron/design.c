@@ -56,7 +56,7 @@ static const struct design_knob knobs[] = {
     {"k", &citron_k, 1, TREE_SPLIT_MAX},
     {"m", &citron_m, 1, TREE_M_MAX},
     {"wait_ns", &citron_wait_ns, 0, CONFIG_WAIT_NS *(uint32_t)FIELD_MAX(CONFIG_WAIT_BITS)},
-    {"fast", &citron_fast, 0, 1},
+    {"fast", &citron_fast, FAST_NOT, FAST_LOW},
     {"confirm", &citron_confirm, 0, 2},
     {"scale_us", &citron_scale_us, 0, UINT32_MAX},
     {"tokens", &citron_tokens, 0, 1},

@@ -312,17 +312,11 @@ static void serve_readers(struct event *e, struct agent *a)
     }
 }
 
-/* The only holder that the agent knows of wants to be exclusive. */
-static bool upgrader_alone(struct fisslock_host *h, const struct agent *a)
-{
-    return a->upgrader.machine && a->holders.count == 1 && node_is(host_node(h, a->holders.head), a->upgrader);
-}
-
 static bool serve_upgrader(struct event *e, struct agent *a)
 {
     struct fisslock_host *h = e->h;
     uint32_t node = a->holders.head;
-    if (!upgrader_alone(h, a) || !accounted(a))
+    if (!a->upgrader.machine || a->holders.count != 1 || !node_is(host_node(h, node), a->upgrader) || !accounted(a))
         return false;
     struct node *n = host_node(h, node);
     edit(e, n);
@@ -441,7 +435,7 @@ void agent_due(struct event *e, struct agent *a)
             look_for_starving(e, a);
             check_holders(e, a);
         }
-        if ((!a->holders.count || upgrader_alone(e->h, a)) && !accounted(a))
+        if ((!a->holders.count || a->upgrader.machine) && !accounted(a))
             census_start(e, a);
         agent_serve(e, a);
         break;

@@ -115,6 +115,14 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
 void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out);
 
+/* For a program in the kernel that has the switch's memory, too: where everything is; whether memory that somebody left is a switch
+ * of this rack; and that the program is there (plane.h). */
+struct netlock_memory;
+struct plane_kernel;
+void netlock_switch_describe(const struct rack_config *config, struct netlock_memory *out);
+bool netlock_switch_is(const void *state, const struct rack_config *config);
+void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel);
+
 /* Policies (4.4), at any time. A tenant's quota in requests per second, 0: none; so many may come at once. -EINVAL: no such tenant,
  * or a rate that cannot be counted. */
 int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst);
