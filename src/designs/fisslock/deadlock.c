@@ -196,7 +196,8 @@ void deadlock_due(struct event *e, struct request *r)
 /* Somebody has a reason to think that it is part of a deadlock. */
 static void begin_soon(struct event *e, struct request *r)
 {
-    if (e->now - host_suspect(e->h, r)->began_ns >= e->h->config.retry_ns)
+    uint64_t before = host_suspect(e->h, r)->began_ns;
+    if (!before || e->now - before >= e->h->config.retry_ns)
         begin(e, r);
 }
 
