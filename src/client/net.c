@@ -1,6 +1,7 @@
 /* Opening, closing, and the synchronous calls. */
 #include "client/net.h"
 #include "client/explain.h"
+#include "client/net_where.h"
 #include "cluster/join.h"
 #include "lib/hash.h"
 #include "world/world.h"
@@ -21,48 +22,16 @@
 #define TURN_NS (5 * NS_PER_MS)  /* how often whoever waits for its turn looks */
 #define SEGMENT_DIR "/dev/shm"
 
-/* ---- where ---- */
-
-struct where {
-    struct net_addr coordinator;
-    struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
-    char space[COORD_NAME_LEN];
-};
-
-/* HOST:PORT/SPACE[?host=IP] */
-static int parse_where(const char *place, struct where *w)
-{
-    char address[NET_ADDR_TEXT], self[NET_ADDR_TEXT];
-    const char *slash = strchr(place, '/'), *query = strchr(place, '?');
-    memset(w, 0, sizeof *w);
-    if (!slash || (query && query < slash) || (size_t)(slash - place) >= sizeof address)
-        return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE", place);
-    snprintf(address, sizeof address, "%.*s", (int)(slash - place), place);
-    size_t len = query ? (size_t)(query - slash - 1) : strlen(slash + 1);
-    if (!len || len >= sizeof w->space || net_addr_parse(address, &w->coordinator) || !w->coordinator.port)
-        return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with an IPv4 address and a name of 1 to %d bytes",
-                       place, COORD_NAME_LEN - 1);
-    memcpy(w->space, slash + 1, len);
-    if (strchr(w->space, '/'))
-        return explain(-EINVAL, "the name of the space in pawl://%s has a slash", place);
-    if (!query)
-        return 0;
-    if (strncmp(query, "?host=", 6) || strlen(query + 6) > sizeof self - 4)
-        return explain(-EINVAL, "pawl://%s: only ?host=ADDRESS may follow the space", place);
-    snprintf(self, sizeof self, "%.*s:0", NET_ADDR_TEXT - 4, query + 6);
-    if (net_addr_parse(self, &w->self))
-        return explain(-EINVAL, "pawl://%s: '%s' is no IPv4 address", place, query + 6);
-    return 0;
-}
+/* ---- the host ---- */
 
 /* One file per host, coordinator and space. */
-static void host_path(const struct where *w, char out[HOST_PATH_LEN])
+static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
 {
     uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip);
     snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
 }
 
-static int join_and_create(struct net *n, const struct where *w, const char *path)
+static int join_and_create(struct net *n, const struct net_where *w, const char *path)
 {
     struct coord_welcome welcome;
     uint64_t stamp;
@@ -106,7 +75,7 @@ static int take_turn(const char *path)
     return rc;
 }
 
-static int open_host(struct net *n, const struct where *w)
+static int open_host(struct net *n, const struct net_where *w)
 {
     char path[HOST_PATH_LEN];
     const struct timespec moment = {.tv_nsec = TURN_NS};
@@ -177,8 +146,8 @@ static int check_wishes(const struct net *n, const pawl_options *o)
 
 int net_open(const char *place, const pawl_options *o, struct net **out)
 {
-    struct where w;
-    int rc = parse_where(place, &w);
+    struct net_where w;
+    int rc = net_where_parse(place, &w);
     if (rc)
         return rc;
     struct net *n = calloc(1, sizeof *n);
