@@ -12,7 +12,7 @@
 
 struct sizes {
     uint32_t requests, agents, nodes, request_buckets, agent_buckets;
-    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, bytes;
+    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, suspects_at, threads_at, bytes;
 };
 
 static uint32_t buckets_for(uint32_t n)
@@ -46,6 +46,8 @@ static struct sizes sizes_of(const struct rack_config *c)
     s.agent_buckets_at = place(&at, s.agent_buckets * sizeof(uint32_t));
     s.timers_at = place(&at, timers_bytes(s.requests + s.agents + TIMERS_BESIDE));
     s.sessions_at = place(&at, c->sessions * sizeof(struct session_state));
+    s.suspects_at = place(&at, s.requests * sizeof(struct suspect));
+    s.threads_at = place(&at, s.requests * sizeof(uint32_t));
     s.bytes = at;
     return s;
 }
@@ -85,6 +87,8 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
     h->agent_buckets_at = s.agent_buckets_at;
     h->timers_at = s.timers_at;
     h->sessions_at = s.sessions_at;
+    h->suspects_at = s.suspects_at;
+    h->threads_at = s.threads_at;
     h->reborn = life > 1;
     for (unsigned i = 0; i < ENDS; i++)
         h->ends[i] = life << ENDS_LIFE_SHIFT;
