@@ -3,6 +3,7 @@
 #include "client/explain.h"
 #include "cluster/join.h"
 #include "lib/hash.h"
+#include "wire/afxdp.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -27,12 +28,24 @@ struct where {
     struct net_addr coordinator;
     struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
     char space[COORD_NAME_LEN];
+    bool afxdp; /* packets go past the network stack, if that is possible */
 };
 
-/* HOST:PORT/SPACE[?host=IP] */
+/* host=IP or wire=WIRE, one of several with & between them. */
+static int parse_wish(const char *wish, size_t len, struct where *w)
+{
+    char text[NET_ADDR_TEXT + 8];
+    snprintf(text, sizeof text, "%.*s:0", (int)(len < NET_ADDR_TEXT ? len : NET_ADDR_TEXT), wish);
+    if (!strncmp(text, "host=", 5))
+        return net_addr_parse(text + 5, &w->self);
+    w->afxdp = !strcmp(text, "wire=afxdp:0");
+    return w->afxdp || !strcmp(text, "wire=udp:0") ? 0 : -EINVAL;
+}
+
+/* HOST:PORT/SPACE[?host=IP][&wire=afxdp] */
 static int parse_where(const char *place, struct where *w)
 {
-    char address[NET_ADDR_TEXT], self[NET_ADDR_TEXT];
+    char address[NET_ADDR_TEXT];
     const char *slash = strchr(place, '/'), *query = strchr(place, '?');
     memset(w, 0, sizeof *w);
     if (!slash || (query && query < slash) || (size_t)(slash - place) >= sizeof address)
@@ -45,13 +58,13 @@ static int parse_where(const char *place, struct where *w)
     memcpy(w->space, slash + 1, len);
     if (strchr(w->space, '/'))
         return explain(-EINVAL, "the name of the space in pawl://%s has a slash", place);
-    if (!query)
-        return 0;
-    if (strncmp(query, "?host=", 6) || strlen(query + 6) > sizeof self - 4)
-        return explain(-EINVAL, "pawl://%s: only ?host=ADDRESS may follow the space", place);
-    snprintf(self, sizeof self, "%.*s:0", NET_ADDR_TEXT - 4, query + 6);
-    if (net_addr_parse(self, &w->self))
-        return explain(-EINVAL, "pawl://%s: '%s' is no IPv4 address", place, query + 6);
+    while (query) {
+        const char *wish = query + 1;
+        query = strchr(wish, '&');
+        if (parse_wish(wish, query ? (size_t)(query - wish) : strlen(wish), w))
+            return explain(-EINVAL, "pawl://%s: after the space only ?host=IPV4-ADDRESS and wire=udp or wire=afxdp, with & between them",
+                           place);
+    }
     return 0;
 }
 
@@ -141,6 +154,14 @@ static int open_host(struct net *n, const struct where *w)
 
 /* ---- handles ---- */
 
+/* Past the network stack, or, as that was only wished for, by a plain socket. */
+static void take_fast_way(struct net *n)
+{
+    char why[AFXDP_WHY];
+    if (afxdp_open(n->udp.at, &n->udp.fast, why))
+        fprintf(stderr, "pawl: AF_XDP is not possible here, so UDP it is: %s\n", why);
+}
+
 static void free_net(struct net *n)
 {
     udp_close(&n->udp);
@@ -197,6 +218,8 @@ int net_open(const char *place, const pawl_options *o, struct net **out)
         rc = udp_open(&n->udp, w.self);
     if (rc)
         rc = explain(rc, "cannot open a socket: %s", strerror(-rc));
+    if (!rc && w.afxdp)
+        take_fast_way(n);
     if (!rc)
         rc = open_host(n, &w);
     if (!rc)
