@@ -27,6 +27,7 @@
 #define FRESH_NS (1 * NS_PER_S) /* for so long their Ethernet address counts */
 #define QUEUE 0u
 #define BIND_TRIES 50u
+#define KICKS 8u /* of the kernel for one batch: it takes 32 frames at a time */
 #define BIND_NS (5 * NS_PER_MS)
 #define HEADS (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
 
@@ -433,26 +434,37 @@ static void collect(struct afxdp *a)
     __atomic_store_n(a->done.consumer, at, __ATOMIC_RELEASE);
 }
 
-bool afxdp_send(struct afxdp *a, const struct udp_out *p)
+/* The machine's Ethernet address, if a frame came from it lately. */
+static const uint8_t *find_peer(const struct afxdp *a, uint32_t ip, uint64_t now)
 {
-    unsigned i = 0;
-    if (p->len > PACKET_MAX || pthread_mutex_trylock(&a->sending))
-        return false;
-    while (i < PEERS && a->peer[i].ip != p->to.ip)
-        i++;
-    bool sent = i < PEERS && world_now(&world_real) - a->peer[i].seen_ns < FRESH_NS;
-    if (sent)
-        collect(a);
-    if (sent && a->spares) {
-        uint32_t frame = a->spare[--a->spares], at = *a->go.producer;
-        put_together(a, a->memory + frame, p, a->peer[i].mac);
+    for (unsigned i = 0; i < PEERS; i++)
+        if (a->peer[i].ip == ip)
+            return now - a->peer[i].seen_ns < FRESH_NS ? a->peer[i].mac : NULL;
+    return NULL;
+}
+
+unsigned afxdp_send(struct afxdp *a, const struct udp_out *packets, unsigned count)
+{
+    unsigned sent = 0;
+    if (pthread_mutex_trylock(&a->sending))
+        return 0;
+    uint64_t now = world_now(&world_real);
+    uint32_t at = *a->go.producer;
+    collect(a);
+    for (const uint8_t *mac; sent < count && a->spares; sent++, at++) {
+        const struct udp_out *p = &packets[sent];
+        if (p->len > PACKET_MAX || !(mac = find_peer(a, p->to.ip, now)))
+            break;
+        uint32_t frame = a->spare[--a->spares];
+        put_together(a, a->memory + frame, p, mac);
         ((struct xdp_desc *)a->go.entries)[at % FRAMES] = (struct xdp_desc){.addr = frame, .len = (uint32_t)HEADS + p->len};
-        __atomic_store_n(a->go.producer, at + 1, __ATOMIC_RELEASE);
-        if (__atomic_load_n(a->go.flags, __ATOMIC_ACQUIRE) & XDP_RING_NEED_WAKEUP)
-            sendto(a->fd, NULL, 0, MSG_DONTWAIT, NULL, 0);
-    } else {
-        sent = false;
     }
+    __atomic_store_n(a->go.producer, at, __ATOMIC_RELEASE);
+    /* The kernel takes so many at a time. */
+    for (unsigned i = 0; i < KICKS && sent && __atomic_load_n(a->go.consumer, __ATOMIC_ACQUIRE) != at; i++)
+        if (!(__atomic_load_n(a->go.flags, __ATOMIC_ACQUIRE) & XDP_RING_NEED_WAKEUP) ||
+            (sendto(a->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) && errno != EAGAIN))
+            break;
     pthread_mutex_unlock(&a->sending);
     return sent;
 }

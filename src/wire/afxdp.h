@@ -26,7 +26,7 @@ int afxdp_fd(const struct afxdp *a); /* readable when packets are there */
 /* What there is, without waiting. One thread at a time. */
 unsigned afxdp_receive(struct afxdp *a, struct udp_batch *batch);
 
-/* Whether it was sent; if not, the ordinary socket has to. Any thread. */
-bool afxdp_send(struct afxdp *a, const struct udp_out *packet);
+/* How many of them were sent; the ordinary socket has to send the others. Any thread. */
+unsigned afxdp_send(struct afxdp *a, const struct udp_out *packets, unsigned count);
 
 #endif

@@ -153,9 +153,10 @@ void udp_send(struct udp *u, const struct udp_out *packets, unsigned count)
     struct mmsghdr messages[UDP_BATCH];
     struct iovec parts[UDP_BATCH];
     struct sockaddr_in names[UDP_BATCH];
-    while (u->fast && count && afxdp_send(u->fast, packets)) {
-        packets++;
-        count--;
+    if (u->fast) {
+        unsigned sent = afxdp_send(u->fast, packets, count);
+        packets += sent;
+        count -= sent;
     }
     for (unsigned done = 0; done < count;) {
         unsigned n = (unsigned)min_u64(count - done, UDP_BATCH);

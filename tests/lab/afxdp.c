@@ -37,7 +37,7 @@ static void echoes(void)
         h.nonce = i;
         const struct udp_out out = {
             .to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof h, .data = &h};
-        bool went = afxdp_send(u.fast, &out);
+        bool went = afxdp_send(u.fast, &out, 1);
         if (!went)
             udp_send(&u, &out, 1);
         fast += went;
