@@ -135,7 +135,7 @@ static void *run_loop(void *arg)
     for (uint64_t latest = start; now - start < ROUND_NS;) {
         struct client *ready[CLIENTS_MAX];
         unsigned got = who_is_ready(l, epoll, ready);
-        for (unsigned i = 0; i < n && now - latest > LOST_NS; i++)
+        for (unsigned i = 0; i < n && s != REDIS && now - latest > LOST_NS; i++)
             ask(&all[i], s);
         for (unsigned i = 0; i < got; i++) {
             struct client *c = ready[i];
