@@ -1,6 +1,7 @@
 /* Opening, closing, and the synchronous calls. */
 #include "client/net.h"
 #include "client/explain.h"
+#include "client/net_where.h"
 #include "cluster/join.h"
 #include "lib/hash.h"
 #include "wire/afxdp.h"
@@ -22,60 +23,16 @@
 #define TURN_NS (5 * NS_PER_MS)  /* how often whoever waits for its turn looks */
 #define SEGMENT_DIR "/dev/shm"
 
-/* ---- where ---- */
-
-struct where {
-    struct net_addr coordinator;
-    struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
-    char space[COORD_NAME_LEN];
-    bool afxdp; /* packets go past the network stack, if that is possible */
-};
-
-/* host=IP or wire=WIRE, one of several with & between them. */
-static int parse_wish(const char *wish, size_t len, struct where *w)
-{
-    char text[NET_ADDR_TEXT + 8];
-    snprintf(text, sizeof text, "%.*s:0", (int)(len < NET_ADDR_TEXT ? len : NET_ADDR_TEXT), wish);
-    if (!strncmp(text, "host=", 5))
-        return net_addr_parse(text + 5, &w->self);
-    w->afxdp = !strcmp(text, "wire=afxdp:0");
-    return w->afxdp || !strcmp(text, "wire=udp:0") ? 0 : -EINVAL;
-}
-
-/* HOST:PORT/SPACE[?host=IP][&wire=afxdp] */
-static int parse_where(const char *place, struct where *w)
-{
-    char address[NET_ADDR_TEXT];
-    const char *slash = strchr(place, '/'), *query = strchr(place, '?');
-    memset(w, 0, sizeof *w);
-    if (!slash || (query && query < slash) || (size_t)(slash - place) >= sizeof address)
-        return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE", place);
-    snprintf(address, sizeof address, "%.*s", (int)(slash - place), place);
-    size_t len = query ? (size_t)(query - slash - 1) : strlen(slash + 1);
-    if (!len || len >= sizeof w->space || net_addr_parse(address, &w->coordinator) || !w->coordinator.port)
-        return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with an IPv4 address and a name of 1 to %d bytes",
-                       place, COORD_NAME_LEN - 1);
-    memcpy(w->space, slash + 1, len);
-    if (strchr(w->space, '/'))
-        return explain(-EINVAL, "the name of the space in pawl://%s has a slash", place);
-    while (query) {
-        const char *wish = query + 1;
-        query = strchr(wish, '&');
-        if (parse_wish(wish, query ? (size_t)(query - wish) : strlen(wish), w))
-            return explain(-EINVAL, "pawl://%s: after the space only ?host=IPV4-ADDRESS and wire=udp or wire=afxdp, with & between them",
-                           place);
-    }
-    return 0;
-}
+/* ---- the host ---- */
 
 /* One file per host, coordinator and space. */
-static void host_path(const struct where *w, char out[HOST_PATH_LEN])
+static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
 {
     uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip);
     snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
 }
 
-static int join_and_create(struct net *n, const struct where *w, const char *path)
+static int join_and_create(struct net *n, const struct net_where *w, const char *path)
 {
     struct coord_welcome welcome;
     uint64_t stamp;
@@ -119,7 +76,7 @@ static int take_turn(const char *path)
     return rc;
 }
 
-static int open_host(struct net *n, const struct where *w)
+static int open_host(struct net *n, const struct net_where *w)
 {
     char path[HOST_PATH_LEN];
     const struct timespec moment = {.tv_nsec = TURN_NS};
@@ -197,8 +154,8 @@ static int check_wishes(const struct net *n, const pawl_options *o)
 
 int net_open(const char *place, const pawl_options *o, struct net **out)
 {
-    struct where w;
-    int rc = parse_where(place, &w);
+    struct net_where w;
+    int rc = net_where_parse(place, &w);
     if (rc)
         return rc;
     struct net *n = calloc(1, sizeof *n);

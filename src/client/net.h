@@ -74,6 +74,8 @@ int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t dead
 int net_extend(struct net *n, pawl_grant *g);
 int net_check(struct net *n, const pawl_grant *g);
 
+int net_query(struct net *n, pawl_key key, pawl_state *out);
+
 int net_submit(struct net *n, const pawl_request *request, uint64_t *id);
 int net_reap(struct net *n, pawl_completion *out, unsigned max, uint64_t deadline);
 int net_cancel(struct net *n, uint64_t id);

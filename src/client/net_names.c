@@ -1,11 +1,14 @@
 /* Keys of a rack's named or sparse space: their indexes are the coordinator's to give, and stay. */
 #include "client/explain.h"
 #include "client/net.h"
+#include "client/rack_look.h"
 #include "cluster/join.h"
 #include "world/world.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define ASK_NS (15 * NS_PER_S) /* for which the coordinator is asked: it may be starting anew */
@@ -114,6 +117,36 @@ int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint6
     remember(n, bytes, len, *index);
     pthread_mutex_unlock(&n->names_lock);
     return 0;
+}
+
+int net_query(struct net *n, pawl_key key, pawl_state *out)
+{
+    const struct host_header *h = n->host.header;
+    struct rack_look look;
+    struct inspect_lock lock;
+    struct in_addr self = {.s_addr = n->udp.at.ip};
+    char address[NET_ADDR_TEXT], ip[INET_ADDRSTRLEN], place[NET_ADDR_TEXT + COORD_NAME_LEN + INET_ADDRSTRLEN + 16];
+    uint64_t index;
+    int rc = net_index(n, key, PAWL_SHARED, true, DEADLINE_NEVER, &index);
+    if (rc && rc != -ENOENT)
+        return rc;
+    if (rc) { /* nobody ever asked for it */
+        *out = (pawl_state){0};
+        return 0;
+    }
+    net_addr_print(h->coordinator, address);
+    snprintf(place, sizeof place, "%s/%s?host=%s", address, h->space, inet_ntop(AF_INET, &self, ip, sizeof ip));
+    rc = rack_look_open(place, &look);
+    if (rc)
+        return rc;
+    rack_look_lock(&look, index, &lock);
+    if (look.silent)
+        rc = explain(-EAGAIN, "%u of %u hosts do not answer", look.silent, look.hosts);
+    else
+        *out = (pawl_state){
+            .mode = lock.view.mode, .holders = lock.holders, .waiters = lock.waiters, .token = lock.view.token};
+    rack_look_close(&look);
+    return rc;
 }
 
 void net_names_free(struct net *n)
