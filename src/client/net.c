@@ -4,6 +4,7 @@
 #include "client/net_where.h"
 #include "cluster/join.h"
 #include "lib/hash.h"
+#include "wire/afxdp.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -110,6 +111,14 @@ static int open_host(struct net *n, const struct net_where *w)
 
 /* ---- handles ---- */
 
+/* Past the network stack, or, as that was only wished for, by a plain socket. */
+static void take_fast_way(struct net *n)
+{
+    char why[AFXDP_WHY];
+    if (afxdp_open(n->udp.at, &n->udp.fast, why))
+        fprintf(stderr, "pawl: AF_XDP is not possible here, so UDP it is: %s\n", why);
+}
+
 static void free_net(struct net *n)
 {
     udp_close(&n->udp);
@@ -167,6 +176,8 @@ int net_open(const char *place, const pawl_options *o, struct net **out)
         rc = udp_open(&n->udp, w.self);
     if (rc)
         rc = explain(rc, "cannot open a socket: %s", strerror(-rc));
+    if (!rc && w.afxdp)
+        take_fast_way(n);
     if (!rc)
         rc = open_host(n, &w);
     if (!rc)
