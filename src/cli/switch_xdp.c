@@ -18,7 +18,7 @@ static_assert((int)PLANE_HERE == (int)COORD_HERE, "the kernel's side knows it by
 
 static const struct {
     const char *design, *program;
-} programs[] = {{"fisslock", "fission"}};
+} programs[] = {{"fisslock", "fission"}, {"netlock", "netlock"}};
 
 static const char *program_of(const char *design)
 {
@@ -65,7 +65,7 @@ static int each_device(const char *list, int (*fn)(const char *device, struct at
     return status;
 }
 
-static int attach_all(struct plane *p, const struct switch_options *o)
+int switch_attach_all(struct plane *p, const struct switch_options *o)
 {
     struct attaching a = {.plane = p};
     char out[2 * IFNAMSIZ];
@@ -88,22 +88,31 @@ static int attach_all(struct plane *p, const struct switch_options *o)
 /* ---- loading ---- */
 
 /* Says what it takes before it is taken. */
-static int check_memory(const char *program, uint64_t locks)
+int switch_check_memory(const char *what, uint64_t need)
 {
     struct sysinfo s;
-    uint64_t need = plane_lock_bytes(program, locks);
     uint64_t left = sysinfo(&s) ? UINT64_MAX : ((uint64_t)s.freeram + s.bufferram) * s.mem_unit;
-    printf("%" PRIu64 " locks take %" PRIu64 " MiB of kernel memory, of which %" PRIu64 " MiB are free\n", locks, need >> 20,
-           left >> 20);
+    printf("%s take %" PRIu64 " MiB of kernel memory, of which %" PRIu64 " MiB are free\n", what, need >> 20, left >> 20);
     fflush(stdout);
-    if (locks > UINT32_MAX)
-        return cli_say("switch", EXIT_UNAVAILABLE, "a map of the kernel has fewer than 2^32 locks");
     return need > left ? cli_say("switch", EXIT_UNAVAILABLE, "that is more than there is") : 0;
 }
 
-static int open_plane(const struct switch_options *o, const struct coord_welcome *w, const char *program, struct plane **out)
+static int check_locks(const char *program, uint64_t locks)
+{
+    char what[48];
+    snprintf(what, sizeof what, "%" PRIu64 " locks", locks);
+    if (locks > UINT32_MAX)
+        return cli_say("switch", EXIT_UNAVAILABLE, "a map of the kernel has fewer than 2^32 locks");
+    return switch_check_memory(what, plane_lock_bytes(program, locks));
+}
+
+int switch_open_plane(const struct switch_options *o, const struct coord_welcome *w, const char *program, bool fresh,
+                      const struct netlock_memory *memory, struct plane **out)
 {
     const struct rack_config *c = &w->config;
+    uint32_t highest = c->machines;
+    for (unsigned i = 0; i < c->servers; i++)
+        highest = c->server[i] > highest ? c->server[i] : highest;
     const struct plane_options po = {
         .program = program,
         .settings = {.port = htons(o->at.port),
@@ -113,11 +122,13 @@ static int open_plane(const struct switch_options *o, const struct coord_welcome
                      .options = (uint32_t)c->options,
                      .lease_ns = c->lease_ns},
         .pins = o->pins,
-        .fresh = o->fresh,
+        .fresh = fresh,
         .life = w->packet.head.generation,
         .epoch = c->lease_ns ? w->packet.head.generation : 0, /* as decider.c has it */
         .closed = !o->fresh,                                  /* until whatever was granted before has run out */
-        .locks_max = (uint32_t)c->locks,
+        .locks_max = memory ? 0 : (uint32_t)c->locks,
+        .hosts_max = highest,
+        .netlock = memory,
     };
     int rc = plane_open(&po, out);
     if (rc)
@@ -128,7 +139,7 @@ static int open_plane(const struct switch_options *o, const struct coord_welcome
     return 0;
 }
 
-static int join_rack(const struct switch_options *o, struct udp *udp, struct join_params *j, struct coord_welcome *w)
+static int join_rack(const struct switch_options *o, struct udp *udp, struct coord_welcome *w, struct join_params *j)
 {
     uint64_t stamp;
     int rc = udp_open(udp, o->at);
@@ -148,7 +159,7 @@ static int join_rack(const struct switch_options *o, struct udp *udp, struct joi
                          rc == -ETIMEDOUT ? "does not answer" : "has no such space, or no use for a switch");
 }
 
-static void print_end(const struct plane *p)
+void switch_print_end(const struct plane *p)
 {
     struct plane_counters c;
     if (!plane_count(p, &c))
@@ -187,16 +198,16 @@ static int run(const struct switch_options *o, struct udp *udp, const struct coo
     const char *program = program_of(w->design);
     if (!program)
         return cli_say("switch", EXIT_UNAVAILABLE, "no program for the kernel decides for the design '%s'; --soft may", w->design);
-    int status = check_memory(program, w->config.locks);
+    int status = check_locks(program, w->config.locks);
     if (!status)
-        status = open_plane(o, w, program, &p);
+        status = switch_open_plane(o, w, program, o->fresh, NULL, &p);
     if (status)
         return status;
-    status = attach_all(p, o);
+    status = switch_attach_all(p, o);
     if (!status)
         status = serve(p, o, udp, w, j);
     if (!status)
-        print_end(p);
+        switch_print_end(p);
     plane_close(p, o->remove || !o->pins ? PLANE_REMOVE : PLANE_DETACH);
     return status;
 }
@@ -205,15 +216,15 @@ int switch_xdp(const struct switch_options *o)
 {
     struct coord_welcome w = {0};
     struct udp udp = {.fd = -1};
+    struct join_params j;
     if (plane_missing())
         return cli_say("switch", EXIT_UNAVAILABLE, "%s", plane_missing());
     if (o->mode && strcmp(o->mode, "native") != 0 && strcmp(o->mode, "generic") != 0)
         return cli_say("switch", EXIT_USAGE, "the mode is native or generic, not '%s'", o->mode);
-    struct join_params j;
-    int status = join_rack(o, &udp, &j, &w);
+    int status = join_rack(o, &udp, &w, &j);
     if (status)
         return status;
-    status = run(o, &udp, &w, &j);
+    status = !strcmp(w.design, "netlock") ? switch_netlock(o, &udp, &w, &j) : run(o, &udp, &w, &j);
     udp_close(&udp);
     return status;
 }

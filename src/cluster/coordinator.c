@@ -34,6 +34,14 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
         return NULL;
     if (p->head.type == COORD_WELCOME && len != sizeof(struct coord_welcome))
         return NULL;
+    if (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF || p->head.type == COORD_FOUND) {
+        const struct coord_key *k = data;
+        return len == sizeof *k && k->len <= DIRECTORY_KEY_MAX ? p : NULL;
+    }
+    if (p->head.type == COORD_HOSTS)
+        return len == sizeof(struct coord_hosts) && ((const struct coord_hosts *)data)->count <= COORD_HOSTS_MAX ? p : NULL;
+    if (p->head.type == COORD_CLAIMED)
+        return len == sizeof(struct coord_claimed) && ((const struct coord_claimed *)data)->count <= COORD_CLAIMS_MAX ? p : NULL;
     return p;
 }
 
@@ -52,6 +60,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
         *why = "a host has at most a million requests: sessions times holds";
     else if (d->server_packet ? !p->servers || p->servers > RACK_SERVERS_MAX : p->servers)
         *why = d->server_packet ? "there are 1 to 64 lock servers" : "the design has no lock servers";
+    else if ((p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE) != !!p->directory)
+        *why = "names and sparse keys need a directory";
     if (*why)
         return -EINVAL;
     memset(c, 0, sizeof *c);
@@ -71,6 +81,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->config.lease_ns = p->lease_ns;
     c->config.retry_ns = p->retry_ns;
     c->config.options = d->options;
+    c->config.keys = p->keys;
+    c->directory = p->directory;
     for (unsigned i = 0; i < p->servers; i++)
         c->config.server[i] = (uint16_t)(p->machines + 1 + i);
     return 0;
@@ -244,7 +256,7 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_packet *p, s
         return refuse(c, p, -ESTALE, answer);
     c->life = c->life > m->life ? c->life : m->life;
     m->until_ns = lease_from(c, now);
-    m->at = from; /* where its pool is, most often */
+    m->at = from; /* where its pool is, most often, and where it can be asked */
     return beaten(c, p, 0, answer);
 }
 
@@ -290,9 +302,61 @@ static uint32_t on_beat(struct coordinator *c, const struct coord_packet *p, str
     }
 }
 
+/* ---- keys ---- */
+
+static uint32_t on_key(struct coordinator *c, const struct coord_key *p, void *answer)
+{
+    struct coord_key *a = answer;
+    const char *bytes = p->bytes;
+    uint32_t len = p->len;
+    uint64_t index = p->packet.head.index;
+    int code = -EINVAL;
+    if (strncmp(p->packet.space, c->space, sizeof c->space))
+        code = -ENOENT; /* another with the same number */
+    else if (c->directory && p->packet.head.type == COORD_KEY_OF)
+        code = directory_key_of(c->directory, index, &bytes, &len);
+    else if (c->directory)
+        code = p->look ? directory_find(c->directory, bytes, len, &index) : directory_add(c->directory, bytes, len, &index);
+    memset(a, 0, sizeof *a);
+    coord_make(&a->packet, COORD_FOUND, c->space, p->packet.head.nonce);
+    a->packet.head.to = p->packet.head.from;
+    a->packet.head.index = index;
+    a->packet.code = code;
+    a->look = c->config.keys;
+    a->len = len;
+    memcpy(a->bytes, bytes, len);
+    return sizeof *a;
+}
+
+/* ---- who is there ---- */
+
+static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p, void *answer)
+{
+    struct coord_hosts *a = answer;
+    uint64_t m = max_u64(1, p->head.index);
+    if (strncmp(p->space, c->space, sizeof c->space))
+        return refuse(c, p, -ENOENT, answer);
+    memset(a, 0, sizeof *a);
+    coord_make(&a->packet, COORD_HOSTS, c->space, p->head.nonce);
+    snprintf(a->design, sizeof a->design, "%s", c->design->name);
+    a->locks = c->config.locks;
+    a->lease_ns = c->config.lease_ns;
+    a->keys = c->config.keys;
+    a->sessions = c->config.sessions;
+    a->requests = c->config.requests;
+    for (; m <= c->config.machines && a->count < COORD_HOSTS_MAX; m++)
+        if (c->members[m].live)
+            a->host[a->count++] =
+                (struct coord_host){.at = c->members[m].at, .machine = (uint32_t)m, .life = c->members[m].life};
+    a->packet.head.index = m <= c->config.machines ? m : 0;
+    return sizeof *a;
+}
+
 uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t len, struct net_addr from, uint64_t now, void *answer)
 {
     const struct coord_packet *p = coord_check(data, len, c->config.space);
+    if (p && (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF))
+        return on_key(c, data, answer);
     if (!p || len != sizeof *p) {
         c->drops.bad++;
         return 0;
@@ -301,6 +365,8 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
     switch ((enum coord_type)p->head.type) {
     case COORD_JOIN:
         return on_join(c, p, from, now, answer);
+    case COORD_WHO:
+        return on_who(c, p, answer);
     case COORD_BEAT:
         return on_beat(c, p, from, now, answer);
     case COORD_LEAVE: {

@@ -10,7 +10,14 @@
  *   LEAVE    a host has nothing left and goes
  *   HERE     from a host's pool to servers and switch: its packets come from this address (net.h)
  *   WAKE     between processes of one host: look again
+ *   FIND     anybody: which index has this key? If nobody ever asked, it gets one, unless the asker only wants to know
+ *   KEY_OF   anybody: which key has this index?
+ *   FOUND    the answer to both, with the key, its index, and a code
  *   ROUSE    to a host: the switch has started anew, and should hear from it
+ *   WHO      anybody: which hosts are there, from this number on?
+ *   HOSTS    what the space is, and some of them
+ *   CLAIMS   anybody to a host: what do your requests hold and wait for, from this one on?
+ *   CLAIMED  some of them
  *
  * A host's number is used again when its lease has surely run out, with a higher life, and when the switch has found that no lock
  * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its own,
@@ -18,6 +25,7 @@
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
 
+#include "cluster/directory.h"
 #include "designs/design.h"
 #include "designs/packet.h"
 #include "wire/udp.h"
@@ -35,7 +43,14 @@ enum coord_type {
     COORD_LEAVE,
     COORD_HERE,
     COORD_WAKE,
+    COORD_FIND,
+    COORD_KEY_OF,
+    COORD_FOUND,
     COORD_ROUSE,
+    COORD_WHO,
+    COORD_HOSTS,
+    COORD_CLAIMS,
+    COORD_CLAIMED,
 };
 
 enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
@@ -62,6 +77,47 @@ struct coord_welcome {
 };
 _Static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
 
+/* FIND, KEY_OF and FOUND go on: */
+struct coord_key {
+    struct coord_packet packet; /* head.index; code: 0, -ENOENT, -ENOSPC, -EINVAL */
+    uint32_t look;              /* FIND: 1: do not add it; FOUND: the kind of keys, 0: dense */
+    uint32_t len;
+    char bytes[(DIRECTORY_KEY_MAX + 8) / 8 * 8];
+};
+_Static_assert(sizeof(struct coord_key) <= PACKET_MAX, "fits");
+
+#define COORD_HOSTS_MAX 64
+
+/* HOSTS goes on: */
+struct coord_hosts {
+    struct coord_packet packet; /* head.index: where to go on; 0: that was all */
+    char design[COORD_NAME_LEN];
+    uint64_t locks, lease_ns;
+    uint32_t keys, sessions, requests, count;
+    struct coord_host {
+        struct net_addr at;
+        uint32_t machine, life;
+    } host[COORD_HOSTS_MAX];
+};
+_Static_assert(sizeof(struct coord_hosts) <= PACKET_MAX, "fits");
+
+#define COORD_CLAIMS_MAX 14
+#define COORD_LABEL_LEN 16
+
+/* CLAIMED goes on: */
+struct coord_claimed {
+    struct coord_packet packet; /* head.index: where to go on; 0: that was all */
+    uint32_t count, pad;
+    struct coord_claim {
+        uint64_t index, token;
+        uint64_t left_ns, opened_s; /* of the session: what is left of its lease; since when it is */
+        uint32_t session, pid;
+        uint32_t mode, holds;
+        char label[COORD_LABEL_LEN];
+    } claim[COORD_CLAIMS_MAX];
+};
+_Static_assert(sizeof(struct coord_claimed) <= PACKET_MAX, "fits");
+
 struct coord_member {
     uint64_t nonce;    /* of its JOIN; 0: adopted */
     uint64_t until_ns; /* its lease; 0: the number was never given */
@@ -86,6 +142,7 @@ struct coordinator {
     uint32_t rouse_next; /* the next host to be roused; beyond the last: none is */
     struct packet_drops drops;
     struct coord_member *members; /* by number, 1 to config.machines; the caller's */
+    struct directory *directory;  /* the caller's, who keeps it; null: keys are dense */
 };
 
 struct coord_params {
@@ -95,6 +152,9 @@ struct coord_params {
     uint16_t machines, sessions, requests, servers;
     uint32_t life; /* above every one that was given before: wall-clock time in seconds does */
     bool fresh;    /* nothing of a former coordinator can be left */
+    enum pawl_keys keys;         /* 0: dense */
+    struct directory *directory; /* if not; coordinating_open has its own */
+    const char *journal;         /* path of the file that keeps the directory; null: it ends with this process, which is for tests */
 };
 
 /* -EINVAL with the reason in *why, or 0. `members` has machines + 1. */

@@ -75,7 +75,7 @@ void station_close(struct station *s)
 
 /* Where servers and switch speak to each other, all must be there before the first packet: those that came later are in the next
  * answer to the same JOIN. Hosts are let in only afterwards. */
-static void meet_others(struct station *s)
+void station_meet(struct station *s)
 {
     bool complete = !s->design->switch_packet || !s->design->server_packet;
     while (!complete && !*s->stop) {
@@ -103,7 +103,13 @@ static bool address_of(const struct station *s, struct place to, struct net_addr
             *out = s->welcome.servers[i];
             return true;
         }
-    return peers_find(s->peers, to, out);
+    return peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out));
+}
+
+static void changing(const struct station *s, bool begins)
+{
+    if (s->kernel.changing)
+        s->kernel.changing(s->kernel.ctx, begins);
 }
 
 static void flush(struct station *s, struct outbox *o)
@@ -207,13 +213,17 @@ void station_run(struct station *s)
     struct outbox *out = calloc(1, sizeof *out);
     struct udp_out echo[UDP_BATCH];
     uint64_t next = 0;
-    meet_others(s);
+    station_meet(s);
     while (batch && out && !*s->stop) {
         uint64_t now = world_now(&world_real);
-        if (now >= next)
+        if (now >= next) {
+            changing(s, true);
             next = now + max_u64(tick(s, out), NS_PER_MS / 4);
+            changing(s, false);
+        }
         unsigned n = udp_wait(&s->udp, batch, s->spin_ns, next);
         unsigned echoes = 0;
+        changing(s, true);
         for (unsigned i = 0; i < n; i++) {
             if (is_echo(s, batch->packet[i].data, batch->packet[i].len)) {
                 echo[echoes++] =
@@ -224,6 +234,7 @@ void station_run(struct station *s)
             if (out->packets > OUTBOX_FULL || out->used > OUTBOX_BYTES / 2)
                 flush(s, out);
         }
+        changing(s, false);
         if (out->packets)
             flush(s, out);
         if (echoes)

@@ -44,10 +44,10 @@ static void forget_agents(struct event *e)
     h->census.id = 0;
     outbox_touch(e->out, h->ends, sizeof h->ends);
     for (unsigned i = 0; i < ENDS; i++)
-        h->ends[i]++;
+        h->ends[i]++; /* what was proven before is not now */
     outbox_touch(e->out, h->takes, sizeof h->takes);
     memset(h->takes, 0, sizeof h->takes);
-    for (uint32_t i = 0; i < h->agent_count && h->agents_used; i++)
+    for (uint32_t i = 0; i < h->agents_touched && h->agents_used; i++)
         if (host_agent(h, i)->state != AGENT_NONE)
             pool_agent_free(e, host_agent(h, i));
 }

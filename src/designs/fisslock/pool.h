@@ -61,6 +61,9 @@ struct request {
     uint8_t mode;
     uint8_t priority;
     bool try, floored, barred;
+    bool local; /* held by the short way: local.c */
+    uint8_t local_place;
+    uint32_t agent; /* if `local` */
     int32_t result;
 };
 
@@ -183,6 +186,19 @@ struct session_state {
     bool lost;     /* something that it held; until it is told (fisslock_session_dead) */
 };
 
+/* Holds that came by the short way, and the one step of it that is under way: local.c. */
+#define LOCALS 64
+
+struct locals {
+    uint64_t taken;           /* a bit per place */
+    uint32_t request[LOCALS]; /* by place */
+    struct {
+        uint32_t request, place;
+        uint32_t held; /* what the session holds without it */
+        uint32_t active;
+    } step;
+};
+
 struct fisslock_host {
     struct rack_config config;
     struct fission_rules rules;
@@ -200,9 +216,11 @@ struct fisslock_host {
     uint64_t lease_pause_ns;
     bool closed;          /* the decider lost its state, and is being told */
     bool reborn;          /* it has lost its memory, or its lease, before: agents that nobody told of are to be taken over */
-    uint32_t agent_free, node_free;
+    uint32_t agent_free, node_free;         /* those that were used before; then: */
+    uint32_t agents_touched, nodes_touched; /* those beyond never were */
     uint32_t agents_used, nodes_used, waiting;
 
+    _Alignas(CACHE_LINE) struct locals locals;
     uint32_t ends[ENDS];
     struct take takes[TAKES];
     struct census census;
@@ -285,11 +303,17 @@ void lease_lapse(struct event *e);
 void lease_due(struct event *e);
 void lease_packet(struct event *e, const struct fission_packet *p);
 
+/* ---- local.c ---- */
+
+void local_settle(struct event *e); /* holds that came by the short way become like others */
+
 static inline struct event event_begin(void *host, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = (struct fisslock_host *)host;
-    outbox_touch(out, &h->counts, offsetof(struct fisslock_host, ends) - offsetof(struct fisslock_host, counts));
+    outbox_touch(out, &h->counts, offsetof(struct fisslock_host, locals) - offsetof(struct fisslock_host, counts));
     struct event e = {h, now, out, PORT_POOL};
+    if (unlikely(h->locals.taken))
+        local_settle(&e);
     if (unlikely(h->lease_until && h->lease_until <= now) && !lease_runs(h, now))
         lease_lapse(&e);
     return e;
