@@ -18,6 +18,7 @@
 #define RETRY_NS (5 * NS_PER_MS) /* a round trip on one busy machine; lost packets are rarer than slow ones */
 #define JOIN_NS (30 * NS_PER_S)
 #define LOOK_MS 100
+#define OWN_PORT 10   /* lock servers listen at the coordinator's port and this and up, so that hosts find them after a restart */
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
@@ -218,7 +219,12 @@ static int run_servers(struct coordinating *c, unsigned own)
     }
     struct net_addr at = c->udp.at;
     for (; running < own && !status; running++) {
-        at.port = 0;
+        struct udp probe;
+        at.port = (uint16_t)(c->udp.at.port + OWN_PORT + running);
+        if (c->udp.at.port > UINT16_MAX - OWN_PORT - RACK_SERVERS_MAX || udp_open(&probe, at))
+            at.port = 0; /* somebody else is there */
+        else
+            udp_close(&probe);
         status = open_station("serve", &stations[running], at, c->udp.at, false);
         if (!status && pthread_create(&threads[running], NULL, run_station, &stations[running]))
             status = cli_say("serve", EXIT_UNAVAILABLE, "cannot start a thread");

@@ -32,6 +32,7 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
     p.head.from = (struct place){h->machine, through == &n->pool ? PORT_POOL : through->at.port};
     p.head.epoch = h->life;
     p.stamp = host_now();
+    p.code = coord_config_sum(&h->config);
     const struct udp_out out = {.to = to, .len = sizeof p, .data = &p};
     udp_send(through, &out, 1);
 }

@@ -106,7 +106,8 @@ static void on_claims(struct net *n, struct udp *through, const struct coord_pac
     udp_send(through, &out, 1);
 }
 
-static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from)
+static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,
+                           struct outbox *out)
 {
     struct host_header *h = n->host.header;
     const struct coord_packet *p = coord_check(data, len, h->config.space);
@@ -120,6 +121,10 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
         __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);
     if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
         host_retire(&n->host);
+    if (p->head.type == COORD_ROUSE && n->host.design->rouse) {
+        __atomic_store_n(&h->here_ns, 0, __ATOMIC_RELEASE);
+        n->host.design->rouse(n->host.memory, host_now(), out);
+    }
 }
 
 void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch)
@@ -131,7 +136,7 @@ void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *ba
         if (batch->packet[i].len < sizeof *h)
             continue;
         if (h->family == PACKET_COORDINATOR)
-            on_coordinator(n, through, h, batch->packet[i].len, batch->packet[i].from);
+            on_coordinator(n, through, h, batch->packet[i].len, batch->packet[i].from, out);
         else
             n->host.design->packet(n->host.memory, h, batch->packet[i].len, host_now(), out);
     }

@@ -9,6 +9,11 @@ uint32_t coord_space_id(const char *space)
     return (uint32_t)hash_bytes(space, strlen(space), 0);
 }
 
+int32_t coord_config_sum(const struct rack_config *config)
+{
+    return (int32_t)(hash_bytes((const char *)config, sizeof *config, 0) & INT32_MAX);
+}
+
 void coord_make(struct coord_packet *p, enum coord_type type, const char *space, uint64_t nonce)
 {
     memset(p, 0, sizeof *p);
@@ -101,7 +106,8 @@ static uint32_t refuse(const struct coordinator *c, const struct coord_packet *p
     return sizeof *a;
 }
 
-static uint32_t welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, void *answer)
+static uint32_t welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, uint64_t now,
+                        void *answer)
 {
     struct coord_welcome *w = answer;
     memset(w, 0, sizeof *w);
@@ -115,6 +121,9 @@ static uint32_t welcome(const struct coordinator *c, const struct coord_packet *
     for (unsigned i = 0; i < c->config.servers; i++)
         w->servers[i] = c->server[i].at;
     w->switch_at = c->switch_.at;
+    w->live_known = p->role == COORD_SWITCH && now >= c->open_ns && c->config.machines < 64 * COORD_LIVE_WORDS;
+    for (uint16_t m = 1; m <= c->config.machines && w->live_known; m++)
+        w->live[m / 64] |= (uint64_t)c->members[m].live << (m % 64);
     return sizeof *w;
 }
 
@@ -134,41 +143,52 @@ static uint64_t lease_from(const struct coordinator *c, uint64_t now)
     return now + c->config.lease_ns + 2 * (c->config.lease_ns / COORD_DRIFT_DIVISOR) + 1;
 }
 
+/* Whether a number that was used can be used again: the switch has looked. */
+static bool is_clean(const struct coordinator *c, const struct coord_member *m)
+{
+    return !m->until_ns || m->clean || !c->design->packet->switch_scan;
+}
+
 static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
 {
     uint16_t empty = 0;
+    bool unclean = false;
     if (!is_complete(c) || now < c->open_ns)
         return refuse(c, p, -EAGAIN, answer);
     for (uint16_t m = 1; m <= c->config.machines; m++) {
         const struct coord_member *member = &c->members[m];
         if (member->live && member->nonce == p->head.nonce)
-            return welcome(c, p, m, member->life, answer);
-        if (!empty && !member->live)
+            return welcome(c, p, m, member->life, now, answer);
+        if (!member->live && !is_clean(c, member))
+            unclean = true;
+        else if (!empty && !member->live)
             empty = m;
     }
     if (!empty)
-        return refuse(c, p, -ENOSPC, answer);
+        return refuse(c, p, unclean ? -EAGAIN : -ENOSPC, answer);
     c->members[empty] =
         (struct coord_member){.nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = next_life(c, now), .live = true, .at = from};
-    return welcome(c, p, empty, c->life, answer);
+    return welcome(c, p, empty, c->life, now, answer);
 }
 
 /* A lock server takes the place that has its address, or the next free one. */
 static uint32_t join_server(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
 {
     unsigned i = 0;
-    while (i < c->servers && !net_addr_is(c->server[i].at, at))
+    while (i < c->config.servers && !net_addr_is(c->server[i].at, at))
         i++;
+    for (unsigned k = 0; i == c->config.servers && k < c->config.servers; k++)
+        if (!c->server[k].nonce)
+            i = k;
     if (i == c->config.servers)
         return refuse(c, p, -ENOSPC, answer);
-    if (i == c->servers)
-        c->servers++;
+    c->servers += !c->server[i].nonce;
     if (c->server[i].nonce != p->head.nonce) {
         c->server[i].nonce = p->head.nonce;
         c->server[i].at = at;
         c->server[i].life = next_life(c, now);
     }
-    return welcome(c, p, c->config.server[i], c->server[i].life, answer);
+    return welcome(c, p, c->config.server[i], c->server[i].life, now, answer);
 }
 
 static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
@@ -183,8 +203,9 @@ static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p,
         c->switch_.nonce = p->head.nonce;
         c->switch_.at = at;
         c->switch_.life = next_life(c, now);
+        c->rouse_next = 1;
     }
-    return welcome(c, p, MACHINE_SWITCH, c->switch_.life, answer);
+    return welcome(c, p, MACHINE_SWITCH, c->switch_.life, now, answer);
 }
 
 static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
@@ -217,7 +238,18 @@ static void look_at(struct coord_member *m, uint64_t now)
         m->live = false;
 }
 
-static uint32_t on_beat(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
+static uint32_t beaten(const struct coordinator *c, const struct coord_packet *p, uint16_t look_for, void *answer)
+{
+    struct coord_packet *a = answer;
+    coord_make(a, COORD_BEATEN, c->space, p->head.nonce);
+    a->head.to = p->head.from;
+    a->head.epoch = p->head.epoch;
+    a->head.index = look_for;
+    a->stamp = p->stamp;
+    return sizeof *a;
+}
+
+static uint32_t beat_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
 {
     uint16_t number = p->head.from.machine;
     if (!number || number > c->config.machines || !p->head.epoch) {
@@ -226,20 +258,58 @@ static uint32_t on_beat(struct coordinator *c, const struct coord_packet *p, str
     }
     struct coord_member *m = &c->members[number];
     look_at(m, now);
-    bool adopt = !m->until_ns && now < c->open_ns; /* from the time of a former coordinator */
+    /* From the time of a former coordinator. */
+    bool adopt = !m->until_ns && now < c->open_ns && p->code == coord_config_sum(&c->config);
     if (adopt)
         *m = (struct coord_member){.life = p->head.epoch, .live = true, .at = from};
     if (!m->live || m->life != p->head.epoch)
         return refuse(c, p, -ESTALE, answer);
     c->life = c->life > m->life ? c->life : m->life;
     m->until_ns = lease_from(c, now);
-    m->at = from; /* where it can be asked */
+    m->at = from; /* where its pool is, most often, and where it can be asked */
+    return beaten(c, p, 0, answer);
+}
+
+/* A lock server or the switch: one that joined a former coordinator takes its place again. */
+static uint32_t beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s, void *answer)
+{
+    if (!s->nonce && p->code == coord_config_sum(&c->config) && p->head.epoch && p->head.nonce && p->at.ip) {
+        *s = (struct coord_station){.nonce = p->head.nonce, .life = p->head.epoch, .at = p->at};
+        c->servers += s != &c->switch_;
+        c->life = c->life > s->life ? c->life : s->life;
+    }
+    return s->life == p->head.epoch ? beaten(c, p, 0, answer) : refuse(c, p, -ESTALE, answer);
+}
+
+/* What a switch found, and for which number it is to look next. */
+static uint32_t beat_switch(struct coordinator *c, const struct coord_packet *p, uint64_t now, void *answer)
+{
+    uint32_t len = beat_station(c, p, now, &c->switch_, answer);
     struct coord_packet *a = answer;
-    coord_make(a, COORD_BEATEN, c->space, p->head.nonce);
-    a->head.to = p->head.from;
-    a->head.epoch = p->head.epoch;
-    a->stamp = p->stamp;
-    return sizeof *a;
+    if (a->head.type != COORD_BEATEN)
+        return len;
+    uint64_t found = p->head.index;
+    if (found && found <= c->config.machines && !c->members[found].live && c->members[found].until_ns && !p->head.generation)
+        c->members[found].clean = true;
+    for (uint16_t m = 1; m <= c->config.machines && !a->head.index; m++)
+        if (!c->members[m].live && !is_clean(c, &c->members[m]))
+            a->head.index = m;
+    return len;
+}
+
+static uint32_t on_beat(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
+{
+    uint32_t i = 0;
+    switch (p->role) {
+    case COORD_SWITCH:
+        return beat_switch(c, p, now, answer);
+    case COORD_SERVER:
+        while (i < c->config.servers && c->config.server[i] != p->head.from.machine)
+            i++;
+        return i < c->config.servers ? beat_station(c, p, now, &c->server[i], answer) : refuse(c, p, -ESTALE, answer);
+    default:
+        return beat_host(c, p, from, now, answer);
+    }
 }
 
 /* ---- keys ---- */
@@ -319,6 +389,22 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
         c->drops.bad++;
         return 0;
     }
+}
+
+uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *to)
+{
+    while (c->rouse_next && c->rouse_next <= c->config.machines) {
+        const struct coord_member *m = &c->members[c->rouse_next++];
+        if (!m->live)
+            continue;
+        struct coord_packet *p = packet;
+        coord_make(p, COORD_ROUSE, c->space, 0);
+        p->head.to.machine = (uint16_t)(c->rouse_next - 1);
+        p->head.epoch = m->life;
+        *to = m->at;
+        return sizeof *p;
+    }
+    return 0;
 }
 
 unsigned coordinator_tick(struct coordinator *c, uint64_t now)

@@ -28,7 +28,7 @@ enum fission_mode { FISSION_SHARED = 1, FISSION_EXCLUSIVE = 2 };
 
 enum fission_flags {
     FISSION_AGENT = 1 << 0,   /* GRANT: the agent comes with it */
-    FISSION_RETRY = 1 << 1,   /* ACQUIRE: sent before. Routed, or granted if the lock is free; raises nothing (pitfall 3) */
+    FISSION_RETRY = 1 << 1,   /* ACQUIRE: sent before. Routed, or granted if the lock is free; raises nothing (pitfall 3); LEASE: ask */
     FISSION_BOUNCED = 1 << 2, /* sent back by a host without the agent: routed only (pitfall 10) */
     FISSION_COPY = 1 << 3,    /* ACQUIRE: the decider has granted it; the agent is told */
     FISSION_NOWAIT = 1 << 4,  /* ACQUIRE: refuse rather than queue */

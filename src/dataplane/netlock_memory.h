@@ -31,13 +31,15 @@ struct netlock_lent {
 };
 
 #define NETLOCK_SERVERS_MAX 64u
+#define NETLOCK_CLOSING (UINT64_C(1) << 63) /* packets that are under way go on, no other begins */
 #define NETLOCK_CELL_MAX 16u /* bytes of the largest thing that an index leads to; the memory is as much longer */
 
 /* Where everything lies, in bytes from the beginning. Constants to the kernel's compiler. */
 struct netlock_memory {
     uint64_t bytes;
     uint64_t arrays_at[NETLOCK_ARRAYS];
-    uint64_t open_at;       /* per lock, 64 bits: its index + 1; 0: closed, nothing of it is to be touched */
+    uint64_t open_at;       /* per lock, 64 bits: its index + 1, or NETLOCK_CLOSING with that; 0: it is not there */
+    uint64_t active_at;     /* per lock, 32 bits: packets between their first pass and their last */
     uint64_t notify_at;     /* per lock, 32 bits: whether the server is told that the queue is empty */
     uint64_t claims_at;     /* per request, 32 bits: 1 while a packet of it passes */
     uint64_t quota_at;      /* per tenant */
@@ -58,8 +60,8 @@ struct netlock_memory {
 /* What the control process has the program do, in one piece as packets see it. */
 enum netlock_order_kind {
     NETLOCK_ORDER_PASS = 1, /* one pass of `pass` */
-    NETLOCK_ORDER_CLOSE,    /* packets of the lock are dropped until it is opened again */
-    NETLOCK_ORDER_IF_EMPTY, /* the same, unless somebody is in its queues: then nothing, and `done` is 0 */
+    NETLOCK_ORDER_CLOSE,    /* packets of the lock are dropped until it is opened again; not done while one is under way */
+    NETLOCK_ORDER_IF_EMPTY, /* the same, unless somebody is in its queues or under way: then nothing, and `done` is 0 */
     NETLOCK_ORDER_OPEN,     /* as `index` */
     NETLOCK_ORDER_REMOVE,   /* closed, and not found any more */
 };

@@ -53,7 +53,6 @@ extern const struct design design_busted_fisslock_inca;
 extern const struct design design_busted_fisslock_lease;
 extern const struct design design_busted_fisslock_nonce;
 extern const struct design design_busted_fisslock_early;
-extern const struct design design_busted_fisslock_muted;
 extern const struct design design_busted_fisslock_reuse;
 extern const struct design design_busted_fisslock_silent;
 extern const struct design design_busted_fisslock_token;

@@ -89,7 +89,6 @@ const struct design *const designs[] = {
     &design_busted_fisslock_hasty,
     &design_busted_fisslock_early,
     &design_busted_fisslock_token,
-    &design_busted_fisslock_muted,
     &design_busted_fisslock_silent,
     &design_busted_fisslock_reuse,
     &design_busted_citron_no_abort.design,

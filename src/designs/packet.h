@@ -259,6 +259,9 @@ struct packet_design {
     /* Retransmissions, leases. Returns when it wants to be called next; UINT64_MAX: not before the next event. */
     uint64_t (*tick)(void *host, uint64_t now, struct outbox *out);
 
+    /* The switch has started anew and should be asked for a lease now. Null: the design does nothing then. */
+    void (*rouse)(void *host, uint64_t now, struct outbox *out);
+
     /* Until when what the session holds is certainly its own, as far as the design knows: UINT64_MAX without bound, 0 if something
      * is lost already. Then the session is to be ended. */
     uint64_t (*expiry)(const void *host, uint32_t session);
@@ -278,6 +281,9 @@ struct packet_design {
     void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
     /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
     void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
+    /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named it,
+     * once it has seen all; UINT64_MAX before. Null: none is ever named. */
+    uint64_t (*switch_scan)(void *state, uint16_t machine, uint64_t now, struct outbox *out);
     /* A packet of this family and space passes. What leaves is in the outbox, the packet itself included if it goes on. */
     void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*switch_tick)(void *state, uint64_t now, struct outbox *out); /* null: has no time of its own */

@@ -71,6 +71,9 @@ void coordinating_run(struct coordinating *c)
         if (c->journal.fd >= 0 && journal_write(&c->journal, &c->directory))
             count = without_keys(out, count);
         udp_send(&c->udp, out, count);
+        struct udp_out more = {.data = answers[0].bytes};
+        while ((more.len = coordinator_more(&c->coordinator, answers[0].bytes, &more.to)))
+            udp_send(&c->udp, &more, 1);
         coordinator_tick(&c->coordinator, host_now());
     }
 }

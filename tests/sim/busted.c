@@ -50,7 +50,6 @@ static const struct {
     {"busted-fisslock-hasty", {"I1:", "I2:"}},
     {"busted-fisslock-early", {"I1:", "I2:"}},
     {"busted-fisslock-token", {"I1:", "I2:"}},
-    {"busted-fisslock-muted", {"I1:", "I2:"}},
     {"busted-fisslock-silent", {"I1:", "I2:"}},
     {"busted-fisslock-reuse", {"I1:", "I2:"}},
     {"busted-citron-no-abort", {"I1:", "I2:"}},

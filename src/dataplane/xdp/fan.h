@@ -7,6 +7,7 @@
 #define FAN_MAX 32u   /* packets out of one; what is left then the control process goes on with */
 #define FAN_WORKS 64u /* of one CPU */
 #define FAN_PASSES 256u
+#define FAN_TRIES 8192u /* passes, and waits of nanoseconds for another packet of the same request: half a millisecond */
 
 struct fan_work {
     uint32_t number; /* in the packet, while it has not left */

@@ -84,9 +84,9 @@ INLINE uint32_t of_memory(uint8_t *b, uint64_t where)
 
 enum { PASS_BUSY, PASS_RAN, PASS_CLOSED };
 
-/* One pass, if the lock is open as `index`. Of the packets of one request one passes at a time, whatever their locks: its registers
- * are not its lock's. */
-__attribute__((noinline)) int one_pass(struct netlock_pass *pass, uint32_t lock, uint64_t index)
+/* One pass, if the lock is open as `index`; the first of a packet makes it one that is under way. Of the packets of one request one
+ * passes at a time, whatever their locks: its registers are not its lock's. */
+__attribute__((noinline)) int one_pass(struct netlock_pass *pass, uint32_t lock, uint64_t index, uint32_t first)
 {
     uint8_t *b = base();
     struct latch *latch = bpf_map_lookup_elem(&latches, &lock);
@@ -98,22 +98,26 @@ __attribute__((noinline)) int one_pass(struct netlock_pass *pass, uint32_t lock,
         .tenant = pass->tenant < at.tenants ? pass->tenant : 0};
     uint32_t *claim = cell(b, at.claims_at, where.request, 4);
     uint64_t *open = cell(b, at.open_at, lock, 8);
+    uint32_t *active = cell(b, at.active_at, lock, 4);
     struct netlock_quota *quota = cell(b, at.quota_at, where.tenant, sizeof *quota);
-    if (!claim || !open || !quota)
+    if (!claim || !open || !active || !quota)
         return PASS_CLOSED;
     pass->rate = quota->rate;
     pass->burst = quota->burst;
     pass->bust = (uint16_t)at.bust;
-    if (__sync_val_compare_and_swap(claim, 0, 1) != 0)
-        return PASS_BUSY;
     int result = PASS_CLOSED;
     bpf_spin_lock(&latch->lock);
-    if (*open == index + 1) {
-        netlock_run(pass, &where, b, read_register, write_register);
-        result = PASS_RAN;
+    if ((first ? *open : *open & ~NETLOCK_CLOSING) == index + 1) {
+        result = PASS_BUSY;
+        if (__sync_val_compare_and_swap(claim, 0, 1) == 0) {
+            if (first)
+                __sync_fetch_and_add(active, 1);
+            netlock_run(pass, &where, b, read_register, write_register);
+            *(volatile uint32_t *)claim = 0;
+            result = PASS_RAN;
+        }
     }
     bpf_spin_unlock(&latch->lock);
-    *(volatile uint32_t *)claim = 0;
     return result;
 }
 
@@ -233,9 +237,9 @@ struct turn {
 static long step(uint32_t i, struct turn *t)
 {
     struct fan_work *w = t->work;
-    if (w->outs > FAN_MAX - OUTS_OF_A_PASS)
+    if (w->outs > FAN_MAX - OUTS_OF_A_PASS || w->passes == FAN_PASSES)
         return 1;
-    int result = one_pass(&w->pass, w->lock, w->index);
+    int result = one_pass(&w->pass, w->lock, w->index, !w->passes);
     if (result == PASS_BUSY)
         return 0;
     if (result != PASS_RAN) {
@@ -257,10 +261,13 @@ INLINE int run(struct xdp_md *ctx, struct frame *f, struct fan_work *w, uint8_t 
     struct turn t = {.work = w, .base = b};
     w->passes = 0;
     w->ended = WORK_UNFINISHED;
-    bpf_loop(FAN_PASSES, step, &t, 0);
+    bpf_loop(FAN_TRIES, step, &t, 0);
     if (!w->passes)
         return drop(c, PLANE_CONTENDED); /* its sender tries again */
+    uint32_t *active = cell(b, at.active_at, w->lock, 4);
     uint64_t *unfinished = cell(b, at.unfinished_at, 0, 8);
+    if (active)
+        __sync_fetch_and_sub(active, 1);
     if (w->ended == WORK_UNFINISHED && unfinished)
         __sync_fetch_and_add(unfinished, 1);
     return fan_send(ctx, f, w, c);
@@ -486,14 +493,16 @@ INLINE int shut(uint8_t *b, uint32_t lock, int only_if_empty)
 {
     struct latch *latch = bpf_map_lookup_elem(&latches, &lock);
     uint64_t *open = cell(b, at.open_at, lock, 8);
+    uint32_t *active = cell(b, at.active_at, lock, 4);
     int done = 0;
-    if (!latch || !open)
+    if (!latch || !open || !active)
         return 0;
     bpf_spin_lock(&latch->lock);
-    if (!only_if_empty || nobody_in(b, lock)) {
-        *open = 0;
-        done = 1;
-    }
+    done = !*(volatile uint32_t *)active;
+    if (!only_if_empty || (done && nobody_in(b, lock)))
+        *open |= NETLOCK_CLOSING;
+    else
+        done = 0;
     bpf_spin_unlock(&latch->lock);
     return done;
 }
@@ -513,7 +522,7 @@ SEC("xdp") int order(struct xdp_md *ctx)
     case NETLOCK_ORDER_PASS: {
         struct netlock_pass pass;
         __builtin_memcpy(&pass, &o->pass, sizeof pass);
-        int result = one_pass(&pass, lock, index);
+        int result = one_pass(&pass, lock, index, 0);
         o = (void *)(long)ctx->data;
         if ((void *)(o + 1) > (void *)(long)ctx->data_end)
             return XDP_DROP;
@@ -530,9 +539,11 @@ SEC("xdp") int order(struct xdp_md *ctx)
         *(volatile uint64_t *)open = index + 1;
         o->done = !bpf_map_update_elem(&here, &index, &lock, BPF_ANY);
         return XDP_PASS;
-    case NETLOCK_ORDER_REMOVE:
+    case NETLOCK_ORDER_REMOVE: /* nobody is in its queues, and newcomers go to the server */
         bpf_map_delete_elem(&here, &index);
-        o->done = (uint32_t)shut(b, lock, 0);
+        shut(b, lock, 0);
+        *(volatile uint64_t *)open = 0;
+        o->done = 1;
         return XDP_PASS;
     default:
         return XDP_DROP;

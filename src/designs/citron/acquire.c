@@ -24,7 +24,7 @@ struct look {
 /* The ancestors of a group of claims, each once. Neighbours share most of theirs. High ones only if somebody has any. */
 static void list_ancestors(const struct citron_job *j, unsigned from, unsigned to, struct look *l)
 {
-    unsigned top = j->look_high || j->config.height < HIGH_HEIGHT ? j->config.height : HIGH_HEIGHT - 1;
+    unsigned top = j->look_high || j->config.height < citron_high ? j->config.height : citron_high - 1;
     l->n = 0;
     for (unsigned i = from; i < to; i++)
         for (unsigned h = j->claims[i].node.height + 1u; h <= top && !j->claims[i].spill; h++) {
@@ -181,23 +181,17 @@ static int start_anew(struct citron_job *j, uint64_t config)
 
 /* What looking up has found. */
 struct seen {
-    uint64_t head[2]; /* the configuration; whether somebody has a high node */
+    uint64_t head[CITRON_HEAD_WORDS];
     uint64_t turn;    /* the word of the node whose turn was asked for */
     int occupied;     /* of the ancestors; -1: none */
     struct tree_node above;
     uint64_t word;
 };
 
-static void add_head(const struct citron_job *j, struct citron_batch *b, uint64_t head[2])
-{
-    static_assert(offsetof(struct citron_lock, high) == offsetof(struct citron_lock, config) + sizeof(uint64_t), "read together");
-    batch_read(b, job_header(j, offsetof(struct citron_lock, config)), head, 2 * sizeof(uint64_t));
-}
-
 /* Somebody has a high node, and high ancestors were not looked at: so once more. This time, and the next times, too. */
 static bool high_unseen(struct citron_job *j, uint64_t high)
 {
-    bool unseen = high_count(high) && !j->look_high && j->config.height >= HIGH_HEIGHT;
+    bool unseen = high_count(high) && !j->look_high && j->config.height >= citron_high;
     j->look_high = high_count(high);
     job_remember(j);
     return unseen;
@@ -249,7 +243,7 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
     list_ancestors(j, from, to, &l);
     unsigned turn = ask_for_turn(j, &b);
     say_looking(j, &b, from, to);
-    add_head(j, &b, out->head);
+    citron_add_head(j, &b, out->head);
     add_look(j, &b, &l);
     citron_leaves_look(j, &b, from, to, leaves);
     j->looked_ns = world_now(j->seat->world); /* t1 is when the read is posted */
@@ -302,11 +296,11 @@ static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citr
         rc = seat_retry(j->seat, rc);
         return rc ? rc : JOB_WAITED;
     }
-    if (seen.head[0] != j->config_word && !only_wait_changed(j, seen.head[0])) {
+    if (seen.head[HEAD_CONFIG] != j->config_word && !only_wait_changed(j, seen.head[HEAD_CONFIG])) {
         rc = say_waiting(j, from, to);
-        return rc ? rc : start_anew(j, seen.head[0]);
+        return rc ? rc : start_anew(j, seen.head[HEAD_CONFIG]);
     }
-    if (high_unseen(j, seen.head[1]))
+    if (high_unseen(j, seen.head[HEAD_HIGH]))
         return JOB_WAITED;
     if (seen.occupied >= 0)
         return wait_for_ancestor(j, from, to, seen.above, seen.word);
@@ -384,7 +378,6 @@ static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned
 
 /* What a batch of claims has come to. */
 struct claimed {
-    uint64_t head[2];
     struct look look;
     uint64_t old[CLAIMS_MAX];     /* what the verb that claims found */
     uint64_t readers[CLAIMS_MAX]; /* beside the node, after that */
@@ -436,13 +429,12 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
         list_ancestors(j, from, to, &out->look);
         add_look(j, &b, &out->look);
     }
-    unsigned token = job_draw(j, &b);
-    add_head(j, &b, out->head);
+    job_draw(j, &b);
     job_say(j, &b, from, to, CLAIM_HELD);
     int rc = job_run(j, &b);
     if (rc)
         return rc;
-    job_drew(j, &b, token);
+    job_drew(j, &b);
     j->claimed_ns = world_now(j->seat->world);
     for (unsigned i = from; i < to; i++) {
         out->old[i] = batch_old(&b, ops[i]);
@@ -504,14 +496,17 @@ static int claim_internal_node(struct citron_job *j, unsigned i, struct citron_w
 /* Those who look once more after they have made themselves known find somebody at a high node only now. */
 OWN_FRAME static int look_again(struct citron_job *j, unsigned from, unsigned to, struct claimed *c)
 {
-    if (!high_unseen(j, c->head[1]))
+    if (!high_unseen(j, j->draw.head[HEAD_HIGH]))
         return 0;
     for (;;) {
         struct citron_batch b;
         batch_start(&b);
         list_ancestors(j, from, to, &c->look);
         add_look(j, &b, &c->look);
+        job_draw(j, &b); /* who was there and is gone has a later token than the one that was drawn before */
         int rc = job_run(j, &b);
+        if (!rc)
+            job_drew(j, &b);
         if (!rc || (rc = seat_retry(j->seat, rc)))
             return rc;
     }
@@ -520,8 +515,8 @@ OWN_FRAME static int look_again(struct citron_job *j, unsigned from, unsigned to
 /* After the batch: is it all ours? *to becomes less if only the first are. */
 static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struct claimed *c)
 {
-    if (c->head[0] != j->config_word && !only_wait_changed(j, c->head[0]))
-        return start_anew(j, c->head[0]);
+    if (j->draw.head[HEAD_CONFIG] != j->config_word && !only_wait_changed(j, j->draw.head[HEAD_CONFIG]))
+        return start_anew(j, j->draw.head[HEAD_CONFIG]);
     int at = -1, seen = config_confirms(j->config) ? look_again(j, from, *to, c) : 0;
     if (seen < 0)
         return seen;
@@ -710,6 +705,8 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
     int rc = acquire_all(&j);
     if (rc == -FAB_EFENCED)
         rc = -PAWL_ELOST;
+    if (!rc)
+        rc = job_settle_token(&j);
     if (!rc && !seat_lives(seat))
         rc = -PAWL_ELOST;
     if (rc) {

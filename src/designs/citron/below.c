@@ -112,7 +112,7 @@ OWN_FRAME static int look_below(struct citron_job *j, const struct citron_claim 
     } else {
         add_below(j, &b, c, &d);
     }
-    unsigned token = job_draw(j, &b);
+    job_draw(j, &b);
     int rc = job_run(j, &b);
     if (rc)
         return rc;
@@ -122,7 +122,7 @@ OWN_FRAME static int look_below(struct citron_job *j, const struct citron_claim 
     }
     if (!c->spill && somebody_below(j, c, &d, who, cond))
         return 1;
-    job_drew(j, &b, token);
+    job_drew(j, &b);
     return 0;
 }
 

@@ -7,6 +7,7 @@
  *     acquire.c  Algorithm 2 (b) and (c): looking up, claiming
  *     below.c    Algorithm 2 (d): looking down
  *     leaf.c     leaves, and readers in them (not in the paper)
+ *     token.c    fencing tokens (not in the paper)
  *     release.c  Algorithm 3, and the ways back out of an acquisition
  *     change.c   grow, shrink, split, up and down (not in the paper)
  *     scale.c    the lock's configuration: m, T_wait, and trees that grow (3.5.5, 3.9)
@@ -77,7 +78,7 @@ static inline uint32_t readers_below(uint64_t w)
  * up. So the claims below a high node are counted in several words, each session in its own one; who looks reads them all at once.
  * And few lock high nodes. So the lock's head counts them (`high`), and as long as there are none nobody reads high ancestors. */
 
-#define HIGH_HEIGHT 4  /* 16,384 units */
+extern unsigned citron_high; /* from which height on: 4, that is 16,384 units; another only in tests, where trees are small */
 #define HIGH_STRIPES 4 /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
 
 #define HIGH_CNT 0
@@ -87,7 +88,7 @@ static inline uint32_t readers_below(uint64_t w)
 /* Writers' DCnt and DMax lie in the lower half of each, where `readers` has Cnt and Max; readers' are where they are there. */
 static inline bool node_is_high(struct tree_node n)
 {
-    return n.height >= HIGH_HEIGHT;
+    return n.height >= citron_high;
 }
 static inline uint32_t high_count(uint64_t w)
 {
@@ -127,16 +128,24 @@ static inline uint64_t bounds_mask(uint32_t bounds)
 struct citron_lock {
     uint64_t config; /* below */
     uint64_t high;   /* beside it, so that one READ has both: the claims on high nodes, as {Cnt, Max} of 32 bits each */
+    uint64_t oldest; /* likewise: the oldest block of tokens that is not void (token.c) */
     uint64_t maximizer;
     uint64_t sleepers; /* shared memory: how many may be asleep, so that the others need not wake */
-    _Alignas(CACHE_LINE) uint64_t token;
+    _Alignas(CACHE_LINE) uint64_t blocks; /* of tokens: how many have been taken */
     _Alignas(CACHE_LINE) uint64_t spill; /* [N, infinity): a node without ancestors and descendants */
     uint64_t spill_readers;
     char pad[CACHE_LINE - 16];
 };
 static_assert(sizeof(struct citron_lock) % CACHE_LINE == 0, "what follows has lines of its own");
 
-/* Then: the nodes, in level order; the words beside the internal ones; those below high ones; and the readers' places, by leaf. */
+/* What is read of the head, at once. */
+enum { HEAD_CONFIG, HEAD_HIGH, HEAD_OLDEST, CITRON_HEAD_WORDS };
+static_assert(offsetof(struct citron_lock, high) == HEAD_HIGH * sizeof(uint64_t) &&
+                  offsetof(struct citron_lock, oldest) == HEAD_OLDEST * sizeof(uint64_t),
+              "read together");
+
+/* Then: the nodes, in level order; the words beside the internal ones; those below high ones; the tokens'
+ * words, by part; and the readers' places, by leaf. */
 uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max);
 
 /* ---- the configuration, one word: height + 1 (0: nobody has been here) and m, each as it is and as it is to be; T_wait ---- */
@@ -263,6 +272,8 @@ static inline uint64_t batch_old(const struct citron_batch *b, unsigned i)
 
 /* ---- one operation under way ---- */
 
+#define TOKEN_PARTS 2 /* a hold that lies in so many parts has tokens of these; see token.c */
+
 #define JOB_PATIENCE_NS (200 * NS_PER_US) /* at first; each time in vain it doubles, up to the space's check_ns */
 #define JOB_PATIENCE_FAR_NS NS_PER_MS     /* where asking everybody takes about that long, and the dead have leases of many */
 
@@ -281,6 +292,14 @@ struct citron_job {
     bool upgrades;  /* the others are for what is read already: this hold's own readers do not count */
     unsigned count; /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
+    struct citron_draw {
+        unsigned parts;              /* in which the hold lies; 0: none, or many */
+        unsigned op;                 /* the verb that drew */
+        fab_addr first;              /* the words of the parts, */
+        uint64_t words[TOKEN_PARTS]; /* and what they were */
+        uint64_t block;              /* that was taken, if one was */
+        uint64_t head[CITRON_HEAD_WORDS]; /* read after all that */
+    } draw;                               /* of a token, the latest */
     uint64_t token;
     uint32_t ahead;       /* waiting for a turn: how many come first */
     uint64_t moves;       /* waiting far away: bits whose changes show that those in the way get on */
@@ -315,6 +334,7 @@ fab_addr job_node(const struct citron_job *j, struct tree_node n);
 fab_addr job_readers(const struct citron_job *j, struct tree_node n); /* of an internal node */
 fab_addr job_places(const struct citron_job *j, struct tree_node leaf);
 fab_addr job_stripes(const struct citron_job *j, struct tree_node high);
+fab_addr job_part(const struct citron_job *j, uint64_t number);
 fab_addr job_claim_node(const struct citron_job *j, const struct citron_claim *c);
 fab_addr job_claim_readers(const struct citron_job *j, const struct citron_claim *c);
 fab_addr job_desc(const struct citron_job *j, unsigned claim);
@@ -337,15 +357,12 @@ struct citron_known job_known(const struct citron_job *j, struct tree_node above
 /* How many the word at such an address counts. */
 uint32_t known_count(struct tree_node above, bool shared, uint64_t word);
 /* Adds the verb by which the lock's head counts a claim on a high node, or no longer does. */
+void citron_add_head(const struct citron_job *j, struct citron_batch *b, uint64_t head[CITRON_HEAD_WORDS]);
 void citron_add_high(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool come);
 
 /* Adds a WRITE of what claims [from, to) have become; the first time also of the record. Intent before effect (I5). */
 void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state);
 int job_run(struct citron_job *j, struct citron_batch *b);
-
-/* Adds the verb that draws a token, and takes what it drew. Without tokens, as the paper's protocol is, there is none. */
-unsigned job_draw(const struct citron_job *j, struct citron_batch *b);
-void job_drew(struct citron_job *j, const struct citron_batch *b, unsigned op);
 
 /* Wakes who may sleep on that word. */
 void job_wake(const struct citron_job *j, fab_addr addr);
@@ -430,6 +447,19 @@ fab_addr citron_place_addr(const struct citron_job *j, const struct citron_claim
 void citron_whole_add(struct citron_job *j, struct citron_batch *b, unsigned i, struct citron_whole *w);
 void citron_whole_see(struct citron_job *j, const struct citron_batch *b, unsigned i, struct citron_whole *w);
 int citron_whole_leave(struct citron_job *j, unsigned i, struct citron_whole *w);
+
+/* ---- token.c ---- */
+
+/* Adds the verbs that draw a token, behind those after which the conflict is over, and a READ of the lock's head; and takes what
+ * they found. Without tokens, as the paper's protocol is, nothing is drawn. */
+void job_draw(struct citron_job *j, struct citron_batch *b);
+void job_drew(struct citron_job *j, const struct citron_batch *b);
+/* Makes a token of what was drawn last. Usually without a round trip. */
+int job_settle_token(struct citron_job *j);
+int job_new_token(struct citron_job *j);
+/* None that was granted so far lies above this. */
+int citron_newest_token(const struct citron_job *j, uint64_t *token);
+int citron_raise(const struct seat *seat, struct hold *h, uint64_t floor);
 
 /* ---- release.c ---- */
 

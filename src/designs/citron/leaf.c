@@ -114,10 +114,10 @@ OWN_FRAME int citron_read_places(struct citron_job *j, struct tree_node leaf, ui
         struct citron_batch b;
         batch_start(&b);
         batch_read(&b, job_places(j, leaf), places, LEAF_READERS_BYTES);
-        unsigned token = job_draw(j, &b);
+        job_draw(j, &b);
         int rc = job_run(j, &b);
         if (!rc) {
-            job_drew(j, &b, token);
+            job_drew(j, &b);
             return 0;
         }
         if ((rc = seat_retry(j->seat, rc)))
@@ -174,12 +174,12 @@ OWN_FRAME static int try_bits(struct citron_job *j, unsigned i, struct citron_le
     unsigned op = citron_leaf_add(j, &b, i, l);
     l->below = true; /* readers may have come since the parent said that there were none */
     citron_leaves_check(j, &b, i, i + 1, l);
-    unsigned token = job_draw(j, &b);
+    job_draw(j, &b);
     int rc = job_run(j, &b);
     if (rc)
         return rc;
     citron_leaf_see(j, i, batch_old(&b, op), l);
-    job_drew(j, &b, token);
+    job_drew(j, &b);
     return 0;
 }
 

@@ -456,14 +456,12 @@ int citron_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
     struct citron_job j;
     struct lock_view view = {0};
     struct view v = {.out = &view, .slot = UINT32_MAX, .records_tell = fab_is_shm(seat->ep)};
-    uint64_t token;
     job_start(&j, seat, &h, DEADLINE_TRY);
-    int rc = fab_read64(seat->ep, j.lock + offsetof(struct citron_lock, token), &token);
+    int rc = citron_newest_token(&j, &view.token);
     if (!rc)
         rc = citron_census(&j, view_claim, &v);
     if (rc && rc != -EAGAIN)
         return rc;
-    view.token = seat->space->token_base + token;
     *out = view;
     return 0;
 }

@@ -83,10 +83,16 @@ static uint64_t stripes_offset(unsigned height)
     return round_up(readers_offset(height) + tree_nodes(height - 1) * sizeof(uint64_t), (uint64_t)CACHE_LINE);
 }
 
+static uint64_t parts_offset(unsigned height)
+{
+    uint64_t high = height < citron_high ? 0 : tree_nodes(height - citron_high);
+    return stripes_offset(height) + high * HIGH_STRIPES * sizeof(uint64_t);
+}
+
 static uint64_t places_offset(unsigned height)
 {
-    uint64_t high = height < HIGH_HEIGHT ? 0 : tree_nodes(height - HIGH_HEIGHT);
-    return round_up(stripes_offset(height) + high * HIGH_STRIPES * sizeof(uint64_t), (uint64_t)CACHE_LINE);
+    uint64_t parts = height < citron_high ? 1 : tree_pow4(height - citron_high);
+    return round_up(parts_offset(height) + parts * sizeof(uint64_t), (uint64_t)CACHE_LINE);
 }
 
 uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max)
@@ -120,6 +126,11 @@ fab_addr job_stripes(const struct citron_job *j, struct tree_node n)
 {
     debug_assert(node_is_high(n));
     return j->lock + stripes_offset(j->height_max) + (tree_index(n, j->height_max) - 1) * HIGH_STRIPES * sizeof(uint64_t);
+}
+
+fab_addr job_part(const struct citron_job *j, uint64_t number)
+{
+    return j->lock + parts_offset(j->height_max) + number * sizeof(uint64_t);
 }
 
 struct citron_known job_known(const struct citron_job *j, struct tree_node above, bool shared)
@@ -222,6 +233,11 @@ unsigned batch_faa(struct citron_batch *b, fab_addr addr, uint64_t add)
 {
     *next_op(b) = (struct fab_op){.verb = FAB_FAA, .width = 8, .addr = addr, .swap = add};
     return b->n - 1;
+}
+
+void citron_add_head(const struct citron_job *j, struct citron_batch *b, uint64_t head[CITRON_HEAD_WORDS])
+{
+    batch_read(b, job_header(j, 0), head, CITRON_HEAD_WORDS * sizeof(uint64_t));
 }
 
 void citron_add_high(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool come)
@@ -340,16 +356,6 @@ int job_run(struct citron_job *j, struct citron_batch *b)
     if (unlikely(rc))
         j->published = false; /* maybe not: then once more */
     return rc;
-}
-
-unsigned job_draw(const struct citron_job *j, struct citron_batch *b)
-{
-    return citron_tokens ? batch_faa(b, j->lock + offsetof(struct citron_lock, token), 1) : 0;
-}
-
-void job_drew(struct citron_job *j, const struct citron_batch *b, unsigned op)
-{
-    j->token = citron_tokens ? batch_old(b, op) + 1 : 0;
 }
 
 void job_wake(const struct citron_job *j, fab_addr addr)

@@ -11,6 +11,10 @@ struct decider {
     uint64_t token_base;  /* of this life */
     uint64_t lease_ns;    /* 0: there are none, and nobody is ever taken for dead */
     uint64_t machines_at; /* offset; machines 0 to rules.machines */
+    struct {
+        uint16_t machine;
+        uint64_t next, found;
+    } scan;
     struct rebuild rebuild;
     struct rebuild_lock lock[];
 };
@@ -162,8 +166,10 @@ static bool answered(struct decider *d, const struct fission_packet *p, uint32_t
 
 static void report(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
 {
-    if (!rebuild_report(&d->rebuild, d->lock, d->locks, p))
+    if (!rebuild_report(&d->rebuild, d->lock, d->locks, p)) {
+        d->drops.stale++;
         return;
+    }
     if (!(d->options & FISSION_BUSTED_MUTED))
         machine_at(d, p->head.from.machine)->asked = 1; /* it holds something, and is to be asked */
     struct fission_packet *answer = outbox_add(out, sizeof *p);
@@ -188,6 +194,7 @@ static void nudge(struct decider *d, const struct fission_packet *p, struct outb
     hint->head.epoch = d->rules.epoch;
     hint->head.to = (struct place){p->head.from.machine, PORT_POOL};
     hint->head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
+    hint->flags = FISSION_RETRY;
 }
 
 void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -229,6 +236,70 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
     for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1)
         if (dest & one)
             emit(out, data, len, d->options, &m, one);
+}
+
+/* ---- machines that are gone ---- */
+
+#define SCAN_LOCKS (1u << 18) /* looked at in one call: about a millisecond */
+
+static uint16_t somebody_who_lives(const struct decider *d, uint64_t now)
+{
+    for (uint16_t m = 1; m <= d->rules.machines; m++)
+        if (machine_at(d, m)->asked && lives(d, m, now))
+            return m;
+    return MACHINE_NONE;
+}
+
+/* Its machine is gone. What it held exclusively is free. Of a shared lock others may hold: one who lives takes over, and looks. */
+static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbox *out)
+{
+    uint64_t word = d->lock[index].word;
+    struct fission_meta m;
+    struct fission_packet p = {.head = {.type = FISSION_FREE, .index = index}, .old_mode = FISSION_EXCLUSIVE, .term = fission_word_term(word)};
+    if (!(word & FISSION_WORD_SHARED) || heir == MACHINE_NONE) {
+        decide(d, &p, &m);
+        return;
+    }
+    struct fission_packet *look = outbox_add(out, sizeof p);
+    if (!look)
+        return; /* next time */
+    p.head.type = FISSION_TAKE;
+    p.client = (struct place){heir, PORT_POOL};
+    decide(d, &p, &m);
+    *look = (struct fission_packet){.head = {.version = PACKET_VERSION,
+                                             .head_len = sizeof look->head,
+                                             .family = PACKET_FISSION,
+                                             .type = FISSION_LOOK,
+                                             .space = d->rules.space,
+                                             .epoch = d->rules.epoch,
+                                             .index = index,
+                                             .from = {MACHINE_SWITCH, PORT_POOL},
+                                             .to = {heir, PORT_POOL}},
+                                    .word = m.word,
+                                    .token = m.token};
+}
+
+uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out)
+{
+    struct decider *d = state;
+    if (is_closed(d, now))
+        return UINT64_MAX;
+    if (d->scan.machine != machine || d->scan.next == d->locks) {
+        d->scan.machine = machine;
+        d->scan.next = d->scan.found = 0;
+    }
+    bool gone = !lives(d, machine, now);
+    uint16_t heir = somebody_who_lives(d, now);
+    uint64_t end = min_u64(d->scan.next + SCAN_LOCKS, d->locks);
+    for (; d->scan.next < end; d->scan.next++) {
+        uint64_t word = d->lock[d->scan.next].word;
+        if (!(word & FISSION_WORD_HELD) || fission_word_machine(word) != machine)
+            continue;
+        d->scan.found++;
+        if (gone)
+            clear(d, d->scan.next, heir, out);
+    }
+    return d->scan.next == d->locks ? d->scan.found : UINT64_MAX;
 }
 
 const struct packet_drops *fisslock_switch_drops(const void *state)

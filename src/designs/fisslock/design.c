@@ -63,6 +63,5 @@ BUSTED(fisslock_doubt, "fisslock-doubt", FISSLOCK_BUSTED_DOUBT);    /* who takes
 BUSTED(fisslock_hasty, "fisslock-hasty", FISSION_BUSTED_HASTY);     /* a decider that lost its state does not wait for the silent */
 BUSTED(fisslock_early, "fisslock-early", FISSION_BUSTED_EARLY);     /* nor until those who live have told it all */
 BUSTED(fisslock_token, "fisslock-token", FISSION_BUSTED_TOKEN);     /* and begins with the first token again */
-BUSTED(fisslock_muted, "fisslock-muted", FISSION_BUSTED_MUTED);     /* who holds from before is not asked in a census */
 BUSTED(fisslock_silent, "fisslock-silent", FISSLOCK_BUSTED_SILENT); /* shared holds are not told */
 BUSTED(fisslock_reuse, "fisslock-reuse", FISSLOCK_BUSTED_REUSE);    /* a number used again goes on with what it had */

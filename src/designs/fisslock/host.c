@@ -87,6 +87,13 @@ uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out)
     return min_u64(timers_next(host_timers(h)), h->lease_until ? h->lease_until : UINT64_MAX);
 }
 
+void fisslock_rouse(void *host, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(host, now, out);
+    if (e.h->config.lease_ns)
+        lease_due(&e);
+}
+
 uint64_t fisslock_expiry(const void *host, uint32_t session)
 {
     struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;

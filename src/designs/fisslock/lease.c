@@ -128,8 +128,9 @@ void lease_packet(struct event *e, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
     bool news = p->head.epoch > h->rules.epoch;
-    if (!p->token && news) { /* ask, says a decider */
-        lease_due(e);
+    if (p->flags & FISSION_RETRY) { /* ask, says the decider */
+        if (news)
+            lease_due(e);
         return;
     }
     uint64_t margin = h->config.lease_ns / LEASE_DRIFT_DIVISOR + 1, until = p->token + h->config.lease_ns - margin;

@@ -183,11 +183,12 @@ struct fisslock_counts {
     uint64_t retries, bounces, adopted, denied, censuses, orphans, checks, crowded, lapses, survived, reported;
 };
 
-#define TAKES 64 /* that are remembered; of two that coincide the earlier is asked for again */
+#define TAKES 64 /* that are under way at once; of two that coincide the later waits */
 
 struct take {
     uint64_t index;
-    uint32_t term; /* that was to end */
+    uint64_t since; /* when it was asked for */
+    uint32_t term;  /* that was to end */
     bool asked;
 };
 

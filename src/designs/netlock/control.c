@@ -430,6 +430,23 @@ int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_
 
 /* ---- time ---- */
 
+/* How many writers are in the queue: a packet that was left unfinished may not have come to count them. */
+static void recount(struct nl_switch *w, uint32_t lock)
+{
+    struct plane *plane = switch_plane(w);
+    const struct plane_region r = plane_region(plane, lock);
+    uint32_t writers = 0;
+    plane_shut(plane, lock);
+    uint64_t ends = ends_of(w, lock);
+    for (uint32_t ticket = head_of(ends), n = netlock_between(ticket, tail_of(ends), r.size); n;
+         n--, ticket = netlock_after(ticket, r.size)) {
+        uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, r.left + (ticket & 0xffffu));
+        writers += (flags & (NETLOCK_SLOT_MODE | NETLOCK_ENDED)) == NETLOCK_EXCLUSIVE;
+    }
+    plane_set(plane, NETLOCK_EXCL, lock, writers);
+    plane_reopen(plane, lock);
+}
+
 /* What packets left unfinished because it would have taken too many passes. */
 static void finish(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
@@ -439,6 +456,7 @@ static void finish(struct nl_switch *w, uint64_t now, struct outbox *out)
     w->unfinished = plane->counts.unfinished;
     for (uint32_t lock = 0; lock < plane->config.locks; lock++)
         if (switch_control(w, lock)->state != CONTROL_NONE) {
+            recount(w, lock);
             uint64_t ends = ends_of(w, lock);
             struct netlock_pass pass = {.op = NETLOCK_OP_WALK, .mode = NETLOCK_EXCLUSIVE, .ticket = head_of(ends)};
             switch_run(w, lock, &pass, now, out);

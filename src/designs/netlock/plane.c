@@ -70,6 +70,7 @@ static uint64_t lay_out(struct plane *p, const struct plane_config *c)
     p->free_at = place(&at, c->locks * sizeof(uint32_t));
     p->taken_at = place(&at, c->slots);
     p->open_at = place(&at, c->locks * sizeof(uint64_t));
+    p->active_at = place(&at, c->locks * sizeof(uint32_t));
     p->notify_at = place(&at, c->locks * sizeof(uint32_t));
     p->claims_at = place(&at, c->requests * sizeof(uint32_t));
     return at;
@@ -99,7 +100,7 @@ void plane_init(struct plane *p, const struct plane_config *config)
 
 /* ---- a program in the kernel beside us ---- */
 
-#define BUSY_TRIES 100000 /* while another packet of the same request passes: nanoseconds */
+#define BUSY_TRIES 100000 /* while another packet of the lock or request passes: microseconds at most */
 
 static_assert(sizeof(struct plane_quota) == sizeof(struct netlock_quota), "the kernel reads it");
 
@@ -118,6 +119,7 @@ void plane_describe(const struct plane_config *c, uint64_t from, struct netlock_
     for (unsigned i = 0; i < NETLOCK_ARRAYS; i++)
         m->arrays_at[i] = from + p.arrays_at[i];
     m->open_at = from + p.open_at;
+    m->active_at = from + p.active_at;
     m->notify_at = from + p.notify_at;
     m->claims_at = from + p.claims_at;
     m->quota_at = from + p.quota_at;
@@ -138,8 +140,8 @@ static bool nobody_in(const struct plane *p, uint32_t lock);
 
 void plane_shut(struct plane *p, uint32_t lock)
 {
-    if (p->in_kernel)
-        order(p, NETLOCK_ORDER_CLOSE, lock);
+    for (unsigned i = 0; p->in_kernel && i < BUSY_TRIES && !order(p, NETLOCK_ORDER_CLOSE, lock); i++)
+        ;
 }
 
 bool plane_shut_if_empty(struct plane *p, uint32_t lock)

@@ -44,7 +44,7 @@ struct plane {
     bool in_kernel;
     uint64_t arrays_at[NETLOCK_ARRAYS]; /* offsets */
     uint64_t table_at, index_at, quota_at, charged_at, free_at, taken_at;
-    uint64_t open_at, notify_at, claims_at; /* for the kernel */
+    uint64_t open_at, active_at, notify_at, claims_at; /* for the kernel */
 };
 
 /* Bytes of a plane, and one in zeroed memory of that size. */
@@ -56,7 +56,7 @@ void plane_in_kernel(struct plane *plane, const struct plane_kernel *kernel);
 /* Where everything lies, for the kernel's side; offsets count from `from` bytes before the plane. */
 void plane_describe(const struct plane_config *config, uint64_t from, struct netlock_memory *out);
 
-/* Before registers of a lock are changed from here, and after: in between, the kernel drops its packets. Without a kernel, nothing.
+/* Before registers of a lock are changed from here, and after: in between, the kernel drops its packets, and none is under way. Without a kernel, nothing.
  * A lock that was just installed is shut. */
 void plane_shut(struct plane *plane, uint32_t lock);
 bool plane_shut_if_empty(struct plane *plane, uint32_t lock); /* only if nobody is in its queues */
