@@ -20,6 +20,7 @@
 #define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease that it may wait out */
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
 #define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
+#define OPEN_TRIES_MAX 20
 #define TURN_NS (5 * NS_PER_MS)  /* how often whoever waits for its turn looks */
 #define SEGMENT_DIR "/dev/shm"
 
@@ -153,7 +154,7 @@ static int check_wishes(const struct net *n, const pawl_options *o)
     return 0;
 }
 
-int net_open(const char *place, const pawl_options *o, struct net **out)
+static int open_once(const char *place, const pawl_options *o, struct net **out)
 {
     struct net_where w;
     int rc = net_where_parse(place, &w);
@@ -200,6 +201,14 @@ int net_open(const char *place, const pawl_options *o, struct net **out)
     }
     *out = n;
     return 0;
+}
+
+int net_open(const char *place, const pawl_options *o, struct net **out)
+{
+    int rc = -ESTALE;
+    for (unsigned i = 0; i < OPEN_TRIES_MAX && rc == -ESTALE; i++) /* the host's last process may be leaving just now */
+        rc = open_once(place, o, out);
+    return rc;
 }
 
 int net_close(struct net *n)
