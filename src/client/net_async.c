@@ -78,7 +78,7 @@ static int begin_lock(struct net *n, struct net_async *a, const pawl_request *r)
         if (rc)
             return rc;
         a->bell = net_bell(n, a->request);
-        rc = net_start(n, a->request, r->key.id, r->mode, r->deadline_ns == DEADLINE_TRY, &n->batch);
+        rc = net_start(n, a->request, a->completion.grant.index, r->mode, r->deadline_ns == DEADLINE_TRY, 0, &n->batch);
         if (rc >= 0)
             return rc;
         net_give_locked(n, a->request);
@@ -93,8 +93,11 @@ static int begin_convert(struct net *n, struct net_async *a, const pawl_request 
     int rc = net_request_of(n, &r->grant, &a->request);
     if (rc || !n->host.design->convert)
         return rc ? rc : -PAWL_ENOTSUP;
+    net_touches(n, a->request);
     a->bell = net_bell(n, a->request);
     host_enter(&n->host, &n->batch);
+    if (n->host.design->thread) /* no thread waits for it, or has it from now on */
+        n->host.design->thread(n->host.memory, a->request, 0, host_now(), &n->batch);
     rc = n->host.design->convert(n->host.memory, a->request, r->mode, host_now(), &n->batch);
     host_leave(&n->host, &n->batch);
     return rc;
@@ -106,6 +109,7 @@ static int end_lock(struct net *n, const pawl_request *r)
     int rc = net_request_of(n, &r->grant, &request);
     if (rc)
         return rc;
+    net_touches(n, request);
     host_enter(&n->host, &n->batch);
     rc = n->host.design->release(n->host.memory, request, host_now(), &n->batch);
     if (!rc)
@@ -134,7 +138,8 @@ int net_submit(struct net *n, const pawl_request *r, uint64_t *id)
 {
     if (r->op < PAWL_OP_LOCK || r->op > PAWL_OP_CONVERT)
         return -EINVAL;
-    int rc = r->op == PAWL_OP_LOCK ? net_check_key(n, r->key, r->mode) : 0;
+    uint64_t index = 0;
+    int rc = r->op == PAWL_OP_LOCK ? net_index(n, r->key, r->mode, false, r->deadline_ns, &index) : 0;
     if (rc)
         return rc;
     pthread_mutex_lock(&n->lock);
@@ -148,7 +153,7 @@ int net_submit(struct net *n, const pawl_request *r, uint64_t *id)
         if (r->op != PAWL_OP_LOCK)
             a->completion.grant = r->grant;
         else
-            a->completion.grant.index = r->key.id;
+            a->completion.grant.index = index;
         *id = a->completion.id;
         begin(n, a, r);
         if (n->batch.packets >= TOGETHER || n->async_waiting < TOGETHER || n->batch.wakes)

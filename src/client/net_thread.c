@@ -32,6 +32,7 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
     p.head.from = (struct place){h->machine, through == &n->pool ? PORT_POOL : through->at.port};
     p.head.epoch = h->life;
     p.stamp = host_now();
+    p.code = coord_config_sum(&h->config);
     const struct udp_out out = {.to = to, .len = sizeof p, .data = &p};
     udp_send(through, &out, 1);
 }
@@ -55,6 +56,12 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
         host_retire(&n->host);
         return;
     }
+    if (n->serves && is_due(&h->here_ns, now, lease / BEATS)) { /* first, so that they know where the pool is */
+        for (unsigned i = 0; i < h->config.servers; i++)
+            tell(n, &n->pool, COORD_HERE, h->servers[i]);
+        if (h->switch_at.ip)
+            tell(n, &n->pool, COORD_HERE, h->switch_at);
+    }
     if (must_tick || now >= __atomic_load_n(&h->tick_ns, __ATOMIC_ACQUIRE))
         tick(n, through, now);
     if (is_due(&h->beat_ns, now, lease / BEATS))
@@ -64,12 +71,6 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
         struct outbox *out = net_outbox();
         while (host_look_after(&n->host, &session, now, out))
             net_flush(n, through, out);
-    }
-    if (n->serves && is_due(&h->here_ns, now, lease / BEATS)) { /* so that they know where the pool is */
-        for (unsigned i = 0; i < h->config.servers; i++)
-            tell(n, &n->pool, COORD_HERE, h->servers[i]);
-        if (h->switch_at.ip)
-            tell(n, &n->pool, COORD_HERE, h->switch_at);
     }
 }
 
@@ -105,12 +106,13 @@ static void listen_a_while(struct net *n)
 {
     uint64_t now = world_now(&world_real);
     bool idle = now - __atomic_load_n(&n->busy_ns, __ATOMIC_RELAXED) > ROUND_NS;
-    struct pollfd fds[2] = {{.fd = n->pool.fd, .events = POLLIN}, {.fd = idle ? n->udp.fd : -1, .events = POLLIN}};
+    struct pollfd fds[1 + UDP_FDS] = {{.fd = n->pool.fd, .events = POLLIN}};
     const struct timespec patience = {.tv_nsec = ROUND_NS};
-    ppoll(fds, 2, &patience, NULL);
+    udp_poll_fds(&n->udp, fds + 1);
+    ppoll(fds, idle ? 1 + UDP_FDS : 1, &patience, NULL);
     if (n->pool.fd >= 0 && fds[0].revents)
         receive_all(n, &n->pool);
-    if (idle && fds[1].revents && !pthread_mutex_trylock(&n->receiving)) {
+    if (idle && (fds[1].revents || fds[2].revents) && !pthread_mutex_trylock(&n->receiving)) {
         receive_all(n, &n->udp);
         pthread_mutex_unlock(&n->receiving);
         net_pass_on(n);
@@ -135,24 +137,15 @@ static bool is_last(struct net *n)
     return true;
 }
 
-static bool all_idle(struct net *n)
-{
-    bool idle = true;
-    struct outbox *out = net_outbox();
-    host_enter(&n->host, out);
-    for (uint32_t i = 0; i < rack_requests(&n->host.header->config) && idle; i++)
-        idle = n->host.design->idle(n->host.memory, i);
-    host_leave(&n->host, out);
-    return idle;
-}
-
 /* The host goes with its last session, once nothing of it is left at the servers. */
 static void close_host(struct net *n)
 {
     uint64_t until = world_now(&world_real) + LINGER_NS;
     while (is_last(n) && host_lives(&n->host, host_now()) && world_now(&world_real) < until) {
-        if (all_idle(n)) {
-            host_retire(&n->host);
+        struct outbox *out = net_outbox();
+        bool gone = host_retire_if_idle(&n->host, host_now(), out);
+        net_flush(n, &n->udp, out);
+        if (gone) {
             tell(n, &n->udp, COORD_LEAVE, n->host.header->coordinator);
             return;
         }

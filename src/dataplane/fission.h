@@ -56,8 +56,11 @@ enum fission_options {
     FISSION_BUSTED_TERM = 1 << 8,   /* a FREE or GRANT of any tenure ends this one */
     FISSION_BUSTED_INCA = 1 << 9,   /* the incarnation is not looked at (Fig. 10) */
     FISSION_BUSTED_RETRY = 1 << 10, /* marked ACQUIREs are taken for new ones (pitfalls 3, 10) */
-    FISSION_BUSTED_HASTY = 1 << 12, /* a decider that lost its state does not wait */
+    FISSION_BUSTED_HASTY = 1 << 12, /* a decider that lost its state does not wait for those whom it has not heard */
     FISSION_BUSTED_FREES = 1 << 11, /* a RELEASE from the agent's machine frees (4.2; pitfall 11) */
+    FISSION_BUSTED_EARLY = 1 << 13, /* nor for those whom it has heard to have told it all */
+    FISSION_BUSTED_TOKEN = 1 << 14, /* its tokens begin anew */
+    FISSION_BUSTED_MUTED = 1 << 15, /* hosts that only reported are not asked in a census */
 };
 
 /* What the stages tell each other; a pipeline carries it beside the packet. */
@@ -86,7 +89,7 @@ static inline bool fission_ends_tenure(const struct fission_packet *p)
 static inline bool fission_concerns_lock(const struct fission_packet *p)
 {
     return p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE || p->head.type == FISSION_FLAGS ||
-           p->head.type == FISSION_LOOK || fission_ends_tenure(p);
+           p->head.type == FISSION_LOOK || p->head.type == FISSION_PROBE || fission_ends_tenure(p);
 }
 
 /* A request that may still be granted here. */
@@ -212,9 +215,9 @@ static inline void fission_mid(const struct fission_packet *p, struct fission_me
 }
 
 /* What was granted before the switch last lost its state lies below: tokens begin with 0 in every life, and the life is added in
- * front. Lives rise at least once a second, and no lock has 2^24 tenures in one. With an agent's own 8 bits and a life's 32 that is
- * all of a token. */
-#define FISSION_TOKEN_LIFE_SHIFT 24
+ * front. Lives rise by four a second (cluster/coordinator.c), and no lock has 2^18 tenures in that time, each of which takes a round
+ * trip. With an agent's own 14 bits and a life's 32 that is all of a token. */
+#define FISSION_TOKEN_LIFE_SHIFT 18
 
 /* The token of a tenure: its low bits are the term, the rest counts how often that came round. The register may lag
  * behind the word: between XDP's exchange of the word and its store of the token another packet sees the old one. */
@@ -227,6 +230,22 @@ static inline uint64_t fission_token_at(uint64_t token, uint32_t term)
 static inline void fission_token(struct fission_meta *m, uint64_t *token)
 {
     m->token = *token = fission_token_at(*token, fission_word_term(m->word));
+}
+
+/* ---- rebuilding ---- */
+
+/* A host holds this lock, from before the state was lost (5.3, S3). Whoever tells first has the agent; if the lock is shared there
+ * may be others, whom it must ask for, as if it had taken over. Told again it is what it was. False: that cannot be. */
+static inline bool fission_reported(uint64_t *word, uint64_t *token, uint16_t machine, uint8_t mode)
+{
+    if (*word & FISSION_WORD_HELD)
+        return *word & FISSION_WORD_SHARED ? mode == FISSION_SHARED : fission_word_machine(*word) == machine;
+    uint32_t term = (fission_word_term(*word) + 1) & FISSION_TERM_MASK;
+    *word = FISSION_WORD_HELD | (uint64_t)machine << FISSION_WORD_MACHINE_SHIFT | (uint64_t)term << FISSION_WORD_TERM_SHIFT;
+    if (mode == FISSION_SHARED)
+        *word |= FISSION_WORD_SHARED | FISSION_WORD_TAKEN | 1;
+    *token = fission_token_at(*token, term);
+    return true;
 }
 
 /* ---- who has ever asked ---- */
@@ -296,6 +315,7 @@ static inline uint32_t fission_destination(const struct fission_packet *p, uint3
         return !m->was_free ? FISSION_TO_AGENT : p->flags & FISSION_DONE ? FISSION_DROP : FISSION_TO_CLIENT;
     case FISSION_LOOK:
     case FISSION_TAKE:
+    case FISSION_PROBE:
         return m->was_free ? FISSION_DROP : FISSION_TO_AGENT;
     case FISSION_FLAGS:
         return FISSION_DROP;

@@ -1,5 +1,7 @@
 #include "trial/bench.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -48,6 +50,24 @@ void bench_latencies(struct bench_round *out, const struct hist *hist)
         out->latency_ns[i] = hist_percentile(hist, bench_percentiles[i]);
 }
 
+int bench_sim_verdict(const struct bench_params *p, enum sim_end end, unsigned clients_done, int error, uint64_t ops,
+                      char why[BENCH_WHY_LEN])
+{
+    if (clients_done < p->clients) {
+        snprintf(why, BENCH_WHY_LEN, "the simulation stopped (%d) with %u of %u clients done", (int)end, clients_done, p->clients);
+        return -EIO;
+    }
+    if (error) {
+        snprintf(why, BENCH_WHY_LEN, "a client could not lock: %s", pawl_strerror(error));
+        return error;
+    }
+    if (!ops && !*p->interrupted) {
+        snprintf(why, BENCH_WHY_LEN, "no client ended an operation in that time");
+        return -ETIME;
+    }
+    return 0;
+}
+
 void bench_sim_collect(const struct bench_params *p, struct bench_round *out, uint64_t ops, uint64_t virtual_ns,
                        const uint64_t *counts, const struct hist *hist, uint64_t wall_begin_ns)
 {
@@ -88,6 +108,11 @@ static void sum_up(const struct bench_result *result, struct bench_summary *out)
         cycle.sends += r->cycle.sends;
         round_trips += r->acquire_round_trips;
         packets += r->packets;
+        out->granted = r->granted;
+        out->grants.by_switch += r->grants.by_switch;
+        out->grants.by_agent += r->grants.by_agent;
+        out->grants.by_server += r->grants.by_server;
+        out->grants.local += r->grants.local;
         steps.exclusive_ns += r->steps.exclusive_ns;
         steps.exclusive += r->steps.exclusive;
         steps.shared_ns += r->steps.shared_ns;

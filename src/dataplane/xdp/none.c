@@ -39,6 +39,10 @@ int plane_double_by(struct plane *p, const char *out, const char *in, enum plane
 {
     return -ENOTSUP;
 }
+int plane_filter(struct plane *p, const char *device, const char *in, const char *out)
+{
+    return -ENOTSUP;
+}
 void plane_close(struct plane *p, enum plane_end how) {}
 int plane_peek(const char *pins, struct plane_live *live, struct plane_counters *sum)
 {
@@ -53,6 +57,14 @@ volatile struct plane_live *plane_live(struct plane *p)
     return NULL;
 }
 int plane_count(const struct plane *p, struct plane_counters *sum)
+{
+    return -ENOTSUP;
+}
+int plane_order(struct plane *p, void *order, uint32_t len)
+{
+    return -ENOTSUP;
+}
+int plane_mail(struct plane *p, plane_mail_fn fn, void *ctx, int ms)
 {
     return -ENOTSUP;
 }

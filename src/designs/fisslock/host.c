@@ -42,6 +42,9 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
     case FISSION_LEASE:
         lease_packet(&e, p);
         break;
+    case FISSION_REPORT:
+        report_packet(&e, p);
+        break;
     case FISSION_FREE:
         tenure_answer(&e, p);
         break;
@@ -57,6 +60,12 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
     case FISSION_CENSUS:
     case FISSION_ANSWER:
         census_packet(&e, p);
+        break;
+    case FISSION_PROBE:
+        deadlock_probe(&e, p);
+        break;
+    case FISSION_CHASE:
+        deadlock_chase(&e, p);
         break;
     default: /* FLAGS end at the decider */
         h->drops.bad++;
@@ -76,10 +85,19 @@ uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out)
             agent_due(&e, host_agent(h, timer - h->request_count));
         else if (timer == timer_of_census(h))
             census_due(&e);
-        else
+        else if (timer == timer_of_lease(h))
             lease_due(&e);
+        else
+            report_due(&e);
     }
     return min_u64(timers_next(host_timers(h)), h->lease_until ? h->lease_until : UINT64_MAX);
+}
+
+void fisslock_rouse(void *host, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(host, now, out);
+    if (e.h->config.lease_ns)
+        lease_due(&e);
 }
 
 uint64_t fisslock_expiry(const void *host, uint32_t session)
@@ -96,9 +114,15 @@ const struct packet_drops *fisslock_host_drops(const void *host)
     return &((const struct fisslock_host *)host)->drops;
 }
 
+struct packet_grants fisslock_host_grants(const void *host)
+{
+    const struct fisslock_counts *c = fisslock_counts(host);
+    return (struct packet_grants){.by_switch = c->by_switch, .by_agent = c->by_agent, .local = c->local};
+}
+
 const struct fisslock_counts *fisslock_counts(const void *host)
 {
     return &((const struct fisslock_host *)host)->counts;
 }
 
-const struct packet_design fisslock_packets = {FISSLOCK_PACKETS, .draws = FISSION_WRITE_PREFERRING | FISSLOCK_PRIORITY};
+const struct packet_design fisslock_packets = {FISSLOCK_PACKETS, .draws = FISSLOCK_DRAWS};
