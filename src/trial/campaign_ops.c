@@ -154,6 +154,15 @@ static void enjoy(struct actor *a, uint64_t lock, const struct hold *h)
     }
 }
 
+/* A change of what is held may fail for want of time, or because another holder wants the same, but not for want of room. */
+static void check_change(struct actor *a, uint64_t lock, int rc, const char *what, bool always)
+{
+    struct campaign *c = campaign_of(a);
+    if ((rc == -PAWL_ELIMIT || (rc == -EDEADLK && always)) && a->ops->valid(a))
+        oracle_violation(&c->oracle, "I10: client %u could not %s what it has of lock %" PRIu64 ": %s", campaign_who(a), what, lock,
+                         pawl_strerror(rc));
+}
+
 static int convert(struct actor *a, uint64_t lock, struct hold *h)
 {
     struct campaign *c = campaign_of(a);
@@ -167,6 +176,7 @@ static int convert(struct actor *a, uint64_t lock, struct hold *h)
     int rc = a->ops->convert(a, h, to, deadline);
     no_more_cancel(a);
     note(a, rc ? "could not convert" : "converted", lock, rc ? (uint64_t)-rc : h->token);
+    check_change(a, lock, rc, "convert", to == PAWL_SHARED);
     if (rc)
         return rc;
     const struct oracle_holder now = holder_of(a, h);
@@ -188,6 +198,7 @@ static int grow(struct actor *a, uint64_t lock, struct hold *h)
     int rc = a->ops->reshape(a, h, start, end, c->timeout ? deadline : DEADLINE_TRY);
     no_more_cancel(a);
     note(a, rc ? "could not grow" : "grown", lock, rc ? (uint64_t)-rc : h->token);
+    check_change(a, lock, rc, "grow", false);
     if (rc)
         return rc;
     note_range(a, h);
@@ -227,6 +238,7 @@ static int split(struct actor *a, uint64_t lock, struct hold *h)
     uint64_t at = h->start + 1 + rng_below(&c->random, h->end - h->start - 1);
     int rc = a->ops->split(a, h, at, &right);
     note(a, rc ? "could not split" : "split", lock, rc ? (uint64_t)-rc : at);
+    check_change(a, lock, h->mode == PAWL_EXCLUSIVE ? rc : 0, "split", true); /* a reader more may be one too many */
     if (rc)
         return rc;
     oracle_split(&c->oracle, lock, &from, at);

@@ -11,10 +11,24 @@ struct below {
     uint64_t readers[BELOW_WORDS_MAX];
 };
 
-/* Of the node itself: on the way up one's own does not count. */
-static uint32_t own_readers(const struct citron_job *j)
+/* What this job's hold has already does not count: how much of what a node says is its own. */
+struct own {
+    uint32_t below, readers_here, readers_below;
+};
+
+static struct own own_at(const struct citron_job *j, struct tree_node n, bool spill)
 {
-    return j->upgrades ? 1 : 0;
+    struct own own = {0};
+    for (unsigned i = 0; i < j->base; i++) {
+        const struct citron_claim *c = &j->claims[i];
+        if (c->spill != spill)
+            continue;
+        if (spill || tree_same(c->node, n))
+            own.readers_here += c->shared;
+        else if (tree_contains(n, c->node) && tree_notifies(c->node.height, c->m, c->top, n.height))
+            ++*(c->shared ? &own.readers_below : &own.below);
+    }
+    return own;
 }
 
 /* The node and its internal descendants within m levels: a block of each level. */
@@ -48,14 +62,15 @@ static bool somebody_below(const struct citron_job *j, const struct citron_claim
 {
     for (unsigned i = 0; i < d->n; i++) {
         *who = below_at(c, i);
-        if (node_below(d->words[i])) {
+        const struct own own = own_at(j, *who, false);
+        if (node_below(d->words[i]) > own.below) {
             *cond = (struct fab_cond){.addr = job_node(j, *who), .mask = NODE_D_MASK, .value = d->words[i] & NODE_D_MASK};
             return true;
         }
         uint64_t half = 0;
-        if (!j->shared && readers_below(d->readers[i]))
+        if (!j->shared && readers_below(d->readers[i]) > own.readers_below)
             half = UINT64_C(0xffffffff) << 32;
-        else if (!j->shared && !i && readers_here(d->readers[i]) > own_readers(j))
+        else if (!j->shared && !i && readers_here(d->readers[i]) > own.readers_here)
             half = UINT32_MAX;
         if (half) {
             *cond = (struct fab_cond){.addr = job_readers(j, *who), .mask = half, .value = d->readers[i] & half};
@@ -82,7 +97,7 @@ OWN_FRAME static int look_below(struct citron_job *j, const struct citron_claim 
     int rc = job_run(j, &b);
     if (rc)
         return rc;
-    if (c->spill && !j->shared && readers_here(d.readers[0]) > own_readers(j)) {
+    if (c->spill && !j->shared && readers_here(d.readers[0]) > own_at(j, c->node, true).readers_here) {
         *cond = (struct fab_cond){.addr = job_claim_readers(j, c), .mask = UINT32_MAX, .value = d.readers[0] & UINT32_MAX};
         return 1;
     }

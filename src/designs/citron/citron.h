@@ -8,7 +8,9 @@
  *     below.c    Algorithm 2 (d): looking down
  *     leaf.c     leaves, and readers in them (not in the paper)
  *     release.c  Algorithm 3, and the ways back out of an acquisition
- *     change.c   grow, shrink, split, up and down (not in the paper)
+ *     change.c   grow, shrink, up and down (not in the paper)
+ *     split.c    cutting a hold in two, and nodes that two holds have together
+ *     yield.c    who waits gives way to a holder that changes
  *     scale.c    the lock's configuration: m, T_wait, and trees that grow (3.5.5, 3.9)
  *     recover.c  counting anew what the dead and those of unknown outcome have left (3.10)
  *     design.c   the tables: citron, and the busted ones */
@@ -105,6 +107,7 @@ struct citron_lock {
     uint64_t config; /* below */
     uint64_t maximizer;
     uint64_t sleepers; /* shared memory: how many may be asleep, so that the others need not wake */
+    uint64_t changers; /* holders that wait for more, at least: those in their way need not look for them while it is 0 */
     _Alignas(CACHE_LINE) uint64_t token;
     _Alignas(CACHE_LINE) uint64_t spill; /* [N, infinity): a node without ancestors and descendants */
     uint64_t spill_readers;
@@ -176,17 +179,19 @@ enum claim_state {
 #define CLAIM_TOP 50 /* for which height and m it is made known */
 #define CLAIM_M 55
 #define CLAIM_ALL (UINT64_C(1) << 58) /* with all bits of the leaves below (second fast path of 3.8) */
+#define CLAIM_JOINT (UINT64_C(1) << CLAIM_PLACE_HIGH) /* of a writer's internal node: another hold of the session has it, too */
 #define CLAIM_SHARED (UINT64_C(1) << 60)
 #define CLAIM_STATE 61
 
 #define CLAIMS_MAX 8
 #define DESC_TOKEN CLAIMS_MAX       /* behind them, on the session's own books: the hold's token */
-#define DESC_WORDS (CLAIMS_MAX + 2) /* a multiple of 16 bytes */
+#define DESC_CHANGE (CLAIMS_MAX + 1) /* for others to read: that the hold waits for more (yield.c), 0 if not */
+#define DESC_WORDS (CLAIMS_MAX + 2)  /* a multiple of 16 bytes */
 static_assert(TREE_SPLIT_MAX + 1 <= CLAIMS_MAX, "a range's nodes and the spillover");
 
 struct citron_claim {
     enum claim_state state;
-    bool shared, all;
+    bool shared, all, joint;
     bool spill;
     struct tree_node node;
     uint32_t ticket; /* bounds, if a leaf */
@@ -196,6 +201,8 @@ struct citron_claim {
     bool granted;    /* known from the record, where that says so: on shared memory */
     uint32_t serial; /* likewise: which use of the record */
     bool cut;        /* the other half of it is another hold's */
+    bool changes;    /* known from the census: its hold waits for more, */
+    bool wanted;     /* and this is what it waits for */
     bool took;       /* known to its owner alone: the bits of the leaf, or the place, are really its own */
 };
 
@@ -251,9 +258,11 @@ struct citron_job {
     struct citron_config config;
     uint64_t deadline;
     bool shared;
+    uint64_t start, end; /* what is wanted in the end */
     bool published; /* the record says that this hold may have something */
     unsigned base;  /* so many claims are held already, and stay whatever becomes of the others */
     bool upgrades;  /* the others are for what is read already: this hold's own readers do not count */
+    bool marked;    /* others know that it waits for more than it has */
     unsigned count; /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
     uint64_t token;
@@ -305,6 +314,7 @@ void job_wake(const struct citron_job *j, fab_addr addr);
 
 #define JOB_AGAIN 1  /* nothing is held: plan anew */
 #define JOB_WAITED 2 /* look again */
+#define JOB_YIELD (-EBUSY) /* somebody who holds a part of it already wants the rest: give way */
 
 /* Waits until one of the conditions no longer holds: 0; or, when that has taken too long, 1. */
 int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n);
@@ -425,11 +435,39 @@ void citron_note_end(struct citron_job *j, struct citron_batch *b);
 int citron_before_release(struct citron_job *j);
 int citron_scale_down(const struct seat *seat, struct hold *whole, uint64_t units);
 
+/* ---- yield.c ---- */
+
+/* What a waiting job owes to holders that change: JOB_YIELD, or for one that changes itself -EDEADLK, or 0. */
+int citron_give_way(struct citron_job *j);
+/* Gives back everything and waits until those who change have what they want: JOB_AGAIN. */
+int citron_yield(struct citron_job *j);
+/* Tells the others that this job holds something and wants more; and that it no longer does. */
+int citron_mark(struct citron_job *j);
+int citron_unmark(struct citron_job *j);
+/* The mark of a record's present use. */
+bool citron_is_marked(uint64_t mark, uint64_t serial, uint32_t epoch, unsigned *base);
+
 /* ---- change.c ---- */
 
+/* The units that a claim keeps from others. */
+uint64_t claim_start(const struct citron_job *j, const struct citron_claim *c);
+uint64_t claim_end(const struct citron_claim *c);
+/* Writes all claims as they are now. */
+int citron_say_all(struct citron_job *j, enum claim_state state);
+/* Runs verbs that may be repeated: what is counted twice is too high. */
+int citron_run_surely(struct citron_job *j, struct citron_batch *b);
 int citron_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline);
 int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline);
+
+/* ---- split.c ---- */
+
 int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right);
+/* A node that several holds of the session have together is given back by the last of them: false, the claim is then its alone.
+ * Else this one leaves it to the others. */
+bool citron_leave_joint(const struct citron_job *j, unsigned i);
+bool citron_is_joint(const struct citron_job *j, unsigned i);
+/* Before a range grows: -EDEADLK if another hold of the session has a part of what it wants in a node that both have. */
+int citron_reserve_joint(const struct citron_job *j);
 
 /* ---- design.c ---- */
 
@@ -439,6 +477,7 @@ enum citron_busted {
     CITRON_NO_FENCE = 4,      /* counts anew without having shut out the lost */
     CITRON_BLIND_RELEASE = 8, /* releases of turns are additions, as printed */
     CITRON_BLIND_READER = 16, /* a reader does not look for writers after it took its place */
+    CITRON_BLIND_SPLIT = 32,  /* the first half that goes takes the node that both have with it */
 };
 
 struct citron_design {
@@ -447,7 +486,8 @@ struct citron_design {
 };
 
 extern const struct citron_design design_citron, design_busted_citron_no_abort, design_busted_citron_no_wait,
-    design_busted_citron_no_fence, design_busted_citron_blind_release, design_busted_citron_blind_reader;
+    design_busted_citron_no_fence, design_busted_citron_blind_release, design_busted_citron_blind_reader,
+    design_busted_citron_blind_split;
 
 static inline uint32_t citron_busted_seat(const struct seat *seat)
 {
@@ -464,7 +504,7 @@ extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm,
     citron_blocked; /* so often in vain at one place: then a turn is taken where turns are served in order */
 
 struct citron_stats {
-    uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses;
+    uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses, yielded, rivals, joint;
 };
 extern struct citron_stats citron_stats; /* of this process; the simulation is one */
 

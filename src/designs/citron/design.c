@@ -68,7 +68,9 @@ static const struct design_counter counters[] = {
     {"acquires", &citron_stats.acquires}, {"aborts", &citron_stats.aborts},
     {"blocked", &citron_stats.blocked},   {"escalated", &citron_stats.escalated},
     {"repaired", &citron_stats.repaired}, {"grown", &citron_stats.grown},
-    {"censuses", &citron_stats.censuses}, {0},
+    {"censuses", &citron_stats.censuses}, {"yielded", &citron_stats.yielded},
+    {"rivals", &citron_stats.rivals},     {"joint", &citron_stats.joint},
+    {0},
 };
 
 #define CITRON_COMMON(faults)                                                                                                      \
@@ -103,3 +105,5 @@ const struct citron_design design_busted_citron_blind_release =
     CITRON_BUSTED("blind-release", "releases by adding, whatever has happened since", CITRON_BLIND_RELEASE, FAULTS_ALL);
 const struct citron_design design_busted_citron_blind_reader =
     CITRON_BUSTED("blind-reader", "a reader does not look for writers after it took its place", CITRON_BLIND_READER, FAULTS_ALL);
+const struct citron_design design_busted_citron_blind_split = CITRON_BUSTED(
+    "blind-split", "the first half that goes takes the node that both have with it", CITRON_BLIND_SPLIT, FAULTS_ALL);

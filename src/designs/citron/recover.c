@@ -55,7 +55,7 @@ static int check_life(struct census *c, uint32_t slot)
 }
 
 /* Claims and the record that they belong to, read so that they are of one use of it. */
-static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_t words[CLAIMS_MAX], uint64_t *word)
+static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_t words[DESC_WORDS], uint64_t *word)
 {
     fab_addr at = space_record_addr(c->seat->space, slot, record);
     for (unsigned n = 0; n < READ_TRIES_MAX; n++) {
@@ -63,7 +63,7 @@ static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_
         struct fab_op ops[] = {
             {.verb = FAB_READ, .len = sizeof before, .addr = at, .buf = &before},
             {.verb = FAB_READ,
-             .len = CLAIMS_MAX * sizeof *words,
+             .len = DESC_WORDS * sizeof *words,
              .addr = citron_desc_addr(c->seat->space, slot, record),
              .buf = words},
             {.verb = FAB_READ, .len = sizeof after, .addr = at, .buf = &after},
@@ -82,7 +82,8 @@ static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_
 static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
     struct census *c = ctx;
-    uint64_t words[CLAIMS_MAX];
+    uint64_t words[DESC_WORDS];
+    unsigned base;
     if (record_index(word) != c->index)
         return 0;
     if (!c->checked) {
@@ -93,6 +94,7 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
     }
     int rc = read_claims(c, slot, record, words, &word);
     enum record_state state = rc ? RECORD_FREE : record_state(word);
+    bool changes = !rc && citron_is_marked(words[DESC_CHANGE], record_serial(word), lease_epoch(c->lease), &base);
     bool any = state != RECORD_FREE && state != RECORD_SPARE && state != RECORD_WAIT && record_index(word) == c->index;
     for (unsigned i = 0; i < CLAIMS_MAX && !rc && any; i++)
         if (words[i] >> CLAIM_STATE) {
@@ -103,6 +105,8 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
             if (c->stopped)
                 return -EAGAIN;
             claim.serial = (uint32_t)record_serial(word);
+            claim.changes = changes;
+            claim.wanted = changes && i >= base;
             claim.granted = state == RECORD_HELD_X || state == RECORD_HELD_S;
             rc = c->fn(c->ctx, slot, record, &claim);
         }

@@ -226,7 +226,7 @@ int citron_before_release(struct citron_job *j)
 {
     struct citron_claim *last = &j->claims[j->count - 1];
     struct session *me = j->seat->me;
-    if (!j->count || !last->spill || last->shared)
+    if (!j->count || !last->spill || last->shared || last->joint)
         return 0;
     uint64_t now = world_now(j->seat->world), before = __atomic_load_n(&me->scaled_ns, __ATOMIC_RELAXED);
     if (before && now - before < citron_scale_us * NS_PER_US)
