@@ -374,3 +374,41 @@ int campaign_several_locks(struct actor *a)
     }
     return rc;
 }
+
+/* ---- how locks are laid out ---- */
+
+#define TUNE_WAIT_MAX_NS (100 * NS_PER_US)
+
+static int rescale(struct actor *a, pawl_key key, uint64_t deadline)
+{
+    struct campaign *c = campaign_of(a);
+    struct lock_layout was;
+    int rc = a->ops->layout(a, key, &was);
+    if (rc)
+        return rc;
+    unsigned steps = 0;
+    while (was.units_first << 2 * steps < was.units_max)
+        steps++;
+    uint64_t units = was.units_first << 2 * rng_below(&c->random, steps + 1);
+    rc = a->ops->rescale(a, key, units, deadline);
+    note(a, rc ? "could not rescale" : "rescaled", units, (uint64_t)-rc);
+    if (!rc && units != was.units)
+        ++*(units > was.units ? &c->done.taller : &c->done.smaller);
+    return rc;
+}
+
+int campaign_tune(struct actor *a)
+{
+    struct campaign *c = campaign_of(a);
+    struct key_text text;
+    pawl_key key = campaign_key(a, rng_below(&c->random, c->locks), &text);
+    uint64_t deadline = world_now(&a->process->host->world) + rng_below(&c->random, 4 * NS_PER_MS);
+    if (rng_chance(&c->random, 1, 2))
+        return rescale(a, key, deadline);
+    unsigned m = 1 + (unsigned)rng_below(&c->random, 5);
+    uint64_t wait_ns = rng_chance(&c->random, 1, 3) ? 0 : rng_below(&c->random, TUNE_WAIT_MAX_NS);
+    int rc = a->ops->retune(a, key, m, wait_ns, deadline);
+    note(a, rc ? "could not retune" : "retuned", m, rc ? (uint64_t)-rc : wait_ns);
+    c->done.retuned += !rc;
+    return rc;
+}

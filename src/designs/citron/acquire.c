@@ -307,9 +307,11 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
     for (unsigned i = first; i < last; i++) {
         uint64_t old = batch_old(&b, i);
         out->leaves.below |= !j->shared && old & NODE_BELOW;
-        if ((j->shared ? readers_below(old) : node_below(old)) >= NODE_CLAIMS_MAX)
+        if (j->shared ? readers_below(old) >= READERS_CLAIMS_MAX : node_below(old) >= NODE_CLAIMS_MAX)
             rc = -PAWL_ELIMIT;
     }
+    if (j->shared && claim_internal(&j->claims[from]) && readers_here(batch_old(&b, ops[from] - 1)) >= READERS_CLAIMS_MAX)
+        rc = -PAWL_ELIMIT; /* the verb before the claim's own has counted it */
     return rc;
 }
 

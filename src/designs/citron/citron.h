@@ -38,7 +38,6 @@
 #define NODE_D_MASK FIELD_MASK(NODE_DCNT, 2 * NODE_COUNT_BITS)
 
 /* Beside every internal node, for readers: those that have it, and those below it that have made themselves known to it. */
-#define READERS_COUNT_BITS 16
 #define READERS_CNT 0
 #define READERS_MAX 16
 #define READERS_DCNT 32
@@ -47,6 +46,7 @@
 
 /* 32,767 could be counted (3.4). Refusing at half leaves room for those who count themselves before they see that. */
 #define NODE_CLAIMS_MAX (1u << (NODE_COUNT_BITS - 1))
+#define READERS_CLAIMS_MAX 32767u /* half of what 16 bits count */
 
 static inline uint32_t node_field(uint64_t w, unsigned shift)
 {
@@ -433,7 +433,8 @@ void job_remember(struct citron_job *j);
 /* Notes how far a range reaches beyond the tree; and, when such a hold ends, sees whether the tree should grow. */
 void citron_note_end(struct citron_job *j, struct citron_batch *b);
 int citron_before_release(struct citron_job *j);
-int citron_scale_down(const struct seat *seat, struct hold *whole, uint64_t units);
+int citron_rescale(const struct seat *seat, struct hold *h, uint64_t units, uint64_t deadline);
+int citron_layout(const struct seat *seat, uint64_t index, struct lock_layout *out);
 
 /* ---- yield.c ---- */
 

@@ -79,6 +79,7 @@ static const struct design_counter counters[] = {
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct citron_lock),                   \
     .lock_bytes = citron_lock_bytes, .desc_size = DESC_WORDS * sizeof(uint64_t), .acquire = citron_acquire,                        \
     .release = citron_release, .convert = citron_convert, .reshape = citron_reshape, .split = citron_split, .cover = citron_cover, \
+    .layout = citron_layout, .retune = citron_retune, .rescale = citron_rescale, \
     .holds = citron_holds, .recover = citron_recover, .peek = citron_peek, .raise = citron_raise, .knobs = knobs,                  \
     .counters = counters
 
