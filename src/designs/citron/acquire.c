@@ -218,7 +218,7 @@ static bool too_late(const struct citron_job *j, const struct citron_claim *c)
 {
     if (c->spill || c->node.height >= j->config.height)
         return false; /* nobody is above */
-    uint64_t limit = config_wait_ns(j->config), took = world_now(j->seat->world) - j->looked_ns;
+    uint64_t limit = config_wait_ns(j->config), took = j->claimed_ns - j->looked_ns;
     return !config_confirms(j->config) && took > limit - limit * DRIFT_PER_10000 / 10000 && !(citron_busted(j) & CITRON_NO_ABORT);
 }
 
@@ -299,6 +299,8 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
     int rc = job_run(j, &b);
     if (rc)
         return rc;
+    if (!confirm)
+        j->claimed_ns = world_now(j->seat->world);
     job_drew(j, &b, token);
     out->config = b.values[config];
     for (unsigned i = from; i < to; i++)
@@ -335,13 +337,11 @@ static unsigned group_end(const struct citron_job *j, unsigned from)
     return to;
 }
 
-static int claim_internal_node(struct citron_job *j, unsigned i, struct citron_whole *whole)
+static int claim_internal_node(struct citron_job *j, unsigned i, const struct citron_whole *whole)
 {
     if (whole->had)
         return 0;
-    int rc = citron_whole_leave(j, i, whole);
-    if (!rc)
-        rc = job_wait_out(j);
+    int rc = job_wait_out(j);
     if (!rc)
         rc = job_drain_below(j, i);
     return rc;
@@ -381,7 +381,13 @@ static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
     rc = claim_batch(j, from, *to, &c);
     if (rc == -FAB_EUNKNOWN)
         return doubt_all(j, from, *to);
-    return rc ? rc : settle_group(j, from, to, &c);
+    if (rc && rc != -PAWL_ELIMIT)
+        return rc;
+    /* Bits that are others' stay, whatever becomes of the rest: what the claim says it has must be true before it is given back. */
+    int left = c.whole.tried && !c.whole.had ? citron_whole_leave(j, from, &c.whole) : 0;
+    if (left || rc)
+        return left ? left : rc;
+    return settle_group(j, from, to, &c);
 }
 
 /* Whoever waits for a turn has turns before it and nothing else. A reader that stepped back needs another turn. */

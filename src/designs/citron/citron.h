@@ -78,12 +78,14 @@ static inline uint32_t readers_below(uint64_t w)
 #define LEAF_READERS 16 /* more of them go to the parent */
 #define LEAF_READERS_BYTES (LEAF_READERS * sizeof(uint64_t))
 
-/* valid 1, first 6, last 6, serial 16; slot 12, record 12, serial's upper 4. */
-static inline uint64_t reader_word(uint32_t slot, uint32_t record, uint64_t serial, uint32_t bounds)
+/* valid 1, first 6, last 6, epoch's lower 3, serial 16; slot 12, record 12, serial's upper 4, epoch's next 4. Sessions that had the
+ * slot before began to count serials where this one did: only the epoch tells what they have left from its own. */
+static inline uint64_t reader_word(uint32_t slot, uint32_t epoch, uint32_t record, uint64_t serial, uint32_t bounds)
 {
-    return 1 | (uint64_t)bounds << 1 | (serial & 0xffff) << 16 | (uint64_t)slot << 32 | (uint64_t)record << 44 | serial >> 16 << 56;
+    return 1 | (uint64_t)bounds << 1 | (uint64_t)(epoch & 7) << 13 | (serial & 0xffff) << 16 | (uint64_t)slot << 32 |
+           (uint64_t)record << 44 | serial >> 16 << 56 | (uint64_t)(epoch >> 3 & 15) << 60;
 }
-#define READER_OWNER (~UINT64_C(0xffff)) /* slot, record and serial */
+#define READER_OWNER (~UINT64_C(0x1fff)) /* all but the bounds */
 static inline uint32_t reader_bounds(uint64_t w)
 {
     return (uint32_t)field_get(w, 1, 12);
@@ -199,7 +201,8 @@ struct citron_claim {
     uint8_t place;   /* of a reader in a leaf */
     uint8_t said;    /* the state as last published */
     bool granted;    /* known from the record, where that says so: on shared memory */
-    uint32_t serial; /* likewise: which use of the record */
+    uint32_t serial; /* likewise: which use of the record, */
+    uint32_t epoch;  /* and of the slot */
     bool cut;        /* the other half of it is another hold's */
     bool changes;    /* known from the census: its hold waits for more, */
     bool wanted;     /* and this is what it waits for */
@@ -267,6 +270,7 @@ struct citron_job {
     struct citron_claim claims[CLAIMS_MAX];
     uint64_t token;
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted */
+    uint64_t claimed_ns;  /* t2: when the latest claims were complete */
     uint64_t patience_ns; /* until the next look after those in the way */
     unsigned aborts;
     unsigned blocked; /* how often in a row somebody stood in the way at the same place */

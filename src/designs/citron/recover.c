@@ -105,6 +105,7 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
             if (c->stopped)
                 return -EAGAIN;
             claim.serial = (uint32_t)record_serial(word);
+            claim.epoch = lease_epoch(c->lease);
             claim.changes = changes;
             claim.wanted = changes && i >= base;
             claim.granted = state == RECORD_HELD_X || state == RECORD_HELD_S;
@@ -298,11 +299,11 @@ struct place_search {
     bool found;
 };
 
-/* The word names slot, record and serial; the census has what lives. */
+/* The word names slot, epoch, record and serial; the census has what lives. It was read before the lease that the epoch is from. */
 static int owns_place(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
 {
     struct place_search *s = ctx;
-    uint64_t owner = reader_word(slot, record, c->serial, 0) & READER_OWNER;
+    uint64_t owner = reader_word(slot, c->epoch, record, c->serial, 0) & READER_OWNER;
     if (owner == (s->word & READER_OWNER) && !c->spill && /* on its way down it is not yet shared */
         tree_same(c->node, s->leaf) && (c->state == CLAIM_FLUX || c->state == CLAIM_HELD))
         s->found = true;
@@ -349,13 +350,16 @@ struct funeral {
     uint32_t dead, epoch;
 };
 
-static int repair_path(const struct citron_job *j, const struct citron_claim *c)
+/* `place`: what the claim's place says if it is still the dead session's. */
+static int repair_path(const struct citron_job *j, const struct citron_claim *c, uint64_t place)
 {
     uint8_t heights[TREE_HEIGHT_MAX];
     int rc = claim_internal(c) ? citron_repair(j, c->node, c->spill) : 0;
     unsigned n = c->spill || c->state < CLAIM_FLUX ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
     for (unsigned i = 0; i < n && rc >= 0; i++)
         rc = citron_repair(j, tree_above(c->node, heights[i]), false);
+    if (rc >= 0 && !claim_internal(c) && c->state >= CLAIM_FLUX) /* a place, if it was a reader */
+        rc = citron_repair_place(j, c->node, c->place, place);
     return rc > 0 || rc == -EAGAIN ? 0 : rc; /* whom it bothers asks again */
 }
 
@@ -381,7 +385,7 @@ static int bury_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
     for (unsigned i = 0; i < CLAIMS_MAX && !rc; i++) {
         struct citron_claim c = claim_of(words[i], j.height_max);
         if (c.state != CLAIM_NONE && c.state != CLAIM_WAIT && (c.spill || c.node.height <= j.height_max))
-            rc = repair_path(&j, &c);
+            rc = repair_path(&j, &c, reader_word(slot, f->epoch, record, record_serial(word), c.ticket));
     }
     return rc;
 }

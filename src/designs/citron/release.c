@@ -55,8 +55,7 @@ static void add_release_node(const struct citron_job *j, struct citron_batch *b,
             batch_mcas(b, job_node(j, tree_child(c->node, n)), UINT64_MAX, UINT64_MAX, 0, UINT64_MAX);
         add_pass_turn(j, b, c, keep_turn);
     } else if (c->shared && c->took) {
-        uint64_t word = reader_word(j->seat->me->slot, j->h->record, j->h->serial, c->ticket);
-        batch_mcas(b, citron_place_addr(j, c), word, UINT64_MAX, 0, UINT64_MAX);
+        batch_mcas(b, citron_place_addr(j, c), citron_place_word(j, c), UINT64_MAX, 0, UINT64_MAX);
     } else if (c->took) {
         batch_mcas(b, job_node(j, c->node), mask, mask, 0, mask);
     }
