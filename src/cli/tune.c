@@ -28,11 +28,12 @@ static const struct args usage = {
     .usage = "NAME [--m N] [--t-wait TIME] [--units N] [-w SECONDS] [--space URI] [--json]",
     .about = "Shows how a lock with ranges is laid out, in spaces of the design citron; with options, changes it first. Others\n"
              "go on using it meanwhile. Only for fewer units all of them have to leave, and wait until it is done.",
-    .after = "A layout has 64, 256, 1024, ... units: N is rounded up. It is not smaller than the space was made for (--units of\n"
-             "'pawl space create'), nor larger than its memory is reserved for (--max-units). What is beyond is locked as one, and\n"
-             "the layout grows by itself when that is used. A space may forget a lock that nobody uses, and how it was tuned.\n\n"
-             "Exit status: 0 done, 1 no such space, or others did not make way in time, 2 wrong usage, 69 the space cannot be\n"
-             "used, or its design has no such layout.",
+    .after =
+        "A layout has 64, 256, 1024, ... units: N is rounded up. It is not smaller than the space was made for (--units of\n"
+        "'pawl space create'), nor larger than its memory is reserved for (--max-units). What is beyond is locked as one, and\n"
+        "the layout grows by itself when that is used. A space may forget a lock that nobody uses, and how it was tuned.\n\n"
+        "Exit status: 0 done, 1 no such space, or others did not make way in time, 2 wrong usage, 69 the space cannot be\n"
+        "used, or its design has no such layout.",
     .table = table,
     .count = countof(table),
 };

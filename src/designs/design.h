@@ -134,8 +134,8 @@ struct design {
 
     /* Ranges: how a lock is laid out, and how that changes while others use it. `rescale` has a hold for itself that reaches to the
      * end, from the first unit behind the present layout for a larger one, from 0 for a smaller one: else -EAGAIN. What it holds is
-     * to be given back afterwards and nothing else. -ERANGE: not less than when it was made, not more than there is room for; -EINVAL:
-     * no such m or T_wait; -ETIMEDOUT: claims of others that are not compatible stayed for too long. Null: not offered. */
+     * to be given back afterwards and nothing else. -ERANGE: not less than when it was made, not more than there is room for;
+     * -EINVAL: no such m or T_wait; -ETIMEDOUT: claims of others that are not compatible stayed for too long. Null: not offered. */
     int (*layout)(const struct seat *seat, uint64_t index, struct lock_layout *out);
     int (*retune)(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline);
     int (*rescale)(const struct seat *seat, struct hold *h, uint64_t units, uint64_t deadline);

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#define OPS_AFTER 5     /* that each client must complete after the healing */
+#define OPS_AFTER 5    /* that each client must complete after the healing */
 #define TUNE_ONE_IN 24 /* operations */
 
 /* ---- clients ---- */

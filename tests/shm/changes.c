@@ -24,12 +24,8 @@ static int lock(pawl *p, uint64_t start, uint64_t end, enum pawl_mode mode, uint
 
 static uint64_t submit(pawl *p, uint64_t start, uint64_t end, enum pawl_mode mode)
 {
-    const pawl_request r = {.op = PAWL_OP_LOCK,
-                            .mode = mode,
-                            .key = file(),
-                            .deadline_ns = UINT64_MAX,
-                            .start = start * UNIT,
-                            .end = end * UNIT};
+    const pawl_request r = {
+        .op = PAWL_OP_LOCK, .mode = mode, .key = file(), .deadline_ns = UINT64_MAX, .start = start * UNIT, .end = end * UNIT};
     uint64_t id;
     CHECK_OK(pawl_submit(p, &r, &id));
     return id;
@@ -37,12 +33,8 @@ static uint64_t submit(pawl *p, uint64_t start, uint64_t end, enum pawl_mode mod
 
 static uint64_t submit_change(pawl *p, enum pawl_op op, const pawl_grant *g, uint64_t start, uint64_t end)
 {
-    const pawl_request r = {.op = op,
-                            .mode = PAWL_EXCLUSIVE,
-                            .grant = *g,
-                            .deadline_ns = UINT64_MAX,
-                            .start = start * UNIT,
-                            .end = end * UNIT};
+    const pawl_request r = {
+        .op = op, .mode = PAWL_EXCLUSIVE, .grant = *g, .deadline_ns = UINT64_MAX, .start = start * UNIT, .end = end * UNIT};
     uint64_t id;
     CHECK_OK(pawl_submit(p, &r, &id));
     return id;

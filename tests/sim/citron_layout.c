@@ -1,6 +1,6 @@
 /* How a lock of `citron` is laid out: T_wait comes from the fabric's round trip, as measured at the first use, unless it was set;
- * m, T_wait and the number of units change while others work; and what cannot be is refused and changes nothing. That all of this is
- * safe under faults is the campaigns' business (sim/citron). */
+ * m, T_wait and the number of units change while others work; and what cannot be is refused and changes nothing. That all of this
+ * is safe under faults is the campaigns' business (sim/citron). */
 #include "designs/citron/citron.h"
 #include "tests/check.h"
 #include "trial/cluster.h"
@@ -83,7 +83,8 @@ static void wait_follows_the_fabric(void)
         CHECK(wait_ns > last);
         last = wait_ns;
     }
-    /* At first no more than 200 us, whatever was measured: a connection may just have broken. Here it is too short, and is doubled. */
+    /* At first no more than 200 us, whatever was measured: a connection may just have broken. Here it is too short, and is doubled.
+     */
     model_set(&model, "propagation_ns", 100 * NS_PER_US);
     run(first_use, &model, 1, FAB_MASKED);
     CHECK_BETWEEN(wait_ns, 400 * NS_PER_US, 1600 * NS_PER_US);

@@ -2,8 +2,8 @@
  *
  * Growing and going up get further claims beside those held, and wait for them with those in hand; so whoever waits with empty
  * hands gives way to them (yield.c). The further claims may contain those held: what the hold has itself is not in its way, and it
- * is given back once the others are had. Everything else waits for nobody. What is added is added before anything is taken away: the
- * connection may break at any point, and counts may be too high then, but never too low. */
+ * is given back once the others are had. Everything else waits for nobody. What is added is added before anything is taken away:
+ * the connection may break at any point, and counts may be too high then, but never too low. */
 #include "designs/citron/citron.h"
 
 #include <errno.h>

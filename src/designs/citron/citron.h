@@ -13,6 +13,7 @@
  *     yield.c    who waits gives way to a holder that changes
  *     scale.c    the lock's configuration: m, T_wait, and trees that grow (3.5.5, 3.9)
  *     recover.c  counting anew what the dead and those of unknown outcome have left (3.10)
+ *     funeral.c  all that a dead session had
  *     design.c   the tables: citron, and the busted ones */
 #ifndef PAWL_DESIGNS_CITRON_H
 #define PAWL_DESIGNS_CITRON_H
@@ -180,13 +181,13 @@ enum claim_state {
 #define CLAIM_PLACE_HIGH 59
 #define CLAIM_TOP 50 /* for which height and m it is made known */
 #define CLAIM_M 55
-#define CLAIM_ALL (UINT64_C(1) << 58) /* with all bits of the leaves below (second fast path of 3.8) */
+#define CLAIM_ALL (UINT64_C(1) << 58)                 /* with all bits of the leaves below (second fast path of 3.8) */
 #define CLAIM_JOINT (UINT64_C(1) << CLAIM_PLACE_HIGH) /* of a writer's internal node: another hold of the session has it, too */
 #define CLAIM_SHARED (UINT64_C(1) << 60)
 #define CLAIM_STATE 61
 
 #define CLAIMS_MAX 8
-#define DESC_TOKEN CLAIMS_MAX       /* behind them, on the session's own books: the hold's token */
+#define DESC_TOKEN CLAIMS_MAX        /* behind them, on the session's own books: the hold's token */
 #define DESC_CHANGE (CLAIMS_MAX + 1) /* for others to read: that the hold waits for more (yield.c), 0 if not */
 #define DESC_WORDS (CLAIMS_MAX + 2)  /* a multiple of 16 bytes */
 static_assert(TREE_SPLIT_MAX + 1 <= CLAIMS_MAX, "a range's nodes and the spillover");
@@ -262,11 +263,11 @@ struct citron_job {
     uint64_t deadline;
     bool shared;
     uint64_t start, end; /* what is wanted in the end */
-    bool published; /* the record says that this hold may have something */
-    unsigned base;  /* so many claims are held already, and stay whatever becomes of the others */
-    bool upgrades;  /* the others are for what is read already: this hold's own readers do not count */
-    bool marked;    /* others know that it waits for more than it has */
-    unsigned count; /* of claims */
+    bool published;      /* the record says that this hold may have something */
+    unsigned base;       /* so many claims are held already, and stay whatever becomes of the others */
+    bool upgrades;       /* the others are for what is read already: this hold's own readers do not count */
+    bool marked;         /* others know that it waits for more than it has */
+    unsigned count;      /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
     uint64_t token;
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted */
@@ -316,8 +317,8 @@ void job_wake(const struct citron_job *j, fab_addr addr);
 
 /* ---- turn.c ---- */
 
-#define JOB_AGAIN 1  /* nothing is held: plan anew */
-#define JOB_WAITED 2 /* look again */
+#define JOB_AGAIN 1        /* nothing is held: plan anew */
+#define JOB_WAITED 2       /* look again */
 #define JOB_YIELD (-EBUSY) /* somebody who holds a part of it already wants the rest: give way */
 
 /* Waits until one of the conditions no longer holds: 0; or, when that has taken too long, 1. */
@@ -408,6 +409,9 @@ static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *
  * somebody is in the middle of a step, ask again. */
 #define CITRON_REPAIRED 2
 int citron_repair(const struct citron_job *j, struct tree_node n, bool spill);
+/* The same of several nodes by one census; what is in the middle of a step stays as it is. */
+#define REPAIR_MAX 16
+int citron_repair_some(const struct citron_job *j, const struct tree_node *nodes, unsigned n, bool spill);
 /* Clears bits that nobody owns in the leaves below a node that this job has for itself. */
 int citron_scrub(struct citron_job *j, struct tree_node parent);
 /* A reader's place: whether its owner still has it; frees it if not. */
@@ -416,13 +420,16 @@ int citron_repair_place(const struct citron_job *j, struct tree_node leaf, unsig
 int citron_leaf_owned(const struct citron_job *j, struct tree_node leaf, uint64_t bits);
 /* Whether this very session holds, with another hold, what is in the way of that claim. */
 int citron_own_way(const struct citron_job *j, const struct citron_claim *c);
-int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 int citron_peek(const struct seat *seat, uint64_t index, struct lock_view *out);
 
 /* Calls fn for every claim that is not NONE of a living session on that lock. A session that is lost is shut out first; -EAGAIN
  * while that is not certain, or while somebody is changing its books. */
 typedef int (*claim_fn)(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c);
 int citron_census(const struct citron_job *j, claim_fn fn, void *ctx);
+
+/* ---- funeral.c ---- */
+
+int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 
 /* ---- scale.c ---- */
 

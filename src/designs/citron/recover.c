@@ -198,29 +198,64 @@ static int replace(const struct citron_job *j, fab_addr addr, uint64_t from, uin
     return 0;
 }
 
-int citron_repair(const struct citron_job *j, struct tree_node n, bool spill)
+struct counts {
+    unsigned n;
+    struct count at[REPAIR_MAX];
+};
+
+static int count_each(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
 {
-    const struct citron_claim at = {.spill = spill, .node = n};
-    uint64_t word, readers;
-    struct fab_op ops[] = {
-        {.verb = FAB_READ, .len = sizeof word, .addr = job_claim_node(j, &at), .buf = &word},
-        {.verb = FAB_READ, .len = sizeof readers, .addr = job_claim_readers(j, &at), .buf = &readers},
-    };
-    int rc = fab_batch(j->seat->ep, ops, countof(ops));
-    if (rc)
-        return rc;
-    struct count count = {
-        .node = n, .spill = spill, .first = node_field(word, NODE_TCNT), .next = (uint32_t)FIELD_MAX(NODE_COUNT_BITS)};
-    rc = citron_census(j, count_claim, &count);
-    if (rc || count.unsure)
-        return rc ? rc : 1;
+    struct counts *counts = ctx;
+    for (unsigned i = 0; i < counts->n; i++)
+        count_claim(&counts->at[i], slot, record, c);
+    return 0;
+}
+
+/* What was counted of one node, put there if it is still as it was when it was read. */
+static int put_right(const struct citron_job *j, const struct count *n, uint64_t word, uint64_t readers)
+{
+    const struct citron_claim at = {.spill = n->spill, .node = n->node};
     uint64_t right = word, right_readers = readers;
-    correct(&count, &right, &right_readers);
+    if (n->unsure)
+        return 1;
+    correct(n, &right, &right_readers);
     bool wrong = right != word || right_readers != readers;
-    rc = replace(j, job_claim_readers(j, &at), readers, right_readers);
+    int rc = replace(j, job_claim_readers(j, &at), readers, right_readers);
     if (!rc)
         rc = replace(j, job_claim_node(j, &at), word, right);
     return rc ? rc : wrong ? CITRON_REPAIRED : 0;
+}
+
+int citron_repair_some(const struct citron_job *j, const struct tree_node *nodes, unsigned n, bool spill)
+{
+    struct fab_op ops[2 * REPAIR_MAX];
+    uint64_t words[REPAIR_MAX], readers[REPAIR_MAX];
+    struct counts counts = {.n = n};
+    assert(n <= REPAIR_MAX);
+    for (unsigned i = 0; i < n; i++) {
+        const struct citron_claim at = {.spill = spill, .node = nodes[i]};
+        ops[2 * i] = (struct fab_op){.verb = FAB_READ, .len = 8, .addr = job_claim_node(j, &at), .buf = &words[i]};
+        ops[2 * i + 1] = (struct fab_op){.verb = FAB_READ, .len = 8, .addr = job_claim_readers(j, &at), .buf = &readers[i]};
+    }
+    int rc = fab_batch(j->seat->ep, ops, 2 * n);
+    if (rc)
+        return rc;
+    for (unsigned i = 0; i < n; i++)
+        counts.at[i] = (struct count){.node = nodes[i],
+                                      .spill = spill,
+                                      .first = node_field(words[i], NODE_TCNT),
+                                      .next = (uint32_t)FIELD_MAX(NODE_COUNT_BITS)};
+    rc = citron_census(j, count_each, &counts);
+    for (unsigned i = 0; i < n && rc >= 0; i++) {
+        int put = put_right(j, &counts.at[i], words[i], readers[i]);
+        rc = n == 1 || put < 0 ? put : 0;
+    }
+    return rc;
+}
+
+int citron_repair(const struct citron_job *j, struct tree_node n, bool spill)
+{
+    return citron_repair_some(j, &n, 1, spill);
 }
 
 /* ---- leaves ---- */
@@ -341,60 +376,6 @@ int citron_own_way(const struct citron_job *j, const struct citron_claim *c)
     struct own_search s = {.j = j, .claim = c};
     int rc = citron_census(j, in_own_way, &s);
     return rc ? rc : s.found;
-}
-
-/* ---- a dead session ---- */
-
-struct funeral {
-    const struct seat *seat;
-    uint32_t dead, epoch;
-};
-
-/* `place`: what the claim's place says if it is still the dead session's. */
-static int repair_path(const struct citron_job *j, const struct citron_claim *c, uint64_t place)
-{
-    uint8_t heights[TREE_HEIGHT_MAX];
-    int rc = claim_internal(c) ? citron_repair(j, c->node, c->spill) : 0;
-    unsigned n = c->spill || c->state < CLAIM_FLUX ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
-    for (unsigned i = 0; i < n && rc >= 0; i++)
-        rc = citron_repair(j, tree_above(c->node, heights[i]), false);
-    if (rc >= 0 && !claim_internal(c) && c->state >= CLAIM_FLUX) /* a place, if it was a reader */
-        rc = citron_repair_place(j, c->node, c->place, place);
-    return rc > 0 || rc == -EAGAIN ? 0 : rc; /* whom it bothers asks again */
-}
-
-static int bury_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
-{
-    const struct funeral *f = ctx;
-    const struct seat *seat = f->seat;
-    struct hold h = {.index = record_index(word), .record = UINT32_MAX, .mode = PAWL_EXCLUSIVE};
-    struct citron_job j;
-    uint64_t words[CLAIMS_MAX], lease;
-    if (record_state(word) == RECORD_WAIT)
-        return 0;
-    if (h.index >= seat->space->lock_count)
-        return -EFAULT; /* memory was overwritten by a stranger */
-    int rc = fab_read(seat->ep, citron_desc_addr(seat->space, slot, record), words, sizeof words);
-    if (!rc) /* after the claims: what they say is then the dead session's, not its successor's in the slot (I6) */
-        rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, lease), &lease);
-    if (rc)
-        return rc;
-    if (lease_state(lease) != SLOT_LOST || lease_epoch(lease) != f->epoch)
-        return 1;
-    job_start(&j, seat, &h, DEADLINE_NEVER);
-    for (unsigned i = 0; i < CLAIMS_MAX && !rc; i++) {
-        struct citron_claim c = claim_of(words[i], j.height_max);
-        if (c.state != CLAIM_NONE && c.state != CLAIM_WAIT && (c.spill || c.node.height <= j.height_max))
-            rc = repair_path(&j, &c, reader_word(slot, f->epoch, record, record_serial(word), c.ticket));
-    }
-    return rc;
-}
-
-int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
-{
-    struct funeral f = {.seat = seat, .dead = dead, .epoch = epoch};
-    int rc = seat_records(seat, dead, bury_record, &f);
-    return rc > 0 ? 0 : rc;
 }
 
 /* ---- what it looks like ---- */

@@ -362,8 +362,11 @@ int citron_layout(const struct seat *seat, uint64_t index, struct lock_layout *o
     unsigned first = citron_height_first(seat->space);
     struct citron_config c = config_of(word);
     if (!word) /* nobody has been here: what the first one would make of it */
-        c = (struct citron_config){.height = (uint8_t)first, .height_next = (uint8_t)first, .m = (uint8_t)citron_m,
-                                   .m_next = (uint8_t)citron_m, .wait = wait_for(&j, 0)};
+        c = (struct citron_config){.height = (uint8_t)first,
+                                   .height_next = (uint8_t)first,
+                                   .m = (uint8_t)citron_m,
+                                   .m_next = (uint8_t)citron_m,
+                                   .wait = wait_for(&j, 0)};
     *out = (struct lock_layout){.units = tree_units(c.height),
                                 .units_first = tree_units(first),
                                 .units_max = tree_units(citron_height_last(seat->space)),

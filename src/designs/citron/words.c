@@ -38,8 +38,8 @@ uint64_t claim_word(const struct citron_claim *c, unsigned height_max)
     uint64_t node = c->spill ? 0 : tree_index(c->node, height_max);
     debug_assert(node < UINT64_C(1) << CLAIM_NODE_BITS && c->ticket <= FIELD_MAX(NODE_COUNT_BITS));
     return (uint64_t)c->state << CLAIM_STATE | (c->shared ? CLAIM_SHARED : 0) | (c->all ? CLAIM_ALL : 0) |
-           (c->joint ? CLAIM_JOINT : 0) | (uint64_t)(c->place >> 3) << CLAIM_PLACE_HIGH | (uint64_t)(c->place & 7) << CLAIM_PLACE | (uint64_t)c->m << CLAIM_M |
-           (uint64_t)c->top << CLAIM_TOP | (uint64_t)c->ticket << CLAIM_TICKET | node;
+           (c->joint ? CLAIM_JOINT : 0) | (uint64_t)(c->place >> 3) << CLAIM_PLACE_HIGH | (uint64_t)(c->place & 7) << CLAIM_PLACE |
+           (uint64_t)c->m << CLAIM_M | (uint64_t)c->top << CLAIM_TOP | (uint64_t)c->ticket << CLAIM_TICKET | node;
 }
 
 struct citron_claim claim_of(uint64_t w, unsigned height_max)
