@@ -105,7 +105,8 @@ typedef struct pawl_options {
     /* Designs with ranges. A range is locked in whole units: */
     uint64_t unit_bytes;  /* a power of two up to 8 MiB; default 4,096 */
     uint64_t range_units; /* that a lock is made for; default 65,536. It grows as it is used, and its memory is */
-    uint64_t range_max;   /* reserved for so many units, up to 2^40; default 2^30. Beyond that one lock stands for all the rest */
+    uint64_t range_max;   /* reserved for so many units, up to 2^40; default 2^20. Beyond that one lock stands for all the rest.
+                             Memory is taken where it is used, but addresses for all of it: about 5 bytes per unit and lock */
 } pawl_options;
 
 enum {

@@ -76,6 +76,7 @@ static int print(const char *place, pawl_key key, const struct lock_layout *now,
     if (!opts.json) {
         printf("units      %" PRIu64 " of %" PRIu64 " bytes; made for %" PRIu64 ", at most %" PRIu64 "\n", now->units, unit_bytes,
                now->units_first, now->units_max);
+        printf("tree       %.1f MiB where all of it is used\n", (double)now->bytes / (1 << 20));
         printf("m          %u%s\n", now->m, now->changing ? ", to be another when all follow" : "");
         if (now->wait_ns)
             printf("T_wait     %" PRIu64 " ns\n", now->wait_ns);
@@ -91,6 +92,7 @@ static int print(const char *place, pawl_key key, const struct lock_layout *now,
     json_u64(&j, "units", now->units);
     json_u64(&j, "units_first", now->units_first);
     json_u64(&j, "units_max", now->units_max);
+    json_u64(&j, "tree_bytes", now->bytes);
     json_u64(&j, "m", now->m);
     json_u64(&j, "t_wait_ns", now->wait_ns);
     json_bool(&j, "changing", now->changing);

@@ -46,6 +46,7 @@ struct lock_view {
 /* How a lock with ranges is laid out at present, for designs in which that can change while it is used. */
 struct lock_layout {
     uint64_t units, units_first, units_max; /* that it is laid out for; when it was made; at most */
+    uint64_t bytes;                         /* that all of it takes if all of it is used; readers not counted */
     unsigned m;                             /* citron: how many levels up and down one looks, */
     uint64_t wait_ns;                       /* and T_wait; 0: who claims looks a second time instead */
     bool changing;                          /* some of those who use it are to follow yet */

@@ -370,6 +370,7 @@ int citron_layout(const struct seat *seat, uint64_t index, struct lock_layout *o
     *out = (struct lock_layout){.units = tree_units(c.height),
                                 .units_first = tree_units(first),
                                 .units_max = tree_units(citron_height_last(seat->space)),
+                                .bytes = tree_nodes(c.height) * sizeof(uint64_t),
                                 .m = c.m,
                                 .wait_ns = config_wait_ns(c),
                                 .changing = config_changing(c)};
