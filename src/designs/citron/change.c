@@ -43,17 +43,6 @@ int citron_run_surely(struct citron_job *j, struct citron_batch *b)
     return 0;
 }
 
-static int new_token(struct citron_job *j)
-{
-    uint64_t old;
-    int rc;
-    while ((rc = fab_faa64(j->seat->ep, j->lock + offsetof(struct citron_lock, token), 1, &old)))
-        if ((rc = seat_retry(j->seat, rc)))
-            return rc;
-    j->token = old + 1;
-    return 0;
-}
-
 /* What a change has come to: one who was lost meanwhile need not hear why else it failed. */
 static int outcome(const struct seat *seat, int rc)
 {
@@ -209,10 +198,13 @@ static int acquire_more(struct citron_job *j, void (*plan)(struct citron_job *))
     j->base = j->count;
     do {
         plan(j);
+        j->pending = -1;
         rc = j->count > j->base ? say_wanted(j) : 0;
         if (!rc)
             rc = job_acquire(j);
     } while (rc == JOB_AGAIN);
+    if (!rc && j->count > j->base)
+        rc = job_settle_token(j);
     int end = rc == -PAWL_ELOST || rc == -FAB_EFENCED ? rc : citron_unmark(j);
     if (!rc || end)
         return end;
@@ -274,7 +266,7 @@ static int grow(struct citron_job *j)
     if (!rc)
         rc = acquire_more(j, plan_growth);
     if (!rc && j->count == j->base) /* its nodes cover that already */
-        return new_token(j);
+        return job_new_token(j);
     return rc ? rc : tidy_up(j, is_contained);
 }
 
@@ -326,7 +318,7 @@ static int upgrade(struct citron_job *j)
     rc = acquire_more(j, plan_upgrade);
     if (rc)
         return rc;
-    rc = j->count == j->base ? new_token(j) : 0;
+    rc = j->count == j->base ? job_new_token(j) : 0;
     return rc ? rc : tidy_up(j, is_reader);
 }
 
@@ -400,7 +392,7 @@ static int downgrade(struct citron_job *j)
     for (unsigned i = 0; i < j->count && !rc; i++)
         rc = stay[i] ? 0 : add_reader(j, i);
     if (!rc)
-        rc = new_token(j);
+        rc = job_new_token(j);
     for (unsigned i = 0; i < j->count && !rc; i++)
         rc = stay[i] ? 0 : remove_writer(j, i);
     return rc;

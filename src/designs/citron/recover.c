@@ -138,8 +138,9 @@ struct count {
     bool spill;
     uint32_t first; /* the ticket that is being served */
     uint32_t next;  /* how far behind it the next living one is */
-    uint32_t below, readers_here, readers_below;
-    bool unsure;
+    uint32_t below[HIGH_STRIPES], readers_here, readers_below[HIGH_STRIPES]; /* of nodes that are not high, the first */
+    uint32_t high;                                                           /* claims on high nodes, wherever */
+    bool unsure, high_unsure;
 };
 
 /* What a living claim accounts for. */
@@ -148,6 +149,11 @@ static int count_claim(void *ctx, uint32_t slot, uint32_t record, const struct c
     struct count *n = ctx;
     bool flux = c->state == CLAIM_FLUX || c->state == CLAIM_QUEUE;
     bool same = c->spill == n->spill && (c->spill || tree_same(c->node, n->node));
+    unsigned stripe = n->spill || !node_is_high(n->node) ? 0 : slot % HIGH_STRIPES;
+    if (!c->spill && node_is_high(c->node)) {
+        n->high += c->state == CLAIM_HELD;
+        n->high_unsure |= c->state == CLAIM_FLUX;
+    }
     if (same && claim_internal(c)) {
         n->unsure |= flux;
         if (c->state == CLAIM_TURN || (c->state == CLAIM_HELD && !c->shared)) {
@@ -160,28 +166,51 @@ static int count_claim(void *ctx, uint32_t slot, uint32_t record, const struct c
         !tree_notifies(c->node.height, c->m, c->top, n->node.height))
         return 0;
     n->unsure |= c->state == CLAIM_FLUX; /* one that queues has made nothing known */
-    n->below += c->state == CLAIM_HELD && !c->shared;
-    n->readers_below += c->state == CLAIM_HELD && c->shared;
+    n->below[stripe] += c->state == CLAIM_HELD && !c->shared;
+    n->readers_below[stripe] += c->state == CLAIM_HELD && c->shared;
     return 0;
 }
 
-/* The words as the living account for them. */
-static void correct(const struct count *n, uint64_t *word, uint64_t *readers)
+/* What counting anew is about. */
+struct words {
+    uint64_t node, readers;
+    uint64_t stripes[HIGH_STRIPES];
+    uint64_t high;
+};
+
+/* {Cnt, Max} of 16 bits each from `shift` on, such that it counts no more than so many. */
+static void lower_to(uint64_t *word, unsigned shift, uint32_t count)
 {
+    uint64_t max = field_get(*word, shift + 16, 16);
+    if (((max - field_get(*word, shift, 16)) & 0xffff) > count)
+        *word = field_set(*word, shift, 16, (max - count) & 0xffff);
+}
+
+/* The words as the living account for them. */
+static void correct(const struct count *n, struct words *w)
+{
+    uint64_t *word = &w->node;
     uint32_t queue = node_queue(*word);
     if (queue && n->next) { /* whose turn it is: nobody's */
         uint32_t skip = n->next < queue ? n->next : queue;
         *word = field_set(*word, NODE_TCNT, NODE_COUNT_BITS, (n->first + skip) & FIELD_MAX(NODE_COUNT_BITS)) & ~NODE_OCC;
     }
-    if (node_below(*word) > n->below)
-        *word =
-            field_set(*word, NODE_DCNT, NODE_COUNT_BITS, (node_field(*word, NODE_DMAX) - n->below) & FIELD_MAX(NODE_COUNT_BITS));
-    if (readers_here(*readers) > n->readers_here)
-        *readers = field_set(*readers, READERS_CNT, 16, (field_get(*readers, READERS_MAX, 16) - n->readers_here) & 0xffff);
-    if (readers_below(*readers) > n->readers_below)
-        *readers = field_set(*readers, READERS_DCNT, 16, (field_get(*readers, READERS_DMAX, 16) - n->readers_below) & 0xffff);
-    if (!n->readers_here && !readers_here(*readers))
+    lower_to(&w->readers, READERS_CNT, n->readers_here);
+    if (!n->readers_here && !readers_here(w->readers))
         *word &= ~NODE_SHARED;
+    if (n->spill || !node_is_high(n->node)) {
+        if (node_below(*word) > n->below[0])
+            *word = field_set(*word, NODE_DCNT, NODE_COUNT_BITS,
+                              (node_field(*word, NODE_DMAX) - n->below[0]) & FIELD_MAX(NODE_COUNT_BITS));
+        lower_to(&w->readers, READERS_DCNT, n->readers_below[0]);
+        return;
+    }
+    for (unsigned i = 0; i < HIGH_STRIPES; i++) {
+        lower_to(&w->stripes[i], READERS_CNT, n->below[i]);
+        lower_to(&w->stripes[i], READERS_DCNT, n->readers_below[i]);
+    }
+    if (!n->high_unsure && high_count(w->high) > n->high)
+        w->high = field_set(w->high, HIGH_CNT, 32, (uint32_t)((w->high >> HIGH_MAX) - n->high));
 }
 
 static int replace(const struct citron_job *j, fab_addr addr, uint64_t from, uint64_t to)
@@ -211,43 +240,67 @@ static int count_each(void *ctx, uint32_t slot, uint32_t record, const struct ci
     return 0;
 }
 
+static bool is_high(struct tree_node n, bool spill)
+{
+    return !spill && node_is_high(n);
+}
+
+static unsigned add_words(const struct citron_job *j, struct tree_node n, bool spill, struct words *was, struct fab_op *ops)
+{
+    const struct citron_claim at = {.spill = spill, .node = n};
+    bool high = is_high(n, spill);
+    ops[0] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->node, .addr = job_claim_node(j, &at), .buf = &was->node};
+    ops[1] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->readers, .addr = job_claim_readers(j, &at), .buf = &was->readers};
+    if (!high)
+        return 2;
+    ops[2] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->stripes, .addr = job_stripes(j, n), .buf = was->stripes};
+    ops[3] = (struct fab_op){.verb = FAB_READ,
+                             .len = sizeof was->high,
+                             .addr = job_header(j, offsetof(struct citron_lock, high)),
+                             .buf = &was->high};
+    return 4;
+}
+
 /* What was counted of one node, put there if it is still as it was when it was read. */
-static int put_right(const struct citron_job *j, const struct count *n, uint64_t word, uint64_t readers)
+static int put_right(const struct citron_job *j, const struct count *n, const struct words *was)
 {
     const struct citron_claim at = {.spill = n->spill, .node = n->node};
-    uint64_t right = word, right_readers = readers;
+    bool high = is_high(n->node, n->spill);
+    struct words right = *was;
     if (n->unsure)
         return 1;
-    correct(n, &right, &right_readers);
-    bool wrong = right != word || right_readers != readers;
-    int rc = replace(j, job_claim_readers(j, &at), readers, right_readers);
+    correct(n, &right);
+    int rc = replace(j, job_claim_readers(j, &at), was->readers, right.readers);
     if (!rc)
-        rc = replace(j, job_claim_node(j, &at), word, right);
-    return rc ? rc : wrong ? CITRON_REPAIRED : 0;
+        rc = replace(j, job_claim_node(j, &at), was->node, right.node);
+    for (unsigned i = 0; i < HIGH_STRIPES && high && !rc; i++)
+        rc = replace(j, job_stripes(j, n->node) + i * sizeof(uint64_t), was->stripes[i], right.stripes[i]);
+    if (!rc && high)
+        rc = replace(j, job_header(j, offsetof(struct citron_lock, high)), was->high, right.high);
+    return rc ? rc : memcmp(was, &right, sizeof right) ? CITRON_REPAIRED : 0;
 }
 
 int citron_repair_some(const struct citron_job *j, const struct tree_node *nodes, unsigned n, bool spill)
 {
-    struct fab_op ops[2 * REPAIR_MAX];
-    uint64_t words[REPAIR_MAX], readers[REPAIR_MAX];
+    struct fab_op ops[4 * REPAIR_MAX];
+    struct words was[REPAIR_MAX];
     struct counts counts = {.n = n};
+    unsigned reads = 0;
     assert(n <= REPAIR_MAX);
-    for (unsigned i = 0; i < n; i++) {
-        const struct citron_claim at = {.spill = spill, .node = nodes[i]};
-        ops[2 * i] = (struct fab_op){.verb = FAB_READ, .len = 8, .addr = job_claim_node(j, &at), .buf = &words[i]};
-        ops[2 * i + 1] = (struct fab_op){.verb = FAB_READ, .len = 8, .addr = job_claim_readers(j, &at), .buf = &readers[i]};
-    }
-    int rc = fab_batch(j->seat->ep, ops, 2 * n);
+    memset(was, 0, sizeof was);
+    for (unsigned i = 0; i < n; i++)
+        reads += add_words(j, nodes[i], spill, &was[i], &ops[reads]);
+    int rc = fab_batch(j->seat->ep, ops, reads);
     if (rc)
         return rc;
     for (unsigned i = 0; i < n; i++)
         counts.at[i] = (struct count){.node = nodes[i],
                                       .spill = spill,
-                                      .first = node_field(words[i], NODE_TCNT),
+                                      .first = node_field(was[i].node, NODE_TCNT),
                                       .next = (uint32_t)FIELD_MAX(NODE_COUNT_BITS)};
     rc = citron_census(j, count_each, &counts);
     for (unsigned i = 0; i < n && rc >= 0; i++) {
-        int put = put_right(j, &counts.at[i], words[i], readers[i]);
+        int put = put_right(j, &counts.at[i], &was[i]);
         rc = n == 1 || put < 0 ? put : 0;
     }
     return rc;
@@ -409,14 +462,12 @@ int citron_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
     struct citron_job j;
     struct lock_view view = {0};
     struct view v = {.out = &view, .slot = UINT32_MAX, .records_tell = fab_is_shm(seat->ep)};
-    uint64_t token;
     job_start(&j, seat, &h, DEADLINE_TRY);
-    int rc = fab_read64(seat->ep, j.lock + offsetof(struct citron_lock, token), &token);
+    int rc = citron_newest_token(&j, &view.token);
     if (!rc)
         rc = citron_census(&j, view_claim, &v);
     if (rc && rc != -EAGAIN)
         return rc;
-    view.token = seat->space->token_base + token;
     *out = view;
     return 0;
 }

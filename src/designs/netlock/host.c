@@ -383,6 +383,15 @@ bool netlock_holds(const void *host, uint32_t request)
     return request_at(host, request)->state == REQUEST_HELD;
 }
 
+bool netlock_claim(const void *host, uint32_t request, struct packet_claim *out)
+{
+    const struct request *r = request_at(host, request);
+    bool holds = r->state == REQUEST_HELD;
+    *out = (struct packet_claim){
+        .index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
+    return holds || r->state == REQUEST_ASKING;
+}
+
 uint64_t netlock_expiry(const void *host, uint32_t session)
 {
     const struct host *h = host;

@@ -27,18 +27,6 @@ struct control {
     bool unwanted; /* to go once it is LIVE */
 };
 
-struct switch_machine {
-    uint64_t until_ns; /* its lease */
-    uint32_t life;
-    bool live;
-    bool clean; /* has heard of this life of the switch, so holds nothing from the one before */
-};
-
-struct switch_server {
-    uint32_t life;
-    uint64_t term;
-};
-
 struct switch_counts {
     uint64_t switch_grants; /* that the switch made */
     uint64_t passed_on;     /* requests for servers: cold locks, and */
@@ -73,7 +61,7 @@ struct nl_switch {
                        * be looked at still */
     uint32_t leaving, coming;
     uint32_t reports_max;
-    struct switch_server servers[RACK_SERVERS_MAX];
+    struct netlock_lent servers[RACK_SERVERS_MAX];
     uint64_t plane_at, control_at, machines_at, demands_at;
 };
 
@@ -85,9 +73,9 @@ static inline struct control *switch_control(struct nl_switch *w, uint32_t lock)
 {
     return (struct control *)(void *)((char *)w + w->control_at) + lock;
 }
-static inline struct switch_machine *switch_machine(struct nl_switch *w, uint16_t machine)
+static inline struct netlock_machine *switch_machine(struct nl_switch *w, uint16_t machine)
 {
-    return (struct switch_machine *)(void *)((char *)w + w->machines_at) + machine;
+    return (struct netlock_machine *)(void *)((char *)w + w->machines_at) + machine;
 }
 static inline struct demand *switch_reports(struct nl_switch *w)
 {
@@ -124,6 +112,8 @@ int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct ou
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 /* Tells a server which life of the switch this is, and whether anybody may still hold something from the one before. */
 void switch_say_synced(struct nl_switch *w, unsigned server, struct outbox *out);
+/* From now on nothing of this host passes but through us; false: its lease has just been renewed, by the kernel. */
+bool switch_bar(struct nl_switch *w, struct netlock_machine *m, uint64_t until);
 /* Everything that a host has in the switch ends. */
 void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out);
 
