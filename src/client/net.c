@@ -4,6 +4,7 @@
 #include "client/net_where.h"
 #include "cluster/join.h"
 #include "lib/hash.h"
+#include "wire/afxdp.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@
 #define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease that it may wait out */
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
 #define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
+#define OPEN_TRIES_MAX 20
 #define TURN_NS (5 * NS_PER_MS)  /* how often whoever waits for its turn looks */
 #define SEGMENT_DIR "/dev/shm"
 
@@ -110,6 +112,14 @@ static int open_host(struct net *n, const struct net_where *w)
 
 /* ---- handles ---- */
 
+/* Past the network stack, or, as that was only wished for, by a plain socket. */
+static void take_fast_way(struct net *n)
+{
+    char why[AFXDP_WHY];
+    if (afxdp_open(n->udp.at, &n->udp.fast, why))
+        fprintf(stderr, "pawl: AF_XDP is not possible here, so UDP it is: %s\n", why);
+}
+
 static void free_net(struct net *n)
 {
     udp_close(&n->udp);
@@ -144,7 +154,7 @@ static int check_wishes(const struct net *n, const pawl_options *o)
     return 0;
 }
 
-int net_open(const char *place, const pawl_options *o, struct net **out)
+static int open_once(const char *place, const pawl_options *o, struct net **out)
 {
     struct net_where w;
     int rc = net_where_parse(place, &w);
@@ -167,6 +177,8 @@ int net_open(const char *place, const pawl_options *o, struct net **out)
         rc = udp_open(&n->udp, w.self);
     if (rc)
         rc = explain(rc, "cannot open a socket: %s", strerror(-rc));
+    if (!rc && w.afxdp)
+        take_fast_way(n);
     if (!rc)
         rc = open_host(n, &w);
     if (!rc)
@@ -189,6 +201,14 @@ int net_open(const char *place, const pawl_options *o, struct net **out)
     }
     *out = n;
     return 0;
+}
+
+int net_open(const char *place, const pawl_options *o, struct net **out)
+{
+    int rc = -ESTALE;
+    for (unsigned i = 0; i < OPEN_TRIES_MAX && rc == -ESTALE; i++) /* the host's last process may be leaving just now */
+        rc = open_once(place, o, out);
+    return rc;
 }
 
 int net_close(struct net *n)

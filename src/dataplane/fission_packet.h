@@ -34,7 +34,7 @@ enum fission_flags {
     FISSION_BOUNCED = 1 << 2, /* sent back by a host without the agent: routed only (pitfall 10) */
     FISSION_COPY = 1 << 3,    /* ACQUIRE: the decider has granted it; the agent is told */
     FISSION_NOWAIT = 1 << 4,  /* ACQUIRE: refuse rather than queue */
-    FISSION_DONE = 1 << 5,    /* FREE, GRANT with agent, on their way back: that tenure is over; RELEASE: no answer is needed */
+    FISSION_DONE = 1 << 5,    /* FREE, GRANT with agent, on their way back: that tenure is over; RELEASE: no answer is needed; LEASE: over */
     FISSION_DENIED = 1 << 6,  /* likewise: not accepted, the incarnation differs; LEASE: nor does what you hold from before count */
     FISSION_WRITERS = 1 << 7, /* GRANT with agent, FLAGS: the write-waiter bit */
     FISSION_STARVES = 1 << 8, /* likewise the starvation bit */

@@ -207,6 +207,11 @@ struct packet_claim {
     bool holds; /* else it waits */
 };
 
+/* Who decided on the grants that a host's requests got. */
+struct packet_grants {
+    uint64_t by_switch, by_agent, by_server, local; /* local: without a packet; by_agent: by one of another host */
+};
+
 /* Why packets were dropped: counted by everybody who takes some in. */
 struct packet_drops {
     uint64_t bad;   /* short, wrong version, unknown type, out of range */
@@ -269,7 +274,11 @@ struct packet_design {
      * anew; its requests when they are idle. */
     void (*session_dead)(void *host, uint32_t session, uint64_t now, struct outbox *out);
 
+    /* The host goes, and nothing of it is held: what is left of it elsewhere is anybody's at once. Null: nothing is. */
+    void (*leave)(void *host, uint64_t now, struct outbox *out);
+
     const struct packet_drops *(*host_drops)(const void *host);
+    struct packet_grants (*host_grants)(const void *host); /* null: it does not count them */
 
     /* ---- a switch; null: the design needs none, packets go their way ---- */
     uint64_t (*switch_bytes)(const struct rack_config *config);

@@ -16,6 +16,29 @@ const struct design design_fisslock = {
     .packet = &fisslock_packets,
 };
 
+static const struct packet_design stay = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP, .draws = FISSLOCK_DRAWS};
+static const struct packet_design placed = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP | FISSLOCK_PLACED, .draws = FISSLOCK_DRAWS};
+
+const struct design design_fisslock_stay = {
+    .name = "fisslock-stay",
+    .summary = "fisslock with agents that stay where they are wanted again",
+    .kind = DESIGN_MAIN,
+    .features = FISSLOCK_FEATURES,
+    .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
+    .tolerates = FAULTS_ALL,
+    .packet = &stay,
+};
+
+const struct design design_fisslock_local = {
+    .name = "fisslock-local",
+    .summary = "fisslock with agents that stay where their locks are placed, by ranges (7.4)",
+    .kind = DESIGN_BASELINE,
+    .features = FISSLOCK_FEATURES,
+    .substrates = DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL,
+    .packet = &placed,
+};
+
 /* Each is right but for one thing. */
 #define BUSTED(id, what, option)                                                                                                   \
     static const struct packet_design id##_packet = {FISSLOCK_PACKETS, .options = (option)};                                       \
@@ -29,6 +52,7 @@ const struct design design_fisslock = {
         .packet = &id##_packet,                                                                                                    \
     }
 
+BUSTED(fisslock_keep, "fisslock-keep", FISSLOCK_KEEP | FISSLOCK_PLACED | FISSLOCK_BUSTED_KEEP); /* what stays outlasts the lease */
 BUSTED(fisslock_term, "fisslock-term", FISSION_BUSTED_TERM);        /* duplicates and stragglers end tenures */
 BUSTED(fisslock_inca, "fisslock-inca", FISSION_BUSTED_INCA);        /* no incarnation check (Fig. 10) */
 BUSTED(fisslock_frees, "fisslock-frees", FISSION_BUSTED_FREES);     /* a timeout RELEASE frees (4.2) */

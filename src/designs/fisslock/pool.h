@@ -22,7 +22,10 @@
 /* rack_config.options: the low half is the decider's (enum fission_options). */
 enum fisslock_options {
     FISSLOCK_PRIORITY = 1 << 16, /* waiters by priority, then first come, first served; else only the latter */
+    FISSLOCK_KEEP = 1 << 17,     /* agents of free locks may stay: keep.c */
+    FISSLOCK_PLACED = 1 << 18,   /* with it: at the host that the lock is placed with, and nowhere else (7.4) */
     /* Broken on purpose. */
+    FISSLOCK_BUSTED_KEEP = 1 << 29,   /* agents that stay outlast the host's lease */
     FISSLOCK_BUSTED_NONCE = 1 << 20,  /* a GRANT is for whatever the task asked last (pitfall 1) */
     FISSLOCK_BUSTED_ADOPT = 1 << 21,  /* a forwarded packet is proof enough that the agent is here */
     FISSLOCK_BUSTED_FLOOR = 1 << 22,  /* GRANTs of tenures that ended here are taken */
@@ -141,16 +144,25 @@ struct agent {
     uint16_t to;        /* moving: to this machine */
     uint8_t to_mode;
     uint8_t state;
-    uint8_t right;   /* what the decider says: in an exclusive tenure the agent may grant as it likes, in a shared one shared */
-    uint8_t granted; /* exclusive tenure: counts grants, for the low bits of tokens */
-    bool starves;    /* a writer has waited too long: readers queue */
+    uint8_t right;    /* what the decider says: in an exclusive tenure the agent may grant as it likes, in a shared one shared */
+    uint8_t score;    /* keep.c */
+    uint16_t granted; /* exclusive tenure: counts grants, for the low bits of tokens */
+    bool starves;     /* a writer has waited too long: readers queue */
     bool adopted;
     bool doubt; /* taken over: whoever holds by an earlier tenure must be asked for */
+    bool kept;  /* is among those that stay, between these two: */
+    uint32_t kept_before, kept_after;
 };
 
-#define TOKEN_GRANT_BITS 8
+struct habit {
+    uint32_t index;
+    uint32_t next; /* term and score; 0: none */
+};
+
+#define TOKEN_GRANT_BITS 14
 static_assert(FISSION_TOKEN_LIFE_SHIFT + TOKEN_GRANT_BITS + 32 <= 64, "a token keeps the whole life");
-#define TOKEN_GRANTS_MAX 250 /* then through the decider, for a new tenure; some are left for downgrades */
+#define TOKEN_GRANTS_MAX                                                                                                           \
+    ((1u << TOKEN_GRANT_BITS) - 6) /* then through the decider, for a new tenure; some are left for downgrades */
 
 /* ---- the host ---- */
 
@@ -223,8 +235,10 @@ struct fisslock_host {
     uint64_t nonce_high; /* life, in place */
     uint32_t request_count, agent_count, node_count;
     uint32_t request_mask, agent_mask; /* of the bucket arrays */
-    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at;
+    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, habits_at;
     uint64_t suspects_at, threads_at;
+    uint32_t habit_mask, kept_max;
+    uint32_t life;
     uint16_t machine;
 
     /* What nearly every event changes. */
@@ -233,11 +247,13 @@ struct fisslock_host {
     uint64_t serial;
     uint64_t lease_until; /* by the host's clock; 0: none */
     uint64_t lease_pause_ns;
-    bool closed;          /* the decider lost its state, and is being told */
-    bool reborn;          /* it has lost its memory, or its lease, before: agents that nobody told of are to be taken over */
+    bool closed; /* the decider lost its state, and is being told */
+    bool reborn; /* it has lost its memory, or its lease, before: agents that nobody told of are to be taken over */
     uint32_t agent_free, node_free;         /* those that were used before; then: */
     uint32_t agents_touched, nodes_touched; /* those beyond never were */
     uint32_t agents_used, nodes_used, waiting;
+    uint32_t kept_first, kept_last, kept_count;
+    bool leaving;
 
     _Alignas(CACHE_LINE) struct locals locals;
     uint32_t ends[ENDS];
@@ -442,6 +458,14 @@ void tenure_ack(struct event *e, const struct fission_packet *p);
 struct agent *tenure_adopt(struct event *e, uint64_t index, uint64_t word, uint64_t token);
 void tenure_look(struct event *e, uint64_t index);
 bool tenure_taken(struct event *e, uint64_t index, uint32_t term);
+
+/* ---- keep.c: agents that stay ---- */
+
+void keep_begin(struct event *e, struct agent *a, bool by_decider);
+void keep_end(struct event *e, const struct agent *a);
+void keep_hit(struct agent *a);
+bool keep_agent(struct event *e, struct agent *a);
+void keep_forget(struct event *e, struct agent *a);
 
 /* ---- forward.c: what the decider sends to the agent ---- */
 

@@ -105,6 +105,8 @@ static void say_acquire(struct event *e, struct request *r, uint16_t flags)
     p->mode = upgrade ? FISSION_EXCLUSIVE : r->mode;
     p->priority = r->priority;
     p->flags = flags | (upgrade ? FISSION_UPGRADE : 0) | (r->try ? FISSION_NOWAIT : 0);
+    if (r->try && host_is(e->h, FISSLOCK_KEEP)) /* the agent alone knows whether somebody has it, or it only stays */
+        p->flags |= FISSION_RETRY;
     if (upgrade && r->term != TERM_NONE) { /* by what it holds, should the agent not know */
         p->term = r->term;
         p->inca = r->ordinal;
