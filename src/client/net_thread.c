@@ -137,24 +137,15 @@ static bool is_last(struct net *n)
     return true;
 }
 
-static bool all_idle(struct net *n)
-{
-    bool idle = true;
-    struct outbox *out = net_outbox();
-    host_enter(&n->host, out);
-    for (uint32_t i = 0; i < rack_requests(&n->host.header->config) && idle; i++)
-        idle = n->host.design->idle(n->host.memory, i);
-    host_leave(&n->host, out);
-    return idle;
-}
-
 /* The host goes with its last session, once nothing of it is left at the servers. */
 static void close_host(struct net *n)
 {
     uint64_t until = world_now(&world_real) + LINGER_NS;
     while (is_last(n) && host_lives(&n->host, host_now()) && world_now(&world_real) < until) {
-        if (all_idle(n)) {
-            host_retire(&n->host);
+        struct outbox *out = net_outbox();
+        bool gone = host_retire_if_idle(&n->host, host_now(), out);
+        net_flush(n, &n->udp, out);
+        if (gone) {
             tell(n, &n->udp, COORD_LEAVE, n->host.header->coordinator);
             return;
         }

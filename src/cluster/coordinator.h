@@ -33,6 +33,7 @@
 #define COORD_NAME_LEN 32
 #define COORD_LIVE_WORDS 16 /* machines up to 1023 are told; where there are more, none */
 #define COORD_DRIFT_DIVISOR 10000u
+#define COORD_LIVES_PER_S 4
 
 enum coord_type {
     COORD_JOIN = 1,
@@ -133,6 +134,8 @@ struct coordinator {
     struct rack_config config;
     uint64_t open_ns; /* gives out numbers from then on */
     uint32_t life;    /* the latest that was given */
+    uint32_t first_life; /* and at this time: */
+    uint64_t start_ns;
     struct coord_station {
         uint64_t nonce; /* of its JOIN; 0: there is none */
         uint32_t life;

@@ -38,6 +38,7 @@ static const struct {
     {"busted-srvlock-blind", {"I1:", "I2:", "I9:"}},
     {"busted-srvlock-lapse", {"I1:", "I2:", "I9:"}},
     {"busted-srvlock-hasty", {"I1:", "I2:"}},
+    {"busted-fisslock-keep", {"I1:", "I2:"}},
     {"busted-fisslock-term", {"I1:", "I2:", "I9:"}},
     {"busted-fisslock-inca", {"I1:", "I2:"}},
     {"busted-fisslock-frees", {"I1:", "I2:"}},
