@@ -20,7 +20,7 @@
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
 #define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
 #define OPEN_TRIES_MAX 20
-#define TURN_NS (5 * NS_PER_MS)  /* how often whoever waits for its turn looks */
+#define TURN_NS (5 * NS_PER_MS) /* how often whoever waits for its turn looks */
 #define SEGMENT_DIR "/dev/shm"
 
 /* ---- the host ---- */

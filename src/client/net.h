@@ -37,7 +37,7 @@ struct net {
     uint64_t busy_ns; /* when a thread last received */
     uint64_t sent;    /* packets of the design */
 
-    uint32_t spare; /* a request that nobody uses and that is not among `idle`; NET_NONE: there is none */
+    uint32_t spare;            /* a request that nobody uses and that is not among `idle`; NET_NONE: there is none */
     pthread_mutex_t receiving; /* the right to receive from udp */
     pthread_mutex_t lock;      /* of what follows */
     uint32_t *idle;            /* requests that nobody uses, a ring; those released last are at its end */
@@ -121,8 +121,8 @@ pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, cons
 int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out);
 int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mode, bool try, struct outbox *out);
 
-/* The lock of a key: its index. Asks the coordinator if this handle never did, for at most so long. `look`: -ENOENT rather than that
- * the key gets one. Errors are explained. */
+/* The lock of a key: its index. Asks the coordinator if this handle never did, for at most so long. `look`: -ENOENT rather than
+ * that the key gets one. Errors are explained. */
 int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, uint64_t *index);
 void net_names_free(struct net *n);
 

@@ -5,7 +5,7 @@
 
 #define KEEPER_NS (4 * NS_PER_MS) /* how often a session's keeper looks up, if its lease is longer than three of these */
 #define SHORT_WAY_LINES 4
-#define RETRY_NS (1 * NS_PER_MS)  /* until a process takes the place of one whose session was lost */
+#define RETRY_NS (1 * NS_PER_MS) /* until a process takes the place of one whose session was lost */
 
 static const struct packet_design *design_of(const struct rack_client *c)
 {
@@ -70,8 +70,8 @@ static int too_late(struct rack_client *c, uint32_t request)
     return -PAWL_ELOST;
 }
 
-/* The short way is not for nothing: the lines of the host's mutex, the agent, the request and the session change cores. Real ones take
- * half as long if nobody else is at it (bench/fisslock-local). */
+/* The short way is not for nothing: the lines of the host's mutex, the agent, the request and the session change cores. Real ones
+ * take half as long if nobody else is at it (bench/fisslock-local). */
 static void take_time(struct rack_client *c, struct sim_task *task)
 {
     uint64_t until = sim_now(&c->rack->sim) + SHORT_WAY_LINES * model_get(c->rack->sim.model, MODEL_local_ns);

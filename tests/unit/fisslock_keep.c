@@ -1,5 +1,5 @@
-/* Agents that stay: when they do, that they then cost no packet, how others get them, what their tokens are, and what becomes of them
- * when there are too many, when the host goes, and when it is lost. */
+/* Agents that stay: when they do, that they then cost no packet, how others get them, what their tokens are, and what becomes of
+ * them when there are too many, when the host goes, and when it is lost. */
 #include "tests/unit/fisslock_kit.h"
 
 #include <errno.h>

@@ -255,7 +255,8 @@ static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbo
 {
     uint64_t word = d->lock[index].word;
     struct fission_meta m;
-    struct fission_packet p = {.head = {.type = FISSION_FREE, .index = index}, .old_mode = FISSION_EXCLUSIVE, .term = fission_word_term(word)};
+    struct fission_packet p = {
+        .head = {.type = FISSION_FREE, .index = index}, .old_mode = FISSION_EXCLUSIVE, .term = fission_word_term(word)};
     if (!(word & FISSION_WORD_SHARED) || heir == MACHINE_NONE) {
         decide(d, &p, &m);
         return;

@@ -127,10 +127,10 @@ struct agent {
     uint16_t to;        /* moving: to this machine */
     uint8_t to_mode;
     uint8_t state;
-    uint8_t right;   /* what the decider says: in an exclusive tenure the agent may grant as it likes, in a shared one shared */
+    uint8_t right;    /* what the decider says: in an exclusive tenure the agent may grant as it likes, in a shared one shared */
     uint8_t score;    /* keep.c */
     uint16_t granted; /* exclusive tenure: counts grants, for the low bits of tokens */
-    bool starves;    /* a writer has waited too long: readers queue */
+    bool starves;     /* a writer has waited too long: readers queue */
     bool adopted;
     bool doubt; /* taken over: whoever holds by an earlier tenure must be asked for */
     bool kept;  /* is among those that stay, between these two: */
@@ -144,7 +144,8 @@ struct habit {
 
 #define TOKEN_GRANT_BITS 14
 static_assert(FISSION_TOKEN_LIFE_SHIFT + TOKEN_GRANT_BITS + 32 <= 64, "a token keeps the whole life");
-#define TOKEN_GRANTS_MAX ((1u << TOKEN_GRANT_BITS) - 6) /* then through the decider, for a new tenure; some are left for downgrades */
+#define TOKEN_GRANTS_MAX                                                                                                           \
+    ((1u << TOKEN_GRANT_BITS) - 6) /* then through the decider, for a new tenure; some are left for downgrades */
 
 /* ---- the host ---- */
 
@@ -227,8 +228,8 @@ struct fisslock_host {
     uint64_t serial;
     uint64_t lease_until; /* by the host's clock; 0: none */
     uint64_t lease_pause_ns;
-    bool closed;          /* the decider lost its state, and is being told */
-    bool reborn;          /* it has lost its memory, or its lease, before: agents that nobody told of are to be taken over */
+    bool closed; /* the decider lost its state, and is being told */
+    bool reborn; /* it has lost its memory, or its lease, before: agents that nobody told of are to be taken over */
     uint32_t agent_free, node_free;         /* those that were used before; then: */
     uint32_t agents_touched, nodes_touched; /* those beyond never were */
     uint32_t agents_used, nodes_used, waiting;

@@ -44,6 +44,7 @@ uint16_t rebuild_heard(struct rebuild *r, uint16_t machine);
 bool rebuild_report(struct rebuild *r, struct rebuild_lock *locks, uint64_t count, const struct fission_packet *p);
 
 /* Opens if it can. `lives` says whether a lease of this life runs. */
-bool rebuild_closed(struct rebuild *r, uint64_t now, bool (*lives)(const void *ctx, uint16_t machine, uint64_t now), const void *ctx);
+bool rebuild_closed(struct rebuild *r, uint64_t now, bool (*lives)(const void *ctx, uint16_t machine, uint64_t now),
+                    const void *ctx);
 
 #endif
