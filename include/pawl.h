@@ -57,7 +57,8 @@ typedef struct pawl pawl;
 /* ---- codes, returned negative; beside them plain errno values, of which these have a fixed meaning:
  *   -ETIMEDOUT   the deadline passed; the lock is not held
  *   -ECANCELED   pawl_cancel was there first; the lock is not held
- *   -EDEADLK     two holders wait for each other (both want to convert shared to exclusive); nothing was changed
+ *   -EDEADLK     two holders wait for each other (both want to convert shared to exclusive), or a longer circle (see Deadlocks);
+ *                nothing was changed, what was held still is
  *   -EAGAIN      over packets: nobody who could say whether the lock is free has answered for a lease, and you did not want to wait
  *   -EINVAL      the call itself is wrong: a range that ends before it starts, an unknown mode, a key of another kind
  *   -ENAMETOOLONG, -ENOSPC, -ENOENT, -EACCES, -ENOMEM as usual ---- */
@@ -168,6 +169,16 @@ PAWL_API int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *o
 PAWL_API int pawl_trylock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out); /* -PAWL_EHELD rather than wait */
 PAWL_API int pawl_timedlock(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out);
 PAWL_API int pawl_unlock(pawl *p, const pawl_grant *grant);
+
+/* Deadlocks
+ *   Threads that wait for locks while they hold others may wait in a circle, each for what the next one has. Designs that find that
+ *   (pawl doctor --matrix: "deadlock") tell one of them, long before its deadline and even if it has none: its call returns
+ *   -EDEADLK. It should give back what it holds, and begin again. Nobody is told who was in no such circle.
+ *   What counts is what the library sees: threads, of one session each, that wait in pawl_lock, pawl_timedlock, pawl_lock_all or
+ *   pawl_convert for what another has locked in such a call. Operations that were submitted, and a thread that waits for something
+ *   else, such as a child process that wants a lock, take no part; use deadlines there. A lock is taken to be the thread's that locked it. A
+ *   session in which a thread has given back or converted what another had locked takes no part from then on; what is handed over for
+ *   the first time, while the one who locked it waits for another lock, may be taken for a deadlock. */
 
 /* Bytes [start, end) of a file or anything else that has an extent. Designs with ranges only; with them pawl_lock and the others
  * take the whole. What is locked are all units that the range touches: out->start and out->end say which bytes those are. Several

@@ -30,6 +30,8 @@ static const struct arg table[] = {
     {"seconds", 0, ARG_DURATION, "S", "run: for so long; default 10", &opts.run.ns, NULL},
     {"workers", 0, ARG_U64, "N", "run: processes of each host; default 2", &opts.run.workers, NULL},
     {"loss", 0, ARG_FRACTION, "F", "run: of the UDP packets that come to a host; default 0", &opts.run.loss_thousandths, NULL},
+    {"twice", 0, ARG_FRACTION, "F", "run: of them come twice; default 0", &opts.run.twice_thousandths, NULL},
+    {"late", 0, ARG_FRACTION, "F", "run: of them come after the next one; default 0", &opts.run.late_thousandths, NULL},
     {"faults", 0, ARG_FLAG, NULL, "run: pull cables, kill processes, kill and restart the switch", &opts.run.faults, NULL},
     {"careless", 0, ARG_FLAG, NULL, "run: wrong on purpose: the first process takes another lock than it uses", &opts.run.careless,
      NULL},

@@ -106,12 +106,13 @@ static void listen_a_while(struct net *n)
 {
     uint64_t now = world_now(&world_real);
     bool idle = now - __atomic_load_n(&n->busy_ns, __ATOMIC_RELAXED) > ROUND_NS;
-    struct pollfd fds[2] = {{.fd = n->pool.fd, .events = POLLIN}, {.fd = idle ? n->udp.fd : -1, .events = POLLIN}};
+    struct pollfd fds[1 + UDP_FDS] = {{.fd = n->pool.fd, .events = POLLIN}};
     const struct timespec patience = {.tv_nsec = ROUND_NS};
-    ppoll(fds, 2, &patience, NULL);
+    udp_poll_fds(&n->udp, fds + 1);
+    ppoll(fds, idle ? 1 + UDP_FDS : 1, &patience, NULL);
     if (n->pool.fd >= 0 && fds[0].revents)
         receive_all(n, &n->pool);
-    if (idle && fds[1].revents && !pthread_mutex_trylock(&n->receiving)) {
+    if (idle && (fds[1].revents || fds[2].revents) && !pthread_mutex_trylock(&n->receiving)) {
         receive_all(n, &n->udp);
         pthread_mutex_unlock(&n->receiving);
         net_pass_on(n);

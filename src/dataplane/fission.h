@@ -89,7 +89,7 @@ static inline bool fission_ends_tenure(const struct fission_packet *p)
 static inline bool fission_concerns_lock(const struct fission_packet *p)
 {
     return p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE || p->head.type == FISSION_FLAGS ||
-           p->head.type == FISSION_LOOK || fission_ends_tenure(p);
+           p->head.type == FISSION_LOOK || p->head.type == FISSION_PROBE || fission_ends_tenure(p);
 }
 
 /* A request that may still be granted here. */
@@ -315,6 +315,7 @@ static inline uint32_t fission_destination(const struct fission_packet *p, uint3
         return !m->was_free ? FISSION_TO_AGENT : p->flags & FISSION_DONE ? FISSION_DROP : FISSION_TO_CLIENT;
     case FISSION_LOOK:
     case FISSION_TAKE:
+    case FISSION_PROBE:
         return m->was_free ? FISSION_DROP : FISSION_TO_AGENT;
     case FISSION_FLAGS:
         return FISSION_DROP;

@@ -15,8 +15,9 @@ enum design_features {
     DESIGN_CONVERT = 1 << 5,
     DESIGN_RANGES = 1 << 6,
     DESIGN_ASYNC = 1 << 7, /* an operation can wait in a fiber: needs TIMEOUT, and no thread of its own */
+    DESIGN_DEADLOCK = 1 << 8, /* threads that wait for each other are found, and one of them is told */
 };
-#define DESIGN_FEATURES 8
+#define DESIGN_FEATURES 9
 
 enum design_substrates {
     DESIGN_ON_SHM = 1 << 0,

@@ -185,6 +185,7 @@ static inline void outbox_wake(struct outbox *o, uint32_t request)
 
 struct packet_ask {
     uint32_t request;
+    uint32_t thread; /* that waits for it, and by whom it is held then: its own number in the session; 0: none (deadlocks) */
     uint16_t port; /* where the answer should come: the process's own */
     uint16_t tenant;
     uint8_t priority; /* 0 is the highest */
@@ -231,6 +232,9 @@ struct packet_design {
      * granted is held until released or lost. */
     int (*acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
     int (*convert)(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out); /* null: not offered */
+
+    /* Before `convert`: the thread that waits for it, and from now on has it. Null: of no interest. */
+    void (*thread)(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
 
     /* Not wanted any more, at a deadline or cancelled. PACKET_DONE: the outcome is there (out of it, or granted just before);
      * PACKET_WAIT: a wake will tell. */

@@ -154,12 +154,11 @@ static void enjoy(struct actor *a, uint64_t lock, const struct hold *h)
     }
 }
 
-static int convert(struct actor *a, uint64_t lock, struct hold *h)
+static int convert_until(struct actor *a, uint64_t lock, struct hold *h, uint64_t deadline)
 {
     struct campaign *c = campaign_of(a);
     struct oracle_holder from = holder_of(a, h);
     enum pawl_mode to = h->mode == PAWL_SHARED ? PAWL_EXCLUSIVE : PAWL_SHARED;
-    uint64_t deadline = world_now(&a->process->host->world) + rng_below(&c->random, 2 * NS_PER_MS);
     if (to == PAWL_SHARED)
         oracle_weakening_range(&c->oracle, lock, &from);
     from.mode = PAWL_SHARED; /* exclusive is weakened first */
@@ -173,6 +172,11 @@ static int convert(struct actor *a, uint64_t lock, struct hold *h)
     oracle_converted_range(&c->oracle, lock, &from, &now);
     ++*(to == PAWL_SHARED ? &c->done.downgrades : &c->done.upgrades);
     return 0;
+}
+
+static int convert(struct actor *a, uint64_t lock, struct hold *h)
+{
+    return convert_until(a, lock, h, world_now(&a->process->host->world) + rng_below(&campaign_of(a)->random, 2 * NS_PER_MS));
 }
 
 /* ---- ranges that change ---- */
@@ -359,6 +363,36 @@ int campaign_several_locks(struct actor *a)
     for (unsigned i = 0; i < n; i++) {
         int end = campaign_give_back(a, locks[i], &holds[i]);
         rc = rc ? rc : end;
+    }
+    return rc;
+}
+
+/* One after the other and in any order, each while the others are held; the same one twice, too. */
+int campaign_nested_locks(struct actor *a)
+{
+    struct campaign *c = campaign_of(a);
+    struct key_text text;
+    uint64_t locks[3];
+    struct hold holds[3];
+    unsigned n = 0, count = 2 + (unsigned)rng_below(&c->random, 2);
+    int rc = 0;
+    while (n < count && !rc) {
+        locks[n] = rng_below(&c->random, c->locks);
+        enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+        maybe_cancel(a);
+        rc = a->ops->lock(a, campaign_key(a, locks[n], &text), mode, c->patient ? DEADLINE_NEVER : draw_deadline(a), &holds[n]);
+        no_more_cancel(a);
+        if (rc)
+            break;
+        campaign_granted(a, locks[n], &holds[n]);
+        enjoy(a, locks[n], &holds[n]);
+        if (c->convert && rng_chance(&c->random, 1, 4))
+            rc = convert_until(a, locks[n], &holds[n], c->patient ? DEADLINE_NEVER : draw_deadline(a));
+        n++;
+    }
+    while (n-- > 0 && rc != -PAWL_ELOST) {
+        int end = campaign_give_back(a, locks[n], &holds[n]);
+        rc = end ? end : rc;
     }
     return rc;
 }

@@ -34,6 +34,8 @@ static const struct {
     {"alock", 7436, FAULTS_ALL, "queued up again at a place that had been given to another key"},
     {"alock", 18830, FAULTS_ALL, "a slot claimed without knowing, by a process that never ended"},
     {"shiftlock", 18, FAULTS_ALL, "converted while the lock was counted anew and RelCnt lagged behind the token"},
+    {"citron", 135, FAULTS_ALL, "a writer that waited for bits did not look for readers that had come meanwhile"},
+    {"citron", 372, FAULTS_ALL, "a block of tokens that was not put into its part: the connection had broken"},
     {"rpc", 10865, FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),
      "the only cell that was left had just been taken from a session that was gone, and was not looked at again"},
 };

@@ -268,8 +268,10 @@ void plane_close(struct plane *p, enum plane_end how)
     for (unsigned i = 0; i < p->maps; i++)
         munmap(p->map[i].at, p->map[i].bytes);
     ring_buffer__free(p->mail);
-    if (how != PLANE_LEAVE)
+    if (how != PLANE_LEAVE) {
         detach_all(p);
+        plane_unfilter(p);
+    }
     if (how == PLANE_REMOVE && p->pins[0])
         unpin_maps(p);
     for (unsigned i = 0; i < p->devices; i++)

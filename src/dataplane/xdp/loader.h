@@ -58,6 +58,9 @@ int plane_attach_program(struct plane *p, const char *device, const char *name, 
  * native program. */
 int plane_double_by(struct plane *p, const char *out, const char *in, enum plane_mode want);
 
+/* Programs as filters of what comes to an interface and what leaves it (traffic control), until the plane is closed. */
+int plane_filter(struct plane *p, const char *device, const char *in, const char *out);
+
 enum plane_end {
     PLANE_LEAVE,  /* what is pinned stays, attachments included: packets are handled as before */
     PLANE_DETACH, /* attachments go, the locks stay if they are pinned */

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #define DRIFT_PER_10000 2 /* delta of 3.5.5 for both clocks: each is off by up to 1e-4 */
-#define ABORTS_MAX 8      /* of one acquisition: then T_wait is doubled */
+#define ABORTS_MAX 2      /* of one acquisition: then T_wait is doubled; */
+#define ABORTS_SET_MAX 64 /* or if it was set */
+#define BACK_OFF_DOUBLINGS 6
 #define LOOK_MAX 40       /* ancestors that one batch looks at */
 #define BATCH_ROOM 50     /* for what is made known and looked at, of the 64 verbs of a batch */
 #define GROUP_MAX 2       /* leaves that are claimed at once: so many have room for their ancestors in a batch */
@@ -85,7 +87,7 @@ int job_escalate(struct citron_job *j, struct tree_node to)
 {
     j->escalated = true;
     j->escalate_to = containing(j, to);
-    j->blocked = 0;
+    j->blocked = j->passed = 0;
     if (j->base)
         return -PAWL_ELIMIT; /* what is held already may lie there, too */
     int rc = job_drop_all(j, 0, false);
@@ -105,7 +107,7 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
             rc = -EDEADLK; /* whoever is there waits for what we have */
     if (rc)
         return rc;
-    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
+    if (++j->passed > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, above);
     if (!fab_is_shm(j->seat->ep))
         citron_stats.blocked++;
@@ -122,14 +124,12 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
 static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
 {
     struct citron_claim *c = &j->claims[i];
-    uint64_t mask = bits & UINT32_MAX ? bits & UINT32_MAX : bits;
-    const struct fab_cond cond = {.addr = job_node(j, c->node), .mask = mask, .value = mask};
     if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
         return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
     if (j->upgrades)
         return -EDEADLK; /* a writer that waits for us */
     uint64_t seen;
-    int rc = job_wait(j, &cond, &seen);
+    int rc = job_wait_bits(j, c->node, bits, &seen);
     if (rc <= 0)
         return rc ? rc : JOB_WAITED;
     rc = citron_own_way(j, c);
@@ -329,6 +329,21 @@ struct notified {
     unsigned n;
     struct tree_node nodes[CLAIMS_MAX * TREE_HEIGHT_MAX];
 };
+
+/* It took too long. If that is because many are at it, all of them would be late again: so they come back at different times, and
+ * less often, until it is quick enough. And if it is T_wait that is too short, nobody ever comes in time: then it becomes longer. */
+static int after_abort(struct citron_job *j)
+{
+    unsigned doublings = j->aborts < BACK_OFF_DOUBLINGS ? j->aborts : BACK_OFF_DOUBLINGS;
+    uint64_t now = world_now(j->seat->world), span = j->trip_ns << doublings;
+    j->aborts++;
+    int rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(j->deadline, now + 1 + world_random(j->seat->world) % span));
+    if (rc == -ETIMEDOUT && world_now(j->seat->world) < j->deadline)
+        rc = 0;
+    if (!rc && j->aborts % (citron_wait_ns ? ABORTS_SET_MAX : ABORTS_MAX) == 0)
+        rc = citron_wait_longer(j);
+    return rc;
+}
 
 /* Each notified ancestor once, with as many as there are. */
 static void add_notifications(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct notified *out)
@@ -533,8 +548,8 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
             return wait_for_ancestor(j, from, *to, c->parent, c->parent_word);
         if (at >= 0)
             return wait_for_ancestor(j, from, *to, c->look.nodes[at], c->look.words[at]);
-        rc = ++j->aborts % ABORTS_MAX ? 0 : citron_wait_longer(j);
-        return rc < 0 ? rc : JOB_WAITED;
+        rc = after_abort(j);
+        return rc ? rc : JOB_WAITED;
     }
     for (unsigned i = from; i < *to; i++) {
         bool leaf = !claim_internal(&j->claims[i]);
@@ -608,7 +623,7 @@ int job_acquire(struct citron_job *j)
         if (rc)
             return rc;
         j->patience_ns = job_patience_ns(j);
-        j->blocked = 0;
+        j->blocked = j->passed = 0;
         i = to;
     }
     return 0;

@@ -310,7 +310,8 @@ struct citron_job {
     uint64_t claimed_ns;  /* t2, and t0: when they were */
     uint64_t patience_ns; /* until the next look after those in the way */
     unsigned aborts;
-    unsigned blocked; /* how often in a row somebody stood in the way at the same place */
+    unsigned blocked; /* how often in a row others were quicker to take bits of the same leaf, */
+    unsigned passed;  /* and how often others came before it at an ancestor */
     bool look_high;   /* somebody has a high node: read high ancestors, too */
     bool meek;        /* has waited for bits of a leaf for long: from now on without having made itself known */
     bool tried;       /* one that does not wait has looked after those in its way */
@@ -374,6 +375,8 @@ void job_wake(const struct citron_job *j, fab_addr addr);
 
 /* Waits until the condition no longer holds: 0, and what the word is then; or, when that has taken too long, 1. */
 int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen);
+/* The same for bits of a leaf: they may be another's each time that one looks. */
+int job_wait_bits(struct citron_job *j, struct tree_node leaf, uint64_t busy, uint64_t *seen);
 /* The same for a word of an internal node; after a while looks whether anybody is behind what it says. */
 int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond, uint64_t *seen);
 /* Of claims [base, to): each in its turn. */

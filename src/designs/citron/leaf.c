@@ -189,9 +189,8 @@ static int take_bits(struct citron_job *j, unsigned i, struct citron_leaves *l)
 {
     struct citron_claim *c = &j->claims[i];
     while (!c->took) {
-        uint64_t busy = l->bits[i] & mask_of(c), mask = busy & UINT32_MAX ? busy & UINT32_MAX : busy;
-        const struct fab_cond cond = {.addr = job_node(j, c->node), .mask = mask, .value = mask};
-        int rc = busy ? job_wait(j, &cond, &l->bits[i]) : try_bits(j, i, l);
+        uint64_t busy = l->bits[i] & mask_of(c);
+        int rc = busy ? job_wait_bits(j, c->node, busy, &l->bits[i]) : try_bits(j, i, l);
         if (rc == -FAB_EUNKNOWN && !busy)
             return job_doubt_all(j, i, i + 1);
         if (rc < 0)

@@ -8,7 +8,7 @@
 #include <errno.h>
 
 unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = FAST_LOW, citron_confirm = 2, citron_scale_us = 10000,
-         citron_tokens = 1, citron_blocked = 256, citron_high = 4;
+         citron_tokens = 1, citron_blocked = 24, citron_high = 4;
 
 struct citron_stats citron_stats;
 
@@ -144,7 +144,7 @@ int citron_wait_longer(struct citron_job *j)
 {
     struct citron_config to = j->config;
     to.wait = (uint32_t)min_u64(2 * (uint64_t)to.wait, FIELD_MAX(CONFIG_WAIT_BITS));
-    if (config_changing(to) || to.wait == j->config.wait || citron_wait_ns)
+    if (config_changing(to) || to.wait == j->config.wait)
         return 0;
     const struct citron_config was = j->config;
     const uint64_t word = j->config_word;

@@ -141,8 +141,8 @@ bool agent_hold(struct event *e, struct agent *a, const struct asking *asking, u
     struct fisslock_host *h = e->h;
     struct who who = {asking->nonce, asking->client.machine};
     uint32_t node = pool_list_find(h, &a->holders, who);
-    if (node != NONE)
-        return true;
+    if (node != NONE || (a->grantee != NONE && a->grantee_holds && node_is(host_node(h, a->grantee), who)))
+        return true; /* the latter comes back to the holders if the move is refused */
     node = pool_list_find(h, &a->waiters, who);
     if (node != NONE) {
         edit(e, a);

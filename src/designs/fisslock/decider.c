@@ -250,34 +250,18 @@ static uint16_t somebody_who_lives(const struct decider *d, uint64_t now)
     return MACHINE_NONE;
 }
 
-/* Its machine is gone. What it held exclusively is free. Of a shared lock others may hold: one who lives takes over, and looks. */
 static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbox *out)
 {
-    uint64_t word = d->lock[index].word;
-    struct fission_meta m;
-    struct fission_packet p = {
-        .head = {.type = FISSION_FREE, .index = index}, .old_mode = FISSION_EXCLUSIVE, .term = fission_word_term(word)};
-    if (!(word & FISSION_WORD_SHARED) || heir == MACHINE_NONE) {
-        decide(d, &p, &m);
-        return;
-    }
-    struct fission_packet *look = outbox_add(out, sizeof p);
-    if (!look)
+    struct fission_packet look, *p;
+    if (out->packets == OUTBOX_PACKETS || out->used + sizeof look > OUTBOX_BYTES)
         return; /* next time */
-    p.head.type = FISSION_TAKE;
-    p.client = (struct place){heir, PORT_POOL};
-    decide(d, &p, &m);
-    *look = (struct fission_packet){.head = {.version = PACKET_VERSION,
-                                             .head_len = sizeof look->head,
-                                             .family = PACKET_FISSION,
-                                             .type = FISSION_LOOK,
-                                             .space = d->rules.space,
-                                             .epoch = d->rules.epoch,
-                                             .index = index,
-                                             .from = {MACHINE_SWITCH, PORT_POOL},
-                                             .to = {heir, PORT_POOL}},
-                                    .word = m.word,
-                                    .token = m.token};
+    if (!rebuild_clear(&d->lock[index], d->options, heir, &look) || !look.head.to.machine || !(p = outbox_add(out, sizeof look)))
+        return;
+    *p = look;
+    p->head.space = d->rules.space;
+    p->head.epoch = d->rules.epoch;
+    p->head.index = index;
+    p->token += d->token_base;
 }
 
 uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out)

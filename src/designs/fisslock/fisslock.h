@@ -17,6 +17,7 @@ int fisslock_local_release(void *host, uint32_t request, uint64_t now);
 void fisslock_local_recover(void *host);
 int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out);
+void fisslock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
 int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *out);
 bool fisslock_idle(const void *host, uint32_t request);
 bool fisslock_holds(const void *host, uint32_t request);
@@ -47,8 +48,8 @@ const struct packet_drops *fisslock_switch_drops(const void *state);
     .idle = fisslock_idle, .holds = fisslock_holds, .claim = fisslock_claim, .packet = fisslock_packet, .tick = fisslock_tick,     \
     .expiry = fisslock_expiry, .rouse = fisslock_rouse, .leave = fisslock_leave, .host_grants = fisslock_host_grants,              \
     .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
-    .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .switch_expect = fisslock_switch_expect,         \
-    .switch_scan = fisslock_switch_scan
+    .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .thread = fisslock_thread,                       \
+    .switch_expect = fisslock_switch_expect, .switch_scan = fisslock_switch_scan
 
 /* For tests and figures. */
 struct fisslock_counts;

@@ -61,6 +61,12 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
     case FISSION_ANSWER:
         census_packet(&e, p);
         break;
+    case FISSION_PROBE:
+        deadlock_probe(&e, p);
+        break;
+    case FISSION_CHASE:
+        deadlock_chase(&e, p);
+        break;
     default: /* FLAGS end at the decider */
         h->drops.bad++;
         break;

@@ -120,6 +120,8 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
     r->agent = agent_number(h, a);
     r->result = 0;
     r->state = REQUEST_HELD;
+    if (*host_thread(h, ask->request) != ask->thread)
+        *host_thread(h, ask->request) = ask->thread;
     s->held++;
     h->locals.request[place] = ask->request;
     h->locals.taken |= UINT64_C(1) << place;

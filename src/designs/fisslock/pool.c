@@ -16,7 +16,8 @@
 
 struct sizes {
     uint32_t requests, agents, nodes, request_buckets, agent_buckets, kept, habits;
-    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, habits_at, bytes;
+    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, habits_at, suspects_at,
+        threads_at, bytes;
 };
 
 static uint32_t buckets_for(uint32_t n)
@@ -53,6 +54,8 @@ static struct sizes sizes_of(const struct rack_config *c)
     s.agent_buckets_at = place(&at, s.agent_buckets * sizeof(uint32_t));
     s.timers_at = place(&at, timers_bytes(s.requests + s.agents + TIMERS_BESIDE));
     s.sessions_at = place(&at, c->sessions * sizeof(struct session_state));
+    s.suspects_at = place(&at, s.requests * sizeof(struct suspect));
+    s.threads_at = place(&at, s.requests * sizeof(uint32_t));
     s.habits_at = place(&at, s.habits * sizeof(struct habit));
     s.bytes = at;
     return s;
@@ -93,6 +96,8 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
     h->agent_buckets_at = s.agent_buckets_at;
     h->timers_at = s.timers_at;
     h->sessions_at = s.sessions_at;
+    h->suspects_at = s.suspects_at;
+    h->threads_at = s.threads_at;
     h->habits_at = s.habits_at;
     h->habit_mask = s.habits - 1;
     h->kept_max = s.kept;

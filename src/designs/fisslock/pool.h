@@ -35,6 +35,9 @@ enum fisslock_options {
     FISSLOCK_BUSTED_STICKY = 1 << 24, /* the writers' bits stay when the writer has gone (pitfall 13) */
     FISSLOCK_BUSTED_REUSE = 1 << 27,  /* a host that lost its memory takes an earlier life's tenures for its own */
     FISSLOCK_BUSTED_SILENT = 1 << 28, /* a host tells a decider that lost its state that it holds nothing shared */
+    FISSLOCK_BUSTED_RASH = 1 << 29,   /* a probe that has come back is proof enough of a deadlock */
+    FISSLOCK_BUSTED_STALE = 1 << 30,  /* who held when the agent heard of it is taken to hold now */
+    FISSLOCK_BUSTED_CROWD = 1 << 19,  /* threads of a session are taken for one */
 };
 
 /* ---- requests ---- */
@@ -71,6 +74,20 @@ struct request {
 };
 
 #define TERM_NONE UINT32_MAX /* no tenure has it */
+
+/* A request that waits long, and may be part of a deadlock. Apart from the request, since most are not. */
+#define SUSPECT_PASSES 4
+
+struct suspect {
+    uint64_t upgrade;                /* names its latest upgrade, as the nonce does one that waits for a grant */
+    uint64_t began_ns;               /* when the latest round of its own began */
+    uint64_t passed[SUSPECT_PASSES]; /* others' that were sent on from here last */
+    uint64_t passes_ns;              /* from when on they are counted */
+    uint32_t passes;
+    uint32_t serial; /* of its own probes */
+    bool sure;       /* the second round is under way */
+    bool second;     /* upgrading: there was one before */
+};
 
 /* A nonce: slot 20, serial 32, life of the host 12. */
 #define NONCE_SLOT_BITS 20
@@ -182,6 +199,7 @@ struct report {
 struct fisslock_counts {
     uint64_t by_switch, by_agent, local; /* grants, by who decided them */
     uint64_t retries, bounces, adopted, denied, censuses, orphans, checks, crowded, lapses, survived, reported;
+    uint64_t probes, deadlocks; /* begun; found */
 };
 
 #define TAKES 64 /* that are under way at once; of two that coincide the later waits */
@@ -218,6 +236,7 @@ struct fisslock_host {
     uint32_t request_count, agent_count, node_count;
     uint32_t request_mask, agent_mask; /* of the bucket arrays */
     uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, habits_at;
+    uint64_t suspects_at, threads_at;
     uint32_t habit_mask, kept_max;
     uint32_t life;
     uint16_t machine;
@@ -291,6 +310,15 @@ static inline uint32_t timer_of_report(const struct fisslock_host *h)
 static inline struct session_state *host_session(struct fisslock_host *h, uint32_t request)
 {
     return (struct session_state *)((char *)h + h->sessions_at) + request / h->config.requests;
+}
+static inline struct suspect *host_suspect(struct fisslock_host *h, const struct request *r)
+{
+    return (struct suspect *)((char *)h + h->suspects_at) + request_number(h, r);
+}
+/* The thread that asked for it, or asks for more: its own number in its session; 0: none waits for it. */
+static inline uint32_t *host_thread(struct fisslock_host *h, uint32_t request)
+{
+    return (uint32_t *)((char *)h + h->threads_at) + request;
 }
 static inline bool host_is(const struct fisslock_host *h, uint64_t option)
 {
@@ -386,6 +414,7 @@ void request_end(struct event *e, struct request *r, int result);
 void request_deny_upgrade(struct event *e, struct request *r, int result);
 void request_packet(struct event *e, const struct fission_packet *p);
 void request_due(struct event *e, struct request *r);
+void request_not_waiting(struct event *e, uint64_t index, uint64_t nonce);
 struct place request_place(struct fisslock_host *h, const struct request *r);
 
 /* ---- agent.c: what an agent does ---- */
@@ -447,5 +476,14 @@ void forward_packet(struct event *e, const struct fission_packet *p);
 void census_start(struct event *e, struct agent *a);
 void census_packet(struct event *e, const struct fission_packet *p);
 void census_due(struct event *e);
+
+/* ---- deadlock.c ---- */
+
+void deadlock_thread(struct event *e, uint32_t request, uint32_t thread);
+void deadlock_upgrade(struct event *e, struct request *r); /* it begins */
+void deadlock_second(struct event *e, struct request *r);  /* it is said to have come when there was one */
+void deadlock_due(struct event *e, struct request *r);     /* it still waits */
+void deadlock_probe(struct event *e, const struct fission_packet *p);
+void deadlock_chase(struct event *e, const struct fission_packet *p);
 
 #endif
