@@ -252,10 +252,10 @@ static int keys_file(char out[JOURNAL_PATH_LEN])
 {
     char folder[JOURNAL_PATH_LEN - COORD_NAME_LEN - 8];
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    int len = opts.state          ? snprintf(folder, sizeof folder, "%s", opts.state)
-              : state && *state   ? snprintf(folder, sizeof folder, "%s/pawl", state)
-              : home && *home     ? snprintf(folder, sizeof folder, "%s/.local/state/pawl", home)
-                                  : -1;
+    int len = opts.state        ? snprintf(folder, sizeof folder, "%s", opts.state)
+              : state && *state ? snprintf(folder, sizeof folder, "%s/pawl", state)
+              : home && *home   ? snprintf(folder, sizeof folder, "%s/.local/state/pawl", home)
+                                : -1;
     if (len <= 0 || (size_t)len >= sizeof folder)
         return cli_say("serve", EXIT_USAGE, "where shall the keys be kept? --state DIR says");
     if (strchr(opts.space, '/'))
