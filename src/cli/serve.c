@@ -50,8 +50,9 @@ static const struct arg serve_table[] = {
     {"hosts", 0, ARG_U64, "N", "that can take part at once; default 64", &opts.hosts, NULL},
     {"sessions", 0, ARG_U64, "N", "of one host at once; default 64", &opts.sessions, NULL},
     {"holds", 0, ARG_U64, "N", "locks that one session can hold or wait for at once; default 256", &opts.holds, NULL},
-    {"servers", 0, ARG_U64, "N", "lock servers of the space, if its design has any; default 1; fisslock: default none, see pawl switch --locks",
-     &opts.servers, &opts.servers_seen},
+    {"servers", 0, ARG_U64, "N",
+     "lock servers of the space, if its design has any; default 1; fisslock: default none, see pawl switch --room", &opts.servers,
+     &opts.servers_seen},
     {"own", 0, ARG_U64, "N", "of them run here, the others join; default all", &opts.own, &opts.own_seen},
     {"join", 0, ARG_STRING, "ADDRESS:PORT", "be a lock server of the rack with that coordinator, and nothing else", &opts.join,
      NULL},
@@ -89,11 +90,13 @@ static const struct arg switch_table[] = {
     {"space", 0, ARG_STRING, "NAME", "of the space; default 'default'", &opts.space, NULL},
     {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where lock packets come to; default " DEFAULT_LISTEN " with port 7071", &opts.listen,
      NULL},
-    {"locks", 0, ARG_U64, "N", "soft, fisslock: has room for so many locks; the space's lock servers decide the others; default all",
+    {"room", 0, ARG_U64, "N", "soft, fisslock: has room for so many locks; the space's lock servers decide the others; default all",
      &opts.room, &opts.room_seen},
     {"spin", 0, ARG_DURATION, "S", "soft: look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
     {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth",
      &opts.xdp.mode, NULL},
+    {"design", 0, ARG_STRING, "D", "dev: only if the space has this design; default whatever it has", &opts.xdp.design, NULL},
+    {"locks", 0, ARG_U64, "N", "dev: only if it has so many locks; default however many", &opts.xdp.locks, NULL},
     {"pin", 0, ARG_STRING, "DIR", "dev: a folder in a BPF file system: the locks outlive this process", &opts.xdp.pins, NULL},
     {"fresh", 0, ARG_FLAG, NULL, "dev: nobody holds anything from before: all locks are free, pinned or not, at once", &opts.fresh,
      NULL},
@@ -160,11 +163,12 @@ static int open_station(const char *command, struct station *s, struct net_addr 
     int rc = station_open(s, &p);
     if (!rc)
         return 0;
-    const char *why = rc == -ETIMEDOUT                           ? "the coordinator does not answer"
-                      : rc == -ENOSPC                            ? "the rack has all its lock servers"
-                      : rc == -EAGAIN                            ? "the rack's lock servers are not there"
-                      : rc == -ENOENT                            ? "the coordinator has no such space"
-                      : rc == -PAWL_ELIMIT ? "--locks is less than the space has, and there are no lock servers for the others: pawl serve --servers"
+    const char *why = rc == -ETIMEDOUT ? "the coordinator does not answer"
+                      : rc == -ENOSPC  ? "the rack has all its lock servers"
+                      : rc == -EAGAIN  ? "the rack's lock servers are not there"
+                      : rc == -ENOENT  ? "the coordinator has no such space"
+                      : rc == -PAWL_ELIMIT
+                          ? "--room is less than the space has, and there are no lock servers for the others: pawl serve --servers"
                       : rc == -EOPNOTSUPP || rc == -PAWL_ENOTSUP ? "the space's design has no such part"
                                                                  : strerror(-rc);
     return cli_say(command, EXIT_UNAVAILABLE, "%s", why);
@@ -256,10 +260,10 @@ static int keys_file(char out[JOURNAL_PATH_LEN])
 {
     char folder[JOURNAL_PATH_LEN - COORD_NAME_LEN - 8];
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    int len = opts.state          ? snprintf(folder, sizeof folder, "%s", opts.state)
-              : state && *state   ? snprintf(folder, sizeof folder, "%s/pawl", state)
-              : home && *home     ? snprintf(folder, sizeof folder, "%s/.local/state/pawl", home)
-                                  : -1;
+    int len = opts.state        ? snprintf(folder, sizeof folder, "%s", opts.state)
+              : state && *state ? snprintf(folder, sizeof folder, "%s/pawl", state)
+              : home && *home   ? snprintf(folder, sizeof folder, "%s/.local/state/pawl", home)
+                                : -1;
     if (len <= 0 || (size_t)len >= sizeof folder)
         return cli_say("serve", EXIT_USAGE, "where shall the keys be kept? --state DIR says");
     if (strchr(opts.space, '/'))
@@ -402,7 +406,7 @@ int cmd_switch(int argc, char **argv)
         return status;
     catch_signals();
     if (opts.room_seen && (!opts.soft || !opts.room || opts.room > ROOM_MAX))
-        return args_complain(&switch_usage, "--locks is for --soft, and from 1 to 1G");
+        return args_complain(&switch_usage, "--room is for --soft, and from 1 to 1G");
     if (opts.soft)
         return run_alone("switch", at, coordinator, true);
     opts.xdp.space = opts.space;

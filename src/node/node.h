@@ -35,8 +35,8 @@ struct station {
     void *memory;
     uint64_t memory_bytes;
     struct peers *peers;
-    uint64_t spin_ns; /* looks for packets for so long before it sleeps */
-    uint64_t beat_ns; /* when the coordinator is to hear of it */
+    uint64_t spin_ns;  /* looks for packets for so long before it sleeps */
+    uint64_t beat_ns;  /* when the coordinator is to hear of it */
     uint16_t look_for; /* this machine, in the locks; 0: none */
     const volatile sig_atomic_t *stop;
     /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */
@@ -56,7 +56,7 @@ struct station_params {
     const char *space;
     bool is_switch;
     uint64_t switch_locks; /* a switch that spills has room for so many; 0: for all */
-    bool fresh; /* nothing was granted before by a server in this place */
+    bool fresh;            /* nothing was granted before by a server in this place */
     uint64_t spin_ns;
     uint64_t deadline; /* of joining, CLOCK_MONOTONIC */
     const volatile sig_atomic_t *stop;

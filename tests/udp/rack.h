@@ -16,7 +16,7 @@ struct rack_test {
     uint64_t room;     /* of the switch, if the design then has servers for the other locks; 0: for all locks */
     uint16_t machines; /* hosts; 0: more than any test has */
     uint64_t locks, lease_ns;
-    enum pawl_keys keys; /* 0: dense */
+    enum pawl_keys keys;        /* 0: dense */
     struct relay_faults faults; /* all 0: no relay */
     uint64_t seed;
 };

@@ -9,9 +9,9 @@ struct decider {
     struct packet_drops drops;
     uint32_t options;
     uint64_t locks;
-    uint64_t token_base;  /* of this life */
-    uint64_t lease_ns;    /* 0: there are none, and nobody is ever taken for dead */
-    uint64_t machines_at; /* offset; machines 0 to rules.machines */
+    uint64_t token_base;   /* of this life */
+    uint64_t lease_ns;     /* 0: there are none, and nobody is ever taken for dead */
+    uint64_t machines_at;  /* offset; machines 0 to rules.machines */
     uint64_t placement_at; /* offset; 0: all locks are here, each at its index */
     struct {
         uint16_t machine;
@@ -24,6 +24,7 @@ struct decider {
 struct machine {
     uint64_t heard_ns; /* when it renewed its lease; 0: never */
     uint64_t asked;    /* whether an ACQUIRE of it has passed */
+    uint64_t life;     /* the latest that was heard of */
 };
 
 static struct machine *machine_at(const struct decider *d, uint16_t machine)
@@ -144,10 +145,19 @@ void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned word
 
 static void lease(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
 {
+    struct machine *m = p->head.from.machine <= d->rules.machines ? machine_at(d, p->head.from.machine) : NULL;
+    if (!m || p->head.nonce < m->life) {
+        d->drops.stale++; /* from a former life of that number */
+        return;
+    }
+    m->life = p->head.nonce;
+    if (p->flags & FISSION_DONE) { /* it goes */
+        m->heard_ns = m->asked = 0;
+        return;
+    }
     const struct placement *placement = placement_of(d);
     uint16_t count = placement ? (uint16_t)placement_entries(placement) : 0;
-    uint32_t len = (uint32_t)(sizeof *p + count * sizeof(struct fission_entry));
-    struct fission_packet *answer = p->head.from.machine <= d->rules.machines ? outbox_add(out, len) : NULL;
+    struct fission_packet *answer = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof(struct fission_entry)));
     if (!answer)
         return;
     is_closed(d, now); /* before it is heard: it may be the last whose silence was waited for */
@@ -339,33 +349,18 @@ static uint16_t somebody_who_lives(const struct decider *d, uint64_t now)
     return MACHINE_NONE;
 }
 
-/* Its machine is gone. What it held exclusively is free. Of a shared lock others may hold: one who lives takes over, and looks. */
 static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbox *out)
 {
-    uint64_t word = lock_of(d, index)->word;
-    struct fission_meta m;
-    struct fission_packet p = {.head = {.type = FISSION_FREE, .index = index}, .old_mode = FISSION_EXCLUSIVE, .term = fission_word_term(word)};
-    if (!(word & FISSION_WORD_SHARED) || heir == MACHINE_NONE) {
-        decide(d, &p, &m);
-        return;
-    }
-    struct fission_packet *look = outbox_add(out, sizeof p);
-    if (!look)
+    struct fission_packet look, *p;
+    if (out->packets == OUTBOX_PACKETS || out->used + sizeof look > OUTBOX_BYTES)
         return; /* next time */
-    p.head.type = FISSION_TAKE;
-    p.client = (struct place){heir, PORT_POOL};
-    decide(d, &p, &m);
-    *look = (struct fission_packet){.head = {.version = PACKET_VERSION,
-                                             .head_len = sizeof look->head,
-                                             .family = PACKET_FISSION,
-                                             .type = FISSION_LOOK,
-                                             .space = d->rules.space,
-                                             .epoch = epoch_of(d, index),
-                                             .index = index,
-                                             .from = {MACHINE_SWITCH, PORT_POOL},
-                                             .to = {heir, PORT_POOL}},
-                                    .word = m.word,
-                                    .token = m.token};
+    if (!rebuild_clear(lock_of(d, index), d->options, heir, &look) || !look.head.to.machine || !(p = outbox_add(out, sizeof look)))
+        return;
+    *p = look;
+    p->head.space = d->rules.space;
+    p->head.epoch = epoch_of(d, index);
+    p->head.index = index;
+    p->token += d->token_base;
 }
 
 uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out)

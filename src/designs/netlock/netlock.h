@@ -102,6 +102,7 @@ int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *o
 int netlock_outcome(const void *host, uint32_t request, struct packet_answer *out);
 bool netlock_idle(const void *host, uint32_t request);
 bool netlock_holds(const void *host, uint32_t request);
+struct packet_grants netlock_host_grants(const void *host);
 bool netlock_claim(const void *host, uint32_t request, struct packet_claim *out);
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out);
