@@ -235,13 +235,13 @@ static void end_move(struct placement *d, uint32_t slot)
     d->leaving -= placement_slot_at(d, slot)->state == SLOT_LEAVING;
 }
 
-void placement_call(struct placement *d, uint64_t index, uint64_t now, struct outbox *out)
+void placement_call(struct placement *d, uint64_t index, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
 {
     uint32_t slot = d->free;
     d->free = placement_slot_at(d, slot)->next;
     put(d, slot, index, SLOT_CALLED);
     placement_slot_at(d, slot)->round = ++d->round;
-    begin_move(d, slot, NULL, now, out);
+    begin_move(d, slot, locks, now, out);
 }
 
 void placement_give(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)

@@ -92,7 +92,7 @@ uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_
 struct slot *placement_slot_at(const struct placement *d, uint32_t slot);
 const struct slot *placement_find(const struct placement *d, uint64_t index);
 bool placement_open(const struct placement *d, uint64_t index, uint64_t now);
-void placement_call(struct placement *d, uint64_t index, uint64_t now, struct outbox *out);
+void placement_call(struct placement *d, uint64_t index, const struct rebuild_lock *locks, uint64_t now, struct outbox *out);
 void placement_give(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, uint64_t now, struct outbox *out);
 
 void usage_heard(struct placement *d, const struct fission_packet *heat);

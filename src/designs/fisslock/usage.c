@@ -62,7 +62,7 @@ void usage_pump(struct placement *d, const struct rebuild_lock *locks, uint64_t 
         if (placement_find(d, index) || !placement_open(d, index, now)) {
             next_wanted(d);
         } else if (d->free != SLOT_NONE) {
-            placement_call(d, index, now, out);
+            placement_call(d, index, locks, now, out);
             next_wanted(d);
         } else if (d->leaving >= d->wanted_count) {
             break; /* there will be room for all */
