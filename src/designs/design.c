@@ -128,9 +128,8 @@ int design_tune(const struct design *d, const char *knob, uint64_t value)
 
 const char *design_feature_name(unsigned bit)
 {
-    static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared",  "tokens", "recovery",
-                                                       "timeout",   "convert", "ranges", "async",
-                                                       "deadlock"};
+    static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared", "tokens", "recovery", "timeout",
+                                                       "convert",   "ranges", "async",  "deadlock"};
     return bit < DESIGN_FEATURES ? names[bit] : NULL;
 }
 

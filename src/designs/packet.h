@@ -187,7 +187,7 @@ static inline void outbox_wake(struct outbox *o, uint32_t request)
 struct packet_ask {
     uint32_t request;
     uint32_t thread; /* that waits for it, and by whom it is held then: its own number in the session; 0: none (deadlocks) */
-    uint16_t port; /* where the answer should come: the process's own */
+    uint16_t port;   /* where the answer should come: the process's own */
     uint16_t tenant;
     uint8_t priority; /* 0 is the highest */
     bool try;         /* do not wait */

@@ -67,8 +67,8 @@ struct bench_round {
     uint64_t peak_rss; /* bytes, of the largest process */
     uint64_t aborts, timeouts, violations;
     uint64_t latency_ns[BENCH_PERCENTILES];
-    double fairness;        /* standard deviation of the clients' counts, in parts of their mean */
-    bool counted;           /* the substrate counts verbs and times every step: */
+    double fairness; /* standard deviation of the clients' counts, in parts of their mean */
+    bool counted;    /* the substrate counts verbs and times every step: */
     struct bench_steps steps;
     struct fab_counts cycle;
     uint64_t acquire_round_trips;

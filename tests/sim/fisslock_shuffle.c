@@ -482,12 +482,12 @@ static void check_busted(void)
         uint64_t option;
         uint64_t seed; /* tried first */
     } busted[] = {
-        {"term", FISSION_BUSTED_TERM, 4},       {"inca", FISSION_BUSTED_INCA, 2},
-        {"frees", FISSION_BUSTED_FREES, 0},     {"nonce", FISSLOCK_BUSTED_NONCE, 4},
-        {"adopt", FISSLOCK_BUSTED_ADOPT, 2},    {"floor", FISSLOCK_BUSTED_FLOOR, 1322},
-        {"census", FISSLOCK_BUSTED_CENSUS, 61}, {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED | FISSLOCK_BUSTED_KEEP, 295},
-        {"unpaused", FISSLOCK_BUSTED_UNPAUSED, 19}, {"blank", FISSLOCK_BUSTED_BLANK, 5}, {"round", FISSLOCK_BUSTED_ROUND, 210},
-        {"amnesia", FISSLOCK_BUSTED_AMNESIA, 931},
+        {"term", FISSION_BUSTED_TERM, 4},           {"inca", FISSION_BUSTED_INCA, 2},
+        {"frees", FISSION_BUSTED_FREES, 0},         {"nonce", FISSLOCK_BUSTED_NONCE, 4},
+        {"adopt", FISSLOCK_BUSTED_ADOPT, 2},        {"floor", FISSLOCK_BUSTED_FLOOR, 1322},
+        {"census", FISSLOCK_BUSTED_CENSUS, 61},     {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED | FISSLOCK_BUSTED_KEEP, 295},
+        {"unpaused", FISSLOCK_BUSTED_UNPAUSED, 19}, {"blank", FISSLOCK_BUSTED_BLANK, 5},
+        {"round", FISSLOCK_BUSTED_ROUND, 210},      {"amnesia", FISSLOCK_BUSTED_AMNESIA, 931},
     };
     for (unsigned i = 0; i < countof(busted); i++) {
         uint64_t tried = 0, violations = 0;

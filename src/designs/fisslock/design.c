@@ -18,7 +18,8 @@ const struct design design_fisslock = {
 };
 
 static const struct packet_design stay = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP, .draws = FISSLOCK_DRAWS | FISSLOCK_RESTLESS};
-static const struct packet_design placed = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP | FISSLOCK_PLACED, .draws = FISSLOCK_DRAWS | FISSLOCK_RESTLESS};
+static const struct packet_design placed = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP | FISSLOCK_PLACED,
+                                            .draws = FISSLOCK_DRAWS | FISSLOCK_RESTLESS};
 
 const struct design design_fisslock_stay = {
     .name = "fisslock-stay",
