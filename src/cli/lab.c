@@ -33,6 +33,8 @@ static const struct arg table[] = {
     {"twice", 0, ARG_FRACTION, "F", "run: of them come twice; default 0", &opts.run.twice_thousandths, NULL},
     {"late", 0, ARG_FRACTION, "F", "run: of them come after the next one; default 0", &opts.run.late_thousandths, NULL},
     {"faults", 0, ARG_FLAG, NULL, "run: pull cables, kill processes, kill and restart the switch", &opts.run.faults, NULL},
+    {"forgetful", 0, ARG_FLAG, NULL, "run: wrong on purpose: fisslock's switch loses its locks all the time, and tells nobody",
+     &opts.run.forgetful, NULL},
     {"careless", 0, ARG_FLAG, NULL, "run: wrong on purpose: the first process takes another lock than it uses", &opts.run.careless,
      NULL},
     {"seed", 0, ARG_U64, "N", "run: draws the faults; default any", &opts.run.seed, NULL},

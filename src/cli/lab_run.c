@@ -200,6 +200,16 @@ static void pull_cable(struct rng *rng)
     pulled++;
 }
 
+/* The locks are lost; the switch waits until nobody can hold anything from before. */
+static void lose_locks(void)
+{
+    end(control, SIGTERM);
+    forget_locks();
+    start_switch(false);
+    losses++;
+    usleep(2500000); /* closed for a lease */
+}
+
 static void something(struct rng *rng)
 {
     unsigned w = (unsigned)rng_below(rng, worker_count);
@@ -227,12 +237,8 @@ static void something(struct rng *rng)
         start_switch(false);
         restarts++;
         break;
-    default: /* the locks are lost, too */
-        end(control, SIGTERM);
-        forget_locks();
-        start_switch(false);
-        losses++;
-        usleep(2500000); /* closed for a lease */
+    default:
+        lose_locks();
     }
     usleep((useconds_t)(300000 + rng_below(rng, 700000)));
 }
@@ -352,7 +358,10 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     for (unsigned w = 0; w < worker_count && !status; w++)
         start_worker(w, rng_next(&rng));
     for (uint64_t end_ns = now_ns() + r->ns; now_ns() < end_ns && !status;)
-        if (r->faults)
+        if (r->forgetful) {
+            losses += !plane_forget(pins);
+            usleep(100000);
+        } else if (r->faults)
             something(&rng);
         else
             usleep(50000);

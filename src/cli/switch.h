@@ -10,6 +10,8 @@
 struct switch_options {
     const char *devices; /* IF[,IF...] */
     const char *space, *mode, *pins;
+    const char *design; /* demands; null and 0: none */
+    uint64_t locks;
     const char *loop; /* OUT,IN: for in-path switches */
     struct net_addr at, coordinator;
     bool fresh, show, remove, json;

@@ -190,7 +190,7 @@ static void set_up(uint64_t seed, uint64_t options)
     rng_seed(&rng, seed);
     config = kit_config(LOCKS, options);
     now = host_now();
-    kit_open(&config, now);
+    kit_load(&config, now);
     soft = zeroed(kit_at.bytes);
     netlock_switch_init(soft, &config, KIT_LIFE, now);
     for (uint16_t m = 1; m <= KIT_HOSTS; m++) {

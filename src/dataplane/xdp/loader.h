@@ -71,6 +71,9 @@ void plane_close(struct plane *p, enum plane_end how);
 /* Whether a plane was left pinned there; if so, what it is set to and what it has counted. Nothing is changed. */
 int plane_peek(const char *pins, struct plane_live *live, struct plane_counters *sum);
 
+/* For trials: FissLock's locks that are pinned there are free from now on, and nobody is told. */
+int plane_forget(const char *pins);
+
 /* ---- while it runs ---- */
 
 int plane_set_host(struct plane *p, uint16_t machine, const struct plane_host *host);

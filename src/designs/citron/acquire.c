@@ -9,7 +9,7 @@
 
 #define DRIFT_PER_10000 2 /* delta of 3.5.5 for both clocks: each is off by up to 1e-4 */
 #define ABORTS_MAX 2      /* of one acquisition: then T_wait is doubled; */
-#define ABORTS_SET_MAX 64 /* or if it was set */
+#define ABORTS_SET_MAX 16 /* or if it was set */
 #define BACK_OFF_DOUBLINGS 6
 #define LOOK_MAX 40       /* ancestors that one batch looks at */
 #define BATCH_ROOM 50     /* for what is made known and looked at, of the 64 verbs of a batch */

@@ -479,7 +479,8 @@ void job_drew(struct citron_job *j, const struct citron_batch *b);
 /* Makes a token of what was drawn last. Usually without a round trip. */
 int job_settle_token(struct citron_job *j);
 int job_new_token(struct citron_job *j);
-/* None that was granted so far lies above this. */
+/* Of the latest grant that took a block: of locks that are taken as a whole the latest. Where ranges are, tokens of the same block
+ * and of parts may be a few above it. */
 int citron_newest_token(const struct citron_job *j, uint64_t *token);
 int citron_raise(const struct seat *seat, struct hold *h, uint64_t floor);
 

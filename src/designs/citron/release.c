@@ -255,9 +255,42 @@ bool citron_holds(const struct seat *seat, const struct hold *h)
     return hold_is(seat, h, held_state(h)) && hold_has_range(seat, h) && has_token(seat, h);
 }
 
+/* What several claims have made known to the same ancestors is taken back by one verb each. */
+struct tally {
+    unsigned n;
+    struct citron_known known[FAB_BATCH_MAX];
+    uint64_t counts[FAB_BATCH_MAX];
+};
+
+static void tally_add(const struct citron_job *j, struct tally *t, const struct citron_claim *c)
+{
+    uint8_t heights[TREE_HEIGHT_MAX];
+    unsigned n = c->spill ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
+    for (unsigned i = 0; i < n; i++) {
+        struct citron_known k = job_known(j, tree_above(c->node, heights[i]), c->shared);
+        unsigned at = 0;
+        while (at < t->n && (t->known[at].addr != k.addr || t->known[at].gone != k.gone))
+            at++;
+        if (at == t->n) {
+            t->known[t->n] = k;
+            t->counts[t->n++] = 0;
+        }
+        t->counts[at]++;
+    }
+}
+
+static void tally_emit(struct citron_batch *b, struct tally *t)
+{
+    for (unsigned i = 0; i < t->n; i++)
+        batch_mfaa(b, t->known[i].addr, t->counts[i] * t->known[i].gone, t->known[i].tops);
+    t->n = 0;
+}
+
 /* All claims in one batch, the last one first; then the record, which is what makes them visible. */
 static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned seen[CLAIMS_MAX], unsigned left[CLAIMS_MAX])
 {
+    struct tally t;
+    t.n = 0;
     batch_start(b);
     for (unsigned i = 0, to; i < j->count; i = to) { /* what went before to make room for a larger tree stays gone */
         for (to = i; to < j->count && j->claims[to].state == CLAIM_HELD; to++)
@@ -270,7 +303,8 @@ static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned 
         const struct citron_claim *c = &j->claims[i];
         if (c->state != CLAIM_FLUX)
             continue;
-        if (b->n + 12 + TREE_HEIGHT_MAX > FAB_BATCH_MAX) { /* many nodes, or a small m: in pieces, each exact by itself */
+        if (b->n + t.n + 12 + TREE_HEIGHT_MAX > FAB_BATCH_MAX) { /* many nodes, or a small m: in pieces, each exact by itself */
+            tally_emit(b, &t);
             int rc = job_run(j, b);
             if (rc)
                 return rc;
@@ -281,8 +315,9 @@ static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned 
             seen[i] = batch_read64(b, job_claim_node(j, c));
         left[i] = b->n;
         add_release_node(j, b, i, false);
-        citron_add_unknown(j, b, c);
+        tally_add(j, &t, c);
     }
+    tally_emit(b, &t);
     /* On shared memory the record is the session's own, too: it is closed with the hold. */
     fab_addr record = space_record_addr(j->seat->space, j->seat->me->slot, j->h->record);
     if (!fab_is_shm(j->seat->ep))
