@@ -19,6 +19,7 @@
 #define WORKERS_MAX 64
 #define HOT 4
 #define HOLDS_MAX 200000 /* of one worker that are looked at in the end */
+#define FORGET_US 60000
 #define MEND_MS 30000    /* until everybody must have got on */
 #define ADDRESS "10.77.1.254"
 #define WHERE "pawl://" ADDRESS ":7070/lab-run"
@@ -62,7 +63,9 @@ static bool work(unsigned w, pawl *p, struct rng *rng)
         return false;
     h.from_ns = now_ns();
     h.token = g.token;
-    if (rng_chance(rng, 1, 8)) /* now and then for longer than it takes to restart a switch */
+    if (run->forgetful)
+        usleep(FORGET_US); /* nearly all holds are forgotten while they last */
+    else if (rng_chance(rng, 1, 8)) /* now and then for longer than it takes to restart a switch */
         usleep((useconds_t)rng_below(rng, rng_chance(rng, 1, 20) ? 1000000 : 3000));
     h.to_ns = now_ns();
     if (!pawl_check(p, &g) && board->holds[w] < HOLDS_MAX)
@@ -360,7 +363,7 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     for (uint64_t end_ns = now_ns() + r->ns; now_ns() < end_ns && !status;)
         if (r->forgetful) {
             losses += !plane_forget(pins);
-            usleep(100000);
+            usleep(FORGET_US);
         } else if (r->faults)
             something(&rng);
         else
