@@ -30,7 +30,8 @@ static inline uint64_t nonce_of(unsigned request, uint64_t serial)
     return serial * NETLOCK_SERIAL_STEP + request;
 }
 
-static inline struct netlock_packet ask(uint8_t type, uint16_t machine, unsigned request, uint64_t serial, uint8_t mode, uint64_t index)
+static inline struct netlock_packet ask(uint8_t type, uint16_t machine, unsigned request, uint64_t serial, uint8_t mode,
+                                        uint64_t index)
 {
     struct netlock_packet p = packet(type, machine, (uint16_t)(5000 + request), index);
     p.head.nonce = nonce_of(request, serial);
