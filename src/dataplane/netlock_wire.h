@@ -14,6 +14,8 @@
  *   TAKE     round: this lock is to move into the switch     GIVEN     round
  *   GIVE     round, count, pushed, token: this lock is yours
  *   SYNCED   round, token: the term                          REPORT    count demands follow: locks that were asked for
+ *   TAKE_MANY    round, count indexes follow                 HANDOVER_MANY  round, count indexes and tokens follow: nobody holds
+ *   TAKEN_MANY   round, count indexes follow: live             them, nobody waits for them
  *
  * The head's epoch is the life of whoever made the packet; in what the switch passes on, `life` is the switch's. */
 #ifndef PAWL_DATAPLANE_NETLOCK_WIRE_H
@@ -42,6 +44,9 @@ enum netlock_type {
     NETLOCK_SYNC,
     NETLOCK_SYNCED,
     NETLOCK_REPORT,
+    NETLOCK_TAKE_MANY,
+    NETLOCK_HANDOVER_MANY,
+    NETLOCK_TAKEN_MANY,
     NETLOCK_TYPES
 };
 
@@ -92,6 +97,12 @@ struct netlock_demand {
     uint32_t rate, contention;
 };
 #define NETLOCK_REPORT_MAX 64u
+
+/* What follows a HANDOVER_MANY; TAKE_MANY and TAKEN_MANY are followed by indexes alone. */
+struct netlock_lent {
+    uint64_t index, token;
+};
+#define NETLOCK_MANY_MAX 64u
 
 #define NETLOCK_PAYLOAD_MAX (PACKET_MAX - (uint32_t)sizeof(struct netlock_packet))
 

@@ -40,12 +40,32 @@ static uint32_t round_of(struct nl_switch *w, uint32_t lock)
     return (uint32_t)(plane_get(switch_plane(w), NETLOCK_ROUNDS, lock) >> 32);
 }
 
+void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless)
+{
+    struct control *c = switch_control(w, lock);
+    if (restless == c->restless)
+        return;
+    c->restless = restless;
+    if (restless) {
+        c->prev = 0;
+        c->next = w->restless;
+        if (w->restless)
+            switch_control(w, w->restless - 1)->prev = lock + 1;
+        w->restless = lock + 1;
+    } else {
+        *(c->prev ? &switch_control(w, c->prev - 1)->next : &w->restless) = c->next;
+        if (c->next)
+            switch_control(w, c->next - 1)->prev = c->prev;
+    }
+}
+
 static void enter_state(struct nl_switch *w, uint32_t lock, enum control_state state, uint64_t now)
 {
     struct control *c = switch_control(w, lock);
     c->state = (uint8_t)state;
     c->since_ns = now;
     c->next_ns = now;
+    switch_set_restless(w, lock, state != CONTROL_NONE);
 }
 
 /* ---- what a state has to say ---- */
@@ -99,7 +119,9 @@ static void say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct o
 
 /* ---- moving ---- */
 
-int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out)
+/* A place for a lock whose newcomers wait at the server until it has handed over. */
+static int install(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint32_t round, uint64_t now,
+                   uint32_t *out)
 {
     struct plane *plane = switch_plane(w);
     struct plane_region r = {.size = (uint16_t)size, .wait_size = (uint16_t)wait_size};
@@ -112,12 +134,62 @@ int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t 
     rc = rc ? rc : plane_install(plane, index, &r, &lock);
     if (rc)
         return rc;
-    plane_set(plane, NETLOCK_ROUNDS, lock, (uint64_t)++w->version << 32);
-    set_over(w, lock); /* newcomers wait at the server until it has handed over */
+    plane_set(plane, NETLOCK_ROUNDS, lock, (uint64_t)round << 32);
+    set_over(w, lock);
     *switch_control(w, lock) = (struct control){.moved_ns = now};
     enter_state(w, lock, CONTROL_TAKING, now);
+    *out = lock;
+    return 0;
+}
+
+int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out)
+{
+    uint32_t lock;
+    int rc = install(w, index, size, wait_size, w->version + 1, now, &lock);
+    if (rc)
+        return rc;
+    w->version++;
     say_again(w, lock, now, out);
     return 0;
+}
+
+/* A packet of the switch's to a server that so many entries follow. */
+static struct netlock_packet *many_to_server(struct nl_switch *w, unsigned server, enum netlock_type type, uint32_t round,
+                                             const uint64_t *indexes, uint32_t count, struct outbox *out)
+{
+    struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *indexes));
+    if (!p)
+        return NULL;
+    netlock_head(p, &w->config, type, w->life, switch_place(), (struct place){w->config.server[server], PORT_SERVER});
+    p->head.index = indexes[0];
+    p->life = w->life;
+    p->round = round;
+    p->count = count;
+    memcpy(p + 1, indexes, count * sizeof *indexes);
+    return p;
+}
+
+uint64_t switch_move_in_many(struct nl_switch *w, unsigned server, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
+                             struct outbox *out)
+{
+    uint64_t indexes[NETLOCK_MANY_MAX], index;
+    uint32_t count = 0, lock, round = w->version + 1;
+    for (; count < NETLOCK_MANY_MAX && (index = first * w->config.servers + server) < w->config.locks; first++) {
+        int rc = install(w, index, size, wait_size, round, now, &lock);
+        if (rc == -ENOSPC) {
+            first = w->config.locks; /* others have grown meanwhile: what is left comes when it is asked for */
+            break;
+        }
+        if (rc)
+            continue;
+        switch_control(w, lock)->next_ns = now + AGAIN * w->config.retry_ns; /* then one by one */
+        indexes[count++] = index;
+    }
+    if (count) {
+        w->version++;
+        many_to_server(w, server, NETLOCK_TAKE_MANY, round, indexes, count, out);
+    }
+    return first;
 }
 
 static void give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
@@ -152,23 +224,57 @@ int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct ou
 
 /* ---- what servers say ---- */
 
+static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+
+static void go_live(struct nl_switch *w, uint32_t lock, uint64_t token, uint64_t now)
+{
+    plane_set(switch_plane(w), NETLOCK_TOKEN, lock, token);
+    enter_state(w, lock, CONTROL_LIVE, now);
+    switch_control(w, lock)->next_ns = now + AGAIN * w->config.retry_ns;
+    w->counts.moved_in++;
+}
+
 static void on_handover(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
-    struct control *c = switch_control(w, lock);
+    const struct control *c = switch_control(w, lock);
     if (p->round != round_of(w, lock)) {
         w->drops.stale++;
         return;
     }
-    if (c->state == CONTROL_TAKING) {
-        plane_set(switch_plane(w), NETLOCK_TOKEN, lock, p->token);
-        enter_state(w, lock, CONTROL_LIVE, now);
-        c->next_ns = now + AGAIN * w->config.retry_ns;
-        w->counts.moved_in++;
-    }
+    if (c->state == CONTROL_TAKING)
+        go_live(w, lock, p->token, now);
     if (c->state == CONTROL_LIVE)
         switch_notify(w, lock, out);
     if (c->state == CONTROL_LIVE && c->unwanted)
         switch_move_out(w, p->head.index, now, out);
+}
+
+/* As many HANDOVERs, each with the LAST of an empty q2 from which nothing came yet. */
+static void on_handover_many(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_lent *lent, uint64_t now,
+                             struct outbox *out)
+{
+    uint64_t taken[NETLOCK_MANY_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < p->count; i++) {
+        uint32_t lock = plane_match(switch_plane(w), lent[i].index);
+        if (lock == PLANE_NO_LOCK || p->round != round_of(w, lock)) {
+            w->drops.stale++; /* the server will say it again, alone */
+            continue;
+        }
+        const struct control *c = switch_control(w, lock);
+        const struct netlock_packet last = {.head = {.type = NETLOCK_LAST, .index = lent[i].index}, .round = p->round};
+        bool first = c->state == CONTROL_TAKING;
+        if (first)
+            go_live(w, lock, lent[i].token, now);
+        if (c->state == CONTROL_LIVE)
+            taken[count++] = lent[i].index;
+        if (first)
+            on_push(w, lock, &last, now, out);
+        if (first && c->unwanted)
+            switch_move_out(w, lent[i].index, now, out);
+    }
+    if (count)
+        many_to_server(w, netlock_home(&w->config, p->head.index), NETLOCK_TAKEN_MANY, p->round, taken, count, out);
 }
 
 static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now)
@@ -181,7 +287,7 @@ static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_pa
     w->counts.moved_out++;
     w->counts.move_ns_max = max_u64(w->counts.move_ns_max, now - c->since_ns);
     plane_remove(switch_plane(w), lock);
-    switch_control(w, lock)->state = CONTROL_NONE;
+    enter_state(w, lock, CONTROL_NONE, now);
 }
 
 void switch_say_synced(struct nl_switch *w, unsigned server, struct outbox *out)
@@ -234,11 +340,25 @@ static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_pac
     switch_run(w, lock, &pass, now, out);
 }
 
+/* All of them are the sender's. */
+static bool sound_many(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
+{
+    const struct netlock_lent *lent = (const struct netlock_lent *)(const void *)(p + 1);
+    if (!p->count || p->count > NETLOCK_MANY_MAX || len != sizeof *p + p->count * sizeof *lent)
+        return false;
+    for (uint32_t i = 0; i < p->count; i++)
+        if (lent[i].index >= w->config.locks || w->config.server[netlock_home(&w->config, lent[i].index)] != p->head.from.machine)
+            return false;
+    return w->config.server[netlock_home(&w->config, p->head.index)] == p->head.from.machine;
+}
+
 static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
 {
     switch ((enum netlock_type)p->head.type) {
     case NETLOCK_SYNC:
         return true;
+    case NETLOCK_HANDOVER_MANY:
+        return sound_many(w, p, len);
     case NETLOCK_REPORT:
         return p->count <= NETLOCK_REPORT_MAX && len == sizeof *p + p->count * sizeof(struct netlock_demand);
     case NETLOCK_PUSH:
@@ -273,6 +393,10 @@ void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint3
     }
     if (p->head.type == NETLOCK_REPORT) {
         switch_on_report(w, p, (const struct netlock_demand *)(const void *)(p + 1));
+        return;
+    }
+    if (p->head.type == NETLOCK_HANDOVER_MANY) {
+        on_handover_many(w, p, (const struct netlock_lent *)(const void *)(p + 1), now, out);
         return;
     }
     uint32_t lock = plane_match(switch_plane(w), p->head.index);
@@ -424,18 +548,19 @@ static void look_at_leases(struct nl_switch *w, uint64_t now, struct outbox *out
 uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out)
 {
     struct nl_switch *w = state;
-    const struct plane *plane = switch_plane(w);
     if (w->control_ns <= now) {
         w->control_ns = now + w->config.lease_ns / CONTROL_SHARE;
         look_at_leases(w, now, out);
     }
     finish(w, now, out);
-    for (uint32_t lock = 0, seen = 0; lock < plane->config.locks && seen < plane->used; lock++)
-        if (switch_control(w, lock)->state != CONTROL_NONE) {
-            seen++;
-            give(w, lock, now, out);
-            say_again(w, lock, now, out);
-        }
+    for (uint32_t link = w->restless; link;) {
+        uint32_t lock = link - 1;
+        link = switch_control(w, lock)->next;
+        give(w, lock, now, out);
+        say_again(w, lock, now, out);
+        if (switch_control(w, lock)->state == CONTROL_LIVE && !(ends_of(w, lock) & NETLOCK_OVER))
+            switch_set_restless(w, lock, false);
+    }
     uint64_t next = switch_place_locks(w, now, out);
     return min_u64(min_u64(w->control_ns, next), now + w->config.retry_ns);
 }

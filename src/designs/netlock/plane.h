@@ -64,8 +64,9 @@ uint32_t plane_region_slots(const struct plane_region *region);
 /* The first free region of so many slots; -ENOSPC: none. */
 int plane_room(const struct plane *plane, uint32_t slots, uint32_t *left);
 
-/* If nobody is in its queues, moves the lock's region to the first place where it fits, should that be further left. */
-void plane_slide(struct plane *plane, uint32_t lock);
+/* If nobody is in its queues, moves the lock's region to the first place where it fits, should that be further left. Whether it
+ * did. */
+bool plane_slide(struct plane *plane, uint32_t lock);
 
 /* Another size for its queue, under the same condition. -EBUSY: somebody is in it; -ENOSPC. */
 int plane_resize(struct plane *plane, uint32_t lock, uint16_t size);

@@ -240,8 +240,9 @@ static void on_acquire(struct server *s, struct entry *e, const struct netlock_p
     if (e->state == ENTRY_WAITING && e->pushed)
         return; /* the request before it is on its way to the switch; the host asks again */
     if (l->place == LOCK_LENT && (over ? p->round == l->round && (int32_t)(p->count - l->closed) <= 0 : l->confirmed)) {
-        if (!over) /* the switch does not seem to have the lock: ask it */
-            server_to_switch(s, l, NETLOCK_LAST, out);
+        struct netlock_packet *ask = over ? NULL : server_to_switch(s, l, NETLOCK_LAST, out);
+        if (ask) /* the switch does not seem to have the lock: ask it */
+            ask->count = UINT32_MAX; /* q2 need not be empty */
         bounce(p, out);
         return;
     }
@@ -293,7 +294,7 @@ static bool from_switch(const struct packet_head *h)
     return h->from.machine == MACHINE_SWITCH;
 }
 
-static bool sound(const struct server *s, const struct netlock_packet *p)
+static bool sound(const struct server *s, const struct netlock_packet *p, uint32_t len)
 {
     const struct packet_head *h = &p->head;
     switch ((enum netlock_type)h->type) {
@@ -314,6 +315,9 @@ static bool sound(const struct server *s, const struct netlock_packet *p)
     case NETLOCK_TAKE:
     case NETLOCK_GIVE:
         return from_switch(h) && netlock_home(&s->config, h->index) == s->number;
+    case NETLOCK_TAKE_MANY:
+    case NETLOCK_TAKEN_MANY:
+        return from_switch(h) && server_sound_many(s, p, len);
     case NETLOCK_SYNCED:
         return from_switch(h);
     default:
@@ -376,6 +380,10 @@ static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t
     }
     if (p->head.type == NETLOCK_TAKE)
         server_on_take(s, l, p, now, out);
+    else if (p->head.type == NETLOCK_TAKE_MANY)
+        server_on_take_many(s, p, now, out);
+    else if (p->head.type == NETLOCK_TAKEN_MANY)
+        server_on_taken_many(s, p);
     else if (p->head.type == NETLOCK_GIVE)
         server_on_give(s, l, p, now, out);
     else if (p->head.type == NETLOCK_NOTIFY)
@@ -391,7 +399,7 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
     const struct netlock_packet *p = data;
     if (!h)
         return;
-    if (len < sizeof *p || !sound(s, p)) {
+    if (len < sizeof *p || !sound(s, p, len)) {
         s->drops.bad++;
         return;
     }

@@ -124,6 +124,9 @@ void server_report(struct server *s, uint64_t now, struct outbox *out);
 /* ---- lending (server_lend.c) ---- */
 
 void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+bool server_sound_many(const struct server *s, const struct netlock_packet *p, uint32_t len);
+void server_on_take_many(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+void server_on_taken_many(struct server *s, const struct netlock_packet *p);
 void server_on_give(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
 void server_on_notify(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
 void server_on_pushed(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);

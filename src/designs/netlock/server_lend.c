@@ -56,15 +56,22 @@ static void say_handover(struct server *s, struct lock *l, uint64_t now, struct 
 }
 
 /* Nobody holds it, and every lease that may have been given for it has ended. */
-void server_hand_over(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
+static bool lend(struct server *s, struct lock *l, uint64_t now)
 {
     bool held = l->holders && !(s->config.options & NETLOCK_BUST_NO_DRAIN);
-    if (held || !s->synced || now < s->open_ns || now < l->from_ns)
-        return;
+    if (l->place != LOCK_LENDING || held || !s->synced || now < s->open_ns || now < l->from_ns)
+        return false;
     l->place = LOCK_LENT;
     l->confirmed = false;
+    l->next_ns = now + s->config.retry_ns * 2;
     set_busy(s, l, true);
-    say_handover(s, l, now, out);
+    return true;
+}
+
+void server_hand_over(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
+{
+    if (lend(s, l, now))
+        say_handover(s, l, now, out);
 }
 
 /* Arrivals are counted anew in every round: those of this one come before all of the next. */
@@ -74,26 +81,81 @@ static void forget_counts(struct server *s, const struct lock *l)
         server_entry(s, i - 1)->count = 0;
 }
 
-void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+/* Whether the switch is to have the lock in a round that this server did not know of. */
+static bool begin_lending(struct server *s, struct lock *l, uint32_t round)
 {
-    if ((int32_t)(p->round - l->round) < 0 || (l->place == LOCK_OWNED && p->round == l->round)) {
-        s->drops.stale += p->head.type == NETLOCK_TAKE;
-        return;
-    }
-    if (p->round == l->round) {
-        if (l->place == LOCK_LENT && !l->confirmed && p->head.type == NETLOCK_TAKE)
-            say_handover(s, l, now, out);
-        return;
-    }
+    if ((int32_t)(round - l->round) <= 0)
+        return false;
     if (l->place == LOCK_LENT) {
         s->drops.stale++; /* it has the lock, and cannot want it: a TAKE from before */
-        return;
+        return false;
     }
     l->place = LOCK_LENDING;
-    l->round = p->round;
+    l->round = round;
     l->push = l->acked = l->credit = l->closed = 0;
     forget_counts(s, l);
-    server_hand_over(s, l, now, out);
+    return true;
+}
+
+void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    bool take = p->head.type == NETLOCK_TAKE;
+    if (begin_lending(s, l, p->round))
+        server_hand_over(s, l, now, out);
+    else if (take && p->round == l->round && l->place == LOCK_LENT && !l->confirmed)
+        say_handover(s, l, now, out);
+    else if (p->round != l->round || l->place == LOCK_OWNED)
+        s->drops.stale += take;
+}
+
+static const uint64_t *indexes_of(const struct netlock_packet *p)
+{
+    return (const uint64_t *)(const void *)(p + 1);
+}
+
+bool server_sound_many(const struct server *s, const struct netlock_packet *p, uint32_t len)
+{
+    if (!p->count || p->count > NETLOCK_MANY_MAX || len != sizeof *p + p->count * sizeof(uint64_t))
+        return false;
+    for (uint32_t i = 0; i < p->count; i++)
+        if (indexes_of(p)[i] >= s->config.locks || netlock_home(&s->config, indexes_of(p)[i]) != s->number)
+            return false;
+    return true;
+}
+
+/* Those that nobody holds or waits for go in one packet; the others as if they were asked for one by one. */
+void server_on_take_many(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    struct netlock_lent lent[NETLOCK_MANY_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct lock *l = server_lock(s, indexes_of(p)[i]);
+        if (!begin_lending(s, l, p->round))
+            continue; /* asked for again one by one */
+        if (l->first)
+            server_hand_over(s, l, now, out);
+        else if (lend(s, l, now))
+            lent[count++] = (struct netlock_lent){indexes_of(p)[i], l->token};
+    }
+    struct netlock_packet *a = count ? outbox_add(out, (uint32_t)(sizeof *a + count * sizeof *lent)) : NULL;
+    if (!a)
+        return; /* if there was something to say: said again by server_lend_tick */
+    netlock_head(a, &s->config, NETLOCK_HANDOVER_MANY, s->life, (struct place){s->machine, PORT_SERVER},
+                 (struct place){MACHINE_SWITCH, PORT_POOL});
+    a->head.index = lent[0].index;
+    a->life = s->switch_life;
+    a->round = p->round;
+    a->count = count;
+    memcpy(a + 1, lent, count * sizeof *lent);
+}
+
+void server_on_taken_many(struct server *s, const struct netlock_packet *p)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct lock *l = server_lock(s, indexes_of(p)[i]);
+        if (l->place == LOCK_LENT && l->round == p->round)
+            l->confirmed = true;
+    }
 }
 
 /* ---- q2 ---- */

@@ -175,6 +175,10 @@ void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, u
     for (;;) {
         plane_pass(plane, lock, pass);
         passes++;
+        if (pass->over)
+            switch_set_restless(w, lock, true);
+        if (pass->out & NETLOCK_OUT_FORWARD)
+            switch_control(w, lock)->crowded = true;
         emit(w, lock, pass, out);
         if (pass->next == NETLOCK_OP_NONE)
             break;

@@ -23,8 +23,11 @@ struct control {
     uint32_t arrivals; /* at the latest look */
     uint32_t rate;     /* arrivals between the latest two looks */
     uint32_t peak, old_peak;
+    uint32_t next, prev; /* among the restless; lock + 1, 0: none */
     uint8_t state;
     bool unwanted; /* to go once it is LIVE */
+    bool restless; /* on the move, or overflowing: has something to say again */
+    bool crowded;  /* overflowed since the latest look */
 };
 
 struct switch_machine {
@@ -37,6 +40,7 @@ struct switch_machine {
 struct switch_server {
     uint32_t life;
     uint64_t term;
+    uint64_t filled; /* how many of its locks were asked for before anybody wanted them */
 };
 
 struct switch_counts {
@@ -73,6 +77,9 @@ struct nl_switch {
                        * be looked at still */
     uint32_t leaving, coming;
     uint32_t reports_max;
+    bool tight;          /* the latest plan needs all slots */
+    uint32_t restless;   /* first; lock + 1 */
+    uint32_t slide_next; /* where the latest defragmentation ended */
     struct switch_server servers[RACK_SERVERS_MAX];
     uint64_t plane_at, control_at, machines_at, demands_at;
 };
@@ -120,6 +127,12 @@ void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out);
  * -ENOENT, -EBUSY (it is just moving). */
 int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out);
 int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct outbox *out);
+/* Begins to move so many of a server's locks in at once, and nobody needs to be in them: those that are not here yet of its
+ * locks number `first` and up. Returns the number to go on with. */
+uint64_t switch_move_in_many(struct nl_switch *w, unsigned server, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
+                             struct outbox *out);
+/* It has something to say again until it is at rest. */
+void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless);
 
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 /* Tells a server which life of the switch this is, and whether anybody may still hold something from the one before. */
