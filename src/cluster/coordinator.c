@@ -47,6 +47,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
         *why = "a host has at most a million requests: sessions times holds";
     else if (d->server_packet ? !p->servers || p->servers > RACK_SERVERS_MAX : p->servers)
         *why = d->server_packet ? "there are 1 to 64 lock servers" : "the design has no lock servers";
+    else if (p->backup && !d->steward_packet)
+        *why = "the design's switch has no backup";
     if (*why)
         return -EINVAL;
     memset(c, 0, sizeof *c);
@@ -62,6 +64,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->config.sessions = p->sessions;
     c->config.requests = p->requests;
     c->config.servers = p->servers;
+    c->config.switches = p->backup ? 2 : 1;
     c->config.locks = p->locks;
     c->config.lease_ns = p->lease_ns;
     c->config.retry_ns = p->retry_ns;
@@ -73,7 +76,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
 
 static bool is_complete(const struct coordinator *c)
 {
-    return c->servers == c->config.servers && (!c->design->packet->switch_packet || c->switch_.nonce);
+    return c->servers == c->config.servers && (!c->design->packet->switch_packet || c->switch_[0].nonce);
 }
 
 /* ---- answers ---- */
@@ -101,7 +104,8 @@ static uint32_t welcome(const struct coordinator *c, const struct coord_packet *
     w->config = c->config;
     for (unsigned i = 0; i < c->config.servers; i++)
         w->servers[i] = c->server[i].at;
-    w->switch_at = c->switch_.at;
+    w->switch_at = c->switch_[0].at;
+    w->backup_at = c->switch_[1].at;
     return sizeof *w;
 }
 
@@ -155,14 +159,19 @@ static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p,
         return refuse(c, p, -EOPNOTSUPP, answer);
     if (c->servers < c->config.servers)
         return refuse(c, p, -EAGAIN, answer); /* it needs their addresses */
-    if (c->switch_.nonce && !net_addr_is(c->switch_.at, at))
+    uint16_t i = 0;                           /* the place that has its address, or the next free one */
+    while (i < c->config.switches && c->switch_[i].nonce && !net_addr_is(c->switch_[i].at, at))
+        i++;
+    if (i == c->config.switches)
         return refuse(c, p, -EBUSY, answer);
-    if (c->switch_.nonce != p->head.nonce) {
-        c->switch_.nonce = p->head.nonce;
-        c->switch_.at = at;
-        c->switch_.life = ++c->life;
+    if (c->switch_[i].nonce != p->head.nonce) {
+        c->switch_[i].nonce = p->head.nonce;
+        c->switch_[i].at = at;
+        c->switch_[i].life = ++c->life;
     }
-    return welcome(c, p, MACHINE_SWITCH, c->switch_.life, answer);
+    uint32_t len = welcome(c, p, MACHINE_SWITCH, c->switch_[i].life, answer);
+    ((struct coord_welcome *)answer)->packet.head.to.port = i;
+    return len;
 }
 
 static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
@@ -216,6 +225,7 @@ static uint32_t on_beat(struct coordinator *c, const struct coord_packet *p, str
     a->head.to = p->head.from;
     a->head.epoch = p->head.epoch;
     a->stamp = p->stamp;
+    a->at = c->switch_[1].at;
     return sizeof *a;
 }
 

@@ -41,7 +41,7 @@ struct coord_packet {
     uint32_t role;
     int32_t code; /* REFUSED */
     uint64_t stamp;
-    struct net_addr at; /* JOIN: where a server or switch listens; ip 0: where the packet came from */
+    struct net_addr at; /* JOIN: where a server or switch listens; ip 0: where the packet came from. BEATEN: where the backup is */
     char space[COORD_NAME_LEN];
 };
 
@@ -51,7 +51,7 @@ struct coord_welcome {
     char design[COORD_NAME_LEN];
     struct rack_config config;
     struct net_addr servers[RACK_SERVERS_MAX];
-    struct net_addr switch_at;
+    struct net_addr switch_at, backup_at;
 };
 _Static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
 
@@ -73,7 +73,7 @@ struct coordinator {
         uint64_t nonce;
         uint32_t life;
         struct net_addr at;
-    } server[RACK_SERVERS_MAX], switch_;
+    } server[RACK_SERVERS_MAX], switch_[2];
     unsigned servers; /* that have joined, of config.servers */
     struct packet_drops drops;
     struct coord_member *members; /* by number, 1 to config.machines; the caller's */
@@ -84,6 +84,7 @@ struct coord_params {
     const char *space;
     uint64_t locks, lease_ns, retry_ns;
     uint16_t machines, sessions, requests, servers;
+    bool backup;   /* a second switch may join */
     uint32_t life; /* above every one that was given before: wall-clock time in seconds does */
     bool fresh;    /* nothing of a former coordinator can be left */
 };

@@ -17,6 +17,11 @@
  *   TAKE_MANY    round, count indexes follow                 HANDOVER_MANY  round, count indexes and tokens follow: nobody holds
  *   TAKEN_MANY   round, count indexes follow: live             them, nobody waits for them
  *
+ *   switch or server to the steward                          and back
+ *   BEAT     stamp; what the latest REIGN said               REIGN     stamp, ticket: life of who asked; life: the reign, round: of
+ *                                                                      which switch, pushed: in which life of it; count slots
+ * follow a switch that does not reign to a host ELSEWHERE  life, round: who does
+ *
  * The head's epoch is the life of whoever made the packet; in what the switch passes on, `life` is the switch's. */
 #ifndef PAWL_DATAPLANE_NETLOCK_WIRE_H
 #define PAWL_DATAPLANE_NETLOCK_WIRE_H
@@ -47,6 +52,9 @@ enum netlock_type {
     NETLOCK_TAKE_MANY,
     NETLOCK_HANDOVER_MANY,
     NETLOCK_TAKEN_MANY,
+    NETLOCK_BEAT,
+    NETLOCK_REIGN,
+    NETLOCK_ELSEWHERE,
     NETLOCK_TYPES
 };
 
@@ -58,6 +66,11 @@ enum netlock_type {
 #define NETLOCK_OVERFLOW 4u  /* the lock is in the switch: buffer it in q2, do not grant it */
 #define NETLOCK_BOUNCED 8u   /* came too late for q2, back to the switch */
 #define NETLOCK_PAYLOAD 16u  /* ACQUIRE: a data server and bytes for it follow (one round trip, 4.1) */
+
+#define NETLOCK_BEAT_EMPTY 1u   /* BEAT of a switch that was to retire: nobody is in its queues, and nobody will be */
+#define NETLOCK_BEAT_LEASED 2u  /* BEAT: has a lease from a steward */
+#define NETLOCK_REIGN_CLEAN 1u  /* REIGN: nobody holds anything from the reign before */
+#define NETLOCK_REIGN_RETIRE 2u /* the queues of who reigns are to drain */
 
 #define NETLOCK_SLOT_BITS 20u /* of a nonce: which of its host's requests; above: a serial number, whose lowest bit is 0 */
 #define NETLOCK_SERIAL_STEP (UINT64_C(2) << NETLOCK_SLOT_BITS)
@@ -72,7 +85,7 @@ struct netlock_packet {
     uint32_t ticket;
     uint64_t token;
     uint64_t stamp;
-    uint32_t life; /* of the switch */
+    uint32_t life; /* of the switch: its reign */
     uint32_t round;
     uint32_t count;
     uint32_t pushed;
@@ -103,6 +116,14 @@ struct netlock_lent {
     uint64_t index, token;
 };
 #define NETLOCK_MANY_MAX 64u
+
+/* What follows BEAT and REIGN: the locks whose index is `slot` modulo the number of servers belong to one of them. */
+struct netlock_slot {
+    uint16_t slot, owner;
+    uint32_t term;
+    uint32_t life;  /* of that server */
+    uint32_t first; /* nobody has had them before */
+};
 
 #define NETLOCK_PAYLOAD_MAX (PACKET_MAX - (uint32_t)sizeof(struct netlock_packet))
 

@@ -13,6 +13,9 @@ struct coordinating {
     struct udp udp;
     struct coordinator coordinator;
     struct coord_member *members;
+    const struct packet_design *design;
+    void *steward; /* null: the design has none */
+    struct outbox *out;
     const volatile sig_atomic_t *stop;
 };
 
@@ -33,6 +36,7 @@ struct station {
     uint64_t memory_bytes;
     struct peers *peers;
     uint64_t spin_ns; /* looks for packets for so long before it sleeps */
+    uint64_t look_ns; /* when to ask again where the backup is */
     const volatile sig_atomic_t *stop;
     struct {
         uint64_t packets, answers, lost, echoes; /* lost: nobody knows where they should go */

@@ -54,7 +54,9 @@ int station_open(struct station *s, const struct station_params *p)
     uint32_t life = s->welcome.packet.head.generation;
     if (p->is_switch)
         s->design->switch_init(s->memory, c, life, host_now());
-    else
+    if (p->is_switch && s->design->switch_number)
+        s->design->switch_number(s->memory, s->welcome.packet.head.to.port);
+    if (!p->is_switch)
         s->design->server_init(s->memory, c, s->welcome.packet.head.to.machine, life, p->fresh, host_now());
     return 0;
 }
@@ -90,8 +92,12 @@ static void meet_others(struct station *s)
 static bool address_of(const struct station *s, struct place to, struct net_addr *out)
 {
     const struct rack_config *c = &s->welcome.config;
-    if (to.machine == MACHINE_SWITCH && s->welcome.switch_at.ip) {
-        *out = s->welcome.switch_at;
+    if (to.machine == MACHINE_SWITCH) {
+        *out = to.port == 1 ? s->welcome.backup_at : s->welcome.switch_at;
+        return out->ip != 0;
+    }
+    if (to.machine == MACHINE_STEWARD) {
+        *out = s->join.coordinator;
         return true;
     }
     for (unsigned i = 0; i < c->servers; i++)
@@ -129,6 +135,9 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         return;
     if (h->from.machine && h->from.machine <= s->welcome.config.machines)
         peers_learn(s->peers, h->from, h->epoch, from);
+    const struct coord_packet *w = coord_check(data, len, s->welcome.config.space);
+    if (w && w->head.type == COORD_WELCOME && w->head.nonce == s->join.nonce)
+        s->welcome.backup_at = ((const struct coord_welcome *)data)->backup_at;
     if (h->family != s->design->family)
         return; /* HERE */
     if (s->is_switch)
@@ -147,8 +156,24 @@ static bool is_echo(struct station *s, const void *data, uint32_t len)
     return h->type != 0;
 }
 
+/* The backup may join later than all others: then it is in the next answer to the same JOIN. */
+static void look_for_backup(struct station *s)
+{
+    struct coord_packet ask;
+    uint64_t now = world_now(&world_real);
+    if (s->welcome.config.switches < 2 || s->welcome.backup_at.ip || now < s->look_ns)
+        return;
+    s->look_ns = now + LOOK_NS;
+    coord_make(&ask, COORD_JOIN, s->join.space, s->join.nonce);
+    ask.role = s->join.role;
+    ask.at = s->join.at;
+    const struct udp_out out = {.to = s->join.coordinator, .len = sizeof ask, .data = &ask};
+    udp_send(&s->udp, &out, 1);
+}
+
 static uint64_t tick(struct station *s, struct outbox *out)
 {
+    look_for_backup(s);
     uint64_t (*fn)(void *, uint64_t, struct outbox *) = s->is_switch ? s->design->switch_tick : s->design->server_tick;
     uint64_t now = host_now(), next = fn ? fn(s->memory, now, out) : UINT64_MAX;
     flush(s, out);

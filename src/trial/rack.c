@@ -19,11 +19,13 @@ uint64_t rack_clock(const struct rack_host *h)
 static uint32_t sim_host_of(const struct rack *r, struct place to)
 {
     if (to.machine == MACHINE_SWITCH)
-        return SIM_WIRE_SWITCH;
+        return to.port == 1 && r->backup.process ? r->backup.process->host->id : SIM_WIRE_SWITCH;
+    if (to.machine == MACHINE_STEWARD && r->steward.process)
+        return r->steward.process->host->id;
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
 }
 
-static void send_all(struct rack *r, const struct sim_host *from)
+void rack_send_all(struct rack *r, const struct sim_host *from)
 {
     const struct outbox *o = &r->outbox;
     for (unsigned i = 0; i < o->packets; i++) {
@@ -77,7 +79,7 @@ void rack_host_flush(struct rack_host *h)
     struct rack *r = h->rack;
     struct outbox *o = &r->outbox;
     check_undo(h);
-    send_all(r, h->host);
+    rack_send_all(r, h->host);
     for (unsigned i = 0; i < o->wakes; i++) {
         struct sim_ticket *t = &h->waiters[o->wake[i]];
         if (t->task)
@@ -195,7 +197,7 @@ static void server_tick_at(struct rack_server *s, uint64_t at_ns)
 
 static void server_flush(struct rack_server *s)
 {
-    send_all(s->rack, s->process->host);
+    rack_send_all(s->rack, s->process->host);
     outbox_clear(&s->rack->outbox);
     server_tick_at(s, sim_now(&s->rack->sim) + s->rack->config.retry_ns);
 }
@@ -215,7 +217,7 @@ static void server_tick(void *arg, uint64_t tag)
         return;
     }
     uint64_t next = r->design->server_tick(s->memory, server_clock(s), &r->outbox);
-    send_all(r, host);
+    rack_send_all(r, host);
     outbox_clear(&r->outbox);
     if (next != UINT64_MAX)
         server_tick_at(s, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + 1));
@@ -341,6 +343,8 @@ static void on_restarted(void *ctx, struct sim_process *process)
     for (unsigned i = 0; i < r->server_count; i++)
         if (r->servers[i].process == process)
             rc = server_start(&r->servers[i]);
+    if (process == r->steward.process || process == r->backup.process)
+        rc = rack_box_start(process == r->steward.process ? &r->steward : &r->backup);
     assert(!rc);
 }
 
@@ -427,6 +431,7 @@ static void configure(struct rack *r)
         .sessions = (uint16_t)((p->clients + p->hosts - 1) / p->hosts),
         .requests = REQUESTS,
         .servers = (uint16_t)r->server_count,
+        .switches = p->backup && r->design->steward_packet ? 2 : 1,
         .locks = p->locks,
         .lease_ns = p->lease_ns,
         .retry_ns = p->retry_ns,
@@ -445,6 +450,12 @@ static int add_all(struct rack *r)
         rc = add_server(r, i);
     if (!rc && r->design->switch_packet)
         rc = switch_start(r);
+    if (!rc && r->design->steward_packet)
+        rc = rack_box_add(r, &r->steward, false);
+    if (!rc && r->config.switches > 1) {
+        sim_wire_redundant(r->wire);
+        rc = rack_box_add(r, &r->backup, true);
+    }
     for (unsigned i = 0; i < r->params.clients && !rc; i++)
         rc = add_client(r, i);
     return rc;
@@ -455,7 +466,7 @@ int rack_init(struct rack *r, const struct rack_params *p)
     const struct packet_design *d = p->design->packet;
     if (!d || !p->clients || p->clients > RACK_CLIENTS_MAX || !p->hosts || !p->tasks || p->tasks > ACTORS_MAX ||
         p->servers > RACK_SERVERS_MAX || (d->server_packet && !p->servers) || (d->on_hosts && p->servers > p->hosts) ||
-        p->hosts + p->servers > SIM_HOSTS_MAX)
+        p->hosts + p->servers + 2 > SIM_HOSTS_MAX)
         return -EINVAL;
     memset(r, 0, sizeof *r);
     r->params = *p;
@@ -503,6 +514,8 @@ void rack_free(struct rack *r)
     free(r->clients);
     free(r->host_of);
     free(r->switch_memory);
+    free(r->steward.memory);
+    free(r->backup.memory);
     if (r->wire)
         sim_wire_free(r->wire);
     sim_free(&r->sim);

@@ -74,13 +74,13 @@ uint64_t netlock_servers_needed(const struct demand *demands, uint64_t count, ui
 void server_touch(struct server *s, struct lock *l)
 {
     if (!l->arrivals && s->touched < SERVER_TOUCHED_MAX)
-        s->touched_lock[s->touched++] = (uint32_t)(server_lock_index(s, l) / s->config.servers);
+        s->touched_lock[s->touched++] = (uint32_t)server_lock_index(s, l);
     l->arrivals++;
 }
 
 static struct lock *touched_lock(struct server *s, uint32_t i)
 {
-    return server_lock(s, (uint64_t)s->touched_lock[i] * s->config.servers);
+    return server_lock(s, s->touched_lock[i]);
 }
 
 /* Takes up to `max` of those that were asked for off the list. */
@@ -89,7 +89,7 @@ static uint32_t collect(struct server *s, struct netlock_demand *out, uint32_t m
     uint32_t count = 0;
     while (s->touched && count < max) {
         struct lock *l = touched_lock(s, --s->touched);
-        if (l->place == LOCK_OWNED)
+        if (l->place == LOCK_OWNED && server_owns(s, server_lock_index(s, l)))
             out[count++] = (struct netlock_demand){server_lock_index(s, l), l->arrivals, (uint32_t)max_u64(l->peak, 1)};
         l->arrivals = 0;
         l->peak = l->holders + l->waiters;
@@ -105,15 +105,7 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
         struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *demands));
         if (!p)
             break; /* as if it were lost: what is asked for often is asked for again */
-        p->head = (struct packet_head){.version = PACKET_VERSION,
-                                       .head_len = sizeof p->head,
-                                       .family = PACKET_NETLOCK,
-                                       .type = NETLOCK_REPORT,
-                                       .space = s->config.space,
-                                       .epoch = s->life,
-                                       .index = s->number,
-                                       .from = {s->machine, PORT_SERVER},
-                                       .to = {MACHINE_SWITCH, PORT_POOL}};
+        netlock_head(p, &s->config, NETLOCK_REPORT, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
         p->life = s->switch_life;
         p->count = count;
         memcpy(p + 1, demands, count * sizeof *demands);
@@ -265,6 +257,19 @@ static void churn(struct nl_switch *w, uint64_t now, struct outbox *out)
         defragment(w);
 }
 
+/* The original is back: what is here goes to the servers, and from there to the original (4.5). Nobody comes in any more. */
+static void retire(struct nl_switch *w, uint64_t now, struct outbox *out)
+{
+    const struct plane *plane = switch_plane(w);
+    unsigned moves = 0;
+    for (uint32_t lock = 0; lock < plane->config.locks && plane->used && moves < MOVES_AT_ONCE; lock++) {
+        struct control *c = switch_control(w, lock);
+        if (c->state == CONTROL_LIVE || c->state == CONTROL_TAKING)
+            moves += !switch_move_out(w, plane_index(plane, lock), now, out);
+    }
+    w->leaving = w->planned = w->coming = 0;
+}
+
 /* What fits as a whole needs no measuring: all locks come in as soon as their servers are known, and Algorithm 3 has to decide only
  * how much each gets. Returns whether there are more. */
 static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
@@ -276,9 +281,10 @@ static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
         return false;
     for (unsigned i = 0; i < w->config.servers; i++) {
         struct switch_server *s = &w->servers[i];
-        for (unsigned n = 0; n < FILL_PACKETS && s->life && s->filled * w->config.servers + i < w->config.locks; n++)
+        bool there = switch_slot_there(w, i);
+        for (unsigned n = 0; n < FILL_PACKETS && there && s->filled * w->config.servers + i < w->config.locks; n++)
             s->filled = switch_move_in_many(w, i, s->filled, (uint32_t)min_u64(each - waiting, FILL_SIZE), wait_size, now, out);
-        more = more || (s->life && s->filled * w->config.servers + i < w->config.locks);
+        more = more || (there && s->filled * w->config.servers + i < w->config.locks);
     }
     return more;
 }
@@ -287,6 +293,10 @@ uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *ou
 {
     if (w->config.options & (NETLOCK_SERVERS_ONLY | NETLOCK_CHAIN))
         return UINT64_MAX;
+    if (w->retire) {
+        retire(w, now, out);
+        return now + w->config.retry_ns;
+    }
     if (w->config.options & NETLOCK_CHURN) {
         if (now >= w->churn_ns)
             churn(w, now, out);

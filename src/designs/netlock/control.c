@@ -7,7 +7,8 @@
 #include <errno.h>
 
 #define CONTROL_SHARE 8u /* it looks at everything eight times in a lease */
-#define AGAIN 2u         /* retransmissions: after so many retry times */
+#define RESTLESS_AT_ONCE OUTBOX_PACKETS
+#define AGAIN 2u /* retransmissions: after so many retry times */
 
 static uint64_t ends_of(struct nl_switch *w, uint32_t lock)
 {
@@ -154,13 +155,13 @@ int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t 
 }
 
 /* A packet of the switch's to a server that so many entries follow. */
-static struct netlock_packet *many_to_server(struct nl_switch *w, unsigned server, enum netlock_type type, uint32_t round,
+static struct netlock_packet *many_to_server(struct nl_switch *w, struct place to, enum netlock_type type, uint32_t round,
                                              const uint64_t *indexes, uint32_t count, struct outbox *out)
 {
     struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *indexes));
     if (!p)
         return NULL;
-    netlock_head(p, &w->config, type, w->life, switch_place(), (struct place){w->config.server[server], PORT_SERVER});
+    netlock_head(p, &w->config, type, w->life, switch_place(w), to);
     p->head.index = indexes[0];
     p->life = w->life;
     p->round = round;
@@ -169,12 +170,12 @@ static struct netlock_packet *many_to_server(struct nl_switch *w, unsigned serve
     return p;
 }
 
-uint64_t switch_move_in_many(struct nl_switch *w, unsigned server, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
+uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
                              struct outbox *out)
 {
     uint64_t indexes[NETLOCK_MANY_MAX], index;
     uint32_t count = 0, lock, round = w->version + 1;
-    for (; count < NETLOCK_MANY_MAX && (index = first * w->config.servers + server) < w->config.locks; first++) {
+    for (; count < NETLOCK_MANY_MAX && (index = first * w->config.servers + slot) < w->config.locks; first++) {
         int rc = install(w, index, size, wait_size, round, now, &lock);
         if (rc == -ENOSPC) {
             first = w->config.locks; /* others have grown meanwhile: what is left comes when it is asked for */
@@ -187,7 +188,7 @@ uint64_t switch_move_in_many(struct nl_switch *w, unsigned server, uint64_t firs
     }
     if (count) {
         w->version++;
-        many_to_server(w, server, NETLOCK_TAKE_MANY, round, indexes, count, out);
+        many_to_server(w, switch_server_place(w, slot), NETLOCK_TAKE_MANY, round, indexes, count, out);
     }
     return first;
 }
@@ -274,7 +275,7 @@ static void on_handover_many(struct nl_switch *w, const struct netlock_packet *p
             switch_move_out(w, lent[i].index, now, out);
     }
     if (count)
-        many_to_server(w, netlock_home(&w->config, p->head.index), NETLOCK_TAKEN_MANY, p->round, taken, count, out);
+        many_to_server(w, p->head.from, NETLOCK_TAKEN_MANY, p->round, taken, count, out);
 }
 
 static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now)
@@ -290,14 +291,14 @@ static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_pa
     enter_state(w, lock, CONTROL_NONE, now);
 }
 
-void switch_say_synced(struct nl_switch *w, unsigned server, struct outbox *out)
+void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, struct outbox *out)
 {
-    struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_SYNCED, w->life, switch_place(),
+    struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_SYNCED, w->life, switch_place(w),
                                                   (struct place){w->config.server[server], PORT_SERVER});
     if (!a)
         return;
-    a->stamp = w->servers[server].life;
-    a->token = w->servers[server].term;
+    a->stamp = stamp;
+    a->pushed = w->servers[server].life;
     a->round = ++w->version; /* what passes from now on is told apart from what passed before */
     a->life = w->life;
     a->count = w->clean;
@@ -310,12 +311,9 @@ static void on_sync(struct nl_switch *w, const struct netlock_packet *p, struct 
         if (w->config.server[i] != p->head.from.machine)
             continue;
         if (p->head.epoch < s->life)
-            return;                    /* of a life that is over */
-        if (p->head.epoch > s->life) { /* its tokens start above all that were given out before */
-            s->life = p->head.epoch;
-            s->term = ((uint64_t)w->life << NETLOCK_TERM_BITS) + ++w->terms;
-        }
-        switch_say_synced(w, i, out);
+            return; /* of a life that is over */
+        s->life = p->head.epoch;
+        switch_say_synced(w, i, p->stamp, out);
     }
 }
 
@@ -340,6 +338,11 @@ static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_pac
     switch_run(w, lock, &pass, now, out);
 }
 
+static bool owns(const struct nl_switch *w, const struct netlock_packet *p, uint64_t index)
+{
+    return switch_server_place(w, index).machine == p->head.from.machine;
+}
+
 /* All of them are the sender's. */
 static bool sound_many(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
 {
@@ -347,9 +350,9 @@ static bool sound_many(const struct nl_switch *w, const struct netlock_packet *p
     if (!p->count || p->count > NETLOCK_MANY_MAX || len != sizeof *p + p->count * sizeof *lent)
         return false;
     for (uint32_t i = 0; i < p->count; i++)
-        if (lent[i].index >= w->config.locks || w->config.server[netlock_home(&w->config, lent[i].index)] != p->head.from.machine)
+        if (lent[i].index >= w->config.locks || !owns(w, p, lent[i].index))
             return false;
-    return w->config.server[netlock_home(&w->config, p->head.index)] == p->head.from.machine;
+    return owns(w, p, p->head.index);
 }
 
 static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
@@ -374,7 +377,7 @@ static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uin
     default:
         return false;
     }
-    return w->config.server[netlock_home(&w->config, p->head.index)] == p->head.from.machine;
+    return owns(w, p, p->head.index);
 }
 
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
@@ -387,7 +390,10 @@ void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint3
         on_sync(w, p, out);
         return;
     }
-    if (p->life != w->life || p->head.epoch != w->servers[netlock_home(&w->config, p->head.index)].life) {
+    unsigned server = 0;
+    while (w->config.server[server] != p->head.from.machine) /* it is one of them: sound */
+        server++;
+    if (p->life != w->life || p->head.epoch != w->servers[server].life) {
         w->drops.stale++; /* from another life of the switch, or of the server */
         return;
     }
@@ -488,7 +494,7 @@ static void remind(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t t
     if (waiting || (flags & (NETLOCK_GRANTED | NETLOCK_ENDED)) != NETLOCK_GRANTED || age < plane_now(w->config.lease_ns / 2))
         return;
     uint32_t place = (uint32_t)plane_get(plane, NETLOCK_PLACE, slot);
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, NETLOCK_GRANT, w->life, switch_place(),
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, NETLOCK_GRANT, w->life, switch_place(w),
                                                   (struct place){(uint16_t)(place >> 16), PORT_POOL}); /* its process may be gone */
     if (!p)
         return;
@@ -545,15 +551,11 @@ static void look_at_leases(struct nl_switch *w, uint64_t now, struct outbox *out
     each_lock(w, remind, 0, now, out);
 }
 
-uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out)
+/* So many at a time, then the others: if a server is gone, all of its locks that were to come say so again and again. */
+static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
-    struct nl_switch *w = state;
-    if (w->control_ns <= now) {
-        w->control_ns = now + w->config.lease_ns / CONTROL_SHARE;
-        look_at_leases(w, now, out);
-    }
-    finish(w, now, out);
-    for (uint32_t link = w->restless; link;) {
+    uint32_t link = w->restless_at && switch_control(w, w->restless_at - 1)->restless ? w->restless_at : w->restless;
+    for (unsigned n = 0; n < RESTLESS_AT_ONCE && link; n++) {
         uint32_t lock = link - 1;
         link = switch_control(w, lock)->next;
         give(w, lock, now, out);
@@ -561,6 +563,21 @@ uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out)
         if (switch_control(w, lock)->state == CONTROL_LIVE && !(ends_of(w, lock) & NETLOCK_OVER))
             switch_set_restless(w, lock, false);
     }
+    w->restless_at = link;
+}
+
+uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out)
+{
+    struct nl_switch *w = state;
+    uint64_t beat = switch_beat(w, now, out);
+    if (!switch_reigns(w, now))
+        return beat;
+    if (w->control_ns <= now) {
+        w->control_ns = now + w->config.lease_ns / CONTROL_SHARE;
+        look_at_leases(w, now, out);
+    }
+    finish(w, now, out);
+    look_at_restless(w, now, out);
     uint64_t next = switch_place_locks(w, now, out);
-    return min_u64(min_u64(w->control_ns, next), now + w->config.retry_ns);
+    return min_u64(min_u64(w->control_ns, min_u64(next, beat)), now + w->config.retry_ns);
 }

@@ -5,8 +5,8 @@
 
 struct netlock_packet *server_to_switch(struct server *s, const struct lock *l, enum netlock_type type, struct outbox *out)
 {
-    struct netlock_packet *p = netlock_packet_new(out, &s->config, type, s->life, (struct place){s->machine, PORT_SERVER},
-                                                  (struct place){MACHINE_SWITCH, PORT_POOL});
+    struct netlock_packet *p =
+        netlock_packet_new(out, &s->config, type, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
     if (!p)
         return NULL;
     p->head.index = server_lock_index(s, l);
@@ -19,15 +19,15 @@ struct netlock_packet *server_to_switch(struct server *s, const struct lock *l, 
 
 static uint32_t link_of(struct server *s, const struct lock *l)
 {
-    return (uint32_t)(server_lock_index(s, l) / s->config.servers) + 1;
+    return (uint32_t)server_lock_index(s, l) + 1;
 }
 
 static struct lock *at_link(struct server *s, uint32_t link)
 {
-    return server_lock(s, (uint64_t)(link - 1) * s->config.servers);
+    return server_lock(s, link - 1);
 }
 
-static void set_busy(struct server *s, struct lock *l, bool busy)
+void server_set_busy(struct server *s, struct lock *l, bool busy)
 {
     if (busy == l->busy)
         return;
@@ -52,19 +52,19 @@ static void say_handover(struct server *s, struct lock *l, uint64_t now, struct 
     struct netlock_packet *p = server_to_switch(s, l, NETLOCK_HANDOVER, out);
     l->next_ns = p ? now + s->config.retry_ns * 2 : now;
     if (p)
-        p->token = l->token;
+        p->token = server_token(s, l);
 }
 
 /* Nobody holds it, and every lease that may have been given for it has ended. */
 static bool lend(struct server *s, struct lock *l, uint64_t now)
 {
     bool held = l->holders && !(s->config.options & NETLOCK_BUST_NO_DRAIN);
-    if (l->place != LOCK_LENDING || held || !s->synced || now < s->open_ns || now < l->from_ns)
+    if (l->place != LOCK_LENDING || held || !server_open(s, l, now))
         return false;
     l->place = LOCK_LENT;
     l->confirmed = false;
     l->next_ns = now + s->config.retry_ns * 2;
-    set_busy(s, l, true);
+    server_set_busy(s, l, true);
     return true;
 }
 
@@ -93,6 +93,7 @@ static bool begin_lending(struct server *s, struct lock *l, uint32_t round)
     l->place = LOCK_LENDING;
     l->round = round;
     l->push = l->acked = l->credit = l->closed = 0;
+    l->empty = false;
     forget_counts(s, l);
     return true;
 }
@@ -118,7 +119,7 @@ bool server_sound_many(const struct server *s, const struct netlock_packet *p, u
     if (!p->count || p->count > NETLOCK_MANY_MAX || len != sizeof *p + p->count * sizeof(uint64_t))
         return false;
     for (uint32_t i = 0; i < p->count; i++)
-        if (indexes_of(p)[i] >= s->config.locks || netlock_home(&s->config, indexes_of(p)[i]) != s->number)
+        if (indexes_of(p)[i] >= s->config.locks || !server_owns(s, indexes_of(p)[i]))
             return false;
     return true;
 }
@@ -134,14 +135,13 @@ void server_on_take_many(struct server *s, const struct netlock_packet *p, uint6
             continue; /* asked for again one by one */
         if (l->first)
             server_hand_over(s, l, now, out);
-        else if (lend(s, l, now))
-            lent[count++] = (struct netlock_lent){indexes_of(p)[i], l->token};
+        else if ((l->empty = lend(s, l, now)))
+            lent[count++] = (struct netlock_lent){indexes_of(p)[i], server_token(s, l)};
     }
     struct netlock_packet *a = count ? outbox_add(out, (uint32_t)(sizeof *a + count * sizeof *lent)) : NULL;
     if (!a)
         return; /* if there was something to say: said again by server_lend_tick */
-    netlock_head(a, &s->config, NETLOCK_HANDOVER_MANY, s->life, (struct place){s->machine, PORT_SERVER},
-                 (struct place){MACHINE_SWITCH, PORT_POOL});
+    netlock_head(a, &s->config, NETLOCK_HANDOVER_MANY, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
     a->head.index = lent[0].index;
     a->life = s->switch_life;
     a->round = p->round;
@@ -199,7 +199,7 @@ void server_push(struct server *s, struct lock *l, uint64_t now, struct outbox *
         e->pushed = true;
         l->push++;
         l->next_ns = now + s->config.retry_ns * 2;
-        set_busy(s, l, true);
+        server_set_busy(s, l, true);
     }
 }
 
@@ -260,6 +260,19 @@ void server_on_notify(struct server *s, struct lock *l, const struct netlock_pac
 
 /* ---- and back ---- */
 
+void server_recall(struct server *s, struct lock *l)
+{
+    for (uint32_t i = l->first; i;) {
+        struct entry *e = server_entry(s, i - 1);
+        i = e->next;
+        e->pushed = false;
+        if (!e->mode) {
+            server_take_out(s, l, e);
+            e->state = ENTRY_DONE;
+        }
+    }
+}
+
 /* Nothing of it is in the switch any more. */
 void server_on_give(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
@@ -272,21 +285,12 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
     if (p->round != l->round || l->place != LOCK_OWNED) {
         if (l->place == LOCK_LENT)
             acknowledge(s, l, p->pushed);
-        for (uint32_t i = l->first; i; i = server_entry(s, i - 1)->next)
-            server_entry(s, i - 1)->pushed = false;
-        for (uint32_t i = l->first; i;) { /* those that gave up on their way */
-            struct entry *e = server_entry(s, i - 1);
-            i = e->next;
-            if (!e->mode) {
-                server_take_out(s, l, e);
-                e->state = ENTRY_DONE;
-            }
-        }
+        server_recall(s, l);
         forget_counts(s, l);
         l->place = LOCK_OWNED;
         l->round = p->round;
-        l->token = max_u64(max_u64(l->token, p->token), s->term << NETLOCK_TOKEN_BITS);
-        set_busy(s, l, false);
+        l->token = max_u64(l->token, p->token);
+        server_set_busy(s, l, false);
         server_pump(s, l, now, out);
     }
     struct netlock_packet *a = server_to_switch(s, l, NETLOCK_GIVEN, out);
@@ -300,28 +304,21 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
 static void take_back_all(struct server *s, uint64_t now)
 {
     uint64_t from = s->config.options & NETLOCK_BUST_HASTY_REVERT ? now : now + netlock_lease_over(&s->config);
-    for (uint64_t i = s->number; i < s->config.locks; i += s->config.servers) {
+    for (unsigned i = 0; i < s->config.servers; i++)
+        if (s->slots[i].term && !s->slots[i].whole) /* what was lent before it had the slot, it does not know */
+            s->slots[i].open_ns = max_u64(s->slots[i].open_ns, from);
+    for (uint64_t i = server_next_lock(s, UINT64_MAX); i < s->config.locks; i = server_next_lock(s, i)) {
         struct lock *l = server_lock(s, i);
-        bool lent = l->place == LOCK_LENT;
-        for (uint32_t e = l->first; lent && e;) {
-            struct entry *q = server_entry(s, e - 1);
-            e = q->next;
-            q->pushed = false;
-            if (!q->mode) {
-                server_take_out(s, l, q);
-                q->state = ENTRY_DONE;
-            }
-        }
-        if (lent) {
+        if (l->place == LOCK_LENT) {
+            server_recall(s, l);
             l->from_ns = from;
-            s->revive_ns = min_u64(s->revive_ns, from);
         }
         forget_counts(s, l);
         l->place = LOCK_OWNED;
         l->round = 0;
-        l->token = max_u64(l->token, s->term << NETLOCK_TOKEN_BITS);
-        set_busy(s, l, false);
+        server_set_busy(s, l, false);
     }
+    s->revive_ns = min_u64(s->revive_ns, from);
 }
 
 /* No host holds anything that a former life of the switch granted. */
@@ -330,11 +327,19 @@ static void need_not_wait(struct server *s, uint64_t now)
     if (s->clean)
         return;
     s->clean = true;
-    for (uint64_t i = s->number; i < s->config.locks; i += s->config.servers) {
+    for (uint64_t i = server_next_lock(s, UINT64_MAX); i < s->config.locks; i = server_next_lock(s, i)) {
         struct lock *l = server_lock(s, i);
         if (l->from_ns > now) {
             l->from_ns = now;
             s->revive_ns = now;
+        }
+    }
+    for (unsigned i = 0; i < s->config.servers; i++) {
+        struct server_slot *slot = &s->slots[i];
+        uint64_t heir = slot->whole ? 0 : slot->adopted_ns + netlock_lease_over(&s->config);
+        if (slot->open_ns > max_u64(heir, now)) {
+            slot->open_ns = max_u64(heir, now);
+            s->revive_ns = min_u64(s->revive_ns, slot->open_ns);
         }
     }
 }
@@ -342,25 +347,28 @@ static void need_not_wait(struct server *s, uint64_t now)
 void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     (void)out;
-    if (p->stamp != s->life || p->head.epoch < s->switch_life) {
+    if (p->pushed != s->life || p->head.epoch < s->switch_life) {
         s->drops.stale++;
         return;
     }
-    if (p->head.epoch == s->switch_life && s->synced) {
-        if (p->count)
-            need_not_wait(s, now);
-        return;
+    bool new_reign = p->head.epoch != s->switch_life || !s->synced;
+    if (new_reign) {
+        s->clean = false;
+        s->switch_life = p->head.epoch;
+        s->switch_number = p->head.from.port;
+        s->synced = true;
+        take_back_all(s, now);
+        s->revive_ns = now;
     }
-    s->clean = false;
-    bool first = !s->switch_life;
-    s->switch_life = p->head.epoch;
-    s->term = max_u64(s->term, p->token);
-    s->version = p->round;
-    s->synced = true;
-    take_back_all(s, now);
-    if (!first)
-        s->revive_ns = min_u64(s->revive_ns, now);
-    s->revive_ns = min_u64(s->revive_ns, max_u64(now, s->open_ns));
+    for (unsigned i = 0; i < s->config.servers; i++) {
+        struct server_slot *slot = &s->slots[i];
+        slot->synced = slot->synced && !new_reign;
+        if (!slot->synced && p->stamp > slot->adopted_ns) { /* asked since */
+            slot->synced = true;
+            slot->version = p->round;
+            s->revive_ns = now;
+        }
+    }
     if (p->count)
         need_not_wait(s, now);
 }
@@ -373,7 +381,7 @@ uint64_t server_lend_tick(struct server *s, uint64_t now, struct outbox *out)
         link = l->busy_next;
         bool pushing = l->push != l->acked && !(s->config.options & NETLOCK_BUST_NO_RESEND);
         if (l->confirmed && !pushing) {
-            set_busy(s, l, false);
+            server_set_busy(s, l, false);
             continue;
         }
         if (l->next_ns <= now && !l->confirmed) {

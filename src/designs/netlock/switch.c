@@ -40,13 +40,13 @@ uint64_t netlock_switch_bytes(const struct rack_config *c)
 static void install_all(struct nl_switch *w, uint64_t now)
 {
     struct plane *plane = switch_plane(w);
-    w->open_ns = w->life > 1 ? now + netlock_lease_over(&w->config) : now;
+    w->open_ns = w->clean ? now : now + netlock_lease_over(&w->config);
     for (uint32_t i = 0; i < plane->config.locks; i++) {
         const struct plane_region r = {.left = i, .size = 1};
         uint32_t lock;
         if (plane_install(plane, i, &r, &lock))
             return;
-        plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->life << (NETLOCK_TERM_BITS + NETLOCK_TOKEN_BITS));
+        plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->life << NETLOCK_TOKEN_BITS);
         switch_control(w, lock)->state = CONTROL_LIVE;
     }
 }
@@ -54,18 +54,41 @@ static void install_all(struct nl_switch *w, uint64_t now)
 void netlock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     struct nl_switch *w = state; /* zeroed */
-    const struct plane_config p = plane_config_of(config);
-    lay_out(w, config);
     w->config = *config;
     w->config.options = netlock_tuned(config->options);
-    w->life = life;
+    w->own_life = life;
+    w->beat_ns = now;
+}
+
+void netlock_switch_number(void *state, uint16_t number)
+{
+    ((struct nl_switch *)state)->number = number;
+}
+
+void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
+{
+    const struct plane_config p = plane_config_of(&w->config);
+    const struct nl_switch old = *w;
+    if (old.life)
+        memset(w, 0, netlock_switch_bytes(&old.config));
+    lay_out(w, &old.config);
+    w->config = old.config;
+    w->drops = old.drops;
+    w->counts = old.counts;
+    w->number = old.number;
+    w->own_life = old.own_life;
+    w->leased_ns = old.leased_ns;
+    w->stamp = old.stamp;
+    w->beat_ns = old.beat_ns;
+    w->life = reign;
+    w->clean = clean;
     w->version = 1;
     w->control_ns = now;
     w->allocate_ns = now + NETLOCK_MEASURE_NS;
-    w->churn_ns = now + config->retry_ns;
-    w->dice = life * UINT64_C(0x9e3779b97f4a7c15) + config->options;
+    w->churn_ns = now + w->config.retry_ns;
+    w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + w->config.options;
     plane_init(switch_plane(w), &p);
-    switch_plane(w)->bust = (uint16_t)(config->options & NETLOCK_BUST_PLANE);
+    switch_plane(w)->bust = (uint16_t)(w->config.options & NETLOCK_BUST_PLANE);
     if (w->config.options & NETLOCK_CHAIN)
         install_all(w, now);
 }
@@ -74,7 +97,9 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
 
 struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enum netlock_type type, struct outbox *out)
 {
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(), switch_server_place(w, index));
+    if (!switch_owner(w, index))
+        return NULL;
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(w), switch_server_place(w, index));
     if (p) {
         p->head.index = index;
         p->life = w->life;
@@ -85,7 +110,7 @@ struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enu
 static struct netlock_packet *to_client(struct nl_switch *w, uint64_t index, uint64_t nonce, struct place to,
                                         enum netlock_type type, struct outbox *out)
 {
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(), to);
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(w), to);
     if (p) {
         p->head.index = index;
         p->head.nonce = nonce;
@@ -119,11 +144,12 @@ static void emit_refusal(struct nl_switch *w, uint64_t index, const struct netlo
 static void emit_forward(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
 {
     enum netlock_type type = pass->op == NETLOCK_OP_CANCEL ? NETLOCK_CANCEL : NETLOCK_ACQUIRE;
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, switch_machine(w, pass->machine)->life,
-                                                  (struct place){pass->machine, pass->port}, switch_server_place(w, index));
+    struct netlock_packet *p = switch_owner(w, index) ? outbox_add(out, sizeof *p) : NULL;
     w->counts.overflowed++;
     if (!p)
-        return;
+        return; /* as if it were lost */
+    netlock_head(p, &w->config, type, switch_machine(w, pass->machine)->life, (struct place){pass->machine, pass->port},
+                 switch_server_place(w, index));
     p->head.index = index;
     p->head.nonce = pass->nonce;
     p->mode = pass->mode;
@@ -204,7 +230,7 @@ static void pass_through(const void *data, uint32_t len, struct outbox *out)
 
 static void pass_on(struct nl_switch *w, const struct netlock_packet *p, struct outbox *out)
 {
-    struct netlock_packet *f = outbox_add(out, sizeof *f);
+    struct netlock_packet *f = switch_owner(w, p->head.index) ? outbox_add(out, sizeof *f) : NULL;
     w->counts.passed_on++;
     if (!f)
         return;
@@ -265,7 +291,7 @@ static void look_whether_clean(struct nl_switch *w, struct switch_machine *m, st
     w->clean = true;
     for (unsigned i = 0; i < w->config.servers; i++)
         if (w->servers[i].life)
-            switch_say_synced(w, i, out);
+            switch_say_synced(w, i, 0, out);
 }
 
 static void on_lease(struct nl_switch *w, struct switch_machine *m, const struct netlock_packet *p, uint64_t now,
@@ -280,7 +306,7 @@ static void on_lease(struct nl_switch *w, struct switch_machine *m, const struct
     a->head.type = NETLOCK_LEASED;
     a->head.epoch = w->life;
     a->head.to = p->head.from;
-    a->head.from = switch_place();
+    a->head.from = switch_place(w);
     if (p->life == w->life && !m->clean)
         look_whether_clean(w, m, out);
 }
@@ -356,12 +382,22 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
     const struct netlock_packet *p = data;
     if (!h)
         return;
-    if (h->to.machine != MACHINE_SWITCH) {
+    if (h->to.machine != MACHINE_SWITCH || h->to.port != w->number) {
         pass_through(data, len, out);
         return;
     }
     if (len < sizeof *p) {
         w->drops.bad++;
+        return;
+    }
+    if (h->from.machine == MACHINE_STEWARD) {
+        switch_on_reign(w, p, len, now);
+        return;
+    }
+    if (!switch_reigns(w, now)) {
+        w->drops.stale++;
+        if (h->from.machine <= w->config.machines)
+            switch_say_elsewhere(w, h, out);
         return;
     }
     if (h->from.machine <= w->config.machines) /* also what a server sends back in the name of a host */

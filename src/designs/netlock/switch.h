@@ -39,8 +39,7 @@ struct switch_machine {
 
 struct switch_server {
     uint32_t life;
-    uint64_t term;
-    uint64_t filled; /* how many of its locks were asked for before anybody wanted them */
+    uint64_t filled; /* how many locks of the slot with its number were asked for before anybody wanted them */
 };
 
 struct switch_counts {
@@ -64,10 +63,16 @@ struct nl_switch {
     struct rack_config config;
     struct packet_drops drops;
     struct switch_counts counts;
-    uint32_t life;
-    uint32_t version; /* of the table: rounds are numbered by it */
-    uint32_t terms;
-    bool clean; /* all hosts have */
+    uint16_t number;              /* 0: the original, 1: its backup */
+    uint32_t own_life;            /* of its memory */
+    uint64_t leased_ns, until_ns; /* its lease from the steward; and until when it reigns */
+    uint64_t stamp, beat_ns;
+    struct netlock_table table;       /* what the steward said last */
+    uint16_t owner[RACK_SERVERS_MAX]; /* of each slot: number of a server + 1; 0: nobody */
+    bool retire, retired;             /* its queues are to drain; have drained */
+    uint32_t life;                    /* its own reign; 0: none */
+    uint32_t version;                 /* of the table: rounds are numbered by it */
+    bool clean;                       /* all hosts have */
     uint64_t control_ns, churn_ns, allocate_ns;
     uint64_t open_ns;    /* netchain: grants from then on */
     uint64_t unfinished; /* plane's, at the latest look */
@@ -77,9 +82,10 @@ struct nl_switch {
                        * be looked at still */
     uint32_t leaving, coming;
     uint32_t reports_max;
-    bool tight;          /* the latest plan needs all slots */
-    uint32_t restless;   /* first; lock + 1 */
-    uint32_t slide_next; /* where the latest defragmentation ended */
+    bool tight;           /* the latest plan needs all slots */
+    uint32_t restless;    /* first; lock + 1 */
+    uint32_t restless_at; /* to be looked at next; 0: the first */
+    uint32_t slide_next;  /* where the latest defragmentation ended */
     struct switch_server servers[RACK_SERVERS_MAX];
     uint64_t plane_at, control_at, machines_at, demands_at;
 };
@@ -105,15 +111,45 @@ static inline struct demand *switch_plan(struct nl_switch *w)
     return switch_reports(w) + w->reports_max;
 }
 
-static inline struct place switch_place(void)
+static inline struct place switch_place(const struct nl_switch *w)
 {
-    return (struct place){MACHINE_SWITCH, PORT_POOL};
+    return (struct place){MACHINE_SWITCH, w->number};
 }
 
+/* The server that has the locks of a slot, if they are not in the switch: its number + 1; 0: none. */
+static inline unsigned switch_slot_owner(const struct nl_switch *w, unsigned slot)
+{
+    return w->owner[slot];
+}
+
+static inline unsigned switch_owner(const struct nl_switch *w, uint64_t index)
+{
+    return switch_slot_owner(w, netlock_home(&w->config, index));
+}
+
+static inline bool switch_slot_there(const struct nl_switch *w, unsigned slot)
+{
+    return w->owner[slot] && w->servers[w->owner[slot] - 1].life;
+}
+
+/* Nobody has the lock: to no machine. */
 static inline struct place switch_server_place(const struct nl_switch *w, uint64_t index)
 {
-    return (struct place){w->config.server[netlock_home(&w->config, index)], PORT_SERVER};
+    unsigned owner = switch_owner(w, index);
+    return (struct place){owner ? w->config.server[owner - 1] : MACHINE_NONE, PORT_SERVER};
 }
+
+/* ---- the reign (reign.c) ---- */
+
+/* Whether it may grant. */
+bool switch_reigns(const struct nl_switch *w, uint64_t now);
+void switch_on_reign(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now);
+/* Asks the steward; returns when next. */
+uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out);
+/* To a host that asks a switch which does not reign. */
+void switch_say_elsewhere(struct nl_switch *w, const struct packet_head *h, struct outbox *out);
+/* Everything starts anew. */
+void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now);
 
 /* A packet through the stages, with its resubmissions; what leaves is in the outbox. */
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out);
@@ -127,16 +163,16 @@ void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out);
  * -ENOENT, -EBUSY (it is just moving). */
 int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out);
 int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct outbox *out);
-/* Begins to move so many of a server's locks in at once, and nobody needs to be in them: those that are not here yet of its
- * locks number `first` and up. Returns the number to go on with. */
-uint64_t switch_move_in_many(struct nl_switch *w, unsigned server, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
+/* Begins to move so many locks of a slot in at once, and nobody needs to be in them: those that are not here yet of its locks
+ * number `first` and up. Returns the number to go on with. */
+uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
                              struct outbox *out);
 /* It has something to say again until it is at rest. */
 void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless);
 
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 /* Tells a server which life of the switch this is, and whether anybody may still hold something from the one before. */
-void switch_say_synced(struct nl_switch *w, unsigned server, struct outbox *out);
+void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, struct outbox *out);
 /* Everything that a host has in the switch ends. */
 void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out);
 
