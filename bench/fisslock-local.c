@@ -1,72 +1,65 @@
-/* FissLock beside the lock's own agent: what acquiring and releasing a shared lock costs that another of the host holds, without a
- * packet. The protocol alone, and with the log that lets a killed process's change be undone; without the host's mutex. */
+/* FissLock beside the lock's own agent, over the whole way that a user has it: pawl_lock and pawl_unlock of a handle on
+ * pawl://ADDRESS:PORT/SPACE whose host has the agent; the host's mutex, leases and safety against kill -9 included. That the agent
+ * decided, and that the process sent nothing, is counted. */
+#include "bench/kit.h"
+#include "client/handle.h"
 #include "designs/fisslock/fisslock.h"
-#include "world/world.h"
+#include "designs/fisslock/pool.h"
+#include "trial/loopback.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 #define CYCLES 100000
-#define ROUNDS 20
+#define ROUNDS 21
+#define KEY 5
 
-static struct outbox out;
-
-static void carry(void *host, void *decider)
+static double cycle_ns(pawl *p, enum pawl_mode mode)
 {
-    static struct outbox back;
-    for (unsigned i = 0; i < out.packets; i++)
-        fisslock_switch_packet(decider, outbox_packet(&out, i), out.packet[i].len, 1, &back);
-    outbox_clear(&out);
-    for (unsigned i = 0; i < back.packets; i++)
-        fisslock_packet(host, outbox_packet(&back, i), back.packet[i].len, 1, &out);
-    outbox_clear(&back);
-    outbox_clear(&out);
+    pawl_grant g;
+    uint64_t begin = kit_now();
+    for (unsigned i = 0; i < CYCLES; i++)
+        if (pawl_lock(p, pawl_id(KEY), mode, &g) || pawl_unlock(p, &g))
+            kit_die("cannot lock: %s", pawl_explain());
+    return (double)(kit_now() - begin) / CYCLES;
 }
 
-static uint64_t cycle_ns(void *host, struct undo *undo)
+static void measure(struct kit *k, pawl *p, enum pawl_mode mode, const char *what)
 {
-    const struct packet_ask ask = {.request = 1, .port = 3, .mode = PAWL_SHARED, .index = 5};
-    uint64_t best = UINT64_MAX;
-    for (unsigned round = 0; round < ROUNDS; round++) {
-        uint64_t begin = world_clock(CLOCK_MONOTONIC);
-        for (unsigned i = 0; i < CYCLES; i++) {
-            bool done = fisslock_acquire(host, &ask, 1, &out) == PACKET_DONE;
-            if (undo)
-                undo_commit(undo);
-            done = done && fisslock_release(host, ask.request, 1, &out) == 0;
-            if (undo)
-                undo_commit(undo);
-            if (!done || out.packets)
-                exit(1);
-            outbox_clear(&out);
-        }
-        best = min_u64(best, (world_clock(CLOCK_MONOTONIC) - begin) / CYCLES);
-    }
-    return best;
+    static double ns[ROUNDS];
+    unsigned rounds = (unsigned)max_u64(5, min_u64(ROUNDS, (uint64_t)(ROUNDS * k->scale)));
+    const struct fisslock_counts *counts = fisslock_counts(p->net->host.memory);
+    cycle_ns(p, mode);
+    uint64_t local = counts->local, packets = p->net->sent;
+    for (unsigned i = 0; i < rounds; i++)
+        ns[i] = cycle_ns(p, mode);
+    local = counts->local - local;
+    packets = p->net->sent - packets;
+    printf("%s: %.4f of the grants by the own agent, %.4f packets per grant\n", what, (double)local / ((double)rounds * CYCLES),
+           (double)packets / ((double)rounds * CYCLES));
+    kit_judge(k, what, kit_percentile(ns, rounds, 0.5), "ns", 300);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct rack_config c = {.machines = 8, .sessions = 2, .requests = 8, .locks = 16, .retry_ns = NS_PER_MS};
-    const struct packet_ask first = {.request = 0, .port = 3, .mode = PAWL_SHARED, .index = 5};
-    uint64_t bytes = round_up(fisslock_host_bytes(&c), UNDO_LINE);
-    void *host = aligned_alloc(UNDO_LINE, bytes), *decider = calloc(1, fisslock_switch_bytes(&c));
-    struct undo *undo = calloc(1, undo_bytes(bytes));
-    if (!host || !decider || !undo)
-        return 1;
-    fisslock_switch_init(decider, &c, 1, 0);
-    fisslock_host_init(host, &c, 1, 1, 0);
-    fisslock_acquire(host, &first, 1, &out);
-    carry(host, decider);
-    uint64_t bare = cycle_ns(host, NULL);
-    undo_init(undo, bytes);
-    out.undo = undo;
-    out.memory = host;
-    uint64_t logged = cycle_ns(host, undo);
-    printf("acquire and release beside the own agent: %llu ns; with the undo log %llu ns (best of %d rounds)\n",
-           (unsigned long long)bare, (unsigned long long)logged, ROUNDS);
-    free(undo);
-    free(decider);
-    free(host);
-    return 0;
+    struct kit k;
+    struct loopback l;
+    char place[LOOPBACK_PLACE_LEN];
+    pawl *p, *other;
+    pawl_grant held;
+    const struct loopback_params lp = {
+        .design = design_find("fisslock"), .machines = 4, .sessions = 4, .requests = 64, .locks = 1000};
+    kit_begin(&k, argc, argv, "acquire and release beside the lock's own agent, over pawl://");
+    if (loopback_start(&l, &lp))
+        kit_die("cannot start a rack on loopback");
+    loopback_place(&l, 0, place);
+    if (pawl_open(place, NULL, &p) || pawl_open(place, NULL, &other))
+        kit_die("cannot open %s: %s", place, pawl_explain());
+    if (pawl_lock(other, pawl_id(KEY), PAWL_SHARED, &held))
+        kit_die("cannot lock: %s", pawl_explain());
+    measure(&k, p, PAWL_SHARED, "shared, while another of the host holds it");
+    pawl_unlock(other, &held);
+    pawl_close(other);
+    pawl_close(p);
+    loopback_stop(&l);
+    return kit_end(&k);
 }

@@ -113,8 +113,8 @@ enum {
 };
 
 /* `where`: "local:" or "local:NAME" (shared memory of this machine, no daemon), "local:/PATH" (a segment at a path of your
- * choice), "pawl://ADDRESS:PORT/SPACE" (a rack, whose coordinator is there: pawl serve; keys are dense; the options' design, keys
- * and capacity are demands). `options` may be null. */
+ * choice), "pawl://ADDRESS:PORT/SPACE" (a rack, whose coordinator is there: pawl serve; the options' design, keys and capacity
+ * are demands; who first locks a key by name asks the coordinator for it). `options` may be null. */
 PAWL_API int pawl_open(const char *where, const pawl_options *options, pawl **out);
 
 /* Releases what the session holds, cancels what it waits for, ends it. No other call on the handle may be running. */
@@ -216,9 +216,10 @@ typedef struct pawl_state {
     uint32_t mode;    /* 0 if free */
     uint32_t holders; /* sessions that hold it */
     uint32_t waiters; /* sessions that wait for it */
-    uint64_t token;   /* of the latest grant */
+    uint64_t token;   /* of the latest grant; in a rack, of those that hold it, 0 if nobody does */
 } pawl_state;
 
+/* In a rack this asks every host: it takes milliseconds, and what it says is not of one moment. -EAGAIN: a host does not answer. */
 PAWL_API int pawl_query(pawl *p, pawl_key key, pawl_state *out);
 
 /* ---- asynchronously ---- */

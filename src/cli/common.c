@@ -154,7 +154,7 @@ static size_t read_command_line(uint32_t pid, char out[COMMAND_LEN])
 void cli_command_of(const struct inspect_session *s, char out[COMMAND_LEN])
 {
     /* The process id may be another's by now, and its command line with it. */
-    size_t len = fab_shm_gone(s->proof, 0) ? read_command_line(s->pid, out) : 0;
+    size_t len = !s->machine && fab_shm_gone(s->proof, 0) ? read_command_line(s->pid, out) : 0;
     out[len] = 0;
     if (!len)
         snprintf(out, COMMAND_LEN, "%s", s->label);
@@ -177,6 +177,8 @@ void cli_json_session(struct json *j, const struct inspect_session *s)
     char command[COMMAND_LEN];
     uint64_t now = world_now(&world_real);
     cli_command_of(s, command);
+    if (s->machine)
+        json_u64(j, "machine", s->machine);
     json_u64(j, "session", s->slot);
     json_u64(j, "pid", s->pid);
     json_string(j, "state", session_health_name(s->health));

@@ -26,7 +26,7 @@ static const struct arg table[] = {
     {"racks", 0, ARG_U64, "N", "up: default 1", &opts.racks, NULL},
     {"switch", 0, ARG_STRING, "SHAPE", "up: one-armed (the default) or in-path", &opts.shape, NULL},
     {"rack", 0, ARG_U64, "N", "exec, unplug, plug: which rack; default 1", &opts.rack, NULL},
-    {"design", 0, ARG_STRING, "D", "run: fisslock (the default; its switch is in the kernel) or srvlock", &opts.run.design, NULL},
+    {"design", 0, ARG_STRING, "D", "run: fisslock (the default) or netlock, whose switch is in the kernel, or srvlock", &opts.run.design, NULL},
     {"seconds", 0, ARG_DURATION, "S", "run: for so long; default 10", &opts.run.ns, NULL},
     {"workers", 0, ARG_U64, "N", "run: processes of each host; default 2", &opts.run.workers, NULL},
     {"loss", 0, ARG_FRACTION, "F", "run: of the UDP packets that come to a host; default 0", &opts.run.loss_thousandths, NULL},

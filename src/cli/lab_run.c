@@ -119,14 +119,14 @@ static pid_t start(const char *words)
 static void start_coordinator(void)
 {
     char words[512];
-    snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space lab-run --design %s --locks 1000 --lease 1s --fresh",
+    snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space lab-run --design %s --keys dense --locks 1000 --lease 1s --fresh",
              run->design);
     coordinator = start(words);
 }
 
 static bool has_switch(void)
 {
-    return !strcmp(run->design, "fisslock");
+    return !strcmp(run->design, "fisslock") || !strcmp(run->design, "netlock");
 }
 
 static void start_switch(bool fresh)

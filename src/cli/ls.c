@@ -1,6 +1,8 @@
 /* pawl ls: the locks of a space. */
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "client/net.h"
+#include "client/rack_look.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -77,20 +79,45 @@ static int json_lock(void *ctx, const struct inspect_lock *lock)
     return 0;
 }
 
-static int list(const struct observer *o, const char *place)
+/* Of a segment, of a rack, or of nothing. */
+static int each_lock(const struct observer *o, const struct rack_look *rack, inspect_lock_fn fn, void *ctx)
+{
+    if (rack)
+        return rack_look_locks(rack, fn, ctx);
+    return o ? inspect_locks(&o->locker, opts.all, fn, ctx) : 0;
+}
+
+static int list(const struct observer *o, const struct rack_look *rack, const char *place)
 {
     struct listing l = {.ranges = o && o->space.range_units};
     if (!opts.json)
-        return o ? inspect_locks(&o->locker, opts.all, print_lock, &l) : 0;
+        return each_lock(o, rack, print_lock, &l);
     json_init(&l.j, stdout);
     json_object(&l.j, NULL);
     json_string(&l.j, "space", place);
     json_array(&l.j, "locks");
-    int rc = o ? inspect_locks(&o->locker, opts.all, json_lock, &l) : 0;
+    int rc = each_lock(o, rack, json_lock, &l);
     json_end(&l.j);
+    if (rack)
+        json_u64(&l.j, "hosts_silent", rack->silent);
     json_end(&l.j);
     int lost = json_finish(&l.j);
     return rc ? rc : lost;
+}
+
+static int list_rack(const char *place)
+{
+    struct rack_look rack;
+    if (opts.all)
+        return cli_say("ls", EXIT_USAGE, "a rack can be asked for what is held or waited for, not for --all");
+    int rc = rack_look_open(place + strlen(NET_SCHEME), &rack);
+    if (rc)
+        return cli_fail("ls", rc);
+    rc = list(NULL, &rack, place);
+    if (rack.silent)
+        cli_say("ls", 0, "%u of %u hosts did not answer; what they hold is missing", rack.silent, rack.hosts);
+    rack_look_close(&rack);
+    return rc ? cli_fail("ls", rc) : 0;
 }
 
 int cmd_ls(int argc, char **argv)
@@ -106,14 +133,16 @@ int cmd_ls(int argc, char **argv)
     status = cli_place("ls", opts.space, place);
     if (status)
         return status;
+    if (!strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
+        return list_rack(place);
     int rc = observer_open(place, &o);
     if (rc == -ENOENT && !opts.space && !getenv("PAWL_SPACE"))
-        return list(NULL, place) ? EXIT_UNAVAILABLE : 0;
+        return list(NULL, NULL, place) ? EXIT_UNAVAILABLE : 0;
     if (rc == -ENOENT)
         return cli_say("ls", EXIT_NO, "there is no space %s; 'pawl space list' names those of this user", place);
     if (rc)
         return cli_fail("ls", rc);
-    rc = list(&o, place);
+    rc = list(&o, NULL, place);
     observer_close(&o);
     return rc ? cli_fail("ls", rc) : 0;
 }

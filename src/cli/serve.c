@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define DEFAULT_LISTEN "127.0.0.1:7070"
 #define DEFAULT_LEASE_NS (2 * NS_PER_S)
@@ -17,16 +18,18 @@
 #define RETRY_NS (5 * NS_PER_MS) /* a round trip on one busy machine; lost packets are rarer than slow ones */
 #define JOIN_NS (30 * NS_PER_S)
 #define LOOK_MS 100
+#define OWN_PORT 10   /* lock servers listen at the coordinator's port and this and up, so that hosts find them after a restart */
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
-    const char *listen, *join, *space, *design;
+    const char *listen, *join, *space, *design, *keys, *state;
     uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns;
     bool fresh, soft, json, servers_seen, own_seen, backup;
     struct switch_options xdp;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
           .design = "srvlock",
+          .keys = "named",
           .locks = 1000000,
           .lease_ns = DEFAULT_LEASE_NS,
           .hosts = 64,
@@ -38,7 +41,10 @@ static const struct arg serve_table[] = {
     {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where to listen; default " DEFAULT_LISTEN, &opts.listen, NULL},
     {"space", 0, ARG_STRING, "NAME", "of the space; default 'default'", &opts.space, NULL},
     {"design", 0, ARG_STRING, "D", "of the space; default srvlock", &opts.design, NULL},
-    {"locks", 0, ARG_U64, "N", "keys are 0 to N-1; default 1M", &opts.locks, NULL},
+    {"keys", 0, ARG_STRING, "KIND", "named, sparse (any 64-bit number) or dense (0 to N-1); default named", &opts.keys, NULL},
+    {"locks", 0, ARG_U64, "N", "that the space has, for as many keys; default 1M", &opts.locks, NULL},
+    {"state", 0, ARG_STRING, "DIR", "where keys that are not dense are kept; default $XDG_STATE_HOME/pawl or ~/.local/state/pawl",
+     &opts.state, NULL},
     {"lease", 0, ARG_DURATION, "S", "for which a silent host keeps what it holds; default 2", &opts.lease_ns, NULL},
     {"hosts", 0, ARG_U64, "N", "that can take part at once; default 64", &opts.hosts, NULL},
     {"sessions", 0, ARG_U64, "N", "of one host at once; default 64", &opts.sessions, NULL},
@@ -64,6 +70,8 @@ static const struct args serve_usage = {
     .after =
         "Unless --fresh, nothing is granted for one lease: a host may hold something from before. There is no authentication:\n"
         "listen where only friends can send packets.\n\n"
+        "Which lock a name or a sparse number has is written to DIR/NAME.keys, and never changes: a coordinator that starts anew\n"
+        "needs that file. It goes with --keys and --locks.\n\n"
         "Examples:\n"
         "  pawl serve --space test --locks 1M\n"
         "  pawl serve --space test --design srvlock --servers 2 --own 1\n"
@@ -213,7 +221,12 @@ static int run_servers(struct coordinating *c, unsigned own)
     }
     struct net_addr at = c->udp.at;
     for (; running < own && !status; running++) {
-        at.port = 0;
+        struct udp probe;
+        at.port = (uint16_t)(c->udp.at.port + OWN_PORT + running);
+        if (c->udp.at.port > UINT16_MAX - OWN_PORT - RACK_SERVERS_MAX || udp_open(&probe, at))
+            at.port = 0; /* somebody else is there */
+        else
+            udp_close(&probe);
         status = open_station("serve", &stations[running], at, c->udp.at, false);
         if (!status && pthread_create(&threads[running], NULL, run_station, &stations[running]))
             status = cli_say("serve", EXIT_UNAVAILABLE, "cannot start a thread");
@@ -234,8 +247,38 @@ static int run_servers(struct coordinating *c, unsigned own)
     return status;
 }
 
-static int coordinate(const struct design *d, struct net_addr at)
+/* The file for the keys; its folder is made. 0, or the exit status after a complaint. */
+static int keys_file(char out[JOURNAL_PATH_LEN])
 {
+    char folder[JOURNAL_PATH_LEN - COORD_NAME_LEN - 8];
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    int len = opts.state          ? snprintf(folder, sizeof folder, "%s", opts.state)
+              : state && *state   ? snprintf(folder, sizeof folder, "%s/pawl", state)
+              : home && *home     ? snprintf(folder, sizeof folder, "%s/.local/state/pawl", home)
+                                  : -1;
+    if (len <= 0 || (size_t)len >= sizeof folder)
+        return cli_say("serve", EXIT_USAGE, "where shall the keys be kept? --state DIR says");
+    if (strchr(opts.space, '/'))
+        return cli_say("serve", EXIT_USAGE, "the name of the space has a slash");
+    for (char *slash = strchr(folder + 1, '/');; slash = strchr(slash + 1, '/')) {
+        if (slash)
+            *slash = 0;
+        if (mkdir(folder, 0700) && errno != EEXIST)
+            return cli_say("serve", EXIT_UNAVAILABLE, "%s: %s; --state DIR names another", folder, strerror(errno));
+        if (!slash)
+            break;
+        *slash = '/';
+    }
+    snprintf(out, JOURNAL_PATH_LEN, "%s/%s.keys", folder, opts.space);
+    return 0;
+}
+
+static int coordinate(const struct design *d, enum pawl_keys keys, struct net_addr at)
+{
+    char journal[JOURNAL_PATH_LEN];
+    int status = keys == PAWL_KEYS_DENSE ? 0 : keys_file(journal);
+    if (status)
+        return status;
     struct coordinating c = {.stop = &stopped};
     pthread_t thread;
     assert(d->packet);
@@ -253,9 +296,13 @@ static int coordinate(const struct design *d, struct net_addr at)
         .backup = opts.backup,
         .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT),
         .fresh = opts.fresh,
+        .keys = keys,
+        .journal = keys == PAWL_KEYS_DENSE ? NULL : journal,
     };
     const char *why;
     int rc = coordinating_open(&c, &p, at, &why);
+    if (rc && p.journal && why)
+        return cli_say("serve", EXIT_UNAVAILABLE, "%s: %s", why, journal);
     if (rc)
         return cli_say("serve", EXIT_UNAVAILABLE, "%s", why ? why : strerror(-rc));
     unsigned own = servers ? (unsigned)(opts.own_seen ? opts.own : opts.servers) : 0;
@@ -263,13 +310,21 @@ static int coordinate(const struct design *d, struct net_addr at)
         coordinating_close(&c);
         return cli_say("serve", EXIT_UNAVAILABLE, "cannot start a thread");
     }
-    int status = run_servers(&c, own);
+    status = run_servers(&c, own);
     pthread_join(thread, NULL);
     coordinating_close(&c);
     return status;
 }
 
 /* ---- what was asked for ---- */
+
+static int check_keys(const struct args *usage, enum pawl_keys *out)
+{
+    for (*out = PAWL_KEYS_NAMED; *out <= PAWL_KEYS_DENSE; ++*out)
+        if (!strcmp(opts.keys, cli_keys_name(*out)))
+            return 0;
+    return args_complain(usage, "--keys is named, sparse or dense, not '%s'", opts.keys);
+}
 
 static int check_serve(const struct args *usage, const struct design **design)
 {
@@ -301,6 +356,7 @@ int cmd_serve(int argc, char **argv)
     struct args_rest rest;
     struct net_addr at, coordinator;
     const struct design *design = NULL;
+    enum pawl_keys keys = PAWL_KEYS_DENSE;
     int status = args_parse(&serve_usage, argc, argv, &rest);
     if (status != ARGS_RUN)
         return status;
@@ -311,13 +367,15 @@ int cmd_serve(int argc, char **argv)
         status = parse_address(&serve_usage, "join", opts.join, &coordinator);
     else if (!status)
         status = check_serve(&serve_usage, &design);
+    if (!status && !opts.join)
+        status = check_keys(&serve_usage, &keys);
     if (status)
         return status;
     catch_signals();
     if (opts.join)
         return run_alone("serve", at, coordinator, false);
     assert(design);
-    return coordinate(design, at);
+    return coordinate(design, keys, at);
 }
 
 int cmd_switch(int argc, char **argv)

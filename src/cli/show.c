@@ -1,6 +1,8 @@
 /* pawl show: one lock, or the space. */
 #include "cli/show.h"
 #include "cli/commands.h"
+#include "client/net.h"
+#include "client/rack_look.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -67,31 +69,47 @@ static int count_claim(void *ctx, const struct inspect_claim *claim)
     return 0;
 }
 
-static int print_lock(const struct locker *l, pawl_key key, const uint64_t *index, const struct lock_view *v)
+/* What is shown: a lock of a segment or of a rack; no index: nobody ever took it. */
+struct shown {
+    const struct locker *l;
+    const struct rack_look *rack;
+    const uint64_t *index;
+    struct lock_view view;
+};
+
+static int each_claim(const struct shown *s, inspect_claim_fn fn, void *ctx)
+{
+    if (!s->index)
+        return 0;
+    return s->rack ? rack_look_claims(s->rack, *s->index, fn, ctx) : inspect_claims(s->l, *s->index, fn, ctx);
+}
+
+static int print_lock(const struct shown *s, pawl_key key)
 {
     uint32_t counts[2] = {0};
     bool any = false;
-    int rc = index ? inspect_claims(l, *index, count_claim, counts) : 0;
+    const struct lock_view *v = &s->view;
+    int rc = each_claim(s, count_claim, counts);
     if (rc)
         return rc;
     printf("lock       ");
     cli_put_key(stdout, key);
     printf("\nmode       %s\ntoken      %" PRIu64 "\nholders    %" PRIu32 "\nwaiters    %" PRIu32 "\n", cli_mode_name(v->mode),
            v->token, counts[0], counts[1]);
-    return index ? inspect_claims(l, *index, print_claim, &any) : 0;
+    return each_claim(s, print_claim, &any);
 }
 
-static int json_lock(const struct locker *l, const char *place, pawl_key key, const uint64_t *index, const struct lock_view *v)
+static int json_lock(const struct shown *s, const char *place, pawl_key key)
 {
     struct json j;
     json_init(&j, stdout);
     json_object(&j, NULL);
     json_string(&j, "space", place);
     cli_json_key(&j, "name", key);
-    json_string(&j, "mode", cli_mode_name(v->mode));
-    json_u64(&j, "token", v->token);
+    json_string(&j, "mode", cli_mode_name(s->view.mode));
+    json_u64(&j, "token", s->view.token);
     json_array(&j, "sessions");
-    int rc = index ? inspect_claims(l, *index, json_claim, &j) : 0;
+    int rc = each_claim(s, json_claim, &j);
     json_end(&j);
     json_end(&j);
     int lost = json_finish(&j);
@@ -102,16 +120,74 @@ static int show_lock(const struct observer *o, const char *place, const char *na
 {
     const struct locker *l = &o->locker;
     struct cell at;
-    struct lock_view view = {0};
     pawl_key key;
     int rc = cli_find("show", o, name, &key, &at);
     if (rc > 0)
         return rc;
-    const uint64_t *index = rc == -ENOENT ? NULL : &at.index;
-    rc = index ? o->space.design->peek(&l->seat, at.index, &view) : 0;
+    struct shown s = {.l = l, .index = rc == -ENOENT ? NULL : &at.index};
+    rc = s.index ? o->space.design->peek(&l->seat, at.index, &s.view) : 0;
     if (!rc)
-        rc = opts.json ? json_lock(l, place, key, index, &view) : print_lock(l, key, index, &view);
+        rc = opts.json ? json_lock(&s, place, key) : print_lock(&s, key);
     return rc ? cli_fail("show", rc) : 0;
+}
+
+/* ---- racks ---- */
+
+static int show_rack_lock(const struct rack_look *rack, const char *place, const char *name)
+{
+    const struct table kind = {.keys = rack_look_keys(rack)};
+    struct inspect_lock lock;
+    uint64_t index;
+    pawl_key key;
+    int status = cli_key("show", &kind, name, &key);
+    if (status)
+        return status;
+    int rc = rack_look_find(rack, key, &index);
+    if (rc && rc != -ENOENT)
+        return cli_fail("show", rc);
+    struct shown s = {.rack = rack, .index = rc ? NULL : &index};
+    if (s.index) {
+        rack_look_lock(rack, index, &lock);
+        s.view = lock.view;
+    }
+    rc = opts.json ? json_lock(&s, place, key) : print_lock(&s, key);
+    return rc ? cli_fail("show", rc) : 0;
+}
+
+static int show_rack(const struct rack_look *rack, const char *place)
+{
+    const struct coord_hosts *a = &rack->about;
+    struct json j;
+    if (!opts.json) {
+        printf("space      %s\ndesign     %s\nkeys       %s, room for %" PRIu64 " locks\n", place, a->design,
+               cli_keys_name(rack_look_keys(rack)), a->locks);
+        printf("hosts      %u, each with up to %" PRIu32 " sessions of %" PRIu32 " holds\n", rack->hosts, a->sessions, a->requests);
+        return 0;
+    }
+    json_init(&j, stdout);
+    json_object(&j, NULL);
+    json_string(&j, "space", place);
+    json_string(&j, "design", a->design);
+    json_string(&j, "keys", cli_keys_name(rack_look_keys(rack)));
+    json_u64(&j, "capacity", a->locks);
+    json_u64(&j, "sessions_max", a->sessions);
+    json_u64(&j, "holds_max", a->requests);
+    json_u64(&j, "hosts", rack->hosts);
+    json_end(&j);
+    return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
+}
+
+static int look_at_rack(const char *place, const char *name)
+{
+    struct rack_look rack;
+    int rc = rack_look_open(place + strlen(NET_SCHEME), &rack);
+    if (rc)
+        return cli_fail("show", rc);
+    int status = name ? show_rack_lock(&rack, place, name) : show_rack(&rack, place);
+    if (rack.silent)
+        cli_say("show", 0, "%u of %u hosts did not answer; what they hold is missing", rack.silent, rack.hosts);
+    rack_look_close(&rack);
+    return status;
 }
 
 int cmd_show(int argc, char **argv)
@@ -125,6 +201,8 @@ int cmd_show(int argc, char **argv)
     if (rest.count > 1)
         return args_complain(&usage, "'%s' is one word too many", rest.words[1]);
     status = cli_place("show", opts.space, place);
+    if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
+        return look_at_rack(place, rest.count ? rest.words[0] : NULL);
     if (!status)
         status = open_to_show("show", place, &o);
     if (status)

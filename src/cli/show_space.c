@@ -46,6 +46,8 @@ void print_session(const struct inspect_session *s)
         since[0] = 0;
     printf("%8" PRIu32 "  %-8s %-10s %-19s  ", s->pid, session_health_name(s->health), left, since);
     cli_put_text(stdout, command, strlen(command));
+    if (s->machine)
+        printf(" on host %" PRIu32, s->machine);
     putchar('\n');
 }
 

@@ -19,6 +19,20 @@ struct switch_options {
 /* Runs a switch in the kernel until *stop. The exit status. */
 int switch_xdp(const struct switch_options *o);
 
+/* NetLock's: the program has the queues, the process moves locks and keeps leases. Returns when *stop. The exit status. */
+struct coord_welcome;
+struct join_params;
+int switch_netlock(const struct switch_options *o, struct udp *udp, const struct coord_welcome *w, const struct join_params *j);
+
+/* Parts of switch_xdp.c. Each says what failed, and returns an exit status. */
+struct plane;
+struct netlock_memory;
+int switch_check_memory(const char *what, uint64_t bytes);
+int switch_open_plane(const struct switch_options *o, const struct coord_welcome *w, const char *program, bool fresh,
+                      const struct netlock_memory *memory, struct plane **out);
+int switch_attach_all(struct plane *p, const struct switch_options *o);
+void switch_print_end(const struct plane *p);
+
 /* What a switch that is pinned has counted, whether it runs or not. */
 int switch_show(const char *pins, bool json);
 

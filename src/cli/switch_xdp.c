@@ -22,7 +22,7 @@ static_assert((int)PLANE_HERE == (int)COORD_HERE, "the kernel's side knows it by
 
 static const struct {
     const char *design, *program;
-} programs[] = {{"fisslock", "fission"}};
+} programs[] = {{"fisslock", "fission"}, {"netlock", "netlock"}};
 
 static const char *program_of(const char *design)
 {
@@ -69,7 +69,7 @@ static int each_device(const char *list, int (*fn)(const char *device, struct at
     return status;
 }
 
-static int attach_all(struct plane *p, const struct switch_options *o)
+int switch_attach_all(struct plane *p, const struct switch_options *o)
 {
     struct attaching a = {.plane = p};
     char out[2 * IFNAMSIZ];
@@ -92,22 +92,31 @@ static int attach_all(struct plane *p, const struct switch_options *o)
 /* ---- loading ---- */
 
 /* Says what it takes before it is taken. */
-static int check_memory(const char *program, uint64_t locks)
+int switch_check_memory(const char *what, uint64_t need)
 {
     struct sysinfo s;
-    uint64_t need = plane_lock_bytes(program, locks);
     uint64_t left = sysinfo(&s) ? UINT64_MAX : ((uint64_t)s.freeram + s.bufferram) * s.mem_unit;
-    printf("%" PRIu64 " locks take %" PRIu64 " MiB of kernel memory, of which %" PRIu64 " MiB are free\n", locks, need >> 20,
-           left >> 20);
+    printf("%s take %" PRIu64 " MiB of kernel memory, of which %" PRIu64 " MiB are free\n", what, need >> 20, left >> 20);
     fflush(stdout);
-    if (locks > UINT32_MAX)
-        return cli_say("switch", EXIT_UNAVAILABLE, "a map of the kernel has fewer than 2^32 locks");
     return need > left ? cli_say("switch", EXIT_UNAVAILABLE, "that is more than there is") : 0;
 }
 
-static int open_plane(const struct switch_options *o, const struct coord_welcome *w, const char *program, struct plane **out)
+static int check_locks(const char *program, uint64_t locks)
+{
+    char what[48];
+    snprintf(what, sizeof what, "%" PRIu64 " locks", locks);
+    if (locks > UINT32_MAX)
+        return cli_say("switch", EXIT_UNAVAILABLE, "a map of the kernel has fewer than 2^32 locks");
+    return switch_check_memory(what, plane_lock_bytes(program, locks));
+}
+
+int switch_open_plane(const struct switch_options *o, const struct coord_welcome *w, const char *program, bool fresh,
+                      const struct netlock_memory *memory, struct plane **out)
 {
     const struct rack_config *c = &w->config;
+    uint32_t highest = c->machines;
+    for (unsigned i = 0; i < c->servers; i++)
+        highest = c->server[i] > highest ? c->server[i] : highest;
     const struct plane_options po = {
         .program = program,
         .settings = {.port = htons(o->at.port),
@@ -117,11 +126,13 @@ static int open_plane(const struct switch_options *o, const struct coord_welcome
                      .options = (uint32_t)c->options,
                      .lease_ns = c->lease_ns},
         .pins = o->pins,
-        .fresh = o->fresh,
+        .fresh = fresh,
         .life = w->packet.head.generation,
         .epoch = c->lease_ns ? w->packet.head.generation : 0, /* as decider.c has it */
         .closed = !o->fresh,                                  /* until whatever was granted before has run out */
-        .locks_max = (uint32_t)c->locks,
+        .locks_max = memory ? 0 : (uint32_t)c->locks,
+        .hosts_max = highest,
+        .netlock = memory,
     };
     int rc = plane_open(&po, out);
     if (rc)
@@ -132,18 +143,19 @@ static int open_plane(const struct switch_options *o, const struct coord_welcome
     return 0;
 }
 
-static int join_rack(const struct switch_options *o, struct udp *udp, struct coord_welcome *w)
+static int join_rack(const struct switch_options *o, struct udp *udp, struct coord_welcome *w, struct join_params *j)
 {
     uint64_t stamp;
     int rc = udp_open(udp, o->at);
     if (rc)
         return cli_say("switch", EXIT_UNAVAILABLE, "cannot listen: %s", strerror(-rc));
-    const struct join_params j = {.coordinator = o->coordinator,
-                                  .role = COORD_SWITCH,
-                                  .space = o->space,
-                                  .at = udp->at,
-                                  .deadline = world_now(&world_real) + JOIN_NS};
-    rc = join(udp, &j, w, &stamp);
+    *j = (struct join_params){.coordinator = o->coordinator,
+                              .role = COORD_SWITCH,
+                              .space = o->space,
+                              .at = udp->at,
+                              .nonce = world_random(&world_real) | 1,
+                              .deadline = world_now(&world_real) + JOIN_NS};
+    rc = join(udp, j, w, &stamp);
     if (rc)
         udp_close(udp);
     return !rc ? 0
@@ -151,7 +163,7 @@ static int join_rack(const struct switch_options *o, struct udp *udp, struct coo
                          rc == -ETIMEDOUT ? "does not answer" : "has no such space, or no use for a switch");
 }
 
-static void print_end(const struct plane *p)
+void switch_print_end(const struct plane *p)
 {
     struct plane_counters c;
     if (!plane_count(p, &c))
@@ -187,15 +199,15 @@ static int run(const struct switch_options *o, const struct coord_welcome *w)
     const char *program = program_of(w->design);
     if (!program)
         return cli_say("switch", EXIT_UNAVAILABLE, "no program for the kernel decides for the design '%s'; --soft may", w->design);
-    int status = check_memory(program, w->config.locks);
+    int status = check_locks(program, w->config.locks);
     if (!status)
-        status = open_plane(o, w, program, &p);
+        status = switch_open_plane(o, w, program, o->fresh, NULL, &p);
     if (status)
         return status;
-    status = attach_all(p, o);
+    status = switch_attach_all(p, o);
     if (!status) {
         serve(p, o, &w->config);
-        print_end(p);
+        switch_print_end(p);
     }
     plane_close(p, o->remove || !o->pins ? PLANE_REMOVE : PLANE_DETACH);
     return status;
@@ -205,14 +217,15 @@ int switch_xdp(const struct switch_options *o)
 {
     struct coord_welcome w = {0};
     struct udp udp = {.fd = -1};
+    struct join_params j;
     if (plane_missing())
         return cli_say("switch", EXIT_UNAVAILABLE, "%s", plane_missing());
     if (o->mode && strcmp(o->mode, "native") != 0 && strcmp(o->mode, "generic") != 0)
         return cli_say("switch", EXIT_USAGE, "the mode is native or generic, not '%s'", o->mode);
-    int status = join_rack(o, &udp, &w);
+    int status = join_rack(o, &udp, &w, &j);
     if (status)
         return status;
-    status = run(o, &w);
+    status = !strcmp(w.design, "netlock") ? switch_netlock(o, &udp, &w, &j) : run(o, &w);
     udp_close(&udp);
     return status;
 }

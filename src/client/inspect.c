@@ -16,7 +16,7 @@ int observer_open(const char *where, struct observer *o)
     char path[PATH_MAX];
     explain_nothing();
     if (!strncmp(where, "pawl://", strlen("pawl://")))
-        return explain(-PAWL_ENOTSUP, "the locks of a rack cannot be looked at from outside in this release");
+        return explain(-PAWL_ENOTSUP, "%s is a rack: 'pawl ls' and 'pawl show NAME' look at its locks", where);
     if (strncmp(where, scheme, strlen(scheme)))
         return explain(-EINVAL, "'%s' is no place this release knows; it knows local:, local:NAME and local:/PATH", where);
     memset(o, 0, sizeof *o);

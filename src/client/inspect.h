@@ -33,6 +33,7 @@ const char *session_health_name(enum session_health health);
 
 struct inspect_session {
     uint32_t slot, epoch;
+    uint32_t machine; /* the host's number in a rack; 0: this machine, in shared memory */
     uint32_t pid;
     uint64_t proof; /* by which fab_shm_gone recognises the process */
     enum session_health health;

@@ -1,6 +1,7 @@
 /* Opening, closing, and the synchronous calls. */
 #include "client/net.h"
 #include "client/explain.h"
+#include "client/net_where.h"
 #include "cluster/join.h"
 #include "lib/hash.h"
 #include "world/world.h"
@@ -21,48 +22,16 @@
 #define TURN_NS (5 * NS_PER_MS)  /* how often whoever waits for its turn looks */
 #define SEGMENT_DIR "/dev/shm"
 
-/* ---- where ---- */
-
-struct where {
-    struct net_addr coordinator;
-    struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
-    char space[COORD_NAME_LEN];
-};
-
-/* HOST:PORT/SPACE[?host=IP] */
-static int parse_where(const char *place, struct where *w)
-{
-    char address[NET_ADDR_TEXT], self[NET_ADDR_TEXT];
-    const char *slash = strchr(place, '/'), *query = strchr(place, '?');
-    memset(w, 0, sizeof *w);
-    if (!slash || (query && query < slash) || (size_t)(slash - place) >= sizeof address)
-        return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE", place);
-    snprintf(address, sizeof address, "%.*s", (int)(slash - place), place);
-    size_t len = query ? (size_t)(query - slash - 1) : strlen(slash + 1);
-    if (!len || len >= sizeof w->space || net_addr_parse(address, &w->coordinator) || !w->coordinator.port)
-        return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with an IPv4 address and a name of 1 to %d bytes",
-                       place, COORD_NAME_LEN - 1);
-    memcpy(w->space, slash + 1, len);
-    if (strchr(w->space, '/'))
-        return explain(-EINVAL, "the name of the space in pawl://%s has a slash", place);
-    if (!query)
-        return 0;
-    if (strncmp(query, "?host=", 6) || strlen(query + 6) > sizeof self - 4)
-        return explain(-EINVAL, "pawl://%s: only ?host=ADDRESS may follow the space", place);
-    snprintf(self, sizeof self, "%.*s:0", NET_ADDR_TEXT - 4, query + 6);
-    if (net_addr_parse(self, &w->self))
-        return explain(-EINVAL, "pawl://%s: '%s' is no IPv4 address", place, query + 6);
-    return 0;
-}
+/* ---- the host ---- */
 
 /* One file per host, coordinator and space. */
-static void host_path(const struct where *w, char out[HOST_PATH_LEN])
+static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
 {
     uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip);
     snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
 }
 
-static int join_and_create(struct net *n, const struct where *w, const char *path)
+static int join_and_create(struct net *n, const struct net_where *w, const char *path)
 {
     struct coord_welcome welcome;
     uint64_t stamp;
@@ -106,7 +75,7 @@ static int take_turn(const char *path)
     return rc;
 }
 
-static int open_host(struct net *n, const struct where *w)
+static int open_host(struct net *n, const struct net_where *w)
 {
     char path[HOST_PATH_LEN];
     const struct timespec moment = {.tv_nsec = TURN_NS};
@@ -150,6 +119,7 @@ static void free_net(struct net *n)
         close(n->event_fd);
     free(n->idle);
     free(n->waiting);
+    net_names_free(n);
     free(n);
 }
 
@@ -159,8 +129,12 @@ static int check_wishes(const struct net *n, const pawl_options *o)
     assert(h);
     if (o->design && strcmp(o->design, h->design))
         return explain(-EINVAL, "the space '%s' has the design '%s', not '%s'", h->space, h->design, o->design);
-    if (o->keys && o->keys != PAWL_KEYS_DENSE)
-        return explain(-EINVAL, "the space '%s' has dense keys: 0 to %" PRIu64, h->space, h->config.locks - 1);
+    uint32_t keys = h->config.keys ? h->config.keys : PAWL_KEYS_DENSE;
+    if (o->keys && o->keys != keys)
+        return explain(-EINVAL, "the space '%s' has %s keys", h->space,
+                       keys == PAWL_KEYS_NAMED    ? "named"
+                       : keys == PAWL_KEYS_SPARSE ? "sparse"
+                                                  : "dense");
     if (o->capacity > h->config.locks || o->holds > h->config.requests)
         return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and a session may hold %u", h->space, h->config.locks,
                        h->config.requests);
@@ -171,8 +145,8 @@ static int check_wishes(const struct net *n, const pawl_options *o)
 
 int net_open(const char *place, const pawl_options *o, struct net **out)
 {
-    struct where w;
-    int rc = parse_where(place, &w);
+    struct net_where w;
+    int rc = net_where_parse(place, &w);
     if (rc)
         return rc;
     struct net *n = calloc(1, sizeof *n);
@@ -182,8 +156,10 @@ int net_open(const char *place, const pawl_options *o, struct net **out)
     n->lease_ns = o->lease_ns ? o->lease_ns : DEFAULT_LEASE_NS;
     n->spin_ns = SPIN_NS;
     n->next_id = 1;
+    n->spare = NET_NONE;
     pthread_mutex_init(&n->receiving, NULL);
     pthread_mutex_init(&n->lock, NULL);
+    pthread_mutex_init(&n->names_lock, NULL);
     if (!w.self.ip)
         rc = udp_source_for(w.coordinator, &w.self);
     if (!rc)
@@ -222,10 +198,24 @@ int net_close(struct net *n)
 
 /* ---- requests and grants ---- */
 
+/* The spare one was idle when it was given back: for the short way. */
+static bool take_spare(struct net *n, uint32_t *out)
+{
+    *out = __atomic_exchange_n(&n->spare, NET_NONE, __ATOMIC_ACQUIRE);
+    return *out != NET_NONE;
+}
+
+static void give_spare(struct net *n, uint32_t request)
+{
+    uint32_t none = NET_NONE;
+    if (!__atomic_compare_exchange_n(&n->spare, &none, request, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        net_give_request(n, request);
+}
+
 int net_take_locked(struct net *n, uint32_t *out)
 {
     if (!n->idle_count)
-        return -PAWL_ELIMIT;
+        return take_spare(n, out) ? 0 : -PAWL_ELIMIT;
     *out = n->idle[n->idle_first];
     n->idle_first = (n->idle_first + 1) % n->host.header->config.requests;
     n->idle_count--;
@@ -281,11 +271,17 @@ bool net_valid(struct net *n)
     return valid;
 }
 
-/* From the host's clock, which goes on while the machine sleeps, to that of grants. */
+/* From the host's clock, which goes on while the machine sleeps, to that of grants. Whoever is stopped between the two looks finds
+ * it shorter, never longer. */
+static uint64_t grant_clock(uint64_t at, uint64_t grants_now, uint64_t hosts_now)
+{
+    return at > hosts_now ? add_saturating(grants_now, at - hosts_now) : 0;
+}
+
 uint64_t net_grant_clock(uint64_t at)
 {
-    uint64_t now = host_now();
-    return at > now ? add_saturating(world_now(&world_real), at - now) : 0;
+    uint64_t now = world_now(&world_real);
+    return grant_clock(at, now, host_now());
 }
 
 pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a, uint64_t expiry)
@@ -304,16 +300,6 @@ int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out)
     if (g->hold / requests != n->session || g->serial != serial_of(n, g->hold))
         return -PAWL_ENOTOWNER;
     *out = g->hold;
-    return 0;
-}
-
-int net_check_key(const struct net *n, pawl_key key, enum pawl_mode mode)
-{
-    if (key.name || (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE))
-        return explain(-EINVAL, "this space has dense keys, and the mode is shared or exclusive");
-    if (key.id >= n->host.header->config.locks)
-        return explain(-ERANGE, "the key %" PRIu64 " is not below the space's %" PRIu64 " locks", key.id,
-                       n->host.header->config.locks);
     return 0;
 }
 
@@ -377,15 +363,47 @@ static void end_request(struct net *n, uint32_t request)
     net_give_request(n, request);
 }
 
-int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+/* The short way, beside the lock's own agent: no packet, one look at each clock. The coarse one lags, so that the grant seems to
+ * end a little earlier than it does. False: not this time. */
+static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, pawl_grant *out)
+{
+    const struct packet_design *d = n->host.design;
+    struct packet_ask ask = {.port = n->udp.at.port, .mode = mode, .index = index};
+    struct packet_answer answer;
+    if (!d->local_acquire || (!take_spare(n, &ask.request) && net_take_request(n, &ask.request)))
+        return false;
+    uint64_t grants_now = world_clock(CLOCK_MONOTONIC_COARSE), expiry = 0;
+    host_lock(&n->host);
+    uint64_t now = host_now();
+    bool got = now < net_expiry_locked(n) && !d->local_acquire(n->host.memory, &ask, now, &answer);
+    if (got) {
+        expiry = net_expiry_locked(n); /* of one who holds something; 0 if all was lost just now */
+        __atomic_store_n(&n->host.uses[ask.request], n->host.uses[ask.request] + 1, __ATOMIC_RELAXED);
+    }
+    host_unlock(&n->host);
+    if (!got)
+        give_spare(n, ask.request);
+    else if (!expiry)
+        end_request(n, ask.request);
+    if (!got || !expiry)
+        return false;
+    *out = (pawl_grant){.token = answer.token,
+                        .mode = mode,
+                        .hold = ask.request,
+                        .index = index,
+                        .serial = serial_of(n, ask.request),
+                        .expiry_ns = grant_clock(expiry, grants_now, now)};
+    return true;
+}
+
+static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     struct packet_answer answer;
     uint64_t expiry = 0;
-    uint32_t request, bell;
-    int rc = net_check_key(n, key, mode);
-    if (rc)
-        return rc;
-    rc = start(n, &request, &bell, key.id, mode, deadline == DEADLINE_TRY);
+    uint32_t request, bell = 0;
+    if (lock_at_once(n, index, mode, out))
+        return 0;
+    int rc = start(n, &request, &bell, index, mode, deadline == DEADLINE_TRY);
     if (rc < 0)
         return failed(n, rc);
     bell = rc == PACKET_DONE ? UINT32_MAX : bell; /* no bell is odd: look at once */
@@ -394,7 +412,7 @@ int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline
         net_give_request(n, request);
         return failed(n, net_valid(n) ? rc : -PAWL_ELOST);
     }
-    pawl_grant g = net_grant(n, request, key.id, &answer, expiry);
+    pawl_grant g = net_grant(n, request, index, &answer, expiry);
     if (!g.expiry_ns) { /* I1: asked afterwards */
         end_request(n, request);
         return failed(n, -PAWL_ELOST);
@@ -403,12 +421,38 @@ int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline
     return 0;
 }
 
+int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+{
+    uint64_t index;
+    int rc = net_index(n, key, mode, false, deadline, &index);
+    return rc ? rc : lock_index(n, index, mode, deadline, out);
+}
+
+/* False: not this time. */
+static bool unlock_at_once(struct net *n, uint32_t request)
+{
+    const struct packet_design *d = n->host.design;
+    if (!d->local_release)
+        return false;
+    host_lock(&n->host);
+    uint64_t now = host_now();
+    bool done = now < net_expiry_locked(n) && !d->local_release(n->host.memory, request, now);
+    if (done) /* the grant is void */
+        __atomic_store_n(&n->host.uses[request], n->host.uses[request] + 1, __ATOMIC_RELAXED);
+    host_unlock(&n->host);
+    if (done)
+        give_spare(n, request);
+    return done;
+}
+
 int net_unlock(struct net *n, const pawl_grant *g)
 {
     uint32_t request;
     int rc = net_request_of(n, g, &request);
     if (rc)
         return failed(n, rc);
+    if (unlock_at_once(n, request))
+        return 0;
     struct outbox *out = net_outbox();
     host_enter(&n->host, out);
     if (host_now() >= net_expiry_locked(n))
@@ -482,33 +526,38 @@ int net_extend(struct net *n, pawl_grant *g)
     return 0;
 }
 
-static int by_key(const void *a, const void *b)
+struct wanted {
+    const pawl_want *want;
+    uint64_t index;
+};
+
+static int by_index(const void *a, const void *b)
 {
-    const pawl_want *x = *(const pawl_want *const *)a, *y = *(const pawl_want *const *)b;
-    return (x->key.id > y->key.id) - (x->key.id < y->key.id);
+    const struct wanted *x = a, *y = b;
+    return (x->index > y->index) - (x->index < y->index);
 }
 
 int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
 {
-    const pawl_want *order[PAWL_ALL_MAX];
+    struct wanted order[PAWL_ALL_MAX];
     pawl_grant got[PAWL_ALL_MAX];
     unsigned held = 0;
-    int rc = 0;
-    for (unsigned i = 0; i < count && !rc; i++) {
-        order[i] = &wants[i];
-        rc = net_check_key(n, wants[i].key, wants[i].mode);
+    for (unsigned i = 0; i < count; i++) {
+        order[i].want = &wants[i];
+        int rc = net_index(n, wants[i].key, wants[i].mode, false, deadline, &order[i].index);
+        if (rc)
+            return rc;
     }
-    if (rc)
-        return rc;
-    qsort(order, count, sizeof order[0], by_key);
+    qsort(order, count, sizeof order[0], by_index);
     for (unsigned i = 1; i < count; i++)
-        if (order[i]->key.id == order[i - 1]->key.id)
-            return explain(-EINVAL, "the key %" PRIu64 " is there twice", order[i]->key.id);
+        if (order[i].index == order[i - 1].index)
+            return explain(-EINVAL, "a key is there twice");
+    int rc = 0;
     for (; held < count && !rc; held += !rc)
-        rc = net_lock(n, order[held]->key, order[held]->mode, deadline, &got[held]);
+        rc = lock_index(n, order[held].index, order[held].want->mode, deadline, &got[held]);
     for (unsigned i = held; rc && i-- > 0;)
         net_unlock(n, &got[i]);
     for (unsigned i = 0; !rc && i < count; i++)
-        grants[order[i] - wants] = got[i];
+        grants[order[i].want - wants] = got[i];
     return rc ? failed(n, rc) : 0;
 }

@@ -14,6 +14,8 @@
 
 #define NET_SCHEME "pawl://"
 
+#define NET_NONE UINT32_MAX
+
 enum net_async_state { NET_IDLE, NET_WAITING, NET_DONE };
 
 struct net_async {
@@ -33,7 +35,9 @@ struct net {
     bool serves;
     uint64_t lease_ns, spin_ns;
     uint64_t busy_ns; /* when a thread last received */
+    uint64_t sent;    /* packets of the design */
 
+    uint32_t spare; /* a request that nobody uses and that is not among `idle`; NET_NONE: there is none */
     pthread_mutex_t receiving; /* the right to receive from udp */
     pthread_mutex_t lock;      /* of what follows */
     uint32_t *idle;            /* requests that nobody uses, a ring; those released last are at its end */
@@ -46,6 +50,12 @@ struct net {
     uint64_t next_id;
     int event_fd;
     struct outbox batch; /* of submitted requests: sent together */
+
+    /* Keys that were asked for (net_names.c). They stay as long as the handle does, since no index is used for another key. */
+    pthread_mutex_t names_lock;
+    struct directory names; /* in the order in which they came */
+    uint64_t *indexes;      /* by that order */
+    uint64_t indexes_room;
 
     pthread_t thread;
     bool stop;
@@ -64,11 +74,13 @@ int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t dead
 int net_extend(struct net *n, pawl_grant *g);
 int net_check(struct net *n, const pawl_grant *g);
 
+int net_query(struct net *n, pawl_key key, pawl_state *out);
+
 int net_submit(struct net *n, const pawl_request *request, uint64_t *id);
 int net_reap(struct net *n, pawl_completion *out, unsigned max, uint64_t deadline);
 int net_cancel(struct net *n, uint64_t id);
 
-/* ---- inside: net.c, net_wait.c, net_async.c, net_thread.c ---- */
+/* ---- inside: net.c, net_names.c, net_wait.c, net_async.c, net_thread.c ---- */
 
 /* This thread's outbox, empty. */
 struct outbox *net_outbox(void);
@@ -108,7 +120,11 @@ pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, cons
 /* The request of a grant, or -PAWL_ENOTOWNER. */
 int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out);
 int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mode, bool try, struct outbox *out);
-int net_check_key(const struct net *n, pawl_key key, enum pawl_mode mode);
+
+/* The lock of a key: its index. Asks the coordinator if this handle never did, for at most so long. `look`: -ENOENT rather than that
+ * the key gets one. Errors are explained. */
+int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, uint64_t *index);
+void net_names_free(struct net *n);
 
 /* Completes what can be; with n->lock held. */
 void net_async_look(struct net *n);

@@ -78,7 +78,7 @@ static int begin_lock(struct net *n, struct net_async *a, const pawl_request *r)
         if (rc)
             return rc;
         a->bell = net_bell(n, a->request);
-        rc = net_start(n, a->request, r->key.id, r->mode, r->deadline_ns == DEADLINE_TRY, &n->batch);
+        rc = net_start(n, a->request, a->completion.grant.index, r->mode, r->deadline_ns == DEADLINE_TRY, &n->batch);
         if (rc >= 0)
             return rc;
         net_give_locked(n, a->request);
@@ -134,7 +134,8 @@ int net_submit(struct net *n, const pawl_request *r, uint64_t *id)
 {
     if (r->op < PAWL_OP_LOCK || r->op > PAWL_OP_CONVERT)
         return -EINVAL;
-    int rc = r->op == PAWL_OP_LOCK ? net_check_key(n, r->key, r->mode) : 0;
+    uint64_t index = 0;
+    int rc = r->op == PAWL_OP_LOCK ? net_index(n, r->key, r->mode, false, r->deadline_ns, &index) : 0;
     if (rc)
         return rc;
     pthread_mutex_lock(&n->lock);
@@ -148,7 +149,7 @@ int net_submit(struct net *n, const pawl_request *r, uint64_t *id)
         if (r->op != PAWL_OP_LOCK)
             a->completion.grant = r->grant;
         else
-            a->completion.grant.index = r->key.id;
+            a->completion.grant.index = index;
         *id = a->completion.id;
         begin(n, a, r);
         if (n->batch.packets >= TOGETHER || n->async_waiting < TOGETHER || n->batch.wakes)

@@ -32,6 +32,7 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
     p.head.from = (struct place){h->machine, through == &n->pool ? PORT_POOL : through->at.port};
     p.head.epoch = h->life;
     p.stamp = host_now();
+    p.code = coord_config_sum(&h->config);
     const struct udp_out out = {.to = to, .len = sizeof p, .data = &p};
     udp_send(through, &out, 1);
 }
@@ -55,6 +56,16 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
         host_retire(&n->host);
         return;
     }
+    if (n->serves && is_due(&h->here_ns, now, lease / BEATS)) { /* first, so that they know where the pool is */
+        for (unsigned i = 0; i < h->config.servers; i++)
+            tell(n, &n->pool, COORD_HERE, h->servers[i]);
+        if (h->switch_at.ip)
+            tell(n, &n->pool, COORD_HERE, h->switch_at);
+        uint32_t ip = __atomic_load_n(&h->backup_at.ip, __ATOMIC_ACQUIRE);
+        if (ip)
+            tell(n, &n->pool, COORD_HERE,
+                 (struct net_addr){.ip = ip, .port = __atomic_load_n(&h->backup_at.port, __ATOMIC_RELAXED)});
+    }
     if (must_tick || now >= __atomic_load_n(&h->tick_ns, __ATOMIC_ACQUIRE))
         tick(n, through, now);
     if (is_due(&h->beat_ns, now, lease / BEATS))
@@ -64,16 +75,6 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
         struct outbox *out = net_outbox();
         while (host_look_after(&n->host, &session, now, out))
             net_flush(n, through, out);
-    }
-    if (n->serves && is_due(&h->here_ns, now, lease / BEATS)) { /* so that they know where the pool is */
-        for (unsigned i = 0; i < h->config.servers; i++)
-            tell(n, &n->pool, COORD_HERE, h->servers[i]);
-        if (h->switch_at.ip)
-            tell(n, &n->pool, COORD_HERE, h->switch_at);
-        uint32_t ip = __atomic_load_n(&h->backup_at.ip, __ATOMIC_ACQUIRE);
-        if (ip)
-            tell(n, &n->pool, COORD_HERE,
-                 (struct net_addr){.ip = ip, .port = __atomic_load_n(&h->backup_at.port, __ATOMIC_RELAXED)});
     }
 }
 

@@ -88,6 +88,7 @@ void net_flush(struct net *n, struct udp *through, struct outbox *o)
     }
     if (count)
         udp_send(through, out, count);
+    __atomic_add_fetch(&n->sent, count, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < o->wakes; i++)
         net_ring(n, o->wake[i]);
     for (uint32_t i = 0; o->crowded && i < rack_requests(&n->host.header->config); i++)
@@ -97,12 +98,27 @@ void net_flush(struct net *n, struct udp *through, struct outbox *o)
 
 /* ---- receiving ---- */
 
-static void on_coordinator(struct net *n, const void *data, uint32_t len)
+/* Somebody wants to know who holds and who waits here. */
+static void on_claims(struct net *n, struct udp *through, const struct coord_packet *p, struct net_addr from)
+{
+    const struct host_header *h = n->host.header;
+    struct coord_claimed answer;
+    memset(&answer, 0, sizeof answer);
+    coord_make(&answer.packet, COORD_CLAIMED, h->space, p->head.nonce);
+    host_claims(&n->host, p->head.index, host_now(), &answer);
+    const struct udp_out out = {.to = from, .len = sizeof answer, .data = &answer};
+    udp_send(through, &out, 1);
+}
+
+static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,
+                           struct outbox *out)
 {
     struct host_header *h = n->host.header;
     const struct coord_packet *p = coord_check(data, len, h->config.space);
     if (!p || p->head.to.machine != h->machine || p->head.epoch != h->life)
         return;
+    if (p->head.type == COORD_CLAIMS)
+        on_claims(n, through, p, from);
     uint64_t until = p->stamp + h->config.lease_ns - 2 * (h->config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
     if (p->head.type == COORD_BEATEN && p->stamp <= host_now() && until > __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) &&
         host_lives(&n->host, host_now()))
@@ -113,6 +129,10 @@ static void on_coordinator(struct net *n, const void *data, uint32_t len)
     }
     if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
         host_retire(&n->host);
+    if (p->head.type == COORD_ROUSE && n->host.design->rouse) {
+        __atomic_store_n(&h->here_ns, 0, __ATOMIC_RELEASE);
+        n->host.design->rouse(n->host.memory, host_now(), out);
+    }
 }
 
 void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch)
@@ -124,7 +144,7 @@ void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *ba
         if (batch->packet[i].len < sizeof *h)
             continue;
         if (h->family == PACKET_COORDINATOR)
-            on_coordinator(n, h, batch->packet[i].len);
+            on_coordinator(n, through, h, batch->packet[i].len, batch->packet[i].from, out);
         else
             n->host.design->packet(n->host.memory, h, batch->packet[i].len, host_now(), out);
     }

@@ -268,7 +268,8 @@ static int open_net(const char *place, const pawl_options *o, struct pawl **out)
     }
     p->fast->alive = FAST_ALIVE;
     p->space.design = design_find(p->net->host.header->design); /* for who asks what is offered, and which keys there are */
-    p->locker.table.keys = PAWL_KEYS_DENSE;
+    uint32_t keys = p->net->host.header->config.keys;
+    p->locker.table.keys = keys ? (enum pawl_keys)keys : PAWL_KEYS_DENSE;
     p->locker.table.capacity = p->net->host.header->config.locks;
     *out = p;
     return 0;

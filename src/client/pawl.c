@@ -312,7 +312,7 @@ int pawl_query(pawl *p, pawl_key key, pawl_state *out)
     if (!handle_is_ours(p))
         return forked();
     if (unlikely(p->net))
-        return not_over_packets();
+        return net_query(p->net, key, out);
     int rc = locker_query(&p->locker, key, out);
     return rc ? failed(p, rc, key) : 0;
 }

@@ -9,6 +9,11 @@ uint32_t coord_space_id(const char *space)
     return (uint32_t)hash_bytes(space, strlen(space), 0);
 }
 
+int32_t coord_config_sum(const struct rack_config *config)
+{
+    return (int32_t)(hash_bytes((const char *)config, sizeof *config, 0) & INT32_MAX);
+}
+
 void coord_make(struct coord_packet *p, enum coord_type type, const char *space, uint64_t nonce)
 {
     memset(p, 0, sizeof *p);
@@ -29,6 +34,14 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
         return NULL;
     if (p->head.type == COORD_WELCOME && len != sizeof(struct coord_welcome))
         return NULL;
+    if (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF || p->head.type == COORD_FOUND) {
+        const struct coord_key *k = data;
+        return len == sizeof *k && k->len <= DIRECTORY_KEY_MAX ? p : NULL;
+    }
+    if (p->head.type == COORD_HOSTS)
+        return len == sizeof(struct coord_hosts) && ((const struct coord_hosts *)data)->count <= COORD_HOSTS_MAX ? p : NULL;
+    if (p->head.type == COORD_CLAIMED)
+        return len == sizeof(struct coord_claimed) && ((const struct coord_claimed *)data)->count <= COORD_CLAIMS_MAX ? p : NULL;
     return p;
 }
 
@@ -49,6 +62,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
         *why = d->server_packet ? "there are 1 to 64 lock servers" : "the design has no lock servers";
     else if (p->backup && !d->steward_packet)
         *why = "the design's switch has no backup";
+    else if ((p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE) != !!p->directory)
+        *why = "names and sparse keys need a directory";
     if (*why)
         return -EINVAL;
     memset(c, 0, sizeof *c);
@@ -69,6 +84,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->config.lease_ns = p->lease_ns;
     c->config.retry_ns = p->retry_ns;
     c->config.options = d->options;
+    c->config.keys = p->keys;
+    c->directory = p->directory;
     for (unsigned i = 0; i < p->servers; i++)
         c->config.server[i] = (uint16_t)(p->machines + 1 + i);
     return 0;
@@ -91,7 +108,8 @@ static uint32_t refuse(const struct coordinator *c, const struct coord_packet *p
     return sizeof *a;
 }
 
-static uint32_t welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, void *answer)
+static uint32_t welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, uint64_t now,
+                        void *answer)
 {
     struct coord_welcome *w = answer;
     memset(w, 0, sizeof *w);
@@ -106,6 +124,9 @@ static uint32_t welcome(const struct coordinator *c, const struct coord_packet *
         w->servers[i] = c->server[i].at;
     w->switch_at = c->switch_[0].at;
     w->backup_at = c->switch_[1].at;
+    w->live_known = p->role == COORD_SWITCH && now >= c->open_ns && c->config.machines < 64 * COORD_LIVE_WORDS;
+    for (uint16_t m = 1; m <= c->config.machines && w->live_known; m++)
+        w->live[m / 64] |= (uint64_t)c->members[m].live << (m % 64);
     return sizeof *w;
 }
 
@@ -116,44 +137,55 @@ static uint64_t lease_from(const struct coordinator *c, uint64_t now)
     return now + c->config.lease_ns + 2 * (c->config.lease_ns / COORD_DRIFT_DIVISOR) + 1;
 }
 
+/* Whether a number that was used can be used again: the switch has looked. */
+static bool is_clean(const struct coordinator *c, const struct coord_member *m)
+{
+    return !m->until_ns || m->clean || !c->design->packet->switch_scan;
+}
+
 static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
 {
     uint16_t empty = 0;
+    bool unclean = false;
     if (!is_complete(c) || now < c->open_ns)
         return refuse(c, p, -EAGAIN, answer);
     for (uint16_t m = 1; m <= c->config.machines; m++) {
         const struct coord_member *member = &c->members[m];
         if (member->live && member->nonce == p->head.nonce)
-            return welcome(c, p, m, member->life, answer);
-        if (!empty && !member->live)
+            return welcome(c, p, m, member->life, now, answer);
+        if (!member->live && !is_clean(c, member))
+            unclean = true;
+        else if (!empty && !member->live)
             empty = m;
     }
     if (!empty)
-        return refuse(c, p, -ENOSPC, answer);
+        return refuse(c, p, unclean ? -EAGAIN : -ENOSPC, answer);
     c->members[empty] =
         (struct coord_member){.nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = ++c->life, .live = true, .at = from};
-    return welcome(c, p, empty, c->life, answer);
+    return welcome(c, p, empty, c->life, now, answer);
 }
 
 /* A lock server takes the place that has its address, or the next free one. */
-static uint32_t join_server(struct coordinator *c, const struct coord_packet *p, struct net_addr at, void *answer)
+static uint32_t join_server(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
 {
     unsigned i = 0;
-    while (i < c->servers && !net_addr_is(c->server[i].at, at))
+    while (i < c->config.servers && !net_addr_is(c->server[i].at, at))
         i++;
+    for (unsigned k = 0; i == c->config.servers && k < c->config.servers; k++)
+        if (!c->server[k].nonce)
+            i = k;
     if (i == c->config.servers)
         return refuse(c, p, -ENOSPC, answer);
-    if (i == c->servers)
-        c->servers++;
+    c->servers += !c->server[i].nonce;
     if (c->server[i].nonce != p->head.nonce) {
         c->server[i].nonce = p->head.nonce;
         c->server[i].at = at;
         c->server[i].life = ++c->life;
     }
-    return welcome(c, p, c->config.server[i], c->server[i].life, answer);
+    return welcome(c, p, c->config.server[i], c->server[i].life, now, answer);
 }
 
-static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, void *answer)
+static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
 {
     if (!c->design->packet->switch_packet)
         return refuse(c, p, -EOPNOTSUPP, answer);
@@ -168,8 +200,9 @@ static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p,
         c->switch_[i].nonce = p->head.nonce;
         c->switch_[i].at = at;
         c->switch_[i].life = ++c->life;
+        c->rouse_next = 1;
     }
-    uint32_t len = welcome(c, p, MACHINE_SWITCH, c->switch_[i].life, answer);
+    uint32_t len = welcome(c, p, MACHINE_SWITCH, c->switch_[i].life, now, answer);
     ((struct coord_welcome *)answer)->packet.head.to.port = i;
     return len;
 }
@@ -187,9 +220,9 @@ static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, str
     case COORD_HOST:
         return join_host(c, p, from, now, answer);
     case COORD_SERVER:
-        return join_server(c, p, at, answer);
+        return join_server(c, p, at, now, answer);
     case COORD_SWITCH:
-        return join_switch(c, p, at, answer);
+        return join_switch(c, p, at, now, answer);
     default:
         c->drops.bad++;
         return 0;
@@ -204,7 +237,19 @@ static void look_at(struct coord_member *m, uint64_t now)
         m->live = false;
 }
 
-static uint32_t on_beat(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
+static uint32_t beaten(const struct coordinator *c, const struct coord_packet *p, uint16_t look_for, void *answer)
+{
+    struct coord_packet *a = answer;
+    coord_make(a, COORD_BEATEN, c->space, p->head.nonce);
+    a->head.to = p->head.from;
+    a->head.epoch = p->head.epoch;
+    a->head.index = look_for;
+    a->stamp = p->stamp;
+    a->at = c->switch_[1].at;
+    return sizeof *a;
+}
+
+static uint32_t beat_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
 {
     uint16_t number = p->head.from.machine;
     if (!number || number > c->config.machines || !p->head.epoch) {
@@ -213,25 +258,115 @@ static uint32_t on_beat(struct coordinator *c, const struct coord_packet *p, str
     }
     struct coord_member *m = &c->members[number];
     look_at(m, now);
-    bool adopt = !m->until_ns && now < c->open_ns; /* from the time of a former coordinator */
+    /* From the time of a former coordinator. */
+    bool adopt = !m->until_ns && now < c->open_ns && p->code == coord_config_sum(&c->config);
     if (adopt)
         *m = (struct coord_member){.life = p->head.epoch, .live = true, .at = from};
     if (!m->live || m->life != p->head.epoch)
         return refuse(c, p, -ESTALE, answer);
     c->life = c->life > m->life ? c->life : m->life;
     m->until_ns = lease_from(c, now);
+    m->at = from; /* where its pool is, most often, and where it can be asked */
+    return beaten(c, p, 0, answer);
+}
+
+/* A lock server or the switch: one that joined a former coordinator takes its place again. */
+static uint32_t beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s, void *answer)
+{
+    if (!s->nonce && p->code == coord_config_sum(&c->config) && p->head.epoch && p->head.nonce && p->at.ip) {
+        *s = (struct coord_station){.nonce = p->head.nonce, .life = p->head.epoch, .at = p->at};
+        c->servers += p->role == COORD_SERVER;
+        c->life = c->life > s->life ? c->life : s->life;
+    }
+    return s->life == p->head.epoch ? beaten(c, p, 0, answer) : refuse(c, p, -ESTALE, answer);
+}
+
+/* What a switch found, and for which number it is to look next. */
+static uint32_t beat_switch(struct coordinator *c, const struct coord_packet *p, uint64_t now, void *answer)
+{
+    uint32_t len = beat_station(c, p, now, &c->switch_[p->head.from.port == 1], answer);
     struct coord_packet *a = answer;
-    coord_make(a, COORD_BEATEN, c->space, p->head.nonce);
-    a->head.to = p->head.from;
-    a->head.epoch = p->head.epoch;
-    a->stamp = p->stamp;
-    a->at = c->switch_[1].at;
+    if (a->head.type != COORD_BEATEN)
+        return len;
+    uint64_t found = p->head.index;
+    if (found && found <= c->config.machines && !c->members[found].live && c->members[found].until_ns && !p->head.generation)
+        c->members[found].clean = true;
+    for (uint16_t m = 1; m <= c->config.machines && !a->head.index; m++)
+        if (!c->members[m].live && !is_clean(c, &c->members[m]))
+            a->head.index = m;
+    return len;
+}
+
+static uint32_t on_beat(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
+{
+    uint32_t i = 0;
+    switch (p->role) {
+    case COORD_SWITCH:
+        return beat_switch(c, p, now, answer);
+    case COORD_SERVER:
+        while (i < c->config.servers && c->config.server[i] != p->head.from.machine)
+            i++;
+        return i < c->config.servers ? beat_station(c, p, now, &c->server[i], answer) : refuse(c, p, -ESTALE, answer);
+    default:
+        return beat_host(c, p, from, now, answer);
+    }
+}
+
+/* ---- keys ---- */
+
+static uint32_t on_key(struct coordinator *c, const struct coord_key *p, void *answer)
+{
+    struct coord_key *a = answer;
+    const char *bytes = p->bytes;
+    uint32_t len = p->len;
+    uint64_t index = p->packet.head.index;
+    int code = -EINVAL;
+    if (strncmp(p->packet.space, c->space, sizeof c->space))
+        code = -ENOENT; /* another with the same number */
+    else if (c->directory && p->packet.head.type == COORD_KEY_OF)
+        code = directory_key_of(c->directory, index, &bytes, &len);
+    else if (c->directory)
+        code = p->look ? directory_find(c->directory, bytes, len, &index) : directory_add(c->directory, bytes, len, &index);
+    memset(a, 0, sizeof *a);
+    coord_make(&a->packet, COORD_FOUND, c->space, p->packet.head.nonce);
+    a->packet.head.to = p->packet.head.from;
+    a->packet.head.index = index;
+    a->packet.code = code;
+    a->look = c->config.keys;
+    a->len = len;
+    memcpy(a->bytes, bytes, len);
+    return sizeof *a;
+}
+
+/* ---- who is there ---- */
+
+static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p, void *answer)
+{
+    struct coord_hosts *a = answer;
+    uint64_t m = max_u64(1, p->head.index);
+    if (strncmp(p->space, c->space, sizeof c->space))
+        return refuse(c, p, -ENOENT, answer);
+    memset(a, 0, sizeof *a);
+    coord_make(&a->packet, COORD_HOSTS, c->space, p->head.nonce);
+    snprintf(a->design, sizeof a->design, "%s", c->design->name);
+    a->locks = c->config.locks;
+    a->lease_ns = c->config.lease_ns;
+    a->keys = c->config.keys;
+    a->sessions = c->config.sessions;
+    a->requests = c->config.requests;
+    for (; m <= c->config.machines && a->count < COORD_HOSTS_MAX; m++)
+        if (c->members[m].live)
+            a->host[a->count++] =
+                (struct coord_host){.at = c->members[m].at, .machine = (uint32_t)m, .life = c->members[m].life};
+    a->packet.head.index = m <= c->config.machines ? m : 0;
     return sizeof *a;
 }
 
 uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t len, struct net_addr from, uint64_t now, void *answer)
 {
     const struct coord_packet *p = coord_check(data, len, c->config.space);
+    if (p && (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF))
+        return on_key(c, data, answer);
     if (!p || len != sizeof *p) {
         c->drops.bad++;
         return 0;
@@ -240,6 +375,8 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
     switch ((enum coord_type)p->head.type) {
     case COORD_JOIN:
         return on_join(c, p, from, now, answer);
+    case COORD_WHO:
+        return on_who(c, p, answer);
     case COORD_BEAT:
         return on_beat(c, p, from, now, answer);
     case COORD_LEAVE: {
@@ -252,6 +389,22 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
         c->drops.bad++;
         return 0;
     }
+}
+
+uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *to)
+{
+    while (c->rouse_next && c->rouse_next <= c->config.machines) {
+        const struct coord_member *m = &c->members[c->rouse_next++];
+        if (!m->live)
+            continue;
+        struct coord_packet *p = packet;
+        coord_make(p, COORD_ROUSE, c->space, 0);
+        p->head.to.machine = (uint16_t)(c->rouse_next - 1);
+        p->head.epoch = m->life;
+        *to = m->at;
+        return sizeof *p;
+    }
+    return 0;
 }
 
 unsigned coordinator_tick(struct coordinator *c, uint64_t now)

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HOST_MAGIC UINT64_C(0x31306874736f6877) /* changes with the layout */
+#define HOST_MAGIC UINT64_C(0x32306874736f6877) /* changes with the layout */
 #define PERMISSIONS 0600
 
 uint64_t host_now(void)
@@ -178,15 +178,27 @@ static void ring_all(struct host *h)
         __atomic_add_fetch(&h->bells[i], 1, __ATOMIC_RELEASE);
 }
 
-void host_enter(struct host *h, struct outbox *out)
+void host_lock(struct host *h)
 {
     int rc = pthread_mutex_lock(&h->header->mutex);
     if (rc == EOWNERDEAD) {
         undo_roll_back(h->undo, h->memory);
+        if (h->design->local_recover)
+            h->design->local_recover(h->memory);
         ring_all(h); /* its maker may have completed it and died before it told anybody */
         pthread_mutex_consistent(&h->header->mutex);
     }
     assert(!rc || rc == EOWNERDEAD);
+}
+
+void host_unlock(struct host *h)
+{
+    pthread_mutex_unlock(&h->header->mutex);
+}
+
+void host_enter(struct host *h, struct outbox *out)
+{
+    host_lock(h);
     out->undo = h->undo;
     out->memory = h->memory;
 }
@@ -194,7 +206,7 @@ void host_enter(struct host *h, struct outbox *out)
 void host_leave(struct host *h, struct outbox *out)
 {
     undo_commit(h->undo);
-    pthread_mutex_unlock(&h->header->mutex);
+    host_unlock(h);
 }
 
 /* ---- sessions ---- */
@@ -206,6 +218,17 @@ static bool is_orphan(struct host_session *s)
     if (rc == EOWNERDEAD)
         pthread_mutex_consistent(&s->life);
     return !rc || rc == EOWNERDEAD;
+}
+
+static void name_of_process(char out[COORD_LABEL_LEN])
+{
+    char text[COORD_LABEL_LEN] = "";
+    int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[len > 0 ? len - (text[len - 1] == '\n') : 0] = 0;
+    memcpy(out, text, sizeof text);
 }
 
 int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t *session)
@@ -222,6 +245,8 @@ int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t
         s->port = port;
         s->sleeper = 0;
         s->until_ns = until_ns;
+        s->opened_s = world_clock(CLOCK_REALTIME) / NS_PER_S;
+        name_of_process(s->label);
         __atomic_store_n(&s->state, HOST_SESSION_OPEN, __ATOMIC_RELEASE);
         *session = i;
         rc = 0;
@@ -260,4 +285,29 @@ bool host_look_after(struct host *h, uint32_t *session, uint64_t now, struct out
             pthread_mutex_unlock(&s->life);
     }
     return found;
+}
+
+void host_claims(const struct host *h, uint64_t from, uint64_t now, struct coord_claimed *out)
+{
+    const struct rack_config *c = &h->header->config;
+    uint64_t request = from;
+    out->count = 0;
+    for (; request < rack_requests(c) && out->count < COORD_CLAIMS_MAX; request++) {
+        struct packet_claim claim;
+        if (!h->design->claim || !h->design->claim(h->memory, (uint32_t)request, &claim))
+            continue;
+        uint32_t session = (uint32_t)request / c->requests;
+        const struct host_session *s = &h->sessions[session];
+        struct coord_claim *o = &out->claim[out->count++];
+        *o = (struct coord_claim){.index = claim.index,
+                                  .token = claim.token,
+                                  .left_ns = s->until_ns == UINT64_MAX ? UINT64_MAX : s->until_ns - min_u64(s->until_ns, now),
+                                  .opened_s = s->opened_s,
+                                  .session = session,
+                                  .pid = s->pid,
+                                  .mode = claim.mode,
+                                  .holds = claim.holds};
+        memcpy(o->label, s->label, sizeof o->label);
+    }
+    out->packet.head.index = request < rack_requests(c) ? request : 0;
 }

@@ -25,6 +25,8 @@ struct host_session {
     uint32_t pid;
     uint32_t sleeper; /* the request for which a thread sleeps on the socket, + 1; 0: none */
     uint16_t port;    /* of the process's socket */
+    uint64_t opened_s;
+    char label[COORD_LABEL_LEN];
 };
 
 struct host_header {
@@ -72,11 +74,18 @@ void host_retire(struct host *h);
 void host_enter(struct host *h, struct outbox *out);
 void host_leave(struct host *h, struct outbox *out);
 
+/* The same for what needs no log and sends nothing (packet.h: the short way). */
+void host_lock(struct host *h);
+void host_unlock(struct host *h);
+
 /* Whether everything of the host is still its own, by its lease. */
 bool host_lives(const struct host *h, uint64_t now);
 
 /* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use. */
 int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t *session);
+
+/* What its requests hold and wait for, from this one on; between host_enter and host_leave. */
+void host_claims(const struct host *h, uint64_t from, uint64_t now, struct coord_claimed *out);
 /* By the same thread. */
 void host_session_close(struct host *h, uint32_t session, struct outbox *out);
 

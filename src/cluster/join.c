@@ -43,3 +43,29 @@ int join(struct udp *u, const struct join_params *p, struct coord_welcome *out, 
     }
     return rc;
 }
+
+int exchange(struct net_addr to, uint32_t self_ip, const struct coord_packet *ask, uint32_t len, enum coord_type type, uint64_t deadline,
+             void *answer, uint32_t answer_len)
+{
+    static _Thread_local struct udp_batch batch;
+    struct udp u;
+    int rc = udp_open(&u, (struct net_addr){.ip = self_ip});
+    if (rc)
+        return rc;
+    rc = -ETIMEDOUT;
+    for (uint64_t pause = AGAIN_NS; rc == -ETIMEDOUT && world_now(&world_real) < deadline; pause = min_u64(2 * pause, NS_PER_S)) {
+        const struct udp_out packet = {.to = to, .len = len, .data = ask};
+        uint64_t again = min_u64(world_now(&world_real) + pause, deadline);
+        udp_send(&u, &packet, 1);
+        while (rc == -ETIMEDOUT && udp_wait(&u, &batch, 0, again))
+            for (unsigned i = 0; i < batch.count && rc; i++) {
+                const struct coord_packet *a = coord_check(batch.packet[i].data, batch.packet[i].len, ask->head.space);
+                if (!a || a->head.nonce != ask->head.nonce || a->head.type != type || batch.packet[i].len != answer_len)
+                    continue;
+                memcpy(answer, a, answer_len);
+                rc = 0;
+            }
+    }
+    udp_close(&u);
+    return rc;
+}

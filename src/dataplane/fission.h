@@ -56,8 +56,11 @@ enum fission_options {
     FISSION_BUSTED_TERM = 1 << 8,   /* a FREE or GRANT of any tenure ends this one */
     FISSION_BUSTED_INCA = 1 << 9,   /* the incarnation is not looked at (Fig. 10) */
     FISSION_BUSTED_RETRY = 1 << 10, /* marked ACQUIREs are taken for new ones (pitfalls 3, 10) */
-    FISSION_BUSTED_HASTY = 1 << 12, /* a decider that lost its state does not wait */
+    FISSION_BUSTED_HASTY = 1 << 12, /* a decider that lost its state does not wait for those whom it has not heard */
     FISSION_BUSTED_FREES = 1 << 11, /* a RELEASE from the agent's machine frees (4.2; pitfall 11) */
+    FISSION_BUSTED_EARLY = 1 << 13, /* nor for those whom it has heard to have told it all */
+    FISSION_BUSTED_TOKEN = 1 << 14, /* its tokens begin anew */
+    FISSION_BUSTED_MUTED = 1 << 15, /* hosts that only reported are not asked in a census */
 };
 
 /* What the stages tell each other; a pipeline carries it beside the packet. */
@@ -227,6 +230,22 @@ static inline uint64_t fission_token_at(uint64_t token, uint32_t term)
 static inline void fission_token(struct fission_meta *m, uint64_t *token)
 {
     m->token = *token = fission_token_at(*token, fission_word_term(m->word));
+}
+
+/* ---- rebuilding ---- */
+
+/* A host holds this lock, from before the state was lost (5.3, S3). Whoever tells first has the agent; if the lock is shared there
+ * may be others, whom it must ask for, as if it had taken over. Told again it is what it was. False: that cannot be. */
+static inline bool fission_reported(uint64_t *word, uint64_t *token, uint16_t machine, uint8_t mode)
+{
+    if (*word & FISSION_WORD_HELD)
+        return *word & FISSION_WORD_SHARED ? mode == FISSION_SHARED : fission_word_machine(*word) == machine;
+    uint32_t term = (fission_word_term(*word) + 1) & FISSION_TERM_MASK;
+    *word = FISSION_WORD_HELD | (uint64_t)machine << FISSION_WORD_MACHINE_SHIFT | (uint64_t)term << FISSION_WORD_TERM_SHIFT;
+    if (mode == FISSION_SHARED)
+        *word |= FISSION_WORD_SHARED | FISSION_WORD_TAKEN | 1;
+    *token = fission_token_at(*token, term);
+    return true;
 }
 
 /* ---- who has ever asked ---- */

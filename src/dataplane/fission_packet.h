@@ -21,21 +21,23 @@ enum fission_type {
     FISSION_LEASE = 11,  /* host -> decider: I live; and back: heard. token: the host's clock when it asked */
     FISSION_TAKE =
         12, /* host -> decider [-> agent's host]: a new tenure for the agent that I have, or that was lost with its host */
+    FISSION_REPORT = 13, /* host -> decider that lost its state: what I hold; and back: heard. stamp: which part; DONE: that is all */
 };
 
 enum fission_mode { FISSION_SHARED = 1, FISSION_EXCLUSIVE = 2 };
 
 enum fission_flags {
     FISSION_AGENT = 1 << 0,   /* GRANT: the agent comes with it */
-    FISSION_RETRY = 1 << 1,   /* ACQUIRE: sent before. Routed, or granted if the lock is free; raises nothing (pitfall 3) */
+    FISSION_RETRY = 1 << 1,   /* ACQUIRE: sent before. Routed, or granted if the lock is free; raises nothing (pitfall 3); LEASE: ask */
     FISSION_BOUNCED = 1 << 2, /* sent back by a host without the agent: routed only (pitfall 10) */
     FISSION_COPY = 1 << 3,    /* ACQUIRE: the decider has granted it; the agent is told */
     FISSION_NOWAIT = 1 << 4,  /* ACQUIRE: refuse rather than queue */
     FISSION_DONE = 1 << 5,    /* FREE, GRANT with agent, on their way back: that tenure is over; RELEASE: no answer is needed */
-    FISSION_DENIED = 1 << 6,  /* likewise: not accepted, the incarnation differs */
+    FISSION_DENIED = 1 << 6,  /* likewise: not accepted, the incarnation differs; LEASE: nor does what you hold from before count */
     FISSION_WRITERS = 1 << 7, /* GRANT with agent, FLAGS: the write-waiter bit */
     FISSION_STARVES = 1 << 8, /* likewise the starvation bit */
     FISSION_UPGRADE = 1 << 9, /* ACQUIRE, RELEASE, REFUSED: of a shared hold that wants to be exclusive */
+    FISSION_CLOSED = 1 << 10, /* LEASE, from the decider: it lost its state and is being told who holds what */
 };
 
 /* A tenure is the time between a lock's agent being given to a host and being freed or given to the next. Its number, the term,
@@ -62,9 +64,9 @@ struct fission_packet {
 };
 _Static_assert(sizeof(struct fission_packet) == 80, "no padding");
 
-/* GRANT with agent: one who waits. ANSWER: one who holds. */
+/* GRANT with agent: one who waits. ANSWER: one who holds. REPORT: a hold. */
 struct fission_entry {
-    uint64_t nonce;
+    uint64_t nonce; /* REPORT: the lock's index */
     struct place client;
     uint16_t inca; /* ANSWER: its ordinal */
     uint8_t mode;
@@ -96,7 +98,7 @@ static inline enum fission_fault fission_verify(const void *data, uint32_t len, 
 {
     const struct fission_packet *p = (const struct fission_packet *)data;
     if (len < sizeof *p || len > PACKET_MAX || p->head.version != PACKET_VERSION || p->head.head_len != sizeof p->head ||
-        p->head.family != PACKET_FISSION || p->head.type < FISSION_ACQUIRE || p->head.type > FISSION_TAKE)
+        p->head.family != PACKET_FISSION || p->head.type < FISSION_ACQUIRE || p->head.type > FISSION_REPORT)
         return FISSION_BAD;
     if (p->count > FISSION_ENTRIES_MAX || len != sizeof *p + (uint32_t)p->count * sizeof(struct fission_entry))
         return FISSION_BAD;

@@ -112,7 +112,7 @@ struct netlock_demand {
 #define NETLOCK_REPORT_MAX 64u
 
 /* What follows a HANDOVER_MANY; TAKE_MANY and TAKEN_MANY are followed by indexes alone. */
-struct netlock_lent {
+struct netlock_handed {
     uint64_t index, token;
 };
 #define NETLOCK_MANY_MAX 64u

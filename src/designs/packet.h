@@ -37,6 +37,8 @@ struct rack_config {
     uint64_t lease_ns; /* of a host, at whoever gives leases */
     uint64_t retry_ns; /* until the first retransmission; then twice as long every time, up to a bound */
     uint64_t options;  /* the design's own: policies, and what is broken on purpose */
+    uint32_t keys;     /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
+    uint32_t pad;
 };
 
 static inline uint32_t rack_requests(const struct rack_config *c)
@@ -198,6 +200,13 @@ struct packet_answer {
     uint64_t token;
 };
 
+/* What a request has or wants, for people and their tools. */
+struct packet_claim {
+    uint64_t index, token; /* token: of what it holds */
+    enum pawl_mode mode;
+    bool holds; /* else it waits */
+};
+
 /* Why packets were dropped: counted by everybody who takes some in. */
 struct packet_drops {
     uint64_t bad;   /* short, wrong version, unknown type, out of range */
@@ -212,7 +221,7 @@ struct packet_design {
 
     /* ---- a host ---- */
     uint64_t (*host_bytes)(const struct rack_config *config);
-    void (*host_init)(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
+    void (*host_init)(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now); /* zeroed */
 
     /* PACKET_DONE: the outcome is there; PACKET_WAIT: a wake will tell; negative: refused, nothing was changed. A request that was
      * granted is held until released or lost. */
@@ -227,16 +236,27 @@ struct packet_design {
      * request is not idle. -PAWL_ENOTOWNER if it was not held. */
     int (*release)(void *host, uint32_t request, uint64_t now, struct outbox *out);
 
+    /* The short way, if there is one: without packets, and without the undo log. -EAGAIN: not this time, nothing was changed, go the
+     * other way. The outcome of the first comes at once. A process that dies inside of it is recovered from by `local_recover`,
+     * which can itself be interrupted and repeated. Null: not offered. */
+    int (*local_acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out);
+    int (*local_release)(void *host, uint32_t request, uint64_t now);
+    void (*local_recover)(void *host);
+
     /* -EINPROGRESS while there is none. */
     int (*outcome)(const void *host, uint32_t request, struct packet_answer *out);
     bool (*idle)(const void *host, uint32_t request);
     bool (*holds)(const void *host, uint32_t request);
+    bool (*claim)(const void *host, uint32_t request, struct packet_claim *out); /* false: it neither holds nor waits */
 
     /* Verifies everything; bad packets are counted and dropped. */
     void (*packet)(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 
     /* Retransmissions, leases. Returns when it wants to be called next; UINT64_MAX: not before the next event. */
     uint64_t (*tick)(void *host, uint64_t now, struct outbox *out);
+
+    /* The switch has started anew and should be asked for a lease now. Null: the design does nothing then. */
+    void (*rouse)(void *host, uint64_t now, struct outbox *out);
 
     /* Until when what the session holds is certainly its own, as far as the design knows: UINT64_MAX without bound, 0 if something
      * is lost already. Then the session is to be ended. */
@@ -251,6 +271,11 @@ struct packet_design {
     /* ---- a switch; null: the design needs none, packets go their way ---- */
     uint64_t (*switch_bytes)(const struct rack_config *config);
     void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
+    /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
+    void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
+    /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named it,
+     * once it has seen all; UINT64_MAX before. Null: none is ever named. */
+    uint64_t (*switch_scan)(void *state, uint16_t machine, uint64_t now, struct outbox *out);
     /* A packet of this family and space passes. What leaves is in the outbox, the packet itself included if it goes on. */
     void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*switch_tick)(void *state, uint64_t now, struct outbox *out); /* null: has no time of its own */

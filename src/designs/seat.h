@@ -192,7 +192,7 @@ struct session {
     struct step_clock *clock;    /* null, or where a benchmark wants to know the time of each step (steps.h) */
     uint64_t *claims;            /* likewise of its descriptors in the space, for designs that keep words there */
     struct session_hint {        /* what a design last knew of a lock that rarely changes; may be wrong */
-        uint64_t index, word;
+        uint64_t index, word, more;
     } hints[16];
     uint64_t scaled_ns;   /* when it last looked whether a lock should grow */
     struct session *next; /* in the process's list of those whose records threads may keep */

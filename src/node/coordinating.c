@@ -7,23 +7,42 @@
 
 #define LOOK_NS (100 * NS_PER_MS) /* how often whether to stop */
 
-int coordinating_open(struct coordinating *c, const struct coord_params *p, struct net_addr at, const char **why)
+static int open_journal(struct coordinating *c, const char *path, const char **why)
 {
+    int rc = journal_open(&c->journal, path, c->coordinator.space, &c->directory);
+    if (rc == -EBUSY)
+        *why = "another coordinator uses the file with the keys of this space";
+    else if (rc == -EINVAL)
+        *why = "the file with the keys is of another space, or of another kind or number of keys; it goes with --keys and --locks";
+    else if (rc == -EBADMSG)
+        *why = "the file with the keys is damaged; with another one nobody may hold anything from before";
+    return rc;
+}
+
+int coordinating_open(struct coordinating *c, const struct coord_params *params, struct net_addr at, const char **why)
+{
+    struct coord_params p = *params;
     *why = NULL;
     const volatile sig_atomic_t *stop = c->stop;
     memset(c, 0, sizeof *c);
     c->stop = stop;
-    c->members = calloc(p->machines + UINT64_C(1), sizeof *c->members);
-    int rc = c->members ? coordinator_init(&c->coordinator, p, c->members, host_now(), why) : -ENOMEM;
-    c->design = p->design->packet;
+    c->journal.fd = c->udp.fd = -1;
+    bool keys = p.keys == PAWL_KEYS_NAMED || p.keys == PAWL_KEYS_SPARSE;
+    if (keys && p.locks)
+        directory_init(&c->directory, p.keys, p.locks);
+    p.directory = keys ? &c->directory : NULL;
+    c->members = calloc(p.machines + UINT64_C(1), sizeof *c->members);
+    int rc = c->members ? coordinator_init(&c->coordinator, &p, c->members, host_now(), why) : -ENOMEM;
+    if (!rc && keys && p.journal)
+        rc = open_journal(c, p.journal, why);
+    c->design = p.design->packet;
     if (!rc && c->design->steward_packet) {
         c->steward = calloc(1, c->design->steward_bytes(&c->coordinator.config));
         c->out = calloc(1, sizeof *c->out);
         rc = c->steward && c->out ? 0 : -ENOMEM;
     }
     if (!rc && c->steward)
-        c->design->steward_init(c->steward, &c->coordinator.config, p->life, p->fresh, host_now());
-    c->udp.fd = -1;
+        c->design->steward_init(c->steward, &c->coordinator.config, p.life, p.fresh, host_now());
     if (!rc)
         rc = udp_open(&c->udp, at);
     if (rc)
@@ -42,23 +61,43 @@ static void one_packet(struct coordinating *c, const void *data, uint32_t len, s
     }
 }
 
+/* A key that is told must not be forgotten: while the disk does not take it nobody hears of it, and asks again. */
+static unsigned without_keys(struct udp_out *out, unsigned count)
+{
+    unsigned left = 0;
+    for (unsigned i = 0; i < count; i++)
+        if (((const struct packet_head *)out[i].data)->type != COORD_FOUND)
+            out[left++] = out[i];
+    return left;
+}
+
 void coordinating_run(struct coordinating *c)
 {
     static _Thread_local struct udp_batch batch;
-    _Alignas(8) uint8_t answer[PACKET_MAX];
+    static _Thread_local struct {
+        _Alignas(8) uint8_t bytes[PACKET_MAX];
+    } answers[UDP_BATCH];
     while (!*c->stop) {
-        unsigned n = udp_wait(&c->udp, &batch, 0, world_now(&world_real) + LOOK_NS);
+        struct udp_out out[UDP_BATCH];
+        unsigned n = udp_wait(&c->udp, &batch, 0, world_now(&world_real) + LOOK_NS), count = 0;
         for (unsigned i = 0; i < n; i++) {
             const struct packet_head *h = (const struct packet_head *)(const void *)batch.packet[i].data;
-            struct udp_out out = {.to = batch.packet[i].from, .data = answer};
+            struct net_addr from = batch.packet[i].from;
             if (c->steward && batch.packet[i].len >= sizeof *h && h->family == c->design->family) {
-                one_packet(c, h, batch.packet[i].len, out.to);
+                one_packet(c, h, batch.packet[i].len, from);
                 continue;
             }
-            out.len = coordinator_packet(&c->coordinator, batch.packet[i].data, batch.packet[i].len, out.to, host_now(), answer);
-            if (out.len)
-                udp_send(&c->udp, &out, 1);
+            out[count] = (struct udp_out){.to = from, .data = answers[count].bytes};
+            out[count].len = coordinator_packet(&c->coordinator, batch.packet[i].data, batch.packet[i].len, from, host_now(),
+                                                answers[count].bytes);
+            count += out[count].len != 0;
         }
+        if (c->journal.fd >= 0 && journal_write(&c->journal, &c->directory))
+            count = without_keys(out, count);
+        udp_send(&c->udp, out, count);
+        struct udp_out more = {.data = answers[0].bytes};
+        while ((more.len = coordinator_more(&c->coordinator, answers[0].bytes, &more.to)))
+            udp_send(&c->udp, &more, 1);
         coordinator_tick(&c->coordinator, host_now());
         if (c->steward) {
             outbox_clear(c->out);
@@ -70,6 +109,8 @@ void coordinating_run(struct coordinating *c)
 void coordinating_close(struct coordinating *c)
 {
     udp_close(&c->udp);
+    journal_close(&c->journal);
+    directory_free(&c->directory);
     free(c->members);
     free(c->steward);
     free(c->out);

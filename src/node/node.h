@@ -3,6 +3,7 @@
 #define PAWL_NODE_NODE_H
 
 #include "cluster/join.h"
+#include "cluster/journal.h"
 #include "node/peers.h"
 
 #include <signal.h>
@@ -16,6 +17,8 @@ struct coordinating {
     const struct packet_design *design;
     void *steward; /* null: the design has none */
     struct outbox *out;
+    struct directory directory; /* if keys are not dense */
+    struct journal journal;     /* fd -1: the directory is in memory alone */
     const volatile sig_atomic_t *stop;
 };
 
@@ -36,8 +39,15 @@ struct station {
     uint64_t memory_bytes;
     struct peers *peers;
     uint64_t spin_ns; /* looks for packets for so long before it sleeps */
-    uint64_t look_ns; /* when to ask again where the backup is */
+    uint64_t beat_ns; /* when the coordinator is to hear of it */
+    uint16_t look_for; /* this machine, in the locks; 0: none */
     const volatile sig_atomic_t *stop;
+    /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */
+    struct {
+        void *ctx;
+        bool (*find)(void *ctx, struct place to, struct net_addr *out); /* what it has learnt */
+        void (*changing)(void *ctx, bool begins);                       /* memory is about to change, or has */
+    } kernel;
     struct {
         uint64_t packets, answers, lost, echoes; /* lost: nobody knows where they should go */
     } counts;
@@ -55,6 +65,8 @@ struct station_params {
 };
 
 int station_open(struct station *s, const struct station_params *p);
+/* Waits until all others are there whose addresses it needs. */
+void station_meet(struct station *s);
 void station_run(struct station *s);
 void station_close(struct station *s);
 

@@ -9,6 +9,7 @@
 
 #define LOOK_NS (100 * NS_PER_MS)        /* how often whether to stop */
 #define MEET_NS (5 * NS_PER_MS)          /* between two questions who else is there */
+#define BEAT_NS (100 * NS_PER_MS)        /* between two signs of life to the coordinator, who may have started anew */
 #define OUTBOX_FULL (OUTBOX_PACKETS / 2) /* packets that wait at most while others are still looked at */
 
 /* ---- set-up ---- */
@@ -52,10 +53,13 @@ int station_open(struct station *s, const struct station_params *p)
         return rc;
     }
     uint32_t life = s->welcome.packet.head.generation;
-    if (p->is_switch)
+    if (p->is_switch) {
         s->design->switch_init(s->memory, c, life, host_now());
-    if (p->is_switch && s->design->switch_number)
-        s->design->switch_number(s->memory, s->welcome.packet.head.to.port);
+        if (s->design->switch_number)
+            s->design->switch_number(s->memory, s->welcome.packet.head.to.port);
+        if (s->design->switch_expect && s->welcome.live_known)
+            s->design->switch_expect(s->memory, s->welcome.live, COORD_LIVE_WORDS);
+    }
     if (!p->is_switch)
         s->design->server_init(s->memory, c, s->welcome.packet.head.to.machine, life, p->fresh, host_now());
     return 0;
@@ -73,7 +77,7 @@ void station_close(struct station *s)
 
 /* Where servers and switch speak to each other, all must be there before the first packet: those that came later are in the next
  * answer to the same JOIN. Hosts are let in only afterwards. */
-static void meet_others(struct station *s)
+void station_meet(struct station *s)
 {
     bool complete = !s->design->switch_packet || !s->design->server_packet;
     while (!complete && !*s->stop) {
@@ -105,7 +109,13 @@ static bool address_of(const struct station *s, struct place to, struct net_addr
             *out = s->welcome.servers[i];
             return true;
         }
-    return peers_find(s->peers, to, out);
+    return peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out));
+}
+
+static void changing(const struct station *s, bool begins)
+{
+    if (s->kernel.changing)
+        s->kernel.changing(s->kernel.ctx, begins);
 }
 
 static void flush(struct station *s, struct outbox *o)
@@ -125,6 +135,43 @@ static void flush(struct station *s, struct outbox *o)
     outbox_clear(o);
 }
 
+/* A sign of life; from a switch, what it found when it last looked for a machine. */
+static void beat(struct station *s, uint64_t machine, uint64_t found)
+{
+    struct coord_packet p;
+    coord_make(&p, COORD_BEAT, s->welcome.packet.space, s->join.nonce);
+    p.head.from = s->welcome.packet.head.to;
+    p.head.epoch = s->welcome.packet.head.generation;
+    p.head.index = machine;
+    p.head.generation = (uint32_t)min_u64(found, UINT32_MAX);
+    p.role = s->join.role;
+    p.at = s->join.at;
+    p.code = coord_config_sum(&s->welcome.config);
+    const struct udp_out out = {.to = s->join.coordinator, .len = sizeof p, .data = &p};
+    udp_send(&s->udp, &out, 1);
+}
+
+static void on_coordinator(struct station *s, const void *data, uint32_t len)
+{
+    const struct coord_packet *p = coord_check(data, len, s->welcome.config.space);
+    if (p && p->head.type == COORD_BEATEN && p->head.nonce == s->join.nonce && p->head.index <= s->welcome.config.machines)
+        s->look_for = (uint16_t)p->head.index;
+    if (p && p->head.type == COORD_BEATEN && p->head.nonce == s->join.nonce && p->at.ip)
+        s->welcome.backup_at = p->at; /* it may have joined later than all others */
+}
+
+/* For the machine that the coordinator asked about, if it did. */
+static void look(struct station *s, struct outbox *out)
+{
+    if (!s->look_for || !s->is_switch || !s->design->switch_scan)
+        return;
+    uint64_t found = s->design->switch_scan(s->memory, s->look_for, host_now(), out);
+    if (found == UINT64_MAX)
+        return;
+    beat(s, s->look_for, found);
+    s->look_for = 0;
+}
+
 static void one_packet(struct station *s, const void *data, uint32_t len, struct net_addr from, struct outbox *out)
 {
     const struct packet_head *h = data;
@@ -135,9 +182,8 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         return;
     if (h->from.machine && h->from.machine <= s->welcome.config.machines)
         peers_learn(s->peers, h->from, h->epoch, from);
-    const struct coord_packet *w = coord_check(data, len, s->welcome.config.space);
-    if (w && w->head.type == COORD_WELCOME && w->head.nonce == s->join.nonce)
-        s->welcome.backup_at = ((const struct coord_welcome *)data)->backup_at;
+    if (h->family == PACKET_COORDINATOR)
+        on_coordinator(s, data, len);
     if (h->family != s->design->family)
         return; /* HERE */
     if (s->is_switch)
@@ -156,27 +202,16 @@ static bool is_echo(struct station *s, const void *data, uint32_t len)
     return h->type != 0;
 }
 
-/* The backup may join later than all others: then it is in the next answer to the same JOIN. */
-static void look_for_backup(struct station *s)
-{
-    struct coord_packet ask;
-    uint64_t now = world_now(&world_real);
-    if (s->welcome.config.switches < 2 || s->welcome.backup_at.ip || now < s->look_ns)
-        return;
-    s->look_ns = now + LOOK_NS;
-    coord_make(&ask, COORD_JOIN, s->join.space, s->join.nonce);
-    ask.role = s->join.role;
-    ask.at = s->join.at;
-    const struct udp_out out = {.to = s->join.coordinator, .len = sizeof ask, .data = &ask};
-    udp_send(&s->udp, &out, 1);
-}
-
 static uint64_t tick(struct station *s, struct outbox *out)
 {
-    look_for_backup(s);
     uint64_t (*fn)(void *, uint64_t, struct outbox *) = s->is_switch ? s->design->switch_tick : s->design->server_tick;
     uint64_t now = host_now(), next = fn ? fn(s->memory, now, out) : UINT64_MAX;
+    look(s, out);
     flush(s, out);
+    if (now >= s->beat_ns) {
+        s->beat_ns = now + BEAT_NS;
+        beat(s, 0, 0);
+    }
     return min_u64(next > now ? next - now : 0, min_u64(LOOK_NS, s->welcome.config.retry_ns * 4));
 }
 
@@ -186,13 +221,17 @@ void station_run(struct station *s)
     struct outbox *out = calloc(1, sizeof *out);
     struct udp_out echo[UDP_BATCH];
     uint64_t next = 0;
-    meet_others(s);
+    station_meet(s);
     while (batch && out && !*s->stop) {
         uint64_t now = world_now(&world_real);
-        if (now >= next)
+        if (now >= next) {
+            changing(s, true);
             next = now + max_u64(tick(s, out), NS_PER_MS / 4);
+            changing(s, false);
+        }
         unsigned n = udp_wait(&s->udp, batch, s->spin_ns, next);
         unsigned echoes = 0;
+        changing(s, true);
         for (unsigned i = 0; i < n; i++) {
             if (is_echo(s, batch->packet[i].data, batch->packet[i].len)) {
                 echo[echoes++] =
@@ -203,6 +242,7 @@ void station_run(struct station *s)
             if (out->packets > OUTBOX_FULL || out->used > OUTBOX_BYTES / 2)
                 flush(s, out);
         }
+        changing(s, false);
         if (out->packets)
             flush(s, out);
         if (echoes)

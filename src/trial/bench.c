@@ -1,5 +1,7 @@
 #include "trial/bench.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -46,6 +48,24 @@ void bench_latencies(struct bench_round *out, const struct hist *hist)
 {
     for (unsigned i = 0; i < countof(bench_percentiles); i++)
         out->latency_ns[i] = hist_percentile(hist, bench_percentiles[i]);
+}
+
+int bench_sim_verdict(const struct bench_params *p, enum sim_end end, unsigned clients_done, int error, uint64_t ops,
+                      char why[BENCH_WHY_LEN])
+{
+    if (clients_done < p->clients) {
+        snprintf(why, BENCH_WHY_LEN, "the simulation stopped (%d) with %u of %u clients done", (int)end, clients_done, p->clients);
+        return -EIO;
+    }
+    if (error) {
+        snprintf(why, BENCH_WHY_LEN, "a client could not lock: %s", pawl_strerror(error));
+        return error;
+    }
+    if (!ops && !*p->interrupted) {
+        snprintf(why, BENCH_WHY_LEN, "no client ended an operation in that time");
+        return -ETIME;
+    }
+    return 0;
 }
 
 void bench_sim_collect(const struct bench_params *p, struct bench_round *out, uint64_t ops, uint64_t virtual_ns,

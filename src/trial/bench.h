@@ -13,6 +13,7 @@
 #include "lib/progress.h"
 #include "trial/workload.h"
 #include "world/model.h"
+#include "world/sim.h"
 
 #include <signal.h>
 
@@ -122,6 +123,10 @@ static inline uint64_t bench_share(const struct bench_params *p, unsigned client
 {
     return p->ops / p->clients + (client < p->ops % p->clients);
 }
+
+/* Whether a simulated round did what it was to do: all clients came to their end, without an error, and with something done. */
+int bench_sim_verdict(const struct bench_params *p, enum sim_end end, unsigned clients_done, int error, uint64_t ops,
+                      char why[BENCH_WHY_LEN]);
 
 /* What every simulated round ends with. `virtual_ns`: from the first to the last of its operations. */
 void bench_sim_collect(const struct bench_params *p, struct bench_round *out, uint64_t ops, uint64_t virtual_ns,

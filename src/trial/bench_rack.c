@@ -147,17 +147,7 @@ static int run(struct bench_rack *b, char why[BENCH_WHY_LEN])
         return rc;
     }
     enum sim_end end = rack_run(&b->rack);
-    if (b->rack.clients_done < params.clients) {
-        snprintf(why, BENCH_WHY_LEN, "the simulation stopped (%d) with %u of %u clients done", (int)end, b->rack.clients_done,
-                 params.clients);
-        rc = -EIO;
-    } else if (b->error) {
-        snprintf(why, BENCH_WHY_LEN, "a client could not lock: %s", pawl_strerror(b->error));
-        rc = b->error;
-    } else if (!b->ops && !*b->params->interrupted) {
-        snprintf(why, BENCH_WHY_LEN, "no client ended an operation in that time");
-        rc = -ETIME;
-    }
+    rc = bench_sim_verdict(b->params, end, b->rack.clients_done, b->error, b->ops, why);
     rack_free(&b->rack);
     return rc;
 }

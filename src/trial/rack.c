@@ -240,6 +240,8 @@ static int server_start(struct rack_server *s)
     s->tick_ns = UINT64_MAX;
     uint32_t life = (uint32_t)s->process->host->births;
     r->design->server_init(s->memory, &r->config, s->machine, life, life == 1, server_clock(s));
+    if (r->design->steward_packet)
+        server_tick_at(s, sim_now(&r->sim) + 1); /* it has to ask what is its own */
     return sim_wire_bind(r->wire, s->process, PORT_SERVER, r->params.cores, model_get(r->sim.model, MODEL_server_service_ns),
                          server_packet, s);
 }
@@ -303,7 +305,7 @@ static int switch_start(struct rack *r)
     r->switch_life = 1;
     r->design->switch_init(r->switch_memory, &r->config, 1, sim_now(&r->sim));
     if (r->design->switch_tick) {
-        r->switch_tick_ns = sim_now(&r->sim) + r->config.retry_ns;
+        r->switch_tick_ns = sim_now(&r->sim) + (r->design->steward_packet ? 1 : r->config.retry_ns);
         sim_at(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
     }
     return 0;

@@ -69,6 +69,18 @@ static int too_late(struct rack_client *c, uint32_t request)
     return -PAWL_ELOST;
 }
 
+/* The short way, if the design has one and it leads there; else by packets. */
+static int ask_for(struct rack_client *c, struct sim_task *task, const struct packet_ask *ask, uint64_t deadline,
+                   struct packet_answer *out)
+{
+    const struct packet_design *d = design_of(c);
+    if (d->local_acquire && !d->local_acquire(c->host->memory, ask, rack_clock(c->host), out))
+        return 0;
+    int rc = d->acquire(c->host->memory, ask, rack_clock(c->host), rack_host_outbox(c->host));
+    rack_host_flush(c->host);
+    return rc < 0 ? rc : answer_of(c, task, ask->request, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, out);
+}
+
 static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
 {
     struct rack_client *c = rack_task_of(a)->client;
@@ -84,11 +96,7 @@ static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64
     int rc = idle_request(c, &ask.request);
     if (rc)
         return rc;
-    rc = design_of(c)->acquire(c->host->memory, &ask, rack_clock(c->host), rack_host_outbox(c->host));
-    rack_host_flush(c->host);
-    if (rc < 0)
-        return rc;
-    rc = answer_of(c, a->task, ask.request, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer);
+    rc = ask_for(c, a->task, &ask, deadline, &answer);
     if (!rc && !rack_client_valid(c))
         return too_late(c, ask.request); /* I1: asked afterwards */
     if (rc)
@@ -102,7 +110,10 @@ static int actor_unlock(struct actor *a, const struct hold *h)
     struct rack_client *c = rack_task_of(a)->client;
     if (!rack_client_valid(c))
         return -PAWL_ELOST;
-    int rc = design_of(c)->release(c->host->memory, h->record, rack_clock(c->host), rack_host_outbox(c->host));
+    const struct packet_design *d = design_of(c);
+    if (d->local_release && !d->local_release(c->host->memory, h->record, rack_clock(c->host)))
+        return 0;
+    int rc = d->release(c->host->memory, h->record, rack_clock(c->host), rack_host_outbox(c->host));
     rack_host_flush(c->host);
     return rc;
 }

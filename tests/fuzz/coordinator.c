@@ -1,15 +1,16 @@
-/* The coordinator's packets, as anybody might send them: whatever comes, it does not fall over, its answers are whole, and nobody
- * is given a number that somebody live has. */
+/* The coordinator's packets, as anybody might send them: whatever comes, it does not fall over, its answers are whole, nobody
+ * is given a number that somebody live has, and no key another's index. */
 #include "cluster/coordinator.h"
 
 #include <stdlib.h>
 
 #define MACHINES 4
 #define CHUNK sizeof(struct coord_packet)
+#define LOCKS 100
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check(const struct coordinator *c, const void *answer, uint32_t len)
+static void check(const struct coordinator *c, const uint8_t *answer, uint32_t len)
 {
     if (!len)
         return;
@@ -21,6 +22,14 @@ static void check(const struct coordinator *c, const void *answer, uint32_t len)
         if (!m || m > MACHINES || !c->members[m].live || c->members[m].life != a->head.generation)
             abort();
     }
+    if (a->head.type == COORD_FOUND && !a->code) {
+        const struct coord_key *k = (const struct coord_key *)(const void *)answer;
+        const char *bytes;
+        uint32_t found;
+        if (a->head.index >= LOCKS || directory_key_of(c->directory, a->head.index, &bytes, &found) || found != k->len ||
+            memcmp(bytes, k->bytes, found))
+            abort();
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -28,11 +37,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct coord_member members[MACHINES + 1];
     static struct coordinator c;
     _Alignas(8) uint8_t answer[PACKET_MAX];
+    struct directory directory;
     const char *why;
     uint64_t now = NS_PER_S;
+    bool named = size % 3 == 0;
+    directory_init(&directory, PAWL_KEYS_NAMED, LOCKS);
     const struct coord_params p = {.design = design_find("srvlock"),
                                    .space = "fuzz",
-                                   .locks = 100,
+                                   .locks = LOCKS,
                                    .lease_ns = NS_PER_S,
                                    .retry_ns = NS_PER_MS,
                                    .machines = MACHINES,
@@ -40,30 +52,43 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                    .requests = 2,
                                    .servers = 1,
                                    .life = 1,
-                                   .fresh = size % 2 == 0};
+                                   .fresh = size % 2 == 0,
+                                   .keys = named ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE,
+                                   .directory = named ? &directory : NULL};
     if (coordinator_init(&c, &p, members, now, &why))
         abort();
     while (size > 2) {
-        struct coord_packet packet;
+        union {
+            struct coord_packet packet;
+            struct coord_key key;
+        } u = {.key = {.look = 0}};
         uint8_t how = data[0], length = data[1];
         data += 2;
         size -= 2;
         size_t take = min_u64(size, CHUNK);
-        coord_make(&packet, (enum coord_type)(how % 10), how & 0x40 ? "fuzz" : "other", how);
-        packet.head.space = how & 0x80 ? c.config.space : packet.head.space;
-        packet.head.from.machine = how % (MACHINES + 2);
-        packet.head.epoch = how % 8;
-        packet.role = how % 5;
+        coord_make(&u.packet, (enum coord_type)(how % 13), how & 0x40 ? "fuzz" : "other", how);
+        u.packet.head.space = how & 0x80 ? c.config.space : u.packet.head.space;
+        u.packet.head.from.machine = how % (MACHINES + 2);
+        u.packet.head.epoch = how % 8;
+        u.packet.head.index = length;
+        u.packet.role = how % 5;
+        bool is_key = u.packet.head.type >= COORD_FIND && u.packet.head.type <= COORD_FOUND;
         if (how & 0x20) /* as it is */
-            memcpy(&packet, data, take);
-        else if (take > 16) /* somewhere in it */
-            memcpy((char *)&packet + length % (CHUNK - 16), data, 16);
-        uint32_t len = how & 0x10 ? length : (uint32_t)sizeof packet;
+            memcpy(&u, data, take);
+        else if (take > 16 && !is_key) /* somewhere in it */
+            memcpy((char *)&u + length % (CHUNK - 16), data, 16);
+        else if (take > 16) {
+            u.key.len = length;
+            u.key.look = data[0] & 1;
+            memcpy(u.key.bytes, data, 16);
+        }
+        uint32_t whole = is_key ? sizeof u.key : sizeof u.packet, len = how & 0x10 ? length : whole;
         const struct net_addr from = {.ip = 1 + length % 3, .port = 7};
-        check(&c, answer, coordinator_packet(&c, &packet, len > sizeof packet ? sizeof packet : len, from, now, answer));
+        check(&c, answer, coordinator_packet(&c, &u, len > whole ? whole : len, from, now, answer));
         now += (uint64_t)length * 10 * NS_PER_MS;
         data += take;
         size -= take;
     }
+    directory_free(&directory);
     return 0;
 }

@@ -16,7 +16,7 @@ static void check_state(struct fisslock_host *h)
     unsigned nodes = 0;
     for (uint32_t n = h->node_free; n != NONE; n = host_node(h, n)->next)
         nodes++;
-    CHECK_EQ(nodes + h->nodes_used, h->node_count);
+    CHECK_EQ(nodes + h->nodes_used, h->nodes_touched);
     for (uint32_t i = 0; i < h->request_count; i++)
         CHECK(host_request(h, i)->state <= REQUEST_RELEASING);
     for (uint32_t i = 2; i < h->request_count; i++)
@@ -32,6 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     outbox_clear(&out);
     fisslock_switch_init(decider, &c, 1, 0);
     for (uint16_t i = 1; i <= HOSTS; i++) {
+        memset(host[i], 0, fisslock_host_bytes(&c));
         fisslock_host_init(host[i], &c, i, 1, 0);
         struct packet_ask ask = {.request = 0, .port = 2, .mode = PAWL_SHARED, .index = 3};
         fisslock_acquire(host[i], &ask, 0, &out);

@@ -19,9 +19,12 @@
 static struct lab rack;
 static uint64_t rack_lease_ns; /* 0: nobody is ever taken for dead */
 
+static pid_t rack_owner;
+
 static void rack_down(void)
 {
-    lab_down(rack.name);
+    if (getpid() == rack_owner) /* not a child that fails */
+        lab_down(rack.name);
 }
 
 static inline void rack_up(const char *name, unsigned hosts, bool in_path)
@@ -36,6 +39,7 @@ static inline void rack_up(const char *name, unsigned hosts, bool in_path)
     if (rc)
         CHECK_FAIL("%s", lab_explain());
     static bool once;
+    rack_owner = getpid();
     if (!once)
         atexit(rack_down);
     once = true;

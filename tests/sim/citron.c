@@ -7,6 +7,7 @@
 
 #define SEEDS_MIN 150
 #define SEEDS_EACH 20
+#define SEEDS_HIGH 60
 
 static void all_faults(const struct design *d, uint64_t ns)
 {
@@ -49,7 +50,8 @@ static void other_settings(const struct design *d)
         const char *knob;
         unsigned value, usual;
     } settings[] = {{"blocked", 2, 256}, {"k", 1, 2},       {"k", 6, 2},    {"m", 1, 4},           {"m", 5, 4},
-                    {"confirm", 1, 2},   {"confirm", 0, 2}, {"fast", 0, 1}, {"scale_us", 0, 10000}};
+                    {"confirm", 1, 2},   {"confirm", 0, 2}, {"fast", 0, 2}, {"fast", 1, 2},
+                    {"scale_us", 0, 10000}};
     for (size_t i = 0; i < countof(settings); i++) {
         struct run_sum sum = {0};
         printf("%s = %u\n", settings[i].knob, settings[i].value);
@@ -66,11 +68,28 @@ static void other_settings(const struct design *d)
     CHECK_EQ(design_tune(d, "m", 6), -ERANGE);
 }
 
+/* High nodes in trees as small as they are here: counted in several words, known to the head; tokens by smaller parts. */
+static void low_high_nodes(const struct design *d)
+{
+    static const unsigned confirms[] = {2, 1};
+    const unsigned usual = citron_high;
+    for (citron_high = 2; citron_high < usual; citron_high++)
+        for (unsigned i = 0; i < countof(confirms); i++) {
+            struct run_sum sum = {0};
+            CHECK_EQ(design_tune(d, "confirm", confirms[i]), 0);
+            for (uint64_t seed = 0; seed < SEEDS_HIGH; seed++)
+                run_clean(&sum, d, FAULTS_ALL, seed);
+        }
+    CHECK_EQ(design_tune(d, "confirm", 2), 0);
+    citron_high = usual;
+}
+
 int main(void)
 {
     const struct design *d = design_named("citron");
     all_faults(d, test_seconds() * NS_PER_S / 4);
     each_fault(d);
     other_settings(d);
+    low_high_nodes(d);
     return 0;
 }

@@ -53,7 +53,7 @@ static bool tracing; /* for one seed */
 static void trace(const struct world_state *w, const char *where, const void *data)
 {
     static const char *const types[] = {"?",       "ACQUIRE", "RELEASE", "FREE",   "GRANT", "ACK",
-                                        "REFUSED", "FLAGS",   "LOOK",    "CENSUS", "ANSWER"};
+                                        "REFUSED", "FLAGS",   "LOOK",    "CENSUS", "ANSWER", "LEASE", "TAKE", "REPORT"};
     const struct fission_packet *p = data;
     if (tracing)
         printf("%9" PRIu64 " %-8s %-8s lock %" PRIu64 " %d>%d nonce %" PRIx64 " client %d mode %d/%d flags %03x term %u inca %u "
@@ -222,6 +222,7 @@ static void strike(struct world_state *w, unsigned host)
     if (rng_chance(&w->random, 1, 600)) {
         w->paused_until[host] = w->now + rng_below(&w->random, 3 * w->config.lease_ns);
     } else if (rng_chance(&w->random, 1, 2000)) {
+        memset(w->host[host], 0, d->host_bytes(&w->config));
         d->host_init(w->host[host], &w->config, (uint16_t)host, ++w->life[host], w->now);
         memset(w->notes[host], 0, rack_requests(&w->config) * sizeof *w->notes[host]);
     } else if (rng_chance(&w->random, 1, 4000)) {
@@ -380,7 +381,7 @@ static const char *heal(struct world_state *w)
         unsigned nodes = 0;
         for (uint32_t n = h->node_free; n != NONE; n = host_node(h, n)->next)
             nodes++;
-        if (h->agents_used || h->waiting || nodes != h->node_count)
+        if (h->agents_used || h->waiting || nodes != h->nodes_touched)
             return "something has leaked";
     }
     return NULL;

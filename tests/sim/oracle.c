@@ -1,36 +1,5 @@
 /* The oracle by itself: each invariant it watches, broken and kept. */
-#include "trial/oracle.h"
-#include "tests/check.h"
-
-#include <string.h>
-
-#define X PAWL_EXCLUSIVE
-#define S PAWL_SHARED
-#define CLIENTS 8
-
-static bool alive[CLIENTS];
-static struct oracle o;
-
-static bool is_alive(void *ctx, unsigned client)
-{
-    return ((const bool *)ctx)[client];
-}
-
-static void begin(bool tokens)
-{
-    memset(alive, true, sizeof alive);
-    CHECK_EQ(oracle_init(&o, 2, tokens, is_alive, alive), 0);
-}
-
-/* What was found so far: nothing, or one violation of that invariant. Ends the sequence. */
-static void end(const char *what, const char *invariant)
-{
-    printf("%s: %s\n", what, o.violations ? o.first : "nothing");
-    CHECK_EQ(o.violations, invariant ? 1 : 0);
-    if (invariant)
-        CHECK(!strncmp(o.first, invariant, strlen(invariant)) && o.first[strlen(invariant)] == ':');
-    oracle_free(&o);
-}
+#include "tests/sim/oracle_scene.h"
 
 /* ---- I1 ---- */
 

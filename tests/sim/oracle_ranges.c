@@ -1,35 +1,5 @@
 /* The oracle on ranges: each invariant broken and kept, where ranges overlap and where they do not. */
-#include "tests/check.h"
-#include "trial/oracle.h"
-
-#include <string.h>
-
-#define X PAWL_EXCLUSIVE
-#define S PAWL_SHARED
-#define CLIENTS 8
-
-static bool alive[CLIENTS];
-static struct oracle o;
-
-static bool is_alive(void *ctx, unsigned client)
-{
-    return ((const bool *)ctx)[client];
-}
-
-static void begin(bool tokens)
-{
-    memset(alive, true, sizeof alive);
-    CHECK_EQ(oracle_init(&o, 2, tokens, is_alive, alive), 0);
-}
-
-static void end(const char *what, const char *invariant)
-{
-    printf("%s: %s\n", what, o.violations ? o.first : "nothing");
-    CHECK_EQ(o.violations, invariant ? 1 : 0);
-    if (invariant)
-        CHECK(!strncmp(o.first, invariant, strlen(invariant)) && o.first[strlen(invariant)] == ':');
-    oracle_free(&o);
-}
+#include "tests/sim/oracle_scene.h"
 
 static struct oracle_holder hold(unsigned client, enum pawl_mode mode, uint64_t token, uint64_t start, uint64_t stop)
 {

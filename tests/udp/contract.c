@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #define LOCKS 10000
+#define KEYS 50
 #define LEASE_NS (2 * NS_PER_S)
 
 static void basics(pawl *p, pawl *q)
@@ -225,6 +226,71 @@ static void forked(pawl *p)
     child_join(pid);
 }
 
+/* Two processes' handles find the same lock under a name, and others under others; any number is a key. */
+static void keys_of(pawl *p, pawl *q, pawl_key one, pawl_key other, pawl_key wrong)
+{
+    pawl_grant g, h;
+    pawl_state s;
+    CHECK_OK(pawl_query(p, one, &s));
+    CHECK(!s.mode && !s.holders);
+    CHECK_OK(pawl_lock(p, one, PAWL_EXCLUSIVE, &g));
+    CHECK_RC(pawl_trylock(q, one, PAWL_SHARED, &h), -PAWL_EHELD);
+    CHECK_OK(pawl_query(q, one, &s));
+    CHECK(s.mode == PAWL_EXCLUSIVE && s.holders == 1 && s.waiters == 0 && s.token == g.token);
+    CHECK_OK(pawl_trylock(q, other, PAWL_SHARED, &h));
+    CHECK_OK(pawl_unlock(q, &h));
+    CHECK_OK(pawl_unlock(p, &g));
+    CHECK_OK(pawl_trylock(q, one, PAWL_EXCLUSIVE, &h));
+    CHECK(h.token > g.token);
+    CHECK_OK(pawl_unlock(q, &h));
+    CHECK_RC(pawl_lock(p, wrong, PAWL_SHARED, &g), -EINVAL);
+    const pawl_want wants[] = {{.key = other, .mode = PAWL_EXCLUSIVE}, {.key = one, .mode = PAWL_EXCLUSIVE}};
+    const pawl_want twice[] = {{.key = one, .mode = PAWL_SHARED}, {.key = one, .mode = PAWL_SHARED}};
+    pawl_grant both[2];
+    CHECK_OK(pawl_lock_all(p, wants, 2, pawl_in(NS_PER_S), both));
+    CHECK_RC(pawl_trylock(q, one, PAWL_SHARED, &h), -PAWL_EHELD);
+    CHECK_OK(pawl_unlock(p, &both[0]));
+    CHECK_OK(pawl_unlock(p, &both[1]));
+    CHECK_RC(pawl_lock_all(p, twice, 2, pawl_in(NS_PER_S), both), -EINVAL);
+    const pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = one, .deadline_ns = UINT64_MAX};
+    pawl_completion done;
+    uint64_t id;
+    CHECK_OK(pawl_submit(p, &r, &id));
+    CHECK_EQ(pawl_reap(p, &done, 1, pawl_in(NS_PER_S)), 1);
+    CHECK_OK(done.result);
+    CHECK_OK(pawl_unlock(p, &done.grant));
+}
+
+static void keys(void *arg)
+{
+    const enum pawl_keys *kind = arg;
+    const pawl_options o = {.lease_ns = LEASE_NS, .keys = *kind}, dense = {.keys = PAWL_KEYS_DENSE};
+    char where[RACK_WHERE_LEN], name[PAWL_NAME_MAX + 2];
+    pawl *p = rack_open(0, &o), *q = rack_open(1, &o), *none;
+    pawl_grant g;
+    CHECK_RC(pawl_open(rack_where(0, where), &dense, &none), -EINVAL);
+    if (*kind == PAWL_KEYS_NAMED) {
+        keys_of(p, q, pawl_name("one"), pawl_name("other"), pawl_id(1));
+        memset(name, 'x', sizeof name);
+        CHECK_RC(pawl_lock(p, pawl_bytes(name, PAWL_NAME_MAX + 1), PAWL_SHARED, &g), -ENAMETOOLONG);
+        CHECK_RC(pawl_lock(p, pawl_name(""), PAWL_SHARED, &g), -EINVAL);
+        CHECK_OK(pawl_lock(p, pawl_bytes(name, PAWL_NAME_MAX), PAWL_SHARED, &g));
+    } else {
+        keys_of(p, q, pawl_id(UINT64_MAX), pawl_id(0), pawl_name("1"));
+        CHECK_OK(pawl_lock(p, pawl_id(12345), PAWL_SHARED, &g));
+    }
+    CHECK_OK(pawl_unlock(p, &g));
+    int rc = 0;
+    for (unsigned i = 0; i < KEYS && !rc; i++) { /* until there is no room */
+        snprintf(name, sizeof name, "key %u", i);
+        rc = pawl_lock(p, *kind == PAWL_KEYS_NAMED ? pawl_name(name) : pawl_id(1000 + i), PAWL_SHARED, &g);
+        CHECK(rc == -ENOSPC || !pawl_unlock(p, &g));
+    }
+    CHECK_RC(rc, -ENOSPC);
+    CHECK_OK(pawl_close(p));
+    CHECK_OK(pawl_close(q));
+}
+
 static void bad_places(void)
 {
     static const char *const places[] = {"pawl://",
@@ -272,5 +338,12 @@ int main(void)
     rack_begin(&t);
     child_join(child_start(all, NULL)); /* this process has no threads, so that it can make children */
     rack_end();
+    for (enum pawl_keys kind = PAWL_KEYS_NAMED; kind <= PAWL_KEYS_SPARSE; kind++) {
+        const struct rack_test k = {
+            .design = rack_design("srvlock"), .servers = 2, .locks = KEYS, .lease_ns = LEASE_NS, .keys = kind};
+        rack_begin(&k);
+        child_join(child_start(keys, &kind));
+        rack_end();
+    }
     return 0;
 }

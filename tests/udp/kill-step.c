@@ -1,12 +1,9 @@
 /* A process dies after exactly n instructions of a change of its host's memory, for every n, or every few: the next one that enters
  * finds the memory as it was before the change, or as it is after it, and nothing in between; and the mutex is usable. */
 #include "cluster/host.h"
-#include "tests/shm/space.h"
-
-#include <sys/syscall.h>
+#include "tests/udp/step.h"
 
 #define NOW UINT64_C(1000000000)
-#define STEPS_MAX 20000
 #define STRIDE 7
 
 static struct host host;
@@ -14,55 +11,6 @@ static struct outbox out;
 static char path[64];
 static char *before, *after;
 static uint64_t bytes;
-
-static struct steps {
-    uint64_t death, made;
-    uint32_t survived;
-} * steps;
-
-/* ---- stepping: the processor's trap flag sends a signal after every instruction ---- */
-
-#if defined __x86_64__
-#define TRAP_FLAG 0x100
-#define PLAIN __attribute__((no_sanitize("address", "thread", "undefined"), noinline))
-
-PLAIN static void on_step(int signal)
-{
-    if (steps->made++ == steps->death) {
-        long pid, rc;
-        __asm__ volatile("syscall" : "=a"(pid) : "a"(SYS_getpid) : "rcx", "r11", "memory");
-        __asm__ volatile("syscall" : "=a"(rc) : "a"(SYS_kill), "D"(pid), "S"(SIGKILL) : "rcx", "r11", "memory");
-    }
-}
-
-__asm__(".text\nstep_return: mov $15, %eax\nsyscall\n"); /* rt_sigreturn */
-extern void step_return(void);
-
-static void begin(void)
-{
-    const struct {
-        void (*handler)(int);
-        unsigned long flags;
-        void (*restorer)(void);
-        uint64_t mask;
-    } action = {on_step, 0x04000000 | SA_NODEFER, step_return, 0}; /* SA_RESTORER */
-    CHECK_EQ(syscall(SYS_rt_sigaction, SIGTRAP, &action, NULL, 8), 0);
-    __asm__ volatile("pushfq\norq %0, (%%rsp)\npopfq" ::"i"(TRAP_FLAG) : "memory", "cc");
-}
-
-static void end(void)
-{
-    __asm__ volatile("pushfq\nandq %0, (%%rsp)\npopfq" ::"i"(~TRAP_FLAG) : "memory", "cc");
-    steps->survived = 1;
-}
-#else
-static void begin(void)
-{
-    SKIP("stepping through instructions is done with the trap flag of x86-64");
-}
-
-static void end(void) {}
-#endif
 
 /* ---- changes ---- */
 

@@ -15,6 +15,7 @@ struct rack_test {
     uint16_t servers;  /* if the design has any */
     uint16_t machines; /* hosts; 0: more than any test has */
     uint64_t locks, lease_ns;
+    enum pawl_keys keys; /* 0: dense */
     struct relay_faults faults; /* all 0: no relay */
     uint64_t seed;
 };
@@ -128,7 +129,8 @@ static inline void rack_node_main(void *arg)
                                    .requests = 128,
                                    .servers = servers ? t->servers : 0,
                                    .life = 1,
-                                   .fresh = true};
+                                   .fresh = true,
+                                   .keys = t->keys};
     CHECK_EQ(coordinating_open(&c, &p, at, &why), 0);
     CHECK_EQ(pthread_create(&thread, NULL, rack_coordinator_thread, &c), 0);
     for (unsigned i = 0; i < p.servers; i++)

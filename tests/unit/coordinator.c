@@ -13,10 +13,10 @@ static struct coordinator c;
 static _Alignas(8) uint8_t answer[PACKET_MAX];
 static uint64_t now;
 
-static void start(bool fresh, uint32_t life)
+static void start_design(const char *design, bool fresh, uint32_t life)
 {
     const char *why;
-    const struct coord_params p = {.design = design_find("srvlock"),
+    const struct coord_params p = {.design = design_find(design),
                                    .space = "test",
                                    .locks = 10,
                                    .lease_ns = LEASE_NS,
@@ -24,10 +24,15 @@ static void start(bool fresh, uint32_t life)
                                    .machines = MACHINES,
                                    .sessions = 2,
                                    .requests = 2,
-                                   .servers = 1,
+                                   .servers = strcmp(design, "srvlock") ? 0 : 1,
                                    .life = life,
                                    .fresh = fresh};
     CHECK_EQ(coordinator_init(&c, &p, members, now, &why), 0);
+}
+
+static void start(bool fresh, uint32_t life)
+{
+    start_design("srvlock", fresh, life);
 }
 
 static const struct coord_packet *ask(const struct coord_packet *p, uint16_t port)
@@ -67,7 +72,23 @@ static const struct coord_packet *beat(uint16_t machine, uint32_t life)
     p.head.from.machine = machine;
     p.head.epoch = life;
     p.stamp = 42;
+    p.code = coord_config_sum(&c.config);
     return ask(&p, 7);
+}
+
+/* A lock server or switch lives. */
+static const struct coord_packet *station_beats(enum coord_role role, uint16_t machine, uint32_t life, uint16_t saw, uint32_t left)
+{
+    struct coord_packet p;
+    coord_make(&p, COORD_BEAT, "test", 77);
+    p.head.from.machine = machine;
+    p.head.epoch = life;
+    p.head.index = saw;
+    p.head.generation = left;
+    p.role = role;
+    p.at = (struct net_addr){.ip = 1, .port = 70};
+    p.code = coord_config_sum(&c.config);
+    return ask(&p, 70);
 }
 
 static void numbers(void)
@@ -132,10 +153,62 @@ static void leaving(void)
     CHECK_EQ(code(ask(&p, 7)), -ENOENT);
 }
 
+/* Those that joined a former coordinator take their places again; nobody else takes them, nor one of another rack. */
+static void rejoining(void)
+{
+    start(false, 200);
+    CHECK_EQ(code(station_beats(COORD_SERVER, MACHINES + 2, 150, 0, 0)), -ESTALE); /* there is no such server */
+    CHECK_EQ(station_beats(COORD_SERVER, MACHINES + 1, 250, 0, 0)->head.type, COORD_BEATEN);
+    CHECK_EQ(code(station_beats(COORD_SERVER, MACHINES + 1, 249, 0, 0)), -ESTALE);
+    CHECK_EQ(beat(2, 240)->head.type, COORD_BEATEN);
+    struct coord_packet p;
+    coord_make(&p, COORD_BEAT, "test", 1);
+    p.head.from.machine = 3;
+    p.head.epoch = 241;
+    p.code = coord_config_sum(&c.config) ^ 1;
+    CHECK_EQ(code(ask(&p, 7)), -ESTALE); /* of another config */
+    now += 2 * LEASE_NS;
+    CHECK(number(12));
+    CHECK(c.life > 250);
+}
+
+/* A number is used again when the switch has found that no lock names it. */
+static void scanning(void)
+{
+    start_design("fisslock", true, 300);
+    const struct coord_welcome *w = (const struct coord_welcome *)(const void *)join(COORD_SWITCH, 3, 70);
+    CHECK(w->packet.head.type == COORD_WELCOME && w->live_known && !w->live[0]);
+    uint32_t life = w->packet.head.generation;
+    for (uint64_t i = 1; i <= MACHINES; i++)
+        CHECK_EQ(number(20 + i), i);
+    CHECK_EQ(code(join(COORD_HOST, 30, 7)), -ENOSPC);
+    CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 0, 0)->head.index, 0);
+    now += LEASE_NS / 2;
+    CHECK_EQ(beat(1, members[1].life)->head.type, COORD_BEATEN);
+    CHECK_EQ(beat(3, members[3].life)->head.type, COORD_BEATEN);
+    now += LEASE_NS * 3 / 4; /* 2 is gone */
+    w = (const struct coord_welcome *)(const void *)join(COORD_SWITCH, 4, 70);
+    CHECK(w->live_known && w->live[0] == (1u << 1 | 1u << 3));
+    life = w->packet.head.generation;
+    CHECK_EQ(code(join(COORD_HOST, 30, 7)), -EAGAIN);
+    CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 0, 0)->head.index, 2);
+    CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 2, 5)->head.index, 2); /* some still do */
+    CHECK_EQ(code(join(COORD_HOST, 30, 7)), -EAGAIN);
+    CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 3, 0)->head.index, 2); /* that one lives */
+    CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 2, 0)->head.index, 0);
+    CHECK_EQ(number(30), 2);
+    start_design("fisslock", false, 400); /* who may be there is not known for a lease */
+    w = (const struct coord_welcome *)(const void *)join(COORD_SWITCH, 5, 70);
+    CHECK(w->packet.head.type == COORD_WELCOME && !w->live_known);
+}
+
 int main(void)
 {
     numbers();
     anew();
+    rejoining();
+    scanning();
+    numbers();
     leaving();
     return 0;
 }

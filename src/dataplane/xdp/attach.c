@@ -141,19 +141,34 @@ int plane_attach(struct plane *p, const char *device, enum plane_mode want, enum
     return plane_attach_program(p, device, "plane", want, got);
 }
 
+/* Whatever is sent to these maps is doubled, or more than that: every entry is the same interface. */
+static const struct {
+    const char *map;
+    uint32_t entries;
+    const char *leaves, *comes; /* programs */
+} copiers[] = {
+    {"twins", 2, "twin_out", "twin_in"}, {"fan2", 2, "fan_out", "fan_in"},    {"fan4", 4, "fan_out", NULL},
+    {"fan8", 8, "fan_out", NULL},        {"fan16", 16, "fan_out", NULL}, {"fan32", 32, "fan_out", NULL},
+};
+
 int plane_double_by(struct plane *p, const char *out, const char *in, enum plane_mode want)
 {
-    int map = plane_map_fd(p, "twins"), program = plane_program(p, "twin_out");
     uint8_t mac[6];
     uint32_t ifindex = 0;
     enum plane_mode mode;
-    if (map < 0 || program < 0)
-        return 0; /* it doubles nothing */
-    int rc = plane_device(out, &ifindex, mac);
-    for (uint32_t i = 0; i < 2 && !rc; i++) {
-        struct bpf_devmap_val value = {.ifindex = ifindex, .bpf_prog.fd = program};
-        if (bpf_map_update_elem(map, &i, &value, BPF_ANY))
-            rc = plane_fail(-errno, "%s: packets cannot be doubled there: %s", out, strerror(errno));
+    int rc = 0;
+    for (size_t c = 0; c < countof(copiers) && !rc; c++) {
+        int map = plane_map_fd(p, copiers[c].map), program = plane_program(p, copiers[c].leaves);
+        if (map < 0 || program < 0)
+            continue;
+        rc = plane_device(out, &ifindex, mac);
+        for (uint32_t i = 0; i < copiers[c].entries && !rc; i++) {
+            struct bpf_devmap_val value = {.ifindex = ifindex, .bpf_prog.fd = program};
+            if (bpf_map_update_elem(map, &i, &value, BPF_ANY))
+                rc = plane_fail(-errno, "%s: packets cannot be doubled there: %s", out, strerror(errno));
+        }
+        if (!rc && in && copiers[c].comes)
+            rc = plane_attach_program(p, in, copiers[c].comes, want, &mode);
     }
-    return rc || !in ? rc : plane_attach_program(p, in, "twin_in", want, &mode);
+    return rc;
 }

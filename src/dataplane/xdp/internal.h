@@ -25,6 +25,11 @@ struct plane {
         int link;
     } device[PLANE_DEVICES_MAX];
     unsigned devices;
+    struct ring_buffer *mail;
+    struct {
+        plane_mail_fn fn;
+        void *ctx;
+    } mail_to;
 };
 
 struct plane_image {

@@ -1,3 +1,4 @@
+#include "dataplane/xdp/fan.h"
 #include "dataplane/xdp/internal.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <bpf/bpf.h>
+#include <linux/bpf.h>
 
 /* ---- what went wrong ---- */
 
@@ -43,7 +45,7 @@ __attribute__((format(printf, 2, 0))) static int listen_to_libbpf(enum libbpf_pr
 static int fail_load(int rc, const struct plane_options *o)
 {
     grumble[strcspn(grumble, "\n")] = 0;
-    if (rc == -EPERM || rc == -EACCES)
+    if (rc == -EPERM) /* -EACCES is the verifier's */
         return plane_fail(-EPERM, "loading a program into the kernel needs root, or CAP_BPF and CAP_NET_ADMIN (%s)", grumble);
     if (rc == -ENOMEM || rc == -E2BIG)
         return plane_fail(-ENOMEM, "%" PRIu32 " locks take %" PRIu64 " MiB of kernel memory, which is not there", o->locks_max,
@@ -105,21 +107,38 @@ static uint64_t lease_ticks(uint64_t lease_ns)
     return (lease_ns + lease_ns / LEASE_DRIFT_DIVISOR) / (uint64_t)tick.tv_nsec + 2;
 }
 
-static int prepare(struct plane *p, const struct plane_options *o)
+/* How long it is to be, or what is in it. */
+static int size_map(struct bpf_map *map, const struct plane_options *o)
 {
+    const char *name = bpf_map__name(map);
     struct plane_settings settings = o->settings;
     settings.lease_ticks = lease_ticks(settings.lease_ns);
+    if (!strcmp(name, "locks"))
+        return bpf_map__set_max_entries(map, o->locks_max);
+    if (!strcmp(name, "hosts"))
+        return bpf_map__set_max_entries(map, (o->hosts_max ? o->hosts_max : o->settings.machines) + 1);
+    if (!strcmp(name, ".rodata.settings"))
+        return bpf_map__set_initial_value(map, &settings, sizeof settings);
+    if (!strcmp(name, "works"))
+        return bpf_map__set_max_entries(map, (uint32_t)libbpf_num_possible_cpus() * FAN_WORKS);
+    if (!o->netlock)
+        return 0;
+    if (!strcmp(name, "memory"))
+        return bpf_map__set_value_size(map, (uint32_t)o->netlock->bytes);
+    if (!strcmp(name, "latches") || !strcmp(name, "here"))
+        return bpf_map__set_max_entries(map, o->netlock->locks);
+    if (!strcmp(name, ".rodata.netlock"))
+        return bpf_map__set_initial_value(map, o->netlock, sizeof *o->netlock);
+    return 0;
+}
+
+static int prepare(struct plane *p, const struct plane_options *o)
+{
     struct bpf_map *map;
     bpf_object__for_each_map(map, p->object)
     {
         const char *name = bpf_map__name(map);
-        int rc = 0;
-        if (!strcmp(name, "locks"))
-            rc = bpf_map__set_max_entries(map, o->locks_max);
-        else if (!strcmp(name, "hosts"))
-            rc = bpf_map__set_max_entries(map, (uint32_t)o->settings.machines + 1);
-        else if (!strcmp(name, ".rodata.settings"))
-            rc = bpf_map__set_initial_value(map, &settings, sizeof settings);
+        int rc = size_map(map, o);
         if (!rc && p->pins[0] && is_state(map)) {
             char path[PIN_PATH];
             pin_path(p, map, path);
@@ -175,7 +194,7 @@ static int load(struct plane *p, const struct plane_options *o)
     p->object = bpf_object__open_mem(bytes, len, &opts);
     if (!p->object)
         return fail_load(-errno, o);
-    static const char *const probes[] = {"twin_probe", "cost_run", "cost_restore"};
+    static const char *const probes[] = {"twin_probe", "fan_probe", "cost_run", "cost_restore"};
     int rc = 0;
     for (size_t i = 0; i < countof(probes) && !rc; i++) {
         struct bpf_program *probe = bpf_object__find_program_by_name(p->object, probes[i]);
@@ -248,6 +267,7 @@ void plane_close(struct plane *p, enum plane_end how)
         return;
     for (unsigned i = 0; i < p->maps; i++)
         munmap(p->map[i].at, p->map[i].bytes);
+    ring_buffer__free(p->mail);
     if (how != PLANE_LEAVE)
         detach_all(p);
     if (how == PLANE_REMOVE && p->pins[0])
@@ -345,6 +365,35 @@ int plane_peek(const char *pins, struct plane_live *live, struct plane_counters 
     if (!rc)
         *live = found;
     return rc;
+}
+
+int plane_order(struct plane *p, void *order, uint32_t len)
+{
+    struct plane_run run = {.in = order, .in_len = len, .out = order, .out_len = len};
+    int rc = plane_run(plane_program(p, "order"), &run);
+    return rc ? rc : run.verdict == XDP_PASS ? 0 : -EINVAL;
+}
+
+static int one_mail(void *ctx, void *data, size_t len)
+{
+    const struct plane *p = ctx;
+    p->mail_to.fn(p->mail_to.ctx, data, (uint32_t)len);
+    return 0;
+}
+
+int plane_mail(struct plane *p, plane_mail_fn fn, void *ctx, int ms)
+{
+    p->mail_to.fn = fn;
+    p->mail_to.ctx = ctx;
+    int fd = plane_map_fd(p, "mail");
+    if (fd < 0)
+        return fd;
+    if (!p->mail)
+        p->mail = ring_buffer__new(fd, one_mail, p, NULL);
+    if (!p->mail)
+        return plane_fail(-errno, "map mail: %s", strerror(errno));
+    int n = ring_buffer__poll(p->mail, ms);
+    return n < 0 && n != -EINTR ? n : 0;
 }
 
 /* ---- for tests and measurements ---- */

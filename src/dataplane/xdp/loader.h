@@ -11,6 +11,8 @@
 #include "dataplane/xdp/plane.h"
 #include "lib/base.h"
 
+struct netlock_memory;
+
 enum plane_mode { PLANE_ANY, PLANE_NATIVE, PLANE_GENERIC };
 
 struct plane_options {
@@ -22,6 +24,8 @@ struct plane_options {
     bool closed;                    /* new state is */
     bool probe;                     /* with what tests need beside the program */
     uint32_t locks_max;             /* entries of the map of locks; 0 if the program has none */
+    uint32_t hosts_max;             /* the highest number in the map of hosts; 0: settings.machines */
+    const struct netlock_memory *netlock; /* the program "netlock": where everything is in its memory */
 };
 
 #define PLANE_DEVICES_MAX 64 /* as the map of ports in frame.bpf.h */
@@ -69,6 +73,13 @@ int plane_peek(const char *pins, struct plane_live *live, struct plane_counters 
 int plane_set_host(struct plane *p, uint16_t machine, const struct plane_host *host);
 volatile struct plane_live *plane_live(struct plane *p);
 int plane_count(const struct plane *p, struct plane_counters *sum);
+
+/* Has the program "order" do something, by BPF_PROG_TEST_RUN; what came of it is in the same place. */
+int plane_order(struct plane *p, void *order, uint32_t len);
+
+/* Packets that the program left for us to send on (the map `mail`): waits for so long, calls for each. */
+typedef void (*plane_mail_fn)(void *ctx, const void *data, uint32_t len);
+int plane_mail(struct plane *p, plane_mail_fn fn, void *ctx, int ms);
 
 /* A map's memory, all of it: `locks` and the like. Unmapped by plane_close. -ENOENT: there is no such map. */
 int plane_map(struct plane *p, const char *name, void **at, uint64_t *bytes);

@@ -56,6 +56,14 @@ int plane_count(const struct plane *p, struct plane_counters *sum)
 {
     return -ENOTSUP;
 }
+int plane_order(struct plane *p, void *order, uint32_t len)
+{
+    return -ENOTSUP;
+}
+int plane_mail(struct plane *p, plane_mail_fn fn, void *ctx, int ms)
+{
+    return -ENOTSUP;
+}
 int plane_map(struct plane *p, const char *name, void **at, uint64_t *bytes)
 {
     return -ENOTSUP;

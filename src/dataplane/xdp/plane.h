@@ -6,7 +6,7 @@
 #include "wire/packet.h"
 
 /* Of the maps that are pinned: a control process uses again what another left only if it is of this layout. */
-#define PLANE_LAYOUT 1u
+#define PLANE_LAYOUT 2u
 
 /* Fixed when the program is loaded, so that the compiler of the kernel sees constants. */
 struct plane_settings {
@@ -26,6 +26,8 @@ struct plane_live {
     uint32_t life;   /* larger every time the state was lost */
     uint32_t epoch;
     uint32_t closed; /* nonzero: no decisions; packets of the design are dropped and counted, everything else goes on */
+    uint32_t torn;   /* nonzero: the control process is changing several words of the state; if it dies then, they are void */
+    uint32_t pad;
     struct plane_settings settings;
 };
 
@@ -83,7 +85,7 @@ enum plane_reason {
 };
 
 #define PLANE_FAMILIES 8u /* families and types are counted modulo these: what is beyond was dropped before */
-#define PLANE_TYPES 16u
+#define PLANE_TYPES 32u
 
 struct plane_counters {
     uint64_t verdict[PLANE_VERDICTS];

@@ -3,12 +3,14 @@
 
 #include <errno.h>
 
-#define BELOW_WORDS_MAX 341 /* (4^5 - 1) / 3 */
+/* The nodes of m levels: (4^5 - 1) / 3 at most. Of high ones there are several words each. */
+#define BELOW_NODES_MAX 341
 
 struct below {
-    unsigned n;
-    uint64_t words[BELOW_WORDS_MAX];
-    uint64_t readers[BELOW_WORDS_MAX];
+    unsigned n;                                       /* nodes, from the highest level down */
+    uint64_t here;                                    /* the word beside the node itself: its own readers */
+    uint64_t writers[BELOW_NODES_MAX * HIGH_STRIPES]; /* from the front, what counts those below high nodes: readers, too */
+    uint64_t readers[BELOW_NODES_MAX];
 };
 
 /* Of the node itself: on the way up one's own does not count. */
@@ -17,19 +19,37 @@ static uint32_t own_readers(const struct citron_job *j)
     return j->upgrades ? 1 : 0;
 }
 
+static void read_block(struct citron_batch *b, fab_addr addr, uint64_t *to, unsigned words)
+{
+    for (unsigned n; words; words -= n, addr += n * sizeof *to, to += n) {
+        n = words < FAB_LEN_MAX / sizeof *to ? words : FAB_LEN_MAX / sizeof *to;
+        batch_read(b, addr, to, (uint16_t)(n * sizeof *to));
+    }
+}
+
+static unsigned words_of(struct tree_node n)
+{
+    return node_is_high(n) ? HIGH_STRIPES : 1;
+}
+
 /* The node and its internal descendants within m levels: a block of each level. */
 static void add_below(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, struct below *out)
 {
     unsigned lowest = c->node.height >= config_m_check(j->config) ? c->node.height - config_m_check(j->config) + 1 : 1;
+    unsigned words = 0;
     out->n = 0;
     for (unsigned h = c->node.height; h >= lowest && h >= 1; h--) {
         unsigned count = (unsigned)tree_pow4(c->node.height - h);
         struct tree_node first = {.height = (uint8_t)h, .number = c->node.number << (2 * (c->node.height - h))};
-        batch_read(b, job_node(j, first), &out->words[out->n], (uint16_t)(count * sizeof(uint64_t)));
-        if (!j->shared)
-            batch_read(b, job_readers(j, first), &out->readers[out->n], (uint16_t)(count * sizeof(uint64_t)));
+        fab_addr addr = node_is_high(first) ? job_stripes(j, first) : job_node(j, first);
+        read_block(b, addr, &out->writers[words], count * words_of(first));
+        if (!j->shared && !node_is_high(first))
+            read_block(b, job_readers(j, first), &out->readers[out->n], count);
         out->n += count;
+        words += count * words_of(first);
     }
+    if (!j->shared)
+        batch_read(b, job_readers(j, c->node), &out->here, sizeof out->here);
 }
 
 /* The node of the i-th word. */
@@ -42,22 +62,37 @@ static struct tree_node below_at(const struct citron_claim *c, unsigned i)
     return (struct tree_node){.height = (uint8_t)(c->node.height - depth), .number = (c->node.number << 2 * depth) + i - first};
 }
 
+/* What to wait for at a word whose lower half counts writers and the upper half readers. */
+static bool half_busy(const struct citron_job *j, fab_addr addr, uint64_t word, struct fab_cond *cond)
+{
+    uint64_t half = readers_here(word) ? UINT32_MAX : !j->shared && readers_below(word) ? UINT64_C(0xffffffff) << 32 : 0;
+    *cond = (struct fab_cond){.addr = addr, .mask = half, .value = word & half};
+    return half;
+}
+
 /* Who is still there? Fills in what to wait for. */
 static bool somebody_below(const struct citron_job *j, const struct citron_claim *c, const struct below *d, struct tree_node *who,
                            struct fab_cond *cond)
 {
-    for (unsigned i = 0; i < d->n; i++) {
+    *who = c->node;
+    if (!j->shared && readers_here(d->here) > own_readers(j)) {
+        *cond = (struct fab_cond){.addr = job_readers(j, c->node), .mask = UINT32_MAX, .value = d->here & UINT32_MAX};
+        return true;
+    }
+    for (unsigned i = 0, word = 0; i < d->n; word += words_of(*who), i++) {
         *who = below_at(c, i);
-        if (node_below(d->words[i])) {
-            *cond = (struct fab_cond){.addr = job_node(j, *who), .mask = NODE_D_MASK, .value = d->words[i] & NODE_D_MASK};
+        for (unsigned k = 0; k < HIGH_STRIPES && node_is_high(*who); k++)
+            if (half_busy(j, job_stripes(j, *who) + k * sizeof(uint64_t), d->writers[word + k], cond))
+                return true;
+        if (node_is_high(*who))
+            continue;
+        if (node_below(d->writers[word])) {
+            *cond = (struct fab_cond){
+                .addr = job_node(j, *who), .mask = NODE_D_MASK, .value = d->writers[word] & NODE_D_MASK};
             return true;
         }
-        uint64_t half = 0;
-        if (!j->shared && readers_below(d->readers[i]))
-            half = UINT64_C(0xffffffff) << 32;
-        else if (!j->shared && !i && readers_here(d->readers[i]) > own_readers(j))
-            half = UINT32_MAX;
-        if (half) {
+        if (!j->shared && readers_below(d->readers[i])) {
+            const uint64_t half = UINT64_C(0xffffffff) << 32;
             *cond = (struct fab_cond){.addr = job_readers(j, *who), .mask = half, .value = d->readers[i] & half};
             return true;
         }
@@ -70,25 +105,24 @@ OWN_FRAME static int look_below(struct citron_job *j, const struct citron_claim 
 {
     struct citron_batch b;
     struct below d;
-    d.readers[0] = 0;
+    d.here = 0;
     batch_start(&b);
     if (c->spill) { /* has readers, and nothing below */
-        d.n = 0;
-        batch_read(&b, job_claim_readers(j, c), &d.readers[0], sizeof d.readers[0]);
+        batch_read(&b, job_claim_readers(j, c), &d.here, sizeof d.here);
     } else {
         add_below(j, &b, c, &d);
     }
-    unsigned token = job_draw(j, &b);
+    job_draw(j, &b);
     int rc = job_run(j, &b);
     if (rc)
         return rc;
-    if (c->spill && !j->shared && readers_here(d.readers[0]) > own_readers(j)) {
-        *cond = (struct fab_cond){.addr = job_claim_readers(j, c), .mask = UINT32_MAX, .value = d.readers[0] & UINT32_MAX};
+    if (c->spill && !j->shared && readers_here(d.here) > own_readers(j)) {
+        *cond = (struct fab_cond){.addr = job_claim_readers(j, c), .mask = UINT32_MAX, .value = d.here & UINT32_MAX};
         return 1;
     }
     if (!c->spill && somebody_below(j, c, &d, who, cond))
         return 1;
-    job_drew(j, &b, token);
+    job_drew(j, &b);
     return 0;
 }
 
@@ -102,7 +136,8 @@ int job_drain_below(struct citron_job *j, unsigned i)
         int rc = look_below(j, c, &who, &cond);
         if (!rc)
             return 0;
-        rc = rc < 0 ? seat_retry(j->seat, rc) : job_wait_at(j, who, c->spill, &cond);
+        uint64_t seen;
+        rc = rc < 0 ? seat_retry(j->seat, rc) : job_wait_at(j, who, c->spill, &cond, &seen);
         if (rc)
             return rc;
     }
@@ -111,7 +146,7 @@ int job_drain_below(struct citron_job *j, unsigned i)
 /* Line 34: until everybody below who could not know of us has made itself known. t0 is when Occ's verb was complete. */
 int job_wait_out(struct citron_job *j)
 {
-    uint64_t until = add_saturating(world_now(j->seat->world), config_wait_ns(j->config));
+    uint64_t until = add_saturating(j->claimed_ns, config_wait_ns(j->config));
     if (citron_busted(j) & CITRON_NO_WAIT)
         return 0;
     while (world_now(j->seat->world) < until) {

@@ -45,17 +45,6 @@ static int run_surely(struct citron_job *j, struct citron_batch *b)
     return 0;
 }
 
-static int new_token(struct citron_job *j)
-{
-    uint64_t old;
-    int rc;
-    while ((rc = fab_faa64(j->seat->ep, j->lock + offsetof(struct citron_lock, token), 1, &old)))
-        if ((rc = seat_retry(j->seat, rc)))
-            return rc;
-    j->token = old + 1;
-    return 0;
-}
-
 /* What a change has come to: one who was lost meanwhile need not hear why else it failed. */
 static int outcome(const struct seat *seat, int rc)
 {
@@ -155,6 +144,8 @@ static int acquire_more(struct citron_job *j, int (*plan)(struct citron_job *, u
         if (!rc)
             rc = job_acquire(j);
     } while (rc == JOB_AGAIN);
+    if (!rc && j->count > j->base)
+        rc = job_settle_token(j);
     if (rc == -PAWL_ELOST || !rc)
         return rc;
     int back = job_drop_all(j, j->base, false);
@@ -178,7 +169,7 @@ int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint
         j.base = j.count;
         rc = acquire_more(&j, plan_growth, start, end);
         if (!rc && j.count == j.base) /* its nodes cover that already */
-            rc = new_token(&j);
+            rc = job_new_token(&j);
         if (!rc)
             h->token = seat->space->token_base + j.token;
     }
@@ -292,7 +283,7 @@ static int downgrade(struct citron_job *j)
     for (unsigned i = 0; i < j->count && !rc; i++)
         rc = add_reader(j, i);
     if (!rc)
-        rc = new_token(j);
+        rc = job_new_token(j);
     for (unsigned i = 0; i < j->count && !rc; i++)
         rc = remove_writer(j, i);
     return rc;
@@ -352,6 +343,7 @@ static int count_cuts(struct citron_job *right)
             batch_mfaa(&b, job_claim_readers(right, c), UINT64_C(1) << READERS_MAX, READERS_TOPS);
         else if (c->shared)
             rc = citron_take_place(right, c);
+        citron_add_high(right, &b, c, true);
         citron_add_known(right, &b, c);
         if (!rc)
             rc = run_surely(right, &b);

@@ -7,6 +7,7 @@
  *     acquire.c  Algorithm 2 (b) and (c): looking up, claiming
  *     below.c    Algorithm 2 (d): looking down
  *     leaf.c     leaves, and readers in them (not in the paper)
+ *     token.c    fencing tokens (not in the paper)
  *     release.c  Algorithm 3, and the ways back out of an acquisition
  *     change.c   grow, shrink, split, up and down (not in the paper)
  *     scale.c    the lock's configuration: m, T_wait, and trees that grow (3.5.5, 3.9)
@@ -71,6 +72,29 @@ static inline uint32_t readers_below(uint64_t w)
     return (uint32_t)((field_get(w, READERS_DMAX, 16) - field_get(w, READERS_DCNT, 16)) & 0xffff);
 }
 
+/* ---- high nodes ----
+ *
+ * Whatever is locked makes itself known to a few high ancestors, and those are the same for many: an address where atomics queue
+ * up. So the claims below a high node are counted in several words, each session in its own one; who looks reads them all at once.
+ * And few lock high nodes. So the lock's head counts them (`high`), and as long as there are none nobody reads high ancestors. */
+
+extern unsigned citron_high; /* from which height on: 4, that is 16,384 units; another only in tests, where trees are small */
+#define HIGH_STRIPES 4 /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
+
+#define HIGH_CNT 0
+#define HIGH_MAX 32
+#define HIGH_TOPS (UINT64_C(1) << 31 | UINT64_C(1) << 63)
+
+/* Writers' DCnt and DMax lie in the lower half of each, where `readers` has Cnt and Max; readers' are where they are there. */
+static inline bool node_is_high(struct tree_node n)
+{
+    return n.height >= citron_high;
+}
+static inline uint32_t high_count(uint64_t w)
+{
+    return (uint32_t)(w >> HIGH_MAX) - (uint32_t)w;
+}
+
 /* ---- readers of a leaf: each in a place of its own, that says who and which units ---- */
 
 #define LEAF_READERS 16 /* more of them go to the parent */
@@ -103,16 +127,25 @@ static inline uint64_t bounds_mask(uint32_t bounds)
 
 struct citron_lock {
     uint64_t config; /* below */
+    uint64_t high;   /* beside it, so that one READ has both: the claims on high nodes, as {Cnt, Max} of 32 bits each */
+    uint64_t oldest; /* likewise: the oldest block of tokens that is not void (token.c) */
     uint64_t maximizer;
     uint64_t sleepers; /* shared memory: how many may be asleep, so that the others need not wake */
-    _Alignas(CACHE_LINE) uint64_t token;
+    _Alignas(CACHE_LINE) uint64_t blocks; /* of tokens: how many have been taken */
     _Alignas(CACHE_LINE) uint64_t spill; /* [N, infinity): a node without ancestors and descendants */
     uint64_t spill_readers;
     char pad[CACHE_LINE - 16];
 };
 static_assert(sizeof(struct citron_lock) % CACHE_LINE == 0, "what follows has lines of its own");
 
-/* Then: the nodes, in level order; the words beside the internal ones; and the readers' places, by leaf. */
+/* What is read of the head, at once. */
+enum { HEAD_CONFIG, HEAD_HIGH, HEAD_OLDEST, CITRON_HEAD_WORDS };
+static_assert(offsetof(struct citron_lock, high) == HEAD_HIGH * sizeof(uint64_t) &&
+                  offsetof(struct citron_lock, oldest) == HEAD_OLDEST * sizeof(uint64_t),
+              "read together");
+
+/* Then: the nodes, in level order; the words beside the internal ones; those below high ones; the tokens'
+ * words, by part; and the readers' places, by leaf. */
 uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max);
 
 /* ---- the configuration, one word: height + 1 (0: nobody has been here) and m, each as it is and as it is to be; T_wait ---- */
@@ -239,7 +272,10 @@ static inline uint64_t batch_old(const struct citron_batch *b, unsigned i)
 
 /* ---- one operation under way ---- */
 
+#define TOKEN_PARTS 2 /* a hold that lies in so many parts has tokens of these; see token.c */
+
 #define JOB_PATIENCE_NS (200 * NS_PER_US) /* at first; each time in vain it doubles, up to the space's check_ns */
+#define JOB_PATIENCE_FAR_NS NS_PER_MS     /* where asking everybody takes about that long, and the dead have leases of many */
 
 struct citron_job {
     const struct seat *seat;
@@ -256,11 +292,27 @@ struct citron_job {
     bool upgrades;  /* the others are for what is read already: this hold's own readers do not count */
     unsigned count; /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
+    struct citron_draw {
+        unsigned parts;              /* in which the hold lies; 0: none, or many */
+        unsigned op;                 /* the verb that drew */
+        fab_addr first;              /* the words of the parts, */
+        uint64_t words[TOKEN_PARTS]; /* and what they were */
+        uint64_t block;              /* that was taken, if one was */
+        uint64_t head[CITRON_HEAD_WORDS]; /* read after all that */
+    } draw;                               /* of a token, the latest */
     uint64_t token;
-    uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted */
+    uint32_t ahead;       /* waiting for a turn: how many come first */
+    uint64_t moves;       /* waiting far away: bits whose changes show that those in the way get on */
+    int pending;          /* the claim whose turn is asked for together with the look at the ancestors; -1: none */
+    uint64_t trip_ns;     /* how long the latest batch took, if far away */
+    uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted, */
+    uint64_t limit_ns;    /* within which time of it claims must be known, */
+    uint64_t claimed_ns;  /* t2, and t0: when they were */
     uint64_t patience_ns; /* until the next look after those in the way */
     unsigned aborts;
     unsigned blocked; /* how often in a row somebody stood in the way at the same place */
+    bool look_high;   /* somebody has a high node: read high ancestors, too */
+    bool meek;        /* has waited for bits of a leaf for long: from now on without having made itself known */
     bool tried;       /* one that does not wait has looked after those in its way */
     bool exact;       /* ranges of this session itself were in the way: waste nothing */
     bool escalated;   /* one internal node for all of it, where turns are taken in order */
@@ -271,12 +323,18 @@ struct citron_job {
     struct tree_node scrub_at;
 };
 
+static inline uint64_t job_patience_ns(const struct citron_job *j)
+{
+    return fab_is_shm(j->seat->ep) ? JOB_PATIENCE_NS : JOB_PATIENCE_FAR_NS;
+}
 void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline);
 
 /* Addresses. */
 fab_addr job_node(const struct citron_job *j, struct tree_node n);
 fab_addr job_readers(const struct citron_job *j, struct tree_node n); /* of an internal node */
 fab_addr job_places(const struct citron_job *j, struct tree_node leaf);
+fab_addr job_stripes(const struct citron_job *j, struct tree_node high);
+fab_addr job_part(const struct citron_job *j, uint64_t number);
 fab_addr job_claim_node(const struct citron_job *j, const struct citron_claim *c);
 fab_addr job_claim_readers(const struct citron_job *j, const struct citron_claim *c);
 fab_addr job_desc(const struct citron_job *j, unsigned claim);
@@ -290,13 +348,21 @@ fab_addr citron_desc_addr(const struct space *s, uint32_t slot, uint32_t record)
 unsigned citron_height_first(const struct space *s);
 unsigned citron_height_last(const struct space *s);
 
+/* Where this session is counted by those who look down from `above`, and how. */
+struct citron_known {
+    fab_addr addr;
+    uint64_t come, gone, tops;
+};
+struct citron_known job_known(const struct citron_job *j, struct tree_node above, bool shared);
+/* How many the word at such an address counts. */
+uint32_t known_count(struct tree_node above, bool shared, uint64_t word);
+/* Adds the verb by which the lock's head counts a claim on a high node, or no longer does. */
+void citron_add_head(const struct citron_job *j, struct citron_batch *b, uint64_t head[CITRON_HEAD_WORDS]);
+void citron_add_high(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool come);
+
 /* Adds a WRITE of what claims [from, to) have become; the first time also of the record. Intent before effect (I5). */
 void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state);
 int job_run(struct citron_job *j, struct citron_batch *b);
-
-/* Adds the verb that draws a token, and takes what it drew. Without tokens, as the paper's protocol is, there is none. */
-unsigned job_draw(const struct citron_job *j, struct citron_batch *b);
-void job_drew(struct citron_job *j, const struct citron_batch *b, unsigned op);
 
 /* Wakes who may sleep on that word. */
 void job_wake(const struct citron_job *j, fab_addr addr);
@@ -306,15 +372,31 @@ void job_wake(const struct citron_job *j, fab_addr addr);
 #define JOB_AGAIN 1  /* nothing is held: plan anew */
 #define JOB_WAITED 2 /* look again */
 
-/* Waits until one of the conditions no longer holds: 0; or, when that has taken too long, 1. */
-int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n);
+/* Waits until the condition no longer holds: 0, and what the word is then; or, when that has taken too long, 1. */
+int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen);
 /* The same for a word of an internal node; after a while looks whether anybody is behind what it says. */
-int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond);
-int job_take_turns(struct citron_job *j);
+int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond, uint64_t *seen);
+/* Of claims [base, to): each in its turn. */
+int job_take_turns(struct citron_job *j, unsigned to);
+/* Waits until no more than so many come before it; `seen` is the node's word, and then what it is at last. */
+int job_await_turn(struct citron_job *j, unsigned i, uint64_t *seen, uint32_t ahead);
+/* A ticket that was drawn by a verb that found this. */
+int job_take_ticket(struct citron_job *j, unsigned i, uint64_t found);
+static inline uint32_t turns_ahead(const struct citron_claim *c, uint64_t word)
+{
+    return (c->ticket - node_field(word, NODE_TCNT)) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
+}
 
 /* ---- acquire.c ---- */
 
 int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline);
+/* Whether a claim that is known but has no bits yet may wait for them as it is. */
+static inline bool job_waits_known(const struct citron_job *j)
+{
+    return !j->shared && !j->meek && !j->upgrades && !j->base && j->deadline != DEADLINE_TRY;
+}
+/* Claims [from, to) of a batch whose outcome is not known: they have nothing any more, but turns. */
+int job_doubt_all(struct citron_job *j, unsigned from, unsigned to);
 /* Gets all claims of a job beyond its base. */
 int job_acquire(struct citron_job *j);
 /* Adds claims on nodes, or beyond the tree, as the configuration has it. */
@@ -336,10 +418,11 @@ struct citron_leaves {
     bool looked, checked;     /* read before claiming; after */
     bool flagged[CLAIMS_MAX]; /* the parent says already that there are readers */
     uint64_t bits[CLAIMS_MAX];
+    uint64_t parents[CLAIMS_MAX]; /* of readers: read after claiming */
     uint64_t places[CLAIMS_MAX][LEAF_READERS];
 };
 
-/* The second fast path: what has come of it. */
+/* The second fast path as printed: what has come of it. */
 struct citron_whole {
     bool tried, had;
     bool took[4];
@@ -352,7 +435,8 @@ void citron_leaves_look(const struct citron_job *j, struct citron_batch *b, unsi
 unsigned citron_leaf_add(struct citron_job *j, struct citron_batch *b, unsigned i, const struct citron_leaves *l);
 void citron_leaves_check(const struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct citron_leaves *l);
 void citron_leaf_see(struct citron_job *j, unsigned i, uint64_t old, struct citron_leaves *l);
-int citron_leaves_settle(struct citron_job *j, unsigned from, unsigned *to, struct citron_leaves *l);
+bool citron_leaf_good(const struct citron_job *j, unsigned i, const struct citron_leaves *l);
+int citron_leaf_settle(struct citron_job *j, unsigned i, struct citron_leaves *l);
 /* Changes a reader's place from one word to another; exactly once, whatever breaks. 1: it was not the first. */
 int citron_swap_place(const struct citron_job *j, const struct citron_claim *c, uint64_t from, uint64_t to);
 uint64_t citron_place_word(const struct citron_job *j, const struct citron_claim *c);
@@ -363,6 +447,19 @@ fab_addr citron_place_addr(const struct citron_job *j, const struct citron_claim
 void citron_whole_add(struct citron_job *j, struct citron_batch *b, unsigned i, struct citron_whole *w);
 void citron_whole_see(struct citron_job *j, const struct citron_batch *b, unsigned i, struct citron_whole *w);
 int citron_whole_leave(struct citron_job *j, unsigned i, struct citron_whole *w);
+
+/* ---- token.c ---- */
+
+/* Adds the verbs that draw a token, behind those after which the conflict is over, and a READ of the lock's head; and takes what
+ * they found. Without tokens, as the paper's protocol is, nothing is drawn. */
+void job_draw(struct citron_job *j, struct citron_batch *b);
+void job_drew(struct citron_job *j, const struct citron_batch *b);
+/* Makes a token of what was drawn last. Usually without a round trip. */
+int job_settle_token(struct citron_job *j);
+int job_new_token(struct citron_job *j);
+/* None that was granted so far lies above this. */
+int citron_newest_token(const struct citron_job *j, uint64_t *token);
+int citron_raise(const struct seat *seat, struct hold *h, uint64_t floor);
 
 /* ---- release.c ---- */
 
@@ -462,6 +559,10 @@ static inline uint32_t citron_busted(const struct citron_job *j)
 
 extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us, citron_tokens,
     citron_blocked; /* so often in vain at one place: then a turn is taken where turns are served in order */
+
+/* What citron_fast can be: T_wait is waited out at all internal nodes; not if all bits of the leaves below were had (3.8); not
+ * right above leaves, for whoever claims one of them sees in the very word where it makes itself known that the parent is taken. */
+enum { FAST_NOT, FAST_PRINTED, FAST_LOW };
 
 struct citron_stats {
     uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses;

@@ -4,27 +4,6 @@
 
 #include <errno.h>
 
-/* While we hold all of it exclusively nobody else takes tokens that count. */
-static int citron_raise(const struct seat *seat, struct hold *h, uint64_t floor)
-{
-    fab_addr addr = space_lock_addr(seat->space, h->index) + offsetof(struct citron_lock, token);
-    uint64_t base = seat->space->token_base, was, old;
-    while (h->token <= floor) {
-        uint64_t next = floor - base + 1;
-        int rc = fab_read64(seat->ep, addr, &was);
-        next = max_u64(next, was + 1);
-        if (!rc)
-            rc = fab_cas64(seat->ep, addr, was, next, &old);
-        if (!rc && old == was) {
-            h->token = base + next;
-            __atomic_store_n(&citron_kept(seat, h)[DESC_TOKEN], h->token, __ATOMIC_RELAXED);
-        }
-        if (rc && (rc = seat_retry(seat, rc)))
-            return rc;
-    }
-    return 0;
-}
-
 static void cover_at(unsigned height, uint64_t start, uint64_t end, uint64_t *from, uint64_t *to)
 {
     struct tree_node nodes[TREE_SPLIT_MAX];
@@ -56,7 +35,7 @@ static const struct design_knob knobs[] = {
     {"k", &citron_k, 1, TREE_SPLIT_MAX},
     {"m", &citron_m, 1, TREE_M_MAX},
     {"wait_ns", &citron_wait_ns, 0, CONFIG_WAIT_NS *(uint32_t)FIELD_MAX(CONFIG_WAIT_BITS)},
-    {"fast", &citron_fast, 0, 1},
+    {"fast", &citron_fast, FAST_NOT, FAST_LOW},
     {"confirm", &citron_confirm, 0, 2},
     {"scale_us", &citron_scale_us, 0, UINT32_MAX},
     {"tokens", &citron_tokens, 0, 1},

@@ -73,10 +73,12 @@ void citron_leaves_check(const struct citron_job *j, struct citron_batch *b, uns
         const struct citron_claim *c = &j->claims[i];
         if (claim_internal(c))
             continue;
-        if (j->shared)
+        if (j->shared) {
             batch_read(b, job_node(j, c->node), &l->bits[i], sizeof l->bits[i]);
-        else if (l->below)
+            batch_read(b, job_node(j, tree_parent(c->node)), &l->parents[i], sizeof l->parents[i]);
+        } else if (l->below) {
             batch_read(b, job_places(j, c->node), l->places[i], LEAF_READERS_BYTES);
+        }
     }
 }
 
@@ -112,10 +114,10 @@ OWN_FRAME int citron_read_places(struct citron_job *j, struct tree_node leaf, ui
         struct citron_batch b;
         batch_start(&b);
         batch_read(&b, job_places(j, leaf), places, LEAF_READERS_BYTES);
-        unsigned token = job_draw(j, &b);
+        job_draw(j, &b);
         int rc = job_run(j, &b);
         if (!rc) {
-            job_drew(j, &b, token);
+            job_drew(j, &b);
             return 0;
         }
         if ((rc = seat_retry(j->seat, rc)))
@@ -130,7 +132,8 @@ static int await_readers(struct citron_job *j, unsigned i, uint64_t places[LEAF_
     for (int at; (at = find_reader(j, c, places)) >= 0;) {
         fab_addr addr = job_places(j, c->node) + (unsigned)at * sizeof(uint64_t);
         const struct fab_cond cond = {.addr = addr, .mask = UINT32_MAX, .value = places[at] & UINT32_MAX};
-        int rc = job_wait(j, &cond, 1);
+        uint64_t seen;
+        int rc = job_wait(j, &cond, &seen);
         if (rc > 0)
             rc = citron_repair_place(j, c->node, (unsigned)at, places[at]);
         if (rc < 0 && rc != -EAGAIN && (rc = seat_retry(j->seat, rc)))
@@ -142,58 +145,94 @@ static int await_readers(struct citron_job *j, unsigned i, uint64_t places[LEAF_
     return 0;
 }
 
-/* Gives back claims from `at` on; what lies before stays. */
-static int stop_at(struct citron_job *j, unsigned from, unsigned at, unsigned *to)
+/* Gives back claims from there on; what lies before stays. */
+static int stop_at(struct citron_job *j, unsigned i)
 {
-    int rc = job_drop_all(j, at, true);
-    if (rc || at == from)
-        return rc ? rc : JOB_WAITED;
-    *to = at;
-    return 0;
+    int rc = job_drop_all(j, i, true);
+    return rc ? rc : JOB_WAITED;
 }
 
-static int settle_reader(struct citron_job *j, unsigned from, unsigned i, unsigned *to, struct citron_leaves *l)
+static int settle_reader(struct citron_job *j, unsigned i, struct citron_leaves *l)
 {
     struct citron_claim *c = &j->claims[i];
     if (c->took)
-        return l->bits[i] & mask_of(c) && !(citron_busted(j) & CITRON_BLIND_READER) ? stop_at(j, from, i, to) : 0;
+        return l->bits[i] & mask_of(c) && !(citron_busted(j) & CITRON_BLIND_READER) ? stop_at(j, i) : 0;
     /* The place was taken meanwhile. When all are, it reads at the parent. */
     int rc = job_drop_all(j, i, true);
-    l->bits[i] = 0;
+    if (!rc && ++j->places_tried > LEAF_READERS)
+        return job_escalate(j, tree_parent(c->node));
+    return rc ? rc : JOB_WAITED;
+}
+
+/* ---- a writer whose bits others have ---- */
+
+/* The bits once more, and with them what follows if they are had: the readers' places, the token. */
+OWN_FRAME static int try_bits(struct citron_job *j, unsigned i, struct citron_leaves *l)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    unsigned op = citron_leaf_add(j, &b, i, l);
+    l->below = true; /* readers may have come since the parent said that there were none */
+    citron_leaves_check(j, &b, i, i + 1, l);
+    job_draw(j, &b);
+    int rc = job_run(j, &b);
     if (rc)
         return rc;
-    if (++j->places_tried > LEAF_READERS)
-        return job_escalate(j, tree_parent(c->node));
-    *to = i;
-    return i == from ? JOB_WAITED : 0;
+    citron_leaf_see(j, i, batch_old(&b, op), l);
+    job_drew(j, &b);
+    return 0;
 }
 
-static int settle_writer(struct citron_job *j, unsigned from, unsigned i, unsigned *to, struct citron_leaves *l)
+/* It is known to its ancestors, so whoever occupies one from now on waits for it: nothing to look up again, and nothing to make
+ * known again. Like one that has bits it keeps nobody waiting but those above, and waits for nobody but those in the same leaf. */
+static int take_bits(struct citron_job *j, unsigned i, struct citron_leaves *l)
 {
     struct citron_claim *c = &j->claims[i];
-    if (!c->took)
-        return stop_at(j, from, i, to);
-    if (!l->below)
-        return 0;
-    int rc = l->checked ? 0 : citron_read_places(j, c->node, l->places[i]);
-    if (rc || find_reader(j, c, l->places[i]) < 0)
-        return rc;
-    /* Who waits has nothing further up. */
-    if (i + 1 < *to)
-        rc = job_drop_all(j, i + 1, true);
-    *to = i + 1;
-    return rc ? rc : await_readers(j, i, l->places[i]);
+    while (!c->took) {
+        uint64_t busy = l->bits[i] & mask_of(c), mask = busy & UINT32_MAX ? busy & UINT32_MAX : busy;
+        const struct fab_cond cond = {.addr = job_node(j, c->node), .mask = mask, .value = mask};
+        int rc = busy ? job_wait(j, &cond, &l->bits[i]) : try_bits(j, i, l);
+        if (rc == -FAB_EUNKNOWN && !busy)
+            return job_doubt_all(j, i, i + 1);
+        if (rc < 0)
+            return rc;
+        if (rc) { /* too long: claims like this one look as if they had bits, and it is time to find out who does */
+            j->meek = true;
+            return stop_at(j, i);
+        }
+        if (!busy && !c->took && ++j->blocked > citron_blocked)
+            return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
+    }
+    return 0;
 }
 
-/* Whether a batch of leaf claims is good. JOB_WAITED: not even the first. */
-int citron_leaves_settle(struct citron_job *j, unsigned from, unsigned *to, struct citron_leaves *l)
+static int settle_writer(struct citron_job *j, unsigned i, struct citron_leaves *l)
 {
-    for (unsigned i = from; i < *to; i++) {
-        int rc = j->shared ? settle_reader(j, from, i, to, l) : settle_writer(j, from, i, to, l);
+    struct citron_claim *c = &j->claims[i];
+    if (!c->took) {
+        int rc = job_waits_known(j) ? take_bits(j, i, l) : stop_at(j, i);
         if (rc)
             return rc;
     }
-    return 0;
+    if (!l->below)
+        return 0;
+    int rc = l->checked ? 0 : citron_read_places(j, c->node, l->places[i]);
+    return rc || find_reader(j, c, l->places[i]) < 0 ? rc : await_readers(j, i, l->places[i]);
+}
+
+/* Whether all of the leaf's claim is there already. */
+bool citron_leaf_good(const struct citron_job *j, unsigned i, const struct citron_leaves *l)
+{
+    const struct citron_claim *c = &j->claims[i];
+    if (!c->took)
+        return false;
+    return j->shared ? !(l->bits[i] & mask_of(c)) : !l->below || (l->checked && find_reader(j, c, l->places[i]) < 0);
+}
+
+/* Whether the claim of a batch on a leaf is good; waits until it is, having nothing further up. JOB_WAITED: it was given back. */
+int citron_leaf_settle(struct citron_job *j, unsigned i, struct citron_leaves *l)
+{
+    return j->shared ? settle_reader(j, i, l) : settle_writer(j, i, l);
 }
 
 /* ---- places by themselves ---- */
@@ -245,7 +284,7 @@ static struct tree_node first_leaf(const struct citron_claim *c)
 static bool may_take_whole(const struct citron_job *j, unsigned i)
 {
     const struct citron_claim *c = &j->claims[i];
-    return citron_fast && !j->shared && !c->spill && c->node.height == 1 && !config_confirms(j->config) && !j->scrub;
+    return citron_fast == FAST_PRINTED && !j->shared && !c->spill && c->node.height == 1 && !config_confirms(j->config) && !j->scrub;
 }
 
 /* With all bits set nobody can have come unseen, so T_wait need not be waited out. */

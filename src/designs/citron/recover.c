@@ -133,8 +133,9 @@ struct count {
     bool spill;
     uint32_t first; /* the ticket that is being served */
     uint32_t next;  /* how far behind it the next living one is */
-    uint32_t below, readers_here, readers_below;
-    bool unsure;
+    uint32_t below[HIGH_STRIPES], readers_here, readers_below[HIGH_STRIPES]; /* of nodes that are not high, the first */
+    uint32_t high;                                                           /* claims on high nodes, wherever */
+    bool unsure, high_unsure;
 };
 
 /* What a living claim accounts for. */
@@ -143,6 +144,11 @@ static int count_claim(void *ctx, uint32_t slot, uint32_t record, const struct c
     struct count *n = ctx;
     bool flux = c->state == CLAIM_FLUX || c->state == CLAIM_QUEUE;
     bool same = c->spill == n->spill && (c->spill || tree_same(c->node, n->node));
+    unsigned stripe = n->spill || !node_is_high(n->node) ? 0 : slot % HIGH_STRIPES;
+    if (!c->spill && node_is_high(c->node)) {
+        n->high += c->state == CLAIM_HELD;
+        n->high_unsure |= c->state == CLAIM_FLUX;
+    }
     if (same && claim_internal(c)) {
         n->unsure |= flux;
         if (c->state == CLAIM_TURN || (c->state == CLAIM_HELD && !c->shared)) {
@@ -155,28 +161,51 @@ static int count_claim(void *ctx, uint32_t slot, uint32_t record, const struct c
         !tree_notifies(c->node.height, c->m, c->top, n->node.height))
         return 0;
     n->unsure |= c->state == CLAIM_FLUX; /* one that queues has made nothing known */
-    n->below += c->state == CLAIM_HELD && !c->shared;
-    n->readers_below += c->state == CLAIM_HELD && c->shared;
+    n->below[stripe] += c->state == CLAIM_HELD && !c->shared;
+    n->readers_below[stripe] += c->state == CLAIM_HELD && c->shared;
     return 0;
 }
 
-/* The words as the living account for them. */
-static void correct(const struct count *n, uint64_t *word, uint64_t *readers)
+/* What counting anew is about. */
+struct words {
+    uint64_t node, readers;
+    uint64_t stripes[HIGH_STRIPES];
+    uint64_t high;
+};
+
+/* {Cnt, Max} of 16 bits each from `shift` on, such that it counts no more than so many. */
+static void lower_to(uint64_t *word, unsigned shift, uint32_t count)
 {
+    uint64_t max = field_get(*word, shift + 16, 16);
+    if (((max - field_get(*word, shift, 16)) & 0xffff) > count)
+        *word = field_set(*word, shift, 16, (max - count) & 0xffff);
+}
+
+/* The words as the living account for them. */
+static void correct(const struct count *n, struct words *w)
+{
+    uint64_t *word = &w->node;
     uint32_t queue = node_queue(*word);
     if (queue && n->next) { /* whose turn it is: nobody's */
         uint32_t skip = n->next < queue ? n->next : queue;
         *word = field_set(*word, NODE_TCNT, NODE_COUNT_BITS, (n->first + skip) & FIELD_MAX(NODE_COUNT_BITS)) & ~NODE_OCC;
     }
-    if (node_below(*word) > n->below)
-        *word =
-            field_set(*word, NODE_DCNT, NODE_COUNT_BITS, (node_field(*word, NODE_DMAX) - n->below) & FIELD_MAX(NODE_COUNT_BITS));
-    if (readers_here(*readers) > n->readers_here)
-        *readers = field_set(*readers, READERS_CNT, 16, (field_get(*readers, READERS_MAX, 16) - n->readers_here) & 0xffff);
-    if (readers_below(*readers) > n->readers_below)
-        *readers = field_set(*readers, READERS_DCNT, 16, (field_get(*readers, READERS_DMAX, 16) - n->readers_below) & 0xffff);
-    if (!n->readers_here && !readers_here(*readers))
+    lower_to(&w->readers, READERS_CNT, n->readers_here);
+    if (!n->readers_here && !readers_here(w->readers))
         *word &= ~NODE_SHARED;
+    if (n->spill || !node_is_high(n->node)) {
+        if (node_below(*word) > n->below[0])
+            *word = field_set(*word, NODE_DCNT, NODE_COUNT_BITS,
+                              (node_field(*word, NODE_DMAX) - n->below[0]) & FIELD_MAX(NODE_COUNT_BITS));
+        lower_to(&w->readers, READERS_DCNT, n->readers_below[0]);
+        return;
+    }
+    for (unsigned i = 0; i < HIGH_STRIPES; i++) {
+        lower_to(&w->stripes[i], READERS_CNT, n->below[i]);
+        lower_to(&w->stripes[i], READERS_DCNT, n->readers_below[i]);
+    }
+    if (!n->high_unsure && high_count(w->high) > n->high)
+        w->high = field_set(w->high, HIGH_CNT, 32, (uint32_t)((w->high >> HIGH_MAX) - n->high));
 }
 
 static int replace(const struct citron_job *j, fab_addr addr, uint64_t from, uint64_t to)
@@ -196,26 +225,33 @@ static int replace(const struct citron_job *j, fab_addr addr, uint64_t from, uin
 int citron_repair(const struct citron_job *j, struct tree_node n, bool spill)
 {
     const struct citron_claim at = {.spill = spill, .node = n};
-    uint64_t word, readers;
+    bool high = !spill && node_is_high(n);
+    fab_addr stripes = high ? job_stripes(j, n) : 0, head = job_header(j, offsetof(struct citron_lock, high));
+    struct words was = {0};
     struct fab_op ops[] = {
-        {.verb = FAB_READ, .len = sizeof word, .addr = job_claim_node(j, &at), .buf = &word},
-        {.verb = FAB_READ, .len = sizeof readers, .addr = job_claim_readers(j, &at), .buf = &readers},
+        {.verb = FAB_READ, .len = sizeof was.node, .addr = job_claim_node(j, &at), .buf = &was.node},
+        {.verb = FAB_READ, .len = sizeof was.readers, .addr = job_claim_readers(j, &at), .buf = &was.readers},
+        {.verb = FAB_READ, .len = sizeof was.stripes, .addr = stripes, .buf = was.stripes},
+        {.verb = FAB_READ, .len = sizeof was.high, .addr = head, .buf = &was.high},
     };
-    int rc = fab_batch(j->seat->ep, ops, countof(ops));
+    int rc = fab_batch(j->seat->ep, ops, high ? 4 : 2);
     if (rc)
         return rc;
     struct count count = {
-        .node = n, .spill = spill, .first = node_field(word, NODE_TCNT), .next = (uint32_t)FIELD_MAX(NODE_COUNT_BITS)};
+        .node = n, .spill = spill, .first = node_field(was.node, NODE_TCNT), .next = (uint32_t)FIELD_MAX(NODE_COUNT_BITS)};
     rc = citron_census(j, count_claim, &count);
     if (rc || count.unsure)
         return rc ? rc : 1;
-    uint64_t right = word, right_readers = readers;
-    correct(&count, &right, &right_readers);
-    bool wrong = right != word || right_readers != readers;
-    rc = replace(j, job_claim_readers(j, &at), readers, right_readers);
+    struct words right = was;
+    correct(&count, &right);
+    rc = replace(j, job_claim_readers(j, &at), was.readers, right.readers);
     if (!rc)
-        rc = replace(j, job_claim_node(j, &at), word, right);
-    return rc ? rc : wrong ? CITRON_REPAIRED : 0;
+        rc = replace(j, job_claim_node(j, &at), was.node, right.node);
+    for (unsigned i = 0; i < HIGH_STRIPES && high && !rc; i++)
+        rc = replace(j, stripes + i * sizeof(uint64_t), was.stripes[i], right.stripes[i]);
+    if (!rc && high)
+        rc = replace(j, head, was.high, right.high);
+    return rc ? rc : memcmp(&was, &right, sizeof was) ? CITRON_REPAIRED : 0;
 }
 
 /* ---- leaves ---- */
@@ -420,14 +456,12 @@ int citron_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
     struct citron_job j;
     struct lock_view view = {0};
     struct view v = {.out = &view, .slot = UINT32_MAX, .records_tell = fab_is_shm(seat->ep)};
-    uint64_t token;
     job_start(&j, seat, &h, DEADLINE_TRY);
-    int rc = fab_read64(seat->ep, j.lock + offsetof(struct citron_lock, token), &token);
+    int rc = citron_newest_token(&j, &view.token);
     if (!rc)
         rc = citron_census(&j, view_claim, &v);
     if (rc && rc != -EAGAIN)
         return rc;
-    view.token = seat->space->token_base + token;
     *out = view;
     return 0;
 }

@@ -12,11 +12,8 @@ static void add_notifications(const struct citron_job *j, struct citron_batch *b
     uint8_t heights[TREE_HEIGHT_MAX];
     unsigned n = c->spill ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
     for (unsigned i = 0; i < n; i++) {
-        struct tree_node above = tree_above(c->node, heights[i]);
-        if (c->shared)
-            batch_mfaa(b, job_readers(j, above), UINT64_C(1) << (back ? READERS_DCNT : READERS_DMAX), READERS_TOPS);
-        else
-            batch_mfaa(b, job_node(j, above), UINT64_C(1) << (back ? NODE_DCNT : NODE_DMAX), NODE_TOPS);
+        struct citron_known k = job_known(j, tree_above(c->node, heights[i]), c->shared);
+        batch_mfaa(b, k.addr, back ? k.gone : k.come, k.tops);
     }
 }
 
@@ -58,6 +55,7 @@ static void add_release_node(const struct citron_job *j, struct citron_batch *b,
     } else if (c->took) {
         batch_mcas(b, job_node(j, c->node), mask, mask, 0, mask);
     }
+    citron_add_high(j, b, c, false);
 }
 
 void citron_wake_after(const struct citron_job *j, const struct citron_claim *c)
@@ -71,10 +69,8 @@ void citron_wake_after(const struct citron_job *j, const struct citron_claim *c)
         job_wake(j, claim_internal(c) ? job_claim_readers(j, c) : citron_place_addr(j, c));
     for (unsigned i = 0; i < 4 && c->all; i++)
         job_wake(j, job_node(j, tree_child(c->node, i)));
-    for (unsigned i = 0; i < n; i++) {
-        struct tree_node above = tree_above(c->node, heights[i]);
-        job_wake(j, c->shared ? job_readers(j, above) : job_node(j, above));
-    }
+    for (unsigned i = 0; i < n; i++)
+        job_wake(j, job_known(j, tree_above(c->node, heights[i]), c->shared).addr);
 }
 
 /* The last reader of an internal node lowers its flag: unless a turn was taken there since it looked, for then a reader may have

@@ -7,8 +7,8 @@
 
 #include <errno.h>
 
-unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = 1, citron_confirm = 2, citron_scale_us = 10000,
-         citron_tokens = 1, citron_blocked = 256;
+unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = FAST_LOW, citron_confirm = 2, citron_scale_us = 10000,
+         citron_tokens = 1, citron_blocked = 256, citron_high = 4;
 
 struct citron_stats citron_stats;
 
@@ -36,6 +36,7 @@ void job_remember(struct citron_job *j)
         return;
     hint->index = j->index;
     hint->word = j->config_word;
+    hint->more = j->look_high;
 }
 
 static uint32_t wait_for(const struct citron_job *j, uint64_t round_trip_ns)
@@ -69,6 +70,7 @@ int job_configure(struct citron_job *j)
     if (!fab_is_shm(j->seat->ep) && hint->index == j->index && hint->word) {
         j->config_word = hint->word;
         j->config = config_of(j->config_word);
+        j->look_high = hint->more;
         return 0;
     }
     int rc;
@@ -142,11 +144,16 @@ int citron_wait_longer(struct citron_job *j)
 {
     struct citron_config to = j->config;
     to.wait = (uint32_t)min_u64(2 * (uint64_t)to.wait, FIELD_MAX(CONFIG_WAIT_BITS));
-    int rc = config_changing(to) || to.wait == j->config.wait || citron_wait_ns ? 0 : swap_config(j, to);
-    if (rc < 0)
-        return seat_retry(j->seat, rc);
-    int end = job_drop_all(j, j->base, false);
-    return end ? end : JOB_AGAIN;
+    if (config_changing(to) || to.wait == j->config.wait || citron_wait_ns)
+        return 0;
+    const struct citron_config was = j->config;
+    const uint64_t word = j->config_word;
+    int rc = swap_config(j, to);
+    if (rc) { /* whatever it is now is found by the next look */
+        j->config = was;
+        j->config_word = word;
+    }
+    return rc < 0 ? seat_retry(j->seat, rc) : 0;
 }
 
 static int retune_once(struct citron_job *j, unsigned m, uint32_t wait)

@@ -5,6 +5,9 @@
 
 /* ---- waiting ---- */
 
+#define PAUSE_DOUBLINGS 2
+#define TURN_TRIPS 2 /* a turn takes at least so many round trips: looking up and claiming */
+
 static void sleeper(const struct citron_job *j, uint64_t add)
 {
     uint64_t old;
@@ -26,7 +29,40 @@ OWN_FRAME static int say_turns(struct citron_job *j)
     return rc;
 }
 
-int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n)
+/* Polling another host's memory: pauses of up to a few round trips, as long as those take at present, so that many who wait do not
+ * fill the NIC, and do not all come at once. */
+static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t until, uint64_t *seen)
+{
+    uint64_t was = 0;
+    for (unsigned n = 0;; n++) {
+        uint64_t span = j->trip_ns << (n < PAUSE_DOUBLINGS ? n : PAUSE_DOUBLINGS);
+        uint64_t now = world_now(j->seat->world), pause = span / 2 + world_random(j->seat->world) % (span / 2 + 1);
+        if (j->ahead)
+            pause = (j->ahead - 1) * TURN_TRIPS * j->trip_ns; /* whose turn it is next does not pause */
+        int rc = pause ? fab_wait_any(j->seat->ep, NULL, 0, min_u64(until, now + pause)) : 0;
+        if (rc && rc != -ETIMEDOUT)
+            return rc;
+        rc = fab_read64(j->seat->ep, cond->addr, seen);
+        if (rc || (*seen & cond->mask) != cond->value)
+            return rc;
+        now = world_now(j->seat->world);
+        if (n && (*seen ^ was) & j->moves) /* another holder: there is nothing wrong with it */
+            until = min_u64(j->deadline, add_saturating(now, j->patience_ns));
+        was = *seen;
+        if (now >= until)
+            return -ETIMEDOUT;
+    }
+}
+
+static int wait_here(struct citron_job *j, const struct fab_cond *cond, uint64_t until, uint64_t *seen)
+{
+    sleeper(j, 1);
+    int rc = fab_wait_any(j->seat->ep, cond, 1, until);
+    sleeper(j, -UINT64_C(1));
+    return rc ? rc : fab_read64(j->seat->ep, cond->addr, seen);
+}
+
+int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
 {
     int rc = say_turns(j);
     if (rc)
@@ -39,29 +75,31 @@ int job_wait(struct citron_job *j, const struct fab_cond *conds, unsigned n)
         return 1;
     }
     uint64_t look_after = add_saturating(world_now(j->seat->world), j->patience_ns);
-    sleeper(j, 1);
-    rc = fab_wait_any(j->seat->ep, conds, n, min_u64(j->deadline, look_after));
-    sleeper(j, -UINT64_C(1));
-    bool in_vain = rc == -ETIMEDOUT && look_after < j->deadline;
+    uint64_t until = min_u64(j->deadline, look_after);
+    *seen = cond->value; /* should the connection break: as if nothing had changed */
+    rc = fab_is_shm(j->seat->ep) ? wait_here(j, cond, until, seen) : poll_far(j, cond, until, seen);
+    bool in_vain = rc == -ETIMEDOUT && world_now(j->seat->world) < j->deadline;
     if (rc && !in_vain && (rc = seat_retry(j->seat, rc)))
         return rc;
     if (!seat_lives(j->seat))
         return -PAWL_ELOST;
     if (!in_vain)
         return 0;
-    j->patience_ns = min_u64(2 * j->patience_ns, max_u64(j->seat->space->check_ns, JOB_PATIENCE_NS));
+    j->patience_ns = min_u64(2 * j->patience_ns, max_u64(j->seat->space->check_ns, job_patience_ns(j)));
     return 1;
 }
 
 /* Waits for a node's word, and after a while looks whether anybody is behind what it says. */
-int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond)
+int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const struct fab_cond *cond, uint64_t *seen)
 {
-    int rc = job_wait(j, cond, 1);
+    int rc = job_wait(j, cond, seen);
     if (rc <= 0)
         return rc;
     rc = citron_repair(j, n, spill);
     if (rc == CITRON_REPAIRED)
-        j->patience_ns = JOB_PATIENCE_NS; /* where something was wrong, more may be */
+        j->patience_ns = job_patience_ns(j); /* where something was wrong, more may be */
+    if (rc >= 0)
+        rc = fab_read64(j->seat->ep, cond->addr, seen);
     return rc < 0 && rc != -EAGAIN ? seat_retry(j->seat, rc) : 0;
 }
 
@@ -77,7 +115,7 @@ static int look_for_turn(struct citron_job *j, struct citron_claim *c, uint64_t 
     if (j->upgrades)
         return -EDEADLK; /* somebody in front of us waits for us */
     const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = *seen & NODE_T_MASK};
-    rc = job_wait_at(j, c->node, c->spill, &cond);
+    rc = job_wait_at(j, c->node, c->spill, &cond, seen);
     return rc ? rc : JOB_WAITED;
 }
 
@@ -128,30 +166,36 @@ static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
         rc = rc < 0 ? seat_retry(j->seat, rc) : 0;
         return rc ? rc : JOB_WAITED;
     }
-    c->state = CLAIM_TURN;
-    c->ticket = node_field(*seen, NODE_TMAX);
-    return node_queue(*seen) >= NODE_CLAIMS_MAX ? refuse_ticket(j, c) : 0;
+    return job_take_ticket(j, i, *seen);
 }
 
-/* Until it is this claim's turn (line 11). */
-static int await_turn(struct citron_job *j, unsigned i, uint64_t seen)
+int job_take_ticket(struct citron_job *j, unsigned i, uint64_t found)
+{
+    struct citron_claim *c = &j->claims[i];
+    c->state = CLAIM_TURN;
+    c->ticket = node_field(found, NODE_TMAX);
+    return node_queue(found) >= NODE_CLAIMS_MAX ? refuse_ticket(j, c) : 0;
+}
+
+/* Until it is this claim's turn (line 11), or nearly so. */
+int job_await_turn(struct citron_job *j, unsigned i, uint64_t *seen, uint32_t ahead)
 {
     struct citron_claim *c = &j->claims[i];
     fab_addr addr = job_claim_node(j, c);
-    while (node_field(seen, NODE_TCNT) != c->ticket) {
-        const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
-        int rc = job_wait_at(j, c->node, c->spill, &cond);
-        if (!rc)
-            rc = seat_retry(j->seat, fab_read64(j->seat->ep, addr, &seen));
+    while (turns_ahead(c, *seen) > ahead) {
+        const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = *seen & NODE_T_MASK};
+        j->ahead = turns_ahead(c, *seen);
+        int rc = job_wait_at(j, c->node, c->spill, &cond, seen);
+        j->ahead = 0;
         if (rc)
             return rc;
     }
     return 0;
 }
 
-int job_take_turns(struct citron_job *j)
+int job_take_turns(struct citron_job *j, unsigned to)
 {
-    for (unsigned i = j->base; i < j->count;) {
+    for (unsigned i = j->base; i < to;) {
         struct citron_claim *c = &j->claims[i];
         uint64_t seen = 0;
         if (!claim_internal(c) || c->state == CLAIM_TURN || c->state == CLAIM_FLUX || c->state == CLAIM_HELD) {
@@ -162,7 +206,7 @@ int job_take_turns(struct citron_job *j)
         if (rc == JOB_WAITED)
             continue;
         if (!rc)
-            rc = await_turn(j, i, seen);
+            rc = job_await_turn(j, i, &seen, 0);
         if (rc)
             return rc;
         i++;

@@ -78,9 +78,21 @@ static uint64_t readers_offset(unsigned height)
     return sizeof(struct citron_lock) + tree_nodes(height) * sizeof(uint64_t);
 }
 
-static uint64_t places_offset(unsigned height)
+static uint64_t stripes_offset(unsigned height)
 {
     return round_up(readers_offset(height) + tree_nodes(height - 1) * sizeof(uint64_t), (uint64_t)CACHE_LINE);
+}
+
+static uint64_t parts_offset(unsigned height)
+{
+    uint64_t high = height < citron_high ? 0 : tree_nodes(height - citron_high);
+    return stripes_offset(height) + high * HIGH_STRIPES * sizeof(uint64_t);
+}
+
+static uint64_t places_offset(unsigned height)
+{
+    uint64_t parts = height < citron_high ? 1 : tree_pow4(height - citron_high);
+    return round_up(parts_offset(height) + parts * sizeof(uint64_t), (uint64_t)CACHE_LINE);
 }
 
 uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max)
@@ -108,6 +120,36 @@ fab_addr job_readers(const struct citron_job *j, struct tree_node n)
 {
     debug_assert(n.height);
     return j->lock + readers_offset(j->height_max) + (tree_index(n, j->height_max) - 1) * sizeof(uint64_t);
+}
+
+fab_addr job_stripes(const struct citron_job *j, struct tree_node n)
+{
+    debug_assert(node_is_high(n));
+    return j->lock + stripes_offset(j->height_max) + (tree_index(n, j->height_max) - 1) * HIGH_STRIPES * sizeof(uint64_t);
+}
+
+fab_addr job_part(const struct citron_job *j, uint64_t number)
+{
+    return j->lock + parts_offset(j->height_max) + number * sizeof(uint64_t);
+}
+
+struct citron_known job_known(const struct citron_job *j, struct tree_node above, bool shared)
+{
+    if (!node_is_high(above) && !shared)
+        return (struct citron_known){job_node(j, above), UINT64_C(1) << NODE_DMAX, UINT64_C(1) << NODE_DCNT, NODE_TOPS};
+    fab_addr addr = !node_is_high(above)
+                        ? job_readers(j, above)
+                        : job_stripes(j, above) + j->seat->me->slot % HIGH_STRIPES * sizeof(uint64_t);
+    if (shared)
+        return (struct citron_known){addr, UINT64_C(1) << READERS_DMAX, UINT64_C(1) << READERS_DCNT, READERS_TOPS};
+    return (struct citron_known){addr, UINT64_C(1) << READERS_MAX, UINT64_C(1) << READERS_CNT, READERS_TOPS};
+}
+
+uint32_t known_count(struct tree_node above, bool shared, uint64_t word)
+{
+    if (shared)
+        return readers_below(word);
+    return node_is_high(above) ? readers_here(word) : node_below(word);
 }
 
 fab_addr job_places(const struct citron_job *j, struct tree_node leaf)
@@ -193,6 +235,17 @@ unsigned batch_faa(struct citron_batch *b, fab_addr addr, uint64_t add)
     return b->n - 1;
 }
 
+void citron_add_head(const struct citron_job *j, struct citron_batch *b, uint64_t head[CITRON_HEAD_WORDS])
+{
+    batch_read(b, job_header(j, 0), head, CITRON_HEAD_WORDS * sizeof(uint64_t));
+}
+
+void citron_add_high(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool come)
+{
+    if (!c->spill && node_is_high(c->node))
+        batch_mfaa(b, job_header(j, offsetof(struct citron_lock, high)), UINT64_C(1) << (come ? HIGH_MAX : HIGH_CNT), HIGH_TOPS);
+}
+
 /* ---- jobs ---- */
 
 void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline)
@@ -205,7 +258,9 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
     j->height_max = citron_height_last(seat->space);
     j->deadline = deadline;
     j->shared = h->mode == PAWL_SHARED;
-    j->patience_ns = JOB_PATIENCE_NS;
+    j->pending = -1;
+    j->trip_ns = 1; /* a batch comes before anybody waits */
+    j->patience_ns = job_patience_ns(j);
     j->exact = h->exact;
 }
 
@@ -293,20 +348,14 @@ int job_run(struct citron_job *j, struct citron_batch *b)
 {
     if (fab_is_shm(j->seat->ep))
         return run_here(j->seat, b);
-    int rc = b->n ? fab_batch(j->seat->ep, b->ops, b->n) : 0;
+    if (!b->n)
+        return 0;
+    uint64_t before = world_now(j->seat->world);
+    int rc = fab_batch(j->seat->ep, b->ops, b->n);
+    j->trip_ns = world_now(j->seat->world) - before;
     if (unlikely(rc))
         j->published = false; /* maybe not: then once more */
     return rc;
-}
-
-unsigned job_draw(const struct citron_job *j, struct citron_batch *b)
-{
-    return citron_tokens ? batch_faa(b, j->lock + offsetof(struct citron_lock, token), 1) : 0;
-}
-
-void job_drew(struct citron_job *j, const struct citron_batch *b, unsigned op)
-{
-    j->token = citron_tokens ? batch_old(b, op) + 1 : 0;
 }
 
 void job_wake(const struct citron_job *j, fab_addr addr)

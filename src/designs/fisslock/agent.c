@@ -435,7 +435,7 @@ void agent_due(struct event *e, struct agent *a)
             look_for_starving(e, a);
             check_holders(e, a);
         }
-        if (!a->holders.count && !accounted(a))
+        if ((!a->holders.count || a->upgrader.machine) && !accounted(a))
             census_start(e, a);
         agent_serve(e, a);
         break;

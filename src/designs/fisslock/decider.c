@@ -1,6 +1,7 @@
 /* The decider on words in memory, 16 bytes per lock. */
 #include "dataplane/fission.h"
 #include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/rebuild.h"
 
 struct decider {
     struct fission_rules rules;
@@ -8,12 +9,14 @@ struct decider {
     uint32_t options;
     uint64_t locks;
     uint64_t token_base;  /* of this life */
-    uint64_t opens_ns;    /* nothing is granted before */
     uint64_t lease_ns;    /* 0: there are none, and nobody is ever taken for dead */
     uint64_t machines_at; /* offset; machines 0 to rules.machines */
-    struct lock {
-        uint64_t word, token;
-    } lock[];
+    struct {
+        uint16_t machine;
+        uint64_t next, found;
+    } scan;
+    struct rebuild rebuild;
+    struct rebuild_lock lock[];
 };
 
 struct machine {
@@ -35,7 +38,7 @@ static uint64_t lease_at_most(const struct decider *d)
 
 uint64_t fisslock_switch_bytes(const struct rack_config *config)
 {
-    return sizeof(struct decider) + config->locks * sizeof(struct lock) + (config->machines + 1u) * sizeof(struct machine);
+    return sizeof(struct decider) + config->locks * sizeof(struct rebuild_lock) + (config->machines + 1u) * sizeof(struct machine);
 }
 
 void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
@@ -45,13 +48,15 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     d->drops = (struct packet_drops){0};
     d->options = (uint32_t)config->options;
     d->locks = config->locks;
-    d->machines_at = sizeof *d + d->locks * sizeof(struct lock);
+    d->machines_at = sizeof *d + d->locks * sizeof(struct rebuild_lock);
     memset(machine_at(d, 0), 0, (config->machines + 1u) * sizeof(struct machine));
     d->lease_ns = config->lease_ns;
     d->rules.epoch = d->lease_ns ? life : 0;
-    d->token_base = (uint64_t)life << FISSION_TOKEN_LIFE_SHIFT;
-    /* Its state was lost: what was granted before runs out with the leases that its former life gave. */
-    d->opens_ns = life > 1 && d->lease_ns && !(d->options & FISSION_BUSTED_HASTY) ? now + lease_at_most(d) : 0;
+    d->token_base = (uint64_t)(d->options & FISSION_BUSTED_TOKEN ? 1 : life) << FISSION_TOKEN_LIFE_SHIFT;
+    /* Its state was lost. What was granted before is told by those who hold it, or runs out with the leases of its former life. */
+    d->rebuild.closed = false;
+    if (life > 1 && d->lease_ns)
+        rebuild_begin(&d->rebuild, config->machines, d->options & FISSION_BUSTED_HASTY ? 0 : now + lease_at_most(d));
     for (uint64_t i = 0; i < d->locks; i++) {
         d->lock[i].word = 0;
         d->lock[i].token = 0;
@@ -60,7 +65,7 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
 
 static uint32_t decide(struct decider *d, const struct fission_packet *p, struct fission_meta *m)
 {
-    struct lock *lock = &d->lock[p->head.index];
+    struct rebuild_lock *lock = &d->lock[p->head.index];
     uint32_t dest = fission_decide(p, d->options, &lock->word, &lock->token, m);
     m->token += d->token_base;
     return dest;
@@ -85,13 +90,33 @@ static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
     return now - machine_at(d, machine)->heard_ns <= lease_at_most(d);
 }
 
+static bool runs_lease(const void *state, uint16_t machine, uint64_t now)
+{
+    const struct decider *d = state;
+    return lives(d, machine, now) && !(d->options & FISSION_BUSTED_EARLY);
+}
+
+static bool is_closed(struct decider *d, uint64_t now)
+{
+    return rebuild_closed(&d->rebuild, now, runs_lease, d);
+}
+
+void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned words)
+{
+    struct decider *d = state;
+    if (d->rebuild.closed)
+        rebuild_expect(&d->rebuild, machines, words);
+}
+
 static void lease(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
 {
     struct fission_packet *answer = p->head.from.machine <= d->rules.machines ? outbox_add(out, sizeof *p) : NULL;
     if (!answer)
         return;
+    is_closed(d, now); /* before it is heard: it may be the last whose silence was waited for */
     machine_at(d, p->head.from.machine)->heard_ns = now ? now : 1;
     *answer = *p;
+    answer->flags = rebuild_heard(&d->rebuild, p->head.from.machine);
     answer->head.epoch = d->rules.epoch;
     answer->head.to = p->head.from;
     answer->head.from.machine = MACHINE_SWITCH;
@@ -128,6 +153,39 @@ static bool answered(struct decider *d, const struct fission_packet *p, uint32_t
     return absent;
 }
 
+static void report(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
+{
+    if (!rebuild_report(&d->rebuild, d->lock, d->locks, p)) {
+        d->drops.stale++;
+        return;
+    }
+    if (!(d->options & FISSION_BUSTED_MUTED))
+        machine_at(d, p->head.from.machine)->asked = 1; /* it holds something, and is to be asked */
+    struct fission_packet *answer = outbox_add(out, sizeof *p);
+    if (!answer)
+        return;
+    *answer = *p;
+    answer->count = 0;
+    answer->head.to = p->head.from;
+    answer->head.from.machine = MACHINE_SWITCH;
+}
+
+/* From before the state was lost. Who sent it hears so by asking for its lease, which it should do now. */
+static void nudge(struct decider *d, const struct fission_packet *p, struct outbox *out)
+{
+    bool former = p->head.epoch && p->head.epoch < d->rules.epoch && p->head.from.machine <= d->rules.machines;
+    struct fission_packet *hint = former ? outbox_add(out, sizeof *p) : NULL;
+    if (!hint)
+        return;
+    hint->head = p->head;
+    hint->head.type = FISSION_LEASE;
+    hint->head.index = hint->head.nonce = 0;
+    hint->head.epoch = d->rules.epoch;
+    hint->head.to = (struct place){p->head.from.machine, PORT_POOL};
+    hint->head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
+    hint->flags = FISSION_RETRY;
+}
+
 void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct decider *d = state;
@@ -136,13 +194,19 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
     enum fission_fault fault = fission_verify(data, len, &d->rules);
     if (fault != FISSION_FINE) {
         ++*(fault == FISSION_BAD ? &d->drops.bad : fault == FISSION_ALIEN ? &d->drops.alien : &d->drops.stale);
+        if (fault == FISSION_STALE)
+            nudge(d, p, out);
         return;
     }
     if (p->head.type == FISSION_LEASE) {
         lease(d, p, now, out);
         return;
     }
-    if (now < d->opens_ns)
+    if (p->head.type == FISSION_REPORT) {
+        report(d, p, now, out);
+        return;
+    }
+    if (is_closed(d, now))
         return;
     if (answered(d, p, len, now, out))
         return;
@@ -161,6 +225,70 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
     for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1)
         if (dest & one)
             emit(out, data, len, d->options, &m, one);
+}
+
+/* ---- machines that are gone ---- */
+
+#define SCAN_LOCKS (1u << 18) /* looked at in one call: about a millisecond */
+
+static uint16_t somebody_who_lives(const struct decider *d, uint64_t now)
+{
+    for (uint16_t m = 1; m <= d->rules.machines; m++)
+        if (machine_at(d, m)->asked && lives(d, m, now))
+            return m;
+    return MACHINE_NONE;
+}
+
+/* Its machine is gone. What it held exclusively is free. Of a shared lock others may hold: one who lives takes over, and looks. */
+static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbox *out)
+{
+    uint64_t word = d->lock[index].word;
+    struct fission_meta m;
+    struct fission_packet p = {.head = {.type = FISSION_FREE, .index = index}, .old_mode = FISSION_EXCLUSIVE, .term = fission_word_term(word)};
+    if (!(word & FISSION_WORD_SHARED) || heir == MACHINE_NONE) {
+        decide(d, &p, &m);
+        return;
+    }
+    struct fission_packet *look = outbox_add(out, sizeof p);
+    if (!look)
+        return; /* next time */
+    p.head.type = FISSION_TAKE;
+    p.client = (struct place){heir, PORT_POOL};
+    decide(d, &p, &m);
+    *look = (struct fission_packet){.head = {.version = PACKET_VERSION,
+                                             .head_len = sizeof look->head,
+                                             .family = PACKET_FISSION,
+                                             .type = FISSION_LOOK,
+                                             .space = d->rules.space,
+                                             .epoch = d->rules.epoch,
+                                             .index = index,
+                                             .from = {MACHINE_SWITCH, PORT_POOL},
+                                             .to = {heir, PORT_POOL}},
+                                    .word = m.word,
+                                    .token = m.token};
+}
+
+uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out)
+{
+    struct decider *d = state;
+    if (is_closed(d, now))
+        return UINT64_MAX;
+    if (d->scan.machine != machine || d->scan.next == d->locks) {
+        d->scan.machine = machine;
+        d->scan.next = d->scan.found = 0;
+    }
+    bool gone = !lives(d, machine, now);
+    uint16_t heir = somebody_who_lives(d, now);
+    uint64_t end = min_u64(d->scan.next + SCAN_LOCKS, d->locks);
+    for (; d->scan.next < end; d->scan.next++) {
+        uint64_t word = d->lock[d->scan.next].word;
+        if (!(word & FISSION_WORD_HELD) || fission_word_machine(word) != machine)
+            continue;
+        d->scan.found++;
+        if (gone)
+            clear(d, d->scan.next, heir, out);
+    }
+    return d->scan.next == d->locks ? d->scan.found : UINT64_MAX;
 }
 
 const struct packet_drops *fisslock_switch_drops(const void *state)

@@ -36,4 +36,8 @@ BUSTED(fisslock_adopt, "fisslock-adopt", FISSLOCK_BUSTED_ADOPT);    /* an old pa
 BUSTED(fisslock_census, "fisslock-census", FISSLOCK_BUSTED_CENSUS); /* whom the agent does not know does not hold */
 BUSTED(fisslock_lease, "fisslock-lease", FISSLOCK_BUSTED_LEASE);    /* a host believes in its lease for ever */
 BUSTED(fisslock_doubt, "fisslock-doubt", FISSLOCK_BUSTED_DOUBT);    /* who takes over asks nobody who holds */
-BUSTED(fisslock_hasty, "fisslock-hasty", FISSION_BUSTED_HASTY);     /* a decider that lost its state grants at once */
+BUSTED(fisslock_hasty, "fisslock-hasty", FISSION_BUSTED_HASTY);     /* a decider that lost its state does not wait for the silent */
+BUSTED(fisslock_early, "fisslock-early", FISSION_BUSTED_EARLY);     /* nor until those who live have told it all */
+BUSTED(fisslock_token, "fisslock-token", FISSION_BUSTED_TOKEN);     /* and begins with the first token again */
+BUSTED(fisslock_silent, "fisslock-silent", FISSLOCK_BUSTED_SILENT); /* shared holds are not told */
+BUSTED(fisslock_reuse, "fisslock-reuse", FISSLOCK_BUSTED_REUSE);    /* a number used again goes on with what it had */

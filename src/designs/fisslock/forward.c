@@ -57,7 +57,7 @@ static struct agent *agent_for(struct event *e, const struct fission_packet *p)
     bool proven = (p->flags & FISSION_BOUNCED) && p->bouncer == h->machine && p->stamp == *host_ends(h, p->head.index);
     if (!proven && !host_is(h, FISSLOCK_BUSTED_ADOPT))
         return NULL;
-    if (h->reborn && !tenure_taken(e, p->head.index, term))
+    if (h->reborn && !host_is(h, FISSLOCK_BUSTED_REUSE) && !tenure_taken(e, p->head.index, term))
         return NULL;
     return tenure_adopt(e, p->head.index, p->word, p->token);
 }

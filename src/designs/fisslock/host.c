@@ -42,6 +42,9 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
     case FISSION_LEASE:
         lease_packet(&e, p);
         break;
+    case FISSION_REPORT:
+        report_packet(&e, p);
+        break;
     case FISSION_FREE:
         tenure_answer(&e, p);
         break;
@@ -76,10 +79,19 @@ uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out)
             agent_due(&e, host_agent(h, timer - h->request_count));
         else if (timer == timer_of_census(h))
             census_due(&e);
-        else
+        else if (timer == timer_of_lease(h))
             lease_due(&e);
+        else
+            report_due(&e);
     }
     return min_u64(timers_next(host_timers(h)), h->lease_until ? h->lease_until : UINT64_MAX);
+}
+
+void fisslock_rouse(void *host, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(host, now, out);
+    if (e.h->config.lease_ns)
+        lease_due(&e);
 }
 
 uint64_t fisslock_expiry(const void *host, uint32_t session)

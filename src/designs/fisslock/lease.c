@@ -5,6 +5,7 @@
 #include "designs/fisslock/pool.h"
 
 #define LEASE_SHARE 4            /* renewed that often before it ends */
+#define LEASE_LOOK_FACTOR 4      /* retransmission times between two looks whether the decider has opened */
 #define LEASE_DRIFT_DIVISOR 5000 /* clocks run at the same speed to one part in 10,000 (docs/invariants.md), each */
 
 bool lease_runs(const struct fisslock_host *h, uint64_t now)
@@ -35,12 +36,10 @@ static void lose(struct event *e, struct request *r)
     }
 }
 
-void lease_lapse(struct event *e)
+/* No agent is here any more, and nothing that was proven before is now. */
+static void forget_agents(struct event *e)
 {
     struct fisslock_host *h = e->h;
-    h->lease_until = 0;
-    h->reborn = true;
-    h->counts.lapses++;
     edit(e, &h->census);
     h->census.id = 0;
     outbox_touch(e->out, h->ends, sizeof h->ends);
@@ -48,46 +47,98 @@ void lease_lapse(struct event *e)
         h->ends[i]++; /* what was proven before is not now */
     outbox_touch(e->out, h->takes, sizeof h->takes);
     memset(h->takes, 0, sizeof h->takes);
-    for (uint32_t i = 0; i < h->agent_count && h->agents_used; i++)
+    for (uint32_t i = 0; i < h->agents_touched && h->agents_used; i++)
         if (host_agent(h, i)->state != AGENT_NONE)
             pool_agent_free(e, host_agent(h, i));
+}
+
+void lease_lapse(struct event *e)
+{
+    struct fisslock_host *h = e->h;
+    h->lease_until = 0;
+    h->reborn = true;
+    h->counts.lapses++;
+    forget_agents(e);
     for (uint32_t i = 0; i < h->request_count; i++)
         lose(e, host_request(h, i));
+}
+
+/* The decider lost its state, and waits for what this host tells it: who holds goes on to, by no tenure that the decider knows. Who
+ * waits asks again, and gets its answer when the decider has opened. */
+static void survive(struct event *e)
+{
+    struct fisslock_host *h = e->h;
+    h->counts.survived++;
+    forget_agents(e);
+    for (uint32_t i = 0; i < h->request_count; i++) {
+        struct request *r = host_request(h, i);
+        if (r->state == REQUEST_IDLE || r->state == REQUEST_ENDED)
+            continue;
+        edit(e, r);
+        if (r->state == REQUEST_RELEASING) {
+            request_end(e, r, 0); /* nobody knows that it held */
+        } else if (r->state == REQUEST_WAITING) {
+            r->floored = r->barred = false;
+        } else {
+            r->term = TERM_NONE;
+            r->ordinal = 0;
+        }
+    }
 }
 
 void lease_due(struct event *e)
 {
     struct fisslock_host *h = e->h;
-    bool runs = h->lease_until > e->now;
     struct fission_packet *p = pool_packet(e, FISSION_LEASE, 0, 0, 0);
     if (p)
         p->token = e->now;
-    timers_set(host_timers(h), timer_of_lease(h), e->now + (runs ? h->config.lease_ns / LEASE_SHARE : 4 * h->config.retry_ns),
-               e->out);
+    h->lease_pause_ns = min_u64(pool_pause(h, h->lease_pause_ns), h->config.lease_ns / (2 * LEASE_SHARE));
+    timers_set(host_timers(h), timer_of_lease(h), e->now + h->lease_pause_ns, e->out);
+}
+
+/* A decider of another life. What the former one granted is over, unless this one is being told. */
+static void other_life(struct event *e, const struct fission_packet *p)
+{
+    struct fisslock_host *h = e->h;
+    bool closed = p->flags & FISSION_CLOSED;
+    if (h->lease_until && closed && !(p->flags & FISSION_DENIED))
+        survive(e);
+    else if (h->lease_until)
+        lease_lapse(e);
+    edit(e, &h->rules);
+    h->rules.epoch = p->head.epoch;
+    h->closed = closed;
 }
 
 void lease_packet(struct event *e, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
-    if (p->head.epoch < h->rules.epoch) {
-        h->drops.stale++;
+    bool news = p->head.epoch > h->rules.epoch;
+    if (p->flags & FISSION_RETRY) { /* ask, says the decider */
+        if (news)
+            lease_due(e);
         return;
-    }
-    if (p->head.epoch > h->rules.epoch) { /* a decider that knows nothing: what its former life granted is over */
-        if (h->lease_until)
-            lease_lapse(e);
-        edit(e, &h->rules);
-        h->rules.epoch = p->head.epoch;
     }
     uint64_t margin = h->config.lease_ns / LEASE_DRIFT_DIVISOR + 1, until = p->token + h->config.lease_ns - margin;
-    if (p->token > e->now || until <= e->now || until <= h->lease_until) {
+    if (p->head.epoch < h->rules.epoch || p->token > e->now || until <= e->now || (!news && until <= h->lease_until)) {
         h->drops.stale++;
         return;
     }
-    bool first = !h->lease_until;
+    bool open = !h->closed && h->lease_until;
+    if (news)
+        other_life(e, p);
+    else if (h->closed && !(p->flags & FISSION_CLOSED))
+        h->closed = false;
     h->lease_until = until;
-    for (uint32_t i = 0; first && i < h->request_count; i++)
+    h->lease_pause_ns = 0;
+    if (news && h->closed)
+        report_start(e);
+    else if (!h->closed && h->report.active)
+        report_stop(e);
+    for (uint32_t i = 0; !h->closed && (!open || news) && i < h->request_count; i++)
         if (host_request(h, i)->state == REQUEST_WAITING)
             request_due(e, host_request(h, i));
-    timers_set(host_timers(h), timer_of_lease(h), p->token + h->config.lease_ns / LEASE_SHARE, e->out);
+    /* While it is closed, to hear when it opens. */
+    timers_set(host_timers(h), timer_of_lease(h),
+               h->closed ? e->now + LEASE_LOOK_FACTOR * h->config.retry_ns : p->token + h->config.lease_ns / LEASE_SHARE, e->out);
 }

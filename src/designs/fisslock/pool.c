@@ -44,7 +44,7 @@ static struct sizes sizes_of(const struct rack_config *c)
     s.nodes_at = place(&at, s.nodes * sizeof(struct node));
     s.request_buckets_at = place(&at, s.request_buckets * sizeof(uint32_t));
     s.agent_buckets_at = place(&at, s.agent_buckets * sizeof(uint32_t));
-    s.timers_at = place(&at, timers_bytes(s.requests + s.agents + 2));
+    s.timers_at = place(&at, timers_bytes(s.requests + s.agents + TIMERS_BESIDE));
     s.sessions_at = place(&at, c->sessions * sizeof(struct session_state));
     s.bytes = at;
     return s;
@@ -68,8 +68,7 @@ static uint32_t *agent_bucket(struct fisslock_host *h, uint64_t index)
 void pool_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life)
 {
     struct fisslock_host *h = host;
-    struct sizes s = sizes_of(config);
-    memset(h, 0, s.bytes);
+    struct sizes s = sizes_of(config); /* the memory is zero, and most of it is not touched before it is needed */
     h->config = *config;
     h->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
     h->machine = machine;
@@ -93,11 +92,8 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
         ((uint32_t *)((char *)h + h->request_buckets_at))[i] = NONE;
     for (uint32_t i = 0; i < s.agent_buckets; i++)
         ((uint32_t *)((char *)h + h->agent_buckets_at))[i] = NONE;
-    for (uint32_t i = 0; i < s.agents; i++)
-        host_agent(h, i)->next = i + 1 < s.agents ? i + 1 : NONE;
-    for (uint32_t i = 0; i < s.nodes; i++)
-        host_node(h, i)->next = i + 1 < s.nodes ? i + 1 : NONE;
-    timers_init(host_timers(h), s.requests + s.agents + 2);
+    h->agent_free = h->node_free = NONE;
+    timers_init(host_timers(h), s.requests + s.agents + TIMERS_BESIDE);
     if (config->lease_ns) {
         struct outbox nobody = {0};
         timers_set(host_timers(h), timer_of_lease(h), 0, &nobody);
@@ -210,13 +206,15 @@ struct agent *pool_agent_of(struct fisslock_host *h, uint64_t index)
 struct agent *pool_agent_new(struct event *e, uint64_t index)
 {
     struct fisslock_host *h = e->h;
-    if (h->agent_free == NONE)
+    bool fresh = h->agent_free == NONE;
+    if (fresh && h->agents_touched == h->agent_count)
         return NULL;
-    struct agent *a = host_agent(h, h->agent_free);
-    uint32_t *bucket = agent_bucket(h, index), number = h->agent_free;
+    uint32_t *bucket = agent_bucket(h, index), number = fresh ? h->agents_touched++ : h->agent_free;
+    struct agent *a = host_agent(h, number);
     edit(e, bucket);
     edit(e, a);
-    h->agent_free = a->next;
+    if (!fresh)
+        h->agent_free = a->next;
     h->agents_used++;
     *a = (struct agent){.index = index, .next = *bucket, .grantee = NONE};
     a->holders = a->waiters = (struct list){.head = NONE, .tail = NONE};
@@ -252,14 +250,18 @@ uint32_t pool_node_new(struct event *e, bool own)
 {
     struct fisslock_host *h = e->h;
     uint32_t node = h->node_free;
+    bool fresh = node == NONE;
     if (!own && h->node_count - h->nodes_used <= NODES_OWN * h->request_count)
         return NONE;
-    if (node != NONE) {
-        edit(e, host_node(h, node));
-        h->nodes_used++;
+    if (fresh && h->nodes_touched == h->node_count)
+        return NONE;
+    if (fresh)
+        node = h->nodes_touched++;
+    edit(e, host_node(h, node));
+    h->nodes_used++;
+    if (!fresh)
         h->node_free = host_node(h, node)->next;
-        *host_node(h, node) = (struct node){.next = NONE};
-    }
+    *host_node(h, node) = (struct node){.next = NONE};
     return node;
 }
 

@@ -30,6 +30,8 @@ enum fisslock_options {
     FISSLOCK_BUSTED_LEASE = 1 << 25,  /* the host does not look whether its lease runs */
     FISSLOCK_BUSTED_DOUBT = 1 << 26,  /* who takes over asks nobody who holds */
     FISSLOCK_BUSTED_STICKY = 1 << 24, /* the writers' bits stay when the writer has gone (pitfall 13) */
+    FISSLOCK_BUSTED_REUSE = 1 << 27,  /* a host that lost its memory takes an earlier life's tenures for its own */
+    FISSLOCK_BUSTED_SILENT = 1 << 28, /* a host tells a decider that lost its state that it holds nothing shared */
 };
 
 /* ---- requests ---- */
@@ -49,7 +51,7 @@ struct request {
     uint64_t token;
     uint64_t pause_ns; /* until the next retransmission */
     uint32_t next;     /* in its bucket */
-    uint32_t term;     /* held: the tenure */
+    uint32_t term;     /* held: the tenure; TERM_NONE: one of a decider that lost its state */
     uint32_t floor;    /* waiting: earlier tenures are over (if `floored`) */
     uint32_t barred_term;
     uint16_t barred_inca; /* waiting: ordinals up to this of that tenure were given up in a census (if `barred`) */
@@ -59,8 +61,13 @@ struct request {
     uint8_t mode;
     uint8_t priority;
     bool try, floored, barred;
+    bool local; /* held by the short way: local.c */
+    uint8_t local_place;
+    uint32_t agent; /* if `local` */
     int32_t result;
 };
+
+#define TERM_NONE UINT32_MAX /* no tenure has it */
 
 /* A nonce: slot 20, serial 32, life of the host 12. */
 #define NONCE_SLOT_BITS 20
@@ -145,22 +152,51 @@ struct census {
     uint64_t answered[MACHINES_MAX / 64];
 };
 
-struct fisslock_counts {
-    uint64_t by_switch, by_agent, local; /* grants, by who decided them */
-    uint64_t retries, bounces, adopted, denied, censuses, orphans, checks, crowded, lapses;
+/* What is being told to a decider that lost its state: requests from `next` on are still to be looked at, and these parts have not
+ * been answered. */
+#define REPORT_PARTS 32
+
+struct report {
+    bool active;
+    uint32_t next;
+    uint32_t first, count; /* of the ring */
+    uint64_t pause_ns;
+    struct {
+        uint32_t from, to; /* requests */
+        bool heard;
+    } part[REPORT_PARTS];
 };
 
-#define TAKES 64 /* that are remembered; of two that coincide the earlier is asked for again */
+struct fisslock_counts {
+    uint64_t by_switch, by_agent, local; /* grants, by who decided them */
+    uint64_t retries, bounces, adopted, denied, censuses, orphans, checks, crowded, lapses, survived, reported;
+};
+
+#define TAKES 64 /* that are under way at once; of two that coincide the later waits */
 
 struct take {
     uint64_t index;
-    uint32_t term; /* that was to end */
+    uint64_t since; /* when it was asked for */
+    uint32_t term;  /* that was to end */
     bool asked;
 };
 
 struct session_state {
     uint32_t held; /* requests */
     bool lost;     /* something that it held; until it is told (fisslock_session_dead) */
+};
+
+/* Holds that came by the short way, and the one step of it that is under way: local.c. */
+#define LOCALS 64
+
+struct locals {
+    uint64_t taken;           /* a bit per place */
+    uint32_t request[LOCALS]; /* by place */
+    struct {
+        uint32_t request, place;
+        uint32_t held; /* what the session holds without it */
+        uint32_t active;
+    } step;
 };
 
 struct fisslock_host {
@@ -177,13 +213,18 @@ struct fisslock_host {
     struct packet_drops drops;
     uint64_t serial;
     uint64_t lease_until; /* by the host's clock; 0: none */
+    uint64_t lease_pause_ns;
+    bool closed;          /* the decider lost its state, and is being told */
     bool reborn;          /* it has lost its memory, or its lease, before: agents that nobody told of are to be taken over */
-    uint32_t agent_free, node_free;
+    uint32_t agent_free, node_free;         /* those that were used before; then: */
+    uint32_t agents_touched, nodes_touched; /* those beyond never were */
     uint32_t agents_used, nodes_used, waiting;
 
+    _Alignas(CACHE_LINE) struct locals locals;
     uint32_t ends[ENDS];
     struct take takes[TAKES];
     struct census census;
+    struct report report;
 };
 
 static inline struct request *host_request(struct fisslock_host *h, uint32_t i)
@@ -226,6 +267,11 @@ static inline uint32_t timer_of_lease(const struct fisslock_host *h)
 {
     return timer_of_census(h) + 1;
 }
+static inline uint32_t timer_of_report(const struct fisslock_host *h)
+{
+    return timer_of_lease(h) + 1;
+}
+#define TIMERS_BESIDE 3 /* those of requests and agents */
 static inline struct session_state *host_session(struct fisslock_host *h, uint32_t request)
 {
     return (struct session_state *)((char *)h + h->sessions_at) + request / h->config.requests;
@@ -257,15 +303,28 @@ void lease_lapse(struct event *e);
 void lease_due(struct event *e);
 void lease_packet(struct event *e, const struct fission_packet *p);
 
+/* ---- local.c ---- */
+
+void local_settle(struct event *e); /* holds that came by the short way become like others */
+
 static inline struct event event_begin(void *host, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = (struct fisslock_host *)host;
-    outbox_touch(out, &h->counts, offsetof(struct fisslock_host, ends) - offsetof(struct fisslock_host, counts));
+    outbox_touch(out, &h->counts, offsetof(struct fisslock_host, locals) - offsetof(struct fisslock_host, counts));
     struct event e = {h, now, out, PORT_POOL};
+    if (unlikely(h->locals.taken))
+        local_settle(&e);
     if (unlikely(h->lease_until && h->lease_until <= now) && !lease_runs(h, now))
         lease_lapse(&e);
     return e;
 }
+
+/* ---- report.c: what is told to a decider that lost its state ---- */
+
+void report_start(struct event *e);
+void report_stop(struct event *e);
+void report_due(struct event *e);
+void report_packet(struct event *e, const struct fission_packet *p);
 
 /* ---- pool.c: memory, packets, timers ---- */
 

@@ -99,7 +99,7 @@ static void say_acquire(struct event *e, struct request *r, uint16_t flags)
     p->mode = upgrade ? FISSION_EXCLUSIVE : r->mode;
     p->priority = r->priority;
     p->flags = flags | (upgrade ? FISSION_UPGRADE : 0) | (r->try ? FISSION_NOWAIT : 0);
-    if (upgrade) { /* by what it holds, should the agent not know */
+    if (upgrade && r->term != TERM_NONE) { /* by what it holds, should the agent not know */
         p->term = r->term;
         p->inca = r->ordinal;
     }
@@ -112,7 +112,7 @@ static void say_release(struct event *e, uint64_t index, uint64_t nonce, struct 
     if (!p)
         return;
     p->head.from = p->client = client; /* where the answer goes */
-    p->term = term;
+    p->term = term == TERM_NONE ? 0 : term;
     p->inca = ordinal;
     p->flags = flags;
 }
@@ -257,9 +257,14 @@ int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t
     if (r->mode == (uint8_t)mode)
         return PACKET_DONE;
     if (mode == PAWL_SHARED) {
-        if (!here) /* an exclusive holder has the agent, or is none */
+        if (here) {
+            agent_downgrade(&e, a, r);
+        } else if (r->term == TERM_NONE) { /* the agent went with the decider's state: whoever brings it back finds it so */
+            r->mode = FISSION_SHARED;
+            r->token++;
+        } else { /* an exclusive holder has the agent, or is none */
             return -PAWL_ENOTOWNER;
-        agent_downgrade(&e, a, r);
+        }
         return PACKET_DONE;
     }
     r->state = REQUEST_UPGRADING;
@@ -299,6 +304,16 @@ bool fisslock_holds(const void *host, uint32_t request)
     struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
     uint8_t state = host_request(h, request)->state;
     return state == REQUEST_HELD || state == REQUEST_UPGRADING;
+}
+
+bool fisslock_claim(const void *host, uint32_t request, struct packet_claim *out)
+{
+    struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
+    const struct request *r = host_request(h, request);
+    bool holds = fisslock_holds(host, request);
+    *out = (struct packet_claim){
+        .index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
+    return holds || r->state == REQUEST_WAITING;
 }
 
 void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)

@@ -379,12 +379,17 @@ static void say_take(struct event *e, uint64_t index, uint32_t term)
 bool tenure_taken(struct event *e, uint64_t index, uint32_t term)
 {
     struct take *t = &e->h->takes[mix64(index) % TAKES];
-    edit(e, t);
-    if (t->asked && t->index == index && term == ((t->term + 1) & FISSION_TERM_MASK)) {
+    bool same = t->asked && t->index == index;
+    if (same && term == ((t->term + 1) & FISSION_TERM_MASK)) {
+        edit(e, t);
         t->asked = false;
         return true;
     }
-    *t = (struct take){.index = index, .term = term, .asked = true};
+    /* If two took turns here, neither would ever get what it asked for. */
+    if (t->asked && e->now - t->since < e->h->config.retry_ns && (!same || t->term == term))
+        return false;
+    edit(e, t);
+    *t = (struct take){.index = index, .since = e->now, .term = term, .asked = true};
     say_take(e, index, term);
     return false;
 }

@@ -167,11 +167,11 @@ static void measure(struct nl_switch *w)
             c->peak = (uint32_t)plane_get(plane, NETLOCK_PEAK, lock);
             plane_set(plane, NETLOCK_PEAK, lock, 0);
         }
+        bool crowded = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER;
         uint32_t size = plane_region(plane, lock).size; /* enough, unless it overflowed */
-        uint32_t contention = with_spare(c->crowded ? 2 * size : (uint32_t)max_u64(max_u64(c->peak, c->old_peak), 1));
-        if (!c->crowded && contention > size)
+        uint32_t contention = with_spare(crowded ? 2 * size : (uint32_t)max_u64(max_u64(c->peak, c->old_peak), 1));
+        if (!crowded && contention > size)
             contention = size;
-        c->crowded = c->restless && plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER;
         plan[count++] = (struct demand){.index = plane_index(plane, lock),
                                         .rate = (uint32_t)min_u64((uint64_t)c->rate * KEEP_NUM / KEEP_DEN, UINT32_MAX),
                                         .contention = contention,
@@ -280,7 +280,7 @@ static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
     if (each <= waiting)
         return false;
     for (unsigned i = 0; i < w->config.servers; i++) {
-        struct switch_server *s = &w->servers[i];
+        struct netlock_lent *s = &w->servers[i];
         bool there = switch_slot_there(w, i);
         for (unsigned n = 0; n < FILL_PACKETS && there && s->filled * w->config.servers + i < w->config.locks; n++)
             s->filled = switch_move_in_many(w, i, s->filled, (uint32_t)min_u64(each - waiting, FILL_SIZE), wait_size, now, out);

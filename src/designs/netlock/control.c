@@ -8,6 +8,7 @@
 
 #define CONTROL_SHARE 8u /* it looks at everything eight times in a lease */
 #define RESTLESS_AT_ONCE OUTBOX_PACKETS
+#define LOOK_AT_ONCE 4096u /* queues of the kernel's that one look sees */
 #define AGAIN 2u /* retransmissions: after so many retry times */
 
 static uint64_t ends_of(struct nl_switch *w, uint32_t lock)
@@ -67,6 +68,7 @@ static void enter_state(struct nl_switch *w, uint32_t lock, enum control_state s
     c->since_ns = now;
     c->next_ns = now;
     switch_set_restless(w, lock, state != CONTROL_NONE);
+    plane_set_notify(switch_plane(w), lock, state == CONTROL_LIVE);
 }
 
 /* ---- what a state has to say ---- */
@@ -136,9 +138,10 @@ static int install(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t 
     if (rc)
         return rc;
     plane_set(plane, NETLOCK_ROUNDS, lock, (uint64_t)round << 32);
-    set_over(w, lock);
+    set_over(w, lock); /* newcomers wait at the server until it has handed over */
     *switch_control(w, lock) = (struct control){.moved_ns = now};
     enter_state(w, lock, CONTROL_TAKING, now);
+    plane_reopen(plane, lock);
     *out = lock;
     return 0;
 }
@@ -149,7 +152,7 @@ int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t 
     int rc = install(w, index, size, wait_size, w->version + 1, now, &lock);
     if (rc)
         return rc;
-    w->version++;
+    w->version++; /* in this order: what is passed on with this version has found the lock here */
     say_again(w, lock, now, out);
     return 0;
 }
@@ -214,9 +217,13 @@ int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct ou
     if (c->state != CONTROL_LIVE)
         return -EBUSY;
     /* A new round: what the server pushes or says from now on belongs to the old one. */
+    plane_shut(plane, lock);
     uint64_t pushed = plane_get(plane, NETLOCK_ROUNDS, lock) & UINT32_MAX;
     plane_set(plane, NETLOCK_ROUNDS, lock, (uint64_t)++w->version << 32 | pushed);
     set_over(w, lock);
+    plane_reopen(plane, lock);
+    if (plane_region(plane, lock).wait_size)
+        plane_grace(plane); /* somebody may be between two passes, and in no queue */
     c->moved_ns = now;
     enter_state(w, lock, CONTROL_DRAINING, now);
     give(w, lock, now, out);
@@ -251,7 +258,7 @@ static void on_handover(struct nl_switch *w, uint32_t lock, const struct netlock
 }
 
 /* As many HANDOVERs, each with the LAST of an empty q2 from which nothing came yet. */
-static void on_handover_many(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_lent *lent, uint64_t now,
+static void on_handover_many(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_handed *lent, uint64_t now,
                              struct outbox *out)
 {
     uint64_t taken[NETLOCK_MANY_MAX];
@@ -307,7 +314,7 @@ void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, str
 static void on_sync(struct nl_switch *w, const struct netlock_packet *p, struct outbox *out)
 {
     for (unsigned i = 0; i < w->config.servers; i++) {
-        struct switch_server *s = &w->servers[i];
+        struct netlock_lent *s = &w->servers[i];
         if (w->config.server[i] != p->head.from.machine)
             continue;
         if (p->head.epoch < s->life)
@@ -346,7 +353,7 @@ static bool owns(const struct nl_switch *w, const struct netlock_packet *p, uint
 /* All of them are the sender's. */
 static bool sound_many(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
 {
-    const struct netlock_lent *lent = (const struct netlock_lent *)(const void *)(p + 1);
+    const struct netlock_handed *lent = (const struct netlock_handed *)(const void *)(p + 1);
     if (!p->count || p->count > NETLOCK_MANY_MAX || len != sizeof *p + p->count * sizeof *lent)
         return false;
     for (uint32_t i = 0; i < p->count; i++)
@@ -402,7 +409,7 @@ void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint3
         return;
     }
     if (p->head.type == NETLOCK_HANDOVER_MANY) {
-        on_handover_many(w, p, (const struct netlock_lent *)(const void *)(p + 1), now, out);
+        on_handover_many(w, p, (const struct netlock_handed *)(const void *)(p + 1), now, out);
         return;
     }
     uint32_t lock = plane_match(switch_plane(w), p->head.index);
@@ -433,7 +440,10 @@ static void end_slot(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t
                                 .ticket = ticket};
     w->counts.expired++;
     if (waiting) {
-        plane_set(plane, NETLOCK_FLAGS, slot, plane_get(plane, NETLOCK_FLAGS, slot) | NETLOCK_ENDED);
+        plane_shut(plane, lock);
+        if (plane_get(plane, NETLOCK_PLACE, slot) == place && plane_get(plane, NETLOCK_NONCE, slot) == pass.nonce)
+            plane_set(plane, NETLOCK_FLAGS, slot, plane_get(plane, NETLOCK_FLAGS, slot) | NETLOCK_ENDED);
+        plane_reopen(plane, lock);
         pass.op = NETLOCK_OP_PULL;
     }
     switch_run(w, lock, &pass, now, out);
@@ -474,6 +484,15 @@ static void each_lock(struct nl_switch *w, slot_fn fn, uint16_t machine, uint64_
         }
 }
 
+bool switch_bar(struct nl_switch *w, struct netlock_machine *m, uint64_t until)
+{
+    if (!__atomic_compare_exchange_n(&m->until_ns, &until, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return false;
+    m->live = false;
+    plane_grace(switch_plane(w));
+    return true;
+}
+
 void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out)
 {
     struct plane *plane = switch_plane(w);
@@ -482,17 +501,22 @@ void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, str
         plane_set(plane, NETLOCK_SEEN, (machine * plane->config.stride + i) % plane->config.requests, 0);
 }
 
-/* A hold whose host does not know of it (the grant and what it sent back were lost) is told once more; if it is not wanted, it
- * comes back (pitfall 4). */
-static void remind(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, uint16_t machine, uint64_t now,
-                   struct outbox *out)
+/* Whether the slot's ticket was granted long ago, and has not ended. */
+static bool is_old(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, uint64_t now)
+{
+    const struct plane *plane = switch_plane(w);
+    uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, slot);
+    uint32_t age = plane_now(now) - (uint32_t)plane_get(plane, NETLOCK_SINCE, slot);
+    uint64_t ends = ends_of(w, lock);
+    return (flags & (NETLOCK_GRANTED | NETLOCK_ENDED)) == NETLOCK_GRANTED && age >= plane_now(w->config.lease_ns / 2) &&
+           age < UINT32_MAX / 2 && /* else it was granted after `now` was read */
+           netlock_within(ticket, head_of(ends), tail_of(ends), plane_region(plane, lock).size);
+}
+
+static void say_granted(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, uint64_t now, struct outbox *out)
 {
     struct plane *plane = switch_plane(w);
     uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, slot);
-    uint32_t age = plane_now(now) - (uint32_t)plane_get(plane, NETLOCK_SINCE, slot);
-    (void)machine;
-    if (waiting || (flags & (NETLOCK_GRANTED | NETLOCK_ENDED)) != NETLOCK_GRANTED || age < plane_now(w->config.lease_ns / 2))
-        return;
     uint32_t place = (uint32_t)plane_get(plane, NETLOCK_PLACE, slot);
     struct netlock_packet *p = netlock_packet_new(out, &w->config, NETLOCK_GRANT, w->life, switch_place(w),
                                                   (struct place){(uint16_t)(place >> 16), PORT_POOL}); /* its process may be gone */
@@ -506,6 +530,20 @@ static void remind(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t t
     p->mode = (uint8_t)(flags & NETLOCK_SLOT_MODE);
     p->ticket = ticket;
     p->token = token;
+}
+
+/* A hold whose host does not know of it (the grant and what it sent back were lost) is told once more; if it is not wanted, it
+ * comes back (pitfall 4). */
+static void remind(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, uint16_t machine, uint64_t now,
+                   struct outbox *out)
+{
+    (void)machine;
+    if (waiting || !is_old(w, lock, slot, ticket, now))
+        return;
+    plane_shut(switch_plane(w), lock);
+    if (is_old(w, lock, slot, ticket, now)) /* still */
+        say_granted(w, lock, slot, ticket, now, out);
+    plane_reopen(switch_plane(w), lock);
 }
 
 /* ---- policies ---- */
@@ -522,6 +560,23 @@ int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_
 
 /* ---- time ---- */
 
+/* How many writers are in the queue: a packet that was left unfinished may not have come to count them. */
+static void recount(struct nl_switch *w, uint32_t lock)
+{
+    struct plane *plane = switch_plane(w);
+    const struct plane_region r = plane_region(plane, lock);
+    uint32_t writers = 0;
+    plane_shut(plane, lock);
+    uint64_t ends = ends_of(w, lock);
+    for (uint32_t ticket = head_of(ends), n = netlock_between(ticket, tail_of(ends), r.size); n;
+         n--, ticket = netlock_after(ticket, r.size)) {
+        uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, r.left + (ticket & 0xffffu));
+        writers += (flags & (NETLOCK_SLOT_MODE | NETLOCK_ENDED)) == NETLOCK_EXCLUSIVE;
+    }
+    plane_set(plane, NETLOCK_EXCL, lock, writers);
+    plane_reopen(plane, lock);
+}
+
 /* What packets left unfinished because it would have taken too many passes. */
 static void finish(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
@@ -531,6 +586,7 @@ static void finish(struct nl_switch *w, uint64_t now, struct outbox *out)
     w->unfinished = plane->counts.unfinished;
     for (uint32_t lock = 0; lock < plane->config.locks; lock++)
         if (switch_control(w, lock)->state != CONTROL_NONE) {
+            recount(w, lock);
             uint64_t ends = ends_of(w, lock);
             struct netlock_pass pass = {.op = NETLOCK_OP_WALK, .mode = NETLOCK_EXCLUSIVE, .ticket = head_of(ends)};
             switch_run(w, lock, &pass, now, out);
@@ -542,11 +598,10 @@ static void finish(struct nl_switch *w, uint64_t now, struct outbox *out)
 static void look_at_leases(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
     for (uint16_t i = 1; i <= w->config.machines; i++) {
-        struct switch_machine *m = switch_machine(w, i);
-        if (!m->live || now < m->until_ns)
-            continue;
-        m->live = false;
-        switch_end_machine(w, i, now, out);
+        struct netlock_machine *m = switch_machine(w, i);
+        uint64_t until = __atomic_load_n(&m->until_ns, __ATOMIC_ACQUIRE);
+        if (m->live && now >= until && switch_bar(w, m, until))
+            switch_end_machine(w, i, now, out);
     }
     each_lock(w, remind, 0, now, out);
 }
@@ -554,6 +609,12 @@ static void look_at_leases(struct nl_switch *w, uint64_t now, struct outbox *out
 /* So many at a time, then the others: if a server is gone, all of its locks that were to come say so again and again. */
 static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
+    const struct plane *plane = switch_plane(w);
+    for (unsigned n = 0; plane->in_kernel && n < LOOK_AT_ONCE; n++) { /* packets that overflow do not come by here */
+        uint32_t lock = w->over_at = (w->over_at + 1) % plane->config.locks;
+        if (switch_control(w, lock)->state == CONTROL_LIVE && ends_of(w, lock) & NETLOCK_OVER)
+            switch_set_restless(w, lock, true);
+    }
     uint32_t link = w->restless_at && switch_control(w, w->restless_at - 1)->restless ? w->restless_at : w->restless;
     for (unsigned n = 0; n < RESTLESS_AT_ONCE && link; n++) {
         uint32_t lock = link - 1;

@@ -7,7 +7,7 @@
 #define NETLOCK_TABLE                                                                                                              \
     .family = PACKET_NETLOCK, .host_bytes = netlock_host_bytes, .host_init = netlock_host_init, .acquire = netlock_acquire,        \
     .give_up = netlock_give_up, .release = netlock_release, .outcome = netlock_outcome, .idle = netlock_idle,                      \
-    .holds = netlock_holds, .packet = netlock_host_packet, .tick = netlock_host_tick, .expiry = netlock_expiry,                    \
+    .holds = netlock_holds, .claim = netlock_claim, .packet = netlock_host_packet, .tick = netlock_host_tick, .expiry = netlock_expiry,                    \
     .session_dead = netlock_session_dead, .host_drops = netlock_host_drops, .switch_bytes = netlock_switch_bytes,                  \
     .switch_init = netlock_switch_init, .switch_number = netlock_switch_number, .steward_bytes = netlock_steward_bytes,            \
     .steward_init = netlock_steward_init, .steward_packet = netlock_steward_packet, .steward_tick = netlock_steward_tick,          \

@@ -38,6 +38,7 @@ struct lease {
     uint64_t slots;    /* of a server: whose locks it has, as it said; a bit each */
     uint32_t life;     /* of who gives it, the latest heard of */
     uint16_t port;     /* of a switch: which one reigns, as far as is known */
+    uint8_t asked;     /* how often without an answer */
 };
 
 /* What almost every event changes. */
@@ -285,7 +286,9 @@ static void ask_for_lease(struct host *h, unsigned granter, uint64_t now, struct
     struct lease *l = &h->leases[granter];
     struct netlock_packet *p = packet_to(h, granter, NETLOCK_LEASE, out);
     outbox_touch(out, l, sizeof *l);
-    l->next_ns = p ? now + (l->until_ns > now ? h->config.lease_ns / NETLOCK_LEASE_SHARE : h->config.retry_ns * 4) : now;
+    if (l->until_ns > now)
+        l->asked = 0;
+    l->next_ns = !p ? now : now + (l->until_ns > now ? h->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&h->config, &l->asked));
     if (p) {
         p->stamp = now;
         p->life = l->life; /* whoever has heard of this life holds nothing from the one before it */
@@ -397,6 +400,15 @@ bool netlock_idle(const void *host, uint32_t request)
 bool netlock_holds(const void *host, uint32_t request)
 {
     return request_at(host, request)->state == REQUEST_HELD;
+}
+
+bool netlock_claim(const void *host, uint32_t request, struct packet_claim *out)
+{
+    const struct request *r = request_at(host, request);
+    bool holds = r->state == REQUEST_HELD;
+    *out = (struct packet_claim){
+        .index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
+    return holds || r->state == REQUEST_ASKING;
 }
 
 uint64_t netlock_expiry(const void *host, uint32_t session)

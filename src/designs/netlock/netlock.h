@@ -24,6 +24,7 @@
 /* A token is a term of the steward's and a count of grants. */
 #define NETLOCK_TOKEN_BITS 32
 #define NETLOCK_TERM_TICK_SHIFT 28 /* of nanoseconds: about a quarter of a second */
+#define NETLOCK_FIRST_PAUSE_NS (10 * NS_PER_US) /* a round trip between machines */
 #define NETLOCK_LEASE_SHARE 4u     /* a lease is renewed four times before it ends */
 
 #define NETLOCK_MEASURE_NS (2 * NS_PER_MS) /* servers report, and the switch allocates anew, this often: some hundred requests */
@@ -111,6 +112,7 @@ int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *o
 int netlock_outcome(const void *host, uint32_t request, struct packet_answer *out);
 bool netlock_idle(const void *host, uint32_t request);
 bool netlock_holds(const void *host, uint32_t request);
+bool netlock_claim(const void *host, uint32_t request, struct packet_claim *out);
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out);
 uint64_t netlock_expiry(const void *host, uint32_t session);
@@ -124,6 +126,14 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
 void netlock_switch_number(void *state, uint16_t number);
 void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out);
+
+/* For a program in the kernel that has the switch's memory, too: where everything is; whether memory that somebody left is a switch
+ * of this rack; and that the program is there (plane.h). */
+struct netlock_memory;
+struct plane_kernel;
+void netlock_switch_describe(const struct rack_config *config, struct netlock_memory *out);
+bool netlock_switch_is(const void *state, const struct rack_config *config);
+void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel);
 
 /* Policies (4.4), at any time. A tenant's quota in requests per second, 0: none; so many may come at once. -EINVAL: no such tenant,
  * or a rate that cannot be counted. */
@@ -147,6 +157,14 @@ struct netlock_table {
 int netlock_table_read(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, struct netlock_table *out);
 struct netlock_packet *netlock_table_write(const struct rack_config *c, const struct netlock_table *table, enum netlock_type type,
                                            uint32_t life, struct place from, struct place to, struct outbox *out);
+
+/* Between two questions that are not answered: short at first, when everybody starts at once. */
+static inline uint64_t netlock_pause(const struct rack_config *c, uint8_t *asked)
+{
+    uint64_t pause = min_u64(NETLOCK_FIRST_PAUSE_NS << *asked, 4 * c->retry_ns);
+    *asked += *asked < 16;
+    return pause;
+}
 
 /* Until when a lease that was asked for then lasts by the clock of who asked. */
 static inline uint64_t netlock_lease_until(const struct rack_config *c, uint64_t stamp)

@@ -69,6 +69,10 @@ static uint64_t lay_out(struct plane *p, const struct plane_config *c)
     p->charged_at = place(&at, c->requests * sizeof(uint64_t));
     p->free_at = place(&at, c->locks * sizeof(uint32_t));
     p->taken_at = place(&at, c->slots);
+    p->open_at = place(&at, c->locks * sizeof(uint64_t));
+    p->active_at = place(&at, c->locks * sizeof(uint32_t));
+    p->notify_at = place(&at, c->locks * sizeof(uint32_t));
+    p->claims_at = place(&at, c->requests * sizeof(uint32_t));
     return at;
 }
 
@@ -92,6 +96,75 @@ void plane_init(struct plane *p, const struct plane_config *config)
     uint32_t *free_next = part(p, p->free_at);
     for (uint32_t i = 0; i < config->locks; i++)
         free_next[i] = i + 1;
+}
+
+/* ---- a program in the kernel beside us ---- */
+
+#define BUSY_TRIES 100000 /* while another packet of the lock or request passes: microseconds at most */
+
+static_assert(sizeof(struct plane_quota) == sizeof(struct netlock_quota), "the kernel reads it");
+
+static struct plane_kernel kernel;
+
+void plane_in_kernel(struct plane *p, const struct plane_kernel *k)
+{
+    p->in_kernel = k != NULL;
+    kernel = k ? *k : (struct plane_kernel){0};
+}
+
+void plane_describe(const struct plane_config *c, uint64_t from, struct netlock_memory *m)
+{
+    struct plane p = {.used = 0};
+    m->bytes = from + lay_out(&p, c) + NETLOCK_CELL_MAX;
+    for (unsigned i = 0; i < NETLOCK_ARRAYS; i++)
+        m->arrays_at[i] = from + p.arrays_at[i];
+    m->open_at = from + p.open_at;
+    m->active_at = from + p.active_at;
+    m->notify_at = from + p.notify_at;
+    m->claims_at = from + p.claims_at;
+    m->quota_at = from + p.quota_at;
+    m->unfinished_at = from + offsetof(struct plane, counts.unfinished);
+    m->locks = c->locks;
+    m->requests = c->requests;
+    m->stride = c->stride;
+    m->tenants = c->tenants;
+}
+
+static bool order(const struct plane *p, enum netlock_order_kind kind, uint32_t lock)
+{
+    struct netlock_order o = {.kind = (uint32_t)kind, .lock = lock, .index = plane_index(p, lock)};
+    return !kernel.order(kernel.ctx, &o) && o.done;
+}
+
+static bool nobody_in(const struct plane *p, uint32_t lock);
+
+void plane_shut(struct plane *p, uint32_t lock)
+{
+    for (unsigned i = 0; p->in_kernel && i < BUSY_TRIES && !order(p, NETLOCK_ORDER_CLOSE, lock); i++)
+        ;
+}
+
+bool plane_shut_if_empty(struct plane *p, uint32_t lock)
+{
+    return nobody_in(p, lock) && (!p->in_kernel || order(p, NETLOCK_ORDER_IF_EMPTY, lock));
+}
+
+void plane_reopen(struct plane *p, uint32_t lock)
+{
+    if (p->in_kernel)
+        order(p, NETLOCK_ORDER_OPEN, lock);
+}
+
+void plane_grace(const struct plane *p)
+{
+    if (p->in_kernel)
+        kernel.grace(kernel.ctx);
+}
+
+void plane_set_notify(struct plane *p, uint32_t lock, bool notify)
+{
+    uint32_t *cell = (uint32_t *)part(p, p->notify_at) + lock;
+    __atomic_store_n(cell, notify, __ATOMIC_RELEASE);
 }
 
 /* ---- which locks are here ---- */
@@ -246,6 +319,8 @@ void plane_remove(struct plane *p, uint32_t lock)
 {
     const struct plane_region r = plane_region(p, lock);
     uint32_t *free_next = part(p, p->free_at);
+    if (p->in_kernel)
+        order(p, NETLOCK_ORDER_REMOVE, lock);
     region_take(p, &r, 0);
     table_delete(p, lock);
     free_next[lock] = p->free_lock;
@@ -260,12 +335,14 @@ bool plane_slide(struct plane *p, uint32_t lock)
     if (p->free_slot > left || !nobody_in(p, lock))
         return false;
     region_take(p, &r, 0);
-    if (plane_room(p, plane_region_slots(&r), &left) || left > r.left)
-        left = r.left;
-    bool moved = left != r.left;
+    if (plane_room(p, plane_region_slots(&r), &left) || left >= r.left || !plane_shut_if_empty(p, lock)) {
+        region_take(p, &r, 1);
+        return false;
+    }
     r.left = left;
     settle_in(p, lock, &r);
-    return moved;
+    plane_reopen(p, lock);
+    return true;
 }
 
 int plane_resize(struct plane *p, uint32_t lock, uint16_t size)
@@ -274,7 +351,7 @@ int plane_resize(struct plane *p, uint32_t lock, uint16_t size)
     struct plane_region r = old;
     if (!size || size > NETLOCK_SIZE_MAX)
         return -EINVAL;
-    if (!nobody_in(p, lock))
+    if (!plane_shut_if_empty(p, lock))
         return -EBUSY;
     r.size = size;
     region_take(p, &old, 0);
@@ -282,6 +359,7 @@ int plane_resize(struct plane *p, uint32_t lock, uint16_t size)
     settle_in(p, lock, rc ? &old : &r);
     if (!rc) /* tickets count positions of a queue of that size */
         plane_set(p, NETLOCK_ENDS, lock, plane_get(p, NETLOCK_ENDS, lock) & NETLOCK_OVER);
+    plane_reopen(p, lock);
     return rc;
 }
 
@@ -348,8 +426,28 @@ uint32_t plane_charge(struct plane *p, uint16_t tenant, uint16_t machine, uint64
     return 0;
 }
 
+/* The same by the program in the kernel, which other packets pass meanwhile. */
+static void pass_in_kernel(const struct plane *p, uint32_t lock, struct netlock_pass *pass)
+{
+    struct netlock_order o = {.kind = NETLOCK_ORDER_PASS, .lock = lock, .index = plane_index(p, lock), .pass = *pass};
+    int rc = 0;
+    for (unsigned i = 0; i < BUSY_TRIES && !rc && !o.done && (!i || o.pad); i++)
+        rc = kernel.order(kernel.ctx, &o);
+    if (!rc && o.done) {
+        *pass = o.pass;
+        return;
+    }
+    pass->out = 0; /* as if the packet were lost */
+    pass->next = NETLOCK_OP_NONE;
+}
+
 void plane_pass(struct plane *p, uint32_t lock, struct netlock_pass *pass)
 {
+    if (p->in_kernel) {
+        p->counts.passes++;
+        pass_in_kernel(p, lock, pass);
+        return;
+    }
     const struct netlock_where at = {
         .lock = lock, .request = request_cell(p, pass), .tenant = pass->tenant < p->config.tenants ? pass->tenant : 0};
     const struct plane_quota *quota = (const struct plane_quota *)part(p, p->quota_at) + at.tenant;

@@ -3,7 +3,7 @@
 #ifndef PAWL_DESIGNS_NETLOCK_PLANE_H
 #define PAWL_DESIGNS_NETLOCK_PLANE_H
 
-#include "dataplane/netlock.h"
+#include "designs/netlock/kernel.h"
 #include "lib/base.h"
 
 #define PLANE_NO_LOCK UINT32_MAX
@@ -41,13 +41,30 @@ struct plane {
     uint32_t free_slot; /* none below it is free */
     uint32_t free_lock; /* the first of the free numbers */
     uint16_t bust;
+    bool in_kernel;
     uint64_t arrays_at[NETLOCK_ARRAYS]; /* offsets */
     uint64_t table_at, index_at, quota_at, charged_at, free_at, taken_at;
+    uint64_t open_at, active_at, notify_at, claims_at; /* for the kernel */
 };
 
 /* Bytes of a plane, and one in zeroed memory of that size. */
 uint64_t plane_bytes(const struct plane_config *config);
 void plane_init(struct plane *plane, const struct plane_config *config);
+
+/* From now on a program in the kernel has the registers, too. One plane of a process at a time; null: no more. */
+void plane_in_kernel(struct plane *plane, const struct plane_kernel *kernel);
+/* Where everything lies, for the kernel's side; offsets count from `from` bytes before the plane. */
+void plane_describe(const struct plane_config *config, uint64_t from, struct netlock_memory *out);
+
+/* Before registers of a lock are changed from here, and after: in between, the kernel drops its packets, and none is under way. Without a kernel, nothing.
+ * A lock that was just installed is shut. */
+void plane_shut(struct plane *plane, uint32_t lock);
+bool plane_shut_if_empty(struct plane *plane, uint32_t lock); /* only if nobody is in its queues */
+void plane_reopen(struct plane *plane, uint32_t lock);
+/* Returns when all passes have ended that had begun. */
+void plane_grace(const struct plane *plane);
+/* Whether the lock's server is told that the queue is empty. */
+void plane_set_notify(struct plane *plane, uint32_t lock, bool notify);
 
 /* The number of a lock that is in the switch; PLANE_NO_LOCK: it is not. */
 uint32_t plane_match(const struct plane *plane, uint64_t index);

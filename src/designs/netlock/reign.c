@@ -24,7 +24,7 @@ void switch_on_reign(struct nl_switch *w, const struct netlock_packet *p, uint32
     w->leased_ns = until;
     if (mine && t.reign != w->life)
         switch_begin(w, t.reign, p->flags & NETLOCK_REIGN_CLEAN, now);
-    w->until_ns = mine ? until : 0;
+    __atomic_store_n(&w->until_ns, mine ? until : 0, __ATOMIC_SEQ_CST); /* the kernel looks at it, too */
     w->table = t;
     w->retire = mine && (w->retired || p->flags & NETLOCK_REIGN_RETIRE) && !(w->config.options & NETLOCK_CHAIN);
     memset(w->owner, 0, sizeof w->owner);
@@ -46,7 +46,9 @@ uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out)
     p->stamp = now;
     p->flags = (uint8_t)((reigns && w->retired ? NETLOCK_BEAT_EMPTY : 0) | (now < w->leased_ns ? NETLOCK_BEAT_LEASED : 0));
     bool settled = reigns && !w->retire && w->table.count == w->config.servers;
-    w->beat_ns = now + (settled ? w->config.lease_ns / NETLOCK_LEASE_SHARE : 4 * w->config.retry_ns);
+    if (settled)
+        w->asked = 0;
+    w->beat_ns = now + (settled ? w->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&w->config, &w->asked));
     return w->beat_ns;
 }
 

@@ -376,7 +376,10 @@ static void say_sync(struct server *s, uint64_t now, struct outbox *out)
         netlock_packet_new(out, &s->config, NETLOCK_SYNC, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
     if (p)
         p->stamp = now;
-    s->sync_ns = p ? now + (s->synced ? s->config.lease_ns / NETLOCK_LEASE_SHARE : s->config.retry_ns * 2) : now;
+    bool settled = s->synced && s->table.reign == s->switch_life;
+    if (settled)
+        s->syncs = 0;
+    s->sync_ns = !p ? now : now + (settled ? s->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&s->config, &s->syncs));
 }
 
 static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
@@ -417,6 +420,7 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
     }
     if (h->from.machine == MACHINE_STEWARD) {
         server_on_reign(s, p, len, now);
+        say_sync(s, now, out);
         return;
     }
     if (!sound(s, p, len)) {

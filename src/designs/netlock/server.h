@@ -70,6 +70,7 @@ struct server {
     struct packet_drops drops;
     uint64_t until_ns; /* its lease from the steward */
     uint64_t stamp, beat_ns;
+    uint8_t beats, syncs;       /* without an answer */
     uint64_t quiet_ns;          /* no leases to hosts before: all that it gave for what it lost are to end */
     struct netlock_table table; /* what the steward said last */
     uint64_t sync_ns;           /* when to ask the switch again */

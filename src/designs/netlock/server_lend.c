@@ -127,7 +127,7 @@ bool server_sound_many(const struct server *s, const struct netlock_packet *p, u
 /* Those that nobody holds or waits for go in one packet; the others as if they were asked for one by one. */
 void server_on_take_many(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
-    struct netlock_lent lent[NETLOCK_MANY_MAX];
+    struct netlock_handed lent[NETLOCK_MANY_MAX];
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->count; i++) {
         struct lock *l = server_lock(s, indexes_of(p)[i]);
@@ -136,7 +136,7 @@ void server_on_take_many(struct server *s, const struct netlock_packet *p, uint6
         if (l->first)
             server_hand_over(s, l, now, out);
         else if ((l->empty = lend(s, l, now)))
-            lent[count++] = (struct netlock_lent){indexes_of(p)[i], server_token(s, l)};
+            lent[count++] = (struct netlock_handed){indexes_of(p)[i], server_token(s, l)};
     }
     struct netlock_packet *a = count ? outbox_add(out, (uint32_t)(sizeof *a + count * sizeof *lent)) : NULL;
     if (!a)

@@ -91,6 +91,9 @@ uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out)
         return now;
     p->stamp = now;
     p->flags = now < s->until_ns ? NETLOCK_BEAT_LEASED : 0;
-    s->beat_ns = now + (now < s->until_ns && s->synced ? s->config.lease_ns / NETLOCK_LEASE_SHARE : 4 * s->config.retry_ns);
+    bool settled = now < s->until_ns && s->table.reign == s->switch_life && s->synced;
+    if (settled)
+        s->beats = 0;
+    s->beat_ns = now + (settled ? s->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&s->config, &s->beats));
     return s->beat_ns;
 }

@@ -20,7 +20,7 @@ static uint64_t lay_out(struct nl_switch *w, const struct rack_config *c)
     const struct plane_config p = plane_config_of(c);
     uint64_t at = round_up(sizeof *w, CACHE_LINE);
     w->machines_at = at;
-    at += round_up((c->machines + UINT64_C(1)) * sizeof(struct switch_machine), CACHE_LINE);
+    at += round_up((c->machines + UINT64_C(1)) * sizeof(struct netlock_machine), CACHE_LINE);
     w->control_at = at;
     at += round_up(p.locks * sizeof(struct control), CACHE_LINE);
     w->demands_at = at;
@@ -36,6 +36,40 @@ uint64_t netlock_switch_bytes(const struct rack_config *c)
     return lay_out(&scratch, c);
 }
 
+void netlock_switch_describe(const struct rack_config *c, struct netlock_memory *m)
+{
+    struct nl_switch scratch;
+    const struct plane_config p = plane_config_of(c);
+    memset(m, 0, sizeof *m);
+    lay_out(&scratch, c);
+    plane_describe(&p, scratch.plane_at, m);
+    m->machines_at = scratch.machines_at;
+    m->servers_at = offsetof(struct nl_switch, servers);
+    m->owner_at = offsetof(struct nl_switch, owner);
+    m->reign_at = offsetof(struct nl_switch, until_ns);
+    m->life_at = offsetof(struct nl_switch, life);
+    m->version_at = offsetof(struct nl_switch, version);
+    m->lease_ns = c->lease_ns;
+    m->bust = (uint32_t)c->options & NETLOCK_BUST_PLANE;
+    m->priorities = !!(netlock_tuned(c->options) & NETLOCK_PRIORITY);
+    m->servers = c->servers;
+    static_assert(NETLOCK_SERVERS_MAX == RACK_SERVERS_MAX, "all of them");
+    memcpy(m->server, c->server, sizeof m->server);
+}
+
+bool netlock_switch_is(const void *state, const struct rack_config *c)
+{
+    const struct nl_switch *w = state;
+    struct rack_config tuned = *c;
+    tuned.options = netlock_tuned(c->options);
+    return w->version && !memcmp(&w->config, &tuned, sizeof tuned);
+}
+
+void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)
+{
+    plane_in_kernel(switch_plane(state), kernel);
+}
+
 /* `netchain`: every word is here, for good. What a former life granted must have ended. */
 static void install_all(struct nl_switch *w, uint64_t now)
 {
@@ -48,6 +82,7 @@ static void install_all(struct nl_switch *w, uint64_t now)
             return;
         plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->life << NETLOCK_TOKEN_BITS);
         switch_control(w, lock)->state = CONTROL_LIVE;
+        plane_reopen(plane, lock);
     }
 }
 
@@ -58,6 +93,10 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
     w->config.options = netlock_tuned(config->options);
     w->own_life = life;
     w->beat_ns = now;
+    w->version = 1;
+    const struct plane_config p = plane_config_of(config);
+    lay_out(w, config);
+    plane_init(switch_plane(w), &p);
 }
 
 void netlock_switch_number(void *state, uint16_t number)
@@ -65,13 +104,28 @@ void netlock_switch_number(void *state, uint16_t number)
     ((struct nl_switch *)state)->number = number;
 }
 
+/* Nothing of a former reign is left. While a program in the kernel has the memory, too, no packet passes meanwhile. */
+static void wipe(struct nl_switch *w)
+{
+    struct plane *plane = switch_plane(w);
+    bool in_kernel = plane->in_kernel;
+    const struct rack_config config = w->config;
+    __atomic_store_n(&w->until_ns, 0, __ATOMIC_SEQ_CST);
+    plane_grace(plane);
+    for (uint32_t lock = 0; in_kernel && lock < plane->config.locks; lock++)
+        if (switch_control(w, lock)->state != CONTROL_NONE)
+            plane_remove(plane, lock);
+    memset(w, 0, netlock_switch_bytes(&config));
+    lay_out(w, &config);
+    switch_plane(w)->in_kernel = in_kernel;
+}
+
 void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
 {
     const struct plane_config p = plane_config_of(&w->config);
     const struct nl_switch old = *w;
     if (old.life)
-        memset(w, 0, netlock_switch_bytes(&old.config));
-    lay_out(w, &old.config);
+        wipe(w);
     w->config = old.config;
     w->drops = old.drops;
     w->counts = old.counts;
@@ -203,8 +257,6 @@ void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, u
         passes++;
         if (pass->over)
             switch_set_restless(w, lock, true);
-        if (pass->out & NETLOCK_OUT_FORWARD)
-            switch_control(w, lock)->crowded = true;
         emit(w, lock, pass, out);
         if (pass->next == NETLOCK_OP_NONE)
             break;
@@ -282,7 +334,7 @@ static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint
 }
 
 /* When all hosts have dropped what a former life of the switch granted them, nobody needs to wait for the leases that it gave. */
-static void look_whether_clean(struct nl_switch *w, struct switch_machine *m, struct outbox *out)
+static void look_whether_clean(struct nl_switch *w, struct netlock_machine *m, struct outbox *out)
 {
     m->clean = true;
     for (uint16_t i = 1; i <= w->config.machines; i++)
@@ -294,14 +346,14 @@ static void look_whether_clean(struct nl_switch *w, struct switch_machine *m, st
             switch_say_synced(w, i, 0, out);
 }
 
-static void on_lease(struct nl_switch *w, struct switch_machine *m, const struct netlock_packet *p, uint64_t now,
+static void on_lease(struct nl_switch *w, struct netlock_machine *m, const struct netlock_packet *p, uint64_t now,
                      struct outbox *out)
 {
     struct netlock_packet *a = outbox_add(out, sizeof *a);
     if (!a)
         return; /* no answer, no lease */
+    __atomic_store_n(&m->until_ns, now + w->config.lease_ns, __ATOMIC_RELEASE);
     m->live = true;
-    m->until_ns = now + w->config.lease_ns;
     *a = *p;
     a->head.type = NETLOCK_LEASED;
     a->head.epoch = w->life;
@@ -324,7 +376,7 @@ static bool sound(const struct nl_switch *w, const struct netlock_packet *p)
 }
 
 /* Of the host's latest life, and ACQUIRE only with a lease. */
-static bool admit(struct nl_switch *w, struct switch_machine *m, const struct packet_head *h, uint64_t now, struct outbox *out)
+static bool admit(struct nl_switch *w, struct netlock_machine *m, const struct packet_head *h, uint64_t now, struct outbox *out)
 {
     uint16_t machine = h->from.machine;
     if (h->epoch < m->life) {
@@ -332,13 +384,14 @@ static bool admit(struct nl_switch *w, struct switch_machine *m, const struct pa
         return false;
     }
     if (h->epoch > m->life) { /* started anew: nothing of its former life is left */
+        while (!switch_bar(w, m, __atomic_load_n(&m->until_ns, __ATOMIC_ACQUIRE)))
+            ;
         switch_end_machine(w, machine, now, out);
-        *m = (struct switch_machine){.life = h->epoch, .clean = m->clean};
+        m->life = h->epoch;
     }
-    if (m->live && now >= m->until_ns) {
+    uint64_t until = __atomic_load_n(&m->until_ns, __ATOMIC_ACQUIRE);
+    if (m->live && now >= until && switch_bar(w, m, until))
         switch_end_machine(w, machine, now, out);
-        m->live = false;
-    }
     if (h->type == NETLOCK_ACQUIRE && (!m->live || now < w->open_ns)) {
         w->drops.stale++; /* it asks again */
         return false;
@@ -348,7 +401,7 @@ static bool admit(struct nl_switch *w, struct switch_machine *m, const struct pa
 
 static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
-    struct switch_machine *m = switch_machine(w, p->head.from.machine);
+    struct netlock_machine *m = switch_machine(w, p->head.from.machine);
     if (!sound(w, p)) {
         w->drops.bad++;
         return;

@@ -27,19 +27,6 @@ struct control {
     uint8_t state;
     bool unwanted; /* to go once it is LIVE */
     bool restless; /* on the move, or overflowing: has something to say again */
-    bool crowded;  /* overflowed since the latest look */
-};
-
-struct switch_machine {
-    uint64_t until_ns; /* its lease */
-    uint32_t life;
-    bool live;
-    bool clean; /* has heard of this life of the switch, so holds nothing from the one before */
-};
-
-struct switch_server {
-    uint32_t life;
-    uint64_t filled; /* how many locks of the slot with its number were asked for before anybody wanted them */
 };
 
 struct switch_counts {
@@ -67,6 +54,7 @@ struct nl_switch {
     uint32_t own_life;            /* of its memory */
     uint64_t leased_ns, until_ns; /* its lease from the steward; and until when it reigns */
     uint64_t stamp, beat_ns;
+    uint8_t asked;     /* BEATs without a settled answer */
     struct netlock_table table;       /* what the steward said last */
     uint16_t owner[RACK_SERVERS_MAX]; /* of each slot: number of a server + 1; 0: nobody */
     bool retire, retired;             /* its queues are to drain; have drained */
@@ -85,8 +73,9 @@ struct nl_switch {
     bool tight;           /* the latest plan needs all slots */
     uint32_t restless;    /* first; lock + 1 */
     uint32_t restless_at; /* to be looked at next; 0: the first */
+    uint32_t over_at;     /* the same, of all in the kernel */
     uint32_t slide_next;  /* where the latest defragmentation ended */
-    struct switch_server servers[RACK_SERVERS_MAX];
+    struct netlock_lent servers[RACK_SERVERS_MAX];
     uint64_t plane_at, control_at, machines_at, demands_at;
 };
 
@@ -98,9 +87,9 @@ static inline struct control *switch_control(struct nl_switch *w, uint32_t lock)
 {
     return (struct control *)(void *)((char *)w + w->control_at) + lock;
 }
-static inline struct switch_machine *switch_machine(struct nl_switch *w, uint16_t machine)
+static inline struct netlock_machine *switch_machine(struct nl_switch *w, uint16_t machine)
 {
-    return (struct switch_machine *)(void *)((char *)w + w->machines_at) + machine;
+    return (struct netlock_machine *)(void *)((char *)w + w->machines_at) + machine;
 }
 static inline struct demand *switch_reports(struct nl_switch *w)
 {
@@ -173,6 +162,8 @@ void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless);
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 /* Tells a server which life of the switch this is, and whether anybody may still hold something from the one before. */
 void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, struct outbox *out);
+/* From now on nothing of this host passes but through us; false: its lease has just been renewed, by the kernel. */
+bool switch_bar(struct nl_switch *w, struct netlock_machine *m, uint64_t until);
 /* Everything that a host has in the switch ends. */
 void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out);
 

@@ -99,6 +99,7 @@ int srv_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
 int srv_outcome(const void *host, uint32_t request, struct packet_answer *out);
 bool srv_idle(const void *host, uint32_t request);
 bool srv_holds(const void *host, uint32_t request);
+bool srv_claim(const void *host, uint32_t request, struct packet_claim *out);
 void srv_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t srv_tick(void *host, uint64_t now, struct outbox *out);
 uint64_t srv_expiry(const void *host, uint32_t session);

@@ -388,6 +388,16 @@ bool srv_holds(const void *host, uint32_t request)
     return is_held(request_at(host, request));
 }
 
+bool srv_claim(const void *host, uint32_t request, struct packet_claim *out)
+{
+    const struct request *r = request_at(host, request);
+    *out = (struct packet_claim){.index = r->index,
+                                 .token = is_held(r) ? r->token : 0,
+                                 .mode = (enum pawl_mode)(is_held(r) ? r->mode : r->want),
+                                 .holds = is_held(r)};
+    return is_held(r) || r->state == REQUEST_ASKING;
+}
+
 uint64_t srv_expiry(const void *host, uint32_t session)
 {
     const struct host *h = host;

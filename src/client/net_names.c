@@ -1,0 +1,156 @@
+/* Keys of a rack's named or sparse space: their indexes are the coordinator's to give, and stay. */
+#include "client/explain.h"
+#include "client/net.h"
+#include "client/rack_look.h"
+#include "cluster/join.h"
+#include "world/world.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ASK_NS (15 * NS_PER_S) /* for which the coordinator is asked: it may be starting anew */
+#define TRY_NS NS_PER_S        /* by who would not wait for a lock */
+
+static enum pawl_keys kind_of(const struct net *n)
+{
+    uint32_t keys = n->host.header->config.keys;
+    return keys ? (enum pawl_keys)keys : PAWL_KEYS_DENSE;
+}
+
+static int check(const struct net *n, pawl_key key, enum pawl_mode mode)
+{
+    uint64_t locks = n->host.header->config.locks;
+    bool named = kind_of(n) == PAWL_KEYS_NAMED;
+    if (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
+        return explain(-EINVAL, "the mode is shared or exclusive");
+    if (named != !!key.name)
+        return explain(-EINVAL, "this space has %s keys", named ? "named" : kind_of(n) == PAWL_KEYS_SPARSE ? "sparse" : "dense");
+    if (named && key.id > PAWL_NAME_MAX)
+        return explain(-ENAMETOOLONG, "the name has %" PRIu64 " bytes, more than %d", key.id, PAWL_NAME_MAX);
+    if (named && !key.id)
+        return explain(-EINVAL, "a name has 1 to %d bytes", PAWL_NAME_MAX);
+    if (kind_of(n) == PAWL_KEYS_DENSE && key.id >= locks)
+        return explain(-ERANGE, "the key %" PRIu64 " is not below the space's %" PRIu64 " locks", key.id, locks);
+    return 0;
+}
+
+static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64_t deadline, uint64_t *index)
+{
+    const struct host_header *h = n->host.header;
+    struct coord_key question, answer;
+    char address[NET_ADDR_TEXT];
+    uint64_t now = world_now(&world_real);
+    memset(&question, 0, sizeof question);
+    coord_make(&question.packet, COORD_FIND, h->space, world_random(&world_real) | 1);
+    question.look = look;
+    question.len = len;
+    memcpy(question.bytes, bytes, len);
+    deadline = deadline == DEADLINE_TRY ? now + TRY_NS : min_u64(deadline, now + ASK_NS);
+    net_addr_print(h->coordinator, address);
+    int rc = exchange(h->coordinator, n->udp.at.ip, &question.packet, sizeof question, COORD_FOUND, deadline, &answer, sizeof answer);
+    if (rc == -ETIMEDOUT)
+        return explain(rc, "the coordinator at %s does not say which lock that is: it is gone, or its disk is full", address);
+    if (rc)
+        return explain(rc, "cannot ask %s: %s", address, strerror(-rc));
+    rc = answer.packet.code;
+    if (rc == -ENOSPC)
+        return explain(rc, "the space '%s' has had %" PRIu64 " keys, and no more fit; --locks of 'pawl serve' says how many", h->space,
+                       h->config.locks);
+    if (!rc && (answer.packet.head.index >= h->config.locks || answer.len != len || memcmp(answer.bytes, bytes, len)))
+        rc = -EPROTO;
+    if (rc == -ENOENT && look)
+        return rc;
+    if (rc)
+        return explain(rc < 0 ? rc : -EPROTO, "%s does not say which lock that is: %s", address, pawl_strerror(rc < 0 ? rc : -EPROTO));
+    *index = answer.packet.head.index;
+    return 0;
+}
+
+/* With names_lock. What cannot be remembered is asked for again. */
+static void remember(struct net *n, const char *bytes, uint32_t len, uint64_t index)
+{
+    uint64_t order;
+    if (n->names.count == n->indexes_room) {
+        uint64_t room = n->indexes_room ? 2 * n->indexes_room : 256, *indexes = realloc(n->indexes, room * sizeof *indexes);
+        if (!indexes)
+            return;
+        n->indexes = indexes;
+        n->indexes_room = room;
+    }
+    if (!n->names.locks) /* an order is an order here, and not an index */
+        n->names = (struct directory){.keys = kind_of(n), .locks = UINT64_MAX, .step = 1, .unstep = 1};
+    if (!directory_add(&n->names, bytes, len, &order))
+        n->indexes[order] = index;
+}
+
+static bool remembers(struct net *n, const char *bytes, uint32_t len, uint64_t *index)
+{
+    uint64_t order;
+    if (!n->names.count || directory_find(&n->names, bytes, len, &order))
+        return false;
+    *index = n->indexes[order];
+    return true;
+}
+
+int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, uint64_t *index)
+{
+    int rc = check(n, key, mode);
+    if (rc)
+        return rc;
+    *index = key.id;
+    if (likely(kind_of(n) == PAWL_KEYS_DENSE))
+        return 0;
+    const char *bytes = key.name ? key.name : (const char *)&key.id;
+    uint32_t len = key.name ? (uint32_t)key.id : (uint32_t)sizeof key.id;
+    pthread_mutex_lock(&n->names_lock);
+    bool known = remembers(n, bytes, len, index);
+    pthread_mutex_unlock(&n->names_lock);
+    if (known)
+        return 0;
+    rc = ask(n, bytes, len, look, deadline, index);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&n->names_lock);
+    remember(n, bytes, len, *index);
+    pthread_mutex_unlock(&n->names_lock);
+    return 0;
+}
+
+int net_query(struct net *n, pawl_key key, pawl_state *out)
+{
+    const struct host_header *h = n->host.header;
+    struct rack_look look;
+    struct inspect_lock lock;
+    struct in_addr self = {.s_addr = n->udp.at.ip};
+    char address[NET_ADDR_TEXT], ip[INET_ADDRSTRLEN], place[NET_ADDR_TEXT + COORD_NAME_LEN + INET_ADDRSTRLEN + 16];
+    uint64_t index;
+    int rc = net_index(n, key, PAWL_SHARED, true, DEADLINE_NEVER, &index);
+    if (rc && rc != -ENOENT)
+        return rc;
+    if (rc) { /* nobody ever asked for it */
+        *out = (pawl_state){0};
+        return 0;
+    }
+    net_addr_print(h->coordinator, address);
+    snprintf(place, sizeof place, "%s/%s?host=%s", address, h->space, inet_ntop(AF_INET, &self, ip, sizeof ip));
+    rc = rack_look_open(place, &look);
+    if (rc)
+        return rc;
+    rack_look_lock(&look, index, &lock);
+    if (look.silent)
+        rc = explain(-EAGAIN, "%u of %u hosts do not answer", look.silent, look.hosts);
+    else
+        *out = (pawl_state){
+            .mode = lock.view.mode, .holders = lock.holders, .waiters = lock.waiters, .token = lock.view.token};
+    rack_look_close(&look);
+    return rc;
+}
+
+void net_names_free(struct net *n)
+{
+    directory_free(&n->names);
+    free(n->indexes);
+}

@@ -1,0 +1,16 @@
+/* Where a rack is: what comes after "pawl://". */
+#ifndef PAWL_CLIENT_NET_WHERE_H
+#define PAWL_CLIENT_NET_WHERE_H
+
+#include "cluster/coordinator.h"
+
+struct net_where {
+    struct net_addr coordinator;
+    struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
+    char space[COORD_NAME_LEN];
+};
+
+/* ADDRESS:PORT/SPACE[?host=ADDRESS]. Errors are explained. */
+int net_where_parse(const char *place, struct net_where *w);
+
+#endif

@@ -1,0 +1,226 @@
+#include "client/rack_look.h"
+#include "client/explain.h"
+#include "cluster/join.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ASK_NS (3 * NS_PER_S)    /* for which the coordinator is asked */
+#define HOST_NS (300 * NS_PER_MS) /* and each host: one that is gone stays in the list until its lease ends */
+
+/* ---- asking ---- */
+
+static int ask_coordinator(const struct rack_look *l, struct coord_packet *ask, uint32_t len, enum coord_type type, void *answer,
+                           uint32_t answer_len)
+{
+    char address[NET_ADDR_TEXT];
+    net_addr_print(l->where.coordinator, address);
+    int rc = exchange(l->where.coordinator, l->where.self.ip, ask, len, type, world_now(&world_real) + ASK_NS, answer, answer_len);
+    if (rc == -ETIMEDOUT)
+        return explain(rc, "nobody answers for '%s' at %s; 'pawl serve' does", l->where.space, address);
+    return rc ? explain(rc, "cannot ask %s: %s", address, strerror(-rc)) : 0;
+}
+
+static int add(struct rack_look *l, const struct coord_claim *claim, uint32_t machine)
+{
+    if (l->count == l->room) {
+        uint64_t room = l->room ? 2 * l->room : 64;
+        struct rack_claim *claims = realloc(l->claims, room * sizeof *claims);
+        if (!claims)
+            return -ENOMEM;
+        l->claims = claims;
+        l->room = room;
+    }
+    l->claims[l->count] = (struct rack_claim){.claim = *claim, .machine = machine};
+    l->claims[l->count++].claim.label[COORD_LABEL_LEN - 1] = 0;
+    return 0;
+}
+
+static int ask_host(struct rack_look *l, const struct coord_host *h)
+{
+    struct coord_claimed answer;
+    uint64_t from = 0;
+    int rc;
+    do {
+        struct coord_packet ask;
+        coord_make(&ask, COORD_CLAIMS, l->where.space, world_random(&world_real) | 1);
+        ask.head.to.machine = (uint16_t)h->machine;
+        ask.head.epoch = h->life;
+        ask.head.index = from;
+        rc = exchange(h->at, l->where.self.ip, &ask, sizeof ask, COORD_CLAIMED, world_now(&world_real) + HOST_NS, &answer,
+                      sizeof answer);
+        for (uint32_t i = 0; !rc && i < answer.count; i++)
+            rc = add(l, &answer.claim[i], h->machine);
+        if (!rc && answer.packet.head.index && answer.packet.head.index <= from)
+            rc = -EPROTO; /* it must get on */
+        from = rc ? 0 : answer.packet.head.index;
+    } while (from);
+    return rc;
+}
+
+static int by_index(const void *a, const void *b)
+{
+    const struct rack_claim *x = a, *y = b;
+    if (x->claim.index != y->claim.index)
+        return x->claim.index < y->claim.index ? -1 : 1;
+    return x->claim.holds != y->claim.holds ? (x->claim.holds ? -1 : 1) : 0;
+}
+
+int rack_look_open(const char *place, struct rack_look *l)
+{
+    uint64_t from = 1;
+    explain_nothing();
+    memset(l, 0, sizeof *l);
+    int rc = net_where_parse(place, &l->where);
+    if (!rc && !l->where.self.ip && udp_source_for(l->where.coordinator, &l->where.self))
+        rc = explain(-EINVAL, "no way leads to pawl://%s", place);
+    while (!rc && from) {
+        struct coord_packet ask;
+        coord_make(&ask, COORD_WHO, l->where.space, world_random(&world_real) | 1);
+        ask.head.index = from;
+        rc = ask_coordinator(l, &ask, sizeof ask, COORD_HOSTS, &l->about, sizeof l->about);
+        l->about.design[COORD_NAME_LEN - 1] = 0;
+        for (uint32_t i = 0; !rc && i < l->about.count; i++) {
+            int answered = ask_host(l, &l->about.host[i]);
+            l->hosts++;
+            l->silent += answered != 0;
+            rc = answered == -ENOMEM ? answered : 0;
+        }
+        if (!rc && l->about.packet.head.index && l->about.packet.head.index <= from)
+            rc = -EPROTO;
+        from = rc ? 0 : l->about.packet.head.index;
+    }
+    if (rc) {
+        rack_look_close(l);
+        return rc;
+    }
+    if (l->count)
+        qsort(l->claims, l->count, sizeof *l->claims, by_index);
+    return 0;
+}
+
+void rack_look_close(struct rack_look *l)
+{
+    free(l->claims);
+}
+
+enum pawl_keys rack_look_keys(const struct rack_look *l)
+{
+    return l->about.keys ? (enum pawl_keys)l->about.keys : PAWL_KEYS_DENSE;
+}
+
+/* ---- keys ---- */
+
+static int ask_key(const struct rack_look *l, struct coord_key *ask, struct coord_key *answer)
+{
+    int rc = ask_coordinator(l, &ask->packet, sizeof *ask, COORD_FOUND, answer, sizeof *answer);
+    return rc ? rc : answer->packet.code > 0 ? -EPROTO : answer->packet.code;
+}
+
+int rack_look_find(const struct rack_look *l, pawl_key key, uint64_t *index)
+{
+    struct coord_key ask, answer;
+    *index = key.id;
+    if (rack_look_keys(l) == PAWL_KEYS_DENSE)
+        return key.id < l->about.locks ? 0 : explain(-ERANGE, "the locks of this space end at %llu", (unsigned long long)l->about.locks - 1);
+    memset(&ask, 0, sizeof ask);
+    coord_make(&ask.packet, COORD_FIND, l->where.space, world_random(&world_real) | 1);
+    ask.look = 1;
+    ask.len = (uint32_t)(key.name ? key.id : sizeof key.id);
+    if (ask.len - 1 >= DIRECTORY_KEY_MAX)
+        return explain(-EINVAL, "a name has 1 to %d bytes", PAWL_NAME_MAX);
+    memcpy(ask.bytes, key.name ? key.name : (const char *)&key.id, ask.len);
+    int rc = ask_key(l, &ask, &answer);
+    if (!rc)
+        *index = answer.packet.head.index;
+    return rc;
+}
+
+/* The key of an index, which lies in `answer` if it is a name. */
+static int key_of(const struct rack_look *l, uint64_t index, struct coord_key *answer, pawl_key *key)
+{
+    struct coord_key ask;
+    *key = pawl_id(index);
+    if (rack_look_keys(l) == PAWL_KEYS_DENSE)
+        return 0;
+    memset(&ask, 0, sizeof ask);
+    coord_make(&ask.packet, COORD_KEY_OF, l->where.space, world_random(&world_real) | 1);
+    ask.packet.head.index = index;
+    int rc = ask_key(l, &ask, answer);
+    if (!rc && rack_look_keys(l) == PAWL_KEYS_NAMED)
+        *key = pawl_bytes(answer->bytes, answer->len);
+    else if (!rc && answer->len == sizeof key->id)
+        memcpy(&key->id, answer->bytes, sizeof key->id);
+    return rc;
+}
+
+/* ---- what was seen ---- */
+
+/* The first claim on that lock, or where it would be. */
+static uint64_t first_of(const struct rack_look *l, uint64_t index)
+{
+    uint64_t low = 0, high = l->count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (l->claims[middle].claim.index < index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void rack_look_lock(const struct rack_look *l, uint64_t index, struct inspect_lock *out)
+{
+    *out = (struct inspect_lock){.index = index};
+    for (uint64_t i = first_of(l, index); i < l->count && l->claims[i].claim.index == index; i++) {
+        const struct coord_claim *c = &l->claims[i].claim;
+        if (!c->holds) {
+            out->waiters++;
+            continue;
+        }
+        out->holders++;
+        out->view.mode = (enum pawl_mode)c->mode;
+        out->view.token = max_u64(out->view.token, c->token);
+    }
+}
+
+int rack_look_locks(const struct rack_look *l, inspect_lock_fn fn, void *ctx)
+{
+    int rc = 0;
+    for (uint64_t i = 0; i < l->count && !rc; i++) {
+        struct coord_key answer;
+        struct inspect_lock lock;
+        uint64_t index = l->claims[i].claim.index;
+        if (i && l->claims[i - 1].claim.index == index)
+            continue;
+        rack_look_lock(l, index, &lock);
+        rc = key_of(l, index, &answer, &lock.key);
+        if (!rc)
+            rc = fn(ctx, &lock);
+    }
+    return rc;
+}
+
+int rack_look_claims(const struct rack_look *l, uint64_t index, inspect_claim_fn fn, void *ctx)
+{
+    int rc = 0;
+    uint64_t now = world_now(&world_real);
+    for (uint64_t i = first_of(l, index); i < l->count && l->claims[i].claim.index == index && !rc; i++) {
+        const struct coord_claim *c = &l->claims[i].claim;
+        struct inspect_claim claim = {.holds = c->holds,
+                                      .mode = (enum pawl_mode)c->mode,
+                                      .session = {.slot = c->session,
+                                                  .machine = l->claims[i].machine,
+                                                  .pid = c->pid,
+                                                  .health = c->left_ns ? SESSION_LIVE : SESSION_EXPIRED,
+                                                  .lease_ns = PAWL_LEASE_FOREVER,
+                                                  .expiry_ns = add_saturating(now, c->left_ns),
+                                                  .opened_s = c->opened_s}};
+        memcpy(claim.session.label, c->label, sizeof c->label);
+        rc = fn(ctx, &claim);
+    }
+    return rc;
+}

@@ -1,0 +1,132 @@
+#include "cluster/directory.h"
+#include "lib/hash.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOTS_MIN 1024
+
+static uint64_t times(uint64_t a, uint64_t b, uint64_t modulus)
+{
+    return (uint64_t)((u128)a * b % modulus);
+}
+
+/* The number whose product with a is 1 modulo m, by Euclid; 0 if they have a common factor. */
+static uint64_t inverse(uint64_t a, uint64_t m)
+{
+    __int128 r0 = m, r1 = a, t0 = 0, t1 = 1;
+    while (r1) {
+        __int128 q = r0 / r1, r = r0 - q * r1, t = t0 - q * t1;
+        r0 = r1;
+        r1 = r;
+        t0 = t1;
+        t1 = t;
+    }
+    return r0 == 1 ? (uint64_t)(t0 < 0 ? t0 + m : t0) : 0;
+}
+
+void directory_init(struct directory *d, enum pawl_keys keys, uint64_t locks)
+{
+    assert(locks);
+    *d = (struct directory){.keys = keys, .locks = locks, .step = 1, .unstep = 1};
+    if (locks < 3)
+        return;
+    /* The golden section: wherever one stops, what was given out lies evenly. */
+    for (d->step = (uint64_t)((u128)locks * 618034 / 1000000); !(d->unstep = inverse(d->step, locks)); d->step++)
+        ;
+}
+
+void directory_free(struct directory *d)
+{
+    free(d->key);
+    free(d->bytes);
+    free(d->slots);
+}
+
+static bool is_key(const struct directory *d, uint32_t len)
+{
+    return d->keys == PAWL_KEYS_NAMED ? len - 1 < DIRECTORY_KEY_MAX : d->keys == PAWL_KEYS_SPARSE && len == sizeof(uint64_t);
+}
+
+/* The slot of the key, or the free one where it would go. */
+static uint64_t slot_of(const struct directory *d, const void *bytes, uint32_t len)
+{
+    uint64_t i = hash_bytes(bytes, len, 0) & (d->slot_count - 1);
+    for (; d->slots[i]; i = (i + 1) & (d->slot_count - 1)) {
+        const struct directory_key *k = &d->key[d->slots[i] - 1];
+        if (k->len == len && !memcmp(d->bytes + k->at, bytes, len))
+            break;
+    }
+    return i;
+}
+
+int directory_find(const struct directory *d, const void *bytes, uint32_t len, uint64_t *index)
+{
+    if (!is_key(d, len))
+        return -EINVAL;
+    uint64_t order = d->slot_count ? d->slots[slot_of(d, bytes, len)] : 0;
+    if (!order)
+        return -ENOENT;
+    *index = times(order - 1, d->step, d->locks);
+    return 0;
+}
+
+/* Room for one more key of that length: everything doubles when it is full. */
+static int make_room(struct directory *d, uint32_t len)
+{
+    if (d->count == d->room) {
+        uint64_t room = d->room ? 2 * d->room : SLOTS_MIN / 2;
+        struct directory_key *key = realloc(d->key, room * sizeof *key);
+        if (!key)
+            return -ENOMEM;
+        d->key = key;
+        d->room = room;
+    }
+    if (d->bytes_room - d->bytes_used < len) {
+        uint64_t room = 2 * d->bytes_room + SLOTS_MIN * sizeof(uint64_t);
+        char *bytes = realloc(d->bytes, room);
+        if (!bytes)
+            return -ENOMEM;
+        d->bytes = bytes;
+        d->bytes_room = room;
+    }
+    if (2 * d->count < d->slot_count)
+        return 0;
+    uint64_t count = d->slot_count ? 2 * d->slot_count : SLOTS_MIN, *slots = calloc(count, sizeof *slots);
+    if (!slots)
+        return -ENOMEM;
+    free(d->slots);
+    d->slots = slots;
+    d->slot_count = count;
+    for (uint64_t i = 0; i < d->count; i++)
+        d->slots[slot_of(d, d->bytes + d->key[i].at, d->key[i].len)] = i + 1;
+    return 0;
+}
+
+int directory_add(struct directory *d, const void *bytes, uint32_t len, uint64_t *index)
+{
+    int rc = directory_find(d, bytes, len, index);
+    if (rc != -ENOENT)
+        return rc;
+    rc = d->count == d->locks ? -ENOSPC : make_room(d, len);
+    if (rc)
+        return rc;
+    uint64_t slot = slot_of(d, bytes, len);
+    memcpy(d->bytes + d->bytes_used, bytes, len);
+    d->key[d->count] = (struct directory_key){.at = d->bytes_used, .len = len};
+    d->bytes_used += len;
+    *index = times(d->count, d->step, d->locks);
+    d->slots[slot] = ++d->count;
+    return 0;
+}
+
+int directory_key_of(const struct directory *d, uint64_t index, const char **bytes, uint32_t *len)
+{
+    uint64_t order = index < d->locks ? times(index, d->unstep, d->locks) : UINT64_MAX;
+    if (order >= d->count)
+        return -ENOENT;
+    *bytes = d->bytes + d->key[order].at;
+    *len = d->key[order].len;
+    return 0;
+}

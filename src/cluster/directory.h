@@ -1,0 +1,42 @@
+/* The keys of a rack's named or sparse space: which dense index each has. Names are bytes, numbers are 8 of them.
+ *
+ * A key gets an index when it is first asked for, and keeps it: no index is ever used for another key, so whoever has once heard of
+ * one may remember it for as long as the space exists. Indexes are given out in an order that spreads over the whole space, since
+ * lock servers share it by ranges. */
+#ifndef PAWL_CLUSTER_DIRECTORY_H
+#define PAWL_CLUSTER_DIRECTORY_H
+
+#include "lib/base.h"
+#include "pawl.h"
+
+#define DIRECTORY_KEY_MAX PAWL_NAME_MAX
+
+struct directory_key {
+    uint64_t at; /* in the bytes */
+    uint32_t len;
+};
+
+struct directory {
+    enum pawl_keys keys;
+    uint64_t locks, step, unstep; /* index = order * step modulo locks, and back */
+    uint64_t count, room;
+    struct directory_key *key; /* by order */
+    char *bytes;
+    uint64_t bytes_used, bytes_room;
+    uint64_t *slots; /* order + 1, by hash; 0: none */
+    uint64_t slot_count;
+};
+
+void directory_init(struct directory *d, enum pawl_keys keys, uint64_t locks);
+void directory_free(struct directory *d);
+
+/* -ENOENT, or 0. */
+int directory_find(const struct directory *d, const void *bytes, uint32_t len, uint64_t *index);
+
+/* The same, and adds it if it is not there. -EINVAL: no such key can be; -ENOSPC: all indexes are taken; -ENOMEM. */
+int directory_add(struct directory *d, const void *bytes, uint32_t len, uint64_t *index);
+
+/* The key that has this index; -ENOENT. */
+int directory_key_of(const struct directory *d, uint64_t index, const char **bytes, uint32_t *len);
+
+#endif

@@ -1,0 +1,568 @@
+/* NetLock's switch in the kernel: the stages of dataplane/netlock.h on registers in one map's memory, addressed directly. A pass of
+ * a packet runs under the latch of its lock, and resubmission is a bounded loop; between two passes others may pass, as in the
+ * hardware. What is rare (hosts that come and go, moving locks, servers' messages other than pushes) goes to the control process,
+ * which has the same code in user space and reaches the registers by orders. */
+#define inline inline __attribute__((always_inline)) /* nothing may be called under a latch */
+#include "dataplane/netlock.h"
+#undef inline
+#include "dataplane/xdp/fan.bpf.h"
+
+const volatile struct netlock_memory at SEC(".rodata.netlock");
+
+/* The block of dataplane/netlock_memory.h: one entry, as long as the loader makes it; the control process maps it, too. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(key_size, 4);
+    __uint(value_size, 8);
+} memory SEC(".maps");
+
+/* One latch for each lock that can be in the switch. A map with a latch cannot be mapped by anybody: so it is apart. */
+struct latch {
+    struct bpf_spin_lock lock;
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, uint32_t);
+    __type(value, struct latch);
+} latches SEC(".maps");
+
+/* Index -> number of those locks that are in the switch. Limit: as many. */
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1);
+    __type(key, uint64_t);
+    __type(value, uint32_t);
+} here SEC(".maps");
+
+/* ---- memory ---- */
+
+INLINE uint8_t *base(void)
+{
+    uint32_t zero = 0;
+    return bpf_map_lookup_elem(&memory, &zero);
+}
+
+/* Of so many bytes at that offset; null: beyond the end, which an index that was not checked would be. */
+INLINE void *cell(uint8_t *b, uint64_t start, uint64_t index, uint32_t size)
+{
+    uint64_t where = start + index * size;
+    asm volatile("" : "+r"(where)); /* what is checked is what is used */
+    return where > at.bytes - NETLOCK_CELL_MAX ? 0 : b + where;
+}
+
+INLINE int is_wide(enum netlock_array a)
+{
+    return a != NETLOCK_ARRIVALS && a != NETLOCK_PEAK && a != NETLOCK_EXCL && a != NETLOCK_FLAGS && a != NETLOCK_PLACE &&
+           a != NETLOCK_SINCE;
+}
+
+INLINE uint64_t read_register(void *ctx, enum netlock_array array, uint32_t index)
+{
+    void *r = cell(ctx, at.arrays_at[array], index, is_wide(array) ? 8 : 4);
+    return !r ? 0 : is_wide(array) ? *(uint64_t *)r : *(uint32_t *)r;
+}
+
+INLINE void write_register(void *ctx, enum netlock_array array, uint32_t index, uint64_t value)
+{
+    void *r = cell(ctx, at.arrays_at[array], index, is_wide(array) ? 8 : 4);
+    if (r && is_wide(array))
+        *(uint64_t *)r = value;
+    else if (r)
+        *(uint32_t *)r = (uint32_t)value;
+}
+
+INLINE uint32_t of_memory(uint8_t *b, uint64_t where)
+{
+    uint32_t *p = cell(b, where, 0, 4);
+    return p ? *(volatile uint32_t *)p : 0;
+}
+
+/* ---- passes ---- */
+
+enum { PASS_BUSY, PASS_RAN, PASS_CLOSED };
+
+/* One pass, if the lock is open as `index`; the first of a packet makes it one that is under way. Of the packets of one request one
+ * passes at a time, whatever their locks: its registers are not its lock's. */
+__attribute__((noinline)) int one_pass(struct netlock_pass *pass, uint32_t lock, uint64_t index, uint32_t first)
+{
+    uint8_t *b = base();
+    struct latch *latch = bpf_map_lookup_elem(&latches, &lock);
+    if (!pass || !b || !latch)
+        return PASS_CLOSED;
+    struct netlock_where where = {
+        .lock = lock,
+        .request = (uint32_t)(((uint64_t)pass->machine * at.stride + netlock_request_of(pass->nonce)) % at.requests),
+        .tenant = pass->tenant < at.tenants ? pass->tenant : 0};
+    uint32_t *claim = cell(b, at.claims_at, where.request, 4);
+    uint64_t *open = cell(b, at.open_at, lock, 8);
+    uint32_t *active = cell(b, at.active_at, lock, 4);
+    struct netlock_quota *quota = cell(b, at.quota_at, where.tenant, sizeof *quota);
+    if (!claim || !open || !active || !quota)
+        return PASS_CLOSED;
+    pass->rate = quota->rate;
+    pass->burst = quota->burst;
+    pass->bust = (uint16_t)at.bust;
+    int result = PASS_CLOSED;
+    bpf_spin_lock(&latch->lock);
+    if ((first ? *open : *open & ~NETLOCK_CLOSING) == index + 1) {
+        result = PASS_BUSY;
+        if (__sync_val_compare_and_swap(claim, 0, 1) == 0) {
+            if (first)
+                __sync_fetch_and_add(active, 1);
+            netlock_run(pass, &where, b, read_register, write_register);
+            *(volatile uint32_t *)claim = 0;
+            result = PASS_RAN;
+        }
+    }
+    bpf_spin_unlock(&latch->lock);
+    return result;
+}
+
+/* ---- what leaves ---- */
+
+INLINE struct netlock_packet *add(struct fan_work *w, uint8_t type, uint32_t epoch, struct place from, struct place to)
+{
+    uint32_t i = w->outs;
+    if (i >= FAN_MAX)
+        return 0;
+    struct netlock_packet *p = &w->out[i];
+    w->outs = i + 1;
+    __builtin_memset(p, 0, sizeof *p);
+    p->head.version = PACKET_VERSION;
+    p->head.head_len = sizeof p->head;
+    p->head.family = PACKET_NETLOCK;
+    p->head.type = type;
+    p->head.space = settings.space;
+    p->head.epoch = epoch;
+    p->head.index = w->index;
+    p->head.from = from;
+    p->head.to = to;
+    return p;
+}
+
+INLINE struct place this_switch(void)
+{
+    return (struct place){MACHINE_SWITCH, PORT_POOL};
+}
+
+/* The number of the server that has a lock, + 1; 0: none. */
+INLINE uint64_t owner_of(uint8_t *b, uint64_t index)
+{
+    const uint16_t *owner = cell(b, at.owner_at, at.servers ? (uint32_t)(index % at.servers) : 0, 2);
+    return owner ? *(const volatile uint16_t *)owner : 0;
+}
+
+INLINE struct place server_of(uint8_t *b, uint64_t index)
+{
+    uint64_t number = owner_of(b, index) - 1;
+    asm volatile("" : "+r"(number));
+    return (struct place){number < NETLOCK_SERVERS_MAX ? at.server[number] : 0, PORT_SERVER};
+}
+
+INLINE struct netlock_packet *to_client(struct fan_work *w, uint32_t life, uint8_t type, uint64_t nonce, struct place to)
+{
+    struct netlock_packet *p = add(w, type, life, this_switch(), to);
+    if (p)
+        p->head.nonce = nonce;
+    return p;
+}
+
+INLINE void emit_forward(struct fan_work *w, uint8_t *b, uint32_t life)
+{
+    const struct netlock_pass *pass = &w->pass;
+    const struct netlock_machine *m = cell(b, at.machines_at, pass->machine, sizeof *m);
+    struct netlock_packet *p = add(w, pass->op == NETLOCK_OP_CANCEL ? NETLOCK_CANCEL : NETLOCK_ACQUIRE, m ? m->life : 0,
+                                   (struct place){pass->machine, pass->port}, server_of(b, w->index));
+    if (!p)
+        return;
+    p->head.nonce = pass->nonce;
+    p->mode = pass->mode;
+    p->priority = pass->priority;
+    p->tenant = pass->tenant;
+    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW);
+    p->life = life;
+    p->round = pass->round;
+    p->count = pass->count;
+}
+
+INLINE void emit_pushes(struct fan_work *w, uint8_t *b, uint32_t life)
+{
+    const struct netlock_pass *pass = &w->pass;
+    struct netlock_packet *p = add(w, pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED, life, this_switch(),
+                                   server_of(b, w->index));
+    if (!p)
+        return;
+    p->life = life;
+    p->round = pass->round;
+    p->pushed = pass->pushed;
+    p->count = pass->count;
+    p->room = pass->out_room;
+}
+
+/* As switch.c has it. */
+INLINE void emit(struct fan_work *w, uint8_t *b)
+{
+    const struct netlock_pass *pass = &w->pass;
+    uint32_t life = of_memory(b, at.life_at);
+    struct place client = {pass->machine, pass->port};
+    struct netlock_packet *p;
+    if (pass->out & NETLOCK_OUT_GRANT && (p = to_client(w, life, NETLOCK_GRANT, pass->out_nonce, pass->out_place))) {
+        p->mode = pass->out_mode;
+        p->ticket = pass->out_ticket;
+        p->token = pass->out_token;
+    }
+    if (pass->out & NETLOCK_OUT_RELEASED)
+        to_client(w, life, NETLOCK_RELEASED, pass->nonce, client);
+    if (pass->out & NETLOCK_OUT_GONE)
+        to_client(w, life, NETLOCK_GONE, pass->nonce, client);
+    if (pass->out & (NETLOCK_OUT_HELD | NETLOCK_OUT_QUOTA | NETLOCK_OUT_MOVING) &&
+        (p = to_client(w, life, NETLOCK_REFUSED, pass->nonce, client))) {
+        int over_quota = pass->out & NETLOCK_OUT_QUOTA;
+        p->code = over_quota ? NETLOCK_QUOTA : pass->out & NETLOCK_OUT_MOVING ? NETLOCK_MOVING : NETLOCK_HELD;
+        p->stamp = over_quota ? (uint64_t)pass->out_wait << 10 : 0;
+    }
+    if (pass->out & NETLOCK_OUT_FORWARD)
+        emit_forward(w, b, life);
+    uint32_t *notify = cell(b, at.notify_at, w->lock, 4);
+    if (pass->out & NETLOCK_OUT_PUSHED || (pass->out & NETLOCK_OUT_NOTIFY && notify && *notify))
+        emit_pushes(w, b, life);
+}
+
+/* ---- all passes of a packet ---- */
+
+enum { WORK_UNFINISHED, WORK_DONE, WORK_CLOSED };
+#define OUTS_OF_A_PASS 4u
+
+struct turn {
+    struct fan_work *work;
+    uint8_t *base;
+};
+
+static long step(uint32_t i, struct turn *t)
+{
+    struct fan_work *w = t->work;
+    if (w->outs > FAN_MAX - OUTS_OF_A_PASS || w->passes == FAN_PASSES)
+        return 1;
+    int result = one_pass(&w->pass, w->lock, w->index, !w->passes);
+    if (result == PASS_BUSY)
+        return 0;
+    if (result != PASS_RAN) {
+        w->ended = WORK_CLOSED;
+        return 1;
+    }
+    w->passes++;
+    emit(w, t->base);
+    if (w->pass.next == NETLOCK_OP_NONE) {
+        w->ended = WORK_DONE;
+        return 1;
+    }
+    netlock_resubmit(&w->pass);
+    return 0;
+}
+
+INLINE int run(struct xdp_md *ctx, struct frame *f, struct fan_work *w, uint8_t *b, struct plane_counters *c)
+{
+    struct turn t = {.work = w, .base = b};
+    w->passes = 0;
+    w->ended = WORK_UNFINISHED;
+    bpf_loop(FAN_TRIES, step, &t, 0);
+    if (!w->passes)
+        return drop(c, PLANE_CONTENDED); /* its sender tries again */
+    uint32_t *active = cell(b, at.active_at, w->lock, 4);
+    uint64_t *unfinished = cell(b, at.unfinished_at, 0, 8);
+    if (active)
+        __sync_fetch_and_sub(active, 1);
+    if (w->ended == WORK_UNFINISHED && unfinished)
+        __sync_fetch_and_add(unfinished, 1);
+    return fan_send(ctx, f, w, c);
+}
+
+INLINE int frame_reply(struct frame *f, struct netlock_packet *p, struct plane_counters *c, uint8_t type, uint32_t life)
+{
+    p->head.type = type;
+    p->head.epoch = life;
+    p->head.to = p->head.from;
+    p->head.from = this_switch();
+    return frame_answer(f, c);
+}
+
+/* ---- packets of hosts ---- */
+
+/* Not in the switch: the server's. */
+INLINE int pass_on(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p, uint8_t *b, uint32_t version,
+                   struct plane_counters *c)
+{
+    struct netlock_quota *quota = cell(b, at.quota_at, p->tenant < at.tenants ? p->tenant : 0, sizeof *quota);
+    if (p->head.type == NETLOCK_ACQUIRE && (!quota || quota->rate))
+        return pass(c, PLANE_CONTROL); /* the quota counts for locks on servers, too */
+    p->head.to = server_of(b, p->head.index);
+    if (!p->head.to.machine)
+        return drop(c, PLANE_UNKNOWN); /* nobody has it just now */
+    p->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_FORWARDED);
+    p->priority = at.priorities ? p->priority : 0;
+    p->life = of_memory(b, at.life_at);
+    p->round = version;
+    return fan_one(ctx, f, c);
+}
+
+INLINE int on_lease(struct frame *f, struct netlock_packet *p, struct netlock_machine *m, uint64_t until, uint64_t now, uint32_t life,
+                    struct plane_counters *c)
+{
+    if (!m->clean && p->life == life)
+        return pass(c, PLANE_CONTROL); /* it has heard of this life of ours */
+    /* The control process may be about to end it. */
+    if (__sync_val_compare_and_swap(&m->until_ns, until, now + at.lease_ns) != until)
+        return drop(c, PLANE_CONTENDED);
+    return frame_reply(f, p, c, NETLOCK_LEASED, life);
+}
+
+INLINE int on_request(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p, uint8_t *b, uint64_t now,
+                      struct plane_counters *c)
+{
+    uint32_t version = of_memory(b, at.version_at); /* before it is looked for: what is newer has seen a newer table */
+    uint64_t index = p->head.index;
+    uint32_t *lock = bpf_map_lookup_elem(&here, &index);
+    if (!lock) {
+        if (p->head.type != NETLOCK_RELEASE)
+            return pass_on(ctx, f, p, b, version, c);
+        /* Its queue had drained before it went: this one has ended. */
+        struct netlock_packet gone = {.head = p->head};
+        gone.head.generation = 0;
+        fan_put(f, &gone);
+        return frame_reply(f, p, c, NETLOCK_RELEASED, of_memory(b, at.life_at));
+    }
+    struct fan_work *w = fan_begin();
+    if (!w)
+        return XDP_ABORTED;
+    w->lock = *lock;
+    w->index = index;
+    __builtin_memset(&w->pass, 0, sizeof w->pass);
+    uint8_t type = p->head.type;
+    w->pass.op = type == NETLOCK_ACQUIRE ? NETLOCK_OP_ACQUIRE : type == NETLOCK_RELEASE ? NETLOCK_OP_RELEASE : NETLOCK_OP_CANCEL;
+    w->pass.mode = p->mode;
+    w->pass.priority = at.priorities ? p->priority : 0;
+    w->pass.flags = p->flags & NETLOCK_TRY;
+    w->pass.machine = p->head.from.machine;
+    w->pass.port = p->head.from.port;
+    w->pass.tenant = p->tenant;
+    w->pass.nonce = p->head.nonce;
+    w->pass.ticket = p->ticket;
+    w->pass.now = (uint32_t)(now >> 10);
+    return run(ctx, f, w, b, c);
+}
+
+INLINE int on_host(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p, uint8_t *b, struct plane_counters *c)
+{
+    struct netlock_machine *m = cell(b, at.machines_at, p->head.from.machine, sizeof *m);
+    uint8_t type = p->head.type;
+    if (type < NETLOCK_ACQUIRE || type > NETLOCK_LEASE)
+        return drop(c, PLANE_TYPE);
+    if (type != NETLOCK_LEASE && (netlock_request_of(p->head.nonce) >= at.stride || !(p->head.nonce >> NETLOCK_SLOT_BITS)))
+        return drop(c, PLANE_TYPE);
+    if (type == NETLOCK_ACQUIRE && p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE)
+        return drop(c, PLANE_TYPE);
+    if (!m)
+        return drop(c, PLANE_UNKNOWN);
+    if (p->head.epoch < m->life)
+        return drop(c, PLANE_EPOCH);
+    uint64_t until = *(volatile uint64_t *)&m->until_ns, now = bpf_ktime_get_boot_ns();
+    count_type(c, f);
+    /* New here, back again, or its lease has ended: what it had is to be ended first. */
+    if (p->head.epoch > m->life || !m->live || now >= until)
+        return pass(c, PLANE_CONTROL);
+    if (type == NETLOCK_LEASE)
+        return on_lease(f, p, m, until, now, of_memory(b, at.life_at), c);
+    if (type == NETLOCK_ACQUIRE &&
+        ((at.priorities && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= at.tenants || p->flags & NETLOCK_PAYLOAD))
+        return pass(c, PLANE_CONTROL);
+    return on_request(ctx, f, p, b, now, c);
+}
+
+/* ---- packets of servers ---- */
+
+INLINE void learn_server(struct xdp_md *ctx, struct frame *f, uint32_t machine)
+{
+    struct plane_host *h = bpf_map_lookup_elem(&hosts, &machine);
+    if (!h || h->life > f->head->epoch)
+        return;
+    for (int i = 0; i < 3; i++)
+        h->mac[i] = f->eth->source[i];
+    h->life = f->head->epoch;
+    h->ifindex = ctx->ingress_ifindex;
+    h->pool_port = f->udp->source;
+    h->ip = f->ip->saddr;
+}
+
+/* Pushes, and the word that there is nothing more to push, are for the stages; everything else is the control process's. */
+INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p, uint8_t *b, struct plane_counters *c)
+{
+    uint64_t index = p->head.index;
+    uint32_t owner = (uint32_t)owner_of(b, index) - 1;
+    uint8_t type = p->head.type;
+    if (type < NETLOCK_PUSH || type >= NETLOCK_TYPES)
+        return drop(c, PLANE_TYPE);
+    learn_server(ctx, f, p->head.from.machine);
+    count_type(c, f);
+    struct netlock_lent *lent = cell(b, at.servers_at, owner < NETLOCK_SERVERS_MAX ? owner : 0, sizeof *lent);
+    uint32_t *lock = bpf_map_lookup_elem(&here, &index);
+    if ((type != NETLOCK_PUSH && type != NETLOCK_LAST) || !lent || !lock || p->life != of_memory(b, at.life_at) ||
+        p->head.epoch != lent->life || server_of(b, index).machine != p->head.from.machine)
+        return pass(c, PLANE_CONTROL);
+    uint32_t *notify = cell(b, at.notify_at, *lock, 4);
+    if (!notify || !*notify)
+        return drop(c, PLANE_CONTENDED); /* it moves */
+    if (type == NETLOCK_PUSH &&
+        (p->client.machine == MACHINE_NONE || p->client.machine > settings.machines || p->mode > NETLOCK_EXCLUSIVE ||
+         netlock_request_of(p->head.nonce) >= at.stride || p->priority >= NETLOCK_PRIORITIES || p->tenant >= at.tenants))
+        return drop(c, PLANE_TYPE);
+    struct fan_work *w = fan_begin();
+    if (!w)
+        return XDP_ABORTED;
+    w->lock = *lock;
+    w->index = index;
+    __builtin_memset(&w->pass, 0, sizeof w->pass);
+    w->pass.op = type == NETLOCK_PUSH ? NETLOCK_OP_PUSH : NETLOCK_OP_LAST;
+    w->pass.mode = p->mode;
+    w->pass.priority = at.priorities ? p->priority : 0;
+    w->pass.flags = p->flags & NETLOCK_TRY;
+    w->pass.machine = p->client.machine;
+    w->pass.port = p->client.port;
+    w->pass.tenant = p->tenant;
+    w->pass.nonce = p->head.nonce;
+    w->pass.round = p->round;
+    w->pass.count = p->count;
+    w->pass.pushed = p->pushed;
+    w->pass.now = (uint32_t)(bpf_ktime_get_boot_ns() >> 10);
+    return run(ctx, f, w, b, c);
+}
+
+/* ---- frames ---- */
+
+INLINE int is_server(uint16_t machine)
+{
+    for (uint32_t i = 0; i < NETLOCK_SERVERS_MAX; i++)
+        if (i < at.servers && at.server[i] == machine)
+            return 1;
+    return 0;
+}
+
+INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
+{
+    struct netlock_packet *p = (void *)f->head;
+    uint8_t *b = base();
+    if (!b)
+        return XDP_ABORTED;
+    if (p->head.from.machine == MACHINE_NONE || p->head.index >= settings.locks)
+        return drop(c, PLANE_ALIEN);
+    if (p->head.to.machine != MACHINE_SWITCH) {
+        count_type(c, f);
+        return fan_one(ctx, f, c);
+    }
+    if (f->len < sizeof *p || (void *)(p + 1) > f->end)
+        return drop(c, PLANE_SHORT);
+    /* What the steward says, and all packets while the switch does not reign, are the control process's. */
+    const uint64_t *reign = cell(b, at.reign_at, 0, 8);
+    if (p->head.from.machine == MACHINE_STEWARD || !reign || bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)reign) {
+        count_type(c, f);
+        return pass(c, PLANE_CONTROL);
+    }
+    int host = p->head.from.machine <= settings.machines;
+    if (!host && !is_server(p->head.from.machine))
+        return drop(c, PLANE_ALIEN);
+    if (f->len > sizeof *p) { /* a report, or bytes for a data server */
+        count_type(c, f);
+        if (!host)
+            learn_server(ctx, f, p->head.from.machine);
+        return pass(c, PLANE_CONTROL);
+    }
+    return host ? on_host(ctx, f, p, b, c) : on_server(ctx, f, p, b, c);
+}
+
+SEC("xdp") int plane(struct xdp_md *ctx)
+{
+    struct plane_counters *c = count_here();
+    struct frame f;
+    if (!c)
+        return XDP_ABORTED;
+    int verdict = frame_parse(ctx, c, &f);
+    if (verdict != FRAME_OURS)
+        return verdict;
+    if (f.head->family == PACKET_NETLOCK && f.head->space == settings.space)
+        return netlock(ctx, &f, c);
+    count_type(c, &f);
+    return frame_relay(ctx, &f, c);
+}
+
+/* ---- orders of the control process ---- */
+
+INLINE int nobody_in(uint8_t *b, uint32_t lock)
+{
+    uint64_t ends = read_register(b, NETLOCK_ENDS, lock);
+    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) && !read_register(b, NETLOCK_WAITING, lock);
+}
+
+INLINE int shut(uint8_t *b, uint32_t lock, int only_if_empty)
+{
+    struct latch *latch = bpf_map_lookup_elem(&latches, &lock);
+    uint64_t *open = cell(b, at.open_at, lock, 8);
+    uint32_t *active = cell(b, at.active_at, lock, 4);
+    int done = 0;
+    if (!latch || !open || !active)
+        return 0;
+    bpf_spin_lock(&latch->lock);
+    done = !*(volatile uint32_t *)active;
+    if (!only_if_empty || (done && nobody_in(b, lock)))
+        *open |= NETLOCK_CLOSING;
+    else
+        done = 0;
+    bpf_spin_unlock(&latch->lock);
+    return done;
+}
+
+/* By BPF_PROG_TEST_RUN: the frame is an order, and comes back with what was done. */
+SEC("xdp") int order(struct xdp_md *ctx)
+{
+    struct netlock_order *o = (void *)(long)ctx->data;
+    uint8_t *b = base();
+    if (!b || (void *)(o + 1) > (void *)(long)ctx->data_end)
+        return XDP_DROP;
+    uint64_t index = o->index, *open = cell(b, at.open_at, o->lock, 8);
+    uint32_t lock = o->lock;
+    if (!open || lock >= at.locks)
+        return XDP_DROP;
+    switch (o->kind) {
+    case NETLOCK_ORDER_PASS: {
+        struct netlock_pass pass;
+        __builtin_memcpy(&pass, &o->pass, sizeof pass);
+        int result = one_pass(&pass, lock, index, 0);
+        o = (void *)(long)ctx->data;
+        if ((void *)(o + 1) > (void *)(long)ctx->data_end)
+            return XDP_DROP;
+        __builtin_memcpy(&o->pass, &pass, sizeof pass);
+        o->done = result == PASS_RAN;
+        o->pad = result == PASS_BUSY;
+        return XDP_PASS;
+    }
+    case NETLOCK_ORDER_CLOSE:
+    case NETLOCK_ORDER_IF_EMPTY:
+        o->done = (uint32_t)shut(b, lock, o->kind == NETLOCK_ORDER_IF_EMPTY);
+        return XDP_PASS;
+    case NETLOCK_ORDER_OPEN:
+        *(volatile uint64_t *)open = index + 1;
+        o->done = !bpf_map_update_elem(&here, &index, &lock, BPF_ANY);
+        return XDP_PASS;
+    case NETLOCK_ORDER_REMOVE: /* nobody is in its queues, and newcomers go to the server */
+        bpf_map_delete_elem(&here, &index);
+        shut(b, lock, 0);
+        *(volatile uint64_t *)open = 0;
+        o->done = 1;
+        return XDP_PASS;
+    default:
+        return XDP_DROP;
+    }
+}
+
+char licence[] SEC("license") = "GPL";

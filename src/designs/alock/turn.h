@@ -1,0 +1,60 @@
+/* A turn: one attempt to get the lock, or one hold that ends, as the parts of ALock pass it to each other. queue.c has the way
+ * through the own cohort, peterson.c the one between the two, alock.c the whole. */
+#ifndef PAWL_DESIGNS_ALOCK_TURN_H
+#define PAWL_DESIGNS_ALOCK_TURN_H
+
+#include "designs/alock/alock.h"
+
+struct turn {
+    const struct seat *seat;
+    const struct hold *h;
+    enum cohort cohort;
+    fab_addr lock, word, desc;
+    uint64_t me;
+    uint64_t era;     /* of the queue that it is in */
+    bool queued;      /* it may be in the queue, or hold the baton */
+    bool first;       /* it is the first of its era, behind a holder of an earlier one */
+    bool unfenced;    /* wrong on purpose */
+    unsigned budget;  /* 0: the Peterson lock is not ours (any more) */
+    uint64_t count;   /* the lock's `token` as it is during this hold */
+    uint64_t token;   /* of the grant */
+    uint32_t victims; /* how many times it has been the victim */
+};
+
+struct turn alock_turn_of(const struct seat *seat, const struct hold *h);
+
+static inline fab_addr alock_other_word(const struct turn *t)
+{
+    return t->lock + offsetof(struct alock, cohort) + !t->cohort * sizeof(uint64_t);
+}
+
+/* The own descriptor: by CPU where it lies on the own node. */
+#define OWN(field) offsetof(struct alock_desc, field)
+int alock_own_load(const struct turn *t, size_t offset, uint64_t *value);
+int alock_own_store(const struct turn *t, size_t offset, uint64_t value);
+
+/* The token of a grant, from what the lock says of those before it: token and both skips. */
+void alock_set_token(struct turn *t, const uint64_t sum[3]);
+void alock_read_token(struct turn *t);
+
+/* Whoever waits at a place that was given to another key, holding other locks, breaks the order in which those are taken. It is
+ * given away only while nobody stands in a queue or has a baton, so one look after joining is enough. -ESTALE: it was. */
+int alock_confirm_place(const struct turn *t);
+
+/* ---- queue.c ---- */
+
+/* Joins the queue. 1: with the baton. */
+int alock_join(struct turn *t);
+/* Waits for the baton. 1: we have it; -ESTALE: queue up again. */
+int alock_await_baton(struct turn *t, uint64_t deadline);
+/* Drops the queue of our era, ourselves with it. 0: we are out of it; 1: we have the baton. */
+int alock_drop_queue(struct turn *t);
+/* Hands the baton on, or puts it down. `budget` is the successor's. */
+int alock_give_baton(const struct turn *t, unsigned budget);
+
+/* ---- peterson.c ---- */
+
+/* The way in for a cohort's leader. */
+int alock_win_peterson(struct turn *t, uint64_t deadline);
+
+#endif

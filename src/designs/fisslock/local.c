@@ -1,0 +1,147 @@
+/* The short way: acquiring and releasing beside the lock's own agent, without packets, timers, lists or the undo log.
+ *
+ * A hold that came this way has a place in `locals` and nothing else: it is in no queue, bucket or list of holders. Before anything
+ * else happens on this host it is settled, that is, it becomes a hold like others; so nobody but this file knows of the short way.
+ *
+ * If a process dies in the middle of it, the step under way says which request it was about. That one's session has died with the
+ * process, so whichever way the step went it ends the same: the request is idle, its place free, and the session's count without
+ * it. What else was changed (counters, serial numbers, tokens) may only have risen. */
+#include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/pool.h"
+
+#include <errno.h>
+
+/* ---- whether it can be had ---- */
+
+/* How many hold by the short way from this agent; *mode: theirs. */
+static unsigned locals_of(struct fisslock_host *h, const struct agent *a, uint8_t *mode)
+{
+    unsigned count = 0;
+    for (uint64_t left = h->locals.taken; left; left &= left - 1) {
+        const struct request *r = host_request(h, h->locals.request[__builtin_ctzll(left)]);
+        if (r->agent != agent_number(h, a))
+            continue;
+        *mode = r->mode;
+        count++;
+    }
+    return count;
+}
+
+/* In a shared tenure readers may come and go; with nobody in the queue the lock is open to them. */
+static bool grants(const struct agent *a, uint8_t mode)
+{
+    if (a->state != AGENT_LIVE || a->waiters.count || a->upgrader.machine)
+        return false;
+    return a->right == FISSION_SHARED && mode == FISSION_SHARED;
+}
+
+/* ---- steps ---- */
+
+/* In this order for whoever looks after our death: first what is under way, then the change. */
+static void step_begin(struct fisslock_host *h, const struct request *r, uint32_t place, uint32_t held)
+{
+    h->locals.step.request = request_number(h, r);
+    h->locals.step.place = place;
+    h->locals.step.held = held;
+    __atomic_store_n(&h->locals.step.active, 1, __ATOMIC_RELEASE);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static void step_end(struct fisslock_host *h)
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __atomic_store_n(&h->locals.step.active, 0, __ATOMIC_RELEASE);
+}
+
+void fisslock_local_recover(void *host)
+{
+    struct fisslock_host *h = host;
+    if (!h->locals.step.active)
+        return;
+    struct request *r = host_request(h, h->locals.step.request);
+    r->state = REQUEST_IDLE;
+    r->local = false;
+    h->locals.taken &= ~(UINT64_C(1) << h->locals.step.place);
+    host_session(h, h->locals.step.request)->held = h->locals.step.held;
+    step_end(h);
+}
+
+/* ---- calls ---- */
+
+int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out)
+{
+    struct fisslock_host *h = host;
+    if (ask->request >= h->request_count || ask->index >= h->config.locks || !~h->locals.taken || !lease_runs(h, now))
+        return -EAGAIN;
+    struct request *r = host_request(h, ask->request);
+    struct agent *a = pool_agent_of(h, ask->index);
+    if (!a || r->state > REQUEST_ENDED || !grants(a, (uint8_t)ask->mode))
+        return -EAGAIN;
+    struct session_state *s = host_session(h, ask->request);
+    uint32_t place = (uint32_t)__builtin_ctzll(~h->locals.taken);
+    step_begin(h, r, place, s->held);
+    r->nonce = h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_SLOT_BITS | ask->request;
+    r->index = ask->index;
+    r->token = agent_token(a);
+    r->pause_ns = 0;
+    r->term = a->term;
+    r->ordinal = 0;
+    r->port = ask->port;
+    r->mode = (uint8_t)ask->mode;
+    r->priority = ask->priority;
+    r->try = r->floored = r->barred = false;
+    r->local = true;
+    r->local_place = (uint8_t)place;
+    r->agent = agent_number(h, a);
+    r->result = 0;
+    r->state = REQUEST_HELD;
+    s->held++;
+    h->locals.request[place] = ask->request;
+    h->locals.taken |= UINT64_C(1) << place;
+    h->counts.local++;
+    *out = (struct packet_answer){.result = 0, .mode = ask->mode, .token = r->token};
+    step_end(h);
+    return 0;
+}
+
+int fisslock_local_release(void *host, uint32_t request, uint64_t now)
+{
+    struct fisslock_host *h = host;
+    if (request >= h->request_count || !lease_runs(h, now))
+        return -EAGAIN;
+    struct request *r = host_request(h, request);
+    if (!r->local || r->state != REQUEST_HELD)
+        return -EAGAIN;
+    const struct agent *a = host_agent(h, r->agent);
+    debug_assert(a->state == AGENT_LIVE && a->index == r->index && a->term == r->term);
+    uint8_t mode;
+    if (a->waiters.count || a->upgrader.machine || (!a->holders.count && locals_of(h, a, &mode) == 1))
+        return -EAGAIN; /* others wait, or it is the last: then there is something to say */
+    struct session_state *s = host_session(h, request);
+    step_begin(h, r, r->local_place, s->held - 1);
+    r->state = REQUEST_IDLE;
+    r->local = false;
+    h->locals.taken &= ~(UINT64_C(1) << r->local_place);
+    s->held--;
+    step_end(h);
+    return 0;
+}
+
+/* ---- settling ---- */
+
+void local_settle(struct event *e)
+{
+    struct fisslock_host *h = e->h;
+    edit(e, &h->locals);
+    for (; h->locals.taken; h->locals.taken &= h->locals.taken - 1) {
+        struct request *r = host_request(h, h->locals.request[__builtin_ctzll(h->locals.taken)]);
+        struct agent *a = host_agent(h, r->agent);
+        edit(e, r);
+        r->local = false;
+        pool_request_link(e, r);
+        uint32_t node = pool_node_new(e, true);
+        assert(node != NONE); /* those of own requests never run out */
+        *host_node(h, node) = (struct node){r->nonce, e->now, NONE, request_place(h, r), 0, r->mode, r->priority};
+        pool_list_append(e, &a->holders, node);
+    }
+}

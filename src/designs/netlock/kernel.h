@@ -1,0 +1,14 @@
+/* How the control process reaches a program in the kernel that has the registers, too. */
+#ifndef PAWL_DESIGNS_NETLOCK_KERNEL_H
+#define PAWL_DESIGNS_NETLOCK_KERNEL_H
+
+#include "dataplane/netlock_memory.h"
+
+/* Who carries out orders in the kernel, if a program there has the registers, too: it runs while we do. */
+struct plane_kernel {
+    void *ctx;
+    int (*order)(void *ctx, struct netlock_order *order); /* 0, or why it could not be given */
+    void (*grace)(void *ctx);                             /* returns when every packet that passed before has passed */
+};
+
+#endif

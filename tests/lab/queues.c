@@ -1,0 +1,144 @@
+/* NetLock's queues in the kernel on real interfaces, in both shapes and modes: processes on two hosts fight for a few locks, so that
+ * releases let others in (several packets out of one), queues overflow into the server and come back, and locks move. */
+#include "lib/base.h"
+#include "tests/lab/rack.h"
+
+#include <pawl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#define WORKERS 4 /* of each host */
+#define KEYS 2
+#define EACH 300
+#define WHERE "pawl://10.77.1.254:7070/queues"
+#define PATIENCE_NS (20 * NS_PER_S)
+
+static struct board {
+    _Atomic int inside[KEYS]; /* readers, or -1 */
+    _Atomic uint64_t token[KEYS];
+} * board;
+
+static void use(pawl *p, unsigned i)
+{
+    pawl_grant g;
+    unsigned key = i % KEYS;
+    enum pawl_mode mode = i % 3 ? PAWL_SHARED : PAWL_EXCLUSIVE;
+    if (pawl_timedlock(p, pawl_id(key), mode, pawl_in(PATIENCE_NS), &g))
+        CHECK_FAIL("%s", pawl_explain());
+    if (mode == PAWL_SHARED) {
+        CHECK(__atomic_fetch_add((int *)&board->inside[key], 1, __ATOMIC_SEQ_CST) >= 0);
+        CHECK(__atomic_fetch_sub((int *)&board->inside[key], 1, __ATOMIC_SEQ_CST) > 0);
+    } else {
+        int nobody = 0;
+        CHECK(__atomic_compare_exchange_n((int *)&board->inside[key], &nobody, -1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+        CHECK(g.token > board->token[key]);
+        board->token[key] = g.token;
+        __atomic_store_n((int *)&board->inside[key], 0, __ATOMIC_SEQ_CST);
+    }
+    CHECK_EQ(pawl_unlock(p, &g), 0);
+}
+
+static void worker(unsigned host, unsigned number)
+{
+    pawl *p;
+    CHECK_EQ(lab_enter(&rack, 1, host), 0);
+    int rc = pawl_open(WHERE, NULL, &p);
+    if (rc)
+        CHECK_FAIL("%s", pawl_explain());
+    for (unsigned i = 0; i < EACH; i++)
+        use(p, number + i);
+    pawl_close(p);
+    exit(0);
+}
+
+/* A subcommand of pawl in the switch's namespace, until it is ended. */
+static pid_t start(const char *words)
+{
+    char line[1024];
+    const char *build = getenv("PAWL_BUILD");
+    snprintf(line, sizeof line, "exec %s/pawl %s >/dev/null", build ? build : "build", words);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    CHECK_EQ(lab_enter(&rack, 1, LAB_SWITCH), 0);
+    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+    _exit(127);
+}
+
+static void end(pid_t pid)
+{
+    int status;
+    kill(pid, SIGTERM);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+}
+
+/* Native XDP_TX and redirects on veth reach only an end that has a native program, too. */
+static struct plane *lend_program(const char *where, unsigned namespace)
+{
+    enum plane_mode got;
+    struct plane *p;
+    const struct plane_options o = {.program = "echo"};
+    CHECK_EQ(lab_enter(&rack, 1, namespace), 0);
+    CHECK_EQ(plane_open(&o, &p), 0);
+    if (plane_attach_program(p, where, "pass_all", PLANE_NATIVE, &got))
+        CHECK_FAIL("%s", plane_explain());
+    return p;
+}
+
+static void try_shape(bool in_path, bool native)
+{
+    char bpf[LAB_PATH], pins[LAB_PATH + 8], words[768];
+    struct plane *lent[2] = {0};
+    struct plane_live live;
+    struct plane_counters c;
+    pid_t workers[2 * WORKERS];
+    int status;
+    rack_up("queues", 2, in_path);
+    lab_bpf(&rack, bpf);
+    snprintf(pins, sizeof pins, "%s/sw", bpf);
+    if (native && in_path) {
+        lent[0] = lend_program(LAB_DEVICE, 1);
+        lent[1] = lend_program(LAB_DEVICE, 2);
+    } else if (native) {
+        lent[0] = lend_program("psw", LAB_CORE);
+    }
+    pid_t coordinator = start("serve --listen 10.77.1.254:7070 --space queues --design netlock --keys dense --locks 100 --lease 20s --fresh");
+    snprintf(words, sizeof words, "switch --dev %s --mode %s --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space queues --pin %s --fresh",
+             in_path ? "p1,p2 --loop " LAB_LOOP_OUT "," LAB_LOOP_IN : LAB_UPLINK, native ? "native" : "generic", pins);
+    pid_t control = start(words);
+    memset(board, 0, sizeof *board);
+    for (unsigned w = 0; w < 2 * WORKERS; w++) {
+        fflush(stdout);
+        workers[w] = fork();
+        if (!workers[w])
+            worker(1 + w % 2, w);
+    }
+    for (unsigned w = 0; w < 2 * WORKERS; w++) {
+        CHECK_EQ(waitpid(workers[w], &status, 0), workers[w]);
+        CHECK_EQ(status, 0);
+    }
+    CHECK_EQ(plane_peek(pins, &live, &c), 0);
+    printf("%s, %s: %" PRIu64 " answered, %" PRIu64 " sent, %" PRIu64 " became several, %" PRIu64 " for the control process, %" PRIu64
+           " dropped\n",
+           in_path ? "in-path" : "one-armed", native ? "native" : "generic", c.verdict[PLANE_ANSWERED], c.verdict[PLANE_SENT],
+           c.verdict[PLANE_DOUBLED], c.reason[PLANE_CONTROL], c.verdict[PLANE_DROPPED]);
+    CHECK(c.verdict[PLANE_DOUBLED] > EACH / 4 && c.verdict[PLANE_SENT] > EACH);
+    CHECK_EQ(c.reason[PLANE_LOST_TWIN], 0);
+    end(control);
+    end(coordinator);
+    for (unsigned i = 0; i < 2; i++)
+        plane_close(lent[i], PLANE_REMOVE);
+    CHECK_EQ(lab_down(rack.name), 0);
+}
+
+int main(void)
+{
+    board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(board != MAP_FAILED);
+    for (int i = 0; i < 4; i++)
+        try_shape(i & 1, i & 2);
+    return 0;
+}

@@ -1,0 +1,272 @@
+/* NetLock's switch in the kernel against the same switch in this process: real hosts and servers around both, packets that are lost,
+ * doubled and late, locks that move in and out all the time. Whatever comes, both send the same packets and have the same registers. */
+#include "cluster/host.h"
+#include "lib/rng.h"
+#include "tests/xdp/netlock_kit.h"
+
+#define LOCKS 6
+#define REQUESTS 16 /* of a host */
+#define FLYING 512
+#define STEPS 50000
+#define STEP_NS (20 * NS_PER_US)
+
+static struct rack_config config;
+static void *soft, *host[KIT_HOSTS + 1], *server[KIT_SERVERS];
+static struct rng rng;
+static uint64_t now;
+static struct {
+    uint32_t len;
+    uint8_t bytes[PACKET_MAX];
+} flying[FLYING];
+static unsigned flying_count;
+static struct {
+    unsigned packets, fans, fan_max, controls, codes[8], types[NETLOCK_TYPES], overflows, passed_on;
+} seen;
+
+static void fly(const void *packet, uint32_t len)
+{
+    unsigned times = rng_chance(&rng, 1, 50) ? 0 : rng_chance(&rng, 1, 30) ? 2 : 1;
+    for (; times && flying_count < FLYING; times--) {
+        flying[flying_count].len = len;
+        memcpy(flying[flying_count++].bytes, packet, len);
+    }
+}
+
+static void fly_all(struct outbox *box)
+{
+    for (unsigned i = 0; i < box->packets; i++)
+        fly(outbox_packet(box, i), box->packet[i].len);
+    outbox_clear(box);
+}
+
+/* ---- both switches ---- */
+
+static int by_bytes(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(((struct kit_outs *)0)->out[0]));
+}
+
+static void sort(struct kit_outs *o)
+{
+    for (unsigned i = 0; i < o->count; i++) {
+        struct netlock_packet *p = (void *)o->out[i].bytes;
+        memset(o->out[i].bytes + o->out[i].len, 0, PACKET_MAX - o->out[i].len);
+        if (p->head.type == NETLOCK_REFUSED && p->code == NETLOCK_QUOTA)
+            p->stamp = 0; /* depends on the clock */
+    }
+    qsort(o->out, o->count, sizeof o->out[0], by_bytes);
+}
+
+static void same_registers(void)
+{
+    const uint8_t *a = soft, *b = kit_memory;
+    for (unsigned i = 0; i < NETLOCK_ARRAYS; i++) {
+        uint64_t from = kit_at.arrays_at[i], to = i + 1 < NETLOCK_ARRAYS ? kit_at.arrays_at[i + 1] : kit_at.arrays_at[i];
+        if (i != NETLOCK_SINCE && i != NETLOCK_METER && memcmp(a + from, b + from, to - from) != 0)
+            CHECK_FAIL("register array %u differs", i);
+    }
+    CHECK(!memcmp(a + kit_at.arrays_at[NETLOCK_TOKEN], b + kit_at.arrays_at[NETLOCK_TOKEN], kit_at.locks * sizeof(uint64_t)));
+    for (unsigned m = 1; m <= KIT_HOSTS; m++) {
+        struct netlock_machine x, y;
+        memcpy(&x, a + kit_at.machines_at + m * sizeof x, sizeof x);
+        memcpy(&y, b + kit_at.machines_at + m * sizeof y, sizeof y);
+        CHECK(x.life == y.life && x.live == y.live && x.clean == y.clean);
+    }
+}
+
+static void note(const struct kit_outs *o)
+{
+    for (unsigned i = 0; i < o->count; i++) {
+        const struct netlock_packet *p = (const void *)o->out[i].bytes;
+        seen.types[p->head.type]++;
+        if (p->head.type == NETLOCK_REFUSED)
+            seen.codes[p->code % countof(seen.codes)]++;
+        if (p->head.type == NETLOCK_ACQUIRE) {
+            seen.overflows += !!(p->flags & NETLOCK_OVERFLOW);
+            seen.passed_on += !(p->flags & NETLOCK_OVERFLOW);
+        }
+    }
+    seen.fans += o->count > 1;
+    seen.fan_max = o->count > seen.fan_max ? o->count : seen.fan_max;
+}
+
+static void compare(struct kit_outs *a, struct kit_outs *b, const char *what, unsigned type)
+{
+    sort(a);
+    sort(b);
+    if (a->count != b->count)
+        CHECK_FAIL("%s, type %u: %u packets leave the kernel, and %u this process", what, type, a->count, b->count);
+    for (unsigned i = 0; i < a->count; i++)
+        if (a->out[i].len != b->out[i].len || memcmp(a->out[i].bytes, b->out[i].bytes, a->out[i].len) != 0)
+            CHECK_FAIL("%s, type %u: packet %u of %u differs", what, type, i, a->count);
+    same_registers();
+}
+
+static struct kit_outs outs[2];
+
+static void at_switches(const void *packet, uint32_t len)
+{
+    static struct outbox box;
+    struct packet_head h;
+    memcpy(&h, packet, sizeof h);
+    outbox_clear(&box);
+    netlock_switch_packet(soft, packet, len, now, &box);
+    outs[1].count = 0;
+    kit_add_outbox(&outs[1], &box);
+    kit_packet(packet, len, now, &outs[0]);
+    note(&outs[0]);
+    seen.packets++;
+    compare(&outs[0], &outs[1], "a packet", h.type);
+    fly_all(&box);
+}
+
+static void tick_switches(void)
+{
+    static struct outbox box, other;
+    outbox_clear(&box);
+    outbox_clear(&other);
+    netlock_switch_tick(soft, now, &box);
+    netlock_switch_tick(kit_memory, now, &other);
+    outs[0].count = outs[1].count = 0;
+    kit_add_outbox(&outs[0], &other);
+    kit_add_outbox(&outs[1], &box);
+    compare(&outs[0], &outs[1], "a tick", 0);
+    fly_all(&box);
+}
+
+/* ---- hosts ---- */
+
+static void use_lock(struct outbox *box)
+{
+    unsigned m = 1 + (unsigned)rng_below(&rng, KIT_HOSTS);
+    uint32_t request = (uint32_t)rng_below(&rng, REQUESTS);
+    struct packet_answer answer;
+    if (netlock_holds(host[m], request)) {
+        if (rng_chance(&rng, 1, 2))
+            netlock_release(host[m], request, now, box);
+    } else if (netlock_idle(host[m], request)) {
+        const struct packet_ask ask = {.request = request,
+                                       .port = (uint16_t)(5000 + request),
+                                       .tenant = (uint16_t)(rng_chance(&rng, 1, 200) ? 64 : rng_below(&rng, 4)),
+                                       .priority = (uint8_t)(rng_chance(&rng, 1, 200) ? NETLOCK_PRIORITIES : rng_below(&rng, 3)),
+                                       .try = rng_chance(&rng, 1, 8),
+                                       .mode = rng_chance(&rng, 2, 3) ? PAWL_SHARED : PAWL_EXCLUSIVE,
+                                       .index = rng_below(&rng, LOCKS)};
+        netlock_acquire(host[m], &ask, now, box);
+    } else if (rng_chance(&rng, 1, 8) && netlock_outcome(host[m], request, &answer) == -EINPROGRESS) {
+        netlock_give_up(host[m], request, -ETIMEDOUT, now, box);
+    }
+}
+
+static void deliver(struct outbox *box)
+{
+    if (!flying_count)
+        return;
+    static _Alignas(8) uint8_t packet[PACKET_MAX];
+    unsigned i = (unsigned)rng_below(&rng, flying_count < 8 ? flying_count : 8);
+    uint32_t len = flying[i].len;
+    struct packet_head h;
+    memcpy(packet, flying[i].bytes, len);
+    memcpy(&h, packet, sizeof h);
+    memmove(&flying[i], &flying[i + 1], (--flying_count - i) * sizeof flying[0]);
+    if (h.to.machine == MACHINE_SWITCH)
+        at_switches(packet, len);
+    else if (h.to.machine > KIT_HOSTS)
+        netlock_server_packet(server[h.to.machine - KIT_HOSTS - 1], packet, len, now, box);
+    else
+        netlock_host_packet(host[h.to.machine], packet, len, now, box);
+}
+
+static void *zeroed(uint64_t bytes)
+{
+    void *p = aligned_alloc(CACHE_LINE, round_up(bytes, CACHE_LINE));
+    CHECK(p);
+    memset(p, 0, bytes);
+    return p;
+}
+
+static void set_up(uint64_t seed, uint64_t options)
+{
+    rng_seed(&rng, seed);
+    config = kit_config(LOCKS, options);
+    now = host_now();
+    kit_open(&config, now);
+    soft = zeroed(kit_at.bytes);
+    netlock_switch_init(soft, &config, KIT_LIFE, now);
+    reign_switch(soft, &config, KIT_LIFE, now);
+    for (uint16_t m = 1; m <= KIT_HOSTS; m++) {
+        host[m] = zeroed(netlock_host_bytes(&config));
+        netlock_host_init(host[m], &config, m, 1, now);
+    }
+    for (uint16_t i = 0; i < KIT_SERVERS; i++) {
+        server[i] = zeroed(netlock_server_bytes(&config));
+        netlock_server_init(server[i], &config, config.server[i], 1, true, now);
+        reign_server(server[i], &config, KIT_LIFE, now);
+    }
+    flying_count = 0;
+    memset(&seen, 0, sizeof seen);
+}
+
+static void tear_down(void)
+{
+    kit_close();
+    free(soft);
+    for (unsigned m = 1; m <= KIT_HOSTS; m++)
+        free(host[m]);
+    for (unsigned i = 0; i < KIT_SERVERS; i++)
+        free(server[i]);
+}
+
+static void trial(uint64_t seed, uint64_t options, bool quota)
+{
+    static struct outbox box;
+    set_up(seed, options);
+    uint64_t begin = now;
+    if (quota) {
+        CHECK_EQ(netlock_set_quota(soft, 1, 1, 50), 0); /* one in a second: what the clocks differ by does not count */
+        CHECK_EQ(netlock_set_quota(kit_memory, 1, 1, 50), 0);
+    }
+    for (unsigned i = 0; i < STEPS; i++) {
+        uint64_t dice = rng_below(&rng, 10);
+        while ((now = host_now()) < begin + i * STEP_NS) /* the kernel has the same clock */
+            ;
+        outbox_clear(&box);
+        if (dice < 2)
+            use_lock(&box);
+        else
+            deliver(&box);
+        fly_all(&box);
+        if (i % 16 == 0)
+            tick_switches();
+        for (unsigned m = 1; m <= KIT_HOSTS && i % 16 == 1; m++) {
+            netlock_host_tick(host[m], now, &box);
+            fly_all(&box);
+        }
+        for (unsigned s = 0; s < KIT_SERVERS && i % 16 == 2; s++) {
+            netlock_server_tick(server[s], now, &box);
+            fly_all(&box);
+        }
+        if (i == STEPS / 2) { /* a host starts anew */
+            netlock_host_init(memset(host[2], 0, netlock_host_bytes(&config)), &config, 2, 2, now);
+        }
+    }
+    printf("seed %" PRIu64 ": %u packets; %u grants, %u released, %u gone, %u leased, %u notified, %u pushed; %u overflows, %u passed on; "
+           "refused: held %u, quota %u, moving %u, policy %u; %u became several, at most %u\n",
+           seed, seen.packets, seen.types[NETLOCK_GRANT], seen.types[NETLOCK_RELEASED], seen.types[NETLOCK_GONE],
+           seen.types[NETLOCK_LEASED], seen.types[NETLOCK_NOTIFY], seen.types[NETLOCK_PUSHED], seen.overflows, seen.passed_on,
+           seen.codes[NETLOCK_HELD], seen.codes[NETLOCK_QUOTA], seen.codes[NETLOCK_MOVING], seen.codes[NETLOCK_POLICY], seen.fans,
+           seen.fan_max);
+    CHECK(seen.types[NETLOCK_GRANT] > 100 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
+    CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.passed_on && seen.fans);
+    tear_down();
+}
+
+int main(void)
+{
+    const uint64_t small = UINT64_C(128) << NETLOCK_SLOTS_SHIFT;
+    trial(1, NETLOCK_CHURN | small, false);
+    trial(2, NETLOCK_CHURN | small, true);
+    trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, false);
+    trial(4, small, false); /* Algorithm 3 */
+    return 0;
+}
