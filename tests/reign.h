@@ -15,8 +15,7 @@ static inline void reign_say(const struct rack_config *c, uint32_t switch_life, 
     for (uint16_t i = 0; i < c->servers; i++)
         t.slots[i] = (struct netlock_slot){.slot = i, .owner = i, .term = 1, .life = 1, .first = 1};
     outbox_clear(out);
-    struct netlock_packet *p =
-        netlock_table_write(c, &t, NETLOCK_REIGN, 1, (struct place){MACHINE_STEWARD, PORT_POOL}, to, out);
+    struct netlock_packet *p = netlock_table_write(c, &t, NETLOCK_REIGN, 1, (struct place){MACHINE_STEWARD, PORT_POOL}, to, out);
     p->stamp = now;
     p->ticket = life;
 }

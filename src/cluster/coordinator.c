@@ -271,7 +271,8 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_packet *p, s
 }
 
 /* A lock server or the switch: one that joined a former coordinator takes its place again. */
-static uint32_t beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s, void *answer)
+static uint32_t beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
+                             void *answer)
 {
     if (!s->nonce && p->code == coord_config_sum(&c->config) && p->head.epoch && p->head.nonce && p->at.ip) {
         *s = (struct coord_station){.nonce = p->head.nonce, .life = p->head.epoch, .at = p->at};
@@ -356,8 +357,7 @@ static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p
     a->requests = c->config.requests;
     for (; m <= c->config.machines && a->count < COORD_HOSTS_MAX; m++)
         if (c->members[m].live)
-            a->host[a->count++] =
-                (struct coord_host){.at = c->members[m].at, .machine = (uint32_t)m, .life = c->members[m].life};
+            a->host[a->count++] = (struct coord_host){.at = c->members[m].at, .machine = (uint32_t)m, .life = c->members[m].life};
     a->packet.head.index = m <= c->config.machines ? m : 0;
     return sizeof *a;
 }

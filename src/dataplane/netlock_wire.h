@@ -22,6 +22,9 @@
  *                                                                      which switch, pushed: in which life of it; count slots
  * follow a switch that does not reign to a host ELSEWHERE  life, round: who does
  *
+ *   an operator to a switch                                  and back
+ *   COMMAND  a command follows                               COMMANDED stamp: 0 or why not, an errno; the status follows
+ *
  * The head's epoch is the life of whoever made the packet; in what the switch passes on, `life` is the switch's. */
 #ifndef PAWL_DATAPLANE_NETLOCK_WIRE_H
 #define PAWL_DATAPLANE_NETLOCK_WIRE_H
@@ -55,6 +58,8 @@ enum netlock_type {
     NETLOCK_BEAT,
     NETLOCK_REIGN,
     NETLOCK_ELSEWHERE,
+    NETLOCK_COMMAND,
+    NETLOCK_COMMANDED,
     NETLOCK_TYPES
 };
 
@@ -123,6 +128,27 @@ struct netlock_slot {
     uint32_t term;
     uint32_t life;  /* of that server */
     uint32_t first; /* nobody has had them before */
+};
+
+enum netlock_command_kind {
+    NETLOCK_COMMAND_STATUS = 1,
+    NETLOCK_COMMAND_QUOTA,      /* tenant, rate in requests per second (0: none), burst */
+    NETLOCK_COMMAND_RANDOM,     /* rate: 1 for random allocation, 0 for Algorithm 3 */
+    NETLOCK_COMMAND_PRIORITIES, /* rate: 1 for a waiting queue per priority, 0 for one queue */
+};
+
+struct netlock_command {
+    uint32_t kind, tenant;
+    uint64_t rate; /* STATUS: what one server serves in a second */
+    uint32_t burst, unused;
+};
+
+struct netlock_status {
+    uint32_t reign, reigns, slots, locks, random, priorities;
+    uint64_t granted, passed_on, overflowed, moved_in, moved_out, over_quota, expired, bad;
+    uint64_t in_p99_ns,
+        out_p99_ns; /* for how long moves stop a lock: on its way in, with the drain of its queue; on its way out, without */
+    uint64_t servers_needed; /* beside the switch, for what was measured last (4.3) */
 };
 
 #define NETLOCK_PAYLOAD_MAX (PACKET_MAX - (uint32_t)sizeof(struct netlock_packet))

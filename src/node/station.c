@@ -180,7 +180,7 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         return;
     if (h->space != s->welcome.config.space)
         return;
-    if (h->from.machine && h->from.machine <= s->welcome.config.machines)
+    if (h->from.machine && (h->from.machine <= s->welcome.config.machines || h->from.machine == MACHINE_OPERATOR))
         peers_learn(s->peers, h->from, h->epoch, from);
     if (h->family == PACKET_COORDINATOR)
         on_coordinator(s, data, len);

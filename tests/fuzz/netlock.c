@@ -96,6 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                         .nonce = (data[at + 4] % 8) * NETLOCK_SERIAL_STEP + data[at + 5] % 9,
                                         .from = {(uint16_t)(data[at + 6] & 64   ? MACHINE_SWITCH
                                                             : data[at + 6] & 32 ? MACHINE_STEWARD
+                                                            : data[at + 6] & 16 ? MACHINE_OPERATOR
                                                                                 : data[at + 6] % 5u),
                                                  data[at + 7] % 3},
                                         .to = {(uint16_t)(how & 16 ? MACHINE_SWITCH : 1u + how % 3u), PORT_POOL}};
@@ -106,6 +107,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         u.p.pushed %= 8;
         at += 8 + sizeof u.p - sizeof u.p.head;
         uint32_t len = how & 128 ? how : (uint32_t)sizeof u.p + (how & 32 ? 64 : 0);
+        if (u.p.head.type == NETLOCK_COMMAND) {
+            memcpy(u.bytes + sizeof u.p, data + at - sizeof(struct netlock_command), sizeof(struct netlock_command));
+            u.bytes[sizeof u.p] %= 6;
+            len = sizeof u.p + sizeof(struct netlock_command);
+        }
         now += (uint64_t)(how & 7) * NS_PER_US * 20;
         outbox_clear(&out);
         netlock_switch_tick(w, now, &out);

@@ -463,9 +463,9 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     }
     if (f->len < sizeof *p || (void *)(p + 1) > f->end)
         return drop(c, PLANE_SHORT);
-    /* What the steward says, and all packets while the switch does not reign, are the control process's. */
+    /* What the steward says and operators ask, and all packets while the switch does not reign, are the control process's. */
     const uint64_t *reign = cell(b, at.reign_at, 0, 8);
-    if (p->head.from.machine == MACHINE_STEWARD || !reign || bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)reign) {
+    if (p->head.from.machine == MACHINE_STEWARD || p->head.from.machine == MACHINE_OPERATOR || !reign || bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)reign) {
         count_type(c, f);
         return pass(c, PLANE_CONTROL);
     }

@@ -167,9 +167,10 @@ static void measure(struct nl_switch *w)
             c->peak = (uint32_t)plane_get(plane, NETLOCK_PEAK, lock);
             plane_set(plane, NETLOCK_PEAK, lock, 0);
         }
-        bool crowded = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER;
-        uint32_t size = plane_region(plane, lock).size; /* enough, unless it overflowed */
-        uint32_t contention = with_spare(crowded ? 2 * size : (uint32_t)max_u64(max_u64(c->peak, c->old_peak), 1));
+        uint32_t size = plane_region(plane, lock).size, peak = (uint32_t)max_u64(max_u64(c->peak, c->old_peak), 1);
+        /* What it has is enough, unless it was full: newcomers also go to a server that is merely slow to say that it has none. */
+        bool crowded = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER && peak >= size;
+        uint32_t contention = with_spare(crowded ? 2 * size : peak);
         if (!crowded && contention > size)
             contention = size;
         plan[count++] = (struct demand){.index = plane_index(plane, lock),
@@ -270,6 +271,18 @@ static void retire(struct nl_switch *w, uint64_t now, struct outbox *out)
     w->leaving = w->planned = w->coming = 0;
 }
 
+/* Priorities have been turned on or off: queues of the other kind go. */
+static void remake(struct nl_switch *w, uint64_t now, struct outbox *out)
+{
+    const struct plane *plane = switch_plane(w);
+    unsigned moves = 0;
+    for (uint32_t lock = 0; lock < plane->config.locks && moves < MOVES_AT_ONCE; lock++)
+        if ((switch_control(w, lock)->state == CONTROL_LIVE || switch_control(w, lock)->state == CONTROL_TAKING) &&
+            !plane_region(plane, lock).wait_size != !wait_size_of(w))
+            moves += !switch_move_out(w, plane_index(plane, lock), now, out);
+    w->remake = moves == MOVES_AT_ONCE;
+}
+
 /* What fits as a whole needs no measuring: all locks come in as soon as their servers are known, and Algorithm 3 has to decide only
  * how much each gets. Returns whether there are more. */
 static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
@@ -302,6 +315,8 @@ uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *ou
             churn(w, now, out);
         return w->churn_ns;
     }
+    if (w->remake)
+        remake(w, now, out);
     if (now >= w->allocate_ns) {
         w->allocate_ns = now + NETLOCK_MEASURE_NS;
         if (w->reported || w->restless) /* else all is as well as it can be */

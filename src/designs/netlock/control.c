@@ -9,7 +9,7 @@
 #define CONTROL_SHARE 8u /* it looks at everything eight times in a lease */
 #define RESTLESS_AT_ONCE OUTBOX_PACKETS
 #define LOOK_AT_ONCE 4096u /* queues of the kernel's that one look sees */
-#define AGAIN 2u /* retransmissions: after so many retry times */
+#define AGAIN 2u           /* retransmissions: after so many retry times */
 
 static uint64_t ends_of(struct nl_switch *w, uint32_t lock)
 {
@@ -234,8 +234,22 @@ int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct ou
 
 static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out);
 
+uint64_t switch_stop_percentile(const uint32_t *stops, unsigned percent)
+{
+    uint64_t all = 0, seen = 0;
+    for (unsigned i = 0; i < SWITCH_STOP_BUCKETS; i++)
+        all += stops[i];
+    for (unsigned i = 0; i < SWITCH_STOP_BUCKETS; i++) {
+        seen += stops[i];
+        if (all && seen * 100 >= all * percent) /* the bucket's upper end */
+            return i < 8 ? i : ((UINT64_C(4) + (i & 3) + 1) << ((i >> 2) - 1)) - 1;
+    }
+    return 0;
+}
+
 static void go_live(struct nl_switch *w, uint32_t lock, uint64_t token, uint64_t now)
 {
+    w->stops[0][switch_stop_bucket(now - switch_control(w, lock)->moved_ns)]++;
     plane_set(switch_plane(w), NETLOCK_TOKEN, lock, token);
     enter_state(w, lock, CONTROL_LIVE, now);
     switch_control(w, lock)->next_ns = now + AGAIN * w->config.retry_ns;
@@ -293,7 +307,7 @@ static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_pa
         return;
     }
     w->counts.moved_out++;
-    w->counts.move_ns_max = max_u64(w->counts.move_ns_max, now - c->since_ns);
+    w->stops[1][switch_stop_bucket(now - c->since_ns)]++;
     plane_remove(switch_plane(w), lock);
     enter_state(w, lock, CONTROL_NONE, now);
 }

@@ -288,7 +288,8 @@ static void ask_for_lease(struct host *h, unsigned granter, uint64_t now, struct
     outbox_touch(out, l, sizeof *l);
     if (l->until_ns > now)
         l->asked = 0;
-    l->next_ns = !p ? now : now + (l->until_ns > now ? h->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&h->config, &l->asked));
+    l->next_ns =
+        !p ? now : now + (l->until_ns > now ? h->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&h->config, &l->asked));
     if (p) {
         p->stamp = now;
         p->life = l->life; /* whoever has heard of this life holds nothing from the one before it */
@@ -406,8 +407,7 @@ bool netlock_claim(const void *host, uint32_t request, struct packet_claim *out)
 {
     const struct request *r = request_at(host, request);
     bool holds = r->state == REQUEST_HELD;
-    *out = (struct packet_claim){
-        .index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
+    *out = (struct packet_claim){.index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
     return holds || r->state == REQUEST_ASKING;
 }
 

@@ -23,9 +23,9 @@
 #define NETLOCK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
 /* A token is a term of the steward's and a count of grants. */
 #define NETLOCK_TOKEN_BITS 32
-#define NETLOCK_TERM_TICK_SHIFT 28 /* of nanoseconds: about a quarter of a second */
+#define NETLOCK_TERM_TICK_SHIFT 28              /* of nanoseconds: about a quarter of a second */
 #define NETLOCK_FIRST_PAUSE_NS (10 * NS_PER_US) /* a round trip between machines */
-#define NETLOCK_LEASE_SHARE 4u     /* a lease is renewed four times before it ends */
+#define NETLOCK_LEASE_SHARE 4u                  /* a lease is renewed four times before it ends */
 
 #define NETLOCK_MEASURE_NS (2 * NS_PER_MS) /* servers report, and the switch allocates anew, this often: some hundred requests */
 

@@ -401,6 +401,11 @@ int plane_quota(struct plane *p, uint16_t tenant, const struct plane_quota *quot
     return 0;
 }
 
+struct plane_quota plane_quota_of(const struct plane *p, uint16_t tenant)
+{
+    return tenant < p->config.tenants ? ((const struct plane_quota *)part(p, p->quota_at))[tenant] : (struct plane_quota){0};
+}
+
 /* ---- passes ---- */
 
 /* One cell for each request of each host, while there are enough; beyond, two may share one, and doubles of the one that was there

@@ -38,9 +38,9 @@ struct steward {
     uint32_t reign; /* 0: none yet */
     uint32_t reign_life;
     uint64_t crowned_ns; /* when it began, or when this steward heard of it */
-    uint16_t reigns; /* which switch */
-    bool clean;      /* nobody holds anything from the reign before */
-    bool retire;     /* its queues are to drain: the original is back */
+    uint16_t reigns;     /* which switch */
+    bool clean;          /* nobody holds anything from the reign before */
+    bool retire;         /* its queues are to drain: the original is back */
     struct {
         uint64_t assigned, reigns, returns;
     } counts;

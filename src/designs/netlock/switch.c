@@ -110,6 +110,9 @@ static void wipe(struct nl_switch *w)
     struct plane *plane = switch_plane(w);
     bool in_kernel = plane->in_kernel;
     const struct rack_config config = w->config;
+    struct plane_quota quotas[SWITCH_TENANTS];
+    for (uint16_t i = 0; i < SWITCH_TENANTS; i++)
+        quotas[i] = plane_quota_of(plane, i); /* policies outlast a reign */
     __atomic_store_n(&w->until_ns, 0, __ATOMIC_SEQ_CST);
     plane_grace(plane);
     for (uint32_t lock = 0; in_kernel && lock < plane->config.locks; lock++)
@@ -117,18 +120,22 @@ static void wipe(struct nl_switch *w)
             plane_remove(plane, lock);
     memset(w, 0, netlock_switch_bytes(&config));
     lay_out(w, &config);
+    const struct plane_config p = plane_config_of(&config);
+    plane_init(switch_plane(w), &p);
+    for (uint16_t i = 0; i < SWITCH_TENANTS; i++)
+        plane_quota(switch_plane(w), i, &quotas[i]);
     switch_plane(w)->in_kernel = in_kernel;
 }
 
 void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
 {
-    const struct plane_config p = plane_config_of(&w->config);
     const struct nl_switch old = *w;
     if (old.life)
         wipe(w);
     w->config = old.config;
     w->drops = old.drops;
     w->counts = old.counts;
+    memcpy(w->stops, old.stops, sizeof w->stops);
     w->number = old.number;
     w->own_life = old.own_life;
     w->leased_ns = old.leased_ns;
@@ -141,7 +148,6 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->allocate_ns = now + NETLOCK_MEASURE_NS;
     w->churn_ns = now + w->config.retry_ns;
     w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + w->config.options;
-    plane_init(switch_plane(w), &p);
     switch_plane(w)->bust = (uint16_t)(w->config.options & NETLOCK_BUST_PLANE);
     if (w->config.options & NETLOCK_CHAIN)
         install_all(w, now);
@@ -445,6 +451,10 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
     }
     if (h->from.machine == MACHINE_STEWARD) {
         switch_on_reign(w, p, len, now);
+        return;
+    }
+    if (h->from.machine == MACHINE_OPERATOR) {
+        switch_on_command(w, p, len, now, out);
         return;
     }
     if (!switch_reigns(w, now)) {

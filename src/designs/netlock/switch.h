@@ -34,8 +34,19 @@ struct switch_counts {
     uint64_t passed_on;     /* requests for servers: cold locks, and */
     uint64_t overflowed;    /* q2 */
     uint64_t moved_in, moved_out, refused_quota, expired;
-    uint64_t move_ns_max; /* that a lock stood still while it moved out */
 };
+
+/* How long moves stopped locks: in buckets that are a quarter of a power of two wide. */
+#define SWITCH_STOP_BUCKETS 256u
+static inline unsigned switch_stop_bucket(uint64_t ns)
+{
+    if (ns < 4)
+        return (unsigned)ns;
+    unsigned shift = 61 - (unsigned)__builtin_clzll(ns);
+    return (shift << 2) + (unsigned)(ns >> shift);
+}
+/* No more than this in so many of a hundred; 0: there were none. */
+uint64_t switch_stop_percentile(const uint32_t *stops, unsigned percent);
 
 /* Candidates for Algorithm 3, as the servers report them. */
 #define SWITCH_REPORTED_MAX 65536u
@@ -54,7 +65,7 @@ struct nl_switch {
     uint32_t own_life;            /* of its memory */
     uint64_t leased_ns, until_ns; /* its lease from the steward; and until when it reigns */
     uint64_t stamp, beat_ns;
-    uint8_t asked;     /* BEATs without a settled answer */
+    uint8_t asked;                    /* BEATs without a settled answer */
     struct netlock_table table;       /* what the steward said last */
     uint16_t owner[RACK_SERVERS_MAX]; /* of each slot: number of a server + 1; 0: nobody */
     bool retire, retired;             /* its queues are to drain; have drained */
@@ -70,11 +81,13 @@ struct nl_switch {
                        * be looked at still */
     uint32_t leaving, coming;
     uint32_t reports_max;
-    bool tight;           /* the latest plan needs all slots */
-    uint32_t restless;    /* first; lock + 1 */
-    uint32_t restless_at; /* to be looked at next; 0: the first */
-    uint32_t over_at;     /* the same, of all in the kernel */
-    uint32_t slide_next;  /* where the latest defragmentation ended */
+    bool remake;                            /* queues of another kind move out */
+    uint32_t stops[2][SWITCH_STOP_BUCKETS]; /* moves in, moves out */
+    bool tight;                             /* the latest plan needs all slots */
+    uint32_t restless;                      /* first; lock + 1 */
+    uint32_t restless_at;                   /* to be looked at next; 0: the first */
+    uint32_t over_at;                       /* the same, of all in the kernel */
+    uint32_t slide_next;                    /* where the latest defragmentation ended */
     struct netlock_lent servers[RACK_SERVERS_MAX];
     uint64_t plane_at, control_at, machines_at, demands_at;
 };
@@ -145,6 +158,9 @@ void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, u
 /* A message of the switch itself to the home of a lock; null: no room. */
 struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enum netlock_type type, struct outbox *out);
 void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out);
+
+/* What an operator asks (command.c). */
+void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 
 /* ---- the control plane (control.c) ---- */
 
