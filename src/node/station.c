@@ -55,6 +55,8 @@ int station_open(struct station *s, const struct station_params *p)
     uint32_t life = s->welcome.packet.head.generation;
     if (p->is_switch) {
         s->design->switch_init(s->memory, c, life, host_now());
+        if (s->design->switch_number)
+            s->design->switch_number(s->memory, s->welcome.packet.head.to.port);
         if (s->design->switch_expect && s->welcome.live_known)
             s->design->switch_expect(s->memory, s->welcome.live, COORD_LIVE_WORDS);
     }
@@ -94,8 +96,12 @@ void station_meet(struct station *s)
 static bool address_of(const struct station *s, struct place to, struct net_addr *out)
 {
     const struct rack_config *c = &s->welcome.config;
-    if (to.machine == MACHINE_SWITCH && s->welcome.switch_at.ip) {
-        *out = s->welcome.switch_at;
+    if (to.machine == MACHINE_SWITCH) {
+        *out = to.port == 1 ? s->welcome.backup_at : s->welcome.switch_at;
+        return out->ip != 0;
+    }
+    if (to.machine == MACHINE_STEWARD) {
+        *out = s->join.coordinator;
         return true;
     }
     for (unsigned i = 0; i < c->servers; i++)
@@ -134,7 +140,7 @@ static void beat(struct station *s, uint64_t machine, uint64_t found)
 {
     struct coord_packet p;
     coord_make(&p, COORD_BEAT, s->welcome.packet.space, s->join.nonce);
-    p.head.from.machine = s->welcome.packet.head.to.machine;
+    p.head.from = s->welcome.packet.head.to;
     p.head.epoch = s->welcome.packet.head.generation;
     p.head.index = machine;
     p.head.generation = (uint32_t)min_u64(found, UINT32_MAX);
@@ -150,6 +156,8 @@ static void on_coordinator(struct station *s, const void *data, uint32_t len)
     const struct coord_packet *p = coord_check(data, len, s->welcome.config.space);
     if (p && p->head.type == COORD_BEATEN && p->head.nonce == s->join.nonce && p->head.index <= s->welcome.config.machines)
         s->look_for = (uint16_t)p->head.index;
+    if (p && p->head.type == COORD_BEATEN && p->head.nonce == s->join.nonce && p->at.ip)
+        s->welcome.backup_at = p->at; /* it may have joined later than all others */
 }
 
 /* For the machine that the coordinator asked about, if it did. */
@@ -172,7 +180,7 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         return;
     if (h->space != s->welcome.config.space)
         return;
-    if (h->from.machine && h->from.machine <= s->welcome.config.machines)
+    if (h->from.machine && (h->from.machine <= s->welcome.config.machines || h->from.machine == MACHINE_OPERATOR))
         peers_learn(s->peers, h->from, h->epoch, from);
     if (h->family == PACKET_COORDINATOR)
         on_coordinator(s, data, len);
