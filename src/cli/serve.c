@@ -25,7 +25,7 @@
 static struct {
     const char *listen, *join, *space, *design, *keys, *state;
     uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns, room;
-    bool fresh, soft, json, servers_seen, own_seen, room_seen;
+    bool fresh, soft, json, servers_seen, own_seen, room_seen, backup;
     struct switch_options xdp;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
@@ -54,6 +54,8 @@ static const struct arg serve_table[] = {
      "lock servers of the space, if its design has any; default 1; fisslock: default none, see pawl switch --room", &opts.servers,
      &opts.servers_seen},
     {"own", 0, ARG_U64, "N", "of them run here, the others join; default all", &opts.own, &opts.own_seen},
+    {"backup", 0, ARG_FLAG, NULL, "the switch has a backup: a second 'pawl switch' joins, and takes over if the first is gone",
+     &opts.backup, NULL},
     {"join", 0, ARG_STRING, "ADDRESS:PORT", "be a lock server of the rack with that coordinator, and nothing else", &opts.join,
      NULL},
     {"spin", 0, ARG_DURATION, "S", "look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
@@ -301,6 +303,7 @@ static int coordinate(const struct design *d, enum pawl_keys keys, struct net_ad
         .sessions = (uint16_t)opts.sessions,
         .requests = (uint16_t)opts.holds,
         .servers = (uint16_t)(servers ? opts.servers : 0),
+        .backup = opts.backup,
         .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT),
         .fresh = opts.fresh,
         .keys = keys,
@@ -340,6 +343,8 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", opts.design);
     if (!((*design)->substrates & DESIGN_ON_UDP))
         return args_complain(usage, "the design '%s' does not run over UDP", opts.design);
+    if (opts.backup && (!(*design)->packet || !(*design)->packet->steward_packet))
+        return args_complain(usage, "--backup: the design '%s' has no backup of a switch", opts.design);
     if (opts.lease_ns < LEASE_MIN_NS || opts.lease_ns > LEASE_MAX_NS)
         return args_complain(usage, "--lease is from 50 ms to an hour");
     if (!opts.hosts || opts.hosts > 4096 || !opts.sessions || opts.sessions > 4096 || !opts.holds || opts.holds > 4096)

@@ -32,6 +32,7 @@ struct rack_config {
     uint16_t requests; /* of one session: what it holds and waits for */
     uint16_t servers;
     uint16_t server[RACK_SERVERS_MAX]; /* their machines' numbers; a lock server is at PORT_SERVER there */
+    uint16_t switches;                 /* 2: there is a backup, at port 1 of MACHINE_SWITCH; else one */
     uint64_t locks;
     uint64_t switch_locks; /* for how many the switch has room, if servers have the others (`spills`); 0: for all */
     uint64_t lease_ns;     /* of a host, at whoever gives leases */
@@ -293,6 +294,13 @@ struct packet_design {
     void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*switch_tick)(void *state, uint64_t now, struct outbox *out); /* null: has no time of its own */
     uint64_t (*switch_moves)(const void *state); /* of locks between switch and servers, so far; null: not counted */
+    void (*switch_number)(void *state, uint16_t number);                    /* after switch_init; null: there is no more than one */
+
+    /* ---- the steward, who says which switch and servers decide; null: the design needs none ---- */
+    uint64_t (*steward_bytes)(const struct rack_config *config);
+    void (*steward_init)(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now);
+    void (*steward_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out); /* answers its sender */
+    uint64_t (*steward_tick)(void *state, uint64_t now, struct outbox *out);
 
     /* ---- a lock server; null: the design needs none ---- */
     uint64_t (*server_bytes)(const struct rack_config *config);

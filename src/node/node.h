@@ -14,6 +14,9 @@ struct coordinating {
     struct udp udp;
     struct coordinator coordinator;
     struct coord_member *members;
+    const struct packet_design *design;
+    void *steward; /* null: the design has none */
+    struct outbox *out;
     struct directory directory; /* if keys are not dense */
     struct journal journal;     /* fd -1: the directory is in memory alone */
     const volatile sig_atomic_t *stop;

@@ -13,6 +13,7 @@
 #define HEALING_NS (400 * CAMPAIGN_LEASE_NS) /* what every waiter must be granted within, once faults have stopped (I9) */
 #define BUSY_ONE_IN 8                        /* runs without faults, */
 #define BUSY_ONE_IN_FAULTY 32                /* and with: they have many times as many events as others */
+#define BACKUP_SALT 0x6261636b7570           /* whether there is a second switch, apart from what else is drawn */
 #define BUSY_SALT UINT64_C(0x62757379)
 #define PATIENT_SALT UINT64_C(0x77616974)
 #define SPILL_SALT UINT64_C(0x7370696c)
@@ -200,6 +201,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .mortal_hosts = rng_chance(r, 1, 2),
         .check_undo = p->seed % 4 == 0,
         .watch_waits = true,
+        .backup = mix64(p->seed ^ BACKUP_SALT) % 2 == 0,
         .faults = p->faults,
         .seed = p->seed,
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),

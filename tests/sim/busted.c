@@ -70,6 +70,10 @@ static const struct {
     {"busted-netlock-revert", {"I1:", "I2:"}},
     {"busted-netlock-drain", {"I1:", "I2:"}},
     {"busted-netlock-deaf", {"I1:", "I2:"}},
+    {"busted-netlock-heir", {"I1:", "I2:"}},
+    {"busted-netlock-rebel", {"I1:", "I2:"}},
+    {"busted-netlock-usurper", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-return", {"I1:", "I2:"}},
     {"busted-netlock-silent", {"I9:", "I11:"}},
 };
 

@@ -329,8 +329,10 @@ static int after_abort(struct citron_job *j)
 {
     unsigned doublings = j->aborts < BACK_OFF_DOUBLINGS ? j->aborts : BACK_OFF_DOUBLINGS;
     uint64_t now = world_now(j->seat->world), span = j->trip_ns << doublings;
+    int rc = 0;
     j->aborts++;
-    int rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(j->deadline, now + 1 + world_random(j->seat->world) % span));
+    if (j->deadline != DEADLINE_TRY) /* nobody has it: one that does not wait comes back at once */
+        rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(j->deadline, now + 1 + world_random(j->seat->world) % span));
     if (rc == -ETIMEDOUT && world_now(j->seat->world) < j->deadline)
         rc = 0;
     if (!rc && j->aborts % (citron_wait_ns ? ABORTS_SET_MAX : ABORTS_MAX) == 0)
@@ -382,6 +384,12 @@ static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned
     batch_mfaa(b, job_claim_readers(j, c), UINT64_C(1) << READERS_MAX, READERS_TOPS);
     return batch_mcas(b, addr, turn, NODE_T_MASK, (uint64_t)node_ticket_next(c->ticket) << NODE_TCNT | NODE_SHARED,
                       NODE_T_MASK | NODE_SHARED);
+}
+
+/* How many of them a word can count. */
+static uint32_t known_max(struct tree_node above, bool shared)
+{
+    return shared || node_is_high(above) ? READERS_CLAIMS_MAX : NODE_CLAIMS_MAX;
 }
 
 /* What a batch of claims has come to. */
@@ -455,7 +463,7 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
             out->leaves.below |= old & NODE_BELOW;
             see_parent(j, known.nodes[i], old, out);
         }
-        if (known_count(known.nodes[i], j->shared, old) >= NODE_CLAIMS_MAX)
+        if (known_count(known.nodes[i], j->shared, old) >= known_max(known.nodes[i], j->shared))
             rc = -PAWL_ELIMIT;
     }
     for (unsigned i = from; i < to; i++)
