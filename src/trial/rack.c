@@ -255,10 +255,11 @@ static int server_start(struct rack_server *s)
     if (!s->memory)
         return -ENOMEM;
     s->tick_ns = UINT64_MAX;
-    uint32_t life = (uint32_t)s->process->host->births;
-    r->design->server_init(s->memory, &r->config, s->machine, life, life == 1, server_clock(s));
-    if (r->design->steward_packet)
-        server_tick_at(s, sim_now(&r->sim) + 1); /* it has to ask what is its own */
+    bool first = s->process->host->births == 1;
+    uint32_t life = r->design->spills && !first ? ++r->life : (uint32_t)s->process->host->births; /* one order with the switch's */
+    r->design->server_init(s->memory, &r->config, s->machine, life, first, server_clock(s));
+    if (r->design->spills || r->design->steward_packet)
+        server_tick_at(s, sim_now(&r->sim) + 1); /* it speaks first */
     return sim_wire_bind(r->wire, s->process, PORT_SERVER, r->params.cores, model_get(r->sim.model, MODEL_server_service_ns),
                          server_packet, s);
 }
@@ -309,7 +310,7 @@ static void switch_crash(void *ctx)
 {
     struct rack *r = ctx;
     memset(r->switch_memory, 0, r->design->switch_bytes(&r->config));
-    r->design->switch_init(r->switch_memory, &r->config, ++r->switch_life, sim_now(&r->sim));
+    r->design->switch_init(r->switch_memory, &r->config, ++r->life, sim_now(&r->sim));
 }
 
 static int switch_start(struct rack *r)
@@ -319,7 +320,6 @@ static int switch_start(struct rack *r)
         return -ENOMEM;
     const struct sim_switch_program program = {.ctx = r, .packet = switch_packet, .crash = switch_crash};
     sim_wire_program(r->wire, &program);
-    r->switch_life = 1;
     r->design->switch_init(r->switch_memory, &r->config, 1, sim_now(&r->sim));
     if (r->design->switch_tick) {
         r->switch_tick_ns = sim_now(&r->sim) + (r->design->steward_packet ? 1 : r->config.retry_ns);
@@ -445,7 +445,8 @@ static void configure(struct rack *r)
 {
     const struct rack_params *p = &r->params;
     assert(p->hosts);
-    r->server_count = r->design->server_packet ? p->servers : 0;
+    r->server_count = r->design->server_packet && (!r->design->spills || p->switch_locks) ? p->servers : 0;
+    r->life = 1;
     r->config = (struct rack_config){
         .space = SPACE,
         .machines = (uint16_t)p->hosts,
@@ -454,6 +455,7 @@ static void configure(struct rack *r)
         .servers = (uint16_t)r->server_count,
         .switches = p->backup && r->design->steward_packet ? 2 : 1,
         .locks = p->locks,
+        .switch_locks = p->switch_locks,
         .lease_ns = p->lease_ns,
         .retry_ns = p->retry_ns,
         .options = r->design->options | p->options,
@@ -486,8 +488,8 @@ int rack_init(struct rack *r, const struct rack_params *p)
 {
     const struct packet_design *d = p->design->packet;
     if (!d || !p->clients || p->clients > RACK_CLIENTS_MAX || !p->hosts || !p->tasks || p->tasks > ACTORS_MAX ||
-        p->servers > RACK_SERVERS_MAX || (d->server_packet && !p->servers) || (d->on_hosts && p->servers > p->hosts) ||
-        p->hosts + p->servers + 2 > SIM_HOSTS_MAX)
+        p->servers > RACK_SERVERS_MAX || (d->server_packet && !d->spills && !p->servers) ||
+        (d->on_hosts && p->servers > p->hosts) || p->hosts + p->servers + 2 > SIM_HOSTS_MAX)
         return -EINVAL;
     memset(r, 0, sizeof *r);
     r->params = *p;
