@@ -518,8 +518,9 @@ int job_configure(struct citron_job *j);
 /* Begins to change it; and completes that if nobody uses what was before: 0, or positive: not yet. */
 int citron_retune(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline);
 int citron_settle(struct citron_job *j, bool has_spill);
-/* T_wait is too short for what this fabric does at present. */
+/* T_wait is too short for what this fabric does at present; or, as one sees who has waited it out, much too long. */
 int citron_wait_longer(struct citron_job *j);
+int citron_wait_shorter(struct citron_job *j);
 void job_remember(struct citron_job *j);
 /* Notes how far a range reaches beyond the tree; and, when such a hold ends, sees whether the tree should grow. */
 void citron_note_end(struct citron_job *j, struct citron_batch *b);

@@ -15,6 +15,7 @@ struct citron_stats citron_stats;
 #define WAIT_ROUND_TRIPS_TWICE 15 /* 3.5.5: 5 us are reserved for a round trip of 2, and there are three of them: 7.5 times */
 #define WAIT_FIRST_MAX_NS                                                                                                          \
     (200 * NS_PER_US) /* whatever was measured: a connection may just have broken. It is doubled if too short */
+#define WAIT_MUCH 16 /* times what it takes to make oneself known: at first it is some four times that */
 #define SETTLE_PAUSE_NS (50 * NS_PER_US)
 
 static fab_addr config_addr(const struct citron_job *j)
@@ -138,13 +139,12 @@ int citron_settle(struct citron_job *j, bool has_spill)
     return rc;
 }
 
-/* T_wait needs no second phase: who claims under one configuration has found it unchanged after having made itself known. So it is
- * known to everybody who looks under the next one, from above or from below. */
-int citron_wait_longer(struct citron_job *j)
+/* T_wait needs no second phase: see only_wait_changed(). */
+static int change_wait(struct citron_job *j, uint64_t wait)
 {
     struct citron_config to = j->config;
-    to.wait = (uint32_t)min_u64(2 * (uint64_t)to.wait, FIELD_MAX(CONFIG_WAIT_BITS));
-    if (config_changing(to) || to.wait == j->config.wait)
+    to.wait = (uint32_t)min_u64(wait, FIELD_MAX(CONFIG_WAIT_BITS));
+    if (config_changing(to) || !to.wait || to.wait == j->config.wait)
         return 0;
     const struct citron_config was = j->config;
     const uint64_t word = j->config_word;
@@ -154,6 +154,17 @@ int citron_wait_longer(struct citron_job *j)
         j->config_word = word;
     }
     return rc < 0 ? seat_retry(j->seat, rc) : 0;
+}
+
+int citron_wait_longer(struct citron_job *j)
+{
+    return change_wait(j, 2 * (uint64_t)j->config.wait);
+}
+
+int citron_wait_shorter(struct citron_job *j)
+{
+    uint64_t took_ns = j->claimed_ns - j->looked_ns;
+    return citron_wait_ns || took_ns > config_wait_ns(j->config) / WAIT_MUCH ? 0 : change_wait(j, j->config.wait / 2);
 }
 
 static int retune_once(struct citron_job *j, unsigned m, uint32_t wait)
