@@ -4,7 +4,8 @@
  *     tree.c     node arithmetic, splitting a range (3.3, 3.5.1)
  *     words.c    the words that nodes and claims are made of, and batches of verbs on them (3.4)
  *     turn.c     Algorithm 2 (a): turns at internal nodes; waiting
- *     acquire.c  Algorithm 2 (b) and (c): looking up, claiming
+ *     look.c     Algorithm 2 (b): looking up
+ *     acquire.c  Algorithm 2 (c): claiming; a range
  *     below.c    Algorithm 2 (d): looking down
  *     leaf.c     leaves, and readers in them (not in the paper)
  *     token.c    fencing tokens (not in the paper)
@@ -79,7 +80,7 @@ static inline uint32_t readers_below(uint64_t w)
  * And few lock high nodes. So the lock's head counts them (`high`), and as long as there are none nobody reads high ancestors. */
 
 extern unsigned citron_high; /* from which height on: 4, that is 16,384 units; another only in tests, where trees are small */
-#define HIGH_STRIPES 4 /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
+#define HIGH_STRIPES 4       /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
 
 #define HIGH_CNT 0
 #define HIGH_MAX 32
@@ -130,9 +131,9 @@ struct citron_lock {
     uint64_t high;   /* beside it, so that one READ has both: the claims on high nodes, as {Cnt, Max} of 32 bits each */
     uint64_t oldest; /* likewise: the oldest block of tokens that is not void (token.c) */
     uint64_t maximizer;
-    uint64_t sleepers; /* shared memory: how many may be asleep, so that the others need not wake */
+    uint64_t sleepers;                    /* shared memory: how many may be asleep, so that the others need not wake */
     _Alignas(CACHE_LINE) uint64_t blocks; /* of tokens: how many have been taken */
-    _Alignas(CACHE_LINE) uint64_t spill; /* [N, infinity): a node without ancestors and descendants */
+    _Alignas(CACHE_LINE) uint64_t spill;  /* [N, infinity): a node without ancestors and descendants */
     uint64_t spill_readers;
     char pad[CACHE_LINE - 16];
 };
@@ -293,11 +294,11 @@ struct citron_job {
     unsigned count; /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
     struct citron_draw {
-        unsigned parts;              /* in which the hold lies; 0: none, or many */
-        unsigned op;                 /* the verb that drew */
-        fab_addr first;              /* the words of the parts, */
-        uint64_t words[TOKEN_PARTS]; /* and what they were */
-        uint64_t block;              /* that was taken, if one was */
+        unsigned parts;                   /* in which the hold lies; 0: none, or many */
+        unsigned op;                      /* the verb that drew */
+        fab_addr first;                   /* the words of the parts, */
+        uint64_t words[TOKEN_PARTS];      /* and what they were */
+        uint64_t block;                   /* that was taken, if one was */
         uint64_t head[CITRON_HEAD_WORDS]; /* read after all that */
     } draw;                               /* of a token, the latest */
     uint64_t token;
@@ -407,6 +408,33 @@ void job_add(struct citron_job *j, struct tree_node n, uint64_t start, uint64_t 
 void job_add_spill(struct citron_job *j);
 /* From now on one node for the whole range, which contains this one. */
 int job_escalate(struct citron_job *j, struct tree_node to);
+
+/* ---- look.c ---- */
+
+struct citron_leaves;
+
+#define LOOK_MAX 40 /* ancestors that one batch looks at */
+
+struct look {
+    unsigned n;
+    struct tree_node nodes[LOOK_MAX];
+    uint64_t words[LOOK_MAX];
+};
+
+/* The ancestors of a group of claims, each once. High ones only if somebody has any. */
+void look_list(const struct citron_job *j, unsigned from, unsigned to, struct look *l);
+void look_add(const struct citron_job *j, struct citron_batch *b, struct look *l);
+/* The lowest that somebody has or wants for itself; -1: none. */
+int look_find(const struct citron_job *j, const struct look *l);
+/* Waits for whoever has that ancestor, without a claim on anything (W2 in the document). */
+int look_wait(struct citron_job *j, unsigned from, unsigned to, struct tree_node above, uint64_t word);
+/* Whether high ancestors should have been looked at and were not. */
+bool look_misses_high(struct citron_job *j, uint64_t high);
+/* All of phase (b) for claims [from, to), and the last turn if that is pending. */
+int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves);
+/* The configuration is another: whether that matters to what was planned and claimed; and if it does. */
+bool job_only_wait_changed(struct citron_job *j, uint64_t config);
+int job_start_anew(struct citron_job *j, uint64_t config);
 
 /* ---- below.c ---- */
 

@@ -131,8 +131,8 @@ int citron_census(const struct citron_job *j, claim_fn fn, void *ctx)
 struct count {
     struct tree_node node;
     bool spill;
-    uint32_t first; /* the ticket that is being served */
-    uint32_t next;  /* how far behind it the next living one is */
+    uint32_t first;                                                          /* the ticket that is being served */
+    uint32_t next;                                                           /* how far behind it the next living one is */
     uint32_t below[HIGH_STRIPES], readers_here, readers_below[HIGH_STRIPES]; /* of nodes that are not high, the first */
     uint32_t high;                                                           /* claims on high nodes, wherever */
     bool unsure, high_unsure;

@@ -15,7 +15,7 @@ struct citron_stats citron_stats;
 #define WAIT_ROUND_TRIPS_TWICE 15 /* 3.5.5: 5 us are reserved for a round trip of 2, and there are three of them: 7.5 times */
 #define WAIT_FIRST_MAX_NS                                                                                                          \
     (200 * NS_PER_US) /* whatever was measured: a connection may just have broken. It is doubled if too short */
-#define WAIT_MUCH 16 /* times what it takes to make oneself known: at first it is some four times that */
+#define WAIT_MUCH 16  /* times what it takes to make oneself known: at first it is some four times that */
 #define SETTLE_PAUSE_NS (50 * NS_PER_US)
 
 static fab_addr config_addr(const struct citron_job *j)
