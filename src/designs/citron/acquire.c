@@ -12,7 +12,8 @@
 #define ABORTS_SET_MAX 16 /* or if it was set */
 #define BACK_OFF_DOUBLINGS 6
 #define BATCH_ROOM 50 /* for what is made known and looked at, of the 64 verbs of a batch */
-#define GROUP_MAX 2   /* leaves that are claimed at once: so many have room for their ancestors in a batch */
+#define HIGH_IDLE_MAX 1024
+#define GROUP_MAX 2 /* leaves that are claimed at once: so many have room for their ancestors in a batch */
 
 /* ---- phases (c) and (d): claiming and making known ---- */
 
@@ -272,7 +273,6 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
 static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
 {
     struct claimed c;
-    j->look_high |= !j->claims[from].spill && node_is_high(j->claims[from].node); /* it will be there itself */
     citron_leaves_start(&c.leaves);
     c.whole.had = c.whole.tried = false;
     c.parent_word = 0;
@@ -415,6 +415,17 @@ static int acquire_all(struct citron_job *j)
     return rc;
 }
 
+/* What says that somebody has a high node may be left over from one whose connection broke when it released. It harms nobody, but
+ * makes everybody read more: so now and then somebody counts. */
+static void doubt_high(struct citron_job *j)
+{
+    if (j->high_idle < HIGH_IDLE_MAX || j->claims[0].spill)
+        return;
+    j->high_idle = 0;
+    job_remember(j);
+    citron_repair(j, tree_above(j->claims[0].node, (unsigned)max_u64(citron_high, j->claims[0].node.height)), false);
+}
+
 int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     struct citron_job j;
@@ -430,6 +441,7 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
         int end = rc == -PAWL_ELOST ? rc : job_drop_all(&j, 0, false);
         return end == -PAWL_ELOST ? end : rc;
     }
+    doubt_high(&j);
     h->token = citron_tokens ? seat->space->token_base + j.token : 0;
     job_keep(&j);
     if (!fab_is_shm(seat->ep))

@@ -311,13 +311,14 @@ struct citron_job {
     uint64_t claimed_ns;  /* t2, and t0: when they were */
     uint64_t patience_ns; /* until the next look after those in the way */
     unsigned aborts;
-    unsigned blocked; /* how often in a row others were quicker to take bits of the same leaf, */
-    unsigned passed;  /* and how often others came before it at an ancestor */
-    bool look_high;   /* somebody has a high node: read high ancestors, too */
-    bool meek;        /* has waited for bits of a leaf for long: from now on without having made itself known */
-    bool tried;       /* one that does not wait has looked after those in its way */
-    bool exact;       /* ranges of this session itself were in the way: waste nothing */
-    bool escalated;   /* one internal node for all of it, where turns are taken in order */
+    unsigned blocked;   /* how often in a row others were quicker to take bits of the same leaf, */
+    unsigned passed;    /* and how often others came before it at an ancestor */
+    unsigned high_idle; /* how often in a row, in all acquisitions, that was for nothing */
+    bool look_high;     /* somebody has a high node: read high ancestors, too */
+    bool meek;          /* has waited for bits of a leaf for long: from now on without having made itself known */
+    bool tried;         /* one that does not wait has looked after those in its way */
+    bool exact;         /* ranges of this session itself were in the way: waste nothing */
+    bool escalated;     /* one internal node for all of it, where turns are taken in order */
     struct tree_node escalate_to;
     unsigned places_tried;
     unsigned pieces; /* a release in more than one batch */
@@ -335,7 +336,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 fab_addr job_node(const struct citron_job *j, struct tree_node n);
 fab_addr job_readers(const struct citron_job *j, struct tree_node n); /* of an internal node */
 fab_addr job_places(const struct citron_job *j, struct tree_node leaf);
-fab_addr job_stripes(const struct citron_job *j, struct tree_node high);
+fab_addr job_stripes(const struct citron_job *j, struct tree_node n); /* of a high one */
 fab_addr job_part(const struct citron_job *j, uint64_t number);
 fab_addr job_claim_node(const struct citron_job *j, const struct citron_claim *c);
 fab_addr job_claim_readers(const struct citron_job *j, const struct citron_claim *c);

@@ -173,6 +173,7 @@ bool look_misses_high(struct citron_job *j, uint64_t high)
 {
     bool unseen = high_count(high) && !j->look_high && j->config.height >= citron_high;
     j->look_high = high_count(high);
+    j->high_idle = j->look_high ? j->high_idle : 0;
     job_remember(j);
     return unseen;
 }
@@ -284,6 +285,7 @@ int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leav
         return JOB_WAITED;
     if (seen.occupied >= 0)
         return look_wait(j, from, to, seen.above, seen.word);
+    j->high_idle += j->look_high;
     for (unsigned i = from; i < to; i++) {
         uint64_t busy = claim_internal(&j->claims[i]) ? 0 : leaves->bits[i] & bounds_mask(j->claims[i].ticket);
         if (!busy || job_waits_known(j))

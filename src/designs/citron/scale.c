@@ -37,7 +37,7 @@ void job_remember(struct citron_job *j)
         return;
     hint->index = j->index;
     hint->word = j->config_word;
-    hint->more = j->look_high;
+    hint->more = (uint64_t)j->high_idle << 1 | j->look_high;
 }
 
 static uint32_t wait_for(const struct citron_job *j, uint64_t round_trip_ns)
@@ -71,7 +71,8 @@ int job_configure(struct citron_job *j)
     if (!fab_is_shm(j->seat->ep) && hint->index == j->index && hint->word) {
         j->config_word = hint->word;
         j->config = config_of(j->config_word);
-        j->look_high = hint->more;
+        j->look_high = hint->more & 1;
+        j->high_idle = (unsigned)(hint->more >> 1);
         return 0;
     }
     int rc;
