@@ -129,8 +129,8 @@ static uint32_t welcome(const struct coordinator *c, const struct coord_packet *
 
 /* ---- joining ---- */
 
-/* Larger than every one before, and by as many as quarters of a second have gone by: what is counted within a life may then run into
- * the next ones' numbers, and stays below what they count. */
+/* Larger than every one before, and by as many as quarters of a second have gone by: what is counted within a life may then run
+ * into the next ones' numbers, and stays below what they count. */
 static uint32_t next_life(struct coordinator *c, uint64_t now)
 {
     uint64_t by_time = c->first_life + (now - c->start_ns) / (NS_PER_S / COORD_LIVES_PER_S);
@@ -166,8 +166,8 @@ static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, s
     }
     if (!empty)
         return refuse(c, p, unclean ? -EAGAIN : -ENOSPC, answer);
-    c->members[empty] =
-        (struct coord_member){.nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = next_life(c, now), .live = true, .at = from};
+    c->members[empty] = (struct coord_member){
+        .nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = next_life(c, now), .live = true, .at = from};
     return welcome(c, p, empty, c->life, now, answer);
 }
 
@@ -271,7 +271,8 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_packet *p, s
 }
 
 /* A lock server or the switch: one that joined a former coordinator takes its place again. */
-static uint32_t beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s, void *answer)
+static uint32_t beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
+                             void *answer)
 {
     if (!s->nonce && p->code == coord_config_sum(&c->config) && p->head.epoch && p->head.nonce && p->at.ip) {
         *s = (struct coord_station){.nonce = p->head.nonce, .life = p->head.epoch, .at = p->at};
@@ -356,8 +357,7 @@ static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p
     a->requests = c->config.requests;
     for (; m <= c->config.machines && a->count < COORD_HOSTS_MAX; m++)
         if (c->members[m].live)
-            a->host[a->count++] =
-                (struct coord_host){.at = c->members[m].at, .machine = (uint32_t)m, .life = c->members[m].life};
+            a->host[a->count++] = (struct coord_host){.at = c->members[m].at, .machine = (uint32_t)m, .life = c->members[m].life};
     a->packet.head.index = m <= c->config.machines ? m : 0;
     return sizeof *a;
 }

@@ -20,8 +20,8 @@
  *   CLAIMED  some of them
  *
  * A host's number is used again when its lease has surely run out, with a higher life, and when the switch has found that no lock
- * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its own,
- * and gives out no number until every lease of those that do not has ended. */
+ * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its
+ * own, and gives out no number until every lease of those that do not has ended. */
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
 
@@ -132,8 +132,8 @@ struct coordinator {
     const struct design *design;
     char space[COORD_NAME_LEN];
     struct rack_config config;
-    uint64_t open_ns; /* gives out numbers from then on */
-    uint32_t life;    /* the latest that was given */
+    uint64_t open_ns;    /* gives out numbers from then on */
+    uint32_t life;       /* the latest that was given */
     uint32_t first_life; /* and at this time: */
     uint64_t start_ns;
     struct coord_station {
@@ -153,11 +153,11 @@ struct coord_params {
     const char *space;
     uint64_t locks, lease_ns, retry_ns;
     uint16_t machines, sessions, requests, servers;
-    uint32_t life; /* above every one that was given before: wall-clock time in seconds does */
-    bool fresh;    /* nothing of a former coordinator can be left */
+    uint32_t life;               /* above every one that was given before: wall-clock time in seconds does */
+    bool fresh;                  /* nothing of a former coordinator can be left */
     enum pawl_keys keys;         /* 0: dense */
     struct directory *directory; /* if not; coordinating_open has its own */
-    const char *journal;         /* path of the file that keeps the directory; null: it ends with this process, which is for tests */
+    const char *journal; /* path of the file that keeps the directory; null: it ends with this process, which is for tests */
 };
 
 /* -EINVAL with the reason in *why, or 0. `members` has machines + 1. */

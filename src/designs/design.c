@@ -99,6 +99,7 @@ const struct design *const designs[] = {
     &design_busted_citron_no_fence.design,
     &design_busted_citron_blind_release.design,
     &design_busted_citron_blind_reader.design,
+    &design_busted_citron_blind_split.design,
     NULL,
 };
 

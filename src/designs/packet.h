@@ -244,8 +244,8 @@ struct packet_design {
      * request is not idle. -PAWL_ENOTOWNER if it was not held. */
     int (*release)(void *host, uint32_t request, uint64_t now, struct outbox *out);
 
-    /* The short way, if there is one: without packets, and without the undo log. -EAGAIN: not this time, nothing was changed, go the
-     * other way. The outcome of the first comes at once. A process that dies inside of it is recovered from by `local_recover`,
+    /* The short way, if there is one: without packets, and without the undo log. -EAGAIN: not this time, nothing was changed, go
+     * the other way. The outcome of the first comes at once. A process that dies inside of it is recovered from by `local_recover`,
      * which can itself be interrupted and repeated. Null: not offered. */
     int (*local_acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out);
     int (*local_release)(void *host, uint32_t request, uint64_t now);
@@ -285,8 +285,8 @@ struct packet_design {
     void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
     /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
     void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
-    /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named it,
-     * once it has seen all; UINT64_MAX before. Null: none is ever named. */
+    /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named
+     * it, once it has seen all; UINT64_MAX before. Null: none is ever named. */
     uint64_t (*switch_scan)(void *state, uint16_t machine, uint64_t now, struct outbox *out);
     /* A packet of this family and space passes. What leaves is in the outbox, the packet itself included if it goes on. */
     void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);

@@ -93,12 +93,12 @@ struct bench_summary {
     uint64_t latency_ns[4];
     double per_cycle[4]; /* atomics, reads, writes, sends */
     double acquire_round_trips;
-    double packets;           /* per cycle */
+    double packets; /* per cycle */
     bool granted;
     struct packet_grants grants; /* of all rounds; over UDP with what went before the measuring */
-    double mean_ns[3];        /* acquisitions exclusive and shared, releases; 0 if there were none */
-    double part_ns[3][STEPS]; /* of these */
-    double ratio;             /* of the goodput to the last design's */
+    double mean_ns[3];           /* acquisitions exclusive and shared, releases; 0 if there were none */
+    double part_ns[3][STEPS];    /* of these */
+    double ratio;                /* of the goodput to the last design's */
 };
 
 /* Runs all rounds; results[i] belongs to designs[i]. 0, or an error with its reason in words. Interrupted is not an error: the

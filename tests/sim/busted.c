@@ -57,6 +57,7 @@ static const struct {
     {"busted-citron-no-fence", {"I1:", "I2:", "I11:"}},
     {"busted-citron-blind-release", {"I1:", "I2:", "I11:"}},
     {"busted-citron-blind-reader", {"I1:", "I2:"}},
+    {"busted-citron-blind-split", {"I1:", "I2:"}},
     {"busted-netlock-blind", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-mode", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-end", {"I1:", "I2:", "I9:"}},

@@ -52,8 +52,8 @@ static bool tracing; /* for one seed */
 
 static void trace(const struct world_state *w, const char *where, const void *data)
 {
-    static const char *const types[] = {"?",       "ACQUIRE", "RELEASE", "FREE",   "GRANT", "ACK",
-                                        "REFUSED", "FLAGS",   "LOOK",    "CENSUS", "ANSWER", "LEASE", "TAKE", "REPORT"};
+    static const char *const types[] = {"?",     "ACQUIRE", "RELEASE", "FREE",   "GRANT", "ACK",  "REFUSED",
+                                        "FLAGS", "LOOK",    "CENSUS",  "ANSWER", "LEASE", "TAKE", "REPORT"};
     const struct fission_packet *p = data;
     if (tracing)
         printf("%9" PRIu64 " %-8s %-8s lock %" PRIu64 " %d>%d nonce %" PRIx64 " client %d mode %d/%d flags %03x term %u inca %u "
@@ -431,8 +431,9 @@ static void check_busted(void)
         uint64_t option;
         uint64_t seed; /* tried first */
     } busted[] = {
-        {"term", FISSION_BUSTED_TERM, 4},       {"inca", FISSION_BUSTED_INCA, 2},    {"frees", FISSION_BUSTED_FREES, 0},
-        {"nonce", FISSLOCK_BUSTED_NONCE, 4},    {"adopt", FISSLOCK_BUSTED_ADOPT, 2}, {"floor", FISSLOCK_BUSTED_FLOOR, 593},
+        {"term", FISSION_BUSTED_TERM, 4},       {"inca", FISSION_BUSTED_INCA, 2},
+        {"frees", FISSION_BUSTED_FREES, 0},     {"nonce", FISSLOCK_BUSTED_NONCE, 4},
+        {"adopt", FISSLOCK_BUSTED_ADOPT, 2},    {"floor", FISSLOCK_BUSTED_FLOOR, 593},
         {"census", FISSLOCK_BUSTED_CENSUS, 61}, {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED | FISSLOCK_BUSTED_KEEP, 0},
     };
     for (unsigned i = 0; i < countof(busted); i++) {

@@ -72,6 +72,9 @@ static inline void run_clean(struct run_sum *sum, const struct design *d, uint32
     t->grown += r.grown;
     t->shrunk += r.shrunk;
     t->splits += r.splits;
+    t->retuned += r.retuned;
+    t->taller += r.taller;
+    t->smaller += r.smaller;
     t->timeouts += r.timeouts;
     t->cancelled += r.cancelled;
     t->deadlocks += r.deadlocks;

@@ -55,8 +55,8 @@ OWN_FRAME static int say_waiting(struct citron_job *j, unsigned from, unsigned t
 /* The smallest node that contains this one and the whole range. */
 static struct tree_node containing(const struct citron_job *j, struct tree_node n)
 {
-    uint64_t end = min_u64(j->h->end, tree_units(j->config.height));
-    struct tree_node cover = tree_cover(j->h->start, end, j->config.height);
+    uint64_t end = min_u64(j->end, tree_units(j->config.height));
+    struct tree_node cover = tree_cover(j->start, end, j->config.height);
     while (!tree_contains(n, cover))
         n = tree_parent(n);
     return n;
@@ -68,9 +68,7 @@ int job_escalate(struct citron_job *j, struct tree_node to)
     j->escalated = true;
     j->escalate_to = containing(j, to);
     j->blocked = j->passed = 0;
-    if (j->base)
-        return -PAWL_ELIMIT; /* what is held already may lie there, too */
-    int rc = job_drop_all(j, 0, false);
+    int rc = job_drop_all(j, j->base, false);
     if (!fab_is_shm(j->seat->ep))
         citron_stats.escalated++;
     return rc ? rc : JOB_AGAIN;
@@ -82,12 +80,9 @@ int look_wait(struct citron_job *j, unsigned from, unsigned to, struct tree_node
     int rc = say_waiting(j, from, to);
     if (!rc && from > j->base)
         rc = job_drop_all(j, j->base, true);
-    for (unsigned i = 0; i < j->base && !rc && word & NODE_OCC; i++)
-        if (tree_contains(above, j->claims[i].node))
-            rc = -EDEADLK; /* whoever is there waits for what we have */
     if (rc)
         return rc;
-    if (++j->passed > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
+    if (++j->passed > citron_blocked && j->deadline != DEADLINE_TRY)
         return job_escalate(j, above);
     if (!fab_is_shm(j->seat->ep))
         citron_stats.blocked++;
@@ -104,10 +99,8 @@ int look_wait(struct citron_job *j, unsigned from, unsigned to, struct tree_node
 static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
 {
     struct citron_claim *c = &j->claims[i];
-    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
+    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY)
         return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
-    if (j->upgrades)
-        return -EDEADLK; /* a writer that waits for us */
     uint64_t seen;
     int rc = job_wait_bits(j, c->node, bits, &seen);
     if (rc <= 0)
@@ -125,7 +118,7 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
     if (rc > 0)
         return JOB_WAITED;
     if (j->base)
-        return -EDEADLK; /* nobody may clear them while it holds something */
+        return job_escalate(j, tree_parent(c->node)); /* whoever holds something goes around them */
     j->scrub_at = tree_parent(c->node);
     j->scrub = true; /* nobody: whoever has the parent for itself may clear them (3.10, line 22) */
     rc = job_drop_all(j, 0, false);

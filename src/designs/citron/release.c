@@ -45,13 +45,14 @@ static void add_release_node(const struct citron_job *j, struct citron_batch *b,
     uint64_t mask = claim_internal(c) ? 0 : bounds_mask(c->ticket);
     if (claim_internal(c) && c->shared) {
         batch_mfaa(b, job_claim_readers(j, c), UINT64_C(1) << READERS_CNT, READERS_TOPS);
+    } else if (claim_internal(c) && c->joint && !(citron_busted(j) & CITRON_BLIND_SPLIT)) {
+        /* other holds of this session have it, too: the last of them gives it back */
     } else if (claim_internal(c)) {
         for (unsigned n = 0; n < 4 && c->all; n++)
             batch_mcas(b, job_node(j, tree_child(c->node, n)), UINT64_MAX, UINT64_MAX, 0, UINT64_MAX);
         add_pass_turn(j, b, c, keep_turn);
     } else if (c->shared && c->took) {
-        uint64_t word = reader_word(j->seat->me->slot, j->h->record, j->h->serial, c->ticket);
-        batch_mcas(b, citron_place_addr(j, c), word, UINT64_MAX, 0, UINT64_MAX);
+        batch_mcas(b, citron_place_addr(j, c), citron_place_word(j, c), UINT64_MAX, 0, UINT64_MAX);
     } else if (c->took) {
         batch_mcas(b, job_node(j, c->node), mask, mask, 0, mask);
     }
@@ -140,7 +141,9 @@ OWN_FRAME int job_doubt(struct citron_job *j, unsigned i)
     struct citron_batch b;
     enum claim_state then = CLAIM_WAIT;
     batch_start(&b);
-    if (claim_internal(c)) {
+    if (claim_internal(c) && c->joint) {
+        /* its turn is that of others, too */
+    } else if (claim_internal(c)) {
         /* A writer keeps its turn, a reader starts over: whether it has passed it on is not known. */
         add_pass_turn(j, &b, c, !c->shared);
         then = c->shared ? CLAIM_WAIT : CLAIM_TURN;
@@ -166,6 +169,8 @@ OWN_FRAME int job_drop(struct citron_job *j, unsigned i, bool keep_turn)
         return leave_queue(j, i);
     if (c->state != CLAIM_HELD)
         return 0;
+    if (c->joint)
+        c->joint = citron_leave_joint(j, i);
     struct citron_batch b;
     bool turn = keep_turn && claim_internal(c) && !c->shared;
     unsigned seen = 0, left = 0;
@@ -326,7 +331,7 @@ OWN_FRAME static int release_surely(struct citron_job *j, unsigned i)
     for (;;) {
         struct citron_batch b;
         batch_start(&b);
-        if (claim_internal(c) && !c->shared)
+        if (claim_internal(c) && !c->shared && !c->joint)
             add_pass_turn(j, &b, c, false);
         else if (!claim_internal(c) && c->shared)
             add_release_node(j, &b, i, false);
@@ -396,6 +401,9 @@ int citron_release(const struct seat *seat, const struct hold *h)
         return -PAWL_ENOTOWNER;
     job_start(&j, seat, &own, DEADLINE_NEVER);
     recall(&j);
+    for (unsigned i = 0; i < j.count; i++)
+        if (j.claims[i].joint)
+            j.claims[i].joint = citron_leave_joint(&j, i);
     int rc = citron_before_release(&j);
     if (!rc)
         rc = release_job(&j);

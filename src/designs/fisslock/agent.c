@@ -180,8 +180,7 @@ static bool grants_here(const struct event *e, const struct agent *a, const stru
     if (!host_is(e->h, FISSLOCK_KEEP) || !here(e, asking->client) || a->right != FISSION_EXCLUSIVE || a->waiters.count ||
         a->upgrader.machine || a->granted >= TOKEN_GRANTS_MAX)
         return false;
-    return !a->holders.count ||
-           (asking->mode == FISSION_SHARED && host_node(e->h, a->holders.head)->mode == FISSION_SHARED);
+    return !a->holders.count || (asking->mode == FISSION_SHARED && host_node(e->h, a->holders.head)->mode == FISSION_SHARED);
 }
 
 /* Nobody has it, and it can go to whoever asks. */
@@ -375,6 +374,17 @@ static uint32_t next_waiter(struct event *e, struct agent *a)
     }
 }
 
+/* Readers hold by an exclusive tenure, and others want to read: from now on it is a shared one, and they need not wait for each
+ * other. */
+static bool open_to_readers(struct event *e, struct agent *a)
+{
+    if (a->right != FISSION_EXCLUSIVE || !a->holders.count || a->waiters.count == a->writers ||
+        host_node(e->h, a->holders.head)->mode != FISSION_SHARED)
+        return false;
+    tenure_move(e, a, NONE, e->h->machine, FISSION_SHARED);
+    return true;
+}
+
 /* Whatever has changed: who can be granted is; if nobody holds or waits the lock is freed; if nobody holds and some wait the agent
  * goes to the next. */
 void agent_serve(struct event *e, struct agent *a)
@@ -383,7 +393,7 @@ void agent_serve(struct event *e, struct agent *a)
         return;
     if (a->right == FISSION_SHARED)
         serve_readers(e, a);
-    if (serve_upgrader(e, a))
+    if (serve_upgrader(e, a) || open_to_readers(e, a))
         return;
     if (a->holders.count) {
         if (a->waiters.count || a->upgrader.machine)

@@ -3,7 +3,7 @@
 #include "designs/fisslock/pool.h"
 
 #define FISSLOCK_FEATURES                                                                                                          \
-    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC | \
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
      DESIGN_DEADLOCK)
 
 const struct design design_fisslock = {

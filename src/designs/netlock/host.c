@@ -41,8 +41,8 @@ struct lease {
 /* What almost every event changes. */
 struct busy {
     struct packet_drops drops;
-    uint64_t serial;  /* of the latest nonce */
-    uint32_t pending; /* first that waits for an answer; request + 1 */
+    uint64_t serial;               /* of the latest nonce */
+    uint32_t pending;              /* first that waits for an answer; request + 1 */
     uint64_t by_switch, by_server; /* grants */
 };
 
@@ -394,8 +394,7 @@ bool netlock_claim(const void *host, uint32_t request, struct packet_claim *out)
 {
     const struct request *r = request_at(host, request);
     bool holds = r->state == REQUEST_HELD;
-    *out = (struct packet_claim){
-        .index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
+    *out = (struct packet_claim){.index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
     return holds || r->state == REQUEST_ASKING;
 }
 

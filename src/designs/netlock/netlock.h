@@ -121,8 +121,8 @@ uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out);
  * of this rack; and that the program is there (plane.h). */
 struct netlock_memory;
 struct plane_kernel;
-void netlock_switch_describe(const struct rack_config *config, struct netlock_memory *out);
-bool netlock_switch_is(const void *state, const struct rack_config *config);
+void netlock_switch_describe(const struct rack_config *c, struct netlock_memory *m);
+bool netlock_switch_is(const void *state, const struct rack_config *c);
 void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel);
 
 /* Policies (4.4), at any time. A tenant's quota in requests per second, 0: none; so many may come at once. -EINVAL: no such tenant,
