@@ -11,9 +11,9 @@
 #define ABORTS_MAX 2      /* of one acquisition: then T_wait is doubled; */
 #define ABORTS_SET_MAX 16 /* or if it was set */
 #define BACK_OFF_DOUBLINGS 6
-#define LOOK_MAX 40       /* ancestors that one batch looks at */
-#define BATCH_ROOM 50     /* for what is made known and looked at, of the 64 verbs of a batch */
-#define GROUP_MAX 2       /* leaves that are claimed at once: so many have room for their ancestors in a batch */
+#define LOOK_MAX 40   /* ancestors that one batch looks at */
+#define BATCH_ROOM 50 /* for what is made known and looked at, of the 64 verbs of a batch */
+#define GROUP_MAX 2   /* leaves that are claimed at once: so many have room for their ancestors in a batch */
 
 /* ---- phase (b): looking up ---- */
 
@@ -175,8 +175,8 @@ static int start_anew(struct citron_job *j, uint64_t config)
 /* What looking up has found. */
 struct seen {
     uint64_t head[CITRON_HEAD_WORDS];
-    uint64_t turn;    /* the word of the node whose turn was asked for */
-    int occupied;     /* of the ancestors; -1: none */
+    uint64_t turn; /* the word of the node whose turn was asked for */
+    int occupied;  /* of the ancestors; -1: none */
     struct tree_node above;
     uint64_t word;
 };
@@ -324,7 +324,8 @@ struct notified {
 };
 
 /* It took too long. If that is because many are at it, all of them would be late again: so they come back at different times, and
- * less often, until it is quick enough. And if it is T_wait that is too short, nobody ever comes in time: then it becomes longer. */
+ * less often, until it is quick enough. And if it is T_wait that is too short, nobody ever comes in time: then it becomes longer.
+ */
 static int after_abort(struct citron_job *j)
 {
     unsigned doublings = j->aborts < BACK_OFF_DOUBLINGS ? j->aborts : BACK_OFF_DOUBLINGS;

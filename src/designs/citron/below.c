@@ -100,8 +100,7 @@ static bool somebody_below(const struct citron_job *j, const struct citron_claim
         if (node_is_high(*who))
             continue;
         if (node_below(d->writers[word]) > own.below) {
-            *cond = (struct fab_cond){
-                .addr = job_node(j, *who), .mask = NODE_D_MASK, .value = d->writers[word] & NODE_D_MASK};
+            *cond = (struct fab_cond){.addr = job_node(j, *who), .mask = NODE_D_MASK, .value = d->writers[word] & NODE_D_MASK};
             return true;
         }
         if (!j->shared && readers_below(d->readers[i]) > own.readers_below) {

@@ -82,7 +82,7 @@ static inline uint32_t readers_below(uint64_t w)
  * And few lock high nodes. So the lock's head counts them (`high`), and as long as there are none nobody reads high ancestors. */
 
 extern unsigned citron_high; /* from which height on: 4, that is 16,384 units; another only in tests, where trees are small */
-#define HIGH_STRIPES 4 /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
+#define HIGH_STRIPES 4       /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
 
 #define HIGH_CNT 0
 #define HIGH_MAX 32
@@ -138,7 +138,7 @@ struct citron_lock {
     uint64_t sleepers; /* shared memory: how many may be asleep, so that the others need not wake */
     uint64_t changers; /* holders that wait for more, at least: those in their way need not look for them while it is 0 */
     _Alignas(CACHE_LINE) uint64_t blocks; /* of tokens: how many have been taken */
-    _Alignas(CACHE_LINE) uint64_t spill; /* [N, infinity): a node without ancestors and descendants */
+    _Alignas(CACHE_LINE) uint64_t spill;  /* [N, infinity): a node without ancestors and descendants */
     uint64_t spill_readers;
     char pad[CACHE_LINE - 16];
 };
@@ -306,11 +306,11 @@ struct citron_job {
     unsigned count;      /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
     struct citron_draw {
-        unsigned parts;              /* in which the hold lies; 0: none, or many */
-        unsigned op;                 /* the verb that drew */
-        fab_addr first;              /* the words of the parts, */
-        uint64_t words[TOKEN_PARTS]; /* and what they were */
-        uint64_t block;              /* that was taken, if one was */
+        unsigned parts;                   /* in which the hold lies; 0: none, or many */
+        unsigned op;                      /* the verb that drew */
+        fab_addr first;                   /* the words of the parts, */
+        uint64_t words[TOKEN_PARTS];      /* and what they were */
+        uint64_t block;                   /* that was taken, if one was */
         uint64_t head[CITRON_HEAD_WORDS]; /* read after all that */
     } draw;                               /* of a token, the latest */
     uint64_t token;

@@ -308,7 +308,7 @@ static int scale_up(struct citron_job *j, unsigned height)
         return -EAGAIN; /* the tree has grown meanwhile */
     for (unsigned i = j->count - 1; i-- > 0 && !rc;)
         rc = job_drop(j, i, false); /* made known for the tree as it is */
-    if (!rc) { /* on the books, too, or it would be given back once more with the hold */
+    if (!rc) {                      /* on the books, too, or it would be given back once more with the hold */
         j->claims[0] = j->claims[j->count - 1];
         j->count = 1;
         rc = citron_say_all(j, CLAIM_HELD);

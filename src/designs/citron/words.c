@@ -139,9 +139,8 @@ struct citron_known job_known(const struct citron_job *j, struct tree_node above
 {
     if (!node_is_high(above) && !shared)
         return (struct citron_known){job_node(j, above), UINT64_C(1) << NODE_DMAX, UINT64_C(1) << NODE_DCNT, NODE_TOPS};
-    fab_addr addr = !node_is_high(above)
-                        ? job_readers(j, above)
-                        : job_stripes(j, above) + j->seat->me->slot % HIGH_STRIPES * sizeof(uint64_t);
+    fab_addr addr =
+        !node_is_high(above) ? job_readers(j, above) : job_stripes(j, above) + j->seat->me->slot % HIGH_STRIPES * sizeof(uint64_t);
     if (shared)
         return (struct citron_known){addr, UINT64_C(1) << READERS_DMAX, UINT64_C(1) << READERS_DCNT, READERS_TOPS};
     return (struct citron_known){addr, UINT64_C(1) << READERS_MAX, UINT64_C(1) << READERS_CNT, READERS_TOPS};
