@@ -116,7 +116,8 @@ enum {
 
 /* `where`: "local:" or "local:NAME" (shared memory of this machine, no daemon), "local:/PATH" (a segment at a path of your
  * choice), "pawl://ADDRESS:PORT/SPACE" (a rack, whose coordinator is there: pawl serve; the options' design, keys and capacity
- * are demands; who first locks a key by name asks the coordinator for it). `options` may be null. */
+ * are demands; who first locks a key by name asks the coordinator for it; "?wire=afxdp" after it asks for a way past the network
+ * stack, and if there is none a line on standard error says why). `options` may be null. */
 PAWL_API int pawl_open(const char *where, const pawl_options *options, pawl **out);
 
 /* Releases what the session holds, cancels what it waits for, ends it. No other call on the handle may be running. */

@@ -128,8 +128,7 @@ static void one_frame(const uint8_t *bytes, uint32_t len, uint8_t how)
     make_sound(frame, len, how);
     memcpy(before, frame, len);
     memcpy(locks_before, lock_of, sizeof lock_of);
-    struct xdp_md ctx = {
-        .data = (uint32_t)(uintptr_t)frame, .data_end = (uint32_t)(uintptr_t)end_of_memory, .ingress_ifindex = 1};
+    struct xdp_md ctx = {.data = (uint32_t)(uintptr_t)frame, .data_end = (uint32_t)(uintptr_t)end_of_memory, .ingress_ifindex = 1};
     int verdict = plane(&ctx);
     kernel_ticks += how & 128 ? 30 : 0; /* a lease has 100 */
     CHECK(verdict == XDP_DROP || verdict == XDP_PASS || verdict == XDP_TX || verdict == XDP_REDIRECT);

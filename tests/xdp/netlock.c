@@ -1,5 +1,6 @@
-/* NetLock's queues in the kernel, packet in and packets out, by hand: one release that lets many in, bad packets that change nothing,
- * leases, locks that are shut; and both CPUs at once. That it does what the switch in user space does is tests/xdp/netlock_same.c. */
+/* NetLock's queues in the kernel, packet in and packets out, by hand: one release that lets many in, bad packets that change
+ * nothing, leases, locks that are shut; and both CPUs at once. That it does what the switch in user space does is
+ * tests/xdp/netlock_same.c. */
 #include "lib/rng.h"
 #include "tests/xdp/netlock_hand.h"
 
@@ -354,8 +355,7 @@ static void *look_in(void *arg)
         const uint64_t *open = (const void *)((const uint8_t *)kit_memory + kit_at.open_at);
         for (uint32_t lock = 0; lock < kit_at.locks; lock++) {
             uint64_t index = open[lock] - 1;
-            struct netlock_order o = {
-                .kind = i % 2 ? NETLOCK_ORDER_CLOSE : NETLOCK_ORDER_IF_EMPTY, .lock = lock, .index = index};
+            struct netlock_order o = {.kind = i % 2 ? NETLOCK_ORDER_CLOSE : NETLOCK_ORDER_IF_EMPTY, .lock = lock, .index = index};
             if (!open[lock])
                 continue;
             do { /* packets that are under way go on */

@@ -283,7 +283,7 @@ static void add_holders(struct blockers *b, struct fisslock_host *h, const struc
 /* A reader that is kept out by one who waits to write. The first of those is as good as all: they wait for the same holders. */
 static void add_queued(struct blockers *b, const struct event *e, const struct agent *a, uint32_t reader)
 {
-    if (a->right != FISSION_SHARED || agent_open(e, a))
+    if (a->right == FISSION_SHARED && agent_open(e, a))
         return;
     if (a->upgrader.machine) {
         add(b, a, a->upgrader, FISSION_STEP_QUEUED);

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #define SEC(name) __attribute__((unused))
-#define __uint(name, value) int (*name)[value]
+#define __uint(name, value) int(*name)[value]
 #define __type(name, value) __typeof__(value) *name
 
 void *kernel_map(const void *map, const void *key);
