@@ -180,8 +180,7 @@ static bool grants_here(const struct event *e, const struct agent *a, const stru
     if (!host_is(e->h, FISSLOCK_KEEP) || !here(e, asking->client) || a->right != FISSION_EXCLUSIVE || a->waiters.count ||
         a->upgrader.machine || a->granted >= TOKEN_GRANTS_MAX)
         return false;
-    return !a->holders.count ||
-           (asking->mode == FISSION_SHARED && host_node(e->h, a->holders.head)->mode == FISSION_SHARED);
+    return !a->holders.count || (asking->mode == FISSION_SHARED && host_node(e->h, a->holders.head)->mode == FISSION_SHARED);
 }
 
 /* Nobody has it, and it can go to whoever asks. */
@@ -375,6 +374,22 @@ static uint32_t next_waiter(struct event *e, struct agent *a)
     }
 }
 
+/* In an exclusive tenure all holders may be readers: one that has given up its upgrade, or those of an agent that stays. Other
+ * readers need not wait for them, nor must they: of two such that wait for each other nobody could say why. */
+static bool share_tenure(struct event *e, struct agent *a)
+{
+    struct fisslock_host *h = e->h;
+    if (a->right != FISSION_EXCLUSIVE || a->upgrader.machine || a->waiters.count == a->writers)
+        return false;
+    if (!agent_open(e, a) && host_node(h, a->waiters.head)->mode == FISSION_EXCLUSIVE)
+        return false;
+    for (uint32_t i = a->holders.head; i != NONE; i = host_node(h, i)->next)
+        if (host_node(h, i)->mode == FISSION_EXCLUSIVE)
+            return false;
+    tenure_move(e, a, NONE, h->machine, FISSION_SHARED);
+    return true;
+}
+
 /* Whatever has changed: who can be granted is; if nobody holds or waits the lock is freed; if nobody holds and some wait the agent
  * goes to the next. */
 void agent_serve(struct event *e, struct agent *a)
@@ -386,7 +401,7 @@ void agent_serve(struct event *e, struct agent *a)
     if (serve_upgrader(e, a))
         return;
     if (a->holders.count) {
-        if (a->waiters.count || a->upgrader.machine)
+        if (!share_tenure(e, a) && (a->waiters.count || a->upgrader.machine))
             agent_watch(e, a);
         return;
     }
