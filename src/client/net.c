@@ -21,7 +21,7 @@
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
 #define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
 #define OPEN_TRIES_MAX 20
-#define TURN_NS (5 * NS_PER_MS)  /* how often whoever waits for its turn looks */
+#define TURN_NS (5 * NS_PER_MS) /* how often whoever waits for its turn looks */
 #define SEGMENT_DIR "/dev/shm"
 
 /* ---- the host ---- */
@@ -336,7 +336,8 @@ static int failed(const struct net *n, int rc)
     if (rc == -EAGAIN)
         return explain(rc, "the lock's server does not answer: it is gone, cut off, or has just started and waits for a lease");
     if (rc == -EDEADLK)
-        return explain(rc, "whoever holds it waits, perhaps through others, for what this thread holds: give that back, then try again");
+        return explain(
+            rc, "whoever holds it waits, perhaps through others, for what this thread holds: give that back, then try again");
     return explain(rc, "%s", pawl_strerror(rc));
 }
 

@@ -20,8 +20,8 @@
  *   CLAIMED  some of them
  *
  * A host's number is used again when its lease has surely run out, with a higher life, and when the switch has found that no lock
- * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its own,
- * and gives out no number until every lease of those that do not has ended. */
+ * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its
+ * own, and gives out no number until every lease of those that do not has ended. */
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
 
@@ -62,7 +62,7 @@ struct coord_packet {
     uint32_t role;
     int32_t code; /* REFUSED; BEAT: coord_config_sum */
     uint64_t stamp;
-    struct net_addr at; /* JOIN: where a server or switch listens; ip 0: where the packet came from */
+    struct net_addr at; /* JOIN: where a server or switch listens; ip 0: where the packet came from. BEATEN: where the backup is */
     char space[COORD_NAME_LEN];
 };
 
@@ -72,7 +72,7 @@ struct coord_welcome {
     char design[COORD_NAME_LEN];
     struct rack_config config;
     struct net_addr servers[RACK_SERVERS_MAX];
-    struct net_addr switch_at;
+    struct net_addr switch_at, backup_at;
     uint32_t live_known;             /* to a switch: */
     uint64_t live[COORD_LIVE_WORDS]; /* the hosts that there are, bit m of word m / 64; no other can hold anything */
 };
@@ -132,15 +132,15 @@ struct coordinator {
     const struct design *design;
     char space[COORD_NAME_LEN];
     struct rack_config config;
-    uint64_t open_ns; /* gives out numbers from then on */
-    uint32_t life;    /* the latest that was given */
+    uint64_t open_ns;    /* gives out numbers from then on */
+    uint32_t life;       /* the latest that was given */
     uint32_t first_life; /* and at this time: */
     uint64_t start_ns;
     struct coord_station {
         uint64_t nonce; /* of its JOIN; 0: there is none */
         uint32_t life;
         struct net_addr at;
-    } server[RACK_SERVERS_MAX], switch_;
+    } server[RACK_SERVERS_MAX], switch_[2];
     unsigned servers;    /* that have joined, of config.servers */
     uint32_t rouse_next; /* the next host to be roused; beyond the last: none is */
     struct packet_drops drops;
@@ -153,11 +153,12 @@ struct coord_params {
     const char *space;
     uint64_t locks, lease_ns, retry_ns;
     uint16_t machines, sessions, requests, servers;
-    uint32_t life; /* above every one that was given before: wall-clock time in seconds does */
-    bool fresh;    /* nothing of a former coordinator can be left */
+    bool backup;                 /* a second switch may join */
+    uint32_t life;               /* above every one that was given before: wall-clock time in seconds does */
+    bool fresh;                  /* nothing of a former coordinator can be left */
     enum pawl_keys keys;         /* 0: dense */
     struct directory *directory; /* if not; coordinating_open has its own */
-    const char *journal;         /* path of the file that keeps the directory; null: it ends with this process, which is for tests */
+    const char *journal; /* path of the file that keeps the directory; null: it ends with this process, which is for tests */
 };
 
 /* -EINVAL with the reason in *why, or 0. `members` has machines + 1. */

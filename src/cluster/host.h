@@ -33,7 +33,7 @@ struct host_header {
     uint64_t magic;
     uint64_t bytes;
     char space[COORD_NAME_LEN], design[COORD_NAME_LEN];
-    struct net_addr coordinator, servers[RACK_SERVERS_MAX], switch_at;
+    struct net_addr coordinator, servers[RACK_SERVERS_MAX], switch_at, backup_at;
     struct net_addr pool; /* where the machine's own packets go to; port 0: not chosen yet */
     struct rack_config config;
     uint32_t life;
@@ -84,8 +84,8 @@ void host_unlock(struct host *h);
 /* Whether everything of the host is still its own, by its lease. */
 bool host_lives(const struct host *h, uint64_t now);
 
-/* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use; -ESTALE: the host's
- * last one has gone, and it with them. */
+/* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use; -ESTALE: the
+ * host's last one has gone, and it with them. */
 int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t *session);
 
 /* What its requests hold and wait for, from this one on; between host_enter and host_leave. */

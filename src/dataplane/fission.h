@@ -215,8 +215,8 @@ static inline void fission_mid(const struct fission_packet *p, struct fission_me
 }
 
 /* What was granted before the switch last lost its state lies below: tokens begin with 0 in every life, and the life is added in
- * front. Lives rise by four a second (cluster/coordinator.c), and no lock has 2^18 tenures in that time, each of which takes a round
- * trip. With an agent's own 14 bits and a life's 32 that is all of a token. */
+ * front. Lives rise by four a second (cluster/coordinator.c), and no lock has 2^18 tenures in that time, each of which takes a
+ * round trip. With an agent's own 14 bits and a life's 32 that is all of a token. */
 #define FISSION_TOKEN_LIFE_SHIFT 18
 
 /* The token of a tenure: its low bits are the term, the rest counts how often that came round. The register may lag

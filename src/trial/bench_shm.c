@@ -347,7 +347,8 @@ static void add_grants(const struct bench_shm *b, struct bench_round *out)
         struct packet_grants last = {0};
         for (unsigned i = host; i < b->params->clients; i += nodes) {
             const struct packet_grants *g = &b->reports[i].grants;
-            if (g->by_switch + g->by_agent + g->by_server + g->local >= last.by_switch + last.by_agent + last.by_server + last.local)
+            if (g->by_switch + g->by_agent + g->by_server + g->local >=
+                last.by_switch + last.by_agent + last.by_server + last.local)
                 last = *g;
         }
         out->grants.by_switch += last.by_switch;

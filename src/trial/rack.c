@@ -20,11 +20,13 @@ uint64_t rack_clock(const struct rack_host *h)
 static uint32_t sim_host_of(const struct rack *r, struct place to)
 {
     if (to.machine == MACHINE_SWITCH)
-        return SIM_WIRE_SWITCH;
+        return to.port == 1 && r->backup.process ? r->backup.process->host->id : SIM_WIRE_SWITCH;
+    if (to.machine == MACHINE_STEWARD && r->steward.process)
+        return r->steward.process->host->id;
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
 }
 
-static void send_all(struct rack *r, const struct sim_host *from)
+void rack_send_all(struct rack *r, const struct sim_host *from)
 {
     const struct outbox *o = &r->outbox;
     for (unsigned i = 0; i < o->packets; i++) {
@@ -93,7 +95,7 @@ void rack_host_flush(struct rack_host *h)
     struct rack *r = h->rack;
     struct outbox *o = &r->outbox;
     check_undo(h);
-    send_all(r, h->host);
+    rack_send_all(r, h->host);
     for (unsigned i = 0; i < o->wakes; i++) {
         struct sim_ticket *t = &h->waiters[o->wake[i]];
         look_at_verdict(h, o->wake[i]);
@@ -212,7 +214,7 @@ static void server_tick_at(struct rack_server *s, uint64_t at_ns)
 
 static void server_flush(struct rack_server *s)
 {
-    send_all(s->rack, s->process->host);
+    rack_send_all(s->rack, s->process->host);
     outbox_clear(&s->rack->outbox);
     server_tick_at(s, sim_now(&s->rack->sim) + s->rack->config.retry_ns);
 }
@@ -232,7 +234,7 @@ static void server_tick(void *arg, uint64_t tag)
         return;
     }
     uint64_t next = r->design->server_tick(s->memory, server_clock(s), &r->outbox);
-    send_all(r, host);
+    rack_send_all(r, host);
     outbox_clear(&r->outbox);
     if (next != UINT64_MAX)
         server_tick_at(s, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + 1));
@@ -253,8 +255,11 @@ static int server_start(struct rack_server *s)
     if (!s->memory)
         return -ENOMEM;
     s->tick_ns = UINT64_MAX;
-    uint32_t life = (uint32_t)s->process->host->births;
-    r->design->server_init(s->memory, &r->config, s->machine, life, life == 1, server_clock(s));
+    bool first = s->process->host->births == 1;
+    uint32_t life = r->design->spills && !first ? ++r->life : (uint32_t)s->process->host->births; /* one order with the switch's */
+    r->design->server_init(s->memory, &r->config, s->machine, life, first, server_clock(s));
+    if (r->design->spills || r->design->steward_packet)
+        server_tick_at(s, sim_now(&r->sim) + 1); /* it speaks first */
     return sim_wire_bind(r->wire, s->process, PORT_SERVER, r->params.cores, model_get(r->sim.model, MODEL_server_service_ns),
                          server_packet, s);
 }
@@ -305,7 +310,7 @@ static void switch_crash(void *ctx)
 {
     struct rack *r = ctx;
     memset(r->switch_memory, 0, r->design->switch_bytes(&r->config));
-    r->design->switch_init(r->switch_memory, &r->config, ++r->switch_life, sim_now(&r->sim));
+    r->design->switch_init(r->switch_memory, &r->config, ++r->life, sim_now(&r->sim));
 }
 
 static int switch_start(struct rack *r)
@@ -315,10 +320,9 @@ static int switch_start(struct rack *r)
         return -ENOMEM;
     const struct sim_switch_program program = {.ctx = r, .packet = switch_packet, .crash = switch_crash};
     sim_wire_program(r->wire, &program);
-    r->switch_life = 1;
     r->design->switch_init(r->switch_memory, &r->config, 1, sim_now(&r->sim));
     if (r->design->switch_tick) {
-        r->switch_tick_ns = sim_now(&r->sim) + r->config.retry_ns;
+        r->switch_tick_ns = sim_now(&r->sim) + (r->design->steward_packet ? 1 : r->config.retry_ns);
         sim_at(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
     }
     return 0;
@@ -360,6 +364,8 @@ static void on_restarted(void *ctx, struct sim_process *process)
     for (unsigned i = 0; i < r->server_count; i++)
         if (r->servers[i].process == process)
             rc = server_start(&r->servers[i]);
+    if (process == r->steward.process || process == r->backup.process)
+        rc = rack_box_start(process == r->steward.process ? &r->steward : &r->backup);
     assert(!rc);
 }
 
@@ -439,14 +445,17 @@ static void configure(struct rack *r)
 {
     const struct rack_params *p = &r->params;
     assert(p->hosts);
-    r->server_count = r->design->server_packet ? p->servers : 0;
+    r->server_count = r->design->server_packet && (!r->design->spills || p->switch_locks) ? p->servers : 0;
+    r->life = 1;
     r->config = (struct rack_config){
         .space = SPACE,
         .machines = (uint16_t)p->hosts,
         .sessions = (uint16_t)((p->clients + p->hosts - 1) / p->hosts),
         .requests = REQUESTS,
         .servers = (uint16_t)r->server_count,
+        .switches = p->backup && r->design->steward_packet ? 2 : 1,
         .locks = p->locks,
+        .switch_locks = p->switch_locks,
         .lease_ns = p->lease_ns,
         .retry_ns = p->retry_ns,
         .options = r->design->options | p->options,
@@ -464,6 +473,12 @@ static int add_all(struct rack *r)
         rc = add_server(r, i);
     if (!rc && r->design->switch_packet)
         rc = switch_start(r);
+    if (!rc && r->design->steward_packet)
+        rc = rack_box_add(r, &r->steward, false);
+    if (!rc && r->config.switches > 1) {
+        sim_wire_redundant(r->wire);
+        rc = rack_box_add(r, &r->backup, true);
+    }
     for (unsigned i = 0; i < r->params.clients && !rc; i++)
         rc = add_client(r, i);
     return rc;
@@ -473,8 +488,8 @@ int rack_init(struct rack *r, const struct rack_params *p)
 {
     const struct packet_design *d = p->design->packet;
     if (!d || !p->clients || p->clients > RACK_CLIENTS_MAX || !p->hosts || !p->tasks || p->tasks > ACTORS_MAX ||
-        p->servers > RACK_SERVERS_MAX || (d->server_packet && !p->servers) || (d->on_hosts && p->servers > p->hosts) ||
-        p->hosts + p->servers > SIM_HOSTS_MAX)
+        p->servers > RACK_SERVERS_MAX || (d->server_packet && !d->spills && !p->servers) ||
+        (d->on_hosts && p->servers > p->hosts) || p->hosts + p->servers + 2 > SIM_HOSTS_MAX)
         return -EINVAL;
     memset(r, 0, sizeof *r);
     r->params = *p;
@@ -527,6 +542,8 @@ void rack_free(struct rack *r)
     free(r->host_of);
     waits_free(&r->waits);
     free(r->switch_memory);
+    free(r->steward.memory);
+    free(r->backup.memory);
     if (r->wire)
         sim_wire_free(r->wire);
     sim_free(&r->sim);

@@ -52,6 +52,9 @@ static const struct {
     {"busted-fisslock-token", {"I1:", "I2:"}},
     {"busted-fisslock-silent", {"I1:", "I2:"}},
     {"busted-fisslock-reuse", {"I1:", "I2:"}},
+    {"busted-fisslock-unpaused", {"I1:", "I2:", "I9:"}},
+    {"busted-fisslock-blank", {"I1:", "I2:"}},
+    {"busted-fisslock-amnesia", {"I1:", "I2:"}},
     {"busted-fisslock-stale", {"I13:"}},
     {"busted-fisslock-crowd", {"I13:"}},
     {"busted-citron-no-abort", {"I1:", "I2:"}},
@@ -59,6 +62,7 @@ static const struct {
     {"busted-citron-no-fence", {"I1:", "I2:", "I11:"}},
     {"busted-citron-blind-release", {"I1:", "I2:", "I11:"}},
     {"busted-citron-blind-reader", {"I1:", "I2:"}},
+    {"busted-citron-blind-split", {"I1:", "I2:"}},
     {"busted-netlock-blind", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-mode", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-end", {"I1:", "I2:", "I9:"}},
@@ -68,6 +72,10 @@ static const struct {
     {"busted-netlock-revert", {"I1:", "I2:"}},
     {"busted-netlock-drain", {"I1:", "I2:"}},
     {"busted-netlock-deaf", {"I1:", "I2:"}},
+    {"busted-netlock-heir", {"I1:", "I2:"}},
+    {"busted-netlock-rebel", {"I1:", "I2:"}},
+    {"busted-netlock-usurper", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-return", {"I1:", "I2:"}},
     {"busted-netlock-silent", {"I9:", "I11:"}},
 };
 

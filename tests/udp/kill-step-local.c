@@ -1,5 +1,6 @@
-/* A process dies at every instruction of the short way beside FissLock's own agent (designs/fisslock/local.c): whoever comes next finds
- * that it holds nothing by a step that was under way, that everybody else holds what they held, and that the lock can be had. */
+/* A process dies at every instruction of the short way beside FissLock's own agent (designs/fisslock/local.c): whoever comes next
+ * finds that it holds nothing by a step that was under way, that everybody else holds what they held, and that the lock can be had.
+ */
 #include "cluster/host.h"
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"

@@ -1,5 +1,5 @@
-/* Agents that stay: when they do, that they then cost no packet, how others get them, what their tokens are, and what becomes of them
- * when there are too many, when the host goes, and when it is lost. */
+/* Agents that stay: when they do, that they then cost no packet, how others get them, what their tokens are, and what becomes of
+ * them when there are too many, when the host goes, and when it is lost. */
 #include "tests/unit/fisslock_kit.h"
 
 #include <errno.h>
@@ -131,6 +131,23 @@ static void check_tokens(void)
     kit_free(&k);
 }
 
+/* Readers of the host by an exclusive tenure, and one of another: they share it. */
+static void check_readers(void)
+{
+    kit_init(&k, 3, 4, FISSLOCK_KEEP);
+    settle(1);
+    kit_acquire(&k, 1, 0, S);
+    kit_acquire(&k, 2, 0, S);
+    CHECK(kit_holds(&k, 1, 0) && kit_holds(&k, 2, 0));
+    kit_acquire(&k, 3, 0, X);
+    kit_release(&k, 1, 0);
+    CHECK(!kit_holds(&k, 3, 0));
+    kit_release(&k, 2, 0);
+    CHECK(kit_holds(&k, 3, 0));
+    kit_release(&k, 3, 0);
+    kit_free(&k);
+}
+
 /* No more stay than there is room for: the oldest goes. */
 static void check_room(void)
 {
@@ -197,6 +214,7 @@ int main(void)
     check_taken();
     check_try();
     check_tokens();
+    check_readers();
     check_room();
     check_gone(true);
     check_gone(false);

@@ -180,8 +180,7 @@ static bool grants_here(const struct event *e, const struct agent *a, const stru
     if (!host_is(e->h, FISSLOCK_KEEP) || !here(e, asking->client) || a->right != FISSION_EXCLUSIVE || a->waiters.count ||
         a->upgrader.machine || a->granted >= TOKEN_GRANTS_MAX)
         return false;
-    return !a->holders.count ||
-           (asking->mode == FISSION_SHARED && host_node(e->h, a->holders.head)->mode == FISSION_SHARED);
+    return !a->holders.count || (asking->mode == FISSION_SHARED && host_node(e->h, a->holders.head)->mode == FISSION_SHARED);
 }
 
 /* Nobody has it, and it can go to whoever asks. */

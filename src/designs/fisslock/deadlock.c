@@ -1,8 +1,8 @@
 /* Deadlocks: threads that wait in a circle, each for what the next one has.
  *
- * Edge chasing in the manner of Chandy, Misra and Haas (1983), AND model. Who has waited for long and holds something sends a PROBE to
- * the agent of the lock; that passes it, as CHASE, to the host of everybody who is in the way; if such a one waits, too, its host
- * appends that and sends the PROBE to the agent of *that* lock. What comes back to where it began has found a circle, of steps
+ * Edge chasing in the manner of Chandy, Misra and Haas (1983), AND model. Who has waited for long and holds something sends a PROBE
+ * to the agent of the lock; that passes it, as CHASE, to the host of everybody who is in the way; if such a one waits, too, its
+ * host appends that and sends the PROBE to the agent of *that* lock. What comes back to where it began has found a circle, of steps
  * that were true one after the other. They were true at the same time if all of them are still true when a second round has gone
  * along the same way: a wait has a name that is used once, and so has a hold; what is there before and after the moment at which
  * the first round ended was there in that moment. So:
@@ -10,9 +10,9 @@
  *     No false victims (I13): who is told of a deadlock was part of one at a moment during its wait, SURE_FACTOR retransmission
  *     times ago at most.
  *
- * What is true is looked up where it is true: that a request waits or holds, in the memory of its host. An agent is believed only that
- * one who waits keeps out another (readers behind a writer), and that is asked of it in both rounds, of one tenure. Packets that are
- * lost, late or doubled find nothing, or find it again; nothing else depends on them.
+ * What is true is looked up where it is true: that a request waits or holds, in the memory of its host. An agent is believed only
+ * that one who waits keeps out another (readers behind a writer), and that is asked of it in both rounds, of one tenure. Packets
+ * that are lost, late or doubled find nothing, or find it again; nothing else depends on them.
  *
  * Of a circle one is the victim: the one of highest rank. A probe does not pass one who outranks whoever began it. */
 #include "designs/fisslock/fisslock.h"
@@ -24,7 +24,7 @@
 #define SURE_FACTOR 8  /* retransmission times, within which the second round must be back */
 #define FANOUT_MAX 16  /* of those in the way: others come next time */
 
-#define PASSES_MAX 16  /* others' probes that a wait sends on within a retransmission time */
+#define PASSES_MAX 16 /* others' probes that a wait sends on within a retransmission time */
 
 #define STEPS_MAX FISSION_ENTRIES_MAX
 static_assert(STEPS_MAX < UINT8_MAX, "a step's number fits into hops");

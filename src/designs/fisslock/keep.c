@@ -1,11 +1,11 @@
-/* Agents that stay (beyond the paper): when the last holder has gone and nobody waits, the host may keep the agent, so that its next
- * acquisition costs no packet. To the decider the lock is held, by this host. Another's request is sent to the agent, as ever, which
- * finds nobody and goes there: one round trip more than if the lock had been free.
+/* Agents that stay (beyond the paper): when the last holder has gone and nobody waits, the host may keep the agent, so that its
+ * next acquisition costs no packet. To the decider the lock is held, by this host. Another's request is sent to the agent, as ever,
+ * which finds nobody and goes there: one round trip more than if the lock had been free.
  *
- * That pays where the next to ask is most often of the same host. Whether it was is known exactly: who frees a tenure of term t, and
- * is next granted the lock by the decider, finds term t + 1 if nobody else had it in between. Each lock has a score: one up for every
- * time that it came back here, two down for every time that somebody else had it. The agent stays where the score is high: where more
- * than two of three acquisitions are of this host. */
+ * That pays where the next to ask is most often of the same host. Whether it was is known exactly: who frees a tenure of term t,
+ * and is next granted the lock by the decider, finds term t + 1 if nobody else had it in between. Each lock has a score: one up for
+ * every time that it came back here, two down for every time that somebody else had it. The agent stays where the score is high:
+ * where more than two of three acquisitions are of this host. */
 #include "designs/fisslock/pool.h"
 
 #define SCORE_MAX 7

@@ -349,8 +349,7 @@ bool fisslock_claim(const void *host, uint32_t request, struct packet_claim *out
     struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
     const struct request *r = host_request(h, request);
     bool holds = fisslock_holds(host, request);
-    *out = (struct packet_claim){
-        .index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
+    *out = (struct packet_claim){.index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
     return holds || r->state == REQUEST_WAITING;
 }
 
