@@ -66,7 +66,7 @@ int main(void)
         if (d->tolerates & FAULT_BIT(kind) && kind != FAULT_UNKNOWN && !sum.total.faults[kind]) /* there are no verbs */
             CHECK_FAIL("no fault of kind %s was injected", fault_name((enum fault)kind));
     CHECK(sum.total.exclusive && sum.total.shared && sum.total.upgrades && sum.total.downgrades && sum.total.timeouts);
-    CHECK(sum.total.cancelled && sum.total.lost);
+    CHECK(sum.total.cancelled && sum.total.lost && sum.total.deadlocks);
     others("fisslock-stay");
     others("fisslock-local");
     return 0;
