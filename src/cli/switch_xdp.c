@@ -1,22 +1,18 @@
 /* The control process of a switch in the kernel: joins the rack, loads the program of its design, attaches it, and takes it down.
  * The program learns by itself where the rack's machines are. */
 #include "cli/switch.h"
-#include "cluster/join.h"
-#include "dataplane/xdp/loader.h"
+#include "cli/switch_care.h"
 #include "world/world.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <net/if.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysinfo.h>
 
-#define LOOK_MS 100 /* how often whether to stop */
 #define JOIN_NS (30 * NS_PER_S)
-#define LEASE_DRIFT_DIVISOR 1000 /* clocks differ by one in ten thousand, and a tick or two */
 
 static_assert((int)PLANE_HERE == (int)COORD_HERE, "the kernel's side knows it by number");
 
@@ -173,27 +169,30 @@ void switch_print_end(const struct plane *p)
                c.verdict[PLANE_DROPPED], c.verdict[PLANE_PASSED]);
 }
 
-/* State was lost, and hosts may hold what nobody here knows of. Nothing is decided until the leases of the life before are over:
- * then they hold nothing of it, and all locks are free indeed. A process that takes over meanwhile waits anew. */
-static void serve(struct plane *p, const struct switch_options *o, const struct rack_config *c)
+/* State that was lost is told anew by the hosts; until then nothing is decided. */
+static int serve(struct plane *p, const struct switch_options *o, struct udp *udp, const struct coord_welcome *w,
+                 const struct join_params *j)
 {
-    volatile struct plane_live *live = plane_live(p);
-    uint64_t open_ns = world_now(&world_real) + c->lease_ns + c->lease_ns / LEASE_DRIFT_DIVISOR;
-    if (live->closed)
-        printf("closed for one lease: somebody may hold something from before\n");
+    struct care *c = calloc(1, sizeof *c);
+    int rc = c ? care_begin(c, p, udp, w, j) : -ENOMEM;
+    if (rc) {
+        free(c);
+        return cli_say("switch", EXIT_UNAVAILABLE, "cannot look after the program: %s", strerror(-rc));
+    }
+    if (plane_live(p)->closed)
+        printf("closed until hosts have told what they hold, or their leases are over\n");
     printf("switch of space '%s' is ready\n", o->space);
     fflush(stdout);
-    while (!*o->stop) { /* a signal may come between the look and the sleep */
-        poll(NULL, 0, LOOK_MS);
-        if (live->closed && world_now(&world_real) > open_ns) {
-            live->closed = 0;
-            puts("open");
+    while (!*o->stop)
+        if (care_round(c)) {
+            printf("open; %" PRIu64 " locks are held from before\n", c->rebuild.held);
             fflush(stdout);
         }
-    }
+    free(c);
+    return 0;
 }
 
-static int run(const struct switch_options *o, const struct coord_welcome *w)
+static int run(const struct switch_options *o, struct udp *udp, const struct coord_welcome *w, const struct join_params *j)
 {
     struct plane *p = NULL;
     const char *program = program_of(w->design);
@@ -205,10 +204,10 @@ static int run(const struct switch_options *o, const struct coord_welcome *w)
     if (status)
         return status;
     status = switch_attach_all(p, o);
-    if (!status) {
-        serve(p, o, &w->config);
+    if (!status)
+        status = serve(p, o, udp, w, j);
+    if (!status)
         switch_print_end(p);
-    }
     plane_close(p, o->remove || !o->pins ? PLANE_REMOVE : PLANE_DETACH);
     return status;
 }
@@ -225,7 +224,13 @@ int switch_xdp(const struct switch_options *o)
     int status = join_rack(o, &udp, &w, &j);
     if (status)
         return status;
-    status = !strcmp(w.design, "netlock") ? switch_netlock(o, &udp, &w, &j) : run(o, &w);
+    if (o->design && strcmp(o->design, w.design) != 0)
+        status = cli_say("switch", EXIT_UNAVAILABLE, "the space '%s' has the design '%s', not '%s'", o->space, w.design, o->design);
+    else if (o->locks && o->locks != w.config.locks)
+        status = cli_say("switch", EXIT_UNAVAILABLE, "the space '%s' has %" PRIu64 " locks, not %" PRIu64, o->space, w.config.locks,
+                         o->locks);
+    else
+        status = !strcmp(w.design, "netlock") ? switch_netlock(o, &udp, &w, &j) : run(o, &udp, &w, &j);
     udp_close(&udp);
     return status;
 }

@@ -70,7 +70,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     memset(members, 0, (p->machines + UINT64_C(1)) * sizeof *members);
     c->design = p->design;
     snprintf(c->space, sizeof c->space, "%s", p->space);
-    c->life = p->life;
+    c->life = c->first_life = p->life;
+    c->start_ns = now;
     c->members = members;
     c->open_ns = p->fresh ? now : now + p->lease_ns + 2 * (p->lease_ns / COORD_DRIFT_DIVISOR) + 1;
     memset(&c->config, 0, sizeof c->config); /* its padding travels, too */
@@ -132,6 +133,15 @@ static uint32_t welcome(const struct coordinator *c, const struct coord_packet *
 
 /* ---- joining ---- */
 
+/* Larger than every one before, and by as many as quarters of a second have gone by: what is counted within a life may then run
+ * into the next ones' numbers, and stays below what they count. */
+static uint32_t next_life(struct coordinator *c, uint64_t now)
+{
+    uint64_t by_time = c->first_life + (now - c->start_ns) / (NS_PER_S / COORD_LIVES_PER_S);
+    c->life = (uint32_t)max_u64(c->life + UINT64_C(1), by_time);
+    return c->life;
+}
+
 static uint64_t lease_from(const struct coordinator *c, uint64_t now)
 {
     return now + c->config.lease_ns + 2 * (c->config.lease_ns / COORD_DRIFT_DIVISOR) + 1;
@@ -160,8 +170,8 @@ static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, s
     }
     if (!empty)
         return refuse(c, p, unclean ? -EAGAIN : -ENOSPC, answer);
-    c->members[empty] =
-        (struct coord_member){.nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = ++c->life, .live = true, .at = from};
+    c->members[empty] = (struct coord_member){
+        .nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = next_life(c, now), .live = true, .at = from};
     return welcome(c, p, empty, c->life, now, answer);
 }
 
@@ -180,7 +190,7 @@ static uint32_t join_server(struct coordinator *c, const struct coord_packet *p,
     if (c->server[i].nonce != p->head.nonce) {
         c->server[i].nonce = p->head.nonce;
         c->server[i].at = at;
-        c->server[i].life = ++c->life;
+        c->server[i].life = next_life(c, now);
     }
     return welcome(c, p, c->config.server[i], c->server[i].life, now, answer);
 }
@@ -199,7 +209,7 @@ static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p,
     if (c->switch_[i].nonce != p->head.nonce) {
         c->switch_[i].nonce = p->head.nonce;
         c->switch_[i].at = at;
-        c->switch_[i].life = ++c->life;
+        c->switch_[i].life = next_life(c, now);
         c->rouse_next = 1;
     }
     uint32_t len = welcome(c, p, MACHINE_SWITCH, c->switch_[i].life, now, answer);

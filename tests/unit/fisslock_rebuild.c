@@ -194,7 +194,7 @@ static void both(bool returns)
         fisslock_session_dead(k.host[1], 0, k.now, &k.out);
         kit_flush(&k, false);
     } else {
-        fisslock_host_init(k.host[1], &k.config, 1, 2, k.now);
+        kit_host_again(&k, 1, 2);
     }
     kit_release(&k, 3, 0);
     kit_release(&k, 2, 1);
@@ -303,8 +303,8 @@ static void expected(void)
     end();
 }
 
-/* A host that forgot has several agents to take over at once, two of which are remembered in one place: neither keeps the other from
- * getting on. */
+/* A host that forgot has several agents to take over at once, two of which are remembered in one place: neither keeps the other
+ * from getting on. */
 static void takes(void)
 {
     uint64_t a = 0, b = 1;
@@ -319,7 +319,7 @@ static void takes(void)
         kit_flush(&k, false);
     }
     kit_run(&k);
-    fisslock_host_init(k.host[1], &k.config, 1, 2, k.now);
+    kit_host_again(&k, 1, 2);
     kit_wait(&k, 4 * KIT_RETRY_NS);
     for (uint32_t r = 0; r < 2; r++) {
         struct packet_ask ask = {.request = r, .port = 3, .mode = X, .index = r ? b : a};

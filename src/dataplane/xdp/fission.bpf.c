@@ -60,8 +60,15 @@ INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters
     struct plane_host *h = member(p->head.from.machine);
     if (!h)
         return drop(c, PLANE_UNKNOWN);
+    if (p->flags & FISSION_DONE) { /* it goes; a former life's does not count */
+        if (h->life == (uint32_t)p->head.nonce)
+            h->heard = 0;
+        c->verdict[PLANE_ABSORBED]++;
+        return XDP_DROP;
+    }
     h->heard = bpf_jiffies64(); /* begins near 2^32 */
-    p->head.epoch = live.epoch; /* by which it learns whether we still know what it holds */
+    p->head.epoch = live.epoch; /* by which it learns whether we still know what it holds, */
+    p->flags = live.closed ? FISSION_CLOSED : 0; /* and whether it can tell us */
     p->head.to = p->head.from;
     p->head.from.machine = MACHINE_SWITCH;
     return frame_answer(f, c);
@@ -115,6 +122,13 @@ INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
     uint8_t type = p->head.type;
     if (type == FISSION_LEASE)
         return hear(f, p, c);
+    if (type == FISSION_REPORT) { /* what it holds, from before our state was lost: for the control process */
+        struct plane_host *h = member(p->head.from.machine);
+        if (!live.closed || !h)
+            return drop(c, PLANE_REFUSED);
+        h->asked = 1;
+        return pass(c, PLANE_CONTROL);
+    }
     if (live.closed)
         return drop(c, PLANE_CLOSED);
     if (type == FISSION_CENSUS) {

@@ -308,8 +308,8 @@ INLINE int pass_on(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     return fan_one(ctx, f, c);
 }
 
-INLINE int on_lease(struct frame *f, struct netlock_packet *p, struct netlock_machine *m, uint64_t until, uint64_t now, uint32_t life,
-                    struct plane_counters *c)
+INLINE int on_lease(struct frame *f, struct netlock_packet *p, struct netlock_machine *m, uint64_t until, uint64_t now,
+                    uint32_t life, struct plane_counters *c)
 {
     if (!m->clean && p->life == life)
         return pass(c, PLANE_CONTROL); /* it has heard of this life of ours */

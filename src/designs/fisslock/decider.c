@@ -22,6 +22,7 @@ struct decider {
 struct machine {
     uint64_t heard_ns; /* when it renewed its lease; 0: never */
     uint64_t asked;    /* whether an ACQUIRE of it has passed */
+    uint64_t life;     /* the latest that was heard of */
 };
 
 static struct machine *machine_at(const struct decider *d, uint16_t machine)
@@ -110,7 +111,17 @@ void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned word
 
 static void lease(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
 {
-    struct fission_packet *answer = p->head.from.machine <= d->rules.machines ? outbox_add(out, sizeof *p) : NULL;
+    struct machine *m = p->head.from.machine <= d->rules.machines ? machine_at(d, p->head.from.machine) : NULL;
+    if (!m || p->head.nonce < m->life) {
+        d->drops.stale++; /* from a former life of that number */
+        return;
+    }
+    m->life = p->head.nonce;
+    if (p->flags & FISSION_DONE) { /* it goes */
+        m->heard_ns = m->asked = 0;
+        return;
+    }
+    struct fission_packet *answer = outbox_add(out, sizeof *p);
     if (!answer)
         return;
     is_closed(d, now); /* before it is heard: it may be the last whose silence was waited for */
@@ -239,33 +250,18 @@ static uint16_t somebody_who_lives(const struct decider *d, uint64_t now)
     return MACHINE_NONE;
 }
 
-/* Its machine is gone. What it held exclusively is free. Of a shared lock others may hold: one who lives takes over, and looks. */
 static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbox *out)
 {
-    uint64_t word = d->lock[index].word;
-    struct fission_meta m;
-    struct fission_packet p = {.head = {.type = FISSION_FREE, .index = index}, .old_mode = FISSION_EXCLUSIVE, .term = fission_word_term(word)};
-    if (!(word & FISSION_WORD_SHARED) || heir == MACHINE_NONE) {
-        decide(d, &p, &m);
-        return;
-    }
-    struct fission_packet *look = outbox_add(out, sizeof p);
-    if (!look)
+    struct fission_packet look, *p;
+    if (out->packets == OUTBOX_PACKETS || out->used + sizeof look > OUTBOX_BYTES)
         return; /* next time */
-    p.head.type = FISSION_TAKE;
-    p.client = (struct place){heir, PORT_POOL};
-    decide(d, &p, &m);
-    *look = (struct fission_packet){.head = {.version = PACKET_VERSION,
-                                             .head_len = sizeof look->head,
-                                             .family = PACKET_FISSION,
-                                             .type = FISSION_LOOK,
-                                             .space = d->rules.space,
-                                             .epoch = d->rules.epoch,
-                                             .index = index,
-                                             .from = {MACHINE_SWITCH, PORT_POOL},
-                                             .to = {heir, PORT_POOL}},
-                                    .word = m.word,
-                                    .token = m.token};
+    if (!rebuild_clear(&d->lock[index], d->options, heir, &look) || !look.head.to.machine || !(p = outbox_add(out, sizeof look)))
+        return;
+    *p = look;
+    p->head.space = d->rules.space;
+    p->head.epoch = d->rules.epoch;
+    p->head.index = index;
+    p->token += d->token_base;
 }
 
 uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out)

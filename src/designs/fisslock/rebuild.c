@@ -38,8 +38,9 @@ bool rebuild_report(struct rebuild *r, struct rebuild_lock *locks, uint64_t coun
     for (unsigned i = 0; i < p->count && r->state[machine] == REBUILD_HEARD; i++) {
         struct fission_entry e = entries[i];
         bool known = e.nonce < count && (e.mode == FISSION_SHARED || e.mode == FISSION_EXCLUSIVE);
+        bool news = known && !(locks[e.nonce].word & FISSION_WORD_HELD);
         if (known && fission_reported(&locks[e.nonce].word, &locks[e.nonce].token, machine, e.mode))
-            r->holds++;
+            r->held += news;
         else
             r->bad++;
     }
@@ -48,7 +49,8 @@ bool rebuild_report(struct rebuild *r, struct rebuild_lock *locks, uint64_t coun
     return true;
 }
 
-bool rebuild_closed(struct rebuild *r, uint64_t now, bool (*lives)(const void *ctx, uint16_t machine, uint64_t now), const void *ctx)
+bool rebuild_closed(struct rebuild *r, uint64_t now, bool (*lives)(const void *ctx, uint16_t machine, uint64_t now),
+                    const void *ctx)
 {
     if (!r->closed)
         return false;
@@ -60,4 +62,29 @@ bool rebuild_closed(struct rebuild *r, uint64_t now, bool (*lives)(const void *c
     }
     r->closed = false;
     return false;
+}
+
+bool rebuild_clear(struct rebuild_lock *lock, uint32_t options, uint16_t heir, struct fission_packet *look)
+{
+    uint64_t token = __atomic_load_n(&lock->token, __ATOMIC_ACQUIRE); /* before the word: see fission_token_at */
+    uint64_t word = __atomic_load_n(&lock->word, __ATOMIC_ACQUIRE), next = word;
+    bool inherited = (word & FISSION_WORD_SHARED) && heir != MACHINE_NONE;
+    struct fission_meta m;
+    const struct fission_packet p = {.head = {.type = inherited ? FISSION_TAKE : FISSION_FREE},
+                                     .client = {heir, PORT_POOL},
+                                     .term = fission_word_term(word),
+                                     .old_mode = FISSION_EXCLUSIVE};
+    fission_decide(&p, options, &next, &token, &m);
+    if (!__atomic_compare_exchange_n(&lock->word, &word, next, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        return false;
+    __atomic_store_n(&lock->token, token, __ATOMIC_RELEASE);
+    *look = (struct fission_packet){.head = {.version = PACKET_VERSION,
+                                             .head_len = sizeof look->head,
+                                             .family = PACKET_FISSION,
+                                             .type = FISSION_LOOK,
+                                             .from = {MACHINE_SWITCH, PORT_POOL},
+                                             .to = {inherited ? heir : MACHINE_NONE, PORT_POOL}},
+                                    .word = m.word,
+                                    .token = m.token};
+    return true;
 }
