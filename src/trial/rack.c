@@ -1,4 +1,5 @@
 #include "trial/rack.h"
+#include "lib/hash.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -65,9 +66,8 @@ static void check_undo(struct rack_host *h)
     memcpy(copy, h->memory, bytes);
     for (uint64_t i = h->undo->count; i-- > 0;)
         memcpy(copy + undo_entry(h->undo, i)->line * UNDO_LINE, undo_entry(h->undo, i)->old, UNDO_LINE);
-    for (uint64_t i = 0; i < bytes; i++)
-        if (copy[i] != h->before[i])
-            abort(); /* byte i of the host's memory was changed without outbox_touch */
+    if (memcmp(copy, h->before, bytes) != 0)
+        abort(); /* a byte of the host's memory was changed without outbox_touch */
     undo_commit(h->undo);
     h->rack->outbox.undo = NULL;
 }
@@ -244,6 +244,11 @@ static int server_start(struct rack_server *s)
 
 /* ---- the switch ---- */
 
+static unsigned switch_count(const struct rack *r)
+{
+    return r->config.racks ? r->config.racks : 1;
+}
+
 static void switch_emit(struct rack *r, struct sim_packet *packet)
 {
     struct sim_packet leaving = {.from = packet->from};
@@ -278,28 +283,87 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
         sim_switch_emit(wire, packet);
         return;
     }
+    uint32_t rack = r->config.racks ? h->space - SPACE - 1 : 0;
+    if (rack >= switch_count(r))
+        return;
     _Alignas(8) uint8_t data[SIM_PACKET_MAX];
     memcpy(data, packet->data, packet->len);
-    r->design->switch_packet(r->switch_memory, data, packet->len, sim_now(&r->sim), &r->outbox);
+    r->design->switch_packet(r->switches[rack], data, packet->len, sim_now(&r->sim), &r->outbox);
     switch_emit(r, packet);
 }
 
+static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
+{
+    struct rack_config config = r->config;
+    config.rack = (uint16_t)rack;
+    memset(r->switches[rack], 0, r->design->switch_bytes(&config));
+    r->design->switch_init(r->switches[rack], &config, life, sim_now(&r->sim));
+    if (r->design->switch_rules)
+        r->design->switch_rules(r->switches[rack], &r->rules);
+}
+
+/* Of several, one or all. */
 static void switch_crash(void *ctx)
 {
     struct rack *r = ctx;
-    memset(r->switch_memory, 0, r->design->switch_bytes(&r->config));
-    r->design->switch_init(r->switch_memory, &r->config, ++r->switch_life, sim_now(&r->sim));
+    unsigned count = switch_count(r), which = (unsigned)(mix64(r->params.seed + r->switch_life) % (count + 1));
+    for (unsigned i = 0; i < count; i++)
+        if (count == 1 || i == which || which == count)
+            switch_anew(r, i, ++r->switch_life);
+}
+
+/* ---- locks divided anew ---- */
+
+static void rules_begin(void *arg, uint64_t tag);
+
+/* The second step: who gets slots. */
+static void rules_end(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    switch_anew(r, r->winner, ++r->switch_life);
+    if (sim_now(&r->sim) < r->params.safety_ns)
+        sim_at(&r->sim, sim_now(&r->sim) + 1 + mix64(tag) % (2 * r->params.lease_ns), rules_begin, r, tag + 1);
+}
+
+/* Some slots go from one switch to another: first, who loses them. */
+static void rules_begin(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    uint64_t draw = mix64(r->params.seed ^ mix64(tag));
+    unsigned count = switch_count(r);
+    r->loser = (unsigned)(draw % count);
+    r->winner = (r->loser + 1 + (unsigned)(draw >> 8) % (count - 1)) % count;
+    r->rules.version++;
+    for (unsigned s = 0; s < RACK_SLOTS; s++)
+        if (r->rules.owner[s] == r->loser && (mix64(draw + s) & 1))
+            r->rules.owner[s] = (uint8_t)r->winner;
+    if (r->config.options & RACK_BUSTED_ORDER) { /* the wrong way round */
+        unsigned swap = r->loser;
+        r->loser = r->winner;
+        r->winner = swap;
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (i != r->loser && i != r->winner)
+            r->design->switch_rules(r->switches[i], &r->rules);
+    switch_anew(r, r->loser, ++r->switch_life);
+    sim_at(&r->sim, sim_now(&r->sim) + 1 + (draw >> 32) % (r->params.lease_ns / 4), rules_end, r, tag);
 }
 
 static int switch_start(struct rack *r)
 {
-    r->switch_memory = calloc(1, r->design->switch_bytes(&r->config));
-    if (!r->switch_memory)
-        return -ENOMEM;
     const struct sim_switch_program program = {.ctx = r, .packet = switch_packet, .crash = switch_crash};
+    for (unsigned i = 0; i < switch_count(r); i++)
+        if (!(r->switches[i] = calloc(1, r->design->switch_bytes(&r->config))))
+            return -ENOMEM;
+    r->switch_memory = r->switches[0];
     sim_wire_program(r->wire, &program);
     r->switch_life = 1;
-    r->design->switch_init(r->switch_memory, &r->config, 1, sim_now(&r->sim));
+    for (unsigned s = 0; s < RACK_SLOTS && r->config.racks; s++)
+        r->rules.owner[s] = (uint8_t)(s % r->config.racks);
+    for (unsigned i = 0; i < switch_count(r); i++)
+        switch_anew(r, i, 1);
+    if (r->config.racks > 1 && r->params.moves)
+        sim_at(&r->sim, r->params.lease_ns, rules_begin, r, 1);
     if (r->design->switch_tick) {
         r->switch_tick_ns = sim_now(&r->sim) + r->config.retry_ns;
         sim_at(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
@@ -425,12 +489,13 @@ static void configure(struct rack *r)
         .space = SPACE,
         .machines = (uint16_t)p->hosts,
         .sessions = (uint16_t)((p->clients + p->hosts - 1) / p->hosts),
-        .requests = REQUESTS,
+        .requests = p->requests ? p->requests : REQUESTS,
         .servers = (uint16_t)r->server_count,
         .locks = p->locks,
         .lease_ns = p->lease_ns,
         .retry_ns = p->retry_ns,
         .options = r->design->options | p->options,
+        .racks = (uint16_t)(r->design->switch_rules ? (p->racks ? p->racks : 2) : 0),
     };
     for (unsigned i = 0; i < r->server_count; i++)
         r->config.server[i] = (uint16_t)(r->design->on_hosts ? i + 1 : p->hosts + 1 + i);
@@ -502,7 +567,8 @@ void rack_free(struct rack *r)
     free(r->servers);
     free(r->clients);
     free(r->host_of);
-    free(r->switch_memory);
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        free(r->switches[i]);
     if (r->wire)
         sim_wire_free(r->wire);
     sim_free(&r->sim);

@@ -51,6 +51,7 @@ static const struct {
     {"busted-fisslock-token", {"I1:", "I2:"}},
     {"busted-fisslock-silent", {"I1:", "I2:"}},
     {"busted-fisslock-reuse", {"I1:", "I2:"}},
+    {"busted-fisslock-order", {"I1:", "I2:"}},
     {"busted-citron-no-abort", {"I1:", "I2:"}},
     {"busted-citron-no-wait", {"I1:", "I2:"}},
     {"busted-citron-no-fence", {"I1:", "I2:", "I11:"}},

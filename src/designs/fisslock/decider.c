@@ -285,3 +285,8 @@ uint64_t fisslock_switch_word(const void *state, uint64_t index)
 {
     return ((const struct decider *)state)->lock[index].word;
 }
+
+const struct rebuild *fisslock_switch_rebuild(const void *state)
+{
+    return &((const struct decider *)state)->rebuild;
+}

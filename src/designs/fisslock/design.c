@@ -1,6 +1,7 @@
 #include "designs/all.h"
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
+#include "designs/fisslock/racks.h"
 
 #define FISSLOCK_FEATURES                                                                                                          \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC)
@@ -15,6 +16,16 @@ const struct design design_fisslock = {
     .packet = &fisslock_packets,
 };
 
+const struct design design_fisslock_racks = {
+    .name = "fisslock-racks",
+    .summary = "fisslock with the locks divided among several switches",
+    .kind = DESIGN_MAIN,
+    .features = FISSLOCK_FEATURES,
+    .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
+    .tolerates = FAULTS_ALL,
+    .packet = &fisslock_racks_packets,
+};
+
 /* Each is right but for one thing. */
 #define BUSTED(id, what, option)                                                                                                   \
     static const struct packet_design id##_packet = {FISSLOCK_PACKETS, .options = (option)};                                       \
@@ -27,6 +38,18 @@ const struct design design_fisslock = {
         .tolerates = FAULTS_ALL,                                                                                                   \
         .packet = &id##_packet,                                                                                                    \
     }
+
+/* Whoever gets locks hears of it before whoever loses them: the harness does that (trial/rack.h). */
+static const struct packet_design racks_order_packet = {FISSLOCK_RACKS_PACKETS, .options = UINT64_C(1) << 40};
+const struct design design_busted_fisslock_order = {
+    .name = "busted-fisslock-order",
+    .summary = "wrong on purpose: fisslock-racks",
+    .kind = DESIGN_BUSTED,
+    .features = FISSLOCK_FEATURES,
+    .substrates = DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL,
+    .packet = &racks_order_packet,
+};
 
 BUSTED(fisslock_term, "fisslock-term", FISSION_BUSTED_TERM);        /* duplicates and stragglers end tenures */
 BUSTED(fisslock_inca, "fisslock-inca", FISSION_BUSTED_INCA);        /* no incarnation check (Fig. 10) */

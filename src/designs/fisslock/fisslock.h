@@ -49,5 +49,7 @@ const struct packet_drops *fisslock_switch_drops(const void *state);
 struct fisslock_counts;
 const struct fisslock_counts *fisslock_counts(const void *host);
 uint64_t fisslock_switch_word(const void *state, uint64_t index);
+struct rebuild;
+const struct rebuild *fisslock_switch_rebuild(const void *state);
 
 #endif
