@@ -31,6 +31,7 @@ static const struct proof {
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
     {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock")}},
     {"fisslock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract")}},
+    {"fisslock-racks", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock")}},
     {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
     {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron"}},
     {"netlock",

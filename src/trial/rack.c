@@ -249,12 +249,19 @@ static unsigned switch_count(const struct rack *r)
     return r->config.racks ? r->config.racks : 1;
 }
 
+static bool is_cut(const struct rack *r, uint32_t rack, uint32_t host)
+{
+    return sim_now(&r->sim) < r->cut.until_ns && rack == r->cut.rack && host == r->cut.host;
+}
+
 static void switch_emit(struct rack *r, struct sim_packet *packet)
 {
     struct sim_packet leaving = {.from = packet->from};
     for (unsigned i = 0; i < r->outbox.packets; i++) {
         const struct packet_head *h = outbox_packet(&r->outbox, i);
         leaving.to = (struct sim_addr){.host = sim_host_of(r, h->to), .port = h->to.port};
+        if (r->config.racks && is_cut(r, h->space - SPACE - 1, leaving.to.host))
+            continue;
         leaving.len = r->outbox.packet[i].len;
         memcpy(leaving.data, h, leaving.len);
         sim_switch_emit(r->wire, &leaving);
@@ -284,7 +291,7 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
         return;
     }
     uint32_t rack = r->config.racks ? h->space - SPACE - 1 : 0;
-    if (rack >= switch_count(r))
+    if (rack >= switch_count(r) || is_cut(r, rack, packet->from.host))
         return;
     _Alignas(8) uint8_t data[SIM_PACKET_MAX];
     memcpy(data, packet->data, packet->len);
@@ -337,6 +344,11 @@ static void rules_begin(void *arg, uint64_t tag)
     for (unsigned s = 0; s < RACK_SLOTS; s++)
         if (r->rules.owner[s] == r->loser && (mix64(draw + s) & 1))
             r->rules.owner[s] = (uint8_t)r->winner;
+    if ((r->sim.faults.active & FAULT_BIT(FAULT_PARTITION)) && (draw >> 20 & 1)) {
+        r->cut.host = r->hosts[(draw >> 24) % r->params.hosts].host->id;
+        r->cut.rack = r->winner;
+        r->cut.until_ns = min_u64(sim_now(&r->sim) + 2 * r->params.lease_ns, r->params.safety_ns);
+    }
     if (r->config.options & RACK_BUSTED_ORDER) { /* the wrong way round */
         unsigned swap = r->loser;
         r->loser = r->winner;
@@ -346,7 +358,9 @@ static void rules_begin(void *arg, uint64_t tag)
         if (i != r->loser && i != r->winner)
             r->design->switch_rules(r->switches[i], &r->rules);
     switch_anew(r, r->loser, ++r->switch_life);
-    sim_at(&r->sim, sim_now(&r->sim) + 1 + (draw >> 32) % (r->params.lease_ns / 4), rules_end, r, tag);
+    /* The coordinator may take longer than a lease for it, but not once all has healed. */
+    uint64_t now = sim_now(&r->sim), then = now + 1 + (draw >> 32) % (2 * r->params.lease_ns);
+    sim_at(&r->sim, max_u64(min_u64(then, r->params.safety_ns), now + 1), rules_end, r, tag);
 }
 
 static int switch_start(struct rack *r)

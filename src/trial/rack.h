@@ -94,6 +94,11 @@ struct rack {
     uint32_t switch_life;      /* the latest that was given */
     struct rack_rules rules;
     unsigned loser, winner; /* of slots, in the change under way */
+    struct {                /* a host that does not reach one of the switches */
+        uint32_t host;
+        unsigned rack;
+        uint64_t until_ns;
+    } cut;
     uint64_t switch_tick_ns;
     struct rack_host *hosts;
     struct rack_server *servers;

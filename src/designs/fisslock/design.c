@@ -21,7 +21,7 @@ const struct design design_fisslock_racks = {
     .summary = "fisslock with the locks divided among several switches",
     .kind = DESIGN_MAIN,
     .features = FISSLOCK_FEATURES,
-    .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
+    .substrates = DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .packet = &fisslock_racks_packets,
 };
