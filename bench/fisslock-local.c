@@ -39,16 +39,33 @@ static void measure(struct kit *k, pawl *p, enum pawl_mode mode, const char *wha
     kit_judge(k, what, kit_percentile(ns, rounds, 0.5), "ns", 300);
 }
 
-int main(int argc, char **argv)
+/* Nobody holds it, and the agent stays. */
+static void alone(struct kit *k)
 {
-    struct kit k;
+    struct loopback l;
+    char place[LOOPBACK_PLACE_LEN];
+    pawl *p;
+    const struct loopback_params lp = {
+        .design = design_find("fisslock-stay"), .machines = 4, .sessions = 4, .requests = 64, .locks = 1000};
+    if (loopback_start(&l, &lp))
+        kit_die("cannot start a rack on loopback");
+    loopback_place(&l, 0, place);
+    if (pawl_open(place, NULL, &p))
+        kit_die("cannot open %s: %s", place, pawl_explain());
+    measure(k, p, PAWL_EXCLUSIVE, "exclusive, with an agent that stays");
+    measure(k, p, PAWL_SHARED, "shared, with an agent that stays");
+    pawl_close(p);
+    loopback_stop(&l);
+}
+
+static void beside_another(struct kit *k)
+{
     struct loopback l;
     char place[LOOPBACK_PLACE_LEN];
     pawl *p, *other;
     pawl_grant held;
     const struct loopback_params lp = {
         .design = design_find("fisslock"), .machines = 4, .sessions = 4, .requests = 64, .locks = 1000};
-    kit_begin(&k, argc, argv, "acquire and release beside the lock's own agent, over pawl://");
     if (loopback_start(&l, &lp))
         kit_die("cannot start a rack on loopback");
     loopback_place(&l, 0, place);
@@ -56,10 +73,18 @@ int main(int argc, char **argv)
         kit_die("cannot open %s: %s", place, pawl_explain());
     if (pawl_lock(other, pawl_id(KEY), PAWL_SHARED, &held))
         kit_die("cannot lock: %s", pawl_explain());
-    measure(&k, p, PAWL_SHARED, "shared, while another of the host holds it");
+    measure(k, p, PAWL_SHARED, "shared, while another of the host holds it");
     pawl_unlock(other, &held);
     pawl_close(other);
     pawl_close(p);
     loopback_stop(&l);
+}
+
+int main(int argc, char **argv)
+{
+    struct kit k;
+    kit_begin(&k, argc, argv, "acquire and release beside the lock's own agent, over pawl://");
+    beside_another(&k);
+    alone(&k);
     return kit_end(&k);
 }

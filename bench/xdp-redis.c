@@ -1,17 +1,21 @@
 /* Acquire and release through the kernel's switch, against Redis (SET NX PX, and a script that deletes what is one's own) and
- * against our own switch in software. The same loop of one process drives all of them, in turns; the servers have a core of their
- * own, which the kernel's switch leaves idle. In a lab: costs of processors, not of a network. */
+ * against our own switch in software. The same loop drives all of them, in turns, and every client has a socket of its own. All
+ * have two cores: Redis and the switch in software one for the clients and one for the server; the kernel's switch has no server,
+ * and many clients have both. In a lab: costs of processors, not of a network. */
 #include "bench/xdp-rack.h"
+#include "wire/afxdp.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 
 #define CLIENTS_MAX 64
 #define LOCKS 1000000
 #define ROUNDS 7
 #define ROUND_NS (300 * NS_PER_MS)
+#define LOST_NS (100 * NS_PER_MS) /* without any answer: a packet was lost */
 #define REDIS_PORT 6399
 #define SCRIPT "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end"
 
@@ -24,10 +28,10 @@ struct client {
     bool holds;
     uint64_t nonce, index, start;
     uint32_t term;
+    struct rng rng;
 };
 
 static char sha[41];
-static struct rng rng;
 
 /* ---- one step ---- */
 
@@ -40,7 +44,7 @@ static void send_all(int fd, const void *data, size_t len)
 static void ask(struct client *c, enum system s)
 {
     if (!c->holds)
-        c->index = rng_below(&rng, LOCKS);
+        c->index = rng_below(&c->rng, LOCKS);
     c->nonce++;
     if (s == REDIS) {
         char line[256];
@@ -82,45 +86,76 @@ static bool answered(struct client *c, enum system s)
 
 /* ---- a round ---- */
 
-static double latency[1 << 18];
+#define PAIRS_MAX (1u << 18) /* of one loop whose duration is looked at */
 
-/* Pairs per second; the median of a pair in *median_ns. */
-static double run_round(struct client *all, unsigned n, enum system s, double *median_ns)
+struct loop {
+    struct client *all;
+    unsigned count;
+    enum system system;
+    int cpu;
+    unsigned pairs;
+    double seconds;
+    double *latency;
+};
+
+/* Who may have an answer. Our clients look for it, as the library's do before they sleep: in the lab it is there when the packet
+ * has left. Those of a server sleep until it comes. */
+static unsigned who_is_ready(const struct loop *l, int epoll, struct client *ready[CLIENTS_MAX])
 {
+    struct epoll_event events[CLIENTS_MAX];
+    if (l->system == KERNEL) {
+        for (unsigned i = 0; i < l->count; i++)
+            ready[i] = &l->all[i];
+        return l->count;
+    }
+    int n = epoll_wait(epoll, events, CLIENTS_MAX, 100);
+    for (int i = 0; i < n; i++)
+        ready[i] = events[i].data.ptr;
+    return n > 0 ? (unsigned)n : 0;
+}
+
+static void *run_loop(void *arg)
+{
+    struct loop *l = arg;
+    struct client *all = l->all;
+    unsigned n = l->count;
+    enum system s = l->system;
+    double *latency = l->latency;
+    kit_pin(l->cpu);
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     uint64_t start = kit_now(), now = start;
     unsigned pairs = 0;
     for (unsigned i = 0; i < n; i++) {
         struct epoll_event e = {.events = EPOLLIN, .data.ptr = &all[i]};
-        epoll_ctl(epoll, EPOLL_CTL_ADD, all[i].fd, &e);
+        if (s != KERNEL)
+            epoll_ctl(epoll, EPOLL_CTL_ADD, all[i].fd, &e);
         all[i].start = kit_now();
         ask(&all[i], s);
     }
-    while (now - start < ROUND_NS) {
-        struct epoll_event ready[CLIENTS_MAX];
-        int got = epoll_wait(epoll, ready, CLIENTS_MAX, 100);
-        if (!got)
-            for (unsigned i = 0; i < n; i++)
-                ask(&all[i], s); /* a packet was lost */
-        for (int i = 0; i < got; i++) {
-            struct client *c = ready[i].data.ptr;
+    for (uint64_t latest = start; now - start < ROUND_NS;) {
+        struct client *ready[CLIENTS_MAX];
+        unsigned got = who_is_ready(l, epoll, ready);
+        for (unsigned i = 0; i < n && s != REDIS && now - latest > LOST_NS; i++)
+            ask(&all[i], s);
+        for (unsigned i = 0; i < got; i++) {
+            struct client *c = ready[i];
             bool held = c->holds;
             if (!answered(c, s))
                 continue;
-            now = kit_now();
+            latest = now = kit_now();
             if (held && !c->holds) {
-                latency[pairs++ % countof(latency)] = (double)(now - c->start);
+                latency[pairs++ % PAIRS_MAX] = (double)(now - c->start);
                 c->start = now;
             }
             ask(c, s);
         }
         now = kit_now();
     }
-    double seconds = (double)(now - start) / 1e9;
-    *median_ns = kit_percentile(latency, pairs < countof(latency) ? pairs : (unsigned)countof(latency), 0.5);
+    l->seconds = (double)(now - start) / 1e9;
+    l->pairs = pairs;
     /* Out of everything: what is still held is let go of. */
     for (unsigned i = 0; i < n; i++)
-        for (int tries = 0; tries < 2000; tries++) {
+        for (int tries = 0; tries < 100000; tries++) {
             if (answered(&all[i], s)) {
                 if (!all[i].holds)
                     break;
@@ -129,7 +164,83 @@ static double run_round(struct client *all, unsigned n, enum system s, double *m
             usleep(50);
         }
     close(epoll);
-    return pairs / seconds;
+    return NULL;
+}
+
+/* Pairs per second; the median of a pair in *median_ns. */
+static double run_round(struct kit *k, struct client *all, unsigned n, enum system s, double *median_ns)
+{
+    static double latency[2][PAIRS_MAX];
+    unsigned loops = s == KERNEL && n > 1 ? 2 : 1;
+    struct loop loop[2];
+    pthread_t thread[2];
+    double rate = 0;
+    for (unsigned i = 0; i < loops; i++) {
+        loop[i] =
+            (struct loop){.all = all + i * (n / loops), .count = n / loops, .system = s, .cpu = k->cpus[i], .latency = latency[i]};
+        if (pthread_create(&thread[i], NULL, run_loop, &loop[i]))
+            kit_die("no thread");
+    }
+    for (unsigned i = 0; i < loops; i++) {
+        pthread_join(thread[i], NULL);
+        rate += loop[i].pairs / loop[i].seconds;
+    }
+    *median_ns = kit_percentile(latency[0], loop[0].pairs < PAIRS_MAX ? loop[0].pairs : PAIRS_MAX, 0.5);
+    return rate;
+}
+
+/* ---- many clients of one process ---- */
+
+#define FAST_PORT (CLIENT_PORT + 300)
+#define NUMBER_SHIFT 48 /* of a nonce: whose it is */
+
+static struct udp fast;
+
+static void ask_fast(struct client *c, struct fission_packet *f, struct udp_out *out)
+{
+    if (!c->holds)
+        c->index = rng_below(&c->rng, LOCKS);
+    c->nonce = (c->nonce + 1) & ((UINT64_C(1) << NUMBER_SHIFT) - 1);
+    *f = bench_packet(FAST_PORT, c->holds ? FISSION_FREE : FISSION_ACQUIRE, FISSION_EXCLUSIVE, c->index,
+                      (uint64_t)c->number << NUMBER_SHIFT | c->nonce);
+    f->term = c->term;
+    *out = (struct udp_out){.to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof *f, .data = f};
+}
+
+/* All of them are one process's, as threads are that share a session: one way past the stack, and what is due leaves together.
+ * Pairs per second. */
+static double run_fast(struct client *all, unsigned n)
+{
+    static struct fission_packet f[CLIENTS_MAX];
+    static struct udp_batch batch;
+    struct udp_out out[CLIENTS_MAX];
+    uint64_t start = kit_now(), now = start, latest = start;
+    unsigned pairs = 0, due = 0;
+    for (unsigned i = 0; i < n; i++)
+        ask_fast(&all[i], &f[due], &out[due]), due++;
+    while (now - start < ROUND_NS) {
+        udp_send(&fast, out, due);
+        due = 0;
+        while (udp_receive(&fast, &batch))
+            for (unsigned i = 0; i < batch.count; i++) {
+                struct fission_packet a;
+                memcpy(&a, batch.packet[i].data, sizeof a);
+                struct client *c = &all[(a.head.nonce >> NUMBER_SHIFT) % n];
+                if (batch.packet[i].len != sizeof a || a.head.nonce << 16 >> 16 != c->nonce || due == n)
+                    continue;
+                pairs += c->holds;
+                if (c->holds || a.head.type == FISSION_GRANT)
+                    c->holds = !c->holds;
+                c->term = a.term;
+                ask_fast(c, &f[due], &out[due]);
+                due++;
+            }
+        now = kit_now();
+        latest = due ? now : latest;
+        for (unsigned i = 0; i < n && !due && now - latest > LOST_NS; i++)
+            udp_send(&fast, &out[i], 1);
+    }
+    return pairs / ((double)(now - start) / 1e9);
 }
 
 /* ---- set-up ---- */
@@ -178,25 +289,40 @@ static bool load_script(int fd)
     return n > 40 && sscanf(reply, "$40\r\n%40s", sha) == 1;
 }
 
+static struct client in_one[CLIENTS_MAX];
+
 static void compare(struct kit *k, struct client all[SYSTEMS][CLIENTS_MAX], unsigned n, unsigned systems)
 {
-    double rate[SYSTEMS][ROUNDS], median[SYSTEMS][ROUNDS], ratio[ROUNDS], soft[ROUNDS];
+    char why[AFXDP_WHY] = "";
+    double rate[SYSTEMS][ROUNDS], median[SYSTEMS][ROUNDS], ratio[ROUNDS], soft[ROUNDS], past[ROUNDS], past_ratio[ROUNDS];
     for (unsigned r = 0; r < ROUNDS; r++) {
+        kit_pin(k->cpus[0]);
+        past[r] = n > 1 && !afxdp_open(fast.at, &fast.fast, why) ? run_fast(in_one, n) : 0;
+        afxdp_close(fast.fast); /* frames of the others would pass its program */
+        fast.fast = NULL;
         for (unsigned s = 0; s < systems; s++)
-            rate[s][r] = run_round(all[s], n, s, &median[s][r]);
+            rate[s][r] = run_round(k, all[s], n, s, &median[s][r]);
         soft[r] = n == 1 ? median[SOFT][r] / median[KERNEL][r] : rate[KERNEL][r] / rate[SOFT][r];
         ratio[r] = systems < SYSTEMS ? 0 : n == 1 ? median[REDIS][r] / median[KERNEL][r] : rate[KERNEL][r] / rate[REDIS][r];
+        past_ratio[r] = systems < SYSTEMS ? 0 : past[r] / rate[REDIS][r];
     }
     printf(" %u client%s\n", n, n > 1 ? "s" : "");
     for (unsigned s = 0; s < systems; s++)
         printf("  %-24s %9.0f pairs/s, median pair %8.2f us\n", names[s], kit_percentile(rate[s], ROUNDS, 0.5),
                kit_percentile(median[s], ROUNDS, 0.5) / 1e3);
+    if (*why)
+        printf("  no AF_XDP here: %s\n", why);
+    else if (n > 1)
+        printf("  %-24s %9.0f pairs/s: all clients are one process's, by AF_XDP, on one core\n", names[KERNEL],
+               kit_percentile(past, ROUNDS, 0.5));
     if (n == 1)
         kit_judge_least(k, "median pair of a switch in software, against the kernel's", kit_percentile(soft, ROUNDS, 0.5), "x", 2);
     if (systems == SYSTEMS && n == 1)
         kit_judge_least(k, "median pair of Redis, against the kernel's switch", kit_percentile(ratio, ROUNDS, 0.5), "x", 5);
     else if (systems == SYSTEMS)
         kit_judge_least(k, "pairs per second of the kernel's switch, against Redis", kit_percentile(ratio, ROUNDS, 0.5), "x", 3);
+    if (systems == SYSTEMS && n > 1 && !*why)
+        kit_judge_least(k, "the same by AF_XDP, on one core", kit_percentile(past_ratio, ROUNDS, 0.5), "x", 3);
 }
 
 int main(int argc, char **argv)
@@ -205,7 +331,6 @@ int main(int argc, char **argv)
     struct kit k;
     kit_begin(&k, argc, argv, "acquire and release through the kernel's switch, against Redis, in a lab");
     rack_lease_ns = BENCH_LEASE_NS;
-    rng_seed(&rng, 1);
     rack_up("redis", 1, false);
     pid_t soft = bench_soft(LAB_SWITCH, SOFT_PORT, LOCKS, k.cpus[1]), redis = start_redis(k.cpus[1]);
     for (unsigned i = 0; i < CLIENTS_MAX; i++) {
@@ -213,6 +338,10 @@ int main(int argc, char **argv)
         all[SOFT][i] =
             (struct client){.fd = bench_socket((uint16_t)(CLIENT_PORT + 100 + i), LAB_SWITCH, SOFT_PORT), .number = 100 + i};
         all[REDIS][i] = (struct client){.fd = i && all[REDIS][0].fd < 0 ? -1 : redis_socket(), .number = i};
+        in_one[i] = (struct client){.number = i};
+        rng_seed(&in_one[i].rng, 1 + i);
+        for (unsigned s = 0; s < SYSTEMS; s++)
+            rng_seed(&all[s][i].rng, 1 + i);
     }
     bool has_redis = all[REDIS][0].fd >= 0 && load_script(all[REDIS][0].fd);
     if (!has_redis)
@@ -220,9 +349,11 @@ int main(int argc, char **argv)
     struct plane *p = rack_plane("fission", LOCKS, NULL, false);
     rack_attach(p, PLANE_GENERIC);
     bench_lease();
-    kit_pin(k.cpus[0]);
+    if (lab_enter(&rack, 1, 1) || udp_open(&fast, (struct net_addr){.ip = htonl(lab_address(1, 1)), .port = FAST_PORT}))
+        kit_die("no socket");
     compare(&k, all, 1, has_redis ? SYSTEMS : REDIS);
     compare(&k, all, CLIENTS_MAX, has_redis ? SYSTEMS : REDIS);
+    udp_close(&fast);
     plane_close(p, PLANE_REMOVE);
     bench_end(soft);
     bench_end(redis);

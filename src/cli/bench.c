@@ -45,8 +45,9 @@ static const struct arg table[] = {
     {"io", 0, ARG_STRING, "WORKLOAD", "sim: btio, oltp or io500: ranges, and data moved under them", &opts.io, NULL},
     {"series", 0, ARG_DURATION, "S", "sim: also say how many operations ended in each interval of so long", &opts.series_ns, NULL},
     {"held", 0, ARG_U64, "N", "--range on shm: ranges that others hold all the while; default 0", &opts.held, &opts.held_seen},
-    {"local", 0, ARG_FRACTION, "F", "sim: fraction of clients on the host of the lock memory; default 0", &opts.local,
-     &opts.local_seen},
+    {"local", 0, ARG_FRACTION, "F",
+     "sim: fraction of clients on the host of the lock memory; packet designs: of operations on the own host's part of the locks",
+     &opts.local, &opts.local_seen},
     {"lock-nodes", 0, ARG_U64, "N", "sim: clients and locks on N hosts each; --local is then of the operations", &opts.lock_nodes,
      &opts.lock_nodes_seen},
     {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &opts.names, NULL},
@@ -221,14 +222,15 @@ static int choose_sizes(struct bench_params *p)
     if (opts.seconds_seen && !opts.seconds_ns)
         return args_complain(&usage, "--seconds is more than 0");
     for (unsigned i = 0; i < p->design_count; i++)
-        if (p->designs[i]->packet && (opts.lock_nodes_seen || opts.local_seen || opts.names))
-            return args_complain(&usage, "'%s' is a packet design: it goes with neither --lock-nodes nor --local nor --names",
+        if (p->designs[i]->packet && (opts.lock_nodes_seen || opts.names))
+            return args_complain(&usage, "'%s' is a packet design: it goes with neither --lock-nodes nor --names",
                                  p->designs[i]->name);
     p->clients = (unsigned)clients;
     p->nodes = (unsigned)nodes;
     p->rounds = (unsigned)rounds;
     p->partitioned = opts.lock_nodes_seen;
     p->local = opts.local;
+    p->parted = opts.local_seen;
     p->residents = p->partitioned ? 0 : (unsigned)(clients * opts.local / 1000);
     p->warmup_ns = opts.warmup_ns;
     p->deaths = opts.deaths;

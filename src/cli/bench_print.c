@@ -140,13 +140,15 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
     }
     json_end(j);
     json_object(j, "grants");
-    json_null(j, "switch"); /* there is none, nor an agent, nor a server that grants */
-    json_null(j, "agent");
-    json_null(j, "server");
-    if (p->simulated)
-        json_null(j, "local");
-    else
-        json_u64(j, "local", s->ops);
+    const char *const kinds[] = {"switch", "agent", "server", "local"};
+    const uint64_t grants[] = {s->grants.by_switch, s->grants.by_agent, s->grants.by_server, s->grants.local};
+    for (unsigned i = 0; i < countof(kinds); i++)
+        if (s->granted)
+            json_u64(j, kinds[i], grants[i]);
+        else if (!p->simulated && !p->packets && !strcmp(kinds[i], "local"))
+            json_u64(j, kinds[i], s->ops);
+        else
+            json_null(j, kinds[i]); /* there is none, or nobody counts them */
     json_null(j, "handover");
     json_end(j);
     json_null(j, "retries"); /* no design of this release counts them */

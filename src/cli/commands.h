@@ -13,5 +13,6 @@ int cmd_show(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_space(int argc, char **argv);
 int cmd_switch(int argc, char **argv);
+int cmd_tune(int argc, char **argv);
 
 #endif

@@ -19,7 +19,8 @@
 #define WORKERS_MAX 64
 #define HOT 4
 #define HOLDS_MAX 200000 /* of one worker that are looked at in the end */
-#define MEND_MS 30000    /* until everybody must have got on */
+#define FORGET_US 60000
+#define MEND_MS 30000 /* until everybody must have got on */
 #define ADDRESS "10.77.1.254"
 #define WHERE "pawl://" ADDRESS ":7070/lab-run"
 
@@ -41,6 +42,7 @@ static pid_t workers[WORKERS_MAX], coordinator, control;
 static unsigned worker_count;
 static char pins[LAB_PATH + 8];
 static unsigned pulled, killed, controls, restarts, losses;
+static uint64_t lost, twice, late; /* packets */
 
 static uint64_t now_ns(void)
 {
@@ -61,7 +63,9 @@ static bool work(unsigned w, pawl *p, struct rng *rng)
         return false;
     h.from_ns = now_ns();
     h.token = g.token;
-    if (rng_chance(rng, 1, 8)) /* now and then for longer than it takes to restart a switch */
+    if (run->forgetful)
+        usleep(FORGET_US);          /* nearly all holds are forgotten while they last */
+    else if (rng_chance(rng, 1, 8)) /* now and then for longer than it takes to restart a switch */
         usleep((useconds_t)rng_below(rng, rng_chance(rng, 1, 20) ? 1000000 : 3000));
     h.to_ns = now_ns();
     if (!pawl_check(p, &g) && board->holds[w] < HOLDS_MAX)
@@ -119,7 +123,8 @@ static pid_t start(const char *words)
 static void start_coordinator(void)
 {
     char words[512];
-    snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space lab-run --design %s --keys dense --locks 1000 --lease 1s --fresh",
+    snprintf(words, sizeof words,
+             "serve --listen " ADDRESS ":7070 --space lab-run --design %s --keys dense --locks 1000 --lease 1s --fresh",
              run->design);
     coordinator = start(words);
 }
@@ -158,17 +163,34 @@ static void forget_locks(void)
         cli_say("lab", 0, "%s is still there", pins);
 }
 
-static struct plane *lossy[LAB_HOSTS_MAX + 1];
+static struct plane *noise[LAB_HOSTS_MAX + 1];
 
-/* Drops some of what comes in, until it is closed. */
-static int make_lossy(unsigned host)
+/* Loses, doubles and delays some of what comes in, until it is closed. */
+static int make_noise(unsigned host)
 {
-    enum plane_mode got;
-    const struct plane_options o = {.program = "lossy", .settings = {.options = (uint32_t)run->loss_thousandths}};
+    const struct plane_options o = {
+        .program = "noise",
+        .settings = {.options = (uint32_t)(run->loss_thousandths | run->twice_thousandths << 10 | run->late_thousandths << 20)}};
     int rc = lab_enter(lab, 1, host);
-    if (!rc && (plane_open(&o, &lossy[host]) || plane_attach(lossy[host], LAB_DEVICE, PLANE_GENERIC, &got)))
+    if (!rc && (plane_open(&o, &noise[host]) || plane_filter(noise[host], LAB_DEVICE, "noise_in", "noise_out")))
         return cli_say("lab", EXIT_UNAVAILABLE, "%s", plane_explain());
     return rc ? cli_say("lab", EXIT_UNAVAILABLE, "%s", lab_explain()) : 0;
+}
+
+/* Takes it away, and counts what it did. */
+static void sum_noise(void)
+{
+    for (unsigned h = 1; h <= lab->hosts; h++) {
+        struct plane_counters c;
+        if (!noise[h] || lab_enter(lab, 1, h))
+            continue;
+        if (!plane_count(noise[h], &c)) {
+            lost += c.verdict[PLANE_DROPPED];
+            twice += c.verdict[PLANE_DOUBLED];
+            late += c.verdict[PLANE_SENT];
+        }
+        plane_close(noise[h], PLANE_REMOVE);
+    }
 }
 
 /* ---- what goes wrong ---- */
@@ -180,6 +202,16 @@ static void pull_cable(struct rng *rng)
     usleep((useconds_t)(200000 + rng_below(rng, 1800000)));
     lab_plug(lab, 1, h, true);
     pulled++;
+}
+
+/* The locks are lost; the switch waits until nobody can hold anything from before. */
+static void lose_locks(void)
+{
+    end(control, SIGTERM);
+    forget_locks();
+    start_switch(false);
+    losses++;
+    usleep(2500000); /* closed for a lease */
 }
 
 static void something(struct rng *rng)
@@ -209,12 +241,8 @@ static void something(struct rng *rng)
         start_switch(false);
         restarts++;
         break;
-    default: /* the locks are lost, too */
-        end(control, SIGTERM);
-        forget_locks();
-        start_switch(false);
-        losses++;
-        usleep(2500000); /* closed for a lease */
+    default:
+        lose_locks();
     }
     usleep((useconds_t)(300000 + rng_below(rng, 700000)));
 }
@@ -284,6 +312,9 @@ static int report(uint64_t seed, uint64_t valid, uint64_t wrong, unsigned stuck)
         json_u64(&j, "controls_killed", controls);
         json_u64(&j, "switch_restarts", restarts);
         json_u64(&j, "switch_losses", losses);
+        json_u64(&j, "packets_lost", lost);
+        json_u64(&j, "packets_doubled", twice);
+        json_u64(&j, "packets_late", late);
         json_u64(&j, "violations", wrong);
         json_u64(&j, "stuck", stuck);
         json_end(&j);
@@ -295,6 +326,8 @@ static int report(uint64_t seed, uint64_t valid, uint64_t wrong, unsigned stuck)
         printf(
             "  %u cables pulled, %u processes killed, %u control processes killed, %u switch restarts, %u of them without locks\n",
             pulled, killed, controls, restarts + losses, losses);
+        if (lost || twice || late)
+            printf("  %" PRIu64 " packets lost, %" PRIu64 " doubled, %" PRIu64 " late\n", lost, twice, late);
         printf("  %" PRIu64 " violations, %u stuck\n", wrong, stuck);
     }
     return wrong || stuck ? EXIT_NO : 0;
@@ -323,12 +356,16 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     usleep(300000);
     if (has_switch())
         start_switch(true);
-    for (unsigned h = 1; h <= l->hosts && r->loss_thousandths && !status; h++)
-        status = make_lossy(h);
+    bool noisy = r->loss_thousandths || r->twice_thousandths || r->late_thousandths;
+    for (unsigned h = 1; h <= l->hosts && noisy && !status; h++)
+        status = make_noise(h);
     for (unsigned w = 0; w < worker_count && !status; w++)
         start_worker(w, rng_next(&rng));
     for (uint64_t end_ns = now_ns() + r->ns; now_ns() < end_ns && !status;)
-        if (r->faults)
+        if (r->forgetful) {
+            losses += !plane_forget(pins);
+            usleep(FORGET_US);
+        } else if (r->faults)
             something(&rng);
         else
             usleep(50000);
@@ -339,8 +376,7 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     end(control, SIGTERM);
     end(coordinator, SIGTERM);
     forget_locks();
-    for (unsigned h = 1; h <= l->hosts; h++)
-        plane_close(lossy[h], PLANE_REMOVE);
+    sum_noise();
     uint64_t wrong = judge(&valid);
     return status ? status : report(seed, valid, wrong, stuck);
 }

@@ -15,6 +15,7 @@ static const struct command {
     {"show", cmd_show, "show a lock with its holders and waiters, or a space with its sessions"},
     {"break", cmd_break, "take a lock away from those who hold it"},
     {"space", cmd_space, "create, list, show or drop spaces"},
+    {"tune", cmd_tune, "show and change how a lock with ranges is laid out, while it is used"},
     {"serve", cmd_serve, "coordinate a rack of hosts and serve its locks"},
     {"switch", cmd_switch, "be the switch of a rack, in the kernel or in software"},
     {"sim", cmd_sim, "try designs in simulated clusters full of faults"},

@@ -5,9 +5,9 @@
 #include <string.h>
 
 /* Bit numbers of design.h's flags. */
-enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC };
+enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK };
 enum { SHM, SIM, UDP };
-static_assert(1 << ASYNC == DESIGN_ASYNC && ASYNC + 1 == DESIGN_FEATURES, "features in the order of their bits");
+static_assert(1 << DEADLOCK == DESIGN_DEADLOCK && DEADLOCK + 1 == DESIGN_FEATURES, "features in the order of their bits");
 static_assert(1 << UDP == DESIGN_ON_UDP && UDP + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
@@ -29,8 +29,10 @@ static const struct proof {
     {"shiftlock64", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
     {"alock", SHM, {[EXCLUSIVE] = "shm/kill", [TOKENS] = "shm/kill", [RECOVERY] = "shm/kill", [TIMEOUT] = "shm/kill"}},
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
-    {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock")}},
-    {"fisslock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract")}},
+    {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock"}},
+    {"fisslock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
+    {"fisslock-stay", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock"}},
+    {"fisslock-stay", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract")}},
     {"fisslock-racks", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock")}},
     {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
     {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron"}},
@@ -64,6 +66,7 @@ static const struct proof {
     {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"srvlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
     {"srvlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract")}},
+    {"fisslock-local", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock"}},
     {"parlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
     {"netchain",
      SIM,

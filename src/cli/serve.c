@@ -90,6 +90,8 @@ static const struct arg switch_table[] = {
     {"spin", 0, ARG_DURATION, "S", "soft: look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
     {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth",
      &opts.xdp.mode, NULL},
+    {"design", 0, ARG_STRING, "D", "dev: only if the space has this design; default whatever it has", &opts.xdp.design, NULL},
+    {"locks", 0, ARG_U64, "N", "dev: only if it has so many locks; default however many", &opts.xdp.locks, NULL},
     {"pin", 0, ARG_STRING, "DIR", "dev: a folder in a BPF file system: the locks outlive this process", &opts.xdp.pins, NULL},
     {"fresh", 0, ARG_FLAG, NULL, "dev: nobody holds anything from before: all locks are free, pinned or not, at once", &opts.fresh,
      NULL},
@@ -250,10 +252,10 @@ static int keys_file(char out[JOURNAL_PATH_LEN])
 {
     char folder[JOURNAL_PATH_LEN - COORD_NAME_LEN - 8];
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    int len = opts.state          ? snprintf(folder, sizeof folder, "%s", opts.state)
-              : state && *state   ? snprintf(folder, sizeof folder, "%s/pawl", state)
-              : home && *home     ? snprintf(folder, sizeof folder, "%s/.local/state/pawl", home)
-                                  : -1;
+    int len = opts.state        ? snprintf(folder, sizeof folder, "%s", opts.state)
+              : state && *state ? snprintf(folder, sizeof folder, "%s/pawl", state)
+              : home && *home   ? snprintf(folder, sizeof folder, "%s/.local/state/pawl", home)
+                                : -1;
     if (len <= 0 || (size_t)len >= sizeof folder)
         return cli_say("serve", EXIT_USAGE, "where shall the keys be kept? --state DIR says");
     if (strchr(opts.space, '/'))

@@ -53,7 +53,7 @@ const char *pawl_strerror(int code)
     case ECANCELED:
         return "the operation was cancelled";
     case EDEADLK:
-        return "two holders wait for each other to leave";
+        return "a deadlock: each waits for what the other holds";
     default:
         return strerror(code < 0 ? -code : code);
     }

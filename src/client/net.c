@@ -4,6 +4,7 @@
 #include "client/net_where.h"
 #include "cluster/join.h"
 #include "lib/hash.h"
+#include "wire/afxdp.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@
 #define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease that it may wait out */
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
 #define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
-#define TURN_NS (5 * NS_PER_MS)  /* how often whoever waits for its turn looks */
+#define OPEN_TRIES_MAX 20
+#define TURN_NS (5 * NS_PER_MS) /* how often whoever waits for its turn looks */
 #define SEGMENT_DIR "/dev/shm"
 
 /* ---- the host ---- */
@@ -110,6 +112,14 @@ static int open_host(struct net *n, const struct net_where *w)
 
 /* ---- handles ---- */
 
+/* Past the network stack, or, as that was only wished for, by a plain socket. */
+static void take_fast_way(struct net *n)
+{
+    char why[AFXDP_WHY];
+    if (afxdp_open(n->udp.at, &n->udp.fast, why))
+        fprintf(stderr, "pawl: AF_XDP is not possible here, so UDP it is: %s\n", why);
+}
+
 static void free_net(struct net *n)
 {
     udp_close(&n->udp);
@@ -119,6 +129,7 @@ static void free_net(struct net *n)
         close(n->event_fd);
     free(n->idle);
     free(n->waiting);
+    free(n->owners);
     net_names_free(n);
     free(n);
 }
@@ -143,7 +154,7 @@ static int check_wishes(const struct net *n, const pawl_options *o)
     return 0;
 }
 
-int net_open(const char *place, const pawl_options *o, struct net **out)
+static int open_once(const char *place, const pawl_options *o, struct net **out)
 {
     struct net_where w;
     int rc = net_where_parse(place, &w);
@@ -166,6 +177,8 @@ int net_open(const char *place, const pawl_options *o, struct net **out)
         rc = udp_open(&n->udp, w.self);
     if (rc)
         rc = explain(rc, "cannot open a socket: %s", strerror(-rc));
+    if (!rc && w.afxdp)
+        take_fast_way(n);
     if (!rc)
         rc = open_host(n, &w);
     if (!rc)
@@ -175,7 +188,8 @@ int net_open(const char *place, const pawl_options *o, struct net **out)
         n->idle = calloc(requests, sizeof *n->idle);
         n->waiting = calloc(requests + PAWL_INFLIGHT_MAX, sizeof *n->waiting);
         n->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        rc = n->idle && n->waiting && n->event_fd >= 0 ? net_thread_start(n) : -ENOMEM;
+        n->owners = calloc(requests, sizeof *n->owners);
+        rc = n->idle && n->waiting && n->owners && n->event_fd >= 0 ? net_thread_start(n) : -ENOMEM;
         if (rc == -PAWL_ELIMIT)
             explain(rc, "all %u sessions of this host are in use", n->host.header->config.sessions);
         for (uint32_t i = 0; i < requests && !rc; i++)
@@ -187,6 +201,14 @@ int net_open(const char *place, const pawl_options *o, struct net **out)
     }
     *out = n;
     return 0;
+}
+
+int net_open(const char *place, const pawl_options *o, struct net **out)
+{
+    int rc = -ESTALE;
+    for (unsigned i = 0; i < OPEN_TRIES_MAX && rc == -ESTALE; i++) /* the host's last process may be leaving just now */
+        rc = open_once(place, o, out);
+    return rc;
 }
 
 int net_close(struct net *n)
@@ -313,18 +335,23 @@ static int failed(const struct net *n, int rc)
         return explain(rc, "the design '%s' does not offer that", n->host.header->design);
     if (rc == -EAGAIN)
         return explain(rc, "the lock's server does not answer: it is gone, cut off, or has just started and waits for a lease");
+    if (rc == -EDEADLK)
+        return explain(
+            rc, "whoever holds it waits, perhaps through others, for what this thread holds: give that back, then try again");
     return explain(rc, "%s", pawl_strerror(rc));
 }
 
-int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mode, bool try, struct outbox *out)
+int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mode, bool try, uint32_t owner, struct outbox *out)
 {
-    const struct packet_ask ask = {.request = request, .port = n->udp.at.port, .mode = mode, .try = try, .index = index};
+    const struct packet_ask ask = {
+        .request = request, .thread = owner, .port = n->udp.at.port, .mode = mode, .try = try, .index = index};
     int rc = -EBUSY;
     host_enter(&n->host, out);
     if (host_now() >= net_expiry_locked(n)) {
         rc = -PAWL_ELOST;
     } else if (n->host.design->idle(n->host.memory, request)) {
         __atomic_add_fetch(&n->host.uses[request], 1, __ATOMIC_RELAXED);
+        net_owns(n, request, owner);
         rc = n->host.design->acquire(n->host.memory, &ask, host_now(), out);
     }
     host_leave(&n->host, out);
@@ -341,7 +368,7 @@ static int start(struct net *n, uint32_t *request, uint32_t *bell, uint64_t inde
         if (rc)
             return rc;
         *bell = net_bell(n, *request);
-        rc = net_start(n, *request, index, mode, try, out);
+        rc = net_start(n, *request, index, mode, try, net_owner(n), out);
         if (rc >= 0) {
             net_flush(n, &n->udp, out);
             return rc;
@@ -368,7 +395,7 @@ static void end_request(struct net *n, uint32_t request)
 static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, pawl_grant *out)
 {
     const struct packet_design *d = n->host.design;
-    struct packet_ask ask = {.port = n->udp.at.port, .mode = mode, .index = index};
+    struct packet_ask ask = {.thread = net_owner(n), .port = n->udp.at.port, .mode = mode, .index = index};
     struct packet_answer answer;
     if (!d->local_acquire || (!take_spare(n, &ask.request) && net_take_request(n, &ask.request)))
         return false;
@@ -379,6 +406,7 @@ static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, paw
     if (got) {
         expiry = net_expiry_locked(n); /* of one who holds something; 0 if all was lost just now */
         __atomic_store_n(&n->host.uses[ask.request], n->host.uses[ask.request] + 1, __ATOMIC_RELAXED);
+        net_owns(n, ask.request, ask.thread);
     }
     host_unlock(&n->host);
     if (!got)
@@ -451,6 +479,7 @@ int net_unlock(struct net *n, const pawl_grant *g)
     int rc = net_request_of(n, g, &request);
     if (rc)
         return failed(n, rc);
+    net_touches(n, request);
     if (unlock_at_once(n, request))
         return 0;
     struct outbox *out = net_outbox();
@@ -480,9 +509,12 @@ int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t dead
         rc = -PAWL_ENOTSUP;
     if (rc)
         return failed(n, rc);
+    net_touches(n, request);
     struct outbox *out = net_outbox();
     bell = net_bell(n, request);
     host_enter(&n->host, out);
+    if (n->host.design->thread)
+        n->host.design->thread(n->host.memory, request, net_owner(n), host_now(), out);
     rc = host_now() < net_expiry_locked(n) ? n->host.design->convert(n->host.memory, request, mode, host_now(), out) : -PAWL_ELOST;
     host_leave(&n->host, out);
     net_flush(n, &n->udp, out);

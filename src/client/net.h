@@ -37,7 +37,10 @@ struct net {
     uint64_t busy_ns; /* when a thread last received */
     uint64_t sent;    /* packets of the design */
 
-    uint32_t spare; /* a request that nobody uses and that is not among `idle`; NET_NONE: there is none */
+    uint32_t *owners; /* of what its requests have: threads; 0: none (net_owners.c) */
+    bool hands_over;  /* one thread has given back what another had locked */
+
+    uint32_t spare;            /* a request that nobody uses and that is not among `idle`; NET_NONE: there is none */
     pthread_mutex_t receiving; /* the right to receive from udp */
     pthread_mutex_t lock;      /* of what follows */
     uint32_t *idle;            /* requests that nobody uses, a ring; those released last are at its end */
@@ -119,10 +122,17 @@ void net_give_locked(struct net *n, uint32_t request);
 pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a, uint64_t expiry);
 /* The request of a grant, or -PAWL_ENOTOWNER. */
 int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out);
-int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mode, bool try, struct outbox *out);
+/* owner: the thread that waits; 0: none does. */
+int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mode, bool try, uint32_t owner, struct outbox *out);
 
-/* The lock of a key: its index. Asks the coordinator if this handle never did, for at most so long. `look`: -ENOENT rather than that
- * the key gets one. Errors are explained. */
+/* The calling thread as an owner, 0 if its session has none; it owns what a request has; it gives back or changes what may be
+ * another's. */
+uint32_t net_owner(const struct net *n);
+void net_owns(struct net *n, uint32_t request, uint32_t owner);
+void net_touches(struct net *n, uint32_t request);
+
+/* The lock of a key: its index. Asks the coordinator if this handle never did, for at most so long. `look`: -ENOENT rather than
+ * that the key gets one. Errors are explained. */
 int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, uint64_t *index);
 void net_names_free(struct net *n);
 

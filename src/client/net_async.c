@@ -78,7 +78,7 @@ static int begin_lock(struct net *n, struct net_async *a, const pawl_request *r)
         if (rc)
             return rc;
         a->bell = net_bell(n, a->request);
-        rc = net_start(n, a->request, a->completion.grant.index, r->mode, r->deadline_ns == DEADLINE_TRY, &n->batch);
+        rc = net_start(n, a->request, a->completion.grant.index, r->mode, r->deadline_ns == DEADLINE_TRY, 0, &n->batch);
         if (rc >= 0)
             return rc;
         net_give_locked(n, a->request);
@@ -93,8 +93,11 @@ static int begin_convert(struct net *n, struct net_async *a, const pawl_request 
     int rc = net_request_of(n, &r->grant, &a->request);
     if (rc || !n->host.design->convert)
         return rc ? rc : -PAWL_ENOTSUP;
+    net_touches(n, a->request);
     a->bell = net_bell(n, a->request);
     host_enter(&n->host, &n->batch);
+    if (n->host.design->thread) /* no thread waits for it, or has it from now on */
+        n->host.design->thread(n->host.memory, a->request, 0, host_now(), &n->batch);
     rc = n->host.design->convert(n->host.memory, a->request, r->mode, host_now(), &n->batch);
     host_leave(&n->host, &n->batch);
     return rc;
@@ -106,6 +109,7 @@ static int end_lock(struct net *n, const pawl_request *r)
     int rc = net_request_of(n, &r->grant, &request);
     if (rc)
         return rc;
+    net_touches(n, request);
     host_enter(&n->host, &n->batch);
     rc = n->host.design->release(n->host.memory, request, host_now(), &n->batch);
     if (!rc)

@@ -50,21 +50,23 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
     memcpy(question.bytes, bytes, len);
     deadline = deadline == DEADLINE_TRY ? now + TRY_NS : min_u64(deadline, now + ASK_NS);
     net_addr_print(h->coordinator, address);
-    int rc = exchange(h->coordinator, n->udp.at.ip, &question.packet, sizeof question, COORD_FOUND, deadline, &answer, sizeof answer);
+    int rc =
+        exchange(h->coordinator, n->udp.at.ip, &question.packet, sizeof question, COORD_FOUND, deadline, &answer, sizeof answer);
     if (rc == -ETIMEDOUT)
         return explain(rc, "the coordinator at %s does not say which lock that is: it is gone, or its disk is full", address);
     if (rc)
         return explain(rc, "cannot ask %s: %s", address, strerror(-rc));
     rc = answer.packet.code;
     if (rc == -ENOSPC)
-        return explain(rc, "the space '%s' has had %" PRIu64 " keys, and no more fit; --locks of 'pawl serve' says how many", h->space,
-                       h->config.locks);
+        return explain(rc, "the space '%s' has had %" PRIu64 " keys, and no more fit; --locks of 'pawl serve' says how many",
+                       h->space, h->config.locks);
     if (!rc && (answer.packet.head.index >= h->config.locks || answer.len != len || memcmp(answer.bytes, bytes, len)))
         rc = -EPROTO;
     if (rc == -ENOENT && look)
         return rc;
     if (rc)
-        return explain(rc < 0 ? rc : -EPROTO, "%s does not say which lock that is: %s", address, pawl_strerror(rc < 0 ? rc : -EPROTO));
+        return explain(rc < 0 ? rc : -EPROTO, "%s does not say which lock that is: %s", address,
+                       pawl_strerror(rc < 0 ? rc : -EPROTO));
     *index = answer.packet.head.index;
     return 0;
 }
@@ -143,8 +145,7 @@ int net_query(struct net *n, pawl_key key, pawl_state *out)
     if (look.silent)
         rc = explain(-EAGAIN, "%u of %u hosts do not answer", look.silent, look.hosts);
     else
-        *out = (pawl_state){
-            .mode = lock.view.mode, .holders = lock.holders, .waiters = lock.waiters, .token = lock.view.token};
+        *out = (pawl_state){.mode = lock.view.mode, .holders = lock.holders, .waiters = lock.waiters, .token = lock.view.token};
     rack_look_close(&look);
     return rc;
 }

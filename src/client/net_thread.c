@@ -106,12 +106,13 @@ static void listen_a_while(struct net *n)
 {
     uint64_t now = world_now(&world_real);
     bool idle = now - __atomic_load_n(&n->busy_ns, __ATOMIC_RELAXED) > ROUND_NS;
-    struct pollfd fds[2] = {{.fd = n->pool.fd, .events = POLLIN}, {.fd = idle ? n->udp.fd : -1, .events = POLLIN}};
+    struct pollfd fds[1 + UDP_FDS] = {{.fd = n->pool.fd, .events = POLLIN}};
     const struct timespec patience = {.tv_nsec = ROUND_NS};
-    ppoll(fds, 2, &patience, NULL);
+    udp_poll_fds(&n->udp, fds + 1);
+    ppoll(fds, idle ? 1 + UDP_FDS : 1, &patience, NULL);
     if (n->pool.fd >= 0 && fds[0].revents)
         receive_all(n, &n->pool);
-    if (idle && fds[1].revents && !pthread_mutex_trylock(&n->receiving)) {
+    if (idle && (fds[1].revents || fds[2].revents) && !pthread_mutex_trylock(&n->receiving)) {
         receive_all(n, &n->udp);
         pthread_mutex_unlock(&n->receiving);
         net_pass_on(n);
@@ -136,24 +137,15 @@ static bool is_last(struct net *n)
     return true;
 }
 
-static bool all_idle(struct net *n)
-{
-    bool idle = true;
-    struct outbox *out = net_outbox();
-    host_enter(&n->host, out);
-    for (uint32_t i = 0; i < rack_requests(&n->host.header->config) && idle; i++)
-        idle = n->host.design->idle(n->host.memory, i);
-    host_leave(&n->host, out);
-    return idle;
-}
-
 /* The host goes with its last session, once nothing of it is left at the servers. */
 static void close_host(struct net *n)
 {
     uint64_t until = world_now(&world_real) + LINGER_NS;
     while (is_last(n) && host_lives(&n->host, host_now()) && world_now(&world_real) < until) {
-        if (all_idle(n)) {
-            host_retire(&n->host);
+        struct outbox *out = net_outbox();
+        bool gone = host_retire_if_idle(&n->host, host_now(), out);
+        net_flush(n, &n->udp, out);
+        if (gone) {
             tell(n, &n->udp, COORD_LEAVE, n->host.header->coordinator);
             return;
         }

@@ -152,10 +152,9 @@ static void sleep_on_socket(struct net *n, uint32_t request, uint32_t seen, uint
         return;
     uint64_t left = min_u64(deadline - now, WAIT_MAX_NS);
     struct timespec patience = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
-    struct pollfd readable = {.fd = n->udp.fd, .events = POLLIN};
     __atomic_store_n(&s->sleeper, request + 1, __ATOMIC_SEQ_CST);
     if (net_bell(n, request) == seen)
-        ppoll(&readable, 1, &patience, NULL);
+        udp_sleep(&n->udp, &patience);
     __atomic_store_n(&s->sleeper, 0, __ATOMIC_SEQ_CST);
 }
 

@@ -5,9 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
+/* host=IP or wire=WIRE. */
+static int parse_wish(const char *wish, size_t len, struct net_where *w)
+{
+    char text[NET_ADDR_TEXT + 8];
+    snprintf(text, sizeof text, "%.*s:0", (int)(len < NET_ADDR_TEXT ? len : NET_ADDR_TEXT), wish);
+    if (!strncmp(text, "host=", 5))
+        return net_addr_parse(text + 5, &w->self);
+    w->afxdp = !strcmp(text, "wire=afxdp:0");
+    return w->afxdp || !strcmp(text, "wire=udp:0") ? 0 : -EINVAL;
+}
+
 int net_where_parse(const char *place, struct net_where *w)
 {
-    char address[NET_ADDR_TEXT], self[NET_ADDR_TEXT];
+    char address[NET_ADDR_TEXT];
     const char *slash = strchr(place, '/'), *query = strchr(place, '?');
     memset(w, 0, sizeof *w);
     if (!slash || (query && query < slash) || (size_t)(slash - place) >= sizeof address)
@@ -20,12 +31,13 @@ int net_where_parse(const char *place, struct net_where *w)
     memcpy(w->space, slash + 1, len);
     if (strchr(w->space, '/'))
         return explain(-EINVAL, "the name of the space in pawl://%s has a slash", place);
-    if (!query)
-        return 0;
-    if (strncmp(query, "?host=", 6) || strlen(query + 6) > sizeof self - 4)
-        return explain(-EINVAL, "pawl://%s: only ?host=ADDRESS may follow the space", place);
-    snprintf(self, sizeof self, "%.*s:0", NET_ADDR_TEXT - 4, query + 6);
-    if (net_addr_parse(self, &w->self))
-        return explain(-EINVAL, "pawl://%s: '%s' is no IPv4 address", place, query + 6);
+    while (query) { /* with & between them */
+        const char *wish = query + 1;
+        query = strchr(wish, '&');
+        if (parse_wish(wish, query ? (size_t)(query - wish) : strlen(wish), w))
+            return explain(-EINVAL,
+                           "pawl://%s: after the space only ?host=IPV4-ADDRESS and wire=udp or wire=afxdp, with & between them",
+                           place);
+    }
     return 0;
 }

@@ -8,9 +8,10 @@ struct net_where {
     struct net_addr coordinator;
     struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
     char space[COORD_NAME_LEN];
+    bool afxdp; /* packets go past the network stack, if that is possible */
 };
 
-/* ADDRESS:PORT/SPACE[?host=ADDRESS]. Errors are explained. */
+/* ADDRESS:PORT/SPACE[?host=ADDRESS][&wire=afxdp]. Errors are explained. */
 int net_where_parse(const char *place, struct net_where *w);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ASK_NS (3 * NS_PER_S)    /* for which the coordinator is asked */
+#define ASK_NS (3 * NS_PER_S)     /* for which the coordinator is asked */
 #define HOST_NS (300 * NS_PER_MS) /* and each host: one that is gone stays in the list until its lease ends */
 
 /* ---- asking ---- */
@@ -124,7 +124,9 @@ int rack_look_find(const struct rack_look *l, pawl_key key, uint64_t *index)
     struct coord_key ask, answer;
     *index = key.id;
     if (rack_look_keys(l) == PAWL_KEYS_DENSE)
-        return key.id < l->about.locks ? 0 : explain(-ERANGE, "the locks of this space end at %llu", (unsigned long long)l->about.locks - 1);
+        return key.id < l->about.locks
+                   ? 0
+                   : explain(-ERANGE, "the locks of this space end at %llu", (unsigned long long)l->about.locks - 1);
     memset(&ask, 0, sizeof ask);
     coord_make(&ask.packet, COORD_FIND, l->where.space, world_random(&world_real) | 1);
     ask.look = 1;

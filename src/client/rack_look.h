@@ -1,5 +1,5 @@
-/* A look at a rack's space from outside: its hosts are asked what they hold and wait for. No session, and nothing is joined. What is
- * seen is a moment old, and not of one moment. */
+/* A look at a rack's space from outside: its hosts are asked what they hold and wait for. No session, and nothing is joined. What
+ * is seen is a moment old, and not of one moment. */
 #ifndef PAWL_CLIENT_RACK_LOOK_H
 #define PAWL_CLIENT_RACK_LOOK_H
 
@@ -13,7 +13,7 @@ struct rack_claim {
 
 struct rack_look {
     struct net_where where;
-    struct coord_hosts about; /* the space; of the hosts only the last few */
+    struct coord_hosts about;  /* the space; of the hosts only the last few */
     struct rack_claim *claims; /* by index */
     uint64_t count, room;
     unsigned hosts, silent; /* that are there; that did not answer: what they have is missing */

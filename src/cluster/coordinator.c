@@ -68,7 +68,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     memset(members, 0, (p->machines + UINT64_C(1)) * sizeof *members);
     c->design = p->design;
     snprintf(c->space, sizeof c->space, "%s", p->space);
-    c->life = p->life;
+    c->life = c->first_life = p->life;
+    c->start_ns = now;
     c->members = members;
     c->open_ns = p->fresh ? now : now + p->lease_ns + 2 * (p->lease_ns / COORD_DRIFT_DIVISOR) + 1;
     memset(&c->config, 0, sizeof c->config); /* its padding travels, too */
@@ -128,6 +129,15 @@ static uint32_t welcome(const struct coordinator *c, const struct coord_packet *
 
 /* ---- joining ---- */
 
+/* Larger than every one before, and by as many as quarters of a second have gone by: what is counted within a life may then run
+ * into the next ones' numbers, and stays below what they count. */
+static uint32_t next_life(struct coordinator *c, uint64_t now)
+{
+    uint64_t by_time = c->first_life + (now - c->start_ns) / (NS_PER_S / COORD_LIVES_PER_S);
+    c->life = (uint32_t)max_u64(c->life + UINT64_C(1), by_time);
+    return c->life;
+}
+
 static uint64_t lease_from(const struct coordinator *c, uint64_t now)
 {
     return now + c->config.lease_ns + 2 * (c->config.lease_ns / COORD_DRIFT_DIVISOR) + 1;
@@ -156,8 +166,8 @@ static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, s
     }
     if (!empty)
         return refuse(c, p, unclean ? -EAGAIN : -ENOSPC, answer);
-    c->members[empty] =
-        (struct coord_member){.nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = ++c->life, .live = true, .at = from};
+    c->members[empty] = (struct coord_member){
+        .nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = next_life(c, now), .live = true, .at = from};
     return welcome(c, p, empty, c->life, now, answer);
 }
 
@@ -176,7 +186,7 @@ static uint32_t join_server(struct coordinator *c, const struct coord_packet *p,
     if (c->server[i].nonce != p->head.nonce) {
         c->server[i].nonce = p->head.nonce;
         c->server[i].at = at;
-        c->server[i].life = ++c->life;
+        c->server[i].life = next_life(c, now);
     }
     return welcome(c, p, c->config.server[i], c->server[i].life, now, answer);
 }
@@ -192,7 +202,7 @@ static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p,
     if (c->switch_.nonce != p->head.nonce) {
         c->switch_.nonce = p->head.nonce;
         c->switch_.at = at;
-        c->switch_.life = ++c->life;
+        c->switch_.life = next_life(c, now);
         c->rouse_next = 1;
     }
     return welcome(c, p, MACHINE_SWITCH, c->switch_.life, now, answer);
@@ -261,7 +271,8 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_packet *p, s
 }
 
 /* A lock server or the switch: one that joined a former coordinator takes its place again. */
-static uint32_t beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s, void *answer)
+static uint32_t beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
+                             void *answer)
 {
     if (!s->nonce && p->code == coord_config_sum(&c->config) && p->head.epoch && p->head.nonce && p->at.ip) {
         *s = (struct coord_station){.nonce = p->head.nonce, .life = p->head.epoch, .at = p->at};
@@ -346,8 +357,7 @@ static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p
     a->requests = c->config.requests;
     for (; m <= c->config.machines && a->count < COORD_HOSTS_MAX; m++)
         if (c->members[m].live)
-            a->host[a->count++] =
-                (struct coord_host){.at = c->members[m].at, .machine = (uint32_t)m, .life = c->members[m].life};
+            a->host[a->count++] = (struct coord_host){.at = c->members[m].at, .machine = (uint32_t)m, .life = c->members[m].life};
     a->packet.head.index = m <= c->config.machines ? m : 0;
     return sizeof *a;
 }

@@ -20,8 +20,8 @@
  *   CLAIMED  some of them
  *
  * A host's number is used again when its lease has surely run out, with a higher life, and when the switch has found that no lock
- * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its own,
- * and gives out no number until every lease of those that do not has ended. */
+ * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its
+ * own, and gives out no number until every lease of those that do not has ended. */
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
 
@@ -33,6 +33,7 @@
 #define COORD_NAME_LEN 32
 #define COORD_LIVE_WORDS 16 /* machines up to 1023 are told; where there are more, none */
 #define COORD_DRIFT_DIVISOR 10000u
+#define COORD_LIVES_PER_S 4
 
 enum coord_type {
     COORD_JOIN = 1,
@@ -131,8 +132,10 @@ struct coordinator {
     const struct design *design;
     char space[COORD_NAME_LEN];
     struct rack_config config;
-    uint64_t open_ns; /* gives out numbers from then on */
-    uint32_t life;    /* the latest that was given */
+    uint64_t open_ns;    /* gives out numbers from then on */
+    uint32_t life;       /* the latest that was given */
+    uint32_t first_life; /* and at this time: */
+    uint64_t start_ns;
     struct coord_station {
         uint64_t nonce; /* of its JOIN; 0: there is none */
         uint32_t life;
@@ -150,11 +153,11 @@ struct coord_params {
     const char *space;
     uint64_t locks, lease_ns, retry_ns;
     uint16_t machines, sessions, requests, servers;
-    uint32_t life; /* above every one that was given before: wall-clock time in seconds does */
-    bool fresh;    /* nothing of a former coordinator can be left */
+    uint32_t life;               /* above every one that was given before: wall-clock time in seconds does */
+    bool fresh;                  /* nothing of a former coordinator can be left */
     enum pawl_keys keys;         /* 0: dense */
     struct directory *directory; /* if not; coordinating_open has its own */
-    const char *journal;         /* path of the file that keeps the directory; null: it ends with this process, which is for tests */
+    const char *journal; /* path of the file that keeps the directory; null: it ends with this process, which is for tests */
 };
 
 /* -EINVAL with the reason in *why, or 0. `members` has machines + 1. */

@@ -164,6 +164,23 @@ void host_retire(struct host *h)
         unlink(h->path); /* by the first who says so: a successor's file stays */
 }
 
+bool host_retire_if_idle(struct host *h, uint64_t now, struct outbox *out)
+{
+    const struct rack_config *c = &h->header->config;
+    bool idle = true;
+    host_enter(h, out);
+    for (uint32_t i = 0; i < c->sessions && idle; i++)
+        idle = h->sessions[i].state == HOST_SESSION_FREE;
+    for (uint32_t i = 0; i < rack_requests(c) && idle; i++)
+        idle = h->design->idle(h->memory, i);
+    if (idle && h->design->leave)
+        h->design->leave(h->memory, now, out);
+    if (idle)
+        host_retire(h);
+    host_leave(h, out);
+    return idle;
+}
+
 bool host_lives(const struct host *h, uint64_t now)
 {
     return !__atomic_load_n(&h->header->dead, __ATOMIC_ACQUIRE) && now < __atomic_load_n(&h->header->until_ns, __ATOMIC_ACQUIRE);
@@ -233,9 +250,9 @@ static void name_of_process(char out[COORD_LABEL_LEN])
 int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t *session)
 {
     static _Thread_local struct outbox out;
-    int rc = -PAWL_ELIMIT;
     host_enter(h, &out);
-    for (uint32_t i = 0; i < h->header->config.sessions && rc; i++) {
+    int rc = __atomic_load_n(&h->header->dead, __ATOMIC_ACQUIRE) ? -ESTALE : -PAWL_ELIMIT;
+    for (uint32_t i = 0; i < h->header->config.sessions && rc == -PAWL_ELIMIT; i++) {
         struct host_session *s = &h->sessions[i];
         if (s->state != HOST_SESSION_FREE || !is_orphan(s))
             continue;

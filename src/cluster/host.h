@@ -70,6 +70,9 @@ void host_close(struct host *h);
 /* No other life of this host begins while this one may hold anything: from now on nobody finds the file. */
 void host_retire(struct host *h);
 
+/* The same if no session is open and no request is in use: then none can be any more, and the design says its farewell. */
+bool host_retire_if_idle(struct host *h, uint64_t now, struct outbox *out);
+
 /* Around every use of the memory. What comes out is added to the outbox; host_leave makes the change complete. */
 void host_enter(struct host *h, struct outbox *out);
 void host_leave(struct host *h, struct outbox *out);
@@ -81,7 +84,8 @@ void host_unlock(struct host *h);
 /* Whether everything of the host is still its own, by its lease. */
 bool host_lives(const struct host *h, uint64_t now);
 
-/* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use. */
+/* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use; -ESTALE: the
+ * host's last one has gone, and it with them. */
 int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t *session);
 
 /* What its requests hold and wait for, from this one on; between host_enter and host_leave. */

@@ -44,8 +44,8 @@ int join(struct udp *u, const struct join_params *p, struct coord_welcome *out, 
     return rc;
 }
 
-int exchange(struct net_addr to, uint32_t self_ip, const struct coord_packet *ask, uint32_t len, enum coord_type type, uint64_t deadline,
-             void *answer, uint32_t answer_len)
+int exchange(struct net_addr to, uint32_t self_ip, const struct coord_packet *ask, uint32_t len, enum coord_type type,
+             uint64_t deadline, void *answer, uint32_t answer_len)
 {
     static _Thread_local struct udp_batch batch;
     struct udp u;

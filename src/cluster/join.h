@@ -17,9 +17,9 @@ struct join_params {
  * the coordinator said. */
 int join(struct udp *u, const struct join_params *p, struct coord_welcome *out, uint64_t *stamp);
 
-/* One question and its answer, through a socket of its own, repeated until it comes or the deadline (CLOCK_MONOTONIC). What answers has
- * the question's nonce, this type and length. -ETIMEDOUT. */
-int exchange(struct net_addr to, uint32_t self_ip, const struct coord_packet *ask, uint32_t len, enum coord_type type, uint64_t deadline,
-             void *answer, uint32_t answer_len);
+/* One question and its answer, through a socket of its own, repeated until it comes or the deadline (CLOCK_MONOTONIC). What answers
+ * has the question's nonce, this type and length. -ETIMEDOUT. */
+int exchange(struct net_addr to, uint32_t self_ip, const struct coord_packet *ask, uint32_t len, enum coord_type type,
+             uint64_t deadline, void *answer, uint32_t answer_len);
 
 #endif

@@ -1,6 +1,6 @@
-/* A directory on disk: every key, in the order in which they came, each with a check. What a coordinator has told anybody is written
- * and synced before it says so; one that starts anew goes on where its predecessor was. A record that is cut off at the end was told
- * to nobody. */
+/* A directory on disk: every key, in the order in which they came, each with a check. What a coordinator has told anybody is
+ * written and synced before it says so; one that starts anew goes on where its predecessor was. A record that is cut off at the end
+ * was told to nobody. */
 #ifndef PAWL_CLUSTER_JOURNAL_H
 #define PAWL_CLUSTER_JOURNAL_H
 

@@ -89,7 +89,7 @@ static inline bool fission_ends_tenure(const struct fission_packet *p)
 static inline bool fission_concerns_lock(const struct fission_packet *p)
 {
     return p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE || p->head.type == FISSION_FLAGS ||
-           p->head.type == FISSION_LOOK || fission_ends_tenure(p);
+           p->head.type == FISSION_LOOK || p->head.type == FISSION_PROBE || fission_ends_tenure(p);
 }
 
 /* A request that may still be granted here. */
@@ -215,9 +215,9 @@ static inline void fission_mid(const struct fission_packet *p, struct fission_me
 }
 
 /* What was granted before the switch last lost its state lies below: tokens begin with 0 in every life, and the life is added in
- * front. Lives rise at least once a second, and no lock has 2^24 tenures in one. With an agent's own 8 bits and a life's 32 that is
- * all of a token. */
-#define FISSION_TOKEN_LIFE_SHIFT 24
+ * front. Lives rise by four a second (cluster/coordinator.c), and no lock has 2^18 tenures in that time, each of which takes a
+ * round trip. With an agent's own 14 bits and a life's 32 that is all of a token. */
+#define FISSION_TOKEN_LIFE_SHIFT 18
 
 /* The token of a tenure: its low bits are the term, the rest counts how often that came round. The register may lag
  * behind the word: between XDP's exchange of the word and its store of the token another packet sees the old one. */
@@ -315,6 +315,7 @@ static inline uint32_t fission_destination(const struct fission_packet *p, uint3
         return !m->was_free ? FISSION_TO_AGENT : p->flags & FISSION_DONE ? FISSION_DROP : FISSION_TO_CLIENT;
     case FISSION_LOOK:
     case FISSION_TAKE:
+    case FISSION_PROBE:
         return m->was_free ? FISSION_DROP : FISSION_TO_AGENT;
     case FISSION_FLAGS:
         return FISSION_DROP;

@@ -22,6 +22,8 @@ enum fission_type {
     FISSION_TAKE =
         12, /* host -> decider [-> agent's host]: a new tenure for the agent that I have, or that was lost with its host */
     FISSION_REPORT = 13, /* host -> decider that lost its state: what I hold; and back: heard. stamp: which part; DONE: that is all */
+    FISSION_PROBE = 14, /* host of one who waits -> decider -> agent: whom does it wait for? */
+    FISSION_CHASE = 15, /* and from there to the host of such a one: does that wait, too? */
 };
 
 enum fission_mode { FISSION_SHARED = 1, FISSION_EXCLUSIVE = 2 };
@@ -32,12 +34,13 @@ enum fission_flags {
     FISSION_BOUNCED = 1 << 2, /* sent back by a host without the agent: routed only (pitfall 10) */
     FISSION_COPY = 1 << 3,    /* ACQUIRE: the decider has granted it; the agent is told */
     FISSION_NOWAIT = 1 << 4,  /* ACQUIRE: refuse rather than queue */
-    FISSION_DONE = 1 << 5,    /* FREE, GRANT with agent, on their way back: that tenure is over; RELEASE: no answer is needed */
+    FISSION_DONE = 1 << 5,    /* FREE, GRANT with agent, on their way back: that tenure is over; RELEASE: no answer is needed; LEASE: over */
     FISSION_DENIED = 1 << 6,  /* likewise: not accepted, the incarnation differs; LEASE: nor does what you hold from before count */
     FISSION_WRITERS = 1 << 7, /* GRANT with agent, FLAGS: the write-waiter bit */
     FISSION_STARVES = 1 << 8, /* likewise the starvation bit */
-    FISSION_UPGRADE = 1 << 9, /* ACQUIRE, RELEASE, REFUSED: of a shared hold that wants to be exclusive */
+    FISSION_UPGRADE = 1 << 9, /* ACQUIRE, RELEASE, REFUSED, PROBE: of a shared hold that wants to be exclusive */
     FISSION_CLOSED = 1 << 10, /* LEASE, from the decider: it lost its state and is being told who holds what */
+    FISSION_SURE = 1 << 11,   /* PROBE, CHASE: once more along the way on which the first came back */
 };
 
 /* A tenure is the time between a lock's agent being given to a host and being freed or given to the next. Its number, the term,
@@ -52,14 +55,14 @@ struct fission_packet {
     uint64_t word;           /* from the decider: the lock's word after this packet */
     struct place client;     /* who asked */
     uint32_t term;           /* ACQUIRE: tenure in which it got its ordinal; FREE, GRANT: tenure that ends, or began */
-    uint32_t stamp;          /* of the host that sent it back: see agent_adopt() */
+    uint32_t stamp;          /* of the host that sent it back: see agent_adopt(); PROBE, CHASE: which probe of its wait */
     uint16_t bouncer;        /* its machine */
     uint16_t inca;           /* ACQUIRE, RELEASE: the ordinal, 0 if none; FREE, GRANT with agent: the expected incarnation */
     uint16_t flags;
     uint8_t mode;     /* wanted or granted */
     uint8_t old_mode; /* FREE, GRANT with agent: the mode that ends (pitfall 12) */
     uint8_t priority; /* 0 is the highest */
-    uint8_t hops;     /* how often it was sent back */
+    uint8_t hops;     /* how often it was sent back; PROBE, CHASE: the step that is looked at */
     uint16_t count;   /* entries that follow */
 };
 _Static_assert(sizeof(struct fission_packet) == 80, "no padding");
@@ -73,6 +76,22 @@ struct fission_entry {
     uint8_t priority;
 };
 _Static_assert(sizeof(struct fission_entry) == 16, "no padding");
+
+/* PROBE, CHASE: the way so far (designs/fisslock/deadlock.c). One who waits, what it waits for, who waits and has that, and so on. */
+enum fission_step_kind {
+    FISSION_STEP_WAIT = 1,   /* id: of the wait */
+    FISSION_STEP_HOLD = 2,   /* id: nonce of a request that holds what the one before waits for */
+    FISSION_STEP_QUEUED = 3, /* id: nonce of a request that waits and must be served before; says the agent of `term` */
+};
+
+struct fission_step {
+    uint64_t id;
+    uint32_t term;
+    uint16_t machine;
+    uint8_t kind;
+    uint8_t second; /* WAIT: an upgrade that came when there was one */
+};
+_Static_assert(sizeof(struct fission_step) == sizeof(struct fission_entry), "counted alike");
 
 #define FISSION_HOPS_MAX 16
 #define FISSION_ENTRIES_MAX ((PACKET_MAX - sizeof(struct fission_packet)) / sizeof(struct fission_entry))
@@ -98,7 +117,7 @@ static inline enum fission_fault fission_verify(const void *data, uint32_t len, 
 {
     const struct fission_packet *p = (const struct fission_packet *)data;
     if (len < sizeof *p || len > PACKET_MAX || p->head.version != PACKET_VERSION || p->head.head_len != sizeof p->head ||
-        p->head.family != PACKET_FISSION || p->head.type < FISSION_ACQUIRE || p->head.type > FISSION_REPORT)
+        p->head.family != PACKET_FISSION || p->head.type < FISSION_ACQUIRE || p->head.type > FISSION_CHASE)
         return FISSION_BAD;
     if (p->count > FISSION_ENTRIES_MAX || len != sizeof *p + (uint32_t)p->count * sizeof(struct fission_entry))
         return FISSION_BAD;
@@ -116,7 +135,8 @@ static inline enum fission_fault fission_verify(const void *data, uint32_t len, 
     bool ends = p->head.type == FISSION_FREE || (p->head.type == FISSION_GRANT && (p->flags & FISSION_AGENT));
     if (ends && p->old_mode != FISSION_SHARED && p->old_mode != FISSION_EXCLUSIVE)
         return FISSION_BAD;
-    bool has_client = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE || p->head.type == FISSION_TAKE;
+    bool has_client = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE || p->head.type == FISSION_TAKE ||
+                      p->head.type == FISSION_PROBE || p->head.type == FISSION_CHASE;
     if (has_client && (p->client.machine == MACHINE_SWITCH || !fission_place_exists(p->client, r)))
         return FISSION_ALIEN;
     return FISSION_FINE;

@@ -14,6 +14,7 @@ const struct design *const designs[] = {
     &design_alock,
     &design_netlock,
     &design_fisslock,
+    &design_fisslock_stay,
     &design_fisslock_racks,
     &design_citron.design,
     &design_cas,
@@ -27,6 +28,7 @@ const struct design *const designs[] = {
     &design_rpc_retry.design,
     &design_srvlock,
     &design_parlock,
+    &design_fisslock_local,
     &design_netchain,
     &design_mutex,
     &design_itree.design,
@@ -76,6 +78,7 @@ const struct design *const designs[] = {
     &design_busted_netlock_drain,
     &design_busted_netlock_deaf,
     &design_busted_netlock_silent,
+    &design_busted_fisslock_keep,
     &design_busted_fisslock_term,
     &design_busted_fisslock_inca,
     &design_busted_fisslock_frees,
@@ -89,12 +92,16 @@ const struct design *const designs[] = {
     &design_busted_fisslock_token,
     &design_busted_fisslock_silent,
     &design_busted_fisslock_reuse,
+    &design_busted_fisslock_rash,
+    &design_busted_fisslock_stale,
+    &design_busted_fisslock_crowd,
     &design_busted_fisslock_order,
     &design_busted_citron_no_abort.design,
     &design_busted_citron_no_wait.design,
     &design_busted_citron_no_fence.design,
     &design_busted_citron_blind_release.design,
     &design_busted_citron_blind_reader.design,
+    &design_busted_citron_blind_split.design,
     NULL,
 };
 
@@ -121,7 +128,8 @@ int design_tune(const struct design *d, const char *knob, uint64_t value)
 const char *design_feature_name(unsigned bit)
 {
     static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared",  "tokens", "recovery",
-                                                       "timeout",   "convert", "ranges", "async"};
+                                                       "timeout",   "convert", "ranges", "async",
+                                                       "deadlock"};
     return bit < DESIGN_FEATURES ? names[bit] : NULL;
 }
 

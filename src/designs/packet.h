@@ -195,6 +195,7 @@ static inline void outbox_wake(struct outbox *o, uint32_t request)
 
 struct packet_ask {
     uint32_t request;
+    uint32_t thread; /* that waits for it, and by whom it is held then: its own number in the session; 0: none (deadlocks) */
     uint16_t port; /* where the answer should come: the process's own */
     uint16_t tenant;
     uint8_t priority; /* 0 is the highest */
@@ -214,6 +215,11 @@ struct packet_claim {
     uint64_t index, token; /* token: of what it holds */
     enum pawl_mode mode;
     bool holds; /* else it waits */
+};
+
+/* Who decided on the grants that a host's requests got. */
+struct packet_grants {
+    uint64_t by_switch, by_agent, by_server, local; /* local: without a packet; by_agent: by one of another host */
 };
 
 /* Why packets were dropped: counted by everybody who takes some in. */
@@ -237,6 +243,9 @@ struct packet_design {
     int (*acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
     int (*convert)(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out); /* null: not offered */
 
+    /* Before `convert`: the thread that waits for it, and from now on has it. Null: of no interest. */
+    void (*thread)(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
+
     /* Not wanted any more, at a deadline or cancelled. PACKET_DONE: the outcome is there (out of it, or granted just before);
      * PACKET_WAIT: a wake will tell. */
     int (*give_up)(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
@@ -245,8 +254,8 @@ struct packet_design {
      * request is not idle. -PAWL_ENOTOWNER if it was not held. */
     int (*release)(void *host, uint32_t request, uint64_t now, struct outbox *out);
 
-    /* The short way, if there is one: without packets, and without the undo log. -EAGAIN: not this time, nothing was changed, go the
-     * other way. The outcome of the first comes at once. A process that dies inside of it is recovered from by `local_recover`,
+    /* The short way, if there is one: without packets, and without the undo log. -EAGAIN: not this time, nothing was changed, go
+     * the other way. The outcome of the first comes at once. A process that dies inside of it is recovered from by `local_recover`,
      * which can itself be interrupted and repeated. Null: not offered. */
     int (*local_acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out);
     int (*local_release)(void *host, uint32_t request, uint64_t now);
@@ -275,7 +284,11 @@ struct packet_design {
      * anew; its requests when they are idle. */
     void (*session_dead)(void *host, uint32_t session, uint64_t now, struct outbox *out);
 
+    /* The host goes, and nothing of it is held: what is left of it elsewhere is anybody's at once. Null: nothing is. */
+    void (*leave)(void *host, uint64_t now, struct outbox *out);
+
     const struct packet_drops *(*host_drops)(const void *host);
+    struct packet_grants (*host_grants)(const void *host); /* null: it does not count them */
 
     /* ---- a switch; null: the design needs none, packets go their way ---- */
     uint64_t (*switch_bytes)(const struct rack_config *config);
@@ -285,8 +298,8 @@ struct packet_design {
     /* Locks are divided anew. A switch that is given or loses slots by that is started anew, with a higher life, first whoever loses
      * some. Null: the design knows one switch only. */
     void (*switch_rules)(void *state, const struct rack_rules *rules);
-    /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named it,
-     * once it has seen all; UINT64_MAX before. Null: none is ever named. */
+    /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named
+     * it, once it has seen all; UINT64_MAX before. Null: none is ever named. */
     uint64_t (*switch_scan)(void *state, uint16_t machine, uint64_t now, struct outbox *out);
     /* A packet of this family and space passes. What leaves is in the outbox, the packet itself included if it goes on. */
     void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);

@@ -35,8 +35,8 @@ struct station {
     void *memory;
     uint64_t memory_bytes;
     struct peers *peers;
-    uint64_t spin_ns; /* looks for packets for so long before it sleeps */
-    uint64_t beat_ns; /* when the coordinator is to hear of it */
+    uint64_t spin_ns;  /* looks for packets for so long before it sleeps */
+    uint64_t beat_ns;  /* when the coordinator is to hear of it */
     uint16_t look_for; /* this machine, in the locks; 0: none */
     const volatile sig_atomic_t *stop;
     /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */

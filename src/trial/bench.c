@@ -108,6 +108,11 @@ static void sum_up(const struct bench_result *result, struct bench_summary *out)
         cycle.sends += r->cycle.sends;
         round_trips += r->acquire_round_trips;
         packets += r->packets;
+        out->granted = r->granted;
+        out->grants.by_switch += r->grants.by_switch;
+        out->grants.by_agent += r->grants.by_agent;
+        out->grants.by_server += r->grants.by_server;
+        out->grants.local += r->grants.local;
         steps.exclusive_ns += r->steps.exclusive_ns;
         steps.exclusive += r->steps.exclusive;
         steps.shared_ns += r->steps.shared_ns;

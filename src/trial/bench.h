@@ -7,6 +7,7 @@
 #define PAWL_TRIAL_BENCH_H
 
 #include "designs/design.h"
+#include "designs/packet.h"
 #include "designs/steps.h"
 #include "fabric/fabric.h"
 #include "lib/hist.h"
@@ -33,6 +34,7 @@ struct bench_params {
     unsigned nodes;            /* simulated: hosts of clients */
     bool partitioned;          /* simulated: the locks lie on these hosts, too, in parts; no `residents` then, but: */
     uint64_t local;            /* thousandths of the operations that are on locks of the client's own host */
+    bool parted;               /* simulated, packet designs: the same, of locks by ranges of as many as there are hosts */
     unsigned residents;        /* simulated: clients that run on the host of the lock memory */
     unsigned clients;
     bool threads; /* shared memory: of one process, instead of processes */
@@ -72,6 +74,8 @@ struct bench_round {
     uint64_t bytes;                            /* moved under locks */
     uint32_t series[BENCH_SERIES_MAX];         /* operations by time, if that was asked for */
     uint64_t packets;                          /* that hosts and servers sent; packet designs */
+    bool granted;                              /* it is known who granted: */
+    struct packet_grants grants;
 };
 
 extern const uint32_t bench_percentiles[4]; /* 50, 90, 99, 99.9 % */
@@ -89,10 +93,12 @@ struct bench_summary {
     uint64_t latency_ns[4];
     double per_cycle[4]; /* atomics, reads, writes, sends */
     double acquire_round_trips;
-    double packets;           /* per cycle */
-    double mean_ns[3];        /* acquisitions exclusive and shared, releases; 0 if there were none */
-    double part_ns[3][STEPS]; /* of these */
-    double ratio;             /* of the goodput to the last design's */
+    double packets; /* per cycle */
+    bool granted;
+    struct packet_grants grants; /* of all rounds; over UDP with what went before the measuring */
+    double mean_ns[3];           /* acquisitions exclusive and shared, releases; 0 if there were none */
+    double part_ns[3][STEPS];    /* of these */
+    double ratio;                /* of the goodput to the last design's */
 };
 
 /* Runs all rounds; results[i] belongs to designs[i]. 0, or an error with its reason in words. Interrupted is not an error: the

@@ -24,6 +24,7 @@ struct bench_rack {
     uint64_t *counts;
     struct hist hist;
     uint64_t start_ns, end_ns, ops, looks, packets_before, packets_after;
+    struct packet_grants grants_before, grants_after;
     bool begun, ended;
     int error;
     struct bench_round *out;
@@ -46,6 +47,21 @@ static bool is_over(const struct bench_rack *b, unsigned client)
     return b->params->ops ? b->counts[client] >= bench_share(b->params, client) : now_of(b) >= b->start_ns + b->params->seconds_ns;
 }
 
+/* Of all hosts. Where they do not count, and there are servers, those granted everything. */
+static struct packet_grants grants_of(const struct bench_rack *b)
+{
+    const struct packet_design *d = b->rack.design;
+    struct packet_grants sum = {.by_server = d->host_grants ? 0 : b->ops};
+    for (unsigned i = 0; d->host_grants && i < b->params->nodes; i++) {
+        struct packet_grants g = d->host_grants(b->rack.hosts[i].memory);
+        sum.by_switch += g.by_switch;
+        sum.by_agent += g.by_agent;
+        sum.by_server += g.by_server;
+        sum.local += g.local;
+    }
+    return sum;
+}
+
 /* All packets of the window, those of operations that did not end in it, too. */
 static void mark(struct bench_rack *b)
 {
@@ -53,9 +69,12 @@ static void mark(struct bench_rack *b)
     if (!b->begun && now >= b->start_ns) {
         b->begun = true;
         b->packets_before = b->rack.packets;
+        b->grants_before = grants_of(b);
     }
     if (!b->ended && is_measured(b))
         b->packets_after = b->rack.packets;
+    if (!b->ended && (!is_measured(b) || b->params->ops))
+        b->grants_after = grants_of(b);
     b->ended = b->ended || !is_measured(b);
 }
 
@@ -94,6 +113,20 @@ static int cycle(struct actor *a, struct workload_op op)
     return 0;
 }
 
+/* On a lock of the own host's part, or of another's. */
+static struct workload_op next_op(struct bench_rack *b, unsigned client)
+{
+    struct workload_stream *s = &b->streams[client];
+    struct workload_op op = workload_next(s);
+    const struct bench_params *p = b->params;
+    if (!p->parted || p->nodes == 1)
+        return op;
+    bool local = rng_chance(&s->random, p->local, 1000);
+    while ((op.lock * p->nodes / p->workload.locks == client % p->nodes) != local)
+        op.lock = zipf_next(s->zipf, &s->random);
+    return op;
+}
+
 static bool work(struct actor *a)
 {
     struct bench_rack *b = a->user;
@@ -102,7 +135,7 @@ static bool work(struct actor *a)
     if (now_of(b) < GATHER_NS)
         a->ops->sleep(a, GATHER_NS - now_of(b));
     while (!rc && !is_over(b, a->client)) {
-        rc = cycle(a, workload_next(&b->streams[a->client]));
+        rc = cycle(a, next_op(b, a->client));
         if (++b->looks % LOOK_EVERY == 0)
             bench_progress(b->params, b->round, b->design, b->params->ops ? b->ops : now_of(b) - min_u64(now_of(b), b->start_ns));
         if (!rc && w->think_ns)
@@ -155,6 +188,11 @@ static int run(struct bench_rack *b, char why[BENCH_WHY_LEN])
 static void collect(struct bench_rack *b, uint64_t begin_ns)
 {
     b->out->packets = b->packets_after - b->packets_before;
+    b->out->granted = true;
+    b->out->grants = (struct packet_grants){.by_switch = b->grants_after.by_switch - b->grants_before.by_switch,
+                                            .by_agent = b->grants_after.by_agent - b->grants_before.by_agent,
+                                            .by_server = b->grants_after.by_server - b->grants_before.by_server,
+                                            .local = b->grants_after.local - b->grants_before.local};
     bench_sim_collect(b->params, b->out, b->ops, b->end_ns - b->start_ns, b->counts, &b->hist, begin_ns);
 }
 

@@ -31,6 +31,7 @@
 struct client_report {
     _Alignas(CACHE_LINE) uint64_t ops; /* as it goes */
     uint64_t aborts, timeouts, violations, peak_rss, end_ns;
+    struct packet_grants grants; /* over packets: of its host so far */
     bool finished;
     int error;
     char why[BENCH_WHY_LEN];
@@ -207,6 +208,8 @@ static void *client_main(void *arg)
         ;
     if (!rc) {
         work(b, c->number, p);
+        if (p->net && p->net->host.design->host_grants)
+            r->grants = p->net->host.design->host_grants(p->net->host.memory);
         getrusage(RUSAGE_SELF, &usage);
         r->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
         pawl_close(p);
@@ -333,6 +336,28 @@ static void end_clients(struct bench_shm *b, struct client *clients, unsigned st
     }
 }
 
+/* Who granted: each host's counters, as its last client saw them. Where hosts do not count, and there are servers, those did. */
+static void add_grants(const struct bench_shm *b, struct bench_round *out)
+{
+    unsigned nodes = b->params->nodes ? b->params->nodes : 1;
+    out->granted = true;
+    if (!b->design->packet->host_grants)
+        out->grants.by_server = out->ops;
+    for (unsigned host = 0; host < nodes && b->design->packet->host_grants; host++) {
+        struct packet_grants last = {0};
+        for (unsigned i = host; i < b->params->clients; i += nodes) {
+            const struct packet_grants *g = &b->reports[i].grants;
+            if (g->by_switch + g->by_agent + g->by_server + g->local >=
+                last.by_switch + last.by_agent + last.by_server + last.local)
+                last = *g;
+        }
+        out->grants.by_switch += last.by_switch;
+        out->grants.by_agent += last.by_agent;
+        out->grants.by_server += last.by_server;
+        out->grants.local += last.local;
+    }
+}
+
 static int collect(const struct bench_shm *b, uint64_t start, struct bench_round *out, char why[BENCH_WHY_LEN])
 {
     static struct hist all; /* too large for a stack, and only the parent's one thread is here */
@@ -353,6 +378,8 @@ static int collect(const struct bench_shm *b, uint64_t start, struct bench_round
         end = max_u64(end, r->end_ns);
         hist_merge(&all, &r->hist);
     }
+    if (b->params->packets)
+        add_grants(b, out);
     out->elapsed_ns = end - start;
     bench_fairness(out, counts, b->params->clients);
     bench_latencies(out, &all);

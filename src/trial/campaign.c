@@ -14,6 +14,7 @@
 #define BUSY_ONE_IN 8                        /* runs without faults, */
 #define BUSY_ONE_IN_FAULTY 32                /* and with: they have many times as many events as others */
 #define BUSY_SALT UINT64_C(0x62757379)
+#define PATIENT_SALT UINT64_C(0x77616974)
 #define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
 #define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
 
@@ -31,6 +32,16 @@ static void on_gone(void *user, unsigned client)
         oracle_gone(&c->oracle, client * ACTORS_MAX + i);
         c->op[client][i] = 0;
     }
+}
+
+/* Who was told of one and was in none. */
+static void on_deadlock(void *user, unsigned client, unsigned task, bool true_one)
+{
+    struct campaign *c = user;
+    c->done.deadlocks++;
+    sim_note(c->sim, true_one ? "DEADLOCK" : "NO DEADLOCK", c->rack.clients[client].host->host->id, client, task);
+    if (!true_one)
+        oracle_violation(&c->oracle, "I13: client %u was told of a deadlock, and there is none", client * ACTORS_MAX + task);
 }
 
 static void on_client_gone(struct cluster_client *client)
@@ -111,8 +122,12 @@ static void report(const struct campaign *c, struct campaign_result *out)
         .grown = c->done.grown,
         .shrunk = c->done.shrunk,
         .splits = c->done.splits,
+        .retuned = c->done.retuned,
+        .taller = c->done.taller,
+        .smaller = c->done.smaller,
         .timeouts = c->done.timeouts,
         .cancelled = c->done.cancelled,
+        .deadlocks = c->done.deadlocks,
         .virtual_ns = c->sim->now_ns,
         .hash = c->sim->hash,
     };
@@ -168,6 +183,8 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;
     c->timeout = p->design->features & DESIGN_TIMEOUT;
+    c->nests = p->design->features & DESIGN_DEADLOCK;
+    c->patient = c->nests && mix64(p->seed ^ PATIENT_SALT) % 2 == 0;
     return (struct rack_params){
         .design = p->design,
         .model = model,
@@ -182,6 +199,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .racks = 2 + (unsigned)(mix64(p->seed) % (RACKS_MAX - 1)), /* not from the stream: the other draws stay what they are */
         .moves = p->faults != 0,
         .check_undo = p->seed % 4 == 0,
+        .watch_waits = true,
         .faults = p->faults,
         .seed = p->seed,
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
@@ -191,6 +209,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .trace = p->trace,
         .work = campaign_work,
         .on_gone = on_gone,
+        .on_deadlock = on_deadlock,
         .user = c,
     };
 }

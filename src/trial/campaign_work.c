@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#define OPS_AFTER 5 /* that each client must complete after the healing */
+#define OPS_AFTER 5    /* that each client must complete after the healing */
+#define TUNE_ONE_IN 24 /* operations */
 
 /* ---- clients ---- */
 
@@ -24,7 +25,11 @@ static bool work(struct actor *a)
     struct campaign *c = campaign_of(a);
     for (unsigned after = 0; after < OPS_AFTER;) {
         a->ops->sleep(a, rng_below(&c->random, c->busy ? CAMPAIGN_BUSY_NS : 400 * NS_PER_US));
-        int rc = c->busy ? campaign_busy_lock(a) : rng_chance(&c->random, 1, 6) ? campaign_several_locks(a) : campaign_one_lock(a);
+        int rc = c->design->retune && rng_chance(&c->random, 1, TUNE_ONE_IN) ? campaign_tune(a)
+                 : c->busy                                                   ? campaign_busy_lock(a)
+                 : c->nests && rng_chance(&c->random, 1, 4)                  ? campaign_nested_locks(a)
+                 : rng_chance(&c->random, 1, 6)                              ? campaign_several_locks(a)
+                                                                             : campaign_one_lock(a);
         if (rc == -PAWL_ELOST || rc == -FAB_EFENCED) {
             oracle_gone(&c->oracle, campaign_who(a));
             if (!a->ops->valid(a))

@@ -9,6 +9,7 @@
 #define TICK_MIN_NS NS_PER_US    /* between two ticks of a host: no machine is woken more often */
 #define REQUESTS 16              /* of one session: more than any workload here has at once, and what is still being released */
 #define SPACE 0x7061776c
+#define WAITS_WINDOW_FACTOR 9 /* retransmission times: of the eight that a design may take to be sure, on a slower clock */
 
 uint64_t rack_clock(const struct rack_host *h)
 {
@@ -72,6 +73,21 @@ static void check_undo(struct rack_host *h)
     h->rack->outbox.undo = NULL;
 }
 
+/* Deadlocks are what the design says they are, in the moment that it does. */
+static void look_at_verdict(struct rack_host *h, uint32_t request)
+{
+    struct rack *r = h->rack;
+    const struct rack_client *c = h->clients[request / r->config.requests];
+    struct packet_answer answer;
+    if (!r->params.watch_waits || !c || r->design->outcome(h->memory, request, &answer) || answer.result != -EDEADLK)
+        return;
+    for (unsigned i = 0; i < r->params.tasks; i++) {
+        unsigned actor = c->id * ACTORS_MAX + i;
+        if (r->waits.actors[actor].waiting && r->waits.actors[actor].request == request)
+            r->params.on_deadlock(r->params.user, c->id, i, waits_deadlocked(&r->waits, actor, sim_now(&r->sim)));
+    }
+}
+
 void rack_host_flush(struct rack_host *h)
 {
     struct rack *r = h->rack;
@@ -80,6 +96,7 @@ void rack_host_flush(struct rack_host *h)
     send_all(r, h->host);
     for (unsigned i = 0; i < o->wakes; i++) {
         struct sim_ticket *t = &h->waiters[o->wake[i]];
+        look_at_verdict(h, o->wake[i]);
         if (t->task)
             sim_ticket_wake_at(*t, sim_now(&r->sim));
     }
@@ -396,6 +413,8 @@ static void on_crashed(void *ctx, struct sim_process *process)
     if (c->open)
         r->lost++;
     c->open = false;
+    for (unsigned i = 0; i < ACTORS_MAX && r->params.watch_waits; i++)
+        waits_gone(&r->waits, c->id * ACTORS_MAX + i, sim_now(&r->sim));
     if (r->params.on_gone)
         r->params.on_gone(r->params.user, c->id);
     for (uint32_t i = 0; i < r->config.requests; i++)
@@ -560,6 +579,10 @@ int rack_init(struct rack *r, const struct rack_params *p)
     const struct sim_hooks hooks = {
         .ctx = r, .process_crashed = on_crashed, .process_restarted = on_restarted, .server_restarted = on_host_restarted};
     sim_hooks_add(&r->sim, &hooks);
+    if (p->watch_waits && waits_init(&r->waits, p->clients * ACTORS_MAX, WAITS_WINDOW_FACTOR * p->retry_ns)) {
+        rack_free(r);
+        return -ENOMEM;
+    }
     rc = r->wire && r->hosts && r->servers && r->clients && r->host_of ? add_all(r) : -ENOMEM;
     if (rc)
         rack_free(r);
@@ -583,6 +606,7 @@ void rack_free(struct rack *r)
     free(r->host_of);
     for (unsigned i = 0; i < RACKS_MAX; i++)
         free(r->switches[i]);
+    waits_free(&r->waits);
     if (r->wire)
         sim_wire_free(r->wire);
     sim_free(&r->sim);

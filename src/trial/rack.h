@@ -9,6 +9,7 @@
 #include "designs/design.h"
 #include "designs/packet.h"
 #include "trial/actor.h"
+#include "trial/waits.h"
 #include "wire/sim.h"
 
 #define RACK_BUSTED_ORDER (UINT64_C(1) << 40) /* an option: who gets slots hears of it before who loses them */
@@ -74,6 +75,7 @@ struct rack_params {
     unsigned racks;      /* for designs that know several; each has a switch in the middle of the same star */
     bool moves;          /* locks are divided anew now and then */
     bool check_undo;     /* every change of a host's memory is undone on a copy, which must then be what it was */
+    bool watch_waits;    /* who waits for whom is written down, and whoever is told of a deadlock looked up */
     bool mortal_hosts;   /* FAULT_CRASH_SERVER strikes client hosts, too */
     uint32_t faults;
     uint64_t seed, safety_ns, time_max_ns, lease_ns, retry_ns, options;
@@ -81,6 +83,8 @@ struct rack_params {
     actor_work_fn work;
     void *user;
     void (*on_gone)(void *user, unsigned client); /* the client died or its session was lost */
+    /* A client's task was told of a deadlock; whether that is true. With watch_waits. */
+    void (*on_deadlock)(void *user, unsigned client, unsigned task, bool true_one);
 };
 
 struct rack {
@@ -108,6 +112,7 @@ struct rack {
     unsigned clients_done;
     uint64_t sessions, lost;
     uint64_t packets; /* that hosts and servers sent */
+    struct waits waits;
     struct outbox outbox;
 };
 

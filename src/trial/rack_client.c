@@ -4,7 +4,8 @@
 #include <errno.h>
 
 #define KEEPER_NS (4 * NS_PER_MS) /* how often a session's keeper looks up, if its lease is longer than three of these */
-#define RETRY_NS (1 * NS_PER_MS)  /* until a process takes the place of one whose session was lost */
+#define SHORT_WAY_LINES 4
+#define RETRY_NS (1 * NS_PER_MS) /* until a process takes the place of one whose session was lost */
 
 static const struct packet_design *design_of(const struct rack_client *c)
 {
@@ -48,6 +49,31 @@ static int answer_of(struct rack_client *c, struct sim_task *task, uint32_t requ
     return out->result;
 }
 
+/* ---- who waits for whom ---- */
+
+static unsigned number_of(const struct actor *a)
+{
+    return a->client * ACTORS_MAX + a->number;
+}
+
+static void note_wait(const struct actor *a, uint32_t request, uint64_t lock, enum pawl_mode mode)
+{
+    struct rack *r = rack_task_of(a)->client->rack;
+    if (r->params.watch_waits)
+        waits_begin(&r->waits, number_of(a), request, lock, mode);
+}
+
+static void note_end(const struct actor *a, bool granted)
+{
+    struct rack *r = rack_task_of(a)->client->rack;
+    if (!r->params.watch_waits)
+        return;
+    if (granted)
+        waits_granted(&r->waits, number_of(a));
+    else
+        waits_ended(&r->waits, number_of(a), sim_now(&r->sim));
+}
+
 /* ---- what an actor calls ---- */
 
 static int idle_request(const struct rack_client *c, uint32_t *out)
@@ -69,13 +95,27 @@ static int too_late(struct rack_client *c, uint32_t request)
     return -PAWL_ELOST;
 }
 
+/* The short way is not for nothing: the lines of the host's mutex, the agent, the request and the session change cores. Real ones
+ * take half as long if nobody else is at it (bench/fisslock-local). */
+static void take_time(struct rack_client *c, struct sim_task *task)
+{
+    uint64_t until = sim_now(&c->rack->sim) + SHORT_WAY_LINES * model_get(c->rack->sim.model, MODEL_local_ns);
+    bool cancelled = task->cancelled;
+    task->cancelled = false;
+    while (sim_task_wait(task, until) != -ETIMEDOUT)
+        ;
+    task->cancelled = cancelled;
+}
+
 /* The short way, if the design has one and it leads there; else by packets. */
 static int ask_for(struct rack_client *c, struct sim_task *task, const struct packet_ask *ask, uint64_t deadline,
                    struct packet_answer *out)
 {
     const struct packet_design *d = design_of(c);
-    if (d->local_acquire && !d->local_acquire(c->host->memory, ask, rack_clock(c->host), out))
+    if (d->local_acquire && !d->local_acquire(c->host->memory, ask, rack_clock(c->host), out)) {
+        take_time(c, task);
         return 0;
+    }
     int rc = d->acquire(c->host->memory, ask, rack_clock(c->host), rack_host_outbox(c->host));
     rack_host_flush(c->host);
     return rc < 0 ? rc : answer_of(c, task, ask->request, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, out);
@@ -84,7 +124,8 @@ static int ask_for(struct rack_client *c, struct sim_task *task, const struct pa
 static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
 {
     struct rack_client *c = rack_task_of(a)->client;
-    struct packet_ask ask = {.tenant = c->tenant,
+    struct packet_ask ask = {.thread = a->number + 1,
+                             .tenant = c->tenant,
                              .priority = c->priority,
                              .port = (uint16_t)(PORT_SERVER + 1 + c->id),
                              .mode = mode,
@@ -96,7 +137,9 @@ static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64
     int rc = idle_request(c, &ask.request);
     if (rc)
         return rc;
+    note_wait(a, ask.request, key.id, mode);
     rc = ask_for(c, a->task, &ask, deadline, &answer);
+    note_end(a, !rc && rack_client_valid(c));
     if (!rc && !rack_client_valid(c))
         return too_late(c, ask.request); /* I1: asked afterwards */
     if (rc)
@@ -111,8 +154,12 @@ static int actor_unlock(struct actor *a, const struct hold *h)
     if (!rack_client_valid(c))
         return -PAWL_ELOST;
     const struct packet_design *d = design_of(c);
-    if (d->local_release && !d->local_release(c->host->memory, h->record, rack_clock(c->host)))
+    if (c->rack->params.watch_waits)
+        waits_released(&c->rack->waits, number_of(a), h->record, sim_now(&c->rack->sim));
+    if (d->local_release && !d->local_release(c->host->memory, h->record, rack_clock(c->host))) {
+        take_time(c, a->task);
         return 0;
+    }
     int rc = d->release(c->host->memory, h->record, rack_clock(c->host), rack_host_outbox(c->host));
     rack_host_flush(c->host);
     return rc;
@@ -126,11 +173,14 @@ static int actor_convert(struct actor *a, struct hold *h, enum pawl_mode mode, u
         return -PAWL_ELOST;
     if (!design_of(c)->convert)
         return -PAWL_ENOTSUP;
+    if (c->rack->params.watch_waits && mode == PAWL_SHARED)
+        waits_weakened(&c->rack->waits, number_of(a), h->record);
+    note_wait(a, h->record, h->index, mode);
     int rc = design_of(c)->convert(c->host->memory, h->record, mode, rack_clock(c->host), rack_host_outbox(c->host));
     rack_host_flush(c->host);
-    if (rc < 0)
-        return rc;
-    rc = answer_of(c, a->task, h->record, deadline, &answer);
+    if (rc >= 0)
+        rc = answer_of(c, a->task, h->record, deadline, &answer);
+    note_end(a, !rc && rack_client_valid(c));
     if (!rack_client_valid(c))
         return -PAWL_ELOST;
     if (rc)

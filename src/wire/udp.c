@@ -1,4 +1,5 @@
 #include "wire/udp.h"
+#include "wire/afxdp.h"
 #include "world/world.h"
 
 #include <arpa/inet.h>
@@ -11,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define SLOW_SHARE 32u         /* looks past the stack for one at the socket: microseconds */
 #define BUFFER_BYTES (4 << 20) /* of the kernel, in each direction, as far as it lets us */
 
 int net_addr_parse(const char *text, struct net_addr *out)
@@ -73,6 +75,8 @@ void udp_close(struct udp *u)
     if (u->fd >= 0)
         close(u->fd);
     u->fd = -1;
+    afxdp_close(u->fast);
+    u->fast = NULL;
 }
 
 int udp_source_for(struct net_addr to, struct net_addr *out)
@@ -101,6 +105,8 @@ static void make_ready(struct udp_batch *batch)
 
 unsigned udp_receive(struct udp *u, struct udp_batch *batch)
 {
+    if (u->fast && (afxdp_receive(u->fast, batch) || ++u->looks % SLOW_SHARE))
+        return batch->count;
     if (unlikely(!batch->ready))
         make_ready(batch);
     int n = recvmmsg(u->fd, batch->messages, UDP_BATCH, MSG_DONTWAIT, NULL);
@@ -125,10 +131,21 @@ unsigned udp_wait(struct udp *u, struct udp_batch *batch, uint64_t spin_ns, uint
         return 0;
     uint64_t left = deadline - now;
     struct timespec patience = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
-    struct pollfd readable = {.fd = u->fd, .events = POLLIN};
-    if (ppoll(&readable, 1, deadline == DEADLINE_NEVER ? NULL : &patience, NULL) <= 0)
-        return 0;
+    udp_sleep(u, deadline == DEADLINE_NEVER ? NULL : &patience);
     return udp_receive(u, batch);
+}
+
+void udp_poll_fds(const struct udp *u, struct pollfd fds[UDP_FDS])
+{
+    fds[0] = (struct pollfd){.fd = u->fd, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = u->fast ? afxdp_fd(u->fast) : -1, .events = POLLIN};
+}
+
+void udp_sleep(const struct udp *u, const struct timespec *patience)
+{
+    struct pollfd fds[UDP_FDS];
+    udp_poll_fds(u, fds);
+    ppoll(fds, UDP_FDS, patience, NULL);
 }
 
 void udp_send(struct udp *u, const struct udp_out *packets, unsigned count)
@@ -136,6 +153,11 @@ void udp_send(struct udp *u, const struct udp_out *packets, unsigned count)
     struct mmsghdr messages[UDP_BATCH];
     struct iovec parts[UDP_BATCH];
     struct sockaddr_in names[UDP_BATCH];
+    if (u->fast) {
+        unsigned sent = afxdp_send(u->fast, packets, count);
+        packets += sent;
+        count -= sent;
+    }
     for (unsigned done = 0; done < count;) {
         unsigned n = (unsigned)min_u64(count - done, UDP_BATCH);
         for (unsigned i = 0; i < n; i++) {

@@ -6,7 +6,9 @@
 #include "wire/packet.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <time.h>
 
 /* Plain data: travels in packets and lies in shared memory. */
 struct net_addr {
@@ -26,9 +28,13 @@ static inline bool net_addr_is(struct net_addr a, struct net_addr b)
     return a.ip == b.ip && a.port == b.port;
 }
 
+struct afxdp;
+
 struct udp {
     int fd;
     struct net_addr at;
+    struct afxdp *fast; /* past the network stack (wire/afxdp.h); null: it is not */
+    unsigned looks;     /* there */
 };
 
 /* Port 0: any. -EADDRINUSE and others. */
@@ -60,11 +66,16 @@ struct udp_out {
     const void *data;
 };
 
-/* What there is, without waiting: 0 to UDP_BATCH packets. */
+/* What there is, without waiting: 0 to UDP_BATCH packets. With a way past the stack the socket is looked at now and then only. */
 unsigned udp_receive(struct udp *u, struct udp_batch *batch);
 
 /* Waits for packets: looks again and again for spin_ns, then sleeps until the deadline (CLOCK_MONOTONIC). How many came. */
 unsigned udp_wait(struct udp *u, struct udp_batch *batch, uint64_t spin_ns, uint64_t deadline);
+
+/* Sleeps until something may be there, or for so long (null: without end). */
+void udp_sleep(const struct udp *u, const struct timespec *patience);
+#define UDP_FDS 2
+void udp_poll_fds(const struct udp *u, struct pollfd fds[UDP_FDS]); /* the same for those who have more to look at */
 
 /* Never fails: what cannot be sent is lost. */
 void udp_send(struct udp *u, const struct udp_out *packets, unsigned count);

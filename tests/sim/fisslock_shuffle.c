@@ -52,8 +52,8 @@ static bool tracing; /* for one seed */
 
 static void trace(const struct world_state *w, const char *where, const void *data)
 {
-    static const char *const types[] = {"?",       "ACQUIRE", "RELEASE", "FREE",   "GRANT", "ACK",
-                                        "REFUSED", "FLAGS",   "LOOK",    "CENSUS", "ANSWER", "LEASE", "TAKE", "REPORT"};
+    static const char *const types[] = {"?",     "ACQUIRE", "RELEASE", "FREE",   "GRANT", "ACK",  "REFUSED",
+                                        "FLAGS", "LOOK",    "CENSUS",  "ANSWER", "LEASE", "TAKE", "REPORT"};
     const struct fission_packet *p = data;
     if (tracing)
         printf("%9" PRIu64 " %-8s %-8s lock %" PRIu64 " %d>%d nonce %" PRIx64 " client %d mode %d/%d flags %03x term %u inca %u "
@@ -175,6 +175,12 @@ static void check_holders(struct world_state *w)
 
 /* ---- what tasks do ---- */
 
+/* Whether agents may stay; then the short way is gone, too. */
+static bool stays(const struct world_state *w)
+{
+    return w->config.options & FISSLOCK_KEEP;
+}
+
 static void act(struct world_state *w, unsigned host, uint32_t r)
 {
     void *h = w->host[host];
@@ -186,7 +192,9 @@ static void act(struct world_state *w, unsigned host, uint32_t r)
     if (d->idle(h, r)) {
         w->notes[host][r] = (struct hold_note){0};
         trace_call(w, "acquire", host, r, ask.index, ask.mode);
-        d->acquire(h, &ask, w->now, &w->out);
+        struct packet_answer answer;
+        if (!stays(w) || d->local_acquire(h, &ask, w->now, &answer))
+            d->acquire(h, &ask, w->now, &w->out);
         w->ops++;
     } else if (d->holds(h, r)) {
         if (host_request(h, r)->state == REQUEST_UPGRADING) {
@@ -198,7 +206,8 @@ static void act(struct world_state *w, unsigned host, uint32_t r)
             d->convert(h, r, rng_chance(&w->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE, w->now, &w->out);
         } else if (!w->healed || w->notes[host][r].until <= w->now) {
             trace_call(w, "release", host, r, request->index, request->mode);
-            d->release(h, r, w->now, &w->out);
+            if (!stays(w) || d->local_release(h, r, w->now))
+                d->release(h, r, w->now, &w->out);
         }
     } else if (!w->healed && rng_chance(&w->random, 1, 4)) {
         d->give_up(h, r, -ETIMEDOUT, w->now, &w->out);
@@ -335,7 +344,13 @@ static void let_go(struct world_state *w)
             }
 }
 
-/* Everybody who waits is served, and what is left is a free lock. */
+/* Agents but for those that stay. */
+static uint32_t left_over(const struct fisslock_host *h)
+{
+    return h->agents_used - h->kept_count;
+}
+
+/* Everybody who waits is served, and what is left is a free lock, or an agent that stays. */
 static const char *heal(struct world_state *w)
 {
     w->healed = true;
@@ -368,20 +383,20 @@ static const char *heal(struct world_state *w)
     for (unsigned i = 0; i < HEALING_STEPS; i++) {
         bool busy = w->parcels;
         for (unsigned k = 1; k <= w->hosts; k++)
-            busy |= ((struct fisslock_host *)w->host[k])->agents_used != 0;
+            busy |= left_over(w->host[k]) != 0;
         if (!busy)
             break;
         step(w, false);
     }
     for (uint64_t lock = 0; lock < w->config.locks; lock++)
-        if (fisslock_switch_word(w->decider, lock) & FISSION_WORD_HELD)
+        if (!stays(w) && fisslock_switch_word(w->decider, lock) & FISSION_WORD_HELD)
             return "a lock is not free";
     for (unsigned i = 1; i <= w->hosts; i++) {
         struct fisslock_host *h = w->host[i];
         unsigned nodes = 0;
         for (uint32_t n = h->node_free; n != NONE; n = host_node(h, n)->next)
             nodes++;
-        if (h->agents_used || h->waiting || nodes != h->nodes_touched)
+        if (left_over(h) || h->waiting || nodes != h->nodes_touched)
             return "something has leaked";
     }
     return NULL;
@@ -416,9 +431,10 @@ static void check_busted(void)
         uint64_t option;
         uint64_t seed; /* tried first */
     } busted[] = {
-        {"term", FISSION_BUSTED_TERM, 4},       {"inca", FISSION_BUSTED_INCA, 2},    {"frees", FISSION_BUSTED_FREES, 0},
-        {"nonce", FISSLOCK_BUSTED_NONCE, 4},    {"adopt", FISSLOCK_BUSTED_ADOPT, 2}, {"floor", FISSLOCK_BUSTED_FLOOR, 593},
-        {"census", FISSLOCK_BUSTED_CENSUS, 61},
+        {"term", FISSION_BUSTED_TERM, 4},       {"inca", FISSION_BUSTED_INCA, 2},
+        {"frees", FISSION_BUSTED_FREES, 0},     {"nonce", FISSLOCK_BUSTED_NONCE, 4},
+        {"adopt", FISSLOCK_BUSTED_ADOPT, 2},    {"floor", FISSLOCK_BUSTED_FLOOR, 593},
+        {"census", FISSLOCK_BUSTED_CENSUS, 61}, {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED | FISSLOCK_BUSTED_KEEP, 0},
     };
     for (unsigned i = 0; i < countof(busted); i++) {
         uint64_t tried = 0, violations = 0;
@@ -439,6 +455,11 @@ int main(int argc, char **argv)
         const char *stuck = run(seed, options, &violations, false);
         if (violations || stuck)
             CHECK_FAIL("seed %" PRIu64 ": %s", seed, violations ? "violation" : stuck);
+    }
+    for (uint64_t seed = first; seed < first + seeds && !options; seed++) {
+        const char *stuck = run(seed, FISSLOCK_KEEP | (seed % 2 ? FISSLOCK_PLACED : 0), &violations, false);
+        if (violations || stuck)
+            CHECK_FAIL("agents that stay, seed %" PRIu64 ": %s", seed, violations ? "violation" : stuck);
     }
     printf("grants: %" PRIu64 " by switch, %" PRIu64 " by agents, %" PRIu64 " local\n", totals.by_switch, totals.by_agent,
            totals.local);

@@ -34,6 +34,13 @@ static const struct {
     {"alock", 7436, FAULTS_ALL, "queued up again at a place that had been given to another key"},
     {"alock", 18830, FAULTS_ALL, "a slot claimed without knowing, by a process that never ended"},
     {"shiftlock", 18, FAULTS_ALL, "converted while the lock was counted anew and RelCnt lagged behind the token"},
+    {"citron", 39, FAULTS_ALL, "m was to change, by one that was gone: T_wait, too short, could not be made longer"},
+    {"citron", 62, FAULTS_ALL, "the same"},
+    {"citron", 544, FAULTS_ALL, "the same"},
+    {"citron", 2253, FAULTS_ALL, "bits of a leaf that were another's were cleared with an attempt at all of four leaves"},
+    {"citron", 16320, FAULTS_ALL, "a reader's place from the session that had the slot before was taken for its own"},
+    {"citron", 135, FAULTS_ALL, "a writer that waited for bits did not look for readers that had come meanwhile"},
+    {"citron", 372, FAULTS_ALL, "a block of tokens that was not put into its part: the connection had broken"},
     {"rpc", 10865, FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),
      "the only cell that was left had just been taken from a session that was gone, and was not looked at again"},
 };

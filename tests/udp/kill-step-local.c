@@ -1,5 +1,6 @@
-/* A process dies at every instruction of the short way beside FissLock's own agent (designs/fisslock/local.c): whoever comes next finds
- * that it holds nothing by a step that was under way, that everybody else holds what they held, and that the lock can be had. */
+/* A process dies at every instruction of the short way beside FissLock's own agent (designs/fisslock/local.c): whoever comes next
+ * finds that it holds nothing by a step that was under way, that everybody else holds what they held, and that the lock can be had.
+ */
 #include "cluster/host.h"
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
@@ -123,12 +124,14 @@ int main(void)
 {
     static struct coord_welcome w;
     const struct packet_ask first = {.request = 0, .port = 1000, .mode = PAWL_SHARED, .index = LOCK};
+    const struct packet_ask again = {.request = 0, .port = 1000, .mode = PAWL_EXCLUSIVE, .index = LOCK};
     coord_make(&w.packet, COORD_WELCOME, "test", 1);
     w.packet.head.to.machine = 1;
     w.packet.head.generation = 1;
-    snprintf(w.design, sizeof w.design, "fisslock");
+    snprintf(w.design, sizeof w.design, "fisslock-stay");
     w.config = (struct rack_config){
         .space = w.packet.head.space, .machines = 4, .sessions = 2, .requests = REQUESTS, .locks = 100, .retry_ns = NS_PER_MS};
+    w.config.options = design_find(w.design)->packet->options;
     snprintf(path, sizeof path, "/dev/shm/pawl-test.%d", (int)getpid());
     CHECK_EQ(host_create(path, &w, (struct net_addr){.ip = 1}, 1, host_now() + 3600 * NS_PER_S), 0);
     CHECK_EQ(host_open(path, &host), 0);
@@ -144,6 +147,27 @@ int main(void)
     struct victim_arg acquire = {change_acquire, PAWL_SHARED}, release = {change_release, PAWL_SHARED};
     try_every_step(&acquire, true);
     try_every_step(&release, true);
+    /* The last one gives it back, and the agent goes, for the host to want it again and again: then it stays. */
+    for (unsigned i = 0; i < 4; i++) {
+        host_enter(&host, &out);
+        CHECK_EQ(fisslock_release(host.memory, 0, NOW, &out), 0);
+        host_leave(&host, &out);
+        carry();
+        host_enter(&host, &out);
+        int rc = fisslock_acquire(host.memory, &again, NOW, &out);
+        host_leave(&host, &out);
+        carry();
+        CHECK(rc >= 0 && fisslock_holds(host.memory, 0));
+    }
+    host_enter(&host, &out);
+    CHECK_EQ(fisslock_release(host.memory, 0, NOW, &out), 0);
+    host_leave(&host, &out);
+    CHECK_EQ(out.packets, 0);
+    for (enum pawl_mode mode = PAWL_SHARED; mode <= PAWL_EXCLUSIVE; mode++) {
+        acquire.mode = release.mode = mode;
+        try_every_step(&acquire, false);
+        try_every_step(&release, false);
+    }
     unlink(path);
     return 0;
 }

@@ -15,7 +15,7 @@ struct rack_test {
     uint16_t servers;  /* if the design has any */
     uint16_t machines; /* hosts; 0: more than any test has */
     uint64_t locks, lease_ns;
-    enum pawl_keys keys; /* 0: dense */
+    enum pawl_keys keys;        /* 0: dense */
     struct relay_faults faults; /* all 0: no relay */
     uint64_t seed;
 };

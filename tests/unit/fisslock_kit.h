@@ -50,6 +50,13 @@ static inline void kit_init_leased(struct kit *k, unsigned hosts, uint16_t reque
     }
 }
 
+/* Its memory was lost. */
+static inline void kit_host_again(struct kit *k, unsigned host, uint32_t life)
+{
+    memset(k->host[host], 0, fisslock_host_bytes(&k->config));
+    fisslock_host_init(k->host[host], &k->config, (uint16_t)host, life, k->now);
+}
+
 /* Without leases: everybody lives for ever. */
 static inline void kit_init(struct kit *k, unsigned hosts, uint16_t requests, uint64_t options)
 {

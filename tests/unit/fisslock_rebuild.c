@@ -35,6 +35,13 @@ static void begin(unsigned hosts, uint16_t requests, uint64_t options)
     kit_wait(&k, 2 * KIT_RETRY_NS);
 }
 
+/* Its memory is another. */
+static void lose_host(unsigned host)
+{
+    memset(k.host[host], 0, fisslock_host_bytes(&k.config));
+    fisslock_host_init(k.host[host], &k.config, (uint16_t)host, 2, k.now);
+}
+
 static void lose_switch(void)
 {
     k.queued = k.kept = 0;
@@ -194,7 +201,7 @@ static void both(bool returns)
         fisslock_session_dead(k.host[1], 0, k.now, &k.out);
         kit_flush(&k, false);
     } else {
-        fisslock_host_init(k.host[1], &k.config, 1, 2, k.now);
+        kit_host_again(&k, 1, 2);
     }
     kit_release(&k, 3, 0);
     kit_release(&k, 2, 1);
@@ -303,8 +310,8 @@ static void expected(void)
     end();
 }
 
-/* A host that forgot has several agents to take over at once, two of which are remembered in one place: neither keeps the other from
- * getting on. */
+/* A host that forgot has several agents to take over at once, two of which are remembered in one place: neither keeps the other
+ * from getting on. */
 static void takes(void)
 {
     uint64_t a = 0, b = 1;
@@ -319,7 +326,7 @@ static void takes(void)
         kit_flush(&k, false);
     }
     kit_run(&k);
-    fisslock_host_init(k.host[1], &k.config, 1, 2, k.now);
+    kit_host_again(&k, 1, 2);
     kit_wait(&k, 4 * KIT_RETRY_NS);
     for (uint32_t r = 0; r < 2; r++) {
         struct packet_ask ask = {.request = r, .port = 3, .mode = X, .index = r ? b : a};

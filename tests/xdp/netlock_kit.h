@@ -50,7 +50,7 @@ static inline void kit_grace(void *ctx)
     (void)ctx;
 }
 
-static inline void kit_open(const struct rack_config *c, uint64_t now)
+static inline void kit_load(const struct rack_config *c, uint64_t now)
 {
     static const struct plane_kernel kernel = {.order = kit_order, .grace = kit_grace};
     uint64_t bytes;

@@ -1,5 +1,6 @@
-/* NetLock's switch in the kernel against the same switch in this process: real hosts and servers around both, packets that are lost,
- * doubled and late, locks that move in and out all the time. Whatever comes, both send the same packets and have the same registers. */
+/* NetLock's switch in the kernel against the same switch in this process: real hosts and servers around both, packets that are
+ * lost, doubled and late, locks that move in and out all the time. Whatever comes, both send the same packets and have the same
+ * registers. */
 #include "cluster/host.h"
 #include "lib/rng.h"
 #include "tests/xdp/netlock_kit.h"
@@ -190,7 +191,7 @@ static void set_up(uint64_t seed, uint64_t options)
     rng_seed(&rng, seed);
     config = kit_config(LOCKS, options);
     now = host_now();
-    kit_open(&config, now);
+    kit_load(&config, now);
     soft = zeroed(kit_at.bytes);
     netlock_switch_init(soft, &config, KIT_LIFE, now);
     for (uint16_t m = 1; m <= KIT_HOSTS; m++) {
@@ -248,7 +249,8 @@ static void trial(uint64_t seed, uint64_t options, bool quota)
             netlock_host_init(memset(host[2], 0, netlock_host_bytes(&config)), &config, 2, 2, now);
         }
     }
-    printf("seed %" PRIu64 ": %u packets; %u grants, %u released, %u gone, %u leased, %u notified, %u pushed; %u overflows, %u passed on; "
+    printf("seed %" PRIu64
+           ": %u packets; %u grants, %u released, %u gone, %u leased, %u notified, %u pushed; %u overflows, %u passed on; "
            "refused: held %u, quota %u, moving %u, policy %u; %u became several, at most %u\n",
            seed, seen.packets, seen.types[NETLOCK_GRANT], seen.types[NETLOCK_RELEASED], seen.types[NETLOCK_GONE],
            seen.types[NETLOCK_LEASED], seen.types[NETLOCK_NOTIFY], seen.types[NETLOCK_PUSHED], seen.overflows, seen.passed_on,

@@ -141,14 +141,42 @@ int plane_attach(struct plane *p, const char *device, enum plane_mode want, enum
     return plane_attach_program(p, device, "plane", want, got);
 }
 
+int plane_filter(struct plane *p, const char *device, const char *in, const char *out)
+{
+    uint8_t mac[6];
+    uint32_t ifindex = 0;
+    int rc = plane_device(device, &ifindex, mac);
+    for (int way = 0; way < 2 && !rc; way++) {
+        LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)ifindex, .attach_point = way ? BPF_TC_EGRESS : BPF_TC_INGRESS);
+        LIBBPF_OPTS(bpf_tc_opts, opts, .handle = 1, .priority = 1, .prog_fd = plane_program(p, way ? out : in),
+                    .flags = BPF_TC_F_REPLACE);
+        rc = bpf_tc_hook_create(&hook);
+        if (!rc || rc == -EEXIST)
+            rc = bpf_tc_attach(&hook, &opts);
+        if (rc)
+            plane_fail(rc, "%s takes no filter: %s", device, strerror(-rc));
+        else
+            p->filtered = ifindex;
+    }
+    return rc;
+}
+
+void plane_unfilter(struct plane *p)
+{
+    LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)p->filtered, .attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS);
+    if (p->filtered)
+        bpf_tc_hook_destroy(&hook);
+    p->filtered = 0;
+}
+
 /* Whatever is sent to these maps is doubled, or more than that: every entry is the same interface. */
 static const struct {
     const char *map;
     uint32_t entries;
     const char *leaves, *comes; /* programs */
 } copiers[] = {
-    {"twins", 2, "twin_out", "twin_in"}, {"fan2", 2, "fan_out", "fan_in"},    {"fan4", 4, "fan_out", NULL},
-    {"fan8", 8, "fan_out", NULL},        {"fan16", 16, "fan_out", NULL}, {"fan32", 32, "fan_out", NULL},
+    {"twins", 2, "twin_out", "twin_in"}, {"fan2", 2, "fan_out", "fan_in"}, {"fan4", 4, "fan_out", NULL},
+    {"fan8", 8, "fan_out", NULL},        {"fan16", 16, "fan_out", NULL},   {"fan32", 32, "fan_out", NULL},
 };
 
 int plane_double_by(struct plane *p, const char *out, const char *in, enum plane_mode want)

@@ -60,6 +60,12 @@ INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters
     struct plane_host *h = member(p->head.from.machine);
     if (!h)
         return drop(c, PLANE_UNKNOWN);
+    if (p->flags & FISSION_DONE) { /* it goes; a former life's does not count */
+        if (h->life == (uint32_t)p->head.nonce)
+            h->heard = 0;
+        c->verdict[PLANE_ABSORBED]++;
+        return XDP_DROP;
+    }
     h->heard = bpf_jiffies64(); /* begins near 2^32 */
     p->head.epoch = live.epoch; /* by which it learns whether we still know what it holds, */
     p->flags = live.closed ? FISSION_CLOSED : 0; /* and whether it can tell us */

@@ -3,15 +3,12 @@
 
 #include "dataplane/xdp/echo.skel.h"
 #include "dataplane/xdp/fission.skel.h"
-#include "dataplane/xdp/lossy.skel.h"
 #include "dataplane/xdp/netlock.skel.h"
+#include "dataplane/xdp/noise.skel.h"
 #include "dataplane/xdp/relay.skel.h"
 
 const struct plane_image plane_images[] = {
-    {"echo", echo__elf_bytes, 0},
-    {"fission", fission__elf_bytes, 16},
-    {"lossy", lossy__elf_bytes, 0},
-    {"netlock", netlock__elf_bytes, 0},
-    {"relay", relay__elf_bytes, 0},
+    {"echo", echo__elf_bytes, 0},   {"fission", fission__elf_bytes, 16}, {"netlock", netlock__elf_bytes, 0},
+    {"noise", noise__elf_bytes, 0}, {"relay", relay__elf_bytes, 0},
 };
 const size_t plane_image_count = countof(plane_images);

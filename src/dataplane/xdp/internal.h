@@ -25,6 +25,7 @@ struct plane {
         int link;
     } device[PLANE_DEVICES_MAX];
     unsigned devices;
+    uint32_t filtered; /* interface with a filter of ours; 0: none */
     struct ring_buffer *mail;
     struct {
         plane_mail_fn fn;
@@ -43,6 +44,7 @@ extern const size_t plane_image_count;
 /* Remembers the sentence for plane_explain and returns `rc`. */
 int plane_fail(int rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+void plane_unfilter(struct plane *p);
 int plane_map_fd(const struct plane *p, const char *name); /* or -ENOENT */
 
 #endif

@@ -268,8 +268,10 @@ void plane_close(struct plane *p, enum plane_end how)
     for (unsigned i = 0; i < p->maps; i++)
         munmap(p->map[i].at, p->map[i].bytes);
     ring_buffer__free(p->mail);
-    if (how != PLANE_LEAVE)
+    if (how != PLANE_LEAVE) {
         detach_all(p);
+        plane_unfilter(p);
+    }
     if (how == PLANE_REMOVE && p->pins[0])
         unpin_maps(p);
     for (unsigned i = 0; i < p->devices; i++)
@@ -364,6 +366,20 @@ int plane_peek(const char *pins, struct plane_live *live, struct plane_counters 
     close(fd);
     if (!rc)
         *live = found;
+    return rc;
+}
+
+int plane_forget(const char *pins)
+{
+    static const uint64_t nobody[2];
+    uint32_t key = 0;
+    int fd = open_pinned(pins, "locks"), rc = 0;
+    if (fd < 0)
+        return fd;
+    while (!bpf_map_update_elem(fd, &key, nobody, BPF_EXIST)) /* to the end */
+        key++;
+    rc = errno == E2BIG && key ? 0 : -errno;
+    close(fd);
     return rc;
 }
 

@@ -184,8 +184,8 @@ INLINE void emit_forward(struct fan_work *w, uint8_t *b, uint32_t life)
 INLINE void emit_pushes(struct fan_work *w, uint32_t life)
 {
     const struct netlock_pass *pass = &w->pass;
-    struct netlock_packet *p = add(w, pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED, life, this_switch(),
-                                   server_of(w->index));
+    struct netlock_packet *p =
+        add(w, pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED, life, this_switch(), server_of(w->index));
     if (!p)
         return;
     p->life = life;
@@ -299,8 +299,8 @@ INLINE int pass_on(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     return fan_one(ctx, f, c);
 }
 
-INLINE int on_lease(struct frame *f, struct netlock_packet *p, struct netlock_machine *m, uint64_t until, uint64_t now, uint32_t life,
-                    struct plane_counters *c)
+INLINE int on_lease(struct frame *f, struct netlock_packet *p, struct netlock_machine *m, uint64_t until, uint64_t now,
+                    uint32_t life, struct plane_counters *c)
 {
     if (!m->clean && p->life == life)
         return pass(c, PLANE_CONTROL); /* it has heard of this life of ours */

@@ -39,8 +39,16 @@ int plane_double_by(struct plane *p, const char *out, const char *in, enum plane
 {
     return -ENOTSUP;
 }
+int plane_filter(struct plane *p, const char *device, const char *in, const char *out)
+{
+    return -ENOTSUP;
+}
 void plane_close(struct plane *p, enum plane_end how) {}
 int plane_peek(const char *pins, struct plane_live *live, struct plane_counters *sum)
+{
+    return -ENOTSUP;
+}
+int plane_forget(const char *pins)
 {
     return -ENOTSUP;
 }

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #define DRIFT_PER_10000 2 /* delta of 3.5.5 for both clocks: each is off by up to 1e-4 */
-#define ABORTS_MAX 8      /* of one acquisition: then T_wait is doubled */
+#define ABORTS_MAX 2      /* of one acquisition: then T_wait is doubled; */
+#define ABORTS_SET_MAX 16 /* or if it was set */
+#define BACK_OFF_DOUBLINGS 6
 #define LOOK_MAX 40       /* ancestors that one batch looks at */
 #define BATCH_ROOM 50     /* for what is made known and looked at, of the 64 verbs of a batch */
 #define GROUP_MAX 2       /* leaves that are claimed at once: so many have room for their ancestors in a batch */
@@ -73,8 +75,8 @@ OWN_FRAME static int say_waiting(struct citron_job *j, unsigned from, unsigned t
 /* The smallest node that contains this one and the whole range. */
 static struct tree_node containing(const struct citron_job *j, struct tree_node n)
 {
-    uint64_t end = min_u64(j->h->end, tree_units(j->config.height));
-    struct tree_node cover = tree_cover(j->h->start, end, j->config.height);
+    uint64_t end = min_u64(j->end, tree_units(j->config.height));
+    struct tree_node cover = tree_cover(j->start, end, j->config.height);
     while (!tree_contains(n, cover))
         n = tree_parent(n);
     return n;
@@ -85,10 +87,8 @@ int job_escalate(struct citron_job *j, struct tree_node to)
 {
     j->escalated = true;
     j->escalate_to = containing(j, to);
-    j->blocked = 0;
-    if (j->base)
-        return -PAWL_ELIMIT; /* what is held already may lie there, too */
-    int rc = job_drop_all(j, 0, false);
+    j->blocked = j->passed = 0;
+    int rc = job_drop_all(j, j->base, false);
     if (!fab_is_shm(j->seat->ep))
         citron_stats.escalated++;
     return rc ? rc : JOB_AGAIN;
@@ -100,12 +100,9 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
     int rc = say_waiting(j, from, to);
     if (!rc && from > j->base)
         rc = job_drop_all(j, j->base, true);
-    for (unsigned i = 0; i < j->base && !rc && word & NODE_OCC; i++)
-        if (tree_contains(above, j->claims[i].node))
-            rc = -EDEADLK; /* whoever is there waits for what we have */
     if (rc)
         return rc;
-    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
+    if (++j->passed > citron_blocked && j->deadline != DEADLINE_TRY)
         return job_escalate(j, above);
     if (!fab_is_shm(j->seat->ep))
         citron_stats.blocked++;
@@ -122,14 +119,10 @@ static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, s
 static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
 {
     struct citron_claim *c = &j->claims[i];
-    uint64_t mask = bits & UINT32_MAX ? bits & UINT32_MAX : bits;
-    const struct fab_cond cond = {.addr = job_node(j, c->node), .mask = mask, .value = mask};
-    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY && !j->base)
+    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY)
         return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
-    if (j->upgrades)
-        return -EDEADLK; /* a writer that waits for us */
     uint64_t seen;
-    int rc = job_wait(j, &cond, &seen);
+    int rc = job_wait_bits(j, c->node, bits, &seen);
     if (rc <= 0)
         return rc ? rc : JOB_WAITED;
     rc = citron_own_way(j, c);
@@ -145,7 +138,7 @@ static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
     if (rc > 0)
         return JOB_WAITED;
     if (j->base)
-        return -EDEADLK; /* nobody may clear them while it holds something */
+        return job_escalate(j, tree_parent(c->node)); /* whoever holds something goes around them */
     j->scrub_at = tree_parent(c->node);
     j->scrub = true; /* nobody: whoever has the parent for itself may clear them (3.10, line 22) */
     rc = job_drop_all(j, 0, false);
@@ -330,6 +323,23 @@ struct notified {
     struct tree_node nodes[CLAIMS_MAX * TREE_HEIGHT_MAX];
 };
 
+/* It took too long. If that is because many are at it, all of them would be late again: so they come back at different times, and
+ * less often, until it is quick enough. And if it is T_wait that is too short, nobody ever comes in time: then it becomes longer. */
+static int after_abort(struct citron_job *j)
+{
+    unsigned doublings = j->aborts < BACK_OFF_DOUBLINGS ? j->aborts : BACK_OFF_DOUBLINGS;
+    uint64_t now = world_now(j->seat->world), span = j->trip_ns << doublings;
+    int rc = 0;
+    j->aborts++;
+    if (j->deadline != DEADLINE_TRY) /* nobody has it: one that does not wait comes back at once */
+        rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(j->deadline, now + 1 + world_random(j->seat->world) % span));
+    if (rc == -ETIMEDOUT && world_now(j->seat->world) < j->deadline)
+        rc = 0;
+    if (!rc && j->aborts % (citron_wait_ns ? ABORTS_SET_MAX : ABORTS_MAX) == 0)
+        rc = citron_wait_longer(j);
+    return rc;
+}
+
 /* Each notified ancestor once, with as many as there are. */
 static void add_notifications(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct notified *out)
 {
@@ -374,6 +384,12 @@ static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned
     batch_mfaa(b, job_claim_readers(j, c), UINT64_C(1) << READERS_MAX, READERS_TOPS);
     return batch_mcas(b, addr, turn, NODE_T_MASK, (uint64_t)node_ticket_next(c->ticket) << NODE_TCNT | NODE_SHARED,
                       NODE_T_MASK | NODE_SHARED);
+}
+
+/* How many of them a word can count. */
+static uint32_t known_max(struct tree_node above, bool shared)
+{
+    return shared || node_is_high(above) ? READERS_CLAIMS_MAX : NODE_CLAIMS_MAX;
 }
 
 /* What a batch of claims has come to. */
@@ -447,12 +463,15 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
             out->leaves.below |= old & NODE_BELOW;
             see_parent(j, known.nodes[i], old, out);
         }
-        if (known_count(known.nodes[i], j->shared, old) >= NODE_CLAIMS_MAX)
+        if (known_count(known.nodes[i], j->shared, old) >= known_max(known.nodes[i], j->shared))
             rc = -PAWL_ELIMIT;
     }
     for (unsigned i = from; i < to; i++)
         if (!claim_internal(&j->claims[i]) && j->shared)
             see_parent(j, tree_parent(j->claims[i].node), out->leaves.parents[i], out);
+    for (unsigned i = from; i < to; i++) /* the verb before the claim's own has counted it */
+        if (claim_internal(&j->claims[i]) && j->shared && readers_here(batch_old(&b, ops[i] - 1)) >= READERS_CLAIMS_MAX)
+            rc = -PAWL_ELIMIT;
     return rc;
 }
 
@@ -478,16 +497,16 @@ static unsigned group_end(const struct citron_job *j, unsigned from)
 /* Nobody was known at the very moment of Occ, and whoever comes later sees that: neither T_wait nor a look down. */
 static bool low_good(const struct citron_job *j, unsigned i, const struct claimed *c)
 {
-    return !node_below(c->old[i]) && (j->shared || (readers_here(c->readers[i]) <= (j->upgrades ? 1 : 0) && !readers_below(c->readers[i])));
+    const struct citron_own own = job_own_at(j, j->claims[i].node, false);
+    return node_below(c->old[i]) <= own.below &&
+           (j->shared || (readers_here(c->readers[i]) <= own.readers_here && readers_below(c->readers[i]) <= own.readers_below));
 }
 
-static int claim_internal_node(struct citron_job *j, unsigned i, struct citron_whole *whole)
+static int claim_internal_node(struct citron_job *j, unsigned i, const struct citron_whole *whole)
 {
     if (whole->had)
         return 0;
-    int rc = citron_whole_leave(j, i, whole);
-    if (!rc && !claim_low(&j->claims[i]))
-        rc = job_wait_out(j);
+    int rc = claim_low(&j->claims[i]) ? 0 : job_wait_out(j);
     if (!rc)
         rc = job_drain_below(j, i);
     return rc;
@@ -533,8 +552,8 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
             return wait_for_ancestor(j, from, *to, c->parent, c->parent_word);
         if (at >= 0)
             return wait_for_ancestor(j, from, *to, c->look.nodes[at], c->look.words[at]);
-        rc = ++j->aborts % ABORTS_MAX ? 0 : citron_wait_longer(j);
-        return rc < 0 ? rc : JOB_WAITED;
+        rc = after_abort(j);
+        return rc ? rc : JOB_WAITED;
     }
     for (unsigned i = from; i < *to; i++) {
         bool leaf = !claim_internal(&j->claims[i]);
@@ -565,7 +584,13 @@ static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
     rc = claim_batch(j, from, *to, &c);
     if (rc == -FAB_EUNKNOWN)
         return job_doubt_all(j, from, *to);
-    return rc ? rc : settle_group(j, from, to, &c);
+    if (rc && rc != -PAWL_ELIMIT)
+        return rc;
+    /* Bits that are others' stay, whatever becomes of the rest: what the claim says it has must be true before it is given back. */
+    int left = c.whole.tried && !c.whole.had ? citron_whole_leave(j, from, &c.whole) : 0;
+    if (left || rc)
+        return left ? left : rc;
+    return settle_group(j, from, to, &c);
 }
 
 /* Whoever waits for a turn has turns before it and nothing else. A reader that stepped back needs another turn. */
@@ -608,7 +633,7 @@ int job_acquire(struct citron_job *j)
         if (rc)
             return rc;
         j->patience_ns = job_patience_ns(j);
-        j->blocked = 0;
+        j->blocked = j->passed = 0;
         i = to;
     }
     return 0;
@@ -691,6 +716,8 @@ static int acquire_all(struct citron_job *j)
         rc = job_acquire(j);
         if (!rc && j->scrub)
             rc = clean_up(j);
+        if (rc == JOB_YIELD)
+            rc = citron_yield(j);
         if (rc != JOB_AGAIN)
             return rc;
         rc = 0;

@@ -15,7 +15,7 @@ static uint64_t mask_of(const struct citron_claim *c)
 
 uint64_t citron_place_word(const struct citron_job *j, const struct citron_claim *c)
 {
-    return reader_word(j->seat->me->slot, j->h->record, j->h->serial, c->ticket);
+    return reader_word(j->seat->me->slot, j->seat->me->epoch, j->h->record, j->h->serial, c->ticket);
 }
 
 fab_addr citron_place_addr(const struct citron_job *j, const struct citron_claim *c)
@@ -99,7 +99,7 @@ void citron_leaf_see(struct citron_job *j, unsigned i, uint64_t old, struct citr
 /* A reader of any of these units, or -1. Oneself, on the way up, does not count. */
 static int find_reader(const struct citron_job *j, const struct citron_claim *c, const uint64_t places[LEAF_READERS])
 {
-    uint64_t own = reader_word(j->seat->me->slot, j->h->record, j->h->serial, 0);
+    uint64_t own = reader_word(j->seat->me->slot, j->seat->me->epoch, j->h->record, j->h->serial, 0);
     for (unsigned n = 0; n < LEAF_READERS; n++)
         if (places[n] && mask_of(c) & bounds_mask(reader_bounds(places[n])) &&
             !(j->upgrades && (places[n] & READER_OWNER) == (own & READER_OWNER)))
@@ -189,9 +189,8 @@ static int take_bits(struct citron_job *j, unsigned i, struct citron_leaves *l)
 {
     struct citron_claim *c = &j->claims[i];
     while (!c->took) {
-        uint64_t busy = l->bits[i] & mask_of(c), mask = busy & UINT32_MAX ? busy & UINT32_MAX : busy;
-        const struct fab_cond cond = {.addr = job_node(j, c->node), .mask = mask, .value = mask};
-        int rc = busy ? job_wait(j, &cond, &l->bits[i]) : try_bits(j, i, l);
+        uint64_t busy = l->bits[i] & mask_of(c);
+        int rc = busy ? job_wait_bits(j, c->node, busy, &l->bits[i]) : try_bits(j, i, l);
         if (rc == -FAB_EUNKNOWN && !busy)
             return job_doubt_all(j, i, i + 1);
         if (rc < 0)

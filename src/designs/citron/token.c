@@ -157,7 +157,7 @@ int citron_newest_token(const struct citron_job *j, uint64_t *token)
     uint64_t blocks;
     int rc = fab_read64(j->seat->ep, blocks_addr(j), &blocks);
     if (!rc)
-        *token = j->seat->space->token_base + token_of(blocks, BLOCK_TOKENS - 1);
+        *token = j->seat->space->token_base + token_of(blocks, 0);
     return rc;
 }
 

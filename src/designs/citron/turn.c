@@ -5,7 +5,8 @@
 
 /* ---- waiting ---- */
 
-#define PAUSE_DOUBLINGS 2
+#define PAUSE_POLLS 8 /* after so many polls in vain a pause is twice as long; and each time that somebody else was quicker */
+#define PAUSE_DOUBLINGS 6
 #define TURN_TRIPS 2 /* a turn takes at least so many round trips: looking up and claiming */
 
 static void sleeper(const struct citron_job *j, uint64_t add)
@@ -35,7 +36,8 @@ static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t 
 {
     uint64_t was = 0;
     for (unsigned n = 0;; n++) {
-        uint64_t span = j->trip_ns << (n < PAUSE_DOUBLINGS ? n : PAUSE_DOUBLINGS);
+        unsigned doublings = j->blocked + n / PAUSE_POLLS;
+        uint64_t span = j->trip_ns << (doublings < PAUSE_DOUBLINGS ? doublings : PAUSE_DOUBLINGS);
         uint64_t now = world_now(j->seat->world), pause = span / 2 + world_random(j->seat->world) % (span / 2 + 1);
         if (j->ahead)
             pause = (j->ahead - 1) * TURN_TRIPS * j->trip_ns; /* whose turn it is next does not pause */
@@ -46,8 +48,11 @@ static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t 
         if (rc || (*seen & cond->mask) != cond->value)
             return rc;
         now = world_now(j->seat->world);
-        if (n && (*seen ^ was) & j->moves) /* another holder: there is nothing wrong with it */
+        if (n && (*seen ^ was) & j->moves) { /* another holder: there is nothing wrong with it */
             until = min_u64(j->deadline, add_saturating(now, j->patience_ns));
+            if (++j->passed > citron_blocked)
+                return 0;
+        }
         was = *seen;
         if (now >= until)
             return -ETIMEDOUT;
@@ -74,6 +79,8 @@ int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
         j->tried = true;
         return 1;
     }
+    if (j->base && !j->marked && (rc = citron_mark(j)))
+        return rc;
     uint64_t look_after = add_saturating(world_now(j->seat->world), j->patience_ns);
     uint64_t until = min_u64(j->deadline, look_after);
     *seen = cond->value; /* should the connection break: as if nothing had changed */
@@ -86,7 +93,18 @@ int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
     if (!in_vain)
         return 0;
     j->patience_ns = min_u64(2 * j->patience_ns, max_u64(j->seat->space->check_ns, job_patience_ns(j)));
-    return 1;
+    rc = citron_give_way(j);
+    return rc ? rc : 1;
+}
+
+int job_wait_bits(struct citron_job *j, struct tree_node leaf, uint64_t busy, uint64_t *seen)
+{
+    const uint64_t mask = busy & UINT32_MAX ? busy & UINT32_MAX : busy;
+    const struct fab_cond cond = {.addr = job_node(j, leaf), .mask = mask, .value = mask};
+    /* Far away the dead have leases, so nothing is gained by asking everybody much earlier than these end. */
+    if (!fab_is_shm(j->seat->ep))
+        j->patience_ns = max_u64(j->patience_ns, j->seat->space->lease_ns / 2);
+    return job_wait(j, &cond, seen);
 }
 
 /* Waits for a node's word, and after a while looks whether anybody is behind what it says. */
@@ -112,8 +130,6 @@ static int look_for_turn(struct citron_job *j, struct citron_claim *c, uint64_t 
     int rc = fab_read64(j->seat->ep, addr, seen);
     if (rc || !node_queue(*seen))
         return rc;
-    if (j->upgrades)
-        return -EDEADLK; /* somebody in front of us waits for us */
     const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = *seen & NODE_T_MASK};
     rc = job_wait_at(j, c->node, c->spill, &cond, seen);
     return rc ? rc : JOB_WAITED;
@@ -154,7 +170,7 @@ OWN_FRAME static int draw_ticket(struct citron_job *j, unsigned i, bool at_once,
 static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
 {
     struct citron_claim *c = &j->claims[i];
-    bool at_once = j->deadline == DEADLINE_TRY || j->upgrades;
+    bool at_once = j->deadline == DEADLINE_TRY;
     uint64_t expect = 0;
     int rc = at_once ? look_for_turn(j, c, &expect) : 0;
     if (rc > 0 || (rc < 0 && rc != -FAB_EUNKNOWN))

@@ -38,8 +38,8 @@ uint64_t claim_word(const struct citron_claim *c, unsigned height_max)
     uint64_t node = c->spill ? 0 : tree_index(c->node, height_max);
     debug_assert(node < UINT64_C(1) << CLAIM_NODE_BITS && c->ticket <= FIELD_MAX(NODE_COUNT_BITS));
     return (uint64_t)c->state << CLAIM_STATE | (c->shared ? CLAIM_SHARED : 0) | (c->all ? CLAIM_ALL : 0) |
-           (uint64_t)(c->place >> 3) << CLAIM_PLACE_HIGH | (uint64_t)(c->place & 7) << CLAIM_PLACE | (uint64_t)c->m << CLAIM_M |
-           (uint64_t)c->top << CLAIM_TOP | (uint64_t)c->ticket << CLAIM_TICKET | node;
+           (c->joint ? CLAIM_JOINT : 0) | (uint64_t)(c->place >> 3) << CLAIM_PLACE_HIGH | (uint64_t)(c->place & 7) << CLAIM_PLACE |
+           (uint64_t)c->m << CLAIM_M | (uint64_t)c->top << CLAIM_TOP | (uint64_t)c->ticket << CLAIM_TICKET | node;
 }
 
 struct citron_claim claim_of(uint64_t w, unsigned height_max)
@@ -60,6 +60,8 @@ struct citron_claim claim_of(uint64_t w, unsigned height_max)
         c.place = (uint8_t)(field_get(w, CLAIM_PLACE, 3) | field_get(w, CLAIM_PLACE_HIGH, 1) << 3);
         c.ticket &= (uint32_t)FIELD_MAX(CLAIM_BOUNDS_BITS);
         c.took = true;
+    } else {
+        c.joint = w & CLAIM_JOINT;
     }
     return c;
 }
@@ -258,6 +260,8 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
     j->height_max = citron_height_last(seat->space);
     j->deadline = deadline;
     j->shared = h->mode == PAWL_SHARED;
+    j->start = h->start;
+    j->end = h->end;
     j->pending = -1;
     j->trip_ns = 1; /* a batch comes before anybody waits */
     j->patience_ns = job_patience_ns(j);

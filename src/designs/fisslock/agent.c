@@ -141,8 +141,8 @@ bool agent_hold(struct event *e, struct agent *a, const struct asking *asking, u
     struct fisslock_host *h = e->h;
     struct who who = {asking->nonce, asking->client.machine};
     uint32_t node = pool_list_find(h, &a->holders, who);
-    if (node != NONE)
-        return true;
+    if (node != NONE || (a->grantee != NONE && a->grantee_holds && node_is(host_node(h, a->grantee), who)))
+        return true; /* the latter comes back to the holders if the move is refused */
     node = pool_list_find(h, &a->waiters, who);
     if (node != NONE) {
         edit(e, a);
@@ -174,6 +174,21 @@ bool agent_queue(struct event *e, struct agent *a, const struct asking *asking)
     return true;
 }
 
+/* With an exclusive right the agent grants to its own host as it likes: one writer, or readers. */
+static bool grants_here(const struct event *e, const struct agent *a, const struct asking *asking)
+{
+    if (!host_is(e->h, FISSLOCK_KEEP) || !here(e, asking->client) || a->right != FISSION_EXCLUSIVE || a->waiters.count ||
+        a->upgrader.machine || a->granted >= TOKEN_GRANTS_MAX)
+        return false;
+    return !a->holders.count || (asking->mode == FISSION_SHARED && host_node(e->h, a->holders.head)->mode == FISSION_SHARED);
+}
+
+/* Nobody has it, and it can go to whoever asks. */
+static bool is_spare(const struct agent *a)
+{
+    return a->state == AGENT_LIVE && a->kept && !a->holders.count && !a->waiters.count && accounted(a);
+}
+
 /* acquire() of Fig. 7, for one here or one that the decider did not grant. */
 enum agent_says agent_ask(struct event *e, struct agent *a, const struct asking *asking)
 {
@@ -187,13 +202,18 @@ enum agent_says agent_ask(struct event *e, struct agent *a, const struct asking 
     }
     if (pool_list_find(h, &a->waiters, who) != NONE || (a->grantee != NONE && node_is(host_node(h, a->grantee), who)))
         return AGENT_QUEUES;
-    if (a->state == AGENT_LIVE && asking->mode == FISSION_SHARED && a->right == FISSION_SHARED && agent_open(e, a)) {
+    bool open = asking->mode == FISSION_SHARED && a->right == FISSION_SHARED && agent_open(e, a);
+    if (a->state == AGENT_LIVE && (open || grants_here(e, a, asking))) {
+        if (a->kept && !a->holders.count && here(e, asking->client)) {
+            edit(e, a);
+            keep_hit(a);
+        }
         if ((node = node_for(e, asking, 0)) == NONE)
             return AGENT_REFUSES;
         grant(e, a, node);
         return AGENT_GRANTS;
     }
-    if (asking->nowait)
+    if (asking->nowait && !is_spare(a))
         return AGENT_REFUSES;
     if (!agent_queue(e, a, asking))
         return AGENT_QUEUES; /* it will ask again */
@@ -354,6 +374,22 @@ static uint32_t next_waiter(struct event *e, struct agent *a)
     }
 }
 
+/* In an exclusive tenure all holders may be readers: one that has given up its upgrade, or those of an agent that stays. Other
+ * readers need not wait for them, nor must they: of two such that wait for each other nobody could say why. */
+static bool share_tenure(struct event *e, struct agent *a)
+{
+    struct fisslock_host *h = e->h;
+    if (a->right != FISSION_EXCLUSIVE || a->upgrader.machine || a->waiters.count == a->writers)
+        return false;
+    if (!agent_open(e, a) && host_node(h, a->waiters.head)->mode == FISSION_EXCLUSIVE)
+        return false;
+    for (uint32_t i = a->holders.head; i != NONE; i = host_node(h, i)->next)
+        if (host_node(h, i)->mode == FISSION_EXCLUSIVE)
+            return false;
+    tenure_move(e, a, NONE, h->machine, FISSION_SHARED);
+    return true;
+}
+
 /* Whatever has changed: who can be granted is; if nobody holds or waits the lock is freed; if nobody holds and some wait the agent
  * goes to the next. */
 void agent_serve(struct event *e, struct agent *a)
@@ -365,7 +401,7 @@ void agent_serve(struct event *e, struct agent *a)
     if (serve_upgrader(e, a))
         return;
     if (a->holders.count) {
-        if (a->waiters.count || a->upgrader.machine)
+        if (!share_tenure(e, a) && (a->waiters.count || a->upgrader.machine))
             agent_watch(e, a);
         return;
     }
@@ -375,7 +411,8 @@ void agent_serve(struct event *e, struct agent *a)
     }
     uint32_t node = next_waiter(e, a);
     if (node == NONE) {
-        tenure_free(e, a);
+        if (!keep_agent(e, a))
+            tenure_free(e, a);
         return;
     }
     struct node *n = host_node(e->h, node);

@@ -22,6 +22,7 @@ struct decider {
 struct machine {
     uint64_t heard_ns; /* when it renewed its lease; 0: never */
     uint64_t asked;    /* whether an ACQUIRE of it has passed */
+    uint64_t life;     /* the latest that was heard of */
 };
 
 static struct machine *machine_at(const struct decider *d, uint16_t machine)
@@ -110,7 +111,17 @@ void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned word
 
 static void lease(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
 {
-    struct fission_packet *answer = p->head.from.machine <= d->rules.machines ? outbox_add(out, sizeof *p) : NULL;
+    struct machine *m = p->head.from.machine <= d->rules.machines ? machine_at(d, p->head.from.machine) : NULL;
+    if (!m || p->head.nonce < m->life) {
+        d->drops.stale++; /* from a former life of that number */
+        return;
+    }
+    m->life = p->head.nonce;
+    if (p->flags & FISSION_DONE) { /* it goes */
+        m->heard_ns = m->asked = 0;
+        return;
+    }
+    struct fission_packet *answer = outbox_add(out, sizeof *p);
     if (!answer)
         return;
     is_closed(d, now); /* before it is heard: it may be the last whose silence was waited for */

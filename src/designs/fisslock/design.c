@@ -4,7 +4,8 @@
 #include "designs/fisslock/racks.h"
 
 #define FISSLOCK_FEATURES                                                                                                          \
-    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC)
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
+     DESIGN_DEADLOCK)
 
 const struct design design_fisslock = {
     .name = "fisslock",
@@ -20,10 +21,33 @@ const struct design design_fisslock_racks = {
     .name = "fisslock-racks",
     .summary = "fisslock with the locks divided among several switches",
     .kind = DESIGN_MAIN,
-    .features = FISSLOCK_FEATURES,
+    .features = FISSLOCK_FEATURES & ~DESIGN_DEADLOCK, /* circles may go through several racks */
     .substrates = DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .packet = &fisslock_racks_packets,
+};
+
+static const struct packet_design stay = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP, .draws = FISSLOCK_DRAWS};
+static const struct packet_design placed = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP | FISSLOCK_PLACED, .draws = FISSLOCK_DRAWS};
+
+const struct design design_fisslock_stay = {
+    .name = "fisslock-stay",
+    .summary = "fisslock with agents that stay where they are wanted again",
+    .kind = DESIGN_MAIN,
+    .features = FISSLOCK_FEATURES,
+    .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
+    .tolerates = FAULTS_ALL,
+    .packet = &stay,
+};
+
+const struct design design_fisslock_local = {
+    .name = "fisslock-local",
+    .summary = "fisslock with agents that stay where their locks are placed, by ranges (7.4)",
+    .kind = DESIGN_BASELINE,
+    .features = FISSLOCK_FEATURES,
+    .substrates = DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL,
+    .packet = &placed,
 };
 
 /* Each is right but for one thing. */
@@ -45,12 +69,13 @@ const struct design design_busted_fisslock_order = {
     .name = "busted-fisslock-order",
     .summary = "wrong on purpose: fisslock-racks",
     .kind = DESIGN_BUSTED,
-    .features = FISSLOCK_FEATURES,
+    .features = FISSLOCK_FEATURES & ~DESIGN_DEADLOCK, /* circles may go through several racks */
     .substrates = DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .packet = &racks_order_packet,
 };
 
+BUSTED(fisslock_keep, "fisslock-keep", FISSLOCK_KEEP | FISSLOCK_PLACED | FISSLOCK_BUSTED_KEEP); /* what stays outlasts the lease */
 BUSTED(fisslock_term, "fisslock-term", FISSION_BUSTED_TERM);        /* duplicates and stragglers end tenures */
 BUSTED(fisslock_inca, "fisslock-inca", FISSION_BUSTED_INCA);        /* no incarnation check (Fig. 10) */
 BUSTED(fisslock_frees, "fisslock-frees", FISSION_BUSTED_FREES);     /* a timeout RELEASE frees (4.2) */
@@ -59,6 +84,9 @@ BUSTED(fisslock_adopt, "fisslock-adopt", FISSLOCK_BUSTED_ADOPT);    /* an old pa
 BUSTED(fisslock_census, "fisslock-census", FISSLOCK_BUSTED_CENSUS); /* whom the agent does not know does not hold */
 BUSTED(fisslock_lease, "fisslock-lease", FISSLOCK_BUSTED_LEASE);    /* a host believes in its lease for ever */
 BUSTED(fisslock_doubt, "fisslock-doubt", FISSLOCK_BUSTED_DOUBT);    /* who takes over asks nobody who holds */
+BUSTED(fisslock_rash, "fisslock-rash", FISSLOCK_BUSTED_RASH);       /* deadlocks that are not looked at twice */
+BUSTED(fisslock_stale, "fisslock-stale", FISSLOCK_BUSTED_STALE);    /* who held once is part of a deadlock */
+BUSTED(fisslock_crowd, "fisslock-crowd", FISSLOCK_BUSTED_CROWD);    /* a session waits if any thread of it does */
 BUSTED(fisslock_hasty, "fisslock-hasty", FISSION_BUSTED_HASTY);     /* a decider that lost its state does not wait for the silent */
 BUSTED(fisslock_early, "fisslock-early", FISSION_BUSTED_EARLY);     /* nor until those who live have told it all */
 BUSTED(fisslock_token, "fisslock-token", FISSION_BUSTED_TOKEN);     /* and begins with the first token again */

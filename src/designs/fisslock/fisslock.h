@@ -17,12 +17,15 @@ int fisslock_local_release(void *host, uint32_t request, uint64_t now);
 void fisslock_local_recover(void *host);
 int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out);
+void fisslock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
 int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *out);
 bool fisslock_idle(const void *host, uint32_t request);
 bool fisslock_holds(const void *host, uint32_t request);
 bool fisslock_claim(const void *host, uint32_t request, struct packet_claim *out);
 void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out);
+void fisslock_leave(void *host, uint64_t now, struct outbox *out);
+struct packet_grants fisslock_host_grants(const void *host);
 void fisslock_rouse(void *host, uint64_t now, struct outbox *out);
 uint64_t fisslock_expiry(const void *host, uint32_t session);
 const struct packet_drops *fisslock_host_drops(const void *host);
@@ -36,13 +39,16 @@ void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned word
 uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out);
 const struct packet_drops *fisslock_switch_drops(const void *state);
 
+#define FISSLOCK_DRAWS (FISSION_WRITE_PREFERRING | FISSLOCK_PRIORITY)
+
 #define FISSLOCK_PACKETS                                                                                                           \
     .family = PACKET_FISSION, .host_bytes = fisslock_host_bytes, .host_init = fisslock_host_init, .acquire = fisslock_acquire,     \
     .convert = fisslock_convert, .give_up = fisslock_give_up, .release = fisslock_release, .outcome = fisslock_outcome,            \
     .local_acquire = fisslock_local_acquire, .local_release = fisslock_local_release, .local_recover = fisslock_local_recover,     \
     .idle = fisslock_idle, .holds = fisslock_holds, .claim = fisslock_claim, .packet = fisslock_packet, .tick = fisslock_tick,     \
-    .expiry = fisslock_expiry, .rouse = fisslock_rouse, .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops,  \
-    .switch_bytes = fisslock_switch_bytes, .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet,           \
+    .expiry = fisslock_expiry, .rouse = fisslock_rouse, .leave = fisslock_leave, .host_grants = fisslock_host_grants,              \
+    .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
+    .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .thread = fisslock_thread,                       \
     .switch_expect = fisslock_switch_expect, .switch_scan = fisslock_switch_scan
 
 /* For tests and figures. */

@@ -61,6 +61,12 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
     case FISSION_ANSWER:
         census_packet(&e, p);
         break;
+    case FISSION_PROBE:
+        deadlock_probe(&e, p);
+        break;
+    case FISSION_CHASE:
+        deadlock_chase(&e, p);
+        break;
     default: /* FLAGS end at the decider */
         h->drops.bad++;
         break;
@@ -108,9 +114,15 @@ const struct packet_drops *fisslock_host_drops(const void *host)
     return &((const struct fisslock_host *)host)->drops;
 }
 
+struct packet_grants fisslock_host_grants(const void *host)
+{
+    const struct fisslock_counts *c = fisslock_counts(host);
+    return (struct packet_grants){.by_switch = c->by_switch, .by_agent = c->by_agent, .local = c->local};
+}
+
 const struct fisslock_counts *fisslock_counts(const void *host)
 {
     return &((const struct fisslock_host *)host)->counts;
 }
 
-const struct packet_design fisslock_packets = {FISSLOCK_PACKETS, .draws = FISSION_WRITE_PREFERRING | FISSLOCK_PRIORITY};
+const struct packet_design fisslock_packets = {FISSLOCK_PACKETS, .draws = FISSLOCK_DRAWS};

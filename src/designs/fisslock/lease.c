@@ -2,8 +2,10 @@
  * from when it asked, the decider from when it heard, so the host knows first that it is over. Then others may take over whatever
  * names this host (5.3), and the host starts anew: its agents are gone, who held has lost it, who waits asks again under another
  * name. */
+#include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
 
+#define LEAVE_TIMES 2            /* nobody will say it again; if both are lost, the lease ends by itself */
 #define LEASE_SHARE 4            /* renewed that often before it ends */
 #define LEASE_LOOK_FACTOR 4      /* retransmission times between two looks whether the decider has opened */
 #define LEASE_DRIFT_DIVISOR 5000 /* clocks run at the same speed to one part in 10,000 (docs/invariants.md), each */
@@ -48,7 +50,7 @@ static void forget_agents(struct event *e)
     outbox_touch(e->out, h->takes, sizeof h->takes);
     memset(h->takes, 0, sizeof h->takes);
     for (uint32_t i = 0; i < h->agents_touched && h->agents_used; i++)
-        if (host_agent(h, i)->state != AGENT_NONE)
+        if (host_agent(h, i)->state != AGENT_NONE && !(host_agent(h, i)->kept && host_is(h, FISSLOCK_BUSTED_KEEP)))
             pool_agent_free(e, host_agent(h, i));
 }
 
@@ -89,11 +91,23 @@ static void survive(struct event *e)
 void lease_due(struct event *e)
 {
     struct fisslock_host *h = e->h;
-    struct fission_packet *p = pool_packet(e, FISSION_LEASE, 0, 0, 0);
+    struct fission_packet *p = pool_packet(e, FISSION_LEASE, 0, h->life, 0);
     if (p)
         p->token = e->now;
     h->lease_pause_ns = min_u64(pool_pause(h, h->lease_pause_ns), h->config.lease_ns / (2 * LEASE_SHARE));
     timers_set(host_timers(h), timer_of_lease(h), e->now + h->lease_pause_ns, e->out);
+}
+
+/* From now on its agents, those of free locks and those that others hold by, are to be taken over by whoever asks. */
+void fisslock_leave(void *host, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(host, now, out);
+    e.h->leaving = true;
+    for (unsigned i = 0; i < LEAVE_TIMES && e.h->config.lease_ns; i++) {
+        struct fission_packet *p = pool_packet(&e, FISSION_LEASE, 0, e.h->life, 0);
+        if (p)
+            p->flags = FISSION_DONE;
+    }
 }
 
 /* A decider of another life. What the former one granted is over, unless this one is being told. */

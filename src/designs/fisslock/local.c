@@ -27,12 +27,33 @@ static unsigned locals_of(struct fisslock_host *h, const struct agent *a, uint8_
     return count;
 }
 
-/* In a shared tenure readers may come and go; with nobody in the queue the lock is open to them. */
-static bool grants(const struct agent *a, uint8_t mode)
+/* In a shared tenure readers may come and go; with nobody in the queue the lock is open to them. In an exclusive one, where agents
+ * stay: one writer, or readers. */
+static bool grants(struct fisslock_host *h, const struct agent *a, uint8_t mode)
 {
+    uint8_t theirs;
     if (a->state != AGENT_LIVE || a->waiters.count || a->upgrader.machine)
         return false;
-    return a->right == FISSION_SHARED && mode == FISSION_SHARED;
+    if (a->right == FISSION_SHARED)
+        return mode == FISSION_SHARED;
+    if (!host_is(h, FISSLOCK_KEEP) || a->granted >= TOKEN_GRANTS_MAX)
+        return false;
+    if (a->holders.count)
+        theirs = host_node(h, a->holders.head)->mode;
+    else if (!locals_of(h, a, &theirs))
+        return true;
+    return theirs == FISSION_SHARED && mode == FISSION_SHARED;
+}
+
+/* Without this one, does somebody hold, or does the agent stay? Else there is something to say. */
+static bool remains(struct fisslock_host *h, const struct agent *a)
+{
+    uint8_t mode;
+    if (a->holders.count)
+        return true;
+    if (a->kept && !h->leaving && (a->right == FISSION_EXCLUSIVE || (a->known == a->seen && !a->doubt)))
+        return true;
+    return locals_of(h, a, &mode) > 1;
 }
 
 /* ---- steps ---- */
@@ -75,11 +96,15 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
         return -EAGAIN;
     struct request *r = host_request(h, ask->request);
     struct agent *a = pool_agent_of(h, ask->index);
-    if (!a || r->state > REQUEST_ENDED || !grants(a, (uint8_t)ask->mode))
+    if (!a || r->state > REQUEST_ENDED || !grants(h, a, (uint8_t)ask->mode))
         return -EAGAIN;
     struct session_state *s = host_session(h, ask->request);
     uint32_t place = (uint32_t)__builtin_ctzll(~h->locals.taken);
     step_begin(h, r, place, s->held);
+    if (a->right == FISSION_EXCLUSIVE)
+        a->granted++;
+    if (a->kept)
+        keep_hit(a);
     r->nonce = h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_SLOT_BITS | ask->request;
     r->index = ask->index;
     r->token = agent_token(a);
@@ -95,6 +120,8 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
     r->agent = agent_number(h, a);
     r->result = 0;
     r->state = REQUEST_HELD;
+    if (*host_thread(h, ask->request) != ask->thread)
+        *host_thread(h, ask->request) = ask->thread;
     s->held++;
     h->locals.request[place] = ask->request;
     h->locals.taken |= UINT64_C(1) << place;
@@ -114,9 +141,8 @@ int fisslock_local_release(void *host, uint32_t request, uint64_t now)
         return -EAGAIN;
     const struct agent *a = host_agent(h, r->agent);
     debug_assert(a->state == AGENT_LIVE && a->index == r->index && a->term == r->term);
-    uint8_t mode;
-    if (a->waiters.count || a->upgrader.machine || (!a->holders.count && locals_of(h, a, &mode) == 1))
-        return -EAGAIN; /* others wait, or it is the last: then there is something to say */
+    if (a->waiters.count || a->upgrader.machine || !remains(h, a))
+        return -EAGAIN;
     struct session_state *s = host_session(h, request);
     step_begin(h, r, r->local_place, s->held - 1);
     r->state = REQUEST_IDLE;

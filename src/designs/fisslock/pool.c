@@ -10,9 +10,14 @@
 #define NODES_SPARE 256
 #define NODES_MAX (1u << 20) /* more who wait than that are turned away, and come again */
 
+/* Agents that stay, if they may: what a host's share of the locks is, and half as much again. */
+#define KEPT_MAX (1u << 18)
+#define HABITS_MIN 16u
+
 struct sizes {
-    uint32_t requests, agents, nodes, request_buckets, agent_buckets;
-    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, bytes;
+    uint32_t requests, agents, nodes, request_buckets, agent_buckets, kept, habits;
+    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, habits_at, suspects_at,
+        threads_at, bytes;
 };
 
 static uint32_t buckets_for(uint32_t n)
@@ -34,7 +39,10 @@ static struct sizes sizes_of(const struct rack_config *c)
 {
     struct sizes s = {.requests = rack_requests(c)};
     assert(s.requests < 1u << NONCE_SLOT_BITS && c->machines < MACHINES_MAX);
-    s.agents = (uint32_t)min_u64((uint64_t)s.requests * c->machines, AGENTS_MAX) + 2 * s.requests + AGENTS_SPARE;
+    if (c->options & FISSLOCK_KEEP)
+        s.kept = (uint32_t)min_u64(c->locks, min_u64(c->locks / c->machines * 3 / 2 + AGENTS_SPARE, KEPT_MAX));
+    s.habits = s.kept ? buckets_for(2 * s.kept) : HABITS_MIN;
+    s.agents = (uint32_t)min_u64((uint64_t)s.requests * c->machines, AGENTS_MAX) + 2 * s.requests + AGENTS_SPARE + s.kept;
     s.nodes = (uint32_t)min_u64((uint64_t)s.requests * c->machines + NODES_SPARE, NODES_MAX) + NODES_OWN * s.requests;
     s.request_buckets = buckets_for(s.requests);
     s.agent_buckets = buckets_for(s.agents);
@@ -46,6 +54,9 @@ static struct sizes sizes_of(const struct rack_config *c)
     s.agent_buckets_at = place(&at, s.agent_buckets * sizeof(uint32_t));
     s.timers_at = place(&at, timers_bytes(s.requests + s.agents + TIMERS_BESIDE));
     s.sessions_at = place(&at, c->sessions * sizeof(struct session_state));
+    s.suspects_at = place(&at, s.requests * sizeof(struct suspect));
+    s.threads_at = place(&at, s.requests * sizeof(uint32_t));
+    s.habits_at = place(&at, s.habits * sizeof(struct habit));
     s.bytes = at;
     return s;
 }
@@ -85,6 +96,13 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
     h->agent_buckets_at = s.agent_buckets_at;
     h->timers_at = s.timers_at;
     h->sessions_at = s.sessions_at;
+    h->suspects_at = s.suspects_at;
+    h->threads_at = s.threads_at;
+    h->habits_at = s.habits_at;
+    h->habit_mask = s.habits - 1;
+    h->kept_max = s.kept;
+    h->kept_first = h->kept_last = NONE;
+    h->life = life;
     h->reborn = life > 1;
     for (unsigned i = 0; i < ENDS; i++)
         h->ends[i] = life << ENDS_LIFE_SHIFT;
@@ -234,6 +252,7 @@ void pool_agent_free(struct event *e, struct agent *a)
     if (a->grantee != NONE)
         pool_node_free(e, a->grantee);
     timers_stop(host_timers(h), timer_of_agent(h, a), e->out);
+    keep_forget(e, a);
     while (*at != number)
         at = &host_agent(h, *at)->next;
     edit(e, at);

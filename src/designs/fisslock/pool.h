@@ -22,7 +22,10 @@
 /* rack_config.options: the low half is the decider's (enum fission_options). */
 enum fisslock_options {
     FISSLOCK_PRIORITY = 1 << 16, /* waiters by priority, then first come, first served; else only the latter */
+    FISSLOCK_KEEP = 1 << 17,     /* agents of free locks may stay: keep.c */
+    FISSLOCK_PLACED = 1 << 18,   /* with it: at the host that the lock is placed with, and nowhere else (7.4) */
     /* Broken on purpose. */
+    FISSLOCK_BUSTED_KEEP = 1 << 29,   /* agents that stay outlast the host's lease */
     FISSLOCK_BUSTED_NONCE = 1 << 20,  /* a GRANT is for whatever the task asked last (pitfall 1) */
     FISSLOCK_BUSTED_ADOPT = 1 << 21,  /* a forwarded packet is proof enough that the agent is here */
     FISSLOCK_BUSTED_FLOOR = 1 << 22,  /* GRANTs of tenures that ended here are taken */
@@ -32,6 +35,9 @@ enum fisslock_options {
     FISSLOCK_BUSTED_STICKY = 1 << 24, /* the writers' bits stay when the writer has gone (pitfall 13) */
     FISSLOCK_BUSTED_REUSE = 1 << 27,  /* a host that lost its memory takes an earlier life's tenures for its own */
     FISSLOCK_BUSTED_SILENT = 1 << 28, /* a host tells a decider that lost its state that it holds nothing shared */
+    FISSLOCK_BUSTED_RASH = 1 << 29,   /* a probe that has come back is proof enough of a deadlock */
+    FISSLOCK_BUSTED_STALE = 1 << 30,  /* who held when the agent heard of it is taken to hold now */
+    FISSLOCK_BUSTED_CROWD = 1 << 19,  /* threads of a session are taken for one */
 };
 
 /* ---- requests ---- */
@@ -68,6 +74,20 @@ struct request {
 };
 
 #define TERM_NONE UINT32_MAX /* no tenure has it */
+
+/* A request that waits long, and may be part of a deadlock. Apart from the request, since most are not. */
+#define SUSPECT_PASSES 4
+
+struct suspect {
+    uint64_t upgrade;                /* names its latest upgrade, as the nonce does one that waits for a grant */
+    uint64_t began_ns;               /* when the latest round of its own began */
+    uint64_t passed[SUSPECT_PASSES]; /* others' that were sent on from here last */
+    uint64_t passes_ns;              /* from when on they are counted */
+    uint32_t passes;
+    uint32_t serial; /* of its own probes */
+    bool sure;       /* the second round is under way */
+    bool second;     /* upgrading: there was one before */
+};
 
 /* A nonce: slot 20, serial 32, life of the host 12. */
 #define NONCE_SLOT_BITS 20
@@ -124,16 +144,25 @@ struct agent {
     uint16_t to;        /* moving: to this machine */
     uint8_t to_mode;
     uint8_t state;
-    uint8_t right;   /* what the decider says: in an exclusive tenure the agent may grant as it likes, in a shared one shared */
-    uint8_t granted; /* exclusive tenure: counts grants, for the low bits of tokens */
-    bool starves;    /* a writer has waited too long: readers queue */
+    uint8_t right;    /* what the decider says: in an exclusive tenure the agent may grant as it likes, in a shared one shared */
+    uint8_t score;    /* keep.c */
+    uint16_t granted; /* exclusive tenure: counts grants, for the low bits of tokens */
+    bool starves;     /* a writer has waited too long: readers queue */
     bool adopted;
     bool doubt; /* taken over: whoever holds by an earlier tenure must be asked for */
+    bool kept;  /* is among those that stay, between these two: */
+    uint32_t kept_before, kept_after;
 };
 
-#define TOKEN_GRANT_BITS 8
+struct habit {
+    uint32_t index;
+    uint32_t next; /* term and score; 0: none */
+};
+
+#define TOKEN_GRANT_BITS 14
 static_assert(FISSION_TOKEN_LIFE_SHIFT + TOKEN_GRANT_BITS + 32 <= 64, "a token keeps the whole life");
-#define TOKEN_GRANTS_MAX 250 /* then through the decider, for a new tenure; some are left for downgrades */
+#define TOKEN_GRANTS_MAX                                                                                                           \
+    ((1u << TOKEN_GRANT_BITS) - 6) /* then through the decider, for a new tenure; some are left for downgrades */
 
 /* ---- the host ---- */
 
@@ -170,6 +199,7 @@ struct report {
 struct fisslock_counts {
     uint64_t by_switch, by_agent, local; /* grants, by who decided them */
     uint64_t retries, bounces, adopted, denied, censuses, orphans, checks, crowded, lapses, survived, reported;
+    uint64_t probes, deadlocks; /* begun; found */
 };
 
 #define TAKES 64 /* that are under way at once; of two that coincide the later waits */
@@ -205,7 +235,10 @@ struct fisslock_host {
     uint64_t nonce_high; /* life, in place */
     uint32_t request_count, agent_count, node_count;
     uint32_t request_mask, agent_mask; /* of the bucket arrays */
-    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at;
+    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, habits_at;
+    uint64_t suspects_at, threads_at;
+    uint32_t habit_mask, kept_max;
+    uint32_t life;
     uint16_t machine;
 
     /* What nearly every event changes. */
@@ -214,11 +247,13 @@ struct fisslock_host {
     uint64_t serial;
     uint64_t lease_until; /* by the host's clock; 0: none */
     uint64_t lease_pause_ns;
-    bool closed;          /* the decider lost its state, and is being told */
-    bool reborn;          /* it has lost its memory, or its lease, before: agents that nobody told of are to be taken over */
+    bool closed; /* the decider lost its state, and is being told */
+    bool reborn; /* it has lost its memory, or its lease, before: agents that nobody told of are to be taken over */
     uint32_t agent_free, node_free;         /* those that were used before; then: */
     uint32_t agents_touched, nodes_touched; /* those beyond never were */
     uint32_t agents_used, nodes_used, waiting;
+    uint32_t kept_first, kept_last, kept_count;
+    bool leaving;
 
     _Alignas(CACHE_LINE) struct locals locals;
     uint32_t ends[ENDS];
@@ -275,6 +310,15 @@ static inline uint32_t timer_of_report(const struct fisslock_host *h)
 static inline struct session_state *host_session(struct fisslock_host *h, uint32_t request)
 {
     return (struct session_state *)((char *)h + h->sessions_at) + request / h->config.requests;
+}
+static inline struct suspect *host_suspect(struct fisslock_host *h, const struct request *r)
+{
+    return (struct suspect *)((char *)h + h->suspects_at) + request_number(h, r);
+}
+/* The thread that asked for it, or asks for more: its own number in its session; 0: none waits for it. */
+static inline uint32_t *host_thread(struct fisslock_host *h, uint32_t request)
+{
+    return (uint32_t *)((char *)h + h->threads_at) + request;
 }
 static inline bool host_is(const struct fisslock_host *h, uint64_t option)
 {
@@ -370,6 +414,7 @@ void request_end(struct event *e, struct request *r, int result);
 void request_deny_upgrade(struct event *e, struct request *r, int result);
 void request_packet(struct event *e, const struct fission_packet *p);
 void request_due(struct event *e, struct request *r);
+void request_not_waiting(struct event *e, uint64_t index, uint64_t nonce);
 /* What it holds, from one pool of this host to another: the lock is in another rack now. */
 void request_carry(void *from, void *to, uint32_t request, uint64_t now, struct outbox *out);
 struct place request_place(struct fisslock_host *h, const struct request *r);
@@ -416,6 +461,14 @@ struct agent *tenure_adopt(struct event *e, uint64_t index, uint64_t word, uint6
 void tenure_look(struct event *e, uint64_t index);
 bool tenure_taken(struct event *e, uint64_t index, uint32_t term);
 
+/* ---- keep.c: agents that stay ---- */
+
+void keep_begin(struct event *e, struct agent *a, bool by_decider);
+void keep_end(struct event *e, const struct agent *a);
+void keep_hit(struct agent *a);
+bool keep_agent(struct event *e, struct agent *a);
+void keep_forget(struct event *e, struct agent *a);
+
 /* ---- forward.c: what the decider sends to the agent ---- */
 
 void forward_packet(struct event *e, const struct fission_packet *p);
@@ -425,5 +478,14 @@ void forward_packet(struct event *e, const struct fission_packet *p);
 void census_start(struct event *e, struct agent *a);
 void census_packet(struct event *e, const struct fission_packet *p);
 void census_due(struct event *e);
+
+/* ---- deadlock.c ---- */
+
+void deadlock_thread(struct event *e, uint32_t request, uint32_t thread);
+void deadlock_upgrade(struct event *e, struct request *r); /* it begins */
+void deadlock_second(struct event *e, struct request *r);  /* it is said to have come when there was one */
+void deadlock_due(struct event *e, struct request *r);     /* it still waits */
+void deadlock_probe(struct event *e, const struct fission_packet *p);
+void deadlock_chase(struct event *e, const struct fission_packet *p);
 
 #endif

@@ -113,7 +113,9 @@ int racks_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct
     uint8_t *rack = rack_of(host, ask->request);
     outbox_touch(out, rack, 1);
     *rack = h->rules.owner[slot_of(ask->index)];
-    return fisslock_acquire(racks_part(host, *rack), ask, now, out);
+    struct packet_ask here = *ask;
+    here.thread = 0; /* who waits in a circle is not looked for: it may go through several racks */
+    return fisslock_acquire(racks_part(host, *rack), &here, now, out);
 }
 
 int racks_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
@@ -144,6 +146,18 @@ bool racks_idle(const void *host, uint32_t request)
 bool racks_holds(const void *host, uint32_t request)
 {
     return fisslock_holds(part_of(host, request), request);
+}
+
+bool racks_claim(const void *host, uint32_t request, struct packet_claim *out)
+{
+    return has_request(host, request) && fisslock_claim(part_of(host, request), request, out);
+}
+
+void racks_leave(void *host, uint64_t now, struct outbox *out)
+{
+    const struct racks_host *h = host;
+    for (unsigned d = 0; d < h->config.racks; d++)
+        fisslock_leave(racks_part(host, d), now, out);
 }
 
 uint64_t racks_expiry(const void *host, uint32_t session)

@@ -23,6 +23,8 @@ int racks_release(void *host, uint32_t request, uint64_t now, struct outbox *out
 int racks_outcome(const void *host, uint32_t request, struct packet_answer *out);
 bool racks_idle(const void *host, uint32_t request);
 bool racks_holds(const void *host, uint32_t request);
+bool racks_claim(const void *host, uint32_t request, struct packet_claim *out);
+void racks_leave(void *host, uint64_t now, struct outbox *out);
 void racks_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t racks_tick(void *host, uint64_t now, struct outbox *out);
 void racks_rouse(void *host, uint64_t now, struct outbox *out);
@@ -39,7 +41,7 @@ void racks_switch_packet(void *state, const void *data, uint32_t len, uint64_t n
 #define FISSLOCK_RACKS_PACKETS                                                                                                     \
     .family = PACKET_FISSION, .host_bytes = racks_host_bytes, .host_init = racks_host_init, .acquire = racks_acquire,              \
     .convert = racks_convert, .give_up = racks_give_up, .release = racks_release, .outcome = racks_outcome, .idle = racks_idle,    \
-    .holds = racks_holds, .packet = racks_packet, .tick = racks_tick, .rouse = racks_rouse, .expiry = racks_expiry,                \
+    .holds = racks_holds, .claim = racks_claim, .leave = racks_leave, .packet = racks_packet, .tick = racks_tick, .rouse = racks_rouse, .expiry = racks_expiry,                \
     .session_dead = racks_session_dead, .host_drops = racks_host_drops, .switch_bytes = racks_switch_bytes,                        \
     .switch_init = racks_switch_init, .switch_expect = racks_switch_expect, .switch_rules = racks_switch_rules,                    \
     .switch_scan = racks_switch_scan, .switch_packet = racks_switch_packet

@@ -49,7 +49,8 @@ bool rebuild_report(struct rebuild *r, struct rebuild_lock *locks, uint64_t coun
     return true;
 }
 
-bool rebuild_closed(struct rebuild *r, uint64_t now, bool (*lives)(const void *ctx, uint16_t machine, uint64_t now), const void *ctx)
+bool rebuild_closed(struct rebuild *r, uint64_t now, bool (*lives)(const void *ctx, uint16_t machine, uint64_t now),
+                    const void *ctx)
 {
     if (!r->closed)
         return false;

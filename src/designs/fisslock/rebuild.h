@@ -44,11 +44,12 @@ uint16_t rebuild_heard(struct rebuild *r, uint16_t machine);
 bool rebuild_report(struct rebuild *r, struct rebuild_lock *locks, uint64_t count, const struct fission_packet *p);
 
 /* Opens if it can. `lives` says whether a lease of this life runs. */
-bool rebuild_closed(struct rebuild *r, uint64_t now, bool (*lives)(const void *ctx, uint16_t machine, uint64_t now), const void *ctx);
+bool rebuild_closed(struct rebuild *r, uint64_t now, bool (*lives)(const void *ctx, uint16_t machine, uint64_t now),
+                    const void *ctx);
 
-/* The machine that this lock names is gone. What it held exclusively is free; of a shared lock others may hold, so that the heir, if
- * there is one, takes over and is to be told: *look, if it is for a machine, with space, epoch, index and the life in its token still
- * to be filled in. False: somebody else has changed the lock meanwhile. */
+/* The machine that this lock names is gone. What it held exclusively is free; of a shared lock others may hold, so that the heir,
+ * if there is one, takes over and is to be told: *look, if it is for a machine, with space, epoch, index and the life in its token
+ * still to be filled in. False: somebody else has changed the lock meanwhile. */
 bool rebuild_clear(struct rebuild_lock *lock, uint32_t options, uint16_t heir, struct fission_packet *look);
 
 #endif

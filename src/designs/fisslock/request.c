@@ -46,6 +46,12 @@ bool request_holds(struct fisslock_host *h, uint64_t nonce)
     return r && (r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING);
 }
 
+static bool request_upgrades(struct fisslock_host *h, struct who who)
+{
+    const struct request *r = who.machine == h->machine ? pool_request_of(h, who.nonce) : NULL;
+    return r && r->state == REQUEST_UPGRADING;
+}
+
 void request_grant(struct event *e, struct request *r, uint8_t mode, uint64_t token, uint32_t term, uint16_t ordinal)
 {
     debug_assert(r->state == REQUEST_WAITING || r->state == REQUEST_UPGRADING);
@@ -99,6 +105,8 @@ static void say_acquire(struct event *e, struct request *r, uint16_t flags)
     p->mode = upgrade ? FISSION_EXCLUSIVE : r->mode;
     p->priority = r->priority;
     p->flags = flags | (upgrade ? FISSION_UPGRADE : 0) | (r->try ? FISSION_NOWAIT : 0);
+    if (r->try && host_is(e->h, FISSLOCK_KEEP)) /* the agent alone knows whether somebody has it, or it only stays */
+        p->flags |= FISSION_RETRY;
     if (upgrade && r->term != TERM_NONE) { /* by what it holds, should the agent not know */
         p->term = r->term;
         p->inca = r->ordinal;
@@ -117,6 +125,31 @@ static void say_release(struct event *e, uint64_t index, uint64_t nonce, struct 
     p->flags = flags;
 }
 
+/* An agent waits for one who has gone: what said so was lost. */
+void request_not_waiting(struct event *e, uint64_t index, uint64_t nonce)
+{
+    const struct request *r = pool_request_of(e->h, nonce);
+    struct place client = {e->h->machine, PORT_POOL};
+    if (!r)
+        say_release(e, index, nonce, client, 0, 0, FISSION_DONE);
+    else if (r->index == index && r->state == REQUEST_HELD)
+        say_release(e, index, nonce, client, r->term, r->ordinal, FISSION_UPGRADE | FISSION_DONE);
+}
+
+/* Of an agent here. Who comes second would wait for the first, which waits for it. If the first is not here, it may have given up
+ * in the meantime. */
+static void ask_upgrade(struct event *e, struct agent *a, struct request *r)
+{
+    struct fisslock_host *h = e->h;
+    bool sure = request_upgrades(h, a->upgrader);
+    if (agent_upgrade(e, a, (struct who){r->nonce, h->machine}) != AGENT_REFUSES)
+        return;
+    if (sure)
+        request_deny_upgrade(e, r, -EDEADLK);
+    else
+        deadlock_second(e, r);
+}
+
 void request_due(struct event *e, struct request *r)
 {
     struct agent *a = pool_agent_of(e->h, r->index);
@@ -128,8 +161,12 @@ void request_due(struct event *e, struct request *r)
             (r->state == REQUEST_WAITING && pool_list_find(e->h, &a->waiters, (struct who){r->nonce, e->h->machine}) == NONE)) {
             e->h->counts.retries++;
             say_acquire(e, r, FISSION_RETRY);
+        } else if (r->state == REQUEST_UPGRADING && a->term == r->term) {
+            ask_upgrade(e, a, r); /* the one before it may have given up */
         }
-        repeat(e, r);
+        deadlock_due(e, r);
+        if (r->state == REQUEST_WAITING || r->state == REQUEST_UPGRADING)
+            repeat(e, r);
         break;
     case REQUEST_RELEASING:
         e->h->counts.retries++;
@@ -169,6 +206,7 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
     };
     h->waiting++;
     pool_request_link(&e, r);
+    deadlock_thread(&e, ask->request, ask->thread);
 
     struct agent *a = pool_agent_of(h, r->index);
     if (a && a->state == AGENT_LIVE) { /* Fig. 6 line 1 */
@@ -268,9 +306,9 @@ int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t
         return PACKET_DONE;
     }
     r->state = REQUEST_UPGRADING;
+    deadlock_upgrade(&e, r);
     if (here) {
-        if (agent_upgrade(&e, a, (struct who){r->nonce, h->machine}) == AGENT_REFUSES)
-            request_deny_upgrade(&e, r, -EDEADLK);
+        ask_upgrade(&e, a, r);
     } else {
         say_acquire(&e, r, FISSION_RETRY);
     }
@@ -311,8 +349,7 @@ bool fisslock_claim(const void *host, uint32_t request, struct packet_claim *out
     struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
     const struct request *r = host_request(h, request);
     bool holds = fisslock_holds(host, request);
-    *out = (struct packet_claim){
-        .index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
+    *out = (struct packet_claim){.index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
     return holds || r->state == REQUEST_WAITING;
 }
 
@@ -420,5 +457,5 @@ void request_packet(struct event *e, const struct fission_packet *p)
     else if (p->head.type == FISSION_REFUSED && r->state == REQUEST_WAITING && r->try)
         request_end(e, r, -PAWL_EHELD);
     else if (p->head.type == FISSION_REFUSED && r->state == REQUEST_UPGRADING && (p->flags & FISSION_UPGRADE))
-        request_deny_upgrade(e, r, -EDEADLK);
+        deadlock_second(e, r); /* the other may have given up meanwhile */
 }

@@ -57,6 +57,7 @@ void tenure_say_again(struct event *e, struct agent *a)
 static void leave(struct event *e, struct agent *a, enum agent_state state)
 {
     edit(e, a);
+    keep_forget(e, a);
     a->state = (uint8_t)state;
     a->sent_inca = a->known;
     a->pause_ns = 0;
@@ -121,6 +122,7 @@ void tenure_end(struct event *e, struct agent *a)
         }
     edit(e, host_ends(h, a->index));
     ++*host_ends(h, a->index);
+    keep_end(e, a);
     if (a->state == AGENT_MOVING && a->to != h->machine) {
         /* Those for whom the packet had no room (pitfall 6). Should this be lost, they ask again themselves. */
         uint32_t node = a->waiters.head;
@@ -333,6 +335,7 @@ void tenure_grant(struct event *e, const struct fission_packet *p)
     }
     ++*(by_switch ? &h->counts.by_switch : &h->counts.by_agent);
     tenure_begin(e, a, p->word, p->token);
+    keep_begin(e, a, by_switch);
     claim_own(e, a);
     receive(e, a, p->head.nonce, p->mode);
     take_queue(e, a, p);

@@ -7,11 +7,12 @@
 #define NETLOCK_TABLE                                                                                                              \
     .family = PACKET_NETLOCK, .host_bytes = netlock_host_bytes, .host_init = netlock_host_init, .acquire = netlock_acquire,        \
     .give_up = netlock_give_up, .release = netlock_release, .outcome = netlock_outcome, .idle = netlock_idle,                      \
-    .holds = netlock_holds, .claim = netlock_claim, .packet = netlock_host_packet, .tick = netlock_host_tick, .expiry = netlock_expiry,                    \
-    .session_dead = netlock_session_dead, .host_drops = netlock_host_drops, .switch_bytes = netlock_switch_bytes,                  \
-    .switch_init = netlock_switch_init, .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick,                \
-    .server_bytes = netlock_server_bytes, .server_init = netlock_server_init, .server_packet = netlock_server_packet,              \
-    .server_tick = netlock_server_tick, .server_drops = netlock_server_drops
+    .holds = netlock_holds, .claim = netlock_claim, .packet = netlock_host_packet, .tick = netlock_host_tick,                      \
+    .expiry = netlock_expiry, .host_grants = netlock_host_grants, .session_dead = netlock_session_dead,                            \
+    .host_drops = netlock_host_drops, .switch_bytes = netlock_switch_bytes, .switch_init = netlock_switch_init,                    \
+    .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick, .server_bytes = netlock_server_bytes,              \
+    .server_init = netlock_server_init, .server_packet = netlock_server_packet, .server_tick = netlock_server_tick,                \
+    .server_drops = netlock_server_drops
 
 #define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | SMALL)
 

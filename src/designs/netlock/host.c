@@ -41,8 +41,9 @@ struct lease {
 /* What almost every event changes. */
 struct busy {
     struct packet_drops drops;
-    uint64_t serial;  /* of the latest nonce */
-    uint32_t pending; /* first that waits for an answer; request + 1 */
+    uint64_t serial;               /* of the latest nonce */
+    uint32_t pending;              /* first that waits for an answer; request + 1 */
+    uint64_t by_switch, by_server; /* grants */
 };
 
 struct host {
@@ -383,12 +384,17 @@ bool netlock_holds(const void *host, uint32_t request)
     return request_at(host, request)->state == REQUEST_HELD;
 }
 
+struct packet_grants netlock_host_grants(const void *host)
+{
+    const struct host *h = host;
+    return (struct packet_grants){.by_switch = h->busy.by_switch, .by_server = h->busy.by_server};
+}
+
 bool netlock_claim(const void *host, uint32_t request, struct packet_claim *out)
 {
     const struct request *r = request_at(host, request);
     bool holds = r->state == REQUEST_HELD;
-    *out = (struct packet_claim){
-        .index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
+    *out = (struct packet_claim){.index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
     return holds || r->state == REQUEST_ASKING;
 }
 
@@ -450,6 +456,7 @@ static void on_grant(struct host *h, struct request *r, unsigned granter, const 
         r->ticket = p->ticket;
         r->granter = (uint16_t)granter;
         r->mode = p->mode;
+        ++*(granter == GRANTER_SWITCH ? &h->busy.by_switch : &h->busy.by_server);
         become(h, r, REQUEST_HELD, out);
         settle(h, r, 0, out);
         return;

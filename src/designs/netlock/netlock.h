@@ -102,6 +102,7 @@ int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *o
 int netlock_outcome(const void *host, uint32_t request, struct packet_answer *out);
 bool netlock_idle(const void *host, uint32_t request);
 bool netlock_holds(const void *host, uint32_t request);
+struct packet_grants netlock_host_grants(const void *host);
 bool netlock_claim(const void *host, uint32_t request, struct packet_claim *out);
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out);
@@ -120,8 +121,8 @@ uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out);
  * of this rack; and that the program is there (plane.h). */
 struct netlock_memory;
 struct plane_kernel;
-void netlock_switch_describe(const struct rack_config *config, struct netlock_memory *out);
-bool netlock_switch_is(const void *state, const struct rack_config *config);
+void netlock_switch_describe(const struct rack_config *c, struct netlock_memory *m);
+bool netlock_switch_is(const void *state, const struct rack_config *c);
 void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel);
 
 /* Policies (4.4), at any time. A tenant's quota in requests per second, 0: none; so many may come at once. -EINVAL: no such tenant,

@@ -54,10 +54,10 @@ void plane_init(struct plane *plane, const struct plane_config *config);
 /* From now on a program in the kernel has the registers, too. One plane of a process at a time; null: no more. */
 void plane_in_kernel(struct plane *plane, const struct plane_kernel *kernel);
 /* Where everything lies, for the kernel's side; offsets count from `from` bytes before the plane. */
-void plane_describe(const struct plane_config *config, uint64_t from, struct netlock_memory *out);
+void plane_describe(const struct plane_config *c, uint64_t from, struct netlock_memory *m);
 
-/* Before registers of a lock are changed from here, and after: in between, the kernel drops its packets, and none is under way. Without a kernel, nothing.
- * A lock that was just installed is shut. */
+/* Before registers of a lock are changed from here, and after: in between, the kernel drops its packets, and none is under way.
+ * Without a kernel, nothing. A lock that was just installed is shut. */
 void plane_shut(struct plane *plane, uint32_t lock);
 bool plane_shut_if_empty(struct plane *plane, uint32_t lock); /* only if nobody is in its queues */
 void plane_reopen(struct plane *plane, uint32_t lock);

@@ -58,9 +58,10 @@ void netlock_switch_describe(const struct rack_config *c, struct netlock_memory 
 bool netlock_switch_is(const void *state, const struct rack_config *c)
 {
     const struct nl_switch *w = state;
-    struct rack_config tuned = *c;
-    tuned.options = netlock_tuned(c->options);
-    return w->version && !memcmp(&w->config, &tuned, sizeof tuned);
+    const struct rack_config *o = &w->config;
+    return w->version && o->space == c->space && o->machines == c->machines && o->sessions == c->sessions &&
+           o->requests == c->requests && o->servers == c->servers && !memcmp(o->server, c->server, sizeof o->server) &&
+           o->locks == c->locks && o->lease_ns == c->lease_ns && o->options == netlock_tuned(c->options);
 }
 
 void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)

@@ -1,0 +1,480 @@
+#include "wire/afxdp.h"
+#include "world/world.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/if_link.h>
+#include <linux/if_xdp.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+#include <net/if.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FRAME 2048u             /* bytes; what comes is cut off at that, and no packet of ours is so long */
+#define FRAMES 128u             /* in each direction: more than can be under way to one process */
+#define PEERS 8u                /* machines that frames came from; the switch is one */
+#define FRESH_NS (1 * NS_PER_S) /* for so long their Ethernet address counts */
+#define QUEUE 0u
+#define BIND_TRIES 50u
+#define KICKS 8u /* of the kernel for one batch: it takes 32 frames at a time */
+#define BIND_NS (5 * NS_PER_MS)
+#define HEADS (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
+
+/* One of the four rings that the kernel shares with us: of frames to fill, that were sent, that came, and to be sent. */
+struct ring {
+    uint32_t *producer, *consumer, *flags;
+    void *entries;
+    void *map;
+    size_t bytes;
+};
+
+struct afxdp {
+    int fd, map, program, link;
+    struct net_addr at;
+    char device[IF_NAMESIZE];
+    uint32_t ifindex;
+    uint8_t mac[ETH_ALEN];
+    bool zero_copy, native;
+    uint8_t *memory;
+    struct ring fill, done, come, go;
+    pthread_mutex_t sending;
+    uint32_t spare[FRAMES]; /* frames to send with */
+    uint32_t spares;
+    struct {
+        uint32_t ip;
+        uint8_t mac[ETH_ALEN];
+        uint64_t seen_ns;
+    } peer[PEERS]; /* written by who receives, read by who sends: under `sending` */
+};
+
+const char *afxdp_copies(const struct afxdp *a)
+{
+    return a->zero_copy ? "zero-copy" : "copy";
+}
+const char *afxdp_mode(const struct afxdp *a)
+{
+    return a->native ? "native" : "generic";
+}
+const char *afxdp_device(const struct afxdp *a)
+{
+    return a->device;
+}
+int afxdp_fd(const struct afxdp *a)
+{
+    return a->fd;
+}
+
+static int fail(char why[AFXDP_WHY], const char *what, int rc)
+{
+    snprintf(why, AFXDP_WHY, "%s: %s", what, strerror(-rc));
+    return rc;
+}
+
+/* ---- the program ---- */
+
+static int bpf(int command, union bpf_attr *attr)
+{
+    int rc = (int)syscall(SYS_bpf, command, attr, sizeof *attr);
+    return rc < 0 ? -errno : rc;
+}
+
+#define LOAD(size, to, from, offset)                                                                                               \
+    {                                                                                                                              \
+        .code = BPF_LDX | (size) | BPF_MEM, .dst_reg = (to), .src_reg = (from), .off = (offset)                                    \
+    }
+#define UNLESS(reg, value, target, here)                                                                                           \
+    {                                                                                                                              \
+        .code = BPF_JMP32 | BPF_JNE | BPF_K, .dst_reg = (reg), .imm = (int)(value), .off = (short)((target) - (here)-1)            \
+    }
+#define SET(reg, value)                                                                                                            \
+    {                                                                                                                              \
+        .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = (reg), .imm = (value)                                                      \
+    }
+#define PASS_AT 24
+
+/* What is IPv4 without options, unfragmented UDP to our address and port goes to the socket of its queue; the rest passes. */
+static int load_program(const struct afxdp *a)
+{
+    const struct bpf_insn code[] = {
+        LOAD(BPF_W, 2, 1, offsetof(struct xdp_md, data)),
+        LOAD(BPF_W, 3, 1, offsetof(struct xdp_md, data_end)),
+        {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 4, .src_reg = 2},
+        {.code = BPF_ALU64 | BPF_ADD, .dst_reg = 4, .imm = HEADS},
+        {.code = BPF_JMP | BPF_JGT | BPF_X, .dst_reg = 4, .src_reg = 3, .off = PASS_AT - 5},
+        LOAD(BPF_H, 4, 2, offsetof(struct ethhdr, h_proto)),
+        UNLESS(4, htons(ETH_P_IP), PASS_AT, 6),
+        LOAD(BPF_B, 4, 2, sizeof(struct ethhdr)),
+        UNLESS(4, 0x45, PASS_AT, 8),
+        LOAD(BPF_B, 4, 2, sizeof(struct ethhdr) + offsetof(struct iphdr, protocol)),
+        UNLESS(4, IPPROTO_UDP, PASS_AT, 10),
+        LOAD(BPF_H, 4, 2, sizeof(struct ethhdr) + offsetof(struct iphdr, frag_off)),
+        {.code = BPF_ALU64 | BPF_AND | BPF_K, .dst_reg = 4, .imm = htons(0x3fff)},
+        UNLESS(4, 0, PASS_AT, 13),
+        LOAD(BPF_W, 4, 2, sizeof(struct ethhdr) + offsetof(struct iphdr, daddr)),
+        UNLESS(4, a->at.ip, PASS_AT, 15),
+        LOAD(BPF_H, 4, 2, sizeof(struct ethhdr) + sizeof(struct iphdr) + offsetof(struct udphdr, dest)),
+        UNLESS(4, htons(a->at.port), PASS_AT, 17),
+        LOAD(BPF_W, 2, 1, offsetof(struct xdp_md, rx_queue_index)),
+        {.code = BPF_LD | BPF_DW, .dst_reg = 1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = a->map},
+        {.code = 0},
+        SET(3, XDP_PASS), /* if there is no socket on that queue */
+        {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_redirect_map},
+        {.code = BPF_JMP | BPF_EXIT},
+        SET(0, XDP_PASS),
+        {.code = BPF_JMP | BPF_EXIT},
+    };
+    union bpf_attr attr = {.prog_type = BPF_PROG_TYPE_XDP,
+                           .insns = (uint64_t)(uintptr_t)code,
+                           .insn_cnt = countof(code),
+                           .license = (uint64_t)(uintptr_t) "Apache-2.0"};
+    return bpf(BPF_PROG_LOAD, &attr);
+}
+
+static int attach(struct afxdp *a, char why[AFXDP_WHY])
+{
+    union bpf_attr attr = {.map_type = BPF_MAP_TYPE_XSKMAP, .key_size = 4, .value_size = 4, .max_entries = QUEUE + 1};
+    a->map = bpf(BPF_MAP_CREATE, &attr);
+    if (a->map < 0)
+        return fail(why, "the kernel gives no map of sockets", a->map);
+    a->program = load_program(a);
+    if (a->program < 0)
+        return fail(why, "the kernel refuses the program", a->program);
+    for (int native = 1; native >= 0 && a->link < 0 && a->link != -EBUSY; native--) {
+        attr = (union bpf_attr){.link_create = {.prog_fd = (uint32_t)a->program,
+                                                .target_ifindex = a->ifindex,
+                                                .attach_type = BPF_XDP,
+                                                .flags = native ? XDP_FLAGS_DRV_MODE : XDP_FLAGS_SKB_MODE}};
+        a->link = bpf(BPF_LINK_CREATE, &attr);
+        a->native = native;
+    }
+    if (a->link == -EBUSY)
+        return fail(why, "the interface has an XDP program already", a->link);
+    return a->link < 0 ? fail(why, "the interface takes no XDP program", a->link) : 0;
+}
+
+/* Frames of our queue go to the socket from now on. */
+static int listen_there(const struct afxdp *a)
+{
+    uint32_t key = QUEUE, value = (uint32_t)a->fd;
+    union bpf_attr attr = {.map_fd = (uint32_t)a->map, .key = (uint64_t)(uintptr_t)&key, .value = (uint64_t)(uintptr_t)&value};
+    return bpf(BPF_MAP_UPDATE_ELEM, &attr);
+}
+
+/* ---- rings ---- */
+
+static int map_ring(const struct afxdp *a, struct ring *r, const struct xdp_ring_offset *at, size_t entry, uint64_t page)
+{
+    r->bytes = at->desc + FRAMES * entry;
+    r->map = mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, a->fd, (off_t)page);
+    if (r->map == MAP_FAILED) {
+        r->map = NULL;
+        return -errno;
+    }
+    char *base = r->map;
+    r->producer = (uint32_t *)(void *)(base + at->producer);
+    r->consumer = (uint32_t *)(void *)(base + at->consumer);
+    r->flags = (uint32_t *)(void *)(base + at->flags);
+    r->entries = base + at->desc;
+    return 0;
+}
+
+static int set_size(const struct afxdp *a, int option)
+{
+    const uint32_t size = FRAMES;
+    return setsockopt(a->fd, SOL_XDP, option, &size, sizeof size) ? -errno : 0;
+}
+
+static int make_rings(struct afxdp *a)
+{
+    struct xdp_mmap_offsets at;
+    socklen_t len = sizeof at;
+    static const int options[] = {XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING};
+    const uint64_t bytes = UINT64_C(2) * FRAMES * FRAME;
+    a->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (a->memory == MAP_FAILED) {
+        a->memory = NULL;
+        return -errno;
+    }
+    const struct xdp_umem_reg memory = {.addr = (uint64_t)(uintptr_t)a->memory, .len = bytes, .chunk_size = FRAME};
+    int rc = setsockopt(a->fd, SOL_XDP, XDP_UMEM_REG, &memory, sizeof memory) ? -errno : 0;
+    for (size_t i = 0; i < countof(options) && !rc; i++)
+        rc = set_size(a, options[i]);
+    if (!rc && getsockopt(a->fd, SOL_XDP, XDP_MMAP_OFFSETS, &at, &len))
+        rc = -errno;
+    if (!rc)
+        rc = map_ring(a, &a->fill, &at.fr, sizeof(uint64_t), XDP_UMEM_PGOFF_FILL_RING);
+    if (!rc)
+        rc = map_ring(a, &a->done, &at.cr, sizeof(uint64_t), XDP_UMEM_PGOFF_COMPLETION_RING);
+    if (!rc)
+        rc = map_ring(a, &a->come, &at.rx, sizeof(struct xdp_desc), XDP_PGOFF_RX_RING);
+    if (!rc)
+        rc = map_ring(a, &a->go, &at.tx, sizeof(struct xdp_desc), XDP_PGOFF_TX_RING);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < FRAMES; i++) { /* the first half is to receive with, the second to send */
+        ((uint64_t *)a->fill.entries)[i] = (uint64_t)i * FRAME;
+        a->spare[i] = (FRAMES + i) * FRAME;
+    }
+    a->spares = FRAMES;
+    __atomic_store_n(a->fill.producer, FRAMES, __ATOMIC_RELEASE);
+    return 0;
+}
+
+static int bind_queue(struct afxdp *a)
+{
+    struct sockaddr_xdp at = {.sxdp_family = AF_XDP,
+                              .sxdp_flags = XDP_ZEROCOPY | XDP_USE_NEED_WAKEUP,
+                              .sxdp_ifindex = a->ifindex,
+                              .sxdp_queue_id = QUEUE};
+    if (!bind(a->fd, (struct sockaddr *)&at, sizeof at)) {
+        a->zero_copy = true;
+        return 0;
+    }
+    at.sxdp_flags = XDP_COPY | XDP_USE_NEED_WAKEUP;
+    int rc = bind(a->fd, (struct sockaddr *)&at, sizeof at) ? -errno : 0;
+    for (unsigned i = 0; i < BIND_TRIES && rc == -EBUSY; i++) { /* the kernel frees a queue some time after its socket was closed */
+        nanosleep(&(struct timespec){.tv_nsec = BIND_NS}, NULL);
+        rc = bind(a->fd, (struct sockaddr *)&at, sizeof at) ? -errno : 0;
+    }
+    return rc;
+}
+
+/* ---- opening ---- */
+
+/* The interface that has the address. */
+static int find_device(struct afxdp *a)
+{
+    struct ifaddrs *all;
+    if (getifaddrs(&all))
+        return -errno;
+    for (const struct ifaddrs *i = all; i && !a->device[0]; i = i->ifa_next)
+        if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET &&
+            ((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr.s_addr == a->at.ip)
+            snprintf(a->device, sizeof a->device, "%s", i->ifa_name);
+    freeifaddrs(all);
+    a->ifindex = if_nametoindex(a->device);
+    struct ifreq r = {0};
+    snprintf(r.ifr_name, sizeof r.ifr_name, "%s", a->device);
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc = a->ifindex ? ioctl(fd, SIOCGIFHWADDR, &r) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (rc)
+        return -ENODEV;
+    memcpy(a->mac, r.ifr_hwaddr.sa_data, ETH_ALEN);
+    return 0;
+}
+
+int afxdp_open(struct net_addr at, struct afxdp **out, char why[AFXDP_WHY])
+{
+    struct afxdp *a = calloc(1, sizeof *a);
+    if (!a)
+        return fail(why, "no memory", -ENOMEM);
+    a->map = a->program = a->link = -1;
+    a->at = at;
+    pthread_mutex_init(&a->sending, NULL);
+    a->fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+    int rc = a->fd < 0 ? fail(why, "no AF_XDP socket", -errno) : 0;
+    if (!rc && (rc = find_device(a)))
+        fail(why, "no interface has the address", rc);
+    if (!rc && (rc = make_rings(a)))
+        fail(why, "no memory for frames", rc);
+    if (!rc)
+        rc = attach(a, why);
+    if (!rc && (rc = bind_queue(a)))
+        fail(why, "the interface's queue is not free", rc);
+    if (!rc && (rc = listen_there(a)))
+        fail(why, "the socket cannot be listened to", rc);
+    if (rc) {
+        afxdp_close(a);
+        return rc;
+    }
+    *out = a;
+    return 0;
+}
+
+void afxdp_close(struct afxdp *a)
+{
+    if (!a)
+        return;
+    struct ring *rings[] = {&a->fill, &a->done, &a->come, &a->go};
+    const int fds[] = {a->link, a->program, a->map, a->fd}; /* the program goes first */
+    for (size_t i = 0; i < countof(fds); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    for (size_t i = 0; i < countof(rings); i++)
+        if (rings[i]->map)
+            munmap(rings[i]->map, rings[i]->bytes);
+    if (a->memory)
+        munmap(a->memory, UINT64_C(2) * FRAMES * FRAME);
+    pthread_mutex_destroy(&a->sending);
+    free(a);
+}
+
+/* ---- frames ---- */
+
+static uint16_t add_up(const void *data, size_t len, uint64_t sum)
+{
+    const uint8_t *b = data;
+    for (; len > 1; b += 2, len -= 2) {
+        uint16_t word;
+        memcpy(&word, b, sizeof word);
+        sum += word;
+    }
+    if (len)
+        sum += *b; /* the low byte of a little-endian word */
+    while (sum >> 16)
+        sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)sum;
+}
+
+/* Nobody has added up what comes here. A sender on the same machine leaves the sum of the pseudo-head for a network card, as in
+ * dataplane/xdp/frame.bpf.h. */
+static bool is_sound(const struct iphdr *ip, const struct udphdr *udp)
+{
+    uint64_t pseudo = (uint64_t)add_up(&ip->saddr, 8, 0) + htons(IPPROTO_UDP) + udp->len;
+    if (!udp->check || udp->check == add_up(NULL, 0, pseudo))
+        return true;
+    return add_up(udp, ntohs(udp->len), pseudo) == 0xffff;
+}
+
+static void learn(struct afxdp *a, uint32_t ip, const uint8_t mac[ETH_ALEN])
+{
+    uint64_t now = world_now(&world_real);
+    unsigned at = 0;
+    for (unsigned i = 0; i < PEERS; i++) {
+        if (a->peer[i].ip == ip) {
+            at = i;
+            break;
+        }
+        if (a->peer[i].seen_ns < a->peer[at].seen_ns)
+            at = i; /* who was silent for longest gives way */
+    }
+    if (pthread_mutex_trylock(&a->sending))
+        return; /* the next frame will do */
+    a->peer[at].ip = ip;
+    memcpy(a->peer[at].mac, mac, ETH_ALEN);
+    a->peer[at].seen_ns = now;
+    pthread_mutex_unlock(&a->sending);
+}
+
+/* The packet of a frame. */
+static bool take_apart(struct afxdp *a, const uint8_t *frame, uint32_t len, struct udp_batch *batch)
+{
+    struct ethhdr eth;
+    struct iphdr ip;
+    struct udphdr udp;
+    if (len < HEADS)
+        return false;
+    memcpy(&eth, frame, sizeof eth);
+    memcpy(&ip, frame + sizeof eth, sizeof ip);
+    memcpy(&udp, frame + sizeof eth + sizeof ip, sizeof udp);
+    uint32_t udp_len = ntohs(udp.len), bytes = udp_len - (uint32_t)sizeof udp;
+    if (udp_len < sizeof udp || ntohs(ip.tot_len) < sizeof ip + udp_len || len - HEADS < bytes || bytes > PACKET_MAX)
+        return false;
+    if (add_up(&ip, sizeof ip, 0) != 0xffff ||
+        !is_sound(&ip, (const struct udphdr *)(const void *)(frame + sizeof eth + sizeof ip)))
+        return false;
+    learn(a, ip.saddr, eth.h_source);
+    memcpy(batch->packet[batch->count].data, frame + HEADS, bytes);
+    batch->packet[batch->count].len = bytes;
+    batch->packet[batch->count].from = (struct net_addr){.ip = ip.saddr, .port = ntohs(udp.source)};
+    batch->count++;
+    return true;
+}
+
+unsigned afxdp_receive(struct afxdp *a, struct udp_batch *batch)
+{
+    uint32_t at = *a->come.consumer, end = __atomic_load_n(a->come.producer, __ATOMIC_ACQUIRE);
+    uint32_t back = *a->fill.producer;
+    batch->count = 0;
+    if (at == end)
+        return 0;
+    for (; at != end && batch->count < UDP_BATCH; at++, back++) {
+        const struct xdp_desc d = ((const struct xdp_desc *)a->come.entries)[at % FRAMES];
+        if (d.addr < FRAMES * FRAME && d.len <= FRAME - d.addr % FRAME)
+            take_apart(a, a->memory + d.addr, d.len, batch);
+        ((uint64_t *)a->fill.entries)[back % FRAMES] = d.addr - d.addr % FRAME;
+    }
+    __atomic_store_n(a->come.consumer, at, __ATOMIC_RELEASE);
+    __atomic_store_n(a->fill.producer, back, __ATOMIC_RELEASE);
+    if (__atomic_load_n(a->fill.flags, __ATOMIC_ACQUIRE) & XDP_RING_NEED_WAKEUP)
+        recvfrom(a->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+    return batch->count;
+}
+
+static void put_together(const struct afxdp *a, uint8_t *frame, const struct udp_out *p, const uint8_t mac[ETH_ALEN])
+{
+    struct ethhdr eth = {.h_proto = htons(ETH_P_IP)};
+    memcpy(eth.h_dest, mac, ETH_ALEN);
+    memcpy(eth.h_source, a->mac, ETH_ALEN);
+    const struct udphdr udp = {
+        .source = htons(a->at.port), .dest = htons(p->to.port), .len = htons((uint16_t)(sizeof udp + p->len))};
+    struct iphdr ip = {.version = 4,
+                       .ihl = 5,
+                       .tot_len = htons((uint16_t)(sizeof ip + sizeof udp + p->len)),
+                       .frag_off = htons(0x4000),
+                       .ttl = 64,
+                       .protocol = IPPROTO_UDP,
+                       .saddr = a->at.ip,
+                       .daddr = p->to.ip};
+    ip.check = (uint16_t)~add_up(&ip, sizeof ip, 0);
+    memcpy(frame, &eth, sizeof eth);
+    memcpy(frame + sizeof eth, &ip, sizeof ip);
+    memcpy(frame + sizeof eth + sizeof ip, &udp, sizeof udp);
+    memcpy(frame + HEADS, p->data, p->len);
+}
+
+/* Frames that have been sent can be used again. */
+static void collect(struct afxdp *a)
+{
+    uint32_t at = *a->done.consumer, end = __atomic_load_n(a->done.producer, __ATOMIC_ACQUIRE);
+    for (; at != end && a->spares < FRAMES; at++)
+        a->spare[a->spares++] = (uint32_t)((const uint64_t *)a->done.entries)[at % FRAMES];
+    __atomic_store_n(a->done.consumer, at, __ATOMIC_RELEASE);
+}
+
+/* The machine's Ethernet address, if a frame came from it lately. */
+static const uint8_t *find_peer(const struct afxdp *a, uint32_t ip, uint64_t now)
+{
+    for (unsigned i = 0; i < PEERS; i++)
+        if (a->peer[i].ip == ip)
+            return now - a->peer[i].seen_ns < FRESH_NS ? a->peer[i].mac : NULL;
+    return NULL;
+}
+
+unsigned afxdp_send(struct afxdp *a, const struct udp_out *packets, unsigned count)
+{
+    unsigned sent = 0;
+    if (pthread_mutex_trylock(&a->sending))
+        return 0;
+    uint64_t now = world_now(&world_real);
+    uint32_t at = *a->go.producer;
+    collect(a);
+    for (const uint8_t *mac; sent < count && a->spares; sent++, at++) {
+        const struct udp_out *p = &packets[sent];
+        if (p->len > PACKET_MAX || !(mac = find_peer(a, p->to.ip, now)))
+            break;
+        uint32_t frame = a->spare[--a->spares];
+        put_together(a, a->memory + frame, p, mac);
+        ((struct xdp_desc *)a->go.entries)[at % FRAMES] = (struct xdp_desc){.addr = frame, .len = (uint32_t)HEADS + p->len};
+    }
+    __atomic_store_n(a->go.producer, at, __ATOMIC_RELEASE);
+    /* The kernel takes so many at a time. */
+    for (unsigned i = 0; i < KICKS && sent && __atomic_load_n(a->go.consumer, __ATOMIC_ACQUIRE) != at; i++)
+        if (!(__atomic_load_n(a->go.flags, __ATOMIC_ACQUIRE) & XDP_RING_NEED_WAKEUP) ||
+            (sendto(a->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) && errno != EAGAIN))
+            break;
+    pthread_mutex_unlock(&a->sending);
+    return sent;
+}

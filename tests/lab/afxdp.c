@@ -1,0 +1,130 @@
+/* The client's way past the network stack: locks over AF_XDP, with what must still come by the socket; what falls back says why;
+ * bad frames are dropped. */
+#include "wire/afxdp.h"
+#include "lib/base.h"
+#include "tests/lab/rack.h"
+
+#include <pawl.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#define PORT 6100
+#define WHERE "pawl://10.77.1.254:7070/fast?wire=afxdp"
+
+/* Echoes come back by the switch in the kernel; the first leaves by the socket, as nobody knows yet where the switch is. */
+static void echoes(void)
+{
+    char why[AFXDP_WHY];
+    struct udp u;
+    struct udp_batch *batch = calloc(1, sizeof *batch);
+    const struct net_addr at = {.ip = htonl(lab_address(1, 1)), .port = PORT};
+    struct packet_head h = {
+        .version = PACKET_VERSION, .head_len = sizeof h, .family = PACKET_ECHO, .type = 1, .space = RACK_SPACE, .from = {1, PORT}};
+    struct plane *p = rack_plane("relay", 0, NULL, false);
+    unsigned fast = 0, slow = 0;
+    rack_attach(p, PLANE_GENERIC);
+    CHECK(batch);
+    CHECK_EQ(lab_enter(&rack, 1, 1), 0);
+    CHECK_EQ(udp_open(&u, at), 0);
+    int rc = afxdp_open(u.at, &u.fast, why);
+    if (rc)
+        SKIP("%s", why);
+    printf("%s: %s, %s mode\n", afxdp_device(u.fast), afxdp_copies(u.fast), afxdp_mode(u.fast));
+    struct afxdp *other = NULL;
+    CHECK_EQ(afxdp_open(u.at, &other, why), -EBUSY); /* one of a machine */
+    CHECK(strstr(why, "already"));
+    for (uint64_t i = 1; i <= 1000; i++) {
+        h.nonce = i;
+        const struct udp_out out = {
+            .to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof h, .data = &h};
+        bool went = afxdp_send(u.fast, &out, 1);
+        if (!went)
+            udp_send(&u, &out, 1);
+        fast += went;
+        slow += !went;
+        unsigned n = udp_wait(&u, batch, 10 * NS_PER_US, UINT64_MAX); /* most sleep */
+        CHECK_EQ(n, 1);
+        CHECK_EQ(batch->packet[0].len, sizeof h);
+        CHECK(!memcmp(batch->packet[0].data, &h, offsetof(struct packet_head, from)));
+        CHECK_EQ(batch->packet[0].from.port, RACK_PORT);
+    }
+    CHECK(slow >= 1 && slow < 10 && fast > 990);
+    /* What the stack would drop is dropped here: a wrong checksum. And what is not ours passes to it. */
+    int raw = rack_socket(2, 6200), plain;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = htonl(lab_address(1, 1))};
+    CHECK_EQ(connect(raw, (struct sockaddr *)&to, sizeof to), 0);
+    CHECK_EQ(send(raw, &h, sizeof h, 0), sizeof h);
+    CHECK_EQ(udp_wait(&u, batch, 0, UINT64_MAX), 1);
+    CHECK_EQ(batch->packet[0].from.port, 6200);
+    plain = rack_socket(1, PORT + 1);
+    to.sin_port = htons(RACK_PORT);
+    to.sin_addr.s_addr = htonl(lab_address(1, LAB_SWITCH));
+    char back[sizeof h];
+    CHECK_EQ(send(plain, &h, sizeof h, 0), sizeof h);
+    CHECK_EQ(rack_receive(plain, back, sizeof back, 2000), sizeof h);
+    close(raw);
+    close(plain);
+    udp_close(&u);
+    free(batch);
+    plane_close(p, PLANE_REMOVE);
+}
+
+static pid_t start(const char *words)
+{
+    char line[1024];
+    const char *build = getenv("PAWL_BUILD");
+    snprintf(line, sizeof line, "exec %s/pawl %s >/dev/null", build ? build : "build", words);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    CHECK_EQ(lab_enter(&rack, 1, LAB_SWITCH), 0);
+    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+    _exit(127);
+}
+
+static void end(pid_t pid)
+{
+    int status;
+    kill(pid, SIGTERM);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
+}
+
+/* One process has the way past the stack, another of the same host has not; both lock. */
+static void locks(const char *design)
+{
+    char words[512];
+    pawl *p, *q;
+    pawl_grant g, other;
+    snprintf(words, sizeof words,
+             "serve --listen 10.77.1.254:7070 --space fast --design %s --keys dense --locks 100 --lease 20s --fresh", design);
+    pid_t coordinator = start(words);
+    pid_t control = start("switch --dev " LAB_UPLINK " --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space fast --fresh");
+    CHECK_EQ(lab_enter(&rack, 1, 1), 0);
+    if (pawl_open(WHERE, NULL, &p) || pawl_open(WHERE, NULL, &q)) /* the second says that it is UDP */
+        CHECK_FAIL("%s", pawl_explain());
+    for (uint64_t i = 0; i < 100; i++) {
+        CHECK_EQ(pawl_timedlock(p, pawl_id(i % 7), PAWL_EXCLUSIVE, pawl_in(10 * NS_PER_S), &g), 0);
+        CHECK_EQ(pawl_trylock(q, pawl_id(i % 7), PAWL_SHARED, &other), -PAWL_EHELD);
+        CHECK_EQ(pawl_unlock(p, &g), 0);
+        CHECK_EQ(pawl_timedlock(q, pawl_id(i % 7), PAWL_SHARED, pawl_in(10 * NS_PER_S), &other), 0);
+        CHECK(other.token > g.token);
+        CHECK_EQ(pawl_unlock(q, &other), 0);
+    }
+    CHECK_EQ(pawl_close(q), 0);
+    CHECK_EQ(pawl_close(p), 0);
+    end(control);
+    end(coordinator);
+    printf("%s: 200 locks by two processes of a host\n", design);
+}
+
+int main(void)
+{
+    rack_up("afxdp", 2, false);
+    echoes();
+    locks("fisslock");
+    locks("netlock");
+    CHECK_EQ(lab_down(rack.name), 0);
+    return 0;
+}
