@@ -74,6 +74,7 @@ static void add_run(struct sim_sum *sum, uint64_t seed, const struct campaign_re
     sum->events += r->events;
     sum->grants += r->grants;
     sum->sessions += r->sessions;
+    sum->moves += r->moves;
     sum->lost += r->lost;
     sum->virtual_ns += r->virtual_ns;
     sum->violations += r->violations;

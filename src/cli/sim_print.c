@@ -60,6 +60,8 @@ void sim_print(const struct sim_sum *sum, const struct sim_replay *replay)
         put_faults(stdout, sum->left_out);
         printf(" (not tolerated)\n");
     }
+    if (sum->moves)
+        printf("  %" PRIu64 " moves of locks between switch and servers\n", sum->moves);
     print_failures(sum, replay);
     if (sum->failed)
         printf("  %" PRIu64 " of %" PRIu64 " seeds failed: %" PRIu64 " violations, %" PRIu64 " stuck\n", sum->failed, sum->runs,
@@ -116,6 +118,7 @@ int sim_print_json(const struct sim_sum *sum, const struct sim_replay *replay)
     json_u64(&j, "grants", sum->grants);
     json_u64(&j, "sessions", sum->sessions);
     json_u64(&j, "sessions_lost", sum->lost);
+    json_u64(&j, "moves", sum->moves);
     json_decimal(&j, "virtual_seconds", sum->virtual_ns / NS_PER_US, MICROS_DECIMALS);
     json_decimal(&j, "wall_seconds", sum->wall_ns / NS_PER_US, MICROS_DECIMALS);
     json_counts(&j, sum);

@@ -21,11 +21,13 @@ uint64_t rack_clock(const struct rack_host *h)
 static uint32_t sim_host_of(const struct rack *r, struct place to)
 {
     if (to.machine == MACHINE_SWITCH)
-        return SIM_WIRE_SWITCH;
+        return to.port == 1 && r->backup.process ? r->backup.process->host->id : SIM_WIRE_SWITCH;
+    if (to.machine == MACHINE_STEWARD && r->steward.process)
+        return r->steward.process->host->id;
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
 }
 
-static void send_all(struct rack *r, const struct sim_host *from)
+void rack_send_all(struct rack *r, const struct sim_host *from)
 {
     const struct outbox *o = &r->outbox;
     for (unsigned i = 0; i < o->packets; i++) {
@@ -93,7 +95,7 @@ void rack_host_flush(struct rack_host *h)
     struct rack *r = h->rack;
     struct outbox *o = &r->outbox;
     check_undo(h);
-    send_all(r, h->host);
+    rack_send_all(r, h->host);
     for (unsigned i = 0; i < o->wakes; i++) {
         struct sim_ticket *t = &h->waiters[o->wake[i]];
         look_at_verdict(h, o->wake[i]);
@@ -212,7 +214,7 @@ static void server_tick_at(struct rack_server *s, uint64_t at_ns)
 
 static void server_flush(struct rack_server *s)
 {
-    send_all(s->rack, s->process->host);
+    rack_send_all(s->rack, s->process->host);
     outbox_clear(&s->rack->outbox);
     server_tick_at(s, sim_now(&s->rack->sim) + s->rack->config.retry_ns);
 }
@@ -232,7 +234,7 @@ static void server_tick(void *arg, uint64_t tag)
         return;
     }
     uint64_t next = r->design->server_tick(s->memory, server_clock(s), &r->outbox);
-    send_all(r, host);
+    rack_send_all(r, host);
     outbox_clear(&r->outbox);
     if (next != UINT64_MAX)
         server_tick_at(s, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + 1));
@@ -253,8 +255,11 @@ static int server_start(struct rack_server *s)
     if (!s->memory)
         return -ENOMEM;
     s->tick_ns = UINT64_MAX;
-    uint32_t life = (uint32_t)s->process->host->births;
-    r->design->server_init(s->memory, &r->config, s->machine, life, life == 1, server_clock(s));
+    bool first = s->process->host->births == 1;
+    uint32_t life = r->design->spills && !first ? ++r->life : (uint32_t)s->process->host->births; /* one order with the switch's */
+    r->design->server_init(s->memory, &r->config, s->machine, life, first, server_clock(s));
+    if (r->design->spills || r->design->steward_packet)
+        server_tick_at(s, sim_now(&r->sim) + 1); /* it speaks first */
     return sim_wire_bind(r->wire, s->process, PORT_SERVER, r->params.cores, model_get(r->sim.model, MODEL_server_service_ns),
                          server_packet, s);
 }
@@ -330,10 +335,10 @@ static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
 static void switch_crash(void *ctx)
 {
     struct rack *r = ctx;
-    unsigned count = switch_count(r), which = (unsigned)(mix64(r->params.seed + r->switch_life) % (count + 1));
+    unsigned count = switch_count(r), which = (unsigned)(mix64(r->params.seed + r->life) % (count + 1));
     for (unsigned i = 0; i < count; i++)
         if (count == 1 || i == which || which == count)
-            switch_anew(r, i, ++r->switch_life);
+            switch_anew(r, i, ++r->life);
 }
 
 /* ---- locks divided anew ---- */
@@ -344,7 +349,7 @@ static void rules_begin(void *arg, uint64_t tag);
 static void rules_end(void *arg, uint64_t tag)
 {
     struct rack *r = arg;
-    switch_anew(r, r->winner, ++r->switch_life);
+    switch_anew(r, r->winner, ++r->life);
     if (sim_now(&r->sim) < r->params.safety_ns)
         sim_at(&r->sim, sim_now(&r->sim) + 1 + mix64(tag) % (2 * r->params.lease_ns), rules_begin, r, tag + 1);
 }
@@ -374,7 +379,7 @@ static void rules_begin(void *arg, uint64_t tag)
     for (unsigned i = 0; i < count; i++)
         if (i != r->loser && i != r->winner)
             r->design->switch_rules(r->switches[i], &r->rules);
-    switch_anew(r, r->loser, ++r->switch_life);
+    switch_anew(r, r->loser, ++r->life);
     /* The coordinator may take longer than a lease for it, but not once all has healed. */
     uint64_t now = sim_now(&r->sim), then = now + 1 + (draw >> 32) % (2 * r->params.lease_ns);
     sim_at(&r->sim, max_u64(min_u64(then, r->params.safety_ns), now + 1), rules_end, r, tag);
@@ -388,7 +393,6 @@ static int switch_start(struct rack *r)
             return -ENOMEM;
     r->switch_memory = r->switches[0];
     sim_wire_program(r->wire, &program);
-    r->switch_life = 1;
     for (unsigned s = 0; s < RACK_SLOTS && r->config.racks; s++)
         r->rules.owner[s] = (uint8_t)(s % r->config.racks);
     for (unsigned i = 0; i < switch_count(r); i++)
@@ -396,7 +400,7 @@ static int switch_start(struct rack *r)
     if (r->config.racks > 1 && r->params.moves)
         sim_at(&r->sim, r->params.lease_ns, rules_begin, r, 1);
     if (r->design->switch_tick) {
-        r->switch_tick_ns = sim_now(&r->sim) + r->config.retry_ns;
+        r->switch_tick_ns = sim_now(&r->sim) + (r->design->steward_packet ? 1 : r->config.retry_ns);
         sim_at(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
     }
     return 0;
@@ -438,6 +442,8 @@ static void on_restarted(void *ctx, struct sim_process *process)
     for (unsigned i = 0; i < r->server_count; i++)
         if (r->servers[i].process == process)
             rc = server_start(&r->servers[i]);
+    if (process == r->steward.process || process == r->backup.process)
+        rc = rack_box_start(process == r->steward.process ? &r->steward : &r->backup);
     assert(!rc);
 }
 
@@ -517,14 +523,17 @@ static void configure(struct rack *r)
 {
     const struct rack_params *p = &r->params;
     assert(p->hosts);
-    r->server_count = r->design->server_packet ? p->servers : 0;
+    r->server_count = r->design->server_packet && (!r->design->spills || p->switch_locks) ? p->servers : 0;
+    r->life = 1;
     r->config = (struct rack_config){
         .space = SPACE,
         .machines = (uint16_t)p->hosts,
         .sessions = (uint16_t)((p->clients + p->hosts - 1) / p->hosts),
         .requests = p->requests ? p->requests : REQUESTS,
         .servers = (uint16_t)r->server_count,
+        .switches = p->backup && r->design->steward_packet ? 2 : 1,
         .locks = p->locks,
+        .switch_locks = p->switch_locks,
         .lease_ns = p->lease_ns,
         .retry_ns = p->retry_ns,
         .options = r->design->options | p->options,
@@ -543,6 +552,12 @@ static int add_all(struct rack *r)
         rc = add_server(r, i);
     if (!rc && r->design->switch_packet)
         rc = switch_start(r);
+    if (!rc && r->design->steward_packet)
+        rc = rack_box_add(r, &r->steward, false);
+    if (!rc && r->config.switches > 1) {
+        sim_wire_redundant(r->wire);
+        rc = rack_box_add(r, &r->backup, true);
+    }
     for (unsigned i = 0; i < r->params.clients && !rc; i++)
         rc = add_client(r, i);
     return rc;
@@ -552,8 +567,8 @@ int rack_init(struct rack *r, const struct rack_params *p)
 {
     const struct packet_design *d = p->design->packet;
     if (!d || !p->clients || p->clients > RACK_CLIENTS_MAX || !p->hosts || !p->tasks || p->tasks > ACTORS_MAX ||
-        p->servers > RACK_SERVERS_MAX || (d->server_packet && !p->servers) || (d->on_hosts && p->servers > p->hosts) ||
-        p->hosts + p->servers > SIM_HOSTS_MAX)
+        p->servers > RACK_SERVERS_MAX || (d->server_packet && !d->spills && !p->servers) ||
+        (d->on_hosts && p->servers > p->hosts) || p->hosts + p->servers + 2 > SIM_HOSTS_MAX)
         return -EINVAL;
     memset(r, 0, sizeof *r);
     r->params = *p;
@@ -607,6 +622,8 @@ void rack_free(struct rack *r)
     for (unsigned i = 0; i < RACKS_MAX; i++)
         free(r->switches[i]);
     waits_free(&r->waits);
+    free(r->steward.memory);
+    free(r->backup.memory);
     if (r->wire)
         sim_wire_free(r->wire);
     sim_free(&r->sim);

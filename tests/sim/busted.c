@@ -53,6 +53,9 @@ static const struct {
     {"busted-fisslock-silent", {"I1:", "I2:"}},
     {"busted-fisslock-reuse", {"I1:", "I2:"}},
     {"busted-fisslock-order", {"I1:", "I2:"}},
+    {"busted-fisslock-unpaused", {"I1:", "I2:", "I9:"}},
+    {"busted-fisslock-blank", {"I1:", "I2:"}},
+    {"busted-fisslock-amnesia", {"I1:", "I2:"}},
     {"busted-citron-no-abort", {"I1:", "I2:"}},
     {"busted-citron-no-wait", {"I1:", "I2:"}},
     {"busted-citron-no-fence", {"I1:", "I2:", "I11:"}},
@@ -68,6 +71,10 @@ static const struct {
     {"busted-netlock-revert", {"I1:", "I2:"}},
     {"busted-netlock-drain", {"I1:", "I2:"}},
     {"busted-netlock-deaf", {"I1:", "I2:"}},
+    {"busted-netlock-heir", {"I1:", "I2:"}},
+    {"busted-netlock-rebel", {"I1:", "I2:"}},
+    {"busted-netlock-usurper", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-return", {"I1:", "I2:"}},
     {"busted-netlock-silent", {"I9:", "I11:"}},
 };
 

@@ -5,7 +5,8 @@
 #include "cluster/host.h"
 #include "tests/xdp/netlock_kit.h"
 
-#define LOCKS 16
+#define LOCKS 1000 /* more than there are slots: only what is wanted comes in */
+#define SLOTS UINT64_C(512)
 #define LOCK 2   /* of the server on this machine */
 #define REMOTE 3 /* of the other */
 #define COLD 5   /* not in the switch */
@@ -129,7 +130,7 @@ static inline void lease(uint16_t machine)
 
 static inline void set_up(uint64_t lease_ns)
 {
-    config = kit_config(LOCKS, 0);
+    config = kit_config(LOCKS, SLOTS << NETLOCK_SLOTS_SHIFT);
     config.lease_ns = lease_ns;
     kit_load(&config, host_now());
     for (uint64_t s = 0; s < KIT_SERVERS; s++) {

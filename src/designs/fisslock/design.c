@@ -2,6 +2,7 @@
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
 #include "designs/fisslock/racks.h"
+#include "designs/fisslock/spill.h"
 
 #define FISSLOCK_FEATURES                                                                                                          \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
@@ -27,8 +28,9 @@ const struct design design_fisslock_racks = {
     .packet = &fisslock_racks_packets,
 };
 
-static const struct packet_design stay = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP, .draws = FISSLOCK_DRAWS};
-static const struct packet_design placed = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP | FISSLOCK_PLACED, .draws = FISSLOCK_DRAWS};
+static const struct packet_design stay = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP, .draws = FISSLOCK_DRAWS | FISSLOCK_RESTLESS};
+static const struct packet_design placed = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP | FISSLOCK_PLACED,
+                                            .draws = FISSLOCK_DRAWS | FISSLOCK_RESTLESS};
 
 const struct design design_fisslock_stay = {
     .name = "fisslock-stay",
@@ -92,3 +94,8 @@ BUSTED(fisslock_early, "fisslock-early", FISSION_BUSTED_EARLY);     /* nor until
 BUSTED(fisslock_token, "fisslock-token", FISSION_BUSTED_TOKEN);     /* and begins with the first token again */
 BUSTED(fisslock_silent, "fisslock-silent", FISSLOCK_BUSTED_SILENT); /* shared holds are not told */
 BUSTED(fisslock_reuse, "fisslock-reuse", FISSLOCK_BUSTED_REUSE);    /* a number used again goes on with what it had */
+/* Locks that move: */
+BUSTED(fisslock_unpaused, "fisslock-unpaused", FISSLOCK_BUSTED_UNPAUSED | FISSLOCK_RESTLESS); /* decided at both places */
+BUSTED(fisslock_blank, "fisslock-blank", FISSLOCK_BUSTED_BLANK | FISSLOCK_RESTLESS);          /* without their tokens */
+BUSTED(fisslock_amnesia, "fisslock-amnesia",
+       FISSLOCK_BUSTED_AMNESIA | FISSLOCK_RESTLESS); /* a server that forgot decides at once */
