@@ -100,7 +100,7 @@ void station_meet(struct station *s)
 static bool address_of(const struct station *s, struct place to, struct net_addr *out)
 {
     const struct rack_config *c = &s->welcome.config;
-    bool by_switch = !s->is_switch && s->design->spills && s->welcome.switch_at.ip; /* and so to hosts */
+    bool by_switch = !s->is_switch && s->design->spills && s->welcome.switch_at.ip; /* which knows where the lock is */
     if (to.machine == MACHINE_SWITCH || by_switch) {
         *out = to.machine == MACHINE_SWITCH && to.port == 1 ? s->welcome.backup_at : s->welcome.switch_at;
         return out->ip != 0;
