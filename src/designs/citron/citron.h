@@ -347,7 +347,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 fab_addr job_node(const struct citron_job *j, struct tree_node n);
 fab_addr job_readers(const struct citron_job *j, struct tree_node n); /* of an internal node */
 fab_addr job_places(const struct citron_job *j, struct tree_node leaf);
-fab_addr job_stripes(const struct citron_job *j, struct tree_node high);
+fab_addr job_stripes(const struct citron_job *j, struct tree_node n); /* of a high one */
 fab_addr job_part(const struct citron_job *j, uint64_t number);
 fab_addr job_claim_node(const struct citron_job *j, const struct citron_claim *c);
 fab_addr job_claim_readers(const struct citron_job *j, const struct citron_claim *c);
