@@ -77,6 +77,7 @@ static void add_run(struct sim_sum *sum, uint64_t seed, const struct campaign_re
     sum->sessions += r->sessions;
     sum->moves += r->moves;
     sum->lost += r->lost;
+    sum->deadlocks += r->deadlocks;
     sum->virtual_ns += r->virtual_ns;
     sum->violations += r->violations;
     sum->stuck += r->stuck;

@@ -166,5 +166,7 @@ int job_wait_out(struct citron_job *j)
         if (rc && rc != -ETIMEDOUT)
             return rc;
     }
-    return seat_lives(j->seat) ? 0 : -PAWL_ELOST;
+    if (!seat_lives(j->seat))
+        return -PAWL_ELOST;
+    return config_confirms(j->config) ? 0 : citron_wait_shorter(j);
 }
