@@ -6,7 +6,7 @@
 
 extern const struct design design_word;
 
-extern const struct design design_alock, design_fisslock, design_fisslock_stay, design_fisslock_local;
+extern const struct design design_alock, design_fisslock, design_fisslock_stay, design_fisslock_local, design_fisslock_racks;
 
 /* Baselines. */
 extern const struct design design_cas, design_cas_backoff, design_spin, design_mcs, design_dslr, design_drtm, design_rmarw;
@@ -58,6 +58,7 @@ extern const struct design design_busted_fisslock_inca;
 extern const struct design design_busted_fisslock_lease;
 extern const struct design design_busted_fisslock_nonce;
 extern const struct design design_busted_fisslock_early;
+extern const struct design design_busted_fisslock_order;
 extern const struct design design_busted_fisslock_reuse;
 extern const struct design design_busted_fisslock_silent;
 extern const struct design design_busted_fisslock_token;

@@ -23,6 +23,14 @@
 #include <string.h>
 
 #define RACK_SERVERS_MAX 64 /* lock servers of one space */
+#define RACKS_MAX 8         /* switches of one space */
+#define RACK_SLOTS 64       /* a lock is in one of these, and each is one switch's */
+
+/* Which slot is whose; a later version replaces an earlier one. Version 0: slot s is the switch's s % racks. */
+struct rack_rules {
+    uint32_t version;
+    uint8_t owner[RACK_SLOTS];
+};
 
 /* What everybody in the rack knows about a space. Plain data: it travels in packets and lies in shared memory. */
 struct rack_config {
@@ -33,6 +41,9 @@ struct rack_config {
     uint16_t servers;
     uint16_t server[RACK_SERVERS_MAX]; /* their machines' numbers; a lock server is at PORT_SERVER there */
     uint16_t switches;                 /* 2: there is a backup, at port 1 of MACHINE_SWITCH; else one */
+    uint16_t racks;                    /* switches among which the locks are divided; 0: there is one, or none */
+    uint16_t rack;                     /* to a switch: which of them it is */
+    uint16_t spare[3];
     uint64_t locks;
     uint64_t switch_locks; /* for how many the switch has room, if servers have the others (`spills`); 0: for all */
     uint64_t lease_ns;     /* of a host, at whoever gives leases */
@@ -287,6 +298,9 @@ struct packet_design {
     void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
     /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
     void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
+    /* Locks are divided anew. A switch that is given or loses slots by that is started anew, with a higher life, first whoever loses
+     * some. Null: the design knows one switch only. */
+    void (*switch_rules)(void *state, const struct rack_rules *rules);
     /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named
      * it, once it has seen all; UINT64_MAX before. Null: none is ever named. */
     uint64_t (*switch_scan)(void *state, uint16_t machine, uint64_t now, struct outbox *out);

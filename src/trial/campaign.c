@@ -199,6 +199,8 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .cores = 1 + (unsigned)rng_below(r, 4),
         .tasks = 1 + (unsigned)rng_below(r, 2),
         .mortal_hosts = rng_chance(r, 1, 2),
+        .racks = 2 + (unsigned)(mix64(p->seed) % (RACKS_MAX - 1)), /* not from the stream: the other draws stay what they are */
+        .moves = p->faults != 0,
         .check_undo = p->seed % 4 == 0,
         .watch_waits = true,
         .backup = mix64(p->seed ^ BACKUP_SALT) % 2 == 0,

@@ -52,6 +52,7 @@ static const struct {
     {"busted-fisslock-token", {"I1:", "I2:"}},
     {"busted-fisslock-silent", {"I1:", "I2:"}},
     {"busted-fisslock-reuse", {"I1:", "I2:"}},
+    {"busted-fisslock-order", {"I1:", "I2:"}},
     {"busted-fisslock-unpaused", {"I1:", "I2:", "I9:"}},
     {"busted-fisslock-blank", {"I1:", "I2:"}},
     {"busted-fisslock-amnesia", {"I1:", "I2:"}},

@@ -403,3 +403,8 @@ uint64_t fisslock_switch_word(const void *state, uint64_t index)
 {
     return fisslock_switch_has(state, index) ? lock_of(state, index)->word : 0;
 }
+
+const struct rebuild *fisslock_switch_rebuild(const void *state)
+{
+    return &((const struct decider *)state)->rebuild;
+}

@@ -1,6 +1,7 @@
 #include "designs/all.h"
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
+#include "designs/fisslock/racks.h"
 #include "designs/fisslock/spill.h"
 
 #define FISSLOCK_FEATURES                                                                                                          \
@@ -15,6 +16,16 @@ const struct design design_fisslock = {
     .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
     .tolerates = FAULTS_ALL,
     .packet = &fisslock_packets,
+};
+
+const struct design design_fisslock_racks = {
+    .name = "fisslock-racks",
+    .summary = "fisslock with the locks divided among several switches",
+    .kind = DESIGN_MAIN,
+    .features = FISSLOCK_FEATURES & ~DESIGN_DEADLOCK, /* circles may go through several racks */
+    .substrates = DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL,
+    .packet = &fisslock_racks_packets,
 };
 
 static const struct packet_design stay = {FISSLOCK_PACKETS, .options = FISSLOCK_KEEP, .draws = FISSLOCK_DRAWS | FISSLOCK_RESTLESS};
@@ -53,6 +64,18 @@ const struct design design_fisslock_local = {
         .tolerates = FAULTS_ALL,                                                                                                   \
         .packet = &id##_packet,                                                                                                    \
     }
+
+/* Whoever gets locks hears of it before whoever loses them: the harness does that (trial/rack.h). */
+static const struct packet_design racks_order_packet = {FISSLOCK_RACKS_PACKETS, .options = UINT64_C(1) << 40};
+const struct design design_busted_fisslock_order = {
+    .name = "busted-fisslock-order",
+    .summary = "wrong on purpose: fisslock-racks",
+    .kind = DESIGN_BUSTED,
+    .features = FISSLOCK_FEATURES & ~DESIGN_DEADLOCK, /* circles may go through several racks */
+    .substrates = DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL,
+    .packet = &racks_order_packet,
+};
 
 BUSTED(fisslock_keep, "fisslock-keep", FISSLOCK_KEEP | FISSLOCK_PLACED | FISSLOCK_BUSTED_KEEP); /* what stays outlasts the lease */
 BUSTED(fisslock_term, "fisslock-term", FISSION_BUSTED_TERM);        /* duplicates and stragglers end tenures */

@@ -69,6 +69,8 @@ bool fisslock_relayed(const void *data, uint32_t len);
 struct fisslock_counts;
 const struct fisslock_counts *fisslock_counts(const void *host);
 uint64_t fisslock_switch_word(const void *state, uint64_t index);
+struct rebuild;
+const struct rebuild *fisslock_switch_rebuild(const void *state);
 bool fisslock_switch_has(const void *state, uint64_t index);       /* it is decided there */
 uint64_t fisslock_server_word(const void *server, uint64_t index); /* 0: it is not here */
 

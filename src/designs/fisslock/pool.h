@@ -425,6 +425,8 @@ void request_deny_upgrade(struct event *e, struct request *r, int result);
 void request_packet(struct event *e, const struct fission_packet *p);
 void request_due(struct event *e, struct request *r);
 void request_not_waiting(struct event *e, uint64_t index, uint64_t nonce);
+/* What it holds, from one pool of this host to another: the lock is in another rack now. */
+void request_carry(void *from, void *to, uint32_t request, uint64_t now, struct outbox *out);
 struct place request_place(struct fisslock_host *h, const struct request *r);
 
 /* ---- agent.c: what an agent does ---- */
