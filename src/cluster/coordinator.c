@@ -58,7 +58,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
         *why = "there must be hosts, sessions, requests and locks";
     else if ((uint64_t)p->sessions * p->requests > UINT64_C(1) << 20)
         *why = "a host has at most a million requests: sessions times holds";
-    else if (d->server_packet ? !p->servers || p->servers > RACK_SERVERS_MAX : p->servers)
+    else if (d->server_packet ? (!p->servers && !d->spills) || p->servers > RACK_SERVERS_MAX : p->servers)
         *why = d->server_packet ? "there are 1 to 64 lock servers" : "the design has no lock servers";
     else if (p->backup && !d->steward_packet)
         *why = "the design's switch has no backup";

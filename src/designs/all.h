@@ -6,7 +6,7 @@
 
 extern const struct design design_word;
 
-extern const struct design design_alock, design_fisslock, design_fisslock_stay, design_fisslock_local;
+extern const struct design design_alock, design_fisslock, design_fisslock_stay, design_fisslock_local, design_fisslock_racks;
 
 /* Baselines. */
 extern const struct design design_cas, design_cas_backoff, design_spin, design_mcs, design_dslr, design_drtm, design_rmarw;
@@ -46,21 +46,24 @@ extern const struct design design_busted_dslr_late;
 extern const struct design design_busted_early_steal;
 extern const struct design design_busted_fisslock_adopt;
 extern const struct design design_busted_fisslock_keep;
+extern const struct design design_busted_fisslock_amnesia;
+extern const struct design design_busted_fisslock_blank;
 extern const struct design design_busted_fisslock_census;
 extern const struct design design_busted_fisslock_doubt;
 extern const struct design design_busted_fisslock_frees;
 extern const struct design design_busted_fisslock_hasty;
-extern const struct design design_busted_fisslock_rash;
 extern const struct design design_busted_fisslock_stale;
 extern const struct design design_busted_fisslock_crowd;
 extern const struct design design_busted_fisslock_inca;
 extern const struct design design_busted_fisslock_lease;
 extern const struct design design_busted_fisslock_nonce;
 extern const struct design design_busted_fisslock_early;
+extern const struct design design_busted_fisslock_order;
 extern const struct design design_busted_fisslock_reuse;
 extern const struct design design_busted_fisslock_silent;
 extern const struct design design_busted_fisslock_token;
 extern const struct design design_busted_fisslock_term;
+extern const struct design design_busted_fisslock_unpaused;
 extern const struct design design_busted_mixed_cas;
 extern const struct design design_busted_no_fence;
 extern const struct design design_busted_no_intent;

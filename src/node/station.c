@@ -42,6 +42,10 @@ int station_open(struct station *s, const struct station_params *p)
     const struct rack_config *c = &s->welcome.config;
     if (!rc && (!s->design || (p->is_switch ? !s->design->switch_packet : !s->design->server_packet)))
         rc = -PAWL_ENOTSUP;
+    if (!rc && p->is_switch && p->switch_locks && p->switch_locks < c->locks) {
+        s->welcome.config.switch_locks = p->switch_locks;
+        rc = !s->design->spills ? -PAWL_ENOTSUP : !c->servers ? -PAWL_ELIMIT : 0;
+    }
     if (!rc) {
         s->memory_bytes = p->is_switch ? s->design->switch_bytes(c) : s->design->server_bytes(c);
         s->memory = zeroed(s->memory_bytes);
@@ -79,7 +83,7 @@ void station_close(struct station *s)
  * answer to the same JOIN. Hosts are let in only afterwards. */
 void station_meet(struct station *s)
 {
-    bool complete = !s->design->switch_packet || !s->design->server_packet;
+    bool complete = !s->design->switch_packet || !s->welcome.config.servers;
     while (!complete && !*s->stop) {
         uint64_t stamp;
         complete = s->welcome.switch_at.ip != 0;
@@ -96,8 +100,9 @@ void station_meet(struct station *s)
 static bool address_of(const struct station *s, struct place to, struct net_addr *out)
 {
     const struct rack_config *c = &s->welcome.config;
-    if (to.machine == MACHINE_SWITCH) {
-        *out = to.port == 1 ? s->welcome.backup_at : s->welcome.switch_at;
+    bool by_switch = !s->is_switch && s->design->spills && s->welcome.switch_at.ip; /* which knows where the lock is */
+    if (to.machine == MACHINE_SWITCH || by_switch) {
+        *out = to.machine == MACHINE_SWITCH && to.port == 1 ? s->welcome.backup_at : s->welcome.switch_at;
         return out->ip != 0;
     }
     if (to.machine == MACHINE_STEWARD) {
@@ -180,7 +185,8 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         return;
     if (h->space != s->welcome.config.space)
         return;
-    if (h->from.machine && (h->from.machine <= s->welcome.config.machines || h->from.machine == MACHINE_OPERATOR))
+    bool known = h->from.machine && (h->from.machine <= s->welcome.config.machines || h->from.machine == MACHINE_OPERATOR);
+    if (known && !(s->design->relayed && s->design->relayed(data, len)))
         peers_learn(s->peers, h->from, h->epoch, from);
     if (h->family == PACKET_COORDINATOR)
         on_coordinator(s, data, len);

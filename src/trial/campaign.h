@@ -26,6 +26,7 @@ struct campaign_result {
     uint64_t timeouts, cancelled;       /* operations that ended so */
     uint64_t deadlocks;                 /* of which somebody was told */
     uint64_t sessions, lost;            /* opened; lost by lease or crash */
+    uint64_t moves;                     /* of locks between switch and servers */
     bool forgot;                        /* locks were forgotten to make room for others */
     uint64_t faults[FAULT_KINDS];
 };

@@ -191,8 +191,8 @@ INLINE void emit_forward(struct fan_work *w, uint8_t *b, uint32_t life)
 INLINE void emit_pushes(struct fan_work *w, uint8_t *b, uint32_t life)
 {
     const struct netlock_pass *pass = &w->pass;
-    struct netlock_packet *p = add(w, pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED, life, this_switch(),
-                                   server_of(b, w->index));
+    struct netlock_packet *p =
+        add(w, pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED, life, this_switch(), server_of(b, w->index));
     if (!p)
         return;
     p->life = life;
@@ -465,7 +465,8 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
         return drop(c, PLANE_SHORT);
     /* What the steward says and operators ask, and all packets while the switch does not reign, are the control process's. */
     const uint64_t *reign = cell(b, at.reign_at, 0, 8);
-    if (p->head.from.machine == MACHINE_STEWARD || p->head.from.machine == MACHINE_OPERATOR || !reign || bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)reign) {
+    if (p->head.from.machine == MACHINE_STEWARD || p->head.from.machine == MACHINE_OPERATOR || !reign ||
+        bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)reign) {
         count_type(c, f);
         return pass(c, PLANE_CONTROL);
     }
