@@ -20,8 +20,7 @@ static uint64_t ask(bool past_the_stack, const struct fission_packet *f, struct 
     static struct udp_batch batch;
     if (!past_the_stack)
         return bench_ask(slow, f, answer);
-    const struct udp_out out = {
-        .to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof *f, .data = f};
+    const struct udp_out out = {.to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof *f, .data = f};
     uint64_t start = kit_now();
     udp_send(&fast, &out, 1);
     for (;;) {
@@ -91,7 +90,8 @@ int main(int argc, char **argv)
         }
     for (int kind = 0; kind < KINDS; kind++) {
         median[kind] = kit_percentile(samples[kind], n, 0.5);
-        printf("  %-24s median %6.2f us, p99 %7.2f us\n", names[kind], median[kind] / 1e3, kit_percentile(samples[kind], n, 0.99) / 1e3);
+        printf("  %-24s median %6.2f us, p99 %7.2f us\n", names[kind], median[kind] / 1e3,
+               kit_percentile(samples[kind], n, 0.99) / 1e3);
     }
     printf("  %u of %u answers were lost\n", lost, n * KINDS);
     kit_judge(&k, "an acquire by AF_XDP, against an echo by AF_XDP", median[ACQUIRE] / median[ECHO], "x", 1.15);

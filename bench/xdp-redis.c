@@ -1,7 +1,7 @@
 /* Acquire and release through the kernel's switch, against Redis (SET NX PX, and a script that deletes what is one's own) and
- * against our own switch in software. The same loop drives all of them, in turns, and every client has a socket of its own. All have
- * two cores: Redis and the switch in software one for the clients and one for the server; the kernel's switch has no server, and
- * many clients have both. In a lab: costs of processors, not of a network. */
+ * against our own switch in software. The same loop drives all of them, in turns, and every client has a socket of its own. All
+ * have two cores: Redis and the switch in software one for the clients and one for the server; the kernel's switch has no server,
+ * and many clients have both. In a lab: costs of processors, not of a network. */
 #include "bench/xdp-rack.h"
 #include "wire/afxdp.h"
 
@@ -176,8 +176,8 @@ static double run_round(struct kit *k, struct client *all, unsigned n, enum syst
     pthread_t thread[2];
     double rate = 0;
     for (unsigned i = 0; i < loops; i++) {
-        loop[i] = (struct loop){
-            .all = all + i * (n / loops), .count = n / loops, .system = s, .cpu = k->cpus[i], .latency = latency[i]};
+        loop[i] =
+            (struct loop){.all = all + i * (n / loops), .count = n / loops, .system = s, .cpu = k->cpus[i], .latency = latency[i]};
         if (pthread_create(&thread[i], NULL, run_loop, &loop[i]))
             kit_die("no thread");
     }
@@ -204,12 +204,11 @@ static void ask_fast(struct client *c, struct fission_packet *f, struct udp_out 
     *f = bench_packet(FAST_PORT, c->holds ? FISSION_FREE : FISSION_ACQUIRE, FISSION_EXCLUSIVE, c->index,
                       (uint64_t)c->number << NUMBER_SHIFT | c->nonce);
     f->term = c->term;
-    *out = (struct udp_out){
-        .to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof *f, .data = f};
+    *out = (struct udp_out){.to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof *f, .data = f};
 }
 
-/* All of them are one process's, as threads are that share a session: one way past the stack, and what is due leaves together. Pairs
- * per second. */
+/* All of them are one process's, as threads are that share a session: one way past the stack, and what is due leaves together.
+ * Pairs per second. */
 static double run_fast(struct client *all, unsigned n)
 {
     static struct fission_packet f[CLIENTS_MAX];

@@ -57,8 +57,8 @@ typedef struct pawl pawl;
 /* ---- codes, returned negative; beside them plain errno values, of which these have a fixed meaning:
  *   -ETIMEDOUT   the deadline passed; the lock is not held
  *   -ECANCELED   pawl_cancel was there first; the lock is not held
- *   -EDEADLK     two holders wait for each other (both want to convert shared to exclusive), or a longer circle (see Deadlocks);
- *                nothing was changed, what was held still is
+ *   -EDEADLK     two holders wait for each other, each wanting more than it has (both convert shared to exclusive, or grow), or a longer
+ *                circle (see Deadlocks); this one is asked to give way, nothing was changed, what was held still is
  *   -EAGAIN      over packets: nobody who could say whether the lock is free has answered for a lease, and you did not want to wait
  *   -EINVAL      the call itself is wrong: a range that ends before it starts, an unknown mode, a key of another kind
  *   -ENAMETOOLONG, -ENOSPC, -ENOENT, -EACCES, -ENOMEM as usual ---- */
@@ -105,7 +105,8 @@ typedef struct pawl_options {
     /* Designs with ranges. A range is locked in whole units: */
     uint64_t unit_bytes;  /* a power of two up to 8 MiB; default 4,096 */
     uint64_t range_units; /* that a lock is made for; default 65,536. It grows as it is used, and its memory is */
-    uint64_t range_max;   /* reserved for so many units, up to 2^40; default 2^30. Beyond that one lock stands for all the rest */
+    uint64_t range_max;   /* reserved for so many units, up to 2^40; default 2^20. Beyond that one lock stands for all the rest.
+                             Memory is taken where it is used, but addresses for all of it: about 5 bytes per unit and lock */
 } pawl_options;
 
 enum {
@@ -115,7 +116,8 @@ enum {
 
 /* `where`: "local:" or "local:NAME" (shared memory of this machine, no daemon), "local:/PATH" (a segment at a path of your
  * choice), "pawl://ADDRESS:PORT/SPACE" (a rack, whose coordinator is there: pawl serve; the options' design, keys and capacity
- * are demands; who first locks a key by name asks the coordinator for it). `options` may be null. */
+ * are demands; who first locks a key by name asks the coordinator for it; "?wire=afxdp" after it asks for a way past the network
+ * stack, and if there is none a line on standard error says why). `options` may be null. */
 PAWL_API int pawl_open(const char *where, const pawl_options *options, pawl **out);
 
 /* Releases what the session holds, cancels what it waits for, ends it. No other call on the handle may be running. */
@@ -192,12 +194,14 @@ PAWL_API int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end
                              pawl_grant *out);
 
 /* Makes a held range larger, which may wait for others, or smaller, which gives back what lies outside of [start, end). One of the
- * two ranges contains the other, else -EINVAL. Two who grow towards each other wait for each other: use a deadline. On failure the
- * grant is what it was. What has grown has another token. */
+ * two ranges contains the other, else -EINVAL. Those who wait and hold nothing give way to one that grows. Two who grow towards each
+ * other wait for each other: `citron` finds out and tells one of them, -EDEADLK, as it does if another hold of the session is in the
+ * way; else use a deadline. On failure the grant is what it was. What has grown has another token. */
 PAWL_API int pawl_reshape(pawl *p, pawl_grant *grant, uint64_t start, uint64_t end, uint64_t deadline_ns);
 
 /* Cuts a held range in two, each of which then ends, changes and is given back by itself: `grant` ends at byte `at`, *right goes on
- * from there. -EINVAL unless `at` is the first byte of a unit, and not the first, of the range. On failure nothing has changed. */
+ * from there. -EINVAL unless `at` is the first byte of a unit, and not the first, of the range; -PAWL_ELIMIT if the session has as
+ * many holds as it can, or if there are so many readers that one more cannot be told apart. On failure nothing has changed. */
 PAWL_API int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *right);
 
 /* All or none. Taken in one order by everybody, so that users of pawl_lock_all do not deadlock with each other.
@@ -212,8 +216,8 @@ typedef struct pawl_want {
 #define PAWL_ALL_MAX 64 /* wants of one call */
 PAWL_API int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline_ns, pawl_grant *grants);
 
-/* Exclusive to shared always works. Shared to exclusive waits for the other readers; -EDEADLK if one of them wants it too.
- * On failure the grant is what it was. */
+/* Exclusive to shared always works. Shared to exclusive waits for the other readers, and comes before writers that wait; -EDEADLK
+ * if one of the readers wants it too. On failure the grant is what it was. */
 PAWL_API int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadline_ns);
 
 /* Renews the session's lease now, and the grant's expiry with it. The library does so by itself every third of a lease. */

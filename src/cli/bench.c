@@ -20,11 +20,16 @@
 static struct {
     const char *designs, *on, *model, *set, *tune, *range, *io;
     uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, deaths, seconds_ns, ops, rounds,
-        seed, units, held, max_units, series_ns;
+        seed, units, held, max_units, series_ns, room, hot, hot_every_ns;
     bool threads, names, json;
     bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
         units_seen, held_seen, max_units_seen;
-} opts = {.designs = "word", .on = "shm", .locks = DEFAULT_LOCKS, .seed = 1, .units = LAYOUT_RANGE_UNITS};
+} opts = {.designs = "word",
+          .on = "shm",
+          .locks = DEFAULT_LOCKS,
+          .seed = 1,
+          .units = LAYOUT_RANGE_UNITS,
+          .hot_every_ns = 300 * NS_PER_MS};
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, NULL},
@@ -43,6 +48,11 @@ static const struct arg table[] = {
     {"units", 0, ARG_U64, "N", "--range: that a lock has; default 65536", &opts.units, &opts.units_seen},
     {"max-units", 0, ARG_U64, "N", "--range on sim: that it can grow to; default no more", &opts.max_units, &opts.max_units_seen},
     {"io", 0, ARG_STRING, "WORKLOAD", "sim: btio, oltp or io500: ranges, and data moved under them", &opts.io, NULL},
+    {"room", 0, ARG_U64, "N", "sim, fisslock: locks that the switch has room for; servers decide the others; default all",
+     &opts.room, NULL},
+    {"hotspot", 0, ARG_U64, "N", "sim, packet designs: half of the operations are on N locks; default 0", &opts.hot, NULL},
+    {"hotspot-every", 0, ARG_DURATION, "S", "after which these are others, and then the first again; default 300ms",
+     &opts.hot_every_ns, NULL},
     {"series", 0, ARG_DURATION, "S", "sim: also say how many operations ended in each interval of so long", &opts.series_ns, NULL},
     {"held", 0, ARG_U64, "N", "--range on shm: ranges that others hold all the while; default 0", &opts.held, &opts.held_seen},
     {"local", 0, ARG_FRACTION, "F",
@@ -225,6 +235,12 @@ static int choose_sizes(struct bench_params *p)
         if (p->designs[i]->packet && (opts.lock_nodes_seen || opts.names))
             return args_complain(&usage, "'%s' is a packet design: it goes with neither --lock-nodes nor --names",
                                  p->designs[i]->name);
+    if ((opts.room || opts.hot) && (!p->simulated || opts.hot > opts.locks / 3 || !opts.hot_every_ns))
+        return args_complain(&usage, "--room and --hotspot go with --on sim; a hotspot has at most a third of the locks");
+    for (unsigned i = 0; i < p->design_count; i++)
+        if (opts.hot && !p->designs[i]->packet)
+            return args_complain(&usage, "--hotspot is for packet designs, and '%s' is none", p->designs[i]->name);
+    p->room = opts.room;
     p->clients = (unsigned)clients;
     p->nodes = (unsigned)nodes;
     p->rounds = (unsigned)rounds;
@@ -323,6 +339,8 @@ static int choose(struct bench_params *p)
         .hold_ns = opts.hold_ns,
         .think_ns = opts.think_ns,
         .seed = opts.seed,
+        .hot = opts.hot,
+        .hot_every_ns = opts.hot_every_ns,
     };
     return status ? status : choose_ranges(p, &p->workload);
 }

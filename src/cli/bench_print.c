@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 
+#define PERCENTILES_SHOWN 4
+
 /* ---- for people ---- */
 
 static void print_duration(uint64_t ns)
@@ -57,7 +59,7 @@ static void print_heading(const struct bench_params *p)
 static void print_row(const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
 {
     printf("%-14s %6u %10.3f %12.0f", r->design->name, r->round_count, (double)s->elapsed_ns / (double)NS_PER_S, s->goodput);
-    for (unsigned i = 0; i < countof(s->latency_ns); i++)
+    for (unsigned i = 0; i < PERCENTILES_SHOWN; i++)
         print_duration(s->latency_ns[i]);
     printf(" %8.3f %10" PRIu64, s->fairness, s->violations);
     if (p->simulated)
@@ -177,6 +179,10 @@ static void json_ranges(struct json *j, const struct bench_params *p, const stru
         json_u64(j, NULL, ops[k]);
     json_end(j);
     json_u64(j, "bytes_moved", bytes);
+}
+
+static void json_series(struct json *j, const struct bench_params *p, const struct bench_result *r)
+{
     if (!p->series_ns || !r->round_count)
         return;
     json_u64(j, "series_ns", p->series_ns);
@@ -188,7 +194,7 @@ static void json_ranges(struct json *j, const struct bench_params *p, const stru
 
 static void json_result(struct json *j, const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
 {
-    static const char *const percentiles[] = {"p50_ns", "p90_ns", "p99_ns", "p999_ns"};
+    static const char *const percentiles[] = {"p50_ns", "p90_ns", "p99_ns", "p999_ns", "p20_ns"};
     json_object(j, NULL);
     json_string(j, "design", r->design->name);
     json_string(j, "on", p->simulated ? "sim" : p->packets ? "udp" : "shm");
@@ -212,6 +218,7 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
         json_u64(j, percentiles[i], s->latency_ns[i]);
     json_thousandths(j, "fairness", s->fairness);
     json_costs(j, p, s);
+    json_series(j, p, r);
     json_counters(j, p, r->design);
     json_u64(j, "aborts", s->aborts);
     json_u64(j, "timeouts", s->timeouts);

@@ -8,10 +8,12 @@ int cmd_doctor(int argc, char **argv);
 int cmd_lab(int argc, char **argv);
 int cmd_lock(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
+int cmd_policy(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_space(int argc, char **argv);
 int cmd_switch(int argc, char **argv);
+int cmd_tune(int argc, char **argv);
 
 #endif

@@ -11,9 +11,10 @@ struct lab_run {
     uint64_t workers; /* processes of each host */
     uint64_t loss_thousandths;
     uint64_t twice_thousandths, late_thousandths; /* the same */
-    uint64_t seed; /* 0: any. Draws the faults; what else the machine does is its own */
+    uint64_t seed;                                /* 0: any. Draws the faults; what else the machine does is its own */
     bool faults, json;
-    bool careless; /* wrong on purpose: the first process takes another lock than it uses */
+    bool forgetful; /* wrong on purpose: the switch loses its locks, and nobody is told */
+    bool careless;  /* wrong on purpose: the first process takes another lock than it uses */
 };
 
 /* On the first rack. The exit status: EXIT_NO if anything was violated or somebody is stuck. */

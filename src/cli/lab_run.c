@@ -19,7 +19,8 @@
 #define WORKERS_MAX 64
 #define HOT 4
 #define HOLDS_MAX 200000 /* of one worker that are looked at in the end */
-#define MEND_MS 30000    /* until everybody must have got on */
+#define FORGET_US 60000
+#define MEND_MS 30000 /* until everybody must have got on */
 #define ADDRESS "10.77.1.254"
 #define WHERE "pawl://" ADDRESS ":7070/lab-run"
 
@@ -62,7 +63,9 @@ static bool work(unsigned w, pawl *p, struct rng *rng)
         return false;
     h.from_ns = now_ns();
     h.token = g.token;
-    if (rng_chance(rng, 1, 8)) /* now and then for longer than it takes to restart a switch */
+    if (run->forgetful)
+        usleep(FORGET_US);          /* nearly all holds are forgotten while they last */
+    else if (rng_chance(rng, 1, 8)) /* now and then for longer than it takes to restart a switch */
         usleep((useconds_t)rng_below(rng, rng_chance(rng, 1, 20) ? 1000000 : 3000));
     h.to_ns = now_ns();
     if (!pawl_check(p, &g) && board->holds[w] < HOLDS_MAX)
@@ -120,7 +123,8 @@ static pid_t start(const char *words)
 static void start_coordinator(void)
 {
     char words[512];
-    snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space lab-run --design %s --keys dense --locks 1000 --lease 1s --fresh",
+    snprintf(words, sizeof words,
+             "serve --listen " ADDRESS ":7070 --space lab-run --design %s --keys dense --locks 1000 --lease 1s --fresh",
              run->design);
     coordinator = start(words);
 }
@@ -164,9 +168,9 @@ static struct plane *noise[LAB_HOSTS_MAX + 1];
 /* Loses, doubles and delays some of what comes in, until it is closed. */
 static int make_noise(unsigned host)
 {
-    const struct plane_options o = {.program = "noise",
-                                    .settings = {.options = (uint32_t)(run->loss_thousandths | run->twice_thousandths << 10 |
-                                                                       run->late_thousandths << 20)}};
+    const struct plane_options o = {
+        .program = "noise",
+        .settings = {.options = (uint32_t)(run->loss_thousandths | run->twice_thousandths << 10 | run->late_thousandths << 20)}};
     int rc = lab_enter(lab, 1, host);
     if (!rc && (plane_open(&o, &noise[host]) || plane_filter(noise[host], LAB_DEVICE, "noise_in", "noise_out")))
         return cli_say("lab", EXIT_UNAVAILABLE, "%s", plane_explain());
@@ -200,6 +204,16 @@ static void pull_cable(struct rng *rng)
     pulled++;
 }
 
+/* The locks are lost; the switch waits until nobody can hold anything from before. */
+static void lose_locks(void)
+{
+    end(control, SIGTERM);
+    forget_locks();
+    start_switch(false);
+    losses++;
+    usleep(2500000); /* closed for a lease */
+}
+
 static void something(struct rng *rng)
 {
     unsigned w = (unsigned)rng_below(rng, worker_count);
@@ -227,12 +241,8 @@ static void something(struct rng *rng)
         start_switch(false);
         restarts++;
         break;
-    default: /* the locks are lost, too */
-        end(control, SIGTERM);
-        forget_locks();
-        start_switch(false);
-        losses++;
-        usleep(2500000); /* closed for a lease */
+    default:
+        lose_locks();
     }
     usleep((useconds_t)(300000 + rng_below(rng, 700000)));
 }
@@ -352,7 +362,10 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     for (unsigned w = 0; w < worker_count && !status; w++)
         start_worker(w, rng_next(&rng));
     for (uint64_t end_ns = now_ns() + r->ns; now_ns() < end_ns && !status;)
-        if (r->faults)
+        if (r->forgetful) {
+            losses += !plane_forget(pins);
+            usleep(FORGET_US);
+        } else if (r->faults)
             something(&rng);
         else
             usleep(50000);

@@ -18,13 +18,14 @@
 #define RETRY_NS (5 * NS_PER_MS) /* a round trip on one busy machine; lost packets are rarer than slow ones */
 #define JOIN_NS (30 * NS_PER_S)
 #define LOOK_MS 100
+#define ROOM_MAX (UINT64_C(1) << 30)
 #define OWN_PORT 10   /* lock servers listen at the coordinator's port and this and up, so that hosts find them after a restart */
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
     const char *listen, *join, *space, *design, *keys, *state;
-    uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns;
-    bool fresh, soft, json, servers_seen, own_seen;
+    uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns, room;
+    bool fresh, soft, json, servers_seen, own_seen, room_seen, backup;
     struct switch_options xdp;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
@@ -49,8 +50,12 @@ static const struct arg serve_table[] = {
     {"hosts", 0, ARG_U64, "N", "that can take part at once; default 64", &opts.hosts, NULL},
     {"sessions", 0, ARG_U64, "N", "of one host at once; default 64", &opts.sessions, NULL},
     {"holds", 0, ARG_U64, "N", "locks that one session can hold or wait for at once; default 256", &opts.holds, NULL},
-    {"servers", 0, ARG_U64, "N", "lock servers of the space, if its design has any; default 1", &opts.servers, &opts.servers_seen},
+    {"servers", 0, ARG_U64, "N",
+     "lock servers of the space, if its design has any; default 1; fisslock: default none, see pawl switch --room", &opts.servers,
+     &opts.servers_seen},
     {"own", 0, ARG_U64, "N", "of them run here, the others join; default all", &opts.own, &opts.own_seen},
+    {"backup", 0, ARG_FLAG, NULL, "the switch has a backup: a second 'pawl switch' joins, and takes over if the first is gone",
+     &opts.backup, NULL},
     {"join", 0, ARG_STRING, "ADDRESS:PORT", "be a lock server of the rack with that coordinator, and nothing else", &opts.join,
      NULL},
     {"spin", 0, ARG_DURATION, "S", "look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
@@ -87,9 +92,13 @@ static const struct arg switch_table[] = {
     {"space", 0, ARG_STRING, "NAME", "of the space; default 'default'", &opts.space, NULL},
     {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where lock packets come to; default " DEFAULT_LISTEN " with port 7071", &opts.listen,
      NULL},
+    {"room", 0, ARG_U64, "N", "soft, fisslock: has room for so many locks; the space's lock servers decide the others; default all",
+     &opts.room, &opts.room_seen},
     {"spin", 0, ARG_DURATION, "S", "soft: look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
     {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth",
      &opts.xdp.mode, NULL},
+    {"design", 0, ARG_STRING, "D", "dev: only if the space has this design; default whatever it has", &opts.xdp.design, NULL},
+    {"locks", 0, ARG_U64, "N", "dev: only if it has so many locks; default however many", &opts.xdp.locks, NULL},
     {"pin", 0, ARG_STRING, "DIR", "dev: a folder in a BPF file system: the locks outlive this process", &opts.xdp.pins, NULL},
     {"fresh", 0, ARG_FLAG, NULL, "dev: nobody holds anything from before: all locks are free, pinned or not, at once", &opts.fresh,
      NULL},
@@ -148,6 +157,7 @@ static int open_station(const char *command, struct station *s, struct net_addr 
                                      .coordinator = coordinator,
                                      .space = opts.space,
                                      .is_switch = is_switch,
+                                     .switch_locks = opts.room,
                                      .fresh = opts.fresh,
                                      .spin_ns = opts.spin_ns,
                                      .deadline = world_now(&world_real) + JOIN_NS,
@@ -155,10 +165,12 @@ static int open_station(const char *command, struct station *s, struct net_addr 
     int rc = station_open(s, &p);
     if (!rc)
         return 0;
-    const char *why = rc == -ETIMEDOUT                           ? "the coordinator does not answer"
-                      : rc == -ENOSPC                            ? "the rack has all its lock servers"
-                      : rc == -EAGAIN                            ? "the rack's lock servers are not there"
-                      : rc == -ENOENT                            ? "the coordinator has no such space"
+    const char *why = rc == -ETIMEDOUT ? "the coordinator does not answer"
+                      : rc == -ENOSPC  ? "the rack has all its lock servers"
+                      : rc == -EAGAIN  ? "the rack's lock servers are not there"
+                      : rc == -ENOENT  ? "the coordinator has no such space"
+                      : rc == -PAWL_ELIMIT
+                          ? "--room is less than the space has, and there are no lock servers for the others: pawl serve --servers"
                       : rc == -EOPNOTSUPP || rc == -PAWL_ENOTSUP ? "the space's design has no such part"
                                                                  : strerror(-rc);
     return cli_say(command, EXIT_UNAVAILABLE, "%s", why);
@@ -280,7 +292,7 @@ static int coordinate(const struct design *d, enum pawl_keys keys, struct net_ad
     struct coordinating c = {.stop = &stopped};
     pthread_t thread;
     assert(d->packet);
-    bool servers = d->packet->server_packet;
+    bool servers = d->packet->server_packet && (!d->packet->spills || opts.servers_seen);
     const struct coord_params p = {
         .design = d,
         .space = opts.space,
@@ -291,6 +303,7 @@ static int coordinate(const struct design *d, enum pawl_keys keys, struct net_ad
         .sessions = (uint16_t)opts.sessions,
         .requests = (uint16_t)opts.holds,
         .servers = (uint16_t)(servers ? opts.servers : 0),
+        .backup = opts.backup,
         .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT),
         .fresh = opts.fresh,
         .keys = keys,
@@ -330,6 +343,8 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", opts.design);
     if (!((*design)->substrates & DESIGN_ON_UDP))
         return args_complain(usage, "the design '%s' does not run over UDP", opts.design);
+    if (opts.backup && (!(*design)->packet || !(*design)->packet->steward_packet))
+        return args_complain(usage, "--backup: the design '%s' has no backup of a switch", opts.design);
     if (opts.lease_ns < LEASE_MIN_NS || opts.lease_ns > LEASE_MAX_NS)
         return args_complain(usage, "--lease is from 50 ms to an hour");
     if (!opts.hosts || opts.hosts > 4096 || !opts.sessions || opts.sessions > 4096 || !opts.holds || opts.holds > 4096)
@@ -395,6 +410,8 @@ int cmd_switch(int argc, char **argv)
     if (status)
         return status;
     catch_signals();
+    if (opts.room_seen && (!opts.soft || !opts.room || opts.room > ROOM_MAX))
+        return args_complain(&switch_usage, "--room is for --soft, and from 1 to 1G");
     if (opts.soft)
         return run_alone("switch", at, coordinator, true);
     opts.xdp.space = opts.space;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sys/stat.h>
 #include <time.h>
 
 int open_to_show(const char *command, const char *place, struct observer *o)
@@ -68,11 +69,19 @@ static int json_each(void *ctx, const struct inspect_session *s)
 
 /* ---- the space ---- */
 
+/* The rest has addresses and no memory. */
+static uint64_t bytes_used(const struct observer *o)
+{
+    struct stat st;
+    return stat(o->segment->path, &st) ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
 static int print_space(const struct observer *o, const char *place, const struct session_counts *c)
 {
     const struct layout_header *h = o->segment->header;
     printf("space      %s\n", place);
-    printf("segment    %s, %" PRIu64 " KiB\n", o->segment->path, o->segment->size / 1024);
+    printf("segment    %s, %" PRIu64 " KiB, %" PRIu64 " KiB in use\n", o->segment->path, o->segment->size / 1024,
+           bytes_used(o) / 1024);
     printf("design     %s: %s\n", o->space.design->name, o->space.design->summary);
     printf("keys       %s, room for %" PRIu64 " locks\n", cli_keys_name(h->keys), h->capacity);
     if (h->range_units)
@@ -96,6 +105,7 @@ static int json_space(const struct observer *o, const char *place, const struct 
     json_string(&j, "space", place);
     json_string(&j, "segment", o->segment->path);
     json_u64(&j, "bytes", o->segment->size);
+    json_u64(&j, "bytes_used", bytes_used(o));
     json_string(&j, "design", o->space.design->name);
     json_string(&j, "keys", cli_keys_name(h->keys));
     json_u64(&j, "capacity", h->capacity);

@@ -24,7 +24,7 @@ static const struct arg table[] = {
     {"holds", 0, ARG_U64, "N", "create: so many locks per session at once; default 256", &opts.holds, NULL},
     {"unit", 0, ARG_STRING, "BYTES", "create, with ranges: of a unit, as 4096 or 64K; default 4K", &opts.unit, NULL},
     {"units", 0, ARG_U64, "N", "create, with ranges: that a lock is made for; default 65536", &opts.units, NULL},
-    {"max-units", 0, ARG_U64, "N", "create, with ranges: that it can grow to; default 2^30", &opts.max_units, NULL},
+    {"max-units", 0, ARG_U64, "N", "create, with ranges: that it can grow to; default 2^20", &opts.max_units, NULL},
     {"permissions", 0, ARG_STRING, "MODE", "create: of the segment, in octal; default 0600", &opts.permissions, NULL},
     {"force", 0, ARG_FLAG, NULL, "drop: even if it has live sessions; they are lost", &opts.force, NULL},
     CLI_JSON_OPTION(&opts.json),

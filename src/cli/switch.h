@@ -10,6 +10,8 @@
 struct switch_options {
     const char *devices; /* IF[,IF...] */
     const char *space, *mode, *pins;
+    const char *design; /* demands; null and 0: none */
+    uint64_t locks;
     const char *loop; /* OUT,IN: for in-path switches */
     struct net_addr at, coordinator;
     bool fresh, show, remove, json;
@@ -27,7 +29,7 @@ int switch_netlock(const struct switch_options *o, struct udp *udp, const struct
 /* Parts of switch_xdp.c. Each says what failed, and returns an exit status. */
 struct plane;
 struct netlock_memory;
-int switch_check_memory(const char *what, uint64_t bytes);
+int switch_check_memory(const char *what, uint64_t need);
 int switch_open_plane(const struct switch_options *o, const struct coord_welcome *w, const char *program, bool fresh,
                       const struct netlock_memory *memory, struct plane **out);
 int switch_attach_all(struct plane *p, const struct switch_options *o);

@@ -224,7 +224,13 @@ int switch_xdp(const struct switch_options *o)
     int status = join_rack(o, &udp, &w, &j);
     if (status)
         return status;
-    status = !strcmp(w.design, "netlock") ? switch_netlock(o, &udp, &w, &j) : run(o, &udp, &w, &j);
+    if (o->design && strcmp(o->design, w.design) != 0)
+        status = cli_say("switch", EXIT_UNAVAILABLE, "the space '%s' has the design '%s', not '%s'", o->space, w.design, o->design);
+    else if (o->locks && o->locks != w.config.locks)
+        status = cli_say("switch", EXIT_UNAVAILABLE, "the space '%s' has %" PRIu64 " locks, not %" PRIu64, o->space, w.config.locks,
+                         o->locks);
+    else
+        status = !strcmp(w.design, "netlock") ? switch_netlock(o, &udp, &w, &j) : run(o, &udp, &w, &j);
     udp_close(&udp);
     return status;
 }

@@ -289,6 +289,49 @@ int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
     return 0;
 }
 
+/* ---- how a lock is laid out ---- */
+
+int locker_layout(const struct locker *l, pawl_key key, struct lock_layout *out)
+{
+    struct cell place = {0, 0};
+    int rc = l->seat.space->design->layout ? table_check_key(&l->table, key) : -PAWL_ENOTSUP;
+    if (!rc)
+        rc = table_find_or_insert(&l->seat, &l->table, key, &place);
+    return rc ? rc : l->seat.space->design->layout(&l->seat, place.index, out);
+}
+
+int locker_retune(const struct locker *l, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline)
+{
+    struct cell place = {0, 0};
+    int rc = l->seat.space->design->retune ? table_check_key(&l->table, key) : -PAWL_ENOTSUP;
+    if (!rc)
+        rc = table_find_or_insert(&l->seat, &l->table, key, &place);
+    return rc ? rc : l->seat.space->design->retune(&l->seat, place.index, m, wait_ns, deadline);
+}
+
+#define RESCALE_TRIES_MAX 16 /* each means that it was scaled by another just then */
+
+int locker_rescale(const struct locker *l, pawl_key key, uint64_t units, uint64_t deadline)
+{
+    const struct design *d = l->seat.space->design;
+    int rc = d->rescale ? -EAGAIN : -PAWL_ENOTSUP;
+    for (unsigned i = 0; i < RESCALE_TRIES_MAX && rc == -EAGAIN; i++) {
+        struct lock_layout now;
+        struct hold h;
+        rc = locker_layout(l, key, &now);
+        if (!rc && (units < now.units_first || units > now.units_max))
+            return -ERANGE;
+        if (!rc)
+            rc = locker_lock_range(l, key, units > now.units ? now.units : 0, RANGE_UNITS_MAX, PAWL_EXCLUSIVE, deadline, &h);
+        if (rc)
+            return rc;
+        rc = d->rescale(&l->seat, &h, units, deadline);
+        int end = rc == -PAWL_ELOST ? 0 : locker_unlock(l, &h);
+        rc = rc ? rc : end;
+    }
+    return ended(&l->seat, rc);
+}
+
 /* ---- several at once ---- */
 
 static struct claim claim_of(const pawl_want *want)

@@ -26,6 +26,12 @@ int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, 
 int locker_check(const struct locker *l, const struct hold *h);
 int locker_query(const struct locker *l, pawl_key key, pawl_state *out);
 
+/* How a lock with ranges is laid out; and changing that while others use it (design.h). Larger or smaller: in between it has the
+ * part behind the present layout for itself, or the whole, and waits for that until the deadline. */
+int locker_layout(const struct locker *l, pawl_key key, struct lock_layout *out);
+int locker_retune(const struct locker *l, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline);
+int locker_rescale(const struct locker *l, pawl_key key, uint64_t units, uint64_t deadline);
+
 /* All or none, in the order of the keys and of their ranges, which are units here: 0 to 0 is the whole. -EINVAL: two of them
  * overlap; -EDEADLK: they do not, but to this design they are the same lock. */
 int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds);

@@ -61,6 +61,10 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
             tell(n, &n->pool, COORD_HERE, h->servers[i]);
         if (h->switch_at.ip)
             tell(n, &n->pool, COORD_HERE, h->switch_at);
+        uint32_t ip = __atomic_load_n(&h->backup_at.ip, __ATOMIC_ACQUIRE);
+        if (ip)
+            tell(n, &n->pool, COORD_HERE,
+                 (struct net_addr){.ip = ip, .port = __atomic_load_n(&h->backup_at.port, __ATOMIC_RELAXED)});
     }
     if (must_tick || now >= __atomic_load_n(&h->tick_ns, __ATOMIC_ACQUIRE))
         tick(n, through, now);

@@ -60,15 +60,19 @@ void net_ring(struct net *n, uint32_t request)
 
 /* ---- sending ---- */
 
-/* Where packets for a machine go: lock servers have addresses, everything else goes through the switch. */
+/* Where packets for a machine go: lock servers and switches have addresses, everything else goes through the switch. */
 static bool address_of(const struct host_header *h, struct place to, struct net_addr *out)
 {
-    for (unsigned i = 0; i < h->config.servers && !h->switch_at.ip; i++)
+    for (unsigned i = 0; i < h->config.servers && to.port == PORT_SERVER; i++)
         if (h->config.server[i] == to.machine) {
             *out = h->servers[i];
             return true;
         }
     *out = h->switch_at;
+    if (to.machine == MACHINE_SWITCH && to.port == 1) {
+        out->ip = __atomic_load_n(&h->backup_at.ip, __ATOMIC_ACQUIRE);
+        out->port = __atomic_load_n(&h->backup_at.port, __ATOMIC_RELAXED);
+    }
     return out->ip != 0;
 }
 
@@ -119,6 +123,10 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
     if (p->head.type == COORD_BEATEN && p->stamp <= host_now() && until > __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) &&
         host_lives(&n->host, host_now()))
         __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);
+    if (p->head.type == COORD_BEATEN && p->at.ip && !__atomic_load_n(&h->backup_at.ip, __ATOMIC_RELAXED)) { /* it came later */
+        __atomic_store_n(&h->backup_at.port, p->at.port, __ATOMIC_RELAXED);
+        __atomic_store_n(&h->backup_at.ip, p->at.ip, __ATOMIC_RELEASE);
+    }
     if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
         host_retire(&n->host);
     if (p->head.type == COORD_ROUSE && n->host.design->rouse) {

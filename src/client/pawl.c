@@ -34,7 +34,7 @@ static int failed(const pawl *p, int rc, pawl_key key)
         return explain(rc, "two who hold it wait for each other; or two of these ranges are one lock to the design '%s'",
                        p->space.design->name);
     case -PAWL_ELIMIT:
-        return explain(rc, "this session already holds or waits for %u locks", p->space.record_count);
+        return explain(rc, "this session already holds or waits for %u locks, or too many hold this one", p->space.record_count);
     case -PAWL_ENOTSUP:
         return explain(rc, "the design '%s' does not offer that", p->space.design->name);
     default:

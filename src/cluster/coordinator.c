@@ -58,8 +58,10 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
         *why = "there must be hosts, sessions, requests and locks";
     else if ((uint64_t)p->sessions * p->requests > UINT64_C(1) << 20)
         *why = "a host has at most a million requests: sessions times holds";
-    else if (d->server_packet ? !p->servers || p->servers > RACK_SERVERS_MAX : p->servers)
+    else if (d->server_packet ? (!p->servers && !d->spills) || p->servers > RACK_SERVERS_MAX : p->servers)
         *why = d->server_packet ? "there are 1 to 64 lock servers" : "the design has no lock servers";
+    else if (p->backup && !d->steward_packet)
+        *why = "the design's switch has no backup";
     else if ((p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE) != !!p->directory)
         *why = "names and sparse keys need a directory";
     if (*why)
@@ -78,6 +80,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->config.sessions = p->sessions;
     c->config.requests = p->requests;
     c->config.servers = p->servers;
+    c->config.switches = p->backup ? 2 : 1;
     c->config.locks = p->locks;
     c->config.lease_ns = p->lease_ns;
     c->config.retry_ns = p->retry_ns;
@@ -91,7 +94,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
 
 static bool is_complete(const struct coordinator *c)
 {
-    return c->servers == c->config.servers && (!c->design->packet->switch_packet || c->switch_.nonce);
+    return c->servers == c->config.servers && (!c->design->packet->switch_packet || c->switch_[0].nonce);
 }
 
 /* ---- answers ---- */
@@ -120,7 +123,8 @@ static uint32_t welcome(const struct coordinator *c, const struct coord_packet *
     w->config = c->config;
     for (unsigned i = 0; i < c->config.servers; i++)
         w->servers[i] = c->server[i].at;
-    w->switch_at = c->switch_.at;
+    w->switch_at = c->switch_[0].at;
+    w->backup_at = c->switch_[1].at;
     w->live_known = p->role == COORD_SWITCH && now >= c->open_ns && c->config.machines < 64 * COORD_LIVE_WORDS;
     for (uint16_t m = 1; m <= c->config.machines && w->live_known; m++)
         w->live[m / 64] |= (uint64_t)c->members[m].live << (m % 64);
@@ -197,15 +201,20 @@ static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p,
         return refuse(c, p, -EOPNOTSUPP, answer);
     if (c->servers < c->config.servers)
         return refuse(c, p, -EAGAIN, answer); /* it needs their addresses */
-    if (c->switch_.nonce && !net_addr_is(c->switch_.at, at))
+    uint16_t i = 0;                           /* the place that has its address, or the next free one */
+    while (i < c->config.switches && c->switch_[i].nonce && !net_addr_is(c->switch_[i].at, at))
+        i++;
+    if (i == c->config.switches)
         return refuse(c, p, -EBUSY, answer);
-    if (c->switch_.nonce != p->head.nonce) {
-        c->switch_.nonce = p->head.nonce;
-        c->switch_.at = at;
-        c->switch_.life = next_life(c, now);
+    if (c->switch_[i].nonce != p->head.nonce) {
+        c->switch_[i].nonce = p->head.nonce;
+        c->switch_[i].at = at;
+        c->switch_[i].life = next_life(c, now);
         c->rouse_next = 1;
     }
-    return welcome(c, p, MACHINE_SWITCH, c->switch_.life, now, answer);
+    uint32_t len = welcome(c, p, MACHINE_SWITCH, c->switch_[i].life, now, answer);
+    ((struct coord_welcome *)answer)->packet.head.to.port = i;
+    return len;
 }
 
 static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
@@ -246,6 +255,7 @@ static uint32_t beaten(const struct coordinator *c, const struct coord_packet *p
     a->head.epoch = p->head.epoch;
     a->head.index = look_for;
     a->stamp = p->stamp;
+    a->at = c->switch_[1].at;
     return sizeof *a;
 }
 
@@ -276,7 +286,7 @@ static uint32_t beat_station(struct coordinator *c, const struct coord_packet *p
 {
     if (!s->nonce && p->code == coord_config_sum(&c->config) && p->head.epoch && p->head.nonce && p->at.ip) {
         *s = (struct coord_station){.nonce = p->head.nonce, .life = p->head.epoch, .at = p->at};
-        c->servers += s != &c->switch_;
+        c->servers += p->role == COORD_SERVER;
         c->life = c->life > s->life ? c->life : s->life;
     }
     return s->life == p->head.epoch ? beaten(c, p, 0, answer) : refuse(c, p, -ESTALE, answer);
@@ -285,7 +295,7 @@ static uint32_t beat_station(struct coordinator *c, const struct coord_packet *p
 /* What a switch found, and for which number it is to look next. */
 static uint32_t beat_switch(struct coordinator *c, const struct coord_packet *p, uint64_t now, void *answer)
 {
-    uint32_t len = beat_station(c, p, now, &c->switch_, answer);
+    uint32_t len = beat_station(c, p, now, &c->switch_[p->head.from.port == 1], answer);
     struct coord_packet *a = answer;
     if (a->head.type != COORD_BEATEN)
         return len;

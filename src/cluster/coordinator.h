@@ -62,7 +62,7 @@ struct coord_packet {
     uint32_t role;
     int32_t code; /* REFUSED; BEAT: coord_config_sum */
     uint64_t stamp;
-    struct net_addr at; /* JOIN: where a server or switch listens; ip 0: where the packet came from */
+    struct net_addr at; /* JOIN: where a server or switch listens; ip 0: where the packet came from. BEATEN: where the backup is */
     char space[COORD_NAME_LEN];
 };
 
@@ -72,7 +72,7 @@ struct coord_welcome {
     char design[COORD_NAME_LEN];
     struct rack_config config;
     struct net_addr servers[RACK_SERVERS_MAX];
-    struct net_addr switch_at;
+    struct net_addr switch_at, backup_at;
     uint32_t live_known;             /* to a switch: */
     uint64_t live[COORD_LIVE_WORDS]; /* the hosts that there are, bit m of word m / 64; no other can hold anything */
 };
@@ -140,7 +140,7 @@ struct coordinator {
         uint64_t nonce; /* of its JOIN; 0: there is none */
         uint32_t life;
         struct net_addr at;
-    } server[RACK_SERVERS_MAX], switch_;
+    } server[RACK_SERVERS_MAX], switch_[2];
     unsigned servers;    /* that have joined, of config.servers */
     uint32_t rouse_next; /* the next host to be roused; beyond the last: none is */
     struct packet_drops drops;
@@ -153,6 +153,7 @@ struct coord_params {
     const char *space;
     uint64_t locks, lease_ns, retry_ns;
     uint16_t machines, sessions, requests, servers;
+    bool backup;                 /* a second switch may join */
     uint32_t life;               /* above every one that was given before: wall-clock time in seconds does */
     bool fresh;                  /* nothing of a former coordinator can be left */
     enum pawl_keys keys;         /* 0: dense */

@@ -89,6 +89,7 @@ int host_create(const char *path, const struct coord_welcome *w, struct net_addr
     memcpy(h.servers, w->servers, sizeof h.servers);
     h.coordinator = coordinator;
     h.switch_at = w->switch_at;
+    h.backup_at = w->backup_at;
     h.pool.ip = ip;
     h.config = w->config;
     h.life = w->packet.head.generation;

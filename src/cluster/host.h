@@ -33,7 +33,7 @@ struct host_header {
     uint64_t magic;
     uint64_t bytes;
     char space[COORD_NAME_LEN], design[COORD_NAME_LEN];
-    struct net_addr coordinator, servers[RACK_SERVERS_MAX], switch_at;
+    struct net_addr coordinator, servers[RACK_SERVERS_MAX], switch_at, backup_at;
     struct net_addr pool; /* where the machine's own packets go to; port 0: not chosen yet */
     struct rack_config config;
     uint32_t life;

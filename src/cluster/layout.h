@@ -46,9 +46,10 @@ struct layout_header {
 
 #define LAYOUT_HEADER_BYTES 4096
 
-/* Ranges, unless asked otherwise: 256 MiB of a file in pages, with room for 4 TiB. */
+/* Ranges, unless asked otherwise: 256 MiB of a file in pages, with room for 4 GiB: a default space of citron's has 1.2 GB of
+ * addresses then, which fits whatever limits a process may have. What lies beyond is locked as one. */
 #define LAYOUT_RANGE_UNITS (UINT64_C(1) << 16)
-#define LAYOUT_RANGE_MAX (UINT64_C(1) << 30)
+#define LAYOUT_RANGE_MAX (UINT64_C(1) << 20)
 #define LAYOUT_UNIT_BYTES 4096
 #define LAYOUT_UNIT_BYTES_MAX (UINT64_C(1) << 23) /* so that 2^40 units have fewer than 2^64 bytes */
 

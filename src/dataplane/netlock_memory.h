@@ -25,14 +25,14 @@ struct netlock_quota {
 };
 
 struct netlock_lent {
-    uint64_t term; /* of the server's tokens */
+    uint64_t filled; /* how many locks of the slot with its number were asked for before anybody wanted them */
     uint32_t life;
     uint32_t pad;
 };
 
 #define NETLOCK_SERVERS_MAX 64u
 #define NETLOCK_CLOSING (UINT64_C(1) << 63) /* packets that are under way go on, no other begins */
-#define NETLOCK_CELL_MAX 16u /* bytes of the largest thing that an index leads to; the memory is as much longer */
+#define NETLOCK_CELL_MAX 16u                /* bytes of the largest thing that an index leads to; the memory is as much longer */
 
 /* Where everything lies, in bytes from the beginning. Constants to the kernel's compiler. */
 struct netlock_memory {
@@ -45,6 +45,8 @@ struct netlock_memory {
     uint64_t quota_at;      /* per tenant */
     uint64_t machines_at;   /* per host */
     uint64_t servers_at;    /* per server, struct netlock_lent */
+    uint64_t owner_at;      /* per slot, 16 bits: number of the server that has its locks, + 1; 0: nobody */
+    uint64_t reign_at;      /* 64 bits: until when the switch may grant, by CLOCK_BOOTTIME */
     uint64_t life_at;       /* 32 bits: of the switch */
     uint64_t version_at;    /* 32 bits: of the table of locks */
     uint64_t unfinished_at; /* 64 bits: packets that wanted too many passes */

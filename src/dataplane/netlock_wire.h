@@ -14,6 +14,16 @@
  *   TAKE     round: this lock is to move into the switch     GIVEN     round
  *   GIVE     round, count, pushed, token: this lock is yours
  *   SYNCED   round, token: the term                          REPORT    count demands follow: locks that were asked for
+ *   TAKE_MANY    round, count indexes follow                 HANDOVER_MANY  round, count indexes and tokens follow: nobody holds
+ *   TAKEN_MANY   round, count indexes follow: live             them, nobody waits for them
+ *
+ *   switch or server to the steward                          and back
+ *   BEAT     stamp; what the latest REIGN said               REIGN     stamp, ticket: life of who asked; life: the reign, round: of
+ *                                                                      which switch, pushed: in which life of it; count slots
+ * follow a switch that does not reign to a host ELSEWHERE  life, round: who does
+ *
+ *   an operator to a switch                                  and back
+ *   COMMAND  a command follows                               COMMANDED stamp: 0 or why not, an errno; the status follows
  *
  * The head's epoch is the life of whoever made the packet; in what the switch passes on, `life` is the switch's. */
 #ifndef PAWL_DATAPLANE_NETLOCK_WIRE_H
@@ -42,6 +52,14 @@ enum netlock_type {
     NETLOCK_SYNC,
     NETLOCK_SYNCED,
     NETLOCK_REPORT,
+    NETLOCK_TAKE_MANY,
+    NETLOCK_HANDOVER_MANY,
+    NETLOCK_TAKEN_MANY,
+    NETLOCK_BEAT,
+    NETLOCK_REIGN,
+    NETLOCK_ELSEWHERE,
+    NETLOCK_COMMAND,
+    NETLOCK_COMMANDED,
     NETLOCK_TYPES
 };
 
@@ -53,6 +71,11 @@ enum netlock_type {
 #define NETLOCK_OVERFLOW 4u  /* the lock is in the switch: buffer it in q2, do not grant it */
 #define NETLOCK_BOUNCED 8u   /* came too late for q2, back to the switch */
 #define NETLOCK_PAYLOAD 16u  /* ACQUIRE: a data server and bytes for it follow (one round trip, 4.1) */
+
+#define NETLOCK_BEAT_EMPTY 1u   /* BEAT of a switch that was to retire: nobody is in its queues, and nobody will be */
+#define NETLOCK_BEAT_LEASED 2u  /* BEAT: has a lease from a steward */
+#define NETLOCK_REIGN_CLEAN 1u  /* REIGN: nobody holds anything from the reign before */
+#define NETLOCK_REIGN_RETIRE 2u /* the queues of who reigns are to drain */
 
 #define NETLOCK_SLOT_BITS 20u /* of a nonce: which of its host's requests; above: a serial number, whose lowest bit is 0 */
 #define NETLOCK_SERIAL_STEP (UINT64_C(2) << NETLOCK_SLOT_BITS)
@@ -67,7 +90,7 @@ struct netlock_packet {
     uint32_t ticket;
     uint64_t token;
     uint64_t stamp;
-    uint32_t life; /* of the switch */
+    uint32_t life; /* of the switch: its reign */
     uint32_t round;
     uint32_t count;
     uint32_t pushed;
@@ -92,6 +115,41 @@ struct netlock_demand {
     uint32_t rate, contention;
 };
 #define NETLOCK_REPORT_MAX 64u
+
+/* What follows a HANDOVER_MANY; TAKE_MANY and TAKEN_MANY are followed by indexes alone. */
+struct netlock_handed {
+    uint64_t index, token;
+};
+#define NETLOCK_MANY_MAX 64u
+
+/* What follows BEAT and REIGN: the locks whose index is `slot` modulo the number of servers belong to one of them. */
+struct netlock_slot {
+    uint16_t slot, owner;
+    uint32_t term;
+    uint32_t life;  /* of that server */
+    uint32_t first; /* nobody has had them before */
+};
+
+enum netlock_command_kind {
+    NETLOCK_COMMAND_STATUS = 1,
+    NETLOCK_COMMAND_QUOTA,      /* tenant, rate in requests per second (0: none), burst */
+    NETLOCK_COMMAND_RANDOM,     /* rate: 1 for random allocation, 0 for Algorithm 3 */
+    NETLOCK_COMMAND_PRIORITIES, /* rate: 1 for a waiting queue per priority, 0 for one queue */
+};
+
+struct netlock_command {
+    uint32_t kind, tenant;
+    uint64_t rate; /* STATUS: what one server serves in a second */
+    uint32_t burst, unused;
+};
+
+struct netlock_status {
+    uint32_t reign, reigns, slots, locks, random, priorities;
+    uint64_t granted, passed_on, overflowed, moved_in, moved_out, over_quota, expired, bad;
+    uint64_t in_p99_ns,
+        out_p99_ns; /* for how long moves stop a lock: on its way in, with the drain of its queue; on its way out, without */
+    uint64_t servers_needed; /* beside the switch, for what was measured last (4.3) */
+};
 
 #define NETLOCK_PAYLOAD_MAX (PACKET_MAX - (uint32_t)sizeof(struct netlock_packet))
 

@@ -6,7 +6,7 @@
 
 extern const struct design design_word;
 
-extern const struct design design_alock, design_fisslock, design_fisslock_stay, design_fisslock_local;
+extern const struct design design_alock, design_fisslock, design_fisslock_stay, design_fisslock_local, design_fisslock_racks;
 
 /* Baselines. */
 extern const struct design design_cas, design_cas_backoff, design_spin, design_mcs, design_dslr, design_drtm, design_rmarw;
@@ -28,7 +28,8 @@ extern const struct design design_srvlock, design_parlock;
 /* NetLock, and wrong on purpose. */
 extern const struct design design_netlock, design_netchain, design_busted_netlock_blind, design_busted_netlock_mode,
     design_busted_netlock_end, design_busted_netlock_grant, design_busted_netlock_lapse, design_busted_netlock_hasty,
-    design_busted_netlock_revert, design_busted_netlock_drain, design_busted_netlock_deaf, design_busted_netlock_silent;
+    design_busted_netlock_revert, design_busted_netlock_drain, design_busted_netlock_deaf, design_busted_netlock_silent,
+    design_busted_netlock_heir, design_busted_netlock_rebel, design_busted_netlock_usurper, design_busted_netlock_return;
 
 /* References on one machine. */
 extern const struct design design_pthread, design_pthread_rw, design_ofd;
@@ -45,21 +46,24 @@ extern const struct design design_busted_dslr_late;
 extern const struct design design_busted_early_steal;
 extern const struct design design_busted_fisslock_adopt;
 extern const struct design design_busted_fisslock_keep;
+extern const struct design design_busted_fisslock_amnesia;
+extern const struct design design_busted_fisslock_blank;
 extern const struct design design_busted_fisslock_census;
 extern const struct design design_busted_fisslock_doubt;
 extern const struct design design_busted_fisslock_frees;
 extern const struct design design_busted_fisslock_hasty;
-extern const struct design design_busted_fisslock_rash;
 extern const struct design design_busted_fisslock_stale;
 extern const struct design design_busted_fisslock_crowd;
 extern const struct design design_busted_fisslock_inca;
 extern const struct design design_busted_fisslock_lease;
 extern const struct design design_busted_fisslock_nonce;
 extern const struct design design_busted_fisslock_early;
+extern const struct design design_busted_fisslock_order;
 extern const struct design design_busted_fisslock_reuse;
 extern const struct design design_busted_fisslock_silent;
 extern const struct design design_busted_fisslock_token;
 extern const struct design design_busted_fisslock_term;
+extern const struct design design_busted_fisslock_unpaused;
 extern const struct design design_busted_mixed_cas;
 extern const struct design design_busted_no_fence;
 extern const struct design design_busted_no_intent;

@@ -15,6 +15,7 @@ const struct design *const designs[] = {
     &design_netlock,
     &design_fisslock,
     &design_fisslock_stay,
+    &design_fisslock_racks,
     &design_citron.design,
     &design_cas,
     &design_cas_backoff,
@@ -76,6 +77,10 @@ const struct design *const designs[] = {
     &design_busted_netlock_revert,
     &design_busted_netlock_drain,
     &design_busted_netlock_deaf,
+    &design_busted_netlock_heir,
+    &design_busted_netlock_rebel,
+    &design_busted_netlock_usurper,
+    &design_busted_netlock_return,
     &design_busted_netlock_silent,
     &design_busted_fisslock_keep,
     &design_busted_fisslock_term,
@@ -91,14 +96,18 @@ const struct design *const designs[] = {
     &design_busted_fisslock_token,
     &design_busted_fisslock_silent,
     &design_busted_fisslock_reuse,
-    &design_busted_fisslock_rash,
     &design_busted_fisslock_stale,
     &design_busted_fisslock_crowd,
+    &design_busted_fisslock_order,
+    &design_busted_fisslock_unpaused,
+    &design_busted_fisslock_blank,
+    &design_busted_fisslock_amnesia,
     &design_busted_citron_no_abort.design,
     &design_busted_citron_no_wait.design,
     &design_busted_citron_no_fence.design,
     &design_busted_citron_blind_release.design,
     &design_busted_citron_blind_reader.design,
+    &design_busted_citron_blind_split.design,
     NULL,
 };
 
@@ -124,9 +133,8 @@ int design_tune(const struct design *d, const char *knob, uint64_t value)
 
 const char *design_feature_name(unsigned bit)
 {
-    static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared",  "tokens", "recovery",
-                                                       "timeout",   "convert", "ranges", "async",
-                                                       "deadlock"};
+    static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared", "tokens", "recovery", "timeout",
+                                                       "convert",   "ranges", "async",  "deadlock"};
     return bit < DESIGN_FEATURES ? names[bit] : NULL;
 }
 

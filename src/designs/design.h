@@ -44,6 +44,15 @@ struct lock_view {
     uint64_t token;
 };
 
+/* How a lock with ranges is laid out at present, for designs in which that can change while it is used. */
+struct lock_layout {
+    uint64_t units, units_first, units_max; /* that it is laid out for; when it was made; at most */
+    uint64_t bytes;                         /* that all of it takes if all of it is used; readers not counted */
+    unsigned m;                             /* citron: how many levels up and down one looks, */
+    uint64_t wait_ns;                       /* and T_wait; 0: who claims looks a second time instead */
+    bool changing;                          /* some of those who use it are to follow yet */
+};
+
 struct overtaking {
     unsigned exclusive, shared;
 };
@@ -124,6 +133,14 @@ struct design {
      * held. What grows has a token above those of everybody who had any of its new units before. Null: not offered. */
     int (*reshape)(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline);
     int (*split)(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right);
+
+    /* Ranges: how a lock is laid out, and how that changes while others use it. `rescale` has a hold for itself that reaches to the
+     * end, from the first unit behind the present layout for a larger one, from 0 for a smaller one: else -EAGAIN. What it holds is
+     * to be given back afterwards and nothing else. -ERANGE: not less than when it was made, not more than there is room for;
+     * -EINVAL: no such m or T_wait; -ETIMEDOUT: claims of others that are not compatible stayed for too long. Null: not offered. */
+    int (*layout)(const struct seat *seat, uint64_t index, struct lock_layout *out);
+    int (*retune)(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline);
+    int (*rescale)(const struct seat *seat, struct hold *h, uint64_t units, uint64_t deadline);
 
     /* The units that a lock of [*start, *end) keeps from others, where those are more than were asked for. Null: no more. */
     void (*cover)(const struct space *space, uint64_t *start, uint64_t *end);

@@ -23,6 +23,14 @@
 #include <string.h>
 
 #define RACK_SERVERS_MAX 64 /* lock servers of one space */
+#define RACKS_MAX 8         /* switches of one space */
+#define RACK_SLOTS 64       /* a lock is in one of these, and each is one switch's */
+
+/* Which slot is whose; a later version replaces an earlier one. Version 0: slot s is the switch's s % racks. */
+struct rack_rules {
+    uint32_t version;
+    uint8_t owner[RACK_SLOTS];
+};
 
 /* What everybody in the rack knows about a space. Plain data: it travels in packets and lies in shared memory. */
 struct rack_config {
@@ -32,11 +40,16 @@ struct rack_config {
     uint16_t requests; /* of one session: what it holds and waits for */
     uint16_t servers;
     uint16_t server[RACK_SERVERS_MAX]; /* their machines' numbers; a lock server is at PORT_SERVER there */
+    uint16_t switches;                 /* 2: there is a backup, at port 1 of MACHINE_SWITCH; else one */
+    uint16_t racks;                    /* switches among which the locks are divided; 0: there is one, or none */
+    uint16_t rack;                     /* to a switch: which of them it is */
+    uint16_t spare[3];
     uint64_t locks;
-    uint64_t lease_ns; /* of a host, at whoever gives leases */
-    uint64_t retry_ns; /* until the first retransmission; then twice as long every time, up to a bound */
-    uint64_t options;  /* the design's own: policies, and what is broken on purpose */
-    uint32_t keys;     /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
+    uint64_t switch_locks; /* for how many the switch has room, if servers have the others (`spills`); 0: for all */
+    uint64_t lease_ns;     /* of a host, at whoever gives leases */
+    uint64_t retry_ns;     /* until the first retransmission; then twice as long every time, up to a bound */
+    uint64_t options;      /* the design's own: policies, and what is broken on purpose */
+    uint32_t keys;         /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
     uint32_t pad;
 };
 
@@ -186,7 +199,7 @@ static inline void outbox_wake(struct outbox *o, uint32_t request)
 struct packet_ask {
     uint32_t request;
     uint32_t thread; /* that waits for it, and by whom it is held then: its own number in the session; 0: none (deadlocks) */
-    uint16_t port; /* where the answer should come: the process's own */
+    uint16_t port;   /* where the answer should come: the process's own */
     uint16_t tenant;
     uint8_t priority; /* 0 is the highest */
     bool try;         /* do not wait */
@@ -285,12 +298,23 @@ struct packet_design {
     void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
     /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
     void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
+    /* Locks are divided anew. A switch that is given or loses slots by that is started anew, with a higher life, first whoever loses
+     * some. Null: the design knows one switch only. */
+    void (*switch_rules)(void *state, const struct rack_rules *rules);
     /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named
      * it, once it has seen all; UINT64_MAX before. Null: none is ever named. */
     uint64_t (*switch_scan)(void *state, uint16_t machine, uint64_t now, struct outbox *out);
     /* A packet of this family and space passes. What leaves is in the outbox, the packet itself included if it goes on. */
     void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*switch_tick)(void *state, uint64_t now, struct outbox *out); /* null: has no time of its own */
+    void (*switch_number)(void *state, uint16_t number);                    /* after switch_init; null: there is no more than one */
+    uint64_t (*switch_moves)(const void *state); /* of locks between switch and servers, so far; null: not counted */
+
+    /* ---- the steward, who says which switch and servers decide; null: the design needs none ---- */
+    uint64_t (*steward_bytes)(const struct rack_config *config);
+    void (*steward_init)(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now);
+    void (*steward_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out); /* answers its sender */
+    uint64_t (*steward_tick)(void *state, uint64_t now, struct outbox *out);
 
     /* ---- a lock server; null: the design needs none ---- */
     uint64_t (*server_bytes)(const struct rack_config *config);
@@ -300,7 +324,12 @@ struct packet_design {
     uint64_t (*server_tick)(void *server, uint64_t now, struct outbox *out);
     const struct packet_drops *(*server_drops)(const void *server);
 
+    /* Whether a server sends the packet in the name of a host, whose address it does not come from. Null: none does. */
+    bool (*relayed)(const void *data, uint32_t len);
+
     bool on_hosts;    /* the lock servers run on the clients' machines */
+    bool spills;      /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
+                       * they send to hosts goes by way of the switch */
     uint64_t options; /* into every config of it */
     uint64_t draws;   /* bits of the options that a campaign sets or not, by its seed: policies */
 };

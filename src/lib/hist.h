@@ -17,6 +17,7 @@ struct hist {
 };
 
 /* Percentiles are asked for in millionths, so that 99.99 % is an integer. */
+#define HIST_P20 200000u
 #define HIST_P50 500000u
 #define HIST_P90 900000u
 #define HIST_P99 990000u

@@ -35,11 +35,30 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
     int rc = c->members ? coordinator_init(&c->coordinator, &p, c->members, host_now(), why) : -ENOMEM;
     if (!rc && keys && p.journal)
         rc = open_journal(c, p.journal, why);
+    c->design = p.design->packet;
+    if (!rc && c->design->steward_packet) {
+        c->steward = calloc(1, c->design->steward_bytes(&c->coordinator.config));
+        c->out = calloc(1, sizeof *c->out);
+        rc = c->steward && c->out ? 0 : -ENOMEM;
+    }
+    if (!rc && c->steward)
+        c->design->steward_init(c->steward, &c->coordinator.config, p.life, p.fresh, host_now());
     if (!rc)
         rc = udp_open(&c->udp, at);
     if (rc)
         coordinating_close(c);
     return rc;
+}
+
+/* For the steward: it answers whoever asks. */
+static void one_packet(struct coordinating *c, const void *data, uint32_t len, struct net_addr from)
+{
+    outbox_clear(c->out);
+    c->design->steward_packet(c->steward, data, len, host_now(), c->out);
+    for (unsigned i = 0; i < c->out->packets; i++) {
+        const struct udp_out out = {.to = from, .len = c->out->packet[i].len, .data = outbox_packet(c->out, i)};
+        udp_send(&c->udp, &out, 1);
+    }
 }
 
 /* A key that is told must not be forgotten: while the disk does not take it nobody hears of it, and asks again. */
@@ -62,7 +81,12 @@ void coordinating_run(struct coordinating *c)
         struct udp_out out[UDP_BATCH];
         unsigned n = udp_wait(&c->udp, &batch, 0, world_now(&world_real) + LOOK_NS), count = 0;
         for (unsigned i = 0; i < n; i++) {
+            const struct packet_head *h = (const struct packet_head *)(const void *)batch.packet[i].data;
             struct net_addr from = batch.packet[i].from;
+            if (c->steward && batch.packet[i].len >= sizeof *h && h->family == c->design->family) {
+                one_packet(c, h, batch.packet[i].len, from);
+                continue;
+            }
             out[count] = (struct udp_out){.to = from, .data = answers[count].bytes};
             out[count].len = coordinator_packet(&c->coordinator, batch.packet[i].data, batch.packet[i].len, from, host_now(),
                                                 answers[count].bytes);
@@ -75,6 +99,10 @@ void coordinating_run(struct coordinating *c)
         while ((more.len = coordinator_more(&c->coordinator, answers[0].bytes, &more.to)))
             udp_send(&c->udp, &more, 1);
         coordinator_tick(&c->coordinator, host_now());
+        if (c->steward) {
+            outbox_clear(c->out);
+            c->design->steward_tick(c->steward, host_now(), c->out);
+        }
     }
 }
 
@@ -84,4 +112,6 @@ void coordinating_close(struct coordinating *c)
     journal_close(&c->journal);
     directory_free(&c->directory);
     free(c->members);
+    free(c->steward);
+    free(c->out);
 }

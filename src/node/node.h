@@ -14,6 +14,9 @@ struct coordinating {
     struct udp udp;
     struct coordinator coordinator;
     struct coord_member *members;
+    const struct packet_design *design;
+    void *steward; /* null: the design has none */
+    struct outbox *out;
     struct directory directory; /* if keys are not dense */
     struct journal journal;     /* fd -1: the directory is in memory alone */
     const volatile sig_atomic_t *stop;
@@ -55,7 +58,8 @@ struct station_params {
     struct net_addr known_as; /* where hosts send to, if something lies between; ip 0: `at` */
     const char *space;
     bool is_switch;
-    bool fresh; /* nothing was granted before by a server in this place */
+    uint64_t switch_locks; /* a switch that spills has room for so many; 0: for all */
+    bool fresh;            /* nothing was granted before by a server in this place */
     uint64_t spin_ns;
     uint64_t deadline; /* of joining, CLOCK_MONOTONIC */
     const volatile sig_atomic_t *stop;

@@ -42,6 +42,10 @@ int station_open(struct station *s, const struct station_params *p)
     const struct rack_config *c = &s->welcome.config;
     if (!rc && (!s->design || (p->is_switch ? !s->design->switch_packet : !s->design->server_packet)))
         rc = -PAWL_ENOTSUP;
+    if (!rc && p->is_switch && p->switch_locks && p->switch_locks < c->locks) {
+        s->welcome.config.switch_locks = p->switch_locks;
+        rc = !s->design->spills ? -PAWL_ENOTSUP : !c->servers ? -PAWL_ELIMIT : 0;
+    }
     if (!rc) {
         s->memory_bytes = p->is_switch ? s->design->switch_bytes(c) : s->design->server_bytes(c);
         s->memory = zeroed(s->memory_bytes);
@@ -55,6 +59,8 @@ int station_open(struct station *s, const struct station_params *p)
     uint32_t life = s->welcome.packet.head.generation;
     if (p->is_switch) {
         s->design->switch_init(s->memory, c, life, host_now());
+        if (s->design->switch_number)
+            s->design->switch_number(s->memory, s->welcome.packet.head.to.port);
         if (s->design->switch_expect && s->welcome.live_known)
             s->design->switch_expect(s->memory, s->welcome.live, COORD_LIVE_WORDS);
     }
@@ -77,7 +83,7 @@ void station_close(struct station *s)
  * answer to the same JOIN. Hosts are let in only afterwards. */
 void station_meet(struct station *s)
 {
-    bool complete = !s->design->switch_packet || !s->design->server_packet;
+    bool complete = !s->design->switch_packet || !s->welcome.config.servers;
     while (!complete && !*s->stop) {
         uint64_t stamp;
         complete = s->welcome.switch_at.ip != 0;
@@ -94,8 +100,13 @@ void station_meet(struct station *s)
 static bool address_of(const struct station *s, struct place to, struct net_addr *out)
 {
     const struct rack_config *c = &s->welcome.config;
-    if (to.machine == MACHINE_SWITCH && s->welcome.switch_at.ip) {
-        *out = s->welcome.switch_at;
+    bool by_switch = !s->is_switch && s->design->spills && s->welcome.switch_at.ip; /* which knows where the lock is */
+    if (to.machine == MACHINE_SWITCH || by_switch) {
+        *out = to.machine == MACHINE_SWITCH && to.port == 1 ? s->welcome.backup_at : s->welcome.switch_at;
+        return out->ip != 0;
+    }
+    if (to.machine == MACHINE_STEWARD) {
+        *out = s->join.coordinator;
         return true;
     }
     for (unsigned i = 0; i < c->servers; i++)
@@ -134,7 +145,7 @@ static void beat(struct station *s, uint64_t machine, uint64_t found)
 {
     struct coord_packet p;
     coord_make(&p, COORD_BEAT, s->welcome.packet.space, s->join.nonce);
-    p.head.from.machine = s->welcome.packet.head.to.machine;
+    p.head.from = s->welcome.packet.head.to;
     p.head.epoch = s->welcome.packet.head.generation;
     p.head.index = machine;
     p.head.generation = (uint32_t)min_u64(found, UINT32_MAX);
@@ -150,6 +161,8 @@ static void on_coordinator(struct station *s, const void *data, uint32_t len)
     const struct coord_packet *p = coord_check(data, len, s->welcome.config.space);
     if (p && p->head.type == COORD_BEATEN && p->head.nonce == s->join.nonce && p->head.index <= s->welcome.config.machines)
         s->look_for = (uint16_t)p->head.index;
+    if (p && p->head.type == COORD_BEATEN && p->head.nonce == s->join.nonce && p->at.ip)
+        s->welcome.backup_at = p->at; /* it may have joined later than all others */
 }
 
 /* For the machine that the coordinator asked about, if it did. */
@@ -172,7 +185,8 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         return;
     if (h->space != s->welcome.config.space)
         return;
-    if (h->from.machine && h->from.machine <= s->welcome.config.machines)
+    bool known = h->from.machine && (h->from.machine <= s->welcome.config.machines || h->from.machine == MACHINE_OPERATOR);
+    if (known && !(s->design->relayed && s->design->relayed(data, len)))
         peers_learn(s->peers, h->from, h->epoch, from);
     if (h->family == PACKET_COORDINATOR)
         on_coordinator(s, data, len);

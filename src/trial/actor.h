@@ -3,7 +3,7 @@
 #ifndef PAWL_TRIAL_ACTOR_H
 #define PAWL_TRIAL_ACTOR_H
 
-#include "designs/seat.h"
+#include "designs/design.h"
 #include "world/sim.h"
 
 struct actor;
@@ -18,6 +18,10 @@ struct actor_ops {
                       struct hold *out);
     int (*reshape)(struct actor *a, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline);
     int (*split)(struct actor *a, struct hold *h, uint64_t at, struct hold *right);
+    /* Null where the design's locks are laid out once and for all. */
+    int (*layout)(struct actor *a, pawl_key key, struct lock_layout *out);
+    int (*retune)(struct actor *a, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline);
+    int (*rescale)(struct actor *a, pawl_key key, uint64_t units, uint64_t deadline);
     int (*query)(struct actor *a, pawl_key key, pawl_state *out); /* -PAWL_ENOTSUP: nobody can say */
     /* Whether nothing is left of sessions that have ended; waits for it a while. 0: nothing is; -EBUSY: something; -PAWL_ELOST: the
      * actor's own session was lost meanwhile. */

@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-const uint32_t bench_percentiles[4] = {HIST_P50, HIST_P90, HIST_P99, HIST_P999};
+const uint32_t bench_percentiles[BENCH_PERCENTILES] = {HIST_P50, HIST_P90, HIST_P99, HIST_P999, HIST_P20};
 
 /* ---- figures ---- */
 

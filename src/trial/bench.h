@@ -24,6 +24,7 @@
 #define BENCH_WHY_LEN 320
 #define BENCH_HELD_MAX 100000
 #define BENCH_SERIES_MAX 500
+#define BENCH_PERCENTILES 5
 
 struct bench_params {
     const struct design *designs[BENCH_DESIGNS_MAX];
@@ -43,6 +44,7 @@ struct bench_params {
     uint64_t warmup_ns;  /* simulated: before the measuring begins */
     uint64_t seconds_ns; /* of one round, virtual in the simulation; */
     uint64_t ops;        /* or, if not 0, so many operations of all clients together */
+    uint64_t room;       /* simulated: locks that the switch of a design with servers for the others has room for; 0: all */
     uint64_t series_ns;  /* simulated: count operations by intervals of so long; 0: do not */
     unsigned rounds;
     const volatile sig_atomic_t *interrupted; /* a signal came: finish with what there is */
@@ -64,9 +66,9 @@ struct bench_round {
     uint64_t wall_ns;
     uint64_t peak_rss; /* bytes, of the largest process */
     uint64_t aborts, timeouts, violations;
-    uint64_t latency_ns[4]; /* bench_percentiles */
-    double fairness;        /* standard deviation of the clients' counts, in parts of their mean */
-    bool counted;           /* the substrate counts verbs and times every step: */
+    uint64_t latency_ns[BENCH_PERCENTILES];
+    double fairness; /* standard deviation of the clients' counts, in parts of their mean */
+    bool counted;    /* the substrate counts verbs and times every step: */
     struct bench_steps steps;
     struct fab_counts cycle;
     uint64_t acquire_round_trips;
@@ -78,7 +80,7 @@ struct bench_round {
     struct packet_grants grants;
 };
 
-extern const uint32_t bench_percentiles[4]; /* 50, 90, 99, 99.9 % */
+extern const uint32_t bench_percentiles[BENCH_PERCENTILES]; /* 50, 90, 99, 99.9, and 20 %, which only programs are told */
 
 struct bench_result {
     const struct design *design;
@@ -90,7 +92,7 @@ struct bench_result {
 struct bench_summary {
     uint64_t ops, elapsed_ns, wall_ns, peak_rss, aborts, timeouts, violations; /* of all rounds; peak_rss the largest */
     double goodput, fairness;
-    uint64_t latency_ns[4];
+    uint64_t latency_ns[BENCH_PERCENTILES];
     double per_cycle[4]; /* atomics, reads, writes, sends */
     double acquire_round_trips;
     double packets; /* per cycle */

@@ -107,6 +107,9 @@ static int cycle(struct actor *a, struct workload_op op)
     *(op.mode == PAWL_SHARED ? &steps->shared_ns : &steps->exclusive_ns) += took;
     *(op.mode == PAWL_SHARED ? &steps->shared : &steps->exclusive) += 1;
     steps->release_ns += now_of(b) - release_begin;
+    uint64_t interval = b->params->series_ns ? (now_of(b) - b->start_ns) / b->params->series_ns : BENCH_SERIES_MAX;
+    if (interval < BENCH_SERIES_MAX)
+        b->out->series[interval]++;
     b->counts[a->client]++;
     b->ops++;
     b->end_ns = now_of(b);
@@ -135,7 +138,10 @@ static bool work(struct actor *a)
     if (now_of(b) < GATHER_NS)
         a->ops->sleep(a, GATHER_NS - now_of(b));
     while (!rc && !is_over(b, a->client)) {
-        rc = cycle(a, next_op(b, a->client));
+        struct workload_op op = next_op(b, a->client);
+        if (w->hot)
+            op.lock = workload_hot(&b->streams[a->client], now_of(b) - min_u64(now_of(b), b->start_ns));
+        rc = cycle(a, op);
         if (++b->looks % LOOK_EVERY == 0)
             bench_progress(b->params, b->round, b->design, b->params->ops ? b->ops : now_of(b) - min_u64(now_of(b), b->start_ns));
         if (!rc && w->think_ns)
@@ -159,6 +165,7 @@ static struct rack_params rack_of(struct bench_rack *b)
         .clients = p->clients,
         .hosts = p->nodes,
         .servers = servers,
+        .switch_locks = b->design->packet->spills && p->room < p->workload.locks ? p->room : 0,
         .cores = spread ? (cores + servers - 1) / servers : cores,
         .pool_cores = b->design->packet->switch_packet ? 1 : 0, /* FissLock 7.1: one core of each node for its agents */
         .tasks = 1,

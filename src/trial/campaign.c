@@ -13,8 +13,11 @@
 #define HEALING_NS (400 * CAMPAIGN_LEASE_NS) /* what every waiter must be granted within, once faults have stopped (I9) */
 #define BUSY_ONE_IN 8                        /* runs without faults, */
 #define BUSY_ONE_IN_FAULTY 32                /* and with: they have many times as many events as others */
+#define BACKUP_SALT 0x6261636b7570           /* whether there is a second switch, apart from what else is drawn */
 #define BUSY_SALT UINT64_C(0x62757379)
 #define PATIENT_SALT UINT64_C(0x77616974)
+#define SPILL_SALT UINT64_C(0x7370696c)
+#define SPILL_ONE_IN 2             /* runs of designs that spill: the switch has room for some of the locks only */
 #define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
 #define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
 
@@ -122,6 +125,9 @@ static void report(const struct campaign *c, struct campaign_result *out)
         .grown = c->done.grown,
         .shrunk = c->done.shrunk,
         .splits = c->done.splits,
+        .retuned = c->done.retuned,
+        .taller = c->done.taller,
+        .smaller = c->done.smaller,
         .timeouts = c->done.timeouts,
         .cancelled = c->done.cancelled,
         .deadlocks = c->done.deadlocks,
@@ -193,8 +199,11 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .cores = 1 + (unsigned)rng_below(r, 4),
         .tasks = 1 + (unsigned)rng_below(r, 2),
         .mortal_hosts = rng_chance(r, 1, 2),
+        .racks = 2 + (unsigned)(mix64(p->seed) % (RACKS_MAX - 1)), /* not from the stream: the other draws stay what they are */
+        .moves = p->faults != 0,
         .check_undo = p->seed % 4 == 0,
         .watch_waits = true,
+        .backup = mix64(p->seed ^ BACKUP_SALT) % 2 == 0,
         .faults = p->faults,
         .seed = p->seed,
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
@@ -209,9 +218,18 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
     };
 }
 
+/* Not from the stream: the other draws stay what they are. */
+static uint64_t draw_room(const struct campaign *c, const struct campaign_params *p)
+{
+    uint64_t drawn = mix64(p->seed ^ SPILL_SALT);
+    bool spills = p->design->packet->spills && c->locks > 1 && drawn % SPILL_ONE_IN == 0;
+    return spills ? 1 + drawn / SPILL_ONE_IN % (c->locks - 1) : 0;
+}
+
 static int run_rack(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
 {
     struct rack_params params = draw_rack(c, p, model);
+    params.switch_locks = draw_room(c, p);
     params.time_max_ns = params.safety_ns + HEALING_NS;
     c->safety_ns = params.safety_ns;
     c->clients = params.clients;
@@ -227,6 +245,7 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     report(c, out);
     out->sessions = c->rack.sessions;
     out->lost = c->rack.lost;
+    out->moves = p->design->packet->switch_moves ? p->design->packet->switch_moves(c->rack.switch_memory) : 0;
     rack_free(&c->rack);
     return 0;
 }

@@ -22,9 +22,11 @@ struct campaign_result {
     uint64_t grants, shared, exclusive; /* all; and of them by mode, conversions not counted */
     uint64_t upgrades, downgrades;      /* conversions that succeeded */
     uint64_t grown, shrunk, splits;     /* of ranges */
+    uint64_t retuned, taller, smaller;  /* of locks whose layout can change */
     uint64_t timeouts, cancelled;       /* operations that ended so */
     uint64_t deadlocks;                 /* of which somebody was told */
     uint64_t sessions, lost;            /* opened; lost by lease or crash */
+    uint64_t moves;                     /* of locks between switch and servers */
     bool forgot;                        /* locks were forgotten to make room for others */
     uint64_t faults[FAULT_KINDS];
 };

@@ -154,6 +154,15 @@ static void enjoy(struct actor *a, uint64_t lock, const struct hold *h)
     }
 }
 
+/* A change of what is held may fail for want of time, or because another holder wants the same, but not for want of room. */
+static void check_change(struct actor *a, uint64_t lock, int rc, const char *what, bool always)
+{
+    struct campaign *c = campaign_of(a);
+    if ((rc == -PAWL_ELIMIT || (rc == -EDEADLK && always)) && a->ops->valid(a))
+        oracle_violation(&c->oracle, "I10: client %u could not %s what it has of lock %" PRIu64 ": %s", campaign_who(a), what, lock,
+                         pawl_strerror(rc));
+}
+
 static int convert_until(struct actor *a, uint64_t lock, struct hold *h, uint64_t deadline)
 {
     struct campaign *c = campaign_of(a);
@@ -166,6 +175,7 @@ static int convert_until(struct actor *a, uint64_t lock, struct hold *h, uint64_
     int rc = a->ops->convert(a, h, to, deadline);
     no_more_cancel(a);
     note(a, rc ? "could not convert" : "converted", lock, rc ? (uint64_t)-rc : h->token);
+    check_change(a, lock, rc, "convert", to == PAWL_SHARED);
     if (rc)
         return rc;
     const struct oracle_holder now = holder_of(a, h);
@@ -192,6 +202,7 @@ static int grow(struct actor *a, uint64_t lock, struct hold *h)
     int rc = a->ops->reshape(a, h, start, end, c->timeout ? deadline : DEADLINE_TRY);
     no_more_cancel(a);
     note(a, rc ? "could not grow" : "grown", lock, rc ? (uint64_t)-rc : h->token);
+    check_change(a, lock, rc, "grow", false);
     if (rc)
         return rc;
     note_range(a, h);
@@ -231,6 +242,7 @@ static int split(struct actor *a, uint64_t lock, struct hold *h)
     uint64_t at = h->start + 1 + rng_below(&c->random, h->end - h->start - 1);
     int rc = a->ops->split(a, h, at, &right);
     note(a, rc ? "could not split" : "split", lock, rc ? (uint64_t)-rc : at);
+    check_change(a, lock, h->mode == PAWL_EXCLUSIVE ? rc : 0, "split", true); /* a reader more may be one too many */
     if (rc)
         return rc;
     oracle_split(&c->oracle, lock, &from, at);
@@ -367,32 +379,88 @@ int campaign_several_locks(struct actor *a)
     return rc;
 }
 
+/* Those who are not patient give up at about the time at which a deadlock would be found. */
+static uint64_t nested_deadline(const struct actor *a)
+{
+    struct campaign *c = campaign_of(a);
+    return c->patient ? DEADLINE_NEVER : world_now(&a->process->host->world) + rng_below(&c->random, 2 * NS_PER_MS);
+}
+
+/* Who has waited in vain goes on with what it has, and tries another. */
+static int nested_lock(struct actor *a, uint64_t *lock, struct hold *out)
+{
+    struct campaign *c = campaign_of(a);
+    struct key_text text;
+    int rc = -ETIMEDOUT;
+    for (unsigned tries = 0; tries < 3 && rc == -ETIMEDOUT; tries++) {
+        *lock = rng_below(&c->random, c->locks);
+        enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+        maybe_cancel(a);
+        rc = a->ops->lock(a, campaign_key(a, *lock, &text), mode, nested_deadline(a), out);
+        no_more_cancel(a);
+    }
+    return rc;
+}
+
 /* One after the other and in any order, each while the others are held; the same one twice, too. */
 int campaign_nested_locks(struct actor *a)
 {
     struct campaign *c = campaign_of(a);
-    struct key_text text;
     uint64_t locks[3];
     struct hold holds[3];
     unsigned n = 0, count = 2 + (unsigned)rng_below(&c->random, 2);
     int rc = 0;
     while (n < count && !rc) {
-        locks[n] = rng_below(&c->random, c->locks);
-        enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
-        maybe_cancel(a);
-        rc = a->ops->lock(a, campaign_key(a, locks[n], &text), mode, c->patient ? DEADLINE_NEVER : draw_deadline(a), &holds[n]);
-        no_more_cancel(a);
+        rc = nested_lock(a, &locks[n], &holds[n]);
         if (rc)
             break;
         campaign_granted(a, locks[n], &holds[n]);
         enjoy(a, locks[n], &holds[n]);
         if (c->convert && rng_chance(&c->random, 1, 4))
-            rc = convert_until(a, locks[n], &holds[n], c->patient ? DEADLINE_NEVER : draw_deadline(a));
+            rc = convert_until(a, locks[n], &holds[n], nested_deadline(a));
         n++;
     }
     while (n-- > 0 && rc != -PAWL_ELOST) {
         int end = campaign_give_back(a, locks[n], &holds[n]);
         rc = end ? end : rc;
     }
+    return rc;
+}
+
+/* ---- how locks are laid out ---- */
+
+#define TUNE_WAIT_MAX_NS (100 * NS_PER_US)
+
+static int rescale(struct actor *a, pawl_key key, uint64_t deadline)
+{
+    struct campaign *c = campaign_of(a);
+    struct lock_layout was;
+    int rc = a->ops->layout(a, key, &was);
+    if (rc)
+        return rc;
+    unsigned steps = 0;
+    while (was.units_first << 2 * steps < was.units_max)
+        steps++;
+    uint64_t units = was.units_first << 2 * rng_below(&c->random, steps + 1);
+    rc = a->ops->rescale(a, key, units, deadline);
+    note(a, rc ? "could not rescale" : "rescaled", units, (uint64_t)-rc);
+    if (!rc && units != was.units)
+        ++*(units > was.units ? &c->done.taller : &c->done.smaller);
+    return rc;
+}
+
+int campaign_tune(struct actor *a)
+{
+    struct campaign *c = campaign_of(a);
+    struct key_text text;
+    pawl_key key = campaign_key(a, rng_below(&c->random, c->locks), &text);
+    uint64_t deadline = world_now(&a->process->host->world) + rng_below(&c->random, 4 * NS_PER_MS);
+    if (rng_chance(&c->random, 1, 2))
+        return rescale(a, key, deadline);
+    unsigned m = 1 + (unsigned)rng_below(&c->random, 5);
+    uint64_t wait_ns = rng_chance(&c->random, 1, 3) ? 0 : rng_below(&c->random, TUNE_WAIT_MAX_NS);
+    int rc = a->ops->retune(a, key, m, wait_ns, deadline);
+    note(a, rc ? "could not retune" : "retuned", m, rc ? (uint64_t)-rc : wait_ns);
+    c->done.retuned += !rc;
     return rc;
 }

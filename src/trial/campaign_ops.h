@@ -26,11 +26,12 @@ struct campaign {
     uint64_t ops;
     struct {
         uint64_t shared, exclusive, upgrades, downgrades, timeouts, cancelled, deadlocks, grown, shrunk, splits;
+        uint64_t retuned, taller, smaller;
     } done;
     bool shared, convert, timeout;
     bool nests;   /* takes locks in any order while it holds others: deadlocks are found */
     bool patient; /* and then has no deadline: it gets on because they are */
-    bool busy; /* hardly a pause between operations, on few locks, and nobody gives up */
+    bool busy;    /* hardly a pause between operations, on few locks, and nobody gives up */
 };
 
 struct key_text {
@@ -58,6 +59,7 @@ int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h);
 int campaign_one_lock(struct actor *a);
 int campaign_several_locks(struct actor *a);
 int campaign_busy_lock(struct actor *a);
+int campaign_tune(struct actor *a); /* an operator's: changes how a lock is laid out while others use it */
 int campaign_nested_locks(struct actor *a);
 
 #define CAMPAIGN_BUSY_NS (4 * NS_PER_US) /* pauses and holds, at most: about a way to the lock and back */

@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#define OPS_AFTER 5 /* that each client must complete after the healing */
+#define OPS_AFTER 5    /* that each client must complete after the healing */
+#define TUNE_ONE_IN 24 /* operations */
 
 /* ---- clients ---- */
 
@@ -24,10 +25,11 @@ static bool work(struct actor *a)
     struct campaign *c = campaign_of(a);
     for (unsigned after = 0; after < OPS_AFTER;) {
         a->ops->sleep(a, rng_below(&c->random, c->busy ? CAMPAIGN_BUSY_NS : 400 * NS_PER_US));
-        int rc = c->busy                                          ? campaign_busy_lock(a)
-                 : c->nests && rng_chance(&c->random, 1, 4)       ? campaign_nested_locks(a)
-                 : rng_chance(&c->random, 1, 6)                   ? campaign_several_locks(a)
-                                                                  : campaign_one_lock(a);
+        int rc = c->design->retune && rng_chance(&c->random, 1, TUNE_ONE_IN) ? campaign_tune(a)
+                 : c->busy                                                   ? campaign_busy_lock(a)
+                 : c->nests && rng_chance(&c->random, 1, 4)                  ? campaign_nested_locks(a)
+                 : rng_chance(&c->random, 1, 6)                              ? campaign_several_locks(a)
+                                                                             : campaign_one_lock(a);
         if (rc == -PAWL_ELOST || rc == -FAB_EFENCED) {
             oracle_gone(&c->oracle, campaign_who(a));
             if (!a->ops->valid(a))
@@ -53,12 +55,15 @@ static int audit_lock(struct actor *a, uint64_t lock)
     pawl_key key = campaign_key(a, lock, &text);
     pawl_state state;
     struct hold h;
+    /* Leases that may have to be waited out one after the other: with a steward that has just lost its memory its own, then what
+     * it had given, then what those had given; and the time to notice. */
+    uint64_t leases = c->design->packet && c->design->packet->steward_packet ? 4 : 1;
     int rc = a->ops->query(a, key, &state);
     if (!rc && state.mode)
         oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
                          state.mode, state.holders);
-    rc = a->ops->lock(a, key, PAWL_EXCLUSIVE, c->timeout ? world_now(&a->process->host->world) + CAMPAIGN_LEASE_NS : DEADLINE_NEVER,
-                      &h);
+    rc = a->ops->lock(a, key, PAWL_EXCLUSIVE,
+                      c->timeout ? world_now(&a->process->host->world) + leases * CAMPAIGN_LEASE_NS : DEADLINE_NEVER, &h);
     if (!rc) {
         campaign_granted(a, lock, &h);
         rc = campaign_give_back(a, lock, &h);

@@ -276,6 +276,21 @@ static int actor_split(struct actor *a, struct hold *h, uint64_t at, struct hold
     return locker_split(&cluster_task_of(a)->locker, h, at, right);
 }
 
+static int actor_layout(struct actor *a, pawl_key key, struct lock_layout *out)
+{
+    return locker_layout(&cluster_task_of(a)->locker, key, out);
+}
+
+static int actor_retune(struct actor *a, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline)
+{
+    return locker_retune(&cluster_task_of(a)->locker, key, m, wait_ns, deadline);
+}
+
+static int actor_rescale(struct actor *a, pawl_key key, uint64_t units, uint64_t deadline)
+{
+    return locker_rescale(&cluster_task_of(a)->locker, key, units, deadline);
+}
+
 static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
 {
     return locker_query(&cluster_task_of(a)->locker, key, out);
@@ -319,6 +334,9 @@ static const struct actor_ops cluster_actor_ops = {
     .lock_range = actor_lock_range,
     .reshape = actor_reshape,
     .split = actor_split,
+    .layout = actor_layout,
+    .retune = actor_retune,
+    .rescale = actor_rescale,
     .query = actor_query,
     .tidy = actor_tidy,
     .sleep = actor_sleep,

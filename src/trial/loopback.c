@@ -67,7 +67,7 @@ static void node_main(struct loopback *l, const struct loopback_params *p, int f
                                     .machines = p->machines,
                                     .sessions = p->sessions,
                                     .requests = p->requests,
-                                    .servers = p->design->packet->server_packet ? p->servers : 0,
+                                    .servers = p->design->packet->server_packet && !p->design->packet->spills ? p->servers : 0,
                                     .life = 1,
                                     .fresh = true};
     bool ok = !coordinating_open(&c, &cp, localhost(), &why) && !pthread_create(&thread, NULL, coordinator_thread, &c);

@@ -1,4 +1,5 @@
 #include "trial/rack.h"
+#include "lib/hash.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,11 +21,13 @@ uint64_t rack_clock(const struct rack_host *h)
 static uint32_t sim_host_of(const struct rack *r, struct place to)
 {
     if (to.machine == MACHINE_SWITCH)
-        return SIM_WIRE_SWITCH;
+        return to.port == 1 && r->backup.process ? r->backup.process->host->id : SIM_WIRE_SWITCH;
+    if (to.machine == MACHINE_STEWARD && r->steward.process)
+        return r->steward.process->host->id;
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
 }
 
-static void send_all(struct rack *r, const struct sim_host *from)
+void rack_send_all(struct rack *r, const struct sim_host *from)
 {
     const struct outbox *o = &r->outbox;
     for (unsigned i = 0; i < o->packets; i++) {
@@ -66,9 +69,8 @@ static void check_undo(struct rack_host *h)
     memcpy(copy, h->memory, bytes);
     for (uint64_t i = h->undo->count; i-- > 0;)
         memcpy(copy + undo_entry(h->undo, i)->line * UNDO_LINE, undo_entry(h->undo, i)->old, UNDO_LINE);
-    for (uint64_t i = 0; i < bytes; i++)
-        if (copy[i] != h->before[i])
-            abort(); /* byte i of the host's memory was changed without outbox_touch */
+    if (memcmp(copy, h->before, bytes) != 0)
+        abort(); /* a byte of the host's memory was changed without outbox_touch */
     undo_commit(h->undo);
     h->rack->outbox.undo = NULL;
 }
@@ -93,7 +95,7 @@ void rack_host_flush(struct rack_host *h)
     struct rack *r = h->rack;
     struct outbox *o = &r->outbox;
     check_undo(h);
-    send_all(r, h->host);
+    rack_send_all(r, h->host);
     for (unsigned i = 0; i < o->wakes; i++) {
         struct sim_ticket *t = &h->waiters[o->wake[i]];
         look_at_verdict(h, o->wake[i]);
@@ -212,7 +214,7 @@ static void server_tick_at(struct rack_server *s, uint64_t at_ns)
 
 static void server_flush(struct rack_server *s)
 {
-    send_all(s->rack, s->process->host);
+    rack_send_all(s->rack, s->process->host);
     outbox_clear(&s->rack->outbox);
     server_tick_at(s, sim_now(&s->rack->sim) + s->rack->config.retry_ns);
 }
@@ -232,7 +234,7 @@ static void server_tick(void *arg, uint64_t tag)
         return;
     }
     uint64_t next = r->design->server_tick(s->memory, server_clock(s), &r->outbox);
-    send_all(r, host);
+    rack_send_all(r, host);
     outbox_clear(&r->outbox);
     if (next != UINT64_MAX)
         server_tick_at(s, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + 1));
@@ -253,13 +255,26 @@ static int server_start(struct rack_server *s)
     if (!s->memory)
         return -ENOMEM;
     s->tick_ns = UINT64_MAX;
-    uint32_t life = (uint32_t)s->process->host->births;
-    r->design->server_init(s->memory, &r->config, s->machine, life, life == 1, server_clock(s));
+    bool first = s->process->host->births == 1;
+    uint32_t life = r->design->spills && !first ? ++r->life : (uint32_t)s->process->host->births; /* one order with the switch's */
+    r->design->server_init(s->memory, &r->config, s->machine, life, first, server_clock(s));
+    if (r->design->spills || r->design->steward_packet)
+        server_tick_at(s, sim_now(&r->sim) + 1); /* it speaks first */
     return sim_wire_bind(r->wire, s->process, PORT_SERVER, r->params.cores, model_get(r->sim.model, MODEL_server_service_ns),
                          server_packet, s);
 }
 
 /* ---- the switch ---- */
+
+static unsigned switch_count(const struct rack *r)
+{
+    return r->config.racks ? r->config.racks : 1;
+}
+
+static bool is_cut(const struct rack *r, uint32_t rack, uint32_t host)
+{
+    return sim_now(&r->sim) < r->cut.until_ns && rack == r->cut.rack && host == r->cut.host;
+}
 
 static void switch_emit(struct rack *r, struct sim_packet *packet)
 {
@@ -267,6 +282,8 @@ static void switch_emit(struct rack *r, struct sim_packet *packet)
     for (unsigned i = 0; i < r->outbox.packets; i++) {
         const struct packet_head *h = outbox_packet(&r->outbox, i);
         leaving.to = (struct sim_addr){.host = sim_host_of(r, h->to), .port = h->to.port};
+        if (r->config.racks && is_cut(r, h->space - SPACE - 1, leaving.to.host))
+            continue;
         leaving.len = r->outbox.packet[i].len;
         memcpy(leaving.data, h, leaving.len);
         sim_switch_emit(r->wire, &leaving);
@@ -295,30 +312,95 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
         sim_switch_emit(wire, packet);
         return;
     }
+    uint32_t rack = r->config.racks ? h->space - SPACE - 1 : 0;
+    if (rack >= switch_count(r) || is_cut(r, rack, packet->from.host))
+        return;
     _Alignas(8) uint8_t data[SIM_PACKET_MAX];
     memcpy(data, packet->data, packet->len);
-    r->design->switch_packet(r->switch_memory, data, packet->len, sim_now(&r->sim), &r->outbox);
+    r->design->switch_packet(r->switches[rack], data, packet->len, sim_now(&r->sim), &r->outbox);
     switch_emit(r, packet);
 }
 
+static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
+{
+    struct rack_config config = r->config;
+    config.rack = (uint16_t)rack;
+    memset(r->switches[rack], 0, r->design->switch_bytes(&config));
+    r->design->switch_init(r->switches[rack], &config, life, sim_now(&r->sim));
+    if (r->design->switch_rules)
+        r->design->switch_rules(r->switches[rack], &r->rules);
+}
+
+/* Of several, one or all. */
 static void switch_crash(void *ctx)
 {
     struct rack *r = ctx;
-    memset(r->switch_memory, 0, r->design->switch_bytes(&r->config));
-    r->design->switch_init(r->switch_memory, &r->config, ++r->switch_life, sim_now(&r->sim));
+    unsigned count = switch_count(r), which = (unsigned)(mix64(r->params.seed + r->life) % (count + 1));
+    for (unsigned i = 0; i < count; i++)
+        if (count == 1 || i == which || which == count)
+            switch_anew(r, i, ++r->life);
+}
+
+/* ---- locks divided anew ---- */
+
+static void rules_begin(void *arg, uint64_t tag);
+
+/* The second step: who gets slots. */
+static void rules_end(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    switch_anew(r, r->winner, ++r->life);
+    if (sim_now(&r->sim) < r->params.safety_ns)
+        sim_at(&r->sim, sim_now(&r->sim) + 1 + mix64(tag) % (2 * r->params.lease_ns), rules_begin, r, tag + 1);
+}
+
+/* Some slots go from one switch to another: first, who loses them. */
+static void rules_begin(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    uint64_t draw = mix64(r->params.seed ^ mix64(tag));
+    unsigned count = switch_count(r);
+    r->loser = (unsigned)(draw % count);
+    r->winner = (r->loser + 1 + (unsigned)(draw >> 8) % (count - 1)) % count;
+    r->rules.version++;
+    for (unsigned s = 0; s < RACK_SLOTS; s++)
+        if (r->rules.owner[s] == r->loser && (mix64(draw + s) & 1))
+            r->rules.owner[s] = (uint8_t)r->winner;
+    if ((r->sim.faults.active & FAULT_BIT(FAULT_PARTITION)) && (draw >> 20 & 1)) {
+        r->cut.host = r->hosts[(draw >> 24) % r->params.hosts].host->id;
+        r->cut.rack = r->winner;
+        r->cut.until_ns = min_u64(sim_now(&r->sim) + 2 * r->params.lease_ns, r->params.safety_ns);
+    }
+    if (r->config.options & RACK_BUSTED_ORDER) { /* the wrong way round */
+        unsigned swap = r->loser;
+        r->loser = r->winner;
+        r->winner = swap;
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (i != r->loser && i != r->winner)
+            r->design->switch_rules(r->switches[i], &r->rules);
+    switch_anew(r, r->loser, ++r->life);
+    /* The coordinator may take longer than a lease for it, but not once all has healed. */
+    uint64_t now = sim_now(&r->sim), then = now + 1 + (draw >> 32) % (2 * r->params.lease_ns);
+    sim_at(&r->sim, max_u64(min_u64(then, r->params.safety_ns), now + 1), rules_end, r, tag);
 }
 
 static int switch_start(struct rack *r)
 {
-    r->switch_memory = calloc(1, r->design->switch_bytes(&r->config));
-    if (!r->switch_memory)
-        return -ENOMEM;
     const struct sim_switch_program program = {.ctx = r, .packet = switch_packet, .crash = switch_crash};
+    for (unsigned i = 0; i < switch_count(r); i++)
+        if (!(r->switches[i] = calloc(1, r->design->switch_bytes(&r->config))))
+            return -ENOMEM;
+    r->switch_memory = r->switches[0];
     sim_wire_program(r->wire, &program);
-    r->switch_life = 1;
-    r->design->switch_init(r->switch_memory, &r->config, 1, sim_now(&r->sim));
+    for (unsigned s = 0; s < RACK_SLOTS && r->config.racks; s++)
+        r->rules.owner[s] = (uint8_t)(s % r->config.racks);
+    for (unsigned i = 0; i < switch_count(r); i++)
+        switch_anew(r, i, 1);
+    if (r->config.racks > 1 && r->params.moves)
+        sim_at(&r->sim, r->params.lease_ns, rules_begin, r, 1);
     if (r->design->switch_tick) {
-        r->switch_tick_ns = sim_now(&r->sim) + r->config.retry_ns;
+        r->switch_tick_ns = sim_now(&r->sim) + (r->design->steward_packet ? 1 : r->config.retry_ns);
         sim_at(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
     }
     return 0;
@@ -360,6 +442,8 @@ static void on_restarted(void *ctx, struct sim_process *process)
     for (unsigned i = 0; i < r->server_count; i++)
         if (r->servers[i].process == process)
             rc = server_start(&r->servers[i]);
+    if (process == r->steward.process || process == r->backup.process)
+        rc = rack_box_start(process == r->steward.process ? &r->steward : &r->backup);
     assert(!rc);
 }
 
@@ -439,17 +523,21 @@ static void configure(struct rack *r)
 {
     const struct rack_params *p = &r->params;
     assert(p->hosts);
-    r->server_count = r->design->server_packet ? p->servers : 0;
+    r->server_count = r->design->server_packet && (!r->design->spills || p->switch_locks) ? p->servers : 0;
+    r->life = 1;
     r->config = (struct rack_config){
         .space = SPACE,
         .machines = (uint16_t)p->hosts,
         .sessions = (uint16_t)((p->clients + p->hosts - 1) / p->hosts),
-        .requests = REQUESTS,
+        .requests = p->requests ? p->requests : REQUESTS,
         .servers = (uint16_t)r->server_count,
+        .switches = p->backup && r->design->steward_packet ? 2 : 1,
         .locks = p->locks,
+        .switch_locks = p->switch_locks,
         .lease_ns = p->lease_ns,
         .retry_ns = p->retry_ns,
         .options = r->design->options | p->options,
+        .racks = (uint16_t)(r->design->switch_rules ? (p->racks ? p->racks : 2) : 0),
     };
     for (unsigned i = 0; i < r->server_count; i++)
         r->config.server[i] = (uint16_t)(r->design->on_hosts ? i + 1 : p->hosts + 1 + i);
@@ -464,6 +552,12 @@ static int add_all(struct rack *r)
         rc = add_server(r, i);
     if (!rc && r->design->switch_packet)
         rc = switch_start(r);
+    if (!rc && r->design->steward_packet)
+        rc = rack_box_add(r, &r->steward, false);
+    if (!rc && r->config.switches > 1) {
+        sim_wire_redundant(r->wire);
+        rc = rack_box_add(r, &r->backup, true);
+    }
     for (unsigned i = 0; i < r->params.clients && !rc; i++)
         rc = add_client(r, i);
     return rc;
@@ -473,8 +567,8 @@ int rack_init(struct rack *r, const struct rack_params *p)
 {
     const struct packet_design *d = p->design->packet;
     if (!d || !p->clients || p->clients > RACK_CLIENTS_MAX || !p->hosts || !p->tasks || p->tasks > ACTORS_MAX ||
-        p->servers > RACK_SERVERS_MAX || (d->server_packet && !p->servers) || (d->on_hosts && p->servers > p->hosts) ||
-        p->hosts + p->servers > SIM_HOSTS_MAX)
+        p->servers > RACK_SERVERS_MAX || (d->server_packet && !d->spills && !p->servers) ||
+        (d->on_hosts && p->servers > p->hosts) || p->hosts + p->servers + 2 > SIM_HOSTS_MAX)
         return -EINVAL;
     memset(r, 0, sizeof *r);
     r->params = *p;
@@ -525,8 +619,11 @@ void rack_free(struct rack *r)
     free(r->servers);
     free(r->clients);
     free(r->host_of);
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        free(r->switches[i]);
     waits_free(&r->waits);
-    free(r->switch_memory);
+    free(r->steward.memory);
+    free(r->backup.memory);
     if (r->wire)
         sim_wire_free(r->wire);
     sim_free(&r->sim);

@@ -12,6 +12,7 @@
 #include "trial/waits.h"
 #include "wire/sim.h"
 
+#define RACK_BUSTED_ORDER (UINT64_C(1) << 40) /* an option: who gets slots hears of it before who loses them */
 #define RACK_CLIENTS_MAX 4000 /* processes of the simulation, and ports of a host */
 
 struct rack;
@@ -59,20 +60,34 @@ struct rack_server {
     uint64_t tick_ns;
 };
 
+/* The steward, or a backup of the switch (rack_box.c). */
+struct rack_box {
+    struct rack *rack;
+    struct sim_process *process;
+    void *memory;
+    uint64_t tick_ns;
+    bool is_switch;
+};
+
 struct rack_params {
     const struct design *design;
     const struct model *model;
     uint64_t locks;
     unsigned clients;
-    unsigned mortals;    /* of them may be killed and stopped: the first ones */
-    unsigned hosts;      /* of clients */
-    unsigned servers;    /* lock servers, if the design has any; with on_hosts, at most as many as hosts */
-    unsigned cores;      /* of each server */
-    unsigned pool_cores; /* of each host, for what comes to its pool; 0: it costs no time */
-    unsigned tasks;      /* per client */
-    bool check_undo;     /* every change of a host's memory is undone on a copy, which must then be what it was */
-    bool watch_waits;    /* who waits for whom is written down, and whoever is told of a deadlock looked up */
-    bool mortal_hosts;   /* FAULT_CRASH_SERVER strikes client hosts, too */
+    unsigned mortals;      /* of them may be killed and stopped: the first ones */
+    unsigned hosts;        /* of clients */
+    unsigned servers;      /* lock servers, if the design has any; with on_hosts, at most as many as hosts */
+    uint64_t switch_locks; /* for how many the switch has room, of a design that then needs servers; 0: for all */
+    unsigned cores;        /* of each server */
+    unsigned pool_cores;   /* of each host, for what comes to its pool; 0: it costs no time */
+    unsigned tasks;        /* per client */
+    bool backup;           /* of the switch, if the design can have one: then the network goes around a switch that is down */
+    uint16_t requests;     /* of one session; 0: as many as the usual workloads need */
+    unsigned racks;        /* for designs that know several; each has a switch in the middle of the same star */
+    bool moves;            /* locks are divided anew now and then */
+    bool check_undo;       /* every change of a host's memory is undone on a copy, which must then be what it was */
+    bool watch_waits;      /* who waits for whom is written down, and whoever is told of a deadlock looked up */
+    bool mortal_hosts;     /* FAULT_CRASH_SERVER strikes client hosts, too */
     uint32_t faults;
     uint64_t seed, safety_ns, time_max_ns, lease_ns, retry_ns, options;
     FILE *trace;
@@ -89,11 +104,20 @@ struct rack {
     struct rack_config config;
     struct sim sim;
     struct sim_wire *wire;
-    void *switch_memory; /* of the program; null: none */
-    uint32_t switch_life;
+    void *switches[RACKS_MAX]; /* memory of the programs */
+    void *switch_memory;       /* of the first; null: none */
+    uint32_t life;             /* the latest of switches and servers */
+    struct rack_rules rules;
+    unsigned loser, winner; /* of slots, in the change under way */
+    struct {                /* a host that does not reach one of the switches */
+        uint32_t host;
+        unsigned rack;
+        uint64_t until_ns;
+    } cut;
     uint64_t switch_tick_ns;
     struct rack_host *hosts;
     struct rack_server *servers;
+    struct rack_box steward, backup; /* process null: there is none */
     unsigned server_count;
     uint32_t *host_of; /* sim host by machine number */
     struct rack_client *clients;
@@ -117,7 +141,12 @@ static inline struct rack_task *rack_task_of(const struct actor *a)
 
 extern const struct actor_ops rack_actor_ops;
 
-/* ---- between rack.c and rack_client.c ---- */
+/* ---- between rack.c, rack_client.c and rack_box.c ---- */
+
+/* Sends what is in the outbox. */
+void rack_send_all(struct rack *r, const struct sim_host *from);
+int rack_box_add(struct rack *r, struct rack_box *b, bool is_switch);
+int rack_box_start(struct rack_box *b);
 
 uint64_t rack_clock(const struct rack_host *h);
 /* Before every call that may change the host's memory: the outbox to hand it. */

@@ -17,6 +17,7 @@ struct workload {
     bool names;
     uint64_t hold_ns, think_ns;
     uint64_t seed;
+    uint64_t hot, hot_every_ns; /* half of the operations are on so many locks, which change so often, to and fro; 0: none are */
     /* Ranges: */
     uint64_t lengths[WORKLOAD_LENGTHS_MAX]; /* in units; of the clients in turn */
     unsigned length_count;                  /* 0: whole locks */
@@ -83,6 +84,17 @@ static inline struct workload_op workload_next(struct workload_stream *s)
     op.end = op.start + s->length;
     op.lock = w->locks > 1 ? rng_below(&s->random, w->locks) : 0;
     return op;
+}
+
+/* Half of the operations go to the hotspot, the others to all other locks alike (FissLock 7.5). It goes to and fro between two
+ * places. */
+static inline uint64_t workload_hot(struct workload_stream *s, uint64_t now_ns)
+{
+    const struct workload *w = s->workload;
+    uint64_t first = (1 + now_ns / w->hot_every_ns % 2) * w->locks / 3, cool = rng_below(&s->random, w->locks - w->hot);
+    if (rng_chance(&s->random, 1, 2))
+        return first + rng_below(&s->random, w->hot);
+    return cool < first ? cool : cool + w->hot;
 }
 
 /* The key of a lock; a name is written to `text`. Names have 12 bytes and cost a few nanoseconds: printf would be measured too. */

@@ -21,9 +21,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define FRAME 2048u /* bytes; what comes is cut off at that, and no packet of ours is so long */
-#define FRAMES 128u /* in each direction: more than can be under way to one process */
-#define PEERS 8u    /* machines that frames came from; the switch is one */
+#define FRAME 2048u             /* bytes; what comes is cut off at that, and no packet of ours is so long */
+#define FRAMES 128u             /* in each direction: more than can be under way to one process */
+#define PEERS 8u                /* machines that frames came from; the switch is one */
 #define FRESH_NS (1 * NS_PER_S) /* for so long their Ethernet address counts */
 #define QUEUE 0u
 #define BIND_TRIES 50u
@@ -89,9 +89,18 @@ static int bpf(int command, union bpf_attr *attr)
     return rc < 0 ? -errno : rc;
 }
 
-#define LOAD(size, to, from, offset) {.code = BPF_LDX | (size) | BPF_MEM, .dst_reg = (to), .src_reg = (from), .off = (offset)}
-#define UNLESS(reg, value, target, here) {.code = BPF_JMP32 | BPF_JNE | BPF_K, .dst_reg = (reg), .imm = (int)(value), .off = (short)((target) - (here) - 1)}
-#define SET(reg, value) {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = (reg), .imm = (value)}
+#define LOAD(size, to, from, offset)                                                                                               \
+    {                                                                                                                              \
+        .code = BPF_LDX | (size) | BPF_MEM, .dst_reg = (to), .src_reg = (from), .off = (offset)                                    \
+    }
+#define UNLESS(reg, value, target, here)                                                                                           \
+    {                                                                                                                              \
+        .code = BPF_JMP32 | BPF_JNE | BPF_K, .dst_reg = (reg), .imm = (int)(value), .off = (short)((target) - (here)-1)            \
+    }
+#define SET(reg, value)                                                                                                            \
+    {                                                                                                                              \
+        .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = (reg), .imm = (value)                                                      \
+    }
 #define PASS_AT 24
 
 /* What is IPv4 without options, unfragmented UDP to our address and port goes to the socket of its queue; the rest passes. */
@@ -101,7 +110,7 @@ static int load_program(const struct afxdp *a)
         LOAD(BPF_W, 2, 1, offsetof(struct xdp_md, data)),
         LOAD(BPF_W, 3, 1, offsetof(struct xdp_md, data_end)),
         {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 4, .src_reg = 2},
-        {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = 4, .imm = HEADS},
+        {.code = BPF_ALU64 | BPF_ADD, .dst_reg = 4, .imm = HEADS},
         {.code = BPF_JMP | BPF_JGT | BPF_X, .dst_reg = 4, .src_reg = 3, .off = PASS_AT - 5},
         LOAD(BPF_H, 4, 2, offsetof(struct ethhdr, h_proto)),
         UNLESS(4, htons(ETH_P_IP), PASS_AT, 6),
@@ -117,7 +126,7 @@ static int load_program(const struct afxdp *a)
         LOAD(BPF_H, 4, 2, sizeof(struct ethhdr) + sizeof(struct iphdr) + offsetof(struct udphdr, dest)),
         UNLESS(4, htons(a->at.port), PASS_AT, 17),
         LOAD(BPF_W, 2, 1, offsetof(struct xdp_md, rx_queue_index)),
-        {.code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = 1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = a->map},
+        {.code = BPF_LD | BPF_DW, .dst_reg = 1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = a->map},
         {.code = 0},
         SET(3, XDP_PASS), /* if there is no socket on that queue */
         {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_redirect_map},
@@ -158,8 +167,7 @@ static int attach(struct afxdp *a, char why[AFXDP_WHY])
 static int listen_there(const struct afxdp *a)
 {
     uint32_t key = QUEUE, value = (uint32_t)a->fd;
-    union bpf_attr attr = {
-        .map_fd = (uint32_t)a->map, .key = (uint64_t)(uintptr_t)&key, .value = (uint64_t)(uintptr_t)&value};
+    union bpf_attr attr = {.map_fd = (uint32_t)a->map, .key = (uint64_t)(uintptr_t)&key, .value = (uint64_t)(uintptr_t)&value};
     return bpf(BPF_MAP_UPDATE_ELEM, &attr);
 }
 
@@ -225,8 +233,10 @@ static int make_rings(struct afxdp *a)
 
 static int bind_queue(struct afxdp *a)
 {
-    struct sockaddr_xdp at = {
-        .sxdp_family = AF_XDP, .sxdp_flags = XDP_ZEROCOPY | XDP_USE_NEED_WAKEUP, .sxdp_ifindex = a->ifindex, .sxdp_queue_id = QUEUE};
+    struct sockaddr_xdp at = {.sxdp_family = AF_XDP,
+                              .sxdp_flags = XDP_ZEROCOPY | XDP_USE_NEED_WAKEUP,
+                              .sxdp_ifindex = a->ifindex,
+                              .sxdp_queue_id = QUEUE};
     if (!bind(a->fd, (struct sockaddr *)&at, sizeof at)) {
         a->zero_copy = true;
         return 0;

@@ -2,7 +2,8 @@
  * A program on the interface hands over what comes to that address and port, and passes everything else on. Frames leave by it to
  * machines that frames have come from lately; to others the ordinary socket sends, and what comes by another queue arrives there.
  *
- * Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and an interface without another XDP program. One process of a machine at a time. */
+ * Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and an interface without another XDP program. One process of a machine at a time.
+ */
 #ifndef PAWL_WIRE_AFXDP_H
 #define PAWL_WIRE_AFXDP_H
 

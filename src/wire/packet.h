@@ -24,9 +24,11 @@ struct place {
     uint16_t port;
 };
 
-#define MACHINE_NONE 0u        /* no machine has number 0 */
-#define MACHINE_MAX 0xfff0u    /* the highest number of a machine */
-#define MACHINE_SWITCH 0xffffu /* the switch; with several, the one that has the lock */
+#define MACHINE_NONE 0u          /* no machine has number 0 */
+#define MACHINE_MAX 0xfff0u      /* the highest number of a machine */
+#define MACHINE_SWITCH 0xffffu   /* the switch; with several, the one that has the lock */
+#define MACHINE_STEWARD 0xfffeu  /* who says which of them decide, if the design has one; with the coordinator */
+#define MACHINE_OPERATOR 0xfffdu /* a person's command, at whatever port it has */
 #define PORT_POOL 0u
 #define PORT_SERVER 1u /* the machine's lock server, if it has one */
 

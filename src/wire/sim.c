@@ -23,7 +23,7 @@ struct port {
 struct sim_wire {
     struct sim *sim;
     struct sim_switch_program program;
-    bool switch_up;
+    bool switch_up, redundant;
     uint64_t switch_free_ps;
     unsigned switch_pending; /* packets that wait for the pipeline: the next one does not overtake them */
     uint64_t up_ns[SIM_HOSTS_MAX], down_ns[SIM_HOSTS_MAX]; /* the last packet's arrival on each leg: the next is not earlier */
@@ -197,6 +197,8 @@ static void packet_switch(struct sim_wire *wire, struct sim_packet *packet)
             wire->program.packet(wire->program.ctx, wire, packet);
         else
             sim_switch_emit(wire, packet);
+    } else if (wire->redundant && packet->to.host != SIM_WIRE_SWITCH) {
+        sim_switch_emit(wire, packet);
     } else {
         wire->counts.dropped++;
     }
@@ -283,6 +285,11 @@ int sim_wire_bind(struct sim_wire *wire, struct sim_process *process, uint16_t p
 void sim_wire_program(struct sim_wire *wire, const struct sim_switch_program *program)
 {
     wire->program = program ? *program : (struct sim_switch_program){0};
+}
+
+void sim_wire_redundant(struct sim_wire *wire)
+{
+    wire->redundant = true;
 }
 
 static void wire_switch_crashed(void *ctx)

@@ -47,6 +47,9 @@ void sim_wire_free(struct sim_wire *wire);
 /* Null: the switch forwards. Without a program it does, too. */
 void sim_wire_program(struct sim_wire *wire, const struct sim_switch_program *program);
 
+/* While the switch is down, packets that are not for itself go around it: there is another. */
+void sim_wire_redundant(struct sim_wire *wire);
+
 /* Packets for that port of the process's host go to the handler for as long as this generation of the process lives.
  * cores 0: at once; else each takes service_ns of one of that many cores, first come, first served.
  * 0, -EADDRINUSE or -ENOMEM. */

@@ -1,5 +1,6 @@
-/* NetLock's packets: whatever comes, a host, a server and the switch drop it or take it, stay within their memory, and do not grant
- * exclusively what another holds. The input is a list of packets; the first byte of each says who gets it and how its head is made.
+/* NetLock's packets: whatever comes, a host, a server, the switch and the steward drop it or take it, stay within their memory, and
+ * do not grant exclusively what another holds. The input is a list of packets; the first byte of each says who gets it and how its
+ * head is made.
  */
 #include "designs/netlock/netlock.h"
 #include "designs/netlock/server.h"
@@ -25,6 +26,8 @@ static const struct rack_config config = {
 static void check_switch(struct nl_switch *w)
 {
     const struct plane *p = switch_plane(w);
+    if (!w->life)
+        return; /* it never reigned */
     for (uint64_t index = 0; index < config.locks; index++) {
         uint32_t lock = plane_match(p, index);
         if (lock == PLANE_NO_LOCK)
@@ -46,13 +49,33 @@ static void check_server(struct server *s)
     }
 }
 
+/* What was said to the steward reaches it, and its answers come back. */
+static void carry_beats(void *w, void *server, void *steward, const struct outbox *said, uint64_t now)
+{
+    static struct outbox answers, more;
+    for (unsigned i = 0; i < said->packets; i++) {
+        const struct packet_head *h = outbox_packet(said, i);
+        if (h->to.machine != MACHINE_STEWARD)
+            continue;
+        outbox_clear(&answers);
+        outbox_clear(&more);
+        netlock_steward_packet(steward, h, said->packet[i].len, now, &answers);
+        for (unsigned j = 0; j < answers.packets; j++)
+            if (h->from.machine == MACHINE_SWITCH)
+                netlock_switch_packet(w, outbox_packet(&answers, j), answers.packet[j].len, now, &more);
+            else
+                netlock_server_packet(server, outbox_packet(&answers, j), answers.packet[j].len, now, &more);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct outbox out;
     void *host = calloc(1, netlock_host_bytes(&config)), *w = calloc(1, netlock_switch_bytes(&config)),
-         *server = calloc(1, netlock_server_bytes(&config));
-    CHECK(host && w && server);
+         *server = calloc(1, netlock_server_bytes(&config)), *steward = calloc(1, netlock_steward_bytes(&config));
+    CHECK(host && w && server && steward);
     uint64_t now = 1000;
+    netlock_steward_init(steward, &config, 1, true, now);
     netlock_host_init(host, &config, 1, 1, now);
     netlock_switch_init(w, &config, 1, now);
     netlock_server_init(server, &config, 3, 1, true, now);
@@ -63,17 +86,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         } u;
         memset(&u, 0, sizeof u);
         uint8_t how = data[at];
-        u.p.head =
-            (struct packet_head){.version = PACKET_VERSION,
-                                 .head_len = sizeof u.p.head,
-                                 .family = PACKET_NETLOCK,
-                                 .type = data[at + 1],
-                                 .space = config.space,
-                                 .epoch = data[at + 2] % 3,
-                                 .index = data[at + 3] % 5,
-                                 .nonce = (data[at + 4] % 8) * NETLOCK_SERIAL_STEP + data[at + 5] % 9,
-                                 .from = {(uint16_t)(data[at + 6] & 64 ? MACHINE_SWITCH : data[at + 6] % 5u), data[at + 7] % 3},
-                                 .to = {(uint16_t)(how & 16 ? MACHINE_SWITCH : 1u + how % 3u), PORT_POOL}};
+        u.p.head = (struct packet_head){.version = PACKET_VERSION,
+                                        .head_len = sizeof u.p.head,
+                                        .family = PACKET_NETLOCK,
+                                        .type = data[at + 1],
+                                        .space = config.space,
+                                        .epoch = data[at + 2] % 3,
+                                        .index = data[at + 3] % 5,
+                                        .nonce = (data[at + 4] % 8) * NETLOCK_SERIAL_STEP + data[at + 5] % 9,
+                                        .from = {(uint16_t)(data[at + 6] & 64   ? MACHINE_SWITCH
+                                                            : data[at + 6] & 32 ? MACHINE_STEWARD
+                                                            : data[at + 6] & 16 ? MACHINE_OPERATOR
+                                                                                : data[at + 6] % 5u),
+                                                 data[at + 7] % 3},
+                                        .to = {(uint16_t)(how & 16 ? MACHINE_SWITCH : 1u + how % 3u), PORT_POOL}};
         memcpy((uint8_t *)&u.p + sizeof u.p.head, data + at + 8, sizeof u.p - sizeof u.p.head);
         u.p.round %= 8;
         u.p.life %= 3;
@@ -81,9 +107,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         u.p.pushed %= 8;
         at += 8 + sizeof u.p - sizeof u.p.head;
         uint32_t len = how & 128 ? how : (uint32_t)sizeof u.p + (how & 32 ? 64 : 0);
+        if (u.p.head.type == NETLOCK_COMMAND) {
+            memcpy(u.bytes + sizeof u.p, data + at - sizeof(struct netlock_command), sizeof(struct netlock_command));
+            u.bytes[sizeof u.p] %= 6;
+            len = sizeof u.p + sizeof(struct netlock_command);
+        }
         now += (uint64_t)(how & 7) * NS_PER_US * 20;
         outbox_clear(&out);
-        switch (how >> 3 & 1 ? how % 3 : 0) {
+        netlock_switch_tick(w, now, &out);
+        netlock_server_tick(server, now, &out);
+        carry_beats(w, server, steward, &out, now);
+        outbox_clear(&out);
+        switch (how >> 3 & 1 ? how % 4 : 0) {
         case 0:
             netlock_switch_packet(w, &u, len, now, &out);
             netlock_switch_tick(w, now, &out);
@@ -91,6 +126,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         case 1:
             netlock_server_packet(server, &u, len, now, &out);
             netlock_server_tick(server, now, &out);
+            break;
+        case 2:
+            netlock_steward_packet(steward, &u, len, now, &out);
             break;
         default:
             netlock_host_packet(host, &u, len, now, &out);
@@ -103,5 +141,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(host);
     free(w);
     free(server);
+    free(steward);
     return 0;
 }

@@ -1,8 +1,8 @@
-/* The client's way past the network stack: locks over AF_XDP, with what must still come by the socket; what falls back says why; bad
- * frames are dropped. */
+/* The client's way past the network stack: locks over AF_XDP, with what must still come by the socket; what falls back says why;
+ * bad frames are dropped. */
+#include "wire/afxdp.h"
 #include "lib/base.h"
 #include "tests/lab/rack.h"
-#include "wire/afxdp.h"
 
 #include <pawl.h>
 #include <signal.h>
@@ -97,8 +97,8 @@ static void locks(const char *design)
     char words[512];
     pawl *p, *q;
     pawl_grant g, other;
-    snprintf(words, sizeof words, "serve --listen 10.77.1.254:7070 --space fast --design %s --keys dense --locks 100 --lease 20s --fresh",
-             design);
+    snprintf(words, sizeof words,
+             "serve --listen 10.77.1.254:7070 --space fast --design %s --keys dense --locks 100 --lease 20s --fresh", design);
     pid_t coordinator = start(words);
     pid_t control = start("switch --dev " LAB_UPLINK " --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space fast --fresh");
     CHECK_EQ(lab_enter(&rack, 1, 1), 0);

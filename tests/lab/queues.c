@@ -1,5 +1,5 @@
-/* NetLock's queues in the kernel on real interfaces, in both shapes and modes: processes on two hosts fight for a few locks, so that
- * releases let others in (several packets out of one), queues overflow into the server and come back, and locks move. */
+/* NetLock's queues in the kernel on real interfaces, in both shapes and modes: processes on two hosts fight for a few locks, so
+ * that releases let others in (several packets out of one), queues overflow into the server and come back, and locks move. */
 #include "lib/base.h"
 #include "tests/lab/rack.h"
 
@@ -105,8 +105,10 @@ static void try_shape(bool in_path, bool native)
     } else if (native) {
         lent[0] = lend_program("psw", LAB_CORE);
     }
-    pid_t coordinator = start("serve --listen 10.77.1.254:7070 --space queues --design netlock --keys dense --locks 100 --lease 20s --fresh");
-    snprintf(words, sizeof words, "switch --dev %s --mode %s --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space queues --pin %s --fresh",
+    pid_t coordinator =
+        start("serve --listen 10.77.1.254:7070 --space queues --design netlock --keys dense --locks 100 --lease 20s --fresh");
+    snprintf(words, sizeof words,
+             "switch --dev %s --mode %s --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space queues --pin %s --fresh",
              in_path ? "p1,p2 --loop " LAB_LOOP_OUT "," LAB_LOOP_IN : LAB_UPLINK, native ? "native" : "generic", pins);
     pid_t control = start(words);
     memset(board, 0, sizeof *board);
@@ -121,8 +123,8 @@ static void try_shape(bool in_path, bool native)
         CHECK_EQ(status, 0);
     }
     CHECK_EQ(plane_peek(pins, &live, &c), 0);
-    printf("%s, %s: %" PRIu64 " answered, %" PRIu64 " sent, %" PRIu64 " became several, %" PRIu64 " for the control process, %" PRIu64
-           " dropped\n",
+    printf("%s, %s: %" PRIu64 " answered, %" PRIu64 " sent, %" PRIu64 " became several, %" PRIu64
+           " for the control process, %" PRIu64 " dropped\n",
            in_path ? "in-path" : "one-armed", native ? "native" : "generic", c.verdict[PLANE_ANSWERED], c.verdict[PLANE_SENT],
            c.verdict[PLANE_DOUBLED], c.reason[PLANE_CONTROL], c.verdict[PLANE_DROPPED]);
     CHECK(c.verdict[PLANE_DOUBLED] > EACH / 4 && c.verdict[PLANE_SENT] > EACH);

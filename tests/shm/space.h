@@ -59,17 +59,12 @@ static inline const char *space_design(void)
     return getenv("PAWL_TEST_DESIGN");
 }
 
-/* citron reserves addresses for locks as large as they may become, and the thread sanitizer leaves few. */
-#define SPACE_UNITS_MAX (1u << 20)
-
 static inline pawl *space_open(const pawl_options *o)
 {
     pawl *p = NULL;
     pawl_options with = o ? *o : (pawl_options){0};
     if (!with.design)
         with.design = space_design();
-    if (with.design && !strcmp(with.design, "citron") && !with.range_max)
-        with.range_max = SPACE_UNITS_MAX;
     int rc = pawl_open(space_where(), &with, &p);
     if (rc)
         CHECK_FAIL("pawl_open: %d: %s (%s)", rc, pawl_strerror(rc), pawl_explain());

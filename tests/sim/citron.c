@@ -22,11 +22,17 @@ static void all_faults(const struct design *d, uint64_t ns)
     CHECK(sum.total.shared && sum.total.exclusive);
     CHECK(sum.total.upgrades && sum.total.downgrades && sum.total.grown && sum.total.shrunk && sum.total.splits);
     CHECK(sum.total.timeouts && sum.total.cancelled);
+    printf("  %" PRIu64 " times m and T_wait were set, %" PRIu64 " times a tree was made taller and %" PRIu64 " times smaller\n",
+           sum.total.retuned, sum.total.taller, sum.total.smaller);
+    CHECK(sum.total.retuned && sum.total.taller && sum.total.smaller);
     CHECK(sum.total.lost && sum.forgot);
     printf("  %" PRIu64 " acquisitions, %" PRIu64 " aborts, %" PRIu64 " escalated, %" PRIu64 " words corrected, %" PRIu64
            " trees grown\n",
            citron_stats.acquires, citron_stats.aborts, citron_stats.escalated, citron_stats.repaired, citron_stats.grown);
+    printf("  %" PRIu64 " gave way, %" PRIu64 " were rivals, %" PRIu64 " nodes cut in two\n", citron_stats.yielded,
+           citron_stats.rivals, citron_stats.joint);
     CHECK(citron_stats.aborts && citron_stats.repaired && citron_stats.grown);
+    CHECK(citron_stats.yielded && citron_stats.rivals && citron_stats.joint);
 }
 
 static void each_fault(const struct design *d)
@@ -49,9 +55,8 @@ static void other_settings(const struct design *d)
     static const struct {
         const char *knob;
         unsigned value, usual;
-    } settings[] = {{"blocked", 2, 24}, {"k", 1, 2},       {"k", 6, 2},    {"m", 1, 4},           {"m", 5, 4},
-                    {"confirm", 1, 2},   {"confirm", 0, 2}, {"fast", 0, 2}, {"fast", 1, 2},
-                    {"scale_us", 0, 10000}};
+    } settings[] = {{"blocked", 2, 24}, {"k", 1, 2},       {"k", 6, 2},    {"m", 1, 4},    {"m", 5, 4},
+                    {"confirm", 1, 2},  {"confirm", 0, 2}, {"fast", 0, 2}, {"fast", 1, 2}, {"scale_us", 0, 10000}};
     for (size_t i = 0; i < countof(settings); i++) {
         struct run_sum sum = {0};
         printf("%s = %u\n", settings[i].knob, settings[i].value);

@@ -32,6 +32,22 @@ static const struct {
     {1172, CRASH_SWITCH},
 };
 
+/* Locks divided among two to eight switches, and divided anew while all is running. */
+static void racks(void)
+{
+    const struct design *d = design_named("fisslock-racks");
+    struct run_sum sum = {0};
+    for (uint64_t seed = 0; seed < SEEDS_MIN; seed++) {
+        run_clean(&sum, d, 0, seed);
+        run_clean(&sum, d, d->tolerates, seed);
+    }
+    uint64_t end = world_now(&world_real) + test_seconds() * NS_PER_S / 6;
+    for (uint64_t seed = SEEDS_MIN; world_now(&world_real) < end; seed++)
+        run_clean(&sum, d, d->tolerates, seed);
+    print_sum("fisslock-racks", &sum);
+    CHECK(sum.total.exclusive && sum.total.shared && sum.total.upgrades && sum.total.faults[FAULT_CRASH_SWITCH]);
+}
+
 /* A reader waited for other readers who held by an exclusive tenure, and nobody saw the deadlock. */
 static const uint64_t kept_where_they_stay[] = {81, 85, 144, 132, 148, 149};
 
@@ -51,6 +67,7 @@ static void others(const char *name)
 
 int main(void)
 {
+    racks();
     const struct design *d = design_named("fisslock");
     struct run_sum calm = {0}, sum = {0};
     for (uint64_t seed = 0; seed < SEEDS_MIN; seed++)
@@ -66,7 +83,7 @@ int main(void)
         if (d->tolerates & FAULT_BIT(kind) && kind != FAULT_UNKNOWN && !sum.total.faults[kind]) /* there are no verbs */
             CHECK_FAIL("no fault of kind %s was injected", fault_name((enum fault)kind));
     CHECK(sum.total.exclusive && sum.total.shared && sum.total.upgrades && sum.total.downgrades && sum.total.timeouts);
-    CHECK(sum.total.cancelled && sum.total.lost);
+    CHECK(sum.total.cancelled && sum.total.lost && sum.total.deadlocks);
     others("fisslock-stay");
     others("fisslock-local");
     return 0;

@@ -4,6 +4,7 @@
  * fisslock_shuffle [FIRST SEEDS [OPTIONS]] runs other seeds than the test's. */
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
+#include "designs/fisslock/spill.h"
 #include "lib/rng.h"
 #include "tests/check.h"
 
@@ -32,6 +33,7 @@ struct world_state {
     struct rack_config config;
     unsigned hosts;
     void *host[HOSTS_MAX + 1];
+    void *server[HOSTS_MAX + 1]; /* on the host of that number; null: none there */
     void *decider;
     uint64_t now;
     bool healed;
@@ -42,13 +44,14 @@ struct world_state {
     uint64_t token_x[8], token_s[8]; /* highest seen */
     uint64_t grants, violations, ops;
     bool quiet;
-    uint64_t paused_until[HOSTS_MAX + 1]; /* neither hears nor does anything */
-    uint32_t life[HOSTS_MAX + 1], switch_life;
+    uint64_t paused_until[HOSTS_MAX + 1];       /* neither hears nor does anything */
+    uint32_t life[HOSTS_MAX + 1], central_life; /* the latter of switch and servers */
     struct hold_note *notes[HOSTS_MAX + 1];
 };
 
 static const struct packet_design *const d = &fisslock_packets;
 static bool tracing; /* for one seed */
+static uint64_t moves;
 
 static void trace(const struct world_state *w, const char *where, const void *data)
 {
@@ -101,6 +104,21 @@ static void send_all(struct world_state *w)
 /* Every packet passes the decider once: what hosts send has not been there yet (bit 0 of the first byte of its length is ours). */
 #define PASSED (1u << 31)
 
+static void switch_sends(struct world_state *w)
+{
+    struct outbox *o = &w->out;
+    for (unsigned i = 0; i < o->packets; i++) {
+        unsigned copies = 1 + (!w->healed && rng_chance(&w->random, w->twice, 100));
+        while (copies--) {
+            unsigned before = w->parcels;
+            drop_in(w, outbox_packet(o, i), o->packet[i].len);
+            if (w->parcels > before)
+                w->bag[before].len |= PASSED;
+        }
+    }
+    outbox_clear(o);
+}
+
 static void deliver(struct world_state *w, unsigned which)
 {
     static struct parcel p;
@@ -109,20 +127,7 @@ static void deliver(struct world_state *w, unsigned which)
     if (!(p.len & PASSED)) {
         trace(w, "switch", p.data);
         d->switch_packet(w->decider, p.data, p.len, w->now, &w->out);
-        for (unsigned i = 0; i < w->out.packets; i++)
-            w->out.packet[i].len |= PASSED;
-        struct outbox *o = &w->out;
-        for (unsigned i = 0; i < o->packets; i++) {
-            uint32_t len = o->packet[i].len & ~PASSED;
-            unsigned copies = 1 + (!w->healed && rng_chance(&w->random, w->twice, 100));
-            while (copies--) {
-                unsigned before = w->parcels;
-                drop_in(w, outbox_packet(o, i), len);
-                if (w->parcels > before)
-                    w->bag[before].len |= PASSED;
-            }
-        }
-        outbox_clear(o);
+        switch_sends(w);
         return;
     }
     const struct packet_head *head = (const void *)p.data;
@@ -130,8 +135,12 @@ static void deliver(struct world_state *w, unsigned which)
     CHECK(to >= 1 && to <= w->hosts);
     if (w->paused_until[to] > w->now)
         return;
-    trace(w, "host", p.data);
-    d->packet(w->host[to], p.data, p.len & ~PASSED, w->now, &w->out);
+    bool serves = head->to.port == PORT_SERVER && w->server[to];
+    trace(w, serves ? "server" : "host", p.data);
+    if (serves)
+        d->server_packet(w->server[to], p.data, p.len & ~PASSED, w->now, &w->out);
+    else
+        d->packet(w->host[to], p.data, p.len & ~PASSED, w->now, &w->out);
     send_all(w);
 }
 
@@ -185,7 +194,8 @@ static void act(struct world_state *w, unsigned host, uint32_t r)
 {
     void *h = w->host[host];
     const struct request *request = host_request(h, r);
-    struct packet_ask ask = {.request = r, .port = (uint16_t)(1 + r), .index = rng_below(&w->random, w->config.locks)};
+    struct packet_ask ask = {
+        .request = r, .port = (uint16_t)(PORT_SERVER + 1 + r), .index = rng_below(&w->random, w->config.locks)};
     ask.mode = rng_chance(&w->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
     ask.priority = (uint8_t)rng_below(&w->random, 3);
     ask.try = !w->healed && rng_chance(&w->random, 1, 6);
@@ -221,8 +231,18 @@ static void tick_all(struct world_state *w)
         if (w->paused_until[i] > w->now)
             continue;
         d->tick(w->host[i], w->now, &w->out);
+        if (w->server[i])
+            d->server_tick(w->server[i], w->now, &w->out);
         send_all(w);
     }
+    d->switch_tick(w->decider, w->now, &w->out);
+    switch_sends(w);
+}
+
+static void start_server(struct world_state *w, unsigned host, uint32_t life)
+{
+    memset(w->server[host], 0, d->server_bytes(&w->config));
+    d->server_init(w->server[host], &w->config, (uint16_t)host, life, life == 1, w->now);
 }
 
 /* Where there are leases: hosts that fall silent, hosts and deciders that forget. */
@@ -234,8 +254,11 @@ static void strike(struct world_state *w, unsigned host)
         memset(w->host[host], 0, d->host_bytes(&w->config));
         d->host_init(w->host[host], &w->config, (uint16_t)host, ++w->life[host], w->now);
         memset(w->notes[host], 0, rack_requests(&w->config) * sizeof *w->notes[host]);
+        if (w->server[host])
+            start_server(w, host, ++w->central_life);
     } else if (rng_chance(&w->random, 1, 4000)) {
-        d->switch_init(w->decider, &w->config, ++w->switch_life, w->now);
+        moves += d->switch_moves(w->decider);
+        d->switch_init(w->decider, &w->config, ++w->central_life, w->now);
     }
 }
 
@@ -279,6 +302,17 @@ static void step(struct world_state *w, bool acts)
 
 /* ---- a run ---- */
 
+/* The switch has room for some of the locks only. */
+static void draw_spill(struct world_state *w)
+{
+    w->config.switch_locks = 1 + rng_below(&w->random, w->config.locks - 1);
+    w->config.servers = (uint16_t)(1 + rng_below(&w->random, min_u64(w->hosts, 2)));
+    for (uint16_t i = 0; i < w->config.servers; i++)
+        w->config.server[i] = (uint16_t)(i + 1);
+    if (rng_chance(&w->random, 2, 3))
+        w->config.options |= FISSLOCK_RESTLESS;
+}
+
 static void make(struct world_state *w, uint64_t seed, uint64_t options)
 {
     memset(w, 0, sizeof *w);
@@ -296,13 +330,15 @@ static void make(struct world_state *w, uint64_t seed, uint64_t options)
     };
     w->loss = rng_chance(&w->random, 1, 3) ? 0 : (unsigned)rng_below(&w->random, 25);
     w->twice = rng_chance(&w->random, 1, 3) ? 0 : (unsigned)rng_below(&w->random, 25);
+    if (rng_chance(&w->random, 1, 2))
+        w->config.lease_ns = 40 * RETRY_NS;
+    if (w->config.lease_ns && w->config.locks > 1 && rng_chance(&w->random, 2, 3))
+        draw_spill(w);
     w->bag = calloc(BAG_MAX, sizeof *w->bag);
     w->decider = calloc(1, d->switch_bytes(&w->config));
     CHECK(w->bag && w->decider);
-    if (rng_chance(&w->random, 1, 2))
-        w->config.lease_ns = 40 * RETRY_NS;
     w->now = 1;
-    w->switch_life = 1;
+    w->central_life = 1;
     d->switch_init(w->decider, &w->config, 1, w->now);
     for (unsigned i = 1; i <= w->hosts; i++) {
         w->host[i] = calloc(1, d->host_bytes(&w->config));
@@ -311,12 +347,18 @@ static void make(struct world_state *w, uint64_t seed, uint64_t options)
         w->life[i] = 1;
         d->host_init(w->host[i], &w->config, (uint16_t)i, 1, w->now);
     }
+    for (unsigned i = 1; i <= w->config.servers; i++) {
+        w->server[i] = calloc(1, d->server_bytes(&w->config));
+        CHECK(w->server[i]);
+        start_server(w, i, 1);
+    }
 }
 
 static void unmake(struct world_state *w)
 {
     for (unsigned i = 1; i <= w->hosts; i++) {
         free(w->host[i]);
+        free(w->server[i]);
         free(w->notes[i]);
     }
     free(w->decider);
@@ -344,6 +386,14 @@ static void let_go(struct world_state *w)
             }
 }
 
+static bool is_held(const struct world_state *w, uint64_t lock)
+{
+    uint64_t word = fisslock_switch_word(w->decider, lock);
+    if (w->config.servers && !(word & FISSION_WORD_HELD))
+        word = fisslock_server_word(w->server[1 + lock % w->config.servers], lock);
+    return word & FISSION_WORD_HELD;
+}
+
 /* Agents but for those that stay. */
 static uint32_t left_over(const struct fisslock_host *h)
 {
@@ -363,7 +413,7 @@ static const char *heal(struct world_state *w)
         return "somebody is stuck";
     /* Every lock once more, exclusively. */
     for (uint64_t lock = 0; lock < w->config.locks; lock++) {
-        struct packet_ask ask = {.request = 0, .port = 1, .mode = PAWL_EXCLUSIVE, .index = lock};
+        struct packet_ask ask = {.request = 0, .port = PORT_SERVER + 1, .mode = PAWL_EXCLUSIVE, .index = lock};
         w->notes[1][0] = (struct hold_note){0};
         d->acquire(w->host[1], &ask, w->now, &w->out);
         send_all(w);
@@ -389,7 +439,7 @@ static const char *heal(struct world_state *w)
         step(w, false);
     }
     for (uint64_t lock = 0; lock < w->config.locks; lock++)
-        if (!stays(w) && fisslock_switch_word(w->decider, lock) & FISSION_WORD_HELD)
+        if (!stays(w) && is_held(w, lock))
             return "a lock is not free";
     for (unsigned i = 1; i <= w->hosts; i++) {
         struct fisslock_host *h = w->host[i];
@@ -413,6 +463,7 @@ static const char *run(uint64_t seed, uint64_t options, uint64_t *violations, bo
         step(&w, true);
     const char *stuck = w.violations ? NULL : heal(&w);
     *violations = w.violations;
+    moves += d->switch_moves(w.decider);
     for (unsigned i = 1; i <= w.hosts; i++) {
         const struct fisslock_counts *c = fisslock_counts(w.host[i]);
         totals.by_switch += c->by_switch, totals.by_agent += c->by_agent, totals.local += c->local;
@@ -431,10 +482,12 @@ static void check_busted(void)
         uint64_t option;
         uint64_t seed; /* tried first */
     } busted[] = {
-        {"term", FISSION_BUSTED_TERM, 4},       {"inca", FISSION_BUSTED_INCA, 2},
-        {"frees", FISSION_BUSTED_FREES, 0},     {"nonce", FISSLOCK_BUSTED_NONCE, 4},
-        {"adopt", FISSLOCK_BUSTED_ADOPT, 2},    {"floor", FISSLOCK_BUSTED_FLOOR, 593},
-        {"census", FISSLOCK_BUSTED_CENSUS, 61}, {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED | FISSLOCK_BUSTED_KEEP, 58},
+        {"term", FISSION_BUSTED_TERM, 4},           {"inca", FISSION_BUSTED_INCA, 2},
+        {"frees", FISSION_BUSTED_FREES, 0},         {"nonce", FISSLOCK_BUSTED_NONCE, 8},
+        {"adopt", FISSLOCK_BUSTED_ADOPT, 2},        {"floor", FISSLOCK_BUSTED_FLOOR, 1322},
+        {"census", FISSLOCK_BUSTED_CENSUS, 61},     {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED | FISSLOCK_BUSTED_KEEP, 295},
+        {"unpaused", FISSLOCK_BUSTED_UNPAUSED, 19}, {"blank", FISSLOCK_BUSTED_BLANK, 5},
+        {"round", FISSLOCK_BUSTED_ROUND, 210},      {"amnesia", FISSLOCK_BUSTED_AMNESIA, 931},
     };
     for (unsigned i = 0; i < countof(busted); i++) {
         uint64_t tried = 0, violations = 0;
@@ -463,6 +516,8 @@ int main(int argc, char **argv)
     }
     printf("grants: %" PRIu64 " by switch, %" PRIu64 " by agents, %" PRIu64 " local\n", totals.by_switch, totals.by_agent,
            totals.local);
+    printf("%" PRIu64 " moves between switch and servers\n", moves);
+    CHECK(moves || argc > 1);
     printf("%" PRIu64 " retries, %" PRIu64 " bounces, %" PRIu64 " adopted, %" PRIu64 " denied, %" PRIu64 " censuses, %" PRIu64
            " orphans, %" PRIu64 " checks, %" PRIu64 " crowded\n",
            totals.retries, totals.bounces, totals.adopted, totals.denied, totals.censuses, totals.orphans, totals.checks,

@@ -14,6 +14,10 @@ static const uint64_t kept[] = {
     267,  /* a hold of a server that its host knew nothing of */
     1522, /* a grant that a server made under a lease that had lapsed there was taken for one of the next lease */
     2425, /* the same */
+    383,  /* a server that had no lease from the steward did not look at who waited when it got one */
+    434,  /* a server that had lost its locks went on giving leases to those who held them */
+    599,  /* the same */
+    821,  /* a reign that was empty passed for clean, and left those of the reign before it */
     314,  /* a lock was to be lent, and nobody looked again when the leases had ended */
 };
 

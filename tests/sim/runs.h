@@ -72,11 +72,15 @@ static inline void run_clean(struct run_sum *sum, const struct design *d, uint32
     t->grown += r.grown;
     t->shrunk += r.shrunk;
     t->splits += r.splits;
+    t->retuned += r.retuned;
+    t->taller += r.taller;
+    t->smaller += r.smaller;
     t->timeouts += r.timeouts;
     t->cancelled += r.cancelled;
     t->deadlocks += r.deadlocks;
     t->sessions += r.sessions;
     t->lost += r.lost;
+    t->moves += r.moves;
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
         t->faults[kind] += r.faults[kind];
 }
@@ -85,10 +89,11 @@ static inline void print_sum(const char *what, const struct run_sum *sum)
 {
     const struct campaign_result *t = &sum->total;
     printf("%s: %" PRIu64 " seeds, %" PRIu64 " events, grants %" PRIu64 " shared and %" PRIu64 " exclusive, %" PRIu64
-           " upgrades, %" PRIu64 " downgrades, %" PRIu64 " timed out, %" PRIu64 " cancelled, %" PRIu64 " deadlocks, %" PRIu64 " sessions, %" PRIu64
-           " lost, %" PRIu64 " runs forgot locks; ranges: %" PRIu64 " grown, %" PRIu64 " shrunk, %" PRIu64 " cut in two\n ",
-           what, sum->runs, t->events, t->shared, t->exclusive, t->upgrades, t->downgrades, t->timeouts, t->cancelled, t->deadlocks, t->sessions,
-           t->lost, sum->forgot, t->grown, t->shrunk, t->splits);
+           " upgrades, %" PRIu64 " downgrades, %" PRIu64 " timed out, %" PRIu64 " cancelled, %" PRIu64 " deadlocks, %" PRIu64
+           " sessions, %" PRIu64 " lost, %" PRIu64 " moves, %" PRIu64 " runs forgot locks; ranges: %" PRIu64 " grown, %" PRIu64
+           " shrunk, %" PRIu64 " cut in two\n ",
+           what, sum->runs, t->events, t->shared, t->exclusive, t->upgrades, t->downgrades, t->timeouts, t->cancelled, t->deadlocks,
+           t->sessions, t->lost, t->moves, sum->forgot, t->grown, t->shrunk, t->splits);
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
         printf(" %s %" PRIu64, fault_name((enum fault)kind), t->faults[kind]);
     putchar('\n');

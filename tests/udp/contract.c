@@ -334,7 +334,8 @@ static void all(void *arg)
 
 int main(void)
 {
-    const struct rack_test t = {.design = rack_design("srvlock"), .servers = 2, .locks = LOCKS, .lease_ns = LEASE_NS};
+    const struct rack_test t = {
+        .design = rack_design("srvlock"), .servers = 2, .room = rack_room(), .locks = LOCKS, .lease_ns = LEASE_NS};
     rack_begin(&t);
     child_join(child_start(all, NULL)); /* this process has no threads, so that it can make children */
     rack_end();

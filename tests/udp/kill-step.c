@@ -109,7 +109,7 @@ int main(void)
                                     .machines = 4,
                                     .sessions = 2,
                                     .requests = 4,
-                                    .servers = d->packet->server_packet ? 2 : 0,
+                                    .servers = d->packet->server_packet && !d->packet->spills ? 2 : 0,
                                     .server = {5, 6},
                                     .locks = 100,
                                     .lease_ns = NS_PER_S,

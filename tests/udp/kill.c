@@ -24,6 +24,7 @@ int main(void)
     uint64_t seed = text ? strtoull(text, NULL, 10) : (uint64_t)getpid();
     const struct rack_test t = {.design = rack_design("srvlock"),
                                 .servers = 2,
+                                .room = rack_room(),
                                 .machines = 2 * HOSTS, /* a number whose host died while it was made is free again after a lease */
                                 .locks = LOCKS,
                                 .lease_ns = LEASE_NS,

@@ -13,6 +13,7 @@
 struct rack_test {
     const char *design;
     uint16_t servers;  /* if the design has any */
+    uint64_t room;     /* of the switch, if the design then has servers for the other locks; 0: for all locks */
     uint16_t machines; /* hosts; 0: more than any test has */
     uint64_t locks, lease_ns;
     enum pawl_keys keys;        /* 0: dense */
@@ -35,6 +36,18 @@ static volatile sig_atomic_t rack_stop;
 static inline bool rack_relayed(const struct rack_test *t)
 {
     return t->faults.loss || t->faults.twice || t->faults.late;
+}
+
+static inline bool rack_serves(const struct rack_test *t, const struct design *d)
+{
+    return d->packet->server_packet && (!d->packet->spills || t->room);
+}
+
+/* PAWL_TEST_ROOM: for how many locks the switch has room. */
+static inline uint64_t rack_room(void)
+{
+    const char *room = getenv("PAWL_TEST_ROOM");
+    return room ? strtoull(room, NULL, 10) : 0;
 }
 
 static inline const char *rack_design(const char *otherwise)
@@ -99,6 +112,7 @@ static inline void rack_start_station(const struct rack_test *t, struct net_addr
                                .coordinator = coordinator,
                                .space = rack_space,
                                .is_switch = is_switch,
+                               .switch_locks = t->room,
                                .fresh = true,
                                .deadline = pawl_in(LIMIT_NS),
                                .stop = &rack_stop};
@@ -118,7 +132,7 @@ static inline void rack_node_main(void *arg)
     struct net_addr at = {.ip = RACK_LOCALHOST};
     const char *why;
     pthread_t thread;
-    bool servers = d->packet->server_packet;
+    bool servers = rack_serves(t, d);
     const struct coord_params p = {.design = d,
                                    .space = rack_space,
                                    .locks = t->locks,
@@ -167,7 +181,7 @@ static inline void rack_begin(const struct rack_test *t)
     rack_board = shared_memory(sizeof *rack_board);
     bool has_switch = d->packet->switch_packet;
     for (unsigned i = 0; i <= RACK_SERVERS_MAX && rack_relayed(t); i++) {
-        bool used = i < RACK_SERVERS_MAX ? d->packet->server_packet && i < t->servers : has_switch;
+        bool used = i < RACK_SERVERS_MAX ? rack_serves(t, d) && i < t->servers : has_switch;
         if (!used)
             continue;
         struct rack_relay_arg arg = {.t = t, .number = i};

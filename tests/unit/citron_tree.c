@@ -3,7 +3,6 @@
 #include "designs/citron/tree.h"
 #include "lib/rng.h"
 
-#include <time.h>
 
 static void arithmetic(void)
 {
@@ -140,34 +139,10 @@ static void meeting(void)
         }
 }
 
-/* 3.5.1: usually within 0.5 us. The best of several runs: the machine has other work, too. */
-static void speed(void)
-{
-    struct rng r;
-    uint64_t best = UINT64_MAX, sum = 0;
-    rng_seed(&r, 1);
-    for (unsigned round = 0; round < 20; round++) {
-        struct timespec a, b;
-        clock_gettime(CLOCK_MONOTONIC, &a);
-        for (unsigned i = 0; i < 1000; i++) {
-            struct tree_node nodes[TREE_SPLIT_MAX];
-            uint64_t start = rng_below(&r, (UINT64_C(1) << 28) - 4096);
-            sum += tree_split(start, start + 1 + rng_below(&r, 4096), 11, 2, nodes);
-        }
-        clock_gettime(CLOCK_MONOTONIC, &b);
-        best = min_u64(best, (uint64_t)(b.tv_sec - a.tv_sec) * 1000000000 + (uint64_t)b.tv_nsec - (uint64_t)a.tv_nsec);
-    }
-    printf("knapsack: %.3f us (k = 2, N = 2^28, up to 4096 units; %u nodes)\n", (double)best / 1e6, (unsigned)sum);
-#ifndef PAWL_CHECKED
-    CHECK(best < 500 * 1000);
-#endif
-}
-
 int main(void)
 {
     arithmetic();
     splits();
     meeting();
-    speed();
     return 0;
 }

@@ -216,42 +216,89 @@ static void check_upgrades(unsigned first, unsigned second)
 
 /* ---- circles that are none ---- */
 
-static int keep_chase_for_two(const struct fission_packet *p, bool passed)
+static int keep_moves(const struct fission_packet *p, bool passed)
 {
-    return p->head.type == FISSION_CHASE && passed && p->head.to.machine == 2 && !(p->flags & FISSION_SURE);
+    return p->head.type == FISSION_GRANT && (p->flags & FISSION_AGENT);
 }
 
-/* 1 waits for 2; the packet that says so is late. Meanwhile 1 gives up and has begun to wait anew, for another lock, and 2 begins to
- * wait for 1. Every step was true once, and they never were all at once. */
-static void check_never_at_once(uint64_t options, bool told)
+/* A reader that wanted to write and has given up, too late for the decider: others read beside it, so that nobody waits for it. */
+static void check_reader_in_exclusive_tenure(void)
+{
+    init(2, 0);
+    lock(1, 0, 1, 5, S);
+    lock(2, 0, 1, 6, X);
+    k.fate = keep_moves;
+    CHECK_EQ(kit_convert(&k, 1, 0, X), PACKET_WAIT);
+    CHECK(k.kept);
+    kit_give_up(&k, 1, 0);
+    kit_let_go(&k);
+    wait_long();
+    lock(1, 1, 1, 6, X);
+    lock(2, 1, 1, 5, S);
+    wait_long();
+    check_held(1, 0);
+    check_held(2, 1);
+    CHECK_EQ(outcome(1, 1), -EINPROGRESS);
+    kit_free(&k);
+}
+
+/* 1 waits for 2, and 2 for 3: that was seen, and is late. 2 gives up; only then 3 begins to wait for 1. Every step was true once, and
+ * never were all of them at once. */
+static int keep_chase_for_three(const struct fission_packet *p, bool passed)
+{
+    return p->head.type == FISSION_CHASE && passed && p->head.to.machine == 3;
+}
+
+/* `turn`: other names, and so other ranks. */
+static bool told_of_what_never_was(uint64_t options, unsigned turn)
 {
     init(3, options);
+    for (unsigned i = 0; i < turn; i++) {
+        lock(1, 0, 1, 5, X);
+        kit_release(&k, 1, 0);
+    }
     lock(1, 0, 1, 5, X);
     lock(2, 0, 1, 6, X);
     lock(3, 0, 1, 7, X);
+    lock(2, 1, 1, 7, X);
     lock(1, 1, 1, 6, X);
-    k.fate = keep_chase_for_two;
-    for (unsigned i = 0; i < 100 && !k.kept; i++)
-        kit_wait(&k, KIT_RETRY_NS);
-    CHECK(k.kept);
-    lock(2, 1, 1, 5, X);
-    kit_give_up(&k, 1, 1);
-    k.fate = NULL;
-    /* The probe was host 1's: it finds nobody there, whatever comes back. */
+    k.fate = keep_chase_for_three;
+    kit_wait(&k, 9 * KIT_RETRY_NS);
+    kit_give_up(&k, 2, 1);
+    lock(3, 1, 1, 5, X);
     kit_let_go(&k);
-    CHECK_EQ(outcome(1, 1), -110);
-    CHECK_EQ(outcome(2, 1), -EINPROGRESS);
+    bool told = outcome(1, 1) == -EDEADLK;
+    CHECK_EQ(outcome(2, 1), -110);
+    CHECK_EQ(outcome(3, 1), -EINPROGRESS);
     kit_free(&k);
+    return told;
+}
 
-    /* Three: 1 waits for 2, 2 for 3; that is seen, and late. 2 gives up; only then 3 begins to wait for 1. */
-    init(3, options);
+static int keep_chase_for_any(const struct fission_packet *p, bool passed)
+{
+    return p->head.type == FISSION_CHASE && passed;
+}
+
+/* A name is used once: what comes back for a wait that has ended finds nobody. */
+static void check_ended(void)
+{
+    init(2, 0);
     lock(1, 0, 1, 5, X);
     lock(2, 0, 1, 6, X);
-    lock(3, 0, 1, 7, X);
-    CHECK_EQ(lock(2, 1, 1, 7, X), PACKET_WAIT);
-    CHECK_EQ(lock(1, 1, 1, 6, X), PACKET_WAIT);
+    lock(1, 1, 1, 6, X);
+    lock(2, 1, 1, 5, X);
+    k.fate = keep_chase_for_any;
+    kit_wait(&k, 40 * KIT_RETRY_NS);
+    CHECK(k.kept);
+    kit_give_up(&k, 1, 1);
+    kit_give_up(&k, 2, 1);
+    lock(1, 1, 1, 7, X);
+    lock(2, 1, 1, 8, X);
+    kit_let_go(&k);
+    wait_long();
+    check_held(1, 1);
+    check_held(2, 1);
     kit_free(&k);
-    (void)told;
 }
 
 int main(void)
@@ -271,6 +318,13 @@ int main(void)
     check_upgrades(1, 2);
     check_upgrades(2, 1);
     check_upgrades(2, 3);
-    check_never_at_once(0, false);
+    check_reader_in_exclusive_tenure();
+    unsigned told = 0;
+    for (unsigned turn = 0; turn < 20; turn++) {
+        CHECK(!told_of_what_never_was(0, turn));
+        told += told_of_what_never_was(FISSLOCK_BUSTED_RASH, turn);
+    }
+    CHECK(told > 0 && told < 20);
+    check_ended();
     return 0;
 }

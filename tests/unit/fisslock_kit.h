@@ -20,6 +20,7 @@ struct kit {
     struct rack_config config;
     void *host[KIT_HOSTS_MAX + 1];
     void *decider;
+    void *server; /* of the locks for which the switch has no room; on machine 1 */
     uint64_t now;
     bool dead[KIT_HOSTS_MAX + 1]; /* neither hears nor ticks */
     struct outbox out;
@@ -57,6 +58,23 @@ static inline void kit_host_again(struct kit *k, unsigned host, uint32_t life)
     fisslock_host_init(k->host[host], &k->config, (uint16_t)host, life, k->now);
 }
 
+/* The switch has room for so many of the locks, and a server decides the others. */
+static inline void kit_init_spilled(struct kit *k, unsigned hosts, uint64_t options, uint64_t lease_ns, uint64_t room)
+{
+    kit_init_leased(k, hosts, 2, options, lease_ns);
+    k->config.switch_locks = room;
+    k->config.servers = 1;
+    k->config.server[0] = 1;
+    free(k->decider);
+    k->decider = calloc(1, fisslock_switch_bytes(&k->config));
+    k->server = calloc(1, fisslock_server_bytes(&k->config));
+    CHECK(k->decider && k->server);
+    fisslock_switch_init(k->decider, &k->config, 1, 0);
+    fisslock_server_init(k->server, &k->config, 1, 1, true, 0);
+    for (unsigned i = 1; i <= hosts; i++)
+        kit_host_again(k, i, 1);
+}
+
 /* Without leases: everybody lives for ever. */
 static inline void kit_init(struct kit *k, unsigned hosts, uint16_t requests, uint64_t options)
 {
@@ -68,6 +86,7 @@ static inline void kit_free(struct kit *k)
     for (unsigned i = 1; i <= k->config.machines; i++)
         free(k->host[i]);
     free(k->decider);
+    free(k->server);
     free(k->queue);
     free(k->keep);
 }
@@ -97,6 +116,8 @@ static inline void kit_deliver(struct kit *k, const struct kit_packet *p)
     k->delivered++;
     if (!p->passed)
         fisslock_switch_packet(k->decider, p->data, p->len, k->now, &k->out);
+    else if (k->server && head->to.port == PORT_SERVER)
+        fisslock_server_packet(k->server, p->data, p->len, k->now, &k->out);
     else if (!k->dead[head->to.machine])
         fisslock_packet(k->host[head->to.machine], p->data, p->len, k->now, &k->out);
     kit_flush(k, !p->passed);
@@ -126,7 +147,13 @@ static inline void kit_let_go(struct kit *k)
 
 static inline void kit_wait(struct kit *k, uint64_t ns)
 {
-    for (uint64_t end = k->now + ns; k->now < end; k->now += KIT_RETRY_NS / 4)
+    for (uint64_t end = k->now + ns; k->now < end; k->now += KIT_RETRY_NS / 4) {
+        if (k->server) {
+            fisslock_server_tick(k->server, k->now, &k->out);
+            kit_flush(k, false);
+            fisslock_switch_tick(k->decider, k->now, &k->out);
+            kit_flush(k, true);
+        }
         for (unsigned i = 1; i <= k->config.machines; i++) {
             if (k->dead[i])
                 continue;
@@ -134,6 +161,7 @@ static inline void kit_wait(struct kit *k, uint64_t ns)
             kit_flush(k, false);
             kit_run(k);
         }
+    }
 }
 
 static inline int kit_ask(struct kit *k, unsigned host, uint32_t request, enum pawl_mode mode, bool try)

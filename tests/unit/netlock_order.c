@@ -23,7 +23,7 @@ enum { IDLE, ASKED, SEEN, HELD };
 
 struct bench {
     struct rack_config config;
-    void *host[HOSTS + 1], *sw, *server;
+    void *host[HOSTS + 1], *sw, *server, *steward;
     struct flying *flight;
     unsigned flying;
     uint64_t now, arrivals;
@@ -91,7 +91,9 @@ static void deliver(struct bench *b)
     memmove(b->flight, b->flight + 1, --b->flying * sizeof f);
     const struct netlock_packet *p = (const struct netlock_packet *)(const void *)f.data;
     b->now = f.at_ns;
-    if (p->head.to.machine == MACHINE_SWITCH) {
+    if (p->head.to.machine == MACHINE_STEWARD) {
+        netlock_steward_packet(b->steward, p, f.len, b->now, &b->out);
+    } else if (p->head.to.machine == MACHINE_SWITCH) {
         note_arrival(b, p);
         netlock_switch_packet(b->sw, p, f.len, b->now, &b->out);
     } else if (p->head.to.machine == HOSTS + 1) {
@@ -160,16 +162,21 @@ static void run(uint64_t seed, bool priorities)
     b->flight = calloc(FLIGHT, sizeof *b->flight);
     b->sw = calloc(1, netlock_switch_bytes(&b->config));
     b->server = calloc(1, netlock_server_bytes(&b->config));
-    CHECK(b->flight && b->sw && b->server);
+    b->steward = calloc(1, netlock_steward_bytes(&b->config));
+    CHECK(b->flight && b->sw && b->server && b->steward);
     b->now = NS_PER_MS;
+    netlock_steward_init(b->steward, &b->config, (uint32_t)(1 + seed), true, b->now);
     netlock_switch_init(b->sw, &b->config, (uint32_t)(1 + seed), b->now);
     netlock_server_init(b->server, &b->config, HOSTS + 1, 1, true, b->now);
     for (unsigned h = 1; h <= HOSTS; h++) {
         CHECK(b->host[h] = calloc(1, netlock_host_bytes(&b->config)));
         netlock_host_init(b->host[h], &b->config, (uint16_t)h, 1, b->now);
     }
-    tick_all(b);
-    settle(b, FLIGHT);
+    for (unsigned i = 0; i < 8; i++) { /* until all know each other */
+        tick_all(b);
+        settle(b, FLIGHT);
+        b->now += b->config.retry_ns;
+    }
     for (unsigned i = 0; i < 10000; i++) {
         step(b, priorities);
         settle(b, (unsigned)rng_below(&b->random, 4));
@@ -187,6 +194,7 @@ static void run(uint64_t seed, bool priorities)
         free(b->host[h]);
     free(b->sw);
     free(b->server);
+    free(b->steward);
     free(b->flight);
     free(b);
 }

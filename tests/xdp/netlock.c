@@ -1,149 +1,12 @@
-/* NetLock's queues in the kernel, packet in and packets out, by hand: one release that lets many in, bad packets that change nothing,
- * leases, locks that are shut; and both CPUs at once. That it does what the switch in user space does is tests/xdp/netlock_same.c. */
-#include "cluster/host.h"
+/* NetLock's queues in the kernel, packet in and packets out, by hand: one release that lets many in, bad packets that change
+ * nothing, leases, locks that are shut; and both CPUs at once. That it does what the switch in user space does is
+ * tests/xdp/netlock_same.c. */
 #include "lib/rng.h"
-#include "tests/xdp/netlock_kit.h"
+#include "tests/xdp/netlock_hand.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-
-#define LOCKS 16
-#define LOCK 2   /* of the server on this machine */
-#define REMOTE 3 /* of the other */
-#define COLD 5   /* not in the switch */
-#define REQUESTS 16
-#define CONTENTION 60
-
-static struct rack_config config;
-static struct kit_outs outs;
-
-static struct netlock_packet packet(uint8_t type, uint16_t machine, uint16_t port, uint64_t index)
-{
-    struct netlock_packet p = {.head = test_head(PACKET_NETLOCK, type)};
-    p.head.index = index;
-    p.head.nonce = 0;
-    p.head.epoch = 1;
-    p.head.from = (struct place){machine, port};
-    return p;
-}
-
-static uint64_t nonce_of(unsigned request, uint64_t serial)
-{
-    return serial * NETLOCK_SERIAL_STEP + request;
-}
-
-static struct netlock_packet ask(uint8_t type, uint16_t machine, unsigned request, uint64_t serial, uint8_t mode, uint64_t index)
-{
-    struct netlock_packet p = packet(type, machine, (uint16_t)(5000 + request), index);
-    p.head.nonce = nonce_of(request, serial);
-    p.mode = mode;
-    return p;
-}
-
-static void send_it(const struct netlock_packet *p)
-{
-    kit_packet(p, sizeof *p, host_now(), &outs);
-}
-
-static const struct netlock_packet *out(unsigned i)
-{
-    CHECK(i < outs.count);
-    return (const void *)outs.out[i].bytes;
-}
-
-static const struct netlock_packet *only(uint8_t type)
-{
-    CHECK_EQ(outs.count, 1);
-    CHECK_EQ(out(0)->head.type, type);
-    return out(0);
-}
-
-static unsigned count_of(uint8_t type)
-{
-    unsigned n = 0;
-    for (unsigned i = 0; i < outs.count; i++)
-        n += out(i)->head.type == type;
-    return n;
-}
-
-static struct netlock_packet from_server(uint8_t type, uint64_t index)
-{
-    struct netlock_packet p = packet(type, config.server[index % KIT_SERVERS], PORT_SERVER, index);
-    p.life = KIT_LIFE;
-    return p;
-}
-
-/* The server reports that the lock is wanted, and hands it over when asked. */
-static void bring_in(uint64_t index)
-{
-    static struct outbox box;
-    struct {
-        struct netlock_packet p;
-        struct netlock_demand d;
-    } report = {from_server(NETLOCK_REPORT, index), {index, 1000, CONTENTION}};
-    report.p.count = 1;
-    kit_packet(&report, sizeof report, host_now(), &outs);
-    uint32_t round = 0;
-    for (uint64_t now = host_now(), end = now + NS_PER_S; !round && now < end; now = host_now()) {
-        outbox_clear(&box);
-        netlock_switch_tick(kit_memory, now, &box);
-        outs.count = 0;
-        kit_add_outbox(&outs, &box);
-        for (unsigned i = 0; i < outs.count; i++)
-            if (out(i)->head.type == NETLOCK_TAKE && out(i)->head.index == index)
-                round = out(i)->round;
-    }
-    CHECK(round);
-    struct netlock_packet p = ask(NETLOCK_ACQUIRE, 1, 15, 1, NETLOCK_SHARED, index); /* waits at the server meanwhile */
-    send_it(&p);
-    CHECK_EQ(only(NETLOCK_ACQUIRE)->flags, NETLOCK_FORWARDED | NETLOCK_OVERFLOW);
-    p = from_server(NETLOCK_HANDOVER, index);
-    p.round = round;
-    p.token = 1000;
-    send_it(&p);
-    CHECK_EQ(only(NETLOCK_NOTIFY)->round, round);
-    uint32_t count = out(0)->count;
-    p = from_server(NETLOCK_PUSH, index);
-    p.round = round;
-    p.head.nonce = nonce_of(15, 1);
-    p.client = (struct place){1, 5015};
-    send_it(&p); /* without a mode: it gave up on its way */
-    CHECK_EQ(only(NETLOCK_PUSHED)->pushed, 1);
-    p = from_server(NETLOCK_LAST, index);
-    p.round = round;
-    p.count = count;
-    send_it(&p);
-    CHECK_EQ(outs.count, 0);
-}
-
-static void lease(uint16_t machine)
-{
-    struct netlock_packet p = packet(NETLOCK_LEASE, machine, PORT_POOL, 0);
-    p.stamp = 4711;
-    p.life = KIT_LIFE;
-    send_it(&p);
-    CHECK_EQ(count_of(NETLOCK_LEASED), 1); /* when all hosts have heard of us, servers are told */
-    for (unsigned i = 0; i < outs.count; i++)
-        if (out(i)->head.type == NETLOCK_LEASED)
-            CHECK(out(i)->stamp == 4711 && out(i)->head.epoch == KIT_LIFE && out(i)->head.to.machine == machine);
-}
-
-static void set_up(uint64_t lease_ns)
-{
-    config = kit_config(LOCKS, 0);
-    config.lease_ns = lease_ns;
-    kit_open(&config, host_now());
-    for (uint64_t s = 0; s < KIT_SERVERS; s++) {
-        struct netlock_packet p = from_server(NETLOCK_SYNC, s);
-        send_it(&p);
-        CHECK_EQ(only(NETLOCK_SYNCED)->life, KIT_LIFE);
-    }
-    for (uint16_t m = 1; m <= KIT_HOSTS; m++)
-        lease(m);
-    for (uint16_t m = 1; m <= KIT_HOSTS; m++)
-        lease(m); /* by the program */
-}
 
 /* ---- one release lets many in ---- */
 
@@ -492,8 +355,7 @@ static void *look_in(void *arg)
         const uint64_t *open = (const void *)((const uint8_t *)kit_memory + kit_at.open_at);
         for (uint32_t lock = 0; lock < kit_at.locks; lock++) {
             uint64_t index = open[lock] - 1;
-            struct netlock_order o = {
-                .kind = i % 2 ? NETLOCK_ORDER_CLOSE : NETLOCK_ORDER_IF_EMPTY, .lock = lock, .index = index};
+            struct netlock_order o = {.kind = i % 2 ? NETLOCK_ORDER_CLOSE : NETLOCK_ORDER_IF_EMPTY, .lock = lock, .index = index};
             if (!open[lock])
                 continue;
             do { /* packets that are under way go on */

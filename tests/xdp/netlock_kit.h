@@ -6,6 +6,7 @@
 #include "dataplane/xdp/fan.h"
 #include "designs/netlock/kernel.h"
 #include "designs/netlock/netlock.h"
+#include "tests/reign.h"
 #include "tests/xdp/packets.h"
 
 #define KIT_HOSTS 3
@@ -21,7 +22,7 @@ struct kit_outs {
     unsigned count;
     struct {
         uint32_t len;
-        uint8_t bytes[PACKET_MAX];
+        _Alignas(8) uint8_t bytes[PACKET_MAX];
     } out[256];
 };
 
@@ -50,7 +51,7 @@ static inline void kit_grace(void *ctx)
     (void)ctx;
 }
 
-static inline void kit_open(const struct rack_config *c, uint64_t now)
+static inline void kit_load(const struct rack_config *c, uint64_t now)
 {
     static const struct plane_kernel kernel = {.order = kit_order, .grace = kit_grace};
     uint64_t bytes;
@@ -76,6 +77,7 @@ static inline void kit_open(const struct rack_config *c, uint64_t now)
     CHECK(bytes >= kit_at.bytes);
     netlock_switch_init(kit_memory, c, KIT_LIFE, now);
     netlock_switch_in_kernel(kit_memory, &kernel);
+    reign_switch(kit_memory, c, KIT_LIFE, now);
     for (uint16_t m = 1; m <= KIT_HOSTS + KIT_SERVERS; m++) {
         bool here = m == KIT_HOSTS + 1;
         const struct plane_host h = {.mac = {htons(0x0200), 0, htons(m)},

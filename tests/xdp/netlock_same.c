@@ -1,13 +1,15 @@
-/* NetLock's switch in the kernel against the same switch in this process: real hosts and servers around both, packets that are lost,
- * doubled and late, locks that move in and out all the time. Whatever comes, both send the same packets and have the same registers. */
+/* NetLock's switch in the kernel against the same switch in this process: real hosts and servers around both, packets that are
+ * lost, doubled and late, locks that move in and out all the time. Whatever comes, both send the same packets and have the same
+ * registers. */
 #include "cluster/host.h"
 #include "lib/rng.h"
 #include "tests/xdp/netlock_kit.h"
 
 #define LOCKS 6
+#define ALL_LOCKS 200 /* for Algorithm 3: more than there are slots, and most are not asked for */
 #define REQUESTS 16 /* of a host */
 #define FLYING 512
-#define STEPS 50000
+#define STEPS 25000
 #define STEP_NS (20 * NS_PER_US)
 
 static struct rack_config config;
@@ -188,11 +190,12 @@ static void *zeroed(uint64_t bytes)
 static void set_up(uint64_t seed, uint64_t options)
 {
     rng_seed(&rng, seed);
-    config = kit_config(LOCKS, options);
+    config = kit_config(options & NETLOCK_CHURN ? LOCKS : ALL_LOCKS, options);
     now = host_now();
-    kit_open(&config, now);
+    kit_load(&config, now);
     soft = zeroed(kit_at.bytes);
     netlock_switch_init(soft, &config, KIT_LIFE, now);
+    reign_switch(soft, &config, KIT_LIFE, now);
     for (uint16_t m = 1; m <= KIT_HOSTS; m++) {
         host[m] = zeroed(netlock_host_bytes(&config));
         netlock_host_init(host[m], &config, m, 1, now);
@@ -200,6 +203,7 @@ static void set_up(uint64_t seed, uint64_t options)
     for (uint16_t i = 0; i < KIT_SERVERS; i++) {
         server[i] = zeroed(netlock_server_bytes(&config));
         netlock_server_init(server[i], &config, config.server[i], 1, true, now);
+        reign_server(server[i], &config, KIT_LIFE, now);
     }
     flying_count = 0;
     memset(&seen, 0, sizeof seen);
@@ -219,15 +223,13 @@ static void trial(uint64_t seed, uint64_t options, bool quota)
 {
     static struct outbox box;
     set_up(seed, options);
-    uint64_t begin = now;
     if (quota) {
         CHECK_EQ(netlock_set_quota(soft, 1, 1, 50), 0); /* one in a second: what the clocks differ by does not count */
         CHECK_EQ(netlock_set_quota(kit_memory, 1, 1, 50), 0);
     }
     for (unsigned i = 0; i < STEPS; i++) {
         uint64_t dice = rng_below(&rng, 10);
-        while ((now = host_now()) < begin + i * STEP_NS) /* the kernel has the same clock */
-            ;
+        now = quota ? host_now() : now + STEP_NS; /* the kernel's clock counts for quotas only: leases are long */
         outbox_clear(&box);
         if (dice < 2)
             use_lock(&box);
@@ -248,14 +250,20 @@ static void trial(uint64_t seed, uint64_t options, bool quota)
             netlock_host_init(memset(host[2], 0, netlock_host_bytes(&config)), &config, 2, 2, now);
         }
     }
-    printf("seed %" PRIu64 ": %u packets; %u grants, %u released, %u gone, %u leased, %u notified, %u pushed; %u overflows, %u passed on; "
+    printf("seed %" PRIu64
+           ": %u packets; %u grants, %u released, %u gone, %u leased, %u notified, %u pushed; %u overflows, %u passed on; "
            "refused: held %u, quota %u, moving %u, policy %u; %u became several, at most %u\n",
            seed, seen.packets, seen.types[NETLOCK_GRANT], seen.types[NETLOCK_RELEASED], seen.types[NETLOCK_GONE],
            seen.types[NETLOCK_LEASED], seen.types[NETLOCK_NOTIFY], seen.types[NETLOCK_PUSHED], seen.overflows, seen.passed_on,
            seen.codes[NETLOCK_HELD], seen.codes[NETLOCK_QUOTA], seen.codes[NETLOCK_MOVING], seen.codes[NETLOCK_POLICY], seen.fans,
            seen.fan_max);
-    CHECK(seen.types[NETLOCK_GRANT] > 100 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
-    CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.passed_on && seen.fans);
+    if (quota) { /* how much gets done depends on the machine */
+        CHECK(seen.codes[NETLOCK_QUOTA]);
+    } else {
+        CHECK(seen.types[NETLOCK_GRANT] > 100 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
+        CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.fans);
+        CHECK(seen.passed_on || !(options & NETLOCK_CHURN)); /* if nobody moves them, all locks are in the switch */
+    }
     tear_down();
 }
 

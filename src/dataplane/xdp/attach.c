@@ -175,8 +175,8 @@ static const struct {
     uint32_t entries;
     const char *leaves, *comes; /* programs */
 } copiers[] = {
-    {"twins", 2, "twin_out", "twin_in"}, {"fan2", 2, "fan_out", "fan_in"},    {"fan4", 4, "fan_out", NULL},
-    {"fan8", 8, "fan_out", NULL},        {"fan16", 16, "fan_out", NULL}, {"fan32", 32, "fan_out", NULL},
+    {"twins", 2, "twin_out", "twin_in"}, {"fan2", 2, "fan_out", "fan_in"}, {"fan4", 4, "fan_out", NULL},
+    {"fan8", 8, "fan_out", NULL},        {"fan16", 16, "fan_out", NULL},   {"fan32", 32, "fan_out", NULL},
 };
 
 int plane_double_by(struct plane *p, const char *out, const char *in, enum plane_mode want)

@@ -8,10 +8,7 @@
 #include "dataplane/xdp/relay.skel.h"
 
 const struct plane_image plane_images[] = {
-    {"echo", echo__elf_bytes, 0},
-    {"fission", fission__elf_bytes, 16},
-    {"netlock", netlock__elf_bytes, 0},
-    {"noise", noise__elf_bytes, 0},
-    {"relay", relay__elf_bytes, 0},
+    {"echo", echo__elf_bytes, 0},   {"fission", fission__elf_bytes, 16}, {"netlock", netlock__elf_bytes, 0},
+    {"noise", noise__elf_bytes, 0}, {"relay", relay__elf_bytes, 0},
 };
 const size_t plane_image_count = countof(plane_images);

@@ -369,6 +369,20 @@ int plane_peek(const char *pins, struct plane_live *live, struct plane_counters 
     return rc;
 }
 
+int plane_forget(const char *pins)
+{
+    static const uint64_t nobody[2];
+    uint32_t key = 0;
+    int fd = open_pinned(pins, "locks"), rc = 0;
+    if (fd < 0)
+        return fd;
+    while (!bpf_map_update_elem(fd, &key, nobody, BPF_EXIST)) /* to the end */
+        key++;
+    rc = errno == E2BIG && key ? 0 : -errno;
+    close(fd);
+    return rc;
+}
+
 int plane_order(struct plane *p, void *order, uint32_t len)
 {
     struct plane_run run = {.in = order, .in_len = len, .out = order, .out_len = len};

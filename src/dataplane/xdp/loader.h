@@ -16,15 +16,15 @@ struct netlock_memory;
 enum plane_mode { PLANE_ANY, PLANE_NATIVE, PLANE_GENERIC };
 
 struct plane_options {
-    const char *program;            /* "relay", "fission", "netlock" */
-    struct plane_settings settings; /* `port` big-endian */
-    const char *pins;               /* null: nothing outlives the process */
-    bool fresh;                     /* begin anew, whatever is pinned */
-    uint32_t life, epoch;           /* of new state */
-    bool closed;                    /* new state is */
-    bool probe;                     /* with what tests need beside the program */
-    uint32_t locks_max;             /* entries of the map of locks; 0 if the program has none */
-    uint32_t hosts_max;             /* the highest number in the map of hosts; 0: settings.machines */
+    const char *program;                  /* "relay", "fission", "netlock" */
+    struct plane_settings settings;       /* `port` big-endian */
+    const char *pins;                     /* null: nothing outlives the process */
+    bool fresh;                           /* begin anew, whatever is pinned */
+    uint32_t life, epoch;                 /* of new state */
+    bool closed;                          /* new state is */
+    bool probe;                           /* with what tests need beside the program */
+    uint32_t locks_max;                   /* entries of the map of locks; 0 if the program has none */
+    uint32_t hosts_max;                   /* the highest number in the map of hosts; 0: settings.machines */
     const struct netlock_memory *netlock; /* the program "netlock": where everything is in its memory */
 };
 
@@ -70,6 +70,9 @@ void plane_close(struct plane *p, enum plane_end how);
 
 /* Whether a plane was left pinned there; if so, what it is set to and what it has counted. Nothing is changed. */
 int plane_peek(const char *pins, struct plane_live *live, struct plane_counters *sum);
+
+/* For trials: FissLock's locks that are pinned there are free from now on, and nobody is told. */
+int plane_forget(const char *pins);
 
 /* ---- while it runs ---- */
 

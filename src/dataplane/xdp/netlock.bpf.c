@@ -148,11 +148,18 @@ INLINE struct place this_switch(void)
     return (struct place){MACHINE_SWITCH, PORT_POOL};
 }
 
-INLINE struct place server_of(uint64_t index)
+/* The number of the server that has a lock, + 1; 0: none. */
+INLINE uint64_t owner_of(uint8_t *b, uint64_t index)
 {
-    uint64_t home = at.servers ? index % at.servers : 0;
-    asm volatile("" : "+r"(home));
-    return (struct place){home < NETLOCK_SERVERS_MAX ? at.server[home] : 0, PORT_SERVER};
+    const uint16_t *owner = cell(b, at.owner_at, at.servers ? (uint32_t)(index % at.servers) : 0, 2);
+    return owner ? *(const volatile uint16_t *)owner : 0;
+}
+
+INLINE struct place server_of(uint8_t *b, uint64_t index)
+{
+    uint64_t number = owner_of(b, index) - 1;
+    asm volatile("" : "+r"(number));
+    return (struct place){number < NETLOCK_SERVERS_MAX ? at.server[number] : 0, PORT_SERVER};
 }
 
 INLINE struct netlock_packet *to_client(struct fan_work *w, uint32_t life, uint8_t type, uint64_t nonce, struct place to)
@@ -168,7 +175,7 @@ INLINE void emit_forward(struct fan_work *w, uint8_t *b, uint32_t life)
     const struct netlock_pass *pass = &w->pass;
     const struct netlock_machine *m = cell(b, at.machines_at, pass->machine, sizeof *m);
     struct netlock_packet *p = add(w, pass->op == NETLOCK_OP_CANCEL ? NETLOCK_CANCEL : NETLOCK_ACQUIRE, m ? m->life : 0,
-                                   (struct place){pass->machine, pass->port}, server_of(w->index));
+                                   (struct place){pass->machine, pass->port}, server_of(b, w->index));
     if (!p)
         return;
     p->head.nonce = pass->nonce;
@@ -181,11 +188,11 @@ INLINE void emit_forward(struct fan_work *w, uint8_t *b, uint32_t life)
     p->count = pass->count;
 }
 
-INLINE void emit_pushes(struct fan_work *w, uint32_t life)
+INLINE void emit_pushes(struct fan_work *w, uint8_t *b, uint32_t life)
 {
     const struct netlock_pass *pass = &w->pass;
-    struct netlock_packet *p = add(w, pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED, life, this_switch(),
-                                   server_of(w->index));
+    struct netlock_packet *p =
+        add(w, pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED, life, this_switch(), server_of(b, w->index));
     if (!p)
         return;
     p->life = life;
@@ -221,7 +228,7 @@ INLINE void emit(struct fan_work *w, uint8_t *b)
         emit_forward(w, b, life);
     uint32_t *notify = cell(b, at.notify_at, w->lock, 4);
     if (pass->out & NETLOCK_OUT_PUSHED || (pass->out & NETLOCK_OUT_NOTIFY && notify && *notify))
-        emit_pushes(w, life);
+        emit_pushes(w, b, life);
 }
 
 /* ---- all passes of a packet ---- */
@@ -291,7 +298,9 @@ INLINE int pass_on(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     struct netlock_quota *quota = cell(b, at.quota_at, p->tenant < at.tenants ? p->tenant : 0, sizeof *quota);
     if (p->head.type == NETLOCK_ACQUIRE && (!quota || quota->rate))
         return pass(c, PLANE_CONTROL); /* the quota counts for locks on servers, too */
-    p->head.to = server_of(p->head.index);
+    p->head.to = server_of(b, p->head.index);
+    if (!p->head.to.machine)
+        return drop(c, PLANE_UNKNOWN); /* nobody has it just now */
     p->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_FORWARDED);
     p->priority = at.priorities ? p->priority : 0;
     p->life = of_memory(b, at.life_at);
@@ -299,8 +308,8 @@ INLINE int pass_on(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     return fan_one(ctx, f, c);
 }
 
-INLINE int on_lease(struct frame *f, struct netlock_packet *p, struct netlock_machine *m, uint64_t until, uint64_t now, uint32_t life,
-                    struct plane_counters *c)
+INLINE int on_lease(struct frame *f, struct netlock_packet *p, struct netlock_machine *m, uint64_t until, uint64_t now,
+                    uint32_t life, struct plane_counters *c)
 {
     if (!m->clean && p->life == life)
         return pass(c, PLANE_CONTROL); /* it has heard of this life of ours */
@@ -391,16 +400,16 @@ INLINE void learn_server(struct xdp_md *ctx, struct frame *f, uint32_t machine)
 INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p, uint8_t *b, struct plane_counters *c)
 {
     uint64_t index = p->head.index;
-    uint32_t home = at.servers ? (uint32_t)(index % at.servers) : 0;
+    uint32_t owner = (uint32_t)owner_of(b, index) - 1;
     uint8_t type = p->head.type;
     if (type < NETLOCK_PUSH || type >= NETLOCK_TYPES)
         return drop(c, PLANE_TYPE);
     learn_server(ctx, f, p->head.from.machine);
     count_type(c, f);
-    struct netlock_lent *lent = cell(b, at.servers_at, home, sizeof *lent);
+    struct netlock_lent *lent = cell(b, at.servers_at, owner < NETLOCK_SERVERS_MAX ? owner : 0, sizeof *lent);
     uint32_t *lock = bpf_map_lookup_elem(&here, &index);
     if ((type != NETLOCK_PUSH && type != NETLOCK_LAST) || !lent || !lock || p->life != of_memory(b, at.life_at) ||
-        p->head.epoch != lent->life || server_of(index).machine != p->head.from.machine)
+        p->head.epoch != lent->life || server_of(b, index).machine != p->head.from.machine)
         return pass(c, PLANE_CONTROL);
     uint32_t *notify = cell(b, at.notify_at, *lock, 4);
     if (!notify || !*notify)
@@ -454,6 +463,13 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     }
     if (f->len < sizeof *p || (void *)(p + 1) > f->end)
         return drop(c, PLANE_SHORT);
+    /* What the steward says and operators ask, and all packets while the switch does not reign, are the control process's. */
+    const uint64_t *reign = cell(b, at.reign_at, 0, 8);
+    if (p->head.from.machine == MACHINE_STEWARD || p->head.from.machine == MACHINE_OPERATOR || !reign ||
+        bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)reign) {
+        count_type(c, f);
+        return pass(c, PLANE_CONTROL);
+    }
     int host = p->head.from.machine <= settings.machines;
     if (!host && !is_server(p->head.from.machine))
         return drop(c, PLANE_ALIEN);

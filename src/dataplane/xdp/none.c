@@ -48,6 +48,10 @@ int plane_peek(const char *pins, struct plane_live *live, struct plane_counters 
 {
     return -ENOTSUP;
 }
+int plane_forget(const char *pins)
+{
+    return -ENOTSUP;
+}
 int plane_set_host(struct plane *p, uint16_t machine, const struct plane_host *host)
 {
     return -ENOTSUP;

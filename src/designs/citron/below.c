@@ -13,10 +13,19 @@ struct below {
     uint64_t readers[BELOW_NODES_MAX];
 };
 
-/* Of the node itself: on the way up one's own does not count. */
-static uint32_t own_readers(const struct citron_job *j)
+struct citron_own job_own_at(const struct citron_job *j, struct tree_node n, bool spill)
 {
-    return j->upgrades ? 1 : 0;
+    struct citron_own own = {0};
+    for (unsigned i = 0; i < j->base; i++) {
+        const struct citron_claim *c = &j->claims[i];
+        if (c->spill != spill)
+            continue;
+        if (spill || tree_same(c->node, n))
+            own.readers_here += c->shared;
+        else if (tree_contains(n, c->node) && tree_notifies(c->node.height, c->m, c->top, n.height))
+            ++*(c->shared ? &own.readers_below : &own.below);
+    }
+    return own;
 }
 
 static void read_block(struct citron_batch *b, fab_addr addr, uint64_t *to, unsigned words)
@@ -63,9 +72,11 @@ static struct tree_node below_at(const struct citron_claim *c, unsigned i)
 }
 
 /* What to wait for at a word whose lower half counts writers and the upper half readers. */
-static bool half_busy(const struct citron_job *j, fab_addr addr, uint64_t word, struct fab_cond *cond)
+static bool half_busy(const struct citron_job *j, struct citron_own own, fab_addr addr, uint64_t word, struct fab_cond *cond)
 {
-    uint64_t half = readers_here(word) ? UINT32_MAX : !j->shared && readers_below(word) ? UINT64_C(0xffffffff) << 32 : 0;
+    uint64_t half = readers_here(word) > own.below                          ? UINT32_MAX
+                    : !j->shared && readers_below(word) > own.readers_below ? UINT64_C(0xffffffff) << 32
+                                                                            : 0;
     *cond = (struct fab_cond){.addr = addr, .mask = half, .value = word & half};
     return half;
 }
@@ -75,23 +86,24 @@ static bool somebody_below(const struct citron_job *j, const struct citron_claim
                            struct fab_cond *cond)
 {
     *who = c->node;
-    if (!j->shared && readers_here(d->here) > own_readers(j)) {
+    if (!j->shared && readers_here(d->here) > job_own_at(j, c->node, false).readers_here) {
         *cond = (struct fab_cond){.addr = job_readers(j, c->node), .mask = UINT32_MAX, .value = d->here & UINT32_MAX};
         return true;
     }
     for (unsigned i = 0, word = 0; i < d->n; word += words_of(*who), i++) {
         *who = below_at(c, i);
+        const struct citron_own own = job_own_at(j, *who, false), none = {0};
         for (unsigned k = 0; k < HIGH_STRIPES && node_is_high(*who); k++)
-            if (half_busy(j, job_stripes(j, *who) + k * sizeof(uint64_t), d->writers[word + k], cond))
+            if (half_busy(j, k == j->seat->me->slot % HIGH_STRIPES ? own : none, job_stripes(j, *who) + k * sizeof(uint64_t),
+                          d->writers[word + k], cond))
                 return true;
         if (node_is_high(*who))
             continue;
-        if (node_below(d->writers[word])) {
-            *cond = (struct fab_cond){
-                .addr = job_node(j, *who), .mask = NODE_D_MASK, .value = d->writers[word] & NODE_D_MASK};
+        if (node_below(d->writers[word]) > own.below) {
+            *cond = (struct fab_cond){.addr = job_node(j, *who), .mask = NODE_D_MASK, .value = d->writers[word] & NODE_D_MASK};
             return true;
         }
-        if (!j->shared && readers_below(d->readers[i])) {
+        if (!j->shared && readers_below(d->readers[i]) > own.readers_below) {
             const uint64_t half = UINT64_C(0xffffffff) << 32;
             *cond = (struct fab_cond){.addr = job_readers(j, *who), .mask = half, .value = d->readers[i] & half};
             return true;
@@ -116,7 +128,7 @@ OWN_FRAME static int look_below(struct citron_job *j, const struct citron_claim 
     int rc = job_run(j, &b);
     if (rc)
         return rc;
-    if (c->spill && !j->shared && readers_here(d.here) > own_readers(j)) {
+    if (c->spill && !j->shared && readers_here(d.here) > job_own_at(j, c->node, true).readers_here) {
         *cond = (struct fab_cond){.addr = job_claim_readers(j, c), .mask = UINT32_MAX, .value = d.here & UINT32_MAX};
         return 1;
     }
@@ -154,5 +166,7 @@ int job_wait_out(struct citron_job *j)
         if (rc && rc != -ETIMEDOUT)
             return rc;
     }
-    return seat_lives(j->seat) ? 0 : -PAWL_ELOST;
+    if (!seat_lives(j->seat))
+        return -PAWL_ELOST;
+    return config_confirms(j->config) ? 0 : citron_wait_shorter(j);
 }

@@ -1,28 +1,27 @@
-/* A hold that changes: grows, shrinks, is cut in two, goes up or down. None of it is in the paper.
+/* A hold that changes: grows, shrinks, goes up or down. None of it is in the paper.
  *
- * Growing and going up get further claims beside those held, and wait for them with those in hand; so they give way (-EDEADLK) to
- * whoever waits for what is held. Everything else waits for nobody. What is added is added before anything is taken away: the
- * connection may break at any point, and counts may be too high then, but never too low. */
+ * Growing and going up get further claims beside those held, and wait for them with those in hand; so whoever waits with empty
+ * hands gives way to them (yield.c). The further claims may contain those held: what the hold has itself is not in its way, and it
+ * is given back once the others are had. Everything else waits for nobody. What is added is added before anything is taken away:
+ * the connection may break at any point, and counts may be too high then, but never too low. */
 #include "designs/citron/citron.h"
 
 #include <errno.h>
 
-/* The units that a claim keeps from others. */
-static uint64_t claim_start(const struct citron_job *j, const struct citron_claim *c)
+uint64_t claim_start(const struct citron_job *j, const struct citron_claim *c)
 {
     if (c->spill)
         return tree_units(j->config.height);
     return tree_start(c->node) + (c->node.height ? 0 : c->ticket & 63);
 }
-static uint64_t claim_end(const struct citron_claim *c)
+uint64_t claim_end(const struct citron_claim *c)
 {
     if (c->spill)
         return RANGE_UNITS_MAX;
     return c->node.height ? tree_end(c->node) : tree_start(c->node) + (c->ticket >> 6) + 1;
 }
 
-/* Writes all claims as they are now. */
-static int say_all(struct citron_job *j, enum claim_state state)
+int citron_say_all(struct citron_job *j, enum claim_state state)
 {
     for (;;) {
         struct citron_batch b;
@@ -35,8 +34,7 @@ static int say_all(struct citron_job *j, enum claim_state state)
     }
 }
 
-/* Runs verbs that may be repeated: what is counted twice is too high. */
-static int run_surely(struct citron_job *j, struct citron_batch *b)
+int citron_run_surely(struct citron_job *j, struct citron_batch *b)
 {
     int rc;
     while ((rc = job_run(j, b)))
@@ -64,10 +62,10 @@ static int trim(struct citron_job *j, unsigned i, uint32_t bounds)
         struct citron_claim place = *c;
         c->ticket = bounds;
         int rc = citron_swap_place(j, &place, was, citron_place_word(j, c));
-        return rc < 0 ? rc : say_all(j, CLAIM_HELD);
+        return rc < 0 ? rc : citron_say_all(j, CLAIM_HELD);
     }
     c->ticket = bounds;
-    int rc = say_all(j, CLAIM_HELD);
+    int rc = citron_say_all(j, CLAIM_HELD);
     if (!rc)
         rc = fab_mcas64(j->seat->ep, job_node(j, c->node), gone, gone, 0, gone, &old);
     job_wake(j, job_node(j, c->node));
@@ -86,7 +84,7 @@ static int shrink(struct citron_job *j, uint64_t start, uint64_t end)
             j->claims[kept++] = j->claims[i];
     j->count = kept;
     if (!rc)
-        rc = say_all(j, CLAIM_HELD);
+        rc = citron_say_all(j, CLAIM_HELD);
     for (unsigned i = 0; i < j->count && !rc; i++)
         if (!claim_internal(&j->claims[i])) {
             struct tree_node leaf = j->claims[i].node;
@@ -96,85 +94,196 @@ static int shrink(struct citron_job *j, uint64_t start, uint64_t end)
     return rc;
 }
 
-/* ---- growing ---- */
+/* ---- more than is held ---- */
 
-/* Adds claims for [start, end) that touch nothing held already. */
-static int plan_part(struct citron_job *j, uint64_t start, uint64_t end)
+static bool has_spill(const struct citron_job *j)
 {
-    struct tree_node nodes[TREE_SPLIT_MAX];
-    uint64_t units = tree_units(j->config.height);
-    unsigned room = CLAIMS_MAX - j->count - (end > units);
-    if (start < units && start < end) {
-        if (!room || j->count >= CLAIMS_MAX)
-            return -PAWL_ELIMIT;
-        unsigned n = tree_split(start, min_u64(end, units), j->config.height, room < TREE_SPLIT_MAX ? room : TREE_SPLIT_MAX, nodes);
-        for (unsigned i = 0; i < n; i++)
-            for (unsigned k = 0; k < j->base; k++)
-                if (nodes[i].height && !j->claims[k].spill && tree_contains(nodes[i], j->claims[k].node))
-                    return -PAWL_ELIMIT; /* in too many pieces */
-        for (unsigned i = 0; i < n; i++)
-            job_add(j, nodes[i], start, end);
-    }
-    if (end > units && start < end) {
-        if (j->count >= CLAIMS_MAX)
-            return -PAWL_ELIMIT;
-        job_add_spill(j);
-    }
-    return 0;
+    for (unsigned i = 0; i < j->count; i++)
+        if (j->claims[i].spill && j->claims[i].shared == j->shared)
+            return true;
+    return false;
 }
 
-static int plan_growth(struct citron_job *j, uint64_t start, uint64_t end)
+/* One node for all of the range that lies in the tree. */
+static void plan_one(struct citron_job *j)
 {
-    uint64_t from = UINT64_MAX, to = 0;
+    uint64_t units = tree_units(j->config.height);
+    if (j->start < units) {
+        struct tree_node n = tree_cover(j->start, min_u64(j->end, units), j->config.height);
+        job_add(j, j->escalated ? j->escalate_to : n, j->start, j->end);
+    }
+    if (j->end > units && !has_spill(j))
+        job_add_spill(j);
+}
+
+/* Adds claims for what lies of [start, end) in the tree. */
+static void plan_part(struct citron_job *j, uint64_t start, uint64_t end, unsigned k)
+{
+    struct tree_node nodes[TREE_SPLIT_MAX];
+    uint64_t last = min_u64(end, tree_units(j->config.height));
+    unsigned n = start < last ? tree_split(start, last, j->config.height, k, nodes) : 0;
+    for (unsigned i = 0; i < n; i++)
+        job_add(j, nodes[i], start, end);
+}
+
+/* Nodes of the part before and the part behind may contain each other. */
+static void drop_contained(struct citron_job *j)
+{
+    unsigned kept = j->base;
+    for (unsigned i = j->base; i < j->count; i++) {
+        bool contained = false;
+        for (unsigned k = j->base; k < j->count && !contained; k++)
+            contained = k != i && j->claims[k].node.height && tree_contains(j->claims[k].node, j->claims[i].node) &&
+                        !(tree_same(j->claims[k].node, j->claims[i].node) && k > i);
+        if (!contained)
+            j->claims[kept++] = j->claims[i];
+    }
+    j->count = kept;
+}
+
+/* Claims for what is wanted beside those held; few enough that they can grow again. */
+static void plan_growth(struct citron_job *j)
+{
+    uint64_t from = UINT64_MAX, to = 0, units = tree_units(j->config.height);
     j->count = j->base;
     for (unsigned i = 0; i < j->base; i++) {
         from = min_u64(from, claim_start(j, &j->claims[i]));
         to = max_u64(to, claim_end(&j->claims[i]));
     }
-    int rc = start < from ? plan_part(j, start, from) : 0;
-    return rc ? rc : end > to ? plan_part(j, to, end) : 0;
+    unsigned parts = (j->start < from) + (j->end > to && to < units);
+    unsigned room = j->base < TREE_SPLIT_MAX ? TREE_SPLIT_MAX - j->base : 0;
+    if (j->escalated || room < parts) {
+        plan_one(j);
+        return;
+    }
+    if (j->start < from)
+        plan_part(j, j->start, min_u64(from, j->end), room - parts + 1);
+    unsigned before = j->count - j->base;
+    if (j->end > to)
+        plan_part(j, max_u64(to, j->start), j->end, room - before ? room - before : 1);
+    drop_contained(j);
+    if (j->end > units && j->end > to && !has_spill(j))
+        job_add_spill(j);
+}
+
+/* The same nodes once more, for oneself. */
+static void plan_upgrade(struct citron_job *j)
+{
+    j->count = j->base;
+    if (j->escalated) {
+        plan_one(j);
+        return;
+    }
+    for (unsigned i = 0; i < j->base; i++) {
+        const struct citron_claim *c = &j->claims[i];
+        if (c->spill && c->shared)
+            job_add_spill(j);
+        else if (c->shared)
+            job_add(j, c->node, claim_start(j, c), claim_end(c));
+    }
+}
+
+OWN_FRAME static int say_wanted(struct citron_job *j)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    job_say(j, &b, j->base, CLAIMS_MAX, CLAIM_WAIT);
+    return citron_run_surely(j, &b);
 }
 
 /* Gets what is planned beside what is held. On failure all is as it was. */
-static int acquire_more(struct citron_job *j, int (*plan)(struct citron_job *, uint64_t, uint64_t), uint64_t start, uint64_t end)
+static int acquire_more(struct citron_job *j, void (*plan)(struct citron_job *))
 {
     int rc;
+    j->base = j->count;
     do {
-        rc = plan(j, start, end);
+        plan(j);
+        j->pending = -1;
+        rc = j->count > j->base ? say_wanted(j) : 0;
         if (!rc)
             rc = job_acquire(j);
     } while (rc == JOB_AGAIN);
     if (!rc && j->count > j->base)
         rc = job_settle_token(j);
-    if (rc == -PAWL_ELOST || !rc)
-        return rc;
+    int end = rc == -PAWL_ELOST || rc == -FAB_EFENCED ? rc : citron_unmark(j);
+    if (!rc || end)
+        return end;
     int back = job_drop_all(j, j->base, false);
     j->count = j->base;
     if (!back)
-        back = say_all(j, CLAIM_HELD);
+        back = citron_say_all(j, CLAIM_HELD);
     if (!back)
         job_keep(j);
     return back ? back : rc;
 }
 
+static bool comes_after(const struct citron_claim *a, const struct citron_claim *b)
+{
+    return a->spill || (!b->spill && (tree_start(a->node) > tree_start(b->node)));
+}
+
+/* What is held no longer, or twice, goes from the list; the rest is in ascending order. */
+static int tidy_up(struct citron_job *j, bool (*superfluous)(const struct citron_job *, unsigned))
+{
+    unsigned kept = 0;
+    int rc = 0;
+    for (unsigned i = 0; i < j->base && !rc; i++)
+        if (superfluous(j, i))
+            rc = job_drop(j, i, false);
+    for (unsigned i = 0; i < j->count; i++)
+        if (j->claims[i].state == CLAIM_HELD) {
+            struct citron_claim c = j->claims[i];
+            unsigned at = kept++;
+            for (; at > 0 && comes_after(&j->claims[at - 1], &c); at--)
+                j->claims[at] = j->claims[at - 1];
+            j->claims[at] = c;
+        }
+    j->count = kept;
+    j->base = 0;
+    return rc ? rc : citron_say_all(j, CLAIM_HELD);
+}
+
+static bool is_contained(const struct citron_job *j, unsigned i)
+{
+    for (unsigned k = j->base; k < j->count; k++)
+        if (!j->claims[i].spill && !j->claims[k].spill && j->claims[k].node.height &&
+            tree_contains(j->claims[k].node, j->claims[i].node))
+            return true;
+    return false;
+}
+
+static bool is_reader(const struct citron_job *j, unsigned i)
+{
+    return j->claims[i].shared;
+}
+
+static int grow(struct citron_job *j)
+{
+    bool joint = false;
+    for (unsigned i = 0; i < j->count; i++)
+        joint |= j->claims[i].joint;
+    int rc = joint ? citron_reserve_joint(j) : 0;
+    if (!rc)
+        rc = acquire_more(j, plan_growth);
+    if (!rc && j->count == j->base) /* its nodes cover that already */
+        return job_new_token(j);
+    return rc ? rc : tidy_up(j, is_contained);
+}
+
 int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
 {
     struct citron_job j;
+    bool grows = start < h->start || end > h->end;
     int rc = job_resume(&j, seat, h, deadline);
     if (rc)
         return rc;
-    if (start >= h->start && end <= h->end) {
-        rc = shrink(&j, start, end);
-    } else {
-        j.base = j.count;
-        rc = acquire_more(&j, plan_growth, start, end);
-        if (!rc && j.count == j.base) /* its nodes cover that already */
-            rc = job_new_token(&j);
-        if (!rc)
-            h->token = seat->space->token_base + j.token;
-    }
+    j.start = start;
+    j.end = end;
+    rc = grows ? grow(&j) : shrink(&j, start, end);
     if (rc)
         return outcome(seat, rc);
+    if (grows)
+        h->token = seat->space->token_base + j.token;
     h->start = start;
     h->end = end;
     job_keep(&j);
@@ -183,53 +292,50 @@ int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint
 
 /* ---- up ---- */
 
-static int plan_upgrade(struct citron_job *j, uint64_t start, uint64_t end)
+static void plan_whole(struct citron_job *j)
 {
     j->count = j->base;
-    if (2 * j->base > CLAIMS_MAX)
-        return -PAWL_ELIMIT;
-    for (unsigned i = 0; i < j->base; i++) {
-        const struct citron_claim *c = &j->claims[i];
-        if (c->spill)
-            job_add_spill(j);
-        else
-            job_add(j, c->node, claim_start(j, c), claim_end(c));
-    }
-    return 0;
+    plan_one(j);
 }
 
-/* The same nodes once more, for oneself; then the readers' claims go. */
+/* As a reader of fewer nodes, so that there is room to claim them once more. */
+static int gather(struct citron_job *j)
+{
+    int rc = acquire_more(j, plan_whole);
+    return rc ? rc : tidy_up(j, is_contained);
+}
+
+/* Claims for oneself; then the readers' go. */
 static int upgrade(struct citron_job *j)
 {
-    j->base = j->count;
-    j->shared = false;
-    j->upgrades = true;
-    int rc = acquire_more(j, plan_upgrade, 0, 0);
+    int rc = 2 * j->count > CLAIMS_MAX ? gather(j) : 0;
     if (rc)
         return rc;
-    for (unsigned i = 0; i < j->base && !rc; i++)
-        rc = job_drop(j, i, false);
-    for (unsigned i = j->base; i < j->count; i++)
-        j->claims[i - j->base] = j->claims[i];
-    j->count -= j->base;
-    return rc ? rc : say_all(j, CLAIM_HELD);
+    job_keep(j);
+    j->escalated = false;
+    j->shared = false;
+    j->upgrades = true;
+    rc = acquire_more(j, plan_upgrade);
+    if (rc)
+        return rc;
+    rc = j->count == j->base ? job_new_token(j) : 0;
+    return rc ? rc : tidy_up(j, is_reader);
 }
 
 /* ---- down ---- */
 
-static int take_places(struct citron_job *j)
+/* A claim that must stay a writer's: others have its turn, too, or no place is left for one more reader of its leaf. It keeps
+ * readers out who could come in, and nobody else. */
+static int stays(struct citron_job *j, unsigned i, bool *out)
 {
+    struct citron_claim *c = &j->claims[i];
     int rc = 0;
-    unsigned i = 0;
-    for (; i < j->count && !rc; i++)
-        if (!claim_internal(&j->claims[i]))
-            rc = citron_take_place(j, &j->claims[i]);
-    if (!rc || rc == -PAWL_ELOST)
-        return rc;
-    for (i--; i-- > 0;)
-        if (!claim_internal(&j->claims[i]) && citron_swap_place(j, &j->claims[i], citron_place_word(j, &j->claims[i]), 0) < 0)
-            return -PAWL_ELOST;
-    return rc;
+    *out = c->shared || (c->joint && citron_is_joint(j, i));
+    if (!claim_internal(c) && !c->shared)
+        rc = citron_take_place(j, c);
+    *out |= rc == -PAWL_ELIMIT;
+    c->joint = *out && c->joint;
+    return rc == -PAWL_ELIMIT ? 0 : rc;
 }
 
 /* Counted as a reader, and made known as one. */
@@ -245,7 +351,7 @@ static int add_reader(struct citron_job *j, unsigned i)
     else
         batch_mcas(&b, job_node(j, tree_parent(reader.node)), 0, 0, NODE_BELOW, NODE_BELOW);
     citron_add_known(j, &b, &reader);
-    return run_surely(j, &b);
+    return citron_run_surely(j, &b);
 }
 
 /* No longer counted as a writer. The first batch must not be repeated, the turn may be passed on twice. */
@@ -279,13 +385,16 @@ static int remove_writer(struct citron_job *j, unsigned i)
 
 static int downgrade(struct citron_job *j)
 {
-    int rc = take_places(j);
+    bool stay[CLAIMS_MAX] = {0};
+    int rc = 0;
     for (unsigned i = 0; i < j->count && !rc; i++)
-        rc = add_reader(j, i);
+        rc = stays(j, i, &stay[i]);
+    for (unsigned i = 0; i < j->count && !rc; i++)
+        rc = stay[i] ? 0 : add_reader(j, i);
     if (!rc)
         rc = job_new_token(j);
     for (unsigned i = 0; i < j->count && !rc; i++)
-        rc = remove_writer(j, i);
+        rc = stay[i] ? 0 : remove_writer(j, i);
     return rc;
 }
 
@@ -302,116 +411,5 @@ int citron_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode,
     h->mode = mode;
     h->token = seat->space->token_base + j.token;
     job_keep(&j);
-    return 0;
-}
-
-/* ---- cutting in two ---- */
-
-static bool needed(const struct citron_job *j, const struct citron_claim *c, uint64_t start, uint64_t end)
-{
-    return claim_start(j, c) < end && claim_end(c) > start;
-}
-
-/* The right half's claims. One that both halves need becomes two, but a turn cannot be shared. */
-static int deal(const struct citron_job *left, struct citron_job *right, uint64_t at, const struct hold *h)
-{
-    for (unsigned i = 0; i < left->count; i++) {
-        struct citron_claim c = left->claims[i];
-        if (!needed(left, &c, at, h->end))
-            continue;
-        c.cut = needed(left, &c, h->start, at);
-        if (c.cut && claim_internal(&c) && !c.shared)
-            return -PAWL_ELIMIT; /* its units are locked as one */
-        if (c.cut && !claim_internal(&c))
-            c.ticket = bounds_of(c.node, at, claim_end(&c));
-        right->claims[right->count++] = c;
-    }
-    return 0;
-}
-
-/* What has become two counts twice. */
-static int count_cuts(struct citron_job *right)
-{
-    int rc = 0;
-    for (unsigned i = 0; i < right->count && !rc; i++) {
-        struct citron_claim *c = &right->claims[i];
-        struct citron_batch b;
-        if (!c->cut)
-            continue;
-        batch_start(&b);
-        if (claim_internal(c))
-            batch_mfaa(&b, job_claim_readers(right, c), UINT64_C(1) << READERS_MAX, READERS_TOPS);
-        else if (c->shared)
-            rc = citron_take_place(right, c);
-        citron_add_high(right, &b, c, true);
-        citron_add_known(right, &b, c);
-        if (!rc)
-            rc = run_surely(right, &b);
-    }
-    return rc;
-}
-
-/* Readers' places name the hold. */
-static int rename_places(struct citron_job *left, struct citron_job *right)
-{
-    for (unsigned i = 0; i < right->count; i++) {
-        struct citron_claim *c = &right->claims[i];
-        if (claim_internal(c) || !c->shared || c->cut)
-            continue;
-        int rc = citron_swap_place(left, c, citron_place_word(left, c), citron_place_word(right, c));
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
-}
-
-/* What the left half keeps. The bits of a leaf that was cut stay: some of them are the right half's now. */
-static int keep_left(struct citron_job *l, uint64_t start, uint64_t at)
-{
-    unsigned kept = 0;
-    for (unsigned i = 0; i < l->count; i++)
-        if (needed(l, &l->claims[i], start, at))
-            l->claims[kept++] = l->claims[i];
-    l->count = kept;
-    for (unsigned i = 0; i < l->count; i++) {
-        struct citron_claim *c = &l->claims[i], was = *c;
-        if (claim_internal(c) || claim_end(c) <= at)
-            continue;
-        c->ticket = bounds_of(c->node, claim_start(l, c), at);
-        int rc = c->shared ? citron_swap_place(l, c, citron_place_word(l, &was), citron_place_word(l, c)) : 0;
-        if (rc < 0)
-            return rc;
-    }
-    return say_all(l, CLAIM_HELD);
-}
-
-int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right)
-{
-    struct citron_job l, r;
-    int rc = job_resume(&l, seat, h, DEADLINE_NEVER);
-    if (rc)
-        return rc;
-    job_start(&r, seat, right, DEADLINE_NEVER);
-    r.config = l.config;
-    rc = deal(&l, &r, at, h);
-    if (!rc)
-        rc = say_all(&r, CLAIM_FLUX); /* intent before effect (I5) */
-    if (!rc)
-        rc = count_cuts(&r);
-    if (rc == -PAWL_ELIMIT && r.published) { /* no place left for a reader: what was counted for it so far is nobody's */
-        int back = say_all(&r, CLAIM_WAIT);
-        return back ? back : rc;
-    }
-    if (!rc)
-        rc = say_all(&r, CLAIM_HELD);
-    if (!rc)
-        rc = rename_places(&l, &r);
-    if (!rc)
-        rc = keep_left(&l, h->start, at);
-    if (rc)
-        return outcome(seat, rc);
-    h->end = at;
-    job_keep(&l);
-    job_keep(&r);
     return 0;
 }

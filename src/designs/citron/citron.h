@@ -4,14 +4,18 @@
  *     tree.c     node arithmetic, splitting a range (3.3, 3.5.1)
  *     words.c    the words that nodes and claims are made of, and batches of verbs on them (3.4)
  *     turn.c     Algorithm 2 (a): turns at internal nodes; waiting
- *     acquire.c  Algorithm 2 (b) and (c): looking up, claiming
+ *     look.c     Algorithm 2 (b): looking up
+ *     acquire.c  Algorithm 2 (c): claiming; a range
  *     below.c    Algorithm 2 (d): looking down
  *     leaf.c     leaves, and readers in them (not in the paper)
  *     token.c    fencing tokens (not in the paper)
  *     release.c  Algorithm 3, and the ways back out of an acquisition
- *     change.c   grow, shrink, split, up and down (not in the paper)
+ *     change.c   grow, shrink, up and down (not in the paper)
+ *     split.c    cutting a hold in two, and nodes that two holds have together
+ *     yield.c    who waits gives way to a holder that changes
  *     scale.c    the lock's configuration: m, T_wait, and trees that grow (3.5.5, 3.9)
  *     recover.c  counting anew what the dead and those of unknown outcome have left (3.10)
+ *     funeral.c  all that a dead session had
  *     design.c   the tables: citron, and the busted ones */
 #ifndef PAWL_DESIGNS_CITRON_H
 #define PAWL_DESIGNS_CITRON_H
@@ -37,7 +41,6 @@
 #define NODE_D_MASK FIELD_MASK(NODE_DCNT, 2 * NODE_COUNT_BITS)
 
 /* Beside every internal node, for readers: those that have it, and those below it that have made themselves known to it. */
-#define READERS_COUNT_BITS 16
 #define READERS_CNT 0
 #define READERS_MAX 16
 #define READERS_DCNT 32
@@ -46,6 +49,7 @@
 
 /* 32,767 could be counted (3.4). Refusing at half leaves room for those who count themselves before they see that. */
 #define NODE_CLAIMS_MAX (1u << (NODE_COUNT_BITS - 1))
+#define READERS_CLAIMS_MAX 32767u /* half of what 16 bits count */
 
 static inline uint32_t node_field(uint64_t w, unsigned shift)
 {
@@ -79,7 +83,7 @@ static inline uint32_t readers_below(uint64_t w)
  * And few lock high nodes. So the lock's head counts them (`high`), and as long as there are none nobody reads high ancestors. */
 
 extern unsigned citron_high; /* from which height on: 4, that is 16,384 units; another only in tests, where trees are small */
-#define HIGH_STRIPES 4 /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
+#define HIGH_STRIPES 4       /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
 
 #define HIGH_CNT 0
 #define HIGH_MAX 32
@@ -100,12 +104,14 @@ static inline uint32_t high_count(uint64_t w)
 #define LEAF_READERS 16 /* more of them go to the parent */
 #define LEAF_READERS_BYTES (LEAF_READERS * sizeof(uint64_t))
 
-/* valid 1, first 6, last 6, serial 16; slot 12, record 12, serial's upper 4. */
-static inline uint64_t reader_word(uint32_t slot, uint32_t record, uint64_t serial, uint32_t bounds)
+/* valid 1, first 6, last 6, epoch's lower 3, serial 16; slot 12, record 12, serial's upper 4, epoch's next 4. Sessions that had the
+ * slot before began to count serials where this one did: only the epoch tells what they have left from its own. */
+static inline uint64_t reader_word(uint32_t slot, uint32_t epoch, uint32_t record, uint64_t serial, uint32_t bounds)
 {
-    return 1 | (uint64_t)bounds << 1 | (serial & 0xffff) << 16 | (uint64_t)slot << 32 | (uint64_t)record << 44 | serial >> 16 << 56;
+    return 1 | (uint64_t)bounds << 1 | (uint64_t)(epoch & 7) << 13 | (serial & 0xffff) << 16 | (uint64_t)slot << 32 |
+           (uint64_t)record << 44 | serial >> 16 << 56 | (uint64_t)(epoch >> 3 & 15) << 60;
 }
-#define READER_OWNER (~UINT64_C(0xffff)) /* slot, record and serial */
+#define READER_OWNER (~UINT64_C(0x1fff)) /* all but the bounds */
 static inline uint32_t reader_bounds(uint64_t w)
 {
     return (uint32_t)field_get(w, 1, 12);
@@ -131,8 +137,9 @@ struct citron_lock {
     uint64_t oldest; /* likewise: the oldest block of tokens that is not void (token.c) */
     uint64_t maximizer;
     uint64_t sleepers; /* shared memory: how many may be asleep, so that the others need not wake */
+    uint64_t changers; /* holders that wait for more, at least: those in their way need not look for them while it is 0 */
     _Alignas(CACHE_LINE) uint64_t blocks; /* of tokens: how many have been taken */
-    _Alignas(CACHE_LINE) uint64_t spill; /* [N, infinity): a node without ancestors and descendants */
+    _Alignas(CACHE_LINE) uint64_t spill;  /* [N, infinity): a node without ancestors and descendants */
     uint64_t spill_readers;
     char pad[CACHE_LINE - 16];
 };
@@ -158,8 +165,9 @@ struct citron_config {
     uint8_t m, m_next;
     uint32_t wait;       /* 0: those below look up once more instead, and nobody waits */
     uint32_t generation; /* so that no two configurations in a row look alike */
+    bool set;            /* T_wait was set: it may become longer, but not shorter again */
 };
-#define CONFIG_GENERATION_BITS 30
+#define CONFIG_GENERATION_BITS 29
 
 uint64_t config_word(struct citron_config c);
 struct citron_config config_of(uint64_t word);
@@ -208,18 +216,20 @@ enum claim_state {
 #define CLAIM_PLACE_HIGH 59
 #define CLAIM_TOP 50 /* for which height and m it is made known */
 #define CLAIM_M 55
-#define CLAIM_ALL (UINT64_C(1) << 58) /* with all bits of the leaves below (second fast path of 3.8) */
+#define CLAIM_ALL (UINT64_C(1) << 58)                 /* with all bits of the leaves below (second fast path of 3.8) */
+#define CLAIM_JOINT (UINT64_C(1) << CLAIM_PLACE_HIGH) /* of a writer's internal node: another hold of the session has it, too */
 #define CLAIM_SHARED (UINT64_C(1) << 60)
 #define CLAIM_STATE 61
 
 #define CLAIMS_MAX 8
-#define DESC_TOKEN CLAIMS_MAX       /* behind them, on the session's own books: the hold's token */
-#define DESC_WORDS (CLAIMS_MAX + 2) /* a multiple of 16 bytes */
+#define DESC_TOKEN CLAIMS_MAX        /* behind them, on the session's own books: the hold's token */
+#define DESC_CHANGE (CLAIMS_MAX + 1) /* for others to read: that the hold waits for more (yield.c), 0 if not */
+#define DESC_WORDS (CLAIMS_MAX + 2)  /* a multiple of 16 bytes */
 static_assert(TREE_SPLIT_MAX + 1 <= CLAIMS_MAX, "a range's nodes and the spillover");
 
 struct citron_claim {
     enum claim_state state;
-    bool shared, all;
+    bool shared, all, joint;
     bool spill;
     struct tree_node node;
     uint32_t ticket; /* bounds, if a leaf */
@@ -227,8 +237,11 @@ struct citron_claim {
     uint8_t place;   /* of a reader in a leaf */
     uint8_t said;    /* the state as last published */
     bool granted;    /* known from the record, where that says so: on shared memory */
-    uint32_t serial; /* likewise: which use of the record */
+    uint32_t serial; /* likewise: which use of the record, */
+    uint32_t epoch;  /* and of the slot */
     bool cut;        /* the other half of it is another hold's */
+    bool changes;    /* known from the census: its hold waits for more, */
+    bool wanted;     /* and this is what it waits for */
     bool took;       /* known to its owner alone: the bits of the leaf, or the place, are really its own */
 };
 
@@ -287,17 +300,19 @@ struct citron_job {
     struct citron_config config;
     uint64_t deadline;
     bool shared;
-    bool published; /* the record says that this hold may have something */
-    unsigned base;  /* so many claims are held already, and stay whatever becomes of the others */
-    bool upgrades;  /* the others are for what is read already: this hold's own readers do not count */
-    unsigned count; /* of claims */
+    uint64_t start, end; /* what is wanted in the end */
+    bool published;      /* the record says that this hold may have something */
+    unsigned base;       /* so many claims are held already, and stay whatever becomes of the others */
+    bool upgrades;       /* the others are for what is read already: this hold's own readers do not count */
+    bool marked;         /* others know that it waits for more than it has */
+    unsigned count;      /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
     struct citron_draw {
-        unsigned parts;              /* in which the hold lies; 0: none, or many */
-        unsigned op;                 /* the verb that drew */
-        fab_addr first;              /* the words of the parts, */
-        uint64_t words[TOKEN_PARTS]; /* and what they were */
-        uint64_t block;              /* that was taken, if one was */
+        unsigned parts;                   /* in which the hold lies; 0: none, or many */
+        unsigned op;                      /* the verb that drew */
+        fab_addr first;                   /* the words of the parts, */
+        uint64_t words[TOKEN_PARTS];      /* and what they were */
+        uint64_t block;                   /* that was taken, if one was */
         uint64_t head[CITRON_HEAD_WORDS]; /* read after all that */
     } draw;                               /* of a token, the latest */
     uint64_t token;
@@ -310,13 +325,14 @@ struct citron_job {
     uint64_t claimed_ns;  /* t2, and t0: when they were */
     uint64_t patience_ns; /* until the next look after those in the way */
     unsigned aborts;
-    unsigned blocked; /* how often in a row others were quicker to take bits of the same leaf, */
-    unsigned passed;  /* and how often others came before it at an ancestor */
-    bool look_high;   /* somebody has a high node: read high ancestors, too */
-    bool meek;        /* has waited for bits of a leaf for long: from now on without having made itself known */
-    bool tried;       /* one that does not wait has looked after those in its way */
-    bool exact;       /* ranges of this session itself were in the way: waste nothing */
-    bool escalated;   /* one internal node for all of it, where turns are taken in order */
+    unsigned blocked;   /* how often in a row others were quicker to take bits of the same leaf, */
+    unsigned passed;    /* and how often others came before it at an ancestor */
+    unsigned high_idle; /* how often in a row, in all acquisitions, that was for nothing */
+    bool look_high;     /* somebody has a high node: read high ancestors, too */
+    bool meek;          /* has waited for bits of a leaf for long: from now on without having made itself known */
+    bool tried;         /* one that does not wait has looked after those in its way */
+    bool exact;         /* ranges of this session itself were in the way: waste nothing */
+    bool escalated;     /* one internal node for all of it, where turns are taken in order */
     struct tree_node escalate_to;
     unsigned places_tried;
     unsigned pieces; /* a release in more than one batch */
@@ -334,7 +350,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 fab_addr job_node(const struct citron_job *j, struct tree_node n);
 fab_addr job_readers(const struct citron_job *j, struct tree_node n); /* of an internal node */
 fab_addr job_places(const struct citron_job *j, struct tree_node leaf);
-fab_addr job_stripes(const struct citron_job *j, struct tree_node high);
+fab_addr job_stripes(const struct citron_job *j, struct tree_node n); /* of a high one */
 fab_addr job_part(const struct citron_job *j, uint64_t number);
 fab_addr job_claim_node(const struct citron_job *j, const struct citron_claim *c);
 fab_addr job_claim_readers(const struct citron_job *j, const struct citron_claim *c);
@@ -370,8 +386,9 @@ void job_wake(const struct citron_job *j, fab_addr addr);
 
 /* ---- turn.c ---- */
 
-#define JOB_AGAIN 1  /* nothing is held: plan anew */
-#define JOB_WAITED 2 /* look again */
+#define JOB_AGAIN 1        /* nothing is held: plan anew */
+#define JOB_WAITED 2       /* look again */
+#define JOB_YIELD (-EBUSY) /* somebody who holds a part of it already wants the rest: give way */
 
 /* Waits until the condition no longer holds: 0, and what the word is then; or, when that has taken too long, 1. */
 int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen);
@@ -408,8 +425,40 @@ void job_add_spill(struct citron_job *j);
 /* From now on one node for the whole range, which contains this one. */
 int job_escalate(struct citron_job *j, struct tree_node to);
 
+/* ---- look.c ---- */
+
+struct citron_leaves;
+
+#define LOOK_MAX 40 /* ancestors that one batch looks at */
+
+struct look {
+    unsigned n;
+    struct tree_node nodes[LOOK_MAX];
+    uint64_t words[LOOK_MAX];
+};
+
+/* The ancestors of a group of claims, each once. High ones only if somebody has any. */
+void look_list(const struct citron_job *j, unsigned from, unsigned to, struct look *l);
+void look_add(const struct citron_job *j, struct citron_batch *b, struct look *l);
+/* The lowest that somebody has or wants for itself; -1: none. */
+int look_find(const struct citron_job *j, const struct look *l);
+/* Waits for whoever has that ancestor, without a claim on anything (W2 in the document). */
+int look_wait(struct citron_job *j, unsigned from, unsigned to, struct tree_node above, uint64_t word);
+/* Whether high ancestors should have been looked at and were not. */
+bool look_misses_high(struct citron_job *j, uint64_t high);
+/* All of phase (b) for claims [from, to), and the last turn if that is pending. */
+int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves);
+/* The configuration is another: whether that matters to what was planned and claimed; and if it does. */
+bool job_only_wait_changed(struct citron_job *j, uint64_t config);
+int job_start_anew(struct citron_job *j, uint64_t config);
+
 /* ---- below.c ---- */
 
+/* How much of what a node, or the spillover, counts is what this job's hold has already, and not in its way. */
+struct citron_own {
+    uint32_t below, readers_here, readers_below;
+};
+struct citron_own job_own_at(const struct citron_job *j, struct tree_node n, bool spill);
 int job_wait_out(struct citron_job *j);
 int job_drain_below(struct citron_job *j, unsigned i);
 
@@ -460,7 +509,8 @@ void job_drew(struct citron_job *j, const struct citron_batch *b);
 /* Makes a token of what was drawn last. Usually without a round trip. */
 int job_settle_token(struct citron_job *j);
 int job_new_token(struct citron_job *j);
-/* None that was granted so far lies above this. */
+/* Of the latest grant that took a block: of locks that are taken as a whole the latest. Where ranges are, tokens of the same block
+ * and of parts may be a few above it. */
 int citron_newest_token(const struct citron_job *j, uint64_t *token);
 int citron_raise(const struct seat *seat, struct hold *h, uint64_t floor);
 
@@ -494,6 +544,9 @@ static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *
  * somebody is in the middle of a step, ask again. */
 #define CITRON_REPAIRED 2
 int citron_repair(const struct citron_job *j, struct tree_node n, bool spill);
+/* The same of several nodes by one census; what is in the middle of a step stays as it is. */
+#define REPAIR_MAX 8
+int citron_repair_some(const struct citron_job *j, const struct tree_node *nodes, unsigned n, bool spill);
 /* Clears bits that nobody owns in the leaves below a node that this job has for itself. */
 int citron_scrub(struct citron_job *j, struct tree_node parent);
 /* A reader's place: whether its owner still has it; frees it if not. */
@@ -502,13 +555,16 @@ int citron_repair_place(const struct citron_job *j, struct tree_node leaf, unsig
 int citron_leaf_owned(const struct citron_job *j, struct tree_node leaf, uint64_t bits);
 /* Whether this very session holds, with another hold, what is in the way of that claim. */
 int citron_own_way(const struct citron_job *j, const struct citron_claim *c);
-int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 int citron_peek(const struct seat *seat, uint64_t index, struct lock_view *out);
 
 /* Calls fn for every claim that is not NONE of a living session on that lock. A session that is lost is shut out first; -EAGAIN
  * while that is not certain, or while somebody is changing its books. */
 typedef int (*claim_fn)(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c);
 int citron_census(const struct citron_job *j, claim_fn fn, void *ctx);
+
+/* ---- funeral.c ---- */
+
+int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 
 /* ---- scale.c ---- */
 
@@ -517,19 +573,49 @@ int job_configure(struct citron_job *j);
 /* Begins to change it; and completes that if nobody uses what was before: 0, or positive: not yet. */
 int citron_retune(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline);
 int citron_settle(struct citron_job *j, bool has_spill);
-/* T_wait is too short for what this fabric does at present. */
+/* T_wait is too short for what this fabric does at present; or, as one sees who has waited it out, much too long. */
 int citron_wait_longer(struct citron_job *j);
+int citron_wait_shorter(struct citron_job *j);
 void job_remember(struct citron_job *j);
 /* Notes how far a range reaches beyond the tree; and, when such a hold ends, sees whether the tree should grow. */
 void citron_note_end(struct citron_job *j, struct citron_batch *b);
 int citron_before_release(struct citron_job *j);
-int citron_scale_down(const struct seat *seat, struct hold *whole, uint64_t units);
+int citron_rescale(const struct seat *seat, struct hold *h, uint64_t units, uint64_t deadline);
+int citron_layout(const struct seat *seat, uint64_t index, struct lock_layout *out);
+
+/* ---- yield.c ---- */
+
+/* What a waiting job owes to holders that change: JOB_YIELD, or for one that changes itself -EDEADLK, or 0. */
+int citron_give_way(struct citron_job *j);
+/* Gives back everything and waits until those who change have what they want: JOB_AGAIN. */
+int citron_yield(struct citron_job *j);
+/* Tells the others that this job holds something and wants more; and that it no longer does. */
+int citron_mark(struct citron_job *j);
+int citron_unmark(struct citron_job *j);
+/* The mark of a record's present use. */
+bool citron_is_marked(uint64_t mark, uint64_t serial, uint32_t epoch, unsigned *base);
 
 /* ---- change.c ---- */
 
+/* The units that a claim keeps from others. */
+uint64_t claim_start(const struct citron_job *j, const struct citron_claim *c);
+uint64_t claim_end(const struct citron_claim *c);
+/* Writes all claims as they are now. */
+int citron_say_all(struct citron_job *j, enum claim_state state);
+/* Runs verbs that may be repeated: what is counted twice is too high. */
+int citron_run_surely(struct citron_job *j, struct citron_batch *b);
 int citron_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline);
 int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline);
+
+/* ---- split.c ---- */
+
 int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right);
+/* A node that several holds of the session have together is given back by the last of them: false, the claim is then its alone.
+ * Else this one leaves it to the others. */
+bool citron_leave_joint(const struct citron_job *j, unsigned i);
+bool citron_is_joint(const struct citron_job *j, unsigned i);
+/* Before a range grows: -EDEADLK if another hold of the session has a part of what it wants in a node that both have. */
+int citron_reserve_joint(const struct citron_job *j);
 
 /* ---- design.c ---- */
 
@@ -539,6 +625,7 @@ enum citron_busted {
     CITRON_NO_FENCE = 4,      /* counts anew without having shut out the lost */
     CITRON_BLIND_RELEASE = 8, /* releases of turns are additions, as printed */
     CITRON_BLIND_READER = 16, /* a reader does not look for writers after it took its place */
+    CITRON_BLIND_SPLIT = 32,  /* the first half that goes takes the node that both have with it */
 };
 
 struct citron_design {
@@ -547,7 +634,8 @@ struct citron_design {
 };
 
 extern const struct citron_design design_citron, design_busted_citron_no_abort, design_busted_citron_no_wait,
-    design_busted_citron_no_fence, design_busted_citron_blind_release, design_busted_citron_blind_reader;
+    design_busted_citron_no_fence, design_busted_citron_blind_release, design_busted_citron_blind_reader,
+    design_busted_citron_blind_split;
 
 static inline uint32_t citron_busted_seat(const struct seat *seat)
 {
@@ -568,7 +656,7 @@ extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm,
 enum { FAST_NOT, FAST_PRINTED, FAST_LOW };
 
 struct citron_stats {
-    uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses;
+    uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses, yielded, rivals, joint;
 };
 extern struct citron_stats citron_stats; /* of this process; the simulation is one */
 

@@ -44,10 +44,17 @@ static const struct design_knob knobs[] = {
 };
 
 static const struct design_counter counters[] = {
-    {"acquires", &citron_stats.acquires}, {"aborts", &citron_stats.aborts},
-    {"blocked", &citron_stats.blocked},   {"escalated", &citron_stats.escalated},
-    {"repaired", &citron_stats.repaired}, {"grown", &citron_stats.grown},
-    {"censuses", &citron_stats.censuses}, {0},
+    {"acquires", &citron_stats.acquires},
+    {"aborts", &citron_stats.aborts},
+    {"blocked", &citron_stats.blocked},
+    {"escalated", &citron_stats.escalated},
+    {"repaired", &citron_stats.repaired},
+    {"grown", &citron_stats.grown},
+    {"censuses", &citron_stats.censuses},
+    {"yielded", &citron_stats.yielded},
+    {"rivals", &citron_stats.rivals},
+    {"joint", &citron_stats.joint},
+    {0},
 };
 
 #define CITRON_COMMON(faults)                                                                                                      \
@@ -56,8 +63,8 @@ static const struct design_counter counters[] = {
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct citron_lock),                   \
     .lock_bytes = citron_lock_bytes, .desc_size = DESC_WORDS * sizeof(uint64_t), .acquire = citron_acquire,                        \
     .release = citron_release, .convert = citron_convert, .reshape = citron_reshape, .split = citron_split, .cover = citron_cover, \
-    .holds = citron_holds, .recover = citron_recover, .peek = citron_peek, .raise = citron_raise, .knobs = knobs,                  \
-    .counters = counters
+    .layout = citron_layout, .retune = citron_retune, .rescale = citron_rescale, .holds = citron_holds, .recover = citron_recover, \
+    .peek = citron_peek, .raise = citron_raise, .knobs = knobs, .counters = counters
 
 const struct citron_design design_citron = {
     .design = {.name = "citron", .summary = "ranges on a segment tree, one-sided", .kind = DESIGN_MAIN, CITRON_COMMON(FAULTS_ALL)},
@@ -82,3 +89,5 @@ const struct citron_design design_busted_citron_blind_release =
     CITRON_BUSTED("blind-release", "releases by adding, whatever has happened since", CITRON_BLIND_RELEASE, FAULTS_ALL);
 const struct citron_design design_busted_citron_blind_reader =
     CITRON_BUSTED("blind-reader", "a reader does not look for writers after it took its place", CITRON_BLIND_READER, FAULTS_ALL);
+const struct citron_design design_busted_citron_blind_split =
+    CITRON_BUSTED("blind-split", "the first half that goes takes the node that both have with it", CITRON_BLIND_SPLIT, FAULTS_ALL);

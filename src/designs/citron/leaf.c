@@ -15,7 +15,7 @@ static uint64_t mask_of(const struct citron_claim *c)
 
 uint64_t citron_place_word(const struct citron_job *j, const struct citron_claim *c)
 {
-    return reader_word(j->seat->me->slot, j->h->record, j->h->serial, c->ticket);
+    return reader_word(j->seat->me->slot, j->seat->me->epoch, j->h->record, j->h->serial, c->ticket);
 }
 
 fab_addr citron_place_addr(const struct citron_job *j, const struct citron_claim *c)
@@ -99,7 +99,7 @@ void citron_leaf_see(struct citron_job *j, unsigned i, uint64_t old, struct citr
 /* A reader of any of these units, or -1. Oneself, on the way up, does not count. */
 static int find_reader(const struct citron_job *j, const struct citron_claim *c, const uint64_t places[LEAF_READERS])
 {
-    uint64_t own = reader_word(j->seat->me->slot, j->h->record, j->h->serial, 0);
+    uint64_t own = reader_word(j->seat->me->slot, j->seat->me->epoch, j->h->record, j->h->serial, 0);
     for (unsigned n = 0; n < LEAF_READERS; n++)
         if (places[n] && mask_of(c) & bounds_mask(reader_bounds(places[n])) &&
             !(j->upgrades && (places[n] & READER_OWNER) == (own & READER_OWNER)))
@@ -283,7 +283,8 @@ static struct tree_node first_leaf(const struct citron_claim *c)
 static bool may_take_whole(const struct citron_job *j, unsigned i)
 {
     const struct citron_claim *c = &j->claims[i];
-    return citron_fast == FAST_PRINTED && !j->shared && !c->spill && c->node.height == 1 && !config_confirms(j->config) && !j->scrub;
+    return citron_fast == FAST_PRINTED && !j->shared && !c->spill && c->node.height == 1 && !config_confirms(j->config) &&
+           !j->scrub;
 }
 
 /* With all bits set nobody can have come unseen, so T_wait need not be waited out. */

@@ -55,7 +55,7 @@ static int check_life(struct census *c, uint32_t slot)
 }
 
 /* Claims and the record that they belong to, read so that they are of one use of it. */
-static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_t words[CLAIMS_MAX], uint64_t *word)
+static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_t words[DESC_WORDS], uint64_t *word)
 {
     fab_addr at = space_record_addr(c->seat->space, slot, record);
     for (unsigned n = 0; n < READ_TRIES_MAX; n++) {
@@ -63,7 +63,7 @@ static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_
         struct fab_op ops[] = {
             {.verb = FAB_READ, .len = sizeof before, .addr = at, .buf = &before},
             {.verb = FAB_READ,
-             .len = CLAIMS_MAX * sizeof *words,
+             .len = DESC_WORDS * sizeof *words,
              .addr = citron_desc_addr(c->seat->space, slot, record),
              .buf = words},
             {.verb = FAB_READ, .len = sizeof after, .addr = at, .buf = &after},
@@ -82,7 +82,8 @@ static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_
 static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
     struct census *c = ctx;
-    uint64_t words[CLAIMS_MAX];
+    uint64_t words[DESC_WORDS];
+    unsigned base;
     if (record_index(word) != c->index)
         return 0;
     if (!c->checked) {
@@ -93,6 +94,7 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
     }
     int rc = read_claims(c, slot, record, words, &word);
     enum record_state state = rc ? RECORD_FREE : record_state(word);
+    bool changes = !rc && citron_is_marked(words[DESC_CHANGE], record_serial(word), lease_epoch(c->lease), &base);
     bool any = state != RECORD_FREE && state != RECORD_SPARE && state != RECORD_WAIT && record_index(word) == c->index;
     for (unsigned i = 0; i < CLAIMS_MAX && !rc && any; i++)
         if (words[i] >> CLAIM_STATE) {
@@ -103,6 +105,9 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
             if (c->stopped)
                 return -EAGAIN;
             claim.serial = (uint32_t)record_serial(word);
+            claim.epoch = lease_epoch(c->lease);
+            claim.changes = changes;
+            claim.wanted = changes && i >= base;
             claim.granted = state == RECORD_HELD_X || state == RECORD_HELD_S;
             rc = c->fn(c->ctx, slot, record, &claim);
         }
@@ -131,8 +136,8 @@ int citron_census(const struct citron_job *j, claim_fn fn, void *ctx)
 struct count {
     struct tree_node node;
     bool spill;
-    uint32_t first; /* the ticket that is being served */
-    uint32_t next;  /* how far behind it the next living one is */
+    uint32_t first;                                                          /* the ticket that is being served */
+    uint32_t next;                                                           /* how far behind it the next living one is */
     uint32_t below[HIGH_STRIPES], readers_here, readers_below[HIGH_STRIPES]; /* of nodes that are not high, the first */
     uint32_t high;                                                           /* claims on high nodes, wherever */
     bool unsure, high_unsure;
@@ -222,36 +227,86 @@ static int replace(const struct citron_job *j, fab_addr addr, uint64_t from, uin
     return 0;
 }
 
-int citron_repair(const struct citron_job *j, struct tree_node n, bool spill)
+struct counts {
+    unsigned n;
+    struct count at[REPAIR_MAX];
+};
+
+static int count_each(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
+{
+    struct counts *counts = ctx;
+    for (unsigned i = 0; i < counts->n; i++)
+        count_claim(&counts->at[i], slot, record, c);
+    return 0;
+}
+
+static bool is_high(struct tree_node n, bool spill)
+{
+    return !spill && node_is_high(n);
+}
+
+static unsigned add_words(const struct citron_job *j, struct tree_node n, bool spill, struct words *was, struct fab_op *ops)
 {
     const struct citron_claim at = {.spill = spill, .node = n};
-    bool high = !spill && node_is_high(n);
-    fab_addr stripes = high ? job_stripes(j, n) : 0, head = job_header(j, offsetof(struct citron_lock, high));
-    struct words was = {0};
-    struct fab_op ops[] = {
-        {.verb = FAB_READ, .len = sizeof was.node, .addr = job_claim_node(j, &at), .buf = &was.node},
-        {.verb = FAB_READ, .len = sizeof was.readers, .addr = job_claim_readers(j, &at), .buf = &was.readers},
-        {.verb = FAB_READ, .len = sizeof was.stripes, .addr = stripes, .buf = was.stripes},
-        {.verb = FAB_READ, .len = sizeof was.high, .addr = head, .buf = &was.high},
-    };
-    int rc = fab_batch(j->seat->ep, ops, high ? 4 : 2);
+    bool high = is_high(n, spill);
+    ops[0] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->node, .addr = job_claim_node(j, &at), .buf = &was->node};
+    ops[1] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->readers, .addr = job_claim_readers(j, &at), .buf = &was->readers};
+    if (!high)
+        return 2;
+    ops[2] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->stripes, .addr = job_stripes(j, n), .buf = was->stripes};
+    ops[3] = (struct fab_op){
+        .verb = FAB_READ, .len = sizeof was->high, .addr = job_header(j, offsetof(struct citron_lock, high)), .buf = &was->high};
+    return 4;
+}
+
+/* What was counted of one node, put there if it is still as it was when it was read. */
+static int put_right(const struct citron_job *j, const struct count *n, const struct words *was)
+{
+    const struct citron_claim at = {.spill = n->spill, .node = n->node};
+    bool high = is_high(n->node, n->spill);
+    struct words right = *was;
+    if (n->unsure)
+        return 1;
+    correct(n, &right);
+    int rc = replace(j, job_claim_readers(j, &at), was->readers, right.readers);
+    if (!rc)
+        rc = replace(j, job_claim_node(j, &at), was->node, right.node);
+    for (unsigned i = 0; i < HIGH_STRIPES && high && !rc; i++)
+        rc = replace(j, job_stripes(j, n->node) + i * sizeof(uint64_t), was->stripes[i], right.stripes[i]);
+    if (!rc && high)
+        rc = replace(j, job_header(j, offsetof(struct citron_lock, high)), was->high, right.high);
+    return rc ? rc : memcmp(was, &right, sizeof right) ? CITRON_REPAIRED : 0;
+}
+
+int citron_repair_some(const struct citron_job *j, const struct tree_node *nodes, unsigned n, bool spill)
+{
+    struct fab_op ops[4 * REPAIR_MAX];
+    struct words was[REPAIR_MAX];
+    struct counts counts = {.n = n};
+    unsigned reads = 0;
+    assert(n <= REPAIR_MAX);
+    memset(was, 0, sizeof was);
+    for (unsigned i = 0; i < n; i++)
+        reads += add_words(j, nodes[i], spill, &was[i], &ops[reads]);
+    int rc = fab_batch(j->seat->ep, ops, reads);
     if (rc)
         return rc;
-    struct count count = {
-        .node = n, .spill = spill, .first = node_field(was.node, NODE_TCNT), .next = (uint32_t)FIELD_MAX(NODE_COUNT_BITS)};
-    rc = citron_census(j, count_claim, &count);
-    if (rc || count.unsure)
-        return rc ? rc : 1;
-    struct words right = was;
-    correct(&count, &right);
-    rc = replace(j, job_claim_readers(j, &at), was.readers, right.readers);
-    if (!rc)
-        rc = replace(j, job_claim_node(j, &at), was.node, right.node);
-    for (unsigned i = 0; i < HIGH_STRIPES && high && !rc; i++)
-        rc = replace(j, stripes + i * sizeof(uint64_t), was.stripes[i], right.stripes[i]);
-    if (!rc && high)
-        rc = replace(j, head, was.high, right.high);
-    return rc ? rc : memcmp(&was, &right, sizeof was) ? CITRON_REPAIRED : 0;
+    for (unsigned i = 0; i < n; i++)
+        counts.at[i] = (struct count){.node = nodes[i],
+                                      .spill = spill,
+                                      .first = node_field(was[i].node, NODE_TCNT),
+                                      .next = (uint32_t)FIELD_MAX(NODE_COUNT_BITS)};
+    rc = citron_census(j, count_each, &counts);
+    for (unsigned i = 0; i < n && rc >= 0; i++) {
+        int put = put_right(j, &counts.at[i], &was[i]);
+        rc = n == 1 || put < 0 ? put : 0;
+    }
+    return rc;
+}
+
+int citron_repair(const struct citron_job *j, struct tree_node n, bool spill)
+{
+    return citron_repair_some(j, &n, 1, spill);
 }
 
 /* ---- leaves ---- */
@@ -330,11 +385,11 @@ struct place_search {
     bool found;
 };
 
-/* The word names slot, record and serial; the census has what lives. */
+/* The word names slot, epoch, record and serial; the census has what lives. It was read before the lease that the epoch is from. */
 static int owns_place(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
 {
     struct place_search *s = ctx;
-    uint64_t owner = reader_word(slot, record, c->serial, 0) & READER_OWNER;
+    uint64_t owner = reader_word(slot, c->epoch, record, c->serial, 0) & READER_OWNER;
     if (owner == (s->word & READER_OWNER) && !c->spill && /* on its way down it is not yet shared */
         tree_same(c->node, s->leaf) && (c->state == CLAIM_FLUX || c->state == CLAIM_HELD))
         s->found = true;
@@ -372,57 +427,6 @@ int citron_own_way(const struct citron_job *j, const struct citron_claim *c)
     struct own_search s = {.j = j, .claim = c};
     int rc = citron_census(j, in_own_way, &s);
     return rc ? rc : s.found;
-}
-
-/* ---- a dead session ---- */
-
-struct funeral {
-    const struct seat *seat;
-    uint32_t dead, epoch;
-};
-
-static int repair_path(const struct citron_job *j, const struct citron_claim *c)
-{
-    uint8_t heights[TREE_HEIGHT_MAX];
-    int rc = claim_internal(c) ? citron_repair(j, c->node, c->spill) : 0;
-    unsigned n = c->spill || c->state < CLAIM_FLUX ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
-    for (unsigned i = 0; i < n && rc >= 0; i++)
-        rc = citron_repair(j, tree_above(c->node, heights[i]), false);
-    return rc > 0 || rc == -EAGAIN ? 0 : rc; /* whom it bothers asks again */
-}
-
-static int bury_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
-{
-    const struct funeral *f = ctx;
-    const struct seat *seat = f->seat;
-    struct hold h = {.index = record_index(word), .record = UINT32_MAX, .mode = PAWL_EXCLUSIVE};
-    struct citron_job j;
-    uint64_t words[CLAIMS_MAX], lease;
-    if (record_state(word) == RECORD_WAIT)
-        return 0;
-    if (h.index >= seat->space->lock_count)
-        return -EFAULT; /* memory was overwritten by a stranger */
-    int rc = fab_read(seat->ep, citron_desc_addr(seat->space, slot, record), words, sizeof words);
-    if (!rc) /* after the claims: what they say is then the dead session's, not its successor's in the slot (I6) */
-        rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, lease), &lease);
-    if (rc)
-        return rc;
-    if (lease_state(lease) != SLOT_LOST || lease_epoch(lease) != f->epoch)
-        return 1;
-    job_start(&j, seat, &h, DEADLINE_NEVER);
-    for (unsigned i = 0; i < CLAIMS_MAX && !rc; i++) {
-        struct citron_claim c = claim_of(words[i], j.height_max);
-        if (c.state != CLAIM_NONE && c.state != CLAIM_WAIT && (c.spill || c.node.height <= j.height_max))
-            rc = repair_path(&j, &c);
-    }
-    return rc;
-}
-
-int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
-{
-    struct funeral f = {.seat = seat, .dead = dead, .epoch = epoch};
-    int rc = seat_records(seat, dead, bury_record, &f);
-    return rc > 0 ? 0 : rc;
 }
 
 /* ---- what it looks like ---- */

@@ -45,13 +45,14 @@ static void add_release_node(const struct citron_job *j, struct citron_batch *b,
     uint64_t mask = claim_internal(c) ? 0 : bounds_mask(c->ticket);
     if (claim_internal(c) && c->shared) {
         batch_mfaa(b, job_claim_readers(j, c), UINT64_C(1) << READERS_CNT, READERS_TOPS);
+    } else if (claim_internal(c) && c->joint && !(citron_busted(j) & CITRON_BLIND_SPLIT)) {
+        /* other holds of this session have it, too: the last of them gives it back */
     } else if (claim_internal(c)) {
         for (unsigned n = 0; n < 4 && c->all; n++)
             batch_mcas(b, job_node(j, tree_child(c->node, n)), UINT64_MAX, UINT64_MAX, 0, UINT64_MAX);
         add_pass_turn(j, b, c, keep_turn);
     } else if (c->shared && c->took) {
-        uint64_t word = reader_word(j->seat->me->slot, j->h->record, j->h->serial, c->ticket);
-        batch_mcas(b, citron_place_addr(j, c), word, UINT64_MAX, 0, UINT64_MAX);
+        batch_mcas(b, citron_place_addr(j, c), citron_place_word(j, c), UINT64_MAX, 0, UINT64_MAX);
     } else if (c->took) {
         batch_mcas(b, job_node(j, c->node), mask, mask, 0, mask);
     }
@@ -140,7 +141,9 @@ OWN_FRAME int job_doubt(struct citron_job *j, unsigned i)
     struct citron_batch b;
     enum claim_state then = CLAIM_WAIT;
     batch_start(&b);
-    if (claim_internal(c)) {
+    if (claim_internal(c) && c->joint) {
+        /* its turn is that of others, too */
+    } else if (claim_internal(c)) {
         /* A writer keeps its turn, a reader starts over: whether it has passed it on is not known. */
         add_pass_turn(j, &b, c, !c->shared);
         then = c->shared ? CLAIM_WAIT : CLAIM_TURN;
@@ -166,6 +169,8 @@ OWN_FRAME int job_drop(struct citron_job *j, unsigned i, bool keep_turn)
         return leave_queue(j, i);
     if (c->state != CLAIM_HELD)
         return 0;
+    if (c->joint)
+        c->joint = citron_leave_joint(j, i);
     struct citron_batch b;
     bool turn = keep_turn && claim_internal(c) && !c->shared;
     unsigned seen = 0, left = 0;
@@ -250,9 +255,42 @@ bool citron_holds(const struct seat *seat, const struct hold *h)
     return hold_is(seat, h, held_state(h)) && hold_has_range(seat, h) && has_token(seat, h);
 }
 
+/* What several claims have made known to the same ancestors is taken back by one verb each. */
+struct tally {
+    unsigned n;
+    struct citron_known known[FAB_BATCH_MAX];
+    uint64_t counts[FAB_BATCH_MAX];
+};
+
+static void tally_add(const struct citron_job *j, struct tally *t, const struct citron_claim *c)
+{
+    uint8_t heights[TREE_HEIGHT_MAX];
+    unsigned n = c->spill ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
+    for (unsigned i = 0; i < n; i++) {
+        struct citron_known k = job_known(j, tree_above(c->node, heights[i]), c->shared);
+        unsigned at = 0;
+        while (at < t->n && (t->known[at].addr != k.addr || t->known[at].gone != k.gone))
+            at++;
+        if (at == t->n) {
+            t->known[t->n] = k;
+            t->counts[t->n++] = 0;
+        }
+        t->counts[at]++;
+    }
+}
+
+static void tally_emit(struct citron_batch *b, struct tally *t)
+{
+    for (unsigned i = 0; i < t->n; i++)
+        batch_mfaa(b, t->known[i].addr, t->counts[i] * t->known[i].gone, t->known[i].tops);
+    t->n = 0;
+}
+
 /* All claims in one batch, the last one first; then the record, which is what makes them visible. */
 static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned seen[CLAIMS_MAX], unsigned left[CLAIMS_MAX])
 {
+    struct tally t;
+    t.n = 0;
     batch_start(b);
     for (unsigned i = 0, to; i < j->count; i = to) { /* what went before to make room for a larger tree stays gone */
         for (to = i; to < j->count && j->claims[to].state == CLAIM_HELD; to++)
@@ -265,7 +303,8 @@ static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned 
         const struct citron_claim *c = &j->claims[i];
         if (c->state != CLAIM_FLUX)
             continue;
-        if (b->n + 12 + TREE_HEIGHT_MAX > FAB_BATCH_MAX) { /* many nodes, or a small m: in pieces, each exact by itself */
+        if (b->n + t.n + 12 + TREE_HEIGHT_MAX > FAB_BATCH_MAX) { /* many nodes, or a small m: in pieces, each exact by itself */
+            tally_emit(b, &t);
             int rc = job_run(j, b);
             if (rc)
                 return rc;
@@ -276,8 +315,9 @@ static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned 
             seen[i] = batch_read64(b, job_claim_node(j, c));
         left[i] = b->n;
         add_release_node(j, b, i, false);
-        citron_add_unknown(j, b, c);
+        tally_add(j, &t, c);
     }
+    tally_emit(b, &t);
     /* On shared memory the record is the session's own, too: it is closed with the hold. */
     fab_addr record = space_record_addr(j->seat->space, j->seat->me->slot, j->h->record);
     if (!fab_is_shm(j->seat->ep))
@@ -291,7 +331,7 @@ OWN_FRAME static int release_surely(struct citron_job *j, unsigned i)
     for (;;) {
         struct citron_batch b;
         batch_start(&b);
-        if (claim_internal(c) && !c->shared)
+        if (claim_internal(c) && !c->shared && !c->joint)
             add_pass_turn(j, &b, c, false);
         else if (!claim_internal(c) && c->shared)
             add_release_node(j, &b, i, false);
@@ -361,6 +401,9 @@ int citron_release(const struct seat *seat, const struct hold *h)
         return -PAWL_ENOTOWNER;
     job_start(&j, seat, &own, DEADLINE_NEVER);
     recall(&j);
+    for (unsigned i = 0; i < j.count; i++)
+        if (j.claims[i].joint)
+            j.claims[i].joint = citron_leave_joint(&j, i);
     int rc = citron_before_release(&j);
     if (!rc)
         rc = release_job(&j);

@@ -15,6 +15,7 @@ struct citron_stats citron_stats;
 #define WAIT_ROUND_TRIPS_TWICE 15 /* 3.5.5: 5 us are reserved for a round trip of 2, and there are three of them: 7.5 times */
 #define WAIT_FIRST_MAX_NS                                                                                                          \
     (200 * NS_PER_US) /* whatever was measured: a connection may just have broken. It is doubled if too short */
+#define WAIT_MUCH 16  /* times what it takes to make oneself known: at first it is some four times that */
 #define SETTLE_PAUSE_NS (50 * NS_PER_US)
 
 static fab_addr config_addr(const struct citron_job *j)
@@ -36,7 +37,7 @@ void job_remember(struct citron_job *j)
         return;
     hint->index = j->index;
     hint->word = j->config_word;
-    hint->more = j->look_high;
+    hint->more = (uint64_t)j->high_idle << 1 | j->look_high;
 }
 
 static uint32_t wait_for(const struct citron_job *j, uint64_t round_trip_ns)
@@ -55,8 +56,12 @@ static int make_config(struct citron_job *j, uint64_t round_trip_ns)
 {
     uint8_t height = (uint8_t)citron_height_first(j->seat->space);
     uint32_t wait = wait_for(j, round_trip_ns);
-    struct citron_config c = {
-        .height = height, .height_next = height, .m = (uint8_t)citron_m, .m_next = (uint8_t)citron_m, .wait = wait};
+    struct citron_config c = {.height = height,
+                              .height_next = height,
+                              .m = (uint8_t)citron_m,
+                              .m_next = (uint8_t)citron_m,
+                              .wait = wait,
+                              .set = citron_wait_ns};
     uint64_t old;
     int rc = fab_cas64(j->seat->ep, config_addr(j), 0, config_word(c), &old);
     if (!rc)
@@ -70,7 +75,8 @@ int job_configure(struct citron_job *j)
     if (!fab_is_shm(j->seat->ep) && hint->index == j->index && hint->word) {
         j->config_word = hint->word;
         j->config = config_of(j->config_word);
-        j->look_high = hint->more;
+        j->look_high = hint->more & 1;
+        j->high_idle = (unsigned)(hint->more >> 1);
         return 0;
     }
     int rc;
@@ -138,13 +144,13 @@ int citron_settle(struct citron_job *j, bool has_spill)
     return rc;
 }
 
-/* T_wait needs no second phase: who claims under one configuration has found it unchanged after having made itself known. So it is
- * known to everybody who looks under the next one, from above or from below. */
-int citron_wait_longer(struct citron_job *j)
+/* T_wait needs no second phase (job_only_wait_changed). So it does not wait for other changes, either: whoever has begun one may be
+ * gone, and with too short a T_wait nobody gets on. */
+static int change_wait(struct citron_job *j, uint64_t wait)
 {
     struct citron_config to = j->config;
-    to.wait = (uint32_t)min_u64(2 * (uint64_t)to.wait, FIELD_MAX(CONFIG_WAIT_BITS));
-    if (config_changing(to) || to.wait == j->config.wait)
+    to.wait = (uint32_t)min_u64(wait, FIELD_MAX(CONFIG_WAIT_BITS));
+    if (!to.wait || to.wait == j->config.wait)
         return 0;
     const struct citron_config was = j->config;
     const uint64_t word = j->config_word;
@@ -154,6 +160,27 @@ int citron_wait_longer(struct citron_job *j)
         j->config_word = word;
     }
     return rc < 0 ? seat_retry(j->seat, rc) : 0;
+}
+
+int citron_wait_longer(struct citron_job *j)
+{
+    return change_wait(j, 2 * (uint64_t)j->config.wait);
+}
+
+int citron_wait_shorter(struct citron_job *j)
+{
+    uint64_t took_ns = j->claimed_ns - j->looked_ns;
+    return j->config.set || took_ns > config_wait_ns(j->config) / WAIT_MUCH ? 0 : change_wait(j, j->config.wait / 2);
+}
+
+/* Until others have followed, or for as long as there is time. */
+static int pause_for_others(const struct seat *seat, uint64_t deadline)
+{
+    uint64_t now = world_now(seat->world);
+    if (now >= deadline)
+        return -ETIMEDOUT;
+    int rc = fab_wait_any(seat->ep, NULL, 0, min_u64(deadline, now + SETTLE_PAUSE_NS));
+    return rc == -ETIMEDOUT ? 0 : seat_retry(seat, rc);
 }
 
 static int retune_once(struct citron_job *j, unsigned m, uint32_t wait)
@@ -175,6 +202,7 @@ static int retune_once(struct citron_job *j, unsigned m, uint32_t wait)
         return citron_settle(j, false) < 0 ? -EAGAIN : 1;
     to.m_next = (uint8_t)m;
     to.wait = wait;
+    to.set = true;
     rc = swap_config(j, to);
     return rc < 0 ? rc : 1;
 }
@@ -191,11 +219,7 @@ int citron_retune(const struct seat *seat, uint64_t index, unsigned m, uint64_t 
         int rc = retune_once(&j, m, (uint32_t)wait);
         if (!rc || (rc < 0 && rc != -EAGAIN && (rc = seat_retry(seat, rc))))
             return rc;
-        uint64_t now = world_now(seat->world);
-        if (now >= deadline)
-            return -ETIMEDOUT;
-        rc = fab_wait_any(seat->ep, NULL, 0, min_u64(deadline, now + SETTLE_PAUSE_NS));
-        if (rc && rc != -ETIMEDOUT && (rc = seat_retry(seat, rc)))
+        if ((rc = pause_for_others(seat, deadline)))
             return rc;
     }
 }
@@ -233,7 +257,7 @@ int citron_before_release(struct citron_job *j)
 {
     struct citron_claim *last = &j->claims[j->count - 1];
     struct session *me = j->seat->me;
-    if (!j->count || !last->spill || last->shared)
+    if (!j->count || !last->spill || last->shared || last->joint)
         return 0;
     uint64_t now = world_now(j->seat->world), before = __atomic_load_n(&me->scaled_ns, __ATOMIC_RELAXED);
     if (before && now - before < citron_scale_us * NS_PER_US)
@@ -256,27 +280,130 @@ void citron_note_end(struct citron_job *j, struct citron_batch *b)
         batch_mcas(b, j->lock + offsetof(struct citron_lock, maximizer), 0, 0, end, end);
 }
 
-/* Shrinking (3.9.2): blocks. `whole` is held exclusively and is all there is. */
-int citron_scale_down(const struct seat *seat, struct hold *whole, uint64_t units)
+/* ---- by command ---- */
+
+/* What was to be taller stays as it is: what is made known for a taller tree is found in this one, too. */
+static int stay(struct citron_job *j)
 {
-    struct citron_job j;
-    if (whole->mode != PAWL_EXCLUSIVE || whole->start || whole->end != RANGE_UNITS_MAX || !citron_holds(seat, whole))
-        return -PAWL_ENOTOWNER;
-    job_start(&j, seat, whole, DEADLINE_NEVER);
     for (;;) {
-        int rc = fab_read64(seat->ep, config_addr(&j), &j.config_word);
-        j.config = config_of(j.config_word);
-        struct citron_config to = j.config;
-        unsigned first = citron_height_first(seat->space), least = tree_height_for(units);
-        unsigned height = least > first ? least : first; /* not below what it was made for */
-        if (!rc && height >= to.height)
-            return height == to.height ? 0 : -EINVAL;
-        to.height = to.height_next = (uint8_t)height;
-        if (!rc)
-            rc = swap_config(&j, to);
-        if (!rc)
+        int rc = fab_read64(j->seat->ep, config_addr(j), &j->config_word);
+        j->config = config_of(j->config_word);
+        struct citron_config to = j->config;
+        if (!rc && to.height == to.height_next)
             return 0;
-        if (rc < 0 && (rc = seat_retry(seat, rc)))
+        to.height_next = to.height;
+        if (!rc)
+            rc = swap_config(j, to);
+        if (!rc || (rc < 0 && (rc = seat_retry(j->seat, rc))))
             return rc;
     }
+}
+
+/* One step towards a taller tree: 0 if it is there. The job has the spillover for itself and nothing else. */
+static int grow_to(struct citron_job *j, unsigned height)
+{
+    int rc = fab_read64(j->seat->ep, config_addr(j), &j->config_word);
+    if (rc)
+        return rc;
+    j->config = config_of(j->config_word);
+    struct citron_config to = j->config;
+    if (to.height >= height)
+        return 0;
+    if (!config_changing(to)) {
+        to.height_next = (uint8_t)height;
+        if ((rc = swap_config(j, to)))
+            return rc;
+    }
+    rc = citron_settle(j, true); /* of whatever change is under way */
+    return rc ? rc : j->config.height < height;
+}
+
+static int scale_up(struct citron_job *j, unsigned height)
+{
+    int rc = 0;
+    if (!j->count || !j->claims[j->count - 1].spill)
+        return -EAGAIN; /* the tree has grown meanwhile */
+    for (unsigned i = j->count - 1; i-- > 0 && !rc;)
+        rc = job_drop(j, i, false); /* made known for the tree as it is */
+    if (!rc) {                      /* on the books, too, or it would be given back once more with the hold */
+        j->claims[0] = j->claims[j->count - 1];
+        j->count = 1;
+        rc = citron_say_all(j, CLAIM_HELD);
+    }
+    if (!rc)
+        job_keep(j);
+    while (!rc) {
+        rc = grow_to(j, height);
+        if (!rc)
+            return 0;
+        rc = rc < 0 && rc != -EAGAIN ? seat_retry(j->seat, rc) : 0;
+        if (!rc)
+            rc = pause_for_others(j->seat, j->deadline);
+    }
+    int end = rc == -PAWL_ELOST ? 0 : stay(j);
+    return end ? end : rc;
+}
+
+/* 3.9.2: blocks. The hold is all there is; it ends with this, for who comes to the smaller tree does not look as far up. */
+static int scale_down(struct citron_job *j, unsigned height)
+{
+    if (j->h->start)
+        return -EAGAIN;
+    for (;;) {
+        int rc = fab_read64(j->seat->ep, config_addr(j), &j->config_word);
+        j->config = config_of(j->config_word);
+        struct citron_config to = j->config;
+        to.height = to.height_next = (uint8_t)height;
+        to.m_next = to.m; /* nobody is there who would have to follow */
+        if (!rc)
+            rc = swap_config(j, to);
+        if (!rc || (rc < 0 && (rc = seat_retry(j->seat, rc))))
+            return rc;
+    }
+}
+
+int citron_rescale(const struct seat *seat, struct hold *h, uint64_t units, uint64_t deadline)
+{
+    struct citron_job j;
+    unsigned height = tree_height_for(units);
+    if (units > RANGE_UNITS_MAX || height < citron_height_first(seat->space) || height > citron_height_last(seat->space))
+        return -ERANGE;
+    if (h->mode != PAWL_EXCLUSIVE || h->end != RANGE_UNITS_MAX || !citron_holds(seat, h))
+        return -PAWL_ENOTOWNER;
+    int rc = job_resume(&j, seat, h, deadline);
+    if (rc)
+        return rc;
+    uint64_t word;
+    while ((rc = fab_read64(seat->ep, config_addr(&j), &word)))
+        if ((rc = seat_retry(seat, rc)))
+            return rc;
+    struct citron_config now = config_of(word);
+    return height == now.height ? 0 : height > now.height ? scale_up(&j, height) : scale_down(&j, height);
+}
+
+int citron_layout(const struct seat *seat, uint64_t index, struct lock_layout *out)
+{
+    struct hold h = {.index = index, .record = UINT32_MAX, .mode = PAWL_EXCLUSIVE};
+    struct citron_job j;
+    uint64_t word;
+    job_start(&j, seat, &h, DEADLINE_TRY);
+    int rc = fab_read64(seat->ep, config_addr(&j), &word);
+    if (rc)
+        return rc;
+    unsigned first = citron_height_first(seat->space);
+    struct citron_config c = config_of(word);
+    if (!word) /* nobody has been here: what the first one would make of it */
+        c = (struct citron_config){.height = (uint8_t)first,
+                                   .height_next = (uint8_t)first,
+                                   .m = (uint8_t)citron_m,
+                                   .m_next = (uint8_t)citron_m,
+                                   .wait = wait_for(&j, 0)};
+    *out = (struct lock_layout){.units = tree_units(c.height),
+                                .units_first = tree_units(first),
+                                .units_max = tree_units(citron_height_last(seat->space)),
+                                .bytes = tree_nodes(c.height) * sizeof(uint64_t),
+                                .m = c.m,
+                                .wait_ns = config_wait_ns(c),
+                                .changing = config_changing(c)};
+    return 0;
 }

@@ -79,6 +79,8 @@ int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
         j->tried = true;
         return 1;
     }
+    if (j->base && !j->marked && (rc = citron_mark(j)))
+        return rc;
     uint64_t look_after = add_saturating(world_now(j->seat->world), j->patience_ns);
     uint64_t until = min_u64(j->deadline, look_after);
     *seen = cond->value; /* should the connection break: as if nothing had changed */
@@ -91,7 +93,8 @@ int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
     if (!in_vain)
         return 0;
     j->patience_ns = min_u64(2 * j->patience_ns, max_u64(j->seat->space->check_ns, job_patience_ns(j)));
-    return 1;
+    rc = citron_give_way(j);
+    return rc ? rc : 1;
 }
 
 int job_wait_bits(struct citron_job *j, struct tree_node leaf, uint64_t busy, uint64_t *seen)
@@ -127,8 +130,6 @@ static int look_for_turn(struct citron_job *j, struct citron_claim *c, uint64_t 
     int rc = fab_read64(j->seat->ep, addr, seen);
     if (rc || !node_queue(*seen))
         return rc;
-    if (j->upgrades)
-        return -EDEADLK; /* somebody in front of us waits for us */
     const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = *seen & NODE_T_MASK};
     rc = job_wait_at(j, c->node, c->spill, &cond, seen);
     return rc ? rc : JOB_WAITED;
@@ -169,7 +170,7 @@ OWN_FRAME static int draw_ticket(struct citron_job *j, unsigned i, bool at_once,
 static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
 {
     struct citron_claim *c = &j->claims[i];
-    bool at_once = j->deadline == DEADLINE_TRY || j->upgrades;
+    bool at_once = j->deadline == DEADLINE_TRY;
     uint64_t expect = 0;
     int rc = at_once ? look_for_turn(j, c, &expect) : 0;
     if (rc > 0 || (rc < 0 && rc != -FAB_EUNKNOWN))

@@ -11,12 +11,13 @@
 #define CONFIG_M_NEXT 13
 #define CONFIG_WAIT 16
 #define CONFIG_GENERATION 34
+#define CONFIG_SET (UINT64_C(1) << 63)
 
 uint64_t config_word(struct citron_config c)
 {
     return (uint64_t)(c.height + 1) << CONFIG_HEIGHT | (uint64_t)(c.height_next + 1) << CONFIG_HEIGHT_NEXT |
            (uint64_t)c.m << CONFIG_M | (uint64_t)c.m_next << CONFIG_M_NEXT | (uint64_t)c.wait << CONFIG_WAIT |
-           (uint64_t)c.generation << CONFIG_GENERATION;
+           (uint64_t)c.generation << CONFIG_GENERATION | (c.set ? CONFIG_SET : 0);
 }
 
 struct citron_config config_of(uint64_t w)
@@ -28,6 +29,7 @@ struct citron_config config_of(uint64_t w)
         .m_next = (uint8_t)field_get(w, CONFIG_M_NEXT, 3),
         .wait = (uint32_t)field_get(w, CONFIG_WAIT, CONFIG_WAIT_BITS),
         .generation = (uint32_t)field_get(w, CONFIG_GENERATION, CONFIG_GENERATION_BITS),
+        .set = w & CONFIG_SET,
     };
 }
 
@@ -38,8 +40,8 @@ uint64_t claim_word(const struct citron_claim *c, unsigned height_max)
     uint64_t node = c->spill ? 0 : tree_index(c->node, height_max);
     debug_assert(node < UINT64_C(1) << CLAIM_NODE_BITS && c->ticket <= FIELD_MAX(NODE_COUNT_BITS));
     return (uint64_t)c->state << CLAIM_STATE | (c->shared ? CLAIM_SHARED : 0) | (c->all ? CLAIM_ALL : 0) |
-           (uint64_t)(c->place >> 3) << CLAIM_PLACE_HIGH | (uint64_t)(c->place & 7) << CLAIM_PLACE | (uint64_t)c->m << CLAIM_M |
-           (uint64_t)c->top << CLAIM_TOP | (uint64_t)c->ticket << CLAIM_TICKET | node;
+           (c->joint ? CLAIM_JOINT : 0) | (uint64_t)(c->place >> 3) << CLAIM_PLACE_HIGH | (uint64_t)(c->place & 7) << CLAIM_PLACE |
+           (uint64_t)c->m << CLAIM_M | (uint64_t)c->top << CLAIM_TOP | (uint64_t)c->ticket << CLAIM_TICKET | node;
 }
 
 struct citron_claim claim_of(uint64_t w, unsigned height_max)
@@ -60,6 +62,8 @@ struct citron_claim claim_of(uint64_t w, unsigned height_max)
         c.place = (uint8_t)(field_get(w, CLAIM_PLACE, 3) | field_get(w, CLAIM_PLACE_HIGH, 1) << 3);
         c.ticket &= (uint32_t)FIELD_MAX(CLAIM_BOUNDS_BITS);
         c.took = true;
+    } else {
+        c.joint = w & CLAIM_JOINT;
     }
     return c;
 }
@@ -137,9 +141,8 @@ struct citron_known job_known(const struct citron_job *j, struct tree_node above
 {
     if (!node_is_high(above) && !shared)
         return (struct citron_known){job_node(j, above), UINT64_C(1) << NODE_DMAX, UINT64_C(1) << NODE_DCNT, NODE_TOPS};
-    fab_addr addr = !node_is_high(above)
-                        ? job_readers(j, above)
-                        : job_stripes(j, above) + j->seat->me->slot % HIGH_STRIPES * sizeof(uint64_t);
+    fab_addr addr =
+        !node_is_high(above) ? job_readers(j, above) : job_stripes(j, above) + j->seat->me->slot % HIGH_STRIPES * sizeof(uint64_t);
     if (shared)
         return (struct citron_known){addr, UINT64_C(1) << READERS_DMAX, UINT64_C(1) << READERS_DCNT, READERS_TOPS};
     return (struct citron_known){addr, UINT64_C(1) << READERS_MAX, UINT64_C(1) << READERS_CNT, READERS_TOPS};
@@ -258,6 +261,8 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
     j->height_max = citron_height_last(seat->space);
     j->deadline = deadline;
     j->shared = h->mode == PAWL_SHARED;
+    j->start = h->start;
+    j->end = h->end;
     j->pending = -1;
     j->trip_ns = 1; /* a batch comes before anybody waits */
     j->patience_ns = job_patience_ns(j);

@@ -374,14 +374,19 @@ static uint32_t next_waiter(struct event *e, struct agent *a)
     }
 }
 
-/* Readers hold by an exclusive tenure, and others want to read: from now on it is a shared one, and they need not wait for each
- * other. */
-static bool open_to_readers(struct event *e, struct agent *a)
+/* In an exclusive tenure all holders may be readers: one that has given up its upgrade, or those of an agent that stays. Other
+ * readers need not wait for them, nor must they: of two such that wait for each other nobody could say why. */
+static bool share_tenure(struct event *e, struct agent *a)
 {
-    if (a->right != FISSION_EXCLUSIVE || !a->holders.count || a->waiters.count == a->writers ||
-        host_node(e->h, a->holders.head)->mode != FISSION_SHARED)
+    struct fisslock_host *h = e->h;
+    if (a->right != FISSION_EXCLUSIVE || a->upgrader.machine || a->waiters.count == a->writers)
         return false;
-    tenure_move(e, a, NONE, e->h->machine, FISSION_SHARED);
+    if (!agent_open(e, a) && host_node(h, a->waiters.head)->mode == FISSION_EXCLUSIVE)
+        return false;
+    for (uint32_t i = a->holders.head; i != NONE; i = host_node(h, i)->next)
+        if (host_node(h, i)->mode == FISSION_EXCLUSIVE)
+            return false;
+    tenure_move(e, a, NONE, h->machine, FISSION_SHARED);
     return true;
 }
 
@@ -393,10 +398,10 @@ void agent_serve(struct event *e, struct agent *a)
         return;
     if (a->right == FISSION_SHARED)
         serve_readers(e, a);
-    if (serve_upgrader(e, a) || open_to_readers(e, a))
+    if (serve_upgrader(e, a))
         return;
     if (a->holders.count) {
-        if (a->waiters.count || a->upgrader.machine)
+        if (!share_tenure(e, a) && (a->waiters.count || a->upgrader.machine))
             agent_watch(e, a);
         return;
     }

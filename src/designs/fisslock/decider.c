@@ -1,6 +1,7 @@
 /* The decider on words in memory, 16 bytes per lock. */
 #include "dataplane/fission.h"
 #include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/placement.h"
 #include "designs/fisslock/rebuild.h"
 
 struct decider {
@@ -8,9 +9,10 @@ struct decider {
     struct packet_drops drops;
     uint32_t options;
     uint64_t locks;
-    uint64_t token_base;  /* of this life */
-    uint64_t lease_ns;    /* 0: there are none, and nobody is ever taken for dead */
-    uint64_t machines_at; /* offset; machines 0 to rules.machines */
+    uint64_t token_base;   /* of this life */
+    uint64_t lease_ns;     /* 0: there are none, and nobody is ever taken for dead */
+    uint64_t machines_at;  /* offset; machines 0 to rules.machines */
+    uint64_t placement_at; /* offset; 0: all locks are here, each at its index */
     struct {
         uint16_t machine;
         uint64_t next, found;
@@ -30,6 +32,23 @@ static struct machine *machine_at(const struct decider *d, uint16_t machine)
     return (struct machine *)((char *)(uintptr_t)d + d->machines_at) + machine;
 }
 
+static struct placement *placement_of(const struct decider *d)
+{
+    return d->placement_at ? (struct placement *)((char *)(uintptr_t)d + d->placement_at) : NULL;
+}
+
+/* Of a lock that is here. */
+static struct rebuild_lock *lock_of(const struct decider *d, uint64_t index)
+{
+    uint64_t at = d->placement_at ? placement_slot(placement_of(d), index) : index;
+    return (struct rebuild_lock *)(uintptr_t)&d->lock[at];
+}
+
+static uint32_t epoch_of(const struct decider *d, uint64_t index)
+{
+    return d->placement_at ? placement_epoch(placement_of(d), index) : d->rules.epoch;
+}
+
 #define LEASE_DRIFT_DIVISOR 5000 /* as the host's: it counts a little less, the decider a little more */
 
 static uint64_t lease_at_most(const struct decider *d)
@@ -37,9 +56,21 @@ static uint64_t lease_at_most(const struct decider *d)
     return d->lease_ns + d->lease_ns / LEASE_DRIFT_DIVISOR;
 }
 
+static uint64_t slots_of(const struct rack_config *c)
+{
+    return placement_needed(c) ? c->switch_locks : c->locks;
+}
+
+static uint64_t placement_at(const struct rack_config *c)
+{
+    return round_up(sizeof(struct decider) + slots_of(c) * sizeof(struct rebuild_lock) +
+                        (c->machines + 1u) * sizeof(struct machine),
+                    CACHE_LINE);
+}
+
 uint64_t fisslock_switch_bytes(const struct rack_config *config)
 {
-    return sizeof(struct decider) + config->locks * sizeof(struct rebuild_lock) + (config->machines + 1u) * sizeof(struct machine);
+    return placement_at(config) + (placement_needed(config) ? placement_bytes(config) : 0);
 }
 
 void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
@@ -48,7 +79,7 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     d->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
     d->drops = (struct packet_drops){0};
     d->options = (uint32_t)config->options;
-    d->locks = config->locks;
+    d->locks = slots_of(config);
     d->machines_at = sizeof *d + d->locks * sizeof(struct rebuild_lock);
     memset(machine_at(d, 0), 0, (config->machines + 1u) * sizeof(struct machine));
     d->lease_ns = config->lease_ns;
@@ -62,11 +93,14 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
         d->lock[i].word = 0;
         d->lock[i].token = 0;
     }
+    d->placement_at = placement_needed(config) ? placement_at(config) : 0;
+    if (d->placement_at)
+        placement_init(placement_of(d), config, life, lease_at_most(d));
 }
 
 static uint32_t decide(struct decider *d, const struct fission_packet *p, struct fission_meta *m)
 {
-    struct rebuild_lock *lock = &d->lock[p->head.index];
+    struct rebuild_lock *lock = lock_of(d, p->head.index);
     uint32_t dest = fission_decide(p, d->options, &lock->word, &lock->token, m);
     m->token += d->token_base;
     return dest;
@@ -121,7 +155,9 @@ static void lease(struct decider *d, const struct fission_packet *p, uint64_t no
         m->heard_ns = m->asked = 0;
         return;
     }
-    struct fission_packet *answer = outbox_add(out, sizeof *p);
+    const struct placement *placement = placement_of(d);
+    uint16_t count = placement ? (uint16_t)placement_entries(placement) : 0;
+    struct fission_packet *answer = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof(struct fission_entry)));
     if (!answer)
         return;
     is_closed(d, now); /* before it is heard: it may be the last whose silence was waited for */
@@ -131,13 +167,16 @@ static void lease(struct decider *d, const struct fission_packet *p, uint64_t no
     answer->head.epoch = d->rules.epoch;
     answer->head.to = p->head.from;
     answer->head.from.machine = MACHINE_SWITCH;
+    answer->count = count;
+    if (placement)
+        placement_tell(placement, (struct fission_entry *)(answer + 1));
 }
 
 /* The agent was lost with its host, and somebody who lives asks: its host has it from now on, in a new tenure, and will find that
  * out (forward.c) and who holds (census.c). On a pipeline this is a second pass. */
 static void take_over(struct decider *d, const struct fission_packet *p, uint64_t now)
 {
-    uint64_t word = d->lock[p->head.index].word;
+    uint64_t word = lock_of(d, p->head.index)->word;
     if (!(word & FISSION_WORD_HELD) || lives(d, fission_word_machine(word), now))
         return;
     struct fission_meta m;
@@ -164,8 +203,24 @@ static bool answered(struct decider *d, const struct fission_packet *p, uint32_t
     return absent;
 }
 
-static void report(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
+/* Decided by a server: it only passes, unless its host is lost. Of that the server hears, if somebody who lives wants the lock. */
+static void pass(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
+    bool asks = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE;
+    if (lives(d, p->head.to.machine, now))
+        emit(out, p, len, d->options, NULL, 0);
+    else if (asks && lives(d, p->client.machine, now))
+        placement_forward(placement_of(d), p, len, SPILL_DEAD, now, out);
+    else
+        d->drops.stale++;
+}
+
+static void report(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
+{
+    uint16_t machine = p->head.from.machine;
+    bool tells = d->rebuild.closed && machine <= d->rebuild.machines && d->rebuild.state[machine] == REBUILD_HEARD;
+    if (d->placement_at && tells && placement_report(placement_of(d), p, len, now, out))
+        return;
     if (!rebuild_report(&d->rebuild, d->lock, d->locks, p)) {
         d->drops.stale++;
         return;
@@ -197,12 +252,19 @@ static void nudge(struct decider *d, const struct fission_packet *p, struct outb
     hint->flags = FISSION_RETRY;
 }
 
-void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+static void decide_packet(struct decider *d, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
-    struct decider *d = state;
     const struct fission_packet *p = data;
     struct fission_meta m;
-    enum fission_fault fault = fission_verify(data, len, &d->rules);
+    struct placement *placement = placement_of(d);
+    struct fission_rules rules = d->rules;
+    if (placement && spill_is_control(data, len)) {
+        placement_packet(placement, d->lock, data, len, now, out);
+        return;
+    }
+    if (len >= sizeof p->head)
+        rules.epoch = epoch_of(d, p->head.index);
+    enum fission_fault fault = fission_verify(data, len, &rules);
     if (fault != FISSION_FINE) {
         ++*(fault == FISSION_BAD ? &d->drops.bad : fault == FISSION_ALIEN ? &d->drops.alien : &d->drops.stale);
         if (fault == FISSION_STALE)
@@ -214,28 +276,65 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
         return;
     }
     if (p->head.type == FISSION_REPORT) {
-        report(d, p, now, out);
+        report(d, p, len, now, out);
         return;
     }
     if (is_closed(d, now))
         return;
     if (answered(d, p, len, now, out))
         return;
+    if (placement && (p->flags & SPILL_SERVED)) {
+        pass(d, p, len, now, out);
+        return;
+    }
     if (p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE) {
         if (!lives(d, p->client.machine, now)) {
             d->drops.stale++; /* nothing is granted to the dead */
             return;
         }
-        take_over(d, p, now);
     }
     if (!fission_concerns_lock(p)) {
         emit(out, data, len, d->options, NULL, 0);
         return;
     }
+    uint32_t slot = placement ? placement_slot(placement, p->head.index) : 0;
+    if (slot == SLOT_NONE) {
+        placement_forward(placement, p, len, 0, now, out);
+        return;
+    }
+    if (placement && fission_asks(p))
+        placement_used(placement, slot, now);
+    if (p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE)
+        take_over(d, p, now);
     uint32_t dest = decide(d, p, &m);
     for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1)
         if (dest & one)
             emit(out, data, len, d->options, &m, one);
+}
+
+void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+{
+    struct decider *d = state;
+    _Alignas(8) uint8_t copy[PACKET_MAX];
+    struct fission_packet *p = (struct fission_packet *)copy;
+    if (d->placement_at && len >= sizeof *p && len <= PACKET_MAX && fisslock_relayed(data, len)) {
+        memcpy(copy, data, len); /* a server does not have the lock: as if it came from its sender again */
+        p->flags &= (uint16_t)~SPILL_MOVING;
+        data = copy;
+    }
+    decide_packet(d, data, len, now, out);
+}
+
+uint64_t fisslock_switch_tick(void *state, uint64_t now, struct outbox *out)
+{
+    struct decider *d = state;
+    return d->placement_at ? placement_tick(placement_of(d), d->lock, now, out) : UINT64_MAX;
+}
+
+uint64_t fisslock_switch_moves(const void *state)
+{
+    const struct placement *placement = placement_of(state);
+    return placement ? placement->counts.in + placement->counts.out : 0;
 }
 
 /* ---- machines that are gone ---- */
@@ -255,11 +354,11 @@ static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbo
     struct fission_packet look, *p;
     if (out->packets == OUTBOX_PACKETS || out->used + sizeof look > OUTBOX_BYTES)
         return; /* next time */
-    if (!rebuild_clear(&d->lock[index], d->options, heir, &look) || !look.head.to.machine || !(p = outbox_add(out, sizeof look)))
+    if (!rebuild_clear(lock_of(d, index), d->options, heir, &look) || !look.head.to.machine || !(p = outbox_add(out, sizeof look)))
         return;
     *p = look;
     p->head.space = d->rules.space;
-    p->head.epoch = d->rules.epoch;
+    p->head.epoch = epoch_of(d, index);
     p->head.index = index;
     p->token += d->token_base;
 }
@@ -277,12 +376,14 @@ uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struc
     uint16_t heir = somebody_who_lives(d, now);
     uint64_t end = min_u64(d->scan.next + SCAN_LOCKS, d->locks);
     for (; d->scan.next < end; d->scan.next++) {
-        uint64_t word = d->lock[d->scan.next].word;
+        uint64_t word = d->lock[d->scan.next].word, index = d->scan.next;
         if (!(word & FISSION_WORD_HELD) || fission_word_machine(word) != machine)
             continue;
+        if (d->placement_at && !placement_index(placement_of(d), (uint32_t)index, &index))
+            continue; /* it is on its way, or was: the word is not the lock's */
         d->scan.found++;
         if (gone)
-            clear(d, d->scan.next, heir, out);
+            clear(d, index, heir, out);
     }
     return d->scan.next == d->locks ? d->scan.found : UINT64_MAX;
 }
@@ -292,7 +393,18 @@ const struct packet_drops *fisslock_switch_drops(const void *state)
     return &((const struct decider *)state)->drops;
 }
 
+bool fisslock_switch_has(const void *state, uint64_t index)
+{
+    const struct decider *d = state;
+    return !d->placement_at || placement_slot(placement_of(d), index) != SLOT_NONE;
+}
+
 uint64_t fisslock_switch_word(const void *state, uint64_t index)
 {
-    return ((const struct decider *)state)->lock[index].word;
+    return fisslock_switch_has(state, index) ? lock_of(state, index)->word : 0;
+}
+
+const struct rebuild *fisslock_switch_rebuild(const void *state)
+{
+    return &((const struct decider *)state)->rebuild;
 }

@@ -38,6 +38,17 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
 void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned words);
 uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out);
 const struct packet_drops *fisslock_switch_drops(const void *state);
+uint64_t fisslock_switch_tick(void *state, uint64_t now, struct outbox *out);
+uint64_t fisslock_switch_moves(const void *state);
+
+/* ---- a server: the decider of locks for which the switch has no room ---- */
+uint64_t fisslock_server_bytes(const struct rack_config *config);
+void fisslock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh,
+                          uint64_t now);
+void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+uint64_t fisslock_server_tick(void *server, uint64_t now, struct outbox *out);
+const struct packet_drops *fisslock_server_drops(const void *server);
+bool fisslock_relayed(const void *data, uint32_t len);
 
 #define FISSLOCK_DRAWS (FISSION_WRITE_PREFERRING | FISSLOCK_PRIORITY)
 
@@ -49,11 +60,18 @@ const struct packet_drops *fisslock_switch_drops(const void *state);
     .expiry = fisslock_expiry, .rouse = fisslock_rouse, .leave = fisslock_leave, .host_grants = fisslock_host_grants,              \
     .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
     .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .thread = fisslock_thread,                       \
-    .switch_expect = fisslock_switch_expect, .switch_scan = fisslock_switch_scan
+    .switch_expect = fisslock_switch_expect, .switch_scan = fisslock_switch_scan, .switch_tick = fisslock_switch_tick,             \
+    .switch_moves = fisslock_switch_moves, .server_bytes = fisslock_server_bytes, .server_init = fisslock_server_init,             \
+    .server_packet = fisslock_server_packet, .server_tick = fisslock_server_tick, .server_drops = fisslock_server_drops,           \
+    .relayed = fisslock_relayed, .on_hosts = true, .spills = true
 
 /* For tests and figures. */
 struct fisslock_counts;
 const struct fisslock_counts *fisslock_counts(const void *host);
 uint64_t fisslock_switch_word(const void *state, uint64_t index);
+struct rebuild;
+const struct rebuild *fisslock_switch_rebuild(const void *state);
+bool fisslock_switch_has(const void *state, uint64_t index);       /* it is decided there */
+uint64_t fisslock_server_word(const void *server, uint64_t index); /* 0: it is not here */
 
 #endif

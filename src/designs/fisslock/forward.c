@@ -1,5 +1,6 @@
 /* What the decider sends to the agent's host: requests, releases, and questions whether the agent is there. */
 #include "designs/fisslock/pool.h"
+#include "designs/fisslock/spill.h"
 
 #include <errno.h>
 
@@ -19,7 +20,7 @@ static void bounce(struct event *e, const struct fission_packet *in)
     p->head.to = to;
     p->count = 0;
     p->hops++;
-    p->flags |= FISSION_BOUNCED;
+    p->flags = (uint16_t)((p->flags & ~SPILL_SERVED) | FISSION_BOUNCED);
     p->bouncer = e->h->machine;
     p->stamp = *host_ends(e->h, in->head.index);
     e->h->counts.bounces++;

@@ -1,6 +1,7 @@
 /* FissLock as a packet design: where packets and timers go. */
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
+#include "designs/fisslock/spill.h"
 
 uint64_t fisslock_host_bytes(const struct rack_config *config)
 {
@@ -17,7 +18,8 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
     struct fisslock_host *h = host;
     struct event e = event_begin(host, now, out);
     const struct fission_packet *p = data;
-    enum fission_fault fault = fission_verify(data, len, &h->rules);
+    struct fission_rules rules = ward_rules(h, data, len);
+    enum fission_fault fault = fission_verify(data, len, &rules);
     if (fault == FISSION_FINE && p->head.to.machine != h->machine)
         fault = FISSION_ALIEN;
     if (fault == FISSION_FINE && p->head.type != FISSION_LEASE && !lease_runs(h, now))
@@ -125,4 +127,4 @@ const struct fisslock_counts *fisslock_counts(const void *host)
     return &((const struct fisslock_host *)host)->counts;
 }
 
-const struct packet_design fisslock_packets = {FISSLOCK_PACKETS, .draws = FISSLOCK_DRAWS};
+const struct packet_design fisslock_packets = {FISSLOCK_PACKETS, .draws = FISSLOCK_DRAWS | FISSLOCK_RESTLESS};

@@ -15,7 +15,7 @@ bool lease_runs(const struct fisslock_host *h, uint64_t now)
     return !h->config.lease_ns || now < h->lease_until || host_is(h, FISSLOCK_BUSTED_LEASE);
 }
 
-static void lose(struct event *e, struct request *r)
+void lease_lose(struct event *e, struct request *r)
 {
     struct fisslock_host *h = e->h;
     switch (r->state) {
@@ -68,7 +68,7 @@ void lease_lapse(struct event *e)
     h->counts.lapses++;
     forget_agents(e);
     for (uint32_t i = 0; i < h->request_count; i++)
-        lose(e, host_request(h, i));
+        lease_lose(e, host_request(h, i));
 }
 
 /* The decider lost its state, and waits for what this host tells it: who holds goes on to, by no tenure that the decider knows. Who
@@ -149,7 +149,9 @@ void lease_packet(struct event *e, const struct fission_packet *p)
         other_life(e, p);
     else if (h->closed && !(p->flags & FISSION_CLOSED))
         h->closed = false;
+    bool forgot = news || !h->lease_until;
     h->lease_until = until;
+    ward_heard(e, p, forgot);
     h->lease_pause_ns = 0;
     if (news && h->closed)
         report_start(e);

@@ -35,10 +35,11 @@ enum fisslock_options {
     FISSLOCK_BUSTED_STICKY = 1 << 24, /* the writers' bits stay when the writer has gone (pitfall 13) */
     FISSLOCK_BUSTED_REUSE = 1 << 27,  /* a host that lost its memory takes an earlier life's tenures for its own */
     FISSLOCK_BUSTED_SILENT = 1 << 28, /* a host tells a decider that lost its state that it holds nothing shared */
-    FISSLOCK_BUSTED_RASH = 1 << 29,   /* a probe that has come back is proof enough of a deadlock */
     FISSLOCK_BUSTED_STALE = 1 << 30,  /* who held when the agent heard of it is taken to hold now */
     FISSLOCK_BUSTED_CROWD = 1 << 19,  /* threads of a session are taken for one */
 };
+
+#define FISSLOCK_BUSTED_RASH (UINT64_C(1) << 50) /* a probe that has come back is proof enough of a deadlock */
 
 /* ---- requests ---- */
 
@@ -232,6 +233,8 @@ struct locals {
 struct fisslock_host {
     struct rack_config config;
     struct fission_rules rules;
+    uint16_t wards; /* 0: the switch has room for all locks */
+    uint32_t ward_epoch[RACK_SERVERS_MAX];
     uint64_t nonce_high; /* life, in place */
     uint32_t request_count, agent_count, node_count;
     uint32_t request_mask, agent_mask; /* of the bucket arrays */
@@ -344,6 +347,7 @@ struct event {
 
 bool lease_runs(const struct fisslock_host *h, uint64_t now);
 void lease_lapse(struct event *e);
+void lease_lose(struct event *e, struct request *r); /* nothing of it is true any more */
 void lease_due(struct event *e);
 void lease_packet(struct event *e, const struct fission_packet *p);
 
@@ -362,6 +366,12 @@ static inline struct event event_begin(void *host, uint64_t now, struct outbox *
         lease_lapse(&e);
     return e;
 }
+
+/* ---- ward.c ---- */
+
+uint32_t ward_epoch(const struct fisslock_host *h, uint64_t index);
+struct fission_rules ward_rules(const struct fisslock_host *h, const void *data, uint32_t len);
+void ward_heard(struct event *e, const struct fission_packet *p, bool news);
 
 /* ---- report.c: what is told to a decider that lost its state ---- */
 
@@ -415,6 +425,8 @@ void request_deny_upgrade(struct event *e, struct request *r, int result);
 void request_packet(struct event *e, const struct fission_packet *p);
 void request_due(struct event *e, struct request *r);
 void request_not_waiting(struct event *e, uint64_t index, uint64_t nonce);
+/* What it holds, from one pool of this host to another: the lock is in another rack now. */
+void request_carry(void *from, void *to, uint32_t request, uint64_t now, struct outbox *out);
 struct place request_place(struct fisslock_host *h, const struct request *r);
 
 /* ---- agent.c: what an agent does ---- */

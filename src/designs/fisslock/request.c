@@ -371,6 +371,33 @@ void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct ou
     }
 }
 
+void request_carry(void *from, void *to, uint32_t request, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(from, now, out);
+    struct request *r = host_request(e.h, request);
+    if (r->state != REQUEST_HELD && r->state != REQUEST_UPGRADING)
+        return; /* its lease ended just now */
+    struct request was = *r;
+    count_held(&e, r, -1);
+    still(&e, r);
+    pool_request_unlink(&e, r);
+    r->state = REQUEST_IDLE;
+
+    e = event_begin(to, now, out);
+    r = host_request(e.h, request);
+    edit(&e, r);
+    *r = was;
+    r->nonce = pool_nonce(&e, request);
+    r->term = TERM_NONE;
+    r->ordinal = 0;
+    pool_request_link(&e, r);
+    count_held(&e, r, 1);
+    if (r->state == REQUEST_UPGRADING)
+        repeat(&e, r);
+    if (!lease_runs(e.h, now))
+        lease_lapse(&e); /* nobody there knows of it, and nobody waits for this host */
+}
+
 /* ---- packets for requests ---- */
 
 /* Whether a GRANT can be true for a request that waits for one. A tenure that ended here, or an ordinal that this host has given up

@@ -86,7 +86,7 @@ static void restore(struct event *e, struct agent *a, uint64_t word)
     h->counts.denied++;
     edit(e, a);
     a->state = AGENT_LIVE;
-    a->seen = fission_word_inca(word);
+    a->seen = (uint16_t)max_u64(a->seen, fission_word_inca(word)); /* the refusal may have been overtaken */
     if (host_is(h, FISSLOCK_BUSTED_CENSUS)) {
         a->known = a->seen;
         a->known_bits = 0;

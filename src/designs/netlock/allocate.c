@@ -27,9 +27,22 @@ static uint64_t fill(struct demand *d, uint64_t count, uint64_t slots)
     return used;
 }
 
+/* Those that nobody asked for are worth nothing, and are not sorted: in a large memory they are most. */
+static uint64_t part_wanted(struct demand *demands, uint64_t count)
+{
+    uint64_t wanted = 0;
+    for (uint64_t i = 0; i < count; i++)
+        if (demands[i].rate) {
+            struct demand d = demands[wanted];
+            demands[wanted++] = demands[i];
+            demands[i] = d;
+        }
+    return wanted;
+}
+
 uint64_t netlock_allocate(struct demand *demands, uint64_t count, uint64_t slots)
 {
-    qsort(demands, count, sizeof *demands, by_value);
+    qsort(demands, part_wanted(demands, count), sizeof *demands, by_value);
     return fill(demands, count, slots);
 }
 
@@ -61,13 +74,13 @@ uint64_t netlock_servers_needed(const struct demand *demands, uint64_t count, ui
 void server_touch(struct server *s, struct lock *l)
 {
     if (!l->arrivals && s->touched < SERVER_TOUCHED_MAX)
-        s->touched_lock[s->touched++] = (uint32_t)(server_lock_index(s, l) / s->config.servers);
+        s->touched_lock[s->touched++] = (uint32_t)server_lock_index(s, l);
     l->arrivals++;
 }
 
 static struct lock *touched_lock(struct server *s, uint32_t i)
 {
-    return server_lock(s, (uint64_t)s->touched_lock[i] * s->config.servers);
+    return server_lock(s, s->touched_lock[i]);
 }
 
 /* Takes up to `max` of those that were asked for off the list. */
@@ -76,7 +89,7 @@ static uint32_t collect(struct server *s, struct netlock_demand *out, uint32_t m
     uint32_t count = 0;
     while (s->touched && count < max) {
         struct lock *l = touched_lock(s, --s->touched);
-        if (l->place == LOCK_OWNED)
+        if (l->place == LOCK_OWNED && server_owns(s, server_lock_index(s, l)))
             out[count++] = (struct netlock_demand){server_lock_index(s, l), l->arrivals, (uint32_t)max_u64(l->peak, 1)};
         l->arrivals = 0;
         l->peak = l->holders + l->waiters;
@@ -92,15 +105,7 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
         struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *demands));
         if (!p)
             break; /* as if it were lost: what is asked for often is asked for again */
-        p->head = (struct packet_head){.version = PACKET_VERSION,
-                                       .head_len = sizeof p->head,
-                                       .family = PACKET_NETLOCK,
-                                       .type = NETLOCK_REPORT,
-                                       .space = s->config.space,
-                                       .epoch = s->life,
-                                       .index = s->number,
-                                       .from = {s->machine, PORT_SERVER},
-                                       .to = {MACHINE_SWITCH, PORT_POOL}};
+        netlock_head(p, &s->config, NETLOCK_REPORT, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
         p->life = s->switch_life;
         p->count = count;
         memcpy(p + 1, demands, count * sizeof *demands);
@@ -113,8 +118,10 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
 #define MOVES_AT_ONCE 32u /* that one look begins: what the outbox has room for */
 #define KEEP_NUM 5u       /* a lock stays if it is worth four fifths of the worst that would take its place */
 #define KEEP_DEN 4u
-#define SLOTS_SPARE_SHIFT 1 /* contention was measured in the past, in a short time: half as much again, and one more */
 #define WAIT_SIZE 16u       /* of each priority's queue */
+#define SLIDES_AT_ONCE 256u /* queues that one defragmentation moves */
+#define FILL_SIZE 8u        /* slots of a lock that nobody has asked for yet, if there is that much room for all */
+#define FILL_PACKETS 8u     /* of TAKE_MANY that one look sends */
 
 void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_demand *demands)
 {
@@ -131,6 +138,12 @@ static uint32_t wait_size_of(const struct nl_switch *w)
     return w->config.options & NETLOCK_PRIORITY ? WAIT_SIZE : 0;
 }
 
+/* Contention was measured in the past, in a short time: half as much again, and one more. */
+static uint32_t with_spare(uint32_t contention)
+{
+    return contention + (contention >> 1) + 1;
+}
+
 /* What was reported, and what the locks in the switch were asked for since the latest look. */
 static void measure(struct nl_switch *w)
 {
@@ -138,6 +151,8 @@ static void measure(struct nl_switch *w)
     struct demand *plan = switch_plan(w);
     uint32_t count = w->reported;
     memcpy(plan, switch_reports(w), count * sizeof *plan);
+    for (uint32_t i = 0; i < count; i++)
+        plan[i].contention = with_spare(plan[i].contention);
     w->reported = 0;
     for (uint32_t lock = 0, seen = 0; lock < plane->config.locks && seen < plane->used; lock++) {
         struct control *c = switch_control(w, lock);
@@ -145,19 +160,35 @@ static void measure(struct nl_switch *w)
         if (c->state != CONTROL_LIVE)
             continue;
         uint32_t arrivals = (uint32_t)plane_get(plane, NETLOCK_ARRIVALS, lock);
-        const struct plane_region r = plane_region(plane, lock);
-        bool over = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER;
         c->rate = arrivals - c->arrivals;
         c->arrivals = arrivals;
         c->old_peak = c->peak;
-        c->peak = (uint32_t)plane_get(plane, NETLOCK_PEAK, lock);
-        plane_set(plane, NETLOCK_PEAK, lock, 0);
+        if (c->rate || c->peak) {
+            c->peak = (uint32_t)plane_get(plane, NETLOCK_PEAK, lock);
+            plane_set(plane, NETLOCK_PEAK, lock, 0);
+        }
+        uint32_t size = plane_region(plane, lock).size, peak = (uint32_t)max_u64(max_u64(c->peak, c->old_peak), 1);
+        /* What it has is enough, unless it was full: newcomers also go to a server that is merely slow to say that it has none. */
+        bool crowded = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER && peak >= size;
+        uint32_t contention = with_spare(crowded ? 2 * size : peak);
+        if (!crowded && contention > size)
+            contention = size;
         plan[count++] = (struct demand){.index = plane_index(plane, lock),
                                         .rate = (uint32_t)min_u64((uint64_t)c->rate * KEEP_NUM / KEEP_DEN, UINT32_MAX),
-                                        .contention = over ? 2u * r.size : (uint32_t)max_u64(max_u64(c->peak, c->old_peak), 1),
+                                        .contention = contention,
                                         .in = lock + 1};
     }
     w->planned = count;
+}
+
+/* Only one that overflowed is worth more than it has; if room is short, one that needs half of it or less gives up the rest. */
+static void resize(struct nl_switch *w, const struct demand *d)
+{
+    struct plane *plane = switch_plane(w);
+    uint32_t lock = d->in - 1, size = plane_region(plane, lock).size;
+    if (d->slots && (d->slots > size || (w->tight && d->slots * 2 <= size)) && plane_index(plane, lock) == d->index &&
+        switch_control(w, lock)->state == CONTROL_LIVE)
+        plane_resize(plane, lock, (uint16_t)d->slots); /* if somebody is in it, at the next look */
 }
 
 /* Those that lose their place go, and those that won one come as room allows; so many at a time. */
@@ -172,10 +203,9 @@ static void follow_plan(struct nl_switch *w, uint64_t now, struct outbox *out)
     }
     for (; w->coming < w->planned && moves < MOVES_AT_ONCE; w->coming++) {
         const struct demand *d = &plan[w->coming];
-        if (d->in && d->slots > plane_region(switch_plane(w), d->in - 1).size &&
-            switch_control(w, d->in - 1)->state == CONTROL_LIVE && plane_index(switch_plane(w), d->in - 1) == d->index)
-            plane_resize(switch_plane(w), d->in - 1, (uint16_t)d->slots); /* if somebody is in it, at the next look */
-        else if (d->slots && !d->in)
+        if (d->in)
+            resize(w, d);
+        else if (d->slots)
             moves += !switch_move_in(w, d->index, d->slots, wait_size_of(w), now, out);
     }
 }
@@ -184,18 +214,19 @@ static void follow_plan(struct nl_switch *w, uint64_t now, struct outbox *out)
 static void defragment(struct nl_switch *w)
 {
     struct plane *plane = switch_plane(w);
-    for (uint32_t lock = 0; lock < plane->config.locks; lock++)
+    uint32_t slides = 0;
+    for (uint32_t n = 0; n < plane->config.locks && slides < SLIDES_AT_ONCE && plane->free_slot < plane->config.slots; n++) {
+        uint32_t lock = w->slide_next = (w->slide_next + 1) % plane->config.locks;
         if (switch_control(w, lock)->state == CONTROL_LIVE)
-            plane_slide(plane, lock);
+            slides += plane_slide(plane, lock);
+    }
 }
 
 static void allocate(struct nl_switch *w)
 {
     struct demand *plan = switch_plan(w);
-    uint64_t slots = switch_plane(w)->config.slots;
+    uint64_t slots = switch_plane(w)->config.slots, used;
     measure(w);
-    for (uint32_t i = 0; i < w->planned; i++)
-        plan[i].contention += (plan[i].contention >> SLOTS_SPARE_SHIFT) + 1;
     if (wait_size_of(w)) /* each lock takes its waiting queues, too */
         slots /= 1 + NETLOCK_PRIORITIES * WAIT_SIZE;
     if (w->config.options & NETLOCK_ALLOC_RANDOM) {
@@ -203,10 +234,11 @@ static void allocate(struct nl_switch *w)
         for (uint32_t i = 0; i < w->planned; i++)
             if (mix64(plan[i].index + w->life) % w->config.locks >= slots)
                 plan[i].contention = 0;
-        netlock_allocate_random(plan, w->planned, slots, w->life);
+        used = netlock_allocate_random(plan, w->planned, slots, w->life);
     } else {
-        netlock_allocate(plan, w->planned, slots);
+        used = netlock_allocate(plan, w->planned, slots);
     }
+    w->tight = used >= slots;
     defragment(w);
     w->leaving = w->planned;
     w->coming = 0;
@@ -226,19 +258,71 @@ static void churn(struct nl_switch *w, uint64_t now, struct outbox *out)
         defragment(w);
 }
 
+/* The original is back: what is here goes to the servers, and from there to the original (4.5). Nobody comes in any more. */
+static void retire(struct nl_switch *w, uint64_t now, struct outbox *out)
+{
+    const struct plane *plane = switch_plane(w);
+    unsigned moves = 0;
+    for (uint32_t lock = 0; lock < plane->config.locks && plane->used && moves < MOVES_AT_ONCE; lock++) {
+        struct control *c = switch_control(w, lock);
+        if (c->state == CONTROL_LIVE || c->state == CONTROL_TAKING)
+            moves += !switch_move_out(w, plane_index(plane, lock), now, out);
+    }
+    w->leaving = w->planned = w->coming = 0;
+}
+
+/* Priorities have been turned on or off: queues of the other kind go. */
+static void remake(struct nl_switch *w, uint64_t now, struct outbox *out)
+{
+    const struct plane *plane = switch_plane(w);
+    unsigned moves = 0;
+    for (uint32_t lock = 0; lock < plane->config.locks && moves < MOVES_AT_ONCE; lock++)
+        if ((switch_control(w, lock)->state == CONTROL_LIVE || switch_control(w, lock)->state == CONTROL_TAKING) &&
+            !plane_region(plane, lock).wait_size != !wait_size_of(w))
+            moves += !switch_move_out(w, plane_index(plane, lock), now, out);
+    w->remake = moves == MOVES_AT_ONCE;
+}
+
+/* What fits as a whole needs no measuring: all locks come in as soon as their servers are known, and Algorithm 3 has to decide only
+ * how much each gets. Returns whether there are more. */
+static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
+{
+    uint32_t wait_size = wait_size_of(w), waiting = NETLOCK_PRIORITIES * wait_size;
+    uint64_t each = switch_plane(w)->config.slots / w->config.locks;
+    bool more = false;
+    if (each <= waiting)
+        return false;
+    for (unsigned i = 0; i < w->config.servers; i++) {
+        struct netlock_lent *s = &w->servers[i];
+        bool there = switch_slot_there(w, i);
+        for (unsigned n = 0; n < FILL_PACKETS && there && s->filled * w->config.servers + i < w->config.locks; n++)
+            s->filled = switch_move_in_many(w, i, s->filled, (uint32_t)min_u64(each - waiting, FILL_SIZE), wait_size, now, out);
+        more = more || (there && s->filled * w->config.servers + i < w->config.locks);
+    }
+    return more;
+}
+
 uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
     if (w->config.options & (NETLOCK_SERVERS_ONLY | NETLOCK_CHAIN))
         return UINT64_MAX;
+    if (w->retire) {
+        retire(w, now, out);
+        return now + w->config.retry_ns;
+    }
     if (w->config.options & NETLOCK_CHURN) {
         if (now >= w->churn_ns)
             churn(w, now, out);
         return w->churn_ns;
     }
+    if (w->remake)
+        remake(w, now, out);
     if (now >= w->allocate_ns) {
         w->allocate_ns = now + NETLOCK_MEASURE_NS;
-        allocate(w);
+        if (w->reported || w->restless) /* else all is as well as it can be */
+            allocate(w);
     }
+    bool more = fill_up(w, now, out);
     follow_plan(w, now, out);
-    return w->leaving || w->coming < w->planned ? now + MOVES_NS : w->allocate_ns;
+    return more || w->leaving || w->coming < w->planned ? now + MOVES_NS : w->allocate_ns;
 }

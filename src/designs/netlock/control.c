@@ -7,7 +7,9 @@
 #include <errno.h>
 
 #define CONTROL_SHARE 8u /* it looks at everything eight times in a lease */
-#define AGAIN 2u         /* retransmissions: after so many retry times */
+#define RESTLESS_AT_ONCE OUTBOX_PACKETS
+#define LOOK_AT_ONCE 4096u /* queues of the kernel's that one look sees */
+#define AGAIN 2u           /* retransmissions: after so many retry times */
 
 static uint64_t ends_of(struct nl_switch *w, uint32_t lock)
 {
@@ -40,12 +42,32 @@ static uint32_t round_of(struct nl_switch *w, uint32_t lock)
     return (uint32_t)(plane_get(switch_plane(w), NETLOCK_ROUNDS, lock) >> 32);
 }
 
+void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless)
+{
+    struct control *c = switch_control(w, lock);
+    if (restless == c->restless)
+        return;
+    c->restless = restless;
+    if (restless) {
+        c->prev = 0;
+        c->next = w->restless;
+        if (w->restless)
+            switch_control(w, w->restless - 1)->prev = lock + 1;
+        w->restless = lock + 1;
+    } else {
+        *(c->prev ? &switch_control(w, c->prev - 1)->next : &w->restless) = c->next;
+        if (c->next)
+            switch_control(w, c->next - 1)->prev = c->prev;
+    }
+}
+
 static void enter_state(struct nl_switch *w, uint32_t lock, enum control_state state, uint64_t now)
 {
     struct control *c = switch_control(w, lock);
     c->state = (uint8_t)state;
     c->since_ns = now;
     c->next_ns = now;
+    switch_set_restless(w, lock, state != CONTROL_NONE);
     plane_set_notify(switch_plane(w), lock, state == CONTROL_LIVE);
 }
 
@@ -100,7 +122,9 @@ static void say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct o
 
 /* ---- moving ---- */
 
-int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out)
+/* A place for a lock whose newcomers wait at the server until it has handed over. */
+static int install(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint32_t round, uint64_t now,
+                   uint32_t *out)
 {
     struct plane *plane = switch_plane(w);
     struct plane_region r = {.size = (uint16_t)size, .wait_size = (uint16_t)wait_size};
@@ -113,14 +137,63 @@ int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t 
     rc = rc ? rc : plane_install(plane, index, &r, &lock);
     if (rc)
         return rc;
-    plane_set(plane, NETLOCK_ROUNDS, lock, (w->version + UINT64_C(1)) << 32);
+    plane_set(plane, NETLOCK_ROUNDS, lock, (uint64_t)round << 32);
     set_over(w, lock); /* newcomers wait at the server until it has handed over */
     *switch_control(w, lock) = (struct control){.moved_ns = now};
     enter_state(w, lock, CONTROL_TAKING, now);
     plane_reopen(plane, lock);
+    *out = lock;
+    return 0;
+}
+
+int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out)
+{
+    uint32_t lock;
+    int rc = install(w, index, size, wait_size, w->version + 1, now, &lock);
+    if (rc)
+        return rc;
     w->version++; /* in this order: what is passed on with this version has found the lock here */
     say_again(w, lock, now, out);
     return 0;
+}
+
+/* A packet of the switch's to a server that so many entries follow. */
+static struct netlock_packet *many_to_server(struct nl_switch *w, struct place to, enum netlock_type type, uint32_t round,
+                                             const uint64_t *indexes, uint32_t count, struct outbox *out)
+{
+    struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *indexes));
+    if (!p)
+        return NULL;
+    netlock_head(p, &w->config, type, w->life, switch_place(w), to);
+    p->head.index = indexes[0];
+    p->life = w->life;
+    p->round = round;
+    p->count = count;
+    memcpy(p + 1, indexes, count * sizeof *indexes);
+    return p;
+}
+
+uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
+                             struct outbox *out)
+{
+    uint64_t indexes[NETLOCK_MANY_MAX], index;
+    uint32_t count = 0, lock, round = w->version + 1;
+    for (; count < NETLOCK_MANY_MAX && (index = first * w->config.servers + slot) < w->config.locks; first++) {
+        int rc = install(w, index, size, wait_size, round, now, &lock);
+        if (rc == -ENOSPC) {
+            first = w->config.locks; /* others have grown meanwhile: what is left comes when it is asked for */
+            break;
+        }
+        if (rc)
+            continue;
+        switch_control(w, lock)->next_ns = now + AGAIN * w->config.retry_ns; /* then one by one */
+        indexes[count++] = index;
+    }
+    if (count) {
+        w->version++;
+        many_to_server(w, switch_server_place(w, slot), NETLOCK_TAKE_MANY, round, indexes, count, out);
+    }
+    return first;
 }
 
 static void give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
@@ -159,23 +232,71 @@ int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct ou
 
 /* ---- what servers say ---- */
 
+static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+
+uint64_t switch_stop_percentile(const uint32_t *stops, unsigned percent)
+{
+    uint64_t all = 0, seen = 0;
+    for (unsigned i = 0; i < SWITCH_STOP_BUCKETS; i++)
+        all += stops[i];
+    for (unsigned i = 0; i < SWITCH_STOP_BUCKETS; i++) {
+        seen += stops[i];
+        if (all && seen * 100 >= all * percent) /* the bucket's upper end */
+            return i < 8 ? i : ((UINT64_C(4) + (i & 3) + 1) << ((i >> 2) - 1)) - 1;
+    }
+    return 0;
+}
+
+static void go_live(struct nl_switch *w, uint32_t lock, uint64_t token, uint64_t now)
+{
+    w->stops[0][switch_stop_bucket(now - switch_control(w, lock)->moved_ns)]++;
+    plane_set(switch_plane(w), NETLOCK_TOKEN, lock, token);
+    enter_state(w, lock, CONTROL_LIVE, now);
+    switch_control(w, lock)->next_ns = now + AGAIN * w->config.retry_ns;
+    w->counts.moved_in++;
+}
+
 static void on_handover(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
-    struct control *c = switch_control(w, lock);
+    const struct control *c = switch_control(w, lock);
     if (p->round != round_of(w, lock)) {
         w->drops.stale++;
         return;
     }
-    if (c->state == CONTROL_TAKING) {
-        plane_set(switch_plane(w), NETLOCK_TOKEN, lock, p->token);
-        enter_state(w, lock, CONTROL_LIVE, now);
-        c->next_ns = now + AGAIN * w->config.retry_ns;
-        w->counts.moved_in++;
-    }
+    if (c->state == CONTROL_TAKING)
+        go_live(w, lock, p->token, now);
     if (c->state == CONTROL_LIVE)
         switch_notify(w, lock, out);
     if (c->state == CONTROL_LIVE && c->unwanted)
         switch_move_out(w, p->head.index, now, out);
+}
+
+/* As many HANDOVERs, each with the LAST of an empty q2 from which nothing came yet. */
+static void on_handover_many(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_handed *lent, uint64_t now,
+                             struct outbox *out)
+{
+    uint64_t taken[NETLOCK_MANY_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < p->count; i++) {
+        uint32_t lock = plane_match(switch_plane(w), lent[i].index);
+        if (lock == PLANE_NO_LOCK || p->round != round_of(w, lock)) {
+            w->drops.stale++; /* the server will say it again, alone */
+            continue;
+        }
+        const struct control *c = switch_control(w, lock);
+        const struct netlock_packet last = {.head = {.type = NETLOCK_LAST, .index = lent[i].index}, .round = p->round};
+        bool first = c->state == CONTROL_TAKING;
+        if (first)
+            go_live(w, lock, lent[i].token, now);
+        if (c->state == CONTROL_LIVE)
+            taken[count++] = lent[i].index;
+        if (first)
+            on_push(w, lock, &last, now, out);
+        if (first && c->unwanted)
+            switch_move_out(w, lent[i].index, now, out);
+    }
+    if (count)
+        many_to_server(w, p->head.from, NETLOCK_TAKEN_MANY, p->round, taken, count, out);
 }
 
 static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now)
@@ -186,19 +307,19 @@ static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_pa
         return;
     }
     w->counts.moved_out++;
-    w->counts.move_ns_max = max_u64(w->counts.move_ns_max, now - c->since_ns);
+    w->stops[1][switch_stop_bucket(now - c->since_ns)]++;
     plane_remove(switch_plane(w), lock);
-    switch_control(w, lock)->state = CONTROL_NONE;
+    enter_state(w, lock, CONTROL_NONE, now);
 }
 
-void switch_say_synced(struct nl_switch *w, unsigned server, struct outbox *out)
+void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, struct outbox *out)
 {
-    struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_SYNCED, w->life, switch_place(),
+    struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_SYNCED, w->life, switch_place(w),
                                                   (struct place){w->config.server[server], PORT_SERVER});
     if (!a)
         return;
-    a->stamp = w->servers[server].life;
-    a->token = w->servers[server].term;
+    a->stamp = stamp;
+    a->pushed = w->servers[server].life;
     a->round = ++w->version; /* what passes from now on is told apart from what passed before */
     a->life = w->life;
     a->count = w->clean;
@@ -211,12 +332,9 @@ static void on_sync(struct nl_switch *w, const struct netlock_packet *p, struct 
         if (w->config.server[i] != p->head.from.machine)
             continue;
         if (p->head.epoch < s->life)
-            return;                    /* of a life that is over */
-        if (p->head.epoch > s->life) { /* its tokens start above all that were given out before */
-            s->life = p->head.epoch;
-            s->term = ((uint64_t)w->life << NETLOCK_TERM_BITS) + ++w->terms;
-        }
-        switch_say_synced(w, i, out);
+            return; /* of a life that is over */
+        s->life = p->head.epoch;
+        switch_say_synced(w, i, p->stamp, out);
     }
 }
 
@@ -241,11 +359,30 @@ static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_pac
     switch_run(w, lock, &pass, now, out);
 }
 
+static bool owns(const struct nl_switch *w, const struct netlock_packet *p, uint64_t index)
+{
+    return switch_server_place(w, index).machine == p->head.from.machine;
+}
+
+/* All of them are the sender's. */
+static bool sound_many(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
+{
+    const struct netlock_handed *lent = (const struct netlock_handed *)(const void *)(p + 1);
+    if (!p->count || p->count > NETLOCK_MANY_MAX || len != sizeof *p + p->count * sizeof *lent)
+        return false;
+    for (uint32_t i = 0; i < p->count; i++)
+        if (lent[i].index >= w->config.locks || !owns(w, p, lent[i].index))
+            return false;
+    return owns(w, p, p->head.index);
+}
+
 static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
 {
     switch ((enum netlock_type)p->head.type) {
     case NETLOCK_SYNC:
         return true;
+    case NETLOCK_HANDOVER_MANY:
+        return sound_many(w, p, len);
     case NETLOCK_REPORT:
         return p->count <= NETLOCK_REPORT_MAX && len == sizeof *p + p->count * sizeof(struct netlock_demand);
     case NETLOCK_PUSH:
@@ -261,7 +398,7 @@ static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uin
     default:
         return false;
     }
-    return w->config.server[netlock_home(&w->config, p->head.index)] == p->head.from.machine;
+    return owns(w, p, p->head.index);
 }
 
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
@@ -274,12 +411,19 @@ void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint3
         on_sync(w, p, out);
         return;
     }
-    if (p->life != w->life || p->head.epoch != w->servers[netlock_home(&w->config, p->head.index)].life) {
+    unsigned server = 0;
+    while (w->config.server[server] != p->head.from.machine) /* it is one of them: sound */
+        server++;
+    if (p->life != w->life || p->head.epoch != w->servers[server].life) {
         w->drops.stale++; /* from another life of the switch, or of the server */
         return;
     }
     if (p->head.type == NETLOCK_REPORT) {
         switch_on_report(w, p, (const struct netlock_demand *)(const void *)(p + 1));
+        return;
+    }
+    if (p->head.type == NETLOCK_HANDOVER_MANY) {
+        on_handover_many(w, p, (const struct netlock_handed *)(const void *)(p + 1), now, out);
         return;
     }
     uint32_t lock = plane_match(switch_plane(w), p->head.index);
@@ -388,7 +532,7 @@ static void say_granted(struct nl_switch *w, uint32_t lock, uint32_t slot, uint3
     struct plane *plane = switch_plane(w);
     uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, slot);
     uint32_t place = (uint32_t)plane_get(plane, NETLOCK_PLACE, slot);
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, NETLOCK_GRANT, w->life, switch_place(),
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, NETLOCK_GRANT, w->life, switch_place(w),
                                                   (struct place){(uint16_t)(place >> 16), PORT_POOL}); /* its process may be gone */
     if (!p)
         return;
@@ -476,21 +620,39 @@ static void look_at_leases(struct nl_switch *w, uint64_t now, struct outbox *out
     each_lock(w, remind, 0, now, out);
 }
 
+/* So many at a time, then the others: if a server is gone, all of its locks that were to come say so again and again. */
+static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *out)
+{
+    const struct plane *plane = switch_plane(w);
+    for (unsigned n = 0; plane->in_kernel && n < LOOK_AT_ONCE; n++) { /* packets that overflow do not come by here */
+        uint32_t lock = w->over_at = (w->over_at + 1) % plane->config.locks;
+        if (switch_control(w, lock)->state == CONTROL_LIVE && ends_of(w, lock) & NETLOCK_OVER)
+            switch_set_restless(w, lock, true);
+    }
+    uint32_t link = w->restless_at && switch_control(w, w->restless_at - 1)->restless ? w->restless_at : w->restless;
+    for (unsigned n = 0; n < RESTLESS_AT_ONCE && link; n++) {
+        uint32_t lock = link - 1;
+        link = switch_control(w, lock)->next;
+        give(w, lock, now, out);
+        say_again(w, lock, now, out);
+        if (switch_control(w, lock)->state == CONTROL_LIVE && !(ends_of(w, lock) & NETLOCK_OVER))
+            switch_set_restless(w, lock, false);
+    }
+    w->restless_at = link;
+}
+
 uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out)
 {
     struct nl_switch *w = state;
-    const struct plane *plane = switch_plane(w);
+    uint64_t beat = switch_beat(w, now, out);
+    if (!switch_reigns(w, now))
+        return beat;
     if (w->control_ns <= now) {
         w->control_ns = now + w->config.lease_ns / CONTROL_SHARE;
         look_at_leases(w, now, out);
     }
     finish(w, now, out);
-    for (uint32_t lock = 0, seen = 0; lock < plane->config.locks && seen < plane->used; lock++)
-        if (switch_control(w, lock)->state != CONTROL_NONE) {
-            seen++;
-            give(w, lock, now, out);
-            say_again(w, lock, now, out);
-        }
+    look_at_restless(w, now, out);
     uint64_t next = switch_place_locks(w, now, out);
-    return min_u64(min_u64(w->control_ns, next), now + w->config.retry_ns);
+    return min_u64(min_u64(w->control_ns, min_u64(next, beat)), now + w->config.retry_ns);
 }

@@ -10,11 +10,12 @@
     .holds = netlock_holds, .claim = netlock_claim, .packet = netlock_host_packet, .tick = netlock_host_tick,                      \
     .expiry = netlock_expiry, .host_grants = netlock_host_grants, .session_dead = netlock_session_dead,                            \
     .host_drops = netlock_host_drops, .switch_bytes = netlock_switch_bytes, .switch_init = netlock_switch_init,                    \
-    .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick, .server_bytes = netlock_server_bytes,              \
-    .server_init = netlock_server_init, .server_packet = netlock_server_packet, .server_tick = netlock_server_tick,                \
-    .server_drops = netlock_server_drops
+    .switch_number = netlock_switch_number, .steward_bytes = netlock_steward_bytes, .steward_init = netlock_steward_init,          \
+    .steward_packet = netlock_steward_packet, .steward_tick = netlock_steward_tick, .switch_packet = netlock_switch_packet,        \
+    .switch_tick = netlock_switch_tick, .server_bytes = netlock_server_bytes, .server_init = netlock_server_init,                  \
+    .server_packet = netlock_server_packet, .server_tick = netlock_server_tick, .server_drops = netlock_server_drops
 
-#define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | SMALL)
+#define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_TOGGLE | SMALL)
 
 #define NETLOCK_FEATURES (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC)
 
@@ -88,6 +89,10 @@ BUSTED(netlock_hasty, "netlock-hasty", NETLOCK_BUST_HASTY_SERVER);   /* a server
 BUSTED(netlock_revert, "netlock-revert", NETLOCK_BUST_HASTY_REVERT); /* nor for the leases of a switch that died */
 BUSTED(netlock_drain, "netlock-drain", NETLOCK_BUST_NO_DRAIN);       /* a lock moves while it is held */
 BUSTED(netlock_deaf, "netlock-deaf", NETLOCK_BUST_DEAF_SERVER);      /* it grants what it was asked to buffer only */
+BUSTED(netlock_heir, "netlock-heir", NETLOCK_BUST_HASTY_HEIR);       /* a server that takes over does not wait */
+BUSTED(netlock_rebel, "netlock-rebel", NETLOCK_BUST_NO_STEWARD);     /* a server grants without a lease of its own */
+BUSTED(netlock_usurper, "netlock-usurper", NETLOCK_BUST_USURPER);    /* a switch, too */
+BUSTED(netlock_return, "netlock-return", NETLOCK_BUST_HASTY_RETURN); /* the original reigns before the backup has drained */
 /* The empty queue is not told again: only where nothing else moves the lock on. */
 BUSTED_BY(netlock_silent, "netlock-silent", NETLOCK_BUST_SILENT_EMPTY,
           FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER));

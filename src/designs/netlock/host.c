@@ -35,7 +35,10 @@ struct request {
 struct lease {
     uint64_t until_ns; /* 0: none */
     uint64_t next_ns;  /* when to ask for more */
+    uint64_t slots;    /* of a server: whose locks it has, as it said; a bit each */
     uint32_t life;     /* of who gives it, the latest heard of */
+    uint16_t port;     /* of a switch: which one reigns, as far as is known */
+    uint8_t asked;     /* how often without an answer */
 };
 
 /* What almost every event changes. */
@@ -185,7 +188,7 @@ static void become(struct host *h, struct request *r, enum request_state state, 
 
 static struct place granter_place(const struct host *h, unsigned granter)
 {
-    return granter == GRANTER_SWITCH ? (struct place){MACHINE_SWITCH, PORT_POOL}
+    return granter == GRANTER_SWITCH ? (struct place){MACHINE_SWITCH, h->leases[GRANTER_SWITCH].port}
                                      : (struct place){h->config.server[granter - 1], PORT_SERVER};
 }
 
@@ -247,6 +250,12 @@ static void ask_anew(struct host *h, struct request *r, uint64_t now, struct out
 
 /* ---- leases ---- */
 
+/* Whether that one may have the request in its queue, or have granted it. */
+static bool may_have(const struct host *h, unsigned granter, const struct request *r)
+{
+    return granter == GRANTER_SWITCH || h->leases[granter].slots >> netlock_home(&h->config, r->index) & 1;
+}
+
 /* The lease is over, or who gave it has forgotten everything: what came from there is not held any more, and who waits asks anew,
  * so that no late grant is taken for an answer. */
 static void lapse(struct host *h, unsigned granter, uint64_t now, struct outbox *out)
@@ -260,7 +269,7 @@ static void lapse(struct host *h, unsigned granter, uint64_t now, struct outbox 
             *lost(h, session_of(h, r)) = 1;
             leave(h, r, -PAWL_ELOST, now, out);
             outbox_wake(out, i);
-        } else if (r->state == REQUEST_ASKING && (granter == GRANTER_SWITCH || netlock_home(&h->config, r->index) == granter - 1)) {
+        } else if (r->state == REQUEST_ASKING && may_have(h, granter, r)) {
             ask_anew(h, r, now, out);
         }
     }
@@ -278,18 +287,28 @@ static void ask_for_lease(struct host *h, unsigned granter, uint64_t now, struct
     struct lease *l = &h->leases[granter];
     struct netlock_packet *p = packet_to(h, granter, NETLOCK_LEASE, out);
     outbox_touch(out, l, sizeof *l);
-    l->next_ns = p ? now + (l->until_ns > now ? h->config.lease_ns / NETLOCK_LEASE_SHARE : h->config.retry_ns * 4) : now;
+    if (l->until_ns > now)
+        l->asked = 0;
+    l->next_ns =
+        !p ? now : now + (l->until_ns > now ? h->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&h->config, &l->asked));
     if (p) {
         p->stamp = now;
         p->life = l->life; /* whoever has heard of this life holds nothing from the one before it */
     }
+    /* No answer for a while: another switch may reign by now. */
+    bool silent = granter == GRANTER_SWITCH && h->config.switches > 1 && l->until_ns <= now + h->config.lease_ns / 2;
+    struct netlock_packet *q = silent ? packet_to(h, granter, NETLOCK_LEASE, out) : NULL;
+    if (q) {
+        q->head.to.port = 1 - l->port;
+        q->stamp = now;
+        q->life = l->life;
+    }
 }
 
-static void on_leased(struct host *h, unsigned granter, uint64_t stamp, uint64_t now, struct outbox *out)
+static void on_leased(struct host *h, unsigned granter, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct lease *l = &h->leases[granter];
-    uint64_t margin = 2 * (h->config.lease_ns / NETLOCK_DRIFT_DIVISOR) + 1;
-    uint64_t until = stamp + h->config.lease_ns - margin;
+    uint64_t stamp = p->stamp, until = netlock_lease_until(&h->config, stamp);
     if (stamp > now || until <= now || until <= l->until_ns) {
         h->busy.drops.stale++;
         return;
@@ -297,13 +316,14 @@ static void on_leased(struct host *h, unsigned granter, uint64_t stamp, uint64_t
     outbox_touch(out, l, sizeof *l);
     bool first = !l->until_ns;
     l->until_ns = until;
+    l->slots = p->token;
     l->next_ns = min_u64(l->next_ns, stamp + h->config.lease_ns / NETLOCK_LEASE_SHARE);
     for (uint32_t i = first ? h->busy.pending : 0; i;) {
         struct request *r = request_at(h, i - 1);
         i = r->next;
         if (r->state != REQUEST_ASKING)
             continue;
-        if (granter != GRANTER_SWITCH && netlock_home(&h->config, r->index) == granter - 1) {
+        if (granter != GRANTER_SWITCH && may_have(h, granter, r)) {
             /* A grant of a lease that has lapsed there may still be on its way, and must not be taken for one of this. */
             ask_anew(h, r, now, out);
             say(h, r, now, out);
@@ -540,11 +560,28 @@ static bool sender(struct host *h, const struct packet_head *p, unsigned *grante
 {
     for (*granter = 0; *granter < granters(&h->config); ++*granter) {
         struct place from = granter_place(h, *granter);
-        if (from.machine == p->from.machine && from.port == p->from.port)
+        if (from.machine == p->from.machine && (from.port == p->from.port || (*granter == GRANTER_SWITCH && p->from.port <= 1)))
             return true;
     }
     h->busy.drops.alien++;
     return false;
+}
+
+/* Another switch reigns: it is asked for a lease. What this one granted stands until that one has answered. */
+static void on_elsewhere(struct host *h, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    struct lease *l = &h->leases[GRANTER_SWITCH];
+    if (p->head.from.machine != MACHINE_SWITCH || p->life <= l->life || p->round > 1 || p->round == l->port ||
+        h->config.switches < 2) {
+        h->busy.drops.stale++;
+        return;
+    }
+    struct netlock_packet *q = packet_to(h, GRANTER_SWITCH, NETLOCK_LEASE, out);
+    if (!q)
+        return;
+    q->head.to.port = (uint16_t)p->round;
+    q->stamp = now;
+    q->life = l->life;
 }
 
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -564,7 +601,11 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
     }
     struct lease *l = &h->leases[granter];
     look_at_lease(h, granter, now, out);
-    if (head->epoch < l->life) {
+    if (head->type == NETLOCK_ELSEWHERE) {
+        on_elsewhere(h, p, now, out);
+        return;
+    }
+    if (head->epoch < l->life || (head->epoch == l->life && granter == GRANTER_SWITCH && head->from.port != l->port)) {
         h->busy.drops.stale++;
         return;
     }
@@ -573,10 +614,11 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
             lapse(h, granter, now, out);
         outbox_touch(out, l, sizeof *l);
         l->life = head->epoch;
+        l->port = granter == GRANTER_SWITCH ? head->from.port : 0;
         l->next_ns = now; /* it is waiting to hear that */
     }
     if (head->type == NETLOCK_LEASED)
-        on_leased(h, granter, p->stamp, now, out);
+        on_leased(h, granter, p, now, out);
     else
         on_answer(h, granter, p, now, out);
 }

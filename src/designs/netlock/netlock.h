@@ -21,11 +21,11 @@
 #include "designs/packet.h"
 
 #define NETLOCK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
-/* A token is a term and a count of grants. A term is a life of the switch and how many servers started in it; lives may be seconds.
- */
-#define NETLOCK_TOKEN_BITS 28
-#define NETLOCK_TERM_BITS 5
-#define NETLOCK_LEASE_SHARE 4u /* a lease is renewed four times before it ends */
+/* A token is a term of the steward's and a count of grants. */
+#define NETLOCK_TOKEN_BITS 32
+#define NETLOCK_TERM_TICK_SHIFT 28              /* of nanoseconds: about a quarter of a second */
+#define NETLOCK_FIRST_PAUSE_NS (10 * NS_PER_US) /* a round trip between machines */
+#define NETLOCK_LEASE_SHARE 4u                  /* a lease is renewed four times before it ends */
 
 #define NETLOCK_MEASURE_NS (2 * NS_PER_MS) /* servers report, and the switch allocates anew, this often: some hundred requests */
 
@@ -44,8 +44,13 @@
 #define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */
 #define NETLOCK_PRIORITY 0x40000u     /* a waiting queue per priority */
 #define NETLOCK_SERVERS_ONLY 0x80000u
-#define NETLOCK_CHAIN 0x100000u /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
-#define NETLOCK_SLOTS_SHIFT 32  /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
+#define NETLOCK_CHAIN 0x100000u              /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
+#define NETLOCK_BUST_HASTY_HEIR 0x200000u    /* a server that takes over grants at once */
+#define NETLOCK_BUST_NO_STEWARD 0x400000u    /* a server grants without a lease from the steward */
+#define NETLOCK_BUST_HASTY_RETURN 0x1000000u /* the backup says that it has drained when it has not */
+#define NETLOCK_BUST_USURPER 0x2000000u      /* a switch reigns without a lease from the steward */
+#define NETLOCK_TOGGLE 0x4000000u            /* original and backup take turns: for trials */
+#define NETLOCK_SLOTS_SHIFT 32               /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
 
 static inline uint32_t netlock_slots(uint64_t options)
@@ -74,13 +79,9 @@ static inline uint64_t netlock_lease_over(const struct rack_config *c)
     return c->lease_ns + 2 * (c->lease_ns / NETLOCK_DRIFT_DIVISOR) + 1;
 }
 
-/* A packet with its head filled in; null: the outbox is full. */
-static inline struct netlock_packet *netlock_packet_new(struct outbox *out, const struct rack_config *c, enum netlock_type type,
-                                                        uint32_t life, struct place from, struct place to)
+static inline void netlock_head(struct netlock_packet *p, const struct rack_config *c, enum netlock_type type, uint32_t life,
+                                struct place from, struct place to)
 {
-    struct netlock_packet *p = outbox_add(out, sizeof *p);
-    if (!p)
-        return NULL;
     p->head = (struct packet_head){.version = PACKET_VERSION,
                                    .head_len = sizeof p->head,
                                    .family = PACKET_NETLOCK,
@@ -89,6 +90,15 @@ static inline struct netlock_packet *netlock_packet_new(struct outbox *out, cons
                                    .epoch = life,
                                    .from = from,
                                    .to = to};
+}
+
+/* A packet with its head filled in; null: the outbox is full. */
+static inline struct netlock_packet *netlock_packet_new(struct outbox *out, const struct rack_config *c, enum netlock_type type,
+                                                        uint32_t life, struct place from, struct place to)
+{
+    struct netlock_packet *p = outbox_add(out, sizeof *p);
+    if (p)
+        netlock_head(p, c, type, life, from, to);
     return p;
 }
 
@@ -114,6 +124,7 @@ const struct packet_drops *netlock_host_drops(const void *host);
 
 uint64_t netlock_switch_bytes(const struct rack_config *config);
 void netlock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
+void netlock_switch_number(void *state, uint16_t number);
 void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out);
 
@@ -121,13 +132,46 @@ uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out);
  * of this rack; and that the program is there (plane.h). */
 struct netlock_memory;
 struct plane_kernel;
-void netlock_switch_describe(const struct rack_config *config, struct netlock_memory *out);
-bool netlock_switch_is(const void *state, const struct rack_config *config);
+void netlock_switch_describe(const struct rack_config *c, struct netlock_memory *m);
+bool netlock_switch_is(const void *state, const struct rack_config *c);
 void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel);
 
 /* Policies (4.4), at any time. A tenant's quota in requests per second, 0: none; so many may come at once. -EINVAL: no such tenant,
  * or a rate that cannot be counted. */
 int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst);
+
+/* ---- the steward (steward.c) ---- */
+
+uint64_t netlock_steward_bytes(const struct rack_config *config);
+void netlock_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now);
+void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+uint64_t netlock_steward_tick(void *state, uint64_t now, struct outbox *out);
+
+/* What the steward said last, and how that travels. */
+struct netlock_table {
+    uint32_t reign, reign_life, count;
+    uint16_t number; /* of the switch that reigns */
+    struct netlock_slot slots[RACK_SERVERS_MAX];
+};
+
+/* -EINVAL unless a BEAT or REIGN of that length is complete. */
+int netlock_table_read(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, struct netlock_table *out);
+struct netlock_packet *netlock_table_write(const struct rack_config *c, const struct netlock_table *table, enum netlock_type type,
+                                           uint32_t life, struct place from, struct place to, struct outbox *out);
+
+/* Between two questions that are not answered: short at first, when everybody starts at once. */
+static inline uint64_t netlock_pause(const struct rack_config *c, uint8_t *asked)
+{
+    uint64_t pause = min_u64(NETLOCK_FIRST_PAUSE_NS << *asked, 4 * c->retry_ns);
+    *asked += *asked < 16;
+    return pause;
+}
+
+/* Until when a lease that was asked for then lasts by the clock of who asked. */
+static inline uint64_t netlock_lease_until(const struct rack_config *c, uint64_t stamp)
+{
+    return stamp + c->lease_ns - 2 * (c->lease_ns / NETLOCK_DRIFT_DIVISOR) - 1;
+}
 
 /* ---- the lock server (server.c) ---- */
 

@@ -233,13 +233,16 @@ struct plane_region plane_region(const struct plane *p, uint32_t lock)
 int plane_room(const struct plane *p, uint32_t slots, uint32_t *left)
 {
     const uint8_t *taken = part(p, p->taken_at);
-    uint32_t run = 0;
-    for (uint32_t i = p->free_slot; i < p->config.slots; i++) {
-        run = taken[i] ? 0 : run + 1;
-        if (run == slots) {
-            *left = i + 1 - slots;
+    for (uint32_t at = p->free_slot; at < p->config.slots && slots <= p->config.slots - at;) {
+        const uint8_t *hole = memchr(taken + at, 0, p->config.slots - at);
+        if (!hole || slots > p->config.slots - (uint32_t)(hole - taken))
+            break;
+        const uint8_t *end = memchr(hole, 1, slots);
+        if (!end) {
+            *left = (uint32_t)(hole - taken);
             return 0;
         }
+        at = (uint32_t)(end - taken);
     }
     return -ENOSPC;
 }
@@ -325,20 +328,21 @@ void plane_remove(struct plane *p, uint32_t lock)
     p->used--;
 }
 
-void plane_slide(struct plane *p, uint32_t lock)
+bool plane_slide(struct plane *p, uint32_t lock)
 {
     struct plane_region r = plane_region(p, lock);
     uint32_t left = r.left;
     if (p->free_slot > left || !nobody_in(p, lock))
-        return;
+        return false;
     region_take(p, &r, 0);
     if (plane_room(p, plane_region_slots(&r), &left) || left >= r.left || !plane_shut_if_empty(p, lock)) {
         region_take(p, &r, 1);
-        return;
+        return false;
     }
     r.left = left;
     settle_in(p, lock, &r);
     plane_reopen(p, lock);
+    return true;
 }
 
 int plane_resize(struct plane *p, uint32_t lock, uint16_t size)
@@ -395,6 +399,11 @@ int plane_quota(struct plane *p, uint16_t tenant, const struct plane_quota *quot
         return -EINVAL;
     ((struct plane_quota *)part(p, p->quota_at))[tenant] = *quota;
     return 0;
+}
+
+struct plane_quota plane_quota_of(const struct plane *p, uint16_t tenant)
+{
+    return tenant < p->config.tenants ? ((const struct plane_quota *)part(p, p->quota_at))[tenant] : (struct plane_quota){0};
 }
 
 /* ---- passes ---- */

@@ -54,10 +54,10 @@ void plane_init(struct plane *plane, const struct plane_config *config);
 /* From now on a program in the kernel has the registers, too. One plane of a process at a time; null: no more. */
 void plane_in_kernel(struct plane *plane, const struct plane_kernel *kernel);
 /* Where everything lies, for the kernel's side; offsets count from `from` bytes before the plane. */
-void plane_describe(const struct plane_config *config, uint64_t from, struct netlock_memory *out);
+void plane_describe(const struct plane_config *c, uint64_t from, struct netlock_memory *m);
 
-/* Before registers of a lock are changed from here, and after: in between, the kernel drops its packets, and none is under way. Without a kernel, nothing.
- * A lock that was just installed is shut. */
+/* Before registers of a lock are changed from here, and after: in between, the kernel drops its packets, and none is under way.
+ * Without a kernel, nothing. A lock that was just installed is shut. */
 void plane_shut(struct plane *plane, uint32_t lock);
 bool plane_shut_if_empty(struct plane *plane, uint32_t lock); /* only if nobody is in its queues */
 void plane_reopen(struct plane *plane, uint32_t lock);
@@ -81,8 +81,9 @@ uint32_t plane_region_slots(const struct plane_region *region);
 /* The first free region of so many slots; -ENOSPC: none. */
 int plane_room(const struct plane *plane, uint32_t slots, uint32_t *left);
 
-/* If nobody is in its queues, moves the lock's region to the first place where it fits, should that be further left. */
-void plane_slide(struct plane *plane, uint32_t lock);
+/* If nobody is in its queues, moves the lock's region to the first place where it fits, should that be further left. Whether it
+ * did. */
+bool plane_slide(struct plane *plane, uint32_t lock);
 
 /* Another size for its queue, under the same condition. -EBUSY: somebody is in it; -ENOSPC. */
 int plane_resize(struct plane *plane, uint32_t lock, uint16_t size);
@@ -93,6 +94,8 @@ void plane_set(struct plane *plane, enum netlock_array array, uint32_t index, ui
 
 /* 0 or -EINVAL: no such tenant. */
 int plane_quota(struct plane *plane, uint16_t tenant, const struct plane_quota *quota);
+
+struct plane_quota plane_quota_of(const struct plane *plane, uint16_t tenant);
 
 /* A request of a tenant for a lock that is not here: 0, or how many microseconds it must wait. Sent again, it costs nothing. */
 uint32_t plane_charge(struct plane *plane, uint16_t tenant, uint16_t machine, uint64_t nonce, uint32_t now);

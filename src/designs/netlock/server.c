@@ -11,7 +11,7 @@ static uint64_t locks_at(const struct rack_config *c)
 
 static uint64_t entries_at(const struct rack_config *c)
 {
-    return locks_at(c) + round_up(server_lock_count(c) * sizeof(struct lock), CACHE_LINE);
+    return locks_at(c) + round_up(c->locks * sizeof(struct lock), CACHE_LINE);
 }
 
 uint64_t netlock_server_bytes(const struct rack_config *c)
@@ -30,9 +30,9 @@ void netlock_server_init(void *server, const struct rack_config *config, uint16_
     assert(s->number < config->servers);
     s->locks_at = locks_at(config);
     s->entries_at = entries_at(config);
-    bool wait = !fresh && !(config->options & NETLOCK_BUST_HASTY_SERVER);
-    s->open_ns = wait ? now + netlock_lease_over(config) : now;
-    s->revive_ns = s->open_ns;
+    s->fresh = fresh;
+    s->revive_ns = UINT64_MAX;
+    s->beat_ns = now;
     s->sync_ns = now;
     s->report_ns = now + NETLOCK_MEASURE_NS;
 }
@@ -99,7 +99,7 @@ static void grant(struct server *s, struct lock *l, struct entry *e, struct outb
     l->holders++;
     if (l->holders > l->peak)
         l->peak = l->holders;
-    l->token++;
+    l->token = server_token(s, l) + 1;
     struct netlock_packet *p = server_answer(s, e, NETLOCK_GRANT, out);
     if (p)
         p->token = l->token;
@@ -110,18 +110,13 @@ static struct netlock_packet *grant_again(struct server *s, struct lock *l, cons
 {
     struct netlock_packet *p = server_answer(s, e, NETLOCK_GRANT, out);
     if (p)
-        p->token = ++l->token;
+        p->token = l->token = server_token(s, l) + 1;
     return p;
 }
 
 static bool fits(const struct lock *l, uint8_t mode)
 {
     return !l->holders || (l->mode == NETLOCK_SHARED && mode == NETLOCK_SHARED);
-}
-
-static bool open_now(const struct server *s, const struct lock *l, uint64_t now)
-{
-    return s->synced && now >= s->open_ns && now >= l->from_ns;
 }
 
 static void refuse(struct server *s, struct entry *e, struct outbox *out)
@@ -138,13 +133,13 @@ void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *
         server_hand_over(s, l, now, out);
     else if (l->place == LOCK_LENT)
         server_push(s, l, now, out);
-    else if (open_now(s, l, now))
+    else if (server_open(s, l, now))
         while (l->first && fits(l, server_entry(s, l->first - 1)->mode)) {
             struct entry *e = server_entry(s, l->first - 1);
             server_take_out(s, l, e);
             grant(s, l, e, out);
         }
-    if (l->place == LOCK_OWNED && l->first && server_entry(s, l->first - 1)->try && open_now(s, l, now)) {
+    if (l->place == LOCK_OWNED && l->first && server_entry(s, l->first - 1)->try && server_open(s, l, now)) {
         struct entry *e = server_entry(s, l->first - 1); /* the lock has come back, and is held: whoever tried was the first here */
         server_take_out(s, l, e);
         refuse(s, e, out);
@@ -190,13 +185,13 @@ static void forget_all(struct server *s, uint16_t machine)
 /* ---- requests ---- */
 
 /* Too late for q2: as if it had just come to the switch. */
-static void bounce(const struct netlock_packet *p, struct outbox *out)
+static void bounce(const struct netlock_packet *p, struct place to, struct outbox *out)
 {
     struct netlock_packet *b = outbox_add(out, sizeof *b);
     if (!b)
         return;
     *b = *p;
-    b->head.to = (struct place){MACHINE_SWITCH, PORT_POOL};
+    b->head.to = to;
     b->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_BOUNCED);
 }
 
@@ -204,7 +199,7 @@ static void bounce(const struct netlock_packet *p, struct outbox *out)
 static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t now, struct outbox *out)
 {
     bool moving = l->place != LOCK_OWNED && !l->first && !l->holders;
-    if (e->try && l->place == LOCK_LENDING && l->holders && !l->first && fits(l, e->mode) && s->synced) {
+    if (e->try && l->place == LOCK_LENDING && l->holders && !l->first && fits(l, e->mode) && server_open(s, l, now)) {
         grant(s, l, e, out); /* one more reader: the lock is still here */
         return;
     }
@@ -212,7 +207,7 @@ static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t no
         refuse(s, e, out);
         return;
     }
-    if (e->try && l->place == LOCK_OWNED && !open_now(s, l, now)) {
+    if (e->try && l->place == LOCK_OWNED && !server_open(s, l, now)) {
         e->state = ENTRY_DONE; /* nobody knows whether it is held */
         return;
     }
@@ -239,10 +234,11 @@ static void on_acquire(struct server *s, struct entry *e, const struct netlock_p
         return;
     if (e->state == ENTRY_WAITING && e->pushed)
         return; /* the request before it is on its way to the switch; the host asks again */
-    if (l->place == LOCK_LENT && (over ? p->round == l->round && (int32_t)(p->count - l->closed) <= 0 : l->confirmed)) {
-        if (!over) /* the switch does not seem to have the lock: ask it */
-            server_to_switch(s, l, NETLOCK_LAST, out);
-        bounce(p, out);
+    if (l->place == LOCK_LENT && (over ? p->round == l->round && (int32_t)(p->count - l->closed) <= 0 : l->confirmed || l->empty)) {
+        struct netlock_packet *ask = over ? NULL : server_to_switch(s, l, NETLOCK_LAST, out);
+        if (ask)                     /* the switch does not seem to have the lock: ask it */
+            ask->count = UINT32_MAX; /* q2 need not be empty */
+        bounce(p, server_switch(s), out);
         return;
     }
     server_end(s, e, now, out); /* the host is done with what it was */
@@ -272,9 +268,19 @@ static void on_release(struct server *s, struct entry *e, const struct netlock_p
     }
 }
 
+static void say_released(struct server *s, const struct entry *e, const struct packet_head *h, struct outbox *out)
+{
+    struct netlock_packet *a = server_answer(s, e, NETLOCK_RELEASED, out);
+    if (!a)
+        return;
+    a->head.nonce = h->nonce;
+    a->head.index = h->index;
+    a->head.to.port = h->from.port;
+}
+
 static void on_lease(struct server *s, struct server_machine *m, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
-    struct netlock_packet *a = outbox_add(out, sizeof *a);
+    struct netlock_packet *a = server_rules(s, now) && now >= s->quiet_ns ? outbox_add(out, sizeof *a) : NULL;
     if (!a)
         return; /* no answer, no lease */
     m->live = true;
@@ -284,6 +290,9 @@ static void on_lease(struct server *s, struct server_machine *m, const struct ne
     a->head.epoch = s->life;
     a->head.to = p->head.from;
     a->head.from = (struct place){s->machine, PORT_SERVER};
+    a->token = 0;
+    for (unsigned i = 0; i < s->config.servers; i++)
+        a->token |= (uint64_t)(s->slots[i].term != 0) << i; /* whose locks it has */
 }
 
 /* ---- packets ---- */
@@ -293,7 +302,7 @@ static bool from_switch(const struct packet_head *h)
     return h->from.machine == MACHINE_SWITCH;
 }
 
-static bool sound(const struct server *s, const struct netlock_packet *p)
+static bool sound(const struct server *s, const struct netlock_packet *p, uint32_t len)
 {
     const struct packet_head *h = &p->head;
     switch ((enum netlock_type)h->type) {
@@ -313,13 +322,16 @@ static bool sound(const struct server *s, const struct netlock_packet *p)
     case NETLOCK_PUSHED:
     case NETLOCK_TAKE:
     case NETLOCK_GIVE:
-        return from_switch(h) && netlock_home(&s->config, h->index) == s->number;
+        return from_switch(h) && server_owns(s, h->index);
+    case NETLOCK_TAKE_MANY:
+    case NETLOCK_TAKEN_MANY:
+        return from_switch(h) && server_sound_many(s, p, len);
     case NETLOCK_SYNCED:
         return from_switch(h);
     default:
         return false;
     }
-    return !from_switch(h) && netlock_home(&s->config, h->index) == s->number &&
+    return !from_switch(h) && (server_owns(s, h->index) || h->type == NETLOCK_RELEASE) &&
            netlock_request_of(h->nonce) < rack_requests(&s->config) && h->nonce >> NETLOCK_SLOT_BITS;
 }
 
@@ -343,7 +355,9 @@ static bool admit(struct server *s, struct server_machine *m, const struct netlo
     if (h->type != NETLOCK_ACQUIRE && h->type != NETLOCK_CANCEL)
         return true;
     /* What the switch passed on before it answered SYNC does not tell who has the lock now. */
-    bool current = s->synced && p->life == s->switch_life && (p->flags & NETLOCK_OVERFLOW || (int32_t)(p->round - s->version) >= 0);
+    const struct server_slot *slot = server_slot(s, h->index);
+    bool current = s->synced && slot->synced && p->life == s->switch_life &&
+                   (p->flags & NETLOCK_OVERFLOW || (int32_t)(p->round - slot->version) >= 0);
     if (p->life > s->switch_life)
         s->sync_ns = now; /* there is a new switch */
     if (!current || (h->type == NETLOCK_ACQUIRE && !m->live)) {
@@ -358,9 +372,14 @@ static void say_sync(struct server *s, uint64_t now, struct outbox *out)
 {
     if (now < s->sync_ns)
         return;
-    const struct netlock_packet *p = netlock_packet_new(
-        out, &s->config, NETLOCK_SYNC, s->life, (struct place){s->machine, PORT_SERVER}, (struct place){MACHINE_SWITCH, PORT_POOL});
-    s->sync_ns = p ? now + (s->synced ? s->config.lease_ns / NETLOCK_LEASE_SHARE : s->config.retry_ns * 2) : now;
+    struct netlock_packet *p =
+        netlock_packet_new(out, &s->config, NETLOCK_SYNC, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
+    if (p)
+        p->stamp = now;
+    bool settled = s->synced && s->table.reign == s->switch_life;
+    if (settled)
+        s->syncs = 0;
+    s->sync_ns = !p ? now : now + (settled ? s->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&s->config, &s->syncs));
 }
 
 static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
@@ -376,6 +395,10 @@ static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t
     }
     if (p->head.type == NETLOCK_TAKE)
         server_on_take(s, l, p, now, out);
+    else if (p->head.type == NETLOCK_TAKE_MANY)
+        server_on_take_many(s, p, now, out);
+    else if (p->head.type == NETLOCK_TAKEN_MANY)
+        server_on_taken_many(s, p);
     else if (p->head.type == NETLOCK_GIVE)
         server_on_give(s, l, p, now, out);
     else if (p->head.type == NETLOCK_NOTIFY)
@@ -391,7 +414,16 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
     const struct netlock_packet *p = data;
     if (!h)
         return;
-    if (len < sizeof *p || !sound(s, p)) {
+    if (len < sizeof *p) {
+        s->drops.bad++;
+        return;
+    }
+    if (h->from.machine == MACHINE_STEWARD) {
+        server_on_reign(s, p, len, now);
+        say_sync(s, now, out);
+        return;
+    }
+    if (!sound(s, p, len)) {
         s->drops.bad++;
         return;
     }
@@ -413,16 +445,13 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
     }
     struct entry *e = server_entry(s, (uint64_t)h->from.machine * rack_requests(&s->config) + netlock_request_of(h->nonce));
     if (e->nonce && (int64_t)(h->nonce - e->nonce) < 0) {
-        if (h->type != NETLOCK_ACQUIRE) { /* it has ended long ago */
-            const struct entry old = {.nonce = h->nonce, .index = h->index, .port = h->from.port};
-            struct netlock_packet *a = server_answer(s, e, NETLOCK_RELEASED, out);
-            if (a) {
-                a->head.nonce = old.nonce;
-                a->head.index = old.index;
-                a->head.to.port = old.port;
-            }
-        }
+        if (h->type != NETLOCK_ACQUIRE) /* it has ended long ago */
+            say_released(s, e, h, out);
         s->drops.stale++;
+        return;
+    }
+    if (!server_owns(s, h->index)) { /* another has the lock now: nobody holds it from here */
+        say_released(s, e, h, out);
         return;
     }
     if (h->nonce == e->nonce && h->index != e->index) {
@@ -444,8 +473,11 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
 /* Locks whose leases have ended by now. */
 static void revive(struct server *s, uint64_t now, struct outbox *out)
 {
-    s->revive_ns = now < s->open_ns ? s->open_ns : UINT64_MAX;
-    for (uint64_t i = s->number; i < s->config.locks; i += s->config.servers) {
+    s->revive_ns = UINT64_MAX;
+    for (unsigned i = 0; i < s->config.servers; i++)
+        if (s->slots[i].term && s->slots[i].open_ns > now)
+            s->revive_ns = min_u64(s->revive_ns, s->slots[i].open_ns);
+    for (uint64_t i = server_next_lock(s, UINT64_MAX); i < s->config.locks; i = server_next_lock(s, i)) {
         struct lock *l = server_lock(s, i);
         if (l->from_ns > now)
             s->revive_ns = min_u64(s->revive_ns, l->from_ns);
@@ -482,20 +514,16 @@ uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out)
             m->live = false;
         }
     }
-    if (s->sync_ns <= now) {
-        struct netlock_packet *p =
-            netlock_packet_new(out, &s->config, NETLOCK_SYNC, s->life, (struct place){s->machine, PORT_SERVER},
-                               (struct place){MACHINE_SWITCH, PORT_POOL});
-        s->sync_ns = p ? now + (s->synced ? s->config.lease_ns / NETLOCK_LEASE_SHARE : s->config.retry_ns * 2) : now;
-    }
-    if (s->synced && s->revive_ns <= now)
+    uint64_t beat = server_beat(s, now, out);
+    say_sync(s, now, out);
+    if (s->synced && s->revive_ns <= now && server_rules(s, now))
         revive(s, now, out);
     if (s->remind_ns <= now)
         remind(s, now, out);
     if (s->report_ns <= now)
         server_report(s, now, out);
     uint64_t next = min_u64(min_u64(s->sync_ns, min_u64(s->report_ns, s->remind_ns)), server_lend_tick(s, now, out));
-    next = min_u64(next, s->synced ? s->revive_ns : UINT64_MAX);
+    next = min_u64(next, s->synced && server_rules(s, now) ? min_u64(s->revive_ns, beat) : beat);
     for (uint32_t i = 1; i <= s->config.machines; i++)
         if (s->machines[i].live)
             next = min_u64(next, s->machines[i].until_ns);

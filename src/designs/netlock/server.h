@@ -44,6 +44,7 @@ struct lock {
     uint32_t arrivals, peak, waiters; /* for Algorithm 3 */
     uint8_t mode, place;
     bool busy, confirmed; /* the switch has it and said so */
+    bool empty;           /* handed over with nobody in q2: whoever was passed on before that comes too late */
 };
 
 #define SERVER_TOUCHED_MAX 16384u /* the first ones: who is asked for often comes early */
@@ -54,21 +55,36 @@ struct server_machine {
     bool live;
 };
 
+/* Locks whose index is the slot's number modulo the number of servers: the steward says whose they are. */
+struct server_slot {
+    uint64_t open_ns;    /* grants from then on */
+    uint64_t adopted_ns; /* since when it has the slot */
+    uint32_t term;       /* of the steward; 0: not this server's */
+    uint32_t version;    /* of the switch's table, when it answered */
+    bool synced;         /* the switch has answered since */
+    bool whole;          /* nobody had it before: nothing is lent that this server does not know of */
+};
+
 struct server {
     struct rack_config config;
     struct packet_drops drops;
-    uint64_t open_ns; /* grants from then on */
-    uint64_t sync_ns; /* when to ask the switch again */
+    uint64_t until_ns; /* its lease from the steward */
+    uint64_t stamp, beat_ns;
+    uint8_t beats, syncs;       /* without an answer */
+    uint64_t quiet_ns;          /* no leases to hosts before: all that it gave for what it lost are to end */
+    struct netlock_table table; /* what the steward said last */
+    uint64_t sync_ns;           /* when to ask the switch again */
     uint64_t report_ns;
     uint64_t remind_ns;
     uint64_t remind_at; /* the next entry to look at */
     uint64_t revive_ns; /* when locks that waited for leases to end are looked at; UINT64_MAX: none */
-    uint64_t term;      /* tokens of locks whose state was lost start above it */
     uint32_t life, switch_life;
-    uint32_t version; /* of the switch's table, when it answered */
+    uint16_t switch_number;
     bool synced;
     bool clean; /* nobody holds anything from a former life of the switch */
+    bool fresh;
     uint16_t machine, number;
+    struct server_slot slots[RACK_SERVERS_MAX];
     uint32_t busy;    /* first; lock + 1 */
     uint32_t touched; /* locks asked for and not yet reported */
     uint32_t touched_lock[SERVER_TOUCHED_MAX];
@@ -78,18 +94,54 @@ struct server {
 
 static inline struct lock *server_lock(struct server *s, uint64_t index)
 {
-    return (struct lock *)(void *)((char *)s + s->locks_at) + index / s->config.servers;
+    return (struct lock *)(void *)((char *)s + s->locks_at) + index;
 }
 
+/* It has room for all of them: it may have to take over others'. */
 static inline uint64_t server_lock_index(struct server *s, const struct lock *l)
 {
-    return (uint64_t)(l - (struct lock *)(void *)((char *)s + s->locks_at)) * s->config.servers + s->number;
+    return (uint64_t)(l - (struct lock *)(void *)((char *)s + s->locks_at));
 }
 
-static inline uint64_t server_lock_count(const struct rack_config *c)
+static inline struct server_slot *server_slot(struct server *s, uint64_t index)
 {
-    return c->locks / c->servers + 1;
+    return &s->slots[netlock_home(&s->config, index)];
 }
+
+static inline bool server_owns(const struct server *s, uint64_t index)
+{
+    return s->slots[netlock_home(&s->config, index)].term != 0;
+}
+
+/* The first lock after that one that is this server's; config.locks: none. Start with UINT64_MAX. */
+static inline uint64_t server_next_lock(const struct server *s, uint64_t index)
+{
+    do {
+        index++;
+    } while (index < s->config.locks && !server_owns(s, index));
+    return index;
+}
+
+/* The latest token that may have been given for a lock. */
+static inline uint64_t server_token(struct server *s, const struct lock *l)
+{
+    const struct server_slot *slot = server_slot(s, server_lock_index(s, l));
+    return max_u64(l->token, max_u64(s->switch_life, slot->term) << NETLOCK_TOKEN_BITS);
+}
+
+static inline struct place server_switch(const struct server *s)
+{
+    return (struct place){MACHINE_SWITCH, s->switch_number};
+}
+
+/* ---- what the steward says (server_slots.c) ---- */
+
+/* Whether it may grant, and give leases. */
+bool server_rules(const struct server *s, uint64_t now);
+void server_on_reign(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now);
+uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out);
+/* Whether this lock may be granted, or lent, now: every lease that others may have given for it has ended. */
+bool server_open(struct server *s, const struct lock *l, uint64_t now);
 
 static inline struct entry *server_entry(struct server *s, uint64_t i)
 {
@@ -110,6 +162,8 @@ static inline uint16_t server_machine_of(struct server *s, const struct entry *e
 struct netlock_packet *server_answer(struct server *s, const struct entry *e, enum netlock_type type, struct outbox *out);
 struct netlock_packet *server_to_switch(struct server *s, const struct lock *l, enum netlock_type type, struct outbox *out);
 
+/* Those that gave up on their way to a switch leave the queue, the others may be granted here again. */
+void server_recall(struct server *s, struct lock *l);
 /* Whoever can be granted now is; what is lent is pushed as far as there is room. */
 void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
 void server_append(struct server *s, struct lock *l, struct entry *e);
@@ -124,12 +178,17 @@ void server_report(struct server *s, uint64_t now, struct outbox *out);
 /* ---- lending (server_lend.c) ---- */
 
 void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+bool server_sound_many(const struct server *s, const struct netlock_packet *p, uint32_t len);
+void server_on_take_many(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+void server_on_taken_many(struct server *s, const struct netlock_packet *p);
 void server_on_give(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
 void server_on_notify(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
 void server_on_pushed(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
 void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out);
 void server_hand_over(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
 void server_push(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
+/* Whether it has something to say again. */
+void server_set_busy(struct server *s, struct lock *l, bool busy);
 /* Says again what is not answered; returns when next. */
 uint64_t server_lend_tick(struct server *s, uint64_t now, struct outbox *out);
 

@@ -5,8 +5,8 @@
 
 struct netlock_packet *server_to_switch(struct server *s, const struct lock *l, enum netlock_type type, struct outbox *out)
 {
-    struct netlock_packet *p = netlock_packet_new(out, &s->config, type, s->life, (struct place){s->machine, PORT_SERVER},
-                                                  (struct place){MACHINE_SWITCH, PORT_POOL});
+    struct netlock_packet *p =
+        netlock_packet_new(out, &s->config, type, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
     if (!p)
         return NULL;
     p->head.index = server_lock_index(s, l);
@@ -19,15 +19,15 @@ struct netlock_packet *server_to_switch(struct server *s, const struct lock *l, 
 
 static uint32_t link_of(struct server *s, const struct lock *l)
 {
-    return (uint32_t)(server_lock_index(s, l) / s->config.servers) + 1;
+    return (uint32_t)server_lock_index(s, l) + 1;
 }
 
 static struct lock *at_link(struct server *s, uint32_t link)
 {
-    return server_lock(s, (uint64_t)(link - 1) * s->config.servers);
+    return server_lock(s, link - 1);
 }
 
-static void set_busy(struct server *s, struct lock *l, bool busy)
+void server_set_busy(struct server *s, struct lock *l, bool busy)
 {
     if (busy == l->busy)
         return;
@@ -52,19 +52,26 @@ static void say_handover(struct server *s, struct lock *l, uint64_t now, struct 
     struct netlock_packet *p = server_to_switch(s, l, NETLOCK_HANDOVER, out);
     l->next_ns = p ? now + s->config.retry_ns * 2 : now;
     if (p)
-        p->token = l->token;
+        p->token = server_token(s, l);
 }
 
 /* Nobody holds it, and every lease that may have been given for it has ended. */
-void server_hand_over(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
+static bool lend(struct server *s, struct lock *l, uint64_t now)
 {
     bool held = l->holders && !(s->config.options & NETLOCK_BUST_NO_DRAIN);
-    if (held || !s->synced || now < s->open_ns || now < l->from_ns)
-        return;
+    if (l->place != LOCK_LENDING || held || !server_open(s, l, now))
+        return false;
     l->place = LOCK_LENT;
     l->confirmed = false;
-    set_busy(s, l, true);
-    say_handover(s, l, now, out);
+    l->next_ns = now + s->config.retry_ns * 2;
+    server_set_busy(s, l, true);
+    return true;
+}
+
+void server_hand_over(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
+{
+    if (lend(s, l, now))
+        say_handover(s, l, now, out);
 }
 
 /* Arrivals are counted anew in every round: those of this one come before all of the next. */
@@ -74,26 +81,81 @@ static void forget_counts(struct server *s, const struct lock *l)
         server_entry(s, i - 1)->count = 0;
 }
 
-void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+/* Whether the switch is to have the lock in a round that this server did not know of. */
+static bool begin_lending(struct server *s, struct lock *l, uint32_t round)
 {
-    if ((int32_t)(p->round - l->round) < 0 || (l->place == LOCK_OWNED && p->round == l->round)) {
-        s->drops.stale += p->head.type == NETLOCK_TAKE;
-        return;
-    }
-    if (p->round == l->round) {
-        if (l->place == LOCK_LENT && !l->confirmed && p->head.type == NETLOCK_TAKE)
-            say_handover(s, l, now, out);
-        return;
-    }
+    if ((int32_t)(round - l->round) <= 0)
+        return false;
     if (l->place == LOCK_LENT) {
         s->drops.stale++; /* it has the lock, and cannot want it: a TAKE from before */
-        return;
+        return false;
     }
     l->place = LOCK_LENDING;
-    l->round = p->round;
+    l->round = round;
     l->push = l->acked = l->credit = l->closed = 0;
+    l->empty = false;
     forget_counts(s, l);
-    server_hand_over(s, l, now, out);
+    return true;
+}
+
+void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    bool take = p->head.type == NETLOCK_TAKE;
+    if (begin_lending(s, l, p->round))
+        server_hand_over(s, l, now, out);
+    else if (take && p->round == l->round && l->place == LOCK_LENT && !l->confirmed)
+        say_handover(s, l, now, out);
+    else if (p->round != l->round || l->place == LOCK_OWNED)
+        s->drops.stale += take;
+}
+
+static const uint64_t *indexes_of(const struct netlock_packet *p)
+{
+    return (const uint64_t *)(const void *)(p + 1);
+}
+
+bool server_sound_many(const struct server *s, const struct netlock_packet *p, uint32_t len)
+{
+    if (!p->count || p->count > NETLOCK_MANY_MAX || len != sizeof *p + p->count * sizeof(uint64_t))
+        return false;
+    for (uint32_t i = 0; i < p->count; i++)
+        if (indexes_of(p)[i] >= s->config.locks || !server_owns(s, indexes_of(p)[i]))
+            return false;
+    return true;
+}
+
+/* Those that nobody holds or waits for go in one packet; the others as if they were asked for one by one. */
+void server_on_take_many(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    struct netlock_handed lent[NETLOCK_MANY_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct lock *l = server_lock(s, indexes_of(p)[i]);
+        if (!begin_lending(s, l, p->round))
+            continue; /* asked for again one by one */
+        if (l->first)
+            server_hand_over(s, l, now, out);
+        else if ((l->empty = lend(s, l, now)))
+            lent[count++] = (struct netlock_handed){indexes_of(p)[i], server_token(s, l)};
+    }
+    struct netlock_packet *a = count ? outbox_add(out, (uint32_t)(sizeof *a + count * sizeof *lent)) : NULL;
+    if (!a)
+        return; /* if there was something to say: said again by server_lend_tick */
+    netlock_head(a, &s->config, NETLOCK_HANDOVER_MANY, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
+    a->head.index = lent[0].index;
+    a->life = s->switch_life;
+    a->round = p->round;
+    a->count = count;
+    memcpy(a + 1, lent, count * sizeof *lent);
+}
+
+void server_on_taken_many(struct server *s, const struct netlock_packet *p)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct lock *l = server_lock(s, indexes_of(p)[i]);
+        if (l->place == LOCK_LENT && l->round == p->round)
+            l->confirmed = true;
+    }
 }
 
 /* ---- q2 ---- */
@@ -137,7 +199,7 @@ void server_push(struct server *s, struct lock *l, uint64_t now, struct outbox *
         e->pushed = true;
         l->push++;
         l->next_ns = now + s->config.retry_ns * 2;
-        set_busy(s, l, true);
+        server_set_busy(s, l, true);
     }
 }
 
@@ -198,6 +260,19 @@ void server_on_notify(struct server *s, struct lock *l, const struct netlock_pac
 
 /* ---- and back ---- */
 
+void server_recall(struct server *s, struct lock *l)
+{
+    for (uint32_t i = l->first; i;) {
+        struct entry *e = server_entry(s, i - 1);
+        i = e->next;
+        e->pushed = false;
+        if (!e->mode) {
+            server_take_out(s, l, e);
+            e->state = ENTRY_DONE;
+        }
+    }
+}
+
 /* Nothing of it is in the switch any more. */
 void server_on_give(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
@@ -210,21 +285,12 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
     if (p->round != l->round || l->place != LOCK_OWNED) {
         if (l->place == LOCK_LENT)
             acknowledge(s, l, p->pushed);
-        for (uint32_t i = l->first; i; i = server_entry(s, i - 1)->next)
-            server_entry(s, i - 1)->pushed = false;
-        for (uint32_t i = l->first; i;) { /* those that gave up on their way */
-            struct entry *e = server_entry(s, i - 1);
-            i = e->next;
-            if (!e->mode) {
-                server_take_out(s, l, e);
-                e->state = ENTRY_DONE;
-            }
-        }
+        server_recall(s, l);
         forget_counts(s, l);
         l->place = LOCK_OWNED;
         l->round = p->round;
-        l->token = max_u64(max_u64(l->token, p->token), s->term << NETLOCK_TOKEN_BITS);
-        set_busy(s, l, false);
+        l->token = max_u64(l->token, p->token);
+        server_set_busy(s, l, false);
         server_pump(s, l, now, out);
     }
     struct netlock_packet *a = server_to_switch(s, l, NETLOCK_GIVEN, out);
@@ -238,28 +304,21 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
 static void take_back_all(struct server *s, uint64_t now)
 {
     uint64_t from = s->config.options & NETLOCK_BUST_HASTY_REVERT ? now : now + netlock_lease_over(&s->config);
-    for (uint64_t i = s->number; i < s->config.locks; i += s->config.servers) {
+    for (unsigned i = 0; i < s->config.servers; i++)
+        if (s->slots[i].term && !s->slots[i].whole) /* what was lent before it had the slot, it does not know */
+            s->slots[i].open_ns = max_u64(s->slots[i].open_ns, from);
+    for (uint64_t i = server_next_lock(s, UINT64_MAX); i < s->config.locks; i = server_next_lock(s, i)) {
         struct lock *l = server_lock(s, i);
-        bool lent = l->place == LOCK_LENT;
-        for (uint32_t e = l->first; lent && e;) {
-            struct entry *q = server_entry(s, e - 1);
-            e = q->next;
-            q->pushed = false;
-            if (!q->mode) {
-                server_take_out(s, l, q);
-                q->state = ENTRY_DONE;
-            }
-        }
-        if (lent) {
+        if (l->place == LOCK_LENT) {
+            server_recall(s, l);
             l->from_ns = from;
-            s->revive_ns = min_u64(s->revive_ns, from);
         }
         forget_counts(s, l);
         l->place = LOCK_OWNED;
         l->round = 0;
-        l->token = max_u64(l->token, s->term << NETLOCK_TOKEN_BITS);
-        set_busy(s, l, false);
+        server_set_busy(s, l, false);
     }
+    s->revive_ns = min_u64(s->revive_ns, from);
 }
 
 /* No host holds anything that a former life of the switch granted. */
@@ -268,11 +327,19 @@ static void need_not_wait(struct server *s, uint64_t now)
     if (s->clean)
         return;
     s->clean = true;
-    for (uint64_t i = s->number; i < s->config.locks; i += s->config.servers) {
+    for (uint64_t i = server_next_lock(s, UINT64_MAX); i < s->config.locks; i = server_next_lock(s, i)) {
         struct lock *l = server_lock(s, i);
         if (l->from_ns > now) {
             l->from_ns = now;
             s->revive_ns = now;
+        }
+    }
+    for (unsigned i = 0; i < s->config.servers; i++) {
+        struct server_slot *slot = &s->slots[i];
+        uint64_t heir = slot->whole ? 0 : slot->adopted_ns + netlock_lease_over(&s->config);
+        if (slot->open_ns > max_u64(heir, now)) {
+            slot->open_ns = max_u64(heir, now);
+            s->revive_ns = min_u64(s->revive_ns, slot->open_ns);
         }
     }
 }
@@ -280,25 +347,28 @@ static void need_not_wait(struct server *s, uint64_t now)
 void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     (void)out;
-    if (p->stamp != s->life || p->head.epoch < s->switch_life) {
+    if (p->pushed != s->life || p->head.epoch < s->switch_life) {
         s->drops.stale++;
         return;
     }
-    if (p->head.epoch == s->switch_life && s->synced) {
-        if (p->count)
-            need_not_wait(s, now);
-        return;
+    bool new_reign = p->head.epoch != s->switch_life || !s->synced;
+    if (new_reign) {
+        s->clean = false;
+        s->switch_life = p->head.epoch;
+        s->switch_number = p->head.from.port;
+        s->synced = true;
+        take_back_all(s, now);
+        s->revive_ns = now;
     }
-    s->clean = false;
-    bool first = !s->switch_life;
-    s->switch_life = p->head.epoch;
-    s->term = max_u64(s->term, p->token);
-    s->version = p->round;
-    s->synced = true;
-    take_back_all(s, now);
-    if (!first)
-        s->revive_ns = min_u64(s->revive_ns, now);
-    s->revive_ns = min_u64(s->revive_ns, max_u64(now, s->open_ns));
+    for (unsigned i = 0; i < s->config.servers; i++) {
+        struct server_slot *slot = &s->slots[i];
+        slot->synced = slot->synced && !new_reign;
+        if (!slot->synced && p->stamp > slot->adopted_ns) { /* asked since */
+            slot->synced = true;
+            slot->version = p->round;
+            s->revive_ns = now;
+        }
+    }
     if (p->count)
         need_not_wait(s, now);
 }
@@ -311,7 +381,7 @@ uint64_t server_lend_tick(struct server *s, uint64_t now, struct outbox *out)
         link = l->busy_next;
         bool pushing = l->push != l->acked && !(s->config.options & NETLOCK_BUST_NO_RESEND);
         if (l->confirmed && !pushing) {
-            set_busy(s, l, false);
+            server_set_busy(s, l, false);
             continue;
         }
         if (l->next_ns <= now && !l->confirmed) {

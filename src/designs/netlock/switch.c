@@ -45,6 +45,8 @@ void netlock_switch_describe(const struct rack_config *c, struct netlock_memory 
     plane_describe(&p, scratch.plane_at, m);
     m->machines_at = scratch.machines_at;
     m->servers_at = offsetof(struct nl_switch, servers);
+    m->owner_at = offsetof(struct nl_switch, owner);
+    m->reign_at = offsetof(struct nl_switch, until_ns);
     m->life_at = offsetof(struct nl_switch, life);
     m->version_at = offsetof(struct nl_switch, version);
     m->lease_ns = c->lease_ns;
@@ -58,9 +60,10 @@ void netlock_switch_describe(const struct rack_config *c, struct netlock_memory 
 bool netlock_switch_is(const void *state, const struct rack_config *c)
 {
     const struct nl_switch *w = state;
-    struct rack_config tuned = *c;
-    tuned.options = netlock_tuned(c->options);
-    return w->version && !memcmp(&w->config, &tuned, sizeof tuned);
+    const struct rack_config *o = &w->config;
+    return w->version && o->space == c->space && o->machines == c->machines && o->sessions == c->sessions &&
+           o->requests == c->requests && o->servers == c->servers && !memcmp(o->server, c->server, sizeof o->server) &&
+           o->locks == c->locks && o->lease_ns == c->lease_ns && o->options == netlock_tuned(c->options);
 }
 
 void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)
@@ -72,13 +75,13 @@ void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)
 static void install_all(struct nl_switch *w, uint64_t now)
 {
     struct plane *plane = switch_plane(w);
-    w->open_ns = w->life > 1 ? now + netlock_lease_over(&w->config) : now;
+    w->open_ns = w->clean ? now : now + netlock_lease_over(&w->config);
     for (uint32_t i = 0; i < plane->config.locks; i++) {
         const struct plane_region r = {.left = i, .size = 1};
         uint32_t lock;
         if (plane_install(plane, i, &r, &lock))
             return;
-        plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->life << (NETLOCK_TERM_BITS + NETLOCK_TOKEN_BITS));
+        plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->life << NETLOCK_TOKEN_BITS);
         switch_control(w, lock)->state = CONTROL_LIVE;
         plane_reopen(plane, lock);
     }
@@ -87,18 +90,66 @@ static void install_all(struct nl_switch *w, uint64_t now)
 void netlock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     struct nl_switch *w = state; /* zeroed */
-    const struct plane_config p = plane_config_of(config);
-    lay_out(w, config);
     w->config = *config;
     w->config.options = netlock_tuned(config->options);
-    w->life = life;
+    w->own_life = life;
+    w->beat_ns = now;
+    w->version = 1;
+    const struct plane_config p = plane_config_of(config);
+    lay_out(w, config);
+    plane_init(switch_plane(w), &p);
+}
+
+void netlock_switch_number(void *state, uint16_t number)
+{
+    ((struct nl_switch *)state)->number = number;
+}
+
+/* Nothing of a former reign is left. While a program in the kernel has the memory, too, no packet passes meanwhile. */
+static void wipe(struct nl_switch *w)
+{
+    struct plane *plane = switch_plane(w);
+    bool in_kernel = plane->in_kernel;
+    const struct rack_config config = w->config;
+    struct plane_quota quotas[SWITCH_TENANTS];
+    for (uint16_t i = 0; i < SWITCH_TENANTS; i++)
+        quotas[i] = plane_quota_of(plane, i); /* policies outlast a reign */
+    __atomic_store_n(&w->until_ns, 0, __ATOMIC_SEQ_CST);
+    plane_grace(plane);
+    for (uint32_t lock = 0; in_kernel && lock < plane->config.locks; lock++)
+        if (switch_control(w, lock)->state != CONTROL_NONE)
+            plane_remove(plane, lock);
+    memset(w, 0, netlock_switch_bytes(&config));
+    lay_out(w, &config);
+    const struct plane_config p = plane_config_of(&config);
+    plane_init(switch_plane(w), &p);
+    for (uint16_t i = 0; i < SWITCH_TENANTS; i++)
+        plane_quota(switch_plane(w), i, &quotas[i]);
+    switch_plane(w)->in_kernel = in_kernel;
+}
+
+void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
+{
+    const struct nl_switch old = *w;
+    if (old.life)
+        wipe(w);
+    w->config = old.config;
+    w->drops = old.drops;
+    w->counts = old.counts;
+    memcpy(w->stops, old.stops, sizeof w->stops);
+    w->number = old.number;
+    w->own_life = old.own_life;
+    w->leased_ns = old.leased_ns;
+    w->stamp = old.stamp;
+    w->beat_ns = old.beat_ns;
+    w->life = reign;
+    w->clean = clean;
     w->version = 1;
     w->control_ns = now;
     w->allocate_ns = now + NETLOCK_MEASURE_NS;
-    w->churn_ns = now + config->retry_ns;
-    w->dice = life * UINT64_C(0x9e3779b97f4a7c15) + config->options;
-    plane_init(switch_plane(w), &p);
-    switch_plane(w)->bust = (uint16_t)(config->options & NETLOCK_BUST_PLANE);
+    w->churn_ns = now + w->config.retry_ns;
+    w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + w->config.options;
+    switch_plane(w)->bust = (uint16_t)(w->config.options & NETLOCK_BUST_PLANE);
     if (w->config.options & NETLOCK_CHAIN)
         install_all(w, now);
 }
@@ -107,7 +158,9 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
 
 struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enum netlock_type type, struct outbox *out)
 {
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(), switch_server_place(w, index));
+    if (!switch_owner(w, index))
+        return NULL;
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(w), switch_server_place(w, index));
     if (p) {
         p->head.index = index;
         p->life = w->life;
@@ -118,7 +171,7 @@ struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enu
 static struct netlock_packet *to_client(struct nl_switch *w, uint64_t index, uint64_t nonce, struct place to,
                                         enum netlock_type type, struct outbox *out)
 {
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(), to);
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(w), to);
     if (p) {
         p->head.index = index;
         p->head.nonce = nonce;
@@ -152,11 +205,12 @@ static void emit_refusal(struct nl_switch *w, uint64_t index, const struct netlo
 static void emit_forward(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
 {
     enum netlock_type type = pass->op == NETLOCK_OP_CANCEL ? NETLOCK_CANCEL : NETLOCK_ACQUIRE;
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, switch_machine(w, pass->machine)->life,
-                                                  (struct place){pass->machine, pass->port}, switch_server_place(w, index));
+    struct netlock_packet *p = switch_owner(w, index) ? outbox_add(out, sizeof *p) : NULL;
     w->counts.overflowed++;
     if (!p)
-        return;
+        return; /* as if it were lost */
+    netlock_head(p, &w->config, type, switch_machine(w, pass->machine)->life, (struct place){pass->machine, pass->port},
+                 switch_server_place(w, index));
     p->head.index = index;
     p->head.nonce = pass->nonce;
     p->mode = pass->mode;
@@ -208,6 +262,8 @@ void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, u
     for (;;) {
         plane_pass(plane, lock, pass);
         passes++;
+        if (pass->over)
+            switch_set_restless(w, lock, true);
         emit(w, lock, pass, out);
         if (pass->next == NETLOCK_OP_NONE)
             break;
@@ -233,7 +289,7 @@ static void pass_through(const void *data, uint32_t len, struct outbox *out)
 
 static void pass_on(struct nl_switch *w, const struct netlock_packet *p, struct outbox *out)
 {
-    struct netlock_packet *f = outbox_add(out, sizeof *f);
+    struct netlock_packet *f = switch_owner(w, p->head.index) ? outbox_add(out, sizeof *f) : NULL;
     w->counts.passed_on++;
     if (!f)
         return;
@@ -294,7 +350,7 @@ static void look_whether_clean(struct nl_switch *w, struct netlock_machine *m, s
     w->clean = true;
     for (unsigned i = 0; i < w->config.servers; i++)
         if (w->servers[i].life)
-            switch_say_synced(w, i, out);
+            switch_say_synced(w, i, 0, out);
 }
 
 static void on_lease(struct nl_switch *w, struct netlock_machine *m, const struct netlock_packet *p, uint64_t now,
@@ -309,7 +365,7 @@ static void on_lease(struct nl_switch *w, struct netlock_machine *m, const struc
     a->head.type = NETLOCK_LEASED;
     a->head.epoch = w->life;
     a->head.to = p->head.from;
-    a->head.from = switch_place();
+    a->head.from = switch_place(w);
     if (p->life == w->life && !m->clean)
         look_whether_clean(w, m, out);
 }
@@ -386,12 +442,26 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
     const struct netlock_packet *p = data;
     if (!h)
         return;
-    if (h->to.machine != MACHINE_SWITCH) {
+    if (h->to.machine != MACHINE_SWITCH || h->to.port != w->number) {
         pass_through(data, len, out);
         return;
     }
     if (len < sizeof *p) {
         w->drops.bad++;
+        return;
+    }
+    if (h->from.machine == MACHINE_STEWARD) {
+        switch_on_reign(w, p, len, now);
+        return;
+    }
+    if (h->from.machine == MACHINE_OPERATOR) {
+        switch_on_command(w, p, len, now, out);
+        return;
+    }
+    if (!switch_reigns(w, now)) {
+        w->drops.stale++;
+        if (h->from.machine <= w->config.machines)
+            switch_say_elsewhere(w, h, out);
         return;
     }
     if (h->from.machine <= w->config.machines) /* also what a server sends back in the name of a host */

@@ -23,8 +23,10 @@ struct control {
     uint32_t arrivals; /* at the latest look */
     uint32_t rate;     /* arrivals between the latest two looks */
     uint32_t peak, old_peak;
+    uint32_t next, prev; /* among the restless; lock + 1, 0: none */
     uint8_t state;
     bool unwanted; /* to go once it is LIVE */
+    bool restless; /* on the move, or overflowing: has something to say again */
 };
 
 struct switch_counts {
@@ -32,8 +34,19 @@ struct switch_counts {
     uint64_t passed_on;     /* requests for servers: cold locks, and */
     uint64_t overflowed;    /* q2 */
     uint64_t moved_in, moved_out, refused_quota, expired;
-    uint64_t move_ns_max; /* that a lock stood still while it moved out */
 };
+
+/* How long moves stopped locks: in buckets that are a quarter of a power of two wide. */
+#define SWITCH_STOP_BUCKETS 256u
+static inline unsigned switch_stop_bucket(uint64_t ns)
+{
+    if (ns < 4)
+        return (unsigned)ns;
+    unsigned shift = 61 - (unsigned)__builtin_clzll(ns);
+    return (shift << 2) + (unsigned)(ns >> shift);
+}
+/* No more than this in so many of a hundred; 0: there were none. */
+uint64_t switch_stop_percentile(const uint32_t *stops, unsigned percent);
 
 /* Candidates for Algorithm 3, as the servers report them. */
 #define SWITCH_REPORTED_MAX 65536u
@@ -48,10 +61,17 @@ struct nl_switch {
     struct rack_config config;
     struct packet_drops drops;
     struct switch_counts counts;
-    uint32_t life;
-    uint32_t version; /* of the table: rounds are numbered by it */
-    uint32_t terms;
-    bool clean; /* all hosts have */
+    uint16_t number;              /* 0: the original, 1: its backup */
+    uint32_t own_life;            /* of its memory */
+    uint64_t leased_ns, until_ns; /* its lease from the steward; and until when it reigns */
+    uint64_t stamp, beat_ns;
+    uint8_t asked;                    /* BEATs without a settled answer */
+    struct netlock_table table;       /* what the steward said last */
+    uint16_t owner[RACK_SERVERS_MAX]; /* of each slot: number of a server + 1; 0: nobody */
+    bool retire, retired;             /* its queues are to drain; have drained */
+    uint32_t life;                    /* its own reign; 0: none */
+    uint32_t version;                 /* of the table: rounds are numbered by it */
+    bool clean;                       /* all hosts have */
     uint64_t control_ns, churn_ns, allocate_ns;
     uint64_t open_ns;    /* netchain: grants from then on */
     uint64_t unfinished; /* plane's, at the latest look */
@@ -61,6 +81,13 @@ struct nl_switch {
                        * be looked at still */
     uint32_t leaving, coming;
     uint32_t reports_max;
+    bool remake;                            /* queues of another kind move out */
+    uint32_t stops[2][SWITCH_STOP_BUCKETS]; /* moves in, moves out */
+    bool tight;                             /* the latest plan needs all slots */
+    uint32_t restless;                      /* first; lock + 1 */
+    uint32_t restless_at;                   /* to be looked at next; 0: the first */
+    uint32_t over_at;                       /* the same, of all in the kernel */
+    uint32_t slide_next;                    /* where the latest defragmentation ended */
     struct netlock_lent servers[RACK_SERVERS_MAX];
     uint64_t plane_at, control_at, machines_at, demands_at;
 };
@@ -86,15 +113,45 @@ static inline struct demand *switch_plan(struct nl_switch *w)
     return switch_reports(w) + w->reports_max;
 }
 
-static inline struct place switch_place(void)
+static inline struct place switch_place(const struct nl_switch *w)
 {
-    return (struct place){MACHINE_SWITCH, PORT_POOL};
+    return (struct place){MACHINE_SWITCH, w->number};
 }
 
+/* The server that has the locks of a slot, if they are not in the switch: its number + 1; 0: none. */
+static inline unsigned switch_slot_owner(const struct nl_switch *w, unsigned slot)
+{
+    return w->owner[slot];
+}
+
+static inline unsigned switch_owner(const struct nl_switch *w, uint64_t index)
+{
+    return switch_slot_owner(w, netlock_home(&w->config, index));
+}
+
+static inline bool switch_slot_there(const struct nl_switch *w, unsigned slot)
+{
+    return w->owner[slot] && w->servers[w->owner[slot] - 1].life;
+}
+
+/* Nobody has the lock: to no machine. */
 static inline struct place switch_server_place(const struct nl_switch *w, uint64_t index)
 {
-    return (struct place){w->config.server[netlock_home(&w->config, index)], PORT_SERVER};
+    unsigned owner = switch_owner(w, index);
+    return (struct place){owner ? w->config.server[owner - 1] : MACHINE_NONE, PORT_SERVER};
 }
+
+/* ---- the reign (reign.c) ---- */
+
+/* Whether it may grant. */
+bool switch_reigns(const struct nl_switch *w, uint64_t now);
+void switch_on_reign(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now);
+/* Asks the steward; returns when next. */
+uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out);
+/* To a host that asks a switch which does not reign. */
+void switch_say_elsewhere(struct nl_switch *w, const struct packet_head *h, struct outbox *out);
+/* Everything starts anew. */
+void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now);
 
 /* A packet through the stages, with its resubmissions; what leaves is in the outbox. */
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out);
@@ -102,16 +159,25 @@ void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, u
 struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enum netlock_type type, struct outbox *out);
 void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out);
 
+/* What an operator asks (command.c). */
+void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
+
 /* ---- the control plane (control.c) ---- */
 
 /* Begins to move a lock in, with a queue of so many slots (and waiting queues), or out. 0, or why not: -EEXIST, -ENOSPC, -EINVAL,
  * -ENOENT, -EBUSY (it is just moving). */
 int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out);
 int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct outbox *out);
+/* Begins to move so many locks of a slot in at once, and nobody needs to be in them: those that are not here yet of its locks
+ * number `first` and up. Returns the number to go on with. */
+uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
+                             struct outbox *out);
+/* It has something to say again until it is at rest. */
+void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless);
 
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 /* Tells a server which life of the switch this is, and whether anybody may still hold something from the one before. */
-void switch_say_synced(struct nl_switch *w, unsigned server, struct outbox *out);
+void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, struct outbox *out);
 /* From now on nothing of this host passes but through us; false: its lease has just been renewed, by the kernel. */
 bool switch_bar(struct nl_switch *w, struct netlock_machine *m, uint64_t until);
 /* Everything that a host has in the switch ends. */

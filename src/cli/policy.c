@@ -1,0 +1,213 @@
+/* pawl policy: what NetLock's switch counts and does, and other policies while it runs. */
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "cluster/coordinator.h"
+#include "dataplane/netlock_wire.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define AGAIN_NS (100 * NS_PER_MS)
+#define PATIENCE_NS (3 * NS_PER_S)
+#define SERVER_RATE 18000000u /* requests per second of the paper's servers (5) */
+
+static struct {
+    const char *at, *space, *alloc, *priorities;
+    uint64_t tenant, rate, burst, server_rate;
+    bool json, tenant_seen, rate_seen;
+} opts = {.at = "127.0.0.1:7071", .space = "default", .burst = 16, .server_rate = SERVER_RATE};
+
+static const struct arg table[] = {
+    {"at", 0, ARG_STRING, "ADDRESS:PORT", "of the switch; default 127.0.0.1:7071", &opts.at, NULL},
+    {"space", 0, ARG_STRING, "NAME", "of the space; default 'default'", &opts.space, NULL},
+    {"tenant", 0, ARG_U64, "N", "whose quota is set, 0 to 63", &opts.tenant, &opts.tenant_seen},
+    {"rate", 0, ARG_U64, "N", "the tenant's quota, in requests per second; 0: none", &opts.rate, &opts.rate_seen},
+    {"burst", 0, ARG_U64, "N", "so many may come at once; default 16", &opts.burst, NULL},
+    {"alloc", 0, ARG_STRING, "HOW", "which locks are in the switch: knapsack or random", &opts.alloc, NULL},
+    {"priorities", 0, ARG_STRING, "on|off", "a waiting queue per priority, or one for all", &opts.priorities, NULL},
+    {"server-rate", 0, ARG_U64, "N", "requests that one server serves in a second, for the servers needed; default 18M",
+     &opts.server_rate, NULL},
+    CLI_JSON_OPTION(&opts.json),
+};
+
+static const struct args usage = {
+    .command = "pawl policy",
+    .usage = "[--at ADDRESS:PORT] [--space NAME] [--tenant N --rate N [--burst N]] [--alloc HOW] [--priorities on|off]",
+    .about =
+        "Shows what the switch of a rack with the design netlock does and has counted, and sets policies while it runs: quotas of\n"
+        "tenants, priorities, and how locks are chosen for the switch. A backup has its own, which are set there.",
+    .after = "Each of the settings is refused or done as a whole. How long moves stop a lock: on its way in from the wish until "
+             "the switch\n"
+             "grants it, with the drain of its queue; on its way out from the empty queue until the server has it.\n\n"
+             "Examples:\n"
+             "  pawl policy --space test\n"
+             "  pawl policy --space test --tenant 3 --rate 10K\n\n"
+             "Exit status: 0 done, 1 refused, 2 wrong usage, 69 nobody answers.",
+    .table = table,
+    .count = countof(table),
+};
+
+/* ---- asking ---- */
+
+struct question {
+    struct netlock_packet p;
+    struct netlock_command c;
+};
+
+static bool is_answer(const void *data, uint32_t len, const struct question *q)
+{
+    const struct netlock_packet *a = data;
+    return len == sizeof *a + sizeof(struct netlock_status) && a->head.version == PACKET_VERSION &&
+           a->head.family == PACKET_NETLOCK && a->head.type == NETLOCK_COMMANDED && a->head.space == q->p.head.space &&
+           a->head.nonce == q->p.head.nonce;
+}
+
+/* 0 and the status, what the switch says, or -ETIMEDOUT. */
+static int ask(struct net_addr to, const struct netlock_command *c, struct netlock_status *out)
+{
+    static struct udp_batch batch;
+    struct question q = {.p.head = {.version = PACKET_VERSION,
+                                    .head_len = sizeof q.p.head,
+                                    .family = PACKET_NETLOCK,
+                                    .type = NETLOCK_COMMAND,
+                                    .space = coord_space_id(opts.space),
+                                    .nonce = world_random(&world_real),
+                                    .from = {MACHINE_OPERATOR, (uint16_t)world_random(&world_real)},
+                                    .to = {MACHINE_SWITCH, PORT_POOL}},
+                         .c = *c};
+    struct udp udp;
+    int rc = udp_open(&udp, (struct net_addr){.ip = 0});
+    if (rc)
+        return rc;
+    rc = -ETIMEDOUT;
+    for (uint64_t end = world_now(&world_real) + PATIENCE_NS; rc == -ETIMEDOUT && world_now(&world_real) < end;) {
+        q.p.head.to.port ^= 1; /* the original or its backup: who listens there takes its own */
+        const struct udp_out send = {.to = to, .len = sizeof q, .data = &q};
+        udp_send(&udp, &send, 1);
+        unsigned n = udp_wait(&udp, &batch, 0, world_now(&world_real) + AGAIN_NS);
+        for (unsigned i = 0; i < n; i++)
+            if (is_answer(batch.packet[i].data, batch.packet[i].len, &q)) {
+                const struct netlock_packet *a = (const struct netlock_packet *)(const void *)batch.packet[i].data;
+                memcpy(out, a + 1, sizeof *out);
+                rc = -(int)min_u64(a->stamp, 4095);
+            }
+    }
+    udp_close(&udp);
+    return rc;
+}
+
+static int failed(const char *what, int rc)
+{
+    if (rc == -ETIMEDOUT)
+        return cli_say("policy", EXIT_UNAVAILABLE, "no switch of a space '%s' with the design netlock answers at %s", opts.space,
+                       opts.at);
+    if (rc == -EAGAIN)
+        return cli_say("policy", EXIT_NO, "%s: the switch at %s does not reign: another one does, or it has just started", what,
+                       opts.at);
+    if (rc == -EOPNOTSUPP)
+        return cli_say("policy", EXIT_NO, "%s: cannot be changed while this switch runs", what);
+    return cli_say("policy", EXIT_NO, "%s is refused: there is no such tenant, or the values cannot be counted", what);
+}
+
+/* ---- printing ---- */
+
+static void print(const struct netlock_status *s)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } rows[] = {
+        {"reign", s->reign},
+        {"slots", s->slots},
+        {"locks", s->locks},
+        {"granted", s->granted},
+        {"passed_on", s->passed_on},
+        {"overflowed", s->overflowed},
+        {"moved_in", s->moved_in},
+        {"moved_out", s->moved_out},
+        {"over_quota", s->over_quota},
+        {"expired", s->expired},
+        {"bad_packets", s->bad},
+        {"stop_in_p99_ns", s->in_p99_ns},
+        {"stop_out_p99_ns", s->out_p99_ns},
+        {"servers_needed", s->servers_needed},
+    };
+    struct json j;
+    if (opts.json) {
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_bool(&j, "reigns", s->reigns);
+        json_string(&j, "alloc", s->random ? "random" : "knapsack");
+        json_bool(&j, "priorities", s->priorities);
+    } else {
+        printf("%s, alloc %s, priorities %s\n", s->reigns ? "reigns" : "does not reign", s->random ? "random" : "knapsack",
+               s->priorities ? "on" : "off");
+    }
+    for (size_t i = 0; i < countof(rows); i++)
+        if (opts.json)
+            json_u64(&j, rows[i].name, rows[i].value);
+        else
+            printf("%-16s %16" PRIu64 "\n", rows[i].name, rows[i].value);
+    if (opts.json) {
+        json_end(&j);
+        json_finish(&j);
+    }
+}
+
+/* ---- what was asked for ---- */
+
+static int check(struct net_addr *at)
+{
+    if (net_addr_parse(opts.at, at) || !at->port)
+        return args_complain(&usage, "--at: '%s' is not an IPv4 ADDRESS:PORT", opts.at);
+    if (opts.tenant_seen != opts.rate_seen)
+        return args_complain(&usage, "a quota has both --tenant and --rate");
+    if (opts.tenant > UINT16_MAX || opts.burst > UINT32_MAX)
+        return args_complain(&usage, "--tenant and --burst are smaller numbers");
+    if (opts.alloc && strcmp(opts.alloc, "knapsack") && strcmp(opts.alloc, "random"))
+        return args_complain(&usage, "--alloc is knapsack or random");
+    if (opts.priorities && strcmp(opts.priorities, "on") && strcmp(opts.priorities, "off"))
+        return args_complain(&usage, "--priorities is on or off");
+    return 0;
+}
+
+int cmd_policy(int argc, char **argv)
+{
+    struct args_rest rest;
+    struct net_addr at;
+    struct netlock_status status;
+    int exit = args_parse(&usage, argc, argv, &rest);
+    if (exit != ARGS_RUN)
+        return exit;
+    if (rest.count)
+        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
+    exit = check(&at);
+    if (exit)
+        return exit;
+    const struct {
+        const char *what;
+        bool wanted;
+        struct netlock_command c;
+    } commands[] = {
+        {"the quota",
+         opts.tenant_seen,
+         {.kind = NETLOCK_COMMAND_QUOTA, .tenant = (uint32_t)opts.tenant, .rate = opts.rate, .burst = (uint32_t)opts.burst}},
+        {"--alloc", opts.alloc, {.kind = NETLOCK_COMMAND_RANDOM, .rate = opts.alloc && !strcmp(opts.alloc, "random")}},
+        {"--priorities",
+         opts.priorities,
+         {.kind = NETLOCK_COMMAND_PRIORITIES, .rate = opts.priorities && !strcmp(opts.priorities, "on")}},
+    };
+    for (size_t i = 0; i < countof(commands); i++) {
+        int rc = commands[i].wanted ? ask(at, &commands[i].c, &status) : 0;
+        if (rc)
+            return failed(commands[i].what, rc);
+    }
+    const struct netlock_command show = {.kind = NETLOCK_COMMAND_STATUS, .rate = opts.server_rate};
+    int rc = ask(at, &show, &status);
+    if (rc && rc != -EAGAIN) /* one that does not reign has counted, too */
+        return failed("the status", rc);
+    print(&status);
+    return cli_flush(0);
+}

@@ -1,0 +1,191 @@
+/* Who waits gives way to a holder that changes.
+ *
+ * One that grows or goes up waits for more with something in hand, and whoever stands in its way may wait for just that: nobody's
+ * order of locking prevents it. So it says in its descriptor that it waits (the mark) and for what (its claims behind the first
+ * few). Those who hold nothing and are in its way find that when they have waited for a while, give back their turns and claims,
+ * and come again when it has got what it wants. They are finitely many, and each gives way; so it gets there.
+ *
+ * Of two that change and wait for each other one must give up: -EDEADLK for the one whose slot and record are higher. Each says
+ * what it wants before it looks at the others, and looks again whenever it has waited in vain, so one of the two notices. */
+#include "designs/citron/citron.h"
+
+#include <errno.h>
+
+#define YIELD_PAUSE_NS JOB_PATIENCE_NS
+
+/* ---- the mark: 1, how many claims are held already 4; serial 20, epoch 22 ---- */
+
+#define MARK_BASE 1
+#define MARK_BASE_BITS 4
+#define MARK_SERIAL 8
+#define MARK_EPOCH 40
+static_assert(CLAIMS_MAX <= FIELD_MAX(MARK_BASE_BITS), "fits the mark");
+
+static uint64_t mark_word(uint64_t serial, uint32_t epoch, unsigned base)
+{
+    return 1 | (uint64_t)base << MARK_BASE | serial << MARK_SERIAL | (uint64_t)epoch << MARK_EPOCH;
+}
+
+bool citron_is_marked(uint64_t mark, uint64_t serial, uint32_t epoch, unsigned *base)
+{
+    *base = (unsigned)field_get(mark, MARK_BASE, MARK_BASE_BITS);
+    return mark == mark_word(serial, epoch, *base);
+}
+
+static fab_addr changers_addr(const struct citron_job *j)
+{
+    return j->lock + offsetof(struct citron_lock, changers);
+}
+
+OWN_FRAME static int write_mark(struct citron_job *j, uint64_t mark)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    batch_write64(&b, job_desc(j, DESC_CHANGE), mark);
+    return citron_run_surely(j, &b);
+}
+
+int citron_mark(struct citron_job *j)
+{
+    uint64_t old;
+    int rc = write_mark(j, mark_word(j->h->serial, j->seat->me->epoch, j->base));
+    while (!rc) { /* what is not known to be counted is counted again: too high costs others a look */
+        rc = fab_faa64(j->seat->ep, changers_addr(j), 1, &old);
+        if (!rc)
+            break;
+        rc = seat_retry(j->seat, rc);
+    }
+    j->marked = !rc;
+    return rc;
+}
+
+int citron_unmark(struct citron_job *j)
+{
+    uint64_t old;
+    if (!j->marked)
+        return 0;
+    j->marked = false;
+    int rc = write_mark(j, 0);
+    if (!rc && (rc = fab_faa64(j->seat->ep, changers_addr(j), -UINT64_C(1), &old)))
+        rc = seat_retry(j->seat, rc);
+    return rc;
+}
+
+/* ---- who is in whose way ---- */
+
+static bool conflict(const struct citron_claim *a, const struct citron_claim *b)
+{
+    if ((a->shared && b->shared) || a->spill != b->spill)
+        return false;
+    if (a->spill)
+        return true;
+    if (!a->node.height && !b->node.height)
+        return tree_same(a->node, b->node) && bounds_mask(a->ticket) & bounds_mask(b->ticket);
+    return tree_contains(a->node, b->node) || tree_contains(b->node, a->node);
+}
+
+static bool in_hand(const struct citron_claim *c)
+{
+    return c->state > CLAIM_WAIT;
+}
+
+struct rivalry {
+    const struct citron_job *j;
+    uint32_t slot, record; /* of whom the rest is about */
+    bool waits_for_base;   /* this job for what the other holds, */
+    bool waits_for_more;   /* or has got on top of that; */
+    bool base_waited_for;  /* and the other way round */
+    bool more_waited_for;
+    bool found;
+};
+
+/* Both wait, and at least one of them for what the other held before. */
+static bool is_rivalry(const struct rivalry *r)
+{
+    return (r->waits_for_base && (r->base_waited_for || r->more_waited_for)) || (r->waits_for_more && r->base_waited_for);
+}
+
+static void compare_changer(struct rivalry *r, const struct citron_claim *theirs)
+{
+    const struct citron_job *j = r->j;
+    for (unsigned i = 0; i < j->count; i++) {
+        const struct citron_claim *own = &j->claims[i];
+        bool wanted = i >= j->base;
+        if (!conflict(own, theirs))
+            continue;
+        r->waits_for_base |= wanted && !theirs->wanted;
+        r->waits_for_more |= wanted && theirs->wanted && in_hand(theirs);
+        r->base_waited_for |= !wanted && theirs->wanted;
+        r->more_waited_for |= wanted && theirs->wanted && in_hand(own);
+    }
+}
+
+static int see_claim(void *ctx, uint32_t slot, uint32_t record, const struct citron_claim *c)
+{
+    struct rivalry *r = ctx;
+    const struct citron_job *j = r->j;
+    if (!c->changes || (slot == j->seat->me->slot && record == j->h->record))
+        return 0;
+    if (slot != r->slot || record != r->record)
+        *r = (struct rivalry){.j = j, .slot = slot, .record = record, .found = r->found};
+    compare_changer(r, c);
+    if (!j->base)
+        r->found |= r->waits_for_more || r->more_waited_for || (c->wanted && r->base_waited_for);
+    else if (slot < j->seat->me->slot || (slot == j->seat->me->slot && record < j->h->record))
+        r->found |= is_rivalry(r);
+    return 0;
+}
+
+/* Positive: there is one. */
+static int look_for_changers(struct citron_job *j)
+{
+    struct rivalry r = {.j = j, .slot = UINT32_MAX};
+    uint64_t changers;
+    int rc = fab_read64(j->seat->ep, changers_addr(j), &changers);
+    if (rc || changers <= j->marked) /* oneself is one of them */
+        return rc;
+    rc = citron_census(j, see_claim, &r);
+    return rc ? rc : r.found;
+}
+
+int citron_give_way(struct citron_job *j)
+{
+    int rc = look_for_changers(j);
+    if (rc > 0 && !fab_is_shm(j->seat->ep))
+        ++*(j->base ? &citron_stats.rivals : &citron_stats.yielded);
+    if (rc > 0)
+        return j->base ? -EDEADLK : JOB_YIELD;
+    return rc == -EAGAIN ? 0 : seat_retry(j->seat, rc);
+}
+
+/* ---- giving way ---- */
+
+OWN_FRAME static int say_nothing(struct citron_job *j)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    job_say(j, &b, 0, j->count, CLAIM_WAIT);
+    return citron_run_surely(j, &b);
+}
+
+int citron_yield(struct citron_job *j)
+{
+    uint64_t pause = YIELD_PAUSE_NS;
+    int rc = job_drop_all(j, 0, false);
+    if (!rc)
+        rc = say_nothing(j); /* tickets that stay in a row are nobody's from now on */
+    while (!rc) {
+        uint64_t until = add_saturating(world_now(j->seat->world), pause);
+        rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(until, j->deadline));
+        rc = rc == -ETIMEDOUT && until < j->deadline ? 0 : seat_retry(j->seat, rc);
+        if (!rc && !seat_lives(j->seat))
+            rc = -PAWL_ELOST;
+        if (!rc)
+            rc = citron_give_way(j);
+        if (!rc)
+            return JOB_AGAIN;
+        rc = rc == JOB_YIELD ? 0 : rc;
+        pause = min_u64(2 * pause, max_u64(j->seat->space->check_ns, YIELD_PAUSE_NS));
+    }
+    return rc;
+}

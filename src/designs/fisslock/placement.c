@@ -1,0 +1,355 @@
+#include "designs/fisslock/placement.h"
+#include "lib/hash.h"
+
+/* ---- slots ---- */
+
+static uint32_t buckets_for(uint64_t capacity)
+{
+    uint32_t buckets = 16;
+    while (buckets < capacity)
+        buckets *= 2;
+    return buckets;
+}
+
+static uint64_t slots_at(void)
+{
+    return round_up(sizeof(struct placement), CACHE_LINE);
+}
+
+static uint64_t buckets_at(const struct rack_config *c)
+{
+    return slots_at() + c->switch_locks * sizeof(struct slot);
+}
+
+uint64_t placement_bytes(const struct rack_config *config)
+{
+    return buckets_at(config) + buckets_for(config->switch_locks) * sizeof(uint32_t);
+}
+
+struct slot *placement_slot_at(const struct placement *d, uint32_t slot)
+{
+    return (struct slot *)((char *)(uintptr_t)d + d->slots_at) + slot;
+}
+
+static uint32_t *bucket_of(const struct placement *d, uint64_t index)
+{
+    return (uint32_t *)((char *)(uintptr_t)d + d->buckets_at) + (mix64(index) & d->mask);
+}
+
+static uint32_t find(const struct placement *d, uint64_t index)
+{
+    uint32_t slot = *bucket_of(d, index);
+    while (slot != SLOT_NONE && placement_slot_at(d, slot)->index != index)
+        slot = placement_slot_at(d, slot)->next;
+    return slot;
+}
+
+const struct slot *placement_find(const struct placement *d, uint64_t index)
+{
+    uint32_t slot = find(d, index);
+    return slot == SLOT_NONE ? NULL : placement_slot_at(d, slot);
+}
+
+uint32_t placement_slot(const struct placement *d, uint64_t index)
+{
+    uint32_t slot = find(d, index);
+    return slot != SLOT_NONE && placement_slot_at(d, slot)->state == SLOT_HERE ? slot : SLOT_NONE;
+}
+
+bool placement_index(const struct placement *d, uint32_t slot, uint64_t *index)
+{
+    const struct slot *s = placement_slot_at(d, slot);
+    if (s->state != SLOT_HERE)
+        return false;
+    *index = s->index;
+    return true;
+}
+
+static void put(struct placement *d, uint32_t slot, uint64_t index, enum slot_state state)
+{
+    uint32_t *bucket = bucket_of(d, index);
+    *placement_slot_at(d, slot) = (struct slot){.index = index, .next = *bucket, .state = state};
+    *bucket = slot;
+}
+
+static void drop(struct placement *d, uint32_t slot)
+{
+    struct slot *s = placement_slot_at(d, slot);
+    uint32_t *at = bucket_of(d, s->index);
+    while (*at != slot)
+        at = &placement_slot_at(d, *at)->next;
+    *at = s->next;
+    s->state = SLOT_FREE;
+    s->next = d->free;
+    d->free = slot;
+}
+
+/* The first locks are here when it begins. Servers know that (WELCOME). */
+void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t lease_ns)
+{
+    assert(config->switch_locks < SLOT_NONE);
+    memset(d, 0, sizeof *d);
+    d->config = *config;
+    d->life = life;
+    d->lease_ns = lease_ns;
+    d->capacity = (uint32_t)config->switch_locks;
+    d->mask = buckets_for(d->capacity) - 1;
+    d->slots_at = slots_at();
+    d->buckets_at = buckets_at(config);
+    d->free = SLOT_NONE;
+    for (uint32_t i = 0; i <= d->mask; i++)
+        ((uint32_t *)((char *)d + d->buckets_at))[i] = SLOT_NONE;
+    for (uint32_t i = 0; i < d->capacity; i++)
+        put(d, i, i, SLOT_HERE);
+}
+
+/* ---- wards ---- */
+
+static uint32_t ward_epoch(const struct placement *d, unsigned ward)
+{
+    return d->ward[ward].life > d->life ? d->ward[ward].life : d->life;
+}
+
+uint32_t placement_epoch(const struct placement *d, uint64_t index)
+{
+    return ward_epoch(d, ward_of(&d->config, index));
+}
+
+bool placement_open(const struct placement *d, uint64_t index, uint64_t now)
+{
+    unsigned ward = ward_of(&d->config, index);
+    return d->ward[ward].life && now >= d->ward[ward].opens_ns;
+}
+
+#define EPOCHS_PER_ENTRY (sizeof(struct fission_entry) / sizeof(uint32_t))
+
+unsigned placement_entries(const struct placement *d)
+{
+    return (unsigned)((d->config.servers + EPOCHS_PER_ENTRY - 1) / EPOCHS_PER_ENTRY);
+}
+
+void placement_tell(const struct placement *d, struct fission_entry *entries)
+{
+    for (unsigned i = 0; i < d->config.servers; i++) {
+        uint32_t epoch = ward_epoch(d, i);
+        memcpy((char *)entries + i * sizeof epoch, &epoch, sizeof epoch);
+    }
+}
+
+static struct place server_of(const struct placement *d, unsigned ward)
+{
+    return (struct place){d->config.server[ward], PORT_SERVER};
+}
+
+void placement_forward(struct placement *d, const struct fission_packet *p, uint32_t len, uint16_t flags, uint64_t now,
+                       struct outbox *out)
+{
+    uint64_t index = p->head.index;
+    if (p->hops >= FISSION_HOPS_MAX || !placement_open(d, index, now)) {
+        d->counts.refused++; /* whoever sent it says it again */
+        return;
+    }
+    struct fission_packet *copy = outbox_add(out, len);
+    if (!copy)
+        return;
+    const struct slot *s = placement_find(d, index);
+    memcpy(copy, p, len);
+    copy->head.to = server_of(d, ward_of(&d->config, index));
+    copy->flags = (uint16_t)((p->flags & ~(SPILL_SERVED | SPILL_DEAD | SPILL_MOVING)) | flags);
+    if (s && s->state == SLOT_LEAVING)
+        copy->flags |= SPILL_MOVING;
+    d->counts.forwarded++;
+    d->counts.dead += (flags & SPILL_DEAD) != 0;
+}
+
+/* The first entry for this ward that is not about a lock of the switch's own. */
+static const struct fission_entry *entry_for(const struct placement *d, const struct fission_packet *p, unsigned ward)
+{
+    const struct fission_entry *entries = (const struct fission_entry *)(p + 1);
+    for (unsigned i = 0; i < p->count; i++)
+        if (entries[i].nonce < d->config.locks && ward_of(&d->config, entries[i].nonce) == ward &&
+            !placement_find(d, entries[i].nonce))
+            return &entries[i];
+    return NULL;
+}
+
+bool placement_report(struct placement *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
+{
+    for (unsigned ward = p->hops; ward < d->config.servers; ward++) { /* hops: those that have been told */
+        const struct fission_entry *e = entry_for(d, p, ward);
+        if (!e)
+            continue;
+        struct fission_packet *copy = placement_open(d, e->nonce, now) ? outbox_add(out, len) : NULL;
+        if (!copy)
+            return true; /* the host says it again */
+        memcpy(copy, p, len);
+        copy->head.index = e->nonce;
+        copy->head.epoch = ward_epoch(d, ward);
+        copy->head.to = server_of(d, ward);
+        return true;
+    }
+    return false;
+}
+
+/* ---- moves ---- */
+
+static struct fission_packet *say(struct placement *d, enum spill_type type, unsigned ward, struct outbox *out)
+{
+    return spill_packet(out, type, d->config.space, ward_epoch(d, ward), (struct place){MACHINE_SWITCH, PORT_POOL},
+                        server_of(d, ward), 0);
+}
+
+static void say_move(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, struct outbox *out)
+{
+    const struct slot *s = placement_slot_at(d, slot);
+    bool gives = s->state == SLOT_LEAVING;
+    struct fission_packet *p = say(d, gives ? SPILL_GIVE : SPILL_CALL, ward_of(&d->config, s->index), out);
+    if (!p)
+        return; /* it is said again */
+    p->head.index = s->index;
+    p->head.nonce = s->round;
+    if (!gives)
+        return;
+    p->word = locks[slot].word;
+    p->token = locks[slot].token;
+    if ((d->config.options & FISSLOCK_BUSTED_BLANK) && !(p->word & FISSION_WORD_HELD))
+        p->word = p->token = 0;
+}
+
+static void begin_move(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
+{
+    assert(d->moves < MOVES_MAX);
+    d->move[d->moves].slot = slot;
+    d->move[d->moves++].due_ns = now + d->config.retry_ns;
+    d->leaving += placement_slot_at(d, slot)->state == SLOT_LEAVING;
+    say_move(d, slot, locks, out);
+}
+
+static void end_move(struct placement *d, uint32_t slot)
+{
+    unsigned i = 0;
+    while (i < d->moves && d->move[i].slot != slot)
+        i++;
+    assert(i < d->moves);
+    d->move[i] = d->move[--d->moves];
+    d->leaving -= placement_slot_at(d, slot)->state == SLOT_LEAVING;
+}
+
+void placement_call(struct placement *d, uint64_t index, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
+{
+    uint32_t slot = d->free;
+    d->free = placement_slot_at(d, slot)->next;
+    put(d, slot, index, SLOT_CALLED);
+    placement_slot_at(d, slot)->round = ++d->round;
+    begin_move(d, slot, locks, now, out);
+}
+
+void placement_give(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
+{
+    placement_slot_at(d, slot)->state = SLOT_LEAVING; /* not decided here from now on */
+    begin_move(d, slot, locks, now, out);
+}
+
+static void on_hand(struct placement *d, struct rebuild_lock *locks, const struct fission_packet *p)
+{
+    uint32_t slot = find(d, p->head.index);
+    struct slot *s = slot == SLOT_NONE ? NULL : placement_slot_at(d, slot);
+    if (!s || s->state != SLOT_CALLED || (s->round != p->head.nonce && !(d->config.options & FISSLOCK_BUSTED_ROUND)))
+        return; /* of another round, or heard before */
+    end_move(d, slot);
+    locks[slot] = (struct rebuild_lock){p->word, p->token};
+    s->state = SLOT_HERE;
+    d->counts.in++;
+}
+
+static void on_given(struct placement *d, const struct fission_packet *p)
+{
+    uint32_t slot = find(d, p->head.index);
+    struct slot *s = slot == SLOT_NONE ? NULL : placement_slot_at(d, slot);
+    if (!s || s->state != SLOT_LEAVING || s->round != p->head.nonce)
+        return;
+    end_move(d, slot);
+    drop(d, slot);
+    d->counts.out++;
+}
+
+/* ---- servers ---- */
+
+/* The server of this ward has forgotten everything. What it decided is void; so are words on their way to and from it, since
+ * nobody knows whether it had them. Those that are here are not touched. */
+static void reset_ward(struct placement *d, unsigned ward, uint64_t now)
+{
+    d->ward[ward].blank = true;
+    d->ward[ward].opens_ns = d->config.options & FISSLOCK_BUSTED_AMNESIA ? now : now + d->lease_ns;
+    for (unsigned i = d->moves; i-- > 0;) {
+        uint32_t slot = d->move[i].slot;
+        if (ward_of(&d->config, placement_slot_at(d, slot)->index) != ward)
+            continue;
+        end_move(d, slot);
+        drop(d, slot);
+    }
+}
+
+static void on_hello(struct placement *d, unsigned ward, const struct fission_packet *p, uint64_t now, struct outbox *out)
+{
+    uint32_t life = p->stamp;
+    if (life < d->ward[ward].life || !life)
+        return; /* of an earlier life */
+    if (life > d->ward[ward].life && d->ward[ward].life)
+        reset_ward(d, ward, now);
+    d->ward[ward].life = life;
+    struct fission_packet *answer = say(d, SPILL_WELCOME, ward, out);
+    if (!answer)
+        return;
+    answer->stamp = life;
+    answer->token = d->life;
+    answer->word = d->capacity;
+    answer->flags = d->ward[ward].blank ? 0 : FISSION_DONE;
+}
+
+void placement_packet(struct placement *d, struct rebuild_lock *locks, const void *data, uint32_t len, uint64_t now,
+                      struct outbox *out)
+{
+    const struct fission_packet *p = data;
+    unsigned ward = 0;
+    if (!spill_verify(p, len, &d->config))
+        return;
+    while (ward < d->config.servers && d->config.server[ward] != p->head.from.machine)
+        ward++;
+    if (ward == d->config.servers || p->head.from.port != PORT_SERVER)
+        return;
+    if (p->head.type == SPILL_HELLO) {
+        on_hello(d, ward, p, now, out);
+        return;
+    }
+    if (p->head.epoch != ward_epoch(d, ward) || (p->head.type != SPILL_HEAT && ward_of(&d->config, p->head.index) != ward))
+        return;
+    switch (p->head.type) {
+    case SPILL_HAND:
+        on_hand(d, locks, p);
+        break;
+    case SPILL_GIVEN:
+        on_given(d, p);
+        break;
+    case SPILL_HEAT:
+        usage_heard(d, p);
+        break;
+    default:
+        return;
+    }
+    usage_pump(d, locks, now, out);
+}
+
+uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_t now, struct outbox *out)
+{
+    uint64_t next = UINT64_MAX;
+    for (unsigned i = 0; i < d->moves && out->packets < OUTBOX_PACKETS / 2; i++) {
+        if (d->move[i].due_ns <= now) {
+            say_move(d, d->move[i].slot, locks, out);
+            d->move[i].due_ns = now + d->config.retry_ns;
+        }
+        next = min_u64(next, d->move[i].due_ns);
+    }
+    usage_pump(d, locks, now, out);
+    return next;
+}

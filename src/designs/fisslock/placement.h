@@ -1,0 +1,102 @@
+/* The switch's part of having more locks than slots: which locks are here, which server has the others, and moves between them. */
+#ifndef PAWL_DESIGNS_FISSLOCK_PLACEMENT_H
+#define PAWL_DESIGNS_FISSLOCK_PLACEMENT_H
+
+#include "designs/fisslock/rebuild.h"
+#include "designs/fisslock/spill.h"
+
+#define SLOT_NONE UINT32_MAX
+
+enum slot_state {
+    SLOT_FREE,
+    SLOT_CALLED,  /* CALL was sent: it is still the server's */
+    SLOT_HERE,    /* decided here */
+    SLOT_LEAVING, /* GIVE was sent: not decided here any more */
+};
+
+struct slot {
+    uint64_t index, round;
+    uint32_t next; /* in its bucket, or among the free */
+    uint32_t state;
+    struct heat heat;
+};
+
+#define MOVES_MAX 128   /* under way at once */
+#define WANTED_MAX 1024 /* locks that shall come: what servers report in a period */
+
+struct placement_counts {
+    uint64_t in, out, forwarded, returned, dead, refused;
+};
+
+struct placement {
+    struct rack_config config;
+    uint32_t life;
+    uint32_t capacity;
+    uint32_t mask; /* of the buckets */
+    uint64_t slots_at, buckets_at;
+    uint64_t lease_ns; /* at most, by this clock */
+    uint64_t round;
+    uint32_t free, hand;
+    uint32_t moves, leaving;
+    struct {
+        uint32_t slot;
+        uint64_t due_ns;
+    } move[MOVES_MAX];
+    uint32_t wanted_first, wanted_count;
+    struct {
+        uint64_t index;
+        uint32_t count;
+    } wanted[WANTED_MAX];
+    struct {
+        uint32_t life;     /* of its server; 0: not heard yet */
+        uint64_t opens_ns; /* nothing is forwarded before */
+        bool blank;        /* its server has lost its memory since the switch began */
+    } ward[RACK_SERVERS_MAX];
+    struct placement_counts counts;
+};
+
+/* Whether the switch has room for fewer locks than there are. */
+static inline bool placement_needed(const struct rack_config *c)
+{
+    return c->servers && c->switch_locks && c->switch_locks < c->locks;
+}
+
+uint64_t placement_bytes(const struct rack_config *config);
+void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t lease_ns);
+
+/* The slot of a lock that is decided here; SLOT_NONE: it is not. */
+uint32_t placement_slot(const struct placement *d, uint64_t index);
+/* The lock that is decided in a slot. False: none is. */
+bool placement_index(const struct placement *d, uint32_t slot, uint64_t *index);
+void placement_used(struct placement *d, uint32_t slot, uint64_t now);
+uint32_t placement_epoch(const struct placement *d, uint64_t index);
+
+/* To the lock's server. */
+void placement_forward(struct placement *d, const struct fission_packet *p, uint32_t len, uint16_t flags, uint64_t now,
+                       struct outbox *out);
+
+/* A switch that lost its state is told what a host holds (REPORT). First to the servers whose locks are among it, one after the
+ * other; it comes back from each. False: there is none left. */
+bool placement_report(struct placement *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out);
+
+/* The epochs of all wards, for an answer to LEASE: so many entries. */
+unsigned placement_entries(const struct placement *d);
+void placement_tell(const struct placement *d, struct fission_entry *entries);
+
+void placement_packet(struct placement *d, struct rebuild_lock *locks, const void *data, uint32_t len, uint64_t now,
+                      struct outbox *out);
+uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_t now, struct outbox *out);
+
+/* ---- between placement.c and usage.c ---- */
+
+struct slot *placement_slot_at(const struct placement *d, uint32_t slot);
+const struct slot *placement_find(const struct placement *d, uint64_t index);
+bool placement_open(const struct placement *d, uint64_t index, uint64_t now);
+void placement_call(struct placement *d, uint64_t index, const struct rebuild_lock *locks, uint64_t now, struct outbox *out);
+void placement_give(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, uint64_t now, struct outbox *out);
+
+void usage_heard(struct placement *d, const struct fission_packet *heat);
+/* Moves what should be, as far as there is room for moves. */
+void usage_pump(struct placement *d, const struct rebuild_lock *locks, uint64_t now, struct outbox *out);
+
+#endif

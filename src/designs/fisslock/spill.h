@@ -1,0 +1,96 @@
+/* Locks beyond the switch's capacity: what the switch and the servers that decide them say to each other. docs/designs/fisslock.md,
+ * "More locks than the switch holds". */
+#ifndef PAWL_DESIGNS_FISSLOCK_SPILL_H
+#define PAWL_DESIGNS_FISSLOCK_SPILL_H
+
+#include "dataplane/fission.h"
+#include "designs/packet.h"
+
+/* Beyond what hosts may send (fission_verify). head.epoch is the ward's, but for HELLO; head.nonce is the round of a move. */
+enum spill_type {
+    SPILL_HELLO = 32, /* server -> switch: I am here; stamp: my life */
+    SPILL_WELCOME, /* switch -> server; token: the switch's life; word: its capacity; DONE: what is in it is what it begins with */
+    SPILL_CALL,    /* switch -> server: I want this lock */
+    SPILL_HAND,    /* server -> switch: here it is */
+    SPILL_GIVE,    /* switch -> server: here it is again */
+    SPILL_GIVEN,   /* server -> switch: I have it */
+    SPILL_HEAT,    /* server -> switch: asked for most, of those here; entries: nonce is the index, inca the count */
+};
+
+/* Of lock packets between switch and servers; those of enum fission_flags lie below. */
+enum spill_flags {
+    SPILL_SERVED = 1 << 13, /* decided by a server: it only passes the switch */
+    SPILL_DEAD = 1 << 14,   /* returned to it: the host that it was for is lost */
+    SPILL_MOVING = 1 << 15, /* to a server: a GIVE is under way, which this may overtake; from it: it is not here */
+};
+
+/* rack_config.options */
+#define FISSLOCK_RESTLESS (UINT64_C(1) << 40) /* locks move whatever their usage, so that many do */
+/* Broken on purpose. */
+#define FISSLOCK_BUSTED_UNPAUSED (UINT64_C(1) << 41) /* a server goes on deciding what it has lent */
+#define FISSLOCK_BUSTED_BLANK (UINT64_C(1) << 42)    /* a free lock moves without its token */
+#define FISSLOCK_BUSTED_ROUND (UINT64_C(1) << 43)    /* any HAND is the answer to a CALL */
+#define FISSLOCK_BUSTED_AMNESIA (UINT64_C(1) << 44)  /* nobody waits for what a server that lost its memory had granted */
+
+#define SPILL_HEAT_ENTRIES 64 /* of one HEAT */
+static_assert(FISSION_ENTRIES_MAX >= SPILL_HEAT_ENTRIES, "fits");
+
+/* A ward: what one server has. */
+static inline unsigned ward_of(const struct rack_config *c, uint64_t index)
+{
+    return (unsigned)(index % c->servers);
+}
+
+/* A packet of those two; its form, not yet what it says. */
+static inline bool spill_is_control(const void *data, uint32_t len)
+{
+    const struct packet_head *h = (const struct packet_head *)data;
+    return len >= sizeof *h && h->family == PACKET_FISSION && h->type >= SPILL_HELLO && h->type <= SPILL_HEAT;
+}
+
+static inline bool spill_verify(const struct fission_packet *p, uint32_t len, const struct rack_config *c)
+{
+    return len >= sizeof *p && len <= PACKET_MAX && p->head.version == PACKET_VERSION && p->head.head_len == sizeof p->head &&
+           p->count <= FISSION_ENTRIES_MAX && len == sizeof *p + (uint32_t)p->count * sizeof(struct fission_entry) &&
+           p->head.space == c->space && p->head.index < c->locks;
+}
+
+static inline struct fission_packet *spill_packet(struct outbox *out, enum spill_type type, uint32_t space, uint32_t epoch,
+                                                  struct place from, struct place to, unsigned entries)
+{
+    struct fission_packet *p =
+        (struct fission_packet *)outbox_add(out, (uint32_t)(sizeof *p + entries * sizeof(struct fission_entry)));
+    if (!p)
+        return NULL;
+    p->head = (struct packet_head){.version = PACKET_VERSION,
+                                   .head_len = sizeof p->head,
+                                   .family = PACKET_FISSION,
+                                   .type = (uint8_t)type,
+                                   .space = space,
+                                   .epoch = epoch,
+                                   .from = from,
+                                   .to = to};
+    p->count = (uint16_t)entries;
+    return p;
+}
+
+/* ---- how often a lock was asked for: halved every period ---- */
+
+struct heat {
+    uint32_t count;
+    uint32_t period;
+};
+
+static inline uint32_t heat_now(struct heat h, uint32_t period)
+{
+    uint32_t age = period - h.period;
+    return age > 31 ? 0 : h.count >> age;
+}
+
+static inline uint32_t heat_add(struct heat *h, uint32_t period)
+{
+    *h = (struct heat){heat_now(*h, period) + 1, period};
+    return h->count;
+}
+
+#endif

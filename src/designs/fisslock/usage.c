@@ -1,0 +1,77 @@
+/* Which locks should be in the switch: those that are asked for most. All have the same size, so that choosing them is a comparison
+ * and no knapsack (NetLock 4.3). Servers report what is hot there; it takes the place of the coolest of a few locks, around which
+ * the hand of a clock goes. */
+#include "designs/fisslock/placement.h"
+
+#define LOOKS 8     /* slots that the hand passes in search of a cool one */
+#define HOTTER_BY 2 /* times as often asked for, and */
+#define HOTTER_MORE 2
+
+static uint32_t period_of(const struct placement *d, uint64_t now)
+{
+    return (uint32_t)(now / d->config.retry_ns);
+}
+
+void placement_used(struct placement *d, uint32_t slot, uint64_t now)
+{
+    heat_add(&placement_slot_at(d, slot)->heat, period_of(d, now));
+}
+
+void usage_heard(struct placement *d, const struct fission_packet *heat)
+{
+    const struct fission_entry *entries = (const struct fission_entry *)(heat + 1);
+    for (unsigned i = 0; i < heat->count && d->wanted_count < WANTED_MAX; i++) {
+        uint64_t index = entries[i].nonce;
+        if (index >= d->config.locks || placement_find(d, index))
+            continue;
+        uint32_t at = (d->wanted_first + d->wanted_count++) % WANTED_MAX;
+        d->wanted[at].index = index;
+        d->wanted[at].count = entries[i].inca;
+    }
+}
+
+/* A slot whose lock should make room for one that was asked for so often; SLOT_NONE: none of those looked at. */
+static uint32_t coolest(struct placement *d, uint32_t count, uint64_t now)
+{
+    bool restless = d->config.options & FISSLOCK_RESTLESS;
+    uint32_t best = SLOT_NONE, best_count = 0;
+    for (unsigned i = 0; i < LOOKS && i < d->capacity; i++) {
+        d->hand = (d->hand + 1) % d->capacity;
+        const struct slot *s = placement_slot_at(d, d->hand);
+        if (s->state != SLOT_HERE || !placement_open(d, s->index, now))
+            continue;
+        uint32_t here = heat_now(s->heat, period_of(d, now));
+        if (best == SLOT_NONE || here < best_count) {
+            best = d->hand;
+            best_count = here;
+        }
+    }
+    return best != SLOT_NONE && (restless || HOTTER_BY * best_count + HOTTER_MORE <= count) ? best : SLOT_NONE;
+}
+
+static void next_wanted(struct placement *d)
+{
+    d->wanted_first = (d->wanted_first + 1) % WANTED_MAX;
+    d->wanted_count--;
+}
+
+void usage_pump(struct placement *d, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
+{
+    while (d->wanted_count && d->moves < MOVES_MAX && out->packets < OUTBOX_PACKETS / 2) {
+        uint64_t index = d->wanted[d->wanted_first].index;
+        if (placement_find(d, index) || !placement_open(d, index, now)) {
+            next_wanted(d);
+        } else if (d->free != SLOT_NONE) {
+            placement_call(d, index, locks, now, out);
+            next_wanted(d);
+        } else if (d->leaving >= d->wanted_count) {
+            break; /* there will be room for all */
+        } else {
+            uint32_t slot = coolest(d, d->wanted[d->wanted_first].count, now);
+            if (slot == SLOT_NONE)
+                next_wanted(d);
+            else
+                placement_give(d, slot, locks, now, out);
+        }
+    }
+}

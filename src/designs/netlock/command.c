@@ -1,0 +1,85 @@
+/* What an operator may ask of a running switch: what it counts, and other policies (4.4). Whatever is wrong is refused with a
+ * reason, and nothing changes. */
+#include "designs/netlock/allocate.h"
+#include "designs/netlock/switch.h"
+
+#include <errno.h>
+
+static void fill_status(struct nl_switch *w, const struct netlock_command *c, uint64_t now, struct netlock_status *out)
+{
+    const struct plane *plane = switch_plane(w);
+    uint64_t window = (uint64_t)((u128)c->rate * NETLOCK_MEASURE_NS / NS_PER_S);
+    *out = (struct netlock_status){
+        .reign = w->life,
+        .reigns = switch_reigns(w, now),
+        .slots = plane->config.slots,
+        .locks = plane->used,
+        .random = !!(w->config.options & NETLOCK_ALLOC_RANDOM),
+        .priorities = !!(w->config.options & NETLOCK_PRIORITY),
+        .granted = w->counts.switch_grants,
+        .passed_on = w->counts.passed_on,
+        .overflowed = w->counts.overflowed,
+        .moved_in = w->counts.moved_in,
+        .moved_out = w->counts.moved_out,
+        .over_quota = w->counts.refused_quota,
+        .expired = w->counts.expired,
+        .bad = w->drops.bad,
+        .in_p99_ns = switch_stop_percentile(w->stops[0], 99),
+        .out_p99_ns = switch_stop_percentile(w->stops[1], 99),
+        .servers_needed = window ? netlock_servers_needed(switch_plan(w), w->planned, window) : 0,
+    };
+}
+
+/* Locks whose queues are of the other kind move out, and come back as they are asked for. */
+static int set_priorities(struct nl_switch *w, uint64_t on)
+{
+    if (on > 1)
+        return -EINVAL;
+    w->config.options = (w->config.options & ~(uint64_t)NETLOCK_PRIORITY) | (on ? NETLOCK_PRIORITY : 0);
+    w->remake = true;
+    return 0;
+}
+
+static int set_random(struct nl_switch *w, uint64_t on)
+{
+    if (on > 1)
+        return -EINVAL;
+    w->config.options = (w->config.options & ~(uint64_t)NETLOCK_ALLOC_RANDOM) | (on ? NETLOCK_ALLOC_RANDOM : 0);
+    return 0;
+}
+
+static int obey(struct nl_switch *w, const struct netlock_command *c)
+{
+    bool kernel = switch_plane(w)->in_kernel;
+    switch (c->kind) {
+    case NETLOCK_COMMAND_STATUS:
+        return 0;
+    case NETLOCK_COMMAND_QUOTA:
+        return c->tenant > UINT16_MAX ? -EINVAL : netlock_set_quota(w, (uint16_t)c->tenant, c->rate, c->burst);
+    case NETLOCK_COMMAND_RANDOM:
+        return set_random(w, c->rate);
+    case NETLOCK_COMMAND_PRIORITIES: /* the program in the kernel was loaded with or without */
+        return kernel || w->config.options & NETLOCK_CHAIN ? -EOPNOTSUPP : set_priorities(w, c->rate);
+    default:
+        return -EINVAL;
+    }
+}
+
+void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
+{
+    const struct netlock_command *c = (const struct netlock_command *)(const void *)(p + 1);
+    if (p->head.type != NETLOCK_COMMAND || len != sizeof *p + sizeof *c) {
+        w->drops.bad++;
+        return;
+    }
+    struct netlock_packet *a = outbox_add(out, sizeof *a + sizeof(struct netlock_status));
+    if (!a)
+        return; /* it asks again */
+    int rc = switch_reigns(w, now) ? obey(w, c) : -EAGAIN;
+    netlock_head(a, &w->config, NETLOCK_COMMANDED, w->life, switch_place(w), p->head.from);
+    a->head.nonce = p->head.nonce;
+    a->stamp = (uint64_t)-rc;
+    struct netlock_status status;
+    fill_status(w, c, now, &status);
+    memcpy(a + 1, &status, sizeof status);
+}

@@ -1,0 +1,293 @@
+#include "designs/netlock/steward.h"
+
+#include <errno.h>
+
+int netlock_table_read(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, struct netlock_table *out)
+{
+    const struct netlock_slot *slots = (const struct netlock_slot *)(const void *)(p + 1);
+    if (len < sizeof *p || p->count > c->servers || len != sizeof *p + p->count * sizeof *slots || p->round >= STEWARD_SWITCHES)
+        return -EINVAL;
+    for (uint32_t i = 0; i < p->count; i++)
+        if (slots[i].slot >= c->servers || slots[i].owner >= c->servers || !slots[i].term)
+            return -EINVAL;
+    *out = (struct netlock_table){.reign = p->life, .reign_life = p->pushed, .number = (uint16_t)p->round, .count = p->count};
+    memcpy(out->slots, slots, p->count * sizeof *slots);
+    return 0;
+}
+
+struct netlock_packet *netlock_table_write(const struct rack_config *c, const struct netlock_table *table, enum netlock_type type,
+                                           uint32_t life, struct place from, struct place to, struct outbox *out)
+{
+    struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + table->count * sizeof *table->slots));
+    if (!p)
+        return NULL;
+    netlock_head(p, c, type, life, from, to);
+    p->life = table->reign;
+    p->round = table->number;
+    p->pushed = table->reign_life;
+    p->count = table->count;
+    memcpy(p + 1, table->slots, table->count * sizeof *table->slots);
+    return p;
+}
+
+uint64_t netlock_steward_bytes(const struct rack_config *config)
+{
+    (void)config;
+    return sizeof(struct steward);
+}
+
+void netlock_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now)
+{
+    struct steward *s = state; /* zeroed */
+    s->config = *config;
+    s->life = life;
+    s->term = life;
+    s->fresh = fresh;
+    s->began_ns = s->crowned_ns = now;
+    s->open_ns = fresh ? now : now + netlock_lease_over(config);
+}
+
+static unsigned switches(const struct steward *s)
+{
+    return s->config.switches > 1 ? STEWARD_SWITCHES : 1;
+}
+
+static bool alive(const struct steward_member *m, uint64_t now)
+{
+    return m->life && now < m->until_ns;
+}
+
+/* Above all that were given before, by this steward and by those before it: their lives are further apart than the terms that they
+ * gave, as long as fewer are given than this counts quarters of a second. */
+static uint32_t next_term(struct steward *s, uint64_t now)
+{
+    uint32_t timely = s->life + (uint32_t)((now - s->began_ns) >> NETLOCK_TERM_TICK_SHIFT);
+    s->term = timely > s->term ? timely : s->term + 1;
+    return s->term;
+}
+
+/* ---- who has what ---- */
+
+static bool owned(const struct steward *s, const struct steward_slot *slot, uint64_t now)
+{
+    const struct steward_member *m = &s->servers[slot->owner];
+    return slot->term && m->life == slot->life && alive(m, now);
+}
+
+static unsigned load_of(const struct steward *s, unsigned server, uint64_t now)
+{
+    unsigned load = 0;
+    for (unsigned i = 0; i < s->config.servers; i++)
+        load += owned(s, &s->slots[i], now) && s->slots[i].owner == server;
+    return load;
+}
+
+/* The server with the slot's number, if it lives; else the one with the fewest slots. Its number, or -1: nobody. At first the one
+ * with its number has some time to come. */
+static int choose(const struct steward *s, unsigned slot, uint64_t now)
+{
+    int best = -1;
+    if (alive(&s->servers[slot], now))
+        return (int)slot;
+    if (!s->slots[slot].term && now < s->began_ns + netlock_lease_over(&s->config))
+        return -1;
+    for (unsigned i = 0; i < s->config.servers; i++)
+        if (alive(&s->servers[i], now) && (best < 0 || load_of(s, i, now) < load_of(s, (unsigned)best, now)))
+            best = (int)i;
+    return best;
+}
+
+static void assign_slots(struct steward *s, uint64_t now)
+{
+    uint32_t term = 0; /* one for all that change hands now */
+    for (unsigned i = 0; i < s->config.servers; i++) {
+        struct steward_slot *slot = &s->slots[i];
+        int owner = owned(s, slot, now) ? -1 : choose(s, i, now);
+        if (owner < 0)
+            continue;
+        term = term ? term : next_term(s, now);
+        *slot = (struct steward_slot){
+            .first = s->fresh && !slot->term, .term = term, .owner = (uint16_t)owner, .life = s->servers[owner].life};
+        s->counts.assigned++;
+    }
+}
+
+static void crown(struct steward *s, unsigned number, bool clean, uint64_t now)
+{
+    s->reign = next_term(s, now);
+    s->reigns = (uint16_t)number;
+    s->reign_life = s->switches[number].life;
+    s->crowned_ns = now;
+    s->clean = clean;
+    s->retire = false;
+    s->counts.reigns++;
+}
+
+/* Who should reign: the original. In trials they take turns. */
+static unsigned preferred(const struct steward *s, uint64_t now)
+{
+    bool toggle = s->config.options & NETLOCK_TOGGLE && switches(s) > 1;
+    return toggle ? (unsigned)((now - s->began_ns) / (2 * s->config.lease_ns)) % 2 : 0;
+}
+
+/* The one that should, if it lives. While the other reigns, that one's queues are to drain first. */
+static void assign_reign(struct steward *s, uint64_t now)
+{
+    const struct steward_member *m = &s->switches[s->reigns];
+    unsigned first = preferred(s, now);
+    bool reigns = s->reign && m->life == s->reign_life && alive(m, now);
+    bool there = alive(&s->switches[first], now);
+    if (reigns) {
+        s->retire = s->reigns != first && there;
+        return;
+    }
+    bool patient = !s->reign && now < s->began_ns + netlock_lease_over(&s->config); /* at first it has some time to come */
+    if (there)
+        crown(s, first, s->fresh && !s->reign, now);
+    else if (switches(s) > 1 && alive(&s->switches[1 - first], now) && !patient)
+        crown(s, 1 - first, false, now);
+}
+
+/* ---- after a loss of memory ---- */
+
+static bool heard_all(const struct steward *s)
+{
+    for (unsigned i = 0; i < switches(s); i++)
+        if (!s->switches[i].life)
+            return false;
+    for (unsigned i = 0; i < s->config.servers; i++)
+        if (!s->servers[i].life)
+            return false;
+    return true;
+}
+
+/* What the steward before this one had given, as far as anybody knows: the latest terms. */
+static void hear(struct steward *s, const struct netlock_table *t, bool leased)
+{
+    s->heard_lease = s->heard_lease || leased;
+    if (t->reign > s->reign) {
+        s->reign = t->reign;
+        s->reigns = t->number;
+        s->reign_life = t->reign_life;
+    }
+    for (uint32_t i = 0; i < t->count; i++)
+        if (t->slots[i].term > s->slots[t->slots[i].slot].term)
+            s->slots[t->slots[i].slot] =
+                (struct steward_slot){.term = t->slots[i].term, .owner = t->slots[i].owner, .life = t->slots[i].life};
+}
+
+static void note_terms(struct steward *s, const struct netlock_table *t)
+{
+    s->term = t->reign > s->term ? t->reign : s->term;
+    for (uint32_t i = 0; i < t->count; i++)
+        s->term = t->slots[i].term > s->term ? t->slots[i].term : s->term;
+}
+
+/* Nobody has a lease from before any more: what is said may be old, and is given anew. */
+static void open_late(struct steward *s)
+{
+    for (unsigned i = 0; i < s->config.servers; i++)
+        s->slots[i].life = 0;
+    s->reign_life = 0;
+}
+
+static bool is_open(struct steward *s, uint64_t now)
+{
+    if (!s->open_ns)
+        return true;
+    /* Whoever has a lease knows of everything that was given a lease ago, and whatever was given later is not used yet. */
+    bool complete = heard_all(s) && s->heard_lease;
+    if (now < s->open_ns && !complete)
+        return false;
+    if (!complete && !s->fresh)
+        open_late(s);
+    s->open_ns = 0;
+    return true;
+}
+
+/* ---- packets ---- */
+
+static struct steward_member *member_of(struct steward *s, struct place from, bool *is_switch, unsigned *number)
+{
+    *is_switch = from.machine == MACHINE_SWITCH;
+    if (*is_switch) {
+        *number = from.port;
+        return from.port < switches(s) ? &s->switches[from.port] : NULL;
+    }
+    for (*number = 0; *number < s->config.servers; ++*number)
+        if (s->config.server[*number] == from.machine)
+            return &s->servers[*number];
+    return NULL;
+}
+
+static void answer(struct steward *s, const struct netlock_packet *p, struct outbox *out)
+{
+    struct netlock_table t = {.reign = s->reign, .reign_life = s->reign_life, .number = s->reigns};
+    for (unsigned i = 0; i < s->config.servers; i++)
+        if (s->slots[i].term)
+            t.slots[t.count++] = (struct netlock_slot){.slot = (uint16_t)i,
+                                                       .owner = s->slots[i].owner,
+                                                       .term = s->slots[i].term,
+                                                       .life = s->slots[i].life,
+                                                       .first = s->slots[i].first};
+    struct netlock_packet *a =
+        netlock_table_write(&s->config, &t, NETLOCK_REIGN, s->life, (struct place){MACHINE_STEWARD, PORT_POOL}, p->head.from, out);
+    if (!a)
+        return; /* no answer, no lease */
+    a->stamp = p->stamp;
+    a->ticket = p->head.epoch;
+    a->flags = (uint8_t)((s->clean ? NETLOCK_REIGN_CLEAN : 0) | (s->retire ? NETLOCK_REIGN_RETIRE : 0));
+}
+
+void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+{
+    struct steward *s = state;
+    const struct packet_head *h = packet_check(data, len, PACKET_NETLOCK, &s->config, &s->drops);
+    const struct netlock_packet *p = data;
+    struct netlock_table t;
+    bool is_switch;
+    unsigned number;
+    if (!h)
+        return;
+    if (len < sizeof *p || p->head.type != NETLOCK_BEAT || !h->epoch || netlock_table_read(&s->config, p, len, &t)) {
+        s->drops.bad++;
+        return;
+    }
+    struct steward_member *m = member_of(s, h->from, &is_switch, &number);
+    if (!m) {
+        s->drops.alien++;
+        return;
+    }
+    if (h->epoch < m->life || (h->epoch == m->life && p->stamp < m->stamp)) {
+        s->drops.stale++;
+        return;
+    }
+    m->life = h->epoch;
+    m->stamp = p->stamp;
+    m->until_ns = now + netlock_lease_over(&s->config);
+    note_terms(s, &t);
+    if (s->open_ns && !s->fresh)
+        hear(s, &t, p->flags & NETLOCK_BEAT_LEASED);
+    if (!is_open(s, now))
+        return; /* what it has it has from before */
+    if (is_switch && s->reigns == number && p->life == s->reign && p->flags & NETLOCK_BEAT_EMPTY) {
+        s->counts.returns++; /* it has promised to grant nothing more in this reign */
+        unsigned first = preferred(s, now);
+        /* Of the reigns before it something may be left, unless it was clean or the leases have ended since. */
+        bool clean = s->clean || now >= s->crowned_ns + netlock_lease_over(&s->config);
+        crown(s, alive(&s->switches[first], now) ? first : 1 - first, clean, now);
+    }
+    netlock_steward_tick(s, now, out);
+    answer(s, p, out);
+}
+
+uint64_t netlock_steward_tick(void *state, uint64_t now, struct outbox *out)
+{
+    struct steward *s = state;
+    (void)out;
+    if (is_open(s, now)) {
+        assign_slots(s, now);
+        assign_reign(s, now);
+    }
+    return now + s->config.lease_ns / NETLOCK_LEASE_SHARE;
+}

@@ -1,0 +1,90 @@
+/* What `citron` costs on the model of the paper's testbed: verbs and round trips, and that it gets on however many come too late.
+ */
+#include "designs/citron/citron.h"
+#include "tests/check.h"
+#include "trial/bench.h"
+
+static struct bench_summary measure(unsigned clients, uint64_t length, uint64_t zipf, uint64_t warmup_ns)
+{
+    static struct bench_result result; /* large */
+    static const volatile sig_atomic_t never;
+    const struct design *d = design_find("citron");
+    const struct bench_params p = {
+        .designs = {d},
+        .design_count = 1,
+        .simulated = true,
+        .model = model_find("citron-testbed"),
+        .nodes = 3,
+        .clients = clients,
+        .workload = {.locks = 1, .zipf = zipf, .lengths = {length}, .length_count = 1, .units = UINT64_C(1) << 28, .seed = 1},
+        .warmup_ns = warmup_ns,
+        .seconds_ns = 2 * NS_PER_MS,
+        .rounds = 1,
+        .interrupted = &never,
+    };
+    struct bench_summary s;
+    char why[BENCH_WHY_LEN] = "";
+    citron_stats = (struct citron_stats){0};
+    int rc = bench_run(&p, &result, why);
+    if (rc)
+        CHECK_FAIL("%s (%d)", why, rc);
+    bench_summarize(&result, &result, &s);
+    CHECK_EQ(s.violations, 0);
+    printf("%3u clients, %3" PRIu64 " units, Zipf 0.%03" PRIu64
+           ": %9.0f/s, %.2f round trips, %.1f atomics, %.1f READs, %.1f WRITEs\n",
+           clients, length, zipf, s.goodput, s.acquire_round_trips, s.per_cycle[0], s.per_cycle[1], s.per_cycle[2]);
+    fflush(stdout);
+    return s;
+}
+
+static void costs(unsigned clients, uint64_t length, uint64_t zipf, double round_trips, double verbs)
+{
+    struct bench_summary s = measure(clients, length, zipf, NS_PER_MS);
+    CHECK(s.acquire_round_trips <= round_trips);
+    CHECK(s.per_cycle[0] + s.per_cycle[1] + s.per_cycle[2] <= verbs);
+}
+
+/* The budget of docs/designs/citron.md: of one who is alone, and of many who meet. */
+static void budget(void)
+{
+    costs(1, 1, 0, 2.05, 20.2);
+    costs(1, 16, 0, 2.05, 21);
+    costs(1, 256, 0, 2.6, 30);
+    costs(96, 16, 900, 3.5, 25);
+    costs(96, 256, 900, 5.5, 38);
+}
+
+/* T_wait as in the paper, and so many clients at once that nobody is in time: whoever is late must not make the others late for
+ * ever. And one that is shorter than a round trip: it does not stay that. */
+static void late(void)
+{
+    static const struct {
+        unsigned wait_ns, clients;
+        uint64_t length;
+    } cases[] = {{15000, 192, 256}, {15000, 192, 1}, {1000, 16, 16}};
+    const struct design *d = design_find("citron");
+    for (size_t i = 0; i < countof(cases); i++) {
+        CHECK_EQ(design_tune(d, "wait_ns", cases[i].wait_ns), 0);
+        struct bench_summary s = measure(cases[i].clients, cases[i].length, 900, 10 * NS_PER_MS);
+        CHECK(s.goodput > 100e3 && citron_stats.aborts);
+        CHECK_EQ(design_tune(d, "wait_ns", 0), 0);
+    }
+}
+
+/* Who finds others quicker again and again takes a turn at the parent (3.5.4). */
+static void starving(void)
+{
+    const struct design *d = design_find("citron");
+    CHECK_EQ(design_tune(d, "blocked", 4), 0);
+    measure(96, 16, 900, NS_PER_MS);
+    CHECK(citron_stats.escalated);
+    CHECK_EQ(design_tune(d, "blocked", 24), 0);
+}
+
+int main(void)
+{
+    budget();
+    late();
+    starving();
+    return 0;
+}

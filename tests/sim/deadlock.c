@@ -1,0 +1,163 @@
+/* Clients that lock whatever they like in whatever order, and so wait for each other in circles. Those who wait without a deadline
+ * get on, because one of each circle is told; nobody is told who was in none (I13); and who does it wrong is caught. */
+#include "designs/fisslock/pool.h"
+#include "lib/rng.h"
+#include "tests/check.h"
+#include "trial/rack.h"
+#include "world/world.h"
+
+#include <errno.h>
+
+#define HOSTS 3
+#define CLIENTS 6
+#define TASKS 2
+#define LOCKS 5
+#define ROUNDS 12 /* that every task must complete */
+#define MOST 3    /* locks at once */
+#define RETRY_NS (100 * NS_PER_US)
+#define LEASE_NS (20 * NS_PER_MS)
+#define SAFETY_NS (60 * NS_PER_MS)
+#define TIME_MAX_NS (20 * NS_PER_S)
+#define SEEDS 8
+#define SEEDS_TO_CATCH 100
+
+static struct trial {
+    struct rack rack;
+    struct rng random;
+    bool patient;
+    uint64_t told, falsely, timeouts, rounds;
+} t;
+
+static void on_deadlock(void *user, unsigned client, unsigned task, bool true_one)
+{
+    t.told++;
+    t.falsely += !true_one;
+}
+
+/* Those who are not patient give up at about the time at which somebody might find out. */
+static uint64_t deadline_of(const struct actor *a)
+{
+    return t.patient ? DEADLINE_NEVER : world_now(&a->process->host->world) + 4 * RETRY_NS + rng_below(&t.random, 12 * RETRY_NS);
+}
+
+/* Who has waited in vain goes on with what it has, and tries others: the circle that it was part of has ended, and no lock is free. */
+static int lock_one(struct actor *a, struct hold *out)
+{
+    int rc = -ETIMEDOUT;
+    for (unsigned tries = 0; tries < 4 && rc == -ETIMEDOUT; tries++) {
+        enum pawl_mode mode = rng_chance(&t.random, 1, 3) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+        rc = a->ops->lock(a, pawl_id(rng_below(&t.random, LOCKS)), mode, deadline_of(a), out);
+        if (!rc || rc == -ETIMEDOUT)
+            a->ops->sleep(a, rng_below(&t.random, 100 * NS_PER_US));
+    }
+    return rc;
+}
+
+/* A few locks in any order, each while the others are held. */
+static int try_round(struct actor *a)
+{
+    struct hold holds[MOST];
+    unsigned n = 0, count = 2 + (unsigned)rng_below(&t.random, MOST - 1);
+    int rc = 0;
+    for (; n < count && !rc; n += !rc)
+        rc = lock_one(a, &holds[n]);
+    if (!rc && holds[0].mode == PAWL_SHARED && rng_chance(&t.random, 1, 2))
+        rc = a->ops->convert(a, &holds[0], PAWL_EXCLUSIVE, deadline_of(a));
+    while (n-- > 0 && rc != -PAWL_ELOST) {
+        int end = a->ops->unlock(a, &holds[n]);
+        rc = end ? end : rc;
+    }
+    return rc;
+}
+
+static bool work(struct actor *a)
+{
+    for (unsigned done = 0; done < ROUNDS;) {
+        int rc = try_round(a);
+        if (rc == -PAWL_ELOST)
+            return false;
+        CHECK(!rc || rc == -EDEADLK || rc == -ETIMEDOUT || rc == -PAWL_ELIMIT);
+        if (rc == -PAWL_ELIMIT) /* what it gave back was not heard of yet */
+            a->ops->sleep(a, NS_PER_MS);
+        t.timeouts += rc == -ETIMEDOUT;
+        t.rounds += !rc;
+        done += !rc || rc == -ETIMEDOUT;
+    }
+    return true;
+}
+
+/* Whether everybody got on. */
+static bool run(const struct design *d, uint32_t faults, uint64_t seed, bool patient, uint64_t options)
+{
+    const struct rack_params p = {
+        .design = d,
+        .model = model_find("default"),
+        .locks = LOCKS,
+        .clients = CLIENTS,
+        .mortals = CLIENTS,
+        .hosts = HOSTS,
+        .tasks = TASKS,
+        .mortal_hosts = seed % 2,
+        .check_undo = seed % 4 == 0,
+        .watch_waits = true,
+        .faults = faults,
+        .seed = seed,
+        .safety_ns = SAFETY_NS,
+        .time_max_ns = TIME_MAX_NS,
+        .lease_ns = LEASE_NS,
+        .retry_ns = RETRY_NS,
+        .options = options | (seed & 1 ? d->packet->draws : 0),
+        .work = work,
+        .on_deadlock = on_deadlock,
+    };
+    memset(&t, 0, sizeof t);
+    t.patient = patient;
+    rng_seed(&t.random, seed);
+    CHECK_EQ(rack_init(&t.rack, &p), 0);
+    rack_run(&t.rack);
+    bool done = t.rack.clients_done == CLIENTS;
+    rack_free(&t.rack);
+    return done;
+}
+
+static void check_clean(const struct design *d, uint32_t faults, bool patient)
+{
+    uint64_t told = 0, timeouts = 0, rounds = 0;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        if (!run(d, faults, seed, patient, 0))
+            CHECK_FAIL("seed %llu, faults %x: somebody waits for ever", (unsigned long long)seed, faults);
+        if (t.falsely)
+            CHECK_FAIL("seed %llu, faults %x: told of a deadlock, and there was none", (unsigned long long)seed, faults);
+        CHECK(!patient || !t.timeouts);
+        told += t.told;
+        timeouts += t.timeouts;
+        rounds += t.rounds;
+    }
+    printf("%s, %s: %llu rounds, %llu deadlocks, %llu timeouts\n", patient ? "patient" : "impatient", faults ? "faults" : "calm",
+           (unsigned long long)rounds, (unsigned long long)told, (unsigned long long)timeouts);
+    CHECK(told && (patient || timeouts));
+}
+
+static void check_caught(const struct design *d, const char *what, uint64_t wrong)
+{
+    for (uint64_t seed = 0; seed < SEEDS_TO_CATCH; seed++) {
+        run(d, d->tolerates, seed, seed % 4 == 3, wrong);
+        if (t.falsely) {
+            printf("%s: seed %llu\n", what, (unsigned long long)seed);
+            return;
+        }
+    }
+    CHECK_FAIL("%s: nobody was told falsely", what);
+}
+
+int main(void)
+{
+    const struct design *d = design_find("fisslock");
+    for (unsigned patient = 0; patient < 2; patient++) {
+        check_clean(d, 0, patient);
+        check_clean(d, d->tolerates, patient);
+    }
+    check_caught(d, "a session is taken for one thread", FISSLOCK_BUSTED_CROWD);
+    check_caught(d, "who held once is taken to hold", FISSLOCK_BUSTED_STALE);
+    return 0;
+}

@@ -1,0 +1,167 @@
+/* Locks for which the switch has no room, step by step: decided by a server, moved while they are held, and what becomes of them
+ * when server, switch or a holder is lost. The kit's lock is number 5, which a switch with room for four does not have at first. */
+#include "designs/fisslock/spill.h"
+#include "tests/unit/fisslock_kit.h"
+
+#define S PAWL_SHARED
+#define X PAWL_EXCLUSIVE
+#define LEASE (40 * KIT_RETRY_NS)
+#define ROOM 4
+
+enum { GOES, KEPT, LOST };
+
+static struct kit k;
+
+static int keep_hands(const struct fission_packet *p, bool passed)
+{
+    return p->head.type == SPILL_HAND ? KEPT : GOES;
+}
+
+static int lose_moves(const struct fission_packet *p, bool passed)
+{
+    return p->head.type >= SPILL_CALL && p->head.type <= SPILL_GIVEN ? LOST : GOES;
+}
+
+static bool in_switch(void)
+{
+    return fisslock_switch_has(k.decider, 5);
+}
+
+static void begin(uint64_t options)
+{
+    kit_init_spilled(&k, 3, options, LEASE, ROOM);
+    kit_wait(&k, LEASE / 4); /* leases, and a welcome */
+    CHECK(!in_switch());
+}
+
+/* The server decides as the switch does. */
+static void served(void)
+{
+    begin(0);
+    kit_acquire(&k, 2, 0, S);
+    kit_acquire(&k, 3, 0, S);
+    CHECK(kit_holds(&k, 2, 0) && kit_holds(&k, 3, 0) && !in_switch());
+    CHECK(fisslock_server_word(k.server, 5) & FISSION_WORD_HELD);
+    uint64_t shared = kit_token(&k, 2, 0);
+    kit_acquire(&k, 1, 0, X);
+    CHECK(!kit_holds(&k, 1, 0));
+    kit_release(&k, 2, 0);
+    kit_release(&k, 3, 0);
+    kit_wait(&k, LEASE);
+    CHECK(kit_holds(&k, 1, 0) && kit_token(&k, 1, 0) > shared);
+    kit_release(&k, 1, 0);
+    kit_wait(&k, LEASE);
+    CHECK(!(fisslock_server_word(k.server, 5) & FISSION_WORD_HELD));
+    kit_free(&k);
+}
+
+/* It moves while it is held, into the switch, and its holder does not notice. */
+static void moves_while_held(void)
+{
+    begin(FISSLOCK_RESTLESS);
+    kit_acquire(&k, 2, 0, X);
+    uint64_t token = kit_token(&k, 2, 0);
+    kit_wait(&k, LEASE / 4);
+    CHECK(in_switch() && kit_holds(&k, 2, 0) && fisslock_switch_word(k.decider, 5) & FISSION_WORD_HELD);
+    CHECK_EQ(fisslock_switch_moves(k.decider), 2); /* another made room */
+    kit_acquire(&k, 3, 0, X);
+    CHECK(!kit_holds(&k, 3, 0));
+    kit_release(&k, 2, 0);
+    kit_wait(&k, LEASE);
+    CHECK(kit_holds(&k, 3, 0) && kit_token(&k, 3, 0) > token);
+    kit_free(&k);
+}
+
+/* A word that was handed over late, when the lock has been there and back, is not the lock's. Nor does the loss of all packets of
+ * moves keep anybody from getting on but for that time. */
+static void late_word(void)
+{
+    static struct kit_packet late;
+    begin(FISSLOCK_RESTLESS);
+    k.fate = keep_hands;
+    kit_acquire(&k, 2, 0, X);
+    kit_wait(&k, LEASE / 8);
+    CHECK(k.kept > 1 && !in_switch()); /* lent, and on its way; called again */
+    late = k.keep[0];
+    kit_let_go(&k);
+    CHECK(in_switch() && kit_holds(&k, 2, 0));
+    kit_release(&k, 2, 0);
+    kit_acquire(&k, 2, 0, X);
+    uint64_t token = kit_token(&k, 2, 0);
+    kit_deliver(&k, &late); /* says that it is held, by the first tenure */
+    kit_run(&k);
+    kit_release(&k, 2, 0);
+    kit_wait(&k, LEASE / 4);
+    kit_acquire(&k, 3, 0, X);
+    kit_wait(&k, LEASE / 4);
+    CHECK(kit_holds(&k, 3, 0) && kit_token(&k, 3, 0) > token);
+    k.fate = lose_moves;
+    kit_release(&k, 3, 0);
+    kit_wait(&k, LEASE);
+    k.fate = NULL;
+    kit_acquire(&k, 2, 0, X);
+    kit_wait(&k, LEASE);
+    CHECK(kit_holds(&k, 2, 0));
+    kit_free(&k);
+}
+
+/* The agent's host is lost: the switch tells the server, and who asks takes over. */
+static void holder_lost(void)
+{
+    begin(0);
+    kit_acquire(&k, 2, 0, X);
+    uint64_t token = kit_token(&k, 2, 0);
+    k.dead[2] = true;
+    kit_acquire(&k, 3, 0, X);
+    kit_wait(&k, LEASE / 2);
+    CHECK(!kit_holds(&k, 3, 0));
+    kit_wait(&k, 2 * LEASE);
+    CHECK(kit_holds(&k, 3, 0) && kit_token(&k, 3, 0) > token);
+    kit_free(&k);
+}
+
+/* The server forgets. Its holders find out before anybody else is granted the lock; tokens go on rising. Locks of the switch are
+ * asked for as before. */
+static void server_lost(void)
+{
+    begin(0);
+    kit_acquire(&k, 2, 0, X);
+    uint64_t token = kit_token(&k, 2, 0);
+    memset(k.server, 0, fisslock_server_bytes(&k.config));
+    fisslock_server_init(k.server, &k.config, 1, 2, false, k.now);
+    kit_acquire(&k, 3, 0, X);
+    for (unsigned i = 0; i < 200 && !kit_holds(&k, 3, 0); i++) {
+        kit_wait(&k, KIT_RETRY_NS);
+        CHECK(!kit_holds(&k, 3, 0) || fisslock_expiry(k.host[2], 0) <= k.now || !kit_holds(&k, 2, 0));
+    }
+    CHECK(kit_holds(&k, 3, 0) && !kit_holds(&k, 2, 0) && kit_token(&k, 3, 0) > token);
+    CHECK_EQ(fisslock_expiry(k.host[2], 0), 0);
+    kit_free(&k);
+}
+
+/* The switch forgets: who holds what the server had decided tells it so, by way of the switch, and keeps it. */
+static void switch_lost(void)
+{
+    begin(0);
+    kit_acquire(&k, 2, 0, X);
+    uint64_t token = kit_token(&k, 2, 0);
+    fisslock_switch_init(k.decider, &k.config, 2, k.now);
+    kit_acquire(&k, 3, 0, X);
+    kit_wait(&k, 3 * LEASE);
+    CHECK(kit_holds(&k, 2, 0) && !kit_holds(&k, 3, 0));
+    kit_release(&k, 2, 0);
+    kit_wait(&k, LEASE);
+    CHECK(kit_holds(&k, 3, 0) && kit_token(&k, 3, 0) > token);
+    kit_free(&k);
+}
+
+int main(void)
+{
+    served();
+    moves_while_held();
+    late_word();
+    holder_lost();
+    server_lost();
+    switch_lost();
+    return 0;
+}
