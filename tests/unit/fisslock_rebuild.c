@@ -35,13 +35,6 @@ static void begin(unsigned hosts, uint16_t requests, uint64_t options)
     kit_wait(&k, 2 * KIT_RETRY_NS);
 }
 
-/* Its memory is another. */
-static void lose_host(unsigned host)
-{
-    memset(k.host[host], 0, fisslock_host_bytes(&k.config));
-    fisslock_host_init(k.host[host], &k.config, (uint16_t)host, 2, k.now);
-}
-
 static void lose_switch(void)
 {
     k.queued = k.kept = 0;

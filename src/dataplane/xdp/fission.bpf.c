@@ -66,8 +66,8 @@ INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters
         c->verdict[PLANE_ABSORBED]++;
         return XDP_DROP;
     }
-    h->heard = bpf_jiffies64(); /* begins near 2^32 */
-    p->head.epoch = live.epoch; /* by which it learns whether we still know what it holds, */
+    h->heard = bpf_jiffies64();                  /* begins near 2^32 */
+    p->head.epoch = live.epoch;                  /* by which it learns whether we still know what it holds, */
     p->flags = live.closed ? FISSION_CLOSED : 0; /* and whether it can tell us */
     p->head.to = p->head.from;
     p->head.from.machine = MACHINE_SWITCH;
