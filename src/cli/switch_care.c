@@ -5,11 +5,11 @@
 #include <errno.h>
 #include <string.h>
 
-#define ROUND_NS (100 * NS_PER_MS)       /* how long one round lasts, */
-#define ROUND_CLOSED_NS (5 * NS_PER_MS)  /* and while others wait for us */
-#define BEAT_NS (100 * NS_PER_MS)        /* between two signs of life */
-#define LEASE_DRIFT_DIVISOR 1000         /* clocks differ by one in ten thousand, and a tick or two */
-#define SCAN_LOCKS (1u << 18)            /* looked at in one round */
+#define ROUND_NS (100 * NS_PER_MS)      /* how long one round lasts, */
+#define ROUND_CLOSED_NS (5 * NS_PER_MS) /* and while others wait for us */
+#define BEAT_NS (100 * NS_PER_MS)       /* between two signs of life */
+#define LEASE_DRIFT_DIVISOR 1000        /* clocks differ by one in ten thousand, and a tick or two */
+#define SCAN_LOCKS (1u << 18)           /* looked at in one round */
 
 static uint64_t lease_at_most(const struct care *c)
 {
@@ -40,8 +40,8 @@ static bool lives(const void *ctx, uint16_t machine, uint64_t now)
 
 /* ---- beginning ---- */
 
-/* State was lost, and hosts hold what nobody here knows of (5.3). A process that takes over meanwhile begins anew, with a life of its
- * own, so that hosts tell it what they told the one before. */
+/* State was lost, and hosts hold what nobody here knows of (5.3). A process that takes over meanwhile begins anew, with a life of
+ * its own, so that hosts tell it what they told the one before. */
 static void begin_rebuilding(struct care *c, bool found, uint64_t now)
 {
     const struct rack_config *config = &c->welcome->config;
@@ -104,7 +104,8 @@ static void receive(struct care *c)
             const void *data = c->batch.packet[i].data;
             uint32_t len = c->batch.packet[i].len;
             const struct coord_packet *p = coord_check(data, len, c->welcome->config.space);
-            if (p && p->head.type == COORD_BEATEN && p->head.nonce == c->join->nonce && p->head.index <= c->welcome->config.machines)
+            if (p && p->head.type == COORD_BEATEN && p->head.nonce == c->join->nonce &&
+                p->head.index <= c->welcome->config.machines)
                 c->look_for = (uint16_t)p->head.index;
             else if (!p && len <= PACKET_MAX)
                 answer_report(c, data, len, c->batch.packet[i].from);

@@ -1,5 +1,5 @@
-/* What the control process of a switch in the kernel does while it runs: rebuilds state that was lost, tells the coordinator that it
- * is there, and looks for machines that are gone. */
+/* What the control process of a switch in the kernel does while it runs: rebuilds state that was lost, tells the coordinator that
+ * it is there, and looks for machines that are gone. */
 #ifndef PAWL_CLI_SWITCH_CARE_H
 #define PAWL_CLI_SWITCH_CARE_H
 

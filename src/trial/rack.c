@@ -360,6 +360,7 @@ static void rules_begin(void *arg, uint64_t tag)
     struct rack *r = arg;
     uint64_t draw = mix64(r->params.seed ^ mix64(tag));
     unsigned count = switch_count(r);
+    assert(count > 1);
     r->loser = (unsigned)(draw % count);
     r->winner = (r->loser + 1 + (unsigned)(draw >> 8) % (count - 1)) % count;
     r->rules.version++;

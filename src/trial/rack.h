@@ -13,7 +13,7 @@
 #include "wire/sim.h"
 
 #define RACK_BUSTED_ORDER (UINT64_C(1) << 40) /* an option: who gets slots hears of it before who loses them */
-#define RACK_CLIENTS_MAX 4000 /* processes of the simulation, and ports of a host */
+#define RACK_CLIENTS_MAX 4000                 /* processes of the simulation, and ports of a host */
 
 struct rack;
 struct rack_client;

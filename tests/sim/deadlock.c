@@ -40,7 +40,8 @@ static uint64_t deadline_of(const struct actor *a)
     return t.patient ? DEADLINE_NEVER : world_now(&a->process->host->world) + 4 * RETRY_NS + rng_below(&t.random, 12 * RETRY_NS);
 }
 
-/* Who has waited in vain goes on with what it has, and tries others: the circle that it was part of has ended, and no lock is free. */
+/* Who has waited in vain goes on with what it has, and tries others: the circle that it was part of has ended, and no lock is free.
+ */
 static int lock_one(struct actor *a, struct hold *out)
 {
     int rc = -ETIMEDOUT;

@@ -59,7 +59,7 @@ static void others(const char *name)
     for (unsigned i = 0; i < countof(kept_where_they_stay); i++)
         run_clean(&sum, d, d->tolerates, kept_where_they_stay[i]);
     uint64_t end = world_now(&world_real) + test_seconds() * NS_PER_S / 6;
-    for (uint64_t seed = 0; seed < SEEDS_MIN || world_now(&world_real) < end; seed++)
+    for (uint64_t seed = 0; seed < SEEDS_MIN / 3 || world_now(&world_real) < end; seed++)
         run_clean(&sum, d, seed % 4 ? d->tolerates : 0, seed);
     print_sum(name, &sum);
     CHECK(sum.total.exclusive && sum.total.shared && sum.total.upgrades && sum.total.downgrades && sum.total.lost);

@@ -1,6 +1,6 @@
 /* The switch is killed and comes back without its state, all processes of a host are killed, both at once, and the coordinator:
- * again and again, over real UDP, while hosts lock and unlock. Nothing is granted twice (workers.h), and whoever lives keeps what it
- * holds: on each host a process holds some locks throughout, and looks. */
+ * again and again, over real UDP, while hosts lock and unlock. Nothing is granted twice (workers.h), and whoever lives keeps what
+ * it holds: on each host a process holds some locks throughout, and looks. */
 #define HOSTS 4
 #define PER_HOST 2
 #define WORKERS (HOSTS * PER_HOST)
@@ -10,8 +10,8 @@
 
 #include "tests/udp/workers.h"
 
-#define KEPT 20                   /* locks that a keeper holds */
-#define KEPT_FROM LOCKS           /* beyond those that workers ask for */
+#define KEPT 20         /* locks that a keeper holds */
+#define KEPT_FROM LOCKS /* beyond those that workers ask for */
 #define SECONDS_MAX 600
 #define DOWN_NS (400 * NS_PER_MS) /* at most, of switch and coordinator: much less than a lease */
 
@@ -210,8 +210,8 @@ int main(void)
     child_kill(switcher);
     child_kill(coordinator);
     printf("%" PRIu64 " exclusive, %" PRIu64 " shared, %" PRIu64 " converted, %" PRIu64 " of the others, %" PRIu64
-           " sessions lost; killed: the switch %" PRIu64 " times, hosts %" PRIu64 ", both at once %" PRIu64 ", the coordinator %" PRIu64
-           "; keepers looked %" PRIu64 " times, and %" PRIu64 " lost their session\n",
+           " sessions lost; killed: the switch %" PRIu64 " times, hosts %" PRIu64 ", both at once %" PRIu64
+           ", the coordinator %" PRIu64 "; keepers looked %" PRIu64 " times, and %" PRIu64 " lost their session\n",
            oracle->exclusive, oracle->shared, oracle->converted, oracle->others, oracle->lost, switches, hosts, both, coordinations,
            kept, keeping->lost);
     CHECK(oracle->exclusive && oracle->shared && oracle->others && kept);

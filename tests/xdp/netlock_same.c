@@ -7,7 +7,7 @@
 
 #define LOCKS 6
 #define ALL_LOCKS 200 /* for Algorithm 3: more than there are slots, and most are not asked for */
-#define REQUESTS 16 /* of a host */
+#define REQUESTS 16   /* of a host */
 #define FLYING 512
 #define STEPS 25000
 #define STEP_NS (20 * NS_PER_US)

@@ -296,8 +296,8 @@ static void add_queued(struct blockers *b, const struct event *e, const struct a
         }
 }
 
-/* Whether the agent has heard of the one who asks makes no difference to those who hold: they are in its way. One that holds since before
- * the decider lost its state, and wants more, it may not hear of until they have gone. */
+/* Whether the agent has heard of the one who asks makes no difference to those who hold: they are in its way. One that holds since
+ * before the decider lost its state, and wants more, it may not hear of until they have gone. */
 static void find_blockers(struct blockers *b, const struct event *e, const struct agent *a, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;

@@ -1,13 +1,13 @@
 /* FissLock with its locks divided among several switches (5.4).
  *
- * A host takes part in every rack with a pool of its own: requests, agents, a lease, what it tells a switch that lost its state. The
- * parts know nothing of each other; their packets differ in the number of the space. Which rack a lock is in, a table says: the lock's
- * slot and the slot's switch. A failure of one switch does not touch what the others have.
+ * A host takes part in every rack with a pool of its own: requests, agents, a lease, what it tells a switch that lost its state.
+ * The parts know nothing of each other; their packets differ in the number of the space. Which rack a lock is in, a table says: the
+ * lock's slot and the slot's switch. A failure of one switch does not touch what the others have.
  *
  * The table changes while all is running, as if the switches that lose or get slots had lost their state: they begin another life
  * with the new table, closed, first those that lose slots, and every host tells them what it holds (rebuild.h). The table comes
- * with the answer by which a host hears of the new life: before it tells anything, the host carries what it holds over to the part of
- * the rack that has the lock now, and what waits asks there. So when the new owner opens, everybody who lives has told it what
+ * with the answer by which a host hears of the new life: before it tells anything, the host carries what it holds over to the part
+ * of the rack that has the lock now, and what waits asks there. So when the new owner opens, everybody who lives has told it what
  * it holds, and nobody but it decides. Lives are given from one source, so that tokens rise from one rack to the next, too. */
 #include "designs/fisslock/racks.h"
 #include "designs/fisslock/fisslock.h"

@@ -41,10 +41,10 @@ void racks_switch_packet(void *state, const void *data, uint32_t len, uint64_t n
 #define FISSLOCK_RACKS_PACKETS                                                                                                     \
     .family = PACKET_FISSION, .host_bytes = racks_host_bytes, .host_init = racks_host_init, .acquire = racks_acquire,              \
     .convert = racks_convert, .give_up = racks_give_up, .release = racks_release, .outcome = racks_outcome, .idle = racks_idle,    \
-    .holds = racks_holds, .claim = racks_claim, .leave = racks_leave, .packet = racks_packet, .tick = racks_tick, .rouse = racks_rouse, .expiry = racks_expiry,                \
-    .session_dead = racks_session_dead, .host_drops = racks_host_drops, .switch_bytes = racks_switch_bytes,                        \
-    .switch_init = racks_switch_init, .switch_expect = racks_switch_expect, .switch_rules = racks_switch_rules,                    \
-    .switch_scan = racks_switch_scan, .switch_packet = racks_switch_packet
+    .holds = racks_holds, .claim = racks_claim, .leave = racks_leave, .packet = racks_packet, .tick = racks_tick,                  \
+    .rouse = racks_rouse, .expiry = racks_expiry, .session_dead = racks_session_dead, .host_drops = racks_host_drops,              \
+    .switch_bytes = racks_switch_bytes, .switch_init = racks_switch_init, .switch_expect = racks_switch_expect,                    \
+    .switch_rules = racks_switch_rules, .switch_scan = racks_switch_scan, .switch_packet = racks_switch_packet
 
 /* For tests. */
 const struct rack_rules *racks_rules(const void *host);
