@@ -57,8 +57,8 @@ typedef struct pawl pawl;
 /* ---- codes, returned negative; beside them plain errno values, of which these have a fixed meaning:
  *   -ETIMEDOUT   the deadline passed; the lock is not held
  *   -ECANCELED   pawl_cancel was there first; the lock is not held
- *   -EDEADLK     two holders wait for each other, each wanting more than it has (both convert shared to exclusive, or grow), or a longer
- *                circle (see Deadlocks); this one is asked to give way, nothing was changed, what was held still is
+ *   -EDEADLK     two holders wait for each other, each for more than it has (both convert shared to exclusive, or grow), or a
+ *                longer circle (see Deadlocks); this one is to give way, nothing was changed, what was held still is
  *   -EAGAIN      over packets: nobody who could say whether the lock is free has answered for a lease, and you did not want to wait
  *   -EINVAL      the call itself is wrong: a range that ends before it starts, an unknown mode, a key of another kind
  *   -ENAMETOOLONG, -ENOSPC, -ENOENT, -EACCES, -ENOMEM as usual ---- */
@@ -178,9 +178,9 @@ PAWL_API int pawl_unlock(pawl *p, const pawl_grant *grant);
  *   -EDEADLK. It should give back what it holds, and begin again. Nobody is told who was in no such circle.
  *   What counts is what the library sees: threads, of one session each, that wait in pawl_lock, pawl_timedlock, pawl_lock_all or
  *   pawl_convert for what another has locked in such a call. Operations that were submitted, and a thread that waits for something
- *   else, such as a child process that wants a lock, take no part; use deadlines there. A lock is taken to be the thread's that locked it. A
- *   session in which a thread has given back or converted what another had locked takes no part from then on; what is handed over for
- *   the first time, while the one who locked it waits for another lock, may be taken for a deadlock. */
+ *   else, such as a child process that wants a lock, take no part; use deadlines there. A lock is taken to be the thread's that
+ *   locked it. A session in which a thread has given back or converted what another had locked takes no part from then on; what
+ *   is handed over for the first time, while the one who locked it waits for another lock, may be taken for a deadlock. */
 
 /* Bytes [start, end) of a file or anything else that has an extent. Designs with ranges only; with them pawl_lock and the others
  * take the whole. What is locked are all units that the range touches: out->start and out->end say which bytes those are. Several
@@ -194,9 +194,9 @@ PAWL_API int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end
                              pawl_grant *out);
 
 /* Makes a held range larger, which may wait for others, or smaller, which gives back what lies outside of [start, end). One of the
- * two ranges contains the other, else -EINVAL. Those who wait and hold nothing give way to one that grows. Two who grow towards each
- * other wait for each other: `citron` finds out and tells one of them, -EDEADLK, as it does if another hold of the session is in the
- * way; else use a deadline. On failure the grant is what it was. What has grown has another token. */
+ * two ranges contains the other, else -EINVAL. Those who wait and hold nothing give way to one that grows. Two who grow towards
+ * each other wait for each other: `citron` finds out and tells one of them, -EDEADLK, as it does if another hold of the session is
+ * in the way; else use a deadline. On failure the grant is what it was. What has grown has another token. */
 PAWL_API int pawl_reshape(pawl *p, pawl_grant *grant, uint64_t start, uint64_t end, uint64_t deadline_ns);
 
 /* Cuts a held range in two, each of which then ends, changes and is given back by itself: `grant` ends at byte `at`, *right goes on

@@ -32,7 +32,8 @@ int cli_flush(int status);
 /* The row of the option --space, which every subcommand has, and where its value goes. */
 #define CLI_SPACE_OPTION(to)                                                                                                       \
     {                                                                                                                              \
-        "space", 0, ARG_STRING, "URI", "local:NAME, local:/PATH or pawl://ADDRESS:PORT/SPACE; default $PAWL_SPACE, else local:", (to), NULL                   \
+        "space", 0, ARG_STRING, "URI",                                                                                             \
+            "local:NAME, local:/PATH or pawl://ADDRESS:PORT/SPACE; default $PAWL_SPACE, else local:", (to), NULL                   \
     }
 #define CLI_JSON_OPTION(to)                                                                                                        \
     {                                                                                                                              \

@@ -38,9 +38,10 @@ static const struct args usage = {
              "                [--tune KNOB=N[,...]] [--trace] [--json]\n"
              "       pawl sim --list [--json]\n"
              "       pawl sim --models [--json]",
-    .about = "Runs designs in simulated clusters, one for each seed, in which packets are lost, connections break, clocks drift,\n"
-             "hosts pause and crash, while an oracle watches every grant. Then everything heals, and everybody must get on.\n"
-             "Faults that a design does not claim to tolerate are left out, as those are which would hide what is busted on purpose.",
+    .about =
+        "Runs designs in simulated clusters, one for each seed, in which packets are lost, connections break, clocks drift,\n"
+        "hosts pause and crash, while an oracle watches every grant. Then everything heals, and everybody must get on.\n"
+        "Faults that a design does not claim to tolerate are left out, as those are which would hide what is busted on purpose.",
     .after =
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift.\n"
         "Exit status: 0 nothing wrong was found, 1 an invariant was violated or somebody got stuck (the command that\n"
@@ -76,6 +77,7 @@ static void add_run(struct sim_sum *sum, uint64_t seed, const struct campaign_re
     sum->sessions += r->sessions;
     sum->moves += r->moves;
     sum->lost += r->lost;
+    sum->deadlocks += r->deadlocks;
     sum->virtual_ns += r->virtual_ns;
     sum->violations += r->violations;
     sum->stuck += r->stuck;

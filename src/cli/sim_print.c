@@ -48,6 +48,8 @@ void sim_print(const struct sim_sum *sum, const struct sim_replay *replay)
            sum->design->name, sum->runs, sum->seeds.from, sum->interrupted ? " (interrupted)" : "", sum->events, sum->grants,
            sum->sessions, sum->lost, sum->virtual_ns / NS_PER_S, sum->virtual_ns % NS_PER_S / NS_PER_MS, sum->wall_ns / NS_PER_S,
            sum->wall_ns % NS_PER_S / NS_PER_MS, sum->hash);
+    if (sum->design->features & DESIGN_DEADLOCK)
+        printf("  deadlocks: %" PRIu64 " times somebody was told of one\n", sum->deadlocks);
     printf("  faults: ");
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
         if (sum->faults & FAULT_BIT(kind)) {
@@ -116,6 +118,7 @@ int sim_print_json(const struct sim_sum *sum, const struct sim_replay *replay)
     json_string(&j, "model", replay->model);
     json_u64(&j, "events", sum->events);
     json_u64(&j, "grants", sum->grants);
+    json_u64(&j, "deadlocks", sum->deadlocks);
     json_u64(&j, "sessions", sum->sessions);
     json_u64(&j, "sessions_lost", sum->lost);
     json_u64(&j, "moves", sum->moves);

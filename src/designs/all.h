@@ -52,7 +52,6 @@ extern const struct design design_busted_fisslock_census;
 extern const struct design design_busted_fisslock_doubt;
 extern const struct design design_busted_fisslock_frees;
 extern const struct design design_busted_fisslock_hasty;
-extern const struct design design_busted_fisslock_rash;
 extern const struct design design_busted_fisslock_stale;
 extern const struct design design_busted_fisslock_crowd;
 extern const struct design design_busted_fisslock_inca;

@@ -1,6 +1,6 @@
 /* Range locks that are wrong on purpose, one mistake each, and the same body without a mistake. All that is held stands in a table
- * beside the lock, which is read and written under a spinlock. No recovery, and no faults tolerated: who dies or is cut off inside of
- * the spinlock keeps everybody else out for ever, mistake or not. The mistakes show without. */
+ * beside the lock, which is read and written under a spinlock. No recovery, and no faults tolerated: who dies or is cut off inside
+ * of the spinlock keeps everybody else out for ever, mistake or not. The mistakes show without. */
 #include "designs/all.h"
 
 #include <errno.h>

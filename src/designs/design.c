@@ -96,7 +96,6 @@ const struct design *const designs[] = {
     &design_busted_fisslock_token,
     &design_busted_fisslock_silent,
     &design_busted_fisslock_reuse,
-    &design_busted_fisslock_rash,
     &design_busted_fisslock_stale,
     &design_busted_fisslock_crowd,
     &design_busted_fisslock_order,

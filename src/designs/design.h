@@ -14,7 +14,7 @@ enum design_features {
     DESIGN_TIMEOUT = 1 << 4,  /* a waiter can give up, at a deadline or because it was cancelled */
     DESIGN_CONVERT = 1 << 5,
     DESIGN_RANGES = 1 << 6,
-    DESIGN_ASYNC = 1 << 7, /* an operation can wait in a fiber: needs TIMEOUT, and no thread of its own */
+    DESIGN_ASYNC = 1 << 7,    /* an operation can wait in a fiber: needs TIMEOUT, and no thread of its own */
     DESIGN_DEADLOCK = 1 << 8, /* threads that wait for each other are found, and one of them is told */
 };
 #define DESIGN_FEATURES 9

@@ -379,27 +379,45 @@ int campaign_several_locks(struct actor *a)
     return rc;
 }
 
+/* Those who are not patient give up at about the time at which a deadlock would be found. */
+static uint64_t nested_deadline(const struct actor *a)
+{
+    struct campaign *c = campaign_of(a);
+    return c->patient ? DEADLINE_NEVER : world_now(&a->process->host->world) + rng_below(&c->random, 2 * NS_PER_MS);
+}
+
+/* Who has waited in vain goes on with what it has, and tries another. */
+static int nested_lock(struct actor *a, uint64_t *lock, struct hold *out)
+{
+    struct campaign *c = campaign_of(a);
+    struct key_text text;
+    int rc = -ETIMEDOUT;
+    for (unsigned tries = 0; tries < 3 && rc == -ETIMEDOUT; tries++) {
+        *lock = rng_below(&c->random, c->locks);
+        enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+        maybe_cancel(a);
+        rc = a->ops->lock(a, campaign_key(a, *lock, &text), mode, nested_deadline(a), out);
+        no_more_cancel(a);
+    }
+    return rc;
+}
+
 /* One after the other and in any order, each while the others are held; the same one twice, too. */
 int campaign_nested_locks(struct actor *a)
 {
     struct campaign *c = campaign_of(a);
-    struct key_text text;
     uint64_t locks[3];
     struct hold holds[3];
     unsigned n = 0, count = 2 + (unsigned)rng_below(&c->random, 2);
     int rc = 0;
     while (n < count && !rc) {
-        locks[n] = rng_below(&c->random, c->locks);
-        enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
-        maybe_cancel(a);
-        rc = a->ops->lock(a, campaign_key(a, locks[n], &text), mode, c->patient ? DEADLINE_NEVER : draw_deadline(a), &holds[n]);
-        no_more_cancel(a);
+        rc = nested_lock(a, &locks[n], &holds[n]);
         if (rc)
             break;
         campaign_granted(a, locks[n], &holds[n]);
         enjoy(a, locks[n], &holds[n]);
         if (c->convert && rng_chance(&c->random, 1, 4))
-            rc = convert_until(a, locks[n], &holds[n], c->patient ? DEADLINE_NEVER : draw_deadline(a));
+            rc = convert_until(a, locks[n], &holds[n], nested_deadline(a));
         n++;
     }
     while (n-- > 0 && rc != -PAWL_ELOST) {

@@ -31,7 +31,7 @@ struct campaign {
     bool shared, convert, timeout;
     bool nests;   /* takes locks in any order while it holds others: deadlocks are found */
     bool patient; /* and then has no deadline: it gets on because they are */
-    bool busy; /* hardly a pause between operations, on few locks, and nobody gives up */
+    bool busy;    /* hardly a pause between operations, on few locks, and nobody gives up */
 };
 
 struct key_text {

@@ -2,8 +2,8 @@
  * one time, and so whether one who was told of a deadlock was in one (I13).
  *
  * An actor waits for whoever holds what excludes it. A reader also waits for those who wait to write the same lock, since a design
- * may let those go first. Who has died or was lost counts until its process or its call says so: for the judge they are in the way a
- * little longer than they are. */
+ * may let those go first. Who has died or was lost counts until its process or its call says so: for the judge they are in the way
+ * a little longer than they are. */
 #ifndef PAWL_TRIAL_WAITS_H
 #define PAWL_TRIAL_WAITS_H
 

@@ -56,6 +56,8 @@ static const struct {
     {"busted-fisslock-unpaused", {"I1:", "I2:", "I9:"}},
     {"busted-fisslock-blank", {"I1:", "I2:"}},
     {"busted-fisslock-amnesia", {"I1:", "I2:"}},
+    {"busted-fisslock-stale", {"I13:"}},
+    {"busted-fisslock-crowd", {"I13:"}},
     {"busted-citron-no-abort", {"I1:", "I2:"}},
     {"busted-citron-no-wait", {"I1:", "I2:"}},
     {"busted-citron-no-fence", {"I1:", "I2:", "I11:"}},

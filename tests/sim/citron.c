@@ -55,9 +55,8 @@ static void other_settings(const struct design *d)
     static const struct {
         const char *knob;
         unsigned value, usual;
-    } settings[] = {{"blocked", 2, 24}, {"k", 1, 2},       {"k", 6, 2},    {"m", 1, 4},           {"m", 5, 4},
-                    {"confirm", 1, 2},   {"confirm", 0, 2}, {"fast", 0, 2}, {"fast", 1, 2},
-                    {"scale_us", 0, 10000}};
+    } settings[] = {{"blocked", 2, 24}, {"k", 1, 2},       {"k", 6, 2},    {"m", 1, 4},    {"m", 5, 4},
+                    {"confirm", 1, 2},  {"confirm", 0, 2}, {"fast", 0, 2}, {"fast", 1, 2}, {"scale_us", 0, 10000}};
     for (size_t i = 0; i < countof(settings); i++) {
         struct run_sum sum = {0};
         printf("%s = %u\n", settings[i].knob, settings[i].value);

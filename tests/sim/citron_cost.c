@@ -1,4 +1,5 @@
-/* What `citron` costs on the model of the paper's testbed: verbs and round trips, and that it gets on however many come too late. */
+/* What `citron` costs on the model of the paper's testbed: verbs and round trips, and that it gets on however many come too late.
+ */
 #include "designs/citron/citron.h"
 #include "tests/check.h"
 #include "trial/bench.h"
@@ -29,8 +30,9 @@ static struct bench_summary measure(unsigned clients, uint64_t length, uint64_t 
         CHECK_FAIL("%s (%d)", why, rc);
     bench_summarize(&result, &result, &s);
     CHECK_EQ(s.violations, 0);
-    printf("%3u clients, %3" PRIu64 " units, Zipf 0.%03" PRIu64 ": %9.0f/s, %.2f round trips, %.1f atomics, %.1f READs, %.1f WRITEs\n", clients,
-           length, zipf, s.goodput, s.acquire_round_trips, s.per_cycle[0], s.per_cycle[1], s.per_cycle[2]);
+    printf("%3u clients, %3" PRIu64 " units, Zipf 0.%03" PRIu64
+           ": %9.0f/s, %.2f round trips, %.1f atomics, %.1f READs, %.1f WRITEs\n",
+           clients, length, zipf, s.goodput, s.acquire_round_trips, s.per_cycle[0], s.per_cycle[1], s.per_cycle[2]);
     fflush(stdout);
     return s;
 }
@@ -52,8 +54,8 @@ static void budget(void)
     costs(96, 256, 900, 5.5, 38);
 }
 
-/* T_wait as in the paper, and so many clients at once that nobody is in time: whoever is late must not make the others late for ever.
- * And one that is shorter than a round trip: it does not stay that. */
+/* T_wait as in the paper, and so many clients at once that nobody is in time: whoever is late must not make the others late for
+ * ever. And one that is shorter than a round trip: it does not stay that. */
 static void late(void)
 {
     static const struct {

@@ -483,7 +483,7 @@ static void check_busted(void)
         uint64_t seed; /* tried first */
     } busted[] = {
         {"term", FISSION_BUSTED_TERM, 4},           {"inca", FISSION_BUSTED_INCA, 2},
-        {"frees", FISSION_BUSTED_FREES, 0},         {"nonce", FISSLOCK_BUSTED_NONCE, 4},
+        {"frees", FISSION_BUSTED_FREES, 0},         {"nonce", FISSLOCK_BUSTED_NONCE, 8},
         {"adopt", FISSLOCK_BUSTED_ADOPT, 2},        {"floor", FISSLOCK_BUSTED_FLOOR, 1322},
         {"census", FISSLOCK_BUSTED_CENSUS, 61},     {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED | FISSLOCK_BUSTED_KEEP, 295},
         {"unpaused", FISSLOCK_BUSTED_UNPAUSED, 19}, {"blank", FISSLOCK_BUSTED_BLANK, 5},

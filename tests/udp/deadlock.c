@@ -181,10 +181,8 @@ static void submitted(void)
     uint64_t id;
     CHECK_OK(pawl_lock(one, pawl_id(crossing->first_lock), PAWL_EXCLUSIVE, &first));
     CHECK_OK(pawl_lock(two, pawl_id(crossing->first_lock + 1), PAWL_EXCLUSIVE, &second));
-    const pawl_request r = {.op = PAWL_OP_LOCK,
-                            .mode = PAWL_EXCLUSIVE,
-                            .key = pawl_id(crossing->first_lock + 1),
-                            .deadline_ns = pawl_in(DEADLINE_NS)};
+    const pawl_request r = {
+        .op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(crossing->first_lock + 1), .deadline_ns = pawl_in(DEADLINE_NS)};
     CHECK_OK(pawl_submit(one, &r, &id));
     int rc = pawl_timedlock(two, pawl_id(crossing->first_lock), PAWL_EXCLUSIVE, pawl_in(A_WHILE_NS), &none);
     CHECK_EQ(rc, -ETIMEDOUT);

@@ -3,7 +3,6 @@
 #include "designs/citron/tree.h"
 #include "lib/rng.h"
 
-
 static void arithmetic(void)
 {
     const unsigned top = 5;

@@ -242,8 +242,8 @@ static void check_reader_in_exclusive_tenure(void)
     kit_free(&k);
 }
 
-/* 1 waits for 2, and 2 for 3: that was seen, and is late. 2 gives up; only then 3 begins to wait for 1. Every step was true once, and
- * never were all of them at once. */
+/* 1 waits for 2, and 2 for 3: that was seen, and is late. 2 gives up; only then 3 begins to wait for 1. Every step was true once,
+ * and never were all of them at once. */
 static int keep_chase_for_three(const struct fission_packet *p, bool passed)
 {
     return p->head.type == FISSION_CHASE && passed && p->head.to.machine == 3;

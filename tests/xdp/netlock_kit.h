@@ -22,7 +22,7 @@ struct kit_outs {
     unsigned count;
     struct {
         uint32_t len;
-        uint8_t bytes[PACKET_MAX];
+        _Alignas(8) uint8_t bytes[PACKET_MAX];
     } out[256];
 };
 

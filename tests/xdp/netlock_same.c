@@ -6,9 +6,10 @@
 #include "tests/xdp/netlock_kit.h"
 
 #define LOCKS 6
-#define REQUESTS 16 /* of a host */
+#define ALL_LOCKS 200 /* for Algorithm 3: more than there are slots, and most are not asked for */
+#define REQUESTS 16   /* of a host */
 #define FLYING 512
-#define STEPS 50000
+#define STEPS 25000
 #define STEP_NS (20 * NS_PER_US)
 
 static struct rack_config config;
@@ -189,7 +190,7 @@ static void *zeroed(uint64_t bytes)
 static void set_up(uint64_t seed, uint64_t options)
 {
     rng_seed(&rng, seed);
-    config = kit_config(LOCKS, options);
+    config = kit_config(options & NETLOCK_CHURN ? LOCKS : ALL_LOCKS, options);
     now = host_now();
     kit_load(&config, now);
     soft = zeroed(kit_at.bytes);
@@ -222,15 +223,13 @@ static void trial(uint64_t seed, uint64_t options, bool quota)
 {
     static struct outbox box;
     set_up(seed, options);
-    uint64_t begin = now;
     if (quota) {
         CHECK_EQ(netlock_set_quota(soft, 1, 1, 50), 0); /* one in a second: what the clocks differ by does not count */
         CHECK_EQ(netlock_set_quota(kit_memory, 1, 1, 50), 0);
     }
     for (unsigned i = 0; i < STEPS; i++) {
         uint64_t dice = rng_below(&rng, 10);
-        while ((now = host_now()) < begin + i * STEP_NS) /* the kernel has the same clock */
-            ;
+        now = quota ? host_now() : now + STEP_NS; /* the kernel's clock counts for quotas only: leases are long */
         outbox_clear(&box);
         if (dice < 2)
             use_lock(&box);
@@ -258,9 +257,13 @@ static void trial(uint64_t seed, uint64_t options, bool quota)
            seen.types[NETLOCK_LEASED], seen.types[NETLOCK_NOTIFY], seen.types[NETLOCK_PUSHED], seen.overflows, seen.passed_on,
            seen.codes[NETLOCK_HELD], seen.codes[NETLOCK_QUOTA], seen.codes[NETLOCK_MOVING], seen.codes[NETLOCK_POLICY], seen.fans,
            seen.fan_max);
-    CHECK(seen.types[NETLOCK_GRANT] > 100 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
-    CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.fans);
-    CHECK(seen.passed_on || !(options & NETLOCK_CHURN)); /* if nobody moves them, all locks are in the switch */
+    if (quota) { /* how much gets done depends on the machine */
+        CHECK(seen.codes[NETLOCK_QUOTA]);
+    } else {
+        CHECK(seen.types[NETLOCK_GRANT] > 100 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
+        CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.fans);
+        CHECK(seen.passed_on || !(options & NETLOCK_CHURN)); /* if nobody moves them, all locks are in the switch */
+    }
     tear_down();
 }
 

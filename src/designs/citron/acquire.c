@@ -11,301 +11,9 @@
 #define ABORTS_MAX 2      /* of one acquisition: then T_wait is doubled; */
 #define ABORTS_SET_MAX 16 /* or if it was set */
 #define BACK_OFF_DOUBLINGS 6
-#define LOOK_MAX 40       /* ancestors that one batch looks at */
-#define BATCH_ROOM 50     /* for what is made known and looked at, of the 64 verbs of a batch */
-#define GROUP_MAX 2       /* leaves that are claimed at once: so many have room for their ancestors in a batch */
-
-/* ---- phase (b): looking up ---- */
-
-struct look {
-    unsigned n;
-    struct tree_node nodes[LOOK_MAX];
-    uint64_t words[LOOK_MAX];
-};
-
-/* The ancestors of a group of claims, each once. Neighbours share most of theirs. High ones only if somebody has any. */
-static void list_ancestors(const struct citron_job *j, unsigned from, unsigned to, struct look *l)
-{
-    unsigned top = j->look_high || j->config.height < citron_high ? j->config.height : citron_high - 1;
-    l->n = 0;
-    for (unsigned i = from; i < to; i++)
-        for (unsigned h = j->claims[i].node.height + 1u; h <= top && !j->claims[i].spill; h++) {
-            struct tree_node above = tree_above(j->claims[i].node, h);
-            bool known = false;
-            for (unsigned k = 0; k < l->n && !known; k++)
-                known = tree_same(l->nodes[k], above);
-            if (known)
-                break; /* and so are all above it */
-            assert(l->n < LOOK_MAX);
-            l->nodes[l->n++] = above;
-        }
-}
-
-static void add_look(const struct citron_job *j, struct citron_batch *b, struct look *l)
-{
-    for (unsigned i = 0; i < l->n; i++)
-        batch_read(b, job_node(j, l->nodes[i]), &l->words[i], sizeof l->words[i]);
-}
-
-/* The lowest ancestor that somebody has or wants for itself, if any: readers pass readers. */
-static int find_occupied(const struct citron_job *j, const struct look *l)
-{
-    uint64_t flags = NODE_OCC | (j->shared ? 0 : NODE_SHARED);
-    int lowest = -1;
-    for (unsigned i = 0; i < l->n; i++)
-        if (l->words[i] & flags && (lowest < 0 || l->nodes[i].height < l->nodes[lowest].height))
-            lowest = (int)i;
-    return lowest;
-}
-
-/* Steps back from what is not certain to be had: says that claims [from, to) have nothing but their turns. */
-OWN_FRAME static int say_waiting(struct citron_job *j, unsigned from, unsigned to)
-{
-    struct citron_batch b;
-    batch_start(&b);
-    for (unsigned i = from; i < to; i++)
-        if (j->claims[i].state == CLAIM_FLUX)
-            job_say(j, &b, i, i + 1, claim_internal(&j->claims[i]) ? CLAIM_TURN : CLAIM_WAIT);
-    int rc = job_run(j, &b);
-    while (rc && !(rc = seat_retry(j->seat, rc)))
-        rc = job_run(j, &b);
-    return rc;
-}
-
-/* The smallest node that contains this one and the whole range. */
-static struct tree_node containing(const struct citron_job *j, struct tree_node n)
-{
-    uint64_t end = min_u64(j->end, tree_units(j->config.height));
-    struct tree_node cover = tree_cover(j->start, end, j->config.height);
-    while (!tree_contains(n, cover))
-        n = tree_parent(n);
-    return n;
-}
-
-/* From now on one node for the whole range: there turns are taken, and served in order. */
-int job_escalate(struct citron_job *j, struct tree_node to)
-{
-    j->escalated = true;
-    j->escalate_to = containing(j, to);
-    j->blocked = j->passed = 0;
-    int rc = job_drop_all(j, j->base, false);
-    if (!fab_is_shm(j->seat->ep))
-        citron_stats.escalated++;
-    return rc ? rc : JOB_AGAIN;
-}
-
-/* Somebody has an ancestor: waits for it to leave, without a claim on anything (W2 in the document). */
-static int wait_for_ancestor(struct citron_job *j, unsigned from, unsigned to, struct tree_node above, uint64_t word)
-{
-    int rc = say_waiting(j, from, to);
-    if (!rc && from > j->base)
-        rc = job_drop_all(j, j->base, true);
-    if (rc)
-        return rc;
-    if (++j->passed > citron_blocked && j->deadline != DEADLINE_TRY)
-        return job_escalate(j, above);
-    if (!fab_is_shm(j->seat->ep))
-        citron_stats.blocked++;
-    uint64_t flag = word & NODE_OCC ? NODE_OCC : NODE_SHARED;
-    const struct fab_cond cond = {.addr = job_node(j, above), .mask = flag, .value = flag};
-    uint64_t seen;
-    j->moves = NODE_T_MASK;
-    rc = job_wait_at(j, above, false, &cond, &seen);
-    j->moves = 0;
-    return rc ? rc : JOB_WAITED;
-}
-
-/* Bits of a leaf that others have. After a while: is there anybody? */
-static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
-{
-    struct citron_claim *c = &j->claims[i];
-    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY)
-        return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
-    uint64_t seen;
-    int rc = job_wait_bits(j, c->node, bits, &seen);
-    if (rc <= 0)
-        return rc ? rc : JOB_WAITED;
-    rc = citron_own_way(j, c);
-    if (rc > 0 && !j->exact && !j->base) {
-        j->exact = true;
-        rc = job_drop_all(j, 0, false);
-        return rc ? rc : JOB_AGAIN;
-    }
-    if (rc >= 0)
-        rc = citron_leaf_owned(j, c->node, bits);
-    if (rc < 0)
-        return rc == -EAGAIN ? JOB_WAITED : seat_retry(j->seat, rc) ? seat_retry(j->seat, rc) : JOB_WAITED;
-    if (rc > 0)
-        return JOB_WAITED;
-    if (j->base)
-        return job_escalate(j, tree_parent(c->node)); /* whoever holds something goes around them */
-    j->scrub_at = tree_parent(c->node);
-    j->scrub = true; /* nobody: whoever has the parent for itself may clear them (3.10, line 22) */
-    rc = job_drop_all(j, 0, false);
-    return rc ? rc : JOB_AGAIN;
-}
-
-/* The configuration has changed since the job was planned. If it is T_wait alone, all that was planned and made known is right
- * (3.5.5): a look that was posted before that was known must be followed up within the shorter time, and who claims an internal
- * node waits the longer one, for it has not yet begun to. */
-static bool only_wait_changed(struct citron_job *j, uint64_t config)
-{
-    struct citron_config now = config_of(config), was = j->config;
-    if (config_confirms(now) || config_confirms(was) || now.height != was.height || now.height_next != was.height_next ||
-        now.m != was.m || now.m_next != was.m_next)
-        return false;
-    j->config_word = config;
-    j->config = now;
-    j->config.wait = now.wait > was.wait ? now.wait : was.wait;
-    j->limit_ns = min_u64(j->limit_ns, config_wait_ns(now));
-    job_remember(j);
-    return true;
-}
-
-static int start_anew(struct citron_job *j, uint64_t config)
-{
-    int rc = job_drop_all(j, j->base, false);
-    j->config_word = config;
-    j->config = config_of(config);
-    j->escalated = j->scrub = false;
-    job_remember(j);
-    return rc ? rc : JOB_AGAIN;
-}
-
-/* What looking up has found. */
-struct seen {
-    uint64_t head[CITRON_HEAD_WORDS];
-    uint64_t turn;    /* the word of the node whose turn was asked for */
-    int occupied;     /* of the ancestors; -1: none */
-    struct tree_node above;
-    uint64_t word;
-};
-
-/* Somebody has a high node, and high ancestors were not looked at: so once more. This time, and the next times, too. */
-static bool high_unseen(struct citron_job *j, uint64_t high)
-{
-    bool unseen = high_count(high) && !j->look_high && j->config.height >= citron_high;
-    j->look_high = high_count(high);
-    job_remember(j);
-    return unseen;
-}
-
-/* (a) and (b) in one batch (3.8): a ticket, or whether its turn has come, with the look. Returns the verb. */
-static unsigned ask_for_turn(struct citron_job *j, struct citron_batch *b)
-{
-    if (j->pending < 0)
-        return 0;
-    unsigned i = (unsigned)j->pending;
-    struct citron_claim *c = &j->claims[i];
-    if (c->state == CLAIM_TURN) {
-        if (c->said != CLAIM_TURN)
-            job_say(j, b, i, i + 1, CLAIM_TURN);
-        return batch_read64(b, job_claim_node(j, c));
-    }
-    job_say(j, b, i, i + 1, CLAIM_QUEUE);
-    return batch_mfaa(b, job_claim_node(j, c), UINT64_C(1) << NODE_TMAX, NODE_TOPS);
-}
-
-static int see_turn(struct citron_job *j, const struct citron_batch *b, unsigned turn, struct seen *out)
-{
-    unsigned i = (unsigned)j->pending;
-    bool drawn = j->claims[i].state == CLAIM_QUEUE;
-    out->turn = drawn ? batch_old(b, turn) : b->values[turn];
-    int rc = drawn ? job_take_ticket(j, i, out->turn) : 0;
-    if (!rc && !turns_ahead(&j->claims[i], out->turn))
-        j->pending = -1;
-    return rc;
-}
-
-/* In the middle of a step from before it looks (see citron_scrub): all but one that does not know its ticket yet. */
-static void say_looking(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to)
-{
-    unsigned pending = j->pending < 0 ? to : (unsigned)j->pending;
-    if (pending > from)
-        job_say(j, b, from, pending < to ? pending : to, CLAIM_FLUX);
-    if (pending + 1 < to)
-        job_say(j, b, pending + 1, to, CLAIM_FLUX);
-}
-
-/* Reads all ancestors, and the leaves of the group with the places of their readers, in one batch. */
-OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves, struct seen *out)
-{
-    struct citron_batch b;
-    struct look l;
-    batch_start(&b);
-    list_ancestors(j, from, to, &l);
-    unsigned turn = ask_for_turn(j, &b);
-    say_looking(j, &b, from, to);
-    citron_add_head(j, &b, out->head);
-    add_look(j, &b, &l);
-    citron_leaves_look(j, &b, from, to, leaves);
-    j->looked_ns = world_now(j->seat->world); /* t1 is when the read is posted */
-    j->limit_ns = config_wait_ns(config_of(j->config_word));
-    int rc = job_run(j, &b);
-    if (rc == -FAB_EUNKNOWN && j->pending >= 0 && j->claims[j->pending].state == CLAIM_QUEUE)
-        j->claims[j->pending].state = CLAIM_WAIT; /* it was nobody's ticket */
-    if (!rc && j->pending >= 0)
-        rc = see_turn(j, &b, turn, out);
-    if (rc)
-        return rc;
-    out->occupied = find_occupied(j, &l);
-    if (out->occupied >= 0) {
-        out->above = l.nodes[out->occupied];
-        out->word = l.words[out->occupied];
-    }
-    for (unsigned i = from; i < to; i++)
-        for (unsigned k = 0; k < l.n; k++)
-            if (l.nodes[k].height == 1 && tree_contains(l.nodes[k], j->claims[i].node))
-                leaves->below |= leaves->flagged[i] = l.words[k] & NODE_BELOW;
-    return 0;
-}
-
-/* Looks until it is its turn, too. Who is next asks for both at once; others sleep meanwhile. */
-static int read_up_in_turn(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves, struct seen *seen)
-{
-    uint64_t until = add_saturating(world_now(j->seat->world), j->patience_ns);
-    for (;;) {
-        int rc = read_up(j, from, to, leaves, seen);
-        if (rc || j->pending < 0)
-            return rc;
-        bool in_vain = world_now(j->seat->world) >= min_u64(until, j->deadline);
-        bool near = turns_ahead(&j->claims[j->pending], seen->turn) <= 1 && !fab_is_shm(j->seat->ep);
-        if (near && !in_vain)
-            continue;
-        rc = say_waiting(j, from, to);
-        if (!rc)
-            rc = job_await_turn(j, (unsigned)j->pending, &seen->turn, near || fab_is_shm(j->seat->ep) ? 0 : 1);
-        if (rc)
-            return rc;
-        until = add_saturating(world_now(j->seat->world), j->patience_ns);
-    }
-}
-
-static int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves)
-{
-    struct seen seen = {.occupied = -1};
-    int rc = read_up_in_turn(j, from, to, leaves, &seen);
-    if (rc) {
-        rc = seat_retry(j->seat, rc);
-        return rc ? rc : JOB_WAITED;
-    }
-    if (seen.head[HEAD_CONFIG] != j->config_word && !only_wait_changed(j, seen.head[HEAD_CONFIG])) {
-        rc = say_waiting(j, from, to);
-        return rc ? rc : start_anew(j, seen.head[HEAD_CONFIG]);
-    }
-    if (high_unseen(j, seen.head[HEAD_HIGH]))
-        return JOB_WAITED;
-    if (seen.occupied >= 0)
-        return wait_for_ancestor(j, from, to, seen.above, seen.word);
-    for (unsigned i = from; i < to; i++) {
-        uint64_t busy = claim_internal(&j->claims[i]) ? 0 : leaves->bits[i] & bounds_mask(j->claims[i].ticket);
-        if (!busy || job_waits_known(j))
-            continue;
-        rc = say_waiting(j, from, to);
-        return rc ? rc : wait_for_leaf(j, i, busy);
-    }
-    return 0;
-}
+#define BATCH_ROOM 50 /* for what is made known and looked at, of the 64 verbs of a batch */
+#define HIGH_IDLE_MAX 1024
+#define GROUP_MAX 2 /* leaves that are claimed at once: so many have room for their ancestors in a batch */
 
 /* ---- phases (c) and (d): claiming and making known ---- */
 
@@ -324,7 +32,8 @@ struct notified {
 };
 
 /* It took too long. If that is because many are at it, all of them would be late again: so they come back at different times, and
- * less often, until it is quick enough. And if it is T_wait that is too short, nobody ever comes in time: then it becomes longer. */
+ * less often, until it is quick enough. And if it is T_wait that is too short, nobody ever comes in time: then it becomes longer.
+ */
 static int after_abort(struct citron_job *j)
 {
     unsigned doublings = j->aborts < BACK_OFF_DOUBLINGS ? j->aborts : BACK_OFF_DOUBLINGS;
@@ -442,8 +151,8 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
     add_notifications(j, &b, from, to, &known);
     citron_leaves_check(j, &b, from, to, &out->leaves);
     if (confirm) {
-        list_ancestors(j, from, to, &out->look);
-        add_look(j, &b, &out->look);
+        look_list(j, from, to, &out->look);
+        look_add(j, &b, &out->look);
     }
     job_draw(j, &b);
     job_say(j, &b, from, to, CLAIM_HELD);
@@ -515,13 +224,13 @@ static int claim_internal_node(struct citron_job *j, unsigned i, const struct ci
 /* Those who look once more after they have made themselves known find somebody at a high node only now. */
 OWN_FRAME static int look_again(struct citron_job *j, unsigned from, unsigned to, struct claimed *c)
 {
-    if (!high_unseen(j, j->draw.head[HEAD_HIGH]))
+    if (!look_misses_high(j, j->draw.head[HEAD_HIGH]))
         return 0;
     for (;;) {
         struct citron_batch b;
         batch_start(&b);
-        list_ancestors(j, from, to, &c->look);
-        add_look(j, &b, &c->look);
+        look_list(j, from, to, &c->look);
+        look_add(j, &b, &c->look);
         job_draw(j, &b); /* who was there and is gone has a later token than the one that was drawn before */
         int rc = job_run(j, &b);
         if (!rc)
@@ -534,13 +243,13 @@ OWN_FRAME static int look_again(struct citron_job *j, unsigned from, unsigned to
 /* After the batch: is it all ours? *to becomes less if only the first are. */
 static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struct claimed *c)
 {
-    if (j->draw.head[HEAD_CONFIG] != j->config_word && !only_wait_changed(j, j->draw.head[HEAD_CONFIG]))
-        return start_anew(j, j->draw.head[HEAD_CONFIG]);
+    if (j->draw.head[HEAD_CONFIG] != j->config_word && !job_only_wait_changed(j, j->draw.head[HEAD_CONFIG]))
+        return job_start_anew(j, j->draw.head[HEAD_CONFIG]);
     int at = -1, seen = config_confirms(j->config) ? look_again(j, from, *to, c) : 0;
     if (seen < 0)
         return seen;
     if (config_confirms(j->config))
-        at = find_occupied(j, &c->look);
+        at = look_find(j, &c->look);
     bool late = too_late(j, &j->claims[from]);
     if (late || at >= 0 || c->parent_word) {
         int rc = job_drop_all(j, from, true);
@@ -549,9 +258,9 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
         if (rc)
             return rc;
         if (c->parent_word)
-            return wait_for_ancestor(j, from, *to, c->parent, c->parent_word);
+            return look_wait(j, from, *to, c->parent, c->parent_word);
         if (at >= 0)
-            return wait_for_ancestor(j, from, *to, c->look.nodes[at], c->look.words[at]);
+            return look_wait(j, from, *to, c->look.nodes[at], c->look.words[at]);
         rc = after_abort(j);
         return rc ? rc : JOB_WAITED;
     }
@@ -574,7 +283,6 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
 static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
 {
     struct claimed c;
-    j->look_high |= !j->claims[from].spill && node_is_high(j->claims[from].node); /* it will be there itself */
     citron_leaves_start(&c.leaves);
     c.whole.had = c.whole.tried = false;
     c.parent_word = 0;
@@ -725,6 +433,17 @@ static int acquire_all(struct citron_job *j)
     return rc;
 }
 
+/* What says that somebody has a high node may be left over from one whose connection broke when it released. It harms nobody, but
+ * makes everybody read more: so now and then somebody counts. */
+static void doubt_high(struct citron_job *j)
+{
+    if (j->high_idle < HIGH_IDLE_MAX || j->claims[0].spill)
+        return;
+    j->high_idle = 0;
+    job_remember(j);
+    citron_repair(j, tree_above(j->claims[0].node, (unsigned)max_u64(citron_high, j->claims[0].node.height)), false);
+}
+
 int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     struct citron_job j;
@@ -740,6 +459,7 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
         int end = rc == -PAWL_ELOST ? rc : job_drop_all(&j, 0, false);
         return end == -PAWL_ELOST ? end : rc;
     }
+    doubt_high(&j);
     h->token = citron_tokens ? seat->space->token_base + j.token : 0;
     job_keep(&j);
     if (!fab_is_shm(seat->ep))

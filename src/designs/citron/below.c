@@ -100,8 +100,7 @@ static bool somebody_below(const struct citron_job *j, const struct citron_claim
         if (node_is_high(*who))
             continue;
         if (node_below(d->writers[word]) > own.below) {
-            *cond = (struct fab_cond){
-                .addr = job_node(j, *who), .mask = NODE_D_MASK, .value = d->writers[word] & NODE_D_MASK};
+            *cond = (struct fab_cond){.addr = job_node(j, *who), .mask = NODE_D_MASK, .value = d->writers[word] & NODE_D_MASK};
             return true;
         }
         if (!j->shared && readers_below(d->readers[i]) > own.readers_below) {
@@ -167,5 +166,7 @@ int job_wait_out(struct citron_job *j)
         if (rc && rc != -ETIMEDOUT)
             return rc;
     }
-    return seat_lives(j->seat) ? 0 : -PAWL_ELOST;
+    if (!seat_lives(j->seat))
+        return -PAWL_ELOST;
+    return config_confirms(j->config) ? 0 : citron_wait_shorter(j);
 }

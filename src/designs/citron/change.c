@@ -385,7 +385,7 @@ static int remove_writer(struct citron_job *j, unsigned i)
 
 static int downgrade(struct citron_job *j)
 {
-    bool stay[CLAIMS_MAX];
+    bool stay[CLAIMS_MAX] = {0};
     int rc = 0;
     for (unsigned i = 0; i < j->count && !rc; i++)
         rc = stays(j, i, &stay[i]);

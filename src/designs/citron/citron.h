@@ -4,7 +4,8 @@
  *     tree.c     node arithmetic, splitting a range (3.3, 3.5.1)
  *     words.c    the words that nodes and claims are made of, and batches of verbs on them (3.4)
  *     turn.c     Algorithm 2 (a): turns at internal nodes; waiting
- *     acquire.c  Algorithm 2 (b) and (c): looking up, claiming
+ *     look.c     Algorithm 2 (b): looking up
+ *     acquire.c  Algorithm 2 (c): claiming; a range
  *     below.c    Algorithm 2 (d): looking down
  *     leaf.c     leaves, and readers in them (not in the paper)
  *     token.c    fencing tokens (not in the paper)
@@ -82,7 +83,7 @@ static inline uint32_t readers_below(uint64_t w)
  * And few lock high nodes. So the lock's head counts them (`high`), and as long as there are none nobody reads high ancestors. */
 
 extern unsigned citron_high; /* from which height on: 4, that is 16,384 units; another only in tests, where trees are small */
-#define HIGH_STRIPES 4 /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
+#define HIGH_STRIPES 4       /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
 
 #define HIGH_CNT 0
 #define HIGH_MAX 32
@@ -138,7 +139,7 @@ struct citron_lock {
     uint64_t sleepers; /* shared memory: how many may be asleep, so that the others need not wake */
     uint64_t changers; /* holders that wait for more, at least: those in their way need not look for them while it is 0 */
     _Alignas(CACHE_LINE) uint64_t blocks; /* of tokens: how many have been taken */
-    _Alignas(CACHE_LINE) uint64_t spill; /* [N, infinity): a node without ancestors and descendants */
+    _Alignas(CACHE_LINE) uint64_t spill;  /* [N, infinity): a node without ancestors and descendants */
     uint64_t spill_readers;
     char pad[CACHE_LINE - 16];
 };
@@ -164,8 +165,9 @@ struct citron_config {
     uint8_t m, m_next;
     uint32_t wait;       /* 0: those below look up once more instead, and nobody waits */
     uint32_t generation; /* so that no two configurations in a row look alike */
+    bool set;            /* T_wait was set: it may become longer, but not shorter again */
 };
-#define CONFIG_GENERATION_BITS 30
+#define CONFIG_GENERATION_BITS 29
 
 uint64_t config_word(struct citron_config c);
 struct citron_config config_of(uint64_t word);
@@ -306,11 +308,11 @@ struct citron_job {
     unsigned count;      /* of claims */
     struct citron_claim claims[CLAIMS_MAX];
     struct citron_draw {
-        unsigned parts;              /* in which the hold lies; 0: none, or many */
-        unsigned op;                 /* the verb that drew */
-        fab_addr first;              /* the words of the parts, */
-        uint64_t words[TOKEN_PARTS]; /* and what they were */
-        uint64_t block;              /* that was taken, if one was */
+        unsigned parts;                   /* in which the hold lies; 0: none, or many */
+        unsigned op;                      /* the verb that drew */
+        fab_addr first;                   /* the words of the parts, */
+        uint64_t words[TOKEN_PARTS];      /* and what they were */
+        uint64_t block;                   /* that was taken, if one was */
         uint64_t head[CITRON_HEAD_WORDS]; /* read after all that */
     } draw;                               /* of a token, the latest */
     uint64_t token;
@@ -323,13 +325,14 @@ struct citron_job {
     uint64_t claimed_ns;  /* t2, and t0: when they were */
     uint64_t patience_ns; /* until the next look after those in the way */
     unsigned aborts;
-    unsigned blocked; /* how often in a row others were quicker to take bits of the same leaf, */
-    unsigned passed;  /* and how often others came before it at an ancestor */
-    bool look_high;   /* somebody has a high node: read high ancestors, too */
-    bool meek;        /* has waited for bits of a leaf for long: from now on without having made itself known */
-    bool tried;       /* one that does not wait has looked after those in its way */
-    bool exact;       /* ranges of this session itself were in the way: waste nothing */
-    bool escalated;   /* one internal node for all of it, where turns are taken in order */
+    unsigned blocked;   /* how often in a row others were quicker to take bits of the same leaf, */
+    unsigned passed;    /* and how often others came before it at an ancestor */
+    unsigned high_idle; /* how often in a row, in all acquisitions, that was for nothing */
+    bool look_high;     /* somebody has a high node: read high ancestors, too */
+    bool meek;          /* has waited for bits of a leaf for long: from now on without having made itself known */
+    bool tried;         /* one that does not wait has looked after those in its way */
+    bool exact;         /* ranges of this session itself were in the way: waste nothing */
+    bool escalated;     /* one internal node for all of it, where turns are taken in order */
     struct tree_node escalate_to;
     unsigned places_tried;
     unsigned pieces; /* a release in more than one batch */
@@ -347,7 +350,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 fab_addr job_node(const struct citron_job *j, struct tree_node n);
 fab_addr job_readers(const struct citron_job *j, struct tree_node n); /* of an internal node */
 fab_addr job_places(const struct citron_job *j, struct tree_node leaf);
-fab_addr job_stripes(const struct citron_job *j, struct tree_node high);
+fab_addr job_stripes(const struct citron_job *j, struct tree_node n); /* of a high one */
 fab_addr job_part(const struct citron_job *j, uint64_t number);
 fab_addr job_claim_node(const struct citron_job *j, const struct citron_claim *c);
 fab_addr job_claim_readers(const struct citron_job *j, const struct citron_claim *c);
@@ -421,6 +424,33 @@ void job_add(struct citron_job *j, struct tree_node n, uint64_t start, uint64_t 
 void job_add_spill(struct citron_job *j);
 /* From now on one node for the whole range, which contains this one. */
 int job_escalate(struct citron_job *j, struct tree_node to);
+
+/* ---- look.c ---- */
+
+struct citron_leaves;
+
+#define LOOK_MAX 40 /* ancestors that one batch looks at */
+
+struct look {
+    unsigned n;
+    struct tree_node nodes[LOOK_MAX];
+    uint64_t words[LOOK_MAX];
+};
+
+/* The ancestors of a group of claims, each once. High ones only if somebody has any. */
+void look_list(const struct citron_job *j, unsigned from, unsigned to, struct look *l);
+void look_add(const struct citron_job *j, struct citron_batch *b, struct look *l);
+/* The lowest that somebody has or wants for itself; -1: none. */
+int look_find(const struct citron_job *j, const struct look *l);
+/* Waits for whoever has that ancestor, without a claim on anything (W2 in the document). */
+int look_wait(struct citron_job *j, unsigned from, unsigned to, struct tree_node above, uint64_t word);
+/* Whether high ancestors should have been looked at and were not. */
+bool look_misses_high(struct citron_job *j, uint64_t high);
+/* All of phase (b) for claims [from, to), and the last turn if that is pending. */
+int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves);
+/* The configuration is another: whether that matters to what was planned and claimed; and if it does. */
+bool job_only_wait_changed(struct citron_job *j, uint64_t config);
+int job_start_anew(struct citron_job *j, uint64_t config);
 
 /* ---- below.c ---- */
 
@@ -543,8 +573,9 @@ int job_configure(struct citron_job *j);
 /* Begins to change it; and completes that if nobody uses what was before: 0, or positive: not yet. */
 int citron_retune(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline);
 int citron_settle(struct citron_job *j, bool has_spill);
-/* T_wait is too short for what this fabric does at present. */
+/* T_wait is too short for what this fabric does at present; or, as one sees who has waited it out, much too long. */
 int citron_wait_longer(struct citron_job *j);
+int citron_wait_shorter(struct citron_job *j);
 void job_remember(struct citron_job *j);
 /* Notes how far a range reaches beyond the tree; and, when such a hold ends, sees whether the tree should grow. */
 void citron_note_end(struct citron_job *j, struct citron_batch *b);

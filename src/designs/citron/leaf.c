@@ -283,7 +283,8 @@ static struct tree_node first_leaf(const struct citron_claim *c)
 static bool may_take_whole(const struct citron_job *j, unsigned i)
 {
     const struct citron_claim *c = &j->claims[i];
-    return citron_fast == FAST_PRINTED && !j->shared && !c->spill && c->node.height == 1 && !config_confirms(j->config) && !j->scrub;
+    return citron_fast == FAST_PRINTED && !j->shared && !c->spill && c->node.height == 1 && !config_confirms(j->config) &&
+           !j->scrub;
 }
 
 /* With all bits set nobody can have come unseen, so T_wait need not be waited out. */

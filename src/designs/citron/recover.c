@@ -136,8 +136,8 @@ int citron_census(const struct citron_job *j, claim_fn fn, void *ctx)
 struct count {
     struct tree_node node;
     bool spill;
-    uint32_t first; /* the ticket that is being served */
-    uint32_t next;  /* how far behind it the next living one is */
+    uint32_t first;                                                          /* the ticket that is being served */
+    uint32_t next;                                                           /* how far behind it the next living one is */
     uint32_t below[HIGH_STRIPES], readers_here, readers_below[HIGH_STRIPES]; /* of nodes that are not high, the first */
     uint32_t high;                                                           /* claims on high nodes, wherever */
     bool unsure, high_unsure;
@@ -254,10 +254,8 @@ static unsigned add_words(const struct citron_job *j, struct tree_node n, bool s
     if (!high)
         return 2;
     ops[2] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->stripes, .addr = job_stripes(j, n), .buf = was->stripes};
-    ops[3] = (struct fab_op){.verb = FAB_READ,
-                             .len = sizeof was->high,
-                             .addr = job_header(j, offsetof(struct citron_lock, high)),
-                             .buf = &was->high};
+    ops[3] = (struct fab_op){
+        .verb = FAB_READ, .len = sizeof was->high, .addr = job_header(j, offsetof(struct citron_lock, high)), .buf = &was->high};
     return 4;
 }
 

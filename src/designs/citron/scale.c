@@ -15,6 +15,7 @@ struct citron_stats citron_stats;
 #define WAIT_ROUND_TRIPS_TWICE 15 /* 3.5.5: 5 us are reserved for a round trip of 2, and there are three of them: 7.5 times */
 #define WAIT_FIRST_MAX_NS                                                                                                          \
     (200 * NS_PER_US) /* whatever was measured: a connection may just have broken. It is doubled if too short */
+#define WAIT_MUCH 16  /* times what it takes to make oneself known: at first it is some four times that */
 #define SETTLE_PAUSE_NS (50 * NS_PER_US)
 
 static fab_addr config_addr(const struct citron_job *j)
@@ -36,7 +37,7 @@ void job_remember(struct citron_job *j)
         return;
     hint->index = j->index;
     hint->word = j->config_word;
-    hint->more = j->look_high;
+    hint->more = (uint64_t)j->high_idle << 1 | j->look_high;
 }
 
 static uint32_t wait_for(const struct citron_job *j, uint64_t round_trip_ns)
@@ -55,8 +56,12 @@ static int make_config(struct citron_job *j, uint64_t round_trip_ns)
 {
     uint8_t height = (uint8_t)citron_height_first(j->seat->space);
     uint32_t wait = wait_for(j, round_trip_ns);
-    struct citron_config c = {
-        .height = height, .height_next = height, .m = (uint8_t)citron_m, .m_next = (uint8_t)citron_m, .wait = wait};
+    struct citron_config c = {.height = height,
+                              .height_next = height,
+                              .m = (uint8_t)citron_m,
+                              .m_next = (uint8_t)citron_m,
+                              .wait = wait,
+                              .set = citron_wait_ns};
     uint64_t old;
     int rc = fab_cas64(j->seat->ep, config_addr(j), 0, config_word(c), &old);
     if (!rc)
@@ -70,7 +75,8 @@ int job_configure(struct citron_job *j)
     if (!fab_is_shm(j->seat->ep) && hint->index == j->index && hint->word) {
         j->config_word = hint->word;
         j->config = config_of(j->config_word);
-        j->look_high = hint->more;
+        j->look_high = hint->more & 1;
+        j->high_idle = (unsigned)(hint->more >> 1);
         return 0;
     }
     int rc;
@@ -138,14 +144,13 @@ int citron_settle(struct citron_job *j, bool has_spill)
     return rc;
 }
 
-/* T_wait needs no second phase: who claims under one configuration has found it unchanged after having made itself known. So it is
- * known to everybody who looks under the next one, from above or from below. So it does not wait for other changes, either: whoever
- * has begun one may be gone, and with too short a T_wait nobody gets on. */
-int citron_wait_longer(struct citron_job *j)
+/* T_wait needs no second phase (job_only_wait_changed). So it does not wait for other changes, either: whoever has begun one may be
+ * gone, and with too short a T_wait nobody gets on. */
+static int change_wait(struct citron_job *j, uint64_t wait)
 {
     struct citron_config to = j->config;
-    to.wait = (uint32_t)min_u64(2 * (uint64_t)to.wait, FIELD_MAX(CONFIG_WAIT_BITS));
-    if (to.wait == j->config.wait)
+    to.wait = (uint32_t)min_u64(wait, FIELD_MAX(CONFIG_WAIT_BITS));
+    if (!to.wait || to.wait == j->config.wait)
         return 0;
     const struct citron_config was = j->config;
     const uint64_t word = j->config_word;
@@ -155,6 +160,17 @@ int citron_wait_longer(struct citron_job *j)
         j->config_word = word;
     }
     return rc < 0 ? seat_retry(j->seat, rc) : 0;
+}
+
+int citron_wait_longer(struct citron_job *j)
+{
+    return change_wait(j, 2 * (uint64_t)j->config.wait);
+}
+
+int citron_wait_shorter(struct citron_job *j)
+{
+    uint64_t took_ns = j->claimed_ns - j->looked_ns;
+    return j->config.set || took_ns > config_wait_ns(j->config) / WAIT_MUCH ? 0 : change_wait(j, j->config.wait / 2);
 }
 
 /* Until others have followed, or for as long as there is time. */
@@ -186,6 +202,7 @@ static int retune_once(struct citron_job *j, unsigned m, uint32_t wait)
         return citron_settle(j, false) < 0 ? -EAGAIN : 1;
     to.m_next = (uint8_t)m;
     to.wait = wait;
+    to.set = true;
     rc = swap_config(j, to);
     return rc < 0 ? rc : 1;
 }
@@ -308,7 +325,7 @@ static int scale_up(struct citron_job *j, unsigned height)
         return -EAGAIN; /* the tree has grown meanwhile */
     for (unsigned i = j->count - 1; i-- > 0 && !rc;)
         rc = job_drop(j, i, false); /* made known for the tree as it is */
-    if (!rc) { /* on the books, too, or it would be given back once more with the hold */
+    if (!rc) {                      /* on the books, too, or it would be given back once more with the hold */
         j->claims[0] = j->claims[j->count - 1];
         j->count = 1;
         rc = citron_say_all(j, CLAIM_HELD);

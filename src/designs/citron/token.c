@@ -13,7 +13,7 @@
 #include "designs/citron/citron.h"
 
 #define BLOCK_TOKENS 256
-#define NUMBER_BITS 16 /* many more than BLOCK_TOKENS may find a block used up before it is replaced, and must not touch the rest */
+#define NUMBER_BITS 16 /* many more than a block has may find it used up before it is replaced, and must not touch the rest */
 #define NUMBER_TOPS (UINT64_C(1) << (NUMBER_BITS - 1) | UINT64_C(1) << 63)
 #define BLOCK_MASK (UINT64_MAX << NUMBER_BITS)
 

@@ -11,12 +11,13 @@
 #define CONFIG_M_NEXT 13
 #define CONFIG_WAIT 16
 #define CONFIG_GENERATION 34
+#define CONFIG_SET (UINT64_C(1) << 63)
 
 uint64_t config_word(struct citron_config c)
 {
     return (uint64_t)(c.height + 1) << CONFIG_HEIGHT | (uint64_t)(c.height_next + 1) << CONFIG_HEIGHT_NEXT |
            (uint64_t)c.m << CONFIG_M | (uint64_t)c.m_next << CONFIG_M_NEXT | (uint64_t)c.wait << CONFIG_WAIT |
-           (uint64_t)c.generation << CONFIG_GENERATION;
+           (uint64_t)c.generation << CONFIG_GENERATION | (c.set ? CONFIG_SET : 0);
 }
 
 struct citron_config config_of(uint64_t w)
@@ -28,6 +29,7 @@ struct citron_config config_of(uint64_t w)
         .m_next = (uint8_t)field_get(w, CONFIG_M_NEXT, 3),
         .wait = (uint32_t)field_get(w, CONFIG_WAIT, CONFIG_WAIT_BITS),
         .generation = (uint32_t)field_get(w, CONFIG_GENERATION, CONFIG_GENERATION_BITS),
+        .set = w & CONFIG_SET,
     };
 }
 
@@ -139,9 +141,8 @@ struct citron_known job_known(const struct citron_job *j, struct tree_node above
 {
     if (!node_is_high(above) && !shared)
         return (struct citron_known){job_node(j, above), UINT64_C(1) << NODE_DMAX, UINT64_C(1) << NODE_DCNT, NODE_TOPS};
-    fab_addr addr = !node_is_high(above)
-                        ? job_readers(j, above)
-                        : job_stripes(j, above) + j->seat->me->slot % HIGH_STRIPES * sizeof(uint64_t);
+    fab_addr addr =
+        !node_is_high(above) ? job_readers(j, above) : job_stripes(j, above) + j->seat->me->slot % HIGH_STRIPES * sizeof(uint64_t);
     if (shared)
         return (struct citron_known){addr, UINT64_C(1) << READERS_DMAX, UINT64_C(1) << READERS_DCNT, READERS_TOPS};
     return (struct citron_known){addr, UINT64_C(1) << READERS_MAX, UINT64_C(1) << READERS_CNT, READERS_TOPS};

@@ -296,22 +296,17 @@ static void add_queued(struct blockers *b, const struct event *e, const struct a
         }
 }
 
+/* Whether the agent has heard of the one who asks makes no difference to those who hold: they are in its way. One that holds since
+ * before the decider lost its state, and wants more, it may not hear of until they have gone. */
 static void find_blockers(struct blockers *b, const struct event *e, const struct agent *a, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
-    struct who who = {p->head.nonce, p->client.machine}, nobody = {0};
-    if (p->flags & FISSION_UPGRADE) {
-        if (pool_list_find(h, &a->holders, who) != NONE)
-            add_holders(b, h, a, who, false, p->stamp);
-        return;
-    }
-    uint32_t node = pool_list_find(h, &a->waiters, who);
-    if (node == NONE)
-        return; /* granted, or not heard of yet */
-    bool reads = host_node(h, node)->mode == FISSION_SHARED;
-    if (reads)
+    struct who who = {p->head.nonce, p->client.machine};
+    bool reads = p->mode == FISSION_SHARED;
+    uint32_t node = reads ? pool_list_find(h, &a->waiters, who) : NONE;
+    if (node != NONE)
         add_queued(b, e, a, node);
-    add_holders(b, h, a, nobody, reads, p->stamp);
+    add_holders(b, h, a, who, reads, p->stamp);
 }
 
 static void pass_on(struct event *e, const struct fission_packet *p, const struct way *way, unsigned at)

@@ -86,7 +86,6 @@ BUSTED(fisslock_adopt, "fisslock-adopt", FISSLOCK_BUSTED_ADOPT);    /* an old pa
 BUSTED(fisslock_census, "fisslock-census", FISSLOCK_BUSTED_CENSUS); /* whom the agent does not know does not hold */
 BUSTED(fisslock_lease, "fisslock-lease", FISSLOCK_BUSTED_LEASE);    /* a host believes in its lease for ever */
 BUSTED(fisslock_doubt, "fisslock-doubt", FISSLOCK_BUSTED_DOUBT);    /* who takes over asks nobody who holds */
-BUSTED(fisslock_rash, "fisslock-rash", FISSLOCK_BUSTED_RASH);       /* deadlocks that are not looked at twice */
 BUSTED(fisslock_stale, "fisslock-stale", FISSLOCK_BUSTED_STALE);    /* who held once is part of a deadlock */
 BUSTED(fisslock_crowd, "fisslock-crowd", FISSLOCK_BUSTED_CROWD);    /* a session waits if any thread of it does */
 BUSTED(fisslock_hasty, "fisslock-hasty", FISSION_BUSTED_HASTY);     /* a decider that lost its state does not wait for the silent */

@@ -38,6 +38,12 @@ void lease_lose(struct event *e, struct request *r)
     }
 }
 
+/* Wrong, and on purpose. */
+static bool outlasts(const struct fisslock_host *h, const struct agent *a)
+{
+    return host_is(h, FISSLOCK_BUSTED_KEEP) && a->kept && !a->holders.count && !a->waiters.count;
+}
+
 /* No agent is here any more, and nothing that was proven before is now. */
 static void forget_agents(struct event *e)
 {
@@ -50,7 +56,7 @@ static void forget_agents(struct event *e)
     outbox_touch(e->out, h->takes, sizeof h->takes);
     memset(h->takes, 0, sizeof h->takes);
     for (uint32_t i = 0; i < h->agents_touched && h->agents_used; i++)
-        if (host_agent(h, i)->state != AGENT_NONE && !(host_agent(h, i)->kept && host_is(h, FISSLOCK_BUSTED_KEEP)))
+        if (host_agent(h, i)->state != AGENT_NONE && !outlasts(h, host_agent(h, i)))
             pool_agent_free(e, host_agent(h, i));
 }
 

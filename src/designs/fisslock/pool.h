@@ -35,10 +35,11 @@ enum fisslock_options {
     FISSLOCK_BUSTED_STICKY = 1 << 24, /* the writers' bits stay when the writer has gone (pitfall 13) */
     FISSLOCK_BUSTED_REUSE = 1 << 27,  /* a host that lost its memory takes an earlier life's tenures for its own */
     FISSLOCK_BUSTED_SILENT = 1 << 28, /* a host tells a decider that lost its state that it holds nothing shared */
-    FISSLOCK_BUSTED_RASH = 1 << 29,   /* a probe that has come back is proof enough of a deadlock */
     FISSLOCK_BUSTED_STALE = 1 << 30,  /* who held when the agent heard of it is taken to hold now */
     FISSLOCK_BUSTED_CROWD = 1 << 19,  /* threads of a session are taken for one */
 };
+
+#define FISSLOCK_BUSTED_RASH (UINT64_C(1) << 50) /* a probe that has come back is proof enough of a deadlock */
 
 /* ---- requests ---- */
 

@@ -9,7 +9,8 @@
 #define CONTROL_SHARE 8u /* it looks at everything eight times in a lease */
 #define RESTLESS_AT_ONCE OUTBOX_PACKETS
 #define LOOK_AT_ONCE 4096u /* queues of the kernel's that one look sees */
-#define AGAIN 2u           /* retransmissions: after so many retry times */
+#define PATIENCE 16u
+#define AGAIN 2u /* retransmissions: after so many retry times */
 
 static uint64_t ends_of(struct nl_switch *w, uint32_t lock)
 {
@@ -186,7 +187,7 @@ uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first,
         }
         if (rc)
             continue;
-        switch_control(w, lock)->next_ns = now + AGAIN * w->config.retry_ns; /* then one by one */
+        switch_control(w, lock)->next_ns = now + PATIENCE * w->config.retry_ns; /* then one by one */
         indexes[count++] = index;
     }
     if (count) {
@@ -629,6 +630,8 @@ static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *o
         if (switch_control(w, lock)->state == CONTROL_LIVE && ends_of(w, lock) & NETLOCK_OVER)
             switch_set_restless(w, lock, true);
     }
+    if (now < w->restless_ns)
+        return;
     uint32_t link = w->restless_at && switch_control(w, w->restless_at - 1)->restless ? w->restless_at : w->restless;
     for (unsigned n = 0; n < RESTLESS_AT_ONCE && link; n++) {
         uint32_t lock = link - 1;
@@ -639,6 +642,7 @@ static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *o
             switch_set_restless(w, lock, false);
     }
     w->restless_at = link;
+    w->restless_ns = link ? now + w->config.retry_ns / PATIENCE : now; /* so many: whoever is to answer has enough to do */
 }
 
 uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out)

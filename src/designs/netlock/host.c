@@ -8,7 +8,7 @@
 #define SHOUTS 2u                         /* packets sent before the pause grows */
 #define SERIAL_LIFE_SHIFT 30              /* serial numbers of a life: the next one's are others */
 #define NETCHAIN_PAUSE_NS (5 * NS_PER_US) /* doubles with every refusal: a round trip to begin with */
-#define MOVING_MAX 3u                     /* then somebody waits there */
+#define MOVING_MAX 4u                     /* then somebody waits there */
 #define GRANTER_SWITCH 0u                 /* servers are 1 and up */
 
 enum request_state {
@@ -491,8 +491,7 @@ static void on_refused(struct host *h, struct request *r, const struct netlock_p
 {
     if (p->code == NETLOCK_MOVING && r->try && r->moving < MOVING_MAX) {
         ask_anew(h, r, now, out);
-        r->moving++;
-        r->next_ns = now + h->config.retry_ns;
+        r->next_ns = now + (h->config.retry_ns << r->moving++); /* a busy server may take its time */
     } else if (p->code == NETLOCK_HELD && !r->try && h->config.options & NETLOCK_CHAIN) {
         uint64_t pause = r->moving ? NETCHAIN_PAUSE_NS << (r->moving < 8 ? r->moving : 8) : 0; /* at once, then more patiently */
         ask_anew(h, r, now, out);

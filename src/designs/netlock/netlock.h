@@ -70,6 +70,7 @@ static inline uint64_t netlock_word(const struct rack_config *c, uint64_t index)
 
 static inline unsigned netlock_home(const struct rack_config *c, uint64_t index)
 {
+    assert(c->servers);
     return (unsigned)(index % c->servers);
 }
 

@@ -155,6 +155,7 @@ static inline uint32_t server_link(struct server *s, const struct entry *e)
 
 static inline uint16_t server_machine_of(struct server *s, const struct entry *e)
 {
+    assert(rack_requests(&s->config));
     return (uint16_t)((uint64_t)(e - server_entry(s, 0)) / rack_requests(&s->config));
 }
 

@@ -86,6 +86,7 @@ struct nl_switch {
     bool tight;                             /* the latest plan needs all slots */
     uint32_t restless;                      /* first; lock + 1 */
     uint32_t restless_at;                   /* to be looked at next; 0: the first */
+    uint64_t restless_ns;                   /* and when */
     uint32_t over_at;                       /* the same, of all in the kernel */
     uint32_t slide_next;                    /* where the latest defragmentation ended */
     struct netlock_lent servers[RACK_SERVERS_MAX];
