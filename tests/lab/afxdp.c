@@ -1,5 +1,4 @@
-/* The client's way past the network stack: locks over AF_XDP, with what must still come by the socket; what falls back says why;
- * bad frames are dropped. */
+/* The client's way past the network stack: locks over AF_XDP, with what must still come by the socket; what falls back says why. */
 #include "wire/afxdp.h"
 #include "lib/base.h"
 #include "tests/lab/rack.h"
