@@ -1,5 +1,4 @@
-/* The client's way past the network stack: locks over AF_XDP, with what must still come by the socket; what falls back says why;
- * bad frames are dropped. */
+/* The client's way past the network stack: locks over AF_XDP, with what must still come by the socket; what falls back says why. */
 #include "wire/afxdp.h"
 #include "lib/base.h"
 #include "tests/lab/rack.h"
@@ -49,7 +48,7 @@ static void echoes(void)
         CHECK_EQ(batch->packet[0].from.port, RACK_PORT);
     }
     CHECK(slow >= 1 && slow < 10 && fast > 990);
-    /* What the stack would drop is dropped here: a wrong checksum. And what is not ours passes to it. */
+    /* Other hosts' packets come the same way, and what is for another port passes to the stack. */
     int raw = rack_socket(2, 6200), plain;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = htonl(lab_address(1, 1))};
     CHECK_EQ(connect(raw, (struct sockaddr *)&to, sizeof to), 0);
