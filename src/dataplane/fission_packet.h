@@ -21,7 +21,8 @@ enum fission_type {
     FISSION_LEASE = 11,  /* host -> decider: I live; and back: heard. token: the host's clock when it asked */
     FISSION_TAKE =
         12, /* host -> decider [-> agent's host]: a new tenure for the agent that I have, or that was lost with its host */
-    FISSION_REPORT = 13, /* host -> decider that lost its state: what I hold; and back: heard. stamp: which part; DONE: that is all */
+    FISSION_REPORT =
+        13, /* host -> decider that lost its state: what I hold; and back: heard. stamp: which part; DONE: that is all */
     FISSION_PROBE = 14, /* host of one who waits -> decider -> agent: whom does it wait for? */
     FISSION_CHASE = 15, /* and from there to the host of such a one: does that wait, too? */
 };
@@ -29,12 +30,14 @@ enum fission_type {
 enum fission_mode { FISSION_SHARED = 1, FISSION_EXCLUSIVE = 2 };
 
 enum fission_flags {
-    FISSION_AGENT = 1 << 0,   /* GRANT: the agent comes with it */
-    FISSION_RETRY = 1 << 1,   /* ACQUIRE: sent before. Routed, or granted if the lock is free; raises nothing (pitfall 3); LEASE: ask */
+    FISSION_AGENT = 1 << 0, /* GRANT: the agent comes with it */
+    FISSION_RETRY =
+        1 << 1, /* ACQUIRE: sent before. Routed, or granted if the lock is free; raises nothing (pitfall 3); LEASE: ask */
     FISSION_BOUNCED = 1 << 2, /* sent back by a host without the agent: routed only (pitfall 10) */
     FISSION_COPY = 1 << 3,    /* ACQUIRE: the decider has granted it; the agent is told */
     FISSION_NOWAIT = 1 << 4,  /* ACQUIRE: refuse rather than queue */
-    FISSION_DONE = 1 << 5,    /* FREE, GRANT with agent, on their way back: that tenure is over; RELEASE: no answer is needed; LEASE: over */
+    FISSION_DONE =
+        1 << 5, /* FREE, GRANT with agent, on their way back: that tenure is over; RELEASE: no answer is needed; LEASE: over */
     FISSION_DENIED = 1 << 6,  /* likewise: not accepted, the incarnation differs; LEASE: nor does what you hold from before count */
     FISSION_WRITERS = 1 << 7, /* GRANT with agent, FLAGS: the write-waiter bit */
     FISSION_STARVES = 1 << 8, /* likewise the starvation bit */
@@ -77,7 +80,8 @@ struct fission_entry {
 };
 _Static_assert(sizeof(struct fission_entry) == 16, "no padding");
 
-/* PROBE, CHASE: the way so far (designs/fisslock/deadlock.c). One who waits, what it waits for, who waits and has that, and so on. */
+/* PROBE, CHASE: the way so far (designs/fisslock/deadlock.c). One who waits, what it waits for, who waits and has that, and so on.
+ */
 enum fission_step_kind {
     FISSION_STEP_WAIT = 1,   /* id: of the wait */
     FISSION_STEP_HOLD = 2,   /* id: nonce of a request that holds what the one before waits for */

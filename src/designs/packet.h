@@ -298,8 +298,8 @@ struct packet_design {
     void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
     /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
     void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
-    /* Locks are divided anew. A switch that is given or loses slots by that is started anew, with a higher life, first whoever loses
-     * some. Null: the design knows one switch only. */
+    /* Locks are divided anew. A switch that is given or loses slots by that is started anew, with a higher life, first whoever
+     * loses some. Null: the design knows one switch only. */
     void (*switch_rules)(void *state, const struct rack_rules *rules);
     /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named
      * it, once it has seen all; UINT64_MAX before. Null: none is ever named. */
