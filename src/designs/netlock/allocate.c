@@ -169,7 +169,7 @@ static void measure(struct nl_switch *w)
         }
         uint32_t size = plane_region(plane, lock).size, peak = (uint32_t)max_u64(max_u64(c->peak, c->old_peak), 1);
         /* What it has is enough, unless it was full: newcomers also go to a server that is merely slow to say that it has none. */
-        bool crowded = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER && peak >= size;
+        bool crowded = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER && max_u64(c->peak, c->old_peak) >= size;
         uint32_t contention = with_spare(crowded ? 2 * size : peak);
         if (!crowded && contention > size)
             contention = size;

@@ -293,6 +293,8 @@ static void on_handover_many(struct nl_switch *w, const struct netlock_packet *p
             taken[count++] = lent[i].index;
         if (first)
             on_push(w, lock, &last, now, out);
+        if (first && !(ends_of(w, lock) & NETLOCK_OVER))
+            switch_set_restless(w, lock, false); /* as most are: nobody has asked for it yet */
         if (first && c->unwanted)
             switch_move_out(w, lent[i].index, now, out);
     }
