@@ -177,7 +177,7 @@ int cmd_policy(int argc, char **argv)
 {
     struct args_rest rest;
     struct net_addr at;
-    struct netlock_status status;
+    struct netlock_status status = {0};
     int exit = args_parse(&usage, argc, argv, &rest);
     if (exit != ARGS_RUN)
         return exit;
