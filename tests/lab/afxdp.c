@@ -68,28 +68,6 @@ static void echoes(void)
     plane_close(p, PLANE_REMOVE);
 }
 
-static pid_t start(const char *words)
-{
-    char line[1024];
-    const char *build = getenv("PAWL_BUILD");
-    snprintf(line, sizeof line, "exec %s/pawl %s >/dev/null", build ? build : "build", words);
-    fflush(stdout);
-    pid_t pid = fork();
-    if (pid)
-        return pid;
-    CHECK_EQ(lab_enter(&rack, 1, LAB_SWITCH), 0);
-    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-    _exit(127);
-}
-
-static void end(pid_t pid)
-{
-    int status;
-    kill(pid, SIGTERM);
-    CHECK_EQ(waitpid(pid, &status, 0), pid);
-    CHECK_EQ(status, 0);
-}
-
 /* One process has the way past the stack, another of the same host has not; both lock. */
 static void locks(const char *design)
 {
@@ -98,8 +76,9 @@ static void locks(const char *design)
     pawl_grant g, other;
     snprintf(words, sizeof words,
              "serve --listen 10.77.1.254:7070 --space fast --design %s --keys dense --locks 100 --lease 20s --fresh", design);
-    pid_t coordinator = start(words);
-    pid_t control = start("switch --dev " LAB_UPLINK " --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space fast --fresh");
+    pid_t coordinator = rack_start(words);
+    pid_t control =
+        rack_start("switch --dev " LAB_UPLINK " --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space fast --fresh");
     CHECK_EQ(lab_enter(&rack, 1, 1), 0);
     if (pawl_open(WHERE, NULL, &p) || pawl_open(WHERE, NULL, &q)) /* the second says that it is UDP */
         CHECK_FAIL("%s", pawl_explain());
@@ -113,8 +92,8 @@ static void locks(const char *design)
     }
     CHECK_EQ(pawl_close(q), 0);
     CHECK_EQ(pawl_close(p), 0);
-    end(control);
-    end(coordinator);
+    rack_end(control);
+    rack_end(coordinator);
     printf("%s: 200 locks by two processes of a host\n", design);
 }
 

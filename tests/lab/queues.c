@@ -52,29 +52,6 @@ static void worker(unsigned host, unsigned number)
     exit(0);
 }
 
-/* A subcommand of pawl in the switch's namespace, until it is ended. */
-static pid_t start(const char *words)
-{
-    char line[1024];
-    const char *build = getenv("PAWL_BUILD");
-    snprintf(line, sizeof line, "exec %s/pawl %s >/dev/null", build ? build : "build", words);
-    fflush(stdout);
-    pid_t pid = fork();
-    if (pid)
-        return pid;
-    CHECK_EQ(lab_enter(&rack, 1, LAB_SWITCH), 0);
-    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-    _exit(127);
-}
-
-static void end(pid_t pid)
-{
-    int status;
-    kill(pid, SIGTERM);
-    CHECK_EQ(waitpid(pid, &status, 0), pid);
-    CHECK_EQ(status, 0);
-}
-
 /* Native XDP_TX and redirects on veth reach only an end that has a native program, too. */
 static struct plane *lend_program(const char *where, unsigned namespace)
 {
@@ -106,11 +83,11 @@ static void try_shape(bool in_path, bool native)
         lent[0] = lend_program("psw", LAB_CORE);
     }
     pid_t coordinator =
-        start("serve --listen 10.77.1.254:7070 --space queues --design netlock --keys dense --locks 100 --lease 20s --fresh");
+        rack_start("serve --listen 10.77.1.254:7070 --space queues --design netlock --keys dense --locks 100 --lease 20s --fresh");
     snprintf(words, sizeof words,
              "switch --dev %s --mode %s --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space queues --pin %s --fresh",
              in_path ? "p1,p2 --loop " LAB_LOOP_OUT "," LAB_LOOP_IN : LAB_UPLINK, native ? "native" : "generic", pins);
-    pid_t control = start(words);
+    pid_t control = rack_start(words);
     memset(board, 0, sizeof *board);
     for (unsigned w = 0; w < 2 * WORKERS; w++) {
         fflush(stdout);
@@ -129,8 +106,8 @@ static void try_shape(bool in_path, bool native)
            c.verdict[PLANE_DOUBLED], c.reason[PLANE_CONTROL], c.verdict[PLANE_DROPPED]);
     CHECK(c.verdict[PLANE_DOUBLED] > EACH / 4 && c.verdict[PLANE_SENT] > EACH);
     CHECK_EQ(c.reason[PLANE_LOST_TWIN], 0);
-    end(control);
-    end(coordinator);
+    rack_end(control);
+    rack_end(coordinator);
     for (unsigned i = 0; i < 2; i++)
         plane_close(lent[i], PLANE_REMOVE);
     CHECK_EQ(lab_down(rack.name), 0);

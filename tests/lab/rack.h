@@ -10,7 +10,9 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define RACK_PORT 4747
@@ -114,6 +116,29 @@ static inline size_t rack_receive(int fd, void *data, size_t room, int ms)
         return 0;
     ssize_t n = recv(fd, data, room, MSG_DONTWAIT);
     return n > 0 ? (size_t)n : 0;
+}
+
+/* A subcommand of pawl in the switch's namespace, until it is ended. */
+static inline pid_t rack_start(const char *words)
+{
+    char line[1024];
+    const char *build = getenv("PAWL_BUILD");
+    snprintf(line, sizeof line, "exec %s/pawl %s >/dev/null", build ? build : "build", words);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    CHECK_EQ(lab_enter(&rack, 1, LAB_SWITCH), 0);
+    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+    _exit(127);
+}
+
+static inline void rack_end(pid_t pid)
+{
+    int status;
+    kill(pid, SIGTERM);
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK_EQ(status, 0);
 }
 
 #endif

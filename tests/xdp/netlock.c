@@ -367,7 +367,7 @@ static void *look_in(void *arg)
             o.kind = NETLOCK_ORDER_OPEN;
             CHECK(!plane_order(kit, &o, sizeof o) && o.done);
         }
-        usleep(50);
+        usleep(50); /* so that the others find locks open, too */
     }
     return NULL;
 }
