@@ -274,4 +274,15 @@ INLINE int frame_relay(struct xdp_md *ctx, struct frame *f, struct plane_counter
     return f->head->to.machine == MACHINE_SWITCH ? drop(c, PLANE_FAMILY) : frame_send(ctx, f, c);
 }
 
+/* What is addressed already goes to the port of the machine in its head. */
+INLINE int frame_by_head(struct xdp_md *ctx)
+{
+    struct plane_counters *c = count_here();
+    struct packet_head *head = (void *)((uint8_t *)(long)ctx->data + FRAME_HEADS);
+    if (!c || (void *)(head + 1) > (void *)(long)ctx->data_end)
+        return XDP_DROP;
+    struct plane_host *h = host_of(head->to.machine);
+    return h ? (int)bpf_redirect_map(&ports, h->ifindex, XDP_DROP) : drop(c, PLANE_UNKNOWN);
+}
+
 #endif

@@ -90,12 +90,7 @@ SEC("xdp/devmap") int twin_out(struct xdp_md *ctx)
  * to the port of the machine in its head. */
 SEC("xdp") int twin_in(struct xdp_md *ctx)
 {
-    struct plane_counters *c = count_here();
-    struct packet_head *head = (void *)((uint8_t *)(long)ctx->data + FRAME_HEADS);
-    if (!c || (void *)(head + 1) > (void *)(long)ctx->data_end)
-        return XDP_DROP;
-    struct plane_host *h = host_of(head->to.machine);
-    return h ? (int)bpf_redirect_map(&ports, h->ifindex, XDP_DROP) : drop(c, PLANE_UNKNOWN);
+    return frame_by_head(ctx);
 }
 
 /* The same for tests: BPF_PROG_TEST_RUN takes no program of a device map. Loaded only if asked for. */
