@@ -44,17 +44,24 @@ static bool outlasts(const struct fisslock_host *h, const struct agent *a)
     return host_is(h, FISSLOCK_BUSTED_KEEP) && a->kept && !a->holders.count && !a->waiters.count;
 }
 
+/* What was proven before is not now: which tenures are over, and what was taken over. */
+void lease_forget_proofs(struct event *e)
+{
+    struct fisslock_host *h = e->h;
+    outbox_touch(e->out, h->ends, sizeof h->ends);
+    for (unsigned i = 0; i < ENDS; i++)
+        h->ends[i]++;
+    outbox_touch(e->out, h->takes, sizeof h->takes);
+    memset(h->takes, 0, sizeof h->takes);
+}
+
 /* No agent is here any more, and nothing that was proven before is now. */
 static void forget_agents(struct event *e)
 {
     struct fisslock_host *h = e->h;
     edit(e, &h->census);
     h->census.id = 0;
-    outbox_touch(e->out, h->ends, sizeof h->ends);
-    for (unsigned i = 0; i < ENDS; i++)
-        h->ends[i]++; /* what was proven before is not now */
-    outbox_touch(e->out, h->takes, sizeof h->takes);
-    memset(h->takes, 0, sizeof h->takes);
+    lease_forget_proofs(e);
     for (uint32_t i = 0; i < h->agents_touched && h->agents_used; i++)
         if (host_agent(h, i)->state != AGENT_NONE && !outlasts(h, host_agent(h, i)))
             pool_agent_free(e, host_agent(h, i));

@@ -346,6 +346,7 @@ struct event {
 /* ---- lease.c ---- */
 
 bool lease_runs(const struct fisslock_host *h, uint64_t now);
+void lease_forget_proofs(struct event *e);
 void lease_lapse(struct event *e);
 void lease_lose(struct event *e, struct request *r); /* nothing of it is true any more */
 void lease_due(struct event *e);

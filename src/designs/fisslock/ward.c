@@ -25,11 +25,7 @@ static void lapse(struct event *e, unsigned ward)
     edit(e, &h->census);
     if (h->census.id && h->census.index % h->wards == ward)
         h->census.id = 0;
-    outbox_touch(e->out, h->ends, sizeof h->ends);
-    for (unsigned i = 0; i < ENDS; i++)
-        h->ends[i]++; /* what was proven before is not now */
-    outbox_touch(e->out, h->takes, sizeof h->takes);
-    memset(h->takes, 0, sizeof h->takes);
+    lease_forget_proofs(e);
     for (uint32_t i = 0; i < h->agents_touched && h->agents_used; i++)
         if (host_agent(h, i)->state != AGENT_NONE && host_agent(h, i)->index % h->wards == ward)
             pool_agent_free(e, host_agent(h, i));
