@@ -8,9 +8,9 @@
 #include "fabric/shm.h"
 #include "lib/rng.h"
 #include "tests/shm/space.h"
+#include "tests/trap.h"
 
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 
 #define KEYS 3
 #define SOON_NS (2 * NS_PER_S)
@@ -58,12 +58,6 @@ static void watch(void)
     watched_words[1] = (h->names - h->descs) / 8;
 }
 
-#if defined __x86_64__
-/* The processor's trap flag: a signal after every instruction, to the process itself. Twenty times as fast as a debugger in another
- * process. Nothing here may be instrumented or go through a sanitizer's wrappers: it runs between any two instructions. */
-#define TRAP_FLAG 0x100
-#define PLAIN __attribute__((no_sanitize("address", "thread", "undefined"), noinline))
-
 static struct scene *volatile step_scene;
 
 PLAIN static uint64_t fingerprint(void)
@@ -85,43 +79,22 @@ PLAIN static void on_step(int signal)
             s->changes[s->change_count++] = s->steps;
         before = now;
     }
-    if (s->steps++ == s->death) {
-        long pid, rc;
-        __asm__ volatile("syscall" : "=a"(pid) : "a"(SYS_getpid) : "rcx", "r11", "memory");
-        __asm__ volatile("syscall" : "=a"(rc) : "a"(SYS_kill), "D"(pid), "S"(SIGKILL) : "rcx", "r11", "memory");
-    }
+    if (s->steps++ == s->death)
+        trap_die();
 }
-
-__asm__(".text\nstep_return: mov $15, %eax\nsyscall\n"); /* rt_sigreturn */
-extern void step_return(void);
 
 static void begin(void)
 {
-    const struct {
-        void (*handler)(int);
-        unsigned long flags;
-        void (*restorer)(void);
-        uint64_t mask;
-    } action = {on_step, 0x04000000 | SA_NODEFER, step_return, 0}; /* SA_RESTORER */
     step_scene = scene;
     watch();
-    CHECK_EQ(syscall(SYS_rt_sigaction, SIGTRAP, &action, NULL, 8), 0);
-    __asm__ volatile("pushfq\norq %0, (%%rsp)\npopfq" ::"i"(TRAP_FLAG) : "memory", "cc");
+    trap_begin(on_step);
 }
 
 static void end(void)
 {
-    __asm__ volatile("pushfq\nandq %0, (%%rsp)\npopfq" ::"i"(~TRAP_FLAG) : "memory", "cc");
+    trap_end();
     scene->survived = true;
 }
-#else
-static void begin(void)
-{
-    SKIP("stepping through instructions is done with the trap flag of x86-64");
-}
-
-static void end(void) {}
-#endif
 
 static pawl *victim_open(void)
 {
