@@ -1,5 +1,5 @@
 /* The switch: Algorithm 1. Requests for locks that are here go through the stages, others to their server. */
-#include "designs/netlock/switch.h"
+#include "designs/netlock/deadlock.h"
 
 #include <errno.h>
 
@@ -379,7 +379,7 @@ static bool sound(const struct nl_switch *w, const struct netlock_packet *p)
         return false;
     if (h->type == NETLOCK_ACQUIRE)
         return p->mode == NETLOCK_SHARED || p->mode == NETLOCK_EXCLUSIVE;
-    return h->type == NETLOCK_RELEASE || h->type == NETLOCK_CANCEL;
+    return h->type == NETLOCK_RELEASE || h->type == NETLOCK_CANCEL || h->type == NETLOCK_PROBE;
 }
 
 /* Of the host's latest life, and ACQUIRE only with a lease. */
@@ -406,7 +406,7 @@ static bool admit(struct nl_switch *w, struct netlock_machine *m, const struct p
     return true;
 }
 
-static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct netlock_machine *m = switch_machine(w, p->head.from.machine);
     if (!sound(w, p)) {
@@ -417,6 +417,8 @@ static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint64_
         return;
     if (p->head.type == NETLOCK_LEASE) {
         on_lease(w, m, p, now, out);
+    } else if (p->head.type == NETLOCK_PROBE) {
+        deadlock_at_switch(w, p, len, now, out);
     } else if (p->head.type == NETLOCK_ACQUIRE &&
                ((w->config.options & NETLOCK_PRIORITY && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
         struct netlock_packet *a = to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_REFUSED, out);
@@ -465,7 +467,7 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
         return;
     }
     if (h->from.machine <= w->config.machines) /* also what a server sends back in the name of a host */
-        on_host(w, p, now, out);
+        on_host(w, p, len, now, out);
     else if (is_server(w, h->from.machine))
         switch_on_server(w, p, len, now, out);
     else
