@@ -86,8 +86,8 @@ void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out)
     p->pushed = (uint32_t)rounds;
     p->count = (uint32_t)plane_get(plane, NETLOCK_ARRIVALS, lock);
     p->room = r.size - netlock_between(head_of(ends), tail_of(ends), r.size);
-    if (r.wait_size && p->room > r.wait_size)
-        p->room = r.wait_size;
+    if (r.wait_size)
+        p->room = plane_get(plane, NETLOCK_WAITING, lock) ? 0 : (uint32_t)min_u64(p->room, r.wait_size);
 }
 
 static void say_give(struct nl_switch *w, uint64_t index, uint64_t rounds, uint64_t token, struct outbox *out)

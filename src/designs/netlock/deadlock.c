@@ -179,14 +179,14 @@ static void find_blockers(struct server *s, const struct lock *l, const struct e
     }
 }
 
-/* The one who waits, if it waits here. */
+/* The one who waits, if it waits here. Also one that is on its way to a switch which takes nobody in: its lock is to move. */
 static struct entry *who_waits(struct server *s, const struct netlock_packet *p)
 {
     uint64_t requests = rack_requests(&s->config);
     if (netlock_request_of(p->head.nonce) >= requests)
         return NULL;
     struct entry *e = server_entry(s, p->client.machine * requests + netlock_request_of(p->head.nonce));
-    return e->nonce == p->head.nonce && e->index == p->head.index && e->state == ENTRY_WAITING && !e->pushed ? e : NULL;
+    return e->nonce == p->head.nonce && e->index == p->head.index && e->state == ENTRY_WAITING && e->mode ? e : NULL;
 }
 
 void deadlock_at_server(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)

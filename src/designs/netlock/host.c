@@ -1,23 +1,26 @@
 /* The host's side: its sessions' requests, sent again until they are answered, and its leases at the switch and at the servers.
  * It does not know who will answer a request. */
-#include "designs/netlock/netlock.h"
-#include "designs/requests.h"
+#include "designs/netlock/host.h"
 
 #include <errno.h>
 
 #define SERIAL_LIFE_SHIFT 30              /* serial numbers of a life: the next one's are others */
 #define NETCHAIN_PAUSE_NS (5 * NS_PER_US) /* doubles with every refusal: a round trip to begin with */
 #define MOVING_MAX 4u                     /* then somebody waits there */
-#define GRANTER_SWITCH 0u                 /* servers are 1 and up */
 
 static unsigned granters(const struct rack_config *c)
 {
     return c->servers + 1u;
 }
 
+uint64_t host_suspects_at(const struct rack_config *c)
+{
+    return round_up(requests_bytes(c, granters(c)), CACHE_LINE);
+}
+
 uint64_t netlock_host_bytes(const struct rack_config *c)
 {
-    return requests_bytes(c, granters(c));
+    return host_suspects_at(c) + host_deadlock_bytes(c);
 }
 
 void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
@@ -36,7 +39,7 @@ static uint64_t fresh_nonce(struct requests *h, const struct request *r)
 
 /* ---- sending ---- */
 
-static struct place granter_place(const struct requests *h, unsigned granter)
+struct place host_granter_place(const struct requests *h, unsigned granter)
 {
     return granter == GRANTER_SWITCH ? (struct place){MACHINE_SWITCH, h->leases[GRANTER_SWITCH].port}
                                      : (struct place){h->config.server[granter - 1], PORT_SERVER};
@@ -44,7 +47,8 @@ static struct place granter_place(const struct requests *h, unsigned granter)
 
 static struct netlock_packet *packet_to(struct requests *h, unsigned granter, enum netlock_type type, struct outbox *out)
 {
-    return netlock_packet_new(out, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, granter_place(h, granter));
+    return netlock_packet_new(out, &h->config, type, h->life, (struct place){h->machine, PORT_POOL},
+                              host_granter_place(h, granter));
 }
 
 /* What the request's state has to say; and when again, should no answer come. */
@@ -192,6 +196,7 @@ int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, stru
                           .since_ns = now,
                           .result = -EINPROGRESS,
                           .port = ask->port,
+                          .thread = ask->thread,
                           .tenant = ask->tenant,
                           .priority = ask->priority,
                           .want =
@@ -364,7 +369,7 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
 static bool sender(struct requests *h, const struct packet_head *p, unsigned *granter)
 {
     for (*granter = 0; *granter < h->granters; ++*granter) {
-        struct place from = granter_place(h, *granter);
+        struct place from = host_granter_place(h, *granter);
         if (from.machine == p->from.machine && (from.port == p->from.port || (*granter == GRANTER_SWITCH && p->from.port <= 1)))
             return true;
     }
@@ -424,6 +429,8 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
     }
     if (head->type == NETLOCK_LEASED)
         on_leased(h, granter, p, now, out);
+    else if (head->type == NETLOCK_CHASE)
+        host_deadlock_chase(h, p, len, now, out);
     else
         on_answer(h, granter, p, now, out);
 }
@@ -451,6 +458,7 @@ uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
             outbox_wake(out, request_number(h, r));
         } else if (r->next_ns <= now) {
             say(h, r, now, out);
+            host_deadlock_due(h, r, now, out);
         }
         next = min_u64(next, r->next_ns);
     }

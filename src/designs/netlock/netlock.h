@@ -50,6 +50,9 @@
 #define NETLOCK_BUST_HASTY_RETURN 0x1000000u /* the backup says that it has drained when it has not */
 #define NETLOCK_BUST_USURPER 0x2000000u      /* a switch reigns without a lease from the steward */
 #define NETLOCK_TOGGLE 0x4000000u            /* original and backup take turns: for trials */
+#define NETLOCK_BUST_LOUD 0x10000000u        /* a server that lost locks to another gives leases all the same */
+#define NETLOCK_BUST_CROWD 0x20000000u       /* deadlocks: threads of a session are taken for one */
+#define NETLOCK_BUST_STALE 0x40000000u       /* who held once is taken to hold */
 #define NETLOCK_SLOTS_SHIFT 32               /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
 
@@ -108,6 +111,7 @@ static inline struct netlock_packet *netlock_packet_new(struct outbox *out, cons
 uint64_t netlock_host_bytes(const struct rack_config *config);
 void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
 int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
+void netlock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
 int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
 struct packet_grants netlock_host_grants(const void *host);
