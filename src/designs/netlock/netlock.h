@@ -139,6 +139,8 @@ void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel);
 /* Policies (4.4), at any time. A tenant's quota in requests per second, 0: none; so many may come at once. -EINVAL: no such tenant,
  * or a rate that cannot be counted. */
 int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst);
+/* Random allocation, or Algorithm 3. */
+void netlock_set_random(void *state, bool on);
 
 /* ---- the steward (steward.c) ---- */
 
