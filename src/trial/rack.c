@@ -296,7 +296,7 @@ static void switch_emit(struct rack *r, struct sim_packet *packet)
     for (unsigned i = 0; i < r->outbox.packets; i++) {
         const struct packet_head *h = outbox_packet(&r->outbox, i);
         leaving.to = (struct sim_addr){.host = sim_host_of(r, h->to), .port = h->to.port};
-        if (r->config.racks && is_cut(r, h->space - SPACE - 1, leaving.to.host))
+        if (r->config.racks && is_cut(r, rack_switch_of(&r->config, h), leaving.to.host))
             continue;
         leaving.len = r->outbox.packet[i].len;
         memcpy(leaving.data, h, leaving.len);
@@ -408,8 +408,7 @@ static int switch_start(struct rack *r)
             return -ENOMEM;
     r->switch_memory = r->switches[0];
     sim_wire_program(r->wire, &program);
-    for (unsigned s = 0; s < RACK_SLOTS && r->config.racks; s++)
-        r->rules.owner[s] = (uint8_t)(s % r->config.racks);
+    r->rules = rack_rules_first(r->config.racks);
     for (unsigned i = 0; i < switch_count(r); i++)
         switch_anew(r, i, 1);
     if (r->config.racks > 1 && r->params.moves)

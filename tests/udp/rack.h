@@ -24,12 +24,12 @@ struct rack_test {
 /* What the children tell. */
 static struct rack_board {
     uint32_t coordinator_port;
-    uint32_t server_ports[RACK_SERVERS_MAX + 1]; /* behind relays; the last is the switch's */
+    uint32_t server_ports[RACK_SERVERS_MAX + RACKS_MAX]; /* behind relays; the last are the switches' */
     uint32_t ready;
 } * rack_board;
 
 static char rack_space[COORD_NAME_LEN];
-static pid_t rack_pids[RACK_SERVERS_MAX + 2], rack_owner;
+static pid_t rack_pids[RACK_SERVERS_MAX + RACKS_MAX + 1], rack_owner;
 static unsigned rack_pid_count;
 static volatile sig_atomic_t rack_stop;
 
@@ -41,6 +41,11 @@ static inline bool rack_relayed(const struct rack_test *t)
 static inline bool rack_serves(const struct rack_test *t, const struct design *d)
 {
     return d->packet->server_packet && (!d->packet->spills || t->room);
+}
+
+static inline unsigned rack_switch_count(const struct design *d)
+{
+    return d->packet->switch_rules ? RACKS_DEFAULT : d->packet->switch_packet != NULL;
 }
 
 /* PAWL_TEST_ROOM: for how many locks the switch has room. */
@@ -157,8 +162,8 @@ static inline void rack_node_main(void *arg)
     CHECK_EQ(pthread_create(&thread, NULL, rack_coordinator_thread, &c), 0);
     for (unsigned i = 0; i < p.servers; i++)
         rack_start_station(t, c.udp.at, i, false);
-    if (d->packet->switch_packet)
-        rack_start_station(t, c.udp.at, RACK_SERVERS_MAX, true);
+    for (unsigned i = 0; i < rack_switch_count(d); i++)
+        rack_start_station(t, c.udp.at, RACK_SERVERS_MAX + i, true);
     rack_board->coordinator_port = c.udp.at.port;
     __atomic_store_n(&rack_board->ready, 1, __ATOMIC_RELEASE);
     for (;;)
@@ -187,9 +192,8 @@ static inline void rack_begin(const struct rack_test *t)
     snprintf(rack_space, sizeof rack_space, "test%d", (int)rack_owner);
     atexit(rack_cleanup);
     rack_board = shared_memory(sizeof *rack_board);
-    bool has_switch = d->packet->switch_packet;
-    for (unsigned i = 0; i <= RACK_SERVERS_MAX && rack_relayed(t); i++) {
-        bool used = i < RACK_SERVERS_MAX ? rack_serves(t, d) && i < t->servers : has_switch;
+    for (unsigned i = 0; i < countof(rack_board->server_ports) && rack_relayed(t); i++) {
+        bool used = i < RACK_SERVERS_MAX ? rack_serves(t, d) && i < t->servers : i - RACK_SERVERS_MAX < rack_switch_count(d);
         if (!used)
             continue;
         struct rack_relay_arg arg = {.t = t, .number = i};
