@@ -256,6 +256,7 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_beat *beat, 
     m->at = from;                 /* where its pool is, most often, and where it can be asked */
     if (p->stamp >= m->said_ns) { /* else it is late */
         m->said_ns = p->stamp;
+        m->racks = (uint32_t)p->head.index;
         memcpy(m->switches, beat->switches, sizeof m->switches);
     }
     return beaten(c, p, answer);

@@ -5,7 +5,7 @@
  *   WELCOME  its number, its life, the space's config and the addresses of servers and switch
  *   REFUSED  why not: -EAGAIN is worth asking again; to a BEAT: this life is over
  *   BEAT     a host, lock server or switch is alive; stamp as its clock says, code: of its config; where it thinks that switches
- *            are. A switch says what it found when it looked for a machine in its locks: index its number, generation how many
+ *            are; index: in which racks it has a lease, a bit each. A switch says what it found when it looked for a machine in its locks: index its number, generation how many
  *            still name it; and by which rules it goes
  *   BEATEN   the stamp again: the host's lease now counts from it. Where the switches are. To a switch: look for this machine
  *            (index), and the rules by which it shall go
@@ -163,6 +163,7 @@ struct coord_member {
     struct net_addr at;
     struct net_addr switches[RACKS_MAX]; /* where it sends to: what it said last, and when, by its own clock: */
     uint64_t said_ns;
+    uint32_t racks; /* in which it has a lease, a bit each */
 };
 
 struct coordinator {

@@ -92,13 +92,23 @@ void coordinator_set_rules(struct coordinator *c, const struct rules *rules)
     c->rules = c->wanted = *rules;
 }
 
-static int change_rules(struct coordinator *c, const struct coord_packet *p)
+/* A host that had no lease there would lose what it holds of the locks that go there. */
+static bool can_get(const struct coordinator *c, unsigned rack, uint64_t now)
+{
+    for (uint16_t m = 1; m <= c->config.machines; m++)
+        if (c->members[m].live && !(c->members[m].racks >> rack & 1))
+            return false;
+    return now >= c->open_ns && rack < c->config.racks && c->switch_[rack].nonce && !is_silent(c, &c->switch_[rack], now);
+}
+
+static int change_rules(struct coordinator *c, const struct coord_packet *p, uint64_t now)
 {
     unsigned first = (unsigned)min_u64(p->head.index, RACK_SLOTS);
     int rc = rules_move(&c->rules, c->config.racks, first, p->head.generation, p->role, &c->wanted);
-    if (!rc && !all_have_let_go(c)) {
+    if (!rc && (!all_have_let_go(c) || !can_get(c, p->role, now))) {
+        int why = all_have_let_go(c) ? -EAGAIN : -EBUSY;
         c->wanted = c->rules;
-        return -EBUSY; /* of the change before */
+        return why;
     }
     return rc == -EALREADY ? (all_have_heard(c) ? 0 : -EINPROGRESS) : rc ? rc : -EINPROGRESS;
 }
@@ -108,7 +118,7 @@ uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, uin
     struct coord_ruled *a = answer;
     if (strncmp(p->space, c->space, sizeof c->space) != 0)
         return coord_refuse(c, p, -ENOENT, answer); /* another with the same number */
-    int code = p->code == 1 ? change_rules(c, p) : 0;
+    int code = p->code == 1 ? change_rules(c, p, now) : 0;
     memset(a, 0, sizeof *a);
     coord_make(&a->packet, COORD_RULED, c->space, p->head.nonce);
     a->packet.code = code;
@@ -185,6 +195,8 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
         return coord_refuse(c, p, -EAGAIN, answer); /* it needs their addresses */
     int i = place_for(c, p, at, now);
     int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, now);
+    if (rc == -EBUSY && p->head.to.port && can_move(c))
+        rc = -EAGAIN; /* it means that place, and waits for it */
     if (rc)
         return coord_refuse(c, p, rc, answer);
     struct coord_station *s = &c->switch_[i];

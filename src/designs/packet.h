@@ -319,6 +319,9 @@ struct packet_design {
      * is lost already. Then the session is to be ended. */
     uint64_t (*expiry)(const void *host, uint32_t session);
 
+    /* Of a host in several racks: in which of them it has a lease, a bit each. Null: it knows one switch only. */
+    uint32_t (*racks)(const void *host, uint64_t now);
+
     /* The process has ended, or the session's lease: costs its own holds and waits, nothing else. The session's number can be used
      * anew; its requests when they are idle. */
     void (*session_dead)(void *host, uint32_t session, uint64_t now, struct outbox *out);

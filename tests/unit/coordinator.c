@@ -15,7 +15,7 @@ static uint64_t now;
 
 /* What those who beat say: hosts, where they send to; switches, by which rules they go. */
 static struct net_addr here[2];
-static uint32_t version;
+static uint32_t version, leased;
 
 static void start_design(const char *design, bool fresh, uint32_t life)
 {
@@ -86,6 +86,7 @@ static const struct coord_packet *beat(uint16_t machine, uint32_t life)
     p.head.from.machine = machine;
     p.head.epoch = life;
     p.stamp = 42;
+    p.head.index = leased;
     p.role = COORD_HOST;
     p.code = coord_config_sum(&c.config);
     return ask(&p, 7);
@@ -324,6 +325,11 @@ static void dividing(void)
     CHECK_EQ(rules(0, 2, 2), -EINVAL);
     CHECK_EQ(rules(1, 2, 1), 0); /* it has it */
     CHECK(!coordinator_wants(&c));
+    leased = 1;
+    CHECK(beat(1, members[1].life));
+    CHECK_EQ(rules(0, 8, 1), -EAGAIN); /* the host would lose what it holds of them */
+    leased = 3;
+    CHECK(beat(1, members[1].life));
     CHECK_EQ(rules(0, 8, 1), -EINPROGRESS);
     CHECK_EQ(told(0, 0), 0);
     keep();
@@ -362,7 +368,7 @@ static void dividing(void)
     CHECK_EQ(rules(0, RACK_SLOTS, 0), 0);
     CHECK_EQ(number(22), 2); /* though one rack has no switch */
     memset(here, 0, sizeof here);
-    version = 0;
+    version = leased = 0;
 }
 
 int main(void)

@@ -166,6 +166,15 @@ uint64_t racks_expiry(const void *host, uint32_t session)
     return until;
 }
 
+uint32_t racks_leases(const void *host, uint64_t now)
+{
+    const struct racks_host *h = host;
+    uint32_t mask = 0;
+    for (unsigned d = 0; d < h->config.racks; d++)
+        mask |= (uint32_t)lease_runs(racks_part((void *)(uintptr_t)host, d), now) << d;
+    return mask;
+}
+
 void racks_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
 {
     const struct racks_host *h = host;

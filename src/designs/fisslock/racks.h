@@ -24,6 +24,7 @@ void racks_packet(void *host, const void *data, uint32_t len, uint64_t now, stru
 uint64_t racks_tick(void *host, uint64_t now, struct outbox *out);
 void racks_rouse(void *host, uint64_t now, struct outbox *out);
 uint64_t racks_expiry(const void *host, uint32_t session);
+uint32_t racks_leases(const void *host, uint64_t now);
 void racks_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
 const struct packet_drops *racks_host_drops(const void *host);
 uint64_t racks_switch_bytes(const struct rack_config *config);
@@ -40,7 +41,7 @@ void racks_switch_packet(void *state, const void *data, uint32_t len, uint64_t n
     .rouse = racks_rouse, .expiry = racks_expiry, .session_dead = racks_session_dead, .host_drops = racks_host_drops,              \
     .switch_bytes = racks_switch_bytes, .switch_init = racks_switch_init, .switch_expect = racks_switch_expect,                    \
     .switch_rules = racks_switch_rules, .switch_scan = racks_switch_scan, .switch_packet = racks_switch_packet,                    \
-    .thread = racks_thread
+    .thread = racks_thread, .racks = racks_leases
 
 /* For tests. */
 const struct rack_rules *racks_rules(const void *host);
