@@ -261,7 +261,8 @@ int lab_down(const char *name)
 
 /* ---- up ---- */
 
-/* A bridge of this namespace is a piece of cable: where the kernel has br_netfilter, every frame would be shown to iptables, too. */
+/* A bridge of this namespace is a piece of cable: where the kernel has br_netfilter, every frame would be shown to iptables, too.
+ */
 static void filter_nothing(void)
 {
     static const char *const switches[] = {"iptables", "ip6tables", "arptables"};
