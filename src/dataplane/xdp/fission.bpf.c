@@ -190,11 +190,9 @@ INLINE __attribute__((flatten)) int decide(struct xdp_md *ctx, struct frame *f, 
 
 INLINE int handle(struct xdp_md *ctx)
 {
-    struct plane_counters *c = count_here();
+    struct plane_counters *c;
     struct frame f;
-    if (!c)
-        return XDP_ABORTED;
-    int verdict = frame_parse(ctx, c, &f);
+    int verdict = frame_begin(ctx, &c, &f);
     if (verdict != FRAME_OURS)
         return verdict;
     if (f.head->family == PACKET_FISSION && f.head->space == settings.space) {
