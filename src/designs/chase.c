@@ -36,31 +36,39 @@ static bool same_thread(const struct chase *c, uint32_t a, uint32_t b)
 /* What it has, and wants more of, waits itself. */
 uint32_t chase_wait_behind(const struct chase *c, uint32_t request)
 {
-    uint32_t first = request - request % c->requests;
+    uint32_t first = request % c->part - request % c->part % c->requests;
     if (waits(c, request))
         return request;
-    for (uint32_t i = first; i < first + c->requests; i++)
-        if (waits(c, i) && same_thread(c, i, request))
-            return i;
+    for (uint32_t part = 0; part < c->parts; part++)
+        for (uint32_t i = part * c->part + first, n = c->requests; n; n--, i++)
+            if (waits(c, i) && same_thread(c, request, i))
+                return i;
     return CHASE_NONE;
 }
 
 /* Whether others can wait for the thread that waits for it. */
 static bool has_something(const struct chase *c, uint32_t request)
 {
-    uint32_t first = request - request % c->requests;
+    uint32_t first = request % c->part - request % c->part % c->requests;
     if (c->ops->holds(c->ctx, request))
         return true;
-    for (uint32_t i = first; i < first + c->requests; i++)
-        if (c->ops->holds(c->ctx, i) && same_thread(c, i, request))
-            return true;
+    for (uint32_t part = 0; part < c->parts; part++)
+        for (uint32_t i = part * c->part + first, n = c->requests; n; n--, i++)
+            if (c->ops->holds(c->ctx, i) && same_thread(c, request, i))
+                return true;
     return false;
+}
+
+/* Names are those of a part of a host. */
+static uint64_t hash_of(const struct chase_step *s)
+{
+    return mix64(s->id ^ mix64(s->machine | (uint64_t)s->term << 16));
 }
 
 /* Another for every wait, so that it is not always the same who loses; and the same for everybody who asks. */
 static uint64_t rank_of(const struct chase_step *s)
 {
-    return (mix64(s->id ^ mix64(s->machine)) >> 1 | 1) | (uint64_t)s->second << 63;
+    return (hash_of(s) >> 1 | 1) | (uint64_t)s->second << 63;
 }
 
 static struct chase_step step_of(const struct chase *c, uint32_t request)
@@ -80,7 +88,7 @@ static uint64_t rank_here(const struct chase *c, uint32_t request)
 
 static bool same_wait(const struct chase_step *a, const struct chase_step *b)
 {
-    return a->id == b->id && a->machine == b->machine;
+    return a->id == b->id && a->machine == b->machine && a->term == b->term;
 }
 
 /* ---- where it begins, and ends ---- */
@@ -141,8 +149,7 @@ bool chase_is_for(const struct chase *c, const struct chase_probe *p)
 static bool may_pass(const struct chase *c, uint32_t request, const struct chase_probe *p)
 {
     struct suspect *s = c->ops->suspect(c->ctx, request);
-    const struct chase_step *first = &p->way.step[0];
-    uint64_t probe = mix64(first->id ^ mix64(first->machine)) + 2 * (uint64_t)p->serial + p->sure;
+    uint64_t probe = hash_of(&p->way.step[0]) + 2 * (uint64_t)p->serial + p->sure;
     for (unsigned i = 0; i < CHASE_PASSES; i++)
         if (s->passed[i] == probe)
             return false;

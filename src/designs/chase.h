@@ -39,7 +39,7 @@ enum chase_kind {
 /* What follows PROBE and CHASE: one who waits, what it waits for, who waits and has that, and so on. */
 struct chase_step {
     uint64_t id;
-    uint32_t term;
+    uint32_t term; /* WAIT: the part of its host; else of the queue */
     uint16_t machine;
     uint8_t kind;
     uint8_t second; /* WAIT: an upgrade that came when there was one */
@@ -71,7 +71,7 @@ struct suspect {
     bool second;     /* upgrading: there was one before */
 };
 
-/* What the chase asks of a host, about requests by their number. */
+/* What the chase asks of a host, about requests by their number. A host may have parts, each with as many requests. */
 struct chase_ops {
     struct chase_step (*wait)(void *ctx, uint32_t request); /* id 0: it does not wait */
     bool (*holds)(void *ctx, uint32_t request);
@@ -90,7 +90,9 @@ struct chase {
     struct packet_drops *drops;
     uint64_t *probes; /* counts those that begin here */
     uint64_t now, retry_ns;
-    uint32_t requests; /* of a session */
+    uint32_t requests; /* of a session, in each part */
+    uint32_t part;     /* all requests of a part: the next one's go on */
+    uint16_t parts;
     uint16_t machine;
     bool crowd, rash; /* wrong on purpose: a session is taken for one thread; one round for two */
 };

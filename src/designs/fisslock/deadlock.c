@@ -1,5 +1,6 @@
 /* Deadlocks: see designs/chase.h. Here the queue of a lock is its agent's; its term is the agent's tenure. That one holds is asked
- * of its host alone in the second round: the host knows more than the agent. */
+ * of its host alone in the second round: the host knows more than the agent. A circle may go through several racks (racks.c): then
+ * a host has a part in each. */
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
 
@@ -36,33 +37,48 @@ static bool waits(const struct request *r)
     return (r->state == REQUEST_WAITING && !r->try) || r->state == REQUEST_UPGRADING;
 }
 
+/* Requests as the chase numbers them: through all parts. */
+static struct fisslock_host *part_of(const struct event *e, uint32_t request)
+{
+    return host_part(e->h, request / e->h->request_count);
+}
+
+static struct request *request_of(const struct event *e, uint32_t request)
+{
+    return host_request(part_of(e, request), request % e->h->request_count);
+}
+
+static uint32_t chase_number(struct fisslock_host *h, const struct request *r)
+{
+    return h->config.rack * h->request_count + request_number(h, r);
+}
+
 static struct chase_step wait_of(void *ctx, uint32_t request)
 {
-    const struct event *e = ctx;
-    const struct request *r = host_request(e->h, request);
-    const struct suspect *s = host_suspect(e->h, r);
+    struct fisslock_host *h = part_of(ctx, request);
+    const struct request *r = request_of(ctx, request);
+    const struct suspect *s = host_suspect(h, r);
+    bool upgrades = r->state == REQUEST_UPGRADING;
     if (!waits(r))
         return (struct chase_step){0};
-    return r->state == REQUEST_UPGRADING ? (struct chase_step){.id = s->upgrade, .second = s->second}
-                                         : (struct chase_step){.id = r->nonce};
+    return (struct chase_step){.id = upgrades ? s->upgrade : r->nonce, .term = h->config.rack, .second = upgrades && s->second};
 }
 
 static bool holds(void *ctx, uint32_t request)
 {
-    const struct event *e = ctx;
-    return fisslock_holds(e->h, request);
+    struct fisslock_host *h = part_of(ctx, request);
+    return fisslock_holds(h, request % h->request_count);
 }
 
 static uint32_t thread_of(void *ctx, uint32_t request)
 {
-    const struct event *e = ctx;
-    return *host_thread(e->h, request);
+    struct fisslock_host *h = part_of(ctx, request);
+    return *host_thread(h, request % h->request_count);
 }
 
 static struct suspect *suspect_of(void *ctx, uint32_t request)
 {
-    const struct event *e = ctx;
-    return host_suspect(e->h, host_request(e->h, request));
+    return host_suspect(part_of(ctx, request), request_of(ctx, request));
 }
 
 /* ---- packets ---- */
@@ -92,7 +108,7 @@ static struct fission_packet *say(struct event *e, enum fission_type type, uint6
 static void look(void *ctx, uint32_t request, const struct chase_probe *probe)
 {
     struct event *e = ctx;
-    const struct request *r = host_request(e->h, request);
+    const struct request *r = request_of(e, request); /* of this part: see deadlock_chase() */
     bool direct = probe->sure && probe->way.step[probe->at].kind == CHASE_HOLD;
     struct fission_packet *p = say(e, direct ? FISSION_CHASE : FISSION_PROBE, r->index, r->nonce, probe);
     if (!p)
@@ -110,7 +126,7 @@ static void give_up(void *ctx, uint32_t request)
 {
     struct event *e = ctx;
     e->h->counts.deadlocks++;
-    fisslock_give_up(e->h, request, -EDEADLK, e->now, e->out);
+    fisslock_give_up(e->h, request % e->h->request_count, -EDEADLK, e->now, e->out);
 }
 
 static struct chase chase_of(struct event *e)
@@ -125,6 +141,8 @@ static struct chase chase_of(struct event *e)
                           .now = e->now,
                           .retry_ns = h->config.retry_ns,
                           .requests = h->config.requests,
+                          .part = h->request_count,
+                          .parts = (uint16_t)host_parts(h),
                           .machine = h->machine,
                           .crowd = host_is(h, FISSLOCK_BUSTED_CROWD),
                           .rash = host_is(h, FISSLOCK_BUSTED_RASH)};
@@ -134,7 +152,7 @@ void deadlock_due(struct event *e, struct request *r)
 {
     const struct chase c = chase_of(e);
     if (r->pause_ns >= CHASE_PROBE_FACTOR * e->h->config.retry_ns && waits(r))
-        chase_begin(&c, request_number(e->h, r));
+        chase_begin(&c, chase_number(e->h, r));
 }
 
 void deadlock_upgrade(struct event *e, struct request *r)
@@ -153,7 +171,7 @@ void deadlock_second(struct event *e, struct request *r)
     struct suspect *s = host_suspect(e->h, r);
     edit(e, s);
     s->second = true;
-    chase_begin_soon(&c, request_number(e->h, r));
+    chase_begin_soon(&c, chase_number(e->h, r));
 }
 
 /* ---- at the agent: who is in the way? ---- */
@@ -246,10 +264,10 @@ static uint32_t next_wait(const struct chase *c, struct fisslock_host *h, const 
     bool stale = host_is(h, FISSLOCK_BUSTED_STALE);
     struct request *r = pool_request_of(h, s->id);
     if (!r && stale && NONCE_SLOT(s->id) < h->request_count)
-        return chase_wait_behind(c, NONCE_SLOT(s->id));
+        return chase_wait_behind(c, chase_number(h, host_request(h, NONCE_SLOT(s->id))));
     if (!r || r->index != p->head.index)
         return CHASE_NONE;
-    uint32_t number = request_number(h, r);
+    uint32_t number = chase_number(h, r);
     if (s->kind == CHASE_QUEUED)
         return p->mode == FISSION_SHARED && waits(r) && wanted(r) == FISSION_EXCLUSIVE ? number : CHASE_NONE;
     bool held = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
@@ -269,8 +287,14 @@ void deadlock_chase(struct event *e, const struct fission_packet *p)
     }
     const struct chase_step *s = &probe.way.step[probe.at];
     uint32_t request = next_wait(&c, e->h, p, s);
-    if (request != CHASE_NONE)
-        chase_go_on(&c, request, &probe);
-    else if (s->kind == CHASE_QUEUED)
-        request_not_waiting(e, p->head.index, s->id);
+    if (request == CHASE_NONE) {
+        if (s->kind == CHASE_QUEUED)
+            request_not_waiting(e, p->head.index, s->id);
+        return;
+    }
+    struct fisslock_host *part = part_of(e, request);
+    struct event there = part == e->h ? *e : event_begin(part, e->now, e->out);
+    const struct chase go = chase_of(&there);
+    if (wait_of(&there, request).id) /* else its lease there ended just now */
+        chase_go_on(&go, request, &probe);
 }

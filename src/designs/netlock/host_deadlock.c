@@ -101,6 +101,8 @@ static struct chase chase_of(struct event *e)
                           .now = e->now,
                           .retry_ns = h->config.retry_ns,
                           .requests = h->config.requests,
+                          .part = rack_requests(&h->config),
+                          .parts = 1,
                           .machine = h->machine,
                           .crowd = h->config.options & NETLOCK_BUST_CROWD};
 }
