@@ -16,9 +16,13 @@
     .switch_tick = netlock_switch_tick, .server_bytes = netlock_server_bytes, .server_init = netlock_server_init,                  \
     .server_packet = netlock_server_packet, .server_tick = netlock_server_tick, .server_drops = netlock_server_drops
 
+/* Data beside the locks. */
+#define NETLOCK_CALLS .call = netlock_call, .reply = netlock_reply, .server_apply = netlock_server_apply
+
 #define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_TOGGLE | SMALL)
 
-#define NETLOCK_FEATURES (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC)
+#define NETLOCK_FEATURES                                                                                                           \
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC | DESIGN_CALLS)
 
 static unsigned slots, alloc_random, priorities, servers_only;
 
@@ -40,7 +44,7 @@ uint64_t netlock_tuned(uint64_t options)
     return options;
 }
 
-static const struct packet_design netlock = {NETLOCK_TABLE, .draws = NETLOCK_DRAWS};
+static const struct packet_design netlock = {NETLOCK_TABLE, NETLOCK_CALLS, .draws = NETLOCK_DRAWS};
 
 /* NetChain as a lock manager, as the paper compares with it (6.1). */
 static const struct packet_design netchain = {NETLOCK_TABLE, .options = NETLOCK_CHAIN};
@@ -60,7 +64,7 @@ const struct design design_netchain = {
     .name = "netchain",
     .summary = "exclusive words in the switch; who finds one taken tries again",
     .kind = DESIGN_BASELINE,
-    .features = NETLOCK_FEATURES & ~DESIGN_SHARED,
+    .features = NETLOCK_FEATURES & ~(DESIGN_SHARED | DESIGN_CALLS),
     .substrates = DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .knobs = knobs,
@@ -68,7 +72,7 @@ const struct design design_netchain = {
 };
 
 #define BUSTED_BY(id, what, option, faults)                                                                                        \
-    static const struct packet_design id##_packet = {NETLOCK_TABLE, .draws = NETLOCK_DRAWS, .options = (option)};                  \
+    static const struct packet_design id##_packet = {NETLOCK_TABLE, NETLOCK_CALLS, .draws = NETLOCK_DRAWS, .options = (option)};   \
     const struct design design_busted_##id = {                                                                                     \
         .name = "busted-" what,                                                                                                    \
         .summary = "wrong on purpose: netlock",                                                                                    \
@@ -94,6 +98,9 @@ BUSTED(netlock_heir, "netlock-heir", NETLOCK_BUST_HASTY_HEIR);       /* a server
 BUSTED(netlock_rebel, "netlock-rebel", NETLOCK_BUST_NO_STEWARD);     /* a server grants without a lease of its own */
 BUSTED(netlock_usurper, "netlock-usurper", NETLOCK_BUST_USURPER);    /* a switch, too */
 BUSTED(netlock_return, "netlock-return", NETLOCK_BUST_HASTY_RETURN); /* the original reigns before the backup has drained */
+BUSTED(netlock_twice, "netlock-twice", NETLOCK_BUST_TWICE);          /* a data server does what it is sent twice */
+BUSTED(netlock_fence, "netlock-fence", NETLOCK_BUST_FENCE);          /* and what comes late */
+BUSTED(netlock_eager, "netlock-eager", NETLOCK_BUST_EAGER_DATA);     /* bytes go on though the lock is not free */
 /* The empty queue is not told again: only where nothing else moves the lock on. */
 BUSTED_BY(netlock_silent, "netlock-silent", NETLOCK_BUST_SILENT_EMPTY,
           FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER));
