@@ -82,7 +82,6 @@ const struct design *const designs[] = {
     &design_busted_netlock_usurper,
     &design_busted_netlock_return,
     &design_busted_netlock_twice,
-    &design_busted_netlock_fence,
     &design_busted_netlock_eager,
     &design_busted_netlock_silent,
     &design_busted_fisslock_keep,

@@ -114,7 +114,10 @@ static bool address_of(const struct station *s, struct place to, struct net_addr
             *out = s->welcome.servers[i];
             return true;
         }
-    return peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out));
+    if (peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out)))
+        return true;
+    *out = s->welcome.switch_at; /* a server's answer to a host that has not spoken to it */
+    return !s->is_switch && out->ip;
 }
 
 static void changing(const struct station *s, bool begins)

@@ -99,7 +99,6 @@ BUSTED(netlock_rebel, "netlock-rebel", NETLOCK_BUST_NO_STEWARD);     /* a server
 BUSTED(netlock_usurper, "netlock-usurper", NETLOCK_BUST_USURPER);    /* a switch, too */
 BUSTED(netlock_return, "netlock-return", NETLOCK_BUST_HASTY_RETURN); /* the original reigns before the backup has drained */
 BUSTED(netlock_twice, "netlock-twice", NETLOCK_BUST_TWICE);          /* a data server does what it is sent twice */
-BUSTED(netlock_fence, "netlock-fence", NETLOCK_BUST_FENCE);          /* and what comes late */
 BUSTED(netlock_eager, "netlock-eager", NETLOCK_BUST_EAGER_DATA);     /* bytes go on though the lock is not free */
 /* The empty queue is not told again: only where nothing else moves the lock on. */
 BUSTED_BY(netlock_silent, "netlock-silent", NETLOCK_BUST_SILENT_EMPTY,
