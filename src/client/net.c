@@ -479,12 +479,13 @@ int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline
     return rc ? rc : lock_index(n, index, mode, deadline, NULL, out);
 }
 
-static int check_call(const struct net *n, const pawl_call *call)
+static int check_call(struct net *n, const pawl_call *call)
 {
     if (!n->host.design->call)
         return failed(n, -PAWL_ENOTSUP);
     if (call->len > PAWL_CALL_MAX)
         return explain(-EMSGSIZE, "%zu bytes are more than the %d that a data server takes", call->len, PAWL_CALL_MAX);
+    net_say_here(n);
     return 0;
 }
 

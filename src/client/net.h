@@ -36,6 +36,7 @@ struct net {
     uint64_t lease_ns, spin_ns;
     uint64_t busy_ns; /* when a thread last received */
     uint64_t sent;    /* packets of the design */
+    uint64_t here_ns; /* when data servers are to hear again where this process is */
 
     uint32_t *owners; /* of what its requests have: threads; 0: none (net_owners.c) */
     bool hands_over;  /* one thread has given back what another had locked */
@@ -111,6 +112,8 @@ void net_pass_on(struct net *n);
 
 /* What is due for the host as a whole: retransmission, the dead, the coordinator. */
 void net_duties(struct net *n, struct udp *through, bool tick); /* tick: whether it is due or not */
+/* So that data servers answer this process themselves, and not by way of the switch. */
+void net_say_here(struct net *n);
 
 bool net_valid(struct net *n);
 uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
