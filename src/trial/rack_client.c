@@ -140,7 +140,7 @@ static int lock_and_call(struct actor *a, pawl_key key, enum pawl_mode mode, uin
                              .thread = a->number + 1,
                              .tenant = c->tenant,
                              .priority = c->priority,
-                             .port = (uint16_t)(PORT_SERVER + 1 + c->id),
+                             .port = rack_client_port(c),
                              .mode = mode,
                              .index = key.id,
                              .try = deadline == DEADLINE_TRY};
