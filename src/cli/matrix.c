@@ -5,9 +5,9 @@
 #include <string.h>
 
 /* Bit numbers of design.h's flags. */
-enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK };
+enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS };
 enum { SHM, SIM, UDP };
-static_assert(1 << DEADLOCK == DESIGN_DEADLOCK && DEADLOCK + 1 == DESIGN_FEATURES, "features in the order of their bits");
+static_assert(1 << CALLS == DESIGN_CALLS && CALLS + 1 == DESIGN_FEATURES, "features in the order of their bits");
 static_assert(1 << UDP == DESIGN_ON_UDP && UDP + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
@@ -45,7 +45,8 @@ static const struct proof {
       [RECOVERY] = "sim/netlock",
       [TIMEOUT] = "sim/netlock",
       [ASYNC] = "sim/netlock",
-      [DEADLOCK] = "sim/deadlock"}},
+      [DEADLOCK] = "sim/deadlock",
+      [CALLS] = "sim/netlock"}},
     {"netlock",
      UDP,
      {[EXCLUSIVE] = "udp/contract",
@@ -54,7 +55,8 @@ static const struct proof {
       [RECOVERY] = "udp/kill",
       [TIMEOUT] = "udp/contract",
       [ASYNC] = "udp/contract",
-      [DEADLOCK] = "udp/deadlock"}},
+      [DEADLOCK] = "udp/deadlock",
+      [CALLS] = "udp/kv"}},
     {"cas", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
     {"cas-backoff", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},

@@ -88,12 +88,14 @@ enum netlock_op {
 #define NETLOCK_OUT_NOTIFY 64u  /* to the lock's server */
 #define NETLOCK_OUT_PUSHED 128u
 #define NETLOCK_OUT_MOVING 256u
+#define NETLOCK_OUT_DATA 512u /* to the data server that the packet names, with its bytes, instead of GRANT (4.1) */
 
 /* What is wrong on purpose, for tests that must notice (pitfalls 1, 2, 5, 7). */
 #define NETLOCK_BUST_BLIND_RELEASE 1u   /* Algorithm 2, line 8: whoever releases, the head goes */
 #define NETLOCK_BUST_TRUST_MODE 2u      /* the releaser says what it held */
 #define NETLOCK_BUST_NO_SEEN 4u         /* a doubled ACQUIRE queues again */
 #define NETLOCK_BUST_NO_END 8u          /* lines 13 to 27: no test for the end of the queue */
+#define NETLOCK_BUST_EAGER_DATA 16u     /* bytes go to the data server though the request only waits */
 #define NETLOCK_BUST_FIRST_QUEUE 32u    /* a release pops the first waiting queue that has somebody */
 #define NETLOCK_BUST_EAGER_NORMAL 64u   /* LAST ends the overflow though somebody was passed on since */
 #define NETLOCK_BUST_NO_PUSH_ORDER 128u /* a push is taken whatever its number */
@@ -639,9 +641,14 @@ static inline uint64_t netlock_stage_since(struct netlock_pass *p, uint64_t reg)
 /* Tokens rise with every grant, one that is sent again included: nobody else was granted in between. */
 static inline uint64_t netlock_stage_token(struct netlock_pass *p, uint64_t reg)
 {
+    if (p->bust & NETLOCK_BUST_EAGER_DATA && !p->grant && p->enqueue && p->flags & NETLOCK_PAYLOAD) {
+        p->out |= NETLOCK_OUT_DATA;
+        p->out_token = reg;
+    }
     if (!p->grant)
         return reg;
-    p->out |= NETLOCK_OUT_GRANT;
+    /* Who is granted by its own packet, now or, if it is doubled, before; the bytes of all others have been dropped. */
+    p->out |= p->op == NETLOCK_OP_ACQUIRE && p->flags & NETLOCK_PAYLOAD ? NETLOCK_OUT_DATA : NETLOCK_OUT_GRANT;
     p->out_token = reg + 1;
     return reg + 1;
 }

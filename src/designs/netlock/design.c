@@ -17,10 +17,14 @@
     .server_init = netlock_server_init, .server_packet = netlock_server_packet, .server_tick = netlock_server_tick,                \
     .server_drops = netlock_server_drops
 
+/* Data beside the locks. */
+#define NETLOCK_CALLS .call = netlock_call, .reply = netlock_reply, .server_apply = netlock_server_apply
+
 #define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_TOGGLE | SMALL)
 
 #define NETLOCK_FEATURES                                                                                                           \
-    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC | DESIGN_DEADLOCK)
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC | DESIGN_DEADLOCK |        \
+     DESIGN_CALLS)
 
 static unsigned slots, alloc_random, priorities, servers_only;
 
@@ -42,7 +46,7 @@ uint64_t netlock_tuned(uint64_t options)
     return options;
 }
 
-static const struct packet_design netlock = {NETLOCK_TABLE, .draws = NETLOCK_DRAWS};
+static const struct packet_design netlock = {NETLOCK_TABLE, NETLOCK_CALLS, .draws = NETLOCK_DRAWS};
 
 /* NetChain as a lock manager, as the paper compares with it (6.1). */
 static const struct packet_design netchain = {NETLOCK_TABLE, .options = NETLOCK_CHAIN};
@@ -62,7 +66,7 @@ const struct design design_netchain = {
     .name = "netchain",
     .summary = "exclusive words in the switch; who finds one taken tries again",
     .kind = DESIGN_BASELINE,
-    .features = NETLOCK_FEATURES & ~(DESIGN_SHARED | DESIGN_DEADLOCK),
+    .features = NETLOCK_FEATURES & ~(DESIGN_SHARED | DESIGN_DEADLOCK | DESIGN_CALLS),
     .substrates = DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .knobs = knobs,
@@ -70,7 +74,7 @@ const struct design design_netchain = {
 };
 
 #define BUSTED_BY(id, what, option, faults)                                                                                        \
-    static const struct packet_design id##_packet = {NETLOCK_TABLE, .draws = NETLOCK_DRAWS, .options = (option)};                  \
+    static const struct packet_design id##_packet = {NETLOCK_TABLE, NETLOCK_CALLS, .draws = NETLOCK_DRAWS, .options = (option)};   \
     const struct design design_busted_##id = {                                                                                     \
         .name = "busted-" what,                                                                                                    \
         .summary = "wrong on purpose: netlock",                                                                                    \
@@ -99,6 +103,8 @@ BUSTED(netlock_return, "netlock-return", NETLOCK_BUST_HASTY_RETURN); /* the orig
 BUSTED(netlock_loud, "netlock-loud", NETLOCK_BUST_LOUD);             /* a server gives leases for locks that are another's now */
 BUSTED(netlock_crowd, "netlock-crowd", NETLOCK_BUST_CROWD);          /* a session waits if any thread of it does */
 BUSTED(netlock_stale, "netlock-stale", NETLOCK_BUST_STALE);          /* who held once is part of a deadlock */
+BUSTED(netlock_twice, "netlock-twice", NETLOCK_BUST_TWICE);          /* a data server does what it is sent twice */
+BUSTED(netlock_eager, "netlock-eager", NETLOCK_BUST_EAGER_DATA);     /* bytes go on though the lock is not free */
 /* The empty queue is not told again: only where nothing else moves the lock on. */
 BUSTED_BY(netlock_silent, "netlock-silent", NETLOCK_BUST_SILENT_EMPTY,
           FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER));

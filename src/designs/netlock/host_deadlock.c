@@ -65,28 +65,27 @@ static void look(void *ctx, uint32_t request, const struct chase_probe *probe)
 {
     const struct event *e = ctx;
     const struct request *r = request_at(e->h, request);
-    struct netlock_packet *p = outbox_add(e->out, (uint32_t)(sizeof *p + probe->way.count * sizeof probe->way.step[0]));
+    uint32_t more = (uint32_t)(probe->way.count * sizeof probe->way.step[0]);
+    struct netlock_packet *p = host_packet(e->h, GRANTER_SWITCH, NETLOCK_PROBE, more, e->out);
     if (!p)
         return;
-    const struct place self = {e->h->machine, PORT_POOL};
-    netlock_head(p, &e->h->config, NETLOCK_PROBE, e->h->life, self, host_granter_place(e->h, GRANTER_SWITCH));
     p->head.index = r->index;
     p->head.nonce = r->nonce;
-    p->client = self;
+    p->client = p->head.from;
     p->mode = r->want;
     p->flags = probe->sure ? NETLOCK_SURE : 0;
     p->ticket = probe->serial;
     p->room = probe->at;
     p->count = probe->way.count;
-    memcpy(p + 1, probe->way.step, probe->way.count * sizeof probe->way.step[0]);
+    memcpy(p + 1, probe->way.step, more);
 }
 
 static void give_up(void *ctx, uint32_t request)
 {
     const struct event *e = ctx;
     e->h->busy.deadlocks++;
-    netlock_give_up(e->h, request, -EDEADLK, e->now, e->out);
-    outbox_wake(e->out, request);
+    if (netlock_give_up(e->h, request, -EDEADLK, e->now, e->out) == PACKET_DONE)
+        outbox_wake(e->out, request); /* else when it is known what its data server has done */
 }
 
 static struct chase chase_of(struct event *e)

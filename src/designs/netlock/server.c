@@ -14,9 +14,19 @@ static uint64_t entries_at(const struct rack_config *c)
     return locks_at(c) + round_up(c->locks * sizeof(struct lock), CACHE_LINE);
 }
 
+static uint64_t fences_at(const struct rack_config *c)
+{
+    return entries_at(c) + round_up((c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry), CACHE_LINE);
+}
+
+static uint64_t deeds_at(const struct rack_config *c)
+{
+    return fences_at(c) + round_up(c->locks * sizeof(struct fence), CACHE_LINE);
+}
+
 uint64_t netlock_server_bytes(const struct rack_config *c)
 {
-    return entries_at(c) + (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry);
+    return deeds_at(c) + (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct deed);
 }
 
 void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
@@ -30,6 +40,8 @@ void netlock_server_init(void *server, const struct rack_config *config, uint16_
     assert(s->number < config->servers);
     s->locks_at = locks_at(config);
     s->entries_at = entries_at(config);
+    s->fences_at = fences_at(config);
+    s->deeds_at = deeds_at(config);
     s->fresh = fresh;
     s->revive_ns = UINT64_MAX;
     s->beat_ns = now;
@@ -109,6 +121,16 @@ static void unlink_holder(struct server *s, struct lock *l, const struct entry *
     l->holders--;
 }
 
+/* With a token that nobody else has had. */
+static struct netlock_packet *say_granted(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
+{
+    l->token = server_token(s, l) + 1;
+    struct netlock_packet *p = server_forwards(s, e, l->token, out) ? NULL : server_answer(s, e, NETLOCK_GRANT, out);
+    if (p)
+        p->token = l->token;
+    return p;
+}
+
 static void grant(struct server *s, struct lock *l, struct entry *e, struct outbox *out)
 {
     e->state = ENTRY_HELD;
@@ -117,19 +139,7 @@ static void grant(struct server *s, struct lock *l, struct entry *e, struct outb
     link_holder(s, l, e);
     if (l->holders > l->peak)
         l->peak = l->holders;
-    l->token = server_token(s, l) + 1;
-    struct netlock_packet *p = server_answer(s, e, NETLOCK_GRANT, out);
-    if (p)
-        p->token = l->token;
-}
-
-/* The same grant again, with a token that nobody else had in between. */
-static struct netlock_packet *grant_again(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
-{
-    struct netlock_packet *p = server_answer(s, e, NETLOCK_GRANT, out);
-    if (p)
-        p->token = l->token = server_token(s, l) + 1;
-    return p;
+    say_granted(s, l, e, out);
 }
 
 static bool fits(const struct lock *l, uint8_t mode)
@@ -239,7 +249,7 @@ static void on_acquire(struct server *s, struct entry *e, const struct netlock_p
     bool over = p->flags & NETLOCK_OVERFLOW;
     bool known = p->head.nonce == e->nonce;
     if (known && e->state == ENTRY_HELD) {
-        grant_again(s, l, e, out);
+        say_granted(s, l, e, out);
         return;
     }
     if (known && e->state == ENTRY_WAITING)
@@ -327,13 +337,16 @@ static bool sound(const struct server *s, const struct netlock_packet *p, uint32
     case NETLOCK_LEASE:
         return !from_switch(h);
     case NETLOCK_ACQUIRE:
-        if ((p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE) || !(p->flags & NETLOCK_FORWARDED))
+        if ((p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE) || !(p->flags & NETLOCK_FORWARDED) ||
+            (p->flags & NETLOCK_PAYLOAD && !netlock_sound_payload(&s->config, p, len)))
             return false;
         break;
     case NETLOCK_CANCEL:
         if (!(p->flags & NETLOCK_FORWARDED))
             return false;
         break;
+    case NETLOCK_DATA:
+        return server_sound_data(s, p, len);
     case NETLOCK_RELEASE:
         break;
     case NETLOCK_NOTIFY:
@@ -462,6 +475,10 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
         s->drops.alien++;
         return;
     }
+    if (h->type == NETLOCK_DATA) {
+        server_on_data(s, p, len, out);
+        return;
+    }
     struct server_machine *m = &s->machines[h->from.machine];
     if (!admit(s, m, p, now, out))
         return;
@@ -494,10 +511,14 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
      * forgotten with everything else. Whichever, nothing is granted here before the switch has said more. */
     if (p->flags & NETLOCK_OVERFLOW && !(s->config.options & NETLOCK_BUST_DEAF_SERVER))
         server_on_take(s, server_lock(s, h->index), p, now, out);
-    if (h->type == NETLOCK_ACQUIRE)
+    if (h->type == NETLOCK_ACQUIRE) {
+        s->carried = p->flags & NETLOCK_PAYLOAD ? p : NULL;
+        s->carried_len = len;
         on_acquire(s, e, p, now, out);
-    else
+        s->carried = NULL;
+    } else {
         on_release(s, e, p, now, out);
+    }
 }
 
 /* ---- time ---- */
@@ -525,7 +546,7 @@ static void remind(struct server *s, uint64_t now, struct outbox *out)
     uint64_t n = (s->config.machines + UINT64_C(1)) * rack_requests(&s->config);
     for (; s->remind_at < n && out->packets < OUTBOX_PACKETS / 2; s->remind_at++) {
         struct entry *e = server_entry(s, s->remind_at);
-        struct netlock_packet *p = e->state == ENTRY_HELD && e->old ? grant_again(s, server_lock(s, e->index), e, out) : NULL;
+        struct netlock_packet *p = e->state == ENTRY_HELD && e->old ? say_granted(s, server_lock(s, e->index), e, out) : NULL;
         if (p)
             p->head.to.port = PORT_POOL; /* its process may be gone */
         e->old = e->state == ENTRY_HELD;
