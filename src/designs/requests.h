@@ -65,6 +65,7 @@ struct requests {
     uint64_t held_at; /* offset of counts: what a session has from a granter */
     uint64_t lost_at; /* of bytes, one per session: 1 if it lost something */
     uint64_t requests_at;
+    uint64_t part_bytes; /* of each part of a host of several switches: they lie side by side (parts.h) */
     struct lease leases[GRANTERS_MAX];
 };
 
