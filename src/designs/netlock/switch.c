@@ -293,6 +293,7 @@ static void run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, c
         plane->counts.resubmissions++;
     }
     plane->counts.passes_max = max_u64(plane->counts.passes_max, passes);
+    switch_give(w, lock, now, out); /* if that was the last: nobody has to wait for a tick */
 }
 
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out)
