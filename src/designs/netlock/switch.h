@@ -84,6 +84,7 @@ struct nl_switch {
                        * be looked at still */
     uint32_t leaving, coming;
     uint32_t reports_max;
+    bool twin;   /* for tests: of one in the kernel, whose control process learns of an empty queue when it looks */
     bool remake; /* queues of another kind move out */
     uint32_t stops[SWITCH_STOPS][SWITCH_STOP_BUCKETS];
     bool tight;           /* the latest plan needs all slots */
