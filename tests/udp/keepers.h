@@ -141,7 +141,7 @@ static uint64_t keepers_end(void)
     uint64_t kept = 0;
     __atomic_store_n(&oracle->stop, 1, __ATOMIC_SEQ_CST);
     for (unsigned i = 0; i < WORKERS; i++)
-        child_join(crew[i].pid);
+        see_off(i);
     for (unsigned i = 0; i < HOSTS; i++) {
         child_join(keepers[i]);
         kept += keeping->kept[i];

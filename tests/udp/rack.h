@@ -3,7 +3,6 @@
 #ifndef PAWL_TESTS_UDP_RACK_H
 #define PAWL_TESTS_UDP_RACK_H
 
-#include "lib/hash.h"
 #include "node/node.h"
 #include "tests/shm/space.h"
 #include "tests/udp/relay.h"
@@ -92,16 +91,17 @@ static inline void rack_relay_main(void *arg)
 }
 
 /* Two ports in a row that are free; below those that the kernel gives to whoever wants any (32768 and up), so that nobody has them
- * while their owner is dead. */
+ * while their owner is dead; and not those of a test that runs beside this one, which has a number near ours. */
 #define RACK_PORT_FIRST 12000
 #define RACK_PORTS 20000
+#define RACK_PORTS_EACH 8
 static inline uint16_t rack_port_pair(void)
 {
-    static uint64_t tries;
-    for (int i = 0; i < 100; i++) {
+    static unsigned tries;
+    for (int i = 0; i < 100; i++, tries++) {
         struct udp a, b;
-        uint64_t drawn = mix64((uint64_t)getpid() << 32 ^ ++tries) % (RACK_PORTS / 2) * 2;
-        struct net_addr at = {.ip = RACK_LOCALHOST, .port = (uint16_t)(RACK_PORT_FIRST + drawn)};
+        unsigned offset = ((unsigned)getpid() * RACK_PORTS_EACH + 2 * tries) % RACK_PORTS;
+        struct net_addr at = {.ip = RACK_LOCALHOST, .port = (uint16_t)(RACK_PORT_FIRST + offset)};
         if (udp_open(&a, at))
             continue;
         at.port++;
@@ -110,6 +110,7 @@ static inline uint16_t rack_port_pair(void)
         if (rc)
             continue;
         udp_close(&b);
+        tries++;
         return (uint16_t)(at.port - 1);
     }
     CHECK_FAIL("no two ports in a row are free");
