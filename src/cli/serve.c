@@ -163,17 +163,21 @@ static void *run_station(void *arg)
 
 static int open_station(const char *command, struct station *s, struct net_addr at, struct net_addr coordinator, bool is_switch)
 {
-    const struct station_params p = {.at = at,
-                                     .coordinator = coordinator,
-                                     .space = opts.space,
-                                     .is_switch = is_switch,
-                                     .rack = (unsigned)opts.rack,
-                                     .switch_locks = opts.room,
-                                     .fresh = opts.fresh,
-                                     .spin_ns = opts.spin_ns,
-                                     .deadline = world_now(&world_real) + JOIN_NS,
-                                     .stop = &stopped};
-    int rc = station_open(s, &p);
+    struct station_params p = {.at = at,
+                               .coordinator = coordinator,
+                               .space = opts.space,
+                               .is_switch = is_switch,
+                               .rack = (unsigned)opts.rack,
+                               .switch_locks = opts.room,
+                               .fresh = opts.fresh,
+                               .spin_ns = opts.spin_ns,
+                               .stop = &stopped};
+    uint64_t patience = world_now(&world_real) + JOIN_NS;
+    int rc;
+    do { /* one that answers says when it will be; a signal may come meanwhile */
+        p.deadline = world_now(&world_real) + NS_PER_S;
+        rc = station_open(s, &p);
+    } while (!stopped && (rc == -EAGAIN || (rc == -ETIMEDOUT && world_now(&world_real) < patience)));
     if (!rc)
         return 0;
     const char *why = rc == -ETIMEDOUT ? "the coordinator does not answer"
