@@ -112,15 +112,13 @@ static const struct arg switch_table[] = {
     {"loop", 0, ARG_STRING, "OUT,IN", "dev, in-path: both ends of a veth by which doubled packets come back to us", &opts.xdp.loop,
      NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: when it ends, forget the locks, too", &opts.xdp.remove, NULL},
-    {"show", 0, ARG_FLAG, NULL, "with --pin: print what the switch that is pinned there has counted", &opts.xdp.show, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args switch_usage = {
     .command = "pawl switch",
     .usage = "--dev IF[,IF...] --join ADDRESS:PORT --listen ADDRESS:PORT [OPTION]...\n"
-             "       pawl switch --soft --join ADDRESS:PORT [--listen ADDRESS:PORT] [OPTION]...\n"
-             "       pawl switch --show --pin DIR [--json]",
+             "       pawl switch --soft --join ADDRESS:PORT [--listen ADDRESS:PORT] [OPTION]...",
     .about =
         "Runs the switch of a rack, with the program of the space's design: every lock packet passes through it. In the kernel it\n"
         "is an XDP program, which decides before the network stack sees the packet; everything else passes untouched.",
@@ -131,8 +129,7 @@ static const struct args switch_usage = {
         "A switch that is gone can be replaced by one at another address, a lease after it was last heard of (fisslock, "
         "fisslock-racks,\n"
         "in software).\n\n"
-        "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 1 (show) there is none,\n"
-        "2 wrong usage, 69 it could not start.",
+        "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     .table = switch_table,
     .count = countof(switch_table),
 };
@@ -423,8 +420,6 @@ int cmd_switch(int argc, char **argv)
         return status;
     if (rest.count)
         return args_complain(&switch_usage, "'%s' is one word too many", rest.words[0]);
-    if (opts.xdp.show)
-        return opts.xdp.pins ? switch_show(opts.xdp.pins, opts.json) : args_complain(&switch_usage, "--show needs --pin");
     if (opts.soft == !!opts.xdp.devices)
         return args_complain(&switch_usage, "either --dev, for a switch in the kernel, or --soft");
     if (!opts.join)

@@ -14,7 +14,7 @@ struct switch_options {
     uint64_t locks;
     const char *loop; /* OUT,IN: for in-path switches */
     struct net_addr at, coordinator;
-    bool fresh, show, remove, json;
+    bool fresh, remove, json;
     const volatile sig_atomic_t *stop;
 };
 
