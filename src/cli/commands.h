@@ -9,6 +9,7 @@ int cmd_lab(int argc, char **argv);
 int cmd_lock(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
 int cmd_policy(int argc, char **argv);
+int cmd_rules(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_sim(int argc, char **argv);

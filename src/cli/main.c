@@ -18,6 +18,7 @@ static const struct command {
     {"tune", cmd_tune, "show and change how a lock with ranges is laid out, while it is used"},
     {"serve", cmd_serve, "coordinate a rack of hosts and serve its locks"},
     {"switch", cmd_switch, "be the switch of a rack, in the kernel or in software"},
+    {"rules", cmd_rules, "which rack's switch has which locks, and another division while all is running"},
     {"policy", cmd_policy, "what NetLock's switch counts, and its policies while it runs"},
     {"sim", cmd_sim, "try designs in simulated clusters full of faults"},
     {"bench", cmd_bench, "measure designs on this machine or in the simulated cluster"},

@@ -24,8 +24,8 @@
 
 static struct {
     const char *listen, *join, *space, *design, *keys, *state;
-    uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns, room;
-    bool fresh, soft, json, servers_seen, own_seen, room_seen, backup;
+    uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns, room, racks, rack;
+    bool fresh, soft, json, servers_seen, own_seen, room_seen, backup, racks_seen, rack_seen;
     struct switch_options xdp;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
@@ -44,7 +44,8 @@ static const struct arg serve_table[] = {
     {"design", 0, ARG_STRING, "D", "of the space; default srvlock", &opts.design, NULL},
     {"keys", 0, ARG_STRING, "KIND", "named, sparse (any 64-bit number) or dense (0 to N-1); default named", &opts.keys, NULL},
     {"locks", 0, ARG_U64, "N", "that the space has, for as many keys; default 1M", &opts.locks, NULL},
-    {"state", 0, ARG_STRING, "DIR", "where keys that are not dense are kept; default $XDG_STATE_HOME/pawl or ~/.local/state/pawl",
+    {"state", 0, ARG_STRING, "DIR",
+     "where keys that are not dense, and the rules of racks, are kept; default $XDG_STATE_HOME/pawl or ~/.local/state/pawl",
      &opts.state, NULL},
     {"lease", 0, ARG_DURATION, "S", "for which a silent host keeps what it holds; default 2", &opts.lease_ns, NULL},
     {"hosts", 0, ARG_U64, "N", "that can take part at once; default 64", &opts.hosts, NULL},
@@ -54,6 +55,8 @@ static const struct arg serve_table[] = {
      "lock servers of the space, if its design has any; default 1; fisslock: default none, see pawl switch --room", &opts.servers,
      &opts.servers_seen},
     {"own", 0, ARG_U64, "N", "of them run here, the others join; default all", &opts.own, &opts.own_seen},
+    {"racks", 0, ARG_U64, "N", "fisslock-racks: switches among which the locks are divided; default 2; see pawl rules", &opts.racks,
+     &opts.racks_seen},
     {"backup", 0, ARG_FLAG, NULL, "the switch has a backup: a second 'pawl switch' joins, and takes over if the first is gone",
      &opts.backup, NULL},
     {"join", 0, ARG_STRING, "ADDRESS:PORT", "be a lock server of the rack with that coordinator, and nothing else", &opts.join,
@@ -74,11 +77,12 @@ static const struct args serve_usage = {
         "Unless --fresh, nothing is granted for one lease: a host may hold something from before. There is no authentication:\n"
         "listen where only friends can send packets.\n\n"
         "Which lock a name or a sparse number has is written to DIR/NAME.keys, and never changes: a coordinator that starts anew\n"
-        "needs that file. It goes with --keys and --locks.\n\n"
+        "needs that file. It goes with --keys and --locks. In the same way DIR/NAME.rules says which rack has which locks.\n\n"
         "Examples:\n"
         "  pawl serve --space test --locks 1M\n"
         "  pawl serve --space test --design srvlock --servers 2 --own 1\n"
-        "  pawl serve --join 127.0.0.1:7070 --space test --listen 127.0.0.1:7080\n\n"
+        "  pawl serve --join 127.0.0.1:7070 --space test --listen 127.0.0.1:7080\n"
+        "  pawl serve --space test --design fisslock-racks --racks 4\n\n"
         "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     .table = serve_table,
     .count = countof(serve_table),
@@ -92,6 +96,9 @@ static const struct arg switch_table[] = {
     {"space", 0, ARG_STRING, "NAME", "of the space; default 'default'", &opts.space, NULL},
     {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where lock packets come to; default " DEFAULT_LISTEN " with port 7071", &opts.listen,
      NULL},
+    {"rack", 0, ARG_U64, "N",
+     "soft, fisslock-racks: which rack's, from 1 on; default the one that had this address, else one that has none", &opts.rack,
+     &opts.rack_seen},
     {"room", 0, ARG_U64, "N", "soft, fisslock: has room for so many locks; the space's lock servers decide the others; default all",
      &opts.room, &opts.room_seen},
     {"spin", 0, ARG_DURATION, "S", "soft: look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
@@ -121,6 +128,9 @@ static const struct args switch_usage = {
         "With --pin, the locks stay as they are between one end and the next start; after kill -9 the program goes on by itself,\n"
         "and the next start takes over without losing a packet. A program in the kernel needs root, or CAP_BPF and "
         "CAP_NET_ADMIN.\n\n"
+        "A switch that is gone can be replaced by one at another address, a lease after it was last heard of (fisslock, "
+        "fisslock-racks,\n"
+        "in software).\n\n"
         "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 1 (show) there is none,\n"
         "2 wrong usage, 69 it could not start.",
     .table = switch_table,
@@ -157,6 +167,7 @@ static int open_station(const char *command, struct station *s, struct net_addr 
                                      .coordinator = coordinator,
                                      .space = opts.space,
                                      .is_switch = is_switch,
+                                     .rack = (unsigned)opts.rack,
                                      .switch_locks = opts.room,
                                      .fresh = opts.fresh,
                                      .spin_ns = opts.spin_ns,
@@ -167,8 +178,11 @@ static int open_station(const char *command, struct station *s, struct net_addr 
         return 0;
     const char *why = rc == -ETIMEDOUT ? "the coordinator does not answer"
                       : rc == -ENOSPC  ? "the rack has all its lock servers"
-                      : rc == -EAGAIN  ? "the rack's lock servers are not there"
-                      : rc == -ENOENT  ? "the coordinator has no such space"
+                      : rc == -EAGAIN
+                          ? "the rack's lock servers are not there, it waits for a lease, or for hosts to leave another switch"
+                      : rc == -EBUSY  ? "another switch has that place, and was heard of less than a lease ago"
+                      : rc == -EINVAL ? "the space has fewer racks"
+                      : rc == -ENOENT ? "the coordinator has no such space"
                       : rc == -PAWL_ELIMIT
                           ? "--room is less than the space has, and there are no lock servers for the others: pawl serve --servers"
                       : rc == -EOPNOTSUPP || rc == -PAWL_ENOTSUP ? "the space's design has no such part"
@@ -257,8 +271,8 @@ static int run_servers(struct coordinating *c, unsigned own)
     return status;
 }
 
-/* The file for the keys; its folder is made. 0, or the exit status after a complaint. */
-static int keys_file(char out[JOURNAL_PATH_LEN])
+/* Where the space's files are, but for how their names end; the folder is made. 0, or the exit status after a complaint. */
+static int state_path(char out[JOURNAL_PATH_LEN])
 {
     char folder[JOURNAL_PATH_LEN - COORD_NAME_LEN - 8];
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -267,7 +281,7 @@ static int keys_file(char out[JOURNAL_PATH_LEN])
               : home && *home   ? snprintf(folder, sizeof folder, "%s/.local/state/pawl", home)
                                 : -1;
     if (len <= 0 || (size_t)len >= sizeof folder)
-        return cli_say("serve", EXIT_USAGE, "where shall the keys be kept? --state DIR says");
+        return cli_say("serve", EXIT_USAGE, "where shall keys and rules be kept? --state DIR says");
     if (strchr(opts.space, '/'))
         return cli_say("serve", EXIT_USAGE, "the name of the space has a slash");
     for (char *slash = strchr(folder + 1, '/');; slash = strchr(slash + 1, '/')) {
@@ -279,19 +293,22 @@ static int keys_file(char out[JOURNAL_PATH_LEN])
             break;
         *slash = '/';
     }
-    snprintf(out, JOURNAL_PATH_LEN, "%s/%s.keys", folder, opts.space);
+    snprintf(out, JOURNAL_PATH_LEN, "%s/%s", folder, opts.space);
     return 0;
 }
 
 static int coordinate(const struct design *d, enum pawl_keys keys, struct net_addr at)
 {
-    char journal[JOURNAL_PATH_LEN];
-    int status = keys == PAWL_KEYS_DENSE ? 0 : keys_file(journal);
-    if (status)
-        return status;
+    char path[JOURNAL_PATH_LEN], journal[JOURNAL_PATH_LEN + 8], rules[JOURNAL_PATH_LEN + 8];
     struct coordinating c = {.stop = &stopped};
     pthread_t thread;
     assert(d->packet);
+    bool divided = d->packet->switch_rules, named = keys != PAWL_KEYS_DENSE;
+    int status = named || divided ? state_path(path) : 0;
+    if (status)
+        return status;
+    snprintf(journal, sizeof journal, "%s.keys", named ? path : "");
+    snprintf(rules, sizeof rules, "%s.rules", divided ? path : "");
     bool servers = d->packet->server_packet && (!d->packet->spills || opts.servers_seen);
     const struct coord_params p = {
         .design = d,
@@ -303,16 +320,18 @@ static int coordinate(const struct design *d, enum pawl_keys keys, struct net_ad
         .sessions = (uint16_t)opts.sessions,
         .requests = (uint16_t)opts.holds,
         .servers = (uint16_t)(servers ? opts.servers : 0),
+        .racks = (uint16_t)opts.racks,
         .backup = opts.backup,
         .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT),
         .fresh = opts.fresh,
         .keys = keys,
-        .journal = keys == PAWL_KEYS_DENSE ? NULL : journal,
+        .journal = named ? journal : NULL,
+        .rules = divided ? rules : NULL,
     };
     const char *why;
     int rc = coordinating_open(&c, &p, at, &why);
-    if (rc && p.journal && why)
-        return cli_say("serve", EXIT_UNAVAILABLE, "%s: %s", why, journal);
+    if (rc && (named || divided) && why)
+        return cli_say("serve", EXIT_UNAVAILABLE, "%s: %s.*", why, path);
     if (rc)
         return cli_say("serve", EXIT_UNAVAILABLE, "%s", why ? why : strerror(-rc));
     unsigned own = servers ? (unsigned)(opts.own_seen ? opts.own : opts.servers) : 0;
@@ -345,6 +364,8 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "the design '%s' does not run over UDP", opts.design);
     if (opts.backup && (!(*design)->packet || !(*design)->packet->steward_packet))
         return args_complain(usage, "--backup: the design '%s' has no backup of a switch", opts.design);
+    if (opts.racks_seen && (!(*design)->packet || !(*design)->packet->switch_rules || !opts.racks || opts.racks > RACKS_MAX))
+        return args_complain(usage, "--racks is for the design fisslock-racks, and from 1 to %d", RACKS_MAX);
     if (opts.lease_ns < LEASE_MIN_NS || opts.lease_ns > LEASE_MAX_NS)
         return args_complain(usage, "--lease is from 50 ms to an hour");
     if (!opts.hosts || opts.hosts > 4096 || !opts.sessions || opts.sessions > 4096 || !opts.holds || opts.holds > 4096)
@@ -412,6 +433,8 @@ int cmd_switch(int argc, char **argv)
     catch_signals();
     if (opts.room_seen && (!opts.soft || !opts.room || opts.room > ROOM_MAX))
         return args_complain(&switch_usage, "--room is for --soft, and from 1 to 1G");
+    if (opts.rack_seen && (!opts.soft || !opts.rack || opts.rack > RACKS_MAX))
+        return args_complain(&switch_usage, "--rack is for --soft, and from 1 to %d", RACKS_MAX);
     if (opts.soft)
         return run_alone("switch", at, coordinator, true);
     opts.xdp.space = opts.space;

@@ -116,16 +116,18 @@ static void receive(struct care *c)
 
 static void beat(struct care *c, uint64_t machine, uint64_t found)
 {
-    struct coord_packet p;
-    coord_make(&p, COORD_BEAT, c->welcome->packet.space, c->join->nonce);
-    p.head.from.machine = MACHINE_SWITCH;
-    p.head.epoch = c->welcome->packet.head.generation;
-    p.head.index = machine;
-    p.head.generation = (uint32_t)min_u64(found, UINT32_MAX);
-    p.role = COORD_SWITCH;
-    p.at = c->join->at;
-    p.code = coord_config_sum(&c->welcome->config);
-    const struct udp_out out = {.to = c->join->coordinator, .len = sizeof p, .data = &p};
+    struct coord_beat b;
+    struct coord_packet *p = &b.packet;
+    memset(&b, 0, sizeof b);
+    coord_make(p, COORD_BEAT, c->welcome->packet.space, c->join->nonce);
+    p->head.from.machine = MACHINE_SWITCH;
+    p->head.epoch = c->welcome->packet.head.generation;
+    p->head.index = machine;
+    p->head.generation = (uint32_t)min_u64(found, UINT32_MAX);
+    p->role = COORD_SWITCH;
+    p->at = c->join->at;
+    p->code = coord_config_sum(&c->welcome->config);
+    const struct udp_out out = {.to = c->join->coordinator, .len = sizeof b, .data = &b};
     udp_send(c->udp, &out, 1);
 }
 

@@ -27,13 +27,18 @@ static bool is_due(uint64_t *at_ns, uint64_t now, uint64_t again_ns)
 static void tell(struct net *n, struct udp *through, enum coord_type type, struct net_addr to)
 {
     const struct host_header *h = n->host.header;
-    struct coord_packet p;
-    coord_make(&p, type, h->space, 1);
-    p.head.from = (struct place){h->machine, through == &n->pool ? PORT_POOL : through->at.port};
-    p.head.epoch = h->life;
-    p.stamp = host_now();
-    p.code = coord_config_sum(&h->config);
-    const struct udp_out out = {.to = to, .len = sizeof p, .data = &p};
+    struct coord_beat p;
+    memset(&p, 0, sizeof p);
+    coord_make(&p.packet, type, h->space, 1);
+    p.packet.head.from = (struct place){h->machine, through == &n->pool ? PORT_POOL : through->at.port};
+    p.packet.head.epoch = h->life;
+    p.packet.stamp = host_now();
+    p.packet.code = coord_config_sum(&h->config);
+    if (n->host.design->racks)
+        p.packet.head.index = n->host.design->racks(n->host.memory, p.packet.stamp); /* without the mutex: an old answer does */
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        host_switch(h, i, &p.switches[i]);
+    const struct udp_out out = {.to = to, .len = type == COORD_BEAT ? sizeof p : sizeof p.packet, .data = &p};
     udp_send(through, &out, 1);
 }
 
@@ -59,12 +64,11 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
     if (n->serves && is_due(&h->here_ns, now, lease / BEATS)) { /* first, so that they know where the pool is */
         for (unsigned i = 0; i < h->config.servers; i++)
             tell(n, &n->pool, COORD_HERE, h->servers[i]);
-        if (h->switch_at.ip)
-            tell(n, &n->pool, COORD_HERE, h->switch_at);
-        uint32_t ip = __atomic_load_n(&h->backup_at.ip, __ATOMIC_ACQUIRE);
-        if (ip)
-            tell(n, &n->pool, COORD_HERE,
-                 (struct net_addr){.ip = ip, .port = __atomic_load_n(&h->backup_at.port, __ATOMIC_RELAXED)});
+        for (unsigned i = 0; i < rack_switches(&h->config); i++) {
+            struct net_addr at;
+            if (host_switch(h, i, &at))
+                tell(n, &n->pool, COORD_HERE, at);
+        }
     }
     if (must_tick || now >= __atomic_load_n(&h->tick_ns, __ATOMIC_ACQUIRE))
         tick(n, through, now);

@@ -61,19 +61,14 @@ void net_ring(struct net *n, uint32_t request)
 /* ---- sending ---- */
 
 /* Where packets for a machine go: lock servers and switches have addresses, everything else goes through the switch. */
-static bool address_of(const struct host_header *h, struct place to, struct net_addr *out)
+static bool address_of(const struct host_header *h, const struct packet_head *p, struct net_addr *out)
 {
-    for (unsigned i = 0; i < h->config.servers && to.port == PORT_SERVER; i++)
-        if (h->config.server[i] == to.machine) {
+    for (unsigned i = 0; i < h->config.servers && p->to.port == PORT_SERVER; i++)
+        if (h->config.server[i] == p->to.machine) {
             *out = h->servers[i];
             return true;
         }
-    *out = h->switch_at;
-    if (to.machine == MACHINE_SWITCH && to.port == 1) {
-        out->ip = __atomic_load_n(&h->backup_at.ip, __ATOMIC_ACQUIRE);
-        out->port = __atomic_load_n(&h->backup_at.port, __ATOMIC_RELAXED);
-    }
-    return out->ip != 0;
+    return host_switch(h, rack_switch_of(&h->config, p), out);
 }
 
 void net_flush(struct net *n, struct udp *through, struct outbox *o)
@@ -84,7 +79,7 @@ void net_flush(struct net *n, struct udp *through, struct outbox *o)
         struct packet_head *h = (struct packet_head *)(void *)(o->bytes + o->packet[i].at);
         h->from.port = through == &n->pool ? PORT_POOL : through->at.port; /* where the answer is looked for */
         out[count] = (struct udp_out){.len = o->packet[i].len, .data = h};
-        count += address_of(n->host.header, h->to, &out[count].to);
+        count += address_of(n->host.header, h, &out[count].to);
     }
     if (count)
         udp_send(through, out, count);
@@ -110,6 +105,19 @@ static void on_claims(struct net *n, struct udp *through, const struct coord_pac
     udp_send(through, &out, 1);
 }
 
+/* Never one lease without the other: whoever has a later lease knows where the switches were then (coordinator_switch.c). What is
+ * late changes nothing. */
+static void on_beaten(struct net *n, const struct coord_beat *beat)
+{
+    struct host_header *h = n->host.header;
+    uint64_t until = beat->packet.stamp + h->config.lease_ns - 2 * (h->config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
+    if (beat->packet.stamp > host_now() || until <= __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) ||
+        !host_lives(&n->host, host_now()))
+        return;
+    host_move_switches(h, beat->switches);
+    __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);
+}
+
 static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,
                            struct outbox *out)
 {
@@ -119,14 +127,8 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
         return;
     if (p->head.type == COORD_CLAIMS)
         on_claims(n, through, p, from);
-    uint64_t until = p->stamp + h->config.lease_ns - 2 * (h->config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
-    if (p->head.type == COORD_BEATEN && p->stamp <= host_now() && until > __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) &&
-        host_lives(&n->host, host_now()))
-        __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);
-    if (p->head.type == COORD_BEATEN && p->at.ip && !__atomic_load_n(&h->backup_at.ip, __ATOMIC_RELAXED)) { /* it came later */
-        __atomic_store_n(&h->backup_at.port, p->at.port, __ATOMIC_RELAXED);
-        __atomic_store_n(&h->backup_at.ip, p->at.ip, __ATOMIC_RELEASE);
-    }
+    if (p->head.type == COORD_BEATEN)
+        on_beaten(n, data);
     if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
         host_retire(&n->host);
     if (p->head.type == COORD_ROUSE && n->host.design->rouse) {

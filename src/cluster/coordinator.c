@@ -1,4 +1,4 @@
-#include "cluster/coordinator.h"
+#include "cluster/coordinator_internal.h"
 #include "lib/hash.h"
 
 #include <errno.h>
@@ -34,6 +34,10 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
         return NULL;
     if (p->head.type == COORD_WELCOME && len != sizeof(struct coord_welcome))
         return NULL;
+    if (p->head.type == COORD_BEAT || p->head.type == COORD_BEATEN)
+        return len == sizeof(struct coord_beat) ? p : NULL;
+    if (p->head.type == COORD_RULED)
+        return len == sizeof(struct coord_ruled) ? p : NULL;
     if (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF || p->head.type == COORD_FOUND) {
         const struct coord_key *k = data;
         return len == sizeof *k && k->len <= DIRECTORY_KEY_MAX ? p : NULL;
@@ -60,6 +64,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
         *why = "a host has at most a million requests: sessions times holds";
     else if (d->server_packet ? (!p->servers && !d->spills) || p->servers > RACK_SERVERS_MAX : p->servers)
         *why = d->server_packet ? "there are 1 to 64 lock servers" : "the design has no lock servers";
+    else if (p->racks > RACKS_MAX || (p->racks && !d->switch_rules))
+        *why = p->racks > RACKS_MAX ? "there are up to 8 racks" : "the design divides no locks among racks";
     else if (p->backup && !d->steward_packet)
         *why = "the design's switch has no backup";
     else if ((p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE) != !!p->directory)
@@ -81,6 +87,9 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->config.requests = p->requests;
     c->config.servers = p->servers;
     c->config.switches = p->backup ? 2 : 1;
+    c->config.racks = !d->switch_rules ? 0 : p->racks ? p->racks : RACKS_DEFAULT;
+    rules_init(&c->rules, c->config.racks);
+    c->wanted = c->rules;
     c->config.locks = p->locks;
     c->config.lease_ns = p->lease_ns;
     c->config.retry_ns = p->retry_ns;
@@ -92,14 +101,9 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     return 0;
 }
 
-static bool is_complete(const struct coordinator *c)
-{
-    return c->servers == c->config.servers && (!c->design->packet->switch_packet || c->switch_[0].nonce);
-}
-
 /* ---- answers ---- */
 
-static uint32_t refuse(const struct coordinator *c, const struct coord_packet *p, int code, void *answer)
+uint32_t coord_refuse(const struct coordinator *c, const struct coord_packet *p, int code, void *answer)
 {
     struct coord_packet *a = answer;
     coord_make(a, COORD_REFUSED, c->space, p->head.nonce);
@@ -109,8 +113,8 @@ static uint32_t refuse(const struct coordinator *c, const struct coord_packet *p
     return sizeof *a;
 }
 
-static uint32_t welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, uint64_t now,
-                        void *answer)
+uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, uint64_t now,
+                       void *answer)
 {
     struct coord_welcome *w = answer;
     memset(w, 0, sizeof *w);
@@ -123,8 +127,7 @@ static uint32_t welcome(const struct coordinator *c, const struct coord_packet *
     w->config = c->config;
     for (unsigned i = 0; i < c->config.servers; i++)
         w->servers[i] = c->server[i].at;
-    w->switch_at = c->switch_[0].at;
-    w->backup_at = c->switch_[1].at;
+    coord_switches(c, w->switches);
     w->live_known = p->role == COORD_SWITCH && now >= c->open_ns && c->config.machines < 64 * COORD_LIVE_WORDS;
     for (uint16_t m = 1; m <= c->config.machines && w->live_known; m++)
         w->live[m / 64] |= (uint64_t)c->members[m].live << (m % 64);
@@ -135,7 +138,7 @@ static uint32_t welcome(const struct coordinator *c, const struct coord_packet *
 
 /* Larger than every one before, and by as many as quarters of a second have gone by: what is counted within a life may then run
  * into the next ones' numbers, and stays below what they count. */
-static uint32_t next_life(struct coordinator *c, uint64_t now)
+uint32_t coord_next_life(struct coordinator *c, uint64_t now)
 {
     uint64_t by_time = c->first_life + (now - c->start_ns) / (NS_PER_S / COORD_LIVES_PER_S);
     c->life = (uint32_t)max_u64(c->life + UINT64_C(1), by_time);
@@ -147,32 +150,27 @@ static uint64_t lease_from(const struct coordinator *c, uint64_t now)
     return now + c->config.lease_ns + 2 * (c->config.lease_ns / COORD_DRIFT_DIVISOR) + 1;
 }
 
-/* Whether a number that was used can be used again: the switch has looked. */
-static bool is_clean(const struct coordinator *c, const struct coord_member *m)
-{
-    return !m->until_ns || m->clean || !c->design->packet->switch_scan;
-}
-
 static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
 {
     uint16_t empty = 0;
     bool unclean = false;
-    if (!is_complete(c) || now < c->open_ns)
-        return refuse(c, p, -EAGAIN, answer);
+    if (!coord_is_complete(c) || now < c->open_ns)
+        return coord_refuse(c, p, -EAGAIN, answer);
     for (uint16_t m = 1; m <= c->config.machines; m++) {
         const struct coord_member *member = &c->members[m];
         if (member->live && member->nonce == p->head.nonce)
-            return welcome(c, p, m, member->life, now, answer);
-        if (!member->live && !is_clean(c, member))
+            return coord_welcome(c, p, m, member->life, now, answer);
+        if (!member->live && !coord_is_clean(c, member))
             unclean = true;
         else if (!empty && !member->live)
             empty = m;
     }
     if (!empty)
-        return refuse(c, p, unclean ? -EAGAIN : -ENOSPC, answer);
+        return coord_refuse(c, p, unclean ? -EAGAIN : -ENOSPC, answer);
     c->members[empty] = (struct coord_member){
-        .nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = next_life(c, now), .live = true, .at = from};
-    return welcome(c, p, empty, c->life, now, answer);
+        .nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = coord_next_life(c, now), .live = true, .at = from};
+    coord_switches(c, c->members[empty].switches);
+    return coord_welcome(c, p, empty, c->life, now, answer);
 }
 
 /* A lock server takes the place that has its address, or the next free one. */
@@ -185,36 +183,14 @@ static uint32_t join_server(struct coordinator *c, const struct coord_packet *p,
         if (!c->server[k].nonce)
             i = k;
     if (i == c->config.servers)
-        return refuse(c, p, -ENOSPC, answer);
+        return coord_refuse(c, p, -ENOSPC, answer);
     c->servers += !c->server[i].nonce;
     if (c->server[i].nonce != p->head.nonce) {
         c->server[i].nonce = p->head.nonce;
         c->server[i].at = at;
-        c->server[i].life = next_life(c, now);
+        c->server[i].life = coord_next_life(c, now);
     }
-    return welcome(c, p, c->config.server[i], c->server[i].life, now, answer);
-}
-
-static uint32_t join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
-{
-    if (!c->design->packet->switch_packet)
-        return refuse(c, p, -EOPNOTSUPP, answer);
-    if (c->servers < c->config.servers)
-        return refuse(c, p, -EAGAIN, answer); /* it needs their addresses */
-    uint16_t i = 0;                           /* the place that has its address, or the next free one */
-    while (i < c->config.switches && c->switch_[i].nonce && !net_addr_is(c->switch_[i].at, at))
-        i++;
-    if (i == c->config.switches)
-        return refuse(c, p, -EBUSY, answer);
-    if (c->switch_[i].nonce != p->head.nonce) {
-        c->switch_[i].nonce = p->head.nonce;
-        c->switch_[i].at = at;
-        c->switch_[i].life = next_life(c, now);
-        c->rouse_next = 1;
-    }
-    uint32_t len = welcome(c, p, MACHINE_SWITCH, c->switch_[i].life, now, answer);
-    ((struct coord_welcome *)answer)->packet.head.to.port = i;
-    return len;
+    return coord_welcome(c, p, c->config.server[i], c->server[i].life, now, answer);
 }
 
 static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
@@ -225,14 +201,14 @@ static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, str
         return 0;
     }
     if (strncmp(p->space, c->space, sizeof c->space))
-        return refuse(c, p, -ENOENT, answer); /* another with the same number */
+        return coord_refuse(c, p, -ENOENT, answer); /* another with the same number */
     switch (p->role) {
     case COORD_HOST:
         return join_host(c, p, from, now, answer);
     case COORD_SERVER:
         return join_server(c, p, at, now, answer);
     case COORD_SWITCH:
-        return join_switch(c, p, at, now, answer);
+        return coord_join_switch(c, p, at, now, answer);
     default:
         c->drops.bad++;
         return 0;
@@ -247,20 +223,21 @@ static void look_at(struct coord_member *m, uint64_t now)
         m->live = false;
 }
 
-static uint32_t beaten(const struct coordinator *c, const struct coord_packet *p, uint16_t look_for, void *answer)
+static uint32_t beaten(const struct coordinator *c, const struct coord_packet *p, void *answer)
 {
-    struct coord_packet *a = answer;
-    coord_make(a, COORD_BEATEN, c->space, p->head.nonce);
-    a->head.to = p->head.from;
-    a->head.epoch = p->head.epoch;
-    a->head.index = look_for;
-    a->stamp = p->stamp;
-    a->at = c->switch_[1].at;
+    struct coord_beat *a = answer;
+    memset(a, 0, sizeof *a);
+    coord_make(&a->packet, COORD_BEATEN, c->space, p->head.nonce);
+    a->packet.head.to = p->head.from;
+    a->packet.head.epoch = p->head.epoch;
+    a->packet.stamp = p->stamp;
+    coord_switches(c, a->switches);
     return sizeof *a;
 }
 
-static uint32_t beat_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
+static uint32_t beat_host(struct coordinator *c, const struct coord_beat *beat, struct net_addr from, uint64_t now, void *answer)
 {
+    const struct coord_packet *p = &beat->packet;
     uint16_t number = p->head.from.machine;
     if (!number || number > c->config.machines || !p->head.epoch) {
         c->drops.bad++;
@@ -273,53 +250,46 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_packet *p, s
     if (adopt)
         *m = (struct coord_member){.life = p->head.epoch, .live = true, .at = from};
     if (!m->live || m->life != p->head.epoch)
-        return refuse(c, p, -ESTALE, answer);
+        return coord_refuse(c, p, -ESTALE, answer);
     c->life = c->life > m->life ? c->life : m->life;
     m->until_ns = lease_from(c, now);
-    m->at = from; /* where its pool is, most often, and where it can be asked */
-    return beaten(c, p, 0, answer);
+    m->at = from;                 /* where its pool is, most often, and where it can be asked */
+    if (p->stamp >= m->said_ns) { /* else it is late */
+        m->said_ns = p->stamp;
+        m->racks = (uint32_t)p->head.index;
+        memcpy(m->switches, beat->switches, sizeof m->switches);
+    }
+    return beaten(c, p, answer);
 }
 
 /* A lock server or the switch: one that joined a former coordinator takes its place again. */
-static uint32_t beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
-                             void *answer)
+uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
+                            void *answer)
 {
-    if (!s->nonce && p->code == coord_config_sum(&c->config) && p->head.epoch && p->head.nonce && p->at.ip) {
-        *s = (struct coord_station){.nonce = p->head.nonce, .life = p->head.epoch, .at = p->at};
+    if (!s->nonce && !s->away && p->code == coord_config_sum(&c->config) && p->head.epoch && p->head.nonce && p->at.ip) {
+        *s = (struct coord_station){.nonce = p->head.nonce, .life = p->head.epoch, .at = p->at, .rules = RULES_NONE};
         c->servers += p->role == COORD_SERVER;
         c->life = c->life > s->life ? c->life : s->life;
     }
-    return s->life == p->head.epoch ? beaten(c, p, 0, answer) : refuse(c, p, -ESTALE, answer);
+    if (!s->nonce || s->life != p->head.epoch)
+        return coord_refuse(c, p, -ESTALE, answer);
+    s->heard_ns = now;
+    return beaten(c, p, answer);
 }
 
-/* What a switch found, and for which number it is to look next. */
-static uint32_t beat_switch(struct coordinator *c, const struct coord_packet *p, uint64_t now, void *answer)
+static uint32_t on_beat(struct coordinator *c, const struct coord_beat *beat, struct net_addr from, uint64_t now, void *answer)
 {
-    uint32_t len = beat_station(c, p, now, &c->switch_[p->head.from.port == 1], answer);
-    struct coord_packet *a = answer;
-    if (a->head.type != COORD_BEATEN)
-        return len;
-    uint64_t found = p->head.index;
-    if (found && found <= c->config.machines && !c->members[found].live && c->members[found].until_ns && !p->head.generation)
-        c->members[found].clean = true;
-    for (uint16_t m = 1; m <= c->config.machines && !a->head.index; m++)
-        if (!c->members[m].live && !is_clean(c, &c->members[m]))
-            a->head.index = m;
-    return len;
-}
-
-static uint32_t on_beat(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
-{
+    const struct coord_packet *p = &beat->packet;
     uint32_t i = 0;
     switch (p->role) {
     case COORD_SWITCH:
-        return beat_switch(c, p, now, answer);
+        return coord_beat_switch(c, beat, now, answer);
     case COORD_SERVER:
         while (i < c->config.servers && c->config.server[i] != p->head.from.machine)
             i++;
-        return i < c->config.servers ? beat_station(c, p, now, &c->server[i], answer) : refuse(c, p, -ESTALE, answer);
+        return i < c->config.servers ? coord_beat_station(c, p, now, &c->server[i], answer) : coord_refuse(c, p, -ESTALE, answer);
     default:
-        return beat_host(c, p, from, now, answer);
+        return beat_host(c, beat, from, now, answer);
     }
 }
 
@@ -356,7 +326,7 @@ static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p
     struct coord_hosts *a = answer;
     uint64_t m = max_u64(1, p->head.index);
     if (strncmp(p->space, c->space, sizeof c->space))
-        return refuse(c, p, -ENOENT, answer);
+        return coord_refuse(c, p, -ENOENT, answer);
     memset(a, 0, sizeof *a);
     coord_make(&a->packet, COORD_HOSTS, c->space, p->head.nonce);
     snprintf(a->design, sizeof a->design, "%s", c->design->name);
@@ -377,6 +347,10 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
     const struct coord_packet *p = coord_check(data, len, c->config.space);
     if (p && (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF))
         return on_key(c, data, answer);
+    if (p && p->head.type == COORD_BEAT) {
+        coordinator_tick(c, now);
+        return on_beat(c, data, from, now, answer);
+    }
     if (!p || len != sizeof *p) {
         c->drops.bad++;
         return 0;
@@ -387,8 +361,8 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
         return on_join(c, p, from, now, answer);
     case COORD_WHO:
         return on_who(c, p, answer);
-    case COORD_BEAT:
-        return on_beat(c, p, from, now, answer);
+    case COORD_RULES:
+        return coord_on_rules(c, p, now, answer);
     case COORD_LEAVE: {
         uint16_t number = p->head.from.machine;
         if (number && number <= c->config.machines && c->members[number].life == p->head.epoch)
@@ -424,5 +398,6 @@ unsigned coordinator_tick(struct coordinator *c, uint64_t now)
         look_at(&c->members[i], now);
         live += c->members[i].live;
     }
+    coord_look_after_switches(c, now);
     return live;
 }

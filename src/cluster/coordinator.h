@@ -4,9 +4,11 @@
  *   JOIN     a host, lock server or switch wants to take part; sent again until it is answered, the nonce tells repetitions apart
  *   WELCOME  its number, its life, the space's config and the addresses of servers and switch
  *   REFUSED  why not: -EAGAIN is worth asking again; to a BEAT: this life is over
- *   BEAT     a host, lock server or switch is alive; stamp as its clock says, code: of its config. A switch says what it found
- *            when it looked for a machine in its locks: index its number, generation how many still name it
- *   BEATEN   the stamp again: the host's lease now counts from it. To a switch: look for this machine (index)
+ *   BEAT     a host, lock server or switch is alive; stamp as its clock says, code: of its config; where it thinks that switches
+ *            are; index: in which racks it has a lease, a bit each. A switch says what it found when it looked for a machine in its locks: index its number, generation how many
+ *            still name it; and by which rules it goes
+ *   BEATEN   the stamp again: the host's lease now counts from it. Where the switches are. To a switch: look for this machine
+ *            (index), and the rules by which it shall go
  *   LEAVE    a host has nothing left and goes
  *   HERE     from a host's pool to servers and switch: its packets come from this address (net.h)
  *   WAKE     between processes of one host: look again
@@ -18,14 +20,21 @@
  *   HOSTS    what the space is, and some of them
  *   CLAIMS   anybody to a host: what do your requests hold and wait for, from this one on?
  *   CLAIMED  some of them
+ *   RULES    an operator: which switch has which locks? Or, if code is 1: slots from head.index up to head.generation shall be the
+ *            switch's that role names
+ *   RULED    the rules, and who goes by them; code: 0, -EINPROGRESS, or why not
  *
  * A host's number is used again when its lease has surely run out, with a higher life, and when the switch has found that no lock
  * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its
- * own, and gives out no number until every lease of those that do not has ended. */
+ * own, and gives out no number until every lease of those that do not has ended.
+ *
+ * A switch may be replaced by one at another address, when it was not heard of for a lease, though it may live and be cut off from
+ * us alone. So its place is given away only when no host can speak to it any more (coordinator_switch.c). */
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
 
 #include "cluster/directory.h"
+#include "cluster/rules.h"
 #include "designs/design.h"
 #include "designs/packet.h"
 #include "wire/udp.h"
@@ -52,6 +61,8 @@ enum coord_type {
     COORD_HOSTS,
     COORD_CLAIMS,
     COORD_CLAIMED,
+    COORD_RULES,
+    COORD_RULED,
 };
 
 enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
@@ -62,9 +73,32 @@ struct coord_packet {
     uint32_t role;
     int32_t code; /* REFUSED; BEAT: coord_config_sum */
     uint64_t stamp;
-    struct net_addr at; /* JOIN: where a server or switch listens; ip 0: where the packet came from. BEATEN: where the backup is */
+    struct net_addr at; /* JOIN, BEAT: where a server or switch listens; ip 0: where the packet came from */
     char space[COORD_NAME_LEN];
 };
+
+/* BEAT and BEATEN go on: */
+struct coord_beat {
+    struct coord_packet packet;
+    struct net_addr switches[RACKS_MAX]; /* ip 0: unknown, or, with port COORD_AWAY: there is none, and nothing is to be sent */
+    struct rack_rules rules;
+    uint32_t pad;
+};
+_Static_assert(sizeof(struct coord_beat) <= PACKET_MAX, "fits");
+#define COORD_AWAY 1
+
+/* RULED goes on: */
+struct coord_ruled {
+    struct coord_packet packet;
+    struct rack_rules rules;
+    uint32_t racks; /* 0: the design knows one switch only */
+    struct {
+        struct net_addr at;        /* ip 0: there is none */
+        uint32_t life, version;    /* version: of the rules that it goes by */
+        uint32_t silent_ms, heard; /* heard: it has been, and for so long it has not */
+    } rack[RACKS_MAX];
+};
+_Static_assert(sizeof(struct coord_ruled) <= PACKET_MAX, "fits");
 
 /* WELCOME goes on: */
 struct coord_welcome {
@@ -72,9 +106,10 @@ struct coord_welcome {
     char design[COORD_NAME_LEN];
     struct rack_config config;
     struct net_addr servers[RACK_SERVERS_MAX];
-    struct net_addr switch_at, backup_at;
-    uint32_t live_known;             /* to a switch: */
-    uint64_t live[COORD_LIVE_WORDS]; /* the hosts that there are, bit m of word m / 64; no other can hold anything */
+    struct net_addr switches[RACKS_MAX]; /* as in coord_beat */
+    uint32_t live_known;                 /* to a switch: */
+    struct rack_rules rules;             /* by which it goes, if locks are divided */
+    uint64_t live[COORD_LIVE_WORDS];     /* the hosts that there are, bit m of word m / 64; no other can hold anything */
 };
 _Static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
 
@@ -124,8 +159,11 @@ struct coord_member {
     uint64_t until_ns; /* its lease; 0: the number was never given */
     uint32_t life;
     bool live;
-    bool clean; /* no lock names it */
+    uint8_t clean; /* a bit for every switch that has no lock that names it */
     struct net_addr at;
+    struct net_addr switches[RACKS_MAX]; /* where it sends to: what it said last, and when, by its own clock: */
+    uint64_t said_ns;
+    uint32_t racks; /* in which it has a lease, a bit each */
 };
 
 struct coordinator {
@@ -139,9 +177,14 @@ struct coordinator {
     struct coord_station {
         uint64_t nonce; /* of its JOIN; 0: there is none */
         uint32_t life;
+        uint32_t rules;    /* a switch's: version of those that it goes by; RULES_NONE: it has not said */
+        uint64_t heard_ns; /* 0: never */
         struct net_addr at;
-    } server[RACK_SERVERS_MAX], switch_[2];
-    unsigned servers;    /* that have joined, of config.servers */
+        bool away; /* hosts are told not to send to whoever was here */
+    } server[RACK_SERVERS_MAX], switch_[RACKS_MAX];
+    unsigned servers; /* that have joined, of config.servers */
+    struct rules rules;
+    struct rules wanted; /* of a later version: told to nobody before the caller has it on disk (coordinator_set_rules) */
     uint32_t rouse_next; /* the next host to be roused; beyond the last: none is */
     struct packet_drops drops;
     struct coord_member *members; /* by number, 1 to config.machines; the caller's */
@@ -153,12 +196,14 @@ struct coord_params {
     const char *space;
     uint64_t locks, lease_ns, retry_ns;
     uint16_t machines, sessions, requests, servers;
+    uint16_t racks;              /* switches among which locks are divided, if the design can; 0: two */
     bool backup;                 /* a second switch may join */
     uint32_t life;               /* above every one that was given before: wall-clock time in seconds does */
     bool fresh;                  /* nothing of a former coordinator can be left */
     enum pawl_keys keys;         /* 0: dense */
     struct directory *directory; /* if not; coordinating_open has its own */
     const char *journal; /* path of the file that keeps the directory; null: it ends with this process, which is for tests */
+    const char *rules;   /* the same for the rules */
 };
 
 /* -EINVAL with the reason in *why, or 0. `members` has machines + 1. */
@@ -174,6 +219,10 @@ uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *
 
 /* Hosts whose lease has ended; how many are live. */
 unsigned coordinator_tick(struct coordinator *c, uint64_t now);
+
+/* Rules that somebody wants, if there are any: to be written down, and then set. */
+const struct rules *coordinator_wants(const struct coordinator *c);
+void coordinator_set_rules(struct coordinator *c, const struct rules *rules);
 
 uint32_t coord_space_id(const char *space);
 

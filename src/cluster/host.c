@@ -88,8 +88,7 @@ int host_create(const char *path, const struct coord_welcome *w, struct net_addr
     memcpy(h.design, w->design, sizeof h.design);
     memcpy(h.servers, w->servers, sizeof h.servers);
     h.coordinator = coordinator;
-    h.switch_at = w->switch_at;
-    h.backup_at = w->backup_at;
+    memcpy(h.switches, w->switches, sizeof h.switches);
     h.pool.ip = ip;
     h.config = w->config;
     h.life = w->packet.head.generation;
@@ -224,6 +223,23 @@ void host_leave(struct host *h, struct outbox *out)
 {
     undo_commit(h->undo);
     host_unlock(h);
+}
+
+/* ---- where switches are ---- */
+
+bool host_switch(const struct host_header *h, unsigned i, struct net_addr *out)
+{
+    __atomic_load(&h->switches[i], out, __ATOMIC_ACQUIRE);
+    return out->ip != 0;
+}
+
+void host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX])
+{
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        if (switches[i].ip || switches[i].port == COORD_AWAY) {
+            struct net_addr at = switches[i];
+            __atomic_store(&h->switches[i], &at, __ATOMIC_RELEASE);
+        }
 }
 
 /* ---- sessions ---- */

@@ -33,8 +33,9 @@ struct host_header {
     uint64_t magic;
     uint64_t bytes;
     char space[COORD_NAME_LEN], design[COORD_NAME_LEN];
-    struct net_addr coordinator, servers[RACK_SERVERS_MAX], switch_at, backup_at;
-    struct net_addr pool; /* where the machine's own packets go to; port 0: not chosen yet */
+    struct net_addr coordinator, servers[RACK_SERVERS_MAX];
+    struct net_addr switches[RACKS_MAX]; /* changes (host_switch) */
+    struct net_addr pool;                /* where the machine's own packets go to; port 0: not chosen yet */
     struct rack_config config;
     uint32_t life;
     uint16_t machine;
@@ -83,6 +84,10 @@ void host_unlock(struct host *h);
 
 /* Whether everything of the host is still its own, by its lease. */
 bool host_lives(const struct host *h, uint64_t now);
+
+/* Where a switch is; false: nowhere. */
+bool host_switch(const struct host_header *h, unsigned i, struct net_addr *out);
+void host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX]);
 
 /* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use; -ESTALE: the
  * host's last one has gone, and it with them. */

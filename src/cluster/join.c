@@ -13,14 +13,23 @@ static bool is_answer(const void *data, uint32_t len, uint64_t nonce, const char
     return p && p->head.nonce == nonce && (p->head.type == COORD_WELCOME || p->head.type == COORD_REFUSED);
 }
 
+struct coord_packet join_packet(const struct join_params *p)
+{
+    struct coord_packet ask;
+    coord_make(&ask, COORD_JOIN, p->space, p->nonce);
+    ask.head.to.port = (uint16_t)p->rack;
+    ask.role = p->role;
+    ask.at = p->at;
+    return ask;
+}
+
 int join(struct udp *u, const struct join_params *p, struct coord_welcome *out, uint64_t *stamp)
 {
     static _Thread_local struct udp_batch batch;
-    struct coord_packet ask;
+    struct coord_packet ask = join_packet(p);
     int rc = -ETIMEDOUT;
-    coord_make(&ask, COORD_JOIN, p->space, p->nonce ? p->nonce : world_random(&world_real) | 1);
-    ask.role = p->role;
-    ask.at = p->at;
+    if (!p->nonce)
+        ask.head.nonce = world_random(&world_real) | 1;
     while (world_now(&world_real) < p->deadline) {
         const struct udp_out packet = {.to = p->coordinator, .len = sizeof ask, .data = &ask};
         uint64_t again = min_u64(world_now(&world_real) + AGAIN_NS, p->deadline);

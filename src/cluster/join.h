@@ -9,6 +9,7 @@ struct join_params {
     enum coord_role role;
     const char *space;
     struct net_addr at; /* where a server or switch listens */
+    unsigned rack;      /* of a switch, from 1 on; 0: whichever is free */
     uint64_t nonce;     /* 0: a random one */
     uint64_t deadline;  /* CLOCK_MONOTONIC */
 };
@@ -16,6 +17,9 @@ struct join_params {
 /* 0 and the welcome, and the clock (host_now) of the JOIN that it answers. -ETIMEDOUT: nobody answered; -EAGAIN: not yet; or what
  * the coordinator said. */
 int join(struct udp *u, const struct join_params *p, struct coord_welcome *out, uint64_t *stamp);
+
+/* The question, for those who have something else to do meanwhile. */
+struct coord_packet join_packet(const struct join_params *p);
 
 /* One question and its answer, through a socket of its own, repeated until it comes or the deadline (CLOCK_MONOTONIC). What answers
  * has the question's nonce, this type and length. -ETIMEDOUT. */

@@ -508,10 +508,11 @@ static inline uint64_t netlock_stage_nonce(struct netlock_pass *p, uint64_t reg)
     return reg;
 }
 
-/* A nonce is its host's: another's may be the same. */
+/* A nonce is its host's: another's may be the same. Whoever asks again is answered where it asks from now: any process of the host
+ * may have asked for it the first time, and be gone. */
 static inline uint64_t netlock_stage_place(struct netlock_pass *p, uint64_t reg)
 {
-    if (p->enqueue)
+    if (p->enqueue || (p->op == NETLOCK_OP_ACQUIRE && p->found && reg >> 16 == p->machine))
         reg = (uint32_t)p->machine << 16 | p->port;
     p->out_place = (struct place){(uint16_t)(reg >> 16), (uint16_t)reg};
     p->found = p->found && (p->out_place.machine == p->machine || p->bust & NETLOCK_BUST_BLIND_RELEASE);

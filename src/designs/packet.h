@@ -24,13 +24,30 @@
 
 #define RACK_SERVERS_MAX 64 /* lock servers of one space */
 #define RACKS_MAX 8         /* switches of one space */
-#define RACK_SLOTS 64       /* a lock is in one of these, and each is one switch's */
+#define RACKS_DEFAULT 2
+#define RACK_SLOTS 64 /* a lock is in one of these, and each is one switch's */
 
 /* Which slot is whose; a later version replaces an earlier one. Version 0: slot s is the switch's s % racks. */
 struct rack_rules {
     uint32_t version;
     uint8_t owner[RACK_SLOTS];
 };
+
+static inline struct rack_rules rack_rules_first(unsigned racks)
+{
+    struct rack_rules r = {0};
+    for (unsigned s = 0; s < RACK_SLOTS && racks; s++)
+        r.owner[s] = (uint8_t)(s % racks);
+    return r;
+}
+
+static inline bool rack_rules_fine(const struct rack_rules *r, unsigned racks)
+{
+    for (unsigned s = 0; s < RACK_SLOTS; s++)
+        if (r->owner[s] >= racks)
+            return false;
+    return true;
+}
 
 /* What everybody in the rack knows about a space. Plain data: it travels in packets and lies in shared memory. */
 struct rack_config {
@@ -52,6 +69,25 @@ struct rack_config {
     uint32_t keys;         /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
     uint32_t pad;
 };
+
+/* Switches that take part in the space. */
+static inline unsigned rack_switches(const struct rack_config *c)
+{
+    return c->racks ? c->racks : c->switches;
+}
+
+/* Packets of rack d have the space's number and this: a host's part in each rack is apart from the others. */
+static inline uint32_t rack_space_id(const struct rack_config *c, unsigned rack)
+{
+    return c->space + 1 + rack;
+}
+
+/* Which of the switches a packet goes through: its rack's; of an original and its backup, the one that it names. */
+static inline unsigned rack_switch_of(const struct rack_config *c, const struct packet_head *h)
+{
+    uint32_t rack = h->space - rack_space_id(c, 0);
+    return c->racks ? (rack < c->racks ? rack : 0) : h->to.machine == MACHINE_SWITCH && h->to.port == 1;
+}
 
 static inline uint32_t rack_requests(const struct rack_config *c)
 {
@@ -282,6 +318,9 @@ struct packet_design {
     /* Until when what the session holds is certainly its own, as far as the design knows: UINT64_MAX without bound, 0 if something
      * is lost already. Then the session is to be ended. */
     uint64_t (*expiry)(const void *host, uint32_t session);
+
+    /* Of a host in several racks: in which of them it has a lease, a bit each. Null: it knows one switch only. */
+    uint32_t (*racks)(const void *host, uint64_t now);
 
     /* The process has ended, or the session's lease: costs its own holds and waits, nothing else. The session's number can be used
      * anew; its requests when they are idle. */

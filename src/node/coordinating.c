@@ -19,6 +19,19 @@ static int open_journal(struct coordinating *c, const char *path, const char **w
     return rc;
 }
 
+static int open_rules(struct coordinating *c, const char *path, const char **why)
+{
+    struct rules rules = c->coordinator.rules;
+    int rc = rules_load(path, c->coordinator.space, c->coordinator.config.racks, &rules);
+    if (rc == -EINVAL)
+        *why = "the file with the rules is damaged, of another space or of another number of racks; it goes with --racks";
+    if (rc)
+        return rc;
+    coordinator_set_rules(&c->coordinator, &rules);
+    c->rules = path;
+    return 0;
+}
+
 int coordinating_open(struct coordinating *c, const struct coord_params *params, struct net_addr at, const char **why)
 {
     struct coord_params p = *params;
@@ -35,6 +48,8 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
     int rc = c->members ? coordinator_init(&c->coordinator, &p, c->members, host_now(), why) : -ENOMEM;
     if (!rc && keys && p.journal)
         rc = open_journal(c, p.journal, why);
+    if (!rc && c->coordinator.config.racks && p.rules)
+        rc = open_rules(c, p.rules, why);
     c->design = p.design->packet;
     if (!rc && c->design->steward_packet) {
         c->steward = calloc(1, c->design->steward_bytes(&c->coordinator.config));
@@ -71,6 +86,15 @@ static unsigned without_keys(struct udp_out *out, unsigned count)
     return left;
 }
 
+/* Nor rules; while the disk does not take them they stay as they were. */
+static void keep_rules(struct coordinating *c)
+{
+    const struct coordinator *k = &c->coordinator;
+    const struct rules *wanted = coordinator_wants(k);
+    if (wanted && (!c->rules || !rules_save(c->rules, k->space, k->config.racks, wanted)))
+        coordinator_set_rules(&c->coordinator, wanted);
+}
+
 void coordinating_run(struct coordinating *c)
 {
     static _Thread_local struct udp_batch batch;
@@ -98,6 +122,7 @@ void coordinating_run(struct coordinating *c)
         struct udp_out more = {.data = answers[0].bytes};
         while ((more.len = coordinator_more(&c->coordinator, answers[0].bytes, &more.to)))
             udp_send(&c->udp, &more, 1);
+        keep_rules(c);
         coordinator_tick(&c->coordinator, host_now());
         if (c->steward) {
             outbox_clear(c->out);

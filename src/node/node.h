@@ -19,6 +19,7 @@ struct coordinating {
     struct outbox *out;
     struct directory directory; /* if keys are not dense */
     struct journal journal;     /* fd -1: the directory is in memory alone */
+    const char *rules;          /* path of the file with the rules; null: they are in memory alone */
     const volatile sig_atomic_t *stop;
 };
 
@@ -38,9 +39,13 @@ struct station {
     void *memory;
     uint64_t memory_bytes;
     struct peers *peers;
-    uint64_t spin_ns;  /* looks for packets for so long before it sleeps */
-    uint64_t beat_ns;  /* when the coordinator is to hear of it */
-    uint16_t look_for; /* this machine, in the locks; 0: none */
+    uint64_t spin_ns;          /* looks for packets for so long before it sleeps */
+    uint64_t beat_ns;          /* when the coordinator is to hear of it */
+    uint16_t look_for;         /* this machine, in the locks; 0: none */
+    struct rack_config config; /* the space's, with what is its own */
+    struct rack_rules rules;   /* by which it goes, if locks are divided */
+    uint64_t nonce_next;       /* it is joining anew by this JOIN; 0: it is not */
+    uint64_t joining_until_ns; /* for so long it decides nothing */
     const volatile sig_atomic_t *stop;
     /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */
     struct {
@@ -58,6 +63,7 @@ struct station_params {
     struct net_addr known_as; /* where hosts send to, if something lies between; ip 0: `at` */
     const char *space;
     bool is_switch;
+    unsigned rack;         /* whose switch it is, from 1 on; 0: whichever is free */
     uint64_t switch_locks; /* a switch that spills has room for so many; 0: for all */
     bool fresh;            /* nothing was granted before by a server in this place */
     uint64_t spin_ns;

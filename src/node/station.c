@@ -20,6 +20,32 @@ static void *zeroed(uint64_t bytes)
     return p == MAP_FAILED ? NULL : p;
 }
 
+/* With the memory zero, in the life that the welcome gives. */
+static void begin(struct station *s, bool fresh)
+{
+    const struct packet_design *d = s->design;
+    uint32_t life = s->welcome.packet.head.generation;
+    if (!s->is_switch) {
+        d->server_init(s->memory, &s->config, s->welcome.packet.head.to.machine, life, fresh, host_now());
+        return;
+    }
+    d->switch_init(s->memory, &s->config, life, host_now());
+    if (d->switch_number)
+        d->switch_number(s->memory, s->welcome.packet.head.to.port);
+    if (d->switch_rules)
+        d->switch_rules(s->memory, &s->rules);
+    if (d->switch_expect && s->welcome.live_known)
+        d->switch_expect(s->memory, s->welcome.live, COORD_LIVE_WORDS);
+}
+
+static void take_welcome(struct station *s, uint64_t switch_locks)
+{
+    s->config = s->welcome.config;
+    s->config.switch_locks = switch_locks;
+    s->config.rack = s->config.racks ? s->welcome.packet.head.to.port : 0;
+    s->rules = s->welcome.rules;
+}
+
 int station_open(struct station *s, const struct station_params *p)
 {
     uint64_t stamp;
@@ -34,16 +60,19 @@ int station_open(struct station *s, const struct station_params *p)
                                    .role = p->is_switch ? COORD_SWITCH : COORD_SERVER,
                                    .space = p->space,
                                    .at = p->known_as.ip ? p->known_as : s->udp.at,
+                                   .rack = p->rack,
                                    .nonce = world_random(&world_real) | 1,
                                    .deadline = p->deadline};
     rc = join(&s->udp, &s->join, &s->welcome, &stamp);
     const struct design *d = rc ? NULL : design_find(s->welcome.design);
     s->design = d ? d->packet : NULL;
-    const struct rack_config *c = &s->welcome.config;
+    const struct rack_config *c = &s->config;
+    if (!rc)
+        take_welcome(s, 0);
     if (!rc && (!s->design || (p->is_switch ? !s->design->switch_packet : !s->design->server_packet)))
         rc = -PAWL_ENOTSUP;
     if (!rc && p->is_switch && p->switch_locks && p->switch_locks < c->locks) {
-        s->welcome.config.switch_locks = p->switch_locks;
+        s->config.switch_locks = p->switch_locks;
         rc = !s->design->spills ? -PAWL_ENOTSUP : !c->servers ? -PAWL_ELIMIT : 0;
     }
     if (!rc) {
@@ -56,16 +85,7 @@ int station_open(struct station *s, const struct station_params *p)
         station_close(s);
         return rc;
     }
-    uint32_t life = s->welcome.packet.head.generation;
-    if (p->is_switch) {
-        s->design->switch_init(s->memory, c, life, host_now());
-        if (s->design->switch_number)
-            s->design->switch_number(s->memory, s->welcome.packet.head.to.port);
-        if (s->design->switch_expect && s->welcome.live_known)
-            s->design->switch_expect(s->memory, s->welcome.live, COORD_LIVE_WORDS);
-    }
-    if (!p->is_switch)
-        s->design->server_init(s->memory, c, s->welcome.packet.head.to.machine, life, p->fresh, host_now());
+    begin(s, p->fresh);
     return 0;
 }
 
@@ -86,7 +106,7 @@ void station_meet(struct station *s)
     bool complete = !s->design->switch_packet || !s->welcome.config.servers;
     while (!complete && !*s->stop) {
         uint64_t stamp;
-        complete = s->welcome.switch_at.ip != 0;
+        complete = s->welcome.switches[0].ip != 0;
         for (unsigned i = 0; i < s->welcome.config.servers; i++)
             complete = complete && s->welcome.servers[i].ip;
         if (complete)
@@ -97,12 +117,13 @@ void station_meet(struct station *s)
     }
 }
 
-static bool address_of(const struct station *s, struct place to, struct net_addr *out)
+static bool address_of(const struct station *s, const struct packet_head *h, struct net_addr *out)
 {
     const struct rack_config *c = &s->welcome.config;
-    bool by_switch = !s->is_switch && s->design->spills && s->welcome.switch_at.ip; /* which knows where the lock is */
+    struct place to = h->to;
+    bool by_switch = !s->is_switch && s->design->spills && s->welcome.switches[0].ip; /* which knows where the lock is */
     if (to.machine == MACHINE_SWITCH || by_switch) {
-        *out = to.machine == MACHINE_SWITCH && to.port == 1 ? s->welcome.backup_at : s->welcome.switch_at;
+        *out = s->welcome.switches[rack_switch_of(c, h)];
         return out->ip != 0;
     }
     if (to.machine == MACHINE_STEWARD) {
@@ -130,7 +151,7 @@ static void flush(struct station *s, struct outbox *o)
     for (unsigned i = 0; i < o->packets; i++) {
         const struct packet_head *h = outbox_packet(o, i);
         out[n] = (struct udp_out){.len = o->packet[i].len, .data = h};
-        if (address_of(s, h->to, &out[n].to))
+        if (address_of(s, h, &out[n].to))
             n++;
         else
             s->counts.lost++;
@@ -140,29 +161,103 @@ static void flush(struct station *s, struct outbox *o)
     outbox_clear(o);
 }
 
+static void tell(struct station *s, const void *packet, uint32_t len)
+{
+    const struct udp_out out = {.to = s->join.coordinator, .len = len, .data = packet};
+    udp_send(&s->udp, &out, 1);
+}
+
 /* A sign of life; from a switch, what it found when it last looked for a machine. */
 static void beat(struct station *s, uint64_t machine, uint64_t found)
 {
-    struct coord_packet p;
-    coord_make(&p, COORD_BEAT, s->welcome.packet.space, s->join.nonce);
-    p.head.from = s->welcome.packet.head.to;
-    p.head.epoch = s->welcome.packet.head.generation;
-    p.head.index = machine;
-    p.head.generation = (uint32_t)min_u64(found, UINT32_MAX);
-    p.role = s->join.role;
-    p.at = s->join.at;
-    p.code = coord_config_sum(&s->welcome.config);
-    const struct udp_out out = {.to = s->join.coordinator, .len = sizeof p, .data = &p};
-    udp_send(&s->udp, &out, 1);
+    struct coord_beat b;
+    struct coord_packet *p = &b.packet;
+    memset(&b, 0, sizeof b);
+    coord_make(p, COORD_BEAT, s->welcome.packet.space, s->join.nonce);
+    p->head.from = s->welcome.packet.head.to;
+    p->head.epoch = s->welcome.packet.head.generation;
+    p->head.index = machine;
+    p->head.generation = (uint32_t)min_u64(found, UINT32_MAX);
+    p->role = s->join.role;
+    p->at = s->join.at;
+    p->code = coord_config_sum(&s->welcome.config);
+    b.rules = s->rules;
+    tell(s, &b, sizeof b);
+}
+
+/* ---- another life ---- */
+
+#define JOINING_SHARE 4 /* of a lease: if the coordinator is gone meanwhile, it goes on as it was */
+
+/* As if it had lost its state: with rules by which it has other locks than before, or because its place was given away. From now on
+ * it decides nothing: the answer says which hosts can hold something, and what is granted after that would not count. */
+static void join_anew(struct station *s)
+{
+    if (s->nonce_next || !s->is_switch || !s->design->switch_expect || s->kernel.changing)
+        return;
+    s->nonce_next = world_random(&world_real) | 1;
+    s->joining_until_ns = host_now() + s->welcome.config.lease_ns / JOINING_SHARE;
+}
+
+static bool is_joining(struct station *s)
+{
+    if (s->nonce_next && host_now() >= s->joining_until_ns)
+        s->nonce_next = 0; /* an answer that comes now is void: much may have been granted since */
+    return s->nonce_next;
+}
+
+static void ask_again(struct station *s)
+{
+    struct join_params j = s->join;
+    j.nonce = s->nonce_next;
+    j.rack = s->welcome.packet.head.to.port + 1u; /* its own place */
+    struct coord_packet p = join_packet(&j);
+    tell(s, &p, sizeof p);
+}
+
+static void on_welcome(struct station *s, const struct coord_welcome *w)
+{
+    if (!is_joining(s) || w->packet.head.nonce != s->nonce_next || w->packet.role != s->join.role ||
+        memcmp(&w->config, &s->welcome.config, sizeof w->config) != 0 || w->packet.head.to.port != s->welcome.packet.head.to.port ||
+        !rack_rules_fine(&w->rules, max_u64(w->config.racks, 1)))
+        return;
+    s->welcome = *w;
+    s->join.nonce = s->nonce_next;
+    s->nonce_next = 0;
+    take_welcome(s, s->config.switch_locks);
+    madvise(s->memory, s->memory_bytes, MADV_DONTNEED); /* zero again */
+    begin(s, false);
+    beat(s, 0, 0);
+}
+
+/* ---- what the coordinator says ---- */
+
+static void on_beaten(struct station *s, const struct coord_beat *b)
+{
+    if (b->packet.head.index <= s->welcome.config.machines)
+        s->look_for = (uint16_t)b->packet.head.index;
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        if (b->switches[i].ip)
+            s->welcome.switches[i] = b->switches[i]; /* it may have joined later than all others, or moved */
+    if (!s->design->switch_rules || b->rules.version <= s->rules.version || !rack_rules_fine(&b->rules, s->config.racks))
+        return;
+    if (rules_concern(&s->rules, &b->rules, s->config.rack)) {
+        join_anew(s);
+        return;
+    }
+    s->rules = b->rules;
+    s->design->switch_rules(s->memory, &s->rules);
 }
 
 static void on_coordinator(struct station *s, const void *data, uint32_t len)
 {
     const struct coord_packet *p = coord_check(data, len, s->welcome.config.space);
-    if (p && p->head.type == COORD_BEATEN && p->head.nonce == s->join.nonce && p->head.index <= s->welcome.config.machines)
-        s->look_for = (uint16_t)p->head.index;
-    if (p && p->head.type == COORD_BEATEN && p->head.nonce == s->join.nonce && p->at.ip)
-        s->welcome.backup_at = p->at; /* it may have joined later than all others */
+    if (p && p->head.type == COORD_WELCOME)
+        on_welcome(s, data);
+    else if (p && p->head.type == COORD_BEATEN && p->head.nonce == s->join.nonce)
+        on_beaten(s, data);
+    else if (p && p->head.type == COORD_REFUSED && p->head.nonce == s->join.nonce && p->code == -ESTALE)
+        join_anew(s);
 }
 
 /* For the machine that the coordinator asked about, if it did. */
@@ -183,14 +278,16 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
     s->counts.packets++;
     if (len < sizeof *h || len > PACKET_MAX || h->version != PACKET_VERSION)
         return;
-    if (h->space != s->welcome.config.space)
+    const struct rack_config *c = &s->welcome.config;
+    bool mine = h->family == PACKET_COORDINATOR || !c->racks ? h->space == c->space : h->space == rack_space_id(c, s->config.rack);
+    if (!mine)
         return;
     bool known = h->from.machine && (h->from.machine <= s->welcome.config.machines || h->from.machine == MACHINE_OPERATOR);
     if (known && !(s->design->relayed && s->design->relayed(data, len)))
         peers_learn(s->peers, h->from, h->epoch, from);
     if (h->family == PACKET_COORDINATOR)
         on_coordinator(s, data, len);
-    if (h->family != s->design->family)
+    if (h->family != s->design->family || is_joining(s))
         return; /* HERE */
     if (s->is_switch)
         s->design->switch_packet(s->memory, data, len, host_now(), out);
@@ -211,10 +308,14 @@ static bool is_echo(struct station *s, const void *data, uint32_t len)
 static uint64_t tick(struct station *s, struct outbox *out)
 {
     uint64_t (*fn)(void *, uint64_t, struct outbox *) = s->is_switch ? s->design->switch_tick : s->design->server_tick;
-    uint64_t now = host_now(), next = fn ? fn(s->memory, now, out) : UINT64_MAX;
-    look(s, out);
+    bool joins = is_joining(s);
+    uint64_t now = host_now(), next = fn && !joins ? fn(s->memory, now, out) : UINT64_MAX;
+    if (joins)
+        ask_again(s);
+    else
+        look(s, out);
     flush(s, out);
-    if (now >= s->beat_ns) {
+    if (now >= s->beat_ns && !joins) {
         s->beat_ns = now + BEAT_NS;
         beat(s, 0, 0);
     }

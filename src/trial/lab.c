@@ -261,6 +261,22 @@ int lab_down(const char *name)
 
 /* ---- up ---- */
 
+/* A bridge of this namespace is a piece of cable: where the kernel has br_netfilter, every frame would be shown to iptables, too.
+ */
+static void filter_nothing(void)
+{
+    static const char *const switches[] = {"iptables", "ip6tables", "arptables"};
+    for (size_t i = 0; i < countof(switches); i++) {
+        char path[LAB_PATH];
+        snprintf(path, sizeof path, "/proc/sys/net/bridge/bridge-nf-call-%s", switches[i]);
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd < 0)
+            continue; /* the kernel has no such thing */
+        (void)!write(fd, "0", 1);
+        close(fd);
+    }
+}
+
 /* Whether every interface in the namespace that was set up can carry packets: the kernel needs a moment for that. Enters it. */
 static int see_ready(const char *path, void *ctx)
 {
@@ -272,6 +288,7 @@ static int see_ready(const char *path, void *ctx)
         return -errno;
     }
     close(ns);
+    filter_nothing();
     struct ifaddrs *all = NULL;
     int rc = getifaddrs(&all) ? -errno : 0;
     for (const struct ifaddrs *a = all; a; a = a->ifa_next)

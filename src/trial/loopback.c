@@ -76,7 +76,7 @@ static void node_main(struct loopback *l, const struct loopback_params *p, int f
         ok = start_station(l, p, c.udp.at, false, &at);
         l->station = i ? l->station : at;
     }
-    if (ok && p->design->packet->switch_packet)
+    for (unsigned i = 0; i < max_u64(c.coordinator.config.racks, p->design->packet->switch_packet != NULL) && ok; i++)
         ok = start_station(l, p, c.udp.at, true, &l->station);
     l->coordinator = c.udp.at;
     if (!ok || write(fd, l, sizeof *l) != (ssize_t)sizeof *l)

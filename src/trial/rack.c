@@ -129,6 +129,19 @@ void rack_session_dead(struct rack_client *c)
     rack_host_flush(h);
 }
 
+/* A tick is any process's of the host, or the pool's: its packets leave through that socket and are answered there, and by then the
+ * process may be gone. */
+static void leave_through_any(struct rack_host *h)
+{
+    struct outbox *o = &h->rack->outbox;
+    uint64_t session = mix64(sim_now(&h->rack->sim) ^ h->machine) % (h->rack->config.sessions + UINT64_C(1));
+    const struct rack_client *c = session < h->rack->config.sessions ? h->clients[session] : NULL;
+    for (unsigned i = 0; i < o->packets; i++) {
+        struct packet_head *head = (struct packet_head *)(void *)(o->bytes + o->packet[i].at);
+        head->from.port = c && c->open ? rack_client_port(c) : PORT_POOL;
+    }
+}
+
 static void host_tick(void *arg, uint64_t tag)
 {
     struct rack_host *h = arg;
@@ -145,6 +158,7 @@ static void host_tick(void *arg, uint64_t tag)
     look_after_sessions(h);
     uint64_t next = r->design->tick(h->memory, rack_clock(h), rack_host_outbox(h));
     h->tick_ns = 0; /* none from the flush: */
+    leave_through_any(h);
     rack_host_flush(h);
     h->tick_ns = UINT64_MAX;
     next = min_u64(next, rack_clock(h) + r->params.lease_ns / 4); /* the sessions' leases are looked at, too */
@@ -192,7 +206,7 @@ static int pool_bind(struct rack_host *h)
 
 static int client_bind(struct rack_client *c)
 {
-    return sim_wire_bind(c->rack->wire, c->process, (uint16_t)(PORT_SERVER + 1 + c->id), 0, 0, client_packet, c);
+    return sim_wire_bind(c->rack->wire, c->process, rack_client_port(c), 0, 0, client_packet, c);
 }
 
 /* ---- servers ---- */
@@ -282,7 +296,7 @@ static void switch_emit(struct rack *r, struct sim_packet *packet)
     for (unsigned i = 0; i < r->outbox.packets; i++) {
         const struct packet_head *h = outbox_packet(&r->outbox, i);
         leaving.to = (struct sim_addr){.host = sim_host_of(r, h->to), .port = h->to.port};
-        if (r->config.racks && is_cut(r, h->space - SPACE - 1, leaving.to.host))
+        if (r->config.racks && is_cut(r, rack_switch_of(&r->config, h), leaving.to.host))
             continue;
         leaving.len = r->outbox.packet[i].len;
         memcpy(leaving.data, h, leaving.len);
@@ -394,8 +408,7 @@ static int switch_start(struct rack *r)
             return -ENOMEM;
     r->switch_memory = r->switches[0];
     sim_wire_program(r->wire, &program);
-    for (unsigned s = 0; s < RACK_SLOTS && r->config.racks; s++)
-        r->rules.owner[s] = (uint8_t)(s % r->config.racks);
+    r->rules = rack_rules_first(r->config.racks);
     for (unsigned i = 0; i < switch_count(r); i++)
         switch_anew(r, i, 1);
     if (r->config.racks > 1 && r->params.moves)

@@ -154,6 +154,11 @@ struct outbox *rack_host_outbox(struct rack_host *h);
 /* Sends what the outbox holds and wakes whom it names; afterwards the host ticks soon. */
 void rack_host_flush(struct rack_host *h);
 void rack_session_dead(struct rack_client *c);
+static inline uint16_t rack_client_port(const struct rack_client *c)
+{
+    return (uint16_t)(PORT_SERVER + 1 + c->id);
+}
+
 bool rack_client_valid(const struct rack_client *c);
 void rack_client_start(struct rack_client *c);
 

@@ -127,7 +127,7 @@ static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64
     struct packet_ask ask = {.thread = a->number + 1,
                              .tenant = c->tenant,
                              .priority = c->priority,
-                             .port = (uint16_t)(PORT_SERVER + 1 + c->id),
+                             .port = rack_client_port(c),
                              .mode = mode,
                              .index = key.id,
                              .try = deadline == DEADLINE_TRY};

@@ -10,10 +10,10 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* Plain data: travels in packets and lies in shared memory. */
+/* Plain data: travels in packets and lies in shared memory. One word, which can be exchanged as a whole. */
 struct net_addr {
-    uint32_t ip;   /* in the order of the network; 0: none */
-    uint16_t port; /* in the machine's */
+    _Alignas(8) uint32_t ip; /* in the order of the network; 0: none */
+    uint16_t port;           /* in the machine's */
     uint16_t pad;
 };
 

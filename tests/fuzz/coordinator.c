@@ -42,7 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint64_t now = NS_PER_S;
     bool named = size % 3 == 0;
     directory_init(&directory, PAWL_KEYS_NAMED, LOCKS);
-    const struct coord_params p = {.design = design_find("srvlock"),
+    bool racks = size % 5 == 0;
+    const struct coord_params p = {.design = design_find(racks ? "fisslock-racks" : "srvlock"),
                                    .space = "fuzz",
                                    .locks = LOCKS,
                                    .lease_ns = NS_PER_S,
@@ -50,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                    .machines = MACHINES,
                                    .sessions = 2,
                                    .requests = 2,
-                                   .servers = 1,
+                                   .servers = racks ? 0 : 1,
                                    .life = 1,
                                    .fresh = size % 2 == 0,
                                    .keys = named ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE,
@@ -61,12 +62,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         union {
             struct coord_packet packet;
             struct coord_key key;
+            struct coord_beat beat;
         } u = {.key = {.look = 0}};
         uint8_t how = data[0], length = data[1];
         data += 2;
         size -= 2;
         size_t take = min_u64(size, CHUNK);
-        coord_make(&u.packet, (enum coord_type)(how % 13), how & 0x40 ? "fuzz" : "other", how);
+        coord_make(&u.packet, (enum coord_type)(how % (COORD_RULED + 1)), how & 0x40 ? "fuzz" : "other", how);
         u.packet.head.space = how & 0x80 ? c.config.space : u.packet.head.space;
         u.packet.head.from.machine = how % (MACHINES + 2);
         u.packet.head.epoch = how % 8;
@@ -82,9 +84,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             u.key.look = data[0] & 1;
             memcpy(u.key.bytes, data, 16);
         }
-        uint32_t whole = is_key ? sizeof u.key : sizeof u.packet, len = how & 0x10 ? length : whole;
+        bool is_beat = u.packet.head.type == COORD_BEAT;
+        uint32_t whole = is_key ? sizeof u.key : is_beat ? sizeof u.beat : sizeof u.packet, len = how & 0x10 ? length : whole;
         const struct net_addr from = {.ip = 1 + length % 3, .port = 7};
         check(&c, answer, coordinator_packet(&c, &u, len > whole ? whole : len, from, now, answer));
+        if (coordinator_wants(&c))
+            coordinator_set_rules(&c, coordinator_wants(&c));
         now += (uint64_t)length * 10 * NS_PER_MS;
         data += take;
         size -= take;

@@ -98,6 +98,8 @@ static bool run(const struct design *d, uint32_t faults, uint64_t seed, bool pat
         .mortals = CLIENTS,
         .hosts = HOSTS,
         .tasks = TASKS,
+        .racks = 2 + (unsigned)(seed % 3),
+        .moves = faults != 0,
         .mortal_hosts = seed % 2,
         .check_undo = seed % 4 == 0,
         .watch_waits = true,
@@ -134,8 +136,8 @@ static void check_clean(const struct design *d, uint32_t faults, bool patient)
         timeouts += t.timeouts;
         rounds += t.rounds;
     }
-    printf("%s, %s: %llu rounds, %llu deadlocks, %llu timeouts\n", patient ? "patient" : "impatient", faults ? "faults" : "calm",
-           (unsigned long long)rounds, (unsigned long long)told, (unsigned long long)timeouts);
+    printf("%s, %s, %s: %llu rounds, %llu deadlocks, %llu timeouts\n", d->name, patient ? "patient" : "impatient",
+           faults ? "faults" : "calm", (unsigned long long)rounds, (unsigned long long)told, (unsigned long long)timeouts);
     CHECK(told && (patient || timeouts));
 }
 
@@ -153,11 +155,14 @@ static void check_caught(const struct design *d, const char *what, uint64_t wron
 
 int main(void)
 {
-    const struct design *d = design_find("fisslock");
-    for (unsigned patient = 0; patient < 2; patient++) {
+    static const char *const names[] = {"fisslock", "fisslock-racks"}; /* circles through several racks, too */
+    for (unsigned i = 0; i < 2 * countof(names); i++) {
+        const struct design *d = design_find(names[i / 2]);
+        bool patient = i % 2;
         check_clean(d, 0, patient);
         check_clean(d, d->tolerates, patient);
     }
+    const struct design *d = design_find("fisslock");
     check_caught(d, "a session is taken for one thread", FISSLOCK_BUSTED_CROWD);
     check_caught(d, "who held once is taken to hold", FISSLOCK_BUSTED_STALE);
     return 0;

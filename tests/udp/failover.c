@@ -131,7 +131,7 @@ int main(void)
     run(min_u64(test_seconds(), SECONDS_MAX) * NS_PER_S / SHARE);
     __atomic_store_n(&oracle->stop, 1, __ATOMIC_SEQ_CST);
     for (unsigned i = 0; i < WORKERS; i++)
-        child_join(crew[i].pid);
+        see_off(i);
     child_join(child_start(judge, NULL));
     for (unsigned i = 0; i < STATIONS; i++)
         child_kill(station[i].pid);

@@ -52,7 +52,7 @@ int main(void)
         child_kill(crew[i].pid);
     __atomic_store_n(&oracle->stop, 1, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < WORKERS; i += 2)
-        child_join(crew[i].pid);
+        see_off(i);
     child_join(child_start(judge, NULL));
     __atomic_store_n(&oracle->judged, 1, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < HOSTS; i++)

@@ -3,7 +3,6 @@
 #ifndef PAWL_TESTS_UDP_RACK_H
 #define PAWL_TESTS_UDP_RACK_H
 
-#include "lib/hash.h"
 #include "node/node.h"
 #include "tests/shm/space.h"
 #include "tests/udp/relay.h"
@@ -25,12 +24,12 @@ struct rack_test {
 /* What the children tell. */
 static struct rack_board {
     uint32_t coordinator_port;
-    uint32_t server_ports[RACK_SERVERS_MAX + 1]; /* behind relays; the last is the switch's */
+    uint32_t server_ports[RACK_SERVERS_MAX + RACKS_MAX]; /* behind relays; the last are the switches' */
     uint32_t ready;
 } * rack_board;
 
 static char rack_space[COORD_NAME_LEN];
-static pid_t rack_pids[RACK_SERVERS_MAX + 2], rack_owner;
+static pid_t rack_pids[RACK_SERVERS_MAX + RACKS_MAX + 1], rack_owner;
 static unsigned rack_pid_count;
 static volatile sig_atomic_t rack_stop;
 
@@ -42,6 +41,11 @@ static inline bool rack_relayed(const struct rack_test *t)
 static inline bool rack_serves(const struct rack_test *t, const struct design *d)
 {
     return d->packet->server_packet && (!d->packet->spills || t->room);
+}
+
+static inline unsigned rack_switch_count(const struct design *d)
+{
+    return d->packet->switch_rules ? RACKS_DEFAULT : d->packet->switch_packet != NULL;
 }
 
 /* PAWL_TEST_ROOM: for how many locks the switch has room. */
@@ -87,16 +91,17 @@ static inline void rack_relay_main(void *arg)
 }
 
 /* Two ports in a row that are free; below those that the kernel gives to whoever wants any (32768 and up), so that nobody has them
- * while their owner is dead. */
+ * while their owner is dead; and not those of a test that runs beside this one, which has a number near ours. */
 #define RACK_PORT_FIRST 12000
 #define RACK_PORTS 20000
+#define RACK_PORTS_EACH 8
 static inline uint16_t rack_port_pair(void)
 {
-    static uint64_t tries;
-    for (int i = 0; i < 100; i++) {
+    static unsigned tries;
+    for (int i = 0; i < 100; i++, tries++) {
         struct udp a, b;
-        uint64_t drawn = mix64((uint64_t)getpid() << 32 ^ ++tries) % (RACK_PORTS / 2) * 2;
-        struct net_addr at = {.ip = RACK_LOCALHOST, .port = (uint16_t)(RACK_PORT_FIRST + drawn)};
+        unsigned offset = ((unsigned)getpid() * RACK_PORTS_EACH + 2 * tries) % RACK_PORTS;
+        struct net_addr at = {.ip = RACK_LOCALHOST, .port = (uint16_t)(RACK_PORT_FIRST + offset)};
         if (udp_open(&a, at))
             continue;
         at.port++;
@@ -105,6 +110,7 @@ static inline uint16_t rack_port_pair(void)
         if (rc)
             continue;
         udp_close(&b);
+        tries++;
         return (uint16_t)(at.port - 1);
     }
     CHECK_FAIL("no two ports in a row are free");
@@ -156,8 +162,8 @@ static inline void rack_node_main(void *arg)
     CHECK_EQ(pthread_create(&thread, NULL, rack_coordinator_thread, &c), 0);
     for (unsigned i = 0; i < p.servers; i++)
         rack_start_station(t, c.udp.at, i, false);
-    if (d->packet->switch_packet)
-        rack_start_station(t, c.udp.at, RACK_SERVERS_MAX, true);
+    for (unsigned i = 0; i < rack_switch_count(d); i++)
+        rack_start_station(t, c.udp.at, RACK_SERVERS_MAX + i, true);
     rack_board->coordinator_port = c.udp.at.port;
     __atomic_store_n(&rack_board->ready, 1, __ATOMIC_RELEASE);
     for (;;)
@@ -186,9 +192,8 @@ static inline void rack_begin(const struct rack_test *t)
     snprintf(rack_space, sizeof rack_space, "test%d", (int)rack_owner);
     atexit(rack_cleanup);
     rack_board = shared_memory(sizeof *rack_board);
-    bool has_switch = d->packet->switch_packet;
-    for (unsigned i = 0; i <= RACK_SERVERS_MAX && rack_relayed(t); i++) {
-        bool used = i < RACK_SERVERS_MAX ? rack_serves(t, d) && i < t->servers : has_switch;
+    for (unsigned i = 0; i < countof(rack_board->server_ports) && rack_relayed(t); i++) {
+        bool used = i < RACK_SERVERS_MAX ? rack_serves(t, d) && i < t->servers : i - RACK_SERVERS_MAX < rack_switch_count(d);
         if (!used)
             continue;
         struct rack_relay_arg arg = {.t = t, .number = i};

@@ -1,5 +1,5 @@
-/* The coordinator without a network: who gets which number, when it is used again, what a repetition is told, and what a
- * coordinator that starts anew knows. */
+/* The coordinator without a network: who gets which number, when it is used again, what a repetition is told, what a coordinator
+ * that starts anew knows, when a switch's place is another's, and in which order rules are told. */
 #include "cluster/coordinator.h"
 #include "tests/check.h"
 
@@ -12,6 +12,10 @@ static struct coord_member members[MACHINES + 1];
 static struct coordinator c;
 static _Alignas(8) uint8_t answer[PACKET_MAX];
 static uint64_t now;
+
+/* What those who beat say: hosts, where they send to; switches, by which rules they go. */
+static struct net_addr here[2];
+static uint32_t version, leased;
 
 static void start_design(const char *design, bool fresh, uint32_t life)
 {
@@ -38,10 +42,20 @@ static void start(bool fresh, uint32_t life)
 static const struct coord_packet *ask(const struct coord_packet *p, uint16_t port)
 {
     const struct net_addr from = {.ip = 1, .port = port};
-    uint32_t len = coordinator_packet(&c, p, sizeof *p, from, now, answer);
+    struct coord_beat beat = {.packet = *p};
+    beat.switches[0] = here[0];
+    beat.switches[1] = here[1];
+    beat.rules.version = version;
+    uint32_t whole = p->head.type == COORD_BEAT ? sizeof beat : sizeof *p;
+    uint32_t len = coordinator_packet(&c, &beat, whole, from, now, answer);
     const struct coord_packet *a = (const struct coord_packet *)(const void *)answer;
     CHECK(!len || coord_check(answer, len, c.config.space) == a);
     return len ? a : NULL;
+}
+
+static struct net_addr at(uint16_t port)
+{
+    return (struct net_addr){.ip = 1, .port = port};
 }
 
 static const struct coord_packet *join(enum coord_role role, uint64_t nonce, uint16_t port)
@@ -72,6 +86,8 @@ static const struct coord_packet *beat(uint16_t machine, uint32_t life)
     p.head.from.machine = machine;
     p.head.epoch = life;
     p.stamp = 42;
+    p.head.index = leased;
+    p.role = COORD_HOST;
     p.code = coord_config_sum(&c.config);
     return ask(&p, 7);
 }
@@ -198,8 +214,161 @@ static void scanning(void)
     CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 2, 0)->head.index, 0);
     CHECK_EQ(number(30), 2);
     start_design("fisslock", false, 400); /* who may be there is not known for a lease */
+    CHECK_EQ(code(join(COORD_SWITCH, 5, 70)), -EAGAIN);
+    here[0] = at(70);
+    CHECK(beat(2, 390));
     w = (const struct coord_welcome *)(const void *)join(COORD_SWITCH, 5, 70);
     CHECK(w->packet.head.type == COORD_WELCOME && !w->live_known);
+    memset(here, 0, sizeof here);
+}
+
+/* ---- another address ---- */
+
+static const struct coord_beat *as_beat(const struct coord_packet *p)
+{
+    CHECK(p && p->head.type == COORD_BEATEN);
+    return (const struct coord_beat *)(const void *)p;
+}
+
+static const struct net_addr nowhere = {.port = COORD_AWAY};
+
+/* A switch that is silent may live: nobody takes its place before no host speaks to it any more. */
+static void moving(void)
+{
+    start_design("fisslock", true, 500);
+    uint32_t life = join(COORD_SWITCH, 3, 70)->head.generation;
+    CHECK_EQ(number(21), 1);
+    CHECK_EQ(number(22), 2);
+    CHECK_EQ(code(join(COORD_SWITCH, 4, 71)), -EBUSY);
+    now += LEASE_NS * 3 / 4;
+    CHECK(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 0, 0));
+    here[0] = at(70);
+    CHECK(net_addr_is(as_beat(beat(1, members[1].life))->switches[0], at(70)));
+    CHECK(beat(2, members[2].life));
+    now += LEASE_NS * 3 / 4;
+    CHECK(beat(1, members[1].life) && beat(2, members[2].life));
+    CHECK_EQ(code(join(COORD_SWITCH, 4, 71)), -EBUSY); /* it was heard of */
+    now += LEASE_NS * 3 / 4;
+    CHECK_EQ(code(join(COORD_SWITCH, 4, 71)), -EAGAIN);
+    CHECK_EQ(code(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 0, 0)), -ESTALE); /* too late */
+    CHECK_EQ(code(join(COORD_HOST, 23, 7)), -EAGAIN);
+    CHECK(net_addr_is(as_beat(beat(1, members[1].life))->switches[0], nowhere));
+    CHECK_EQ(code(join(COORD_SWITCH, 4, 71)), -EAGAIN); /* it has only been told */
+    here[0] = nowhere;
+    CHECK(beat(1, members[1].life));
+    CHECK_EQ(code(join(COORD_SWITCH, 4, 71)), -EAGAIN); /* the other one has not */
+    now += LEASE_NS / 2;                                /* and its lease is over */
+    CHECK(beat(1, members[1].life));
+    const struct coord_welcome *w = (const struct coord_welcome *)(const void *)join(COORD_SWITCH, 4, 71);
+    CHECK(w->packet.head.type == COORD_WELCOME && w->packet.head.generation > life && w->live[0] == 1u << 1);
+    CHECK(net_addr_is(as_beat(beat(1, members[1].life))->switches[0], at(71)));
+    memset(here, 0, sizeof here);
+}
+
+/* ---- rules ---- */
+
+static uint32_t racks_life[2];
+
+static uint32_t joins(unsigned rack, uint64_t nonce)
+{
+    const struct coord_welcome *w = (const struct coord_welcome *)(const void *)join(COORD_SWITCH, nonce, (uint16_t)(70 + rack));
+    CHECK(w->packet.head.type == COORD_WELCOME && w->packet.head.to.port == rack);
+    racks_life[rack] = w->packet.head.generation;
+    return w->rules.version;
+}
+
+/* What the switch of a rack is told, which goes by these rules. */
+static uint32_t told(unsigned rack, uint32_t goes_by)
+{
+    struct coord_packet p;
+    coord_make(&p, COORD_BEAT, "test", 77);
+    p.head.from = (struct place){MACHINE_SWITCH, (uint16_t)rack};
+    p.head.epoch = racks_life[rack];
+    p.role = COORD_SWITCH;
+    version = goes_by;
+    return as_beat(ask(&p, (uint16_t)(70 + rack)))->rules.version;
+}
+
+static int rules(unsigned first, unsigned end, unsigned rack)
+{
+    struct coord_packet p;
+    coord_make(&p, COORD_RULES, "test", 88);
+    p.code = 1;
+    p.head.index = first;
+    p.head.generation = end;
+    p.role = rack;
+    const struct coord_packet *a = ask(&p, 99);
+    CHECK(a && a->head.type == COORD_RULED);
+    return a->code;
+}
+
+static void keep(void)
+{
+    const struct rules *wanted = coordinator_wants(&c);
+    CHECK(wanted);
+    coordinator_set_rules(&c, wanted);
+}
+
+/* Who gets locks hears of it after who loses them, and nobody before they are written down. */
+static void dividing(void)
+{
+    start_design("fisslock-racks", true, 600);
+    CHECK_EQ(joins(0, 3), 0);
+    CHECK_EQ(code(join(COORD_HOST, 21, 7)), -EAGAIN);
+    CHECK_EQ(joins(1, 4), 0);
+    CHECK_EQ(code(join(COORD_SWITCH, 5, 72)), -EBUSY);
+    CHECK_EQ(number(21), 1);
+    CHECK_EQ(told(0, 0), 0);
+    CHECK_EQ(told(1, 0), 0);
+    CHECK_EQ(rules(0, RACK_SLOTS + 1, 1), -EINVAL);
+    CHECK_EQ(rules(5, 5, 1), -EINVAL);
+    CHECK_EQ(rules(0, 2, 2), -EINVAL);
+    CHECK_EQ(rules(1, 2, 1), 0); /* it has it */
+    CHECK(!coordinator_wants(&c));
+    leased = 1;
+    CHECK(beat(1, members[1].life));
+    CHECK_EQ(rules(0, 8, 1), -EAGAIN); /* the host would lose what it holds of them */
+    leased = 3;
+    CHECK(beat(1, members[1].life));
+    CHECK_EQ(rules(0, 8, 1), -EINPROGRESS);
+    CHECK_EQ(told(0, 0), 0);
+    keep();
+    CHECK_EQ(c.rules.now.owner[0], 1);
+    CHECK_EQ(c.rules.now.owner[8], 0);
+    CHECK_EQ(told(1, 0), 0); /* not yet */
+    CHECK_EQ(told(0, 0), 1);
+    CHECK_EQ(joins(1, 6), 0); /* nor if it starts anew */
+    CHECK_EQ(joins(0, 7), 1);
+    CHECK_EQ(told(1, 0), 0); /* it may still go by the old ones */
+    CHECK_EQ(rules(0, 8, 1), -EINPROGRESS);
+    CHECK_EQ(rules(9, 16, 0), -EBUSY);
+    CHECK_EQ(told(0, 1), 1);
+    CHECK_EQ(told(1, 0), 1);
+    CHECK_EQ(rules(0, 8, 1), -EINPROGRESS);
+    CHECK_EQ(joins(1, 8), 1);
+    CHECK_EQ(told(1, 1), 1);
+    CHECK_EQ(rules(0, 8, 1), 0);
+
+    /* One that is gone loses all when no host speaks to it any more. */
+    CHECK_EQ(rules(0, RACK_SLOTS, 0), -EINPROGRESS);
+    keep();
+    here[0] = at(70);
+    here[1] = at(71);
+    for (unsigned i = 0; i < 3; i++, now += LEASE_NS / 2) {
+        CHECK(beat(1, members[1].life));
+        CHECK_EQ(told(0, 1), 1);
+    }
+    CHECK(net_addr_is(as_beat(beat(1, members[1].life))->switches[1], nowhere));
+    CHECK_EQ(told(0, 1), 1);
+    here[1] = nowhere;
+    CHECK(beat(1, members[1].life));
+    CHECK_EQ(told(0, 1), 2);
+    CHECK_EQ(joins(0, 9), 2);
+    CHECK_EQ(told(0, 2), 2);
+    CHECK_EQ(rules(0, RACK_SLOTS, 0), 0);
+    CHECK_EQ(number(22), 2); /* though one rack has no switch */
+    memset(here, 0, sizeof here);
+    version = leased = 0;
 }
 
 int main(void)
@@ -208,6 +377,8 @@ int main(void)
     anew();
     rejoining();
     scanning();
+    moving();
+    dividing();
     numbers();
     leaving();
     return 0;

@@ -1,6 +1,7 @@
 /* NetLock's order and allocation. Hosts, switch and a server, packets carried by hand: first come at the switch, first served,
  * within a priority, whatever is in q1, what in q2, and while the lock moves; as if it were one queue. Then Algorithm 3. */
 #include "designs/netlock/allocate.h"
+#include "designs/requests.h"
 #include "lib/rng.h"
 #include "tests/check.h"
 #include "world/world.h"
@@ -128,14 +129,14 @@ static void step(struct bench *b, bool priorities)
 {
     unsigned i = (unsigned)rng_below(&b->random, ALL);
     uint16_t h = (uint16_t)(1 + i / REQUESTS);
-    if (b->request[i].state == IDLE && netlock_idle(b->host[h], i % REQUESTS)) {
+    if (b->request[i].state == IDLE && requests_idle(b->host[h], i % REQUESTS)) {
         b->request[i].mode = rng_chance(&b->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
         b->request[i].priority = priorities ? (uint8_t)rng_below(&b->random, 8) : 0;
         b->request[i].state = ASKED;
         const struct packet_ask ask = {
             .request = i % REQUESTS, .mode = (enum pawl_mode)b->request[i].mode, .priority = b->request[i].priority};
         CHECK_EQ(netlock_acquire(b->host[h], &ask, b->now, &b->out), PACKET_WAIT);
-    } else if (b->request[i].state == HELD && netlock_holds(b->host[h], i % REQUESTS)) {
+    } else if (b->request[i].state == HELD && requests_hold(b->host[h], i % REQUESTS)) {
         b->request[i].state = IDLE;
         CHECK_EQ(netlock_release(b->host[h], i % REQUESTS, b->now, &b->out), 0);
     }

@@ -26,6 +26,7 @@ struct result {
     unsigned passes, grants, out;
     uint64_t granted[16];
     uint32_t ticket[16];
+    uint16_t port[16];
 };
 
 static struct netlock_pass packet(uint8_t op, unsigned who, uint64_t serial, uint8_t mode)
@@ -47,6 +48,7 @@ static struct result run(struct plane *p, uint32_t lock, struct netlock_pass pas
         r.out |= pass.out;
         if (pass.out & NETLOCK_OUT_GRANT) {
             r.ticket[r.grants] = pass.out_ticket;
+            r.port[r.grants] = pass.out_place.port;
             r.granted[r.grants++] = pass.out_nonce;
         }
         CHECK(r.passes < 100);
@@ -139,6 +141,27 @@ static void test_doubles(void)
     CHECK_EQ(release(p, lock, 0, NETLOCK_NO_TICKET).grants, 0);
     CHECK(acquire(p, lock, 0, X).out & NETLOCK_OUT_GONE); /* late: it was granted and has ended */
     CHECK_EQ(plane_get(p, NETLOCK_EXCL, lock), 1);
+    free(p);
+}
+
+/* Any process of a host may ask for another, and be gone when the grant comes: it goes to where the request was last asked from. */
+static void test_asked_by_another(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_new(8, 0, 0, &lock);
+    struct netlock_pass holds = packet(NETLOCK_OP_ACQUIRE, 0, 1, X), waits = packet(NETLOCK_OP_ACQUIRE, 1, 1, X);
+    uint32_t first = run(p, lock, holds).ticket[0];
+    holds.port = 77;
+    struct result r = run(p, lock, holds);
+    CHECK(r.grants == 1 && r.ticket[0] == first && r.port[0] == 77);
+    CHECK_EQ(run(p, lock, waits).grants, 0);
+    waits.port = 78;
+    CHECK_EQ(run(p, lock, waits).grants, 0);
+    waits.machine++; /* another host's request of the same number is another request */
+    waits.port = 79;
+    CHECK_EQ(run(p, lock, waits).grants, 0);
+    r = release(p, lock, 0, first);
+    CHECK(r.grants == 1 && r.port[0] == 78);
     free(p);
 }
 
@@ -477,6 +500,7 @@ int main(void)
     test_cases();
     test_out_of_order();
     test_doubles();
+    test_asked_by_another();
     test_giving_up();
     test_overflow();
     test_priorities();

@@ -2,6 +2,7 @@
  * lost, doubled and late, locks that move in and out all the time. Whatever comes, both send the same packets and have the same
  * registers. */
 #include "cluster/host.h"
+#include "designs/requests.h"
 #include "lib/rng.h"
 #include "tests/xdp/netlock_kit.h"
 
@@ -143,10 +144,10 @@ static void use_lock(struct outbox *box)
     unsigned m = 1 + (unsigned)rng_below(&rng, KIT_HOSTS);
     uint32_t request = (uint32_t)rng_below(&rng, REQUESTS);
     struct packet_answer answer;
-    if (netlock_holds(host[m], request)) {
+    if (requests_hold(host[m], request)) {
         if (rng_chance(&rng, 1, 2))
             netlock_release(host[m], request, now, box);
-    } else if (netlock_idle(host[m], request)) {
+    } else if (requests_idle(host[m], request)) {
         const struct packet_ask ask = {.request = request,
                                        .port = (uint16_t)(5000 + request),
                                        .tenant = (uint16_t)(rng_chance(&rng, 1, 200) ? 64 : rng_below(&rng, 4)),
@@ -155,7 +156,7 @@ static void use_lock(struct outbox *box)
                                        .mode = rng_chance(&rng, 2, 3) ? PAWL_SHARED : PAWL_EXCLUSIVE,
                                        .index = rng_below(&rng, LOCKS)};
         netlock_acquire(host[m], &ask, now, box);
-    } else if (rng_chance(&rng, 1, 8) && netlock_outcome(host[m], request, &answer) == -EINPROGRESS) {
+    } else if (rng_chance(&rng, 1, 8) && requests_outcome(host[m], request, &answer) == -EINPROGRESS) {
         netlock_give_up(host[m], request, -ETIMEDOUT, now, box);
     }
 }

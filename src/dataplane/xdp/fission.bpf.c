@@ -75,7 +75,8 @@ INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters
 }
 
 /* All stages, until nobody came in between. 0 if that did not come true. */
-INLINE int commit(struct lock *lock, const struct fission_packet *p, struct fission_meta *m, uint32_t *dest)
+INLINE __attribute__((flatten)) int commit(struct lock *lock, const struct fission_packet *p, struct fission_meta *m,
+                                           uint32_t *dest)
 {
     for (int i = 0; i < COMMIT_TRIES; i++) {
         uint64_t token = *(volatile uint64_t *)&lock->token, known = token;
@@ -105,11 +106,34 @@ INLINE int send_both(struct frame *f, struct fission_packet *p, struct fission_m
     return twin_send(c);
 }
 
-INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
+/* What the stages say of the packet is done. They see `seen`, which is the packet, or what they look at in it. */
+INLINE __attribute__((flatten)) int settle(struct xdp_md *ctx, struct frame *f, struct lock *lock,
+                                           const struct fission_packet *seen, struct plane_counters *c)
 {
     struct fission_packet *p = (void *)f->head;
-    if ((void *)(p + 1) > f->end)
-        return drop(c, PLANE_SHORT);
+    struct fission_meta m;
+    uint32_t dest;
+    if (!commit(lock, seen, &m, &dest))
+        return drop(c, PLANE_CONTENDED);
+    if (dest == FISSION_DROP) {
+        c->verdict[PLANE_ABSORBED]++;
+        return XDP_DROP;
+    }
+    if (p->head.type != seen->head.type || p->flags != seen->flags)
+        __builtin_unreachable(); /* as far as the compiler knows the lock could lie in the packet */
+    if (dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT))
+        return send_both(f, p, &m, c);
+    struct place from = p->head.from;
+    fission_rewrite(p, settings.options, &m, dest);
+    int to_sender = p->head.to.machine == from.machine && p->head.to.port == from.port;
+    return to_sender ? frame_answer(f, c) : frame_send(ctx, f, c);
+}
+
+/* `plain`: an ACQUIRE without flags, which is what is asked for most and what somebody waits for. The compiler then knows type and
+ * flags, and makes a way through all of this and the stages that has half the comparisons. */
+INLINE __attribute__((flatten)) int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c, const int plain)
+{
+    struct fission_packet *p = (void *)f->head;
     struct fission_rules rules = {.space = settings.space,
                                   .epoch = live.epoch,
                                   .generation = settings.generation,
@@ -119,7 +143,7 @@ INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
     if (fault != FISSION_FINE)
         return drop(c, fault == FISSION_STALE ? PLANE_EPOCH : fault == FISSION_ALIEN ? PLANE_ALIEN : PLANE_TYPE);
     count_type(c, f);
-    uint8_t type = p->head.type;
+    uint8_t type = plain ? FISSION_ACQUIRE : p->head.type;
     if (type == FISSION_LEASE)
         return hear(f, p, c);
     if (type == FISSION_REPORT) { /* what it holds, from before our state was lost: for the control process */
@@ -145,7 +169,7 @@ INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
         if (!h || !lives(h))
             return drop(c, PLANE_REFUSED); /* nothing is granted to the dead */
     }
-    if (!fission_concerns_lock(p))
+    if (!plain && !fission_concerns_lock(p))
         return frame_send(ctx, f, c);
     uint32_t index = (uint32_t)p->head.index; /* below 2^32: so many locks a map can have */
     struct lock *lock = bpf_map_lookup_elem(&locks, &index);
@@ -158,33 +182,27 @@ INLINE int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
             take_over(lock, word, p->client.machine, p->client.port);
     }
 
-    struct fission_meta m;
-    uint32_t dest;
-    if (!commit(lock, p, &m, &dest))
-        return drop(c, PLANE_CONTENDED);
-    if (dest == FISSION_DROP) {
-        c->verdict[PLANE_ABSORBED]++;
-        return XDP_DROP;
-    }
-    if (dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT))
-        return send_both(f, p, &m, c);
-    struct place from = p->head.from;
-    fission_rewrite(p, settings.options, &m, dest);
-    int to_sender = p->head.to.machine == from.machine && p->head.to.port == from.port;
-    return to_sender ? frame_answer(f, c) : frame_send(ctx, f, c);
+    if (plain)
+        return settle(ctx, f, lock, &(struct fission_packet){.head.type = FISSION_ACQUIRE, .client = p->client, .mode = p->mode},
+                      c);
+    return settle(ctx, f, lock, p, c);
 }
 
 INLINE int handle(struct xdp_md *ctx)
 {
-    struct plane_counters *c = count_here();
+    struct plane_counters *c;
     struct frame f;
-    if (!c)
-        return XDP_ABORTED;
-    int verdict = frame_parse(ctx, c, &f);
+    int verdict = frame_begin(ctx, &c, &f);
     if (verdict != FRAME_OURS)
         return verdict;
-    if (f.head->family == PACKET_FISSION && f.head->space == settings.space)
-        return decide(ctx, &f, c);
+    if (f.head->family == PACKET_FISSION && f.head->space == settings.space) {
+        const struct fission_packet *p = (void *)f.head;
+        if ((void *)(p + 1) > f.end)
+            return drop(c, PLANE_SHORT);
+        if (p->head.type == FISSION_ACQUIRE && !p->flags)
+            return decide(ctx, &f, c, 1);
+        return decide(ctx, &f, c, 0);
+    }
     count_type(c, &f);
     return frame_relay(ctx, &f, c);
 }

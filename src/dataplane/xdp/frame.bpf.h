@@ -58,14 +58,17 @@ INLINE struct plane_counters *count_here(void)
     return bpf_map_lookup_elem(&counters, &zero);
 }
 
-INLINE int pass(struct plane_counters *c, enum plane_reason why)
+/* Off the way that most packets take; in the section that libbpf links calls to. */
+#define COLD static __attribute__((noinline, cold, section(".text")))
+
+COLD int pass(struct plane_counters *c, enum plane_reason why)
 {
     c->verdict[PLANE_PASSED]++;
     c->reason[why]++;
     return XDP_PASS;
 }
 
-INLINE int drop(struct plane_counters *c, enum plane_reason why)
+COLD int drop(struct plane_counters *c, enum plane_reason why)
 {
     c->verdict[PLANE_DROPPED]++;
     c->reason[why]++;
@@ -178,6 +181,14 @@ INLINE int frame_parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
     if (f->head->version != PACKET_VERSION || f->head->head_len != sizeof(struct packet_head))
         return drop(c, PLANE_VERSION);
     return FRAME_OURS;
+}
+
+/* How every switch program begins: with its counters, and its frame taken apart. As frame_parse. */
+INLINE int frame_begin(struct xdp_md *ctx, struct plane_counters **c, struct frame *f)
+{
+    *f = (struct frame){0};
+    *c = count_here();
+    return *c ? frame_parse(ctx, *c, f) : XDP_ABORTED;
 }
 
 INLINE void count_type(struct plane_counters *c, const struct frame *f)

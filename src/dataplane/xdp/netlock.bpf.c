@@ -484,11 +484,9 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
 
 SEC("xdp") int plane(struct xdp_md *ctx)
 {
-    struct plane_counters *c = count_here();
+    struct plane_counters *c;
     struct frame f;
-    if (!c)
-        return XDP_ABORTED;
-    int verdict = frame_parse(ctx, c, &f);
+    int verdict = frame_begin(ctx, &c, &f);
     if (verdict != FRAME_OURS)
         return verdict;
     if (f.head->family == PACKET_NETLOCK && f.head->space == settings.space)

@@ -4,11 +4,9 @@
 
 SEC("xdp") int plane(struct xdp_md *ctx)
 {
-    struct plane_counters *c = count_here();
+    struct plane_counters *c;
     struct frame f;
-    if (!c)
-        return XDP_ABORTED;
-    int verdict = frame_parse(ctx, c, &f);
+    int verdict = frame_begin(ctx, &c, &f);
     if (verdict != FRAME_OURS)
         return verdict;
     count_type(c, &f);

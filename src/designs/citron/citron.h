@@ -330,7 +330,7 @@ struct citron_job {
         fab_addr first;                   /* the words of the parts, */
         uint64_t words[TOKEN_PARTS];      /* and what they were */
         uint64_t block;                   /* that was taken, if one was */
-        uint64_t head[CITRON_HEAD_WORDS]; /* read after all that */
+        uint64_t head[CITRON_HEAD_WORDS]; /* read before that */
     } draw;                               /* of a token, the latest */
     uint64_t token;
     uint32_t ahead;       /* waiting for a turn: how many come first */
@@ -525,7 +525,7 @@ int citron_whole_leave(struct citron_job *j, unsigned i, struct citron_whole *w)
 
 /* ---- token.c ---- */
 
-/* Adds the verbs that draw a token, behind those after which the conflict is over, and a READ of the lock's head; and takes what
+/* Adds a READ of the lock's head and the verbs that draw a token, behind those after which the conflict is over; and takes what
  * they found. Without tokens, as the paper's protocol is, nothing is drawn. */
 void job_draw(struct citron_job *j, struct citron_batch *b);
 void job_drew(struct citron_job *j, const struct citron_batch *b);

@@ -58,21 +58,31 @@ static uint64_t wait_of(struct fisslock_host *h, const struct request *r)
     return r->state == REQUEST_WAITING && !r->try ? r->nonce : r->state == REQUEST_UPGRADING ? host_suspect(h, r)->upgrade : 0;
 }
 
-static bool same_thread(struct fisslock_host *h, uint32_t a, uint32_t b)
+static bool same_thread(struct fisslock_host *h, uint32_t a, struct fisslock_host *other, uint32_t b)
 {
-    return host_is(h, FISSLOCK_BUSTED_CROWD) || (*host_thread(h, a) && *host_thread(h, a) == *host_thread(h, b));
+    return host_is(h, FISSLOCK_BUSTED_CROWD) || (*host_thread(h, a) && *host_thread(h, a) == *host_thread(other, b));
 }
 
-/* What the thread that has `r` waits for, in its call; null: nothing, it may give `r` back at any time. An upgrade waits itself. */
-static struct request *wait_behind(struct fisslock_host *h, struct request *r)
+/* A request, and the part of its host that it is in: a circle may go through several racks (racks.c). */
+struct wait {
+    struct fisslock_host *h;
+    struct request *r; /* null: there is none */
+};
+
+/* What the thread that has `r` waits for, in its call, in whatever rack; if nothing, it may give `r` back at any time. An upgrade
+ * waits itself. */
+static struct wait wait_behind(struct fisslock_host *h, struct request *r)
 {
     uint32_t number = request_number(h, r), first = number - number % h->config.requests;
     if (r->state == REQUEST_UPGRADING)
-        return r;
-    for (uint32_t i = first; i < first + h->config.requests; i++)
-        if (wait_of(h, host_request(h, i)) && same_thread(h, i, number))
-            return host_request(h, i);
-    return NULL;
+        return (struct wait){h, r};
+    for (unsigned d = 0; d < host_parts(h); d++) {
+        struct fisslock_host *part = host_part(h, d);
+        for (uint32_t i = first; i < first + h->config.requests; i++)
+            if (wait_of(part, host_request(part, i)) && same_thread(h, number, part, i))
+                return (struct wait){part, host_request(part, i)};
+    }
+    return (struct wait){NULL, NULL};
 }
 
 /* Whether others can wait for the thread that waits for `r`. */
@@ -81,24 +91,32 @@ static bool has_something(struct fisslock_host *h, const struct request *r)
     uint32_t number = request_number(h, r), first = number - number % h->config.requests;
     if (r->state == REQUEST_UPGRADING)
         return true;
-    for (uint32_t i = first; i < first + h->config.requests; i++)
-        if (fisslock_holds(h, i) && same_thread(h, i, number))
-            return true;
+    for (unsigned d = 0; d < host_parts(h); d++)
+        for (uint32_t i = first; i < first + h->config.requests; i++)
+            if (fisslock_holds(host_part(h, d), i) && same_thread(h, number, host_part(h, d), i))
+                return true;
     return false;
 }
 
 /* Another for every wait, so that it is not always the same who loses; and the same for everybody who asks. */
 static uint64_t rank_of(const struct fission_step *s)
 {
-    return (mix64(s->id ^ mix64(s->machine)) >> 1 | 1) | (uint64_t)s->second << 63;
+    return (mix64(s->id ^ mix64(s->machine | (uint64_t)s->term << 16)) >> 1 | 1) | (uint64_t)s->second << 63;
 }
 
+/* Nonces are a rack's own, so its number belongs to the name. */
 static struct fission_step step_of(struct fisslock_host *h, const struct request *r)
 {
     return (struct fission_step){.id = wait_of(h, r),
+                                 .term = h->config.rack,
                                  .machine = h->machine,
                                  .kind = FISSION_STEP_WAIT,
                                  .second = r->state == REQUEST_UPGRADING && host_suspect(h, r)->second};
+}
+
+static bool same_wait(const struct fission_step *a, const struct fission_step *b)
+{
+    return a->id == b->id && a->machine == b->machine && a->term == b->term;
 }
 
 /* Those who have nothing are nobody's victims: without them the others would wait all the same. */
@@ -351,20 +369,22 @@ void deadlock_probe(struct event *e, const struct fission_packet *p)
 
 /* ---- at the host of one who is in the way: does it wait, too? ---- */
 
-/* The request that waits there; null: none, or it is not in the way any more. */
-static struct request *next_wait(struct fisslock_host *h, const struct fission_packet *p, const struct fission_step *s)
+/* The request that waits there; none: it is not in the way any more. */
+static struct wait next_wait(struct fisslock_host *h, const struct fission_packet *p, const struct fission_step *s)
 {
     bool stale = host_is(h, FISSLOCK_BUSTED_STALE);
     struct request *r = pool_request_of(h, s->id);
     if (!r && stale && NONCE_SLOT(s->id) < h->request_count)
         return wait_behind(h, host_request(h, NONCE_SLOT(s->id)));
     if (!r || r->index != p->head.index)
-        return NULL;
-    if (s->kind == FISSION_STEP_QUEUED)
-        return p->mode == FISSION_SHARED && wait_of(h, r) && wanted(r) == FISSION_EXCLUSIVE ? r : NULL;
+        return (struct wait){NULL, NULL};
+    if (s->kind == FISSION_STEP_QUEUED) {
+        bool in_the_way = p->mode == FISSION_SHARED && wait_of(h, r) && wanted(r) == FISSION_EXCLUSIVE;
+        return (struct wait){h, in_the_way ? r : NULL};
+    }
     bool holds = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
     bool excludes = p->mode == FISSION_EXCLUSIVE || r->mode == FISSION_EXCLUSIVE;
-    return (holds && excludes) || stale ? wait_behind(h, r) : NULL;
+    return (holds && excludes) || stale ? wait_behind(h, r) : (struct wait){NULL, NULL};
 }
 
 /* Once per probe and round, as far as it is remembered: beyond this point it has been everywhere. And not more often than so, since
@@ -372,7 +392,8 @@ static struct request *next_wait(struct fisslock_host *h, const struct fission_p
 static bool may_pass(struct event *e, const struct request *r, const struct fission_packet *p, const struct fission_step *first)
 {
     struct suspect *s = host_suspect(e->h, r);
-    uint64_t probe = mix64(first->id ^ mix64(first->machine)) + 2 * (uint64_t)p->stamp + !!(p->flags & FISSION_SURE);
+    uint64_t probe = mix64(first->id ^ mix64(first->machine | (uint64_t)first->term << 16)) + 2 * (uint64_t)p->stamp +
+                     !!(p->flags & FISSION_SURE);
     for (unsigned i = 0; i < SUSPECT_PASSES; i++)
         if (s->passed[i] == probe)
             return false;
@@ -390,7 +411,7 @@ static bool may_pass(struct event *e, const struct request *r, const struct fiss
 static bool on_the_way(const struct way *way, const struct fission_step *s)
 {
     for (unsigned i = 0; i < way->count; i += 2)
-        if (way->step[i].id == s->id && way->step[i].machine == s->machine)
+        if (same_wait(&way->step[i], s))
             return true;
     return false;
 }
@@ -401,6 +422,24 @@ static bool outranks(struct event *e, struct request *r, const struct fission_st
         return false;
     begin_soon(e, r); /* the other will not; this one can */
     return true;
+}
+
+/* What was in the way has led to `r`, of this event's host: step `at` of the way was the last. */
+static void go_on(struct event *e, struct request *r, const struct fission_packet *p, struct way *way, unsigned at)
+{
+    const struct fission_step here = step_of(e->h, r), *first = &way->step[0];
+    bool sure = p->flags & FISSION_SURE;
+    if (same_wait(&here, first)) {
+        came_back(e, r, p, way, at);
+    } else if (outranks(e, r, first)) {
+        return;
+    } else if (sure) {
+        if (at + 2 < way->count && same_wait(&here, &way->step[at + 1]) && may_pass(e, r, p, first))
+            look_again(e, r, way, at + 2, p->stamp);
+    } else if (way->count + 1 < STEPS_MAX && !on_the_way(way, &here) && may_pass(e, r, p, first)) {
+        way->step[way->count++] = here;
+        look_on(e, r, way, p->stamp);
+    }
 }
 
 void deadlock_chase(struct event *e, const struct fission_packet *p)
@@ -415,23 +454,13 @@ void deadlock_chase(struct event *e, const struct fission_packet *p)
         h->drops.bad++;
         return;
     }
-    struct request *r = next_wait(h, p, &way.step[at]);
-    if (!r) {
+    struct wait next = next_wait(h, p, &way.step[at]);
+    if (!next.r) {
         if (way.step[at].kind == FISSION_STEP_QUEUED)
             request_not_waiting(e, p->head.index, way.step[at].id);
         return;
     }
-    const struct fission_step here = step_of(h, r), *first = &way.step[0];
-    if (here.id == first->id && here.machine == first->machine) {
-        came_back(e, r, p, &way, at);
-    } else if (outranks(e, r, first)) {
-        return;
-    } else if (sure) {
-        if (at + 2 < way.count && here.id == way.step[at + 1].id && here.machine == way.step[at + 1].machine &&
-            may_pass(e, r, p, first))
-            look_again(e, r, &way, at + 2, p->stamp);
-    } else if (way.count + 1 < STEPS_MAX && !on_the_way(&way, &here) && may_pass(e, r, p, first)) {
-        way.step[way.count++] = here;
-        look_on(e, r, &way, p->stamp);
-    }
+    struct event there = next.h == h ? *e : event_begin(next.h, e->now, e->out);
+    if (wait_of(there.h, next.r)) /* else its lease there ended just now */
+        go_on(&there, next.r, p, &way, at);
 }

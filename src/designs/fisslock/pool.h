@@ -240,6 +240,7 @@ struct fisslock_host {
     uint32_t request_mask, agent_mask; /* of the bucket arrays */
     uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, habits_at;
     uint64_t suspects_at, threads_at;
+    uint64_t part_bytes; /* of each part of a host in several racks: they lie side by side (racks.c) */
     uint32_t habit_mask, kept_max;
     uint32_t life;
     uint16_t machine;
@@ -322,6 +323,15 @@ static inline struct suspect *host_suspect(struct fisslock_host *h, const struct
 static inline uint32_t *host_thread(struct fisslock_host *h, uint32_t request)
 {
     return (uint32_t *)((char *)h + h->threads_at) + request;
+}
+/* The parts of a host in several racks, one of which this is. */
+static inline unsigned host_parts(const struct fisslock_host *h)
+{
+    return h->config.racks ? h->config.racks : 1;
+}
+static inline struct fisslock_host *host_part(struct fisslock_host *h, unsigned rack)
+{
+    return (struct fisslock_host *)(void *)((char *)h - h->config.rack * h->part_bytes + rack * h->part_bytes);
 }
 static inline bool host_is(const struct fisslock_host *h, uint64_t option)
 {

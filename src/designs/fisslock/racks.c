@@ -23,17 +23,9 @@ static unsigned slot_of(uint64_t index)
 static struct rack_config part_config(const struct rack_config *c, unsigned rack)
 {
     struct rack_config part = *c;
-    part.space = racks_space(c, rack);
-    part.racks = part.rack = 0;
+    part.space = rack_space_id(c, rack);
+    part.rack = (uint16_t)rack;
     return part;
-}
-
-static struct rack_rules first_rules(const struct rack_config *c)
-{
-    struct rack_rules r = {0};
-    for (unsigned s = 0; s < RACK_SLOTS; s++)
-        r.owner[s] = (uint8_t)(s % c->racks);
-    return r;
 }
 
 /* ---- the host ---- */
@@ -90,7 +82,7 @@ void racks_host_init(void *host, const struct rack_config *config, uint16_t mach
     assert(config->racks && config->racks <= RACKS_MAX);
     memset(h, 0, sizeof *h);
     h->config = *config;
-    h->rules = first_rules(config);
+    h->rules = rack_rules_first(config->racks);
     h->racks_at = round_up(sizeof *h, UNDO_LINE);
     h->parts_at = h->racks_at + round_up(rack_requests(config), UNDO_LINE);
     h->part_bytes = part_bytes(config);
@@ -98,6 +90,7 @@ void racks_host_init(void *host, const struct rack_config *config, uint16_t mach
     for (unsigned d = 0; d < config->racks; d++) {
         struct rack_config part = part_config(config, d);
         fisslock_host_init(racks_part(host, d), &part, machine, life, now);
+        ((struct fisslock_host *)racks_part(host, d))->part_bytes = h->part_bytes;
     }
 }
 
@@ -113,9 +106,7 @@ int racks_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct
     uint8_t *rack = rack_of(host, ask->request);
     outbox_touch(out, rack, 1);
     *rack = h->rules.owner[slot_of(ask->index)];
-    struct packet_ask here = *ask;
-    here.thread = 0; /* who waits in a circle is not looked for: it may go through several racks */
-    return fisslock_acquire(racks_part(host, *rack), &here, now, out);
+    return fisslock_acquire(racks_part(host, *rack), ask, now, out);
 }
 
 int racks_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
@@ -131,6 +122,12 @@ int racks_give_up(void *host, uint32_t request, int why, uint64_t now, struct ou
 int racks_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out)
 {
     return has_request(host, request) ? fisslock_convert(part_of(host, request), request, mode, now, out) : -EINVAL;
+}
+
+void racks_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out)
+{
+    if (has_request(host, request))
+        fisslock_thread(part_of(host, request), request, thread, now, out);
 }
 
 int racks_outcome(const void *host, uint32_t request, struct packet_answer *out)
@@ -167,6 +164,15 @@ uint64_t racks_expiry(const void *host, uint32_t session)
     for (unsigned d = 0; d < h->config.racks; d++)
         until = min_u64(until, fisslock_expiry(racks_part((void *)(uintptr_t)host, d), session));
     return until;
+}
+
+uint32_t racks_leases(const void *host, uint64_t now)
+{
+    const struct racks_host *h = host;
+    uint32_t mask = 0;
+    for (unsigned d = 0; d < h->config.racks; d++)
+        mask |= (uint32_t)lease_runs(racks_part((void *)(uintptr_t)host, d), now) << d;
+    return mask;
 }
 
 void racks_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
@@ -211,6 +217,7 @@ static void carry(struct racks_host *h, uint32_t request, uint8_t to, uint64_t n
     *rack = to;
     if (was.state == REQUEST_WAITING) {
         const struct packet_ask ask = {.request = request,
+                                       .thread = *host_thread(from_part, request),
                                        .port = was.port,
                                        .priority = was.priority,
                                        .try = was.try,
@@ -222,14 +229,6 @@ static void carry(struct racks_host *h, uint32_t request, uint8_t to, uint64_t n
         return;
     }
     request_carry(from_part, to_part, request, now, out);
-}
-
-static bool rules_fine(const struct rack_rules *r, unsigned racks)
-{
-    for (unsigned s = 0; s < RACK_SLOTS; s++)
-        if (r->owner[s] >= racks)
-            return false;
-    return true;
 }
 
 static void apply(struct racks_host *h, const struct rack_rules *rules, uint64_t now, struct outbox *out)
@@ -251,7 +250,7 @@ void racks_packet(void *host, const void *data, uint32_t len, uint64_t now, stru
 {
     struct racks_host *h = host;
     const struct fission_packet *p = data;
-    uint32_t rack = len >= sizeof *p ? p->head.space - h->config.space - 1 : UINT32_MAX;
+    uint32_t rack = len >= sizeof *p ? p->head.space - rack_space_id(&h->config, 0) : UINT32_MAX;
     if (rack >= h->config.racks) {
         outbox_touch(out, &h->drops, sizeof h->drops);
         h->drops.alien++;
@@ -262,7 +261,7 @@ void racks_packet(void *host, const void *data, uint32_t len, uint64_t now, stru
     if (tells) {
         struct rack_rules rules = {.version = p->stamp};
         memcpy(rules.owner, p + 1, RACK_SLOTS);
-        if (rules.version > h->rules.version && rules_fine(&rules, h->config.racks))
+        if (rules.version > h->rules.version && rack_rules_fine(&rules, h->config.racks))
             apply(h, &rules, now, out);
     }
     fisslock_packet(racks_part(host, rack), data, len, now, out);
@@ -293,7 +292,7 @@ void racks_switch_init(void *state, const struct rack_config *config, uint32_t l
     struct racks_switch *s = state;
     struct rack_config part = part_config(config, config->rack);
     s->config = *config;
-    s->rules = first_rules(config);
+    s->rules = rack_rules_first(config->racks);
     s->drops = (struct packet_drops){0};
     fisslock_switch_init(s->decider, &part, life, now);
 }
@@ -301,7 +300,7 @@ void racks_switch_init(void *state, const struct rack_config *config, uint32_t l
 void racks_switch_rules(void *state, const struct rack_rules *rules)
 {
     struct racks_switch *s = state;
-    if (rules->version > s->rules.version && rules_fine(rules, s->config.racks))
+    if (rules->version > s->rules.version && rack_rules_fine(rules, s->config.racks))
         s->rules = *rules;
 }
 

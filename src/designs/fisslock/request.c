@@ -378,6 +378,7 @@ void request_carry(void *from, void *to, uint32_t request, uint64_t now, struct 
     if (r->state != REQUEST_HELD && r->state != REQUEST_UPGRADING)
         return; /* its lease ended just now */
     struct request was = *r;
+    uint32_t thread = *host_thread(e.h, request);
     count_held(&e, r, -1);
     still(&e, r);
     pool_request_unlink(&e, r);
@@ -392,8 +393,11 @@ void request_carry(void *from, void *to, uint32_t request, uint64_t now, struct 
     r->ordinal = 0;
     pool_request_link(&e, r);
     count_held(&e, r, 1);
-    if (r->state == REQUEST_UPGRADING)
+    deadlock_thread(&e, request, thread);
+    if (r->state == REQUEST_UPGRADING) {
+        deadlock_upgrade(&e, r);
         repeat(&e, r);
+    }
     if (!lease_runs(e.h, now))
         lease_lapse(&e); /* nobody there knows of it, and nobody waits for this host */
 }

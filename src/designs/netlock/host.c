@@ -1,209 +1,58 @@
 /* The host's side: its sessions' requests, sent again until they are answered, and its leases at the switch and at the servers.
  * It does not know who will answer a request. */
 #include "designs/netlock/netlock.h"
+#include "designs/requests.h"
 
 #include <errno.h>
 
-#define RETRY_DOUBLINGS 6u                /* the pause between retransmissions grows up to 64 times the first */
-#define SHOUTS 2u                         /* packets sent before the pause grows */
 #define SERIAL_LIFE_SHIFT 30              /* serial numbers of a life: the next one's are others */
 #define NETCHAIN_PAUSE_NS (5 * NS_PER_US) /* doubles with every refusal: a round trip to begin with */
 #define MOVING_MAX 4u                     /* then somebody waits there */
 #define GRANTER_SWITCH 0u                 /* servers are 1 and up */
-
-enum request_state {
-    REQUEST_IDLE,
-    REQUEST_ASKING, /* ACQUIRE is to be answered */
-    REQUEST_HELD,
-    REQUEST_RELEASING, /* RELEASE is to be answered */
-    REQUEST_QUITTING,  /* CANCEL is to be answered: it may be in a queue, granted, or nowhere */
-};
-
-struct request {
-    uint64_t nonce, index, token;
-    uint64_t next_ns;    /* when to send again */
-    uint64_t since_ns;   /* when it began */
-    uint32_t next, prev; /* among those that wait for an answer; request + 1, 0: none */
-    uint32_t ticket;
-    int32_t result;
-    uint16_t port, tenant, granter;
-    uint8_t state, mode, priority, sent; /* sent: how often, up to a bound */
-    uint8_t moving;                      /* how often a try met a lock on the move */
-    bool try;
-};
-
-struct lease {
-    uint64_t until_ns; /* 0: none */
-    uint64_t next_ns;  /* when to ask for more */
-    uint64_t slots;    /* of a server: whose locks it has, as it said; a bit each */
-    uint32_t life;     /* of who gives it, the latest heard of */
-    uint16_t port;     /* of a switch: which one reigns, as far as is known */
-    uint8_t asked;     /* how often without an answer */
-};
-
-/* What almost every event changes. */
-struct busy {
-    struct packet_drops drops;
-    uint64_t serial;               /* of the latest nonce */
-    uint32_t pending;              /* first that waits for an answer; request + 1 */
-    uint64_t by_switch, by_server; /* grants */
-};
-
-struct host {
-    struct busy busy;
-    struct rack_config config;
-    uint32_t life;
-    uint16_t machine;
-    uint64_t held_at; /* offset of counts: what a session has from a granter */
-    uint64_t lost_at; /* of bytes, one per session: 1 if it lost something */
-    uint64_t requests_at;
-    struct lease leases[RACK_SERVERS_MAX + 1];
-};
 
 static unsigned granters(const struct rack_config *c)
 {
     return c->servers + 1u;
 }
 
-static uint64_t held_bytes(const struct rack_config *c)
-{
-    return round_up((uint64_t)c->sessions * granters(c) * sizeof(uint32_t), CACHE_LINE);
-}
-
 uint64_t netlock_host_bytes(const struct rack_config *c)
 {
-    return round_up(sizeof(struct host), CACHE_LINE) + held_bytes(c) + round_up((uint64_t)c->sessions, CACHE_LINE) +
-           (uint64_t)rack_requests(c) * sizeof(struct request);
+    return requests_bytes(c, granters(c));
 }
 
 void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
 {
-    struct host *h = host; /* zeroed */
+    struct requests *h = host; /* zeroed */
     (void)now;
-    assert(rack_requests(config) <= 1u << NETLOCK_SLOT_BITS && config->servers && config->servers <= RACK_SERVERS_MAX);
-    h->config = *config;
-    h->machine = machine;
-    h->life = life;
+    assert(rack_requests(config) <= 1u << NETLOCK_SLOT_BITS);
+    requests_init(h, config, granters(config), machine, life);
     h->busy.serial = (uint64_t)life << SERIAL_LIFE_SHIFT;
-    h->held_at = round_up(sizeof *h, CACHE_LINE);
-    h->lost_at = h->held_at + held_bytes(config);
-    h->requests_at = h->lost_at + round_up((uint64_t)config->sessions, CACHE_LINE);
 }
 
-const struct packet_drops *netlock_host_drops(const void *host)
+static uint64_t fresh_nonce(struct requests *h, const struct request *r)
 {
-    return &((const struct host *)host)->busy.drops;
-}
-
-static struct request *request_at(const struct host *h, uint32_t i)
-{
-    return (struct request *)(void *)((char *)(uintptr_t)h + h->requests_at) + i;
-}
-
-static uint32_t number_of(const struct host *h, const struct request *r)
-{
-    return (uint32_t)(r - request_at(h, 0));
-}
-
-static uint32_t session_of(const struct host *h, const struct request *r)
-{
-    return number_of(h, r) / h->config.requests;
-}
-
-static uint32_t *held_count(const struct host *h, uint32_t session, unsigned granter)
-{
-    return (uint32_t *)(void *)((char *)(uintptr_t)h + h->held_at) + (uint64_t)session * granters(&h->config) + granter;
-}
-
-static uint8_t *lost(const struct host *h, uint32_t session)
-{
-    return (uint8_t *)(uintptr_t)h + h->lost_at + session;
-}
-
-static void touch_busy(struct host *h, struct outbox *out)
-{
-    outbox_touch(out, &h->busy, sizeof h->busy);
-}
-
-static uint64_t fresh_nonce(struct host *h, const struct request *r)
-{
-    return ++h->busy.serial * NETLOCK_SERIAL_STEP + number_of(h, r);
-}
-
-/* ---- those that wait for an answer ---- */
-
-static bool pends(uint8_t state)
-{
-    return state != REQUEST_IDLE && state != REQUEST_HELD;
-}
-
-static void enlist(struct host *h, struct request *r, struct outbox *out)
-{
-    r->prev = 0;
-    r->next = h->busy.pending;
-    if (h->busy.pending) {
-        struct request *next = request_at(h, h->busy.pending - 1);
-        outbox_touch(out, next, sizeof *next);
-        next->prev = number_of(h, r) + 1;
-    }
-    h->busy.pending = number_of(h, r) + 1;
-}
-
-static void delist(struct host *h, struct request *r, struct outbox *out)
-{
-    if (r->prev) {
-        struct request *prev = request_at(h, r->prev - 1);
-        outbox_touch(out, prev, sizeof *prev);
-        prev->next = r->next;
-    } else {
-        h->busy.pending = r->next;
-    }
-    if (r->next) {
-        struct request *next = request_at(h, r->next - 1);
-        outbox_touch(out, next, sizeof *next);
-        next->prev = r->prev;
-    }
-    r->next = r->prev = 0;
-}
-
-/* The only way from one state to another: keeps the list and the counts. */
-static void become(struct host *h, struct request *r, enum request_state state, struct outbox *out)
-{
-    uint8_t was = r->state;
-    outbox_touch(out, r, sizeof *r);
-    r->state = (uint8_t)state;
-    if (pends(was) && !pends(r->state))
-        delist(h, r, out);
-    if (!pends(was) && pends(r->state))
-        enlist(h, r, out);
-    if ((was == REQUEST_HELD) != (state == REQUEST_HELD)) {
-        uint32_t *count = held_count(h, session_of(h, r), r->granter);
-        outbox_touch(out, count, sizeof *count);
-        *count += state == REQUEST_HELD ? 1 : UINT32_MAX;
-    }
-    r->sent = 0;
+    return ++h->busy.serial * NETLOCK_SERIAL_STEP + request_number(h, r);
 }
 
 /* ---- sending ---- */
 
-static struct place granter_place(const struct host *h, unsigned granter)
+static struct place granter_place(const struct requests *h, unsigned granter)
 {
     return granter == GRANTER_SWITCH ? (struct place){MACHINE_SWITCH, h->leases[GRANTER_SWITCH].port}
                                      : (struct place){h->config.server[granter - 1], PORT_SERVER};
 }
 
-static struct netlock_packet *packet_to(struct host *h, unsigned granter, enum netlock_type type, struct outbox *out)
+static struct netlock_packet *packet_to(struct requests *h, unsigned granter, enum netlock_type type, struct outbox *out)
 {
     return netlock_packet_new(out, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, granter_place(h, granter));
 }
 
 /* What the request's state has to say; and when again, should no answer come. */
-static void say(struct host *h, struct request *r, uint64_t now, struct outbox *out)
+static void say(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
     static const uint8_t types[] = {
         [REQUEST_ASKING] = NETLOCK_ACQUIRE, [REQUEST_RELEASING] = NETLOCK_RELEASE, [REQUEST_QUITTING] = NETLOCK_CANCEL};
-    outbox_touch(out, r, sizeof *r);
-    r->next_ns = now + (h->config.retry_ns << (r->sent > SHOUTS ? r->sent - SHOUTS : 0));
+    request_pause(h, r, now, out);
     if (r->state == REQUEST_ASKING && h->leases[GRANTER_SWITCH].until_ns <= now)
         return; /* nothing is granted without a lease: said when there is one */
     unsigned to = r->state == REQUEST_RELEASING ? r->granter : GRANTER_SWITCH;
@@ -216,31 +65,23 @@ static void say(struct host *h, struct request *r, uint64_t now, struct outbox *
     p->head.nonce = r->nonce;
     p->head.from.port = r->port;
     p->ticket = r->ticket;
-    p->mode = r->mode;
+    p->mode = r->want;
     p->priority = r->priority;
     p->tenant = r->tenant;
     p->flags = r->try || h->config.options & NETLOCK_CHAIN ? NETLOCK_TRY : 0;
-    if (r->sent < SHOUTS + RETRY_DOUBLINGS)
-        r->sent++;
+    request_count(r);
 }
 
-static void settle(struct host *h, struct request *r, int result, struct outbox *out)
+static void leave(struct requests *h, struct request *r, int result, uint64_t now, struct outbox *out)
 {
     outbox_touch(out, r, sizeof *r);
     r->result = result;
-    outbox_wake(out, number_of(h, r));
-}
-
-static void leave(struct host *h, struct request *r, int result, uint64_t now, struct outbox *out)
-{
-    outbox_touch(out, r, sizeof *r);
-    r->result = result;
-    become(h, r, r->state == REQUEST_HELD ? REQUEST_RELEASING : REQUEST_QUITTING, out);
+    request_become(h, r, r->state == REQUEST_HELD ? REQUEST_RELEASING : REQUEST_QUITTING, out);
     say(h, r, now, out);
 }
 
 /* What it was doing is not known any more: the same under another name. A grant of the old name is given back. */
-static void ask_anew(struct host *h, struct request *r, uint64_t now, struct outbox *out)
+static void ask_anew(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
     outbox_touch(out, r, sizeof *r);
     r->nonce = fresh_nonce(h, r);
@@ -251,22 +92,21 @@ static void ask_anew(struct host *h, struct request *r, uint64_t now, struct out
 /* ---- leases ---- */
 
 /* Whether that one may have the request in its queue, or have granted it. */
-static bool may_have(const struct host *h, unsigned granter, const struct request *r)
+static bool may_have(const struct requests *h, unsigned granter, const struct request *r)
 {
     return granter == GRANTER_SWITCH || h->leases[granter].slots >> netlock_home(&h->config, r->index) & 1;
 }
 
 /* The lease is over, or who gave it has forgotten everything: what came from there is not held any more, and who waits asks anew,
  * so that no late grant is taken for an answer. */
-static void lapse(struct host *h, unsigned granter, uint64_t now, struct outbox *out)
+static void lapse(struct requests *h, unsigned granter, uint64_t now, struct outbox *out)
 {
     outbox_touch(out, &h->leases[granter], sizeof h->leases[granter]);
     h->leases[granter].until_ns = 0;
     for (uint32_t i = 0; i < rack_requests(&h->config); i++) {
         struct request *r = request_at(h, i);
         if (r->state == REQUEST_HELD && r->granter == granter) {
-            outbox_touch(out, lost(h, session_of(h, r)), 1);
-            *lost(h, session_of(h, r)) = 1;
+            request_set_lost(h, request_session(h, r), true, out);
             leave(h, r, -PAWL_ELOST, now, out);
             outbox_wake(out, i);
         } else if (r->state == REQUEST_ASKING && may_have(h, granter, r)) {
@@ -275,14 +115,14 @@ static void lapse(struct host *h, unsigned granter, uint64_t now, struct outbox 
     }
 }
 
-static void look_at_lease(struct host *h, unsigned granter, uint64_t now, struct outbox *out)
+static void look_at_lease(struct requests *h, unsigned granter, uint64_t now, struct outbox *out)
 {
     const struct lease *l = &h->leases[granter];
     if (l->until_ns && l->until_ns <= now && !(h->config.options & NETLOCK_BUST_NO_LAPSE))
         lapse(h, granter, now, out);
 }
 
-static void ask_for_lease(struct host *h, unsigned granter, uint64_t now, struct outbox *out)
+static void ask_for_lease(struct requests *h, unsigned granter, uint64_t now, struct outbox *out)
 {
     struct lease *l = &h->leases[granter];
     struct netlock_packet *p = packet_to(h, granter, NETLOCK_LEASE, out);
@@ -305,7 +145,7 @@ static void ask_for_lease(struct host *h, unsigned granter, uint64_t now, struct
     }
 }
 
-static void on_leased(struct host *h, unsigned granter, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void on_leased(struct requests *h, unsigned granter, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct lease *l = &h->leases[granter];
     uint64_t stamp = p->stamp, until = netlock_lease_until(&h->config, stamp);
@@ -337,14 +177,14 @@ static void on_leased(struct host *h, unsigned granter, const struct netlock_pac
 
 int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out)
 {
-    struct host *h = host;
-    touch_busy(h, out);
+    struct requests *h = host;
+    requests_touch(h, out);
     struct request *r = request_at(h, ask->request);
     assert(ask->request < rack_requests(&h->config) && r->state == REQUEST_IDLE);
     if (ask->index >= h->config.locks)
         return -EINVAL;
     look_at_lease(h, GRANTER_SWITCH, now, out);
-    if (*lost(h, session_of(h, r)))
+    if (request_lost(h, request_session(h, r)))
         return -PAWL_ELOST;
     outbox_touch(out, r, sizeof *r);
     *r = (struct request){.nonce = fresh_nonce(h, r),
@@ -354,19 +194,19 @@ int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, stru
                           .port = ask->port,
                           .tenant = ask->tenant,
                           .priority = ask->priority,
-                          .mode =
+                          .want =
                               ask->mode == PAWL_SHARED && !(h->config.options & NETLOCK_CHAIN) ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE,
                           .try = ask->try};
-    become(h, r, REQUEST_ASKING, out);
+    request_become(h, r, REQUEST_ASKING, out);
     say(h, r, now, out);
     return PACKET_WAIT;
 }
 
 int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out)
 {
-    struct host *h = host;
+    struct requests *h = host;
     struct request *r = request_at(h, request);
-    touch_busy(h, out);
+    requests_touch(h, out);
     if (r->state == REQUEST_ASKING)
         leave(h, r, why, now, out);
     return PACKET_DONE;
@@ -374,66 +214,33 @@ int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct 
 
 int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
 {
-    struct host *h = host;
+    struct requests *h = host;
     struct request *r = request_at(h, request);
-    touch_busy(h, out);
+    requests_touch(h, out);
     look_at_lease(h, r->granter, now, out);
     if (r->state != REQUEST_HELD)
-        return *lost(h, session_of(h, r)) ? -PAWL_ELOST : -PAWL_ENOTOWNER;
+        return request_lost(h, request_session(h, r)) ? -PAWL_ELOST : -PAWL_ENOTOWNER;
     leave(h, r, -PAWL_ENOTOWNER, now, out);
     return 0;
 }
 
-int netlock_outcome(const void *host, uint32_t request, struct packet_answer *out)
-{
-    const struct request *r = request_at(host, request);
-    if (r->result == -EINPROGRESS)
-        return -EINPROGRESS;
-    *out = (struct packet_answer){
-        .result = r->result, .mode = r->mode == NETLOCK_SHARED ? PAWL_SHARED : PAWL_EXCLUSIVE, .token = r->token};
-    return 0;
-}
-
-bool netlock_idle(const void *host, uint32_t request)
-{
-    return request_at(host, request)->state == REQUEST_IDLE;
-}
-
-bool netlock_holds(const void *host, uint32_t request)
-{
-    return request_at(host, request)->state == REQUEST_HELD;
-}
-
 struct packet_grants netlock_host_grants(const void *host)
 {
-    const struct host *h = host;
+    const struct requests *h = host;
     return (struct packet_grants){.by_switch = h->busy.by_switch, .by_server = h->busy.by_server};
-}
-
-bool netlock_claim(const void *host, uint32_t request, struct packet_claim *out)
-{
-    const struct request *r = request_at(host, request);
-    bool holds = r->state == REQUEST_HELD;
-    *out = (struct packet_claim){.index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
-    return holds || r->state == REQUEST_ASKING;
 }
 
 uint64_t netlock_expiry(const void *host, uint32_t session)
 {
-    const struct host *h = host;
-    uint64_t until = UINT64_MAX;
-    if (*lost(h, session))
-        return 0;
-    for (unsigned g = 0; g < granters(&h->config); g++)
-        if (*held_count(h, session, g))
-            until = min_u64(until, h->leases[g].until_ns);
-    return h->config.options & NETLOCK_BUST_NO_LAPSE ? UINT64_MAX : until;
+    const struct requests *h = host;
+    uint64_t until = requests_expiry(h, session);
+    return until && h->config.options & NETLOCK_BUST_NO_LAPSE ? UINT64_MAX : until;
 }
 
 void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
 {
-    struct host *h = host;
-    touch_busy(h, out);
+    struct requests *h = host;
+    requests_touch(h, out);
     for (uint32_t i = 0; i < h->config.requests; i++) {
         struct request *r = request_at(h, session * h->config.requests + i);
         if (r->state == REQUEST_IDLE)
@@ -443,14 +250,13 @@ void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct out
         if (r->state == REQUEST_ASKING || r->state == REQUEST_HELD)
             leave(h, r, -PAWL_ELOST, now, out);
     }
-    outbox_touch(out, lost(h, session), 1);
-    *lost(h, session) = 0;
+    request_set_lost(h, session, false, out);
 }
 
 /* ---- packets ---- */
 
 /* Granted what nobody here waits for, or has already: given back to whoever granted it. */
-static void give_back(struct host *h, unsigned granter, const struct netlock_packet *p, struct outbox *out)
+static void give_back(struct requests *h, unsigned granter, const struct netlock_packet *p, struct outbox *out)
 {
     struct netlock_packet *back = packet_to(h, granter, NETLOCK_RELEASE, out);
     if (!back)
@@ -461,7 +267,7 @@ static void give_back(struct host *h, unsigned granter, const struct netlock_pac
     back->mode = p->mode;
 }
 
-static void on_grant(struct host *h, struct request *r, unsigned granter, const struct netlock_packet *p, uint64_t now,
+static void on_grant(struct requests *h, struct request *r, unsigned granter, const struct netlock_packet *p, uint64_t now,
                      struct outbox *out)
 {
     bool same = (r->nonce == p->head.nonce || h->config.options & NETLOCK_BUST_ANY_GRANT) &&
@@ -477,8 +283,8 @@ static void on_grant(struct host *h, struct request *r, unsigned granter, const 
         r->granter = (uint16_t)granter;
         r->mode = p->mode;
         ++*(granter == GRANTER_SWITCH ? &h->busy.by_switch : &h->busy.by_server);
-        become(h, r, REQUEST_HELD, out);
-        settle(h, r, 0, out);
+        request_become(h, r, REQUEST_HELD, out);
+        request_settle(h, r, 0, out);
         return;
     }
     h->busy.drops.stale++;
@@ -487,7 +293,7 @@ static void on_grant(struct host *h, struct request *r, unsigned granter, const 
         give_back(h, granter, p, out);
 }
 
-static void on_refused(struct host *h, struct request *r, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void on_refused(struct requests *h, struct request *r, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     if (p->code == NETLOCK_MOVING && r->try && r->moving < MOVING_MAX) {
         ask_anew(h, r, now, out);
@@ -500,23 +306,23 @@ static void on_refused(struct host *h, struct request *r, const struct netlock_p
         if (!pause)
             say(h, r, now, out);
     } else if ((p->code == NETLOCK_HELD || p->code == NETLOCK_MOVING) && r->try) {
-        become(h, r, REQUEST_IDLE, out);
-        settle(h, r, -PAWL_EHELD, out);
+        request_become(h, r, REQUEST_IDLE, out);
+        request_settle(h, r, -PAWL_EHELD, out);
     } else if (p->code == NETLOCK_QUOTA && r->try) {
-        become(h, r, REQUEST_IDLE, out);
-        settle(h, r, -EAGAIN, out);
+        request_become(h, r, REQUEST_IDLE, out);
+        request_settle(h, r, -EAGAIN, out);
     } else if (p->code == NETLOCK_QUOTA) {
         ask_anew(h, r, now, out);
         r->next_ns = now + min_u64(p->stamp, h->config.lease_ns);
     } else if (p->code == NETLOCK_POLICY) {
-        become(h, r, REQUEST_IDLE, out);
-        settle(h, r, -EINVAL, out);
+        request_become(h, r, REQUEST_IDLE, out);
+        request_settle(h, r, -EINVAL, out);
     } else {
         h->busy.drops.bad++;
     }
 }
 
-static void on_answer(struct host *h, unsigned granter, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void on_answer(struct requests *h, unsigned granter, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct request *r = request_at(h, netlock_request_of(p->head.nonce));
     if (p->head.type == NETLOCK_GRANT) {
@@ -530,7 +336,7 @@ static void on_answer(struct host *h, unsigned granter, const struct netlock_pac
     switch ((enum netlock_type)p->head.type) {
     case NETLOCK_RELEASED:
         if (r->state == REQUEST_RELEASING || r->state == REQUEST_QUITTING)
-            become(h, r, REQUEST_IDLE, out);
+            request_become(h, r, REQUEST_IDLE, out);
         else
             h->busy.drops.stale++;
         break;
@@ -555,9 +361,9 @@ static void on_answer(struct host *h, unsigned granter, const struct netlock_pac
 }
 
 /* Who sent it: the switch or one of the servers. */
-static bool sender(struct host *h, const struct packet_head *p, unsigned *granter)
+static bool sender(struct requests *h, const struct packet_head *p, unsigned *granter)
 {
-    for (*granter = 0; *granter < granters(&h->config); ++*granter) {
+    for (*granter = 0; *granter < h->granters; ++*granter) {
         struct place from = granter_place(h, *granter);
         if (from.machine == p->from.machine && (from.port == p->from.port || (*granter == GRANTER_SWITCH && p->from.port <= 1)))
             return true;
@@ -567,7 +373,7 @@ static bool sender(struct host *h, const struct packet_head *p, unsigned *grante
 }
 
 /* Another switch reigns: it is asked for a lease. What this one granted stands until that one has answered. */
-static void on_elsewhere(struct host *h, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void on_elsewhere(struct requests *h, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct lease *l = &h->leases[GRANTER_SWITCH];
     if (p->head.from.machine != MACHINE_SWITCH || p->life <= l->life || p->round > 1 || p->round == l->port ||
@@ -585,8 +391,8 @@ static void on_elsewhere(struct host *h, const struct netlock_packet *p, uint64_
 
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
-    struct host *h = host;
-    touch_busy(h, out);
+    struct requests *h = host;
+    requests_touch(h, out);
     const struct packet_head *head = packet_check(data, len, PACKET_NETLOCK, &h->config, &h->busy.drops);
     const struct netlock_packet *p = data;
     unsigned granter;
@@ -626,10 +432,10 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
 
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
 {
-    struct host *h = host;
-    touch_busy(h, out);
+    struct requests *h = host;
+    requests_touch(h, out);
     uint64_t next = UINT64_MAX;
-    for (unsigned g = 0; g < granters(&h->config); g++) {
+    for (unsigned g = 0; g < h->granters; g++) {
         look_at_lease(h, g, now, out);
         if (h->leases[g].next_ns <= now)
             ask_for_lease(h, g, now, out);
@@ -640,9 +446,9 @@ uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
     for (uint32_t i = h->busy.pending; i;) {
         struct request *r = request_at(h, i - 1);
         i = r->next;
-        if (r->state == REQUEST_ASKING && r->try && now - r->since_ns >= h->config.lease_ns) {
+        if (request_vain(h, r, now)) {
             leave(h, r, -EAGAIN, now, out); /* nobody there who could say whether it is held */
-            outbox_wake(out, number_of(h, r));
+            outbox_wake(out, request_number(h, r));
         } else if (r->next_ns <= now) {
             say(h, r, now, out);
         }

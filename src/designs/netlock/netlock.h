@@ -110,16 +110,11 @@ void netlock_host_init(void *host, const struct rack_config *config, uint16_t ma
 int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
 int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
-int netlock_outcome(const void *host, uint32_t request, struct packet_answer *out);
-bool netlock_idle(const void *host, uint32_t request);
-bool netlock_holds(const void *host, uint32_t request);
 struct packet_grants netlock_host_grants(const void *host);
-bool netlock_claim(const void *host, uint32_t request, struct packet_claim *out);
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out);
 uint64_t netlock_expiry(const void *host, uint32_t session);
 void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
-const struct packet_drops *netlock_host_drops(const void *host);
 
 /* ---- the switch (switch.c, control.c) ---- */
 

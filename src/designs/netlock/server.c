@@ -458,6 +458,8 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
         s->drops.bad++;
         return;
     }
+    if (h->nonce == e->nonce)
+        e->port = h->from.port; /* the process that asked before, for any of its host, may be gone */
     /* The lock has a place in the switch, in a round that this server does not know of: TAKE has not come, or what came of it was
      * forgotten with everything else. Whichever, nothing is granted here before the switch has said more. */
     if (p->flags & NETLOCK_OVERFLOW && !(s->config.options & NETLOCK_BUST_DEAF_SERVER))

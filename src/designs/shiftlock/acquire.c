@@ -188,13 +188,11 @@ static int reader_wait(const struct seat *seat, struct hold *h, struct shift_try
     }
 }
 
-static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadline)
+/* Intent before effect (I5), in one round trip; and what the word was before. SHIFT_AGAIN: it had no effect, or the lock is being
+ * counted anew. */
+static int step_in(const struct seat *seat, struct hold *h, enum record_state intent, struct fab_op *op, struct shift_entry *seen)
 {
-    const struct shift_form *f = shift_form(seat);
-    struct shift_try t = {0};
-    struct fab_op op;
-    shift_op_add_reader(seat, h->index, &op);
-    int rc = shift_publish_and(seat, h, RECORD_TRY_S, &op); /* intent before effect (I5), in one round trip */
+    int rc = shift_publish_and(seat, h, intent, op);
     step_done(seat, STEP_ATOMIC);
     if (rc == -FAB_EUNKNOWN) {
         rc = doubt(seat, h);
@@ -202,9 +200,19 @@ static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadli
     }
     if (rc)
         return rc;
-    t.seen = shift_unpack(f, op.old);
-    if (shift_recounting(t.seen))
-        return SHIFT_AGAIN;
+    *seen = shift_unpack(shift_form(seat), op->old);
+    return shift_recounting(*seen) ? SHIFT_AGAIN : 0;
+}
+
+static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    const struct shift_form *f = shift_form(seat);
+    struct shift_try t = {0};
+    struct fab_op op;
+    shift_op_add_reader(seat, h->index, &op);
+    int rc = step_in(seat, h, RECORD_TRY_S, &op, &t.seen);
+    if (rc)
+        return rc;
     struct shift_entry e = t.seen;
     e.readers++;
     if (likely(!e.tail && t.seen.readers < shift_readers_max(f)))
@@ -379,17 +387,9 @@ static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadli
     bool try = deadline == DEADLINE_TRY;
     shift_clear_note(seat, seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next));
     shift_op_cas(seat, h->index, (struct shift_entry){0}, try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &op);
-    int rc = shift_publish_and(seat, h, RECORD_TRY_X, &op);
-    step_done(seat, STEP_ATOMIC);
-    if (rc == -FAB_EUNKNOWN) {
-        rc = doubt(seat, h);
-        return rc ? rc : SHIFT_AGAIN;
-    }
+    int rc = step_in(seat, h, RECORD_TRY_X, &op, &t.seen);
     if (rc)
         return rc;
-    t.seen = shift_unpack(f, op.old);
-    if (shift_recounting(t.seen))
-        return SHIFT_AGAIN;
     t.target = shift_rel_add(f, t.seen.rel, t.seen.readers);
     t.pred = t.seen.tail;
     shift_join(seat, h, t.seen.rel);

@@ -1,11 +1,12 @@
 #include "designs/all.h"
+#include "designs/requests.h"
 #include "designs/srvlock/srv.h"
 
 #define SRV_HOST                                                                                                                   \
     .family = PACKET_SERVER, .host_bytes = srv_host_bytes, .host_init = srv_host_init, .acquire = srv_acquire,                     \
-    .convert = srv_convert, .give_up = srv_give_up, .release = srv_release, .outcome = srv_outcome, .idle = srv_idle,              \
-    .holds = srv_holds, .claim = srv_claim, .packet = srv_packet, .tick = srv_tick, .expiry = srv_expiry,                          \
-    .session_dead = srv_session_dead, .host_drops = srv_host_drops
+    .convert = srv_convert, .give_up = srv_give_up, .release = srv_release, .outcome = requests_outcome, .idle = requests_idle,    \
+    .holds = requests_hold, .claim = requests_claim, .packet = srv_packet, .tick = srv_tick, .expiry = srv_expiry,                 \
+    .session_dead = srv_session_dead, .host_drops = requests_drops
 
 #define SRV_SERVER                                                                                                                 \
     .server_bytes = srv_server_bytes, .server_init = srv_server_init, .server_packet = srv_server_packet,                          \

@@ -24,9 +24,7 @@
 
 #define SRV_SLOT_BITS 20         /* of a nonce: a million requests of one host at once */
 #define SRV_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
-#define SRV_RETRY_DOUBLINGS 6u   /* the pause between retransmissions grows up to 64 times the first */
 #define SRV_LEASE_SHARE 4u       /* a lease is renewed four times before it ends */
-#define SRV_SHOUTS 2u            /* packets that a waiter sends without pause growing: then it is queued for sure */
 
 enum srv_type {
     SRV_ACQUIRE = 1,
@@ -96,15 +94,10 @@ int srv_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct o
 int srv_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out);
 int srv_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 int srv_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
-int srv_outcome(const void *host, uint32_t request, struct packet_answer *out);
-bool srv_idle(const void *host, uint32_t request);
-bool srv_holds(const void *host, uint32_t request);
-bool srv_claim(const void *host, uint32_t request, struct packet_claim *out);
 void srv_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t srv_tick(void *host, uint64_t now, struct outbox *out);
 uint64_t srv_expiry(const void *host, uint32_t session);
 void srv_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
-const struct packet_drops *srv_host_drops(const void *host);
 
 /* ---- the server (srv_server.c) ---- */
 

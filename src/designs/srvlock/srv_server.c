@@ -383,6 +383,8 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
         s->drops.bad++;
         return;
     }
+    if (p->head.nonce == e->nonce)
+        e->port = p->head.from.port; /* the process that asked before, for any of its host, may be gone */
     switch ((enum srv_type)p->head.type) {
     case SRV_ACQUIRE:
         on_acquire(s, e, p, out);

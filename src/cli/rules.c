@@ -1,0 +1,175 @@
+/* pawl rules: which of a space's switches has which locks, and another division while all is running. */
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "client/net.h"
+#include "client/net_where.h"
+#include "cluster/join.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#define ASK_NS (3 * NS_PER_S)
+#define AGAIN_NS (50 * NS_PER_MS)
+
+static struct {
+    const char *space;
+    struct arg_range slots;
+    uint64_t to, wait_ns;
+    bool slots_seen, to_seen, json;
+} opts = {.wait_ns = 30 * NS_PER_S};
+
+static const struct arg table[] = {
+    {"space", 0, ARG_STRING, "URI", "pawl://ADDRESS:PORT/SPACE; default $PAWL_SPACE", &opts.space, NULL},
+    {"slots", 0, ARG_RANGE, "A:B", "slots from A to B-1, of 64, shall be another rack's", &opts.slots, &opts.slots_seen},
+    {"to", 0, ARG_U64, "RACK", "the rack that gets them, from 1 on", &opts.to, &opts.to_seen},
+    {"wait", 0, ARG_DURATION, "S", "for so long until everybody goes by the new rules; default 30", &opts.wait_ns, NULL},
+    CLI_JSON_OPTION(&opts.json),
+};
+
+static const struct args usage = {
+    .command = "pawl rules",
+    .usage = "[--space pawl://ADDRESS:PORT/SPACE] [--slots A:B --to RACK] [--wait S] [--json]",
+    .about =
+        "Shows how the locks of a space are divided among its racks, and moves some of them from one rack's switch to another's\n"
+        "while clients go on (design fisslock-racks). Each lock is in one of 64 slots, by a hash, and each slot is one rack's.",
+    .after = "Nobody loses what it holds. The racks concerned pause until all hosts have told what they hold there; the others do\n"
+             "not. Slots of a rack whose switch is gone can be moved, too: that takes a lease or two. The rules are on the\n"
+             "coordinator's disk before anybody hears of them.\n\n"
+             "Examples:\n"
+             "  pawl rules --space pawl://127.0.0.1:7070/test\n"
+             "  pawl rules --space pawl://127.0.0.1:7070/test --slots 0:32 --to 2\n\n"
+             "Exit status: 0 done, 1 refused or not complete, 2 wrong usage, 69 nobody answers.",
+    .table = table,
+    .count = countof(table),
+};
+
+static int ask(const struct net_where *w, struct coord_ruled *out)
+{
+    struct coord_packet p;
+    coord_make(&p, COORD_RULES, w->space, world_random(&world_real) | 1);
+    p.code = opts.slots_seen;
+    p.head.index = opts.slots.from;
+    p.head.generation = (uint32_t)opts.slots.to;
+    p.role = (uint32_t)opts.to - 1;
+    return exchange(w->coordinator, w->self.ip, &p, sizeof p, COORD_RULED, world_now(&world_real) + ASK_NS, out, sizeof *out);
+}
+
+/* ---- printing ---- */
+
+/* "0:2,5:6": slots of one rack. */
+static void put_slots(char *out, size_t room, const struct rack_rules *r, unsigned rack)
+{
+    size_t used = 0;
+    *out = 0;
+    for (unsigned s = 0; s < RACK_SLOTS; s++) {
+        unsigned end = s;
+        while (end < RACK_SLOTS && r->owner[end] == rack)
+            end++;
+        if (end == s)
+            continue;
+        used += (size_t)snprintf(out + used, room - used, "%s%u:%u", used ? "," : "", s, end);
+        s = end;
+    }
+}
+
+static void print_rack(struct json *j, const struct coord_ruled *r, unsigned i)
+{
+    char slots[RACK_SLOTS * 8], at[NET_ADDR_TEXT] = "-";
+    bool current = r->rack[i].version == r->rules.version;
+    put_slots(slots, sizeof slots, &r->rules, i);
+    if (r->rack[i].at.ip)
+        net_addr_print(r->rack[i].at, at);
+    if (!opts.json) {
+        printf("rack %u at %-21s life %" PRIu32 "%s; slots %s\n", i + 1, at, r->rack[i].life,
+               !r->rack[i].at.ip ? ", has no switch"
+               : current         ? ""
+                                 : ", does not go by these rules yet",
+               *slots ? slots : "none");
+        return;
+    }
+    json_object(j, NULL);
+    json_u64(j, "rack", i + 1);
+    json_string(j, "at", r->rack[i].at.ip ? at : NULL);
+    json_u64(j, "life", r->rack[i].life);
+    json_bool(j, "current", current);
+    json_decimal(j, "silent_seconds", r->rack[i].silent_ms, 3);
+    json_string(j, "slots", slots);
+    json_end(j);
+}
+
+static void print(const struct coord_ruled *r, bool complete)
+{
+    struct json j;
+    if (opts.json) {
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_u64(&j, "version", r->rules.version);
+        json_bool(&j, "complete", complete);
+        json_array(&j, "racks");
+    } else {
+        printf("rules %" PRIu32 "%s\n", r->rules.version, complete ? "" : ", which not everybody goes by");
+    }
+    for (unsigned i = 0; i < r->racks && i < RACKS_MAX; i++)
+        print_rack(&j, r, i);
+    if (opts.json) {
+        json_end(&j);
+        json_end(&j);
+        json_finish(&j);
+    }
+}
+
+/* ---- what was asked for ---- */
+
+static int check(struct net_where *w)
+{
+    char place[PLACE_LEN];
+    if (opts.slots_seen != opts.to_seen)
+        return args_complain(&usage, "a change has both --slots and --to");
+    if (opts.slots_seen && (opts.slots.to > RACK_SLOTS || !opts.to || opts.to > RACKS_MAX))
+        return args_complain(&usage, "slots are from 0 to %d, and racks from 1 to %d", RACK_SLOTS - 1, RACKS_MAX);
+    int status = cli_place("rules", opts.space, place);
+    if (status)
+        return status;
+    if (strncmp(place, NET_SCHEME, strlen(NET_SCHEME)) != 0)
+        return args_complain(&usage, "--space is pawl://ADDRESS:PORT/SPACE: only such spaces have racks");
+    int rc = net_where_parse(place + strlen(NET_SCHEME), w);
+    return rc ? cli_fail("rules", rc) : 0;
+}
+
+int cmd_rules(int argc, char **argv)
+{
+    struct args_rest rest;
+    struct net_where w;
+    struct coord_ruled r;
+    int status = args_parse(&usage, argc, argv, &rest);
+    if (status != ARGS_RUN)
+        return status;
+    if (rest.count)
+        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
+    if ((status = check(&w)))
+        return status;
+    int rc;
+    for (uint64_t end = world_now(&world_real) + opts.wait_ns;;) {
+        rc = ask(&w, &r);
+        bool again = !rc && (r.packet.code == -EINPROGRESS || r.packet.code == -EBUSY || r.packet.code == -EAGAIN);
+        if (!again || world_now(&world_real) >= end)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+    }
+    if (rc)
+        return cli_say("rules", EXIT_UNAVAILABLE, "no coordinator of a space '%s' answers", w.space);
+    if (!r.racks)
+        return cli_say("rules", EXIT_NO, "the locks of the space '%s' are not divided among racks", w.space);
+    if (r.packet.code == -EINVAL)
+        return cli_say("rules", EXIT_NO, "there are no such slots, or no such rack: it has %" PRIu32, r.racks);
+    if (r.packet.code == -EBUSY)
+        return cli_say("rules", EXIT_NO, "the change before is not complete: a rack that loses slots has not heard of it yet");
+    if (r.packet.code == -EAGAIN)
+        return cli_say("rules", EXIT_NO,
+                       "not yet: that rack has no switch, a host has no lease there, or the coordinator has just started");
+    print(&r, !r.packet.code);
+    return cli_flush(r.packet.code ? EXIT_NO : 0);
+}

@@ -1,0 +1,27 @@
+/* Between coordinator.c and coordinator_switch.c. */
+#ifndef PAWL_CLUSTER_COORDINATOR_INTERNAL_H
+#define PAWL_CLUSTER_COORDINATOR_INTERNAL_H
+
+#include "cluster/coordinator.h"
+
+#define RULES_NONE UINT32_MAX
+
+uint32_t coord_refuse(const struct coordinator *c, const struct coord_packet *p, int code, void *answer);
+uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, uint64_t now,
+                       void *answer);
+uint32_t coord_next_life(struct coordinator *c, uint64_t now);
+/* A lock server or switch that joined a former coordinator takes its place again. */
+uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
+                            void *answer);
+
+/* ---- coordinator_switch.c ---- */
+
+bool coord_is_complete(const struct coordinator *c);                                   /* hosts can be let in */
+bool coord_is_clean(const struct coordinator *c, const struct coord_member *m);        /* its number can be used again */
+void coord_switches(const struct coordinator *c, struct net_addr switches[RACKS_MAX]); /* where they are */
+uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer);
+uint32_t coord_beat_switch(struct coordinator *c, const struct coord_beat *beat, uint64_t now, void *answer);
+uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, uint64_t now, void *answer);
+void coord_look_after_switches(struct coordinator *c, uint64_t now);
+
+#endif

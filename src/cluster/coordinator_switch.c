@@ -1,0 +1,256 @@
+/* The coordinator's switches: where they are, and by which rules they go.
+ *
+ * Two things are said in an order, so that no lock is ever decided by two.
+ *
+ * A switch's place is given to one at another address, or its locks to others, though it did not say that it goes. It was not heard
+ * of for a lease, but may live, and be cut off from us alone. First all hosts are told that there is none in that place: with the
+ * very packet that renews their leases here. When each of them has said that it sends there no more, or its lease is over, nobody
+ * renews a lease at that switch: *it is away*. Whoever comes after it begins only then, and waits for a lease for those of whom it
+ * hears nothing (designs/fisslock/rebuild.h); by then what the former one granted them is over.
+ *
+ * Locks are divided anew: whoever loses some goes by the new rules, in another life, or is away, before whoever gets them hears of
+ * it (rules.h; designs/fisslock/racks.c says why that is enough). */
+#include "cluster/coordinator_internal.h"
+
+#include <errno.h>
+
+/* Of designs whose switch is told by the hosts what they hold: others need more than another address. */
+static bool can_move(const struct coordinator *c)
+{
+    return c->design->packet->switch_expect;
+}
+
+static bool is_silent(const struct coordinator *c, const struct coord_station *s, uint64_t now)
+{
+    uint64_t heard = max_u64(s->heard_ns, c->start_ns);
+    return now - heard > c->config.lease_ns + 2 * (c->config.lease_ns / COORD_DRIFT_DIVISOR);
+}
+
+static struct net_addr none(void)
+{
+    return (struct net_addr){.port = COORD_AWAY};
+}
+
+void coord_switches(const struct coordinator *c, struct net_addr switches[RACKS_MAX])
+{
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        switches[i] = c->switch_[i].away ? none() : c->switch_[i].nonce ? c->switch_[i].at : (struct net_addr){0};
+}
+
+/* Hosts are to stop sending to whoever is there. */
+static void turn_away(struct coord_station *s)
+{
+    *s = (struct coord_station){.rules = RULES_NONE, .heard_ns = s->heard_ns, .away = true};
+}
+
+static bool is_away(const struct coordinator *c, unsigned i)
+{
+    if (!c->switch_[i].away)
+        return false;
+    for (uint16_t m = 1; m <= c->config.machines; m++)
+        if (c->members[m].live && !net_addr_is(c->members[m].switches[i], none()))
+            return false;
+    return true;
+}
+
+/* ---- rules ---- */
+
+/* Whoever loses locks by the latest change decides them no more. */
+static bool has_let_go(const struct coordinator *c, unsigned i)
+{
+    return c->switch_[i].nonce ? c->switch_[i].rules == c->rules.now.version : is_away(c, i);
+}
+
+static bool all_have_let_go(const struct coordinator *c)
+{
+    for (unsigned i = 0; i < c->config.racks; i++)
+        if (rules_loses(&c->rules, i) && !has_let_go(c, i))
+            return false;
+    return true;
+}
+
+static const struct rack_rules *rules_for(const struct coordinator *c, unsigned i)
+{
+    return !rules_gains(&c->rules, i) || all_have_let_go(c) ? &c->rules.now : &c->rules.before;
+}
+
+static bool all_have_heard(const struct coordinator *c)
+{
+    for (unsigned i = 0; i < c->config.racks; i++)
+        if (rules_gains(&c->rules, i) && c->switch_[i].rules != c->rules.now.version)
+            return false;
+    return all_have_let_go(c);
+}
+
+const struct rules *coordinator_wants(const struct coordinator *c)
+{
+    return c->wanted.now.version > c->rules.now.version ? &c->wanted : NULL;
+}
+
+void coordinator_set_rules(struct coordinator *c, const struct rules *rules)
+{
+    c->rules = c->wanted = *rules;
+}
+
+/* A host that had no lease there would lose what it holds of the locks that go there. */
+static bool can_get(const struct coordinator *c, unsigned rack, uint64_t now)
+{
+    for (uint16_t m = 1; m <= c->config.machines; m++)
+        if (c->members[m].live && !(c->members[m].racks >> rack & 1))
+            return false;
+    return now >= c->open_ns && rack < c->config.racks && c->switch_[rack].nonce && !is_silent(c, &c->switch_[rack], now);
+}
+
+static int change_rules(struct coordinator *c, const struct coord_packet *p, uint64_t now)
+{
+    unsigned first = (unsigned)min_u64(p->head.index, RACK_SLOTS);
+    int rc = rules_move(&c->rules, c->config.racks, first, p->head.generation, p->role, &c->wanted);
+    if (!rc && (!all_have_let_go(c) || !can_get(c, p->role, now))) {
+        int why = all_have_let_go(c) ? -EAGAIN : -EBUSY;
+        c->wanted = c->rules;
+        return why;
+    }
+    return rc == -EALREADY ? (all_have_heard(c) ? 0 : -EINPROGRESS) : rc ? rc : -EINPROGRESS;
+}
+
+uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, uint64_t now, void *answer)
+{
+    struct coord_ruled *a = answer;
+    if (strncmp(p->space, c->space, sizeof c->space) != 0)
+        return coord_refuse(c, p, -ENOENT, answer); /* another with the same number */
+    int code = p->code == 1 ? change_rules(c, p, now) : 0;
+    memset(a, 0, sizeof *a);
+    coord_make(&a->packet, COORD_RULED, c->space, p->head.nonce);
+    a->packet.code = code;
+    a->rules = c->rules.now;
+    a->racks = c->config.racks;
+    for (unsigned i = 0; i < c->config.racks; i++) {
+        const struct coord_station *s = &c->switch_[i];
+        a->rack[i].at = s->at;
+        a->rack[i].life = s->life;
+        a->rack[i].version = s->rules;
+        a->rack[i].heard = s->heard_ns != 0;
+        a->rack[i].silent_ms = s->heard_ns ? (uint32_t)min_u64((now - s->heard_ns) / NS_PER_MS, UINT32_MAX) : 0;
+    }
+    return sizeof *a;
+}
+
+/* ---- joining ---- */
+
+static bool has_locks(const struct coordinator *c, unsigned rack)
+{
+    for (unsigned s = 0; s < RACK_SLOTS; s++)
+        if (c->rules.now.owner[s] == rack)
+            return true;
+    return rules_loses(&c->rules, rack) && !has_let_go(c, rack);
+}
+
+bool coord_is_complete(const struct coordinator *c)
+{
+    for (unsigned i = 0; i < c->config.racks; i++)
+        if (!c->switch_[i].nonce && has_locks(c, i))
+            return false;
+    return c->servers == c->config.servers && (c->config.racks || !c->design->packet->switch_packet || c->switch_[0].nonce);
+}
+
+/* A place that it names, the one that has its address, one that nobody has, or one whose switch is silent. */
+static int place_for(const struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now)
+{
+    unsigned places = rack_switches(&c->config);
+    const struct coord_station *s = c->switch_;
+    if (p->head.to.port)
+        return p->head.to.port <= places ? p->head.to.port - 1 : -EINVAL;
+    for (unsigned i = 0; i < places; i++)
+        if (net_addr_is(s[i].at, at))
+            return (int)i;
+    for (unsigned i = 0; i < places; i++)
+        if (!s[i].at.ip)
+            return (int)i;
+    for (unsigned i = 0; i < places && can_move(c); i++)
+        if (is_silent(c, &s[i], now))
+            return (int)i;
+    return -EBUSY;
+}
+
+/* 0: the place is free for one at this address, or it is its own. */
+static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint64_t now)
+{
+    struct coord_station *s = &c->switch_[i];
+    if (net_addr_is(s->at, at))
+        return 0;
+    if (!s->at.ip && !s->away) /* a former coordinator may have told hosts of one there, and no host has said where */
+        return can_move(c) && now < c->open_ns ? -EAGAIN : 0;
+    if (!s->away && (!can_move(c) || !is_silent(c, s, now)))
+        return -EBUSY;
+    if (!s->away)
+        turn_away(s);
+    return is_away(c, i) ? 0 : -EAGAIN;
+}
+
+uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
+{
+    if (!c->design->packet->switch_packet)
+        return coord_refuse(c, p, -EOPNOTSUPP, answer);
+    if (c->servers < c->config.servers)
+        return coord_refuse(c, p, -EAGAIN, answer); /* it needs their addresses */
+    int i = place_for(c, p, at, now);
+    int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, now);
+    if (rc == -EBUSY && p->head.to.port && can_move(c))
+        rc = -EAGAIN; /* it means that place, and waits for it */
+    if (rc)
+        return coord_refuse(c, p, rc, answer);
+    struct coord_station *s = &c->switch_[i];
+    if (s->nonce != p->head.nonce) {
+        *s = (struct coord_station){
+            .nonce = p->head.nonce, .at = at, .life = coord_next_life(c, now), .rules = RULES_NONE, .heard_ns = now};
+        c->rouse_next = 1;
+    }
+    uint32_t len = coord_welcome(c, p, MACHINE_SWITCH, s->life, now, answer);
+    struct coord_welcome *w = answer;
+    w->packet.head.to.port = (uint16_t)i;
+    w->rules = *rules_for(c, (unsigned)i);
+    return len;
+}
+
+/* ---- living ---- */
+
+/* All switches have looked, and none has a lock that names it. */
+bool coord_is_clean(const struct coordinator *c, const struct coord_member *m)
+{
+    unsigned looking = c->config.racks ? c->config.racks : 1, all = (1u << looking) - 1;
+    return !m->until_ns || (m->clean & all) == all || !c->design->packet->switch_scan;
+}
+
+/* What a switch found, and for which number it is to look next. */
+uint32_t coord_beat_switch(struct coordinator *c, const struct coord_beat *beat, uint64_t now, void *answer)
+{
+    const struct coord_packet *p = &beat->packet;
+    unsigned i = p->head.from.port;
+    if (i >= rack_switches(&c->config))
+        return coord_refuse(c, p, -ESTALE, answer);
+    uint32_t len = coord_beat_station(c, p, now, &c->switch_[i], answer);
+    struct coord_beat *a = answer;
+    if (a->packet.head.type != COORD_BEATEN)
+        return len;
+    c->switch_[i].rules = beat->rules.version;
+    a->rules = *rules_for(c, i);
+    uint64_t found = p->head.index;
+    if (found && found <= c->config.machines && !c->members[found].live && c->members[found].until_ns && !p->head.generation)
+        c->members[found].clean |= (uint8_t)(1u << i);
+    for (uint16_t m = 1; m <= c->config.machines && !a->packet.head.index; m++)
+        if (!c->members[m].live && !coord_is_clean(c, &c->members[m]) && !(c->members[m].clean >> i & 1))
+            a->packet.head.index = m;
+    return len;
+}
+
+void coord_look_after_switches(struct coordinator *c, uint64_t now)
+{
+    /* After a start: where they are, as far as hosts know. */
+    for (unsigned i = 0; i < rack_switches(&c->config) && can_move(c); i++)
+        for (uint16_t m = 1; m <= c->config.machines && !c->switch_[i].at.ip && !c->switch_[i].away; m++)
+            if (c->members[m].live && c->members[m].switches[i].ip)
+                c->switch_[i].at = c->members[m].switches[i];
+    for (unsigned i = 0; i < c->config.racks; i++)
+        if (rules_loses(&c->rules, i) && !has_let_go(c, i) && !c->switch_[i].away && is_silent(c, &c->switch_[i], now))
+            turn_away(&c->switch_[i]);
+}
