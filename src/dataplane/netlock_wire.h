@@ -68,6 +68,8 @@ enum netlock_type {
     NETLOCK_COMMANDED,
     NETLOCK_DATA,
     NETLOCK_ANSWER,
+    NETLOCK_PROBE, /* see designs/netlock/deadlock.h */
+    NETLOCK_CHASE,
     NETLOCK_TYPES
 };
 
@@ -80,6 +82,7 @@ enum netlock_type {
 #define NETLOCK_BOUNCED 8u   /* came too late for q2, back to the switch */
 #define NETLOCK_PAYLOAD 16u  /* ACQUIRE: names a data server, and bytes for it follow (one round trip, 4.1) */
 #define NETLOCK_VOID 32u     /* DATA: given up; what has not been done yet is not to be done */
+#define NETLOCK_SURE 64u     /* PROBE, CHASE: once more along the way on which the first came back */
 
 #define NETLOCK_BEAT_EMPTY 1u   /* BEAT of a switch that was to retire: nobody is in its queues, and nobody will be */
 #define NETLOCK_BEAT_LEASED 2u  /* BEAT: has a lease from a steward */
@@ -170,8 +173,9 @@ enum netlock_done {
     NETLOCK_DONES
 };
 
-#define NETLOCK_PAYLOAD_MAX 512u /* bytes for a data server, and from it: small, so that they fit into one packet and into memory  \
-                                  */
+#define NETLOCK_PAYLOAD_MAX                                                                                                        \
+    512u /* bytes for a data server, and from it: small, so that they fit into one packet and into memory                          \
+          */
 _Static_assert(sizeof(struct netlock_packet) + NETLOCK_PAYLOAD_MAX <= PACKET_MAX, "in one packet");
 
 static inline uint32_t netlock_request_of(uint64_t nonce)

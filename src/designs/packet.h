@@ -376,9 +376,11 @@ struct packet_design {
     /* Whether a server sends the packet in the name of a host, whose address it does not come from. Null: none does. */
     bool (*relayed)(const void *data, uint32_t len);
 
-    bool on_hosts;    /* the lock servers run on the clients' machines */
-    bool spills;      /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
-                       * they send to hosts goes by way of the switch */
+    bool
+        full_queues; /* who waits may be behind all who hold the lock, readers behind readers: there was no more room beside them */
+    bool on_hosts;   /* the lock servers run on the clients' machines */
+    bool spills;     /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
+                      * they send to hosts goes by way of the switch */
     uint64_t options; /* into every config of it */
     uint64_t draws;   /* bits of the options that a campaign sets or not, by its seed: policies */
 };

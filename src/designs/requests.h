@@ -30,6 +30,7 @@ struct request {
     uint32_t ticket;     /* by which its granter knows it, beside the nonce */
     uint32_t step;       /* conversions so far */
     uint32_t call;       /* what its data server is to do, + 1; 0: nothing */
+    uint32_t thread;     /* that waits for it, and has it then; 0: none */
     int32_t result;
     int32_t why; /* of giving up */
     uint16_t port, tenant, granter;
@@ -55,6 +56,7 @@ struct requests {
         uint64_t serial;               /* of the latest nonce */
         uint32_t pending;              /* first that waits for an answer; request + 1 */
         uint64_t by_switch, by_server; /* grants */
+        uint64_t probes, deadlocks;    /* begun; found */
     } busy;
     struct rack_config config;
     uint32_t life;

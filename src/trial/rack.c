@@ -610,7 +610,8 @@ int rack_init(struct rack *r, const struct rack_params *p)
     const struct sim_hooks hooks = {
         .ctx = r, .process_crashed = on_crashed, .process_restarted = on_restarted, .server_restarted = on_host_restarted};
     sim_hooks_add(&r->sim, &hooks);
-    if (p->watch_waits && waits_init(&r->waits, p->clients * ACTORS_MAX, WAITS_WINDOW_FACTOR * p->retry_ns)) {
+    if (p->watch_waits &&
+        waits_init(&r->waits, p->clients * ACTORS_MAX, r->design->full_queues, WAITS_WINDOW_FACTOR * p->retry_ns)) {
         rack_free(r);
         return -ENOMEM;
     }

@@ -79,6 +79,9 @@ static const struct {
     {"busted-netlock-rebel", {"I1:", "I2:"}},
     {"busted-netlock-usurper", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-return", {"I1:", "I2:"}},
+    {"busted-netlock-loud", {"I1:", "I2:"}},
+    {"busted-netlock-crowd", {"I13:"}},
+    {"busted-netlock-stale", {"I13:"}},
     {"busted-netlock-silent", {"I9:", "I11:"}},
 };
 

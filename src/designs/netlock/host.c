@@ -13,9 +13,14 @@ static unsigned granters(const struct rack_config *c)
     return c->servers + 1u;
 }
 
+uint64_t host_suspects_at(const struct rack_config *c)
+{
+    return round_up(call_bytes(c), CACHE_LINE);
+}
+
 uint64_t netlock_host_bytes(const struct rack_config *c)
 {
-    return call_bytes(c);
+    return host_suspects_at(c) + host_deadlock_bytes(c);
 }
 
 void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
@@ -34,7 +39,7 @@ uint64_t host_fresh_nonce(struct requests *h, const struct request *r)
 
 /* ---- sending ---- */
 
-static struct place granter_place(const struct requests *h, unsigned granter)
+struct place host_granter_place(const struct requests *h, unsigned granter)
 {
     return granter == GRANTER_SWITCH ? (struct place){MACHINE_SWITCH, h->leases[GRANTER_SWITCH].port}
                                      : (struct place){h->config.server[granter - 1], PORT_SERVER};
@@ -44,7 +49,7 @@ struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum ne
 {
     struct netlock_packet *p = outbox_add(out, (uint32_t)sizeof *p + more);
     if (p)
-        netlock_head(p, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, granter_place(h, granter));
+        netlock_head(p, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, host_granter_place(h, granter));
     return p;
 }
 
@@ -212,6 +217,7 @@ int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, stru
                           .since_ns = now,
                           .result = -EINPROGRESS,
                           .port = ask->port,
+                          .thread = ask->thread,
                           .tenant = ask->tenant,
                           .priority = ask->priority,
                           .want =
@@ -400,7 +406,7 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
 static bool sender(struct requests *h, const struct packet_head *p, unsigned *granter)
 {
     for (*granter = 0; *granter < h->granters; ++*granter) {
-        struct place from = granter_place(h, *granter);
+        struct place from = host_granter_place(h, *granter);
         if (from.machine == p->from.machine && (from.port == p->from.port || (*granter == GRANTER_SWITCH && p->from.port <= 1)))
             return true;
     }
@@ -491,6 +497,8 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
         on_leased(h, granter, p, now, out);
     else if (head->type == NETLOCK_ANSWER)
         on_done(h, p, len, now, out);
+    else if (head->type == NETLOCK_CHASE)
+        host_deadlock_chase(h, p, len, now, out);
     else
         on_answer(h, granter, p, now, out);
 }
@@ -522,6 +530,7 @@ uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
             call_unknown(h, r, now, out);
         } else if (r->next_ns <= now) {
             host_say(h, r, now, out);
+            host_deadlock_due(h, r, now, out);
         }
         next = min_u64(next, r->next_ns);
     }

@@ -52,6 +52,9 @@
 #define NETLOCK_BUST_HASTY_RETURN 0x1000000u /* the backup says that it has drained when it has not */
 #define NETLOCK_BUST_USURPER 0x2000000u      /* a switch reigns without a lease from the steward */
 #define NETLOCK_TOGGLE 0x4000000u            /* original and backup take turns: for trials */
+#define NETLOCK_BUST_LOUD 0x10000000u        /* a server that lost locks to another gives leases all the same */
+#define NETLOCK_BUST_CROWD 0x20000000u       /* deadlocks: threads of a session are taken for one */
+#define NETLOCK_BUST_STALE 0x40000000u       /* who held once is taken to hold */
 #define NETLOCK_SLOTS_SHIFT 32               /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
 
@@ -132,6 +135,7 @@ static inline void netlock_to_data(struct netlock_packet *d, const struct netloc
 uint64_t netlock_host_bytes(const struct rack_config *config);
 void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
 int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
+void netlock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
 int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
 int netlock_call(void *host, uint32_t request, const void *bytes, uint32_t len, uint64_t now, struct outbox *out);
@@ -161,6 +165,8 @@ void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel);
 /* Policies (4.4), at any time. A tenant's quota in requests per second, 0: none; so many may come at once. -EINVAL: no such tenant,
  * or a rate that cannot be counted. */
 int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst);
+/* Random allocation, or Algorithm 3. */
+void netlock_set_random(void *state, bool on);
 
 /* ---- the steward (steward.c) ---- */
 
