@@ -72,11 +72,16 @@ static const struct {
     {"busted-netlock-hasty", {"I1:", "I2:"}},
     {"busted-netlock-revert", {"I1:", "I2:"}},
     {"busted-netlock-drain", {"I1:", "I2:"}},
+    {"busted-netlock-twice", {"I14:"}},
+    {"busted-netlock-eager", {"I1:", "I2:", "I14:"}},
     {"busted-netlock-deaf", {"I1:", "I2:"}},
     {"busted-netlock-heir", {"I1:", "I2:"}},
     {"busted-netlock-rebel", {"I1:", "I2:"}},
     {"busted-netlock-usurper", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-return", {"I1:", "I2:"}},
+    {"busted-netlock-loud", {"I1:", "I2:"}},
+    {"busted-netlock-crowd", {"I13:"}},
+    {"busted-netlock-stale", {"I13:"}},
     {"busted-netlock-silent", {"I9:", "I11:"}},
 };
 
@@ -84,7 +89,7 @@ static const struct {
  * finds that another has taken over. */
 static uint64_t first_seed(const struct design *d)
 {
-    return !strcmp(d->name, "busted-netlock-hasty") ? 4700 : 0;
+    return !strcmp(d->name, "busted-netlock-hasty") || !strcmp(d->name, "busted-netlock-loud") ? 4700 : 0;
 }
 
 static bool breaks(size_t which, const char *why)

@@ -13,6 +13,7 @@
 #define PAWL_DESIGNS_FISSLOCK_POOL_H
 
 #include "dataplane/fission.h"
+#include "designs/chase.h"
 #include "designs/packet.h"
 #include "designs/timers.h"
 #include "lib/hash.h"
@@ -75,20 +76,6 @@ struct request {
 };
 
 #define TERM_NONE UINT32_MAX /* no tenure has it */
-
-/* A request that waits long, and may be part of a deadlock. Apart from the request, since most are not. */
-#define SUSPECT_PASSES 4
-
-struct suspect {
-    uint64_t upgrade;                /* names its latest upgrade, as the nonce does one that waits for a grant */
-    uint64_t began_ns;               /* when the latest round of its own began */
-    uint64_t passed[SUSPECT_PASSES]; /* others' that were sent on from here last */
-    uint64_t passes_ns;              /* from when on they are counted */
-    uint32_t passes;
-    uint32_t serial; /* of its own probes */
-    bool sure;       /* the second round is under way */
-    bool second;     /* upgrading: there was one before */
-};
 
 /* A nonce: slot 20, serial 32, life of the host 12. */
 #define NONCE_SLOT_BITS 20
