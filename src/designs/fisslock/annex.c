@@ -128,6 +128,8 @@ static void on_give(struct annex *a, const struct fission_packet *p, struct outb
 /* A switch that begins anew: nothing that was known is true. */
 static void on_welcome(struct annex *a, const struct fission_packet *p)
 {
+    if (p->stamp != a->life)
+        a->hello_ns = 0; /* it does not know us: HELLO at once */
     if (p->stamp != a->life || p->head.epoch <= a->rules.epoch)
         return;
     a->rules.epoch = p->head.epoch;

@@ -90,7 +90,7 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     }
     d->placement_at = placement_needed(config) ? placement_at(config) : 0;
     if (d->placement_at)
-        placement_init(placement_of(d), config, life);
+        placement_init(placement_of(d), config, life, now);
 }
 
 static uint32_t decide(struct decider *d, const struct fission_packet *p, struct fission_meta *m)
@@ -210,7 +210,7 @@ static void report(struct decider *d, const struct fission_packet *p, uint32_t l
 {
     uint16_t machine = p->head.from.machine;
     bool tells = d->rebuild.closed && machine <= d->rebuild.machines && d->rebuild.state[machine] == REBUILD_HEARD;
-    if (d->placement_at && tells && placement_report(placement_of(d), p, len, out))
+    if (d->placement_at && tells && placement_report(placement_of(d), p, len, now, out))
         return;
     if (!rebuild_report(&d->rebuild, d->lock, d->locks, p)) {
         d->drops.stale++;
@@ -227,49 +227,20 @@ static void report(struct decider *d, const struct fission_packet *p, uint32_t l
     answer->head.from.machine = MACHINE_SWITCH;
 }
 
-/* A host should ask for its lease now. */
-static void rouse(struct decider *d, uint16_t machine, struct outbox *out)
-{
-    struct fission_packet *hint = outbox_add(out, sizeof *hint);
-    if (!hint)
-        return;
-    hint->head = (struct packet_head){.version = PACKET_VERSION,
-                                      .head_len = sizeof hint->head,
-                                      .family = PACKET_FISSION,
-                                      .type = FISSION_LEASE,
-                                      .space = d->rules.space,
-                                      .epoch = d->rules.epoch,
-                                      .from = {MACHINE_SWITCH, PORT_POOL},
-                                      .to = {machine, PORT_POOL}};
-    hint->flags = FISSION_RETRY;
-}
-
-/* From before the state was lost. Who sent it hears so by asking for its lease. */
+/* From before the state was lost. Who sent it hears so by asking for its lease, which it should do now. */
 static void nudge(struct decider *d, const struct fission_packet *p, struct outbox *out)
 {
-    if (p->head.epoch && p->head.epoch < d->rules.epoch && p->head.from.machine <= d->rules.machines)
-        rouse(d, p->head.from.machine, out);
-}
-
-/* A server has lost its memory, and with it words of our locks. So have we, then: hosts tell what they hold, and servers forget.
- * The life is the server's: they come from one source, so that no switch has had it. Only those can hold anything that have a lease
- * of this life; or of the one before, if that has not been found out yet. */
-static void begin_anew(struct decider *d, uint32_t life, uint64_t now, struct outbox *out)
-{
-    uint64_t expected[REBUILD_MACHINES_MAX / 64] = {0};
-    struct rack_config config = placement_of(d)->config;
-    uint32_t servers[RACK_SERVERS_MAX];
-    memcpy(servers, placement_of(d)->server_life, sizeof servers);
-    bool closed = is_closed(d, now);
-    for (uint16_t m = 1; m <= d->rules.machines; m++)
-        if (lives(d, m, now) || (closed && d->rebuild.state[m] == REBUILD_SILENT))
-            expected[m / 64] |= UINT64_C(1) << (m % 64);
-    fisslock_switch_init(d, &config, life, now);
-    fisslock_switch_expect(d, expected, countof(expected));
-    placement_welcome(placement_of(d), servers, out);
-    for (uint16_t m = 1; m <= d->rules.machines && out->packets < OUTBOX_PACKETS / 2; m++)
-        if (expected[m / 64] >> (m % 64) & 1)
-            rouse(d, m, out);
+    bool former = p->head.epoch && p->head.epoch < d->rules.epoch && p->head.from.machine <= d->rules.machines;
+    struct fission_packet *hint = former ? outbox_add(out, sizeof *p) : NULL;
+    if (!hint)
+        return;
+    hint->head = p->head;
+    hint->head.type = FISSION_LEASE;
+    hint->head.index = hint->head.nonce = 0;
+    hint->head.epoch = d->rules.epoch;
+    hint->head.to = (struct place){p->head.from.machine, PORT_POOL};
+    hint->head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
+    hint->flags = FISSION_RETRY;
 }
 
 static void decide_packet(struct decider *d, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -278,11 +249,7 @@ static void decide_packet(struct decider *d, const void *data, uint32_t len, uin
     struct fission_meta m;
     struct placement *placement = placement_of(d);
     if (placement && spill_is_control(data, len)) {
-        uint32_t life = placement_packet(placement, d->lock, data, len, now, out);
-        if (life) {
-            begin_anew(d, life, now, out);
-            placement_packet(placement, d->lock, data, len, now, out);
-        }
+        placement_packet(placement, d->lock, data, len, now, out);
         return;
     }
     enum fission_fault fault = fission_verify(data, len, &d->rules);
@@ -350,6 +317,12 @@ uint64_t fisslock_switch_tick(void *state, uint64_t now, struct outbox *out)
 {
     struct decider *d = state;
     return d->placement_at ? placement_tick(placement_of(d), d->lock, now, out) : UINT64_MAX;
+}
+
+bool fisslock_switch_stale(const void *state)
+{
+    const struct placement *placement = placement_of(state);
+    return placement && placement->stale;
 }
 
 uint64_t fisslock_switch_moves(const void *state)

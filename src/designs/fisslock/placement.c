@@ -1,6 +1,8 @@
 #include "designs/fisslock/placement.h"
 #include "lib/hash.h"
 
+#define PATIENCE_SHARE 4 /* of a lease: then a server that was not heard is gone, and the others do not wait for it */
+
 /* ---- slots ---- */
 
 static uint32_t buckets_for(uint64_t capacity)
@@ -85,12 +87,13 @@ static void drop(struct placement *d, uint32_t slot)
 }
 
 /* The first locks are here when it begins. Servers know that (WELCOME). */
-void placement_init(struct placement *d, const struct rack_config *config, uint32_t life)
+void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     assert(config->switch_locks < SLOT_NONE);
     memset(d, 0, sizeof *d);
     d->config = *config;
     d->life = life;
+    d->patience_ns = now + config->lease_ns / PATIENCE_SHARE;
     d->capacity = (uint32_t)config->switch_locks;
     d->mask = buckets_for(d->capacity) - 1;
     d->slots_at = slots_at();
@@ -106,7 +109,7 @@ void placement_init(struct placement *d, const struct rack_config *config, uint3
 
 bool placement_open(const struct placement *d, uint64_t index)
 {
-    return d->server_life[ward_of(&d->config, index)];
+    return d->ward[ward_of(&d->config, index)].life;
 }
 
 static struct place server_of(const struct placement *d, unsigned ward)
@@ -142,12 +145,16 @@ static const struct fission_entry *entry_for(const struct placement *d, const st
     return NULL;
 }
 
-bool placement_report(struct placement *d, const struct fission_packet *p, uint32_t len, struct outbox *out)
+bool placement_report(struct placement *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     for (unsigned ward = p->hops; ward < d->config.servers; ward++) { /* hops: those that have been told */
         const struct fission_entry *e = entry_for(d, p, ward);
         if (!e)
             continue;
+        if (!d->ward[ward].life && now >= d->patience_ns) {
+            d->ward[ward].skipped = true; /* nothing of it is decided before its server is there, and then all is told anew */
+            continue;
+        }
         struct fission_packet *copy = placement_open(d, e->nonce) ? outbox_add(out, len) : NULL;
         if (!copy)
             return true; /* the host says it again */
@@ -242,52 +249,48 @@ static void on_given(struct placement *d, const struct fission_packet *p)
 
 /* ---- servers ---- */
 
+/* Life 0 is nobody's: then it asks who is there. */
 static void say_welcome(struct placement *d, unsigned ward, struct outbox *out)
 {
     struct fission_packet *p = say(d, SPILL_WELCOME, ward, out);
     if (!p)
         return; /* it says HELLO again */
-    p->stamp = d->server_life[ward];
+    p->stamp = d->ward[ward].life;
     p->word = d->capacity;
 }
 
 /* One whose life began after ours has lost what it had decided of our locks, and nobody but the hosts knows it. One of an earlier
- * life may have, too; but then before we began, and it was told everything since. */
-static uint32_t on_hello(struct placement *d, unsigned ward, const struct fission_packet *p, struct outbox *out)
+ * life may have, too; but then before we began, and it was told everything since, unless it came too late for that. */
+static void on_hello(struct placement *d, unsigned ward, const struct fission_packet *p, struct outbox *out)
 {
     uint32_t life = p->stamp;
-    if (life < d->server_life[ward] || !life)
-        return 0; /* of an earlier life */
-    if (life > d->life && !(d->config.options & FISSLOCK_BUSTED_AMNESIA))
-        return life;
-    d->server_life[ward] = life;
+    if (life < d->ward[ward].life || !life)
+        return; /* of an earlier life */
+    if ((life > d->life || d->ward[ward].skipped) && !(d->config.options & FISSLOCK_BUSTED_AMNESIA)) {
+        d->stale = true;
+        return;
+    }
+    d->ward[ward].life = life;
     say_welcome(d, ward, out);
-    return 0;
 }
 
-void placement_welcome(struct placement *d, const uint32_t lives[RACK_SERVERS_MAX], struct outbox *out)
-{
-    memcpy(d->server_life, lives, sizeof d->server_life);
-    for (unsigned i = 0; i < d->config.servers; i++)
-        if (lives[i])
-            say_welcome(d, i, out);
-}
-
-uint32_t placement_packet(struct placement *d, struct rebuild_lock *locks, const void *data, uint32_t len, uint64_t now,
-                          struct outbox *out)
+void placement_packet(struct placement *d, struct rebuild_lock *locks, const void *data, uint32_t len, uint64_t now,
+                      struct outbox *out)
 {
     const struct fission_packet *p = data;
     unsigned ward = 0;
     if (!spill_verify(p, len, &d->config))
-        return 0;
+        return;
     while (ward < d->config.servers && d->config.server[ward] != p->head.from.machine)
         ward++;
     if (ward == d->config.servers || p->head.from.port != PORT_SERVER)
-        return 0;
-    if (p->head.type == SPILL_HELLO)
-        return on_hello(d, ward, p, out);
+        return;
+    if (p->head.type == SPILL_HELLO) {
+        on_hello(d, ward, p, out);
+        return;
+    }
     if (p->head.epoch != d->life || (p->head.type != SPILL_HEAT && ward_of(&d->config, p->head.index) != ward))
-        return 0;
+        return;
     switch (p->head.type) {
     case SPILL_HAND:
         on_hand(d, locks, p);
@@ -299,15 +302,28 @@ uint32_t placement_packet(struct placement *d, struct rebuild_lock *locks, const
         usage_heard(d, p);
         break;
     default:
-        return 0;
+        return;
     }
     usage_pump(d, locks, now, out);
-    return 0;
+}
+
+/* Servers that do not know yet that the switch has begun. When it is asked next. */
+static uint64_t ask_servers(struct placement *d, uint64_t now, struct outbox *out)
+{
+    bool missing = false;
+    for (unsigned i = 0; i < d->config.servers; i++) {
+        missing |= !d->ward[i].life;
+        if (!d->ward[i].life && now >= d->ask_ns)
+            say_welcome(d, i, out);
+    }
+    if (now >= d->ask_ns)
+        d->ask_ns = now + d->config.retry_ns;
+    return missing ? d->ask_ns : UINT64_MAX;
 }
 
 uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_t now, struct outbox *out)
 {
-    uint64_t next = UINT64_MAX;
+    uint64_t next = ask_servers(d, now, out);
     for (unsigned i = 0; i < d->moves && out->packets < OUTBOX_PACKETS / 2; i++) {
         if (d->move[i].due_ns <= now) {
             say_move(d, d->move[i].slot, locks, out);

@@ -46,7 +46,13 @@ struct placement {
         uint64_t index;
         uint32_t count;
     } wanted[WANTED_MAX];
-    uint32_t server_life[RACK_SERVERS_MAX]; /* 0: not heard yet */
+    struct {
+        uint32_t life; /* of its server; 0: not heard yet */
+        bool skipped;  /* what hosts hold of it was not told */
+    } ward[RACK_SERVERS_MAX];
+    uint64_t patience_ns; /* until then servers are waited for */
+    uint64_t ask_ns;      /* when those that were not heard are asked next */
+    bool stale;           /* a server does not know what it should: all is to begin anew */
     struct placement_counts counts;
 };
 
@@ -57,9 +63,7 @@ static inline bool placement_needed(const struct rack_config *c)
 }
 
 uint64_t placement_bytes(const struct rack_config *config);
-void placement_init(struct placement *d, const struct rack_config *config, uint32_t life);
-/* Servers of which was heard before it: their lives. */
-void placement_welcome(struct placement *d, const uint32_t lives[RACK_SERVERS_MAX], struct outbox *out);
+void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t now);
 
 /* The slot of a lock that is decided here; SLOT_NONE: it is not. */
 uint32_t placement_slot(const struct placement *d, uint64_t index);
@@ -72,11 +76,10 @@ void placement_forward(struct placement *d, const struct fission_packet *p, uint
 
 /* A switch that lost its state is told what a host holds (REPORT). First to the servers whose locks are among it, one after the
  * other; it comes back from each. False: there is none left. */
-bool placement_report(struct placement *d, const struct fission_packet *p, uint32_t len, struct outbox *out);
+bool placement_report(struct placement *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 
-/* The life in which the switch has to begin anew, because a server has lost its memory; 0: it has not. */
-uint32_t placement_packet(struct placement *d, struct rebuild_lock *locks, const void *data, uint32_t len, uint64_t now,
-                          struct outbox *out);
+void placement_packet(struct placement *d, struct rebuild_lock *locks, const void *data, uint32_t len, uint64_t now,
+                      struct outbox *out);
 uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_t now, struct outbox *out);
 
 /* ---- between placement.c and usage.c ---- */

@@ -10,7 +10,7 @@
  */
 enum spill_type {
     SPILL_HELLO = 32, /* server -> switch: I am here; stamp: my life */
-    SPILL_WELCOME,    /* switch -> server; word: its capacity, which is in it when it begins */
+    SPILL_WELCOME,    /* switch -> server; stamp: that life; word: its capacity, which is in it when it begins */
     SPILL_CALL,       /* switch -> server: I want this lock */
     SPILL_HAND,       /* server -> switch: here it is */
     SPILL_GIVE,       /* switch -> server: here it is again */
