@@ -44,6 +44,8 @@ static const struct {
     {"citron", 754, FAULTS_ALL, "the simulated NIC let a READ pass the atomic before it, at the very nanosecond of its write"},
     {"citron", 5791, FAULTS_ALL, "drew a token, and saw much later that nobody was at a tall node any more"},
     {"srvlock", 1785, FAULTS_ALL, "asked for through the socket of a process that then ended, and answered there for ever"},
+    {"fisslock", 1616, FAULTS_ALL,
+     "an agent found by a copy that was no news looked at nothing any more, and the reader in its queue waited"},
     {"rpc", 10865, FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),
      "the only cell that was left had just been taken from a session that was gone, and was not looked at again"},
 };
