@@ -41,6 +41,8 @@ static const struct {
     {"citron", 16320, FAULTS_ALL, "a reader's place from the session that had the slot before was taken for its own"},
     {"citron", 135, FAULTS_ALL, "a writer that waited for bits did not look for readers that had come meanwhile"},
     {"citron", 372, FAULTS_ALL, "a block of tokens that was not put into its part: the connection had broken"},
+    {"citron", 754, FAULTS_ALL, "the simulated NIC let a READ pass the atomic before it, at the very nanosecond of its write"},
+    {"citron", 5791, FAULTS_ALL, "drew a token, and saw much later that nobody was at a tall node any more"},
     {"srvlock", 1785, FAULTS_ALL, "asked for through the socket of a process that then ended, and answered there for ever"},
     {"rpc", 10865, FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),
      "the only cell that was left had just been taken from a session that was gone, and was not looked at again"},

@@ -44,17 +44,10 @@ static const struct design_knob knobs[] = {
 };
 
 static const struct design_counter counters[] = {
-    {"acquires", &citron_stats.acquires},
-    {"aborts", &citron_stats.aborts},
-    {"blocked", &citron_stats.blocked},
-    {"escalated", &citron_stats.escalated},
-    {"repaired", &citron_stats.repaired},
-    {"grown", &citron_stats.grown},
-    {"censuses", &citron_stats.censuses},
-    {"yielded", &citron_stats.yielded},
-    {"rivals", &citron_stats.rivals},
-    {"joint", &citron_stats.joint},
-    {0},
+    {"acquires", &citron_stats.acquires}, {"late", &citron_stats.late},           {"aborts", &citron_stats.aborts},
+    {"blocked", &citron_stats.blocked},   {"escalated", &citron_stats.escalated}, {"repaired", &citron_stats.repaired},
+    {"grown", &citron_stats.grown},       {"censuses", &citron_stats.censuses},   {"yielded", &citron_stats.yielded},
+    {"rivals", &citron_stats.rivals},     {"joint", &citron_stats.joint},         {0},
 };
 
 #define CITRON_COMMON(faults)                                                                                                      \

@@ -56,7 +56,7 @@ static void add_release_node(const struct citron_job *j, struct citron_batch *b,
     } else if (c->took) {
         batch_mcas(b, job_node(j, c->node), mask, mask, 0, mask);
     }
-    citron_add_high(j, b, c, false);
+    citron_add_tall(j, b, c, false);
 }
 
 void citron_wake_after(const struct citron_job *j, const struct citron_claim *c)

@@ -40,14 +40,16 @@ static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t 
         uint64_t span = j->trip_ns << (doublings < PAUSE_DOUBLINGS ? doublings : PAUSE_DOUBLINGS);
         uint64_t now = world_now(j->seat->world), pause = span / 2 + world_random(j->seat->world) % (span / 2 + 1);
         if (j->ahead)
-            pause = (j->ahead - 1) * TURN_TRIPS * j->trip_ns; /* whose turn it is next does not pause */
+            pause = (j->ahead - 1) * TURN_TRIPS * j->poll_ns; /* whose turn it is next does not pause */
         int rc = pause ? fab_wait_any(j->seat->ep, NULL, 0, min_u64(until, now + pause)) : 0;
         if (rc && rc != -ETIMEDOUT)
             return rc;
+        uint64_t asked = world_now(j->seat->world);
         rc = fab_read64(j->seat->ep, cond->addr, seen);
+        now = world_now(j->seat->world);
+        j->poll_ns = now - asked;
         if (rc || (*seen & cond->mask) != cond->value)
             return rc;
-        now = world_now(j->seat->world);
         if (n && (*seen ^ was) & j->moves) { /* another holder: there is nothing wrong with it */
             until = min_u64(j->deadline, add_saturating(now, j->patience_ns));
             if (++j->passed > citron_blocked)
