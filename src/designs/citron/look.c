@@ -279,6 +279,10 @@ int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leav
 {
     struct seen seen = {.occupied = -1};
     int rc = read_up_in_turn(j, from, to, leaves, &seen);
+    if (rc == JOB_WAITED) { /* too many in the queue */
+        rc = say_waiting(j, from, to);
+        return rc ? rc : JOB_WAITED;
+    }
     if (rc) {
         rc = seat_retry(j->seat, rc);
         return rc ? rc : JOB_WAITED;
