@@ -28,7 +28,7 @@ install: all
 
 format:
 	@scripts/deps format
-	@find src include tests bench -name '*.[ch]' 2>/dev/null | xargs clang-format -i
+	@find src include tests bench examples -name '*.[ch]' 2>/dev/null | xargs clang-format -i
 
 clean:
 	@rm -rf build build-*

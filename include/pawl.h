@@ -237,6 +237,50 @@ typedef struct pawl_state {
 /* In a rack this asks every host: it takes milliseconds, and what it says is not of one moment. -EAGAIN: a host does not answer. */
 PAWL_API int pawl_query(pawl *p, pawl_key key, pawl_state *out);
 
+/* ---- data beside the lock ---- */
+
+/* In a rack of design `netlock` whose lock servers keep data (pawl_serve), the server of a lock can do something with the data of
+ * that lock: write or read what your bytes say, which are its own business and not pawl's. */
+#define PAWL_CALL_MAX 512 /* bytes that are sent, and that come back */
+
+typedef struct pawl_call {
+    const void *bytes; /* what is to be done */
+    size_t len;
+    void *reply; /* where the answer goes; of more than `room` bytes, the first ones */
+    size_t room;
+    size_t replied; /* how long the answer is */
+} pawl_call;
+
+/* Locks, and has it done under the lock: in one round trip if the lock is free. `out` null: it is unlocked at once. It is done once
+ * or not at all, however often packets are sent, and only as long as nobody was granted the lock later and did anything.
+ *   0                                  it was done, the reply is there, and the lock is held if `out` is not null
+ *   -ETIMEDOUT, -PAWL_EHELD, -EAGAIN   it was not done and will not be; the lock is not held
+ *   -PAWL_EUNKNOWN, -PAWL_ELOST        nobody can tell whether it was done; the lock is not held. Lock it, and look
+ *   -PAWL_ENOTSUP                      the design, or the server of this lock, does not offer that
+ *   -PAWL_ELIMIT                       four threads of this session are at it already
+ * The deadline may be overstepped by a lease, until it is known whether it was done. PAWL_TRY: do not wait for the lock. */
+PAWL_API int pawl_lock_call(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline_ns, pawl_call *call, pawl_grant *out);
+
+/* The same under a lock that is held, which stays so whatever comes of it, except with -PAWL_ELOST. */
+PAWL_API int pawl_hold_call(pawl *p, const pawl_grant *grant, uint64_t deadline_ns, pawl_call *call);
+
+typedef struct pawl_work {
+    uint64_t lock;  /* index: in a space with dense keys, the key */
+    uint64_t token; /* under which it is to be done */
+    uint32_t mode;  /* enum pawl_mode */
+    uint32_t len;
+    const void *bytes;
+} pawl_work;
+
+/* Does it, and returns how long the reply is, at most `room`. Called by one thread, in the order of tokens, and never twice for the
+ * same; it must not wait. */
+typedef size_t (*pawl_apply)(void *ctx, const pawl_work *work, void *reply, size_t room);
+
+/* Joins the rack at `where` ("pawl://ADDRESS:PORT/SPACE") as a lock server that keeps data, listens at `at` ("ADDRESS:PORT"; port
+ * 0: any), and serves until *stop, which a handler of signals sets. `ready`, unless null, is called when it has joined. */
+PAWL_API int pawl_serve(const char *where, const char *at, pawl_apply apply, void *ctx, void (*ready)(void *ctx),
+                        const volatile int *stop);
+
 /* ---- asynchronously ---- */
 
 enum pawl_op { PAWL_OP_LOCK = 1, PAWL_OP_UNLOCK = 2, PAWL_OP_CONVERT = 3, PAWL_OP_RESHAPE = 4 };

@@ -5,9 +5,9 @@
 #include <string.h>
 
 /* Bit numbers of design.h's flags. */
-enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK };
+enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS };
 enum { SHM, SIM, UDP };
-static_assert(1 << DEADLOCK == DESIGN_DEADLOCK && DEADLOCK + 1 == DESIGN_FEATURES, "features in the order of their bits");
+static_assert(1 << CALLS == DESIGN_CALLS && CALLS + 1 == DESIGN_FEATURES, "features in the order of their bits");
 static_assert(1 << UDP == DESIGN_ON_UDP && UDP + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
@@ -44,7 +44,9 @@ static const struct proof {
       [TOKENS] = "sim/netlock",
       [RECOVERY] = "sim/netlock",
       [TIMEOUT] = "sim/netlock",
-      [ASYNC] = "sim/netlock"}},
+      [ASYNC] = "sim/netlock",
+      [CALLS] = "sim/netlock",
+      [DEADLOCK] = "sim/deadlock"}},
     {"netlock",
      UDP,
      {[EXCLUSIVE] = "udp/contract",
@@ -52,7 +54,9 @@ static const struct proof {
       [TOKENS] = "udp/contract",
       [RECOVERY] = "udp/kill",
       [TIMEOUT] = "udp/contract",
-      [ASYNC] = "udp/contract"}},
+      [ASYNC] = "udp/contract",
+      [CALLS] = "udp/kv",
+      [DEADLOCK] = "udp/deadlock"}},
     {"cas", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
     {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
     {"cas-backoff", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},

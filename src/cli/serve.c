@@ -23,7 +23,7 @@
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
-    const char *listen, *join, *space, *design, *keys, *state;
+    const char *listen, *join, *space, *design, *keys, *state, *alloc;
     uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns, room, racks, rack;
     bool fresh, soft, json, servers_seen, own_seen, room_seen, backup, racks_seen, rack_seen;
     struct switch_options xdp;
@@ -101,6 +101,9 @@ static const struct arg switch_table[] = {
      &opts.rack_seen},
     {"room", 0, ARG_U64, "N", "soft, fisslock: has room for so many locks; the space's lock servers decide the others; default all",
      &opts.room, &opts.room_seen},
+    {"alloc", 0, ARG_STRING, "HOW",
+     "netlock: which locks are in the switch, if not all fit: knapsack, those that are asked for most, or random; default knapsack",
+     &opts.alloc, NULL},
     {"spin", 0, ARG_DURATION, "S", "soft: look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
     {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth",
      &opts.xdp.mode, NULL},
@@ -112,15 +115,13 @@ static const struct arg switch_table[] = {
     {"loop", 0, ARG_STRING, "OUT,IN", "dev, in-path: both ends of a veth by which doubled packets come back to us", &opts.xdp.loop,
      NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: when it ends, forget the locks, too", &opts.xdp.remove, NULL},
-    {"show", 0, ARG_FLAG, NULL, "with --pin: print what the switch that is pinned there has counted", &opts.xdp.show, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args switch_usage = {
     .command = "pawl switch",
     .usage = "--dev IF[,IF...] --join ADDRESS:PORT --listen ADDRESS:PORT [OPTION]...\n"
-             "       pawl switch --soft --join ADDRESS:PORT [--listen ADDRESS:PORT] [OPTION]...\n"
-             "       pawl switch --show --pin DIR [--json]",
+             "       pawl switch --soft --join ADDRESS:PORT [--listen ADDRESS:PORT] [OPTION]...",
     .about =
         "Runs the switch of a rack, with the program of the space's design: every lock packet passes through it. In the kernel it\n"
         "is an XDP program, which decides before the network stack sees the packet; everything else passes untouched.",
@@ -131,8 +132,7 @@ static const struct args switch_usage = {
         "A switch that is gone can be replaced by one at another address, a lease after it was last heard of (fisslock, "
         "fisslock-racks,\n"
         "in software).\n\n"
-        "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 1 (show) there is none,\n"
-        "2 wrong usage, 69 it could not start.",
+        "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     .table = switch_table,
     .count = countof(switch_table),
 };
@@ -163,17 +163,21 @@ static void *run_station(void *arg)
 
 static int open_station(const char *command, struct station *s, struct net_addr at, struct net_addr coordinator, bool is_switch)
 {
-    const struct station_params p = {.at = at,
-                                     .coordinator = coordinator,
-                                     .space = opts.space,
-                                     .is_switch = is_switch,
-                                     .rack = (unsigned)opts.rack,
-                                     .switch_locks = opts.room,
-                                     .fresh = opts.fresh,
-                                     .spin_ns = opts.spin_ns,
-                                     .deadline = world_now(&world_real) + JOIN_NS,
-                                     .stop = &stopped};
-    int rc = station_open(s, &p);
+    struct station_params p = {.at = at,
+                               .coordinator = coordinator,
+                               .space = opts.space,
+                               .is_switch = is_switch,
+                               .rack = (unsigned)opts.rack,
+                               .switch_locks = opts.room,
+                               .fresh = opts.fresh,
+                               .spin_ns = opts.spin_ns,
+                               .stop = &stopped};
+    uint64_t patience = world_now(&world_real) + JOIN_NS;
+    int rc;
+    do { /* one that answers says when it will be; a signal may come meanwhile */
+        p.deadline = world_now(&world_real) + NS_PER_S;
+        rc = station_open(s, &p);
+    } while (!stopped && (rc == -EAGAIN || (rc == -ETIMEDOUT && world_now(&world_real) < patience)));
     if (!rc)
         return 0;
     const char *why = rc == -ETIMEDOUT ? "the coordinator does not answer"
@@ -216,7 +220,10 @@ static int run_alone(const char *command, struct net_addr at, struct net_addr co
     if (!s)
         return cli_say(command, EXIT_UNAVAILABLE, "out of memory");
     int status = open_station(command, s, at, coordinator, is_switch);
-    if (!status) {
+    if (!status && opts.alloc && strcmp(s->welcome.design, CLI_ALLOC_DESIGN)) {
+        status = cli_say(command, EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, s->welcome.design);
+        station_close(s);
+    } else if (!status) {
         say_ready(is_switch ? "switch" : "lock server", s->udp.at);
         station_run(s);
         station_close(s);
@@ -419,8 +426,6 @@ int cmd_switch(int argc, char **argv)
         return status;
     if (rest.count)
         return args_complain(&switch_usage, "'%s' is one word too many", rest.words[0]);
-    if (opts.xdp.show)
-        return opts.xdp.pins ? switch_show(opts.xdp.pins, opts.json) : args_complain(&switch_usage, "--show needs --pin");
     if (opts.soft == !!opts.xdp.devices)
         return args_complain(&switch_usage, "either --dev, for a switch in the kernel, or --soft");
     if (!opts.join)
@@ -430,6 +435,10 @@ int cmd_switch(int argc, char **argv)
         status = parse_address(&switch_usage, "join", opts.join, &coordinator);
     if (status)
         return status;
+    if (opts.alloc && strcmp(opts.alloc, "knapsack") && strcmp(opts.alloc, "random"))
+        return args_complain(&switch_usage, "--alloc is knapsack or random");
+    if (opts.alloc)
+        design_tune(design_find(CLI_ALLOC_DESIGN), "alloc-random", !strcmp(opts.alloc, "random"));
     catch_signals();
     if (opts.room_seen && (!opts.soft || !opts.room || opts.room > ROOM_MAX))
         return args_complain(&switch_usage, "--room is for --soft, and from 1 to 1G");
@@ -438,6 +447,7 @@ int cmd_switch(int argc, char **argv)
     if (opts.soft)
         return run_alone("switch", at, coordinator, true);
     opts.xdp.space = opts.space;
+    opts.xdp.alloc = opts.alloc;
     opts.xdp.fresh = opts.fresh;
     opts.xdp.at = at;
     opts.xdp.coordinator = coordinator;

@@ -78,6 +78,8 @@ static void add_run(struct sim_sum *sum, uint64_t seed, const struct campaign_re
     sum->moves += r->moves;
     sum->lost += r->lost;
     sum->deadlocks += r->deadlocks;
+    sum->orders += r->orders;
+    sum->unknown += r->unknown;
     sum->virtual_ns += r->virtual_ns;
     sum->violations += r->violations;
     sum->stuck += r->stuck;

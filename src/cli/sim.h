@@ -20,7 +20,7 @@ struct sim_sum {
     struct arg_range seeds;
     uint64_t runs; /* of these seeds, from the first on: fewer if interrupted */
     bool interrupted;
-    uint64_t events, grants, sessions, lost, moves, deadlocks, virtual_ns, wall_ns;
+    uint64_t events, grants, sessions, lost, moves, deadlocks, orders, unknown, virtual_ns, wall_ns;
     uint64_t counts[FAULT_KINDS];
     uint64_t violations, stuck; /* of all runs; runs that were */
     uint64_t failed;            /* runs with either */

@@ -50,6 +50,8 @@ void sim_print(const struct sim_sum *sum, const struct sim_replay *replay)
            sum->wall_ns % NS_PER_S / NS_PER_MS, sum->hash);
     if (sum->design->features & DESIGN_DEADLOCK)
         printf("  deadlocks: %" PRIu64 " times somebody was told of one\n", sum->deadlocks);
+    if (sum->design->features & DESIGN_CALLS)
+        printf("  data: %" PRIu64 " orders done under locks, of %" PRIu64 " nobody could tell\n", sum->orders, sum->unknown);
     printf("  faults: ");
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
         if (sum->faults & FAULT_BIT(kind)) {
@@ -119,6 +121,7 @@ int sim_print_json(const struct sim_sum *sum, const struct sim_replay *replay)
     json_u64(&j, "events", sum->events);
     json_u64(&j, "grants", sum->grants);
     json_u64(&j, "deadlocks", sum->deadlocks);
+    json_u64(&j, "orders", sum->orders);
     json_u64(&j, "sessions", sum->sessions);
     json_u64(&j, "sessions_lost", sum->lost);
     json_u64(&j, "moves", sum->moves);

@@ -230,7 +230,9 @@ int switch_xdp(const struct switch_options *o)
         status = cli_say("switch", EXIT_UNAVAILABLE, "the space '%s' has %" PRIu64 " locks, not %" PRIu64, o->space, w.config.locks,
                          o->locks);
     else
-        status = !strcmp(w.design, "netlock") ? switch_netlock(o, &udp, &w, &j) : run(o, &udp, &w, &j);
+        status = o->alloc && strcmp(w.design, CLI_ALLOC_DESIGN) ? cli_say("switch", EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, w.design)
+                 : !strcmp(w.design, "netlock")                 ? switch_netlock(o, &udp, &w, &j)
+                                                                : run(o, &udp, &w, &j);
     udp_close(&udp);
     return status;
 }

@@ -341,39 +341,38 @@ static int failed(const struct net *n, int rc)
     return explain(rc, "%s", pawl_strerror(rc));
 }
 
-int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mode, bool try, uint32_t owner, struct outbox *out)
+int net_start(struct net *n, struct packet_ask *ask, struct outbox *out)
 {
-    const struct packet_ask ask = {
-        .request = request, .thread = owner, .port = n->udp.at.port, .mode = mode, .try = try, .index = index};
     int rc = -EBUSY;
+    ask->port = n->udp.at.port;
     host_enter(&n->host, out);
     if (host_now() >= net_expiry_locked(n)) {
         rc = -PAWL_ELOST;
-    } else if (n->host.design->idle(n->host.memory, request)) {
-        __atomic_add_fetch(&n->host.uses[request], 1, __ATOMIC_RELAXED);
-        net_owns(n, request, owner);
-        rc = n->host.design->acquire(n->host.memory, &ask, host_now(), out);
+    } else if (n->host.design->idle(n->host.memory, ask->request)) {
+        __atomic_add_fetch(&n->host.uses[ask->request], 1, __ATOMIC_RELAXED);
+        net_owns(n, ask->request, ask->thread);
+        rc = n->host.design->acquire(n->host.memory, ask, host_now(), out);
     }
     host_leave(&n->host, out);
     return rc;
 }
 
 /* With a request whose last release has been heard; of the others there are few, and they will be. */
-static int start(struct net *n, uint32_t *request, uint32_t *bell, uint64_t index, enum pawl_mode mode, bool try)
+static int start(struct net *n, struct packet_ask *ask, uint32_t *bell)
 {
     uint32_t requests = n->host.header->config.requests;
     struct outbox *out = net_outbox();
     for (uint32_t i = 0; i < requests; i++) {
-        int rc = net_take_request(n, request);
+        int rc = net_take_request(n, &ask->request);
         if (rc)
             return rc;
-        *bell = net_bell(n, *request);
-        rc = net_start(n, *request, index, mode, try, net_owner(n), out);
+        *bell = net_bell(n, ask->request);
+        rc = net_start(n, ask, out);
         if (rc >= 0) {
             net_flush(n, &n->udp, out);
             return rc;
         }
-        net_give_request(n, *request);
+        net_give_request(n, ask->request);
         if (rc != -EBUSY)
             return rc;
     }
@@ -424,25 +423,49 @@ static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, paw
     return true;
 }
 
-static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+/* What the lock's data server said. */
+static int take_reply(struct net *n, uint32_t request, pawl_call *call)
+{
+    struct outbox *out = net_outbox();
+    uint32_t len = 0;
+    host_enter(&n->host, out);
+    int rc = n->host.design->reply(n->host.memory, request, call->reply, (uint32_t)min_u64(call->room, PAWL_CALL_MAX), &len, out);
+    host_leave(&n->host, out);
+    if (!rc)
+        call->replied = len;
+    return rc;
+}
+
+/* `call`: something that the lock's data server does under it; `out` is then null if the lock is not kept. */
+static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
 {
     struct packet_answer answer;
     uint64_t expiry = 0;
-    uint32_t request, bell = 0;
-    if (lock_at_once(n, index, mode, out))
+    uint32_t bell = 0;
+    if (!call && lock_at_once(n, index, mode, out))
         return 0;
-    int rc = start(n, &request, &bell, index, mode, deadline == DEADLINE_TRY);
+    struct packet_ask ask = {.thread = net_owner(n), .index = index, .mode = mode, .try = deadline == DEADLINE_TRY};
+    if (call) {
+        ask.bytes = call->bytes ? call->bytes : "";
+        ask.len = (uint32_t)call->len;
+        ask.once = !out;
+    }
+    int rc = start(n, &ask, &bell);
     if (rc < 0)
         return failed(n, rc);
     bell = rc == PACKET_DONE ? UINT32_MAX : bell; /* no bell is odd: look at once */
-    rc = net_await(n, request, bell, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer, &expiry);
-    if (rc) {
-        net_give_request(n, request);
+    rc = net_await(n, ask.request, bell, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer, &expiry);
+    if (!rc && call)
+        rc = take_reply(n, ask.request, call);
+    if (rc || !out)
+        net_give_request(n, ask.request);
+    if (rc)
         return failed(n, net_valid(n) ? rc : -PAWL_ELOST);
-    }
-    pawl_grant g = net_grant(n, request, index, &answer, expiry);
+    if (!out)
+        return 0;
+    pawl_grant g = net_grant(n, ask.request, index, &answer, expiry);
     if (!g.expiry_ns) { /* I1: asked afterwards */
-        end_request(n, request);
+        end_request(n, ask.request);
         return failed(n, -PAWL_ELOST);
     }
     *out = g;
@@ -453,7 +476,52 @@ int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline
 {
     uint64_t index;
     int rc = net_index(n, key, mode, false, deadline, &index);
-    return rc ? rc : lock_index(n, index, mode, deadline, out);
+    return rc ? rc : lock_index(n, index, mode, deadline, NULL, out);
+}
+
+static int check_call(struct net *n, const pawl_call *call)
+{
+    if (!n->host.design->call)
+        return failed(n, -PAWL_ENOTSUP);
+    if (call->len > PAWL_CALL_MAX)
+        return explain(-EMSGSIZE, "%zu bytes are more than the %d that a data server takes", call->len, PAWL_CALL_MAX);
+    net_say_here(n);
+    return 0;
+}
+
+int net_lock_call(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
+{
+    uint64_t index;
+    int rc = check_call(n, call);
+    if (!rc)
+        rc = net_index(n, key, mode, false, deadline, &index);
+    return rc ? rc : lock_index(n, index, mode, deadline, call, out);
+}
+
+int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_call *call)
+{
+    struct packet_answer answer;
+    uint64_t expiry = 0;
+    uint32_t request;
+    int rc = check_call(n, call);
+    if (rc)
+        return rc;
+    rc = net_request_of(n, g, &request);
+    if (rc)
+        return failed(n, rc);
+    struct outbox *out = net_outbox();
+    uint32_t bell = net_bell(n, request);
+    host_enter(&n->host, out);
+    rc = host_now() < net_expiry_locked(n)
+             ? n->host.design->call(n->host.memory, request, call->bytes, (uint32_t)call->len, host_now(), out)
+             : -PAWL_ELOST;
+    host_leave(&n->host, out);
+    net_flush(n, &n->udp, out);
+    if (rc >= 0)
+        rc = net_await(n, request, bell, deadline, &answer, &expiry);
+    if (!rc)
+        rc = take_reply(n, request, call);
+    return rc ? failed(n, rc) : 0;
 }
 
 /* False: not this time. */
@@ -586,7 +654,7 @@ int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t
             return explain(-EINVAL, "a key is there twice");
     int rc = 0;
     for (; held < count && !rc; held += !rc)
-        rc = lock_index(n, order[held].index, order[held].want->mode, deadline, &got[held]);
+        rc = lock_index(n, order[held].index, order[held].want->mode, deadline, NULL, &got[held]);
     for (unsigned i = held; rc && i-- > 0;)
         net_unlock(n, &got[i]);
     for (unsigned i = 0; !rc && i < count; i++)

@@ -36,6 +36,7 @@ struct net {
     uint64_t lease_ns, spin_ns;
     uint64_t busy_ns; /* when a thread last received */
     uint64_t sent;    /* packets of the design */
+    uint64_t here_ns; /* when data servers are to hear again where this process is */
 
     uint32_t *owners; /* of what its requests have: threads; 0: none (net_owners.c) */
     bool hands_over;  /* one thread has given back what another had locked */
@@ -73,6 +74,8 @@ int net_close(struct net *n);
 int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out);
 int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants);
 int net_unlock(struct net *n, const pawl_grant *g);
+int net_lock_call(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out);
+int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_call *call);
 int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t deadline);
 int net_extend(struct net *n, pawl_grant *g);
 int net_check(struct net *n, const pawl_grant *g);
@@ -109,6 +112,8 @@ void net_pass_on(struct net *n);
 
 /* What is due for the host as a whole: retransmission, the dead, the coordinator. */
 void net_duties(struct net *n, struct udp *through, bool tick); /* tick: whether it is due or not */
+/* So that data servers answer this process themselves, and not by way of the switch. */
+void net_say_here(struct net *n);
 
 bool net_valid(struct net *n);
 uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
@@ -122,8 +127,8 @@ void net_give_locked(struct net *n, uint32_t request);
 pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a, uint64_t expiry);
 /* The request of a grant, or -PAWL_ENOTOWNER. */
 int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out);
-/* owner: the thread that waits; 0: none does. */
-int net_start(struct net *n, uint32_t request, uint64_t index, enum pawl_mode mode, bool try, uint32_t owner, struct outbox *out);
+/* ask->thread: the thread that waits; 0: none does. Its port is ours. */
+int net_start(struct net *n, struct packet_ask *ask, struct outbox *out);
 
 /* The calling thread as an owner, 0 if its session has none; it owns what a request has; it gives back or changes what may be
  * another's. */

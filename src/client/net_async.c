@@ -78,7 +78,9 @@ static int begin_lock(struct net *n, struct net_async *a, const pawl_request *r)
         if (rc)
             return rc;
         a->bell = net_bell(n, a->request);
-        rc = net_start(n, a->request, a->completion.grant.index, r->mode, r->deadline_ns == DEADLINE_TRY, 0, &n->batch);
+        struct packet_ask ask = {
+            .request = a->request, .index = a->completion.grant.index, .mode = r->mode, .try = r->deadline_ns == DEADLINE_TRY};
+        rc = net_start(n, &ask, &n->batch);
         if (rc >= 0)
             return rc;
         net_give_locked(n, a->request);

@@ -42,6 +42,14 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
     udp_send(through, &out, 1);
 }
 
+void net_say_here(struct net *n)
+{
+    const struct host_header *h = n->host.header;
+    if (is_due(&n->here_ns, host_now(), h->config.lease_ns))
+        for (unsigned i = 0; i < h->config.servers; i++)
+            tell(n, &n->udp, COORD_HERE, h->servers[i]);
+}
+
 static void tick(struct net *n, struct udp *through, uint64_t now)
 {
     struct host_header *h = n->host.header;

@@ -281,6 +281,20 @@ int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadl
     return 0;
 }
 
+int pawl_lock_call(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline_ns, pawl_call *call, pawl_grant *out)
+{
+    if (!handle_is_ours(p))
+        return forked();
+    return p->net ? net_lock_call(p->net, key, mode, deadline_ns, call, out) : failed(p, -PAWL_ENOTSUP, key);
+}
+
+int pawl_hold_call(pawl *p, const pawl_grant *grant, uint64_t deadline_ns, pawl_call *call)
+{
+    if (!handle_is_ours(p))
+        return forked();
+    return p->net ? net_hold_call(p->net, grant, deadline_ns, call) : failed(p, -PAWL_ENOTSUP, pawl_id(0));
+}
+
 int pawl_extend(pawl *p, pawl_grant *grant)
 {
     if (!handle_is_ours(p))

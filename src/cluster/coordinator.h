@@ -5,12 +5,10 @@
  *   WELCOME  its number, its life, the space's config and the addresses of servers and switch
  *   REFUSED  why not: -EAGAIN is worth asking again; to a BEAT: this life is over
  *   BEAT     a host, lock server or switch is alive; stamp as its clock says, code: of its config; where it thinks that switches
- *            are; index: in which racks it has a lease, a bit each. A switch says what it found when it looked for a machine in its locks: index its number, generation how many
- *            still name it; and by which rules it goes
- *   BEATEN   the stamp again: the host's lease now counts from it. Where the switches are. To a switch: look for this machine
- *            (index), and the rules by which it shall go
- *   LEAVE    a host has nothing left and goes
- *   HERE     from a host's pool to servers and switch: its packets come from this address (net.h)
+ *            are; index: in which racks it has a lease, a bit each. A switch says what it found when it looked for a machine in its
+ * locks: index its number, generation how many still name it; and by which rules it goes BEATEN   the stamp again: the host's lease
+ * now counts from it. Where the switches are. To a switch: look for this machine (index), and the rules by which it shall go LEAVE
+ * a host has nothing left and goes HERE     from a host's pool to servers and switch: its packets come from this address (net.h)
  *   WAKE     between processes of one host: look again
  *   FIND     anybody: which index has this key? If nobody ever asked, it gets one, unless the asker only wants to know
  *   KEY_OF   anybody: which key has this index?

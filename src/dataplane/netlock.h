@@ -88,15 +88,19 @@ enum netlock_op {
 #define NETLOCK_OUT_NOTIFY 64u  /* to the lock's server */
 #define NETLOCK_OUT_PUSHED 128u
 #define NETLOCK_OUT_MOVING 256u
+#define NETLOCK_OUT_DATA 512u /* to the data server that the packet names, with its bytes, instead of GRANT (4.1) */
 
 /* What is wrong on purpose, for tests that must notice (pitfalls 1, 2, 5, 7). */
 #define NETLOCK_BUST_BLIND_RELEASE 1u   /* Algorithm 2, line 8: whoever releases, the head goes */
 #define NETLOCK_BUST_TRUST_MODE 2u      /* the releaser says what it held */
 #define NETLOCK_BUST_NO_SEEN 4u         /* a doubled ACQUIRE queues again */
 #define NETLOCK_BUST_NO_END 8u          /* lines 13 to 27: no test for the end of the queue */
+#define NETLOCK_BUST_EAGER_DATA 16u     /* bytes go to the data server though the request only waits */
 #define NETLOCK_BUST_FIRST_QUEUE 32u    /* a release pops the first waiting queue that has somebody */
 #define NETLOCK_BUST_EAGER_NORMAL 64u   /* LAST ends the overflow though somebody was passed on since */
 #define NETLOCK_BUST_NO_PUSH_ORDER 128u /* a push is taken whatever its number */
+
+#define NETLOCK_FROM_SERVER 128u /* flag of a pass, beside those of packets: it was pushed */
 
 /* What travels with a packet. */
 struct netlock_pass {
@@ -301,6 +305,9 @@ static inline uint64_t netlock_stage_waiting(struct netlock_pass *p, uint64_t re
     case NETLOCK_OP_MOVE:
     case NETLOCK_OP_DROP:
         return p->ours ? reg - one : reg;
+    case NETLOCK_OP_LAST:
+        p->head = !reg;
+        return reg;
     case NETLOCK_OP_PULL:
         p->priority = netlock_first_waiting(reg);
         p->next = p->priority < NETLOCK_PRIORITIES ? NETLOCK_OP_PEEK : NETLOCK_OP_NONE;
@@ -355,6 +362,8 @@ static inline void netlock_enter(struct netlock_pass *p, struct netlock_ends *e)
         p->next = NETLOCK_OP_WAIT;
     else if (!p->full) /* a push beyond the room it was given is dropped: its client asks again */
         netlock_put_in(p, e);
+    if (pushed)
+        p->flags |= NETLOCK_FROM_SERVER;
 }
 
 /* Lines 7 to 12: the head goes, if it is the one meant; who is the next head? */
@@ -386,7 +395,7 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
         netlock_enter(p, e);
         break;
     case NETLOCK_OP_WAIT:
-        if (!p->ours)
+        if (!p->ours && !(p->flags & NETLOCK_FROM_SERVER))
             netlock_pass_on(p, e);
         break;
     case NETLOCK_OP_MOVE:
@@ -406,8 +415,8 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
     case NETLOCK_OP_LAST:
         if (p->ours)
             e->over = 0;
-        else if (p->found && e->over)
-            p->out |= NETLOCK_OUT_NOTIFY; /* not the last: somebody came meanwhile */
+        else if (p->found && e->over && (!p->priorities || p->head)) /* else when those who wait have gone: then there is room */
+            p->out |= NETLOCK_OUT_NOTIFY;                            /* not the last: somebody came meanwhile */
         break;
     case NETLOCK_OP_ENDED:
     case NETLOCK_OP_POP:
@@ -632,9 +641,14 @@ static inline uint64_t netlock_stage_since(struct netlock_pass *p, uint64_t reg)
 /* Tokens rise with every grant, one that is sent again included: nobody else was granted in between. */
 static inline uint64_t netlock_stage_token(struct netlock_pass *p, uint64_t reg)
 {
+    if (p->bust & NETLOCK_BUST_EAGER_DATA && !p->grant && p->enqueue && p->flags & NETLOCK_PAYLOAD) {
+        p->out |= NETLOCK_OUT_DATA;
+        p->out_token = reg;
+    }
     if (!p->grant)
         return reg;
-    p->out |= NETLOCK_OUT_GRANT;
+    /* Who is granted by its own packet, now or, if it is doubled, before; the bytes of all others have been dropped. */
+    p->out |= p->op == NETLOCK_OP_ACQUIRE && p->flags & NETLOCK_PAYLOAD ? NETLOCK_OUT_DATA : NETLOCK_OUT_GRANT;
     p->out_token = reg + 1;
     return reg + 1;
 }

@@ -25,6 +25,12 @@
  *   an operator to a switch                                  and back
  *   COMMAND  a command follows                               COMMANDED stamp: 0 or why not, an errno; the status follows
  *
+ *   whoever grants it, or a host that holds it, to a data server (4.1, one round trip)
+ *   DATA     nonce, mode, ticket, token: the hold; stamp:    ANSWER    stamp; code: enum netlock_done; the hold under which it was
+ *     of what is to be done; pushed: life of the data server;            done, with who granted it; bytes follow
+ *     client, life: who granted it, if that sends it; bytes follow
+ *   An ACQUIRE with PAYLOAD has data, stamp, pushed and bytes, too.
+ *
  * The head's epoch is the life of whoever made the packet; in what the switch passes on, `life` is the switch's. */
 #ifndef PAWL_DATAPLANE_NETLOCK_WIRE_H
 #define PAWL_DATAPLANE_NETLOCK_WIRE_H
@@ -60,6 +66,10 @@ enum netlock_type {
     NETLOCK_ELSEWHERE,
     NETLOCK_COMMAND,
     NETLOCK_COMMANDED,
+    NETLOCK_DATA,
+    NETLOCK_ANSWER,
+    NETLOCK_PROBE, /* see designs/netlock/deadlock.h */
+    NETLOCK_CHASE,
     NETLOCK_TYPES
 };
 
@@ -70,7 +80,9 @@ enum netlock_type {
 #define NETLOCK_FORWARDED 2u /* the switch has seen it: life, round, count are its */
 #define NETLOCK_OVERFLOW 4u  /* the lock is in the switch: buffer it in q2, do not grant it */
 #define NETLOCK_BOUNCED 8u   /* came too late for q2, back to the switch */
-#define NETLOCK_PAYLOAD 16u  /* ACQUIRE: a data server and bytes for it follow (one round trip, 4.1) */
+#define NETLOCK_PAYLOAD 16u  /* ACQUIRE: names a data server, and bytes for it follow (one round trip, 4.1) */
+#define NETLOCK_VOID 32u     /* DATA: given up; what has not been done yet is not to be done */
+#define NETLOCK_SURE 64u     /* PROBE, CHASE: once more along the way on which the first came back */
 
 #define NETLOCK_BEAT_EMPTY 1u   /* BEAT of a switch that was to retire: nobody is in its queues, and nobody will be */
 #define NETLOCK_BEAT_LEASED 2u  /* BEAT: has a lease from a steward */
@@ -151,7 +163,20 @@ struct netlock_status {
     uint64_t servers_needed; /* beside the switch, for what was measured last (4.3) */
 };
 
-#define NETLOCK_PAYLOAD_MAX (PACKET_MAX - (uint32_t)sizeof(struct netlock_packet))
+/* What became of something that a data server was to do. */
+enum netlock_done {
+    NETLOCK_DONE,
+    NETLOCK_VOIDED,     /* it was not done, and will not be */
+    NETLOCK_FENCED,     /* the same: somebody was granted the lock later, and has been here */
+    NETLOCK_FORGOTTEN,  /* the data server has lost its memory since: nobody knows */
+    NETLOCK_NO_SERVICE, /* it was not done: it keeps no data */
+    NETLOCK_DONES
+};
+
+#define NETLOCK_PAYLOAD_MAX                                                                                                        \
+    512u /* bytes for a data server, and from it: small, so that they fit into one packet and into memory                          \
+          */
+_Static_assert(sizeof(struct netlock_packet) + NETLOCK_PAYLOAD_MAX <= PACKET_MAX, "in one packet");
 
 static inline uint32_t netlock_request_of(uint64_t nonce)
 {

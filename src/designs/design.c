@@ -81,6 +81,11 @@ const struct design *const designs[] = {
     &design_busted_netlock_rebel,
     &design_busted_netlock_usurper,
     &design_busted_netlock_return,
+    &design_busted_netlock_twice,
+    &design_busted_netlock_eager,
+    &design_busted_netlock_loud,
+    &design_busted_netlock_crowd,
+    &design_busted_netlock_stale,
     &design_busted_netlock_silent,
     &design_busted_fisslock_keep,
     &design_busted_fisslock_term,
@@ -134,7 +139,7 @@ int design_tune(const struct design *d, const char *knob, uint64_t value)
 const char *design_feature_name(unsigned bit)
 {
     static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared", "tokens", "recovery", "timeout",
-                                                       "convert",   "ranges", "async",  "deadlock"};
+                                                       "convert",   "ranges", "async",  "deadlock", "calls"};
     return bit < DESIGN_FEATURES ? names[bit] : NULL;
 }
 

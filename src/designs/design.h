@@ -16,8 +16,9 @@ enum design_features {
     DESIGN_RANGES = 1 << 6,
     DESIGN_ASYNC = 1 << 7,    /* an operation can wait in a fiber: needs TIMEOUT, and no thread of its own */
     DESIGN_DEADLOCK = 1 << 8, /* threads that wait for each other are found, and one of them is told */
+    DESIGN_CALLS = 1 << 9,    /* lock servers may keep data, and do something with them under the lock */
 };
-#define DESIGN_FEATURES 9
+#define DESIGN_FEATURES 10
 
 enum design_substrates {
     DESIGN_ON_SHM = 1 << 0,

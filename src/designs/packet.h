@@ -237,8 +237,11 @@ struct packet_ask {
     uint32_t thread; /* that waits for it, and by whom it is held then: its own number in the session; 0: none (deadlocks) */
     uint16_t port;   /* where the answer should come: the process's own */
     uint16_t tenant;
-    uint8_t priority; /* 0 is the highest */
-    bool try;         /* do not wait */
+    uint8_t priority;  /* 0 is the highest */
+    bool try;          /* do not wait */
+    bool once;         /* with bytes: given back as soon as they are done */
+    const void *bytes; /* for the lock's data server, to be done under the lock; null: none */
+    uint32_t len;
     enum pawl_mode mode;
     uint64_t index;
 };
@@ -292,6 +295,12 @@ struct packet_design {
     /* From now on it is not held. Never waits: what must still be said is said by retransmission, and until it was heard the
      * request is not idle. -PAWL_ENOTOWNER if it was not held. */
     int (*release)(void *host, uint32_t request, uint64_t now, struct outbox *out);
+
+    /* Has the lock's data server do something under what the request holds; its outcome is then that of this, and the hold stays.
+     * What it said, after an outcome of 0, here and of `acquire` with bytes: once. -PAWL_ELIMIT: too much of it at once; -EMSGSIZE.
+     * Null: not offered. */
+    int (*call)(void *host, uint32_t request, const void *bytes, uint32_t len, uint64_t now, struct outbox *out);
+    int (*reply)(void *host, uint32_t request, void *reply, uint32_t room, uint32_t *len, struct outbox *out);
 
     /* The short way, if there is one: without packets, and without the undo log. -EAGAIN: not this time, nothing was changed, go
      * the other way. The outcome of the first comes at once. A process that dies inside of it is recovered from by `local_recover`,
@@ -362,13 +371,16 @@ struct packet_design {
     void (*server_packet)(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*server_tick)(void *server, uint64_t now, struct outbox *out);
     const struct packet_drops *(*server_drops)(const void *server);
+    void (*server_apply)(void *server, pawl_apply apply, void *ctx); /* it keeps data; null: not offered */
 
     /* Whether a server sends the packet in the name of a host, whose address it does not come from. Null: none does. */
     bool (*relayed)(const void *data, uint32_t len);
 
-    bool on_hosts;    /* the lock servers run on the clients' machines */
-    bool spills;      /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
-                       * they send to hosts goes by way of the switch */
+    bool
+        full_queues; /* who waits may be behind all who hold the lock, readers behind readers: there was no more room beside them */
+    bool on_hosts;   /* the lock servers run on the clients' machines */
+    bool spills;     /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
+                      * they send to hosts goes by way of the switch */
     uint64_t options; /* into every config of it */
     uint64_t draws;   /* bits of the options that a campaign sets or not, by its seed: policies */
 };

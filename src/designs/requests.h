@@ -16,6 +16,8 @@ enum request_state {
     REQUEST_HELD,
     REQUEST_CONVERTING, /* held in the old mode */
     REQUEST_STAYING,    /* the same, but given up */
+    REQUEST_CALLING,    /* held; its data server is to do something */
+    REQUEST_VOIDING,    /* given up, not held: whether its data server did it is to be known */
     REQUEST_RELEASING,  /* not held any more; that is to be heard */
     REQUEST_QUITTING,   /* given up, where that is something else: it may be in a queue, granted, or nowhere */
 };
@@ -27,6 +29,8 @@ struct request {
     uint32_t next, prev; /* among those that wait for an answer; request + 1, 0: none */
     uint32_t ticket;     /* by which its granter knows it, beside the nonce */
     uint32_t step;       /* conversions so far */
+    uint32_t call;       /* what its data server is to do, + 1; 0: nothing */
+    uint32_t thread;     /* that waits for it, and has it then; 0: none */
     int32_t result;
     int32_t why; /* of giving up */
     uint16_t port, tenant, granter;
@@ -52,6 +56,7 @@ struct requests {
         uint64_t serial;               /* of the latest nonce */
         uint32_t pending;              /* first that waits for an answer; request + 1 */
         uint64_t by_switch, by_server; /* grants */
+        uint64_t probes, deadlocks;    /* begun; found */
     } busy;
     struct rack_config config;
     uint32_t life;
@@ -92,7 +97,7 @@ static inline uint32_t request_session(const struct requests *t, const struct re
 
 static inline bool request_held(const struct request *r)
 {
-    return r->state == REQUEST_HELD || r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING;
+    return r->state == REQUEST_HELD || r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING || r->state == REQUEST_CALLING;
 }
 
 /* Whether a session has lost something. */

@@ -13,6 +13,7 @@ struct peers {
         struct place place;
         uint32_t life;
         struct net_addr at; /* ip 0: nobody */
+        bool direct;        /* it was there itself */
     } slot[PEERS];
 };
 
@@ -31,13 +32,13 @@ static inline bool peers_find(const struct peers *t, struct place p, struct net_
     return false;
 }
 
-/* An older life's packets do not move a newer one's address. */
-static inline void peers_learn(struct peers *t, struct place p, uint32_t life, struct net_addr at)
+/* An older life's packets do not move a newer one's address, nor do those that another sent on in its name. */
+static inline void peers_learn(struct peers *t, struct place p, uint32_t life, struct net_addr at, bool direct)
 {
     uint32_t first = peers_first(p), to = first;
     for (uint32_t i = first, n = 0; n < PEERS_PROBES; n++, i = (i + 1) % PEERS) {
         bool same = t->slot[i].place.machine == p.machine && t->slot[i].place.port == p.port;
-        if (same && t->slot[i].at.ip && t->slot[i].life > life)
+        if (same && t->slot[i].at.ip && (t->slot[i].life > life || (t->slot[i].life == life && t->slot[i].direct && !direct)))
             return;
         if (same || !t->slot[i].at.ip) {
             to = i;
@@ -47,6 +48,7 @@ static inline void peers_learn(struct peers *t, struct place p, uint32_t life, s
     t->slot[to].place = p;
     t->slot[to].life = life;
     t->slot[to].at = at;
+    t->slot[to].direct = direct;
 }
 
 #endif

@@ -135,7 +135,10 @@ static bool address_of(const struct station *s, const struct packet_head *h, str
             *out = s->welcome.servers[i];
             return true;
         }
-    return peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out));
+    if (peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out)))
+        return true;
+    *out = s->welcome.switches[0]; /* a server's answer to a host that has not spoken to it */
+    return !s->is_switch && out->ip;
 }
 
 static void changing(const struct station *s, bool begins)
@@ -272,6 +275,18 @@ static void look(struct station *s, struct outbox *out)
     s->look_for = 0;
 }
 
+/* Whether it comes from a switch or another server: then it is a host's that was sent on. */
+static bool is_station(const struct station *s, struct net_addr from)
+{
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        if (net_addr_is(from, s->welcome.switches[i]))
+            return true;
+    for (unsigned i = 0; i < s->welcome.config.servers; i++)
+        if (net_addr_is(from, s->welcome.servers[i]))
+            return true;
+    return false;
+}
+
 static void one_packet(struct station *s, const void *data, uint32_t len, struct net_addr from, struct outbox *out)
 {
     const struct packet_head *h = data;
@@ -284,7 +299,7 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         return;
     bool known = h->from.machine && (h->from.machine <= s->welcome.config.machines || h->from.machine == MACHINE_OPERATOR);
     if (known && !(s->design->relayed && s->design->relayed(data, len)))
-        peers_learn(s->peers, h->from, h->epoch, from);
+        peers_learn(s->peers, h->from, h->epoch, from, !is_station(s, from));
     if (h->family == PACKET_COORDINATOR)
         on_coordinator(s, data, len);
     if (h->family != s->design->family || is_joining(s))

@@ -13,6 +13,9 @@ struct actor_ops {
     int (*lock_all)(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds);
     int (*unlock)(struct actor *a, const struct hold *h);
     int (*convert)(struct actor *a, struct hold *h, enum pawl_mode mode, uint64_t deadline);
+    /* Null where there are no data servers. Without `out` it is unlocked at once. */
+    int (*lock_call)(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, struct hold *out);
+    int (*hold_call)(struct actor *a, const struct hold *h, uint64_t deadline, pawl_call *call);
     /* Null where the design has no ranges. */
     int (*lock_range)(struct actor *a, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
                       struct hold *out);

@@ -17,6 +17,7 @@
 #define BUSY_SALT UINT64_C(0x62757379)
 #define PATIENT_SALT UINT64_C(0x77616974)
 #define SPILL_SALT UINT64_C(0x7370696c)
+#define CALL_SALT UINT64_C(0x63616c6c)
 #define SPILL_ONE_IN 2             /* runs of designs that spill: the switch has room for some of the locks only */
 #define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
 #define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
@@ -131,6 +132,8 @@ static void report(const struct campaign *c, struct campaign_result *out)
         .timeouts = c->done.timeouts,
         .cancelled = c->done.cancelled,
         .deadlocks = c->done.deadlocks,
+        .orders = c->done.orders,
+        .unknown = c->done.unknown,
         .virtual_ns = c->sim->now_ns,
         .hash = c->sim->hash,
     };
@@ -188,6 +191,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
     c->timeout = p->design->features & DESIGN_TIMEOUT;
     c->nests = p->design->features & DESIGN_DEADLOCK;
     c->patient = c->nests && mix64(p->seed ^ PATIENT_SALT) % 2 == 0;
+    c->calls = p->design->features & DESIGN_CALLS && mix64(p->seed ^ CALL_SALT) % 2 == 0;
     return (struct rack_params){
         .design = p->design,
         .model = model,
@@ -214,6 +218,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .work = campaign_work,
         .on_gone = on_gone,
         .on_deadlock = on_deadlock,
+        .apply = c->calls ? campaign_apply : NULL,
         .user = c,
     };
 }

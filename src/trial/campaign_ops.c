@@ -23,8 +23,7 @@ static void cancel_event(void *arg, uint64_t tag)
         sim_task_cancel(a->task);
 }
 
-/* Sometimes somebody else loses patience. */
-static void maybe_cancel(struct actor *a)
+void campaign_maybe_cancel(struct actor *a)
 {
     struct campaign *c = campaign_of(a);
     if (!rng_chance(&c->random, 1, 12) || !c->timeout)
@@ -34,13 +33,13 @@ static void maybe_cancel(struct actor *a)
     sim_at_background(c->sim, sim_now(c->sim) + rng_below(&c->random, NS_PER_MS), cancel_event, a, number);
 }
 
-static void no_more_cancel(struct actor *a)
+void campaign_no_more_cancel(struct actor *a)
 {
     campaign_of(a)->op[a->client][a->number] = 0;
     a->task->cancelled = false;
 }
 
-static uint64_t draw_deadline(struct actor *a)
+uint64_t campaign_draw_deadline(struct actor *a)
 {
     struct campaign *c = campaign_of(a);
     uint64_t now = world_now(&a->process->host->world);
@@ -171,9 +170,9 @@ static int convert_until(struct actor *a, uint64_t lock, struct hold *h, uint64_
     if (to == PAWL_SHARED)
         oracle_weakening_range(&c->oracle, lock, &from);
     from.mode = PAWL_SHARED; /* exclusive is weakened first */
-    maybe_cancel(a);
+    campaign_maybe_cancel(a);
     int rc = a->ops->convert(a, h, to, deadline);
-    no_more_cancel(a);
+    campaign_no_more_cancel(a);
     note(a, rc ? "could not convert" : "converted", lock, rc ? (uint64_t)-rc : h->token);
     check_change(a, lock, rc, "convert", to == PAWL_SHARED);
     if (rc)
@@ -198,9 +197,9 @@ static int grow(struct actor *a, uint64_t lock, struct hold *h)
     uint64_t start = h->start - rng_below(&c->random, min_u64(h->start, c->units) + 1);
     uint64_t end = h->end + rng_below(&c->random, min_u64(RANGE_UNITS_MAX - h->end, c->units) + 1);
     uint64_t deadline = world_now(&a->process->host->world) + rng_below(&c->random, 2 * NS_PER_MS);
-    maybe_cancel(a);
+    campaign_maybe_cancel(a);
     int rc = a->ops->reshape(a, h, start, end, c->timeout ? deadline : DEADLINE_TRY);
-    no_more_cancel(a);
+    campaign_no_more_cancel(a);
     note(a, rc ? "could not grow" : "grown", lock, rc ? (uint64_t)-rc : h->token);
     check_change(a, lock, rc, "grow", false);
     if (rc)
@@ -319,11 +318,11 @@ int campaign_one_lock(struct actor *a)
     enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
     uint64_t start, end;
     draw_range(c, &start, &end);
-    maybe_cancel(a);
+    campaign_maybe_cancel(a);
     pawl_key key = campaign_key(a, lock, &text);
-    uint64_t deadline = draw_deadline(a);
+    uint64_t deadline = campaign_draw_deadline(a);
     int rc = c->units ? a->ops->lock_range(a, key, start, end, mode, deadline, &h) : a->ops->lock(a, key, mode, deadline, &h);
-    no_more_cancel(a);
+    campaign_no_more_cancel(a);
     if (rc)
         return rc;
     campaign_granted(a, lock, &h);
@@ -364,9 +363,9 @@ int campaign_several_locks(struct actor *a)
         behind = wants[n].end = wants[n].start + 1 + rng_below(&c->random, c->units / 4);
     }
     assert(n > 0); /* the first draw is below c->locks */
-    maybe_cancel(a);
-    int rc = a->ops->lock_all(a, wants, n, draw_deadline(a), holds);
-    no_more_cancel(a);
+    campaign_maybe_cancel(a);
+    int rc = a->ops->lock_all(a, wants, n, campaign_draw_deadline(a), holds);
+    campaign_no_more_cancel(a);
     if (rc)
         return rc;
     for (unsigned i = 0; i < n; i++)
@@ -395,9 +394,9 @@ static int nested_lock(struct actor *a, uint64_t *lock, struct hold *out)
     for (unsigned tries = 0; tries < 3 && rc == -ETIMEDOUT; tries++) {
         *lock = rng_below(&c->random, c->locks);
         enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
-        maybe_cancel(a);
+        campaign_maybe_cancel(a);
         rc = a->ops->lock(a, campaign_key(a, *lock, &text), mode, nested_deadline(a), out);
-        no_more_cancel(a);
+        campaign_no_more_cancel(a);
     }
     return rc;
 }

@@ -11,6 +11,12 @@
 #define CAMPAIGN_LOCKS_MAX 200
 #define CAMPAIGN_LEASE_NS (10 * NS_PER_MS)
 
+/* Of each lock: what its data server keeps, and under which tokens it was written and read last. */
+struct campaign_data {
+    uint64_t value, written, read;
+};
+#define CAMPAIGN_ORDERS_MAX 65536u /* more than all clients of a run give */
+
 struct campaign {
     const struct design *design;
     struct cluster cluster; /* of a one-sided design, */
@@ -27,7 +33,12 @@ struct campaign {
     struct {
         uint64_t shared, exclusive, upgrades, downgrades, timeouts, cancelled, deadlocks, grown, shrunk, splits;
         uint64_t retuned, taller, smaller;
+        uint64_t orders, unknown;
     } done;
+    bool calls; /* data servers are asked to do something */
+    uint64_t orders;
+    struct campaign_data data[CAMPAIGN_LOCKS_MAX];
+    uint8_t fates[CAMPAIGN_ORDERS_MAX]; /* of orders */
     bool shared, convert, timeout;
     bool nests;   /* takes locks in any order while it holds others: deadlocks are found */
     bool patient; /* and then has no deadline: it gets on because they are */
@@ -61,6 +72,15 @@ int campaign_several_locks(struct actor *a);
 int campaign_busy_lock(struct actor *a);
 int campaign_tune(struct actor *a); /* an operator's: changes how a lock is laid out while others use it */
 int campaign_nested_locks(struct actor *a);
+int campaign_order(struct actor *a); /* something to be done by the lock's data server */
+
+/* What a data server does. */
+size_t campaign_apply(void *user, const pawl_work *work, void *reply, size_t room);
+
+/* Around an operation: sometimes somebody else loses patience. */
+void campaign_maybe_cancel(struct actor *a);
+void campaign_no_more_cancel(struct actor *a);
+uint64_t campaign_draw_deadline(struct actor *a);
 
 #define CAMPAIGN_BUSY_NS (4 * NS_PER_US) /* pauses and holds, at most: about a way to the lock and back */
 

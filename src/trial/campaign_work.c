@@ -27,6 +27,7 @@ static bool work(struct actor *a)
         a->ops->sleep(a, rng_below(&c->random, c->busy ? CAMPAIGN_BUSY_NS : 400 * NS_PER_US));
         int rc = c->design->retune && rng_chance(&c->random, 1, TUNE_ONE_IN) ? campaign_tune(a)
                  : c->busy                                                   ? campaign_busy_lock(a)
+                 : c->calls && rng_chance(&c->random, 1, 3)                  ? campaign_order(a)
                  : c->nests && rng_chance(&c->random, 1, 4)                  ? campaign_nested_locks(a)
                  : rng_chance(&c->random, 1, 6)                              ? campaign_several_locks(a)
                                                                              : campaign_one_lock(a);

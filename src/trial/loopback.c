@@ -47,7 +47,11 @@ static bool start_station(const struct loopback *l, const struct loopback_params
                                       .spin_ns = p->spin_ns,
                                       .deadline = world_now(&world_real) + START_NS,
                                       .stop = &never};
-    if (!s || station_open(s, &sp) || pthread_create(&thread, NULL, station_thread, s))
+    if (!s || station_open(s, &sp))
+        return false;
+    if (p->apply && !is_switch)
+        s->design->server_apply(s->memory, p->apply, NULL);
+    if (pthread_create(&thread, NULL, station_thread, s))
         return false;
     *at = s->udp.at;
     return true;

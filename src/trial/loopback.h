@@ -19,6 +19,7 @@ struct loopback_params {
     uint16_t machines, sessions, requests, servers;
     uint64_t locks;
     uint64_t spin_ns; /* of servers and switch */
+    pawl_apply apply; /* of the servers; null: they keep no data */
 };
 
 #define LOOPBACK_PLACE_LEN 96

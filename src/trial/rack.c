@@ -272,6 +272,8 @@ static int server_start(struct rack_server *s)
     bool first = s->process->host->births == 1;
     uint32_t life = r->design->spills && !first ? ++r->life : (uint32_t)s->process->host->births; /* one order with the switch's */
     r->design->server_init(s->memory, &r->config, s->machine, life, first, server_clock(s));
+    if (r->params.apply)
+        r->design->server_apply(s->memory, r->params.apply, r->params.user);
     if (r->design->spills || r->design->steward_packet)
         server_tick_at(s, sim_now(&r->sim) + 1); /* it speaks first */
     return sim_wire_bind(r->wire, s->process, PORT_SERVER, r->params.cores, model_get(r->sim.model, MODEL_server_service_ns),
@@ -608,7 +610,8 @@ int rack_init(struct rack *r, const struct rack_params *p)
     const struct sim_hooks hooks = {
         .ctx = r, .process_crashed = on_crashed, .process_restarted = on_restarted, .server_restarted = on_host_restarted};
     sim_hooks_add(&r->sim, &hooks);
-    if (p->watch_waits && waits_init(&r->waits, p->clients * ACTORS_MAX, WAITS_WINDOW_FACTOR * p->retry_ns)) {
+    if (p->watch_waits &&
+        waits_init(&r->waits, p->clients * ACTORS_MAX, r->design->full_queues, WAITS_WINDOW_FACTOR * p->retry_ns)) {
         rack_free(r);
         return -ENOMEM;
     }

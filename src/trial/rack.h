@@ -96,6 +96,7 @@ struct rack_params {
     void (*on_gone)(void *user, unsigned client); /* the client died or its session was lost */
     /* A client's task was told of a deadlock; whether that is true. With watch_waits. */
     void (*on_deadlock)(void *user, unsigned client, unsigned task, bool true_one);
+    pawl_apply apply; /* what servers do with their data; null: they keep none */
 };
 
 struct rack {

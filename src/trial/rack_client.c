@@ -121,10 +121,23 @@ static int ask_for(struct rack_client *c, struct sim_task *task, const struct pa
     return rc < 0 ? rc : answer_of(c, task, ask->request, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, out);
 }
 
-static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+static int take_reply(struct rack_client *c, uint32_t request, pawl_call *call)
+{
+    uint32_t len = 0;
+    int rc = design_of(c)->reply(c->host->memory, request, call->reply, (uint32_t)call->room, &len, rack_host_outbox(c->host));
+    rack_host_flush(c->host);
+    call->replied = len;
+    return rc;
+}
+
+/* `call`: something to be done under the lock; `out` is then null if the lock is not kept. */
+static int lock_and_call(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, struct hold *out)
 {
     struct rack_client *c = rack_task_of(a)->client;
-    struct packet_ask ask = {.thread = a->number + 1,
+    struct packet_ask ask = {.bytes = call ? call->bytes : NULL,
+                             .len = call ? (uint32_t)call->len : 0,
+                             .once = !out,
+                             .thread = a->number + 1,
                              .tenant = c->tenant,
                              .priority = c->priority,
                              .port = rack_client_port(c),
@@ -139,6 +152,12 @@ static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64
         return rc;
     note_wait(a, ask.request, key.id, mode);
     rc = ask_for(c, a->task, &ask, deadline, &answer);
+    if (!rc && call)
+        rc = take_reply(c, ask.request, call);
+    if (!rc && !out) { /* done, and given back */
+        note_end(a, false);
+        return 0;
+    }
     note_end(a, !rc && rack_client_valid(c));
     if (!rc && !rack_client_valid(c))
         return too_late(c, ask.request); /* I1: asked afterwards */
@@ -146,6 +165,25 @@ static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64
         return rack_client_valid(c) ? rc : -PAWL_ELOST;
     *out = (struct hold){.index = key.id, .token = answer.token, .record = ask.request, .mode = mode, .end = RANGE_UNITS_MAX};
     return 0;
+}
+
+static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+{
+    return lock_and_call(a, key, mode, deadline, NULL, out);
+}
+
+static int actor_hold_call(struct actor *a, const struct hold *h, uint64_t deadline, pawl_call *call)
+{
+    struct rack_client *c = rack_task_of(a)->client;
+    struct packet_answer answer;
+    if (!rack_client_valid(c))
+        return -PAWL_ELOST;
+    int rc = design_of(c)->call(c->host->memory, h->record, call->bytes, (uint32_t)call->len, rack_clock(c->host),
+                                rack_host_outbox(c->host));
+    rack_host_flush(c->host);
+    if (rc >= 0)
+        rc = answer_of(c, a->task, h->record, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer);
+    return rc ? rc : take_reply(c, h->record, call);
 }
 
 static int actor_unlock(struct actor *a, const struct hold *h)
@@ -249,6 +287,8 @@ static int actor_tidy(struct actor *a)
 const struct actor_ops rack_actor_ops = {
     .lock = actor_lock,
     .lock_all = actor_lock_all,
+    .lock_call = lock_and_call,
+    .hold_call = actor_hold_call,
     .unlock = actor_unlock,
     .convert = actor_convert,
     .query = actor_query,

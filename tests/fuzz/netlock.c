@@ -3,6 +3,7 @@
  * head is made.
  */
 #include "designs/netlock/netlock.h"
+#include "designs/chase.h"
 #include "designs/netlock/server.h"
 #include "designs/netlock/switch.h"
 #include "tests/check.h"
@@ -68,6 +69,30 @@ static void carry_beats(void *w, void *server, void *steward, const struct outbo
     }
 }
 
+/* Keeps the longest that it was sent. */
+static size_t apply(void *ctx, const pawl_work *w, void *reply, size_t room)
+{
+    uint32_t *longest = ctx;
+    CHECK(w->len <= NETLOCK_PAYLOAD_MAX && room == NETLOCK_PAYLOAD_MAX && w->lock < config.locks);
+    *longest = w->len > *longest ? w->len : *longest;
+    memcpy(reply, w->bytes, w->len);
+    return w->len;
+}
+
+/* What is for a data server: most often one that can be. */
+static void draw_data(struct netlock_packet *p)
+{
+    p->stamp = (p->stamp % 8) * NETLOCK_SERIAL_STEP + (p->stamp >> 8) % 9;
+    if (p->data.machine % 4) {
+        p->data = (struct place){3, PORT_SERVER};
+        p->stamp += netlock_request_of(p->head.nonce) - netlock_request_of(p->stamp);
+    }
+    p->client.machine = p->client.machine % 4 ? p->client.machine % 4 : MACHINE_SWITCH;
+    p->client.port %= 3;
+    p->code %= 8;
+    p->mode %= 4;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct outbox out;
@@ -79,10 +104,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     netlock_host_init(host, &config, 1, 1, now);
     netlock_switch_init(w, &config, 1, now);
     netlock_server_init(server, &config, 3, 1, true, now);
+    uint32_t longest = 0;
+    netlock_server_apply(server, apply, &longest);
+    for (uint32_t i = 0; i < 4; i++) { /* somebody waits for answers */
+        const struct packet_ask ask = {
+            .request = i, .mode = PAWL_EXCLUSIVE, .index = i, .bytes = i % 2 ? &config : NULL, .len = 17 * i, .once = i == 3};
+        netlock_acquire(host, &ask, now, &out);
+    }
     for (size_t at = 0; at + sizeof(struct netlock_packet) - sizeof(struct packet_head) + 8 <= size;) {
         union {
             struct netlock_packet p;
-            uint8_t bytes[sizeof(struct netlock_packet) + 64];
+            uint8_t bytes[sizeof(struct netlock_packet) + NETLOCK_PAYLOAD_MAX + 64];
+            struct {
+                struct netlock_packet probe;
+                struct chase_step step[4];
+            };
         } u;
         memset(&u, 0, sizeof u);
         uint8_t how = data[at];
@@ -107,10 +143,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         u.p.pushed %= 8;
         at += 8 + sizeof u.p - sizeof u.p.head;
         uint32_t len = how & 128 ? how : (uint32_t)sizeof u.p + (how & 32 ? 64 : 0);
+        bool brings = u.p.head.type == NETLOCK_ACQUIRE && u.p.flags & NETLOCK_PAYLOAD;
+        if (brings || u.p.head.type == NETLOCK_DATA || u.p.head.type == NETLOCK_ANSWER) {
+            draw_data(&u.p);
+            len += how & 32 && !(how & 128) ? (uint32_t)data[at - 1] * 2 : 0;
+        }
         if (u.p.head.type == NETLOCK_COMMAND) {
             memcpy(u.bytes + sizeof u.p, data + at - sizeof(struct netlock_command), sizeof(struct netlock_command));
             u.bytes[sizeof u.p] %= 6;
             len = sizeof u.p + sizeof(struct netlock_command);
+        }
+        if (u.p.head.type == NETLOCK_PROBE || u.p.head.type == NETLOCK_CHASE) { /* a way of up to four steps */
+            u.p.count = 1 + u.p.count % 4;
+            u.p.room %= 5;
+            for (uint32_t i = 0; i < u.p.count; i++)
+                u.step[i] = (struct chase_step){.id = (data[at - 8 + i] % 8) * NETLOCK_SERIAL_STEP + data[at - 4 + i] % 8,
+                                                .machine = 1 + i % 2,
+                                                .kind = i % 2 ? 2 + data[at - 8 + i] % 3 : 1};
+            len = sizeof u.p + u.p.count * sizeof u.step[0];
         }
         now += (uint64_t)(how & 7) * NS_PER_US * 20;
         outbox_clear(&out);

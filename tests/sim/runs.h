@@ -78,6 +78,8 @@ static inline void run_clean(struct run_sum *sum, const struct design *d, uint32
     t->timeouts += r.timeouts;
     t->cancelled += r.cancelled;
     t->deadlocks += r.deadlocks;
+    t->orders += r.orders;
+    t->unknown += r.unknown;
     t->sessions += r.sessions;
     t->lost += r.lost;
     t->moves += r.moves;

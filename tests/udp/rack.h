@@ -18,6 +18,7 @@ struct rack_test {
     uint64_t locks, lease_ns;
     enum pawl_keys keys;        /* 0: dense */
     struct relay_faults faults; /* all 0: no relay */
+    pawl_apply apply;           /* of the lock servers, in a process of their own; null: they keep no data */
     uint64_t seed;
 };
 
@@ -134,6 +135,8 @@ static inline void rack_start_station(const struct rack_test *t, struct net_addr
         p.at.port = (uint16_t)(p.known_as.port + 1);
     }
     CHECK_EQ(station_open(s, &p), 0);
+    if (t->apply && !is_switch)
+        s->design->server_apply(s->memory, t->apply, NULL);
     CHECK_EQ(pthread_create(&thread, NULL, rack_station_thread, s), 0);
 }
 

@@ -124,7 +124,7 @@ static void bad_packets(void)
     p.head.nonce = nonce_of(REQUESTS, 99);
     expect_bad("a request beyond the host's", &p, PLANE_TYPE);
     for (unsigned type = 0; type < 256; type++)
-        if (type < NETLOCK_ACQUIRE || type > NETLOCK_LEASE) {
+        if ((type < NETLOCK_ACQUIRE || type > NETLOCK_LEASE) && type != NETLOCK_PROBE) { /* that is the process's */
             p = good;
             p.head.type = (uint8_t)type;
             expect_bad("a type that hosts do not send", &p, PLANE_TYPE);
@@ -140,6 +140,42 @@ static void bad_packets(void)
     p.client.machine = 1;
     p.mode = 3;
     expect_bad("a push with a mode that there is not", &p, PLANE_TYPE);
+}
+
+/* Bytes for a data server: the control process has the same stages and sends them on, if the lock is free. */
+static void with_data(void)
+{
+    struct {
+        struct netlock_packet p;
+        char bytes[24];
+    } m = {ask(NETLOCK_ACQUIRE, 1, 7, 700, NETLOCK_EXCLUSIVE, LOCK), "what is to be done"};
+    const uint16_t server = config.server[LOCK % KIT_SERVERS];
+    bool control;
+    m.p.flags = NETLOCK_PAYLOAD;
+    m.p.data = (struct place){server, PORT_SERVER};
+    m.p.stamp = nonce_of(7, 699);
+    struct test_frame f = kit_frame(&m, sizeof m);
+    outs.count = 0;
+    CHECK_EQ(kit_pass(&f, &outs, &control), XDP_PASS);
+    CHECK(control && !outs.count);
+    kit_packet(&m, sizeof m, host_now(), &outs);
+    const struct netlock_packet *d = only(NETLOCK_DATA);
+    CHECK(d->head.to.machine == server && d->head.from.machine == 1 && d->client.machine == MACHINE_SWITCH && d->token);
+    CHECK(!memcmp(d + 1, m.bytes, sizeof m.bytes));
+    uint32_t ticket = d->ticket;
+    m.p.head = ask(NETLOCK_ACQUIRE, 2, 8, 700, NETLOCK_EXCLUSIVE, LOCK).head;
+    m.p.stamp = nonce_of(8, 699);
+    kit_packet(&m, sizeof m, host_now(), &outs); /* it waits, and what it brought is dropped */
+    CHECK_EQ(outs.count, 0);
+    struct netlock_packet p = ask(NETLOCK_RELEASE, 1, 7, 700, 0, LOCK);
+    p.ticket = ticket;
+    send_it(&p);
+    CHECK(outs.count == 2 && count_of(NETLOCK_GRANT) == 1);
+    ticket = out(out(0)->head.type != NETLOCK_GRANT)->ticket;
+    p = ask(NETLOCK_RELEASE, 2, 8, 700, 0, LOCK);
+    p.ticket = ticket;
+    send_it(&p);
+    only(NETLOCK_RELEASED);
 }
 
 /* Late and forged ones: heard, and without effect. */
@@ -409,6 +445,7 @@ int main(void)
     without_effect();
     not_here();
     shut_lock();
+    with_data();
     bad_packets();
     if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
         both_cpus();

@@ -7,18 +7,24 @@
 
 #define NETLOCK_TABLE                                                                                                              \
     .family = PACKET_NETLOCK, .host_bytes = netlock_host_bytes, .host_init = netlock_host_init, .acquire = netlock_acquire,        \
-    .give_up = netlock_give_up, .release = netlock_release, .outcome = requests_outcome, .idle = requests_idle,                    \
-    .holds = requests_hold, .claim = requests_claim, .packet = netlock_host_packet, .tick = netlock_host_tick,                     \
-    .expiry = netlock_expiry, .host_grants = netlock_host_grants, .session_dead = netlock_session_dead,                            \
-    .host_drops = requests_drops, .switch_bytes = netlock_switch_bytes, .switch_init = netlock_switch_init,                        \
-    .switch_number = netlock_switch_number, .steward_bytes = netlock_steward_bytes, .steward_init = netlock_steward_init,          \
-    .steward_packet = netlock_steward_packet, .steward_tick = netlock_steward_tick, .switch_packet = netlock_switch_packet,        \
-    .switch_tick = netlock_switch_tick, .server_bytes = netlock_server_bytes, .server_init = netlock_server_init,                  \
-    .server_packet = netlock_server_packet, .server_tick = netlock_server_tick, .server_drops = netlock_server_drops
+    .thread = netlock_thread, .full_queues = true, .give_up = netlock_give_up, .release = netlock_release,                         \
+    .outcome = requests_outcome, .idle = requests_idle, .holds = requests_hold, .claim = requests_claim,                           \
+    .packet = netlock_host_packet, .tick = netlock_host_tick, .expiry = netlock_expiry, .host_grants = netlock_host_grants,        \
+    .session_dead = netlock_session_dead, .host_drops = requests_drops, .switch_bytes = netlock_switch_bytes,                      \
+    .switch_init = netlock_switch_init, .switch_number = netlock_switch_number, .steward_bytes = netlock_steward_bytes,            \
+    .steward_init = netlock_steward_init, .steward_packet = netlock_steward_packet, .steward_tick = netlock_steward_tick,          \
+    .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick, .server_bytes = netlock_server_bytes,              \
+    .server_init = netlock_server_init, .server_packet = netlock_server_packet, .server_tick = netlock_server_tick,                \
+    .server_drops = netlock_server_drops
+
+/* Data beside the locks. */
+#define NETLOCK_CALLS .call = netlock_call, .reply = netlock_reply, .server_apply = netlock_server_apply
 
 #define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_TOGGLE | SMALL)
 
-#define NETLOCK_FEATURES (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC)
+#define NETLOCK_FEATURES                                                                                                           \
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC | DESIGN_CALLS |           \
+     DESIGN_DEADLOCK)
 
 static unsigned slots, alloc_random, priorities, servers_only;
 
@@ -40,7 +46,7 @@ uint64_t netlock_tuned(uint64_t options)
     return options;
 }
 
-static const struct packet_design netlock = {NETLOCK_TABLE, .draws = NETLOCK_DRAWS};
+static const struct packet_design netlock = {NETLOCK_TABLE, NETLOCK_CALLS, .draws = NETLOCK_DRAWS};
 
 /* NetChain as a lock manager, as the paper compares with it (6.1). */
 static const struct packet_design netchain = {NETLOCK_TABLE, .options = NETLOCK_CHAIN};
@@ -60,7 +66,7 @@ const struct design design_netchain = {
     .name = "netchain",
     .summary = "exclusive words in the switch; who finds one taken tries again",
     .kind = DESIGN_BASELINE,
-    .features = NETLOCK_FEATURES & ~DESIGN_SHARED,
+    .features = NETLOCK_FEATURES & ~(DESIGN_SHARED | DESIGN_CALLS | DESIGN_DEADLOCK),
     .substrates = DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .knobs = knobs,
@@ -68,7 +74,7 @@ const struct design design_netchain = {
 };
 
 #define BUSTED_BY(id, what, option, faults)                                                                                        \
-    static const struct packet_design id##_packet = {NETLOCK_TABLE, .draws = NETLOCK_DRAWS, .options = (option)};                  \
+    static const struct packet_design id##_packet = {NETLOCK_TABLE, NETLOCK_CALLS, .draws = NETLOCK_DRAWS, .options = (option)};   \
     const struct design design_busted_##id = {                                                                                     \
         .name = "busted-" what,                                                                                                    \
         .summary = "wrong on purpose: netlock",                                                                                    \
@@ -94,6 +100,11 @@ BUSTED(netlock_heir, "netlock-heir", NETLOCK_BUST_HASTY_HEIR);       /* a server
 BUSTED(netlock_rebel, "netlock-rebel", NETLOCK_BUST_NO_STEWARD);     /* a server grants without a lease of its own */
 BUSTED(netlock_usurper, "netlock-usurper", NETLOCK_BUST_USURPER);    /* a switch, too */
 BUSTED(netlock_return, "netlock-return", NETLOCK_BUST_HASTY_RETURN); /* the original reigns before the backup has drained */
+BUSTED(netlock_twice, "netlock-twice", NETLOCK_BUST_TWICE);          /* a data server does what it is sent twice */
+BUSTED(netlock_eager, "netlock-eager", NETLOCK_BUST_EAGER_DATA);     /* bytes go on though the lock is not free */
+BUSTED(netlock_loud, "netlock-loud", NETLOCK_BUST_LOUD);             /* a server gives leases for locks that are another's now */
+BUSTED(netlock_crowd, "netlock-crowd", NETLOCK_BUST_CROWD);          /* a session waits if any thread of it does */
+BUSTED(netlock_stale, "netlock-stale", NETLOCK_BUST_STALE);          /* who held once is part of a deadlock */
 /* The empty queue is not told again: only where nothing else moves the lock on. */
 BUSTED_BY(netlock_silent, "netlock-silent", NETLOCK_BUST_SILENT_EMPTY,
           FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER));

@@ -1,23 +1,26 @@
 /* The host's side: its sessions' requests, sent again until they are answered, and its leases at the switch and at the servers.
  * It does not know who will answer a request. */
-#include "designs/netlock/netlock.h"
-#include "designs/requests.h"
+#include "designs/netlock/host.h"
 
 #include <errno.h>
 
 #define SERIAL_LIFE_SHIFT 30              /* serial numbers of a life: the next one's are others */
 #define NETCHAIN_PAUSE_NS (5 * NS_PER_US) /* doubles with every refusal: a round trip to begin with */
 #define MOVING_MAX 4u                     /* then somebody waits there */
-#define GRANTER_SWITCH 0u                 /* servers are 1 and up */
 
 static unsigned granters(const struct rack_config *c)
 {
     return c->servers + 1u;
 }
 
+uint64_t host_suspects_at(const struct rack_config *c)
+{
+    return round_up(call_bytes(c), CACHE_LINE);
+}
+
 uint64_t netlock_host_bytes(const struct rack_config *c)
 {
-    return requests_bytes(c, granters(c));
+    return host_suspects_at(c) + host_deadlock_bytes(c);
 }
 
 void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
@@ -29,34 +32,45 @@ void netlock_host_init(void *host, const struct rack_config *config, uint16_t ma
     h->busy.serial = (uint64_t)life << SERIAL_LIFE_SHIFT;
 }
 
-static uint64_t fresh_nonce(struct requests *h, const struct request *r)
+uint64_t host_fresh_nonce(struct requests *h, const struct request *r)
 {
     return ++h->busy.serial * NETLOCK_SERIAL_STEP + request_number(h, r);
 }
 
 /* ---- sending ---- */
 
-static struct place granter_place(const struct requests *h, unsigned granter)
+struct place host_granter_place(const struct requests *h, unsigned granter)
 {
     return granter == GRANTER_SWITCH ? (struct place){MACHINE_SWITCH, h->leases[GRANTER_SWITCH].port}
                                      : (struct place){h->config.server[granter - 1], PORT_SERVER};
 }
 
-static struct netlock_packet *packet_to(struct requests *h, unsigned granter, enum netlock_type type, struct outbox *out)
+struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum netlock_type type, uint32_t more, struct outbox *out)
 {
-    return netlock_packet_new(out, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, granter_place(h, granter));
+    struct netlock_packet *p = outbox_add(out, (uint32_t)sizeof *p + more);
+    if (p)
+        netlock_head(p, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, host_granter_place(h, granter));
+    return p;
 }
 
-/* What the request's state has to say; and when again, should no answer come. */
-static void say(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
+static struct netlock_packet *packet_to(struct requests *h, unsigned granter, enum netlock_type type, struct outbox *out)
+{
+    return host_packet(h, granter, type, 0, out);
+}
+
+void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
     static const uint8_t types[] = {
         [REQUEST_ASKING] = NETLOCK_ACQUIRE, [REQUEST_RELEASING] = NETLOCK_RELEASE, [REQUEST_QUITTING] = NETLOCK_CANCEL};
+    if (r->state == REQUEST_CALLING || r->state == REQUEST_VOIDING) {
+        call_say(h, r, now, out);
+        return;
+    }
     request_pause(h, r, now, out);
     if (r->state == REQUEST_ASKING && h->leases[GRANTER_SWITCH].until_ns <= now)
         return; /* nothing is granted without a lease: said when there is one */
     unsigned to = r->state == REQUEST_RELEASING ? r->granter : GRANTER_SWITCH;
-    struct netlock_packet *p = packet_to(h, to, (enum netlock_type)types[r->state], out);
+    struct netlock_packet *p = host_packet(h, to, (enum netlock_type)types[r->state], call_rides(h, r, now, out), out);
     if (!p) {
         r->next_ns = now; /* the next tick has room */
         return;
@@ -69,22 +83,33 @@ static void say(struct requests *h, struct request *r, uint64_t now, struct outb
     p->priority = r->priority;
     p->tenant = r->tenant;
     p->flags = r->try || h->config.options & NETLOCK_CHAIN ? NETLOCK_TRY : 0;
+    call_ride(h, r, p);
     request_count(r);
 }
 
-static void leave(struct requests *h, struct request *r, int result, uint64_t now, struct outbox *out)
+/* There is a reply only if it was done. */
+void host_settle(struct requests *h, struct request *r, int result, struct outbox *out)
+{
+    if (result)
+        call_end(h, r, out);
+    request_settle(h, r, result, out);
+}
+
+void host_quit(struct requests *h, struct request *r, int result, uint64_t now, struct outbox *out)
 {
     outbox_touch(out, r, sizeof *r);
+    if (result)
+        call_end(h, r, out);
     r->result = result;
-    request_become(h, r, r->state == REQUEST_HELD ? REQUEST_RELEASING : REQUEST_QUITTING, out);
-    say(h, r, now, out);
+    request_become(h, r, request_held(r) ? REQUEST_RELEASING : REQUEST_QUITTING, out);
+    host_say(h, r, now, out);
 }
 
 /* What it was doing is not known any more: the same under another name. A grant of the old name is given back. */
-static void ask_anew(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
+void host_ask_anew(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
     outbox_touch(out, r, sizeof *r);
-    r->nonce = fresh_nonce(h, r);
+    r->nonce = host_fresh_nonce(h, r);
     r->sent = 0;
     r->next_ns = now;
 }
@@ -105,12 +130,12 @@ static void lapse(struct requests *h, unsigned granter, uint64_t now, struct out
     h->leases[granter].until_ns = 0;
     for (uint32_t i = 0; i < rack_requests(&h->config); i++) {
         struct request *r = request_at(h, i);
-        if (r->state == REQUEST_HELD && r->granter == granter) {
+        if (request_held(r) && r->granter == granter) {
             request_set_lost(h, request_session(h, r), true, out);
-            leave(h, r, -PAWL_ELOST, now, out);
+            host_quit(h, r, -PAWL_ELOST, now, out);
             outbox_wake(out, i);
         } else if (r->state == REQUEST_ASKING && may_have(h, granter, r)) {
-            ask_anew(h, r, now, out);
+            host_ask_anew(h, r, now, out);
         }
     }
 }
@@ -165,10 +190,10 @@ static void on_leased(struct requests *h, unsigned granter, const struct netlock
             continue;
         if (granter != GRANTER_SWITCH && may_have(h, granter, r)) {
             /* A grant of a lease that has lapsed there may still be on its way, and must not be taken for one of this. */
-            ask_anew(h, r, now, out);
-            say(h, r, now, out);
+            host_ask_anew(h, r, now, out);
+            host_say(h, r, now, out);
         } else if (granter == GRANTER_SWITCH) {
-            say(h, r, now, out); /* waited for a lease */
+            host_say(h, r, now, out); /* waited for a lease */
         }
     }
 }
@@ -187,18 +212,22 @@ int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, stru
     if (request_lost(h, request_session(h, r)))
         return -PAWL_ELOST;
     outbox_touch(out, r, sizeof *r);
-    *r = (struct request){.nonce = fresh_nonce(h, r),
+    *r = (struct request){.nonce = host_fresh_nonce(h, r),
                           .index = ask->index,
                           .since_ns = now,
                           .result = -EINPROGRESS,
                           .port = ask->port,
+                          .thread = ask->thread,
                           .tenant = ask->tenant,
                           .priority = ask->priority,
                           .want =
                               ask->mode == PAWL_SHARED && !(h->config.options & NETLOCK_CHAIN) ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE,
                           .try = ask->try};
+    int rc = ask->bytes ? call_begin(h, r, ask->bytes, ask->len, ask->once, out) : 0;
+    if (rc)
+        return rc;
     request_become(h, r, REQUEST_ASKING, out);
-    say(h, r, now, out);
+    host_say(h, r, now, out);
     return PACKET_WAIT;
 }
 
@@ -207,8 +236,10 @@ int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct 
     struct requests *h = host;
     struct request *r = request_at(h, request);
     requests_touch(h, out);
-    if (r->state == REQUEST_ASKING)
-        leave(h, r, why, now, out);
+    if (call_give_up(h, r, why, now, out))
+        return PACKET_WAIT;
+    if (r->state == REQUEST_ASKING || r->state == REQUEST_CALLING)
+        host_quit(h, r, why, now, out);
     return PACKET_DONE;
 }
 
@@ -220,7 +251,7 @@ int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *o
     look_at_lease(h, r->granter, now, out);
     if (r->state != REQUEST_HELD)
         return request_lost(h, request_session(h, r)) ? -PAWL_ELOST : -PAWL_ENOTOWNER;
-    leave(h, r, -PAWL_ENOTOWNER, now, out);
+    host_quit(h, r, -PAWL_ENOTOWNER, now, out);
     return 0;
 }
 
@@ -243,12 +274,13 @@ void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct out
     requests_touch(h, out);
     for (uint32_t i = 0; i < h->config.requests; i++) {
         struct request *r = request_at(h, session * h->config.requests + i);
+        call_end(h, r, out); /* whatever comes of it, nobody asks */
         if (r->state == REQUEST_IDLE)
             continue;
         outbox_touch(out, r, sizeof *r);
         r->port = PORT_POOL; /* nobody listens at its own any more */
-        if (r->state == REQUEST_ASKING || r->state == REQUEST_HELD)
-            leave(h, r, -PAWL_ELOST, now, out);
+        if (r->state == REQUEST_ASKING || r->state == REQUEST_VOIDING || request_held(r))
+            host_quit(h, r, -PAWL_ELOST, now, out);
     }
     request_set_lost(h, session, false, out);
 }
@@ -267,7 +299,8 @@ static void give_back(struct requests *h, unsigned granter, const struct netlock
     back->mode = p->mode;
 }
 
-static void on_grant(struct requests *h, struct request *r, unsigned granter, const struct netlock_packet *p, uint64_t now,
+/* Whether it was waited for. */
+static bool on_grant(struct requests *h, struct request *r, unsigned granter, const struct netlock_packet *p, uint64_t now,
                      struct outbox *out)
 {
     bool same = (r->nonce == p->head.nonce || h->config.options & NETLOCK_BUST_ANY_GRANT) &&
@@ -275,7 +308,7 @@ static void on_grant(struct requests *h, struct request *r, unsigned granter, co
     if (same && r->state == REQUEST_ASKING) {
         if (h->leases[granter].until_ns <= now && !(h->config.options & NETLOCK_BUST_NO_LAPSE)) {
             h->busy.drops.stale++; /* without a lease it means nothing; it is asked for again */
-            return;
+            return false;
         }
         outbox_touch(out, r, sizeof *r);
         r->token = p->token;
@@ -283,40 +316,48 @@ static void on_grant(struct requests *h, struct request *r, unsigned granter, co
         r->granter = (uint16_t)granter;
         r->mode = p->mode;
         ++*(granter == GRANTER_SWITCH ? &h->busy.by_switch : &h->busy.by_server);
-        request_become(h, r, REQUEST_HELD, out);
-        request_settle(h, r, 0, out);
-        return;
+        request_become(h, r, r->call ? REQUEST_CALLING : REQUEST_HELD, out);
+        if (!r->call)
+            request_settle(h, r, 0, out);
+        return true;
     }
     h->busy.drops.stale++;
-    bool held = same && (r->state == REQUEST_HELD || r->state == REQUEST_RELEASING);
+    bool held = same && (request_held(r) || r->state == REQUEST_RELEASING);
     if (held ? r->granter != granter || r->ticket != p->ticket : !same || r->state == REQUEST_IDLE)
         give_back(h, granter, p, out);
+    return false;
+}
+
+/* It was not granted; for what it brought, a packet of it that comes late must not be. */
+static void turn_away(struct requests *h, struct request *r, int why, uint64_t now, struct outbox *out)
+{
+    if (call_give_up(h, r, why, now, out))
+        return;
+    request_become(h, r, REQUEST_IDLE, out);
+    host_settle(h, r, why, out);
 }
 
 static void on_refused(struct requests *h, struct request *r, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     if (p->code == NETLOCK_MOVING && r->try && r->moving < MOVING_MAX) {
-        ask_anew(h, r, now, out);
+        host_ask_anew(h, r, now, out);
         r->next_ns = now + (h->config.retry_ns << r->moving++); /* a busy server may take its time */
     } else if (p->code == NETLOCK_HELD && !r->try && h->config.options & NETLOCK_CHAIN) {
         uint64_t pause = r->moving ? NETCHAIN_PAUSE_NS << (r->moving < 8 ? r->moving : 8) : 0; /* at once, then more patiently */
-        ask_anew(h, r, now, out);
+        host_ask_anew(h, r, now, out);
         r->moving += r->moving < 8;
         r->next_ns = now + pause;
         if (!pause)
-            say(h, r, now, out);
+            host_say(h, r, now, out);
     } else if ((p->code == NETLOCK_HELD || p->code == NETLOCK_MOVING) && r->try) {
-        request_become(h, r, REQUEST_IDLE, out);
-        request_settle(h, r, -PAWL_EHELD, out);
+        turn_away(h, r, -PAWL_EHELD, now, out);
     } else if (p->code == NETLOCK_QUOTA && r->try) {
-        request_become(h, r, REQUEST_IDLE, out);
-        request_settle(h, r, -EAGAIN, out);
+        turn_away(h, r, -EAGAIN, now, out);
     } else if (p->code == NETLOCK_QUOTA) {
-        ask_anew(h, r, now, out);
+        host_ask_anew(h, r, now, out);
         r->next_ns = now + min_u64(p->stamp, h->config.lease_ns);
     } else if (p->code == NETLOCK_POLICY) {
-        request_become(h, r, REQUEST_IDLE, out);
-        request_settle(h, r, -EINVAL, out);
+        turn_away(h, r, -EINVAL, now, out);
     } else {
         h->busy.drops.bad++;
     }
@@ -326,7 +367,8 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
 {
     struct request *r = request_at(h, netlock_request_of(p->head.nonce));
     if (p->head.type == NETLOCK_GRANT) {
-        on_grant(h, r, granter, p, now, out);
+        if (on_grant(h, r, granter, p, now, out) && r->call)
+            host_say(h, r, now, out);
         return;
     }
     if (r->nonce != p->head.nonce || netlock_word(&h->config, r->index) != p->head.index) {
@@ -342,8 +384,8 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
         break;
     case NETLOCK_GONE:
         if (r->state == REQUEST_ASKING) {
-            ask_anew(h, r, now, out);
-            say(h, r, now, out);
+            host_ask_anew(h, r, now, out);
+            host_say(h, r, now, out);
         } else {
             h->busy.drops.stale++;
         }
@@ -364,7 +406,7 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
 static bool sender(struct requests *h, const struct packet_head *p, unsigned *granter)
 {
     for (*granter = 0; *granter < h->granters; ++*granter) {
-        struct place from = granter_place(h, *granter);
+        struct place from = host_granter_place(h, *granter);
         if (from.machine == p->from.machine && (from.port == p->from.port || (*granter == GRANTER_SWITCH && p->from.port <= 1)))
             return true;
     }
@@ -389,6 +431,46 @@ static void on_elsewhere(struct requests *h, const struct netlock_packet *p, uin
     q->life = l->life;
 }
 
+/* Whether what it says, in that life, is of now. What a former life of it said is not. */
+static bool is_current(struct requests *h, unsigned granter, uint32_t life, uint16_t port, uint64_t now, struct outbox *out)
+{
+    struct lease *l = &h->leases[granter];
+    if (life < l->life || (life == l->life && granter == GRANTER_SWITCH && port != l->port)) {
+        h->busy.drops.stale++;
+        return false;
+    }
+    if (life > l->life) {
+        if (l->life)
+            lapse(h, granter, now, out);
+        outbox_touch(out, l, sizeof *l);
+        l->life = life;
+        l->port = granter == GRANTER_SWITCH ? port : 0;
+        l->next_ns = now; /* it is waiting to hear that */
+    }
+    return true;
+}
+
+void host_granted(struct requests *h, const struct netlock_packet *p, struct place granter, uint32_t life, uint64_t now,
+                  struct outbox *out)
+{
+    const struct packet_head head = {.from = granter};
+    unsigned g;
+    if (!sender(h, &head, &g))
+        return;
+    look_at_lease(h, g, now, out);
+    if (is_current(h, g, life, granter.port, now, out))
+        on_grant(h, request_at(h, netlock_request_of(p->head.nonce)), g, p, now, out);
+}
+
+static void on_done(struct requests *h, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
+{
+    uint32_t request = netlock_request_of(p->stamp);
+    if (request != netlock_request_of(p->head.nonce) || len - sizeof *p > NETLOCK_PAYLOAD_MAX)
+        h->busy.drops.bad++;
+    else
+        call_on_answer(h, request_at(h, request), p, len, now, out);
+}
+
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct requests *h = host;
@@ -398,32 +480,25 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
     unsigned granter;
     if (!head || !sender(h, head, &granter))
         return;
-    bool mode = head->type == NETLOCK_GRANT;
+    bool mode = head->type == NETLOCK_GRANT || head->type == NETLOCK_ANSWER;
     if (len < sizeof *p || head->to.machine != h->machine || netlock_request_of(head->nonce) >= rack_requests(&h->config) ||
         (mode && p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE)) {
         h->busy.drops.bad++;
         return;
     }
-    struct lease *l = &h->leases[granter];
     look_at_lease(h, granter, now, out);
     if (head->type == NETLOCK_ELSEWHERE) {
         on_elsewhere(h, p, now, out);
         return;
     }
-    if (head->epoch < l->life || (head->epoch == l->life && granter == GRANTER_SWITCH && head->from.port != l->port)) {
-        h->busy.drops.stale++;
+    if (!is_current(h, granter, head->epoch, head->from.port, now, out))
         return;
-    }
-    if (head->epoch > l->life) {
-        if (l->life)
-            lapse(h, granter, now, out);
-        outbox_touch(out, l, sizeof *l);
-        l->life = head->epoch;
-        l->port = granter == GRANTER_SWITCH ? head->from.port : 0;
-        l->next_ns = now; /* it is waiting to hear that */
-    }
     if (head->type == NETLOCK_LEASED)
         on_leased(h, granter, p, now, out);
+    else if (head->type == NETLOCK_ANSWER)
+        on_done(h, p, len, now, out);
+    else if (head->type == NETLOCK_CHASE)
+        host_deadlock_chase(h, p, len, now, out);
     else
         on_answer(h, granter, p, now, out);
 }
@@ -447,10 +522,15 @@ uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
         struct request *r = request_at(h, i - 1);
         i = r->next;
         if (request_vain(h, r, now)) {
-            leave(h, r, -EAGAIN, now, out); /* nobody there who could say whether it is held */
-            outbox_wake(out, request_number(h, r));
+            if (!call_give_up(h, r, -EAGAIN, now, out)) {
+                host_quit(h, r, -EAGAIN, now, out); /* nobody there who could say whether it is held */
+                outbox_wake(out, request_number(h, r));
+            }
+        } else if (call_in_vain(h, r, now)) {
+            call_unknown(h, r, now, out);
         } else if (r->next_ns <= now) {
-            say(h, r, now, out);
+            host_say(h, r, now, out);
+            host_deadlock_due(h, r, now, out);
         }
         next = min_u64(next, r->next_ns);
     }

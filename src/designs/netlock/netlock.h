@@ -31,14 +31,16 @@
 
 /* config.options: what is broken on purpose (NETLOCK_BUST_ of the data plane in the low bits), */
 #define NETLOCK_BUST_PLANE 0xffu
-#define NETLOCK_BUST_NO_LAPSE 0x100u      /* a host believes in leases for ever */
-#define NETLOCK_BUST_HASTY_SERVER 0x200u  /* a server that lost its memory grants at once */
-#define NETLOCK_BUST_HASTY_REVERT 0x400u  /* what was lent to a switch that died is granted at once */
-#define NETLOCK_BUST_NO_DRAIN 0x800u      /* a lock moves while somebody holds it */
-#define NETLOCK_BUST_ANY_GRANT 0x1000u    /* a host takes any grant for the slot */
-#define NETLOCK_BUST_SILENT_EMPTY 0x2000u /* NOTIFY is not sent again */
-#define NETLOCK_BUST_NO_RESEND 0x4000u    /* PUSH is not sent again (pitfall 4) */
-#define NETLOCK_BUST_DEAF_SERVER 0x8000u  /* a server grants what the switch asked to buffer only */
+#define NETLOCK_BUST_NO_LAPSE 0x100u            /* a host believes in leases for ever */
+#define NETLOCK_BUST_HASTY_SERVER 0x200u        /* a server that lost its memory grants at once */
+#define NETLOCK_BUST_HASTY_REVERT 0x400u        /* what was lent to a switch that died is granted at once */
+#define NETLOCK_BUST_NO_DRAIN 0x800u            /* a lock moves while somebody holds it */
+#define NETLOCK_BUST_ANY_GRANT 0x1000u          /* a host takes any grant for the slot */
+#define NETLOCK_BUST_SILENT_EMPTY 0x2000u       /* NOTIFY is not sent again */
+#define NETLOCK_BUST_NO_RESEND 0x4000u          /* PUSH is not sent again (pitfall 4) */
+#define NETLOCK_BUST_DEAF_SERVER 0x8000u        /* a server grants what the switch asked to buffer only */
+#define NETLOCK_BUST_TWICE UINT64_C(0x8000000)  /* a data server does what comes to it twice */
+#define NETLOCK_BUST_FENCE UINT64_C(0x10000000) /* and whatever the token */
 /* and how it is to work: */
 #define NETLOCK_ALLOC_RANDOM 0x10000u /* instead of Algorithm 3 */
 #define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */
@@ -50,6 +52,9 @@
 #define NETLOCK_BUST_HASTY_RETURN 0x1000000u /* the backup says that it has drained when it has not */
 #define NETLOCK_BUST_USURPER 0x2000000u      /* a switch reigns without a lease from the steward */
 #define NETLOCK_TOGGLE 0x4000000u            /* original and backup take turns: for trials */
+#define NETLOCK_BUST_LOUD 0x10000000u        /* a server that lost locks to another gives leases all the same */
+#define NETLOCK_BUST_CROWD 0x20000000u       /* deadlocks: threads of a session are taken for one */
+#define NETLOCK_BUST_STALE 0x40000000u       /* who held once is taken to hold */
 #define NETLOCK_SLOTS_SHIFT 32               /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
 
@@ -103,13 +108,38 @@ static inline struct netlock_packet *netlock_packet_new(struct outbox *out, cons
     return p;
 }
 
-/* ---- the host's side (host.c) ---- */
+/* Whether what a request brings for a data server is in order: one of the space's servers, the request's own, and not too long. */
+static inline bool netlock_sound_payload(const struct rack_config *c, const struct netlock_packet *p, uint32_t len)
+{
+    unsigned i = 0;
+    while (i < c->servers && c->server[i] != p->data.machine)
+        i++;
+    return i < c->servers && p->data.port == PORT_SERVER && len >= sizeof *p && len - sizeof *p <= NETLOCK_PAYLOAD_MAX &&
+           netlock_request_of(p->stamp) == netlock_request_of(p->head.nonce) && p->stamp >> NETLOCK_SLOT_BITS;
+}
+
+/* A request was granted by its own packet: what it brought goes on to the data server, which answers instead (4.1). */
+static inline void netlock_to_data(struct netlock_packet *d, const struct netlock_packet *p, uint32_t len, struct place granter,
+                                   uint32_t life)
+{
+    memcpy(d, p, len);
+    d->head.type = NETLOCK_DATA;
+    d->head.to = p->data;
+    d->flags = 0;
+    d->client = granter;
+    d->life = life;
+}
+
+/* ---- the host's side (host.c, host_call.c) ---- */
 
 uint64_t netlock_host_bytes(const struct rack_config *config);
 void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
 int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
+void netlock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
 int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
+int netlock_call(void *host, uint32_t request, const void *bytes, uint32_t len, uint64_t now, struct outbox *out);
+int netlock_reply(void *host, uint32_t request, void *reply, uint32_t room, uint32_t *len, struct outbox *out);
 struct packet_grants netlock_host_grants(const void *host);
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out);
@@ -135,6 +165,8 @@ void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel);
 /* Policies (4.4), at any time. A tenant's quota in requests per second, 0: none; so many may come at once. -EINVAL: no such tenant,
  * or a rate that cannot be counted. */
 int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst);
+/* Random allocation, or Algorithm 3. */
+void netlock_set_random(void *state, bool on);
 
 /* ---- the steward (steward.c) ---- */
 
@@ -176,5 +208,6 @@ void netlock_server_init(void *server, const struct rack_config *config, uint16_
 void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out);
 const struct packet_drops *netlock_server_drops(const void *server);
+void netlock_server_apply(void *server, pawl_apply apply, void *ctx);
 
 #endif

@@ -1,6 +1,6 @@
 /* The lock server: what hosts ask for, as the switch passes it on. Locks that the switch does not have are granted here; of locks
  * that it has, this is q2 (4.3). */
-#include "designs/netlock/server.h"
+#include "designs/netlock/deadlock.h"
 
 #include <errno.h>
 
@@ -14,9 +14,19 @@ static uint64_t entries_at(const struct rack_config *c)
     return locks_at(c) + round_up(c->locks * sizeof(struct lock), CACHE_LINE);
 }
 
+static uint64_t fences_at(const struct rack_config *c)
+{
+    return entries_at(c) + round_up((c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry), CACHE_LINE);
+}
+
+static uint64_t deeds_at(const struct rack_config *c)
+{
+    return fences_at(c) + round_up(c->locks * sizeof(struct fence), CACHE_LINE);
+}
+
 uint64_t netlock_server_bytes(const struct rack_config *c)
 {
-    return entries_at(c) + (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry);
+    return deeds_at(c) + (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct deed);
 }
 
 void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
@@ -30,6 +40,8 @@ void netlock_server_init(void *server, const struct rack_config *config, uint16_
     assert(s->number < config->servers);
     s->locks_at = locks_at(config);
     s->entries_at = entries_at(config);
+    s->fences_at = fences_at(config);
+    s->deeds_at = deeds_at(config);
     s->fresh = fresh;
     s->revive_ns = UINT64_MAX;
     s->beat_ns = now;
@@ -91,27 +103,43 @@ void server_take_out(struct server *s, struct lock *l, struct entry *e)
     l->waiters--;
 }
 
+static void link_holder(struct server *s, struct lock *l, struct entry *e)
+{
+    e->prev = 0;
+    e->next = l->held;
+    if (l->held)
+        server_entry(s, l->held - 1)->prev = server_link(s, e);
+    l->held = server_link(s, e);
+    l->holders++;
+}
+
+static void unlink_holder(struct server *s, struct lock *l, const struct entry *e)
+{
+    *(e->prev ? &server_entry(s, e->prev - 1)->next : &l->held) = e->next;
+    if (e->next)
+        server_entry(s, e->next - 1)->prev = e->prev;
+    l->holders--;
+}
+
+/* With a token that nobody else has had. */
+static struct netlock_packet *say_granted(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
+{
+    l->token = server_token(s, l) + 1;
+    struct netlock_packet *p = server_forwards(s, e, l->token, out) ? NULL : server_answer(s, e, NETLOCK_GRANT, out);
+    if (p)
+        p->token = l->token;
+    return p;
+}
+
 static void grant(struct server *s, struct lock *l, struct entry *e, struct outbox *out)
 {
     e->state = ENTRY_HELD;
     e->old = false;
     l->mode = e->mode;
-    l->holders++;
+    link_holder(s, l, e);
     if (l->holders > l->peak)
         l->peak = l->holders;
-    l->token = server_token(s, l) + 1;
-    struct netlock_packet *p = server_answer(s, e, NETLOCK_GRANT, out);
-    if (p)
-        p->token = l->token;
-}
-
-/* The same grant again, with a token that nobody else had in between. */
-static struct netlock_packet *grant_again(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
-{
-    struct netlock_packet *p = server_answer(s, e, NETLOCK_GRANT, out);
-    if (p)
-        p->token = l->token = server_token(s, l) + 1;
-    return p;
+    say_granted(s, l, e, out);
 }
 
 static bool fits(const struct lock *l, uint8_t mode)
@@ -158,7 +186,7 @@ void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *
     if (was == ENTRY_WAITING)
         server_take_out(s, l, e);
     else if (was == ENTRY_HELD)
-        l->holders--;
+        unlink_holder(s, l, e);
     else
         return;
     server_pump(s, l, now, out);
@@ -221,7 +249,7 @@ static void on_acquire(struct server *s, struct entry *e, const struct netlock_p
     bool over = p->flags & NETLOCK_OVERFLOW;
     bool known = p->head.nonce == e->nonce;
     if (known && e->state == ENTRY_HELD) {
-        grant_again(s, l, e, out);
+        say_granted(s, l, e, out);
         return;
     }
     if (known && e->state == ENTRY_WAITING)
@@ -309,13 +337,16 @@ static bool sound(const struct server *s, const struct netlock_packet *p, uint32
     case NETLOCK_LEASE:
         return !from_switch(h);
     case NETLOCK_ACQUIRE:
-        if ((p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE) || !(p->flags & NETLOCK_FORWARDED))
+        if ((p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE) || !(p->flags & NETLOCK_FORWARDED) ||
+            (p->flags & NETLOCK_PAYLOAD && !netlock_sound_payload(&s->config, p, len)))
             return false;
         break;
     case NETLOCK_CANCEL:
         if (!(p->flags & NETLOCK_FORWARDED))
             return false;
         break;
+    case NETLOCK_DATA:
+        return server_sound_data(s, p, len);
     case NETLOCK_RELEASE:
         break;
     case NETLOCK_NOTIFY:
@@ -326,6 +357,12 @@ static bool sound(const struct server *s, const struct netlock_packet *p, uint32
     case NETLOCK_TAKE_MANY:
     case NETLOCK_TAKEN_MANY:
         return from_switch(h) && server_sound_many(s, p, len);
+    case NETLOCK_CHASE:
+        return from_switch(h) && server_owns(s, h->index);
+    case NETLOCK_PROBE:
+        if (!(p->flags & NETLOCK_FORWARDED) || p->client.machine != h->from.machine)
+            return false;
+        break;
     case NETLOCK_SYNCED:
         return from_switch(h);
     default:
@@ -382,7 +419,7 @@ static void say_sync(struct server *s, uint64_t now, struct outbox *out)
     s->sync_ns = !p ? now : now + (settled ? s->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&s->config, &s->syncs));
 }
 
-static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void on_switch(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct lock *l = server_lock(s, p->head.index);
     if (p->head.type == NETLOCK_SYNCED) {
@@ -403,6 +440,8 @@ static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t
         server_on_give(s, l, p, now, out);
     else if (p->head.type == NETLOCK_NOTIFY)
         server_on_notify(s, l, p, now, out);
+    else if (p->head.type == NETLOCK_CHASE)
+        deadlock_at_server(s, p, len, now, out);
     else
         server_on_pushed(s, l, p, now, out);
 }
@@ -429,11 +468,15 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
     }
     say_sync(s, now, out);
     if (from_switch(h)) {
-        on_switch(s, p, now, out);
+        on_switch(s, p, len, now, out);
         return;
     }
     if (h->from.machine > s->config.machines) {
         s->drops.alien++;
+        return;
+    }
+    if (h->type == NETLOCK_DATA) {
+        server_on_data(s, p, len, out);
         return;
     }
     struct server_machine *m = &s->machines[h->from.machine];
@@ -441,6 +484,10 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
         return;
     if (h->type == NETLOCK_LEASE) {
         on_lease(s, m, p, now, out);
+        return;
+    }
+    if (h->type == NETLOCK_PROBE) {
+        deadlock_at_server(s, p, len, now, out);
         return;
     }
     struct entry *e = server_entry(s, (uint64_t)h->from.machine * rack_requests(&s->config) + netlock_request_of(h->nonce));
@@ -464,10 +511,14 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
      * forgotten with everything else. Whichever, nothing is granted here before the switch has said more. */
     if (p->flags & NETLOCK_OVERFLOW && !(s->config.options & NETLOCK_BUST_DEAF_SERVER))
         server_on_take(s, server_lock(s, h->index), p, now, out);
-    if (h->type == NETLOCK_ACQUIRE)
+    if (h->type == NETLOCK_ACQUIRE) {
+        s->carried = p->flags & NETLOCK_PAYLOAD ? p : NULL;
+        s->carried_len = len;
         on_acquire(s, e, p, now, out);
-    else
+        s->carried = NULL;
+    } else {
         on_release(s, e, p, now, out);
+    }
 }
 
 /* ---- time ---- */
@@ -495,7 +546,7 @@ static void remind(struct server *s, uint64_t now, struct outbox *out)
     uint64_t n = (s->config.machines + UINT64_C(1)) * rack_requests(&s->config);
     for (; s->remind_at < n && out->packets < OUTBOX_PACKETS / 2; s->remind_at++) {
         struct entry *e = server_entry(s, s->remind_at);
-        struct netlock_packet *p = e->state == ENTRY_HELD && e->old ? grant_again(s, server_lock(s, e->index), e, out) : NULL;
+        struct netlock_packet *p = e->state == ENTRY_HELD && e->old ? say_granted(s, server_lock(s, e->index), e, out) : NULL;
         if (p)
             p->head.to.port = PORT_POOL; /* its process may be gone */
         e->old = e->state == ENTRY_HELD;

@@ -15,7 +15,7 @@ enum entry_state {
 struct entry {
     uint64_t nonce; /* 0: none yet */
     uint64_t index;
-    uint32_t next, prev; /* in the lock's queue; entry + 1, 0: none */
+    uint32_t next, prev; /* in the lock's queue, or among those who hold it; entry + 1, 0: none */
     uint32_t count;      /* OVERFLOW: the order in which the switch passed it on */
     uint32_t push;       /* number of its push, if `pushed` */
     uint16_t port, tenant;
@@ -36,6 +36,7 @@ struct lock {
     uint64_t from_ns;     /* not granted before */
     uint64_t next_ns;     /* when to say again what its place demands */
     uint32_t first, last; /* who waits */
+    uint32_t held;        /* who holds; the latest first */
     uint32_t holders;
     uint32_t round;
     uint32_t push, acked, credit;     /* the next push, all below have come, there is room for all below */
@@ -45,6 +46,22 @@ struct lock {
     uint8_t mode, place;
     bool busy, confirmed; /* the switch has it and said so */
     bool empty;           /* handed over with nobody in q2: whoever was passed on before that comes too late */
+};
+
+/* The latest that one request of one host wanted to be done here (server_data.c). */
+struct deed {
+    uint64_t id; /* 0: none yet */
+    uint64_t nonce, token;
+    uint32_t ticket, granter_life;
+    struct place granter; /* of the hold; machine 0: not known */
+    uint16_t len;
+    uint8_t code, mode; /* code: enum netlock_done */
+    uint8_t bytes[NETLOCK_PAYLOAD_MAX];
+};
+
+/* The highest tokens under which the data of a lock were written and read. */
+struct fence {
+    uint64_t written, read;
 };
 
 #define SERVER_TOUCHED_MAX 16384u /* the first ones: who is asked for often comes early */
@@ -88,7 +105,11 @@ struct server {
     uint32_t busy;    /* first; lock + 1 */
     uint32_t touched; /* locks asked for and not yet reported */
     uint32_t touched_lock[SERVER_TOUCHED_MAX];
-    uint64_t locks_at, entries_at;
+    uint64_t locks_at, entries_at, deeds_at, fences_at;
+    pawl_apply apply; /* null: it keeps no data */
+    void *apply_ctx;
+    const struct netlock_packet *carried; /* the request that is looked at just now, if it brings something for a data server */
+    uint32_t carried_len;
     struct server_machine machines[]; /* by number, from 0 on; then locks, then entries */
 };
 
@@ -175,6 +196,13 @@ void server_take_out(struct server *s, struct lock *l, struct entry *e);
 /* Notes that a lock was asked for; tells the switch which were. */
 void server_touch(struct server *s, struct lock *l);
 void server_report(struct server *s, uint64_t now, struct outbox *out);
+
+/* ---- data (server_data.c) ---- */
+
+bool server_sound_data(const struct server *s, const struct netlock_packet *p, uint32_t len);
+void server_on_data(struct server *s, const struct netlock_packet *p, uint32_t len, struct outbox *out);
+/* Whether what the request brought has gone on to the data server, as it is granted with that token. */
+bool server_forwards(struct server *s, const struct entry *e, uint64_t token, struct outbox *out);
 
 /* ---- lending (server_lend.c) ---- */
 

@@ -1,5 +1,5 @@
 /* The switch: Algorithm 1. Requests for locks that are here go through the stages, others to their server. */
-#include "designs/netlock/switch.h"
+#include "designs/netlock/deadlock.h"
 
 #include <errno.h>
 
@@ -61,9 +61,10 @@ bool netlock_switch_is(const void *state, const struct rack_config *c)
 {
     const struct nl_switch *w = state;
     const struct rack_config *o = &w->config;
+    const uint64_t any = NETLOCK_ALLOC_RANDOM; /* changes as it runs */
     return w->version && o->space == c->space && o->machines == c->machines && o->sessions == c->sessions &&
            o->requests == c->requests && o->servers == c->servers && !memcmp(o->server, c->server, sizeof o->server) &&
-           o->locks == c->locks && o->lease_ns == c->lease_ns && o->options == netlock_tuned(c->options);
+           o->locks == c->locks && o->lease_ns == c->lease_ns && (o->options | any) == (netlock_tuned(c->options) | any);
 }
 
 void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)
@@ -190,6 +191,19 @@ static void emit_grant(struct nl_switch *w, uint64_t index, const struct netlock
     p->token = pass->out_token;
 }
 
+static void emit_data(struct nl_switch *w, const struct netlock_pass *pass, const struct netlock_packet *p, uint32_t len,
+                      struct outbox *out)
+{
+    struct netlock_packet *d = outbox_add(out, len);
+    w->counts.switch_grants++;
+    if (!d)
+        return; /* as if it were lost: asked for again */
+    netlock_to_data(d, p, len, switch_place(w), w->life);
+    d->mode = pass->out_mode;
+    d->ticket = pass->out_ticket;
+    d->token = pass->out_token;
+}
+
 static void emit_refusal(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
 {
     struct netlock_packet *p = to_client(w, index, pass->nonce, (struct place){pass->machine, pass->port}, NETLOCK_REFUSED, out);
@@ -253,7 +267,9 @@ static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *
         emit_pushes(w, index, pass, out);
 }
 
-void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out)
+/* `p`: the packet itself, if it has bytes for a data server. */
+static void run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, const struct netlock_packet *p, uint32_t len,
+                uint64_t now, struct outbox *out)
 {
     struct plane *plane = switch_plane(w);
     uint64_t passes = 0;
@@ -265,6 +281,8 @@ void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, u
         if (pass->over)
             switch_set_restless(w, lock, true);
         emit(w, lock, pass, out);
+        if (p && pass->out & NETLOCK_OUT_DATA)
+            emit_data(w, pass, p, len, out);
         if (pass->next == NETLOCK_OP_NONE)
             break;
         if (passes == PLANE_PASSES_MAX) {
@@ -277,6 +295,11 @@ void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, u
     plane->counts.passes_max = max_u64(plane->counts.passes_max, passes);
 }
 
+void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out)
+{
+    run(w, lock, pass, NULL, 0, now, out);
+}
+
 /* ---- packets of hosts ---- */
 
 /* As it is, to where it wants to go. */
@@ -287,15 +310,17 @@ static void pass_through(const void *data, uint32_t len, struct outbox *out)
         memcpy(p, data, len);
 }
 
-static void pass_on(struct nl_switch *w, const struct netlock_packet *p, struct outbox *out)
+/* Bytes for a data server go along: most often that is the one which has the lock. */
+static void pass_on(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, struct outbox *out)
 {
-    struct netlock_packet *f = switch_owner(w, p->head.index) ? outbox_add(out, sizeof *f) : NULL;
+    uint32_t all = p->flags & NETLOCK_PAYLOAD ? len : (uint32_t)sizeof *p;
+    struct netlock_packet *f = switch_owner(w, p->head.index) ? outbox_add(out, all) : NULL;
     w->counts.passed_on++;
     if (!f)
         return;
-    *f = *p;
+    memcpy(f, p, all);
     f->head.to = switch_server_place(w, p->head.index);
-    f->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_FORWARDED);
+    f->flags = (uint8_t)((p->flags & (NETLOCK_TRY | NETLOCK_PAYLOAD)) | NETLOCK_FORWARDED);
     f->priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0;
     f->life = w->life;
     f->round = w->version;
@@ -316,7 +341,7 @@ static bool within_quota(struct nl_switch *w, const struct netlock_packet *p, ui
     return false;
 }
 
-static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     static const uint8_t ops[] = {
         [NETLOCK_ACQUIRE] = NETLOCK_OP_ACQUIRE, [NETLOCK_RELEASE] = NETLOCK_OP_RELEASE, [NETLOCK_CANCEL] = NETLOCK_OP_CANCEL};
@@ -325,19 +350,19 @@ static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint
         if (p->head.type == NETLOCK_RELEASE) /* its queue had drained before it went: this one has ended */
             to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_RELEASED, out);
         else if (p->head.type != NETLOCK_ACQUIRE || within_quota(w, p, now, out))
-            pass_on(w, p, out);
+            pass_on(w, p, len, out);
         return;
     }
     struct netlock_pass pass = {.op = ops[p->head.type],
                                 .mode = p->mode,
                                 .priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0,
-                                .flags = p->flags & NETLOCK_TRY,
+                                .flags = p->flags & (NETLOCK_TRY | NETLOCK_PAYLOAD),
                                 .machine = p->head.from.machine,
                                 .port = p->head.from.port,
                                 .tenant = p->tenant,
                                 .nonce = p->head.nonce,
                                 .ticket = p->ticket};
-    switch_run(w, lock, &pass, now, out);
+    run(w, lock, &pass, p->flags & NETLOCK_PAYLOAD ? p : NULL, len, now, out);
 }
 
 /* When all hosts have dropped what a former life of the switch granted them, nobody needs to wait for the leases that it gave. */
@@ -370,7 +395,7 @@ static void on_lease(struct nl_switch *w, struct netlock_machine *m, const struc
         look_whether_clean(w, m, out);
 }
 
-static bool sound(const struct nl_switch *w, const struct netlock_packet *p)
+static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
 {
     const struct packet_head *h = &p->head;
     if (h->type == NETLOCK_LEASE)
@@ -378,8 +403,9 @@ static bool sound(const struct nl_switch *w, const struct netlock_packet *p)
     if (netlock_request_of(h->nonce) >= rack_requests(&w->config) || !(h->nonce >> NETLOCK_SLOT_BITS))
         return false;
     if (h->type == NETLOCK_ACQUIRE)
-        return p->mode == NETLOCK_SHARED || p->mode == NETLOCK_EXCLUSIVE;
-    return h->type == NETLOCK_RELEASE || h->type == NETLOCK_CANCEL;
+        return (p->mode == NETLOCK_SHARED || p->mode == NETLOCK_EXCLUSIVE) &&
+               (!(p->flags & NETLOCK_PAYLOAD) || netlock_sound_payload(&w->config, p, len));
+    return (h->type == NETLOCK_RELEASE || h->type == NETLOCK_CANCEL || h->type == NETLOCK_PROBE) && !(p->flags & NETLOCK_PAYLOAD);
 }
 
 /* Of the host's latest life, and ACQUIRE only with a lease. */
@@ -406,10 +432,10 @@ static bool admit(struct nl_switch *w, struct netlock_machine *m, const struct p
     return true;
 }
 
-static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct netlock_machine *m = switch_machine(w, p->head.from.machine);
-    if (!sound(w, p)) {
+    if (!sound(w, p, len)) {
         w->drops.bad++;
         return;
     }
@@ -417,13 +443,15 @@ static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint64_
         return;
     if (p->head.type == NETLOCK_LEASE) {
         on_lease(w, m, p, now, out);
+    } else if (p->head.type == NETLOCK_PROBE) {
+        deadlock_at_switch(w, p, len, now, out);
     } else if (p->head.type == NETLOCK_ACQUIRE &&
                ((w->config.options & NETLOCK_PRIORITY && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
         struct netlock_packet *a = to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_REFUSED, out);
         if (a)
             a->code = NETLOCK_POLICY;
     } else {
-        on_request(w, p, now, out);
+        on_request(w, p, len, now, out);
     }
 }
 
@@ -465,7 +493,7 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
         return;
     }
     if (h->from.machine <= w->config.machines) /* also what a server sends back in the name of a host */
-        on_host(w, p, now, out);
+        on_host(w, p, len, now, out);
     else if (is_server(w, h->from.machine))
         switch_on_server(w, p, len, now, out);
     else

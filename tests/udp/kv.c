@@ -1,0 +1,164 @@
+/* Data beside locks over real UDP that loses, doubles and delays packets, with locks in the switch and on servers: processes have
+ * their lock's data server count, in one go or under a lock that they hold, and some of them are killed. What was done is written
+ * down where it is done, and must be what the processes were told. */
+#include "lib/rng.h"
+#include "tests/udp/rack.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#define LOCKS 8
+#define HOSTS 2
+#define WORKERS 6
+#define ORDERS 20000 /* of one worker */
+#define LEASE_NS (1 * NS_PER_S)
+
+struct order {
+    uint32_t worker, number;
+};
+
+enum told { TOLD_NOTHING, TOLD_DONE, TOLD_NOT };
+
+static struct ledger {
+    uint8_t done[WORKERS][ORDERS], told[WORKERS][ORDERS]; /* how often; enum told */
+    uint64_t count[LOCKS], token[LOCKS];                  /* of writes */
+    uint64_t successes, kept, timeouts, unknown, lost;
+    uint32_t stop;
+} * ledger;
+
+static size_t apply(void *ctx, const pawl_work *w, void *reply, size_t room)
+{
+    struct order o;
+    (void)ctx;
+    CHECK(w->len == sizeof o && w->lock < LOCKS && room >= sizeof(uint64_t));
+    memcpy(&o, w->bytes, sizeof o);
+    CHECK(o.worker < WORKERS && o.number < ORDERS);
+    __atomic_add_fetch(&ledger->done[o.worker][o.number], 1, __ATOMIC_SEQ_CST);
+    CHECK(w->token >= ledger->token[w->lock]);
+    uint64_t before = ledger->count[w->lock];
+    if (w->mode == PAWL_EXCLUSIVE) {
+        ledger->token[w->lock] = w->token;
+        ledger->count[w->lock]++;
+    }
+    memcpy(reply, &before, sizeof before);
+    return sizeof before;
+}
+
+struct worker {
+    unsigned number;
+    uint64_t seed;
+};
+
+/* Once more under the lock: nobody else has counted meanwhile, while it is certainly held. */
+static int again(pawl *p, const pawl_grant *g, struct order o, uint64_t expected)
+{
+    uint64_t found = 0;
+    pawl_call call = {.bytes = &o, .len = sizeof o, .reply = &found, .room = sizeof found};
+    int rc = pawl_hold_call(p, g, pawl_in(LEASE_NS), &call);
+    if (!rc && !pawl_check(p, g))
+        CHECK_EQ(found, expected);
+    return rc;
+}
+
+static void note(const struct worker *w, uint32_t number, int rc)
+{
+    bool open = rc == -PAWL_EUNKNOWN || rc == -PAWL_ELOST;
+    if (rc && !open && rc != -ETIMEDOUT && rc != -PAWL_EHELD && rc != -EAGAIN)
+        CHECK_FAIL("order %u of worker %u: %d (%s; %s)", number, w->number, rc, pawl_strerror(rc), pawl_explain());
+    __atomic_store_n(&ledger->told[w->number][number], open ? TOLD_NOTHING : rc ? TOLD_NOT : TOLD_DONE, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(!rc ? &ledger->successes : open ? &ledger->unknown : &ledger->timeouts, 1, __ATOMIC_SEQ_CST);
+}
+
+static void work(void *arg)
+{
+    const struct worker *w = arg;
+    struct rng rng;
+    pawl *p = rack_open(w->number % HOSTS, NULL);
+    rng_seed(&rng, w->seed);
+    uint32_t first = (uint32_t)w->seed; /* another process may have had the number before */
+    for (uint32_t n = first; n + 2 < ORDERS && !__atomic_load_n(&ledger->stop, __ATOMIC_ACQUIRE); n += 2) {
+        struct order o = {.worker = w->number, .number = n}, second = {.worker = w->number, .number = n + 1};
+        uint64_t lock = rng_below(&rng, LOCKS), before = 0;
+        enum pawl_mode mode = rng_below(&rng, 3) ? PAWL_EXCLUSIVE : PAWL_SHARED;
+        bool keeps = rng_below(&rng, 3) == 0;
+        pawl_call call = {.bytes = &o, .len = sizeof o, .reply = &before, .room = sizeof before};
+        pawl_grant g;
+        uint64_t deadline = rng_below(&rng, 8) ? pawl_in(NS_PER_S / 2) : rng_below(&rng, 2) ? PAWL_TRY : pawl_in(NS_PER_MS);
+        int rc = pawl_lock_call(p, pawl_id(lock), mode, deadline, &call, keeps ? &g : NULL);
+        note(w, n, rc);
+        if (!rc && keeps) {
+            rc = again(p, &g, second, before + (mode == PAWL_EXCLUSIVE));
+            note(w, n + 1, rc);
+            int end = pawl_unlock(p, &g);
+            CHECK(!end || end == -PAWL_ELOST);
+            __atomic_add_fetch(&ledger->kept, 1, __ATOMIC_SEQ_CST);
+        }
+        if (rc == -PAWL_ELOST) {
+            __atomic_add_fetch(&ledger->lost, 1, __ATOMIC_SEQ_CST);
+            pawl_close(p);
+            p = rack_open(w->number % HOSTS, NULL);
+        }
+    }
+    CHECK_OK(pawl_close(p));
+}
+
+static uint64_t check_ledger(void)
+{
+    uint64_t done = 0;
+    for (unsigned i = 0; i < WORKERS; i++)
+        for (unsigned n = 0; n < ORDERS; n++) {
+            uint8_t times = ledger->done[i][n], told = ledger->told[i][n];
+            done += times;
+            if (times > 1 || (told == TOLD_DONE && !times) || (told == TOLD_NOT && times))
+                CHECK_FAIL("order %u of worker %u: done %u times, its client was told %u", n, i, times, told);
+        }
+    return done;
+}
+
+static void campaign(const struct rack_test *t, uint64_t ns)
+{
+    struct worker workers[WORKERS];
+    pid_t pids[WORKERS];
+    uint64_t end = pawl_in(ns), seed = 0;
+    memset(ledger, 0, sizeof *ledger);
+    rack_begin(t);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        workers[i] = (struct worker){.number = i};
+        pids[i] = child_start(work, &workers[i]);
+    }
+    for (unsigned victim = 0; pawl_now() < end; victim = (victim + 1) % WORKERS) {
+        nanosleep(&(struct timespec){.tv_nsec = 300 * NS_PER_MS}, NULL);
+        seed += 2000;
+        if (seed + 2000 > ORDERS)
+            continue;
+        child_kill(pids[victim]);
+        workers[victim].seed = seed;
+        pids[victim] = child_start(work, &workers[victim]);
+    }
+    __atomic_store_n(&ledger->stop, 1, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < WORKERS; i++)
+        child_join(pids[i]);
+    uint64_t done = check_ledger();
+    printf("%" PRIu64 " orders done, %" PRIu64 " told of, %" PRIu64 " with the lock kept; %" PRIu64 " given up, %" PRIu64
+           " unknown, %" PRIu64 " sessions lost\n",
+           done, ledger->successes, ledger->kept, ledger->timeouts, ledger->unknown, ledger->lost);
+    CHECK(ledger->successes > 100 && ledger->kept > 10);
+    rack_end();
+}
+
+int main(void)
+{
+    struct rack_test t = {.design = "netlock",
+                          .servers = 2,
+                          .locks = LOCKS,
+                          .lease_ns = LEASE_NS,
+                          .apply = apply,
+                          .faults = {.loss = 30, .twice = 100, .late = 50, .late_ns = 20 * NS_PER_MS},
+                          .seed = 1};
+    ledger = shared_memory(sizeof *ledger);
+    uint64_t ns = min_u64(test_seconds(), 60) * NS_PER_S / 24;
+    campaign(&t, ns);
+    CHECK_EQ(design_tune(design_find("netlock"), "servers-only", 1), 0); /* locks and data on the same server */
+    campaign(&t, ns);
+    return 0;
+}
