@@ -1,4 +1,5 @@
-/* The host's side of NetLock, inside: host.c; what it asks of data servers, host_call.c; who waits in a circle, host_deadlock.c. */
+/* The host's side of NetLock, inside: host.c, what it asks of data servers (host_call.c), and its part in finding deadlocks
+ * (host_deadlock.c). */
 #ifndef PAWL_DESIGNS_NETLOCK_HOST_H
 #define PAWL_DESIGNS_NETLOCK_HOST_H
 
@@ -56,7 +57,7 @@ void call_end(struct requests *h, struct request *r, struct outbox *out);
 
 /* ---- host_deadlock.c ---- */
 
-/* Its memory is behind that of the calls. */
+/* Its memory is behind that of host_call.c. */
 uint64_t host_suspects_at(const struct rack_config *c);
 uint64_t host_deadlock_bytes(const struct rack_config *c);
 /* The request was asked for once more. */
