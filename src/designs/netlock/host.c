@@ -49,7 +49,7 @@ struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum ne
 {
     struct netlock_packet *p = outbox_add(out, (uint32_t)sizeof *p + more);
     if (p)
-        netlock_head(p, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, host_granter_place(h, granter));
+        netlock_head(p, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, granter_place(h, granter));
     return p;
 }
 

@@ -22,7 +22,6 @@ struct call {
 
 /* ---- host.c ---- */
 
-struct place host_granter_place(const struct requests *h, unsigned granter);
 uint64_t host_fresh_nonce(struct requests *h, const struct request *r);
 /* A packet with so many bytes behind it; null: no room. */
 struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum netlock_type type, uint32_t more, struct outbox *out);
