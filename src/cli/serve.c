@@ -55,7 +55,8 @@ static const struct arg serve_table[] = {
      "lock servers of the space, if its design has any; default 1; fisslock: default none, see pawl switch --room", &opts.servers,
      &opts.servers_seen},
     {"own", 0, ARG_U64, "N", "of them run here, the others join; default all", &opts.own, &opts.own_seen},
-    {"racks", 0, ARG_U64, "N", "fisslock-racks: switches among which the locks are divided; default 2; see pawl rules", &opts.racks,
+    {"racks", 0, ARG_U64, "N",
+     "fisslock-racks, netlock-switches: switches among which the locks are divided; default 2; see pawl rules", &opts.racks,
      &opts.racks_seen},
     {"backup", 0, ARG_FLAG, NULL, "the switch has a backup: a second 'pawl switch' joins, and takes over if the first is gone",
      &opts.backup, NULL},
@@ -97,8 +98,9 @@ static const struct arg switch_table[] = {
     {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where lock packets come to; default " DEFAULT_LISTEN " with port 7071", &opts.listen,
      NULL},
     {"rack", 0, ARG_U64, "N",
-     "soft, fisslock-racks: which rack's, from 1 on; default the one that had this address, else one that has none", &opts.rack,
-     &opts.rack_seen},
+     "soft, fisslock-racks, netlock-switches: which rack's, from 1 on; default the one that had this address, else one that has "
+     "none",
+     &opts.rack, &opts.rack_seen},
     {"room", 0, ARG_U64, "N", "soft, fisslock: has room for so many locks; the space's lock servers decide the others; default all",
      &opts.room, &opts.room_seen},
     {"alloc", 0, ARG_STRING, "HOW",
@@ -220,7 +222,7 @@ static int run_alone(const char *command, struct net_addr at, struct net_addr co
     if (!s)
         return cli_say(command, EXIT_UNAVAILABLE, "out of memory");
     int status = open_station(command, s, at, coordinator, is_switch);
-    if (!status && opts.alloc && strcmp(s->welcome.design, CLI_ALLOC_DESIGN)) {
+    if (!status && opts.alloc && strncmp(s->welcome.design, CLI_ALLOC_DESIGN, sizeof CLI_ALLOC_DESIGN - 1) != 0) {
         status = cli_say(command, EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, s->welcome.design);
         station_close(s);
     } else if (!status) {
@@ -369,10 +371,13 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", opts.design);
     if (!((*design)->substrates & DESIGN_ON_UDP))
         return args_complain(usage, "the design '%s' does not run over UDP", opts.design);
-    if (opts.backup && (!(*design)->packet || !(*design)->packet->steward_packet))
+    const struct packet_design *packet = (*design)->packet;
+    if (opts.backup && (!packet || !packet->steward_packet || packet->divides))
         return args_complain(usage, "--backup: the design '%s' has no backup of a switch", opts.design);
-    if (opts.racks_seen && (!(*design)->packet || !(*design)->packet->switch_rules || !opts.racks || opts.racks > RACKS_MAX))
-        return args_complain(usage, "--racks is for the design fisslock-racks, and from 1 to %d", RACKS_MAX);
+    if (opts.racks_seen && (!packet || !packet_divides(packet) || !opts.racks || opts.racks > RACKS_MAX))
+        return args_complain(usage, "--racks is for the designs fisslock-racks and netlock-switches, and from 1 to %d", RACKS_MAX);
+    if (packet && packet->divides && !opts.servers_seen)
+        opts.servers = opts.racks_seen ? opts.racks : RACKS_DEFAULT; /* each of the switches has its own */
     if (opts.lease_ns < LEASE_MIN_NS || opts.lease_ns > LEASE_MAX_NS)
         return args_complain(usage, "--lease is from 50 ms to an hour");
     if (!opts.hosts || opts.hosts > 4096 || !opts.sessions || opts.sessions > 4096 || !opts.holds || opts.holds > 4096)

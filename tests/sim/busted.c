@@ -80,6 +80,7 @@ static const struct {
     {"busted-netlock-usurper", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-return", {"I1:", "I2:"}},
     {"busted-netlock-loud", {"I1:", "I2:"}},
+    {"busted-netlock-table", {"I1:", "I2:"}},
     {"busted-netlock-crowd", {"I13:"}},
     {"busted-netlock-stale", {"I13:"}},
     {"busted-netlock-silent", {"I9:", "I11:"}},

@@ -90,6 +90,21 @@ static void low_high_nodes(const struct design *d)
     citron_high = usual;
 }
 
+/* So few may be counted by a node that some always wait outside: nobody is refused, and nobody is left there. */
+static void crowds(const struct design *d)
+{
+    const unsigned usual = citron_crowd;
+    for (citron_crowd = 1; citron_crowd <= 3; citron_crowd++) {
+        struct run_sum sum = {0};
+        citron_stats = (struct citron_stats){0};
+        for (uint64_t seed = 0; seed < SEEDS_HIGH; seed++)
+            run_clean(&sum, d, seed % 4 ? FAULTS_ALL : 0, seed);
+        printf("%u at a node: %" PRIu64 " times more\n", citron_crowd, citron_stats.crowded);
+        CHECK(citron_stats.crowded);
+    }
+    citron_crowd = usual;
+}
+
 int main(void)
 {
     const struct design *d = design_named("citron");
@@ -97,5 +112,6 @@ int main(void)
     each_fault(d);
     other_settings(d);
     low_high_nodes(d);
+    crowds(d);
     return 0;
 }

@@ -22,10 +22,10 @@ static const uint64_t kept[] = {
     314,  /* a lock was to be lent, and nobody looked again when the leases had ended */
 };
 
-/* The baseline: a word per lock in the switch. */
-static void netchain(uint64_t ns)
+/* The baseline: a word per lock in the switch; and locks that are divided among several switches. */
+static void others(const char *name, uint64_t ns)
 {
-    const struct design *d = design_named("netchain");
+    const struct design *d = design_named(name);
     struct run_sum sum = {0};
     uint64_t end = world_now(&world_real) + ns;
     for (uint64_t seed = 0; seed < SEEDS_MIN / 4 || world_now(&world_real) < end; seed++)
@@ -37,7 +37,8 @@ int main(void)
 {
     const struct design *d = design_named("netlock");
     struct run_sum calm = {0}, sum = {0};
-    netchain(test_seconds() * NS_PER_S / 12);
+    others("netchain", test_seconds() * NS_PER_S / 12);
+    others("netlock-switches", test_seconds() * NS_PER_S / 12);
     uint64_t end = world_now(&world_real) + test_seconds() * NS_PER_S / 4;
     for (uint64_t seed = 0; seed < SEEDS_MIN; seed++)
         run_clean(&calm, d, 0, seed);

@@ -82,10 +82,19 @@ static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned
                       NODE_T_MASK | NODE_SHARED);
 }
 
-/* How many of them a word can count. */
-static uint32_t known_max(struct tree_node above, bool shared)
+/* Whether a word that tells of those who are known counts too many: those are refused, or, if they are few who can have what they
+ * want, wait without being known. */
+static int check_crowd(struct citron_job *j, struct tree_node above, uint64_t word)
 {
-    return shared || node_is_high(above) ? READERS_CLAIMS_MAX : NODE_CLAIMS_MAX;
+    uint32_t count = known_count(above, j->shared, word);
+    if (j->shared || node_is_high(above))
+        return count >= READERS_CLAIMS_MAX ? -PAWL_ELIMIT : 0;
+    if (count < citron_crowd)
+        return 0;
+    j->meek = true;
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.crowded++;
+    return 0;
 }
 
 /* What a batch of claims has come to. */
@@ -159,8 +168,8 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
             out->leaves.below |= old & NODE_BELOW;
             see_parent(j, known.nodes[i], old, out);
         }
-        if (known_count(known.nodes[i], j->shared, old) >= known_max(known.nodes[i], j->shared))
-            rc = -PAWL_ELIMIT;
+        int crowd = check_crowd(j, known.nodes[i], old);
+        rc = rc ? rc : crowd;
     }
     for (unsigned i = from; i < to; i++)
         if (!claim_internal(&j->claims[i]) && j->shared)
@@ -310,7 +319,7 @@ static int turns_first(struct citron_job *j, unsigned *at)
     unsigned last = j->count - 1;
     while (!claim_internal(&j->claims[last]))
         last--;
-    bool with_look = j->deadline != DEADLINE_TRY && !j->upgrades && !j->claims[last].spill;
+    bool with_look = j->deadline != DEADLINE_TRY && !j->upgrades && !j->claims[last].spill && !j->crowded;
     j->pending = -1;
     if (!rc)
         rc = job_take_turns(j, with_look ? last : j->count);

@@ -47,9 +47,12 @@
 #define READERS_DMAX 48
 #define READERS_TOPS (UINT64_C(1) << 15 | UINT64_C(1) << 31 | UINT64_C(1) << 47 | UINT64_C(1) << 63)
 
-/* 32,767 could be counted (3.4). Refusing at half leaves room for those who count themselves before they see that. */
-#define NODE_CLAIMS_MAX (1u << (NODE_COUNT_BITS - 1))
-#define READERS_CLAIMS_MAX 32767u /* half of what 16 bits count */
+/* 32,767 can be counted (3.4), and so many clients may come at once. When half of that are there, whoever comes steps back and
+ * waits without being counted: so there is always room for as many again who count themselves before they see that. Those who hold
+ * something are fewer: there are 4,096 units below the largest of these nodes. */
+extern unsigned citron_crowd;
+#define NODE_CROWD (1u << (NODE_COUNT_BITS - 1))
+#define READERS_CLAIMS_MAX 32767u /* half of what 16 bits count; more are refused */
 
 static inline uint32_t node_field(uint64_t w, unsigned shift)
 {
@@ -350,7 +353,8 @@ struct citron_job {
         LOOK_TALL, /* somebody has a tall node: read those ancestors, too, */
         LOOK_HIGH, /* and it is a high one: all of them */
     } reach;
-    bool meek;      /* has waited for bits of a leaf for long: from now on without having made itself known */
+    bool meek;      /* has waited for bits of a leaf for long, or with many: from now on without having made itself known */
+    bool crowded;   /* has met a queue that was too long: from now on looks before it draws a ticket */
     bool tried;     /* one that does not wait has looked after those in its way */
     bool exact;     /* ranges of this session itself were in the way: waste nothing */
     bool escalated; /* one internal node for all of it, where turns are taken in order */
@@ -421,7 +425,7 @@ int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const stru
 int job_take_turns(struct citron_job *j, unsigned to);
 /* Waits until no more than so many come before it; `seen` is the node's word, and then what it is at last. */
 int job_await_turn(struct citron_job *j, unsigned i, uint64_t *seen, uint32_t ahead);
-/* A ticket that was drawn by a verb that found this. */
+/* A ticket that was drawn by a verb that found this. JOB_WAITED: there are too many, it was given back. */
 int job_take_ticket(struct citron_job *j, unsigned i, uint64_t found);
 static inline uint32_t turns_ahead(const struct citron_claim *c, uint64_t word)
 {
@@ -679,7 +683,7 @@ extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm,
 enum { FAST_NOT, FAST_PRINTED, FAST_LOW };
 
 struct citron_stats {
-    uint64_t acquires, late, aborts, blocked, escalated, repaired, grown, censuses, yielded, rivals, joint;
+    uint64_t acquires, late, aborts, blocked, escalated, repaired, grown, censuses, yielded, rivals, joint, crowded;
 };
 extern struct citron_stats citron_stats; /* of this process; the simulation is one */
 

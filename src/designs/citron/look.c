@@ -254,10 +254,11 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
     return 0;
 }
 
-/* Looks until it is its turn, too. Who is next asks for both at once; others sleep meanwhile. */
+/* Looks until it is its turn, too. Who is next asks for both at once; others sleep meanwhile. Not for longer than it takes to lose
+ * patience at first: while it looks it is in the middle of a step, and nobody can clean up in its leaves. */
 static int read_up_in_turn(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves, struct seen *seen)
 {
-    uint64_t until = add_saturating(world_now(j->seat->world), j->patience_ns);
+    uint64_t until = add_saturating(world_now(j->seat->world), job_patience_ns(j));
     for (;;) {
         int rc = read_up(j, from, to, leaves, seen);
         if (rc || j->pending < 0)
@@ -271,7 +272,7 @@ static int read_up_in_turn(struct citron_job *j, unsigned from, unsigned to, str
             rc = job_await_turn(j, (unsigned)j->pending, &seen->turn, near || fab_is_shm(j->seat->ep) ? 0 : 1);
         if (rc)
             return rc;
-        until = add_saturating(world_now(j->seat->world), j->patience_ns);
+        until = add_saturating(world_now(j->seat->world), job_patience_ns(j));
     }
 }
 
@@ -279,6 +280,10 @@ int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leav
 {
     struct seen seen = {.occupied = -1};
     int rc = read_up_in_turn(j, from, to, leaves, &seen);
+    if (rc == JOB_WAITED) { /* too many in the queue */
+        rc = say_waiting(j, from, to);
+        return rc ? rc : JOB_WAITED;
+    }
     if (rc) {
         rc = seat_retry(j->seat, rc);
         return rc ? rc : JOB_WAITED;

@@ -8,7 +8,7 @@
 #include <errno.h>
 
 unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = FAST_LOW, citron_confirm = 2, citron_scale_us = 10000,
-         citron_tokens = 1, citron_blocked = 24, citron_high = 4;
+         citron_tokens = 1, citron_blocked = 24, citron_high = 4, citron_crowd = NODE_CROWD;
 
 struct citron_stats citron_stats;
 

@@ -39,7 +39,7 @@ uint64_t host_fresh_nonce(struct requests *h, const struct request *r)
 
 /* ---- sending ---- */
 
-struct place host_granter_place(const struct requests *h, unsigned granter)
+static struct place granter_place(const struct requests *h, unsigned granter)
 {
     return granter == GRANTER_SWITCH ? (struct place){MACHINE_SWITCH, h->leases[GRANTER_SWITCH].port}
                                      : (struct place){h->config.server[granter - 1], PORT_SERVER};
@@ -49,7 +49,7 @@ struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum ne
 {
     struct netlock_packet *p = outbox_add(out, (uint32_t)sizeof *p + more);
     if (p)
-        netlock_head(p, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, host_granter_place(h, granter));
+        netlock_head(p, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, granter_place(h, granter));
     return p;
 }
 
@@ -406,7 +406,7 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
 static bool sender(struct requests *h, const struct packet_head *p, unsigned *granter)
 {
     for (*granter = 0; *granter < h->granters; ++*granter) {
-        struct place from = host_granter_place(h, *granter);
+        struct place from = granter_place(h, *granter);
         if (from.machine == p->from.machine && (from.port == p->from.port || (*granter == GRANTER_SWITCH && p->from.port <= 1)))
             return true;
     }
@@ -495,10 +495,10 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
         return;
     if (head->type == NETLOCK_LEASED)
         on_leased(h, granter, p, now, out);
-    else if (head->type == NETLOCK_ANSWER)
-        on_done(h, p, len, now, out);
     else if (head->type == NETLOCK_CHASE)
         host_deadlock_chase(h, p, len, now, out);
+    else if (head->type == NETLOCK_ANSWER)
+        on_done(h, p, len, now, out);
     else
         on_answer(h, granter, p, now, out);
 }

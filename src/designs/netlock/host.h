@@ -1,4 +1,5 @@
-/* The host's side of NetLock, inside: host.c; what it asks of data servers, host_call.c; who waits in a circle, host_deadlock.c. */
+/* The host's side of NetLock, inside: host.c, what it asks of data servers (host_call.c), and its part in finding deadlocks
+ * (host_deadlock.c). */
 #ifndef PAWL_DESIGNS_NETLOCK_HOST_H
 #define PAWL_DESIGNS_NETLOCK_HOST_H
 
@@ -21,7 +22,6 @@ struct call {
 
 /* ---- host.c ---- */
 
-struct place host_granter_place(const struct requests *h, unsigned granter);
 uint64_t host_fresh_nonce(struct requests *h, const struct request *r);
 /* A packet with so many bytes behind it; null: no room. */
 struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum netlock_type type, uint32_t more, struct outbox *out);
@@ -56,7 +56,7 @@ void call_end(struct requests *h, struct request *r, struct outbox *out);
 
 /* ---- host_deadlock.c ---- */
 
-/* Its memory is behind that of the calls. */
+/* Its memory is behind that of host_call.c. */
 uint64_t host_suspects_at(const struct rack_config *c);
 uint64_t host_deadlock_bytes(const struct rack_config *c);
 /* The request was asked for once more. */

@@ -31,6 +31,23 @@ void netlock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now,
 
 /* ---- what the chase asks ---- */
 
+/* Requests as the chase numbers them: through all parts of a host of several switches. */
+static struct requests *part_of(const struct event *e, uint32_t request)
+{
+    uint32_t part = request / rack_requests(&e->h->config);
+    return (struct requests *)(void *)((char *)e->h - e->h->config.rack * e->h->part_bytes + part * e->h->part_bytes);
+}
+
+static struct request *request_of(const struct event *e, uint32_t request)
+{
+    return request_at(part_of(e, request), request % rack_requests(&e->h->config));
+}
+
+static uint32_t chase_number(const struct requests *h, uint32_t request)
+{
+    return h->config.rack * rack_requests(&h->config) + request;
+}
+
 static bool waits(const struct request *r)
 {
     return r->state == REQUEST_ASKING && !r->try;
@@ -38,55 +55,52 @@ static bool waits(const struct request *r)
 
 static struct chase_step wait_of(void *ctx, uint32_t request)
 {
-    const struct event *e = ctx;
-    const struct request *r = request_at(e->h, request);
-    return (struct chase_step){.id = waits(r) ? r->nonce : 0};
+    const struct request *r = request_of(ctx, request);
+    return (struct chase_step){.id = waits(r) ? r->nonce : 0, .term = part_of(ctx, request)->config.rack};
 }
 
 static bool holds(void *ctx, uint32_t request)
 {
-    const struct event *e = ctx;
-    return request_held(request_at(e->h, request));
+    return request_held(request_of(ctx, request));
 }
 
 static uint32_t thread_of(void *ctx, uint32_t request)
 {
-    const struct event *e = ctx;
-    return request_at(e->h, request)->thread;
+    return request_of(ctx, request)->thread;
 }
 
 static struct suspect *suspect_of(void *ctx, uint32_t request)
 {
-    const struct event *e = ctx;
-    return (struct suspect *)(void *)((char *)e->h + host_suspects_at(&e->h->config)) + request;
+    struct requests *h = part_of(ctx, request);
+    return (struct suspect *)(void *)((char *)h + host_suspects_at(&h->config)) + request % rack_requests(&h->config);
 }
 
 static void look(void *ctx, uint32_t request, const struct chase_probe *probe)
 {
     const struct event *e = ctx;
-    const struct request *r = request_at(e->h, request);
-    struct netlock_packet *p = outbox_add(e->out, (uint32_t)(sizeof *p + probe->way.count * sizeof probe->way.step[0]));
+    const struct request *r = request_of(e, request); /* of this part: see host_deadlock_chase() */
+    uint32_t more = (uint32_t)(probe->way.count * sizeof probe->way.step[0]);
+    struct netlock_packet *p = host_packet(e->h, GRANTER_SWITCH, NETLOCK_PROBE, more, e->out);
     if (!p)
         return;
-    const struct place self = {e->h->machine, PORT_POOL};
-    netlock_head(p, &e->h->config, NETLOCK_PROBE, e->h->life, self, host_granter_place(e->h, GRANTER_SWITCH));
     p->head.index = r->index;
     p->head.nonce = r->nonce;
-    p->client = self;
+    p->client = p->head.from;
     p->mode = r->want;
     p->flags = probe->sure ? NETLOCK_SURE : 0;
     p->ticket = probe->serial;
     p->room = probe->at;
     p->count = probe->way.count;
-    memcpy(p + 1, probe->way.step, probe->way.count * sizeof probe->way.step[0]);
+    memcpy(p + 1, probe->way.step, more);
 }
 
 static void give_up(void *ctx, uint32_t request)
 {
     const struct event *e = ctx;
+    uint32_t number = request % rack_requests(&e->h->config);
     e->h->busy.deadlocks++;
-    netlock_give_up(e->h, request, -EDEADLK, e->now, e->out);
-    outbox_wake(e->out, request);
+    if (netlock_give_up(e->h, number, -EDEADLK, e->now, e->out) == PACKET_DONE)
+        outbox_wake(e->out, number); /* else when it is known what its data server has done */
 }
 
 static struct chase chase_of(struct event *e)
@@ -102,7 +116,7 @@ static struct chase chase_of(struct event *e)
                           .retry_ns = h->config.retry_ns,
                           .requests = h->config.requests,
                           .part = rack_requests(&h->config),
-                          .parts = 1,
+                          .parts = (uint16_t)max_u64(h->config.racks, 1),
                           .machine = h->machine,
                           .crowd = h->config.options & NETLOCK_BUST_CROWD};
 }
@@ -112,7 +126,7 @@ void host_deadlock_due(struct requests *h, const struct request *r, uint64_t now
     struct event e = {h, now, out};
     const struct chase c = chase_of(&e);
     if (waits(r) && r->sent >= SENT_LONG && !(h->config.options & NETLOCK_CHAIN))
-        chase_begin(&c, request_number(h, r));
+        chase_begin(&c, chase_number(h, request_number(h, r)));
 }
 
 /* ---- one of its own is in the way ---- */
@@ -127,13 +141,13 @@ static uint32_t next_wait(const struct chase *c, struct requests *h, const struc
     const struct request *r = request_at(h, number);
     bool known = r->nonce == s->id && r->index == p->head.index;
     if (stale && !known)
-        return chase_wait_behind(c, number);
+        return chase_wait_behind(c, chase_number(h, number));
     if (!known)
         return CHASE_NONE;
     if (s->kind == CHASE_QUEUED)
-        return p->mode == NETLOCK_SHARED && waits(r) && r->want == NETLOCK_EXCLUSIVE ? number : CHASE_NONE;
+        return p->mode == NETLOCK_SHARED && waits(r) && r->want == NETLOCK_EXCLUSIVE ? chase_number(h, number) : CHASE_NONE;
     bool excludes = p->mode == NETLOCK_EXCLUSIVE || r->mode == NETLOCK_EXCLUSIVE || s->kind == CHASE_AHEAD;
-    return (request_held(r) && excludes) || stale ? chase_wait_behind(c, number) : CHASE_NONE;
+    return (request_held(r) && excludes) || stale ? chase_wait_behind(c, chase_number(h, number)) : CHASE_NONE;
 }
 
 void host_deadlock_chase(struct requests *h, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
@@ -146,6 +160,10 @@ void host_deadlock_chase(struct requests *h, const struct netlock_packet *p, uin
         return;
     }
     uint32_t request = next_wait(&c, h, p, &probe.way.step[probe.at]);
-    if (request != CHASE_NONE)
-        chase_go_on(&c, request, &probe);
+    if (request == CHASE_NONE)
+        return;
+    struct event there = {part_of(&e, request), now, out};
+    const struct chase go = chase_of(&there);
+    requests_touch(there.h, out);
+    chase_go_on(&go, request, &probe);
 }
