@@ -99,7 +99,8 @@ static int read_wishes(struct lock_job *job, const struct args_rest *rest)
     int status = opts.range ? parse_range(opts.range, &job->range) : 0;
     if (!status)
         status = cli_place("lock", opts.space, job->place);
-    return status ? status : cli_wire("lock", opts.wire, job->place);
+    memcpy(job->reach, job->place, sizeof job->reach);
+    return status ? status : cli_wire("lock", opts.wire, job->reach);
 }
 
 /* ---- how it went ---- */
@@ -166,12 +167,12 @@ static int lock_and_run(struct lock_job *job)
 static int open_space(struct lock_job *job)
 {
     pawl_options o = {.lease_ns = job->lease_ns, .flags = job->has_range ? PAWL_NO_CREATE : 0};
-    int rc = pawl_open(job->place, &o, &job->p);
+    int rc = pawl_open(job->reach, &o, &job->p);
     if (rc != -ENOENT || !job->has_range)
         return rc;
     o.flags = 0;
     o.design = design_find("citron") ? "citron" : "mutex";
-    return pawl_open(job->place, &o, &job->p);
+    return pawl_open(job->reach, &o, &job->p);
 }
 
 int cmd_lock(int argc, char **argv)
