@@ -82,6 +82,7 @@ const struct design *const designs[] = {
     &design_busted_netlock_usurper,
     &design_busted_netlock_return,
     &design_busted_netlock_twice,
+    &design_busted_netlock_crowd,
     &design_busted_netlock_eager,
     &design_busted_netlock_silent,
     &design_busted_fisslock_keep,

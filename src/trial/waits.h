@@ -24,7 +24,9 @@ struct waits_actor {
     uint32_t request; /* that it waits with; also that of a hold, if it wants more of that */
     uint64_t lock;
     enum pawl_mode mode;
-    uint64_t circle_ns; /* when this wait was last seen in a circle that ended otherwise; 0: never */
+    uint64_t circle_ns;  /* when this wait was last seen in a circle that ended otherwise; 0: never */
+    uint64_t ghost_ns;   /* when it died while it converted what it held of */
+    uint64_t ghost_lock; /* this one: whoever has granted it does not know yet; 0: never */
     unsigned count;
     struct waits_hold holds[WAITS_HOLDS_MAX];
 };
@@ -34,6 +36,7 @@ struct waits {
     unsigned count;
     bool *seen; /* room to search */
     uint64_t window_ns;
+    uint64_t lease_ns; /* for which the dead are in the way */
 };
 
 /* window_ns: so long after the end of a circle its members may still be told of it. */

@@ -16,13 +16,14 @@
     .switch_tick = netlock_switch_tick, .server_bytes = netlock_server_bytes, .server_init = netlock_server_init,                  \
     .server_packet = netlock_server_packet, .server_tick = netlock_server_tick, .server_drops = netlock_server_drops
 
-/* Data beside the locks. */
-#define NETLOCK_CALLS .call = netlock_call, .reply = netlock_reply, .server_apply = netlock_server_apply
+/* Data beside the locks, and conversion of holds. */
+#define NETLOCK_MORE .convert = netlock_convert, .call = netlock_call, .reply = netlock_reply, .server_apply = netlock_server_apply
 
 #define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_TOGGLE | SMALL)
 
 #define NETLOCK_FEATURES                                                                                                           \
-    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC | DESIGN_CALLS)
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
+     DESIGN_CALLS)
 
 static unsigned slots, alloc_random, priorities, servers_only;
 
@@ -44,7 +45,7 @@ uint64_t netlock_tuned(uint64_t options)
     return options;
 }
 
-static const struct packet_design netlock = {NETLOCK_TABLE, NETLOCK_CALLS, .draws = NETLOCK_DRAWS};
+static const struct packet_design netlock = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS};
 
 /* NetChain as a lock manager, as the paper compares with it (6.1). */
 static const struct packet_design netchain = {NETLOCK_TABLE, .options = NETLOCK_CHAIN};
@@ -64,7 +65,7 @@ const struct design design_netchain = {
     .name = "netchain",
     .summary = "exclusive words in the switch; who finds one taken tries again",
     .kind = DESIGN_BASELINE,
-    .features = NETLOCK_FEATURES & ~(DESIGN_SHARED | DESIGN_CALLS),
+    .features = NETLOCK_FEATURES & ~(DESIGN_SHARED | DESIGN_CONVERT | DESIGN_CALLS),
     .substrates = DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .knobs = knobs,
@@ -72,7 +73,7 @@ const struct design design_netchain = {
 };
 
 #define BUSTED_BY(id, what, option, faults)                                                                                        \
-    static const struct packet_design id##_packet = {NETLOCK_TABLE, NETLOCK_CALLS, .draws = NETLOCK_DRAWS, .options = (option)};   \
+    static const struct packet_design id##_packet = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS, .options = (option)};    \
     const struct design design_busted_##id = {                                                                                     \
         .name = "busted-" what,                                                                                                    \
         .summary = "wrong on purpose: netlock",                                                                                    \
@@ -99,6 +100,7 @@ BUSTED(netlock_rebel, "netlock-rebel", NETLOCK_BUST_NO_STEWARD);     /* a server
 BUSTED(netlock_usurper, "netlock-usurper", NETLOCK_BUST_USURPER);    /* a switch, too */
 BUSTED(netlock_return, "netlock-return", NETLOCK_BUST_HASTY_RETURN); /* the original reigns before the backup has drained */
 BUSTED(netlock_twice, "netlock-twice", NETLOCK_BUST_TWICE);          /* a data server does what it is sent twice */
+BUSTED(netlock_crowd, "netlock-crowd", NETLOCK_BUST_CROWDED);        /* a reader writes though others read */
 BUSTED(netlock_eager, "netlock-eager", NETLOCK_BUST_EAGER_DATA);     /* bytes go on though the lock is not free */
 /* The empty queue is not told again: only where nothing else moves the lock on. */
 BUSTED_BY(netlock_silent, "netlock-silent", NETLOCK_BUST_SILENT_EMPTY,
