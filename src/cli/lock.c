@@ -11,7 +11,7 @@ static struct {
     bool shared, exclusive, nonblock, json;
     bool has_wait, has_lease, has_code;
     uint64_t wait_ns, lease_ns, code;
-    const char *range, *space;
+    const char *range, *space, *wire;
 } opts = {.code = EXIT_NO};
 
 static const struct arg table[] = {
@@ -23,6 +23,7 @@ static const struct arg table[] = {
     {"range", 0, ARG_STRING, "A:B", "bytes A up to B of it, as 0:4096, 4K:1M or 1G:; spaces with ranges only", &opts.range, NULL},
     {"lease", 0, ARG_DURATION, "SECONDS", "lose the lock if stopped for longer; default: keep it", &opts.lease_ns, &opts.has_lease},
     CLI_SPACE_OPTION(&opts.space),
+    CLI_WIRE_OPTION(&opts.wire),
     {"json", 0, ARG_FLAG, NULL, "when it is over, print one JSON object on stderr", &opts.json, NULL},
 };
 
@@ -96,7 +97,9 @@ static int read_wishes(struct lock_job *job, const struct args_rest *rest)
     if (opts.has_lease && !opts.lease_ns)
         return args_complain(&usage, "a lease of no time holds nothing");
     int status = opts.range ? parse_range(opts.range, &job->range) : 0;
-    return status ? status : cli_place("lock", opts.space, job->place);
+    if (!status)
+        status = cli_place("lock", opts.space, job->place);
+    return status ? status : cli_wire("lock", opts.wire, job->place);
 }
 
 /* ---- how it went ---- */

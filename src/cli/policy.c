@@ -15,13 +15,14 @@
 
 static struct {
     const char *at, *space, *alloc, *priorities;
-    uint64_t tenant, rate, burst, server_rate;
+    uint64_t tenant, rate, burst, server_rate, rack;
     bool json, tenant_seen, rate_seen;
 } opts = {.at = "127.0.0.1:7071", .space = "default", .burst = 16, .server_rate = SERVER_RATE};
 
 static const struct arg table[] = {
     {"at", 0, ARG_STRING, "ADDRESS:PORT", "of the switch; default 127.0.0.1:7071", &opts.at, NULL},
     {"space", 0, ARG_STRING, "NAME", "of the space; default 'default'", &opts.space, NULL},
+    {"rack", 0, ARG_U64, "N", "netlock-switches: which of the switches it is, from 1 on", &opts.rack, NULL},
     {"tenant", 0, ARG_U64, "N", "whose quota is set, 0 to 63", &opts.tenant, &opts.tenant_seen},
     {"rate", 0, ARG_U64, "N", "the tenant's quota, in requests per second; 0: none", &opts.rate, &opts.rate_seen},
     {"burst", 0, ARG_U64, "N", "so many may come at once; default 16", &opts.burst, NULL},
@@ -72,7 +73,7 @@ static int ask(struct net_addr to, const struct netlock_command *c, struct netlo
                                     .head_len = sizeof q.p.head,
                                     .family = PACKET_NETLOCK,
                                     .type = NETLOCK_COMMAND,
-                                    .space = coord_space_id(opts.space),
+                                    .space = coord_space_id(opts.space) + (uint32_t)opts.rack, /* as rack_space_id() has it */
                                     .nonce = world_random(&world_real),
                                     .from = {MACHINE_OPERATOR, (uint16_t)world_random(&world_real)},
                                     .to = {MACHINE_SWITCH, PORT_POOL}},
@@ -162,6 +163,8 @@ static int check(struct net_addr *at)
 {
     if (net_addr_parse(opts.at, at) || !at->port)
         return args_complain(&usage, "--at: '%s' is not an IPv4 ADDRESS:PORT", opts.at);
+    if (opts.rack > RACKS_MAX)
+        return args_complain(&usage, "--rack is from 1 to %d", RACKS_MAX);
     if (opts.tenant_seen != opts.rate_seen)
         return args_complain(&usage, "a quota has both --tenant and --rate");
     if (opts.tenant > UINT16_MAX || opts.burst > UINT32_MAX)

@@ -142,7 +142,7 @@ static int check(struct net_where *w)
 int cmd_rules(int argc, char **argv)
 {
     struct args_rest rest;
-    struct net_where w;
+    struct net_where w = {0};
     struct coord_ruled r;
     int status = args_parse(&usage, argc, argv, &rest);
     if (status != ARGS_RUN)
@@ -165,6 +165,8 @@ int cmd_rules(int argc, char **argv)
         return cli_say("rules", EXIT_NO, "the locks of the space '%s' are not divided among racks", w.space);
     if (r.packet.code == -EINVAL)
         return cli_say("rules", EXIT_NO, "there are no such slots, or no such rack: it has %" PRIu32, r.racks);
+    if (r.packet.code == -EOPNOTSUPP)
+        return cli_say("rules", EXIT_NO, "the design of the space '%s' divides its locks for good", w.space);
     if (r.packet.code == -EBUSY)
         return cli_say("rules", EXIT_NO, "the change before is not complete: a rack that loses slots has not heard of it yet");
     if (r.packet.code == -EAGAIN)

@@ -23,7 +23,7 @@
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
-    const char *listen, *join, *space, *design, *keys, *state;
+    const char *listen, *join, *space, *design, *keys, *state, *alloc;
     uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns, room, racks, rack;
     bool fresh, soft, json, servers_seen, own_seen, room_seen, backup, racks_seen, rack_seen;
     struct switch_options xdp;
@@ -55,7 +55,8 @@ static const struct arg serve_table[] = {
      "lock servers of the space, if its design has any; default 1; fisslock: default none, see pawl switch --room", &opts.servers,
      &opts.servers_seen},
     {"own", 0, ARG_U64, "N", "of them run here, the others join; default all", &opts.own, &opts.own_seen},
-    {"racks", 0, ARG_U64, "N", "fisslock-racks: switches among which the locks are divided; default 2; see pawl rules", &opts.racks,
+    {"racks", 0, ARG_U64, "N",
+     "fisslock-racks, netlock-switches: switches among which the locks are divided; default 2; see pawl rules", &opts.racks,
      &opts.racks_seen},
     {"backup", 0, ARG_FLAG, NULL, "the switch has a backup: a second 'pawl switch' joins, and takes over if the first is gone",
      &opts.backup, NULL},
@@ -97,10 +98,14 @@ static const struct arg switch_table[] = {
     {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where lock packets come to; default " DEFAULT_LISTEN " with port 7071", &opts.listen,
      NULL},
     {"rack", 0, ARG_U64, "N",
-     "soft, fisslock-racks: which rack's, from 1 on; default the one that had this address, else one that has none", &opts.rack,
-     &opts.rack_seen},
+     "soft, fisslock-racks, netlock-switches: which rack's, from 1 on; default the one that had this address, else one that has "
+     "none",
+     &opts.rack, &opts.rack_seen},
     {"room", 0, ARG_U64, "N", "soft, fisslock: has room for so many locks; the space's lock servers decide the others; default all",
      &opts.room, &opts.room_seen},
+    {"alloc", 0, ARG_STRING, "HOW",
+     "netlock: which locks are in the switch, if not all fit: knapsack, those that are asked for most, or random; default knapsack",
+     &opts.alloc, NULL},
     {"spin", 0, ARG_DURATION, "S", "soft: look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
     {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth",
      &opts.xdp.mode, NULL},
@@ -112,15 +117,13 @@ static const struct arg switch_table[] = {
     {"loop", 0, ARG_STRING, "OUT,IN", "dev, in-path: both ends of a veth by which doubled packets come back to us", &opts.xdp.loop,
      NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: when it ends, forget the locks, too", &opts.xdp.remove, NULL},
-    {"show", 0, ARG_FLAG, NULL, "with --pin: print what the switch that is pinned there has counted", &opts.xdp.show, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args switch_usage = {
     .command = "pawl switch",
     .usage = "--dev IF[,IF...] --join ADDRESS:PORT --listen ADDRESS:PORT [OPTION]...\n"
-             "       pawl switch --soft --join ADDRESS:PORT [--listen ADDRESS:PORT] [OPTION]...\n"
-             "       pawl switch --show --pin DIR [--json]",
+             "       pawl switch --soft --join ADDRESS:PORT [--listen ADDRESS:PORT] [OPTION]...",
     .about =
         "Runs the switch of a rack, with the program of the space's design: every lock packet passes through it. In the kernel it\n"
         "is an XDP program, which decides before the network stack sees the packet; everything else passes untouched.",
@@ -131,8 +134,7 @@ static const struct args switch_usage = {
         "A switch that is gone can be replaced by one at another address, a lease after it was last heard of (fisslock, "
         "fisslock-racks,\n"
         "in software).\n\n"
-        "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 1 (show) there is none,\n"
-        "2 wrong usage, 69 it could not start.",
+        "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     .table = switch_table,
     .count = countof(switch_table),
 };
@@ -163,17 +165,21 @@ static void *run_station(void *arg)
 
 static int open_station(const char *command, struct station *s, struct net_addr at, struct net_addr coordinator, bool is_switch)
 {
-    const struct station_params p = {.at = at,
-                                     .coordinator = coordinator,
-                                     .space = opts.space,
-                                     .is_switch = is_switch,
-                                     .rack = (unsigned)opts.rack,
-                                     .switch_locks = opts.room,
-                                     .fresh = opts.fresh,
-                                     .spin_ns = opts.spin_ns,
-                                     .deadline = world_now(&world_real) + JOIN_NS,
-                                     .stop = &stopped};
-    int rc = station_open(s, &p);
+    struct station_params p = {.at = at,
+                               .coordinator = coordinator,
+                               .space = opts.space,
+                               .is_switch = is_switch,
+                               .rack = (unsigned)opts.rack,
+                               .switch_locks = opts.room,
+                               .fresh = opts.fresh,
+                               .spin_ns = opts.spin_ns,
+                               .stop = &stopped};
+    uint64_t patience = world_now(&world_real) + JOIN_NS;
+    int rc;
+    do { /* one that answers says when it will be; a signal may come meanwhile */
+        p.deadline = world_now(&world_real) + NS_PER_S;
+        rc = station_open(s, &p);
+    } while (!stopped && (rc == -EAGAIN || (rc == -ETIMEDOUT && world_now(&world_real) < patience)));
     if (!rc)
         return 0;
     const char *why = rc == -ETIMEDOUT ? "the coordinator does not answer"
@@ -216,7 +222,10 @@ static int run_alone(const char *command, struct net_addr at, struct net_addr co
     if (!s)
         return cli_say(command, EXIT_UNAVAILABLE, "out of memory");
     int status = open_station(command, s, at, coordinator, is_switch);
-    if (!status) {
+    if (!status && opts.alloc && strncmp(s->welcome.design, CLI_ALLOC_DESIGN, sizeof CLI_ALLOC_DESIGN - 1) != 0) {
+        status = cli_say(command, EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, s->welcome.design);
+        station_close(s);
+    } else if (!status) {
         say_ready(is_switch ? "switch" : "lock server", s->udp.at);
         station_run(s);
         station_close(s);
@@ -362,10 +371,13 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", opts.design);
     if (!((*design)->substrates & DESIGN_ON_UDP))
         return args_complain(usage, "the design '%s' does not run over UDP", opts.design);
-    if (opts.backup && (!(*design)->packet || !(*design)->packet->steward_packet))
+    const struct packet_design *packet = (*design)->packet;
+    if (opts.backup && (!packet || !packet->steward_packet || packet->divides))
         return args_complain(usage, "--backup: the design '%s' has no backup of a switch", opts.design);
-    if (opts.racks_seen && (!(*design)->packet || !(*design)->packet->switch_rules || !opts.racks || opts.racks > RACKS_MAX))
-        return args_complain(usage, "--racks is for the design fisslock-racks, and from 1 to %d", RACKS_MAX);
+    if (opts.racks_seen && (!packet || !packet_divides(packet) || !opts.racks || opts.racks > RACKS_MAX))
+        return args_complain(usage, "--racks is for the designs fisslock-racks and netlock-switches, and from 1 to %d", RACKS_MAX);
+    if (packet && packet->divides && !opts.servers_seen)
+        opts.servers = opts.racks_seen ? opts.racks : RACKS_DEFAULT; /* each of the switches has its own */
     if (opts.lease_ns < LEASE_MIN_NS || opts.lease_ns > LEASE_MAX_NS)
         return args_complain(usage, "--lease is from 50 ms to an hour");
     if (!opts.hosts || opts.hosts > 4096 || !opts.sessions || opts.sessions > 4096 || !opts.holds || opts.holds > 4096)
@@ -419,8 +431,6 @@ int cmd_switch(int argc, char **argv)
         return status;
     if (rest.count)
         return args_complain(&switch_usage, "'%s' is one word too many", rest.words[0]);
-    if (opts.xdp.show)
-        return opts.xdp.pins ? switch_show(opts.xdp.pins, opts.json) : args_complain(&switch_usage, "--show needs --pin");
     if (opts.soft == !!opts.xdp.devices)
         return args_complain(&switch_usage, "either --dev, for a switch in the kernel, or --soft");
     if (!opts.join)
@@ -430,6 +440,10 @@ int cmd_switch(int argc, char **argv)
         status = parse_address(&switch_usage, "join", opts.join, &coordinator);
     if (status)
         return status;
+    if (opts.alloc && strcmp(opts.alloc, "knapsack") && strcmp(opts.alloc, "random"))
+        return args_complain(&switch_usage, "--alloc is knapsack or random");
+    if (opts.alloc)
+        design_tune(design_find(CLI_ALLOC_DESIGN), "alloc-random", !strcmp(opts.alloc, "random"));
     catch_signals();
     if (opts.room_seen && (!opts.soft || !opts.room || opts.room > ROOM_MAX))
         return args_complain(&switch_usage, "--room is for --soft, and from 1 to 1G");
@@ -438,6 +452,7 @@ int cmd_switch(int argc, char **argv)
     if (opts.soft)
         return run_alone("switch", at, coordinator, true);
     opts.xdp.space = opts.space;
+    opts.xdp.alloc = opts.alloc;
     opts.xdp.fresh = opts.fresh;
     opts.xdp.at = at;
     opts.xdp.coordinator = coordinator;

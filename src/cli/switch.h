@@ -12,11 +12,15 @@ struct switch_options {
     const char *space, *mode, *pins;
     const char *design; /* demands; null and 0: none */
     uint64_t locks;
-    const char *loop; /* OUT,IN: for in-path switches */
+    const char *alloc; /* null: as it was, or the knapsack */
+    const char *loop;  /* OUT,IN: for in-path switches */
     struct net_addr at, coordinator;
-    bool fresh, show, remove, json;
+    bool fresh, remove, json;
     const volatile sig_atomic_t *stop;
 };
+
+#define CLI_ALLOC_DESIGN "netlock"
+#define CLI_ALLOC_OTHER "--alloc: the space has the design '%s', which has nothing to choose"
 
 /* Runs a switch in the kernel until *stop. The exit status. */
 int switch_xdp(const struct switch_options *o);

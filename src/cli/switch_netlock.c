@@ -115,10 +115,13 @@ static int open_memory(struct keeper *k, const struct switch_options *o, const s
             netlock_switch_init(*memory, &w->config, w->packet.head.generation, host_now());
             return 0;
         }
-        if (!plane_live(k->plane)->torn)
-            return netlock_switch_is(*memory, &w->config)
-                       ? 0
-                       : cli_say("switch", EXIT_UNAVAILABLE, "%s has the state of another rack; --fresh begins anew", o->pins);
+        if (!plane_live(k->plane)->torn) {
+            if (!netlock_switch_is(*memory, &w->config))
+                return cli_say("switch", EXIT_UNAVAILABLE, "%s has the state of another rack; --fresh begins anew", o->pins);
+            if (o->alloc)
+                netlock_set_random(*memory, !strcmp(o->alloc, "random"));
+            return 0;
+        }
         /* Whoever kept it died while it changed something: as if it were lost. */
         puts("the state was being changed when its process died: begins anew");
         plane_close(k->plane, PLANE_LEAVE);

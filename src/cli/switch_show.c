@@ -48,7 +48,7 @@ int switch_show(const char *pins, bool json)
     struct json j;
     int rc = plane_peek(pins, &live, &c);
     if (rc)
-        return cli_say("switch", rc == -ENOENT ? EXIT_NO : EXIT_UNAVAILABLE, "%s", plane_explain());
+        return cli_say("show", rc == -ENOENT ? EXIT_NO : EXIT_UNAVAILABLE, "%s", plane_explain());
     if (!json) {
         printf("space %" PRIu32 ", %" PRIu64 " locks, life %" PRIu32 "%s\n", live.settings.space, live.settings.locks, live.life,
                live.closed ? ", closed" : "");

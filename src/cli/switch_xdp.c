@@ -229,8 +229,13 @@ int switch_xdp(const struct switch_options *o)
     else if (o->locks && o->locks != w.config.locks)
         status = cli_say("switch", EXIT_UNAVAILABLE, "the space '%s' has %" PRIu64 " locks, not %" PRIu64, o->space, w.config.locks,
                          o->locks);
+    else if (w.config.racks)
+        status = cli_say("switch", EXIT_UNAVAILABLE, "locks that are divided among switches (%s) are decided in software: --soft",
+                         w.design);
     else
-        status = !strcmp(w.design, "netlock") ? switch_netlock(o, &udp, &w, &j) : run(o, &udp, &w, &j);
+        status = o->alloc && strcmp(w.design, CLI_ALLOC_DESIGN) ? cli_say("switch", EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, w.design)
+                 : !strcmp(w.design, "netlock")                 ? switch_netlock(o, &udp, &w, &j)
+                                                                : run(o, &udp, &w, &j);
     udp_close(&udp);
     return status;
 }

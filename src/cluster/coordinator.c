@@ -64,9 +64,11 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
         *why = "a host has at most a million requests: sessions times holds";
     else if (d->server_packet ? (!p->servers && !d->spills) || p->servers > RACK_SERVERS_MAX : p->servers)
         *why = d->server_packet ? "there are 1 to 64 lock servers" : "the design has no lock servers";
-    else if (p->racks > RACKS_MAX || (p->racks && !d->switch_rules))
+    else if (p->racks > RACKS_MAX || (p->racks && !packet_divides(d)))
         *why = p->racks > RACKS_MAX ? "there are up to 8 racks" : "the design divides no locks among racks";
-    else if (p->backup && !d->steward_packet)
+    else if (d->divides && p->servers < (p->racks ? p->racks : RACKS_DEFAULT))
+        *why = "each of the switches has lock servers of its own: there are at least as many";
+    else if (p->backup && (!d->steward_packet || d->divides))
         *why = "the design's switch has no backup";
     else if ((p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE) != !!p->directory)
         *why = "names and sparse keys need a directory";
@@ -87,7 +89,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->config.requests = p->requests;
     c->config.servers = p->servers;
     c->config.switches = p->backup ? 2 : 1;
-    c->config.racks = !d->switch_rules ? 0 : p->racks ? p->racks : RACKS_DEFAULT;
+    c->config.racks = !packet_divides(d) ? 0 : p->racks ? p->racks : RACKS_DEFAULT;
     rules_init(&c->rules, c->config.racks);
     c->wanted = c->rules;
     c->config.locks = p->locks;

@@ -104,6 +104,8 @@ static bool can_get(const struct coordinator *c, unsigned rack, uint64_t now)
 static int change_rules(struct coordinator *c, const struct coord_packet *p, uint64_t now)
 {
     unsigned first = (unsigned)min_u64(p->head.index, RACK_SLOTS);
+    if (!c->design->packet->switch_rules)
+        return -EOPNOTSUPP; /* divided for good */
     int rc = rules_move(&c->rules, c->config.racks, first, p->head.generation, p->role, &c->wanted);
     if (!rc && (!all_have_let_go(c) || !can_get(c, p->role, now))) {
         int why = all_have_let_go(c) ? -EAGAIN : -EBUSY;

@@ -70,7 +70,7 @@ struct fission_packet {
 };
 _Static_assert(sizeof(struct fission_packet) == 80, "no padding");
 
-/* GRANT with agent: one who waits. ANSWER: one who holds. REPORT: a hold. */
+/* GRANT with agent: one who waits. ANSWER: one who holds. REPORT: a hold. (PROBE and CHASE have steps: designs/chase.h.) */
 struct fission_entry {
     uint64_t nonce; /* REPORT: the lock's index */
     struct place client;
@@ -79,23 +79,6 @@ struct fission_entry {
     uint8_t priority;
 };
 _Static_assert(sizeof(struct fission_entry) == 16, "no padding");
-
-/* PROBE, CHASE: the way so far (designs/fisslock/deadlock.c). One who waits, what it waits for, who waits and has that, and so on.
- */
-enum fission_step_kind {
-    FISSION_STEP_WAIT = 1,   /* id: of the wait */
-    FISSION_STEP_HOLD = 2,   /* id: nonce of a request that holds what the one before waits for */
-    FISSION_STEP_QUEUED = 3, /* id: nonce of a request that waits and must be served before; says the agent of `term` */
-};
-
-struct fission_step {
-    uint64_t id;
-    uint32_t term;
-    uint16_t machine;
-    uint8_t kind;
-    uint8_t second; /* WAIT: an upgrade that came when there was one */
-};
-_Static_assert(sizeof(struct fission_step) == sizeof(struct fission_entry), "counted alike");
 
 #define FISSION_HOPS_MAX 16
 #define FISSION_ENTRIES_MAX ((PACKET_MAX - sizeof(struct fission_packet)) / sizeof(struct fission_entry))

@@ -109,7 +109,9 @@ enum netlock_op {
 #define NETLOCK_BUST_FIRST_QUEUE 32u    /* a release pops the first waiting queue that has somebody */
 #define NETLOCK_BUST_EAGER_NORMAL 64u   /* LAST ends the overflow though somebody was passed on since */
 #define NETLOCK_BUST_NO_PUSH_ORDER 128u /* a push is taken whatever its number */
-#define NETLOCK_BUST_CROWD 256u         /* a reader writes though others read */
+#define NETLOCK_BUST_UPGRADE 256u       /* a reader writes though others read */
+
+#define NETLOCK_FROM_SERVER 128u /* flag of a pass, beside those of packets: it was pushed */
 
 /* What travels with a packet. */
 struct netlock_pass {
@@ -319,6 +321,9 @@ static inline uint64_t netlock_stage_waiting(struct netlock_pass *p, uint64_t re
     case NETLOCK_OP_MOVE:
     case NETLOCK_OP_DROP:
         return p->ours ? reg - one : reg;
+    case NETLOCK_OP_LAST:
+        p->head = !reg;
+        return reg;
     case NETLOCK_OP_PULL:
         p->priority = netlock_first_waiting(reg);
         p->next = p->priority < NETLOCK_PRIORITIES ? NETLOCK_OP_PEEK : NETLOCK_OP_NONE;
@@ -373,6 +378,8 @@ static inline void netlock_enter(struct netlock_pass *p, struct netlock_ends *e)
         p->next = NETLOCK_OP_WAIT;
     else if (!p->full) /* a push beyond the room it was given is dropped: its client asks again */
         netlock_put_in(p, e);
+    if (pushed)
+        p->flags |= NETLOCK_FROM_SERVER;
 }
 
 /* Lines 7 to 12: the head goes, if it is the one meant; who is the next head? */
@@ -404,7 +411,7 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
         netlock_enter(p, e);
         break;
     case NETLOCK_OP_WAIT:
-        if (!p->ours)
+        if (!p->ours && !(p->flags & NETLOCK_FROM_SERVER))
             netlock_pass_on(p, e);
         break;
     case NETLOCK_OP_MOVE:
@@ -448,8 +455,8 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
     case NETLOCK_OP_LAST:
         if (p->ours)
             e->over = 0;
-        else if (p->found && e->over)
-            p->out |= NETLOCK_OUT_NOTIFY; /* not the last: somebody came meanwhile */
+        else if (p->found && e->over && (!p->priorities || p->head)) /* else when those who wait have gone: then there is room */
+            p->out |= NETLOCK_OUT_NOTIFY;                            /* not the last: somebody came meanwhile */
         break;
     case NETLOCK_OP_ENDED:
     case NETLOCK_OP_POP:

@@ -119,7 +119,7 @@ static inline void netlock_end_sole(struct netlock_pass *p)
 static inline void netlock_sole(struct netlock_pass *p, uint32_t flags)
 {
     bool granted = flags & NETLOCK_GRANTED, ended = flags & NETLOCK_ENDED;
-    if (granted && !ended && !(flags & NETLOCK_UPGRADES) && !(p->bust & NETLOCK_BUST_CROWD))
+    if (granted && !ended && !(flags & NETLOCK_UPGRADES) && !(p->bust & NETLOCK_BUST_UPGRADE))
         return; /* it will look when it leaves */
     if (!granted && !ended && (flags & NETLOCK_SLOT_MODE) == NETLOCK_EXCLUSIVE) {
         netlock_end_sole(p);

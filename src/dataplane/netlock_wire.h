@@ -73,6 +73,8 @@ enum netlock_type {
     NETLOCK_CONVERT,
     NETLOCK_STAY,
     NETLOCK_CONVERTED,
+    NETLOCK_PROBE, /* see designs/netlock/deadlock.h */
+    NETLOCK_CHASE,
     NETLOCK_TYPES
 };
 
@@ -85,6 +87,7 @@ enum netlock_type {
 #define NETLOCK_BOUNCED 8u   /* came too late for q2, back to the switch */
 #define NETLOCK_PAYLOAD 16u  /* ACQUIRE: names a data server, and bytes for it follow (one round trip, 4.1) */
 #define NETLOCK_VOID 32u     /* DATA: given up; what has not been done yet is not to be done */
+#define NETLOCK_SURE 64u     /* PROBE, CHASE: once more along the way on which the first came back */
 
 #define NETLOCK_BEAT_EMPTY 1u   /* BEAT of a switch that was to retire: nobody is in its queues, and nobody will be */
 #define NETLOCK_BEAT_LEASED 2u  /* BEAT: has a lease from a steward */

@@ -26,11 +26,12 @@ extern unsigned rmarw_counters;
 extern const struct design design_srvlock, design_parlock;
 
 /* NetLock, and wrong on purpose. */
-extern const struct design design_netlock, design_netchain, design_busted_netlock_blind, design_busted_netlock_mode,
-    design_busted_netlock_end, design_busted_netlock_grant, design_busted_netlock_lapse, design_busted_netlock_hasty,
-    design_busted_netlock_revert, design_busted_netlock_drain, design_busted_netlock_deaf, design_busted_netlock_silent,
-    design_busted_netlock_heir, design_busted_netlock_rebel, design_busted_netlock_usurper, design_busted_netlock_return,
-    design_busted_netlock_twice, design_busted_netlock_crowd, design_busted_netlock_eager;
+extern const struct design design_netlock, design_netlock_switches, design_busted_netlock_table, design_netchain,
+    design_busted_netlock_blind, design_busted_netlock_mode, design_busted_netlock_end, design_busted_netlock_grant,
+    design_busted_netlock_lapse, design_busted_netlock_hasty, design_busted_netlock_revert, design_busted_netlock_drain,
+    design_busted_netlock_deaf, design_busted_netlock_silent, design_busted_netlock_heir, design_busted_netlock_rebel,
+    design_busted_netlock_usurper, design_busted_netlock_return, design_busted_netlock_loud, design_busted_netlock_crowd,
+    design_busted_netlock_stale, design_busted_netlock_twice, design_busted_netlock_upgrade, design_busted_netlock_eager;
 
 /* References on one machine. */
 extern const struct design design_pthread, design_pthread_rw, design_ofd;

@@ -376,12 +376,21 @@ struct packet_design {
     /* Whether a server sends the packet in the name of a host, whose address it does not come from. Null: none does. */
     bool (*relayed)(const void *data, uint32_t len);
 
-    bool on_hosts;    /* the lock servers run on the clients' machines */
-    bool spills;      /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
-                       * they send to hosts goes by way of the switch */
+    bool
+        full_queues; /* who waits may be behind all who hold the lock, readers behind readers: there was no more room beside them */
+    bool divides;    /* locks are divided among several switches, for good */
+    bool on_hosts;   /* the lock servers run on the clients' machines */
+    bool spills;     /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
+                      * they send to hosts goes by way of the switch */
     uint64_t options; /* into every config of it */
     uint64_t draws;   /* bits of the options that a campaign sets or not, by its seed: policies */
 };
+
+/* Whether the locks of a space are divided among switches. */
+static inline bool packet_divides(const struct packet_design *d)
+{
+    return d->switch_rules || d->divides;
+}
 
 /* Whether a packet has a head of this version, family and space, and comes from a machine that can exist. Counts it if not. */
 static inline const struct packet_head *packet_check(const void *data, uint32_t len, uint8_t family, const struct rack_config *c,

@@ -29,6 +29,7 @@ struct request {
     uint32_t next, prev; /* among those that wait for an answer; request + 1, 0: none */
     uint32_t ticket;     /* by which its granter knows it, beside the nonce */
     uint32_t step;       /* conversions so far */
+    uint32_t thread;     /* that waits for it, and has it then; 0: none */
     uint32_t call;       /* what its data server is to do, + 1; 0: nothing */
     int32_t result;
     int32_t why; /* of giving up */
@@ -55,6 +56,7 @@ struct requests {
         uint64_t serial;               /* of the latest nonce */
         uint32_t pending;              /* first that waits for an answer; request + 1 */
         uint64_t by_switch, by_server; /* grants */
+        uint64_t probes, deadlocks;    /* begun; found */
     } busy;
     struct rack_config config;
     uint32_t life;
@@ -63,6 +65,7 @@ struct requests {
     uint64_t held_at; /* offset of counts: what a session has from a granter */
     uint64_t lost_at; /* of bytes, one per session: 1 if it lost something */
     uint64_t requests_at;
+    uint64_t part_bytes; /* of each part of a host of several switches: they lie side by side (parts.h) */
     struct lease leases[GRANTERS_MAX];
 };
 

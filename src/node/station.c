@@ -1,4 +1,5 @@
 #include "cluster/host.h"
+#include "designs/parts.h"
 #include "node/node.h"
 #include "world/world.h"
 
@@ -43,6 +44,9 @@ static void take_welcome(struct station *s, uint64_t switch_locks)
     s->config = s->welcome.config;
     s->config.switch_locks = switch_locks;
     s->config.rack = s->config.racks ? s->welcome.packet.head.to.port : 0;
+    for (unsigned i = 0; i < s->config.servers && s->config.racks && !s->is_switch; i++)
+        if (s->config.server[i] == s->welcome.packet.head.to.machine)
+            s->config.rack = (uint16_t)parts_of_server(&s->config, i);
     s->rules = s->welcome.rules;
 }
 
@@ -106,7 +110,7 @@ void station_meet(struct station *s)
     bool complete = !s->design->switch_packet || !s->welcome.config.servers;
     while (!complete && !*s->stop) {
         uint64_t stamp;
-        complete = s->welcome.switches[0].ip != 0;
+        complete = s->welcome.switches[s->config.rack].ip != 0;
         for (unsigned i = 0; i < s->welcome.config.servers; i++)
             complete = complete && s->welcome.servers[i].ip;
         if (complete)

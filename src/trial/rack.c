@@ -313,8 +313,11 @@ static void switch_tick(void *arg, uint64_t tag)
     if (tag != r->switch_tick_ns)
         return;
     struct sim_packet none = {.from = {.host = SIM_WIRE_SWITCH}};
-    uint64_t now = sim_now(&r->sim), next = r->design->switch_tick(r->switch_memory, now, &r->outbox);
-    switch_emit(r, &none);
+    uint64_t now = sim_now(&r->sim), next = UINT64_MAX;
+    for (unsigned i = 0; i < switch_count(r); i++) {
+        next = min_u64(next, r->design->switch_tick(r->switches[i], now, &r->outbox));
+        switch_emit(r, &none);
+    }
     r->switch_tick_ns = max_u64(min_u64(next, now + r->config.retry_ns), now + 1);
     sim_at(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
 }
@@ -337,11 +340,18 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
     switch_emit(r, packet);
 }
 
+static uint64_t switch_bytes(const struct rack *r, unsigned rack)
+{
+    struct rack_config config = r->config;
+    config.rack = (uint16_t)rack;
+    return r->design->switch_bytes(&config);
+}
+
 static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
 {
     struct rack_config config = r->config;
     config.rack = (uint16_t)rack;
-    memset(r->switches[rack], 0, r->design->switch_bytes(&config));
+    memset(r->switches[rack], 0, switch_bytes(r, rack));
     r->design->switch_init(r->switches[rack], &config, life, sim_now(&r->sim));
     if (r->design->switch_rules)
         r->design->switch_rules(r->switches[rack], &r->rules);
@@ -406,14 +416,14 @@ static int switch_start(struct rack *r)
 {
     const struct sim_switch_program program = {.ctx = r, .packet = switch_packet, .crash = switch_crash};
     for (unsigned i = 0; i < switch_count(r); i++)
-        if (!(r->switches[i] = calloc(1, r->design->switch_bytes(&r->config))))
+        if (!(r->switches[i] = calloc(1, switch_bytes(r, i))))
             return -ENOMEM;
     r->switch_memory = r->switches[0];
     sim_wire_program(r->wire, &program);
     r->rules = rack_rules_first(r->config.racks);
     for (unsigned i = 0; i < switch_count(r); i++)
         switch_anew(r, i, 1);
-    if (r->config.racks > 1 && r->params.moves)
+    if (r->config.racks > 1 && r->params.moves && r->design->switch_rules)
         sim_at(&r->sim, r->params.lease_ns, rules_begin, r, 1);
     if (r->design->switch_tick) {
         r->switch_tick_ns = sim_now(&r->sim) + (r->design->steward_packet ? 1 : r->config.retry_ns);
@@ -547,14 +557,16 @@ static void configure(struct rack *r)
         .sessions = (uint16_t)((p->clients + p->hosts - 1) / p->hosts),
         .requests = p->requests ? p->requests : REQUESTS,
         .servers = (uint16_t)r->server_count,
-        .switches = p->backup && r->design->steward_packet ? 2 : 1,
+        .switches = p->backup && r->design->steward_packet && !r->design->divides ? 2 : 1,
         .locks = p->locks,
         .switch_locks = p->switch_locks,
         .lease_ns = p->lease_ns,
         .retry_ns = p->retry_ns,
         .options = r->design->options | p->options,
-        .racks = (uint16_t)(r->design->switch_rules ? (p->racks ? p->racks : 2) : 0),
+        .racks = (uint16_t)(packet_divides(r->design) ? (p->racks ? p->racks : RACKS_DEFAULT) : 0),
     };
+    if (r->design->divides && r->config.racks > r->server_count)
+        r->config.racks = (uint16_t)r->server_count; /* each has its own */
     for (unsigned i = 0; i < r->server_count; i++)
         r->config.server[i] = (uint16_t)(r->design->on_hosts ? i + 1 : p->hosts + 1 + i);
 }
@@ -610,7 +622,8 @@ int rack_init(struct rack *r, const struct rack_params *p)
     const struct sim_hooks hooks = {
         .ctx = r, .process_crashed = on_crashed, .process_restarted = on_restarted, .server_restarted = on_host_restarted};
     sim_hooks_add(&r->sim, &hooks);
-    if (p->watch_waits && waits_init(&r->waits, p->clients * ACTORS_MAX, WAITS_WINDOW_FACTOR * p->retry_ns)) {
+    if (p->watch_waits &&
+        waits_init(&r->waits, p->clients * ACTORS_MAX, r->design->full_queues, WAITS_WINDOW_FACTOR * p->retry_ns)) {
         rack_free(r);
         return -ENOMEM;
     }

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-int waits_init(struct waits *w, unsigned actors, uint64_t window_ns)
+int waits_init(struct waits *w, unsigned actors, bool full, uint64_t window_ns)
 {
-    *w = (struct waits){.count = actors, .window_ns = window_ns};
+    *w = (struct waits){.count = actors, .full = full, .window_ns = window_ns};
     w->actors = calloc(actors, sizeof *w->actors);
     w->seen = calloc(actors, sizeof *w->seen);
     return w->actors && w->seen ? 0 : -ENOMEM;
@@ -20,12 +20,12 @@ void waits_free(struct waits *w)
 
 /* ---- the graph ---- */
 
-static bool blocks(const struct waits_actor *a, const struct waits_actor *b)
+static bool blocks(const struct waits *w, const struct waits_actor *a, const struct waits_actor *b)
 {
     for (unsigned i = 0; i < b->count; i++) {
         const struct waits_hold *h = &b->holds[i];
         bool own = a == b && h->request == a->request; /* what it holds, and wants more of */
-        if (h->lock == a->lock && !own && (h->mode == PAWL_EXCLUSIVE || a->mode == PAWL_EXCLUSIVE))
+        if (h->lock == a->lock && !own && (w->full || h->mode == PAWL_EXCLUSIVE || a->mode == PAWL_EXCLUSIVE))
             return true;
     }
     return a != b && b->waiting && b->lock == a->lock && a->mode == PAWL_SHARED && b->mode == PAWL_EXCLUSIVE;
@@ -35,7 +35,7 @@ static bool blocks(const struct waits_actor *a, const struct waits_actor *b)
 static bool reaches(struct waits *w, unsigned from, unsigned to)
 {
     for (unsigned i = 0; i < w->count; i++) {
-        if (w->seen[i] || !blocks(&w->actors[from], &w->actors[i]))
+        if (w->seen[i] || !blocks(w, &w->actors[from], &w->actors[i]))
             continue;
         w->seen[i] = true;
         if (w->actors[i].waiting && (i == to || reaches(w, i, to)))
@@ -98,9 +98,20 @@ void waits_begin(struct waits *w, unsigned actor, uint32_t request, uint64_t loc
     a->circle_ns = 0;
 }
 
-void waits_granted(struct waits *w, unsigned actor)
+/* Who gives up to convert says so first, and hears of it later than those who are granted by that. */
+static bool anybody_converts(struct waits *w)
+{
+    for (unsigned i = 0; i < w->count; i++)
+        if (w->actors[i].waiting && find(&w->actors[i], w->actors[i].request))
+            return true;
+    return false;
+}
+
+void waits_granted(struct waits *w, unsigned actor, uint64_t now)
 {
     struct waits_actor *a = &w->actors[actor];
+    if (anybody_converts(w))
+        remember(w, now);
     struct waits_hold *h = find(a, a->request);
     assert(a->waiting && (h || a->count < WAITS_HOLDS_MAX));
     if (!h)

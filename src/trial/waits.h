@@ -2,8 +2,8 @@
  * one time, and so whether one who was told of a deadlock was in one (I13).
  *
  * An actor waits for whoever holds what excludes it. A reader also waits for those who wait to write the same lock, since a design
- * may let those go first. Who has died or was lost counts until its process or its call says so: for the judge they are in the way
- * a little longer than they are. */
+ * may let those go first; and, if queues have a limited length, for all who hold it. Who has died or was lost counts until its
+ * process or its call says so: for the judge they are in the way a little longer than they are. */
 #ifndef PAWL_TRIAL_WAITS_H
 #define PAWL_TRIAL_WAITS_H
 
@@ -35,17 +35,18 @@ struct waits {
     struct waits_actor *actors;
     unsigned count;
     bool *seen; /* room to search */
+    bool full;  /* whoever holds a lock is in the way of who waits for it: its queue may be full, or move */
     uint64_t window_ns;
     uint64_t lease_ns; /* for which the dead are in the way */
 };
 
 /* window_ns: so long after the end of a circle its members may still be told of it. */
-int waits_init(struct waits *w, unsigned actors, uint64_t window_ns);
+int waits_init(struct waits *w, unsigned actors, bool full, uint64_t window_ns);
 void waits_free(struct waits *w);
 
 void waits_begin(struct waits *w, unsigned actor, uint32_t request, uint64_t lock, enum pawl_mode mode);
 /* It holds what it waited for; or it does not wait any more. */
-void waits_granted(struct waits *w, unsigned actor);
+void waits_granted(struct waits *w, unsigned actor, uint64_t now);
 void waits_ended(struct waits *w, unsigned actor, uint64_t now);
 /* From now on not more than shared; not at all. */
 void waits_weakened(struct waits *w, unsigned actor, uint32_t request);

@@ -3,6 +3,7 @@
  * head is made.
  */
 #include "designs/netlock/netlock.h"
+#include "designs/chase.h"
 #include "designs/netlock/server.h"
 #include "designs/netlock/switch.h"
 #include "tests/check.h"
@@ -114,6 +115,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         union {
             struct netlock_packet p;
             uint8_t bytes[sizeof(struct netlock_packet) + NETLOCK_PAYLOAD_MAX + 64];
+            struct {
+                struct netlock_packet probe;
+                struct chase_step step[4];
+            };
         } u;
         memset(&u, 0, sizeof u);
         uint8_t how = data[at];
@@ -147,6 +152,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             memcpy(u.bytes + sizeof u.p, data + at - sizeof(struct netlock_command), sizeof(struct netlock_command));
             u.bytes[sizeof u.p] %= 6;
             len = sizeof u.p + sizeof(struct netlock_command);
+        }
+        if (u.p.head.type == NETLOCK_PROBE || u.p.head.type == NETLOCK_CHASE) { /* a way of up to four steps */
+            u.p.count = 1 + u.p.count % 4;
+            u.p.room %= 5;
+            for (uint32_t i = 0; i < u.p.count; i++)
+                u.step[i] = (struct chase_step){.id = (data[at - 8 + i] % 8) * NETLOCK_SERIAL_STEP + data[at - 4 + i] % 8,
+                                                .machine = 1 + i % 2,
+                                                .kind = i % 2 ? 2 + data[at - 8 + i] % 3 : 1};
+            len = sizeof u.p + u.p.count * sizeof u.step[0];
         }
         now += (uint64_t)(how & 7) * NS_PER_US * 20;
         outbox_clear(&out);

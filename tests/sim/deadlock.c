@@ -1,6 +1,7 @@
 /* Clients that lock whatever they like in whatever order, and so wait for each other in circles. Those who wait without a deadline
  * get on, because one of each circle is told; nobody is told who was in none (I13); and who does it wrong is caught. */
 #include "designs/fisslock/pool.h"
+#include "designs/netlock/netlock.h"
 #include "lib/rng.h"
 #include "tests/check.h"
 #include "trial/rack.h"
@@ -9,6 +10,7 @@
 #include <errno.h>
 
 #define HOSTS 3
+#define SERVERS 2 /* if the design has any */
 #define CLIENTS 6
 #define TASKS 2
 #define LOCKS 5
@@ -23,6 +25,7 @@
 
 static struct trial {
     struct rack rack;
+    const struct design *design;
     struct rng random;
     bool patient;
     uint64_t told, falsely, timeouts, rounds;
@@ -62,7 +65,7 @@ static int try_round(struct actor *a)
     int rc = 0;
     for (; n < count && !rc; n += !rc)
         rc = lock_one(a, &holds[n]);
-    if (!rc && holds[0].mode == PAWL_SHARED && rng_chance(&t.random, 1, 2))
+    if (!rc && t.design->features & DESIGN_CONVERT && holds[0].mode == PAWL_SHARED && rng_chance(&t.random, 1, 2))
         rc = a->ops->convert(a, &holds[0], PAWL_EXCLUSIVE, deadline_of(a));
     while (n-- > 0 && rc != -PAWL_ELOST) {
         int end = a->ops->unlock(a, &holds[n]);
@@ -97,6 +100,8 @@ static bool run(const struct design *d, uint32_t faults, uint64_t seed, bool pat
         .clients = CLIENTS,
         .mortals = CLIENTS,
         .hosts = HOSTS,
+        .servers = SERVERS,
+        .backup = seed % 3 == 1,
         .tasks = TASKS,
         .racks = 2 + (unsigned)(seed % 3),
         .moves = faults != 0,
@@ -114,6 +119,7 @@ static bool run(const struct design *d, uint32_t faults, uint64_t seed, bool pat
         .on_deadlock = on_deadlock,
     };
     memset(&t, 0, sizeof t);
+    t.design = d;
     t.patient = patient;
     rng_seed(&t.random, seed);
     CHECK_EQ(rack_init(&t.rack, &p), 0);
@@ -155,15 +161,25 @@ static void check_caught(const struct design *d, const char *what, uint64_t wron
 
 int main(void)
 {
-    static const char *const names[] = {"fisslock", "fisslock-racks"}; /* circles through several racks, too */
-    for (unsigned i = 0; i < 2 * countof(names); i++) {
-        const struct design *d = design_find(names[i / 2]);
-        bool patient = i % 2;
-        check_clean(d, 0, patient);
-        check_clean(d, d->tolerates, patient);
+    static const struct {
+        const char *design;
+        uint64_t crowd, stale; /* 0: as another */
+    } trials[] = {
+        {"fisslock", FISSLOCK_BUSTED_CROWD, FISSLOCK_BUSTED_STALE},
+        {"fisslock-racks", 0, 0}, /* circles through several racks, too */
+        {"netlock", NETLOCK_BUST_CROWD, NETLOCK_BUST_STALE},
+        {"netlock-switches", 0, 0}, /* circles through several switches */
+    };
+    for (size_t i = 0; i < countof(trials); i++) {
+        const struct design *d = design_find(trials[i].design);
+        for (unsigned patient = 0; patient < 2; patient++) {
+            check_clean(d, 0, patient);
+            check_clean(d, d->tolerates, patient);
+        }
+        if (!trials[i].crowd)
+            continue;
+        check_caught(d, "a session is taken for one thread", trials[i].crowd);
+        check_caught(d, "who held once is taken to hold", trials[i].stale);
     }
-    const struct design *d = design_find("fisslock");
-    check_caught(d, "a session is taken for one thread", FISSLOCK_BUSTED_CROWD);
-    check_caught(d, "who held once is taken to hold", FISSLOCK_BUSTED_STALE);
     return 0;
 }

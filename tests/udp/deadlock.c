@@ -197,6 +197,7 @@ static void submitted(void)
 int main(void)
 {
     const struct rack_test t = {.design = rack_design("fisslock"),
+                                .servers = 2,
                                 .locks = LOCKS,
                                 .lease_ns = 3 * NS_PER_S,
                                 .faults = {.loss = 10, .twice = 20, .late = 20, .late_ns = 5 * NS_PER_MS},

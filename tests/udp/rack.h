@@ -46,7 +46,7 @@ static inline bool rack_serves(const struct rack_test *t, const struct design *d
 
 static inline unsigned rack_switch_count(const struct design *d)
 {
-    return d->packet->switch_rules ? RACKS_DEFAULT : d->packet->switch_packet != NULL;
+    return packet_divides(d->packet) ? RACKS_DEFAULT : d->packet->switch_packet != NULL;
 }
 
 /* PAWL_TEST_ROOM: for how many locks the switch has room. */

@@ -255,6 +255,24 @@ static void test_priorities(void)
     free(p);
 }
 
+/* A waiting queue that is full: no room is told, else who is pushed then is in no queue at all. */
+static void test_full_priorities(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_new(2, 1, 0, &lock);
+    acquire(p, lock, 0, X);
+    acquire(p, lock, 1, X); /* waits; there is room for one */
+    CHECK(acquire(p, lock, 2, X).out & NETLOCK_OUT_FORWARD);
+    struct netlock_pass last = packet(NETLOCK_OP_LAST, 0, 0, 0);
+    last.count = 2; /* the server has not heard of the third */
+    CHECK(!(run(p, lock, last).out & NETLOCK_OUT_NOTIFY));
+    /* What is pushed all the same is not here, and its client learns that. */
+    struct result r = run(p, lock, packet(NETLOCK_OP_PUSH, 2, 1, X));
+    CHECK((r.out & (NETLOCK_OUT_FORWARD | NETLOCK_OUT_PUSHED)) == NETLOCK_OUT_PUSHED);
+    CHECK(acquire(p, lock, 2, X).out & NETLOCK_OUT_GONE);
+    free(p);
+}
+
 static void test_quota(void)
 {
     uint32_t lock;
@@ -567,12 +585,13 @@ int main(void)
     test_giving_up();
     test_overflow();
     test_priorities();
+    test_full_priorities();
     test_quota();
     test_regions();
     test_shuffle();
     test_busted(NETLOCK_BUST_BLIND_RELEASE, 0);
     test_busted(NETLOCK_BUST_TRUST_MODE, 0);
     test_busted(NETLOCK_BUST_NO_END, 0);
-    test_busted(NETLOCK_BUST_CROWD, 0);
+    test_busted(NETLOCK_BUST_UPGRADE, 0);
     return 0;
 }

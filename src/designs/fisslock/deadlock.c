@@ -1,33 +1,13 @@
-/* Deadlocks: threads that wait in a circle, each for what the next one has.
- *
- * Edge chasing in the manner of Chandy, Misra and Haas (1983), AND model. Who has waited for long and holds something sends a PROBE
- * to the agent of the lock; that passes it, as CHASE, to the host of everybody who is in the way; if such a one waits, too, its
- * host appends that and sends the PROBE to the agent of *that* lock. What comes back to where it began has found a circle, of steps
- * that were true one after the other. They were true at the same time if all of them are still true when a second round has gone
- * along the same way: a wait has a name that is used once, and so has a hold; what is there before and after the moment at which
- * the first round ended was there in that moment. So:
- *
- *     No false victims (I13): who is told of a deadlock was part of one at a moment during its wait, SURE_FACTOR retransmission
- *     times ago at most.
- *
- * What is true is looked up where it is true: that a request waits or holds, in the memory of its host. An agent is believed only
- * that one who waits keeps out another (readers behind a writer), and that is asked of it in both rounds, of one tenure. Packets
- * that are lost, late or doubled find nothing, or find it again; nothing else depends on them.
- *
- * Of a circle one is the victim: the one of highest rank. A probe does not pass one who outranks whoever began it. */
+/* Deadlocks: see designs/chase.h. Here the queue of a lock is its agent's; its term is the agent's tenure. That one holds is asked
+ * of its host alone in the second round: the host knows more than the agent. A circle may go through several racks (racks.c): then
+ * a host has a part in each. */
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
 
 #include <errno.h>
 
-#define PROBE_FACTOR 4 /* a wait is looked into when it is that many retransmission times until the next: after seven of them */
-#define SURE_FACTOR 8  /* retransmission times, within which the second round must be back */
-#define FANOUT_MAX 16  /* of those in the way: others come next time */
-
-#define PASSES_MAX 16 /* others' probes that a wait sends on within a retransmission time */
-
-#define STEPS_MAX FISSION_ENTRIES_MAX
-static_assert(STEPS_MAX < UINT8_MAX, "a step's number fits into hops");
+static_assert(sizeof(struct chase_step) == sizeof(struct fission_entry), "counted alike");
+static_assert(CHASE_STEPS_MAX <= FISSION_ENTRIES_MAX, "all fit");
 
 /* ---- who waits, and has what ---- */
 
@@ -52,171 +32,127 @@ static uint8_t wanted(const struct request *r)
     return r->state == REQUEST_UPGRADING ? FISSION_EXCLUSIVE : r->mode;
 }
 
-/* The name of the wait; 0: it does not. */
-static uint64_t wait_of(struct fisslock_host *h, const struct request *r)
+static bool waits(const struct request *r)
 {
-    return r->state == REQUEST_WAITING && !r->try ? r->nonce : r->state == REQUEST_UPGRADING ? host_suspect(h, r)->upgrade : 0;
+    return (r->state == REQUEST_WAITING && !r->try) || r->state == REQUEST_UPGRADING;
 }
 
-static bool same_thread(struct fisslock_host *h, uint32_t a, struct fisslock_host *other, uint32_t b)
+/* Requests as the chase numbers them: through all parts. */
+static struct fisslock_host *part_of(const struct event *e, uint32_t request)
 {
-    return host_is(h, FISSLOCK_BUSTED_CROWD) || (*host_thread(h, a) && *host_thread(h, a) == *host_thread(other, b));
+    return host_part(e->h, request / e->h->request_count);
 }
 
-/* A request, and the part of its host that it is in: a circle may go through several racks (racks.c). */
-struct wait {
-    struct fisslock_host *h;
-    struct request *r; /* null: there is none */
-};
-
-/* What the thread that has `r` waits for, in its call, in whatever rack; if nothing, it may give `r` back at any time. An upgrade
- * waits itself. */
-static struct wait wait_behind(struct fisslock_host *h, struct request *r)
+static struct request *request_of(const struct event *e, uint32_t request)
 {
-    uint32_t number = request_number(h, r), first = number - number % h->config.requests;
-    if (r->state == REQUEST_UPGRADING)
-        return (struct wait){h, r};
-    for (unsigned d = 0; d < host_parts(h); d++) {
-        struct fisslock_host *part = host_part(h, d);
-        for (uint32_t i = first; i < first + h->config.requests; i++)
-            if (wait_of(part, host_request(part, i)) && same_thread(h, number, part, i))
-                return (struct wait){part, host_request(part, i)};
-    }
-    return (struct wait){NULL, NULL};
+    return host_request(part_of(e, request), request % e->h->request_count);
 }
 
-/* Whether others can wait for the thread that waits for `r`. */
-static bool has_something(struct fisslock_host *h, const struct request *r)
+static uint32_t chase_number(struct fisslock_host *h, const struct request *r)
 {
-    uint32_t number = request_number(h, r), first = number - number % h->config.requests;
-    if (r->state == REQUEST_UPGRADING)
-        return true;
-    for (unsigned d = 0; d < host_parts(h); d++)
-        for (uint32_t i = first; i < first + h->config.requests; i++)
-            if (fisslock_holds(host_part(h, d), i) && same_thread(h, number, host_part(h, d), i))
-                return true;
-    return false;
+    return h->config.rack * h->request_count + request_number(h, r);
 }
 
-/* Another for every wait, so that it is not always the same who loses; and the same for everybody who asks. */
-static uint64_t rank_of(const struct fission_step *s)
+static struct chase_step wait_of(void *ctx, uint32_t request)
 {
-    return (mix64(s->id ^ mix64(s->machine | (uint64_t)s->term << 16)) >> 1 | 1) | (uint64_t)s->second << 63;
+    struct fisslock_host *h = part_of(ctx, request);
+    const struct request *r = request_of(ctx, request);
+    const struct suspect *s = host_suspect(h, r);
+    bool upgrades = r->state == REQUEST_UPGRADING;
+    if (!waits(r))
+        return (struct chase_step){0};
+    return (struct chase_step){.id = upgrades ? s->upgrade : r->nonce, .term = h->config.rack, .second = upgrades && s->second};
 }
 
-/* Nonces are a rack's own, so its number belongs to the name. */
-static struct fission_step step_of(struct fisslock_host *h, const struct request *r)
+static bool holds(void *ctx, uint32_t request)
 {
-    return (struct fission_step){.id = wait_of(h, r),
-                                 .term = h->config.rack,
-                                 .machine = h->machine,
-                                 .kind = FISSION_STEP_WAIT,
-                                 .second = r->state == REQUEST_UPGRADING && host_suspect(h, r)->second};
+    struct fisslock_host *h = part_of(ctx, request);
+    return fisslock_holds(h, request % h->request_count);
 }
 
-static bool same_wait(const struct fission_step *a, const struct fission_step *b)
+static uint32_t thread_of(void *ctx, uint32_t request)
 {
-    return a->id == b->id && a->machine == b->machine && a->term == b->term;
+    struct fisslock_host *h = part_of(ctx, request);
+    return *host_thread(h, request % h->request_count);
 }
 
-/* Those who have nothing are nobody's victims: without them the others would wait all the same. */
-static uint64_t rank_here(struct fisslock_host *h, const struct request *r)
+static struct suspect *suspect_of(void *ctx, uint32_t request)
 {
-    const struct fission_step s = step_of(h, r);
-    return has_something(h, r) ? rank_of(&s) : 0;
+    return host_suspect(part_of(ctx, request), request_of(ctx, request));
 }
 
 /* ---- packets ---- */
 
-struct way {
-    unsigned count;
-    struct fission_step step[STEPS_MAX];
-};
-
-/* Waits and what they wait for take turns. */
-static bool read_way(struct event *e, const struct fission_packet *p, struct way *way)
+static bool read_probe(struct event *e, const struct fission_packet *p, struct chase_probe *out)
 {
-    way->count = p->count;
-    memcpy(way->step, p + 1, p->count * sizeof way->step[0]);
-    bool good = p->count > 0;
-    for (unsigned i = 0; i < p->count; i++) {
-        const struct fission_step *s = &way->step[i];
-        bool wait = s->kind == FISSION_STEP_WAIT;
-        good &= wait == !(i & 1) && s->kind >= FISSION_STEP_WAIT && s->kind <= FISSION_STEP_QUEUED && s->second <= 1;
-        good &= s->machine != MACHINE_NONE && s->machine <= e->h->config.machines;
-    }
+    bool good = chase_read((const struct chase_step *)(const void *)(p + 1), p->count, e->h->config.machines, &out->way);
+    out->at = p->hops;
+    out->serial = p->stamp;
+    out->sure = p->flags & FISSION_SURE;
     e->h->drops.bad += !good;
     return good;
 }
 
-static struct fission_packet *say(struct event *e, enum fission_type type, uint64_t index, uint64_t nonce, const struct way *way,
-                                  unsigned at, uint32_t serial)
+static struct fission_packet *say(struct event *e, enum fission_type type, uint64_t index, uint64_t nonce,
+                                  const struct chase_probe *probe)
 {
-    struct fission_packet *p = pool_packet(e, type, index, nonce, way->count);
+    struct fission_packet *p = pool_packet(e, type, index, nonce, probe->way.count);
     if (!p)
         return NULL;
-    p->stamp = serial;
-    p->hops = (uint8_t)at;
-    memcpy(p + 1, way->step, way->count * sizeof way->step[0]);
+    p->stamp = probe->serial;
+    p->hops = (uint8_t)probe->at;
+    memcpy(p + 1, probe->way.step, probe->way.count * sizeof probe->way.step[0]);
     return p;
 }
 
-static void from_wait(struct event *e, struct fission_packet *p, const struct request *r, uint16_t flags)
+static void look(void *ctx, uint32_t request, const struct chase_probe *probe)
 {
-    p->client = (struct place){e->h->machine, PORT_POOL};
-    p->mode = wanted(r);
-    p->flags = flags | (r->state == REQUEST_UPGRADING ? FISSION_UPGRADE : 0);
-}
-
-/* The first round: to the agent, which will say who is in the way. */
-static void look_on(struct event *e, const struct request *r, const struct way *way, uint32_t serial)
-{
-    struct fission_packet *p = say(e, FISSION_PROBE, r->index, r->nonce, way, way->count, serial);
-    if (p)
-        from_wait(e, p, r, 0);
-}
-
-/* The second: step `at` is what was in the way of `r`. */
-static void look_again(struct event *e, const struct request *r, const struct way *way, unsigned at, uint32_t serial)
-{
-    bool held = way->step[at].kind == FISSION_STEP_HOLD; /* then its host knows more than the agent */
-    struct fission_packet *p = say(e, held ? FISSION_CHASE : FISSION_PROBE, r->index, r->nonce, way, at, serial);
+    struct event *e = ctx;
+    const struct request *r = request_of(e, request); /* of this part: see deadlock_chase() */
+    bool direct = probe->sure && probe->way.step[probe->at].kind == CHASE_HOLD;
+    struct fission_packet *p = say(e, direct ? FISSION_CHASE : FISSION_PROBE, r->index, r->nonce, probe);
     if (!p)
         return;
-    from_wait(e, p, r, FISSION_SURE);
-    if (held)
-        p->head.to = (struct place){way->step[at].machine, PORT_POOL};
+    p->client = (struct place){e->h->machine, PORT_POOL};
+    p->mode = wanted(r);
+    p->flags = (uint16_t)((probe->sure ? FISSION_SURE : 0) | (r->state == REQUEST_UPGRADING ? FISSION_UPGRADE : 0));
+    if (direct)
+        p->head.to = (struct place){probe->way.step[probe->at].machine, PORT_POOL};
 }
 
 /* ---- where it begins, and ends ---- */
 
-static void begin(struct event *e, struct request *r)
+static void give_up(void *ctx, uint32_t request)
 {
+    struct event *e = ctx;
+    e->h->counts.deadlocks++;
+    fisslock_give_up(e->h, request % e->h->request_count, -EDEADLK, e->now, e->out);
+}
+
+static struct chase chase_of(struct event *e)
+{
+    static const struct chase_ops ops = {wait_of, holds, thread_of, suspect_of, look, give_up};
     struct fisslock_host *h = e->h;
-    struct suspect *s = host_suspect(h, r);
-    if (!has_something(h, r))
-        return;
-    edit(e, s);
-    s->serial++;
-    s->sure = false;
-    s->began_ns = e->now;
-    h->counts.probes++;
-    struct way way = {.count = 1, .step = {step_of(h, r)}};
-    look_on(e, r, &way, s->serial);
+    return (struct chase){.ops = &ops,
+                          .ctx = e,
+                          .out = e->out,
+                          .drops = &h->drops,
+                          .probes = &h->counts.probes,
+                          .now = e->now,
+                          .retry_ns = h->config.retry_ns,
+                          .requests = h->config.requests,
+                          .part = h->request_count,
+                          .parts = (uint16_t)host_parts(h),
+                          .machine = h->machine,
+                          .crowd = host_is(h, FISSLOCK_BUSTED_CROWD),
+                          .rash = host_is(h, FISSLOCK_BUSTED_RASH)};
 }
 
 void deadlock_due(struct event *e, struct request *r)
 {
-    if (r->pause_ns >= PROBE_FACTOR * e->h->config.retry_ns && wait_of(e->h, r))
-        begin(e, r);
-}
-
-/* Somebody has a reason to think that it is part of a deadlock. */
-static void begin_soon(struct event *e, struct request *r)
-{
-    uint64_t before = host_suspect(e->h, r)->began_ns;
-    if (!before || e->now - before >= e->h->config.retry_ns)
-        begin(e, r);
+    const struct chase c = chase_of(e);
+    if (r->pause_ns >= CHASE_PROBE_FACTOR * e->h->config.retry_ns && waits(r))
+        chase_begin(&c, chase_number(e->h, r));
 }
 
 void deadlock_upgrade(struct event *e, struct request *r)
@@ -231,51 +167,18 @@ void deadlock_upgrade(struct event *e, struct request *r)
 /* Two readers of one lock that both want to write: the second is the victim, and at once, if that is true. */
 void deadlock_second(struct event *e, struct request *r)
 {
+    const struct chase c = chase_of(e);
     struct suspect *s = host_suspect(e->h, r);
     edit(e, s);
     s->second = true;
-    begin_soon(e, r);
-}
-
-static void give_up(struct event *e, struct request *r)
-{
-    e->h->counts.deadlocks++;
-    fisslock_give_up(e->h, request_number(e->h, r), -EDEADLK, e->now, e->out);
-}
-
-/* A probe of its own has come back to `r`, which still waits. */
-static void came_back(struct event *e, struct request *r, const struct fission_packet *p, const struct way *way, unsigned at)
-{
-    struct fisslock_host *h = e->h;
-    struct suspect *s = host_suspect(h, r);
-    if (p->stamp != s->serial || s->sure != !!(p->flags & FISSION_SURE) || at != way->count - 1) {
-        h->drops.stale++;
-        return;
-    }
-    if (!s->sure && !host_is(h, FISSLOCK_BUSTED_RASH)) {
-        edit(e, s);
-        s->sure = true;
-        s->began_ns = e->now; /* if it comes back again, everything was true in this moment */
-        look_again(e, r, way, 1, s->serial);
-    } else if (e->now - s->began_ns > SURE_FACTOR * h->config.retry_ns) {
-        h->drops.stale++; /* it was; perhaps it is long ago */
-    } else {
-        give_up(e, r);
-    }
+    chase_begin_soon(&c, chase_number(e->h, r));
 }
 
 /* ---- at the agent: who is in the way? ---- */
 
-struct blockers {
-    unsigned count;
-    struct fission_step step[FANOUT_MAX];
-};
-
-static void add(struct blockers *b, const struct agent *a, struct who who, enum fission_step_kind kind)
+static void add(struct chase_blockers *b, const struct agent *a, struct who who, enum chase_kind kind)
 {
-    if (b->count < FANOUT_MAX)
-        b->step[b->count++] =
-            (struct fission_step){.id = who.nonce, .term = a->term, .machine = who.machine, .kind = (uint8_t)kind};
+    chase_block(b, who.nonce, who.machine, a->term, kind);
 }
 
 static struct who who_is(const struct node *n)
@@ -284,39 +187,39 @@ static struct who who_is(const struct node *n)
 }
 
 /* All holders but one, or those who write; beginning elsewhere every time, should there be too many. */
-static void add_holders(struct blockers *b, struct fisslock_host *h, const struct agent *a, struct who but, bool writers,
+static void add_holders(struct chase_blockers *b, struct fisslock_host *h, const struct agent *a, struct who but, bool writers,
                         uint32_t turn)
 {
-    uint32_t skip = a->holders.count > FANOUT_MAX ? turn * FANOUT_MAX % a->holders.count : 0, i = a->holders.head;
+    uint32_t skip = a->holders.count > CHASE_FANOUT_MAX ? turn * CHASE_FANOUT_MAX % a->holders.count : 0, i = a->holders.head;
     for (; skip; skip--)
         i = host_node(h, i)->next;
     for (uint32_t n = 0; n < a->holders.count; n++) {
         const struct node *node = host_node(h, i);
         if (!node_is(node, but) && (!writers || node->mode == FISSION_EXCLUSIVE))
-            add(b, a, who_is(node), FISSION_STEP_HOLD);
+            add(b, a, who_is(node), CHASE_HOLD);
         i = node->next == NONE ? a->holders.head : node->next;
     }
 }
 
 /* A reader that is kept out by one who waits to write. The first of those is as good as all: they wait for the same holders. */
-static void add_queued(struct blockers *b, const struct event *e, const struct agent *a, uint32_t reader)
+static void add_queued(struct chase_blockers *b, const struct event *e, const struct agent *a, uint32_t reader)
 {
     if (a->right == FISSION_SHARED && agent_open(e, a))
         return;
     if (a->upgrader.machine) {
-        add(b, a, a->upgrader, FISSION_STEP_QUEUED);
+        add(b, a, a->upgrader, CHASE_QUEUED);
         return;
     }
     for (uint32_t i = a->waiters.head; i != reader; i = host_node(e->h, i)->next)
         if (host_node(e->h, i)->mode == FISSION_EXCLUSIVE) {
-            add(b, a, who_is(host_node(e->h, i)), FISSION_STEP_QUEUED);
+            add(b, a, who_is(host_node(e->h, i)), CHASE_QUEUED);
             return;
         }
 }
 
 /* Whether the agent has heard of the one who asks makes no difference to those who hold: they are in its way. One that holds since
  * before the decider lost its state, and wants more, it may not hear of until they have gone. */
-static void find_blockers(struct blockers *b, const struct event *e, const struct agent *a, const struct fission_packet *p)
+static void find_blockers(struct chase_blockers *b, const struct event *e, const struct agent *a, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
     struct who who = {p->head.nonce, p->client.machine};
@@ -327,140 +230,71 @@ static void find_blockers(struct blockers *b, const struct event *e, const struc
     add_holders(b, h, a, who, reads, p->stamp);
 }
 
-static void pass_on(struct event *e, const struct fission_packet *p, const struct way *way, unsigned at)
-{
-    struct fission_packet *out = say(e, FISSION_CHASE, p->head.index, p->head.nonce, way, at, p->stamp);
-    if (!out)
-        return;
-    out->head.to = (struct place){way->step[at].machine, PORT_POOL};
-    out->client = p->client;
-    out->mode = p->mode;
-    out->flags = p->flags;
-}
-
-static bool same_step(const struct fission_step *a, const struct fission_step *b)
-{
-    return a->id == b->id && a->machine == b->machine && a->kind == b->kind && a->term == b->term;
-}
-
 void deadlock_probe(struct event *e, const struct fission_packet *p)
 {
     const struct agent *a = pool_agent_of(e->h, p->head.index);
-    struct blockers found = {0};
-    struct way way;
-    if (!read_way(e, p, &way) || !a || a->state != AGENT_LIVE)
+    struct chase_blockers found = {0};
+    struct chase_probe probe;
+    bool bad;
+    if (!read_probe(e, p, &probe) || !a || a->state != AGENT_LIVE)
         return;
-    bool sure = p->flags & FISSION_SURE;
-    unsigned at = sure ? p->hops : way.count;
-    if (at % 2 == 0 || at >= STEPS_MAX || (sure && at >= way.count)) {
-        e->h->drops.bad += sure; /* else it has gone too far */
+    if (!chase_turn(&probe, &bad)) {
+        e->h->drops.bad += bad;
         return;
     }
     find_blockers(&found, e, a, p);
-    if (!sure)
-        way.count++;
     for (unsigned i = 0; i < found.count; i++) {
-        if (sure && !same_step(&found.step[i], &way.step[at]))
+        struct fission_packet *out =
+            chase_take(&probe, &found.step[i]) ? say(e, FISSION_CHASE, p->head.index, p->head.nonce, &probe) : NULL;
+        if (!out)
             continue;
-        way.step[at] = found.step[i];
-        pass_on(e, p, &way, at);
+        out->head.to = (struct place){found.step[i].machine, PORT_POOL};
+        out->client = p->client;
+        out->mode = p->mode;
+        out->flags = p->flags;
     }
 }
 
 /* ---- at the host of one who is in the way: does it wait, too? ---- */
 
-/* The request that waits there; none: it is not in the way any more. */
-static struct wait next_wait(struct fisslock_host *h, const struct fission_packet *p, const struct fission_step *s)
+/* The request that waits there; CHASE_NONE: none, or it is not in the way any more. */
+static uint32_t next_wait(const struct chase *c, struct fisslock_host *h, const struct fission_packet *p,
+                          const struct chase_step *s)
 {
     bool stale = host_is(h, FISSLOCK_BUSTED_STALE);
     struct request *r = pool_request_of(h, s->id);
     if (!r && stale && NONCE_SLOT(s->id) < h->request_count)
-        return wait_behind(h, host_request(h, NONCE_SLOT(s->id)));
+        return chase_wait_behind(c, chase_number(h, host_request(h, NONCE_SLOT(s->id))));
     if (!r || r->index != p->head.index)
-        return (struct wait){NULL, NULL};
-    if (s->kind == FISSION_STEP_QUEUED) {
-        bool in_the_way = p->mode == FISSION_SHARED && wait_of(h, r) && wanted(r) == FISSION_EXCLUSIVE;
-        return (struct wait){h, in_the_way ? r : NULL};
-    }
-    bool holds = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
+        return CHASE_NONE;
+    uint32_t number = chase_number(h, r);
+    if (s->kind == CHASE_QUEUED)
+        return p->mode == FISSION_SHARED && waits(r) && wanted(r) == FISSION_EXCLUSIVE ? number : CHASE_NONE;
+    bool held = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
     bool excludes = p->mode == FISSION_EXCLUSIVE || r->mode == FISSION_EXCLUSIVE;
-    return (holds && excludes) || stale ? wait_behind(h, r) : (struct wait){NULL, NULL};
-}
-
-/* Once per probe and round, as far as it is remembered: beyond this point it has been everywhere. And not more often than so, since
- * a network that doubles packets doubles them at every step. */
-static bool may_pass(struct event *e, const struct request *r, const struct fission_packet *p, const struct fission_step *first)
-{
-    struct suspect *s = host_suspect(e->h, r);
-    uint64_t probe = mix64(first->id ^ mix64(first->machine | (uint64_t)first->term << 16)) + 2 * (uint64_t)p->stamp +
-                     !!(p->flags & FISSION_SURE);
-    for (unsigned i = 0; i < SUSPECT_PASSES; i++)
-        if (s->passed[i] == probe)
-            return false;
-    edit(e, s);
-    if (e->now - s->passes_ns >= e->h->config.retry_ns) {
-        s->passes_ns = e->now;
-        s->passes = 0;
-    }
-    if (s->passes == PASSES_MAX)
-        return false;
-    s->passed[s->passes++ % SUSPECT_PASSES] = probe;
-    return true;
-}
-
-static bool on_the_way(const struct way *way, const struct fission_step *s)
-{
-    for (unsigned i = 0; i < way->count; i += 2)
-        if (same_wait(&way->step[i], s))
-            return true;
-    return false;
-}
-
-static bool outranks(struct event *e, struct request *r, const struct fission_step *first)
-{
-    if (rank_here(e->h, r) <= rank_of(first))
-        return false;
-    begin_soon(e, r); /* the other will not; this one can */
-    return true;
-}
-
-/* What was in the way has led to `r`, of this event's host: step `at` of the way was the last. */
-static void go_on(struct event *e, struct request *r, const struct fission_packet *p, struct way *way, unsigned at)
-{
-    const struct fission_step here = step_of(e->h, r), *first = &way->step[0];
-    bool sure = p->flags & FISSION_SURE;
-    if (same_wait(&here, first)) {
-        came_back(e, r, p, way, at);
-    } else if (outranks(e, r, first)) {
-        return;
-    } else if (sure) {
-        if (at + 2 < way->count && same_wait(&here, &way->step[at + 1]) && may_pass(e, r, p, first))
-            look_again(e, r, way, at + 2, p->stamp);
-    } else if (way->count + 1 < STEPS_MAX && !on_the_way(way, &here) && may_pass(e, r, p, first)) {
-        way->step[way->count++] = here;
-        look_on(e, r, way, p->stamp);
-    }
+    return (held && excludes) || stale ? chase_wait_behind(c, number) : CHASE_NONE;
 }
 
 void deadlock_chase(struct event *e, const struct fission_packet *p)
 {
-    struct fisslock_host *h = e->h;
-    struct way way;
-    if (!read_way(e, p, &way))
+    const struct chase c = chase_of(e);
+    struct chase_probe probe;
+    if (!read_probe(e, p, &probe))
         return;
-    bool sure = p->flags & FISSION_SURE;
-    unsigned at = p->hops;
-    if (at % 2 == 0 || at >= way.count || (!sure && at != way.count - 1) || way.step[at].machine != h->machine) {
-        h->drops.bad++;
+    if (!chase_is_for(&c, &probe)) {
+        e->h->drops.bad++;
         return;
     }
-    struct wait next = next_wait(h, p, &way.step[at]);
-    if (!next.r) {
-        if (way.step[at].kind == FISSION_STEP_QUEUED)
-            request_not_waiting(e, p->head.index, way.step[at].id);
+    const struct chase_step *s = &probe.way.step[probe.at];
+    uint32_t request = next_wait(&c, e->h, p, s);
+    if (request == CHASE_NONE) {
+        if (s->kind == CHASE_QUEUED)
+            request_not_waiting(e, p->head.index, s->id);
         return;
     }
-    struct event there = next.h == h ? *e : event_begin(next.h, e->now, e->out);
-    if (wait_of(there.h, next.r)) /* else its lease there ended just now */
-        go_on(&there, next.r, p, &way, at);
+    struct fisslock_host *part = part_of(e, request);
+    struct event there = part == e->h ? *e : event_begin(part, e->now, e->out);
+    const struct chase go = chase_of(&there);
+    if (wait_of(&there, request).id) /* else its lease there ended just now */
+        chase_go_on(&go, request, &probe);
 }

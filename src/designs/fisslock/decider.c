@@ -44,11 +44,6 @@ static struct rebuild_lock *lock_of(const struct decider *d, uint64_t index)
     return (struct rebuild_lock *)(uintptr_t)&d->lock[at];
 }
 
-static uint32_t epoch_of(const struct decider *d, uint64_t index)
-{
-    return d->placement_at ? placement_epoch(placement_of(d), index) : d->rules.epoch;
-}
-
 #define LEASE_DRIFT_DIVISOR 5000 /* as the host's: it counts a little less, the decider a little more */
 
 static uint64_t lease_at_most(const struct decider *d)
@@ -95,7 +90,7 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     }
     d->placement_at = placement_needed(config) ? placement_at(config) : 0;
     if (d->placement_at)
-        placement_init(placement_of(d), config, life, lease_at_most(d));
+        placement_init(placement_of(d), config, life);
 }
 
 static uint32_t decide(struct decider *d, const struct fission_packet *p, struct fission_meta *m)
@@ -155,9 +150,7 @@ static void lease(struct decider *d, const struct fission_packet *p, uint64_t no
         m->heard_ns = m->asked = 0;
         return;
     }
-    const struct placement *placement = placement_of(d);
-    uint16_t count = placement ? (uint16_t)placement_entries(placement) : 0;
-    struct fission_packet *answer = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof(struct fission_entry)));
+    struct fission_packet *answer = outbox_add(out, sizeof *p);
     if (!answer)
         return;
     is_closed(d, now); /* before it is heard: it may be the last whose silence was waited for */
@@ -167,9 +160,7 @@ static void lease(struct decider *d, const struct fission_packet *p, uint64_t no
     answer->head.epoch = d->rules.epoch;
     answer->head.to = p->head.from;
     answer->head.from.machine = MACHINE_SWITCH;
-    answer->count = count;
-    if (placement)
-        placement_tell(placement, (struct fission_entry *)(answer + 1));
+    answer->count = 0;
 }
 
 /* The agent was lost with its host, and somebody who lives asks: its host has it from now on, in a new tenure, and will find that
@@ -210,7 +201,7 @@ static void pass(struct decider *d, const struct fission_packet *p, uint32_t len
     if (lives(d, p->head.to.machine, now))
         emit(out, p, len, d->options, NULL, 0);
     else if (asks && lives(d, p->client.machine, now))
-        placement_forward(placement_of(d), p, len, SPILL_DEAD, now, out);
+        placement_forward(placement_of(d), p, len, SPILL_DEAD, out);
     else
         d->drops.stale++;
 }
@@ -219,7 +210,7 @@ static void report(struct decider *d, const struct fission_packet *p, uint32_t l
 {
     uint16_t machine = p->head.from.machine;
     bool tells = d->rebuild.closed && machine <= d->rebuild.machines && d->rebuild.state[machine] == REBUILD_HEARD;
-    if (d->placement_at && tells && placement_report(placement_of(d), p, len, now, out))
+    if (d->placement_at && tells && placement_report(placement_of(d), p, len, out))
         return;
     if (!rebuild_report(&d->rebuild, d->lock, d->locks, p)) {
         d->drops.stale++;
@@ -236,20 +227,49 @@ static void report(struct decider *d, const struct fission_packet *p, uint32_t l
     answer->head.from.machine = MACHINE_SWITCH;
 }
 
-/* From before the state was lost. Who sent it hears so by asking for its lease, which it should do now. */
-static void nudge(struct decider *d, const struct fission_packet *p, struct outbox *out)
+/* A host should ask for its lease now. */
+static void rouse(struct decider *d, uint16_t machine, struct outbox *out)
 {
-    bool former = p->head.epoch && p->head.epoch < d->rules.epoch && p->head.from.machine <= d->rules.machines;
-    struct fission_packet *hint = former ? outbox_add(out, sizeof *p) : NULL;
+    struct fission_packet *hint = outbox_add(out, sizeof *hint);
     if (!hint)
         return;
-    hint->head = p->head;
-    hint->head.type = FISSION_LEASE;
-    hint->head.index = hint->head.nonce = 0;
-    hint->head.epoch = d->rules.epoch;
-    hint->head.to = (struct place){p->head.from.machine, PORT_POOL};
-    hint->head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
+    hint->head = (struct packet_head){.version = PACKET_VERSION,
+                                      .head_len = sizeof hint->head,
+                                      .family = PACKET_FISSION,
+                                      .type = FISSION_LEASE,
+                                      .space = d->rules.space,
+                                      .epoch = d->rules.epoch,
+                                      .from = {MACHINE_SWITCH, PORT_POOL},
+                                      .to = {machine, PORT_POOL}};
     hint->flags = FISSION_RETRY;
+}
+
+/* From before the state was lost. Who sent it hears so by asking for its lease. */
+static void nudge(struct decider *d, const struct fission_packet *p, struct outbox *out)
+{
+    if (p->head.epoch && p->head.epoch < d->rules.epoch && p->head.from.machine <= d->rules.machines)
+        rouse(d, p->head.from.machine, out);
+}
+
+/* A server has lost its memory, and with it words of our locks. So have we, then: hosts tell what they hold, and servers forget.
+ * The life is the server's: they come from one source, so that no switch has had it. Only those can hold anything that have a lease
+ * of this life; or of the one before, if that has not been found out yet. */
+static void begin_anew(struct decider *d, uint32_t life, uint64_t now, struct outbox *out)
+{
+    uint64_t expected[REBUILD_MACHINES_MAX / 64] = {0};
+    struct rack_config config = placement_of(d)->config;
+    uint32_t servers[RACK_SERVERS_MAX];
+    memcpy(servers, placement_of(d)->server_life, sizeof servers);
+    bool closed = is_closed(d, now);
+    for (uint16_t m = 1; m <= d->rules.machines; m++)
+        if (lives(d, m, now) || (closed && d->rebuild.state[m] == REBUILD_SILENT))
+            expected[m / 64] |= UINT64_C(1) << (m % 64);
+    fisslock_switch_init(d, &config, life, now);
+    fisslock_switch_expect(d, expected, countof(expected));
+    placement_welcome(placement_of(d), servers, out);
+    for (uint16_t m = 1; m <= d->rules.machines && out->packets < OUTBOX_PACKETS / 2; m++)
+        if (expected[m / 64] >> (m % 64) & 1)
+            rouse(d, m, out);
 }
 
 static void decide_packet(struct decider *d, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -257,14 +277,15 @@ static void decide_packet(struct decider *d, const void *data, uint32_t len, uin
     const struct fission_packet *p = data;
     struct fission_meta m;
     struct placement *placement = placement_of(d);
-    struct fission_rules rules = d->rules;
     if (placement && spill_is_control(data, len)) {
-        placement_packet(placement, d->lock, data, len, now, out);
+        uint32_t life = placement_packet(placement, d->lock, data, len, now, out);
+        if (life) {
+            begin_anew(d, life, now, out);
+            placement_packet(placement, d->lock, data, len, now, out);
+        }
         return;
     }
-    if (len >= sizeof p->head)
-        rules.epoch = epoch_of(d, p->head.index);
-    enum fission_fault fault = fission_verify(data, len, &rules);
+    enum fission_fault fault = fission_verify(data, len, &d->rules);
     if (fault != FISSION_FINE) {
         ++*(fault == FISSION_BAD ? &d->drops.bad : fault == FISSION_ALIEN ? &d->drops.alien : &d->drops.stale);
         if (fault == FISSION_STALE)
@@ -299,7 +320,7 @@ static void decide_packet(struct decider *d, const void *data, uint32_t len, uin
     }
     uint32_t slot = placement ? placement_slot(placement, p->head.index) : 0;
     if (slot == SLOT_NONE) {
-        placement_forward(placement, p, len, 0, now, out);
+        placement_forward(placement, p, len, 0, out);
         return;
     }
     if (placement && fission_asks(p))
@@ -358,7 +379,7 @@ static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbo
         return;
     *p = look;
     p->head.space = d->rules.space;
-    p->head.epoch = epoch_of(d, index);
+    p->head.epoch = d->rules.epoch;
     p->head.index = index;
     p->token += d->token_base;
 }

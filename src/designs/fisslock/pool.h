@@ -13,6 +13,7 @@
 #define PAWL_DESIGNS_FISSLOCK_POOL_H
 
 #include "dataplane/fission.h"
+#include "designs/chase.h"
 #include "designs/packet.h"
 #include "designs/timers.h"
 #include "lib/hash.h"
@@ -75,20 +76,6 @@ struct request {
 };
 
 #define TERM_NONE UINT32_MAX /* no tenure has it */
-
-/* A request that waits long, and may be part of a deadlock. Apart from the request, since most are not. */
-#define SUSPECT_PASSES 4
-
-struct suspect {
-    uint64_t upgrade;                /* names its latest upgrade, as the nonce does one that waits for a grant */
-    uint64_t began_ns;               /* when the latest round of its own began */
-    uint64_t passed[SUSPECT_PASSES]; /* others' that were sent on from here last */
-    uint64_t passes_ns;              /* from when on they are counted */
-    uint32_t passes;
-    uint32_t serial; /* of its own probes */
-    bool sure;       /* the second round is under way */
-    bool second;     /* upgrading: there was one before */
-};
 
 /* A nonce: slot 20, serial 32, life of the host 12. */
 #define NONCE_SLOT_BITS 20
@@ -233,8 +220,6 @@ struct locals {
 struct fisslock_host {
     struct rack_config config;
     struct fission_rules rules;
-    uint16_t wards; /* 0: the switch has room for all locks */
-    uint32_t ward_epoch[RACK_SERVERS_MAX];
     uint64_t nonce_high; /* life, in place */
     uint32_t request_count, agent_count, node_count;
     uint32_t request_mask, agent_mask; /* of the bucket arrays */
@@ -356,9 +341,7 @@ struct event {
 /* ---- lease.c ---- */
 
 bool lease_runs(const struct fisslock_host *h, uint64_t now);
-void lease_forget_proofs(struct event *e);
 void lease_lapse(struct event *e);
-void lease_lose(struct event *e, struct request *r); /* nothing of it is true any more */
 void lease_due(struct event *e);
 void lease_packet(struct event *e, const struct fission_packet *p);
 
@@ -377,12 +360,6 @@ static inline struct event event_begin(void *host, uint64_t now, struct outbox *
         lease_lapse(&e);
     return e;
 }
-
-/* ---- ward.c ---- */
-
-uint32_t ward_epoch(const struct fisslock_host *h, uint64_t index);
-struct fission_rules ward_rules(const struct fisslock_host *h, const void *data, uint32_t len);
-void ward_heard(struct event *e, const struct fission_packet *p, bool news);
 
 /* ---- report.c: what is told to a decider that lost its state ---- */
 

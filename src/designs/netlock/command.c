@@ -40,12 +40,10 @@ static int set_priorities(struct nl_switch *w, uint64_t on)
     return 0;
 }
 
-static int set_random(struct nl_switch *w, uint64_t on)
+void netlock_set_random(void *state, bool on)
 {
-    if (on > 1)
-        return -EINVAL;
+    struct nl_switch *w = state;
     w->config.options = (w->config.options & ~(uint64_t)NETLOCK_ALLOC_RANDOM) | (on ? NETLOCK_ALLOC_RANDOM : 0);
-    return 0;
 }
 
 static int obey(struct nl_switch *w, const struct netlock_command *c)
@@ -57,7 +55,10 @@ static int obey(struct nl_switch *w, const struct netlock_command *c)
     case NETLOCK_COMMAND_QUOTA:
         return c->tenant > UINT16_MAX ? -EINVAL : netlock_set_quota(w, (uint16_t)c->tenant, c->rate, c->burst);
     case NETLOCK_COMMAND_RANDOM:
-        return set_random(w, c->rate);
+        if (c->rate > 1)
+            return -EINVAL;
+        netlock_set_random(w, c->rate);
+        return 0;
     case NETLOCK_COMMAND_PRIORITIES: /* the program in the kernel was loaded with or without */
         return kernel || w->config.options & NETLOCK_CHAIN ? -EOPNOTSUPP : set_priorities(w, c->rate);
     default:

@@ -86,8 +86,8 @@ void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out)
     p->pushed = (uint32_t)rounds;
     p->count = (uint32_t)plane_get(plane, NETLOCK_ARRIVALS, lock);
     p->room = r.size - netlock_between(head_of(ends), tail_of(ends), r.size);
-    if (r.wait_size && p->room > r.wait_size)
-        p->room = r.wait_size;
+    if (r.wait_size)
+        p->room = plane_get(plane, NETLOCK_WAITING, lock) ? 0 : (uint32_t)min_u64(p->room, r.wait_size);
 }
 
 static void say_give(struct nl_switch *w, uint64_t index, uint64_t rounds, uint64_t token, struct outbox *out)
@@ -466,11 +466,8 @@ static void end_slot(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t
     switch_run(w, lock, &pass, now, out);
 }
 
-/* Calls for every slot in use of a lock; queue 0 is the lock's, others the priorities'. */
-typedef void (*slot_fn)(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, uint16_t machine,
-                        uint64_t now, struct outbox *out);
-
-static void each_slot(struct nl_switch *w, uint32_t lock, slot_fn fn, uint16_t machine, uint64_t now, struct outbox *out)
+/* Queue 0 is the lock's, others the priorities'. */
+void switch_each_slot(struct nl_switch *w, uint32_t lock, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out)
 {
     struct plane *plane = switch_plane(w);
     const struct plane_region r = plane_region(plane, lock);
@@ -479,25 +476,26 @@ static void each_slot(struct nl_switch *w, uint32_t lock, slot_fn fn, uint16_t m
         uint32_t size = queue ? r.wait_size : r.size, left = r.left + (queue ? r.size + (queue - 1) * r.wait_size : 0);
         uint32_t ticket = head_of(ends), count = netlock_between(ticket, tail_of(ends), size);
         for (uint32_t i = 0; i < count; i++, ticket = netlock_after(ticket, size))
-            fn(w, lock, left + (ticket & 0xffffu), ticket, queue != 0, machine, now, out);
+            fn(w, lock, left + (ticket & 0xffffu), ticket, queue != 0, ctx, now, out);
     }
 }
 
-static void end_if_of(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, uint16_t machine,
-                      uint64_t now, struct outbox *out)
+static void end_if_of(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx, uint64_t now,
+                      struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
-    if (plane_get(plane, NETLOCK_PLACE, slot) >> 16 == machine && !(plane_get(plane, NETLOCK_FLAGS, slot) & NETLOCK_ENDED))
+    const uint16_t *machine = ctx;
+    if (plane_get(plane, NETLOCK_PLACE, slot) >> 16 == *machine && !(plane_get(plane, NETLOCK_FLAGS, slot) & NETLOCK_ENDED))
         end_slot(w, lock, slot, ticket, waiting, now, out);
 }
 
-static void each_lock(struct nl_switch *w, slot_fn fn, uint16_t machine, uint64_t now, struct outbox *out)
+static void each_lock(struct nl_switch *w, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
     for (uint32_t lock = 0, seen = 0; lock < plane->config.locks && seen < plane->used; lock++)
         if (switch_control(w, lock)->state != CONTROL_NONE) {
             seen++;
-            each_slot(w, lock, fn, machine, now, out);
+            switch_each_slot(w, lock, fn, ctx, now, out);
         }
 }
 
@@ -513,7 +511,7 @@ bool switch_bar(struct nl_switch *w, struct netlock_machine *m, uint64_t until)
 void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out)
 {
     struct plane *plane = switch_plane(w);
-    each_lock(w, end_if_of, machine, now, out);
+    each_lock(w, end_if_of, &machine, now, out);
     for (uint32_t i = 0; i < plane->config.stride; i++) /* another life numbers its requests anew */
         plane_set(plane, NETLOCK_SEEN, (machine * plane->config.stride + i) % plane->config.requests, 0);
 }
@@ -551,10 +549,10 @@ static void say_granted(struct nl_switch *w, uint32_t lock, uint32_t slot, uint3
 
 /* A hold whose host does not know of it (the grant and what it sent back were lost) is told once more; if it is not wanted, it
  * comes back (pitfall 4). */
-static void remind(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, uint16_t machine, uint64_t now,
+static void remind(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx, uint64_t now,
                    struct outbox *out)
 {
-    (void)machine;
+    (void)ctx;
     if (waiting || !is_old(w, lock, slot, ticket, now))
         return;
     plane_shut(switch_plane(w), lock);
@@ -624,7 +622,7 @@ static void look_at_leases(struct nl_switch *w, uint64_t now, struct outbox *out
         if (m->live && now >= until && switch_bar(w, m, until))
             switch_end_machine(w, i, now, out);
     }
-    each_lock(w, remind, 0, now, out);
+    each_lock(w, remind, NULL, now, out);
 }
 
 /* So many at a time, then the others: if a server is gone, all of its locks that were to come say so again and again. */

@@ -1,20 +1,23 @@
 #include "dataplane/netlock.h"
 #include "designs/all.h"
 #include "designs/netlock/netlock.h"
+#include "designs/netlock/switches.h"
+#include "designs/parts.h"
 #include "designs/requests.h"
 
 #define SMALL (UINT64_C(32) << NETLOCK_SLOTS_SHIFT) /* a switch in which nearly nothing fits */
 
 #define NETLOCK_TABLE                                                                                                              \
     .family = PACKET_NETLOCK, .host_bytes = netlock_host_bytes, .host_init = netlock_host_init, .acquire = netlock_acquire,        \
-    .give_up = netlock_give_up, .release = netlock_release, .outcome = requests_outcome, .idle = requests_idle,                    \
-    .holds = requests_hold, .claim = requests_claim, .packet = netlock_host_packet, .tick = netlock_host_tick,                     \
-    .expiry = netlock_expiry, .host_grants = netlock_host_grants, .session_dead = netlock_session_dead,                            \
-    .host_drops = requests_drops, .switch_bytes = netlock_switch_bytes, .switch_init = netlock_switch_init,                        \
-    .switch_number = netlock_switch_number, .steward_bytes = netlock_steward_bytes, .steward_init = netlock_steward_init,          \
-    .steward_packet = netlock_steward_packet, .steward_tick = netlock_steward_tick, .switch_packet = netlock_switch_packet,        \
-    .switch_tick = netlock_switch_tick, .server_bytes = netlock_server_bytes, .server_init = netlock_server_init,                  \
-    .server_packet = netlock_server_packet, .server_tick = netlock_server_tick, .server_drops = netlock_server_drops
+    .thread = netlock_thread, .full_queues = true, .give_up = netlock_give_up, .release = netlock_release,                         \
+    .outcome = requests_outcome, .idle = requests_idle, .holds = requests_hold, .claim = requests_claim,                           \
+    .packet = netlock_host_packet, .tick = netlock_host_tick, .expiry = netlock_expiry, .host_grants = netlock_host_grants,        \
+    .session_dead = netlock_session_dead, .host_drops = requests_drops, .switch_bytes = netlock_switch_bytes,                      \
+    .switch_init = netlock_switch_init, .switch_number = netlock_switch_number, .steward_bytes = netlock_steward_bytes,            \
+    .steward_init = netlock_steward_init, .steward_packet = netlock_steward_packet, .steward_tick = netlock_steward_tick,          \
+    .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick, .server_bytes = netlock_server_bytes,              \
+    .server_init = netlock_server_init, .server_packet = netlock_server_packet, .server_tick = netlock_server_tick,                \
+    .server_drops = netlock_server_drops
 
 /* Data beside the locks, and conversion of holds. */
 #define NETLOCK_MORE .convert = netlock_convert, .call = netlock_call, .reply = netlock_reply, .server_apply = netlock_server_apply
@@ -23,7 +26,7 @@
 
 #define NETLOCK_FEATURES                                                                                                           \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
-     DESIGN_CALLS)
+     DESIGN_DEADLOCK | DESIGN_CALLS)
 
 static unsigned slots, alloc_random, priorities, servers_only;
 
@@ -45,7 +48,7 @@ uint64_t netlock_tuned(uint64_t options)
     return options;
 }
 
-static const struct packet_design netlock = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS};
+const struct packet_design netlock_packets = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS};
 
 /* NetChain as a lock manager, as the paper compares with it (6.1). */
 static const struct packet_design netchain = {NETLOCK_TABLE, .options = NETLOCK_CHAIN};
@@ -58,14 +61,37 @@ const struct design design_netlock = {
     .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
     .tolerates = FAULTS_ALL,
     .knobs = knobs,
-    .packet = &netlock,
+    .packet = &netlock_packets,
+};
+
+#define SWITCHES_TABLE                                                                                                             \
+    PARTS_PACKETS,                                                                                                                 \
+        .convert = parts_convert, .family = PACKET_NETLOCK, .host_bytes = switches_host_bytes, .host_init = switches_host_init,    \
+        .packet = parts_packet, .host_grants = parts_host_grants, .switch_bytes = switches_switch_bytes,                           \
+        .switch_init = switches_switch_init, .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick,           \
+        .steward_bytes = switches_steward_bytes, .steward_init = switches_steward_init, .steward_packet = switches_steward_packet, \
+        .steward_tick = switches_steward_tick, .server_bytes = switches_server_bytes, .server_init = switches_server_init,         \
+        .server_packet = netlock_server_packet, .server_tick = netlock_server_tick, .server_drops = netlock_server_drops,          \
+        .divides = true, .full_queues = true
+
+const struct packet_design netlock_switches_packets = {SWITCHES_TABLE, .draws = NETLOCK_DRAWS};
+
+const struct design design_netlock_switches = {
+    .name = "netlock-switches",
+    .summary = "netlock with the locks divided among several switches of the rack",
+    .kind = DESIGN_MAIN,
+    .features = NETLOCK_FEATURES & ~DESIGN_CALLS,
+    .substrates = DESIGN_ON_SIM | DESIGN_ON_UDP,
+    .tolerates = FAULTS_ALL,
+    .knobs = knobs,
+    .packet = &netlock_switches_packets,
 };
 
 const struct design design_netchain = {
     .name = "netchain",
     .summary = "exclusive words in the switch; who finds one taken tries again",
     .kind = DESIGN_BASELINE,
-    .features = NETLOCK_FEATURES & ~(DESIGN_SHARED | DESIGN_CONVERT | DESIGN_CALLS),
+    .features = NETLOCK_FEATURES & ~(DESIGN_SHARED | DESIGN_CONVERT | DESIGN_DEADLOCK | DESIGN_CALLS),
     .substrates = DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .knobs = knobs,
@@ -99,9 +125,22 @@ BUSTED(netlock_heir, "netlock-heir", NETLOCK_BUST_HASTY_HEIR);       /* a server
 BUSTED(netlock_rebel, "netlock-rebel", NETLOCK_BUST_NO_STEWARD);     /* a server grants without a lease of its own */
 BUSTED(netlock_usurper, "netlock-usurper", NETLOCK_BUST_USURPER);    /* a switch, too */
 BUSTED(netlock_return, "netlock-return", NETLOCK_BUST_HASTY_RETURN); /* the original reigns before the backup has drained */
+BUSTED(netlock_loud, "netlock-loud", NETLOCK_BUST_LOUD);             /* a server gives leases for locks that are another's now */
+BUSTED(netlock_crowd, "netlock-crowd", NETLOCK_BUST_CROWD);          /* a session waits if any thread of it does */
+BUSTED(netlock_stale, "netlock-stale", NETLOCK_BUST_STALE);          /* who held once is part of a deadlock */
 BUSTED(netlock_twice, "netlock-twice", NETLOCK_BUST_TWICE);          /* a data server does what it is sent twice */
-BUSTED(netlock_crowd, "netlock-crowd", NETLOCK_BUST_CROWDED);        /* a reader writes though others read */
+BUSTED(netlock_upgrade, "netlock-upgrade", NETLOCK_BUST_UPGRADED);   /* a reader writes though others read */
 BUSTED(netlock_eager, "netlock-eager", NETLOCK_BUST_EAGER_DATA);     /* bytes go on though the lock is not free */
+static const struct packet_design switches_table_packet = {SWITCHES_TABLE, .options = PARTS_BUSTED_TABLE};
+const struct design design_busted_netlock_table = {
+    .name = "busted-netlock-table", /* hosts do not agree which lock is which switch's */
+    .summary = "wrong on purpose: netlock-switches",
+    .kind = DESIGN_BUSTED,
+    .features = NETLOCK_FEATURES & ~DESIGN_CALLS,
+    .substrates = DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL,
+    .packet = &switches_table_packet,
+};
 /* The empty queue is not told again: only where nothing else moves the lock on. */
 BUSTED_BY(netlock_silent, "netlock-silent", NETLOCK_BUST_SILENT_EMPTY,
           FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER));

@@ -13,9 +13,14 @@ static unsigned granters(const struct rack_config *c)
     return c->servers + 1u;
 }
 
+uint64_t host_suspects_at(const struct rack_config *c)
+{
+    return round_up(call_bytes(c), CACHE_LINE);
+}
+
 uint64_t netlock_host_bytes(const struct rack_config *c)
 {
-    return call_bytes(c);
+    return host_suspects_at(c) + host_deadlock_bytes(c);
 }
 
 void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
@@ -216,6 +221,7 @@ int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, stru
                           .since_ns = now,
                           .result = -EINPROGRESS,
                           .port = ask->port,
+                          .thread = ask->thread,
                           .tenant = ask->tenant,
                           .priority = ask->priority,
                           .want =
@@ -263,6 +269,7 @@ int netlock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t 
     r->step++;
     r->want = mode == PAWL_SHARED ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE;
     r->why = 0;
+    host_deadlock_upgrade(h, r, out);
     r->result = -EINPROGRESS;
     request_become(h, r, REQUEST_CONVERTING, out);
     host_say(h, r, now, out);
@@ -548,6 +555,8 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
         return;
     if (head->type == NETLOCK_LEASED)
         on_leased(h, granter, p, now, out);
+    else if (head->type == NETLOCK_CHASE)
+        host_deadlock_chase(h, p, len, now, out);
     else if (head->type == NETLOCK_ANSWER)
         on_done(h, p, len, now, out);
     else
@@ -581,6 +590,7 @@ uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
             call_unknown(h, r, now, out);
         } else if (r->next_ns <= now) {
             host_say(h, r, now, out);
+            host_deadlock_due(h, r, now, out);
         }
         next = min_u64(next, r->next_ns);
     }

@@ -1,4 +1,5 @@
-/* The host's side of NetLock, inside: host.c, and what it asks of data servers, host_call.c. */
+/* The host's side of NetLock, inside: host.c, what it asks of data servers (host_call.c), and its part in finding deadlocks
+ * (host_deadlock.c). */
 #ifndef PAWL_DESIGNS_NETLOCK_HOST_H
 #define PAWL_DESIGNS_NETLOCK_HOST_H
 
@@ -52,5 +53,16 @@ void call_on_answer(struct requests *h, struct request *r, const struct netlock_
 bool call_in_vain(const struct requests *h, const struct request *r, uint64_t now);
 void call_unknown(struct requests *h, struct request *r, uint64_t now, struct outbox *out);
 void call_end(struct requests *h, struct request *r, struct outbox *out);
+
+/* ---- host_deadlock.c ---- */
+
+/* Its memory is behind that of host_call.c. */
+uint64_t host_suspects_at(const struct rack_config *c);
+uint64_t host_deadlock_bytes(const struct rack_config *c);
+/* The request was asked for once more. */
+/* It asks for more than it holds: a wait of another name. */
+void host_deadlock_upgrade(struct requests *h, const struct request *r, struct outbox *out);
+void host_deadlock_due(struct requests *h, const struct request *r, uint64_t now, struct outbox *out);
+void host_deadlock_chase(struct requests *h, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 
 #endif

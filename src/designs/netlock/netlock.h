@@ -40,8 +40,8 @@
 #define NETLOCK_BUST_NO_RESEND 0x4000u            /* PUSH is not sent again (pitfall 4) */
 #define NETLOCK_BUST_DEAF_SERVER 0x8000u          /* a server grants what the switch asked to buffer only */
 #define NETLOCK_BUST_TWICE UINT64_C(0x8000000)    /* a data server does what comes to it twice */
-#define NETLOCK_BUST_FENCE UINT64_C(0x10000000)   /* and whatever the token */
-#define NETLOCK_BUST_CROWDED UINT64_C(0x20000000) /* NETLOCK_BUST_CROWD, of the data plane */
+#define NETLOCK_BUST_FENCE (UINT64_C(1) << 56)    /* and whatever the token */
+#define NETLOCK_BUST_UPGRADED (UINT64_C(1) << 57) /* NETLOCK_BUST_UPGRADE, of the data plane */
 /* and how it is to work: */
 #define NETLOCK_ALLOC_RANDOM 0x10000u /* instead of Algorithm 3 */
 #define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */
@@ -53,6 +53,9 @@
 #define NETLOCK_BUST_HASTY_RETURN 0x1000000u /* the backup says that it has drained when it has not */
 #define NETLOCK_BUST_USURPER 0x2000000u      /* a switch reigns without a lease from the steward */
 #define NETLOCK_TOGGLE 0x4000000u            /* original and backup take turns: for trials */
+#define NETLOCK_BUST_LOUD 0x10000000u        /* a server that lost locks to another gives leases all the same */
+#define NETLOCK_BUST_CROWD 0x20000000u       /* deadlocks: threads of a session are taken for one */
+#define NETLOCK_BUST_STALE 0x40000000u       /* who held once is taken to hold */
 #define NETLOCK_SLOTS_SHIFT 32               /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
 
@@ -133,6 +136,7 @@ static inline void netlock_to_data(struct netlock_packet *d, const struct netloc
 uint64_t netlock_host_bytes(const struct rack_config *config);
 void netlock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);
 int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
+void netlock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
 int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 int netlock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out);
 int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
@@ -163,6 +167,8 @@ void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel);
 /* Policies (4.4), at any time. A tenant's quota in requests per second, 0: none; so many may come at once. -EINVAL: no such tenant,
  * or a rate that cannot be counted. */
 int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst);
+/* Random allocation, or Algorithm 3. */
+void netlock_set_random(void *state, bool on);
 
 /* ---- the steward (steward.c) ---- */
 

@@ -1,6 +1,6 @@
 /* The lock server: what hosts ask for, as the switch passes it on. Locks that the switch does not have are granted here; of locks
  * that it has, this is q2 (4.3). */
-#include "designs/netlock/server.h"
+#include "designs/netlock/deadlock.h"
 
 #include <errno.h>
 
@@ -103,6 +103,24 @@ void server_take_out(struct server *s, struct lock *l, struct entry *e)
     l->waiters--;
 }
 
+static void link_holder(struct server *s, struct lock *l, struct entry *e)
+{
+    e->prev = 0;
+    e->next = l->held;
+    if (l->held)
+        server_entry(s, l->held - 1)->prev = server_link(s, e);
+    l->held = server_link(s, e);
+    l->holders++;
+}
+
+static void unlink_holder(struct server *s, struct lock *l, const struct entry *e)
+{
+    *(e->prev ? &server_entry(s, e->prev - 1)->next : &l->held) = e->next;
+    if (e->next)
+        server_entry(s, e->next - 1)->prev = e->prev;
+    l->holders--;
+}
+
 /* With a token that nobody else has had. */
 static struct netlock_packet *say_granted(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
 {
@@ -118,7 +136,7 @@ static void grant(struct server *s, struct lock *l, struct entry *e, struct outb
     e->state = ENTRY_HELD;
     e->old = false;
     l->mode = e->mode;
-    l->holders++;
+    link_holder(s, l, e);
     if (l->holders > l->peak)
         l->peak = l->holders;
     say_granted(s, l, e, out);
@@ -191,10 +209,11 @@ void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *
     e->state = ENTRY_DONE;
     if (was == ENTRY_WAITING)
         server_take_out(s, l, e);
-    else if (was != ENTRY_HELD)
+    else if (was == ENTRY_HELD)
+        unlink_holder(s, l, e);
+    else
         return;
     if (was == ENTRY_HELD) {
-        l->holders--;
         l->upgrader = l->upgrader == server_link(s, e) ? 0 : l->upgrader;
         strengthen(s, l, out);
     }
@@ -405,6 +424,12 @@ static bool sound(const struct server *s, const struct netlock_packet *p, uint32
     case NETLOCK_TAKE_MANY:
     case NETLOCK_TAKEN_MANY:
         return from_switch(h) && server_sound_many(s, p, len);
+    case NETLOCK_CHASE:
+        return from_switch(h) && server_owns(s, h->index);
+    case NETLOCK_PROBE:
+        if (!(p->flags & NETLOCK_FORWARDED) || p->client.machine != h->from.machine)
+            return false;
+        break;
     case NETLOCK_SYNCED:
         return from_switch(h);
     default:
@@ -461,7 +486,7 @@ static void say_sync(struct server *s, uint64_t now, struct outbox *out)
     s->sync_ns = !p ? now : now + (settled ? s->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&s->config, &s->syncs));
 }
 
-static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void on_switch(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct lock *l = server_lock(s, p->head.index);
     if (p->head.type == NETLOCK_SYNCED) {
@@ -482,6 +507,8 @@ static void on_switch(struct server *s, const struct netlock_packet *p, uint64_t
         server_on_give(s, l, p, now, out);
     else if (p->head.type == NETLOCK_NOTIFY)
         server_on_notify(s, l, p, now, out);
+    else if (p->head.type == NETLOCK_CHASE)
+        deadlock_at_server(s, p, len, now, out);
     else
         server_on_pushed(s, l, p, now, out);
 }
@@ -508,7 +535,7 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
     }
     say_sync(s, now, out);
     if (from_switch(h)) {
-        on_switch(s, p, now, out);
+        on_switch(s, p, len, now, out);
         return;
     }
     if (h->from.machine > s->config.machines) {
@@ -524,6 +551,10 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
         return;
     if (h->type == NETLOCK_LEASE) {
         on_lease(s, m, p, now, out);
+        return;
+    }
+    if (h->type == NETLOCK_PROBE) {
+        deadlock_at_server(s, p, len, now, out);
         return;
     }
     struct entry *e = server_entry(s, (uint64_t)h->from.machine * rack_requests(&s->config) + netlock_request_of(h->nonce));

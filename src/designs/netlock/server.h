@@ -15,7 +15,7 @@ enum entry_state {
 struct entry {
     uint64_t nonce; /* 0: none yet */
     uint64_t index;
-    uint32_t next, prev; /* in the lock's queue; entry + 1, 0: none */
+    uint32_t next, prev; /* in the lock's queue, or among those who hold it; entry + 1, 0: none */
     uint32_t count;      /* OVERFLOW: the order in which the switch passed it on */
     uint32_t push;       /* number of its push, if `pushed` */
     uint16_t port, tenant;
@@ -37,6 +37,7 @@ struct lock {
     uint64_t from_ns;     /* not granted before */
     uint64_t next_ns;     /* when to say again what its place demands */
     uint32_t first, last; /* who waits */
+    uint32_t held;        /* who holds; the latest first */
     uint32_t holders;
     uint32_t round;
     uint32_t push, acked, credit;     /* the next push, all below have come, there is room for all below */

@@ -16,7 +16,8 @@ bool server_open(struct server *s, const struct lock *l, uint64_t now)
  * not any more: no leases, until all have ended. */
 static void forget(struct server *s, unsigned slot, uint64_t now)
 {
-    s->quiet_ns = now + netlock_lease_over(&s->config);
+    if (!(s->config.options & NETLOCK_BUST_LOUD))
+        s->quiet_ns = now + netlock_lease_over(&s->config);
     uint64_t entries = (s->config.machines + UINT64_C(1)) * rack_requests(&s->config);
     for (uint64_t i = 0; i < entries; i++) {
         struct entry *e = server_entry(s, i);

@@ -1,5 +1,5 @@
 /* The switch: Algorithm 1. Requests for locks that are here go through the stages, others to their server. */
-#include "designs/netlock/switch.h"
+#include "designs/netlock/deadlock.h"
 
 #include <errno.h>
 
@@ -61,9 +61,10 @@ bool netlock_switch_is(const void *state, const struct rack_config *c)
 {
     const struct nl_switch *w = state;
     const struct rack_config *o = &w->config;
+    const uint64_t any = NETLOCK_ALLOC_RANDOM; /* changes as it runs */
     return w->version && o->space == c->space && o->machines == c->machines && o->sessions == c->sessions &&
            o->requests == c->requests && o->servers == c->servers && !memcmp(o->server, c->server, sizeof o->server) &&
-           o->locks == c->locks && o->lease_ns == c->lease_ns && o->options == netlock_tuned(c->options);
+           o->locks == c->locks && o->lease_ns == c->lease_ns && (o->options | any) == (netlock_tuned(c->options) | any);
 }
 
 void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)
@@ -150,7 +151,7 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->churn_ns = now + w->config.retry_ns;
     w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + w->config.options;
     switch_plane(w)->bust = (uint16_t)(w->config.options & NETLOCK_BUST_PLANE);
-    switch_plane(w)->bust |= w->config.options & NETLOCK_BUST_CROWDED ? NETLOCK_BUST_CROWD : 0;
+    switch_plane(w)->bust |= w->config.options & NETLOCK_BUST_UPGRADED ? NETLOCK_BUST_UPGRADE : 0;
     if (w->config.options & NETLOCK_CHAIN)
         install_all(w, now);
 }
@@ -428,7 +429,7 @@ static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uin
                (!(p->flags & NETLOCK_PAYLOAD) || netlock_sound_payload(&w->config, p, len));
     if (h->type == NETLOCK_CONVERT || h->type == NETLOCK_STAY)
         return p->mode == NETLOCK_SHARED || p->mode == NETLOCK_EXCLUSIVE;
-    return (h->type == NETLOCK_RELEASE || h->type == NETLOCK_CANCEL) && !(p->flags & NETLOCK_PAYLOAD);
+    return (h->type == NETLOCK_RELEASE || h->type == NETLOCK_CANCEL || h->type == NETLOCK_PROBE) && !(p->flags & NETLOCK_PAYLOAD);
 }
 
 /* Of the host's latest life, and ACQUIRE only with a lease. */
@@ -466,6 +467,8 @@ static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint32_
         return;
     if (p->head.type == NETLOCK_LEASE) {
         on_lease(w, m, p, now, out);
+    } else if (p->head.type == NETLOCK_PROBE) {
+        deadlock_at_switch(w, p, len, now, out);
     } else if (p->head.type == NETLOCK_ACQUIRE &&
                ((w->config.options & NETLOCK_PRIORITY && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
         struct netlock_packet *a = to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_REFUSED, out);

@@ -181,6 +181,10 @@ void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint3
 void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, struct outbox *out);
 /* From now on nothing of this host passes but through us; false: its lease has just been renewed, by the kernel. */
 bool switch_bar(struct nl_switch *w, struct netlock_machine *m, uint64_t until);
+/* Calls for every slot in use of a lock; those that wait are in a priority's queue, others in the lock's. */
+typedef void (*switch_slot_fn)(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
+                               uint64_t now, struct outbox *out);
+void switch_each_slot(struct nl_switch *w, uint32_t lock, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out);
 /* Everything that a host has in the switch ends. */
 void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out);
 

@@ -1,0 +1,19 @@
+/* Deadlocks in NetLock: what hosts, the switch and lock servers say to each other about them. See designs/chase.h.
+ *
+ *   PROBE  host to the switch, who may pass it to the server: nonce, mode, client of one who waits; count steps follow
+ *   CHASE  whoever has the queue to the host of one who is in the way; the switch sends it by way of the server if the one who
+ *          waits is not in its own queue: the server knows whether it is in q2 */
+#ifndef PAWL_DESIGNS_NETLOCK_DEADLOCK_H
+#define PAWL_DESIGNS_NETLOCK_DEADLOCK_H
+
+#include "designs/chase.h"
+#include "designs/netlock/server.h"
+#include "designs/netlock/switch.h"
+
+/* Whether a PROBE or CHASE of that length is complete, and the way it has come. */
+bool deadlock_read(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, struct chase_probe *out);
+
+void deadlock_at_switch(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
+void deadlock_at_server(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
+
+#endif
