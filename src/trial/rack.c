@@ -629,6 +629,7 @@ int rack_init(struct rack *r, const struct rack_params *p)
         rack_free(r);
         return -ENOMEM;
     }
+    r->waits.lease_ns = 2 * p->lease_ns;
     rc = r->wire && r->hosts && r->servers && r->clients && r->host_of ? add_all(r) : -ENOMEM;
     if (rc)
         rack_free(r);

@@ -73,6 +73,7 @@ static const struct {
     {"busted-netlock-revert", {"I1:", "I2:"}},
     {"busted-netlock-drain", {"I1:", "I2:"}},
     {"busted-netlock-twice", {"I14:"}},
+    {"busted-netlock-upgrade", {"I1:", "I2:"}},
     {"busted-netlock-eager", {"I1:", "I2:", "I14:"}},
     {"busted-netlock-deaf", {"I1:", "I2:"}},
     {"busted-netlock-heir", {"I1:", "I2:"}},

@@ -587,6 +587,8 @@ static void recount(struct nl_switch *w, uint32_t lock)
          n--, ticket = netlock_after(ticket, r.size)) {
         uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, r.left + (ticket & 0xffffu));
         writers += (flags & (NETLOCK_SLOT_MODE | NETLOCK_ENDED)) == NETLOCK_EXCLUSIVE;
+        if ((flags & (NETLOCK_UPGRADES | NETLOCK_ENDED)) == NETLOCK_UPGRADES)
+            writers = (writers + ((flags & NETLOCK_SLOT_MODE) == NETLOCK_SHARED)) | NETLOCK_UPGRADING;
     }
     plane_set(plane, NETLOCK_EXCL, lock, writers);
     plane_reopen(plane, lock);
@@ -606,6 +608,8 @@ static void finish(struct nl_switch *w, uint64_t now, struct outbox *out)
             struct netlock_pass pass = {.op = NETLOCK_OP_WALK, .mode = NETLOCK_EXCLUSIVE, .ticket = head_of(ends)};
             switch_run(w, lock, &pass, now, out);
             pass = (struct netlock_pass){.op = NETLOCK_OP_PULL};
+            switch_run(w, lock, &pass, now, out);
+            pass = (struct netlock_pass){.op = NETLOCK_OP_SOLE, .ticket = NETLOCK_NO_TICKET, .mark = NETLOCK_NO_TICKET};
             switch_run(w, lock, &pass, now, out);
         }
 }
