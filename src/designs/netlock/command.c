@@ -24,8 +24,9 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
         .over_quota = w->counts.refused_quota,
         .expired = w->counts.expired,
         .bad = w->drops.bad,
-        .in_p99_ns = switch_stop_percentile(w->stops[0], 99),
-        .out_p99_ns = switch_stop_percentile(w->stops[1], 99),
+        .in_p99_ns = switch_stop_percentile(w->stops[SWITCH_STOP_IN], 99),
+        .in_alone_p99_ns = switch_stop_percentile(w->stops[SWITCH_STOP_IN_ALONE], 99),
+        .out_p99_ns = switch_stop_percentile(w->stops[SWITCH_STOP_OUT], 99),
         .servers_needed = window ? netlock_servers_needed(switch_plan(w), w->planned, window) : 0,
     };
 }
