@@ -504,6 +504,26 @@ static void end_if_of(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_
         end_slot(w, lock, slot, ticket, waiting, now, out);
 }
 
+/* Its host has asked anew under another name since: when it is granted it comes back, but it may be in the way of who must go
+ * before that. */
+static void end_if_forsaken(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
+                            uint64_t now, struct outbox *out)
+{
+    const struct plane *plane = switch_plane(w);
+    uint64_t nonce = plane_get(plane, NETLOCK_NONCE, slot);
+    uint32_t machine = (uint32_t)(plane_get(plane, NETLOCK_PLACE, slot) >> 16);
+    uint32_t request = (machine * plane->config.stride + netlock_request_of(nonce)) % plane->config.requests;
+    (void)ctx;
+    if (!(plane_get(plane, NETLOCK_FLAGS, slot) & (NETLOCK_GRANTED | NETLOCK_ENDED)) &&
+        netlock_newer(plane_get(plane, NETLOCK_SEEN, request), nonce))
+        end_slot(w, lock, slot, ticket, waiting, now, out);
+}
+
+void switch_end_forsaken(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
+{
+    switch_each_slot(w, lock, end_if_forsaken, NULL, now, out);
+}
+
 static void each_lock(struct nl_switch *w, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
