@@ -24,8 +24,3 @@ class Timeline(kit.Figure):
             for command, rows in self.rows:
                 for row in rows:
                     print("\t".join((f"fisslock-timeline {command}", *(f"{v:g}" for v in row))), file=out)
-
-
-def mean(rows, first, last):
-    values = [r[1] for r in rows if first <= r[0] < last]
-    return sum(values) / len(values)

@@ -19,8 +19,8 @@
 
 static struct {
     const char *designs, *on, *model, *set, *tune, *range, *io;
-    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, local, hold_ns, think_ns, deaths, seconds_ns, ops, rounds,
-        seed, units, held, max_units, series_ns, room, hot, hot_every_ns;
+    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, objects, local, hold_ns, think_ns, deaths, seconds_ns, ops,
+        rounds, seed, units, held, max_units, series_ns, room, hot, hot_every_ns;
     bool threads, names, json;
     bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
         units_seen, held_seen, max_units_seen;
@@ -43,6 +43,8 @@ static const struct arg table[] = {
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
     {"locks", 0, ARG_U64, "N", "locks to choose from; default 1000; with --range 1", &opts.locks, &opts.locks_seen},
     {"reads", 0, ARG_FRACTION, "F", "fraction of shared acquisitions; default 0", &opts.reads, NULL},
+    {"objects", 0, ARG_U64, "N", "evenly divided among the locks: --zipf is of their popularity; default one per lock",
+     &opts.objects, NULL},
     {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: all alike", &opts.zipf, NULL},
     {"range", 0, ARG_STRING, "L[,L...]", "lock ranges of so many units; several: of the clients in turn", &opts.range, NULL},
     {"units", 0, ARG_U64, "N", "--range: that a lock has; default 65536", &opts.units, &opts.units_seen},
@@ -219,6 +221,8 @@ static int choose_sizes(struct bench_params *p)
         return args_complain(&usage, "--locks is at least --lock-nodes: every host has some");
     if (!opts.locks || opts.locks > ZIPF_ITEMS_MAX)
         return args_complain(&usage, "--locks is from 1 to %" PRIu64, ZIPF_ITEMS_MAX);
+    if (opts.objects && (opts.objects < opts.locks || opts.objects > ZIPF_ITEMS_MAX || opts.range))
+        return args_complain(&usage, "--objects is from as many as locks to %" PRIu64 ", and without ranges", ZIPF_ITEMS_MAX);
     if (opts.zipf > ZIPF_EXPONENT_MAX)
         return args_complain(&usage, "--zipf is at most %u", ZIPF_EXPONENT_MAX / 1000);
     if (!rounds || rounds > BENCH_ROUNDS_MAX)
@@ -335,6 +339,7 @@ static int choose(struct bench_params *p)
         .locks = opts.locks,
         .reads = opts.reads,
         .zipf = opts.zipf,
+        .objects = opts.objects,
         .names = opts.names,
         .hold_ns = opts.hold_ns,
         .think_ns = opts.think_ns,

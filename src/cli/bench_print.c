@@ -37,6 +37,8 @@ static void print_heading(const struct bench_params *p)
         printf(", %" PRIu64 " ranges held", w->held);
     if (w->reads)
         printf(", %.1f %% reads", (double)w->reads / 10);
+    if (w->objects)
+        printf(" of %" PRIu64 " objects", w->objects);
     if (w->zipf)
         printf(", zipf %.3g", (double)w->zipf / 1000);
     if (p->residents)

@@ -1,4 +1,5 @@
 #include "cli/common.h"
+#include "client/net.h"
 #include "fabric/shm.h"
 
 #include <errno.h>
@@ -57,6 +58,22 @@ int cli_place(const char *command, const char *given, char out[PLACE_LEN])
     int len = snprintf(out, PLACE_LEN, "%s%s", strchr(given, ':') ? "" : "local:", given);
     if (len >= PLACE_LEN)
         return cli_say(command, EXIT_USAGE, "the place '%.40s...' is longer than a path can be", given);
+    return 0;
+}
+
+int cli_wire(const char *command, const char *wire, char place[PLACE_LEN])
+{
+    if (!wire)
+        return 0;
+    if (strcmp(wire, "udp") != 0 && strcmp(wire, "afxdp") != 0)
+        return cli_say(command, EXIT_USAGE, "the wire is udp or afxdp, not '%s'", wire);
+    if (strncmp(place, NET_SCHEME, strlen(NET_SCHEME)) != 0)
+        return cli_say(command, EXIT_USAGE, "--wire is for a rack, and %s is none", place);
+    if (strstr(place, "?wire=") || strstr(place, "&wire="))
+        return cli_say(command, EXIT_USAGE, "%s says already which wire", place);
+    size_t len = strlen(place);
+    if ((size_t)snprintf(place + len, PLACE_LEN - len, "%cwire=%s", strchr(place, '?') ? '&' : '?', wire) >= PLACE_LEN - len)
+        return cli_say(command, EXIT_USAGE, "the place is longer than a path can be");
     return 0;
 }
 

@@ -44,6 +44,16 @@ int cli_flush(int status);
  * local. */
 int cli_place(const char *command, const char *given, char out[PLACE_LEN]);
 
+/* The row of the option --wire, of subcommands that lock. */
+#define CLI_WIRE_OPTION(to)                                                                                                        \
+    {                                                                                                                              \
+        "wire", 0, ARG_STRING, "WIRE",                                                                                             \
+            "how to reach a rack: udp (the default), or afxdp: past the network stack, where that is possible", (to), NULL         \
+    }
+
+/* Adds it to the place, which must be a rack; null: nothing is added. 0, or the exit status after a complaint. */
+int cli_wire(const char *command, const char *wire, char place[PLACE_LEN]);
+
 /* ---- keys ---- */
 
 /* A name in a named space, a number elsewhere. 0, or the exit status after a complaint. */

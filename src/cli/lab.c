@@ -9,12 +9,13 @@
 #include <unistd.h>
 
 static struct {
-    const char *name, *shape;
+    const char *name, *shape, *wire;
     uint64_t hosts, racks, rack;
     bool json;
     struct lab_run run;
 } opts = {.name = "lab",
           .shape = "one-armed",
+          .wire = "udp",
           .hosts = 2,
           .racks = 1,
           .rack = 1,
@@ -33,6 +34,8 @@ static const struct arg table[] = {
     {"loss", 0, ARG_FRACTION, "F", "run: of the UDP packets that come to a host; default 0", &opts.run.loss_thousandths, NULL},
     {"twice", 0, ARG_FRACTION, "F", "run: of them come twice; default 0", &opts.run.twice_thousandths, NULL},
     {"late", 0, ARG_FRACTION, "F", "run: of them come after the next one; default 0", &opts.run.late_thousandths, NULL},
+    {"wire", 0, ARG_STRING, "WIRE", "run: udp (the default), or afxdp: one process of each host goes past the network stack",
+     &opts.wire, NULL},
     {"faults", 0, ARG_FLAG, NULL, "run: pull cables, kill processes, kill and restart the switch", &opts.run.faults, NULL},
     {"forgetful", 0, ARG_FLAG, NULL, "run: wrong on purpose: fisslock's switch loses its locks all the time, and tells nobody",
      &opts.run.forgetful, NULL},
@@ -49,9 +52,10 @@ static const struct args usage = {
     .about =
         "A rack on this machine: hosts are network namespaces, cables are pairs of veth, and a namespace is there for the\n"
         "switch. MEMBER is the number of a host, or 'switch'. Host h of rack r has address 10.77.r.h, the switch 10.77.r.254.\n"
-        "'run' has processes on all hosts lock and unlock, and judges what they held: no two holds that exclude each other at\n"
-        "once, tokens that rise, nobody stuck. 'exec' runs a command there; 'unplug' pulls a host's cable. 'down' ends the lab's\n"
-        "processes and removes everything, also what a lab that was killed half-way left; other namespaces are not touched.",
+        "'run' has processes on all hosts lock and unlock, in a space of each rack, and judges what they held: no two holds\n"
+        "that exclude each other at once, tokens that rise, nobody stuck. 'exec' runs a command there; 'unplug' pulls a\n"
+        "host's cable. 'down' ends the lab's processes and removes everything, also what a lab that was killed half-way left;\n"
+        "other namespaces are not touched.",
     .after =
         "Needs root and ip(8). Exit status: 0 done, 1 there is no such lab, or (up) there is one already, or (run) something was\n"
         "violated or is stuck, 2 wrong usage, 69 not possible here; 'exec' passes on its command's.",
@@ -180,6 +184,9 @@ int cmd_lab(int argc, char **argv)
         return status(&lab);
     if (!strcmp(verb, "run")) {
         opts.run.json = opts.json;
+        opts.run.afxdp = !strcmp(opts.wire, "afxdp");
+        if (!opts.run.afxdp && strcmp(opts.wire, "udp") != 0)
+            return args_complain(&usage, "the wire is udp or afxdp, not '%s'", opts.wire);
         return lab_run(&lab, &opts.run);
     }
     return !strcmp(verb, "exec") ? execute(&lab, &rest) : plug(&lab, &rest, !strcmp(verb, "plug"));

@@ -1,6 +1,7 @@
-/* pawl lab run: processes on the lab's hosts lock and unlock through its switch, while things go wrong if asked for. Workers note
- * when they held what; only holds that were still valid at their end count. Afterwards: no two of them that exclude each other
- * overlap, tokens rise, and once everything is mended everybody gets on. */
+/* pawl lab run: processes on the lab's hosts lock and unlock through their rack's switch, while things go wrong if asked for. Every
+ * rack has a space, a coordinator and a switch of its own. Workers note when they held what; only holds that were still valid at
+ * their end count. Afterwards: no two of them that exclude each other overlap, tokens rise, and once everything is mended everybody
+ * gets on. */
 #include "cli/lab.h"
 #include "dataplane/xdp/loader.h"
 #include "lib/rng.h"
@@ -17,12 +18,14 @@
 #include <unistd.h>
 
 #define WORKERS_MAX 64
-#define HOT 4
+#define HOT 4 /* locks of a rack that are fought for */
+#define LOCKS (HOT * LAB_RACKS_MAX)
 #define HOLDS_MAX 200000 /* of one worker that are looked at in the end */
 #define FORGET_US 60000
-#define MEND_MS 30000 /* until everybody must have got on */
-#define ADDRESS "10.77.1.254"
-#define WHERE "pawl://" ADDRESS ":7070/lab-run"
+#define MEND_MS 30000          /* until everybody must have got on */
+#define ADDRESS "10.77.%u.254" /* of a rack's switch, with its coordinator */
+#define PLACE 64
+#define PINS (LAB_PATH + 16)
 
 struct held {
     uint64_t from_ns, to_ns, token;
@@ -38,9 +41,8 @@ static struct board {
 
 static const struct lab *lab;
 static const struct lab_run *run;
-static pid_t workers[WORKERS_MAX], coordinator, control;
+static pid_t workers[WORKERS_MAX], coordinator[LAB_RACKS_MAX + 1], control[LAB_RACKS_MAX + 1];
 static unsigned worker_count;
-static char pins[LAB_PATH + 8];
 static unsigned pulled, killed, controls, restarts, losses;
 static uint64_t lost, twice, late; /* packets */
 
@@ -51,11 +53,24 @@ static uint64_t now_ns(void)
 
 /* ---- workers ---- */
 
+/* Workers of a host follow each other, and hosts of a rack. */
+static unsigned rack_of(unsigned w)
+{
+    return 1 + w / ((unsigned)run->workers * lab->hosts);
+}
+static unsigned host_of(unsigned w)
+{
+    return 1 + w / (unsigned)run->workers % lab->hosts;
+}
+
 static bool work(unsigned w, pawl *p, struct rng *rng)
 {
     pawl_grant g;
-    struct held h = {.lock = (uint32_t)rng_below(rng, HOT), .mode = rng_chance(rng, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE};
-    uint64_t key = run->careless && !w ? HOT : h.lock; /* a lock that nobody else wants */
+    uint64_t key = rng_below(rng, HOT);
+    struct held h = {.lock = (uint32_t)(HOT * (rack_of(w) - 1) + key),
+                     .mode = rng_chance(rng, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE};
+    if (run->careless && !w)
+        key = HOT; /* a lock that nobody else wants */
     int rc = pawl_timedlock(p, pawl_id(key), (enum pawl_mode)h.mode, pawl_in(2 * NS_PER_S), &g);
     if (rc == -ETIMEDOUT)
         return true;
@@ -79,13 +94,16 @@ static bool work(unsigned w, pawl *p, struct rng *rng)
 static void worker(unsigned w, uint64_t seed)
 {
     struct rng rng;
+    char where[PLACE];
+    bool first = w % run->workers == 0; /* one process of a host can have the way past the stack */
+    snprintf(where, sizeof where, "pawl://" ADDRESS ":7070/lab-run%s", rack_of(w), run->afxdp && first ? "?wire=afxdp" : "");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     rng_seed(&rng, seed);
-    if (lab_enter(lab, 1, 1 + w / run->workers))
+    if (lab_enter(lab, rack_of(w), host_of(w)))
         _exit(1);
     while (!__atomic_load_n(&board->stop, __ATOMIC_ACQUIRE)) {
         pawl *p;
-        if (pawl_open(WHERE, NULL, &p)) {
+        if (pawl_open(where, NULL, &p)) {
             usleep(50000);
             continue;
         }
@@ -106,8 +124,8 @@ static void start_worker(unsigned w, uint64_t seed)
 
 /* ---- coordinator and switch ---- */
 
-/* A subcommand of pawl, in the switch's namespace. */
-static pid_t start(const char *words)
+/* A subcommand of pawl, in the namespace of a rack's switch. */
+static pid_t start(unsigned rack, const char *words)
 {
     char line[2048];
     snprintf(line, sizeof line, "exec /proc/%d/exe %s >/dev/null", (int)getpid(), words);
@@ -115,18 +133,18 @@ static pid_t start(const char *words)
     if (pid)
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!lab_enter(lab, 1, LAB_SWITCH))
+    if (!lab_enter(lab, rack, LAB_SWITCH))
         execl("/bin/sh", "sh", "-c", line, (char *)NULL);
     _exit(127);
 }
 
-static void start_coordinator(void)
+static void start_coordinator(unsigned rack)
 {
     char words[512];
     snprintf(words, sizeof words,
-             "serve --listen " ADDRESS ":7070 --space lab-run --design %s --keys dense --locks 1000 --lease 1s --fresh",
+             "serve --listen " ADDRESS ":7070 --space lab-run --design %s --keys dense --locks 1000 --lease 1s --fresh", rack,
              run->design);
-    coordinator = start(words);
+    coordinator[rack] = start(rack, words);
 }
 
 static bool has_switch(void)
@@ -134,17 +152,26 @@ static bool has_switch(void)
     return !strcmp(run->design, "fisslock") || !strcmp(run->design, "netlock");
 }
 
-static void start_switch(bool fresh)
+/* Where the rack's locks are pinned. */
+static const char *pins_of(unsigned rack, char out[PINS])
 {
-    char words[1024], ports[16 * LAB_HOSTS_MAX] = "", one[16];
+    char bpf[LAB_PATH];
+    lab_bpf(lab, bpf);
+    snprintf(out, PINS, "%s/run%u", bpf, rack);
+    return out;
+}
+
+static void start_switch(unsigned rack, bool fresh)
+{
+    char pins[PINS], ports[16 * LAB_HOSTS_MAX] = "", one[16], words[sizeof ports + 2 * PINS + 256];
     for (unsigned h = 1; h <= (lab->in_path ? lab->hosts : 1); h++) {
         lab_port(lab, h, one);
         snprintf(ports + strlen(ports), sizeof ports - strlen(ports), "%s%s", h > 1 ? "," : "", one);
     }
     snprintf(words, sizeof words,
              "switch --dev %s %s --join " ADDRESS ":7070 --listen " ADDRESS ":4747 --space lab-run --pin %s %s", ports,
-             lab->in_path ? "--loop " LAB_LOOP_OUT "," LAB_LOOP_IN : "", pins, fresh ? "--fresh" : "");
-    control = start(words);
+             lab->in_path ? "--loop " LAB_LOOP_OUT "," LAB_LOOP_IN : "", rack, rack, pins_of(rack, pins), fresh ? "--fresh" : "");
+    control[rack] = start(rack, words);
 }
 
 static void end(pid_t pid, int how)
@@ -155,24 +182,25 @@ static void end(pid_t pid, int how)
     waitpid(pid, NULL, 0);
 }
 
-static void forget_locks(void)
+static void forget_locks(unsigned rack)
 {
-    char line[LAB_PATH + 32];
-    snprintf(line, sizeof line, "rm -rf '%s'", pins);
+    char pins[PINS], line[PINS + 16];
+    snprintf(line, sizeof line, "rm -rf '%s'", pins_of(rack, pins));
     if (system(line)) /* the name is ours */
         cli_say("lab", 0, "%s is still there", pins);
 }
 
-static struct plane *noise[LAB_HOSTS_MAX + 1];
+static struct plane *noise[LAB_RACKS_MAX + 1][LAB_HOSTS_MAX + 1];
 
 /* Loses, doubles and delays some of what comes in, until it is closed. */
-static int make_noise(unsigned host)
+static int make_noise(unsigned rack, unsigned host)
 {
+    struct plane **n = &noise[rack][host];
     const struct plane_options o = {
         .program = "noise",
         .settings = {.options = (uint32_t)(run->loss_thousandths | run->twice_thousandths << 10 | run->late_thousandths << 20)}};
-    int rc = lab_enter(lab, 1, host);
-    if (!rc && (plane_open(&o, &noise[host]) || plane_filter(noise[host], LAB_DEVICE, "noise_in", "noise_out")))
+    int rc = lab_enter(lab, rack, host);
+    if (!rc && (plane_open(&o, n) || plane_filter(*n, LAB_DEVICE, "noise_in", "noise_out")))
         return cli_say("lab", EXIT_UNAVAILABLE, "%s", plane_explain());
     return rc ? cli_say("lab", EXIT_UNAVAILABLE, "%s", lab_explain()) : 0;
 }
@@ -180,47 +208,49 @@ static int make_noise(unsigned host)
 /* Takes it away, and counts what it did. */
 static void sum_noise(void)
 {
-    for (unsigned h = 1; h <= lab->hosts; h++) {
+    for (unsigned i = 0; i < lab->racks * lab->hosts; i++) {
+        unsigned rack = 1 + i / lab->hosts, host = 1 + i % lab->hosts;
         struct plane_counters c;
-        if (!noise[h] || lab_enter(lab, 1, h))
+        struct plane *n = noise[rack][host];
+        if (!n || lab_enter(lab, rack, host))
             continue;
-        if (!plane_count(noise[h], &c)) {
+        if (!plane_count(n, &c)) {
             lost += c.verdict[PLANE_DROPPED];
             twice += c.verdict[PLANE_DOUBLED];
             late += c.verdict[PLANE_SENT];
         }
-        plane_close(noise[h], PLANE_REMOVE);
+        plane_close(n, PLANE_REMOVE);
     }
 }
 
 /* ---- what goes wrong ---- */
 
-static void pull_cable(struct rng *rng)
+static void pull_cable(unsigned rack, struct rng *rng)
 {
     unsigned h = 1 + (unsigned)rng_below(rng, lab->hosts);
-    lab_plug(lab, 1, h, false);
+    lab_plug(lab, rack, h, false);
     usleep((useconds_t)(200000 + rng_below(rng, 1800000)));
-    lab_plug(lab, 1, h, true);
+    lab_plug(lab, rack, h, true);
     pulled++;
 }
 
 /* The locks are lost; the switch waits until nobody can hold anything from before. */
-static void lose_locks(void)
+static void lose_locks(unsigned rack)
 {
-    end(control, SIGTERM);
-    forget_locks();
-    start_switch(false);
+    end(control[rack], SIGTERM);
+    forget_locks(rack);
+    start_switch(rack, false);
     losses++;
     usleep(2500000); /* closed for a lease */
 }
 
 static void something(struct rng *rng)
 {
-    unsigned w = (unsigned)rng_below(rng, worker_count);
+    unsigned w = (unsigned)rng_below(rng, worker_count), rack = rack_of(w);
     switch (rng_below(rng, has_switch() ? 8 : 4)) {
     case 0:
     case 1:
-        pull_cable(rng);
+        pull_cable(rack, rng);
         break;
     case 2:
     case 3:
@@ -230,19 +260,19 @@ static void something(struct rng *rng)
         break;
     case 4:
     case 5: /* the program goes on; another takes over */
-        end(control, SIGKILL);
+        end(control[rack], SIGKILL);
         usleep(200000);
-        start_switch(false);
+        start_switch(rack, false);
         controls++;
         break;
     case 6: /* detached for a while; the locks are as they were */
-        end(control, SIGTERM);
+        end(control[rack], SIGTERM);
         usleep((useconds_t)rng_below(rng, 500000));
-        start_switch(false);
+        start_switch(rack, false);
         restarts++;
         break;
     default:
-        lose_locks();
+        lose_locks(rack);
     }
     usleep((useconds_t)(300000 + rng_below(rng, 700000)));
 }
@@ -266,7 +296,7 @@ static uint64_t judge(uint64_t *valid)
             all[n++] = board->hold[w][i];
     if (n)
         qsort(all, n, sizeof all[0], by_time);
-    uint64_t writer_until[HOT] = {0}, reader_until[HOT] = {0}, token[HOT] = {0};
+    uint64_t writer_until[LOCKS] = {0}, reader_until[LOCKS] = {0}, token[LOCKS] = {0};
     for (size_t i = 0; i < n; i++) {
         const struct held *h = &all[i];
         bool writes = h->mode == PAWL_EXCLUSIVE;
@@ -306,6 +336,7 @@ static int report(uint64_t seed, uint64_t valid, uint64_t wrong, unsigned stuck)
         json_object(&j, NULL);
         json_string(&j, "design", run->design);
         json_u64(&j, "seed", seed);
+        json_u64(&j, "racks", lab->racks);
         json_u64(&j, "holds", valid);
         json_u64(&j, "cables_pulled", pulled);
         json_u64(&j, "processes_killed", killed);
@@ -321,8 +352,8 @@ static int report(uint64_t seed, uint64_t valid, uint64_t wrong, unsigned stuck)
         if (json_finish(&j))
             return EXIT_UNAVAILABLE;
     } else {
-        printf("%s, seed %" PRIu64 ": %" PRIu64 " holds by %u processes on %u hosts\n", run->design, seed, valid, worker_count,
-               lab->hosts);
+        printf("%s, seed %" PRIu64 ": %" PRIu64 " holds by %u processes on %u hosts of %u rack%s\n", run->design, seed, valid,
+               worker_count, lab->racks * lab->hosts, lab->racks, lab->racks > 1 ? "s" : "");
         printf(
             "  %u cables pulled, %u processes killed, %u control processes killed, %u switch restarts, %u of them without locks\n",
             pulled, killed, controls, restarts + losses, losses);
@@ -337,11 +368,10 @@ int lab_run(const struct lab *l, const struct lab_run *r)
 {
     struct rng rng;
     uint64_t valid = 0, seed = r->seed ? r->seed : world_random(&world_real) >> 32;
-    char bpf[LAB_PATH];
     int status = 0;
     lab = l;
     run = r;
-    worker_count = (unsigned)r->workers * l->hosts;
+    worker_count = (unsigned)min_u64(r->workers, WORKERS_MAX + 1) * l->hosts * l->racks;
     if (!r->workers || worker_count > WORKERS_MAX)
         return cli_say("lab", EXIT_USAGE, "1 to %d processes in all", WORKERS_MAX);
     if (lab_processes(l))
@@ -350,20 +380,20 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (board == MAP_FAILED)
         return cli_say("lab", EXIT_UNAVAILABLE, "%s", strerror(errno));
-    lab_bpf(l, bpf);
-    snprintf(pins, sizeof pins, "%s/run", bpf);
-    start_coordinator();
+    for (unsigned rack = 1; rack <= l->racks; rack++)
+        start_coordinator(rack);
     usleep(300000);
-    if (has_switch())
-        start_switch(true);
+    for (unsigned rack = 1; rack <= l->racks && has_switch(); rack++)
+        start_switch(rack, true);
     bool noisy = r->loss_thousandths || r->twice_thousandths || r->late_thousandths;
-    for (unsigned h = 1; h <= l->hosts && noisy && !status; h++)
-        status = make_noise(h);
+    for (unsigned i = 0; i < l->racks * l->hosts && noisy && !status; i++)
+        status = make_noise(1 + i / l->hosts, 1 + i % l->hosts);
     for (unsigned w = 0; w < worker_count && !status; w++)
         start_worker(w, rng_next(&rng));
     for (uint64_t end_ns = now_ns() + r->ns; now_ns() < end_ns && !status;)
         if (r->forgetful) {
-            losses += !plane_forget(pins);
+            char pins[PINS];
+            losses += !plane_forget(pins_of(1, pins));
             usleep(FORGET_US);
         } else if (r->faults)
             something(&rng);
@@ -373,9 +403,11 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     __atomic_store_n(&board->stop, 1, __ATOMIC_RELEASE);
     for (unsigned w = 0; w < worker_count; w++)
         end(workers[w], stuck ? SIGKILL : 0);
-    end(control, SIGTERM);
-    end(coordinator, SIGTERM);
-    forget_locks();
+    for (unsigned rack = 1; rack <= l->racks; rack++) {
+        end(control[rack], SIGTERM);
+        end(coordinator[rack], SIGTERM);
+        forget_locks(rack);
+    }
     sum_noise();
     uint64_t wrong = judge(&valid);
     return status ? status : report(seed, valid, wrong, stuck);

@@ -11,7 +11,7 @@ static struct {
     bool shared, exclusive, nonblock, json;
     bool has_wait, has_lease, has_code;
     uint64_t wait_ns, lease_ns, code;
-    const char *range, *space;
+    const char *range, *space, *wire;
 } opts = {.code = EXIT_NO};
 
 static const struct arg table[] = {
@@ -23,6 +23,7 @@ static const struct arg table[] = {
     {"range", 0, ARG_STRING, "A:B", "bytes A up to B of it, as 0:4096, 4K:1M or 1G:; spaces with ranges only", &opts.range, NULL},
     {"lease", 0, ARG_DURATION, "SECONDS", "lose the lock if stopped for longer; default: keep it", &opts.lease_ns, &opts.has_lease},
     CLI_SPACE_OPTION(&opts.space),
+    CLI_WIRE_OPTION(&opts.wire),
     {"json", 0, ARG_FLAG, NULL, "when it is over, print one JSON object on stderr", &opts.json, NULL},
 };
 
@@ -96,7 +97,10 @@ static int read_wishes(struct lock_job *job, const struct args_rest *rest)
     if (opts.has_lease && !opts.lease_ns)
         return args_complain(&usage, "a lease of no time holds nothing");
     int status = opts.range ? parse_range(opts.range, &job->range) : 0;
-    return status ? status : cli_place("lock", opts.space, job->place);
+    if (!status)
+        status = cli_place("lock", opts.space, job->place);
+    memcpy(job->reach, job->place, sizeof job->reach);
+    return status ? status : cli_wire("lock", opts.wire, job->reach);
 }
 
 /* ---- how it went ---- */
@@ -163,12 +167,12 @@ static int lock_and_run(struct lock_job *job)
 static int open_space(struct lock_job *job)
 {
     pawl_options o = {.lease_ns = job->lease_ns, .flags = job->has_range ? PAWL_NO_CREATE : 0};
-    int rc = pawl_open(job->place, &o, &job->p);
+    int rc = pawl_open(job->reach, &o, &job->p);
     if (rc != -ENOENT || !job->has_range)
         return rc;
     o.flags = 0;
     o.design = design_find("citron") ? "citron" : "mutex";
-    return pawl_open(job->place, &o, &job->p);
+    return pawl_open(job->reach, &o, &job->p);
 }
 
 int cmd_lock(int argc, char **argv)

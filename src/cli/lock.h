@@ -11,6 +11,7 @@ struct lock_job {
     /* What was asked for. */
     const char *name;
     char place[PLACE_LEN];
+    char reach[PLACE_LEN]; /* the same, and how to get there: for us alone, not for COMMAND */
     enum pawl_mode mode;
     bool nonblock, has_range;
     struct arg_range range;

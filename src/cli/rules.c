@@ -142,7 +142,7 @@ static int check(struct net_where *w)
 int cmd_rules(int argc, char **argv)
 {
     struct args_rest rest;
-    struct net_where w;
+    struct net_where w = {0};
     struct coord_ruled r;
     int status = args_parse(&usage, argc, argv, &rest);
     if (status != ARGS_RUN)

@@ -117,15 +117,13 @@ static const struct arg switch_table[] = {
     {"loop", 0, ARG_STRING, "OUT,IN", "dev, in-path: both ends of a veth by which doubled packets come back to us", &opts.xdp.loop,
      NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: when it ends, forget the locks, too", &opts.xdp.remove, NULL},
-    {"show", 0, ARG_FLAG, NULL, "with --pin: print what the switch that is pinned there has counted", &opts.xdp.show, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args switch_usage = {
     .command = "pawl switch",
     .usage = "--dev IF[,IF...] --join ADDRESS:PORT --listen ADDRESS:PORT [OPTION]...\n"
-             "       pawl switch --soft --join ADDRESS:PORT [--listen ADDRESS:PORT] [OPTION]...\n"
-             "       pawl switch --show --pin DIR [--json]",
+             "       pawl switch --soft --join ADDRESS:PORT [--listen ADDRESS:PORT] [OPTION]...",
     .about =
         "Runs the switch of a rack, with the program of the space's design: every lock packet passes through it. In the kernel it\n"
         "is an XDP program, which decides before the network stack sees the packet; everything else passes untouched.",
@@ -136,8 +134,7 @@ static const struct args switch_usage = {
         "A switch that is gone can be replaced by one at another address, a lease after it was last heard of (fisslock, "
         "fisslock-racks,\n"
         "in software).\n\n"
-        "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 1 (show) there is none,\n"
-        "2 wrong usage, 69 it could not start.",
+        "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     .table = switch_table,
     .count = countof(switch_table),
 };
@@ -168,17 +165,21 @@ static void *run_station(void *arg)
 
 static int open_station(const char *command, struct station *s, struct net_addr at, struct net_addr coordinator, bool is_switch)
 {
-    const struct station_params p = {.at = at,
-                                     .coordinator = coordinator,
-                                     .space = opts.space,
-                                     .is_switch = is_switch,
-                                     .rack = (unsigned)opts.rack,
-                                     .switch_locks = opts.room,
-                                     .fresh = opts.fresh,
-                                     .spin_ns = opts.spin_ns,
-                                     .deadline = world_now(&world_real) + JOIN_NS,
-                                     .stop = &stopped};
-    int rc = station_open(s, &p);
+    struct station_params p = {.at = at,
+                               .coordinator = coordinator,
+                               .space = opts.space,
+                               .is_switch = is_switch,
+                               .rack = (unsigned)opts.rack,
+                               .switch_locks = opts.room,
+                               .fresh = opts.fresh,
+                               .spin_ns = opts.spin_ns,
+                               .stop = &stopped};
+    uint64_t patience = world_now(&world_real) + JOIN_NS;
+    int rc;
+    do { /* one that answers says when it will be; a signal may come meanwhile */
+        p.deadline = world_now(&world_real) + NS_PER_S;
+        rc = station_open(s, &p);
+    } while (!stopped && (rc == -EAGAIN || (rc == -ETIMEDOUT && world_now(&world_real) < patience)));
     if (!rc)
         return 0;
     const char *why = rc == -ETIMEDOUT ? "the coordinator does not answer"
@@ -430,8 +431,6 @@ int cmd_switch(int argc, char **argv)
         return status;
     if (rest.count)
         return args_complain(&switch_usage, "'%s' is one word too many", rest.words[0]);
-    if (opts.xdp.show)
-        return opts.xdp.pins ? switch_show(opts.xdp.pins, opts.json) : args_complain(&switch_usage, "--show needs --pin");
     if (opts.soft == !!opts.xdp.devices)
         return args_complain(&switch_usage, "either --dev, for a switch in the kernel, or --soft");
     if (!opts.join)

@@ -1,6 +1,7 @@
-/* pawl show: one lock, or the space. */
+/* pawl show: one lock, the space, or a switch. */
 #include "cli/show.h"
 #include "cli/commands.h"
+#include "cli/switch.h"
 #include "client/net.h"
 #include "client/rack_look.h"
 
@@ -8,22 +9,28 @@
 #include <inttypes.h>
 
 static struct {
-    const char *space;
-    bool json;
-} opts;
+    const char *space, *pins;
+    bool json, pins_seen;
+} opts = {.pins = "/sys/fs/bpf/pawl"};
 
 static const struct arg table[] = {
     CLI_SPACE_OPTION(&opts.space),
+    {"pin", 0, ARG_STRING, "DIR", "switch: where it is pinned ('pawl switch --pin'); default /sys/fs/bpf/pawl", &opts.pins,
+     &opts.pins_seen},
     CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args usage = {
     .command = "pawl show",
-    .usage = "[NAME] [--space URI] [--json]",
-    .about = "Shows a lock with the sessions that hold it and wait for it; without NAME the space and all its sessions.",
+    .usage = "[NAME] [--space URI] [--json]\n"
+             "       pawl show switch [--pin DIR] [--json]",
+    .about =
+        "Shows a lock with the sessions that hold it and wait for it; without NAME the space and all its sessions. 'switch' is\n"
+        "the switch in this machine's kernel, whether its process runs or not: what became of packets, why some were dropped or\n"
+        "passed, and how many there were of each type. A lock of that name is asked for as '-- switch'.",
     .after = "A session is live, or expired (its lease ran out), dead (its process ended) or broken (by 'pawl break'):\n"
              "whoever asks next gets what such a session held. A lock that nobody ever took is free.\n\n"
-             "Exit status: 0 shown, 1 no such space, 2 wrong usage, 69 the space cannot be used.",
+             "Exit status: 0 shown, 1 no such space or switch, 2 wrong usage, 69 the space cannot be used.",
     .table = table,
     .count = countof(table),
 };
@@ -200,6 +207,10 @@ int cmd_show(int argc, char **argv)
         return status;
     if (rest.count > 1)
         return args_complain(&usage, "'%s' is one word too many", rest.words[1]);
+    if (rest.split && !strcmp(rest.words[0], "switch"))
+        return cli_flush(switch_show(opts.pins, opts.json));
+    if (opts.pins_seen)
+        return args_complain(&usage, "--pin is for 'pawl show switch'");
     status = cli_place("show", opts.space, place);
     if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
         return look_at_rack(place, rest.count ? rest.words[0] : NULL);

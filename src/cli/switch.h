@@ -15,7 +15,7 @@ struct switch_options {
     const char *alloc; /* null: as it was, or the knapsack */
     const char *loop;  /* OUT,IN: for in-path switches */
     struct net_addr at, coordinator;
-    bool fresh, show, remove, json;
+    bool fresh, remove, json;
     const volatile sig_atomic_t *stop;
 };
 

@@ -105,16 +105,26 @@ static void on_claims(struct net *n, struct udp *through, const struct coord_pac
     udp_send(through, &out, 1);
 }
 
+/* A switch has started anew: it should hear where we are, and of our lease. */
+static void rouse(struct net *n, struct outbox *out)
+{
+    if (!n->host.design->rouse)
+        return;
+    __atomic_store_n(&n->host.header->here_ns, 0, __ATOMIC_RELEASE);
+    n->host.design->rouse(n->host.memory, host_now(), out);
+}
+
 /* Never one lease without the other: whoever has a later lease knows where the switches were then (coordinator_switch.c). What is
  * late changes nothing. */
-static void on_beaten(struct net *n, const struct coord_beat *beat)
+static void on_beaten(struct net *n, const struct coord_beat *beat, struct outbox *out)
 {
     struct host_header *h = n->host.header;
     uint64_t until = beat->packet.stamp + h->config.lease_ns - 2 * (h->config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
     if (beat->packet.stamp > host_now() || until <= __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) ||
         !host_lives(&n->host, host_now()))
         return;
-    host_move_switches(h, beat->switches);
+    if (host_move_switches(h, beat->switches))
+        rouse(n, out);
     __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);
 }
 
@@ -128,13 +138,11 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
     if (p->head.type == COORD_CLAIMS)
         on_claims(n, through, p, from);
     if (p->head.type == COORD_BEATEN)
-        on_beaten(n, data);
+        on_beaten(n, data, out);
     if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
         host_retire(&n->host);
-    if (p->head.type == COORD_ROUSE && n->host.design->rouse) {
-        __atomic_store_n(&h->here_ns, 0, __ATOMIC_RELEASE);
-        n->host.design->rouse(n->host.memory, host_now(), out);
-    }
+    if (p->head.type == COORD_ROUSE)
+        rouse(n, out);
 }
 
 void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch)

@@ -233,13 +233,18 @@ bool host_switch(const struct host_header *h, unsigned i, struct net_addr *out)
     return out->ip != 0;
 }
 
-void host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX])
+bool host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX])
 {
-    for (unsigned i = 0; i < RACKS_MAX; i++)
-        if (switches[i].ip || switches[i].port == COORD_AWAY) {
-            struct net_addr at = switches[i];
-            __atomic_store(&h->switches[i], &at, __ATOMIC_RELEASE);
-        }
+    bool moved = false;
+    for (unsigned i = 0; i < RACKS_MAX; i++) {
+        struct net_addr to = switches[i], at;
+        host_switch(h, i, &at);
+        if ((!to.ip && to.port != COORD_AWAY) || net_addr_is(at, to))
+            continue;
+        __atomic_store(&h->switches[i], &to, __ATOMIC_RELEASE);
+        moved = true;
+    }
+    return moved;
 }
 
 /* ---- sessions ---- */

@@ -87,7 +87,7 @@ bool host_lives(const struct host *h, uint64_t now);
 
 /* Where a switch is; false: nowhere. */
 bool host_switch(const struct host_header *h, unsigned i, struct net_addr *out);
-void host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX]);
+bool host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX]); /* whether any has moved */
 
 /* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use; -ESTALE: the
  * host's last one has gone, and it with them. */

@@ -76,6 +76,13 @@ enum netlock_op {
     NETLOCK_OP_PEEK,  /* who is first there? */
     NETLOCK_OP_MOVE,  /* from there into the queue */
     NETLOCK_OP_DROP,  /* it gave up there */
+    /* holds that change their mode (netlock_convert.h) */
+    NETLOCK_OP_CONVERT,
+    NETLOCK_OP_STAY,
+    NETLOCK_OP_WEAKENED,   /* a writer less is in the queue */
+    NETLOCK_OP_UPGRADE,    /* a reader wants to write */
+    NETLOCK_OP_SOLE,       /* is it the only one? */
+    NETLOCK_OP_STRENGTHEN, /* it is */
 };
 
 /* What leaves the switch after a pass. */
@@ -90,6 +97,9 @@ enum netlock_op {
 #define NETLOCK_OUT_MOVING 256u
 #define NETLOCK_OUT_DATA 512u /* to the data server that the packet names, with its bytes, instead of GRANT (4.1) */
 
+#define NETLOCK_OUT_CONVERTED 1024u /* to out_place */
+#define NETLOCK_OUT_DEADLOCK 2048u  /* to whoever sent the packet: not converted */
+
 /* What is wrong on purpose, for tests that must notice (pitfalls 1, 2, 5, 7). */
 #define NETLOCK_BUST_BLIND_RELEASE 1u   /* Algorithm 2, line 8: whoever releases, the head goes */
 #define NETLOCK_BUST_TRUST_MODE 2u      /* the releaser says what it held */
@@ -99,6 +109,7 @@ enum netlock_op {
 #define NETLOCK_BUST_FIRST_QUEUE 32u    /* a release pops the first waiting queue that has somebody */
 #define NETLOCK_BUST_EAGER_NORMAL 64u   /* LAST ends the overflow though somebody was passed on since */
 #define NETLOCK_BUST_NO_PUSH_ORDER 128u /* a push is taken whatever its number */
+#define NETLOCK_BUST_UPGRADE 256u       /* a reader writes though others read */
 
 #define NETLOCK_FROM_SERVER 128u /* flag of a pass, beside those of packets: it was pushed */
 
@@ -110,6 +121,7 @@ struct netlock_pass {
     uint16_t bust;
     uint64_t nonce;
     uint32_t ticket, round, count, pushed;
+    uint16_t step;        /* of conversions of this hold */
     uint32_t now;         /* about microseconds */
     uint32_t rate, burst; /* the tenant's quota (control plane): requests per 2^20 microseconds; 0: none */
     /* between stages */
@@ -117,6 +129,8 @@ struct netlock_pass {
     uint32_t slot; /* of the shared queue; NETLOCK_NO_TICKET: none */
     uint8_t queue; /* 0, or 1 + priority of a waiting queue */
     bool doubled, stale, found, enqueue, empty, grant, look, over, ours, priorities, head, writer, full;
+    bool convert, upgrading, strip; /* its mode has changed; a reader wants to write, or does; and not any more */
+    uint32_t mark;                  /* ticket of the reader that does */
     /* out */
     uint8_t next; /* op of the resubmission; NETLOCK_OP_NONE: done */
     uint16_t out; /* NETLOCK_OUT_ */
@@ -159,6 +173,8 @@ static inline bool netlock_within(uint32_t ticket, uint32_t head, uint32_t tail,
         return false;
     return netlock_between(head, ticket, size) < netlock_between(head, tail, size);
 }
+
+#include "dataplane/netlock_convert.h"
 
 /* Serial numbers rise, and may wrap. */
 static inline bool netlock_newer(uint64_t a, uint64_t b)
@@ -412,6 +428,30 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
         p->found = p->queue == 0 && netlock_within(p->ticket, e->head, e->tail, p->size);
         p->head = p->ticket == e->head;
         break;
+    case NETLOCK_OP_CONVERT:
+    case NETLOCK_OP_STAY:
+    case NETLOCK_OP_UPGRADE:
+    case NETLOCK_OP_STRENGTHEN:
+        p->found = netlock_within(p->ticket, e->head, e->tail, p->size);
+        if (p->op == NETLOCK_OP_UPGRADE && p->priorities)
+            e->writer = NETLOCK_WRITER;
+        break;
+    case NETLOCK_OP_WEAKENED:
+        if (p->priorities || netlock_after(p->ticket, p->size) == e->tail)
+            e->writer = 0;
+        p->ticket = e->head;
+        p->mode = NETLOCK_EXCLUSIVE; /* as if a writer had gone */
+        p->look = p->head = !p->empty;
+        break;
+    case NETLOCK_OP_SOLE:
+        if (!p->empty && !netlock_within(p->ticket, e->head, e->tail, p->size) && p->ticket != e->tail) {
+            p->ticket = e->head;
+            p->mark = NETLOCK_NO_TICKET;
+        }
+        p->look = !p->empty && p->ticket != e->tail;
+        if (!p->look)
+            netlock_end_sole(p);
+        break;
     case NETLOCK_OP_LAST:
         if (p->ours)
             e->over = 0;
@@ -482,7 +522,9 @@ static inline uint64_t netlock_stage_tickets(struct netlock_pass *p, uint64_t re
 static inline void netlock_find_slot(struct netlock_pass *p)
 {
     bool wanted = p->enqueue || p->look || (p->op == NETLOCK_OP_ACQUIRE && p->doubled) || (p->op == NETLOCK_OP_PEEK && p->ours) ||
-                  ((p->op == NETLOCK_OP_CANCEL || p->op == NETLOCK_OP_RELEASE) && p->found);
+                  ((p->op == NETLOCK_OP_CANCEL || p->op == NETLOCK_OP_RELEASE || p->op == NETLOCK_OP_CONVERT ||
+                    p->op == NETLOCK_OP_STAY || p->op == NETLOCK_OP_UPGRADE || p->op == NETLOCK_OP_STRENGTHEN) &&
+                   p->found);
     uint32_t at = p->ticket & 0xffffu, size = p->queue ? p->wait_size : p->size;
     if (wanted && at < size && p->queue <= NETLOCK_PRIORITIES)
         p->slot = p->left + (p->queue ? p->size + (p->queue - 1u) * p->wait_size : 0) + at;
@@ -496,13 +538,14 @@ static inline void netlock_find_slot(struct netlock_pass *p)
 static inline uint64_t netlock_stage_excl(struct netlock_pass *p, uint64_t reg)
 {
     uint32_t writers = (uint32_t)reg;
+    p->upgrading = writers & NETLOCK_UPGRADING;
     if (p->enqueue && p->op != NETLOCK_OP_WAIT) {
         p->grant = p->mode == NETLOCK_EXCLUSIVE ? p->empty : !writers;
         writers += p->mode == NETLOCK_EXCLUSIVE;
     } else if (p->op == NETLOCK_OP_ENDED && !p->queue) {
         writers -= p->mode == NETLOCK_EXCLUSIVE;
     }
-    return writers;
+    return netlock_count_conversion(p, writers);
 }
 
 /* ---- the slot ---- */
@@ -511,7 +554,8 @@ static inline uint64_t netlock_stage_nonce(struct netlock_pass *p, uint64_t reg)
 {
     if (p->enqueue)
         return p->nonce;
-    if (p->op == NETLOCK_OP_ACQUIRE || p->op == NETLOCK_OP_CANCEL || p->op == NETLOCK_OP_RELEASE)
+    if (p->op == NETLOCK_OP_ACQUIRE || p->op == NETLOCK_OP_CANCEL || p->op == NETLOCK_OP_RELEASE || p->op == NETLOCK_OP_CONVERT ||
+        p->op == NETLOCK_OP_STAY || p->op == NETLOCK_OP_UPGRADE)
         p->found = reg == p->nonce || (p->op == NETLOCK_OP_RELEASE && p->bust & NETLOCK_BUST_BLIND_RELEASE);
     p->out_nonce = reg;
     return reg;
@@ -521,7 +565,8 @@ static inline uint64_t netlock_stage_nonce(struct netlock_pass *p, uint64_t reg)
  * may have asked for it the first time, and be gone. */
 static inline uint64_t netlock_stage_place(struct netlock_pass *p, uint64_t reg)
 {
-    if (p->enqueue || (p->op == NETLOCK_OP_ACQUIRE && p->found && reg >> 16 == p->machine))
+    bool asks = p->op == NETLOCK_OP_ACQUIRE || p->op == NETLOCK_OP_CONVERT || p->op == NETLOCK_OP_STAY;
+    if (p->enqueue || (asks && p->found && reg >> 16 == p->machine))
         reg = (uint32_t)p->machine << 16 | p->port;
     p->out_place = (struct place){(uint16_t)(reg >> 16), (uint16_t)reg};
     p->found = p->found && (p->out_place.machine == p->machine || p->bust & NETLOCK_BUST_BLIND_RELEASE);
@@ -540,10 +585,16 @@ static inline uint32_t netlock_mark(struct netlock_pass *p, uint32_t flags)
         return flags;
     if (!(p->bust & NETLOCK_BUST_TRUST_MODE))
         p->mode = (uint8_t)(flags & NETLOCK_SLOT_MODE);
+    if (flags & NETLOCK_UPGRADES) { /* it was counted as one that wants to write */
+        p->mode = NETLOCK_EXCLUSIVE;
+        p->strip = true;
+    }
     if (p->queue)
         p->next = NETLOCK_OP_PULL;
     else if (p->op == NETLOCK_OP_CANCEL || p->head || p->mode == NETLOCK_EXCLUSIVE)
         p->next = NETLOCK_OP_ENDED;
+    else if (p->upgrading)
+        netlock_begin_sole(p);
     return flags | NETLOCK_ENDED;
 }
 
@@ -559,13 +610,16 @@ static inline uint32_t netlock_look(struct netlock_pass *p, uint32_t flags)
     }
     if (flags & NETLOCK_GRANTED) {
         /* shared to shared: it was granted when it came. Only who looks for readers behind a writer that gave up goes on. */
-        if (mode == NETLOCK_SHARED && (p->op == NETLOCK_OP_WALK || p->op == NETLOCK_OP_ENDED) && p->mode == NETLOCK_EXCLUSIVE) {
+        if (mode == NETLOCK_SHARED && p->mode == NETLOCK_EXCLUSIVE &&
+            (p->op == NETLOCK_OP_WALK || p->op == NETLOCK_OP_ENDED || p->op == NETLOCK_OP_POP || p->op == NETLOCK_OP_WEAKENED)) {
             p->next = NETLOCK_OP_WALK;
             p->ticket = netlock_after(p->ticket, p->size);
+        } else if (p->upgrading && p->op != NETLOCK_OP_WALK) {
+            netlock_begin_sole(p);
         }
         return flags;
     }
-    if (mode == NETLOCK_EXCLUSIVE && !p->head)
+    if (!p->head && (mode == NETLOCK_EXCLUSIVE || p->upgrading))
         return flags;
     p->grant = true;
     p->out_ticket = p->ticket;
@@ -612,6 +666,10 @@ static inline uint64_t netlock_stage_flags(struct netlock_pass *p, uint64_t reg)
     uint32_t flags = (uint32_t)reg;
     if (p->enqueue)
         return netlock_first_flags(p);
+    if (p->op == NETLOCK_OP_SOLE) {
+        netlock_sole(p, flags);
+        return flags;
+    }
     if (p->look)
         return netlock_look(p, flags);
     switch (p->op) {
@@ -628,6 +686,14 @@ static inline uint64_t netlock_stage_flags(struct netlock_pass *p, uint64_t reg)
     case NETLOCK_OP_PEEK:
         netlock_peek(p, flags);
         return flags;
+    case NETLOCK_OP_CONVERT:
+        return netlock_change_mode(p, flags);
+    case NETLOCK_OP_STAY:
+        return netlock_stay(p, flags);
+    case NETLOCK_OP_UPGRADE:
+        return netlock_upgrade(p, flags);
+    case NETLOCK_OP_STRENGTHEN:
+        return netlock_strengthen(p, flags);
     default:
         return flags;
     }
@@ -644,6 +710,11 @@ static inline uint64_t netlock_stage_token(struct netlock_pass *p, uint64_t reg)
     if (p->bust & NETLOCK_BUST_EAGER_DATA && !p->grant && p->enqueue && p->flags & NETLOCK_PAYLOAD) {
         p->out |= NETLOCK_OUT_DATA;
         p->out_token = reg;
+    }
+    if (p->convert) {
+        p->out |= NETLOCK_OUT_CONVERTED;
+        p->out_token = reg + 1;
+        return reg + 1;
     }
     if (!p->grant)
         return reg;
@@ -697,7 +768,12 @@ static inline __attribute__((always_inline)) void netlock_run(struct netlock_pas
         p->out |= NETLOCK_OUT_RELEASED; /* it ended before */
     } else if (p->op == NETLOCK_OP_DROP && p->ours) {
         p->next = NETLOCK_OP_PULL;
+    } else if (p->op == NETLOCK_OP_UPGRADE && !p->upgrading) { /* the slot has gone: it is not counted */
+        p->strip = true;
+        p->next = NETLOCK_OP_WEAKENED;
     }
+    if (p->op == NETLOCK_OP_WEAKENED && p->priorities)
+        p->next = NETLOCK_OP_PULL; /* the queue has only those that can be granted at once */
     NETLOCK_VISIT(NETLOCK_TOKEN, at->lock, netlock_stage_token);
 }
 
@@ -707,7 +783,8 @@ static inline void netlock_resubmit(struct netlock_pass *p)
     p->op = p->next;
     p->next = NETLOCK_OP_NONE;
     p->out = 0;
-    p->doubled = p->stale = p->found = p->enqueue = p->empty = p->grant = p->look = p->over = p->ours = p->head = false;
+    p->doubled = p->stale = p->found = p->enqueue = p->empty = p->grant = p->look = p->over = p->ours = p->head = p->convert =
+        false;
 }
 
 #endif

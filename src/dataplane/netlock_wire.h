@@ -4,6 +4,8 @@
  *   ACQUIRE  nonce, mode, priority, tenant, flags            GRANT     nonce, ticket, mode, token
  *   RELEASE  nonce, ticket                                   RELEASED  nonce: out of it, whatever it was
  *   CANCEL   nonce: a waiter that gave up                    GONE      nonce: nothing known of it, ask anew
+ *   CONVERT  nonce, ticket, mode, count: of conversions of   CONVERTED nonce, count, mode, token
+ *     this hold; STAY: the same, given up                    REFUSED   count, DEADLOCK
  *   LEASE    stamp (also to servers)                         REFUSED   nonce, code, stamp: how long to wait before asking again
  *                                                            LEASED    stamp
  *   switch to server                                         and back
@@ -68,6 +70,9 @@ enum netlock_type {
     NETLOCK_COMMANDED,
     NETLOCK_DATA,
     NETLOCK_ANSWER,
+    NETLOCK_CONVERT,
+    NETLOCK_STAY,
+    NETLOCK_CONVERTED,
     NETLOCK_PROBE, /* see designs/netlock/deadlock.h */
     NETLOCK_CHASE,
     NETLOCK_TYPES
@@ -92,6 +97,8 @@ enum netlock_type {
 #define NETLOCK_SLOT_BITS 20u /* of a nonce: which of its host's requests; above: a serial number, whose lowest bit is 0 */
 #define NETLOCK_SERIAL_STEP (UINT64_C(2) << NETLOCK_SLOT_BITS)
 #define NETLOCK_CANCELLED (UINT64_C(1) << NETLOCK_SLOT_BITS) /* just above a nonce: it has ended before it came */
+
+#define NETLOCK_STEPS 1024u /* conversions of a hold that a switch tells apart */
 
 struct netlock_packet {
     struct packet_head head;
@@ -119,6 +126,7 @@ enum netlock_refusal {
     NETLOCK_QUOTA,    /* the tenant is over its quota: again after `stamp` nanoseconds */
     NETLOCK_MOVING,   /* try: readers have it, and it is just moving or overflows: ask once more */
     NETLOCK_POLICY,   /* no such priority or tenant */
+    NETLOCK_DEADLOCK, /* CONVERT: another reader wants to write, too; STAY: it is as it was */
 };
 
 /* What follows a REPORT: how often a lock was asked for since the last one, and by how many at once. */

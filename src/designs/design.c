@@ -87,6 +87,7 @@ const struct design *const designs[] = {
     &design_busted_netlock_crowd,
     &design_busted_netlock_stale,
     &design_busted_netlock_twice,
+    &design_busted_netlock_upgrade,
     &design_busted_netlock_eager,
     &design_busted_netlock_silent,
     &design_busted_fisslock_keep,

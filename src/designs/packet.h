@@ -356,6 +356,9 @@ struct packet_design {
     void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*switch_tick)(void *state, uint64_t now, struct outbox *out); /* null: has no time of its own */
     void (*switch_number)(void *state, uint16_t number);                    /* after switch_init; null: there is no more than one */
+    /* Something that it depends on has lost its memory: it is to begin anew, with a higher life, as if it had lost its own. Null:
+     * it never has to. */
+    bool (*switch_stale)(const void *state);
     uint64_t (*switch_moves)(const void *state); /* of locks between switch and servers, so far; null: not counted */
 
     /* ---- the steward, who says which switch and servers decide; null: the design needs none ---- */

@@ -288,7 +288,9 @@ static void verb_arrive(void *arg, uint64_t tag)
         spread_ns = model_get(sim->model, MODEL_tear_ns);
     }
     at_ns = max_u64(at_ns, conn->effect_ns);
-    conn->effect_ns = at_ns + spread_ns;
+    /* Behind all of it: of two events at one time the one that was thought of first comes first, and that could be the next verb's.
+     */
+    conn->effect_ns = at_ns + (spread_ns ? spread_ns + 1 : 0);
     __builtin_prefetch(host->memory + FAB_OFFSET(verb->op.addr));
     sim_at(sim, at_ns, verb_effect, verb, 0);
 }

@@ -308,10 +308,13 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         on_coordinator(s, data, len);
     if (h->family != s->design->family || is_joining(s))
         return; /* HERE */
-    if (s->is_switch)
-        s->design->switch_packet(s->memory, data, len, host_now(), out);
-    else
+    if (!s->is_switch) {
         s->design->server_packet(s->memory, data, len, host_now(), out);
+        return;
+    }
+    s->design->switch_packet(s->memory, data, len, host_now(), out);
+    if (s->design->switch_stale && s->design->switch_stale(s->memory))
+        join_anew(s);
 }
 
 /* For measuring: back as it is, unless its type is 0. */

@@ -126,7 +126,7 @@ static struct workload_op next_op(struct bench_rack *b, unsigned client)
         return op;
     bool local = rng_chance(&s->random, p->local, 1000);
     while ((op.lock * p->nodes / p->workload.locks == client % p->nodes) != local)
-        op.lock = zipf_next(s->zipf, &s->random);
+        op.lock = workload_lock(s);
     return op;
 }
 
@@ -223,7 +223,7 @@ int bench_rack_round(const struct bench_params *p, const struct design *design, 
         b->counts = counts;
         b->out = out;
         hist_init(&b->hist);
-        rc = zipf_init(&b->zipf, p->workload.locks, (uint32_t)p->workload.zipf);
+        rc = zipf_init(&b->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf);
     }
     for (unsigned i = 0; i < p->clients && !rc; i++)
         workload_start(&streams[i], &p->workload, &b->zipf, round * p->clients + i);

@@ -267,7 +267,7 @@ static struct workload_op next_op(struct bench_sim *b, const struct cluster_task
     unsigned home = partition_home(&b->partition, t->client->id);
     bool local = rng_chance(&s->random, b->params->local, 1000);
     while ((partition_host(&b->partition, op.lock) == home) != local)
-        op.lock = zipf_next(s->zipf, &s->random);
+        op.lock = workload_lock(s);
     return op;
 }
 

@@ -322,6 +322,23 @@ static void switch_tick(void *arg, uint64_t tag)
     sim_at(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
 }
 
+static uint64_t switch_bytes(const struct rack *r, unsigned rack)
+{
+    struct rack_config config = r->config;
+    config.rack = (uint16_t)rack;
+    return r->design->switch_bytes(&config);
+}
+
+static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
+{
+    struct rack_config config = r->config;
+    config.rack = (uint16_t)rack;
+    memset(r->switches[rack], 0, switch_bytes(r, rack));
+    r->design->switch_init(r->switches[rack], &config, life, sim_now(&r->sim));
+    if (r->design->switch_rules)
+        r->design->switch_rules(r->switches[rack], &r->rules);
+}
+
 /* Lock packets of the design go through its program, others their way. */
 static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet)
 {
@@ -338,23 +355,8 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
     memcpy(data, packet->data, packet->len);
     r->design->switch_packet(r->switches[rack], data, packet->len, sim_now(&r->sim), &r->outbox);
     switch_emit(r, packet);
-}
-
-static uint64_t switch_bytes(const struct rack *r, unsigned rack)
-{
-    struct rack_config config = r->config;
-    config.rack = (uint16_t)rack;
-    return r->design->switch_bytes(&config);
-}
-
-static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
-{
-    struct rack_config config = r->config;
-    config.rack = (uint16_t)rack;
-    memset(r->switches[rack], 0, switch_bytes(r, rack));
-    r->design->switch_init(r->switches[rack], &config, life, sim_now(&r->sim));
-    if (r->design->switch_rules)
-        r->design->switch_rules(r->switches[rack], &r->rules);
+    if (r->design->switch_stale && r->design->switch_stale(r->switches[rack]))
+        switch_anew(r, rack, ++r->life);
 }
 
 /* Of several, one or all. */
@@ -627,6 +629,7 @@ int rack_init(struct rack *r, const struct rack_params *p)
         rack_free(r);
         return -ENOMEM;
     }
+    r->waits.lease_ns = 2 * p->lease_ns;
     rc = r->wire && r->hosts && r->servers && r->clients && r->host_of ? add_all(r) : -ENOMEM;
     if (rc)
         rack_free(r);

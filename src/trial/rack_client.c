@@ -69,7 +69,7 @@ static void note_end(const struct actor *a, bool granted)
     if (!r->params.watch_waits)
         return;
     if (granted)
-        waits_granted(&r->waits, number_of(a));
+        waits_granted(&r->waits, number_of(a), sim_now(&r->sim));
     else
         waits_ended(&r->waits, number_of(a), sim_now(&r->sim));
 }

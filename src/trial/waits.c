@@ -50,10 +50,31 @@ bool waits_in_circle(struct waits *w, unsigned actor)
     return w->actors[actor].waiting && reaches(w, actor, actor);
 }
 
+static struct waits_hold *find(struct waits_actor *a, uint32_t request)
+{
+    for (unsigned i = 0; i < a->count; i++)
+        if (a->holds[i].request == request)
+            return &a->holds[i];
+    return NULL;
+}
+
+/* Of two that convert, one has died; the other is told as if it had not, until its lease is over. */
+static bool meets_ghost(struct waits *w, unsigned actor, uint64_t now)
+{
+    struct waits_actor *a = &w->actors[actor];
+    if (!a->waiting || !find(a, a->request))
+        return false;
+    for (unsigned i = 0; i < w->count; i++)
+        if (w->actors[i].ghost_ns && w->actors[i].ghost_lock == a->lock && now - w->actors[i].ghost_ns <= w->lease_ns)
+            return true;
+    return false;
+}
+
 bool waits_deadlocked(struct waits *w, unsigned actor, uint64_t now)
 {
     const struct waits_actor *a = &w->actors[actor];
-    return waits_in_circle(w, actor) || (a->waiting && a->circle_ns && now - a->circle_ns <= w->window_ns);
+    return waits_in_circle(w, actor) || meets_ghost(w, actor, now) ||
+           (a->waiting && a->circle_ns && now - a->circle_ns <= w->window_ns);
 }
 
 /* Somebody is about to leave, and circles may end with that. */
@@ -77,17 +98,20 @@ void waits_begin(struct waits *w, unsigned actor, uint32_t request, uint64_t loc
     a->circle_ns = 0;
 }
 
-static struct waits_hold *find(struct waits_actor *a, uint32_t request)
+/* Who gives up to convert says so first, and hears of it later than those who are granted by that. */
+static bool anybody_converts(struct waits *w)
 {
-    for (unsigned i = 0; i < a->count; i++)
-        if (a->holds[i].request == request)
-            return &a->holds[i];
-    return NULL;
+    for (unsigned i = 0; i < w->count; i++)
+        if (w->actors[i].waiting && find(&w->actors[i], w->actors[i].request))
+            return true;
+    return false;
 }
 
-void waits_granted(struct waits *w, unsigned actor)
+void waits_granted(struct waits *w, unsigned actor, uint64_t now)
 {
     struct waits_actor *a = &w->actors[actor];
+    if (anybody_converts(w))
+        remember(w, now);
     struct waits_hold *h = find(a, a->request);
     assert(a->waiting && (h || a->count < WAITS_HOLDS_MAX));
     if (!h)
@@ -121,7 +145,12 @@ void waits_released(struct waits *w, unsigned actor, uint32_t request, uint64_t 
 
 void waits_gone(struct waits *w, unsigned actor, uint64_t now)
 {
+    struct waits_actor *a = &w->actors[actor];
     remember(w, now);
-    w->actors[actor].waiting = false;
-    w->actors[actor].count = 0;
+    if (a->waiting && find(a, a->request)) {
+        a->ghost_ns = now;
+        a->ghost_lock = a->lock;
+    }
+    a->waiting = false;
+    a->count = 0;
 }

@@ -24,7 +24,9 @@ struct waits_actor {
     uint32_t request; /* that it waits with; also that of a hold, if it wants more of that */
     uint64_t lock;
     enum pawl_mode mode;
-    uint64_t circle_ns; /* when this wait was last seen in a circle that ended otherwise; 0: never */
+    uint64_t circle_ns;  /* when this wait was last seen in a circle that ended otherwise; 0: never */
+    uint64_t ghost_ns;   /* when it died while it converted what it held of */
+    uint64_t ghost_lock; /* this one: whoever has granted it does not know yet; 0: never */
     unsigned count;
     struct waits_hold holds[WAITS_HOLDS_MAX];
 };
@@ -35,6 +37,7 @@ struct waits {
     bool *seen; /* room to search */
     bool full;  /* whoever holds a lock is in the way of who waits for it: its queue may be full, or move */
     uint64_t window_ns;
+    uint64_t lease_ns; /* for which the dead are in the way */
 };
 
 /* window_ns: so long after the end of a circle its members may still be told of it. */
@@ -43,7 +46,7 @@ void waits_free(struct waits *w);
 
 void waits_begin(struct waits *w, unsigned actor, uint32_t request, uint64_t lock, enum pawl_mode mode);
 /* It holds what it waited for; or it does not wait any more. */
-void waits_granted(struct waits *w, unsigned actor);
+void waits_granted(struct waits *w, unsigned actor, uint64_t now);
 void waits_ended(struct waits *w, unsigned actor, uint64_t now);
 /* From now on not more than shared; not at all. */
 void waits_weakened(struct waits *w, unsigned actor, uint32_t request);

@@ -12,8 +12,9 @@ enum workload_io { IO_NONE, IO_BTIO, IO_OLTP, IO_IO500 }; /* workload_io.h */
 
 struct workload {
     uint64_t locks;
-    uint64_t reads; /* thousandths of the operations */
-    uint64_t zipf;  /* exponent in thousandths; 0: all locks alike; with ranges: of where they begin */
+    uint64_t reads;   /* thousandths of the operations */
+    uint64_t zipf;    /* exponent in thousandths; 0: all locks alike; with ranges: of where they begin */
+    uint64_t objects; /* that the distribution is over, evenly divided among the locks; 0: over the locks */
     bool names;
     uint64_t hold_ns, think_ns;
     uint64_t seed;
@@ -35,7 +36,7 @@ static inline uint64_t workload_units(const struct workload *w)
 /* What a workload's distribution is over. */
 static inline uint64_t workload_items(const struct workload *w)
 {
-    return w->length_count ? workload_units(w) : w->locks;
+    return w->length_count ? workload_units(w) : w->objects ? w->objects : w->locks;
 }
 
 /* One client's operations. */
@@ -71,11 +72,17 @@ static inline void workload_start(struct workload_stream *s, const struct worklo
     rng_seed(&s->random, w->seed ^ (uint64_t)(client + 1) << 40);
 }
 
+static inline uint64_t workload_lock(struct workload_stream *s)
+{
+    uint64_t item = zipf_next(s->zipf, &s->random);
+    return s->workload->objects ? item % s->workload->locks : item;
+}
+
 static inline struct workload_op workload_next(struct workload_stream *s)
 {
     const struct workload *w = s->workload;
     bool reads = w->reads && rng_chance(&s->random, w->reads, 1000);
-    struct workload_op op = {.lock = zipf_next(s->zipf, &s->random), .mode = reads ? PAWL_SHARED : PAWL_EXCLUSIVE};
+    struct workload_op op = {.lock = workload_lock(s), .mode = reads ? PAWL_SHARED : PAWL_EXCLUSIVE};
     if (!s->length)
         return op;
     op.start = op.lock; /* the distribution is of where ranges begin (Citron 4.2), on all but the last units */

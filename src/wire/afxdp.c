@@ -1,4 +1,5 @@
 #include "wire/afxdp.h"
+#include "wire/frame.h"
 #include "world/world.h"
 
 #include <arpa/inet.h>
@@ -29,7 +30,6 @@
 #define BIND_TRIES 50u
 #define KICKS 8u /* of the kernel for one batch: it takes 32 frames at a time */
 #define BIND_NS (5 * NS_PER_MS)
-#define HEADS (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
 
 /* One of the four rings that the kernel shares with us: of frames to fill, that were sent, that came, and to be sent. */
 struct ring {
@@ -45,7 +45,8 @@ struct afxdp {
     char device[IF_NAMESIZE];
     uint32_t ifindex;
     uint8_t mac[ETH_ALEN];
-    bool zero_copy, native;
+    int copies; /* the error by which the driver refused to do without; 0: it does without */
+    bool native;
     uint8_t *memory;
     struct ring fill, done, come, go;
     pthread_mutex_t sending;
@@ -60,7 +61,11 @@ struct afxdp {
 
 const char *afxdp_copies(const struct afxdp *a)
 {
-    return a->zero_copy ? "zero-copy" : "copy";
+    return a->copies ? "copy" : "zero-copy";
+}
+const char *afxdp_why_copies(const struct afxdp *a)
+{
+    return a->copies ? strerror(-a->copies) : "";
 }
 const char *afxdp_mode(const struct afxdp *a)
 {
@@ -110,7 +115,7 @@ static int load_program(const struct afxdp *a)
         LOAD(BPF_W, 2, 1, offsetof(struct xdp_md, data)),
         LOAD(BPF_W, 3, 1, offsetof(struct xdp_md, data_end)),
         {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = 4, .src_reg = 2},
-        {.code = BPF_ALU64 | BPF_ADD, .dst_reg = 4, .imm = HEADS},
+        {.code = BPF_ALU64 | BPF_ADD, .dst_reg = 4, .imm = FRAME_HEADS},
         {.code = BPF_JMP | BPF_JGT | BPF_X, .dst_reg = 4, .src_reg = 3, .off = PASS_AT - 5},
         LOAD(BPF_H, 4, 2, offsetof(struct ethhdr, h_proto)),
         UNLESS(4, htons(ETH_P_IP), PASS_AT, 6),
@@ -237,10 +242,9 @@ static int bind_queue(struct afxdp *a)
                               .sxdp_flags = XDP_ZEROCOPY | XDP_USE_NEED_WAKEUP,
                               .sxdp_ifindex = a->ifindex,
                               .sxdp_queue_id = QUEUE};
-    if (!bind(a->fd, (struct sockaddr *)&at, sizeof at)) {
-        a->zero_copy = true;
+    if (!bind(a->fd, (struct sockaddr *)&at, sizeof at))
         return 0;
-    }
+    a->copies = -errno;
     at.sxdp_flags = XDP_COPY | XDP_USE_NEED_WAKEUP;
     int rc = bind(a->fd, (struct sockaddr *)&at, sizeof at) ? -errno : 0;
     for (unsigned i = 0; i < BIND_TRIES && rc == -EBUSY; i++) { /* the kernel frees a queue some time after its socket was closed */
@@ -323,31 +327,6 @@ void afxdp_close(struct afxdp *a)
 
 /* ---- frames ---- */
 
-static uint16_t add_up(const void *data, size_t len, uint64_t sum)
-{
-    const uint8_t *b = data;
-    for (; len > 1; b += 2, len -= 2) {
-        uint16_t word;
-        memcpy(&word, b, sizeof word);
-        sum += word;
-    }
-    if (len)
-        sum += *b; /* the low byte of a little-endian word */
-    while (sum >> 16)
-        sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t)sum;
-}
-
-/* Nobody has added up what comes here. A sender on the same machine leaves the sum of the pseudo-head for a network card, as in
- * dataplane/xdp/frame.bpf.h. */
-static bool is_sound(const struct iphdr *ip, const struct udphdr *udp)
-{
-    uint64_t pseudo = (uint64_t)add_up(&ip->saddr, 8, 0) + htons(IPPROTO_UDP) + udp->len;
-    if (!udp->check || udp->check == add_up(NULL, 0, pseudo))
-        return true;
-    return add_up(udp, ntohs(udp->len), pseudo) == 0xffff;
-}
-
 static void learn(struct afxdp *a, uint32_t ip, const uint8_t mac[ETH_ALEN])
 {
     uint64_t now = world_now(&world_real);
@@ -369,28 +348,16 @@ static void learn(struct afxdp *a, uint32_t ip, const uint8_t mac[ETH_ALEN])
 }
 
 /* The packet of a frame. */
-static bool take_apart(struct afxdp *a, const uint8_t *frame, uint32_t len, struct udp_batch *batch)
+static void take(struct afxdp *a, const uint8_t *frame, uint32_t len, struct udp_batch *batch)
 {
-    struct ethhdr eth;
-    struct iphdr ip;
-    struct udphdr udp;
-    if (len < HEADS)
-        return false;
-    memcpy(&eth, frame, sizeof eth);
-    memcpy(&ip, frame + sizeof eth, sizeof ip);
-    memcpy(&udp, frame + sizeof eth + sizeof ip, sizeof udp);
-    uint32_t udp_len = ntohs(udp.len), bytes = udp_len - (uint32_t)sizeof udp;
-    if (udp_len < sizeof udp || ntohs(ip.tot_len) < sizeof ip + udp_len || len - HEADS < bytes || bytes > PACKET_MAX)
-        return false;
-    if (add_up(&ip, sizeof ip, 0) != 0xffff ||
-        !is_sound(&ip, (const struct udphdr *)(const void *)(frame + sizeof eth + sizeof ip)))
-        return false;
-    learn(a, ip.saddr, eth.h_source);
-    memcpy(batch->packet[batch->count].data, frame + HEADS, bytes);
-    batch->packet[batch->count].len = bytes;
-    batch->packet[batch->count].from = (struct net_addr){.ip = ip.saddr, .port = ntohs(udp.source)};
+    struct frame_packet p;
+    if (!frame_take_apart(frame, len, a->at, &p))
+        return;
+    learn(a, p.from.ip, p.mac);
+    memcpy(batch->packet[batch->count].data, p.data, p.len);
+    batch->packet[batch->count].len = p.len;
+    batch->packet[batch->count].from = p.from;
     batch->count++;
-    return true;
 }
 
 unsigned afxdp_receive(struct afxdp *a, struct udp_batch *batch)
@@ -403,7 +370,7 @@ unsigned afxdp_receive(struct afxdp *a, struct udp_batch *batch)
     for (; at != end && batch->count < UDP_BATCH; at++, back++) {
         const struct xdp_desc d = ((const struct xdp_desc *)a->come.entries)[at % FRAMES];
         if (d.addr < FRAMES * FRAME && d.len <= FRAME - d.addr % FRAME)
-            take_apart(a, a->memory + d.addr, d.len, batch);
+            take(a, a->memory + d.addr, d.len, batch);
         ((uint64_t *)a->fill.entries)[back % FRAMES] = d.addr - d.addr % FRAME;
     }
     __atomic_store_n(a->come.consumer, at, __ATOMIC_RELEASE);
@@ -411,28 +378,6 @@ unsigned afxdp_receive(struct afxdp *a, struct udp_batch *batch)
     if (__atomic_load_n(a->fill.flags, __ATOMIC_ACQUIRE) & XDP_RING_NEED_WAKEUP)
         recvfrom(a->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
     return batch->count;
-}
-
-static void put_together(const struct afxdp *a, uint8_t *frame, const struct udp_out *p, const uint8_t mac[ETH_ALEN])
-{
-    struct ethhdr eth = {.h_proto = htons(ETH_P_IP)};
-    memcpy(eth.h_dest, mac, ETH_ALEN);
-    memcpy(eth.h_source, a->mac, ETH_ALEN);
-    const struct udphdr udp = {
-        .source = htons(a->at.port), .dest = htons(p->to.port), .len = htons((uint16_t)(sizeof udp + p->len))};
-    struct iphdr ip = {.version = 4,
-                       .ihl = 5,
-                       .tot_len = htons((uint16_t)(sizeof ip + sizeof udp + p->len)),
-                       .frag_off = htons(0x4000),
-                       .ttl = 64,
-                       .protocol = IPPROTO_UDP,
-                       .saddr = a->at.ip,
-                       .daddr = p->to.ip};
-    ip.check = (uint16_t)~add_up(&ip, sizeof ip, 0);
-    memcpy(frame, &eth, sizeof eth);
-    memcpy(frame + sizeof eth, &ip, sizeof ip);
-    memcpy(frame + sizeof eth + sizeof ip, &udp, sizeof udp);
-    memcpy(frame + HEADS, p->data, p->len);
 }
 
 /* Frames that have been sent can be used again. */
@@ -466,8 +411,8 @@ unsigned afxdp_send(struct afxdp *a, const struct udp_out *packets, unsigned cou
         if (p->len > PACKET_MAX || !(mac = find_peer(a, p->to.ip, now)))
             break;
         uint32_t frame = a->spare[--a->spares];
-        put_together(a, a->memory + frame, p, mac);
-        ((struct xdp_desc *)a->go.entries)[at % FRAMES] = (struct xdp_desc){.addr = frame, .len = (uint32_t)HEADS + p->len};
+        frame_put_together(a->memory + frame, a->at, a->mac, mac, p);
+        ((struct xdp_desc *)a->go.entries)[at % FRAMES] = (struct xdp_desc){.addr = frame, .len = FRAME_HEADS + p->len};
     }
     __atomic_store_n(a->go.producer, at, __ATOMIC_RELEASE);
     /* The kernel takes so many at a time. */

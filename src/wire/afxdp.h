@@ -19,6 +19,7 @@ void afxdp_close(struct afxdp *a); /* may be null */
 
 /* "zero-copy" or "copy", and "native" or "generic" */
 const char *afxdp_copies(const struct afxdp *a);
+const char *afxdp_why_copies(const struct afxdp *a); /* what the driver said to zero-copy; "" if it does that */
 const char *afxdp_mode(const struct afxdp *a);
 const char *afxdp_device(const struct afxdp *a);
 

@@ -28,7 +28,8 @@ static void echoes(void)
     int rc = afxdp_open(u.at, &u.fast, why);
     if (rc)
         SKIP("%s", why);
-    printf("%s: %s, %s mode\n", afxdp_device(u.fast), afxdp_copies(u.fast), afxdp_mode(u.fast));
+    printf("%s: %s (%s), %s mode\n", afxdp_device(u.fast), afxdp_copies(u.fast), afxdp_why_copies(u.fast), afxdp_mode(u.fast));
+    CHECK(!strcmp(afxdp_copies(u.fast), *afxdp_why_copies(u.fast) ? "copy" : "zero-copy"));
     struct afxdp *other = NULL;
     CHECK_EQ(afxdp_open(u.at, &other, why), -EBUSY); /* one of a machine */
     CHECK(strstr(why, "already"));

@@ -73,6 +73,7 @@ static const struct {
     {"busted-netlock-revert", {"I1:", "I2:"}},
     {"busted-netlock-drain", {"I1:", "I2:"}},
     {"busted-netlock-twice", {"I14:"}},
+    {"busted-netlock-upgrade", {"I1:", "I2:"}},
     {"busted-netlock-eager", {"I1:", "I2:", "I14:"}},
     {"busted-netlock-deaf", {"I1:", "I2:"}},
     {"busted-netlock-heir", {"I1:", "I2:"}},
@@ -93,7 +94,7 @@ static uint64_t first_seed(const struct design *d)
     static const struct {
         const char *design;
         uint64_t seed;
-    } seldom[] = {{"busted-netlock-hasty", 5100}, {"busted-netlock-loud", 4700}, {"busted-fisslock-amnesia", 6200}};
+    } seldom[] = {{"busted-netlock-hasty", 5100}, {"busted-netlock-loud", 4700}, {"busted-citron-blind-release", 1100}};
     for (size_t i = 0; i < countof(seldom); i++)
         if (!strcmp(d->name, seldom[i].design))
             return seldom[i].seed;

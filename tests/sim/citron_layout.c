@@ -69,6 +69,17 @@ static bool first_use(struct cluster_task *t)
     return true;
 }
 
+/* The same with somebody at a tall node. */
+static bool use_below_nobody(struct cluster_task *t)
+{
+    struct hold h;
+    CHECK_EQ(locker_lock_range(&t->locker, pawl_id(0), UNITS / 2, UNITS, PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
+    use(t, 0, 16, PAWL_EXCLUSIVE, 0);
+    wait_ns = layout(t).wait_ns;
+    CHECK_EQ(locker_unlock(&t->locker, &h), 0);
+    return true;
+}
+
 /* 7.5 round trips (3.5.5), to a step of the word that it is kept in; longer where the network is slower. */
 static void wait_follows_the_fabric(void)
 {
@@ -83,10 +94,12 @@ static void wait_follows_the_fabric(void)
         CHECK(wait_ns > last);
         last = wait_ns;
     }
-    /* At first no more than 200 us, whatever was measured: a connection may just have broken. Here it is too short, and is doubled.
-     */
+    /* At first no more than 200 us, whatever was measured: a connection may just have broken. Here it is too short, and is doubled
+     * by one whom it concerns. */
     model_set(&model, "propagation_ns", 100 * NS_PER_US);
     run(first_use, &model, 1, FAB_MASKED);
+    CHECK_EQ(wait_ns, 200 * NS_PER_US);
+    run(use_below_nobody, &model, 1, FAB_MASKED);
     CHECK_BETWEEN(wait_ns, 400 * NS_PER_US, 1600 * NS_PER_US);
     CHECK_EQ(design_tune(design_find("citron"), "wait_ns", 12800), 0);
     run(first_use, model_find("citron-testbed"), 1, FAB_MASKED);

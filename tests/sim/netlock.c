@@ -52,6 +52,7 @@ int main(void)
         if (kind != FAULT_UNKNOWN && !sum.total.faults[kind]) /* there are no verbs */
             CHECK_FAIL("no fault of kind %s was injected", fault_name((enum fault)kind));
     CHECK(sum.total.exclusive && sum.total.shared && sum.total.timeouts && sum.total.cancelled && sum.total.lost);
+    CHECK(sum.total.upgrades && sum.total.downgrades);
     CHECK(calm.total.orders && !calm.total.unknown && sum.total.orders > 10 * sum.total.unknown);
     return 0;
 }

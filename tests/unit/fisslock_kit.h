@@ -114,9 +114,11 @@ static inline void kit_deliver(struct kit *k, const struct kit_packet *p)
 {
     const struct packet_head *head = (const void *)p->data;
     k->delivered++;
-    if (!p->passed)
+    if (!p->passed) {
         fisslock_switch_packet(k->decider, p->data, p->len, k->now, &k->out);
-    else if (k->server && head->to.port == PORT_SERVER)
+        if (fisslock_switch_stale(k->decider)) /* above all lives that tests have */
+            fisslock_switch_init(k->decider, &k->config, 100 + (uint32_t)k->delivered, k->now);
+    } else if (k->server && head->to.port == PORT_SERVER)
         fisslock_server_packet(k->server, p->data, p->len, k->now, &k->out);
     else if (!k->dead[head->to.machine])
         fisslock_packet(k->host[head->to.machine], p->data, p->len, k->now, &k->out);

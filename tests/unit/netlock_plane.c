@@ -339,9 +339,11 @@ struct client {
     uint32_t ticket;
     uint64_t order; /* of its entry into the queue */
     uint8_t mode, priority, state;
+    uint8_t want;  /* CONVERTS, STAYS: instead of mode; who weakens is a reader at once */
+    uint16_t step; /* of its conversions */
 };
 
-enum { IDLE, WAITS, HOLDS, LEAVES };
+enum { IDLE, WAITS, HOLDS, CONVERTS, STAYS, LEAVES };
 
 struct shuffle {
     struct plane *plane;
@@ -350,7 +352,7 @@ struct shuffle {
     struct netlock_pass flight[FLIGHT];
     unsigned flying;
     struct client clients[CLIENTS];
-    uint64_t token, grants, violations, unwanted;
+    uint64_t token, grants, violations, unwanted, upgrades, downgrades, deadlocks;
 };
 
 static void launch(struct shuffle *s, struct netlock_pass pass)
@@ -364,15 +366,23 @@ static struct netlock_pass of_client(struct shuffle *s, unsigned who, uint8_t op
     struct netlock_pass pass = packet(op, who, s->clients[who].serial, s->clients[who].mode);
     pass.ticket = s->clients[who].ticket;
     pass.priority = s->clients[who].priority;
+    pass.step = s->clients[who].step % NETLOCK_STEPS;
+    if (op == NETLOCK_OP_CONVERT || op == NETLOCK_OP_STAY)
+        pass.mode = s->clients[who].want;
     return pass;
+}
+
+static bool is_held(const struct client *c)
+{
+    return c->state == HOLDS || c->state == CONVERTS || c->state == STAYS;
 }
 
 static void check_holders(struct shuffle *s)
 {
     unsigned readers = 0, writers = 0;
     for (unsigned i = 0; i < CLIENTS; i++) {
-        readers += s->clients[i].state == HOLDS && s->clients[i].mode == S;
-        writers += s->clients[i].state == HOLDS && s->clients[i].mode == X;
+        readers += is_held(&s->clients[i]) && s->clients[i].mode == S;
+        writers += is_held(&s->clients[i]) && s->clients[i].mode == X;
     }
     s->violations += writers > 1 || (writers && readers);
 }
@@ -389,13 +399,40 @@ static void on_grant(struct shuffle *s, const struct netlock_pass *p)
         c->ticket = p->out_ticket;
         s->grants++;
         check_holders(s);
-    } else if (!same || (c->state == HOLDS && c->ticket != p->out_ticket) || c->state == IDLE) {
+    } else if (!same || (is_held(c) && c->ticket != p->out_ticket) || c->state == IDLE) {
         struct netlock_pass back = packet(NETLOCK_OP_RELEASE, who, 0, X);
         back.nonce = p->out_nonce;
         back.ticket = p->out_ticket;
         s->unwanted++;
         launch(s, back);
     }
+}
+
+/* It is not a writer any more as it asks; it is one when it hears. */
+static void begin_conversion(struct shuffle *s, unsigned who)
+{
+    struct client *c = &s->clients[who];
+    c->want = c->mode == S ? X : S;
+    c->mode = S;
+    c->step++;
+    c->state = CONVERTS;
+    launch(s, of_client(s, who, NETLOCK_OP_CONVERT));
+    if (rng_chance(&s->random, 1, 4))
+        launch(s, of_client(s, who, NETLOCK_OP_CONVERT));
+}
+
+static void on_converted(struct shuffle *s, const struct netlock_pass *p)
+{
+    struct client *c = &s->clients[(p->out_place.machine - 1u) * PER_HOST + netlock_request_of(p->out_nonce)];
+    bool same = p->out_nonce >> NETLOCK_SLOT_BITS == c->serial * 2 && p->step == c->step % NETLOCK_STEPS;
+    s->violations += p->out_token <= s->token;
+    s->token = p->out_token;
+    if (!same || (c->state != CONVERTS && c->state != STAYS) || p->out_mode != c->want)
+        return;
+    c->state = HOLDS;
+    c->mode = c->want;
+    ++*(c->mode == X ? &s->upgrades : &s->downgrades);
+    check_holders(s);
 }
 
 static void step_client(struct shuffle *s)
@@ -418,7 +455,20 @@ static void step_client(struct shuffle *s)
             launch(s, of_client(s, who, NETLOCK_OP_ACQUIRE));
         }
         break;
+    case CONVERTS:
+        if (c->want == X && rng_chance(&s->random, 1, 6))
+            c->state = STAYS;
+        launch(s, of_client(s, who, c->state == STAYS ? NETLOCK_OP_STAY : NETLOCK_OP_CONVERT));
+        break;
+    case STAYS:
+        launch(s, of_client(s, who, NETLOCK_OP_STAY));
+        break;
     case HOLDS:
+        if (rng_chance(&s->random, 1, 3)) {
+            begin_conversion(s, who);
+            break;
+        }
+        c->step = 0;
         c->state = IDLE;
         launch(s, of_client(s, who, NETLOCK_OP_RELEASE));
         if (rng_chance(&s->random, 1, 4))
@@ -449,6 +499,13 @@ static void step_packet(struct shuffle *s)
         c->state = IDLE;
     if (done.out & NETLOCK_OUT_GRANT)
         on_grant(s, &done);
+    if (done.out & NETLOCK_OUT_CONVERTED)
+        on_converted(s, &done);
+    if (done.out & NETLOCK_OUT_DEADLOCK && same && done.step == c->step % NETLOCK_STEPS &&
+        (c->state == CONVERTS || c->state == STAYS)) {
+        s->deadlocks += c->state == CONVERTS;
+        c->state = HOLDS;
+    }
 }
 
 static struct shuffle shuffle(uint64_t seed, uint16_t wait_size, uint16_t bust)
@@ -456,7 +513,7 @@ static struct shuffle shuffle(uint64_t seed, uint16_t wait_size, uint16_t bust)
     struct shuffle s = {.flying = 0};
     rng_seed(&s.random, seed);
     s.plane = plane_new(250, wait_size, bust, &s.lock);
-    for (unsigned i = 0; i < 4000; i++) {
+    for (unsigned i = 0; i < 12000; i++) {
         if (s.flying < FLIGHT / 2 && rng_chance(&s.random, 1, 2))
             step_client(&s);
         else if (s.flying)
@@ -470,8 +527,9 @@ static struct shuffle shuffle(uint64_t seed, uint16_t wait_size, uint16_t bust)
             if (s.clients[i % CLIENTS].state == WAITS || s.clients[i % CLIENTS].state == LEAVES) {
                 s.clients[i % CLIENTS].state = LEAVES;
                 launch(&s, of_client(&s, i % CLIENTS, NETLOCK_OP_CANCEL));
-            } else if (s.clients[i % CLIENTS].state == HOLDS) {
+            } else if (is_held(&s.clients[i % CLIENTS])) {
                 s.clients[i % CLIENTS].state = IDLE;
+                s.clients[i % CLIENTS].step = 0;
                 launch(&s, of_client(&s, i % CLIENTS, NETLOCK_OP_RELEASE));
             }
         }
@@ -481,7 +539,7 @@ static struct shuffle shuffle(uint64_t seed, uint16_t wait_size, uint16_t bust)
 
 static void test_shuffle(void)
 {
-    uint64_t grants = 0, unwanted = 0;
+    uint64_t grants = 0, unwanted = 0, upgrades = 0, downgrades = 0, deadlocks = 0;
     for (uint64_t seed = 0; seed < 400; seed++) {
         struct shuffle s = shuffle(seed, seed % 2 ? 20 : 0, 0);
         if (s.violations)
@@ -493,10 +551,15 @@ static void test_shuffle(void)
                        plane_get(s.plane, NETLOCK_EXCL, s.lock), plane_get(s.plane, NETLOCK_WAITING, s.lock));
         grants += s.grants;
         unwanted += s.unwanted;
+        upgrades += s.upgrades;
+        downgrades += s.downgrades;
+        deadlocks += s.deadlocks;
         free(s.plane);
     }
-    CHECK(grants > 10000);
-    printf("%" PRIu64 " grants, %" PRIu64 " of them unwanted\n", grants, unwanted);
+    printf("%" PRIu64 " grants, %" PRIu64 " of them unwanted; %" PRIu64 " upgrades, %" PRIu64 " downgrades, %" PRIu64
+           " deadlocks\n",
+           grants, unwanted, upgrades, downgrades, deadlocks);
+    CHECK(grants > 5000 && upgrades > 500 && downgrades > 500 && deadlocks > 100);
 }
 
 /* Each mistake is noticed: somebody is granted what another holds, or something is left. */
@@ -556,5 +619,6 @@ int main(void)
     test_busted(NETLOCK_BUST_BLIND_RELEASE, 0);
     test_busted(NETLOCK_BUST_TRUST_MODE, 0);
     test_busted(NETLOCK_BUST_NO_END, 0);
+    test_busted(NETLOCK_BUST_UPGRADE, 0);
     return 0;
 }

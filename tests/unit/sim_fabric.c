@@ -89,10 +89,13 @@ static void test_order(void)
     }
 }
 
-/* A verb behind an atomic that waits for its turn on a hot address waits, too. */
+/* A verb behind an atomic that waits for its turn on a hot address waits, too; and until it has written, where that takes time for
+ * all to see: where there are plain writes, too. */
 static void add_and_read_hot(void *arg)
 {
     struct actor *a = arg;
+    if (a->rc)
+        CHECK_EQ(fab_write64(a->ep, WORD(8), 1), 0);
     for (int i = 0; i < 500; i++) {
         uint64_t value;
         struct fab_op ops[2] = {{.verb = FAB_FAA, .width = 8, .addr = WORD(0), .swap = 1},
@@ -102,13 +105,14 @@ static void add_and_read_hot(void *arg)
     }
 }
 
-static void test_order_hot(void)
+static void test_order_hot(bool writes)
 {
     static struct kit kit;
     open_default(&kit, 1, 0, 3);
     struct actor actors[8];
     for (unsigned i = 0; i < countof(actors); i++) {
         actors[i] = actor_on(&kit, 1 + i % 2);
+        actors[i].rc = writes;
         sim_spawn(actors[i].process, "adder", add_and_read_hot, &actors[i]);
     }
     CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
@@ -283,7 +287,8 @@ int main(void)
 {
     test_verbs();
     test_order();
-    test_order_hot();
+    test_order_hot(false);
+    test_order_hot(true);
     test_tearing();
     test_wait();
     test_messages();

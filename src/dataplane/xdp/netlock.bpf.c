@@ -214,6 +214,11 @@ INLINE void emit(struct fan_work *w, uint8_t *b)
         p->ticket = pass->out_ticket;
         p->token = pass->out_token;
     }
+    if (pass->out & NETLOCK_OUT_CONVERTED && (p = to_client(w, life, NETLOCK_CONVERTED, pass->out_nonce, pass->out_place))) {
+        p->mode = pass->out_mode;
+        p->count = pass->step;
+        p->token = pass->out_token;
+    }
     if (pass->out & NETLOCK_OUT_RELEASED)
         to_client(w, life, NETLOCK_RELEASED, pass->nonce, client);
     if (pass->out & NETLOCK_OUT_GONE)
@@ -358,7 +363,8 @@ INLINE int on_host(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
 {
     struct netlock_machine *m = cell(b, at.machines_at, p->head.from.machine, sizeof *m);
     uint8_t type = p->head.type;
-    if ((type < NETLOCK_ACQUIRE || type > NETLOCK_LEASE) && type != NETLOCK_PROBE)
+    int rare = type == NETLOCK_CONVERT || type == NETLOCK_STAY || type == NETLOCK_PROBE;
+    if (type < NETLOCK_ACQUIRE || (type > NETLOCK_LEASE && !rare))
         return drop(c, PLANE_TYPE);
     if (type != NETLOCK_LEASE && (netlock_request_of(p->head.nonce) >= at.stride || !(p->head.nonce >> NETLOCK_SLOT_BITS)))
         return drop(c, PLANE_TYPE);
@@ -371,7 +377,7 @@ INLINE int on_host(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     uint64_t until = *(volatile uint64_t *)&m->until_ns, now = bpf_ktime_get_boot_ns();
     count_type(c, f);
     /* New here, back again, or its lease has ended: what it had is to be ended first. */
-    if (p->head.epoch > m->life || !m->live || now >= until || type == NETLOCK_PROBE)
+    if (p->head.epoch > m->life || !m->live || now >= until || rare)
         return pass(c, PLANE_CONTROL);
     if (type == NETLOCK_LEASE)
         return on_lease(f, p, m, until, now, of_memory(b, at.life_at), c);

@@ -8,46 +8,33 @@
 #include <string.h>
 
 #define DRIFT_PER_10000 2 /* delta of 3.5.5 for both clocks: each is off by up to 1e-4 */
-#define ABORTS_MAX 2      /* of one acquisition: then T_wait is doubled; */
-#define ABORTS_SET_MAX 16 /* or if it was set */
-#define BACK_OFF_DOUBLINGS 6
-#define BATCH_ROOM 50 /* for what is made known and looked at, of the 64 verbs of a batch */
-#define HIGH_IDLE_MAX 1024
+#define BATCH_ROOM 50     /* for what is made known and looked at, of the 64 verbs of a batch */
+#define TALL_IDLE_MAX 1024
 #define GROUP_MAX 2 /* leaves that are claimed at once: so many have room for their ancestors in a batch */
 
 /* ---- phases (c) and (d): claiming and making known ---- */
 
-/* Who made known what is not known to whom it concerns within T_wait must not go on (inequation 1, t2 at completion). */
+/* How long it took from the look to having made itself known (t2 at completion). */
+static uint64_t took_ns(const struct citron_job *j)
+{
+    return j->claimed_ns - j->looked_ns;
+}
+
+/* Who was not known within T_wait to whom it concerns must not go on (inequation 1) without having looked once more. It concerns
+ * those who have a tall node: if there was none after all was known, whoever comes finds it. */
 static bool too_late(const struct citron_job *j, const struct citron_claim *c)
 {
     if (c->spill || c->node.height >= j->config.height)
         return false; /* nobody is above */
-    uint64_t took = j->claimed_ns - j->looked_ns, limit = j->limit_ns;
-    return !config_confirms(j->config) && took > limit - limit * DRIFT_PER_10000 / 10000 && !(citron_busted(j) & CITRON_NO_ABORT);
+    uint64_t limit = j->limit_ns;
+    return !config_confirms(j->config) && took_ns(j) > limit - limit * DRIFT_PER_10000 / 10000 && look_reach(j, j->draw.head) &&
+           !(citron_busted(j) & CITRON_NO_ABORT);
 }
 
 struct notified {
     unsigned n;
     struct tree_node nodes[CLAIMS_MAX * TREE_HEIGHT_MAX];
 };
-
-/* It took too long. If that is because many are at it, all of them would be late again: so they come back at different times, and
- * less often, until it is quick enough. And if it is T_wait that is too short, nobody ever comes in time: then it becomes longer.
- */
-static int after_abort(struct citron_job *j)
-{
-    unsigned doublings = j->aborts < BACK_OFF_DOUBLINGS ? j->aborts : BACK_OFF_DOUBLINGS;
-    uint64_t now = world_now(j->seat->world), span = j->trip_ns << doublings;
-    int rc = 0;
-    j->aborts++;
-    if (j->deadline != DEADLINE_TRY) /* nobody has it: one that does not wait comes back at once */
-        rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(j->deadline, now + 1 + world_random(j->seat->world) % span));
-    if (rc == -ETIMEDOUT && world_now(j->seat->world) < j->deadline)
-        rc = 0;
-    if (!rc && j->aborts % (citron_wait_ns ? ABORTS_SET_MAX : ABORTS_MAX) == 0)
-        rc = citron_wait_longer(j);
-    return rc;
-}
 
 /* Each notified ancestor once, with as many as there are. */
 static void add_notifications(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct notified *out)
@@ -86,7 +73,7 @@ static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned
     uint64_t turn = (uint64_t)c->ticket << NODE_TCNT;
     if (!claim_internal(c))
         return citron_leaf_add(j, b, i, leaves);
-    citron_add_high(j, b, c, true);
+    citron_add_tall(j, b, c, true);
     if (!j->shared)
         return batch_mcas(b, addr, turn, NODE_T_MASK, NODE_OCC, NODE_OCC);
     /* A reader is counted, and passes the turn on: others may read with it. */
@@ -95,10 +82,19 @@ static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned
                       NODE_T_MASK | NODE_SHARED);
 }
 
-/* How many of them a word can count. */
-static uint32_t known_max(struct tree_node above, bool shared)
+/* Whether a word that tells of those who are known counts too many: those are refused, or, if they are few who can have what they
+ * want, wait without being known. */
+static int check_crowd(struct citron_job *j, struct tree_node above, uint64_t word)
 {
-    return shared || node_is_high(above) ? READERS_CLAIMS_MAX : NODE_CLAIMS_MAX;
+    uint32_t count = known_count(above, j->shared, word);
+    if (j->shared || node_is_high(above))
+        return count >= READERS_CLAIMS_MAX ? -PAWL_ELIMIT : 0;
+    if (count < citron_crowd)
+        return 0;
+    j->meek = true;
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.crowded++;
+    return 0;
 }
 
 /* What a batch of claims has come to. */
@@ -172,8 +168,8 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
             out->leaves.below |= old & NODE_BELOW;
             see_parent(j, known.nodes[i], old, out);
         }
-        if (known_count(known.nodes[i], j->shared, old) >= known_max(known.nodes[i], j->shared))
-            rc = -PAWL_ELIMIT;
+        int crowd = check_crowd(j, known.nodes[i], old);
+        rc = rc ? rc : crowd;
     }
     for (unsigned i = from; i < to; i++)
         if (!claim_internal(&j->claims[i]) && j->shared)
@@ -221,17 +217,16 @@ static int claim_internal_node(struct citron_job *j, unsigned i, const struct ci
     return rc;
 }
 
-/* Those who look once more after they have made themselves known find somebody at a high node only now. */
+/* A look after one is known: whoever has an ancestor and missed that is found, and whoever comes later misses nothing. With it the
+ * token once more: who was there and is gone has a later one than was drawn before. */
 OWN_FRAME static int look_again(struct citron_job *j, unsigned from, unsigned to, struct claimed *c)
 {
-    if (!look_misses_high(j, j->draw.head[HEAD_HIGH]))
-        return 0;
     for (;;) {
         struct citron_batch b;
         batch_start(&b);
         look_list(j, from, to, &c->look);
         look_add(j, &b, &c->look);
-        job_draw(j, &b); /* who was there and is gone has a later token than the one that was drawn before */
+        job_draw(j, &b);
         int rc = job_run(j, &b);
         if (!rc)
             job_drew(j, &b);
@@ -240,29 +235,37 @@ OWN_FRAME static int look_again(struct citron_job *j, unsigned from, unsigned to
     }
 }
 
+/* Who confirms has looked in the batch that made it known, but at tall nodes only if it knew of any. Who was late has not. Returns
+ * whether there is a look, or an error. */
+static int second_look(struct citron_job *j, unsigned from, unsigned to, struct claimed *c)
+{
+    bool confirms = config_confirms(j->config), late = too_late(j, &j->claims[from]);
+    bool missed = (confirms || late) && look_misses_tall(j, j->draw.head);
+    if (late && !fab_is_shm(j->seat->ep))
+        citron_stats.late++;
+    int rc = late || missed ? look_again(j, from, to, c) : 0;
+    if (!rc && late && took_ns(j) > 2 * j->limit_ns)
+        rc = citron_wait_longer(j);
+    return rc ? rc : confirms || late;
+}
+
 /* After the batch: is it all ours? *to becomes less if only the first are. */
 static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struct claimed *c)
 {
     if (j->draw.head[HEAD_CONFIG] != j->config_word && !job_only_wait_changed(j, j->draw.head[HEAD_CONFIG]))
         return job_start_anew(j, j->draw.head[HEAD_CONFIG]);
-    int at = -1, seen = config_confirms(j->config) ? look_again(j, from, *to, c) : 0;
-    if (seen < 0)
-        return seen;
-    if (config_confirms(j->config))
-        at = look_find(j, &c->look);
-    bool late = too_late(j, &j->claims[from]);
-    if (late || at >= 0 || c->parent_word) {
+    int looked = second_look(j, from, *to, c);
+    if (looked < 0)
+        return looked;
+    int at = looked ? look_find(j, &c->look) : -1;
+    if (at >= 0 || c->parent_word) {
         int rc = job_drop_all(j, from, true);
         if (!fab_is_shm(j->seat->ep))
-            citron_stats.aborts += late;
+            citron_stats.aborts += at >= 0;
         if (rc)
             return rc;
-        if (c->parent_word)
-            return look_wait(j, from, *to, c->parent, c->parent_word);
-        if (at >= 0)
-            return look_wait(j, from, *to, c->look.nodes[at], c->look.words[at]);
-        rc = after_abort(j);
-        return rc ? rc : JOB_WAITED;
+        return c->parent_word ? look_wait(j, from, *to, c->parent, c->parent_word)
+                              : look_wait(j, from, *to, c->look.nodes[at], c->look.words[at]);
     }
     for (unsigned i = from; i < *to; i++) {
         bool leaf = !claim_internal(&j->claims[i]);
@@ -316,7 +319,7 @@ static int turns_first(struct citron_job *j, unsigned *at)
     unsigned last = j->count - 1;
     while (!claim_internal(&j->claims[last]))
         last--;
-    bool with_look = j->deadline != DEADLINE_TRY && !j->upgrades && !j->claims[last].spill;
+    bool with_look = j->deadline != DEADLINE_TRY && !j->upgrades && !j->claims[last].spill && !j->crowded;
     j->pending = -1;
     if (!rc)
         rc = job_take_turns(j, with_look ? last : j->count);
@@ -433,15 +436,15 @@ static int acquire_all(struct citron_job *j)
     return rc;
 }
 
-/* What says that somebody has a high node may be left over from one whose connection broke when it released. It harms nobody, but
+/* What says that somebody has a tall node may be left over from one whose connection broke when it released. It harms nobody, but
  * makes everybody read more: so now and then somebody counts. */
-static void doubt_high(struct citron_job *j)
+static void doubt_tall(struct citron_job *j)
 {
-    if (j->high_idle < HIGH_IDLE_MAX || j->claims[0].spill)
+    if (j->tall_idle < TALL_IDLE_MAX || j->claims[0].spill)
         return;
-    j->high_idle = 0;
+    j->tall_idle = 0;
     job_remember(j);
-    citron_repair(j, tree_above(j->claims[0].node, (unsigned)max_u64(citron_high, j->claims[0].node.height)), false);
+    citron_repair(j, tree_above(j->claims[0].node, (unsigned)max_u64(NODE_TALL, j->claims[0].node.height)), false);
 }
 
 int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
@@ -459,7 +462,7 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
         int end = rc == -PAWL_ELOST ? rc : job_drop_all(&j, 0, false);
         return end == -PAWL_ELOST ? end : rc;
     }
-    doubt_high(&j);
+    doubt_tall(&j);
     h->token = citron_tokens ? seat->space->token_base + j.token : 0;
     job_keep(&j);
     if (!fab_is_shm(seat->ep))

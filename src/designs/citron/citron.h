@@ -47,9 +47,12 @@
 #define READERS_DMAX 48
 #define READERS_TOPS (UINT64_C(1) << 15 | UINT64_C(1) << 31 | UINT64_C(1) << 47 | UINT64_C(1) << 63)
 
-/* 32,767 could be counted (3.4). Refusing at half leaves room for those who count themselves before they see that. */
-#define NODE_CLAIMS_MAX (1u << (NODE_COUNT_BITS - 1))
-#define READERS_CLAIMS_MAX 32767u /* half of what 16 bits count */
+/* 32,767 can be counted (3.4), and so many clients may come at once. When half of that are there, whoever comes steps back and
+ * waits without being counted: so there is always room for as many again who count themselves before they see that. Those who hold
+ * something are fewer: there are 4,096 units below the largest of these nodes. */
+extern unsigned citron_crowd;
+#define NODE_CROWD (1u << (NODE_COUNT_BITS - 1))
+#define READERS_CLAIMS_MAX 32767u /* half of what 16 bits count; more are refused */
 
 static inline uint32_t node_field(uint64_t w, unsigned shift)
 {
@@ -79,24 +82,41 @@ static inline uint32_t readers_below(uint64_t w)
 /* ---- high nodes ----
  *
  * Whatever is locked makes itself known to a few high ancestors, and those are the same for many: an address where atomics queue
- * up. So the claims below a high node are counted in several words, each session in its own one; who looks reads them all at once.
- * And few lock high nodes. So the lock's head counts them (`high`), and as long as there are none nobody reads high ancestors. */
+ * up. So the claims below a high node are counted in several words, each session in its own one; who looks reads them all at
+ * once. */
 
 extern unsigned citron_high; /* from which height on: 4, that is 16,384 units; another only in tests, where trees are small */
 #define HIGH_STRIPES 4       /* two per machine of a small cluster; a READ of 64 nodes, as m = 4 makes it, is 2 KiB */
-
-#define HIGH_CNT 0
-#define HIGH_MAX 32
-#define HIGH_TOPS (UINT64_C(1) << 31 | UINT64_C(1) << 63)
 
 /* Writers' DCnt and DMax lie in the lower half of each, where `readers` has Cnt and Max; readers' are where they are there. */
 static inline bool node_is_high(struct tree_node n)
 {
     return n.height >= citron_high;
 }
-static inline uint32_t high_count(uint64_t w)
+
+/* ---- tall nodes ----
+ *
+ * Who claims a leaf and who has its parent see each other in one word. All other nodes that one could meet are tall ones, of height
+ * 2 and more: 1,024 units. Few lock them. So the lock's head counts those who do, on high ones and, in several words, on others;
+ * and as long as there are none nobody looks at ancestors but parents, and nobody who makes itself known can be too late. */
+
+#define NODE_TALL 2
+#define TALL_WORDS (1 + HIGH_STRIPES)
+#define TALL_CNT 0
+#define TALL_MAX 32
+#define TALL_TOPS (UINT64_C(1) << 31 | UINT64_C(1) << 63)
+
+static inline bool node_is_tall(struct tree_node n)
 {
-    return (uint32_t)(w >> HIGH_MAX) - (uint32_t)w;
+    return n.height >= NODE_TALL;
+}
+static inline unsigned tall_word(struct tree_node n, uint32_t slot) /* in which of them a session counts its claim */
+{
+    return node_is_high(n) ? 0 : 1 + slot % HIGH_STRIPES;
+}
+static inline uint32_t tall_count(uint64_t w)
+{
+    return (uint32_t)(w >> TALL_MAX) - (uint32_t)w;
 }
 
 /* ---- readers of a leaf: each in a place of its own, that says who and which units ---- */
@@ -132,9 +152,9 @@ static inline uint64_t bounds_mask(uint32_t bounds)
 /* ---- a lock in memory ---- */
 
 struct citron_lock {
-    uint64_t config; /* below */
-    uint64_t high;   /* beside it, so that one READ has both: the claims on high nodes, as {Cnt, Max} of 32 bits each */
-    uint64_t oldest; /* likewise: the oldest block of tokens that is not void (token.c) */
+    uint64_t config;           /* below */
+    uint64_t oldest;           /* beside it, so that one READ has all: the oldest block of tokens that is not void (token.c), */
+    uint64_t tall[TALL_WORDS]; /* and the claims on tall nodes, as {Cnt, Max} of 32 bits each */
     uint64_t maximizer;
     uint64_t sleepers; /* shared memory: how many may be asleep, so that the others need not wake */
     uint64_t changers; /* holders that wait for more, at least: those in their way need not look for them while it is 0 */
@@ -146,9 +166,9 @@ struct citron_lock {
 static_assert(sizeof(struct citron_lock) % CACHE_LINE == 0, "what follows has lines of its own");
 
 /* What is read of the head, at once. */
-enum { HEAD_CONFIG, HEAD_HIGH, HEAD_OLDEST, CITRON_HEAD_WORDS };
-static_assert(offsetof(struct citron_lock, high) == HEAD_HIGH * sizeof(uint64_t) &&
-                  offsetof(struct citron_lock, oldest) == HEAD_OLDEST * sizeof(uint64_t),
+enum { HEAD_CONFIG, HEAD_OLDEST, HEAD_TALL, CITRON_HEAD_WORDS = HEAD_TALL + TALL_WORDS };
+static_assert(offsetof(struct citron_lock, oldest) == HEAD_OLDEST * sizeof(uint64_t) &&
+                  offsetof(struct citron_lock, tall) == HEAD_TALL * sizeof(uint64_t),
               "read together");
 
 /* Then: the nodes, in level order; the words beside the internal ones; those below high ones; the tokens'
@@ -165,7 +185,7 @@ struct citron_config {
     uint8_t m, m_next;
     uint32_t wait;       /* 0: those below look up once more instead, and nobody waits */
     uint32_t generation; /* so that no two configurations in a row look alike */
-    bool set;            /* T_wait was set: it may become longer, but not shorter again */
+    bool set;            /* T_wait was set, and stays as it is */
 };
 #define CONFIG_GENERATION_BITS 29
 
@@ -313,26 +333,31 @@ struct citron_job {
         fab_addr first;                   /* the words of the parts, */
         uint64_t words[TOKEN_PARTS];      /* and what they were */
         uint64_t block;                   /* that was taken, if one was */
-        uint64_t head[CITRON_HEAD_WORDS]; /* read after all that */
+        uint64_t head[CITRON_HEAD_WORDS]; /* read before that */
     } draw;                               /* of a token, the latest */
     uint64_t token;
     uint32_t ahead;       /* waiting for a turn: how many come first */
     uint64_t moves;       /* waiting far away: bits whose changes show that those in the way get on */
     int pending;          /* the claim whose turn is asked for together with the look at the ancestors; -1: none */
     uint64_t trip_ns;     /* how long the latest batch took, if far away */
+    uint64_t poll_ns;     /* and the latest READ of one that waits; 0: none yet */
     uint64_t looked_ns;   /* t1: when the latest look at the ancestors was posted, */
     uint64_t limit_ns;    /* within which time of it claims must be known, */
     uint64_t claimed_ns;  /* t2, and t0: when they were */
     uint64_t patience_ns; /* until the next look after those in the way */
-    unsigned aborts;
-    unsigned blocked;   /* how often in a row others were quicker to take bits of the same leaf, */
-    unsigned passed;    /* and how often others came before it at an ancestor */
-    unsigned high_idle; /* how often in a row, in all acquisitions, that was for nothing */
-    bool look_high;     /* somebody has a high node: read high ancestors, too */
-    bool meek;          /* has waited for bits of a leaf for long: from now on without having made itself known */
-    bool tried;         /* one that does not wait has looked after those in its way */
-    bool exact;         /* ranges of this session itself were in the way: waste nothing */
-    bool escalated;     /* one internal node for all of it, where turns are taken in order */
+    unsigned blocked;     /* how often in a row others were quicker to take bits of the same leaf, */
+    unsigned passed;      /* and how often others came before it at an ancestor */
+    unsigned tall_idle;   /* how often in a row, in all acquisitions, that was for nothing */
+    enum look_reach {
+        LOOK_PARENTS,
+        LOOK_TALL, /* somebody has a tall node: read those ancestors, too, */
+        LOOK_HIGH, /* and it is a high one: all of them */
+    } reach;
+    bool meek;      /* has waited for bits of a leaf for long, or with many: from now on without having made itself known */
+    bool crowded;   /* has met a queue that was too long: from now on looks before it draws a ticket */
+    bool tried;     /* one that does not wait has looked after those in its way */
+    bool exact;     /* ranges of this session itself were in the way: waste nothing */
+    bool escalated; /* one internal node for all of it, where turns are taken in order */
     struct tree_node escalate_to;
     unsigned places_tried;
     unsigned pieces; /* a release in more than one batch */
@@ -373,9 +398,9 @@ struct citron_known {
 struct citron_known job_known(const struct citron_job *j, struct tree_node above, bool shared);
 /* How many the word at such an address counts. */
 uint32_t known_count(struct tree_node above, bool shared, uint64_t word);
-/* Adds the verb by which the lock's head counts a claim on a high node, or no longer does. */
+/* Adds the verb by which the lock's head counts a claim on a tall node, or no longer does. */
 void citron_add_head(const struct citron_job *j, struct citron_batch *b, uint64_t head[CITRON_HEAD_WORDS]);
-void citron_add_high(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool come);
+void citron_add_tall(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool come);
 
 /* Adds a WRITE of what claims [from, to) have become; the first time also of the record. Intent before effect (I5). */
 void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state);
@@ -400,7 +425,7 @@ int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const stru
 int job_take_turns(struct citron_job *j, unsigned to);
 /* Waits until no more than so many come before it; `seen` is the node's word, and then what it is at last. */
 int job_await_turn(struct citron_job *j, unsigned i, uint64_t *seen, uint32_t ahead);
-/* A ticket that was drawn by a verb that found this. */
+/* A ticket that was drawn by a verb that found this. JOB_WAITED: there are too many, it was given back. */
 int job_take_ticket(struct citron_job *j, unsigned i, uint64_t found);
 static inline uint32_t turns_ahead(const struct citron_claim *c, uint64_t word)
 {
@@ -437,15 +462,17 @@ struct look {
     uint64_t words[LOOK_MAX];
 };
 
-/* The ancestors of a group of claims, each once. High ones only if somebody has any. */
+/* The ancestors of a group of claims, each once. Tall ones only if somebody has any. */
 void look_list(const struct citron_job *j, unsigned from, unsigned to, struct look *l);
 void look_add(const struct citron_job *j, struct citron_batch *b, struct look *l);
 /* The lowest that somebody has or wants for itself; -1: none. */
 int look_find(const struct citron_job *j, const struct look *l);
 /* Waits for whoever has that ancestor, without a claim on anything (W2 in the document). */
 int look_wait(struct citron_job *j, unsigned from, unsigned to, struct tree_node above, uint64_t word);
-/* Whether high ancestors should have been looked at and were not. */
-bool look_misses_high(struct citron_job *j, uint64_t high);
+/* How far up others are, as the head counts them. */
+enum look_reach look_reach(const struct citron_job *j, const uint64_t head[CITRON_HEAD_WORDS]);
+/* Whether ancestors should have been looked at and were not. */
+bool look_misses_tall(struct citron_job *j, const uint64_t head[CITRON_HEAD_WORDS]);
 /* All of phase (b) for claims [from, to), and the last turn if that is pending. */
 int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves);
 /* The configuration is another: whether that matters to what was planned and claimed; and if it does. */
@@ -502,7 +529,7 @@ int citron_whole_leave(struct citron_job *j, unsigned i, struct citron_whole *w)
 
 /* ---- token.c ---- */
 
-/* Adds the verbs that draw a token, behind those after which the conflict is over, and a READ of the lock's head; and takes what
+/* Adds a READ of the lock's head and the verbs that draw a token, behind those after which the conflict is over; and takes what
  * they found. Without tokens, as the paper's protocol is, nothing is drawn. */
 void job_draw(struct citron_job *j, struct citron_batch *b);
 void job_drew(struct citron_job *j, const struct citron_batch *b);
@@ -573,7 +600,7 @@ int job_configure(struct citron_job *j);
 /* Begins to change it; and completes that if nobody uses what was before: 0, or positive: not yet. */
 int citron_retune(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline);
 int citron_settle(struct citron_job *j, bool has_spill);
-/* T_wait is too short for what this fabric does at present; or, as one sees who has waited it out, much too long. */
+/* T_wait is much too short, as one sees who was late; or much too long, as one sees who has waited it out. */
 int citron_wait_longer(struct citron_job *j);
 int citron_wait_shorter(struct citron_job *j);
 void job_remember(struct citron_job *j);
@@ -656,7 +683,7 @@ extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm,
 enum { FAST_NOT, FAST_PRINTED, FAST_LOW };
 
 struct citron_stats {
-    uint64_t acquires, aborts, blocked, escalated, repaired, grown, censuses, yielded, rivals, joint;
+    uint64_t acquires, late, aborts, blocked, escalated, repaired, grown, censuses, yielded, rivals, joint, crowded;
 };
 extern struct citron_stats citron_stats; /* of this process; the simulation is one */
 

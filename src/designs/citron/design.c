@@ -40,11 +40,13 @@ static const struct design_knob knobs[] = {
     {"scale_us", &citron_scale_us, 0, UINT32_MAX},
     {"tokens", &citron_tokens, 0, 1},
     {"blocked", &citron_blocked, 1, 65536},
+    {"crowd", &citron_crowd, 1, 65536},
     {0},
 };
 
 static const struct design_counter counters[] = {
     {"acquires", &citron_stats.acquires},
+    {"late", &citron_stats.late},
     {"aborts", &citron_stats.aborts},
     {"blocked", &citron_stats.blocked},
     {"escalated", &citron_stats.escalated},
@@ -54,6 +56,7 @@ static const struct design_counter counters[] = {
     {"yielded", &citron_stats.yielded},
     {"rivals", &citron_stats.rivals},
     {"joint", &citron_stats.joint},
+    {"crowded", &citron_stats.crowded},
     {0},
 };
 

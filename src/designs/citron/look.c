@@ -3,10 +3,11 @@
 
 #include <errno.h>
 
-/* The ancestors of a group of claims, each once. Neighbours share most of theirs. High ones only if somebody has any. */
+/* The ancestors of a group of claims, each once. Neighbours share most of theirs. Tall ones only if somebody has any. */
 void look_list(const struct citron_job *j, unsigned from, unsigned to, struct look *l)
 {
-    unsigned top = j->look_high || j->config.height < citron_high ? j->config.height : citron_high - 1;
+    unsigned reach = j->reach == LOOK_HIGH ? TREE_HEIGHT_MAX : j->reach == LOOK_TALL ? citron_high - 1 : NODE_TALL - 1;
+    unsigned top = j->config.height < reach ? j->config.height : reach;
     l->n = 0;
     for (unsigned i = from; i < to; i++)
         for (unsigned h = j->claims[i].node.height + 1u; h <= top && !j->claims[i].spill; h++) {
@@ -161,12 +162,24 @@ struct seen {
     uint64_t word;
 };
 
-/* Somebody has a high node, and high ancestors were not looked at: so once more. This time, and the next times, too. */
-bool look_misses_high(struct citron_job *j, uint64_t high)
+enum look_reach look_reach(const struct citron_job *j, const uint64_t head[CITRON_HEAD_WORDS])
 {
-    bool unseen = high_count(high) && !j->look_high && j->config.height >= citron_high;
-    j->look_high = high_count(high);
-    j->high_idle = j->look_high ? j->high_idle : 0;
+    uint32_t high = tall_count(head[HEAD_TALL]), lower = 0, own_high = 0, own_lower = 0;
+    for (unsigned i = 1; i < TALL_WORDS; i++)
+        lower += tall_count(head[HEAD_TALL + i]);
+    for (unsigned i = 0; i < j->count; i++)
+        if (!j->claims[i].spill && node_is_tall(j->claims[i].node) && j->claims[i].state == CLAIM_HELD)
+            ++*(node_is_high(j->claims[i].node) ? &own_high : &own_lower);
+    return high > own_high ? LOOK_HIGH : lower > own_lower ? LOOK_TALL : LOOK_PARENTS;
+}
+
+/* Somebody has a tall node, and ancestors as tall were not looked at: so once more. This time, and the next times, too. */
+bool look_misses_tall(struct citron_job *j, const uint64_t head[CITRON_HEAD_WORDS])
+{
+    enum look_reach reach = look_reach(j, head);
+    bool unseen = reach > j->reach && j->config.height >= NODE_TALL;
+    j->reach = reach;
+    j->tall_idle = reach ? j->tall_idle : 0;
     job_remember(j);
     return unseen;
 }
@@ -241,10 +254,11 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
     return 0;
 }
 
-/* Looks until it is its turn, too. Who is next asks for both at once; others sleep meanwhile. */
+/* Looks until it is its turn, too. Who is next asks for both at once; others sleep meanwhile. Not for longer than it takes to lose
+ * patience at first: while it looks it is in the middle of a step, and nobody can clean up in its leaves. */
 static int read_up_in_turn(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves, struct seen *seen)
 {
-    uint64_t until = add_saturating(world_now(j->seat->world), j->patience_ns);
+    uint64_t until = add_saturating(world_now(j->seat->world), job_patience_ns(j));
     for (;;) {
         int rc = read_up(j, from, to, leaves, seen);
         if (rc || j->pending < 0)
@@ -258,7 +272,7 @@ static int read_up_in_turn(struct citron_job *j, unsigned from, unsigned to, str
             rc = job_await_turn(j, (unsigned)j->pending, &seen->turn, near || fab_is_shm(j->seat->ep) ? 0 : 1);
         if (rc)
             return rc;
-        until = add_saturating(world_now(j->seat->world), j->patience_ns);
+        until = add_saturating(world_now(j->seat->world), job_patience_ns(j));
     }
 }
 
@@ -266,6 +280,10 @@ int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leav
 {
     struct seen seen = {.occupied = -1};
     int rc = read_up_in_turn(j, from, to, leaves, &seen);
+    if (rc == JOB_WAITED) { /* too many in the queue */
+        rc = say_waiting(j, from, to);
+        return rc ? rc : JOB_WAITED;
+    }
     if (rc) {
         rc = seat_retry(j->seat, rc);
         return rc ? rc : JOB_WAITED;
@@ -274,11 +292,11 @@ int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leav
         rc = say_waiting(j, from, to);
         return rc ? rc : job_start_anew(j, seen.head[HEAD_CONFIG]);
     }
-    if (look_misses_high(j, seen.head[HEAD_HIGH]))
+    if (look_misses_tall(j, seen.head))
         return JOB_WAITED;
     if (seen.occupied >= 0)
         return look_wait(j, from, to, seen.above, seen.word);
-    j->high_idle += j->look_high;
+    j->tall_idle += j->reach != LOOK_PARENTS;
     for (unsigned i = from; i < to; i++) {
         uint64_t busy = claim_internal(&j->claims[i]) ? 0 : leaves->bits[i] & bounds_mask(j->claims[i].ticket);
         if (!busy || job_waits_known(j))

@@ -133,14 +133,24 @@ int citron_census(const struct citron_job *j, claim_fn fn, void *ctx)
 
 /* ---- a node ---- */
 
+static bool is_high(struct tree_node n, bool spill)
+{
+    return !spill && node_is_high(n);
+}
+
+static bool is_tall(struct tree_node n, bool spill)
+{
+    return !spill && node_is_tall(n);
+}
+
 struct count {
     struct tree_node node;
     bool spill;
     uint32_t first;                                                          /* the ticket that is being served */
     uint32_t next;                                                           /* how far behind it the next living one is */
     uint32_t below[HIGH_STRIPES], readers_here, readers_below[HIGH_STRIPES]; /* of nodes that are not high, the first */
-    uint32_t high;                                                           /* claims on high nodes, wherever */
-    bool unsure, high_unsure;
+    uint32_t tall[TALL_WORDS];                                               /* claims on tall nodes, wherever */
+    bool unsure, tall_unsure;
 };
 
 /* What a living claim accounts for. */
@@ -150,9 +160,9 @@ static int count_claim(void *ctx, uint32_t slot, uint32_t record, const struct c
     bool flux = c->state == CLAIM_FLUX || c->state == CLAIM_QUEUE;
     bool same = c->spill == n->spill && (c->spill || tree_same(c->node, n->node));
     unsigned stripe = n->spill || !node_is_high(n->node) ? 0 : slot % HIGH_STRIPES;
-    if (!c->spill && node_is_high(c->node)) {
-        n->high += c->state == CLAIM_HELD;
-        n->high_unsure |= c->state == CLAIM_FLUX;
+    if (!c->spill && node_is_tall(c->node)) {
+        n->tall[tall_word(c->node, slot)] += c->state == CLAIM_HELD;
+        n->tall_unsure |= c->state == CLAIM_FLUX;
     }
     if (same && claim_internal(c)) {
         n->unsure |= flux;
@@ -175,7 +185,7 @@ static int count_claim(void *ctx, uint32_t slot, uint32_t record, const struct c
 struct words {
     uint64_t node, readers;
     uint64_t stripes[HIGH_STRIPES];
-    uint64_t high;
+    uint64_t tall[TALL_WORDS];
 };
 
 /* {Cnt, Max} of 16 bits each from `shift` on, such that it counts no more than so many. */
@@ -198,19 +208,19 @@ static void correct(const struct count *n, struct words *w)
     lower_to(&w->readers, READERS_CNT, n->readers_here);
     if (!n->readers_here && !readers_here(w->readers))
         *word &= ~NODE_SHARED;
-    if (n->spill || !node_is_high(n->node)) {
-        if (node_below(*word) > n->below[0])
-            *word = field_set(*word, NODE_DCNT, NODE_COUNT_BITS,
-                              (node_field(*word, NODE_DMAX) - n->below[0]) & FIELD_MAX(NODE_COUNT_BITS));
-        lower_to(&w->readers, READERS_DCNT, n->readers_below[0]);
-        return;
-    }
+    for (unsigned i = 0; i < TALL_WORDS && !n->tall_unsure; i++)
+        if (tall_count(w->tall[i]) > n->tall[i])
+            w->tall[i] = field_set(w->tall[i], TALL_CNT, 32, (uint32_t)((w->tall[i] >> TALL_MAX) - n->tall[i]));
     for (unsigned i = 0; i < HIGH_STRIPES; i++) {
         lower_to(&w->stripes[i], READERS_CNT, n->below[i]);
         lower_to(&w->stripes[i], READERS_DCNT, n->readers_below[i]);
     }
-    if (!n->high_unsure && high_count(w->high) > n->high)
-        w->high = field_set(w->high, HIGH_CNT, 32, (uint32_t)((w->high >> HIGH_MAX) - n->high));
+    if (is_high(n->node, n->spill))
+        return;
+    if (node_below(*word) > n->below[0])
+        *word =
+            field_set(*word, NODE_DCNT, NODE_COUNT_BITS, (node_field(*word, NODE_DMAX) - n->below[0]) & FIELD_MAX(NODE_COUNT_BITS));
+    lower_to(&w->readers, READERS_DCNT, n->readers_below[0]);
 }
 
 static int replace(const struct citron_job *j, fab_addr addr, uint64_t from, uint64_t to)
@@ -240,30 +250,30 @@ static int count_each(void *ctx, uint32_t slot, uint32_t record, const struct ci
     return 0;
 }
 
-static bool is_high(struct tree_node n, bool spill)
+static fab_addr tall_addr(const struct citron_job *j, unsigned stripe)
 {
-    return !spill && node_is_high(n);
+    return job_header(j, (HEAD_TALL + stripe) * sizeof(uint64_t));
 }
 
 static unsigned add_words(const struct citron_job *j, struct tree_node n, bool spill, struct words *was, struct fab_op *ops)
 {
     const struct citron_claim at = {.spill = spill, .node = n};
-    bool high = is_high(n, spill);
-    ops[0] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->node, .addr = job_claim_node(j, &at), .buf = &was->node};
-    ops[1] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->readers, .addr = job_claim_readers(j, &at), .buf = &was->readers};
-    if (!high)
-        return 2;
-    ops[2] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->stripes, .addr = job_stripes(j, n), .buf = was->stripes};
-    ops[3] = (struct fab_op){
-        .verb = FAB_READ, .len = sizeof was->high, .addr = job_header(j, offsetof(struct citron_lock, high)), .buf = &was->high};
-    return 4;
+    unsigned reads = 0;
+    ops[reads++] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->node, .addr = job_claim_node(j, &at), .buf = &was->node};
+    ops[reads++] =
+        (struct fab_op){.verb = FAB_READ, .len = sizeof was->readers, .addr = job_claim_readers(j, &at), .buf = &was->readers};
+    if (is_high(n, spill))
+        ops[reads++] =
+            (struct fab_op){.verb = FAB_READ, .len = sizeof was->stripes, .addr = job_stripes(j, n), .buf = was->stripes};
+    if (is_tall(n, spill))
+        ops[reads++] = (struct fab_op){.verb = FAB_READ, .len = sizeof was->tall, .addr = tall_addr(j, 0), .buf = was->tall};
+    return reads;
 }
 
 /* What was counted of one node, put there if it is still as it was when it was read. */
 static int put_right(const struct citron_job *j, const struct count *n, const struct words *was)
 {
     const struct citron_claim at = {.spill = n->spill, .node = n->node};
-    bool high = is_high(n->node, n->spill);
     struct words right = *was;
     if (n->unsure)
         return 1;
@@ -271,10 +281,10 @@ static int put_right(const struct citron_job *j, const struct count *n, const st
     int rc = replace(j, job_claim_readers(j, &at), was->readers, right.readers);
     if (!rc)
         rc = replace(j, job_claim_node(j, &at), was->node, right.node);
-    for (unsigned i = 0; i < HIGH_STRIPES && high && !rc; i++)
+    for (unsigned i = 0; i < HIGH_STRIPES && is_high(n->node, n->spill) && !rc; i++)
         rc = replace(j, job_stripes(j, n->node) + i * sizeof(uint64_t), was->stripes[i], right.stripes[i]);
-    if (!rc && high)
-        rc = replace(j, job_header(j, offsetof(struct citron_lock, high)), was->high, right.high);
+    for (unsigned i = 0; i < TALL_WORDS && is_tall(n->node, n->spill) && !rc; i++)
+        rc = replace(j, tall_addr(j, i), was->tall[i], right.tall[i]);
     return rc ? rc : memcmp(was, &right, sizeof right) ? CITRON_REPAIRED : 0;
 }
 

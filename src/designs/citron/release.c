@@ -56,7 +56,7 @@ static void add_release_node(const struct citron_job *j, struct citron_batch *b,
     } else if (c->took) {
         batch_mcas(b, job_node(j, c->node), mask, mask, 0, mask);
     }
-    citron_add_high(j, b, c, false);
+    citron_add_tall(j, b, c, false);
 }
 
 void citron_wake_after(const struct citron_job *j, const struct citron_claim *c)
@@ -86,6 +86,18 @@ static void lower_flag(const struct citron_job *j, const struct citron_claim *c,
 }
 
 /* ---- turns ---- */
+
+OWN_FRAME static int say_surely(struct citron_job *j, unsigned i, enum claim_state state)
+{
+    for (;;) {
+        struct citron_batch b;
+        batch_start(&b);
+        job_say(j, &b, i, i + 1, state);
+        int rc = job_run(j, &b);
+        if (!rc || (rc = seat_retry(j->seat, rc)))
+            return rc;
+    }
+}
 
 /* Gives a ticket back: passed on if it is its turn, taken back if it is the last. Else it stays in the row, and whoever waits
  * behind it finds that nobody has it. */
@@ -117,23 +129,10 @@ static int leave_queue(struct citron_job *j, unsigned i)
         if (rc && (rc = seat_retry(j->seat, rc)))
             return rc;
     }
-    c->state = CLAIM_WAIT;
-    return 0;
+    return say_surely(j, i, CLAIM_WAIT); /* as long as it says that it has a ticket nobody skips it */
 }
 
 /* ---- dropping what an acquisition has ---- */
-
-OWN_FRAME static int say_surely(struct citron_job *j, unsigned i, enum claim_state state)
-{
-    for (;;) {
-        struct citron_batch b;
-        batch_start(&b);
-        job_say(j, &b, i, i + 1, state);
-        int rc = job_run(j, &b);
-        if (!rc || (rc = seat_retry(j->seat, rc)))
-            return rc;
-    }
-}
 
 OWN_FRAME int job_doubt(struct citron_job *j, unsigned i)
 {

@@ -8,7 +8,7 @@
 #include <errno.h>
 
 unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = FAST_LOW, citron_confirm = 2, citron_scale_us = 10000,
-         citron_tokens = 1, citron_blocked = 24, citron_high = 4;
+         citron_tokens = 1, citron_blocked = 24, citron_high = 4, citron_crowd = NODE_CROWD;
 
 struct citron_stats citron_stats;
 
@@ -37,7 +37,7 @@ void job_remember(struct citron_job *j)
         return;
     hint->index = j->index;
     hint->word = j->config_word;
-    hint->more = (uint64_t)j->high_idle << 1 | j->look_high;
+    hint->more = (uint64_t)j->tall_idle << 2 | j->reach;
 }
 
 static uint32_t wait_for(const struct citron_job *j, uint64_t round_trip_ns)
@@ -75,8 +75,8 @@ int job_configure(struct citron_job *j)
     if (!fab_is_shm(j->seat->ep) && hint->index == j->index && hint->word) {
         j->config_word = hint->word;
         j->config = config_of(j->config_word);
-        j->look_high = hint->more & 1;
-        j->high_idle = (unsigned)(hint->more >> 1);
+        j->reach = (enum look_reach)(hint->more & 3);
+        j->tall_idle = (unsigned)(hint->more >> 2);
         return 0;
     }
     int rc;
@@ -162,9 +162,10 @@ static int change_wait(struct citron_job *j, uint64_t wait)
     return rc < 0 ? seat_retry(j->seat, rc) : 0;
 }
 
+/* One that was set stays as it is. */
 int citron_wait_longer(struct citron_job *j)
 {
-    return change_wait(j, 2 * (uint64_t)j->config.wait);
+    return j->config.set ? 0 : change_wait(j, 2 * (uint64_t)j->config.wait);
 }
 
 int citron_wait_shorter(struct citron_job *j)

@@ -124,7 +124,7 @@ static int count_cuts(struct citron_job *right)
             batch_mfaa(&b, job_claim_readers(right, c), UINT64_C(1) << READERS_MAX, READERS_TOPS);
         else if (c->shared)
             rc = citron_take_place(right, c);
-        citron_add_high(right, &b, c, true);
+        citron_add_tall(right, &b, c, true);
         citron_add_known(right, &b, c);
         if (!rc)
             rc = citron_run_surely(right, &b);

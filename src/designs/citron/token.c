@@ -4,8 +4,9 @@
  *
  * A grant within one part adds one to the part's word. One that lies across two parts takes a free block for itself and puts it
  * into both of them. Any other takes a free block, too, and before it is granted it publishes that all older ones are void
- * (`oldest`), which everybody reads after it has drawn. All of them draw when their conflict is over. So of two that conflict, the
- * later one
+ * (`oldest`). All of them draw when their conflict is over; and read the head between that and drawing: who was in their way has
+ * published by then, and the next who is in their way waits for them. For the same reason one that finds nobody at a tall node
+ * there, however late it is, has a token above those of all who were. So of two that conflict, the later one
  *   - within a part after another there has a later number of the same block, or a later block, for blocks in a part only rise;
  *   - has, if it takes a free block, one that was free when the earlier one had its own already;
  *   - has, if the earlier one took a free block, that block or a later one in its part, or one that is not void.
@@ -54,13 +55,13 @@ void job_draw(struct citron_job *j, struct citron_batch *b)
     struct citron_draw *d = &j->draw;
     d->parts = citron_tokens ? parts_of(j, &first) : 0;
     d->first = d->parts ? job_part(j, first) : 0;
+    citron_add_head(j, b, d->head);
     if (d->parts == 1)
         d->op = batch_mfaa(b, d->first, 1, NUMBER_TOPS);
     else if (citron_tokens)
         d->op = batch_faa(b, blocks_addr(j), 1);
     if (d->parts > 1)
         batch_read(b, d->first, d->words, (uint16_t)(d->parts * sizeof *d->words));
-    citron_add_head(j, b, d->head);
 }
 
 void job_drew(struct citron_job *j, const struct citron_batch *b)

@@ -40,14 +40,16 @@ static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t 
         uint64_t span = j->trip_ns << (doublings < PAUSE_DOUBLINGS ? doublings : PAUSE_DOUBLINGS);
         uint64_t now = world_now(j->seat->world), pause = span / 2 + world_random(j->seat->world) % (span / 2 + 1);
         if (j->ahead)
-            pause = (j->ahead - 1) * TURN_TRIPS * j->trip_ns; /* whose turn it is next does not pause */
+            pause = (j->ahead - 1) * TURN_TRIPS * j->poll_ns; /* whose turn it is next does not pause */
         int rc = pause ? fab_wait_any(j->seat->ep, NULL, 0, min_u64(until, now + pause)) : 0;
         if (rc && rc != -ETIMEDOUT)
             return rc;
+        uint64_t asked = world_now(j->seat->world);
         rc = fab_read64(j->seat->ep, cond->addr, seen);
+        now = world_now(j->seat->world);
+        j->poll_ns = now - asked;
         if (rc || (*seen & cond->mask) != cond->value)
             return rc;
-        now = world_now(j->seat->world);
         if (n && (*seen ^ was) & j->moves) { /* another holder: there is nothing wrong with it */
             until = min_u64(j->deadline, add_saturating(now, j->patience_ns));
             if (++j->passed > citron_blocked)
@@ -135,17 +137,27 @@ static int look_for_turn(struct citron_job *j, struct citron_claim *c, uint64_t 
     return rc ? rc : JOB_WAITED;
 }
 
-/* Too many: the ticket goes back if nobody has taken another, else whoever comes to it finds it ownerless. */
-OWN_FRAME static int refuse_ticket(struct citron_job *j, struct citron_claim *c)
+/* The queue is too long: waits until it is not, outside of it. */
+static int look_for_room(struct citron_job *j, struct citron_claim *c)
 {
-    struct citron_batch b;
-    batch_start(&b);
-    uint64_t next = node_ticket_next(c->ticket);
-    batch_mcas(&b, job_claim_node(j, c), next << NODE_TMAX, FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS),
-               (uint64_t)c->ticket << NODE_TMAX, FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS));
-    int rc = job_run(j, &b);
-    c->state = CLAIM_WAIT;
-    return rc ? rc : -PAWL_ELIMIT;
+    fab_addr addr = job_claim_node(j, c);
+    uint64_t seen;
+    int rc = fab_read64(j->seat->ep, addr, &seen);
+    while (!rc && node_queue(seen) >= citron_crowd) {
+        const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
+        rc = job_wait_at(j, c->node, c->spill, &cond, &seen);
+    }
+    return rc;
+}
+
+/* Too many: from now on it looks before it draws. */
+static int return_ticket(struct citron_job *j, unsigned i)
+{
+    j->crowded = true;
+    if (!fab_is_shm(j->seat->ep))
+        citron_stats.crowded++;
+    int rc = job_drop(j, i, false);
+    return rc ? rc : JOB_WAITED;
 }
 
 /* `at_once`: only if the word is what was expected. 1: it was not. */
@@ -172,7 +184,7 @@ static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
     struct citron_claim *c = &j->claims[i];
     bool at_once = j->deadline == DEADLINE_TRY;
     uint64_t expect = 0;
-    int rc = at_once ? look_for_turn(j, c, &expect) : 0;
+    int rc = at_once ? look_for_turn(j, c, &expect) : j->crowded ? look_for_room(j, c) : 0;
     if (rc > 0 || (rc < 0 && rc != -FAB_EUNKNOWN))
         return rc;
     if (!rc)
@@ -190,7 +202,7 @@ int job_take_ticket(struct citron_job *j, unsigned i, uint64_t found)
     struct citron_claim *c = &j->claims[i];
     c->state = CLAIM_TURN;
     c->ticket = node_field(found, NODE_TMAX);
-    return node_queue(found) >= NODE_CLAIMS_MAX ? refuse_ticket(j, c) : 0;
+    return node_queue(found) >= citron_crowd ? return_ticket(j, i) : 0;
 }
 
 /* Until it is this claim's turn (line 11), or nearly so. */

@@ -243,10 +243,12 @@ void citron_add_head(const struct citron_job *j, struct citron_batch *b, uint64_
     batch_read(b, job_header(j, 0), head, CITRON_HEAD_WORDS * sizeof(uint64_t));
 }
 
-void citron_add_high(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool come)
+void citron_add_tall(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool come)
 {
-    if (!c->spill && node_is_high(c->node))
-        batch_mfaa(b, job_header(j, offsetof(struct citron_lock, high)), UINT64_C(1) << (come ? HIGH_MAX : HIGH_CNT), HIGH_TOPS);
+    if (c->spill || !node_is_tall(c->node))
+        return;
+    const size_t word = HEAD_TALL + tall_word(c->node, j->seat->me->slot);
+    batch_mfaa(b, job_header(j, word * sizeof(uint64_t)), UINT64_C(1) << (come ? TALL_MAX : TALL_CNT), TALL_TOPS);
 }
 
 /* ---- jobs ---- */

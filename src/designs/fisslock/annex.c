@@ -22,14 +22,13 @@ struct annex_lock {
 
 struct annex {
     struct rack_config config;
-    struct fission_rules rules; /* epoch: the ward's; 0: not welcomed yet */
+    struct fission_rules rules; /* epoch: the switch's life; 0: not welcomed yet */
     struct packet_drops drops;
     uint16_t machine;
     unsigned ward;
-    uint32_t life, switch_life;
+    uint32_t life;
     uint32_t era;
-    bool begins;       /* what is in the switch is what it begins with */
-    uint64_t capacity; /* of the switch */
+    uint64_t capacity; /* of the switch: what is in it when it begins */
     uint64_t hello_ns, heat_ns;
     unsigned hot_count;
     uint64_t hot[SPILL_HEAT_ENTRIES];
@@ -60,16 +59,10 @@ void fisslock_server_init(void *server, const struct rack_config *config, uint16
 
 /* ---- locks ---- */
 
-/* What nobody was granted yet in this era. Tokens of a ward whose server has forgotten them begin with its epoch; the term is what
- * the token's low bits say (fission_token). */
+/* What nobody was granted yet in this era. */
 static struct annex_lock fresh(const struct annex *a, uint64_t index)
 {
-    uint64_t token = (uint64_t)(a->rules.epoch - a->switch_life) << FISSION_TOKEN_LIFE_SHIFT;
-    bool lent = a->begins && index < a->capacity;
-    return (struct annex_lock){.word = (token & FISSION_TERM_MASK) << FISSION_WORD_TERM_SHIFT,
-                               .token = token,
-                               .era = a->era,
-                               .state = lent ? ANNEX_LENT : ANNEX_FRESH};
+    return (struct annex_lock){.era = a->era, .state = index < a->capacity ? ANNEX_LENT : ANNEX_FRESH};
 }
 
 static struct annex_lock *lock_at(struct annex *a, uint64_t index)
@@ -117,8 +110,7 @@ static void on_call(struct annex *a, const struct fission_packet *p, struct outb
 static void on_give(struct annex *a, const struct fission_packet *p, struct outbox *out)
 {
     struct annex_lock *l = lock_at(a, p->head.index);
-    bool mine = l->state == ANNEX_LENT && l->round == p->head.nonce;
-    if (mine || (l->state == ANNEX_FRESH && !a->begins)) {
+    if (l->state == ANNEX_LENT && l->round == p->head.nonce) {
         l->word = p->word;
         l->token = p->token;
         l->round = p->head.nonce;
@@ -133,15 +125,15 @@ static void on_give(struct annex *a, const struct fission_packet *p, struct outb
     answer->head.nonce = p->head.nonce;
 }
 
-/* A switch or a ward that begins anew: nothing that was known is true. */
+/* A switch that begins anew: nothing that was known is true. */
 static void on_welcome(struct annex *a, const struct fission_packet *p)
 {
-    if (p->stamp != a->life || p->head.epoch <= a->rules.epoch || p->token > p->head.epoch)
+    if (p->stamp != a->life)
+        a->hello_ns = 0; /* it does not know us: HELLO at once */
+    if (p->stamp != a->life || p->head.epoch <= a->rules.epoch)
         return;
     a->rules.epoch = p->head.epoch;
-    a->switch_life = (uint32_t)p->token;
     a->capacity = p->word;
-    a->begins = p->flags & FISSION_DONE;
     a->era++;
     a->hot_count = 0;
 }
@@ -173,7 +165,7 @@ static void on_control(struct annex *a, const struct fission_packet *p, uint32_t
 static uint32_t decide(struct annex *a, struct annex_lock *l, const struct fission_packet *p, struct fission_meta *m)
 {
     uint32_t dest = fission_decide(p, (uint32_t)a->config.options, &l->word, &l->token, m);
-    m->token += (uint64_t)a->switch_life << FISSION_TOKEN_LIFE_SHIFT;
+    m->token += (uint64_t)a->rules.epoch << FISSION_TOKEN_LIFE_SHIFT;
     return dest;
 }
 
@@ -286,10 +278,8 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
         return;
     }
     struct annex_lock *l = lock_at(a, p->head.index);
-    bool moving = p->flags & SPILL_MOVING;
     p->flags &= (uint16_t) ~(SPILL_MOVING | SPILL_SERVED);
-    bool elsewhere = l->state == ANNEX_LENT && !(a->config.options & FISSLOCK_BUSTED_UNPAUSED);
-    if (elsewhere || (l->state == ANNEX_FRESH && moving)) {
+    if (l->state == ANNEX_LENT && !(a->config.options & FISSLOCK_BUSTED_UNPAUSED)) {
         p->flags &= (uint16_t)~SPILL_DEAD;
         emit(a, p, len, NULL, 0, out);
         return;

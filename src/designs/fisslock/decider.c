@@ -44,11 +44,6 @@ static struct rebuild_lock *lock_of(const struct decider *d, uint64_t index)
     return (struct rebuild_lock *)(uintptr_t)&d->lock[at];
 }
 
-static uint32_t epoch_of(const struct decider *d, uint64_t index)
-{
-    return d->placement_at ? placement_epoch(placement_of(d), index) : d->rules.epoch;
-}
-
 #define LEASE_DRIFT_DIVISOR 5000 /* as the host's: it counts a little less, the decider a little more */
 
 static uint64_t lease_at_most(const struct decider *d)
@@ -95,7 +90,7 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     }
     d->placement_at = placement_needed(config) ? placement_at(config) : 0;
     if (d->placement_at)
-        placement_init(placement_of(d), config, life, lease_at_most(d));
+        placement_init(placement_of(d), config, life, now);
 }
 
 static uint32_t decide(struct decider *d, const struct fission_packet *p, struct fission_meta *m)
@@ -155,9 +150,7 @@ static void lease(struct decider *d, const struct fission_packet *p, uint64_t no
         m->heard_ns = m->asked = 0;
         return;
     }
-    const struct placement *placement = placement_of(d);
-    uint16_t count = placement ? (uint16_t)placement_entries(placement) : 0;
-    struct fission_packet *answer = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof(struct fission_entry)));
+    struct fission_packet *answer = outbox_add(out, sizeof *p);
     if (!answer)
         return;
     is_closed(d, now); /* before it is heard: it may be the last whose silence was waited for */
@@ -167,9 +160,7 @@ static void lease(struct decider *d, const struct fission_packet *p, uint64_t no
     answer->head.epoch = d->rules.epoch;
     answer->head.to = p->head.from;
     answer->head.from.machine = MACHINE_SWITCH;
-    answer->count = count;
-    if (placement)
-        placement_tell(placement, (struct fission_entry *)(answer + 1));
+    answer->count = 0;
 }
 
 /* The agent was lost with its host, and somebody who lives asks: its host has it from now on, in a new tenure, and will find that
@@ -210,7 +201,7 @@ static void pass(struct decider *d, const struct fission_packet *p, uint32_t len
     if (lives(d, p->head.to.machine, now))
         emit(out, p, len, d->options, NULL, 0);
     else if (asks && lives(d, p->client.machine, now))
-        placement_forward(placement_of(d), p, len, SPILL_DEAD, now, out);
+        placement_forward(placement_of(d), p, len, SPILL_DEAD, out);
     else
         d->drops.stale++;
 }
@@ -257,14 +248,11 @@ static void decide_packet(struct decider *d, const void *data, uint32_t len, uin
     const struct fission_packet *p = data;
     struct fission_meta m;
     struct placement *placement = placement_of(d);
-    struct fission_rules rules = d->rules;
     if (placement && spill_is_control(data, len)) {
         placement_packet(placement, d->lock, data, len, now, out);
         return;
     }
-    if (len >= sizeof p->head)
-        rules.epoch = epoch_of(d, p->head.index);
-    enum fission_fault fault = fission_verify(data, len, &rules);
+    enum fission_fault fault = fission_verify(data, len, &d->rules);
     if (fault != FISSION_FINE) {
         ++*(fault == FISSION_BAD ? &d->drops.bad : fault == FISSION_ALIEN ? &d->drops.alien : &d->drops.stale);
         if (fault == FISSION_STALE)
@@ -299,7 +287,7 @@ static void decide_packet(struct decider *d, const void *data, uint32_t len, uin
     }
     uint32_t slot = placement ? placement_slot(placement, p->head.index) : 0;
     if (slot == SLOT_NONE) {
-        placement_forward(placement, p, len, 0, now, out);
+        placement_forward(placement, p, len, 0, out);
         return;
     }
     if (placement && fission_asks(p))
@@ -331,6 +319,12 @@ uint64_t fisslock_switch_tick(void *state, uint64_t now, struct outbox *out)
     return d->placement_at ? placement_tick(placement_of(d), d->lock, now, out) : UINT64_MAX;
 }
 
+bool fisslock_switch_stale(const void *state)
+{
+    const struct placement *placement = placement_of(state);
+    return placement && placement->stale;
+}
+
 uint64_t fisslock_switch_moves(const void *state)
 {
     const struct placement *placement = placement_of(state);
@@ -358,7 +352,7 @@ static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbo
         return;
     *p = look;
     p->head.space = d->rules.space;
-    p->head.epoch = epoch_of(d, index);
+    p->head.epoch = d->rules.epoch;
     p->head.index = index;
     p->token += d->token_base;
 }

@@ -40,6 +40,7 @@ uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struc
 const struct packet_drops *fisslock_switch_drops(const void *state);
 uint64_t fisslock_switch_tick(void *state, uint64_t now, struct outbox *out);
 uint64_t fisslock_switch_moves(const void *state);
+bool fisslock_switch_stale(const void *state);
 
 /* ---- a server: the decider of locks for which the switch has no room ---- */
 uint64_t fisslock_server_bytes(const struct rack_config *config);
@@ -61,9 +62,9 @@ bool fisslock_relayed(const void *data, uint32_t len);
     .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
     .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .thread = fisslock_thread,                       \
     .switch_expect = fisslock_switch_expect, .switch_scan = fisslock_switch_scan, .switch_tick = fisslock_switch_tick,             \
-    .switch_moves = fisslock_switch_moves, .server_bytes = fisslock_server_bytes, .server_init = fisslock_server_init,             \
-    .server_packet = fisslock_server_packet, .server_tick = fisslock_server_tick, .server_drops = fisslock_server_drops,           \
-    .relayed = fisslock_relayed, .on_hosts = true, .spills = true
+    .switch_moves = fisslock_switch_moves, .switch_stale = fisslock_switch_stale, .server_bytes = fisslock_server_bytes,           \
+    .server_init = fisslock_server_init, .server_packet = fisslock_server_packet, .server_tick = fisslock_server_tick,             \
+    .server_drops = fisslock_server_drops, .relayed = fisslock_relayed, .on_hosts = true, .spills = true
 
 /* For tests and figures. */
 struct fisslock_counts;

@@ -18,8 +18,7 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
     struct fisslock_host *h = host;
     struct event e = event_begin(host, now, out);
     const struct fission_packet *p = data;
-    struct fission_rules rules = ward_rules(h, data, len);
-    enum fission_fault fault = fission_verify(data, len, &rules);
+    enum fission_fault fault = fission_verify(data, len, &h->rules);
     if (fault == FISSION_FINE && p->head.to.machine != h->machine)
         fault = FISSION_ALIEN;
     if (fault == FISSION_FINE && p->head.type != FISSION_LEASE && !lease_runs(h, now))

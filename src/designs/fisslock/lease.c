@@ -15,7 +15,8 @@ bool lease_runs(const struct fisslock_host *h, uint64_t now)
     return !h->config.lease_ns || now < h->lease_until || host_is(h, FISSLOCK_BUSTED_LEASE);
 }
 
-void lease_lose(struct event *e, struct request *r)
+/* Nothing of it is true any more. */
+static void lose(struct event *e, struct request *r)
 {
     struct fisslock_host *h = e->h;
     switch (r->state) {
@@ -44,24 +45,17 @@ static bool outlasts(const struct fisslock_host *h, const struct agent *a)
     return host_is(h, FISSLOCK_BUSTED_KEEP) && a->kept && !a->holders.count && !a->waiters.count;
 }
 
-/* What was proven before is not now: which tenures are over, and what was taken over. */
-void lease_forget_proofs(struct event *e)
-{
-    struct fisslock_host *h = e->h;
-    outbox_touch(e->out, h->ends, sizeof h->ends);
-    for (unsigned i = 0; i < ENDS; i++)
-        h->ends[i]++;
-    outbox_touch(e->out, h->takes, sizeof h->takes);
-    memset(h->takes, 0, sizeof h->takes);
-}
-
-/* No agent is here any more, and nothing that was proven before is now. */
+/* No agent is here any more, and nothing that was proven before is now: which tenures are over, and what was taken over. */
 static void forget_agents(struct event *e)
 {
     struct fisslock_host *h = e->h;
     edit(e, &h->census);
     h->census.id = 0;
-    lease_forget_proofs(e);
+    outbox_touch(e->out, h->ends, sizeof h->ends);
+    for (unsigned i = 0; i < ENDS; i++)
+        h->ends[i]++;
+    outbox_touch(e->out, h->takes, sizeof h->takes);
+    memset(h->takes, 0, sizeof h->takes);
     for (uint32_t i = 0; i < h->agents_touched && h->agents_used; i++)
         if (host_agent(h, i)->state != AGENT_NONE && !outlasts(h, host_agent(h, i)))
             pool_agent_free(e, host_agent(h, i));
@@ -75,7 +69,7 @@ void lease_lapse(struct event *e)
     h->counts.lapses++;
     forget_agents(e);
     for (uint32_t i = 0; i < h->request_count; i++)
-        lease_lose(e, host_request(h, i));
+        lose(e, host_request(h, i));
 }
 
 /* The decider lost its state, and waits for what this host tells it: who holds goes on to, by no tenure that the decider knows. Who
@@ -156,9 +150,7 @@ void lease_packet(struct event *e, const struct fission_packet *p)
         other_life(e, p);
     else if (h->closed && !(p->flags & FISSION_CLOSED))
         h->closed = false;
-    bool forgot = news || !h->lease_until;
     h->lease_until = until;
-    ward_heard(e, p, forgot);
     h->lease_pause_ns = 0;
     if (news && h->closed)
         report_start(e);

@@ -1,6 +1,8 @@
 #include "designs/fisslock/placement.h"
 #include "lib/hash.h"
 
+#define PATIENCE_SHARE 4 /* of a lease: then a server that was not heard is gone, and the others do not wait for it */
+
 /* ---- slots ---- */
 
 static uint32_t buckets_for(uint64_t capacity)
@@ -85,13 +87,13 @@ static void drop(struct placement *d, uint32_t slot)
 }
 
 /* The first locks are here when it begins. Servers know that (WELCOME). */
-void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t lease_ns)
+void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     assert(config->switch_locks < SLOT_NONE);
     memset(d, 0, sizeof *d);
     d->config = *config;
     d->life = life;
-    d->lease_ns = lease_ns;
+    d->patience_ns = now + config->lease_ns / PATIENCE_SHARE;
     d->capacity = (uint32_t)config->switch_locks;
     d->mask = buckets_for(d->capacity) - 1;
     d->slots_at = slots_at();
@@ -105,35 +107,9 @@ void placement_init(struct placement *d, const struct rack_config *config, uint3
 
 /* ---- wards ---- */
 
-static uint32_t ward_epoch(const struct placement *d, unsigned ward)
+bool placement_open(const struct placement *d, uint64_t index)
 {
-    return d->ward[ward].life > d->life ? d->ward[ward].life : d->life;
-}
-
-uint32_t placement_epoch(const struct placement *d, uint64_t index)
-{
-    return ward_epoch(d, ward_of(&d->config, index));
-}
-
-bool placement_open(const struct placement *d, uint64_t index, uint64_t now)
-{
-    unsigned ward = ward_of(&d->config, index);
-    return d->ward[ward].life && now >= d->ward[ward].opens_ns;
-}
-
-#define EPOCHS_PER_ENTRY (sizeof(struct fission_entry) / sizeof(uint32_t))
-
-unsigned placement_entries(const struct placement *d)
-{
-    return (unsigned)((d->config.servers + EPOCHS_PER_ENTRY - 1) / EPOCHS_PER_ENTRY);
-}
-
-void placement_tell(const struct placement *d, struct fission_entry *entries)
-{
-    for (unsigned i = 0; i < d->config.servers; i++) {
-        uint32_t epoch = ward_epoch(d, i);
-        memcpy((char *)entries + i * sizeof epoch, &epoch, sizeof epoch);
-    }
+    return d->ward[ward_of(&d->config, index)].life;
 }
 
 static struct place server_of(const struct placement *d, unsigned ward)
@@ -141,23 +117,19 @@ static struct place server_of(const struct placement *d, unsigned ward)
     return (struct place){d->config.server[ward], PORT_SERVER};
 }
 
-void placement_forward(struct placement *d, const struct fission_packet *p, uint32_t len, uint16_t flags, uint64_t now,
-                       struct outbox *out)
+void placement_forward(struct placement *d, const struct fission_packet *p, uint32_t len, uint16_t flags, struct outbox *out)
 {
     uint64_t index = p->head.index;
-    if (p->hops >= FISSION_HOPS_MAX || !placement_open(d, index, now)) {
+    if (p->hops >= FISSION_HOPS_MAX || !placement_open(d, index)) {
         d->counts.refused++; /* whoever sent it says it again */
         return;
     }
     struct fission_packet *copy = outbox_add(out, len);
     if (!copy)
         return;
-    const struct slot *s = placement_find(d, index);
     memcpy(copy, p, len);
     copy->head.to = server_of(d, ward_of(&d->config, index));
     copy->flags = (uint16_t)((p->flags & ~(SPILL_SERVED | SPILL_DEAD | SPILL_MOVING)) | flags);
-    if (s && s->state == SLOT_LEAVING)
-        copy->flags |= SPILL_MOVING;
     d->counts.forwarded++;
     d->counts.dead += (flags & SPILL_DEAD) != 0;
 }
@@ -179,12 +151,15 @@ bool placement_report(struct placement *d, const struct fission_packet *p, uint3
         const struct fission_entry *e = entry_for(d, p, ward);
         if (!e)
             continue;
-        struct fission_packet *copy = placement_open(d, e->nonce, now) ? outbox_add(out, len) : NULL;
+        if (!d->ward[ward].life && now >= d->patience_ns) {
+            d->ward[ward].skipped = true; /* nothing of it is decided before its server is there, and then all is told anew */
+            continue;
+        }
+        struct fission_packet *copy = placement_open(d, e->nonce) ? outbox_add(out, len) : NULL;
         if (!copy)
             return true; /* the host says it again */
         memcpy(copy, p, len);
         copy->head.index = e->nonce;
-        copy->head.epoch = ward_epoch(d, ward);
         copy->head.to = server_of(d, ward);
         return true;
     }
@@ -195,8 +170,7 @@ bool placement_report(struct placement *d, const struct fission_packet *p, uint3
 
 static struct fission_packet *say(struct placement *d, enum spill_type type, unsigned ward, struct outbox *out)
 {
-    return spill_packet(out, type, d->config.space, ward_epoch(d, ward), (struct place){MACHINE_SWITCH, PORT_POOL},
-                        server_of(d, ward), 0);
+    return spill_packet(out, type, d->config.space, d->life, (struct place){MACHINE_SWITCH, PORT_POOL}, server_of(d, ward), 0);
 }
 
 static void say_move(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, struct outbox *out)
@@ -275,36 +249,29 @@ static void on_given(struct placement *d, const struct fission_packet *p)
 
 /* ---- servers ---- */
 
-/* The server of this ward has forgotten everything. What it decided is void; so are words on their way to and from it, since
- * nobody knows whether it had them. Those that are here are not touched. */
-static void reset_ward(struct placement *d, unsigned ward, uint64_t now)
+/* Life 0 is nobody's: then it asks who is there. */
+static void say_welcome(struct placement *d, unsigned ward, struct outbox *out)
 {
-    d->ward[ward].blank = true;
-    d->ward[ward].opens_ns = d->config.options & FISSLOCK_BUSTED_AMNESIA ? now : now + d->lease_ns;
-    for (unsigned i = d->moves; i-- > 0;) {
-        uint32_t slot = d->move[i].slot;
-        if (ward_of(&d->config, placement_slot_at(d, slot)->index) != ward)
-            continue;
-        end_move(d, slot);
-        drop(d, slot);
-    }
+    struct fission_packet *p = say(d, SPILL_WELCOME, ward, out);
+    if (!p)
+        return; /* it says HELLO again */
+    p->stamp = d->ward[ward].life;
+    p->word = d->capacity;
 }
 
-static void on_hello(struct placement *d, unsigned ward, const struct fission_packet *p, uint64_t now, struct outbox *out)
+/* One whose life began after ours has lost what it had decided of our locks, and nobody but the hosts knows it. One of an earlier
+ * life may have, too; but then before we began, and it was told everything since, unless it came too late for that. */
+static void on_hello(struct placement *d, unsigned ward, const struct fission_packet *p, struct outbox *out)
 {
     uint32_t life = p->stamp;
     if (life < d->ward[ward].life || !life)
         return; /* of an earlier life */
-    if (life > d->ward[ward].life && d->ward[ward].life)
-        reset_ward(d, ward, now);
-    d->ward[ward].life = life;
-    struct fission_packet *answer = say(d, SPILL_WELCOME, ward, out);
-    if (!answer)
+    if ((life > d->life || d->ward[ward].skipped) && !(d->config.options & FISSLOCK_BUSTED_AMNESIA)) {
+        d->stale = true;
         return;
-    answer->stamp = life;
-    answer->token = d->life;
-    answer->word = d->capacity;
-    answer->flags = d->ward[ward].blank ? 0 : FISSION_DONE;
+    }
+    d->ward[ward].life = life;
+    say_welcome(d, ward, out);
 }
 
 void placement_packet(struct placement *d, struct rebuild_lock *locks, const void *data, uint32_t len, uint64_t now,
@@ -319,10 +286,10 @@ void placement_packet(struct placement *d, struct rebuild_lock *locks, const voi
     if (ward == d->config.servers || p->head.from.port != PORT_SERVER)
         return;
     if (p->head.type == SPILL_HELLO) {
-        on_hello(d, ward, p, now, out);
+        on_hello(d, ward, p, out);
         return;
     }
-    if (p->head.epoch != ward_epoch(d, ward) || (p->head.type != SPILL_HEAT && ward_of(&d->config, p->head.index) != ward))
+    if (p->head.epoch != d->life || (p->head.type != SPILL_HEAT && ward_of(&d->config, p->head.index) != ward))
         return;
     switch (p->head.type) {
     case SPILL_HAND:
@@ -340,9 +307,23 @@ void placement_packet(struct placement *d, struct rebuild_lock *locks, const voi
     usage_pump(d, locks, now, out);
 }
 
+/* Servers that do not know yet that the switch has begun. When it is asked next. */
+static uint64_t ask_servers(struct placement *d, uint64_t now, struct outbox *out)
+{
+    bool missing = false;
+    for (unsigned i = 0; i < d->config.servers; i++) {
+        missing |= !d->ward[i].life;
+        if (!d->ward[i].life && now >= d->ask_ns)
+            say_welcome(d, i, out);
+    }
+    if (now >= d->ask_ns)
+        d->ask_ns = now + d->config.retry_ns;
+    return missing ? d->ask_ns : UINT64_MAX;
+}
+
 uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_t now, struct outbox *out)
 {
-    uint64_t next = UINT64_MAX;
+    uint64_t next = ask_servers(d, now, out);
     for (unsigned i = 0; i < d->moves && out->packets < OUTBOX_PACKETS / 2; i++) {
         if (d->move[i].due_ns <= now) {
             say_move(d, d->move[i].slot, locks, out);

@@ -34,7 +34,6 @@ struct placement {
     uint32_t capacity;
     uint32_t mask; /* of the buckets */
     uint64_t slots_at, buckets_at;
-    uint64_t lease_ns; /* at most, by this clock */
     uint64_t round;
     uint32_t free, hand;
     uint32_t moves, leaving;
@@ -48,10 +47,12 @@ struct placement {
         uint32_t count;
     } wanted[WANTED_MAX];
     struct {
-        uint32_t life;     /* of its server; 0: not heard yet */
-        uint64_t opens_ns; /* nothing is forwarded before */
-        bool blank;        /* its server has lost its memory since the switch began */
+        uint32_t life; /* of its server; 0: not heard yet */
+        bool skipped;  /* what hosts hold of it was not told */
     } ward[RACK_SERVERS_MAX];
+    uint64_t patience_ns; /* until then servers are waited for */
+    uint64_t ask_ns;      /* when those that were not heard are asked next */
+    bool stale;           /* a server does not know what it should: all is to begin anew */
     struct placement_counts counts;
 };
 
@@ -62,26 +63,20 @@ static inline bool placement_needed(const struct rack_config *c)
 }
 
 uint64_t placement_bytes(const struct rack_config *config);
-void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t lease_ns);
+void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t now);
 
 /* The slot of a lock that is decided here; SLOT_NONE: it is not. */
 uint32_t placement_slot(const struct placement *d, uint64_t index);
 /* The lock that is decided in a slot. False: none is. */
 bool placement_index(const struct placement *d, uint32_t slot, uint64_t *index);
 void placement_used(struct placement *d, uint32_t slot, uint64_t now);
-uint32_t placement_epoch(const struct placement *d, uint64_t index);
 
 /* To the lock's server. */
-void placement_forward(struct placement *d, const struct fission_packet *p, uint32_t len, uint16_t flags, uint64_t now,
-                       struct outbox *out);
+void placement_forward(struct placement *d, const struct fission_packet *p, uint32_t len, uint16_t flags, struct outbox *out);
 
 /* A switch that lost its state is told what a host holds (REPORT). First to the servers whose locks are among it, one after the
  * other; it comes back from each. False: there is none left. */
 bool placement_report(struct placement *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out);
-
-/* The epochs of all wards, for an answer to LEASE: so many entries. */
-unsigned placement_entries(const struct placement *d);
-void placement_tell(const struct placement *d, struct fission_entry *entries);
 
 void placement_packet(struct placement *d, struct rebuild_lock *locks, const void *data, uint32_t len, uint64_t now,
                       struct outbox *out);
@@ -91,7 +86,7 @@ uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_
 
 struct slot *placement_slot_at(const struct placement *d, uint32_t slot);
 const struct slot *placement_find(const struct placement *d, uint64_t index);
-bool placement_open(const struct placement *d, uint64_t index, uint64_t now);
+bool placement_open(const struct placement *d, uint64_t index); /* its server is there */
 void placement_call(struct placement *d, uint64_t index, const struct rebuild_lock *locks, uint64_t now, struct outbox *out);
 void placement_give(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, uint64_t now, struct outbox *out);
 

@@ -134,7 +134,7 @@ struct fission_packet *pool_packet(struct event *e, enum fission_type type, uint
         .family = PACKET_FISSION,
         .type = (uint8_t)type,
         .space = h->rules.space,
-        .epoch = ward_epoch(h, index),
+        .epoch = h->rules.epoch,
         .generation = h->rules.generation,
         .index = index,
         .nonce = nonce,

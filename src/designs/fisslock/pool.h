@@ -220,8 +220,6 @@ struct locals {
 struct fisslock_host {
     struct rack_config config;
     struct fission_rules rules;
-    uint16_t wards; /* 0: the switch has room for all locks */
-    uint32_t ward_epoch[RACK_SERVERS_MAX];
     uint64_t nonce_high; /* life, in place */
     uint32_t request_count, agent_count, node_count;
     uint32_t request_mask, agent_mask; /* of the bucket arrays */
@@ -343,9 +341,7 @@ struct event {
 /* ---- lease.c ---- */
 
 bool lease_runs(const struct fisslock_host *h, uint64_t now);
-void lease_forget_proofs(struct event *e);
 void lease_lapse(struct event *e);
-void lease_lose(struct event *e, struct request *r); /* nothing of it is true any more */
 void lease_due(struct event *e);
 void lease_packet(struct event *e, const struct fission_packet *p);
 
@@ -364,12 +360,6 @@ static inline struct event event_begin(void *host, uint64_t now, struct outbox *
         lease_lapse(&e);
     return e;
 }
-
-/* ---- ward.c ---- */
-
-uint32_t ward_epoch(const struct fisslock_host *h, uint64_t index);
-struct fission_rules ward_rules(const struct fisslock_host *h, const void *data, uint32_t len);
-void ward_heard(struct event *e, const struct fission_packet *p, bool news);
 
 /* ---- report.c: what is told to a decider that lost its state ---- */
 

@@ -6,22 +6,23 @@
 #include "dataplane/fission.h"
 #include "designs/packet.h"
 
-/* Beyond what hosts may send (fission_verify). head.epoch is the ward's, but for HELLO; head.nonce is the round of a move. */
+/* Beyond what hosts may send (fission_verify). head.epoch is the switch's life, but for HELLO; head.nonce is the round of a move.
+ */
 enum spill_type {
     SPILL_HELLO = 32, /* server -> switch: I am here; stamp: my life */
-    SPILL_WELCOME, /* switch -> server; token: the switch's life; word: its capacity; DONE: what is in it is what it begins with */
-    SPILL_CALL,    /* switch -> server: I want this lock */
-    SPILL_HAND,    /* server -> switch: here it is */
-    SPILL_GIVE,    /* switch -> server: here it is again */
-    SPILL_GIVEN,   /* server -> switch: I have it */
-    SPILL_HEAT,    /* server -> switch: asked for most, of those here; entries: nonce is the index, inca the count */
+    SPILL_WELCOME,    /* switch -> server; stamp: that life; word: its capacity, which is in it when it begins */
+    SPILL_CALL,       /* switch -> server: I want this lock */
+    SPILL_HAND,       /* server -> switch: here it is */
+    SPILL_GIVE,       /* switch -> server: here it is again */
+    SPILL_GIVEN,      /* server -> switch: I have it */
+    SPILL_HEAT,       /* server -> switch: asked for most, of those here; entries: nonce is the index, inca the count */
 };
 
 /* Of lock packets between switch and servers; those of enum fission_flags lie below. */
 enum spill_flags {
     SPILL_SERVED = 1 << 13, /* decided by a server: it only passes the switch */
     SPILL_DEAD = 1 << 14,   /* returned to it: the host that it was for is lost */
-    SPILL_MOVING = 1 << 15, /* to a server: a GIVE is under way, which this may overtake; from it: it is not here */
+    SPILL_MOVING = 1 << 15, /* from a server: it is not here */
 };
 
 /* rack_config.options */
@@ -30,7 +31,7 @@ enum spill_flags {
 #define FISSLOCK_BUSTED_UNPAUSED (UINT64_C(1) << 41) /* a server goes on deciding what it has lent */
 #define FISSLOCK_BUSTED_BLANK (UINT64_C(1) << 42)    /* a free lock moves without its token */
 #define FISSLOCK_BUSTED_ROUND (UINT64_C(1) << 43)    /* any HAND is the answer to a CALL */
-#define FISSLOCK_BUSTED_AMNESIA (UINT64_C(1) << 44)  /* nobody waits for what a server that lost its memory had granted */
+#define FISSLOCK_BUSTED_AMNESIA (UINT64_C(1) << 44)  /* nobody is asked what a server that lost its memory had granted */
 
 #define SPILL_HEAT_ENTRIES 64 /* of one HEAT */
 static_assert(FISSION_ENTRIES_MAX >= SPILL_HEAT_ENTRIES, "fits");

@@ -426,5 +426,6 @@ struct agent *tenure_adopt(struct event *e, uint64_t index, uint64_t word, uint6
                 pool_list_push(e, &a->waiters, node); /* the latest comes first here */
         }
     }
+    agent_watch(e, a); /* the packet by which it was found may be news of nothing else, and who waits here will not ask again */
     return a;
 }

@@ -38,7 +38,7 @@ static uint32_t coolest(struct placement *d, uint32_t count, uint64_t now)
     for (unsigned i = 0; i < LOOKS && i < d->capacity; i++) {
         d->hand = (d->hand + 1) % d->capacity;
         const struct slot *s = placement_slot_at(d, d->hand);
-        if (s->state != SLOT_HERE || !placement_open(d, s->index, now))
+        if (s->state != SLOT_HERE || !placement_open(d, s->index))
             continue;
         uint32_t here = heat_now(s->heat, period_of(d, now));
         if (best == SLOT_NONE || here < best_count) {
@@ -59,7 +59,7 @@ void usage_pump(struct placement *d, const struct rebuild_lock *locks, uint64_t 
 {
     while (d->wanted_count && d->moves < MOVES_MAX && out->packets < OUTBOX_PACKETS / 2) {
         uint64_t index = d->wanted[d->wanted_first].index;
-        if (placement_find(d, index) || !placement_open(d, index, now)) {
+        if (placement_find(d, index) || !placement_open(d, index)) {
             next_wanted(d);
         } else if (d->free != SLOT_NONE) {
             placement_call(d, index, locks, now, out);

@@ -504,6 +504,26 @@ static void end_if_of(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_
         end_slot(w, lock, slot, ticket, waiting, now, out);
 }
 
+/* Its host has asked anew under another name since: when it is granted it comes back, but it may be in the way of who must go
+ * before that. */
+static void end_if_forsaken(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
+                            uint64_t now, struct outbox *out)
+{
+    const struct plane *plane = switch_plane(w);
+    uint64_t nonce = plane_get(plane, NETLOCK_NONCE, slot);
+    uint32_t machine = (uint32_t)(plane_get(plane, NETLOCK_PLACE, slot) >> 16);
+    uint32_t request = (machine * plane->config.stride + netlock_request_of(nonce)) % plane->config.requests;
+    (void)ctx;
+    if (!(plane_get(plane, NETLOCK_FLAGS, slot) & (NETLOCK_GRANTED | NETLOCK_ENDED)) &&
+        netlock_newer(plane_get(plane, NETLOCK_SEEN, request), nonce))
+        end_slot(w, lock, slot, ticket, waiting, now, out);
+}
+
+void switch_end_forsaken(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
+{
+    switch_each_slot(w, lock, end_if_forsaken, NULL, now, out);
+}
+
 static void each_lock(struct nl_switch *w, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
@@ -602,6 +622,8 @@ static void recount(struct nl_switch *w, uint32_t lock)
          n--, ticket = netlock_after(ticket, r.size)) {
         uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, r.left + (ticket & 0xffffu));
         writers += (flags & (NETLOCK_SLOT_MODE | NETLOCK_ENDED)) == NETLOCK_EXCLUSIVE;
+        if ((flags & (NETLOCK_UPGRADES | NETLOCK_ENDED)) == NETLOCK_UPGRADES)
+            writers = (writers + ((flags & NETLOCK_SLOT_MODE) == NETLOCK_SHARED)) | NETLOCK_UPGRADING;
     }
     plane_set(plane, NETLOCK_EXCL, lock, writers);
     plane_reopen(plane, lock);
@@ -621,6 +643,8 @@ static void finish(struct nl_switch *w, uint64_t now, struct outbox *out)
             struct netlock_pass pass = {.op = NETLOCK_OP_WALK, .mode = NETLOCK_EXCLUSIVE, .ticket = head_of(ends)};
             switch_run(w, lock, &pass, now, out);
             pass = (struct netlock_pass){.op = NETLOCK_OP_PULL};
+            switch_run(w, lock, &pass, now, out);
+            pass = (struct netlock_pass){.op = NETLOCK_OP_SOLE, .ticket = NETLOCK_NO_TICKET, .mark = NETLOCK_NO_TICKET};
             switch_run(w, lock, &pass, now, out);
         }
 }

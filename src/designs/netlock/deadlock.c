@@ -75,6 +75,8 @@ static void look_at_slot(struct nl_switch *w, uint32_t lock, uint32_t slot, uint
     } else if (waiting) {
         return;
     } else if (flags & NETLOCK_GRANTED) {
+        if (flags & NETLOCK_UPGRADES && !writes && !v->writer.id) /* no reader is granted before it */
+            v->writer = (struct chase_step){.id = nonce, .machine = machine, .kind = CHASE_QUEUED};
         if (v->holders++ >= v->skip)
             chase_block(&v->found, nonce, machine, writes, CHASE_AHEAD);
     } else if (writes && !v->queued && is_over(plane, machine, nonce)) {
@@ -148,6 +150,7 @@ void deadlock_at_switch(struct nl_switch *w, const struct netlock_packet *p, uin
         w->drops.bad += bad;
         return;
     }
+    switch_end_forsaken(w, lock, now, out); /* nobody can say whom they wait for */
     look_at_lock(w, lock, p, &v);
     for (unsigned i = 0; i < v.found.count; i++) {
         const struct chase_step *s = &v.found.step[i];
@@ -160,24 +163,29 @@ void deadlock_at_switch(struct nl_switch *w, const struct netlock_packet *p, uin
 /* ---- in a server ---- */
 
 /* Holders, from the one on whose turn it is. */
-static void add_holders(struct server *s, const struct lock *l, uint32_t turn, uint32_t term, enum chase_kind kind,
-                        struct chase_blockers *b)
+static void add_holders(struct server *s, const struct lock *l, const struct entry *but, uint32_t turn, uint32_t term,
+                        enum chase_kind kind, struct chase_blockers *b)
 {
     uint32_t skip = l->holders > CHASE_FANOUT_MAX ? turn * CHASE_FANOUT_MAX % l->holders : 0;
     for (uint32_t i = l->held; i; i = server_entry(s, i - 1)->next)
         if (skip)
             skip--;
-        else
+        else if (server_entry(s, i - 1) != but)
             chase_block(b, server_entry(s, i - 1)->nonce, server_machine_of(s, server_entry(s, i - 1)), term, kind);
 }
 
 static void find_blockers(struct server *s, const struct lock *l, const struct entry *e, uint32_t turn, struct chase_blockers *b)
 {
     uint32_t term = server_slot(s, e->index)->term * UINT32_C(0x9e3779b1) + l->round;
-    if (l->place == LOCK_LENDING) {
-        add_holders(s, l, turn, term, CHASE_AHEAD, b);
+    if (e->state == ENTRY_HELD) { /* the only reader is what it wants to be */
+        add_holders(s, l, e, turn, term, CHASE_HOLD, b);
+    } else if (l->place == LOCK_LENDING) {
+        add_holders(s, l, e, turn, term, CHASE_AHEAD, b);
     } else if (e->mode == NETLOCK_EXCLUSIVE || l->mode == NETLOCK_EXCLUSIVE) {
-        add_holders(s, l, turn, term, CHASE_HOLD, b);
+        add_holders(s, l, e, turn, term, CHASE_HOLD, b);
+    } else if (l->upgrader) {
+        const struct entry *v = server_entry(s, l->upgrader - 1);
+        chase_block(b, v->nonce, server_machine_of(s, v), term, CHASE_QUEUED);
     } else {
         for (uint32_t i = l->first; i != server_link(s, e); i = server_entry(s, i - 1)->next) {
             const struct entry *v = server_entry(s, i - 1);
@@ -196,7 +204,9 @@ static struct entry *who_waits(struct server *s, const struct netlock_packet *p)
     if (netlock_request_of(p->head.nonce) >= requests)
         return NULL;
     struct entry *e = server_entry(s, p->client.machine * requests + netlock_request_of(p->head.nonce));
-    return e->nonce == p->head.nonce && e->index == p->head.index && e->state == ENTRY_WAITING && e->mode ? e : NULL;
+    bool waits = (e->state == ENTRY_WAITING && e->mode) ||
+                 (e->state == ENTRY_HELD && server_lock(s, p->head.index)->upgrader == server_link(s, e));
+    return e->nonce == p->head.nonce && e->index == p->head.index && waits ? e : NULL;
 }
 
 void deadlock_at_server(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)

@@ -19,14 +19,14 @@
     .server_init = netlock_server_init, .server_packet = netlock_server_packet, .server_tick = netlock_server_tick,                \
     .server_drops = netlock_server_drops
 
-/* Data beside the locks. */
-#define NETLOCK_CALLS .call = netlock_call, .reply = netlock_reply, .server_apply = netlock_server_apply
+/* Data beside the locks, and conversion of holds. */
+#define NETLOCK_MORE .convert = netlock_convert, .call = netlock_call, .reply = netlock_reply, .server_apply = netlock_server_apply
 
 #define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_TOGGLE | SMALL | UINT64_C(1) << NETLOCK_PIPES_SHIFT)
 
 #define NETLOCK_FEATURES                                                                                                           \
-    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_ASYNC | DESIGN_DEADLOCK |        \
-     DESIGN_CALLS)
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
+     DESIGN_DEADLOCK | DESIGN_CALLS)
 
 static unsigned slots, pipes, alloc_random, priorities, servers_only;
 
@@ -51,7 +51,7 @@ uint64_t netlock_tuned(uint64_t options)
     return options;
 }
 
-const struct packet_design netlock_packets = {NETLOCK_TABLE, NETLOCK_CALLS, .draws = NETLOCK_DRAWS};
+const struct packet_design netlock_packets = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS};
 
 /* NetChain as a lock manager, as the paper compares with it (6.1). */
 static const struct packet_design netchain = {NETLOCK_TABLE, .options = NETLOCK_CHAIN};
@@ -69,12 +69,13 @@ const struct design design_netlock = {
 
 #define SWITCHES_TABLE                                                                                                             \
     PARTS_PACKETS,                                                                                                                 \
-        .family = PACKET_NETLOCK, .host_bytes = switches_host_bytes, .host_init = switches_host_init, .packet = parts_packet,      \
-        .host_grants = parts_host_grants, .switch_bytes = switches_switch_bytes, .switch_init = switches_switch_init,              \
-        .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick, .steward_bytes = switches_steward_bytes,       \
-        .steward_init = switches_steward_init, .steward_packet = switches_steward_packet, .steward_tick = switches_steward_tick,   \
-        .server_bytes = switches_server_bytes, .server_init = switches_server_init, .server_packet = netlock_server_packet,        \
-        .server_tick = netlock_server_tick, .server_drops = netlock_server_drops, .divides = true, .full_queues = true
+        .convert = parts_convert, .family = PACKET_NETLOCK, .host_bytes = switches_host_bytes, .host_init = switches_host_init,    \
+        .packet = parts_packet, .host_grants = parts_host_grants, .switch_bytes = switches_switch_bytes,                           \
+        .switch_init = switches_switch_init, .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick,           \
+        .steward_bytes = switches_steward_bytes, .steward_init = switches_steward_init, .steward_packet = switches_steward_packet, \
+        .steward_tick = switches_steward_tick, .server_bytes = switches_server_bytes, .server_init = switches_server_init,         \
+        .server_packet = netlock_server_packet, .server_tick = netlock_server_tick, .server_drops = netlock_server_drops,          \
+        .divides = true, .full_queues = true
 
 const struct packet_design netlock_switches_packets = {SWITCHES_TABLE, .draws = NETLOCK_DRAWS};
 
@@ -93,7 +94,7 @@ const struct design design_netchain = {
     .name = "netchain",
     .summary = "exclusive words in the switch; who finds one taken tries again",
     .kind = DESIGN_BASELINE,
-    .features = NETLOCK_FEATURES & ~(DESIGN_SHARED | DESIGN_DEADLOCK | DESIGN_CALLS),
+    .features = NETLOCK_FEATURES & ~(DESIGN_SHARED | DESIGN_CONVERT | DESIGN_DEADLOCK | DESIGN_CALLS),
     .substrates = DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .knobs = knobs,
@@ -101,7 +102,7 @@ const struct design design_netchain = {
 };
 
 #define BUSTED_BY(id, what, option, faults)                                                                                        \
-    static const struct packet_design id##_packet = {NETLOCK_TABLE, NETLOCK_CALLS, .draws = NETLOCK_DRAWS, .options = (option)};   \
+    static const struct packet_design id##_packet = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS, .options = (option)};    \
     const struct design design_busted_##id = {                                                                                     \
         .name = "busted-" what,                                                                                                    \
         .summary = "wrong on purpose: netlock",                                                                                    \
@@ -131,6 +132,7 @@ BUSTED(netlock_loud, "netlock-loud", NETLOCK_BUST_LOUD);             /* a server
 BUSTED(netlock_crowd, "netlock-crowd", NETLOCK_BUST_CROWD);          /* a session waits if any thread of it does */
 BUSTED(netlock_stale, "netlock-stale", NETLOCK_BUST_STALE);          /* who held once is part of a deadlock */
 BUSTED(netlock_twice, "netlock-twice", NETLOCK_BUST_TWICE);          /* a data server does what it is sent twice */
+BUSTED(netlock_upgrade, "netlock-upgrade", NETLOCK_BUST_UPGRADED);   /* a reader writes though others read */
 BUSTED(netlock_eager, "netlock-eager", NETLOCK_BUST_EAGER_DATA);     /* bytes go on though the lock is not free */
 static const struct packet_design switches_table_packet = {SWITCHES_TABLE, .options = PARTS_BUSTED_TABLE};
 const struct design design_busted_netlock_table = {

@@ -60,8 +60,11 @@ static struct netlock_packet *packet_to(struct requests *h, unsigned granter, en
 
 void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
-    static const uint8_t types[] = {
-        [REQUEST_ASKING] = NETLOCK_ACQUIRE, [REQUEST_RELEASING] = NETLOCK_RELEASE, [REQUEST_QUITTING] = NETLOCK_CANCEL};
+    static const uint8_t types[] = {[REQUEST_ASKING] = NETLOCK_ACQUIRE,
+                                    [REQUEST_CONVERTING] = NETLOCK_CONVERT,
+                                    [REQUEST_STAYING] = NETLOCK_STAY,
+                                    [REQUEST_RELEASING] = NETLOCK_RELEASE,
+                                    [REQUEST_QUITTING] = NETLOCK_CANCEL};
     if (r->state == REQUEST_CALLING || r->state == REQUEST_VOIDING) {
         call_say(h, r, now, out);
         return;
@@ -69,7 +72,7 @@ void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox
     request_pause(h, r, now, out);
     if (r->state == REQUEST_ASKING && h->leases[GRANTER_SWITCH].until_ns <= now)
         return; /* nothing is granted without a lease: said when there is one */
-    unsigned to = r->state == REQUEST_RELEASING ? r->granter : GRANTER_SWITCH;
+    unsigned to = r->state == REQUEST_RELEASING || request_held(r) ? r->granter : GRANTER_SWITCH;
     struct netlock_packet *p = host_packet(h, to, (enum netlock_type)types[r->state], call_rides(h, r, now, out), out);
     if (!p) {
         r->next_ns = now; /* the next tick has room */
@@ -82,6 +85,7 @@ void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox
     p->mode = r->want;
     p->priority = r->priority;
     p->tenant = r->tenant;
+    p->count = r->step;
     p->flags = r->try || h->config.options & NETLOCK_CHAIN ? NETLOCK_TRY : 0;
     call_ride(h, r, p);
     request_count(r);
@@ -238,9 +242,38 @@ int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct 
     requests_touch(h, out);
     if (call_give_up(h, r, why, now, out))
         return PACKET_WAIT;
+    if (r->state == REQUEST_CONVERTING && r->want == NETLOCK_EXCLUSIVE) { /* to weaken always works, once it is heard */
+        outbox_touch(out, r, sizeof *r);
+        r->why = why;
+        request_become(h, r, REQUEST_STAYING, out);
+        host_say(h, r, now, out);
+    }
+    if (r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING)
+        return PACKET_WAIT;
     if (r->state == REQUEST_ASKING || r->state == REQUEST_CALLING)
         host_quit(h, r, why, now, out);
     return PACKET_DONE;
+}
+
+int netlock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out)
+{
+    struct requests *h = host;
+    struct request *r = request_at(h, request);
+    requests_touch(h, out);
+    look_at_lease(h, r->granter, now, out);
+    if (request_lost(h, request_session(h, r)))
+        return -PAWL_ELOST;
+    if (r->state != REQUEST_HELD)
+        return -PAWL_ENOTOWNER;
+    outbox_touch(out, r, sizeof *r);
+    r->step++;
+    r->want = mode == PAWL_SHARED ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE;
+    r->why = 0;
+    host_deadlock_upgrade(h, r, out);
+    r->result = -EINPROGRESS;
+    request_become(h, r, REQUEST_CONVERTING, out);
+    host_say(h, r, now, out);
+    return PACKET_WAIT;
 }
 
 int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
@@ -363,6 +396,22 @@ static void on_refused(struct requests *h, struct request *r, const struct netlo
     }
 }
 
+/* Of a conversion: this one's, by who granted the hold. */
+static bool is_of_step(const struct request *r, unsigned granter, const struct netlock_packet *p)
+{
+    return (r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING) && r->granter == granter &&
+           p->count % NETLOCK_STEPS == r->step % NETLOCK_STEPS;
+}
+
+static void on_converted(struct requests *h, struct request *r, const struct netlock_packet *p, struct outbox *out)
+{
+    outbox_touch(out, r, sizeof *r);
+    r->token = p->token;
+    r->mode = p->mode;
+    request_become(h, r, REQUEST_HELD, out);
+    request_settle(h, r, 0, out);
+}
+
 static void on_answer(struct requests *h, unsigned granter, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct request *r = request_at(h, netlock_request_of(p->head.nonce));
@@ -390,11 +439,22 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
             h->busy.drops.stale++;
         }
         break;
-    case NETLOCK_REFUSED:
-        if (r->state == REQUEST_ASKING)
-            on_refused(h, r, p, now, out);
+    case NETLOCK_CONVERTED:
+        if (is_of_step(r, granter, p) && p->mode == r->want)
+            on_converted(h, r, p, out);
         else
             h->busy.drops.stale++;
+        break;
+    case NETLOCK_REFUSED:
+        if (p->code == NETLOCK_DEADLOCK && is_of_step(r, granter, p)) {
+            int why = r->state == REQUEST_STAYING ? r->why : -EDEADLK;
+            request_become(h, r, REQUEST_HELD, out);
+            request_settle(h, r, why, out);
+        } else if (r->state == REQUEST_ASKING) {
+            on_refused(h, r, p, now, out);
+        } else {
+            h->busy.drops.stale++;
+        }
         break;
     default:
         h->busy.drops.bad++;
@@ -480,7 +540,7 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
     unsigned granter;
     if (!head || !sender(h, head, &granter))
         return;
-    bool mode = head->type == NETLOCK_GRANT || head->type == NETLOCK_ANSWER;
+    bool mode = head->type == NETLOCK_GRANT || head->type == NETLOCK_ANSWER || head->type == NETLOCK_CONVERTED;
     if (len < sizeof *p || head->to.machine != h->machine || netlock_request_of(head->nonce) >= rack_requests(&h->config) ||
         (mode && p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE)) {
         h->busy.drops.bad++;

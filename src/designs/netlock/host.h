@@ -60,6 +60,8 @@ void call_end(struct requests *h, struct request *r, struct outbox *out);
 uint64_t host_suspects_at(const struct rack_config *c);
 uint64_t host_deadlock_bytes(const struct rack_config *c);
 /* The request was asked for once more. */
+/* It asks for more than it holds: a wait of another name. */
+void host_deadlock_upgrade(struct requests *h, const struct request *r, struct outbox *out);
 void host_deadlock_due(struct requests *h, const struct request *r, uint64_t now, struct outbox *out);
 void host_deadlock_chase(struct requests *h, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 

@@ -48,15 +48,35 @@ static uint32_t chase_number(const struct requests *h, uint32_t request)
     return h->config.rack * rack_requests(&h->config) + request;
 }
 
-static bool waits(const struct request *r)
+static bool upgrades(const struct request *r)
 {
-    return r->state == REQUEST_ASKING && !r->try;
+    return r->state == REQUEST_CONVERTING && r->want == NETLOCK_EXCLUSIVE;
 }
 
+static bool waits(const struct request *r)
+{
+    return (r->state == REQUEST_ASKING && !r->try) || upgrades(r);
+}
+
+static struct suspect *suspect_of(void *ctx, uint32_t request)
+{
+    struct requests *h = part_of(ctx, request);
+    return (struct suspect *)(void *)((char *)h + host_suspects_at(&h->config)) + request % rack_requests(&h->config);
+}
+
+/* A wait has a name that is used once: an upgrade has one of its own. */
 static struct chase_step wait_of(void *ctx, uint32_t request)
 {
     const struct request *r = request_of(ctx, request);
-    return (struct chase_step){.id = waits(r) ? r->nonce : 0, .term = part_of(ctx, request)->config.rack};
+    uint64_t name = upgrades(r) ? suspect_of(ctx, request)->upgrade : r->nonce;
+    return (struct chase_step){.id = waits(r) ? name : 0, .term = part_of(ctx, request)->config.rack};
+}
+
+void host_deadlock_upgrade(struct requests *h, const struct request *r, struct outbox *out)
+{
+    struct suspect *s = (struct suspect *)(void *)((char *)h + host_suspects_at(&h->config)) + request_number(h, r);
+    outbox_touch(out, s, sizeof *s);
+    s->upgrade = host_fresh_nonce(h, r);
 }
 
 static bool holds(void *ctx, uint32_t request)
@@ -67,12 +87,6 @@ static bool holds(void *ctx, uint32_t request)
 static uint32_t thread_of(void *ctx, uint32_t request)
 {
     return request_of(ctx, request)->thread;
-}
-
-static struct suspect *suspect_of(void *ctx, uint32_t request)
-{
-    struct requests *h = part_of(ctx, request);
-    return (struct suspect *)(void *)((char *)h + host_suspects_at(&h->config)) + request % rack_requests(&h->config);
 }
 
 static void look(void *ctx, uint32_t request, const struct chase_probe *probe)

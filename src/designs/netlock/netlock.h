@@ -31,16 +31,17 @@
 
 /* config.options: what is broken on purpose (NETLOCK_BUST_ of the data plane in the low bits), */
 #define NETLOCK_BUST_PLANE 0xffu
-#define NETLOCK_BUST_NO_LAPSE 0x100u            /* a host believes in leases for ever */
-#define NETLOCK_BUST_HASTY_SERVER 0x200u        /* a server that lost its memory grants at once */
-#define NETLOCK_BUST_HASTY_REVERT 0x400u        /* what was lent to a switch that died is granted at once */
-#define NETLOCK_BUST_NO_DRAIN 0x800u            /* a lock moves while somebody holds it */
-#define NETLOCK_BUST_ANY_GRANT 0x1000u          /* a host takes any grant for the slot */
-#define NETLOCK_BUST_SILENT_EMPTY 0x2000u       /* NOTIFY is not sent again */
-#define NETLOCK_BUST_NO_RESEND 0x4000u          /* PUSH is not sent again (pitfall 4) */
-#define NETLOCK_BUST_DEAF_SERVER 0x8000u        /* a server grants what the switch asked to buffer only */
-#define NETLOCK_BUST_TWICE UINT64_C(0x8000000)  /* a data server does what comes to it twice */
-#define NETLOCK_BUST_FENCE UINT64_C(0x10000000) /* and whatever the token */
+#define NETLOCK_BUST_NO_LAPSE 0x100u              /* a host believes in leases for ever */
+#define NETLOCK_BUST_HASTY_SERVER 0x200u          /* a server that lost its memory grants at once */
+#define NETLOCK_BUST_HASTY_REVERT 0x400u          /* what was lent to a switch that died is granted at once */
+#define NETLOCK_BUST_NO_DRAIN 0x800u              /* a lock moves while somebody holds it */
+#define NETLOCK_BUST_ANY_GRANT 0x1000u            /* a host takes any grant for the slot */
+#define NETLOCK_BUST_SILENT_EMPTY 0x2000u         /* NOTIFY is not sent again */
+#define NETLOCK_BUST_NO_RESEND 0x4000u            /* PUSH is not sent again (pitfall 4) */
+#define NETLOCK_BUST_DEAF_SERVER 0x8000u          /* a server grants what the switch asked to buffer only */
+#define NETLOCK_BUST_TWICE UINT64_C(0x8000000)    /* a data server does what comes to it twice */
+#define NETLOCK_BUST_FENCE (UINT64_C(1) << 56)    /* and whatever the token */
+#define NETLOCK_BUST_UPGRADED (UINT64_C(1) << 57) /* NETLOCK_BUST_UPGRADE, of the data plane */
 /* and how it is to work: */
 #define NETLOCK_ALLOC_RANDOM 0x10000u /* instead of Algorithm 3 */
 #define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */
@@ -144,6 +145,7 @@ void netlock_host_init(void *host, const struct rack_config *config, uint16_t ma
 int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
 void netlock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
 int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
+int netlock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out);
 int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
 int netlock_call(void *host, uint32_t request, const void *bytes, uint32_t len, uint64_t now, struct outbox *out);
 int netlock_reply(void *host, uint32_t request, void *reply, uint32_t room, uint32_t *len, struct outbox *out);

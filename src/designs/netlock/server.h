@@ -20,9 +20,10 @@ struct entry {
     uint32_t push;       /* number of its push, if `pushed` */
     uint16_t port, tenant;
     uint8_t state, mode, priority;
-    bool pushed; /* and not yet known to have come */
-    bool try;    /* does not want to wait: only for as long as the lock is on its way */
-    bool old;    /* held when the server last looked */
+    bool pushed;   /* and not yet known to have come */
+    bool try;      /* does not want to wait: only for as long as the lock is on its way */
+    bool old;      /* held when the server last looked */
+    uint32_t step; /* of conversions: the latest */
 };
 
 enum lock_place {
@@ -44,6 +45,7 @@ struct lock {
     uint32_t closed;                  /* q2 was empty then: requests passed on no later come too late */
     uint32_t busy_next, busy_prev;    /* among the locks that have something to say again; lock + 1 */
     uint32_t arrivals, peak, waiters; /* for Algorithm 3 */
+    uint32_t upgrader;                /* the reader that wants to write; entry + 1, 0: none */
     uint8_t mode, place;
     bool busy, confirmed; /* the switch has it and said so */
     bool empty;           /* handed over with nobody in q2: whoever was passed on before that comes too late */

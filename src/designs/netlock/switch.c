@@ -154,6 +154,7 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->churn_ns = now + w->config.retry_ns;
     w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + w->config.options;
     switch_plane(w)->bust = (uint16_t)(w->config.options & NETLOCK_BUST_PLANE);
+    switch_plane(w)->bust |= w->config.options & NETLOCK_BUST_UPGRADED ? NETLOCK_BUST_UPGRADE : 0;
     if (w->config.options & NETLOCK_CHAIN)
         install_all(w, now);
 }
@@ -194,6 +195,16 @@ static void emit_grant(struct nl_switch *w, uint64_t index, const struct netlock
     p->token = pass->out_token;
 }
 
+static void emit_converted(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
+{
+    struct netlock_packet *p = to_client(w, index, pass->out_nonce, pass->out_place, NETLOCK_CONVERTED, out);
+    if (!p)
+        return;
+    p->mode = pass->out_mode;
+    p->count = pass->step;
+    p->token = pass->out_token;
+}
+
 static void emit_data(struct nl_switch *w, const struct netlock_pass *pass, const struct netlock_packet *p, uint32_t len,
                       struct outbox *out)
 {
@@ -214,7 +225,11 @@ static void emit_refusal(struct nl_switch *w, uint64_t index, const struct netlo
     w->counts.refused_quota += quota;
     if (!p)
         return;
-    p->code = quota ? NETLOCK_QUOTA : pass->out & NETLOCK_OUT_MOVING ? NETLOCK_MOVING : NETLOCK_HELD;
+    p->code = quota                              ? NETLOCK_QUOTA
+              : pass->out & NETLOCK_OUT_MOVING   ? NETLOCK_MOVING
+              : pass->out & NETLOCK_OUT_DEADLOCK ? NETLOCK_DEADLOCK
+                                                 : NETLOCK_HELD;
+    p->count = pass->out & NETLOCK_OUT_DEADLOCK ? pass->step : 0;
     p->stamp = quota ? (uint64_t)pass->out_wait << 10 : 0;
 }
 
@@ -261,8 +276,10 @@ static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *
         to_client(w, index, pass->nonce, client, NETLOCK_RELEASED, out);
     if (pass->out & NETLOCK_OUT_GONE)
         to_client(w, index, pass->nonce, client, NETLOCK_GONE, out);
-    if (pass->out & (NETLOCK_OUT_HELD | NETLOCK_OUT_QUOTA | NETLOCK_OUT_MOVING))
+    if (pass->out & (NETLOCK_OUT_HELD | NETLOCK_OUT_QUOTA | NETLOCK_OUT_MOVING | NETLOCK_OUT_DEADLOCK))
         emit_refusal(w, index, pass, out);
+    if (pass->out & NETLOCK_OUT_CONVERTED)
+        emit_converted(w, index, pass, out);
     if (pass->out & NETLOCK_OUT_FORWARD)
         emit_forward(w, index, pass, out);
     /* While it moves, nothing is to be pushed. */
@@ -348,13 +365,17 @@ static bool within_quota(struct nl_switch *w, const struct netlock_packet *p, ui
 
 static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
-    static const uint8_t ops[] = {
-        [NETLOCK_ACQUIRE] = NETLOCK_OP_ACQUIRE, [NETLOCK_RELEASE] = NETLOCK_OP_RELEASE, [NETLOCK_CANCEL] = NETLOCK_OP_CANCEL};
+    static const uint8_t ops[] = {[NETLOCK_ACQUIRE] = NETLOCK_OP_ACQUIRE,
+                                  [NETLOCK_RELEASE] = NETLOCK_OP_RELEASE,
+                                  [NETLOCK_CANCEL] = NETLOCK_OP_CANCEL,
+                                  [NETLOCK_CONVERT] = NETLOCK_OP_CONVERT,
+                                  [NETLOCK_STAY] = NETLOCK_OP_STAY};
+    bool converts = p->head.type == NETLOCK_CONVERT || p->head.type == NETLOCK_STAY;
     uint32_t lock = plane_match(switch_plane(w), p->head.index);
     if (lock == PLANE_NO_LOCK) {
         if (p->head.type == NETLOCK_RELEASE) /* its queue had drained before it went: this one has ended */
             to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_RELEASED, out);
-        else if (p->head.type != NETLOCK_ACQUIRE || within_quota(w, p, now, out))
+        else if (!converts && (p->head.type != NETLOCK_ACQUIRE || within_quota(w, p, now, out)))
             pass_on(w, p, len, out);
         return;
     }
@@ -366,7 +387,8 @@ static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint
                                 .port = p->head.from.port,
                                 .tenant = p->tenant,
                                 .nonce = p->head.nonce,
-                                .ticket = p->ticket};
+                                .ticket = p->ticket,
+                                .step = converts ? (uint16_t)(p->count % NETLOCK_STEPS) : 0};
     run(w, lock, &pass, p->flags & NETLOCK_PAYLOAD ? p : NULL, len, now, out);
 }
 
@@ -410,6 +432,8 @@ static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uin
     if (h->type == NETLOCK_ACQUIRE)
         return (p->mode == NETLOCK_SHARED || p->mode == NETLOCK_EXCLUSIVE) &&
                (!(p->flags & NETLOCK_PAYLOAD) || netlock_sound_payload(&w->config, p, len));
+    if (h->type == NETLOCK_CONVERT || h->type == NETLOCK_STAY)
+        return p->mode == NETLOCK_SHARED || p->mode == NETLOCK_EXCLUSIVE;
     return (h->type == NETLOCK_RELEASE || h->type == NETLOCK_CANCEL || h->type == NETLOCK_PROBE) && !(p->flags & NETLOCK_PAYLOAD);
 }
 

@@ -191,6 +191,8 @@ bool switch_bar(struct nl_switch *w, struct netlock_machine *m, uint64_t until);
 typedef void (*switch_slot_fn)(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
                                uint64_t now, struct outbox *out);
 void switch_each_slot(struct nl_switch *w, uint32_t lock, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out);
+/* Those who wait for a lock and are not wanted any more leave its queues. */
+void switch_end_forsaken(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
 /* Everything that a host has in the switch ends. */
 void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out);
 

@@ -9,10 +9,27 @@
 #define __type(name, value) __typeof__(value) *name
 
 void *kernel_map(const void *map, const void *key);
-static uint64_t kernel_ticks = 1;
+static uint64_t kernel_ticks __attribute__((unused)) = 1;
 
 #define bpf_map_lookup_elem(map, key) kernel_map((map), (key))
 #define bpf_redirect_map(map, key, flags) ((void)(map), (void)(key), (long)XDP_REDIRECT)
 #define bpf_jiffies64() (kernel_ticks)
+
+/* NetLock's needs more. One thread, so nobody is kept out. */
+void kernel_map_set(const void *map, const void *key, const void *value); /* null: deletes */
+static uint64_t kernel_boot_ns __attribute__((unused)) = 1;
+
+#define bpf_map_update_elem(map, key, value, flags) (kernel_map_set((map), (key), (value)), 0)
+#define bpf_map_delete_elem(map, key) (kernel_map_set((map), (key), (void *)0))
+#define bpf_ktime_get_boot_ns() (kernel_boot_ns)
+#define bpf_get_smp_processor_id() 0u
+#define bpf_spin_lock(lock) ((void)(lock))
+#define bpf_spin_unlock(lock) ((void)(lock))
+#define bpf_ringbuf_output(map, data, size, flags) ((void)(map), (void)(data))
+#define bpf_loop(count, fn, ctx, flags)                                                                                            \
+    do {                                                                                                                           \
+        for (uint32_t turn_ = 0; turn_ < (count) && !(fn)(turn_, (ctx)); turn_++)                                                  \
+            ;                                                                                                                      \
+    } while (0)
 
 #endif

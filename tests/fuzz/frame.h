@@ -1,0 +1,158 @@
+/* What the targets share that run a program of the kernel here, on frames from the fuzzer: a frame whose end is the end of what can
+ * be read, heads made sound around it, and what must hold of every frame. Included after the program itself.
+ *
+ * Input: frames, each after a byte with its length (a quarter of it) and one that says which heads are made sound around it. */
+#ifndef PAWL_TESTS_FUZZ_FRAME_H
+#define PAWL_TESTS_FUZZ_FRAME_H
+
+#include "tests/check.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PORT 4747
+#define SPACE 7
+#define LOW ((void *)0x10000000) /* an address in a frame's context has 32 bits */
+
+enum how {
+    HOW_FRAME = 1, /* Ethernet, IPv4 and UDP heads */
+    HOW_HEAD = 2,  /* the packet's */
+    HOW_IP_SUM = 4,
+    HOW_NO_UDP_SUM = 8,
+    HOW_TO_SWITCH = 16,
+    HOW_COORDINATOR = 32, /* of that family */
+    HOW_DESIGN = 64,      /* the design's own fields, too */
+    HOW_LATER = 128,      /* time passes after it */
+};
+
+static struct plane_counters counted;
+static uint8_t *low, *end_of_low;
+
+/* The program has these as constants; here they are written once. */
+static void set_constant(const volatile void *constant, const void *value, size_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)constant & ~(page - 1);
+    CHECK_EQ(mprotect((void *)from, (uintptr_t)constant + size - from, PROT_READ | PROT_WRITE), 0);
+    memcpy((void *)(uintptr_t)constant, value, size);
+}
+
+static void set_up_frames(const struct plane_settings *wanted)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), bytes = round_up(64 * 1024, page);
+    set_constant(&settings, wanted, sizeof *wanted);
+    low = mmap(LOW, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(low == LOW);
+    end_of_low = low + bytes;
+    CHECK_EQ(mprotect(end_of_low, page, PROT_NONE), 0);
+}
+
+static struct xdp_md context(const uint8_t *data, uint32_t len)
+{
+    return (struct xdp_md){.data = (uint32_t)(uintptr_t)data, .data_end = (uint32_t)(uintptr_t)data + len, .ingress_ifindex = 1};
+}
+
+static uint16_t sum(const uint8_t *b, size_t len, uint64_t s)
+{
+    for (size_t i = 0; i < len; i++)
+        s += i & 1 ? (uint64_t)b[i] << 8 : b[i];
+    while (s >> 16)
+        s = (s & 0xffff) + (s >> 16);
+    return (uint16_t)s;
+}
+
+/* Heads around the packet, so that more than one in a billion gets through. Null if it has none. */
+static struct packet_head *make_sound(uint8_t *frame, uint32_t len, uint8_t how, uint8_t family, uint64_t indexes,
+                                      uint16_t machines)
+{
+    struct ether *eth = (void *)frame;
+    struct iphdr *ip = (void *)(eth + 1);
+    struct udphdr *udp = (void *)(ip + 1);
+    struct packet_head *h = (void *)(udp + 1);
+    if (len < FRAME_HEADS)
+        return NULL;
+    if (how & HOW_FRAME) {
+        eth->protocol = bpf_htons(ETH_P_IP);
+        *(uint8_t *)ip = 0x45;
+        ip->frag_off = 0;
+        ip->protocol = IPPROTO_UDP;
+        ip->tot_len = bpf_htons((uint16_t)(len - sizeof *eth));
+        udp->dest = bpf_htons(PORT);
+        udp->len = bpf_htons((uint16_t)(len - sizeof *eth - sizeof *ip));
+    }
+    bool has_head = len >= FRAME_HEADS + sizeof *h;
+    if (how & HOW_HEAD && has_head) {
+        h->version = PACKET_VERSION;
+        h->head_len = sizeof *h;
+        h->family = how & HOW_COORDINATOR ? PACKET_COORDINATOR : family;
+        h->type = (uint8_t)(h->type % 32);
+        h->space = SPACE;
+        h->epoch = h->generation = 0;
+        h->index %= indexes + 1;
+        h->from.machine %= (uint16_t)(machines + 2);
+        if (how & HOW_TO_SWITCH)
+            h->to.machine = MACHINE_SWITCH;
+    }
+    if (how & HOW_IP_SUM) {
+        ip->check = 0;
+        ip->check = (uint16_t)~sum((uint8_t *)ip, sizeof *ip, 0);
+    }
+    if (how & HOW_NO_UDP_SUM)
+        udp->check = 0;
+    return has_head ? h : NULL;
+}
+
+/* A frame at the end of what can be read. */
+static uint8_t *place_frame(const uint8_t *bytes, uint32_t len)
+{
+    return memcpy(end_of_low - len, bytes, len);
+}
+
+/* Runs the program on it. The verdict; *why: whether a reason was counted that means that nothing may have changed. */
+static int run_frame(uint8_t *frame, uint32_t len, bool *why)
+{
+    static uint8_t before[1024];
+    const struct plane_counters was = counted;
+    struct xdp_md ctx = context(frame, len);
+    memcpy(before, frame, len);
+    int verdict = plane(&ctx);
+    CHECK(verdict == XDP_DROP || verdict == XDP_PASS || verdict == XDP_TX || verdict == XDP_REDIRECT);
+    uint64_t counts = 0, reasons = 0;
+    for (unsigned i = 0; i < PLANE_VERDICTS; i++)
+        counts += counted.verdict[i] - was.verdict[i];
+    for (unsigned i = 0; i < PLANE_REASONS; i++)
+        reasons += counted.reason[i] - was.reason[i];
+    CHECK_EQ(counts, 1);
+    CHECK(reasons <= 1);
+    if (verdict == XDP_PASS && counted.verdict[PLANE_PASSED] != was.verdict[PLANE_PASSED])
+        CHECK(reasons && !memcmp(before, frame, len));                            /* untouched */
+    *why = reasons && counted.reason[PLANE_UNKNOWN] == was.reason[PLANE_UNKNOWN]; /* decided, but nobody knows where it should go */
+    return verdict;
+}
+
+/* The copies of a frame that is to leave several times, each through the program for that. */
+static void run_copies(const uint8_t *frame, uint32_t len, unsigned copies, int (*program)(struct xdp_md *ctx))
+{
+    for (unsigned copy = 0; copy < copies; copy++) {
+        uint8_t *again = end_of_low - 2048 - len;
+        memcpy(again, frame, len);
+        struct xdp_md ctx = context(again, len);
+        int out = program(&ctx);
+        CHECK(out == XDP_PASS || out == XDP_DROP);
+    }
+}
+
+static void each_frame(const uint8_t *data, size_t size, void (*fn)(const uint8_t *bytes, uint32_t len, uint8_t how))
+{
+    while (size > 2) {
+        uint32_t len = data[0] * 4u + 2; /* as heads of 42 bytes and a packet have */
+        uint8_t how = data[1];
+        data += 2;
+        size -= 2;
+        len = len < size ? len : (uint32_t)size;
+        fn(data, len, how);
+        data += len;
+        size -= len;
+    }
+}
+
+#endif

@@ -1,0 +1,39 @@
+# shellcheck shell=sh
+# What the scripts in a lab share, beside those of the command: whether there can be one, and how it is taken down. They set $lab.
+. "$(dirname "$0")/../cli/lib.sh"
+where=10.77.1.254 # the first rack's switch
+
+[ "$(id -u)" -eq 0 ] || { echo "SKIP: network namespaces need root"; exit 77; }
+command -v ip >/dev/null || { echo "SKIP: no ip(8); the Debian package is iproute2"; exit 77; }
+"$pawl" doctor | grep -q '^ok *BPF and XDP' || { echo "SKIP: no programs for the kernel here: $("$pawl" doctor | grep 'BPF and XDP')"; exit 77; }
+
+# shellcheck disable=SC2317,SC2154 # called by the trap
+clean_up() {
+    "$pawl" lab down --name "$lab"
+    end
+}
+trap clean_up EXIT
+
+# shellcheck disable=SC2317 # called by eventually
+on() {
+    host=$1
+    shift
+    "$pawl" lab exec "$host" --name "$lab" -- "$@"
+}
+# A daemon in the switch's namespace, whose own process number is in a file.
+daemon() {
+    name=$1
+    shift
+    rm -f "$scratch/$name.pid"
+    # shellcheck disable=SC2016 # for the inner shell
+    "$pawl" lab exec switch --name "$lab" -- sh -c 'echo $$ >"$0"; exec "$@"' "$scratch/$name.pid" "$pawl" "$@" >"$scratch/$name" 2>&1 &
+    started="$started $!"
+    eventually test -s "$scratch/$name.pid"
+}
+serve() {
+    daemon serve serve --space test --design fisslock --listen $where:7070 --lease 4 "$@"
+}
+start_switch() {
+    daemon switch switch --dev wire0 --join $where:7070 --space test --listen $where:4747 "$@"
+    eventually grep -q 'is ready' "$scratch/switch"
+}
