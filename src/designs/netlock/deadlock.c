@@ -167,11 +167,10 @@ static void add_holders(struct server *s, const struct lock *l, const struct ent
 static void find_blockers(struct server *s, const struct lock *l, const struct entry *e, uint32_t turn, struct chase_blockers *b)
 {
     uint32_t term = server_slot(s, e->index)->term * UINT32_C(0x9e3779b1) + l->round;
-    if (e->state == ENTRY_HELD) { /* the only reader is what it wants to be */
-        add_holders(s, l, e, turn, term, CHASE_HOLD, b);
-    } else if (l->place == LOCK_LENDING) {
+    bool upgrades = e->state == ENTRY_HELD; /* the only reader is what it wants to be */
+    if (l->place == LOCK_LENDING && !upgrades) {
         add_holders(s, l, e, turn, term, CHASE_AHEAD, b);
-    } else if (e->mode == NETLOCK_EXCLUSIVE || l->mode == NETLOCK_EXCLUSIVE) {
+    } else if (upgrades || e->mode == NETLOCK_EXCLUSIVE || l->mode == NETLOCK_EXCLUSIVE) {
         add_holders(s, l, e, turn, term, CHASE_HOLD, b);
     } else if (l->upgrader) {
         const struct entry *v = server_entry(s, l->upgrader - 1);
