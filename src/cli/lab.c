@@ -53,9 +53,9 @@ static const struct args usage = {
         "A rack on this machine: hosts are network namespaces, cables are pairs of veth, and a namespace is there for the\n"
         "switch. MEMBER is the number of a host, or 'switch'. Host h of rack r has address 10.77.r.h, the switch 10.77.r.254.\n"
         "'run' has processes on all hosts lock and unlock, in a space of each rack, and judges what they held: no two holds\n"
-        "that exclude each other at once, tokens that rise, nobody stuck. 'exec' runs a command there; 'unplug' pulls a host's "
-        "cable. 'down' ends the lab's\n"
-        "processes and removes everything, also what a lab that was killed half-way left; other namespaces are not touched.",
+        "that exclude each other at once, tokens that rise, nobody stuck. 'exec' runs a command there; 'unplug' pulls a\n"
+        "host's cable. 'down' ends the lab's processes and removes everything, also what a lab that was killed half-way left;\n"
+        "other namespaces are not touched.",
     .after =
         "Needs root and ip(8). Exit status: 0 done, 1 there is no such lab, or (up) there is one already, or (run) something was\n"
         "violated or is stuck, 2 wrong usage, 69 not possible here; 'exec' passes on its command's.",

@@ -163,7 +163,7 @@ static const char *pins_of(unsigned rack, char out[PINS])
 
 static void start_switch(unsigned rack, bool fresh)
 {
-    char pins[PINS], words[1024], ports[16 * LAB_HOSTS_MAX] = "", one[16];
+    char pins[PINS], ports[16 * LAB_HOSTS_MAX] = "", one[16], words[sizeof ports + 2 * PINS + 256];
     for (unsigned h = 1; h <= (lab->in_path ? lab->hosts : 1); h++) {
         lab_port(lab, h, one);
         snprintf(ports + strlen(ports), sizeof ports - strlen(ports), "%s%s", h > 1 ? "," : "", one);

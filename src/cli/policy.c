@@ -39,13 +39,15 @@ static const struct args usage = {
     .about =
         "Shows what the switch of a rack with the design netlock does and has counted, and sets policies while it runs: quotas of\n"
         "tenants, priorities, and how locks are chosen for the switch. A backup has its own, which are set there.",
-    .after = "Each of the settings is refused or done as a whole. How long moves stop a lock: on its way in from the wish until "
-             "the switch\n"
-             "grants it, with the drain of its queue; on its way out from the empty queue until the server has it.\n\n"
-             "Examples:\n"
-             "  pawl policy --space test\n"
-             "  pawl policy --space test --tenant 3 --rate 10K\n\n"
-             "Exit status: 0 done, 1 refused, 2 wrong usage, 69 nobody answers.",
+    .after =
+        "Each of the settings is refused or done as a whole. How long moves stop a lock: on its way in from the wish until "
+        "the switch\n"
+        "grants whoever waits, with the drain of its queue and without (alone); on its way out from the empty queue until the\n"
+        "server has it.\n\n"
+        "Examples:\n"
+        "  pawl policy --space test\n"
+        "  pawl policy --space test --tenant 3 --rate 10K\n\n"
+        "Exit status: 0 done, 1 refused, 2 wrong usage, 69 nobody answers.",
     .table = table,
     .count = countof(table),
 };
@@ -123,6 +125,8 @@ static void print(const struct netlock_status *s)
         {"reign", s->reign},
         {"slots", s->slots},
         {"locks", s->locks},
+        {"pipes", s->pipes},
+        {"pipe_slots_used", s->pipe_used},
         {"granted", s->granted},
         {"passed_on", s->passed_on},
         {"overflowed", s->overflowed},
@@ -132,6 +136,7 @@ static void print(const struct netlock_status *s)
         {"expired", s->expired},
         {"bad_packets", s->bad},
         {"stop_in_p99_ns", s->in_p99_ns},
+        {"stop_in_alone_p99_ns", s->in_alone_p99_ns},
         {"stop_out_p99_ns", s->out_p99_ns},
         {"servers_needed", s->servers_needed},
     };
@@ -150,7 +155,7 @@ static void print(const struct netlock_status *s)
         if (opts.json)
             json_u64(&j, rows[i].name, rows[i].value);
         else
-            printf("%-16s %16" PRIu64 "\n", rows[i].name, rows[i].value);
+            printf("%-20s %16" PRIu64 "\n", rows[i].name, rows[i].value);
     if (opts.json) {
         json_end(&j);
         json_finish(&j);

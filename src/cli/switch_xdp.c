@@ -156,7 +156,10 @@ static int join_rack(const struct switch_options *o, struct udp *udp, struct coo
         udp_close(udp);
     return !rc ? 0
                : cli_say("switch", EXIT_UNAVAILABLE, "the coordinator %s",
-                         rc == -ETIMEDOUT ? "does not answer" : "has no such space, or no use for a switch");
+                         rc == -ETIMEDOUT ? "does not answer"
+                         : rc == -EBUSY   ? "has another switch, of which it has heard less than a lease ago"
+                         : rc == -EAGAIN  ? "cannot have a switch yet: lock servers are missing, or a lease has to pass"
+                                          : "has no such space, or no use for a switch");
 }
 
 void switch_print_end(const struct plane *p)

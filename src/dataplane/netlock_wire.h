@@ -165,10 +165,12 @@ struct netlock_command {
 
 struct netlock_status {
     uint32_t reign, reigns, slots, locks, random, priorities;
+    uint32_t pipes, pipe_used; /* that share no state; slots taken in the fullest of them */
     uint64_t granted, passed_on, overflowed, moved_in, moved_out, over_quota, expired, bad;
-    uint64_t in_p99_ns,
-        out_p99_ns; /* for how long moves stop a lock: on its way in, with the drain of its queue; on its way out, without */
-    uint64_t servers_needed; /* beside the switch, for what was measured last (4.3) */
+    uint64_t in_p99_ns;       /* for how long moves stop a lock: on its way in, */
+    uint64_t in_alone_p99_ns; /* the same without the drain of its queue; */
+    uint64_t out_p99_ns;      /* on its way out, without */
+    uint64_t servers_needed;  /* beside the switch, for what was measured last (4.3) */
 };
 
 /* What became of something that a data server was to do. */

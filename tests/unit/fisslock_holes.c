@@ -499,6 +499,36 @@ static void bad_packets(void)
     kit_free(&k);
 }
 
+/* A copy of a grant of an earlier tenure finds the agent that a lost GRANT should have told of. It is news of nothing else; who
+ * waits at the agent's own host, and asks nobody since it is in the queue, is served all the same. */
+static void adopted_by_a_late_copy(void)
+{
+    kit_init(&k, 3, 2, 0);
+    kit_acquire(&k, 2, 0, S);
+    k.fate = keep_copies;
+    kit_acquire(&k, 3, 0, S);
+    CHECK(kit_holds(&k, 3, 0) && k.kept == 1);
+    static struct kit_packet late;
+    late = k.keep[0];
+    k.kept = 0;
+    kit_release(&k, 3, 0); /* by its ordinal, of which the agent now knows */
+    kit_release(&k, 2, 0);
+    CHECK(!(kit_word(&k) & FISSION_WORD_HELD));
+    k.fate = lose_grants;
+    kit_acquire(&k, 2, 1, S);
+    CHECK(!kit_holds(&k, 2, 1) && kit_word(&k) & FISSION_WORD_HELD);
+    k.fate = NULL;
+    kit_deliver(&k, &late);
+    kit_run(&k);
+    CHECK_EQ(fisslock_counts(k.host[2])->adopted, 1);
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 2, 1));
+    kit_release(&k, 2, 1);
+    kit_wait(&k, HEALS);
+    kit_check_free(&k);
+    kit_free(&k);
+}
+
 int main(void)
 {
     hole_1();
@@ -516,6 +546,7 @@ int main(void)
     granted_before_agent();
     hole_12();
     hole_13();
+    adopted_by_a_late_copy();
     bad_packets();
     return 0;
 }

@@ -196,6 +196,7 @@ static void set_up(uint64_t seed, uint64_t options)
     kit_load(&config, now);
     soft = zeroed(kit_at.bytes);
     netlock_switch_init(soft, &config, KIT_LIFE, now);
+    ((struct nl_switch *)soft)->twin = true;
     reign_switch(soft, &config, KIT_LIFE, now);
     for (uint16_t m = 1; m <= KIT_HOSTS; m++) {
         host[m] = zeroed(netlock_host_bytes(&config));

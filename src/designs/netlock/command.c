@@ -5,6 +5,14 @@
 
 #include <errno.h>
 
+static uint32_t fullest_pipe(const struct plane *plane)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < max_u64(plane->config.pipes, 1); i++)
+        most = (uint32_t)max_u64(most, plane_pipe_used(plane, i));
+    return most;
+}
+
 static void fill_status(struct nl_switch *w, const struct netlock_command *c, uint64_t now, struct netlock_status *out)
 {
     const struct plane *plane = switch_plane(w);
@@ -14,6 +22,8 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
         .reigns = switch_reigns(w, now),
         .slots = plane->config.slots,
         .locks = plane->used,
+        .pipes = (uint32_t)max_u64(plane->config.pipes, 1),
+        .pipe_used = fullest_pipe(plane),
         .random = !!(w->config.options & NETLOCK_ALLOC_RANDOM),
         .priorities = !!(w->config.options & NETLOCK_PRIORITY),
         .granted = w->counts.switch_grants,
@@ -24,8 +34,9 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
         .over_quota = w->counts.refused_quota,
         .expired = w->counts.expired,
         .bad = w->drops.bad,
-        .in_p99_ns = switch_stop_percentile(w->stops[0], 99),
-        .out_p99_ns = switch_stop_percentile(w->stops[1], 99),
+        .in_p99_ns = switch_stop_percentile(w->stops[SWITCH_STOP_IN], 99),
+        .in_alone_p99_ns = switch_stop_percentile(w->stops[SWITCH_STOP_IN_ALONE], 99),
+        .out_p99_ns = switch_stop_percentile(w->stops[SWITCH_STOP_OUT], 99),
         .servers_needed = window ? netlock_servers_needed(switch_plan(w), w->planned, window) : 0,
     };
 }

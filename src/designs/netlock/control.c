@@ -134,7 +134,7 @@ static int install(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t 
         return -EINVAL;
     if (plane_match(plane, index) != PLANE_NO_LOCK)
         return -EEXIST;
-    int rc = plane_room(plane, plane_region_slots(&r), &r.left);
+    int rc = plane_room(plane, index, plane_region_slots(&r), &r.left);
     rc = rc ? rc : plane_install(plane, index, &r, &lock);
     if (rc)
         return rc;
@@ -197,10 +197,12 @@ uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first,
     return first;
 }
 
-static void give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
+void switch_give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
 {
+    if (switch_control(w, lock)->state != CONTROL_DRAINING)
+        return;
     bool empty = is_empty(w, lock) || w->config.options & NETLOCK_BUST_NO_DRAIN;
-    if (switch_control(w, lock)->state != CONTROL_DRAINING || !empty)
+    if (!empty)
         return;
     enter_state(w, lock, CONTROL_GIVING, now);
     say_again(w, lock, now, out);
@@ -227,7 +229,7 @@ int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct ou
         plane_grace(plane); /* somebody may be between two passes, and in no queue */
     c->moved_ns = now;
     enter_state(w, lock, CONTROL_DRAINING, now);
-    give(w, lock, now, out);
+    switch_give(w, lock, now, out);
     return 0;
 }
 
@@ -248,9 +250,18 @@ uint64_t switch_stop_percentile(const uint32_t *stops, unsigned percent)
     return 0;
 }
 
+/* Whoever waits is granted from here on. */
+static void count_stop(struct nl_switch *w, struct control *c, uint64_t now)
+{
+    uint64_t all = now - c->moved_ns;
+    w->stops[SWITCH_STOP_IN][switch_stop_bucket(all)]++;
+    w->stops[SWITCH_STOP_IN_ALONE][switch_stop_bucket(all - min_u64(all, c->drain_ns))]++;
+    c->stopped = false;
+}
+
 static void go_live(struct nl_switch *w, uint32_t lock, uint64_t token, uint64_t now)
 {
-    w->stops[0][switch_stop_bucket(now - switch_control(w, lock)->moved_ns)]++;
+    switch_control(w, lock)->stopped = true;
     plane_set(switch_plane(w), NETLOCK_TOKEN, lock, token);
     enter_state(w, lock, CONTROL_LIVE, now);
     switch_control(w, lock)->next_ns = now + AGAIN * w->config.retry_ns;
@@ -259,13 +270,15 @@ static void go_live(struct nl_switch *w, uint32_t lock, uint64_t token, uint64_t
 
 static void on_handover(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
-    const struct control *c = switch_control(w, lock);
+    struct control *c = switch_control(w, lock);
     if (p->round != round_of(w, lock)) {
         w->drops.stale++;
         return;
     }
-    if (c->state == CONTROL_TAKING)
+    if (c->state == CONTROL_TAKING) {
+        c->drain_ns = p->stamp;
         go_live(w, lock, p->token, now);
+    }
     if (c->state == CONTROL_LIVE)
         switch_notify(w, lock, out);
     if (c->state == CONTROL_LIVE && c->unwanted)
@@ -310,7 +323,7 @@ static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_pa
         return;
     }
     w->counts.moved_out++;
-    w->stops[1][switch_stop_bucket(now - c->since_ns)]++;
+    w->stops[SWITCH_STOP_OUT][switch_stop_bucket(now - c->since_ns)]++;
     plane_remove(switch_plane(w), lock);
     enter_state(w, lock, CONTROL_NONE, now);
 }
@@ -359,6 +372,8 @@ static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_pac
                                 .round = p->round,
                                 .count = p->count,
                                 .pushed = p->pushed};
+    if (switch_control(w, lock)->stopped && p->round == round_of(w, lock))
+        count_stop(w, switch_control(w, lock), now);
     switch_run(w, lock, &pass, now, out);
 }
 
@@ -660,7 +675,7 @@ static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *o
     for (unsigned n = 0; n < RESTLESS_AT_ONCE && link; n++) {
         uint32_t lock = link - 1;
         link = switch_control(w, lock)->next;
-        give(w, lock, now, out);
+        switch_give(w, lock, now, out);
         say_again(w, lock, now, out);
         if (switch_control(w, lock)->state == CONTROL_LIVE && !(ends_of(w, lock) & NETLOCK_OVER))
             switch_set_restless(w, lock, false);

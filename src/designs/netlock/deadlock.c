@@ -167,11 +167,10 @@ static void add_holders(struct server *s, const struct lock *l, const struct ent
 static void find_blockers(struct server *s, const struct lock *l, const struct entry *e, uint32_t turn, struct chase_blockers *b)
 {
     uint32_t term = server_slot(s, e->index)->term * UINT32_C(0x9e3779b1) + l->round;
-    bool upgrades = e->state == ENTRY_HELD; /* the only reader is what it wants to be */
-    if (l->place == LOCK_LENDING && !upgrades) {
-        add_holders(s, l, e, turn, term, CHASE_AHEAD, b);
-    } else if (upgrades || e->mode == NETLOCK_EXCLUSIVE || l->mode == NETLOCK_EXCLUSIVE) {
-        add_holders(s, l, e, turn, term, CHASE_HOLD, b);
+    bool converts = e->state == ENTRY_HELD; /* the only reader is what it wants to be */
+    bool moving = !converts && l->place == LOCK_LENDING;
+    if (converts || moving || e->mode == NETLOCK_EXCLUSIVE || l->mode == NETLOCK_EXCLUSIVE) {
+        add_holders(s, l, e, turn, term, moving ? CHASE_AHEAD : CHASE_HOLD, b);
     } else if (l->upgrader) {
         const struct entry *v = server_entry(s, l->upgrader - 1);
         chase_block(b, v->nonce, server_machine_of(s, v), term, CHASE_QUEUED);

@@ -36,6 +36,7 @@ struct lock {
     uint64_t token;       /* of the latest grant */
     uint64_t from_ns;     /* not granted before */
     uint64_t next_ns;     /* when to say again what its place demands */
+    uint64_t drain_ns;    /* LENDING: since when; LENT: how long it took until nobody held it */
     uint32_t first, last; /* who waits */
     uint32_t held;        /* who holds; the latest first */
     uint32_t holders;

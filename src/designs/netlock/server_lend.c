@@ -53,6 +53,8 @@ static void say_handover(struct server *s, struct lock *l, uint64_t now, struct 
     l->next_ns = p ? now + s->config.retry_ns * 2 : now;
     if (p)
         p->token = server_token(s, l);
+    if (p)
+        p->stamp = l->drain_ns;
 }
 
 /* Nobody holds it, and every lease that may have been given for it has ended. */
@@ -62,6 +64,7 @@ static bool lend(struct server *s, struct lock *l, uint64_t now)
     if (l->place != LOCK_LENDING || held || !server_open(s, l, now))
         return false;
     l->place = LOCK_LENT;
+    l->drain_ns = now - l->drain_ns;
     l->confirmed = false;
     l->next_ns = now + s->config.retry_ns * 2;
     server_set_busy(s, l, true);
@@ -82,7 +85,7 @@ static void forget_counts(struct server *s, const struct lock *l)
 }
 
 /* Whether the switch is to have the lock in a round that this server did not know of. */
-static bool begin_lending(struct server *s, struct lock *l, uint32_t round)
+static bool begin_lending(struct server *s, struct lock *l, uint32_t round, uint64_t now)
 {
     if ((int32_t)(round - l->round) <= 0)
         return false;
@@ -90,6 +93,8 @@ static bool begin_lending(struct server *s, struct lock *l, uint32_t round)
         s->drops.stale++; /* it has the lock, and cannot want it: a TAKE from before */
         return false;
     }
+    if (l->place != LOCK_LENDING)
+        l->drain_ns = now;
     l->place = LOCK_LENDING;
     l->round = round;
     l->push = l->acked = l->credit = l->closed = 0;
@@ -101,7 +106,7 @@ static bool begin_lending(struct server *s, struct lock *l, uint32_t round)
 void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     bool take = p->head.type == NETLOCK_TAKE;
-    if (begin_lending(s, l, p->round))
+    if (begin_lending(s, l, p->round, now))
         server_hand_over(s, l, now, out);
     else if (take && p->round == l->round && l->place == LOCK_LENT && !l->confirmed)
         say_handover(s, l, now, out);
@@ -131,7 +136,7 @@ void server_on_take_many(struct server *s, const struct netlock_packet *p, uint6
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->count; i++) {
         struct lock *l = server_lock(s, indexes_of(p)[i]);
-        if (!begin_lending(s, l, p->round))
+        if (!begin_lending(s, l, p->round, now))
             continue; /* asked for again one by one */
         if (l->first)
             server_hand_over(s, l, now, out);

@@ -12,7 +12,9 @@ static struct plane_config plane_config_of(const struct rack_config *c)
                                  .locks = (uint32_t)min_u64(c->locks, slots),
                                  .requests = (c->machines + 1u) * rack_requests(c),
                                  .stride = rack_requests(c),
-                                 .tenants = SWITCH_TENANTS};
+                                 .tenants = SWITCH_TENANTS,
+                                 .pipes = c->options & NETLOCK_CHAIN ? 1 : netlock_pipes(netlock_tuned(c->options)),
+                                 .homes = c->servers};
 }
 
 static uint64_t lay_out(struct nl_switch *w, const struct rack_config *c)
@@ -139,6 +141,7 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->counts = old.counts;
     memcpy(w->stops, old.stops, sizeof w->stops);
     w->number = old.number;
+    w->twin = old.twin;
     w->own_life = old.own_life;
     w->leased_ns = old.leased_ns;
     w->stamp = old.stamp;
@@ -310,6 +313,8 @@ static void run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, c
         plane->counts.resubmissions++;
     }
     plane->counts.passes_max = max_u64(plane->counts.passes_max, passes);
+    if (!w->twin && !plane->in_kernel)
+        switch_give(w, lock, now, out); /* if that was the last: nobody has to wait for a tick */
 }
 
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out)

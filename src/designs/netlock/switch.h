@@ -19,13 +19,15 @@ enum control_state {
 struct control {
     uint64_t next_ns;  /* when to say again what the state demands */
     uint64_t since_ns; /* when the state began */
-    uint64_t moved_ns; /* DRAINING: when it began to move */
+    uint64_t moved_ns; /* when it began to move */
+    uint64_t drain_ns; /* how long its holders took at the server, on the way in */
     uint32_t arrivals; /* at the latest look */
     uint32_t rate;     /* arrivals between the latest two looks */
     uint32_t peak, old_peak;
     uint32_t next, prev; /* among the restless; lock + 1, 0: none */
     uint8_t state;
     bool unwanted; /* to go once it is LIVE */
+    bool stopped;  /* LIVE, and nobody was granted yet who waited at the server */
     bool restless; /* on the move, or overflowing: has something to say again */
 };
 
@@ -38,6 +40,7 @@ struct switch_counts {
 
 /* How long moves stopped locks: in buckets that are a quarter of a power of two wide. */
 #define SWITCH_STOP_BUCKETS 256u
+enum { SWITCH_STOP_IN, SWITCH_STOP_IN_ALONE, SWITCH_STOP_OUT, SWITCH_STOPS }; /* ALONE, and OUT: without the drain of the queue */
 static inline unsigned switch_stop_bucket(uint64_t ns)
 {
     if (ns < 4)
@@ -81,14 +84,15 @@ struct nl_switch {
                        * be looked at still */
     uint32_t leaving, coming;
     uint32_t reports_max;
-    bool remake;                            /* queues of another kind move out */
-    uint32_t stops[2][SWITCH_STOP_BUCKETS]; /* moves in, moves out */
-    bool tight;                             /* the latest plan needs all slots */
-    uint32_t restless;                      /* first; lock + 1 */
-    uint32_t restless_at;                   /* to be looked at next; 0: the first */
-    uint64_t restless_ns;                   /* and when */
-    uint32_t over_at;                       /* the same, of all in the kernel */
-    uint32_t slide_next;                    /* where the latest defragmentation ended */
+    bool twin;   /* for tests: of one in the kernel, whose control process learns of an empty queue when it looks */
+    bool remake; /* queues of another kind move out */
+    uint32_t stops[SWITCH_STOPS][SWITCH_STOP_BUCKETS];
+    bool tight;           /* the latest plan needs all slots */
+    uint32_t restless;    /* first; lock + 1 */
+    uint32_t restless_at; /* to be looked at next; 0: the first */
+    uint64_t restless_ns; /* and when */
+    uint32_t over_at;     /* the same, of all in the kernel */
+    uint32_t slide_next;  /* where the latest defragmentation ended */
     struct netlock_lent servers[RACK_SERVERS_MAX];
     uint64_t plane_at, control_at, machines_at, demands_at;
 };
@@ -173,6 +177,8 @@ int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct ou
  * number `first` and up. Returns the number to go on with. */
 uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
                              struct outbox *out);
+/* If it is to move out and its queue is empty, it goes. */
+void switch_give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
 /* It has something to say again until it is at rest. */
 void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless);
 
