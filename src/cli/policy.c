@@ -125,6 +125,8 @@ static void print(const struct netlock_status *s)
         {"reign", s->reign},
         {"slots", s->slots},
         {"locks", s->locks},
+        {"pipes", s->pipes},
+        {"pipe_slots_used", s->pipe_used},
         {"granted", s->granted},
         {"passed_on", s->passed_on},
         {"overflowed", s->overflowed},

@@ -165,6 +165,7 @@ struct netlock_command {
 
 struct netlock_status {
     uint32_t reign, reigns, slots, locks, random, priorities;
+    uint32_t pipes, pipe_used; /* that share no state; slots taken in the fullest of them */
     uint64_t granted, passed_on, overflowed, moved_in, moved_out, over_quota, expired, bad;
     uint64_t in_p99_ns;       /* for how long moves stop a lock: on its way in, */
     uint64_t in_alone_p99_ns; /* the same without the drain of its queue; */

@@ -75,7 +75,7 @@ int campaign_nested_locks(struct actor *a);
 int campaign_order(struct actor *a); /* something to be done by the lock's data server */
 
 /* What a data server does. */
-size_t campaign_apply(void *user, const pawl_work *work, void *reply, size_t room);
+size_t campaign_apply(void *user, const pawl_work *w, void *out, size_t room);
 
 /* Around an operation: sometimes somebody else loses patience. */
 void campaign_maybe_cancel(struct actor *a);

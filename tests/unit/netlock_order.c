@@ -206,12 +206,17 @@ static void test_allocation(void)
 {
     /* Fig. 7: two slots, one lock asked for by two at 100 a second each, one by one at 10. */
     struct demand d[] = {{.index = 2, .rate = 10, .contention = 1}, {.index = 1, .rate = 200, .contention = 2}};
-    CHECK_EQ(netlock_allocate(d, 2, 2), 2);
+    CHECK_EQ(netlock_allocate(d, 2, &(struct netlock_share){.slots = 2}), 2);
     CHECK(d[0].index == 1 && d[0].slots == 2 && d[1].slots == 0);
     CHECK_EQ(netlock_servers_needed(d, 2, 10), 1);
     CHECK_EQ(netlock_servers_needed(d, 2, 4), 3);
-    CHECK_EQ(netlock_allocate(d, 2, 3), 3);
+    CHECK_EQ(netlock_allocate(d, 2, &(struct netlock_share){.slots = 3}), 3);
     CHECK_EQ(netlock_servers_needed(d, 2, 10), 0);
+    /* Two pipes, with half of the slots each: both locks are of the same one. */
+    d[0] = (struct demand){.index = 1, .rate = 10, .contention = 4};
+    d[1] = (struct demand){.index = 3, .rate = 5, .contention = 4};
+    CHECK_EQ(netlock_allocate(d, 2, &(struct netlock_share){.slots = 10, .pipes = 2, .homes = 2}), 5);
+    CHECK(d[0].slots == 4 && d[1].slots == 1);
 }
 
 /* A million locks in under a second; with the sanitizers in under ten. */
@@ -226,7 +231,7 @@ static void test_a_million(void)
         d[i] = (struct demand){
             .index = i, .rate = (uint32_t)rng_below(&random, 1000000), .contention = 1 + (uint32_t)rng_below(&random, 64)};
     uint64_t begin = world_clock(CLOCK_PROCESS_CPUTIME_ID);
-    CHECK_EQ(netlock_allocate(d, n, 100000), 100000);
+    CHECK_EQ(netlock_allocate(d, n, &(struct netlock_share){.slots = 100000}), 100000);
     uint64_t took = world_clock(CLOCK_PROCESS_CPUTIME_ID) - begin;
     for (uint64_t i = 1; i < n; i++)
         CHECK((uint64_t)d[i - 1].rate * d[i].contention >= (uint64_t)d[i].rate * d[i - 1].contention);

@@ -311,11 +311,11 @@ static void test_regions(void)
     CHECK_EQ(plane_install(p, 1, &r, &other), -22); /* beyond the end */
     r = (struct plane_region){.left = 30, .size = 0};
     CHECK_EQ(plane_install(p, 1, &r, &other), -22);
-    CHECK_EQ(plane_room(p, 17, &left), 0);
+    CHECK_EQ(plane_room(p, LOCK, 17, &left), 0);
     CHECK_EQ(left, 24);
-    CHECK_EQ(plane_room(p, 16, &left), 0);
+    CHECK_EQ(plane_room(p, LOCK, 16, &left), 0);
     CHECK_EQ(left, 0);
-    CHECK_EQ(plane_room(p, 489, &left), -28);
+    CHECK_EQ(plane_room(p, LOCK, 489, &left), -28);
     for (uint64_t i = 0; i < 3; i++) {
         r = (struct plane_region){.left = (uint32_t)(30 + i), .size = 1};
         CHECK_EQ(plane_install(p, i, &r, &other), 0);
@@ -576,8 +576,35 @@ static void test_busted(uint16_t bust, uint16_t wait_size)
     CHECK_FAIL("mistake %u was not noticed", bust);
 }
 
+/* Pipes share no state: a lock has its slots in the pipe of its home, or none, however much room others have. */
+static void test_pipes(void)
+{
+    const struct plane_config config = {
+        .slots = 64, .locks = 16, .requests = 64, .stride = PER_HOST, .tenants = 4, .pipes = 2, .homes = 3};
+    struct plane *p = calloc(1, plane_bytes(&config));
+    uint32_t left, lock;
+    CHECK(p);
+    plane_init(p, &config);
+    CHECK(plane_pipe(&config, 0) == 0 && plane_pipe(&config, 1) == 1 && plane_pipe(&config, 2) == 0);
+    for (uint64_t index = 1; index < 6; index += 3) { /* home 1 */
+        CHECK_EQ(plane_room(p, index, 16, &left), 0);
+        CHECK(left >= 32);
+        const struct plane_region r = {.left = left, .size = 16};
+        CHECK_EQ(plane_install(p, index, &r, &lock), 0);
+    }
+    CHECK_EQ(plane_room(p, 7, 1, &left), -28); /* full */
+    CHECK_EQ(plane_room(p, 0, 32, &left), 0);
+    CHECK_EQ(left, 0);
+    CHECK_EQ(plane_room(p, 0, 33, &left), -28);
+    CHECK_EQ(plane_install(p, 7, &(struct plane_region){.left = 0, .size = 4}, &lock), -22); /* another's pipe */
+    CHECK_EQ(plane_install(p, 0, &(struct plane_region){.left = 30, .size = 4}, &lock), -22);
+    CHECK(!plane_pipe_used(p, 0) && plane_pipe_used(p, 1) == 32);
+    free(p);
+}
+
 int main(void)
 {
+    test_pipes();
     test_cases();
     test_out_of_order();
     test_doubles();

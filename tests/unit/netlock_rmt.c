@@ -2,6 +2,7 @@
  * array once per pass and in order, and resubmits as often as Algorithm 2 says. */
 #include "dataplane/netlock.h"
 #include "dataplane/rmt.h"
+#include "designs/netlock/plane.h"
 #include "lib/rng.h"
 #include "tests/check.h"
 
@@ -51,6 +52,11 @@ struct done {
     uint32_t ticket[8];
 };
 
+/* Pipes are as many pipelines, each with arrays of its own: a packet goes to the egress pipe of its lock's home, and touches
+ * nothing of the others (5). */
+#define PIPES 4u
+#define HOMES 6u
+
 static struct done run(struct rmt *r, uint8_t op, unsigned who, uint8_t mode, uint32_t ticket)
 {
     struct netlock_pass p = {
@@ -68,6 +74,30 @@ static struct done run(struct rmt *r, uint8_t op, unsigned who, uint8_t mode, ui
         CHECK(rmt_recirculate(r));
         d.resubmissions++;
     }
+}
+
+static void check_pipes(const struct rmt_limits *limits)
+{
+    const struct plane_config config = {.slots = PIPES * SLOTS, .pipes = PIPES, .homes = HOMES};
+    struct rmt *pipe[PIPES];
+    uint64_t packets[PIPES] = {0};
+    for (unsigned i = 0; i < PIPES; i++) {
+        pipe[i] = rmt_new(&program, limits, SLOTS);
+        CHECK(pipe[i]);
+        rmt_poke(pipe[i], NETLOCK_BOUNDS, 5, (uint64_t)16 << 16);
+    }
+    for (uint64_t index = 0; index < 4 * HOMES; index++) {
+        uint32_t at = plane_pipe(&config, index);
+        struct done d = run(pipe[at], NETLOCK_OP_ACQUIRE, (unsigned)index, NETLOCK_EXCLUSIVE, 0);
+        CHECK_EQ(d.grants, !packets[at]); /* the first there, whoever is in other pipes */
+        packets[at]++;
+    }
+    for (unsigned i = 0; i < PIPES; i++) {
+        CHECK_EQ(rmt_counts(pipe[i])->packets, packets[i]);
+        CHECK_EQ(rmt_rules_broken(pipe[i]), 0);
+        rmt_free(pipe[i]);
+    }
+    printf("%u pipes: %u slots, of which a lock can have those of its home's pipe\n", PIPES, config.slots);
 }
 
 int main(void)
@@ -110,5 +140,6 @@ int main(void)
     CHECK_EQ(rmt_rules_broken(r), 0);
     CHECK_EQ(rmt_peek(r, NETLOCK_EXCL, 5), 0);
     rmt_free(r);
+    check_pipes(&limits);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* The branches of FissLock's program that packets seldom take, packet in and packet out. With fission.c (the stages, bad packets,
- * leases, two CPUs) and frame.c (heads, learning, relaying) that is every branch but one: that the word changes eight times while
- * the stages run cannot be had on purpose. */
+ * leases, two CPUs) and frame.c (heads, learning, relaying) those are the branches that reading the program and the
+ * coverage of fuzz/frame show, but one: that the word changes eight times while the stages run cannot be had on purpose. */
 #include "dataplane/fission.h"
 #include "tests/xdp/packets.h"
 

@@ -1,6 +1,7 @@
 /* The branches of NetLock's program that packets seldom take, packet in and packets out. With netlock.c (many out of one, bad
- * packets, leases, two CPUs), netlock_same.c (the stages) and frame.c (heads, learning, relaying) that is every branch but one:
- * that the control process ends a lease while it is renewed cannot be had on purpose. */
+ * packets, leases, two CPUs), netlock_same.c (the stages) and frame.c (heads, learning, relaying) those are the branches that
+ * reading the program and the coverage of fuzz/queues show, but one: that the control process ends a lease while it is renewed
+ * cannot be had on purpose. */
 #include "tests/xdp/netlock_hand.h"
 
 static void *at_memory(uint64_t where)

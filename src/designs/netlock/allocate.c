@@ -17,11 +17,16 @@ static int by_value(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-static uint64_t fill(struct demand *d, uint64_t count, uint64_t slots)
+static uint64_t fill(struct demand *d, uint64_t count, const struct netlock_share *share)
 {
-    uint64_t used = 0;
+    const struct plane_config c = {.pipes = share->pipes, .homes = share->homes};
+    uint64_t left[NETLOCK_PIPES_MAX], used = 0;
+    for (unsigned i = 0; i < NETLOCK_PIPES_MAX; i++)
+        left[i] = share->slots / max_u64(share->pipes, 1);
     for (uint64_t i = 0; i < count; i++) {
-        d[i].slots = (uint32_t)min_u64(min_u64(d[i].contention, NETLOCK_SIZE_MAX), slots - used);
+        uint64_t *room = &left[plane_pipe(&c, d[i].index)];
+        d[i].slots = (uint32_t)min_u64(min_u64(d[i].contention, NETLOCK_SIZE_MAX), *room);
+        *room -= d[i].slots;
         used += d[i].slots;
     }
     return used;
@@ -40,13 +45,13 @@ static uint64_t part_wanted(struct demand *demands, uint64_t count)
     return wanted;
 }
 
-uint64_t netlock_allocate(struct demand *demands, uint64_t count, uint64_t slots)
+uint64_t netlock_allocate(struct demand *demands, uint64_t count, const struct netlock_share *share)
 {
     qsort(demands, part_wanted(demands, count), sizeof *demands, by_value);
-    return fill(demands, count, slots);
+    return fill(demands, count, share);
 }
 
-uint64_t netlock_allocate_random(struct demand *demands, uint64_t count, uint64_t slots, uint64_t seed)
+uint64_t netlock_allocate_random(struct demand *demands, uint64_t count, const struct netlock_share *share, uint64_t seed)
 {
     for (uint64_t i = count; i > 1; i--) {
         uint64_t j = mix64(seed + i) % i;
@@ -54,7 +59,7 @@ uint64_t netlock_allocate_random(struct demand *demands, uint64_t count, uint64_
         demands[i - 1] = demands[j];
         demands[j] = d;
     }
-    return fill(demands, count, slots);
+    return fill(demands, count, share);
 }
 
 uint64_t netlock_servers_needed(const struct demand *demands, uint64_t count, uint64_t per_server)
@@ -229,14 +234,15 @@ static void allocate(struct nl_switch *w)
     measure(w);
     if (wait_size_of(w)) /* each lock takes its waiting queues, too */
         slots /= 1 + NETLOCK_PRIORITIES * WAIT_SIZE;
+    const struct netlock_share share = {slots, switch_plane(w)->config.pipes, switch_plane(w)->config.homes};
     if (w->config.options & NETLOCK_ALLOC_RANDOM) {
         /* As many of all locks as have room, popular or not: most of those are not asked for at all. */
         for (uint32_t i = 0; i < w->planned; i++)
             if (mix64(plan[i].index + w->life) % w->config.locks >= slots)
                 plan[i].contention = 0;
-        used = netlock_allocate_random(plan, w->planned, slots, w->life);
+        used = netlock_allocate_random(plan, w->planned, &share, w->life);
     } else {
-        used = netlock_allocate(plan, w->planned, slots);
+        used = netlock_allocate(plan, w->planned, &share);
     }
     w->tight = used >= slots;
     defragment(w);

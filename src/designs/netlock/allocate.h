@@ -4,11 +4,18 @@
 
 #include "designs/netlock/switch.h"
 
-/* Algorithm 3: slots[i] of the demands, sorted by rate / contention, until there are none left. Returns how many slots are used. */
-uint64_t netlock_allocate(struct demand *demands, uint64_t count, uint64_t slots);
+/* The slots that there are: of so many pipes with equal shares, each for the locks of its homes (5). */
+struct netlock_share {
+    uint64_t slots;
+    uint32_t pipes, homes; /* 0: all are in one */
+};
+
+/* Algorithm 3: slots[i] of the demands, sorted by rate / contention, until there are none left where they can be. Returns how many
+ * slots are used. */
+uint64_t netlock_allocate(struct demand *demands, uint64_t count, const struct netlock_share *share);
 
 /* The strawman of 6.4: the same, but in an order drawn from the seed. */
-uint64_t netlock_allocate_random(struct demand *demands, uint64_t count, uint64_t slots, uint64_t seed);
+uint64_t netlock_allocate_random(struct demand *demands, uint64_t count, const struct netlock_share *share, uint64_t seed);
 
 /* How many servers serve what the switch does not (4.3): requests per second of each lock, and of one server. */
 uint64_t netlock_servers_needed(const struct demand *demands, uint64_t count, uint64_t per_server);

@@ -5,6 +5,14 @@
 
 #include <errno.h>
 
+static uint32_t fullest_pipe(const struct plane *plane)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < max_u64(plane->config.pipes, 1); i++)
+        most = (uint32_t)max_u64(most, plane_pipe_used(plane, i));
+    return most;
+}
+
 static void fill_status(struct nl_switch *w, const struct netlock_command *c, uint64_t now, struct netlock_status *out)
 {
     const struct plane *plane = switch_plane(w);
@@ -14,6 +22,8 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
         .reigns = switch_reigns(w, now),
         .slots = plane->config.slots,
         .locks = plane->used,
+        .pipes = (uint32_t)max_u64(plane->config.pipes, 1),
+        .pipe_used = fullest_pipe(plane),
         .random = !!(w->config.options & NETLOCK_ALLOC_RANDOM),
         .priorities = !!(w->config.options & NETLOCK_PRIORITY),
         .granted = w->counts.switch_grants,

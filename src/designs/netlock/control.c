@@ -134,7 +134,7 @@ static int install(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t 
         return -EINVAL;
     if (plane_match(plane, index) != PLANE_NO_LOCK)
         return -EEXIST;
-    int rc = plane_room(plane, plane_region_slots(&r), &r.left);
+    int rc = plane_room(plane, index, plane_region_slots(&r), &r.left);
     rc = rc ? rc : plane_install(plane, index, &r, &lock);
     if (rc)
         return rc;

@@ -46,18 +46,10 @@ struct view {
     uint64_t nonce;
     uint8_t mode;
     bool queued, apart;       /* it is in the lock's queue; in a priority's */
-    bool ghost;               /* before it is a writer whom nobody wants any more, and who waits all the same */
     uint32_t holders, skip;   /* that were seen; that others have had a turn before */
     struct chase_step writer; /* the first that waits before it */
     struct chase_blockers found;
 };
-
-/* Its client has asked anew since, under another name: what is granted here is given back. */
-static bool is_over(const struct plane *plane, uint16_t machine, uint64_t nonce)
-{
-    uint32_t cell = (machine * plane->config.stride + netlock_request_of(nonce)) % plane->config.requests;
-    return netlock_newer(plane_get(plane, NETLOCK_SEEN, cell), nonce);
-}
 
 static void look_at_slot(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx, uint64_t now,
                          struct outbox *out)
@@ -79,8 +71,6 @@ static void look_at_slot(struct nl_switch *w, uint32_t lock, uint32_t slot, uint
             v->writer = (struct chase_step){.id = nonce, .machine = machine, .kind = CHASE_QUEUED};
         if (v->holders++ >= v->skip)
             chase_block(&v->found, nonce, machine, writes, CHASE_AHEAD);
-    } else if (writes && !v->queued && is_over(plane, machine, nonce)) {
-        v->ghost = true;
     } else if (writes && !v->queued && !v->writer.id) {
         v->writer = (struct chase_step){.id = nonce, .machine = machine, .kind = CHASE_QUEUED};
     }
@@ -89,7 +79,7 @@ static void look_at_slot(struct nl_switch *w, uint32_t lock, uint32_t slot, uint
 /* Who is in the way becomes what the queue is to say of it. */
 static void judge(struct view *v, uint32_t term)
 {
-    bool fair = v->queued && !v->ghost; /* whom it does not exclude it does not wait for */
+    bool fair = v->queued; /* whom it does not exclude it does not wait for */
     unsigned count = 0;
     for (unsigned i = 0; i < v->found.count; i++) {
         struct chase_step s = v->found.step[i];
@@ -177,12 +167,10 @@ static void add_holders(struct server *s, const struct lock *l, const struct ent
 static void find_blockers(struct server *s, const struct lock *l, const struct entry *e, uint32_t turn, struct chase_blockers *b)
 {
     uint32_t term = server_slot(s, e->index)->term * UINT32_C(0x9e3779b1) + l->round;
-    if (e->state == ENTRY_HELD) { /* the only reader is what it wants to be */
-        add_holders(s, l, e, turn, term, CHASE_HOLD, b);
-    } else if (l->place == LOCK_LENDING) {
-        add_holders(s, l, e, turn, term, CHASE_AHEAD, b);
-    } else if (e->mode == NETLOCK_EXCLUSIVE || l->mode == NETLOCK_EXCLUSIVE) {
-        add_holders(s, l, e, turn, term, CHASE_HOLD, b);
+    bool converts = e->state == ENTRY_HELD; /* the only reader is what it wants to be */
+    bool moving = !converts && l->place == LOCK_LENDING;
+    if (converts || moving || e->mode == NETLOCK_EXCLUSIVE || l->mode == NETLOCK_EXCLUSIVE) {
+        add_holders(s, l, e, turn, term, moving ? CHASE_AHEAD : CHASE_HOLD, b);
     } else if (l->upgrader) {
         const struct entry *v = server_entry(s, l->upgrader - 1);
         chase_block(b, v->nonce, server_machine_of(s, v), term, CHASE_QUEUED);

@@ -22,19 +22,20 @@
 /* Data beside the locks, and conversion of holds. */
 #define NETLOCK_MORE .convert = netlock_convert, .call = netlock_call, .reply = netlock_reply, .server_apply = netlock_server_apply
 
-#define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_TOGGLE | SMALL)
+#define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_TOGGLE | SMALL | UINT64_C(1) << NETLOCK_PIPES_SHIFT)
 
 #define NETLOCK_FEATURES                                                                                                           \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
      DESIGN_DEADLOCK | DESIGN_CALLS)
 
-static unsigned slots, alloc_random, priorities, servers_only;
+static unsigned slots, pipes, alloc_random, priorities, servers_only;
 
 static const struct design_knob knobs[] = {
-    {"slots", &slots, 1, 0xffffff},        /* of the shared queue */
-    {"alloc-random", &alloc_random, 0, 1}, /* instead of the knapsack of Algorithm 3 */
-    {"priorities", &priorities, 0, 1},     /* a waiting queue per priority */
-    {"servers-only", &servers_only, 0, 1}, /* nothing in the switch */
+    {"slots", &slots, 1, 0xffffff},          /* of the shared queue */
+    {"pipes", &pipes, 1, NETLOCK_PIPES_MAX}, /* that share no state: each has its part of the slots */
+    {"alloc-random", &alloc_random, 0, 1},   /* instead of the knapsack of Algorithm 3 */
+    {"priorities", &priorities, 0, 1},       /* a waiting queue per priority */
+    {"servers-only", &servers_only, 0, 1},   /* nothing in the switch */
     {NULL, NULL, 0, 0},
 };
 
@@ -45,6 +46,8 @@ uint64_t netlock_tuned(uint64_t options)
     options |= servers_only ? NETLOCK_SERVERS_ONLY : 0;
     if (slots)
         options = (options & ~(UINT64_C(0xffffff) << NETLOCK_SLOTS_SHIFT)) | (uint64_t)slots << NETLOCK_SLOTS_SHIFT;
+    if (pipes > 1)
+        options |= (uint64_t)(pipes - 1) << NETLOCK_PIPES_SHIFT;
     return options;
 }
 

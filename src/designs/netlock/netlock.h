@@ -19,6 +19,7 @@
 
 #include "dataplane/netlock_wire.h"
 #include "designs/packet.h"
+#include "designs/parts.h"
 
 #define NETLOCK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
 /* A token is a term of the steward's and a count of grants. */
@@ -58,11 +59,22 @@
 #define NETLOCK_BUST_STALE 0x40000000u       /* who held once is taken to hold */
 #define NETLOCK_SLOTS_SHIFT 32               /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
+#define NETLOCK_PIPES_SHIFT 61 /* pipes of the switch that share no state (5), less one, 3 bits */
+#define NETLOCK_PIPES_MAX 8u
+static_assert(((NETLOCK_BUST_FENCE | NETLOCK_BUST_UPGRADED | PARTS_BUSTED_TABLE) >> NETLOCK_PIPES_SHIFT) == 0 &&
+                  ((NETLOCK_BUST_FENCE | NETLOCK_BUST_UPGRADED | PARTS_BUSTED_TABLE) & UINT64_C(0xffffff) << NETLOCK_SLOTS_SHIFT) ==
+                      0,
+              "every option has bits of its own");
 
 static inline uint32_t netlock_slots(uint64_t options)
 {
     uint32_t slots = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & 0xffffffu;
     return slots ? slots : NETLOCK_SLOTS_DEFAULT;
+}
+
+static inline uint32_t netlock_pipes(uint64_t options)
+{
+    return 1 + (uint32_t)(options >> NETLOCK_PIPES_SHIFT) % NETLOCK_PIPES_MAX;
 }
 
 /* The options with what was tuned for the whole process (design.c). */

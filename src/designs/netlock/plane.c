@@ -230,12 +230,13 @@ struct plane_region plane_region(const struct plane *p, uint32_t lock)
     return (struct plane_region){.left = (uint32_t)(bounds >> 32), .size = (uint16_t)(bounds >> 16), .wait_size = (uint16_t)bounds};
 }
 
-int plane_room(const struct plane *p, uint32_t slots, uint32_t *left)
+int plane_room(const struct plane *p, uint64_t index, uint32_t slots, uint32_t *left)
 {
     const uint8_t *taken = part(p, p->taken_at);
-    for (uint32_t at = p->free_slot; at < p->config.slots && slots <= p->config.slots - at;) {
-        const uint8_t *hole = memchr(taken + at, 0, p->config.slots - at);
-        if (!hole || slots > p->config.slots - (uint32_t)(hole - taken))
+    uint32_t pipe = plane_pipe(&p->config, index), last = plane_pipe_start(&p->config, pipe + 1);
+    for (uint32_t at = (uint32_t)max_u64(p->free_slot, plane_pipe_start(&p->config, pipe)); at < last && slots <= last - at;) {
+        const uint8_t *hole = memchr(taken + at, 0, last - at);
+        if (!hole || slots > last - (uint32_t)(hole - taken))
             break;
         const uint8_t *end = memchr(hole, 1, slots);
         if (!end) {
@@ -290,6 +291,22 @@ static void settle_in(struct plane *p, uint32_t lock, const struct plane_region 
 static const enum netlock_array per_lock[] = {NETLOCK_BOUNDS, NETLOCK_ROUNDS, NETLOCK_ARRIVALS, NETLOCK_WAITING,
                                               NETLOCK_ENDS,   NETLOCK_PEAK,   NETLOCK_EXCL,     NETLOCK_TOKEN};
 
+static bool in_pipe(const struct plane *p, uint64_t index, const struct plane_region *r)
+{
+    uint32_t pipe = plane_pipe(&p->config, index);
+    return r->left >= plane_pipe_start(&p->config, pipe) &&
+           r->left + plane_region_slots(r) <= plane_pipe_start(&p->config, pipe + 1);
+}
+
+uint32_t plane_pipe_used(const struct plane *p, uint32_t pipe)
+{
+    const uint8_t *taken = part(p, p->taken_at);
+    uint32_t used = 0;
+    for (uint32_t i = plane_pipe_start(&p->config, pipe); i < plane_pipe_start(&p->config, pipe + 1); i++)
+        used += taken[i];
+    return used;
+}
+
 int plane_install(struct plane *plane, uint64_t index, const struct plane_region *region, uint32_t *out)
 {
     struct plane *p = plane;
@@ -299,7 +316,7 @@ int plane_install(struct plane *plane, uint64_t index, const struct plane_region
         return -EEXIST;
     if (p->used == p->config.locks)
         return -ENOSPC;
-    if (!region_fits(p, r))
+    if (!region_fits(p, r) || !in_pipe(p, index, r))
         return -EINVAL;
     uint32_t lock = p->free_lock;
     p->free_lock = free_next[lock];
@@ -335,7 +352,7 @@ bool plane_slide(struct plane *p, uint32_t lock)
     if (p->free_slot > left || !nobody_in(p, lock))
         return false;
     region_take(p, &r, 0);
-    if (plane_room(p, plane_region_slots(&r), &left) || left >= r.left || !plane_shut_if_empty(p, lock)) {
+    if (plane_room(p, plane_index(p, lock), plane_region_slots(&r), &left) || left >= r.left || !plane_shut_if_empty(p, lock)) {
         region_take(p, &r, 1);
         return false;
     }
@@ -355,7 +372,7 @@ int plane_resize(struct plane *p, uint32_t lock, uint16_t size)
         return -EBUSY;
     r.size = size;
     region_take(p, &old, 0);
-    int rc = plane_room(p, plane_region_slots(&r), &r.left);
+    int rc = plane_room(p, plane_index(p, lock), plane_region_slots(&r), &r.left);
     settle_in(p, lock, rc ? &old : &r);
     if (!rc) /* tickets count positions of a queue of that size */
         plane_set(p, NETLOCK_ENDS, lock, plane_get(p, NETLOCK_ENDS, lock) & NETLOCK_OVER);

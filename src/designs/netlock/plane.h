@@ -15,6 +15,8 @@ struct plane_config {
     uint32_t requests; /* cells in which doubled packets are known, */
     uint32_t stride;   /* and how many of them one host has */
     uint32_t tenants;
+    uint32_t pipes; /* that share no state (5): a lock's slots are in the pipe of its home. 0: one */
+    uint32_t homes; /* lock i's is i modulo this */
 };
 
 /* A region of the shared queue. */
@@ -78,8 +80,20 @@ void plane_remove(struct plane *plane, uint32_t lock);
 struct plane_region plane_region(const struct plane *plane, uint32_t lock);
 uint32_t plane_region_slots(const struct plane_region *region);
 
-/* The first free region of so many slots; -ENOSPC: none. */
-int plane_room(const struct plane *plane, uint32_t slots, uint32_t *left);
+/* The pipe in which a lock can be, and where its slots begin; the last one ends with the slots. */
+static inline uint32_t plane_pipe(const struct plane_config *c, uint64_t index)
+{
+    return c->pipes > 1 && c->homes ? (uint32_t)(index % c->homes) % c->pipes : 0;
+}
+static inline uint32_t plane_pipe_start(const struct plane_config *c, uint32_t pipe)
+{
+    return c->pipes > 1 ? (uint32_t)((uint64_t)c->slots * pipe / c->pipes) : pipe ? c->slots : 0;
+}
+
+/* The first free region of so many slots for that lock; -ENOSPC: none. */
+int plane_room(const struct plane *plane, uint64_t index, uint32_t slots, uint32_t *left);
+/* How many slots are taken in a pipe. */
+uint32_t plane_pipe_used(const struct plane *plane, uint32_t pipe);
 
 /* If nobody is in its queues, moves the lock's region to the first place where it fits, should that be further left. Whether it
  * did. */

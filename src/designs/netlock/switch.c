@@ -12,7 +12,9 @@ static struct plane_config plane_config_of(const struct rack_config *c)
                                  .locks = (uint32_t)min_u64(c->locks, slots),
                                  .requests = (c->machines + 1u) * rack_requests(c),
                                  .stride = rack_requests(c),
-                                 .tenants = SWITCH_TENANTS};
+                                 .tenants = SWITCH_TENANTS,
+                                 .pipes = c->options & NETLOCK_CHAIN ? 1 : netlock_pipes(netlock_tuned(c->options)),
+                                 .homes = c->servers};
 }
 
 static uint64_t lay_out(struct nl_switch *w, const struct rack_config *c)
