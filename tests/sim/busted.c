@@ -11,7 +11,7 @@
  * break. */
 static const struct {
     const char *design;
-    const char *breaks[4];
+    const char *breaks[5];
 } expected[] = {
     {"busted-no-recheck", {"I1:"}},
     {"busted-unlock-by-name", {"I1:", "I2:"}},
