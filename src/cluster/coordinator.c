@@ -80,6 +80,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     snprintf(c->space, sizeof c->space, "%s", p->space);
     c->life = c->first_life = p->life;
     c->start_ns = now;
+    c->fresh = p->fresh;
     c->members = members;
     c->open_ns = p->fresh ? now : now + p->lease_ns + 2 * (p->lease_ns / COORD_DRIFT_DIVISOR) + 1;
     memset(&c->config, 0, sizeof c->config); /* its padding travels, too */
@@ -181,6 +182,8 @@ static uint32_t join_server(struct coordinator *c, const struct coord_packet *p,
     unsigned i = 0;
     while (i < c->config.servers && !net_addr_is(c->server[i].at, at))
         i++;
+    if (i == c->config.servers && coord_unsettled(c, c->config.servers, now))
+        return coord_refuse(c, p, -EAGAIN, answer);
     for (unsigned k = 0; i == c->config.servers && k < c->config.servers; k++)
         if (!c->server[k].nonce)
             i = k;

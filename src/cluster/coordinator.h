@@ -172,6 +172,7 @@ struct coordinator {
     uint32_t life;       /* the latest that was given */
     uint32_t first_life; /* and at this time: */
     uint64_t start_ns;
+    bool fresh; /* nothing of a former coordinator can be left */
     struct coord_station {
         uint64_t nonce; /* of its JOIN; 0: there is none */
         uint32_t life;

@@ -5,6 +5,14 @@
 #include "cluster/coordinator.h"
 
 #define RULES_NONE UINT32_MAX
+#define COORD_SETTLE_NS NS_PER_S /* within this a lock server or switch that lives beats ten times */
+
+/* A coordinator that has just started does not know whose the places are that nobody has: one of several stations that starts anew,
+ * too, could be given the place of another, who lives. */
+static inline bool coord_unsettled(const struct coordinator *c, unsigned places, uint64_t now)
+{
+    return places > 1 && !c->fresh && now - c->start_ns < COORD_SETTLE_NS;
+}
 
 uint32_t coord_refuse(const struct coordinator *c, const struct coord_packet *p, int code, void *answer);
 uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, uint64_t now,

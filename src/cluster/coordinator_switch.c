@@ -181,7 +181,7 @@ static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint
     if (net_addr_is(s->at, at))
         return 0;
     if (!s->at.ip && !s->away) /* a former coordinator may have told hosts of one there, and no host has said where */
-        return can_move(c) && now < c->open_ns ? -EAGAIN : 0;
+        return can_move(c) ? (now < c->open_ns ? -EAGAIN : 0) : coord_unsettled(c, rack_switches(&c->config), now) ? -EAGAIN : 0;
     if (!s->away && (!can_move(c) || !is_silent(c, s, now)))
         return -EBUSY;
     if (!s->away)

@@ -371,8 +371,32 @@ static void dividing(void)
     version = leased = 0;
 }
 
+/* Of two lock servers one starts anew together with the coordinator: it is not given the other's place, who lives. */
+static void starting_together(void)
+{
+    const char *why;
+    const struct coord_params p = {.design = design_find("netlock"),
+                                   .space = "test",
+                                   .locks = 10,
+                                   .lease_ns = LEASE_NS,
+                                   .retry_ns = NS_PER_MS,
+                                   .machines = MACHINES,
+                                   .sessions = 2,
+                                   .requests = 2,
+                                   .servers = 2,
+                                   .life = 600};
+    CHECK_EQ(coordinator_init(&c, &p, members, now, &why), 0);
+    CHECK_EQ(code(join(COORD_SERVER, 91, 71)), -EAGAIN);
+    CHECK_EQ(station_beats(COORD_SERVER, MACHINES + 2, 550, 0, 0)->head.type, COORD_BEATEN);
+    CHECK_EQ(code(join(COORD_SERVER, 91, 71)), -EAGAIN); /* there may be another */
+    now += NS_PER_S;
+    CHECK_EQ(join(COORD_SERVER, 91, 71)->head.to.machine, MACHINES + 1);
+    CHECK_EQ(station_beats(COORD_SERVER, MACHINES + 2, 550, 0, 0)->head.type, COORD_BEATEN);
+}
+
 int main(void)
 {
+    starting_together();
     numbers();
     anew();
     rejoining();
