@@ -74,7 +74,8 @@ static long long number_of(const struct order *o)
 }
 
 /* Takes so much from one and adds it to another, if there is as much. Both are locked with the request that reads them, always in
- * the same order, and written under the locks. */
+ * the same order, and written under the locks. A client that dies between the two leaves one written: a database has a log for
+ * that. */
 static int move(pawl *p, const char *from, const char *to, const char *amount)
 {
     const char *keys[2] = {strcmp(from, to) < 0 ? from : to, strcmp(from, to) < 0 ? to : from};
@@ -86,7 +87,8 @@ static int move(pawl *p, const char *from, const char *to, const char *amount)
         return 0;
     for (; held < 2 && !rc && !status; held += !rc && !status) {
         status = make(&o, KV_GET, keys[held], "");
-        if (!status)
+        rc = status ? 0 : -PAWL_EUNKNOWN; /* to look again does no harm */
+        for (int tries = 0; !status && rc == -PAWL_EUNKNOWN && tries < 3; tries++)
             rc = pawl_lock_call(p, pawl_name(keys[held]), PAWL_EXCLUSIVE, pawl_in(wait_ns), &o.call, &grants[held]);
         if (!rc && !status)
             left[held] = number_of(&o);

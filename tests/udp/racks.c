@@ -7,7 +7,7 @@
 #define WORKERS (HOSTS * PER_HOST)
 #define LOCKS 10000
 #define HOT 8
-#define LEASE_NS (2 * NS_PER_S)
+#define LEASE_NS (3 * NS_PER_S)
 
 #include "tests/udp/keepers.h"
 
