@@ -19,12 +19,13 @@
 #define JOIN_NS (30 * NS_PER_S)
 #define LOOK_MS 100
 #define ROOM_MAX (UINT64_C(1) << 30)
+#define GROUP_MAX (UINT64_C(1) << 20)
 #define OWN_PORT 10   /* lock servers listen at the coordinator's port and this and up, so that hosts find them after a restart */
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
     const char *listen, *join, *space, *design, *keys, *state, *alloc;
-    uint64_t locks, lease_ns, hosts, sessions, holds, servers, own, spin_ns, room, racks, rack;
+    uint64_t locks, group, lease_ns, hosts, sessions, holds, servers, own, spin_ns, room, racks, rack;
     bool fresh, soft, json, servers_seen, own_seen, room_seen, backup, racks_seen, rack_seen;
     struct switch_options xdp;
 } opts = {.listen = DEFAULT_LISTEN,
@@ -32,6 +33,7 @@ static struct {
           .design = "srvlock",
           .keys = "named",
           .locks = 1000000,
+          .group = 1,
           .lease_ns = DEFAULT_LEASE_NS,
           .hosts = 64,
           .sessions = 64,
@@ -44,6 +46,7 @@ static const struct arg serve_table[] = {
     {"design", 0, ARG_STRING, "D", "of the space; default srvlock", &opts.design, NULL},
     {"keys", 0, ARG_STRING, "KIND", "named, sparse (any 64-bit number) or dense (0 to N-1); default named", &opts.keys, NULL},
     {"locks", 0, ARG_U64, "N", "that the space has, for as many keys; default 1M", &opts.locks, NULL},
+    {"group", 0, ARG_U64, "G", "dense keys that share a lock: 0 to N*G-1; default 1", &opts.group, NULL},
     {"state", 0, ARG_STRING, "DIR",
      "where keys that are not dense, and the rules of racks, are kept; default $XDG_STATE_HOME/pawl or ~/.local/state/pawl",
      &opts.state, NULL},
@@ -77,6 +80,10 @@ static const struct args serve_usage = {
     .after =
         "Unless --fresh, nothing is granted for one lease: a host may hold something from before. There is no authentication:\n"
         "listen where only friends can send packets.\n\n"
+        "With --group G there are G times as many dense keys as locks. It is for keys that are all asked for alike, and seldom: "
+        "then\n"
+        "a switch has room for all of their locks. Keys that have the same remainder by N exclude each other, in one session, "
+        "too.\n\n"
         "Which lock a name or a sparse number has is written to DIR/NAME.keys, and never changes: a coordinator that starts anew\n"
         "needs that file. It goes with --keys and --locks. In the same way DIR/NAME.rules says which rack has which locks.\n\n"
         "Examples:\n"
@@ -334,6 +341,7 @@ static int coordinate(const struct design *d, enum pawl_keys keys, struct net_ad
         .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT),
         .fresh = opts.fresh,
         .keys = keys,
+        .group = (uint32_t)opts.group,
         .journal = named ? journal : NULL,
         .rules = divided ? rules : NULL,
     };
@@ -384,6 +392,8 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "--hosts, --sessions and --holds are from 1 to 4096");
     if (!opts.locks || opts.locks > UINT64_C(1) << 32)
         return args_complain(usage, "--locks is from 1 to 4G");
+    if (!opts.group || opts.group > GROUP_MAX || (opts.group > 1 && strcmp(opts.keys, cli_keys_name(PAWL_KEYS_DENSE)) != 0))
+        return args_complain(usage, "--group is from 1 to 1M, and for --keys dense");
     if (!opts.servers || opts.servers > RACK_SERVERS_MAX || (opts.own_seen && opts.own > opts.servers))
         return args_complain(usage, "--servers is from 1 to %d, and --own is no more", RACK_SERVERS_MAX);
     return 0;

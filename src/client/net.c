@@ -651,7 +651,7 @@ int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t
     qsort(order, count, sizeof order[0], by_index);
     for (unsigned i = 1; i < count; i++)
         if (order[i].index == order[i - 1].index)
-            return explain(-EINVAL, "a key is there twice");
+            return explain(-EINVAL, "the same lock is there twice");
     int rc = 0;
     for (; held < count && !rc; held += !rc)
         rc = lock_index(n, order[held].index, order[held].want->mode, deadline, NULL, &got[held]);

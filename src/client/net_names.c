@@ -22,7 +22,8 @@ static enum pawl_keys kind_of(const struct net *n)
 
 static int check(const struct net *n, pawl_key key, enum pawl_mode mode)
 {
-    uint64_t locks = n->host.header->config.locks;
+    const struct rack_config *c = &n->host.header->config;
+    uint64_t keys = c->locks * (c->group ? c->group : 1);
     bool named = kind_of(n) == PAWL_KEYS_NAMED;
     if (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
         return explain(-EINVAL, "the mode is shared or exclusive");
@@ -32,8 +33,9 @@ static int check(const struct net *n, pawl_key key, enum pawl_mode mode)
         return explain(-ENAMETOOLONG, "the name has %" PRIu64 " bytes, more than %d", key.id, PAWL_NAME_MAX);
     if (named && !key.id)
         return explain(-EINVAL, "a name has 1 to %d bytes", PAWL_NAME_MAX);
-    if (kind_of(n) == PAWL_KEYS_DENSE && key.id >= locks)
-        return explain(-ERANGE, "the key %" PRIu64 " is not below the space's %" PRIu64 " locks", key.id, locks);
+    if (kind_of(n) == PAWL_KEYS_DENSE && key.id >= keys)
+        return explain(-ERANGE, "the key %" PRIu64 " is not below the space's %" PRIu64 " %s", key.id, keys,
+                       keys == c->locks ? "locks" : "keys");
     return 0;
 }
 
@@ -103,8 +105,12 @@ int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint6
     if (rc)
         return rc;
     *index = key.id;
-    if (likely(kind_of(n) == PAWL_KEYS_DENSE))
+    if (likely(kind_of(n) == PAWL_KEYS_DENSE)) {
+        uint64_t locks = n->host.header->config.locks;
+        if (unlikely(key.id >= locks)) /* neighbours, which are often wanted together, have different locks */
+            *index = key.id % locks;
         return 0;
+    }
     const char *bytes = key.name ? key.name : (const char *)&key.id;
     uint32_t len = key.name ? (uint32_t)key.id : (uint32_t)sizeof key.id;
     pthread_mutex_lock(&n->names_lock);

@@ -98,6 +98,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->config.retry_ns = p->retry_ns;
     c->config.options = d->options;
     c->config.keys = p->keys;
+    c->config.group = p->group;
     c->directory = p->directory;
     for (unsigned i = 0; i < p->servers; i++)
         c->config.server[i] = (uint16_t)(p->machines + 1 + i);

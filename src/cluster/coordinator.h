@@ -200,6 +200,7 @@ struct coord_params {
     uint32_t life;               /* above every one that was given before: wall-clock time in seconds does */
     bool fresh;                  /* nothing of a former coordinator can be left */
     enum pawl_keys keys;         /* 0: dense */
+    uint32_t group;              /* dense keys that share a lock; 0: one */
     struct directory *directory; /* if not; coordinating_open has its own */
     const char *journal; /* path of the file that keeps the directory; null: it ends with this process, which is for tests */
     const char *rules;   /* the same for the rules */

@@ -67,7 +67,7 @@ struct rack_config {
     uint64_t retry_ns;     /* until the first retransmission; then twice as long every time, up to a bound */
     uint64_t options;      /* the design's own: policies, and what is broken on purpose */
     uint32_t keys;         /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
-    uint32_t pad;
+    uint32_t group;        /* dense keys that share a lock, for where there are more keys than locks are worth having; 0: one */
 };
 
 /* Switches that take part in the space. */
