@@ -107,6 +107,9 @@ typedef struct pawl_options {
     uint64_t range_units; /* that a lock is made for; default 65,536. It grows as it is used, and its memory is */
     uint64_t range_max;   /* reserved for so many units, up to 2^40; default 2^20. Beyond that one lock stands for all the rest.
                              Memory is taken where it is used, but addresses for all of it: about 5 bytes per unit and lock */
+    /* Racks of the designs netlock (see pawl policy) and fisslock: */
+    uint16_t tenant;   /* netlock: whose quota this session counts against, below 64; default 0 */
+    uint16_t priority; /* among those who wait: 0, the default, is the highest, and from 7 on all are alike */
 } pawl_options;
 
 enum {

@@ -10,7 +10,7 @@
 static struct {
     bool shared, exclusive, nonblock, json;
     bool has_wait, has_lease, has_code;
-    uint64_t wait_ns, lease_ns, code;
+    uint64_t wait_ns, lease_ns, code, tenant, priority;
     const char *range, *space, *wire;
 } opts = {.code = EXIT_NO};
 
@@ -22,6 +22,8 @@ static const struct arg table[] = {
     {"conflict-exit-code", 'E', ARG_U64, "CODE", "exit status after giving up; default 1", &opts.code, &opts.has_code},
     {"range", 0, ARG_STRING, "A:B", "bytes A up to B of it, as 0:4096, 4K:1M or 1G:; spaces with ranges only", &opts.range, NULL},
     {"lease", 0, ARG_DURATION, "SECONDS", "lose the lock if stopped for longer; default: keep it", &opts.lease_ns, &opts.has_lease},
+    {"tenant", 0, ARG_U64, "N", "whose quota it counts against (netlock, see pawl policy); default 0", &opts.tenant, NULL},
+    {"priority", 0, ARG_U64, "N", "among those who wait, 0 to 7 (netlock, fisslock); default 0, the highest", &opts.priority, NULL},
     CLI_SPACE_OPTION(&opts.space),
     CLI_WIRE_OPTION(&opts.wire),
     {"json", 0, ARG_FLAG, NULL, "when it is over, print one JSON object on stderr", &opts.json, NULL},
@@ -72,6 +74,8 @@ static int parse_range(const char *text, struct arg_range *out)
 static int read_wishes(struct lock_job *job, const struct args_rest *rest)
 {
     rest->words[rest->count] = NULL; /* exec needs an end where the parser left an older word */
+    if (opts.tenant > 63 || opts.priority > 7)
+        return args_complain(&usage, "--tenant is from 0 to 63, and --priority from 0 to 7");
     if (rest->split == 0)
         return args_complain(&usage, "needs the name of a lock");
     if (rest->split > 1)
@@ -166,7 +170,10 @@ static int lock_and_run(struct lock_job *job)
 /* A space that is missing is made with a design that has what is asked for. */
 static int open_space(struct lock_job *job)
 {
-    pawl_options o = {.lease_ns = job->lease_ns, .flags = job->has_range ? PAWL_NO_CREATE : 0};
+    pawl_options o = {.lease_ns = job->lease_ns,
+                      .flags = job->has_range ? PAWL_NO_CREATE : 0,
+                      .tenant = (uint16_t)opts.tenant,
+                      .priority = (uint16_t)opts.priority};
     int rc = pawl_open(job->reach, &o, &job->p);
     if (rc != -ENOENT || !job->has_range)
         return rc;

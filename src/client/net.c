@@ -149,6 +149,8 @@ static int check_wishes(const struct net *n, const pawl_options *o)
     if (o->capacity > h->config.locks || o->holds > h->config.requests)
         return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and a session may hold %u", h->space, h->config.locks,
                        h->config.requests);
+    if (o->tenant >= PACKET_TENANTS)
+        return explain(-EINVAL, "tenants are 0 to %u, not %u", PACKET_TENANTS - 1, o->tenant);
     if (o->flags & PAWL_MUST_CREATE)
         return explain(-EEXIST, "the space '%s' is made by 'pawl serve'", h->space);
     return 0;
@@ -166,6 +168,8 @@ static int open_once(const char *place, const pawl_options *o, struct net **out)
     n->pool.fd = n->udp.fd = n->event_fd = -1;
     n->lease_ns = o->lease_ns ? o->lease_ns : DEFAULT_LEASE_NS;
     n->spin_ns = SPIN_NS;
+    n->tenant = o->tenant;
+    n->priority = (uint8_t)min_u64(o->priority, PACKET_PRIORITIES - 1);
     n->next_id = 1;
     n->spare = NET_NONE;
     pthread_mutex_init(&n->receiving, NULL);
@@ -345,6 +349,8 @@ int net_start(struct net *n, struct packet_ask *ask, struct outbox *out)
 {
     int rc = -EBUSY;
     ask->port = n->udp.at.port;
+    ask->tenant = n->tenant;
+    ask->priority = n->priority;
     host_enter(&n->host, out);
     if (host_now() >= net_expiry_locked(n)) {
         rc = -PAWL_ELOST;

@@ -34,6 +34,8 @@ struct net {
     struct udp pool; /* fd -1 unless this process serves */
     bool serves;
     uint64_t lease_ns, spin_ns;
+    uint16_t tenant;
+    uint8_t priority;
     uint64_t busy_ns; /* when a thread last received */
     uint64_t sent;    /* packets of the design */
     uint64_t here_ns; /* when data servers are to hear again where this process is */

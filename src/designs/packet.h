@@ -232,6 +232,9 @@ static inline void outbox_wake(struct outbox *o, uint32_t request)
 
 /* ---- what goes in ---- */
 
+#define PACKET_TENANTS 64u
+#define PACKET_PRIORITIES 8u /* that are told apart */
+
 struct packet_ask {
     uint32_t request;
     uint32_t thread; /* that waits for it, and by whom it is held then: its own number in the session; 0: none (deadlocks) */

@@ -5,7 +5,8 @@
 #include "designs/netlock/netlock.h"
 #include "designs/netlock/plane.h"
 
-#define SWITCH_TENANTS 64u
+#define SWITCH_TENANTS PACKET_TENANTS
+static_assert(NETLOCK_PRIORITIES == PACKET_PRIORITIES, "what a session may have, the switch has queues for");
 
 /* Where a lock in the switch is on its way in and out. */
 enum control_state {
