@@ -170,6 +170,7 @@ int main(void)
     grants = calloc(SESSIONS, sizeof *grants);
     CHECK(grants);
     knapsack();
+    space_where(); /* this process's, which removes it */
     child_join(child_start(with_few_addresses, NULL));
     space_reset();
     readers_of_a_node();
