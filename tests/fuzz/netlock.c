@@ -7,6 +7,7 @@
 #include "designs/netlock/server.h"
 #include "designs/netlock/switch.h"
 #include "tests/check.h"
+#include "tests/fuzz/queues.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -22,24 +23,6 @@ static const struct rack_config config = {
     .retry_ns = 10 * NS_PER_US,
     .options = NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(64) << NETLOCK_SLOTS_SHIFT,
 };
-
-/* No head beyond its tail, no more writers than slots. */
-static void check_switch(struct nl_switch *w)
-{
-    const struct plane *p = switch_plane(w);
-    if (!w->life)
-        return; /* it never reigned */
-    for (uint64_t index = 0; index < config.locks; index++) {
-        uint32_t lock = plane_match(p, index);
-        if (lock == PLANE_NO_LOCK)
-            continue;
-        const struct plane_region r = plane_region(p, lock);
-        uint64_t ends = plane_get(p, NETLOCK_ENDS, lock);
-        uint32_t there = netlock_between((uint32_t)(ends >> 32) & NETLOCK_TICKET, (uint32_t)ends & NETLOCK_TICKET, r.size);
-        CHECK(there <= r.size);
-        CHECK((plane_get(p, NETLOCK_EXCL, lock) & ~NETLOCK_UPGRADING) <= there);
-    }
-}
 
 static void check_server(struct server *s)
 {
@@ -185,7 +168,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             netlock_host_tick(host, now, &out);
             break;
         }
-        check_switch(w);
+        check_queues(w, &config);
         check_server(server);
     }
     free(host);
