@@ -124,6 +124,19 @@ static void revive_host(unsigned host)
         hire(i);
 }
 
+/* Of a rack that keepers are in; what else it has is the test's. */
+static struct coord_params keepers_rack(const char *design)
+{
+    return (struct coord_params){.design = design_find(design),
+                                 .space = rack_space,
+                                 .locks = KEEPERS_LOCKS,
+                                 .lease_ns = LEASE_NS,
+                                 .retry_ns = 5 * NS_PER_MS,
+                                 .machines = 4 * HOSTS,
+                                 .sessions = 16,
+                                 .requests = 128};
+}
+
 static void keepers_begin(void)
 {
     oracle = shared_memory(sizeof *oracle);

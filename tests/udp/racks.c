@@ -19,16 +19,10 @@ static char rules_path[128];
 
 static struct coord_params coordinator_params(void)
 {
-    return (struct coord_params){.design = design_find("fisslock-racks"),
-                                 .space = rack_space,
-                                 .locks = KEEPERS_LOCKS,
-                                 .lease_ns = LEASE_NS,
-                                 .retry_ns = 5 * NS_PER_MS,
-                                 .machines = 4 * HOSTS,
-                                 .sessions = 16,
-                                 .requests = 128,
-                                 .racks = RACKS,
-                                 .rules = rules_path};
+    struct coord_params p = keepers_rack("fisslock-racks");
+    p.racks = RACKS;
+    p.rules = rules_path;
+    return p;
 }
 
 /* ---- switches ---- */

@@ -15,14 +15,7 @@
 
 static struct coord_params coordinator_params(void)
 {
-    return (struct coord_params){.design = design_find("fisslock"),
-                                 .space = rack_space,
-                                 .locks = KEEPERS_LOCKS,
-                                 .lease_ns = LEASE_NS,
-                                 .retry_ns = 5 * NS_PER_MS,
-                                 .machines = 4 * HOSTS,
-                                 .sessions = 16,
-                                 .requests = 128};
+    return keepers_rack("fisslock");
 }
 
 static void switch_main(void *arg)

@@ -17,7 +17,7 @@ static uint64_t now;
 static struct net_addr here[2];
 static uint32_t version, leased;
 
-static void start_design(const char *design, bool fresh, uint32_t life)
+static void start_with(const char *design, uint16_t servers, bool fresh, uint32_t life)
 {
     const char *why;
     const struct coord_params p = {.design = design_find(design),
@@ -28,7 +28,7 @@ static void start_design(const char *design, bool fresh, uint32_t life)
                                    .machines = MACHINES,
                                    .sessions = 2,
                                    .requests = 2,
-                                   .servers = strcmp(design, "srvlock") ? 0 : 1,
+                                   .servers = servers,
                                    .life = life,
                                    .fresh = fresh};
     CHECK_EQ(coordinator_init(&c, &p, members, now, &why), 0);
@@ -36,7 +36,7 @@ static void start_design(const char *design, bool fresh, uint32_t life)
 
 static void start(bool fresh, uint32_t life)
 {
-    start_design("srvlock", fresh, life);
+    start_with("srvlock", 1, fresh, life);
 }
 
 static const struct coord_packet *ask(const struct coord_packet *p, uint16_t port)
@@ -191,7 +191,7 @@ static void rejoining(void)
 /* A number is used again when the switch has found that no lock names it. */
 static void scanning(void)
 {
-    start_design("fisslock", true, 300);
+    start_with("fisslock", 0, true, 300);
     const struct coord_welcome *w = (const struct coord_welcome *)(const void *)join(COORD_SWITCH, 3, 70);
     CHECK(w->packet.head.type == COORD_WELCOME && w->live_known && !w->live[0]);
     uint32_t life = w->packet.head.generation;
@@ -213,7 +213,7 @@ static void scanning(void)
     CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 3, 0)->head.index, 2); /* that one lives */
     CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 2, 0)->head.index, 0);
     CHECK_EQ(number(30), 2);
-    start_design("fisslock", false, 400); /* who may be there is not known for a lease */
+    start_with("fisslock", 0, false, 400); /* who may be there is not known for a lease */
     CHECK_EQ(code(join(COORD_SWITCH, 5, 70)), -EAGAIN);
     here[0] = at(70);
     CHECK(beat(2, 390));
@@ -235,7 +235,7 @@ static const struct net_addr nowhere = {.port = COORD_AWAY};
 /* A switch that is silent may live: nobody takes its place before no host speaks to it any more. */
 static void moving(void)
 {
-    start_design("fisslock", true, 500);
+    start_with("fisslock", 0, true, 500);
     uint32_t life = join(COORD_SWITCH, 3, 70)->head.generation;
     CHECK_EQ(number(21), 1);
     CHECK_EQ(number(22), 2);
@@ -312,7 +312,7 @@ static void keep(void)
 /* Who gets locks hears of it after who loses them, and nobody before they are written down. */
 static void dividing(void)
 {
-    start_design("fisslock-racks", true, 600);
+    start_with("fisslock-racks", 0, true, 600);
     CHECK_EQ(joins(0, 3), 0);
     CHECK_EQ(code(join(COORD_HOST, 21, 7)), -EAGAIN);
     CHECK_EQ(joins(1, 4), 0);
@@ -374,18 +374,7 @@ static void dividing(void)
 /* Of two lock servers one starts anew together with the coordinator: it is not given the other's place, who lives. */
 static void starting_together(void)
 {
-    const char *why;
-    const struct coord_params p = {.design = design_find("netlock"),
-                                   .space = "test",
-                                   .locks = 10,
-                                   .lease_ns = LEASE_NS,
-                                   .retry_ns = NS_PER_MS,
-                                   .machines = MACHINES,
-                                   .sessions = 2,
-                                   .requests = 2,
-                                   .servers = 2,
-                                   .life = 600};
-    CHECK_EQ(coordinator_init(&c, &p, members, now, &why), 0);
+    start_with("netlock", 2, false, 600);
     CHECK_EQ(code(join(COORD_SERVER, 91, 71)), -EAGAIN);
     CHECK_EQ(station_beats(COORD_SERVER, MACHINES + 2, 550, 0, 0)->head.type, COORD_BEATEN);
     CHECK_EQ(code(join(COORD_SERVER, 91, 71)), -EAGAIN); /* there may be another */
