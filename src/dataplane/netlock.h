@@ -237,12 +237,16 @@ static inline uint64_t netlock_stage_seen(struct netlock_pass *p, uint64_t reg)
     }
 }
 
+#define NETLOCK_METER_LATE (1u << 20) /* a second: how long ago another CPU, or the control process, may have looked at its clock */
+
 /* A tenant's quota (4.4): a bucket that fills with its rate. In 1/1024 of a request. */
 static inline uint64_t netlock_stage_meter(struct netlock_pass *p, uint64_t reg)
 {
-    uint32_t level = (uint32_t)(reg >> 32), passed = p->now - (uint32_t)reg;
+    uint32_t level = (uint32_t)(reg >> 32), stamp = (uint32_t)reg, passed = p->now - stamp;
     if (p->op != NETLOCK_OP_ACQUIRE || !p->rate || p->doubled || p->stale)
         return reg;
+    if (-passed <= NETLOCK_METER_LATE) /* somebody whose clock was read later came first: not an age */
+        passed = 0;
     uint64_t filled = level + (((uint64_t)passed * p->rate) >> 10);
     uint64_t full = (uint64_t)p->burst << 10;
     if (filled > full)
@@ -252,7 +256,7 @@ static inline uint64_t netlock_stage_meter(struct netlock_pass *p, uint64_t reg)
         p->out_wait = (uint32_t)((((1024 - filled) << 10) + p->rate - 1) / p->rate);
         return reg;
     }
-    return netlock_pair((uint32_t)(filled - 1024), p->now);
+    return netlock_pair((uint32_t)(filled - 1024), stamp + passed);
 }
 
 static inline bool netlock_arrives(const struct netlock_pass *p)

@@ -297,6 +297,12 @@ static void test_quota(void)
     }
     CHECK_BETWEEN(refused, 16, 17);
     CHECK_BETWEEN(wait, 1, 1024);
+    /* Another CPU looked at its clock just before, and comes after: that fills nothing. */
+    for (unsigned i = 0; i < 4; i++)
+        CHECK(plane_charge(p, 1, 1, 100 + i, 100000 + 1900 - i));
+    CHECK_EQ(plane_charge(p, 1, 1, 200, 100000 + 1900 + 2048), 0);
+    CHECK_EQ(plane_charge(p, 1, 1, 201, 100000 + 1900), 0);
+    CHECK(plane_charge(p, 1, 1, 202, 100000 + 1900 + 10));
     free(p);
 }
 

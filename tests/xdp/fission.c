@@ -15,14 +15,6 @@ static struct {
     uint64_t word, token;
 } * locks;
 
-static void pin_to(int cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    CHECK_EQ(sched_setaffinity(0, sizeof set, &set), 0);
-}
-
 static struct fission_packet request(uint8_t type, uint8_t mode, uint64_t index)
 {
     struct fission_packet f = {.head = test_head(PACKET_FISSION, type), .mode = mode, .old_mode = mode, .client = {1, 5001}};
@@ -339,7 +331,7 @@ static _Atomic unsigned grants;
 static void *contend(void *arg)
 {
     uint16_t me = (uint16_t)(intptr_t)arg;
-    pin_to(me - 1);
+    test_pin_to(me - 1);
     for (int i = 0; i < 30000; i++) {
         struct fission_packet f = request(FISSION_ACQUIRE, FISSION_EXCLUSIVE, 11);
         f.client = f.head.from = (struct place){me, (uint16_t)(5000 + me)};
@@ -371,7 +363,7 @@ static _Atomic uint8_t taken[2 * ORDINALS + 2];
 static void *number(void *arg)
 {
     uint16_t me = (uint16_t)(intptr_t)arg;
-    pin_to(me - 1);
+    test_pin_to(me - 1);
     for (int i = 0; i < ORDINALS; i++) {
         struct fission_packet f = request(FISSION_ACQUIRE, FISSION_SHARED, 12);
         f.client = f.head.from = (struct place){me, (uint16_t)(5000 + me)};
@@ -400,7 +392,7 @@ int main(void)
     p = test_plane("fission", LOCKS);
     CHECK_EQ(plane_map(p, "locks", &at, &bytes), 0);
     locks = at;
-    pin_to(0); /* notes for copies are a CPU's own */
+    test_pin_to(0);
     grant_and_free();
     two_out_of_one();
     bad_packets();

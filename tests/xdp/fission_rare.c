@@ -172,6 +172,7 @@ static void no_such_lock(void)
 int main(void)
 {
     p = test_plane_leased("fission", LOCKS, LEASE_NS);
+    test_pin_to(0);
     leases();
     closed();
     passing();

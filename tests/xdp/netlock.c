@@ -303,14 +303,6 @@ static struct grant {
 } granted_to[3][HANDLES];
 static pthread_mutex_t granting = PTHREAD_MUTEX_INITIALIZER;
 
-static void pin_to(int cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    CHECK_EQ(sched_setaffinity(0, sizeof set, &set), 0);
-}
-
 /* One packet through the program; grants are put where their owners look. Whether RELEASED came. */
 static bool pass_one(const struct netlock_packet *p)
 {
@@ -357,7 +349,7 @@ static void *contend(void *arg)
     uint64_t latest = 1000;
     unsigned ended = 0;
     rng_seed(&rng, me);
-    pin_to(me - 1);
+    test_pin_to(me - 1);
     for (bool draining = false; !draining || ended < HANDLES; draining = done_grants >= GRANTS) {
         unsigned h = (unsigned)rng_below(&rng, HANDLES);
         struct netlock_packet *p = &asked[h];

@@ -73,6 +73,7 @@ static inline void kit_load(const struct rack_config *c, uint64_t now)
         SKIP("%s", plane_explain());
     if (rc)
         CHECK_FAIL("%s", plane_explain());
+    test_pin_to(0);
     CHECK_EQ(plane_map(kit, "memory", &kit_memory, &bytes), 0);
     CHECK(bytes >= kit_at.bytes);
     netlock_switch_init(kit_memory, c, KIT_LIFE, now);

@@ -12,6 +12,7 @@
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/udp.h>
+#include <sched.h>
 #include <unistd.h>
 
 #define TEST_PORT 4747
@@ -59,6 +60,15 @@ static inline void test_udp_sum(struct test_frame *f)
     f->udp.check = 0;
     uint16_t sum = (uint16_t)~test_sum(&f->udp, ntohs(f->udp.len), test_pseudo(f));
     f->udp.check = htons(sum ? sum : 0xffff);
+}
+
+/* What a packet becomes is noted for the CPU that it came in by, and is not found by another. */
+static inline void test_pin_to(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    CHECK_EQ(sched_setaffinity(0, sizeof set, &set), 0);
 }
 
 /* From machine 1 to the switch. Machine m has address 10.0.0.m and Ethernet address 02:00:00:00:00:m; the switch is 99. */

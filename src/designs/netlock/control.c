@@ -676,9 +676,10 @@ static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *o
         uint32_t lock = link - 1;
         link = switch_control(w, lock)->next;
         switch_give(w, lock, now, out);
-        say_again(w, lock, now, out);
         if (switch_control(w, lock)->state == CONTROL_LIVE && !(ends_of(w, lock) & NETLOCK_OVER))
             switch_set_restless(w, lock, false);
+        else
+            say_again(w, lock, now, out);
     }
     w->restless_at = link;
     w->restless_ns = link ? now + w->config.retry_ns / PATIENCE : now; /* so many: whoever is to answer has enough to do */
