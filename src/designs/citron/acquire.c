@@ -82,21 +82,6 @@ static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned
                       NODE_T_MASK | NODE_SHARED);
 }
 
-/* Whether a word that tells of those who are known counts too many: those are refused, or, if they are few who can have what they
- * want, wait without being known. */
-static int check_crowd(struct citron_job *j, struct tree_node above, uint64_t word)
-{
-    uint32_t count = known_count(above, j->shared, word);
-    if (j->shared || node_is_high(above))
-        return count >= READERS_CLAIMS_MAX ? -PAWL_ELIMIT : 0;
-    if (count < citron_crowd)
-        return 0;
-    j->meek = true;
-    if (!fab_is_shm(j->seat->ep))
-        citron_stats.crowded++;
-    return 0;
-}
-
 /* What a batch of claims has come to. */
 struct claimed {
     struct look look;
@@ -168,16 +153,11 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
             out->leaves.below |= old & NODE_BELOW;
             see_parent(j, known.nodes[i], old, out);
         }
-        int crowd = check_crowd(j, known.nodes[i], old);
-        rc = rc ? rc : crowd;
     }
     for (unsigned i = from; i < to; i++)
         if (!claim_internal(&j->claims[i]) && j->shared)
             see_parent(j, tree_parent(j->claims[i].node), out->leaves.parents[i], out);
-    for (unsigned i = from; i < to; i++) /* the verb before the claim's own has counted it */
-        if (claim_internal(&j->claims[i]) && j->shared && readers_here(batch_old(&b, ops[i] - 1)) >= READERS_CLAIMS_MAX)
-            rc = -PAWL_ELIMIT;
-    return rc;
+    return crowd_found(j, &b, from, to);
 }
 
 int job_doubt_all(struct citron_job *j, unsigned from, unsigned to)
@@ -283,6 +263,12 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
     return 0;
 }
 
+static int claim_in_air(struct citron_job *j, unsigned from, unsigned to, struct claimed *c)
+{
+    int rc = claim_batch(j, from, to, c), told = rc == -FAB_EUNKNOWN ? crowd_doubt(j, from, to, -1) : 0;
+    return told ? told : rc;
+}
+
 static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
 {
     struct claimed c;
@@ -290,9 +276,9 @@ static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
     c.whole.had = c.whole.tried = false;
     c.parent_word = 0;
     int rc = look_up(j, from, *to, &c.leaves);
-    if (rc)
-        return rc;
-    rc = claim_batch(j, from, *to, &c);
+    if (!rc)
+        rc = claim_in_air(j, from, *to, &c);
+    job_land(j);
     if (rc == -FAB_EUNKNOWN)
         return job_doubt_all(j, from, *to);
     if (rc && rc != -PAWL_ELIMIT)
@@ -319,7 +305,7 @@ static int turns_first(struct citron_job *j, unsigned *at)
     unsigned last = j->count - 1;
     while (!claim_internal(&j->claims[last]))
         last--;
-    bool with_look = j->deadline != DEADLINE_TRY && !j->upgrades && !j->claims[last].spill && !j->crowded;
+    bool with_look = j->deadline != DEADLINE_TRY && !j->upgrades && !j->claims[last].spill && !j->crowded && !j->config.crowded;
     j->pending = -1;
     if (!rc)
         rc = job_take_turns(j, with_look ? last : j->count);

@@ -8,7 +8,7 @@
 #include <errno.h>
 
 unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = FAST_LOW, citron_confirm = 2, citron_scale_us = 10000,
-         citron_tokens = 1, citron_blocked = 24, citron_high = 4, citron_crowd = NODE_CROWD;
+         citron_tokens = 1, citron_blocked = 24, citron_high = 4, citron_crowd = NODE_CROWD, citron_count_bits = NODE_COUNT_BITS;
 
 struct citron_stats citron_stats;
 
@@ -122,6 +122,24 @@ static int swap_config(struct citron_job *j, struct citron_config to)
     j->config = config_of(j->config_word);
     job_remember(j);
     return !done;
+}
+
+int citron_tell_crowd(const struct citron_job *j)
+{
+    for (;;) {
+        uint64_t word, old;
+        int rc = fab_read64(j->seat->ep, config_addr(j), &word);
+        struct citron_config to = config_of(word);
+        if (!rc && to.crowded)
+            return 0;
+        to.crowded = true;
+        if (!rc)
+            rc = fab_cas64(j->seat->ep, config_addr(j), word, config_word(to), &old);
+        if (!rc && old == word)
+            return 0;
+        if (rc && (rc = seat_retry(j->seat, rc)))
+            return rc;
+    }
 }
 
 int citron_settle(struct citron_job *j, bool has_spill)
