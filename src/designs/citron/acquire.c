@@ -20,15 +20,16 @@ static uint64_t took_ns(const struct citron_job *j)
     return j->claimed_ns - j->looked_ns;
 }
 
-/* Who was not known within T_wait to whom it concerns must not go on (inequation 1) without having looked once more. It concerns
- * those who have a tall node: if there was none after all was known, whoever comes finds it. */
+/* Who was not known within T_wait to whom it concerns must not go on (inequation 1) without having looked once more, nor who has
+ * not looked at them at all. It concerns those who have a tall node: if there was none after all was known, whoever comes finds it.
+ */
 static bool too_late(const struct citron_job *j, const struct citron_claim *c)
 {
     if (c->spill || c->node.height >= j->config.height)
         return false; /* nobody is above */
     uint64_t limit = j->limit_ns;
-    return !config_confirms(j->config) && took_ns(j) > limit - limit * DRIFT_PER_10000 / 10000 && look_reach(j, j->draw.head) &&
-           !(citron_busted(j) & CITRON_NO_ABORT);
+    bool late = j->peeked || took_ns(j) > limit - limit * DRIFT_PER_10000 / 10000;
+    return !config_confirms(j->config) && late && look_reach(j, j->draw.head) && !(citron_busted(j) & CITRON_NO_ABORT);
 }
 
 struct notified {
@@ -118,6 +119,8 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
     unsigned ops[CLAIMS_MAX];
     bool confirm = config_confirms(j->config);
     batch_start(&b);
+    if (j->blind)
+        job_say(j, &b, from, to, CLAIM_FLUX);
     for (unsigned i = from; i < to; i++)
         if (j->claims[i].state == CLAIM_TURN) /* it has just learned which */
             job_say(j, &b, i, i + 1, CLAIM_FLUX);
@@ -240,6 +243,7 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
     int at = looked ? look_find(j, &c->look) : -1;
     if (at >= 0 || c->parent_word) {
         int rc = job_drop_all(j, from, true);
+        job_be_shy(j);
         if (!fab_is_shm(j->seat->ep))
             citron_stats.aborts += at >= 0;
         if (rc)
@@ -269,13 +273,40 @@ static int claim_in_air(struct citron_job *j, unsigned from, unsigned to, struct
     return told ? told : rc;
 }
 
+/* Leaves of somebody who is far away, and nobody is known to have a node above them: then there is nothing to look at first. Who
+ * has the parent is seen in the word that counts the claim, and whether somebody has a tall node in the head, which is read after
+ * that. */
+static bool may_claim_blindly(const struct citron_job *j, unsigned from, unsigned to)
+{
+    for (unsigned i = from; i < to; i++)
+        if (claim_internal(&j->claims[i]))
+            return false;
+    return !fab_is_shm(j->seat->ep) && !config_confirms(j->config) && j->reach == LOOK_PARENTS && job_waits_known(j) &&
+           j->pending < 0 && !j->passed && !job_is_shy(j);
+}
+
+/* Not if there was a crowd: then it looks (1). */
+static int start_blindly(struct citron_job *j, unsigned from, unsigned to)
+{
+    int rc = job_take_off(j, from, to, -1);
+    if (rc || j->flight.wary)
+        return rc ? rc : 1;
+    j->looked_ns = world_now(j->seat->world);
+    j->limit_ns = config_wait_ns(config_of(j->config_word));
+    j->blind = j->peeked = true;
+    return 0;
+}
+
 static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
 {
     struct claimed c;
     citron_leaves_start(&c.leaves);
     c.whole.had = c.whole.tried = false;
     c.parent_word = 0;
-    int rc = look_up(j, from, *to, &c.leaves);
+    j->blind = false;
+    int rc = may_claim_blindly(j, from, *to) ? start_blindly(j, from, *to) : 1;
+    if (rc > 0)
+        rc = look_up(j, from, *to, &c.leaves);
     if (!rc)
         rc = claim_in_air(j, from, *to, &c);
     job_land(j);

@@ -367,10 +367,13 @@ struct citron_job {
         LOOK_TALL, /* somebody has a tall node: read those ancestors, too, */
         LOOK_HIGH, /* and it is a high one: all of them */
     } reach;
-    bool meek;      /* has waited for bits of a leaf for long, or with many: from now on without having made itself known */
-    bool crowded;   /* has met a queue that was too long: from now on looks before it draws a ticket */
-    bool tried;     /* one that does not wait has looked after those in its way */
-    bool exact;     /* ranges of this session itself were in the way: waste nothing */
+    bool blind;   /* the latest claim was made without a look */
+    bool peeked;  /* the latest look was at the parent alone, or there was none: whether somebody has a tall node is known after the
+                     claim */
+    bool meek;    /* has waited for bits of a leaf for long, or with many: from now on without having made itself known */
+    bool crowded; /* has met a queue that was too long: from now on looks before it draws a ticket */
+    bool tried;   /* one that does not wait has looked after those in its way */
+    bool exact;   /* ranges of this session itself were in the way: waste nothing */
     bool escalated; /* one internal node for all of it, where turns are taken in order */
     struct tree_node escalate_to;
     unsigned places_tried;
@@ -464,6 +467,8 @@ uint16_t citron_flights_max(uint32_t slot_count);
 
 /* Waits until the condition no longer holds: 0, and what the word is then; or, when that has taken too long, 1. */
 int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen);
+/* A few polls of another host's memory with short pauses: 0 if the condition no longer holds, or 1. */
+int job_poll_briefly(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen);
 /* The same for bits of a leaf: they may be another's each time that one looks. */
 int job_wait_bits(struct citron_job *j, struct tree_node leaf, uint64_t busy, uint64_t *seen);
 /* The same for a word of an internal node; after a while looks whether anybody is behind what it says. */
@@ -653,6 +658,9 @@ int citron_settle(struct citron_job *j, bool has_spill);
 int citron_wait_longer(struct citron_job *j);
 int citron_wait_shorter(struct citron_job *j);
 void job_remember(struct citron_job *j);
+/* Whether this session has lately met somebody above its leaves, and looks up before it claims some; that it has. */
+bool job_is_shy(const struct citron_job *j);
+void job_be_shy(const struct citron_job *j);
 /* Notes how far a range reaches beyond the tree; and, when such a hold ends, sees whether the tree should grow. */
 void citron_note_end(struct citron_job *j, struct citron_batch *b);
 int citron_before_release(struct citron_job *j);

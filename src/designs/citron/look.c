@@ -241,6 +241,7 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
     for (unsigned i = 0; i < crowd.n; i++)
         batch_read(&b, crowd.words[i].addr, &crowd.words[i].value, sizeof crowd.words[i].value);
     j->looked_ns = world_now(j->seat->world); /* t1 is when the read is posted */
+    j->peeked = false;
     j->limit_ns = config_wait_ns(config_of(j->config_word));
     int rc = job_run(j, &b);
     if (rc == -FAB_EUNKNOWN && j->pending >= 0 && j->claims[j->pending].state == CLAIM_QUEUE)
@@ -317,6 +318,42 @@ static int wait_for_room(struct citron_job *j, unsigned from, unsigned to, const
     return rc ? rc : JOB_WAITED;
 }
 
+/* Claims on leaves of one parent, and nobody has a tall node: then all that there is to look at is that parent. */
+static bool sees_all_in(const struct citron_job *j, unsigned from, unsigned to, struct tree_node parent)
+{
+    for (unsigned i = from; i < to; i++)
+        if (claim_internal(&j->claims[i]) || !tree_same(tree_parent(j->claims[i].node), parent))
+            return false;
+    return parent.height == 1 && j->reach == LOOK_PARENTS;
+}
+
+/* Somebody has the parent. Between two that have it one after the other there is less time than it takes to see that, to look up
+ * and to claim; who does all of this each time comes too late each time. So for a while it stays in the middle of its step, polls
+ * the parent, and as soon as that is free it has looked up. 0: it has; positive: it waits like others. */
+static int wait_for_parent(struct citron_job *j, unsigned from, unsigned to, const struct seen *s, struct citron_leaves *leaves)
+{
+    if (fab_is_shm(j->seat->ep) || j->shared || j->base || from || j->deadline == DEADLINE_TRY || j->flight.wary ||
+        !sees_all_in(j, from, to, s->above) || j->passed >= citron_blocked)
+        return 1;
+    const uint64_t flags = NODE_OCC | NODE_SHARED;
+    struct fab_cond cond = {.addr = job_node(j, s->above), .mask = s->word & flags, .value = s->word & flags};
+    uint64_t seen;
+    job_land(j);
+    j->passed++;
+    citron_stats.blocked++;
+    int rc = job_poll_briefly(j, &cond, &seen);
+    if (rc)
+        return rc < 0 && (rc = seat_retry(j->seat, rc)) ? rc : 1;
+    if (seen & flags)
+        return 1;
+    rc = job_take_off(j, from, to, -1);
+    if (rc || j->flight.wary)
+        return rc ? rc : 1;
+    j->peeked = true;
+    leaves->below |= seen & NODE_BELOW;
+    return 0;
+}
+
 int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves)
 {
     struct seen seen = {.occupied = -1};
@@ -335,8 +372,10 @@ int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leav
     }
     if (look_misses_tall(j, seen.head))
         return JOB_WAITED;
-    if (seen.occupied >= 0)
-        return look_wait(j, from, to, seen.above, seen.word);
+    if (seen.occupied >= 0) {
+        rc = wait_for_parent(j, from, to, &seen, leaves);
+        return rc > 0 ? look_wait(j, from, to, seen.above, seen.word) : rc;
+    }
     if (seen.full.addr)
         return wait_for_room(j, from, to, &seen.full);
     j->tall_idle += j->reach != LOOK_PARENTS;

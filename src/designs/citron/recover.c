@@ -370,8 +370,6 @@ static int is_below(void *ctx, uint32_t slot, uint32_t record, const struct citr
     return 0;
 }
 
-/* This job has the parent or a node above it for itself, and waited until nobody was below. Whoever set bits since has looked up
- * before that, and says so in its claims from before it looked; so if nobody does, the bits are nobody's. */
 OWN_FRAME static int clear_leaves(struct citron_job *j, struct tree_node parent, const uint64_t words[4])
 {
     struct citron_batch b;
@@ -384,20 +382,47 @@ OWN_FRAME static int clear_leaves(struct citron_job *j, struct tree_node parent,
     return job_run(j, &b);
 }
 
-int citron_scrub(struct citron_job *j, struct tree_node parent)
+/* The parent's word, and then its leaves. */
+static int read_leaves(const struct citron_job *j, struct tree_node parent, uint64_t *word, uint64_t leaves[4])
+{
+    struct fab_op ops[] = {
+        {.verb = FAB_READ, .len = sizeof *word, .addr = job_node(j, parent), .buf = word},
+        {.verb = FAB_READ, .len = 4 * sizeof *leaves, .addr = job_node(j, tree_child(parent, 0)), .buf = leaves},
+    };
+    return fab_batch(j->seat->ep, ops, countof(ops));
+}
+
+/* This job has the parent for itself, and waited until nobody was below. Whoever set bits that were read, and is not gone, has said
+ * that it is in the middle of a step before it set them: before it looked up, if it did, and that was before this job had the
+ * parent. One that did not look may be gone when it is asked for; but it has counted itself since. So if nobody says so, and the
+ * parent has counted nobody from before the bits were read until after everybody was asked, they are nobody's. They stay that, and
+ * as they are: who wants them does not get them. Positive: ask again. */
+static int scrub_once(struct citron_job *j, struct tree_node parent)
 {
     struct leaf_search s = {.parent = parent, .j = j};
-    uint64_t words[4];
-    int rc = citron_census(j, is_below, &s);
+    uint64_t words[4], before, after;
+    int rc = read_leaves(j, parent, &before, words);
+    if (!rc)
+        rc = citron_census(j, is_below, &s);
     if (rc || s.found)
         return rc == -EAGAIN ? 0 : rc;
-    rc = fab_read(j->seat->ep, job_node(j, tree_child(parent, 0)), words, sizeof words);
+    rc = fab_read64(j->seat->ep, job_node(j, parent), &after);
     if (rc)
         return rc;
+    if (node_below(before) || (before ^ after) & NODE_D_MASK)
+        return 1;
     rc = clear_leaves(j, parent, words);
     for (unsigned i = 0; i < 4; i++)
         job_wake(j, job_node(j, tree_child(parent, i)));
     return rc;
+}
+
+int citron_scrub(struct citron_job *j, struct tree_node parent)
+{
+    int rc = 1;
+    for (unsigned tries = 0; rc > 0 && tries < READ_TRIES_MAX; tries++)
+        rc = scrub_once(j, parent);
+    return rc > 0 ? 0 : rc;
 }
 
 struct place_search {

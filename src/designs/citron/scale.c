@@ -16,6 +16,7 @@ struct citron_stats citron_stats;
 #define WAIT_FIRST_MAX_NS                                                                                                          \
     (200 * NS_PER_US) /* whatever was measured: a connection may just have broken. It is doubled if too short */
 #define WAIT_MUCH 16  /* times what it takes to make oneself known: at first it is some four times that */
+#define SHY_TIMES 1024
 #define SETTLE_PAUSE_NS (50 * NS_PER_US)
 
 static fab_addr config_addr(const struct citron_job *j)
@@ -38,6 +39,20 @@ void job_remember(struct citron_job *j)
     hint->index = j->index;
     hint->word = j->config_word;
     hint->more = (uint64_t)j->tall_idle << 2 | j->reach;
+}
+
+bool job_is_shy(const struct citron_job *j)
+{
+    struct session_hint *hint = hint_of(j);
+    if (!hint->shy)
+        return false;
+    hint->shy--;
+    return true;
+}
+
+void job_be_shy(const struct citron_job *j)
+{
+    hint_of(j)->shy = SHY_TIMES;
 }
 
 static uint32_t wait_for(const struct citron_job *j, uint64_t round_trip_ns)

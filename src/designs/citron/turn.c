@@ -61,6 +61,23 @@ static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t 
     }
 }
 
+int job_poll_briefly(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
+{
+    for (unsigned n = 0; n < PAUSE_POLLS && world_now(j->seat->world) < j->deadline; n++) {
+        const uint64_t span = j->poll_ns ? j->poll_ns : j->trip_ns;
+        uint64_t pause = span / 2 + world_random(j->seat->world) % (span / 2 + 1);
+        int rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(j->deadline, world_now(j->seat->world) + pause));
+        if (rc && rc != -ETIMEDOUT)
+            return rc;
+        j->looked_ns = world_now(j->seat->world);
+        rc = fab_read64(j->seat->ep, cond->addr, seen);
+        j->poll_ns = world_now(j->seat->world) - j->looked_ns;
+        if (rc || (*seen & cond->mask) != cond->value)
+            return rc;
+    }
+    return 1;
+}
+
 static int wait_here(struct citron_job *j, const struct fab_cond *cond, uint64_t until, uint64_t *seen)
 {
     sleeper(j, 1);
