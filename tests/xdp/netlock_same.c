@@ -221,9 +221,25 @@ static void tear_down(void)
         free(server[i]);
 }
 
-static void trial(uint64_t seed, uint64_t options, bool quota)
+/* The kernel's own clock counts for quotas only: leases are long. */
+enum clock { STEADY, LEAPING, REAL };
+
+static uint64_t later(enum clock clock)
+{
+    switch (clock) {
+    case STEADY:
+        return now + STEP_NS;
+    case LEAPING: /* everything is due at once after a while in which nobody came to it */
+        return now + (rng_chance(&rng, 1, 2000) ? rng_below(&rng, 300) * NS_PER_MS : STEP_NS / 5);
+    default:
+        return host_now();
+    }
+}
+
+static void trial(uint64_t seed, uint64_t options, enum clock clock)
 {
     static struct outbox box;
+    bool quota = clock == REAL;
     set_up(seed, options);
     if (quota) {
         CHECK_EQ(netlock_set_quota(soft, 1, 1, 50), 0); /* one in a second: */
@@ -233,7 +249,7 @@ static void trial(uint64_t seed, uint64_t options, bool quota)
     uint64_t until = quota ? now + NS_PER_S * 9 / 10 : UINT64_MAX;
     for (unsigned i = 0; i < STEPS && now < until; i++) {
         uint64_t dice = rng_below(&rng, 10);
-        now = quota ? host_now() : now + STEP_NS; /* the kernel's clock counts for quotas only: leases are long */
+        now = later(clock);
         outbox_clear(&box);
         if (dice < 2)
             use_lock(&box);
@@ -274,9 +290,10 @@ static void trial(uint64_t seed, uint64_t options, bool quota)
 int main(void)
 {
     const uint64_t small = UINT64_C(128) << NETLOCK_SLOTS_SHIFT;
-    trial(1, NETLOCK_CHURN | small, false);
-    trial(2, NETLOCK_CHURN | small, true);
-    trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, false);
-    trial(4, small, false); /* Algorithm 3 */
+    trial(1, NETLOCK_CHURN | small, STEADY);
+    trial(2, NETLOCK_CHURN | small, REAL);
+    trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY);
+    trial(4, small, STEADY);                   /* Algorithm 3 */
+    trial(52, NETLOCK_CHURN | small, LEAPING); /* overflowed and whole again between two ticks */
     return 0;
 }
