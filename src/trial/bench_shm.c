@@ -32,7 +32,7 @@ struct client_report {
     _Alignas(CACHE_LINE) uint64_t ops; /* as it goes */
     uint64_t aborts, timeouts, violations, peak_rss, end_ns;
     struct packet_grants grants; /* over packets: of its host so far */
-    bool finished;
+    bool finished, fast;
     int error;
     char why[BENCH_WHY_LEN];
     struct hist hist;
@@ -186,6 +186,18 @@ static void touch_all(struct bench_shm *b, pawl *p)
     madvise(b->validators, validator_bytes(b), MADV_POPULATE_WRITE);
 }
 
+/* Of a host one process can have the way past the stack. */
+static const char *client_place(const struct bench_shm *b, unsigned number, char loopback[LOOPBACK_PLACE_LEN])
+{
+    const struct bench_params *p = b->params;
+    if (!p->packets)
+        return b->place;
+    if (p->place)
+        return p->fast_place && !number ? p->fast_place : p->place;
+    loopback_place(&b->rack, p->nodes ? number % p->nodes : 0, loopback);
+    return loopback;
+}
+
 static void *client_main(void *arg)
 {
     struct client *c = arg;
@@ -197,12 +209,12 @@ static void *client_main(void *arg)
     char go;
     char place[LOOPBACK_PLACE_LEN];
     pin(c->number);
-    loopback_place(&b->rack, b->params->nodes ? c->number % b->params->nodes : 0, place);
-    int rc = pawl_open(b->params->packets ? place : b->place, b->params->packets ? NULL : &options, &p);
+    int rc = pawl_open(client_place(b, c->number, place), b->params->packets ? NULL : &options, &p);
     if (rc)
         r->error = fail(r->why, rc, "a client could not open the space");
     else
         touch_all(b, p);
+    r->fast = !rc && p->net && p->net->udp.fast;
     __atomic_fetch_add(&b->control->ready, 1, __ATOMIC_SEQ_CST);
     while (read(b->start_pipe[0], &go, 1) < 0 && errno == EINTR)
         ;
@@ -374,6 +386,7 @@ static int collect(const struct bench_shm *b, uint64_t start, struct bench_round
         out->aborts += r->aborts;
         out->timeouts += r->timeouts;
         out->violations += r->violations;
+        out->fast += r->fast;
         out->peak_rss = max_u64(out->peak_rss, r->peak_rss);
         end = max_u64(end, r->end_ns);
         hist_merge(&all, &r->hist);
@@ -528,7 +541,7 @@ int bench_shm_open(const struct bench_params *p, const struct design *design, st
     if (rc)
         return fail(why, rc, "the distribution of the locks");
     if (p->packets)
-        return start_rack(b, why);
+        return p->place ? 0 : start_rack(b, why);
     snprintf(b->folder, sizeof b->folder, SEGMENT_DIR "/pawl-bench.%d.XXXXXX", (int)getpid());
     if (!mkdtemp(b->folder)) {
         b->folder[0] = 0;
