@@ -28,7 +28,9 @@ static const struct arg table[] = {
     {"switch", 0, ARG_STRING, "SHAPE", "up: one-armed (the default) or in-path", &opts.shape, NULL},
     {"rack", 0, ARG_U64, "N", "exec, unplug, plug: which rack; default 1", &opts.rack, NULL},
     {"design", 0, ARG_STRING, "D",
-     "run: fisslock (the default) or netlock, whose switch is in the kernel, or srvlock; fisslock-racks: one space of all racks",
+     "run: fisslock (the default), fisslock-stay or netlock, whose switch is in the kernel, or srvlock; fisslock-racks: one space "
+     "of "
+     "all racks",
      &opts.run.design, NULL},
     {"seconds", 0, ARG_DURATION, "S", "run: for so long; default 10", &opts.run.ns, NULL},
     {"workers", 0, ARG_U64, "N", "run: processes of each host; default 2", &opts.run.workers, NULL},

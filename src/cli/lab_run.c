@@ -5,6 +5,8 @@
  * gets on. */
 #include "cli/lab.h"
 #include "dataplane/xdp/loader.h"
+#include "designs/design.h"
+#include "designs/packet.h"
 #include "lib/rng.h"
 #include "trial/lab_rack.h"
 #include "world/world.h"
@@ -318,7 +320,12 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     worker_count = (unsigned)min_u64(r->workers, WORKERS_MAX + 1) * l->hosts * l->racks;
     if (!r->workers || worker_count > WORKERS_MAX)
         return cli_say("lab", EXIT_USAGE, "1 to %d processes in all", WORKERS_MAX);
+    const struct design *d = design_find(r->design);
     divided = lab_rack_can_divide(r->design);
+    if (!d || !d->packet || !(d->substrates & DESIGN_ON_UDP) || (packet_divides(d->packet) && !divided))
+        return cli_say("lab", EXIT_USAGE,
+                       "the design '%s' is not for a lab; fisslock, fisslock-stay, fisslock-racks, netlock and srvlock are",
+                       r->design);
     if (r->moves && (!divided || l->racks < 2))
         return cli_say("lab", EXIT_USAGE, "--moves is for locks that are divided among several racks: --design fisslock-racks");
     if (lab_processes(l))

@@ -2,6 +2,7 @@
  * lost, doubled and late, locks that move in and out all the time. Whatever comes, both send the same packets and have the same
  * registers. */
 #include "cluster/host.h"
+#include "designs/netlock/switch.h"
 #include "designs/requests.h"
 #include "lib/rng.h"
 #include "tests/xdp/netlock_kit.h"
@@ -55,7 +56,9 @@ static void sort(struct kit_outs *o)
         struct netlock_packet *p = (void *)o->out[i].bytes;
         memset(o->out[i].bytes + o->out[i].len, 0, PACKET_MAX - o->out[i].len);
         if (p->head.type == NETLOCK_REFUSED && p->code == NETLOCK_QUOTA)
-            p->stamp = 0; /* depends on the clock */
+            p->stamp = 0;                      /* depends on the clock */
+        if (p->head.type == NETLOCK_COMMANDED) /* what the program counts, its control process does not */
+            memset(p + 1, 0, o->out[i].len - sizeof *p);
     }
     qsort(o->out, o->count, sizeof o->out[0], by_bytes);
 }
@@ -121,6 +124,44 @@ static void at_switches(const void *packet, uint32_t len)
     seen.packets++;
     compare(&outs[0], &outs[1], "a packet", h.type);
     fly_all(&box);
+}
+
+/* What an operator asks of both. */
+static void command(enum netlock_command_kind kind, uint64_t rate)
+{
+    static struct outbox box;
+    struct {
+        struct netlock_packet p;
+        struct netlock_command c;
+    } q = {.p.head = {.version = PACKET_VERSION,
+                      .head_len = sizeof q.p.head,
+                      .family = PACKET_NETLOCK,
+                      .type = NETLOCK_COMMAND,
+                      .space = config.space,
+                      .nonce = 1,
+                      .from = {MACHINE_OPERATOR, 1},
+                      .to = {MACHINE_SWITCH, PORT_POOL}},
+           .c = {.kind = (uint32_t)kind, .rate = rate}};
+    outbox_clear(&box);
+    netlock_switch_packet(soft, &q, sizeof q, now, &box);
+    outs[1].count = 0;
+    kit_add_outbox(&outs[1], &box);
+    kit_packet(&q, sizeof q, now, &outs[0]);
+    CHECK_EQ(outs[0].count, 1);
+    const struct netlock_packet *a = (const void *)outs[0].out[0].bytes;
+    CHECK(a->head.type == NETLOCK_COMMANDED && !a->stamp);
+    compare(&outs[0], &outs[1], "a command", NETLOCK_COMMAND);
+}
+
+/* Locks in the switch that have waiting queues, and that have none. */
+static void count_kinds(unsigned kinds[2])
+{
+    kinds[0] = kinds[1] = 0;
+    for (uint64_t i = 0; i < config.locks; i++) {
+        uint32_t lock = plane_match(switch_plane(kit_memory), i);
+        if (lock != PLANE_NO_LOCK && switch_control(kit_memory, lock)->state == CONTROL_LIVE)
+            kinds[plane_region(switch_plane(kit_memory), lock).wait_size != 0]++;
+    }
 }
 
 static void tick_switches(void)
@@ -236,7 +277,22 @@ static uint64_t later(enum clock clock)
     }
 }
 
-static void trial(uint64_t seed, uint64_t options, enum clock clock)
+#define POLICY_STEPS 5000u /* between two changes of the policy */
+
+/* Priorities are turned on and off, while some hold locks and some wait: those of the other kind go, as they are empty. */
+static void change_policy(unsigned step)
+{
+    unsigned kinds[2], on = step / POLICY_STEPS % 2;
+    if (step % POLICY_STEPS == 0)
+        command(NETLOCK_COMMAND_PRIORITIES, on);
+    if (step % POLICY_STEPS != POLICY_STEPS - 1)
+        return;
+    count_kinds(kinds);
+    printf("priorities %s: %u locks with waiting queues, %u without\n", on ? "on" : "off", kinds[1], kinds[0]);
+    CHECK(kinds[on] && !kinds[!on]);
+}
+
+static void trial(uint64_t seed, uint64_t options, enum clock clock, bool policies)
 {
     static struct outbox box;
     bool quota = clock == REAL;
@@ -251,6 +307,8 @@ static void trial(uint64_t seed, uint64_t options, enum clock clock)
         uint64_t dice = rng_below(&rng, 10);
         now = later(clock);
         outbox_clear(&box);
+        if (policies)
+            change_policy(i);
         if (dice < 2)
             use_lock(&box);
         else
@@ -290,10 +348,11 @@ static void trial(uint64_t seed, uint64_t options, enum clock clock)
 int main(void)
 {
     const uint64_t small = UINT64_C(128) << NETLOCK_SLOTS_SHIFT;
-    trial(1, NETLOCK_CHURN | small, STEADY);
-    trial(2, NETLOCK_CHURN | small, REAL);
-    trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY);
-    trial(4, small, STEADY);                   /* Algorithm 3 */
-    trial(52, NETLOCK_CHURN | small, LEAPING); /* overflowed and whole again between two ticks */
+    trial(1, NETLOCK_CHURN | small, STEADY, false);
+    trial(2, NETLOCK_CHURN | small, REAL, false);
+    trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY, false);
+    trial(4, small, STEADY, false); /* Algorithm 3 */
+    trial(5, UINT64_C(4096) << NETLOCK_SLOTS_SHIFT, STEADY, true);
+    trial(52, NETLOCK_CHURN | small, LEAPING, false); /* overflowed and whole again between two ticks */
     return 0;
 }

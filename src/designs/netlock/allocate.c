@@ -140,7 +140,7 @@ void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const
 
 static uint32_t wait_size_of(const struct nl_switch *w)
 {
-    return w->config.options & NETLOCK_PRIORITY ? WAIT_SIZE : 0;
+    return w->levels ? WAIT_SIZE : 0;
 }
 
 /* Contention was measured in the past, in a short time: half as much again, and one more. */

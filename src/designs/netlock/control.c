@@ -363,7 +363,7 @@ static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_pac
     }
     struct netlock_pass pass = {.op = p->head.type == NETLOCK_PUSH ? NETLOCK_OP_PUSH : NETLOCK_OP_LAST,
                                 .mode = p->mode,
-                                .priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0,
+                                .priority = w->levels ? p->priority : 0,
                                 .flags = p->flags & NETLOCK_TRY,
                                 .machine = p->client.machine,
                                 .port = p->client.port,

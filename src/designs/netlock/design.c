@@ -51,6 +51,11 @@ uint64_t netlock_tuned(uint64_t options)
     return options;
 }
 
+uint32_t netlock_levels(uint64_t options)
+{
+    return options & NETLOCK_PRIORITY ? NETLOCK_PRIORITIES : 0;
+}
+
 const struct packet_design netlock_packets = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS};
 
 /* NetChain as a lock manager, as the paper compares with it (6.1). */

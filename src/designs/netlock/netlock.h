@@ -80,6 +80,9 @@ static inline uint32_t netlock_pipes(uint64_t options)
 /* The options with what was tuned for the whole process (design.c). */
 uint64_t netlock_tuned(uint64_t options);
 
+/* How many priorities have queues of their own in the switch; 0: there is one queue for all. At the start: policies change. */
+uint32_t netlock_levels(uint64_t options);
+
 /* Which of the switch's words guards a lock: with more locks than slots, several share one (6.1). */
 static inline uint64_t netlock_word(const struct rack_config *c, uint64_t index)
 {

@@ -51,9 +51,9 @@ void netlock_switch_describe(const struct rack_config *c, struct netlock_memory 
     m->reign_at = offsetof(struct nl_switch, until_ns);
     m->life_at = offsetof(struct nl_switch, life);
     m->version_at = offsetof(struct nl_switch, version);
+    m->levels_at = offsetof(struct nl_switch, levels);
     m->lease_ns = c->lease_ns;
     m->bust = (uint32_t)c->options & NETLOCK_BUST_PLANE;
-    m->priorities = !!(netlock_tuned(c->options) & NETLOCK_PRIORITY);
     m->servers = c->servers;
     static_assert(NETLOCK_SERVERS_MAX == RACK_SERVERS_MAX, "all of them");
     memcpy(m->server, c->server, sizeof m->server);
@@ -95,6 +95,7 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
     struct nl_switch *w = state; /* zeroed */
     w->config = *config;
     w->config.options = netlock_tuned(config->options);
+    w->levels = netlock_levels(w->config.options);
     w->own_life = life;
     w->beat_ns = now;
     w->version = 1;
@@ -141,6 +142,7 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->counts = old.counts;
     memcpy(w->stops, old.stops, sizeof w->stops);
     w->number = old.number;
+    w->levels = old.levels;
     w->twin = old.twin;
     w->own_life = old.own_life;
     w->leased_ns = old.leased_ns;
@@ -343,7 +345,7 @@ static void pass_on(struct nl_switch *w, const struct netlock_packet *p, uint32_
     memcpy(f, p, all);
     f->head.to = switch_server_place(w, p->head.index);
     f->flags = (uint8_t)((p->flags & (NETLOCK_TRY | NETLOCK_PAYLOAD)) | NETLOCK_FORWARDED);
-    f->priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0;
+    f->priority = w->levels ? p->priority : 0;
     f->life = w->life;
     f->round = w->version;
 }
@@ -381,7 +383,7 @@ static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint
     }
     struct netlock_pass pass = {.op = ops[p->head.type],
                                 .mode = p->mode,
-                                .priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0,
+                                .priority = w->levels ? p->priority : 0,
                                 .flags = p->flags & (NETLOCK_TRY | NETLOCK_PAYLOAD),
                                 .machine = p->head.from.machine,
                                 .port = p->head.from.port,
@@ -475,7 +477,7 @@ static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint32_
     } else if (p->head.type == NETLOCK_PROBE) {
         deadlock_at_switch(w, p, len, now, out);
     } else if (p->head.type == NETLOCK_ACQUIRE &&
-               ((w->config.options & NETLOCK_PRIORITY && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
+               ((w->levels && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
         struct netlock_packet *a = to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_REFUSED, out);
         if (a)
             a->code = NETLOCK_POLICY;

@@ -75,6 +75,7 @@ struct nl_switch {
     bool retire, retired;             /* its queues are to drain; have drained */
     uint32_t life;                    /* its own reign; 0: none */
     uint32_t version;                 /* of the table: rounds are numbered by it */
+    uint32_t levels;                  /* how many priorities have queues of their own; 0: there is one queue for all */
     bool clean;                       /* all hosts have */
     uint64_t control_ns, churn_ns, allocate_ns;
     uint64_t open_ns;    /* netchain: grants from then on */
