@@ -16,7 +16,7 @@
 static struct rack_config config;
 static void *soft, *host[KIT_HOSTS + 1], *server[KIT_SERVERS];
 static struct rng rng;
-static uint64_t now;
+static uint64_t now, until; /* until: beyond it what the clocks of both differ by would count */
 static struct {
     uint32_t len;
     uint8_t bytes[PACKET_MAX];
@@ -95,6 +95,8 @@ static void note(const struct kit_outs *o)
 
 static void compare(struct kit_outs *a, struct kit_outs *b, const char *what, unsigned type)
 {
+    if (host_now() >= until) /* we were stopped between the one and the other */
+        return;
     sort(a);
     sort(b);
     if (a->count != b->count)
@@ -236,7 +238,10 @@ static uint64_t later(enum clock clock)
     }
 }
 
-static void trial(uint64_t seed, uint64_t options, enum clock clock)
+#define QUOTA_TRIES 20
+
+/* False if the machine had too little time for us to reach the quota. */
+static bool trial(uint64_t seed, uint64_t options, enum clock clock)
 {
     static struct outbox box;
     bool quota = clock == REAL;
@@ -245,8 +250,7 @@ static void trial(uint64_t seed, uint64_t options, enum clock clock)
         CHECK_EQ(netlock_set_quota(soft, 1, 1, 50), 0); /* one in a second: */
         CHECK_EQ(netlock_set_quota(kit_memory, 1, 1, 50), 0);
     }
-    /* On a busy machine it ends before the first of them is due: then what the clocks of both differ by would count. */
-    uint64_t until = quota ? now + NS_PER_S * 9 / 10 : UINT64_MAX;
+    until = quota ? now + NS_PER_S * 9 / 10 : UINT64_MAX; /* before the first of them is due */
     for (unsigned i = 0; i < STEPS && now < until; i++) {
         uint64_t dice = rng_below(&rng, 10);
         now = later(clock);
@@ -277,21 +281,23 @@ static void trial(uint64_t seed, uint64_t options, enum clock clock)
            seen.types[NETLOCK_LEASED], seen.types[NETLOCK_NOTIFY], seen.types[NETLOCK_PUSHED], seen.overflows, seen.passed_on,
            seen.codes[NETLOCK_HELD], seen.codes[NETLOCK_QUOTA], seen.codes[NETLOCK_MOVING], seen.codes[NETLOCK_POLICY], seen.fans,
            seen.fan_max);
-    if (quota) { /* how much gets done depends on the machine */
-        CHECK(seen.codes[NETLOCK_QUOTA]);
-    } else {
+    bool enough = !quota || seen.codes[NETLOCK_QUOTA];
+    if (!quota) { /* else how much gets done depends on the machine */
         CHECK(seen.types[NETLOCK_GRANT] > 100 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
         CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.fans);
         CHECK(seen.passed_on || !(options & NETLOCK_CHURN)); /* if nobody moves them, all locks are in the switch */
     }
     tear_down();
+    return enough;
 }
 
 int main(void)
 {
     const uint64_t small = UINT64_C(128) << NETLOCK_SLOTS_SHIFT;
     trial(1, NETLOCK_CHURN | small, STEADY);
-    trial(2, NETLOCK_CHURN | small, REAL);
+    unsigned tries = 0;
+    while (!trial(2, NETLOCK_CHURN | small, REAL))
+        CHECK(++tries < QUOTA_TRIES);
     trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY);
     trial(4, small, STEADY);                   /* Algorithm 3 */
     trial(52, NETLOCK_CHURN | small, LEAPING); /* overflowed and whole again between two ticks */
