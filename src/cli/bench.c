@@ -4,6 +4,7 @@
 #include "cli/settings.h"
 #include "client/handle.h"
 #include "cluster/layout.h"
+#include "trial/lab.h"
 #include "trial/workload_io.h"
 #include "world/sim.h"
 
@@ -35,12 +36,14 @@ static struct {
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, &opts.design_seen},
     {"on", 0, ARG_STRING, "WHERE",
-     "shm: processes of this machine (default); udp: the same over packets; sim: the simulated cluster", &opts.on, NULL},
+     "shm: processes of this machine (default); udp: the same over packets; lab: network namespaces as hosts, and the switch in "
+     "the kernel; sim: the simulated cluster",
+     &opts.on, NULL},
     {"space", 0, ARG_STRING, "WHERE", "udp: pawl://HOST:PORT/SPACE, a rack that runs, of any design; default: one on loopback",
      &opts.space, NULL},
     {"wire", 0, ARG_STRING, "WIRE",
-     "udp: how packets go: udp (the default), or afxdp: the first client's past the network stack, where that is possible; needs "
-     "--space",
+     "lab, or --space: how packets go: udp (the default), or afxdp: those of a host's first client past the network stack, where "
+     "that is possible",
      &opts.wire, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
     {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: other values than the model's, to see what hangs on them", &opts.set, NULL},
@@ -86,7 +89,7 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl bench",
-    .usage = "[--design D[,D...]] [--on shm|udp|sim] [OPTION]...",
+    .usage = "[--design D[,D...]] [--on shm|udp|lab|sim] [OPTION]...",
     .about =
         "Has clients lock and unlock for a while and says how fast that went. With several designs their rounds take turns, and\n"
         "each is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.",
@@ -95,6 +98,7 @@ static const struct args usage = {
              "  pawl bench --design word,pthread --clients 1 --rounds 11 --seconds 0.2\n"
              "  pawl bench --design citron,ofd --range 1 --units 1M --held 1000\n"
              "  pawl bench --on udp --space pawl://10.0.0.1:7070/test --wire afxdp --clients 1\n"
+             "  pawl bench --on lab --design fisslock,netlock,srvlock --nodes 2\n"
              "  pawl bench --on sim --model shiftlock-testbed --design word,cas-backoff --locks 10M\n\n"
              "Ctrl-C ends it with what was measured so far.\n"
              "Exit status: 0 measured, 1 two held a lock that only one may hold, 2 wrong usage, 69 it could not be measured.",
@@ -133,7 +137,9 @@ static int add_design(struct bench_params *p, const char *name, size_t len)
     if (!d)
         return args_complain(&usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", text);
     if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : p->packets ? DESIGN_ON_UDP : DESIGN_ON_SHM)))
-        return args_complain(&usage, "the design '%s' does not run on %s", text, opts.on);
+        return args_complain(&usage, "the design '%s' does not run on %s", text, p->lab ? "udp, and so in no lab" : opts.on);
+    if (p->lab && d->packet->racks)
+        return args_complain(&usage, "the design '%s' has several switches, and the lab of a benchmark has one", text);
     if (opts.reads && !(d->features & DESIGN_SHARED))
         return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
     if (opts.deaths && !(p->simulated && d->features & DESIGN_RECOVERY && !d->packet))
@@ -177,9 +183,10 @@ static int set_field(void *ctx, const char *field, uint64_t value)
 static int choose_substrate(struct bench_params *p)
 {
     p->simulated = !strcmp(opts.on, "sim");
-    p->packets = !strcmp(opts.on, "udp");
+    p->lab = !strcmp(opts.on, "lab");
+    p->packets = p->lab || !strcmp(opts.on, "udp");
     if (!p->simulated && !p->packets && strcmp(opts.on, "shm"))
-        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp and sim", opts.on);
+        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp, lab and sim", opts.on);
     if (p->simulated && opts.threads)
         return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
     if (p->packets && opts.threads)
@@ -209,12 +216,14 @@ static int choose_rack(struct bench_params *p)
 {
     static char place[PLACE_LEN], fast[PLACE_LEN], design[COORD_NAME_LEN];
     if ((opts.space || opts.wire) && !p->packets)
-        return args_complain(&usage, "--%s is for --on udp", opts.space ? "space" : "wire");
+        return args_complain(&usage, "--%s is for --on udp%s", opts.space ? "space" : "wire", opts.space ? "" : " and --on lab");
+    if (opts.space && p->lab)
+        return args_complain(&usage, "--space is for --on udp: a lab has its own");
     if (opts.wire && strcmp(opts.wire, "udp") != 0 && strcmp(opts.wire, "afxdp") != 0)
         return args_complain(&usage, "the wire is udp or afxdp, not '%s'", opts.wire);
-    bool past = opts.wire && !strcmp(opts.wire, "afxdp");
-    if (past && !opts.space)
-        return args_complain(&usage, "--wire afxdp needs --space: on loopback there is no stack to go past");
+    p->fast = opts.wire && !strcmp(opts.wire, "afxdp");
+    if (p->fast && !opts.space && !p->lab)
+        return args_complain(&usage, "--wire afxdp needs --on lab or --space: on loopback there is no stack to go past");
     if (!opts.space)
         return 0;
     if (opts.nodes_seen)
@@ -239,7 +248,7 @@ static int choose_rack(struct bench_params *p)
     pawl_close(rack);
     opts.designs = design;
     p->place = place;
-    p->fast_place = past ? fast : NULL;
+    p->fast_place = fast;
     return 0;
 }
 
@@ -262,6 +271,8 @@ static int choose_sizes(struct bench_params *p)
         return args_complain(&usage, "--clients is from 1 to %d", BENCH_CLIENTS_MAX);
     if ((p->simulated || p->packets) && (!nodes || nodes > SIM_HOSTS_MAX - 2))
         return args_complain(&usage, "--%s is from 1 to %d", opts.lock_nodes_seen ? "lock-nodes" : "nodes", SIM_HOSTS_MAX - 2);
+    if (p->lab && nodes > LAB_HOSTS_MAX)
+        return args_complain(&usage, "a lab has at most %d hosts", LAB_HOSTS_MAX);
     if (opts.lock_nodes_seen && (opts.nodes_seen || opts.names))
         return args_complain(&usage, "--lock-nodes goes with neither --nodes nor --names");
     if (opts.lock_nodes_seen && opts.locks < nodes)

@@ -22,6 +22,7 @@ static void print_heading(const struct bench_params *p)
     const struct workload *w = &p->workload;
     printf("%s", p->simulated ? "simulated cluster"
                  : p->place   ? p->place
+                 : p->lab     ? "lab, processes"
                  : p->packets ? "UDP on loopback, processes"
                  : p->threads ? "shared memory, threads"
                               : "shared memory, processes");
@@ -70,7 +71,7 @@ static void print_row(const struct bench_params *p, const struct bench_result *r
     if (p->design_count > 1)
         printf(" %6.2f", s->ratio);
     putchar('\n');
-    if (p->fast_place)
+    if (p->fast)
         printf("%u of %u clients went past the network stack\n", s->fast, p->clients);
 }
 
@@ -215,7 +216,7 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
     static const char *const percentiles[] = {"p50_ns", "p90_ns", "p99_ns", "p999_ns", "p20_ns"};
     json_object(j, NULL);
     json_string(j, "design", r->design->name);
-    json_string(j, "on", p->simulated ? "sim" : p->packets ? "udp" : "shm");
+    json_string(j, "on", p->simulated ? "sim" : p->lab ? "lab" : p->packets ? "udp" : "shm");
     json_wire(j, p, s);
     json_u64(j, "clients", p->clients);
     json_u64(j, "locks", p->workload.locks);

@@ -18,7 +18,7 @@ static_assert((int)PLANE_HERE == (int)COORD_HERE, "the kernel's side knows it by
 
 static const struct {
     const char *design, *program;
-} programs[] = {{"fisslock", "fission"}, {"netlock", "netlock"}};
+} programs[] = {{"fisslock", "fission"}, {"fisslock-stay", "fission"}, {"netlock", "netlock"}};
 
 static const char *program_of(const char *design)
 {

@@ -31,8 +31,10 @@ struct bench_params {
     unsigned design_count;
     bool simulated;
     bool packets;              /* over UDP on this machine; then `nodes` hosts */
+    bool lab;                  /* packets: in a lab of so many hosts */
     const char *place;         /* packets: a rack that runs already, and all clients on this host; null: one on loopback */
-    const char *fast_place;    /* the same, for the first client, which goes past the network stack; null: nobody does */
+    const char *fast_place;    /* the same, for who goes past the network stack: */
+    bool fast;                 /* packets: the first client of each host does */
     const struct model *model; /* simulated: not null */
     unsigned nodes;            /* simulated: hosts of clients */
     bool partitioned;          /* simulated: the locks lie on these hosts, too, in parts; no `residents` then, but: */

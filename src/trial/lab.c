@@ -1,4 +1,5 @@
 #include "trial/lab.h"
+#include "client/net.h"
 #include "trial/lab_ip.h"
 
 #include <dirent.h>
@@ -227,7 +228,7 @@ static int remove_namespace(const char *path, void *ctx)
 static int remove_lab(const char *name)
 {
     struct lab lab = {0};
-    char path[LAB_PATH];
+    char path[LAB_PATH], space[sizeof LAB_SPACE + sizeof lab.id];
     int rc = lab_find(name, &lab);
     if (rc == -ENOENT) {
         rmdir(plan_path(name, "", path));
@@ -239,6 +240,8 @@ static int remove_lab(const char *name)
     rc = each_namespace(&lab, remove_namespace, NULL);
     if (rc)
         return rc;
+    snprintf(space, sizeof space, LAB_SPACE, lab.id);
+    net_remove_hosts(space);
     static const char *const files[] = {"up", "log", "bpf", "plan"}; /* the plan last: until then we can begin again */
     lab_bpf(&lab, path);
     umount2(path, MNT_DETACH);
