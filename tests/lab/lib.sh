@@ -31,7 +31,7 @@ daemon() {
     eventually test -s "$scratch/$name.pid"
 }
 serve() {
-    daemon serve serve --space test --design fisslock --listen $where:7070 --lease 4 "$@"
+    daemon serve serve --space test --design fisslock --listen $where:7070 --lease 10 "$@"
 }
 start_switch() {
     daemon switch switch --dev wire0 --join $where:7070 --space test --listen $where:4747 "$@"

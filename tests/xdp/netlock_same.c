@@ -18,7 +18,7 @@ static struct rack_config config;
 static void *soft, *host[KIT_HOSTS + 1], *server[KIT_SERVERS];
 static struct rng rng;
 static bool converting; /* whoever holds may want the other mode */
-static uint64_t now;
+static uint64_t now, until; /* until: beyond it what the clocks of both differ by would count */
 static struct {
     uint32_t len;
     uint8_t bytes[PACKET_MAX];
@@ -99,6 +99,8 @@ static void note(const struct kit_outs *o)
 
 static void compare(struct kit_outs *a, struct kit_outs *b, const char *what, unsigned type)
 {
+    if (host_now() >= until) /* we were stopped between the one and the other */
+        return;
     sort(a);
     sort(b);
     if (a->count != b->count)
@@ -295,7 +297,10 @@ static void change_policy(unsigned step)
     CHECK(kinds[on] && !kinds[!on]);
 }
 
-static void trial(uint64_t seed, uint64_t options, enum clock clock, bool policies)
+#define QUOTA_TRIES 20
+
+/* False if the machine had too little time for us to reach the quota. */
+static bool trial(uint64_t seed, uint64_t options, enum clock clock, bool policies)
 {
     static struct outbox box;
     bool quota = clock == REAL;
@@ -304,8 +309,7 @@ static void trial(uint64_t seed, uint64_t options, enum clock clock, bool polici
         CHECK_EQ(netlock_set_quota(soft, 1, 1, 50), 0); /* one in a second: */
         CHECK_EQ(netlock_set_quota(kit_memory, 1, 1, 50), 0);
     }
-    /* On a busy machine it ends before the first of them is due: then what the clocks of both differ by would count. */
-    uint64_t until = quota ? now + NS_PER_S * 9 / 10 : UINT64_MAX;
+    until = quota ? now + NS_PER_S * 9 / 10 : UINT64_MAX; /* before the first of them is due */
     for (unsigned i = 0; i < STEPS && now < until; i++) {
         uint64_t dice = rng_below(&rng, 10);
         now = later(clock);
@@ -338,22 +342,24 @@ static void trial(uint64_t seed, uint64_t options, enum clock clock, bool polici
            seen.types[NETLOCK_GONE], seen.types[NETLOCK_LEASED], seen.types[NETLOCK_NOTIFY], seen.types[NETLOCK_PUSHED],
            seen.overflows, seen.passed_on, seen.codes[NETLOCK_HELD], seen.codes[NETLOCK_QUOTA], seen.codes[NETLOCK_MOVING],
            seen.codes[NETLOCK_POLICY], seen.fans, seen.fan_max);
-    if (quota) { /* how much gets done depends on the machine */
-        CHECK(seen.codes[NETLOCK_QUOTA]);
-    } else {
+    bool enough = !quota || seen.codes[NETLOCK_QUOTA];
+    if (!quota) { /* else how much gets done depends on the machine */
         CHECK(seen.types[NETLOCK_GRANT] > 50 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
         CHECK(converting == (seen.types[NETLOCK_CONVERTED] > 20));
         CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.fans);
         CHECK(seen.passed_on || !(options & NETLOCK_CHURN)); /* if nobody moves them, all locks are in the switch */
     }
     tear_down();
+    return enough;
 }
 
 int main(void)
 {
     const uint64_t small = UINT64_C(128) << NETLOCK_SLOTS_SHIFT;
     trial(1, NETLOCK_CHURN | small, STEADY, false);
-    trial(2, NETLOCK_CHURN | small, REAL, false);
+    unsigned tries = 0;
+    while (!trial(2, NETLOCK_CHURN | small, REAL, false))
+        CHECK(++tries < QUOTA_TRIES);
     trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY, false);
     trial(4, small, STEADY, false); /* Algorithm 3 */
     trial(5, UINT64_C(4096) << NETLOCK_SLOTS_SHIFT, STEADY, true);
