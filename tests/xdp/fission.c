@@ -298,7 +298,11 @@ static void write_preferring(void)
     struct plane *usual = p;
     void *at, *usual_locks = locks;
     uint64_t bytes;
-    p = test_plane_with("fission", LOCKS, 0, FISSION_WRITE_PREFERRING);
+    p = test_plane_of("fission", &(struct plane_settings){.port = htons(TEST_PORT),
+                                                          .machines = TEST_MACHINES,
+                                                          .space = TEST_SPACE,
+                                                          .locks = LOCKS,
+                                                          .options = FISSION_WRITE_PREFERRING});
     test_reason(p, ANY_REASON);
     CHECK_EQ(plane_map(p, "locks", &at, &bytes), 0);
     locks = at;

@@ -17,7 +17,7 @@
 static struct rack_config config;
 static void *soft, *host[KIT_HOSTS + 1], *server[KIT_SERVERS];
 static struct rng rng;
-static bool converting; /* whoever holds may want the other mode */
+static bool converting;     /* whoever holds may want the other mode */
 static uint64_t now, until; /* until: beyond it what the clocks of both differ by would count */
 static struct {
     uint32_t len;

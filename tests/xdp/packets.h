@@ -131,19 +131,9 @@ static inline uint32_t test_pass(const struct plane *p, const struct test_frame 
 }
 
 /* A plane with machines 1 to 3, all behind the interface that BPF_PROG_TEST_RUN pretends: 1, loopback. */
-static inline struct plane *test_plane_with(const char *program, uint32_t locks, uint64_t lease_ns, uint32_t options)
+static inline struct plane *test_plane_of(const char *program, const struct plane_settings *settings)
 {
-    struct plane_options o = {
-        .program = program,
-        .settings = {.port = htons(TEST_PORT),
-                     .machines = TEST_MACHINES,
-                     .space = TEST_SPACE,
-                     .locks = locks,
-                     .lease_ns = lease_ns,
-                     .options = options},
-        .probe = true,
-        .locks_max = locks,
-    };
+    struct plane_options o = {.program = program, .settings = *settings, .probe = true, .locks_max = (uint32_t)settings->locks};
     struct plane *p;
     if (plane_missing())
         SKIP("%s", plane_missing());
@@ -163,12 +153,15 @@ static inline struct plane *test_plane_with(const char *program, uint32_t locks,
 
 static inline struct plane *test_plane_leased(const char *program, uint32_t locks, uint64_t lease_ns)
 {
-    return test_plane_with(program, locks, lease_ns, 0);
+    return test_plane_of(
+        program,
+        &(struct plane_settings){
+            .port = htons(TEST_PORT), .machines = TEST_MACHINES, .space = TEST_SPACE, .locks = locks, .lease_ns = lease_ns});
 }
 
 static inline struct plane *test_plane(const char *program, uint32_t locks)
 {
-    return test_plane_with(program, locks, 0, 0);
+    return test_plane_leased(program, locks, 0);
 }
 
 #define NO_REASON PLANE_REASONS
