@@ -25,7 +25,7 @@ static struct {
 } flying[FLYING];
 static unsigned flying_count;
 static struct {
-    unsigned packets, fans, fan_max, controls, codes[8], types[NETLOCK_TYPES], overflows, passed_on;
+    unsigned packets, fans, fan_max, controls, codes[8], types[NETLOCK_TYPES], overflows, passed_on, low;
 } seen;
 
 static void fly(const void *packet, uint32_t len)
@@ -90,6 +90,7 @@ static void note(const struct kit_outs *o)
             seen.codes[p->code % countof(seen.codes)]++;
         if (p->head.type == NETLOCK_ACQUIRE) {
             seen.overflows += !!(p->flags & NETLOCK_OVERFLOW);
+            seen.low += !!(p->flags & NETLOCK_LOW);
             seen.passed_on += !(p->flags & NETLOCK_OVERFLOW);
         }
     }
@@ -156,14 +157,14 @@ static void command(enum netlock_command_kind kind, uint64_t rate)
     compare(&outs[0], &outs[1], "a command", NETLOCK_COMMAND);
 }
 
-/* Locks in the switch that have waiting queues, and that have none. */
-static void count_kinds(unsigned kinds[2])
+/* Locks in the switch by how many waiting queues they have. */
+static void count_kinds(unsigned kinds[NETLOCK_PRIORITIES + 1])
 {
-    kinds[0] = kinds[1] = 0;
+    memset(kinds, 0, (NETLOCK_PRIORITIES + 1) * sizeof *kinds);
     for (uint64_t i = 0; i < config.locks; i++) {
         uint32_t lock = plane_match(switch_plane(kit_memory), i);
         if (lock != PLANE_NO_LOCK && switch_control(kit_memory, lock)->state == CONTROL_LIVE)
-            kinds[plane_region(switch_plane(kit_memory), lock).wait_size != 0]++;
+            kinds[plane_region(switch_plane(kit_memory), lock).levels]++;
     }
 }
 
@@ -282,19 +283,24 @@ static uint64_t later(enum clock clock)
     }
 }
 
-#define POLICY_STEPS 5000u /* between two changes of the policy */
+#define POLICY_STEPS 4000u /* between two changes of the policy */
 
-/* Priorities are turned on and off, while some hold locks and some wait: those of the other kind go, as they are empty. */
+/* Priorities are turned on and off, and those of lower ones wait at servers only, while some hold locks and some wait: queues of
+ * another kind go, as they are empty. */
 static void change_policy(unsigned step)
 {
-    unsigned kinds[2], on = step / POLICY_STEPS % 2;
+    static const uint32_t policies[] = {0, 8, 1, 0, 2, 8};
+    uint32_t levels = policies[step / POLICY_STEPS % countof(policies)];
+    unsigned kinds[NETLOCK_PRIORITIES + 1], others = 0;
     if (step % POLICY_STEPS == 0)
-        command(NETLOCK_COMMAND_PRIORITIES, on);
+        command(NETLOCK_COMMAND_PRIORITIES, levels);
     if (step % POLICY_STEPS != POLICY_STEPS - 1)
         return;
     count_kinds(kinds);
-    printf("priorities %s: %u locks with waiting queues, %u without\n", on ? "on" : "off", kinds[1], kinds[0]);
-    CHECK(kinds[on] && !kinds[!on]);
+    for (unsigned i = 0; i < countof(kinds); i++)
+        others += i == levels ? 0 : kinds[i];
+    printf("%u locks have %u waiting queues each\n", kinds[levels], levels);
+    CHECK(kinds[levels] && !others);
 }
 
 #define QUOTA_TRIES 20
@@ -336,17 +342,18 @@ static bool trial(uint64_t seed, uint64_t options, enum clock clock, bool polici
         }
     }
     printf("seed %" PRIu64 ": %u packets; %u grants, %u converted, %u released, %u gone, %u leased, %u notified, %u pushed; %u "
-           "overflows, %u passed on; "
+           "overflows (%u low), %u passed on; "
            "refused: held %u, quota %u, moving %u, policy %u; %u became several, at most %u\n",
            seed, seen.packets, seen.types[NETLOCK_GRANT], seen.types[NETLOCK_CONVERTED], seen.types[NETLOCK_RELEASED],
            seen.types[NETLOCK_GONE], seen.types[NETLOCK_LEASED], seen.types[NETLOCK_NOTIFY], seen.types[NETLOCK_PUSHED],
-           seen.overflows, seen.passed_on, seen.codes[NETLOCK_HELD], seen.codes[NETLOCK_QUOTA], seen.codes[NETLOCK_MOVING],
-           seen.codes[NETLOCK_POLICY], seen.fans, seen.fan_max);
+           seen.overflows, seen.low, seen.passed_on, seen.codes[NETLOCK_HELD], seen.codes[NETLOCK_QUOTA],
+           seen.codes[NETLOCK_MOVING], seen.codes[NETLOCK_POLICY], seen.fans, seen.fan_max);
     bool enough = !quota || seen.codes[NETLOCK_QUOTA];
     if (!quota) { /* else how much gets done depends on the machine */
         CHECK(seen.types[NETLOCK_GRANT] > 50 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
         CHECK(converting == (seen.types[NETLOCK_CONVERTED] > 20));
         CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.fans);
+        CHECK(seen.low || !(options & NETLOCK_FEW));
         CHECK(seen.passed_on || !(options & NETLOCK_CHURN)); /* if nobody moves them, all locks are in the switch */
     }
     tear_down();
@@ -363,10 +370,12 @@ int main(void)
     trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY, false);
     trial(4, small, STEADY, false); /* Algorithm 3 */
     trial(5, UINT64_C(4096) << NETLOCK_SLOTS_SHIFT, STEADY, true);
+    trial(9, NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY, false);
     converting = true;
+    trial(10, NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, LEAPING, false);
     trial(6, NETLOCK_CHURN | small, STEADY, false);
     trial(7, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, LEAPING, false);
-    trial(8, UINT64_C(4096) << NETLOCK_SLOTS_SHIFT, STEADY, true);
+    trial(8, small, STEADY, false);
     converting = false;
     trial(52, NETLOCK_CHURN | small, LEAPING, false); /* overflowed and whole again between two ticks */
     return 0;
