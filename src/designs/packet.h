@@ -390,6 +390,7 @@ struct packet_design {
                       * they send to hosts goes by way of the switch */
     uint64_t options; /* into every config of it */
     uint64_t draws;   /* bits of the options that a campaign sets or not, by its seed: policies */
+    uint64_t ranks;   /* with all of these its clients have priorities; 0: never */
 };
 
 /* Whether the locks of a space are divided among switches. */

@@ -40,7 +40,7 @@ daemon() {
     daemon_in 1 "$@"
 }
 serve() {
-    daemon serve serve --space "$name" --design fisslock --listen $where:7070 --lease 4 --state "$scratch/state" "$@"
+    daemon serve serve --space "$name" --design fisslock --listen $where:7070 --lease 10 --state "$scratch/state" "$@"
 }
 start_switch() {
     daemon switch switch --dev wire0 --join $where:7070 --space "$name" --listen $where:4747 "$@"

@@ -7,12 +7,15 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/udp.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define TEST_PORT 4747
@@ -60,6 +63,14 @@ static inline void test_udp_sum(struct test_frame *f)
     f->udp.check = 0;
     uint16_t sum = (uint16_t)~test_sum(&f->udp, ntohs(f->udp.len), test_pseudo(f));
     f->udp.check = htons(sum ? sum : 0xffff);
+}
+
+/* Of a million instructions that the kernel's verifier goes through, a program takes less than half: there is room to grow. Not so
+ * one that counts what it comes by (tests/xdp/coverage.py). */
+static inline void test_verified(const struct plane *p)
+{
+    printf("the verifier went through %" PRIu32 " instructions\n", plane_verified(p));
+    CHECK_BETWEEN(plane_verified(p), 1, getenv("PAWL_COVERAGE") ? 1000000 : 400000);
 }
 
 /* What a packet becomes is noted for the CPU that it came in by, and is not found by another. */

@@ -188,7 +188,8 @@ INLINE void emit_forward(struct fan_work *w, uint8_t *b, uint32_t life)
     p->mode = pass->mode;
     p->priority = pass->priority;
     p->tenant = pass->tenant;
-    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW);
+    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW | (pass->low ? NETLOCK_LOW : 0));
+    p->ticket = pass->levels;
     p->life = life;
     p->round = pass->round;
     p->count = pass->count;
@@ -206,6 +207,8 @@ INLINE void emit_pushes(struct fan_work *w, uint8_t *b, uint32_t life)
     p->pushed = pass->pushed;
     p->count = pass->count;
     p->room = pass->out_room;
+    p->flags = pass->vacant ? NETLOCK_LOW : 0;
+    p->ticket = pass->levels;
 }
 
 /* As switch.c has it. */
@@ -439,7 +442,7 @@ INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet 
     w->pass.op = type == NETLOCK_PUSH ? NETLOCK_OP_PUSH : NETLOCK_OP_LAST;
     w->pass.mode = p->mode;
     w->pass.priority = priority_of(b, p);
-    w->pass.flags = p->flags & NETLOCK_TRY;
+    w->pass.flags = p->flags & (NETLOCK_TRY | NETLOCK_LOW);
     w->pass.machine = p->client.machine;
     w->pass.port = p->client.port;
     w->pass.tenant = p->tenant;
@@ -512,7 +515,8 @@ SEC("xdp") int plane(struct xdp_md *ctx)
 INLINE int nobody_in(uint8_t *b, uint32_t lock)
 {
     uint64_t ends = read_register(b, NETLOCK_ENDS, lock);
-    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) && !read_register(b, NETLOCK_WAITING, lock);
+    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) &&
+           !netlock_waiting_here(read_register(b, NETLOCK_BOUNDS, lock), read_register(b, NETLOCK_WAITING, lock));
 }
 
 INLINE int shut(uint8_t *b, uint32_t lock, int only_if_empty)

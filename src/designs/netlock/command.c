@@ -42,11 +42,11 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
 }
 
 /* Locks whose queues are of the other kind move out, and come back as they are asked for. */
-static int set_priorities(struct nl_switch *w, uint64_t on)
+static int set_priorities(struct nl_switch *w, uint64_t levels)
 {
-    if (on > 1)
+    if (levels > NETLOCK_PRIORITIES)
         return -EINVAL;
-    __atomic_store_n(&w->levels, on ? NETLOCK_PRIORITIES : 0, __ATOMIC_RELEASE); /* the program in the kernel reads it, too */
+    __atomic_store_n(&w->levels, (uint32_t)levels, __ATOMIC_RELEASE); /* the program in the kernel reads it, too */
     w->remake = true;
     return 0;
 }

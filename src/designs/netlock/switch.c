@@ -154,9 +154,10 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->control_ns = now;
     w->allocate_ns = now + NETLOCK_MEASURE_NS;
     w->churn_ns = now + w->config.retry_ns;
-    w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + w->config.options;
+    w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + (w->config.options & ~(uint64_t)NETLOCK_FEW);
     switch_plane(w)->bust = (uint16_t)(w->config.options & NETLOCK_BUST_PLANE);
     switch_plane(w)->bust |= w->config.options & NETLOCK_BUST_UPGRADED ? NETLOCK_BUST_UPGRADE : 0;
+    switch_plane(w)->bust |= w->config.options & NETLOCK_BUST_CALLED ? NETLOCK_BUST_LOW : 0;
     if (w->config.options & NETLOCK_CHAIN)
         install_all(w, now);
 }
@@ -250,7 +251,8 @@ static void emit_forward(struct nl_switch *w, uint64_t index, const struct netlo
     p->mode = pass->mode;
     p->priority = pass->priority;
     p->tenant = pass->tenant;
-    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW);
+    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW | (pass->low ? NETLOCK_LOW : 0));
+    p->ticket = pass->levels;
     p->life = w->life;
     p->round = pass->round;
     p->count = pass->count;
@@ -266,6 +268,8 @@ static void emit_pushes(struct nl_switch *w, uint64_t index, const struct netloc
     p->pushed = pass->pushed;
     p->count = pass->count;
     p->room = pass->out_room;
+    p->flags = pass->vacant ? NETLOCK_LOW : 0;
+    p->ticket = pass->levels;
 }
 
 static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *pass, struct outbox *out)
@@ -300,7 +304,7 @@ static void run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, c
     for (;;) {
         plane_pass(plane, lock, pass);
         passes++;
-        if (pass->over)
+        if (pass->over || pass->lows)
             switch_set_restless(w, lock, true);
         emit(w, lock, pass, out);
         if (p && pass->out & NETLOCK_OUT_DATA)

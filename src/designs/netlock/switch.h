@@ -164,7 +164,8 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out);
 /* A message of the switch itself to the home of a lock; null: no room. */
 struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enum netlock_type type, struct outbox *out);
-void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out);
+/* Tells the home that there is room for those who wait there. */
+void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
 
 /* What an operator asks (command.c). */
 void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
