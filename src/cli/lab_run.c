@@ -1,5 +1,6 @@
 /* pawl lab run: processes on the lab's hosts lock and unlock through their rack's switch, while things go wrong if asked for. Every
- * rack has a space, a coordinator and a switch of its own. Workers note when they held what; only holds that were still valid at
+ * rack has a space, a coordinator and a switch of its own; or, if the design divides its locks, all have one space, and each its
+ * switch. Workers note when they held what; only holds that were still valid at
  * their end count. Afterwards: no two of them that exclude each other overlap, tokens rise, and once everything is mended everybody
  * gets on. */
 #include "cli/lab.h"
@@ -44,7 +45,8 @@ static const struct lab_run *run;
 static pid_t workers[WORKERS_MAX];
 static struct lab_rack racks[LAB_RACKS_MAX + 1];
 static unsigned worker_count;
-static unsigned pulled, killed, controls, restarts, losses;
+static bool divided; /* one space of all racks; else one of each */
+static unsigned pulled, killed, controls, restarts, losses, moves;
 static uint64_t lost, twice, late; /* packets */
 
 static uint64_t now_ns(void)
@@ -67,11 +69,11 @@ static unsigned host_of(unsigned w)
 static bool work(unsigned w, pawl *p, struct rng *rng)
 {
     pawl_grant g;
-    uint64_t key = rng_below(rng, HOT);
-    struct held h = {.lock = (uint32_t)(HOT * (rack_of(w) - 1) + key),
+    uint64_t key = rng_below(rng, HOT * (divided ? lab->racks : 1));
+    struct held h = {.lock = (uint32_t)((divided ? 0 : HOT * (rack_of(w) - 1)) + key),
                      .mode = rng_chance(rng, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE};
     if (run->careless && !w)
-        key = HOT; /* a lock that nobody else wants */
+        key = LOCKS; /* a lock that nobody else wants */
     int rc = pawl_timedlock(p, pawl_id(key), (enum pawl_mode)h.mode, pawl_in(2 * NS_PER_S), &g);
     if (rc == -ETIMEDOUT)
         return true;
@@ -178,6 +180,13 @@ static void lose_locks(unsigned rack)
     usleep(2500000); /* closed for a lease */
 }
 
+/* Some of the locks are another rack's from now on. */
+static void move_locks(struct rng *rng)
+{
+    unsigned first = (unsigned)rng_below(rng, RACK_SLOTS), count = 1 + (unsigned)rng_below(rng, RACK_SLOTS - first);
+    moves += lab_rack_move(&racks[1], first, first + count, 1 + (unsigned)rng_below(rng, lab->racks));
+}
+
 static void something(struct rng *rng)
 {
     unsigned w = (unsigned)rng_below(rng, worker_count), rack = rack_of(w);
@@ -277,6 +286,7 @@ static int report(uint64_t seed, uint64_t valid, uint64_t wrong, unsigned stuck)
         json_u64(&j, "controls_killed", controls);
         json_u64(&j, "switch_restarts", restarts);
         json_u64(&j, "switch_losses", losses);
+        json_u64(&j, "moves", moves);
         json_u64(&j, "packets_lost", lost);
         json_u64(&j, "packets_doubled", twice);
         json_u64(&j, "packets_late", late);
@@ -291,6 +301,8 @@ static int report(uint64_t seed, uint64_t valid, uint64_t wrong, unsigned stuck)
         printf(
             "  %u cables pulled, %u processes killed, %u control processes killed, %u switch restarts, %u of them without locks\n",
             pulled, killed, controls, restarts + losses, losses);
+        if (divided)
+            printf("  locks divided anew %u times\n", moves);
         if (lost || twice || late)
             printf("  %" PRIu64 " packets lost, %" PRIu64 " doubled, %" PRIu64 " late\n", lost, twice, late);
         printf("  %" PRIu64 " violations, %u stuck\n", wrong, stuck);
@@ -309,9 +321,13 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     if (!r->workers || worker_count > WORKERS_MAX)
         return cli_say("lab", EXIT_USAGE, "1 to %d processes in all", WORKERS_MAX);
     const struct design *d = design_find(r->design);
-    if (!d || !d->packet || !(d->substrates & DESIGN_ON_UDP) || d->packet->racks)
-        return cli_say("lab", EXIT_USAGE, "the design '%s' is not for a lab; fisslock, fisslock-stay, netlock and srvlock are",
+    divided = lab_rack_can_divide(r->design);
+    if (!d || !d->packet || !(d->substrates & DESIGN_ON_UDP) || (packet_divides(d->packet) && !divided))
+        return cli_say("lab", EXIT_USAGE,
+                       "the design '%s' is not for a lab; fisslock, fisslock-stay, fisslock-racks, netlock and srvlock are",
                        r->design);
+    if (r->moves && (!divided || l->racks < 2))
+        return cli_say("lab", EXIT_USAGE, "--moves is for locks that are divided among several racks: --design fisslock-racks");
     if (lab_processes(l))
         return cli_say("lab", EXIT_NO, "something runs in this lab already");
     rng_seed(&rng, seed);
@@ -319,8 +335,9 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     if (board == MAP_FAILED)
         return cli_say("lab", EXIT_UNAVAILABLE, "%s", strerror(errno));
     for (unsigned rack = 1; rack <= l->racks; rack++) {
-        racks[rack] = (struct lab_rack){.lab = l, .rack = rack, .design = r->design};
-        lab_rack_serve(&racks[rack], "--keys dense --locks 1000 --lease 1s --fresh");
+        racks[rack] = (struct lab_rack){.lab = l, .rack = rack, .design = r->design, .divided = divided};
+        if (rack == 1 || !divided)
+            lab_rack_serve(&racks[rack], "--keys dense --locks 1000 --lease 1s --fresh");
     }
     usleep(300000);
     for (unsigned rack = 1; rack <= l->racks; rack++)
@@ -331,7 +348,9 @@ int lab_run(const struct lab *l, const struct lab_run *r)
         status = make_noise(1 + i / l->hosts, 1 + i % l->hosts);
     for (unsigned w = 0; w < worker_count && !status; w++)
         start_worker(w, rng_next(&rng));
-    for (uint64_t end_ns = now_ns() + r->ns; now_ns() < end_ns && !status;)
+    for (uint64_t end_ns = now_ns() + r->ns; now_ns() < end_ns && !status;) {
+        if (r->moves)
+            move_locks(&rng);
         if (r->forgetful) {
             char pins[LAB_PINS];
             lab_rack_pins(&racks[1], pins);
@@ -341,6 +360,7 @@ int lab_run(const struct lab *l, const struct lab_run *r)
             something(&rng);
         else
             usleep(50000);
+    }
     unsigned stuck = status ? 0 : who_is_stuck();
     __atomic_store_n(&board->stop, 1, __ATOMIC_RELEASE);
     for (unsigned w = 0; w < worker_count; w++)
