@@ -105,8 +105,8 @@ static const struct arg switch_table[] = {
     {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where lock packets come to; default " DEFAULT_LISTEN " with port 7071", &opts.listen,
      NULL},
     {"rack", 0, ARG_U64, "N",
-     "soft, fisslock-racks, netlock-switches: which rack's, from 1 on; default the one that had this address, else one that has "
-     "none",
+     "fisslock-racks, and soft netlock-switches: which rack's, from 1 on; default the one that had this address, else one that "
+     "has none",
      &opts.rack, &opts.rack_seen},
     {"room", 0, ARG_U64, "N", "soft, fisslock: has room for so many locks; the space's lock servers decide the others; default all",
      &opts.room, &opts.room_seen},
@@ -139,8 +139,7 @@ static const struct args switch_usage = {
         "and the next start takes over without losing a packet. A program in the kernel needs root, or CAP_BPF and "
         "CAP_NET_ADMIN.\n\n"
         "A switch that is gone can be replaced by one at another address, a lease after it was last heard of (fisslock, "
-        "fisslock-racks,\n"
-        "in software).\n\n"
+        "fisslock-racks).\n\n"
         "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     .table = switch_table,
     .count = countof(switch_table),
@@ -457,11 +456,12 @@ int cmd_switch(int argc, char **argv)
     catch_signals();
     if (opts.room_seen && (!opts.soft || !opts.room || opts.room > ROOM_MAX))
         return args_complain(&switch_usage, "--room is for --soft, and from 1 to 1G");
-    if (opts.rack_seen && (!opts.soft || !opts.rack || opts.rack > RACKS_MAX))
-        return args_complain(&switch_usage, "--rack is for --soft, and from 1 to %d", RACKS_MAX);
+    if (opts.rack_seen && (!opts.rack || opts.rack > RACKS_MAX))
+        return args_complain(&switch_usage, "--rack is from 1 to %d", RACKS_MAX);
     if (opts.soft)
         return run_alone("switch", at, coordinator, true);
     opts.xdp.space = opts.space;
+    opts.xdp.rack = (unsigned)opts.rack;
     opts.xdp.alloc = opts.alloc;
     opts.xdp.fresh = opts.fresh;
     opts.xdp.at = at;

@@ -12,6 +12,7 @@ struct switch_options {
     const char *space, *mode, *pins;
     const char *design; /* demands; null and 0: none */
     uint64_t locks;
+    unsigned rack;     /* from 1 on; 0: whichever is free */
     const char *alloc; /* null: as it was, or the knapsack */
     const char *loop;  /* OUT,IN: for in-path switches */
     struct net_addr at, coordinator;

@@ -8,11 +8,13 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,11 +28,31 @@
 
 /* ---- the host ---- */
 
+/* The same address in another network namespace is another host, beside which another coordinator may be: containers share
+ * SEGMENT_DIR more often than they share the network. 0 if the kernel does not tell. */
+static uint64_t network_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/thread-self/ns/net", &st) ? 0 : st.st_ino;
+}
+
 /* One file per host, coordinator and space. */
 static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
 {
-    uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip);
+    uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip ^ network_namespace() << 32);
     snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
+}
+
+void net_remove_hosts(const char *space)
+{
+    char pattern[HOST_PATH_LEN];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/pawl.%u.net.%s.*", SEGMENT_DIR, (unsigned)getuid(), space);
+    if (glob(pattern, 0, NULL, &found))
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        unlink(found.gl_pathv[i]);
+    globfree(&found);
 }
 
 static int join_and_create(struct net *n, const struct net_where *w, const char *path)

@@ -149,4 +149,7 @@ void net_async_look(struct net *n);
 int net_thread_start(struct net *n);
 void net_thread_stop(struct net *n);
 
+/* Removes the files of all hosts of a space on this machine; nobody uses them any more. */
+void net_remove_hosts(const char *space);
+
 #endif

@@ -257,9 +257,7 @@ static inline uint64_t netlock_stage_seen(struct netlock_pass *p, uint64_t reg)
     }
 }
 
-#define NETLOCK_METER_LATE                                                                                                         \
-    (1u << 20) /* a second: how long ago another CPU, or the control process, may have looked at its clock                         \
-                */
+#define NETLOCK_METER_LATE (1u << 20) /* a second: by so much another CPU, or the control process, may be late with its clock */
 
 /* A tenant's quota (4.4): a bucket that fills with its rate. In 1/1024 of a request. */
 static inline uint64_t netlock_stage_meter(struct netlock_pass *p, uint64_t reg)

@@ -1,4 +1,5 @@
 #include "trial/lab.h"
+#include "client/net.h"
 #include "trial/lab_ip.h"
 
 #include <dirent.h>
@@ -224,10 +225,22 @@ static int remove_namespace(const char *path, void *ctx)
     return 0;
 }
 
+/* What a coordinator of the lab has kept (cluster/rules.c). */
+static void remove_state(const char *name, const char *space)
+{
+    static const char *const ends[] = {".rules", ".rules.new"};
+    char what[48], path[LAB_PATH];
+    for (size_t i = 0; i < countof(ends); i++) {
+        snprintf(what, sizeof what, LAB_STATE "/%s%s", space, ends[i]);
+        unlink(plan_path(name, what, path));
+    }
+    rmdir(plan_path(name, LAB_STATE, path));
+}
+
 static int remove_lab(const char *name)
 {
     struct lab lab = {0};
-    char path[LAB_PATH];
+    char path[LAB_PATH], space[sizeof LAB_SPACE + sizeof lab.id];
     int rc = lab_find(name, &lab);
     if (rc == -ENOENT) {
         rmdir(plan_path(name, "", path));
@@ -239,6 +252,9 @@ static int remove_lab(const char *name)
     rc = each_namespace(&lab, remove_namespace, NULL);
     if (rc)
         return rc;
+    snprintf(space, sizeof space, LAB_SPACE, lab.id);
+    net_remove_hosts(space);
+    remove_state(name, space);
     static const char *const files[] = {"up", "log", "bpf", "plan"}; /* the plan last: until then we can begin again */
     lab_bpf(&lab, path);
     umount2(path, MNT_DETACH);

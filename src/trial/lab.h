@@ -21,10 +21,13 @@
 #define LAB_RACKS_MAX 8
 #define LAB_HOSTS_MAX 60 /* of one rack: as many ports as a switch can have, less those to itself */
 #define LAB_PATH 96
+#define LAB_SPACE "lab-%s"   /* of its id: hosts of another lab have the same addresses, and are not the same */
 #define LAB_DEVICE "lan0"    /* every host's interface */
 #define LAB_UPLINK "wire0"   /* a one-armed switch's only interface */
 #define LAB_LOOP_OUT "loop0" /* an in-path switch's way to itself, for packets that are doubled */
 #define LAB_LOOP_IN "loop1"
+#define LAB_SPINE "up0"   /* an in-path switch's way to other racks */
+#define LAB_STATE "state" /* in the lab's folder: what a coordinator keeps */
 
 struct lab {
     char name[LAB_NAME_MAX + 1];

@@ -108,7 +108,7 @@ static int add_cables(const struct lab *lab, unsigned rack, struct batch *b)
     else
         add(b, "link add " LAB_LOOP_OUT " netns %s type veth peer name " LAB_LOOP_IN " netns %s\n", hub_name, hub_name);
     if (lab->racks > 1)
-        add(b, "link add up0 netns %s type veth peer name r%u netns %s\n", hub_name, rack, ns_name(lab, 0, 0, a));
+        add(b, "link add " LAB_SPINE " netns %s type veth peer name r%u netns %s\n", hub_name, rack, ns_name(lab, 0, 0, a));
     return run_ip(NULL, b);
 }
 
@@ -132,7 +132,7 @@ static int set_up_hub(const struct lab *lab, unsigned rack, struct batch *b)
     for (unsigned h = 1; h <= lab->hosts; h++)
         add(b, "link set p%u master br0\nlink set p%u up\n", h, h);
     if (lab->racks > 1)
-        add(b, "link set up0 master br0\nlink set up0 up\n");
+        add(b, "link set " LAB_SPINE " master br0\nlink set " LAB_SPINE " up\n");
     if (lab->in_path) {
         add_addresses(b, rack, LAB_SWITCH, "br0");
         add(b, "link set " LAB_LOOP_OUT " up\nlink set " LAB_LOOP_IN " up\n");
