@@ -120,6 +120,8 @@ static int open_memory(struct keeper *k, const struct switch_options *o, const s
                 return cli_say("switch", EXIT_UNAVAILABLE, "%s has the state of another rack; --fresh begins anew", o->pins);
             if (o->alloc)
                 netlock_set_random(*memory, !strcmp(o->alloc, "random"));
+            if (o->levels_seen)
+                netlock_set_priorities(*memory, o->levels);
             return 0;
         }
         /* Whoever kept it died while it changed something: as if it were lost. */

@@ -245,9 +245,10 @@ int switch_xdp(const struct switch_options *o)
     else if (o->rack && !w.config.racks)
         status = cli_say("switch", EXIT_UNAVAILABLE, "--rack: the space '%s' has one", o->space);
     else
-        status = o->alloc && strcmp(w.design, CLI_ALLOC_DESIGN) ? cli_say("switch", EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, w.design)
-                 : !strcmp(w.design, "netlock")                 ? switch_netlock(o, &udp, &w, &j)
-                                                                : run(o, &udp, &w, &j);
+        status = (o->alloc || o->levels_seen) && strcmp(w.design, CLI_ALLOC_DESIGN)
+                     ? cli_say("switch", EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, w.design)
+                 : !strcmp(w.design, "netlock") ? switch_netlock(o, &udp, &w, &j)
+                                                : run(o, &udp, &w, &j);
     udp_close(&udp);
     return status;
 }
