@@ -1,5 +1,5 @@
 # A short way to say what meson and the scripts do. `make help` lists the jobs.
-.PHONY: all demo test soak bench figures install format clean help
+.PHONY: all demo test coverage soak bench figures install format clean help
 
 all:
 	@scripts/deps build
@@ -12,6 +12,11 @@ demo: all
 test:
 	@scripts/deps test
 	@scripts/run-tests
+
+coverage: all
+	@scripts/deps test
+	@ninja -C build
+	@tests/xdp/coverage.py
 
 soak: all
 	@scripts/soak
@@ -37,6 +42,7 @@ help:
 	@echo 'make          build the release into build/, the command is build/pawl'
 	@echo 'make demo     build it and show what it does, in under two minutes'
 	@echo 'make test     the whole suite under the sanitizers; ends with "N passed, N failed, N skipped"'
+	@echo 'make coverage how many branches of the programs for the kernel their tests take; needs root'
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
 	@echo 'make bench    measure on this machine'
 	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/'

@@ -2,7 +2,9 @@
 #include "cli/bench.h"
 #include "cli/commands.h"
 #include "cli/settings.h"
+#include "client/handle.h"
 #include "cluster/layout.h"
+#include "trial/lab.h"
 #include "trial/workload_io.h"
 #include "world/sim.h"
 
@@ -18,12 +20,12 @@
 #define DEFAULT_LOCKS 1000
 
 static struct {
-    const char *designs, *on, *model, *set, *tune, *range, *io;
+    const char *designs, *on, *model, *set, *tune, *range, *io, *space, *wire;
     uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, objects, local, hold_ns, think_ns, deaths, seconds_ns, ops,
         rounds, seed, units, held, max_units, series_ns, room, hot, hot_every_ns;
     bool threads, names, json;
-    bool nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
-        units_seen, held_seen, max_units_seen;
+    bool design_seen, nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen,
+        locks_seen, units_seen, held_seen, max_units_seen;
 } opts = {.designs = "word",
           .on = "shm",
           .locks = DEFAULT_LOCKS,
@@ -32,9 +34,17 @@ static struct {
           .hot_every_ns = 300 * NS_PER_MS};
 
 static const struct arg table[] = {
-    {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, NULL},
+    {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, &opts.design_seen},
     {"on", 0, ARG_STRING, "WHERE",
-     "shm: processes of this machine (default); udp: the same over packets; sim: the simulated cluster", &opts.on, NULL},
+     "shm: processes of this machine (default); udp: the same over packets; lab: network namespaces as hosts, and the switch in "
+     "the kernel; sim: the simulated cluster",
+     &opts.on, NULL},
+    {"space", 0, ARG_STRING, "WHERE", "udp: pawl://HOST:PORT/SPACE, a rack that runs, of any design; default: one on loopback",
+     &opts.space, NULL},
+    {"wire", 0, ARG_STRING, "WIRE",
+     "lab, or --space: how packets go: udp (the default), or afxdp: those of a host's first client past the network stack, where "
+     "that is possible",
+     &opts.wire, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
     {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: other values than the model's, to see what hangs on them", &opts.set, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
@@ -79,7 +89,7 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl bench",
-    .usage = "[--design D[,D...]] [--on shm|udp|sim] [OPTION]...",
+    .usage = "[--design D[,D...]] [--on shm|udp|lab|sim] [OPTION]...",
     .about =
         "Has clients lock and unlock for a while and says how fast that went. With several designs their rounds take turns, and\n"
         "each is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.",
@@ -87,6 +97,8 @@ static const struct args usage = {
              "  pawl bench --clients 4 --locks 1M --zipf 0.99 --reads 0.9\n"
              "  pawl bench --design word,pthread --clients 1 --rounds 11 --seconds 0.2\n"
              "  pawl bench --design citron,ofd --range 1 --units 1M --held 1000\n"
+             "  pawl bench --on udp --space pawl://10.0.0.1:7070/test --wire afxdp --clients 1\n"
+             "  pawl bench --on lab --design fisslock,netlock,srvlock --nodes 2\n"
              "  pawl bench --on sim --model shiftlock-testbed --design word,cas-backoff --locks 10M\n\n"
              "Ctrl-C ends it with what was measured so far.\n"
              "Exit status: 0 measured, 1 two held a lock that only one may hold, 2 wrong usage, 69 it could not be measured.",
@@ -125,7 +137,9 @@ static int add_design(struct bench_params *p, const char *name, size_t len)
     if (!d)
         return args_complain(&usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", text);
     if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : p->packets ? DESIGN_ON_UDP : DESIGN_ON_SHM)))
-        return args_complain(&usage, "the design '%s' does not run on %s", text, opts.on);
+        return args_complain(&usage, "the design '%s' does not run on %s", text, p->lab ? "udp, and so in no lab" : opts.on);
+    if (p->lab && d->packet->racks)
+        return args_complain(&usage, "the design '%s' has several switches, and the lab of a benchmark has one", text);
     if (opts.reads && !(d->features & DESIGN_SHARED))
         return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
     if (opts.deaths && !(p->simulated && d->features & DESIGN_RECOVERY && !d->packet))
@@ -169,9 +183,10 @@ static int set_field(void *ctx, const char *field, uint64_t value)
 static int choose_substrate(struct bench_params *p)
 {
     p->simulated = !strcmp(opts.on, "sim");
-    p->packets = !strcmp(opts.on, "udp");
+    p->lab = !strcmp(opts.on, "lab");
+    p->packets = p->lab || !strcmp(opts.on, "udp");
     if (!p->simulated && !p->packets && strcmp(opts.on, "shm"))
-        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp and sim", opts.on);
+        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp, lab and sim", opts.on);
     if (p->simulated && opts.threads)
         return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
     if (p->packets && opts.threads)
@@ -196,6 +211,47 @@ static int choose_substrate(struct bench_params *p)
     return EXIT_USAGE;
 }
 
+/* A rack that runs has its design and its keys. */
+static int choose_rack(struct bench_params *p)
+{
+    static char place[PLACE_LEN], fast[PLACE_LEN], design[COORD_NAME_LEN];
+    if ((opts.space || opts.wire) && !p->packets)
+        return args_complain(&usage, "--%s is for --on udp%s", opts.space ? "space" : "wire", opts.space ? "" : " and --on lab");
+    if (opts.space && p->lab)
+        return args_complain(&usage, "--space is for --on udp: a lab has its own");
+    if (opts.wire && strcmp(opts.wire, "udp") != 0 && strcmp(opts.wire, "afxdp") != 0)
+        return args_complain(&usage, "the wire is udp or afxdp, not '%s'", opts.wire);
+    p->fast = opts.wire && !strcmp(opts.wire, "afxdp");
+    if (p->fast && !opts.space && !p->lab)
+        return args_complain(&usage, "--wire afxdp needs --on lab or --space: on loopback there is no stack to go past");
+    if (!opts.space)
+        return 0;
+    if (opts.nodes_seen)
+        return args_complain(&usage, "--nodes is not for --space: all clients are on this host");
+    if (strncmp(opts.space, NET_SCHEME, strlen(NET_SCHEME)) != 0)
+        return args_complain(&usage, "--space is that of a rack, pawl://HOST:PORT/SPACE, and '%s' is none", opts.space);
+    int status = cli_place("bench", opts.space, place);
+    memcpy(fast, place, sizeof fast);
+    if (!status)
+        status = cli_wire("bench", opts.wire, fast);
+    if (status)
+        return status;
+    pawl *rack;
+    const pawl_options wishes = {
+        .design = opts.design_seen ? opts.designs : NULL, .keys = opts.names ? PAWL_KEYS_NAMED : 0, .capacity = opts.locks};
+    int rc = pawl_open(place, &wishes, &rack);
+    if (rc)
+        return cli_fail("bench", rc);
+    const struct host_header *h = rack->net->host.header;
+    snprintf(design, sizeof design, "%s", h->design);
+    opts.names = h->config.keys == PAWL_KEYS_NAMED;
+    pawl_close(rack);
+    opts.designs = design;
+    p->place = place;
+    p->fast_place = fast;
+    return 0;
+}
+
 static uint64_t default_clients(const struct bench_params *p)
 {
     cpu_set_t allowed;
@@ -215,6 +271,8 @@ static int choose_sizes(struct bench_params *p)
         return args_complain(&usage, "--clients is from 1 to %d", BENCH_CLIENTS_MAX);
     if ((p->simulated || p->packets) && (!nodes || nodes > SIM_HOSTS_MAX - 2))
         return args_complain(&usage, "--%s is from 1 to %d", opts.lock_nodes_seen ? "lock-nodes" : "nodes", SIM_HOSTS_MAX - 2);
+    if (p->lab && nodes > LAB_HOSTS_MAX)
+        return args_complain(&usage, "a lab has at most %d hosts", LAB_HOSTS_MAX);
     if (opts.lock_nodes_seen && (opts.nodes_seen || opts.names))
         return args_complain(&usage, "--lock-nodes goes with neither --nodes nor --names");
     if (opts.lock_nodes_seen && opts.locks < nodes)
@@ -236,7 +294,7 @@ static int choose_sizes(struct bench_params *p)
     if (opts.seconds_seen && !opts.seconds_ns)
         return args_complain(&usage, "--seconds is more than 0");
     for (unsigned i = 0; i < p->design_count; i++)
-        if (p->designs[i]->packet && (opts.lock_nodes_seen || opts.names))
+        if (p->designs[i]->packet && (opts.lock_nodes_seen || (opts.names && !p->place)))
             return args_complain(&usage, "'%s' is a packet design: it goes with neither --lock-nodes nor --names",
                                  p->designs[i]->name);
     if ((opts.room || opts.hot) && (!p->simulated || opts.hot > opts.locks / 3 || !opts.hot_every_ns))
@@ -328,6 +386,8 @@ static int choose_ranges(const struct bench_params *p, struct workload *w)
 static int choose(struct bench_params *p)
 {
     int status = choose_substrate(p);
+    if (!status)
+        status = choose_rack(p);
     if (!status)
         status = choose_designs(p);
     if (!status)

@@ -21,12 +21,14 @@ static void print_heading(const struct bench_params *p)
 {
     const struct workload *w = &p->workload;
     printf("%s", p->simulated ? "simulated cluster"
+                 : p->place   ? p->place
+                 : p->lab     ? "lab, processes"
                  : p->packets ? "UDP on loopback, processes"
                  : p->threads ? "shared memory, threads"
                               : "shared memory, processes");
     if (p->simulated)
         printf(", model %s, %u client hosts", p->model->name, p->nodes);
-    if (p->packets)
+    if (p->packets && !p->place)
         printf(" of %u hosts", p->nodes);
     printf("; %u clients, %" PRIu64 " locks%s", p->clients, w->locks, w->names ? " by name" : "");
     for (unsigned i = 0; i < w->length_count; i++)
@@ -69,6 +71,8 @@ static void print_row(const struct bench_params *p, const struct bench_result *r
     if (p->design_count > 1)
         printf(" %6.2f", s->ratio);
     putchar('\n');
+    if (p->fast)
+        printf("%u of %u clients went past the network stack\n", s->fast, p->clients);
 }
 
 /* ---- for programs ---- */
@@ -194,12 +198,26 @@ static void json_series(struct json *j, const struct bench_params *p, const stru
     json_end(j);
 }
 
+/* What was had, not what was wished for. */
+static void json_wire(struct json *j, const struct bench_params *p, const struct bench_summary *s)
+{
+    if (p->packets)
+        json_string(j, "wire", s->fast ? "afxdp" : "udp");
+    else
+        json_null(j, "wire");
+    if (p->packets)
+        json_u64(j, "afxdp_clients", s->fast);
+    else
+        json_null(j, "afxdp_clients");
+}
+
 static void json_result(struct json *j, const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
 {
     static const char *const percentiles[] = {"p50_ns", "p90_ns", "p99_ns", "p999_ns", "p20_ns"};
     json_object(j, NULL);
     json_string(j, "design", r->design->name);
-    json_string(j, "on", p->simulated ? "sim" : p->packets ? "udp" : "shm");
+    json_string(j, "on", p->simulated ? "sim" : p->lab ? "lab" : p->packets ? "udp" : "shm");
+    json_wire(j, p, s);
     json_u64(j, "clients", p->clients);
     json_u64(j, "locks", p->workload.locks);
     if (p->workload.length_count) {

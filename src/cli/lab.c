@@ -27,7 +27,10 @@ static const struct arg table[] = {
     {"racks", 0, ARG_U64, "N", "up: default 1", &opts.racks, NULL},
     {"switch", 0, ARG_STRING, "SHAPE", "up: one-armed (the default) or in-path", &opts.shape, NULL},
     {"rack", 0, ARG_U64, "N", "exec, unplug, plug: which rack; default 1", &opts.rack, NULL},
-    {"design", 0, ARG_STRING, "D", "run: fisslock (the default) or netlock, whose switch is in the kernel, or srvlock",
+    {"design", 0, ARG_STRING, "D",
+     "run: fisslock (the default), fisslock-stay or netlock, whose switch is in the kernel, or srvlock; fisslock-racks: one space "
+     "of "
+     "all racks",
      &opts.run.design, NULL},
     {"seconds", 0, ARG_DURATION, "S", "run: for so long; default 10", &opts.run.ns, NULL},
     {"workers", 0, ARG_U64, "N", "run: processes of each host; default 2", &opts.run.workers, NULL},
@@ -37,6 +40,7 @@ static const struct arg table[] = {
     {"wire", 0, ARG_STRING, "WIRE", "run: udp (the default), or afxdp: one process of each host goes past the network stack",
      &opts.wire, NULL},
     {"faults", 0, ARG_FLAG, NULL, "run: pull cables, kill processes, kill and restart the switch", &opts.run.faults, NULL},
+    {"moves", 0, ARG_FLAG, NULL, "run: fisslock-racks: divide the locks among the racks anew, all the time", &opts.run.moves, NULL},
     {"forgetful", 0, ARG_FLAG, NULL, "run: wrong on purpose: fisslock's switch loses its locks all the time, and tells nobody",
      &opts.run.forgetful, NULL},
     {"careless", 0, ARG_FLAG, NULL, "run: wrong on purpose: the first process takes another lock than it uses", &opts.run.careless,
@@ -52,7 +56,8 @@ static const struct args usage = {
     .about =
         "A rack on this machine: hosts are network namespaces, cables are pairs of veth, and a namespace is there for the\n"
         "switch. MEMBER is the number of a host, or 'switch'. Host h of rack r has address 10.77.r.h, the switch 10.77.r.254.\n"
-        "'run' has processes on all hosts lock and unlock, in a space of each rack, and judges what they held: no two holds\n"
+        "'run' has processes on all hosts lock and unlock, in a space of each rack or of all, and judges what they held: no two "
+        "holds\n"
         "that exclude each other at once, tokens that rise, nobody stuck. 'exec' runs a command there; 'unplug' pulls a\n"
         "host's cable. 'down' ends the lab's processes and removes everything, also what a lab that was killed half-way left;\n"
         "other namespaces are not touched.",
@@ -66,7 +71,7 @@ static const struct args usage = {
 static int fail(int rc)
 {
     int status = rc == -ENOENT || rc == -EEXIST ? EXIT_NO : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
-    return cli_say("lab", status, "%s", lab_explain());
+    return cli_say("lab", status, "%s", explained());
 }
 
 static int up(void)

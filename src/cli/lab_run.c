@@ -1,10 +1,14 @@
 /* pawl lab run: processes on the lab's hosts lock and unlock through their rack's switch, while things go wrong if asked for. Every
- * rack has a space, a coordinator and a switch of its own. Workers note when they held what; only holds that were still valid at
+ * rack has a space, a coordinator and a switch of its own; or, if the design divides its locks, all have one space, and each its
+ * switch. Workers note when they held what; only holds that were still valid at
  * their end count. Afterwards: no two of them that exclude each other overlap, tokens rise, and once everything is mended everybody
  * gets on. */
 #include "cli/lab.h"
 #include "dataplane/xdp/loader.h"
+#include "designs/design.h"
+#include "designs/packet.h"
 #include "lib/rng.h"
+#include "trial/lab_rack.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -22,10 +26,7 @@
 #define LOCKS (HOT * LAB_RACKS_MAX)
 #define HOLDS_MAX 200000 /* of one worker that are looked at in the end */
 #define FORGET_US 60000
-#define MEND_MS 30000          /* until everybody must have got on */
-#define ADDRESS "10.77.%u.254" /* of a rack's switch, with its coordinator */
-#define PLACE 64
-#define PINS (LAB_PATH + 16)
+#define MEND_MS 30000 /* until everybody must have got on */
 
 struct held {
     uint64_t from_ns, to_ns, token;
@@ -41,9 +42,11 @@ static struct board {
 
 static const struct lab *lab;
 static const struct lab_run *run;
-static pid_t workers[WORKERS_MAX], coordinator[LAB_RACKS_MAX + 1], control[LAB_RACKS_MAX + 1];
+static pid_t workers[WORKERS_MAX];
+static struct lab_rack racks[LAB_RACKS_MAX + 1];
 static unsigned worker_count;
-static unsigned pulled, killed, controls, restarts, losses;
+static bool divided; /* one space of all racks; else one of each */
+static unsigned pulled, killed, controls, restarts, losses, moves;
 static uint64_t lost, twice, late; /* packets */
 
 static uint64_t now_ns(void)
@@ -66,11 +69,11 @@ static unsigned host_of(unsigned w)
 static bool work(unsigned w, pawl *p, struct rng *rng)
 {
     pawl_grant g;
-    uint64_t key = rng_below(rng, HOT);
-    struct held h = {.lock = (uint32_t)(HOT * (rack_of(w) - 1) + key),
+    uint64_t key = rng_below(rng, HOT * (divided ? lab->racks : 1));
+    struct held h = {.lock = (uint32_t)((divided ? 0 : HOT * (rack_of(w) - 1)) + key),
                      .mode = rng_chance(rng, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE};
     if (run->careless && !w)
-        key = HOT; /* a lock that nobody else wants */
+        key = LOCKS; /* a lock that nobody else wants */
     int rc = pawl_timedlock(p, pawl_id(key), (enum pawl_mode)h.mode, pawl_in(2 * NS_PER_S), &g);
     if (rc == -ETIMEDOUT)
         return true;
@@ -94,9 +97,10 @@ static bool work(unsigned w, pawl *p, struct rng *rng)
 static void worker(unsigned w, uint64_t seed)
 {
     struct rng rng;
-    char where[PLACE];
+    char place[LAB_PLACE], where[LAB_PLACE + 16];
     bool first = w % run->workers == 0; /* one process of a host can have the way past the stack */
-    snprintf(where, sizeof where, "pawl://" ADDRESS ":7070/lab-run%s", rack_of(w), run->afxdp && first ? "?wire=afxdp" : "");
+    lab_rack_place(&racks[rack_of(w)], place);
+    snprintf(where, sizeof where, "%s%s", place, run->afxdp && first ? "?wire=afxdp" : "");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     rng_seed(&rng, seed);
     if (lab_enter(lab, rack_of(w), host_of(w)))
@@ -122,73 +126,7 @@ static void start_worker(unsigned w, uint64_t seed)
         worker(w, seed);
 }
 
-/* ---- coordinator and switch ---- */
-
-/* A subcommand of pawl, in the namespace of a rack's switch. */
-static pid_t start(unsigned rack, const char *words)
-{
-    char line[2048];
-    snprintf(line, sizeof line, "exec /proc/%d/exe %s >/dev/null", (int)getpid(), words);
-    pid_t pid = fork();
-    if (pid)
-        return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!lab_enter(lab, rack, LAB_SWITCH))
-        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-    _exit(127);
-}
-
-static void start_coordinator(unsigned rack)
-{
-    char words[512];
-    snprintf(words, sizeof words,
-             "serve --listen " ADDRESS ":7070 --space lab-run --design %s --keys dense --locks 1000 --lease 1s --fresh", rack,
-             run->design);
-    coordinator[rack] = start(rack, words);
-}
-
-static bool has_switch(void)
-{
-    return !strcmp(run->design, "fisslock") || !strcmp(run->design, "netlock");
-}
-
-/* Where the rack's locks are pinned. */
-static const char *pins_of(unsigned rack, char out[PINS])
-{
-    char bpf[LAB_PATH];
-    lab_bpf(lab, bpf);
-    snprintf(out, PINS, "%s/run%u", bpf, rack);
-    return out;
-}
-
-static void start_switch(unsigned rack, bool fresh)
-{
-    char pins[PINS], ports[16 * LAB_HOSTS_MAX] = "", one[16], words[sizeof ports + 2 * PINS + 256];
-    for (unsigned h = 1; h <= (lab->in_path ? lab->hosts : 1); h++) {
-        lab_port(lab, h, one);
-        snprintf(ports + strlen(ports), sizeof ports - strlen(ports), "%s%s", h > 1 ? "," : "", one);
-    }
-    snprintf(words, sizeof words,
-             "switch --dev %s %s --join " ADDRESS ":7070 --listen " ADDRESS ":4747 --space lab-run --pin %s %s", ports,
-             lab->in_path ? "--loop " LAB_LOOP_OUT "," LAB_LOOP_IN : "", rack, rack, pins_of(rack, pins), fresh ? "--fresh" : "");
-    control[rack] = start(rack, words);
-}
-
-static void end(pid_t pid, int how)
-{
-    if (pid <= 0)
-        return;
-    kill(pid, how);
-    waitpid(pid, NULL, 0);
-}
-
-static void forget_locks(unsigned rack)
-{
-    char pins[PINS], line[PINS + 16];
-    snprintf(line, sizeof line, "rm -rf '%s'", pins_of(rack, pins));
-    if (system(line)) /* the name is ours */
-        cli_say("lab", 0, "%s is still there", pins);
-}
+/* ---- what goes wrong ---- */
 
 static struct plane *noise[LAB_RACKS_MAX + 1][LAB_HOSTS_MAX + 1];
 
@@ -201,8 +139,8 @@ static int make_noise(unsigned rack, unsigned host)
         .settings = {.options = (uint32_t)(run->loss_thousandths | run->twice_thousandths << 10 | run->late_thousandths << 20)}};
     int rc = lab_enter(lab, rack, host);
     if (!rc && (plane_open(&o, n) || plane_filter(*n, LAB_DEVICE, "noise_in", "noise_out")))
-        return cli_say("lab", EXIT_UNAVAILABLE, "%s", plane_explain());
-    return rc ? cli_say("lab", EXIT_UNAVAILABLE, "%s", lab_explain()) : 0;
+        return cli_say("lab", EXIT_UNAVAILABLE, "%s", explained());
+    return rc ? cli_say("lab", EXIT_UNAVAILABLE, "%s", explained()) : 0;
 }
 
 /* Takes it away, and counts what it did. */
@@ -223,8 +161,6 @@ static void sum_noise(void)
     }
 }
 
-/* ---- what goes wrong ---- */
-
 static void pull_cable(unsigned rack, struct rng *rng)
 {
     unsigned h = 1 + (unsigned)rng_below(rng, lab->hosts);
@@ -237,38 +173,45 @@ static void pull_cable(unsigned rack, struct rng *rng)
 /* The locks are lost; the switch waits until nobody can hold anything from before. */
 static void lose_locks(unsigned rack)
 {
-    end(control[rack], SIGTERM);
-    forget_locks(rack);
-    start_switch(rack, false);
+    lab_rack_end(&racks[rack].control, SIGTERM);
+    lab_rack_forget(&racks[rack]);
+    lab_rack_switch(&racks[rack], false);
     losses++;
     usleep(2500000); /* closed for a lease */
+}
+
+/* Some of the locks are another rack's from now on. */
+static void move_locks(struct rng *rng)
+{
+    unsigned first = (unsigned)rng_below(rng, RACK_SLOTS), count = 1 + (unsigned)rng_below(rng, RACK_SLOTS - first);
+    moves += lab_rack_move(&racks[1], first, first + count, 1 + (unsigned)rng_below(rng, lab->racks));
 }
 
 static void something(struct rng *rng)
 {
     unsigned w = (unsigned)rng_below(rng, worker_count), rack = rack_of(w);
-    switch (rng_below(rng, has_switch() ? 8 : 4)) {
+    switch (rng_below(rng, lab_rack_has_switch(&racks[rack]) ? 8 : 4)) {
     case 0:
     case 1:
         pull_cable(rack, rng);
         break;
     case 2:
     case 3:
-        end(workers[w], SIGKILL);
+        lab_rack_end(&workers[w], SIGKILL);
         start_worker(w, rng_next(rng));
         killed++;
         break;
     case 4:
     case 5: /* the program goes on; another takes over */
-        end(control[rack], SIGKILL);
+        lab_rack_end(&racks[rack].control, SIGKILL);
         usleep(200000);
-        start_switch(rack, false);
+        lab_rack_switch(&racks[rack], false);
         controls++;
         break;
     case 6: /* detached for a while; the locks are as they were */
-        end(control[rack], SIGTERM);
+        lab_rack_end(&racks[rack].control, SIGTERM);
         usleep((useconds_t)rng_below(rng, 500000));
-        start_switch(rack, false);
+        lab_rack_switch(&racks[rack], false);
         restarts++;
         break;
     default:
@@ -343,6 +286,7 @@ static int report(uint64_t seed, uint64_t valid, uint64_t wrong, unsigned stuck)
         json_u64(&j, "controls_killed", controls);
         json_u64(&j, "switch_restarts", restarts);
         json_u64(&j, "switch_losses", losses);
+        json_u64(&j, "moves", moves);
         json_u64(&j, "packets_lost", lost);
         json_u64(&j, "packets_doubled", twice);
         json_u64(&j, "packets_late", late);
@@ -357,6 +301,8 @@ static int report(uint64_t seed, uint64_t valid, uint64_t wrong, unsigned stuck)
         printf(
             "  %u cables pulled, %u processes killed, %u control processes killed, %u switch restarts, %u of them without locks\n",
             pulled, killed, controls, restarts + losses, losses);
+        if (divided)
+            printf("  locks divided anew %u times\n", moves);
         if (lost || twice || late)
             printf("  %" PRIu64 " packets lost, %" PRIu64 " doubled, %" PRIu64 " late\n", lost, twice, late);
         printf("  %" PRIu64 " violations, %u stuck\n", wrong, stuck);
@@ -374,40 +320,53 @@ int lab_run(const struct lab *l, const struct lab_run *r)
     worker_count = (unsigned)min_u64(r->workers, WORKERS_MAX + 1) * l->hosts * l->racks;
     if (!r->workers || worker_count > WORKERS_MAX)
         return cli_say("lab", EXIT_USAGE, "1 to %d processes in all", WORKERS_MAX);
+    const struct design *d = design_find(r->design);
+    divided = lab_rack_can_divide(r->design);
+    if (!d || !d->packet || !(d->substrates & DESIGN_ON_UDP) || (packet_divides(d->packet) && !divided))
+        return cli_say("lab", EXIT_USAGE,
+                       "the design '%s' is not for a lab; fisslock, fisslock-stay, fisslock-racks, netlock and srvlock are",
+                       r->design);
+    if (r->moves && (!divided || l->racks < 2))
+        return cli_say("lab", EXIT_USAGE, "--moves is for locks that are divided among several racks: --design fisslock-racks");
     if (lab_processes(l))
         return cli_say("lab", EXIT_NO, "something runs in this lab already");
     rng_seed(&rng, seed);
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (board == MAP_FAILED)
         return cli_say("lab", EXIT_UNAVAILABLE, "%s", strerror(errno));
-    for (unsigned rack = 1; rack <= l->racks; rack++)
-        start_coordinator(rack);
+    for (unsigned rack = 1; rack <= l->racks; rack++) {
+        racks[rack] = (struct lab_rack){.lab = l, .rack = rack, .design = r->design, .divided = divided};
+        if (rack == 1 || !divided)
+            lab_rack_serve(&racks[rack], "--keys dense --locks 1000 --lease 1s --fresh");
+    }
     usleep(300000);
-    for (unsigned rack = 1; rack <= l->racks && has_switch(); rack++)
-        start_switch(rack, true);
+    for (unsigned rack = 1; rack <= l->racks; rack++)
+        if (lab_rack_has_switch(&racks[rack]))
+            lab_rack_switch(&racks[rack], true);
     bool noisy = r->loss_thousandths || r->twice_thousandths || r->late_thousandths;
     for (unsigned i = 0; i < l->racks * l->hosts && noisy && !status; i++)
         status = make_noise(1 + i / l->hosts, 1 + i % l->hosts);
     for (unsigned w = 0; w < worker_count && !status; w++)
         start_worker(w, rng_next(&rng));
-    for (uint64_t end_ns = now_ns() + r->ns; now_ns() < end_ns && !status;)
+    for (uint64_t end_ns = now_ns() + r->ns; now_ns() < end_ns && !status;) {
+        if (r->moves)
+            move_locks(&rng);
         if (r->forgetful) {
-            char pins[PINS];
-            losses += !plane_forget(pins_of(1, pins));
+            char pins[LAB_PINS];
+            lab_rack_pins(&racks[1], pins);
+            losses += !plane_forget(pins);
             usleep(FORGET_US);
         } else if (r->faults)
             something(&rng);
         else
             usleep(50000);
+    }
     unsigned stuck = status ? 0 : who_is_stuck();
     __atomic_store_n(&board->stop, 1, __ATOMIC_RELEASE);
     for (unsigned w = 0; w < worker_count; w++)
-        end(workers[w], stuck ? SIGKILL : 0);
-    for (unsigned rack = 1; rack <= l->racks; rack++) {
-        end(control[rack], SIGTERM);
-        end(coordinator[rack], SIGTERM);
-        forget_locks(rack);
-    }
+        lab_rack_end(&workers[w], stuck ? SIGKILL : 0);
+    for (unsigned rack = 1; rack <= l->racks; rack++)
+        lab_rack_stop(&racks[rack]);
     sum_noise();
     uint64_t wrong = judge(&valid);
     return status ? status : report(seed, valid, wrong, stuck);

@@ -1,6 +1,7 @@
 /* pawl policy: what NetLock's switch counts and does, and other policies while it runs. */
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/switch.h"
 #include "cluster/coordinator.h"
 #include "dataplane/netlock_wire.h"
 #include "world/world.h"
@@ -16,6 +17,7 @@
 static struct {
     const char *at, *space, *alloc, *priorities;
     uint64_t tenant, rate, burst, server_rate, rack;
+    uint32_t levels;
     bool json, tenant_seen, rate_seen;
 } opts = {.at = "127.0.0.1:7071", .space = "default", .burst = 16, .server_rate = SERVER_RATE};
 
@@ -27,7 +29,9 @@ static const struct arg table[] = {
     {"rate", 0, ARG_U64, "N", "the tenant's quota, in requests per second; 0: none", &opts.rate, &opts.rate_seen},
     {"burst", 0, ARG_U64, "N", "so many may come at once; default 16", &opts.burst, NULL},
     {"alloc", 0, ARG_STRING, "HOW", "which locks are in the switch: knapsack or random", &opts.alloc, NULL},
-    {"priorities", 0, ARG_STRING, "on|off", "a waiting queue per priority, or one for all", &opts.priorities, NULL},
+    {"priorities", 0, ARG_STRING, "on|off|N",
+     "a waiting queue per priority, or one for all; N: the N highest of 8 in the switch, others at servers", &opts.priorities,
+     NULL},
     {"server-rate", 0, ARG_U64, "N", "requests that one server serves in a second, for the servers needed; default 18M",
      &opts.server_rate, NULL},
     CLI_JSON_OPTION(&opts.json),
@@ -35,7 +39,7 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl policy",
-    .usage = "[--at ADDRESS:PORT] [--space NAME] [--tenant N --rate N [--burst N]] [--alloc HOW] [--priorities on|off]",
+    .usage = "[--at ADDRESS:PORT] [--space NAME] [--tenant N --rate N [--burst N]] [--alloc HOW] [--priorities on|off|N]",
     .about =
         "Shows what the switch of a rack with the design netlock does and has counted, and sets policies while it runs: quotas of\n"
         "tenants, priorities, and how locks are chosen for the switch. A backup has its own, which are set there.",
@@ -46,7 +50,8 @@ static const struct args usage = {
         "server has it.\n\n"
         "Examples:\n"
         "  pawl policy --space test\n"
-        "  pawl policy --space test --tenant 3 --rate 10K\n\n"
+        "  pawl policy --space test --tenant 3 --rate 10K\n"
+        "  pawl policy --space test --priorities 2   # 0 and 1 wait in the switch, 2 to 7 at the locks' servers\n\n"
         "Exit status: 0 done, 1 refused, 2 wrong usage, 69 nobody answers.",
     .table = table,
     .count = countof(table),
@@ -147,9 +152,13 @@ static void print(const struct netlock_status *s)
         json_bool(&j, "reigns", s->reigns);
         json_string(&j, "alloc", s->random ? "random" : "knapsack");
         json_bool(&j, "priorities", s->priorities);
+        json_u64(&j, "switch_priorities", s->priorities);
     } else {
-        printf("%s, alloc %s, priorities %s\n", s->reigns ? "reigns" : "does not reign", s->random ? "random" : "knapsack",
+        printf("%s, alloc %s, priorities %s", s->reigns ? "reigns" : "does not reign", s->random ? "random" : "knapsack",
                s->priorities ? "on" : "off");
+        if (s->priorities && s->priorities < PACKET_PRIORITIES)
+            printf(", %" PRIu32 " of %u in the switch", s->priorities, PACKET_PRIORITIES);
+        putchar('\n');
     }
     for (size_t i = 0; i < countof(rows); i++)
         if (opts.json)
@@ -164,6 +173,13 @@ static void print(const struct netlock_status *s)
 
 /* ---- what was asked for ---- */
 
+bool cli_priorities(const char *word, uint32_t *out)
+{
+    bool digit = word[0] >= '1' && (unsigned)(word[0] - '0') <= PACKET_PRIORITIES && !word[1];
+    *out = !strcmp(word, "on") ? PACKET_PRIORITIES : digit ? (uint32_t)(word[0] - '0') : 0;
+    return *out || !strcmp(word, "off");
+}
+
 static int check(struct net_addr *at)
 {
     if (net_addr_parse(opts.at, at) || !at->port)
@@ -176,8 +192,8 @@ static int check(struct net_addr *at)
         return args_complain(&usage, "--tenant and --burst are smaller numbers");
     if (opts.alloc && strcmp(opts.alloc, "knapsack") && strcmp(opts.alloc, "random"))
         return args_complain(&usage, "--alloc is knapsack or random");
-    if (opts.priorities && strcmp(opts.priorities, "on") && strcmp(opts.priorities, "off"))
-        return args_complain(&usage, "--priorities is on or off");
+    if (opts.priorities && !cli_priorities(opts.priorities, &opts.levels))
+        return args_complain(&usage, CLI_PRIORITIES_WRONG);
     return 0;
 }
 
@@ -203,9 +219,7 @@ int cmd_policy(int argc, char **argv)
          opts.tenant_seen,
          {.kind = NETLOCK_COMMAND_QUOTA, .tenant = (uint32_t)opts.tenant, .rate = opts.rate, .burst = (uint32_t)opts.burst}},
         {"--alloc", opts.alloc, {.kind = NETLOCK_COMMAND_RANDOM, .rate = opts.alloc && !strcmp(opts.alloc, "random")}},
-        {"--priorities",
-         opts.priorities,
-         {.kind = NETLOCK_COMMAND_PRIORITIES, .rate = opts.priorities && !strcmp(opts.priorities, "on")}},
+        {"--priorities", opts.priorities, {.kind = NETLOCK_COMMAND_PRIORITIES, .rate = opts.levels}},
     };
     for (size_t i = 0; i < countof(commands); i++) {
         int rc = commands[i].wanted ? ask(at, &commands[i].c, &status) : 0;

@@ -24,7 +24,7 @@
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
-    const char *listen, *join, *space, *design, *keys, *state, *alloc;
+    const char *listen, *join, *space, *design, *keys, *state, *alloc, *priorities;
     uint64_t locks, group, lease_ns, hosts, sessions, holds, servers, own, spin_ns, room, racks, rack;
     bool fresh, soft, json, servers_seen, own_seen, room_seen, backup, racks_seen, rack_seen;
     struct switch_options xdp;
@@ -105,14 +105,17 @@ static const struct arg switch_table[] = {
     {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where lock packets come to; default " DEFAULT_LISTEN " with port 7071", &opts.listen,
      NULL},
     {"rack", 0, ARG_U64, "N",
-     "soft, fisslock-racks, netlock-switches: which rack's, from 1 on; default the one that had this address, else one that has "
-     "none",
+     "fisslock-racks, and soft netlock-switches: which rack's, from 1 on; default the one that had this address, else one that "
+     "has none",
      &opts.rack, &opts.rack_seen},
     {"room", 0, ARG_U64, "N", "soft, fisslock: has room for so many locks; the space's lock servers decide the others; default all",
      &opts.room, &opts.room_seen},
     {"alloc", 0, ARG_STRING, "HOW",
      "netlock: which locks are in the switch, if not all fit: knapsack, those that are asked for most, or random; default knapsack",
      &opts.alloc, NULL},
+    {"priorities", 0, ARG_STRING, "on|off|N",
+     "netlock: a waiting queue per priority, or one for all; N: the N highest of 8 in the switch, others at servers; default off",
+     &opts.priorities, NULL},
     {"spin", 0, ARG_DURATION, "S", "soft: look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
     {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth",
      &opts.xdp.mode, NULL},
@@ -139,8 +142,7 @@ static const struct args switch_usage = {
         "and the next start takes over without losing a packet. A program in the kernel needs root, or CAP_BPF and "
         "CAP_NET_ADMIN.\n\n"
         "A switch that is gone can be replaced by one at another address, a lease after it was last heard of (fisslock, "
-        "fisslock-racks,\n"
-        "in software).\n\n"
+        "fisslock-racks).\n\n"
         "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     .table = switch_table,
     .count = countof(switch_table),
@@ -229,7 +231,8 @@ static int run_alone(const char *command, struct net_addr at, struct net_addr co
     if (!s)
         return cli_say(command, EXIT_UNAVAILABLE, "out of memory");
     int status = open_station(command, s, at, coordinator, is_switch);
-    if (!status && opts.alloc && strncmp(s->welcome.design, CLI_ALLOC_DESIGN, sizeof CLI_ALLOC_DESIGN - 1) != 0) {
+    if (!status && (opts.alloc || opts.priorities) &&
+        strncmp(s->welcome.design, CLI_ALLOC_DESIGN, sizeof CLI_ALLOC_DESIGN - 1) != 0) {
         status = cli_say(command, EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, s->welcome.design);
         station_close(s);
     } else if (!status) {
@@ -454,15 +457,25 @@ int cmd_switch(int argc, char **argv)
         return args_complain(&switch_usage, "--alloc is knapsack or random");
     if (opts.alloc)
         design_tune(design_find(CLI_ALLOC_DESIGN), "alloc-random", !strcmp(opts.alloc, "random"));
+    if (opts.priorities && !cli_priorities(opts.priorities, &opts.xdp.levels))
+        return args_complain(&switch_usage, CLI_PRIORITIES_WRONG);
+    if (opts.priorities && opts.xdp.levels)
+        design_tune(design_find(CLI_ALLOC_DESIGN), "switch-priorities", opts.xdp.levels);
     catch_signals();
-    if (opts.room_seen && (!opts.soft || !opts.room || opts.room > ROOM_MAX))
-        return args_complain(&switch_usage, "--room is for --soft, and from 1 to 1G");
-    if (opts.rack_seen && (!opts.soft || !opts.rack || opts.rack > RACKS_MAX))
-        return args_complain(&switch_usage, "--rack is for --soft, and from 1 to %d", RACKS_MAX);
+    if (opts.room_seen && !opts.soft)
+        return args_complain(&switch_usage,
+                             "--room is for --soft: in the kernel a lock takes 16 bytes, and finding out which are there "
+                             "would take more; it has room for all");
+    if (opts.room_seen && (!opts.room || opts.room > ROOM_MAX))
+        return args_complain(&switch_usage, "--room is from 1 to 1G");
+    if (opts.rack_seen && (!opts.rack || opts.rack > RACKS_MAX))
+        return args_complain(&switch_usage, "--rack is from 1 to %d", RACKS_MAX);
     if (opts.soft)
         return run_alone("switch", at, coordinator, true);
     opts.xdp.space = opts.space;
+    opts.xdp.rack = (unsigned)opts.rack;
     opts.xdp.alloc = opts.alloc;
+    opts.xdp.levels_seen = opts.priorities;
     opts.xdp.fresh = opts.fresh;
     opts.xdp.at = at;
     opts.xdp.coordinator = coordinator;

@@ -1,19 +1,25 @@
 #include "cli/switch_care.h"
 #include "dataplane/fission.h"
+#include "designs/parts.h"
 #include "world/world.h"
 
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define ROUND_NS (100 * NS_PER_MS)      /* how long one round lasts, */
 #define ROUND_CLOSED_NS (5 * NS_PER_MS) /* and while others wait for us */
 #define BEAT_NS (100 * NS_PER_MS)       /* between two signs of life */
 #define LEASE_DRIFT_DIVISOR 1000        /* clocks differ by one in ten thousand, and a tick or two */
 #define SCAN_LOCKS (1u << 18)           /* looked at in one round */
+#define JOINING_SHARE 4                 /* of a lease: if the coordinator is gone meanwhile, it goes on as it was */
+#define GRACE_US 20000                  /* where the kernel has no barrier: longer than a packet can take */
 
 static uint64_t lease_at_most(const struct care *c)
 {
-    uint64_t lease = c->welcome->config.lease_ns;
+    uint64_t lease = c->welcome.config.lease_ns;
     return lease + lease / LEASE_DRIFT_DIVISOR + 2 * ROUND_NS;
 }
 
@@ -22,7 +28,7 @@ static uint64_t lease_at_most(const struct care *c)
 /* The kernel hears them; what has changed since the last look was heard in between. */
 static void listen_to_kernel(struct care *c, uint64_t now)
 {
-    for (uint16_t m = 1; m <= c->welcome->config.machines; m++) {
+    for (uint16_t m = 1; m <= c->welcome.config.machines; m++) {
         uint64_t heard = c->hosts[m].heard;
         if (heard == c->heard[m])
             continue;
@@ -40,26 +46,84 @@ static bool lives(const void *ctx, uint16_t machine, uint64_t now)
 
 /* ---- beginning ---- */
 
-/* State was lost, and hosts hold what nobody here knows of (5.3). A process that takes over meanwhile begins anew, with a life of
- * its own, so that hosts tell it what they told the one before. */
-static void begin_rebuilding(struct care *c, bool found, uint64_t now)
+/* A packet passes the program under the kernel's read lock: those that came before this have left. */
+static void grace(void)
 {
-    const struct rack_config *config = &c->welcome->config;
-    if (found) {
-        memset(c->locks, 0, config->locks * sizeof *c->locks);
-        c->live->life = c->welcome->packet.head.generation;
-        c->live->epoch = config->lease_ns ? c->live->life : 0;
-    }
-    rebuild_begin(&c->rebuild, config->machines, now + lease_at_most(c));
-    if (c->welcome->live_known)
-        rebuild_expect(&c->rebuild, c->welcome->live, COORD_LIVE_WORDS);
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0))
+        usleep(GRACE_US);
+}
+
+/* Nobody reads the table that is not in use: whoever did is gone. */
+static void publish_rules(struct care *c)
+{
+    uint32_t at = !(c->live->rules_at & 1);
+    volatile struct plane_rules *to = &c->live->rules[at];
+    uint64_t owner[RACK_SLOTS / 8];
+    memcpy(owner, c->rules.owner, sizeof owner);
+    for (unsigned i = 0; i < countof(owner); i++)
+        to->owner[i] = owner[i];
+    to->version = c->rules.version;
+    __atomic_store_n(&c->live->rules_at, at, __ATOMIC_RELEASE);
+    grace();
+}
+
+static uint64_t own_slots(const struct care *c)
+{
+    uint64_t slots = 0;
+    for (unsigned s = 0; s < RACK_SLOTS; s++)
+        slots |= (uint64_t)(c->rules.owner[s] == c->config.rack) << s;
+    return slots;
+}
+
+static void be_quiet(struct care *c)
+{
+    __atomic_store_n(&c->live->closed, PLANE_QUIET, __ATOMIC_SEQ_CST);
+    grace();
+}
+
+/* State was lost, and hosts hold what nobody here knows of (5.3), in the life that the coordinator gave. Of a state that somebody
+ * left nothing counts: hosts tell us what they told the one before. */
+static void begin_rebuilding(struct care *c, bool found)
+{
+    be_quiet(c);
+    if (found)
+        memset(c->locks, 0, c->config.locks * sizeof *c->locks);
+    /* From now on: until it was quiet the former life gave leases. */
+    rebuild_begin(&c->rebuild, c->config.machines, world_now(&world_real) + lease_at_most(c));
+    if (c->welcome.live_known)
+        rebuild_expect(&c->rebuild, c->welcome.live, COORD_LIVE_WORDS);
+    for (uint16_t m = 1; m <= c->config.machines; m++)
+        c->hosts[m].apart = c->rebuild.state[m] == REBUILD_APART;
+    publish_rules(c);
+    c->live->slots = own_slots(c);
+    c->live->life = c->welcome.packet.head.generation;
+    c->live->epoch = c->config.lease_ns ? c->live->life : 0;
+    __atomic_store_n(&c->live->closed, PLANE_REBUILDING, __ATOMIC_RELEASE);
+    grace(); /* no packet that still knows the former life will find it open */
+    c->look_for = 0;
+    c->look_next = c->look_found = 0;
+}
+
+/* What the coordinator's welcome says. */
+static void take_welcome(struct care *c, const struct coord_welcome *w)
+{
+    c->welcome = *w;
+    c->rules = w->rules;
+    c->config = w->config.racks ? parts_config(&w->config, w->packet.head.to.port) : w->config;
+}
+
+/* Whether what was found goes by the same rules. If not, others may have had its locks meanwhile. */
+static bool rules_are_found(const struct care *c)
+{
+    return c->live->rules[c->live->rules_at & 1].version == c->rules.version && c->live->slots == own_slots(c);
 }
 
 int care_begin(struct care *c, struct plane *p, struct udp *udp, const struct coord_welcome *w, const struct join_params *j)
 {
     void *hosts, *locks;
-    uint64_t bytes, now = world_now(&world_real);
-    if (w->config.machines >= REBUILD_MACHINES_MAX)
+    uint64_t bytes;
+    if (w->config.machines >= REBUILD_MACHINES_MAX || (w->config.racks && w->packet.head.to.port >= w->config.racks) ||
+        !rack_rules_fine(&w->rules, (unsigned)max_u64(w->config.racks, 1)))
         return -ERANGE;
     int rc = plane_map(p, "hosts", &hosts, &bytes);
     if (!rc)
@@ -67,14 +131,18 @@ int care_begin(struct care *c, struct plane *p, struct udp *udp, const struct co
     if (rc)
         return rc;
     c->udp = udp;
-    c->welcome = w;
-    c->join = j;
+    take_welcome(c, w);
+    c->join = *j;
     c->live = plane_live(p);
     c->hosts = hosts;
     c->locks = locks;
-    if (c->live->closed)
-        begin_rebuilding(c, plane_found(p), now);
-    listen_to_kernel(c, now);
+    if (c->live->closed || (plane_found(p) && !rules_are_found(c))) {
+        begin_rebuilding(c, plane_found(p));
+    } else if (!plane_found(p)) {
+        publish_rules(c);
+        c->live->slots = own_slots(c);
+    }
+    listen_to_kernel(c, world_now(&world_real));
     return 0;
 }
 
@@ -82,7 +150,7 @@ int care_begin(struct care *c, struct plane *p, struct udp *udp, const struct co
 
 static void answer_report(struct care *c, const struct fission_packet *p, uint32_t len, struct net_addr from)
 {
-    const struct rack_config *config = &c->welcome->config;
+    const struct rack_config *config = &c->config;
     const struct fission_rules rules = {
         .space = config->space, .epoch = c->live->epoch, .machines = config->machines, .locks = config->locks};
     if (fission_verify(p, len, &rules) != FISSION_FINE || p->head.type != FISSION_REPORT ||
@@ -96,44 +164,116 @@ static void answer_report(struct care *c, const struct fission_packet *p, uint32
     udp_send(c->udp, &out, 1);
 }
 
-static void receive(struct care *c)
-{
-    uint64_t until = world_now(&world_real) + (c->rebuild.closed ? ROUND_CLOSED_NS : ROUND_NS);
-    while (udp_wait(c->udp, &c->batch, 0, until))
-        for (unsigned i = 0; i < c->batch.count; i++) {
-            const void *data = c->batch.packet[i].data;
-            uint32_t len = c->batch.packet[i].len;
-            const struct coord_packet *p = coord_check(data, len, c->welcome->config.space);
-            if (p && p->head.type == COORD_BEATEN && p->head.nonce == c->join->nonce &&
-                p->head.index <= c->welcome->config.machines)
-                c->look_for = (uint16_t)p->head.index;
-            else if (!p && len <= PACKET_MAX)
-                answer_report(c, data, len, c->batch.packet[i].from);
-        }
-}
-
 /* ---- the coordinator ---- */
+
+static void tell(struct care *c, const void *packet, uint32_t len)
+{
+    const struct udp_out out = {.to = c->join.coordinator, .len = len, .data = packet};
+    udp_send(c->udp, &out, 1);
+}
 
 static void beat(struct care *c, uint64_t machine, uint64_t found)
 {
     struct coord_beat b;
     struct coord_packet *p = &b.packet;
     memset(&b, 0, sizeof b);
-    coord_make(p, COORD_BEAT, c->welcome->packet.space, c->join->nonce);
-    p->head.from.machine = MACHINE_SWITCH;
-    p->head.epoch = c->welcome->packet.head.generation;
+    coord_make(p, COORD_BEAT, c->welcome.packet.space, c->join.nonce);
+    p->head.from = c->welcome.packet.head.to;
+    p->head.epoch = c->welcome.packet.head.generation;
     p->head.index = machine;
     p->head.generation = (uint32_t)min_u64(found, UINT32_MAX);
     p->role = COORD_SWITCH;
-    p->at = c->join->at;
-    p->code = coord_config_sum(&c->welcome->config);
-    const struct udp_out out = {.to = c->join->coordinator, .len = sizeof b, .data = &b};
-    udp_send(c->udp, &out, 1);
+    p->at = c->join.at;
+    p->code = coord_config_sum(&c->welcome.config);
+    b.rules = c->rules;
+    tell(c, &b, sizeof b);
+}
+
+/* As if the state were lost: with rules by which this switch has other locks than before, or because its place was given away.
+ * The answer says which hosts can hold something, so that nothing may be granted between question and answer. */
+static void join_anew(struct care *c, uint64_t now)
+{
+    if (c->nonce_next)
+        return;
+    be_quiet(c);
+    c->nonce_next = world_random(&world_real) | 1;
+    c->joining_until_ns = now + c->config.lease_ns / JOINING_SHARE;
+}
+
+/* It is time to ask once more, or too late: much may be granted from now on. */
+static void keep_joining(struct care *c, uint64_t now)
+{
+    if (now >= c->joining_until_ns) {
+        c->nonce_next = 0;
+        __atomic_store_n(&c->live->closed, c->rebuild.closed ? PLANE_REBUILDING : 0, __ATOMIC_RELEASE);
+        return;
+    }
+    struct join_params j = c->join;
+    j.nonce = c->nonce_next;
+    j.rack = c->welcome.packet.head.to.port + 1u; /* its own place */
+    struct coord_packet p = join_packet(&j);
+    tell(c, &p, sizeof p);
+}
+
+static void on_welcome(struct care *c, const struct coord_welcome *w, uint64_t now)
+{
+    if (!c->nonce_next || now >= c->joining_until_ns || w->packet.head.nonce != c->nonce_next || w->packet.role != c->join.role ||
+        memcmp(&w->config, &c->welcome.config, sizeof w->config) != 0 || w->packet.head.to.port != c->welcome.packet.head.to.port ||
+        !rack_rules_fine(&w->rules, (unsigned)max_u64(w->config.racks, 1)))
+        return;
+    take_welcome(c, w);
+    c->join.nonce = c->nonce_next;
+    c->nonce_next = 0;
+    begin_rebuilding(c, true);
+    beat(c, 0, 0);
+}
+
+static void on_beaten(struct care *c, const struct coord_beat *b, uint64_t now)
+{
+    if (b->packet.head.index <= c->config.machines)
+        c->look_for = (uint16_t)b->packet.head.index;
+    if (!c->config.racks || b->rules.version <= c->rules.version || !rack_rules_fine(&b->rules, c->config.racks))
+        return;
+    if (rules_concern(&c->rules, &b->rules, c->config.rack)) {
+        join_anew(c, now);
+        return;
+    }
+    c->rules = b->rules;
+    publish_rules(c);
+}
+
+static void on_coordinator(struct care *c, const struct coord_packet *p, uint64_t now)
+{
+    if (p->head.type == COORD_WELCOME)
+        on_welcome(c, (const struct coord_welcome *)p, now);
+    else if (p->head.type == COORD_BEATEN && p->head.nonce == c->join.nonce)
+        on_beaten(c, (const struct coord_beat *)p, now);
+    else if (p->head.type == COORD_REFUSED && p->head.nonce == c->join.nonce && p->code == -ESTALE)
+        join_anew(c, now);
+}
+
+static void receive(struct care *c)
+{
+    uint64_t until = world_now(&world_real) + (c->rebuild.closed || c->nonce_next ? ROUND_CLOSED_NS : ROUND_NS);
+    while (udp_wait(c->udp, &c->batch, 0, until)) {
+        uint64_t now = world_now(&world_real);
+        for (unsigned i = 0; i < c->batch.count; i++) {
+            const void *data = c->batch.packet[i].data;
+            uint32_t len = c->batch.packet[i].len;
+            const struct coord_packet *p = coord_check(data, len, c->welcome.config.space);
+            if (p)
+                on_coordinator(c, p, now);
+            else if (len <= PACKET_MAX && !c->nonce_next)
+                answer_report(c, data, len, c->batch.packet[i].from);
+        }
+        if (c->nonce_next)
+            return; /* which is to be told at once */
+    }
 }
 
 static uint16_t heir_of(const struct care *c, uint64_t now)
 {
-    for (uint16_t m = 1; m <= c->welcome->config.machines; m++)
+    for (uint16_t m = 1; m <= c->welcome.config.machines; m++)
         if (c->hosts[m].ip && c->hosts[m].asked && lives(c, m, now))
             return m;
     return MACHINE_NONE;
@@ -143,7 +283,7 @@ static uint16_t heir_of(const struct care *c, uint64_t now)
 static void look(struct care *c, uint64_t now)
 {
     uint16_t machine = c->look_for, heir = heir_of(c, now);
-    const struct rack_config *config = &c->welcome->config;
+    const struct rack_config *config = &c->config;
     uint64_t end = min_u64(c->look_next + SCAN_LOCKS, config->locks);
     bool gone = !lives(c, machine, now);
     for (; c->look_next < end; c->look_next++) {
@@ -175,6 +315,10 @@ bool care_round(struct care *c)
     receive(c);
     uint64_t now = world_now(&world_real);
     listen_to_kernel(c, now);
+    if (c->nonce_next) {
+        keep_joining(c, now);
+        return false;
+    }
     bool was_closed = c->rebuild.closed;
     if (was_closed && !rebuild_closed(&c->rebuild, now, lives, c))
         c->live->closed = 0;

@@ -1,5 +1,6 @@
 /* What the control process of a switch in the kernel does while it runs: rebuilds state that was lost, tells the coordinator that
- * it is there, and looks for machines that are gone. */
+ * it is there, looks for machines that are gone, and begins anew with other locks if the coordinator says so (as node/station.c
+ * does for one in software). */
 #ifndef PAWL_CLI_SWITCH_CARE_H
 #define PAWL_CLI_SWITCH_CARE_H
 
@@ -9,8 +10,12 @@
 
 struct care {
     struct udp *udp;
-    const struct coord_welcome *welcome;
-    const struct join_params *join;
+    struct coord_welcome welcome;
+    struct join_params join;
+    struct rack_config config; /* the rack's own: with its number of the space */
+    struct rack_rules rules;   /* by which it goes, if locks are divided */
+    uint64_t nonce_next;       /* it is joining anew by this JOIN; 0: it is not */
+    uint64_t joining_until_ns; /* for so long the program is quiet */
     volatile struct plane_live *live;
     volatile struct plane_host *hosts; /* the kernel's */
     struct rebuild_lock *locks;
@@ -23,7 +28,7 @@ struct care {
     struct udp_batch batch;
 };
 
-/* 0 or a negative errno. Afterwards packets may come. */
+/* 0 or a negative errno. Afterwards packets may come: the program is attached now, or before. */
 int care_begin(struct care *c, struct plane *p, struct udp *udp, const struct coord_welcome *w, const struct join_params *j);
 
 /* A while of it. True: it has opened just now. */

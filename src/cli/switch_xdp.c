@@ -18,7 +18,7 @@ static_assert((int)PLANE_HERE == (int)COORD_HERE, "the kernel's side knows it by
 
 static const struct {
     const char *design, *program;
-} programs[] = {{"fisslock", "fission"}, {"netlock", "netlock"}};
+} programs[] = {{"fisslock", "fission"}, {"fisslock-stay", "fission"}, {"fisslock-racks", "fission"}, {"netlock", "netlock"}};
 
 static const char *program_of(const char *design)
 {
@@ -30,7 +30,7 @@ static const char *program_of(const char *design)
 
 static int say(int status)
 {
-    return cli_say("switch", status, "%s", plane_explain());
+    return cli_say("switch", status, "%s", explained());
 }
 
 /* ---- attaching ---- */
@@ -111,16 +111,20 @@ int switch_open_plane(const struct switch_options *o, const struct coord_welcome
 {
     const struct rack_config *c = &w->config;
     uint32_t highest = c->machines;
+    uint16_t rack = c->racks ? w->packet.head.to.port : 0;
     for (unsigned i = 0; i < c->servers; i++)
         highest = c->server[i] > highest ? c->server[i] : highest;
     const struct plane_options po = {
         .program = program,
         .settings = {.port = htons(o->at.port),
                      .machines = c->machines,
-                     .space = c->space,
+                     .space = c->racks ? rack_space_id(c, rack) : c->space,
                      .locks = c->locks,
                      .options = (uint32_t)c->options,
-                     .lease_ns = c->lease_ns},
+                     .lease_ns = c->lease_ns,
+                     .racks = c->racks,
+                     .rack = rack,
+                     .ip = c->racks ? o->at.ip : 0},
         .pins = o->pins,
         .fresh = fresh,
         .life = w->packet.head.generation,
@@ -132,7 +136,7 @@ int switch_open_plane(const struct switch_options *o, const struct coord_welcome
     };
     int rc = plane_open(&po, out);
     if (rc)
-        return cli_say("switch", EXIT_UNAVAILABLE, "%s%s", plane_explain(), rc == -EEXIST ? "; --fresh begins anew" : "");
+        return cli_say("switch", EXIT_UNAVAILABLE, "%s%s", explained(), rc == -EEXIST ? "; --fresh begins anew" : "");
     const volatile struct plane_live *live = plane_live(*out);
     printf("%s, life %" PRIu32 "; the verifier went through %" PRIu32 " instructions\n",
            plane_found(*out) ? "goes on with the locks as they were" : "all locks are free", live->life, plane_verified(*out));
@@ -149,6 +153,7 @@ static int join_rack(const struct switch_options *o, struct udp *udp, struct coo
                               .role = COORD_SWITCH,
                               .space = o->space,
                               .at = udp->at,
+                              .rack = o->rack,
                               .nonce = world_random(&world_real) | 1,
                               .deadline = world_now(&world_real) + JOIN_NS};
     rc = join(udp, j, w, &stamp);
@@ -158,6 +163,7 @@ static int join_rack(const struct switch_options *o, struct udp *udp, struct coo
                : cli_say("switch", EXIT_UNAVAILABLE, "the coordinator %s",
                          rc == -ETIMEDOUT ? "does not answer"
                          : rc == -EBUSY   ? "has another switch, of which it has heard less than a lease ago"
+                         : rc == -EINVAL  ? "has fewer racks in that space"
                          : rc == -EAGAIN  ? "cannot have a switch yet: lock servers are missing, or a lease has to pass"
                                           : "has no such space, or no use for a switch");
 }
@@ -172,15 +178,18 @@ void switch_print_end(const struct plane *p)
                c.verdict[PLANE_DROPPED], c.verdict[PLANE_PASSED]);
 }
 
-/* State that was lost is told anew by the hosts; until then nothing is decided. */
+/* State that was lost is told anew by the hosts; until then nothing is decided. The program is attached when it has everything that
+ * it tells them. */
 static int serve(struct plane *p, const struct switch_options *o, struct udp *udp, const struct coord_welcome *w,
                  const struct join_params *j)
 {
     struct care *c = calloc(1, sizeof *c);
     int rc = c ? care_begin(c, p, udp, w, j) : -ENOMEM;
-    if (rc) {
+    int status =
+        rc ? cli_say("switch", EXIT_UNAVAILABLE, "cannot look after the program: %s", strerror(-rc)) : switch_attach_all(p, o);
+    if (status) {
         free(c);
-        return cli_say("switch", EXIT_UNAVAILABLE, "cannot look after the program: %s", strerror(-rc));
+        return status;
     }
     if (plane_live(p)->closed)
         printf("closed until hosts have told what they hold, or their leases are over\n");
@@ -206,9 +215,7 @@ static int run(const struct switch_options *o, struct udp *udp, const struct coo
         status = switch_open_plane(o, w, program, o->fresh, NULL, &p);
     if (status)
         return status;
-    status = switch_attach_all(p, o);
-    if (!status)
-        status = serve(p, o, udp, w, j);
+    status = serve(p, o, udp, w, j);
     if (!status)
         switch_print_end(p);
     plane_close(p, o->remove || !o->pins ? PLANE_REMOVE : PLANE_DETACH);
@@ -232,13 +239,16 @@ int switch_xdp(const struct switch_options *o)
     else if (o->locks && o->locks != w.config.locks)
         status = cli_say("switch", EXIT_UNAVAILABLE, "the space '%s' has %" PRIu64 " locks, not %" PRIu64, o->space, w.config.locks,
                          o->locks);
-    else if (w.config.racks)
-        status = cli_say("switch", EXIT_UNAVAILABLE, "locks that are divided among switches (%s) are decided in software: --soft",
-                         w.design);
+    else if (w.config.racks && !program_of(w.design))
+        status = cli_say("switch", EXIT_UNAVAILABLE,
+                         "locks that the design '%s' divides among switches are decided in software: --soft", w.design);
+    else if (o->rack && !w.config.racks)
+        status = cli_say("switch", EXIT_UNAVAILABLE, "--rack: the space '%s' has one", o->space);
     else
-        status = o->alloc && strcmp(w.design, CLI_ALLOC_DESIGN) ? cli_say("switch", EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, w.design)
-                 : !strcmp(w.design, "netlock")                 ? switch_netlock(o, &udp, &w, &j)
-                                                                : run(o, &udp, &w, &j);
+        status = (o->alloc || o->levels_seen) && strcmp(w.design, CLI_ALLOC_DESIGN)
+                     ? cli_say("switch", EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, w.design)
+                 : !strcmp(w.design, "netlock") ? switch_netlock(o, &udp, &w, &j)
+                                                : run(o, &udp, &w, &j);
     udp_close(&udp);
     return status;
 }

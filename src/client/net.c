@@ -1,18 +1,20 @@
 /* Opening, closing, and the synchronous calls. */
 #include "client/net.h"
-#include "client/explain.h"
 #include "client/net_where.h"
 #include "cluster/join.h"
+#include "lib/explain.h"
 #include "lib/hash.h"
 #include "wire/afxdp.h"
 #include "world/world.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,11 +28,31 @@
 
 /* ---- the host ---- */
 
+/* The same address in another network namespace is another host, beside which another coordinator may be: containers share
+ * SEGMENT_DIR more often than they share the network. 0 if the kernel does not tell. */
+static uint64_t network_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/thread-self/ns/net", &st) ? 0 : st.st_ino;
+}
+
 /* One file per host, coordinator and space. */
 static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
 {
-    uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip);
+    uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip ^ network_namespace() << 32);
     snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
+}
+
+void net_remove_hosts(const char *space)
+{
+    char pattern[HOST_PATH_LEN];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/pawl.%u.net.%s.*", SEGMENT_DIR, (unsigned)getuid(), space);
+    if (glob(pattern, 0, NULL, &found))
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        unlink(found.gl_pathv[i]);
+    globfree(&found);
 }
 
 static int join_and_create(struct net *n, const struct net_where *w, const char *path)
@@ -429,10 +451,8 @@ static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, paw
     return true;
 }
 
-/* What the lock's data server said. */
-static int take_reply(struct net *n, uint32_t request, pawl_call *call)
+int net_take_reply(struct net *n, uint32_t request, pawl_call *call, struct outbox *out)
 {
-    struct outbox *out = net_outbox();
     uint32_t len = 0;
     host_enter(&n->host, out);
     int rc = n->host.design->reply(n->host.memory, request, call->reply, (uint32_t)min_u64(call->room, PAWL_CALL_MAX), &len, out);
@@ -462,7 +482,7 @@ static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64
     bell = rc == PACKET_DONE ? UINT32_MAX : bell; /* no bell is odd: look at once */
     rc = net_await(n, ask.request, bell, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer, &expiry);
     if (!rc && call)
-        rc = take_reply(n, ask.request, call);
+        rc = net_take_reply(n, ask.request, call, net_outbox());
     if (rc || !out)
         net_give_request(n, ask.request);
     if (rc)
@@ -485,7 +505,7 @@ int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline
     return rc ? rc : lock_index(n, index, mode, deadline, NULL, out);
 }
 
-static int check_call(struct net *n, const pawl_call *call)
+int net_check_call(struct net *n, const pawl_call *call)
 {
     if (!n->host.design->call)
         return failed(n, -PAWL_ENOTSUP);
@@ -498,7 +518,7 @@ static int check_call(struct net *n, const pawl_call *call)
 int net_lock_call(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
 {
     uint64_t index;
-    int rc = check_call(n, call);
+    int rc = net_check_call(n, call);
     if (!rc)
         rc = net_index(n, key, mode, false, deadline, &index);
     return rc ? rc : lock_index(n, index, mode, deadline, call, out);
@@ -509,7 +529,7 @@ int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_ca
     struct packet_answer answer;
     uint64_t expiry = 0;
     uint32_t request;
-    int rc = check_call(n, call);
+    int rc = net_check_call(n, call);
     if (rc)
         return rc;
     rc = net_request_of(n, g, &request);
@@ -526,7 +546,7 @@ int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_ca
     if (rc >= 0)
         rc = net_await(n, request, bell, deadline, &answer, &expiry);
     if (!rc)
-        rc = take_reply(n, request, call);
+        rc = net_take_reply(n, request, call, net_outbox());
     return rc ? failed(n, rc) : 0;
 }
 

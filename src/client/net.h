@@ -24,6 +24,8 @@ struct net_async {
     uint64_t deadline;
     bool given_up;
     enum pawl_mode mode;
+    pawl_call *call; /* of which the lock's data server has been told; or null */
+    bool once;       /* and then the lock is given back */
     pawl_completion completion;
 };
 
@@ -121,6 +123,10 @@ bool net_valid(struct net *n);
 uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
 uint64_t net_grant_clock(uint64_t at);           /* from the host's clock to that of grants; 0 if it is past */
 
+/* Whether a data server can be told that, and what it has answered. */
+int net_check_call(struct net *n, const pawl_call *call);
+int net_take_reply(struct net *n, uint32_t request, pawl_call *call, struct outbox *out);
+
 /* A request that nobody uses, -PAWL_ELIMIT; and back. The second pair with n->lock held. */
 int net_take_request(struct net *n, uint32_t *out);
 void net_give_request(struct net *n, uint32_t request);
@@ -148,5 +154,8 @@ void net_async_look(struct net *n);
 
 int net_thread_start(struct net *n);
 void net_thread_stop(struct net *n);
+
+/* Removes the files of all hosts of a space on this machine; nobody uses them any more. */
+void net_remove_hosts(const char *space);
 
 #endif

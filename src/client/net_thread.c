@@ -50,11 +50,13 @@ void net_say_here(struct net *n)
             tell(n, &n->udp, COORD_HERE, h->servers[i]);
 }
 
-static void tick(struct net *n, struct udp *through, uint64_t now)
+/* The clock is read inside, as everywhere: what others have done while we waited for our turn must not lie in the future. */
+static void tick(struct net *n, struct udp *through)
 {
     struct host_header *h = n->host.header;
     struct outbox *out = net_outbox();
     host_enter(&n->host, out);
+    uint64_t now = host_now();
     uint64_t next = n->host.design->tick(n->host.memory, now, out);
     host_leave(&n->host, out);
     __atomic_store_n(&h->tick_ns, min_u64(next, now + h->config.retry_ns), __ATOMIC_RELEASE);
@@ -79,13 +81,13 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
         }
     }
     if (must_tick || now >= __atomic_load_n(&h->tick_ns, __ATOMIC_ACQUIRE))
-        tick(n, through, now);
+        tick(n, through);
     if (is_due(&h->beat_ns, now, lease / BEATS))
         tell(n, through, COORD_BEAT, h->coordinator);
     if (is_due(&h->look_ns, now, LOOK_NS)) {
         uint32_t session = 0;
         struct outbox *out = net_outbox();
-        while (host_look_after(&n->host, &session, now, out))
+        while (host_look_after(&n->host, &session, out))
             net_flush(n, through, out);
     }
 }
@@ -159,7 +161,7 @@ static void close_host(struct net *n)
     uint64_t until = world_now(&world_real) + LINGER_NS;
     while (is_last(n) && host_lives(&n->host, host_now()) && world_now(&world_real) < until) {
         struct outbox *out = net_outbox();
-        bool gone = host_retire_if_idle(&n->host, host_now(), out);
+        bool gone = host_retire_if_idle(&n->host, out);
         net_flush(n, &n->udp, out);
         if (gone) {
             tell(n, &n->udp, COORD_LEAVE, n->host.header->coordinator);

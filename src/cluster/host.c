@@ -164,7 +164,7 @@ void host_retire(struct host *h)
         unlink(h->path); /* by the first who says so: a successor's file stays */
 }
 
-bool host_retire_if_idle(struct host *h, uint64_t now, struct outbox *out)
+bool host_retire_if_idle(struct host *h, struct outbox *out)
 {
     const struct rack_config *c = &h->header->config;
     bool idle = true;
@@ -174,7 +174,7 @@ bool host_retire_if_idle(struct host *h, uint64_t now, struct outbox *out)
     for (uint32_t i = 0; i < rack_requests(c) && idle; i++)
         idle = h->design->idle(h->memory, i);
     if (idle && h->design->leave)
-        h->design->leave(h->memory, now, out);
+        h->design->leave(h->memory, host_now(), out);
     if (idle)
         host_retire(h);
     host_leave(h, out);
@@ -303,7 +303,7 @@ void host_session_close(struct host *h, uint32_t session, struct outbox *out)
     pthread_mutex_unlock(&s->life);
 }
 
-bool host_look_after(struct host *h, uint32_t *session, uint64_t now, struct outbox *out)
+bool host_look_after(struct host *h, uint32_t *session, struct outbox *out)
 {
     bool found = false;
     for (; *session < h->header->config.sessions && !found; ++*session) {
@@ -312,6 +312,7 @@ bool host_look_after(struct host *h, uint32_t *session, uint64_t now, struct out
             continue;
         bool orphan = is_orphan(s);
         host_enter(h, out);
+        uint64_t now = host_now();
         bool late = now >= __atomic_load_n(&s->until_ns, __ATOMIC_ACQUIRE) || !h->design->expiry(h->memory, *session);
         found = (orphan && s->state != HOST_SESSION_FREE) || (late && s->state == HOST_SESSION_OPEN);
         if (found) {

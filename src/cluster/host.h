@@ -72,7 +72,7 @@ void host_close(struct host *h);
 void host_retire(struct host *h);
 
 /* The same if no session is open and no request is in use: then none can be any more, and the design says its farewell. */
-bool host_retire_if_idle(struct host *h, uint64_t now, struct outbox *out);
+bool host_retire_if_idle(struct host *h, struct outbox *out);
 
 /* Around every use of the memory. What comes out is added to the outbox; host_leave makes the change complete. */
 void host_enter(struct host *h, struct outbox *out);
@@ -100,6 +100,6 @@ void host_session_close(struct host *h, uint32_t session, struct outbox *out);
 
 /* Sessions whose process has ended or whose lease has: what they held and waited for goes. One session per call: true if there may
  * be more; the outbox is then to be sent first. */
-bool host_look_after(struct host *h, uint32_t *session, uint64_t now, struct outbox *out);
+bool host_look_after(struct host *h, uint32_t *session, struct outbox *out);
 
 #endif

@@ -109,6 +109,22 @@ static struct slot *slot_here(const struct seat *seat, uint32_t slot)
     return fab_shm_ptr(seat->ep, space_slot_addr(seat->space, slot));
 }
 
+static int set_state(const struct seat *seat, uint32_t slot, uint64_t from, enum slot_state state)
+{
+    uint64_t old;
+    int rc = seat_sure_cas(seat, lease_addr(seat, slot), from, lease_word(state, lease_epoch(from), lease_stamp(from)), &old);
+    return rc ? rc : old == from;
+}
+
+/* Taken for lost before it was used: there is nothing to recover, and others would leave it alone until our process ends. */
+static void give_back(const struct seat *seat, uint32_t slot, uint64_t taken)
+{
+    uint64_t lease;
+    if (!fab_read64(seat->ep, lease_addr(seat, slot), &lease) && lease_state(lease) == SLOT_LOST &&
+        lease_epoch(lease) == lease_epoch(taken))
+        set_state(seat, slot, lease, SLOT_FREE);
+}
+
 /* 1: ours now; 0: not to be had. */
 static int try_slot(struct seat *seat, uint32_t slot, const struct session_params *p)
 {
@@ -124,6 +140,10 @@ static int try_slot(struct seat *seat, uint32_t slot, const struct session_param
     if (rc > 0) {
         rc = move_in(seat, slot, taken, p);
         rc = rc ? rc : 1;
+    }
+    if (rc == -PAWL_ELOST && kernel) { /* we were stopped for longer than a lease; nobody has seen a session yet: another slot */
+        give_back(seat, slot, taken);
+        rc = 0;
     }
     if (rc <= 0 && kernel)
         life_drop(slot_here(seat, slot));
@@ -157,13 +177,6 @@ int session_open(struct seat *seat, const struct session_params *p)
 }
 
 /* ---- ending ---- */
-
-static int set_state(const struct seat *seat, uint32_t slot, uint64_t from, enum slot_state state)
-{
-    uint64_t old;
-    int rc = seat_sure_cas(seat, lease_addr(seat, slot), from, lease_word(state, lease_epoch(from), lease_stamp(from)), &old);
-    return rc ? rc : old == from;
-}
 
 int session_close(const struct seat *seat)
 {

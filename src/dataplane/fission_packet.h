@@ -3,6 +3,7 @@
 #ifndef PAWL_DATAPLANE_FISSION_PACKET_H
 #define PAWL_DATAPLANE_FISSION_PACKET_H
 
+#include "dataplane/slots.h"
 #include "wire/packet.h"
 
 #include <stdbool.h>
@@ -79,6 +80,10 @@ struct fission_entry {
     uint8_t priority;
 };
 _Static_assert(sizeof(struct fission_entry) == 16, "no padding");
+
+/* LEASE, if locks are divided among switches: the table of who has which slot, in the answer; the question has room for it. */
+#define RULES_ENTRIES (RACK_SLOTS / sizeof(struct fission_entry))
+_Static_assert(RACK_SLOTS % sizeof(struct fission_entry) == 0, "a table is whole entries");
 
 #define FISSION_HOPS_MAX 16
 #define FISSION_ENTRIES_MAX ((PACKET_MAX - sizeof(struct fission_packet)) / sizeof(struct fission_entry))

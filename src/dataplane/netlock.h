@@ -14,7 +14,18 @@
  * `excl` counts the writers in the queue that have not ended: without one, a reader is granted as it comes (line 4).
  *
  * A queue that is full sets OVER in its tail: from then on whoever comes is passed to the lock's server (q2), and only the server's
- * pushes enter q1, until the server says LAST and nobody has come since (`arrivals`), so that both are one queue. */
+ * pushes enter q1, until the server says LAST and nobody has come since (`arrivals`), so that both are one queue.
+ *
+ * With priorities, only the first `levels` of them have a waiting queue here (4.4). Who has a lower one, and would have to wait,
+ * waits at the server, in its order among q2, and a flag of `waiting` says that somebody does (LOW). The rule:
+ *   1. It is granted as it comes only if nobody waits, here or there, whom it may not overtake: LOW counts as its own priority.
+ *   2. The server may push one only when it has been called: when nobody is in the queue and nobody waits here, OVER is set and
+ *      NOTIFY says so, in one pass. From then on only pushes enter, so the first of them finds the queue as empty as it was. That
+ *      pass counts as an arrival: no LAST from before ends this OVER, and a call that the server has answered with LAST is none.
+ *   3. Of one call come a writer, or readers one after the other, before all others; what finds the queue otherwise is not let in.
+ *   4. The server says LAST when none is left in q2 that has a queue here; the others stay there, and LAST says so.
+ * So who is granted is decided here, as without; the higher ones do not notice that lower ones wait, but for a round trip when
+ * one of those has its turn; and its turn is when the lock is free and no higher one waits, whoever comes meanwhile. */
 #ifndef PAWL_DATAPLANE_NETLOCK_H
 #define PAWL_DATAPLANE_NETLOCK_H
 
@@ -24,13 +35,13 @@
 
 /* The register arrays, in the order in which a packet comes by. Registers have 64 bits or 32. */
 enum netlock_array {
-    NETLOCK_BOUNDS,   /* left 32, size 16, size of each waiting queue 16 */
+    NETLOCK_BOUNDS,   /* left 32, size 16, waiting queues 8, size of each 8 */
     NETLOCK_ROUNDS,   /* round 32, next push 32 */
     NETLOCK_SEEN,     /* per request of a host: its latest nonce, by which doubled packets are known */
     NETLOCK_METER,    /* per tenant: level 32, stamp 32 */
     NETLOCK_ARRIVALS, /* 32: requests so far; the rate of Algorithm 3 */
     NETLOCK_QUEUES,   /* per priority: head 32, tail 32 of the waiting queue */
-    NETLOCK_WAITING,  /* how many wait in each priority's queue, 8 bits each */
+    NETLOCK_WAITING,  /* how many wait in each priority's queue, 8 bits each; the first without a queue: LOW */
     NETLOCK_ENDS,     /* head 32, tail 32 */
     NETLOCK_PEAK,     /* 32: most requests at once; the contention of Algorithm 3 */
     NETLOCK_TICKETS,  /* per request of a host: the ticket it got, and its queue */
@@ -76,6 +87,7 @@ enum netlock_op {
     NETLOCK_OP_PEEK,  /* who is first there? */
     NETLOCK_OP_MOVE,  /* from there into the queue */
     NETLOCK_OP_DROP,  /* it gave up there */
+    NETLOCK_OP_CALL,  /* nobody is here: whoever waits at the server with a priority that has no queue here */
     /* holds that change their mode (netlock_convert.h) */
     NETLOCK_OP_CONVERT,
     NETLOCK_OP_STAY,
@@ -110,6 +122,8 @@ enum netlock_op {
 #define NETLOCK_BUST_EAGER_NORMAL 64u   /* LAST ends the overflow though somebody was passed on since */
 #define NETLOCK_BUST_NO_PUSH_ORDER 128u /* a push is taken whatever its number */
 #define NETLOCK_BUST_UPGRADE 256u       /* a reader writes though others read */
+#define NETLOCK_BUST_LOW 512u           /* who was called is granted, whatever has happened since */
+#define NETLOCK_BUST_PASSING 1024u      /* low priorities: who comes overtakes those who wait at the server */
 
 #define NETLOCK_FROM_SERVER 128u /* flag of a pass, beside those of packets: it was pushed */
 
@@ -125,10 +139,12 @@ struct netlock_pass {
     uint32_t now;         /* about microseconds */
     uint32_t rate, burst; /* the tenant's quota (control plane): requests per 2^20 microseconds; 0: none */
     /* between stages */
-    uint32_t left, size, wait_size;
-    uint32_t slot; /* of the shared queue; NETLOCK_NO_TICKET: none */
-    uint8_t queue; /* 0, or 1 + priority of a waiting queue */
+    uint32_t left, size, wait_size, levels;
+    uint32_t wait_room; /* so many more find room in the waiting queues, whichever they want */
+    uint32_t slot;      /* of the shared queue; NETLOCK_NO_TICKET: none */
+    uint8_t queue;      /* 0, or 1 + priority of a waiting queue */
     bool doubled, stale, found, enqueue, empty, grant, look, over, ours, priorities, head, writer, full;
+    bool low, lows, vacant;         /* its priority has no queue here; somebody's who waits has none; nobody is here at all */
     bool convert, upgrading, strip; /* its mode has changed; a reader wants to write, or does; and not any more */
     uint32_t mark;                  /* ticket of the reader that does */
     /* out */
@@ -188,8 +204,10 @@ static inline uint64_t netlock_stage_bounds(struct netlock_pass *p, uint64_t reg
 {
     p->left = (uint32_t)(reg >> 32);
     p->size = (uint32_t)(reg >> 16) & 0xffffu;
-    p->wait_size = (uint32_t)reg & 0xffffu;
+    p->levels = (uint32_t)(reg >> 8) & 0xffu;
+    p->wait_size = (uint32_t)reg & 0xffu;
     p->priorities = p->wait_size != 0;
+    p->low = p->priorities && p->priority >= p->levels;
     p->slot = NETLOCK_NO_TICKET;
     return reg;
 }
@@ -230,6 +248,8 @@ static inline uint64_t netlock_stage_seen(struct netlock_pass *p, uint64_t reg)
     case NETLOCK_OP_CANCEL:
         p->found = reg == p->nonce;
         return past ? reg : p->nonce + NETLOCK_CANCELLED;
+    case NETLOCK_OP_WAIT:
+        return p->low && reg == p->nonce ? p->nonce - NETLOCK_CANCELLED : reg; /* it goes to the server: as UNSEE */
     case NETLOCK_OP_UNSEE:
         return reg == p->nonce ? p->nonce - NETLOCK_CANCELLED : reg;
     default:
@@ -237,7 +257,7 @@ static inline uint64_t netlock_stage_seen(struct netlock_pass *p, uint64_t reg)
     }
 }
 
-#define NETLOCK_METER_LATE (1u << 20) /* a second: how long ago another CPU, or the control process, may have looked at its clock */
+#define NETLOCK_METER_LATE (1u << 20) /* a second: by so much another CPU, or the control process, may be late with its clock */
 
 /* A tenant's quota (4.4): a bucket that fills with its rate. In 1/1024 of a request. */
 static inline uint64_t netlock_stage_meter(struct netlock_pass *p, uint64_t reg)
@@ -266,7 +286,9 @@ static inline bool netlock_arrives(const struct netlock_pass *p)
 
 static inline uint64_t netlock_stage_arrivals(struct netlock_pass *p, uint64_t reg)
 {
-    if (netlock_arrives(p)) {
+    if (p->op == NETLOCK_OP_WAIT && p->low)
+        return reg; /* its own number is its place in the order */
+    if (netlock_arrives(p) || p->op == NETLOCK_OP_CALL) {
         reg = (uint32_t)(reg + 1);
     } else if (p->op == NETLOCK_OP_LAST) {
         p->ours = p->ours && (p->count == (uint32_t)reg || p->bust & NETLOCK_BUST_EAGER_NORMAL);
@@ -284,13 +306,25 @@ static inline uint8_t netlock_first_waiting(uint64_t waiting)
     return first;
 }
 
+/* In the count of the first priority that has no queue: somebody with one of those waits at the server. */
+static inline uint64_t netlock_low_flag(uint32_t levels)
+{
+    return levels && levels < NETLOCK_PRIORITIES ? UINT64_C(1) << (8 * levels) : 0;
+}
+
+/* Who waits in the switch, of a lock with those bounds. */
+static inline uint64_t netlock_waiting_here(uint64_t bounds, uint64_t waiting)
+{
+    return waiting & ~netlock_low_flag((uint32_t)(bounds >> 8) & 0xffu);
+}
+
 /* The waiting queue of the packet's priority. */
 static inline uint64_t netlock_stage_queues(struct netlock_pass *p, uint64_t reg)
 {
     uint32_t head = (uint32_t)(reg >> 32), tail = (uint32_t)reg;
     switch (p->op) {
     case NETLOCK_OP_WAIT:
-        p->ours = !netlock_full(head, tail);
+        p->ours = !p->low && !netlock_full(head, tail);
         p->enqueue = p->ours;
         p->ticket = tail;
         tail = p->ours ? netlock_after(tail, p->wait_size) : tail;
@@ -310,31 +344,59 @@ static inline uint64_t netlock_stage_queues(struct netlock_pass *p, uint64_t reg
     return netlock_pair(head, tail);
 }
 
+/* What the fullest of the waiting queues has room for. */
+static inline uint32_t netlock_wait_room(const struct netlock_pass *p, uint64_t waiting)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < NETLOCK_PRIORITIES; i++) {
+        uint32_t count = (uint32_t)(waiting >> (8 * i)) & 0xffu;
+        most = count > most ? count : most;
+    }
+    return most < p->wait_size ? p->wait_size - most : 0;
+}
+
 static inline uint64_t netlock_stage_waiting(struct netlock_pass *p, uint64_t reg)
 {
-    uint64_t one = UINT64_C(1) << (8 * (p->priority % NETLOCK_PRIORITIES));
+    uint64_t one = UINT64_C(1) << (8 * (p->priority % NETLOCK_PRIORITIES)), low = netlock_low_flag(p->levels), here = reg & ~low;
+    p->wait_room = p->wait_size;
     if (!p->priorities)
         return reg;
     switch (p->op) {
-    case NETLOCK_OP_ACQUIRE:
-    case NETLOCK_OP_PUSH:
-        p->head = netlock_first_waiting(reg) > p->priority; /* nobody of its priority or a higher one waits */
-        return reg;
+    case NETLOCK_OP_ACQUIRE: /* nobody of its priority or a higher one waits, here or at the server */
+        p->head = netlock_first_waiting(p->bust & NETLOCK_BUST_PASSING ? here : reg) > p->priority;
+        break;
+    case NETLOCK_OP_PUSH: /* here: it is the first of those there */
+        p->head = netlock_first_waiting(here) > p->priority;
+        break;
     case NETLOCK_OP_WAIT:
-        return p->ours ? reg + one : reg;
+        p->head = !here;
+        reg = p->low ? reg | low : p->ours ? reg + one : reg;
+        break;
     case NETLOCK_OP_MOVE:
     case NETLOCK_OP_DROP:
-        return p->ours ? reg - one : reg;
+        reg = p->ours ? reg - one : reg;
+        break;
     case NETLOCK_OP_LAST:
-        p->head = !reg;
-        return reg;
+        p->head = !here;
+        p->wait_room = netlock_wait_room(p, here);
+        if (p->found && p->flags & NETLOCK_LOW)
+            reg |= low;
+        else if (p->ours)
+            reg = here;
+        break;
+    case NETLOCK_OP_CALL:
+        p->head = !here;
+        break;
     case NETLOCK_OP_PULL:
-        p->priority = netlock_first_waiting(reg);
+        p->head = !here;
+        p->priority = netlock_first_waiting(here);
         p->next = p->priority < NETLOCK_PRIORITIES ? NETLOCK_OP_PEEK : NETLOCK_OP_NONE;
-        return reg;
+        break;
     default:
-        return reg;
+        break;
     }
+    p->lows = (reg & low) != 0;
+    return reg;
 }
 
 /* ---- head and tail ---- */
@@ -373,17 +435,39 @@ static inline void netlock_enter(struct netlock_pass *p, struct netlock_ends *e)
     if (pushed ? !p->ours || p->stale : !netlock_arrives(p))
         return;
     bool must_wait = p->priorities && !(p->head && (p->empty || (p->mode == NETLOCK_SHARED && !e->writer)));
+    bool called = pushed && p->low; /* there is no other place for it here */
+    if (called && p->bust & NETLOCK_BUST_LOW)
+        must_wait = false;
     bool q2 = !pushed && (e->over || (p->full && !must_wait));
     if (q2)
         netlock_pass_on(p, e);
     else if (must_wait && p->flags & NETLOCK_TRY)
         p->out |= NETLOCK_OUT_HELD;
-    else if (must_wait)
+    else if (must_wait && !called)
         p->next = NETLOCK_OP_WAIT;
-    else if (!p->full) /* a push beyond the room it was given is dropped: its client asks again */
+    else if (!must_wait && !p->full) /* a push that finds no room is dropped: its client asks again, and anew */
         netlock_put_in(p, e);
     if (pushed)
         p->flags |= NETLOCK_FROM_SERVER;
+}
+
+/* To the server, which has the queue of its priority. If everybody has gone meanwhile nobody else would call it. */
+static inline void netlock_pass_low(struct netlock_pass *p, const struct netlock_ends *e)
+{
+    p->out |= NETLOCK_OUT_FORWARD;
+    if (!e->over && p->empty && p->head)
+        p->next = NETLOCK_OP_CALL;
+}
+
+/* Nobody is in the queue, and nobody waits here: the server is told, if somebody may wait there. */
+static inline void netlock_nobody(struct netlock_pass *p, const struct netlock_ends *e)
+{
+    if (!e->over && !p->lows)
+        return;
+    if (p->priorities && p->levels < NETLOCK_PRIORITIES)
+        p->next = NETLOCK_OP_CALL;
+    else
+        p->out |= NETLOCK_OUT_NOTIFY;
 }
 
 /* Lines 7 to 12: the head goes, if it is the one meant; who is the next head? */
@@ -415,7 +499,9 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
         netlock_enter(p, e);
         break;
     case NETLOCK_OP_WAIT:
-        if (!p->ours && !(p->flags & NETLOCK_FROM_SERVER))
+        if (p->low)
+            netlock_pass_low(p, e);
+        else if (!p->ours && !(p->flags & NETLOCK_FROM_SERVER))
             netlock_pass_on(p, e);
         break;
     case NETLOCK_OP_MOVE:
@@ -424,7 +510,7 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
         break;
     case NETLOCK_OP_CANCEL:
         if (!p->found)
-            p->out |= e->over ? NETLOCK_OUT_FORWARD : NETLOCK_OUT_RELEASED;
+            p->out |= e->over || p->lows ? NETLOCK_OUT_FORWARD : NETLOCK_OUT_RELEASED;
         break;
     case NETLOCK_OP_RELEASE:
         if (p->bust & NETLOCK_BUST_BLIND_RELEASE)
@@ -459,16 +545,24 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
     case NETLOCK_OP_LAST:
         if (p->ours)
             e->over = 0;
-        else if (p->found && e->over && (!p->priorities || p->head)) /* else when those who wait have gone: then there is room */
-            p->out |= NETLOCK_OUT_NOTIFY;                            /* not the last: somebody came meanwhile */
+        else if (p->found && e->over && (!p->priorities || p->wait_room)) /* else when those who wait have gone */
+            p->out |= NETLOCK_OUT_NOTIFY;                                 /* not the last: somebody came meanwhile */
+        if (!e->over && p->lows && p->empty && p->head)
+            p->next = NETLOCK_OP_CALL;
+        break;
+    case NETLOCK_OP_CALL:
+        if (p->empty && p->head && (e->over || p->lows)) {
+            e->over = NETLOCK_OVER;
+            p->out |= NETLOCK_OUT_NOTIFY;
+        }
         break;
     case NETLOCK_OP_ENDED:
     case NETLOCK_OP_POP:
         netlock_leave(p, e);
         break;
     case NETLOCK_OP_PULL:
-        if (p->next == NETLOCK_OP_NONE && p->empty && e->over)
-            p->out |= NETLOCK_OUT_NOTIFY; /* nobody waits here either */
+        if (p->next == NETLOCK_OP_NONE && p->empty)
+            netlock_nobody(p, e);
         break;
     case NETLOCK_OP_WALK:
         if (!p->empty && !netlock_within(p->ticket, e->head, e->tail, p->size) && p->ticket != e->tail)
@@ -492,9 +586,10 @@ static inline uint64_t netlock_stage_ends(struct netlock_pass *p, uint64_t reg)
     p->writer = e.writer != 0;
     netlock_move_ends(p, &e);
     p->over = e.over != 0;
+    p->vacant = p->priorities && p->empty && p->head && p->out & NETLOCK_OUT_NOTIFY;
     p->out_room = p->size - netlock_between(e.head, e.tail, p->size);
-    if (p->priorities && p->out & NETLOCK_OUT_NOTIFY && p->out_room > p->wait_size)
-        p->out_room = p->wait_size; /* all of one priority must fit, too */
+    if (p->priorities && p->out & NETLOCK_OUT_NOTIFY && p->out_room > p->wait_room)
+        p->out_room = p->wait_room; /* all of one priority must fit, too */
     return netlock_pair(e.head | e.writer, e.tail | e.over);
 }
 
@@ -530,7 +625,7 @@ static inline void netlock_find_slot(struct netlock_pass *p)
                     p->op == NETLOCK_OP_STAY || p->op == NETLOCK_OP_UPGRADE || p->op == NETLOCK_OP_STRENGTHEN) &&
                    p->found);
     uint32_t at = p->ticket & 0xffffu, size = p->queue ? p->wait_size : p->size;
-    if (wanted && at < size && p->queue <= NETLOCK_PRIORITIES)
+    if (wanted && at < size && (!p->queue || p->queue <= p->levels))
         p->slot = p->left + (p->queue ? p->size + (p->queue - 1u) * p->wait_size : 0) + at;
     else if (p->op == NETLOCK_OP_CANCEL && p->found)
         p->out |= NETLOCK_OUT_RELEASED;
@@ -545,6 +640,8 @@ static inline uint64_t netlock_stage_excl(struct netlock_pass *p, uint64_t reg)
     p->upgrading = writers & NETLOCK_UPGRADING;
     if (p->enqueue && p->op != NETLOCK_OP_WAIT) {
         p->grant = p->mode == NETLOCK_EXCLUSIVE ? p->empty : !writers;
+        if (p->low && p->op == NETLOCK_OP_PUSH && p->bust & NETLOCK_BUST_LOW)
+            p->grant = true;
         writers += p->mode == NETLOCK_EXCLUSIVE;
     } else if (p->op == NETLOCK_OP_ENDED && !p->queue) {
         writers -= p->mode == NETLOCK_EXCLUSIVE;

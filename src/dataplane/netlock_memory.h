@@ -49,13 +49,12 @@ struct netlock_memory {
     uint64_t reign_at;      /* 64 bits: until when the switch may grant, by CLOCK_BOOTTIME */
     uint64_t life_at;       /* 32 bits: of the switch */
     uint64_t version_at;    /* 32 bits: of the table of locks */
+    uint64_t levels_at;     /* 32 bits: how many priorities have queues of their own; 0: there is one queue for all */
     uint64_t unfinished_at; /* 64 bits: packets that wanted too many passes */
     uint64_t lease_ns;
     uint32_t locks, requests, stride, tenants;
-    uint32_t bust;       /* of the data plane */
-    uint32_t priorities; /* whether there are */
+    uint32_t bust; /* of the data plane */
     uint32_t servers;
-    uint32_t pad;
     uint16_t server[NETLOCK_SERVERS_MAX]; /* their machines' numbers */
 };
 

@@ -11,7 +11,7 @@
  *   switch to server                                         and back
  *   ACQUIRE, CANCEL, RELEASE passed on, FORWARDED: round,    PUSH      round, pushed: one request of q2, with its client
  *     count; OVERFLOW: buffer only (4.3)                     LAST      round, count: q2 is empty
- *   NOTIFY   round, count, pushed, room: q1 is empty         SYNC      life: who are you, who am I
+ *   NOTIFY   round, count, pushed, room: q1 is empty;        SYNC      life: who are you, who am I
  *   PUSHED   round, pushed: all below that have come         HANDOVER  round, token: nobody holds it any more, it is yours
  *   TAKE     round: this lock is to move into the switch     GIVEN     round
  *   GIVE     round, count, pushed, token: this lock is yours
@@ -88,6 +88,9 @@ enum netlock_type {
 #define NETLOCK_PAYLOAD 16u  /* ACQUIRE: names a data server, and bytes for it follow (one round trip, 4.1) */
 #define NETLOCK_VOID 32u     /* DATA: given up; what has not been done yet is not to be done */
 #define NETLOCK_SURE 64u     /* PROBE, CHASE: once more along the way on which the first came back */
+/* Priorities that have no queue in the switch. ACQUIRE with OVERFLOW: has such a one; LAST: some of q2 have; NOTIFY: nobody is in
+ * the switch, so one of those may come. */
+#define NETLOCK_LOW 32u
 
 #define NETLOCK_BEAT_EMPTY 1u   /* BEAT of a switch that was to retire: nobody is in its queues, and nobody will be */
 #define NETLOCK_BEAT_LEASED 2u  /* BEAT: has a lease from a steward */
@@ -154,7 +157,7 @@ enum netlock_command_kind {
     NETLOCK_COMMAND_STATUS = 1,
     NETLOCK_COMMAND_QUOTA,      /* tenant, rate in requests per second (0: none), burst */
     NETLOCK_COMMAND_RANDOM,     /* rate: 1 for random allocation, 0 for Algorithm 3 */
-    NETLOCK_COMMAND_PRIORITIES, /* rate: 1 for a waiting queue per priority, 0 for one queue */
+    NETLOCK_COMMAND_PRIORITIES, /* rate: so many priorities have a waiting queue in the switch; 0: one queue for all */
 };
 
 struct netlock_command {
@@ -164,7 +167,8 @@ struct netlock_command {
 };
 
 struct netlock_status {
-    uint32_t reign, reigns, slots, locks, random, priorities;
+    uint32_t reign, reigns, slots, locks, random;
+    uint32_t priorities;       /* that have a waiting queue in the switch; 0: there are none */
     uint32_t pipes, pipe_used; /* that share no state; slots taken in the fullest of them */
     uint64_t granted, passed_on, overflowed, moved_in, moved_out, over_quota, expired, bad;
     uint64_t in_p99_ns;       /* for how long moves stop a lock: on its way in, */

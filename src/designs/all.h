@@ -31,7 +31,8 @@ extern const struct design design_netlock, design_netlock_switches, design_buste
     design_busted_netlock_lapse, design_busted_netlock_hasty, design_busted_netlock_revert, design_busted_netlock_drain,
     design_busted_netlock_deaf, design_busted_netlock_silent, design_busted_netlock_heir, design_busted_netlock_rebel,
     design_busted_netlock_usurper, design_busted_netlock_return, design_busted_netlock_loud, design_busted_netlock_crowd,
-    design_busted_netlock_stale, design_busted_netlock_twice, design_busted_netlock_upgrade, design_busted_netlock_eager;
+    design_busted_netlock_stale, design_busted_netlock_twice, design_busted_netlock_upgrade, design_busted_netlock_eager,
+    design_busted_netlock_called;
 
 /* References on one machine. */
 extern const struct design design_pthread, design_pthread_rw, design_ofd;

@@ -89,6 +89,7 @@ const struct design *const designs[] = {
     &design_busted_netlock_twice,
     &design_busted_netlock_upgrade,
     &design_busted_netlock_eager,
+    &design_busted_netlock_called,
     &design_busted_netlock_silent,
     &design_busted_fisslock_keep,
     &design_busted_fisslock_term,

@@ -198,13 +198,17 @@ const struct design design_ofd = {
 
 /* ---- for benchmarks ---- */
 
+/* All of it at once, and then what is not to be held is unlocked from the end: the kernel then finds it at the front of its list,
+ * while one lock after the other would go through all that are there (12 minutes for 100,000). */
 int ofd_hold_apart(const struct seat *seat, uint64_t index, uint64_t start, uint64_t stride, uint64_t count, int *fd)
 {
+    struct hold h = {.index = index, .start = start, .end = start + (count - 1) * stride + 1};
     *fd = open_one(seat);
-    int rc = *fd < 0 ? *fd : 0;
-    for (uint64_t i = 0; i < count && !rc; i++) {
-        const struct hold h = {.index = index, .start = start + i * stride, .end = start + i * stride + 1};
-        rc = change(*fd, &h, F_WRLCK, F_OFD_SETLK);
+    int rc = *fd < 0 ? *fd : count ? change(*fd, &h, F_WRLCK, F_OFD_SETLK) : 0;
+    for (uint64_t i = count; i > 1 && stride > 1 && !rc; i--) {
+        h.end = start + (i - 1) * stride;
+        h.start = h.end - stride + 1;
+        rc = change(*fd, &h, F_UNLCK, F_OFD_SETLK);
     }
     return rc;
 }

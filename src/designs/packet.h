@@ -16,6 +16,7 @@
 #ifndef PAWL_DESIGNS_PACKET_H
 #define PAWL_DESIGNS_PACKET_H
 
+#include "dataplane/slots.h"
 #include "lib/base.h"
 #include "pawl.h"
 #include "wire/packet.h"
@@ -25,7 +26,6 @@
 #define RACK_SERVERS_MAX 64 /* lock servers of one space */
 #define RACKS_MAX 8         /* switches of one space */
 #define RACKS_DEFAULT 2
-#define RACK_SLOTS 64 /* a lock is in one of these, and each is one switch's */
 
 /* Which slot is whose; a later version replaces an earlier one. Version 0: slot s is the switch's s % racks. */
 struct rack_rules {
@@ -390,6 +390,7 @@ struct packet_design {
                       * they send to hosts goes by way of the switch */
     uint64_t options; /* into every config of it */
     uint64_t draws;   /* bits of the options that a campaign sets or not, by its seed: policies */
+    uint64_t ranks;   /* with all of these its clients have priorities; 0: never */
 };
 
 /* Whether the locks of a space are divided among switches. */

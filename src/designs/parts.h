@@ -5,7 +5,6 @@
 #define PAWL_DESIGNS_PARTS_H
 
 #include "designs/packet.h"
-#include "lib/hash.h"
 
 #define PARTS_BUSTED_TABLE (UINT64_C(1) << 60) /* an option: every host has another table */
 
@@ -22,7 +21,7 @@ struct parts_host {
 
 static inline unsigned parts_slot(uint64_t index)
 {
-    return (unsigned)(mix64(index) % RACK_SLOTS);
+    return slot_of(index);
 }
 
 /* The config of one part: of the lock servers it has every so manyth. */

@@ -140,7 +140,7 @@ static inline void request_settle(struct requests *t, struct request *r, int res
 /* A try that nobody answers for a lease: there is nobody who could say whether it is held. */
 static inline bool request_vain(const struct requests *t, const struct request *r, uint64_t now)
 {
-    return r->state == REQUEST_ASKING && r->try && now - r->since_ns >= t->config.lease_ns;
+    return r->state == REQUEST_ASKING && r->try && now >= r->since_ns + t->config.lease_ns;
 }
 
 #endif

@@ -109,6 +109,7 @@ static void sum_up(const struct bench_result *result, struct bench_summary *out)
         round_trips += r->acquire_round_trips;
         packets += r->packets;
         out->granted = r->granted;
+        out->fast = !i || r->fast < out->fast ? r->fast : out->fast;
         out->grants.by_switch += r->grants.by_switch;
         out->grants.by_agent += r->grants.by_agent;
         out->grants.by_server += r->grants.by_server;

@@ -31,6 +31,10 @@ struct bench_params {
     unsigned design_count;
     bool simulated;
     bool packets;              /* over UDP on this machine; then `nodes` hosts */
+    bool lab;                  /* packets: in a lab of so many hosts */
+    const char *place;         /* packets: a rack that runs already, and all clients on this host; null: one on loopback */
+    const char *fast_place;    /* the same, for who goes past the network stack: */
+    bool fast;                 /* packets: the first client of each host does */
     const struct model *model; /* simulated: not null */
     unsigned nodes;            /* simulated: hosts of clients */
     bool partitioned;          /* simulated: the locks lie on these hosts, too, in parts; no `residents` then, but: */
@@ -78,6 +82,7 @@ struct bench_round {
     uint64_t packets;                          /* that hosts and servers sent; packet designs */
     bool granted;                              /* it is known who granted: */
     struct packet_grants grants;
+    unsigned fast; /* clients whose packets went past the network stack */
 };
 
 extern const uint32_t bench_percentiles[BENCH_PERCENTILES]; /* 50, 90, 99, 99.9, and 20 %, which only programs are told */
@@ -98,6 +103,7 @@ struct bench_summary {
     double packets; /* per cycle */
     bool granted;
     struct packet_grants grants; /* of all rounds; over UDP with what went before the measuring */
+    unsigned fast;               /* clients past the network stack: in the round with the fewest */
     double mean_ns[3];           /* acquisitions exclusive and shared, releases; 0 if there were none */
     double part_ns[3][STEPS];    /* of these */
     double ratio;                /* of the goodput to the last design's */

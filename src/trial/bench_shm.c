@@ -3,6 +3,7 @@
 #include "client/handle.h"
 #include "designs/all.h"
 #include "trial/bench.h"
+#include "trial/bench_lab.h"
 #include "trial/loopback.h"
 
 #include <errno.h>
@@ -32,7 +33,7 @@ struct client_report {
     _Alignas(CACHE_LINE) uint64_t ops; /* as it goes */
     uint64_t aborts, timeouts, violations, peak_rss, end_ns;
     struct packet_grants grants; /* over packets: of its host so far */
-    bool finished;
+    bool finished, fast;
     int error;
     char why[BENCH_WHY_LEN];
     struct hist hist;
@@ -48,7 +49,8 @@ struct bench_shm {
     const struct design *design;
     char folder[64];
     char place[128];      /* "local:" and the segment's path */
-    struct loopback rack; /* over UDP: where it is instead */
+    struct loopback rack; /* over UDP: where it is instead, */
+    struct bench_lab lab; /* or this */
     struct control *control;
     struct client_report *reports;
     struct validator *validators;
@@ -186,23 +188,46 @@ static void touch_all(struct bench_shm *b, pawl *p)
     madvise(b->validators, validator_bytes(b), MADV_POPULATE_WRITE);
 }
 
+/* A client of a host in the lab: it is there from now on. Of a host one process can have the way past the stack. */
+static int open_in_lab(const struct bench_shm *b, unsigned number, pawl **out)
+{
+    char place[LAB_PLACE], fast[LAB_PLACE + 16];
+    if (bench_lab_enter(&b->lab, number % b->params->nodes, place))
+        return -ENOENT;
+    snprintf(fast, sizeof fast, "%s?wire=afxdp", place);
+    return pawl_open(b->params->fast && number < b->params->nodes ? fast : place, NULL, out);
+}
+
+static int open_client(const struct bench_shm *b, unsigned number, pawl **out)
+{
+    const struct bench_params *p = b->params;
+    const pawl_options options = {.flags = PAWL_NO_CREATE};
+    char place[LOOPBACK_PLACE_LEN];
+    if (!p->packets)
+        return pawl_open(b->place, &options, out);
+    if (p->lab)
+        return open_in_lab(b, number, out);
+    if (p->place)
+        return pawl_open(p->fast && !number ? p->fast_place : p->place, NULL, out);
+    loopback_place(&b->rack, number % p->nodes, place);
+    return pawl_open(place, NULL, out);
+}
+
 static void *client_main(void *arg)
 {
     struct client *c = arg;
     struct bench_shm *b = c->bench;
     struct client_report *r = &b->reports[c->number];
-    const pawl_options options = {.flags = PAWL_NO_CREATE};
     struct rusage usage;
     pawl *p;
     char go;
-    char place[LOOPBACK_PLACE_LEN];
     pin(c->number);
-    loopback_place(&b->rack, b->params->nodes ? c->number % b->params->nodes : 0, place);
-    int rc = pawl_open(b->params->packets ? place : b->place, b->params->packets ? NULL : &options, &p);
+    int rc = open_client(b, c->number, &p);
     if (rc)
         r->error = fail(r->why, rc, "a client could not open the space");
     else
         touch_all(b, p);
+    r->fast = !rc && p->net && p->net->udp.fast;
     __atomic_fetch_add(&b->control->ready, 1, __ATOMIC_SEQ_CST);
     while (read(b->start_pipe[0], &go, 1) < 0 && errno == EINTR)
         ;
@@ -374,6 +399,7 @@ static int collect(const struct bench_shm *b, uint64_t start, struct bench_round
         out->aborts += r->aborts;
         out->timeouts += r->timeouts;
         out->violations += r->violations;
+        out->fast += r->fast;
         out->peak_rss = max_u64(out->peak_rss, r->peak_rss);
         end = max_u64(end, r->end_ns);
         hist_merge(&all, &r->hist);
@@ -499,6 +525,8 @@ static int hold_ranges(struct bench_shm *b, char why[BENCH_WHY_LEN])
 static int start_rack(struct bench_shm *b, char why[BENCH_WHY_LEN])
 {
     const struct bench_params *p = b->params;
+    if (p->lab)
+        return bench_lab_start(&b->lab, p, b->design, why);
     const struct loopback_params l = {.design = b->design,
                                       .machines = (uint16_t)p->nodes,
                                       .sessions = (uint16_t)(p->clients / p->nodes + SESSIONS_SPARE),
@@ -528,7 +556,7 @@ int bench_shm_open(const struct bench_params *p, const struct design *design, st
     if (rc)
         return fail(why, rc, "the distribution of the locks");
     if (p->packets)
-        return start_rack(b, why);
+        return p->place ? 0 : start_rack(b, why);
     snprintf(b->folder, sizeof b->folder, SEGMENT_DIR "/pawl-bench.%d.XXXXXX", (int)getpid());
     if (!mkdtemp(b->folder)) {
         b->folder[0] = 0;
@@ -549,6 +577,7 @@ void bench_shm_close(struct bench_shm *b)
      * was measured, and their space goes now. */
     if (b->rack.pid > 0)
         loopback_stop(&b->rack);
+    bench_lab_stop(&b->lab);
     if (b->folder[0]) {
         unlink(b->place + strlen("local:"));
         rmdir(b->folder);

@@ -18,6 +18,7 @@
 #define PATIENT_SALT UINT64_C(0x77616974)
 #define SPILL_SALT UINT64_C(0x7370696c)
 #define CALL_SALT UINT64_C(0x63616c6c)
+#define RANK_SALT UINT64_C(0x72616e6b)
 #define SPILL_ONE_IN 2             /* runs of designs that spill: the switch has room for some of the locks only */
 #define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
 #define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
@@ -231,6 +232,14 @@ static uint64_t draw_room(const struct campaign *c, const struct campaign_params
     return spills ? 1 + drawn / SPILL_ONE_IN % (c->locks - 1) : 0;
 }
 
+/* Not from the stream, likewise. */
+static void give_ranks(struct campaign *c, const struct campaign_params *p, const struct rack_params *params)
+{
+    uint64_t ranks = p->design->packet->ranks;
+    for (unsigned i = 0; ranks && (params->options & ranks) == ranks && i < params->clients; i++)
+        c->rack.clients[i].priority = (uint8_t)(mix64(p->seed ^ RANK_SALT ^ i) % PACKET_PRIORITIES);
+}
+
 static int run_rack(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
 {
     struct rack_params params = draw_rack(c, p, model);
@@ -246,6 +255,7 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     rc = rack_init(&c->rack, &params);
     if (rc)
         return rc;
+    give_ranks(c, p, &params);
     rack_run(&c->rack);
     report(c, out);
     out->sessions = c->rack.sessions;

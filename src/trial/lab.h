@@ -12,6 +12,7 @@
 #define PAWL_TRIAL_LAB_H
 
 #include "lib/base.h"
+#include "lib/explain.h"
 #include "wire/packet.h"
 
 #include <sys/types.h>
@@ -21,10 +22,13 @@
 #define LAB_RACKS_MAX 8
 #define LAB_HOSTS_MAX 60 /* of one rack: as many ports as a switch can have, less those to itself */
 #define LAB_PATH 96
+#define LAB_SPACE "lab-%s"   /* of its id: hosts of another lab have the same addresses, and are not the same */
 #define LAB_DEVICE "lan0"    /* every host's interface */
 #define LAB_UPLINK "wire0"   /* a one-armed switch's only interface */
 #define LAB_LOOP_OUT "loop0" /* an in-path switch's way to itself, for packets that are doubled */
 #define LAB_LOOP_IN "loop1"
+#define LAB_SPINE "up0"   /* an in-path switch's way to other racks */
+#define LAB_STATE "state" /* in the lab's folder: what a coordinator keeps */
 
 struct lab {
     char name[LAB_NAME_MAX + 1];
@@ -37,9 +41,6 @@ struct lab {
 /* Members of a rack: hosts are 1 .. hosts. */
 #define LAB_SWITCH 0u
 #define LAB_CORE 0xfffeu
-
-/* What failed last in this thread, in words. */
-const char *lab_explain(void);
 
 /* -EEXIST: there is one of that name; -EPERM: not root; -EINVAL: the name or a number cannot be. What a crashed lab_up left
  * is removed first. name, racks, hosts and in_path are the caller's, the rest is filled in. */

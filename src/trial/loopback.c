@@ -1,9 +1,9 @@
 #include "trial/loopback.h"
+#include "client/net.h"
 #include "world/world.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <glob.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,18 +125,11 @@ void loopback_place(const struct loopback *l, unsigned host, char out[LOOPBACK_P
 
 void loopback_stop(struct loopback *l)
 {
-    char pattern[96];
-    glob_t found;
     if (l->pid > 0) {
         kill(l->pid, SIGKILL);
         while (waitpid(l->pid, NULL, 0) < 0 && errno == EINTR)
             ;
     }
     l->pid = 0;
-    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.net.%s.*", (unsigned)getuid(), l->space);
-    if (glob(pattern, 0, NULL, &found))
-        return;
-    for (size_t i = 0; i < found.gl_pathc; i++)
-        unlink(found.gl_pathv[i]);
-    globfree(&found);
+    net_remove_hosts(l->space);
 }

@@ -1,12 +1,14 @@
 # shellcheck shell=sh
-# What the tests of the command share: a space of their own, removed at the end, and how to say what is expected.
+# What the tests of the command share: a space of their own, removed at the end, and how to say what is expected. A busy machine may
+# stop any process for seconds: leases of racks are longer than that, and whoever holds something holds it until it is told.
 set -u
 LC_ALL=C
 export LC_ALL
 pawl=${PAWL_BUILD:-build}/pawl
 scratch=$(mktemp -d)
 PAWL_SPACE=local:$scratch/space
-export PAWL_SPACE
+XDG_STATE_HOME=$scratch/state # where coordinators write: two that have the same space must not meet there
+export PAWL_SPACE XDG_STATE_HOME
 started= # background processes of this test; nobody else's are ever touched
 
 end() {
@@ -14,6 +16,7 @@ end() {
         kill -KILL "$pid" 2>/dev/null
     done
     rm -rf "$scratch"
+    [ -z "${space:-}" ] || rm -f "/dev/shm/pawl.$(id -u).net.$space".* # of hosts whose last process was killed
 }
 trap end EXIT
 trap 'exit 1' INT TERM
@@ -23,6 +26,12 @@ fail() {
     for what in out err; do
         if [ -s "$scratch/$what" ]; then
             echo "-- std$what of the last command:"
+            cat "$scratch/$what"
+        fi
+    done
+    for what in serve second switch backup again; do # what daemons have said
+        if [ -s "$scratch/$what" ]; then
+            echo "-- $what:"
             cat "$scratch/$what"
         fi
     done
@@ -61,13 +70,26 @@ ended() {
     [ $got -eq "$2" ] || fail "process $1 exited with $got, not $2"
 }
 
-# eventually COMMAND...: true within ten seconds.
+# eventually COMMAND...: true within half a minute, whatever else the machine has to do.
 eventually() {
-    for _ in $(seq 200); do
+    for _ in $(seq 600); do
         "$@" && return 0
         sleep 0.05
     done
     fail "did not come true: $*"
+}
+
+# ready FILE: waits until a daemon says there where it is; sets $at.
+ready() {
+    eventually grep -q ' at ' "$1"
+    # shellcheck disable=SC2034 # for the caller
+    at=$(sed -n 's/.* at //p' "$1")
+}
+
+# takes PID SIGNAL: whether it has come so far as to handle the signal (a number) itself.
+takes() {
+    mask=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
+    [ -n "$mask" ] && [ $((0x${mask#????????} >> ($2 - 1) & 1)) = 1 ]
 }
 
 # How many hold or wait for a lock, of the living.

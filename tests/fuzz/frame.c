@@ -18,6 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static struct plane_host host[HOSTS + 1];
 static struct lock lock_of[LOCKS];
 static struct twin_ring ring;
+static struct plane_settings wanted = {
+    .port = bpf_htons(PORT), .machines = HOSTS, .space = SPACE, .locks = LOCKS, .lease_ns = 1, .lease_ticks = 100};
 
 void *kernel_map(const void *map, const void *key)
 {
@@ -50,6 +52,12 @@ static void one_frame(const uint8_t *bytes, uint32_t len, uint8_t how)
         p->hops %= FISSION_HOPS_MAX;
         p->priority %= 8;
         p->count = 0;
+        if (wanted.racks && p->head.type == FISSION_LEASE) /* with whatever room there is */
+            p->count = (uint16_t)((len - FRAME_HEADS - sizeof *p) / sizeof(struct fission_entry));
+    }
+    if (wanted.racks && how & HOW_FRAME && len >= FRAME_HEADS) {
+        memcpy(&wanted.ip, frame + sizeof(struct ether) + offsetof(struct iphdr, daddr), sizeof wanted.ip);
+        set_constant(&settings, &wanted, sizeof wanted);
     }
     memcpy(before, lock_of, sizeof lock_of);
     int verdict = run_frame(frame, len, &why);
@@ -60,12 +68,13 @@ static void one_frame(const uint8_t *bytes, uint32_t len, uint8_t how)
         run_copies(frame, len, 2, twin_out);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* As the only switch, or as the one of the second of two racks. */
+static void all_frames(const uint8_t *data, size_t size, uint16_t racks)
 {
-    static const struct plane_settings wanted = {
-        .port = bpf_htons(PORT), .machines = HOSTS, .space = SPACE, .locks = LOCKS, .lease_ns = 1, .lease_ticks = 100};
-    if (!low)
-        set_up_frames(&wanted);
+    wanted.racks = racks;
+    wanted.rack = racks ? 1 : 0;
+    live.slots = racks ? UINT64_C(0x5555555555555555) : 0;
+    set_constant(&settings, &wanted, sizeof wanted);
     memset(lock_of, 0, sizeof lock_of);
     memset(&ring, 0, sizeof ring);
     kernel_ticks = 1000;
@@ -73,5 +82,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         host[i] = (struct plane_host){
             .ip = i == HOSTS ? 0 : 0x0100000a + (i << 24), .pool_port = 1, .ifindex = 1 + i % 2, .heard = i ? 1000 : 0};
     each_frame(data, size, one_frame);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (!low)
+        set_up_frames(&wanted);
+    all_frames(data, size, 0);
+    all_frames(data, size, 2);
     return 0;
 }

@@ -61,7 +61,7 @@ static void echoes(void)
     to.sin_addr.s_addr = htonl(lab_address(1, LAB_SWITCH));
     char back[sizeof h];
     CHECK_EQ(send(plain, &h, sizeof h, 0), sizeof h);
-    CHECK_EQ(rack_receive(plain, back, sizeof back, 2000), sizeof h);
+    CHECK_EQ(rack_receive(plain, back, sizeof back, 10000), sizeof h);
     close(raw);
     close(plain);
     udp_close(&u);

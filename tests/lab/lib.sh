@@ -2,6 +2,9 @@
 # What the scripts in a lab share, beside those of the command: whether there can be one, and how it is taken down. They set $lab.
 . "$(dirname "$0")/../cli/lib.sh"
 where=10.77.1.254 # the first rack's switch
+name=test$$       # of the space: hosts of another lab have the same addresses, and are not the same
+# shellcheck disable=SC2034 # for the scripts
+space=pawl://$where:7070/$name
 
 [ "$(id -u)" -eq 0 ] || { echo "SKIP: network namespaces need root"; exit 77; }
 command -v ip >/dev/null || { echo "SKIP: no ip(8); the Debian package is iproute2"; exit 77; }
@@ -10,6 +13,7 @@ command -v ip >/dev/null || { echo "SKIP: no ip(8); the Debian package is iprout
 # shellcheck disable=SC2317,SC2154 # called by the trap
 clean_up() {
     "$pawl" lab down --name "$lab"
+    rm -f /dev/shm/pawl.*.net."$name".* # of hosts whose processes were killed
     end
 }
 trap clean_up EXIT
@@ -20,20 +24,25 @@ on() {
     shift
     "$pawl" lab exec "$host" --name "$lab" -- "$@"
 }
-# A daemon in the switch's namespace, whose own process number is in a file.
-daemon() {
-    name=$1
-    shift
-    rm -f "$scratch/$name.pid"
+# A daemon in the namespace of a rack's switch, whose own process number is in a file: rack, file, words.
+daemon_in() {
+    in_rack=$1
+    role=$2
+    shift 2
+    rm -f "$scratch/$role.pid"
     # shellcheck disable=SC2016 # for the inner shell
-    "$pawl" lab exec switch --name "$lab" -- sh -c 'echo $$ >"$0"; exec "$@"' "$scratch/$name.pid" "$pawl" "$@" >"$scratch/$name" 2>&1 &
+    "$pawl" lab exec switch --rack "$in_rack" --name "$lab" -- sh -c 'echo $$ >"$0"; exec "$@"' "$scratch/$role.pid" "$pawl" "$@" \
+        >"$scratch/$role" 2>&1 &
     started="$started $!"
-    eventually test -s "$scratch/$name.pid"
+    eventually test -s "$scratch/$role.pid"
+}
+daemon() {
+    daemon_in 1 "$@"
 }
 serve() {
-    daemon serve serve --space test --design fisslock --listen $where:7070 --lease 4 "$@"
+    daemon serve serve --space "$name" --design fisslock --listen $where:7070 --lease 10 --state "$scratch/state" "$@"
 }
 start_switch() {
-    daemon switch switch --dev wire0 --join $where:7070 --space test --listen $where:4747 "$@"
+    daemon switch switch --dev wire0 --join $where:7070 --space "$name" --listen $where:4747 "$@"
     eventually grep -q 'is ready' "$scratch/switch"
 }

@@ -112,6 +112,14 @@ static void writers_below_a_node(void)
     close_all();
 }
 
+/* Of this process and its threads: how long it waited for a processor says nothing about the code. */
+static uint64_t worked_ns(void)
+{
+    struct timespec t;
+    CHECK_EQ(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
 /* Closing gives all back. Not one look at all sessions for each hold: that took seconds. */
 static void closing(void)
 {
@@ -119,10 +127,10 @@ static void closing(void)
     for (unsigned s = 0; s < 2; s++)
         for (unsigned i = 0; i < HOLDS; i++)
             CHECK_OK(take(s * HOLDS + i, 16 * i + s, 16 * i + s + 1, s ? PAWL_SHARED : PAWL_EXCLUSIVE));
-    uint64_t before = pawl_now();
+    uint64_t before = worked_ns();
     for (unsigned s = 0; s < 2; s++)
         CHECK_OK(pawl_close(holder(s * HOLDS)));
-    uint64_t took = pawl_now() - before;
+    uint64_t took = worked_ns() - before;
     printf("two sessions with %u holds each closed in %.1f ms\n", HOLDS, (double)took / 1e6);
     CHECK(took < NS_PER_S);
     check_free();
@@ -153,13 +161,13 @@ static void knapsack(void)
     uint64_t best = UINT64_MAX, sum = 0;
     rng_seed(&r, 1);
     for (unsigned round = 0; round < 20; round++) {
-        uint64_t before = pawl_now();
+        uint64_t before = worked_ns();
         for (unsigned i = 0; i < 1000; i++) {
             struct tree_node nodes[TREE_SPLIT_MAX];
             uint64_t start = rng_below(&r, (UINT64_C(1) << 28) - 4096);
             sum += tree_split(start, start + 1 + rng_below(&r, 4096), 11, 2, nodes);
         }
-        best = min_u64(best, pawl_now() - before);
+        best = min_u64(best, worked_ns() - before);
     }
     printf("knapsack: %.3f us (k = 2, N = 2^28, up to 4096 units; %u nodes)\n", (double)best / 1e6, (unsigned)sum);
     CHECK(best < 500 * 1000);

@@ -1,9 +1,10 @@
-/* Who opens a session may find its slot taken at the last moment, by one that died right then. It has taken the mutex from the dead
- * and puts it back, and with that goes the kernel's mark. The dead session must be found out all the same: here it has no lease
- * that would run out. */
+/* Opening sessions when others die, or take one for dead, at the worst moment. */
 #include "client/segment.h"
 #include "cluster/life.h"
+#include "cluster/session.h"
+#include "fabric/shm.h"
 #include "tests/shm/space.h"
+#include "world/world.h"
 
 static const pawl_options options = {.keys = PAWL_KEYS_SPARSE, .sessions = 4, .lease_ns = PAWL_LEASE_FOREVER};
 
@@ -34,12 +35,14 @@ static unsigned take_and_put_back(const struct segment *s)
     return dead;
 }
 
-int main(void)
+/* Who opens a session may find its slot taken at the last moment, by one that died right then. It has taken the mutex from the dead
+ * and puts it back, and with that goes the kernel's mark. The dead session must be found out all the same: here it has no lease
+ * that would run out. */
+static void dead_at_the_last_moment(void)
 {
     struct segment *s;
     pawl_grant g;
     uint32_t *holding = shared_memory(sizeof *holding);
-    space_where();
     pid_t child = child_start(holder, holding);
     WAIT_FOR(__atomic_load_n(holding, __ATOMIC_SEQ_CST));
     child_kill(child);
@@ -49,5 +52,66 @@ int main(void)
     pawl *p = space_open(&options);
     CHECK_OK(pawl_timedlock(p, pawl_id(1), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &g));
     CHECK_OK(pawl_close(p));
+}
+
+/* ---- who is stopped for longer than its lease while it opens a session ---- */
+
+static struct segment *opened;
+static unsigned verdicts;
+
+static unsigned slots_in(enum slot_state state, enum slot_state becomes)
+{
+    struct space space;
+    unsigned count = 0;
+    layout_space(opened->header, 0, &space);
+    for (uint32_t i = 0; i < space.slot_count; i++) {
+        struct slot *slot = (struct slot *)((char *)opened->base + space_slot_addr(&space, i));
+        uint64_t lease = slot->lease;
+        if (lease_state(lease) != state)
+            continue;
+        slot->lease = lease_word(becomes, lease_epoch(lease), lease_stamp(lease));
+        count++;
+    }
+    return count;
+}
+
+/* The first time that it looks at the clock with a slot in hand another takes it for lost. */
+static uint64_t late(struct world *w)
+{
+    if (!verdicts)
+        verdicts = slots_in(SLOT_TAKEN, SLOT_LOST);
+    return world_now(&world_real);
+}
+
+static uint64_t birth(struct world *w)
+{
+    return world_birth(&world_real);
+}
+
+static void lost_while_it_opens(void)
+{
+    const struct world_ops ops = {.now = late, .birth = birth};
+    const struct session_params params = {.lease_ns = NS_PER_S, .proof = fab_shm_proof(), .label = "late"};
+    struct world world = {.ops = &ops};
+    struct space space;
+    struct session me = {.slot = 0};
+    struct fab_ep ep;
+    CHECK_EQ(segment_open(space_path(), &opened), 0);
+    layout_space(opened->header, 0, &space);
+    fab_shm_init(&ep, opened->base, opened->size);
+    struct seat seat = {.space = &space, .me = &me, .ep = &ep, .world = &world};
+    CHECK_OK(session_open(&seat, &params)); /* it was nobody's session yet: there is another */
+    CHECK_EQ(verdicts, 1);
+    CHECK_EQ(slots_in(SLOT_LIVE, SLOT_LIVE), 1);
+    CHECK_EQ(slots_in(SLOT_LOST, SLOT_LOST), 0); /* and no slot is gone for as long as the process lives */
+    CHECK_OK(session_close(&seat));
+    segment_close(opened);
+}
+
+int main(void)
+{
+    space_where();
+    dead_at_the_last_moment();
+    lost_while_it_opens();
     return 0;
 }

@@ -75,6 +75,7 @@ static const struct {
     {"busted-netlock-twice", {"I14:"}},
     {"busted-netlock-upgrade", {"I1:", "I2:"}},
     {"busted-netlock-eager", {"I1:", "I2:", "I14:"}},
+    {"busted-netlock-called", {"I1:", "I2:"}},
     {"busted-netlock-deaf", {"I1:", "I2:"}},
     {"busted-netlock-heir", {"I1:", "I2:"}},
     {"busted-netlock-rebel", {"I1:", "I2:"}},

@@ -8,18 +8,23 @@
 #define PER_HOST 8
 #define LOCK 7
 
-static struct plane *plane_new(uint16_t size, uint16_t wait_size, uint16_t bust, uint32_t *lock)
+static struct plane *plane_few(uint16_t size, uint16_t wait_size, uint16_t levels, uint16_t bust, uint32_t *lock)
 {
     const struct plane_config config = {.slots = 512, .locks = 4, .requests = 64, .stride = PER_HOST, .tenants = 4};
     struct plane *p = calloc(1, plane_bytes(&config));
     CHECK(p);
     plane_init(p, &config);
     p->bust = bust;
-    const struct plane_region r = {.left = 16, .size = size, .wait_size = wait_size};
+    const struct plane_region r = {.left = 16, .size = size, .wait_size = wait_size, .levels = levels};
     CHECK_EQ(plane_install(p, LOCK, &r, lock), 0);
     CHECK_EQ(plane_match(p, LOCK), *lock);
     CHECK_EQ(plane_match(p, LOCK + 1), PLANE_NO_LOCK);
     return p;
+}
+
+static struct plane *plane_new(uint16_t size, uint16_t wait_size, uint16_t bust, uint32_t *lock)
+{
+    return plane_few(size, wait_size, 0, bust, lock);
 }
 
 struct result {
@@ -273,6 +278,52 @@ static void test_full_priorities(void)
     free(p);
 }
 
+/* Of eight priorities two have a queue here: the others wait at the server, and come when they are called. */
+static void test_low(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_few(8, 4, 2, 0, &lock);
+    CHECK_EQ(plane_region_slots(&(struct plane_region){.size = 8, .wait_size = 4, .levels = 2}), 16);
+    struct netlock_pass low = packet(NETLOCK_OP_ACQUIRE, 0, 1, X), other = packet(NETLOCK_OP_ACQUIRE, 1, 1, S),
+                        high = packet(NETLOCK_OP_ACQUIRE, 2, 1, X), last = packet(NETLOCK_OP_LAST, 0, 0, 0);
+    low.priority = 2;
+    other.priority = 7;
+    high.priority = 1;
+    struct result r = run(p, lock, low); /* it need not wait: it is granted */
+    CHECK(r.grants == 1 && r.passes == 1);
+    uint32_t ticket = r.ticket[0];
+    r = run(p, lock, other);
+    CHECK(!r.grants && r.passes == 2 && r.out == NETLOCK_OUT_FORWARD);
+    CHECK(plane_lows(p, lock) && !plane_waiting(p, lock));
+    CHECK_EQ(run(p, lock, high).out, 0); /* waits here */
+    r = release(p, lock, 0, ticket);
+    CHECK(r.grants == 1 && netlock_request_of(r.granted[0]) == 2 && !(r.out & NETLOCK_OUT_NOTIFY));
+    struct netlock_pass early = packet(NETLOCK_OP_PUSH, 1, 1, S);
+    early.priority = 7;
+    struct plane *q = plane_few(8, 4, 2, 0, &lock); /* of another lock: not called, and not let in */
+    run(q, lock, high);
+    CHECK_EQ(run(q, lock, early).out, NETLOCK_OUT_PUSHED);
+    CHECK(run(q, lock, other).out & NETLOCK_OUT_GONE);
+    free(q);
+    r = release(p, lock, 2, r.ticket[0]);
+    CHECK(!r.grants && r.out & NETLOCK_OUT_NOTIFY);                                     /* the call */
+    CHECK(run(p, lock, packet(NETLOCK_OP_ACQUIRE, 3, 1, X)).out & NETLOCK_OUT_FORWARD); /* after the one that is called */
+    CHECK_EQ(run(p, lock, early).grants, 1);
+    last.count = 5;
+    last.flags = NETLOCK_LOW;
+    CHECK_EQ(run(p, lock, last).out, 0); /* five came, the call among them; others wait there still */
+    CHECK(plane_lows(p, lock) && !(plane_get(p, NETLOCK_ENDS, lock) & NETLOCK_OVER));
+    CHECK_EQ(run(p, lock, packet(NETLOCK_OP_CANCEL, 4, 1, 0)).out, NETLOCK_OUT_FORWARD);
+    last.flags = 0;
+    last.count = 4;
+    run(p, lock, last);
+    CHECK(plane_lows(p, lock)); /* somebody has come since */
+    last.count = 5;
+    run(p, lock, last);
+    CHECK(!plane_lows(p, lock));
+    free(p);
+}
+
 static void test_quota(void)
 {
     uint32_t lock;
@@ -359,6 +410,13 @@ struct shuffle {
     unsigned flying;
     struct client clients[CLIENTS];
     uint64_t token, grants, violations, unwanted, upgrades, downgrades, deadlocks;
+    /* A server, as simple as can be: whom it was passed, in that order; one push at a time, and only when it is called. */
+    struct netlock_pass queue[CLIENTS];
+    unsigned queued;
+    uint64_t passed[CLIENTS]; /* the latest serial of each that came here */
+    struct netlock_pass push; /* on its way; without a nonce: none */
+    uint32_t closed;
+    uint64_t low_grants, overflowed;
 };
 
 static void launch(struct shuffle *s, struct netlock_pass pass)
@@ -486,6 +544,73 @@ static void step_client(struct shuffle *s)
     }
 }
 
+static void server_passed(struct shuffle *s, const struct netlock_pass *p)
+{
+    unsigned who = (p->machine - 1u) * PER_HOST + netlock_request_of(p->nonce);
+    uint64_t serial = p->nonce / NETLOCK_SERIAL_STEP;
+    for (unsigned i = 0; i < s->queued; i++)
+        if (s->queue[i].machine == p->machine && netlock_request_of(s->queue[i].nonce) == netlock_request_of(p->nonce)) {
+            if (p->op == NETLOCK_OP_CANCEL || s->queue[i].nonce != p->nonce) /* given up, or asked for anew since */
+                memmove(&s->queue[i], &s->queue[i + 1], (--s->queued - i) * sizeof s->queue[0]);
+            break;
+        }
+    if (p->op == NETLOCK_OP_CANCEL && s->clients[who].serial == serial && s->clients[who].state == LEAVES)
+        s->clients[who].state = IDLE;
+    if (serial <= s->passed[who])
+        return;
+    s->passed[who] = serial;
+    if (p->op != NETLOCK_OP_CANCEL)
+        s->queue[s->queued++] = *p;
+}
+
+static void server_last(struct shuffle *s, uint32_t count)
+{
+    struct netlock_pass last = {.op = NETLOCK_OP_LAST, .machine = 1, .count = count, .flags = s->queued ? NETLOCK_LOW : 0};
+    for (unsigned i = 0; i < s->queued; i++)
+        if (!s->queue[i].low) /* it has a queue there: it comes with the next call */
+            return;
+    s->closed = count;
+    launch(s, last);
+}
+
+static void server_hears(struct shuffle *s, const struct netlock_pass *p)
+{
+    if (s->push.nonce && (int32_t)(p->pushed - s->push.pushed) > 0)
+        s->push.nonce = 0;
+    if (s->push.nonce)
+        return;
+    bool called = p->out & NETLOCK_OUT_NOTIFY && p->vacant && (int32_t)(p->count - s->closed) > 0;
+    if (s->plane->bust & NETLOCK_BUST_LOW) /* any word of the switch is as good */
+        called = true;
+    if (!called || !s->queued) {
+        server_last(s, p->count);
+        return;
+    }
+    unsigned first = 0;
+    for (unsigned i = 1; i < s->queued; i++)
+        first = s->queue[i].priority < s->queue[first].priority ? i : first;
+    const struct netlock_pass *q = &s->queue[first];
+    s->push = (struct netlock_pass){.op = NETLOCK_OP_PUSH,
+                                    .mode = q->mode,
+                                    .priority = q->priority,
+                                    .machine = q->machine,
+                                    .port = q->port,
+                                    .nonce = q->nonce,
+                                    .pushed = p->pushed};
+    s->low_grants += q->low;
+    memmove(&s->queue[first], &s->queue[first + 1], (--s->queued - first) * sizeof s->queue[0]);
+    launch(s, s->push);
+}
+
+/* The control plane and the server say again what may have been lost. */
+static void say_again(struct shuffle *s)
+{
+    if (s->push.nonce)
+        launch(s, s->push);
+    else if (plane_get(s->plane, NETLOCK_ENDS, s->lock) & NETLOCK_OVER || plane_lows(s->plane, s->lock))
+        launch(s, (struct netlock_pass){.op = NETLOCK_OP_CALL, .machine = 1});
+}
+
 static void step_packet(struct shuffle *s)
 {
     unsigned i = (unsigned)rng_below(&s->random, s->flying);
@@ -503,6 +628,12 @@ static void step_packet(struct shuffle *s)
         c->state = IDLE;
     if (done.out & NETLOCK_OUT_GONE && same && c->state == WAITS)
         c->state = IDLE;
+    if (done.out & NETLOCK_OUT_FORWARD) {
+        s->overflowed++;
+        server_passed(s, &done);
+    }
+    if (done.out & (NETLOCK_OUT_NOTIFY | NETLOCK_OUT_PUSHED))
+        server_hears(s, &done);
     if (done.out & NETLOCK_OUT_GRANT)
         on_grant(s, &done);
     if (done.out & NETLOCK_OUT_CONVERTED)
@@ -514,19 +645,43 @@ static void step_packet(struct shuffle *s)
     }
 }
 
-static struct shuffle shuffle(uint64_t seed, uint16_t wait_size, uint16_t bust)
+/* Who holds is told again: a push that came between the two passes of a repeated ACQUIRE is known to nobody but its slot. */
+static void remind(struct shuffle *s)
 {
-    struct shuffle s = {.flying = 0};
+    const struct plane_region r = plane_region(s->plane, s->lock);
+    uint64_t ends = plane_get(s->plane, NETLOCK_ENDS, s->lock);
+    uint32_t ticket = (uint32_t)(ends >> 32) & NETLOCK_TICKET, tail = (uint32_t)ends & NETLOCK_TICKET;
+    for (; ticket != tail; ticket = netlock_after(ticket, r.size)) {
+        uint32_t slot = r.left + (ticket & 0xffffu), place = (uint32_t)plane_get(s->plane, NETLOCK_PLACE, slot);
+        uint64_t token = plane_get(s->plane, NETLOCK_TOKEN, s->lock) + 1;
+        if ((plane_get(s->plane, NETLOCK_FLAGS, slot) & (NETLOCK_GRANTED | NETLOCK_ENDED)) != NETLOCK_GRANTED)
+            continue;
+        plane_set(s->plane, NETLOCK_TOKEN, s->lock, token);
+        on_grant(s, &(struct netlock_pass){.out_place = {(uint16_t)(place >> 16), (uint16_t)place},
+                                           .out_nonce = plane_get(s->plane, NETLOCK_NONCE, slot),
+                                           .out_ticket = ticket,
+                                           .out_token = token});
+    }
+}
+
+static struct shuffle shuffle(uint64_t seed, uint16_t wait_size, uint16_t levels, uint16_t bust)
+{
+    struct shuffle s = {.closed = UINT32_MAX};
     rng_seed(&s.random, seed);
-    s.plane = plane_new(250, wait_size, bust, &s.lock);
+    s.plane = plane_few(250, wait_size, levels, bust, &s.lock);
     for (unsigned i = 0; i < 12000; i++) {
         if (s.flying < FLIGHT / 2 && rng_chance(&s.random, 1, 2))
             step_client(&s);
         else if (s.flying)
             step_packet(&s);
+        if (i % 64 == 0)
+            say_again(&s);
     }
     /* Everybody leaves; nothing may remain. */
     for (unsigned round = 0; round < 100 && !s.violations; round++) {
+        say_again(&s);
+        if (s.overflowed)
+            remind(&s);
         for (unsigned i = 0; i < 4 * CLIENTS; i++) {
             while (s.flying)
                 step_packet(&s);
@@ -545,9 +700,9 @@ static struct shuffle shuffle(uint64_t seed, uint16_t wait_size, uint16_t bust)
 
 static void test_shuffle(void)
 {
-    uint64_t grants = 0, unwanted = 0, upgrades = 0, downgrades = 0, deadlocks = 0;
+    uint64_t grants = 0, low = 0, unwanted = 0, upgrades = 0, downgrades = 0, deadlocks = 0;
     for (uint64_t seed = 0; seed < 400; seed++) {
-        struct shuffle s = shuffle(seed, seed % 2 ? 20 : 0, 0);
+        struct shuffle s = shuffle(seed, seed % 2 ? 20 : 0, seed % 4 == 1 ? 1 + seed / 4 % 7 : 0, 0);
         if (s.violations)
             CHECK_FAIL("seed %" PRIu64 ": %" PRIu64 " violations", seed, s.violations);
         uint64_t ends = plane_get(s.plane, NETLOCK_ENDS, s.lock);
@@ -556,6 +711,7 @@ static void test_shuffle(void)
             CHECK_FAIL("seed %" PRIu64 ": something is left: %" PRIx64 ", %" PRIu64 " writers, waiting %" PRIx64, seed, ends,
                        plane_get(s.plane, NETLOCK_EXCL, s.lock), plane_get(s.plane, NETLOCK_WAITING, s.lock));
         grants += s.grants;
+        low += s.low_grants;
         unwanted += s.unwanted;
         upgrades += s.upgrades;
         downgrades += s.downgrades;
@@ -565,14 +721,15 @@ static void test_shuffle(void)
     printf("%" PRIu64 " grants, %" PRIu64 " of them unwanted; %" PRIu64 " upgrades, %" PRIu64 " downgrades, %" PRIu64
            " deadlocks\n",
            grants, unwanted, upgrades, downgrades, deadlocks);
-    CHECK(grants > 5000 && upgrades > 500 && downgrades > 500 && deadlocks > 100);
+    printf("%" PRIu64 " were called from the server\n", low);
+    CHECK(grants > 5000 && low > 200 && upgrades > 500 && downgrades > 500 && deadlocks > 100);
 }
 
 /* Each mistake is noticed: somebody is granted what another holds, or something is left. */
-static void test_busted(uint16_t bust, uint16_t wait_size)
+static void test_busted(uint16_t bust, uint16_t wait_size, uint16_t levels)
 {
     for (uint64_t seed = 0; seed < 400; seed++) {
-        struct shuffle s = shuffle(seed, wait_size, bust);
+        struct shuffle s = shuffle(seed, wait_size, levels, bust);
         uint64_t ends = plane_get(s.plane, NETLOCK_ENDS, s.lock);
         bool left = ((ends >> 32 ^ ends) & NETLOCK_TICKET) || plane_get(s.plane, NETLOCK_EXCL, s.lock);
         free(s.plane);
@@ -619,12 +776,14 @@ int main(void)
     test_overflow();
     test_priorities();
     test_full_priorities();
+    test_low();
     test_quota();
     test_regions();
     test_shuffle();
-    test_busted(NETLOCK_BUST_BLIND_RELEASE, 0);
-    test_busted(NETLOCK_BUST_TRUST_MODE, 0);
-    test_busted(NETLOCK_BUST_NO_END, 0);
-    test_busted(NETLOCK_BUST_UPGRADE, 0);
+    test_busted(NETLOCK_BUST_BLIND_RELEASE, 0, 0);
+    test_busted(NETLOCK_BUST_TRUST_MODE, 0, 0);
+    test_busted(NETLOCK_BUST_NO_END, 0, 0);
+    test_busted(NETLOCK_BUST_UPGRADE, 0, 0);
+    test_busted(NETLOCK_BUST_LOW, 20, 2);
     return 0;
 }

@@ -262,7 +262,7 @@ static void shut_lock(void)
 
 static void leases(void)
 {
-    const uint64_t lease_ns = 200 * NS_PER_MS;
+    const uint64_t lease_ns = 4 * NS_PER_S; /* nobody whom the machine stops for a while shall lose it by that */
     bool control;
     set_up(lease_ns);
     bring_in(LOCK);
@@ -272,8 +272,8 @@ static void leases(void)
     p = ask(NETLOCK_ACQUIRE, 2, 0, 5, NETLOCK_EXCLUSIVE, LOCK);
     send_it(&p);
     CHECK_EQ(outs.count, 0);
-    for (int i = 0; i < 5; i++) {
-        usleep((useconds_t)(lease_ns / 4000));
+    for (int i = 0; i < 9; i++) {
+        usleep((useconds_t)(lease_ns / 8000));
         lease(2);
     }
     /* Host 1 was silent: what it says goes to the control process, which ends what it had; host 2 is next. */
@@ -429,8 +429,7 @@ static void both_cpus(void)
 int main(void)
 {
     set_up(3600 * NS_PER_S);
-    printf("the verifier went through %" PRIu32 " instructions\n", plane_verified(kit));
-    CHECK_BETWEEN(plane_verified(kit), 1, 400000); /* of a million */
+    test_verified(kit);
     bring_in(LOCK);
     bring_in(REMOTE);
     static const unsigned counts[] = {1, 2, 3, 4, 7, 8, 15, 16, 27, 30, 40};

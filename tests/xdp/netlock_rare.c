@@ -1,7 +1,7 @@
 /* The branches of NetLock's program that packets seldom take, packet in and packets out. With netlock.c (many out of one, bad
- * packets, leases, two CPUs), netlock_same.c (the stages) and frame.c (heads, learning, relaying) those are the branches that
- * reading the program and the coverage of fuzz/queues show, but one: that the control process ends a lease while it is renewed
- * cannot be had on purpose. */
+ * packets, leases, two CPUs), netlock_same.c (the stages) and frame.c (heads, learning, relaying) those are the branches that there
+ * are: tests/xdp/coverage.py counts them in the kernel. That the control process ends a lease while it is renewed cannot be had on
+ * purpose. */
 #include "tests/xdp/netlock_hand.h"
 
 static void *at_memory(uint64_t where)
@@ -50,6 +50,15 @@ static void rare_packets(void)
     p = good;
     p.flags = NETLOCK_PAYLOAD;
     to_control("a payload", &p);
+    static const uint8_t others[] = {NETLOCK_CONVERT, NETLOCK_STAY, NETLOCK_PROBE};
+    for (unsigned i = 0; i < countof(others); i++) {
+        p = good;
+        p.head.type = others[i];
+        to_control("what the stages leave to it", &p);
+    }
+    p = good;
+    p.head.nonce = nonce_of(REQUESTS, 99);
+    expect("a request of nobody", &p, sizeof p, XDP_DROP, PLANE_TYPE);
     struct netlock_machine *m = at_memory(kit_at.machines_at + sizeof *m);
     struct netlock_packet l = packet(NETLOCK_LEASE, 1, PORT_POOL, 0);
     l.life = KIT_LIFE;
@@ -83,6 +92,16 @@ static void at_servers(void)
     *owner = was;
     p.head.to = (struct place){KIT_HOSTS + KIT_SERVERS + 1, 5001};
     expect("to a machine that there is not", &p, sizeof p, XDP_DROP, PLANE_UNKNOWN);
+    /* Behind a port that the switch has not. */
+    p = ask(NETLOCK_CANCEL, 1, 3, 99, NETLOCK_EXCLUSIVE, COLD);
+    struct plane_host h = {.mac = {htons(0x0200), 0, htons(5)}, .pool_port = htons(4700), .ip = htonl(0x0a000005), .ifindex = 77};
+    CHECK_EQ(plane_set_host(kit, KIT_HOSTS + KIT_SERVERS, &h), 0);
+    expect("no such port", &p, sizeof p, XDP_DROP, NO_REASON);
+    h.ifindex = 1;
+    CHECK_EQ(plane_set_host(kit, KIT_HOSTS + KIT_SERVERS, &h), 0);
+    p.head.family = PACKET_FISSION;
+    p.head.to = (struct place){MACHINE_SWITCH, PORT_POOL};
+    expect("of another design", &p, sizeof p, XDP_DROP, PLANE_FAMILY);
 }
 
 static uint32_t number_of(uint64_t index)
@@ -115,6 +134,8 @@ static void from_servers(void)
     to_control("a push of what is not here", &p);
     p = from_server(NETLOCK_SYNC, REMOTE);
     to_control("another message", &p);
+    p = from_server(NETLOCK_TYPES, REMOTE);
+    expect("no message", &p, sizeof p, XDP_DROP, PLANE_TYPE);
     p = good;
     p.head.nonce = nonce_of(REQUESTS, 99);
     expect("a push for no request", &p, sizeof p, XDP_DROP, PLANE_TYPE);

@@ -2,6 +2,7 @@
  * lost, doubled and late, locks that move in and out all the time. Whatever comes, both send the same packets and have the same
  * registers. */
 #include "cluster/host.h"
+#include "designs/netlock/switch.h"
 #include "designs/requests.h"
 #include "lib/rng.h"
 #include "tests/xdp/netlock_kit.h"
@@ -16,14 +17,15 @@
 static struct rack_config config;
 static void *soft, *host[KIT_HOSTS + 1], *server[KIT_SERVERS];
 static struct rng rng;
-static uint64_t now;
+static bool converting;     /* whoever holds may want the other mode */
+static uint64_t now, until; /* until: beyond it what the clocks of both differ by would count */
 static struct {
     uint32_t len;
     uint8_t bytes[PACKET_MAX];
 } flying[FLYING];
 static unsigned flying_count;
 static struct {
-    unsigned packets, fans, fan_max, controls, codes[8], types[NETLOCK_TYPES], overflows, passed_on;
+    unsigned packets, fans, fan_max, controls, codes[8], types[NETLOCK_TYPES], overflows, passed_on, low;
 } seen;
 
 static void fly(const void *packet, uint32_t len)
@@ -55,7 +57,9 @@ static void sort(struct kit_outs *o)
         struct netlock_packet *p = (void *)o->out[i].bytes;
         memset(o->out[i].bytes + o->out[i].len, 0, PACKET_MAX - o->out[i].len);
         if (p->head.type == NETLOCK_REFUSED && p->code == NETLOCK_QUOTA)
-            p->stamp = 0; /* depends on the clock */
+            p->stamp = 0;                      /* depends on the clock */
+        if (p->head.type == NETLOCK_COMMANDED) /* what the program counts, its control process does not */
+            memset(p + 1, 0, o->out[i].len - sizeof *p);
     }
     qsort(o->out, o->count, sizeof o->out[0], by_bytes);
 }
@@ -86,6 +90,7 @@ static void note(const struct kit_outs *o)
             seen.codes[p->code % countof(seen.codes)]++;
         if (p->head.type == NETLOCK_ACQUIRE) {
             seen.overflows += !!(p->flags & NETLOCK_OVERFLOW);
+            seen.low += !!(p->flags & NETLOCK_LOW);
             seen.passed_on += !(p->flags & NETLOCK_OVERFLOW);
         }
     }
@@ -95,6 +100,8 @@ static void note(const struct kit_outs *o)
 
 static void compare(struct kit_outs *a, struct kit_outs *b, const char *what, unsigned type)
 {
+    if (host_now() >= until) /* we were stopped between the one and the other */
+        return;
     sort(a);
     sort(b);
     if (a->count != b->count)
@@ -123,6 +130,44 @@ static void at_switches(const void *packet, uint32_t len)
     fly_all(&box);
 }
 
+/* What an operator asks of both. */
+static void command(enum netlock_command_kind kind, uint64_t rate)
+{
+    static struct outbox box;
+    struct {
+        struct netlock_packet p;
+        struct netlock_command c;
+    } q = {.p.head = {.version = PACKET_VERSION,
+                      .head_len = sizeof q.p.head,
+                      .family = PACKET_NETLOCK,
+                      .type = NETLOCK_COMMAND,
+                      .space = config.space,
+                      .nonce = 1,
+                      .from = {MACHINE_OPERATOR, 1},
+                      .to = {MACHINE_SWITCH, PORT_POOL}},
+           .c = {.kind = (uint32_t)kind, .rate = rate}};
+    outbox_clear(&box);
+    netlock_switch_packet(soft, &q, sizeof q, now, &box);
+    outs[1].count = 0;
+    kit_add_outbox(&outs[1], &box);
+    kit_packet(&q, sizeof q, now, &outs[0]);
+    CHECK_EQ(outs[0].count, 1);
+    const struct netlock_packet *a = (const void *)outs[0].out[0].bytes;
+    CHECK(a->head.type == NETLOCK_COMMANDED && !a->stamp);
+    compare(&outs[0], &outs[1], "a command", NETLOCK_COMMAND);
+}
+
+/* Locks in the switch by how many waiting queues they have. */
+static void count_kinds(unsigned kinds[NETLOCK_PRIORITIES + 1])
+{
+    memset(kinds, 0, (NETLOCK_PRIORITIES + 1) * sizeof *kinds);
+    for (uint64_t i = 0; i < config.locks; i++) {
+        uint32_t lock = plane_match(switch_plane(kit_memory), i);
+        if (lock != PLANE_NO_LOCK && switch_control(kit_memory, lock)->state == CONTROL_LIVE)
+            kinds[plane_region(switch_plane(kit_memory), lock).levels]++;
+    }
+}
+
 static void tick_switches(void)
 {
     static struct outbox box, other;
@@ -145,7 +190,9 @@ static void use_lock(struct outbox *box)
     uint32_t request = (uint32_t)rng_below(&rng, REQUESTS);
     struct packet_answer answer;
     if (requests_hold(host[m], request)) {
-        if (rng_chance(&rng, 1, 2))
+        if (converting && rng_chance(&rng, 1, 2))
+            netlock_convert(host[m], request, rng_chance(&rng, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE, now, box);
+        else if (rng_chance(&rng, 1, 2))
             netlock_release(host[m], request, now, box);
     } else if (requests_idle(host[m], request)) {
         const struct packet_ask ask = {.request = request,
@@ -221,20 +268,60 @@ static void tear_down(void)
         free(server[i]);
 }
 
-static void trial(uint64_t seed, uint64_t options, bool quota)
+/* The kernel's own clock counts for quotas only: leases are long. */
+enum clock { STEADY, LEAPING, REAL };
+
+static uint64_t later(enum clock clock)
+{
+    switch (clock) {
+    case STEADY:
+        return now + STEP_NS;
+    case LEAPING: /* everything is due at once after a while in which nobody came to it */
+        return now + (rng_chance(&rng, 1, 2000) ? rng_below(&rng, 300) * NS_PER_MS : STEP_NS / 5);
+    default:
+        return host_now();
+    }
+}
+
+#define POLICY_STEPS 4000u /* between two changes of the policy */
+
+/* Priorities are turned on and off, and those of lower ones wait at servers only, while some hold locks and some wait: queues of
+ * another kind go, as they are empty. */
+static void change_policy(unsigned step)
+{
+    static const uint32_t policies[] = {0, 8, 1, 0, 2};
+    uint32_t levels = policies[step / POLICY_STEPS % countof(policies)];
+    unsigned kinds[NETLOCK_PRIORITIES + 1], others = 0;
+    if (step % POLICY_STEPS == 0)
+        command(NETLOCK_COMMAND_PRIORITIES, levels);
+    if (step % POLICY_STEPS != POLICY_STEPS - 1)
+        return;
+    count_kinds(kinds);
+    for (unsigned i = 0; i < countof(kinds); i++)
+        others += i == levels ? 0 : kinds[i];
+    printf("%u locks have %u waiting queues each\n", kinds[levels], levels);
+    CHECK(kinds[levels] && !others);
+}
+
+#define QUOTA_TRIES 20
+
+/* False if the machine had too little time for us to reach the quota. */
+static bool trial(uint64_t seed, uint64_t options, enum clock clock, bool policies)
 {
     static struct outbox box;
+    bool quota = clock == REAL;
     set_up(seed, options);
     if (quota) {
         CHECK_EQ(netlock_set_quota(soft, 1, 1, 50), 0); /* one in a second: */
         CHECK_EQ(netlock_set_quota(kit_memory, 1, 1, 50), 0);
     }
-    /* On a busy machine it ends before the first of them is due: then what the clocks of both differ by would count. */
-    uint64_t until = quota ? now + NS_PER_S * 9 / 10 : UINT64_MAX;
+    until = quota ? now + NS_PER_S * 9 / 10 : UINT64_MAX; /* before the first of them is due */
     for (unsigned i = 0; i < STEPS && now < until; i++) {
         uint64_t dice = rng_below(&rng, 10);
-        now = quota ? host_now() : now + STEP_NS; /* the kernel's clock counts for quotas only: leases are long */
+        now = later(clock);
         outbox_clear(&box);
+        if (policies)
+            change_policy(i);
         if (dice < 2)
             use_lock(&box);
         else
@@ -254,29 +341,42 @@ static void trial(uint64_t seed, uint64_t options, bool quota)
             netlock_host_init(memset(host[2], 0, netlock_host_bytes(&config)), &config, 2, 2, now);
         }
     }
-    printf("seed %" PRIu64
-           ": %u packets; %u grants, %u released, %u gone, %u leased, %u notified, %u pushed; %u overflows, %u passed on; "
+    printf("seed %" PRIu64 ": %u packets; %u grants, %u converted, %u released, %u gone, %u leased, %u notified, %u pushed; %u "
+           "overflows (%u low), %u passed on; "
            "refused: held %u, quota %u, moving %u, policy %u; %u became several, at most %u\n",
-           seed, seen.packets, seen.types[NETLOCK_GRANT], seen.types[NETLOCK_RELEASED], seen.types[NETLOCK_GONE],
-           seen.types[NETLOCK_LEASED], seen.types[NETLOCK_NOTIFY], seen.types[NETLOCK_PUSHED], seen.overflows, seen.passed_on,
-           seen.codes[NETLOCK_HELD], seen.codes[NETLOCK_QUOTA], seen.codes[NETLOCK_MOVING], seen.codes[NETLOCK_POLICY], seen.fans,
-           seen.fan_max);
-    if (quota) { /* how much gets done depends on the machine */
-        CHECK(seen.codes[NETLOCK_QUOTA]);
-    } else {
-        CHECK(seen.types[NETLOCK_GRANT] > 100 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
+           seed, seen.packets, seen.types[NETLOCK_GRANT], seen.types[NETLOCK_CONVERTED], seen.types[NETLOCK_RELEASED],
+           seen.types[NETLOCK_GONE], seen.types[NETLOCK_LEASED], seen.types[NETLOCK_NOTIFY], seen.types[NETLOCK_PUSHED],
+           seen.overflows, seen.low, seen.passed_on, seen.codes[NETLOCK_HELD], seen.codes[NETLOCK_QUOTA],
+           seen.codes[NETLOCK_MOVING], seen.codes[NETLOCK_POLICY], seen.fans, seen.fan_max);
+    bool enough = !quota || seen.codes[NETLOCK_QUOTA];
+    if (!quota) { /* else how much gets done depends on the machine */
+        CHECK(seen.types[NETLOCK_GRANT] > 50 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
+        CHECK(converting == (seen.types[NETLOCK_CONVERTED] > 20));
         CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.fans);
+        CHECK(seen.low || !(options & NETLOCK_FEW));
         CHECK(seen.passed_on || !(options & NETLOCK_CHURN)); /* if nobody moves them, all locks are in the switch */
     }
     tear_down();
+    return enough;
 }
 
 int main(void)
 {
     const uint64_t small = UINT64_C(128) << NETLOCK_SLOTS_SHIFT;
-    trial(1, NETLOCK_CHURN | small, false);
-    trial(2, NETLOCK_CHURN | small, true);
-    trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, false);
-    trial(4, small, false); /* Algorithm 3 */
+    trial(1, NETLOCK_CHURN | small, STEADY, false);
+    unsigned tries = 0;
+    while (!trial(2, NETLOCK_CHURN | small, REAL, false))
+        CHECK(++tries < QUOTA_TRIES);
+    trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY, false);
+    trial(4, small, STEADY, false); /* Algorithm 3 */
+    trial(5, UINT64_C(4096) << NETLOCK_SLOTS_SHIFT, STEADY, true);
+    trial(9, NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY, false);
+    converting = true;
+    trial(10, NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, LEAPING, false);
+    trial(6, NETLOCK_CHURN | small, STEADY, false);
+    trial(7, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, LEAPING, false);
+    trial(8, small, STEADY, false);
+    converting = false;
+    trial(52, NETLOCK_CHURN | small, LEAPING, false); /* overflowed and whole again between two ticks */
     return 0;
 }

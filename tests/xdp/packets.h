@@ -7,12 +7,15 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/udp.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define TEST_PORT 4747
@@ -60,6 +63,14 @@ static inline void test_udp_sum(struct test_frame *f)
     f->udp.check = 0;
     uint16_t sum = (uint16_t)~test_sum(&f->udp, ntohs(f->udp.len), test_pseudo(f));
     f->udp.check = htons(sum ? sum : 0xffff);
+}
+
+/* Of a million instructions that the kernel's verifier goes through, a program takes less than half: there is room to grow. Not so
+ * one that counts what it comes by (tests/xdp/coverage.py). */
+static inline void test_verified(const struct plane *p)
+{
+    printf("the verifier went through %" PRIu32 " instructions\n", plane_verified(p));
+    CHECK_BETWEEN(plane_verified(p), 1, getenv("PAWL_COVERAGE") ? 1000000 : 400000);
 }
 
 /* What a packet becomes is noted for the CPU that it came in by, and is not found by another. */
@@ -120,23 +131,17 @@ static inline uint32_t test_pass(const struct plane *p, const struct test_frame 
 }
 
 /* A plane with machines 1 to 3, all behind the interface that BPF_PROG_TEST_RUN pretends: 1, loopback. */
-static inline struct plane *test_plane_leased(const char *program, uint32_t locks, uint64_t lease_ns)
+static inline struct plane *test_plane_of(const char *program, const struct plane_settings *settings)
 {
-    struct plane_options o = {
-        .program = program,
-        .settings =
-            {.port = htons(TEST_PORT), .machines = TEST_MACHINES, .space = TEST_SPACE, .locks = locks, .lease_ns = lease_ns},
-        .probe = true,
-        .locks_max = locks,
-    };
+    struct plane_options o = {.program = program, .settings = *settings, .probe = true, .locks_max = (uint32_t)settings->locks};
     struct plane *p;
     if (plane_missing())
         SKIP("%s", plane_missing());
     int rc = plane_open(&o, &p);
     if (rc == -EPERM)
-        SKIP("%s", plane_explain());
+        SKIP("%s", explained());
     if (rc)
-        CHECK_FAIL("%s", plane_explain());
+        CHECK_FAIL("%s", explained());
     for (uint16_t m = 1; m <= 3; m++) {
         struct plane_host h = {
             .mac = {htons(0x0200), 0, htons(m)}, .pool_port = htons(4700), .ip = htonl(0x0a000000u + m), .ifindex = 1};
@@ -144,6 +149,14 @@ static inline struct plane *test_plane_leased(const char *program, uint32_t lock
         CHECK(!there || there == -ENOENT); /* a bare echo knows no machines */
     }
     return p;
+}
+
+static inline struct plane *test_plane_leased(const char *program, uint32_t locks, uint64_t lease_ns)
+{
+    return test_plane_of(
+        program,
+        &(struct plane_settings){
+            .port = htons(TEST_PORT), .machines = TEST_MACHINES, .space = TEST_SPACE, .locks = locks, .lease_ns = lease_ns});
 }
 
 static inline struct plane *test_plane(const char *program, uint32_t locks)

@@ -54,6 +54,22 @@ static __attribute__((noinline)) int take_over(struct lock *lock, uint64_t word,
     return 1;
 }
 
+/* Whether the question has room for the table: a switch makes no packet longer. */
+INLINE int asks_for_rules(const struct frame *f, const struct fission_packet *p)
+{
+    return p->count == RULES_ENTRIES && (void *)((uint64_t *)(p + 1) + RACK_SLOTS / 8) <= f->end;
+}
+
+/* The table goes with every answer to a LEASE, so that a host hears of another life and of its rules at once. */
+INLINE void tell_rules(struct fission_packet *p)
+{
+    const volatile struct plane_rules *rules = &live.rules[live.rules_at & 1];
+    uint64_t *owner = (void *)(p + 1);
+    p->stamp = rules->version;
+    for (uint32_t i = 0; i < RACK_SLOTS / 8; i++)
+        owner[i] = rules->owner[i];
+}
+
 /* I live, says a host; it is told that it was heard. */
 INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters *c)
 {
@@ -66,9 +82,18 @@ INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters
         c->verdict[PLANE_ABSORBED]++;
         return XDP_DROP;
     }
-    h->heard = bpf_jiffies64();                  /* begins near 2^32 */
-    p->head.epoch = live.epoch;                  /* by which it learns whether we still know what it holds, */
-    p->flags = live.closed ? FISSION_CLOSED : 0; /* and whether it can tell us */
+    uint32_t closed = live.closed;
+    if (closed == PLANE_QUIET)
+        return drop(c, PLANE_CLOSED);
+    if (settings.racks && !asks_for_rules(f, p))
+        return drop(c, PLANE_TYPE);
+    h->heard = bpf_jiffies64();             /* begins near 2^32 */
+    p->head.epoch = live.epoch;             /* by which it learns whether we still know what it holds, */
+    p->flags = closed ? FISSION_CLOSED : 0; /* and whether it can tell us */
+    if (closed && h->apart)
+        p->flags |= FISSION_DENIED;
+    if (settings.racks)
+        tell_rules(p);
     p->head.to = p->head.from;
     p->head.from.machine = MACHINE_SWITCH;
     return frame_answer(f, c);
@@ -148,13 +173,15 @@ INLINE __attribute__((flatten)) int decide(struct xdp_md *ctx, struct frame *f, 
         return hear(f, p, c);
     if (type == FISSION_REPORT) { /* what it holds, from before our state was lost: for the control process */
         struct plane_host *h = member(p->head.from.machine);
-        if (!live.closed || !h)
+        if (live.closed != PLANE_REBUILDING || !h)
             return drop(c, PLANE_REFUSED);
         h->asked = 1;
         return pass(c, PLANE_CONTROL);
     }
     if (live.closed)
         return drop(c, PLANE_CLOSED);
+    if (settings.racks && type == FISSION_ACQUIRE && !(live.slots >> slot_of(p->head.index) & 1))
+        return drop(c, PLANE_FOREIGN);
     if (type == FISSION_CENSUS) {
         struct plane_host *h = member(p->head.to.machine);
         if (!h || !h->asked || !lives(h)) {

@@ -169,6 +169,8 @@ INLINE int frame_parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
         return pass(c, PLANE_OPTIONS);
     if (f->udp->dest != settings.port)
         return pass(c, PLANE_OTHER);
+    if (settings.racks && f->ip->daddr != settings.ip)
+        return pass(c, PLANE_OTHER);
 
     uint32_t ip_len = bpf_ntohs(f->ip->tot_len), udp_len = bpf_ntohs(f->udp->len);
     f->len = udp_len - (uint32_t)sizeof(struct udphdr);
@@ -272,13 +274,19 @@ INLINE int frame_learn(struct xdp_md *ctx, struct frame *f, struct plane_counter
     return XDP_DROP;
 }
 
+/* The number of the space in packets of its coordinator; a rack's own is higher (designs/packet.h: rack_space_id). */
+INLINE uint32_t whole_space(void)
+{
+    return settings.racks ? settings.space - 1 - settings.rack : settings.space;
+}
+
 /* What every switch does with a packet that is not for its design: echoes come back, what is for a machine goes there. */
 INLINE int frame_relay(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
 {
     if (f->head->family == PACKET_ECHO)
         return frame_answer(f, c);
     if (f->head->family == PACKET_COORDINATOR) {
-        if (f->head->type == PLANE_HERE && f->head->space == settings.space && f->head->from.port == PORT_POOL)
+        if (f->head->type == PLANE_HERE && f->head->space == whole_space() && f->head->from.port == PORT_POOL)
             return frame_learn(ctx, f, c);
         return pass(c, PLANE_CONTROL);
     }

@@ -80,6 +80,12 @@ INLINE uint32_t of_memory(uint8_t *b, uint64_t where)
     return p ? *(volatile uint32_t *)p : 0;
 }
 
+/* The policy may change between two looks: whatever a packet says, its priority is one. */
+INLINE uint8_t priority_of(uint8_t *b, const struct netlock_packet *p)
+{
+    return of_memory(b, at.levels_at) ? p->priority % NETLOCK_PRIORITIES : 0;
+}
+
 /* ---- passes ---- */
 
 enum { PASS_BUSY, PASS_RAN, PASS_CLOSED };
@@ -182,7 +188,8 @@ INLINE void emit_forward(struct fan_work *w, uint8_t *b, uint32_t life)
     p->mode = pass->mode;
     p->priority = pass->priority;
     p->tenant = pass->tenant;
-    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW);
+    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW | (pass->low ? NETLOCK_LOW : 0));
+    p->ticket = pass->levels;
     p->life = life;
     p->round = pass->round;
     p->count = pass->count;
@@ -200,6 +207,8 @@ INLINE void emit_pushes(struct fan_work *w, uint8_t *b, uint32_t life)
     p->pushed = pass->pushed;
     p->count = pass->count;
     p->room = pass->out_room;
+    p->flags = pass->vacant ? NETLOCK_LOW : 0;
+    p->ticket = pass->levels;
 }
 
 /* As switch.c has it. */
@@ -307,7 +316,7 @@ INLINE int pass_on(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     if (!p->head.to.machine)
         return drop(c, PLANE_UNKNOWN); /* nobody has it just now */
     p->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_FORWARDED);
-    p->priority = at.priorities ? p->priority : 0;
+    p->priority = priority_of(b, p);
     p->life = of_memory(b, at.life_at);
     p->round = version;
     return fan_one(ctx, f, c);
@@ -348,7 +357,7 @@ INLINE int on_request(struct xdp_md *ctx, struct frame *f, struct netlock_packet
     uint8_t type = p->head.type;
     w->pass.op = type == NETLOCK_ACQUIRE ? NETLOCK_OP_ACQUIRE : type == NETLOCK_RELEASE ? NETLOCK_OP_RELEASE : NETLOCK_OP_CANCEL;
     w->pass.mode = p->mode;
-    w->pass.priority = at.priorities ? p->priority : 0;
+    w->pass.priority = priority_of(b, p);
     w->pass.flags = p->flags & NETLOCK_TRY;
     w->pass.machine = p->head.from.machine;
     w->pass.port = p->head.from.port;
@@ -381,8 +390,8 @@ INLINE int on_host(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
         return pass(c, PLANE_CONTROL);
     if (type == NETLOCK_LEASE)
         return on_lease(f, p, m, until, now, of_memory(b, at.life_at), c);
-    if (type == NETLOCK_ACQUIRE &&
-        ((at.priorities && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= at.tenants || p->flags & NETLOCK_PAYLOAD))
+    if (type == NETLOCK_ACQUIRE && ((of_memory(b, at.levels_at) && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= at.tenants ||
+                                    p->flags & NETLOCK_PAYLOAD))
         return pass(c, PLANE_CONTROL);
     return on_request(ctx, f, p, b, now, c);
 }
@@ -432,8 +441,8 @@ INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet 
     __builtin_memset(&w->pass, 0, sizeof w->pass);
     w->pass.op = type == NETLOCK_PUSH ? NETLOCK_OP_PUSH : NETLOCK_OP_LAST;
     w->pass.mode = p->mode;
-    w->pass.priority = at.priorities ? p->priority : 0;
-    w->pass.flags = p->flags & NETLOCK_TRY;
+    w->pass.priority = priority_of(b, p);
+    w->pass.flags = p->flags & (NETLOCK_TRY | NETLOCK_LOW);
     w->pass.machine = p->client.machine;
     w->pass.port = p->client.port;
     w->pass.tenant = p->tenant;
@@ -506,7 +515,8 @@ SEC("xdp") int plane(struct xdp_md *ctx)
 INLINE int nobody_in(uint8_t *b, uint32_t lock)
 {
     uint64_t ends = read_register(b, NETLOCK_ENDS, lock);
-    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) && !read_register(b, NETLOCK_WAITING, lock);
+    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) &&
+           !netlock_waiting_here(read_register(b, NETLOCK_BOUNDS, lock), read_register(b, NETLOCK_WAITING, lock));
 }
 
 INLINE int shut(uint8_t *b, uint32_t lock, int only_if_empty)

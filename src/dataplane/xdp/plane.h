@@ -3,10 +3,11 @@
 #ifndef PAWL_DATAPLANE_XDP_PLANE_H
 #define PAWL_DATAPLANE_XDP_PLANE_H
 
+#include "dataplane/slots.h"
 #include "wire/packet.h"
 
 /* Of the maps that are pinned: a control process uses again what another left only if it is of this layout. */
-#define PLANE_LAYOUT 2u
+#define PLANE_LAYOUT 3u
 
 /* Fixed when the program is loaded, so that the compiler of the kernel sees constants. */
 struct plane_settings {
@@ -18,17 +19,32 @@ struct plane_settings {
     uint32_t generation;
     uint64_t lease_ns;    /* of hosts; 0: nobody is ever taken for dead */
     uint64_t lease_ticks; /* the same as the kernel counts, and then some; the loader fills it in */
+    uint16_t racks;       /* FissLock: locks are divided among so many switches; 0: they are not. Then: */
+    uint16_t rack;        /* which of them this is, from 0 on; `space` is its own, */
+    uint32_t ip;          /* and its address: frames to others pass, since they may be for another rack's */
 };
+
+/* Which switch has which slot, as hosts are told. */
+struct plane_rules {
+    uint32_t version;
+    uint32_t pad;
+    uint64_t owner[RACK_SLOTS / 8]; /* a byte for each slot */
+};
+
+#define PLANE_REBUILDING 1u /* of plane_live.closed: hosts are given leases, and tell what they hold */
+#define PLANE_QUIET 2u      /* not even that */
 
 /* What changes while it runs; the control process writes it, the program reads. */
 struct plane_live {
     uint32_t layout; /* PLANE_LAYOUT, and whose state it is: for the next control process */
     uint32_t life;   /* larger every time the state was lost */
     uint32_t epoch;
-    uint32_t closed; /* nonzero: no decisions; packets of the design are dropped and counted, everything else goes on */
-    uint32_t torn;   /* nonzero: the control process is changing several words of the state; if it dies then, they are void */
-    uint32_t pad;
+    uint32_t closed;   /* nonzero: no decisions; packets of the design are dropped and counted, everything else goes on */
+    uint32_t torn;     /* nonzero: the control process is changing several words of the state; if it dies then, they are void */
+    uint32_t rules_at; /* which of the two tables counts */
     struct plane_settings settings;
+    struct plane_rules rules[2];
+    uint64_t slots; /* that are this switch's, a bit for each; changes only while it is quiet */
 };
 
 /* Where a machine is. All zero: nobody knows. Numbers as they are on the wire, but for life and ifindex. */
@@ -38,7 +54,8 @@ struct plane_host {
     uint32_t ip;
     uint32_t ifindex; /* the switch's interface towards it */
     uint32_t life;    /* the host's: an older one's packets do not move its address */
-    uint32_t asked;   /* FissLock: an ACQUIRE of it has passed */
+    uint16_t asked;   /* FissLock: an ACQUIRE of it has passed */
+    uint16_t apart;   /* FissLock: while it is closed nobody waits for what this one holds */
     uint64_t heard;   /* FissLock: at which tick it renewed its lease; 0: never */
 };
 _Static_assert(sizeof(struct plane_host) == 32, "no padding");
@@ -81,6 +98,7 @@ enum plane_reason {
     PLANE_CLOSED,    /* dropped: while the control process has it closed */
     PLANE_REFUSED,   /* dropped: the design says that it must not take effect */
     PLANE_LOST_TWIN, /* dropped on its way out: the note about its copies was gone */
+    PLANE_FOREIGN,   /* dropped: of a lock that another rack's switch has; its host will hear so */
     PLANE_REASONS,
 };
 

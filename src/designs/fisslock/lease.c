@@ -98,9 +98,12 @@ static void survive(struct event *e)
 void lease_due(struct event *e)
 {
     struct fisslock_host *h = e->h;
-    struct fission_packet *p = pool_packet(e, FISSION_LEASE, 0, h->life, 0);
-    if (p)
+    unsigned room = h->config.racks ? RULES_ENTRIES : 0; /* a switch in the kernel makes no packet longer */
+    struct fission_packet *p = pool_packet(e, FISSION_LEASE, 0, h->life, room);
+    if (p) {
         p->token = e->now;
+        memset(p + 1, 0, room * sizeof(struct fission_entry));
+    }
     h->lease_pause_ns = min_u64(pool_pause(h, h->lease_pause_ns), h->config.lease_ns / (2 * LEASE_SHARE));
     timers_set(host_timers(h), timer_of_lease(h), e->now + h->lease_pause_ns, e->out);
 }

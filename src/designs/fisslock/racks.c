@@ -84,9 +84,6 @@ static void apply(struct parts_host *h, const struct rack_rules *rules, uint64_t
     }
 }
 
-#define RULES_ENTRIES (RACK_SLOTS / sizeof(struct fission_entry))
-static_assert(RACK_SLOTS % sizeof(struct fission_entry) == 0, "a table is whole entries");
-
 void racks_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct parts_host *h = host;

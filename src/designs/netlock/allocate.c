@@ -140,7 +140,7 @@ void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const
 
 static uint32_t wait_size_of(const struct nl_switch *w)
 {
-    return w->config.options & NETLOCK_PRIORITY ? WAIT_SIZE : 0;
+    return w->levels ? WAIT_SIZE : 0;
 }
 
 /* Contention was measured in the past, in a short time: half as much again, and one more. */
@@ -233,7 +233,7 @@ static void allocate(struct nl_switch *w)
     uint64_t slots = switch_plane(w)->config.slots, used;
     measure(w);
     if (wait_size_of(w)) /* each lock takes its waiting queues, too */
-        slots /= 1 + NETLOCK_PRIORITIES * WAIT_SIZE;
+        slots /= 1 + w->levels * WAIT_SIZE;
     const struct netlock_share share = {slots, switch_plane(w)->config.pipes, switch_plane(w)->config.homes};
     if (w->config.options & NETLOCK_ALLOC_RANDOM) {
         /* As many of all locks as have room, popular or not: most of those are not asked for at all. */
@@ -277,14 +277,14 @@ static void retire(struct nl_switch *w, uint64_t now, struct outbox *out)
     w->leaving = w->planned = w->coming = 0;
 }
 
-/* Priorities have been turned on or off: queues of the other kind go. */
+/* Priorities have been turned on or off, or have fewer queues: those of the other kind go. */
 static void remake(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
     unsigned moves = 0;
     for (uint32_t lock = 0; lock < plane->config.locks && moves < MOVES_AT_ONCE; lock++)
         if ((switch_control(w, lock)->state == CONTROL_LIVE || switch_control(w, lock)->state == CONTROL_TAKING) &&
-            !plane_region(plane, lock).wait_size != !wait_size_of(w))
+            plane_region(plane, lock).levels != w->levels)
             moves += !switch_move_out(w, plane_index(plane, lock), now, out);
     w->remake = moves == MOVES_AT_ONCE;
 }
@@ -293,7 +293,7 @@ static void remake(struct nl_switch *w, uint64_t now, struct outbox *out)
  * how much each gets. Returns whether there are more. */
 static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
-    uint32_t wait_size = wait_size_of(w), waiting = NETLOCK_PRIORITIES * wait_size;
+    uint32_t wait_size = wait_size_of(w), waiting = w->levels * wait_size;
     uint64_t each = switch_plane(w)->config.slots / w->config.locks;
     bool more = false;
     if (each <= waiting)

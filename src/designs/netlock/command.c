@@ -25,7 +25,7 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
         .pipes = (uint32_t)max_u64(plane->config.pipes, 1),
         .pipe_used = fullest_pipe(plane),
         .random = !!(w->config.options & NETLOCK_ALLOC_RANDOM),
-        .priorities = !!(w->config.options & NETLOCK_PRIORITY),
+        .priorities = w->levels,
         .granted = w->counts.switch_grants,
         .passed_on = w->counts.passed_on,
         .overflowed = w->counts.overflowed,
@@ -42,11 +42,14 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
 }
 
 /* Locks whose queues are of the other kind move out, and come back as they are asked for. */
-static int set_priorities(struct nl_switch *w, uint64_t on)
+int netlock_set_priorities(void *state, uint64_t levels)
 {
-    if (on > 1)
+    struct nl_switch *w = state;
+    if (w->config.options & NETLOCK_CHAIN)
+        return -EOPNOTSUPP;
+    if (levels > NETLOCK_PRIORITIES)
         return -EINVAL;
-    w->config.options = (w->config.options & ~(uint64_t)NETLOCK_PRIORITY) | (on ? NETLOCK_PRIORITY : 0);
+    __atomic_store_n(&w->levels, (uint32_t)levels, __ATOMIC_RELEASE); /* the program in the kernel reads it, too */
     w->remake = true;
     return 0;
 }
@@ -59,7 +62,6 @@ void netlock_set_random(void *state, bool on)
 
 static int obey(struct nl_switch *w, const struct netlock_command *c)
 {
-    bool kernel = switch_plane(w)->in_kernel;
     switch (c->kind) {
     case NETLOCK_COMMAND_STATUS:
         return 0;
@@ -70,8 +72,8 @@ static int obey(struct nl_switch *w, const struct netlock_command *c)
             return -EINVAL;
         netlock_set_random(w, c->rate);
         return 0;
-    case NETLOCK_COMMAND_PRIORITIES: /* the program in the kernel was loaded with or without */
-        return kernel || w->config.options & NETLOCK_CHAIN ? -EOPNOTSUPP : set_priorities(w, c->rate);
+    case NETLOCK_COMMAND_PRIORITIES:
+        return netlock_set_priorities(w, c->rate);
     default:
         return -EINVAL;
     }

@@ -30,7 +30,7 @@ static uint32_t tail_of(uint64_t ends)
 static bool is_empty(struct nl_switch *w, uint32_t lock)
 {
     uint64_t ends = ends_of(w, lock);
-    return head_of(ends) == tail_of(ends) && !plane_get(switch_plane(w), NETLOCK_WAITING, lock);
+    return head_of(ends) == tail_of(ends) && !plane_waiting(switch_plane(w), lock);
 }
 
 static void set_over(struct nl_switch *w, uint32_t lock)
@@ -74,10 +74,21 @@ static void enter_state(struct nl_switch *w, uint32_t lock, enum control_state s
 
 /* ---- what a state has to say ---- */
 
-void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out)
+/* Whether somebody may wait at the server for the queue to be empty. */
+static bool has_others(struct nl_switch *w, uint32_t lock)
+{
+    return ends_of(w, lock) & NETLOCK_OVER || plane_lows(switch_plane(w), lock);
+}
+
+void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
 {
     struct plane *plane = switch_plane(w);
     const struct plane_region r = plane_region(plane, lock);
+    if (r.wait_size && r.levels < NETLOCK_PRIORITIES && has_others(w, lock) && is_empty(w, lock)) {
+        struct netlock_pass pass = {.op = NETLOCK_OP_CALL}; /* what it promises is true at one moment: of a pass */
+        switch_run(w, lock, &pass, now, out);
+        return;
+    }
     uint64_t ends = ends_of(w, lock), rounds = plane_get(plane, NETLOCK_ROUNDS, lock);
     struct netlock_packet *p = switch_to_server(w, plane_index(plane, lock), NETLOCK_NOTIFY, out);
     if (!p)
@@ -87,7 +98,8 @@ void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out)
     p->count = (uint32_t)plane_get(plane, NETLOCK_ARRIVALS, lock);
     p->room = r.size - netlock_between(head_of(ends), tail_of(ends), r.size);
     if (r.wait_size)
-        p->room = plane_get(plane, NETLOCK_WAITING, lock) ? 0 : (uint32_t)min_u64(p->room, r.wait_size);
+        p->room = plane_waiting(plane, lock) ? 0 : (uint32_t)min_u64(p->room, r.wait_size);
+    p->ticket = r.levels;
 }
 
 static void say_give(struct nl_switch *w, uint64_t index, uint64_t rounds, uint64_t token, struct outbox *out)
@@ -114,8 +126,8 @@ static void say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct o
             p->round = round_of(w, lock);
     } else if (c->state == CONTROL_LIVE) {
         /* Pitfall 9: a server that lost q2 will say LAST; one that did not get NOTIFY will push. */
-        if (ends_of(w, lock) & NETLOCK_OVER && is_empty(w, lock) && !(w->config.options & NETLOCK_BUST_SILENT_EMPTY))
-            switch_notify(w, lock, out);
+        if (has_others(w, lock) && is_empty(w, lock) && !(w->config.options & NETLOCK_BUST_SILENT_EMPTY))
+            switch_notify(w, lock, now, out);
     } else if (c->state == CONTROL_GIVING) {
         say_give(w, index, plane_get(plane, NETLOCK_ROUNDS, lock), plane_get(plane, NETLOCK_TOKEN, lock), out);
     }
@@ -123,12 +135,21 @@ static void say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct o
 
 /* ---- moving ---- */
 
+/* How many priorities get a queue, if there are priorities. */
+static uint32_t levels_for(const struct nl_switch *w, uint64_t index)
+{
+    const uint64_t trial = NETLOCK_CHURN | NETLOCK_FEW;
+    if ((w->config.options & trial) == trial)
+        return 1 + (uint32_t)(mix64(w->version + index) % NETLOCK_PRIORITIES);
+    return w->levels ? w->levels : NETLOCK_PRIORITIES;
+}
+
 /* A place for a lock whose newcomers wait at the server until it has handed over. */
 static int install(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint32_t round, uint64_t now,
                    uint32_t *out)
 {
     struct plane *plane = switch_plane(w);
-    struct plane_region r = {.size = (uint16_t)size, .wait_size = (uint16_t)wait_size};
+    struct plane_region r = {.size = (uint16_t)size, .wait_size = (uint16_t)wait_size, .levels = (uint16_t)levels_for(w, index)};
     uint32_t lock;
     if (index >= w->config.locks || !size || size > NETLOCK_SIZE_MAX || wait_size > UINT8_MAX)
         return -EINVAL;
@@ -280,7 +301,7 @@ static void on_handover(struct nl_switch *w, uint32_t lock, const struct netlock
         go_live(w, lock, p->token, now);
     }
     if (c->state == CONTROL_LIVE)
-        switch_notify(w, lock, out);
+        switch_notify(w, lock, now, out);
     if (c->state == CONTROL_LIVE && c->unwanted)
         switch_move_out(w, p->head.index, now, out);
 }
@@ -363,8 +384,8 @@ static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_pac
     }
     struct netlock_pass pass = {.op = p->head.type == NETLOCK_PUSH ? NETLOCK_OP_PUSH : NETLOCK_OP_LAST,
                                 .mode = p->mode,
-                                .priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0,
-                                .flags = p->flags & NETLOCK_TRY,
+                                .priority = w->levels ? p->priority : 0,
+                                .flags = p->flags & (NETLOCK_TRY | NETLOCK_LOW),
                                 .machine = p->client.machine,
                                 .port = p->client.port,
                                 .tenant = p->tenant,
@@ -486,7 +507,7 @@ void switch_each_slot(struct nl_switch *w, uint32_t lock, switch_slot_fn fn, voi
 {
     struct plane *plane = switch_plane(w);
     const struct plane_region r = plane_region(plane, lock);
-    for (uint32_t queue = 0; queue <= (r.wait_size ? NETLOCK_PRIORITIES : 0); queue++) {
+    for (uint32_t queue = 0; queue <= r.levels; queue++) {
         uint64_t ends = queue ? plane_get(plane, NETLOCK_QUEUES, lock * NETLOCK_PRIORITIES + queue - 1) : ends_of(w, lock);
         uint32_t size = queue ? r.wait_size : r.size, left = r.left + (queue ? r.size + (queue - 1) * r.wait_size : 0);
         uint32_t ticket = head_of(ends), count = netlock_between(ticket, tail_of(ends), size);
@@ -666,7 +687,7 @@ static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *o
     const struct plane *plane = switch_plane(w);
     for (unsigned n = 0; plane->in_kernel && n < LOOK_AT_ONCE; n++) { /* packets that overflow do not come by here */
         uint32_t lock = w->over_at = (w->over_at + 1) % plane->config.locks;
-        if (switch_control(w, lock)->state == CONTROL_LIVE && ends_of(w, lock) & NETLOCK_OVER)
+        if (switch_control(w, lock)->state == CONTROL_LIVE && has_others(w, lock))
             switch_set_restless(w, lock, true);
     }
     if (now < w->restless_ns)
@@ -676,7 +697,7 @@ static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *o
         uint32_t lock = link - 1;
         link = switch_control(w, lock)->next;
         switch_give(w, lock, now, out);
-        if (switch_control(w, lock)->state == CONTROL_LIVE && !(ends_of(w, lock) & NETLOCK_OVER))
+        if (switch_control(w, lock)->state == CONTROL_LIVE && !has_others(w, lock))
             switch_set_restless(w, lock, false);
         else
             say_again(w, lock, now, out);

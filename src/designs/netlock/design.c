@@ -22,27 +22,30 @@
 /* Data beside the locks, and conversion of holds. */
 #define NETLOCK_MORE .convert = netlock_convert, .call = netlock_call, .reply = netlock_reply, .server_apply = netlock_server_apply
 
-#define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_TOGGLE | SMALL | UINT64_C(1) << NETLOCK_PIPES_SHIFT)
+#define NETLOCK_DRAWS (NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | NETLOCK_TOGGLE | SMALL | UINT64_C(1) << NETLOCK_PIPES_SHIFT)
 
 #define NETLOCK_FEATURES                                                                                                           \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
      DESIGN_DEADLOCK | DESIGN_CALLS)
 
-static unsigned slots, pipes, alloc_random, priorities, servers_only;
+#define FEW 3u /* priorities with queues in the switch, for trials */
+
+static unsigned slots, pipes, alloc_random, priorities, levels, servers_only;
 
 static const struct design_knob knobs[] = {
-    {"slots", &slots, 1, 0xffffff},          /* of the shared queue */
-    {"pipes", &pipes, 1, NETLOCK_PIPES_MAX}, /* that share no state: each has its part of the slots */
-    {"alloc-random", &alloc_random, 0, 1},   /* instead of the knapsack of Algorithm 3 */
-    {"priorities", &priorities, 0, 1},       /* a waiting queue per priority */
-    {"servers-only", &servers_only, 0, 1},   /* nothing in the switch */
+    {"slots", &slots, 1, 0xffffff},                        /* of the shared queue */
+    {"pipes", &pipes, 1, NETLOCK_PIPES_MAX},               /* that share no state: each has its part of the slots */
+    {"alloc-random", &alloc_random, 0, 1},                 /* instead of the knapsack of Algorithm 3 */
+    {"priorities", &priorities, 0, 1},                     /* a waiting queue per priority */
+    {"switch-priorities", &levels, 1, NETLOCK_PRIORITIES}, /* only so many of them have one in the switch, others at servers */
+    {"servers-only", &servers_only, 0, 1},                 /* nothing in the switch */
     {NULL, NULL, 0, 0},
 };
 
 uint64_t netlock_tuned(uint64_t options)
 {
     options |= alloc_random ? NETLOCK_ALLOC_RANDOM : 0;
-    options |= priorities ? NETLOCK_PRIORITY : 0;
+    options |= priorities || levels ? NETLOCK_PRIORITY : 0;
     options |= servers_only ? NETLOCK_SERVERS_ONLY : 0;
     if (slots)
         options = (options & ~(UINT64_C(0xffffff) << NETLOCK_SLOTS_SHIFT)) | (uint64_t)slots << NETLOCK_SLOTS_SHIFT;
@@ -51,7 +54,15 @@ uint64_t netlock_tuned(uint64_t options)
     return options;
 }
 
-const struct packet_design netlock_packets = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS};
+uint32_t netlock_levels(uint64_t options)
+{
+    if (!(options & NETLOCK_PRIORITY))
+        return 0;
+    return levels ? levels : options & NETLOCK_FEW ? FEW : NETLOCK_PRIORITIES;
+}
+
+const struct packet_design netlock_packets = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS,
+                                              .ranks = NETLOCK_PRIORITY | NETLOCK_FEW};
 
 /* NetChain as a lock manager, as the paper compares with it (6.1). */
 static const struct packet_design netchain = {NETLOCK_TABLE, .options = NETLOCK_CHAIN};
@@ -77,7 +88,8 @@ const struct design design_netlock = {
         .server_packet = netlock_server_packet, .server_tick = netlock_server_tick, .server_drops = netlock_server_drops,          \
         .divides = true, .full_queues = true
 
-const struct packet_design netlock_switches_packets = {SWITCHES_TABLE, .draws = NETLOCK_DRAWS};
+const struct packet_design netlock_switches_packets = {SWITCHES_TABLE, .draws = NETLOCK_DRAWS,
+                                                       .ranks = NETLOCK_PRIORITY | NETLOCK_FEW};
 
 const struct design design_netlock_switches = {
     .name = "netlock-switches",
@@ -102,7 +114,8 @@ const struct design design_netchain = {
 };
 
 #define BUSTED_BY(id, what, option, faults)                                                                                        \
-    static const struct packet_design id##_packet = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS, .options = (option)};    \
+    static const struct packet_design id##_packet = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS,                          \
+                                                     .ranks = NETLOCK_PRIORITY | NETLOCK_FEW, .options = (option)};                \
     const struct design design_busted_##id = {                                                                                     \
         .name = "busted-" what,                                                                                                    \
         .summary = "wrong on purpose: netlock",                                                                                    \
@@ -133,6 +146,7 @@ BUSTED(netlock_crowd, "netlock-crowd", NETLOCK_BUST_CROWD);          /* a sessio
 BUSTED(netlock_stale, "netlock-stale", NETLOCK_BUST_STALE);          /* who held once is part of a deadlock */
 BUSTED(netlock_twice, "netlock-twice", NETLOCK_BUST_TWICE);          /* a data server does what it is sent twice */
 BUSTED(netlock_upgrade, "netlock-upgrade", NETLOCK_BUST_UPGRADED);   /* a reader writes though others read */
+BUSTED(netlock_called, "netlock-called", NETLOCK_BUST_CALLED);       /* who was called from the server is granted unseen */
 BUSTED(netlock_eager, "netlock-eager", NETLOCK_BUST_EAGER_DATA);     /* bytes go on though the lock is not free */
 static const struct packet_design switches_table_packet = {SWITCHES_TABLE, .options = PARTS_BUSTED_TABLE};
 const struct design design_busted_netlock_table = {

@@ -164,7 +164,7 @@ bool call_give_up(struct requests *h, struct request *r, int why, uint64_t now, 
 bool call_in_vain(const struct requests *h, const struct request *r, uint64_t now)
 {
     return (r->state == REQUEST_VOIDING || r->state == REQUEST_CALLING) && r->why &&
-           now - call_of(h, r)->since_ns >= h->config.lease_ns;
+           now >= call_of(h, r)->since_ns + h->config.lease_ns;
 }
 
 void call_unknown(struct requests *h, struct request *r, uint64_t now, struct outbox *out)

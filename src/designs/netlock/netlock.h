@@ -43,6 +43,7 @@
 #define NETLOCK_BUST_TWICE UINT64_C(0x8000000)    /* a data server does what comes to it twice */
 #define NETLOCK_BUST_FENCE (UINT64_C(1) << 56)    /* and whatever the token */
 #define NETLOCK_BUST_UPGRADED (UINT64_C(1) << 57) /* NETLOCK_BUST_UPGRADE, of the data plane */
+#define NETLOCK_BUST_CALLED (UINT64_C(1) << 58)   /* NETLOCK_BUST_LOW; and a server takes any NOTIFY for a call */
 /* and how it is to work: */
 #define NETLOCK_ALLOC_RANDOM 0x10000u /* instead of Algorithm 3 */
 #define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */
@@ -54,16 +55,18 @@
 #define NETLOCK_BUST_HASTY_RETURN 0x1000000u /* the backup says that it has drained when it has not */
 #define NETLOCK_BUST_USURPER 0x2000000u      /* a switch reigns without a lease from the steward */
 #define NETLOCK_TOGGLE 0x4000000u            /* original and backup take turns: for trials */
-#define NETLOCK_BUST_LOUD 0x10000000u        /* a server that lost locks to another gives leases all the same */
-#define NETLOCK_BUST_CROWD 0x20000000u       /* deadlocks: threads of a session are taken for one */
-#define NETLOCK_BUST_STALE 0x40000000u       /* who held once is taken to hold */
-#define NETLOCK_SLOTS_SHIFT 32               /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
+#define NETLOCK_FEW 0x800000u /* few of the priorities have queues in the switch, with CHURN of every lock others: for trials */
+#define NETLOCK_BUST_LOUD 0x10000000u  /* a server that lost locks to another gives leases all the same */
+#define NETLOCK_BUST_CROWD 0x20000000u /* deadlocks: threads of a session are taken for one */
+#define NETLOCK_BUST_STALE 0x40000000u /* who held once is taken to hold */
+#define NETLOCK_SLOTS_SHIFT 32         /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
 #define NETLOCK_PIPES_SHIFT 61 /* pipes of the switch that share no state (5), less one, 3 bits */
 #define NETLOCK_PIPES_MAX 8u
-static_assert(((NETLOCK_BUST_FENCE | NETLOCK_BUST_UPGRADED | PARTS_BUSTED_TABLE) >> NETLOCK_PIPES_SHIFT) == 0 &&
-                  ((NETLOCK_BUST_FENCE | NETLOCK_BUST_UPGRADED | PARTS_BUSTED_TABLE) & UINT64_C(0xffffff) << NETLOCK_SLOTS_SHIFT) ==
-                      0,
+static_assert(((NETLOCK_BUST_FENCE | NETLOCK_BUST_UPGRADED | NETLOCK_BUST_CALLED | PARTS_BUSTED_TABLE) >> NETLOCK_PIPES_SHIFT) ==
+                      0 &&
+                  ((NETLOCK_BUST_FENCE | NETLOCK_BUST_UPGRADED | NETLOCK_BUST_CALLED | PARTS_BUSTED_TABLE) &
+                   UINT64_C(0xffffff) << NETLOCK_SLOTS_SHIFT) == 0,
               "every option has bits of its own");
 
 static inline uint32_t netlock_slots(uint64_t options)
@@ -79,6 +82,9 @@ static inline uint32_t netlock_pipes(uint64_t options)
 
 /* The options with what was tuned for the whole process (design.c). */
 uint64_t netlock_tuned(uint64_t options);
+
+/* How many priorities have queues of their own in the switch; 0: there is one queue for all. At the start: policies change. */
+uint32_t netlock_levels(uint64_t options);
 
 /* Which of the switch's words guards a lock: with more locks than slots, several share one (6.1). */
 static inline uint64_t netlock_word(const struct rack_config *c, uint64_t index)
@@ -181,6 +187,9 @@ void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel);
 int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst);
 /* Random allocation, or Algorithm 3. */
 void netlock_set_random(void *state, bool on);
+/* So many priorities have a waiting queue in the switch; 0: there is one queue for all. -EINVAL: there are not as many;
+ * -EOPNOTSUPP: netchain has none. */
+int netlock_set_priorities(void *state, uint64_t levels);
 
 /* ---- the steward (steward.c) ---- */
 

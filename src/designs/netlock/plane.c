@@ -221,13 +221,16 @@ static void table_delete(struct plane *p, uint32_t lock)
 
 uint32_t plane_region_slots(const struct plane_region *r)
 {
-    return r->size + NETLOCK_PRIORITIES * (uint32_t)r->wait_size;
+    return r->size + (r->levels ? r->levels : NETLOCK_PRIORITIES) * (uint32_t)r->wait_size;
 }
 
 struct plane_region plane_region(const struct plane *p, uint32_t lock)
 {
     uint64_t bounds = plane_get(p, NETLOCK_BOUNDS, lock);
-    return (struct plane_region){.left = (uint32_t)(bounds >> 32), .size = (uint16_t)(bounds >> 16), .wait_size = (uint16_t)bounds};
+    return (struct plane_region){.left = (uint32_t)(bounds >> 32),
+                                 .size = (uint16_t)(bounds >> 16),
+                                 .levels = (uint16_t)(bounds >> 8 & 0xff),
+                                 .wait_size = (uint16_t)(bounds & 0xff)};
 }
 
 int plane_room(const struct plane *p, uint64_t index, uint32_t slots, uint32_t *left)
@@ -252,8 +255,8 @@ static bool region_fits(const struct plane *p, const struct plane_region *r)
 {
     const uint8_t *taken = part(p, p->taken_at);
     uint32_t slots = plane_region_slots(r);
-    if (!r->size || r->size > NETLOCK_SIZE_MAX || r->wait_size > UINT8_MAX || slots > p->config.slots ||
-        r->left > p->config.slots - slots)
+    if (!r->size || r->size > NETLOCK_SIZE_MAX || r->wait_size > UINT8_MAX || r->levels > NETLOCK_PRIORITIES ||
+        slots > p->config.slots || r->left > p->config.slots - slots)
         return false;
     for (uint32_t i = 0; i < slots; i++)
         if (taken[r->left + i])
@@ -274,7 +277,17 @@ static void region_take(struct plane *p, const struct plane_region *r, uint8_t t
 static bool nobody_in(const struct plane *p, uint32_t lock)
 {
     uint64_t ends = plane_get(p, NETLOCK_ENDS, lock);
-    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) && !plane_get(p, NETLOCK_WAITING, lock);
+    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) && !plane_waiting(p, lock);
+}
+
+uint64_t plane_waiting(const struct plane *p, uint32_t lock)
+{
+    return netlock_waiting_here(plane_get(p, NETLOCK_BOUNDS, lock), plane_get(p, NETLOCK_WAITING, lock));
+}
+
+bool plane_lows(const struct plane *p, uint32_t lock)
+{
+    return plane_get(p, NETLOCK_WAITING, lock) != plane_waiting(p, lock);
 }
 
 /* Empty slots: no nonce of a past request is found there. */
@@ -285,7 +298,8 @@ static void settle_in(struct plane *p, uint32_t lock, const struct plane_region 
         plane_set(p, NETLOCK_NONCE, r->left + i, 0);
         plane_set(p, NETLOCK_FLAGS, r->left + i, NETLOCK_ENDED);
     }
-    plane_set(p, NETLOCK_BOUNDS, lock, (uint64_t)r->left << 32 | (uint32_t)r->size << 16 | r->wait_size);
+    uint32_t levels = !r->wait_size ? 0 : r->levels ? r->levels : NETLOCK_PRIORITIES;
+    plane_set(p, NETLOCK_BOUNDS, lock, (uint64_t)r->left << 32 | (uint32_t)r->size << 16 | levels << 8 | r->wait_size);
 }
 
 static const enum netlock_array per_lock[] = {NETLOCK_BOUNDS, NETLOCK_ROUNDS, NETLOCK_ARRIVALS, NETLOCK_WAITING,

@@ -24,6 +24,7 @@ struct plane_region {
     uint32_t left;
     uint16_t size;
     uint16_t wait_size; /* of each priority's waiting queue; 0: no priorities */
+    uint16_t levels;    /* how many priorities have one; 0: all of them */
 };
 
 struct plane_quota {
@@ -79,6 +80,9 @@ void plane_remove(struct plane *plane, uint32_t lock);
 
 struct plane_region plane_region(const struct plane *plane, uint32_t lock);
 uint32_t plane_region_slots(const struct plane_region *region);
+/* Who waits in the switch; and whether somebody waits at the server whose priority has no queue here. */
+uint64_t plane_waiting(const struct plane *plane, uint32_t lock);
+bool plane_lows(const struct plane *plane, uint32_t lock);
 
 /* The pipe in which a lock can be, and where its slots begin; the last one ends with the slots. */
 static inline uint32_t plane_pipe(const struct plane_config *c, uint64_t index)

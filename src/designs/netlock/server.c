@@ -275,7 +275,10 @@ static void on_acquire(struct server *s, struct entry *e, const struct netlock_p
 {
     struct lock *l = server_lock(s, p->head.index);
     bool over = p->flags & NETLOCK_OVERFLOW;
-    bool known = p->head.nonce == e->nonce;
+    bool known = p->head.nonce == e->nonce, of_round = over && p->round == l->round;
+    uint32_t closed = p->flags & NETLOCK_LOW ? l->closed_low : l->closed;
+    if (of_round)
+        server_note_levels(l, p);
     if (known && e->state == ENTRY_HELD) {
         say_granted(s, l, e, out);
         return;
@@ -290,7 +293,7 @@ static void on_acquire(struct server *s, struct entry *e, const struct netlock_p
         return;
     if (e->state == ENTRY_WAITING && e->pushed)
         return; /* the request before it is on its way to the switch; the host asks again */
-    if (l->place == LOCK_LENT && (over ? p->round == l->round && (int32_t)(p->count - l->closed) <= 0 : l->confirmed || l->empty)) {
+    if (l->place == LOCK_LENT && (over ? of_round && (int32_t)(p->count - closed) <= 0 : l->confirmed || l->empty)) {
         struct netlock_packet *ask = over ? NULL : server_to_switch(s, l, NETLOCK_LAST, out);
         if (ask)                     /* the switch does not seem to have the lock: ask it */
             ask->count = UINT32_MAX; /* q2 need not be empty */
@@ -305,7 +308,7 @@ static void on_acquire(struct server *s, struct entry *e, const struct netlock_p
                         .priority = p->priority,
                         .tenant = p->tenant,
                         .try = p->flags & NETLOCK_TRY,
-                        .count = over && p->round == l->round ? p->count : 0};
+                        .count = of_round ? p->count : 0};
     server_touch(s, l);
     enter(s, l, e, now, out);
 }

@@ -43,10 +43,15 @@ struct lock {
     uint32_t round;
     uint32_t push, acked, credit;     /* the next push, all below have come, there is room for all below */
     uint32_t closed;                  /* q2 was empty then: requests passed on no later come too late */
+    uint32_t closed_low;              /* the same of those whose priority has no queue in the switch */
+    uint32_t run;                     /* such a one may be the push of that number, */
     uint32_t busy_next, busy_prev;    /* among the locks that have something to say again; lock + 1 */
     uint32_t arrivals, peak, waiters; /* for Algorithm 3 */
     uint32_t upgrader;                /* the reader that wants to write; entry + 1, 0: none */
     uint8_t mode, place;
+    uint8_t levels;       /* how many priorities have queues in the switch; 0: all, or none */
+    uint8_t run_mode;     /* if it and those before it of the same call, which have this mode, can share; 0: it is the first */
+    bool called;          /* and none else */
     bool busy, confirmed; /* the switch has it and said so */
     bool empty;           /* handed over with nobody in q2: whoever was passed on before that comes too late */
 };
@@ -218,6 +223,8 @@ void server_on_notify(struct server *s, struct lock *l, const struct netlock_pac
 void server_on_pushed(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out);
 void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out);
 void server_hand_over(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
+/* How many priorities have queues in the switch, as it says in this round. */
+void server_note_levels(struct lock *l, const struct netlock_packet *p);
 void server_push(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
 /* Whether it has something to say again. */
 void server_set_busy(struct server *s, struct lock *l, bool busy);

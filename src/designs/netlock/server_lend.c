@@ -84,6 +84,14 @@ static void forget_counts(struct server *s, const struct lock *l)
         server_entry(s, i - 1)->count = 0;
 }
 
+/* Of a round in which nobody has come, and nobody was called yet. */
+static void begin_counts(struct lock *l)
+{
+    l->closed = l->closed_low = UINT32_MAX; /* before the first arrival */
+    l->levels = 0;
+    l->called = false;
+}
+
 /* Whether the switch is to have the lock in a round that this server did not know of. */
 static bool begin_lending(struct server *s, struct lock *l, uint32_t round, uint64_t now)
 {
@@ -97,7 +105,8 @@ static bool begin_lending(struct server *s, struct lock *l, uint32_t round, uint
         l->drain_ns = now;
     l->place = LOCK_LENDING;
     l->round = round;
-    l->push = l->acked = l->credit = l->closed = 0;
+    l->push = l->acked = l->credit = 0;
+    begin_counts(l);
     l->empty = false;
     forget_counts(s, l);
     return true;
@@ -186,8 +195,48 @@ static void say_last(struct server *s, struct lock *l, uint32_t count, struct ou
     if (!p)
         return;
     p->count = count;
+    p->flags = l->first ? NETLOCK_LOW : 0;
     l->closed = count;
+    if (!l->first)
+        l->closed_low = count;
+    l->called = false;
     l->credit = l->push; /* newcomers will fill the queue; the room is told anew */
+}
+
+/* ---- priorities that have no queue in the switch (dataplane/netlock.h) ---- */
+
+void server_note_levels(struct lock *l, const struct netlock_packet *p)
+{
+    l->levels = (uint8_t)min_u64(p->ticket, PACKET_PRIORITIES);
+}
+
+static bool is_low(const struct lock *l, const struct entry *e)
+{
+    return l->levels && e->priority >= l->levels;
+}
+
+/* The switch says that nobody is there. Not if this server has said LAST since: then others may have come. */
+static void on_call(struct server *s, struct lock *l, const struct netlock_packet *p)
+{
+    bool fresh = (int32_t)(p->count - l->closed) > 0 && l->push == l->acked && p->pushed == l->push;
+    if (!(p->flags & NETLOCK_LOW) || !(fresh || s->config.options & NETLOCK_BUST_CALLED))
+        return;
+    l->called = true;
+    l->run = l->push;
+    l->run_mode = 0;
+}
+
+/* One who writes, or readers one after the other, before anybody else is pushed. */
+static bool has_turn(const struct lock *l, const struct entry *e)
+{
+    bool first = !l->run_mode, share = l->run_mode == NETLOCK_SHARED && e->mode == NETLOCK_SHARED;
+    return !is_low(l, e) || (l->called && l->push == l->run && (first || share));
+}
+
+/* Nobody is left who can wait in the switch, and all that were pushed have come. */
+static bool has_only_lows(struct server *s, const struct lock *l)
+{
+    return l->push == l->acked && (!l->first || is_low(l, server_entry(s, l->first - 1)));
 }
 
 /* As many as there is room for: the switch said how many. */
@@ -199,8 +248,12 @@ void server_push(struct server *s, struct lock *l, uint64_t now, struct outbox *
     for (; link && (int32_t)(l->credit - l->push) > 0 && l->push - l->acked < WINDOW; link = server_entry(s, link - 1)->next) {
         struct entry *e = server_entry(s, link - 1);
         e->push = l->push;
-        if (!push_one(s, l, e, out))
+        if (!has_turn(l, e) || !push_one(s, l, e, out))
             break;
+        if (is_low(l, e)) {
+            l->run = l->push + 1;
+            l->run_mode = e->mode;
+        }
         e->pushed = true;
         l->push++;
         l->next_ns = now + s->config.retry_ns * 2;
@@ -228,9 +281,10 @@ void server_on_pushed(struct server *s, struct lock *l, const struct netlock_pac
         s->drops.stale++;
         return;
     }
+    server_note_levels(l, p);
     acknowledge(s, l, p->pushed);
     server_push(s, l, now, out);
-    if (!l->first && l->push == l->acked) /* 4.3: q2 is empty, and q1 has taken what there was */
+    if (has_only_lows(s, l)) /* 4.3: q2 is empty, and q1 has taken what there was */
         say_last(s, l, p->count, out);
 }
 
@@ -249,7 +303,7 @@ void server_on_notify(struct server *s, struct lock *l, const struct netlock_pac
         l->place = LOCK_LENT;
         l->round = p->round;
         l->push = l->acked = p->pushed;
-        l->closed = 0;
+        begin_counts(l);
         l->credit = p->pushed;
     }
     if (l->push == l->acked && (int32_t)(p->pushed - l->push) > 0) /* what a life before this one pushed */
@@ -258,8 +312,10 @@ void server_on_notify(struct server *s, struct lock *l, const struct netlock_pac
     acknowledge(s, l, p->pushed);
     if ((int32_t)(p->pushed + p->room - l->credit) > 0)
         l->credit = p->pushed + p->room;
+    server_note_levels(l, p);
+    on_call(s, l, p);
     server_push(s, l, now, out);
-    if (!l->first)
+    if (!l->first || has_only_lows(s, l))
         say_last(s, l, p->count, out);
 }
 

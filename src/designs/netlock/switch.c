@@ -51,9 +51,9 @@ void netlock_switch_describe(const struct rack_config *c, struct netlock_memory 
     m->reign_at = offsetof(struct nl_switch, until_ns);
     m->life_at = offsetof(struct nl_switch, life);
     m->version_at = offsetof(struct nl_switch, version);
+    m->levels_at = offsetof(struct nl_switch, levels);
     m->lease_ns = c->lease_ns;
     m->bust = (uint32_t)c->options & NETLOCK_BUST_PLANE;
-    m->priorities = !!(netlock_tuned(c->options) & NETLOCK_PRIORITY);
     m->servers = c->servers;
     static_assert(NETLOCK_SERVERS_MAX == RACK_SERVERS_MAX, "all of them");
     memcpy(m->server, c->server, sizeof m->server);
@@ -63,7 +63,7 @@ bool netlock_switch_is(const void *state, const struct rack_config *c)
 {
     const struct nl_switch *w = state;
     const struct rack_config *o = &w->config;
-    const uint64_t any = NETLOCK_ALLOC_RANDOM; /* changes as it runs */
+    const uint64_t any = NETLOCK_ALLOC_RANDOM | NETLOCK_PRIORITY; /* changes as it runs */
     return w->version && o->space == c->space && o->machines == c->machines && o->sessions == c->sessions &&
            o->requests == c->requests && o->servers == c->servers && !memcmp(o->server, c->server, sizeof o->server) &&
            o->locks == c->locks && o->lease_ns == c->lease_ns && (o->options | any) == (netlock_tuned(c->options) | any);
@@ -95,6 +95,7 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
     struct nl_switch *w = state; /* zeroed */
     w->config = *config;
     w->config.options = netlock_tuned(config->options);
+    w->levels = netlock_levels(w->config.options);
     w->own_life = life;
     w->beat_ns = now;
     w->version = 1;
@@ -141,6 +142,7 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->counts = old.counts;
     memcpy(w->stops, old.stops, sizeof w->stops);
     w->number = old.number;
+    w->levels = old.levels;
     w->twin = old.twin;
     w->own_life = old.own_life;
     w->leased_ns = old.leased_ns;
@@ -152,9 +154,10 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->control_ns = now;
     w->allocate_ns = now + NETLOCK_MEASURE_NS;
     w->churn_ns = now + w->config.retry_ns;
-    w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + w->config.options;
+    w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + (w->config.options & ~(uint64_t)NETLOCK_FEW);
     switch_plane(w)->bust = (uint16_t)(w->config.options & NETLOCK_BUST_PLANE);
     switch_plane(w)->bust |= w->config.options & NETLOCK_BUST_UPGRADED ? NETLOCK_BUST_UPGRADE : 0;
+    switch_plane(w)->bust |= w->config.options & NETLOCK_BUST_CALLED ? NETLOCK_BUST_LOW : 0;
     if (w->config.options & NETLOCK_CHAIN)
         install_all(w, now);
 }
@@ -248,7 +251,8 @@ static void emit_forward(struct nl_switch *w, uint64_t index, const struct netlo
     p->mode = pass->mode;
     p->priority = pass->priority;
     p->tenant = pass->tenant;
-    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW);
+    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW | (pass->low ? NETLOCK_LOW : 0));
+    p->ticket = pass->levels;
     p->life = w->life;
     p->round = pass->round;
     p->count = pass->count;
@@ -264,6 +268,8 @@ static void emit_pushes(struct nl_switch *w, uint64_t index, const struct netloc
     p->pushed = pass->pushed;
     p->count = pass->count;
     p->room = pass->out_room;
+    p->flags = pass->vacant ? NETLOCK_LOW : 0;
+    p->ticket = pass->levels;
 }
 
 static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *pass, struct outbox *out)
@@ -298,7 +304,7 @@ static void run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, c
     for (;;) {
         plane_pass(plane, lock, pass);
         passes++;
-        if (pass->over)
+        if (pass->over || pass->lows)
             switch_set_restless(w, lock, true);
         emit(w, lock, pass, out);
         if (p && pass->out & NETLOCK_OUT_DATA)
@@ -343,7 +349,7 @@ static void pass_on(struct nl_switch *w, const struct netlock_packet *p, uint32_
     memcpy(f, p, all);
     f->head.to = switch_server_place(w, p->head.index);
     f->flags = (uint8_t)((p->flags & (NETLOCK_TRY | NETLOCK_PAYLOAD)) | NETLOCK_FORWARDED);
-    f->priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0;
+    f->priority = w->levels ? p->priority : 0;
     f->life = w->life;
     f->round = w->version;
 }
@@ -381,7 +387,7 @@ static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint
     }
     struct netlock_pass pass = {.op = ops[p->head.type],
                                 .mode = p->mode,
-                                .priority = w->config.options & NETLOCK_PRIORITY ? p->priority : 0,
+                                .priority = w->levels ? p->priority : 0,
                                 .flags = p->flags & (NETLOCK_TRY | NETLOCK_PAYLOAD),
                                 .machine = p->head.from.machine,
                                 .port = p->head.from.port,
@@ -475,7 +481,7 @@ static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint32_
     } else if (p->head.type == NETLOCK_PROBE) {
         deadlock_at_switch(w, p, len, now, out);
     } else if (p->head.type == NETLOCK_ACQUIRE &&
-               ((w->config.options & NETLOCK_PRIORITY && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
+               ((w->levels && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
         struct netlock_packet *a = to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_REFUSED, out);
         if (a)
             a->code = NETLOCK_POLICY;

@@ -75,6 +75,7 @@ struct nl_switch {
     bool retire, retired;             /* its queues are to drain; have drained */
     uint32_t life;                    /* its own reign; 0: none */
     uint32_t version;                 /* of the table: rounds are numbered by it */
+    uint32_t levels;                  /* how many priorities have queues of their own; 0: there is one queue for all */
     bool clean;                       /* all hosts have */
     uint64_t control_ns, churn_ns, allocate_ns;
     uint64_t open_ns;    /* netchain: grants from then on */
@@ -163,7 +164,8 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out);
 /* A message of the switch itself to the home of a lock; null: no room. */
 struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enum netlock_type type, struct outbox *out);
-void switch_notify(struct nl_switch *w, uint32_t lock, struct outbox *out);
+/* Tells the home that there is room for those who wait there. */
+void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
 
 /* What an operator asks (command.c). */
 void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
