@@ -59,7 +59,8 @@ typedef struct pawl pawl;
  *   -ECANCELED   pawl_cancel was there first; the lock is not held
  *   -EDEADLK     two holders wait for each other, each for more than it has (both convert shared to exclusive, or grow), or a
  *                longer circle (see Deadlocks); this one is to give way, nothing was changed, what was held still is
- *   -EAGAIN      over packets: nobody who could say whether the lock is free has answered for a lease, and you did not want to wait
+ *   -EAGAIN      over packets: nobody who could say whether the lock is free has answered for a lease, and you did not want to wait;
+ *                or the coordinator has not said for so long, or for 15 s if you wait, which lock a key has
  *   -EINVAL      the call itself is wrong: a range that ends before it starts, an unknown mode, a key of another kind
  *   -ENAMETOOLONG, -ENOSPC, -ENOENT, -EACCES, -ENOMEM as usual ---- */
 enum pawl_error {
@@ -260,7 +261,7 @@ typedef struct pawl_call {
  *   -ETIMEDOUT, -PAWL_EHELD, -EAGAIN   it was not done and will not be; the lock is not held
  *   -PAWL_EUNKNOWN, -PAWL_ELOST        nobody can tell whether it was done; the lock is not held. Lock it, and look
  *   -PAWL_ENOTSUP                      the design, or the server of this lock, does not offer that
- *   -PAWL_ELIMIT                       four threads of this session are at it already
+ *   -PAWL_ELIMIT                       sixteen of this session are under way already
  * The deadline may be overstepped by a lease, until it is known whether it was done. PAWL_TRY: do not wait for the lock. */
 PAWL_API int pawl_lock_call(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline_ns, pawl_call *call, pawl_grant *out);
 
@@ -286,16 +287,24 @@ PAWL_API int pawl_serve(const char *where, const char *at, pawl_apply apply, voi
 
 /* ---- asynchronously ---- */
 
-enum pawl_op { PAWL_OP_LOCK = 1, PAWL_OP_UNLOCK = 2, PAWL_OP_CONVERT = 3, PAWL_OP_RESHAPE = 4 };
+enum pawl_op {
+    PAWL_OP_LOCK = 1, /* with a call: pawl_lock_call, and the lock is kept */
+    PAWL_OP_UNLOCK = 2,
+    PAWL_OP_CONVERT = 3,
+    PAWL_OP_RESHAPE = 4,
+    PAWL_OP_CALL = 5,      /* pawl_lock_call, and the lock is not kept */
+    PAWL_OP_HOLD_CALL = 6, /* pawl_hold_call */
+};
 
 typedef struct pawl_request {
     enum pawl_op op;
     enum pawl_mode mode;
-    pawl_key key;         /* lock; its name is copied */
-    pawl_grant grant;     /* unlock, convert, reshape */
+    pawl_key key;         /* lock, call; its name is copied */
+    pawl_grant grant;     /* unlock, convert, reshape, call under a lock that is held */
     uint64_t deadline_ns; /* UINT64_MAX: none */
     void *user;           /* comes back in the completion */
     uint64_t start, end;  /* lock: both 0: the whole; reshape */
+    pawl_call *call;      /* what it points to is copied; the call itself and where its reply goes stay until it is reaped */
 } pawl_request;
 
 typedef struct pawl_completion {

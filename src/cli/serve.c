@@ -462,8 +462,12 @@ int cmd_switch(int argc, char **argv)
     if (opts.priorities && opts.xdp.levels)
         design_tune(design_find(CLI_ALLOC_DESIGN), "switch-priorities", opts.xdp.levels);
     catch_signals();
-    if (opts.room_seen && (!opts.soft || !opts.room || opts.room > ROOM_MAX))
-        return args_complain(&switch_usage, "--room is for --soft, and from 1 to 1G");
+    if (opts.room_seen && !opts.soft)
+        return args_complain(&switch_usage,
+                             "--room is for --soft: in the kernel a lock takes 16 bytes, and finding out which are there "
+                             "would take more; it has room for all");
+    if (opts.room_seen && (!opts.room || opts.room > ROOM_MAX))
+        return args_complain(&switch_usage, "--room is from 1 to 1G");
     if (opts.rack_seen && (!opts.rack || opts.rack > RACKS_MAX))
         return args_complain(&switch_usage, "--rack is from 1 to %d", RACKS_MAX);
     if (opts.soft)

@@ -48,8 +48,9 @@ static int run_request(struct async_task *t, struct hold *h)
         return locker_convert(&t->locker, h, r->mode, r->deadline_ns);
     case PAWL_OP_RESHAPE:
         return locker_reshape(&t->locker, h, first, last, r->deadline_ns);
+    default:
+        return -EINVAL;
     }
-    return -EINVAL;
 }
 
 static void run_task(void *arg)
@@ -174,8 +175,10 @@ static int start(struct async *a, const struct locker *l, const pawl_request *re
 
 int async_submit(struct async *a, const struct locker *l, const pawl_request *request, uint64_t *id)
 {
-    if (request->op < PAWL_OP_LOCK || request->op > PAWL_OP_RESHAPE)
+    if (request->op < PAWL_OP_LOCK || request->op > PAWL_OP_HOLD_CALL)
         return -EINVAL;
+    if (request->op > PAWL_OP_RESHAPE || request->call) /* no data server */
+        return -PAWL_ENOTSUP;
     if (request->op == PAWL_OP_LOCK) {
         int rc = table_check_key(&l->table, request->key);
         if (rc)

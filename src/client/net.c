@@ -1,8 +1,8 @@
 /* Opening, closing, and the synchronous calls. */
 #include "client/net.h"
-#include "client/explain.h"
 #include "client/net_where.h"
 #include "cluster/join.h"
+#include "lib/explain.h"
 #include "lib/hash.h"
 #include "wire/afxdp.h"
 #include "world/world.h"
@@ -451,10 +451,8 @@ static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, paw
     return true;
 }
 
-/* What the lock's data server said. */
-static int take_reply(struct net *n, uint32_t request, pawl_call *call)
+int net_take_reply(struct net *n, uint32_t request, pawl_call *call, struct outbox *out)
 {
-    struct outbox *out = net_outbox();
     uint32_t len = 0;
     host_enter(&n->host, out);
     int rc = n->host.design->reply(n->host.memory, request, call->reply, (uint32_t)min_u64(call->room, PAWL_CALL_MAX), &len, out);
@@ -484,7 +482,7 @@ static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64
     bell = rc == PACKET_DONE ? UINT32_MAX : bell; /* no bell is odd: look at once */
     rc = net_await(n, ask.request, bell, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer, &expiry);
     if (!rc && call)
-        rc = take_reply(n, ask.request, call);
+        rc = net_take_reply(n, ask.request, call, net_outbox());
     if (rc || !out)
         net_give_request(n, ask.request);
     if (rc)
@@ -507,7 +505,7 @@ int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline
     return rc ? rc : lock_index(n, index, mode, deadline, NULL, out);
 }
 
-static int check_call(struct net *n, const pawl_call *call)
+int net_check_call(struct net *n, const pawl_call *call)
 {
     if (!n->host.design->call)
         return failed(n, -PAWL_ENOTSUP);
@@ -520,7 +518,7 @@ static int check_call(struct net *n, const pawl_call *call)
 int net_lock_call(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
 {
     uint64_t index;
-    int rc = check_call(n, call);
+    int rc = net_check_call(n, call);
     if (!rc)
         rc = net_index(n, key, mode, false, deadline, &index);
     return rc ? rc : lock_index(n, index, mode, deadline, call, out);
@@ -531,7 +529,7 @@ int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_ca
     struct packet_answer answer;
     uint64_t expiry = 0;
     uint32_t request;
-    int rc = check_call(n, call);
+    int rc = net_check_call(n, call);
     if (rc)
         return rc;
     rc = net_request_of(n, g, &request);
@@ -548,7 +546,7 @@ int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_ca
     if (rc >= 0)
         rc = net_await(n, request, bell, deadline, &answer, &expiry);
     if (!rc)
-        rc = take_reply(n, request, call);
+        rc = net_take_reply(n, request, call, net_outbox());
     return rc ? failed(n, rc) : 0;
 }
 

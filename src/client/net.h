@@ -24,6 +24,8 @@ struct net_async {
     uint64_t deadline;
     bool given_up;
     enum pawl_mode mode;
+    pawl_call *call; /* of which the lock's data server has been told; or null */
+    bool once;       /* and then the lock is given back */
     pawl_completion completion;
 };
 
@@ -120,6 +122,10 @@ void net_say_here(struct net *n);
 bool net_valid(struct net *n);
 uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
 uint64_t net_grant_clock(uint64_t at);           /* from the host's clock to that of grants; 0 if it is past */
+
+/* Whether a data server can be told that, and what it has answered. */
+int net_check_call(struct net *n, const pawl_call *call);
+int net_take_reply(struct net *n, uint32_t request, pawl_call *call, struct outbox *out);
 
 /* A request that nobody uses, -PAWL_ELIMIT; and back. The second pair with n->lock held. */
 int net_take_request(struct net *n, uint32_t *out);

@@ -35,13 +35,15 @@ static void conclude(struct net *n, struct net_async *a, const struct packet_ans
 {
     bool locks = !a->completion.grant.serial;
     int rc = answer->result;
+    if (!rc && a->call)
+        rc = net_take_reply(n, a->request, a->call, &n->batch);
     pawl_grant g = rc ? a->completion.grant : net_grant(n, a->request, a->completion.grant.index, answer, expiry);
-    if (rc && locks)
+    if (locks && (rc || a->once))
         net_give_locked(n, a->request);
-    if (!rc && !g.expiry_ns)
+    if (!rc && !a->once && !g.expiry_ns)
         rc = -PAWL_ELOST; /* I1; the session's end releases it */
     if (!rc)
-        a->completion.grant = g;
+        a->completion.grant = a->once ? (pawl_grant){0} : g;
     finish(n, a, rc);
 }
 
@@ -80,6 +82,11 @@ static int begin_lock(struct net *n, struct net_async *a, const pawl_request *r)
         a->bell = net_bell(n, a->request);
         struct packet_ask ask = {
             .request = a->request, .index = a->completion.grant.index, .mode = r->mode, .try = r->deadline_ns == DEADLINE_TRY};
+        if (a->call) {
+            ask.bytes = a->call->bytes ? a->call->bytes : "";
+            ask.len = (uint32_t)a->call->len;
+            ask.once = a->once;
+        }
         rc = net_start(n, &ask, &n->batch);
         if (rc >= 0)
             return rc;
@@ -105,6 +112,21 @@ static int begin_convert(struct net *n, struct net_async *a, const pawl_request 
     return rc;
 }
 
+static int begin_call(struct net *n, struct net_async *a, const pawl_request *r)
+{
+    int rc = net_request_of(n, &r->grant, &a->request);
+    if (rc)
+        return rc;
+    a->bell = net_bell(n, a->request);
+    host_enter(&n->host, &n->batch);
+    uint64_t now = host_now();
+    rc = now < net_expiry_locked(n)
+             ? n->host.design->call(n->host.memory, a->request, r->call->bytes, (uint32_t)r->call->len, now, &n->batch)
+             : -PAWL_ELOST;
+    host_leave(&n->host, &n->batch);
+    return rc;
+}
+
 static int end_lock(struct net *n, const pawl_request *r)
 {
     uint32_t request;
@@ -122,9 +144,17 @@ static int end_lock(struct net *n, const pawl_request *r)
     return rc;
 }
 
+static bool asks_for_lock(const pawl_request *r)
+{
+    return r->op == PAWL_OP_LOCK || r->op == PAWL_OP_CALL;
+}
+
 static void begin(struct net *n, struct net_async *a, const pawl_request *r)
 {
-    int rc = r->op == PAWL_OP_LOCK ? begin_lock(n, a, r) : r->op == PAWL_OP_CONVERT ? begin_convert(n, a, r) : end_lock(n, r);
+    int rc = asks_for_lock(r)             ? begin_lock(n, a, r)
+             : r->op == PAWL_OP_CONVERT   ? begin_convert(n, a, r)
+             : r->op == PAWL_OP_HOLD_CALL ? begin_call(n, a, r)
+                                          : end_lock(n, r);
     if (r->op == PAWL_OP_UNLOCK || rc < 0) {
         finish(n, a, rc);
         return;
@@ -138,10 +168,13 @@ static void begin(struct net *n, struct net_async *a, const pawl_request *r)
 
 int net_submit(struct net *n, const pawl_request *r, uint64_t *id)
 {
-    if (r->op < PAWL_OP_LOCK || r->op > PAWL_OP_CONVERT)
+    bool only_call = r->op == PAWL_OP_CALL || r->op == PAWL_OP_HOLD_CALL, calls = only_call || (r->op == PAWL_OP_LOCK && r->call);
+    if (r->op < PAWL_OP_LOCK || r->op > PAWL_OP_HOLD_CALL || r->op == PAWL_OP_RESHAPE || (only_call && !r->call))
         return -EINVAL;
     uint64_t index = 0;
-    int rc = r->op == PAWL_OP_LOCK ? net_index(n, r->key, r->mode, false, r->deadline_ns, &index) : 0;
+    int rc = calls ? net_check_call(n, r->call) : 0;
+    if (!rc && asks_for_lock(r))
+        rc = net_index(n, r->key, r->mode, false, r->deadline_ns, &index);
     if (rc)
         return rc;
     pthread_mutex_lock(&n->lock);
@@ -150,9 +183,9 @@ int net_submit(struct net *n, const pawl_request *r, uint64_t *id)
         if (n->async[i].state == NET_IDLE)
             a = &n->async[i];
     if (a) {
-        *a = (struct net_async){.state = NET_IDLE};
+        *a = (struct net_async){.state = NET_IDLE, .call = calls ? r->call : NULL, .once = r->op == PAWL_OP_CALL};
         a->completion = (pawl_completion){.id = n->next_id++, .user = r->user};
-        if (r->op != PAWL_OP_LOCK)
+        if (!asks_for_lock(r))
             a->completion.grant = r->grant;
         else
             a->completion.grant.index = index;

@@ -1,8 +1,8 @@
 /* Keys of a rack's named or sparse space: their indexes are the coordinator's to give, and stay. */
-#include "client/explain.h"
 #include "client/net.h"
 #include "client/rack_look.h"
 #include "cluster/join.h"
+#include "lib/explain.h"
 #include "world/world.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,6 @@
 #include <stdlib.h>
 
 #define ASK_NS (15 * NS_PER_S) /* for which the coordinator is asked: it may be starting anew */
-#define TRY_NS NS_PER_S        /* by who would not wait for a lock */
 
 static enum pawl_keys kind_of(const struct net *n)
 {
@@ -50,12 +49,14 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
     question.look = look;
     question.len = len;
     memcpy(question.bytes, bytes, len);
-    deadline = deadline == DEADLINE_TRY ? now + TRY_NS : min_u64(deadline, now + ASK_NS);
+    uint64_t until = now + (deadline == DEADLINE_TRY ? min_u64(h->config.lease_ns, ASK_NS) : ASK_NS);
+    bool in_time = deadline == DEADLINE_TRY || deadline > until; /* whoever would wait for longer is not told that its time is up */
+    until = in_time ? until : deadline;
     net_addr_print(h->coordinator, address);
-    int rc =
-        exchange(h->coordinator, n->udp.at.ip, &question.packet, sizeof question, COORD_FOUND, deadline, &answer, sizeof answer);
+    int rc = exchange(h->coordinator, n->udp.at.ip, &question.packet, sizeof question, COORD_FOUND, until, &answer, sizeof answer);
     if (rc == -ETIMEDOUT)
-        return explain(rc, "the coordinator at %s does not say which lock that is: it is gone, or its disk is full", address);
+        return explain(in_time ? -EAGAIN : rc,
+                       "the coordinator at %s does not say which lock that is: it is gone, or its disk is full", address);
     if (rc)
         return explain(rc, "cannot ask %s: %s", address, strerror(-rc));
     rc = answer.packet.code;

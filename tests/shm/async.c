@@ -240,8 +240,13 @@ static void bad_requests(void)
     pawl_completion c;
     pawl_request r = {.op = (enum pawl_op)0, .mode = PAWL_SHARED, .key = pawl_id(1)};
     CHECK_RC(pawl_submit(a, &r, &id), -EINVAL);
-    r.op = (enum pawl_op)5;
+    r.op = (enum pawl_op)7;
     CHECK_RC(pawl_submit(a, &r, &id), -EINVAL);
+    pawl_call call = {.len = 0};
+    r = (pawl_request){.op = PAWL_OP_CALL, .mode = PAWL_SHARED, .key = pawl_id(1), .call = &call};
+    CHECK_RC(pawl_submit(a, &r, &id), -PAWL_ENOTSUP); /* there is no data server */
+    r.op = PAWL_OP_LOCK;
+    CHECK_RC(pawl_submit(a, &r, &id), -PAWL_ENOTSUP);
     r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_name("not a number")};
     CHECK_RC(pawl_submit(a, &r, &id), -EINVAL);
     r = (pawl_request){.op = PAWL_OP_LOCK, .mode = (enum pawl_mode)5, .key = pawl_id(1)};

@@ -1,4 +1,5 @@
-/* A space on plain memory with a few sessions, for tests of a design's details. */
+/* A space on plain memory with a few sessions, for tests of a design's details. Before: SITE_CHECK_NS, how often who waits looks
+ * after the others. */
 #ifndef PAWL_TESTS_SIM_PLAIN_SITE_H
 #define PAWL_TESTS_SIM_PLAIN_SITE_H
 
@@ -32,7 +33,7 @@ static inline void site_open(const struct design *d)
                                     .sessions = SITE_SESSIONS,
                                     .holds = SITE_RECORDS,
                                     .lease_ns = 3600 * NS_PER_S,
-                                    .check_ns = NS_PER_MS,
+                                    .check_ns = SITE_CHECK_NS,
                                     .birth = 7};
     struct layout_header h;
     s->design = d;

@@ -283,7 +283,7 @@ static uint64_t later(enum clock clock)
     }
 }
 
-#define POLICY_STEPS 5000u /* between two changes of the policy */
+#define POLICY_STEPS 4000u /* between two changes of the policy */
 
 /* Priorities are turned on and off, and those of lower ones wait at servers only, while some hold locks and some wait: queues of
  * another kind go, as they are empty. */
@@ -370,13 +370,13 @@ int main(void)
     trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY, false);
     trial(4, small, STEADY, false); /* Algorithm 3 */
     trial(5, UINT64_C(4096) << NETLOCK_SLOTS_SHIFT, STEADY, true);
+    trial(9, NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY, false);
     converting = true;
+    trial(10, NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, LEAPING, false);
     trial(6, NETLOCK_CHURN | small, STEADY, false);
     trial(7, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, LEAPING, false);
-    trial(8, UINT64_C(4096) << NETLOCK_SLOTS_SHIFT, STEADY, true);
+    trial(8, small, STEADY, false);
     converting = false;
     trial(52, NETLOCK_CHURN | small, LEAPING, false); /* overflowed and whole again between two ticks */
-    trial(9, NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY, false);
-    trial(10, NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, LEAPING, false);
     return 0;
 }

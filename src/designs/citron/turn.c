@@ -61,6 +61,23 @@ static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t 
     }
 }
 
+int job_poll_briefly(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
+{
+    for (unsigned n = 0; n < PAUSE_POLLS && world_now(j->seat->world) < j->deadline; n++) {
+        const uint64_t span = j->poll_ns ? j->poll_ns : j->trip_ns;
+        uint64_t pause = span / 2 + world_random(j->seat->world) % (span / 2 + 1);
+        int rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(j->deadline, world_now(j->seat->world) + pause));
+        if (rc && rc != -ETIMEDOUT)
+            return rc;
+        j->looked_ns = world_now(j->seat->world);
+        rc = fab_read64(j->seat->ep, cond->addr, seen);
+        j->poll_ns = world_now(j->seat->world) - j->looked_ns;
+        if (rc || (*seen & cond->mask) != cond->value)
+            return rc;
+    }
+    return 1;
+}
+
 static int wait_here(struct citron_job *j, const struct fab_cond *cond, uint64_t until, uint64_t *seen)
 {
     sleeper(j, 1);
@@ -137,26 +154,27 @@ static int look_for_turn(struct citron_job *j, struct citron_claim *c, uint64_t 
     return rc ? rc : JOB_WAITED;
 }
 
-/* The queue is too long: waits until it is not, outside of it. */
+/* There was a crowd. If the queue is too long it waits until it is not, outside of it. */
 static int look_for_room(struct citron_job *j, struct citron_claim *c)
 {
     fab_addr addr = job_claim_node(j, c);
     uint64_t seen;
     int rc = fab_read64(j->seat->ep, addr, &seen);
-    while (!rc && node_queue(seen) >= citron_crowd) {
-        const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
-        rc = job_wait_at(j, c->node, c->spill, &cond, &seen);
-    }
-    return rc;
+    if (rc || node_queue(seen) < citron_crowd)
+        return rc;
+    const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
+    job_land(j);
+    rc = job_wait_at(j, c->node, c->spill, &cond, &seen);
+    return rc ? rc : JOB_WAITED;
 }
 
 /* Too many: from now on it looks before it draws. */
 static int return_ticket(struct citron_job *j, unsigned i)
 {
     j->crowded = true;
-    if (!fab_is_shm(j->seat->ep))
-        citron_stats.crowded++;
-    int rc = job_drop(j, i, false);
+    int rc = job_tell_crowd(j);
+    if (!rc)
+        rc = job_drop(j, i, false);
     return rc ? rc : JOB_WAITED;
 }
 
@@ -179,22 +197,41 @@ OWN_FRAME static int draw_ticket(struct citron_job *j, unsigned i, bool at_once,
     return at_once && *seen != expect;
 }
 
-static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
+/* In the air: no more draw at once than may. One that wants the word to be what it was needs no such thing. */
+static int draw_in_air(struct citron_job *j, unsigned i, uint64_t *seen)
 {
-    struct citron_claim *c = &j->claims[i];
-    bool at_once = j->deadline == DEADLINE_TRY;
+    int rc = job_take_off(j, i, i, (int)i);
+    if (!rc && (j->flight.wary || j->crowded))
+        rc = look_for_room(j, &j->claims[i]);
+    if (rc)
+        return rc;
+    rc = draw_ticket(j, i, false, 0, seen);
+    int told = rc == -FAB_EUNKNOWN ? crowd_doubt(j, i, i, (int)i) : 0;
+    return told ? told : rc;
+}
+
+static int try_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
+{
     uint64_t expect = 0;
-    int rc = at_once ? look_for_turn(j, c, &expect) : j->crowded ? look_for_room(j, c) : 0;
+    bool at_once = j->deadline == DEADLINE_TRY;
+    int rc = at_once ? look_for_turn(j, &j->claims[i], &expect) : draw_in_air(j, i, seen);
     if (rc > 0 || (rc < 0 && rc != -FAB_EUNKNOWN))
         return rc;
-    if (!rc)
-        rc = draw_ticket(j, i, at_once, expect, seen);
+    if (!rc && at_once)
+        rc = draw_ticket(j, i, true, expect, seen);
     if (rc) { /* if it is not known, it was nobody's ticket */
-        c->state = CLAIM_WAIT;
+        j->claims[i].state = CLAIM_WAIT;
         rc = rc < 0 ? seat_retry(j->seat, rc) : 0;
         return rc ? rc : JOB_WAITED;
     }
     return job_take_ticket(j, i, *seen);
+}
+
+static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
+{
+    int rc = try_ticket(j, i, seen);
+    job_land(j);
+    return rc;
 }
 
 int job_take_ticket(struct citron_job *j, unsigned i, uint64_t found)

@@ -7,7 +7,7 @@
 #include "designs/requests.h"
 
 #define GRANTER_SWITCH 0u /* servers are 1 and up */
-#define HOST_CALLS 4u     /* things to be done by data servers, of one session at once: as many threads */
+#define HOST_CALLS 16u    /* things to be done by data servers, of one session at once */
 
 /* Something that a data server is to do under a lock; then, what it said. */
 struct call {
