@@ -16,14 +16,17 @@ static void sleeper(const struct citron_job *j, uint64_t add)
         fab_faa64(j->seat->ep, j->lock + offsetof(struct citron_lock, sleepers), add, &old);
 }
 
-/* Before one sleeps: others may have to know whose tickets are whose, and nobody knows which one it has who queues. */
+/* Before one sleeps: others may have to know whose tickets are whose, and nobody knows which one it has who queues. One that does
+ * not know what became of its ticket has none, and if it went on saying that it queues, nobody could pass that ticket by. */
 OWN_FRAME static int say_turns(struct citron_job *j)
 {
     struct citron_batch b;
     batch_start(&b);
-    for (unsigned i = 0; i < j->count; i++)
-        if (j->claims[i].state == CLAIM_TURN && j->claims[i].said != CLAIM_TURN)
-            job_say(j, &b, i, i + 1, CLAIM_TURN);
+    for (unsigned i = 0; i < j->count; i++) {
+        const struct citron_claim *c = &j->claims[i];
+        if ((c->state == CLAIM_TURN && c->said != CLAIM_TURN) || (c->state == CLAIM_WAIT && c->said == CLAIM_QUEUE))
+            job_say(j, &b, i, i + 1, c->state);
+    }
     int rc = job_run(j, &b);
     while (rc && !(rc = seat_retry(j->seat, rc)))
         rc = job_run(j, &b);

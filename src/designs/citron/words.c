@@ -354,6 +354,14 @@ static int run_here(const struct seat *seat, struct citron_batch *b)
     return 0;
 }
 
+/* Maybe it was said, maybe not: then once more. Until then others may take it for one that queues, and wait for it (say_turns). */
+static void forget_said(struct citron_job *j)
+{
+    j->published = false;
+    for (unsigned i = 0; i < j->count; i++)
+        j->claims[i].said = CLAIM_QUEUE;
+}
+
 int job_run(struct citron_job *j, struct citron_batch *b)
 {
     if (fab_is_shm(j->seat->ep))
@@ -364,7 +372,7 @@ int job_run(struct citron_job *j, struct citron_batch *b)
     int rc = fab_batch(j->seat->ep, b->ops, b->n);
     j->trip_ns = world_now(j->seat->world) - before;
     if (unlikely(rc))
-        j->published = false; /* maybe not: then once more */
+        forget_said(j);
     return rc;
 }
 
