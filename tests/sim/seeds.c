@@ -45,6 +45,8 @@ static const struct {
     {"citron", 5791, FAULTS_ALL, "drew a token, and saw much later that nobody was at a tall node any more"},
     {"citron", 5954, FAULTS_ALL,
      "told its ticket in a batch that was lost, and not again: nobody could pass by the tickets of nobody before it"},
+    {"citron", 11705, FAULTS_ALL,
+     "a hold was cut and one half of it went while somebody counted: the other half's record had been free"},
     {"citron", 5242, FAULTS_ALL, "who was next in line looked and looked, and nobody could clear the bits of nobody in its leaf"},
     {"srvlock", 1785, FAULTS_ALL, "asked for through the socket of a process that then ended, and answered there for ever"},
     {"fisslock", 1616, FAULTS_ALL,

@@ -4,6 +4,7 @@
  * and sets the node to that by a compare-and-swap from exactly what it was before the census. Only ever downwards: what is not
  * known to have been taken back counts as there, and what is not known to have been taken is taken once more. */
 #include "designs/citron/citron.h"
+#include "lib/hash.h"
 
 #include <errno.h>
 #include <string.h>
@@ -17,11 +18,13 @@ struct census {
     void *ctx;
     unsigned height_max;
     uint64_t lease;
-    bool checked; /* the present slot's owner lives, */
-    bool stopped; /* or is lost, but cannot be shut out yet: what it is in the middle of may go on */
+    uint64_t books; /* of the present slot: a sum over its records that are about this lock */
+    bool checked;   /* its owner lives, */
+    bool stopped;   /* or is lost, but cannot be shut out yet: what it is in the middle of may go on */
 };
 
 #define READ_TRIES_MAX 4
+#define BOOKS_TRIES_MAX 16
 
 /* Whether a slot's session lives. 0: no, and nothing of it can take effect any more. */
 static int check_life(struct census *c, uint32_t slot)
@@ -79,6 +82,14 @@ static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_
     return -EAGAIN;
 }
 
+static int sum_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+{
+    struct census *c = ctx;
+    if (record_index(word) == c->index)
+        c->books += mix64(word ^ (uint64_t)record << RECORD_SERIAL_BITS); /* a record that is used again has another serial */
+    return 0;
+}
+
 static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
     struct census *c = ctx;
@@ -86,6 +97,7 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
     unsigned base;
     if (record_index(word) != c->index)
         return 0;
+    sum_record(ctx, slot, record, word);
     if (!c->checked) {
         int rc = check_life(c, slot);
         if (rc <= 0)
@@ -114,13 +126,26 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
     return rc;
 }
 
+/* A hold that is cut in two hands claims to a record that may have been free when it was looked at; and if the other half then
+ * goes, so does the record that they were in, and nothing tells of that in the tree. So if other records are in use afterwards all
+ * are asked once more. Who is counted twice for that is there. */
 static int census_slot(void *ctx, uint32_t slot, uint64_t lease)
 {
     struct census *c = ctx;
     c->lease = lease;
     c->checked = c->stopped = false;
-    int rc = seat_records(c->seat, slot, census_record, c);
-    return rc > 0 ? 0 : rc;
+    for (unsigned tries = 0; tries < BOOKS_TRIES_MAX; tries++) {
+        c->books = 0;
+        int rc = seat_records(c->seat, slot, census_record, c);
+        if (rc)
+            return rc > 0 ? 0 : rc;
+        uint64_t before = c->books;
+        c->books = 0;
+        rc = seat_records(c->seat, slot, sum_record, c);
+        if (rc || c->books == before)
+            return rc;
+    }
+    return -EAGAIN;
 }
 
 int citron_census(const struct citron_job *j, claim_fn fn, void *ctx)
