@@ -1,5 +1,6 @@
 /* Data beside NetLock's locks, packet by packet: two hosts, the switch and a lock server that keeps a number per lock, and a
  * network whose packets this test passes on, holds back and doubles by hand. */
+#include "designs/netlock/host.h"
 #include "designs/netlock/netlock.h"
 #include "designs/requests.h"
 #include "tests/check.h"
@@ -61,7 +62,7 @@ static void start(uint64_t options)
     rack.config = (struct rack_config){.space = 1,
                                        .machines = HOSTS,
                                        .sessions = 1,
-                                       .requests = 8,
+                                       .requests = HOST_CALLS + 1,
                                        .servers = 1,
                                        .server = {SERVER},
                                        .switches = 1,
@@ -358,9 +359,9 @@ static void limits(void)
     begin(0);
     CHECK_EQ(netlock_acquire(rack.host[0], &a, rack.now, &out), -EMSGSIZE);
     outbox_clear(&out);
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < HOST_CALLS; i++)
         ask(0, i, 1, i, false);
-    a = (struct packet_ask){.request = 4, .mode = PAWL_EXCLUSIVE, .index = 1, .bytes = large, .len = 1};
+    a = (struct packet_ask){.request = HOST_CALLS, .mode = PAWL_EXCLUSIVE, .index = 1, .bytes = large, .len = 1};
     CHECK_EQ(netlock_acquire(rack.host[0], &a, rack.now, &out), -PAWL_ELIMIT);
     outbox_clear(&out);
 }
