@@ -127,7 +127,7 @@ int main(int argc, char **argv)
     set_up(3600 * NS_PER_S);
     bring_in(LOCK);
     if (plane_open(&o, &echo_plane))
-        kit_die("%s", plane_explain());
+        kit_die("%s", explained());
     kit_pin(k.cpus[0]);
     for (size_t s = 0; s < countof(scenes); s++) {
         for (unsigned i = 0; i < n; i++) {

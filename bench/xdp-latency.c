@@ -89,7 +89,7 @@ static void prepare_shared(struct plane *p)
     static uint64_t *locks;
     uint64_t bytes;
     if (plane_map(p, "locks", (void **)&locks, &bytes))
-        kit_die("%s", plane_explain());
+        kit_die("%s", explained());
     __atomic_store_n(&locks[0], FISSION_WORD_HELD | FISSION_WORD_SHARED | UINT64_C(3) << FISSION_WORD_MACHINE_SHIFT | 1,
                      __ATOMIC_SEQ_CST);
 }

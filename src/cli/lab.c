@@ -71,7 +71,7 @@ static const struct args usage = {
 static int fail(int rc)
 {
     int status = rc == -ENOENT || rc == -EEXIST ? EXIT_NO : rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE;
-    return cli_say("lab", status, "%s", lab_explain());
+    return cli_say("lab", status, "%s", explained());
 }
 
 static int up(void)

@@ -139,8 +139,8 @@ static int make_noise(unsigned rack, unsigned host)
         .settings = {.options = (uint32_t)(run->loss_thousandths | run->twice_thousandths << 10 | run->late_thousandths << 20)}};
     int rc = lab_enter(lab, rack, host);
     if (!rc && (plane_open(&o, n) || plane_filter(*n, LAB_DEVICE, "noise_in", "noise_out")))
-        return cli_say("lab", EXIT_UNAVAILABLE, "%s", plane_explain());
-    return rc ? cli_say("lab", EXIT_UNAVAILABLE, "%s", lab_explain()) : 0;
+        return cli_say("lab", EXIT_UNAVAILABLE, "%s", explained());
+    return rc ? cli_say("lab", EXIT_UNAVAILABLE, "%s", explained()) : 0;
 }
 
 /* Takes it away, and counts what it did. */

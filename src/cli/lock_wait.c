@@ -1,7 +1,7 @@
 /* Getting the lock, in a way that a signal can break off. */
 #include "cli/lock.h"
-#include "client/explain.h"
 #include "client/handle.h"
+#include "lib/explain.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,7 @@
 /* pawl policy: what NetLock's switch counts and does, and other policies while it runs. */
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/switch.h"
 #include "cluster/coordinator.h"
 #include "dataplane/netlock_wire.h"
 #include "world/world.h"
@@ -15,7 +16,8 @@
 
 static struct {
     const char *at, *space, *alloc, *priorities;
-    uint64_t tenant, rate, burst, server_rate, rack, levels;
+    uint64_t tenant, rate, burst, server_rate, rack;
+    uint32_t levels;
     bool json, tenant_seen, rate_seen;
 } opts = {.at = "127.0.0.1:7071", .space = "default", .burst = 16, .server_rate = SERVER_RATE};
 
@@ -171,11 +173,10 @@ static void print(const struct netlock_status *s)
 
 /* ---- what was asked for ---- */
 
-/* How many have a waiting queue in the switch; false: it says neither that nor on or off. */
-static bool read_priorities(const char *word, uint64_t *out)
+bool cli_priorities(const char *word, uint32_t *out)
 {
     bool digit = word[0] >= '1' && (unsigned)(word[0] - '0') <= PACKET_PRIORITIES && !word[1];
-    *out = !strcmp(word, "on") ? PACKET_PRIORITIES : digit ? (uint64_t)(word[0] - '0') : 0;
+    *out = !strcmp(word, "on") ? PACKET_PRIORITIES : digit ? (uint32_t)(word[0] - '0') : 0;
     return *out || !strcmp(word, "off");
 }
 
@@ -191,8 +192,8 @@ static int check(struct net_addr *at)
         return args_complain(&usage, "--tenant and --burst are smaller numbers");
     if (opts.alloc && strcmp(opts.alloc, "knapsack") && strcmp(opts.alloc, "random"))
         return args_complain(&usage, "--alloc is knapsack or random");
-    if (opts.priorities && !read_priorities(opts.priorities, &opts.levels))
-        return args_complain(&usage, "--priorities is on, off, or how many of %u wait in the switch", PACKET_PRIORITIES);
+    if (opts.priorities && !cli_priorities(opts.priorities, &opts.levels))
+        return args_complain(&usage, CLI_PRIORITIES_WRONG);
     return 0;
 }
 

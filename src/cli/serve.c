@@ -24,7 +24,7 @@
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
-    const char *listen, *join, *space, *design, *keys, *state, *alloc;
+    const char *listen, *join, *space, *design, *keys, *state, *alloc, *priorities;
     uint64_t locks, group, lease_ns, hosts, sessions, holds, servers, own, spin_ns, room, racks, rack;
     bool fresh, soft, json, servers_seen, own_seen, room_seen, backup, racks_seen, rack_seen;
     struct switch_options xdp;
@@ -113,6 +113,9 @@ static const struct arg switch_table[] = {
     {"alloc", 0, ARG_STRING, "HOW",
      "netlock: which locks are in the switch, if not all fit: knapsack, those that are asked for most, or random; default knapsack",
      &opts.alloc, NULL},
+    {"priorities", 0, ARG_STRING, "on|off|N",
+     "netlock: a waiting queue per priority, or one for all; N: the N highest of 8 in the switch, others at servers; default off",
+     &opts.priorities, NULL},
     {"spin", 0, ARG_DURATION, "S", "soft: look for packets for so long before sleeping; default 0", &opts.spin_ns, NULL},
     {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth",
      &opts.xdp.mode, NULL},
@@ -228,7 +231,8 @@ static int run_alone(const char *command, struct net_addr at, struct net_addr co
     if (!s)
         return cli_say(command, EXIT_UNAVAILABLE, "out of memory");
     int status = open_station(command, s, at, coordinator, is_switch);
-    if (!status && opts.alloc && strncmp(s->welcome.design, CLI_ALLOC_DESIGN, sizeof CLI_ALLOC_DESIGN - 1) != 0) {
+    if (!status && (opts.alloc || opts.priorities) &&
+        strncmp(s->welcome.design, CLI_ALLOC_DESIGN, sizeof CLI_ALLOC_DESIGN - 1) != 0) {
         status = cli_say(command, EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, s->welcome.design);
         station_close(s);
     } else if (!status) {
@@ -453,6 +457,10 @@ int cmd_switch(int argc, char **argv)
         return args_complain(&switch_usage, "--alloc is knapsack or random");
     if (opts.alloc)
         design_tune(design_find(CLI_ALLOC_DESIGN), "alloc-random", !strcmp(opts.alloc, "random"));
+    if (opts.priorities && !cli_priorities(opts.priorities, &opts.xdp.levels))
+        return args_complain(&switch_usage, CLI_PRIORITIES_WRONG);
+    if (opts.priorities && opts.xdp.levels)
+        design_tune(design_find(CLI_ALLOC_DESIGN), "switch-priorities", opts.xdp.levels);
     catch_signals();
     if (opts.room_seen && !opts.soft)
         return args_complain(&switch_usage,
@@ -467,6 +475,7 @@ int cmd_switch(int argc, char **argv)
     opts.xdp.space = opts.space;
     opts.xdp.rack = (unsigned)opts.rack;
     opts.xdp.alloc = opts.alloc;
+    opts.xdp.levels_seen = opts.priorities;
     opts.xdp.fresh = opts.fresh;
     opts.xdp.at = at;
     opts.xdp.coordinator = coordinator;

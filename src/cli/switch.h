@@ -14,14 +14,20 @@ struct switch_options {
     uint64_t locks;
     unsigned rack;     /* from 1 on; 0: whichever is free */
     const char *alloc; /* null: as it was, or the knapsack */
-    const char *loop;  /* OUT,IN: for in-path switches */
+    uint32_t levels;   /* of priorities, if there is a wish */
+    bool levels_seen;
+    const char *loop; /* OUT,IN: for in-path switches */
     struct net_addr at, coordinator;
     bool fresh, remove, json;
     const volatile sig_atomic_t *stop;
 };
 
 #define CLI_ALLOC_DESIGN "netlock"
-#define CLI_ALLOC_OTHER "--alloc: the space has the design '%s', which has nothing to choose"
+#define CLI_ALLOC_OTHER "--alloc and --priorities: the space has the design '%s', which has nothing to choose"
+
+/* on, off, or how many priorities have a waiting queue in the switch; false: neither. */
+bool cli_priorities(const char *word, uint32_t *out);
+#define CLI_PRIORITIES_WRONG "--priorities is on, off, or how many of 8 wait in the switch"
 
 /* Runs a switch in the kernel until *stop. The exit status. */
 int switch_xdp(const struct switch_options *o);

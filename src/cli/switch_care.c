@@ -83,12 +83,13 @@ static void be_quiet(struct care *c)
 
 /* State was lost, and hosts hold what nobody here knows of (5.3), in the life that the coordinator gave. Of a state that somebody
  * left nothing counts: hosts tell us what they told the one before. */
-static void begin_rebuilding(struct care *c, bool found, uint64_t now)
+static void begin_rebuilding(struct care *c, bool found)
 {
     be_quiet(c);
     if (found)
         memset(c->locks, 0, c->config.locks * sizeof *c->locks);
-    rebuild_begin(&c->rebuild, c->config.machines, now + lease_at_most(c));
+    /* From now on: until it was quiet the former life gave leases. */
+    rebuild_begin(&c->rebuild, c->config.machines, world_now(&world_real) + lease_at_most(c));
     if (c->welcome.live_known)
         rebuild_expect(&c->rebuild, c->welcome.live, COORD_LIVE_WORDS);
     for (uint16_t m = 1; m <= c->config.machines; m++)
@@ -120,7 +121,7 @@ static bool rules_are_found(const struct care *c)
 int care_begin(struct care *c, struct plane *p, struct udp *udp, const struct coord_welcome *w, const struct join_params *j)
 {
     void *hosts, *locks;
-    uint64_t bytes, now = world_now(&world_real);
+    uint64_t bytes;
     if (w->config.machines >= REBUILD_MACHINES_MAX || (w->config.racks && w->packet.head.to.port >= w->config.racks) ||
         !rack_rules_fine(&w->rules, (unsigned)max_u64(w->config.racks, 1)))
         return -ERANGE;
@@ -136,12 +137,12 @@ int care_begin(struct care *c, struct plane *p, struct udp *udp, const struct co
     c->hosts = hosts;
     c->locks = locks;
     if (c->live->closed || (plane_found(p) && !rules_are_found(c))) {
-        begin_rebuilding(c, plane_found(p), now);
+        begin_rebuilding(c, plane_found(p));
     } else if (!plane_found(p)) {
         publish_rules(c);
         c->live->slots = own_slots(c);
     }
-    listen_to_kernel(c, now);
+    listen_to_kernel(c, world_now(&world_real));
     return 0;
 }
 
@@ -223,7 +224,7 @@ static void on_welcome(struct care *c, const struct coord_welcome *w, uint64_t n
     take_welcome(c, w);
     c->join.nonce = c->nonce_next;
     c->nonce_next = 0;
-    begin_rebuilding(c, true, now);
+    begin_rebuilding(c, true);
     beat(c, 0, 0);
 }
 

@@ -76,7 +76,7 @@ static int tell_servers(struct keeper *k)
         if (h.ip == k->station.udp.at.ip)
             rc = plane_set_host(k->plane, w->config.server[i], &h);
     }
-    return rc ? cli_say("switch", EXIT_UNAVAILABLE, "%s", plane_explain()) : 0;
+    return rc ? cli_say("switch", EXIT_UNAVAILABLE, "%s", explained()) : 0;
 }
 
 static void bring(void *ctx, const void *data, uint32_t len)
@@ -110,7 +110,7 @@ static int open_memory(struct keeper *k, const struct switch_options *o, const s
         if (status)
             return status;
         if (plane_map(k->plane, "memory", memory, &bytes) || bytes < m.bytes)
-            return cli_say("switch", EXIT_UNAVAILABLE, "%s", plane_explain());
+            return cli_say("switch", EXIT_UNAVAILABLE, "%s", explained());
         if (!plane_found(k->plane)) {
             netlock_switch_init(*memory, &w->config, w->packet.head.generation, host_now());
             return 0;
@@ -120,6 +120,8 @@ static int open_memory(struct keeper *k, const struct switch_options *o, const s
                 return cli_say("switch", EXIT_UNAVAILABLE, "%s has the state of another rack; --fresh begins anew", o->pins);
             if (o->alloc)
                 netlock_set_random(*memory, !strcmp(o->alloc, "random"));
+            if (o->levels_seen)
+                netlock_set_priorities(*memory, o->levels);
             return 0;
         }
         /* Whoever kept it died while it changed something: as if it were lost. */
@@ -155,7 +157,7 @@ static int run(struct keeper *k, const struct switch_options *o, const struct co
     if (status)
         return status;
     if (plane_map(k->plane, "hosts", &hosts, &bytes))
-        return cli_say("switch", EXIT_UNAVAILABLE, "%s", plane_explain());
+        return cli_say("switch", EXIT_UNAVAILABLE, "%s", explained());
     k->hosts = hosts;
     k->highest = (uint32_t)(bytes / sizeof *k->hosts) - 1;
     const struct plane_kernel kernel = {.ctx = k, .order = give_order, .grace = grace};

@@ -50,7 +50,7 @@ int switch_show(const char *pins, bool json)
     if (rc == -ENOENT)
         return cli_say("show", EXIT_NO, "no switch is pinned at %s; --pin names another place", pins);
     if (rc)
-        return cli_say("show", EXIT_UNAVAILABLE, "%s", plane_explain());
+        return cli_say("show", EXIT_UNAVAILABLE, "%s", explained());
     if (!json) {
         printf("space %" PRIu32 ", %" PRIu64 " locks, life %" PRIu32 "%s\n", live.settings.space, live.settings.locks, live.life,
                live.closed ? ", closed" : "");

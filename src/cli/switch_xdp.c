@@ -30,7 +30,7 @@ static const char *program_of(const char *design)
 
 static int say(int status)
 {
-    return cli_say("switch", status, "%s", plane_explain());
+    return cli_say("switch", status, "%s", explained());
 }
 
 /* ---- attaching ---- */
@@ -136,7 +136,7 @@ int switch_open_plane(const struct switch_options *o, const struct coord_welcome
     };
     int rc = plane_open(&po, out);
     if (rc)
-        return cli_say("switch", EXIT_UNAVAILABLE, "%s%s", plane_explain(), rc == -EEXIST ? "; --fresh begins anew" : "");
+        return cli_say("switch", EXIT_UNAVAILABLE, "%s%s", explained(), rc == -EEXIST ? "; --fresh begins anew" : "");
     const volatile struct plane_live *live = plane_live(*out);
     printf("%s, life %" PRIu32 "; the verifier went through %" PRIu32 " instructions\n",
            plane_found(*out) ? "goes on with the locks as they were" : "all locks are free", live->life, plane_verified(*out));
@@ -245,9 +245,10 @@ int switch_xdp(const struct switch_options *o)
     else if (o->rack && !w.config.racks)
         status = cli_say("switch", EXIT_UNAVAILABLE, "--rack: the space '%s' has one", o->space);
     else
-        status = o->alloc && strcmp(w.design, CLI_ALLOC_DESIGN) ? cli_say("switch", EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, w.design)
-                 : !strcmp(w.design, "netlock")                 ? switch_netlock(o, &udp, &w, &j)
-                                                                : run(o, &udp, &w, &j);
+        status = (o->alloc || o->levels_seen) && strcmp(w.design, CLI_ALLOC_DESIGN)
+                     ? cli_say("switch", EXIT_UNAVAILABLE, CLI_ALLOC_OTHER, w.design)
+                 : !strcmp(w.design, "netlock") ? switch_netlock(o, &udp, &w, &j)
+                                                : run(o, &udp, &w, &j);
     udp_close(&udp);
     return status;
 }

@@ -1,6 +1,6 @@
 #include "client/inspect.h"
-#include "client/explain.h"
 #include "fabric/shm.h"
+#include "lib/explain.h"
 
 #include <errno.h>
 #include <limits.h>

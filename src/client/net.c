@@ -1,8 +1,8 @@
 /* Opening, closing, and the synchronous calls. */
 #include "client/net.h"
-#include "client/explain.h"
 #include "client/net_where.h"
 #include "cluster/join.h"
+#include "lib/explain.h"
 #include "lib/hash.h"
 #include "wire/afxdp.h"
 #include "world/world.h"

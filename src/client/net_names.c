@@ -1,8 +1,8 @@
 /* Keys of a rack's named or sparse space: their indexes are the coordinator's to give, and stay. */
-#include "client/explain.h"
 #include "client/net.h"
 #include "client/rack_look.h"
 #include "cluster/join.h"
+#include "lib/explain.h"
 #include "world/world.h"
 
 #include <arpa/inet.h>

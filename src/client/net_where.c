@@ -1,5 +1,5 @@
 #include "client/net_where.h"
-#include "client/explain.h"
+#include "lib/explain.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* Opening and closing: where-strings, options, the library's thread. */
-#include "client/explain.h"
 #include "client/grant.h"
 #include "client/handle.h"
 #include "cluster/session.h"
 #include "fabric/shm.h"
+#include "lib/explain.h"
 
 #include <errno.h>
 #include <limits.h>

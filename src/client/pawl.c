@@ -1,8 +1,8 @@
 /* The public interface over a locker: checks the handle, turns holds into grants and back. */
-#include "client/explain.h"
 #include "client/grant.h"
 #include "client/handle.h"
 #include "cluster/session.h"
+#include "lib/explain.h"
 
 #include <errno.h>
 

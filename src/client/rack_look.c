@@ -1,6 +1,6 @@
 #include "client/rack_look.h"
-#include "client/explain.h"
 #include "cluster/join.h"
+#include "lib/explain.h"
 #include "world/world.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "client/segment.h"
-#include "client/explain.h"
 #include "cluster/life.h"
 #include "fabric/shm.h"
+#include "lib/explain.h"
 
 #include <errno.h>
 #include <fcntl.h>

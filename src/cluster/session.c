@@ -99,6 +99,7 @@ static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struc
         me->claims =
             fab_shm_ptr(seat->ep, seat->space->descs + (uint64_t)slot * seat->space->record_count * seat->space->desc_size);
     memset(me->hints, 0, sizeof me->hints);
+    memset(&me->flights, 0, sizeof me->flights);
     me->scaled_ns = 0;
     return 0;
 }

@@ -177,6 +177,8 @@ static inline fab_addr space_range_addr(const struct space *s, uint32_t slot, ui
 /* Descriptors in which waiters queue lie in the session's registered memory, never on a stack: on its own node where it has one,
  * else beside the records. A descriptor belongs to the hold record of the same number. */
 
+#define SESSION_FLIGHTS 128
+
 struct session {
     const uint64_t *lease; /* shared memory: the word itself; elsewhere a copy of what the latest renewal wrote */
     uint64_t lease_copy;
@@ -193,7 +195,11 @@ struct session {
     uint64_t *claims;            /* likewise of its descriptors in the space, for designs that keep words there */
     struct session_hint {        /* what a design last knew of a lock that rarely changes; may be wrong */
         uint64_t index, word, more;
+        uint32_t shy;
     } hints[16];
+    struct session_flights { /* so many of its claims are about to count themselves, by what counts them (citron's crowd.c) */
+        uint16_t below[SESSION_FLIGHTS], turns[SESSION_FLIGHTS], locks[16];
+    } flights;
     uint64_t scaled_ns;   /* when it last looked whether a lock should grow */
     struct session *next; /* in the process's list of those whose records threads may keep */
     struct sighting {     /* of other sessions' leases, where clocks are not shared: slot_count of them */

@@ -1,6 +1,6 @@
 /* pawl_serve: a lock server with data of somebody else's, in that one's process. */
-#include "client/explain.h"
 #include "client/net_where.h"
+#include "lib/explain.h"
 #include "node/node.h"
 #include "world/world.h"
 

@@ -75,7 +75,7 @@ int bench_lab_start(struct bench_lab *l, const struct bench_params *p, const str
     remove_leftovers();
     int rc = lab_up(&l->lab);
     if (rc) {
-        snprintf(why, BENCH_WHY_LEN, "a lab: %s", lab_explain());
+        snprintf(why, BENCH_WHY_LEN, "a lab: %s", explained());
         l->lab.name[0] = 0; /* not ours */
         return rc;
     }

@@ -7,7 +7,7 @@
 #include "fabric/sim.h"
 #include "trial/actor.h"
 
-#define CLUSTER_TASKS_MAX ACTORS_MAX /* of one client that use its session at once */
+#define CLUSTER_TASKS_MAX 8 /* of one client that use its session at once; campaigns have no more than ACTORS_MAX */
 
 struct cluster;
 struct cluster_client;

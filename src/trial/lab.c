@@ -9,7 +9,6 @@
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,22 +22,6 @@
 #define NETNS_DIR "/run/netns" /* where ip(8) keeps them */
 #define SETTLE_MS 5000
 #define END_PATIENCE_MS 1000 /* between SIGTERM and SIGKILL */
-
-static _Thread_local char explanation[512];
-
-const char *lab_explain(void)
-{
-    return explanation;
-}
-
-int lab_fail(int rc, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(explanation, sizeof explanation, format, list);
-    va_end(list);
-    return rc;
-}
 
 /* ---- names ---- */
 
@@ -113,9 +96,9 @@ static int write_plan(const struct lab *lab)
     char path[LAB_PATH];
     FILE *f = fopen(plan_path(lab->name, "plan", path), "we");
     if (!f)
-        return lab_fail(-errno, "%s: %s", path, strerror(errno));
+        return explain(-errno, "%s: %s", path, strerror(errno));
     fprintf(f, "%s %u %u %d\n", lab->id, lab->racks, lab->hosts, lab->in_path);
-    return fclose(f) ? lab_fail(-errno, "%s: %s", path, strerror(errno)) : 0;
+    return fclose(f) ? explain(-errno, "%s: %s", path, strerror(errno)) : 0;
 }
 
 int lab_find(const char *name, struct lab *out)
@@ -123,10 +106,10 @@ int lab_find(const char *name, struct lab *out)
     char path[LAB_PATH], line[64] = "", *at = line;
     struct lab l = {0};
     if (!name_fits(name))
-        return lab_fail(-EINVAL, "a lab's name has 1 to %d of a-z, 0-9 and '-'", LAB_NAME_MAX);
+        return explain(-EINVAL, "a lab's name has 1 to %d of a-z, 0-9 and '-'", LAB_NAME_MAX);
     FILE *f = fopen(plan_path(name, "plan", path), "re");
     if (!f)
-        return lab_fail(-errno, "there is no lab '%s'", name);
+        return explain(-errno, "there is no lab '%s'", name);
     bool read = fgets(line, sizeof line, f) != NULL;
     fclose(f);
     size_t id = strspn(line, "0123456789abcdef");
@@ -149,11 +132,11 @@ int lab_find(const char *name, struct lab *out)
 static int take_turn(void)
 {
     if (mkdir(LAB_DIR, 0755) && errno != EEXIST)
-        return lab_fail(errno == EACCES ? -EPERM : -errno, LAB_DIR ": %s%s", strerror(errno),
-                        errno == EACCES ? "; network namespaces need root" : "");
+        return explain(errno == EACCES ? -EPERM : -errno, LAB_DIR ": %s%s", strerror(errno),
+                       errno == EACCES ? "; network namespaces need root" : "");
     int fd = open(LAB_DIR "/turn", O_RDWR | O_CREAT, 0600);
     if (fd < 0 || flock(fd, LOCK_EX)) {
-        int rc = lab_fail(errno == EACCES ? -EPERM : -errno, LAB_DIR "/turn: %s", strerror(errno));
+        int rc = explain(errno == EACCES ? -EPERM : -errno, LAB_DIR "/turn: %s", strerror(errno));
         if (fd >= 0)
             close(fd);
         return rc;
@@ -221,7 +204,7 @@ static int remove_namespace(const char *path, void *ctx)
     /* As ip netns del does: the namespace goes when its last process has. */
     umount2(path, MNT_DETACH);
     if (unlink(path) && errno != ENOENT)
-        return lab_fail(-errno, "%s: %s", path, strerror(errno));
+        return explain(-errno, "%s: %s", path, strerror(errno));
     return 0;
 }
 
@@ -260,7 +243,7 @@ static int remove_lab(const char *name)
     umount2(path, MNT_DETACH);
     for (size_t i = 0; i < countof(files); i++)
         if (remove(plan_path(name, files[i], path)) && errno != ENOENT)
-            return lab_fail(-errno, "%s: %s", path, strerror(errno));
+            return explain(-errno, "%s: %s", path, strerror(errno));
     rmdir(plan_path(name, "", path));
     return 0;
 }
@@ -270,7 +253,7 @@ int lab_down(const char *name)
     int turn = take_turn();
     if (turn < 0)
         return turn;
-    int rc = name_fits(name) ? remove_lab(name) : lab_fail(-EINVAL, "'%s' is no name of a lab", name);
+    int rc = name_fits(name) ? remove_lab(name) : explain(-EINVAL, "'%s' is no name of a lab", name);
     close(turn);
     return rc;
 }
@@ -330,26 +313,26 @@ static int settle(const struct lab *lab)
             rc = -errno;
         close(home);
     }
-    return rc      ? lab_fail(rc, "the namespaces cannot be entered: %s", strerror(-rc))
+    return rc      ? explain(rc, "the namespaces cannot be entered: %s", strerror(-rc))
            : ready ? 0
-                   : lab_fail(-ETIMEDOUT, "the cables do not come up");
+                   : explain(-ETIMEDOUT, "the cables do not come up");
 }
 
 static int make(struct lab *lab)
 {
     char path[LAB_PATH];
     if (mkdir(plan_path(lab->name, "", path), 0755) && errno != EEXIST)
-        return lab_fail(-errno, "%s: %s", path, strerror(errno));
+        return explain(-errno, "%s: %s", path, strerror(errno));
     uint32_t id;
     if (getrandom(&id, sizeof id, 0) != sizeof id)
-        return lab_fail(-errno, "no random number to be had");
+        return explain(-errno, "no random number to be had");
     snprintf(lab->id, sizeof lab->id, "%08x", id);
     int rc = write_plan(lab);
     if (rc)
         return rc;
     lab_bpf(lab, path);
     if (mkdir(path, 0700) || mount("bpf", path, "bpf", 0, "mode=0700"))
-        return lab_fail(errno == EPERM || errno == EACCES ? -EPERM : -errno, "no BPF file system at %s: %s", path, strerror(errno));
+        return explain(errno == EPERM || errno == EACCES ? -EPERM : -errno, "no BPF file system at %s: %s", path, strerror(errno));
     rc = lab_build(lab);
     if (!rc)
         rc = settle(lab);
@@ -357,7 +340,7 @@ static int make(struct lab *lab)
         return rc;
     int fd = open(plan_path(lab->name, "up", path), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0)
-        return lab_fail(-errno, "%s: %s", path, strerror(errno));
+        return explain(-errno, "%s: %s", path, strerror(errno));
     close(fd);
     lab->complete = true;
     return 0;
@@ -367,25 +350,25 @@ int lab_up(struct lab *lab)
 {
     struct lab old = {0};
     if (!name_fits(lab->name) || !lab->hosts || lab->hosts > LAB_HOSTS_MAX || !lab->racks || lab->racks > LAB_RACKS_MAX)
-        return lab_fail(-EINVAL, "a lab has 1 to %d racks of 1 to %d hosts, and a name of a-z, 0-9 and '-'", LAB_RACKS_MAX,
-                        LAB_HOSTS_MAX);
+        return explain(-EINVAL, "a lab has 1 to %d racks of 1 to %d hosts, and a name of a-z, 0-9 and '-'", LAB_RACKS_MAX,
+                       LAB_HOSTS_MAX);
     if (geteuid())
-        return lab_fail(-EPERM, "network namespaces need root");
+        return explain(-EPERM, "network namespaces need root");
     int turn = take_turn();
     if (turn < 0)
         return turn;
     int rc = lab_find(lab->name, &old);
     if (!rc && old.complete)
-        rc = lab_fail(-EEXIST, "there is a lab '%s' already", lab->name);
+        rc = explain(-EEXIST, "there is a lab '%s' already", lab->name);
     else
         rc = remove_lab(lab->name);
     if (!rc) {
         rc = make(lab);
         if (rc) {
-            char why[sizeof explanation];
-            memcpy(why, explanation, sizeof why);
+            char why[512];
+            snprintf(why, sizeof why, "%s", explained());
             remove_lab(lab->name);
-            memcpy(explanation, why, sizeof why);
+            explain(rc, "%s", why);
         }
     }
     close(turn);
@@ -399,7 +382,7 @@ int lab_enter(const struct lab *lab, unsigned rack, unsigned member)
     char path[LAB_PATH];
     lab_namespace(lab, rack, member, path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int rc = fd < 0 || setns(fd, CLONE_NEWNET) ? lab_fail(-errno, "%s: %s", path, strerror(errno)) : 0;
+    int rc = fd < 0 || setns(fd, CLONE_NEWNET) ? explain(-errno, "%s: %s", path, strerror(errno)) : 0;
     if (fd >= 0)
         close(fd);
     return rc;

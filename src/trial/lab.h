@@ -12,6 +12,7 @@
 #define PAWL_TRIAL_LAB_H
 
 #include "lib/base.h"
+#include "lib/explain.h"
 #include "wire/packet.h"
 
 #include <sys/types.h>
@@ -40,9 +41,6 @@ struct lab {
 /* Members of a rack: hosts are 1 .. hosts. */
 #define LAB_SWITCH 0u
 #define LAB_CORE 0xfffeu
-
-/* What failed last in this thread, in words. */
-const char *lab_explain(void);
 
 /* -EEXIST: there is one of that name; -EPERM: not root; -EINVAL: the name or a number cannot be. What a crashed lab_up left
  * is removed first. name, racks, hosts and in_path are the caller's, the rest is filled in. */

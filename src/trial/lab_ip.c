@@ -55,7 +55,7 @@ static int run_ip(const char *ns, struct batch *b)
     snprintf(name, sizeof name, "%s", ns ? ns : "");
     FILE *file = tmpfile(); /* and no pipe: ip may end before it has read everything */
     if (!file)
-        return lab_fail(-errno, "no temporary file: %s", strerror(errno));
+        return explain(-errno, "no temporary file: %s", strerror(errno));
     int input = fileno(file);
     int rc = feed(input, b);
     lseek(input, 0, SEEK_SET);
@@ -69,8 +69,8 @@ static int run_ip(const char *ns, struct batch *b)
     fclose(file);
     b->len = 0;
     if (rc)
-        return lab_fail(rc, "ip(8) cannot be run (Debian package iproute2): %s", strerror(-rc));
-    return status ? lab_fail(-EIO, "ip(8) failed in %s", ns ? ns : "the machine's own namespace") : 0;
+        return explain(rc, "ip(8) cannot be run (Debian package iproute2): %s", strerror(-rc));
+    return status ? explain(-EIO, "ip(8) failed in %s", ns ? ns : "the machine's own namespace") : 0;
 }
 
 /* ---- the parts ---- */
@@ -169,7 +169,7 @@ static int build(const struct lab *lab, struct batch *b)
 int lab_build(const struct lab *lab)
 {
     struct batch *b = calloc(1, sizeof *b);
-    int rc = b ? build(lab, b) : lab_fail(-ENOMEM, "no memory");
+    int rc = b ? build(lab, b) : explain(-ENOMEM, "no memory");
     free(b);
     return rc;
 }
@@ -179,7 +179,7 @@ int lab_plug(const struct lab *lab, unsigned rack, unsigned host, bool in)
     char name[LAB_PATH];
     struct batch *b = calloc(1, sizeof *b);
     if (!b)
-        return lab_fail(-ENOMEM, "no memory");
+        return explain(-ENOMEM, "no memory");
     add(b, "link set " LAB_DEVICE " %s\n", in ? "up" : "down");
     int rc = run_ip(ns_name(lab, rack, host, name), b);
     free(b);

@@ -4,9 +4,6 @@
 
 #include "trial/lab.h"
 
-/* Remembers the sentence for lab_explain and returns `rc`. */
-int lab_fail(int rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
 /* Namespaces, cables, addresses, in a lab whose plan is written. What fails leaves the rest where it is. */
 int lab_build(const struct lab *lab);
 

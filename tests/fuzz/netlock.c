@@ -21,7 +21,7 @@ static const struct rack_config config = {
     .locks = 4,
     .lease_ns = NS_PER_MS,
     .retry_ns = 10 * NS_PER_US,
-    .options = NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(64) << NETLOCK_SLOTS_SHIFT,
+    .options = NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(64) << NETLOCK_SLOTS_SHIFT,
 };
 
 static void check_server(struct server *s)

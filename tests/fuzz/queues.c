@@ -32,7 +32,7 @@ static const struct rack_config config = {.space = SPACE,
                                           .locks = 1000, /* more than there are slots: only what is wanted comes in */
                                           .lease_ns = 10 * NS_PER_S,
                                           .retry_ns = NS_PER_MS,
-                                          .options = NETLOCK_PRIORITY | UINT64_C(512) << NETLOCK_SLOTS_SHIFT};
+                                          .options = NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(512) << NETLOCK_SLOTS_SHIFT};
 
 static struct plane_host host[HOSTS + SERVERS + 1];
 static struct latch latch;

@@ -2,9 +2,9 @@
 # What the scripts in a lab share, beside those of the command: whether there can be one, and how it is taken down. They set $lab.
 . "$(dirname "$0")/../cli/lib.sh"
 where=10.77.1.254 # the first rack's switch
-name=test$$       # of the space: hosts of another lab have the same addresses, and are not the same
+space=test$$      # its name: hosts of another lab have the same addresses, and are not the same
 # shellcheck disable=SC2034 # for the scripts
-space=pawl://$where:7070/$name
+place=pawl://$where:7070/$space
 
 [ "$(id -u)" -eq 0 ] || { echo "SKIP: network namespaces need root"; exit 77; }
 command -v ip >/dev/null || { echo "SKIP: no ip(8); the Debian package is iproute2"; exit 77; }
@@ -13,7 +13,6 @@ command -v ip >/dev/null || { echo "SKIP: no ip(8); the Debian package is iprout
 # shellcheck disable=SC2317,SC2154 # called by the trap
 clean_up() {
     "$pawl" lab down --name "$lab"
-    rm -f /dev/shm/pawl.*.net."$name".* # of hosts whose processes were killed
     end
 }
 trap clean_up EXIT
@@ -40,9 +39,9 @@ daemon() {
     daemon_in 1 "$@"
 }
 serve() {
-    daemon serve serve --space "$name" --design fisslock --listen $where:7070 --lease 10 --state "$scratch/state" "$@"
+    daemon serve serve --space "$space" --design fisslock --listen $where:7070 --lease 10 --state "$scratch/state" "$@"
 }
 start_switch() {
-    daemon switch switch --dev wire0 --join $where:7070 --space "$name" --listen $where:4747 "$@"
+    daemon switch switch --dev wire0 --join $where:7070 --space "$space" --listen $where:4747 "$@"
     eventually grep -q 'is ready' "$scratch/switch"
 }

@@ -87,7 +87,7 @@ static struct plane *lend_program(const char *where, unsigned namespace)
     CHECK_EQ(lab_enter(&rack, 1, namespace), 0);
     CHECK_EQ(plane_open(&o, &p), 0);
     if (plane_attach_program(p, where, "pass_all", PLANE_NATIVE, &got))
-        CHECK_FAIL("%s", plane_explain());
+        CHECK_FAIL("%s", explained());
     return p;
 }
 

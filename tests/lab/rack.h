@@ -37,9 +37,9 @@ static inline void rack_up(const char *name, unsigned hosts, bool in_path)
         SKIP("%s", plane_missing());
     int rc = lab_up(&rack);
     if (rc == -EPERM || rc == -ENOENT)
-        SKIP("%s", lab_explain());
+        SKIP("%s", explained());
     if (rc)
-        CHECK_FAIL("%s", lab_explain());
+        CHECK_FAIL("%s", explained());
     static bool once;
     rack_owner = getpid();
     if (!once)
@@ -80,9 +80,9 @@ static inline struct plane *rack_plane(const char *program, uint32_t locks, cons
     CHECK_EQ(lab_enter(&rack, 1, LAB_SWITCH), 0);
     int rc = plane_open(&o, &p);
     if (rc == -EPERM)
-        SKIP("%s", plane_explain());
+        SKIP("%s", explained());
     if (rc)
-        CHECK_FAIL("%s", plane_explain());
+        CHECK_FAIL("%s", explained());
     return p;
 }
 
@@ -92,7 +92,7 @@ static inline void rack_attach(struct plane *p, enum plane_mode mode)
     char port[16];
     uint8_t mac[6];
     if (plane_double_by(p, rack.in_path ? LAB_LOOP_OUT : LAB_UPLINK, rack.in_path ? LAB_LOOP_IN : NULL, mode))
-        CHECK_FAIL("%s", plane_explain());
+        CHECK_FAIL("%s", explained());
     for (unsigned h = 1; h <= rack.hosts; h++) {
         struct plane_host host = {.pool_port = htons(RACK_PORT), .ip = htonl(lab_address(1, h))};
         lab_port(&rack, h, port);
@@ -104,7 +104,7 @@ static inline void rack_attach(struct plane *p, enum plane_mode mode)
     for (unsigned h = 1; h <= (rack.in_path ? rack.hosts : 1); h++) {
         lab_port(&rack, h, port);
         if (plane_attach(p, port, mode, &got))
-            CHECK_FAIL("%s", plane_explain());
+            CHECK_FAIL("%s", explained());
     }
 }
 

@@ -53,10 +53,10 @@ static void costs(unsigned clients, uint64_t length, uint64_t zipf, double round
 /* The budget of docs/designs/citron.md: of one who is alone, and of many who meet. */
 static void budget(void)
 {
-    costs(1, 1, 0, 2.05, 18.2);
-    costs(1, 16, 0, 2.05, 19);
+    costs(1, 1, 0, 1.05, 15.2);
+    costs(1, 16, 0, 1.05, 15.7);
     costs(1, 256, 0, 2.6, 28);
-    costs(96, 16, 900, 3.5, 22);
+    costs(96, 16, 900, 2.2, 19);
     costs(96, 256, 900, 5.5, 34);
 }
 

@@ -74,6 +74,7 @@ static bool use_below_nobody(struct cluster_task *t)
 {
     struct hold h;
     CHECK_EQ(locker_lock_range(&t->locker, pawl_id(0), UNITS / 2, UNITS, PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
+    use(t, 0, 16, PAWL_EXCLUSIVE, 0); /* claims without a look, and learns of it */
     use(t, 0, 16, PAWL_EXCLUSIVE, 0);
     wait_ns = layout(t).wait_ns;
     CHECK_EQ(locker_unlock(&t->locker, &h), 0);

@@ -43,6 +43,8 @@ static const struct {
     {"citron", 372, FAULTS_ALL, "a block of tokens that was not put into its part: the connection had broken"},
     {"citron", 754, FAULTS_ALL, "the simulated NIC let a READ pass the atomic before it, at the very nanosecond of its write"},
     {"citron", 5791, FAULTS_ALL, "drew a token, and saw much later that nobody was at a tall node any more"},
+    {"citron", 5954, FAULTS_ALL,
+     "told its ticket in a batch that was lost, and not again: nobody could pass by the tickets of nobody before it"},
     {"citron", 5242, FAULTS_ALL, "who was next in line looked and looked, and nobody could clear the bits of nobody in its leaf"},
     {"srvlock", 1785, FAULTS_ALL, "asked for through the socket of a process that then ended, and answered there for ever"},
     {"fisslock", 1616, FAULTS_ALL,

@@ -11,7 +11,7 @@ import glob, json, os, re, shutil, struct, subprocess, sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 OUT = os.path.join(ROOT, "build", "coverage")
 PROGRAMS = ["relay", "fission", "netlock"]
-TESTS = ["xdp/frame", "xdp/fission", "xdp/fission_rare", "xdp/netlock", "xdp/netlock_rare", "xdp/netlock_same"]
+TESTS = ["xdp/frame", "xdp/fission", "xdp/fission_racks", "xdp/fission_rare", "xdp/netlock", "xdp/netlock_rare", "xdp/netlock_same"]
 SECTION = ".data.cover"
 NO_CODE = ("@__profd_", "@__covrec_", "@__llvm_prf_nm", "@__llvm_coverage_mapping", "$__profc_", "$__covrec_")
 

@@ -70,9 +70,9 @@ static inline void kit_load(const struct rack_config *c, uint64_t now)
         SKIP("%s", plane_missing());
     int rc = plane_open(&o, &kit);
     if (rc == -EPERM)
-        SKIP("%s", plane_explain());
+        SKIP("%s", explained());
     if (rc)
-        CHECK_FAIL("%s", plane_explain());
+        CHECK_FAIL("%s", explained());
     test_pin_to(0);
     CHECK_EQ(plane_map(kit, "memory", &kit_memory, &bytes), 0);
     CHECK(bytes >= kit_at.bytes);

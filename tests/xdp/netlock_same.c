@@ -289,7 +289,7 @@ static uint64_t later(enum clock clock)
  * another kind go, as they are empty. */
 static void change_policy(unsigned step)
 {
-    static const uint32_t policies[] = {0, 8, 1, 0, 2, 8};
+    static const uint32_t policies[] = {0, 8, 1, 0, 2};
     uint32_t levels = policies[step / POLICY_STEPS % countof(policies)];
     unsigned kinds[NETLOCK_PRIORITIES + 1], others = 0;
     if (step % POLICY_STEPS == 0)

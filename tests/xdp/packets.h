@@ -139,9 +139,9 @@ static inline struct plane *test_plane_of(const char *program, const struct plan
         SKIP("%s", plane_missing());
     int rc = plane_open(&o, &p);
     if (rc == -EPERM)
-        SKIP("%s", plane_explain());
+        SKIP("%s", explained());
     if (rc)
-        CHECK_FAIL("%s", plane_explain());
+        CHECK_FAIL("%s", explained());
     for (uint16_t m = 1; m <= 3; m++) {
         struct plane_host h = {
             .mac = {htons(0x0200), 0, htons(m)}, .pool_port = htons(4700), .ip = htonl(0x0a000000u + m), .ifindex = 1};

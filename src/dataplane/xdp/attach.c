@@ -37,7 +37,7 @@ int plane_device(const char *device, uint32_t *ifindex, uint8_t mac[6])
     uint32_t found = if_nametoindex(device);
     int rc = strlen(device) >= IFNAMSIZ || !found ? -ENODEV : ask_device(device, SIOCGIFHWADDR, &r);
     if (rc)
-        return plane_fail(rc, "there is no interface '%s'", device);
+        return explain(rc, "there is no interface '%s'", device);
     *ifindex = found;
     memcpy(mac, r.ifr_hwaddr.sa_data, 6);
     return 0;
@@ -98,7 +98,7 @@ int plane_port(struct plane *p, const char *device)
     struct bpf_devmap_val value = {0};
     int fd = plane_map_fd(p, "ports"), rc = plane_device(device, &value.ifindex, mac);
     if (!rc && fd >= 0 && bpf_map_update_elem(fd, &value.ifindex, &value, BPF_ANY))
-        rc = plane_fail(-errno, "%s: cannot be sent to: %s", device, strerror(errno));
+        rc = explain(-errno, "%s: cannot be sent to: %s", device, strerror(errno));
     return rc;
 }
 
@@ -113,7 +113,7 @@ int plane_attach_program(struct plane *p, const char *device, const char *name, 
     if (rc)
         return rc;
     if (p->devices == PLANE_DEVICES_MAX || program < 0)
-        return plane_fail(-ENOSPC, "a switch has at most %d ports", PLANE_DEVICES_MAX);
+        return explain(-ENOSPC, "a switch has at most %d ports", PLANE_DEVICES_MAX);
     snprintf(path, sizeof path, "%s/link-%" PRIu32, p->pins, ifindex);
     int link = p->pins[0] ? take_over(path, ifindex, program, &mode) : -ENOENT;
     if (link == -ESTALE)
@@ -121,11 +121,11 @@ int plane_attach_program(struct plane *p, const char *device, const char *name, 
     if (link < 0) {
         link = attach_new(device, ifindex, program, want, &mode);
         if (link == -EBUSY)
-            return plane_fail(link, "%s has an XDP program of somebody else ('ip link show %s' names it)", device, device);
+            return explain(link, "%s has an XDP program of somebody else ('ip link show %s' names it)", device, device);
         if (link < 0)
-            return plane_fail(link, "%s takes no XDP program in %s mode: %s", device, plane_mode_name(mode), strerror(-link));
+            return explain(link, "%s takes no XDP program in %s mode: %s", device, plane_mode_name(mode), strerror(-link));
         if (p->pins[0] && bpf_obj_pin(link, path)) {
-            rc = plane_fail(-errno, "%s: %s", path, strerror(errno));
+            rc = explain(-errno, "%s: %s", path, strerror(errno));
             close(link);
             return rc;
         }
@@ -154,7 +154,7 @@ int plane_filter(struct plane *p, const char *device, const char *in, const char
         if (!rc || rc == -EEXIST)
             rc = bpf_tc_attach(&hook, &opts);
         if (rc)
-            plane_fail(rc, "%s takes no filter: %s", device, strerror(-rc));
+            explain(rc, "%s takes no filter: %s", device, strerror(-rc));
         else
             p->filtered = ifindex;
     }
@@ -193,7 +193,7 @@ int plane_double_by(struct plane *p, const char *out, const char *in, enum plane
         for (uint32_t i = 0; i < copiers[c].entries && !rc; i++) {
             struct bpf_devmap_val value = {.ifindex = ifindex, .bpf_prog.fd = program};
             if (bpf_map_update_elem(map, &i, &value, BPF_ANY))
-                rc = plane_fail(-errno, "%s: packets cannot be doubled there: %s", out, strerror(errno));
+                rc = explain(-errno, "%s: packets cannot be doubled there: %s", out, strerror(errno));
         }
         if (!rc && in && copiers[c].comes)
             rc = plane_attach_program(p, in, copiers[c].comes, want, &mode);

@@ -41,9 +41,6 @@ struct plane_image {
 extern const struct plane_image plane_images[];
 extern const size_t plane_image_count;
 
-/* Remembers the sentence for plane_explain and returns `rc`. */
-int plane_fail(int rc, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
 void plane_unfilter(struct plane *p);
 int plane_map_fd(const struct plane *p, const char *name); /* or -ENOENT */
 

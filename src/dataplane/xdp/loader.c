@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,22 +16,7 @@
 
 /* ---- what went wrong ---- */
 
-static _Thread_local char explanation[512];
 static _Thread_local char grumble[256]; /* the last warning of libbpf */
-
-const char *plane_explain(void)
-{
-    return explanation;
-}
-
-int plane_fail(int rc, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(explanation, sizeof explanation, format, list);
-    va_end(list);
-    return rc;
-}
 
 __attribute__((format(printf, 2, 0))) static int listen_to_libbpf(enum libbpf_print_level level, const char *format, va_list list)
 {
@@ -46,11 +30,11 @@ static int fail_load(int rc, const struct plane_options *o)
 {
     grumble[strcspn(grumble, "\n")] = 0;
     if (rc == -EPERM) /* -EACCES is the verifier's */
-        return plane_fail(-EPERM, "loading a program into the kernel needs root, or CAP_BPF and CAP_NET_ADMIN (%s)", grumble);
+        return explain(-EPERM, "loading a program into the kernel needs root, or CAP_BPF and CAP_NET_ADMIN (%s)", grumble);
     if (rc == -ENOMEM || rc == -E2BIG)
-        return plane_fail(-ENOMEM, "%" PRIu32 " locks take %" PRIu64 " MiB of kernel memory, which is not there", o->locks_max,
-                          plane_lock_bytes(o->program, o->locks_max) >> 20);
-    return plane_fail(rc, "the kernel refuses the program '%s': %s (%s)", o->program, strerror(-rc), grumble);
+        return explain(-ENOMEM, "%" PRIu32 " locks take %" PRIu64 " MiB of kernel memory, which is not there", o->locks_max,
+                       plane_lock_bytes(o->program, o->locks_max) >> 20);
+    return explain(rc, "the kernel refuses the program '%s': %s (%s)", o->program, strerror(-rc), grumble);
 }
 
 const char *plane_missing(void)
@@ -148,7 +132,7 @@ static int prepare(struct plane *p, const struct plane_options *o)
             rc = bpf_map__set_pin_path(map, path);
         }
         if (rc)
-            return plane_fail(rc, "map %s: %s", name, strerror(-rc));
+            return explain(rc, "map %s: %s", name, strerror(-rc));
     }
     return 0;
 }
@@ -175,7 +159,7 @@ static int check_live(struct plane *p, const struct plane_options *o)
     }
     struct plane_settings s = p->live->settings;
     if (p->live->layout != PLANE_LAYOUT || memcmp(&s, &o->settings, sizeof s) != 0)
-        return plane_fail(-EEXIST, "%s has the state of another rack: other space, port, locks or machines", p->pins);
+        return explain(-EEXIST, "%s has the state of another rack: other space, port, locks or machines", p->pins);
     return 0;
 }
 
@@ -183,9 +167,9 @@ static int load(struct plane *p, const struct plane_options *o)
 {
     const struct plane_image *image = find_image(o->program);
     if (!image)
-        return plane_fail(-ENOENT, "there is no program '%s'", o->program);
+        return explain(-ENOENT, "there is no program '%s'", o->program);
     if (image->lock_bytes && !o->locks_max)
-        return plane_fail(-EINVAL, "the program '%s' needs a number of locks", o->program);
+        return explain(-EINVAL, "the program '%s' needs a number of locks", o->program);
     size_t len;
     const void *bytes = image->bytes(&len);
     LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = o->program);
@@ -206,7 +190,7 @@ static int load(struct plane *p, const struct plane_options *o)
         return rc;
     rc = bpf_object__load(p->object);
     if (rc == -EINVAL && p->found)
-        return plane_fail(-EEXIST, "%s has the state of another rack: %s", p->pins, grumble);
+        return explain(-EEXIST, "%s has the state of another rack: %s", p->pins, grumble);
     return rc ? fail_load(rc, o) : check_live(p, o);
 }
 
@@ -214,15 +198,14 @@ int plane_open(const struct plane_options *o, struct plane **out)
 {
     struct plane *p = calloc(1, sizeof *p);
     if (!p)
-        return plane_fail(-ENOMEM, "no memory");
+        return explain(-ENOMEM, "no memory");
     if (o->pins && snprintf(p->pins, sizeof p->pins, "%s", o->pins) >= (int)sizeof p->pins) {
         free(p);
-        return plane_fail(-ENAMETOOLONG, "the folder '%.40s...' has too long a name", o->pins);
+        return explain(-ENAMETOOLONG, "the folder '%.40s...' has too long a name", o->pins);
     }
     int rc = 0;
     if (p->pins[0] && mkdir(p->pins, 0700) && errno != EEXIST)
-        rc = plane_fail(-errno, "%s: %s; it should lie in a BPF file system (mount -t bpf bpf /sys/fs/bpf)", p->pins,
-                        strerror(errno));
+        rc = explain(-errno, "%s: %s; it should lie in a BPF file system (mount -t bpf bpf /sys/fs/bpf)", p->pins, strerror(errno));
     if (!rc)
         rc = load(p, o);
     if (rc) {
@@ -293,7 +276,7 @@ int plane_map(struct plane *p, const char *name, void **at, uint64_t *bytes)
     uint64_t len = round_up((uint64_t)round_up(bpf_map__value_size(map), 8u) * bpf_map__max_entries(map), page);
     void *memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
     if (memory == MAP_FAILED)
-        return plane_fail(-errno, "map %s: %s", name, strerror(errno));
+        return explain(-errno, "map %s: %s", name, strerror(errno));
     p->map[p->maps].at = *at = memory;
     p->map[p->maps].bytes = *bytes = len;
     p->maps++;
@@ -312,7 +295,7 @@ int plane_set_host(struct plane *p, uint16_t machine, const struct plane_host *h
     if (fd < 0)
         return fd;
     if (bpf_map_update_elem(fd, &key, host, BPF_ANY))
-        return plane_fail(-errno, "machine %u is beyond those of the rack", machine);
+        return explain(-errno, "machine %u is beyond those of the rack", machine);
     return 0;
 }
 
@@ -343,7 +326,7 @@ static int open_pinned(const char *pins, const char *name)
     char path[PIN_PATH];
     snprintf(path, sizeof path, "%s/%s", pins, name);
     int fd = bpf_obj_get(path);
-    return fd < 0 ? plane_fail(-errno, "%s: %s", path, strerror(errno)) : fd;
+    return fd < 0 ? explain(-errno, "%s: %s", path, strerror(errno)) : fd;
 }
 
 int plane_peek(const char *pins, struct plane_live *live, struct plane_counters *sum)
@@ -353,10 +336,10 @@ int plane_peek(const char *pins, struct plane_live *live, struct plane_counters 
     int fd = open_pinned(pins, LIVE_PIN);
     if (fd < 0)
         return fd;
-    int rc = bpf_map_lookup_elem(fd, &zero, &found) ? plane_fail(-errno, "%s: not of this version", pins) : 0;
+    int rc = bpf_map_lookup_elem(fd, &zero, &found) ? explain(-errno, "%s: not of this version", pins) : 0;
     close(fd);
     if (!rc && found.layout != PLANE_LAYOUT)
-        rc = plane_fail(-EPROTO, "%s: of layout %" PRIu32 ", and this is %u", pins, found.layout, PLANE_LAYOUT);
+        rc = explain(-EPROTO, "%s: of layout %" PRIu32 ", and this is %u", pins, found.layout, PLANE_LAYOUT);
     if (rc)
         return rc;
     fd = open_pinned(pins, "counters");
@@ -407,7 +390,7 @@ int plane_mail(struct plane *p, plane_mail_fn fn, void *ctx, int ms)
     if (!p->mail)
         p->mail = ring_buffer__new(fd, one_mail, p, NULL);
     if (!p->mail)
-        return plane_fail(-errno, "map mail: %s", strerror(errno));
+        return explain(-errno, "map mail: %s", strerror(errno));
     int n = ring_buffer__poll(p->mail, ms);
     return n < 0 && n != -EINTR ? n : 0;
 }

@@ -4,12 +4,13 @@
  * the locks as they are, and plane_attach exchanges the program of an interface between two packets. Without, the kernel takes
  * everything down when the process ends, however it ends.
  *
- * Functions return 0 or a negative errno; plane_explain says in words what failed last in this thread. */
+ * Functions return 0 or a negative errno; explained() (lib/explain.h) says in words what failed last in this thread. */
 #ifndef PAWL_DATAPLANE_XDP_LOADER_H
 #define PAWL_DATAPLANE_XDP_LOADER_H
 
 #include "dataplane/xdp/plane.h"
 #include "lib/base.h"
+#include "lib/explain.h"
 
 struct netlock_memory;
 
@@ -34,7 +35,6 @@ struct plane;
 
 /* Null if this build can load programs; else why not. */
 const char *plane_missing(void);
-const char *plane_explain(void);
 const char *plane_mode_name(enum plane_mode mode);
 
 /* -ENOTSUP: plane_missing; -EPERM: no right; -EEXIST: what is pinned belongs to another rack; -ENOMEM: the locks do not fit. */

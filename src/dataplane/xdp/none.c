@@ -7,17 +7,13 @@ const char *plane_missing(void)
 {
     return "this build has no XDP: it was made without libbpf, clang or bpftool (scripts/deps xdp installs them)";
 }
-const char *plane_explain(void)
-{
-    return plane_missing();
-}
 const char *plane_mode_name(enum plane_mode mode)
 {
     return "";
 }
 int plane_open(const struct plane_options *options, struct plane **out)
 {
-    return -ENOTSUP;
+    return explain(-ENOTSUP, "%s", plane_missing());
 }
 bool plane_found(const struct plane *p)
 {

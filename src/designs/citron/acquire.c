@@ -20,15 +20,16 @@ static uint64_t took_ns(const struct citron_job *j)
     return j->claimed_ns - j->looked_ns;
 }
 
-/* Who was not known within T_wait to whom it concerns must not go on (inequation 1) without having looked once more. It concerns
- * those who have a tall node: if there was none after all was known, whoever comes finds it. */
+/* Who was not known within T_wait to whom it concerns must not go on (inequation 1) without having looked once more, nor who has
+ * not looked at them at all. It concerns those who have a tall node: if there was none after all was known, whoever comes finds it.
+ */
 static bool too_late(const struct citron_job *j, const struct citron_claim *c)
 {
     if (c->spill || c->node.height >= j->config.height)
         return false; /* nobody is above */
     uint64_t limit = j->limit_ns;
-    return !config_confirms(j->config) && took_ns(j) > limit - limit * DRIFT_PER_10000 / 10000 && look_reach(j, j->draw.head) &&
-           !(citron_busted(j) & CITRON_NO_ABORT);
+    bool late = j->peeked || took_ns(j) > limit - limit * DRIFT_PER_10000 / 10000;
+    return !config_confirms(j->config) && late && look_reach(j, j->draw.head) && !(citron_busted(j) & CITRON_NO_ABORT);
 }
 
 struct notified {
@@ -82,21 +83,6 @@ static unsigned add_claim(struct citron_job *j, struct citron_batch *b, unsigned
                       NODE_T_MASK | NODE_SHARED);
 }
 
-/* Whether a word that tells of those who are known counts too many: those are refused, or, if they are few who can have what they
- * want, wait without being known. */
-static int check_crowd(struct citron_job *j, struct tree_node above, uint64_t word)
-{
-    uint32_t count = known_count(above, j->shared, word);
-    if (j->shared || node_is_high(above))
-        return count >= READERS_CLAIMS_MAX ? -PAWL_ELIMIT : 0;
-    if (count < citron_crowd)
-        return 0;
-    j->meek = true;
-    if (!fab_is_shm(j->seat->ep))
-        citron_stats.crowded++;
-    return 0;
-}
-
 /* What a batch of claims has come to. */
 struct claimed {
     struct look look;
@@ -133,6 +119,8 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
     unsigned ops[CLAIMS_MAX];
     bool confirm = config_confirms(j->config);
     batch_start(&b);
+    if (j->blind)
+        job_say(j, &b, from, to, CLAIM_FLUX);
     for (unsigned i = from; i < to; i++)
         if (j->claims[i].state == CLAIM_TURN) /* it has just learned which */
             job_say(j, &b, i, i + 1, CLAIM_FLUX);
@@ -168,16 +156,11 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
             out->leaves.below |= old & NODE_BELOW;
             see_parent(j, known.nodes[i], old, out);
         }
-        int crowd = check_crowd(j, known.nodes[i], old);
-        rc = rc ? rc : crowd;
     }
     for (unsigned i = from; i < to; i++)
         if (!claim_internal(&j->claims[i]) && j->shared)
             see_parent(j, tree_parent(j->claims[i].node), out->leaves.parents[i], out);
-    for (unsigned i = from; i < to; i++) /* the verb before the claim's own has counted it */
-        if (claim_internal(&j->claims[i]) && j->shared && readers_here(batch_old(&b, ops[i] - 1)) >= READERS_CLAIMS_MAX)
-            rc = -PAWL_ELIMIT;
-    return rc;
+    return crowd_found(j, &b, from, to);
 }
 
 int job_doubt_all(struct citron_job *j, unsigned from, unsigned to)
@@ -260,6 +243,7 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
     int at = looked ? look_find(j, &c->look) : -1;
     if (at >= 0 || c->parent_word) {
         int rc = job_drop_all(j, from, true);
+        job_be_shy(j);
         if (!fab_is_shm(j->seat->ep))
             citron_stats.aborts += at >= 0;
         if (rc)
@@ -283,16 +267,49 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
     return 0;
 }
 
+static int claim_in_air(struct citron_job *j, unsigned from, unsigned to, struct claimed *c)
+{
+    int rc = claim_batch(j, from, to, c), told = rc == -FAB_EUNKNOWN ? crowd_doubt(j, from, to, -1) : 0;
+    return told ? told : rc;
+}
+
+/* Leaves of somebody who is far away, and nobody is known to have a node above them: then there is nothing to look at first. Who
+ * has the parent is seen in the word that counts the claim, and whether somebody has a tall node in the head, which is read after
+ * that. */
+static bool may_claim_blindly(const struct citron_job *j, unsigned from, unsigned to)
+{
+    for (unsigned i = from; i < to; i++)
+        if (claim_internal(&j->claims[i]))
+            return false;
+    return !fab_is_shm(j->seat->ep) && !config_confirms(j->config) && j->reach == LOOK_PARENTS && job_waits_known(j) &&
+           j->pending < 0 && !j->passed && !job_is_shy(j);
+}
+
+/* Not if there was a crowd: then it looks (1). */
+static int start_blindly(struct citron_job *j, unsigned from, unsigned to)
+{
+    int rc = job_take_off(j, from, to, -1);
+    if (rc || j->flight.wary)
+        return rc ? rc : 1;
+    j->looked_ns = world_now(j->seat->world);
+    j->limit_ns = config_wait_ns(config_of(j->config_word));
+    j->blind = j->peeked = true;
+    return 0;
+}
+
 static int claim_group(struct citron_job *j, unsigned from, unsigned *to)
 {
     struct claimed c;
     citron_leaves_start(&c.leaves);
     c.whole.had = c.whole.tried = false;
     c.parent_word = 0;
-    int rc = look_up(j, from, *to, &c.leaves);
-    if (rc)
-        return rc;
-    rc = claim_batch(j, from, *to, &c);
+    j->blind = false;
+    int rc = may_claim_blindly(j, from, *to) ? start_blindly(j, from, *to) : 1;
+    if (rc > 0)
+        rc = look_up(j, from, *to, &c.leaves);
+    if (!rc)
+        rc = claim_in_air(j, from, *to, &c);
+    job_land(j);
     if (rc == -FAB_EUNKNOWN)
         return job_doubt_all(j, from, *to);
     if (rc && rc != -PAWL_ELIMIT)
@@ -319,7 +336,7 @@ static int turns_first(struct citron_job *j, unsigned *at)
     unsigned last = j->count - 1;
     while (!claim_internal(&j->claims[last]))
         last--;
-    bool with_look = j->deadline != DEADLINE_TRY && !j->upgrades && !j->claims[last].spill && !j->crowded;
+    bool with_look = j->deadline != DEADLINE_TRY && !j->upgrades && !j->claims[last].spill && !j->crowded && !j->config.crowded;
     j->pending = -1;
     if (!rc)
         rc = job_take_turns(j, with_look ? last : j->count);

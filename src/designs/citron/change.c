@@ -351,7 +351,7 @@ static int add_reader(struct citron_job *j, unsigned i)
     else
         batch_mcas(&b, job_node(j, tree_parent(reader.node)), 0, 0, NODE_BELOW, NODE_BELOW);
     citron_add_known(j, &b, &reader);
-    return citron_run_surely(j, &b);
+    return job_count_surely(j, i, &reader, &b);
 }
 
 /* No longer counted as a writer. The first batch must not be repeated, the turn may be passed on twice. */
@@ -383,6 +383,19 @@ static int remove_writer(struct citron_job *j, unsigned i)
     return 0;
 }
 
+/* More readers than are counted would be: it stays a writer's, and what may have been counted is nobody's. */
+OWN_FRAME static int stay_writer(struct citron_job *j, unsigned i)
+{
+    struct citron_claim *c = &j->claims[i];
+    struct citron_batch b;
+    int rc = claim_internal(c) ? 0 : citron_swap_place(j, c, citron_place_word(j, c), 0);
+    if (rc < 0)
+        return rc;
+    batch_start(&b);
+    job_say(j, &b, i, i + 1, CLAIM_HELD);
+    return citron_run_surely(j, &b);
+}
+
 static int downgrade(struct citron_job *j)
 {
     bool stay[CLAIMS_MAX] = {0};
@@ -390,7 +403,10 @@ static int downgrade(struct citron_job *j)
     for (unsigned i = 0; i < j->count && !rc; i++)
         rc = stays(j, i, &stay[i]);
     for (unsigned i = 0; i < j->count && !rc; i++)
-        rc = stay[i] ? 0 : add_reader(j, i);
+        if (!stay[i] && (rc = add_reader(j, i)) == -PAWL_ELIMIT) {
+            stay[i] = true;
+            rc = stay_writer(j, i);
+        }
     if (!rc)
         rc = job_new_token(j);
     for (unsigned i = 0; i < j->count && !rc; i++)

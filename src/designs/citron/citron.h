@@ -3,6 +3,7 @@
  *
  *     tree.c     node arithmetic, splitting a range (3.3, 3.5.1)
  *     words.c    the words that nodes and claims are made of, and batches of verbs on them (3.4)
+ *     crowd.c    that no counter runs over
  *     turn.c     Algorithm 2 (a): turns at internal nodes; waiting
  *     look.c     Algorithm 2 (b): looking up
  *     acquire.c  Algorithm 2 (c): claiming; a range
@@ -27,6 +28,8 @@
 
 /* What is waited for together lies in one half, as futexes need it. */
 #define NODE_COUNT_BITS 15
+extern unsigned citron_count_bits; /* so many of them count: all; fewer only in tests, which have fewer clients */
+#define NODE_COUNT_MAX ((uint32_t)FIELD_MAX(citron_count_bits))
 #define NODE_DCNT 0
 #define NODE_DMAX 15
 #define NODE_BELOW (UINT64_C(1) << 30)  /* there were readers in a leaf below (height 1 only) */
@@ -34,8 +37,11 @@
 #define NODE_TCNT 32
 #define NODE_TMAX 47
 #define NODE_OCC (UINT64_C(1) << 62) /* a writer has this node, or is about to */
+#define NODE_COUNT_TOPS(bits)                                                                                                      \
+    (UINT64_C(1) << (NODE_DCNT + (bits)-1) | UINT64_C(1) << (NODE_DMAX + (bits)-1) | UINT64_C(1) << (NODE_TCNT + (bits)-1) |       \
+     UINT64_C(1) << (NODE_TMAX + (bits)-1))
 #define NODE_TOPS                                                                                                                  \
-    (UINT64_C(1) << 14 | UINT64_C(1) << 29 | NODE_BELOW | NODE_SHARED | UINT64_C(1) << 46 | UINT64_C(1) << 61 | NODE_OCC |         \
+    (NODE_COUNT_TOPS(citron_count_bits) | NODE_COUNT_TOPS(NODE_COUNT_BITS) | NODE_BELOW | NODE_SHARED | NODE_OCC |                 \
      UINT64_C(1) << 63)
 #define NODE_T_MASK FIELD_MASK(NODE_TCNT, NODE_COUNT_BITS)
 #define NODE_D_MASK FIELD_MASK(NODE_DCNT, 2 * NODE_COUNT_BITS)
@@ -47,11 +53,12 @@
 #define READERS_DMAX 48
 #define READERS_TOPS (UINT64_C(1) << 15 | UINT64_C(1) << 31 | UINT64_C(1) << 47 | UINT64_C(1) << 63)
 
-/* 32,767 can be counted (3.4), and so many clients may come at once. When half of that are there, whoever comes steps back and
- * waits without being counted: so there is always room for as many again who count themselves before they see that. Those who hold
- * something are fewer: there are 4,096 units below the largest of these nodes. */
+/* 32,767 can be counted (3.4). Whoever finds a crowd steps back and waits without being counted. Those who hold something stay, and
+ * are fewer than that: there are 4,096 units below the largest of these nodes. Nobody adds to a word in which it has seen half of
+ * what that can count; the other half is for those who could not know that (crowd.c). */
 extern unsigned citron_crowd;
-#define NODE_CROWD (1u << (NODE_COUNT_BITS - 1))
+#define NODE_LIMIT (NODE_COUNT_MAX / 2 + 1)
+#define NODE_CROWD (1u << (NODE_COUNT_BITS - 2))
 #define READERS_CLAIMS_MAX 32767u /* half of what 16 bits count; more are refused */
 
 static inline uint32_t node_field(uint64_t w, unsigned shift)
@@ -60,15 +67,15 @@ static inline uint32_t node_field(uint64_t w, unsigned shift)
 }
 static inline uint32_t node_below(uint64_t w) /* claims made known to it and not yet taken back */
 {
-    return (node_field(w, NODE_DMAX) - node_field(w, NODE_DCNT)) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
+    return (node_field(w, NODE_DMAX) - node_field(w, NODE_DCNT)) & NODE_COUNT_MAX;
 }
 static inline uint32_t node_queue(uint64_t w)
 {
-    return (node_field(w, NODE_TMAX) - node_field(w, NODE_TCNT)) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
+    return (node_field(w, NODE_TMAX) - node_field(w, NODE_TCNT)) & NODE_COUNT_MAX;
 }
 static inline uint32_t node_ticket_next(uint32_t ticket)
 {
-    return (ticket + 1) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
+    return (ticket + 1) & NODE_COUNT_MAX;
 }
 static inline uint32_t readers_here(uint64_t w)
 {
@@ -186,8 +193,9 @@ struct citron_config {
     uint32_t wait;       /* 0: those below look up once more instead, and nobody waits */
     uint32_t generation; /* so that no two configurations in a row look alike */
     bool set;            /* T_wait was set, and stays as it is */
+    bool crowded;        /* there was a crowd: whoever comes looks before it adds (crowd.c) */
 };
-#define CONFIG_GENERATION_BITS 29
+#define CONFIG_GENERATION_BITS 28
 
 uint64_t config_word(struct citron_config c);
 struct citron_config config_of(uint64_t word);
@@ -345,18 +353,27 @@ struct citron_job {
     uint64_t limit_ns;    /* within which time of it claims must be known, */
     uint64_t claimed_ns;  /* t2, and t0: when they were */
     uint64_t patience_ns; /* until the next look after those in the way */
-    unsigned blocked;     /* how often in a row others were quicker to take bits of the same leaf, */
-    unsigned passed;      /* and how often others came before it at an ancestor */
-    unsigned tall_idle;   /* how often in a row, in all acquisitions, that was for nothing */
+    struct citron_flight {
+        unsigned n;
+        uint32_t epoch;
+        bool wary; /* there was a crowd: look first */
+        uint16_t *buckets[2 * CLAIMS_MAX];
+    } flight;           /* what is in the air (crowd.c) */
+    unsigned blocked;   /* how often in a row others were quicker to take bits of the same leaf, */
+    unsigned passed;    /* and how often others came before it at an ancestor */
+    unsigned tall_idle; /* how often in a row, in all acquisitions, that was for nothing */
     enum look_reach {
         LOOK_PARENTS,
         LOOK_TALL, /* somebody has a tall node: read those ancestors, too, */
         LOOK_HIGH, /* and it is a high one: all of them */
     } reach;
-    bool meek;      /* has waited for bits of a leaf for long, or with many: from now on without having made itself known */
-    bool crowded;   /* has met a queue that was too long: from now on looks before it draws a ticket */
-    bool tried;     /* one that does not wait has looked after those in its way */
-    bool exact;     /* ranges of this session itself were in the way: waste nothing */
+    bool blind;   /* the latest claim was made without a look */
+    bool peeked;  /* the latest look was at the parent alone, or there was none: whether somebody has a tall node is known after the
+                     claim */
+    bool meek;    /* has waited for bits of a leaf for long, or with many: from now on without having made itself known */
+    bool crowded; /* has met a queue that was too long: from now on looks before it draws a ticket */
+    bool tried;   /* one that does not wait has looked after those in its way */
+    bool exact;   /* ranges of this session itself were in the way: waste nothing */
     bool escalated; /* one internal node for all of it, where turns are taken in order */
     struct tree_node escalate_to;
     unsigned places_tried;
@@ -409,6 +426,39 @@ int job_run(struct citron_job *j, struct citron_batch *b);
 /* Wakes who may sleep on that word. */
 void job_wake(const struct citron_job *j, fab_addr addr);
 
+/* ---- crowd.c ---- */
+
+/* Before claims [from, to) look for the last time before they count themselves; draws: and one draws a ticket, -1: none. Waits as
+ * long as the session has too many in the air, which depends on nobody else. */
+int job_take_off(struct citron_job *j, unsigned from, unsigned to, int draws);
+/* After it is known what they have found, and crowds have been told of. */
+void job_land(struct citron_job *j);
+int job_tell_crowd(struct citron_job *j);
+
+/* Words that claims add to. */
+enum crowd_kind { CROWD_TURNS, CROWD_BELOW, CROWD_READERS, CROWD_READERS_BELOW };
+struct crowd_word {
+    fab_addr addr;
+    enum crowd_kind kind;
+    struct tree_node node;
+    uint64_t value;
+};
+struct crowd {
+    unsigned n;
+    struct crowd_word words[3 * (TREE_HEIGHT_MAX + 1)];
+};
+void crowd_list(const struct citron_job *j, unsigned from, unsigned to, struct crowd *out);
+/* Whether claims may be added to what was read: -PAWL_ELIMIT, or `full` is one to which nobody must add; else it is null. */
+int crowd_see(struct citron_job *j, const struct crowd *w, const struct crowd_word **full);
+/* What a batch that made claims has found: tells of a crowd. */
+int crowd_found(struct citron_job *j, const struct citron_batch *b, unsigned from, unsigned to);
+/* Likewise if the outcome is not known. */
+int crowd_doubt(struct citron_job *j, unsigned from, unsigned to, int draws);
+/* Runs verbs that count claim i of a hold once more, until that is certain: what is counted twice is too high. */
+int job_count_surely(struct citron_job *j, unsigned i, const struct citron_claim *as, struct citron_batch *b);
+/* Of each session, per word. */
+uint16_t citron_flights_max(uint32_t slot_count);
+
 /* ---- turn.c ---- */
 
 #define JOB_AGAIN 1        /* nothing is held: plan anew */
@@ -417,6 +467,8 @@ void job_wake(const struct citron_job *j, fab_addr addr);
 
 /* Waits until the condition no longer holds: 0, and what the word is then; or, when that has taken too long, 1. */
 int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen);
+/* A few polls of another host's memory with short pauses: 0 if the condition no longer holds, or 1. */
+int job_poll_briefly(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen);
 /* The same for bits of a leaf: they may be another's each time that one looks. */
 int job_wait_bits(struct citron_job *j, struct tree_node leaf, uint64_t busy, uint64_t *seen);
 /* The same for a word of an internal node; after a while looks whether anybody is behind what it says. */
@@ -429,7 +481,7 @@ int job_await_turn(struct citron_job *j, unsigned i, uint64_t *seen, uint32_t ah
 int job_take_ticket(struct citron_job *j, unsigned i, uint64_t found);
 static inline uint32_t turns_ahead(const struct citron_claim *c, uint64_t word)
 {
-    return (c->ticket - node_field(word, NODE_TCNT)) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
+    return (c->ticket - node_field(word, NODE_TCNT)) & NODE_COUNT_MAX;
 }
 
 /* ---- acquire.c ---- */
@@ -597,6 +649,8 @@ int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 
 /* Reads the lock's configuration, and makes it if nobody has. */
 int job_configure(struct citron_job *j);
+/* Says in it that there was a crowd. */
+int citron_tell_crowd(const struct citron_job *j);
 /* Begins to change it; and completes that if nobody uses what was before: 0, or positive: not yet. */
 int citron_retune(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline);
 int citron_settle(struct citron_job *j, bool has_spill);
@@ -604,6 +658,9 @@ int citron_settle(struct citron_job *j, bool has_spill);
 int citron_wait_longer(struct citron_job *j);
 int citron_wait_shorter(struct citron_job *j);
 void job_remember(struct citron_job *j);
+/* Whether this session has lately met somebody above its leaves, and looks up before it claims some; that it has. */
+bool job_is_shy(const struct citron_job *j);
+void job_be_shy(const struct citron_job *j);
 /* Notes how far a range reaches beyond the tree; and, when such a hold ends, sees whether the tree should grow. */
 void citron_note_end(struct citron_job *j, struct citron_batch *b);
 int citron_before_release(struct citron_job *j);

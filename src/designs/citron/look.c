@@ -43,6 +43,7 @@ int look_find(const struct citron_job *j, const struct look *l)
 OWN_FRAME static int say_waiting(struct citron_job *j, unsigned from, unsigned to)
 {
     struct citron_batch b;
+    job_land(j);
     batch_start(&b);
     for (unsigned i = from; i < to; i++)
         if (j->claims[i].state == CLAIM_FLUX)
@@ -160,6 +161,7 @@ struct seen {
     int occupied;  /* of the ancestors; -1: none */
     struct tree_node above;
     uint64_t word;
+    struct crowd_word full; /* nobody must add to this one, if it is one */
 };
 
 enum look_reach look_reach(const struct citron_job *j, const uint64_t head[CITRON_HEAD_WORDS])
@@ -226,6 +228,7 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
 {
     struct citron_batch b;
     struct look l;
+    struct crowd crowd = {.n = 0};
     batch_start(&b);
     look_list(j, from, to, &l);
     unsigned turn = ask_for_turn(j, &b);
@@ -233,7 +236,12 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
     citron_add_head(j, &b, out->head);
     look_add(j, &b, &l);
     citron_leaves_look(j, &b, from, to, leaves);
+    if (j->flight.wary)
+        crowd_list(j, from, to, &crowd);
+    for (unsigned i = 0; i < crowd.n; i++)
+        batch_read(&b, crowd.words[i].addr, &crowd.words[i].value, sizeof crowd.words[i].value);
     j->looked_ns = world_now(j->seat->world); /* t1 is when the read is posted */
+    j->peeked = false;
     j->limit_ns = config_wait_ns(config_of(j->config_word));
     int rc = job_run(j, &b);
     if (rc == -FAB_EUNKNOWN && j->pending >= 0 && j->claims[j->pending].state == CLAIM_QUEUE)
@@ -251,7 +259,26 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
         for (unsigned k = 0; k < l.n; k++)
             if (l.nodes[k].height == 1 && tree_contains(l.nodes[k], j->claims[i].node))
                 leaves->below |= leaves->flagged[i] = l.words[k] & NODE_BELOW;
-    return 0;
+    const struct crowd_word *full;
+    rc = crowd_see(j, &crowd, &full);
+    out->full = full ? *full : (struct crowd_word){.addr = 0};
+    return rc;
+}
+
+/* The same in the air. One that would draw a ticket where there was a crowd looks before it does (turn.c). */
+static int read_up_once(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves, struct seen *out)
+{
+    int draws = j->pending >= 0 && j->claims[j->pending].state != CLAIM_TURN ? j->pending : -1;
+    int rc = job_take_off(j, from, to, draws);
+    if (rc)
+        return rc;
+    if (draws >= 0 && j->flight.wary) {
+        j->crowded = true;
+        return JOB_WAITED;
+    }
+    rc = read_up(j, from, to, leaves, out);
+    int told = rc == -FAB_EUNKNOWN && draws >= 0 ? crowd_doubt(j, from, from, draws) : 0;
+    return told ? told : rc;
 }
 
 /* Looks until it is its turn, too. Who is next asks for both at once; others sleep meanwhile. Not for longer than it takes to lose
@@ -260,7 +287,9 @@ static int read_up_in_turn(struct citron_job *j, unsigned from, unsigned to, str
 {
     uint64_t until = add_saturating(world_now(j->seat->world), job_patience_ns(j));
     for (;;) {
-        int rc = read_up(j, from, to, leaves, seen);
+        int rc = read_up_once(j, from, to, leaves, seen);
+        if (rc || j->pending >= 0)
+            job_land(j);
         if (rc || j->pending < 0)
             return rc;
         bool in_vain = world_now(j->seat->world) >= min_u64(until, j->deadline);
@@ -274,6 +303,55 @@ static int read_up_in_turn(struct citron_job *j, unsigned from, unsigned to, str
             return rc;
         until = add_saturating(world_now(j->seat->world), job_patience_ns(j));
     }
+}
+
+/* A word counts as many as whoever sees that may add to: waits until it is others, or fewer. What nobody accounts for goes. */
+static int wait_for_room(struct citron_job *j, unsigned from, unsigned to, const struct crowd_word *full)
+{
+    const struct fab_cond cond = {.addr = full->addr, .mask = NODE_D_MASK, .value = full->value & NODE_D_MASK};
+    uint64_t seen;
+    int rc = say_waiting(j, from, to);
+    if (!rc && from > j->base)
+        rc = job_drop_all(j, j->base, true);
+    if (!rc)
+        rc = job_wait_at(j, full->node, false, &cond, &seen);
+    return rc ? rc : JOB_WAITED;
+}
+
+/* Claims on leaves of one parent, and nobody has a tall node: then all that there is to look at is that parent. */
+static bool sees_all_in(const struct citron_job *j, unsigned from, unsigned to, struct tree_node parent)
+{
+    for (unsigned i = from; i < to; i++)
+        if (claim_internal(&j->claims[i]) || !tree_same(tree_parent(j->claims[i].node), parent))
+            return false;
+    return parent.height == 1 && j->reach == LOOK_PARENTS;
+}
+
+/* Somebody has the parent. Between two that have it one after the other there is less time than it takes to see that, to look up
+ * and to claim; who does all of this each time comes too late each time. So for a while it stays in the middle of its step, polls
+ * the parent, and as soon as that is free it has looked up. 0: it has; positive: it waits like others. */
+static int wait_for_parent(struct citron_job *j, unsigned from, unsigned to, const struct seen *s, struct citron_leaves *leaves)
+{
+    if (fab_is_shm(j->seat->ep) || j->shared || j->base || from || j->deadline == DEADLINE_TRY || j->flight.wary ||
+        !sees_all_in(j, from, to, s->above) || j->passed >= citron_blocked)
+        return 1;
+    const uint64_t flags = NODE_OCC | NODE_SHARED;
+    struct fab_cond cond = {.addr = job_node(j, s->above), .mask = s->word & flags, .value = s->word & flags};
+    uint64_t seen;
+    job_land(j);
+    j->passed++;
+    citron_stats.blocked++;
+    int rc = job_poll_briefly(j, &cond, &seen);
+    if (rc)
+        return rc < 0 && (rc = seat_retry(j->seat, rc)) ? rc : 1;
+    if (seen & flags)
+        return 1;
+    rc = job_take_off(j, from, to, -1);
+    if (rc || j->flight.wary)
+        return rc ? rc : 1;
+    j->peeked = true;
+    leaves->below |= seen & NODE_BELOW;
+    return 0;
 }
 
 int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves)
@@ -294,8 +372,12 @@ int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leav
     }
     if (look_misses_tall(j, seen.head))
         return JOB_WAITED;
-    if (seen.occupied >= 0)
-        return look_wait(j, from, to, seen.above, seen.word);
+    if (seen.occupied >= 0) {
+        rc = wait_for_parent(j, from, to, &seen, leaves);
+        return rc > 0 ? look_wait(j, from, to, seen.above, seen.word) : rc;
+    }
+    if (seen.full.addr)
+        return wait_for_room(j, from, to, &seen.full);
     j->tall_idle += j->reach != LOOK_PARENTS;
     for (unsigned i = from; i < to; i++) {
         uint64_t busy = claim_internal(&j->claims[i]) ? 0 : leaves->bits[i] & bounds_mask(j->claims[i].ticket);

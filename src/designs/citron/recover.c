@@ -167,7 +167,7 @@ static int count_claim(void *ctx, uint32_t slot, uint32_t record, const struct c
     if (same && claim_internal(c)) {
         n->unsure |= flux;
         if (c->state == CLAIM_TURN || (c->state == CLAIM_HELD && !c->shared)) {
-            uint32_t distance = (c->ticket - n->first) & (uint32_t)FIELD_MAX(NODE_COUNT_BITS);
+            uint32_t distance = (c->ticket - n->first) & NODE_COUNT_MAX;
             n->next = distance < n->next ? distance : n->next;
         }
         n->readers_here += c->state == CLAIM_HELD && c->shared;
@@ -203,7 +203,7 @@ static void correct(const struct count *n, struct words *w)
     uint32_t queue = node_queue(*word);
     if (queue && n->next) { /* whose turn it is: nobody's */
         uint32_t skip = n->next < queue ? n->next : queue;
-        *word = field_set(*word, NODE_TCNT, NODE_COUNT_BITS, (n->first + skip) & FIELD_MAX(NODE_COUNT_BITS)) & ~NODE_OCC;
+        *word = field_set(*word, NODE_TCNT, NODE_COUNT_BITS, (n->first + skip) & NODE_COUNT_MAX) & ~NODE_OCC;
     }
     lower_to(&w->readers, READERS_CNT, n->readers_here);
     if (!n->readers_here && !readers_here(w->readers))
@@ -218,8 +218,7 @@ static void correct(const struct count *n, struct words *w)
     if (is_high(n->node, n->spill))
         return;
     if (node_below(*word) > n->below[0])
-        *word =
-            field_set(*word, NODE_DCNT, NODE_COUNT_BITS, (node_field(*word, NODE_DMAX) - n->below[0]) & FIELD_MAX(NODE_COUNT_BITS));
+        *word = field_set(*word, NODE_DCNT, NODE_COUNT_BITS, (node_field(*word, NODE_DMAX) - n->below[0]) & NODE_COUNT_MAX);
     lower_to(&w->readers, READERS_DCNT, n->readers_below[0]);
 }
 
@@ -288,6 +287,19 @@ static int put_right(const struct citron_job *j, const struct count *n, const st
     return rc ? rc : memcmp(was, &right, sizeof right) ? CITRON_REPAIRED : 0;
 }
 
+/* Whether one that is lost may have found a crowd, with as much as it had in the air: it cannot tell of it (crowd.c). */
+static bool may_be_crowd(const struct citron_job *j, const struct words *w, bool high)
+{
+    const uint32_t more = citron_flights_max(j->seat->space->slot_count);
+    uint32_t most = node_queue(w->node), most_wide = readers_here(w->readers);
+    if (!high)
+        most = (uint32_t)max_u64(most, node_below(w->node));
+    most_wide = (uint32_t)max_u64(most_wide, readers_below(w->readers));
+    for (unsigned i = 0; i < HIGH_STRIPES && high; i++)
+        most_wide = (uint32_t)max_u64(most_wide, max_u64(readers_here(w->stripes[i]), readers_below(w->stripes[i])));
+    return most + more >= citron_crowd || most_wide + HIGH_STRIPES * 2 * more >= READERS_CLAIMS_MAX;
+}
+
 int citron_repair_some(const struct citron_job *j, const struct tree_node *nodes, unsigned n, bool spill)
 {
     struct fab_op ops[4 * REPAIR_MAX];
@@ -299,13 +311,13 @@ int citron_repair_some(const struct citron_job *j, const struct tree_node *nodes
     for (unsigned i = 0; i < n; i++)
         reads += add_words(j, nodes[i], spill, &was[i], &ops[reads]);
     int rc = fab_batch(j->seat->ep, ops, reads);
+    for (unsigned i = 0; i < n && !rc; i++)
+        rc = may_be_crowd(j, &was[i], is_high(nodes[i], spill)) ? citron_tell_crowd(j) : 0;
     if (rc)
         return rc;
     for (unsigned i = 0; i < n; i++)
-        counts.at[i] = (struct count){.node = nodes[i],
-                                      .spill = spill,
-                                      .first = node_field(was[i].node, NODE_TCNT),
-                                      .next = (uint32_t)FIELD_MAX(NODE_COUNT_BITS)};
+        counts.at[i] =
+            (struct count){.node = nodes[i], .spill = spill, .first = node_field(was[i].node, NODE_TCNT), .next = NODE_COUNT_MAX};
     rc = citron_census(j, count_each, &counts);
     for (unsigned i = 0; i < n && rc >= 0; i++) {
         int put = put_right(j, &counts.at[i], &was[i]);
@@ -358,8 +370,6 @@ static int is_below(void *ctx, uint32_t slot, uint32_t record, const struct citr
     return 0;
 }
 
-/* This job has the parent or a node above it for itself, and waited until nobody was below. Whoever set bits since has looked up
- * before that, and says so in its claims from before it looked; so if nobody does, the bits are nobody's. */
 OWN_FRAME static int clear_leaves(struct citron_job *j, struct tree_node parent, const uint64_t words[4])
 {
     struct citron_batch b;
@@ -372,20 +382,47 @@ OWN_FRAME static int clear_leaves(struct citron_job *j, struct tree_node parent,
     return job_run(j, &b);
 }
 
-int citron_scrub(struct citron_job *j, struct tree_node parent)
+/* The parent's word, and then its leaves. */
+static int read_leaves(const struct citron_job *j, struct tree_node parent, uint64_t *word, uint64_t leaves[4])
+{
+    struct fab_op ops[] = {
+        {.verb = FAB_READ, .len = sizeof *word, .addr = job_node(j, parent), .buf = word},
+        {.verb = FAB_READ, .len = 4 * sizeof *leaves, .addr = job_node(j, tree_child(parent, 0)), .buf = leaves},
+    };
+    return fab_batch(j->seat->ep, ops, countof(ops));
+}
+
+/* This job has the parent for itself, and waited until nobody was below. Whoever set bits that were read, and is not gone, has said
+ * that it is in the middle of a step before it set them: before it looked up, if it did, and that was before this job had the
+ * parent. One that did not look may be gone when it is asked for; but it has counted itself since. So if nobody says so, and the
+ * parent has counted nobody from before the bits were read until after everybody was asked, they are nobody's. They stay that, and
+ * as they are: who wants them does not get them. Positive: ask again. */
+static int scrub_once(struct citron_job *j, struct tree_node parent)
 {
     struct leaf_search s = {.parent = parent, .j = j};
-    uint64_t words[4];
-    int rc = citron_census(j, is_below, &s);
+    uint64_t words[4], before, after;
+    int rc = read_leaves(j, parent, &before, words);
+    if (!rc)
+        rc = citron_census(j, is_below, &s);
     if (rc || s.found)
         return rc == -EAGAIN ? 0 : rc;
-    rc = fab_read(j->seat->ep, job_node(j, tree_child(parent, 0)), words, sizeof words);
+    rc = fab_read64(j->seat->ep, job_node(j, parent), &after);
     if (rc)
         return rc;
+    if (node_below(before) || (before ^ after) & NODE_D_MASK)
+        return 1;
     rc = clear_leaves(j, parent, words);
     for (unsigned i = 0; i < 4; i++)
         job_wake(j, job_node(j, tree_child(parent, i)));
     return rc;
+}
+
+int citron_scrub(struct citron_job *j, struct tree_node parent)
+{
+    int rc = 1;
+    for (unsigned tries = 0; rc > 0 && tries < READ_TRIES_MAX; tries++)
+        rc = scrub_once(j, parent);
+    return rc > 0 ? 0 : rc;
 }
 
 struct place_search {

@@ -111,7 +111,7 @@ static int leave_queue(struct citron_job *j, unsigned i)
         uint64_t turn = (uint64_t)c->ticket << NODE_TCNT, next = node_ticket_next(c->ticket);
         int rc = fab_read64(j->seat->ep, addr, &seen);
         bool served = !rc && node_field(seen, NODE_TCNT) == c->ticket;
-        if (!rc && ((c->ticket - node_field(seen, NODE_TCNT)) & FIELD_MAX(NODE_COUNT_BITS)) >= node_queue(seen))
+        if (!rc && ((c->ticket - node_field(seen, NODE_TCNT)) & NODE_COUNT_MAX) >= node_queue(seen))
             break; /* it is gone already: the connection broke when it was passed on */
         if (!rc && served)
             rc = fab_mcas64(j->seat->ep, addr, turn, NODE_T_MASK, next << NODE_TCNT, NODE_T_MASK | NODE_OCC, &old);

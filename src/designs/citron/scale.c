@@ -8,7 +8,7 @@
 #include <errno.h>
 
 unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = FAST_LOW, citron_confirm = 2, citron_scale_us = 10000,
-         citron_tokens = 1, citron_blocked = 24, citron_high = 4, citron_crowd = NODE_CROWD;
+         citron_tokens = 1, citron_blocked = 24, citron_high = 4, citron_crowd = NODE_CROWD, citron_count_bits = NODE_COUNT_BITS;
 
 struct citron_stats citron_stats;
 
@@ -16,6 +16,7 @@ struct citron_stats citron_stats;
 #define WAIT_FIRST_MAX_NS                                                                                                          \
     (200 * NS_PER_US) /* whatever was measured: a connection may just have broken. It is doubled if too short */
 #define WAIT_MUCH 16  /* times what it takes to make oneself known: at first it is some four times that */
+#define SHY_TIMES 1024
 #define SETTLE_PAUSE_NS (50 * NS_PER_US)
 
 static fab_addr config_addr(const struct citron_job *j)
@@ -38,6 +39,20 @@ void job_remember(struct citron_job *j)
     hint->index = j->index;
     hint->word = j->config_word;
     hint->more = (uint64_t)j->tall_idle << 2 | j->reach;
+}
+
+bool job_is_shy(const struct citron_job *j)
+{
+    struct session_hint *hint = hint_of(j);
+    if (!hint->shy)
+        return false;
+    hint->shy--;
+    return true;
+}
+
+void job_be_shy(const struct citron_job *j)
+{
+    hint_of(j)->shy = SHY_TIMES;
 }
 
 static uint32_t wait_for(const struct citron_job *j, uint64_t round_trip_ns)
@@ -122,6 +137,24 @@ static int swap_config(struct citron_job *j, struct citron_config to)
     j->config = config_of(j->config_word);
     job_remember(j);
     return !done;
+}
+
+int citron_tell_crowd(const struct citron_job *j)
+{
+    for (;;) {
+        uint64_t word, old;
+        int rc = fab_read64(j->seat->ep, config_addr(j), &word);
+        struct citron_config to = config_of(word);
+        if (!rc && to.crowded)
+            return 0;
+        to.crowded = true;
+        if (!rc)
+            rc = fab_cas64(j->seat->ep, config_addr(j), word, config_word(to), &old);
+        if (!rc && old == word)
+            return 0;
+        if (rc && (rc = seat_retry(j->seat, rc)))
+            return rc;
+    }
 }
 
 int citron_settle(struct citron_job *j, bool has_spill)

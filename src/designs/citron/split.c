@@ -127,7 +127,7 @@ static int count_cuts(struct citron_job *right)
         citron_add_tall(right, &b, c, true);
         citron_add_known(right, &b, c);
         if (!rc)
-            rc = citron_run_surely(right, &b);
+            rc = job_count_surely(right, i, c, &b);
     }
     return rc;
 }

@@ -16,14 +16,17 @@ static void sleeper(const struct citron_job *j, uint64_t add)
         fab_faa64(j->seat->ep, j->lock + offsetof(struct citron_lock, sleepers), add, &old);
 }
 
-/* Before one sleeps: others may have to know whose tickets are whose, and nobody knows which one it has who queues. */
+/* Before one sleeps: others may have to know whose tickets are whose, and nobody knows which one it has who queues. One that does
+ * not know what became of its ticket has none, and if it went on saying that it queues, nobody could pass that ticket by. */
 OWN_FRAME static int say_turns(struct citron_job *j)
 {
     struct citron_batch b;
     batch_start(&b);
-    for (unsigned i = 0; i < j->count; i++)
-        if (j->claims[i].state == CLAIM_TURN && j->claims[i].said != CLAIM_TURN)
-            job_say(j, &b, i, i + 1, CLAIM_TURN);
+    for (unsigned i = 0; i < j->count; i++) {
+        const struct citron_claim *c = &j->claims[i];
+        if ((c->state == CLAIM_TURN && c->said != CLAIM_TURN) || (c->state == CLAIM_WAIT && c->said == CLAIM_QUEUE))
+            job_say(j, &b, i, i + 1, c->state);
+    }
     int rc = job_run(j, &b);
     while (rc && !(rc = seat_retry(j->seat, rc)))
         rc = job_run(j, &b);
@@ -59,6 +62,23 @@ static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t 
         if (now >= until)
             return -ETIMEDOUT;
     }
+}
+
+int job_poll_briefly(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
+{
+    for (unsigned n = 0; n < PAUSE_POLLS && world_now(j->seat->world) < j->deadline; n++) {
+        const uint64_t span = j->poll_ns ? j->poll_ns : j->trip_ns;
+        uint64_t pause = span / 2 + world_random(j->seat->world) % (span / 2 + 1);
+        int rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(j->deadline, world_now(j->seat->world) + pause));
+        if (rc && rc != -ETIMEDOUT)
+            return rc;
+        j->looked_ns = world_now(j->seat->world);
+        rc = fab_read64(j->seat->ep, cond->addr, seen);
+        j->poll_ns = world_now(j->seat->world) - j->looked_ns;
+        if (rc || (*seen & cond->mask) != cond->value)
+            return rc;
+    }
+    return 1;
 }
 
 static int wait_here(struct citron_job *j, const struct fab_cond *cond, uint64_t until, uint64_t *seen)
@@ -137,26 +157,27 @@ static int look_for_turn(struct citron_job *j, struct citron_claim *c, uint64_t 
     return rc ? rc : JOB_WAITED;
 }
 
-/* The queue is too long: waits until it is not, outside of it. */
+/* There was a crowd. If the queue is too long it waits until it is not, outside of it. */
 static int look_for_room(struct citron_job *j, struct citron_claim *c)
 {
     fab_addr addr = job_claim_node(j, c);
     uint64_t seen;
     int rc = fab_read64(j->seat->ep, addr, &seen);
-    while (!rc && node_queue(seen) >= citron_crowd) {
-        const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
-        rc = job_wait_at(j, c->node, c->spill, &cond, &seen);
-    }
-    return rc;
+    if (rc || node_queue(seen) < citron_crowd)
+        return rc;
+    const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
+    job_land(j);
+    rc = job_wait_at(j, c->node, c->spill, &cond, &seen);
+    return rc ? rc : JOB_WAITED;
 }
 
 /* Too many: from now on it looks before it draws. */
 static int return_ticket(struct citron_job *j, unsigned i)
 {
     j->crowded = true;
-    if (!fab_is_shm(j->seat->ep))
-        citron_stats.crowded++;
-    int rc = job_drop(j, i, false);
+    int rc = job_tell_crowd(j);
+    if (!rc)
+        rc = job_drop(j, i, false);
     return rc ? rc : JOB_WAITED;
 }
 
@@ -179,22 +200,41 @@ OWN_FRAME static int draw_ticket(struct citron_job *j, unsigned i, bool at_once,
     return at_once && *seen != expect;
 }
 
-static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
+/* In the air: no more draw at once than may. One that wants the word to be what it was needs no such thing. */
+static int draw_in_air(struct citron_job *j, unsigned i, uint64_t *seen)
 {
-    struct citron_claim *c = &j->claims[i];
-    bool at_once = j->deadline == DEADLINE_TRY;
+    int rc = job_take_off(j, i, i, (int)i);
+    if (!rc && (j->flight.wary || j->crowded))
+        rc = look_for_room(j, &j->claims[i]);
+    if (rc)
+        return rc;
+    rc = draw_ticket(j, i, false, 0, seen);
+    int told = rc == -FAB_EUNKNOWN ? crowd_doubt(j, i, i, (int)i) : 0;
+    return told ? told : rc;
+}
+
+static int try_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
+{
     uint64_t expect = 0;
-    int rc = at_once ? look_for_turn(j, c, &expect) : j->crowded ? look_for_room(j, c) : 0;
+    bool at_once = j->deadline == DEADLINE_TRY;
+    int rc = at_once ? look_for_turn(j, &j->claims[i], &expect) : draw_in_air(j, i, seen);
     if (rc > 0 || (rc < 0 && rc != -FAB_EUNKNOWN))
         return rc;
-    if (!rc)
-        rc = draw_ticket(j, i, at_once, expect, seen);
+    if (!rc && at_once)
+        rc = draw_ticket(j, i, true, expect, seen);
     if (rc) { /* if it is not known, it was nobody's ticket */
-        c->state = CLAIM_WAIT;
+        j->claims[i].state = CLAIM_WAIT;
         rc = rc < 0 ? seat_retry(j->seat, rc) : 0;
         return rc ? rc : JOB_WAITED;
     }
     return job_take_ticket(j, i, *seen);
+}
+
+static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
+{
+    int rc = try_ticket(j, i, seen);
+    job_land(j);
+    return rc;
 }
 
 int job_take_ticket(struct citron_job *j, unsigned i, uint64_t found)

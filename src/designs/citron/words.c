@@ -11,13 +11,15 @@
 #define CONFIG_M_NEXT 13
 #define CONFIG_WAIT 16
 #define CONFIG_GENERATION 34
+#define CONFIG_CROWDED (UINT64_C(1) << 62)
 #define CONFIG_SET (UINT64_C(1) << 63)
+static_assert(CONFIG_GENERATION + CONFIG_GENERATION_BITS == 62, "all bits are used");
 
 uint64_t config_word(struct citron_config c)
 {
     return (uint64_t)(c.height + 1) << CONFIG_HEIGHT | (uint64_t)(c.height_next + 1) << CONFIG_HEIGHT_NEXT |
            (uint64_t)c.m << CONFIG_M | (uint64_t)c.m_next << CONFIG_M_NEXT | (uint64_t)c.wait << CONFIG_WAIT |
-           (uint64_t)c.generation << CONFIG_GENERATION | (c.set ? CONFIG_SET : 0);
+           (uint64_t)c.generation << CONFIG_GENERATION | (c.crowded ? CONFIG_CROWDED : 0) | (c.set ? CONFIG_SET : 0);
 }
 
 struct citron_config config_of(uint64_t w)
@@ -30,6 +32,7 @@ struct citron_config config_of(uint64_t w)
         .wait = (uint32_t)field_get(w, CONFIG_WAIT, CONFIG_WAIT_BITS),
         .generation = (uint32_t)field_get(w, CONFIG_GENERATION, CONFIG_GENERATION_BITS),
         .set = w & CONFIG_SET,
+        .crowded = w & CONFIG_CROWDED,
     };
 }
 
@@ -351,6 +354,14 @@ static int run_here(const struct seat *seat, struct citron_batch *b)
     return 0;
 }
 
+/* Maybe it was said, maybe not: then once more. Until then others may take it for one that queues, and wait for it (say_turns). */
+static void forget_said(struct citron_job *j)
+{
+    j->published = false;
+    for (unsigned i = 0; i < j->count; i++)
+        j->claims[i].said = CLAIM_QUEUE;
+}
+
 int job_run(struct citron_job *j, struct citron_batch *b)
 {
     if (fab_is_shm(j->seat->ep))
@@ -361,7 +372,7 @@ int job_run(struct citron_job *j, struct citron_batch *b)
     int rc = fab_batch(j->seat->ep, b->ops, b->n);
     j->trip_ns = world_now(j->seat->world) - before;
     if (unlikely(rc))
-        j->published = false; /* maybe not: then once more */
+        forget_said(j);
     return rc;
 }
 

@@ -42,8 +42,11 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
 }
 
 /* Locks whose queues are of the other kind move out, and come back as they are asked for. */
-static int set_priorities(struct nl_switch *w, uint64_t levels)
+int netlock_set_priorities(void *state, uint64_t levels)
 {
+    struct nl_switch *w = state;
+    if (w->config.options & NETLOCK_CHAIN)
+        return -EOPNOTSUPP;
     if (levels > NETLOCK_PRIORITIES)
         return -EINVAL;
     __atomic_store_n(&w->levels, (uint32_t)levels, __ATOMIC_RELEASE); /* the program in the kernel reads it, too */
@@ -70,7 +73,7 @@ static int obey(struct nl_switch *w, const struct netlock_command *c)
         netlock_set_random(w, c->rate);
         return 0;
     case NETLOCK_COMMAND_PRIORITIES:
-        return w->config.options & NETLOCK_CHAIN ? -EOPNOTSUPP : set_priorities(w, c->rate);
+        return netlock_set_priorities(w, c->rate);
     default:
         return -EINVAL;
     }

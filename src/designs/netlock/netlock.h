@@ -187,6 +187,9 @@ void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel);
 int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_t burst);
 /* Random allocation, or Algorithm 3. */
 void netlock_set_random(void *state, bool on);
+/* So many priorities have a waiting queue in the switch; 0: there is one queue for all. -EINVAL: there are not as many;
+ * -EOPNOTSUPP: netchain has none. */
+int netlock_set_priorities(void *state, uint64_t levels);
 
 /* ---- the steward (steward.c) ---- */
 

@@ -63,7 +63,7 @@ bool netlock_switch_is(const void *state, const struct rack_config *c)
 {
     const struct nl_switch *w = state;
     const struct rack_config *o = &w->config;
-    const uint64_t any = NETLOCK_ALLOC_RANDOM; /* changes as it runs */
+    const uint64_t any = NETLOCK_ALLOC_RANDOM | NETLOCK_PRIORITY; /* changes as it runs */
     return w->version && o->space == c->space && o->machines == c->machines && o->sessions == c->sessions &&
            o->requests == c->requests && o->servers == c->servers && !memcmp(o->server, c->server, sizeof o->server) &&
            o->locks == c->locks && o->lease_ns == c->lease_ns && (o->options | any) == (netlock_tuned(c->options) | any);

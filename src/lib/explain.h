@@ -1,10 +1,13 @@
 /* What went wrong, in words, for the thread that it happened to. The function that first decides an error explains it. */
-#ifndef PAWL_CLIENT_EXPLAIN_H
-#define PAWL_CLIENT_EXPLAIN_H
+#ifndef PAWL_LIB_EXPLAIN_H
+#define PAWL_LIB_EXPLAIN_H
 
-/* Keeps the sentence for pawl_explain() and returns code. */
+/* Keeps the sentence, for pawl_explain() among others, and returns code. */
 __attribute__((format(printf, 2, 3))) int explain(int code, const char *format, ...);
 
 void explain_nothing(void);
+
+/* The latest sentence of this thread; empty if there is none. */
+const char *explained(void);
 
 #endif

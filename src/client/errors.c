@@ -1,30 +1,12 @@
-#include "client/explain.h"
+#include "lib/explain.h"
 #include "pawl.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
-#define SENTENCE_LEN 512 /* a path and what is wrong with it */
-
-static _Thread_local char sentence[SENTENCE_LEN];
-
-int explain(int code, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
-    va_end(args);
-    return code;
-}
-
-void explain_nothing(void)
-{
-    sentence[0] = 0;
-}
+#include <errno.h>
+#include <string.h>
 
 const char *pawl_explain(void)
 {
-    return sentence;
+    return explained();
 }
 
 const char *pawl_strerror(int code)
