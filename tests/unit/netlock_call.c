@@ -1,7 +1,6 @@
 /* Data beside NetLock's locks, packet by packet: two hosts, the switch and a lock server that keeps a number per lock, and a
  * network whose packets this test passes on, holds back and doubles by hand. */
 #include "designs/netlock/host.h"
-#include "designs/netlock/netlock.h"
 #include "designs/requests.h"
 #include "tests/check.h"
 

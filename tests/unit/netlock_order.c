@@ -235,7 +235,7 @@ struct sums {
 };
 
 /* The lock stays in the switch, with room for all whose priority has a queue there. */
-static void run_low(uint64_t seed, uint32_t levels, uint16_t bust, struct sums *sum)
+static struct bench *set_up_low(uint64_t seed, uint32_t levels)
 {
     struct bench *b = set_up(seed, NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT);
     ((struct nl_switch *)b->sw)->churn_ns = UINT64_MAX;
@@ -248,6 +248,12 @@ static void run_low(uint64_t seed, uint32_t levels, uint16_t bust, struct sums *
     CHECK_EQ(switch_move_in(b->sw, 0, ALL, ALL, b->now, &b->out), 0);
     send(b);
     settle(b, FLIGHT);
+    return b;
+}
+
+static void run_low(uint64_t seed, uint32_t levels, uint16_t bust, struct sums *sum)
+{
+    struct bench *b = set_up_low(seed, levels);
     switch_plane(b->sw)->bust = bust;
     b->grants = b->low = b->calls = b->gone = 0;
     for (unsigned i = 0; i < 10000; i++) {
@@ -260,6 +266,42 @@ static void run_low(uint64_t seed, uint32_t levels, uint16_t bust, struct sums *
     sum->overtaken += b->overtaken;
     sum->inverted += b->inverted;
     sum->gone += b->gone;
+    tear_down(b);
+}
+
+static void ask_for(struct bench *b, unsigned i, uint8_t priority)
+{
+    const struct packet_ask ask = {.request = i % REQUESTS, .mode = PAWL_EXCLUSIVE, .priority = priority};
+    b->request[i].mode = PAWL_EXCLUSIVE;
+    b->request[i].priority = priority;
+    b->request[i].state = ASKED;
+    CHECK_EQ(netlock_acquire(b->host[1 + i / REQUESTS], &ask, b->now, &b->out), PACKET_WAIT);
+}
+
+/* Somebody with a high priority asks again as it releases: nobody waited before the low one then, so that one is the next. */
+static void test_turn(void)
+{
+    const unsigned low = REQUESTS;
+    struct bench *b = set_up_low(1, 1);
+    ask_for(b, 0, 0);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK_EQ(b->request[0].state, HELD);
+    ask_for(b, low, 7);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK_EQ(b->request[low].state, SEEN);
+    CHECK_EQ(netlock_release(b->host[1], 0, b->now, &b->out), 0);
+    b->request[0].state = IDLE;
+    ask_for(b, 1, 0);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK(b->request[low].state == HELD && b->request[1].state == SEEN);
+    CHECK_EQ(netlock_release(b->host[2], 0, b->now, &b->out), 0);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK_EQ(b->request[1].state, HELD);
+    CHECK(!(plane_get(switch_plane(b->sw), NETLOCK_ENDS, 0) & NETLOCK_OVER) && !plane_lows(switch_plane(b->sw), 0));
     tear_down(b);
 }
 
@@ -333,6 +375,7 @@ int main(void)
         run(seed, NETLOCK_PRIORITY);
         run(seed, NETLOCK_PRIORITY | NETLOCK_FEW);
     }
+    test_turn();
     test_low();
     test_allocation();
     test_a_million();

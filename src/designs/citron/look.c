@@ -339,8 +339,6 @@ static int wait_for_parent(struct citron_job *j, unsigned from, unsigned to, con
     struct fab_cond cond = {.addr = job_node(j, s->above), .mask = s->word & flags, .value = s->word & flags};
     uint64_t seen;
     job_land(j);
-    j->passed++;
-    citron_stats.blocked++;
     int rc = job_poll_briefly(j, &cond, &seen);
     if (rc)
         return rc < 0 && (rc = seat_retry(j->seat, rc)) ? rc : 1;
@@ -349,6 +347,7 @@ static int wait_for_parent(struct citron_job *j, unsigned from, unsigned to, con
     rc = job_take_off(j, from, to, -1);
     if (rc || j->flight.wary)
         return rc ? rc : 1;
+    citron_stats.blocked++;
     j->peeked = true;
     leaves->below |= seen & NODE_BELOW;
     return 0;
