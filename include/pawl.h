@@ -59,8 +59,8 @@ typedef struct pawl pawl;
  *   -ECANCELED   pawl_cancel was there first; the lock is not held
  *   -EDEADLK     two holders wait for each other, each for more than it has (both convert shared to exclusive, or grow), or a
  *                longer circle (see Deadlocks); this one is to give way, nothing was changed, what was held still is
- *   -EAGAIN      over packets: nobody who could say whether the lock is free has answered for a lease, and you did not want to wait;
- *                or the coordinator has not said for so long, or for 15 s if you wait, which lock a key has
+ *   -EAGAIN      over packets: nobody who could say whether the lock is free has answered for a lease, and you did not want to
+ *                wait; or the coordinator has not said for so long, or for 15 s if you wait, which lock a key has
  *   -EINVAL      the call itself is wrong: a range that ends before it starts, an unknown mode, a key of another kind
  *   -ENAMETOOLONG, -ENOSPC, -ENOENT, -EACCES, -ENOMEM as usual ---- */
 enum pawl_error {

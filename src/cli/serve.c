@@ -188,6 +188,8 @@ static int open_station(const char *command, struct station *s, struct net_addr 
     do { /* one that answers says when it will be; a signal may come meanwhile */
         p.deadline = world_now(&world_real) + NS_PER_S;
         rc = station_open(s, &p);
+        p.at = s->join.at; /* what was asked may be answered later: of another it would be said that it takes another place */
+        p.nonce = s->join.nonce;
     } while (!stopped && (rc == -EAGAIN || (rc == -ETIMEDOUT && world_now(&world_real) < patience)));
     if (!rc)
         return 0;

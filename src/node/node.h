@@ -68,6 +68,7 @@ struct station_params {
     bool fresh;            /* nothing was granted before by a server in this place */
     uint64_t spin_ns;
     uint64_t deadline; /* of joining, CLOCK_MONOTONIC */
+    uint64_t nonce;    /* of who joins; 0: somebody new */
     const volatile sig_atomic_t *stop;
 };
 

@@ -65,7 +65,7 @@ int station_open(struct station *s, const struct station_params *p)
                                    .space = p->space,
                                    .at = p->known_as.ip ? p->known_as : s->udp.at,
                                    .rack = p->rack,
-                                   .nonce = world_random(&world_real) | 1,
+                                   .nonce = p->nonce ? p->nonce : world_random(&world_real) | 1,
                                    .deadline = p->deadline};
     rc = join(&s->udp, &s->join, &s->welcome, &stamp);
     const struct design *d = rc ? NULL : design_find(s->welcome.design);
