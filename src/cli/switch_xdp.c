@@ -184,7 +184,9 @@ static int serve(struct plane *p, const struct switch_options *o, struct udp *ud
                  const struct join_params *j)
 {
     struct care *c = calloc(1, sizeof *c);
-    int rc = c ? care_begin(c, p, udp, w, j) : -ENOMEM;
+    if (!c)
+        return cli_say("switch", EXIT_UNAVAILABLE, "out of memory");
+    int rc = care_begin(c, p, udp, w, j);
     int status =
         rc ? cli_say("switch", EXIT_UNAVAILABLE, "cannot look after the program: %s", strerror(-rc)) : switch_attach_all(p, o);
     if (status) {

@@ -126,8 +126,8 @@ def main():
     shutil.rmtree(OUT, ignore_errors=True)
     os.makedirs(OUT)
     functions = {p: instrument(p) for p in PROGRAMS}
-    library = os.path.join(OUT, "coverage.so")
-    run("cc", "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", os.path.join(ROOT, "tests/xdp/coverage.c"), "-o", library, "-lbpf", "-ldl")
+    library = os.path.join(ROOT, "build/tests/libpreload_coverage.so")
+    run("ninja", "-C", os.path.join(ROOT, "build"), "tests/libpreload_coverage.so", stdout=subprocess.DEVNULL)
     for test in arguments or TESTS:
         binary = os.path.join(ROOT, "build/tests", test.replace("/", "_"))
         run(binary, env={**os.environ, "LD_PRELOAD": library, "PAWL_COVERAGE": OUT}, stdout=subprocess.DEVNULL)
