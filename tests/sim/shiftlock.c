@@ -40,7 +40,7 @@ int main(void)
     static const char *const names[] = {"shiftlock", "shiftlock64"};
     for (size_t i = 0; i < countof(names); i++) {
         const struct design *d = design_named(names[i]);
-        all_faults(d, test_seconds() * NS_PER_S / 4);
+        all_faults(d, test_seconds() * NS_PER_S / 6);
         each_fault(d);
     }
     return 0;
