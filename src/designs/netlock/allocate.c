@@ -126,7 +126,9 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
 #define WAIT_SIZE 16u       /* of each priority's queue */
 #define SLIDES_AT_ONCE 256u /* queues that one defragmentation moves */
 #define FILL_SIZE 8u        /* slots of a lock that nobody has asked for yet, if there is that much room for all */
-#define FILL_PACKETS 8u     /* of TAKE_MANY that one look sends */
+#define FILL_PACKETS 8u     /* of TAKE_MANY that one look sends, */
+#define FILL_FLYING                                                                                                                \
+    (16u * NETLOCK_MANY_MAX) /* and locks that are on their way: what a socket has no room for is asked for one by one */
 
 void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_demand *demands)
 {
@@ -301,7 +303,8 @@ static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
     for (unsigned i = 0; i < w->config.servers; i++) {
         struct netlock_lent *s = &w->servers[i];
         bool there = switch_slot_there(w, i);
-        for (unsigned n = 0; n < FILL_PACKETS && there && s->filled * w->config.servers + i < w->config.locks; n++)
+        for (unsigned n = 0;
+             n < FILL_PACKETS && there && w->taking < FILL_FLYING && s->filled * w->config.servers + i < w->config.locks; n++)
             s->filled = switch_move_in_many(w, i, s->filled, (uint32_t)min_u64(each - waiting, FILL_SIZE), wait_size, now, out);
         more = more || (there && s->filled * w->config.servers + i < w->config.locks);
     }
@@ -323,12 +326,12 @@ uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *ou
     }
     if (w->remake)
         remake(w, now, out);
-    if (now >= w->allocate_ns) {
+    if (now >= w->allocate_ns && !w->filling) { /* looking at a hundred thousand locks takes as long as bringing them in */
         w->allocate_ns = now + NETLOCK_MEASURE_NS;
         if (w->reported || w->restless) /* else all is as well as it can be */
             allocate(w);
     }
-    bool more = fill_up(w, now, out);
+    w->filling = fill_up(w, now, out);
     follow_plan(w, now, out);
-    return more || w->leaving || w->coming < w->planned ? now + MOVES_NS : w->allocate_ns;
+    return w->filling || w->leaving || w->coming < w->planned ? now + MOVES_NS : w->allocate_ns;
 }

@@ -65,6 +65,7 @@ void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless)
 static void enter_state(struct nl_switch *w, uint32_t lock, enum control_state state, uint64_t now)
 {
     struct control *c = switch_control(w, lock);
+    w->taking = w->taking + (state == CONTROL_TAKING) - (c->state == CONTROL_TAKING);
     c->state = (uint8_t)state;
     c->since_ns = now;
     c->next_ns = now;

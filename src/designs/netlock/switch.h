@@ -73,6 +73,8 @@ struct nl_switch {
     struct netlock_table table;       /* what the steward said last */
     uint16_t owner[RACK_SERVERS_MAX]; /* of each slot: number of a server + 1; 0: nobody */
     bool retire, retired;             /* its queues are to drain; have drained */
+    bool filling;                     /* all locks fit, and not all of them are here yet */
+    uint32_t taking;                  /* locks that are on their way here */
     uint32_t life;                    /* its own reign; 0: none */
     uint32_t version;                 /* of the table: rounds are numbered by it */
     uint32_t levels;                  /* how many priorities have queues of their own; 0: there is one queue for all */
