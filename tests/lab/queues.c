@@ -5,12 +5,16 @@
 
 #include <pawl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
 #define WORKERS 4 /* of each host */
 #define KEYS 2
 #define EACH 300
+#define EXCHANGE_PACKETS 100 /* before and after one program follows another */
 #define WHERE "pawl://10.77.1.254:7070/queues"
 #define SERVE "serve --listen 10.77.1.254:7070 --space queues --design netlock --keys dense --locks 100 --lease 20s --fresh"
 #define PATIENCE_NS (20 * NS_PER_S)
@@ -146,6 +150,41 @@ static void kill_control(pid_t pid, const char *pins)
     CHECK_EQ(waitpid(pid, NULL, 0), pid);
 }
 
+static uint64_t packets_so_far(const char *pins)
+{
+    struct plane_live live;
+    struct plane_counters c;
+    CHECK_EQ(plane_peek(pins, &live, &c), 0);
+    return c.verdict[PLANE_ANSWERED] + c.verdict[PLANE_SENT] + c.verdict[PLANE_DOUBLED];
+}
+
+static void await_packets(const char *pins)
+{
+    uint64_t before = packets_so_far(pins), until = pawl_in(PATIENCE_NS);
+    for (; packets_so_far(pins) < before + EXCHANGE_PACKETS; usleep(1000))
+        CHECK(pawl_now() < until);
+}
+
+/* Which program the switch's interface has, as ip(8) tells. */
+static unsigned program_there(void)
+{
+    char text[4096] = "";
+    CHECK_EQ(lab_enter(&rack, 1, LAB_SWITCH), 0);
+    FILE *ip = popen("ip link show dev " LAB_UPLINK, "re");
+    CHECK(ip);
+    CHECK(fread(text, 1, sizeof text - 1, ip));
+    CHECK_EQ(pclose(ip), 0);
+    const char *id = strstr(text, "prog/xdp id ");
+    CHECK(id);
+    return (unsigned)strtoul(id + strlen("prog/xdp id "), NULL, 10);
+}
+
+static void await_other(unsigned than)
+{
+    for (uint64_t until = pawl_in(PATIENCE_NS); program_there() == than; usleep(1000))
+        CHECK(pawl_now() < until);
+}
+
 /* The program is exchanged while packets flow, again and again: what is held stays held, and the switch has the same life. */
 static void survives(void)
 {
@@ -173,11 +212,13 @@ static void survives(void)
     CHECK_EQ(pawl_timedlock(p, pawl_id(50), PAWL_EXCLUSIVE, pawl_in(PATIENCE_NS), &g), 0);
     CHECK_EQ(plane_peek(pins, &before, &c), 0);
     for (unsigned i = 0; i < exchanges; i++) {
+        unsigned program = program_there();
         start_workers(true);
-        usleep(20000);
+        await_packets(pins);
         kill_control(control, pins);
         control = rack_start(words);
-        usleep(400000);
+        await_other(program);
+        await_packets(pins);
         CHECK_EQ(pawl_trylock(q, pawl_id(50), PAWL_SHARED, &other), -PAWL_EHELD);
         board->on_and_on = false;
         end_workers();

@@ -141,80 +141,69 @@ static void expect_unchanged(const char *what, const struct test_frame *in, enum
     test_reason(p, why);
 }
 
+static void refused(const char *what, const struct fission_packet *f, enum plane_reason why)
+{
+    struct test_frame in = framed(f);
+    expect_unchanged(what, &in, why);
+}
+
 static void bad_packets(void)
 {
     struct fission_packet good = request(FISSION_ACQUIRE, FISSION_EXCLUSIVE, 9), f;
     struct test_frame in;
     f = good;
     f.head.index = LOCKS;
-    in = framed(&f);
-    expect_unchanged("index", &in, PLANE_ALIEN);
+    refused("index", &f, PLANE_ALIEN);
     f.head.index = UINT64_C(1) << 32 | 9;
-    in = framed(&f);
-    expect_unchanged("an index of more than 32 bits", &in, PLANE_ALIEN);
+    refused("an index of more than 32 bits", &f, PLANE_ALIEN);
     f = good;
     f.head.epoch = 1;
-    in = framed(&f);
-    expect_unchanged("epoch", &in, PLANE_EPOCH);
+    refused("epoch", &f, PLANE_EPOCH);
     f = good;
     f.head.generation = 1;
-    in = framed(&f);
-    expect_unchanged("generation", &in, PLANE_EPOCH);
+    refused("generation", &f, PLANE_EPOCH);
     f = good;
     f.mode = 3;
-    in = framed(&f);
-    expect_unchanged("mode", &in, PLANE_TYPE);
+    refused("mode", &f, PLANE_TYPE);
     f = good;
     f.head.type = 0;
-    in = framed(&f);
-    expect_unchanged("type", &in, PLANE_TYPE);
+    refused("type", &f, PLANE_TYPE);
     f.head.type = FISSION_CHASE + 1;
-    in = framed(&f);
-    expect_unchanged("a type beyond the last", &in, PLANE_TYPE);
+    refused("a type beyond the last", &f, PLANE_TYPE);
     f = good;
     f.head.type = FISSION_RELEASE;
     f.count = FISSION_ENTRIES_MAX + 1;
-    in = framed(&f);
-    expect_unchanged("a count beyond a packet", &in, PLANE_TYPE);
+    refused("a count beyond a packet", &f, PLANE_TYPE);
     f = good;
     f.head.type = FISSION_RELEASE;
     f.head.from.machine = TEST_MACHINES + 1;
-    in = framed(&f);
-    expect_unchanged("from beyond the rack", &in, PLANE_ALIEN);
+    refused("from beyond the rack", &f, PLANE_ALIEN);
     f = good;
     f.head.type = FISSION_RELEASE;
     f.head.to.machine = TEST_MACHINES + 1;
-    in = framed(&f);
-    expect_unchanged("to beyond the rack", &in, PLANE_ALIEN);
+    refused("to beyond the rack", &f, PLANE_ALIEN);
     f = good;
     f.count = 1;
-    in = framed(&f);
-    expect_unchanged("count without entries", &in, PLANE_TYPE);
+    refused("count without entries", &f, PLANE_TYPE);
     f = good;
     f.client.machine = MACHINE_SWITCH;
-    in = framed(&f);
-    expect_unchanged("the switch as a client", &in, PLANE_ALIEN);
+    refused("the switch as a client", &f, PLANE_ALIEN);
     f.head.type = FISSION_RELEASE;
-    in = framed(&f);
-    expect_unchanged("the switch as one that held", &in, PLANE_ALIEN);
+    refused("the switch as one that held", &f, PLANE_ALIEN);
     f = good;
     f.head.type = FISSION_RELEASE;
     f.term = FISSION_TERM_MASK + 1;
-    in = framed(&f);
-    expect_unchanged("a term of too many bits", &in, PLANE_TYPE);
+    refused("a term of too many bits", &f, PLANE_TYPE);
     f = good;
     f.head.type = FISSION_FREE;
     f.old_mode = 0;
-    in = framed(&f);
-    expect_unchanged("the end of no mode", &in, PLANE_TYPE);
+    refused("the end of no mode", &f, PLANE_TYPE);
     f = good;
     f.client.machine = TEST_MACHINES + 1;
-    in = framed(&f);
-    expect_unchanged("a client beyond the rack", &in, PLANE_ALIEN);
+    refused("a client beyond the rack", &f, PLANE_ALIEN);
     f = good;
     f.head.space = TEST_SPACE + 1;
-    in = framed(&f);
-    expect_unchanged("another space", &in, PLANE_FAMILY);
+    refused("another space", &f, PLANE_FAMILY);
     in = framed(&good);
     in.packet[60] ^= 1;
     expect_unchanged("checksum", &in, PLANE_CHECKSUM);
@@ -223,8 +212,7 @@ static void bad_packets(void)
         expect_unchanged("short", &in, PLANE_SHORT);
     }
     plane_live(p)->closed = 1;
-    in = framed(&good);
-    expect_unchanged("closed", &in, PLANE_CLOSED);
+    refused("closed", &good, PLANE_CLOSED);
     plane_live(p)->closed = 0;
 }
 

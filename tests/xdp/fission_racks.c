@@ -1,7 +1,6 @@
 /* FissLock's program as the switch of one of three racks: what is for others passes or is refused, the table of who has which locks
  * goes with every lease, and while the control process changes that, the program is quiet. Packet in and packet out. */
-#include "dataplane/fission.h"
-#include "tests/xdp/packets.h"
+#include "tests/xdp/fission_hand.h"
 
 #define LOCKS 256
 #define RACKS 3
@@ -11,29 +10,9 @@
 #define VERSION 7
 #define SWITCH_IP 0x0a000063
 
-static struct plane *p;
-
 static struct fission_packet packet(uint8_t type, uint16_t machine, uint64_t index)
 {
-    struct fission_packet f = {.head = test_head(PACKET_FISSION, type), .mode = FISSION_EXCLUSIVE, .client = {machine, 5001}};
-    f.head.from = f.client;
-    f.head.index = index;
-    f.head.space = OWN_SPACE;
-    return f;
-}
-
-static struct fission_packet expect(const char *what, const struct fission_packet *f, uint32_t verdict, enum plane_reason why)
-{
-    struct test_frame in = test_frame(f, sizeof *f), out;
-    uint32_t got = test_pass(p, &in, &out);
-    if (got != verdict)
-        CHECK_FAIL("%s: verdict %u, not %u", what, got, verdict);
-    if (verdict == XDP_PASS)
-        CHECK(out.len == in.len && !memcmp(out.bytes, in.bytes, in.len));
-    test_reason(p, why);
-    struct fission_packet content;
-    memcpy(&content, out.packet, sizeof content);
-    return content;
+    return packet_in(OWN_SPACE, type, machine, index);
 }
 
 /* Slot s is rack (s + turn) % RACKS's. */

@@ -2,34 +2,14 @@
  * leases, two CPUs) and frame.c (heads, learning, relaying) those are the branches that there are:
  * tests/xdp/coverage.py counts them in the kernel. That the word changes eight times while the stages run cannot be had on purpose.
  */
-#include "dataplane/fission.h"
-#include "tests/xdp/packets.h"
+#include "tests/xdp/fission_hand.h"
 
 #define LOCKS 16
 #define LEASE_NS (3600 * NS_PER_S)
 
-static struct plane *p;
-
 static struct fission_packet packet(uint8_t type, uint16_t machine, uint64_t index)
 {
-    struct fission_packet f = {.head = test_head(PACKET_FISSION, type), .mode = FISSION_EXCLUSIVE, .client = {machine, 5001}};
-    f.head.from = f.client;
-    f.head.index = index;
-    return f;
-}
-
-static struct fission_packet expect(const char *what, const struct fission_packet *f, uint32_t verdict, enum plane_reason why)
-{
-    struct test_frame in = test_frame(f, sizeof *f), out;
-    uint32_t got = test_pass(p, &in, &out);
-    if (got != verdict)
-        CHECK_FAIL("%s: verdict %u, not %u", what, got, verdict);
-    if (verdict == XDP_PASS)
-        CHECK(out.len == in.len && !memcmp(out.bytes, in.bytes, in.len));
-    test_reason(p, why);
-    struct fission_packet content;
-    memcpy(&content, out.packet, sizeof content);
-    return content;
+    return packet_in(TEST_SPACE, type, machine, index);
 }
 
 static void renew(uint16_t machine, uint32_t life)
