@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* False conflicts of citron by k (4.6, Figure 11): two ranges of one length, at random places of 2^28 units, are locked one after
  * the other by two sessions, on shared memory. One that is refused although it does not overlap the other is a false conflict.
  * Prints a line per length and k; how long anything takes does not matter, so the lines are the same on every machine. */
 #include "bench/kit.h"
-#include "designs/design.h"
+#include "designs/core/design.h"
 #include "lib/rng.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock beside the lock's own agent, over the whole way that a user has it: pawl_lock and pawl_unlock of a handle on
  * pawl://ADDRESS:PORT/SPACE whose host has the agent; the host's mutex, leases and safety against kill -9 included. That the agent
  * decided, and that the process sent nothing, is counted. */
@@ -5,7 +6,7 @@
 #include "client/handle.h"
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
-#include "trial/loopback.h"
+#include "workbench/lab/loopback.h"
 
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How long recovery takes over UDP on this machine, by the number of locks that are held: a rack of four hosts that hold them, half
  * exclusively and half shared, and a fifth that locks and unlocks others all the time.
  *

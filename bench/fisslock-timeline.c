@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock over time, in the simulated rack with the model of its testbed (virtual time; the same figures on every machine):
  *
  *     fisslock-timeline recover LOCKS      eight hosts hold so many locks; the switch loses its state, and one host fails with it
@@ -5,7 +6,7 @@
  *                                          hold, of them until it has heard the first, us until it decides again */
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/rebuild.h"
-#include "trial/rack.h"
+#include "workbench/trial/rack.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the benchmark programs share: cores, clocks, medians, a space of their own, and how a figure and its bound are printed.
  *
  * Baseline and candidate take turns in short rounds. A ratio is the median of the rounds' ratios, so that what else the machine

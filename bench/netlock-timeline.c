@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock over time, in the simulated rack with the model of its testbed (virtual time; the same figures on every machine):
  *
  *     netlock-timeline failure OUTAGE_MS      the switch stops and comes back empty (6.5, Fig. 15)
@@ -7,7 +8,7 @@
  * Prints a line per millisecond: time, grants per second of the first tenant, of the second. */
 #include "designs/netlock/netlock.h"
 #include "lib/rng.h"
-#include "trial/rack.h"
+#include "workbench/trial/rack.h"
 
 #include <inttypes.h>
 #include <stdio.h>

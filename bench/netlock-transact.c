@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A transaction in one round trip (NetLock 4.1) against lock, data, unlock: the time until the client has lock and data. First in
  * the simulated rack with the model of the paper's testbed (virtual time; the same figures on every machine), then over UDP on this
  * machine, in turns. With locks in the switch, where the paper promises one round trip instead of 1.5 (the lock from the
@@ -6,8 +7,8 @@
 #include "bench/kit.h"
 #include "designs/netlock/netlock.h"
 #include "lib/rng.h"
-#include "trial/loopback.h"
-#include "trial/rack.h"
+#include "workbench/lab/loopback.h"
+#include "workbench/trial/rack.h"
 
 #include <stdlib.h>
 #include <string.h>

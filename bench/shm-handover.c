@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From the release of a lock to a sleeping waiter in another process, against a bare futex wake between the same two. */
 #include "bench/kit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What processes cost that wait for a lock that is not given back: their processor time, all threads, together. */
 #include "bench/kit.h"
 #include "world/world.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From SIGKILL of a holder to the next one, a process that sleeps in pawl_lock, awake with the lock. */
 #include "bench/kit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A lock that nobody else wants, with token and expiry, against a robust process-shared mutex of the C library. */
 #include "bench/kit.h"
 #include "lib/hash.h"

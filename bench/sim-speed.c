@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How fast the simulator is, and how large: clients that acquire and release random CAS locks on the ShiftLock testbed. */
 #include "bench/kit.h"
 #include "fabric/sim.h"

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Locking over UDP on this machine against a bare echo between the same two processes, with the same polling: the median time until
  * a grant against that of an echo followed by the same trailing one-way packet, one after the other in turns; and cycles with 64
  * in flight against echo exchanges, in short blocks that take turns. A cycle is two exchanges, so half of the echo's is the most.
  */
 #include "bench/kit.h"
-#include "trial/loopback.h"
+#include "workbench/lab/loopback.h"
 #include "world/world.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The client's way past the network stack: an acquire through the kernel's switch by AF_XDP against an echo by AF_XDP, packet by
  * packet in turns, and both by a plain socket of the same host. In a lab: these are costs of processors, not of a network. */
 #include "bench/xdp-rack.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What NetLock's program in the kernel costs per packet, by BPF_PROG_TEST_RUN: nothing of drivers, queues or sockets. Its state is
  * a queue that every packet changes, so each run is one packet, after a system call and with what that left in the caches; the bare
  * echo is measured in the same way, in turns. */

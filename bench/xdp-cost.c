@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel's programs cost per packet, by BPF_PROG_TEST_RUN: nothing of drivers, queues or sockets. FissLock's decider and a
  * program that only swaps the heads of the same frame take turns. */
 #include "bench/kit.h"

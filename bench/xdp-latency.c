@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How long an acquire takes through the kernel's switch, against a bare echo by the same program and the same client, and against
  * grants by a process. All kinds take turns packet by packet, in a lab: these are costs of processors, not of a network. */
 #include "bench/xdp-rack.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the benchmarks of the kernel's switch share: a lab, FissLock's packets from a plain socket, and our own switch in software.
  */
 #ifndef PAWL_BENCH_XDP_RACK_H
@@ -6,7 +7,7 @@
 #include "bench/kit.h"
 #include "dataplane/fission.h"
 #include "designs/fisslock/fisslock.h"
-#include "designs/packet.h"
+#include "designs/packet/packet.h"
 #include "lib/rng.h"
 #include "tests/lab/rack.h"
 #include "wire/udp.h"

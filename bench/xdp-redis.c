@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Acquire and release through the kernel's switch, against Redis (SET NX PX, and a script that deletes what is one's own) and
  * against our own switch in software. The same loop drives all of them, in turns, and every client has a socket of its own. All
  * have two cores: Redis and the switch in software one for the clients and one for the server; the kernel's switch has no server,

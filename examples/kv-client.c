@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A client of kv-server: everything it does with a value is done under the key's lock. get, set and add are one round trip each;
  * move is a transaction over two keys that reads, computes here, and writes. */
 #include "kv.h"

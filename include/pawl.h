@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl: a distributed lock manager.
  *
  *     pawl *p;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a test asserts. The first failure says where and what, and ends the program with status 1. */
 #ifndef PAWL_TESTS_CHECK_H
 #define PAWL_TESTS_CHECK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A range design beside a trivially correct table of ranges: random operations on both, one after the other. The design never
  * grants what the table refuses. What it refuses although the table would grant is a false conflict, and counted. Beside it, where
  * there is one, stands another design that must agree with the table to the letter. */

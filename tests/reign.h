@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's parts without a steward: what it would say, once and for good. */
 #ifndef PAWL_TESTS_REIGN_H
 #define PAWL_TESTS_REIGN_H

@@ -1,11 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl bench: how fast locks are, on this machine or in the simulated cluster. */
 #include "cli/bench.h"
 #include "cli/commands.h"
 #include "cli/settings.h"
 #include "client/handle.h"
 #include "cluster/layout.h"
-#include "trial/lab.h"
-#include "trial/workload_io.h"
+#include "workbench/bench/workload_io.h"
+#include "workbench/lab/lab.h"
 #include "world/sim.h"
 
 #include <errno.h>

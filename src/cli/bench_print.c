@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What pawl bench measured: a table for people, an object for programs. What a substrate does not count is null, not 0. */
 #include "cli/bench.h"
 

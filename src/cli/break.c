@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl break: an operator's last resort against a holder that lives and does not let go. */
 #include "cli/commands.h"
 #include "cli/show.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What several subcommands need: exit statuses, complaints, places, keys, and how things are printed. */
 #ifndef PAWL_CLI_COMMON_H
 #define PAWL_CLI_COMMON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl doctor: what this machine can do and what to do about the rest; and which design offers what. */
 #include "cli/doctor.h"
 #include "cli/commands.h"

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `pawl doctor` looks at. */
 #ifndef PAWL_CLI_DOCTOR_H
 #define PAWL_CLI_DOCTOR_H
 
 #include "cli/common.h"
-#include "designs/design.h"
+#include "designs/core/design.h"
 
 enum check_state {
     CHECK_OK,

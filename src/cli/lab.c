@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl lab: a rack on this machine. */
 #include "cli/lab.h"
 #include "cli/commands.h"

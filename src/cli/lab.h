@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of pawl lab share. */
 #ifndef PAWL_CLI_LAB_H
 #define PAWL_CLI_LAB_H
 
 #include "cli/common.h"
-#include "trial/lab.h"
+#include "workbench/lab/lab.h"
 
 struct lab_run {
     const char *design;

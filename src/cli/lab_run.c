@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl lab run: processes on the lab's hosts lock and unlock through their rack's switch, while things go wrong if asked for. Every
  * rack has a space, a coordinator and a switch of its own; or, if the design divides its locks, all have one space, and each its
  * switch. Workers note when they held what; only holds that were still valid at
@@ -5,10 +6,10 @@
  * gets on. */
 #include "cli/lab.h"
 #include "dataplane/xdp/loader.h"
-#include "designs/design.h"
-#include "designs/packet.h"
+#include "designs/core/design.h"
+#include "designs/packet/packet.h"
 #include "lib/rng.h"
-#include "trial/lab_rack.h"
+#include "workbench/lab/rack.h"
 #include "world/world.h"
 
 #include <errno.h>

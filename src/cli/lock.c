@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl lock: runs a command while holding a lock. */
 #include "cli/lock.h"
 #include "cli/commands.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The three acts of `pawl lock`: getting the lock, running the command, telling how it went. */
 #ifndef PAWL_CLI_LOCK_H
 #define PAWL_CLI_LOCK_H

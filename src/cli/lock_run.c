@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Running the command under the lock. */
 #include "cli/lock.h"
 

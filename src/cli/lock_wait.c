@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Getting the lock, in a way that a signal can break off. */
 #include "cli/lock.h"
 #include "client/handle.h"

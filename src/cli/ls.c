@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl ls: the locks of a space. */
 #include "cli/commands.h"
 #include "cli/common.h"

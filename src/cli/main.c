@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl: finds the subcommand and hands over. */
 #include "cli/commands.h"
 #include "cli/common.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which design offers what on which substrate, and the test that shows it. What is offered comes from the designs themselves; a
  * yes without a test here, or with one that does not exist, fails the test cli/matrix. */
 #include "cli/doctor.h"
@@ -134,13 +135,13 @@ static void print_header(bool markdown)
 static void print_matrix(bool markdown)
 {
     print_header(markdown);
-    for (const struct design *const *d = designs; *d; d++)
+    for (const struct design *d = NULL; (d = design_next(d));)
         for (unsigned s = 0; s < DESIGN_SUBSTRATES; s++) {
             const char *cells[DESIGN_FEATURES];
             for (unsigned f = 0; f < DESIGN_FEATURES; f++)
-                cells[f] = cell(*d, f, s);
-            if (is_shown(*d, s))
-                print_row(markdown, (*d)->name, design_substrate_name(s), cells);
+                cells[f] = cell(d, f, s);
+            if (is_shown(d, s))
+                print_row(markdown, d->name, design_substrate_name(s), cells);
         }
 }
 
@@ -171,10 +172,10 @@ int matrix_print(bool json, bool markdown)
     }
     json_init(&j, stdout);
     json_array(&j, NULL);
-    for (const struct design *const *d = designs; *d; d++)
+    for (const struct design *d = NULL; (d = design_next(d));)
         for (unsigned s = 0; s < DESIGN_SUBSTRATES; s++)
-            if (is_shown(*d, s))
-                json_row(&j, *d, s);
+            if (is_shown(d, s))
+                json_row(&j, d, s);
     json_end(&j);
     return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl policy: what NetLock's switch counts and does, and other policies while it runs. */
 #include "cli/commands.h"
 #include "cli/common.h"

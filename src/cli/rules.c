@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl rules: which of a space's switches has which locks, and another division while all is running. */
 #include "cli/commands.h"
 #include "cli/common.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl serve: a rack's coordinator and its lock servers; pawl switch: its switch, in software or in the kernel. */
 #include "cli/commands.h"
 #include "cli/switch.h"

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Options that are NAME=NUMBER, several with commas between them: knobs of designs, fields of models. */
 #ifndef PAWL_CLI_SETTINGS_H
 #define PAWL_CLI_SETTINGS_H
 
-#include "designs/design.h"
+#include "designs/core/design.h"
 #include "lib/args.h"
 
 /* Takes one setting: 0, or the exit status after a complaint. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl show: one lock, the space, or a switch. */
 #include "cli/show.h"
 #include "cli/commands.h"

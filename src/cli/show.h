@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A space for people or programs: what `pawl show` and `pawl space show` print. */
 #ifndef PAWL_CLI_SHOW_H
 #define PAWL_CLI_SHOW_H

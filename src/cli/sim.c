@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl sim: fault campaigns. One thread and one seed at a time, so that the same command gives the same hash everywhere. */
 #include "cli/sim.h"
 #include "cli/commands.h"

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl sim: what its parts share. */
 #ifndef PAWL_CLI_SIM_H
 #define PAWL_CLI_SIM_H
 
 #include "cli/common.h"
-#include "trial/campaign.h"
+#include "workbench/trial/campaign.h"
 
 #define SIM_FAILURES_MAX 100 /* remembered of one design: nobody reads more, and each can be replayed */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl sim --list and --models: the designs with what they claim, the models with what they rest on. */
 #include "cli/sim.h"
 
@@ -72,11 +73,11 @@ int sim_list(bool json)
         json_init(&j, stdout);
         json_array(&j, NULL);
     }
-    for (const struct design *const *d = designs; *d; d++)
+    for (const struct design *d = NULL; (d = design_next(d));)
         if (json)
-            json_design(&j, *d);
+            json_design(&j, d);
         else
-            print_design(*d);
+            print_design(d);
     if (!json)
         return 0;
     json_end(&j);

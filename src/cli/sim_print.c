@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl sim: what a campaign came to, for people and for programs. */
 #include "cli/sim.h"
 

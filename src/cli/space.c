@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl space: the spaces of this machine. */
 #include "cli/commands.h"
 #include "cli/show.h"

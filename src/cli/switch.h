@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of pawl switch share. */
 #ifndef PAWL_CLI_SWITCH_H
 #define PAWL_CLI_SWITCH_H

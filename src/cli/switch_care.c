@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/switch_care.h"
 #include "dataplane/fission.h"
-#include "designs/parts.h"
+#include "designs/packet/parts.h"
 #include "world/world.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the control process of a switch in the kernel does while it runs: rebuilds state that was lost, tells the coordinator that
  * it is there, looks for machines that are gone, and begins anew with other locks if the coordinator says so (as node/station.c
  * does for one in software). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The control process of NetLock's switch in the kernel. The program and this process have one memory, the switch's own
  * (designs/netlock/switch.h): the program grants, queues and renews leases; the process does what is rare, with the code that a
  * switch in user space runs, and reaches the registers of a lock by orders to the program. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/switch.h"
 #include "dataplane/xdp/loader.h"
 #include "dataplane/xdp/names.h"

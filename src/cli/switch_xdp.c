@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The control process of a switch in the kernel: joins the rack, loads the program of its design, attaches it, and takes it down.
  * The program learns by itself where the rack's machines are. */
 #include "cli/switch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl tune: how a lock with ranges is laid out, and changing that while others use it. */
 #include "cli/commands.h"
 #include "cli/common.h"

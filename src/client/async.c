@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/async.h"
 #include "client/grant.h"
 #include "fabric/shm.h"

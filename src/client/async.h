@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations that wait without a thread of their own: each in a fiber, resumed when what it waits for may have changed, by whoever
  * reaps or by the library's thread. */
 #ifndef PAWL_CLIENT_ASYNC_H

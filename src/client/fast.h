@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The way through the public interface when nothing is in the way: `word`, shared memory, a lock that is there and free.
  *
  * Locking an uncontended lock costs about as much as the two compare-and-swaps and the clock that it needs, so here every layer
@@ -6,9 +7,9 @@
 #define PAWL_CLIENT_FAST_H
 
 #include "client/locker.h"
-#include "designs/all.h"
-#include "designs/kept.h"
-#include "designs/word_fast.h"
+#include "designs/core/kept.h"
+#include "designs/word/fast.h"
+#include "designs/word/word.h"
 #include "lib/hash.h"
 
 #define FAST_ALIVE UINT64_C(0x6c7761702d65736f)

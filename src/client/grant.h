@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Grants as the public interface shows them, holds as the inside knows them: the same thing. */
 #ifndef PAWL_CLIENT_GRANT_H
 #define PAWL_CLIENT_GRANT_H
 
-#include "designs/seat.h"
+#include "designs/core/seat.h"
 
 #include <errno.h>
 

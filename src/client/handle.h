@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a pawl handle is inside. */
 #ifndef PAWL_CLIENT_HANDLE_H
 #define PAWL_CLIENT_HANDLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/inspect.h"
 #include "fabric/shm.h"
 #include "lib/explain.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who holds and who waits: for people and their tools. Reads a space without joining it, so that one that is full, or whose users
  * are stuck, can be looked at. What is read is a moment old by the time it is shown. */
 #ifndef PAWL_CLIENT_INSPECT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Locking by key: what the public interface, the simulation and the benchmarks all go through. */
 #ifndef PAWL_CLIENT_LOCKER_H
 #define PAWL_CLIENT_LOCKER_H

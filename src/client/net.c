@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening, closing, and the synchronous calls. */
 #include "client/net.h"
 #include "client/net_where.h"

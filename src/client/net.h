@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A session over packets: pawl://HOST:PORT/SPACE.
  *
  * The process joins the memory of its host (cluster/host.h), which the first one makes after the coordinator gave the host a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations that wait without a thread: each is a request in the host's memory. Whoever receives, a thread that waits, one that
  * reaps, or the library's, completes them. What is submitted in a row is sent together. */
 #include "client/net.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keys of a rack's named or sparse space: their indexes are the coordinator's to give, and stay. */
 #include "client/net.h"
 #include "client/rack_look.h"

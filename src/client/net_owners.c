@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which thread has what. A deadlock is a circle of threads that wait in calls, each for what the next one has locked; so the design
  * is told who waits and who has it. Threads may also lock for each other. What one has locked and another gives back cannot be
  * judged by whether the first one waits: a session in which that was seen takes no part from then on. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The library's thread of a session over packets: holds the session's life, renews it, and if this process serves the host's pool,
  * receives its packets and does what is due for the host. */
 #include "client/net.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sending, receiving and waiting. */
 #include "client/net.h"
 #include "world/world.h"

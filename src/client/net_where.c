@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/net_where.h"
 #include "lib/explain.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where a rack is: what comes after "pawl://". */
 #ifndef PAWL_CLIENT_NET_WHERE_H
 #define PAWL_CLIENT_NET_WHERE_H

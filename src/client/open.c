@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing: where-strings, options, the library's thread. */
 #include "client/grant.h"
 #include "client/handle.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The public interface over a locker: checks the handle, turns holds into grants and back. */
 #include "client/grant.h"
 #include "client/handle.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/rack_look.h"
 #include "cluster/join.h"
 #include "lib/explain.h"

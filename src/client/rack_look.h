@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A look at a rack's space from outside: its hosts are asked what they hold and wait for. No session, and nothing is joined. What
  * is seen is a moment old, and not of one moment. */
 #ifndef PAWL_CLIENT_RACK_LOOK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/segment.h"
 #include "cluster/life.h"
 #include "fabric/shm.h"

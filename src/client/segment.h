@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A space of this machine: a file in shared memory, mapped once per process however many handles use it. */
 #ifndef PAWL_CLIENT_SEGMENT_H
 #define PAWL_CLIENT_SEGMENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator of a rack: which machines are in it, under which numbers, where, and until when. Free of I/O, as packet designs
  * are: packets in, packets out.
  *
@@ -33,8 +34,8 @@
 
 #include "cluster/directory.h"
 #include "cluster/rules.h"
-#include "designs/design.h"
-#include "designs/packet.h"
+#include "designs/core/design.h"
+#include "designs/packet/packet.h"
 #include "wire/udp.h"
 
 #define COORD_NAME_LEN 32

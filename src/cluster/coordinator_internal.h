@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Between coordinator.c and coordinator_switch.c. */
 #ifndef PAWL_CLUSTER_COORDINATOR_INTERNAL_H
 #define PAWL_CLUSTER_COORDINATOR_INTERNAL_H

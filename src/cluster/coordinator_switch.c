@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's switches: where they are, and by which rules they go.
  *
  * Two things are said in an order, so that no lock is ever decided by two.

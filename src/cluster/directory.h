@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of a rack's named or sparse space: which dense index each has. Names are bytes, numbers are 8 of them.
  *
  * A key gets an index when it is first asked for, and keeps it: no index is ever used for another key, so whoever has once heard of

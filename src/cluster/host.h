@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A host's memory on a real machine: a file in shared memory that all processes of the host map, with the state of a packet design
- * in it (designs/packet.h), the host's sessions, and what the plumbing needs.
+ * in it (designs/packet/packet.h), the host's sessions, and what the plumbing needs.
  *
  * It is changed under one robust mutex with an undo log: if a process dies in the middle of a change, whoever comes next finds what
  * was there before it. Packets leave after the change is complete; if its maker dies before it sent them, retransmission does.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Asking the coordinator to take part, from a process that has nothing else to do meanwhile. */
 #ifndef PAWL_CLUSTER_JOIN_H
 #define PAWL_CLUSTER_JOIN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A directory on disk: every key, in the order in which they came, each with a check. What a coordinator has told anybody is
  * written and synced before it says so; one that starts anew goes on where its predecessor was. A record that is cut off at the end
  * was told to nobody. */

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a space lies in lock memory, on whatever fabric: header, slots, records, message rings, locks (with their keys), names. */
 #ifndef PAWL_CLUSTER_LAYOUT_H
 #define PAWL_CLUSTER_LAYOUT_H
 
-#include "designs/design.h"
+#include "designs/core/design.h"
 
 #define LAYOUT_MAGIC UINT64_C(0x314c574150534b4c) /* reads "LKSPAWL1" in memory */
 #define LAYOUT_VERSION 4

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Liveness on one machine: a robust process-shared mutex per slot, held by a thread of the session. When the process ends, however
  * it ends, the kernel marks the mutex and wakes who waits on its word. */
 #ifndef PAWL_CLUSTER_LIFE_H
 #define PAWL_CLUSTER_LIFE_H
 
-#include "designs/seat.h"
+#include "designs/core/seat.h"
 
 /* Makes a slot's mutex; once, when the segment is made. */
 int life_format(struct slot *slot);

@@ -1,4 +1,5 @@
-/* Which of a space's switches has which locks, as the coordinator keeps it (designs/packet.h: rack_rules).
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which of a space's switches has which locks, as the coordinator keeps it (designs/packet/packet.h: rack_rules).
  *
  * A change gives slots to one switch and takes them from others. It is made in an order: whoever gets locks hears of it when all
  * have confirmed who lose some, so that no lock is ever decided by two. Until then the one that gets them goes by the table from
@@ -8,7 +9,7 @@
 #ifndef PAWL_CLUSTER_RULES_H
 #define PAWL_CLUSTER_RULES_H
 
-#include "designs/packet.h"
+#include "designs/packet/packet.h"
 
 struct rules {
     struct rack_rules now, before;

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions: taking a slot, keeping the lease, noticing the dead, recovering from them. The same on every fabric. */
 #ifndef PAWL_CLUSTER_SESSION_H
 #define PAWL_CLUSTER_SESSION_H
 
-#include "designs/design.h"
+#include "designs/core/design.h"
 
 struct session_params {
     uint64_t lease_ns; /* PAWL_LEASE_FOREVER where the kernel reports deaths */

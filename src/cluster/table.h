@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From keys to locks: exact, readable one-sidedly, inserted by compare-and-swap.
  *
  * A sparse or named space is a table with open addressing. A cell is a 16-byte bucket {key, meta} and right behind it the lock

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* FissLock's decider: the six stages of Fig. 12, as a switch runs them, in C that the kernel's verifier accepts.
  *
  * Each stage gets the packet (const), what earlier stages found out, and its own register, which it may change once. The packet is
@@ -16,6 +17,7 @@
 #define PAWL_DATAPLANE_FISSION_H
 
 #include "dataplane/fission_packet.h"
+#include "dataplane/mistake.h"
 
 /* ---- the word: held 1, shared 1, writers 1, starves 1, taken 1, machine 16, term 27, incarnation 16 ---- */
 
@@ -52,15 +54,6 @@ static inline bool fission_term_after(uint32_t a, uint32_t b)
 enum fission_options {
     FISSION_WRITE_PREFERRING = 1 << 0,
     FISSION_BARE = 1 << 1, /* Fig. 12 as printed, 18 bits per lock: no terms, tokens, writers' bits; 8 bits of incarnation */
-    /* Broken on purpose. */
-    FISSION_BUSTED_TERM = 1 << 8,   /* a FREE or GRANT of any tenure ends this one */
-    FISSION_BUSTED_INCA = 1 << 9,   /* the incarnation is not looked at (Fig. 10) */
-    FISSION_BUSTED_RETRY = 1 << 10, /* marked ACQUIREs are taken for new ones (pitfalls 3, 10) */
-    FISSION_BUSTED_HASTY = 1 << 12, /* a decider that lost its state does not wait for those whom it has not heard */
-    FISSION_BUSTED_FREES = 1 << 11, /* a RELEASE from the agent's machine frees (4.2; pitfall 11) */
-    FISSION_BUSTED_EARLY = 1 << 13, /* nor for those whom it has heard to have told it all */
-    FISSION_BUSTED_TOKEN = 1 << 14, /* its tokens begin anew */
-    FISSION_BUSTED_MUTED = 1 << 15, /* hosts that only reported are not asked in a census */
 };
 
 /* What the stages tell each other; a pipeline carries it beside the packet. */
@@ -100,7 +93,7 @@ static inline bool fission_asks(const struct fission_packet *p)
 
 static inline bool fission_marked(const struct fission_packet *p, uint32_t options)
 {
-    return (p->flags & (FISSION_RETRY | FISSION_BOUNCED | FISSION_UPGRADE)) && !(options & FISSION_BUSTED_RETRY);
+    return (p->flags & (FISSION_RETRY | FISSION_BOUNCED | FISSION_UPGRADE)) && !MISTAKE(options, FISSION_BUSTED_RETRY);
 }
 
 /* ---- the stages ---- */
@@ -116,7 +109,7 @@ static inline void fission_check(const struct fission_packet *p, uint32_t option
                                  uint16_t *inca)
 {
     uint32_t max = options & FISSION_BARE ? 0xff : FISSION_INCA_MAX;
-    m->current = (options & (FISSION_BARE | FISSION_BUSTED_TERM)) || p->term == *term;
+    m->current = (options & FISSION_BARE) || MISTAKE(options, FISSION_BUSTED_TERM) || p->term == *term;
     if (fission_asks(p) && p->mode == FISSION_SHARED && !fission_marked(p, options)) {
         m->full = *inca == max; /* it must not come round to a value that is in use (pitfall 4) */
         if (!m->full)
@@ -125,7 +118,7 @@ static inline void fission_check(const struct fission_packet *p, uint32_t option
         *inca = 1; /* should the lock be free: the first of a shared tenure has ordinal 1, always */
     } else if (fission_ends_tenure(p)) {
         m->valid = m->current && (p->old_mode == FISSION_EXCLUSIVE || p->head.type == FISSION_TAKE || p->inca == *inca ||
-                                  (options & FISSION_BUSTED_INCA));
+                                  MISTAKE(options, FISSION_BUSTED_INCA));
         m->repeated = !m->current && ((p->term + 1) & FISSION_TERM_MASK) == *term;
         if (m->valid) {
             if (!(options & FISSION_BARE))
@@ -393,7 +386,7 @@ static inline uint32_t fission_decide(const struct fission_packet *p, uint32_t o
     fission_starves(p, m, &starves);
     fission_taken(p, m, &taken);
     fission_mid(p, m, &machine);
-    if ((options & FISSION_BUSTED_FREES) && p->head.type == FISSION_RELEASE && p->client.machine == machine)
+    if (MISTAKE(options, FISSION_BUSTED_FREES) && p->head.type == FISSION_RELEASE && p->client.machine == machine)
         m->word &= ~FISSION_WORD_HELD;
     fission_token(m, token);
     *word = m->word;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* FissLock's packets: the four types of Table 2, and what acknowledging, refusing, writers' flags and loss need beside them.
  * The switch's program and the hosts share this file; little-endian, no padding. */
 #ifndef PAWL_DATAPLANE_FISSION_PACKET_H
@@ -71,7 +72,7 @@ struct fission_packet {
 };
 _Static_assert(sizeof(struct fission_packet) == 80, "no padding");
 
-/* GRANT with agent: one who waits. ANSWER: one who holds. REPORT: a hold. (PROBE and CHASE have steps: designs/chase.h.) */
+/* GRANT with agent: one who waits. ANSWER: one who holds. REPORT: a hold. (PROBE and CHASE have steps: designs/packet/chase.h.) */
 struct fission_entry {
     uint64_t nonce; /* REPORT: the lock's index */
     struct place client;

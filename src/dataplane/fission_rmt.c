@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "dataplane/fission_rmt.h"
 
 /* The arrays' order is the stages' of Fig. 12. */

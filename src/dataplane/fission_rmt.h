@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* FissLock's decider on the modelled pipeline (rmt.h): the same stage functions, each with its own register array. */
 #ifndef PAWL_DATAPLANE_FISSION_RMT_H
 #define PAWL_DATAPLANE_FISSION_RMT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* NetLock's switch program: locks with queues in register arrays (SIGCOMM'20, 4.2), as stages.
  *
  * Each stage is a pure function: what travels with the packet (struct netlock_pass) and its own register go in, the register's new
@@ -29,6 +30,7 @@
 #ifndef PAWL_DATAPLANE_NETLOCK_H
 #define PAWL_DATAPLANE_NETLOCK_H
 
+#include "dataplane/mistake.h"
 #include "dataplane/netlock_wire.h"
 
 #include <stdbool.h>
@@ -113,17 +115,6 @@ enum netlock_op {
 #define NETLOCK_OUT_DEADLOCK 2048u  /* to whoever sent the packet: not converted */
 
 /* What is wrong on purpose, for tests that must notice (pitfalls 1, 2, 5, 7). */
-#define NETLOCK_BUST_BLIND_RELEASE 1u   /* Algorithm 2, line 8: whoever releases, the head goes */
-#define NETLOCK_BUST_TRUST_MODE 2u      /* the releaser says what it held */
-#define NETLOCK_BUST_NO_SEEN 4u         /* a doubled ACQUIRE queues again */
-#define NETLOCK_BUST_NO_END 8u          /* lines 13 to 27: no test for the end of the queue */
-#define NETLOCK_BUST_EAGER_DATA 16u     /* bytes go to the data server though the request only waits */
-#define NETLOCK_BUST_FIRST_QUEUE 32u    /* a release pops the first waiting queue that has somebody */
-#define NETLOCK_BUST_EAGER_NORMAL 64u   /* LAST ends the overflow though somebody was passed on since */
-#define NETLOCK_BUST_NO_PUSH_ORDER 128u /* a push is taken whatever its number */
-#define NETLOCK_BUST_UPGRADE 256u       /* a reader writes though others read */
-#define NETLOCK_BUST_LOW 512u           /* who was called is granted, whatever has happened since */
-#define NETLOCK_BUST_PASSING 1024u      /* low priorities: who comes overtakes those who wait at the server */
 
 #define NETLOCK_FROM_SERVER 128u /* flag of a pass, beside those of packets: it was pushed */
 
@@ -217,7 +208,7 @@ static inline uint64_t netlock_stage_rounds(struct netlock_pass *p, uint64_t reg
 {
     uint32_t round = (uint32_t)(reg >> 32), next = (uint32_t)reg;
     if (p->op == NETLOCK_OP_PUSH) {
-        p->ours = p->round == round && (p->pushed == next || p->bust & NETLOCK_BUST_NO_PUSH_ORDER);
+        p->ours = p->round == round && (p->pushed == next || MISTAKE(p->bust, NETLOCK_BUST_NO_PUSH_ORDER));
         if (p->ours)
             next++;
         if (p->round == round)
@@ -237,7 +228,7 @@ static inline uint64_t netlock_stage_seen(struct netlock_pass *p, uint64_t reg)
     bool cancelled = reg == p->nonce + NETLOCK_CANCELLED, past = cancelled || (reg && netlock_newer(reg, p->nonce));
     switch (p->op) {
     case NETLOCK_OP_ACQUIRE:
-        if (p->bust & NETLOCK_BUST_NO_SEEN)
+        if (MISTAKE(p->bust, NETLOCK_BUST_NO_SEEN))
             return p->nonce;
         p->doubled = reg == p->nonce;
         p->stale = past;
@@ -291,7 +282,7 @@ static inline uint64_t netlock_stage_arrivals(struct netlock_pass *p, uint64_t r
     if (netlock_arrives(p) || p->op == NETLOCK_OP_CALL) {
         reg = (uint32_t)(reg + 1);
     } else if (p->op == NETLOCK_OP_LAST) {
-        p->ours = p->ours && (p->count == (uint32_t)reg || p->bust & NETLOCK_BUST_EAGER_NORMAL);
+        p->ours = p->ours && (p->count == (uint32_t)reg || MISTAKE(p->bust, NETLOCK_BUST_EAGER_NORMAL));
     }
     p->count = (uint32_t)reg;
     return reg;
@@ -363,7 +354,7 @@ static inline uint64_t netlock_stage_waiting(struct netlock_pass *p, uint64_t re
         return reg;
     switch (p->op) {
     case NETLOCK_OP_ACQUIRE: /* nobody of its priority or a higher one waits, here or at the server */
-        p->head = netlock_first_waiting(p->bust & NETLOCK_BUST_PASSING ? here : reg) > p->priority;
+        p->head = netlock_first_waiting(MISTAKE(p->bust, NETLOCK_BUST_PASSING) ? here : reg) > p->priority;
         break;
     case NETLOCK_OP_PUSH: /* here: it is the first of those there */
         p->head = netlock_first_waiting(here) > p->priority;
@@ -436,7 +427,7 @@ static inline void netlock_enter(struct netlock_pass *p, struct netlock_ends *e)
         return;
     bool must_wait = p->priorities && !(p->head && (p->empty || (p->mode == NETLOCK_SHARED && !e->writer)));
     bool called = pushed && p->low; /* there is no other place for it here */
-    if (called && p->bust & NETLOCK_BUST_LOW)
+    if (called && MISTAKE(p->bust, NETLOCK_BUST_LOW))
         must_wait = false;
     bool q2 = !pushed && (e->over || (p->full && !must_wait));
     if (q2)
@@ -478,7 +469,7 @@ static inline void netlock_leave(struct netlock_pass *p, struct netlock_ends *e)
     if (!p->empty && e->head == p->ticket) {
         e->head = netlock_after(e->head, p->size);
         p->empty = e->head == e->tail;
-        p->look = !p->empty || p->bust & NETLOCK_BUST_NO_END;
+        p->look = !p->empty || MISTAKE(p->bust, NETLOCK_BUST_NO_END);
         if (p->empty && p->priorities)
             p->next = NETLOCK_OP_PULL;
         else if (p->empty && e->over)
@@ -513,7 +504,7 @@ static inline void netlock_move_ends(struct netlock_pass *p, struct netlock_ends
             p->out |= e->over || p->lows ? NETLOCK_OUT_FORWARD : NETLOCK_OUT_RELEASED;
         break;
     case NETLOCK_OP_RELEASE:
-        if (p->bust & NETLOCK_BUST_BLIND_RELEASE)
+        if (MISTAKE(p->bust, NETLOCK_BUST_BLIND_RELEASE))
             p->ticket = e->head;
         p->found = p->queue == 0 && netlock_within(p->ticket, e->head, e->tail, p->size);
         p->head = p->ticket == e->head;
@@ -640,7 +631,7 @@ static inline uint64_t netlock_stage_excl(struct netlock_pass *p, uint64_t reg)
     p->upgrading = writers & NETLOCK_UPGRADING;
     if (p->enqueue && p->op != NETLOCK_OP_WAIT) {
         p->grant = p->mode == NETLOCK_EXCLUSIVE ? p->empty : !writers;
-        if (p->low && p->op == NETLOCK_OP_PUSH && p->bust & NETLOCK_BUST_LOW)
+        if (p->low && p->op == NETLOCK_OP_PUSH && MISTAKE(p->bust, NETLOCK_BUST_LOW))
             p->grant = true;
         writers += p->mode == NETLOCK_EXCLUSIVE;
     } else if (p->op == NETLOCK_OP_ENDED && !p->queue) {
@@ -657,7 +648,7 @@ static inline uint64_t netlock_stage_nonce(struct netlock_pass *p, uint64_t reg)
         return p->nonce;
     if (p->op == NETLOCK_OP_ACQUIRE || p->op == NETLOCK_OP_CANCEL || p->op == NETLOCK_OP_RELEASE || p->op == NETLOCK_OP_CONVERT ||
         p->op == NETLOCK_OP_STAY || p->op == NETLOCK_OP_UPGRADE)
-        p->found = reg == p->nonce || (p->op == NETLOCK_OP_RELEASE && p->bust & NETLOCK_BUST_BLIND_RELEASE);
+        p->found = reg == p->nonce || (p->op == NETLOCK_OP_RELEASE && MISTAKE(p->bust, NETLOCK_BUST_BLIND_RELEASE));
     p->out_nonce = reg;
     return reg;
 }
@@ -670,7 +661,7 @@ static inline uint64_t netlock_stage_place(struct netlock_pass *p, uint64_t reg)
     if (p->enqueue || (asks && p->found && reg >> 16 == p->machine))
         reg = (uint32_t)p->machine << 16 | p->port;
     p->out_place = (struct place){(uint16_t)(reg >> 16), (uint16_t)reg};
-    p->found = p->found && (p->out_place.machine == p->machine || p->bust & NETLOCK_BUST_BLIND_RELEASE);
+    p->found = p->found && (p->out_place.machine == p->machine || MISTAKE(p->bust, NETLOCK_BUST_BLIND_RELEASE));
     if (p->op == NETLOCK_OP_PEEK) {
         p->machine = p->out_place.machine;
         p->port = p->out_place.port;
@@ -684,7 +675,7 @@ static inline uint32_t netlock_mark(struct netlock_pass *p, uint32_t flags)
     p->out |= NETLOCK_OUT_RELEASED;
     if (!p->found || flags & NETLOCK_ENDED)
         return flags;
-    if (!(p->bust & NETLOCK_BUST_TRUST_MODE))
+    if (!MISTAKE(p->bust, NETLOCK_BUST_TRUST_MODE))
         p->mode = (uint8_t)(flags & NETLOCK_SLOT_MODE);
     if (flags & NETLOCK_UPGRADES) { /* it was counted as one that wants to write */
         p->mode = NETLOCK_EXCLUSIVE;
@@ -740,7 +731,7 @@ static inline void netlock_peek(struct netlock_pass *p, uint32_t flags)
     p->nonce = p->out_nonce;
     if (flags & NETLOCK_ENDED)
         p->next = NETLOCK_OP_DROP;
-    else if (!p->full && (p->empty || (p->mode == NETLOCK_SHARED && !p->writer) || p->bust & NETLOCK_BUST_FIRST_QUEUE))
+    else if (!p->full && (p->empty || (p->mode == NETLOCK_SHARED && !p->writer) || MISTAKE(p->bust, NETLOCK_BUST_FIRST_QUEUE)))
         p->next = NETLOCK_OP_MOVE;
 }
 
@@ -808,7 +799,7 @@ static inline uint64_t netlock_stage_since(struct netlock_pass *p, uint64_t reg)
 /* Tokens rise with every grant, one that is sent again included: nobody else was granted in between. */
 static inline uint64_t netlock_stage_token(struct netlock_pass *p, uint64_t reg)
 {
-    if (p->bust & NETLOCK_BUST_EAGER_DATA && !p->grant && p->enqueue && p->flags & NETLOCK_PAYLOAD) {
+    if (MISTAKE(p->bust, NETLOCK_BUST_EAGER_DATA) && !p->grant && p->enqueue && p->flags & NETLOCK_PAYLOAD) {
         p->out |= NETLOCK_OUT_DATA;
         p->out_token = reg;
     }

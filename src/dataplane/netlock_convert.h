@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* NetLock's switch program, the part about holds that change their mode (pawl_convert; beyond the paper). Included by netlock.h.
  *
  * A slot that is weakened is a reader's from then on: it counts as a writer no more, and readers behind it are granted as behind
@@ -119,7 +120,7 @@ static inline void netlock_end_sole(struct netlock_pass *p)
 static inline void netlock_sole(struct netlock_pass *p, uint32_t flags)
 {
     bool granted = flags & NETLOCK_GRANTED, ended = flags & NETLOCK_ENDED;
-    if (granted && !ended && !(flags & NETLOCK_UPGRADES) && !(p->bust & NETLOCK_BUST_UPGRADE))
+    if (granted && !ended && !(flags & NETLOCK_UPGRADES) && !MISTAKE(p->bust, NETLOCK_BUST_UPGRADE))
         return; /* it will look when it leaves */
     if (!granted && !ended && (flags & NETLOCK_SLOT_MODE) == NETLOCK_EXCLUSIVE) {
         netlock_end_sole(p);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* The memory of NetLock's switch as the program in the kernel and its control process share it: one block, the control process's
  * own (designs/netlock/switch.h), in which the program finds by offsets what concerns it. Nothing of the operating system here.
  *

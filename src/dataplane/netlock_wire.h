@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* NetLock's packets. Hosts speak to the switch and do not know who answers: the switch, or the lock server behind it (4.1).
  *
  *   host to the switch, who may pass it to a server          and back

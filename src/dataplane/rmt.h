@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* A model of a switch with a reconfigurable match-action pipeline (RMT; Tofino's kind): what such a switch could not do, fails
  * here.
  *

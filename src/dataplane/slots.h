@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* Locks that are divided among several switches: each is in a slot, and each slot is one switch's. */
 #ifndef PAWL_DATAPLANE_SLOTS_H
 #define PAWL_DATAPLANE_SLOTS_H

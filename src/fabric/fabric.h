@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A fabric: memory of another host, and short messages between clients.
  *
  * A protocol that works one-sidedly is straight-line code over these calls: each verb returns when it has completed. The

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Builds what a fabric lacks from what it has. */
 #ifndef PAWL_FABRIC_LOWER_H
 #define PAWL_FABRIC_LOWER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fabric between processes of one machine: a mapped segment, the CPU's atomics, futexes. */
 #ifndef PAWL_FABRIC_SHM_H
 #define PAWL_FABRIC_SHM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Processes of this machine: recognised by id and start time, so that a reused id is not taken for the one before. */
 #include "fabric/shm.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between processes of one machine: a ring per receiver in the segment.
  *
  * Any number of senders, one receiver. A sender takes a ticket, fills the ticket's cell and publishes it by moving the cell's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The simulated fabric: endpoints, connections and what a crash does to them. */
 #include "fabric/sim_internal.h"
 

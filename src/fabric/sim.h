@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fabric of the simulated cluster.
  *
  * A verb's way: the client's NIC sends it (outbound rate) - propagation - the target's NIC serves it (inbound rate, spacing

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the simulated fabric share. */
 #ifndef PAWL_FABRIC_SIM_INTERNAL_H
 #define PAWL_FABRIC_SIM_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the own node, by CPU instructions, with a store buffer (x86-TSO): stores wait in order, the own loads see
  * them, others do not until they drain; atomics and fences drain first. */
 #include "fabric/sim_internal.h"

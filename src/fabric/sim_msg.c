@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between processes, and fencing. */
 #include "fabric/sim_internal.h"
 

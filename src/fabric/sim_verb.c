@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The way of a verb: sent, arrived, in effect, completed. Three events each, four if it is torn or has a window. */
 #include "fabric/lower.h"
 #include "fabric/sim_internal.h"

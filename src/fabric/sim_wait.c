@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting: for a word of the own node by an event, for another node's by polling, for nothing by sleeping. */
 #include "fabric/sim_internal.h"
 

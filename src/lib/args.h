@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Command-line options from a table: parsing, checking, and the text of --help, all from the same rows. */
 #ifndef PAWL_LIB_ARGS_H
 #define PAWL_LIB_ARGS_H

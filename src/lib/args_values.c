@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers as people write them on a command line. Everything that is not understood to its last character is refused. */
 #include "lib/args.h"
 

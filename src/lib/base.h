@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every file needs and the standard library lacks. */
 #ifndef PAWL_LIB_BASE_H
 #define PAWL_LIB_BASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fields inside words, and the arithmetic of masked atomics. */
 #ifndef PAWL_LIB_BITS_H
 #define PAWL_LIB_BITS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What went wrong, in words, for the thread that it happened to. The function that first decides an error explains it. */
 #ifndef PAWL_LIB_EXPLAIN_H
 #define PAWL_LIB_EXPLAIN_H

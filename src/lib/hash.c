@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The multiply-mix construction of wyhash (Wang Yi): 16 bytes at a time go through one 64x64 -> 128 bit multiplication
  * whose halves are folded together. */
 #include "lib/hash.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A histogram of latencies: any 64-bit value, at most 0.8 % too high, 58 KiB, no allocation, mergeable. */
 #ifndef PAWL_LIB_HIST_H
 #define PAWL_LIB_HIST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A writer of JSON: what is written is well-formed whatever the strings contain, or an assertion fails. */
 #ifndef PAWL_LIB_JSON_H
 #define PAWL_LIB_JSON_H

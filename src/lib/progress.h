@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One line on a terminal for work that lasts: nothing for the first two seconds, nothing into pipes and logs. */
 #ifndef PAWL_LIB_PROGRESS_H
 #define PAWL_LIB_PROGRESS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Seeded randomness: the same seed gives the same numbers on every machine. Not for secrets. */
 #ifndef PAWL_LIB_RNG_H
 #define PAWL_LIB_RNG_H

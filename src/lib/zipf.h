@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Zipf-distributed choice among up to 2^32 items with integers only, so that a simulated run is the same on every machine.
  *
  * Items are grouped into buckets that are at most 1/64 of their rank wide. A bucket is drawn from an alias table (one

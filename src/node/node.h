@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The daemons: a coordinator, lock servers and the switch in software, each a loop around a socket. */
 #ifndef PAWL_NODE_NODE_H
 #define PAWL_NODE_NODE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where packets for a place go: learnt from where that place's packets come from, as switches learn. */
 #ifndef PAWL_NODE_PEERS_H
 #define PAWL_NODE_PEERS_H

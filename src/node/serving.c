@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pawl_serve: a lock server with data of somebody else's, in that one's process. */
 #include "client/net_where.h"
 #include "lib/explain.h"

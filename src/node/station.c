@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/host.h"
-#include "designs/parts.h"
+#include "designs/packet/parts.h"
 #include "node/node.h"
 #include "world/world.h"
 

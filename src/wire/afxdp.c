@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/afxdp.h"
 #include "wire/frame.h"
 #include "world/world.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* UDP packets past the network stack: an AF_XDP socket on one queue of an interface, beside the ordinary socket that owns the port.
  * A program on the interface hands over what comes to that address and port, and passes everything else on. Frames leave by it to
  * machines that frames have come from lately; to others the ordinary socket sends, and what comes by another queue arrives there.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ethernet frames with IPv4 and UDP, for whoever goes past the network stack: taken apart and put together. Everything is checked:
  * nobody else has. */
 #ifndef PAWL_WIRE_FRAME_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* What every lock packet begins with. Switch programs include this file, and are compiled for the kernel, too: nothing of the
  * operating system here. Little-endian, naturally aligned, no padding. What follows the head is the design's. */
 #ifndef PAWL_WIRE_PACKET_H

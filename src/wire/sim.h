@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packets in the simulated cluster: hosts around one switch.
  *
  * A packet's way: the sender's NIC (packet rate) and software - the switch (line rate, latency), whose program sees every

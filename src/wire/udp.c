@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/udp.h"
 #include "wire/afxdp.h"
 #include "world/world.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packets over UDP: sockets, batches, and waiting that spins briefly before it sleeps. IPv4. */
 #ifndef PAWL_WIRE_UDP_H
 #define PAWL_WIRE_UDP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The faults that the simulated cluster can inject. A design declares which of them it tolerates. */
 #ifndef PAWL_WORLD_FAULTS_H
 #define PAWL_WORLD_FAULTS_H

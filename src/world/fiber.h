@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fibers: a stack of their own and a switch that costs a few nanoseconds.
  *
  * In the simulation every task is one. In production an asynchronous lock operation that must wait goes on in one from a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* void fiber_switch(void **save_sp, void *to_sp): leaves one stack for another.
  *
  * Pushes the callee-saved registers, stores the stack pointer through the first argument, takes the second as the new

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models: the numbers of the simulated cluster, each with its source.
  *
  * One table, so that a figure can be traced to what it rests on: a value is either stated by the paper whose testbed the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The event loop and the tasks. */
 #include "world/sim.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The simulated cluster: hosts, processes and tasks in virtual time, from one seed, on one thread.
  *
  * The real protocol code runs in tasks, which are fibers. Whatever takes time is an event; between two events nothing

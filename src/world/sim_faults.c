@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fault layer: asked at every opportunity for a small fault, and itself the cause of the large ones.
  *
  * Swarm testing: a run that always mixes everything hides what one kind alone would show, so each seed draws which of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The simulator's event queue: a 4-ary heap ordered by (time, order of insertion).
  *
  * Keys are 16 bytes, so that the four children of a node share one cache line; what an event does lies in a slot beside. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hosts with their clocks, and the processes on them. */
 #include "world/sim.h"
 

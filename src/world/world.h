@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A world: where code runs and what time it is.
  *
  * Protocol code asks the world for time and randomness, never the operating system. The real world answers from the

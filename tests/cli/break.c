@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A session with several locks: who looks sees all of them, and who breaks it is told what else it loses. */
 #include "client/handle.h"
 #include "client/inspect.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames as a client past the network stack takes them apart: any bytes, with sound heads around them if the first byte says so.
  * What is taken lies in the frame; nothing is read beyond it; put together again it is taken again. */
 #include "tests/check.h"

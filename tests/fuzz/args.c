@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values from the command line: nothing crashes, and what is accepted keeps its promises. */
 #include "lib/args.h"
 #include "tests/check.h"

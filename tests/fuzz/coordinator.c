@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator's packets, as anybody might send them: whatever comes, it does not fall over, its answers are whole, nobody
  * is given a number that somebody live has, and no key another's index. */
 #include "cluster/coordinator.h"

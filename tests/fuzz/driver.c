@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a fuzz target without libFuzzer: every seed of a folder as it is, then mutations of them, for a bounded time.
  * Usage: fuzz_X FOLDER. PAWL_FUZZ_INPUTS sets the number of mutations, PAWL_FUZZ_SEED the randomness. */
 #include "lib/rng.h"

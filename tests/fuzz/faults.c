@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of faults: nothing crashes, and what is accepted names known faults only. */
 #include "world/faults.h"
 #include "tests/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whatever arrives, decider and hosts stay in one piece: nothing is read beyond the packet, nobody comes to hold who did not ask,
  * and what the stateless check refuses changes nothing.
  *

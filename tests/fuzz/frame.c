@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames as the kernel's switch takes them apart, with FissLock's decider behind: the program itself, compiled to run here. Nothing
  * is read or written beyond the frame, whose end is the end of what can be read; what passes is untouched; what is dropped for a
  * reason changes no lock. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the targets share that run a program of the kernel here, on frames from the fuzzer: a frame whose end is the end of what can
  * be read, heads made sound around it, and what must hold of every frame. Included after the program itself.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whatever a string contains, what is written is one line that a strict reader takes for one string. */
 #include "lib/json.h"
 #include "tests/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Headers of segments: whatever lies in the file, a header that is accepted describes a space that lies inside of it. The first
  * byte says whether the checksum is made right, as a forger would. */
 #include "cluster/layout.h"

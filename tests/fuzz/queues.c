@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames as the kernel's switch takes them apart, with NetLock's queues behind: the program itself, compiled to run here, on the
  * memory of a switch that reigns and has a lock of each server in it. As fuzz/frame, and: whatever comes, no queue has more in it
  * than it has slots, and no pass leaves a lock of the program's taken. */

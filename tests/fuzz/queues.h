@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold of the queues of NetLock's switch, whatever came. */
 #ifndef PAWL_TESTS_FUZZ_QUEUES_H
 #define PAWL_TESTS_FUZZ_QUEUES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A switch with room for half of the locks, a server that decides the others, and a host: whatever arrives, they stay in one piece,
  * a lock is in one slot at most, and no slot is lost.
  *

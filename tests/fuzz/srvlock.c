@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* srvlock's packets, as anybody might send them, to a server and to a host: whatever comes, they do not fall over, and what they
  * send is whole and for somebody who exists. */
-#include "designs/srvlock/srv.h"
+#include "designs/srvlock/srvlock.h"
 
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The client's way past the network stack: locks over AF_XDP, with what must still come by the socket; what falls back says why. */
 #include "wire/afxdp.h"
 #include "lib/base.h"

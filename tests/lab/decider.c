@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock's decider on real interfaces, in both shapes and modes: grants, two packets out of one, a switch whose control process
  * dies and comes back, a program replaced under traffic, and everything else passing by. */
 #include "dataplane/fission.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's queues in the kernel on real interfaces, in both shapes and modes: processes on two hosts fight for a few locks, so
  * that releases let others in (several packets out of one), queues overflow into the server and come back, and locks move. */
 #include "lib/base.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A lab for tests in C: sockets of all its hosts and the switch's control process in one thread, which enters one namespace after
  * the other. */
 #ifndef PAWL_TESTS_LAB_RACK_H
@@ -5,7 +6,7 @@
 
 #include "dataplane/xdp/loader.h"
 #include "tests/check.h"
-#include "trial/lab.h"
+#include "workbench/lab/lab.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations in flight: submitted, reaped, cancelled, ended by a deadline or with their session; and the descriptor that tells. */
 #include "tests/shm/space.h"
 

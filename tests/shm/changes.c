@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What becomes of a held range while others wait for it: it goes up, grows and is cut in two whoever else wants it, and of two
  * holders that wait for each other one is told so. The widths are those of citron's nodes: within a leaf (64 units), across leaves,
  * a node of 256 and of 1,024 units, and one that takes all. */

@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The contract of pawl.h on one machine, call by call, for each kind of keys. */
-#include "designs/design.h"
+#include "designs/core/design.h"
 #include "tests/shm/space.h"
 
 #include <pthread.h>

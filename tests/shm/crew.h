@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that work until they are killed, thousands of times; one is stopped for longer than its lease instead. What they do,
  * and who watches it, is the test's. */
 #ifndef PAWL_TESTS_SHM_CREW_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Range designs on shared memory beside a trivially correct table and beside the kernel's own locks. Ten million operations in all
  * if there is time (make soak). */
 #include "tests/differ.h"
@@ -66,15 +67,15 @@ int main(void)
     unsigned count = 0;
     uint64_t ops = 0;
     space_where();
-    for (const struct design *const *d = designs; *d; d++)
-        count += (*d)->features & DESIGN_RANGES && (*d)->substrates & DESIGN_ON_SHM && (*d)->kind != DESIGN_BUSTED;
+    for (const struct design *d = NULL; (d = design_next(d));)
+        count += d->features & DESIGN_RANGES && d->substrates & DESIGN_ON_SHM && d->kind != DESIGN_BUSTED;
     CHECK(count);
     uint64_t each_ns = test_seconds() * NS_PER_S / 20 / count;
-    for (const struct design *const *d = designs; *d; d++)
-        if ((*d)->features & DESIGN_RANGES && (*d)->substrates & DESIGN_ON_SHM && (*d)->kind != DESIGN_BUSTED) {
-            ops += compare(*d, 64, HELD_SHORT, true, OPS_ALL / count / 3 + 1, pawl_in(each_ns));
-            ops += compare(*d, 64, HELD_SHORT, false, OPS_ALL / count / 3 + 1, pawl_in(each_ns));
-            ops += compare(*d, 4096, 40, false, OPS_ALL / count / 3 + 1, pawl_in(each_ns));
+    for (const struct design *d = NULL; (d = design_next(d));)
+        if (d->features & DESIGN_RANGES && d->substrates & DESIGN_ON_SHM && d->kind != DESIGN_BUSTED) {
+            ops += compare(d, 64, HELD_SHORT, true, OPS_ALL / count / 3 + 1, pawl_in(each_ns));
+            ops += compare(d, 64, HELD_SHORT, false, OPS_ALL / count / 3 + 1, pawl_in(each_ns));
+            ops += compare(d, 4096, 40, false, OPS_ALL / count / 3 + 1, pawl_in(each_ns));
         }
     printf("%" PRIu64 " operations in all\n", ops);
     return 0;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fabric on shared memory, verb by verb, against plain arithmetic; without masked verbs, which lower.c then builds; and what
  * crosses processes: atomics, waiting and waking, messages, fencing. */
 #include "fabric/shm.h"

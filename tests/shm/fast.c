@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fast path finds what the careful way finds, and stays open when sessions come and go. */
 #include "client/handle.h"
 #include "tests/shm/space.h"

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that lock ranges of one thing, make them larger and smaller, cut them in two, convert and release them at random, are
  * killed at random; one is stopped for longer than its lease instead. An oracle in memory of its own watches: no two live holders
  * of the same unit that exclude each other, tokens that rise unit by unit whoever dies, progress of those that live; and in the end
  * the whole can be had and nothing is left behind. */
 #include "client/segment.h"
-#include "designs/design.h"
+#include "designs/core/design.h"
 #include "tests/shm/crew.h"
 
 #include <fcntl.h>

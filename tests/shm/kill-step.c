@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kills a process after exactly n instructions inside the library: each kind of lock operation, the insertion of a new key, opening
  * and closing a session. One run, instruction by instruction, finds out after which of them the shared memory had changed; then
  * the process dies after each of these, and after others at random. After each death another process must be able to get every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* citron with many holds: more than can be counted are refused, and nothing else changes; a session that has thousands closes as
  * quickly as one; a default space fits a process that may have few addresses; and splitting a range is as quick as the paper says
  * (3.5.1). Without sanitizers, which would be slow at the first and in the way of the others. */

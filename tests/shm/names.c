@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keys are mapped exactly: thousands of names that look alike, processes that insert the same names at once, and tables that are
  * too small and must forget. */
 #include "lib/rng.h"

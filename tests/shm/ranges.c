@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges through the public interface: what is locked and what is not, what grows, shrinks and is cut in two, and what is refused
  * without changing anything. For any design that has ranges: what it locks beyond what was asked for is its own affair, but the
  * same range, and one that overlaps, must be kept from others. */
-#include "designs/design.h"
+#include "designs/core/design.h"
 #include "tests/shm/space.h"
 
 #define UNIT UINT64_C(4096)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening sessions when others die, or take one for dead, at the worst moment. */
 #include "client/segment.h"
 #include "cluster/life.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests on shared memory have in common: a space of their own that goes away with them, children, and waiting for a
  * condition with a limit instead of sleeping and hoping. */
 #ifndef PAWL_TESTS_SHM_SPACE_H

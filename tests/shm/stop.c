@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A process that is stopped for longer than its lease: its locks go to others with higher tokens, it learns so from its next call,
  * whatever that is, and can open a new session. If nobody wanted them it may go on as if nothing had been; but whoever was told
  * that its session is lost has lost it for good. */

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* alock: under every fault alone and all together, without the fence that it needs, within its budgets, and by CPU alone where it
  * is local. */
 #include "designs/alock/alock.h"
 #include "cluster/session.h"
 #include "tests/sim/runs.h"
-#include "trial/cluster.h"
+#include "workbench/trial/cluster.h"
 
 #include <string.h>
 

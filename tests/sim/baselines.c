@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The locks that the papers compare with, under the faults that they claim to tolerate. */
-#include "designs/all.h"
-#include "designs/rpc.h"
+#include "workbench/baselines/baselines.h"
 #include "tests/sim/runs.h"
+#include "workbench/baselines/rpc.h"
 
 #define SEEDS_MIN 30
 
@@ -43,7 +44,7 @@ int main(void)
     campaign(&design_rmarw, each_ns);
     rmarw_counters = 3;
     campaign(&design_rmarw, each_ns);
-    campaign(&design_rpc.design, each_ns);
-    campaign(&design_rpc_retry.design, each_ns);
+    campaign(&design_rpc, each_ns);
+    campaign(&design_rpc_retry, each_ns);
     return 0;
 }

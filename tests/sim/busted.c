@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who watches the oracle: every design that is wrong on purpose is caught, for what is wrong with it, within a bounded number of
  * seeds; and the same body without a mistake is not. */
 #include "tests/sim/runs.h"
@@ -140,9 +141,9 @@ int main(void)
     const struct design *ranges = design_named("busted-ranges-control");
     struct run_sum sum = {0}, sum_ranges = {0};
     unsigned caught = 0;
-    for (const struct design *const *d = designs; *d; d++)
-        if ((*d)->kind == DESIGN_BUSTED && *d != control && *d != ranges) {
-            catch (*d);
+    for (const struct design *d = NULL; (d = design_next(d));)
+        if (d->kind == DESIGN_BUSTED && d != control && d != ranges) {
+            catch (d);
             caught++;
         }
     CHECK_EQ(caught, countof(expected));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The spinlocks that the papers compare with, under the faults that they claim to tolerate. */
 #include "tests/sim/runs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `citron` with all faults and with each alone: ranges from one unit to all, shared and exclusive, that grow, shrink, are cut in
  * two and converted, in trees that grow meanwhile. */
 #include "designs/citron/citron.h"

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `citron` costs on the model of the paper's testbed: verbs and round trips, and that it gets on however many come too late.
  */
 #include "designs/citron/citron.h"
 #include "tests/check.h"
-#include "trial/bench.h"
+#include "workbench/bench/bench.h"
 
 /* Half of the clients have ranges of `other` units, if not 0. */
 static struct bench_summary measure(unsigned clients, uint64_t length, uint64_t other, uint64_t zipf, uint64_t warmup_ns)

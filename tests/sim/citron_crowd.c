@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* More clients of `citron` than a node's counters count: nobody is miscounted, whoever comes when, and everybody gets on. The
  * counters are of few bits here; what bounds them is the same. */
 #include "designs/citron/citron.h"
 #include "tests/check.h"
-#include "trial/cluster.h"
+#include "workbench/trial/cluster.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a lock of `citron` is laid out: T_wait comes from the fabric's round trip, as measured at the first use, unless it was set;
  * m, T_wait and the number of units change while others work; and what cannot be is refused and changes nothing. That all of this
  * is safe under faults is the campaigns' business (sim/citron). */
 #include "designs/citron/citron.h"
 #include "tests/check.h"
-#include "trial/cluster.h"
+#include "workbench/trial/cluster.h"
 
 #include <errno.h>
 

@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions in the simulated cluster, fault by fault and by hand. */
-#include "trial/cluster.h"
+#include "workbench/trial/cluster.h"
 #include "cluster/session.h"
 #include "tests/check.h"
 

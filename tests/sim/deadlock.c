@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Clients that lock whatever they like in whatever order, and so wait for each other in circles. Those who wait without a deadline
  * get on, because one of each circle is told; nobody is told who was in none (I13); and who does it wrong is caught. */
 #include "designs/fisslock/pool.h"
 #include "designs/netlock/netlock.h"
 #include "lib/rng.h"
 #include "tests/check.h"
-#include "trial/rack.h"
+#include "workbench/trial/rack.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -114,6 +115,7 @@ static bool run(const struct design *d, uint32_t faults, uint64_t seed, bool pat
         .time_max_ns = TIME_MAX_NS,
         .lease_ns = LEASE_NS,
         .retry_ns = RETRY_NS,
+        .mistakes = options, /* policies and mistakes have bits of their own */
         .options = options | (seed & 1 ? d->packet->draws : 0),
         .work = work,
         .on_deadlock = on_deadlock,

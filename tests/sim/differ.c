@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Range designs in the simulation, without faults, beside a trivially correct table: the servers' trees and lists with far more
  * ranges than a campaign has. */
 #include "tests/differ.h"
-#include "trial/cluster.h"
+#include "workbench/trial/cluster.h"
 
 #define HELD 60 /* of a session's 64 records */
 #define OPS_MAX UINT64_C(1000000)
@@ -59,13 +60,13 @@ static void compare(const struct design *design, uint64_t length_max, uint64_t n
 int main(void)
 {
     unsigned count = 0;
-    for (const struct design *const *d = designs; *d; d++)
-        count += (*d)->features & DESIGN_RANGES && (*d)->substrates & DESIGN_ON_SIM && (*d)->kind != DESIGN_BUSTED;
+    for (const struct design *d = NULL; (d = design_next(d));)
+        count += d->features & DESIGN_RANGES && d->substrates & DESIGN_ON_SIM && d->kind != DESIGN_BUSTED;
     CHECK(count);
-    for (const struct design *const *d = designs; *d; d++)
-        if ((*d)->features & DESIGN_RANGES && (*d)->substrates & DESIGN_ON_SIM && (*d)->kind != DESIGN_BUSTED) {
-            compare(*d, 16, test_seconds() * NS_PER_S / 24 / count);
-            compare(*d, 1024, test_seconds() * NS_PER_S / 24 / count);
+    for (const struct design *d = NULL; (d = design_next(d));)
+        if (d->features & DESIGN_RANGES && d->substrates & DESIGN_ON_SIM && d->kind != DESIGN_BUSTED) {
+            compare(d, 16, test_seconds() * NS_PER_S / 24 / count);
+            compare(d, 1024, test_seconds() * NS_PER_S / 24 / count);
         }
     return 0;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock in the simulated rack under every fault that it tolerates, read- and write-preferring, and the seeds that once found
  * something. */
 #include "tests/sim/runs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock's hosts and decider around a bag of packets, from which they are taken in any order, some twice and some never. Small
  * and fast, and harsher than a network: it finds most mistakes. Afterwards the bag is fair, and everybody must get on.
  *
@@ -329,6 +330,7 @@ static void make(struct world_state *w, uint64_t seed, uint64_t options)
         .requests = 2,
         .locks = 1 + rng_below(&w->random, 3),
         .retry_ns = RETRY_NS,
+        .mistakes = options, /* policies and mistakes have bits of their own */
         .options = options | (rng_chance(&w->random, 1, 2) ? FISSION_WRITE_PREFERRING : 0) |
                    (rng_chance(&w->random, 1, 3) ? FISSLOCK_PRIORITY : 0),
     };

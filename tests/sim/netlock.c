@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock under every fault: packets lost, doubled, overtaken and late, processes, hosts, servers and the switch that die,
  * partitions and pauses longer than a lease; with locks that move all the time, queues of one to four slots that overflow, and
  * priorities. */

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For how long a move stops a lock: the drain of its queue, and no more than two round trips beside it. On the paper's testbed,
  * with locks that move in and out all the time while clients hold and wait for them. */
 #include "designs/netlock/switch.h"
 #include "lib/rng.h"
 #include "tests/check.h"
-#include "trial/rack.h"
+#include "workbench/trial/rack.h"
 #include "world/world.h"
 
 #define LOCKS 8

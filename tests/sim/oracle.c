@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle by itself: each invariant it watches, broken and kept. */
 #include "tests/sim/oracle_scene.h"
 

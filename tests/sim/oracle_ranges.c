@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle on ranges: each invariant broken and kept, where ranges overlap and where they do not. */
 #include "tests/sim/oracle_scene.h"
 

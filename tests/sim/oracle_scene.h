@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A sequence of grants and releases that is told to an oracle by hand, and what it made of it. */
 #ifndef PAWL_TESTS_SIM_ORACLE_SCENE_H
 #define PAWL_TESTS_SIM_ORACLE_SCENE_H
 
 #include "tests/check.h"
-#include "trial/oracle.h"
+#include "workbench/trial/oracle.h"
 
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A space on plain memory with a few sessions, for tests of a design's details. Before: SITE_CHECK_NS, how often who waits looks
  * after the others. */
 #ifndef PAWL_TESTS_SIM_PLAIN_SITE_H

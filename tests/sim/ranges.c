@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Designs with ranges, under the faults that they claim to tolerate: ranges from one unit to all, that grow, shrink and are cut in
  * two. And of those whose ranges cannot: that they say so, and that nothing has changed. */
 #include "tests/sim/runs.h"
-#include "trial/cluster.h"
+#include "workbench/trial/cluster.h"
 
 #define SEEDS_MIN 40
 
@@ -81,13 +82,13 @@ static void refusals(const struct design *d)
 int main(void)
 {
     unsigned count = 0;
-    for (const struct design *const *d = designs; *d; d++)
-        count += (*d)->features & DESIGN_RANGES && (*d)->substrates & DESIGN_ON_SIM && (*d)->kind != DESIGN_BUSTED;
+    for (const struct design *d = NULL; (d = design_next(d));)
+        count += d->features & DESIGN_RANGES && d->substrates & DESIGN_ON_SIM && d->kind != DESIGN_BUSTED;
     CHECK(count);
-    for (const struct design *const *d = designs; *d; d++)
-        if ((*d)->features & DESIGN_RANGES && (*d)->substrates & DESIGN_ON_SIM && (*d)->kind != DESIGN_BUSTED) {
-            refusals(*d);
-            campaign(*d, test_seconds() * NS_PER_S / 4 / count);
+    for (const struct design *d = NULL; (d = design_next(d));)
+        if (d->features & DESIGN_RANGES && d->substrates & DESIGN_ON_SIM && d->kind != DESIGN_BUSTED) {
+            refusals(d);
+            campaign(d, test_seconds() * NS_PER_S / 4 / count);
         }
     return 0;
 }

@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The recovery contract: recover() may be interrupted anywhere and repeated, also by several at once, and leaves the locks as if it
  * had run once: what the dead one had is free, what the living have is theirs.
  *
  * The dead one is killed at every point of a script that uses a lock in every way; then those who recover are killed, too. */
 #include "cluster/layout.h"
 #include "cluster/session.h"
-#include "designs/word.h"
+#include "designs/word/word.h"
 #include "lib/rng.h"
 #include "tests/unit/sim_kit.h"
 

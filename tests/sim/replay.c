@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One seed, one run: the same events, the same hash, the same trace, every time; watched or not. */
 #include "tests/sim/runs.h"
 

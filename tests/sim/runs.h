@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of fault campaigns share: one run, and the sum of many. */
 #ifndef PAWL_TESTS_SIM_RUNS_H
 #define PAWL_TESTS_SIM_RUNS_H
 
 #include "tests/check.h"
-#include "trial/campaign.h"
+#include "workbench/trial/campaign.h"
 
 /* Kinds that can strike a design which only uses verbs: it sends no packets that could be doubled or overtake each other, and no
  * switch holds state of its own for it. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Seeds that once failed, kept. A seed repeats its run only as long as the harness draws the same numbers: what failed then may by
  * now be another run. They stay as regression runs, for they cost little. */
 #include "tests/sim/runs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `shiftlock` and `shiftlock64` with all faults and with each alone: nothing that must not happen does, and everybody gets on
  * afterwards. */
 #include "tests/sim/runs.h"

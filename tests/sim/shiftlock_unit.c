@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Details of `shiftlock` and `shiftlock64` on plain memory: every counter of the entry where it runs over, giving up, passing on,
  * late releases. What must wait runs in a thread. */
 #define SITE_CHECK_NS NS_PER_S /* some of them without a change and a lock is counted anew: not because the machine is busy */
@@ -11,7 +12,7 @@
 #define SOON (world_now(&world_real) + 20 * NS_PER_MS)
 #define AT_LAST (world_now(&world_real) + 20 * NS_PER_S) /* of what happens, however busy the machine is */
 
-static const struct shift_design *sd;
+static const struct shift_variant *variant;
 static const struct design *d;
 static const struct shift_form *f;
 
@@ -169,7 +170,7 @@ static void test_writers_bound(void)
     struct hold first = locked(0, PAWL_EXCLUSIVE);
     struct shift_entry e = get();
     shift_remember(&site.seats[0], &first, e,
-                   (struct shift_run){.writers = sd->writers_max - 1}); /* as if so many had gone before */
+                   (struct shift_run){.writers = variant->writers_max - 1}); /* as if so many had gone before */
     struct waiter w, r;
     start(&w, 1, PAWL_EXCLUSIVE);
     until_tail(1);
@@ -182,7 +183,7 @@ static void test_writers_bound(void)
     got(&w);
     CHECK(w.h.token > r.h.token && r.h.token > first.token);
 
-    shift_remember(&site.seats[1], &w.h, get(), (struct shift_run){.writers = sd->writers_max - 1});
+    shift_remember(&site.seats[1], &w.h, get(), (struct shift_run){.writers = variant->writers_max - 1});
     start(&r, 3, PAWL_EXCLUSIVE);
     until_tail(3);
     unlock(1, &w.h);
@@ -285,11 +286,11 @@ static void test_notes(void)
 
 int main(void)
 {
-    static const struct shift_design *const both[] = {&design_shiftlock, &design_shiftlock64};
+    static const struct design *const both[] = {&design_shiftlock, &design_shiftlock64};
     for (unsigned i = 0; i < countof(both); i++) {
-        sd = both[i];
-        d = &sd->design;
-        f = sd->form;
+        d = both[i];
+        variant = d->variant;
+        f = variant->form;
         test_pack();
         test_rel_wraps();
         test_era_wraps();

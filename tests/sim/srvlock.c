@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lock servers asked by packets, on machines of their own and on the clients', under every fault: packets lost, doubled, overtaken
  * and late, processes and hosts and servers that die, partitions and pauses longer than a lease. */
 #include "tests/sim/runs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `word` with all faults: nothing that must not happen does, and everybody gets on afterwards. */
 #include "tests/sim/runs.h"
 

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Details of `word` on plain memory, one thread: tokens at their last values, readers, waiters, counting anew. */
 #define SITE_CHECK_NS NS_PER_MS
-#include "designs/all.h"
-#include "designs/word.h"
+#include "designs/word/word.h"
 #include "tests/sim/plain_site.h"
+#include "workbench/baselines/baselines.h"
 
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Processes and threads that wait for each other over real packets, some of which are lost: one of each circle is told, long before
  * its deadline, and nobody else is. */
 #include "tests/udp/rack.h"

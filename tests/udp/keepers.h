@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Racks whose coordinator and switches are processes that are killed and come back, and on each host a process that holds some
  * locks throughout, and looks whether it still does: whoever lives keeps what it holds.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A process dies at every instruction of the short way beside FissLock's own agent (designs/fisslock/local.c): whoever comes next
  * finds that it holds nothing by a step that was under way, that everybody else holds what they held, and that the lock can be had.
  */

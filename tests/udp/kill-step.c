@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A process dies after exactly n instructions of a change of its host's memory, for every n, or every few: the next one that enters
  * finds the memory as it was before the change, or as it is after it, and nothing in between; and the mutex is usable. */
 #include "cluster/host.h"

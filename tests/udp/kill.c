@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Eight hosts with several processes each lock, convert and unlock at random over real UDP, through a relay that loses, doubles and
  * delays packets; processes are killed at random. workers.h has the oracle. */
 #define HOSTS 8

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Data beside locks over real UDP that loses, doubles and delays packets, with locks in the switch and on servers: processes have
  * their lock's data server count, in one go or under a lock that they hold, and some of them are killed. What was done is written
  * down where it is done, and must be what the processes were told. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A rack on loopback for tests: a process with the coordinator, the lock servers and, if the design has one, the switch, each
  * behind a relay if the network shall be bad. Hosts are addresses 127.0.0.2 and up. */
 #ifndef PAWL_TESTS_UDP_RACK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two racks over real UDP, each with a switch of its own behind a network that loses, doubles and delays; hosts have locks in both.
  * Locks are divided anew again and again by command while one switch or both are killed and come back, at times at another address,
  * all processes of a host are killed, and the coordinator. Nothing is granted twice (workers.h), and whoever lives keeps what it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The switch is killed and comes back without its state, all processes of a host are killed, both at once, and the coordinator:
  * again and again, over real UDP, while hosts lock and unlock. Nothing is granted twice (workers.h), and whoever lives keeps what
  * it holds: on each host a process holds some locks throughout, and looks. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A relay between hosts and a lock server or switch that loses, doubles and delays packets, as a bad network would, on loopback. To
  * each host's socket it looks like the server, to the server each host's socket has an address of its own. */
 #ifndef PAWL_TESTS_UDP_RELAY_H

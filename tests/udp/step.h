@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A process that dies after exactly so many instructions. */
 #ifndef PAWL_TESTS_UDP_STEP_H
 #define PAWL_TESTS_UDP_STEP_H

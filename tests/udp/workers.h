@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that lock, convert and unlock at random over real UDP, and an oracle in memory of their own: no two live holders that
  * exclude each other, tokens that rise, progress of those that live, and in the end every lock can be had.
  *

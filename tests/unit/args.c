@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The command line: what is understood, what is refused and in which words. */
 #include "lib/args.h"
 #include "tests/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Citron's tree: the arithmetic against the paper's, the knapsack against trying everything, and meeting in the middle. */
 #include "check.h"
 #include "designs/citron/tree.h"

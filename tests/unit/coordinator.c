@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator without a network: who gets which number, when it is used again, what a repetition is told, what a coordinator
  * that starts anew knows, when a switch's place is another's, and in which order rules are told. */
 #include "cluster/coordinator.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of a rack's space: one index per key and one key per index, for ever; and on disk, whatever the writer's end was. */
 #include "cluster/journal.h"
 #include "tests/check.h"

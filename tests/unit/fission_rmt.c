@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock's decider on the modelled pipeline: it breaks no rule, decides as on words in memory, and as many locks fit as the paper
  * says. */
 #include "dataplane/fission_rmt.h"

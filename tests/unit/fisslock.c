@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The nine workflows of Fig. 5, packet by packet, and what agents, queues and modes do. */
 #include "tests/unit/fisslock_kit.h"
 

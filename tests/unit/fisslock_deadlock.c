@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Deadlocks in FissLock, step by step: who is told, who is not, and what it costs. */
 #include "tests/unit/fisslock_kit.h"
 

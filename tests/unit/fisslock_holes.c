@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the paper's protocol breaks, hole by hole: what is lost, late, doubled or overtaken, and that it does no harm. */
 #include "tests/unit/fisslock_kit.h"
 

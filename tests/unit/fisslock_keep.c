@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Agents that stay: when they do, that they then cost no packet, how others get them, what their tokens are, and what becomes of
  * them when there are too many, when the host goes, and when it is lost. */
 #include "tests/unit/fisslock_kit.h"

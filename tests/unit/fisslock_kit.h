@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock's hosts around its decider, with packets carried by hand: in order, unless a test keeps, drops or doubles some. */
 #ifndef PAWL_TESTS_UNIT_FISSLOCK_KIT_H
 #define PAWL_TESTS_UNIT_FISSLOCK_KIT_H
@@ -40,7 +41,8 @@ static inline void kit_init_leased(struct kit *k, unsigned hosts, uint16_t reque
                                      .locks = 16,
                                      .lease_ns = lease_ns,
                                      .retry_ns = KIT_RETRY_NS,
-                                     .options = options};
+                                     .options = options,
+                                     .mistakes = options}; /* policies and mistakes have bits of their own */
     k->queue = calloc(KIT_PACKETS_MAX, sizeof *k->queue);
     k->keep = calloc(KIT_PACKETS_MAX, sizeof *k->keep);
     k->decider = calloc(1, fisslock_switch_bytes(&k->config));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Locks for which the switch has no room, step by step: decided by a server, moved while they are held, and what becomes of them
  * when server, switch or a holder is lost. The kit's lock is number 5, which a switch with room for four does not have at first. */
 #include "designs/fisslock/rebuild.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A switch that lost its state is rebuilt from what the living hold (5.3): step by step, with hosts that fall silent, switches that
  * fail again in between, and packets that come late. */
 #include "tests/unit/fisslock_kit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames past the network stack: what is whole and for us is taken, everything else is not, whatever it claims. */
 #include "wire/frame.h"
 #include "tests/check.h"

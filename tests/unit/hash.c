@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hash values are part of a segment's layout, so they never change; and every bit of a name matters. */
 #include "lib/hash.h"
 #include "tests/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Percentiles are within a percent, extremes are exact, and merging loses nothing. */
 #include "lib/hist.h"
 #include "lib/rng.h"

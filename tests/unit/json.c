@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The writer's text, character by character. */
 #include "lib/json.h"
 #include "tests/check.h"

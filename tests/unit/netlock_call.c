@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Data beside NetLock's locks, packet by packet: two hosts, the switch and a lock server that keeps a number per lock, and a
  * network whose packets this test passes on, holds back and doubles by hand. */
 #include "designs/netlock/host.h"
-#include "designs/requests.h"
+#include "designs/packet/requests.h"
 #include "tests/check.h"
 
 #include <errno.h>
@@ -68,7 +69,8 @@ static void start(uint64_t options)
                                        .locks = LOCKS,
                                        .lease_ns = LEASE_NS,
                                        .retry_ns = RETRY_NS,
-                                       .options = options};
+                                       .options = options,
+                                       .mistakes = options}; /* policies and mistakes have bits of their own */
     const struct rack_config *c = &rack.config;
     rack.now = NS_PER_S;
     rack.first = rack.count = 0;

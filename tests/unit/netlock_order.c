@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's order and allocation. Hosts, switch and a server, packets carried by hand: first come at the switch, first served,
  * within a priority, whatever is in q1, what in q2, at the server because its priority has no queue in the switch, and while the
  * lock moves; as if it were one queue. And with room for all, nobody before a higher priority. Then Algorithm 3. */
 #include "designs/netlock/allocate.h"
-#include "designs/requests.h"
+#include "designs/packet/requests.h"
 #include "lib/rng.h"
 #include "tests/check.h"
 #include "world/world.h"

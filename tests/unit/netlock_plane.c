@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's switch program: Algorithm 2 case by case, its resubmissions, what it does with doubled, late and forged packets, and
  * passes of many packets in any order. The busted variants show that the checks can fail. */
 #include "designs/netlock/plane.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's program on the model of a Tofino-class pipeline: it fits with the paper's 100,000 slots of 20 bytes (5), touches every
  * array once per pass and in order, and resubmits as often as Algorithm 2 says. */
 #include "dataplane/netlock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Silent for two seconds, then a line that is wiped at the end; silent for ever where nobody watches. */
 #include "lib/progress.h"
 #include "tests/check.h"

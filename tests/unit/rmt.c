@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model of a switch pipeline: how much fits, and that every rule can be broken and is then counted. */
 #include "dataplane/rmt.h"
 #include "tests/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The generator gives the published numbers, and rng_below is fair. */
 #include "lib/rng.h"
 #include "tests/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rules of racks: changes, and the file that keeps them. */
 #include "cluster/rules.h"
 #include "tests/check.h"

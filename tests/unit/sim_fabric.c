@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What fabric.h promises while nothing fails, in the simulation, and what the simulation does on purpose within these promises. */
 #include "tests/unit/sim_kit.h"
 

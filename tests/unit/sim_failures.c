@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What fabric.h promises when verbs, hosts and processes fail, in the simulation. */
 #include "tests/unit/sim_kit.h"
 

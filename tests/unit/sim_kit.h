@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A small simulated cluster for the unit tests: one server (node 0) and some client hosts. */
 #ifndef PAWL_TESTS_UNIT_SIM_KIT_H
 #define PAWL_TESTS_UNIT_SIM_KIT_H

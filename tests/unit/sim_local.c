@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Local memory in the simulation: store buffers, and remote atomics that are not atomic with the CPU. Each test shows an
  * algorithm that a sequentially consistent simulator would pass, and that it fails here only for the reason named. */
 #include "tests/unit/sim_kit.h"

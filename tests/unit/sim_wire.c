@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packets in the simulated cluster. */
 #include "tests/unit/sim_kit.h"
 #include "wire/sim.h"

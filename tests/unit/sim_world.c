@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The simulated cluster below fabric and wire: heap, clocks, tasks, crashes, pauses, faults, determinism. */
 #include "tests/unit/sim_kit.h"
 

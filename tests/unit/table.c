@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of keys when connections break: a verb's outcome is unknown at every place in turn, with and without its effect, and
  * another session inserts the same key in between. Whatever happens, both find one lock, and no cell stays claimed or condemned. */
 #include "cluster/table.h"
 #include "cluster/session.h"
-#include "designs/all.h"
+#include "designs/word/word.h"
 #include "fabric/lower.h"
 #include "tests/check.h"
 #include "world/world.h"

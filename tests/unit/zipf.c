@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Draws follow the law, for few items and for ten million, and are the same on every machine. */
 #include "lib/zipf.h"
 #include "lib/hash.h"

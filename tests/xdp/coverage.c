@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded by tests/xdp/coverage.py: programs for the kernel are replaced by those that count what they come by, and what they
  * have counted is written down before they are closed. */
 #include <bpf/bpf.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock's decider in the kernel, packet in and packet out: it does what its stages do in this process, packet by packet; two
  * CPUs at once exclude each other; nothing bad changes a lock. */
 #include "dataplane/fission.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock's program, driven by hand: one packet in, its verdict and what comes out. */
 #ifndef PAWL_TESTS_XDP_FISSION_HAND_H
 #define PAWL_TESTS_XDP_FISSION_HAND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock's program as the switch of one of three racks: what is for others passes or is refused, the table of who has which locks
  * goes with every lease, and while the control process changes that, the program is quiet. Packet in and packet out. */
 #include "tests/xdp/fission_hand.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The branches of FissLock's program that packets seldom take, packet in and packet out. With fission.c (the stages, bad packets,
  * leases, two CPUs) and frame.c (heads, learning, relaying) those are the branches that there are:
  * tests/xdp/coverage.py counts them in the kernel. That the word changes eight times while the stages run cannot be had on purpose.

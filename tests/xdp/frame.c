@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The frame around every switch program, packet in and packet out: what is not a lock packet is passed untouched, what is a bad one
  * is dropped, both counted by reason; echoes come back; packets for a machine go there. */
 #include "tests/xdp/packets.h"

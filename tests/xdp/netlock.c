@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's queues in the kernel, packet in and packets out, by hand: one release that lets many in, bad packets that change
  * nothing, leases, locks that are shut; and both CPUs at once. That it does what the switch in user space does is
  * tests/xdp/netlock_same.c. */

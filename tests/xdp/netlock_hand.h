@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's switch in the kernel, driven by hand: packets of hosts and servers, and a lock that is brought into the switch. */
 #ifndef PAWL_TESTS_XDP_NETLOCK_HAND_H
 #define PAWL_TESTS_XDP_NETLOCK_HAND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's switch in the kernel for tests: its memory mapped here as in the control process, packets in by BPF_PROG_TEST_RUN, and
  * all that leaves in a list. Hosts are machines 1 to KIT_HOSTS; of the two servers the first is on this machine. */
 #ifndef PAWL_TESTS_XDP_NETLOCK_KIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The branches of NetLock's program that packets seldom take, packet in and packets out. With netlock.c (many out of one, bad
  * packets, leases, two CPUs), netlock_same.c (the stages) and frame.c (heads, learning, relaying) those are the branches that there
  * are: tests/xdp/coverage.py counts them in the kernel. That the control process ends a lease while it is renewed cannot be had on

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's switch in the kernel against the same switch in this process: real hosts and servers around both, packets that are
  * lost, doubled and late, locks that move in and out all the time. Whatever comes, both send the same packets and have the same
  * registers. */
 #include "cluster/host.h"
 #include "designs/netlock/switch.h"
-#include "designs/requests.h"
+#include "designs/packet/requests.h"
 #include "lib/rng.h"
 #include "tests/xdp/netlock_kit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames for BPF_PROG_TEST_RUN: built whole and sound, then broken one way at a time. */
 #ifndef PAWL_TESTS_XDP_PACKETS_H
 #define PAWL_TESTS_XDP_PACKETS_H

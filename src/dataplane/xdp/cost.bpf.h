@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* For measuring what one packet costs: BPF_PROG_TEST_RUN repeats a program on the same frame, which the program changes, and the
  * lock with it. cost_run puts both back after every round; cost_restore does only that, and is subtracted. Loaded only if asked
  * for. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* Many packets out of one: those that a packet's passes have made leave as copies of it, each rewritten on its way out.
  *
  * As in twin.bpf.h a device map that has one interface several times makes the copies, and neither mode tells them apart: the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* What the passes of one packet have made, until it has left: for NetLock's program and its tests. */
 #ifndef PAWL_DATAPLANE_XDP_FAN_H
 #define PAWL_DATAPLANE_XDP_FAN_H

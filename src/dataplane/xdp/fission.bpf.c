@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* FissLock's decider in the kernel: the stages of dataplane/fission.h on a copy of the lock's word, committed by compare-and-swap.
  * Packets of one lock may come on several CPUs at once. */
 #include "dataplane/fission.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* The frame around a switch program: Ethernet, IPv4 and UDP taken apart and put together again, everything checked against the end
  * of the frame; addresses of machines; counters; two packets out of one. Included by one X.bpf.c each, for the kernel only.
  *
@@ -274,7 +275,7 @@ INLINE int frame_learn(struct xdp_md *ctx, struct frame *f, struct plane_counter
     return XDP_DROP;
 }
 
-/* The number of the space in packets of its coordinator; a rack's own is higher (designs/packet.h: rack_space_id). */
+/* The number of the space in packets of its coordinator; a rack's own is higher (designs/packet/packet.h: rack_space_id). */
 INLINE uint32_t whole_space(void)
 {
     return settings.racks ? settings.space - 1 - settings.rack : settings.space;

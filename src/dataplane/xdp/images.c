@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "dataplane/netlock_memory.h"
 #include "dataplane/xdp/internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* What loader.c and attach.c share. */
 #ifndef PAWL_DATAPLANE_XDP_INTERNAL_H
 #define PAWL_DATAPLANE_XDP_INTERNAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "dataplane/xdp/fan.h"
 #include "dataplane/xdp/internal.h"
 

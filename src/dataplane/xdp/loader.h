@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* Loads a data plane into the kernel, attaches it to interfaces, and talks to it while it runs.
  *
  * With `pins`, a folder of a BPF file system, maps and attachments outlive the process: one that opens the same folder again finds

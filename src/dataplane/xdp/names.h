@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* What plane.h counts, in words. */
 #ifndef PAWL_DATAPLANE_XDP_NAMES_H
 #define PAWL_DATAPLANE_XDP_NAMES_H

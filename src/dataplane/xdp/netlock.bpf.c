@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* NetLock's switch in the kernel: the stages of dataplane/netlock.h on registers in one map's memory, addressed directly. A pass of
  * a packet runs under the latch of its lock, and resubmission is a bounded loop; between two passes others may pass, as in the
  * hardware. What is rare (hosts that come and go, moving locks, servers' messages other than pushes) goes to the control process,

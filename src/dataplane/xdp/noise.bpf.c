@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* A bad network for the lab, on what comes to a host and what leaves it: some UDP packets are lost, some come twice, and some come
  * after the one that was sent after them. A filter of traffic control, not XDP: it can make copies, and leaves the interface free
  * for XDP. */

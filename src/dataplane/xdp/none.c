@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of loader.c and attach.c where the build found no libbpf, clang or bpftool. */
 #include "dataplane/xdp/loader.h"
 

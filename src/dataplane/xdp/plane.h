@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* What an XDP data plane and its control process share: settings, maps, counters. Seen by the kernel's side, too: nothing of the
  * operating system here. Names of maps are in loader.c; each map's role is told where it is declared (frame.bpf.h, X.bpf.c). */
 #ifndef PAWL_DATAPLANE_XDP_PLANE_H

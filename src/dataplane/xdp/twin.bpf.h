@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* Two packets out of one, by a device map that has the same interface twice and a program that runs on what leaves by it.
  *
  * In native mode both copies run one program, in generic mode each entry's own, so the entry does not tell them apart. What does in

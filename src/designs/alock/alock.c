@@ -1,5 +1,6 @@
-#include "designs/all.h"
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/alock/turn.h"
+#include "designs/core/design.h"
 
 #include <errno.h>
 
@@ -68,10 +69,9 @@ static int acquire(struct turn *t, uint64_t deadline)
     return rc;
 }
 
-static int alock_acquire_by(const struct seat *seat, struct hold *h, uint64_t deadline, bool unfenced)
+static int alock_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     struct turn t = alock_turn_of(seat, h);
-    t.unfenced = unfenced;
     int rc = acquire(&t, deadline);
     if (rc)
         return rc;
@@ -79,11 +79,6 @@ static int alock_acquire_by(const struct seat *seat, struct hold *h, uint64_t de
         return -PAWL_ELOST; /* who was stopped in between finds out here, and leaves the lock to recovery */
     h->token = t.token;
     return 0;
-}
-
-static int alock_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
-{
-    return alock_acquire_by(seat, h, deadline, false);
 }
 
 /* The next token, before anybody can be granted it. */
@@ -132,7 +127,7 @@ static int alock_release(const struct seat *seat, const struct hold *h)
     if (!rc)
         rc = end_token(&t);
     if (!rc)
-        rc = alock_give_baton(&t, seat->space->design == &design_busted_alock_greedy ? t.budget : t.budget - 1);
+        rc = alock_give_baton(&t, MISTAKE(seat->space->design->mistakes, ALOCK_GREEDY) ? t.budget : t.budget - 1);
     if (!rc)
         hold_close(seat, h);
     return rc;
@@ -209,28 +204,4 @@ const struct design design_alock = {
     ALOCK_COMMON,
     .tolerates = FAULTS_ALL,
     .acquire = alock_acquire,
-};
-
-const struct design design_busted_alock_greedy = {
-    .name = "busted-alock-greedy",
-    .summary = "alock whose budgets do not end",
-    .kind = DESIGN_BUSTED,
-    .substrates = DESIGN_ON_SIM,
-    ALOCK_COMMON,
-    .acquire = alock_acquire,
-};
-
-static int unfenced_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
-{
-    return alock_acquire_by(seat, h, deadline, true);
-}
-
-const struct design design_busted_alock_nofence = {
-    .name = "busted-alock-nofence",
-    .summary = "alock whose local leader looks across before the others see that it is the victim",
-    .kind = DESIGN_BUSTED,
-    .substrates = DESIGN_ON_SIM,
-    ALOCK_COMMON,
-    .tolerates = FAULTS_ALL,
-    .acquire = unfenced_acquire,
 };

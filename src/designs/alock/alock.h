@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ALock (SPAA'24): two cohorts, those on the lock's own node and those elsewhere, each a queue with a budget; between the two a
  * Peterson lock. Local clients touch the lock by CPU instructions only, remote ones by verbs only, and no word is changed by
  * atomics of both kinds. docs/designs/alock.md has the protocol, the argument, and where it departs from the paper.
@@ -12,10 +13,11 @@
  *
  * Every change of who holds is a compare-and-swap on this one word, so one that comes late changes nothing. What stands in
  * descriptors (link to the successor, hand-over) are hints that save looking at it. */
-#ifndef PAWL_DESIGNS_ALOCK_H
-#define PAWL_DESIGNS_ALOCK_H
+#ifndef PAWL_DESIGNS_ALOCK_ALOCK_H
+#define PAWL_DESIGNS_ALOCK_ALOCK_H
 
-#include "designs/design.h"
+#include "designs/alock/mistakes.h"
+#include "designs/core/design.h"
 
 enum cohort { COHORT_LOCAL, COHORT_REMOTE, COHORTS };
 
@@ -100,5 +102,7 @@ int alock_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 
 /* Somebody of that name stands in the way: recovers from it if it is dead, and one of ours may. */
 int alock_look_after(const struct seat *seat, uint64_t who);
+
+extern const struct design design_alock;
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/alock/turn.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ static int become_victim(struct turn *t)
 {
     uint64_t mine = victim_word(t), was, w;
     struct fab_ep *ep = t->seat->ep;
-    if (t->unfenced) {
+    if (MISTAKE(t->seat->space->design->mistakes, ALOCK_UNFENCED)) {
         fab_local_store64(ep, victim_addr(t), mine);
         return 0;
     }

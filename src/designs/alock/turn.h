@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A turn: one attempt to get the lock, or one hold that ends, as the parts of ALock pass it to each other. queue.c has the way
  * through the own cohort, peterson.c the one between the two, alock.c the whole. */
 #ifndef PAWL_DESIGNS_ALOCK_TURN_H
@@ -14,7 +15,6 @@ struct turn {
     uint64_t era;     /* of the queue that it is in */
     bool queued;      /* it may be in the queue, or hold the baton */
     bool first;       /* it is the first of its era, behind a holder of an earlier one */
-    bool unfenced;    /* wrong on purpose */
     unsigned budget;  /* 0: the Peterson lock is not ours (any more) */
     uint64_t count;   /* the lock's `token` as it is during this hold */
     uint64_t token;   /* of the grant */

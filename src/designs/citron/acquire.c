@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Algorithm 2. For a range of several nodes it differs in one point: first all turns at internal nodes are taken (a), in ascending
  * order, and then the nodes are claimed (b, c, d), in ascending order; and nobody waits for an ancestor (b) with a claim on
  * anything. As printed, three clients can wait for each other: one at a high node for a leaf below it, its holder for a turn at
@@ -29,7 +30,7 @@ static bool too_late(const struct citron_job *j, const struct citron_claim *c)
         return false; /* nobody is above */
     uint64_t limit = j->limit_ns;
     bool late = j->peeked || took_ns(j) > limit - limit * DRIFT_PER_10000 / 10000;
-    return !config_confirms(j->config) && late && look_reach(j, j->draw.head) && !(citron_busted(j) & CITRON_NO_ABORT);
+    return !config_confirms(j->config) && late && look_reach(j, j->draw.head) && !citron_errs(j, CITRON_NO_ABORT);
 }
 
 struct notified {

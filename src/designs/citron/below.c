@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Phase (d) of Algorithm 2: waiting for those below. */
 #include "designs/citron/citron.h"
 
@@ -159,7 +160,7 @@ int job_drain_below(struct citron_job *j, unsigned i)
 int job_wait_out(struct citron_job *j)
 {
     uint64_t until = add_saturating(j->claimed_ns, config_wait_ns(j->config));
-    if (citron_busted(j) & CITRON_NO_WAIT)
+    if (citron_errs(j, CITRON_NO_WAIT))
         return 0;
     while (world_now(j->seat->world) < until) {
         int rc = fab_wait_any(j->seat->ep, NULL, 0, until);

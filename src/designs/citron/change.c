@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A hold that changes: grows, shrinks, goes up or down. None of it is in the paper.
  *
  * Growing and going up get further claims beside those held, and wait for them with those in hand; so whoever waits with empty

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Citron (FAST'23): ranges locked on a segment tree by one-sided verbs. docs/designs/citron.md has the argument and says where this
  * departs from the paper.
  *
@@ -18,11 +19,12 @@
  *     recover.c  counting anew what the dead and those of unknown outcome have left (3.10)
  *     funeral.c  all that a dead session had
  *     design.c   the tables: citron, and the busted ones */
-#ifndef PAWL_DESIGNS_CITRON_H
-#define PAWL_DESIGNS_CITRON_H
+#ifndef PAWL_DESIGNS_CITRON_CITRON_H
+#define PAWL_DESIGNS_CITRON_CITRON_H
 
+#include "designs/citron/mistakes.h"
 #include "designs/citron/tree.h"
-#include "designs/design.h"
+#include "designs/core/design.h"
 
 /* ---- internal nodes (3.4): {DCnt, DMax, TCnt, TMax} of 15 bits, Occ, and two flags for readers ---- */
 
@@ -703,31 +705,9 @@ int citron_reserve_joint(const struct citron_job *j);
 
 /* ---- design.c ---- */
 
-enum citron_busted {
-    CITRON_NO_ABORT = 1,      /* who made itself known too late goes on */
-    CITRON_NO_WAIT = 2,       /* T_wait is not waited out */
-    CITRON_NO_FENCE = 4,      /* counts anew without having shut out the lost */
-    CITRON_BLIND_RELEASE = 8, /* releases of turns are additions, as printed */
-    CITRON_BLIND_READER = 16, /* a reader does not look for writers after it took its place */
-    CITRON_BLIND_SPLIT = 32,  /* the first half that goes takes the node that both have with it */
-};
-
-struct citron_design {
-    struct design design;
-    uint32_t busted;
-};
-
-extern const struct citron_design design_citron, design_busted_citron_no_abort, design_busted_citron_no_wait,
-    design_busted_citron_no_fence, design_busted_citron_blind_release, design_busted_citron_blind_reader,
-    design_busted_citron_blind_split;
-
-static inline uint32_t citron_busted_seat(const struct seat *seat)
+static inline bool citron_errs(const struct citron_job *j, uint32_t mistake)
 {
-    return container_of(seat->space->design, struct citron_design, design)->busted;
-}
-static inline uint32_t citron_busted(const struct citron_job *j)
-{
-    return citron_busted_seat(j->seat);
+    return MISTAKE(j->seat->space->design->mistakes, mistake);
 }
 
 /* ---- what can be set, and what is counted ---- */
@@ -743,5 +723,7 @@ struct citron_stats {
     uint64_t acquires, late, aborts, blocked, escalated, repaired, grown, censuses, yielded, rivals, joint, crowded;
 };
 extern struct citron_stats citron_stats; /* of this process; the simulation is one */
+
+extern const struct design design_citron;
 
 #endif

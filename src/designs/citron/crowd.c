@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* That no counter runs over, whoever comes when (3.4 has 15 bits for each, and trusts that there are no more clients).
  *
  * Verbs add blindly, so what a word counts may be more than whoever added to it could know. Two rules bound it. A session has no

@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The designs: citron, and what the suite must catch. */
-#include "designs/all.h"
+#include "designs/core/design.h"
 #include "designs/citron/citron.h"
 
 #include <errno.h>
@@ -60,37 +61,30 @@ static const struct design_counter counters[] = {
     {0},
 };
 
-#define CITRON_COMMON(faults)                                                                                                      \
-    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |             \
-                DESIGN_RANGES | DESIGN_ASYNC,                                                                                      \
-    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct citron_lock),                   \
-    .lock_bytes = citron_lock_bytes, .desc_size = DESC_WORDS * sizeof(uint64_t), .acquire = citron_acquire,                        \
-    .release = citron_release, .convert = citron_convert, .reshape = citron_reshape, .split = citron_split, .cover = citron_cover, \
-    .layout = citron_layout, .retune = citron_retune, .rescale = citron_rescale, .holds = citron_holds, .recover = citron_recover, \
-    .peek = citron_peek, .raise = citron_raise, .knobs = knobs, .counters = counters
-
-const struct citron_design design_citron = {
-    .design = {.name = "citron", .summary = "ranges on a segment tree, one-sided", .kind = DESIGN_MAIN, CITRON_COMMON(FAULTS_ALL)},
+const struct design design_citron = {
+    .name = "citron",
+    .summary = "ranges on a segment tree, one-sided",
+    .kind = DESIGN_MAIN,
+    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |
+                DESIGN_RANGES | DESIGN_ASYNC,
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL,
+    .lock_size = sizeof(struct citron_lock),
+    .lock_bytes = citron_lock_bytes,
+    .desc_size = DESC_WORDS * sizeof(uint64_t),
+    .acquire = citron_acquire,
+    .release = citron_release,
+    .convert = citron_convert,
+    .reshape = citron_reshape,
+    .split = citron_split,
+    .cover = citron_cover,
+    .layout = citron_layout,
+    .retune = citron_retune,
+    .rescale = citron_rescale,
+    .holds = citron_holds,
+    .recover = citron_recover,
+    .peek = citron_peek,
+    .raise = citron_raise,
+    .knobs = knobs,
+    .counters = counters,
 };
-
-#define CITRON_BUSTED(what, line, flag, faults)                                                                                    \
-    {                                                                                                                              \
-        .design = {.name = "busted-citron-" what, .summary = (line), .kind = DESIGN_BUSTED, CITRON_COMMON(faults)},                \
-        .busted = (flag)                                                                                                           \
-    }
-
-/* What it takes to come late: one that stops, and one that cannot be shut out at once. */
-#define LATE_FAULTS (FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DRIFT))
-
-const struct citron_design design_busted_citron_no_abort =
-    CITRON_BUSTED("no-abort", "who made itself known too late goes on", CITRON_NO_ABORT, FAULTS_ALL);
-const struct citron_design design_busted_citron_no_wait =
-    CITRON_BUSTED("no-wait", "T_wait is not waited out", CITRON_NO_WAIT, FAULTS_ALL);
-const struct citron_design design_busted_citron_no_fence =
-    CITRON_BUSTED("no-fence", "counts anew without having shut out the lost", CITRON_NO_FENCE, LATE_FAULTS);
-const struct citron_design design_busted_citron_blind_release =
-    CITRON_BUSTED("blind-release", "releases by adding, whatever has happened since", CITRON_BLIND_RELEASE, FAULTS_ALL);
-const struct citron_design design_busted_citron_blind_reader =
-    CITRON_BUSTED("blind-reader", "a reader does not look for writers after it took its place", CITRON_BLIND_READER, FAULTS_ALL);
-const struct citron_design design_busted_citron_blind_split =
-    CITRON_BUSTED("blind-split", "the first half that goes takes the node that both have with it", CITRON_BLIND_SPLIT, FAULTS_ALL);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a dead session has left (3.10). Whatever it had of a node is gone when that node has been counted once without it; so its
  * nodes are collected, each once, and counted several at a time, however many holds it had. */
 #include "designs/citron/citron.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Leaves: writers set bits under a mask, readers take places beside them; and the second fast path of 3.8, all bits at once.
  *
  * A writer sets its bits and then reads the places; a reader takes its place and then reads the bits. So one of them sees the
@@ -86,7 +87,7 @@ void citron_leaf_see(struct citron_job *j, unsigned i, uint64_t old, struct citr
 {
     struct citron_claim *c = &j->claims[i];
     if (claim_internal(c)) {
-        assert(node_field(old, NODE_TCNT) == c->ticket || citron_busted(j)); /* nobody takes a turn from the living */
+        assert(node_field(old, NODE_TCNT) == c->ticket || citron_errs(j, CITRON_ANY)); /* nobody takes a turn from the living */
         return;
     }
     c->took = j->shared ? !old : !(old & mask_of(c));
@@ -156,7 +157,7 @@ static int settle_reader(struct citron_job *j, unsigned i, struct citron_leaves 
 {
     struct citron_claim *c = &j->claims[i];
     if (c->took)
-        return l->bits[i] & mask_of(c) && !(citron_busted(j) & CITRON_BLIND_READER) ? stop_at(j, i) : 0;
+        return l->bits[i] & mask_of(c) && !citron_errs(j, CITRON_BLIND_READER) ? stop_at(j, i) : 0;
     /* The place was taken meanwhile. When all are, it reads at the parent. */
     int rc = job_drop_all(j, i, true);
     if (!rc && ++j->places_tried > LEAF_READERS)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Phase (b) of Algorithm 2: looking up, and waiting for whoever is there. */
 #include "designs/citron/citron.h"
 

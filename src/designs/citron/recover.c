@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counting anew (3.10). The paper resets a counter that has stood still for a lease; but a hold may last longer than that, and a
  * release that comes after a reset counts for somebody else. Here it is known who lives (sessions have leases, the lost are shut
  * out) and what each of them has (claims are published before their effect), so whoever is stuck counts the claims of the living,
@@ -38,7 +39,7 @@ static int check_life(struct census *c, uint32_t slot)
         return dead < 0 ? dead : 1;
     if (lease_state(lease) != SLOT_LOST)
         return 0; /* closed: it has shut itself out */
-    if (citron_busted_seat(seat) & CITRON_NO_FENCE)
+    if (MISTAKE(seat->space->design->mistakes, CITRON_NO_FENCE))
         return 0;
     /* Proof first, lease second: the proof is then that session's, not its successor's in the slot. */
     fab_addr at = space_slot_addr(seat->space, slot);

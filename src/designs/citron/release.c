@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Algorithm 3, and the ways back out of an acquisition. Claims go in reverse order. */
 #include "designs/citron/citron.h"
 
@@ -31,7 +32,7 @@ void citron_add_known(const struct citron_job *j, struct citron_batch *b, const 
 static void add_pass_turn(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool keep_turn)
 {
     uint64_t turn = (uint64_t)c->ticket << NODE_TCNT, next = (uint64_t)node_ticket_next(c->ticket) << NODE_TCNT;
-    if (citron_busted(j) & CITRON_BLIND_RELEASE) { /* as printed: Occ - 1, TCnt + 1, whatever has happened since */
+    if (citron_errs(j, CITRON_BLIND_RELEASE)) { /* as printed: Occ - 1, TCnt + 1, whatever has happened since */
         batch_mfaa(b, job_claim_node(j, c), NODE_OCC | (keep_turn ? 0 : UINT64_C(1) << NODE_TCNT), NODE_TOPS);
         return;
     }
@@ -45,7 +46,7 @@ static void add_release_node(const struct citron_job *j, struct citron_batch *b,
     uint64_t mask = claim_internal(c) ? 0 : bounds_mask(c->ticket);
     if (claim_internal(c) && c->shared) {
         batch_mfaa(b, job_claim_readers(j, c), UINT64_C(1) << READERS_CNT, READERS_TOPS);
-    } else if (claim_internal(c) && c->joint && !(citron_busted(j) & CITRON_BLIND_SPLIT)) {
+    } else if (claim_internal(c) && c->joint && !citron_errs(j, CITRON_BLIND_SPLIT)) {
         /* other holds of this session have it, too: the last of them gives it back */
     } else if (claim_internal(c)) {
         for (unsigned n = 0; n < 4 && c->all; n++)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The lock's configuration: m, T_wait, and the tree's height; how they change while others use them (3.5.5, 3.9).
  *
  * All of it is one word, which everybody reads together with the ancestors (b) and once more after having made itself known (d):

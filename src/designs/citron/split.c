@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cutting a hold in two (not in the paper). Claims are dealt to the halves. A leaf that both need is claimed twice, by the bits of
  * each, and a reader of an internal node is counted twice. A writer's internal node has one turn, which cannot be: both halves have
  * it, and the one that goes last gives it back. They are holds of one session, so that is settled on its own books; if the session

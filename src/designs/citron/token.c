@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fencing tokens (I2r). One counter for the whole lock would be a word that every grant adds to, and NICs do few atomics on one
  * address: 2.24 million per second in the models. So each part of the tree, the units below one node of the lowest high level, has
  * a block of tokens of its own, and takes the next free block of the lock when that is used up.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/citron/tree.h"
 
 unsigned tree_notified(unsigned height, unsigned m, unsigned top, uint8_t out[TREE_HEIGHT_MAX])

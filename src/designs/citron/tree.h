@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The lock tree of Citron (3.3): a quaternary segment tree over units, 64 of them in a leaf, as arithmetic on numbers.
  *
  * A node is a height (0: leaf) and a number at that height; it stands for 64 * 4^height units. Nodes lie in one flat array in level

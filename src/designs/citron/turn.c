@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Phase (a) of Algorithm 2: turns at internal nodes, served in order; and waiting in general. */
 #include "designs/citron/citron.h"
 

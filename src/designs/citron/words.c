@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The words that nodes, claims and configurations are made of, where they lie, and batches of verbs on them. */
 #include "designs/citron/citron.h"
 

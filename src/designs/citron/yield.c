@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who waits gives way to a holder that changes.
  *
  * One that grows or goes up waits for more with something in hand, and whoever stands in its way may wait for just that: nobody's

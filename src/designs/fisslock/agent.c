@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An agent: who holds the lock, who waits for it, and who is next (Fig. 7). */
 #include "designs/fisslock/pool.h"
 
@@ -83,7 +84,7 @@ static void writer_gone(struct event *e, struct agent *a)
 {
     edit(e, a);
     if (--a->writers == 0 && a->state == AGENT_LIVE && (a->starves || host_is(e->h, FISSION_WRITE_PREFERRING)) &&
-        !host_is(e->h, FISSLOCK_BUSTED_STICKY))
+        !MISTAKE(e->h->config.mistakes, FISSLOCK_BUSTED_STICKY))
         agent_tell_writers(e, a, a->upgrader.machine != 0);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A server of FissLock: the decider of the locks that are not in the switch, by the same stages, on words in its memory. The switch
  * forwards packets to it and passes on what it decides; who lives, and where a lock is, the switch knows. */
 #include "designs/fisslock/fisslock.h"
@@ -90,7 +91,7 @@ static void say_hand(const struct annex *a, uint64_t index, const struct annex_l
     p->head.nonce = l->round;
     p->word = l->word;
     p->token = l->token;
-    if ((a->config.options & FISSLOCK_BUSTED_BLANK) && !(l->word & FISSION_WORD_HELD))
+    if (MISTAKE(a->config.mistakes, FISSLOCK_BUSTED_BLANK) && !(l->word & FISSION_WORD_HELD))
         p->word = p->token = 0;
 }
 
@@ -164,7 +165,7 @@ static void on_control(struct annex *a, const struct fission_packet *p, uint32_t
 
 static uint32_t decide(struct annex *a, struct annex_lock *l, const struct fission_packet *p, struct fission_meta *m)
 {
-    uint32_t dest = fission_decide(p, (uint32_t)a->config.options, &l->word, &l->token, m);
+    uint32_t dest = fission_decide(p, (uint32_t)(a->config.options | MISTAKES(a->config.mistakes)), &l->word, &l->token, m);
     m->token += (uint64_t)a->rules.epoch << FISSION_TOKEN_LIFE_SHIFT;
     return dest;
 }
@@ -218,7 +219,7 @@ static void emit(struct annex *a, const struct fission_packet *in, uint32_t len,
         return;
     memcpy(p, in, len);
     if (m) {
-        fission_rewrite(p, (uint32_t)a->config.options, m, dest);
+        fission_rewrite(p, (uint32_t)(a->config.options | MISTAKES(a->config.mistakes)), m, dest);
         p->flags |= SPILL_SERVED;
     } else {
         p->hops++;
@@ -279,7 +280,7 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
     }
     struct annex_lock *l = lock_at(a, p->head.index);
     p->flags &= (uint16_t) ~(SPILL_MOVING | SPILL_SERVED);
-    if (l->state == ANNEX_LENT && !(a->config.options & FISSLOCK_BUSTED_UNPAUSED)) {
+    if (l->state == ANNEX_LENT && !MISTAKE(a->config.mistakes, FISSLOCK_BUSTED_UNPAUSED)) {
         p->flags &= (uint16_t)~SPILL_DEAD;
         emit(a, p, len, NULL, 0, out);
         return;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A census: an agent whose decider has given out ordinals that it never heard of asks every host who holds by them.
  *
  * A host answers with those that hold, and promises that none of its requests will take a GRANT by the others (request.c,

@@ -1,6 +1,7 @@
-/* Deadlocks: see designs/chase.h. Here the queue of a lock is its agent's; its term is the agent's tenure. That one holds is asked
- * of its host alone in the second round: the host knows more than the agent. A circle may go through several racks (racks.c): then
- * a host has a part in each. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Deadlocks: see designs/packet/chase.h. Here the queue of a lock is its agent's; its term is the agent's tenure. That one holds is
+ * asked of its host alone in the second round: the host knows more than the agent. A circle may go through several racks (racks.c):
+ * then a host has a part in each. */
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
 
@@ -144,8 +145,8 @@ static struct chase chase_of(struct event *e)
                           .part = h->request_count,
                           .parts = (uint16_t)host_parts(h),
                           .machine = h->machine,
-                          .crowd = host_is(h, FISSLOCK_BUSTED_CROWD),
-                          .rash = host_is(h, FISSLOCK_BUSTED_RASH)};
+                          .crowd = MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_CROWD),
+                          .rash = MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_RASH)};
 }
 
 void deadlock_due(struct event *e, struct request *r)
@@ -261,7 +262,7 @@ void deadlock_probe(struct event *e, const struct fission_packet *p)
 static uint32_t next_wait(const struct chase *c, struct fisslock_host *h, const struct fission_packet *p,
                           const struct chase_step *s)
 {
-    bool stale = host_is(h, FISSLOCK_BUSTED_STALE);
+    bool stale = MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_STALE);
     struct request *r = pool_request_of(h, s->id);
     if (!r && stale && NONCE_SLOT(s->id) < h->request_count)
         return chase_wait_behind(c, chase_number(h, host_request(h, NONCE_SLOT(s->id))));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The decider on words in memory, 16 bytes per lock. */
 #include "dataplane/fission.h"
 #include "designs/fisslock/fisslock.h"
@@ -73,17 +74,17 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     struct decider *d = state;
     d->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
     d->drops = (struct packet_drops){0};
-    d->options = (uint32_t)config->options;
+    d->options = (uint32_t)(config->options | MISTAKES(config->mistakes));
     d->locks = slots_of(config);
     d->machines_at = sizeof *d + d->locks * sizeof(struct rebuild_lock);
     memset(machine_at(d, 0), 0, (config->machines + 1u) * sizeof(struct machine));
     d->lease_ns = config->lease_ns;
     d->rules.epoch = d->lease_ns ? life : 0;
-    d->token_base = (uint64_t)(d->options & FISSION_BUSTED_TOKEN ? 1 : life) << FISSION_TOKEN_LIFE_SHIFT;
+    d->token_base = (uint64_t)(MISTAKE(d->options, FISSION_BUSTED_TOKEN) ? 1 : life) << FISSION_TOKEN_LIFE_SHIFT;
     /* Its state was lost. What was granted before is told by those who hold it, or runs out with the leases of its former life. */
     d->rebuild.closed = false;
     if (life > 1 && d->lease_ns)
-        rebuild_begin(&d->rebuild, config->machines, d->options & FISSION_BUSTED_HASTY ? 0 : now + lease_at_most(d));
+        rebuild_begin(&d->rebuild, config->machines, MISTAKE(d->options, FISSION_BUSTED_HASTY) ? 0 : now + lease_at_most(d));
     for (uint64_t i = 0; i < d->locks; i++) {
         d->lock[i].word = 0;
         d->lock[i].token = 0;
@@ -123,7 +124,7 @@ static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
 static bool runs_lease(const void *state, uint16_t machine, uint64_t now)
 {
     const struct decider *d = state;
-    return lives(d, machine, now) && !(d->options & FISSION_BUSTED_EARLY);
+    return lives(d, machine, now) && !MISTAKE(d->options, FISSION_BUSTED_EARLY);
 }
 
 static bool is_closed(struct decider *d, uint64_t now)
@@ -216,7 +217,7 @@ static void report(struct decider *d, const struct fission_packet *p, uint32_t l
         d->drops.stale++;
         return;
     }
-    if (!(d->options & FISSION_BUSTED_MUTED))
+    if (!MISTAKE(d->options, FISSION_BUSTED_MUTED))
         machine_at(d, p->head.from.machine)->asked = 1; /* it holds something, and is to be asked */
     struct fission_packet *answer = outbox_add(out, sizeof *p);
     if (!answer)

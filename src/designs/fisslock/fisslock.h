@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock (OSDI'24): a decider in the switch and agents on the hosts. docs/designs/fisslock.md describes it. */
 #ifndef PAWL_DESIGNS_FISSLOCK_FISSLOCK_H
 #define PAWL_DESIGNS_FISSLOCK_FISSLOCK_H
 
-#include "designs/packet.h"
+#include "designs/packet/packet.h"
 
 extern const struct packet_design fisslock_packets;
 
@@ -74,5 +75,11 @@ struct rebuild;
 const struct rebuild *fisslock_switch_rebuild(const void *state);
 bool fisslock_switch_has(const void *state, uint64_t index);       /* it is decided there */
 uint64_t fisslock_server_word(const void *server, uint64_t index); /* 0: it is not here */
+
+#define FISSLOCK_FEATURES                                                                                                          \
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
+     DESIGN_DEADLOCK)
+
+extern const struct design design_fisslock, design_fisslock_racks;
 
 #endif

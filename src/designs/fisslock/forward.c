@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the decider sends to the agent's host: requests, releases, and questions whether the agent is there. */
 #include "designs/fisslock/pool.h"
 #include "designs/fisslock/spill.h"
@@ -56,9 +57,9 @@ static struct agent *agent_for(struct event *e, const struct fission_packet *p)
     if (a || !mine)
         return a;
     bool proven = (p->flags & FISSION_BOUNCED) && p->bouncer == h->machine && p->stamp == *host_ends(h, p->head.index);
-    if (!proven && !host_is(h, FISSLOCK_BUSTED_ADOPT))
+    if (!proven && !MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_ADOPT))
         return NULL;
-    if (h->reborn && !host_is(h, FISSLOCK_BUSTED_REUSE) && !tenure_taken(e, p->head.index, term))
+    if (h->reborn && !MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_REUSE) && !tenure_taken(e, p->head.index, term))
         return NULL;
     return tenure_adopt(e, p->head.index, p->word, p->token);
 }

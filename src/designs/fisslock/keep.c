@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Agents that stay (beyond the paper): when the last holder has gone and nobody waits, the host may keep the agent, so that its
  * next acquisition costs no packet. To the decider the lock is held, by this host. Another's request is sent to the agent, as ever,
  * which finds nobody and goes there: one round trip more than if the lock had been free.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A host's lease at the decider. While it runs, what the host's requests hold is theirs, and its agents may grant. The host counts
  * from when it asked, the decider from when it heard, so the host knows first that it is over. Then others may take over whatever
  * names this host (5.3), and the host starts anew: its agents are gone, who held has lost it, who waits asks again under another
@@ -12,7 +13,7 @@
 
 bool lease_runs(const struct fisslock_host *h, uint64_t now)
 {
-    return !h->config.lease_ns || now < h->lease_until || host_is(h, FISSLOCK_BUSTED_LEASE);
+    return !h->config.lease_ns || now < h->lease_until || MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_LEASE);
 }
 
 /* Nothing of it is true any more. */
@@ -42,7 +43,7 @@ static void lose(struct event *e, struct request *r)
 /* Wrong, and on purpose. */
 static bool outlasts(const struct fisslock_host *h, const struct agent *a)
 {
-    return host_is(h, FISSLOCK_BUSTED_KEEP) && a->kept && !a->holders.count && !a->waiters.count;
+    return MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_KEEP) && a->kept && !a->holders.count && !a->waiters.count;
 }
 
 /* No agent is here any more, and nothing that was proven before is now: which tenures are over, and what was taken over. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The short way: acquiring and releasing beside the lock's own agent, without packets, timers, lists or the undo log.
  *
  * A hold that came this way has a place in `locals` and nothing else: it is in no queue, bucket or list of holders. Before anything

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/fisslock/placement.h"
 #include "lib/hash.h"
 
@@ -186,7 +187,7 @@ static void say_move(struct placement *d, uint32_t slot, const struct rebuild_lo
         return;
     p->word = locks[slot].word;
     p->token = locks[slot].token;
-    if ((d->config.options & FISSLOCK_BUSTED_BLANK) && !(p->word & FISSION_WORD_HELD))
+    if (MISTAKE(d->config.mistakes, FISSLOCK_BUSTED_BLANK) && !(p->word & FISSION_WORD_HELD))
         p->word = p->token = 0;
 }
 
@@ -228,7 +229,7 @@ static void on_hand(struct placement *d, struct rebuild_lock *locks, const struc
 {
     uint32_t slot = find(d, p->head.index);
     struct slot *s = slot == SLOT_NONE ? NULL : placement_slot_at(d, slot);
-    if (!s || s->state != SLOT_CALLED || (s->round != p->head.nonce && !(d->config.options & FISSLOCK_BUSTED_ROUND)))
+    if (!s || s->state != SLOT_CALLED || (s->round != p->head.nonce && !MISTAKE(d->config.mistakes, FISSLOCK_BUSTED_ROUND)))
         return; /* of another round, or heard before */
     end_move(d, slot);
     locks[slot] = (struct rebuild_lock){p->word, p->token};
@@ -266,7 +267,7 @@ static void on_hello(struct placement *d, unsigned ward, const struct fission_pa
     uint32_t life = p->stamp;
     if (life < d->ward[ward].life || !life)
         return; /* of an earlier life */
-    if ((life > d->life || d->ward[ward].skipped) && !(d->config.options & FISSLOCK_BUSTED_AMNESIA)) {
+    if ((life > d->life || d->ward[ward].skipped) && !MISTAKE(d->config.mistakes, FISSLOCK_BUSTED_AMNESIA)) {
         d->stale = true;
         return;
     }

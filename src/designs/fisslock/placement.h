@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The switch's part of having more locks than slots: which locks are here, which server has the others, and moves between them. */
 #ifndef PAWL_DESIGNS_FISSLOCK_PLACEMENT_H
 #define PAWL_DESIGNS_FISSLOCK_PLACEMENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A host's part of FissLock: its requests (the client of Fig. 6) and its agent pool (Fig. 7, 11), in one block of memory.
  *
  * The truth about who holds is in the requests: a request that is HELD holds, any other does not. Everything else (an agent's
@@ -13,34 +14,14 @@
 #define PAWL_DESIGNS_FISSLOCK_POOL_H
 
 #include "dataplane/fission.h"
-#include "designs/chase.h"
-#include "designs/packet.h"
-#include "designs/timers.h"
+#include "designs/fisslock/mistakes.h"
+#include "designs/fisslock/options.h"
+#include "designs/packet/chase.h"
+#include "designs/packet/packet.h"
+#include "designs/packet/timers.h"
 #include "lib/hash.h"
 
 #define NONE UINT32_MAX
-
-/* rack_config.options: the low half is the decider's (enum fission_options). */
-enum fisslock_options {
-    FISSLOCK_PRIORITY = 1 << 16, /* waiters by priority, then first come, first served; else only the latter */
-    FISSLOCK_KEEP = 1 << 17,     /* agents of free locks may stay: keep.c */
-    FISSLOCK_PLACED = 1 << 18,   /* with it: at the host that the lock is placed with, and nowhere else (7.4) */
-    /* Broken on purpose. */
-    FISSLOCK_BUSTED_KEEP = 1 << 29,   /* agents that stay outlast the host's lease */
-    FISSLOCK_BUSTED_NONCE = 1 << 20,  /* a GRANT is for whatever the task asked last (pitfall 1) */
-    FISSLOCK_BUSTED_ADOPT = 1 << 21,  /* a forwarded packet is proof enough that the agent is here */
-    FISSLOCK_BUSTED_FLOOR = 1 << 22,  /* GRANTs of tenures that ended here are taken */
-    FISSLOCK_BUSTED_CENSUS = 1 << 23, /* who cannot be accounted for is taken for gone */
-    FISSLOCK_BUSTED_LEASE = 1 << 25,  /* the host does not look whether its lease runs */
-    FISSLOCK_BUSTED_DOUBT = 1 << 26,  /* who takes over asks nobody who holds */
-    FISSLOCK_BUSTED_STICKY = 1 << 24, /* the writers' bits stay when the writer has gone (pitfall 13) */
-    FISSLOCK_BUSTED_REUSE = 1 << 27,  /* a host that lost its memory takes an earlier life's tenures for its own */
-    FISSLOCK_BUSTED_SILENT = 1 << 28, /* a host tells a decider that lost its state that it holds nothing shared */
-    FISSLOCK_BUSTED_STALE = 1 << 30,  /* who held when the agent heard of it is taken to hold now */
-    FISSLOCK_BUSTED_CROWD = 1 << 19,  /* threads of a session are taken for one */
-};
-
-#define FISSLOCK_BUSTED_RASH (UINT64_C(1) << 50) /* a probe that has come back is proof enough of a deadlock */
 
 /* ---- requests ---- */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock with its locks divided among several switches (5.4).
  *
  * A host takes part in every rack with a pool of its own: requests, agents, a lease, what it tells a switch that lost its state.
@@ -12,7 +13,7 @@
 #include "designs/fisslock/racks.h"
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
-#include "designs/parts.h"
+#include "designs/packet/parts.h"
 
 #include <errno.h>
 

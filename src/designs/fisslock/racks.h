@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock with its locks divided among several switches (5.4). */
 #ifndef PAWL_DESIGNS_FISSLOCK_RACKS_H
 #define PAWL_DESIGNS_FISSLOCK_RACKS_H
 
-#include "designs/parts.h"
+#include "designs/packet/parts.h"
 
 extern const struct packet_design fisslock_racks_packets;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/fisslock/rebuild.h"
 #include "lib/base.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A decider that lost its state is rebuilt from what the living hold (5.3, S1 to S3): for the decider in memory and for the control
  * process of one in the kernel.
  *

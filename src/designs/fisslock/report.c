@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A decider lost its state: this host, whose lease still runs, keeps what its requests hold, and tells the decider (5.3, S1). Parts
  * of the requests go in a packet each, several under way at once, each repeated until it is heard; last, that this was all. Until
  * the decider opens nobody is granted anything, so what was told stays true, but for what is given back; of that the decider hears
@@ -11,7 +12,7 @@ static unsigned holds_in(struct fisslock_host *h, uint32_t from, uint32_t to, st
     for (uint32_t i = from; i < to && count < FISSION_ENTRIES_MAX; i++) {
         const struct request *r = host_request(h, i);
         bool holds = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
-        if (!holds || (host_is(h, FISSLOCK_BUSTED_SILENT) && r->mode == FISSION_SHARED))
+        if (!holds || (MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_SILENT) && r->mode == FISSION_SHARED))
             continue;
         entries[count++] = (struct fission_entry){r->index, request_place(h, r), 0, r->mode, r->priority};
     }

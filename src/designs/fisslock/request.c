@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The client: what Fig. 6 does, and what it takes to do it over a network that loses packets. */
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/pool.h"
@@ -408,7 +409,7 @@ void request_carry(void *from, void *to, uint32_t request, uint64_t now, struct 
  * in a census, cannot. */
 static bool credible(struct fisslock_host *h, const struct request *r, uint32_t term, uint16_t ordinal)
 {
-    if (r->floored && fission_term_after(r->floor, term) && !host_is(h, FISSLOCK_BUSTED_FLOOR))
+    if (r->floored && fission_term_after(r->floor, term) && !MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_FLOOR))
         return false;
     return !(r->barred && ordinal && term == r->barred_term && ordinal <= r->barred_inca);
 }

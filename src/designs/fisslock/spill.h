@@ -1,10 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Locks beyond the switch's capacity: what the switch and the servers that decide them say to each other. docs/designs/fisslock.md,
  * "More locks than the switch holds". */
 #ifndef PAWL_DESIGNS_FISSLOCK_SPILL_H
 #define PAWL_DESIGNS_FISSLOCK_SPILL_H
 
 #include "dataplane/fission.h"
-#include "designs/packet.h"
+#include "designs/fisslock/mistakes.h"
+#include "designs/fisslock/options.h"
+#include "designs/packet/packet.h"
 
 /* Beyond what hosts may send (fission_verify). head.epoch is the switch's life, but for HELLO; head.nonce is the round of a move.
  */
@@ -24,14 +27,6 @@ enum spill_flags {
     SPILL_DEAD = 1 << 14,   /* returned to it: the host that it was for is lost */
     SPILL_MOVING = 1 << 15, /* from a server: it is not here */
 };
-
-/* rack_config.options */
-#define FISSLOCK_RESTLESS (UINT64_C(1) << 40) /* locks move whatever their usage, so that many do */
-/* Broken on purpose. */
-#define FISSLOCK_BUSTED_UNPAUSED (UINT64_C(1) << 41) /* a server goes on deciding what it has lent */
-#define FISSLOCK_BUSTED_BLANK (UINT64_C(1) << 42)    /* a free lock moves without its token */
-#define FISSLOCK_BUSTED_ROUND (UINT64_C(1) << 43)    /* any HAND is the answer to a CALL */
-#define FISSLOCK_BUSTED_AMNESIA (UINT64_C(1) << 44)  /* nobody is asked what a server that lost its memory had granted */
 
 #define SPILL_HEAT_ENTRIES 64 /* of one HEAT */
 static_assert(FISSION_ENTRIES_MAX >= SPILL_HEAT_ENTRIES, "fits");

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How an agent comes and goes. A tenure begins with a GRANT that brings the agent, and ends with FREE or with a GRANT to the next.
  */
 #include "designs/fisslock/pool.h"
@@ -87,7 +88,7 @@ static void restore(struct event *e, struct agent *a, uint64_t word)
     edit(e, a);
     a->state = AGENT_LIVE;
     a->seen = (uint16_t)max_u64(a->seen, fission_word_inca(word)); /* the refusal may have been overtaken */
-    if (host_is(h, FISSLOCK_BUSTED_CENSUS)) {
+    if (MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_CENSUS)) {
         a->known = a->seen;
         a->known_bits = 0;
     }
@@ -287,7 +288,7 @@ static bool expected(struct fisslock_host *h, const struct fission_packet *p, ui
     if (!r || r->index != p->head.index || (p->mode == FISSION_SHARED) != !!(p->word & FISSION_WORD_SHARED))
         return false;
     if (r->state == REQUEST_WAITING)
-        return !r->floored || !fission_term_after(r->floor, term) || host_is(h, FISSLOCK_BUSTED_FLOOR);
+        return !r->floored || !fission_term_after(r->floor, term) || MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_FLOOR);
     return (r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING) && r->term == p->term &&
            p->head.from.machine != MACHINE_SWITCH;
 }
@@ -409,7 +410,7 @@ struct agent *tenure_adopt(struct event *e, uint64_t index, uint64_t word, uint6
     h->counts.adopted++;
     tenure_begin(e, a, word, token);
     a->adopted = true;
-    a->doubt = (word & FISSION_WORD_TAKEN) && a->right == FISSION_SHARED && !host_is(h, FISSLOCK_BUSTED_DOUBT);
+    a->doubt = (word & FISSION_WORD_TAKEN) && a->right == FISSION_SHARED && !MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_DOUBT);
     for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
         if (request_holds(h, r->nonce)) {
             know_own(e, a, r);

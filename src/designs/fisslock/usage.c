@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which locks should be in the switch: those that are asked for most. All have the same size, so that choosing them is a comparison
  * and no knapsack (NetLock 4.3). Servers report what is hot there; it takes the place of the coolest of a few locks, around which
  * the hand of a clock goes. */

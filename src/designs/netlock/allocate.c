@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/netlock/allocate.h"
 #include "designs/netlock/server.h"
 #include "lib/hash.h"

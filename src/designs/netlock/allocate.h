@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which locks are in the switch, and with how many slots (4.3). */
 #ifndef PAWL_DESIGNS_NETLOCK_ALLOCATE_H
 #define PAWL_DESIGNS_NETLOCK_ALLOCATE_H

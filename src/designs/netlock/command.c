@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an operator may ask of a running switch: what it counts, and other policies (4.4). Whatever is wrong is refused with a
  * reason, and nothing changes. */
 #include "designs/netlock/allocate.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The control plane of the switch (4.3, 4.5): moves locks in and out, ends what belongs to hosts whose lease has ended, sends again
  * what was not answered. It works between packets, on registers. */
 #include "designs/netlock/allocate.h"
@@ -127,7 +128,7 @@ static void say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct o
             p->round = round_of(w, lock);
     } else if (c->state == CONTROL_LIVE) {
         /* Pitfall 9: a server that lost q2 will say LAST; one that did not get NOTIFY will push. */
-        if (has_others(w, lock) && is_empty(w, lock) && !(w->config.options & NETLOCK_BUST_SILENT_EMPTY))
+        if (has_others(w, lock) && is_empty(w, lock) && !MISTAKE(w->config.mistakes, NETLOCK_BUST_SILENT_EMPTY))
             switch_notify(w, lock, now, out);
     } else if (c->state == CONTROL_GIVING) {
         say_give(w, index, plane_get(plane, NETLOCK_ROUNDS, lock), plane_get(plane, NETLOCK_TOKEN, lock), out);
@@ -223,7 +224,7 @@ void switch_give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox
 {
     if (switch_control(w, lock)->state != CONTROL_DRAINING)
         return;
-    bool empty = is_empty(w, lock) || w->config.options & NETLOCK_BUST_NO_DRAIN;
+    bool empty = is_empty(w, lock) || MISTAKE(w->config.mistakes, NETLOCK_BUST_NO_DRAIN);
     if (!empty)
         return;
     enter_state(w, lock, CONTROL_GIVING, now);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whoever has a lock's queue says who is in the way of one who waits. In one queue: of a writer all who hold; of a reader the one
  * who writes, or the first before it who wants to. But a queue of the switch is as long as it is: who waits in q2, or in a
  * priority's queue, or at a server whose lock is to move, waits until all have gone who hold, readers behind readers, too. */

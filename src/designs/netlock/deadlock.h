@@ -1,4 +1,5 @@
-/* Deadlocks in NetLock: what hosts, the switch and lock servers say to each other about them. See designs/chase.h.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Deadlocks in NetLock: what hosts, the switch and lock servers say to each other about them. See designs/packet/chase.h.
  *
  *   PROBE  host to the switch, who may pass it to the server: nonce, mode, client of one who waits; count steps follow
  *   CHASE  whoever has the queue to the host of one who is in the way; the switch sends it by way of the server if the one who
@@ -6,9 +7,9 @@
 #ifndef PAWL_DESIGNS_NETLOCK_DEADLOCK_H
 #define PAWL_DESIGNS_NETLOCK_DEADLOCK_H
 
-#include "designs/chase.h"
 #include "designs/netlock/server.h"
 #include "designs/netlock/switch.h"
+#include "designs/packet/chase.h"
 
 /* Whether a PROBE or CHASE of that length is complete, and the way it has come. */
 bool deadlock_read(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, struct chase_probe *out);

@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The host's side of NetLock, inside: host.c, what it asks of data servers (host_call.c), and its part in finding deadlocks
  * (host_deadlock.c). */
 #ifndef PAWL_DESIGNS_NETLOCK_HOST_H
 #define PAWL_DESIGNS_NETLOCK_HOST_H
 
 #include "designs/netlock/netlock.h"
-#include "designs/requests.h"
+#include "designs/packet/requests.h"
 
 #define GRANTER_SWITCH 0u /* servers are 1 and up */
 #define HOST_CALLS 16u    /* things to be done by data servers, of one session at once */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What requests want their lock's data server to do (4.1). It goes along with the ACQUIRE: whoever grants the lock by that very
  * packet sends it on to the data server, which answers with the grant. Else the lock is granted without it, and it is sent to the
  * data server then. Both are the same thing to be done, and the data server knows that by its number; so it may be sent as often as

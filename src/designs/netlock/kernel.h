@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the control process reaches a program in the kernel that has the registers, too. */
 #ifndef PAWL_DESIGNS_NETLOCK_KERNEL_H
 #define PAWL_DESIGNS_NETLOCK_KERNEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock (SIGCOMM'20): hot locks in the switch, the others and what overflows in lock servers. See docs/designs/netlock.md.
  *
  * Every lock has a home, the server number (index mod servers). The home owns the lock, unless it has lent it to the switch.
@@ -18,8 +19,9 @@
 #define PAWL_DESIGNS_NETLOCK_NETLOCK_H
 
 #include "dataplane/netlock_wire.h"
-#include "designs/packet.h"
-#include "designs/parts.h"
+#include "designs/netlock/mistakes.h"
+#include "designs/packet/packet.h"
+#include "designs/packet/parts.h"
 
 #define NETLOCK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
 /* A token is a term of the steward's and a count of grants. */
@@ -30,45 +32,18 @@
 
 #define NETLOCK_MEASURE_NS (2 * NS_PER_MS) /* servers report, and the switch allocates anew, this often: some hundred requests */
 
-/* config.options: what is broken on purpose (NETLOCK_BUST_ of the data plane in the low bits), */
-#define NETLOCK_BUST_PLANE 0xffu
-#define NETLOCK_BUST_NO_LAPSE 0x100u              /* a host believes in leases for ever */
-#define NETLOCK_BUST_HASTY_SERVER 0x200u          /* a server that lost its memory grants at once */
-#define NETLOCK_BUST_HASTY_REVERT 0x400u          /* what was lent to a switch that died is granted at once */
-#define NETLOCK_BUST_NO_DRAIN 0x800u              /* a lock moves while somebody holds it */
-#define NETLOCK_BUST_ANY_GRANT 0x1000u            /* a host takes any grant for the slot */
-#define NETLOCK_BUST_SILENT_EMPTY 0x2000u         /* NOTIFY is not sent again */
-#define NETLOCK_BUST_NO_RESEND 0x4000u            /* PUSH is not sent again (pitfall 4) */
-#define NETLOCK_BUST_DEAF_SERVER 0x8000u          /* a server grants what the switch asked to buffer only */
-#define NETLOCK_BUST_TWICE UINT64_C(0x8000000)    /* a data server does what comes to it twice */
-#define NETLOCK_BUST_FENCE (UINT64_C(1) << 56)    /* and whatever the token */
-#define NETLOCK_BUST_UPGRADED (UINT64_C(1) << 57) /* NETLOCK_BUST_UPGRADE, of the data plane */
-#define NETLOCK_BUST_CALLED (UINT64_C(1) << 58)   /* NETLOCK_BUST_LOW; and a server takes any NOTIFY for a call */
-/* and how it is to work: */
+/* config.options: how it is to work. */
 #define NETLOCK_ALLOC_RANDOM 0x10000u /* instead of Algorithm 3 */
 #define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */
 #define NETLOCK_PRIORITY 0x40000u     /* a waiting queue per priority */
 #define NETLOCK_SERVERS_ONLY 0x80000u
-#define NETLOCK_CHAIN 0x100000u              /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
-#define NETLOCK_BUST_HASTY_HEIR 0x200000u    /* a server that takes over grants at once */
-#define NETLOCK_BUST_NO_STEWARD 0x400000u    /* a server grants without a lease from the steward */
-#define NETLOCK_BUST_HASTY_RETURN 0x1000000u /* the backup says that it has drained when it has not */
-#define NETLOCK_BUST_USURPER 0x2000000u      /* a switch reigns without a lease from the steward */
-#define NETLOCK_TOGGLE 0x4000000u            /* original and backup take turns: for trials */
-#define NETLOCK_FEW 0x800000u /* few of the priorities have queues in the switch, with CHURN of every lock others: for trials */
-#define NETLOCK_BUST_LOUD 0x10000000u  /* a server that lost locks to another gives leases all the same */
-#define NETLOCK_BUST_CROWD 0x20000000u /* deadlocks: threads of a session are taken for one */
-#define NETLOCK_BUST_STALE 0x40000000u /* who held once is taken to hold */
-#define NETLOCK_SLOTS_SHIFT 32         /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
+#define NETLOCK_CHAIN 0x100000u   /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
+#define NETLOCK_TOGGLE 0x4000000u /* original and backup take turns: for trials */
+#define NETLOCK_FEW 0x800000u     /* few of the priorities have queues in the switch, with CHURN of every lock others: for trials */
+#define NETLOCK_SLOTS_SHIFT 32    /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
 #define NETLOCK_PIPES_SHIFT 61 /* pipes of the switch that share no state (5), less one, 3 bits */
 #define NETLOCK_PIPES_MAX 8u
-static_assert(((NETLOCK_BUST_FENCE | NETLOCK_BUST_UPGRADED | NETLOCK_BUST_CALLED | PARTS_BUSTED_TABLE) >> NETLOCK_PIPES_SHIFT) ==
-                      0 &&
-                  ((NETLOCK_BUST_FENCE | NETLOCK_BUST_UPGRADED | NETLOCK_BUST_CALLED | PARTS_BUSTED_TABLE) &
-                   UINT64_C(0xffffff) << NETLOCK_SLOTS_SHIFT) == 0,
-              "every option has bits of its own");
-
 static inline uint32_t netlock_slots(uint64_t options)
 {
     uint32_t slots = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & 0xffffffu;
@@ -232,5 +207,7 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
 uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out);
 const struct packet_drops *netlock_server_drops(const void *server);
 void netlock_server_apply(void *server, pawl_apply apply, void *ctx);
+
+extern const struct design design_netlock, design_netlock_switches;
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The switch's memory as software has it: NetLock's register arrays in one block, and the table that says which locks are in the
  * switch. Runs the stages of dataplane/netlock.h. */
 #ifndef PAWL_DESIGNS_NETLOCK_PLANE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A lock server of NetLock: its state. Queues per lock, and for each request of each host what it asked last. */
 #ifndef PAWL_DESIGNS_NETLOCK_SERVER_H
 #define PAWL_DESIGNS_NETLOCK_SERVER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A lock server that keeps data: what a request brings for it, or its holder sends, is done once, under the lock, and answered to
  * the host together with the grant (4.1). What belongs to the data is the application's; this is about when it may be touched.
  *
@@ -32,7 +33,7 @@ static bool passes(struct server *s, const struct netlock_packet *p)
     struct fence *f = (struct fence *)(void *)((char *)s + s->fences_at) + p->head.index;
     bool reads = p->mode == NETLOCK_SHARED;
     if (p->token < f->written || (!reads && p->token < f->read))
-        return s->config.options & NETLOCK_BUST_FENCE;
+        return MISTAKE(s->config.mistakes, NETLOCK_BUST_FENCE);
     *(reads ? &f->read : &f->written) = reads ? max_u64(f->read, p->token) : p->token;
     return true;
 }
@@ -88,7 +89,7 @@ void server_on_data(struct server *s, const struct netlock_packet *p, uint32_t l
         answer(s, p, &none, out);
         return;
     }
-    if (d->id != p->stamp || (s->config.options & NETLOCK_BUST_TWICE && !(p->flags & NETLOCK_VOID)))
+    if (d->id != p->stamp || (MISTAKE(s->config.mistakes, NETLOCK_BUST_TWICE) && !(p->flags & NETLOCK_VOID)))
         do_it(s, p, len, d);
     answer(s, p, d, out);
 }

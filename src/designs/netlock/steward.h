@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The steward: who may decide (4.5). It says which switch reigns, the original or its backup, and which server has which locks;
  * each for a lease, which switches and servers ask for (BEAT). Without a lease from the steward nobody grants and nobody gives
  * leases to hosts, so what the steward takes from one it can give to another as soon as that lease is surely over; the other then

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The switch: Algorithm 1. Requests for locks that are here go through the stages, others to their server. */
 #include "designs/netlock/deadlock.h"
 
@@ -53,7 +54,7 @@ void netlock_switch_describe(const struct rack_config *c, struct netlock_memory 
     m->version_at = offsetof(struct nl_switch, version);
     m->levels_at = offsetof(struct nl_switch, levels);
     m->lease_ns = c->lease_ns;
-    m->bust = (uint32_t)c->options & NETLOCK_BUST_PLANE;
+    m->bust = (uint32_t)(MISTAKES(c->mistakes) & NETLOCK_BUST_PLANE);
     m->servers = c->servers;
     static_assert(NETLOCK_SERVERS_MAX == RACK_SERVERS_MAX, "all of them");
     memcpy(m->server, c->server, sizeof m->server);
@@ -155,9 +156,9 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->allocate_ns = now + NETLOCK_MEASURE_NS;
     w->churn_ns = now + w->config.retry_ns;
     w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + (w->config.options & ~(uint64_t)NETLOCK_FEW);
-    switch_plane(w)->bust = (uint16_t)(w->config.options & NETLOCK_BUST_PLANE);
-    switch_plane(w)->bust |= w->config.options & NETLOCK_BUST_UPGRADED ? NETLOCK_BUST_UPGRADE : 0;
-    switch_plane(w)->bust |= w->config.options & NETLOCK_BUST_CALLED ? NETLOCK_BUST_LOW : 0;
+    switch_plane(w)->bust = (uint16_t)(MISTAKES(w->config.mistakes) & NETLOCK_BUST_PLANE);
+    switch_plane(w)->bust |= MISTAKE(w->config.mistakes, NETLOCK_BUST_UPGRADED) ? NETLOCK_BUST_UPGRADE : 0;
+    switch_plane(w)->bust |= MISTAKE(w->config.mistakes, NETLOCK_BUST_CALLED) ? NETLOCK_BUST_LOW : 0;
     if (w->config.options & NETLOCK_CHAIN)
         install_all(w, now);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's switch: the data plane, and the control plane beside it, which has a clock. */
 #ifndef PAWL_DESIGNS_NETLOCK_SWITCH_H
 #define PAWL_DESIGNS_NETLOCK_SWITCH_H

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock with several lock switches in one rack (4.5: where the memory of one is not enough). */
 #ifndef PAWL_DESIGNS_NETLOCK_SWITCHES_H
 #define PAWL_DESIGNS_NETLOCK_SWITCHES_H
 
-#include "designs/packet.h"
+#include "designs/packet/packet.h"
 
 extern const struct packet_design netlock_packets, netlock_switches_packets;
 

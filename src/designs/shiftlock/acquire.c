@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Acquiring: Algorithm 2, and what the paper leaves out of it: giving up, and not waiting for the dead. */
+#include "designs/core/steps.h"
 #include "designs/shiftlock/shiftlock.h"
-#include "designs/steps.h"
 
 #include <errno.h>
 
@@ -172,7 +173,7 @@ static int await_flip(const struct seat *seat, const struct hold *h, struct shif
 /* Line 5, with a look at the recovery mark first: a new era begins with Epoch 0, which is no grant. */
 static int reader_wait(const struct seat *seat, struct hold *h, struct shift_try *t, uint64_t deadline)
 {
-    bool mark = !(shift_of(seat)->busted & SHIFT_MARKLESS);
+    bool mark = !shift_errs(seat, SHIFT_MARKLESS);
     for (;;) {
         struct shift_entry e = t->seen;
         /* RelCnt last: the token is then above the last writer's. */
@@ -250,7 +251,7 @@ static bool take_turn(const struct seat *seat, const struct hold *h, struct shif
     fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, grant);
     if (!shift_read_note(seat, at, h->index, t->seen.era, &note))
         return false;
-    if (note.nonce != t->nonce && !(shift_of(seat)->busted & SHIFT_NAMELESS))
+    if (note.nonce != t->nonce && !shift_errs(seat, SHIFT_NAMELESS))
         return false;
     t->target = note.value;
     t->direct = shift_note_kind(&note) == SHIFT_HANDOVER;

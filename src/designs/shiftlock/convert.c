@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Changing the mode of a hold, which the paper does not have. Down: like letting the readers in (3.5.2), oneself among them; it
  * always works. Up: a reader takes the place of the first writer in the queue, if there is none, and waits until the others have
  * left. */

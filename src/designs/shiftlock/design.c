@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The designs: the paper's entry of 128 bits, the same protocol in 64, and what the suite must catch. */
-#include "designs/all.h"
+#include "designs/core/design.h"
 #include "designs/shiftlock/shiftlock.h"
 
 #include <errno.h>
@@ -141,54 +142,29 @@ static struct overtaking shift_overtaking(unsigned others, enum pawl_mode mode)
     };
 }
 
-#define SHIFT_COMMON(faults)                                                                                                       \
+#define SHIFT_COMMON                                                                                                               \
     .features =                                                                                                                    \
         DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,       \
-    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = (faults), .lock_size = sizeof(struct shift_lock),                    \
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM, .tolerates = FAULTS_ALL, .lock_size = sizeof(struct shift_lock),                  \
     .desc_size = sizeof(struct shift_desc), .desc_record = offsetof(struct shift_desc, record), .acquire = shift_acquire,          \
     .release = shift_release, .convert = shift_convert, .holds = shift_holds, .recover = shift_recover, .peek = shift_peek,        \
     .raise = shift_raise, .knobs = knobs, .overtaking = shift_overtaking
 
-const struct shift_design design_shiftlock = {
-    .design = {.name = "shiftlock",
-               .summary = "one-sided, handed over from client to client",
-               .kind = DESIGN_MAIN,
-               SHIFT_COMMON(FAULTS_ALL)},
-    .form = &shift_form128,
-    .writers_max = WRITERS_MAX,
-    .keep_on = true,
+static const struct shift_variant variant128 = {.form = &shift_form128, .writers_max = WRITERS_MAX, .keep_on = true};
+static const struct shift_variant variant64 = {.form = &shift_form64, .writers_max = WRITERS_MAX, .keep_on = true};
+
+const struct design design_shiftlock = {
+    .name = "shiftlock",
+    .summary = "one-sided, handed over from client to client",
+    .kind = DESIGN_MAIN,
+    .variant = &variant128,
+    SHIFT_COMMON,
 };
 
-const struct shift_design design_shiftlock64 = {
-    .design = {.name = "shiftlock64",
-               .summary = "shiftlock in a word of 64 bits, for fabrics without larger atomics",
-               .kind = DESIGN_MAIN,
-               SHIFT_COMMON(FAULTS_ALL)},
-    .form = &shift_form64,
-    .writers_max = WRITERS_MAX,
-    .keep_on = true,
+const struct design design_shiftlock64 = {
+    .name = "shiftlock64",
+    .summary = "shiftlock in a word of 64 bits, for fabrics without larger atomics",
+    .kind = DESIGN_MAIN,
+    .variant = &variant64,
+    SHIFT_COMMON,
 };
-
-/* What it takes to come late: one that stops, and one that cannot be shut out at once. */
-#define LATE_FAULTS (FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DRIFT))
-
-#define SHIFT_BUSTED(what, line, flag, faults)                                                                                     \
-    {                                                                                                                              \
-        .design = {.name = "busted-shiftlock-" what, .summary = (line), .kind = DESIGN_BUSTED, SHIFT_COMMON(faults)},              \
-        .form = &shift_form128, .writers_max = WRITERS_MAX, .keep_on = true, .busted = (flag)                                      \
-    }
-
-const struct shift_design design_busted_shiftlock_late =
-    SHIFT_BUSTED("late", "releases are not bound to the lock's era", SHIFT_LATE_RELEASE, LATE_FAULTS);
-const struct shift_design design_busted_shiftlock_nameless =
-    SHIFT_BUSTED("nameless", "messages do not say for which lock and era they are", SHIFT_NAMELESS, FAULTS_ALL);
-const struct shift_design design_busted_shiftlock_greedy = {
-    .design = {.name = "busted-shiftlock-greedy",
-               .summary = "writers hand over to writers, however long readers wait",
-               .kind = DESIGN_BUSTED,
-               SHIFT_COMMON(0)},
-    .form = &shift_form128,
-    .writers_max = UINT32_MAX,
-};
-const struct shift_design design_busted_shiftlock_markless =
-    SHIFT_BUSTED("markless", "a waiting reader looks at the epoch before the recovery mark", SHIFT_MARKLESS, FAULTS_ALL);

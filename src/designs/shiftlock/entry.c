@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The lock entry (Figure 3) and the verbs on it. */
 #include "designs/shiftlock/shiftlock.h"
 

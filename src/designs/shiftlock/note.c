@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What clients tell each other (3.2). The paper SENDs; here a note is one WRITE into the receiver's descriptor, which lies in
  * memory of its own. It arrives or the writer knows that it may not have, it needs no buffers posted, and who receives it looks at
  * its own memory when it wants to: no thread waits for it. A note may be late, or come from somebody who is long lost; so it names
@@ -100,7 +101,7 @@ bool shift_read_note(const struct seat *seat, fab_addr at, uint64_t index, uint3
     if (n.sum != sum_of(seat, &n))
         return false;
     bool ours = n.what == what_of(index, era, shift_note_kind(&n));
-    if (!ours && !(shift_of(seat)->busted & SHIFT_NAMELESS))
+    if (!ours && !shift_errs(seat, SHIFT_NAMELESS))
         return false;
     *out = n;
     return true;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Recovery: counting anew.
  *
  * 3.6 resets a lock that has stood still for three leases, and everybody starts over. Here leases belong to sessions, so it is
@@ -73,7 +74,7 @@ static void stir(const struct seat *seat, uint32_t slot, uint32_t record)
  * comes late would count for somebody else. On shared memory they compare. */
 static int count_for_good(const struct seat *seat, uint64_t index, struct census *out)
 {
-    return census_take(seat, index, shift_adds(seat) && !(shift_of(seat)->busted & SHIFT_LATE_RELEASE), stir, out);
+    return census_take(seat, index, shift_adds(seat) && !shift_errs(seat, SHIFT_LATE_RELEASE), stir, out);
 }
 
 /* One census for the entry as it was. 1: counted and written. */

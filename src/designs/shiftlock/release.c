@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Releasing: Algorithm 3, bound to the era: each change of the entry by a writer is a compare-and-swap that finds RelCnt and era as
  * the holder knows them. A client that is lost meanwhile changes nothing, for whatever was done about it has moved both. Readers
  * compare, too, or were shut out before anything was done about them. */
+#include "designs/core/steps.h"
 #include "designs/shiftlock/shiftlock.h"
-#include "designs/steps.h"
 
 #include <errno.h>
 
@@ -19,13 +20,13 @@ static int leave_in_doubt(const struct seat *seat, const struct hold *h)
 /* What a release compares: all that says that nothing was done about us. */
 static unsigned bound_to(const struct seat *seat, unsigned fields)
 {
-    return shift_of(seat)->busted & SHIFT_LATE_RELEASE ? fields & SHIFT_TAIL : fields;
+    return shift_errs(seat, SHIFT_LATE_RELEASE) ? fields & SHIFT_TAIL : fields;
 }
 
 /* Asked between reading the entry and changing it: if it is then as it was read, nobody has counted us out. */
 static bool lost(const struct seat *seat)
 {
-    return !(shift_of(seat)->busted & SHIFT_LATE_RELEASE) && !seat_lives(seat);
+    return !shift_errs(seat, SHIFT_LATE_RELEASE) && !seat_lives(seat);
 }
 
 /* ---- readers (lines 1 and 2) ---- */
@@ -51,7 +52,7 @@ static int reader_adds(const struct seat *seat, const struct hold *h)
     struct shift_entry old = shift_unpack(f, op.old);
     if (shift_recounting(old)) /* whoever counts may have seen our record before it said that we leave */
         return leave_in_doubt(seat, h);
-    assert(old.readers > 0 || shift_of(seat)->busted); /* a reader is counted until it is shut out (I3) */
+    assert(old.readers > 0 || shift_errs(seat, SHIFT_ANY)); /* a reader is counted until it is shut out (I3) */
     hold_close(seat, h);
     if (old.tail)
         shift_wake_writer(seat, h->index);
@@ -87,7 +88,7 @@ static int release_reader(const struct seat *seat, const struct hold *h)
         }
         if (shift_recounting(old))
             return leave_in_doubt(seat, h);
-        assert(old.readers > 0 || shift_of(seat)->busted || !seat_lives(seat)); /* a live reader is counted (I3) */
+        assert(old.readers > 0 || shift_errs(seat, SHIFT_ANY) || !seat_lives(seat)); /* a live reader is counted (I3) */
         e = old;
     }
 }
@@ -100,7 +101,7 @@ static bool successor(const struct seat *seat, const struct hold *h, struct shif
     fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next);
     if (!shift_read_note(seat, at, h->index, e.era, out) || shift_note_kind(out) != SHIFT_SUCCESSOR)
         return false;
-    return shift_rel_reached(shift_form(seat), out->extra, shift_joined(seat, h)) || shift_of(seat)->busted & SHIFT_NAMELESS;
+    return shift_rel_reached(shift_form(seat), out->extra, shift_joined(seat, h)) || shift_errs(seat, SHIFT_NAMELESS);
 }
 
 int shift_await_successor(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_note *out)
@@ -211,6 +212,8 @@ static int hand_over_at_once(const struct seat *seat, const struct hold *h, stru
 
 static bool is_readers_turn(const struct seat *seat, struct shift_run run)
 {
+    if (shift_errs(seat, SHIFT_GREEDY))
+        return false;
     return run.writers + 1 >= (shift_tuned_writers_max ? shift_tuned_writers_max : shift_of(seat)->writers_max);
 }
 

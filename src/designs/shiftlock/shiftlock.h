@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ShiftLock (FAST'25): a queue of writers threaded through the clients, readers counted in the lock, and hand-over from client to
  * client. docs/designs/shiftlock.md has the argument and says where this departs from the paper.
  *
@@ -8,11 +9,12 @@
  *     convert.c  up and down (not in the paper)
  *     recover.c  counting anew, which takes the place of 3.6's reset
  *     design.c   the tables: shiftlock, shiftlock64, and the busted ones */
-#ifndef PAWL_DESIGNS_SHIFTLOCK_H
-#define PAWL_DESIGNS_SHIFTLOCK_H
+#ifndef PAWL_DESIGNS_SHIFTLOCK_SHIFTLOCK_H
+#define PAWL_DESIGNS_SHIFTLOCK_SHIFTLOCK_H
 
-#include "designs/census.h"
-#include "designs/design.h"
+#include "designs/core/census.h"
+#include "designs/core/design.h"
+#include "designs/shiftlock/mistakes.h"
 
 /* ---- the entry ---- */
 
@@ -47,32 +49,26 @@ enum shift_fields { SHIFT_REL = 1, SHIFT_READERS = 2, SHIFT_TAIL = 4, SHIFT_ERA 
 
 /* ---- the design, and what can be set ---- */
 
-enum shift_busted {
-    SHIFT_LATE_RELEASE = 1, /* releases are not bound to the era: as in Algorithm 3, whatever has happened since */
-    SHIFT_NAMELESS = 2,     /* messages do not say for which lock and era they are */
-    SHIFT_MARKLESS = 4,     /* a waiting reader looks at the epoch before it looks at the recovery mark */
-};
-
-struct shift_design {
-    struct design design;
+struct shift_variant {
     const struct shift_form *form;
     uint32_t writers_max; /* N: so many writers in a row, then the readers' turn; UINT32_MAX: no bound */
     bool keep_on;         /* beyond N while no reader waits (left open in 3.5.2) */
-    uint32_t busted;
 };
 
-extern const struct shift_design design_shiftlock, design_shiftlock64;
+extern const struct design design_shiftlock, design_shiftlock64;
 
 /* Set for a benchmark, instead of the design's own. */
 extern unsigned shift_tuned_writers_max; /* 0: the design's own */
 extern unsigned shift_tuned_keep_on;     /* 2: the design's own */
 extern unsigned shift_tuned_at_once;     /* 0: RelCnt before the note, as in Algorithm 3 */
-extern const struct shift_design design_busted_shiftlock_late, design_busted_shiftlock_nameless, design_busted_shiftlock_markless,
-    design_busted_shiftlock_greedy;
 
-static inline const struct shift_design *shift_of(const struct seat *seat)
+static inline const struct shift_variant *shift_of(const struct seat *seat)
 {
-    return container_of(seat->space->design, struct shift_design, design);
+    return seat->space->design->variant;
+}
+static inline bool shift_errs(const struct seat *seat, uint32_t mistake)
+{
+    return MISTAKE(seat->space->design->mistakes, mistake);
 }
 static inline const struct shift_form *shift_form(const struct seat *seat)
 {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of libbpf's, for programs of the kernel that are compiled to run here. */
 #ifndef PAWL_TESTS_FUZZ_KERNEL_ENDIAN_H
 #define PAWL_TESTS_FUZZ_KERNEL_ENDIAN_H

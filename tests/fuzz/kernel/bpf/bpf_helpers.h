@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of libbpf's, for programs of the kernel that are compiled to run here: maps are whatever kernel_map says. */
 #ifndef PAWL_TESTS_FUZZ_KERNEL_HELPERS_H
 #define PAWL_TESTS_FUZZ_KERNEL_HELPERS_H

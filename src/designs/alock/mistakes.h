@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What variants of alock do wrongly on purpose (dataplane/mistake.h). */
+#ifndef PAWL_DESIGNS_ALOCK_MISTAKES_H
+#define PAWL_DESIGNS_ALOCK_MISTAKES_H
+
+#include "dataplane/mistake.h"
+
+enum alock_mistakes {
+    ALOCK_UNFENCED = 1, /* the local leader looks across before the others see that it is the victim */
+    ALOCK_GREEDY = 2,   /* budgets do not end */
+};
+
+#endif

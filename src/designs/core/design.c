@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "designs/core/design.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const struct design *design_at(unsigned i)
+{
+    unsigned seen = 0;
+    for (unsigned t = 0; t < design_tables_count; t++)
+        if (design_tables[t] && seen++ == i)
+            return design_tables[t];
+    return design_variants ? design_variants(i - seen) : NULL;
+}
+
+const struct design *design_next(const struct design *before)
+{
+    unsigned i = 0;
+    while (before && design_at(i) != before)
+        i++;
+    return design_at(before ? i + 1 : 0);
+}
+
+const struct design *design_find(const char *name)
+{
+    const struct design *d = NULL;
+    while ((d = design_next(d)) && strcmp(d->name, name))
+        ;
+    return d;
+}
+
+int design_tune(const struct design *d, const char *knob, uint64_t value)
+{
+    for (const struct design_knob *k = d->knobs; k && k->name; k++)
+        if (!strcmp(k->name, knob)) {
+            if (value < k->min || value > k->max)
+                return -ERANGE;
+            *k->value = (unsigned)value;
+            return 0;
+        }
+    return -ENOENT;
+}
+
+const char *design_feature_name(unsigned bit)
+{
+    static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared", "tokens", "recovery", "timeout",
+                                                       "convert",   "ranges", "async",  "deadlock", "calls"};
+    return bit < DESIGN_FEATURES ? names[bit] : NULL;
+}
+
+const char *design_substrate_name(unsigned bit)
+{
+    static const char *const names[DESIGN_SUBSTRATES] = {"shm", "sim", "udp"};
+    return bit < DESIGN_SUBSTRATES ? names[bit] : NULL;
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A space as the designs see it, and a session's seat in it.
+ *
+ * Lock memory holds, beside the locks, a *slot* per session and an array of *hold records* per slot:
+ *
+ *     slot     the session's lease (one word that says whether it lives, and until when) and how to recognise its owner
+ *     records  what the session holds, may hold or waits for, each written *before* the lock itself is touched
+ *
+ * so that after a death at any instruction everybody can read what the dead one may have held (invariant I5). A slot's records are
+ * written by its session only; a lost session's stay as they are until the slot is taken by the next one. Designs whose recovery
+ * asks what the living hold, and not what the dead held, keep them in the session's own memory (desc_record).
+ *
+ * A slot's life:
+ *
+ *     FREE(e) -> TAKEN(e+1) -> LIVE(e+1) -> FREE(e+1)              opened, set up, closed
+ *                     '-----------'--> LOST(e+1) -> FREE(e+1)      died or overstayed; shut out (fenced) and recovered from
+ *
+ * LIVE -> LOST is one compare-and-swap by whoever notices; the owner's renewals are compare-and-swaps on the same word, so a
+ * session is either renewed or lost, never both (I6). LOST -> FREE only once nothing of the session can take effect any more.
+ */
+#ifndef PAWL_DESIGNS_CORE_SEAT_H
+#define PAWL_DESIGNS_CORE_SEAT_H
+
+#include "fabric/fabric.h"
+#include "lib/bits.h"
+#include "pawl.h"
+
+struct design;
+struct step_clock;
+
+/* ---- the lease word: state 2, epoch 22, stamp 40 ---- */
+
+enum slot_state { SLOT_FREE, SLOT_LIVE, SLOT_LOST, SLOT_TAKEN };
+
+#define LEASE_STAMP_BITS 40
+#define LEASE_STAMP_SHIFT 20 /* stamps count 2^20 ns, about a millisecond: 40 bits last 36 years of uptime */
+#define LEASE_EPOCH_BITS 22
+#define LEASE_EPOCH_SHIFT 40
+#define LEASE_STATE_SHIFT 62
+#define LEASE_STAMP_FOREVER FIELD_MAX(LEASE_STAMP_BITS)
+
+static inline uint64_t lease_word(enum slot_state state, uint32_t epoch, uint64_t stamp)
+{
+    return (uint64_t)state << LEASE_STATE_SHIFT | (uint64_t)epoch << LEASE_EPOCH_SHIFT | stamp;
+}
+static inline enum slot_state lease_state(uint64_t lease)
+{
+    return (enum slot_state)(lease >> LEASE_STATE_SHIFT);
+}
+static inline uint32_t lease_epoch(uint64_t lease)
+{
+    return (uint32_t)field_get(lease, LEASE_EPOCH_SHIFT, LEASE_EPOCH_BITS);
+}
+static inline uint64_t lease_stamp(uint64_t lease)
+{
+    return field_get(lease, 0, LEASE_STAMP_BITS);
+}
+static inline uint64_t lease_expiry_ns(uint64_t lease)
+{
+    uint64_t stamp = lease_stamp(lease);
+    return stamp == LEASE_STAMP_FOREVER ? UINT64_MAX : stamp << LEASE_STAMP_SHIFT;
+}
+
+/* ---- slots, as they lie in lock memory ---- */
+
+#define SLOT_LABEL_LEN 32
+#define SLOT_LIFE_LEN 48 /* a process-shared robust mutex of glibc: 40 bytes on x86-64, 48 on aarch64 */
+
+struct slot {
+    uint64_t lease;
+    uint64_t
+        proof; /* peer and proof for fab_fence, 32 bits each; set together with the lease when the slot is taken, hence beside it */
+    uint64_t lease_ns; /* for people to read */
+    uint64_t opened;   /* seconds since WORLD_BIRTH_EPOCH_S, likewise */
+    fab_addr home;     /* the first of its descriptors: on its own node, if it has memory there */
+    char label[SLOT_LABEL_LEN];
+    _Alignas(8) char life[SLOT_LIFE_LEN]; /* shared memory: a robust mutex that a thread of the session holds */
+    char pad[8];
+};
+static_assert(sizeof(struct slot) == 2 * CACHE_LINE, "slots do not share lines");
+
+#define SLOTS_MAX 4096   /* 12 bits of the owner in `word`'s lock word */
+#define RECORDS_MAX 4096 /* the other 12 */
+
+/* ---- hold records: state 4, serial 20, index 40 ---- */
+
+enum record_state {
+    RECORD_FREE,    /* nothing */
+    RECORD_WAIT,    /* wants the lock and certainly does not hold it */
+    RECORD_TRY_X,   /* may hold it exclusively */
+    RECORD_TRY_S,   /* may be counted among its readers */
+    RECORD_HELD_S,  /* is counted among its readers */
+    RECORD_LEAVE_S, /* may still be counted among them */
+    RECORD_SPARE,   /* nothing; kept by a thread for its next hold */
+    RECORD_HELD_X,  /* holds it exclusively: for designs whose lock does not name its owner */
+};
+
+#define RECORD_INDEX_BITS 40
+#define RECORD_SERIAL_BITS 20
+#define RECORD_SERIAL_SHIFT 40
+#define RECORD_STATE_SHIFT 60
+
+static inline uint64_t record_word(enum record_state state, uint64_t serial, uint64_t index)
+{
+    return (uint64_t)state << RECORD_STATE_SHIFT | serial << RECORD_SERIAL_SHIFT | index;
+}
+static inline enum record_state record_state(uint64_t record)
+{
+    return (enum record_state)(record >> RECORD_STATE_SHIFT);
+}
+static inline uint64_t record_serial(uint64_t record)
+{
+    return field_get(record, RECORD_SERIAL_SHIFT, RECORD_SERIAL_BITS);
+}
+static inline uint64_t record_index(uint64_t record)
+{
+    return field_get(record, 0, RECORD_INDEX_BITS);
+}
+
+/* ---- ranges, for designs that have them: units [start, end) of what a lock protects ---- */
+
+#define RANGE_UNITS_BITS 40
+#define RANGE_UNITS_MAX (UINT64_C(1) << RANGE_UNITS_BITS) /* of one lock; [0, this) is the whole of it */
+
+/* What a hold record is about. Beside the records, so that everybody can read which part a dead session may have held. */
+struct record_range {
+    uint64_t start, end;
+};
+
+static inline bool ranges_overlap(uint64_t start, uint64_t end, uint64_t other_start, uint64_t other_end)
+{
+    return start < other_end && other_start < end;
+}
+
+/* ---- the space ---- */
+
+struct space {
+    const struct design *design;
+    fab_addr slots;
+    fab_addr records; /* slot_count arrays of record_count words */
+    fab_addr ranges;  /* likewise of struct record_range; only if the design has ranges */
+    fab_addr locks;   /* the first lock */
+    fab_addr descs;   /* descriptors of sessions that have no memory of their own: slot_count arrays of record_count */
+    uint32_t desc_size;
+    uint32_t desc_record; /* of the design */
+    uint64_t lock_count;
+    uint64_t lock_stride;
+    uint32_t slot_count;
+    uint32_t record_count;
+    uint64_t range_units; /* that a lock is laid out for when it is made, */
+    uint64_t range_max;   /* and that its memory has room for; a design may still lock beyond, with less to gain. 0: no ranges */
+    uint64_t unit_bytes;  /* a power of two; for those who count in bytes */
+    uint64_t token_base;  /* tokens start above this: what was granted before the state was last lost lies below (I2) */
+    uint64_t lease_ns;    /* the longest that a session may have; the one that counts where clocks are not shared */
+    uint64_t margin_ns;   /* how long after its expiry a lease is taken for lost: covers coarse clocks */
+    uint64_t check_ns;    /* how often a waiter looks whether those it waits for still live */
+};
+
+static inline fab_addr space_lock_addr(const struct space *s, uint64_t index)
+{
+    return s->locks + index * s->lock_stride;
+}
+static inline fab_addr space_slot_addr(const struct space *s, uint32_t slot)
+{
+    return s->slots + slot * sizeof(struct slot);
+}
+static inline fab_addr space_record_addr(const struct space *s, uint32_t slot, uint32_t record)
+{
+    return s->records + ((uint64_t)slot * s->record_count + record) * sizeof(uint64_t);
+}
+static inline fab_addr space_range_addr(const struct space *s, uint32_t slot, uint32_t record)
+{
+    return s->ranges + ((uint64_t)slot * s->record_count + record) * sizeof(struct record_range);
+}
+
+/* ---- the session, private to its process ---- */
+
+/* Descriptors in which waiters queue lie in the session's registered memory, never on a stack: on its own node where it has one,
+ * else beside the records. A descriptor belongs to the hold record of the same number. */
+
+#define SESSION_FLIGHTS 128
+
+struct session {
+    const uint64_t *lease; /* shared memory: the word itself; elsewhere a copy of what the latest renewal wrote */
+    uint64_t lease_copy;
+    uint64_t lease_ns; /* how much longer each renewal makes it */
+    bool ended;        /* a call was told that the session is lost: from then on it is, even if nobody else has noticed */
+    uint32_t slot;
+    uint32_t epoch;
+    uint32_t insertions; /* of keys into the table, so far */
+    fab_addr home;       /* the first of its descriptors */
+    uint64_t id;         /* unlike that of any other session of this process */
+    uint64_t *shadow;    /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
+    struct record_range *ranges; /* likewise of the records' ranges; null if the design has none */
+    struct step_clock *clock;    /* null, or where a benchmark wants to know the time of each step (steps.h) */
+    uint64_t *claims;            /* likewise of its descriptors in the space, for designs that keep words there */
+    struct session_hint {        /* what a design last knew of a lock that rarely changes; may be wrong */
+        uint64_t index, word, more;
+        uint32_t shy;
+    } hints[16];
+    struct session_flights { /* so many of its claims are about to count themselves, by what counts them (citron's crowd.c) */
+        uint16_t below[SESSION_FLIGHTS], turns[SESSION_FLIGHTS], locks[16];
+    } flights;
+    uint64_t scaled_ns;   /* when it last looked whether a lock should grow */
+    struct session *next; /* in the process's list of those whose records threads may keep */
+    struct sighting {     /* of other sessions' leases, where clocks are not shared: slot_count of them */
+        uint64_t lease;
+        uint64_t first_seen_ns;
+        fab_addr home; /* where its descriptors were when last asked; 0: not asked yet */
+    } * seen;
+};
+
+/* What a task works with: who it is, and through what. Small enough to copy. */
+struct seat {
+    const struct space *space;
+    struct session *me;
+    struct fab_ep *ep;
+    struct world *world;
+};
+
+/* Descriptors in which waiters queue lie in the session's registered memory, never on a stack: on its own node where it has one,
+ * else beside the records. A descriptor belongs to the hold record of the same number. */
+static inline fab_addr seat_desc_addr(const struct seat *seat, uint32_t record)
+{
+    return seat->me->home + (uint64_t)record * seat->space->desc_size;
+}
+
+/* A lock held or being acquired. */
+struct hold {
+    uint64_t index;
+    uint64_t token;
+    uint64_t serial;
+    uint32_t record;
+    enum pawl_mode mode;
+    uint64_t start, end; /* units; the whole of it unless somebody says otherwise */
+    bool exact;          /* others of the same client are to be held with it: lock as little beside them as possible */
+    /* While it is acquired: the lock's place is still its key's as long as this word says so; no address: it always is. */
+    fab_addr place;
+    uint64_t place_says;
+};
+
+/* Whether the session's lease still runs at `now`, by the clock that it was renewed by. Grants are checked with this *after* the
+ * lock was taken: a process that slept in between finds out here (I1). */
+static inline bool seat_alive(const struct seat *seat, uint64_t now)
+{
+    uint64_t lease = __atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE);
+    return lease >> LEASE_EPOCH_SHIFT == lease_word(SLOT_LIVE, seat->me->epoch, 0) >> LEASE_EPOCH_SHIFT &&
+           now >> LEASE_STAMP_SHIFT < lease_stamp(lease);
+}
+
+/* The stamp of a lease that begins now. */
+uint64_t lease_stamp_for(const struct seat *seat, uint64_t lease_ns);
+
+/* Moves the lease on by one compare-and-swap: 0, or -PAWL_ELOST if the session was declared lost (or ended), or another error. */
+int seat_renew(const struct seat *seat);
+
+/* Like seat_alive, by the coarse clock; a lease that has run out without anybody's having noticed is renewed. Once this has said
+ * no, it always does. */
+bool seat_lives(const struct seat *seat);
+
+/* A compare-and-swap whose outcome, should the connection break, is learnt by reading: only for values that nobody else would
+ * write. 0 and *old as of a plain one. */
+int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old);
+
+static inline uint64_t seat_expiry_ns(const struct seat *seat)
+{
+    return lease_expiry_ns(__atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE));
+}
+
+/* ---- hold records ---- */
+
+/* Whether records lie in their sessions' own memory. */
+static inline bool seat_records_home(const struct seat *seat)
+{
+    return seat->space->desc_record && !fab_is_shm(seat->ep);
+}
+
+/* Takes a free record of the session for `index`: all but its token and mode. -PAWL_ELIMIT if all are in use. */
+int hold_open(const struct seat *seat, uint64_t index, struct hold *out);
+
+/* Writes a record where others read it, and returns when it is there: 0, or -PAWL_ELOST once the lease has run out meanwhile. */
+int hold_write(const struct seat *seat, const struct hold *h, uint64_t word);
+
+/* Publishes what the session is about to do or has done, before it goes on. */
+static inline int hold_publish(const struct seat *seat, const struct hold *h, enum record_state state)
+{
+    uint64_t word = record_word(state, h->serial, h->index);
+    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
+    return fab_is_shm(seat->ep) ? 0 : hold_write(seat, h, word);
+}
+
+/* Notes the hold's range on the session's own books; on shared memory that publishes it, too. */
+static inline void hold_note_range(const struct seat *seat, const struct hold *h)
+{
+    struct record_range *range = &seat->me->ranges[h->record];
+    __atomic_store_n(&range->start, h->start, __ATOMIC_RELEASE);
+    __atomic_store_n(&range->end, h->end, __ATOMIC_RELEASE);
+}
+
+/* The same, published everywhere, and then the record itself: who reads the record first and the range after it finds the range of
+ * this use of the record or of a later one. One round trip. */
+int hold_publish_range(const struct seat *seat, const struct hold *h, enum record_state state);
+
+/* Whether the session's books have the record with this very range. */
+static inline bool hold_has_range(const struct seat *seat, const struct hold *h)
+{
+    const struct record_range *range = &seat->me->ranges[h->record];
+    return __atomic_load_n(&range->start, __ATOMIC_ACQUIRE) == h->start && __atomic_load_n(&range->end, __ATOMIC_ACQUIRE) == h->end;
+}
+
+/* Of two tasks that end the same hold only one may: 0 for the one whose change of state took place, else -PAWL_ENOTOWNER. */
+int hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
+
+/* Whether the session has this hold on its books in that state. */
+static inline bool hold_is(const struct seat *seat, const struct hold *h, enum record_state state)
+{
+    return h->record < seat->space->record_count &&
+           __atomic_load_n(&seat->me->shadow[h->record], __ATOMIC_ACQUIRE) == record_word(state, h->serial, h->index);
+}
+
+/* Gives the record back; its published copy says so first. */
+void hold_close(const struct seat *seat, const struct hold *h);
+
+/* The same where the published copy says so already: not on shared memory, where the two are one. */
+void hold_forget(const struct seat *seat, const struct hold *h);
+
+/* A thread keeps the record that it closed last for the next hold that it opens, which spares an atomic. It gives it back when it
+ * ends, if the session is still there: a session is on the list from begin to end. */
+void hold_keeping_begin(struct session *me);
+void hold_keeping_end(struct session *me);
+
+/* ---- other sessions ---- */
+
+/* Is that session dead or lost? 1 yes (and its lease word says LOST or FREE from now on), 0 not that one could tell, or an
+ * error. *lease is what its lease word said. */
+int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease);
+
+/* Makes sure that nothing that the session in that slot has begun takes effect any more; -EAGAIN if that is not certain yet. */
+int seat_fence(const struct seat *seat, uint32_t slot);
+
+/* Calls fn for every record of a slot that is not free, until it returns non-zero. Records that lie in the session's own memory are
+ * those of whoever has that memory now: the session's if it lives. */
+typedef int (*record_fn)(void *ctx, uint32_t slot, uint32_t record, uint64_t word);
+int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx);
+
+/* Reads every slot's lease word, in bounded pieces, and calls fn for those that are not FREE. */
+typedef int (*slot_fn)(void *ctx, uint32_t slot, uint64_t lease);
+int seat_slots(const struct seat *seat, slot_fn fn, void *ctx);
+int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn fn, void *ctx);
+
+/* What a waiter adds to its conditions to be woken when the kernel notices that session's death. False where it does not. */
+bool seat_life_cond(const struct seat *seat, uint32_t slot, struct fab_cond *out);
+
+/* Turns a fabric error into what the caller of a lock operation gets; 0 means that it is worth trying again. */
+int seat_retry(const struct seat *seat, int rc);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The coarsest way to lock ranges: one reader-writer lock for the whole of what they are of, `word`'s. As good as a mutex per
+ * inode, which Citron (4.3) compares with, and trivially right, which is what it is good for beside that: everything around ranges
+ * can be tested with it.
+ *
+ * A range that grows is locked already. Cutting one in two is not offered: a word has one owner. */
+#include "designs/word/word.h"
+
+static int mutex_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    hold_note_range(seat, h);
+    return design_word.acquire(seat, h, deadline);
+}
+
+static int mutex_release(const struct seat *seat, const struct hold *h)
+{
+    return design_word.release(seat, h);
+}
+
+static int mutex_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline)
+{
+    return design_word.convert(seat, h, mode, deadline);
+}
+
+static int mutex_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
+{
+    h->start = start;
+    h->end = end;
+    hold_note_range(seat, h);
+    return 0;
+}
+
+static void mutex_cover(const struct space *space, uint64_t *start, uint64_t *end)
+{
+    *start = 0;
+    *end = RANGE_UNITS_MAX;
+}
+
+static bool mutex_holds(const struct seat *seat, const struct hold *h)
+{
+    return design_word.holds(seat, h);
+}
+
+static int mutex_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
+{
+    return design_word.recover(seat, dead, epoch);
+}
+
+static int mutex_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    return design_word.peek(seat, index, out);
+}
+
+static int mutex_raise(const struct seat *seat, struct hold *h, uint64_t floor)
+{
+    return design_word.raise(seat, h, floor);
+}
+
+const struct design design_mutex = {
+    .name = "mutex",
+    .summary = "ranges under one reader-writer lock for the whole",
+    .kind = DESIGN_BASELINE,
+    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |
+                DESIGN_RANGES | DESIGN_ASYNC,
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL,
+    .lock_size = 16,
+    .acquire = mutex_acquire,
+    .release = mutex_release,
+    .convert = mutex_convert,
+    .reshape = mutex_reshape,
+    .cover = mutex_cover,
+    .holds = mutex_holds,
+    .recover = mutex_recover,
+    .peek = mutex_peek,
+    .raise = mutex_raise,
+};

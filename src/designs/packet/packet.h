@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packet designs: lock managers whose clients, switch and servers talk by packets.
+ *
+ * Free of I/O: an event goes in (a call, a packet, a time), packets and wake-ups come out in an outbox. No sockets, clocks, random
+ * numbers or allocations inside, so the simulated rack (workbench/trial/rack.h), processes over UDP and the tests drive the same
+ * functions. State is one block of memory with offsets and no pointers: a host's lies in shared memory and is used by all its
+ * processes, one at a time; a change is complete when the function returns, or undone (outbox_touch).
+ *
+ * A host is a machine of the rack with a number, and a life: a number that is larger every time its memory starts anew. Its
+ * processes have sessions 0 .. config.sessions-1. A request is a numbered slot of the host's memory, what a session holds or waits
+ * for: session s has requests s * config.requests and up. The caller chooses one that is idle.
+ *
+ * Whose session it is, when its process has ended and when its own lease ran out by the host's clock is the caller's business: it
+ * then calls session_dead. What the design knows beside that (leases at servers) it tells by `expiry`.
+ *
+ * Times are nanoseconds of the caller's own clock and never compared with another's. */
+#ifndef PAWL_DESIGNS_PACKET_PACKET_H
+#define PAWL_DESIGNS_PACKET_PACKET_H
+
+#include "dataplane/mistake.h"
+#include "dataplane/slots.h"
+#include "lib/base.h"
+#include "pawl.h"
+#include "wire/packet.h"
+
+#include <string.h>
+
+#define RACK_SERVERS_MAX 64 /* lock servers of one space */
+#define RACKS_MAX 8         /* switches of one space */
+#define RACKS_DEFAULT 2
+
+/* Which slot is whose; a later version replaces an earlier one. Version 0: slot s is the switch's s % racks. */
+struct rack_rules {
+    uint32_t version;
+    uint8_t owner[RACK_SLOTS];
+};
+
+static inline struct rack_rules rack_rules_first(unsigned racks)
+{
+    struct rack_rules r = {0};
+    for (unsigned s = 0; s < RACK_SLOTS && racks; s++)
+        r.owner[s] = (uint8_t)(s % racks);
+    return r;
+}
+
+static inline bool rack_rules_fine(const struct rack_rules *r, unsigned racks)
+{
+    for (unsigned s = 0; s < RACK_SLOTS; s++)
+        if (r->owner[s] >= racks)
+            return false;
+    return true;
+}
+
+/* What everybody in the rack knows about a space. Plain data: it travels in packets and lies in shared memory. */
+struct rack_config {
+    uint32_t space;    /* in the head of every packet */
+    uint16_t machines; /* hosts have numbers from 1 to this */
+    uint16_t sessions; /* of one host at once */
+    uint16_t requests; /* of one session: what it holds and waits for */
+    uint16_t servers;
+    uint16_t server[RACK_SERVERS_MAX]; /* their machines' numbers; a lock server is at PORT_SERVER there */
+    uint16_t switches;                 /* 2: there is a backup, at port 1 of MACHINE_SWITCH; else one */
+    uint16_t racks;                    /* switches among which the locks are divided; 0: there is one, or none */
+    uint16_t rack;                     /* to a switch: which of them it is */
+    uint16_t spare[3];
+    uint64_t locks;
+    uint64_t switch_locks; /* for how many the switch has room, if servers have the others (`spills`); 0: for all */
+    uint64_t lease_ns;     /* of a host, at whoever gives leases */
+    uint64_t retry_ns;     /* until the first retransmission; then twice as long every time, up to a bound */
+    uint64_t options;      /* the design's own: policies */
+    uint64_t mistakes;     /* on purpose; 0 but in variants of the workbench (dataplane/mistake.h) */
+    uint32_t keys;         /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
+    uint32_t group;        /* dense keys that share a lock, for where there are more keys than locks are worth having; 0: one */
+};
+
+/* Switches that take part in the space. */
+static inline unsigned rack_switches(const struct rack_config *c)
+{
+    return c->racks ? c->racks : c->switches;
+}
+
+/* Packets of rack d have the space's number and this: a host's part in each rack is apart from the others. */
+static inline uint32_t rack_space_id(const struct rack_config *c, unsigned rack)
+{
+    return c->space + 1 + rack;
+}
+
+/* Which of the switches a packet goes through: its rack's; of an original and its backup, the one that it names. */
+static inline unsigned rack_switch_of(const struct rack_config *c, const struct packet_head *h)
+{
+    uint32_t rack = h->space - rack_space_id(c, 0);
+    return c->racks ? (rack < c->racks ? rack : 0) : h->to.machine == MACHINE_SWITCH && h->to.port == 1;
+}
+
+static inline uint32_t rack_requests(const struct rack_config *c)
+{
+    return (uint32_t)c->sessions * c->requests;
+}
+
+/* ---- what comes out ---- */
+
+#define OUTBOX_PACKETS 64
+#define OUTBOX_WAKES 256
+#define OUTBOX_BYTES 16384u
+
+/* What a host's memory was before the change under way, a line at a time, so that the death of a process in the middle of it can be
+ * undone (cluster/host.h). Before a design changes anything in a *host's* memory it says so: outbox_touch. The simulated rack
+ * checks that it did. Switches and servers need not: their memory dies with them. */
+#define UNDO_LINE 64u
+
+struct undo {
+    uint64_t lines;               /* of the memory */
+    uint64_t count;               /* entries that are complete */
+    uint64_t seen_at, entries_at; /* offsets: a byte per line, 1 if it has an entry; the entries */
+};
+
+struct undo_entry {
+    uint64_t line;
+    uint8_t old[UNDO_LINE];
+};
+
+static inline uint64_t undo_bytes(uint64_t memory_bytes)
+{
+    uint64_t lines = (memory_bytes + UNDO_LINE - 1) / UNDO_LINE;
+    return sizeof(struct undo) + round_up(lines, UNDO_LINE) + lines * sizeof(struct undo_entry);
+}
+
+static inline void undo_init(struct undo *u, uint64_t memory_bytes) /* zeroed */
+{
+    u->lines = (memory_bytes + UNDO_LINE - 1) / UNDO_LINE;
+    u->seen_at = sizeof *u;
+    u->entries_at = u->seen_at + round_up(u->lines, UNDO_LINE);
+}
+
+static inline struct undo_entry *undo_entry(const struct undo *u, uint64_t i)
+{
+    return (struct undo_entry *)(void *)((char *)(uintptr_t)u + u->entries_at) + i;
+}
+
+static inline void undo_log(struct undo *u, const char *memory, const void *at, uint64_t len)
+{
+    uint64_t from = (uint64_t)((const char *)at - memory), to = from + len - 1;
+    uint8_t *seen = (uint8_t *)u + u->seen_at;
+    for (uint64_t line = from / UNDO_LINE; line <= to / UNDO_LINE; line++) {
+        if (seen[line])
+            continue;
+        struct undo_entry *e = undo_entry(u, u->count);
+        e->line = line;
+        memcpy(e->old, memory + line * UNDO_LINE, UNDO_LINE);
+        /* In this order, for whoever looks after our death: entry, count, and only then the change itself. */
+        __atomic_store_n(&u->count, u->count + 1, __ATOMIC_RELEASE);
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+        seen[line] = 1;
+    }
+}
+
+/* The change is complete. */
+static inline void undo_commit(struct undo *u)
+{
+    uint8_t *seen = (uint8_t *)u + u->seen_at;
+    for (uint64_t i = 0; i < u->count; i++)
+        seen[undo_entry(u, i)->line] = 0;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __atomic_store_n(&u->count, 0, __ATOMIC_RELEASE);
+}
+
+/* Whoever made the change died in it: the memory is what it was before. Can itself be interrupted and repeated. */
+static inline void undo_roll_back(struct undo *u, char *memory)
+{
+    for (uint64_t i = u->count; i-- > 0;)
+        memcpy(memory + undo_entry(u, i)->line * UNDO_LINE, undo_entry(u, i)->old, UNDO_LINE);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    memset((char *)u + u->seen_at, 0, u->lines);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __atomic_store_n(&u->count, 0, __ATOMIC_RELEASE);
+}
+
+/* Where a packet goes is in its head: `to`. Bounded: what does not fit is left for a later tick, and the state says so; for wakes,
+ * `crowded` says that more were meant than there is room, so that whoever waits must look. */
+struct outbox {
+    unsigned packets, wakes;
+    bool crowded;
+    uint32_t used;
+    struct {
+        uint32_t at;
+        uint32_t len;
+    } packet[OUTBOX_PACKETS];
+    uint32_t wake[OUTBOX_WAKES]; /* requests whose `outcome` has changed */
+    struct undo *undo;           /* of the host's memory; null: nobody needs it */
+    const char *memory;          /* of the host, which begins on a line */
+    _Alignas(8) uint8_t bytes[OUTBOX_BYTES];
+};
+
+/* This part of the host's memory is about to change. */
+static inline void outbox_touch(struct outbox *o, const void *at, uint64_t len)
+{
+    if (o->undo)
+        undo_log(o->undo, o->memory, at, len);
+}
+
+static inline void outbox_clear(struct outbox *o)
+{
+    o->packets = o->wakes = 0;
+    o->used = 0;
+    o->crowded = false;
+}
+
+/* Room for a packet of that length, 8-byte aligned and zero; null: no more fits. */
+static inline void *outbox_add(struct outbox *o, uint32_t len)
+{
+    uint32_t room = (len + 7u) & ~7u;
+    if (o->packets == OUTBOX_PACKETS || room > OUTBOX_BYTES - o->used || len > PACKET_MAX)
+        return NULL;
+    uint8_t *data = o->bytes + o->used;
+    o->packet[o->packets].at = o->used;
+    o->packet[o->packets].len = len;
+    o->packets++;
+    o->used += room;
+    memset(data, 0, room);
+    return data;
+}
+
+static inline const struct packet_head *outbox_packet(const struct outbox *o, unsigned i)
+{
+    return (const struct packet_head *)(const void *)(o->bytes + o->packet[i].at);
+}
+
+static inline void outbox_wake(struct outbox *o, uint32_t request)
+{
+    if (o->wakes < OUTBOX_WAKES)
+        o->wake[o->wakes++] = request;
+    else
+        o->crowded = true;
+}
+
+/* ---- what goes in ---- */
+
+#define PACKET_TENANTS 64u
+#define PACKET_PRIORITIES 8u /* that are told apart */
+
+struct packet_ask {
+    uint32_t request;
+    uint32_t thread; /* that waits for it, and by whom it is held then: its own number in the session; 0: none (deadlocks) */
+    uint16_t port;   /* where the answer should come: the process's own */
+    uint16_t tenant;
+    uint8_t priority;  /* 0 is the highest */
+    bool try;          /* do not wait */
+    bool once;         /* with bytes: given back as soon as they are done */
+    const void *bytes; /* for the lock's data server, to be done under the lock; null: none */
+    uint32_t len;
+    enum pawl_mode mode;
+    uint64_t index;
+};
+
+struct packet_answer {
+    int result; /* 0: held; else a negative code, and it is what it was before */
+    enum pawl_mode mode;
+    uint64_t token;
+};
+
+/* What a request has or wants, for people and their tools. */
+struct packet_claim {
+    uint64_t index, token; /* token: of what it holds */
+    enum pawl_mode mode;
+    bool holds; /* else it waits */
+};
+
+/* Who decided on the grants that a host's requests got. */
+struct packet_grants {
+    uint64_t by_switch, by_agent, by_server, local; /* local: without a packet; by_agent: by one of another host */
+};
+
+/* Why packets were dropped: counted by everybody who takes some in. */
+struct packet_drops {
+    uint64_t bad;   /* short, wrong version, unknown type, out of range */
+    uint64_t alien; /* another space, or from a machine that does not exist */
+    uint64_t stale; /* from another life, of a request that has ended, or doubled */
+};
+
+enum { PACKET_DONE = 0, PACKET_WAIT = 1 };
+
+struct packet_design {
+    uint8_t family; /* of its packets */
+
+    /* ---- a host ---- */
+    uint64_t (*host_bytes)(const struct rack_config *config);
+    void (*host_init)(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now); /* zeroed */
+
+    /* PACKET_DONE: the outcome is there; PACKET_WAIT: a wake will tell; negative: refused, nothing was changed. A request that was
+     * granted is held until released or lost. */
+    int (*acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
+    int (*convert)(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out); /* null: not offered */
+
+    /* Before `convert`: the thread that waits for it, and from now on has it. Null: of no interest. */
+    void (*thread)(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
+
+    /* Not wanted any more, at a deadline or cancelled. PACKET_DONE: the outcome is there (out of it, or granted just before);
+     * PACKET_WAIT: a wake will tell. */
+    int (*give_up)(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
+
+    /* From now on it is not held. Never waits: what must still be said is said by retransmission, and until it was heard the
+     * request is not idle. -PAWL_ENOTOWNER if it was not held. */
+    int (*release)(void *host, uint32_t request, uint64_t now, struct outbox *out);
+
+    /* Has the lock's data server do something under what the request holds; its outcome is then that of this, and the hold stays.
+     * What it said, after an outcome of 0, here and of `acquire` with bytes: once. -PAWL_ELIMIT: too much of it at once; -EMSGSIZE.
+     * Null: not offered. */
+    int (*call)(void *host, uint32_t request, const void *bytes, uint32_t len, uint64_t now, struct outbox *out);
+    int (*reply)(void *host, uint32_t request, void *reply, uint32_t room, uint32_t *len, struct outbox *out);
+
+    /* The short way, if there is one: without packets, and without the undo log. -EAGAIN: not this time, nothing was changed, go
+     * the other way. The outcome of the first comes at once. A process that dies inside of it is recovered from by `local_recover`,
+     * which can itself be interrupted and repeated. Null: not offered. */
+    int (*local_acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out);
+    int (*local_release)(void *host, uint32_t request, uint64_t now);
+    void (*local_recover)(void *host);
+
+    /* -EINPROGRESS while there is none. */
+    int (*outcome)(const void *host, uint32_t request, struct packet_answer *out);
+    bool (*idle)(const void *host, uint32_t request);
+    bool (*holds)(const void *host, uint32_t request);
+    bool (*claim)(const void *host, uint32_t request, struct packet_claim *out); /* false: it neither holds nor waits */
+
+    /* Verifies everything; bad packets are counted and dropped. */
+    void (*packet)(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+
+    /* Retransmissions, leases. Returns when it wants to be called next; UINT64_MAX: not before the next event. */
+    uint64_t (*tick)(void *host, uint64_t now, struct outbox *out);
+
+    /* The switch has started anew and should be asked for a lease now. Null: the design does nothing then. */
+    void (*rouse)(void *host, uint64_t now, struct outbox *out);
+
+    /* Until when what the session holds is certainly its own, as far as the design knows: UINT64_MAX without bound, 0 if something
+     * is lost already. Then the session is to be ended. */
+    uint64_t (*expiry)(const void *host, uint32_t session);
+
+    /* Of a host in several racks: in which of them it has a lease, a bit each. Null: it knows one switch only. */
+    uint32_t (*racks)(const void *host, uint64_t now);
+
+    /* The process has ended, or the session's lease: costs its own holds and waits, nothing else. The session's number can be used
+     * anew; its requests when they are idle. */
+    void (*session_dead)(void *host, uint32_t session, uint64_t now, struct outbox *out);
+
+    /* The host goes, and nothing of it is held: what is left of it elsewhere is anybody's at once. Null: nothing is. */
+    void (*leave)(void *host, uint64_t now, struct outbox *out);
+
+    const struct packet_drops *(*host_drops)(const void *host);
+    struct packet_grants (*host_grants)(const void *host); /* null: it does not count them */
+
+    /* ---- a switch; null: the design needs none, packets go their way ---- */
+    uint64_t (*switch_bytes)(const struct rack_config *config);
+    void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
+    /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
+    void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
+    /* Locks are divided anew. A switch that is given or loses slots by that is started anew, with a higher life, first whoever
+     * loses some. Null: the design knows one switch only. */
+    void (*switch_rules)(void *state, const struct rack_rules *rules);
+    /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named
+     * it, once it has seen all; UINT64_MAX before. Null: none is ever named. */
+    uint64_t (*switch_scan)(void *state, uint16_t machine, uint64_t now, struct outbox *out);
+    /* A packet of this family and space passes. What leaves is in the outbox, the packet itself included if it goes on. */
+    void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+    uint64_t (*switch_tick)(void *state, uint64_t now, struct outbox *out); /* null: has no time of its own */
+    void (*switch_number)(void *state, uint16_t number);                    /* after switch_init; null: there is no more than one */
+    /* Something that it depends on has lost its memory: it is to begin anew, with a higher life, as if it had lost its own. Null:
+     * it never has to. */
+    bool (*switch_stale)(const void *state);
+    uint64_t (*switch_moves)(const void *state); /* of locks between switch and servers, so far; null: not counted */
+
+    /* ---- the steward, who says which switch and servers decide; null: the design needs none ---- */
+    uint64_t (*steward_bytes)(const struct rack_config *config);
+    void (*steward_init)(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now);
+    void (*steward_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out); /* answers its sender */
+    uint64_t (*steward_tick)(void *state, uint64_t now, struct outbox *out);
+
+    /* ---- a lock server; null: the design needs none ---- */
+    uint64_t (*server_bytes)(const struct rack_config *config);
+    /* life: larger every time its state was lost. Unless it is fresh, it must wait out what was granted before. */
+    void (*server_init)(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now);
+    void (*server_packet)(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+    uint64_t (*server_tick)(void *server, uint64_t now, struct outbox *out);
+    const struct packet_drops *(*server_drops)(const void *server);
+    void (*server_apply)(void *server, pawl_apply apply, void *ctx); /* it keeps data; null: not offered */
+
+    /* Whether a server sends the packet in the name of a host, whose address it does not come from. Null: none does. */
+    bool (*relayed)(const void *data, uint32_t len);
+
+    bool
+        full_queues; /* who waits may be behind all who hold the lock, readers behind readers: there was no more room beside them */
+    bool divides;    /* locks are divided among several switches, for good */
+    bool on_hosts;   /* the lock servers run on the clients' machines */
+    bool spills;     /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
+                      * they send to hosts goes by way of the switch */
+    uint64_t options; /* into every config of it */
+    uint64_t draws;   /* bits of the options that a campaign sets or not, by its seed: policies */
+    uint64_t ranks;   /* with all of these its clients have priorities; 0: never */
+};
+
+/* Whether the locks of a space are divided among switches. */
+static inline bool packet_divides(const struct packet_design *d)
+{
+    return d->switch_rules || d->divides;
+}
+
+/* Whether a packet has a head of this version, family and space, and comes from a machine that can exist. Counts it if not. */
+static inline const struct packet_head *packet_check(const void *data, uint32_t len, uint8_t family, const struct rack_config *c,
+                                                     struct packet_drops *drops)
+{
+    const struct packet_head *h = data;
+    if (len < sizeof *h || len > PACKET_MAX || h->version != PACKET_VERSION || h->head_len != sizeof *h || h->family != family) {
+        drops->bad++;
+        return NULL;
+    }
+    if (h->space != c->space || h->from.machine == MACHINE_NONE || h->index >= c->locks) {
+        drops->alien++;
+        return NULL;
+    }
+    return h;
+}
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "designs/packet/parts.h"
+#include "designs/fisslock/fisslock.h"
+#include "designs/netlock/switches.h"
+
+#include <errno.h>
+
+static const struct packet_design *const designs_of_parts[] = {
+    [PARTS_FISSLOCK] = &fisslock_packets, [PARTS_NETLOCK] = &netlock_packets};
+
+static const struct packet_design *design_of(const void *host)
+{
+    uint32_t design = ((const struct parts_host *)host)->design;
+    assert(design < countof(designs_of_parts));
+    return designs_of_parts[design];
+}
+
+struct rack_config parts_config(const struct rack_config *c, unsigned rack)
+{
+    struct rack_config part = *c;
+    part.space = rack_space_id(c, rack);
+    part.rack = (uint16_t)rack;
+    part.servers = 0;
+    memset(part.server, 0, sizeof part.server);
+    for (unsigned i = 0; i < c->servers; i++)
+        if (parts_of_server(c, i) == rack)
+            part.server[part.servers++] = c->server[i];
+    return part;
+}
+
+static uint64_t part_bytes(enum parts_of design, const struct rack_config *config)
+{
+    uint64_t bytes = 0;
+    for (unsigned d = 0; d < config->racks; d++) {
+        const struct rack_config part = parts_config(config, d);
+        bytes = max_u64(bytes, designs_of_parts[design]->host_bytes(&part));
+    }
+    return round_up(bytes, UNDO_LINE);
+}
+
+uint64_t parts_host_bytes(enum parts_of design, const struct rack_config *config)
+{
+    return round_up(sizeof(struct parts_host), UNDO_LINE) + round_up(rack_requests(config), UNDO_LINE) +
+           config->racks * part_bytes(design, config);
+}
+
+void parts_host_init(enum parts_of design, void *host, const struct rack_config *config, uint16_t machine, uint32_t life,
+                     uint64_t now)
+{
+    struct parts_host *h = host;
+    assert(config->racks && config->racks <= RACKS_MAX);
+    memset(h, 0, sizeof *h);
+    h->config = *config;
+    h->rules = rack_rules_first(config->racks);
+    if (MISTAKE(config->mistakes, PARTS_BUSTED_TABLE))
+        for (unsigned s = 0; s < RACK_SLOTS; s++)
+            h->rules.owner[s] = (uint8_t)((s + machine) % config->racks);
+    h->design = design;
+    h->racks_at = round_up(sizeof *h, UNDO_LINE);
+    h->parts_at = h->racks_at + round_up(rack_requests(config), UNDO_LINE);
+    h->part_bytes = part_bytes(design, config);
+    memset((char *)host + h->racks_at, 0, rack_requests(config));
+    for (unsigned d = 0; d < config->racks; d++) {
+        const struct rack_config part = parts_config(config, d);
+        designs_of_parts[design]->host_init(parts_part(host, d), &part, machine, life, now);
+    }
+}
+
+static bool has_request(const void *host, uint32_t request)
+{
+    return request < rack_requests(&((const struct parts_host *)host)->config);
+}
+
+static unsigned parts(const void *host)
+{
+    return ((const struct parts_host *)host)->config.racks;
+}
+
+/* ---- calls go to the part in which the request is ---- */
+
+int parts_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out)
+{
+    const struct parts_host *h = host;
+    if (!has_request(host, ask->request) || ask->index >= h->config.locks)
+        return -EINVAL;
+    if (!design_of(h)->idle(parts_of_request(host, ask->request), ask->request))
+        return -EBUSY;
+    uint8_t *rack = parts_rack(host, ask->request);
+    outbox_touch(out, rack, 1);
+    *rack = h->rules.owner[parts_slot(ask->index)];
+    return design_of(h)->acquire(parts_part(host, *rack), ask, now, out);
+}
+
+int parts_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
+{
+    return has_request(host, request) ? design_of(host)->release(parts_of_request(host, request), request, now, out) : -EINVAL;
+}
+
+int parts_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out)
+{
+    return has_request(host, request) ? design_of(host)->give_up(parts_of_request(host, request), request, why, now, out) : -EINVAL;
+}
+
+int parts_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out)
+{
+    return has_request(host, request) ? design_of(host)->convert(parts_of_request(host, request), request, mode, now, out)
+                                      : -EINVAL;
+}
+
+void parts_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out)
+{
+    if (has_request(host, request))
+        design_of(host)->thread(parts_of_request(host, request), request, thread, now, out);
+}
+
+int parts_outcome(const void *host, uint32_t request, struct packet_answer *out)
+{
+    return has_request(host, request) ? design_of(host)->outcome(parts_of_request(host, request), request, out) : -EINVAL;
+}
+
+bool parts_idle(const void *host, uint32_t request)
+{
+    return design_of(host)->idle(parts_of_request(host, request), request);
+}
+
+bool parts_holds(const void *host, uint32_t request)
+{
+    return design_of(host)->holds(parts_of_request(host, request), request);
+}
+
+bool parts_claim(const void *host, uint32_t request, struct packet_claim *out)
+{
+    return has_request(host, request) && design_of(host)->claim(parts_of_request(host, request), request, out);
+}
+
+/* ---- or to all ---- */
+
+void parts_leave(void *host, uint64_t now, struct outbox *out)
+{
+    for (unsigned d = 0; d < parts(host); d++)
+        design_of(host)->leave(parts_part(host, d), now, out);
+}
+
+uint64_t parts_expiry(const void *host, uint32_t session)
+{
+    uint64_t until = UINT64_MAX;
+    for (unsigned d = 0; d < parts(host); d++)
+        until = min_u64(until, design_of(host)->expiry(parts_part(host, d), session));
+    return until;
+}
+
+void parts_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
+{
+    for (unsigned d = 0; d < parts(host); d++)
+        design_of(host)->session_dead(parts_part(host, d), session, now, out);
+}
+
+uint64_t parts_tick(void *host, uint64_t now, struct outbox *out)
+{
+    uint64_t next = UINT64_MAX;
+    for (unsigned d = 0; d < parts(host); d++)
+        next = min_u64(next, design_of(host)->tick(parts_part(host, d), now, out));
+    return next;
+}
+
+void parts_rouse(void *host, uint64_t now, struct outbox *out)
+{
+    for (unsigned d = 0; d < parts(host); d++)
+        design_of(host)->rouse(parts_part(host, d), now, out);
+}
+
+struct packet_grants parts_host_grants(const void *host)
+{
+    struct packet_grants sum = {0};
+    for (unsigned d = 0; d < parts(host); d++) {
+        const struct packet_grants g = design_of(host)->host_grants(parts_part(host, d));
+        sum.by_switch += g.by_switch;
+        sum.by_agent += g.by_agent;
+        sum.by_server += g.by_server;
+        sum.local += g.local;
+    }
+    return sum;
+}
+
+const struct packet_drops *parts_host_drops(const void *host)
+{
+    return &((const struct parts_host *)host)->drops;
+}
+
+void parts_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+{
+    struct parts_host *h = host;
+    const struct packet_head *p = data;
+    uint32_t rack = len >= sizeof *p ? p->space - rack_space_id(&h->config, 0) : UINT32_MAX;
+    if (rack >= h->config.racks) {
+        outbox_touch(out, &h->drops, sizeof h->drops);
+        h->drops.alien++;
+        return;
+    }
+    design_of(h)->packet(parts_part(host, rack), data, len, now, out);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "designs/packet/requests.h"
+
+#include <errno.h>
+
+static uint64_t held_bytes(const struct rack_config *c, unsigned granters)
+{
+    return round_up((uint64_t)c->sessions * granters * sizeof(uint32_t), CACHE_LINE);
+}
+
+uint64_t requests_bytes(const struct rack_config *c, unsigned granters)
+{
+    return round_up(sizeof(struct requests), CACHE_LINE) + held_bytes(c, granters) + round_up((uint64_t)c->sessions, CACHE_LINE) +
+           (uint64_t)rack_requests(c) * sizeof(struct request);
+}
+
+void requests_init(struct requests *t, const struct rack_config *c, unsigned granters, uint16_t machine, uint32_t life)
+{
+    assert(c->servers && c->servers <= RACK_SERVERS_MAX && granters <= GRANTERS_MAX);
+    t->config = *c;
+    t->machine = machine;
+    t->life = life;
+    t->granters = (uint16_t)granters;
+    t->held_at = round_up(sizeof *t, CACHE_LINE);
+    t->lost_at = t->held_at + held_bytes(c, granters);
+    t->requests_at = t->lost_at + round_up((uint64_t)c->sessions, CACHE_LINE);
+}
+
+/* ---- what is asked of a design ---- */
+
+const struct packet_drops *requests_drops(const void *host)
+{
+    return &((const struct requests *)host)->busy.drops;
+}
+
+int requests_outcome(const void *host, uint32_t request, struct packet_answer *out)
+{
+    const struct request *r = request_at(host, request);
+    if (r->result == -EINPROGRESS)
+        return -EINPROGRESS;
+    *out = (struct packet_answer){.result = r->result, .mode = (enum pawl_mode)r->mode, .token = r->token};
+    return 0;
+}
+
+bool requests_idle(const void *host, uint32_t request)
+{
+    return request_at(host, request)->state == REQUEST_IDLE;
+}
+
+bool requests_hold(const void *host, uint32_t request)
+{
+    return request_held(request_at(host, request));
+}
+
+bool requests_claim(const void *host, uint32_t request, struct packet_claim *out)
+{
+    const struct request *r = request_at(host, request);
+    bool held = request_held(r);
+    *out = (struct packet_claim){
+        .index = r->index, .token = held ? r->token : 0, .mode = (enum pawl_mode)(held ? r->mode : r->want), .holds = held};
+    return held || r->state == REQUEST_ASKING;
+}
+
+static uint32_t *held_count(const struct requests *t, uint32_t session, unsigned granter)
+{
+    return (uint32_t *)(void *)((char *)(uintptr_t)t + t->held_at) + (uint64_t)session * t->granters + granter;
+}
+
+uint64_t requests_expiry(const void *host, uint32_t session)
+{
+    const struct requests *t = host;
+    uint64_t until = UINT64_MAX;
+    if (request_lost(t, session))
+        return 0;
+    for (unsigned g = 0; g < t->granters; g++)
+        if (*held_count(t, session, g))
+            until = min_u64(until, t->leases[g].until_ns);
+    return until;
+}
+
+void request_set_lost(struct requests *t, uint32_t session, bool lost, struct outbox *out)
+{
+    uint8_t *at = (uint8_t *)t + t->lost_at + session;
+    outbox_touch(out, at, 1);
+    *at = lost;
+}
+
+/* ---- those that wait for an answer ---- */
+
+static void enlist(struct requests *t, struct request *r, struct outbox *out)
+{
+    r->prev = 0;
+    r->next = t->busy.pending;
+    if (r->next) {
+        struct request *next = request_at(t, r->next - 1);
+        outbox_touch(out, next, sizeof *next);
+        next->prev = request_number(t, r) + 1;
+    }
+    t->busy.pending = request_number(t, r) + 1;
+}
+
+static void delist(struct requests *t, struct request *r, struct outbox *out)
+{
+    if (r->prev) {
+        struct request *prev = request_at(t, r->prev - 1);
+        outbox_touch(out, prev, sizeof *prev);
+        prev->next = r->next;
+    } else {
+        t->busy.pending = r->next;
+    }
+    if (r->next) {
+        struct request *next = request_at(t, r->next - 1);
+        outbox_touch(out, next, sizeof *next);
+        next->prev = r->prev;
+    }
+    r->next = r->prev = 0;
+}
+
+void request_become(struct requests *t, struct request *r, enum request_state state, struct outbox *out)
+{
+    bool pended = r->state != REQUEST_IDLE && r->state != REQUEST_HELD, held = request_held(r);
+    bool pends = state != REQUEST_IDLE && state != REQUEST_HELD;
+    outbox_touch(out, r, sizeof *r);
+    r->state = (uint8_t)state;
+    if (pended && !pends)
+        delist(t, r, out);
+    if (!pended && pends)
+        enlist(t, r, out);
+    if (held != request_held(r)) {
+        uint32_t *count = held_count(t, request_session(t, r), r->granter);
+        outbox_touch(out, count, sizeof *count);
+        *count += held ? UINT32_MAX : 1;
+    }
+    r->sent = 0;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the sessions of a host ask for, hold and wait for, in designs where whoever grants answers by packet: a table of requests,
+ * sent again until they are answered, and the host's leases at those who grant. The design says what is sent to whom, and what an
+ * answer means. */
+#ifndef PAWL_DESIGNS_PACKET_REQUESTS_H
+#define PAWL_DESIGNS_PACKET_REQUESTS_H
+
+#include "designs/packet/packet.h"
+
+#define REQUEST_SHOUTS 2u                   /* packets sent before the pause grows: then it has been heard */
+#define REQUEST_RETRY_DOUBLINGS 6u          /* the pause between retransmissions grows up to 64 times the first */
+#define GRANTERS_MAX (RACK_SERVERS_MAX + 1) /* the servers, and a switch */
+
+enum request_state {
+    REQUEST_IDLE,
+    REQUEST_ASKING, /* to be granted */
+    REQUEST_HELD,
+    REQUEST_CONVERTING, /* held in the old mode */
+    REQUEST_STAYING,    /* the same, but given up */
+    REQUEST_CALLING,    /* held; its data server is to do something */
+    REQUEST_VOIDING,    /* given up, not held: whether its data server did it is to be known */
+    REQUEST_RELEASING,  /* not held any more; that is to be heard */
+    REQUEST_QUITTING,   /* given up, where that is something else: it may be in a queue, granted, or nowhere */
+};
+
+struct request {
+    uint64_t nonce, index, token;
+    uint64_t next_ns;    /* when to send again */
+    uint64_t since_ns;   /* when it began */
+    uint32_t next, prev; /* among those that wait for an answer; request + 1, 0: none */
+    uint32_t ticket;     /* by which its granter knows it, beside the nonce */
+    uint32_t step;       /* conversions so far */
+    uint32_t thread;     /* that waits for it, and has it then; 0: none */
+    uint32_t call;       /* what its data server is to do, + 1; 0: nothing */
+    int32_t result;
+    int32_t why; /* of giving up */
+    uint16_t port, tenant, granter;
+    uint8_t state, mode, want, priority;
+    uint8_t sent;   /* how often, up to a bound */
+    uint8_t moving; /* how often a try met a lock on the move */
+    bool try;
+};
+
+struct lease {
+    uint64_t until_ns; /* 0: none */
+    uint64_t next_ns;  /* when to ask for more */
+    uint64_t slots;    /* of a server: whose locks it has, as it said; a bit each */
+    uint32_t life;     /* of who gives it, the latest heard of */
+    uint16_t port;     /* of a switch: which one reigns, as far as is known */
+    uint8_t asked;     /* how often without an answer */
+};
+
+/* A host's memory begins with this; behind it are the design's own things, if any, and then the requests. */
+struct requests {
+    struct { /* what almost every event changes */
+        struct packet_drops drops;
+        uint64_t serial;               /* of the latest nonce */
+        uint32_t pending;              /* first that waits for an answer; request + 1 */
+        uint64_t by_switch, by_server; /* grants */
+        uint64_t probes, deadlocks;    /* begun; found */
+    } busy;
+    struct rack_config config;
+    uint32_t life;
+    uint16_t machine;
+    uint16_t granters;
+    uint64_t held_at; /* offset of counts: what a session has from a granter */
+    uint64_t lost_at; /* of bytes, one per session: 1 if it lost something */
+    uint64_t requests_at;
+    uint64_t part_bytes; /* of each part of a host of several switches: they lie side by side (parts.h) */
+    struct lease leases[GRANTERS_MAX];
+};
+
+uint64_t requests_bytes(const struct rack_config *c, unsigned granters);
+void requests_init(struct requests *t, const struct rack_config *c, unsigned granters, uint16_t machine,
+                   uint32_t life); /* zeroed */
+
+/* The design's own functions, if these are all there is to say. */
+const struct packet_drops *requests_drops(const void *host);
+int requests_outcome(const void *host, uint32_t request, struct packet_answer *out);
+bool requests_idle(const void *host, uint32_t request);
+bool requests_hold(const void *host, uint32_t request);
+bool requests_claim(const void *host, uint32_t request, struct packet_claim *out);
+uint64_t requests_expiry(const void *host, uint32_t session);
+
+static inline struct request *request_at(const struct requests *t, uint32_t i)
+{
+    return (struct request *)(void *)((char *)(uintptr_t)t + t->requests_at) + i;
+}
+
+static inline uint32_t request_number(const struct requests *t, const struct request *r)
+{
+    return (uint32_t)(r - request_at(t, 0));
+}
+
+static inline uint32_t request_session(const struct requests *t, const struct request *r)
+{
+    return request_number(t, r) / t->config.requests;
+}
+
+static inline bool request_held(const struct request *r)
+{
+    return r->state == REQUEST_HELD || r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING || r->state == REQUEST_CALLING;
+}
+
+/* Whether a session has lost something. */
+static inline bool request_lost(const struct requests *t, uint32_t session)
+{
+    return *((const uint8_t *)t + t->lost_at + session);
+}
+void request_set_lost(struct requests *t, uint32_t session, bool lost, struct outbox *out);
+
+static inline void requests_touch(struct requests *t, struct outbox *out)
+{
+    outbox_touch(out, &t->busy, sizeof t->busy);
+}
+
+/* The only way from one state to another: keeps the list of those that wait for an answer, and the counts. */
+void request_become(struct requests *t, struct request *r, enum request_state state, struct outbox *out);
+
+/* When to send again, should no answer come; and that it was sent. */
+static inline void request_pause(const struct requests *t, struct request *r, uint64_t now, struct outbox *out)
+{
+    outbox_touch(out, r, sizeof *r);
+    r->next_ns = now + (t->config.retry_ns << (r->sent > REQUEST_SHOUTS ? r->sent - REQUEST_SHOUTS : 0));
+}
+
+static inline void request_count(struct request *r)
+{
+    if (r->sent < REQUEST_SHOUTS + REQUEST_RETRY_DOUBLINGS)
+        r->sent++;
+}
+
+/* It has an outcome. */
+static inline void request_settle(struct requests *t, struct request *r, int result, struct outbox *out)
+{
+    outbox_touch(out, r, sizeof *r);
+    r->result = result;
+    outbox_wake(out, request_number(t, r));
+}
+
+/* A try that nobody answers for a lease: there is nobody who could say whether it is held. */
+static inline bool request_vain(const struct requests *t, const struct request *r, uint64_t now)
+{
+    return r->state == REQUEST_ASKING && r->try && now >= r->since_ns + t->config.lease_ns;
+}
+
+#endif

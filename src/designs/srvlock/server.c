@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lock server: queues per lock, and for each slot of each host what it asked last. */
+#include "designs/srvlock/srvlock.h"
+
+#include <errno.h>
+
+enum entry_state { ENTRY_DONE, ENTRY_WAITING, ENTRY_HELD, ENTRY_UPGRADING };
+
+/* The latest request of one slot of one host. */
+struct entry {
+    uint64_t nonce; /* 0: none yet */
+    uint64_t index;
+    uint64_t token;
+    uint32_t next, prev; /* in the lock's queue; entry + 1, 0: none */
+    uint32_t step;       /* of the latest conversion */
+    uint16_t port;
+    uint16_t code; /* how a request that is done, or the latest conversion, was refused; 0: not */
+    uint8_t state;
+    uint8_t mode;
+};
+
+struct lock {
+    uint64_t grants; /* the token's lower half */
+    uint32_t first, last;
+    uint32_t holders;
+    uint32_t upgrader; /* entry + 1 of the reader that waits to be the only one; 0: none */
+    uint8_t mode;      /* of the holders */
+};
+
+struct machine {
+    uint32_t life;
+    bool live;
+    uint64_t until_ns; /* its lease */
+};
+
+struct server {
+    struct rack_config config;
+    struct packet_drops drops;
+    uint64_t open_ns; /* grants from then on */
+    uint32_t life;
+    uint16_t machine;
+    uint16_t number;   /* among the servers */
+    uint64_t locks_at; /* offsets */
+    uint64_t entries_at;
+    struct machine machines[]; /* by number, from 0 on; then locks, then entries */
+};
+
+static uint64_t lock_count(const struct rack_config *c)
+{
+    return c->locks / c->servers + 1;
+}
+
+static uint64_t locks_at(const struct rack_config *c)
+{
+    return round_up(sizeof(struct server) + (c->machines + UINT64_C(1)) * sizeof(struct machine), CACHE_LINE);
+}
+
+uint64_t srv_server_bytes(const struct rack_config *c)
+{
+    return locks_at(c) + lock_count(c) * sizeof(struct lock) +
+           (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry);
+}
+
+void srv_server_init(void *memory, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
+{
+    struct server *s = memory; /* zeroed */
+    s->config = *config;
+    s->machine = machine;
+    s->life = life;
+    while (s->number < config->servers && config->server[s->number] != machine)
+        s->number++;
+    assert(s->number < config->servers);
+    s->locks_at = locks_at(config);
+    s->entries_at = s->locks_at + lock_count(config) * sizeof(struct lock);
+    bool wait = !fresh && !MISTAKE(config->mistakes, SRV_HASTY_SERVER);
+    s->open_ns = wait ? now + config->lease_ns + 2 * (config->lease_ns / SRV_DRIFT_DIVISOR) + 1 : now;
+}
+
+const struct packet_drops *srv_server_drops(const void *server)
+{
+    return &((const struct server *)server)->drops;
+}
+
+static struct lock *lock_of(struct server *s, uint64_t index)
+{
+    return (struct lock *)(void *)((char *)s + s->locks_at) + srv_place(&s->config, index);
+}
+
+static struct entry *entry_at(struct server *s, uint64_t i)
+{
+    return (struct entry *)(void *)((char *)s + s->entries_at) + i;
+}
+
+static uint32_t link_of(struct server *s, const struct entry *e)
+{
+    return (uint32_t)(e - entry_at(s, 0)) + 1;
+}
+
+static uint16_t machine_of(struct server *s, const struct entry *e)
+{
+    return (uint16_t)((uint64_t)(e - entry_at(s, 0)) / rack_requests(&s->config));
+}
+
+/* ---- answers ---- */
+
+static void answer(struct server *s, const struct entry *e, enum srv_type type, struct outbox *out)
+{
+    struct srv_packet *p = outbox_add(out, sizeof *p);
+    if (!p)
+        return; /* as if it were lost on its way */
+    p->head = (struct packet_head){.version = PACKET_VERSION,
+                                   .head_len = sizeof p->head,
+                                   .family = PACKET_SERVER,
+                                   .type = (uint8_t)type,
+                                   .space = s->config.space,
+                                   .epoch = s->life,
+                                   .index = e->index,
+                                   .nonce = e->nonce,
+                                   .from = {s->machine, PORT_SERVER},
+                                   .to = {machine_of(s, e), e->port}};
+    p->step = e->step;
+    p->code = e->code;
+    p->mode = e->mode;
+    p->token = e->token;
+}
+
+/* ---- queues ---- */
+
+static void append(struct server *s, struct lock *l, struct entry *e)
+{
+    e->next = 0;
+    e->prev = l->last;
+    if (l->last)
+        entry_at(s, l->last - 1)->next = link_of(s, e);
+    else
+        l->first = link_of(s, e);
+    l->last = link_of(s, e);
+}
+
+static void take_out(struct server *s, struct lock *l, struct entry *e)
+{
+    if (e->prev)
+        entry_at(s, e->prev - 1)->next = e->next;
+    else
+        l->first = e->next;
+    if (e->next)
+        entry_at(s, e->next - 1)->prev = e->prev;
+    else
+        l->last = e->prev;
+}
+
+static void grant(struct server *s, struct lock *l, struct entry *e, enum pawl_mode mode, struct outbox *out)
+{
+    e->state = ENTRY_HELD;
+    e->mode = l->mode = (uint8_t)mode;
+    e->code = 0;
+    e->token = ((uint64_t)s->life << 32) + ++l->grants;
+    answer(s, e, SRV_GRANT, out);
+}
+
+static bool fits(const struct lock *l, uint8_t mode)
+{
+    return !l->holders || (l->mode == PAWL_SHARED && mode == PAWL_SHARED && !l->upgrader);
+}
+
+/* Whoever can be granted now is: first the reader that wants to write, then the queue in its order. */
+static void pump(struct server *s, struct lock *l, struct outbox *out)
+{
+    if (l->upgrader && l->holders == 1) {
+        struct entry *e = entry_at(s, l->upgrader - 1);
+        l->upgrader = 0;
+        grant(s, l, e, PAWL_EXCLUSIVE, out);
+    }
+    while (l->first && fits(l, entry_at(s, l->first - 1)->mode)) {
+        struct entry *e = entry_at(s, l->first - 1);
+        take_out(s, l, e);
+        l->holders++;
+        grant(s, l, e, (enum pawl_mode)e->mode, out);
+    }
+}
+
+/* Out of it, from whatever state. */
+static void end(struct server *s, struct entry *e, struct outbox *out)
+{
+    struct lock *l = lock_of(s, e->index);
+    enum entry_state was = (enum entry_state)e->state;
+    e->state = ENTRY_DONE;
+    if (was == ENTRY_DONE)
+        return;
+    if (was == ENTRY_WAITING)
+        take_out(s, l, e);
+    else
+        l->holders--;
+    if (was == ENTRY_UPGRADING)
+        l->upgrader = 0;
+    pump(s, l, out);
+}
+
+static void end_all(struct server *s, uint16_t machine, struct outbox *out)
+{
+    uint64_t n = rack_requests(&s->config);
+    for (uint64_t i = 0; i < n; i++)
+        end(s, entry_at(s, machine * n + i), out);
+}
+
+/* ---- requests ---- */
+
+static void on_acquire(struct server *s, struct entry *e, const struct srv_packet *p, struct outbox *out)
+{
+    bool seen = p->head.nonce == e->nonce && !MISTAKE(s->config.mistakes, SRV_NO_MEMORY);
+    if (seen) {
+        if (e->state == ENTRY_WAITING)
+            answer(s, e, SRV_QUEUED, out);
+        else if (e->state == ENTRY_HELD && !e->step)
+            answer(s, e, SRV_GRANT, out);
+        else if (e->state == ENTRY_DONE)
+            answer(s, e, e->code ? SRV_REFUSED : SRV_RELEASED, out);
+        return;
+    }
+    end(s, e, out); /* the slot is in use for something new: the host is done with what it was */
+    *e = (struct entry){.nonce = p->head.nonce, .index = p->head.index, .port = p->head.from.port, .mode = p->mode};
+    struct lock *l = lock_of(s, e->index);
+    if (!l->first && fits(l, e->mode)) {
+        l->holders++;
+        grant(s, l, e, (enum pawl_mode)e->mode, out);
+    } else if (p->flags & SRV_TRY) {
+        e->code = PAWL_EHELD;
+        answer(s, e, SRV_REFUSED, out);
+    } else {
+        e->state = ENTRY_WAITING;
+        append(s, l, e);
+        answer(s, e, SRV_QUEUED, out);
+    }
+}
+
+static void on_release(struct server *s, struct entry *e, const struct srv_packet *p, struct outbox *out)
+{
+    end(s, e, out);
+    /* If it overtook its ACQUIRE, that one is now known as over. */
+    *e = (struct entry){.nonce = p->head.nonce, .index = p->head.index, .port = p->head.from.port};
+    answer(s, e, SRV_RELEASED, out);
+}
+
+/* The same conversion as before: the same answer. */
+static void repeat(struct server *s, const struct entry *e, struct outbox *out)
+{
+    if (e->state == ENTRY_HELD)
+        answer(s, e, e->code ? SRV_REFUSED : SRV_GRANT, out);
+    else if (e->state == ENTRY_UPGRADING)
+        answer(s, e, SRV_QUEUED, out);
+}
+
+static void on_convert(struct server *s, struct entry *e, const struct srv_packet *p, struct outbox *out)
+{
+    if ((e->state != ENTRY_HELD && e->state != ENTRY_UPGRADING) || p->step < e->step) {
+        s->drops.stale++;
+        return;
+    }
+    if (p->step == e->step) {
+        repeat(s, e, out);
+        return;
+    }
+    if (e->state == ENTRY_UPGRADING) {
+        s->drops.bad++; /* a host has one conversion of a hold at a time */
+        return;
+    }
+    struct lock *l = lock_of(s, e->index);
+    e->step = p->step;
+    e->code = 0;
+    if (p->mode == e->mode || p->mode == PAWL_SHARED) {
+        grant(s, l, e, (enum pawl_mode)p->mode, out);
+    } else if (l->upgrader) {
+        e->code = EDEADLK;
+        answer(s, e, SRV_REFUSED, out);
+    } else {
+        e->state = ENTRY_UPGRADING;
+        l->upgrader = link_of(s, e);
+        if (l->holders > 1)
+            answer(s, e, SRV_QUEUED, out);
+    }
+    pump(s, l, out);
+}
+
+static void on_stay(struct server *s, struct entry *e, const struct srv_packet *p, struct outbox *out)
+{
+    if ((e->state != ENTRY_HELD && e->state != ENTRY_UPGRADING) || p->step < e->step) {
+        s->drops.stale++;
+        return;
+    }
+    if (e->state == ENTRY_UPGRADING) {
+        struct lock *l = lock_of(s, e->index);
+        e->state = ENTRY_HELD;
+        e->code = ECANCELED;
+        l->upgrader = 0;
+        pump(s, l, out);
+    } else if (p->step > e->step) { /* it overtook its CONVERT, which is now known as given up */
+        e->step = p->step;
+        e->code = ECANCELED;
+    }
+    repeat(s, e, out);
+}
+
+static void on_lease(struct server *s, struct machine *m, const struct srv_packet *p, uint64_t now, struct outbox *out)
+{
+    struct srv_packet *a = outbox_add(out, sizeof *a);
+    if (!a)
+        return; /* no answer, no lease */
+    m->live = true;
+    m->until_ns = now + s->config.lease_ns;
+    *a = *p;
+    a->head.type = SRV_LEASED;
+    a->head.epoch = s->life;
+    a->head.to = p->head.from;
+    a->head.from = (struct place){s->machine, PORT_SERVER};
+}
+
+/* Null: not for this server, or nonsense. */
+static const struct srv_packet *check(struct server *s, const void *data, uint32_t len)
+{
+    const struct packet_head *h = packet_check(data, len, PACKET_SERVER, &s->config, &s->drops);
+    const struct srv_packet *p = data;
+    if (!h)
+        return NULL;
+    if (h->from.machine > s->config.machines) {
+        s->drops.alien++;
+        return NULL;
+    }
+    bool mode = h->type == SRV_ACQUIRE || h->type == SRV_CONVERT;
+    if (len != sizeof *p || h->type < SRV_ACQUIRE || h->type > SRV_LEASE ||
+        (mode && p->mode != PAWL_SHARED && p->mode != PAWL_EXCLUSIVE) ||
+        (h->type != SRV_LEASE && (srv_of(&s->config, h->index) != s->number || srv_slot(h->nonce) >= rack_requests(&s->config) ||
+                                  !(h->nonce >> SRV_SLOT_BITS)))) {
+        s->drops.bad++;
+        return NULL;
+    }
+    return p;
+}
+
+/* The host's packets of its latest life only, and of its latest leases. */
+static bool admit(struct server *s, struct machine *m, const struct packet_head *h, uint64_t now, struct outbox *out)
+{
+    if (h->epoch < m->life) {
+        s->drops.stale++;
+        return false;
+    }
+    if (h->epoch > m->life) { /* started anew: nothing of its former life is left */
+        uint64_t n = rack_requests(&s->config);
+        end_all(s, h->from.machine, out);
+        memset(entry_at(s, h->from.machine * n), 0, n * sizeof(struct entry));
+        *m = (struct machine){.life = h->epoch};
+    }
+    if (m->live && now >= m->until_ns) {
+        end_all(s, h->from.machine, out);
+        m->live = false;
+    }
+    if (h->type == SRV_ACQUIRE && (!m->live || now < s->open_ns)) {
+        s->drops.stale++; /* it asks again */
+        return false;
+    }
+    return true;
+}
+
+void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+{
+    struct server *s = memory;
+    const struct srv_packet *p = check(s, data, len);
+    if (!p)
+        return;
+    struct machine *m = &s->machines[p->head.from.machine];
+    if (!admit(s, m, &p->head, now, out))
+        return;
+    if (p->head.type == SRV_LEASE) {
+        on_lease(s, m, p, now, out);
+        return;
+    }
+    struct entry *e = entry_at(s, (uint64_t)p->head.from.machine * rack_requests(&s->config) + srv_slot(p->head.nonce));
+    if (p->head.nonce < e->nonce) {
+        s->drops.stale++;
+        if (MISTAKE(s->config.mistakes, SRV_BLIND_RELEASE) && p->head.type == SRV_RELEASE)
+            end(s, e, out);
+        return;
+    }
+    if (p->head.nonce == e->nonce && p->head.index != e->index) {
+        s->drops.bad++;
+        return;
+    }
+    if (p->head.nonce == e->nonce)
+        e->port = p->head.from.port; /* the process that asked before, for any of its host, may be gone */
+    switch ((enum srv_type)p->head.type) {
+    case SRV_ACQUIRE:
+        on_acquire(s, e, p, out);
+        break;
+    case SRV_RELEASE:
+        on_release(s, e, p, out);
+        break;
+    case SRV_CONVERT:
+    case SRV_STAY:
+        if (p->head.nonce != e->nonce)
+            s->drops.stale++;
+        else if (p->head.type == SRV_CONVERT)
+            on_convert(s, e, p, out);
+        else
+            on_stay(s, e, p, out);
+        break;
+    default:
+        break;
+    }
+}
+
+uint64_t srv_server_tick(void *memory, uint64_t now, struct outbox *out)
+{
+    struct server *s = memory;
+    uint64_t next = UINT64_MAX;
+    for (uint32_t i = 1; i <= s->config.machines; i++) {
+        struct machine *m = &s->machines[i];
+        if (m->live && now >= m->until_ns) {
+            end_all(s, (uint16_t)i, out);
+            m->live = false;
+        }
+        if (m->live)
+            next = min_u64(next, m->until_ns);
+    }
+    return next;
+}

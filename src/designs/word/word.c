@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `word`: our own simple design. One 64-bit word per lock, changed by compare-and-swap; waiters watch the word.
+ * docs/designs/word.md argues why it is correct; the invariants it cites are numbered in docs/invariants.md. */
+#include "designs/word/word.h"
+#include "designs/core/design.h"
+
+#include <errno.h>
+
+/* Word first, high part second: if a compare-and-swap on the word then succeeds, the token did not wrap around in between,
+ * so the high part belongs to it. */
+static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
+{
+    if (fab_is_shm(seat->ep)) {
+        fab_read64(seat->ep, addr, &out->word);
+        fab_read64(seat->ep, addr + offsetof(struct word_lock, high), &out->high);
+        return 0;
+    }
+    struct word_lock seen;
+    struct fab_op ops[] = {
+        {.verb = FAB_READ, .len = 8, .addr = addr, .buf = &seen.word},
+        {.verb = FAB_READ, .len = 8, .addr = addr + offsetof(struct word_lock, high), .buf = &seen.high},
+    };
+    int rc = fab_batch(seat->ep, ops, countof(ops));
+    if (!rc)
+        *out = seen;
+    return rc;
+}
+
+/* Readers that come and go at the same time mostly wait for each other's line of the cache. So one in so many that find others
+ * inside opens the lock: from then on readers do not write to the word. The next writer has to look through all hold records
+ * instead, which takes some tens of microseconds: about as much as that many readers' steps. */
+static unsigned open_every = 1024;
+
+/* The word that grants the lock to us, or 0 if somebody stands in the way. A reader that has slept may enter although others
+ * wait: it was woken for that. */
+static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t w, bool slept)
+{
+    uint64_t flags = slept ? WORD_WAITERS : w & WORD_WAITERS; /* who slept cannot know that it was the last */
+    switch (word_mode(w)) {
+    case WORD_FREE:
+        if (word_token(w) == WORD_TOKEN_MAX)
+            return 0;
+        if (h->mode == PAWL_EXCLUSIVE)
+            return flags | word_make(WORD_EXCLUSIVE, word_owner(seat, h), word_token(w) + 1);
+        return flags | word_make(WORD_SHARED, 1, word_token(w) + 1);
+    case WORD_SHARED:
+        if (h->mode == PAWL_EXCLUSIVE || w & WORD_UPGRADE || word_count(w) >= WORD_READERS_MAX || (w & WORD_WAITERS && !slept))
+            return 0;
+        if (unlikely(!flags && h->serial % open_every == 0))
+            return word_make(WORD_SHARED, WORD_COUNT_MAX, word_token(w));
+        return flags | word_make(WORD_SHARED, word_count(w) + 1, word_token(w));
+    default:
+        return 0;
+    }
+}
+
+/* The 36 bits of token in a free word are used up: raises the high part, then starts the word anew. A second one who does the
+ * same raises nothing, for the high part is then no longer what it read. */
+static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_lock *seen)
+{
+    uint64_t old;
+    int rc = fab_cas64(seat->ep, addr + offsetof(struct word_lock, high), seen->high, seen->high + 1, &old);
+    if (!rc)
+        rc = fab_cas64(seat->ep, addr, seen->word, seen->word & ~WORD_TOKEN_MAX, &old);
+    return rc;
+}
+
+/* The kernel has begun to bury a holder, which takes microseconds; once it is done one can recover from it. */
+#define DYING_NS (100 * NS_PER_US)
+
+/* Says that somebody sleeps, and sleeps until the word changes, a holder dies, or it is time to look after the holders. */
+static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, uint64_t deadline)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    if (!(w & WORD_WAITERS)) {
+        uint64_t old;
+        int rc = fab_cas64(seat->ep, addr, w, w | WORD_WAITERS, &old);
+        if (rc || old != w)
+            return rc;
+        w |= WORD_WAITERS;
+    }
+    struct fab_cond conds[FAB_CONDS_MAX] = {{.addr = addr, .mask = WORD_WATCH, .value = w & WORD_WATCH}};
+    bool dying;
+    unsigned n = 1 + word_life_conds(seat, h->index, w, conds + 1, countof(conds) - 1, &dying);
+    uint64_t look_after = add_saturating(world_now(seat->world), dying ? DYING_NS : seat->space->check_ns);
+    int rc = fab_wait_any(seat->ep, conds, n, min_u64(deadline, look_after));
+    if (rc == -ETIMEDOUT && look_after < deadline)
+        rc = 0;
+    return rc;
+}
+
+/* A waiter that leaves may have been woken for nothing; another must be woken in its place. */
+static void pass_on(const struct seat *seat, uint64_t index)
+{
+    fab_wake(seat->ep, space_lock_addr(seat->space, index), WORD_WATCH, 1);
+}
+
+/* The connection broke during a compare-and-swap that only we can have made: what does the word say now? */
+static int read_after_break(const struct seat *seat, fab_addr addr, uint64_t *word)
+{
+    for (;;) {
+        int rc = fab_read64(seat->ep, addr, word);
+        if (rc != -FAB_EUNKNOWN)
+            return rc;
+        rc = seat_retry(seat, rc);
+        if (rc)
+            return rc;
+    }
+}
+
+/* A waiter that leaves a shared lock to its readers takes the waiters flag away if it was the last: new readers would wait for
+ * nobody. Whoever begins to wait meanwhile has said so before it looked at the flag, or is woken to set it again. */
+static void stop_waiting(const struct seat *seat, const struct hold *h)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t w, old;
+    pass_on(seat, h->index);
+    if (fab_read64(seat->ep, addr, &w) || word_mode(w) != WORD_SHARED || !(w & WORD_WAITERS) || w & WORD_UPGRADE)
+        return;
+    if (word_others_wait(seat, h) == 0 && !fab_cas64(seat->ep, addr, w, w & ~WORD_WAITERS, &old) && old == w)
+        fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
+}
+
+/* A reader enters an open lock: first the record, then another look at the word. Who closes the lock does it the other way round,
+ * so one of the two sees the other. 1: granted; 0: look again. */
+static int enter_open(const struct seat *seat, struct hold *h, const struct word_lock *seen)
+{
+    uint64_t w;
+    int rc = hold_publish(seat, h, RECORD_TRY_S);
+    if (rc)
+        return rc;
+    if (fab_is_shm(seat->ep))
+        fab_local_fence(seat->ep);
+    rc = fab_read64(seat->ep, space_lock_addr(seat->space, h->index), &w);
+    if (rc || w != seen->word) {
+        int undo = hold_publish(seat, h, RECORD_WAIT);
+        return undo ? undo : rc;
+    }
+    h->token = word_full_token(seat, seen->high, w);
+    rc = hold_publish(seat, h, RECORD_HELD_S);
+    return rc ? rc : 1;
+}
+
+/* Before readers can be waited for they must be counted. */
+static int close_open(const struct seat *seat, uint64_t index, uint64_t w)
+{
+    int rc = word_ask_recount(seat, index, w);
+    return rc < 0 ? rc : 0;
+}
+
+/* One compare-and-swap on a word that we may have. 1: granted; 0: look again. */
+static int take(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t next)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    bool shared = h->mode == PAWL_SHARED;
+    uint64_t old;
+    int rc = hold_publish(seat, h, shared ? RECORD_TRY_S : RECORD_TRY_X); /* intent before effect (I5) */
+    if (unlikely(rc))
+        return rc;
+    rc = fab_cas64(seat->ep, addr, seen->word, next, &old);
+    bool got = !rc && old == seen->word;
+    if (unlikely(rc == -FAB_EUNKNOWN)) {
+        if (shared)
+            return word_disown(seat, h, RECORD_WAIT);
+        /* An exclusive word names this very hold. */
+        rc = read_after_break(seat, addr, &old);
+        got = !rc && (old & ~WORD_WAITERS) == (next & ~WORD_WAITERS);
+    }
+    if (unlikely(rc))
+        return rc;
+    if (!got)
+        return 0;
+    h->token = word_full_token(seat, seen->high, next);
+    rc = shared ? hold_publish(seat, h, RECORD_HELD_S) : 0;
+    return rc ? rc : 1;
+}
+
+/* Granted; but is the session still alive? Whoever was stopped in between finds out here, and leaves the lock to recovery. */
+static int granted_in_time(const struct seat *seat, const struct hold *h, uint64_t word, bool slept)
+{
+    if (unlikely(!seat_lives(seat)))
+        return -PAWL_ELOST;
+    if (slept && h->mode == PAWL_SHARED && word & WORD_WAITERS)
+        pass_on(seat, h->index); /* other readers may sleep behind this one */
+    return 0;
+}
+
+static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    struct word_lock seen;
+    bool slept = false, looked_after = false;
+    int rc;
+    for (;;) {
+        rc = look(seat, addr, &seen);
+        uint64_t next = rc ? 0 : granted(seat, h, seen.word, slept);
+        if (unlikely(rc)) {
+            rc = seat_retry(seat, rc);
+        } else if (unlikely(word_mode(seen.word) == WORD_FREE && word_token(seen.word) == WORD_TOKEN_MAX)) {
+            rc = seat_retry(seat, wrap_token(seat, addr, &seen));
+        } else if (likely(next)) {
+            rc = take(seat, h, &seen, next);
+            if (likely(rc > 0))
+                return granted_in_time(seat, h, next, slept);
+            rc = seat_retry(seat, rc);
+        } else if (word_open(seen.word) && h->mode == PAWL_SHARED) {
+            rc = enter_open(seat, h, &seen);
+            if (likely(rc > 0))
+                return granted_in_time(seat, h, seen.word, slept);
+            rc = seat_retry(seat, rc);
+        } else if (word_open(seen.word)) {
+            rc = seat_retry(seat, close_open(seat, h->index, seen.word));
+        } else if (word_mode(seen.word) == WORD_RECOUNT) {
+            rc = hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
+            if (!rc)
+                rc = seat_retry(seat, word_recount(seat, h->index, deadline));
+        } else if (deadline == DEADLINE_TRY) {
+            /* Once: a holder that is dead does not count as one. */
+            rc = looked_after ? -PAWL_EHELD : seat_retry(seat, word_check_holders(seat, h->index, seen.word));
+            looked_after = true;
+        } else {
+            slept = true;
+            rc = hold_publish(seat, h, RECORD_WAIT);
+            if (!rc)
+                rc = seat_retry(seat, sleep_on(seat, h, seen.word, deadline));
+            if (!rc && !seat_lives(seat))
+                rc = -PAWL_ELOST; /* it would not get the lock; it need not wait for it */
+            if (!rc)
+                rc = seat_retry(seat, word_check_holders(seat, h->index, seen.word));
+        }
+        if (unlikely(rc))
+            break;
+    }
+    if (rc != -PAWL_ELOST && slept)
+        stop_waiting(seat, h);
+    return rc;
+}
+
+/* Moves an exclusively held word on; the waiters flag may come and go meanwhile. 1: done, *waiters tells whether to wake. */
+static int move_exclusive(const struct seat *seat, const struct hold *h, uint64_t next, bool *waiters)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t held = word_make(WORD_EXCLUSIVE, word_owner(seat, h), word_short_token(seat, h->token));
+    uint64_t expect = held, old;
+    for (;;) {
+        int rc = fab_cas64(seat->ep, addr, expect, next, &old);
+        if (rc == -FAB_EUNKNOWN) {
+            /* Only this hold changes its word while the session lives: if the word is no longer ours, and we live, we changed it.
+             */
+            rc = read_after_break(seat, addr, &old);
+            if (!rc && (old & ~WORD_WAITERS) != held) {
+                if (!seat_lives(seat))
+                    return -PAWL_ELOST;
+                *waiters = true;
+                return 1;
+            }
+            if (!rc)
+                expect = old;
+        } else if (!rc && old == expect) {
+            *waiters = expect & WORD_WAITERS;
+            return 1;
+        } else if (!rc && (old & ~WORD_WAITERS) == held) {
+            expect = old;
+        } else if (!rc) {
+            return -PAWL_ENOTOWNER;
+        }
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+}
+
+static int release_exclusive(const struct seat *seat, const struct hold *h)
+{
+    bool waiters = false;
+    uint64_t next = word_make(WORD_FREE, 0, word_short_token(seat, h->token));
+    int rc = move_exclusive(seat, h, next, &waiters);
+    if (unlikely(rc < 0))
+        return rc;
+    hold_close(seat, h);
+    if (unlikely(waiters))
+        fab_wake(seat->ep, space_lock_addr(seat->space, h->index), WORD_WATCH, 1);
+    return 0;
+}
+
+/* The word after one reader left. */
+static uint64_t without_reader(uint64_t w)
+{
+    if (word_mode(w) == WORD_RECOUNT) /* tells whoever counts that its count is out of date */
+        return (w & WORD_WAITERS) | word_make(WORD_RECOUNT, (word_count(w) + 1) & WORD_COUNT_MAX, word_token(w));
+    assert(word_mode(w) == WORD_SHARED && word_count(w) > 0); /* a live reader is counted (I3) */
+    if (word_count(w) == 1)
+        return word_make(WORD_FREE, 0, word_token(w));
+    return (w & (WORD_WAITERS | WORD_UPGRADE)) | word_make(WORD_SHARED, word_count(w) - 1, word_token(w));
+}
+
+static int release_shared(const struct seat *seat, const struct hold *h)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    int changed = hold_change(seat, h, RECORD_HELD_S, RECORD_LEAVE_S);
+    if (changed)
+        return changed;
+    for (;;) {
+        uint64_t w, old = 0;
+        int rc = fab_read64(seat->ep, addr, &w);
+        if (!rc && word_open(w) && fab_is_shm(seat->ep)) {
+            fab_local_fence(seat->ep); /* the record before the word: whoever closes the lock after this look sees that we leave */
+            fab_read64(seat->ep, addr, &w);
+        }
+        /* Read first, then ask whether we live: if the word is then unchanged, no recovery has counted us out (I3). */
+        if (!rc && !seat_lives(seat))
+            return -PAWL_ELOST;
+        if (!rc && word_open(w)) {
+            hold_close(seat, h);
+            return 0;
+        }
+        uint64_t next = rc ? 0 : without_reader(w);
+        if (!rc)
+            rc = fab_cas64(seat->ep, addr, w, next, &old);
+        if (!rc && old == w) {
+            hold_close(seat, h);
+            if (w & WORD_WAITERS && (word_mode(next) != WORD_SHARED || w & WORD_UPGRADE))
+                fab_wake(seat->ep, addr, WORD_WATCH, w & WORD_UPGRADE || word_mode(next) == WORD_RECOUNT ? UINT16_MAX : 1);
+            return 0;
+        }
+        if (rc == -FAB_EUNKNOWN) {
+            rc = word_disown(seat, h, RECORD_LEAVE_S);
+            if (!rc)
+                hold_close(seat, h);
+            return rc;
+        }
+        rc = seat_retry(seat, rc);
+        if (rc)
+            return rc;
+    }
+}
+
+static int word_release(const struct seat *seat, const struct hold *h)
+{
+    return h->mode == PAWL_EXCLUSIVE ? release_exclusive(seat, h) : release_shared(seat, h);
+}
+
+static bool word_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, h->mode == PAWL_EXCLUSIVE ? RECORD_TRY_X : RECORD_HELD_S);
+}
+
+static int downgrade(const struct seat *seat, struct hold *h)
+{
+    uint64_t token = word_short_token(seat, h->token);
+    if (token == WORD_TOKEN_MAX)
+        return -EAGAIN; /* once in 2^36 grants: no room for the shared token, which lies above the exclusive one */
+    bool waiters = false;
+    /* A copy of the grant from before an earlier conversion has this record too, but not this token. */
+    uint64_t held = word_make(WORD_EXCLUSIVE, word_owner(seat, h), token), w;
+    int rc = read_after_break(seat, space_lock_addr(seat->space, h->index), &w);
+    if (rc)
+        return rc;
+    if ((w & ~WORD_WAITERS) != held)
+        return -PAWL_ENOTOWNER;
+    /* The record first: it must count as a reader's before the word does (I5). While the word is exclusive nobody counts. */
+    rc = hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S);
+    if (rc)
+        return rc;
+    rc = move_exclusive(seat, h, word_make(WORD_SHARED, 1, token + 1), &waiters);
+    if (rc < 0)
+        return rc;
+    h->token++;
+    h->mode = PAWL_SHARED;
+    if (waiters) /* readers may enter now; the flag is gone from the word, so all must look again */
+        fab_wake(seat->ep, space_lock_addr(seat->space, h->index), WORD_WATCH, UINT16_MAX);
+    return 0;
+}
+
+/* Takes back the wish to become the writer, which was made while the word had the token `asked`. */
+static int stop_upgrade(const struct seat *seat, const struct hold *h, uint64_t asked)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    for (;;) {
+        uint64_t w, old;
+        int rc = fab_read64(seat->ep, addr, &w);
+        if (!rc && (!(w & WORD_UPGRADE) || word_token(w) != asked))
+            return 0;
+        if (!rc)
+            rc = fab_cas64(seat->ep, addr, w, w & ~(WORD_UPGRADE | WORD_WAITERS), &old);
+        if (!rc && old == w) {
+            fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
+            return 0;
+        }
+        if (rc == -FAB_EUNKNOWN)
+            rc = word_disown(seat, h, RECORD_HELD_S); /* counting anew clears the flag, whoever set it, and keeps us */
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+    }
+}
+
+/* The last other reader has left: makes us the writer. 1: done. */
+static int become_writer(const struct seat *seat, struct hold *h, const struct word_lock *seen)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t w = seen->word, old;
+    uint64_t next = (w & WORD_WAITERS) | word_make(WORD_EXCLUSIVE, word_owner(seat, h), word_token(w) + 1);
+    int rc = fab_cas64(seat->ep, addr, w, next, &old);
+    if (rc == -FAB_EUNKNOWN) {
+        rc = read_after_break(seat, addr, &old); /* an exclusive word names this hold */
+        if (!rc)
+            old = (old & ~WORD_WAITERS) == (next & ~WORD_WAITERS) ? w : ~w;
+    }
+    if (rc || old != w)
+        return rc;
+    h->token = word_full_token(seat, seen->high, next);
+    h->mode = PAWL_EXCLUSIVE;
+    rc = hold_publish(seat, h, RECORD_TRY_X);
+    return rc ? rc : 1;
+}
+
+/* One step of an upgrade from what was seen. 1: we are the writer. *asked is the token under which the upgrade flag was set by
+ * us; counting anew clears the flag and moves the token on. */
+static int upgrade_step(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t *asked, uint64_t deadline)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t w = seen->word, old;
+    if (word_mode(w) == WORD_RECOUNT)
+        return word_recount(seat, h->index, deadline);
+    assert(word_mode(w) == WORD_SHARED); /* a live reader is counted (I3) */
+    if (word_open(w))
+        return close_open(seat, h->index, w);
+    bool ours = w & WORD_UPGRADE && *asked == word_token(w);
+    if (w & WORD_UPGRADE && !ours) {
+        /* Another reader waits for us to leave; unless it is dead: then the lock is counted anew, which changes the token. */
+        int rc = word_check_holders(seat, h->index, w);
+        if (!rc)
+            rc = fab_read64(seat->ep, addr, &old);
+        return rc ? rc : word_mode(old) == WORD_SHARED && word_token(old) == word_token(w) && old & WORD_UPGRADE ? -EDEADLK : 0;
+    }
+    if (word_token(w) == WORD_TOKEN_MAX)
+        return -EAGAIN; /* once in 2^36 grants; free the lock and it starts anew */
+    if (word_count(w) == 1)
+        return become_writer(seat, h, seen);
+    if (deadline == DEADLINE_TRY)
+        return -PAWL_EHELD;
+    if (!ours) {
+        int rc = fab_cas64(seat->ep, addr, w, w | WORD_UPGRADE, &old);
+        if (rc == -FAB_EUNKNOWN)
+            return word_disown(seat, h, RECORD_HELD_S); /* whose flag is it? Counting anew clears it */
+        if (!rc && old == w)
+            *asked = word_token(w);
+        return rc;
+    }
+    int rc = sleep_on(seat, h, w, deadline);
+    return rc ? rc : word_check_holders(seat, h->index, w);
+}
+
+static int upgrade(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t asked = 0; /* no shared word has token 0: the first reader raises it */
+    if (!hold_is(seat, h, RECORD_HELD_S))
+        return -PAWL_ENOTOWNER;
+    for (;;) {
+        struct word_lock seen;
+        int rc = look(seat, addr, &seen);
+        if (!rc && !seat_lives(seat))
+            return -PAWL_ELOST;
+        if (!rc)
+            rc = upgrade_step(seat, h, &seen, &asked, deadline);
+        if (rc > 0)
+            return seat_lives(seat) ? 0 : -PAWL_ELOST;
+        if (rc && (rc = seat_retry(seat, rc))) {
+            int undo = asked && rc != -PAWL_ELOST ? stop_upgrade(seat, h, asked) : 0;
+            return undo ? undo : rc;
+        }
+    }
+}
+
+static int word_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline)
+{
+    if (mode == h->mode)
+        return word_holds(seat, h) ? 0 : -PAWL_ENOTOWNER;
+    return mode == PAWL_SHARED ? downgrade(seat, h) : upgrade(seat, h, deadline);
+}
+
+static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    struct word_lock seen;
+    int rc = look(seat, space_lock_addr(seat->space, index), &seen);
+    bool counts =
+        !rc && (word_mode(seen.word) == WORD_RECOUNT || (word_open(seen.word) && word_ask_recount(seat, index, seen.word) > 0));
+    if (counts && !word_recount(seat, index, DEADLINE_TRY))
+        rc = look(seat, space_lock_addr(seat->space, index), &seen);
+    if (rc)
+        return rc;
+    enum word_mode mode = word_mode(seen.word);
+    *out = (struct lock_view){
+        .mode = mode == WORD_FREE        ? 0
+                : mode == WORD_EXCLUSIVE ? PAWL_EXCLUSIVE
+                                         : PAWL_SHARED,
+        .owner = mode == WORD_EXCLUSIVE ? word_owner_slot(seen.word) : 0,
+        .readers = mode == WORD_SHARED && !word_open(seen.word) ? (uint32_t)word_count(seen.word) : 0,
+        .token = word_full_token(seat, seen.high, seen.word),
+    };
+    return 0;
+}
+
+/* The next token after the floor, high part first: whoever dies in between leaves a token that is higher still. */
+static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
+{
+    if (h->token > floor)
+        return 0;
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t above = floor + 1 - seat->space->token_base;
+    bool waiters;
+    struct word_lock seen;
+    int rc = look(seat, addr, &seen);
+    /* By compare-and-swap, for should we be lost meanwhile, it must not undo what others have raised it to. */
+    while (!rc && seen.high < above >> WORD_TOKEN_BITS) {
+        uint64_t old;
+        rc = fab_cas64(seat->ep, addr + offsetof(struct word_lock, high), seen.high, above >> WORD_TOKEN_BITS, &old);
+        if (!rc && old == seen.high)
+            break;
+        rc = rc ? rc : look(seat, addr, &seen);
+    }
+    if (rc)
+        return rc;
+    rc = move_exclusive(seat, h, word_make(WORD_EXCLUSIVE, word_owner(seat, h), above & WORD_TOKEN_MAX), &waiters);
+    if (rc < 0)
+        return rc;
+    h->token = word_full_token(seat, max_u64(seen.high, above >> WORD_TOKEN_BITS), above & WORD_TOKEN_MAX);
+    if (waiters) /* the flag is gone from the word: all must look again */
+        fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
+    return 0;
+}
+
+static const struct design_knob knobs[] = {
+    {"word_open_every", &open_every, 1, 1u << RECORD_SERIAL_BITS},
+    {0},
+};
+
+const struct design design_word = {
+    .name = "word",
+    .summary = "one 64-bit word per lock by compare-and-swap; our own simple design",
+    .kind = DESIGN_MAIN,
+    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL,
+    .lock_size = sizeof(struct word_lock),
+    .knobs = knobs,
+    .acquire = word_acquire,
+    .release = word_release,
+    .convert = word_convert,
+    .holds = word_holds,
+    .recover = word_recover,
+    .peek = word_peek,
+    .raise = word_raise,
+};

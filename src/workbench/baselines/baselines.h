@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the baselines show beside their tables. */
+#ifndef PAWL_WORKBENCH_BASELINES_BASELINES_H
+#define PAWL_WORKBENCH_BASELINES_BASELINES_H
+
+#include "designs/core/design.h"
+
+extern const struct design design_cas, design_cas_backoff, design_spin, design_mcs, design_dslr, design_drtm, design_rmarw,
+    design_rpc, design_rpc_retry, design_segments_exact, design_segments_over, design_segments_under, design_ofd;
+
+/* dslr wrong on purpose: releases of lost sessions count for others. */
+#define DSLR_LATE 1u
+
+/* Where dslr's counters end and its word starts anew: half of their 16 bits. Less, to test it. */
+#define DSLR_COUNT_MAX 0x8000
+extern unsigned dslr_count_max;
+
+/* How many words rmarw counts its readers in. */
+#define RMARW_COUNTERS_MAX 7
+extern unsigned rmarw_counters;
+
+/* ofd, for benchmarks: single units held by one description, more than there could be records or descriptions; they end when *fd is
+ * closed. */
+int ofd_hold_apart(const struct seat *seat, uint64_t index, uint64_t start, uint64_t stride, uint64_t count, int *fd);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plain one-sided spinlock that the papers compare with: a word that is 0 or the holder, taken by compare-and-swap, tried again
+ * until it succeeds (ShiftLock 2.3). `cas-backoff` pauses between tries, twice as long each time up to a bound (truncated
+ * exponential backoff, as in SMART). No tokens, no readers, no recovery: as good as they are described and no better. */
+#include "designs/core/steps.h"
+#include "workbench/baselines/baselines.h"
+#include "workbench/baselines/owned.h"
+
+#include <errno.h>
+
+static unsigned backoff_min_ns = 1 * NS_PER_US;   /* about half a round trip */
+static unsigned backoff_max_ns = 128 * NS_PER_US; /* enough for some sixty to take turns */
+
+static const struct design_knob knobs[] = {
+    {"backoff_min_ns", &backoff_min_ns, 1, 1 * NS_PER_S},
+    {"backoff_max_ns", &backoff_max_ns, 1, 1 * NS_PER_S},
+    {0},
+};
+
+struct cas_lock {
+    uint64_t owner; /* 0: free */
+    uint64_t unused;
+};
+
+/* 1: ours. */
+static int try_once(const struct seat *seat, fab_addr addr, uint64_t name)
+{
+    uint64_t old;
+    int rc = fab_cas64(seat->ep, addr, 0, name, &old);
+    while (rc == -FAB_EUNKNOWN && !seat_retry(seat, rc)) {
+        rc = fab_read64(seat->ep, addr, &old);
+        if (!rc)
+            return old == name;
+    }
+    return rc ? rc : old == 0;
+}
+
+static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, bool backoff)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t pause = backoff_min_ns;
+    bool first = true;
+    int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
+    for (;;) {
+        if (rc)
+            return rc;
+        rc = try_once(seat, addr, owned_name(seat, h));
+        if (first)
+            step_done(seat, STEP_ATOMIC);
+        first = false;
+        if (rc > 0) {
+            h->token = 0;
+            return 0;
+        }
+        if (rc && (rc = seat_retry(seat, rc)))
+            return rc;
+        if (deadline == DEADLINE_TRY)
+            return -PAWL_EHELD;
+        if (deadline != DEADLINE_NEVER && world_now(seat->world) >= deadline)
+            return -ETIMEDOUT;
+        if (!backoff)
+            continue;
+        uint64_t until = world_now(seat->world) + pause / 2 + world_random(seat->world) % pause;
+        rc = fab_wait_any(seat->ep, NULL, 0, min_u64(until, deadline));
+        if (rc == -ETIMEDOUT) /* the pause is over; the deadline is looked at above */
+            rc = 0;
+        pause = min_u64(2 * pause, backoff_max_ns);
+    }
+}
+
+static int cas_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    return acquire(seat, h, deadline, false);
+}
+
+static int cas_backoff_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    return acquire(seat, h, deadline, true);
+}
+
+static int cas_release(const struct seat *seat, const struct hold *h)
+{
+    int rc = owned_release(seat, h, owned_name(seat, h));
+    step_done(seat, STEP_ATOMIC);
+    return rc;
+}
+
+static bool cas_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, RECORD_TRY_X);
+}
+
+#define CAS_COMMON                                                                                                                 \
+    .kind = DESIGN_BASELINE, .features = DESIGN_EXCLUSIVE | DESIGN_TIMEOUT, .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,           \
+    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),                                    \
+    .lock_size = sizeof(struct cas_lock), .release = cas_release, .holds = cas_holds, .peek = owned_peek
+
+const struct design design_cas = {
+    .name = "cas", .summary = "one-sided spinlock, tried again at once", CAS_COMMON, .acquire = cas_acquire};
+
+const struct design design_cas_backoff = {.name = "cas-backoff",
+                                          .summary = "one-sided spinlock with truncated exponential backoff",
+                                          CAS_COMMON,
+                                          .knobs = knobs,
+                                          .acquire = cas_backoff_acquire};

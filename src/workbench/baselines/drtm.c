@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* DrTM's lock (Wei et al., SOSP'15), as ShiftLock (4.1) compares with: one word, moved by compare-and-swap, that is free, or names
+ * the writer, or says until when readers may read. A reader that finds a lease which still runs shares it without changing
+ * anything; if it has run out the reader begins another. Readers do not release: their hold ends when the lease does, whether or
+ * not they are done (`ends`), and a release after that says -PAWL_ENOTOWNER. Who wants to write waits for the end of the lease.
+ *
+ * Assumes synchronised clocks: those of any two hosts differ by CLOCKS_NS at most (ShiftLock 4.1: PTP, 50 us). Readers leave that
+ * much before the end and writers enter that much after it, which is what the original pays for its clocks. Drift that nobody
+ * corrects is not tolerated. A lease is not made longer while it runs, so that readers cannot keep a writer out for ever; nothing
+ * else is fair here. No recovery: a writer that dies keeps the lock. */
+#include "workbench/baselines/baselines.h"
+#include "workbench/baselines/owned.h"
+
+#include <errno.h>
+
+#define CLOCKS_NS (50 * NS_PER_US)
+#define READ_NS (400 * NS_PER_US) /* a lease: some hundred round trips, several times what the clocks cost */
+#define USE_NS (20 * NS_PER_US)   /* a lease that has less left is not worth sharing */
+#define WRITER (UINT64_C(1) << 63)
+#define PAUSE_MIN_NS (2 * NS_PER_US)
+#define PAUSE_MAX_NS (64 * NS_PER_US)
+
+struct drtm_lock {
+    uint64_t word; /* 0: free; WRITER and its name; else the time at which the readers' lease ends */
+    uint64_t unused;
+};
+
+static uint64_t name_of(const struct seat *seat, const struct hold *h)
+{
+    return WRITER | owned_name(seat, h);
+}
+
+/* Nobody reads by that lease any more, by whatever clock. True of a free lock, too. */
+static bool is_over(uint64_t word, uint64_t now)
+{
+    return !(word & WRITER) && now > add_saturating(word, CLOCKS_NS);
+}
+
+/* Whether readers may still begin by it. */
+static bool is_shareable(uint64_t word, uint64_t now)
+{
+    return !(word & WRITER) && now + USE_NS + CLOCKS_NS < word;
+}
+
+/* A compare-and-swap that, should the connection break, reads what became of it. *word is what is there now, and whether that is
+ * what we wanted the caller sees: names are unlike each other, and one lease is as good as another with the same end. */
+static int move(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *word)
+{
+    int rc = fab_cas64(seat->ep, addr, expect, desired, word);
+    if (!rc && *word == expect)
+        *word = desired;
+    while (rc == -FAB_EUNKNOWN && !(rc = seat_retry(seat, rc)))
+        rc = fab_read64(seat->ep, addr, word);
+    return rc;
+}
+
+/* Until a lease that keeps us out is over, or for a while that doubles if a writer does. */
+static int wait_turn(const struct seat *seat, uint64_t word, uint64_t *pause_ns, uint64_t deadline)
+{
+    uint64_t now = world_now(seat->world), until;
+    if (word & WRITER) {
+        until = now + *pause_ns / 2 + world_random(seat->world) % *pause_ns;
+        *pause_ns = min_u64(2 * *pause_ns, PAUSE_MAX_NS);
+    } else {
+        until = max_u64(word + CLOCKS_NS + 1, now);
+    }
+    if (deadline == DEADLINE_TRY)
+        return -PAWL_EHELD;
+    int rc = fab_wait_any(seat->ep, NULL, 0, min_u64(until, deadline));
+    return rc == -ETIMEDOUT && until <= deadline ? 0 : rc;
+}
+
+static int drtm_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    bool shared = h->mode == PAWL_SHARED;
+    uint64_t word = 0, pause_ns = PAUSE_MIN_NS;
+    int rc = hold_publish(seat, h, shared ? RECORD_HELD_S : RECORD_TRY_X); /* for people to see who holds what */
+    while (!rc) {                                                          /* the first time round as if it were free */
+        uint64_t now = world_now(seat->world);
+        if (shared ? is_shareable(word, now) : word == name_of(seat, h)) {
+            h->token = shared ? word : 0; /* not a fencing token: the end of the lease */
+            return 0;
+        }
+        if (is_over(word, now)) {
+            rc = move(seat, addr, word, shared ? now + READ_NS : name_of(seat, h), &word);
+            continue;
+        }
+        rc = wait_turn(seat, word, &pause_ns, deadline);
+        if (!rc && (shared || word & WRITER)) /* a lease that keeps a writer out stays as it is until it is over */
+            rc = seat_retry(seat, fab_read64(seat->ep, addr, &word));
+    }
+    return rc;
+}
+
+/* By its own clock a reader leaves before anybody's clock says that the lease is over. */
+static uint64_t drtm_ends(const struct hold *h)
+{
+    return h->mode == PAWL_SHARED ? h->token - CLOCKS_NS : DEADLINE_NEVER;
+}
+
+static int reader_leave(const struct seat *seat, const struct hold *h)
+{
+    bool in_time = world_now(seat->world) < drtm_ends(h);
+    int rc = hold_change(seat, h, RECORD_HELD_S, RECORD_WAIT);
+    if (rc)
+        return rc;
+    hold_close(seat, h);
+    return in_time ? 0 : -PAWL_ENOTOWNER;
+}
+
+static int drtm_release(const struct seat *seat, const struct hold *h)
+{
+    return h->mode == PAWL_SHARED ? reader_leave(seat, h) : owned_release(seat, h, name_of(seat, h));
+}
+
+static bool drtm_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X) && world_now(seat->world) < drtm_ends(h);
+}
+
+static int drtm_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    uint64_t word;
+    int rc = fab_read64(seat->ep, space_lock_addr(seat->space, index), &word);
+    if (rc)
+        return rc;
+    *out = (struct lock_view){0};
+    if (word & WRITER)
+        *out = (struct lock_view){.mode = PAWL_EXCLUSIVE, .owner = owned_slot(word)};
+    else if (!is_over(word, world_now(seat->world)))
+        *out = (struct lock_view){.mode = PAWL_SHARED, .readers = 1}; /* or any number: nobody counts them */
+    return 0;
+}
+
+const struct design design_drtm = {
+    .name = "drtm",
+    .summary = "DrTM: writers by compare-and-swap, readers by leases",
+    .kind = DESIGN_BASELINE,
+    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TIMEOUT,
+    .substrates = DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_DRIFT)),
+    .lock_size = sizeof(struct drtm_lock),
+    .clocks_ns = CLOCKS_NS,
+    .acquire = drtm_acquire,
+    .release = drtm_release,
+    .ends = drtm_ends,
+    .holds = drtm_holds,
+    .peek = drtm_peek,
+};

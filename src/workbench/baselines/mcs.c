@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The MCS lock over a fabric, as ShiftLock (Algorithm 1) and ALock (6) compare with: swap the own descriptor into the tail, link it
+ * to the predecessor's, wait for a word in the own memory; the release writes that of the successor. Clients on the lock's own node
+ * go through the NIC like all others.
+ *
+ * What the original does not have, this has not: who queues up cannot leave, so no time-out; a swap whose outcome is unknown cannot
+ * be made up for, for nobody else knows who the predecessor was; and whoever dies takes the queue with it. */
+#include "workbench/baselines/baselines.h"
+#include "workbench/baselines/queue.h"
+
+struct mcs_lock {
+    uint64_t tail; /* descriptor of the last in the queue; 0: free */
+    uint64_t unused;
+};
+
+/* Algorithm 1 looks whether there is a successor before it touches the lock. To see what hangs on it: the lock first. */
+static unsigned mcs_cas_first;
+
+static const struct design_knob knobs[] = {{"cas_first", &mcs_cas_first, 0, 1}, {0}};
+
+#define GO_OFFSET offsetof(struct mcs_desc, go)
+
+static int mcs_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
+    uint64_t go;
+    int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
+    if (!rc)
+        rc = queue_join(seat, addr, desc, deadline == DEADLINE_TRY, &go);
+    h->token = 0;
+    return rc;
+}
+
+static int mcs_release(const struct seat *seat, const struct hold *h)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
+    uint64_t next = 0;
+    int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_WAIT); /* of two that release the same hold only one does */
+    if (!rc && !mcs_cas_first)
+        rc = queue_next(seat, desc, &next);
+    if (!rc && !next)
+        rc = queue_end(seat, addr, desc, &next);
+    if (!rc && next)
+        rc = queue_go(seat, next, 1);
+    if (!rc)
+        hold_close(seat, h);
+    return rc;
+}
+
+static bool mcs_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, RECORD_TRY_X);
+}
+
+static int mcs_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    uint64_t tail;
+    int rc = fab_read64(seat->ep, space_lock_addr(seat->space, index), &tail);
+    if (!rc)
+        *out = (struct lock_view){.mode = tail ? PAWL_EXCLUSIVE : 0, .owner = LOCK_OWNER_UNKNOWN};
+    return rc;
+}
+
+const struct design design_mcs = {
+    .name = "mcs",
+    .knobs = knobs,
+    .summary = "the MCS queue lock by one-sided verbs",
+    .kind = DESIGN_BASELINE,
+    .features = DESIGN_EXCLUSIVE,
+    .substrates = DESIGN_ON_SIM,
+    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_PARTITION) |
+                                FAULT_BIT(FAULT_UNKNOWN)),
+    .lock_size = sizeof(struct mcs_lock),
+    .desc_size = sizeof(struct queue_desc),
+    .acquire = mcs_acquire,
+    .release = mcs_release,
+    .holds = mcs_holds,
+    .peek = mcs_peek,
+};

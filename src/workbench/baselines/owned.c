@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "workbench/baselines/owned.h"
+
+int owned_release(const struct seat *seat, const struct hold *h, uint64_t name)
+{
+    fab_addr addr = space_lock_addr(seat->space, h->index);
+    uint64_t old;
+    if (!hold_is(seat, h, RECORD_TRY_X))
+        return -PAWL_ENOTOWNER;
+    for (bool broke = false;; broke = true) {
+        int rc = fab_cas64(seat->ep, addr, name, 0, &old);
+        if (!rc && old != name && !broke)
+            return -PAWL_ENOTOWNER;
+        if (!rc) { /* if the connection broke before, an earlier try took effect */
+            hold_close(seat, h);
+            return 0;
+        }
+        rc = seat_retry(seat, rc);
+        if (rc)
+            return rc;
+    }
+}
+
+int owned_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    uint64_t owner;
+    int rc = fab_read64(seat->ep, space_lock_addr(seat->space, index), &owner);
+    if (!rc)
+        *out = (struct lock_view){.mode = owner ? PAWL_EXCLUSIVE : 0, .owner = owner ? owned_slot(owner) : 0};
+    return rc;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A word that is 0 or names the hold that has the lock, moved by compare-and-swap: what the baselines `cas`, `spin` and `drtm`
+ * share. */
+#ifndef PAWL_WORKBENCH_BASELINES_OWNED_H
+#define PAWL_WORKBENCH_BASELINES_OWNED_H
+
+#include "designs/core/design.h"
+
+/* Every hold has another name, so that its own word is recognised after a connection broke. The top bit is free. */
+static inline uint64_t owned_name(const struct seat *seat, const struct hold *h)
+{
+    return (uint64_t)(seat->me->slot + 1) << 32 | (uint64_t)h->record << 20 | h->serial;
+}
+static inline uint32_t owned_slot(uint64_t name)
+{
+    return (uint32_t)(name >> 32 & FIELD_MAX(31)) - 1;
+}
+
+/* Takes the name out of the word and closes the record. */
+int owned_release(const struct seat *seat, const struct hold *h, uint64_t name);
+
+/* What a word that is 0 or a name looks like. */
+int owned_peek(const struct seat *seat, uint64_t index, struct lock_view *out);
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lock servers behind messages: what clients and server say to each other, the clients' side (rpc.c) and the server's desk
+ * (rpc_desk.c), at which `rpc` and the range managers of Citron's comparison serve. */
+#ifndef PAWL_WORKBENCH_BASELINES_RPC_H
+#define PAWL_WORKBENCH_BASELINES_RPC_H
+
+#include "designs/core/design.h"
+
+#define RPC_SERVER 0 /* endpoint id of the node's process: the first there is */
+
+enum rpc_op {
+    RPC_ACQUIRE, /* queue up */
+    RPC_TRY,     /* now or not at all */
+    RPC_END,     /* release, or stop waiting: whatever this request has become, it is nothing afterwards */
+    RPC_LOOK,
+};
+
+enum rpc_result {
+    RPC_GRANTED = 1,
+    RPC_REFUSED,
+    RPC_ENDED,
+    RPC_VIEW,
+};
+
+/* A request is known by its session's slot and epoch, the record and serial of its hold, and the number of the attempt: so a
+ * message that comes twice, late or out of order is told from the one that is due. */
+struct rpc_id {
+    uint32_t slot, record;
+    uint32_t epoch, serial, attempt;
+};
+
+struct rpc_request {
+    struct rpc_id id;
+    uint8_t op, mode;
+    uint16_t unused;
+    uint64_t index;
+    uint64_t start, end; /* units */
+};
+
+struct rpc_reply {
+    struct rpc_id id;
+    uint32_t result;
+    uint32_t mode, owner, readers; /* RPC_VIEW */
+};
+static_assert(sizeof(struct rpc_request) <= FAB_MSG_MAX && sizeof(struct rpc_reply) <= FAB_MSG_MAX, "one message each");
+
+/* ---- clients ---- */
+
+int rpc_acquire(const struct seat *seat, struct hold *h, uint64_t deadline);
+int rpc_release(const struct seat *seat, const struct hold *h);
+bool rpc_holds(const struct seat *seat, const struct hold *h);
+int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *out);
+
+#define RPC_DESC_SIZE CACHE_LINE
+
+#define RPC_COMMON                                                                                                                 \
+    .kind = DESIGN_BASELINE, .substrates = DESIGN_ON_SIM,                                                                          \
+    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)), .lock_size = 16,                   \
+    .desc_size = RPC_DESC_SIZE, .release = rpc_release, .holds = rpc_holds, .peek = rpc_peek, .server_bytes = rpc_server_bytes,    \
+    .serve = rpc_serve
+
+#define RPC_FEATURES (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TIMEOUT)
+
+/* ---- the server's desk ---- */
+
+enum rpc_entry_state { RPC_ENTRY_ENDED, RPC_ENTRY_REFUSED, RPC_ENTRY_WAITS, RPC_ENTRY_HOLDS };
+
+/* One per hold record of every session: its latest request. */
+struct rpc_entry {
+    struct rpc_id id;
+    uint32_t from; /* endpoint */
+    uint8_t state, mode;
+    uint32_t next, prev; /* in the lock's queue: number of the entry and 1; 0: none */
+    uint64_t index, start, end;
+};
+
+struct rpc_desk;
+
+/* What a server keeps its locks in. It sees holders only; who waits is the desk's affair. */
+struct rpc_store {
+    uint64_t (*bytes)(const struct space *space, uint64_t entries);
+    bool (*admits)(struct rpc_desk *desk, const struct rpc_entry *e); /* nobody who holds is in its way */
+    void (*enter)(struct rpc_desk *desk, struct rpc_entry *e);
+    void (*leave)(struct rpc_desk *desk, struct rpc_entry *e);
+    void (*look)(struct rpc_desk *desk, uint64_t index, struct rpc_reply *out); /* mode, owner, readers */
+    bool visits;     /* says how many of its nodes it visits, and the cores' time goes by that: an access to memory that other
+                      * cores use, each */
+    bool serialised; /* one core at a time */
+};
+
+struct rpc_waiting {
+    uint32_t head, tail;
+};
+
+#define RPC_REPLIES_MAX 64 /* that one request causes at once; more are sent without regard to the time that they took */
+
+struct rpc_desk {
+    const struct space *space;
+    const struct rpc_store *store;
+    struct fab_ep *ep; /* of the core that answers now */
+    struct rpc_entry *entries;
+    struct rpc_waiting *queues; /* by lock */
+    uint64_t *free_at;          /* when the core that works in the store now is done */
+    void *memory;               /* the store's */
+    uint64_t visits;            /* of this request */
+    struct rpc_answer {
+        uint32_t to;
+        struct rpc_reply reply;
+    } answers[RPC_REPLIES_MAX];
+    unsigned answer_count;
+};
+
+static inline struct rpc_entry *rpc_entry_at(const struct rpc_desk *desk, uint32_t link)
+{
+    return link ? &desk->entries[link - 1] : NULL;
+}
+static inline uint32_t rpc_link(const struct rpc_desk *desk, const struct rpc_entry *e)
+{
+    return (uint32_t)(e - desk->entries) + 1;
+}
+
+/* What the store says of a lock of which it counts the readers, but does not know the writer. */
+static inline void rpc_look_at(struct rpc_reply *out, bool held, uint32_t readers)
+{
+    out->mode = !held ? 0 : readers ? PAWL_SHARED : PAWL_EXCLUSIVE;
+    out->owner = LOCK_OWNER_UNKNOWN;
+    out->readers = readers;
+}
+
+uint64_t rpc_server_bytes(const struct space *space);
+void rpc_serve(const struct seat *seat, void *memory, uint64_t service_ns);
+
+extern const struct rpc_store rpc_counts; /* of `rpc`: rpc_server.c */
+
+#endif

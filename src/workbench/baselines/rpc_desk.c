@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The desk of a lock server: recognises requests that come twice, late or out of order, lets wait who cannot be served, first come,
+ * first served among those who are in each other's way. Everything lies in the node's private memory and goes with it. A core waits
+ * for its service time and then changes everything at one stroke: what real cores would need among themselves is part of that time,
+ * or, where a store says which of its nodes it visits, of the time that those take; only then are the answers sent. */
+#include "workbench/baselines/rpc.h"
+
+#include <string.h>
+
+static uint64_t entry_count(const struct space *space)
+{
+    return (uint64_t)space->slot_count * space->record_count;
+}
+
+static const struct rpc_store *store_of(const struct space *space)
+{
+    return space->design->variant;
+}
+
+uint64_t rpc_server_bytes(const struct space *space)
+{
+    return entry_count(space) * sizeof(struct rpc_entry) + space->lock_count * sizeof(struct rpc_waiting) + sizeof(uint64_t) +
+           store_of(space)->bytes(space, entry_count(space));
+}
+
+static struct rpc_desk desk_at(const struct seat *seat, void *memory)
+{
+    struct rpc_desk d = {.space = seat->space, .store = store_of(seat->space), .ep = seat->ep, .entries = memory};
+    d.queues = (struct rpc_waiting *)(d.entries + entry_count(seat->space));
+    d.free_at = (uint64_t *)(d.queues + seat->space->lock_count);
+    d.memory = d.free_at + 1;
+    return d;
+}
+
+/* ---- which request is the later one ---- */
+
+/* Counters of so many bits that wrap around: positive if a is after b. */
+static int after(uint32_t a, uint32_t b, unsigned bits)
+{
+    uint32_t ahead = (a - b) & (uint32_t)FIELD_MAX(bits);
+    return ahead == 0 ? 0 : ahead < UINT32_C(1) << (bits - 1) ? 1 : -1;
+}
+
+static int compare(const struct rpc_id *a, const struct rpc_id *b)
+{
+    int by = after(a->epoch, b->epoch, LEASE_EPOCH_BITS);
+    if (!by)
+        by = after(a->serial, b->serial, RECORD_SERIAL_BITS);
+    return by ? by : after(a->attempt, b->attempt, 32);
+}
+
+/* ---- queues ---- */
+
+static void append(struct rpc_desk *d, struct rpc_waiting *q, struct rpc_entry *e)
+{
+    e->next = 0;
+    e->prev = q->tail;
+    *(q->tail ? &rpc_entry_at(d, q->tail)->next : &q->head) = rpc_link(d, e);
+    q->tail = rpc_link(d, e);
+    e->state = RPC_ENTRY_WAITS;
+}
+
+static void take_out(struct rpc_desk *d, struct rpc_waiting *q, struct rpc_entry *e)
+{
+    *(e->prev ? &rpc_entry_at(d, e->prev)->next : &q->head) = e->next;
+    *(e->next ? &rpc_entry_at(d, e->next)->prev : &q->tail) = e->prev;
+}
+
+static bool in_the_way(const struct rpc_entry *a, const struct rpc_entry *b)
+{
+    return ranges_overlap(a->start, a->end, b->start, b->end) && (a->mode == PAWL_EXCLUSIVE || b->mode == PAWL_EXCLUSIVE);
+}
+
+/* Nobody who came earlier waits for some of the same. `until` is its own place in the queue; null: behind all. */
+static bool is_first(const struct rpc_desk *d, const struct rpc_entry *e, const struct rpc_entry *until)
+{
+    for (const struct rpc_entry *w = rpc_entry_at(d, d->queues[e->index].head); w && w != until; w = rpc_entry_at(d, w->next))
+        if (in_the_way(w, e))
+            return false;
+    return true;
+}
+
+/* ---- requests ---- */
+
+static void send_answers(struct rpc_desk *d)
+{
+    for (unsigned i = 0; i < d->answer_count; i++) /* if it is lost the client asks again */
+        fab_send(d->ep, d->answers[i].to, &d->answers[i].reply, sizeof d->answers[i].reply);
+    d->answer_count = 0;
+}
+
+static void answer_with(struct rpc_desk *d, uint32_t to, const struct rpc_reply *reply)
+{
+    if (d->answer_count == RPC_REPLIES_MAX)
+        send_answers(d);
+    d->answers[d->answer_count++] = (struct rpc_answer){.to = to, .reply = *reply};
+}
+
+static void answer(struct rpc_desk *d, const struct rpc_entry *e, enum rpc_result result)
+{
+    const struct rpc_reply reply = {.id = e->id, .result = result};
+    answer_with(d, e->from, &reply);
+}
+
+static void enter(struct rpc_desk *d, struct rpc_entry *e)
+{
+    e->state = RPC_ENTRY_HOLDS;
+    d->store->enter(d, e);
+}
+
+/* Something has changed for those who wait for some of what `gone` was about. */
+static void let_in(struct rpc_desk *d, const struct rpc_entry *gone)
+{
+    struct rpc_waiting *q = &d->queues[gone->index];
+    for (struct rpc_entry *e = rpc_entry_at(d, q->head), *next; e; e = next) {
+        next = rpc_entry_at(d, e->next);
+        bool may = ranges_overlap(e->start, e->end, gone->start, gone->end) && is_first(d, e, e) && d->store->admits(d, e);
+        if (may) {
+            take_out(d, q, e);
+            enter(d, e);
+            answer(d, e, RPC_GRANTED);
+        } else if (e->mode == PAWL_EXCLUSIVE && e->start <= gone->start && e->end >= gone->end) {
+            return; /* whoever comes after it waits for it */
+        }
+    }
+}
+
+static void end(struct rpc_desk *d, struct rpc_entry *e)
+{
+    if (e->state == RPC_ENTRY_WAITS)
+        take_out(d, &d->queues[e->index], e);
+    if (e->state == RPC_ENTRY_HOLDS)
+        d->store->leave(d, e);
+    e->state = RPC_ENTRY_ENDED;
+    let_in(d, e);
+}
+
+/* The first message of a request. Whoever goes on to another has ended the one before it, or was refused; else its session is gone.
+ */
+static void begin(struct rpc_desk *d, struct rpc_entry *e, const struct rpc_request *r, uint32_t from)
+{
+    if (e->state != RPC_ENTRY_ENDED)
+        end(d, e);
+    *e = (struct rpc_entry){.id = r->id, .from = from, .mode = r->mode, .index = r->index, .start = r->start, .end = r->end};
+    if (r->op == RPC_END)
+        return; /* it has overtaken the request that it ends, which will be too late */
+    if (is_first(d, e, NULL) && d->store->admits(d, e))
+        enter(d, e);
+    else if (r->op == RPC_ACQUIRE)
+        append(d, &d->queues[r->index], e);
+    else
+        e->state = RPC_ENTRY_REFUSED;
+}
+
+static void request(struct rpc_desk *d, const struct rpc_request *r, uint32_t from)
+{
+    struct rpc_entry *e = &d->entries[(uint64_t)r->id.slot * d->space->record_count + r->id.record];
+    int by = compare(&r->id, &e->id);
+    if (by < 0)
+        return; /* late: nobody waits for an answer */
+    if (by > 0)
+        begin(d, e, r, from);
+    else if (r->op == RPC_END && e->state != RPC_ENTRY_ENDED)
+        end(d, e);
+    if (r->op == RPC_END)
+        answer(d, e, RPC_ENDED);
+    else if (e->state == RPC_ENTRY_HOLDS)
+        answer(d, e, RPC_GRANTED);
+    else if (e->state == RPC_ENTRY_REFUSED)
+        answer(d, e, RPC_REFUSED);
+}
+
+static void look(struct rpc_desk *d, const struct rpc_request *r, uint32_t from)
+{
+    struct rpc_reply reply = {.id = r->id, .result = RPC_VIEW};
+    d->store->look(d, r->index, &reply);
+    answer_with(d, from, &reply);
+}
+
+static bool is_sound(const struct space *space, const struct rpc_request *r, uint32_t len)
+{
+    return len == sizeof *r && r->id.slot < space->slot_count && r->id.record < space->record_count &&
+           r->index < space->lock_count && (r->mode == PAWL_SHARED || r->mode == PAWL_EXCLUSIVE) && r->op <= RPC_LOOK &&
+           r->start < r->end && r->end <= RANGE_UNITS_MAX;
+}
+
+/* ---- time ---- */
+
+#define CALIBRATION 32 /* accesses, of which the mean is taken */
+
+/* What an access to memory costs that other cores use, too. */
+static uint64_t visit_ns(const struct seat *seat)
+{
+    uint64_t begin_ns = world_now(seat->world);
+    for (unsigned i = 0; i < CALIBRATION; i++)
+        fab_local_load64(seat->ep, seat->space->locks);
+    return (world_now(seat->world) - begin_ns) / CALIBRATION;
+}
+
+/* Everything was changed at one stroke; the answers are sent when a core would have been through with it. Where only one core at a
+ * time works, it begins when the one before it is done. */
+static void spend(struct rpc_desk *d, const struct seat *seat, uint64_t each_ns)
+{
+    uint64_t now = world_now(seat->world), from = d->store->serialised ? max_u64(now, *d->free_at) : now;
+    uint64_t done = from + d->visits * each_ns;
+    d->visits = 0;
+    if (d->store->serialised)
+        *d->free_at = done;
+    if (done > now)
+        fab_wait_any(seat->ep, NULL, 0, done);
+}
+
+void rpc_serve(const struct seat *seat, void *memory, uint64_t service_ns)
+{
+    struct rpc_desk d = desk_at(seat, memory);
+    uint64_t each_ns = d.store->visits ? visit_ns(seat) : 0;
+    for (;;) {
+        struct fab_msg msg;
+        struct rpc_request r;
+        if (fab_recv(seat->ep, &msg, DEADLINE_NEVER))
+            continue;
+        fab_wait_any(seat->ep, NULL, 0, world_now(seat->world) + service_ns);
+        memcpy(&r, msg.data, sizeof r);
+        if (!is_sound(d.space, &r, msg.len))
+            continue;
+        if (r.op == RPC_LOOK)
+            look(&d, &r, msg.from);
+        else
+            request(&d, &r, msg.from);
+        if (d.store->visits)
+            spend(&d, seat, each_ns);
+        send_answers(&d);
+    }
+}

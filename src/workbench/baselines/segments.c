@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranges by static segmentation, "SS" in Citron's comparison (4.2): what a lock is of is cut into segments of one size, each with a
+ * lock of its own, DSLR's. Who wants a range takes the locks of all segments that it touches, in ascending order, one after the
+ * other. That is as good as the size is right: `segments-exact` has segments as long as the ranges, `segments-over` eight times as
+ * long, `segments-under` has eight for each. How long ranges are is a knob (`length`), as the paper's segments were chosen to fit.
+ *
+ * What lies behind the units that the lock was made for is one segment more. A range takes two who share a segment for one. As DSLR
+ * here: no recovery, no time-outs. */
+#include "workbench/baselines/baselines.h"
+#include "workbench/baselines/ticket_lock.h"
+
+#include <errno.h>
+
+#define FACTOR 8 /* by which the estimate is wrong */
+#define LENGTH_DEFAULT 16
+
+static unsigned length = LENGTH_DEFAULT;
+
+static const struct design_knob knobs[] = {
+    {"length", &length, 1, 1 << 20},
+    {0},
+};
+
+/* A segment has `units`, or a unit has `per_unit` segments; the other is 1. */
+struct cut {
+    uint64_t units, per_unit;
+};
+
+static struct cut cut_exact(void)
+{
+    return (struct cut){.units = length, .per_unit = 1};
+}
+
+static struct cut cut_over(void)
+{
+    return (struct cut){.units = (uint64_t)length * FACTOR, .per_unit = 1};
+}
+
+static struct cut cut_under(void)
+{
+    return length >= FACTOR ? (struct cut){.units = length / FACTOR, .per_unit = 1}
+                            : (struct cut){.units = 1, .per_unit = FACTOR / length};
+}
+
+static struct cut cut_of(const struct space *space)
+{
+    return space->design == &design_segments_exact  ? cut_exact()
+           : space->design == &design_segments_over ? cut_over()
+                                                    : cut_under();
+}
+
+/* Without the one for the rest. */
+static uint64_t segment_count(struct cut cut, uint64_t units)
+{
+    return (units + cut.units - 1) / cut.units * cut.per_unit;
+}
+
+static uint64_t bytes_of(struct cut cut, uint64_t range_units)
+{
+    return (segment_count(cut, range_units) + 1) * sizeof(struct ticket_lock);
+}
+
+static uint64_t exact_bytes(uint64_t range_units, uint64_t range_max)
+{
+    return bytes_of(cut_exact(), range_units);
+}
+
+static uint64_t over_bytes(uint64_t range_units, uint64_t range_max)
+{
+    return bytes_of(cut_over(), range_units);
+}
+
+static uint64_t under_bytes(uint64_t range_units, uint64_t range_max)
+{
+    return bytes_of(cut_under(), range_units);
+}
+
+/* The segments [*first, *last) of a range. */
+static void segments_of(const struct space *space, uint64_t start, uint64_t end, uint64_t *first, uint64_t *last)
+{
+    struct cut cut = cut_of(space);
+    uint64_t count = segment_count(cut, space->range_units);
+    *first = min_u64(start / cut.units * cut.per_unit, count);
+    uint64_t behind = (end - 1) / cut.units * cut.per_unit + cut.per_unit;
+    *last = behind > count ? count + 1 : behind;
+}
+
+static fab_addr segment_addr(const struct seat *seat, const struct hold *h, uint64_t segment)
+{
+    return space_lock_addr(seat->space, h->index) + segment * sizeof(struct ticket_lock);
+}
+
+/* Nobody waits for the end of a release, so they go together. */
+static int unlock_segments(const struct seat *seat, const struct hold *h, uint64_t first, uint64_t last)
+{
+    for (uint64_t at = first; at < last;) {
+        struct fab_op ops[FAB_BATCH_MAX];
+        unsigned n = 0;
+        for (; n < FAB_BATCH_MAX && at < last; n++, at++)
+            ticket_unlock_op(segment_addr(seat, h, at), h->mode, &ops[n]);
+        int rc = fab_batch(seat->ep, ops, n);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static enum record_state held(const struct hold *h)
+{
+    return h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X;
+}
+
+static int segments_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    uint64_t first, last, at;
+    segments_of(seat->space, h->start, h->end, &first, &last);
+    h->token = 0;
+    hold_note_range(seat, h);
+    int rc = hold_publish(seat, h, held(h)); /* for people to see who holds what */
+    for (at = first; at < last && !rc; at += !rc)
+        rc = ticket_lock_at(seat, segment_addr(seat, h, at), h->mode, deadline == DEADLINE_TRY);
+    if (rc == -PAWL_EHELD) {
+        int undo = unlock_segments(seat, h, first, at);
+        rc = undo ? undo : rc;
+    }
+    return rc;
+}
+
+static int segments_release(const struct seat *seat, const struct hold *h)
+{
+    uint64_t first, last;
+    int rc = hold_change(seat, h, held(h), RECORD_WAIT); /* only one of two that release it */
+    if (rc)
+        return rc;
+    segments_of(seat->space, h->start, h->end, &first, &last);
+    rc = unlock_segments(seat, h, first, last);
+    if (!rc)
+        hold_close(seat, h);
+    return rc;
+}
+
+static void segments_cover(const struct space *space, uint64_t *start, uint64_t *end)
+{
+    struct cut cut = cut_of(space);
+    uint64_t first, last, count = segment_count(cut, space->range_units);
+    segments_of(space, *start, *end, &first, &last);
+    *start = first / cut.per_unit * cut.units;
+    *end = last > count ? RANGE_UNITS_MAX : last / cut.per_unit * cut.units;
+}
+
+static bool segments_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, held(h));
+}
+
+/* The first that somebody has. */
+static int segments_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+{
+    const struct hold whole = {.index = index};
+    struct lock_view view = {0};
+    uint64_t count = segment_count(cut_of(seat->space), seat->space->range_units);
+    int rc = 0;
+    for (uint64_t i = 0; i <= count && !rc && !view.mode; i++)
+        rc = ticket_peek_at(seat, segment_addr(seat, &whole, i), &view);
+    if (!rc)
+        *out = view;
+    return rc;
+}
+
+#define SEGMENTS(id, text, says)                                                                                                   \
+    const struct design design_segments_##id = {.name = "segments-" text,                                                          \
+                                                .summary = (says),                                                                 \
+                                                .kind = DESIGN_BASELINE,                                                           \
+                                                .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_RANGES,                      \
+                                                .substrates = DESIGN_ON_SIM,                                                       \
+                                                .tolerates = TICKET_LOCK_TOLERATES,                                                \
+                                                .knobs = knobs,                                                                    \
+                                                .lock_size = sizeof(struct ticket_lock),                                           \
+                                                .lock_bytes = id##_bytes,                                                          \
+                                                .acquire = segments_acquire,                                                       \
+                                                .release = segments_release,                                                       \
+                                                .cover = segments_cover,                                                           \
+                                                .holds = segments_holds,                                                           \
+                                                .peek = segments_peek}
+
+SEGMENTS(exact, "exact", "ranges in segments of their own length, each under a dslr lock");
+SEGMENTS(over, "over", "the same with segments eight times as long");
+SEGMENTS(under, "under", "the same with eight segments for each range");

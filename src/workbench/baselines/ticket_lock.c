@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* DSLR's tickets without its leases: one word by address, for those that have many of them (segments.c).
+ *
+ * Counters end at half their range, and then the word starts anew. Whoever comes too late leaves its ticket where it is and waits;
+ * whoever drew the last one in range notes beside the word how many there were; and of those who wait, one writes zeroes over all
+ * counters once that many have left. It must not be the holder that waits for the others to leave: they may wait for another lock
+ * that it holds. Until then each client adds one at most, and the other half of the range is for that.
+ *
+ * A ticket of which nobody knows stops the queue: no recovery, and no unknown outcomes. Who has a ticket cannot leave. */
+#include "workbench/baselines/ticket_lock.h"
+#include "workbench/baselines/baselines.h"
+#include "workbench/baselines/tickets.h"
+
+#include <errno.h>
+
+#define LAST (UINT64_C(1) << 63)
+
+static bool in_range(struct tickets t)
+{
+    return t.max_x < dslr_count_max && t.max_s < dslr_count_max;
+}
+
+static int wait_for(const struct seat *seat, uint64_t ns)
+{
+    int rc = fab_wait_any(seat->ep, NULL, 0, add_saturating(world_now(seat->world), ns));
+    return rc == -ETIMEDOUT || rc == -ECANCELED ? 0 : rc; /* there is no way out of the queue */
+}
+
+/* Drew a ticket in range; if no other will be, says how many there are. */
+static int note_last(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t drawn)
+{
+    struct tickets t = tickets_unpack(drawn);
+    unsigned writers = t.max_x + (mode != PAWL_SHARED), readers = t.max_s + (mode == PAWL_SHARED);
+    if (writers < dslr_count_max && readers < dslr_count_max)
+        return 0;
+    return fab_write64(seat->ep, addr + offsetof(struct ticket_lock, last), LAST | (uint64_t)writers << 16 | readers);
+}
+
+/* The counters have ended: if all who had a ticket in range have left, one of those who look starts the word anew. */
+static int start_anew(const struct seat *seat, fab_addr addr, uint64_t w)
+{
+    uint64_t last, old;
+    struct tickets now = tickets_unpack(w);
+    int rc = fab_read64(seat->ep, addr + offsetof(struct ticket_lock, last), &last);
+    if (rc || last != (LAST | (uint64_t)now.n_x << 16 | now.n_s))
+        return rc;
+    rc = fab_cas64(seat->ep, addr + offsetof(struct ticket_lock, last), last, 0, &old);
+    if (rc || old != last)
+        return rc; /* another does it */
+    do {           /* only tickets out of range are drawn meanwhile */
+        rc = fab_read64(seat->ep, addr, &w);
+        if (!rc)
+            rc = fab_cas64(seat->ep, addr, w, 0, &old);
+    } while (!rc && old != w);
+    return rc;
+}
+
+static int try_once(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t *drawn)
+{
+    uint64_t w, old;
+    int rc = fab_read64(seat->ep, addr, &w);
+    if (!rc && !in_range(tickets_unpack(w))) {
+        rc = start_anew(seat, addr, w);
+        if (!rc)
+            rc = fab_read64(seat->ep, addr, &w);
+    }
+    if (!rc && (!in_range(tickets_unpack(w)) || !ticket_is_turn(tickets_unpack(w), tickets_unpack(w), mode)))
+        return -PAWL_EHELD;
+    if (!rc)
+        rc = fab_cas64(seat->ep, addr, w, w + ticket_of(mode), &old);
+    if (!rc && old != w)
+        return -PAWL_EHELD;
+    *drawn = w;
+    return rc ? rc : note_last(seat, addr, mode, w);
+}
+
+/* Draws a ticket that is in range; what was drawn out of it is wiped when the word starts anew. */
+static int draw(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t *drawn)
+{
+    for (;;) {
+        int rc = fab_faa64(seat->ep, addr, ticket_of(mode), drawn);
+        if (!rc && in_range(tickets_unpack(*drawn)))
+            return note_last(seat, addr, mode, *drawn);
+        uint64_t w = 0;
+        while (!rc) {
+            rc = fab_read64(seat->ep, addr, &w);
+            if (!rc && in_range(tickets_unpack(w)))
+                break;
+            if (!rc)
+                rc = start_anew(seat, addr, w);
+            if (!rc)
+                rc = wait_for(seat, TICKET_WAIT_NS);
+        }
+        if (rc)
+            return rc;
+    }
+}
+
+int ticket_lock_at(const struct seat *seat, fab_addr addr, enum pawl_mode mode, bool once)
+{
+    uint64_t drawn = 0, w;
+    int rc = once ? try_once(seat, addr, mode, &drawn) : draw(seat, addr, mode, &drawn);
+    struct tickets mine = tickets_unpack(drawn), now = mine;
+    while (!rc && !ticket_is_turn(mine, now, mode)) {
+        rc = wait_for(seat, ticket_wait_ns(mine, now, mode));
+        if (!rc)
+            rc = fab_read64(seat->ep, addr, &w);
+        if (!rc)
+            now = tickets_unpack(w);
+    }
+    return rc;
+}
+
+void ticket_unlock_op(fab_addr addr, enum pawl_mode mode, struct fab_op *out)
+{
+    *out =
+        (struct fab_op){.verb = FAB_FAA, .width = sizeof(uint64_t), .addr = addr, .swap = mode == PAWL_SHARED ? ADD_N_S : ADD_N_X};
+}
+
+int ticket_peek_at(const struct seat *seat, fab_addr addr, struct lock_view *out)
+{
+    uint64_t w;
+    int rc = fab_read64(seat->ep, addr, &w);
+    if (rc)
+        return rc;
+    struct tickets t = tickets_unpack(w);
+    bool writers = t.max_x != t.n_x, readers = t.max_s != t.n_s;
+    *out = (struct lock_view){.mode = writers   ? PAWL_EXCLUSIVE
+                                      : readers ? PAWL_SHARED
+                                                : 0,
+                              .owner = LOCK_OWNER_UNKNOWN,
+                              .readers = writers ? 0 : t.max_s - t.n_s};
+    return 0;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "workbench/bench/bench.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+const uint32_t bench_percentiles[BENCH_PERCENTILES] = {HIST_P50, HIST_P90, HIST_P99, HIST_P999, HIST_P20};
+
+/* ---- figures ---- */
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, unsigned n)
+{
+    if (!n)
+        return 0;
+    qsort(values, n, sizeof *values, compare_doubles);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+/* Newton's method from above; spares every user of the library the mathematical one. */
+static double square_root(double x)
+{
+    double root = x > 1 ? x : 1;
+    for (int i = 0; i < 64 && root * root > x; i++)
+        root = (root + x / root) / 2;
+    return root;
+}
+
+void bench_fairness(struct bench_round *out, const uint64_t *counts, unsigned clients)
+{
+    double sum = 0, squares = 0;
+    for (unsigned i = 0; i < clients; i++)
+        sum += (double)counts[i];
+    double mean = sum / clients;
+    for (unsigned i = 0; i < clients; i++)
+        squares += ((double)counts[i] - mean) * ((double)counts[i] - mean);
+    out->fairness = mean > 0 ? square_root(squares / clients) / mean : 0;
+}
+
+void bench_latencies(struct bench_round *out, const struct hist *hist)
+{
+    for (unsigned i = 0; i < countof(bench_percentiles); i++)
+        out->latency_ns[i] = hist_percentile(hist, bench_percentiles[i]);
+}
+
+int bench_sim_verdict(const struct bench_params *p, enum sim_end end, unsigned clients_done, int error, uint64_t ops,
+                      char why[BENCH_WHY_LEN])
+{
+    if (clients_done < p->clients) {
+        snprintf(why, BENCH_WHY_LEN, "the simulation stopped (%d) with %u of %u clients done", (int)end, clients_done, p->clients);
+        return -EIO;
+    }
+    if (error) {
+        snprintf(why, BENCH_WHY_LEN, "a client could not lock: %s", pawl_strerror(error));
+        return error;
+    }
+    if (!ops && !*p->interrupted) {
+        snprintf(why, BENCH_WHY_LEN, "no client ended an operation in that time");
+        return -ETIME;
+    }
+    return 0;
+}
+
+void bench_sim_collect(const struct bench_params *p, struct bench_round *out, uint64_t ops, uint64_t virtual_ns,
+                       const uint64_t *counts, const struct hist *hist, uint64_t wall_begin_ns)
+{
+    struct rusage usage;
+    bool whole = !p->ops && !*p->interrupted;
+    out->ops = ops;
+    out->elapsed_ns = whole ? p->seconds_ns : ops ? virtual_ns : 0;
+    out->counted = true;
+    bench_fairness(out, counts, p->clients);
+    bench_latencies(out, hist);
+    getrusage(RUSAGE_SELF, &usage);
+    out->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
+    out->wall_ns = world_clock(CLOCK_MONOTONIC) - wall_begin_ns;
+}
+
+static double goodput(const struct bench_round *r)
+{
+    return r->elapsed_ns ? (double)r->ops * (double)NS_PER_S / (double)r->elapsed_ns : 0;
+}
+
+static void sum_up(const struct bench_result *result, struct bench_summary *out)
+{
+    struct fab_counts cycle = {0};
+    struct bench_steps steps = {0};
+    uint64_t round_trips = 0, packets = 0;
+    for (unsigned i = 0; i < result->round_count; i++) {
+        const struct bench_round *r = &result->rounds[i];
+        out->ops += r->ops;
+        out->elapsed_ns += r->elapsed_ns;
+        out->wall_ns += r->wall_ns;
+        out->peak_rss = max_u64(out->peak_rss, r->peak_rss);
+        out->aborts += r->aborts;
+        out->timeouts += r->timeouts;
+        out->violations += r->violations;
+        cycle.atomics += r->cycle.atomics;
+        cycle.reads += r->cycle.reads;
+        cycle.writes += r->cycle.writes;
+        cycle.sends += r->cycle.sends;
+        round_trips += r->acquire_round_trips;
+        packets += r->packets;
+        out->granted = r->granted;
+        out->fast = !i || r->fast < out->fast ? r->fast : out->fast;
+        out->grants.by_switch += r->grants.by_switch;
+        out->grants.by_agent += r->grants.by_agent;
+        out->grants.by_server += r->grants.by_server;
+        out->grants.local += r->grants.local;
+        steps.exclusive_ns += r->steps.exclusive_ns;
+        steps.exclusive += r->steps.exclusive;
+        steps.shared_ns += r->steps.shared_ns;
+        steps.shared += r->steps.shared;
+        steps.release_ns += r->steps.release_ns;
+        for (unsigned k = 0; k < countof(steps.parts); k++)
+            for (unsigned step = 0; step < STEPS; step++)
+                steps.parts[k][step] += r->steps.parts[k][step];
+    }
+    const uint64_t counts[] = {cycle.atomics, cycle.reads, cycle.writes, cycle.sends};
+    for (unsigned i = 0; i < countof(counts); i++)
+        out->per_cycle[i] = out->ops ? (double)counts[i] / (double)out->ops : 0;
+    out->acquire_round_trips = out->ops ? (double)round_trips / (double)out->ops : 0;
+    out->packets = out->ops ? (double)packets / (double)out->ops : 0;
+    out->mean_ns[0] = steps.exclusive ? (double)steps.exclusive_ns / (double)steps.exclusive : 0;
+    out->mean_ns[1] = steps.shared ? (double)steps.shared_ns / (double)steps.shared : 0;
+    const uint64_t of[] = {steps.exclusive, steps.shared, out->ops};
+    for (unsigned k = 0; k < countof(of); k++)
+        for (unsigned step = 0; step < STEPS; step++)
+            out->part_ns[k][step] = of[k] ? (double)steps.parts[k][step] / (double)of[k] : 0;
+    out->mean_ns[2] = out->ops ? (double)steps.release_ns / (double)out->ops : 0;
+}
+
+void bench_summarize(const struct bench_result *result, const struct bench_result *last, struct bench_summary *out)
+{
+    double values[BENCH_ROUNDS_MAX];
+    unsigned n = result->round_count;
+    *out = (struct bench_summary){0};
+    sum_up(result, out);
+    for (unsigned i = 0; i < n; i++)
+        values[i] = goodput(&result->rounds[i]);
+    out->goodput = bench_median(values, n);
+    for (unsigned i = 0; i < n; i++)
+        values[i] = result->rounds[i].fairness;
+    out->fairness = bench_median(values, n);
+    for (unsigned p = 0; p < countof(bench_percentiles); p++) {
+        for (unsigned i = 0; i < n; i++)
+            values[i] = (double)result->rounds[i].latency_ns[p];
+        out->latency_ns[p] = (uint64_t)bench_median(values, n);
+    }
+    unsigned pairs = 0;
+    for (unsigned i = 0; i < n && i < last->round_count; i++)
+        if (goodput(&last->rounds[i]) > 0)
+            values[pairs++] = goodput(&result->rounds[i]) / goodput(&last->rounds[i]);
+    out->ratio = bench_median(values, pairs);
+}
+
+/* ---- how far it is ---- */
+
+/* Shown in operations, in seconds, or in microseconds of virtual time. */
+static uint64_t progress_unit(const struct bench_params *p)
+{
+    return p->ops ? 1 : p->simulated ? NS_PER_US : NS_PER_S;
+}
+
+static uint64_t round_size(const struct bench_params *p)
+{
+    return p->ops ? p->ops : p->seconds_ns;
+}
+
+uint64_t bench_progress_total(const struct bench_params *p)
+{
+    return round_size(p) * p->rounds * p->design_count / progress_unit(p);
+}
+
+void bench_progress(const struct bench_params *p, unsigned round, const struct design *design, uint64_t done)
+{
+    unsigned before = round * p->design_count;
+    for (unsigned i = 0; i < p->design_count && p->designs[i] != design; i++)
+        before++;
+    if (p->progress)
+        progress_update(p->progress, (before * round_size(p) + min_u64(done, round_size(p))) / progress_unit(p));
+}
+
+/* ---- the rounds ---- */
+
+static int one_round(const struct bench_params *p, unsigned d, unsigned round, struct bench_shm **spaces,
+                     struct bench_result *result, char why[BENCH_WHY_LEN])
+{
+    struct bench_round *out = &result->rounds[result->round_count];
+    int rc = !p->simulated           ? bench_shm_round(spaces[d], round, out, why)
+             : p->designs[d]->packet ? bench_rack_round(p, p->designs[d], round, out, why)
+                                     : bench_sim_round(p, p->designs[d], round, out, why);
+    if (!rc && out->ops) /* nothing was measured in a round that was broken off before it began */
+        result->round_count++;
+    return rc;
+}
+
+int bench_run(const struct bench_params *p, struct bench_result *results, char why[BENCH_WHY_LEN])
+{
+    struct bench_shm *spaces[BENCH_DESIGNS_MAX] = {0};
+    int rc = 0;
+    for (unsigned d = 0; d < p->design_count; d++) {
+        results[d].design = p->designs[d];
+        results[d].round_count = 0;
+    }
+    for (unsigned d = 0; d < p->design_count && !p->simulated && !rc && !*p->interrupted; d++)
+        rc = bench_shm_open(p, p->designs[d], &spaces[d], why);
+    for (unsigned round = 0; round < p->rounds && !rc; round++)
+        for (unsigned d = 0; d < p->design_count && !rc && !*p->interrupted; d++)
+            rc = one_round(p, d, round, spaces, &results[d], why);
+    for (unsigned d = 0; d < p->design_count; d++)
+        bench_shm_close(spaces[d]);
+    return rc;
+}

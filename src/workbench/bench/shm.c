@@ -1,0 +1,598 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Benchmarks on this machine, on shared memory or over UDP: real processes (or threads), each with a session of its own, pinned to
+ * the cores in turn. */
+#include "client/handle.h"
+#include "workbench/baselines/baselines.h"
+#include "workbench/bench/bench.h"
+#include "workbench/bench/lab.h"
+#include "workbench/lab/loopback.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TIMED_EVERY 8                /* acquisitions of which one is timed: reading the clock twice costs as much as a lock */
+#define SPIN_MAX_NS (50 * NS_PER_US) /* shorter pauses cannot be slept */
+#define LOOK_NS (2 * NS_PER_MS)      /* how often the parent looks up */
+#define PATIENCE_NS (20 * NS_PER_S)  /* for clients to end after they were told */
+#define OPENING_NS (300 * NS_PER_S)  /* for all of them to open their sessions and map large tables */
+#define SESSIONS_SPARE 8
+#define REQUESTS 64           /* of one session over UDP: what it holds, and what is still being released */
+#define HOLDERS_MAX 32        /* sessions, each with */
+#define HELD_EACH RECORDS_MAX /* ranges */
+
+/* What a client leaves behind, in memory that it shares with the parent. */
+struct client_report {
+    _Alignas(CACHE_LINE) uint64_t ops; /* as it goes */
+    uint64_t aborts, timeouts, violations, peak_rss, end_ns;
+    struct packet_grants grants; /* over packets: of its host so far */
+    bool finished, fast;
+    int error;
+    char why[BENCH_WHY_LEN];
+    struct hist hist;
+};
+
+struct control {
+    uint32_t ready; /* clients with a session */
+    uint32_t stop;
+};
+
+struct bench_shm {
+    const struct bench_params *params;
+    const struct design *design;
+    char folder[64];
+    char place[128];      /* "local:" and the segment's path */
+    struct loopback rack; /* over UDP: where it is instead, */
+    struct bench_lab lab; /* or this */
+    struct control *control;
+    struct client_report *reports;
+    struct validator *validators;
+    struct range_slot *slots;   /* with ranges */
+    pawl *holders[HOLDERS_MAX]; /* sessions that hold ranges all the while */
+    unsigned holder_count;
+    int held_fd;
+    struct zipf zipf;
+    int start_pipe[2]; /* a byte for each client: go */
+    unsigned round;
+};
+
+struct client {
+    struct bench_shm *bench;
+    unsigned number;
+    pthread_t thread;
+    pid_t pid;
+};
+
+static int fail(char why[BENCH_WHY_LEN], int rc, const char *what)
+{
+    const char *more = pawl_explain();
+    snprintf(why, BENCH_WHY_LEN, "%s: %s", what, *more ? more : pawl_strerror(rc));
+    return rc;
+}
+
+static void *shared_memory(uint64_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static uint64_t validator_bytes(const struct bench_shm *b)
+{
+    return b->params->workload.locks * sizeof *b->validators;
+}
+static uint64_t report_bytes(const struct bench_shm *b)
+{
+    return b->params->clients * sizeof *b->reports;
+}
+
+static uint64_t slot_bytes(const struct bench_shm *b)
+{
+    return b->params->clients * sizeof *b->slots;
+}
+
+/* ---- a client ---- */
+
+static void pause_for(uint64_t ns)
+{
+    uint64_t until = world_clock(CLOCK_MONOTONIC) + ns;
+    if (ns > SPIN_MAX_NS) {
+        struct timespec t = {.tv_sec = (time_t)(until / NS_PER_S), .tv_nsec = (long)(until % NS_PER_S)};
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+    }
+    while (world_clock(CLOCK_MONOTONIC) < until)
+        ;
+}
+
+static int lock_op(pawl *p, pawl_key key, const struct workload_op *op, pawl_grant *out)
+{
+    if (!op->end)
+        return pawl_lock(p, key, op->mode, out);
+    return pawl_lock_range(p, key, op->start * p->space.unit_bytes, op->end * p->space.unit_bytes, op->mode, UINT64_MAX, out);
+}
+
+/* Locks, validates, unlocks. False: it cannot go on. */
+static bool cycle(struct bench_shm *b, pawl *p, unsigned number, struct workload_op op, bool timed)
+{
+    struct client_report *r = &b->reports[number];
+    const struct workload *w = &b->params->workload;
+    char text[WORKLOAD_NAME_LEN];
+    pawl_key key = workload_key(w, op.lock, text);
+    pawl_grant grant;
+    struct validation inside;
+    uint64_t begin = timed ? world_clock(CLOCK_MONOTONIC) : 0;
+    int rc = lock_op(p, key, &op, &grant);
+    if (unlikely(rc)) {
+        r->aborts++;
+        r->error = fail(r->why, rc, "a client could not lock");
+        return false;
+    }
+    if (timed)
+        hist_add(&r->hist, world_clock(CLOCK_MONOTONIC) - begin);
+    r->violations += op.end ? range_enter(b->slots, b->params->clients, number, &op)
+                            : validator_enter(&b->validators[op.lock], op.mode, grant.token, &inside);
+    if (w->hold_ns)
+        pause_for(w->hold_ns);
+    if (op.end)
+        range_leave(b->slots, number);
+    else
+        r->violations += validator_leave(&inside);
+    rc = pawl_unlock(p, &grant);
+    if (unlikely(rc))
+        r->error = fail(r->why, rc, "a client could not unlock");
+    return !rc;
+}
+
+static void work(struct bench_shm *b, unsigned number, pawl *p)
+{
+    struct client_report *r = &b->reports[number];
+    struct workload_stream stream;
+    uint64_t share = bench_share(b->params, number), done = 0;
+    workload_start(&stream, &b->params->workload, &b->zipf, b->round * b->params->clients + number);
+    while (!__atomic_load_n(&b->control->stop, __ATOMIC_RELAXED) && (!b->params->ops || done < share)) {
+        if (!cycle(b, p, number, workload_next(&stream), done % TIMED_EVERY == 0))
+            break;
+        __atomic_store_n(&r->ops, ++done, __ATOMIC_RELAXED);
+        if (b->params->workload.think_ns)
+            pause_for(b->params->workload.think_ns);
+    }
+    r->end_ns = world_clock(CLOCK_MONOTONIC);
+}
+
+static void pin(unsigned number)
+{
+    cpu_set_t allowed, one;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) || !CPU_COUNT(&allowed))
+        return;
+    unsigned skip = number % (unsigned)CPU_COUNT(&allowed);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && skip-- == 0) {
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            sched_setaffinity(0, sizeof one, &one);
+            return;
+        }
+}
+
+/* Maps every page before the start: the first touch of each would cost more than all that is to be measured. */
+static void touch_all(struct bench_shm *b, pawl *p)
+{
+    if (!b->params->packets && !layout_is_sparse(p->segment->header)) /* that may be more than there is */
+        madvise(p->segment->base, p->segment->size, MADV_POPULATE_WRITE);
+    madvise(b->validators, validator_bytes(b), MADV_POPULATE_WRITE);
+}
+
+/* A client of a host in the lab: it is there from now on. Of a host one process can have the way past the stack. */
+static int open_in_lab(const struct bench_shm *b, unsigned number, pawl **out)
+{
+    char place[LAB_PLACE], fast[LAB_PLACE + 16];
+    if (bench_lab_enter(&b->lab, number % b->params->nodes, place))
+        return -ENOENT;
+    snprintf(fast, sizeof fast, "%s?wire=afxdp", place);
+    return pawl_open(b->params->fast && number < b->params->nodes ? fast : place, NULL, out);
+}
+
+static int open_client(const struct bench_shm *b, unsigned number, pawl **out)
+{
+    const struct bench_params *p = b->params;
+    const pawl_options options = {.flags = PAWL_NO_CREATE};
+    char place[LOOPBACK_PLACE_LEN];
+    if (!p->packets)
+        return pawl_open(b->place, &options, out);
+    if (p->lab)
+        return open_in_lab(b, number, out);
+    if (p->place)
+        return pawl_open(p->fast && !number ? p->fast_place : p->place, NULL, out);
+    loopback_place(&b->rack, number % p->nodes, place);
+    return pawl_open(place, NULL, out);
+}
+
+static void *client_main(void *arg)
+{
+    struct client *c = arg;
+    struct bench_shm *b = c->bench;
+    struct client_report *r = &b->reports[c->number];
+    struct rusage usage;
+    pawl *p;
+    char go;
+    pin(c->number);
+    int rc = open_client(b, c->number, &p);
+    if (rc)
+        r->error = fail(r->why, rc, "a client could not open the space");
+    else
+        touch_all(b, p);
+    r->fast = !rc && p->net && p->net->udp.fast;
+    __atomic_fetch_add(&b->control->ready, 1, __ATOMIC_SEQ_CST);
+    while (read(b->start_pipe[0], &go, 1) < 0 && errno == EINTR)
+        ;
+    if (!rc) {
+        work(b, c->number, p);
+        if (p->net && p->net->host.design->host_grants)
+            r->grants = p->net->host.design->host_grants(p->net->host.memory);
+        getrusage(RUSAGE_SELF, &usage);
+        r->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
+        pawl_close(p);
+    }
+    __atomic_store_n(&r->finished, true, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+/* ---- the parent ---- */
+
+static bool start_client(struct bench_shm *b, struct client *c, pid_t parent)
+{
+    if (b->params->threads)
+        return !pthread_create(&c->thread, NULL, client_main, c);
+    fflush(NULL);
+    c->pid = fork();
+    if (c->pid)
+        return c->pid > 0;
+    /* The terminal's signals reach us too, but when to end is the parent's to say; should it be gone, at once. */
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_IGN);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    client_main(c);
+    _exit(0);
+}
+
+static void look_again_later(void)
+{
+    const struct timespec t = {.tv_nsec = (long)LOOK_NS};
+    nanosleep(&t, NULL);
+}
+
+static bool all_finished(const struct bench_shm *b)
+{
+    for (unsigned i = 0; i < b->params->clients; i++)
+        if (!__atomic_load_n(&b->reports[i].finished, __ATOMIC_SEQ_CST))
+            return false;
+    return true;
+}
+
+static uint64_t ops_so_far(const struct bench_shm *b)
+{
+    uint64_t ops = 0;
+    for (unsigned i = 0; i < b->params->clients; i++)
+        ops += __atomic_load_n(&b->reports[i].ops, __ATOMIC_RELAXED);
+    return ops;
+}
+
+/* A client process that ended without saying so died. */
+static int find_dead(struct bench_shm *b, struct client *clients, char why[BENCH_WHY_LEN])
+{
+    for (unsigned i = 0; i < b->params->clients && !b->params->threads; i++) {
+        int status;
+        if (clients[i].pid <= 0 || waitpid(clients[i].pid, &status, WNOHANG) != clients[i].pid)
+            continue;
+        clients[i].pid = 0;
+        if (!__atomic_load_n(&b->reports[i].finished, __ATOMIC_SEQ_CST)) {
+            snprintf(why, BENCH_WHY_LEN, "client %u ended unexpectedly, by %s %d", i, WIFSIGNALED(status) ? "signal" : "status",
+                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+            return -ECHILD;
+        }
+    }
+    return 0;
+}
+
+static int await_ready(struct bench_shm *b, struct client *clients, char why[BENCH_WHY_LEN])
+{
+    uint64_t until = world_clock(CLOCK_MONOTONIC) + OPENING_NS;
+    while (__atomic_load_n(&b->control->ready, __ATOMIC_SEQ_CST) < b->params->clients) {
+        int rc = find_dead(b, clients, why);
+        if (rc)
+            return rc;
+        if (world_clock(CLOCK_MONOTONIC) > until) {
+            snprintf(why, BENCH_WHY_LEN, "the clients did not open their sessions in time");
+            return -ETIMEDOUT;
+        }
+        look_again_later();
+    }
+    return 0;
+}
+
+/* Until the time is over, the operations are done, somebody died or a signal came. */
+static int watch(struct bench_shm *b, struct client *clients, uint64_t start, char why[BENCH_WHY_LEN])
+{
+    const struct bench_params *p = b->params;
+    uint64_t told = UINT64_MAX;
+    int rc = 0;
+    while (!all_finished(b)) {
+        uint64_t now = world_clock(CLOCK_MONOTONIC);
+        bool over = rc || *p->interrupted || (!p->ops && now - start >= p->seconds_ns);
+        if (over && told == UINT64_MAX) {
+            __atomic_store_n(&b->control->stop, 1, __ATOMIC_SEQ_CST);
+            told = now;
+        }
+        if (told != UINT64_MAX && now - told > PATIENCE_NS) {
+            snprintf(why, BENCH_WHY_LEN, "a client does not end: it waits for a lock that nobody gives it");
+            return -ETIMEDOUT;
+        }
+        if (!rc)
+            rc = find_dead(b, clients, why);
+        bench_progress(p, b->round, b->design, p->ops ? ops_so_far(b) : now - start);
+        look_again_later();
+        if (rc && told != UINT64_MAX) /* the others may wait for the dead one */
+            return rc;
+    }
+    return rc;
+}
+
+/* Whatever happened, no client is left behind. */
+static void end_clients(struct bench_shm *b, struct client *clients, unsigned started, bool kill_them)
+{
+    for (unsigned i = 0; i < started; i++) {
+        if (b->params->threads) {
+            pthread_join(clients[i].thread, NULL);
+        } else if (clients[i].pid > 0) {
+            if (kill_them)
+                kill(clients[i].pid, SIGKILL);
+            while (waitpid(clients[i].pid, NULL, 0) < 0 && errno == EINTR)
+                ;
+        }
+    }
+}
+
+/* Who granted: each host's counters, as its last client saw them. Where hosts do not count, and there are servers, those did. */
+static void add_grants(const struct bench_shm *b, struct bench_round *out)
+{
+    unsigned nodes = b->params->nodes ? b->params->nodes : 1;
+    out->granted = true;
+    if (!b->design->packet->host_grants)
+        out->grants.by_server = out->ops;
+    for (unsigned host = 0; host < nodes && b->design->packet->host_grants; host++) {
+        struct packet_grants last = {0};
+        for (unsigned i = host; i < b->params->clients; i += nodes) {
+            const struct packet_grants *g = &b->reports[i].grants;
+            if (g->by_switch + g->by_agent + g->by_server + g->local >=
+                last.by_switch + last.by_agent + last.by_server + last.local)
+                last = *g;
+        }
+        out->grants.by_switch += last.by_switch;
+        out->grants.by_agent += last.by_agent;
+        out->grants.by_server += last.by_server;
+        out->grants.local += last.local;
+    }
+}
+
+static int collect(const struct bench_shm *b, uint64_t start, struct bench_round *out, char why[BENCH_WHY_LEN])
+{
+    static struct hist all; /* too large for a stack, and only the parent's one thread is here */
+    uint64_t counts[BENCH_CLIENTS_MAX], end = start;
+    hist_init(&all);
+    for (unsigned i = 0; i < b->params->clients; i++) {
+        const struct client_report *r = &b->reports[i];
+        if (r->error) {
+            memcpy(why, r->why, BENCH_WHY_LEN);
+            return r->error;
+        }
+        counts[i] = r->ops;
+        out->ops += r->ops;
+        out->aborts += r->aborts;
+        out->timeouts += r->timeouts;
+        out->violations += r->violations;
+        out->fast += r->fast;
+        out->peak_rss = max_u64(out->peak_rss, r->peak_rss);
+        end = max_u64(end, r->end_ns);
+        hist_merge(&all, &r->hist);
+    }
+    if (b->params->packets)
+        add_grants(b, out);
+    out->elapsed_ns = end - start;
+    bench_fairness(out, counts, b->params->clients);
+    bench_latencies(out, &all);
+    return 0;
+}
+
+static int run_clients(struct bench_shm *b, struct client *clients, struct bench_round *out, char why[BENCH_WHY_LEN])
+{
+    unsigned started = 0, wanted = b->params->clients;
+    pid_t parent = getpid();
+    for (; started < wanted; started++) {
+        clients[started] = (struct client){.bench = b, .number = started};
+        if (!start_client(b, &clients[started], parent))
+            break;
+    }
+    int rc = 0;
+    if (started < wanted) {
+        snprintf(why, BENCH_WHY_LEN, "cannot start client %u: %s", started, strerror(errno));
+        rc = -EAGAIN;
+    }
+    if (!rc)
+        rc = await_ready(b, clients, why);
+    if (rc)
+        __atomic_store_n(&b->control->stop, 1, __ATOMIC_SEQ_CST);
+    uint64_t start = world_clock(CLOCK_MONOTONIC);
+    for (unsigned i = 0; i < started; i++)
+        if (write(b->start_pipe[1], "", 1) != 1)
+            rc = rc ? rc : -errno;
+    if (!rc)
+        rc = watch(b, clients, start, why);
+    end_clients(b, clients, started, rc != 0);
+    return rc ? rc : collect(b, start, out, why);
+}
+
+int bench_shm_round(struct bench_shm *b, unsigned round, struct bench_round *out, char why[BENCH_WHY_LEN])
+{
+    uint64_t begin = world_clock(CLOCK_MONOTONIC);
+    struct client *clients = calloc(b->params->clients, sizeof *clients);
+    if (!clients)
+        return fail(why, -ENOMEM, "clients");
+    *out = (struct bench_round){0};
+    b->round = round;
+    memset(b->reports, 0, report_bytes(b));
+    for (unsigned i = 0; i < b->params->clients; i++)
+        hist_init(&b->reports[i].hist);
+    memset(b->slots, 0, slot_bytes(b));
+    *b->control = (struct control){0};
+    int rc = run_clients(b, clients, out, why);
+    out->wall_ns = world_clock(CLOCK_MONOTONIC) - begin;
+    free(clients);
+    return rc;
+}
+
+/* ---- the space ---- */
+
+/* Every lock is there before the first round: what is measured is locking, not making locks. */
+static int make_locks(struct bench_shm *b, char why[BENCH_WHY_LEN])
+{
+    const struct workload *w = &b->params->workload;
+    const pawl_options options = {
+        .design = b->design->name,
+        .keys = w->names ? PAWL_KEYS_NAMED : PAWL_KEYS_SPARSE,
+        .capacity = w->locks,
+        .sessions = b->params->clients + SESSIONS_SPARE + (w->held ? HOLDERS_MAX : 0),
+        .holds = w->held ? HELD_EACH : 0,
+        .range_units = w->length_count ? w->units : 0,
+        .range_max = w->length_count ? w->units : 0,
+        .flags = PAWL_MUST_CREATE,
+    };
+    char text[WORKLOAD_NAME_LEN];
+    pawl_grant grant;
+    pawl *p;
+    int rc = pawl_open(b->place, &options, &p);
+    if (rc)
+        return fail(why, rc, "cannot make a space");
+    for (uint64_t lock = 0; lock < w->locks && !rc && !*b->params->interrupted; lock++) {
+        rc = pawl_lock(p, workload_key(w, lock, text), PAWL_EXCLUSIVE, &grant);
+        if (!rc)
+            rc = pawl_unlock(p, &grant);
+    }
+    if (rc)
+        fail(why, rc, "cannot make the locks");
+    pawl_close(p);
+    return rc;
+}
+
+/* Single units, as far from each other as there is room for. */
+static int hold_ranges(struct bench_shm *b, char why[BENCH_WHY_LEN])
+{
+    const struct workload *w = &b->params->workload;
+    const pawl_options options = {.flags = PAWL_NO_CREATE, .lease_ns = PAWL_LEASE_FOREVER};
+    char text[WORKLOAD_NAME_LEN];
+    pawl_grant grant;
+    int rc = 0;
+    uint64_t held = w->held;
+    if (held && b->design == &design_ofd) { /* a process may not have so many descriptions as it would take */
+        rc = pawl_open(b->place, &options, &b->holders[b->holder_count++]);
+        if (!rc)
+            rc = ofd_hold_apart(&b->holders[0]->locker.seat, 0, w->units / 2, w->units / 2 / held, held, &b->held_fd);
+        held = 0;
+    }
+    for (uint64_t i = 0; i < held && !rc && !*b->params->interrupted; i++) {
+        if (i % HELD_EACH == 0) {
+            rc = pawl_open(b->place, &options, &b->holders[b->holder_count]);
+            if (rc)
+                return fail(why, rc, "cannot open a session for what is held all the while");
+            b->holder_count++;
+        }
+        pawl *p = b->holders[b->holder_count - 1];
+        uint64_t at = w->units / 2 + i * (w->units / 2 / w->held);
+        rc = pawl_lock_range(p, workload_key(w, i % w->locks, text), at * p->space.unit_bytes, (at + 1) * p->space.unit_bytes,
+                             PAWL_EXCLUSIVE, PAWL_TRY, &grant);
+    }
+    return rc ? fail(why, rc, "cannot hold so many ranges") : 0;
+}
+
+static int start_rack(struct bench_shm *b, char why[BENCH_WHY_LEN])
+{
+    const struct bench_params *p = b->params;
+    if (p->lab)
+        return bench_lab_start(&b->lab, p, b->design, why);
+    const struct loopback_params l = {.design = b->design,
+                                      .machines = (uint16_t)p->nodes,
+                                      .sessions = (uint16_t)(p->clients / p->nodes + SESSIONS_SPARE),
+                                      .requests = REQUESTS,
+                                      .servers = 1,
+                                      .locks = p->workload.locks};
+    int rc = loopback_start(&b->rack, &l);
+    return rc ? fail(why, rc, "a rack on loopback") : 0;
+}
+
+int bench_shm_open(const struct bench_params *p, const struct design *design, struct bench_shm **out, char why[BENCH_WHY_LEN])
+{
+    struct bench_shm *b = calloc(1, sizeof *b);
+    if (!b)
+        return fail(why, -ENOMEM, "benchmark");
+    b->params = p;
+    b->design = design;
+    b->start_pipe[0] = b->start_pipe[1] = -1;
+    *out = b; /* from here on bench_shm_close clears away what there is */
+    b->control = shared_memory(sizeof *b->control);
+    b->reports = shared_memory(report_bytes(b));
+    b->validators = shared_memory(validator_bytes(b));
+    b->slots = shared_memory(slot_bytes(b));
+    if (!b->control || !b->reports || !b->validators || !b->slots || pipe2(b->start_pipe, O_CLOEXEC))
+        return fail(why, -ENOMEM, "memory to share with the clients");
+    int rc = zipf_init(&b->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf);
+    if (rc)
+        return fail(why, rc, "the distribution of the locks");
+    if (p->packets)
+        return p->place ? 0 : start_rack(b, why);
+    snprintf(b->folder, sizeof b->folder, SEGMENT_DIR "/pawl-bench.%d.XXXXXX", (int)getpid());
+    if (!mkdtemp(b->folder)) {
+        b->folder[0] = 0;
+        return fail(why, -errno, "a folder in " SEGMENT_DIR);
+    }
+    snprintf(b->place, sizeof b->place, "local:%s/%s", b->folder, design->name);
+    rc = make_locks(b, why);
+    return rc ? rc : hold_ranges(b, why);
+}
+
+void bench_shm_close(struct bench_shm *b)
+{
+    if (!b)
+        return;
+    if (b->held_fd > 0)
+        close(b->held_fd);
+    /* The sessions that hold ranges end with this process: to give back thousands of holds in order would take longer than all that
+     * was measured, and their space goes now. */
+    if (b->rack.pid > 0)
+        loopback_stop(&b->rack);
+    bench_lab_stop(&b->lab);
+    if (b->folder[0]) {
+        unlink(b->place + strlen("local:"));
+        rmdir(b->folder);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        if (b->start_pipe[i] >= 0)
+            close(b->start_pipe[i]);
+    if (b->control)
+        munmap(b->control, sizeof *b->control);
+    if (b->reports)
+        munmap(b->reports, report_bytes(b));
+    if (b->validators)
+        munmap(b->validators, validator_bytes(b));
+    if (b->slots)
+        munmap(b->slots, slot_bytes(b));
+    free(b);
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Benchmarks in the simulated cluster: no faults, virtual time, the same figures on every machine. */
+#include "workbench/bench/bench.h"
+#include "workbench/bench/partition.h"
+#include "workbench/bench/workload_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: nobody is ever declared lost */
+#define SPARE_FOR_DEATHS 1024           /* slots: as many as die within a lease or two */
+#define GATHER_NS (20 * NS_PER_US)      /* how often a client that is ready looks whether all are */
+#define IO_TURN_NS (5 * NS_PER_US)      /* how often one whose turn it is not looks whether it is */
+#define LOOK_EVERY 64                   /* operations after which the person in front of the terminal is thought of */
+
+struct sim_client {
+    struct workload_stream stream;
+    uint64_t ops, made, looks;
+    bool ready;
+    struct step_clock clock;
+};
+
+struct bench_sim {
+    const struct bench_params *params;
+    const struct design *design;
+    unsigned round;
+    struct cluster cluster;
+    struct partition partition; /* if the locks lie in parts */
+    struct zipf zipf;
+    struct validator *validators;
+    struct range_slot *slots; /* with ranges */
+    struct io_wires wires;
+    struct workload_tally tallies[SIM_HOSTS_MAX];
+    struct sim_client *clients;
+    uint64_t *counts;
+    struct hist hist;
+    unsigned ready;
+    uint64_t start_ns, end_ns; /* virtual: of the measuring, and of the last operation in it; start 0: not all are ready */
+    struct fab_counts verbs_before, verbs_after; /* of all clients, at the first end of an operation in the window and after it */
+    bool begun, ended;
+    uint64_t ops;
+    int error; /* the first that is not the loss of a session */
+    struct bench_round *out;
+};
+
+static struct bench_sim *bench_of(const struct cluster_task *t)
+{
+    return t->client->cluster->params.user;
+}
+
+static uint64_t now_of(const struct bench_sim *b)
+{
+    return sim_now(&b->cluster.sim);
+}
+
+static void add_counts(struct fab_counts *to, const struct fab_counts *from, const struct fab_counts *upto)
+{
+    to->atomics += upto->atomics - from->atomics;
+    to->reads += upto->reads - from->reads;
+    to->writes += upto->writes - from->writes;
+    to->sends += upto->sends - from->sends;
+    to->round_trips += upto->round_trips - from->round_trips;
+}
+
+/* Whether what ends now counts. Operations that are under way when the time is up do not: while the last of a queue get their turn
+ * nobody joins it any more. */
+static bool is_measured(const struct bench_sim *b)
+{
+    uint64_t now = now_of(b);
+    return now >= b->start_ns && (b->params->ops || now < b->start_ns + b->params->seconds_ns);
+}
+
+static const struct locker *locker_of(const struct cluster_task *t, uint64_t *lock)
+{
+    const struct bench_sim *b = bench_of(t);
+    if (!b->params->partitioned)
+        return &t->locker;
+    const struct locker *l = partition_locker(&b->partition, t, partition_host(&b->partition, *lock));
+    *lock = partition_index(&b->partition, *lock);
+    return l;
+}
+
+/* All verbs of the window, of operations that did not end in it, too: what the counters of a server's NIC would show. */
+static void mark(struct bench_sim *b)
+{
+    uint64_t now = now_of(b), end = b->start_ns + b->params->seconds_ns;
+    const struct fab_counts none = {0};
+    if (b->params->ops || b->params->deaths || now < b->start_ns || b->ended || (b->begun && now < end))
+        return;
+    struct fab_counts *to = b->begun ? &b->verbs_after : &b->verbs_before;
+    for (unsigned i = 0; i < b->params->clients; i++)
+        if (b->cluster.clients[i].tasks[0].ep)
+            add_counts(to, &none, &b->cluster.clients[i].tasks[0].ep->counts);
+    b->ended = b->begun;
+    b->begun = true;
+}
+
+struct op_times {
+    enum pawl_mode mode;
+    bool timed;
+    uint64_t begin_ns, bytes;
+    uint64_t acquire_ns, acquire_round_trips, release_begin_ns;
+    uint64_t acquire_parts[STEPS];
+};
+
+/* What an operation that counts has cost is added up. */
+static void count(struct cluster_task *t, const struct fab_counts *before, const struct op_times *o)
+{
+    struct bench_sim *b = bench_of(t);
+    struct bench_steps *steps = &b->out->steps;
+    mark(b);
+    if (!is_measured(b))
+        return;
+    if (!b->params->workload.io)
+        hist_add(&b->hist, o->acquire_ns);
+    else if (o->timed) /* the whole of it */
+        hist_add(&b->hist, now_of(b) - o->begin_ns);
+    uint64_t interval = b->params->series_ns ? (now_of(b) - b->start_ns) / b->params->series_ns : BENCH_SERIES_MAX;
+    if (interval < BENCH_SERIES_MAX)
+        b->out->series[interval]++;
+    b->out->bytes += o->bytes;
+    *(o->mode == PAWL_SHARED ? &steps->shared_ns : &steps->exclusive_ns) += o->acquire_ns;
+    *(o->mode == PAWL_SHARED ? &steps->shared : &steps->exclusive) += 1;
+    steps->release_ns += now_of(b) - o->release_begin_ns;
+    const struct step_clock *clock = &b->clients[t->client->id].clock;
+    for (unsigned step = 0; step < STEPS; step++) {
+        steps->parts[o->mode == PAWL_SHARED ? 1 : 0][step] += o->acquire_parts[step];
+        steps->parts[2][step] += clock->ns[step];
+    }
+    b->out->acquire_round_trips += o->acquire_round_trips;
+    add_counts(&b->out->cycle, before, &t->ep->counts);
+    b->clients[t->client->id].ops++;
+    b->ops++;
+    b->end_ns = now_of(b);
+}
+
+static unsigned enter(struct bench_sim *b, const struct cluster_task *t, const struct workload_op *op, const struct hold *h,
+                      struct validation *inside)
+{
+    if (op->end)
+        return range_enter(b->slots, b->params->clients, t->client->id, op);
+    uint64_t token = b->design->features & DESIGN_TOKENS ? h->token : 0; /* others keep there what they need for the release */
+    return validator_enter(&b->validators[op->lock], op->mode, token, inside);
+}
+
+static unsigned leave(struct bench_sim *b, const struct cluster_task *t, const struct workload_op *op,
+                      const struct validation *inside)
+{
+    if (!op->end)
+        return validator_leave(inside);
+    range_leave(b->slots, t->client->id);
+    return 0;
+}
+
+static int lock_op(const struct locker *locker, pawl_key key, const struct workload_op *op, struct hold *h)
+{
+    return op->end ? locker_lock_range(locker, key, op->start, op->end, op->mode, DEADLINE_NEVER, h)
+                   : locker_lock(locker, key, op->mode, DEADLINE_NEVER, h);
+}
+
+static struct step_clock *start_clock(const struct locker *locker, struct sim_client *c)
+{
+    c->clock = (struct step_clock){.since_ns = world_now(locker->seat.world)};
+    locker->seat.me->clock = &c->clock;
+    return &c->clock;
+}
+
+static void move_data(struct cluster_task *t, const struct workload_op *op)
+{
+    struct bench_sim *b = bench_of(t);
+    unsigned here = t->client->id % b->params->nodes, from = op->fetches ? op->host : here, to = op->fetches ? here : op->host;
+    cluster_sleep(t, io_move(&b->wires, from, to, op->bytes, now_of(b)) - now_of(b));
+}
+
+/* One lock and unlock. */
+static int cycle(struct cluster_task *t, struct workload_op op)
+{
+    struct bench_sim *b = bench_of(t);
+    const struct workload *w = &b->params->workload;
+    struct fab_counts before = t->ep->counts;
+    struct validation inside;
+    char text[WORKLOAD_NAME_LEN];
+    struct hold h;
+    uint64_t begin = now_of(b), lock = op.lock;
+    const struct locker *locker = locker_of(t, &lock);
+    struct step_clock *clock = start_clock(locker, &b->clients[t->client->id]);
+    int rc = lock_op(locker, workload_key(w, lock, text), &op, &h);
+    if (rc)
+        return rc;
+    struct op_times times = {.mode = op.mode,
+                             .timed = op.timed,
+                             .begin_ns = begin,
+                             .bytes = op.bytes,
+                             .acquire_ns = now_of(b) - begin,
+                             .acquire_round_trips = t->ep->counts.round_trips - before.round_trips};
+    step_done(&locker->seat, STEP_REST);
+    memcpy(times.acquire_parts, clock->ns, sizeof clock->ns);
+    b->out->violations += enter(b, t, &op, &h, &inside);
+    if (op.bytes)
+        move_data(t, &op);
+    if (w->hold_ns)
+        cluster_sleep(t, w->hold_ns);
+    b->out->violations += leave(b, t, &op, &inside);
+    if (b->params->deaths && is_measured(b) && rng_chance(&b->clients[t->client->id].stream.random, 1, b->params->deaths))
+        return -PAWL_ELOST; /* ShiftLock 4.8: it holds the lock and does not release it */
+    times.release_begin_ns = now_of(b);
+    start_clock(locker, &b->clients[t->client->id]);
+    rc = locker_unlock(locker, &h);
+    step_done(&locker->seat, STEP_REST);
+    if (rc == -PAWL_ENOTOWNER && b->design->ends) { /* it had ended by itself: what was done under it would have to be repeated */
+        b->out->aborts++;
+        rc = 0;
+    }
+    if (!rc)
+        count(t, &before, &times);
+    return rc;
+}
+
+/* Names have their locks before the measuring begins; each client makes its share. */
+static int make_locks(struct cluster_task *t)
+{
+    struct bench_sim *b = bench_of(t);
+    const struct workload *w = &b->params->workload;
+    struct sim_client *c = &b->clients[t->client->id];
+    for (; w->names && c->made * b->params->clients + t->client->id < w->locks && !*b->params->interrupted; c->made++) {
+        char text[WORKLOAD_NAME_LEN];
+        struct hold h;
+        uint64_t lock = c->made * b->params->clients + t->client->id;
+        int rc = locker_lock(&t->locker, workload_key(w, lock, text), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h);
+        if (!rc)
+            rc = locker_unlock(&t->locker, &h);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static void gather(struct cluster_task *t)
+{
+    struct bench_sim *b = bench_of(t);
+    struct sim_client *c = &b->clients[t->client->id];
+    if (!c->ready && ++b->ready == b->params->clients)
+        b->start_ns = now_of(b) + GATHER_NS + b->params->warmup_ns;
+    c->ready = true;
+    while (!b->start_ns && !b->error)
+        cluster_sleep(t, GATHER_NS);
+    if (b->start_ns - b->params->warmup_ns > now_of(b))
+        cluster_sleep(t, b->start_ns - b->params->warmup_ns - now_of(b));
+}
+
+static bool is_over(const struct bench_sim *b, const struct sim_client *c, unsigned id)
+{
+    if (*b->params->interrupted || b->error)
+        return true;
+    return b->params->ops ? c->ops >= bench_share(b->params, id) : now_of(b) >= b->start_ns + b->params->seconds_ns;
+}
+
+/* On a lock of the own host or of another. */
+static struct workload_op next_op(struct bench_sim *b, const struct cluster_task *t)
+{
+    struct workload_stream *s = &b->clients[t->client->id].stream;
+    struct workload_op op = b->params->workload.io ? workload_io_next(s) : workload_next(s);
+    if (!b->params->partitioned || b->params->nodes == 1)
+        return op;
+    unsigned home = partition_home(&b->partition, t->client->id);
+    bool local = rng_chance(&s->random, b->params->local, 1000);
+    while ((partition_host(&b->partition, op.lock) == home) != local)
+        op.lock = workload_lock(s);
+    return op;
+}
+
+static bool work(struct cluster_task *t)
+{
+    struct bench_sim *b = bench_of(t);
+    unsigned id = t->client->id;
+    struct sim_client *c = &b->clients[id];
+    int rc = make_locks(t);
+    if (!rc)
+        gather(t);
+    while (!rc && !is_over(b, c, id)) {
+        struct workload_op op = next_op(b, t);
+        if (b->params->workload.io && !op.end) {
+            cluster_sleep(t, IO_TURN_NS);
+            continue;
+        }
+        rc = cycle(t, op);
+        if (rc)
+            break;
+        if (++c->looks % LOOK_EVERY == 0)
+            bench_progress(b->params, b->round, b->design, b->params->ops ? b->ops : now_of(b) - min_u64(now_of(b), b->start_ns));
+        if (b->params->workload.think_ns)
+            cluster_sleep(t, b->params->workload.think_ns);
+    }
+    if (rc)
+        b->out->aborts++;
+    if (rc == -PAWL_ELOST || rc == -FAB_EFENCED)
+        return false; /* the session was lost: another takes its place and goes on */
+    if (rc && !b->error)
+        b->error = rc;
+    return true;
+}
+
+static struct cluster_params cluster_of(struct bench_sim *b)
+{
+    const struct bench_params *p = b->params;
+    return (struct cluster_params){
+        .design = b->design,
+        .model = p->model,
+        .keys = p->workload.names ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE,
+        .capacity = p->workload.locks,
+        .range_units = p->workload.length_count ? p->workload.units : 0,
+        .range_max = !p->workload.length_count ? 0
+                     : p->workload.max_units   ? p->workload.max_units
+                                               : p->workload.units,
+        .clients = p->clients,
+        .spare_slots = p->deaths ? SPARE_FOR_DEATHS : 0,
+        .residents = p->residents,
+        .hosts = p->nodes,
+        .tasks = 1,
+        .fabric_caps = SIM_FABRIC_CAPS,
+        .seed = p->workload.seed + b->round,
+        .lease_ns = b->design->features & DESIGN_RECOVERY && !p->partitioned ? model_get(p->model, MODEL_lease_ns) : LEASE_NONE_NS,
+        .work = work,
+        .user = b,
+    };
+}
+
+static int run(struct bench_sim *b, char why[BENCH_WHY_LEN])
+{
+    struct cluster_params params = cluster_of(b);
+    bool parts = b->params->partitioned;
+    int rc = parts ? partition_init(&b->partition, &b->cluster, &params) : cluster_init(&b->cluster, &params);
+    if (rc) {
+        snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated cluster: %s", strerror(-rc));
+        return rc;
+    }
+    enum sim_end end = cluster_run(&b->cluster);
+    rc = bench_sim_verdict(b->params, end, b->cluster.clients_done, b->error, b->ops, why);
+    if (parts)
+        partition_free(&b->partition);
+    else
+        cluster_free(&b->cluster);
+    return rc;
+}
+
+static void collect(struct bench_sim *b, uint64_t begin_ns)
+{
+    struct bench_round *out = b->out;
+    for (unsigned i = 0; i < b->params->clients; i++) {
+        b->counts[i] = b->clients[i].ops;
+        if (b->params->workload.length_count)
+            out->length_ops[(b->round * b->params->clients + i) % b->params->workload.length_count] += b->clients[i].ops;
+    }
+    if (b->ended) {
+        out->cycle = (struct fab_counts){0};
+        add_counts(&out->cycle, &b->verbs_before, &b->verbs_after);
+    }
+    bench_sim_collect(b->params, out, b->ops, b->end_ns - b->start_ns, b->counts, &b->hist, begin_ns);
+}
+
+int bench_sim_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
+                    char why[BENCH_WHY_LEN])
+{
+    uint64_t begin_ns = world_clock(CLOCK_MONOTONIC), validator_bytes = p->workload.locks * sizeof(struct validator);
+    struct bench_sim *b = calloc(1, sizeof *b);
+    struct validator *validators =
+        mmap(NULL, validator_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct sim_client *clients = calloc(p->clients, sizeof *clients);
+    uint64_t *counts = calloc(p->clients, sizeof *counts);
+    struct range_slot *slots = aligned_alloc(_Alignof(struct range_slot), p->clients * sizeof *slots);
+    *out = (struct bench_round){0};
+    int rc = b && validators != MAP_FAILED && clients && counts && slots ? 0 : -ENOMEM;
+    if (!rc) {
+        b->params = p;
+        b->design = design;
+        b->round = round;
+        b->validators = validators;
+        b->clients = clients;
+        b->counts = counts;
+        b->slots = memset(slots, 0, p->clients * sizeof *slots);
+        b->out = out;
+        hist_init(&b->hist);
+        rc = zipf_init(&b->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf);
+    }
+    for (unsigned i = 0; i < p->clients && !rc; i++) {
+        workload_start(&clients[i].stream, &p->workload, &b->zipf, round * p->clients + i);
+        clients[i].stream.client = i;
+        clients[i].stream.clients = p->clients;
+        clients[i].stream.hosts = p->nodes;
+        clients[i].stream.tallies = b->tallies;
+    }
+    if (rc)
+        snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated cluster: %s", strerror(-rc));
+    if (!rc)
+        rc = run(b, why);
+    if (!rc)
+        collect(b, begin_ns);
+    free(slots);
+    free(counts);
+    free(clients);
+    if (validators != MAP_FAILED)
+        munmap(validators, validator_bytes);
+    free(b);
+    return rc;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "workbench/lab/rack.h"
+#include "designs/core/design.h"
+#include "designs/packet/packet.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ADDRESS "10.77.%u.254" /* lab_address() of a rack's switch */
+#define WORDS (16 * LAB_HOSTS_MAX + 2 * LAB_PINS + 512)
+
+bool lab_rack_has_switch(const struct lab_rack *r)
+{
+    const struct design *d = design_find(r->design);
+    return d && d->packet && d->packet->switch_packet;
+}
+
+bool lab_rack_can_divide(const char *design)
+{
+    const struct design *d = design_find(design);
+    return d && d->packet && d->packet->switch_rules;
+}
+
+/* Whose coordinator it has. */
+static unsigned home(const struct lab_rack *r)
+{
+    return r->divided ? 1 : r->rack;
+}
+
+/* A subcommand of pawl, in the namespace of the rack's switch. */
+static pid_t start(const struct lab_rack *r, const char *words)
+{
+    char line[WORDS + 64];
+    snprintf(line, sizeof line, "exec /proc/%d/exe %s >/dev/null", (int)getpid(), words);
+    fflush(NULL);
+    pid_t parent = getpid(), pid = fork();
+    if (pid)
+        return pid > 0 ? pid : 0;
+    setpgid(0, 0); /* the terminal's Ctrl-C is not for it: the parent says when to end */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent && !lab_enter(r->lab, r->rack, LAB_SWITCH))
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+    _exit(127);
+}
+
+void lab_rack_serve(struct lab_rack *r, const char *options)
+{
+    char words[WORDS], more[LAB_PATH + 64] = "";
+    if (r->divided)
+        snprintf(more, sizeof more, "--racks %u --state " LAB_DIR "/%s/" LAB_STATE, r->lab->racks, r->lab->name);
+    snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space " LAB_SPACE " --design %s %s %s", r->rack, r->lab->id,
+             r->design, options, more);
+    r->coordinator = start(r, words);
+}
+
+void lab_rack_switch(struct lab_rack *r, bool fresh)
+{
+    char pins[LAB_PINS], ports[16 * (LAB_HOSTS_MAX + 1)] = "", one[16], number[32] = "", words[WORDS];
+    lab_rack_pins(r, pins);
+    for (unsigned h = 1; h <= (r->lab->in_path ? r->lab->hosts : 1); h++) {
+        lab_port(r->lab, h, one);
+        snprintf(ports + strlen(ports), sizeof ports - strlen(ports), "%s%s", h > 1 ? "," : "", one);
+    }
+    if (r->divided && r->lab->in_path && r->lab->racks > 1) /* other racks' hosts come by it */
+        snprintf(ports + strlen(ports), sizeof ports - strlen(ports), ",%s", LAB_SPINE);
+    if (r->divided)
+        snprintf(number, sizeof number, "--rack %u", r->rack);
+    snprintf(words, sizeof words,
+             "switch --dev %s %s %s --join " ADDRESS ":7070 --listen " ADDRESS ":4747 --space " LAB_SPACE " --pin %s %s", ports,
+             r->lab->in_path ? "--loop " LAB_LOOP_OUT "," LAB_LOOP_IN : "", number, home(r), r->rack, r->lab->id, pins,
+             fresh ? "--fresh" : "");
+    r->control = start(r, words);
+}
+
+bool lab_rack_move(const struct lab_rack *first, unsigned slot, unsigned end, unsigned to)
+{
+    char words[WORDS], place[LAB_PLACE];
+    int status = -1;
+    lab_rack_place(first, place);
+    snprintf(words, sizeof words, "rules --space %s --slots %u:%u --to %u --wait 3 2>/dev/null", place, slot, end, to);
+    pid_t pid = start(first, words);
+    while (pid && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return pid && !status;
+}
+
+void lab_rack_end(pid_t *pid, int how)
+{
+    if (*pid <= 0)
+        return;
+    kill(*pid, how);
+    while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    *pid = 0;
+}
+
+void lab_rack_pins(const struct lab_rack *r, char out[LAB_PINS])
+{
+    char bpf[LAB_PATH];
+    lab_bpf(r->lab, bpf);
+    snprintf(out, LAB_PINS, "%s/run%u", bpf, r->rack);
+}
+
+void lab_rack_forget(const struct lab_rack *r)
+{
+    char pins[LAB_PINS], line[LAB_PINS + 16];
+    lab_rack_pins(r, pins);
+    snprintf(line, sizeof line, "rm -rf '%s'", pins);
+    (void)!system(line); /* the name is ours; what is left goes with the lab */
+}
+
+void lab_rack_stop(struct lab_rack *r)
+{
+    lab_rack_end(&r->control, SIGTERM);
+    lab_rack_end(&r->coordinator, SIGTERM);
+    lab_rack_forget(r);
+}
+
+void lab_rack_place(const struct lab_rack *r, char out[LAB_PLACE])
+{
+    snprintf(out, LAB_PLACE, "pawl://" ADDRESS ":7070/" LAB_SPACE, home(r), r->lab->id);
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "workbench/trial/campaign.h"
+#include "workbench/trial/campaign_ops.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: nobody is ever declared lost */
+#define SAFETY_MIN_NS (40 * NS_PER_MS)  /* four leases */
+#define SAFETY_SPAN_NS (60 * NS_PER_MS)
+#define HEALING_NS (400 * CAMPAIGN_LEASE_NS) /* what every waiter must be granted within, once faults have stopped (I9) */
+#define BUSY_ONE_IN 8                        /* runs without faults, */
+#define BUSY_ONE_IN_FAULTY 32                /* and with: they have many times as many events as others */
+#define BACKUP_SALT 0x6261636b7570           /* whether there is a second switch, apart from what else is drawn */
+#define BUSY_SALT UINT64_C(0x62757379)
+#define PATIENT_SALT UINT64_C(0x77616974)
+#define SPILL_SALT UINT64_C(0x7370696c)
+#define CALL_SALT UINT64_C(0x63616c6c)
+#define RANK_SALT UINT64_C(0x72616e6b)
+#define SPILL_ONE_IN 2             /* runs of designs that spill: the switch has room for some of the locks only */
+#define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
+#define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
+
+static bool valid(void *ctx, unsigned client)
+{
+    struct campaign *c = ctx;
+    return c->design->packet ? rack_client_valid(&c->rack.clients[client / ACTORS_MAX])
+                             : cluster_client_valid(&c->cluster.clients[client / ACTORS_MAX]);
+}
+
+static void on_gone(void *user, unsigned client)
+{
+    struct campaign *c = user;
+    for (unsigned i = 0; i < ACTORS_MAX; i++) {
+        oracle_gone(&c->oracle, client * ACTORS_MAX + i);
+        c->op[client][i] = 0;
+    }
+}
+
+/* Who was told of one and was in none. */
+static void on_deadlock(void *user, unsigned client, unsigned task, bool true_one)
+{
+    struct campaign *c = user;
+    c->done.deadlocks++;
+    sim_note(c->sim, true_one ? "DEADLOCK" : "NO DEADLOCK", c->rack.clients[client].host->host->id, client, task);
+    if (!true_one)
+        oracle_violation(&c->oracle, "I13: client %u was told of a deadlock, and there is none", client * ACTORS_MAX + task);
+}
+
+static void on_client_gone(struct cluster_client *client)
+{
+    on_gone(client->cluster->params.user, client->id);
+}
+
+static bool task_work(struct cluster_task *t)
+{
+    return campaign_work(&t->actor);
+}
+
+/* ---- a run ---- */
+
+/* Each seed is another cluster: few locks or many, keys of every kind, tables that overflow. */
+static struct cluster_params draw_cluster(struct campaign *c, const struct campaign_params *p, const struct model *model)
+{
+    struct rng *r = &c->random;
+    bool recovers = p->design->features & DESIGN_RECOVERY;
+    unsigned workers = 2 + (unsigned)rng_below(r, CAMPAIGN_CLIENTS_MAX - 2);
+    c->locks = rng_chance(r, 1, 4) ? CAMPAIGN_LOCKS_MAX : 1 + rng_below(r, 6);
+    c->shared = p->design->features & DESIGN_SHARED;
+    c->convert = p->design->features & DESIGN_CONVERT;
+    c->timeout = p->design->features & DESIGN_TIMEOUT;
+    bool ranges = p->design->features & DESIGN_RANGES;
+    /* Not from the stream: the other draws stay what they are. */
+    c->busy = !ranges && mix64(p->seed ^ BUSY_SALT) % (p->faults ? BUSY_ONE_IN_FAULTY : BUSY_ONE_IN) == 0;
+    if (c->busy)
+        c->locks = 1 + c->locks % 2;
+    c->units = ranges ? UINT64_C(64) << 2 * rng_below(r, 4) : 0;
+    if (ranges && rng_chance(r, 1, 2))
+        c->locks = 1; /* so that ranges meet */
+    uint64_t range_max = ranges ? c->units << 2 * rng_below(r, 4) : 0;
+    bool overflow = p->design->features & DESIGN_TOKENS && p->design->raise && rng_chance(r, 1, 2);
+    return (struct cluster_params){
+        .design = p->design,
+        .model = model,
+        .keys = (enum pawl_keys)(PAWL_KEYS_NAMED + rng_below(r, 3)),
+        .capacity = overflow ? max_u64(c->locks / 3, 1) : c->locks,
+        .range_units = c->units,
+        .range_max = range_max,
+        .clients = workers + 1,
+        .mortals = workers,
+        .hosts = 1 + (unsigned)rng_below(r, 3),
+        .home = rng_chance(r, 1, 2) || p->design->kind == DESIGN_BUSTED,
+        .tasks = 1 + (unsigned)rng_below(r, 2),
+        .faults = p->faults,
+        .fabric_caps = FAB_ATOMIC128 | (rng_chance(r, 1, 2) ? FAB_MASKED : 0),
+        .seed = p->seed,
+        .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
+        .lease_ns = recovers ? CAMPAIGN_LEASE_NS : LEASE_NONE_NS,
+        .trace = p->trace,
+        .work = task_work,
+        .on_gone = on_client_gone,
+        .user = c,
+    };
+}
+
+/* Whether the node, in its present life, has forgotten locks to make room. */
+static bool forgot(const struct cluster *cl)
+{
+    fab_addr at = FAB_ADDR(cl->server->id, offsetof(struct layout_header, token_floor));
+    return *(const uint64_t *)sim_fabric_peek(cl->fabric, at, sizeof(uint64_t)) != 0;
+}
+
+/* Whatever the design runs on. */
+static void report(const struct campaign *c, struct campaign_result *out)
+{
+    *out = (struct campaign_result){
+        .violations = c->oracle.violations,
+        .stuck = *c->clients_done < c->clients,
+        .events = c->sim->events,
+        .grants = c->oracle.grants,
+        .shared = c->done.shared,
+        .exclusive = c->done.exclusive,
+        .upgrades = c->done.upgrades,
+        .downgrades = c->done.downgrades,
+        .grown = c->done.grown,
+        .shrunk = c->done.shrunk,
+        .splits = c->done.splits,
+        .retuned = c->done.retuned,
+        .taller = c->done.taller,
+        .smaller = c->done.smaller,
+        .timeouts = c->done.timeouts,
+        .cancelled = c->done.cancelled,
+        .deadlocks = c->done.deadlocks,
+        .orders = c->done.orders,
+        .unknown = c->done.unknown,
+        .virtual_ns = c->sim->now_ns,
+        .hash = c->sim->hash,
+    };
+    memcpy(out->why, c->oracle.first, sizeof out->why);
+    memcpy(out->faults, c->sim->faults.counts, sizeof out->faults);
+    for (unsigned i = 0; i < c->clients && out->stuck && !out->violations; i++)
+        if (!(c->design->packet ? c->rack.clients[i].finished : c->cluster.clients[i].finished)) {
+            snprintf(out->why, sizeof out->why, "I9: client %u did not get on after everything had healed (%u of %u done)", i,
+                     *c->clients_done, c->clients);
+            break;
+        }
+}
+
+static int run_cluster(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
+{
+    struct cluster_params params = draw_cluster(c, p, model);
+    if (c->busy) /* finding a key takes time, in which others are granted it */
+        params.keys = PAWL_KEYS_DENSE;
+    if (params.keys == PAWL_KEYS_DENSE)
+        params.capacity = c->locks;
+    params.time_max_ns = params.safety_ns + HEALING_NS;
+    c->safety_ns = params.safety_ns;
+    c->clients = params.clients;
+    c->clients_done = &c->cluster.clients_done;
+    c->sim = &c->cluster.sim;
+    int rc = oracle_init(&c->oracle, c->locks, p->design->features & DESIGN_TOKENS, valid, c);
+    if (rc)
+        return rc;
+    if (c->busy && !p->faults) {
+        params.fabric_caps |= FAB_MASKED; /* built from compare-and-swaps, a step can be overtaken for ever */
+        c->oracle.overtaking = p->design->overtaking;
+        c->oracle.others = params.clients * params.tasks;
+    }
+    rc = cluster_init(&c->cluster, &params);
+    if (rc)
+        return rc;
+    cluster_run(&c->cluster);
+    report(c, out);
+    out->sessions = c->cluster.sessions;
+    out->lost = c->cluster.lost;
+    out->forgot = forgot(&c->cluster);
+    cluster_free(&c->cluster);
+    return 0;
+}
+
+/* ---- the same in a rack ---- */
+
+static struct rack_params draw_rack(struct campaign *c, const struct campaign_params *p, const struct model *model)
+{
+    struct rng *r = &c->random;
+    unsigned workers = 2 + (unsigned)rng_below(r, CAMPAIGN_CLIENTS_MAX - 2), hosts = 1 + (unsigned)rng_below(r, 4);
+    c->locks = rng_chance(r, 1, 4) ? CAMPAIGN_LOCKS_MAX : 1 + rng_below(r, 6);
+    c->shared = p->design->features & DESIGN_SHARED;
+    c->convert = p->design->features & DESIGN_CONVERT;
+    c->timeout = p->design->features & DESIGN_TIMEOUT;
+    c->nests = p->design->features & DESIGN_DEADLOCK;
+    c->patient = c->nests && mix64(p->seed ^ PATIENT_SALT) % 2 == 0;
+    c->calls = p->design->features & DESIGN_CALLS && mix64(p->seed ^ CALL_SALT) % 2 == 0;
+    return (struct rack_params){
+        .design = p->design,
+        .model = model,
+        .locks = c->locks,
+        .clients = workers + 1,
+        .mortals = workers,
+        .hosts = hosts,
+        .servers = 1 + (unsigned)rng_below(r, p->design->packet->on_hosts ? hosts : 3),
+        .cores = 1 + (unsigned)rng_below(r, 4),
+        .tasks = 1 + (unsigned)rng_below(r, 2),
+        .mortal_hosts = rng_chance(r, 1, 2),
+        .racks = 2 + (unsigned)(mix64(p->seed) % (RACKS_MAX - 1)), /* not from the stream: the other draws stay what they are */
+        .moves = p->faults != 0,
+        .check_undo = p->seed % 4 == 0,
+        .watch_waits = true,
+        .backup = mix64(p->seed ^ BACKUP_SALT) % 2 == 0,
+        .faults = p->faults,
+        .seed = p->seed,
+        .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
+        .lease_ns = CAMPAIGN_LEASE_NS,
+        .retry_ns = RETRY_NS,
+        .options = p->design->packet->draws ? rng_next(r) & p->design->packet->draws : 0,
+        .trace = p->trace,
+        .work = campaign_work,
+        .on_gone = on_gone,
+        .on_deadlock = on_deadlock,
+        .apply = c->calls ? campaign_apply : NULL,
+        .user = c,
+    };
+}
+
+/* Not from the stream: the other draws stay what they are. */
+static uint64_t draw_room(const struct campaign *c, const struct campaign_params *p)
+{
+    uint64_t drawn = mix64(p->seed ^ SPILL_SALT);
+    bool spills = p->design->packet->spills && c->locks > 1 && drawn % SPILL_ONE_IN == 0;
+    return spills ? 1 + drawn / SPILL_ONE_IN % (c->locks - 1) : 0;
+}
+
+/* Not from the stream, likewise. */
+static void give_ranks(struct campaign *c, const struct campaign_params *p, const struct rack_params *params)
+{
+    uint64_t ranks = p->design->packet->ranks;
+    for (unsigned i = 0; ranks && (params->options & ranks) == ranks && i < params->clients; i++)
+        c->rack.clients[i].priority = (uint8_t)(mix64(p->seed ^ RANK_SALT ^ i) % PACKET_PRIORITIES);
+}
+
+static int run_rack(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
+{
+    struct rack_params params = draw_rack(c, p, model);
+    params.switch_locks = draw_room(c, p);
+    params.time_max_ns = params.safety_ns + HEALING_NS;
+    c->safety_ns = params.safety_ns;
+    c->clients = params.clients;
+    c->clients_done = &c->rack.clients_done;
+    c->sim = &c->rack.sim;
+    int rc = oracle_init(&c->oracle, c->locks, p->design->features & DESIGN_TOKENS, valid, c);
+    if (rc)
+        return rc;
+    rc = rack_init(&c->rack, &params);
+    if (rc)
+        return rc;
+    give_ranks(c, p, &params);
+    rack_run(&c->rack);
+    report(c, out);
+    out->sessions = c->rack.sessions;
+    out->lost = c->rack.lost;
+    out->moves = p->design->packet->switch_moves ? p->design->packet->switch_moves(c->rack.switch_memory) : 0;
+    rack_free(&c->rack);
+    return 0;
+}
+
+int campaign_run(const struct campaign_params *p, struct campaign_result *out)
+{
+    struct campaign *c = calloc(1, sizeof *c);
+    if (!c)
+        return -ENOMEM;
+    struct model model = *(p->model ? p->model : model_find("default"));
+    model_set(&model, "poll_ns", max_u64(model_get(&model, MODEL_poll_ns), POLL_NS));
+    rng_seed(&c->random, p->seed ^ UINT64_C(0x7061776c)); /* not the simulator's own stream */
+    c->design = p->design;
+    int rc = p->design->packet ? run_rack(c, p, &model, out) : run_cluster(c, p, &model, out);
+    oracle_free(&c->oracle);
+    free(c);
+    return rc;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A fault campaign: for each seed a small cluster, a mix of faults, clients that do everything the interface offers, and the
+ * oracle. First a phase in which faults strike and only safety is demanded, then everything heals and every client must get on. */
+#ifndef PAWL_WORKBENCH_TRIAL_CAMPAIGN_H
+#define PAWL_WORKBENCH_TRIAL_CAMPAIGN_H
+
+#include "workbench/trial/oracle.h"
+#include "world/sim.h"
+
+struct campaign_params {
+    const struct design *design;
+    const struct model *model; /* null: "default" */
+    uint32_t faults;           /* those that the design does not tolerate are left out by the caller */
+    uint64_t seed;
+    FILE *trace;
+};
+
+struct campaign_result {
+    uint64_t violations;
+    bool stuck; /* a live client did not get on after everything had healed (I9) */
+    char why[ORACLE_TEXT_LEN];
+    uint64_t events, virtual_ns, hash;
+    uint64_t grants, shared, exclusive; /* all; and of them by mode, conversions not counted */
+    uint64_t upgrades, downgrades;      /* conversions that succeeded */
+    uint64_t grown, shrunk, splits;     /* of ranges */
+    uint64_t retuned, taller, smaller;  /* of locks whose layout can change */
+    uint64_t timeouts, cancelled;       /* operations that ended so */
+    uint64_t deadlocks;                 /* of which somebody was told */
+    uint64_t orders, unknown;           /* done by data servers; of which nobody could tell */
+    uint64_t sessions, lost;            /* opened; lost by lease or crash */
+    uint64_t moves;                     /* of locks between switch and servers */
+    bool forgot;                        /* locks were forgotten to make room for others */
+    uint64_t faults[FAULT_KINDS];
+};
+
+/* 0 or -ENOMEM; what the oracle found is in the result. */
+int campaign_run(const struct campaign_params *p, struct campaign_result *out);
+
+#endif

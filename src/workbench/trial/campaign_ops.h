@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a campaign's clients do: inside of the files campaign*.c. */
+#ifndef PAWL_WORKBENCH_TRIAL_CAMPAIGN_OPS_H
+#define PAWL_WORKBENCH_TRIAL_CAMPAIGN_OPS_H
+
+#include "lib/rng.h"
+#include "workbench/trial/campaign.h"
+#include "workbench/trial/cluster.h"
+#include "workbench/trial/rack.h"
+
+#define CAMPAIGN_CLIENTS_MAX 8
+#define CAMPAIGN_LOCKS_MAX 200
+#define CAMPAIGN_LEASE_NS (10 * NS_PER_MS)
+
+/* Of each lock: what its data server keeps, and under which tokens it was written and read last. */
+struct campaign_data {
+    uint64_t value, written, read;
+};
+#define CAMPAIGN_ORDERS_MAX 65536u /* more than all clients of a run give */
+
+struct campaign {
+    const struct design *design;
+    struct cluster cluster; /* of a one-sided design, */
+    struct rack rack;       /* or of one with packets */
+    struct sim *sim;        /* of either */
+    unsigned clients, *clients_done;
+    uint64_t safety_ns;
+    struct oracle oracle;
+    struct rng random;
+    uint64_t locks;
+    uint64_t units;                                    /* of a lock, if the design has ranges: what it is made for; else 0 */
+    uint64_t op[CAMPAIGN_CLIENTS_MAX + 1][ACTORS_MAX]; /* number of the operation that may be cancelled; 0: none */
+    uint64_t ops;
+    struct {
+        uint64_t shared, exclusive, upgrades, downgrades, timeouts, cancelled, deadlocks, grown, shrunk, splits;
+        uint64_t retuned, taller, smaller;
+        uint64_t orders, unknown;
+    } done;
+    bool calls; /* data servers are asked to do something */
+    uint64_t orders;
+    struct campaign_data data[CAMPAIGN_LOCKS_MAX];
+    uint8_t fates[CAMPAIGN_ORDERS_MAX]; /* of orders */
+    bool shared, convert, timeout;
+    bool nests;   /* takes locks in any order while it holds others: deadlocks are found */
+    bool patient; /* and then has no deadline: it gets on because they are */
+    bool busy;    /* hardly a pause between operations, on few locks, and nobody gives up */
+};
+
+struct key_text {
+    char name[32];
+};
+
+static inline struct campaign *campaign_of(const struct actor *a)
+{
+    return a->user;
+}
+
+/* Every task holds on its own. */
+static inline unsigned campaign_who(const struct actor *a)
+{
+    return a->client * ACTORS_MAX + a->number;
+}
+
+pawl_key campaign_key(const struct actor *a, uint64_t lock, struct key_text *text);
+
+/* Tells the oracle of a grant; and before it gives it back. */
+void campaign_granted(struct actor *a, uint64_t lock, const struct hold *h);
+int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h);
+
+/* One operation from beginning to end: 0, or what it ended with. */
+int campaign_one_lock(struct actor *a);
+int campaign_several_locks(struct actor *a);
+int campaign_busy_lock(struct actor *a);
+int campaign_tune(struct actor *a); /* an operator's: changes how a lock is laid out while others use it */
+int campaign_nested_locks(struct actor *a);
+int campaign_order(struct actor *a); /* something to be done by the lock's data server */
+
+/* What a data server does. */
+size_t campaign_apply(void *user, const pawl_work *w, void *out, size_t room);
+
+/* Around an operation: sometimes somebody else loses patience. */
+void campaign_maybe_cancel(struct actor *a);
+void campaign_no_more_cancel(struct actor *a);
+uint64_t campaign_draw_deadline(struct actor *a);
+
+#define CAMPAIGN_BUSY_NS (4 * NS_PER_US) /* pauses and holds, at most: about a way to the lock and back */
+
+/* Codes that an operation may end with in a world full of faults, the lock not being held. */
+bool campaign_excusable(int rc);
+
+/* What an actor does from the beginning to the end: the last client audits, all others work. */
+bool campaign_work(struct actor *a);
+
+#endif

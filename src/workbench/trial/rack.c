@@ -1,0 +1,672 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "workbench/trial/rack.h"
+#include "lib/hash.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUND_NS (3 * NS_PER_MS) /* how often the end of the run is looked for */
+#define TICK_MIN_NS NS_PER_US    /* between two ticks of a host: no machine is woken more often */
+#define REQUESTS 16              /* of one session: more than any workload here has at once, and what is still being released */
+#define SPACE 0x7061776c
+#define WAITS_WINDOW_FACTOR 9 /* retransmission times: of the eight that a design may take to be sure, on a slower clock */
+
+uint64_t rack_clock(const struct rack_host *h)
+{
+    return sim_host_clock(h->host, sim_now(&h->rack->sim));
+}
+
+/* ---- what comes out of the design ---- */
+
+static uint32_t sim_host_of(const struct rack *r, struct place to)
+{
+    if (to.machine == MACHINE_SWITCH)
+        return to.port == 1 && r->backup.process ? r->backup.process->host->id : SIM_WIRE_SWITCH;
+    if (to.machine == MACHINE_STEWARD && r->steward.process)
+        return r->steward.process->host->id;
+    return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
+}
+
+void rack_send_all(struct rack *r, const struct sim_host *from)
+{
+    const struct outbox *o = &r->outbox;
+    for (unsigned i = 0; i < o->packets; i++) {
+        const struct packet_head *h = outbox_packet(o, i);
+        const struct sim_addr sender = {.host = from->id, .port = h->from.port};
+        const struct sim_addr to = {.host = sim_host_of(r, h->to), .port = h->to.port};
+        assert(to.host <= SIM_WIRE_SWITCH);
+        r->packets++;
+        sim_wire_send(r->wire, sender, to, h, o->packet[i].len);
+    }
+}
+
+static void tick_soon(struct rack_host *h, uint64_t at_ns);
+
+static uint64_t memory_bytes(const struct rack *r)
+{
+    return round_up(r->design->host_bytes(&r->config), UNDO_LINE);
+}
+
+struct outbox *rack_host_outbox(struct rack_host *h)
+{
+    struct outbox *o = &h->rack->outbox;
+    if (h->undo) {
+        memcpy(h->before, h->memory, memory_bytes(h->rack));
+        o->undo = h->undo;
+        o->memory = h->memory;
+    }
+    return o;
+}
+
+/* Whether a process that died at the end of this change would leave what was before it: then it would at every earlier point, too,
+ * since every line is logged before its first change. */
+static void check_undo(struct rack_host *h)
+{
+    uint64_t bytes = memory_bytes(h->rack);
+    char *copy = h->before + bytes;
+    if (!h->undo || !h->rack->outbox.undo)
+        return;
+    memcpy(copy, h->memory, bytes);
+    for (uint64_t i = h->undo->count; i-- > 0;)
+        memcpy(copy + undo_entry(h->undo, i)->line * UNDO_LINE, undo_entry(h->undo, i)->old, UNDO_LINE);
+    if (memcmp(copy, h->before, bytes) != 0)
+        abort(); /* a byte of the host's memory was changed without outbox_touch */
+    undo_commit(h->undo);
+    h->rack->outbox.undo = NULL;
+}
+
+/* Deadlocks are what the design says they are, in the moment that it does. */
+static void look_at_verdict(struct rack_host *h, uint32_t request)
+{
+    struct rack *r = h->rack;
+    const struct rack_client *c = h->clients[request / r->config.requests];
+    struct packet_answer answer;
+    if (!r->params.watch_waits || !c || r->design->outcome(h->memory, request, &answer) || answer.result != -EDEADLK)
+        return;
+    for (unsigned i = 0; i < r->params.tasks; i++) {
+        unsigned actor = c->id * ACTORS_MAX + i;
+        if (r->waits.actors[actor].waiting && r->waits.actors[actor].request == request)
+            r->params.on_deadlock(r->params.user, c->id, i, waits_deadlocked(&r->waits, actor, sim_now(&r->sim)));
+    }
+}
+
+void rack_host_flush(struct rack_host *h)
+{
+    struct rack *r = h->rack;
+    struct outbox *o = &r->outbox;
+    check_undo(h);
+    rack_send_all(r, h->host);
+    for (unsigned i = 0; i < o->wakes; i++) {
+        struct sim_ticket *t = &h->waiters[o->wake[i]];
+        look_at_verdict(h, o->wake[i]);
+        if (t->task)
+            sim_ticket_wake_at(*t, sim_now(&r->sim));
+    }
+    assert(!o->crowded); /* there are fewer requests than room */
+    outbox_clear(o);
+    tick_soon(h, sim_now(&r->sim) + r->config.retry_ns);
+}
+
+/* ---- hosts ---- */
+
+/* Sessions whose lease has run out are lost, by the clock that they, too, have. */
+static void look_after_sessions(struct rack_host *h)
+{
+    for (uint32_t s = 0; s < h->rack->config.sessions; s++) {
+        struct rack_client *c = h->clients[s];
+        if (c && c->open && !c->lost && rack_clock(h) >= c->until_ns) {
+            c->lost = true;
+            h->rack->design->session_dead(h->memory, s, rack_clock(h), rack_host_outbox(h));
+            rack_host_flush(h);
+        }
+    }
+}
+
+void rack_session_dead(struct rack_client *c)
+{
+    struct rack_host *h = c->host;
+    h->rack->design->session_dead(h->memory, c->session, rack_clock(h), rack_host_outbox(h));
+    rack_host_flush(h);
+}
+
+/* A tick is any process's of the host, or the pool's: its packets leave through that socket and are answered there, and by then the
+ * process may be gone. */
+static void leave_through_any(struct rack_host *h)
+{
+    struct outbox *o = &h->rack->outbox;
+    uint64_t session = mix64(sim_now(&h->rack->sim) ^ h->machine) % (h->rack->config.sessions + UINT64_C(1));
+    const struct rack_client *c = session < h->rack->config.sessions ? h->clients[session] : NULL;
+    for (unsigned i = 0; i < o->packets; i++) {
+        struct packet_head *head = (struct packet_head *)(void *)(o->bytes + o->packet[i].at);
+        head->from.port = c && c->open ? rack_client_port(c) : PORT_POOL;
+    }
+}
+
+static void host_tick(void *arg, uint64_t tag)
+{
+    struct rack_host *h = arg;
+    struct rack *r = h->rack;
+    if (tag != h->tick_ns)
+        return; /* an earlier one was needed meanwhile */
+    h->tick_ns = UINT64_MAX;
+    if (!h->host->up)
+        return; /* it starts with the host */
+    if (h->host->paused_until_ns > sim_now(&r->sim)) {
+        tick_soon(h, h->host->paused_until_ns);
+        return;
+    }
+    look_after_sessions(h);
+    uint64_t next = r->design->tick(h->memory, rack_clock(h), rack_host_outbox(h));
+    h->tick_ns = 0; /* none from the flush: */
+    leave_through_any(h);
+    rack_host_flush(h);
+    h->tick_ns = UINT64_MAX;
+    next = min_u64(next, rack_clock(h) + r->params.lease_ns / 4); /* the sessions' leases are looked at, too */
+    tick_soon(h, max_u64(sim_host_clock_inverse(h->host, next), sim_now(&r->sim) + TICK_MIN_NS));
+}
+
+static void tick_soon(struct rack_host *h, uint64_t at_ns)
+{
+    if (at_ns >= h->tick_ns)
+        return;
+    h->tick_ns = at_ns;
+    sim_at(&h->rack->sim, at_ns, host_tick, h, at_ns);
+}
+
+static void host_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
+{
+    struct rack_host *h = ctx;
+    h->rack->design->packet(h->memory, data, len, rack_clock(h), rack_host_outbox(h));
+    rack_host_flush(h);
+}
+
+static void client_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
+{
+    const struct rack_client *c = ctx;
+    host_packet(c->host, data, len, from);
+}
+
+/* At first, and after a crash: the memory is new. */
+static void host_start(struct rack_host *h)
+{
+    struct rack *r = h->rack;
+    memset(h->memory, 0, memory_bytes(r));
+    memset(h->waiters, 0, rack_requests(&r->config) * sizeof *h->waiters);
+    r->design->host_init(h->memory, &r->config, h->machine, (uint32_t)h->host->births, rack_clock(h));
+    h->tick_ns = UINT64_MAX;
+    tick_soon(h, sim_now(&r->sim) + 1);
+}
+
+static int pool_bind(struct rack_host *h)
+{
+    struct rack *r = h->rack;
+    return sim_wire_bind(r->wire, h->agent, PORT_POOL, r->params.pool_cores, model_get(r->sim.model, MODEL_server_service_ns),
+                         host_packet, h);
+}
+
+static int client_bind(struct rack_client *c)
+{
+    return sim_wire_bind(c->rack->wire, c->process, rack_client_port(c), 0, 0, client_packet, c);
+}
+
+/* ---- servers ---- */
+
+static uint64_t server_clock(const struct rack_server *s)
+{
+    return sim_host_clock(s->process->host, sim_now(&s->rack->sim));
+}
+
+static void server_tick(void *arg, uint64_t tag);
+
+static void server_tick_at(struct rack_server *s, uint64_t at_ns)
+{
+    if (at_ns >= s->tick_ns)
+        return;
+    s->tick_ns = at_ns;
+    sim_at(&s->rack->sim, at_ns, server_tick, s, at_ns);
+}
+
+static void server_flush(struct rack_server *s)
+{
+    rack_send_all(s->rack, s->process->host);
+    outbox_clear(&s->rack->outbox);
+    server_tick_at(s, sim_now(&s->rack->sim) + s->rack->config.retry_ns);
+}
+
+static void server_tick(void *arg, uint64_t tag)
+{
+    struct rack_server *s = arg;
+    struct rack *r = s->rack;
+    const struct sim_host *host = s->process->host;
+    if (tag != s->tick_ns)
+        return;
+    s->tick_ns = UINT64_MAX;
+    if (!host->up || !r->design->server_tick)
+        return;
+    if (host->paused_until_ns > sim_now(&r->sim)) {
+        server_tick_at(s, host->paused_until_ns);
+        return;
+    }
+    uint64_t next = r->design->server_tick(s->memory, server_clock(s), &r->outbox);
+    rack_send_all(r, host);
+    outbox_clear(&r->outbox);
+    if (next != UINT64_MAX)
+        server_tick_at(s, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + 1));
+}
+
+static void server_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
+{
+    struct rack_server *s = ctx;
+    s->rack->design->server_packet(s->memory, data, len, server_clock(s), &s->rack->outbox);
+    server_flush(s);
+}
+
+static int server_start(struct rack_server *s)
+{
+    struct rack *r = s->rack;
+    free(s->memory);
+    s->memory = calloc(1, r->design->server_bytes(&r->config));
+    if (!s->memory)
+        return -ENOMEM;
+    s->tick_ns = UINT64_MAX;
+    bool first = s->process->host->births == 1;
+    uint32_t life = r->design->spills && !first ? ++r->life : (uint32_t)s->process->host->births; /* one order with the switch's */
+    r->design->server_init(s->memory, &r->config, s->machine, life, first, server_clock(s));
+    if (r->params.apply)
+        r->design->server_apply(s->memory, r->params.apply, r->params.user);
+    if (r->design->spills || r->design->steward_packet)
+        server_tick_at(s, sim_now(&r->sim) + 1); /* it speaks first */
+    return sim_wire_bind(r->wire, s->process, PORT_SERVER, r->params.cores, model_get(r->sim.model, MODEL_server_service_ns),
+                         server_packet, s);
+}
+
+/* ---- the switch ---- */
+
+static unsigned switch_count(const struct rack *r)
+{
+    return r->config.racks ? r->config.racks : 1;
+}
+
+static bool is_cut(const struct rack *r, uint32_t rack, uint32_t host)
+{
+    return sim_now(&r->sim) < r->cut.until_ns && rack == r->cut.rack && host == r->cut.host;
+}
+
+static void switch_emit(struct rack *r, struct sim_packet *packet)
+{
+    struct sim_packet leaving = {.from = packet->from};
+    for (unsigned i = 0; i < r->outbox.packets; i++) {
+        const struct packet_head *h = outbox_packet(&r->outbox, i);
+        leaving.to = (struct sim_addr){.host = sim_host_of(r, h->to), .port = h->to.port};
+        if (r->config.racks && is_cut(r, rack_switch_of(&r->config, h), leaving.to.host))
+            continue;
+        leaving.len = r->outbox.packet[i].len;
+        memcpy(leaving.data, h, leaving.len);
+        sim_switch_emit(r->wire, &leaving);
+    }
+    outbox_clear(&r->outbox);
+}
+
+static void switch_tick(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    if (tag != r->switch_tick_ns)
+        return;
+    struct sim_packet none = {.from = {.host = SIM_WIRE_SWITCH}};
+    uint64_t now = sim_now(&r->sim), next = UINT64_MAX;
+    for (unsigned i = 0; i < switch_count(r); i++) {
+        next = min_u64(next, r->design->switch_tick(r->switches[i], now, &r->outbox));
+        switch_emit(r, &none);
+    }
+    r->switch_tick_ns = max_u64(min_u64(next, now + r->config.retry_ns), now + 1);
+    sim_at(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
+}
+
+static uint64_t switch_bytes(const struct rack *r, unsigned rack)
+{
+    struct rack_config config = r->config;
+    config.rack = (uint16_t)rack;
+    return r->design->switch_bytes(&config);
+}
+
+static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
+{
+    struct rack_config config = r->config;
+    config.rack = (uint16_t)rack;
+    memset(r->switches[rack], 0, switch_bytes(r, rack));
+    r->design->switch_init(r->switches[rack], &config, life, sim_now(&r->sim));
+    if (r->design->switch_rules)
+        r->design->switch_rules(r->switches[rack], &r->rules);
+}
+
+/* Lock packets of the design go through its program, others their way. */
+static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet)
+{
+    struct rack *r = ctx;
+    const struct packet_head *h = (const struct packet_head *)(const void *)packet->data;
+    if (packet->len < sizeof *h || h->family != r->design->family) {
+        sim_switch_emit(wire, packet);
+        return;
+    }
+    uint32_t rack = r->config.racks ? h->space - SPACE - 1 : 0;
+    if (rack >= switch_count(r) || is_cut(r, rack, packet->from.host))
+        return;
+    _Alignas(8) uint8_t data[SIM_PACKET_MAX];
+    memcpy(data, packet->data, packet->len);
+    r->design->switch_packet(r->switches[rack], data, packet->len, sim_now(&r->sim), &r->outbox);
+    switch_emit(r, packet);
+    if (r->design->switch_stale && r->design->switch_stale(r->switches[rack]))
+        switch_anew(r, rack, ++r->life);
+}
+
+/* Of several, one or all. */
+static void switch_crash(void *ctx)
+{
+    struct rack *r = ctx;
+    unsigned count = switch_count(r), which = (unsigned)(mix64(r->params.seed + r->life) % (count + 1));
+    for (unsigned i = 0; i < count; i++)
+        if (count == 1 || i == which || which == count)
+            switch_anew(r, i, ++r->life);
+}
+
+/* ---- locks divided anew ---- */
+
+static void rules_begin(void *arg, uint64_t tag);
+
+/* The second step: who gets slots. */
+static void rules_end(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    switch_anew(r, r->winner, ++r->life);
+    if (sim_now(&r->sim) < r->params.safety_ns)
+        sim_at(&r->sim, sim_now(&r->sim) + 1 + mix64(tag) % (2 * r->params.lease_ns), rules_begin, r, tag + 1);
+}
+
+/* Some slots go from one switch to another: first, who loses them. */
+static void rules_begin(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    uint64_t draw = mix64(r->params.seed ^ mix64(tag));
+    unsigned count = switch_count(r);
+    assert(count > 1);
+    r->loser = (unsigned)(draw % count);
+    r->winner = (r->loser + 1 + (unsigned)(draw >> 8) % (count - 1)) % count;
+    r->rules.version++;
+    for (unsigned s = 0; s < RACK_SLOTS; s++)
+        if (r->rules.owner[s] == r->loser && (mix64(draw + s) & 1))
+            r->rules.owner[s] = (uint8_t)r->winner;
+    if ((r->sim.faults.active & FAULT_BIT(FAULT_PARTITION)) && (draw >> 20 & 1)) {
+        r->cut.host = r->hosts[(draw >> 24) % r->params.hosts].host->id;
+        r->cut.rack = r->winner;
+        r->cut.until_ns = min_u64(sim_now(&r->sim) + 2 * r->params.lease_ns, r->params.safety_ns);
+    }
+    if (MISTAKE(r->config.mistakes, RACK_BUSTED_ORDER)) { /* the wrong way round */
+        unsigned swap = r->loser;
+        r->loser = r->winner;
+        r->winner = swap;
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (i != r->loser && i != r->winner)
+            r->design->switch_rules(r->switches[i], &r->rules);
+    switch_anew(r, r->loser, ++r->life);
+    /* The coordinator may take longer than a lease for it, but not once all has healed. */
+    uint64_t now = sim_now(&r->sim), then = now + 1 + (draw >> 32) % (2 * r->params.lease_ns);
+    sim_at(&r->sim, max_u64(min_u64(then, r->params.safety_ns), now + 1), rules_end, r, tag);
+}
+
+static int switch_start(struct rack *r)
+{
+    const struct sim_switch_program program = {.ctx = r, .packet = switch_packet, .crash = switch_crash};
+    for (unsigned i = 0; i < switch_count(r); i++)
+        if (!(r->switches[i] = calloc(1, switch_bytes(r, i))))
+            return -ENOMEM;
+    r->switch_memory = r->switches[0];
+    sim_wire_program(r->wire, &program);
+    r->rules = rack_rules_first(r->config.racks);
+    for (unsigned i = 0; i < switch_count(r); i++)
+        switch_anew(r, i, 1);
+    if (r->config.racks > 1 && r->params.moves && r->design->switch_rules)
+        sim_at(&r->sim, r->params.lease_ns, rules_begin, r, 1);
+    if (r->design->switch_tick) {
+        r->switch_tick_ns = sim_now(&r->sim) + (r->design->steward_packet ? 1 : r->config.retry_ns);
+        sim_at(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
+    }
+    return 0;
+}
+
+/* ---- crashes and restarts ---- */
+
+static void on_crashed(void *ctx, struct sim_process *process)
+{
+    struct rack *r = ctx;
+    struct rack_client *c = process->user;
+    if (!c)
+        return;
+    if (c->open)
+        r->lost++;
+    c->open = false;
+    for (unsigned i = 0; i < ACTORS_MAX && r->params.watch_waits; i++)
+        waits_gone(&r->waits, c->id * ACTORS_MAX + i, sim_now(&r->sim));
+    if (r->params.on_gone)
+        r->params.on_gone(r->params.user, c->id);
+    for (uint32_t i = 0; i < r->config.requests; i++)
+        c->host->waiters[c->session * r->config.requests + i].task = NULL;
+    if (process->host->up && !c->finished)
+        rack_session_dead(c); /* the kernel tells whoever serves the pool */
+}
+
+static void on_restarted(void *ctx, struct sim_process *process)
+{
+    struct rack *r = ctx;
+    struct rack_client *c = process->user;
+    int rc = 0;
+    if (c && !c->finished) {
+        rc = client_bind(c);
+        rack_client_start(c);
+    }
+    for (unsigned i = 0; i < r->params.hosts; i++)
+        if (r->hosts[i].agent == process)
+            rc = pool_bind(&r->hosts[i]);
+    for (unsigned i = 0; i < r->server_count; i++)
+        if (r->servers[i].process == process)
+            rc = server_start(&r->servers[i]);
+    if (process == r->steward.process || process == r->backup.process)
+        rc = rack_box_start(process == r->steward.process ? &r->steward : &r->backup);
+    assert(!rc);
+}
+
+static void on_host_restarted(void *ctx, struct sim_host *host)
+{
+    struct rack *r = ctx;
+    for (unsigned i = 0; i < r->params.hosts; i++)
+        if (r->hosts[i].host == host)
+            host_start(&r->hosts[i]);
+}
+
+/* ---- the rack ---- */
+
+static int add_host(struct rack *r, unsigned i)
+{
+    struct rack_host *h = &r->hosts[i];
+    h->rack = r;
+    h->machine = (uint16_t)(i + 1);
+    h->host = sim_host_new(&r->sim);
+    h->memory = aligned_alloc(UNDO_LINE, memory_bytes(r));
+    h->waiters = calloc(rack_requests(&r->config), sizeof *h->waiters);
+    h->clients = calloc(r->config.sessions, sizeof(struct rack_client *));
+    if (!h->host || !h->memory || !h->waiters || !h->clients || !(h->agent = sim_process_new(h->host)))
+        return -ENOMEM;
+    if (r->params.check_undo) {
+        h->before = malloc(2 * memory_bytes(r));
+        h->undo = calloc(1, undo_bytes(memory_bytes(r)));
+        if (!h->before || !h->undo)
+            return -ENOMEM;
+        undo_init(h->undo, memory_bytes(r));
+    }
+    h->host->server = r->params.mortal_hosts;
+    r->host_of[h->machine] = h->host->id;
+    host_start(h);
+    return pool_bind(h);
+}
+
+static int add_server(struct rack *r, unsigned i)
+{
+    struct rack_server *s = &r->servers[i];
+    struct sim_host *host = r->design->on_hosts ? r->hosts[i].host : sim_host_new(&r->sim);
+    s->rack = r;
+    s->machine = r->config.server[i];
+    if (!host || !(s->process = sim_process_new(host)))
+        return -ENOMEM;
+    host->server = true;
+    r->host_of[s->machine] = host->id;
+    return server_start(s);
+}
+
+static int add_client(struct rack *r, unsigned id)
+{
+    assert(r->params.hosts);
+    struct rack_client *c = &r->clients[id];
+    struct rack_host *h = &r->hosts[id % r->params.hosts];
+    *c = (struct rack_client){.rack = r, .id = id, .host = h, .session = id / r->params.hosts, .process = sim_process_new(h->host)};
+    if (!c->process)
+        return -ENOMEM;
+    h->clients[c->session] = c;
+    c->process->user = c;
+    c->process->crashable = id < r->params.mortals;
+    for (unsigned i = 0; i < ACTORS_MAX; i++)
+        c->tasks[i] = (struct rack_task){.client = c,
+                                         .actor = {.ops = &rack_actor_ops,
+                                                   .process = c->process,
+                                                   .client = id,
+                                                   .number = i,
+                                                   .keys = PAWL_KEYS_DENSE,
+                                                   .user = r->params.user}};
+    int rc = client_bind(c);
+    if (!rc)
+        rack_client_start(c);
+    return rc;
+}
+
+static void configure(struct rack *r)
+{
+    const struct rack_params *p = &r->params;
+    assert(p->hosts);
+    r->server_count = r->design->server_packet && (!r->design->spills || p->switch_locks) ? p->servers : 0;
+    r->life = 1;
+    r->config = (struct rack_config){
+        .space = SPACE,
+        .machines = (uint16_t)p->hosts,
+        .sessions = (uint16_t)((p->clients + p->hosts - 1) / p->hosts),
+        .requests = p->requests ? p->requests : REQUESTS,
+        .servers = (uint16_t)r->server_count,
+        .switches = p->backup && r->design->steward_packet && !r->design->divides ? 2 : 1,
+        .locks = p->locks,
+        .switch_locks = p->switch_locks,
+        .lease_ns = p->lease_ns,
+        .retry_ns = p->retry_ns,
+        .options = r->design->options | p->options,
+        .mistakes = p->design->mistakes | p->mistakes,
+        .racks = (uint16_t)(packet_divides(r->design) ? (p->racks ? p->racks : RACKS_DEFAULT) : 0),
+    };
+    if (r->design->divides && r->config.racks > r->server_count)
+        r->config.racks = (uint16_t)r->server_count; /* each has its own */
+    for (unsigned i = 0; i < r->server_count; i++)
+        r->config.server[i] = (uint16_t)(r->design->on_hosts ? i + 1 : p->hosts + 1 + i);
+}
+
+static int add_all(struct rack *r)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < r->params.hosts && !rc; i++)
+        rc = add_host(r, i);
+    for (unsigned i = 0; i < r->server_count && !rc; i++)
+        rc = add_server(r, i);
+    if (!rc && r->design->switch_packet)
+        rc = switch_start(r);
+    if (!rc && r->design->steward_packet)
+        rc = rack_box_add(r, &r->steward, false);
+    if (!rc && r->config.switches > 1) {
+        sim_wire_redundant(r->wire);
+        rc = rack_box_add(r, &r->backup, true);
+    }
+    for (unsigned i = 0; i < r->params.clients && !rc; i++)
+        rc = add_client(r, i);
+    return rc;
+}
+
+int rack_init(struct rack *r, const struct rack_params *p)
+{
+    const struct packet_design *d = p->design->packet;
+    if (!d || !p->clients || p->clients > RACK_CLIENTS_MAX || !p->hosts || !p->tasks || p->tasks > ACTORS_MAX ||
+        p->servers > RACK_SERVERS_MAX || (d->server_packet && !d->spills && !p->servers) ||
+        (d->on_hosts && p->servers > p->hosts) || p->hosts + p->servers + 2 > SIM_HOSTS_MAX)
+        return -EINVAL;
+    memset(r, 0, sizeof *r);
+    r->params = *p;
+    r->design = d;
+    configure(r);
+    const struct sim_config config = {
+        .model = p->model,
+        .seed = p->seed,
+        .faults = p->faults,
+        .safety_ns = p->safety_ns,
+        .time_max_ns = p->time_max_ns,
+        .tasks_max = p->clients * (p->tasks + 1) + 8,
+        .trace = p->trace,
+    };
+    int rc = sim_init(&r->sim, &config);
+    if (rc)
+        return rc;
+    r->wire = sim_wire_new(&r->sim);
+    r->hosts = calloc(p->hosts, sizeof *r->hosts);
+    r->servers = calloc(r->server_count + 1, sizeof *r->servers);
+    r->clients = calloc(p->clients, sizeof *r->clients);
+    r->host_of = calloc(p->hosts + r->server_count + 1, sizeof *r->host_of);
+    const struct sim_hooks hooks = {
+        .ctx = r, .process_crashed = on_crashed, .process_restarted = on_restarted, .server_restarted = on_host_restarted};
+    sim_hooks_add(&r->sim, &hooks);
+    if (p->watch_waits &&
+        waits_init(&r->waits, p->clients * ACTORS_MAX, r->design->full_queues, WAITS_WINDOW_FACTOR * p->retry_ns)) {
+        rack_free(r);
+        return -ENOMEM;
+    }
+    r->waits.lease_ns = 2 * p->lease_ns;
+    rc = r->wire && r->hosts && r->servers && r->clients && r->host_of ? add_all(r) : -ENOMEM;
+    if (rc)
+        rack_free(r);
+    return rc;
+}
+
+void rack_free(struct rack *r)
+{
+    for (unsigned i = 0; r->hosts && i < r->params.hosts; i++) {
+        free(r->hosts[i].memory);
+        free(r->hosts[i].before);
+        free(r->hosts[i].undo);
+        free(r->hosts[i].waiters);
+        free(r->hosts[i].clients);
+    }
+    for (unsigned i = 0; r->servers && i < r->server_count; i++)
+        free(r->servers[i].memory);
+    free(r->hosts);
+    free(r->servers);
+    free(r->clients);
+    free(r->host_of);
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        free(r->switches[i]);
+    waits_free(&r->waits);
+    free(r->steward.memory);
+    free(r->backup.memory);
+    if (r->wire)
+        sim_wire_free(r->wire);
+    sim_free(&r->sim);
+}
+
+enum sim_end rack_run(struct rack *r)
+{
+    enum sim_end end = SIM_UNTIL;
+    while (r->clients_done < r->params.clients && end == SIM_UNTIL)
+        end = sim_run(&r->sim, sim_now(&r->sim) + ROUND_NS);
+    return end;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A simulated rack for packet designs: hosts with several client processes each and memory that they share, lock servers with
+ * cores, and a switch with its program in the middle. The counterpart of workbench/trial/cluster.h for one-sided designs.
+ *
+ * A host's memory survives the death of a process and is lost with the host. An agent process of the host, which nobody kills but
+ * the host's own crash, takes the packets for the pool and the ticks; on a real machine whoever holds the serving right does. */
+#ifndef PAWL_WORKBENCH_TRIAL_RACK_H
+#define PAWL_WORKBENCH_TRIAL_RACK_H
+
+#include "designs/core/design.h"
+#include "designs/packet/packet.h"
+#include "wire/sim.h"
+#include "workbench/trial/actor.h"
+#include "workbench/trial/waits.h"
+
+#define RACK_BUSTED_ORDER (UINT64_C(1) << 40) /* an option: who gets slots hears of it before who loses them */
+#define RACK_CLIENTS_MAX 4000                 /* processes of the simulation, and ports of a host */
+
+struct rack;
+struct rack_client;
+
+struct rack_task {
+    struct actor actor;
+    struct rack_client *client;
+    bool done;
+};
+
+struct rack_client {
+    struct rack *rack;
+    unsigned id;
+    struct rack_host *host;
+    uint32_t session; /* its number on the host */
+    uint16_t tenant;  /* of its requests, and */
+    uint8_t priority; /* 0 is the highest */
+    struct sim_process *process;
+    bool open, lost;   /* its session is; was declared lost */
+    uint64_t until_ns; /* its lease, by the host's clock */
+    bool finished;
+    unsigned working;
+    struct rack_task tasks[ACTORS_MAX];
+};
+
+struct rack_host {
+    struct rack *rack;
+    struct sim_host *host;
+    struct sim_process *agent;
+    uint16_t machine;
+    char *memory; /* lines, see outbox_touch */
+    char *before; /* the check: the memory before the change, and a copy on which it is undone; */
+    struct undo *undo;
+    struct sim_ticket *waiters;   /* by request; task null: nobody */
+    uint64_t tick_ns;             /* virtual: the next that is queued; UINT64_MAX: none */
+    struct rack_client **clients; /* by session */
+};
+
+struct rack_server {
+    struct rack *rack;
+    struct sim_process *process;
+    uint16_t machine;
+    void *memory;
+    uint64_t tick_ns;
+};
+
+/* The steward, or a backup of the switch (rack_box.c). */
+struct rack_box {
+    struct rack *rack;
+    struct sim_process *process;
+    void *memory;
+    uint64_t tick_ns;
+    bool is_switch;
+};
+
+struct rack_params {
+    const struct design *design;
+    const struct model *model;
+    uint64_t locks;
+    unsigned clients;
+    unsigned mortals;      /* of them may be killed and stopped: the first ones */
+    unsigned hosts;        /* of clients */
+    unsigned servers;      /* lock servers, if the design has any; with on_hosts, at most as many as hosts */
+    uint64_t switch_locks; /* for how many the switch has room, of a design that then needs servers; 0: for all */
+    unsigned cores;        /* of each server */
+    unsigned pool_cores;   /* of each host, for what comes to its pool; 0: it costs no time */
+    unsigned tasks;        /* per client */
+    bool backup;           /* of the switch, if the design can have one: then the network goes around a switch that is down */
+    uint16_t requests;     /* of one session; 0: as many as the usual workloads need */
+    unsigned racks;        /* for designs that know several; each has a switch in the middle of the same star */
+    bool moves;            /* locks are divided anew now and then */
+    bool check_undo;       /* every change of a host's memory is undone on a copy, which must then be what it was */
+    bool watch_waits;      /* who waits for whom is written down, and whoever is told of a deadlock looked up */
+    bool mortal_hosts;     /* FAULT_CRASH_SERVER strikes client hosts, too */
+    uint32_t faults;
+    uint64_t seed, safety_ns, time_max_ns, lease_ns, retry_ns, options, mistakes;
+    FILE *trace;
+    actor_work_fn work;
+    void *user;
+    void (*on_gone)(void *user, unsigned client); /* the client died or its session was lost */
+    /* A client's task was told of a deadlock; whether that is true. With watch_waits. */
+    void (*on_deadlock)(void *user, unsigned client, unsigned task, bool true_one);
+    pawl_apply apply; /* what servers do with their data; null: they keep none */
+};
+
+struct rack {
+    struct rack_params params;
+    const struct packet_design *design;
+    struct rack_config config;
+    struct sim sim;
+    struct sim_wire *wire;
+    void *switches[RACKS_MAX]; /* memory of the programs */
+    void *switch_memory;       /* of the first; null: none */
+    uint32_t life;             /* the latest of switches and servers */
+    struct rack_rules rules;
+    unsigned loser, winner; /* of slots, in the change under way */
+    struct {                /* a host that does not reach one of the switches */
+        uint32_t host;
+        unsigned rack;
+        uint64_t until_ns;
+    } cut;
+    uint64_t switch_tick_ns;
+    struct rack_host *hosts;
+    struct rack_server *servers;
+    struct rack_box steward, backup; /* process null: there is none */
+    unsigned server_count;
+    uint32_t *host_of; /* sim host by machine number */
+    struct rack_client *clients;
+    unsigned clients_done;
+    uint64_t sessions, lost;
+    uint64_t packets; /* that hosts and servers sent */
+    struct waits waits;
+    struct outbox outbox;
+};
+
+int rack_init(struct rack *r, const struct rack_params *p);
+void rack_free(struct rack *r);
+
+/* Runs until all clients are done, or a bound. */
+enum sim_end rack_run(struct rack *r);
+
+static inline struct rack_task *rack_task_of(const struct actor *a)
+{
+    return container_of(a, struct rack_task, actor);
+}
+
+extern const struct actor_ops rack_actor_ops;
+
+/* ---- between rack.c, rack_client.c and rack_box.c ---- */
+
+/* Sends what is in the outbox. */
+void rack_send_all(struct rack *r, const struct sim_host *from);
+int rack_box_add(struct rack *r, struct rack_box *b, bool is_switch);
+int rack_box_start(struct rack_box *b);
+
+uint64_t rack_clock(const struct rack_host *h);
+/* Before every call that may change the host's memory: the outbox to hand it. */
+struct outbox *rack_host_outbox(struct rack_host *h);
+/* Sends what the outbox holds and wakes whom it names; afterwards the host ticks soon. */
+void rack_host_flush(struct rack_host *h);
+void rack_session_dead(struct rack_client *c);
+static inline uint16_t rack_client_port(const struct rack_client *c)
+{
+    return (uint16_t)(PORT_SERVER + 1 + c->id);
+}
+
+bool rack_client_valid(const struct rack_client *c);
+void rack_client_start(struct rack_client *c);
+
+#endif

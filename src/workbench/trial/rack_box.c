@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Machines of the simulated rack with one part of the design each and no clients: the steward, and a backup of the switch. */
+#include "workbench/trial/rack.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define LIVES_APART 1000u /* terms of the steward: fewer are given in one of its lives */
+
+static uint64_t box_clock(const struct rack_box *b)
+{
+    return sim_host_clock(b->process->host, sim_now(&b->rack->sim));
+}
+
+static void box_tick(void *arg, uint64_t tag);
+
+static void tick_at(struct rack_box *b, uint64_t at_ns)
+{
+    if (at_ns >= b->tick_ns)
+        return;
+    b->tick_ns = at_ns;
+    sim_at(&b->rack->sim, at_ns, box_tick, b, at_ns);
+}
+
+static void flush(struct rack_box *b)
+{
+    rack_send_all(b->rack, b->process->host);
+    outbox_clear(&b->rack->outbox);
+    tick_at(b, sim_now(&b->rack->sim) + b->rack->config.retry_ns);
+}
+
+static void box_tick(void *arg, uint64_t tag)
+{
+    struct rack_box *b = arg;
+    struct rack *r = b->rack;
+    const struct sim_host *host = b->process->host;
+    if (tag != b->tick_ns)
+        return;
+    b->tick_ns = UINT64_MAX;
+    if (!host->up)
+        return;
+    if (host->paused_until_ns > sim_now(&r->sim)) {
+        tick_at(b, host->paused_until_ns);
+        return;
+    }
+    uint64_t next = (b->is_switch ? r->design->switch_tick : r->design->steward_tick)(b->memory, box_clock(b), &r->outbox);
+    rack_send_all(r, host);
+    outbox_clear(&r->outbox);
+    tick_at(b, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + NS_PER_US));
+}
+
+static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
+{
+    struct rack_box *b = ctx;
+    const struct packet_design *d = b->rack->design;
+    (b->is_switch ? d->switch_packet : d->steward_packet)(b->memory, data, len, box_clock(b), &b->rack->outbox);
+    flush(b);
+}
+
+int rack_box_start(struct rack_box *b)
+{
+    const struct packet_design *d = b->rack->design;
+    const struct rack_config *c = &b->rack->config;
+    uint32_t life = (uint32_t)b->process->host->births;
+    free(b->memory);
+    b->memory = calloc(1, b->is_switch ? d->switch_bytes(c) : d->steward_bytes(c));
+    if (!b->memory)
+        return -ENOMEM;
+    b->tick_ns = UINT64_MAX;
+    if (b->is_switch) {
+        d->switch_init(b->memory, c, life, box_clock(b));
+        d->switch_number(b->memory, 1);
+    } else {
+        d->steward_init(b->memory, c, life * LIVES_APART, life == 1, box_clock(b));
+    }
+    tick_at(b, sim_now(&b->rack->sim) + 1);
+    return sim_wire_bind(b->rack->wire, b->process, b->is_switch ? 1 : PORT_POOL, 0, 0, box_packet, b);
+}
+
+int rack_box_add(struct rack *r, struct rack_box *b, bool is_switch)
+{
+    struct sim_host *host = sim_host_new(&r->sim);
+    b->rack = r;
+    b->is_switch = is_switch;
+    if (!host || !(b->process = sim_process_new(host)))
+        return -ENOMEM;
+    host->server = true;
+    return rack_box_start(b);
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The clients of the simulated rack: sessions, and what an actor calls. */
+#include "workbench/trial/rack.h"
+
+#include <errno.h>
+
+#define KEEPER_NS (4 * NS_PER_MS) /* how often a session's keeper looks up, if its lease is longer than three of these */
+#define SHORT_WAY_LINES 4
+#define RETRY_NS (1 * NS_PER_MS) /* until a process takes the place of one whose session was lost */
+
+static const struct packet_design *design_of(const struct rack_client *c)
+{
+    return c->rack->design;
+}
+
+bool rack_client_valid(const struct rack_client *c)
+{
+    if (!c->open || c->lost || !c->process->alive)
+        return false;
+    uint64_t now = rack_clock(c->host);
+    return now < c->until_ns && now < design_of(c)->expiry(c->host->memory, c->session);
+}
+
+/* ---- waiting ---- */
+
+/* For a wake of this request, until a deadline of the host's clock. 0, -ETIMEDOUT or -ECANCELED. */
+static int wait_for(struct rack_client *c, struct sim_task *task, uint32_t request, uint64_t deadline)
+{
+    struct rack_host *h = c->host;
+    h->waiters[request] = sim_ticket_take(task);
+    int rc = sim_task_wait(task, deadline == DEADLINE_NEVER ? UINT64_MAX : sim_host_clock_inverse(h->host, deadline));
+    h->waiters[request].task = NULL;
+    return rc;
+}
+
+/* The answer to what was asked; at the deadline or when cancelled it is not wanted any more. */
+static int answer_of(struct rack_client *c, struct sim_task *task, uint32_t request, uint64_t deadline, struct packet_answer *out)
+{
+    const struct packet_design *d = design_of(c);
+    struct rack_host *h = c->host;
+    int why = 0;
+    while (d->outcome(h->memory, request, out) == -EINPROGRESS) {
+        int rc = wait_for(c, task, request, why ? DEADLINE_NEVER : deadline);
+        if (!rc || why || d->outcome(h->memory, request, out) != -EINPROGRESS)
+            continue;
+        why = rc;
+        d->give_up(h->memory, request, why, rack_clock(h), rack_host_outbox(h));
+        rack_host_flush(h);
+    }
+    return out->result;
+}
+
+/* ---- who waits for whom ---- */
+
+static unsigned number_of(const struct actor *a)
+{
+    return a->client * ACTORS_MAX + a->number;
+}
+
+static void note_wait(const struct actor *a, uint32_t request, uint64_t lock, enum pawl_mode mode)
+{
+    struct rack *r = rack_task_of(a)->client->rack;
+    if (r->params.watch_waits)
+        waits_begin(&r->waits, number_of(a), request, lock, mode);
+}
+
+static void note_end(const struct actor *a, bool granted)
+{
+    struct rack *r = rack_task_of(a)->client->rack;
+    if (!r->params.watch_waits)
+        return;
+    if (granted)
+        waits_granted(&r->waits, number_of(a), sim_now(&r->sim));
+    else
+        waits_ended(&r->waits, number_of(a), sim_now(&r->sim));
+}
+
+/* ---- what an actor calls ---- */
+
+static int idle_request(const struct rack_client *c, uint32_t *out)
+{
+    uint32_t n = c->rack->config.requests;
+    for (uint32_t i = 0; i < n; i++) {
+        *out = c->session * n + i;
+        if (design_of(c)->idle(c->host->memory, *out) && !c->host->waiters[*out].task)
+            return 0;
+    }
+    return -PAWL_ELIMIT;
+}
+
+/* Not granted for sure, or not any more: gives it back. */
+static int too_late(struct rack_client *c, uint32_t request)
+{
+    design_of(c)->release(c->host->memory, request, rack_clock(c->host), rack_host_outbox(c->host));
+    rack_host_flush(c->host);
+    return -PAWL_ELOST;
+}
+
+/* The short way is not for nothing: the lines of the host's mutex, the agent, the request and the session change cores. Real ones
+ * take half as long if nobody else is at it (bench/fisslock-local). */
+static void take_time(struct rack_client *c, struct sim_task *task)
+{
+    uint64_t until = sim_now(&c->rack->sim) + SHORT_WAY_LINES * model_get(c->rack->sim.model, MODEL_local_ns);
+    bool cancelled = task->cancelled;
+    task->cancelled = false;
+    while (sim_task_wait(task, until) != -ETIMEDOUT)
+        ;
+    task->cancelled = cancelled;
+}
+
+/* The short way, if the design has one and it leads there; else by packets. */
+static int ask_for(struct rack_client *c, struct sim_task *task, const struct packet_ask *ask, uint64_t deadline,
+                   struct packet_answer *out)
+{
+    const struct packet_design *d = design_of(c);
+    if (d->local_acquire && !d->local_acquire(c->host->memory, ask, rack_clock(c->host), out)) {
+        take_time(c, task);
+        return 0;
+    }
+    int rc = d->acquire(c->host->memory, ask, rack_clock(c->host), rack_host_outbox(c->host));
+    rack_host_flush(c->host);
+    return rc < 0 ? rc : answer_of(c, task, ask->request, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, out);
+}
+
+static int take_reply(struct rack_client *c, uint32_t request, pawl_call *call)
+{
+    uint32_t len = 0;
+    int rc = design_of(c)->reply(c->host->memory, request, call->reply, (uint32_t)call->room, &len, rack_host_outbox(c->host));
+    rack_host_flush(c->host);
+    call->replied = len;
+    return rc;
+}
+
+/* `call`: something to be done under the lock; `out` is then null if the lock is not kept. */
+static int lock_and_call(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, struct hold *out)
+{
+    struct rack_client *c = rack_task_of(a)->client;
+    struct packet_ask ask = {.bytes = call ? call->bytes : NULL,
+                             .len = call ? (uint32_t)call->len : 0,
+                             .once = !out,
+                             .thread = a->number + 1,
+                             .tenant = c->tenant,
+                             .priority = c->priority,
+                             .port = rack_client_port(c),
+                             .mode = mode,
+                             .index = key.id,
+                             .try = deadline == DEADLINE_TRY};
+    struct packet_answer answer;
+    if (!rack_client_valid(c))
+        return -PAWL_ELOST;
+    int rc = idle_request(c, &ask.request);
+    if (rc)
+        return rc;
+    note_wait(a, ask.request, key.id, mode);
+    rc = ask_for(c, a->task, &ask, deadline, &answer);
+    if (!rc && call)
+        rc = take_reply(c, ask.request, call);
+    if (!rc && !out) { /* done, and given back */
+        note_end(a, false);
+        return 0;
+    }
+    note_end(a, !rc && rack_client_valid(c));
+    if (!rc && !rack_client_valid(c))
+        return too_late(c, ask.request); /* I1: asked afterwards */
+    if (rc)
+        return rack_client_valid(c) ? rc : -PAWL_ELOST;
+    *out = (struct hold){.index = key.id, .token = answer.token, .record = ask.request, .mode = mode, .end = RANGE_UNITS_MAX};
+    return 0;
+}
+
+static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+{
+    return lock_and_call(a, key, mode, deadline, NULL, out);
+}
+
+static int actor_hold_call(struct actor *a, const struct hold *h, uint64_t deadline, pawl_call *call)
+{
+    struct rack_client *c = rack_task_of(a)->client;
+    struct packet_answer answer;
+    if (!rack_client_valid(c))
+        return -PAWL_ELOST;
+    int rc = design_of(c)->call(c->host->memory, h->record, call->bytes, (uint32_t)call->len, rack_clock(c->host),
+                                rack_host_outbox(c->host));
+    rack_host_flush(c->host);
+    if (rc >= 0)
+        rc = answer_of(c, a->task, h->record, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer);
+    return rc ? rc : take_reply(c, h->record, call);
+}
+
+static int actor_unlock(struct actor *a, const struct hold *h)
+{
+    struct rack_client *c = rack_task_of(a)->client;
+    if (!rack_client_valid(c))
+        return -PAWL_ELOST;
+    const struct packet_design *d = design_of(c);
+    if (c->rack->params.watch_waits)
+        waits_released(&c->rack->waits, number_of(a), h->record, sim_now(&c->rack->sim));
+    if (d->local_release && !d->local_release(c->host->memory, h->record, rack_clock(c->host))) {
+        take_time(c, a->task);
+        return 0;
+    }
+    int rc = d->release(c->host->memory, h->record, rack_clock(c->host), rack_host_outbox(c->host));
+    rack_host_flush(c->host);
+    return rc;
+}
+
+static int actor_convert(struct actor *a, struct hold *h, enum pawl_mode mode, uint64_t deadline)
+{
+    struct rack_client *c = rack_task_of(a)->client;
+    struct packet_answer answer;
+    if (!rack_client_valid(c))
+        return -PAWL_ELOST;
+    if (!design_of(c)->convert)
+        return -PAWL_ENOTSUP;
+    if (c->rack->params.watch_waits && mode == PAWL_SHARED)
+        waits_weakened(&c->rack->waits, number_of(a), h->record);
+    note_wait(a, h->record, h->index, mode);
+    int rc = design_of(c)->convert(c->host->memory, h->record, mode, rack_clock(c->host), rack_host_outbox(c->host));
+    rack_host_flush(c->host);
+    if (rc >= 0)
+        rc = answer_of(c, a->task, h->record, deadline, &answer);
+    note_end(a, !rc && rack_client_valid(c));
+    if (!rack_client_valid(c))
+        return -PAWL_ELOST;
+    if (rc)
+        return rc;
+    h->mode = mode;
+    h->token = answer.token;
+    return 0;
+}
+
+/* In the order of the indexes, which is the order in which they are given (campaigns); all or none. */
+static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
+{
+    unsigned n = 0;
+    int rc = 0;
+    for (; n < count && !rc; n++)
+        rc = actor_lock(a, wants[n].key, wants[n].mode, deadline, &holds[n]);
+    if (!rc)
+        return 0;
+    for (n--; n-- > 0;)
+        if (actor_unlock(a, &holds[n]) == -PAWL_ELOST)
+            rc = -PAWL_ELOST;
+    return rc;
+}
+
+static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
+{
+    return -PAWL_ENOTSUP;
+}
+
+static void actor_sleep(struct actor *a, uint64_t ns)
+{
+    const struct rack_host *h = rack_task_of(a)->client->host;
+    uint64_t until = sim_host_clock_inverse(h->host, rack_clock(h) + ns);
+    bool cancelled = a->task->cancelled;
+    a->task->cancelled = false;
+    while (sim_task_wait(a->task, until) != -ETIMEDOUT)
+        ;
+    a->task->cancelled = cancelled;
+}
+
+static bool actor_valid(const struct actor *a)
+{
+    return rack_client_valid(rack_task_of(a)->client);
+}
+
+/* All requests of all hosts are idle, the actor's own among them. */
+static bool all_idle(const struct rack *r)
+{
+    for (unsigned i = 0; i < r->params.hosts; i++)
+        for (uint32_t q = 0; q < rack_requests(&r->config); q++)
+            if (!r->design->idle(r->hosts[i].memory, q))
+                return false;
+    return true;
+}
+
+static int actor_tidy(struct actor *a)
+{
+    for (unsigned i = 0; i < 10; i++) {
+        if (all_idle(rack_task_of(a)->client->rack))
+            return 0;
+        actor_sleep(a, rack_task_of(a)->client->rack->params.lease_ns);
+    }
+    return actor_valid(a) ? -EBUSY : -PAWL_ELOST;
+}
+
+const struct actor_ops rack_actor_ops = {
+    .lock = actor_lock,
+    .lock_all = actor_lock_all,
+    .lock_call = lock_and_call,
+    .hold_call = actor_hold_call,
+    .unlock = actor_unlock,
+    .convert = actor_convert,
+    .query = actor_query,
+    .tidy = actor_tidy,
+    .sleep = actor_sleep,
+    .valid = actor_valid,
+};
+
+/* ---- sessions ---- */
+
+static void restart_client(void *arg, uint64_t tag)
+{
+    struct rack_client *c = arg;
+    if (!c->process->alive && c->process->host->up && c->process->generation == tag)
+        sim_process_restart(c->process);
+}
+
+/* The session is lost: another process takes this one's place. */
+static void start_again(struct rack_client *c)
+{
+    struct sim *sim = &c->rack->sim;
+    sim_at(sim, sim_now(sim) + RETRY_NS, restart_client, c, c->process->generation);
+    sim_process_crash(c->process); /* does not return to its tasks */
+}
+
+static void work_task(void *arg)
+{
+    struct rack_task *t = arg;
+    if (!t->client->rack->params.work(&t->actor))
+        start_again(t->client);
+    t->done = true;
+    t->client->working--;
+}
+
+static void pause_for(struct rack_client *c, uint64_t ns)
+{
+    struct sim_task *self = sim_current(&c->rack->sim);
+    uint64_t until = sim_host_clock_inverse(c->host->host, rack_clock(c->host) + ns);
+    while (sim_task_wait(self, until) != -ETIMEDOUT)
+        ;
+}
+
+/* Opens the session, renews it until the work is done, closes it. */
+static void keeper_task(void *arg)
+{
+    struct rack_client *c = arg;
+    struct rack *r = c->rack;
+    rack_session_dead(c); /* whatever the one before it left */
+    c->lost = false;
+    c->open = true;
+    c->until_ns = rack_clock(c->host) + r->params.lease_ns;
+    r->sessions++;
+    c->working = 0;
+    for (unsigned i = 0; i < r->params.tasks; i++) {
+        struct rack_task *t = &c->tasks[i];
+        if (t->done)
+            continue;
+        c->working++;
+        t->actor.task = sim_spawn(c->process, "work", work_task, t);
+        assert(t->actor.task);
+    }
+    while (c->working) {
+        pause_for(c, min_u64(r->params.lease_ns / 3, KEEPER_NS));
+        if (!rack_client_valid(c)) {
+            pause_for(c, r->params.lease_ns / 3); /* the tasks find out by themselves at their next step, and start again */
+            start_again(c);
+        }
+        c->until_ns = rack_clock(c->host) + r->params.lease_ns;
+    }
+    c->open = false;
+    rack_session_dead(c);
+    c->finished = true;
+    c->process->crashable = false;
+    r->clients_done++;
+    sim_process_crash(c->process); /* it exits */
+}
+
+void rack_client_start(struct rack_client *c)
+{
+    const struct sim_task *task = sim_spawn(c->process, "keeper", keeper_task, c);
+    assert(task);
+}
