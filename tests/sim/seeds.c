@@ -49,6 +49,8 @@ static const struct {
     {"citron", 11705, FAULTS_ALL,
      "a hold was cut and one half of it went while somebody counted: the other half's record had been free"},
     {"citron", 5242, FAULTS_ALL, "who was next in line looked and looked, and nobody could clear the bits of nobody in its leaf"},
+    {"citron", 7725432, FAULTS_ALL,
+     "did not know whether it had taken its ticket back, did so again, and took the next one's who had drawn the number"},
     {"srvlock", 1785, FAULTS_ALL, "asked for through the socket of a process that then ended, and answered there for ever"},
     {"fisslock", 1616, FAULTS_ALL,
      "an agent found by a copy that was no news looked at nothing any more, and the reader in its queue waited"},

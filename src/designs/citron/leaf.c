@@ -87,7 +87,8 @@ void citron_leaf_see(struct citron_job *j, unsigned i, uint64_t old, struct citr
 {
     struct citron_claim *c = &j->claims[i];
     if (claim_internal(c)) {
-        assert(node_field(old, NODE_TCNT) == c->ticket || citron_errs(j, CITRON_ANY)); /* nobody takes a turn from the living */
+        /* Nobody takes a turn from the living, and nobody has another's: a writer that had the node is gone with its turn. */
+        assert((node_field(old, NODE_TCNT) == c->ticket && !(old & NODE_OCC)) || citron_errs(j, CITRON_ANY));
         return;
     }
     c->took = j->shared ? !old : !(old & mask_of(c));

@@ -208,6 +208,9 @@ static int see_turn(struct citron_job *j, const struct citron_batch *b, unsigned
     unsigned i = (unsigned)j->pending;
     bool drawn = j->claims[i].state == CLAIM_QUEUE;
     out->turn = drawn ? batch_old(b, turn) : b->values[turn];
+    /* The tickets of the living stay in the row (leave_queue). On shared memory one that was lost may still read what it is now. */
+    assert(drawn || turns_ahead(&j->claims[i], out->turn) < node_queue(out->turn) || fab_is_shm(j->seat->ep) ||
+           citron_errs(j, CITRON_ANY));
     int rc = drawn ? job_take_ticket(j, i, out->turn) : 0;
     if (!rc && !turns_ahead(&j->claims[i], out->turn))
         j->pending = -1;

@@ -101,7 +101,12 @@ OWN_FRAME static int say_surely(struct citron_job *j, unsigned i, enum claim_sta
 }
 
 /* Gives a ticket back: passed on if it is its turn, taken back if it is the last. Else it stays in the row, and whoever waits
- * behind it finds that nobody has it. */
+ * behind it finds that nobody has it.
+ *
+ * The invariant: every ticket of a row, [TCnt, TMax), has one owner at most. Turns only go on, so a number that was passed on is
+ * drawn by nobody, and passing it on can be repeated. A number that was taken back is drawn by whoever comes next. So one that does
+ * not know whether its own was taken back owns none from then on: what looks like it may be another's. If it is still there it is
+ * nobody's, like one that stays in the row. */
 static int leave_queue(struct citron_job *j, unsigned i)
 {
     struct citron_claim *c = &j->claims[i];
@@ -112,11 +117,12 @@ static int leave_queue(struct citron_job *j, unsigned i)
         uint64_t turn = (uint64_t)c->ticket << NODE_TCNT, next = node_ticket_next(c->ticket);
         int rc = fab_read64(j->seat->ep, addr, &seen);
         bool served = !rc && node_field(seen, NODE_TCNT) == c->ticket;
-        if (!rc && ((c->ticket - node_field(seen, NODE_TCNT)) & NODE_COUNT_MAX) >= node_queue(seen))
+        bool last = !rc && !served && node_field(seen, NODE_TMAX) == next;
+        if (!rc && turns_ahead(c, seen) >= node_queue(seen))
             break; /* it is gone already: the connection broke when it was passed on */
-        if (!rc && served)
+        if (served)
             rc = fab_mcas64(j->seat->ep, addr, turn, NODE_T_MASK, next << NODE_TCNT, NODE_T_MASK | NODE_OCC, &old);
-        else if (!rc && node_field(seen, NODE_TMAX) == next) /* DCnt and DMax go on together: no word returns */
+        else if (last) /* DCnt and DMax go on together: no word returns */
             rc = fab_cas64(j->seat->ep, addr, seen,
                            masked_add64((seen & ~max) | (uint64_t)c->ticket << NODE_TMAX,
                                         UINT64_C(1) << NODE_DCNT | UINT64_C(1) << NODE_DMAX, NODE_TOPS),
@@ -127,8 +133,11 @@ static int leave_queue(struct citron_job *j, unsigned i)
             job_wake(j, addr);
             break;
         }
+        bool doubt = rc == -FAB_EUNKNOWN;
         if (rc && (rc = seat_retry(j->seat, rc)))
             return rc;
+        if (doubt && last)
+            break;
     }
     return say_surely(j, i, CLAIM_WAIT); /* as long as it says that it has a ticket nobody skips it */
 }
