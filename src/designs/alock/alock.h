@@ -91,7 +91,7 @@ static inline enum cohort alock_cohort_of(fab_addr lock, uint32_t node)
     return FAB_NODE(lock) == node ? COHORT_LOCAL : COHORT_REMOTE;
 }
 
-/* ---- access to words of the lock by the cohort's own means ---- */
+/* ---- access to words of the lock by the cohort's own means; *value and *old on success only ---- */
 
 int alock_load(const struct seat *seat, enum cohort c, fab_addr addr, uint64_t *value);
 int alock_cas(const struct seat *seat, enum cohort c, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old);

@@ -104,7 +104,11 @@ static void notify(const struct turn *t, uint64_t to, fab_addr desc, uint64_t gr
 
 /* ---- the cohort's queue ---- */
 
-/* Drops the queue of our era, ourselves with it. 0: we are out of it; 1: we have the baton. */
+/* Drops the queue of our era, ourselves with it. 0: we are out of it; 1: we have the baton.
+ *
+ * Out is who has seen that the era has ended, by its own step or another's: before that, others may hand it the baton, which stays
+ * with one who does not know and whose record may be closed. A step that failed or whose outcome is unknown shows nothing of the
+ * kind: the next look at the word does. */
 int alock_drop_queue(struct turn *t)
 {
     for (;;) {
@@ -114,18 +118,18 @@ int alock_drop_queue(struct turn *t)
             return rc;
         if (alock_holder(w) == t->me)
             return 1;
-        if (alock_era(w) == t->era) {
-            rc = alock_cas(t->seat, t->cohort, t->word, w, alock_word(t->era + 1, 0, alock_holder(w)), &old);
-            if (!rc && old == w)
-                fab_wake(t->seat->ep, t->word, ALOCK_ERA_MASK, WAKE_ALL);
-            else if (rc && (rc = seat_retry(t->seat, rc)))
-                return rc;
-            if (rc || old != w)
-                continue;
+        if (alock_era(w) != t->era)
+            break;
+        rc = alock_cas(t->seat, t->cohort, t->word, w, alock_word(t->era + 1, 0, alock_holder(w)), &old);
+        if (!rc && old == w) {
+            fab_wake(t->seat->ep, t->word, ALOCK_ERA_MASK, WAKE_ALL);
+            break;
         }
-        t->queued = false;
-        return 0;
+        if (rc && (rc = seat_retry(t->seat, rc)))
+            return rc;
     }
+    t->queued = false;
+    return 0;
 }
 
 /* The connection broke while we were queueing up: 1: we have the baton, 2: we are the last of the queue, 0: we are not in it. */
