@@ -1,9 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* alock's queue when connections break: a waiter gives up, the outcome of one of its verbs is unknown, with and without its effect,
  * and another session changes the word between two of its steps. Whatever happens, who said that it is out of the queue is: nobody
  * hands it the baton, the lock can be had at once (I9), and when all have closed it is free (I11). */
 #include "cluster/layout.h"
 #include "cluster/session.h"
-#include "designs/all.h"
 #include "designs/alock/turn.h"
 #include "fabric/lower.h"
 #include "tests/check.h"
