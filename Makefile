@@ -8,6 +8,7 @@ all:
 
 demo:
 	@scripts/deps demo
+	@scripts/configure xdp
 	@$(MAKE) --no-print-directory all
 	@scripts/demo
 
@@ -22,6 +23,7 @@ test:
 
 coverage:
 	@scripts/deps test
+	@scripts/configure xdp
 	@$(MAKE) --no-print-directory all
 	@ninja -C build
 	@tests/xdp/coverage.py
@@ -31,6 +33,7 @@ soak: all
 
 bench:
 	@scripts/deps bench
+	@scripts/configure xdp
 	@$(MAKE) --no-print-directory all
 	@ninja -C build benchmarks
 	@scripts/bench
