@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The designs to compare with do on shared memory what they say they do. The product does not offer them, so that no command opens
- * them: this program has the workbench's registry. */
+/* Exclusion, time-outs, shared mode and recovery of the baselines on shared memory. The product does not offer them, so this
+ * program opens them through the workbench's registry. */
 #include "tests/shm/space.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static void set_stage(enum stage s)
     __atomic_store_n(&shared->holder, s, __ATOMIC_SEQ_CST);
 }
 
-/* A child that locks, and unlocks when it is told to. */
+/* A child that locks, and unlocks when the parent allows it. */
 static void hold(void *arg)
 {
     pawl_grant g;
@@ -38,7 +38,7 @@ static void hold(void *arg)
     CHECK_OK(pawl_lock(p, KEY, shared->mode, &g));
     set_stage(HOLDS);
     WAIT_FOR(STAGE_IS(MAY_RELEASE));
-    set_stage(HAS_RELEASED); /* first: the lock may be another's before the call returns */
+    set_stage(HAS_RELEASED); /* before the call: the waiter may get the lock before the call returns */
     CHECK_OK(pawl_unlock(p, &g));
     CHECK_OK(pawl_close(p));
 }
