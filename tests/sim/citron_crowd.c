@@ -124,7 +124,7 @@ static void leave_over(struct cluster_task *t)
     uint64_t word, at = (tree_index(parent, citron_height_last(seat->space)) - 1) * sizeof word;
     fab_addr addr = space_lock_addr(seat->space, 0) + sizeof(struct citron_lock) + at;
     CHECK_EQ(fab_read64(seat->ep, addr, &word), 0);
-    for (unsigned i = 0; i < citron_flights_max(SLOTS) && node_below(word) < NODE_LIMIT; i++, left_over++)
+    for (unsigned i = 0; i < citron_in_flight_max(SLOTS) && node_below(word) < NODE_LIMIT; i++, left_over++)
         CHECK_EQ(fab_mfaa64(seat->ep, addr, UINT64_C(1) << NODE_DMAX, NODE_TOPS, &word), 0);
 }
 

@@ -4,7 +4,7 @@
  * out) and what each of them has (claims are published before their effect), so whoever is stuck counts the claims of the living,
  * and sets the node to that by a compare-and-swap from exactly what it was before the census. Only ever downwards: what is not
  * known to have been taken back counts as there, and what is not known to have been taken is taken once more. */
-#include "designs/citron/citron.h"
+#include "designs/citron/steps.h"
 #include "lib/hash.h"
 
 #include <errno.h>
@@ -13,11 +13,10 @@
 /* ---- the census ---- */
 
 struct census {
+    const struct citron_job *j;
     const struct seat *seat;
-    uint64_t index;
     claim_fn fn;
     void *ctx;
-    unsigned height_max;
     uint64_t lease;
     uint64_t books; /* of the present slot: a sum over its records that are about this lock */
     bool checked;   /* its owner lives, */
@@ -28,7 +27,7 @@ struct census {
 #define BOOKS_TRIES_MAX 16
 
 /* Whether a slot's session lives. 0: no, and nothing of it can take effect any more. */
-static int check_life(struct census *c, uint32_t slot)
+static int check_alive(struct census *c, uint32_t slot)
 {
     const struct seat *seat = c->seat;
     uint64_t lease = c->lease, proof;
@@ -52,7 +51,7 @@ static int check_life(struct census *c, uint32_t slot)
     if (lease_state(again) != SLOT_LOST || lease_epoch(again) != lease_epoch(lease))
         return 0;
     rc = seat_fence(seat, slot);
-    if (rc != -EAGAIN || !fab_is_shm(seat->ep))
+    if (rc != -EAGAIN || !c->j->near)
         return rc;
     c->stopped = true; /* see atomic_here: only a step that it has said to be under way can still take place */
     return 1;
@@ -86,7 +85,7 @@ static int read_claims(struct census *c, uint32_t slot, uint32_t record, uint64_
 static int sum_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
     struct census *c = ctx;
-    if (record_index(word) == c->index)
+    if (record_index(word) == c->j->index)
         c->books += mix64(word ^ (uint64_t)record << RECORD_SERIAL_BITS); /* a record that is used again has another serial */
     return 0;
 }
@@ -96,11 +95,11 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
     struct census *c = ctx;
     uint64_t words[DESC_WORDS];
     unsigned base;
-    if (record_index(word) != c->index)
+    if (record_index(word) != c->j->index)
         return 0;
     sum_record(ctx, slot, record, word);
     if (!c->checked) {
-        int rc = check_life(c, slot);
+        int rc = check_alive(c, slot);
         if (rc <= 0)
             return rc ? rc : 1;
         c->checked = true;
@@ -108,10 +107,10 @@ static int census_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wor
     int rc = read_claims(c, slot, record, words, &word);
     enum record_state state = rc ? RECORD_FREE : record_state(word);
     bool changes = !rc && citron_is_marked(words[DESC_CHANGE], record_serial(word), lease_epoch(c->lease), &base);
-    bool any = state != RECORD_FREE && state != RECORD_SPARE && state != RECORD_WAIT && record_index(word) == c->index;
+    bool any = state != RECORD_FREE && state != RECORD_SPARE && state != RECORD_WAIT && record_index(word) == c->j->index;
     for (unsigned i = 0; i < CLAIMS_MAX && !rc && any; i++)
         if (words[i] >> CLAIM_STATE) {
-            struct citron_claim claim = claim_of(words[i], c->height_max);
+            struct citron_claim claim = claim_of(words[i], c->j->height_max);
             bool midway = claim.state == CLAIM_FLUX || claim.state == CLAIM_QUEUE;
             if (c->stopped && !midway)
                 continue;
@@ -151,9 +150,8 @@ static int census_slot(void *ctx, uint32_t slot, uint64_t lease)
 
 int citron_census(const struct citron_job *j, claim_fn fn, void *ctx)
 {
-    if (!fab_is_shm(j->seat->ep))
-        citron_stats.censuses++;
-    struct census c = {.seat = j->seat, .index = j->index, .fn = fn, .ctx = ctx, .height_max = j->height_max};
+    job_count(j, &citron_stats.censuses);
+    struct census c = {.j = j, .seat = j->seat, .fn = fn, .ctx = ctx};
     return seat_slots(j->seat, census_slot, &c);
 }
 
@@ -256,8 +254,7 @@ static int replace(const struct citron_job *j, fab_addr addr, uint64_t from, uin
     int rc = fab_cas64(j->seat->ep, addr, from, to, &old);
     if (rc || old != from)
         return rc ? rc : 1;
-    if (!fab_is_shm(j->seat->ep))
-        citron_stats.repaired++;
+    job_count(j, &citron_stats.repaired);
     job_wake(j, addr);
     return 0;
 }
@@ -316,14 +313,14 @@ static int put_right(const struct citron_job *j, const struct count *n, const st
 /* Whether one that is lost may have found a crowd, with as much as it had in the air: it cannot tell of it (crowd.c). */
 static bool may_be_crowd(const struct citron_job *j, const struct words *w, bool high)
 {
-    const uint32_t more = citron_flights_max(j->seat->space->slot_count);
+    const uint32_t more = citron_in_flight_max(j->seat->space->slot_count);
     uint32_t most = node_queue(w->node), most_wide = readers_here(w->readers);
     if (!high)
         most = (uint32_t)max_u64(most, node_below(w->node));
     most_wide = (uint32_t)max_u64(most_wide, readers_below(w->readers));
     for (unsigned i = 0; i < HIGH_STRIPES && high; i++)
         most_wide = (uint32_t)max_u64(most_wide, max_u64(readers_here(w->stripes[i]), readers_below(w->stripes[i])));
-    return most + more >= citron_crowd || most_wide + HIGH_STRIPES * 2 * more >= READERS_CLAIMS_MAX;
+    return most + more >= j->policy.crowd || most_wide + HIGH_STRIPES * 2 * more >= READERS_CLAIMS_MAX;
 }
 
 int citron_repair_some(const struct citron_job *j, const struct tree_node *nodes, unsigned n, bool spill)
@@ -338,7 +335,7 @@ int citron_repair_some(const struct citron_job *j, const struct tree_node *nodes
         reads += add_words(j, nodes[i], spill, &was[i], &ops[reads]);
     int rc = fab_batch(j->seat->ep, ops, reads);
     for (unsigned i = 0; i < n && !rc; i++)
-        rc = may_be_crowd(j, &was[i], is_high(nodes[i], spill)) ? citron_tell_crowd(j) : 0;
+        rc = may_be_crowd(j, &was[i], is_high(nodes[i], spill)) ? config_tell_crowd(j) : 0;
     if (rc)
         return rc;
     for (unsigned i = 0; i < n; i++)
@@ -403,8 +400,8 @@ OWN_FRAME static int clear_leaves(struct citron_job *j, struct tree_node parent,
     for (unsigned i = 0; i < 4; i++)
         if (words[i])
             batch_mcas(&b, job_node(j, tree_child(parent, i)), words[i], words[i], 0, words[i]);
-    if (!fab_is_shm(j->seat->ep))
-        citron_stats.repaired += b.n;
+    for (unsigned i = 0; i < b.n; i++)
+        job_count(j, &citron_stats.repaired);
     return job_run(j, &b);
 }
 
@@ -532,9 +529,9 @@ int citron_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
     struct hold h = {.index = index, .record = UINT32_MAX, .mode = PAWL_EXCLUSIVE};
     struct citron_job j;
     struct lock_view view = {0};
-    struct view v = {.out = &view, .slot = UINT32_MAX, .records_tell = fab_is_shm(seat->ep)};
     job_start(&j, seat, &h, DEADLINE_TRY);
-    int rc = citron_newest_token(&j, &view.token);
+    struct view v = {.out = &view, .slot = UINT32_MAX, .records_tell = j.near};
+    int rc = token_newest(&j, &view.token);
     if (!rc)
         rc = citron_census(&j, view_claim, &v);
     if (rc && rc != -EAGAIN)

@@ -1,33 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Algorithm 3, and the ways back out of an acquisition. Claims go in reverse order. */
-#include "designs/citron/citron.h"
+#include "designs/citron/steps.h"
 
 #include <errno.h>
 
 #define LEAVE_TRIES_MAX 8 /* each means that somebody took or passed a turn just then */
 
 /* ---- one claim ---- */
-
-static void add_notifications(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool back)
-{
-    uint8_t heights[TREE_HEIGHT_MAX];
-    unsigned n = c->spill ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
-    for (unsigned i = 0; i < n; i++) {
-        struct citron_known k = job_known(j, tree_above(c->node, heights[i]), c->shared);
-        batch_mfaa(b, k.addr, back ? k.gone : k.come, k.tops);
-    }
-}
-
-/* Takes back what was made known (line 9). */
-void citron_add_unknown(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c)
-{
-    add_notifications(j, b, c, true);
-}
-
-void citron_add_known(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c)
-{
-    add_notifications(j, b, c, false);
-}
 
 static void add_pass_turn(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool keep_turn)
 {
@@ -42,7 +21,7 @@ static void add_pass_turn(const struct citron_job *j, struct citron_batch *b, co
 
 static void add_release_node(const struct citron_job *j, struct citron_batch *b, unsigned i, bool keep_turn)
 {
-    const struct citron_claim *c = &j->claims[i];
+    const struct citron_claim *c = &j->claims.at[i];
     uint64_t mask = claim_internal(c) ? 0 : bounds_mask(c->ticket);
     if (claim_internal(c) && c->shared) {
         batch_mfaa(b, job_claim_readers(j, c), UINT64_C(1) << READERS_CNT, READERS_TOPS);
@@ -57,22 +36,21 @@ static void add_release_node(const struct citron_job *j, struct citron_batch *b,
     } else if (c->took) {
         batch_mcas(b, job_node(j, c->node), mask, mask, 0, mask);
     }
-    citron_add_tall(j, b, c, false);
+    batch_tall(j, b, c, false);
 }
 
-void citron_wake_after(const struct citron_job *j, const struct citron_claim *c)
+void job_wake_after(const struct citron_job *j, const struct citron_claim *c)
 {
-    uint8_t heights[TREE_HEIGHT_MAX];
-    if (!fab_is_shm(j->seat->ep))
+    struct tree_node above[TREE_HEIGHT_MAX];
+    if (!j->near)
         return;
-    unsigned n = c->spill ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
     job_wake(j, job_claim_node(j, c));
     if (c->shared)
         job_wake(j, claim_internal(c) ? job_claim_readers(j, c) : citron_place_addr(j, c));
     for (unsigned i = 0; i < 4 && c->all; i++)
         job_wake(j, job_node(j, tree_child(c->node, i)));
-    for (unsigned i = 0; i < n; i++)
-        job_wake(j, job_known(j, tree_above(c->node, heights[i]), c->shared).addr);
+    for (unsigned i = 0, n = claim_notified(c, above); i < n; i++)
+        job_wake(j, job_known(j, above[i], c->shared).addr);
 }
 
 /* The last reader of an internal node lowers its flag: unless a turn was taken there since it looked, for then a reader may have
@@ -88,18 +66,6 @@ static void lower_flag(const struct citron_job *j, const struct citron_claim *c,
 
 /* ---- turns ---- */
 
-OWN_FRAME static int say_surely(struct citron_job *j, unsigned i, enum claim_state state)
-{
-    for (;;) {
-        struct citron_batch b;
-        batch_start(&b);
-        job_say(j, &b, i, i + 1, state);
-        int rc = job_run(j, &b);
-        if (!rc || (rc = seat_retry(j->seat, rc)))
-            return rc;
-    }
-}
-
 /* Gives a ticket back: passed on if it is its turn, taken back if it is the last. Else it stays in the row, and whoever waits
  * behind it finds that nobody has it.
  *
@@ -109,7 +75,7 @@ OWN_FRAME static int say_surely(struct citron_job *j, unsigned i, enum claim_sta
  * nobody's, like one that stays in the row. */
 static int leave_queue(struct citron_job *j, unsigned i)
 {
-    struct citron_claim *c = &j->claims[i];
+    struct citron_claim *c = &j->claims.at[i];
     fab_addr addr = job_claim_node(j, c);
     const uint64_t max = FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS);
     for (unsigned n = 0; n < LEAVE_TRIES_MAX; n++) {
@@ -139,14 +105,14 @@ static int leave_queue(struct citron_job *j, unsigned i)
         if (doubt && last)
             break;
     }
-    return say_surely(j, i, CLAIM_WAIT); /* as long as it says that it has a ticket nobody skips it */
+    return job_say_surely(j, i, CLAIM_WAIT); /* as long as it says that it has a ticket nobody skips it */
 }
 
 /* ---- dropping what an acquisition has ---- */
 
 OWN_FRAME int job_doubt(struct citron_job *j, unsigned i)
 {
-    struct citron_claim *c = &j->claims[i];
+    struct citron_claim *c = &j->claims.at[i];
     struct citron_batch b;
     enum claim_state then = CLAIM_WAIT;
     batch_start(&b);
@@ -161,19 +127,17 @@ OWN_FRAME int job_doubt(struct citron_job *j, unsigned i)
         c->took = true;
         add_release_node(j, &b, i, false); /* the place names its owner, so this is exact */
     }
-    int rc = job_run(j, &b);
-    while (rc && !(rc = seat_retry(j->seat, rc)))
-        rc = job_run(j, &b);
+    int rc = job_run_surely(j, &b);
     if (!rc)
-        rc = say_surely(j, i, then);
-    if (!rc && fab_is_shm(j->seat->ep))
-        citron_wake_after(j, c);
+        rc = job_say_surely(j, i, then);
+    if (!rc)
+        job_wake_after(j, c);
     return rc;
 }
 
 OWN_FRAME int job_drop(struct citron_job *j, unsigned i, bool keep_turn)
 {
-    struct citron_claim *c = &j->claims[i];
+    struct citron_claim *c = &j->claims.at[i];
     if (c->state == CLAIM_TURN && !keep_turn)
         return leave_queue(j, i);
     if (c->state != CLAIM_HELD)
@@ -189,7 +153,7 @@ OWN_FRAME int job_drop(struct citron_job *j, unsigned i, bool keep_turn)
         seen = batch_read64(&b, job_claim_node(j, c));
     left = b.n;
     add_release_node(j, &b, i, turn);
-    citron_add_unknown(j, &b, c);
+    batch_notify(j, &b, c, false);
     struct citron_claim was = *c;
     c->all = false;
     job_say(j, &b, i, i + 1, turn ? CLAIM_TURN : CLAIM_WAIT);
@@ -206,53 +170,26 @@ OWN_FRAME int job_drop(struct citron_job *j, unsigned i, bool keep_turn)
         return rc;
     if (claim_internal(c) && c->shared)
         lower_flag(j, c, b.values[seen], batch_old(&b, left));
-    citron_wake_after(j, &was);
+    job_wake_after(j, &was);
     return 0;
 }
 
-int job_drop_all(struct citron_job *j, unsigned from, bool keep_turns)
+int job_doubt_all(struct citron_job *j, unsigned from, unsigned to)
 {
-    int rc = 0;
-    for (unsigned i = j->count; i-- > from && !rc;)
-        rc = job_drop(j, i, keep_turns);
-    return rc;
+    int rc = seat_retry(j->seat, -FAB_EUNKNOWN);
+    for (unsigned i = from; i < to && !rc; i++)
+        rc = job_doubt(j, i);
+    return rc ? rc : JOB_WAITED;
+}
+
+int job_start_anew(struct citron_job *j, uint64_t config)
+{
+    int rc = job_drop_all(j, j->claims.base, false);
+    plan_anew(j, config);
+    return rc ? rc : JOB_AGAIN;
 }
 
 /* ---- a hold ---- */
-
-static enum record_state held_state(const struct hold *h)
-{
-    return h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X;
-}
-
-/* From the books of the session: what the hold has. */
-static void recall(struct citron_job *j)
-{
-    const uint64_t *words = citron_kept(j->seat, j->h);
-    for (unsigned i = 0; i < CLAIMS_MAX; i++)
-        if (words[i] >> CLAIM_STATE == CLAIM_HELD)
-            j->claims[j->count++] = claim_of(words[i], j->height_max);
-    j->published = true;
-}
-
-int job_resume(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline)
-{
-    job_start(j, seat, h, deadline);
-    recall(j);
-    return job_configure(j);
-}
-
-void job_keep(struct citron_job *j)
-{
-    const struct seat *seat = j->seat;
-    uint64_t *words = citron_kept(seat, j->h);
-    if (!fab_is_shm(seat->ep))
-        for (unsigned i = 0; i < CLAIMS_MAX; i++)
-            words[i] = i < j->count ? claim_word(&j->claims[i], j->height_max) : 0;
-    __atomic_store_n(&words[DESC_TOKEN], j->h->token, __ATOMIC_RELAXED);
-    hold_note_range(seat, j->h);
-    __atomic_store_n(&seat->me->shadow[j->h->record], record_word(held_state(j->h), j->h->serial, j->h->index), __ATOMIC_RELEASE);
-}
 
 static bool has_token(const struct seat *seat, const struct hold *h)
 {
@@ -261,7 +198,7 @@ static bool has_token(const struct seat *seat, const struct hold *h)
 
 bool citron_holds(const struct seat *seat, const struct hold *h)
 {
-    return hold_is(seat, h, held_state(h)) && hold_has_range(seat, h) && has_token(seat, h);
+    return hold_is(seat, h, citron_held_state(h)) && hold_has_range(seat, h) && has_token(seat, h);
 }
 
 /* What several claims have made known to the same ancestors is taken back by one verb each. */
@@ -273,10 +210,9 @@ struct tally {
 
 static void tally_add(const struct citron_job *j, struct tally *t, const struct citron_claim *c)
 {
-    uint8_t heights[TREE_HEIGHT_MAX];
-    unsigned n = c->spill ? 0 : tree_notified(c->node.height, c->m, c->top, heights);
-    for (unsigned i = 0; i < n; i++) {
-        struct citron_known k = job_known(j, tree_above(c->node, heights[i]), c->shared);
+    struct tree_node above[TREE_HEIGHT_MAX];
+    for (unsigned i = 0, n = claim_notified(c, above); i < n; i++) {
+        struct citron_known k = job_known(j, above[i], c->shared);
         unsigned at = 0;
         while (at < t->n && (t->known[at].addr != k.addr || t->known[at].gone != k.gone))
             at++;
@@ -295,21 +231,27 @@ static void tally_emit(struct citron_batch *b, struct tally *t)
     t->n = 0;
 }
 
+/* Of readers of internal nodes: the READ of the node, and the verb by which they left. */
+struct left {
+    bool pieces; /* there was more than one batch */
+    unsigned seen[CLAIMS_MAX], op[CLAIMS_MAX];
+};
+
 /* All claims in one batch, the last one first; then the record, which is what makes them visible. */
-static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned seen[CLAIMS_MAX], unsigned left[CLAIMS_MAX])
+static int release_batch(struct citron_job *j, struct citron_batch *b, struct left *l)
 {
     struct tally t;
     t.n = 0;
     batch_start(b);
-    for (unsigned i = 0, to; i < j->count; i = to) { /* what went before to make room for a larger tree stays gone */
-        for (to = i; to < j->count && j->claims[to].state == CLAIM_HELD; to++)
+    for (unsigned i = 0, to; i < j->claims.n; i = to) { /* what went before to make room for a larger tree stays gone */
+        for (to = i; to < j->claims.n && j->claims.at[to].state == CLAIM_HELD; to++)
             ;
         if (to > i)
             job_say(j, b, i, to, CLAIM_FLUX);
         to += to == i;
     }
-    for (unsigned i = j->count; i-- > 0;) {
-        const struct citron_claim *c = &j->claims[i];
+    for (unsigned i = j->claims.n; i-- > 0;) {
+        const struct citron_claim *c = &j->claims.at[i];
         if (c->state != CLAIM_FLUX)
             continue;
         if (b->n + t.n + 12 + TREE_HEIGHT_MAX > FAB_BATCH_MAX) { /* many nodes, or a small m: in pieces, each exact by itself */
@@ -318,25 +260,25 @@ static int release_batch(struct citron_job *j, struct citron_batch *b, unsigned 
             if (rc)
                 return rc;
             b->n = 0;
-            j->pieces++;
+            l->pieces = true;
         }
         if (claim_internal(c) && c->shared)
-            seen[i] = batch_read64(b, job_claim_node(j, c));
-        left[i] = b->n;
+            l->seen[i] = batch_read64(b, job_claim_node(j, c));
+        l->op[i] = b->n;
         add_release_node(j, b, i, false);
         tally_add(j, &t, c);
     }
     tally_emit(b, &t);
     /* On shared memory the record is the session's own, too: it is closed with the hold. */
     fab_addr record = space_record_addr(j->seat->space, j->seat->me->slot, j->h->record);
-    if (!fab_is_shm(j->seat->ep))
+    if (!j->near)
         batch_write64(b, record, record_word(RECORD_FREE, j->h->serial, 0));
     return job_run(j, b);
 }
 
 OWN_FRAME static int release_surely(struct citron_job *j, unsigned i)
 {
-    struct citron_claim *c = &j->claims[i];
+    struct citron_claim *c = &j->claims.at[i];
     for (;;) {
         struct citron_batch b;
         batch_start(&b);
@@ -357,20 +299,20 @@ static int release_again(struct citron_job *j, bool *done)
     uint64_t word = 0;
     unsigned first = 0;
     int rc;
-    while (j->claims[first].state != CLAIM_FLUX)
+    while (j->claims.at[first].state != CLAIM_FLUX)
         first++;
     while ((rc = fab_read64(j->seat->ep, job_desc(j, first), &word)))
         if ((rc = seat_retry(j->seat, rc)))
             return rc;
     if (claim_of(word, j->height_max).state == CLAIM_HELD) {
-        for (unsigned i = 0; i < j->count; i++)
-            if (j->claims[i].state == CLAIM_FLUX)
-                j->claims[i].state = CLAIM_HELD; /* so that it says FLUX again before it begins */
+        for (unsigned i = 0; i < j->claims.n; i++)
+            if (j->claims.at[i].state == CLAIM_FLUX)
+                j->claims.at[i].state = CLAIM_HELD; /* so that it says FLUX again before it begins */
         return 0;
     }
     *done = true;
-    for (unsigned i = j->count; i-- > 0 && !rc;)
-        if (j->claims[i].state == CLAIM_FLUX && (claim_internal(&j->claims[i]) || j->claims[i].shared))
+    for (unsigned i = j->claims.n; i-- > 0 && !rc;)
+        if (j->claims.at[i].state == CLAIM_FLUX && (claim_internal(&j->claims.at[i]) || j->claims.at[i].shared))
             rc = release_surely(j, i);
     return rc ? rc : hold_write(j->seat, j->h, record_word(RECORD_FREE, j->h->serial, 0));
 }
@@ -378,10 +320,10 @@ static int release_again(struct citron_job *j, bool *done)
 OWN_FRAME static int release_job(struct citron_job *j)
 {
     struct citron_batch b;
-    unsigned seen[CLAIMS_MAX] = {0}, left[CLAIMS_MAX] = {0};
+    struct left l = {0};
     for (;;) {
         bool done = false;
-        int rc = release_batch(j, &b, seen, left);
+        int rc = release_batch(j, &b, &l);
         if (!rc)
             break;
         rc = seat_retry(j->seat, rc);
@@ -390,11 +332,11 @@ OWN_FRAME static int release_job(struct citron_job *j)
         if (rc || done)
             return rc;
     }
-    for (unsigned i = j->count; i-- > 0;) {
-        const struct citron_claim *c = &j->claims[i];
-        if (c->state == CLAIM_FLUX && claim_internal(c) && c->shared && !j->pieces)
-            lower_flag(j, c, b.values[seen[i]], batch_old(&b, left[i]));
-        citron_wake_after(j, c);
+    for (unsigned i = j->claims.n; i-- > 0;) {
+        const struct citron_claim *c = &j->claims.at[i];
+        if (c->state == CLAIM_FLUX && claim_internal(c) && c->shared && !l.pieces)
+            lower_flag(j, c, b.values[l.seen[i]], batch_old(&b, l.op[i]));
+        job_wake_after(j, c);
     }
     return 0;
 }
@@ -403,22 +345,22 @@ int citron_release(const struct seat *seat, const struct hold *h)
 {
     struct citron_job j;
     struct hold own = *h;
-    uint64_t held = record_word(held_state(h), h->serial, h->index);
+    uint64_t held = record_word(citron_held_state(h), h->serial, h->index);
     uint64_t leaving = record_word(h->mode == PAWL_SHARED ? RECORD_TRY_S : RECORD_TRY_X, h->serial, h->index);
     if (h->record >= seat->space->record_count || !hold_has_range(seat, h) || !has_token(seat, h) ||
         !__atomic_compare_exchange_n(&seat->me->shadow[h->record], &held, leaving, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return -PAWL_ENOTOWNER;
     job_start(&j, seat, &own, DEADLINE_NEVER);
-    recall(&j);
-    for (unsigned i = 0; i < j.count; i++)
-        if (j.claims[i].joint)
-            j.claims[i].joint = citron_leave_joint(&j, i);
-    int rc = citron_before_release(&j);
+    job_recall(&j);
+    for (unsigned i = 0; i < j.claims.n; i++)
+        if (j.claims.at[i].joint)
+            j.claims.at[i].joint = citron_leave_joint(&j, i);
+    int rc = scale_before_release(&j);
     if (!rc)
         rc = release_job(&j);
     if (rc)
         return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
-    if (fab_is_shm(seat->ep))
+    if (j.near)
         hold_close(seat, h);
     else
         hold_forget(seat, h);

@@ -8,7 +8,7 @@
  *
  * Of two that change and wait for each other one must give up: -EDEADLK for the one whose slot and record are higher. Each says
  * what it wants before it looks at the others, and looks again whenever it has waited in vain, so one of the two notices. */
-#include "designs/citron/citron.h"
+#include "designs/citron/steps.h"
 
 #include <errno.h>
 
@@ -43,29 +43,29 @@ OWN_FRAME static int write_mark(struct citron_job *j, uint64_t mark)
     struct citron_batch b;
     batch_start(&b);
     batch_write64(&b, job_desc(j, DESC_CHANGE), mark);
-    return citron_run_surely(j, &b);
+    return job_run_surely(j, &b);
 }
 
 int citron_mark(struct citron_job *j)
 {
     uint64_t old;
-    int rc = write_mark(j, mark_word(j->h->serial, j->seat->me->epoch, j->base));
+    int rc = write_mark(j, mark_word(j->h->serial, j->seat->me->epoch, j->claims.base));
     while (!rc) { /* what is not known to be counted is counted again: too high costs others a look */
         rc = fab_faa64(j->seat->ep, changers_addr(j), 1, &old);
         if (!rc)
             break;
         rc = seat_retry(j->seat, rc);
     }
-    j->marked = !rc;
+    j->claims.marked = !rc;
     return rc;
 }
 
 int citron_unmark(struct citron_job *j)
 {
     uint64_t old;
-    if (!j->marked)
+    if (!j->claims.marked)
         return 0;
-    j->marked = false;
+    j->claims.marked = false;
     int rc = write_mark(j, 0);
     if (!rc && (rc = fab_faa64(j->seat->ep, changers_addr(j), -UINT64_C(1), &old)))
         rc = seat_retry(j->seat, rc);
@@ -109,9 +109,9 @@ static bool is_rivalry(const struct rivalry *r)
 static void compare_changer(struct rivalry *r, const struct citron_claim *theirs)
 {
     const struct citron_job *j = r->j;
-    for (unsigned i = 0; i < j->count; i++) {
-        const struct citron_claim *own = &j->claims[i];
-        bool wanted = i >= j->base;
+    for (unsigned i = 0; i < j->claims.n; i++) {
+        const struct citron_claim *own = &j->claims.at[i];
+        bool wanted = i >= j->claims.base;
         if (!conflict(own, theirs))
             continue;
         r->waits_for_base |= wanted && !theirs->wanted;
@@ -130,7 +130,7 @@ static int see_claim(void *ctx, uint32_t slot, uint32_t record, const struct cit
     if (slot != r->slot || record != r->record)
         *r = (struct rivalry){.j = j, .slot = slot, .record = record, .found = r->found};
     compare_changer(r, c);
-    if (!j->base)
+    if (!j->claims.base)
         r->found |= r->waits_for_more || r->more_waited_for || (c->wanted && r->base_waited_for);
     else if (slot < j->seat->me->slot || (slot == j->seat->me->slot && record < j->h->record))
         r->found |= is_rivalry(r);
@@ -143,7 +143,7 @@ static int look_for_changers(struct citron_job *j)
     struct rivalry r = {.j = j, .slot = UINT32_MAX};
     uint64_t changers;
     int rc = fab_read64(j->seat->ep, changers_addr(j), &changers);
-    if (rc || changers <= j->marked) /* oneself is one of them */
+    if (rc || changers <= j->claims.marked) /* oneself is one of them */
         return rc;
     rc = citron_census(j, see_claim, &r);
     return rc ? rc : r.found;
@@ -152,10 +152,10 @@ static int look_for_changers(struct citron_job *j)
 int citron_give_way(struct citron_job *j)
 {
     int rc = look_for_changers(j);
-    if (rc > 0 && !fab_is_shm(j->seat->ep))
-        ++*(j->base ? &citron_stats.rivals : &citron_stats.yielded);
-    if (rc > 0)
-        return j->base ? -EDEADLK : JOB_YIELD;
+    if (rc > 0) {
+        job_count(j, j->claims.base ? &citron_stats.rivals : &citron_stats.yielded);
+        return j->claims.base ? -EDEADLK : JOB_YIELD;
+    }
     return rc == -EAGAIN ? 0 : seat_retry(j->seat, rc);
 }
 
@@ -165,8 +165,8 @@ OWN_FRAME static int say_nothing(struct citron_job *j)
 {
     struct citron_batch b;
     batch_start(&b);
-    job_say(j, &b, 0, j->count, CLAIM_WAIT);
-    return citron_run_surely(j, &b);
+    job_say(j, &b, 0, j->claims.n, CLAIM_WAIT);
+    return job_run_surely(j, &b);
 }
 
 int citron_yield(struct citron_job *j)
