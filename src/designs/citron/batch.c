@@ -214,6 +214,14 @@ OWN_FRAME static int say_surely(struct citron_job *j, unsigned from, unsigned to
     }
 }
 
+OWN_FRAME int job_say_range(struct citron_job *j, unsigned from, unsigned to, enum claim_state state)
+{
+    struct citron_batch b;
+    batch_start(&b);
+    job_say(j, &b, from, to, state);
+    return job_run_surely(j, &b);
+}
+
 int job_say_surely(struct citron_job *j, unsigned i, enum claim_state state)
 {
     return say_surely(j, i, i + 1, state, false);
@@ -249,8 +257,7 @@ void job_wake(const struct citron_job *j, fab_addr addr)
 #define FLIGHT_LOOK_FIRST UINT16_C(0x8000) /* a crowd was met */
 #define FLIGHT_COUNT UINT16_C(0x7fff)
 #define FLIGHT_PAUSE_NS NS_PER_US
-#define IN_FLIGHT_MAX 1024 /* where sessions are few: fewer than a crowd, so that the claims of one session are no reason to tell  \
-                            */
+#define IN_FLIGHT_MAX 1024 /* less than a crowd, so that the claims of one session are none */
 static_assert((1u << (NODE_COUNT_BITS - 1)) / SLOTS_MAX >= 2, "two claims that lie side by side count themselves together");
 
 static uint16_t in_flight_max(uint64_t room, uint32_t sessions)
@@ -275,7 +282,7 @@ static unsigned bucket_of(const struct citron_job *j, struct tree_node n)
     return (unsigned)((x ^ x >> 32) % SESSION_FLIGHTS);
 }
 
-/* All low nodes that a claim is made known to lie below one highest low node; what is higher counts by session. */
+/* All low nodes that a claim notifies lie below one highest low node; high nodes count by session. */
 static struct tree_node area_of(const struct citron_claim *c)
 {
     unsigned height = c->node.height < citron_high - 1 ? citron_high - 1 : c->node.height;
@@ -319,7 +326,7 @@ int flight_begin(struct citron_job *j, unsigned from, unsigned to, int draws)
         j->in_flight.look_first = j->plan.config.crowded;
         if (likely(take_buckets(j, from, to, draws)))
             return 0;
-        flight_end(j); /* nobody waits with a seat taken */
+        flight_end(j); /* a job that waits has nothing in flight */
         int rc =
             fab_wait_any(j->seat->ep, NULL, 0, add_saturating(world_now(j->seat->world), max_u64(j->trip_ns, FLIGHT_PAUSE_NS)));
         if (rc && rc != -ETIMEDOUT && (rc = seat_retry(j->seat, rc)))
@@ -331,7 +338,7 @@ int flight_begin(struct citron_job *j, unsigned from, unsigned to, int draws)
 
 void flight_end(struct citron_job *j)
 {
-    /* What was in the air for a session that was lost meanwhile is not its successor's. */
+    /* If the session was lost meanwhile, the buckets belong to its successor (I6). */
     for (unsigned i = 0; i < j->in_flight.n && j->in_flight.epoch == j->seat->me->epoch; i++)
         __atomic_sub_fetch(j->in_flight.buckets[i], 1, __ATOMIC_ACQ_REL);
     j->in_flight.n = 0;
@@ -353,7 +360,7 @@ static void add_word(struct crowd *w, struct crowd_word word)
     w->words[w->n++] = word;
 }
 
-/* What a claim adds to when it is made, but for its turn. */
+/* The words that a claim adds to, but for its turn. */
 static void list_words(const struct citron_job *j, const struct citron_claim *c, struct crowd *out)
 {
     struct tree_node above[TREE_HEIGHT_MAX];
@@ -374,19 +381,14 @@ void crowd_list(const struct citron_job *j, unsigned from, unsigned to, struct c
 
 static uint32_t count_in(const struct crowd_word *w)
 {
-    switch (w->kind) {
-    case CROWD_TURNS:
+    if (w->kind == CROWD_TURNS)
         return node_queue(w->value);
-    case CROWD_READERS:
-        return readers_here(w->value);
-    case CROWD_READERS_BELOW:
+    if (w->kind == CROWD_READERS_BELOW)
         return readers_below(w->value);
-    default:
-        return node_is_high(w->node) ? readers_here(w->value) : node_below(w->value);
-    }
+    return w->kind == CROWD_READERS || node_is_high(w->node) ? readers_here(w->value) : node_below(w->value);
 }
 
-/* Counters of 16 bits are for holders, of whom too many are refused. */
+/* Counters of 16 bits: claims beyond their limit are refused. */
 static bool is_wide(const struct crowd_word *w)
 {
     return w->kind == CROWD_READERS || w->kind == CROWD_READERS_BELOW || (w->kind == CROWD_BELOW && node_is_high(w->node));
@@ -420,7 +422,7 @@ int crowd_see(struct citron_job *j, const struct crowd *w, const struct crowd_wo
     return 0;
 }
 
-/* What a batch found where it added. */
+/* The values that the verbs of a batch found. */
 static void take_found(const struct citron_batch *b, struct crowd *w)
 {
     for (unsigned i = 0; i < w->n; i++)
@@ -452,7 +454,7 @@ int crowd_found(struct citron_job *j, const struct citron_batch *b, unsigned fro
     return rc ? rc : crowd_see(j, &w, &full);
 }
 
-/* As they are now: not less than what the verbs found, but for what was taken back since. */
+/* The words as they are now: not less than the verbs found, but for claims that were taken back since. */
 static int see_after(struct citron_job *j, struct crowd *w)
 {
     int rc = read_words(j, w);
@@ -477,7 +479,6 @@ static int look_for_room(struct citron_job *j, struct crowd *w)
     return rc ? rc : full ? -PAWL_ELIMIT : 0;
 }
 
-/* Claim i, as it is to be counted beside what it is. */
 int crowd_count_surely(struct citron_job *j, unsigned i, const struct citron_claim *as, struct citron_batch *b)
 {
     struct crowd w = {.n = 0};

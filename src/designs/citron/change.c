@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hold that changes: grows, shrinks, goes up or down. None of it is in the paper.
+/* Changes of a hold: growing, shrinking, upgrading and downgrading. None of it is in the paper.
  *
- * Growing and going up get further claims beside those held, and wait for them with those in hand; so whoever waits with empty
- * hands gives way to them (yield.c). The further claims may contain those held: what the hold has itself is not in its way, and it
- * is given back once the others are had. Everything else waits for nobody. What is added is added before anything is taken away:
- * the connection may break at any point, and counts may be too high then, but never too low. */
+ * A hold that grows or upgrades gets further claims beside those it has, and waits for them with those in hand. So waiters that
+ * hold nothing give way to it (yield.c). The further claims may contain the former ones: a hold is not in its own way, and gives
+ * the former ones back once it has the others. The other changes do not wait. Claims are added before others are taken back: when
+ * the connection breaks, counts may become too high, but never too low. */
 #include "designs/citron/steps.h"
 
 #include <errno.h>
 
-/* What a change has come to: one who was lost meanwhile need not hear why else it failed. */
+/* The outcome of a change: if the session was lost meanwhile, no other reason of a failure matters. */
 static int outcome(const struct seat *seat, int rc)
 {
     return rc == -FAB_EFENCED || (rc && !seat_lives(seat)) ? -PAWL_ELOST : rc;
@@ -17,7 +17,7 @@ static int outcome(const struct seat *seat, int rc)
 
 /* ---- shrinking ---- */
 
-/* A leaf of which less is needed. First the books, then the bits: should the connection break they are nobody's. */
+/* A leaf of which fewer units are needed. The books change before the bits: if the connection breaks, the bits have no owner. */
 static int trim(struct citron_job *j, unsigned i, uint32_t bounds)
 {
     struct citron_claim *c = &j->claims.at[i];
@@ -56,24 +56,16 @@ static int shrink(struct citron_job *j, uint64_t start, uint64_t end)
     return rc;
 }
 
-/* ---- more than is held ---- */
+/* ---- growing ---- */
 
-OWN_FRAME static int say_wanted(struct citron_job *j)
-{
-    struct citron_batch b;
-    batch_start(&b);
-    job_say(j, &b, j->claims.base, CLAIMS_MAX, CLAIM_WAIT);
-    return job_run_surely(j, &b);
-}
-
-/* Gets what is planned beside what is held. On failure all is as it was. */
+/* Gets the planned claims beside those held. After a failure the hold is as it was. */
 static int acquire_more(struct citron_job *j, void (*plan)(struct citron_job *))
 {
     int rc;
     j->claims.base = j->claims.n;
     do {
         plan(j);
-        rc = j->claims.n > j->claims.base ? say_wanted(j) : 0;
+        rc = j->claims.n > j->claims.base ? job_say_range(j, j->claims.base, CLAIMS_MAX, CLAIM_WAIT) : 0;
         if (!rc)
             rc = job_acquire(j);
     } while (rc == JOB_AGAIN);
@@ -91,7 +83,7 @@ static int acquire_more(struct citron_job *j, void (*plan)(struct citron_job *))
     return back ? back : rc;
 }
 
-/* What is held no longer, or twice, goes from the list; the rest is in ascending order. */
+/* Gives back the former claims that are superfluous. */
 static int tidy_up(struct citron_job *j, bool (*superfluous)(const struct citron_job *, unsigned))
 {
     int rc = 0;
@@ -124,7 +116,7 @@ static int grow(struct citron_job *j)
     int rc = joint ? citron_reserve_joint(j) : 0;
     if (!rc)
         rc = acquire_more(j, plan_growth);
-    if (!rc && j->claims.n == j->claims.base) /* its nodes cover that already */
+    if (!rc && j->claims.n == j->claims.base) /* its nodes cover the new range already */
         return token_renew(j);
     return rc ? rc : tidy_up(j, is_contained);
 }
@@ -148,16 +140,16 @@ int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint
     return 0;
 }
 
-/* ---- up ---- */
+/* ---- upgrading ---- */
 
-/* As a reader of fewer nodes, so that there is room to claim them once more. */
+/* Reads fewer nodes, so that there is room to claim them once more. */
 static int gather(struct citron_job *j)
 {
     int rc = acquire_more(j, plan_whole);
     return rc ? rc : tidy_up(j, is_contained);
 }
 
-/* Claims for oneself; then the readers' go. */
+/* Gets exclusive claims, and then gives back the shared ones. */
 static int upgrade(struct citron_job *j)
 {
     int rc = 2 * j->claims.n > CLAIMS_MAX ? gather(j) : 0;
@@ -172,10 +164,10 @@ static int upgrade(struct citron_job *j)
     return rc ? rc : tidy_up(j, is_reader);
 }
 
-/* ---- down ---- */
+/* ---- downgrading ---- */
 
-/* A claim that must stay a writer's: others have its turn, too, or no place is left for one more reader of its leaf. It keeps
- * readers out who could come in, and nobody else. */
+/* A claim that must stay exclusive: other holds have its turn, too, or its leaf has no place left for a reader. It keeps out
+ * readers that could come in, and no other client. */
 static int stays(struct citron_job *j, unsigned i, bool *out)
 {
     struct citron_claim *c = &j->claims.at[i];
@@ -188,7 +180,7 @@ static int stays(struct citron_job *j, unsigned i, bool *out)
     return rc == -PAWL_ELIMIT ? 0 : rc;
 }
 
-/* Counted as a reader, and made known as one. */
+/* Counts the claim as a reader, and notifies as one. */
 static int add_reader(struct citron_job *j, unsigned i)
 {
     struct citron_claim reader = j->claims.at[i];
@@ -204,7 +196,7 @@ static int add_reader(struct citron_job *j, unsigned i)
     return crowd_count_surely(j, i, &reader, &b);
 }
 
-/* No longer counted as a writer. The first batch must not be repeated, the turn may be passed on twice. */
+/* The claim no longer counts as a writer. The first batch must not be repeated; the turn may be passed on twice. */
 static int remove_writer(struct citron_job *j, unsigned i)
 {
     struct citron_claim *c = &j->claims.at[i], was = *c;
@@ -233,17 +225,12 @@ static int remove_writer(struct citron_job *j, unsigned i)
     return 0;
 }
 
-/* More readers than are counted would be: it stays a writer's, and what may have been counted is nobody's. */
-OWN_FRAME static int stay_writer(struct citron_job *j, unsigned i)
+/* One reader more than can be counted: the claim stays exclusive. If it was counted as a reader, that count has no owner. */
+static int stay_writer(struct citron_job *j, unsigned i)
 {
-    struct citron_claim *c = &j->claims.at[i];
-    struct citron_batch b;
+    const struct citron_claim *c = &j->claims.at[i];
     int rc = claim_internal(c) ? 0 : leaf_swap_place(j, c, citron_place_word(j, c), 0);
-    if (rc < 0)
-        return rc;
-    batch_start(&b);
-    job_say(j, &b, i, i + 1, CLAIM_HELD);
-    return job_run_surely(j, &b);
+    return rc < 0 ? rc : job_say_range(j, i, i + 1, CLAIM_HELD);
 }
 
 static int downgrade(struct citron_job *j)

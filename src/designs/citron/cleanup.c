@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a dead session has left (3.10). Whatever it had of a node is gone when that node has been counted once without it; so its
+/* Everything that a dead session had (3.10). Its share of a node is gone when the node has been counted once without it. So its
  * nodes are collected, each once, and counted several at a time, however many holds it had. */
 #include "designs/citron/steps.h"
 
 #include <errno.h>
 
-#define SEEN_MAX 64 /* nodes of one lock that are known to have been counted: a cache by address */
+#define SEEN_MAX 64 /* a cache of the nodes of one lock that have been collected */
 
 struct cleanup {
     const struct seat *seat;
     uint32_t dead, epoch;
-    bool certain; /* nothing of it can take effect any more: it is the one that closes */
+    bool certain; /* none of its verbs can take effect any more: it is the session that closes */
     struct hold h;
-    struct citron_job j; /* about the lock of `waiting` and `seen` */
+    struct citron_job j; /* on the lock of `waiting` and `seen` */
     unsigned count;
     struct tree_node waiting[REPAIR_MAX];
     struct tree_node seen[SEEN_MAX];
@@ -20,7 +20,7 @@ struct cleanup {
 
 static int settled(int rc)
 {
-    return rc > 0 || rc == -EAGAIN ? 0 : rc; /* whom it bothers asks again */
+    return rc > 0 || rc == -EAGAIN ? 0 : rc; /* a client that waits for the node counts again */
 }
 
 static int count_waiting(struct cleanup *f)
@@ -30,7 +30,7 @@ static int count_waiting(struct cleanup *f)
     return settled(rc);
 }
 
-/* Another lock: nothing of it was counted yet. No node has so great a height. */
+/* Another lock: none of its nodes was collected yet. UINT8_MAX is the height of no node. */
 static int begin_lock(struct cleanup *f, uint64_t index)
 {
     int rc = count_waiting(f);
@@ -51,7 +51,7 @@ static int clean_up_node(struct cleanup *f, struct tree_node n)
     return f->count == REPAIR_MAX ? count_waiting(f) : 0;
 }
 
-/* `place`: what the claim's place says if it is still the dead session's. */
+/* `place`: the word of the claim's place while it belongs to the dead session. */
 static int clean_up_claim(struct cleanup *f, const struct citron_claim *c, uint64_t place)
 {
     struct tree_node above[TREE_HEIGHT_MAX];
@@ -74,9 +74,9 @@ static int clean_up_record(void *ctx, uint32_t slot, uint32_t record, uint64_t w
     if (record_state(word) == RECORD_WAIT)
         return 0;
     if (record_index(word) >= seat->space->lock_count)
-        return -EFAULT; /* memory was overwritten by a stranger */
+        return -EFAULT; /* the memory is corrupt */
     int rc = fab_read(seat->ep, citron_desc_addr(seat->space, slot, record), words, sizeof words);
-    if (!rc) /* after the claims: what they say is then the dead session's, not its successor's in the slot (I6) */
+    if (!rc) /* after the claims: these then belong to the dead session, not to its successor in the slot (I6) */
         rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, lease), &lease);
     if (rc)
         return rc;

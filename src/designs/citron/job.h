@@ -303,7 +303,8 @@ void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsign
 int job_run(struct citron_job *j, struct citron_batch *b);
 /* Runs verbs that may be repeated, until they are done: counts may become too high by that. */
 int job_run_surely(struct citron_job *j, struct citron_batch *b);
-/* A batch that says the state of claim i, or of all claims and the record, until it is said. */
+/* A batch that says the state of claims [from, to), of claim i, or of all claims and the record, until it is said. */
+int job_say_range(struct citron_job *j, unsigned from, unsigned to, enum claim_state state);
 int job_say_surely(struct citron_job *j, unsigned i, enum claim_state state);
 int job_say_all(struct citron_job *j, enum claim_state state);
 /* Wakes clients that may sleep on that word. */

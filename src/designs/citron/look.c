@@ -35,10 +35,7 @@ void look_skip_blind(const struct citron_job *j)
 static bool skips_blind(const struct citron_job *j)
 {
     struct session_hint *hint = job_hint(j);
-    if (!hint->skip_blind)
-        return false;
-    hint->skip_blind--;
-    return true;
+    return hint->skip_blind && hint->skip_blind--;
 }
 
 bool look_doubts_tall(struct citron_job *j)

@@ -237,7 +237,7 @@ static bool has_spill(const struct citron_job *j)
     return false;
 }
 
-/* One node for all of the range that lies in the tree. */
+/* One node for the part of the range that lies in the tree. */
 static void plan_one(struct citron_job *j)
 {
     uint64_t units = tree_units(j->plan.config.height);
@@ -249,7 +249,7 @@ static void plan_one(struct citron_job *j)
         add_spill(j);
 }
 
-/* Adds claims for what lies of [start, end) in the tree. */
+/* Adds claims for the part of [start, end) that lies in the tree. */
 static void plan_part(struct citron_job *j, uint64_t start, uint64_t end, unsigned k)
 {
     struct tree_node nodes[TREE_SPLIT_MAX];
@@ -259,7 +259,7 @@ static void plan_part(struct citron_job *j, uint64_t start, uint64_t end, unsign
         add_node(j, nodes[i], start, end);
 }
 
-/* Nodes of the part before and the part behind may contain each other. */
+/* Nodes of the part before the hold and of the part behind it may contain each other. */
 static void drop_contained(struct citron_job *j)
 {
     unsigned kept = j->claims.base;
@@ -274,7 +274,7 @@ static void drop_contained(struct citron_job *j)
     j->claims.n = kept;
 }
 
-/* Claims for what is wanted beside those held; few enough that they can grow again. */
+/* So few that the hold can grow again. */
 void plan_growth(struct citron_job *j)
 {
     uint64_t from = UINT64_MAX, to = 0, units = tree_units(j->plan.config.height);
@@ -299,7 +299,7 @@ void plan_growth(struct citron_job *j)
         add_spill(j);
 }
 
-/* The same nodes once more, for oneself. */
+/* The same nodes once more, exclusively. */
 void plan_upgrade(struct citron_job *j)
 {
     j->claims.n = j->claims.base;
@@ -357,14 +357,15 @@ int job_resume(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 
 #define IMPOSSIBLE UINT64_MAX
 
-/* The best covers of that part of a range that lies in one node on the way from a boundary of the range to where both ways meet. */
+/* On the way from a boundary of the range up to the node where both ways meet: the best covers of the part of the range that lies
+ * in the present node. */
 struct cover {
-    uint64_t waste[TREE_SPLIT_MAX + 1]; /* by the number of nodes that may be used: units covered beside those asked for */
+    uint64_t waste[TREE_SPLIT_MAX + 1]; /* by the number of nodes that may be used: units covered beside the range */
     uint8_t whole[TREE_SPLIT_MAX + 1];  /* the height at which a node on the way is taken as it is */
 };
 
-/* Of the children of a node that lies across the boundary one is across it, too, and those on the inner side are covered: they cost
- * a node each, unless the parent is taken with all that it has too much. */
+/* Of the children of a node that lies across the boundary one lies across it, too. Those on the inner side are covered, and cost a
+ * node each, unless the parent is taken as it is, with all units that it has too much. */
 static void climb(struct cover *c, unsigned height, uint64_t inside, unsigned full, unsigned k)
 {
     uint64_t all = tree_units(height) - inside;

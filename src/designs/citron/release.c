@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#define LEAVE_TRIES_MAX 8 /* each means that somebody took or passed a turn just then */
+#define LEAVE_TRIES_MAX 8 /* in each of them another client took or passed a turn meanwhile */
 
 /* ---- one claim ---- */
 
@@ -15,7 +15,7 @@ static void add_pass_turn(const struct citron_job *j, struct citron_batch *b, co
         batch_mfaa(b, job_claim_node(j, c), NODE_OCC | (keep_turn ? 0 : UINT64_C(1) << NODE_TCNT), NODE_TOPS);
         return;
     }
-    /* Bound to the ticket: one that comes late, or twice, changes nothing. */
+    /* Bound to the ticket: a verb that comes late, or twice, changes nothing. */
     batch_mcas(b, job_claim_node(j, c), turn, NODE_T_MASK, keep_turn ? turn : next, NODE_T_MASK | NODE_OCC);
 }
 
@@ -26,7 +26,7 @@ static void add_release_node(const struct citron_job *j, struct citron_batch *b,
     if (claim_internal(c) && c->shared) {
         batch_mfaa(b, job_claim_readers(j, c), UINT64_C(1) << READERS_CNT, READERS_TOPS);
     } else if (claim_internal(c) && c->joint && !citron_errs(j, CITRON_BLIND_SPLIT)) {
-        /* other holds of this session have it, too: the last of them gives it back */
+        /* other holds of this session have the node, too: the last of them gives it back */
     } else if (claim_internal(c)) {
         for (unsigned n = 0; n < 4 && c->all; n++)
             batch_mcas(b, job_node(j, tree_child(c->node, n)), UINT64_MAX, UINT64_MAX, 0, UINT64_MAX);
@@ -53,7 +53,7 @@ void job_wake_after(const struct citron_job *j, const struct citron_claim *c)
         job_wake(j, job_known(j, above[i], c->shared).addr);
 }
 
-/* The last reader of an internal node lowers its flag: unless a turn was taken there since it looked, for then a reader may have
+/* The last reader of an internal node lowers Shared, unless a turn was taken there since the node was read: then a reader may have
  * come, or a writer has lowered it. `seen` was read before the reader left. */
 static void lower_flag(const struct citron_job *j, const struct citron_claim *c, uint64_t seen, uint64_t readers)
 {
@@ -61,18 +61,18 @@ static void lower_flag(const struct citron_job *j, const struct citron_claim *c,
     if (readers_here(readers) != 1 || !(seen & NODE_SHARED))
         return;
     fab_mcas64(j->seat->ep, job_claim_node(j, c), seen & NODE_T_MASK, NODE_T_MASK, 0, NODE_SHARED, &old);
-    job_wake(j, job_claim_node(j, c)); /* what goes wrong here is found by whoever waits for the flag */
+    job_wake(j, job_claim_node(j, c)); /* if this fails, a client that waits for the flag corrects it */
 }
 
 /* ---- turns ---- */
 
-/* Gives a ticket back: passed on if it is its turn, taken back if it is the last. Else it stays in the row, and whoever waits
- * behind it finds that nobody has it.
+/* Gives a ticket back: it is passed on if its turn has come, and taken back if it is the last one. Else it stays in the queue
+ * without an owner, and the next client that waits behind it skips it.
  *
- * The invariant: every ticket of a row, [TCnt, TMax), has one owner at most. Turns only go on, so a number that was passed on is
- * drawn by nobody, and passing it on can be repeated. A number that was taken back is drawn by whoever comes next. So one that does
- * not know whether its own was taken back owns none from then on: what looks like it may be another's. If it is still there it is
- * nobody's, like one that stays in the row. */
+ * The invariant: every ticket of a queue, [TCnt, TMax), has one owner at most. Turns only go forward, so a number that was passed
+ * on is not drawn again, and passing it on can be repeated. A number that was taken back is drawn by the next client. So a client
+ * that does not know whether its ticket was taken back has none from then on: a ticket of that number may be another client's. If
+ * it is still in the queue it has no owner. */
 static int leave_queue(struct citron_job *j, unsigned i)
 {
     struct citron_claim *c = &j->claims.at[i];
@@ -85,10 +85,10 @@ static int leave_queue(struct citron_job *j, unsigned i)
         bool served = !rc && node_field(seen, NODE_TCNT) == c->ticket;
         bool last = !rc && !served && node_field(seen, NODE_TMAX) == next;
         if (!rc && turns_ahead(c, seen) >= node_queue(seen))
-            break; /* it is gone already: the connection broke when it was passed on */
+            break; /* it was passed on already, when the connection broke */
         if (served)
             rc = fab_mcas64(j->seat->ep, addr, turn, NODE_T_MASK, next << NODE_TCNT, NODE_T_MASK | NODE_OCC, &old);
-        else if (last) /* DCnt and DMax go on together: no word returns */
+        else if (last) /* DCnt and DMax both rise: no word returns */
             rc = fab_cas64(j->seat->ep, addr, seen,
                            masked_add64((seen & ~max) | (uint64_t)c->ticket << NODE_TMAX,
                                         UINT64_C(1) << NODE_DCNT | UINT64_C(1) << NODE_DMAX, NODE_TOPS),
@@ -105,10 +105,10 @@ static int leave_queue(struct citron_job *j, unsigned i)
         if (doubt && last)
             break;
     }
-    return job_say_surely(j, i, CLAIM_WAIT); /* as long as it says that it has a ticket nobody skips it */
+    return job_say_surely(j, i, CLAIM_WAIT); /* a ticket is skipped only when no claim says that it has it */
 }
 
-/* ---- dropping what an acquisition has ---- */
+/* ---- ways back out of an acquisition ---- */
 
 OWN_FRAME int job_doubt(struct citron_job *j, unsigned i)
 {
@@ -117,12 +117,12 @@ OWN_FRAME int job_doubt(struct citron_job *j, unsigned i)
     enum claim_state then = CLAIM_WAIT;
     batch_start(&b);
     if (claim_internal(c) && c->joint) {
-        /* its turn is that of others, too */
+        /* other holds have its turn, too */
     } else if (claim_internal(c)) {
-        /* A writer keeps its turn, a reader starts over: whether it has passed it on is not known. */
+        /* A writer keeps its turn. A reader starts over: it may have passed its turn on. */
         add_pass_turn(j, &b, c, !c->shared);
         then = c->shared ? CLAIM_WAIT : CLAIM_TURN;
-        c->all = false; /* bits that may have stayed are nobody's */
+        c->all = false; /* bits that may have stayed have no owner */
     } else if (c->shared) {
         c->took = true;
         add_release_node(j, &b, i, false); /* the place names its owner, so this is exact */
@@ -201,7 +201,7 @@ bool citron_holds(const struct seat *seat, const struct hold *h)
     return hold_is(seat, h, citron_held_state(h)) && hold_has_range(seat, h) && has_token(seat, h);
 }
 
-/* What several claims have made known to the same ancestors is taken back by one verb each. */
+/* Notifications of several claims to the same ancestor are taken back by one verb. */
 struct tally {
     unsigned n;
     struct citron_known known[FAB_BATCH_MAX];
@@ -237,13 +237,13 @@ struct left {
     unsigned seen[CLAIMS_MAX], op[CLAIMS_MAX];
 };
 
-/* All claims in one batch, the last one first; then the record, which is what makes them visible. */
+/* All claims in one batch, the last one first; then the record, which makes them visible. */
 static int release_batch(struct citron_job *j, struct citron_batch *b, struct left *l)
 {
     struct tally t;
     t.n = 0;
     batch_start(b);
-    for (unsigned i = 0, to; i < j->claims.n; i = to) { /* what went before to make room for a larger tree stays gone */
+    for (unsigned i = 0, to; i < j->claims.n; i = to) { /* scale_before_release may have given back some */
         for (to = i; to < j->claims.n && j->claims.at[to].state == CLAIM_HELD; to++)
             ;
         if (to > i)
@@ -269,7 +269,7 @@ static int release_batch(struct citron_job *j, struct citron_batch *b, struct le
         tally_add(j, &t, c);
     }
     tally_emit(b, &t);
-    /* On shared memory the record is the session's own, too: it is closed with the hold. */
+    /* On shared memory the record is the session's book, too: citron_release closes it. */
     fab_addr record = space_record_addr(j->seat->space, j->seat->me->slot, j->h->record);
     if (!j->near)
         batch_write64(b, record, record_word(RECORD_FREE, j->h->serial, 0));
@@ -292,8 +292,8 @@ OWN_FRAME static int release_surely(struct citron_job *j, unsigned i)
     }
 }
 
-/* The connection broke in the middle. If nothing has begun, it begins anew; else turns are passed on, which can be repeated, and
- * what may have stayed of the rest is counted anew by whom it bothers. */
+/* The connection broke in the middle. If no step was taken, the release begins anew. Else turns are passed on, which can be
+ * repeated; counts that may be too high are corrected by the client that waits for them. */
 static int release_again(struct citron_job *j, bool *done)
 {
     uint64_t word = 0;
@@ -307,7 +307,7 @@ static int release_again(struct citron_job *j, bool *done)
     if (claim_of(word, j->height_max).state == CLAIM_HELD) {
         for (unsigned i = 0; i < j->claims.n; i++)
             if (j->claims.at[i].state == CLAIM_FLUX)
-                j->claims.at[i].state = CLAIM_HELD; /* so that it says FLUX again before it begins */
+                j->claims.at[i].state = CLAIM_HELD; /* so that FLUX is said again before the first step (I5) */
         return 0;
     }
     *done = true;

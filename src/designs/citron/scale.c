@@ -343,12 +343,11 @@ int citron_rescale(const struct seat *seat, struct hold *h, uint64_t units, uint
     int rc = job_resume(&j, seat, h, deadline);
     if (rc)
         return rc;
-    uint64_t word;
-    while ((rc = fab_read64(seat->ep, config_addr(&j), &word)))
+    while ((rc = read_config(&j)))
         if ((rc = seat_retry(seat, rc)))
             return rc;
-    struct citron_config now = config_of(word);
-    return height == now.height ? 0 : height > now.height ? scale_up(&j, height) : scale_down(&j, height);
+    unsigned now = j.plan.config.height;
+    return height == now ? 0 : height > now ? scale_up(&j, height) : scale_down(&j, height);
 }
 
 int citron_layout(const struct seat *seat, uint64_t index, struct lock_layout *out)

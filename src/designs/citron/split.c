@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cutting a hold in two (not in the paper). Claims are dealt to the halves. A leaf that both need is claimed twice, by the bits of
- * each, and a reader of an internal node is counted twice. A writer's internal node has one turn, which cannot be: both halves have
- * it, and the one that goes last gives it back. They are holds of one session, so that is settled on its own books; if the session
- * dies, both go. */
+/* Cutting a hold in two (not in the paper). Each half gets the claims that it needs. A leaf that both need is claimed twice, by the
+ * bits of each, and a reader of an internal node is counted twice. A writer's internal node has one turn, which cannot be counted
+ * twice: both halves have the node, and the half that goes last gives it back. Both are holds of one session, so the session's
+ * books tell which is the last; if the session dies, both go. */
 #include "designs/citron/steps.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 /* ---- nodes that several holds of a session have together ---- */
 
-static pthread_mutex_t joint_lock = PTHREAD_MUTEX_INITIALIZER; /* held for a look at the session's own books, never while waiting */
+static pthread_mutex_t joint_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the session's books; never held while waiting */
 
 static bool same_turn(const struct citron_job *j, uint64_t word, const struct citron_claim *c)
 {
@@ -29,7 +29,7 @@ static uint64_t *joint_word(const struct citron_job *j, uint32_t record, const s
     return NULL;
 }
 
-/* Whether that other hold has it, too. */
+/* Whether the hold of that record has the node, too. */
 static bool has_joint(const struct citron_job *j, uint32_t record, const struct citron_claim *c)
 {
     uint64_t word = __atomic_load_n(&j->seat->me->shadow[record], __ATOMIC_ACQUIRE);
@@ -67,8 +67,8 @@ bool citron_is_joint(const struct citron_job *j, unsigned i)
     return others;
 }
 
-/* Part of a range that grows may lie in a node that this hold has already, together with others: then those must not have it. Two
- * that grow into the same part are told apart by the books, which have the new range from here on. */
+/* A part of the larger range may lie in a node that this hold has together with other holds: then none of these may have that part.
+ * Of two holds that grow into the same part the second one finds the first one's new range in the books. */
 int citron_reserve_joint(const struct citron_job *j)
 {
     struct hold larger = *j->h;
@@ -96,7 +96,7 @@ static bool needed(const struct citron_job *j, const struct citron_claim *c, uin
     return claim_start(j, c) < end && claim_end(c) > start;
 }
 
-/* The right half's claims. One that both halves need becomes two; a writer's internal node belongs to both. */
+/* The right half's claims. A claim that both halves need becomes two; a writer's internal node belongs to both. */
 static void deal(const struct citron_job *left, struct citron_job *right, uint64_t at, const struct hold *h)
 {
     for (unsigned i = 0; i < left->claims.n; i++) {
@@ -111,7 +111,7 @@ static void deal(const struct citron_job *left, struct citron_job *right, uint64
     }
 }
 
-/* What has become two counts twice. */
+/* Claims that have become two are counted once more. */
 static int count_cuts(struct citron_job *right)
 {
     int rc = 0;
@@ -133,7 +133,7 @@ static int count_cuts(struct citron_job *right)
     return rc;
 }
 
-/* Readers' places name the hold. */
+/* Readers' places name the hold, so they are renamed. */
 static int rename_places(struct citron_job *left, struct citron_job *right)
 {
     for (unsigned i = 0; i < right->claims.n; i++) {
@@ -147,7 +147,7 @@ static int rename_places(struct citron_job *left, struct citron_job *right)
     return 0;
 }
 
-/* What the left half keeps. The bits of a leaf that was cut stay: some of them are the right half's now. */
+/* The left half's claims. The bits of a leaf that was cut stay: some of them belong to the right half now. */
 static int keep_left(struct citron_job *l, uint64_t start, uint64_t at, uint64_t right_end)
 {
     unsigned kept = 0;
@@ -180,7 +180,7 @@ int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct ho
     rc = job_say_all(&r, CLAIM_FLUX); /* intent before effect (I5) */
     if (!rc)
         rc = count_cuts(&r);
-    if (rc == -PAWL_ELIMIT && r.claims.published) { /* no place left for a reader: what was counted for it so far is nobody's */
+    if (rc == -PAWL_ELIMIT && r.claims.published) { /* no place left for a reader: counts for the right half have no owner */
         int back = job_say_all(&r, CLAIM_WAIT);
         return back ? back : rc;
     }

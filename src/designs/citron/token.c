@@ -3,19 +3,20 @@
  * address: 2.24 million per second in the models. So each part of the tree, the units below one node of the lowest high level, has
  * a block of tokens of its own, and takes the next free block of the lock when that is used up.
  *
- * A grant within one part adds one to the part's word. One that lies across two parts takes a free block for itself and puts it
- * into both of them. Any other takes a free block, too, and before it is granted it publishes that all older ones are void
- * (`oldest`). All of them draw when their conflict is over; and read the head between that and drawing: who was in their way has
- * published by then, and the next who is in their way waits for them. For the same reason one that finds nobody at a tall node
- * there, however late it is, has a token above those of all who were. So of two that conflict, the later one
- *   - within a part after another there has a later number of the same block, or a later block, for blocks in a part only rise;
- *   - has, if it takes a free block, one that was free when the earlier one had its own already;
- *   - has, if the earlier one took a free block, that block or a later one in its part, or one that is not void.
- * Blocks are small, for tokens are to rise more slowly than 2^32 per second (token_base) even if each grant voids all blocks. */
+ * A grant within one part adds one to the part's word. A grant across two parts takes a free block for itself and puts it into both
+ * of them. Any other grant takes a free block, too, and before it returns it publishes that all older blocks are void (`oldest`).
+ * Every client draws when its conflict is over, and reads the head between that and drawing. By then the clients that were in its
+ * way have published, and the next clients that conflict with it wait. For the same reason a client that finds no claim on a tall
+ * node in the head, however late it is, has a token above those of all claims that were there. So of two grants that conflict,
+ *   - if both lie within one part, the later one has a later number of the same block, or a later block: blocks in a part only
+ * rise;
+ *   - if the later one takes a free block, that was free when the earlier one had its token already;
+ *   - if the earlier one took a free block, the later one has that block or a later one in its part, or one that is not void.
+ * Blocks are small: tokens must rise more slowly than 2^32 per second (token_base) even if each grant voids all blocks. */
 #include "designs/citron/steps.h"
 
 #define BLOCK_TOKENS 256
-#define NUMBER_BITS 16 /* many more than a block has may find it used up before it is replaced, and must not touch the rest */
+#define NUMBER_BITS 16 /* many more clients than a block has tokens may add before it is replaced, and must not touch the rest */
 #define NUMBER_TOPS (UINT64_C(1) << (NUMBER_BITS - 1) | UINT64_C(1) << 63)
 #define BLOCK_MASK (UINT64_MAX << NUMBER_BITS)
 
@@ -34,7 +35,7 @@ static fab_addr blocks_addr(const struct citron_job *j)
     return job_header(j, offsetof(struct citron_lock, blocks));
 }
 
-/* In how many parts the hold lies, as far as that matters: 0 means more than two, or nodes that are not in one. */
+/* In how many parts the hold lies; 0: in more than two, or in nodes that are larger than a part. */
 static unsigned parts_of(const struct citron_job *j, uint64_t *first)
 {
     uint64_t from = UINT64_MAX, to = 0;
@@ -76,7 +77,7 @@ void token_drew(struct citron_job *j, const struct citron_batch *b)
         d->block = batch_old(b, d->op) + 1;
 }
 
-/* Raises a word to a block, unless it has a later one. Any number may do so at once: blocks do not return. */
+/* Raises a word to a block, unless it has a later one. Several clients may do so at once: blocks do not return. */
 static int raise_to(const struct citron_job *j, fab_addr addr, uint64_t seen, uint64_t block)
 {
     while (block_of(seen) < block) {
@@ -103,7 +104,7 @@ static int take_block(struct citron_job *j)
     return 0;
 }
 
-/* Puts the block that was taken where those who come later find that it is taken. */
+/* Puts the block that was taken where later grants find it. */
 static int publish(struct citron_job *j)
 {
     const struct citron_token *d = &j->token;
@@ -165,7 +166,7 @@ int token_newest(const struct citron_job *j, uint64_t *token)
     return rc;
 }
 
-/* While we hold all of it exclusively nobody else takes tokens that count. */
+/* The hold is the whole range, exclusively: no other grant takes tokens meanwhile. */
 int citron_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
     struct citron_job j;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who waits gives way to a holder that changes.
+/* Waiters give way to a holder that changes.
  *
- * One that grows or goes up waits for more with something in hand, and whoever stands in its way may wait for just that: nobody's
- * order of locking prevents it. So it says in its descriptor that it waits (the mark) and for what (its claims behind the first
- * few). Those who hold nothing and are in its way find that when they have waited for a while, give back their turns and claims,
- * and come again when it has got what it wants. They are finitely many, and each gives way; so it gets there.
+ * A hold that grows or upgrades waits with claims in hand, and a client in its way may wait for just these claims: the order of
+ * locking does not prevent that. So the changing hold publishes in its descriptor that it waits (the mark) and for what (its claims
+ * beyond the base). Clients in its way that hold nothing find the mark after they have waited for a while, give back their turns
+ * and claims, and come again when the change is over. They are finitely many, and each gives way; so the change ends.
  *
- * Of two that change and wait for each other one must give up: -EDEADLK for the one whose slot and record are higher. Each says
- * what it wants before it looks at the others, and looks again whenever it has waited in vain, so one of the two notices. */
+ * Of two changing holds that wait for each other the one with the higher slot and record gives up with -EDEADLK. Each publishes
+ * what it wants before it looks for others, and looks again whenever it has waited in vain, so one of the two finds the other. */
 #include "designs/citron/steps.h"
 
 #include <errno.h>
 
 #define YIELD_PAUSE_NS JOB_PATIENCE_NS
 
-/* ---- the mark: 1, how many claims are held already 4; serial 20, epoch 22 ---- */
+/* ---- the mark: valid 1, base 4; serial 20, epoch 22 ---- */
 
 #define MARK_BASE 1
 #define MARK_BASE_BITS 4
@@ -50,7 +50,7 @@ int citron_mark(struct citron_job *j)
 {
     uint64_t old;
     int rc = write_mark(j, mark_word(j->h->serial, j->seat->me->epoch, j->claims.base));
-    while (!rc) { /* what is not known to be counted is counted again: too high costs others a look */
+    while (!rc) { /* after an unknown outcome it counts again: a count that is too high costs other clients a census */
         rc = fab_faa64(j->seat->ep, changers_addr(j), 1, &old);
         if (!rc)
             break;
@@ -72,7 +72,7 @@ int citron_unmark(struct citron_job *j)
     return rc;
 }
 
-/* ---- who is in whose way ---- */
+/* ---- conflicts with changing holds ---- */
 
 static bool conflict(const struct citron_claim *a, const struct citron_claim *b)
 {
@@ -92,15 +92,15 @@ static bool in_hand(const struct citron_claim *c)
 
 struct rivalry {
     const struct citron_job *j;
-    uint32_t slot, record; /* of whom the rest is about */
-    bool waits_for_base;   /* this job for what the other holds, */
-    bool waits_for_more;   /* or has got on top of that; */
-    bool base_waited_for;  /* and the other way round */
+    uint32_t slot, record; /* of the other hold */
+    bool waits_for_base;   /* this job waits for the other's base, */
+    bool waits_for_more;   /* or for claims that the other has got beyond its base; */
+    bool base_waited_for;  /* the same the other way round */
     bool more_waited_for;
     bool found;
 };
 
-/* Both wait, and at least one of them for what the other held before. */
+/* Both wait for each other, and at least one of them for the base of the other. */
 static bool is_rivalry(const struct rivalry *r)
 {
     return (r->waits_for_base && (r->base_waited_for || r->more_waited_for)) || (r->waits_for_more && r->base_waited_for);
@@ -137,13 +137,13 @@ static int see_claim(void *ctx, uint32_t slot, uint32_t record, const struct cit
     return 0;
 }
 
-/* Positive: there is one. */
+/* Positive: there is one in the way. */
 static int look_for_changers(struct citron_job *j)
 {
     struct rivalry r = {.j = j, .slot = UINT32_MAX};
     uint64_t changers;
     int rc = fab_read64(j->seat->ep, changers_addr(j), &changers);
-    if (rc || changers <= j->claims.marked) /* oneself is one of them */
+    if (rc || changers <= j->claims.marked) /* the job itself is one of them */
         return rc;
     rc = citron_census(j, see_claim, &r);
     return rc ? rc : r.found;
@@ -161,20 +161,12 @@ int citron_give_way(struct citron_job *j)
 
 /* ---- giving way ---- */
 
-OWN_FRAME static int say_nothing(struct citron_job *j)
-{
-    struct citron_batch b;
-    batch_start(&b);
-    job_say(j, &b, 0, j->claims.n, CLAIM_WAIT);
-    return job_run_surely(j, &b);
-}
-
 int citron_yield(struct citron_job *j)
 {
     uint64_t pause = YIELD_PAUSE_NS;
     int rc = job_drop_all(j, 0, false);
     if (!rc)
-        rc = say_nothing(j); /* tickets that stay in a row are nobody's from now on */
+        rc = job_say_range(j, 0, j->claims.n, CLAIM_WAIT); /* tickets that stay in a queue have no owner from now on */
     while (!rc) {
         uint64_t until = add_saturating(world_now(j->seat->world), pause);
         rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(until, j->deadline));
