@@ -89,15 +89,6 @@ static int acquire_range(struct citron_job *j)
     return rc;
 }
 
-/* The head may count a claim on a tall node that is left over from a broken connection. That makes all clients read more ancestors,
- * so a client that has read them in vain for long has the claims counted anew. */
-static void doubt_tall(struct citron_job *j)
-{
-    const struct citron_claim *c = &j->claims.at[0];
-    if (!c->spill && look_doubts_tall(j))
-        citron_repair(j, tree_above(c->node, (unsigned)max_u64(NODE_TALL, c->node.height)), false);
-}
-
 int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     struct citron_job j;
@@ -115,7 +106,8 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
     }
     for (unsigned i = 0; i < j.claims.n; i++)
         assert(j.claims.at[i].state == CLAIM_HELD); /* I5: what is granted was published */
-    doubt_tall(&j);
+    if (j.look.tall_idle >= LOOK_TALL_IDLE_MAX)
+        look_doubt_tall(&j);
     h->token = j.policy.tokens ? seat->space->token_base + j.token.value : 0;
     job_keep(&j);
     job_count(&j, &citron_stats.acquires);

@@ -81,6 +81,31 @@ void batch_notify(const struct citron_job *j, struct citron_batch *b, const stru
     }
 }
 
+void tally_add(const struct citron_job *j, struct tally *t, const struct citron_claim *c)
+{
+    struct tree_node above[TREE_HEIGHT_MAX];
+    for (unsigned i = 0, n = claim_notified(c, above); i < n; i++) {
+        struct citron_known k = job_known(j, above[i], c->shared);
+        unsigned at = 0;
+        while (at < t->n && (t->known[at].addr != k.addr || t->known[at].gone != k.gone))
+            at++;
+        if (at == t->n) {
+            assert(t->n < countof(t->known));
+            t->nodes[t->n] = above[i];
+            t->known[t->n] = k;
+            t->counts[t->n++] = 0;
+        }
+        t->counts[at]++;
+    }
+}
+
+void batch_tally(struct citron_batch *b, struct tally *t, bool come)
+{
+    t->first_op = b->n;
+    for (unsigned i = 0; i < t->n; i++)
+        batch_mfaa(b, t->known[i].addr, t->counts[i] * (come ? t->known[i].come : t->known[i].gone), t->known[i].tops);
+}
+
 /* ---- what a batch says about claims ---- */
 
 /* A copy of claims [from, to): the same batch may say something else later. */
@@ -200,13 +225,11 @@ int job_run_surely(struct citron_job *j, struct citron_batch *b)
     return 0;
 }
 
-OWN_FRAME static int say_surely(struct citron_job *j, unsigned from, unsigned to, enum claim_state state, bool anew)
+OWN_FRAME int job_say_surely(struct citron_job *j, unsigned from, unsigned to, enum claim_state state)
 {
     for (;;) {
         struct citron_batch b;
         batch_start(&b);
-        if (anew)
-            j->claims.published = false;
         job_say(j, &b, from, to, state);
         int rc = job_run(j, &b);
         if (!rc || (rc = seat_retry(j->seat, rc)))
@@ -222,14 +245,10 @@ OWN_FRAME int job_say_range(struct citron_job *j, unsigned from, unsigned to, en
     return job_run_surely(j, &b);
 }
 
-int job_say_surely(struct citron_job *j, unsigned i, enum claim_state state)
-{
-    return say_surely(j, i, i + 1, state, false);
-}
-
 int job_say_all(struct citron_job *j, enum claim_state state)
 {
-    return say_surely(j, 0, j->claims.n, state, true);
+    j->claims.published = false;
+    return job_say_surely(j, 0, j->claims.n, state);
 }
 
 void job_wake(const struct citron_job *j, fab_addr addr)

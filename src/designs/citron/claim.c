@@ -115,38 +115,6 @@ int claim_find_reader(const struct citron_job *j, const struct citron_claim *c, 
 
 /* ---- (c) and lines 29 to 31: one batch ---- */
 
-/* The ancestors that a batch notifies. */
-struct notified {
-    unsigned n;
-    unsigned first_op;
-    struct tree_node nodes[CLAIMS_MAX * TREE_HEIGHT_MAX];
-};
-
-/* Lines 30 and 31: each ancestor once, with as many notifications as there are. */
-static void add_notifications(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, struct notified *out)
-{
-    uint64_t counts[countof(out->nodes)];
-    out->n = 0;
-    for (unsigned i = from; i < to; i++) {
-        struct tree_node above[TREE_HEIGHT_MAX];
-        for (unsigned k = 0, n = claim_notified(&j->claims.at[i], above); k < n; k++) {
-            unsigned at = 0;
-            while (at < out->n && !tree_same(out->nodes[at], above[k]))
-                at++;
-            if (at == out->n) {
-                out->nodes[out->n] = above[k];
-                counts[out->n++] = 0;
-            }
-            counts[at]++;
-        }
-    }
-    out->first_op = b->n;
-    for (unsigned i = 0; i < out->n; i++) {
-        struct citron_known k = job_known(j, out->nodes[i], j->plan.shared);
-        batch_mfaa(b, k.addr, counts[i] * k.come, k.tops);
-    }
-}
-
 /* Lines 20 to 28: the node itself. Returns the verb that tells whether it was had. */
 static unsigned add_node(struct citron_job *j, struct citron_batch *b, unsigned i, const struct citron_leaves *leaves)
 {
@@ -185,7 +153,7 @@ static void see_parent(const struct citron_job *j, struct tree_node parent, uint
 }
 
 static void see_parents(const struct citron_job *j, const struct citron_batch *b, unsigned from, unsigned to,
-                        const struct notified *known, struct claimed *c)
+                        const struct tally *known, struct claimed *c)
 {
     for (unsigned i = 0; i < known->n && !j->plan.shared; i++) {
         uint64_t old = batch_old(b, known->first_op + i);
@@ -202,8 +170,9 @@ static void see_parents(const struct citron_job *j, const struct citron_batch *b
 OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned to, struct claimed *c)
 {
     struct citron_batch b;
-    struct notified known;
+    struct tally known;
     unsigned ops[CLAIMS_MAX];
+    known.n = 0;
     batch_start(&b);
     say_claiming(j, &b, from, to);
     for (unsigned i = from; i < to; i++) /* lines 20 to 28 */
@@ -213,7 +182,9 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
             batch_read(&b, job_readers(j, j->claims.at[i].node), &c->readers[i], sizeof c->readers[i]);
     if (j->policy.fast == FAST_PRINTED)
         leaf_whole_add(j, &b, from, &c->whole);
-    add_notifications(j, &b, from, to, &known); /* lines 30 and 31 */
+    for (unsigned i = from; i < to; i++) /* lines 30 and 31 */
+        tally_add(j, &known, &j->claims.at[i]);
+    batch_tally(&b, &known, true);
     claim_leaf_check(j, &b, from, to, &c->leaves);
     if (config_confirms(j->plan.config)) {
         look_list(j, from, to, &c->look);

@@ -9,7 +9,7 @@
 
 struct cleanup {
     const struct seat *seat;
-    uint32_t dead, epoch;
+    uint32_t epoch;
     bool certain; /* none of its verbs can take effect any more: it is the session that closes */
     struct hold h;
     struct citron_job j; /* on the lock of `waiting` and `seen` */
@@ -94,7 +94,7 @@ static int clean_up_record(void *ctx, uint32_t slot, uint32_t record, uint64_t w
 
 int citron_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
-    struct cleanup f = {.seat = seat, .dead = dead, .epoch = epoch, .certain = dead == seat->me->slot};
+    struct cleanup f = {.seat = seat, .epoch = epoch, .certain = dead == seat->me->slot};
     int rc = seat_records(seat, dead, clean_up_record, &f);
     return rc < 0 ? rc : count_waiting(&f);
 }

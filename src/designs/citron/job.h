@@ -47,6 +47,8 @@ struct citron_claims {
     struct citron_claim at[CLAIMS_MAX];
 };
 
+#define LOOK_TALL_IDLE_MAX 1024
+
 struct citron_look {
     int pending;        /* the claim whose turn is asked for together with the look; -1: none */
     uint64_t looked_ns; /* t1: when the latest look at the ancestors was posted */
@@ -216,8 +218,6 @@ static inline unsigned claim_notified(const struct citron_claim *c, struct tree_
 void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline);
 /* Reads the lock's configuration, and makes it if the lock is unused. */
 int job_configure(struct citron_job *j);
-/* For the session's next job on this lock: the configuration and how far up to look. */
-void job_remember(struct citron_job *j);
 static inline struct session_hint *job_hint(const struct citron_job *j)
 {
     return &j->seat->me->hints[j->index % countof(j->seat->me->hints)];
@@ -297,15 +297,26 @@ void batch_head(const struct citron_job *j, struct citron_batch *b, uint64_t hea
 void batch_tall(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool come);
 /* The verbs that add a claim's notifications (line 31), or take them back (Algorithm 3, line 9). */
 void batch_notify(const struct citron_job *j, struct citron_batch *b, const struct citron_claim *c, bool come);
+/* The same for several claims: one verb for each ancestor that they notify, however many of them do. */
+struct tally {
+    unsigned n;
+    unsigned first_op; /* the number of the first verb */
+    struct tree_node nodes[FAB_BATCH_MAX];
+    struct citron_known known[FAB_BATCH_MAX];
+    uint64_t counts[FAB_BATCH_MAX];
+};
+void tally_add(const struct citron_job *j, struct tally *t, const struct citron_claim *c);
+void batch_tally(struct citron_batch *b, struct tally *t, bool come);
 /* A WRITE of the state of claims [from, to); the first time also of the record. Intent before effect (I5). */
 void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state);
 
 int job_run(struct citron_job *j, struct citron_batch *b);
 /* Runs verbs that may be repeated, until they are done: counts may become too high by that. */
 int job_run_surely(struct citron_job *j, struct citron_batch *b);
-/* A batch that says the state of claims [from, to), of claim i, or of all claims and the record, until it is said. */
+/* Says the state of claims [from, to) until it is said; of all claims, and the record. After a broken connection job_say_surely
+ * says all claims again, job_say_range only these. */
 int job_say_range(struct citron_job *j, unsigned from, unsigned to, enum claim_state state);
-int job_say_surely(struct citron_job *j, unsigned i, enum claim_state state);
+int job_say_surely(struct citron_job *j, unsigned from, unsigned to, enum claim_state state);
 int job_say_all(struct citron_job *j, enum claim_state state);
 /* Wakes clients that may sleep on that word. */
 void job_wake(const struct citron_job *j, fab_addr addr);

@@ -209,5 +209,5 @@ OWN_FRAME int leaf_whole_leave(struct citron_job *j, unsigned i, const struct ci
     for (unsigned n = 0; n < 4; n++)
         if (w->took[n])
             job_wake(j, job_node(j, tree_child(c->node, n)));
-    return rc && !(rc = seat_retry(j->seat, rc)) ? job_say_surely(j, i, CLAIM_HELD) : rc;
+    return rc && !(rc = seat_retry(j->seat, rc)) ? job_say_surely(j, i, i + 1, CLAIM_HELD) : rc;
 }

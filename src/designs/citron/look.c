@@ -6,8 +6,7 @@
 #include <errno.h>
 
 #define SKIP_BLIND_TIMES 1024 /* acquisitions that look before they claim leaves, after one that met a claim above its leaves */
-#define TALL_IDLE_MAX 1024
-#define NOT_DRAWN 1 /* a ticket would not be served at once */
+#define NOT_DRAWN 1           /* a ticket would not be served at once */
 
 /* ---- what the session remembers ---- */
 
@@ -16,9 +15,16 @@ void look_start(struct citron_job *j)
     j->look.pending = -1;
 }
 
-uint64_t look_hint(const struct citron_job *j)
+/* Over a fabric a session remembers the configuration of its latest locks, so that it need not be read first: every look reads it
+ * anyway. */
+void job_remember(struct citron_job *j)
 {
-    return (uint64_t)j->look.tall_idle << 2 | j->look.reach;
+    struct session_hint *hint = job_hint(j);
+    if (j->near)
+        return;
+    hint->index = j->index;
+    hint->word = j->plan.config_word;
+    hint->more = (uint64_t)j->look.tall_idle << 2 | j->look.reach;
 }
 
 void look_recall(struct citron_job *j, uint64_t hint)
@@ -38,13 +44,16 @@ static bool skips_blind(const struct citron_job *j)
     return hint->skip_blind && hint->skip_blind--;
 }
 
-bool look_doubts_tall(struct citron_job *j)
+/* The head may count a claim on a tall node that is left over from a broken connection. Then all clients read more ancestors, so a
+ * client that has read them in vain for long has the claims counted anew. */
+void look_doubt_tall(struct citron_job *j)
 {
-    if (j->look.tall_idle < TALL_IDLE_MAX)
-        return false;
+    const struct citron_claim *c = &j->claims.at[0];
+    if (c->spill)
+        return;
     j->look.tall_idle = 0;
     job_remember(j);
-    return true;
+    citron_repair(j, tree_above(c->node, (unsigned)max_u64(NODE_TALL, c->node.height)), false);
 }
 
 /* ---- phase (a), lines 9 to 11: turns ---- */
@@ -263,10 +272,9 @@ bool look_same_config(struct citron_job *j, const uint64_t head[CITRON_HEAD_WORD
 /* What the batch has found. */
 struct seen {
     uint64_t head[CITRON_HEAD_WORDS];
-    uint64_t turn; /* the word of the node whose turn was asked for */
-    int occupied;  /* the lowest ancestor that is taken, `above`, with its word; -1: none */
-    struct tree_node above;
-    uint64_t word;
+    uint64_t turn;          /* the word of the node whose turn was asked for */
+    struct tree_node above; /* the lowest ancestor that is taken, */
+    uint64_t word;          /* with its word; 0: none is */
     struct crowd_word full; /* no client may add to this word; its address is 0 if there is none */
 };
 
@@ -358,11 +366,10 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
         rc = see_turn(j, &b, turn, out);
     if (rc)
         return rc;
-    out->occupied = look_find(j, &l);
-    if (out->occupied >= 0) {
-        out->above = l.nodes[out->occupied];
-        out->word = l.words[out->occupied];
-    }
+    int taken = look_find(j, &l);
+    out->word = taken < 0 ? 0 : l.words[taken];
+    if (out->word)
+        out->above = l.nodes[taken];
     see_flags(j, from, to, &l, leaves);
     const struct crowd_word *full;
     rc = crowd_see(j, &crowd, &full);
@@ -486,7 +493,7 @@ static int wait_for_bits(struct citron_job *j, unsigned from, unsigned to, const
 
 static int look_at_ancestors(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves)
 {
-    struct seen seen = {.occupied = -1};
+    struct seen seen = {.word = 0};
     int rc = read_up_in_turn(j, from, to, leaves, &seen); /* line 14 */
     if (rc) {                                             /* JOB_WAITED: the queue is too long */
         rc = rc == JOB_WAITED ? wait_step_back(j, from, to) : seat_retry(j->seat, rc);
@@ -498,7 +505,7 @@ static int look_at_ancestors(struct citron_job *j, unsigned from, unsigned to, s
     }
     if (look_misses_tall(j, seen.head))
         return JOB_WAITED;
-    if (seen.occupied >= 0) { /* lines 16 to 19 */
+    if (seen.word) { /* lines 16 to 19 */
         rc = poll_parent(j, from, to, &seen, leaves);
         return rc > 0 ? wait_ancestor(j, from, to, seen.above, seen.word) : rc;
     }

@@ -48,18 +48,6 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 
 /* ---- the configuration ---- */
 
-/* Over a fabric a session remembers the configuration of its latest locks, so that it need not be read first: every look reads it
- * anyway. */
-void job_remember(struct citron_job *j)
-{
-    struct session_hint *hint = job_hint(j);
-    if (j->near)
-        return;
-    hint->index = j->index;
-    hint->word = j->plan.config_word;
-    hint->more = look_hint(j);
-}
-
 int job_configure(struct citron_job *j)
 {
     const struct session_hint *hint = job_hint(j);

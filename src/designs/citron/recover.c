@@ -158,16 +158,6 @@ int citron_census(const struct citron_job *j, claim_fn fn, void *ctx)
 
 /* ---- a node ---- */
 
-static bool is_high(struct tree_node n, bool spill)
-{
-    return !spill && node_is_high(n);
-}
-
-static bool is_tall(struct tree_node n, bool spill)
-{
-    return !spill && node_is_tall(n);
-}
-
 struct count {
     struct tree_node node;
     bool spill;
@@ -184,8 +174,8 @@ static int count_claim(void *ctx, uint32_t slot, uint32_t record, const struct c
     struct count *n = ctx;
     bool flux = c->state == CLAIM_FLUX || c->state == CLAIM_QUEUE;
     bool same = c->spill == n->spill && (c->spill || tree_same(c->node, n->node));
-    unsigned stripe = n->spill || !node_is_high(n->node) ? 0 : slot % HIGH_STRIPES;
-    if (!c->spill && node_is_tall(c->node)) {
+    unsigned stripe = node_is_high(n->node) ? slot % HIGH_STRIPES : 0;
+    if (node_is_tall(c->node)) {
         n->tall[tall_word(c->node, slot)] += c->state == CLAIM_HELD;
         n->tall_unsure |= c->state == CLAIM_FLUX;
     }
@@ -240,7 +230,7 @@ static void correct(const struct count *n, struct words *w)
         lower_to(&w->stripes[i], READERS_CNT, n->below[i]);
         lower_to(&w->stripes[i], READERS_DCNT, n->readers_below[i]);
     }
-    if (is_high(n->node, n->spill))
+    if (node_is_high(n->node))
         return;
     if (node_below(*word) > n->below[0])
         *word = field_set(*word, NODE_DCNT, NODE_COUNT_BITS, (node_field(*word, NODE_DMAX) - n->below[0]) & NODE_COUNT_MAX);
@@ -283,9 +273,9 @@ static void add_words(const struct citron_job *j, struct citron_batch *b, struct
     const struct citron_claim at = {.spill = spill, .node = n};
     batch_read(b, job_claim_node(j, &at), &was->node, sizeof was->node);
     batch_read(b, job_claim_readers(j, &at), &was->readers, sizeof was->readers);
-    if (is_high(n, spill))
+    if (node_is_high(n))
         batch_read(b, job_stripes(j, n), was->stripes, sizeof was->stripes);
-    if (is_tall(n, spill))
+    if (node_is_tall(n))
         batch_read(b, tall_addr(j, 0), was->tall, sizeof was->tall);
 }
 
@@ -310,9 +300,9 @@ static int put_right(const struct citron_job *j, const struct count *n, const st
     int rc = replace(j, job_claim_readers(j, &at), was->readers, right.readers);
     if (!rc)
         rc = replace(j, job_claim_node(j, &at), was->node, right.node);
-    for (unsigned i = 0; i < HIGH_STRIPES && is_high(n->node, n->spill) && !rc; i++)
+    for (unsigned i = 0; i < HIGH_STRIPES && node_is_high(n->node) && !rc; i++)
         rc = replace(j, job_stripes(j, n->node) + i * sizeof(uint64_t), was->stripes[i], right.stripes[i]);
-    for (unsigned i = 0; i < TALL_WORDS && is_tall(n->node, n->spill) && !rc; i++)
+    for (unsigned i = 0; i < TALL_WORDS && node_is_tall(n->node) && !rc; i++)
         rc = replace(j, tall_addr(j, i), was->tall[i], right.tall[i]);
     return rc ? rc : memcmp(was, &right, sizeof right) ? CITRON_REPAIRED : 0;
 }
@@ -334,11 +324,11 @@ int citron_repair_some(const struct citron_job *j, const struct tree_node *nodes
 {
     struct words was[REPAIR_MAX];
     struct counts counts = {.n = n};
-    assert(n <= REPAIR_MAX);
+    assert(n <= REPAIR_MAX && (!spill || !nodes[0].height)); /* the spillover is neither high nor tall */
     memset(was, 0, sizeof was);
     int rc = read_words(j, nodes, n, spill, was);
     for (unsigned i = 0; i < n && !rc; i++)
-        rc = may_be_crowd(j, &was[i], is_high(nodes[i], spill)) ? config_tell_crowd(j) : 0;
+        rc = may_be_crowd(j, &was[i], node_is_high(nodes[i])) ? config_tell_crowd(j) : 0;
     if (rc)
         return rc;
     for (unsigned i = 0; i < n; i++)

@@ -105,7 +105,7 @@ static int leave_queue(struct citron_job *j, unsigned i)
         if (doubt && last)
             break;
     }
-    return job_say_surely(j, i, CLAIM_WAIT); /* a ticket is skipped only when no claim says that it has it */
+    return job_say_surely(j, i, i + 1, CLAIM_WAIT); /* a ticket is skipped only when no claim says that it has it */
 }
 
 /* ---- ways back out of an acquisition ---- */
@@ -129,7 +129,7 @@ OWN_FRAME int job_doubt(struct citron_job *j, unsigned i)
     }
     int rc = job_run_surely(j, &b);
     if (!rc)
-        rc = job_say_surely(j, i, then);
+        rc = job_say_surely(j, i, i + 1, then);
     if (!rc)
         job_wake_after(j, c);
     return rc;
@@ -201,36 +201,6 @@ bool citron_holds(const struct seat *seat, const struct hold *h)
     return hold_is(seat, h, citron_held_state(h)) && hold_has_range(seat, h) && has_token(seat, h);
 }
 
-/* Notifications of several claims to the same ancestor are taken back by one verb. */
-struct tally {
-    unsigned n;
-    struct citron_known known[FAB_BATCH_MAX];
-    uint64_t counts[FAB_BATCH_MAX];
-};
-
-static void tally_add(const struct citron_job *j, struct tally *t, const struct citron_claim *c)
-{
-    struct tree_node above[TREE_HEIGHT_MAX];
-    for (unsigned i = 0, n = claim_notified(c, above); i < n; i++) {
-        struct citron_known k = job_known(j, above[i], c->shared);
-        unsigned at = 0;
-        while (at < t->n && (t->known[at].addr != k.addr || t->known[at].gone != k.gone))
-            at++;
-        if (at == t->n) {
-            t->known[t->n] = k;
-            t->counts[t->n++] = 0;
-        }
-        t->counts[at]++;
-    }
-}
-
-static void tally_emit(struct citron_batch *b, struct tally *t)
-{
-    for (unsigned i = 0; i < t->n; i++)
-        batch_mfaa(b, t->known[i].addr, t->counts[i] * t->known[i].gone, t->known[i].tops);
-    t->n = 0;
-}
-
 /* Of readers of internal nodes: the READ of the node, and the verb by which they left. */
 struct left {
     bool pieces; /* there was more than one batch */
@@ -255,7 +225,8 @@ static int release_batch(struct citron_job *j, struct citron_batch *b, struct le
         if (c->state != CLAIM_FLUX)
             continue;
         if (b->n + t.n + 12 + TREE_HEIGHT_MAX > FAB_BATCH_MAX) { /* many nodes, or a small m: in pieces, each exact by itself */
-            tally_emit(b, &t);
+            batch_tally(b, &t, false);
+            t.n = 0;
             int rc = job_run(j, b);
             if (rc)
                 return rc;
@@ -268,7 +239,7 @@ static int release_batch(struct citron_job *j, struct citron_batch *b, struct le
         add_release_node(j, b, i, false);
         tally_add(j, &t, c);
     }
-    tally_emit(b, &t);
+    batch_tally(b, &t, false);
     /* On shared memory the record is the session's book, too: citron_release closes it. */
     fab_addr record = space_record_addr(j->seat->space, j->seat->me->slot, j->h->record);
     if (!j->near)

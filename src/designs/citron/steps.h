@@ -35,10 +35,11 @@ struct citron_leaves {
     uint64_t places[CLAIMS_MAX][LEAF_READERS];
 };
 
-/* Before the first look of a plan; and what the session's latest job on this lock knew of tall nodes. */
+/* Before the first look of a plan. */
 void look_start(struct citron_job *j);
+/* For the session's next job on this lock: the configuration and how far up to look; and what the latest job knew of the latter. */
+void job_remember(struct citron_job *j);
 void look_recall(struct citron_job *j, uint64_t hint);
-uint64_t look_hint(const struct citron_job *j);
 /* (a), lines 9 to 11: turns at all internal nodes beyond the base, but for the last one, which look_up asks for. *at becomes the
  * base if turns were needed. */
 int look_take_turns(struct citron_job *j, unsigned *at);
@@ -57,8 +58,8 @@ bool look_misses_tall(struct citron_job *j, const uint64_t head[CITRON_HEAD_WORD
 bool look_same_config(struct citron_job *j, const uint64_t head[CITRON_HEAD_WORDS]);
 /* This session has met a claim above its leaves: for a while it looks before it claims leaves. */
 void look_skip_blind(const struct citron_job *j);
-/* Tall nodes were counted in vain for long: forget that, and true, so that the count is looked after. */
-bool look_doubts_tall(struct citron_job *j);
+/* Tall nodes were read in vain for long. */
+void look_doubt_tall(struct citron_job *j);
 
 /* ---- claim.c: phases (c) and (d) ---- */
 
@@ -139,10 +140,22 @@ static inline void wait_over(struct citron_job *j) /* the claim was had */
     j->wait.patience_ns = j->policy.patience_ns;
     j->wait.blocked = j->wait.passed = 0;
 }
-bool wait_blocked(struct citron_job *j);     /* bits were taken by another client; true: too often in a row */
-bool wait_place_taken(struct citron_job *j); /* a place was; true: all may be taken */
-void wait_unannounced(struct citron_job *j);
-void wait_met_crowd(struct citron_job *j);
+static inline bool wait_blocked(struct citron_job *j) /* bits were taken by another client; true: too often in a row */
+{
+    return ++j->wait.blocked > j->policy.blocked && j->deadline != DEADLINE_TRY;
+}
+static inline bool wait_place_taken(struct citron_job *j) /* a place was; true: all may be taken */
+{
+    return ++j->wait.places_tried > LEAF_READERS;
+}
+static inline void wait_unannounced(struct citron_job *j)
+{
+    j->wait.unannounced = true;
+}
+static inline void wait_met_crowd(struct citron_job *j)
+{
+    j->wait.crowded = true;
+}
 
 /* ---- leaf.c ---- */
 

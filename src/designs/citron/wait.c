@@ -9,27 +9,7 @@
 #define PAUSE_DOUBLINGS 6
 #define TURN_TRIPS 2 /* a turn takes at least so many round trips: looking up and claiming */
 
-/* ---- how often in vain ---- */
-
-bool wait_blocked(struct citron_job *j)
-{
-    return ++j->wait.blocked > j->policy.blocked && j->deadline != DEADLINE_TRY;
-}
-
-bool wait_place_taken(struct citron_job *j)
-{
-    return ++j->wait.places_tried > LEAF_READERS;
-}
-
-void wait_unannounced(struct citron_job *j)
-{
-    j->wait.unannounced = true;
-}
-
-void wait_met_crowd(struct citron_job *j)
-{
-    j->wait.crowded = true;
-}
+/* ---- for the last resort of lines 23 and 24 ---- */
 
 int job_escalate(struct citron_job *j, struct tree_node to)
 {
