@@ -54,7 +54,7 @@ OWN_FRAME static int say_flux(struct citron_job *j)
     batch_start(&b);
     job_say(j, &b, 0, 1, CLAIM_FLUX);
     int rc = job_run(j, &b);
-    j->claims.at[0].state = CLAIM_HELD;
+    job_know(j, 0, CLAIM_HELD);
     return rc;
 }
 

@@ -137,6 +137,11 @@ void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsign
     j->claims.published = true;
 }
 
+void job_know(struct citron_job *j, unsigned i, enum claim_state state)
+{
+    j->claims.at[i].state = state;
+}
+
 /* ---- near: a batch on shared memory, verb by verb ---- */
 
 static uint64_t verb_result(const struct fab_op *op, uint64_t word)

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /* A job: one operation under way. It consists of parts, and one file writes each of them:
  *
  *     part       what                                                    written by
  *     policy     the knobs, and what depends on where the memory is      job_start (plan.c), once
  *     plan       the configuration, the range, and how to get it         plan.c
- *     claims     the list of claims, and how far each of them is         plan.c (which), batch.c (states, as they are published)
+ *     claims     the list of claims                                      plan.c; of holds that change also change.c and split.c
+ *       state      how far a claim is                                    batch.c, with what it publishes
+ *       ticket     of an internal node                                   look.c
+ *       place      of a reader in a leaf; also `took`                    claim.c
+ *       marked     that the hold waits for more                          yield.c
  *     look       phases (a) and (b): turns, and how far up to look       look.c
  *     token      the fencing token                                       token.c
- *     wait       how long, and how often in vain, the job has waited     wait.c
+ *     wait       how long, and how often in vain, the job has waited     wait.c (and its inline functions in steps.h)
  *     in_flight  counters that the job is about to add to                batch.c
- *
- * A claim's ticket is written by look.c, its place and `took` by claim.c. The operations on holds (release.c, change.c, split.c)
- * change the claims of holds. */
+ */
+/* clang-format on */
 #ifndef PAWL_DESIGNS_CITRON_JOB_H
 #define PAWL_DESIGNS_CITRON_JOB_H
 
@@ -309,6 +313,8 @@ void tally_add(const struct citron_job *j, struct tally *t, const struct citron_
 void batch_tally(struct citron_batch *b, struct tally *t, bool come);
 /* A WRITE of the state of claims [from, to); the first time also of the record. Intent before effect (I5). */
 void job_say(struct citron_job *j, struct citron_batch *b, unsigned from, unsigned to, enum claim_state state);
+/* The job knows more of a claim than it has published. */
+void job_know(struct citron_job *j, unsigned i, enum claim_state state);
 
 int job_run(struct citron_job *j, struct citron_batch *b);
 /* Runs verbs that may be repeated, until they are done: counts may become too high by that. */

@@ -83,7 +83,7 @@ static void note_end(const struct citron_job *j, struct citron_batch *b)
 static int take_drawn(struct citron_job *j, unsigned i, uint64_t found)
 {
     struct citron_claim *c = &j->claims.at[i];
-    c->state = CLAIM_TURN;
+    job_know(j, i, CLAIM_TURN);
     c->ticket = node_field(found, NODE_TMAX);
     if (likely(node_queue(found) < j->policy.crowd))
         return 0;
@@ -140,7 +140,7 @@ static int take_ticket(struct citron_job *j, unsigned i, uint64_t *seen)
     if (!rc) {
         rc = take_drawn(j, i, *seen);
     } else if (rc == -FAB_EUNKNOWN || rc == NOT_DRAWN) { /* a ticket of unknown number has no owner */
-        j->claims.at[i].state = CLAIM_WAIT;
+        job_know(j, i, CLAIM_WAIT);
         rc = rc < 0 ? seat_retry(j->seat, rc) : 0;
         rc = rc ? rc : JOB_WAITED;
     }
@@ -361,7 +361,7 @@ OWN_FRAME static int read_up(struct citron_job *j, unsigned from, unsigned to, s
     j->look.limit_ns = config_wait_ns(config_of(j->plan.config_word));
     int rc = job_run(j, &b);
     if (rc == -FAB_EUNKNOWN && j->look.pending >= 0 && j->claims.at[j->look.pending].state == CLAIM_QUEUE)
-        j->claims.at[j->look.pending].state = CLAIM_WAIT; /* a ticket of unknown number has no owner */
+        job_know(j, (unsigned)j->look.pending, CLAIM_WAIT); /* a ticket of unknown number has no owner */
     if (!rc && j->look.pending >= 0)
         rc = see_turn(j, &b, turn, out);
     if (rc)

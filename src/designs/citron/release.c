@@ -278,7 +278,7 @@ static int release_again(struct citron_job *j, bool *done)
     if (claim_of(word, j->height_max).state == CLAIM_HELD) {
         for (unsigned i = 0; i < j->claims.n; i++)
             if (j->claims.at[i].state == CLAIM_FLUX)
-                j->claims.at[i].state = CLAIM_HELD; /* so that FLUX is said again before the first step (I5) */
+                job_know(j, i, CLAIM_HELD); /* so that FLUX is said again before the first step (I5) */
         return 0;
     }
     *done = true;

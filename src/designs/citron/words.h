@@ -37,7 +37,7 @@ extern unsigned citron_count_bits; /* how many of these bits count: all of them;
 
 /* A node counts up to 32,767 (3.4). A client that finds a crowd steps back and waits without being counted. Holders stay, and are
  * fewer than that: 4,096 units lie below the largest node that counts in this word. No client adds to a word in which it has seen
- * half of the maximum; the other half is for clients that could not know of the crowd (crowd.c). */
+ * half of the maximum; the other half is for clients that could not know of the crowd (batch.c). */
 #define NODE_LIMIT (NODE_COUNT_MAX / 2 + 1)
 #define NODE_CROWD (1u << (NODE_COUNT_BITS - 2))
 #define READERS_CLAIMS_MAX 32767u /* half of the maximum of 16 bits; more claims are refused */
@@ -208,7 +208,7 @@ struct citron_config {
     uint32_t wait;    /* 0: a client that claims looks up once more instead, and no client waits T_wait out */
     uint32_t version; /* so that no two configurations in a row look alike */
     bool set;         /* T_wait was set, and stays as it is */
-    bool crowded;     /* there was a crowd: clients look before they add (crowd.c) */
+    bool crowded;     /* there was a crowd: clients look before they add (batch.c) */
 };
 
 /* clang-format off */

@@ -198,7 +198,7 @@ struct session {
         uint64_t index, word, more;
         uint32_t skip_blind;
     } hints[16];
-    struct session_flights { /* so many of its claims are about to count themselves, by what counts them (citron's crowd.c) */
+    struct session_flights { /* so many of its claims are about to count themselves, by what counts them (citron's batch.c) */
         uint16_t below[SESSION_FLIGHTS], turns[SESSION_FLIGHTS], locks[16];
     } flights;
     uint64_t scaled_ns;   /* when it last looked whether a lock should grow */
