@@ -57,9 +57,9 @@ int job_configure(struct citron_job *j)
         return 0;
     }
     do {
-        uint64_t word, before = world_now(j->seat->world);
+        uint64_t word = 0, before = world_now(j->seat->world);
         int rc = fab_read64(j->seat->ep, job_header(j, offsetof(struct citron_lock, config)), &word);
-        if (!rc && word)
+        if (word) /* even if the READ failed after it was done: every look reads the configuration again */
             plan_config(j, word);
         else if (!rc)
             rc = config_make(j, world_now(j->seat->world) - before);
