@@ -104,6 +104,7 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
         int end = rc == -PAWL_ELOST ? rc : job_drop_all(&j, 0, false);
         return end == -PAWL_ELOST ? end : rc;
     }
+    assert(!j.policy.tokens || j.token.value); /* I2r */
     for (unsigned i = 0; i < j.claims.n; i++)
         assert(j.claims.at[i].state == CLAIM_HELD); /* I5: what is granted was published */
     if (j.look.tall_idle >= LOOK_TALL_IDLE_MAX)

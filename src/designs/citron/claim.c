@@ -499,6 +499,7 @@ int claim_settle(struct citron_job *j, unsigned from, unsigned *to, struct claim
 {
     for (unsigned i = from; i < *to; i++) {
         bool leaf = !claim_internal(&j->claims.at[i]);
+        assert(j->claims.at[i].state == CLAIM_HELD); /* I5: published, whether it is complete or not */
         if (leaf ? leaf_good(j, i, &c->leaves) : is_low(j, &j->claims.at[i]) && low_good(j, i, c))
             continue;
         int rc = i + 1 < *to ? job_drop_all(j, i + 1, true) : 0; /* a job that waits has no claims further up */

@@ -47,6 +47,7 @@ static int clean_up_node(struct cleanup *f, struct tree_node n)
     if (tree_same(*seen, n))
         return 0;
     *seen = n;
+    assert(f->count < REPAIR_MAX);
     f->waiting[f->count++] = n;
     return f->count == REPAIR_MAX ? count_waiting(f) : 0;
 }

@@ -517,6 +517,8 @@ static int look_at_ancestors(struct citron_job *j, unsigned from, unsigned to, s
 
 int look_up(struct citron_job *j, unsigned from, unsigned to, struct citron_leaves *leaves)
 {
+    for (unsigned i = from; i < to; i++) /* (a) comes before (b) */
+        assert(!claim_internal(&j->claims.at[i]) || j->claims.at[i].state >= CLAIM_TURN || (int)i == j->look.pending);
     j->look.blind = false;
     int rc = may_claim_blindly(j, from, to) ? start_blindly(j, from, to) : 1;
     return rc > 0 ? look_at_ancestors(j, from, to, leaves) : rc;

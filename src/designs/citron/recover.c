@@ -297,6 +297,9 @@ static int put_right(const struct citron_job *j, const struct count *n, const st
     if (n->unsure)
         return 1;
     correct(n, &right);
+    assert(readers_here(right.readers) <= readers_here(was->readers) &&
+           readers_below(right.readers) <= readers_below(was->readers));
+    assert(node_below(right.node) <= node_below(was->node) && node_queue(right.node) <= node_queue(was->node)); /* I3 */
     int rc = replace(j, job_claim_readers(j, &at), was->readers, right.readers);
     if (!rc)
         rc = replace(j, job_claim_node(j, &at), was->node, right.node);
@@ -469,6 +472,7 @@ static int scrub_once(struct citron_job *j, struct tree_node parent)
 
 int citron_scrub(struct citron_job *j, struct tree_node parent)
 {
+    assert(j->claims.n == 1 && tree_same(j->claims.at[0].node, parent) && !j->claims.at[0].shared); /* I1: no other client has it */
     int rc = 1;
     for (unsigned tries = 0; rc > 0 && tries < READ_TRIES_MAX; tries++)
         rc = scrub_once(j, parent);

@@ -78,6 +78,7 @@ static int leave_queue(struct citron_job *j, unsigned i)
     struct citron_claim *c = &j->claims.at[i];
     fab_addr addr = job_claim_node(j, c);
     const uint64_t max = FIELD_MASK(NODE_TMAX, NODE_COUNT_BITS);
+    assert(claim_internal(c) && c->state == CLAIM_TURN);
     for (unsigned n = 0; n < LEAVE_TRIES_MAX; n++) {
         uint64_t seen, old;
         uint64_t turn = (uint64_t)c->ticket << NODE_TCNT, next = node_ticket_next(c->ticket);

@@ -206,6 +206,7 @@ static int grow(struct citron_job *j)
 {
     fab_addr maximizer = job_header(j, offsetof(struct citron_lock, maximizer));
     uint64_t wanted, old;
+    assert(j->claims.at[j->claims.n - 1].spill && !j->claims.at[j->claims.n - 1].shared);
     int rc = read_config(j);
     if (!rc)
         rc = fab_read64(j->seat->ep, maximizer, &wanted);

@@ -105,6 +105,7 @@ static int wait_near(struct citron_job *j, const struct fab_cond *cond, uint64_t
 
 int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
 {
+    assert(!j->in_flight.n); /* so that what a session has in flight depends on no other session */
     int rc = say_turns(j);
     if (rc)
         return rc;
@@ -185,7 +186,11 @@ OWN_FRAME int wait_step_back(struct citron_job *j, unsigned from, unsigned to)
 static int give_back(struct citron_job *j, unsigned from, unsigned to)
 {
     int rc = wait_step_back(j, from, to);
-    return !rc && from > j->claims.base ? job_drop_all(j, j->claims.base, true) : rc;
+    if (!rc && from > j->claims.base)
+        rc = job_drop_all(j, j->claims.base, true);
+    for (unsigned i = j->claims.base; i < j->claims.n && !rc; i++)
+        assert(j->claims.at[i].state <= CLAIM_TURN); /* I9: no client waits for an ancestor with a claim in hand */
+    return rc;
 }
 
 /* Lines 16 to 18. */
