@@ -91,11 +91,11 @@ static void low_high_nodes(const struct design *d)
     citron_high = usual;
 }
 
-/* So few may be counted by a node that some always wait outside: nobody is refused, and nobody is left there. */
+/* A node counts so few claims that some clients always wait outside: none is refused, and all get on. */
 static void crowds(const struct design *d)
 {
     const unsigned usual = citron_crowd;
-    citron_count_bits = 7; /* two of each session in the air, of 32 */
+    citron_count_bits = 7; /* each of 32 sessions has two claims in flight */
     for (citron_crowd = 1; citron_crowd <= 3; citron_crowd++) {
         struct run_sum sum = {0};
         citron_stats = (struct citron_stats){0};
