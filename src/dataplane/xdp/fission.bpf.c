@@ -20,6 +20,8 @@ struct {
     __type(value, struct lock);
 } locks SEC(".maps");
 
+#define POLICY (&(const struct fission_policy){.options = settings.options})
+
 /* Others can get in between as often as there are other CPUs with packets for the same lock; whoever fails so often in a row drops
  * the packet, and its sender tries again. */
 #define COMMIT_TRIES 8
@@ -48,7 +50,7 @@ static __attribute__((noinline)) int take_over(struct lock *lock, uint64_t word,
     if (!lock)
         return 0;
     uint64_t token = *(volatile uint64_t *)&lock->token, next = word;
-    fission_decide(&take, settings.options, &next, &token, &m);
+    fission_decide(&take, POLICY, &next, &token, &m);
     if (__sync_val_compare_and_swap(&lock->word, word, next) != word)
         return 0;
     *(volatile uint64_t *)&lock->token = token;
@@ -107,7 +109,7 @@ INLINE __attribute__((flatten)) int commit(struct lock *lock, const struct fissi
     for (int i = 0; i < COMMIT_TRIES; i++) {
         uint64_t token = *(volatile uint64_t *)&lock->token, known = token;
         uint64_t word = *(volatile uint64_t *)&lock->word, next = word;
-        *dest = fission_decide(p, settings.options, &next, &token, m);
+        *dest = fission_decide(p, POLICY, &next, &token, m);
         if (next == word || __sync_val_compare_and_swap(&lock->word, word, next) == word) {
             if (token != known)
                 *(volatile uint64_t *)&lock->token = token;
@@ -125,8 +127,8 @@ INLINE int send_both(struct frame *f, struct fission_packet *p, struct fission_m
         return XDP_ABORTED;
     struct fission_packet *grant = (void *)n->first;
     __builtin_memcpy(grant, p, sizeof *grant);
-    fission_rewrite(grant, settings.options, m, FISSION_TO_CLIENT);
-    fission_rewrite(p, settings.options, m, FISSION_TO_AGENT);
+    fission_rewrite(grant, POLICY, m, FISSION_TO_CLIENT);
+    fission_rewrite(p, POLICY, m, FISSION_TO_AGENT);
     n->to[0] = p->client;
     n->to[1] = p->head.to;
     return twin_send(c);
@@ -150,7 +152,7 @@ INLINE __attribute__((flatten)) int settle(struct xdp_md *ctx, struct frame *f, 
     if (dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT))
         return send_both(f, p, &m, c);
     struct place from = p->head.from;
-    fission_rewrite(p, settings.options, &m, dest);
+    fission_rewrite(p, POLICY, &m, dest);
     int to_sender = p->head.to.machine == from.machine && p->head.to.port == from.port;
     return to_sender ? frame_answer(f, c) : frame_send(ctx, f, c);
 }
@@ -161,7 +163,7 @@ INLINE __attribute__((flatten)) int decide(struct xdp_md *ctx, struct frame *f, 
 {
     struct fission_packet *p = (void *)f->head;
     struct fission_rules rules = {.space = settings.space,
-                                  .epoch = live.epoch,
+                                  .life = live.epoch,
                                   .generation = settings.generation,
                                   .machines = settings.machines,
                                   .locks = settings.locks};

@@ -84,7 +84,7 @@ static void writer_gone(struct event *e, struct agent *a)
 {
     edit(e, a);
     if (--a->writers == 0 && a->state == AGENT_LIVE && (a->starves || host_is(e->h, FISSION_WRITE_PREFERRING)) &&
-        !MISTAKE(e->h->config.mistakes, FISSLOCK_BUSTED_STICKY))
+        !MISTAKE(e->h->config.mistakes, FISSLOCK_MISTAKE_STICKY))
         agent_tell_writers(e, a, a->upgrader.machine != 0);
 }
 
@@ -110,8 +110,8 @@ static void grant(struct event *e, struct agent *a, uint32_t node)
     edit(e, a);
     struct node *n = host_node(e->h, node);
     if (here(e, n->client)) {
-        struct request *r = pool_request_of(e->h, n->nonce);
-        if (!r || r->index != a->index || r->state != REQUEST_WAITING) {
+        struct fiss_request *r = pool_request_of(e->h, n->nonce);
+        if (!r || r->index != a->index || r->state != FISS_WAITING) {
             pool_node_free(e, node);
             return;
         }
@@ -294,7 +294,7 @@ void agent_cancel_upgrade(struct event *e, struct agent *a, struct who who)
     }
 }
 
-void agent_downgrade(struct event *e, struct agent *a, struct request *r)
+void agent_downgrade(struct event *e, struct agent *a, struct fiss_request *r)
 {
     uint32_t node = pool_list_find(e->h, &a->holders, (struct who){r->nonce, e->h->machine});
     debug_assert(node != NONE && a->right == FISSION_EXCLUSIVE);
@@ -344,10 +344,10 @@ static bool serve_upgrader(struct event *e, struct agent *a)
     edit(e, a);
     a->upgrader.machine = MACHINE_NONE;
     if (a->right == FISSION_EXCLUSIVE && here(e, n->client) && a->granted < TOKEN_GRANTS_MAX) {
-        struct request *r = pool_request_of(h, n->nonce);
+        struct fiss_request *r = pool_request_of(h, n->nonce);
         a->granted++;
         n->mode = FISSION_EXCLUSIVE;
-        if (r && r->state == REQUEST_UPGRADING)
+        if (r && r->state == FISS_UPGRADING)
             request_grant(e, r, FISSION_EXCLUSIVE, agent_token(a), a->term, 0);
         return true;
     }

@@ -23,6 +23,7 @@ struct annex_lock {
 
 struct annex {
     struct rack_config config;
+    struct fission_policy policy;
     struct fission_rules rules; /* epoch: the switch's life; 0: not welcomed yet */
     struct packet_drops drops;
     uint16_t machine;
@@ -51,6 +52,7 @@ void fisslock_server_init(void *server, const struct rack_config *config, uint16
     struct annex *a = server; /* zero: no lock has an era */
     a->config = *config;
     a->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
+    a->policy = policy_of(config);
     a->machine = machine;
     a->life = life;
     while (a->ward < config->servers && config->server[a->ward] != machine)
@@ -78,7 +80,7 @@ static struct annex_lock *lock_at(struct annex *a, uint64_t index)
 
 static struct fission_packet *say(const struct annex *a, enum spill_type type, unsigned entries, struct outbox *out)
 {
-    return spill_packet(out, type, a->config.space, a->rules.epoch, (struct place){a->machine, PORT_SERVER},
+    return spill_packet(out, type, a->config.space, a->rules.life, (struct place){a->machine, PORT_SERVER},
                         (struct place){MACHINE_SWITCH, PORT_POOL}, entries);
 }
 
@@ -91,7 +93,7 @@ static void say_hand(const struct annex *a, uint64_t index, const struct annex_l
     p->head.nonce = l->round;
     p->word = l->word;
     p->token = l->token;
-    if (MISTAKE(a->config.mistakes, FISSLOCK_BUSTED_BLANK) && !(l->word & FISSION_WORD_HELD))
+    if (MISTAKE(a->config.mistakes, FISSLOCK_MISTAKE_BLANK) && !(l->word & FISSION_WORD_HELD))
         p->word = p->token = 0;
 }
 
@@ -131,9 +133,9 @@ static void on_welcome(struct annex *a, const struct fission_packet *p)
 {
     if (p->stamp != a->life)
         a->hello_ns = 0; /* it does not know us: HELLO at once */
-    if (p->stamp != a->life || p->head.epoch <= a->rules.epoch)
+    if (p->stamp != a->life || p->head.epoch <= a->rules.life)
         return;
-    a->rules.epoch = p->head.epoch;
+    a->rules.life = p->head.epoch;
     a->capacity = p->word;
     a->era++;
     a->hot_count = 0;
@@ -149,7 +151,7 @@ static void on_control(struct annex *a, const struct fission_packet *p, uint32_t
         on_welcome(a, p);
         return;
     }
-    if (!a->rules.epoch || p->head.epoch != a->rules.epoch || ward_of(&a->config, p->head.index) != a->ward) {
+    if (!a->rules.life || p->head.epoch != a->rules.life || ward_of(&a->config, p->head.index) != a->ward) {
         a->drops.stale++;
         return;
     }
@@ -165,8 +167,8 @@ static void on_control(struct annex *a, const struct fission_packet *p, uint32_t
 
 static uint32_t decide(struct annex *a, struct annex_lock *l, const struct fission_packet *p, struct fission_meta *m)
 {
-    uint32_t dest = fission_decide(p, (uint32_t)(a->config.options | MISTAKES(a->config.mistakes)), &l->word, &l->token, m);
-    m->token += (uint64_t)a->rules.epoch << FISSION_TOKEN_LIFE_SHIFT;
+    uint32_t dest = fission_decide(p, &a->policy, &l->word, &l->token, m);
+    m->token += (uint64_t)a->rules.life << FISSION_TOKEN_LIFE_SHIFT;
     return dest;
 }
 
@@ -219,7 +221,7 @@ static void emit(struct annex *a, const struct fission_packet *in, uint32_t len,
         return;
     memcpy(p, in, len);
     if (m) {
-        fission_rewrite(p, (uint32_t)(a->config.options | MISTAKES(a->config.mistakes)), m, dest);
+        fission_rewrite(p, &a->policy, m, dest);
         p->flags |= SPILL_SERVED;
     } else {
         p->hops++;
@@ -265,7 +267,7 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
     }
     /* As it was before it was forwarded: a GRANT with agent names the next host here, too. */
     p->head.to = p->head.type == FISSION_GRANT ? p->client : (struct place){MACHINE_SWITCH, PORT_POOL};
-    enum fission_fault fault = a->rules.epoch ? fission_verify(p, len, &a->rules) : FISSION_STALE;
+    enum fission_fault fault = a->rules.life ? fission_verify(p, len, &a->rules) : FISSION_STALE;
     bool tells = p->head.type == FISSION_REPORT;
     bool mine = (fission_concerns_lock(p) || tells) && p->head.from.machine != MACHINE_SWITCH;
     if (fault == FISSION_FINE && (!mine || ward_of(&a->config, p->head.index) != a->ward))
@@ -280,7 +282,7 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
     }
     struct annex_lock *l = lock_at(a, p->head.index);
     p->flags &= (uint16_t) ~(SPILL_MOVING | SPILL_SERVED);
-    if (l->state == ANNEX_LENT && !MISTAKE(a->config.mistakes, FISSLOCK_BUSTED_UNPAUSED)) {
+    if (l->state == ANNEX_LENT && !MISTAKE(a->config.mistakes, FISSLOCK_MISTAKE_UNPAUSED)) {
         p->flags &= (uint16_t)~SPILL_DEAD;
         emit(a, p, len, NULL, 0, out);
         return;
@@ -306,7 +308,7 @@ uint64_t fisslock_server_tick(void *server, uint64_t now, struct outbox *out)
         struct fission_packet *p = say(a, SPILL_HELLO, 0, out);
         if (p)
             p->stamp = a->life;
-        a->hello_ns = now + (a->rules.epoch ? max_u64(a->config.lease_ns / HELLO_SHARE, a->config.retry_ns) : a->config.retry_ns);
+        a->hello_ns = now + (a->rules.life ? max_u64(a->config.lease_ns / HELLO_SHARE, a->config.retry_ns) : a->config.retry_ns);
     }
     if (now >= a->heat_ns) {
         say_heat(a, out);

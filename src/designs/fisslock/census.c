@@ -10,7 +10,7 @@ static_assert(FISSION_ENTRIES_MAX >= CENSUS_SPAN, "an answer has room");
 
 static void ask(struct event *e, uint16_t machine, uint32_t slot)
 {
-    struct census *c = &e->h->census;
+    struct fiss_census *c = &e->h->census;
     struct fission_packet *p = pool_packet(e, FISSION_CENSUS, c->index, c->id, 0);
     if (!p)
         return;
@@ -20,7 +20,7 @@ static void ask(struct event *e, uint16_t machine, uint32_t slot)
     p->stamp = c->all ? slot : c->high;
 }
 
-static bool has_answered(const struct census *c, uint16_t machine)
+static bool has_answered(const struct fiss_census *c, uint16_t machine)
 {
     return c->answered[machine / 64] >> (machine % 64) & 1;
 }
@@ -31,11 +31,11 @@ static unsigned answer(struct event *e, uint64_t index, uint32_t term, uint16_t 
 {
     struct fisslock_host *h = e->h;
     unsigned count = 0;
-    for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
-        bool holds = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
+    for (struct fiss_request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
+        bool holds = r->state == FISS_HELD || r->state == FISS_UPGRADING;
         if (holds && r->term == term && r->ordinal >= low && r->ordinal <= high && count < CENSUS_SPAN) {
             entries[count++] = (struct fission_entry){r->nonce, request_place(h, r), r->ordinal, r->mode, r->priority};
-        } else if (r->state == REQUEST_WAITING && (!r->barred || r->barred_term != term || r->barred_inca < high)) {
+        } else if (r->state == FISS_WAITING && (!r->barred || r->barred_term != term || r->barred_inca < high)) {
             edit(e, r);
             r->barred = true;
             r->barred_term = term;
@@ -53,14 +53,14 @@ static unsigned answer_all(struct event *e, uint64_t index, uint32_t term, uint3
     unsigned count = 0;
     uint32_t from = *next;
     *next = NONE;
-    for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r))
-        if (r->state == REQUEST_WAITING) {
+    for (struct fiss_request *r = pool_request_first(h, index); r; r = pool_request_next(h, r))
+        if (r->state == FISS_WAITING) {
             edit(e, r);
             r->floor = term;
             r->floored = true;
         }
     for (uint32_t slot = from; slot < h->request_count; slot++) {
-        const struct request *r = host_request(h, slot);
+        const struct fiss_request *r = host_request(h, slot);
         if (r->index != index || !request_holds(h, r->nonce) || r->term == term)
             continue;
         if (count == CENSUS_SPAN) {
@@ -93,7 +93,7 @@ static bool take(struct event *e, struct agent *a, const struct fission_entry *e
 static void finish(struct event *e, struct agent *a)
 {
     edit(e, &e->h->census);
-    struct census *c = &e->h->census;
+    struct fiss_census *c = &e->h->census;
     if (c->all) {
         edit(e, a);
         a->doubt = false;
@@ -107,7 +107,7 @@ static void finish(struct event *e, struct agent *a)
 
 static struct agent *census_agent(struct event *e)
 {
-    const struct census *c = &e->h->census;
+    const struct fiss_census *c = &e->h->census;
     struct agent *a = c->id ? pool_agent_of(e->h, c->index) : NULL;
     return a && a->state == AGENT_LIVE && a->term == c->term ? a : NULL;
 }
@@ -116,7 +116,7 @@ void census_due(struct event *e)
 {
     edit(e, &e->h->census);
     struct fisslock_host *h = e->h;
-    struct census *c = &h->census;
+    struct fiss_census *c = &h->census;
     if (!census_agent(e)) {
         c->id = 0;
         return;
@@ -132,11 +132,11 @@ void census_start(struct event *e, struct agent *a)
 {
     edit(e, &e->h->census);
     struct fisslock_host *h = e->h;
-    struct census *c = &h->census;
+    struct fiss_census *c = &h->census;
     if (census_agent(e))
         return; /* one at a time */
     h->counts.censuses++;
-    *c = (struct census){.id = h->nonce_high | ++h->serial << NONCE_SLOT_BITS, .index = a->index, .term = a->term};
+    *c = (struct fiss_census){.id = h->nonce_high | ++h->serial << NONCE_REQUEST_BITS, .index = a->index, .term = a->term};
     c->low = (uint16_t)(a->known + 1);
     c->high = (uint16_t)min_u64(a->seen, (uint64_t)a->known + CENSUS_SPAN);
     c->left = h->config.machines;
@@ -183,7 +183,7 @@ static void on_census(struct event *e, const struct fission_packet *p)
 static void on_answer(struct event *e, const struct fission_packet *p)
 {
     edit(e, &e->h->census);
-    struct census *c = &e->h->census;
+    struct fiss_census *c = &e->h->census;
     struct agent *a = census_agent(e);
     uint16_t machine = p->head.from.machine;
     if (!a || p->head.nonce != c->id || p->head.index != c->index || machine > e->h->config.machines || has_answered(c, machine)) {

@@ -28,14 +28,14 @@ void fisslock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now
         deadlock_thread(&e, request, thread);
 }
 
-static uint8_t wanted(const struct request *r)
+static uint8_t wanted(const struct fiss_request *r)
 {
-    return r->state == REQUEST_UPGRADING ? FISSION_EXCLUSIVE : r->mode;
+    return r->state == FISS_UPGRADING ? FISSION_EXCLUSIVE : r->mode;
 }
 
-static bool waits(const struct request *r)
+static bool waits(const struct fiss_request *r)
 {
-    return (r->state == REQUEST_WAITING && !r->try) || r->state == REQUEST_UPGRADING;
+    return (r->state == FISS_WAITING && !r->try) || r->state == FISS_UPGRADING;
 }
 
 /* Requests as the chase numbers them: through all parts. */
@@ -44,12 +44,12 @@ static struct fisslock_host *part_of(const struct event *e, uint32_t request)
     return host_part(e->h, request / e->h->request_count);
 }
 
-static struct request *request_of(const struct event *e, uint32_t request)
+static struct fiss_request *request_of(const struct event *e, uint32_t request)
 {
     return host_request(part_of(e, request), request % e->h->request_count);
 }
 
-static uint32_t chase_number(struct fisslock_host *h, const struct request *r)
+static uint32_t chase_number(struct fisslock_host *h, const struct fiss_request *r)
 {
     return h->config.rack * h->request_count + request_number(h, r);
 }
@@ -57,9 +57,9 @@ static uint32_t chase_number(struct fisslock_host *h, const struct request *r)
 static struct chase_step wait_of(void *ctx, uint32_t request)
 {
     struct fisslock_host *h = part_of(ctx, request);
-    const struct request *r = request_of(ctx, request);
+    const struct fiss_request *r = request_of(ctx, request);
     const struct suspect *s = host_suspect(h, r);
-    bool upgrades = r->state == REQUEST_UPGRADING;
+    bool upgrades = r->state == FISS_UPGRADING;
     if (!waits(r))
         return (struct chase_step){0};
     return (struct chase_step){.id = upgrades ? s->upgrade : r->nonce, .term = h->config.rack, .second = upgrades && s->second};
@@ -109,14 +109,14 @@ static struct fission_packet *say(struct event *e, enum fission_type type, uint6
 static void look(void *ctx, uint32_t request, const struct chase_probe *probe)
 {
     struct event *e = ctx;
-    const struct request *r = request_of(e, request); /* of this part: see deadlock_chase() */
+    const struct fiss_request *r = request_of(e, request); /* of this part: see deadlock_chase() */
     bool direct = probe->sure && probe->way.step[probe->at].kind == CHASE_HOLD;
     struct fission_packet *p = say(e, direct ? FISSION_CHASE : FISSION_PROBE, r->index, r->nonce, probe);
     if (!p)
         return;
     p->client = (struct place){e->h->machine, PORT_POOL};
     p->mode = wanted(r);
-    p->flags = (uint16_t)((probe->sure ? FISSION_SURE : 0) | (r->state == REQUEST_UPGRADING ? FISSION_UPGRADE : 0));
+    p->flags = (uint16_t)((probe->sure ? FISSION_SURE : 0) | (r->state == FISS_UPGRADING ? FISSION_UPGRADE : 0));
     if (direct)
         p->head.to = (struct place){probe->way.step[probe->at].machine, PORT_POOL};
 }
@@ -145,18 +145,18 @@ static struct chase chase_of(struct event *e)
                           .part = h->request_count,
                           .parts = (uint16_t)host_parts(h),
                           .machine = h->machine,
-                          .crowd = MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_CROWD),
-                          .rash = MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_RASH)};
+                          .crowd = MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_CROWD),
+                          .rash = MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_RASH)};
 }
 
-void deadlock_due(struct event *e, struct request *r)
+void deadlock_due(struct event *e, struct fiss_request *r)
 {
     const struct chase c = chase_of(e);
     if (r->pause_ns >= CHASE_PROBE_FACTOR * e->h->config.retry_ns && waits(r))
         chase_begin(&c, chase_number(e->h, r));
 }
 
-void deadlock_upgrade(struct event *e, struct request *r)
+void deadlock_upgrade(struct event *e, struct fiss_request *r)
 {
     struct suspect *s = host_suspect(e->h, r);
     edit(e, s);
@@ -166,7 +166,7 @@ void deadlock_upgrade(struct event *e, struct request *r)
 }
 
 /* Two readers of one lock that both want to write: the second is the victim, and at once, if that is true. */
-void deadlock_second(struct event *e, struct request *r)
+void deadlock_second(struct event *e, struct fiss_request *r)
 {
     const struct chase c = chase_of(e);
     struct suspect *s = host_suspect(e->h, r);
@@ -262,16 +262,16 @@ void deadlock_probe(struct event *e, const struct fission_packet *p)
 static uint32_t next_wait(const struct chase *c, struct fisslock_host *h, const struct fission_packet *p,
                           const struct chase_step *s)
 {
-    bool stale = MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_STALE);
-    struct request *r = pool_request_of(h, s->id);
-    if (!r && stale && NONCE_SLOT(s->id) < h->request_count)
-        return chase_wait_behind(c, chase_number(h, host_request(h, NONCE_SLOT(s->id))));
+    bool stale = MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_STALE);
+    struct fiss_request *r = pool_request_of(h, s->id);
+    if (!r && stale && NONCE_REQUEST(s->id) < h->request_count)
+        return chase_wait_behind(c, chase_number(h, host_request(h, NONCE_REQUEST(s->id))));
     if (!r || r->index != p->head.index)
         return CHASE_NONE;
     uint32_t number = chase_number(h, r);
     if (s->kind == CHASE_QUEUED)
         return p->mode == FISSION_SHARED && waits(r) && wanted(r) == FISSION_EXCLUSIVE ? number : CHASE_NONE;
-    bool held = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
+    bool held = r->state == FISS_HELD || r->state == FISS_UPGRADING;
     bool excludes = p->mode == FISSION_EXCLUSIVE || r->mode == FISSION_EXCLUSIVE;
     return (held && excludes) || stale ? chase_wait_behind(c, number) : CHASE_NONE;
 }

@@ -8,7 +8,7 @@
 struct decider {
     struct fission_rules rules;
     struct packet_drops drops;
-    uint32_t options;
+    struct fission_policy policy;
     uint64_t locks;
     uint64_t token_base;   /* of this life */
     uint64_t lease_ns;     /* 0: there are none, and nobody is ever taken for dead */
@@ -41,7 +41,7 @@ static struct placement *placement_of(const struct decider *d)
 /* Of a lock that is here. */
 static struct rebuild_lock *lock_of(const struct decider *d, uint64_t index)
 {
-    uint64_t at = d->placement_at ? placement_slot(placement_of(d), index) : index;
+    uint64_t at = d->placement_at ? placement_cell(placement_of(d), index) : index;
     return (struct rebuild_lock *)(uintptr_t)&d->lock[at];
 }
 
@@ -52,14 +52,14 @@ static uint64_t lease_at_most(const struct decider *d)
     return d->lease_ns + d->lease_ns / LEASE_DRIFT_DIVISOR;
 }
 
-static uint64_t slots_of(const struct rack_config *c)
+static uint64_t cells_of(const struct rack_config *c)
 {
     return placement_needed(c) ? c->switch_locks : c->locks;
 }
 
 static uint64_t placement_at(const struct rack_config *c)
 {
-    return round_up(sizeof(struct decider) + slots_of(c) * sizeof(struct rebuild_lock) +
+    return round_up(sizeof(struct decider) + cells_of(c) * sizeof(struct rebuild_lock) +
                         (c->machines + 1u) * sizeof(struct machine),
                     CACHE_LINE);
 }
@@ -74,17 +74,18 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     struct decider *d = state;
     d->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
     d->drops = (struct packet_drops){0};
-    d->options = (uint32_t)(config->options | MISTAKES(config->mistakes));
-    d->locks = slots_of(config);
+    d->policy = policy_of(config);
+    d->locks = cells_of(config);
     d->machines_at = sizeof *d + d->locks * sizeof(struct rebuild_lock);
     memset(machine_at(d, 0), 0, (config->machines + 1u) * sizeof(struct machine));
     d->lease_ns = config->lease_ns;
-    d->rules.epoch = d->lease_ns ? life : 0;
-    d->token_base = (uint64_t)(MISTAKE(d->options, FISSION_BUSTED_TOKEN) ? 1 : life) << FISSION_TOKEN_LIFE_SHIFT;
+    d->rules.life = d->lease_ns ? life : 0;
+    d->token_base = (uint64_t)(MISTAKE(d->policy.mistakes, FISSION_MISTAKE_TOKEN) ? 1 : life) << FISSION_TOKEN_LIFE_SHIFT;
     /* Its state was lost. What was granted before is told by those who hold it, or runs out with the leases of its former life. */
     d->rebuild.closed = false;
     if (life > 1 && d->lease_ns)
-        rebuild_begin(&d->rebuild, config->machines, MISTAKE(d->options, FISSION_BUSTED_HASTY) ? 0 : now + lease_at_most(d));
+        rebuild_begin(&d->rebuild, config->machines,
+                      MISTAKE(d->policy.mistakes, FISSION_MISTAKE_HASTY) ? 0 : now + lease_at_most(d));
     for (uint64_t i = 0; i < d->locks; i++) {
         d->lock[i].word = 0;
         d->lock[i].token = 0;
@@ -97,19 +98,20 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
 static uint32_t decide(struct decider *d, const struct fission_packet *p, struct fission_meta *m)
 {
     struct rebuild_lock *lock = lock_of(d, p->head.index);
-    uint32_t dest = fission_decide(p, d->options, &lock->word, &lock->token, m);
+    uint32_t dest = fission_decide(p, &d->policy, &lock->word, &lock->token, m);
     m->token += d->token_base;
     return dest;
 }
 
-static void emit(struct outbox *out, const void *data, uint32_t len, uint32_t options, const struct fission_meta *m, uint32_t dest)
+static void emit(struct outbox *out, const void *data, uint32_t len, const struct fission_policy *policy,
+                 const struct fission_meta *m, uint32_t dest)
 {
     struct fission_packet *p = outbox_add(out, len);
     if (!p)
         return;
     memcpy(p, data, len);
     if (m)
-        fission_rewrite(p, options, m, dest);
+        fission_rewrite(p, policy, m, dest);
 }
 
 static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
@@ -124,7 +126,7 @@ static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
 static bool runs_lease(const void *state, uint16_t machine, uint64_t now)
 {
     const struct decider *d = state;
-    return lives(d, machine, now) && !MISTAKE(d->options, FISSION_BUSTED_EARLY);
+    return lives(d, machine, now) && !MISTAKE(d->policy.mistakes, FISSION_MISTAKE_EARLY);
 }
 
 static bool is_closed(struct decider *d, uint64_t now)
@@ -158,7 +160,7 @@ static void lease(struct decider *d, const struct fission_packet *p, uint64_t no
     machine_at(d, p->head.from.machine)->heard_ns = now ? now : 1;
     *answer = *p;
     answer->flags = rebuild_heard(&d->rebuild, p->head.from.machine);
-    answer->head.epoch = d->rules.epoch;
+    answer->head.epoch = d->rules.life;
     answer->head.to = p->head.from;
     answer->head.from.machine = MACHINE_SWITCH;
     answer->count = 0;
@@ -200,7 +202,7 @@ static void pass(struct decider *d, const struct fission_packet *p, uint32_t len
 {
     bool asks = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE;
     if (lives(d, p->head.to.machine, now))
-        emit(out, p, len, d->options, NULL, 0);
+        emit(out, p, len, &d->policy, NULL, 0);
     else if (asks && lives(d, p->client.machine, now))
         placement_forward(placement_of(d), p, len, SPILL_DEAD, out);
     else
@@ -217,7 +219,7 @@ static void report(struct decider *d, const struct fission_packet *p, uint32_t l
         d->drops.stale++;
         return;
     }
-    if (!MISTAKE(d->options, FISSION_BUSTED_MUTED))
+    if (!MISTAKE(d->policy.mistakes, FISSION_MISTAKE_MUTED))
         machine_at(d, p->head.from.machine)->asked = 1; /* it holds something, and is to be asked */
     struct fission_packet *answer = outbox_add(out, sizeof *p);
     if (!answer)
@@ -231,14 +233,14 @@ static void report(struct decider *d, const struct fission_packet *p, uint32_t l
 /* From before the state was lost. Who sent it hears so by asking for its lease, which it should do now. */
 static void nudge(struct decider *d, const struct fission_packet *p, struct outbox *out)
 {
-    bool former = p->head.epoch && p->head.epoch < d->rules.epoch && p->head.from.machine <= d->rules.machines;
+    bool former = p->head.epoch && p->head.epoch < d->rules.life && p->head.from.machine <= d->rules.machines;
     struct fission_packet *hint = former ? outbox_add(out, sizeof *p) : NULL;
     if (!hint)
         return;
     hint->head = p->head;
     hint->head.type = FISSION_LEASE;
     hint->head.index = hint->head.nonce = 0;
-    hint->head.epoch = d->rules.epoch;
+    hint->head.epoch = d->rules.life;
     hint->head.to = (struct place){p->head.from.machine, PORT_POOL};
     hint->head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
     hint->flags = FISSION_RETRY;
@@ -283,22 +285,22 @@ static void decide_packet(struct decider *d, const void *data, uint32_t len, uin
         }
     }
     if (!fission_concerns_lock(p)) {
-        emit(out, data, len, d->options, NULL, 0);
+        emit(out, data, len, &d->policy, NULL, 0);
         return;
     }
-    uint32_t slot = placement ? placement_slot(placement, p->head.index) : 0;
-    if (slot == SLOT_NONE) {
+    uint32_t cell = placement ? placement_cell(placement, p->head.index) : 0;
+    if (cell == CELL_NONE) {
         placement_forward(placement, p, len, 0, out);
         return;
     }
     if (placement && fission_asks(p))
-        placement_used(placement, slot, now);
+        placement_used(placement, cell, now);
     if (p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE)
         take_over(d, p, now);
     uint32_t dest = decide(d, p, &m);
     for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1)
         if (dest & one)
-            emit(out, data, len, d->options, &m, one);
+            emit(out, data, len, &d->policy, &m, one);
 }
 
 void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -349,11 +351,12 @@ static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbo
     struct fission_packet look, *p;
     if (out->packets == OUTBOX_PACKETS || out->used + sizeof look > OUTBOX_BYTES)
         return; /* next time */
-    if (!rebuild_clear(lock_of(d, index), d->options, heir, &look) || !look.head.to.machine || !(p = outbox_add(out, sizeof look)))
+    if (!rebuild_clear(lock_of(d, index), d->policy.options, heir, &look) || !look.head.to.machine ||
+        !(p = outbox_add(out, sizeof look)))
         return;
     *p = look;
     p->head.space = d->rules.space;
-    p->head.epoch = d->rules.epoch;
+    p->head.epoch = d->rules.life;
     p->head.index = index;
     p->token += d->token_base;
 }
@@ -391,7 +394,7 @@ const struct packet_drops *fisslock_switch_drops(const void *state)
 bool fisslock_switch_has(const void *state, uint64_t index)
 {
     const struct decider *d = state;
-    return !d->placement_at || placement_slot(placement_of(d), index) != SLOT_NONE;
+    return !d->placement_at || placement_cell(placement_of(d), index) != CELL_NONE;
 }
 
 uint64_t fisslock_switch_word(const void *state, uint64_t index)

@@ -57,9 +57,9 @@ static struct agent *agent_for(struct event *e, const struct fission_packet *p)
     if (a || !mine)
         return a;
     bool proven = (p->flags & FISSION_BOUNCED) && p->bouncer == h->machine && p->stamp == *host_ends(h, p->head.index);
-    if (!proven && !MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_ADOPT))
+    if (!proven && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_ADOPT))
         return NULL;
-    if (h->reborn && !MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_REUSE) && !tenure_taken(e, p->head.index, term))
+    if (h->reborn && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_REUSE) && !tenure_taken(e, p->head.index, term))
         return NULL;
     return tenure_adopt(e, p->head.index, p->word, p->token);
 }

@@ -108,7 +108,7 @@ uint64_t fisslock_expiry(const void *host, uint32_t session)
     const struct session_state *s = host_session(h, session * h->config.requests);
     if (s->lost)
         return 0;
-    return s->held && h->config.lease_ns && !MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_LEASE) ? h->lease_until : UINT64_MAX;
+    return s->held && h->config.lease_ns && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_LEASE) ? h->lease_until : UINT64_MAX;
 }
 
 const struct packet_drops *fisslock_host_drops(const void *host)

@@ -13,24 +13,24 @@
 
 bool lease_runs(const struct fisslock_host *h, uint64_t now)
 {
-    return !h->config.lease_ns || now < h->lease_until || MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_LEASE);
+    return !h->config.lease_ns || now < h->lease_until || MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_LEASE);
 }
 
 /* Nothing of it is true any more. */
-static void lose(struct event *e, struct request *r)
+static void lose(struct event *e, struct fiss_request *r)
 {
     struct fisslock_host *h = e->h;
     switch (r->state) {
-    case REQUEST_HELD:
-    case REQUEST_UPGRADING:
+    case FISS_HELD:
+    case FISS_UPGRADING:
         edit(e, host_session(h, request_number(h, r)));
         host_session(h, request_number(h, r))->lost = true;
         request_end(e, r, -PAWL_ELOST);
         break;
-    case REQUEST_RELEASING:
+    case FISS_RELEASING:
         request_end(e, r, 0);
         break;
-    case REQUEST_WAITING:
+    case FISS_WAITING:
         edit(e, r);
         r->nonce = pool_nonce(e, request_number(h, r));
         r->floored = r->barred = false;
@@ -43,7 +43,7 @@ static void lose(struct event *e, struct request *r)
 /* Wrong, and on purpose. */
 static bool outlasts(const struct fisslock_host *h, const struct agent *a)
 {
-    return MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_KEEP) && a->kept && !a->holders.count && !a->waiters.count;
+    return MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_KEEP) && a->kept && !a->holders.count && !a->waiters.count;
 }
 
 /* No agent is here any more, and nothing that was proven before is now: which tenures are over, and what was taken over. */
@@ -81,13 +81,13 @@ static void survive(struct event *e)
     h->counts.survived++;
     forget_agents(e);
     for (uint32_t i = 0; i < h->request_count; i++) {
-        struct request *r = host_request(h, i);
-        if (r->state == REQUEST_IDLE || r->state == REQUEST_ENDED)
+        struct fiss_request *r = host_request(h, i);
+        if (r->state == FISS_IDLE || r->state == FISS_ENDED)
             continue;
         edit(e, r);
-        if (r->state == REQUEST_RELEASING) {
+        if (r->state == FISS_RELEASING) {
             request_end(e, r, 0); /* nobody knows that it held */
-        } else if (r->state == REQUEST_WAITING) {
+        } else if (r->state == FISS_WAITING) {
             r->floored = r->barred = false;
         } else {
             r->term = TERM_NONE;
@@ -131,21 +131,21 @@ static void other_life(struct event *e, const struct fission_packet *p)
     else if (h->lease_until)
         lease_lapse(e);
     edit(e, &h->rules);
-    h->rules.epoch = p->head.epoch;
+    h->rules.life = p->head.epoch;
     h->closed = closed;
 }
 
 void lease_packet(struct event *e, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
-    bool news = p->head.epoch > h->rules.epoch;
+    bool news = p->head.epoch > h->rules.life;
     if (p->flags & FISSION_RETRY) { /* ask, says the decider */
         if (news)
             lease_due(e);
         return;
     }
     uint64_t margin = h->config.lease_ns / LEASE_DRIFT_DIVISOR + 1, until = p->token + h->config.lease_ns - margin;
-    if (p->head.epoch < h->rules.epoch || p->token > e->now || until <= e->now || (!news && until <= h->lease_until)) {
+    if (p->head.epoch < h->rules.life || p->token > e->now || until <= e->now || (!news && until <= h->lease_until)) {
         h->drops.stale++;
         return;
     }
@@ -161,7 +161,7 @@ void lease_packet(struct event *e, const struct fission_packet *p)
     else if (!h->closed && h->report.active)
         report_stop(e);
     for (uint32_t i = 0; !h->closed && (!open || news) && i < h->request_count; i++)
-        if (host_request(h, i)->state == REQUEST_WAITING)
+        if (host_request(h, i)->state == FISS_WAITING)
             request_due(e, host_request(h, i));
     /* While it is closed, to hear when it opens. */
     timers_set(host_timers(h), timer_of_lease(h),

@@ -19,7 +19,7 @@ static unsigned locals_of(struct fisslock_host *h, const struct agent *a, uint8_
 {
     unsigned count = 0;
     for (uint64_t left = h->locals.taken; left; left &= left - 1) {
-        const struct request *r = host_request(h, h->locals.request[__builtin_ctzll(left)]);
+        const struct fiss_request *r = host_request(h, h->locals.request[__builtin_ctzll(left)]);
         if (r->agent != agent_number(h, a))
             continue;
         *mode = r->mode;
@@ -60,7 +60,7 @@ static bool remains(struct fisslock_host *h, const struct agent *a)
 /* ---- steps ---- */
 
 /* In this order for whoever looks after our death: first what is under way, then the change. */
-static void step_begin(struct fisslock_host *h, const struct request *r, uint32_t place, uint32_t held)
+static void step_begin(struct fisslock_host *h, const struct fiss_request *r, uint32_t place, uint32_t held)
 {
     h->locals.step.request = request_number(h, r);
     h->locals.step.place = place;
@@ -80,8 +80,8 @@ void fisslock_local_recover(void *host)
     struct fisslock_host *h = host;
     if (!h->locals.step.active)
         return;
-    struct request *r = host_request(h, h->locals.step.request);
-    r->state = REQUEST_IDLE;
+    struct fiss_request *r = host_request(h, h->locals.step.request);
+    r->state = FISS_IDLE;
     r->local = false;
     h->locals.taken &= ~(UINT64_C(1) << h->locals.step.place);
     host_session(h, h->locals.step.request)->held = h->locals.step.held;
@@ -95,9 +95,9 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
     struct fisslock_host *h = host;
     if (ask->request >= h->request_count || ask->index >= h->config.locks || !~h->locals.taken || !lease_runs(h, now))
         return -EAGAIN;
-    struct request *r = host_request(h, ask->request);
+    struct fiss_request *r = host_request(h, ask->request);
     struct agent *a = pool_agent_of(h, ask->index);
-    if (!a || r->state > REQUEST_ENDED || !grants(h, a, (uint8_t)ask->mode))
+    if (!a || r->state > FISS_ENDED || !grants(h, a, (uint8_t)ask->mode))
         return -EAGAIN;
     struct session_state *s = host_session(h, ask->request);
     uint32_t place = (uint32_t)__builtin_ctzll(~h->locals.taken);
@@ -106,7 +106,7 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
         a->granted++;
     if (a->kept)
         keep_hit(a);
-    r->nonce = h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_SLOT_BITS | ask->request;
+    r->nonce = h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_REQUEST_BITS | ask->request;
     r->index = ask->index;
     r->token = agent_token(a);
     r->pause_ns = 0;
@@ -120,7 +120,7 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
     r->local_place = (uint8_t)place;
     r->agent = agent_number(h, a);
     r->result = 0;
-    r->state = REQUEST_HELD;
+    r->state = FISS_HELD;
     if (*host_thread(h, ask->request) != ask->thread)
         *host_thread(h, ask->request) = ask->thread;
     s->held++;
@@ -137,8 +137,8 @@ int fisslock_local_release(void *host, uint32_t request, uint64_t now)
     struct fisslock_host *h = host;
     if (request >= h->request_count || !lease_runs(h, now))
         return -EAGAIN;
-    struct request *r = host_request(h, request);
-    if (!r->local || r->state != REQUEST_HELD)
+    struct fiss_request *r = host_request(h, request);
+    if (!r->local || r->state != FISS_HELD)
         return -EAGAIN;
     const struct agent *a = host_agent(h, r->agent);
     debug_assert(a->state == AGENT_LIVE && a->index == r->index && a->term == r->term);
@@ -146,7 +146,7 @@ int fisslock_local_release(void *host, uint32_t request, uint64_t now)
         return -EAGAIN;
     struct session_state *s = host_session(h, request);
     step_begin(h, r, r->local_place, s->held - 1);
-    r->state = REQUEST_IDLE;
+    r->state = FISS_IDLE;
     r->local = false;
     h->locals.taken &= ~(UINT64_C(1) << r->local_place);
     s->held--;
@@ -161,7 +161,7 @@ void local_settle(struct event *e)
     struct fisslock_host *h = e->h;
     edit(e, &h->locals);
     for (; h->locals.taken; h->locals.taken &= h->locals.taken - 1) {
-        struct request *r = host_request(h, h->locals.request[__builtin_ctzll(h->locals.taken)]);
+        struct fiss_request *r = host_request(h, h->locals.request[__builtin_ctzll(h->locals.taken)]);
         struct agent *a = host_agent(h, r->agent);
         edit(e, r);
         r->local = false;

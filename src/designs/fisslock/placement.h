@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The switch's part of having more locks than slots: which locks are here, which server has the others, and moves between them. */
+/* The switch's part of having more locks than cells: which locks are here, which server has the others, and moves between them. */
 #ifndef PAWL_DESIGNS_FISSLOCK_PLACEMENT_H
 #define PAWL_DESIGNS_FISSLOCK_PLACEMENT_H
 
 #include "designs/fisslock/rebuild.h"
 #include "designs/fisslock/spill.h"
 
-#define SLOT_NONE UINT32_MAX
+#define CELL_NONE UINT32_MAX
 
-enum slot_state {
-    SLOT_FREE,
-    SLOT_CALLED,  /* CALL was sent: it is still the server's */
-    SLOT_HERE,    /* decided here */
-    SLOT_LEAVING, /* GIVE was sent: not decided here any more */
+enum cell_state {
+    CELL_FREE,
+    CELL_CALLED,  /* CALL was sent: it is still the server's */
+    CELL_HERE,    /* decided here */
+    CELL_LEAVING, /* GIVE was sent: not decided here any more */
 };
 
-struct slot {
+struct lock_cell {
     uint64_t index, round;
     uint32_t next; /* in its bucket, or among the free */
     uint32_t state;
@@ -34,12 +34,12 @@ struct placement {
     uint32_t life;
     uint32_t capacity;
     uint32_t mask; /* of the buckets */
-    uint64_t slots_at, buckets_at;
+    uint64_t cells_at, buckets_at;
     uint64_t round;
     uint32_t free, hand;
     uint32_t moves, leaving;
     struct {
-        uint32_t slot;
+        uint32_t cell;
         uint64_t due_ns;
     } move[MOVES_MAX];
     uint32_t wanted_first, wanted_count;
@@ -66,11 +66,11 @@ static inline bool placement_needed(const struct rack_config *c)
 uint64_t placement_bytes(const struct rack_config *config);
 void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t now);
 
-/* The slot of a lock that is decided here; SLOT_NONE: it is not. */
-uint32_t placement_slot(const struct placement *d, uint64_t index);
-/* The lock that is decided in a slot. False: none is. */
-bool placement_index(const struct placement *d, uint32_t slot, uint64_t *index);
-void placement_used(struct placement *d, uint32_t slot, uint64_t now);
+/* The cell of a lock that is decided here; CELL_NONE: it is not. */
+uint32_t placement_cell(const struct placement *d, uint64_t index);
+/* The lock that is decided in a cell. False: none is. */
+bool placement_index(const struct placement *d, uint32_t cell, uint64_t *index);
+void placement_used(struct placement *d, uint32_t cell, uint64_t now);
 
 /* To the lock's server. */
 void placement_forward(struct placement *d, const struct fission_packet *p, uint32_t len, uint16_t flags, struct outbox *out);
@@ -85,11 +85,11 @@ uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_
 
 /* ---- between placement.c and usage.c ---- */
 
-struct slot *placement_slot_at(const struct placement *d, uint32_t slot);
-const struct slot *placement_find(const struct placement *d, uint64_t index);
+struct lock_cell *placement_cell_at(const struct placement *d, uint32_t cell);
+const struct lock_cell *placement_find(const struct placement *d, uint64_t index);
 bool placement_open(const struct placement *d, uint64_t index); /* its server is there */
 void placement_call(struct placement *d, uint64_t index, const struct rebuild_lock *locks, uint64_t now, struct outbox *out);
-void placement_give(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, uint64_t now, struct outbox *out);
+void placement_give(struct placement *d, uint32_t cell, const struct rebuild_lock *locks, uint64_t now, struct outbox *out);
 
 void usage_heard(struct placement *d, const struct fission_packet *heat);
 /* Moves what should be, as far as there is room for moves. */

@@ -39,7 +39,7 @@ static uint64_t place(uint64_t *at, uint64_t bytes)
 static struct sizes sizes_of(const struct rack_config *c)
 {
     struct sizes s = {.requests = rack_requests(c)};
-    assert(s.requests < 1u << NONCE_SLOT_BITS && c->machines < MACHINES_MAX);
+    assert(s.requests < 1u << NONCE_REQUEST_BITS && c->machines < MACHINES_MAX);
     if (c->options & FISSLOCK_KEEP)
         s.kept = (uint32_t)min_u64(c->locks, min_u64(c->locks / c->machines * 3 / 2 + AGENTS_SPARE, KEPT_MAX));
     s.habits = s.kept ? buckets_for(2 * s.kept) : HABITS_MIN;
@@ -48,7 +48,7 @@ static struct sizes sizes_of(const struct rack_config *c)
     s.request_buckets = buckets_for(s.requests);
     s.agent_buckets = buckets_for(s.agents);
     uint64_t at = round_up(sizeof(struct fisslock_host), CACHE_LINE);
-    s.requests_at = place(&at, s.requests * sizeof(struct request));
+    s.requests_at = place(&at, s.requests * sizeof(struct fiss_request));
     s.agents_at = place(&at, s.agents * sizeof(struct agent));
     s.nodes_at = place(&at, s.nodes * sizeof(struct node));
     s.request_buckets_at = place(&at, s.request_buckets * sizeof(uint32_t));
@@ -84,7 +84,7 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
     h->config = *config;
     h->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
     h->machine = machine;
-    h->nonce_high = (uint64_t)life << (NONCE_SLOT_BITS + NONCE_SERIAL_BITS);
+    h->nonce_high = (uint64_t)life << (NONCE_REQUEST_BITS + NONCE_SERIAL_BITS);
     h->request_count = s.requests;
     h->agent_count = s.agents;
     h->node_count = s.nodes;
@@ -135,7 +135,7 @@ struct fission_packet *pool_packet(struct event *e, enum fission_type type, uint
         .family = PACKET_FISSION,
         .type = (uint8_t)type,
         .space = h->rules.space,
-        .epoch = h->rules.epoch,
+        .epoch = h->rules.life,
         .generation = h->rules.generation,
         .index = index,
         .nonce = nonce,
@@ -161,21 +161,21 @@ uint64_t pool_pause(const struct fisslock_host *h, uint64_t pause_ns)
 uint64_t pool_nonce(struct event *e, uint32_t request)
 {
     struct fisslock_host *h = e->h;
-    return h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_SLOT_BITS | request;
+    return h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_REQUEST_BITS | request;
 }
 
-struct request *pool_request_of(struct fisslock_host *h, uint64_t nonce)
+struct fiss_request *pool_request_of(struct fisslock_host *h, uint64_t nonce)
 {
-    uint32_t slot = NONCE_SLOT(nonce);
+    uint32_t slot = NONCE_REQUEST(nonce);
     if (slot >= h->request_count)
         return NULL;
-    struct request *r = host_request(h, slot);
-    if (r->state == REQUEST_IDLE || r->state == REQUEST_ENDED)
+    struct fiss_request *r = host_request(h, slot);
+    if (r->state == FISS_IDLE || r->state == FISS_ENDED)
         return NULL;
-    return r->nonce == nonce || MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_NONCE) ? r : NULL;
+    return r->nonce == nonce || MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_NONCE) ? r : NULL;
 }
 
-void pool_request_link(struct event *e, struct request *r)
+void pool_request_link(struct event *e, struct fiss_request *r)
 {
     struct fisslock_host *h = e->h;
     uint32_t *bucket = request_bucket(h, r->index);
@@ -185,7 +185,7 @@ void pool_request_link(struct event *e, struct request *r)
     *bucket = request_number(h, r);
 }
 
-void pool_request_unlink(struct event *e, struct request *r)
+void pool_request_unlink(struct event *e, struct fiss_request *r)
 {
     struct fisslock_host *h = e->h;
     uint32_t *at = request_bucket(h, r->index), number = request_number(h, r);
@@ -195,19 +195,19 @@ void pool_request_unlink(struct event *e, struct request *r)
     *at = r->next;
 }
 
-static struct request *about(struct fisslock_host *h, uint32_t number, uint64_t index)
+static struct fiss_request *about(struct fisslock_host *h, uint32_t number, uint64_t index)
 {
     while (number != NONE && host_request(h, number)->index != index)
         number = host_request(h, number)->next;
     return number == NONE ? NULL : host_request(h, number);
 }
 
-struct request *pool_request_first(struct fisslock_host *h, uint64_t index)
+struct fiss_request *pool_request_first(struct fisslock_host *h, uint64_t index)
 {
     return about(h, *request_bucket(h, index), index);
 }
 
-struct request *pool_request_next(struct fisslock_host *h, const struct request *r)
+struct fiss_request *pool_request_next(struct fisslock_host *h, const struct fiss_request *r)
 {
     return about(h, r->next, r->index);
 }

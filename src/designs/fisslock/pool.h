@@ -25,16 +25,16 @@
 
 /* ---- requests ---- */
 
-enum request_state {
-    REQUEST_IDLE,
-    REQUEST_ENDED, /* refused or given up; idle, and the outcome can still be read */
-    REQUEST_WAITING,
-    REQUEST_HELD,
-    REQUEST_UPGRADING, /* held shared, wants to be exclusive */
-    REQUEST_RELEASING, /* not held; the agent has not yet said that it knows */
+enum fiss_state {
+    FISS_IDLE,
+    FISS_ENDED, /* refused or given up; idle, and the outcome can still be read */
+    FISS_WAITING,
+    FISS_HELD,
+    FISS_UPGRADING, /* held shared, wants to be exclusive */
+    FISS_RELEASING, /* not held; the agent has not yet said that it knows */
 };
 
-struct request {
+struct fiss_request {
     uint64_t nonce;
     uint64_t index;
     uint64_t token;
@@ -59,9 +59,9 @@ struct request {
 #define TERM_NONE UINT32_MAX /* no tenure has it */
 
 /* A nonce: slot 20, serial 32, life of the host 12. */
-#define NONCE_SLOT_BITS 20
+#define NONCE_REQUEST_BITS 20
 #define NONCE_SERIAL_BITS 32
-#define NONCE_SLOT(nonce) ((uint32_t)((nonce) & ((1u << NONCE_SLOT_BITS) - 1)))
+#define NONCE_REQUEST(nonce) ((uint32_t)((nonce) & ((1u << NONCE_REQUEST_BITS) - 1)))
 
 /* ---- agents ---- */
 
@@ -139,7 +139,7 @@ static_assert(FISSION_TOKEN_LIFE_SHIFT + TOKEN_GRANT_BITS + 32 <= 64, "a token k
 #define ENDS_LIFE_SHIFT 22 /* they begin with the host's life: what was sent in another one proves nothing */
 #define MACHINES_MAX 1024
 
-struct census {
+struct fiss_census {
     uint64_t id; /* 0: none */
     uint64_t index;
     uint32_t term;
@@ -228,13 +228,13 @@ struct fisslock_host {
     _Alignas(CACHE_LINE) struct locals locals;
     uint32_t ends[ENDS];
     struct take takes[TAKES];
-    struct census census;
+    struct fiss_census census;
     struct report report;
 };
 
-static inline struct request *host_request(struct fisslock_host *h, uint32_t i)
+static inline struct fiss_request *host_request(struct fisslock_host *h, uint32_t i)
 {
-    return (struct request *)((char *)h + h->requests_at) + i;
+    return (struct fiss_request *)((char *)h + h->requests_at) + i;
 }
 static inline struct agent *host_agent(struct fisslock_host *h, uint32_t i)
 {
@@ -252,7 +252,7 @@ static inline struct timers *host_timers(struct fisslock_host *h)
 {
     return (struct timers *)((char *)h + h->timers_at);
 }
-static inline uint32_t request_number(struct fisslock_host *h, const struct request *r)
+static inline uint32_t request_number(struct fisslock_host *h, const struct fiss_request *r)
 {
     return (uint32_t)(r - host_request(h, 0));
 }
@@ -281,7 +281,7 @@ static inline struct session_state *host_session(struct fisslock_host *h, uint32
 {
     return (struct session_state *)((char *)h + h->sessions_at) + request / h->config.requests;
 }
-static inline struct suspect *host_suspect(struct fisslock_host *h, const struct request *r)
+static inline struct suspect *host_suspect(struct fisslock_host *h, const struct fiss_request *r)
 {
     return (struct suspect *)((char *)h + h->suspects_at) + request_number(h, r);
 }
@@ -358,12 +358,12 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
 struct fission_packet *pool_packet(struct event *e, enum fission_type type, uint64_t index, uint64_t nonce, unsigned entries);
 struct fission_entry *pool_entries(struct fission_packet *p);
 
-uint64_t pool_nonce(struct event *e, uint32_t request);                   /* a new one */
-struct request *pool_request_of(struct fisslock_host *h, uint64_t nonce); /* null: nobody has it any more */
-void pool_request_link(struct event *e, struct request *r);
-void pool_request_unlink(struct event *e, struct request *r);
-struct request *pool_request_first(struct fisslock_host *h, uint64_t index); /* of those that are about this lock */
-struct request *pool_request_next(struct fisslock_host *h, const struct request *r);
+uint64_t pool_nonce(struct event *e, uint32_t request);                        /* a new one */
+struct fiss_request *pool_request_of(struct fisslock_host *h, uint64_t nonce); /* null: nobody has it any more */
+void pool_request_link(struct event *e, struct fiss_request *r);
+void pool_request_unlink(struct event *e, struct fiss_request *r);
+struct fiss_request *pool_request_first(struct fisslock_host *h, uint64_t index); /* of those that are about this lock */
+struct fiss_request *pool_request_next(struct fisslock_host *h, const struct fiss_request *r);
 
 struct agent *pool_agent_of(struct fisslock_host *h, uint64_t index);
 struct agent *pool_agent_new(struct event *e, uint64_t index);
@@ -388,15 +388,15 @@ uint64_t pool_pause(const struct fisslock_host *h, uint64_t pause_ns);
 
 bool request_wants(struct fisslock_host *h, uint64_t nonce); /* waits for a grant */
 bool request_holds(struct fisslock_host *h, uint64_t nonce);
-void request_grant(struct event *e, struct request *r, uint8_t mode, uint64_t token, uint32_t term, uint16_t ordinal);
-void request_end(struct event *e, struct request *r, int result);
-void request_deny_upgrade(struct event *e, struct request *r, int result);
+void request_grant(struct event *e, struct fiss_request *r, uint8_t mode, uint64_t token, uint32_t term, uint16_t ordinal);
+void request_end(struct event *e, struct fiss_request *r, int result);
+void request_deny_upgrade(struct event *e, struct fiss_request *r, int result);
 void request_packet(struct event *e, const struct fission_packet *p);
-void request_due(struct event *e, struct request *r);
+void request_due(struct event *e, struct fiss_request *r);
 void request_not_waiting(struct event *e, uint64_t index, uint64_t nonce);
 /* What it holds, from one pool of this host to another: the lock is in another rack now. */
 void request_carry(void *from, void *to, uint32_t request, uint64_t now, struct outbox *out);
-struct place request_place(struct fisslock_host *h, const struct request *r);
+struct place request_place(struct fisslock_host *h, const struct fiss_request *r);
 
 /* ---- agent.c: what an agent does ---- */
 
@@ -415,7 +415,7 @@ void agent_cancel_upgrade(struct event *e, struct agent *a, struct who who);
 bool agent_know(struct event *e, struct agent *a, uint32_t ordinal);
 bool agent_knows(const struct agent *a, uint32_t ordinal); /* or could not remember it */
 bool agent_release(struct event *e, struct agent *a, struct who who, uint32_t term, uint16_t ordinal);
-void agent_downgrade(struct event *e, struct agent *a, struct request *r);
+void agent_downgrade(struct event *e, struct agent *a, struct fiss_request *r);
 void agent_serve(struct event *e, struct agent *a);
 void agent_due(struct event *e, struct agent *a);
 void agent_tell_writers(struct event *e, struct agent *a, bool starves);
@@ -461,9 +461,9 @@ void census_due(struct event *e);
 /* ---- deadlock.c ---- */
 
 void deadlock_thread(struct event *e, uint32_t request, uint32_t thread);
-void deadlock_upgrade(struct event *e, struct request *r); /* it begins */
-void deadlock_second(struct event *e, struct request *r);  /* it is said to have come when there was one */
-void deadlock_due(struct event *e, struct request *r);     /* it still waits */
+void deadlock_upgrade(struct event *e, struct fiss_request *r); /* it begins */
+void deadlock_second(struct event *e, struct fiss_request *r);  /* it is said to have come when there was one */
+void deadlock_due(struct event *e, struct fiss_request *r);     /* it still waits */
 void deadlock_probe(struct event *e, const struct fission_packet *p);
 void deadlock_chase(struct event *e, const struct fission_packet *p);
 

@@ -51,13 +51,13 @@ uint32_t racks_leases(const void *host, uint64_t now)
 static void carry(struct parts_host *h, uint32_t request, uint8_t to, uint64_t now, struct outbox *out)
 {
     void *from_part = parts_of_request(h, request), *to_part = parts_part(h, to);
-    const struct request was = *host_request(from_part, request);
-    if (was.state == REQUEST_RELEASING)
+    const struct fiss_request was = *host_request(from_part, request);
+    if (was.state == FISS_RELEASING)
         return; /* it holds nothing; it ends where it is */
     uint8_t *rack = parts_rack(h, request);
     outbox_touch(out, rack, 1);
     *rack = to;
-    if (was.state == REQUEST_WAITING) {
+    if (was.state == FISS_WAITING) {
         const struct packet_ask ask = {.request = request,
                                        .thread = *host_thread(from_part, request),
                                        .port = was.port,
@@ -78,9 +78,9 @@ static void apply(struct parts_host *h, const struct rack_rules *rules, uint64_t
     outbox_touch(out, &h->rules, sizeof h->rules);
     h->rules = *rules;
     for (uint32_t r = 0; r < rack_requests(&h->config); r++) {
-        const struct request *request = host_request(parts_of_request(h, r), r);
+        const struct fiss_request *request = host_request(parts_of_request(h, r), r);
         uint8_t owner = h->rules.owner[parts_slot(request->index)];
-        if (request->state != REQUEST_IDLE && request->state != REQUEST_ENDED && owner != *parts_rack(h, r))
+        if (request->state != FISS_IDLE && request->state != FISS_ENDED && owner != *parts_rack(h, r))
             carry(h, r, owner, now, out);
     }
 }

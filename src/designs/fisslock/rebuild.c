@@ -75,7 +75,7 @@ bool rebuild_clear(struct rebuild_lock *lock, uint32_t options, uint16_t heir, s
                                      .client = {heir, PORT_POOL},
                                      .term = fission_word_term(word),
                                      .old_mode = FISSION_EXCLUSIVE};
-    fission_decide(&p, options, &next, &token, &m);
+    fission_decide(&p, &(struct fission_policy){.options = options}, &next, &token, &m);
     if (!__atomic_compare_exchange_n(&lock->word, &word, next, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return false;
     __atomic_store_n(&lock->token, token, __ATOMIC_RELEASE);

@@ -10,9 +10,9 @@ static unsigned holds_in(struct fisslock_host *h, uint32_t from, uint32_t to, st
 {
     unsigned count = 0;
     for (uint32_t i = from; i < to && count < FISSION_ENTRIES_MAX; i++) {
-        const struct request *r = host_request(h, i);
-        bool holds = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
-        if (!holds || (MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_SILENT) && r->mode == FISSION_SHARED))
+        const struct fiss_request *r = host_request(h, i);
+        bool holds = r->state == FISS_HELD || r->state == FISS_UPGRADING;
+        if (!holds || (MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_SILENT) && r->mode == FISSION_SHARED))
             continue;
         entries[count++] = (struct fission_entry){r->index, request_place(h, r), 0, r->mode, r->priority};
     }
@@ -25,7 +25,7 @@ static uint32_t part_end(struct fisslock_host *h, uint32_t from)
     unsigned count = 0;
     uint32_t i = from;
     for (; i < h->request_count && count < FISSION_ENTRIES_MAX; i++)
-        count += host_request(h, i)->state == REQUEST_HELD || host_request(h, i)->state == REQUEST_UPGRADING;
+        count += host_request(h, i)->state == FISS_HELD || host_request(h, i)->state == FISS_UPGRADING;
     return i;
 }
 

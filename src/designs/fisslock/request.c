@@ -9,26 +9,26 @@ static_assert((int)FISSION_SHARED == (int)PAWL_SHARED && (int)FISSION_EXCLUSIVE 
 
 /* ---- a request's life ---- */
 
-struct place request_place(struct fisslock_host *h, const struct request *r)
+struct place request_place(struct fisslock_host *h, const struct fiss_request *r)
 {
     return (struct place){h->machine, r->port};
 }
 
-static void repeat(struct event *e, struct request *r)
+static void repeat(struct event *e, struct fiss_request *r)
 {
     edit(e, r);
     r->pause_ns = pool_pause(e->h, r->pause_ns);
     timers_set(host_timers(e->h), request_number(e->h, r), e->now + r->pause_ns, e->out);
 }
 
-static void still(struct event *e, struct request *r)
+static void still(struct event *e, struct fiss_request *r)
 {
     edit(e, r);
     r->pause_ns = 0;
     timers_stop(host_timers(e->h), request_number(e->h, r), e->out);
 }
 
-static void count_held(struct event *e, const struct request *r, int change)
+static void count_held(struct event *e, const struct fiss_request *r, int change)
 {
     struct session_state *s = host_session(e->h, request_number(e->h, r));
     edit(e, s);
@@ -37,31 +37,31 @@ static void count_held(struct event *e, const struct request *r, int change)
 
 bool request_wants(struct fisslock_host *h, uint64_t nonce)
 {
-    const struct request *r = pool_request_of(h, nonce);
-    return r && r->state == REQUEST_WAITING;
+    const struct fiss_request *r = pool_request_of(h, nonce);
+    return r && r->state == FISS_WAITING;
 }
 
 bool request_holds(struct fisslock_host *h, uint64_t nonce)
 {
-    const struct request *r = pool_request_of(h, nonce);
-    return r && (r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING);
+    const struct fiss_request *r = pool_request_of(h, nonce);
+    return r && (r->state == FISS_HELD || r->state == FISS_UPGRADING);
 }
 
 static bool request_upgrades(struct fisslock_host *h, struct who who)
 {
-    const struct request *r = who.machine == h->machine ? pool_request_of(h, who.nonce) : NULL;
-    return r && r->state == REQUEST_UPGRADING;
+    const struct fiss_request *r = who.machine == h->machine ? pool_request_of(h, who.nonce) : NULL;
+    return r && r->state == FISS_UPGRADING;
 }
 
-void request_grant(struct event *e, struct request *r, uint8_t mode, uint64_t token, uint32_t term, uint16_t ordinal)
+void request_grant(struct event *e, struct fiss_request *r, uint8_t mode, uint64_t token, uint32_t term, uint16_t ordinal)
 {
-    debug_assert(r->state == REQUEST_WAITING || r->state == REQUEST_UPGRADING);
-    if (r->state == REQUEST_WAITING) {
+    debug_assert(r->state == FISS_WAITING || r->state == FISS_UPGRADING);
+    if (r->state == FISS_WAITING) {
         e->h->waiting--;
         count_held(e, r, 1);
     }
     still(e, r);
-    r->state = REQUEST_HELD;
+    r->state = FISS_HELD;
     r->mode = mode;
     r->token = token;
     r->term = term;
@@ -70,38 +70,38 @@ void request_grant(struct event *e, struct request *r, uint8_t mode, uint64_t to
     outbox_wake(e->out, request_number(e->h, r));
 }
 
-void request_end(struct event *e, struct request *r, int result)
+void request_end(struct event *e, struct fiss_request *r, int result)
 {
-    if (r->state == REQUEST_WAITING)
+    if (r->state == FISS_WAITING)
         e->h->waiting--;
-    else if (r->state != REQUEST_RELEASING)
+    else if (r->state != FISS_RELEASING)
         count_held(e, r, -1);
     still(e, r);
     pool_request_unlink(e, r);
-    r->state = result ? REQUEST_ENDED : REQUEST_IDLE;
+    r->state = result ? FISS_ENDED : FISS_IDLE;
     r->result = result;
     if (result)
         outbox_wake(e->out, request_number(e->h, r));
 }
 
-void request_deny_upgrade(struct event *e, struct request *r, int result)
+void request_deny_upgrade(struct event *e, struct fiss_request *r, int result)
 {
     still(e, r);
-    r->state = REQUEST_HELD;
+    r->state = FISS_HELD;
     r->result = result;
     outbox_wake(e->out, request_number(e->h, r));
 }
 
 /* ---- what it says ---- */
 
-static void say_acquire(struct event *e, struct request *r, uint16_t flags)
+static void say_acquire(struct event *e, struct fiss_request *r, uint16_t flags)
 {
     if (!lease_runs(e->h, e->now))
         return; /* said when there is one */
     struct fission_packet *p = pool_packet(e, FISSION_ACQUIRE, r->index, r->nonce, 0);
     if (!p)
         return;
-    bool upgrade = r->state == REQUEST_UPGRADING;
+    bool upgrade = r->state == FISS_UPGRADING;
     p->head.from = p->client = request_place(e->h, r);
     p->mode = upgrade ? FISSION_EXCLUSIVE : r->mode;
     p->priority = r->priority;
@@ -129,17 +129,17 @@ static void say_release(struct event *e, uint64_t index, uint64_t nonce, struct 
 /* An agent waits for one who has gone: what said so was lost. */
 void request_not_waiting(struct event *e, uint64_t index, uint64_t nonce)
 {
-    const struct request *r = pool_request_of(e->h, nonce);
+    const struct fiss_request *r = pool_request_of(e->h, nonce);
     struct place client = {e->h->machine, PORT_POOL};
     if (!r)
         say_release(e, index, nonce, client, 0, 0, FISSION_DONE);
-    else if (r->index == index && r->state == REQUEST_HELD)
+    else if (r->index == index && r->state == FISS_HELD)
         say_release(e, index, nonce, client, r->term, r->ordinal, FISSION_UPGRADE | FISSION_DONE);
 }
 
 /* Of an agent here. Who comes second would wait for the first, which waits for it. If the first is not here, it may have given up
  * in the meantime. */
-static void ask_upgrade(struct event *e, struct agent *a, struct request *r)
+static void ask_upgrade(struct event *e, struct agent *a, struct fiss_request *r)
 {
     struct fisslock_host *h = e->h;
     bool sure = request_upgrades(h, a->upgrader);
@@ -151,25 +151,25 @@ static void ask_upgrade(struct event *e, struct agent *a, struct request *r)
         deadlock_second(e, r);
 }
 
-void request_due(struct event *e, struct request *r)
+void request_due(struct event *e, struct fiss_request *r)
 {
     struct agent *a = pool_agent_of(e->h, r->index);
     switch (r->state) {
-    case REQUEST_WAITING:
-    case REQUEST_UPGRADING:
+    case FISS_WAITING:
+    case FISS_UPGRADING:
         /* In the queue here: nothing can have been lost. */
         if (!a || a->state != AGENT_LIVE ||
-            (r->state == REQUEST_WAITING && pool_list_find(e->h, &a->waiters, (struct who){r->nonce, e->h->machine}) == NONE)) {
+            (r->state == FISS_WAITING && pool_list_find(e->h, &a->waiters, (struct who){r->nonce, e->h->machine}) == NONE)) {
             e->h->counts.retries++;
             say_acquire(e, r, FISSION_RETRY);
-        } else if (r->state == REQUEST_UPGRADING && a->term == r->term) {
+        } else if (r->state == FISS_UPGRADING && a->term == r->term) {
             ask_upgrade(e, a, r); /* the one before it may have given up */
         }
         deadlock_due(e, r);
-        if (r->state == REQUEST_WAITING || r->state == REQUEST_UPGRADING)
+        if (r->state == FISS_WAITING || r->state == FISS_UPGRADING)
             repeat(e, r);
         break;
-    case REQUEST_RELEASING:
+    case FISS_RELEASING:
         e->h->counts.retries++;
         say_release(e, r->index, r->nonce, (struct place){e->h->machine, PORT_POOL}, r->term, r->ordinal, 0);
         repeat(e, r);
@@ -188,19 +188,19 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
     if (ask->request >= h->request_count || ask->index >= h->config.locks ||
         (ask->mode != PAWL_SHARED && ask->mode != PAWL_EXCLUSIVE))
         return -EINVAL;
-    struct request *r = host_request(h, ask->request);
-    if (r->state != REQUEST_IDLE && r->state != REQUEST_ENDED)
+    struct fiss_request *r = host_request(h, ask->request);
+    if (r->state != FISS_IDLE && r->state != FISS_ENDED)
         return -EBUSY;
     /* Whoever waits may be given the agent: a place for it is kept. */
     if (h->agent_count - h->agents_used <= h->waiting)
         return -PAWL_ELIMIT;
 
     edit(&e, r);
-    *r = (struct request){
+    *r = (struct fiss_request){
         .nonce = pool_nonce(&e, ask->request),
         .index = ask->index,
         .port = ask->port,
-        .state = REQUEST_WAITING,
+        .state = FISS_WAITING,
         .mode = (uint8_t)ask->mode,
         .priority = ask->priority,
         .try = ask->try,
@@ -214,7 +214,7 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
         struct asking asking = {r->nonce, request_place(h, r), r->mode, r->priority, r->try};
         if (agent_ask(&e, a, &asking) == AGENT_REFUSES)
             request_end(&e, r, -PAWL_EHELD);
-        else if (r->state == REQUEST_WAITING)
+        else if (r->state == FISS_WAITING)
             repeat(&e, r);
         else
             h->counts.local++;
@@ -222,7 +222,7 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
         say_acquire(&e, r, 0);
         repeat(&e, r);
     }
-    return r->state == REQUEST_WAITING ? PACKET_WAIT : PACKET_DONE;
+    return r->state == FISS_WAITING ? PACKET_WAIT : PACKET_DONE;
 }
 
 int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
@@ -231,13 +231,13 @@ int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *
     struct event e = event_begin(host, now, out);
     if (request >= h->request_count)
         return -EINVAL;
-    struct request *r = host_request(h, request);
-    if (r->state != REQUEST_HELD && r->state != REQUEST_UPGRADING)
+    struct fiss_request *r = host_request(h, request);
+    if (r->state != FISS_HELD && r->state != FISS_UPGRADING)
         return -PAWL_ENOTOWNER;
     still(&e, r);
     e.port = r->port;
     count_held(&e, r, -1);
-    r->state = REQUEST_RELEASING; /* from here on it does not hold */
+    r->state = FISS_RELEASING; /* from here on it does not hold */
     struct agent *a = pool_agent_of(h, r->index);
     if (a && a->term == r->term) { /* Fig. 6 line 9 */
         agent_release(&e, a, (struct who){r->nonce, h->machine}, r->term, r->ordinal);
@@ -256,10 +256,10 @@ int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct
     struct event e = event_begin(host, now, out);
     if (request >= h->request_count)
         return -EINVAL;
-    struct request *r = host_request(h, request);
+    struct fiss_request *r = host_request(h, request);
     struct agent *a = pool_agent_of(h, r->index);
     bool here = a && a->state == AGENT_LIVE;
-    if (r->state == REQUEST_WAITING) {
+    if (r->state == FISS_WAITING) {
         /* It is out of it at once: a GRANT that comes later finds nobody. The agent is told, so that others need not wait for that.
          */
         uint64_t nonce = r->nonce;
@@ -270,7 +270,7 @@ int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct
             agent_release(&e, a, (struct who){nonce, h->machine}, 0, 0);
             agent_serve(&e, a);
         }
-    } else if (r->state == REQUEST_UPGRADING) {
+    } else if (r->state == FISS_UPGRADING) {
         if (here && a->term == r->term)
             agent_cancel_upgrade(&e, a, (struct who){r->nonce, h->machine});
         else
@@ -286,8 +286,8 @@ int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t
     struct event e = event_begin(host, now, out);
     if (request >= h->request_count || (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE))
         return -EINVAL;
-    struct request *r = host_request(h, request);
-    if (r->state != REQUEST_HELD)
+    struct fiss_request *r = host_request(h, request);
+    if (r->state != FISS_HELD)
         return -PAWL_ENOTOWNER;
     struct agent *a = pool_agent_of(h, r->index);
     bool here = a && a->state == AGENT_LIVE && a->term == r->term;
@@ -306,16 +306,16 @@ int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t
         }
         return PACKET_DONE;
     }
-    r->state = REQUEST_UPGRADING;
+    r->state = FISS_UPGRADING;
     deadlock_upgrade(&e, r);
     if (here) {
         ask_upgrade(&e, a, r);
     } else {
         say_acquire(&e, r, FISSION_RETRY);
     }
-    if (r->state == REQUEST_UPGRADING)
+    if (r->state == FISS_UPGRADING)
         repeat(&e, r);
-    return r->state == REQUEST_UPGRADING ? PACKET_WAIT : PACKET_DONE;
+    return r->state == FISS_UPGRADING ? PACKET_WAIT : PACKET_DONE;
 }
 
 int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *out)
@@ -323,10 +323,10 @@ int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *o
     struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
     if (request >= h->request_count)
         return -EINVAL;
-    const struct request *r = host_request(h, request);
-    if (r->state == REQUEST_WAITING || r->state == REQUEST_UPGRADING)
+    const struct fiss_request *r = host_request(h, request);
+    if (r->state == FISS_WAITING || r->state == FISS_UPGRADING)
         return -EINPROGRESS;
-    bool held = r->state == REQUEST_HELD;
+    bool held = r->state == FISS_HELD;
     *out = (struct packet_answer){
         .result = held || r->result ? r->result : -PAWL_ENOTOWNER, .mode = (enum pawl_mode)r->mode, .token = r->token};
     return 0;
@@ -335,23 +335,23 @@ int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *o
 bool fisslock_idle(const void *host, uint32_t request)
 {
     struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
-    return host_request(h, request)->state <= REQUEST_ENDED;
+    return host_request(h, request)->state <= FISS_ENDED;
 }
 
 bool fisslock_holds(const void *host, uint32_t request)
 {
     struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
     uint8_t state = host_request(h, request)->state;
-    return state == REQUEST_HELD || state == REQUEST_UPGRADING;
+    return state == FISS_HELD || state == FISS_UPGRADING;
 }
 
 bool fisslock_claim(const void *host, uint32_t request, struct packet_claim *out)
 {
     struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
-    const struct request *r = host_request(h, request);
+    const struct fiss_request *r = host_request(h, request);
     bool holds = fisslock_holds(host, request);
     *out = (struct packet_claim){.index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
-    return holds || r->state == REQUEST_WAITING;
+    return holds || r->state == FISS_WAITING;
 }
 
 void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
@@ -363,9 +363,9 @@ void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct ou
     edit(&e, s);
     s->lost = false;
     for (uint32_t i = session * h->config.requests; i < (session + 1) * h->config.requests; i++) {
-        outbox_touch(out, host_request(h, i), sizeof(struct request));
+        outbox_touch(out, host_request(h, i), sizeof(struct fiss_request));
         host_request(h, i)->port = PORT_POOL; /* nobody is there to hear answers */
-        if (host_request(h, i)->state == REQUEST_WAITING)
+        if (host_request(h, i)->state == FISS_WAITING)
             fisslock_give_up(host, i, -PAWL_ELOST, now, out);
         else if (fisslock_holds(host, i))
             fisslock_release(host, i, now, out);
@@ -375,15 +375,15 @@ void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct ou
 void request_carry(void *from, void *to, uint32_t request, uint64_t now, struct outbox *out)
 {
     struct event e = event_begin(from, now, out);
-    struct request *r = host_request(e.h, request);
-    if (r->state != REQUEST_HELD && r->state != REQUEST_UPGRADING)
+    struct fiss_request *r = host_request(e.h, request);
+    if (r->state != FISS_HELD && r->state != FISS_UPGRADING)
         return; /* its lease ended just now */
-    struct request was = *r;
+    struct fiss_request was = *r;
     uint32_t thread = *host_thread(e.h, request);
     count_held(&e, r, -1);
     still(&e, r);
     pool_request_unlink(&e, r);
-    r->state = REQUEST_IDLE;
+    r->state = FISS_IDLE;
 
     e = event_begin(to, now, out);
     r = host_request(e.h, request);
@@ -395,7 +395,7 @@ void request_carry(void *from, void *to, uint32_t request, uint64_t now, struct 
     pool_request_link(&e, r);
     count_held(&e, r, 1);
     deadlock_thread(&e, request, thread);
-    if (r->state == REQUEST_UPGRADING) {
+    if (r->state == FISS_UPGRADING) {
         deadlock_upgrade(&e, r);
         repeat(&e, r);
     }
@@ -407,9 +407,9 @@ void request_carry(void *from, void *to, uint32_t request, uint64_t now, struct 
 
 /* Whether a GRANT can be true for a request that waits for one. A tenure that ended here, or an ordinal that this host has given up
  * in a census, cannot. */
-static bool credible(struct fisslock_host *h, const struct request *r, uint32_t term, uint16_t ordinal)
+static bool credible(struct fisslock_host *h, const struct fiss_request *r, uint32_t term, uint16_t ordinal)
 {
-    if (r->floored && fission_term_after(r->floor, term) && !MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_FLOOR))
+    if (r->floored && fission_term_after(r->floor, term) && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_FLOOR))
         return false;
     return !(r->barred && ordinal && term == r->barred_term && ordinal <= r->barred_inca);
 }
@@ -417,7 +417,7 @@ static bool credible(struct fisslock_host *h, const struct request *r, uint32_t 
 static void on_shared_grant(struct event *e, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
-    struct request *r = pool_request_of(h, p->head.nonce);
+    struct fiss_request *r = pool_request_of(h, p->head.nonce);
     struct agent *a = pool_agent_of(h, p->head.index);
     bool by_switch = p->head.from.machine == MACHINE_SWITCH;
     uint16_t ordinal = by_switch ? p->inca : 0;
@@ -425,14 +425,14 @@ static void on_shared_grant(struct event *e, const struct fission_packet *p)
         r = NULL;
     bool here = a && a->term == p->term;
     bool news = !(here && ordinal) || agent_know(e, a, ordinal);
-    if (r && r->state == REQUEST_WAITING) {
+    if (r && r->state == FISS_WAITING) {
         if (!news || !credible(h, r, p->term, ordinal))
             return;
         if (here && !agent_hold(e, a, &(struct asking){r->nonce, request_place(h, r), FISSION_SHARED, r->priority, false}, ordinal))
             return;
         ++*(by_switch ? &h->counts.by_switch : &h->counts.by_agent);
         request_grant(e, r, FISSION_SHARED, p->token << TOKEN_GRANT_BITS | 1, p->term, ordinal);
-    } else if (r && (r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING)) {
+    } else if (r && (r->state == FISS_HELD || r->state == FISS_UPGRADING)) {
         if (here && r->term == p->term) /* held before the agent came here: it must know of the holder, not of the ordinal alone */
             agent_hold(e, a, &(struct asking){r->nonce, request_place(h, r), r->mode, r->priority, false}, r->ordinal);
         if (ordinal && !r->ordinal && r->term == p->term) {
@@ -448,7 +448,7 @@ static void on_shared_grant(struct event *e, const struct fission_packet *p)
 
 void request_packet(struct event *e, const struct fission_packet *p)
 {
-    struct request *r = pool_request_of(e->h, p->head.nonce);
+    struct fiss_request *r = pool_request_of(e->h, p->head.nonce);
     if (p->head.type == FISSION_GRANT) {
         on_shared_grant(e, p);
         return;
@@ -457,10 +457,10 @@ void request_packet(struct event *e, const struct fission_packet *p)
         e->h->drops.stale++;
         return;
     }
-    if (p->head.type == FISSION_ACK && r->state == REQUEST_RELEASING)
+    if (p->head.type == FISSION_ACK && r->state == FISS_RELEASING)
         request_end(e, r, 0);
-    else if (p->head.type == FISSION_REFUSED && r->state == REQUEST_WAITING && r->try)
+    else if (p->head.type == FISSION_REFUSED && r->state == FISS_WAITING && r->try)
         request_end(e, r, -PAWL_EHELD);
-    else if (p->head.type == FISSION_REFUSED && r->state == REQUEST_UPGRADING && (p->flags & FISSION_UPGRADE))
+    else if (p->head.type == FISSION_REFUSED && r->state == FISS_UPGRADING && (p->flags & FISSION_UPGRADE))
         deadlock_second(e, r); /* the other may have given up meanwhile */
 }

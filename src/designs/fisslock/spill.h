@@ -31,6 +31,11 @@ enum spill_flags {
 #define SPILL_HEAT_ENTRIES 64 /* of one HEAT */
 static_assert(FISSION_ENTRIES_MAX >= SPILL_HEAT_ENTRIES, "fits");
 
+static inline struct fission_policy policy_of(const struct rack_config *c)
+{
+    return (struct fission_policy){(uint32_t)c->options, (uint32_t)MISTAKES(c->mistakes)};
+}
+
 /* A ward: what one server has. */
 static inline unsigned ward_of(const struct rack_config *c, uint64_t index)
 {

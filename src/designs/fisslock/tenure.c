@@ -88,7 +88,7 @@ static void restore(struct event *e, struct agent *a, uint64_t word)
     edit(e, a);
     a->state = AGENT_LIVE;
     a->seen = (uint16_t)max_u64(a->seen, fission_word_inca(word)); /* the refusal may have been overtaken */
-    if (MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_CENSUS)) {
+    if (MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_CENSUS)) {
         a->known = a->seen;
         a->known_bits = 0;
     }
@@ -115,8 +115,8 @@ static void restore(struct event *e, struct agent *a, uint64_t word)
 void tenure_end(struct event *e, struct agent *a)
 {
     struct fisslock_host *h = e->h;
-    for (struct request *r = pool_request_first(h, a->index); r; r = pool_request_next(h, r))
-        if (r->state == REQUEST_WAITING) {
+    for (struct fiss_request *r = pool_request_first(h, a->index); r; r = pool_request_next(h, r))
+        if (r->state == FISS_WAITING) {
             edit(e, r);
             r->floor = (a->term + 1) & FISSION_TERM_MASK;
             r->floored = true;
@@ -197,7 +197,7 @@ static void say_arrived(struct event *e, const struct fission_packet *grant)
 }
 
 /* What it held by an earlier tenure, it holds by this one: the ordinal it had there is none here. */
-static void into_tenure(struct event *e, struct request *r, const struct agent *a)
+static void into_tenure(struct event *e, struct fiss_request *r, const struct agent *a)
 {
     edit(e, r);
     if (r->term != a->term)
@@ -209,11 +209,11 @@ static void into_tenure(struct event *e, struct request *r, const struct agent *
 static void receive(struct event *e, struct agent *a, uint64_t nonce, uint8_t mode)
 {
     struct fisslock_host *h = e->h;
-    struct request *r = pool_request_of(h, nonce);
-    if (!r || r->index != a->index || (r->state != REQUEST_WAITING && !request_holds(h, nonce)))
+    struct fiss_request *r = pool_request_of(h, nonce);
+    if (!r || r->index != a->index || (r->state != FISS_WAITING && !request_holds(h, nonce)))
         return;
     /* An upgrade that was given up meanwhile leaves a shared holder in an exclusive tenure. */
-    bool gets = r->state == REQUEST_WAITING || (r->state == REQUEST_UPGRADING && mode == FISSION_EXCLUSIVE);
+    bool gets = r->state == FISS_WAITING || (r->state == FISS_UPGRADING && mode == FISSION_EXCLUSIVE);
     uint8_t holds = gets ? mode : r->mode;
     if (!agent_hold(e, a, &(struct asking){nonce, request_place(h, r), holds, r->priority, false},
                     r->term == a->term ? r->ordinal : 0))
@@ -226,7 +226,7 @@ static void receive(struct event *e, struct agent *a, uint64_t nonce, uint8_t mo
     into_tenure(e, r, a);
 }
 
-static void know_own(struct event *e, struct agent *a, const struct request *r)
+static void know_own(struct event *e, struct agent *a, const struct fiss_request *r)
 {
     if (r->term == a->term && r->ordinal)
         agent_know(e, a, r->ordinal);
@@ -236,7 +236,7 @@ static void know_own(struct event *e, struct agent *a, const struct request *r)
 static void claim_own(struct event *e, struct agent *a)
 {
     struct fisslock_host *h = e->h;
-    for (struct request *r = pool_request_first(h, a->index); r; r = pool_request_next(h, r))
+    for (struct fiss_request *r = pool_request_first(h, a->index); r; r = pool_request_next(h, r))
         if (request_holds(h, r->nonce) && r->term == a->term) {
             know_own(e, a, r);
             agent_hold(e, a, &(struct asking){r->nonce, request_place(h, r), r->mode, r->priority, false}, r->ordinal);
@@ -251,7 +251,7 @@ void tenure_arrived(struct event *e, struct agent *a, uint64_t word, uint64_t to
     a->grantee = NONE;
     tenure_begin(e, a, word, token);
     for (uint32_t i = a->holders.head; i != NONE; i = host_node(h, i)->next) {
-        struct request *r = pool_request_of(h, host_node(h, i)->nonce);
+        struct fiss_request *r = pool_request_of(h, host_node(h, i)->nonce);
         if (r)
             into_tenure(e, r, a);
     }
@@ -284,13 +284,12 @@ static void take_queue(struct event *e, struct agent *a, const struct fission_pa
 /* Whom a GRANT with agent can be for: one who waits, or one who holds and asked for more. */
 static bool expected(struct fisslock_host *h, const struct fission_packet *p, uint32_t term)
 {
-    const struct request *r = pool_request_of(h, p->head.nonce);
+    const struct fiss_request *r = pool_request_of(h, p->head.nonce);
     if (!r || r->index != p->head.index || (p->mode == FISSION_SHARED) != !!(p->word & FISSION_WORD_SHARED))
         return false;
-    if (r->state == REQUEST_WAITING)
-        return !r->floored || !fission_term_after(r->floor, term) || MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_FLOOR);
-    return (r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING) && r->term == p->term &&
-           p->head.from.machine != MACHINE_SWITCH;
+    if (r->state == FISS_WAITING)
+        return !r->floored || !fission_term_after(r->floor, term) || MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_FLOOR);
+    return (r->state == FISS_HELD || r->state == FISS_UPGRADING) && r->term == p->term && p->head.from.machine != MACHINE_SWITCH;
 }
 
 void tenure_grant(struct event *e, const struct fission_packet *p)
@@ -364,8 +363,8 @@ static void say_take(struct event *e, uint64_t index, uint32_t term)
     struct fission_packet *p = pool_packet(e, FISSION_TAKE, index, 0, 0);
     if (!p)
         return;
-    for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r))
-        if (r->state == REQUEST_WAITING) { /* from now on that tenure is not ours */
+    for (struct fiss_request *r = pool_request_first(h, index); r; r = pool_request_next(h, r))
+        if (r->state == FISS_WAITING) { /* from now on that tenure is not ours */
             edit(e, r);
             r->floor = (term + 1) & FISSION_TERM_MASK;
             r->floored = true;
@@ -410,12 +409,12 @@ struct agent *tenure_adopt(struct event *e, uint64_t index, uint64_t word, uint6
     h->counts.adopted++;
     tenure_begin(e, a, word, token);
     a->adopted = true;
-    a->doubt = (word & FISSION_WORD_TAKEN) && a->right == FISSION_SHARED && !MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_DOUBT);
-    for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
+    a->doubt = (word & FISSION_WORD_TAKEN) && a->right == FISSION_SHARED && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_DOUBT);
+    for (struct fiss_request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
         if (request_holds(h, r->nonce)) {
             know_own(e, a, r);
             receive(e, a, r->nonce, a->right);
-        } else if (r->state == REQUEST_WAITING && !r->try) {
+        } else if (r->state == FISS_WAITING && !r->try) {
             uint32_t node = pool_node_new(e, true);
             if (node == NONE)
                 break;

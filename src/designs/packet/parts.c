@@ -52,7 +52,7 @@ void parts_host_init(enum parts_of design, void *host, const struct rack_config 
     memset(h, 0, sizeof *h);
     h->config = *config;
     h->rules = rack_rules_first(config->racks);
-    if (MISTAKE(config->mistakes, PARTS_BUSTED_TABLE))
+    if (MISTAKE(config->mistakes, PARTS_MISTAKE_TABLE))
         for (unsigned s = 0; s < RACK_SLOTS; s++)
             h->rules.owner[s] = (uint8_t)((s + machine) % config->racks);
     h->design = design;

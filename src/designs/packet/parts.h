@@ -7,7 +7,7 @@
 
 #include "designs/packet/packet.h"
 
-#define PARTS_BUSTED_TABLE (UINT64_C(1) << 60) /* an option: every host has another table */
+#define PARTS_MISTAKE_TABLE (UINT64_C(1) << 60) /* an option: every host has another table */
 
 /* Whose parts they are. A number, since a host's memory has no pointers. */
 enum parts_of { PARTS_FISSLOCK, PARTS_NETLOCK };
