@@ -4,7 +4,7 @@
  *
  * Input: packets, each after a byte that says to whom (0: the decider) and one with its length in units of 8 bytes. */
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "tests/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

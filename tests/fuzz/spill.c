@@ -5,8 +5,8 @@
  * Input: packets, each after a byte that says to whom (the switch, the server, the host) and one with its length in units of 8
  * bytes. What comes out goes to whom it is for. */
 #include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/host.h"
 #include "designs/fisslock/placement.h"
-#include "designs/fisslock/pool.h"
 #include "tests/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

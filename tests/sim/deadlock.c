@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clients that lock whatever they like in whatever order, and so wait for each other in circles. Those who wait without a deadline
  * get on, because one of each circle is told; nobody is told who was in none (I13); and who does it wrong is caught. */
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "designs/netlock/netlock.h"
 #include "lib/rng.h"
 #include "tests/check.h"

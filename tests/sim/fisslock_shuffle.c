@@ -4,7 +4,7 @@
  *
  * fisslock_shuffle [FIRST SEEDS [OPTIONS]] runs other seeds than the test's. */
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "designs/fisslock/spill.h"
 #include "lib/rng.h"
 #include "tests/check.h"

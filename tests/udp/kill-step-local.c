@@ -4,7 +4,7 @@
  */
 #include "cluster/host.h"
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "tests/udp/step.h"
 
 #define NOW UINT64_C(1000000000)

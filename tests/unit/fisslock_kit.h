@@ -4,7 +4,7 @@
 #define PAWL_TESTS_UNIT_FISSLOCK_KIT_H
 
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "tests/check.h"
 
 #define KIT_HOSTS_MAX 8

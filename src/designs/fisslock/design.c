@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/core/design.h"
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "designs/fisslock/racks.h"
 #include "designs/fisslock/spill.h"
+
+const struct packet_design fisslock_packets = {FISSLOCK_PACKETS, .draws = FISSLOCK_DRAWS | FISSLOCK_RESTLESS};
 
 const struct design design_fisslock = {
     .name = "fisslock",

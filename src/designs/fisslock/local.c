@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The short way: acquiring and releasing beside the lock's own agent, without packets, timers, lists or the undo log.
+/* The short way: acquiring and releasing on the agent's own host, without packets, timers, lists or the undo log.
  *
- * A hold that came this way has a place in `locals` and nothing else: it is in no queue, bucket or list of holders. Before anything
- * else happens on this host it is settled, that is, it becomes a hold like others; so nobody but this file knows of the short way.
+ * A hold that came this way has a place in `locals` and nothing else: it is in no queue, bucket or list of holders. Before any
+ * other event on this host it is settled, that is, it becomes a hold like others. So only this file knows of the short way.
  *
- * If a process dies in the middle of it, the step under way says which request it was about. That one's session has died with the
- * process, so whichever way the step went it ends the same: the request is idle, its place free, and the session's count without
- * it. What else was changed (counters, serial numbers, tokens) may only have risen. */
+ * If a process dies in the middle of it, the record of the step says which request it was about (I5). The request's session has
+ * died with the process, so the step ends in one way, however far it got: the request is idle, its place is free, and the session's
+ * count is without it. Everything else that the step changes (counters, serial numbers, tokens) only rises. */
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 
 #include <errno.h>
 
-/* ---- whether it can be had ---- */
+/* ---- whether the short way is open ---- */
 
-/* How many hold by the short way from this agent; *mode: theirs. */
+/* How many requests hold by the short way from this agent; *mode: the mode of their holds. */
 static unsigned locals_of(struct fisslock_host *h, const struct agent *a, uint8_t *mode)
 {
     unsigned count = 0;
@@ -28,25 +28,24 @@ static unsigned locals_of(struct fisslock_host *h, const struct agent *a, uint8_
     return count;
 }
 
-/* In a shared tenure readers may come and go; with nobody in the queue the lock is open to them. In an exclusive one, where agents
- * stay: one writer, or readers. */
+/* In a shared tenure with an empty queue: any reader. In an exclusive one, where agents stay: one writer, or readers. */
 static bool grants(struct fisslock_host *h, const struct agent *a, uint8_t mode)
 {
-    uint8_t theirs;
+    uint8_t held;
     if (a->state != AGENT_LIVE || a->waiters.count || a->upgrader.machine)
         return false;
     if (a->right == FISSION_SHARED)
         return mode == FISSION_SHARED;
-    if (!host_is(h, FISSLOCK_KEEP) || a->granted >= TOKEN_GRANTS_MAX)
+    if (!h->policy.keep || a->granted >= TOKEN_GRANTS_MAX)
         return false;
     if (a->holders.count)
-        theirs = host_node(h, a->holders.head)->mode;
-    else if (!locals_of(h, a, &theirs))
+        held = host_node(h, a->holders.head)->mode;
+    else if (!locals_of(h, a, &held))
         return true;
-    return theirs == FISSION_SHARED && mode == FISSION_SHARED;
+    return held == FISSION_SHARED && mode == FISSION_SHARED;
 }
 
-/* Without this one, does somebody hold, or does the agent stay? Else there is something to say. */
+/* Whether the agent has other holders, or stays. Else the release needs a packet. */
 static bool remains(struct fisslock_host *h, const struct agent *a)
 {
     uint8_t mode;
@@ -59,7 +58,7 @@ static bool remains(struct fisslock_host *h, const struct agent *a)
 
 /* ---- steps ---- */
 
-/* In this order for whoever looks after our death: first what is under way, then the change. */
+/* I5: first the record of the step, then the change. */
 static void step_begin(struct fisslock_host *h, const struct fiss_request *r, uint32_t place, uint32_t held)
 {
     h->locals.step.request = request_number(h, r);
@@ -106,7 +105,7 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
         a->granted++;
     if (a->kept)
         keep_hit(a);
-    r->nonce = h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_REQUEST_BITS | ask->request;
+    r->nonce = pool_nonce(h, ask->request);
     r->index = ask->index;
     r->token = agent_token(a);
     r->pause_ns = 0;
@@ -167,7 +166,7 @@ void local_settle(struct event *e)
         r->local = false;
         pool_request_link(e, r);
         uint32_t node = pool_node_new(e, true);
-        assert(node != NONE); /* those of own requests never run out */
+        assert(node != NONE); /* I1: there is always a node for an own request, so that holders are known */
         *host_node(h, node) = (struct node){r->nonce, e->now, NONE, request_place(h, r), 0, r->mode, r->priority};
         pool_list_append(e, &a->holders, node);
     }

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "designs/fisslock/pool.h"
+/* A host's memory: its layout, its requests, agents and nodes, its timers, and the packets that it makes. */
+#include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/host.h"
 
 /* ---- sizes ---- */
 
-/* Agents: two per own request, for what comes and goes; and what may stay for others, since a shared lock's agent outlives its
- * first holder's hold: as many as there can be holders. */
+/* Agents: two per own request; and as many as the rack can have holders, since the agent of a shared lock outlives its first
+ * holder's hold. */
 #define AGENTS_SPARE 64
 #define AGENTS_MAX (1u << 16)
-#define NODES_OWN 2 /* per request: it may be in the queue of an agent that is leaving, and already in the next */
+#define NODES_OWN 2 /* per request: it may be in the queue of an agent that leaves and in that of the next */
 #define NODES_SPARE 256
-#define NODES_MAX (1u << 20) /* more who wait than that are turned away, and come again */
+#define NODES_MAX (1u << 20) /* waiters beyond that are not queued, and retransmit */
 
-/* Agents that stay, if they may: what a host's share of the locks is, and half as much again. */
+/* Agents that stay: the host's share of the locks, and half as much again. */
 #define KEPT_MAX (1u << 18)
 #define HABITS_MIN 16u
 
@@ -62,7 +64,7 @@ static struct sizes sizes_of(const struct rack_config *c)
     return s;
 }
 
-uint64_t pool_bytes(const struct rack_config *config)
+uint64_t fisslock_host_bytes(const struct rack_config *config)
 {
     return sizes_of(config).bytes;
 }
@@ -77,10 +79,14 @@ static uint32_t *agent_bucket(struct fisslock_host *h, uint64_t index)
     return (uint32_t *)((char *)h + h->agent_buckets_at) + (mix64(index) & h->agent_mask);
 }
 
-void pool_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life)
+void fisslock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
 {
     struct fisslock_host *h = host;
     struct sizes s = sizes_of(config); /* the memory is zero, and most of it is not touched before it is needed */
+    h->policy = (struct fisslock_policy){.write_preferring = config->options & FISSION_WRITE_PREFERRING,
+                                         .priority = config->options & FISSLOCK_PRIORITY,
+                                         .keep = config->options & FISSLOCK_KEEP,
+                                         .placed = config->options & FISSLOCK_PLACED};
     h->config = *config;
     h->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
     h->machine = machine;
@@ -114,8 +120,8 @@ void pool_init(void *host, const struct rack_config *config, uint16_t machine, u
     h->agent_free = h->node_free = NONE;
     timers_init(host_timers(h), s.requests + s.agents + TIMERS_BESIDE);
     if (config->lease_ns) {
-        struct outbox nobody = {0};
-        timers_set(host_timers(h), timer_of_lease(h), 0, &nobody);
+        struct outbox unused = {0};
+        timers_set(host_timers(h), timer_of_lease(h), 0, &unused);
     }
 }
 
@@ -158,18 +164,17 @@ uint64_t pool_pause(const struct fisslock_host *h, uint64_t pause_ns)
 
 /* ---- requests ---- */
 
-uint64_t pool_nonce(struct event *e, uint32_t request)
+uint64_t pool_nonce(struct fisslock_host *h, uint32_t request)
 {
-    struct fisslock_host *h = e->h;
     return h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_REQUEST_BITS | request;
 }
 
 struct fiss_request *pool_request_of(struct fisslock_host *h, uint64_t nonce)
 {
-    uint32_t slot = NONCE_REQUEST(nonce);
-    if (slot >= h->request_count)
+    uint32_t number = NONCE_REQUEST(nonce);
+    if (number >= h->request_count)
         return NULL;
-    struct fiss_request *r = host_request(h, slot);
+    struct fiss_request *r = host_request(h, number);
     if (r->state == FISS_IDLE || r->state == FISS_ENDED)
         return NULL;
     return r->nonce == nonce || MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_NONCE) ? r : NULL;
@@ -195,7 +200,7 @@ void pool_request_unlink(struct event *e, struct fiss_request *r)
     *at = r->next;
 }
 
-static struct fiss_request *about(struct fisslock_host *h, uint32_t number, uint64_t index)
+static struct fiss_request *of_lock(struct fisslock_host *h, uint32_t number, uint64_t index)
 {
     while (number != NONE && host_request(h, number)->index != index)
         number = host_request(h, number)->next;
@@ -204,12 +209,22 @@ static struct fiss_request *about(struct fisslock_host *h, uint32_t number, uint
 
 struct fiss_request *pool_request_first(struct fisslock_host *h, uint64_t index)
 {
-    return about(h, *request_bucket(h, index), index);
+    return of_lock(h, *request_bucket(h, index), index);
 }
 
 struct fiss_request *pool_request_next(struct fisslock_host *h, const struct fiss_request *r)
 {
-    return about(h, r->next, r->index);
+    return of_lock(h, r->next, r->index);
+}
+
+void pool_request_floor(struct event *e, uint64_t index, uint32_t term)
+{
+    for (struct fiss_request *r = pool_request_first(e->h, index); r; r = pool_request_next(e->h, r))
+        if (r->state == FISS_WAITING) {
+            edit(e, r);
+            r->floor = term;
+            r->floored = true;
+        }
 }
 
 /* ---- agents ---- */
@@ -382,5 +397,87 @@ bool pool_list_take(struct event *e, struct list *l, uint32_t node)
         l->tail = before;
     l->count--;
     host_node(h, node)->next = NONE;
+    return true;
+}
+
+/* ---- timers: a heap, by when they are due ---- */
+
+static void put_timer(struct timers *t, uint32_t place, uint32_t number, struct outbox *o)
+{
+    outbox_touch(o, &timers_heap(t)[place], sizeof(uint32_t));
+    outbox_touch(o, &timers_places(t)[number], sizeof(uint32_t));
+    timers_heap(t)[place] = number;
+    timers_places(t)[number] = place + 1;
+}
+
+static void rise(struct timers *t, uint32_t place, uint32_t number, struct outbox *o)
+{
+    uint32_t *heap = timers_heap(t);
+    while (place > 0 && t->memory[heap[(place - 1) / 2]] > t->memory[number]) {
+        put_timer(t, place, heap[(place - 1) / 2], o);
+        place = (place - 1) / 2;
+    }
+    put_timer(t, place, number, o);
+}
+
+static void sink(struct timers *t, uint32_t place, uint32_t number, struct outbox *o)
+{
+    uint32_t *heap = timers_heap(t);
+    for (;;) {
+        uint32_t child = 2 * place + 1;
+        if (child >= t->running)
+            break;
+        if (child + 1 < t->running && t->memory[heap[child + 1]] < t->memory[heap[child]])
+            child++;
+        if (t->memory[heap[child]] >= t->memory[number])
+            break;
+        put_timer(t, place, heap[child], o);
+        place = child;
+    }
+    put_timer(t, place, number, o);
+}
+
+void timers_set(struct timers *t, uint32_t number, uint64_t due, struct outbox *o)
+{
+    assert(number < t->capacity);
+    outbox_touch(o, t, sizeof *t);
+    outbox_touch(o, &t->memory[number], sizeof(uint64_t));
+    if (!timers_runs(t, number)) {
+        t->memory[number] = due;
+        rise(t, t->running++, number, o);
+        return;
+    }
+    uint32_t place = timers_places(t)[number] - 1;
+    bool earlier = due < t->memory[number];
+    t->memory[number] = due;
+    if (earlier)
+        rise(t, place, number, o);
+    else
+        sink(t, place, number, o);
+}
+
+void timers_stop(struct timers *t, uint32_t number, struct outbox *o)
+{
+    assert(number < t->capacity);
+    if (!timers_runs(t, number))
+        return;
+    outbox_touch(o, t, sizeof *t);
+    outbox_touch(o, &timers_places(t)[number], sizeof(uint32_t));
+    uint32_t place = timers_places(t)[number] - 1, last = timers_heap(t)[--t->running];
+    timers_places(t)[number] = 0;
+    if (last == number)
+        return;
+    if (place > 0 && t->memory[timers_heap(t)[(place - 1) / 2]] > t->memory[last])
+        rise(t, place, last, o);
+    else
+        sink(t, place, last, o);
+}
+
+bool timers_pop(struct timers *t, uint64_t now, uint32_t *number, struct outbox *o)
+{
+    if (timers_next(t) > now || !t->running)
+        return false;
+    *number = timers_heap(t)[0];
+    timers_stop(t, *number, o);
     return true;
 }
