@@ -37,11 +37,11 @@ struct fisslock_host {
     struct fission_rules rules;
     uint64_t nonce_high; /* life, in place */
     uint32_t request_count, agent_count, node_count;
-    uint32_t request_mask, agent_mask; /* of the bucket arrays */
+    uint32_t request_mask, agent_mask, habit_mask; /* of tables, whose lengths are powers of two */
     uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, habits_at;
     uint64_t suspects_at, threads_at;
     uint64_t part_bytes; /* of each part of a host in several racks: they lie side by side (racks.c) */
-    uint32_t habit_mask, kept_max;
+    uint32_t kept_max;
     uint32_t life;
     uint16_t machine;
 

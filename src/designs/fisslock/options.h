@@ -8,7 +8,7 @@
 
 /* The low half is the decider's (enum fission_options). */
 enum fisslock_options {
-    FISSLOCK_PRIORITY = 1 << 16, /* waiters by priority, then first come, first served; else only the latter */
+    FISSLOCK_PRIORITY = 1 << 16, /* waiters by priority, then first come, first served */
     FISSLOCK_KEEP = 1 << 17,     /* agents of free locks may stay: keep.c */
     FISSLOCK_PLACED = 1 << 18,   /* with KEEP: only at the host that the lock is placed with (7.4) */
 };

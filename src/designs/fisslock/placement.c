@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A switch with room for fewer locks than there are: the invariant is that of every lock either the switch or its server decides,
+ * never both (I1). docs/designs/fisslock.md, "More locks than the switch holds". */
 #include "designs/fisslock/placement.h"
 #include "lib/hash.h"
 
-#define PATIENCE_SHARE 4 /* of a lease: then a server that was not heard is gone, and the others do not wait for it */
+#define PATIENCE_SHARE 4 /* of a lease: after that reports do not wait for a missing server */
 
 /* ---- cells ---- */
 
@@ -70,6 +72,7 @@ bool placement_index(const struct placement *d, uint32_t cell, uint64_t *index)
 
 static void put(struct placement *d, uint32_t cell, uint64_t index, enum cell_state state)
 {
+    debug_assert(find(d, index) == CELL_NONE); /* I7: a lock has one cell */
     uint32_t *bucket = bucket_of(d, index);
     *placement_cell_at(d, cell) = (struct lock_cell){.index = index, .next = *bucket, .state = state};
     *bucket = cell;
@@ -87,7 +90,7 @@ static void drop(struct placement *d, uint32_t cell)
     d->free = cell;
 }
 
-/* The first locks are here when it begins. Servers know that (WELCOME). */
+/* When it begins, the first locks are here. Servers know that (WELCOME). */
 void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     assert(config->switch_locks < CELL_NONE);
@@ -122,20 +125,19 @@ void placement_forward(struct placement *d, const struct fission_packet *p, uint
 {
     uint64_t index = p->head.index;
     if (p->hops >= FISSION_HOPS_MAX || !placement_open(d, index)) {
-        d->counts.refused++; /* whoever sent it says it again */
+        d->counts.refused++; /* its sender retransmits */
         return;
     }
-    struct fission_packet *copy = outbox_add(out, len);
+    struct fission_packet *copy = spill_copy(out, p, len);
     if (!copy)
         return;
-    memcpy(copy, p, len);
     copy->head.to = server_of(d, ward_of(&d->config, index));
     copy->flags = (uint16_t)((p->flags & ~(SPILL_SERVED | SPILL_DEAD | SPILL_MOVING)) | flags);
     d->counts.forwarded++;
     d->counts.dead += (flags & SPILL_DEAD) != 0;
 }
 
-/* The first entry for this ward that is not about a lock of the switch's own. */
+/* The first entry of this ward whose lock is not decided here. */
 static const struct fission_entry *entry_for(const struct placement *d, const struct fission_packet *p, unsigned ward)
 {
     const struct fission_entry *entries = (const struct fission_entry *)(p + 1);
@@ -148,18 +150,17 @@ static const struct fission_entry *entry_for(const struct placement *d, const st
 
 bool placement_report(struct placement *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
-    for (unsigned ward = p->hops; ward < d->config.servers; ward++) { /* hops: those that have been told */
+    for (unsigned ward = p->hops; ward < d->config.servers; ward++) { /* hops: servers that have got it */
         const struct fission_entry *e = entry_for(d, p, ward);
         if (!e)
             continue;
         if (!d->ward[ward].life && now >= d->patience_ns) {
-            d->ward[ward].skipped = true; /* nothing of it is decided before its server is there, and then all is told anew */
+            d->ward[ward].skipped = true; /* no lock of it is decided before its server answers, and then hosts report anew */
             continue;
         }
-        struct fission_packet *copy = placement_open(d, e->nonce) ? outbox_add(out, len) : NULL;
+        struct fission_packet *copy = placement_open(d, e->nonce) ? spill_copy(out, p, len) : NULL;
         if (!copy)
-            return true; /* the host says it again */
-        memcpy(copy, p, len);
+            return true; /* the host retransmits */
         copy->head.index = e->nonce;
         copy->head.to = server_of(d, ward);
         return true;
@@ -169,18 +170,18 @@ bool placement_report(struct placement *d, const struct fission_packet *p, uint3
 
 /* ---- moves ---- */
 
-static struct fission_packet *say(struct placement *d, enum spill_type type, unsigned ward, struct outbox *out)
+static struct fission_packet *send(struct placement *d, enum spill_type type, unsigned ward, struct outbox *out)
 {
     return spill_packet(out, type, d->config.space, d->life, (struct place){MACHINE_SWITCH, PORT_POOL}, server_of(d, ward), 0);
 }
 
-static void say_move(struct placement *d, uint32_t cell, const struct rebuild_lock *locks, struct outbox *out)
+static void send_move(struct placement *d, uint32_t cell, const struct rebuild_lock *locks, struct outbox *out)
 {
     const struct lock_cell *s = placement_cell_at(d, cell);
     bool gives = s->state == CELL_LEAVING;
-    struct fission_packet *p = say(d, gives ? SPILL_GIVE : SPILL_CALL, ward_of(&d->config, s->index), out);
+    struct fission_packet *p = send(d, gives ? SPILL_GIVE : SPILL_CALL, ward_of(&d->config, s->index), out);
     if (!p)
-        return; /* it is said again */
+        return; /* placement_tick() retransmits */
     p->head.index = s->index;
     p->head.nonce = s->round;
     if (!gives)
@@ -197,7 +198,7 @@ static void begin_move(struct placement *d, uint32_t cell, const struct rebuild_
     d->move[d->moves].cell = cell;
     d->move[d->moves++].due_ns = now + d->config.retry_ns;
     d->leaving += placement_cell_at(d, cell)->state == CELL_LEAVING;
-    say_move(d, cell, locks, out);
+    send_move(d, cell, locks, out);
 }
 
 static void end_move(struct placement *d, uint32_t cell)
@@ -230,7 +231,7 @@ static void on_hand(struct placement *d, struct rebuild_lock *locks, const struc
     uint32_t cell = find(d, p->head.index);
     struct lock_cell *s = cell == CELL_NONE ? NULL : placement_cell_at(d, cell);
     if (!s || s->state != CELL_CALLED || (s->round != p->head.nonce && !MISTAKE(d->config.mistakes, FISSLOCK_MISTAKE_ROUND)))
-        return; /* of another round, or heard before */
+        return; /* of another round, or a duplicate */
     end_move(d, cell);
     locks[cell] = (struct rebuild_lock){p->word, p->token};
     s->state = CELL_HERE;
@@ -250,29 +251,29 @@ static void on_given(struct placement *d, const struct fission_packet *p)
 
 /* ---- servers ---- */
 
-/* Life 0 is nobody's: then it asks who is there. */
-static void say_welcome(struct placement *d, unsigned ward, struct outbox *out)
+/* Life 0 is no server's: then it only asks for HELLO. */
+static void send_welcome(struct placement *d, unsigned ward, struct outbox *out)
 {
-    struct fission_packet *p = say(d, SPILL_WELCOME, ward, out);
+    struct fission_packet *p = send(d, SPILL_WELCOME, ward, out);
     if (!p)
-        return; /* it says HELLO again */
+        return; /* the server retransmits HELLO */
     p->stamp = d->ward[ward].life;
     p->word = d->capacity;
 }
 
-/* One whose life began after ours has lost what it had decided of our locks, and nobody but the hosts knows it. One of an earlier
- * life may have, too; but then before we began, and it was told everything since, unless it came too late for that. */
+/* A server whose life began after the switch's has lost the words of its locks, which only the hosts can tell now. A server of an
+ * earlier life may have lost them, too, but before the switch began: it has got the hosts' reports, unless it came too late. */
 static void on_hello(struct placement *d, unsigned ward, const struct fission_packet *p, struct outbox *out)
 {
     uint32_t life = p->stamp;
     if (life < d->ward[ward].life || !life)
-        return; /* of an earlier life */
+        return; /* of a former life */
     if ((life > d->life || d->ward[ward].skipped) && !MISTAKE(d->config.mistakes, FISSLOCK_MISTAKE_AMNESIA)) {
         d->stale = true;
         return;
     }
     d->ward[ward].life = life;
-    say_welcome(d, ward, out);
+    send_welcome(d, ward, out);
 }
 
 void placement_packet(struct placement *d, struct rebuild_lock *locks, const void *data, uint32_t len, uint64_t now,
@@ -308,14 +309,14 @@ void placement_packet(struct placement *d, struct rebuild_lock *locks, const voi
     usage_pump(d, locks, now, out);
 }
 
-/* Servers that do not know yet that the switch has begun. When it is asked next. */
+/* Asks servers that have not answered yet. Returns when they are asked next. */
 static uint64_t ask_servers(struct placement *d, uint64_t now, struct outbox *out)
 {
     bool missing = false;
     for (unsigned i = 0; i < d->config.servers; i++) {
         missing |= !d->ward[i].life;
         if (!d->ward[i].life && now >= d->ask_ns)
-            say_welcome(d, i, out);
+            send_welcome(d, i, out);
     }
     if (now >= d->ask_ns)
         d->ask_ns = now + d->config.retry_ns;
@@ -327,7 +328,7 @@ uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_
     uint64_t next = ask_servers(d, now, out);
     for (unsigned i = 0; i < d->moves && out->packets < OUTBOX_PACKETS / 2; i++) {
         if (d->move[i].due_ns <= now) {
-            say_move(d, d->move[i].cell, locks, out);
+            send_move(d, d->move[i].cell, locks, out);
             d->move[i].due_ns = now + d->config.retry_ns;
         }
         next = min_u64(next, d->move[i].due_ns);

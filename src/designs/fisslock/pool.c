@@ -17,12 +17,6 @@
 #define KEPT_MAX (1u << 18)
 #define HABITS_MIN 16u
 
-struct sizes {
-    uint32_t requests, agents, nodes, request_buckets, agent_buckets, kept, habits;
-    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, habits_at, suspects_at,
-        threads_at, bytes;
-};
-
 static uint32_t buckets_for(uint32_t n)
 {
     uint32_t buckets = 16;
@@ -38,35 +32,37 @@ static uint64_t place(uint64_t *at, uint64_t bytes)
     return here;
 }
 
-static struct sizes sizes_of(const struct rack_config *c)
+/* Counts and offsets of the block. Returns its bytes. */
+static uint64_t lay_out(struct fisslock_host *h, const struct rack_config *c)
 {
-    struct sizes s = {.requests = rack_requests(c)};
-    assert(s.requests < 1u << NONCE_REQUEST_BITS && c->machines < MACHINES_MAX);
-    if (c->options & FISSLOCK_KEEP)
-        s.kept = (uint32_t)min_u64(c->locks, min_u64(c->locks / c->machines * 3 / 2 + AGENTS_SPARE, KEPT_MAX));
-    s.habits = s.kept ? buckets_for(2 * s.kept) : HABITS_MIN;
-    s.agents = (uint32_t)min_u64((uint64_t)s.requests * c->machines, AGENTS_MAX) + 2 * s.requests + AGENTS_SPARE + s.kept;
-    s.nodes = (uint32_t)min_u64((uint64_t)s.requests * c->machines + NODES_SPARE, NODES_MAX) + NODES_OWN * s.requests;
-    s.request_buckets = buckets_for(s.requests);
-    s.agent_buckets = buckets_for(s.agents);
-    uint64_t at = round_up(sizeof(struct fisslock_host), CACHE_LINE);
-    s.requests_at = place(&at, s.requests * sizeof(struct fiss_request));
-    s.agents_at = place(&at, s.agents * sizeof(struct agent));
-    s.nodes_at = place(&at, s.nodes * sizeof(struct node));
-    s.request_buckets_at = place(&at, s.request_buckets * sizeof(uint32_t));
-    s.agent_buckets_at = place(&at, s.agent_buckets * sizeof(uint32_t));
-    s.timers_at = place(&at, timers_bytes(s.requests + s.agents + TIMERS_BESIDE));
-    s.sessions_at = place(&at, c->sessions * sizeof(struct session_state));
-    s.suspects_at = place(&at, s.requests * sizeof(struct suspect));
-    s.threads_at = place(&at, s.requests * sizeof(uint32_t));
-    s.habits_at = place(&at, s.habits * sizeof(struct habit));
-    s.bytes = at;
-    return s;
+    uint32_t requests = rack_requests(c);
+    assert(requests < 1u << NONCE_REQUEST_BITS && c->machines < MACHINES_MAX);
+    bool keeps = c->options & FISSLOCK_KEEP;
+    h->kept_max = keeps ? (uint32_t)min_u64(c->locks, min_u64(c->locks / c->machines * 3 / 2 + AGENTS_SPARE, KEPT_MAX)) : 0;
+    h->request_count = requests;
+    h->agent_count = (uint32_t)min_u64((uint64_t)requests * c->machines, AGENTS_MAX) + 2 * requests + AGENTS_SPARE + h->kept_max;
+    h->node_count = (uint32_t)min_u64((uint64_t)requests * c->machines + NODES_SPARE, NODES_MAX) + NODES_OWN * requests;
+    h->request_mask = buckets_for(requests) - 1;
+    h->agent_mask = buckets_for(h->agent_count) - 1;
+    h->habit_mask = (h->kept_max ? buckets_for(2 * h->kept_max) : HABITS_MIN) - 1;
+    uint64_t at = round_up(sizeof *h, CACHE_LINE);
+    h->requests_at = place(&at, requests * sizeof(struct fiss_request));
+    h->agents_at = place(&at, h->agent_count * sizeof(struct agent));
+    h->nodes_at = place(&at, h->node_count * sizeof(struct node));
+    h->request_buckets_at = place(&at, (h->request_mask + 1) * sizeof(uint32_t));
+    h->agent_buckets_at = place(&at, (h->agent_mask + 1) * sizeof(uint32_t));
+    h->timers_at = place(&at, timers_bytes(requests + h->agent_count + TIMERS_BESIDE));
+    h->sessions_at = place(&at, c->sessions * sizeof(struct session_state));
+    h->suspects_at = place(&at, requests * sizeof(struct suspect));
+    h->threads_at = place(&at, requests * sizeof(uint32_t));
+    h->habits_at = place(&at, (h->habit_mask + 1) * sizeof(struct habit));
+    return at;
 }
 
 uint64_t fisslock_host_bytes(const struct rack_config *config)
 {
-    return sizes_of(config).bytes;
+    struct fisslock_host unused;
+    return lay_out(&unused, config);
 }
 
 static uint32_t *request_bucket(struct fisslock_host *h, uint64_t index)
@@ -81,44 +77,25 @@ static uint32_t *agent_bucket(struct fisslock_host *h, uint64_t index)
 
 void fisslock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
 {
-    struct fisslock_host *h = host;
-    struct sizes s = sizes_of(config); /* the memory is zero, and most of it is not touched before it is needed */
+    struct fisslock_host *h = host; /* zero, and most of it is not touched before it is needed */
+    lay_out(h, config);
+    h->config = *config;
     h->policy = (struct fisslock_policy){.write_preferring = config->options & FISSION_WRITE_PREFERRING,
                                          .priority = config->options & FISSLOCK_PRIORITY,
                                          .keep = config->options & FISSLOCK_KEEP,
                                          .placed = config->options & FISSLOCK_PLACED};
-    h->config = *config;
     h->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
     h->machine = machine;
     h->nonce_high = (uint64_t)life << (NONCE_REQUEST_BITS + NONCE_SERIAL_BITS);
-    h->request_count = s.requests;
-    h->agent_count = s.agents;
-    h->node_count = s.nodes;
-    h->request_mask = s.request_buckets - 1;
-    h->agent_mask = s.agent_buckets - 1;
-    h->requests_at = s.requests_at;
-    h->agents_at = s.agents_at;
-    h->nodes_at = s.nodes_at;
-    h->request_buckets_at = s.request_buckets_at;
-    h->agent_buckets_at = s.agent_buckets_at;
-    h->timers_at = s.timers_at;
-    h->sessions_at = s.sessions_at;
-    h->suspects_at = s.suspects_at;
-    h->threads_at = s.threads_at;
-    h->habits_at = s.habits_at;
-    h->habit_mask = s.habits - 1;
-    h->kept_max = s.kept;
     h->kept_first = h->kept_last = NONE;
     h->life = life;
     h->reborn = life > 1;
     for (unsigned i = 0; i < ENDS; i++)
         h->ends[i] = life << ENDS_LIFE_SHIFT;
-    for (uint32_t i = 0; i < s.request_buckets; i++)
-        ((uint32_t *)((char *)h + h->request_buckets_at))[i] = NONE;
-    for (uint32_t i = 0; i < s.agent_buckets; i++)
-        ((uint32_t *)((char *)h + h->agent_buckets_at))[i] = NONE;
+    memset((char *)h + h->request_buckets_at, 0xff, (h->request_mask + 1) * sizeof(uint32_t)); /* NONE */
+    memset((char *)h + h->agent_buckets_at, 0xff, (h->agent_mask + 1) * sizeof(uint32_t));
     h->agent_free = h->node_free = NONE;
-    timers_init(host_timers(h), s.requests + s.agents + TIMERS_BESIDE);
+    timers_init(host_timers(h), h->request_count + h->agent_count + TIMERS_BESIDE);
     if (config->lease_ns) {
         struct outbox unused = {0};
         timers_set(host_timers(h), timer_of_lease(h), 0, &unused);
@@ -261,9 +238,7 @@ void pool_agent_free(struct event *e, struct agent *a)
     struct fisslock_host *h = e->h;
     uint32_t *at = agent_bucket(h, a->index), number = agent_number(h, a), node;
     edit(e, a);
-    while ((node = pool_list_pop(e, &a->holders)) != NONE)
-        pool_node_free(e, node);
-    while ((node = pool_list_pop(e, &a->waiters)) != NONE)
+    while ((node = pool_list_pop(e, &a->holders)) != NONE || (node = pool_list_pop(e, &a->waiters)) != NONE)
         pool_node_free(e, node);
     if (a->grantee != NONE)
         pool_node_free(e, a->grantee);

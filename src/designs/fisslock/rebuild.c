@@ -35,7 +35,7 @@ bool rebuild_report(struct rebuild *r, struct rebuild_lock *locks, uint64_t coun
     const struct fission_entry *entries = (const struct fission_entry *)(p + 1);
     if (!r->closed || machine > r->machines || r->state[machine] == REBUILD_SILENT)
         return false;
-    /* What comes after the end is late: said before, and perhaps given back since. */
+    /* A packet after the last one is a duplicate: the hold may have been released since. */
     for (unsigned i = 0; i < p->count && r->state[machine] == REBUILD_HEARD; i++) {
         struct fission_entry e = entries[i];
         bool known = e.nonce < count && (e.mode == FISSION_SHARED || e.mode == FISSION_EXCLUSIVE);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which locks should be in the switch: those that are asked for most. All have the same size, so that choosing them is a comparison
- * and no knapsack (NetLock 4.3). Servers report what is hot there; it takes the place of the coolest of a few locks, around which
- * the hand of a clock goes. */
+/* Which locks should be in the switch: those that are asked for most. All locks have the same size, so that NetLock's knapsack
+ * (4.3) is a comparison. Servers report their hot locks; a hot lock replaces the least used of a few locks that a clock hand
+ * passes. */
 #include "designs/fisslock/placement.h"
 
-#define LOOKS 8     /* cells that the hand passes in search of a cool one */
+#define LOOKS 8     /* cells that the hand passes at once */
 #define HOTTER_BY 2 /* times as often asked for, and */
 #define HOTTER_MORE 2
 
@@ -31,7 +31,7 @@ void usage_heard(struct placement *d, const struct fission_packet *heat)
     }
 }
 
-/* A cell whose lock should make room for one that was asked for so often; CELL_NONE: none of those looked at. */
+/* A cell whose lock should make room for one that was asked for `count` times; CELL_NONE: none of those that the hand passed. */
 static uint32_t coolest(struct placement *d, uint32_t count, uint64_t now)
 {
     bool restless = d->config.options & FISSLOCK_RESTLESS;
@@ -66,7 +66,7 @@ void usage_pump(struct placement *d, const struct rebuild_lock *locks, uint64_t 
             placement_call(d, index, locks, now, out);
             next_wanted(d);
         } else if (d->leaving >= d->wanted_count) {
-            break; /* there will be room for all */
+            break; /* enough locks are leaving */
         } else {
             uint32_t cell = coolest(d, d->wanted[d->wanted_first].count, now);
             if (cell == CELL_NONE)
