@@ -558,7 +558,7 @@ void agent_serve(struct event *e, struct agent *a)
     assert(a->writers <= a->waiters.count);
     if (a->right == FISSION_SHARED)
         serve_readers(e, a);
-    if (agent_serve_upgrader(e, a))
+    if (a->upgrader.machine && agent_serve_upgrader(e, a))
         return;
     if (a->holders.count) {
         if (!share_tenure(e, a) && (a->waiters.count || a->upgrader.machine))

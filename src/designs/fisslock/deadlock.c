@@ -260,6 +260,17 @@ static uint32_t next_wait(const struct chase *c, struct fisslock_host *h, const 
     return (request_is_held(r) && excludes) || stale ? chase_wait_behind(c, number) : CHASE_NONE;
 }
 
+/* The agent takes the request for a waiter that must be served first, and it does not wait: a packet that said so was lost. */
+static void not_waiting(struct event *e, uint64_t index, uint64_t nonce)
+{
+    const struct fiss_request *r = pool_request_of(e->h, nonce);
+    struct place client = {e->h->machine, PORT_POOL};
+    if (!r)
+        request_send_release(e, index, nonce, client, 0, 0, FISSION_DONE);
+    else if (r->index == index && r->state == FISS_HELD)
+        request_send_release(e, index, nonce, client, r->term, r->ordinal, FISSION_UPGRADE | FISSION_DONE);
+}
+
 void deadlock_chase(struct event *e, const struct fission_packet *p)
 {
     const struct chase c = chase_of(e);
@@ -274,7 +285,7 @@ void deadlock_chase(struct event *e, const struct fission_packet *p)
     uint32_t request = next_wait(&c, e->h, p, s);
     if (request == CHASE_NONE) {
         if (s->kind == CHASE_QUEUED)
-            request_not_waiting(e, p->head.index, s->id);
+            not_waiting(e, p->head.index, s->id);
         return;
     }
     struct fisslock_host *part = part_of(e, request);

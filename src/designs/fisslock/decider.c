@@ -100,6 +100,40 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
         placement_init(placement_of(d), config, life, now);
 }
 
+/* ---- of all deciders in memory ---- */
+
+struct fission_packet *spill_copy(struct outbox *out, const struct fission_packet *p, uint32_t len)
+{
+    void *copy = outbox_add(out, len);
+    return copy ? (struct fission_packet *)memcpy(copy, p, len) : NULL;
+}
+
+void spill_decide(struct rebuild_lock *lock, const struct fission_policy *policy, uint32_t life, const struct fission_packet *p,
+                  uint32_t len, uint16_t flags, struct outbox *out)
+{
+    struct fission_meta m;
+    uint64_t before = lock->token;
+    uint32_t dest = fission_decide(p, policy, &lock->word, &lock->token, &m);
+    assert(lock->token >= before); /* I2 */
+    m.token += (uint64_t)life << FISSION_TOKEN_LIFE_SHIFT;
+    for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1) {
+        struct fission_packet *copy = dest & one ? spill_copy(out, p, len) : NULL;
+        if (!copy)
+            continue;
+        fission_rewrite(copy, policy, &m, one);
+        copy->flags |= flags;
+    }
+}
+
+void spill_take_over(struct rebuild_lock *lock, const struct fission_policy *policy, struct place client)
+{
+    struct fission_meta m;
+    const struct fission_packet take = {.head = {.type = FISSION_TAKE}, .client = client, .term = fission_word_term(lock->word)};
+    fission_decide(&take, policy, &lock->word, &lock->token, &m);
+}
+
+/* ---- leases ---- */
+
 static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
 {
     if (!d->lease_ns)
@@ -117,7 +151,7 @@ static bool runs_lease(const void *state, uint16_t machine, uint64_t now)
 
 static bool is_closed(struct decider *d, uint64_t now)
 {
-    return rebuild_closed(&d->rebuild, now, runs_lease, d);
+    return d->rebuild.closed && rebuild_closed(&d->rebuild, now, runs_lease, d);
 }
 
 void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned words)

@@ -179,3 +179,23 @@ uint64_t fisslock_expiry(const void *host, uint32_t session)
         return 0;
     return s->held && h->config.lease_ns && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_LEASE) ? h->lease_until : UINT64_MAX;
 }
+
+void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
+{
+    struct fisslock_host *h = host;
+    assert(session < h->config.sessions);
+    struct event e = event_begin(host, now, out);
+    struct session_state *s = host_session(h, session * h->config.requests);
+    edit(&e, s);
+    s->lost = false;
+    for (uint32_t i = session * h->config.requests; i < (session + 1) * h->config.requests; i++) {
+        struct fiss_request *r = host_request(h, i);
+        edit(&e, r);
+        r->port = PORT_POOL; /* its process does not hear answers any more */
+        if (r->state == FISS_WAITING)
+            fisslock_give_up(host, i, -PAWL_ELOST, now, out);
+        else if (request_is_held(r))
+            fisslock_release(host, i, now, out);
+    }
+    assert(!s->held); /* I6: a lost session holds nothing */
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A request: what a session of this host holds or waits for. The client of Fig. 6 (host.c, convert.c, local.c).
+/* A request: what a session of this host holds or waits for. The client of Fig. 6 (host.c, convert.c).
  *
  * The requests are the authority on holds: a request that is HELD holds, any other does not. */
 #ifndef PAWL_DESIGNS_FISSLOCK_REQUEST_H
@@ -32,7 +32,7 @@ struct fiss_request {
     uint8_t mode;
     uint8_t priority;
     bool try, floored, barred;
-    bool local; /* held by the short way: local.c */
+    bool local; /* held by the short way */
     uint8_t local_place;
     uint32_t agent; /* if `local` */
     int32_t result;
@@ -75,15 +75,6 @@ void request_send_release(struct event *e, uint64_t index, uint64_t nonce, struc
                           uint16_t flags);
 void request_thread(struct event *e, uint32_t request, uint32_t thread);
 void request_due(struct event *e, struct fiss_request *r);
-/* An agent takes the request for a waiter that must be served first, and it does not wait: a packet that said so was lost. */
-void request_not_waiting(struct event *e, uint64_t index, uint64_t nonce);
-
-/* ---- convert.c ---- */
-
-void request_ask_upgrade(struct event *e, struct agent *a, struct fiss_request *r);
-void request_deny_upgrade(struct event *e, struct fiss_request *r, int result);
-
-/* ---- local.c ---- */
 
 /* Holds that came by the short way, and the step that is under way. */
 #define LOCALS 64
@@ -99,6 +90,11 @@ struct locals {
 };
 
 void local_settle(struct event *e); /* holds that came by the short way become like others */
+
+/* ---- convert.c ---- */
+
+void request_ask_upgrade(struct event *e, struct agent *a, struct fiss_request *r);
+void request_deny_upgrade(struct event *e, struct fiss_request *r, int result);
 
 /* ---- deadlock.c ---- */
 

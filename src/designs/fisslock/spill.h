@@ -83,39 +83,14 @@ static inline void spill_count_fault(struct packet_drops *drops, enum fission_fa
     ++*(fault == FISSION_BAD ? &drops->bad : fault == FISSION_ALIEN ? &drops->alien : &drops->stale);
 }
 
-/* A copy of the packet that leaves; null: the outbox is full. */
-static inline struct fission_packet *spill_copy(struct outbox *out, const struct fission_packet *p, uint32_t len)
-{
-    void *copy = outbox_add(out, len);
-    return copy ? (struct fission_packet *)memcpy(copy, p, len) : NULL;
-}
-
-/* The stages of fission.h on one lock; `life`: of the switch. The packet leaves for each of its destinations. */
-static inline void spill_decide(struct rebuild_lock *lock, const struct fission_policy *policy, uint32_t life,
-                                const struct fission_packet *p, uint32_t len, uint16_t flags, struct outbox *out)
-{
-    struct fission_meta m;
-    uint64_t before = lock->token;
-    uint32_t dest = fission_decide(p, policy, &lock->word, &lock->token, &m);
-    assert(lock->token >= before); /* I2 */
-    m.token += (uint64_t)life << FISSION_TOKEN_LIFE_SHIFT;
-    for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1) {
-        struct fission_packet *copy = dest & one ? spill_copy(out, p, len) : NULL;
-        if (!copy)
-            continue;
-        fission_rewrite(copy, policy, &m, one);
-        copy->flags |= flags;
-    }
-}
-
+/* Of decider.c. A copy of the packet that leaves; null: the outbox is full. */
+struct fission_packet *spill_copy(struct outbox *out, const struct fission_packet *p, uint32_t len);
+/* The stages of fission.h on one lock. `life`: of the switch. The packet leaves for each of its destinations. */
+void spill_decide(struct rebuild_lock *lock, const struct fission_policy *policy, uint32_t life, const struct fission_packet *p,
+                  uint32_t len, uint16_t flags, struct outbox *out);
 /* The agent was lost with its host. The client's host has it from now on, in a new tenure; it finds that out (forward.c), and finds
  * the holders (census.c). On a pipeline this is a second pass. */
-static inline void spill_take_over(struct rebuild_lock *lock, const struct fission_policy *policy, struct place client)
-{
-    struct fission_meta m;
-    const struct fission_packet take = {.head = {.type = FISSION_TAKE}, .client = client, .term = fission_word_term(lock->word)};
-    fission_decide(&take, policy, &lock->word, &lock->token, &m);
-}
+void spill_take_over(struct rebuild_lock *lock, const struct fission_policy *policy, struct place client);
 
 /* ---- how often a lock was asked for: halved every period ---- */
 
