@@ -21,7 +21,7 @@ const struct rmt_program fission_rmt_bare = {
 };
 
 /* Term and incarnation are one register: both halves are compared and changed at once, as the pipeline's paired words are. The
- * writers' bits lie beside r/w: what is done to each is known after `free`. */
+ * writers' bits lie beside r/w: after `free` the change to each is known. */
 const struct rmt_program fission_rmt_full = {
     .name = "fission, full",
     .logic_stages = LOGIC_STAGES,
@@ -45,7 +45,8 @@ static bool read_bit(struct rmt *rmt, unsigned array, uint64_t index)
     return rmt_read(rmt, array, index) != 0;
 }
 
-uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, const struct fission_policy *policy, struct fission_meta *m)
+uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, const struct fission_policy *policy,
+                            struct fission_meta *m)
 {
     bool bare = policy->options & FISSION_BARE;
     uint64_t index = p->head.index;

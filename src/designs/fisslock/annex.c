@@ -306,9 +306,3 @@ uint64_t fisslock_server_word(const void *server, uint64_t index)
     const struct annex_lock *l = &a->lock[index / a->config.servers];
     return l->life == a->rules.life && l->state != ANNEX_LENT ? l->lock.word : 0;
 }
-
-bool fisslock_relayed(const void *data, uint32_t len)
-{
-    const struct fission_packet *p = data;
-    return len >= sizeof *p && (p->flags & (SPILL_SERVED | SPILL_MOVING));
-}

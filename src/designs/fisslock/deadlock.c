@@ -12,6 +12,13 @@ static_assert(CHASE_STEPS_MAX <= FISSION_ENTRIES_MAX, "all fit");
 
 /* ---- waits and holds ---- */
 
+void fisslock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(host, now, out);
+    if (request < e.h->request_count)
+        request_thread(&e, request, thread);
+}
+
 static uint8_t wanted(const struct fiss_request *r)
 {
     return r->state == FISS_UPGRADING ? FISSION_EXCLUSIVE : r->mode;

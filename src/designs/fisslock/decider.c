@@ -132,6 +132,12 @@ void spill_take_over(struct rebuild_lock *lock, const struct fission_policy *pol
     fission_decide(&take, policy, &lock->word, &lock->token, &m);
 }
 
+bool fisslock_relayed(const void *data, uint32_t len)
+{
+    const struct fission_packet *p = data;
+    return len >= sizeof *p && (p->flags & (SPILL_SERVED | SPILL_MOVING));
+}
+
 /* ---- leases ---- */
 
 static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
@@ -161,6 +167,18 @@ void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned word
         rebuild_expect(&d->rebuild, machines, words);
 }
 
+/* The packet, without entries, back to its sender. */
+static struct fission_packet *answer_to(const struct fission_packet *p, struct outbox *out)
+{
+    struct fission_packet *answer = spill_copy(out, p, sizeof *p);
+    if (!answer)
+        return NULL;
+    answer->count = 0;
+    answer->head.to = p->head.from;
+    answer->head.from.machine = MACHINE_SWITCH;
+    return answer;
+}
+
 static void lease(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
 {
     struct machine *m = p->head.from.machine <= d->rules.machines ? machine_at(d, p->head.from.machine) : NULL;
@@ -173,17 +191,13 @@ static void lease(struct decider *d, const struct fission_packet *p, uint64_t no
         m->heard_ns = m->asked = 0;
         return;
     }
-    struct fission_packet *answer = outbox_add(out, sizeof *p);
+    struct fission_packet *answer = answer_to(p, out);
     if (!answer)
         return;
     is_closed(d, now); /* before the heartbeat counts: this host may be the last that was waited for */
     machine_at(d, p->head.from.machine)->heard_ns = now ? now : 1;
-    *answer = *p;
     answer->flags = rebuild_heard(&d->rebuild, p->head.from.machine);
     answer->head.epoch = d->rules.life;
-    answer->head.to = p->head.from;
-    answer->head.from.machine = MACHINE_SWITCH;
-    answer->count = 0;
 }
 
 /* Whether a CENSUS was answered here, for a machine that never asked or whose lease is over: it holds nothing. */
@@ -225,13 +239,7 @@ static void report(struct decider *d, const struct fission_packet *p, uint32_t l
     }
     if (!MISTAKE(d->policy.mistakes, FISSION_MISTAKE_MUTED))
         machine_at(d, p->head.from.machine)->asked = 1; /* it holds a lock: a census must ask it */
-    struct fission_packet *answer = outbox_add(out, sizeof *p);
-    if (!answer)
-        return;
-    *answer = *p;
-    answer->count = 0;
-    answer->head.to = p->head.from;
-    answer->head.from.machine = MACHINE_SWITCH;
+    answer_to(p, out);
 }
 
 /* The packet is from before the state was lost. Its host hears of that with its next heartbeat, which it is to send now. */

@@ -260,11 +260,13 @@ int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct
     return PACKET_DONE;
 }
 
-void fisslock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out)
+uint64_t fisslock_expiry(const void *host, uint32_t session)
 {
-    struct event e = event_begin(host, now, out);
-    if (request < e.h->request_count)
-        request_thread(&e, request, thread);
+    struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
+    const struct session_state *s = host_session(h, session * h->config.requests);
+    if (s->lost)
+        return 0;
+    return s->held && h->config.lease_ns && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_LEASE) ? h->lease_until : UINT64_MAX;
 }
 
 int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *out)

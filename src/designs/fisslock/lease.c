@@ -171,15 +171,6 @@ void fisslock_rouse(void *host, uint64_t now, struct outbox *out)
         lease_due(&e);
 }
 
-uint64_t fisslock_expiry(const void *host, uint32_t session)
-{
-    struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
-    const struct session_state *s = host_session(h, session * h->config.requests);
-    if (s->lost)
-        return 0;
-    return s->held && h->config.lease_ns && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_LEASE) ? h->lease_until : UINT64_MAX;
-}
-
 void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = host;

@@ -76,7 +76,7 @@ static unsigned parts(const void *host)
     return ((const struct parts_host *)host)->config.racks;
 }
 
-/* ---- calls go to the part in which the request is ---- */
+/* ---- calls for the part in which the request is ---- */
 
 int parts_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out)
 {
@@ -133,7 +133,7 @@ bool parts_claim(const void *host, uint32_t request, struct packet_claim *out)
     return has_request(host, request) && design_of(host)->claim(parts_of_request(host, request), request, out);
 }
 
-/* ---- or to all ---- */
+/* ---- calls for all parts ---- */
 
 void parts_leave(void *host, uint64_t now, struct outbox *out)
 {
