@@ -85,7 +85,7 @@ INLINE int fan_one(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     struct plane_host *h = host_of(f->head->to.machine);
     if (!h)
         return drop(c, PLANE_UNKNOWN);
-    if (is_here(h)) { /* from where it came: the server answers whoever asks */
+    if (is_here(h)) { /* keeps its source: the server answers the sender */
         f->ip->daddr = h->ip;
         f->ip->check = 0;
         f->ip->check = (uint16_t)~sum_ip(f->ip);

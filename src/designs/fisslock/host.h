@@ -19,7 +19,7 @@
 #define TAKES 64           /* TAKEs in flight; of two that share a place the later waits */
 
 struct fisslock_counts {
-    uint64_t by_switch, by_agent, local; /* grants, by who decided them */
+    uint64_t by_switch, by_agent, local; /* grants, by decider */
     uint64_t retries, bounces, adopted, denied, censuses, orphans, checks, crowded, lapses, survived, reported;
     uint64_t probes, deadlocks; /* begun; found */
 };

@@ -95,7 +95,7 @@ static const struct variant {
      "a holder that the agent does not know is taken for gone"},
     {"busted-fisslock-lease", &design_fisslock, FISSLOCK_MISTAKE_LEASE, FAULTS_ALL, FIXED, "a host believes in its lease for ever"},
     {"busted-fisslock-doubt", &design_fisslock, FISSLOCK_MISTAKE_DOUBT, FAULTS_ALL, FIXED,
-     "an agent that takes over asks nobody for holds"},
+     "an agent that takes over does not ask for holds"},
     {"busted-fisslock-stale", &design_fisslock, FISSLOCK_MISTAKE_STALE, FAULTS_ALL, FIXED,
      "deadlocks: a client that held once is taken to hold"},
     {"busted-fisslock-crowd", &design_fisslock, FISSLOCK_MISTAKE_CROWD, FAULTS_ALL, FIXED,
