@@ -5,7 +5,7 @@
 #include "bench/kit.h"
 #include "client/handle.h"
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "workbench/lab/loopback.h"
 
 #include <string.h>

@@ -153,7 +153,7 @@ static void answer_report(struct care *c, const struct fission_packet *p, uint32
 {
     const struct rack_config *config = &c->config;
     const struct fission_rules rules = {
-        .space = config->space, .epoch = c->live->epoch, .machines = config->machines, .locks = config->locks};
+        .space = config->space, .life = c->live->epoch, .machines = config->machines, .locks = config->locks};
     if (fission_verify(p, len, &rules) != FISSION_FINE || p->head.type != FISSION_REPORT ||
         !rebuild_report(&c->rebuild, c->locks, config->locks, p))
         return;

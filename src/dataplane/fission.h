@@ -1,23 +1,166 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* FissLock's decider: the six stages of Fig. 12, as a switch runs them, in C that the kernel's verifier accepts.
+/* clang-format off */
+/* FissLock's packets and its decider: the six stages of Fig. 12, as a switch runs them, in C that the kernel's verifier accepts.
+ * Shared by the switch in the kernel, the switch in user space, the model of a pipeline and the hosts.
  *
- * Each stage gets the packet (const), what earlier stages found out, and its own register, which it may change once. The packet is
- * rewritten after the last stage: fission_rewrite(). Their order is the pipeline's and cannot be otherwise:
+ * Each stage gets the packet (const), the findings of earlier stages (fission_meta), and its own register, which it may change
+ * once. fission_rewrite() rewrites the packet after the last stage. The order of the stages is the pipeline's and cannot be
+ * changed:
  *
- *     select    which part of the arrays the lock lies in
- *     check     term and incarnation: is a FREE or GRANT current? A shared ACQUIRE raises the incarnation and takes it for its
- * ordinal free      held or free rw        shared or exclusive, and beside it the write-waiter and starvation bits mid       the
- * agent's machine token     brought up to date by the term destination
+ *     stage        register                    what it does
+ *     ---------    ------------------------    ----------------------------------------------------------------------
+ *     select       -                           finds the part of the arrays in which the lock lies
+ *     check        term, incarnation           accepts a FREE or GRANT of this tenure; gives a shared ACQUIRE its ordinal
+ *     free         held                        held or free
+ *     rw           shared                      shared or exclusive;
+ *                  writers, starves, taken     beside it: write-waiter and starvation bit (section 6), tenure taken over
+ *     mid          machine                     the machine that has the agent
+ *     token        token                       brought up to date by the term
+ *     destination  -                           to the client, to the agent, on to the next host, or back
  *
- * Since `check` comes before anybody knows whether the lock is free or shared, every unmarked shared ACQUIRE raises the
- * incarnation, granted or not; the agent hears of each by its ordinal. In an exclusive tenure nobody asks for the incarnation.
+ * `check` comes before the lock is known to be free or shared. So every unmarked shared ACQUIRE raises the incarnation, granted or
+ * not, and the agent accounts for each by its ordinal. In an exclusive tenure the incarnation has no meaning.
  *
  * The lock's word (all fields in 64 bits) is what XDP exchanges by compare-and-swap; on a pipeline each field has its own array. */
+/* clang-format on */
 #ifndef PAWL_DATAPLANE_FISSION_H
 #define PAWL_DATAPLANE_FISSION_H
 
-#include "dataplane/fission_packet.h"
 #include "dataplane/mistake.h"
+#include "dataplane/slots.h"
+#include "wire/packet.h"
+
+#include <stdbool.h>
+
+/* ---- packets: the four types of Table 2, and what acknowledging, refusing, writers' flags and loss need. Little-endian, no
+ * padding ---- */
+
+enum fission_type {
+    FISSION_ACQUIRE = 1, /* client -> decider [-> agent] */
+    FISSION_RELEASE = 2, /* client -> decider -> agent */
+    FISSION_FREE = 3,    /* agent -> decider, and back as the answer */
+    FISSION_GRANT = 4,   /* decider or agent -> client; with FISSION_AGENT the lock's agent comes with it */
+    FISSION_ACK = 5,     /* of a RELEASE: to the client; of a GRANT with the agent: to the previous agent */
+    FISSION_REFUSED = 6, /* to a client that does not wait, or whose upgrade is impossible */
+    FISSION_FLAGS = 7,   /* agent -> decider: whether writers wait */
+    FISSION_LOOK = 8,    /* host -> decider -> agent's host: is the agent there? */
+    FISSION_CENSUS = 9,  /* agent -> host: which of the host's requests hold by these ordinals? */
+    FISSION_ANSWER = 10, /* host -> agent: the answer to a CENSUS */
+    FISSION_LEASE = 11,  /* host -> decider and back: the host's heartbeat. token: the host's clock when it was sent */
+    FISSION_TAKE = 12,   /* host -> decider [-> agent's host]: begin a new tenure; the agent's former memory was lost */
+    FISSION_REPORT = 13, /* host -> decider that lost its state, and back: what the host holds. stamp: part; DONE: the last */
+    FISSION_PROBE = 14,  /* waiter's host -> decider -> agent: which requests does the waiter wait for? */
+    FISSION_CHASE = 15,  /* agent -> host of such a request: does its thread wait, too? */
+};
+
+enum fission_mode { FISSION_SHARED = 1, FISSION_EXCLUSIVE = 2 };
+
+/* clang-format off */
+enum fission_flags {
+    FISSION_AGENT   = 1 << 0,  /* GRANT: the agent comes with it */
+    FISSION_RETRY   = 1 << 1,  /* ACQUIRE: a retransmission. Routed, or granted if the lock is free; never counted (pitfall 3).
+                                * LEASE from the decider: send a heartbeat now */
+    FISSION_BOUNCED = 1 << 2,  /* sent back by a host without the agent: routed only (pitfall 10) */
+    FISSION_COPY    = 1 << 3,  /* ACQUIRE: the decider has granted it; this copy is for the agent */
+    FISSION_NOWAIT  = 1 << 4,  /* ACQUIRE: refuse rather than queue */
+    FISSION_DONE    = 1 << 5,  /* FREE or GRANT with agent, on the way back: that tenure is over. RELEASE: no ACK is needed.
+                                * LEASE: the host gives its lease back. REPORT: the last part */
+    FISSION_DENIED  = 1 << 6,  /* FREE or GRANT with agent, on the way back: not accepted, the incarnation differs.
+                                * LEASE from the decider: holds from before do not count */
+    FISSION_WRITERS = 1 << 7,  /* GRANT with agent, FLAGS: the write-waiter bit */
+    FISSION_STARVES = 1 << 8,  /* GRANT with agent, FLAGS: the starvation bit */
+    FISSION_UPGRADE = 1 << 9,  /* ACQUIRE, RELEASE, REFUSED, PROBE: of a shared hold that is to become exclusive */
+    FISSION_CLOSED  = 1 << 10, /* LEASE, from the decider: it lost its state and collects REPORTs */
+    FISSION_SURE    = 1 << 11, /* PROBE, CHASE: the second round, along the path of the first */
+};
+/* clang-format on */
+
+/* A tenure is the time from a host getting a lock's agent until the agent is freed or moves to the next host. Its number is the
+ * term. FREE and GRANT with agent end the tenure that they name and no other, so duplicates and late packets end nothing. */
+#define FISSION_TERM_BITS 27
+#define FISSION_TERM_MASK ((1u << FISSION_TERM_BITS) - 1)
+#define FISSION_INCA_MAX 0xffffu
+
+struct fission_packet {
+    struct packet_head head; /* nonce: of the request; of FREE, FLAGS, LOOK and CENSUS: the sender's own */
+    uint64_t token;          /* from the decider: the tenure's token */
+    uint64_t word;           /* from the decider: the lock's word after this packet */
+    struct place client;     /* the client that asked */
+    uint32_t term;           /* ACQUIRE: tenure in which it got its ordinal; FREE, GRANT: tenure that ends, or began */
+    uint32_t stamp;          /* of the host that bounced it: tenures that ended there (tenure.c); PROBE, CHASE: serial number */
+    uint16_t bouncer;        /* machine of the host that bounced it */
+    uint16_t inca;           /* ACQUIRE, RELEASE: the ordinal, 0 if none; FREE, GRANT with agent: the expected incarnation */
+    uint16_t flags;
+    uint8_t mode;     /* wanted or granted */
+    uint8_t old_mode; /* FREE, GRANT with agent: the mode that ends (pitfall 12) */
+    uint8_t priority; /* 0 is the highest */
+    uint8_t hops;     /* how often it was bounced; PROBE, CHASE: the step under examination */
+    uint16_t count;   /* entries that follow */
+};
+_Static_assert(sizeof(struct fission_packet) == 80, "no padding");
+
+/* GRANT with agent: a waiter. ANSWER: a holder. REPORT: a hold. (PROBE and CHASE carry steps: designs/packet/chase.h.) */
+struct fission_entry {
+    uint64_t nonce; /* REPORT: the lock's index */
+    struct place client;
+    uint16_t inca; /* ANSWER: its ordinal */
+    uint8_t mode;
+    uint8_t priority;
+};
+_Static_assert(sizeof(struct fission_entry) == 16, "no padding");
+
+/* LEASE, if locks are divided among switches: the answer carries the table of owners, and the question has room for it. */
+#define RULES_ENTRIES (RACK_SLOTS / sizeof(struct fission_entry))
+_Static_assert(RACK_SLOTS % sizeof(struct fission_entry) == 0, "a table is whole entries");
+
+#define FISSION_HOPS_MAX 16
+#define FISSION_ENTRIES_MAX ((PACKET_MAX - sizeof(struct fission_packet)) / sizeof(struct fission_entry))
+
+/* What every packet of a space must carry. */
+struct fission_rules {
+    uint32_t space;
+    uint32_t life; /* the decider's, in head.epoch. A host learns it with its lease */
+    uint32_t generation;
+    uint16_t machines;
+    uint64_t locks;
+};
+
+enum fission_fault { FISSION_FINE, FISSION_BAD, FISSION_ALIEN, FISSION_STALE };
+
+static inline bool fission_place_exists(struct place p, const struct fission_rules *r)
+{
+    return (p.machine != MACHINE_NONE && p.machine <= r->machines) || p.machine == MACHINE_SWITCH;
+}
+
+/* Every check that needs no state. Hosts and deciders drop packets that are not fine, and count them. */
+static inline enum fission_fault fission_verify(const void *data, uint32_t len, const struct fission_rules *r)
+{
+    const struct fission_packet *p = (const struct fission_packet *)data;
+    if (len < sizeof *p || len > PACKET_MAX || p->head.version != PACKET_VERSION || p->head.head_len != sizeof p->head ||
+        p->head.family != PACKET_FISSION || p->head.type < FISSION_ACQUIRE || p->head.type > FISSION_CHASE)
+        return FISSION_BAD;
+    if (p->count > FISSION_ENTRIES_MAX || len != sizeof *p + (uint32_t)p->count * sizeof(struct fission_entry))
+        return FISSION_BAD;
+    if (p->head.space != r->space || p->head.index >= r->locks)
+        return FISSION_ALIEN;
+    if (!fission_place_exists(p->head.from, r) || !fission_place_exists(p->head.to, r))
+        return FISSION_ALIEN;
+    if (p->head.type != FISSION_LEASE && (p->head.epoch != r->life || p->head.generation != r->generation))
+        return FISSION_STALE;
+    if (p->term & ~FISSION_TERM_MASK)
+        return FISSION_BAD;
+    bool has_mode = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_GRANT;
+    if (has_mode && p->mode != FISSION_SHARED && p->mode != FISSION_EXCLUSIVE)
+        return FISSION_BAD;
+    bool ends = p->head.type == FISSION_FREE || (p->head.type == FISSION_GRANT && (p->flags & FISSION_AGENT));
+    if (ends && p->old_mode != FISSION_SHARED && p->old_mode != FISSION_EXCLUSIVE)
+        return FISSION_BAD;
+    bool has_client = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE || p->head.type == FISSION_TAKE ||
+                      p->head.type == FISSION_PROBE || p->head.type == FISSION_CHASE;
+    if (has_client && (p->client.machine == MACHINE_SWITCH || !fission_place_exists(p->client, r)))
+        return FISSION_ALIEN;
+    return FISSION_FINE;
+}
 
 /* ---- the word: held 1, shared 1, writers 1, starves 1, taken 1, machine 16, term 27, incarnation 16 ---- */
 
@@ -25,7 +168,9 @@
 #define FISSION_WORD_SHARED (UINT64_C(1) << 62)
 #define FISSION_WORD_WRITERS (UINT64_C(1) << 61)
 #define FISSION_WORD_STARVES (UINT64_C(1) << 60)
-#define FISSION_WORD_TAKEN (UINT64_C(1) << 59) /* over from a host that was lost: others may hold of whom nobody knows */
+#define FISSION_WORD_TAKEN                                                                                                         \
+    (UINT64_C(1) << 59) /* taken over from a lost host: there may be holders that the agent does not know                          \
+                         */
 #define FISSION_WORD_MACHINE_SHIFT 43
 #define FISSION_WORD_TERM_SHIFT 16
 
@@ -42,33 +187,37 @@ static inline uint16_t fission_word_inca(uint64_t word)
     return (uint16_t)word;
 }
 
-/* Whether term a comes after b; they wrap. */
+/* Whether term a comes after b; terms wrap. */
 static inline bool fission_term_after(uint32_t a, uint32_t b)
 {
     uint32_t ahead = (a - b) & FISSION_TERM_MASK;
     return ahead != 0 && ahead < (1u << (FISSION_TERM_BITS - 1));
 }
 
-/* ---- what the program is set to ---- */
+/* ---- policies ---- */
 
 enum fission_options {
     FISSION_WRITE_PREFERRING = 1 << 0,
     FISSION_BARE = 1 << 1, /* Fig. 12 as printed, 18 bits per lock: no terms, tokens, writers' bits; 8 bits of incarnation */
 };
 
+struct fission_policy {
+    uint32_t options;  /* enum fission_options */
+    uint32_t mistakes; /* enum fission_mistakes: on purpose, in the workbench only */
+};
+
 /* What the stages tell each other; a pipeline carries it beside the packet. */
 struct fission_meta {
-    bool valid;    /* check: FREE, GRANT, FLAGS of this tenure, and nobody unknown holds */
-    bool repeated; /* check: a GRANT with agent that has been accepted already */
-    bool current;  /* check: the packet's term is the lock's */
-    bool full;     /* check: no more ordinals */
-    bool was_free; /* free */
-    bool shared;   /* rw: the lock's mode before */
-    bool closed;   /* rw: writers go first */
-    uint16_t ordinal;
-    uint16_t machine; /* mid: after */
-    uint16_t was_machine;
-    uint64_t word; /* gathered from the stages */
+    bool valid;       /* check: FREE, GRANT or FLAGS of this tenure, and every holder is known to the agent */
+    bool repeated;    /* check: a GRANT with agent that has been accepted already */
+    bool current;     /* check: the packet's term is the lock's */
+    bool full;        /* check: no more ordinals */
+    bool was_free;    /* free */
+    bool shared;      /* rw: the lock's mode before this packet */
+    bool closed;      /* rw: writers go first */
+    uint16_t ordinal; /* check: of this ACQUIRE; 0: none */
+    uint16_t machine; /* mid: after this packet */
+    uint64_t word;    /* gathered from the stages */
     uint64_t token;
 };
 
@@ -78,50 +227,52 @@ static inline bool fission_ends_tenure(const struct fission_packet *p)
            (p->head.type == FISSION_GRANT && (p->flags & FISSION_AGENT));
 }
 
-/* Whether the packet is for the lock's state at all; others only pass. */
+/* Whether the packet concerns the lock's state; others only pass. */
 static inline bool fission_concerns_lock(const struct fission_packet *p)
 {
     return p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE || p->head.type == FISSION_FLAGS ||
            p->head.type == FISSION_LOOK || p->head.type == FISSION_PROBE || fission_ends_tenure(p);
 }
 
-/* A request that may still be granted here. */
+/* A request that the decider may still grant. */
 static inline bool fission_asks(const struct fission_packet *p)
 {
     return p->head.type == FISSION_ACQUIRE && !(p->flags & FISSION_COPY);
 }
 
-static inline bool fission_marked(const struct fission_packet *p, uint32_t options)
+/* A request that must not be counted: it was sent before, or holds already. */
+static inline bool fission_marked(const struct fission_packet *p, const struct fission_policy *policy)
 {
-    return (p->flags & (FISSION_RETRY | FISSION_BOUNCED | FISSION_UPGRADE)) && !MISTAKE(options, FISSION_BUSTED_RETRY);
+    return (p->flags & (FISSION_RETRY | FISSION_BOUNCED | FISSION_UPGRADE)) && !MISTAKE(policy->mistakes, FISSION_MISTAKE_RETRY);
 }
 
 /* ---- the stages ---- */
 
-/* select: the lock's range of an array that is cut into parts, and its place there. */
+/* select: the lock's part of an array that is divided, and its offset there. */
 static inline void fission_select(uint64_t index, uint32_t per_part, uint32_t *part, uint32_t *offset)
 {
     *part = (uint32_t)(index / per_part);
     *offset = (uint32_t)(index % per_part);
 }
 
-static inline void fission_check(const struct fission_packet *p, uint32_t options, struct fission_meta *m, uint32_t *term,
-                                 uint16_t *inca)
+static inline void fission_check(const struct fission_packet *p, const struct fission_policy *policy, struct fission_meta *m,
+                                 uint32_t *term, uint16_t *inca)
 {
-    uint32_t max = options & FISSION_BARE ? 0xff : FISSION_INCA_MAX;
-    m->current = (options & FISSION_BARE) || MISTAKE(options, FISSION_BUSTED_TERM) || p->term == *term;
-    if (fission_asks(p) && p->mode == FISSION_SHARED && !fission_marked(p, options)) {
-        m->full = *inca == max; /* it must not come round to a value that is in use (pitfall 4) */
+    bool bare = policy->options & FISSION_BARE;
+    uint32_t max = bare ? 0xff : FISSION_INCA_MAX;
+    m->current = bare || MISTAKE(policy->mistakes, FISSION_MISTAKE_TERM) || p->term == *term;
+    if (fission_asks(p) && p->mode == FISSION_SHARED && !fission_marked(p, policy)) {
+        m->full = *inca == max; /* it must not wrap to a value that is in use (pitfall 4) */
         if (!m->full)
             m->ordinal = ++*inca;
     } else if (fission_asks(p) && p->mode == FISSION_SHARED && *inca == 0) {
-        *inca = 1; /* should the lock be free: the first of a shared tenure has ordinal 1, always */
+        *inca = 1; /* should the lock be free: the first holder of a shared tenure has ordinal 1 */
     } else if (fission_ends_tenure(p)) {
         m->valid = m->current && (p->old_mode == FISSION_EXCLUSIVE || p->head.type == FISSION_TAKE || p->inca == *inca ||
-                                  MISTAKE(options, FISSION_BUSTED_INCA));
+                                  MISTAKE(policy->mistakes, FISSION_MISTAKE_INCA));
         m->repeated = !m->current && ((p->term + 1) & FISSION_TERM_MASK) == *term;
         if (m->valid) {
-            if (!(options & FISSION_BARE))
+            if (!bare)
                 *term = (*term + 1) & FISSION_TERM_MASK;
             *inca = p->head.type == FISSION_TAKE || (p->head.type == FISSION_GRANT && p->mode == FISSION_SHARED);
         }
@@ -131,7 +282,7 @@ static inline void fission_check(const struct fission_packet *p, uint32_t option
     m->word |= (uint64_t)*term << FISSION_WORD_TERM_SHIFT | *inca;
 }
 
-/* A register of one bit is set, reset or read whatever it was. */
+/* The pipeline sets, resets or reads a register of one bit, whatever its value was. */
 static inline void fission_free(const struct fission_packet *p, struct fission_meta *m, bool *held)
 {
     m->was_free = !*held;
@@ -150,8 +301,8 @@ static inline void fission_rw(const struct fission_packet *p, struct fission_met
     m->word |= *shared ? FISSION_WORD_SHARED : 0;
 }
 
-/* The write-waiter and the starvation bit (section 6). Set: by a writer that finds readers, or by the agent. Reset: by whatever
- * begins a tenure, and by the agent when the last writer has left its queue (pitfall 13). */
+/* The write-waiter and the starvation bit (section 6). Set by a writer that finds readers, or by the agent. Reset when a tenure
+ * begins, and by the agent when the last writer has left its queue (pitfall 13). */
 static inline bool fission_tells_writers(const struct fission_packet *p, const struct fission_meta *m)
 {
     return (p->head.type == FISSION_GRANT || p->head.type == FISSION_FLAGS) && m->valid;
@@ -161,14 +312,15 @@ static inline bool fission_begins_anew(const struct fission_packet *p, const str
     return (fission_asks(p) && m->was_free) || (p->head.type == FISSION_FREE && m->valid);
 }
 
-static inline void fission_writers(const struct fission_packet *p, uint32_t options, struct fission_meta *m, bool *writers)
+static inline void fission_writers(const struct fission_packet *p, const struct fission_policy *policy, struct fission_meta *m,
+                                   bool *writers)
 {
     m->closed |= *writers && !m->was_free;
     if (fission_tells_writers(p, m))
         *writers = p->flags & FISSION_WRITERS;
     else if (fission_begins_anew(p, m))
         *writers = false;
-    else if (fission_asks(p) && p->mode == FISSION_EXCLUSIVE && m->shared && (options & FISSION_WRITE_PREFERRING))
+    else if (fission_asks(p) && p->mode == FISSION_EXCLUSIVE && m->shared && (policy->options & FISSION_WRITE_PREFERRING))
         *writers = true;
     m->word |= *writers ? FISSION_WORD_WRITERS : 0;
 }
@@ -183,7 +335,7 @@ static inline void fission_starves(const struct fission_packet *p, struct fissio
     m->word |= *starves ? FISSION_WORD_STARVES : 0;
 }
 
-/* Beside them: whether this tenure was taken over. */
+/* Whether this tenure was taken over from a lost host. */
 static inline void fission_taken(const struct fission_packet *p, struct fission_meta *m, bool *taken)
 {
     if (p->head.type == FISSION_TAKE && m->valid)
@@ -195,7 +347,6 @@ static inline void fission_taken(const struct fission_packet *p, struct fission_
 
 static inline void fission_mid(const struct fission_packet *p, struct fission_meta *m, uint16_t *machine)
 {
-    m->was_machine = *machine;
     bool taken = p->head.type == FISSION_TAKE && m->valid && !m->was_free;
     if ((fission_asks(p) && m->was_free) || taken)
         *machine = p->client.machine;
@@ -207,13 +358,13 @@ static inline void fission_mid(const struct fission_packet *p, struct fission_me
     m->word |= (uint64_t)*machine << FISSION_WORD_MACHINE_SHIFT;
 }
 
-/* What was granted before the switch last lost its state lies below: tokens begin with 0 in every life, and the life is added in
- * front. Lives rise by four a second (cluster/coordinator.c), and no lock has 2^18 tenures in that time, each of which takes a
- * round trip. With an agent's own 14 bits and a life's 32 that is all of a token. */
+/* Tokens rise across a loss of the switch's state (I2): they begin with 0 in every life, and the life is added above them. Lives
+ * rise by four a second (cluster/coordinator.c), and no lock has 2^18 tenures in that time, each of which takes a round trip. An
+ * agent's own 14 bits and the 32 bits of a life fill the rest of a token. */
 #define FISSION_TOKEN_LIFE_SHIFT 18
 
-/* The token of a tenure: its low bits are the term, the rest counts how often that came round. The register may lag
- * behind the word: between XDP's exchange of the word and its store of the token another packet sees the old one. */
+/* The token of a tenure: its low bits are the term, the others count how often the term wrapped. The register may lag behind the
+ * word: between XDP's exchange of the word and its store of the token another packet sees the old one. */
 static inline uint64_t fission_token_at(uint64_t token, uint32_t term)
 {
     uint64_t low = token & FISSION_TERM_MASK, next = (token & ~(uint64_t)FISSION_TERM_MASK) | term;
@@ -227,8 +378,9 @@ static inline void fission_token(struct fission_meta *m, uint64_t *token)
 
 /* ---- rebuilding ---- */
 
-/* A host holds this lock, from before the state was lost (5.3, S3). Whoever tells first has the agent; if the lock is shared there
- * may be others, whom it must ask for, as if it had taken over. Told again it is what it was. False: that cannot be. */
+/* A host reports that it holds this lock since before the state was lost (5.3, S3). The first host to report gets the agent; if the
+ * lock is shared there may be other holders, which that agent must find, as after taking over. A repeated report changes nothing.
+ * False: the report contradicts an earlier one. */
 static inline bool fission_reported(uint64_t *word, uint64_t *token, uint16_t machine, uint8_t mode)
 {
     if (*word & FISSION_WORD_HELD)
@@ -241,16 +393,16 @@ static inline bool fission_reported(uint64_t *word, uint64_t *token, uint16_t ma
     return true;
 }
 
-/* ---- who has ever asked ---- */
+/* ---- machines that have asked ---- */
 
-/* A bit per machine, beside the locks: whether an ACQUIRE of it has passed. One that never asked holds nothing, and the decider
- * answers a CENSUS for it: machines that do not exist cannot. */
+/* A bit per machine, beside the locks: whether an ACQUIRE of it has passed. A machine that never asked holds nothing, and may not
+ * exist; the decider answers a CENSUS in its place. */
 static inline uint16_t fission_presence_of(const struct fission_packet *p)
 {
     return p->head.type == FISSION_ACQUIRE ? p->client.machine : p->head.type == FISSION_CENSUS ? p->head.to.machine : MACHINE_NONE;
 }
 
-/* True: the packet is to be answered for a machine that never asked. */
+/* True: the decider answers the packet for a machine that never asked. */
 static inline bool fission_absent(const struct fission_packet *p, bool *asked)
 {
     if (p->head.type == FISSION_ACQUIRE)
@@ -262,7 +414,7 @@ static inline void fission_answer_for_absent(struct fission_packet *p)
 {
     struct place asker = p->head.from;
     p->head.type = FISSION_ANSWER;
-    p->stamp = UINT32_MAX; /* and that is all */
+    p->stamp = UINT32_MAX; /* the answer is complete */
     p->head.from = p->head.to;
     p->head.to = asker;
 }
@@ -273,24 +425,26 @@ enum fission_dest {
     FISSION_DROP = 0,
     FISSION_TO_CLIENT = 1 << 0, /* a GRANT, an ACK or a refusal */
     FISSION_TO_AGENT = 1 << 1,
-    FISSION_TO_NEXT = 1 << 2, /* to whom the packet itself says */
+    FISSION_TO_NEXT = 1 << 2, /* to the place in the packet's head */
     FISSION_BACK = 1 << 3,    /* to the agent that sent it */
 };
 
-static inline bool fission_grants_shared(const struct fission_packet *p, uint32_t options, const struct fission_meta *m)
+static inline bool fission_grants_shared(const struct fission_packet *p, const struct fission_policy *policy,
+                                         const struct fission_meta *m)
 {
-    return fission_asks(p) && p->mode == FISSION_SHARED && m->shared && !m->closed && !m->full && !fission_marked(p, options);
+    return fission_asks(p) && p->mode == FISSION_SHARED && m->shared && !m->closed && !m->full && !fission_marked(p, policy);
 }
 
-/* A GRANT with agent that was accepted goes to the next once more, since it may have been lost after that. Unless this tenure is
- * another: taken over from the sender, whose GRANT came too late. */
+/* A GRANT with agent that was accepted before is sent on again, since it may have been lost after the decider. Unless the present
+ * tenure is another one: taken over from the sender, whose GRANT came too late. */
 static inline bool fission_once_more(const struct fission_packet *p, const struct fission_meta *m)
 {
     return m->repeated && !m->was_free && m->machine == p->head.to.machine && !(m->word & FISSION_WORD_TAKEN) &&
            m->shared == (p->mode == FISSION_SHARED);
 }
 
-static inline uint32_t fission_destination(const struct fission_packet *p, uint32_t options, const struct fission_meta *m)
+static inline uint32_t fission_destination(const struct fission_packet *p, const struct fission_policy *policy,
+                                           const struct fission_meta *m)
 {
     switch (p->head.type) {
     case FISSION_ACQUIRE:
@@ -298,13 +452,13 @@ static inline uint32_t fission_destination(const struct fission_packet *p, uint3
             return m->was_free ? FISSION_DROP : FISSION_TO_AGENT;
         if (m->was_free)
             return FISSION_TO_CLIENT;
-        if (fission_grants_shared(p, options, m))
+        if (fission_grants_shared(p, policy, m))
             return FISSION_TO_CLIENT | FISSION_TO_AGENT;
-        /* Not if it has an ordinal that counts: the agent must hear of that. */
-        if ((p->flags & FISSION_NOWAIT) && !fission_marked(p, options) && !(p->mode == FISSION_SHARED && m->shared))
+        /* Not if it has an ordinal: the agent must account for that. */
+        if ((p->flags & FISSION_NOWAIT) && !fission_marked(p, policy) && !(p->mode == FISSION_SHARED && m->shared))
             return FISSION_TO_CLIENT;
         return FISSION_TO_AGENT;
-    case FISSION_RELEASE: /* of a free lock: there is nothing to release, and nothing changes (pitfall 7) */
+    case FISSION_RELEASE: /* of a free lock: nothing changes (pitfall 7) */
         return !m->was_free ? FISSION_TO_AGENT : p->flags & FISSION_DONE ? FISSION_DROP : FISSION_TO_CLIENT;
     case FISSION_LOOK:
     case FISSION_TAKE:
@@ -332,12 +486,13 @@ static inline void fission_to_pool(struct fission_packet *p, uint16_t machine)
 }
 
 /* The packet as it leaves for one of its destinations. */
-static inline void fission_rewrite(struct fission_packet *p, uint32_t options, const struct fission_meta *m, uint32_t dest)
+static inline void fission_rewrite(struct fission_packet *p, const struct fission_policy *policy, const struct fission_meta *m,
+                                   uint32_t dest)
 {
-    bool grants = fission_asks(p) && (m->was_free || fission_grants_shared(p, options, m));
+    bool grants = fission_asks(p) && (m->was_free || fission_grants_shared(p, policy, m));
     p->word = m->word;
     p->token = m->token;
-    if (fission_asks(p) && !fission_marked(p, options)) {
+    if (fission_asks(p) && !fission_marked(p, policy)) {
         p->inca = m->ordinal;
         p->term = fission_word_term(m->word);
     }
@@ -370,8 +525,8 @@ static inline void fission_rewrite(struct fission_packet *p, uint32_t options, c
 }
 
 /* All stages on a copy of the lock's word and token. */
-static inline uint32_t fission_decide(const struct fission_packet *p, uint32_t options, uint64_t *word, uint64_t *token,
-                                      struct fission_meta *m)
+static inline uint32_t fission_decide(const struct fission_packet *p, const struct fission_policy *policy, uint64_t *word,
+                                      uint64_t *token, struct fission_meta *m)
 {
     uint32_t term = fission_word_term(*word);
     uint16_t inca = fission_word_inca(*word), machine = fission_word_machine(*word);
@@ -379,18 +534,18 @@ static inline uint32_t fission_decide(const struct fission_packet *p, uint32_t o
     bool writers = *word & FISSION_WORD_WRITERS, starves = *word & FISSION_WORD_STARVES, taken = *word & FISSION_WORD_TAKEN;
 
     *m = (struct fission_meta){0};
-    fission_check(p, options, m, &term, &inca);
+    fission_check(p, policy, m, &term, &inca);
     fission_free(p, m, &held);
     fission_rw(p, m, &shared);
-    fission_writers(p, options, m, &writers);
+    fission_writers(p, policy, m, &writers);
     fission_starves(p, m, &starves);
     fission_taken(p, m, &taken);
     fission_mid(p, m, &machine);
-    if (MISTAKE(options, FISSION_BUSTED_FREES) && p->head.type == FISSION_RELEASE && p->client.machine == machine)
+    if (MISTAKE(policy->mistakes, FISSION_MISTAKE_FREES) && p->head.type == FISSION_RELEASE && p->client.machine == machine)
         m->word &= ~FISSION_WORD_HELD;
     fission_token(m, token);
     *word = m->word;
-    return fission_destination(p, options, m);
+    return fission_destination(p, policy, m);
 }
 
 #endif

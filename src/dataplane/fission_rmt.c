@@ -21,7 +21,7 @@ const struct rmt_program fission_rmt_bare = {
 };
 
 /* Term and incarnation are one register: both halves are compared and changed at once, as the pipeline's paired words are. The
- * writers' bits lie beside r/w: what is done to each is known after `free`. */
+ * writers' bits lie beside r/w: after `free` the change to each is known. */
 const struct rmt_program fission_rmt_full = {
     .name = "fission, full",
     .logic_stages = LOGIC_STAGES,
@@ -45,9 +45,10 @@ static bool read_bit(struct rmt *rmt, unsigned array, uint64_t index)
     return rmt_read(rmt, array, index) != 0;
 }
 
-uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, uint32_t options, struct fission_meta *m)
+uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, const struct fission_policy *policy,
+                            struct fission_meta *m)
 {
-    bool bare = options & FISSION_BARE;
+    bool bare = policy->options & FISSION_BARE;
     uint64_t index = p->head.index;
     *m = (struct fission_meta){0};
     rmt_packet(rmt);
@@ -59,12 +60,12 @@ uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, uin
         rmt_write(rmt, FULL_ASKED, asked);
     }
     if (!fission_concerns_lock(p))
-        return fission_destination(p, options, m);
+        return fission_destination(p, policy, m);
 
     uint64_t check = rmt_read(rmt, bare ? BARE_INCA : FULL_CHECK, index);
     uint32_t term = bare ? 0 : (uint32_t)(check >> 32);
     uint16_t inca = (uint16_t)check;
-    fission_check(p, options, m, &term, &inca);
+    fission_check(p, policy, m, &term, &inca);
     rmt_write(rmt, bare ? BARE_INCA : FULL_CHECK, (uint64_t)term << 32 | inca);
 
     bool held = read_bit(rmt, bare ? BARE_FREE : FULL_FREE, index);
@@ -77,7 +78,7 @@ uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, uin
 
     if (!bare) {
         bool writers = read_bit(rmt, FULL_WRITERS, index);
-        fission_writers(p, options, m, &writers);
+        fission_writers(p, policy, m, &writers);
         rmt_write(rmt, FULL_WRITERS, writers);
         bool starves = read_bit(rmt, FULL_STARVES, index);
         fission_starves(p, m, &starves);
@@ -97,5 +98,5 @@ uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, uin
         fission_token(m, &token);
         rmt_write(rmt, FULL_TOKEN, token);
     }
-    return fission_destination(p, options, m);
+    return fission_destination(p, policy, m);
 }

@@ -6,14 +6,15 @@
 #include "dataplane/fission.h"
 #include "dataplane/rmt.h"
 
-/* Fig. 12 as it is: 18 bits per lock. */
+/* Fig. 12 as printed: 18 bits per lock. */
 extern const struct rmt_program fission_rmt_bare;
 
 /* With terms (which suppress duplicates), 16 bits of machine and incarnation, the write-waiter and the starvation bit, and tokens.
  */
 extern const struct rmt_program fission_rmt_full;
 
-/* One pass of a packet. `options` has FISSION_BARE for the bare program. Returns the destinations. */
-uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, uint32_t options, struct fission_meta *m);
+/* One pass of a packet. The policy has FISSION_BARE for the bare program. Returns the destinations. */
+uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, const struct fission_policy *policy,
+                            struct fission_meta *m);
 
 #endif

@@ -17,17 +17,17 @@
 /* The set itself, to be handed on. */
 #define MISTAKES(set) (PAWL_WORKBENCH ? (set) : 0)
 
-/* ---- of FissLock's decider: with the options, in their bits from 8 on ---- */
+/* ---- of FissLock's decider; those of its hosts and servers follow in designs/fisslock/mistakes.h ---- */
 
 enum fission_mistakes {
-    FISSION_BUSTED_TERM = 1 << 8,   /* a FREE or GRANT of any tenure ends this one */
-    FISSION_BUSTED_INCA = 1 << 9,   /* the incarnation is not looked at (Fig. 10) */
-    FISSION_BUSTED_RETRY = 1 << 10, /* marked ACQUIREs are taken for new ones (pitfalls 3, 10) */
-    FISSION_BUSTED_HASTY = 1 << 12, /* a decider that lost its state does not wait for those whom it has not heard */
-    FISSION_BUSTED_FREES = 1 << 11, /* a RELEASE from the agent's machine frees (4.2; pitfall 11) */
-    FISSION_BUSTED_EARLY = 1 << 13, /* nor for those whom it has heard to have told it all */
-    FISSION_BUSTED_TOKEN = 1 << 14, /* its tokens begin anew */
-    FISSION_BUSTED_MUTED = 1 << 15, /* hosts that only reported are not asked in a census */
+    FISSION_MISTAKE_TERM = 1 << 0,  /* a FREE or GRANT of any tenure ends this one */
+    FISSION_MISTAKE_INCA = 1 << 1,  /* the incarnation is not compared (Fig. 10) */
+    FISSION_MISTAKE_RETRY = 1 << 2, /* marked ACQUIREs are counted like new ones (pitfalls 3, 10) */
+    FISSION_MISTAKE_FREES = 1 << 3, /* a RELEASE from the agent's machine frees the lock (4.2; pitfall 11) */
+    FISSION_MISTAKE_HASTY = 1 << 4, /* a decider that lost its state does not wait for hosts that have not answered */
+    FISSION_MISTAKE_EARLY = 1 << 5, /* a decider that lost its state does not wait for the last REPORT of a host */
+    FISSION_MISTAKE_TOKEN = 1 << 6, /* tokens of a decider that lost its state begin anew */
+    FISSION_MISTAKE_MUTED = 1 << 7, /* hosts that only reported are not asked in a census */
 };
 
 /* ---- of NetLock's switch ---- */

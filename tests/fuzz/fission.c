@@ -4,7 +4,7 @@
  *
  * Input: packets, each after a byte that says to whom (0: the decider) and one with its length in units of 8 bytes. */
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "tests/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -19,9 +19,9 @@ static void check_state(struct fisslock_host *h)
         nodes++;
     CHECK_EQ(nodes + h->nodes_used, h->nodes_touched);
     for (uint32_t i = 0; i < h->request_count; i++)
-        CHECK(host_request(h, i)->state <= REQUEST_RELEASING);
+        CHECK(host_request(h, i)->state <= FISS_RELEASING);
     for (uint32_t i = 2; i < h->request_count; i++)
-        CHECK_EQ(host_request(h, i)->state, REQUEST_IDLE); /* never asked */
+        CHECK_EQ(host_request(h, i)->state, FISS_IDLE); /* never asked */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

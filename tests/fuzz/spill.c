@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A switch with room for half of the locks, a server that decides the others, and a host: whatever arrives, they stay in one piece,
- * a lock is in one slot at most, and no slot is lost.
+ * a lock is in one cell at most, and no cell is lost.
  *
  * Input: packets, each after a byte that says to whom (the switch, the server, the host) and one with its length in units of 8
  * bytes. What comes out goes to whom it is for. */
 #include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/host.h"
 #include "designs/fisslock/placement.h"
-#include "designs/fisslock/pool.h"
 #include "tests/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

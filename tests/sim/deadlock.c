@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clients that lock whatever they like in whatever order, and so wait for each other in circles. Those who wait without a deadline
  * get on, because one of each circle is told; nobody is told who was in none (I13); and who does it wrong is caught. */
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "designs/netlock/netlock.h"
 #include "lib/rng.h"
 #include "tests/check.h"
@@ -92,7 +92,7 @@ static bool work(struct actor *a)
 }
 
 /* Whether everybody got on. */
-static bool run(const struct design *d, uint32_t faults, uint64_t seed, bool patient, uint64_t options)
+static bool run(const struct design *d, uint32_t faults, uint64_t seed, bool patient, uint64_t mistakes)
 {
     const struct rack_params p = {
         .design = d,
@@ -115,8 +115,8 @@ static bool run(const struct design *d, uint32_t faults, uint64_t seed, bool pat
         .time_max_ns = TIME_MAX_NS,
         .lease_ns = LEASE_NS,
         .retry_ns = RETRY_NS,
-        .mistakes = options, /* policies and mistakes have bits of their own */
-        .options = options | (seed & 1 ? d->packet->draws : 0),
+        .mistakes = mistakes,
+        .options = seed & 1 ? d->packet->draws : 0,
         .work = work,
         .on_deadlock = on_deadlock,
     };
@@ -167,7 +167,7 @@ int main(void)
         const char *design;
         uint64_t crowd, stale; /* 0: as another */
     } trials[] = {
-        {"fisslock", FISSLOCK_BUSTED_CROWD, FISSLOCK_BUSTED_STALE},
+        {"fisslock", FISSLOCK_MISTAKE_CROWD, FISSLOCK_MISTAKE_STALE},
         {"fisslock-racks", 0, 0}, /* circles through several racks, too */
         {"netlock", NETLOCK_BUST_CROWD, NETLOCK_BUST_STALE},
         {"netlock-switches", 0, 0}, /* circles through several switches */

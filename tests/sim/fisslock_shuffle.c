@@ -4,7 +4,7 @@
  *
  * fisslock_shuffle [FIRST SEEDS [OPTIONS]] runs other seeds than the test's. */
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "designs/fisslock/spill.h"
 #include "lib/rng.h"
 #include "tests/check.h"
@@ -159,7 +159,7 @@ static void check_holders(struct world_state *w)
             struct packet_answer answer;
             if (!d->holds(w->host[i], r) || w->now >= d->expiry(w->host[i], r / w->config.requests))
                 continue;
-            const struct request *request = host_request(w->host[i], r);
+            const struct fiss_request *request = host_request(w->host[i], r);
             uint64_t lock = request->index;
             ++*(request->mode == PAWL_SHARED ? &readers[lock] : &writers[lock]);
             if (d->outcome(w->host[i], r, &answer) || w->notes[i][r].token == answer.token)
@@ -198,7 +198,7 @@ static bool stays(const struct world_state *w)
 static void act(struct world_state *w, unsigned host, uint32_t r)
 {
     void *h = w->host[host];
-    const struct request *request = host_request(h, r);
+    const struct fiss_request *request = host_request(h, r);
     struct packet_ask ask = {
         .request = r, .port = (uint16_t)(PORT_SERVER + 1 + r), .index = rng_below(&w->random, w->config.locks)};
     ask.mode = rng_chance(&w->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
@@ -212,7 +212,7 @@ static void act(struct world_state *w, unsigned host, uint32_t r)
             d->acquire(h, &ask, w->now, &w->out);
         w->ops++;
     } else if (d->holds(h, r)) {
-        if (host_request(h, r)->state == REQUEST_UPGRADING) {
+        if (host_request(h, r)->state == FISS_UPGRADING) {
             trace_call(w, "maybe stops upgrading", host, r, request->index, request->mode);
             if (rng_chance(&w->random, 1, 3))
                 d->give_up(h, r, -ETIMEDOUT, w->now, &w->out);
@@ -318,7 +318,7 @@ static void draw_spill(struct world_state *w)
         w->config.options |= FISSLOCK_RESTLESS;
 }
 
-static void make(struct world_state *w, uint64_t seed, uint64_t options)
+static void make(struct world_state *w, uint64_t seed, uint64_t options, uint64_t mistakes)
 {
     memset(w, 0, sizeof *w);
     rng_seed(&w->random, seed);
@@ -330,7 +330,7 @@ static void make(struct world_state *w, uint64_t seed, uint64_t options)
         .requests = 2,
         .locks = 1 + rng_below(&w->random, 3),
         .retry_ns = RETRY_NS,
-        .mistakes = options, /* policies and mistakes have bits of their own */
+        .mistakes = mistakes,
         .options = options | (rng_chance(&w->random, 1, 2) ? FISSION_WRITE_PREFERRING : 0) |
                    (rng_chance(&w->random, 1, 3) ? FISSLOCK_PRIORITY : 0),
     };
@@ -385,7 +385,7 @@ static void let_go(struct world_state *w)
     for (unsigned i = 1; i <= w->hosts; i++)
         for (uint32_t r = 0; r < rack_requests(&w->config); r++)
             if (d->holds(w->host[i], r) && w->notes[i][r].until <= w->now) {
-                if (host_request(w->host[i], r)->state == REQUEST_UPGRADING)
+                if (host_request(w->host[i], r)->state == FISS_UPGRADING)
                     d->give_up(w->host[i], r, -ETIMEDOUT, w->now, &w->out);
                 d->release(w->host[i], r, w->now, &w->out);
                 send_all(w);
@@ -460,10 +460,10 @@ static const char *heal(struct world_state *w)
 
 static struct fisslock_counts totals;
 
-static const char *run(uint64_t seed, uint64_t options, uint64_t *violations, bool quiet)
+static const char *run(uint64_t seed, uint64_t options, uint64_t mistakes, uint64_t *violations, bool quiet)
 {
     static struct world_state w;
-    make(&w, seed, options);
+    make(&w, seed, options, mistakes);
     w.quiet = quiet;
     for (unsigned i = 0; i < STEPS && !w.violations; i++)
         step(&w, true);
@@ -485,20 +485,20 @@ static void check_busted(void)
 {
     static const struct {
         const char *name;
-        uint64_t option;
+        uint64_t options, mistakes;
         uint64_t seed; /* tried first */
     } busted[] = {
-        {"term", FISSION_BUSTED_TERM, 4},           {"inca", FISSION_BUSTED_INCA, 2},
-        {"frees", FISSION_BUSTED_FREES, 0},         {"nonce", FISSLOCK_BUSTED_NONCE, 8},
-        {"adopt", FISSLOCK_BUSTED_ADOPT, 2},        {"floor", FISSLOCK_BUSTED_FLOOR, 1322},
-        {"census", FISSLOCK_BUSTED_CENSUS, 61},     {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED | FISSLOCK_BUSTED_KEEP, 295},
-        {"unpaused", FISSLOCK_BUSTED_UNPAUSED, 19}, {"blank", FISSLOCK_BUSTED_BLANK, 5},
-        {"round", FISSLOCK_BUSTED_ROUND, 3630},     {"amnesia", FISSLOCK_BUSTED_AMNESIA, 931},
+        {"term", 0, FISSION_MISTAKE_TERM, 4},           {"inca", 0, FISSION_MISTAKE_INCA, 2},
+        {"frees", 0, FISSION_MISTAKE_FREES, 0},         {"nonce", 0, FISSLOCK_MISTAKE_NONCE, 8},
+        {"adopt", 0, FISSLOCK_MISTAKE_ADOPT, 2},        {"floor", 0, FISSLOCK_MISTAKE_FLOOR, 1322},
+        {"census", 0, FISSLOCK_MISTAKE_CENSUS, 61},     {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED, FISSLOCK_MISTAKE_KEEP, 295},
+        {"unpaused", 0, FISSLOCK_MISTAKE_UNPAUSED, 19}, {"blank", 0, FISSLOCK_MISTAKE_BLANK, 5},
+        {"round", 0, FISSLOCK_MISTAKE_ROUND, 3630},     {"amnesia", 0, FISSLOCK_MISTAKE_AMNESIA, 931},
     };
     for (unsigned i = 0; i < countof(busted); i++) {
         uint64_t tried = 0, violations = 0;
         for (; tried < BUSTED_SEEDS && !violations; tried++)
-            run(busted[i].seed + tried, busted[i].option, &violations, true);
+            run(busted[i].seed + tried, busted[i].options, busted[i].mistakes, &violations, true);
         printf("busted %s: caught by seed %" PRIu64 "\n", busted[i].name, busted[i].seed + tried - 1);
         if (!violations)
             CHECK_FAIL("busted %s was not caught", busted[i].name);
@@ -511,12 +511,12 @@ int main(int argc, char **argv)
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0, seeds = argc > 2 ? strtoull(argv[2], NULL, 10) : 200;
     uint64_t options = argc > 3 ? strtoull(argv[3], NULL, 0) : 0, violations;
     for (uint64_t seed = first; seed < first + seeds; seed++) {
-        const char *stuck = run(seed, options, &violations, false);
+        const char *stuck = run(seed, options, 0, &violations, false);
         if (violations || stuck)
             CHECK_FAIL("seed %" PRIu64 ": %s", seed, violations ? "violation" : stuck);
     }
     for (uint64_t seed = first; seed < first + seeds && !options; seed++) {
-        const char *stuck = run(seed, FISSLOCK_KEEP | (seed % 2 ? FISSLOCK_PLACED : 0), &violations, false);
+        const char *stuck = run(seed, FISSLOCK_KEEP | (seed % 2 ? FISSLOCK_PLACED : 0), 0, &violations, false);
         if (violations || stuck)
             CHECK_FAIL("agents that stay, seed %" PRIu64 ": %s", seed, violations ? "violation" : stuck);
     }

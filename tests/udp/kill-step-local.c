@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process dies at every instruction of the short way beside FissLock's own agent (designs/fisslock/local.c): whoever comes next
- * finds that it holds nothing by a step that was under way, that everybody else holds what they held, and that the lock can be had.
- */
+/* A process dies at every instruction of the short way on the host of FissLock's agent (designs/fisslock/host.c). The next process
+ * finds that the dead one holds nothing by the step, that all other holds are intact, and that the lock can be acquired. */
 #include "cluster/host.h"
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "tests/udp/step.h"
 
 #define NOW UINT64_C(1000000000)

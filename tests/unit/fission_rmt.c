@@ -63,13 +63,13 @@ static void check_same(void)
         struct fission_packet p;
         struct fission_meta m, there;
         draw(&r, &p, words);
-        uint32_t options = i < PACKETS / 2 ? 0 : FISSION_WRITE_PREFERRING;
+        struct fission_policy policy = {.options = i < PACKETS / 2 ? 0 : FISSION_WRITE_PREFERRING};
         if (!fission_concerns_lock(&p)) {
-            CHECK_EQ(fission_rmt_decide(rmt, &p, options, &there), FISSION_TO_NEXT);
+            CHECK_EQ(fission_rmt_decide(rmt, &p, &policy, &there), FISSION_TO_NEXT);
             continue;
         }
-        uint32_t dest = fission_decide(&p, options, &words[p.head.index], &tokens[p.head.index], &m);
-        CHECK_EQ(fission_rmt_decide(rmt, &p, options, &there), dest);
+        uint32_t dest = fission_decide(&p, &policy, &words[p.head.index], &tokens[p.head.index], &m);
+        CHECK_EQ(fission_rmt_decide(rmt, &p, &policy, &there), dest);
         CHECK_EQ(there.word, m.word);
         CHECK_EQ(there.token, m.token);
         reached[dest]++;
@@ -86,29 +86,30 @@ static void check_same(void)
 static void check_bare(void)
 {
     struct rmt *rmt = rmt_new(&fission_rmt_bare, &rmt_tofino, 1680000);
+    const struct fission_policy bare = {.options = FISSION_BARE};
     struct fission_meta m;
     uint64_t lock = 1679999;
     struct fission_packet acquire = {.head = {.type = FISSION_ACQUIRE, .index = lock}, .client = {1, 3}, .mode = FISSION_SHARED};
     CHECK(rmt);
-    CHECK_EQ(fission_rmt_decide(rmt, &acquire, FISSION_BARE, &m), FISSION_TO_CLIENT);
+    CHECK_EQ(fission_rmt_decide(rmt, &acquire, &bare, &m), FISSION_TO_CLIENT);
     acquire.client.machine = 2;
-    CHECK_EQ(fission_rmt_decide(rmt, &acquire, FISSION_BARE, &m), FISSION_TO_CLIENT | FISSION_TO_AGENT);
+    CHECK_EQ(fission_rmt_decide(rmt, &acquire, &bare, &m), FISSION_TO_CLIENT | FISSION_TO_AGENT);
     CHECK_EQ(m.machine, 1);
     acquire.mode = FISSION_EXCLUSIVE;
-    CHECK_EQ(fission_rmt_decide(rmt, &acquire, FISSION_BARE, &m), FISSION_TO_AGENT);
+    CHECK_EQ(fission_rmt_decide(rmt, &acquire, &bare, &m), FISSION_TO_AGENT);
     struct fission_packet grant = {.head = {.type = FISSION_GRANT, .index = lock, .from = {1, 0}, .to = {2, 3}},
                                    .flags = FISSION_AGENT,
                                    .old_mode = FISSION_SHARED,
                                    .mode = FISSION_EXCLUSIVE,
                                    .inca = 1};
-    CHECK_EQ(fission_rmt_decide(rmt, &grant, FISSION_BARE, &m), FISSION_BACK); /* Fig. 10 */
+    CHECK_EQ(fission_rmt_decide(rmt, &grant, &bare, &m), FISSION_BACK); /* Fig. 10 */
     grant.inca = 2;
-    CHECK_EQ(fission_rmt_decide(rmt, &grant, FISSION_BARE, &m), FISSION_TO_NEXT);
+    CHECK_EQ(fission_rmt_decide(rmt, &grant, &bare, &m), FISSION_TO_NEXT);
     acquire.mode = FISSION_SHARED;
-    CHECK_EQ(fission_rmt_decide(rmt, &acquire, FISSION_BARE, &m), FISSION_TO_AGENT);
+    CHECK_EQ(fission_rmt_decide(rmt, &acquire, &bare, &m), FISSION_TO_AGENT);
     CHECK_EQ(m.machine, 2);
     struct fission_packet release = {.head = {.type = FISSION_FREE, .index = lock, .from = {2, 0}}, .old_mode = FISSION_EXCLUSIVE};
-    CHECK_EQ(fission_rmt_decide(rmt, &release, FISSION_BARE, &m), FISSION_BACK);
+    CHECK_EQ(fission_rmt_decide(rmt, &release, &bare, &m), FISSION_BACK);
     CHECK(m.valid && !(m.word & FISSION_WORD_HELD));
     CHECK_EQ(rmt_rules_broken(rmt), 0);
     rmt_free(rmt);

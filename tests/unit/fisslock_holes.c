@@ -2,6 +2,8 @@
 /* Where the paper's protocol breaks, hole by hole: what is lost, late, doubled or overtaken, and that it does no harm. */
 #include "tests/unit/fisslock_kit.h"
 
+static const struct fission_policy plain;
+
 #include <errno.h>
 
 #define S PAWL_SHARED
@@ -114,15 +116,15 @@ static void hole_4(void)
     struct fission_meta m;
     struct fission_packet acquire = {.head = {.type = FISSION_ACQUIRE}, .client = {1, 2}, .mode = FISSION_SHARED};
     struct fission_packet release = {.head = {.type = FISSION_FREE, .from = {1, 0}}, .inca = 1, .old_mode = FISSION_SHARED};
-    CHECK_EQ(fission_decide(&acquire, 0, &word, &token, &m), FISSION_TO_CLIENT);
+    CHECK_EQ(fission_decide(&acquire, &plain, &word, &token, &m), FISSION_TO_CLIENT);
     for (unsigned i = 0; i < 256; i++)
-        CHECK_EQ(fission_decide(&acquire, 0, &word, &token, &m), FISSION_TO_CLIENT | FISSION_TO_AGENT);
-    CHECK_EQ(fission_decide(&release, 0, &word, &token, &m), FISSION_BACK);
+        CHECK_EQ(fission_decide(&acquire, &plain, &word, &token, &m), FISSION_TO_CLIENT | FISSION_TO_AGENT);
+    CHECK_EQ(fission_decide(&release, &plain, &word, &token, &m), FISSION_BACK);
     CHECK(!m.valid && word & FISSION_WORD_HELD);
     for (unsigned i = 257; i < FISSION_INCA_MAX; i++)
-        fission_decide(&acquire, 0, &word, &token, &m);
+        fission_decide(&acquire, &plain, &word, &token, &m);
     /* Now the agent decides. */
-    CHECK_EQ(fission_decide(&acquire, 0, &word, &token, &m), FISSION_TO_AGENT);
+    CHECK_EQ(fission_decide(&acquire, &plain, &word, &token, &m), FISSION_TO_AGENT);
     CHECK_EQ(fission_word_inca(word), FISSION_INCA_MAX);
 }
 
@@ -277,19 +279,20 @@ static void hole_10(void)
     uint64_t word = 0, token = 0;
     struct fission_meta m;
     struct fission_packet p = {.head = {.type = FISSION_ACQUIRE}, .client = {1, 2}, .mode = FISSION_SHARED};
-    fission_decide(&p, 0, &word, &token, &m);
+    fission_decide(&p, &plain, &word, &token, &m);
     for (uint16_t mark = FISSION_RETRY; mark <= FISSION_BOUNCED; mark <<= 1) {
         p.flags = mark;
         uint64_t before = word;
-        CHECK_EQ(fission_decide(&p, 0, &word, &token, &m), FISSION_TO_AGENT);
+        CHECK_EQ(fission_decide(&p, &plain, &word, &token, &m), FISSION_TO_AGENT);
         CHECK_EQ(word, before);
     }
     uint64_t other = word;
-    CHECK_EQ(fission_decide(&p, FISSION_BUSTED_RETRY, &other, &token, &m), FISSION_TO_CLIENT | FISSION_TO_AGENT);
+    CHECK_EQ(fission_decide(&p, &(struct fission_policy){.mistakes = FISSION_MISTAKE_RETRY}, &other, &token, &m),
+             FISSION_TO_CLIENT | FISSION_TO_AGENT);
     CHECK(other != word); /* that is how it goes wrong */
     p.flags = FISSION_BOUNCED | FISSION_COPY;
     word &= ~FISSION_WORD_HELD;
-    CHECK_EQ(fission_decide(&p, 0, &word, &token, &m), FISSION_DROP);
+    CHECK_EQ(fission_decide(&p, &plain, &word, &token, &m), FISSION_DROP);
     CHECK(!(word & FISSION_WORD_HELD));
 }
 
@@ -401,25 +404,25 @@ static void hole_12(void)
     uint64_t word = 0, token = 0;
     struct fission_meta m;
     struct fission_packet p = {.head = {.type = FISSION_ACQUIRE}, .client = {1, 2}, .mode = FISSION_SHARED};
-    fission_decide(&p, 0, &word, &token, &m);
-    fission_decide(&p, 0, &word, &token, &m);
+    fission_decide(&p, &plain, &word, &token, &m);
+    fission_decide(&p, &plain, &word, &token, &m);
     struct fission_packet grant = {.head = {.type = FISSION_GRANT, .from = {1, 0}, .to = {2, 3}},
                                    .flags = FISSION_AGENT,
                                    .old_mode = FISSION_SHARED,
                                    .mode = FISSION_EXCLUSIVE,
                                    .inca = 1};
-    CHECK_EQ(fission_decide(&grant, 0, &word, &token, &m), FISSION_BACK); /* somebody reads */
+    CHECK_EQ(fission_decide(&grant, &plain, &word, &token, &m), FISSION_BACK); /* somebody reads */
     grant.inca = 2;
-    CHECK_EQ(fission_decide(&grant, 0, &word, &token, &m), FISSION_TO_NEXT);
+    CHECK_EQ(fission_decide(&grant, &plain, &word, &token, &m), FISSION_TO_NEXT);
     CHECK(!(word & FISSION_WORD_SHARED) && fission_word_machine(word) == 2);
-    CHECK_EQ(fission_decide(&grant, 0, &word, &token, &m), FISSION_TO_NEXT); /* again: passed on, nothing changed */
+    CHECK_EQ(fission_decide(&grant, &plain, &word, &token, &m), FISSION_TO_NEXT); /* again: passed on, nothing changed */
     CHECK_EQ(fission_word_term(word), 1);
     grant.term = 1;
     grant.head.to.machine = 3;
     grant.old_mode = FISSION_EXCLUSIVE;
     grant.mode = FISSION_SHARED;
     grant.inca = 77; /* nobody asks */
-    CHECK_EQ(fission_decide(&grant, 0, &word, &token, &m), FISSION_TO_NEXT);
+    CHECK_EQ(fission_decide(&grant, &plain, &word, &token, &m), FISSION_TO_NEXT);
     CHECK(word & FISSION_WORD_SHARED && fission_word_inca(word) == 1);
     CHECK_EQ(token, 2);
 }

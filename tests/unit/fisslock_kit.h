@@ -4,7 +4,7 @@
 #define PAWL_TESTS_UNIT_FISSLOCK_KIT_H
 
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "tests/check.h"
 
 #define KIT_HOSTS_MAX 8
@@ -31,6 +31,8 @@ struct kit {
     int (*fate)(const struct fission_packet *p, bool passed);
 };
 
+static uint64_t kit_mistakes; /* of the racks that are made from now on */
+
 static inline void kit_init_leased(struct kit *k, unsigned hosts, uint16_t requests, uint64_t options, uint64_t lease_ns)
 {
     memset(k, 0, sizeof *k);
@@ -42,7 +44,7 @@ static inline void kit_init_leased(struct kit *k, unsigned hosts, uint16_t reque
                                      .lease_ns = lease_ns,
                                      .retry_ns = KIT_RETRY_NS,
                                      .options = options,
-                                     .mistakes = options}; /* policies and mistakes have bits of their own */
+                                     .mistakes = kit_mistakes};
     k->queue = calloc(KIT_PACKETS_MAX, sizeof *k->queue);
     k->keep = calloc(KIT_PACKETS_MAX, sizeof *k->keep);
     k->decider = calloc(1, fisslock_switch_bytes(&k->config));

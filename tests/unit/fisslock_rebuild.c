@@ -107,9 +107,11 @@ static void sole_reader(void)
 }
 
 /* Readers on several hosts, of which the word names one: the others are asked for. Who only reported is asked, too. */
-static bool readers(uint64_t options)
+static bool readers(uint64_t mistakes)
 {
-    begin(3, 8, options);
+    kit_mistakes = mistakes;
+    begin(3, 8, 0);
+    kit_mistakes = 0;
     kit_acquire(&k, 1, 0, S);
     kit_acquire(&k, 2, 0, S);
     lose_switch();
@@ -138,10 +140,10 @@ static void upgrade(void)
     lose_switch();
     kit_convert(&k, 1, 0, X);
     kit_wait(&k, HEALS);
-    CHECK_EQ(host_request(k.host[1], 0)->state, REQUEST_UPGRADING);
+    CHECK_EQ(host_request(k.host[1], 0)->state, FISS_UPGRADING);
     kit_release(&k, 2, 0);
     kit_wait(&k, HEALS);
-    CHECK_EQ(host_request(k.host[1], 0)->state, REQUEST_HELD);
+    CHECK_EQ(host_request(k.host[1], 0)->state, FISS_HELD);
     CHECK_EQ(host_request(k.host[1], 0)->mode, X);
     kit_release(&k, 1, 0);
     end();
@@ -340,7 +342,7 @@ int main(void)
     exclusive();
     sole_reader();
     CHECK(readers(0));
-    CHECK(!readers(FISSION_BUSTED_MUTED));
+    CHECK(!readers(FISSION_MISTAKE_MUTED));
     upgrade();
     downgrade();
     both(true);

@@ -241,6 +241,7 @@ static struct fission_packet random_packet(struct rng *rng)
 
 static void as_the_stages(uint32_t options)
 {
+    const struct fission_policy policy = {.options = options};
     struct rng rng;
     unsigned seen[16] = {0};
     rng_seed(&rng, 7);
@@ -259,7 +260,7 @@ static void as_the_stages(uint32_t options)
         struct test_frame in = framed(&f), out;
         uint32_t dest = FISSION_TO_NEXT;
         if (fission_concerns_lock(&f))
-            dest = fission_decide(&f, options, &word, &token, &m);
+            dest = fission_decide(&f, &policy, &word, &token, &m);
         uint32_t verdict = test_pass(p, &in, &out);
         seen[dest]++;
         CHECK_EQ(locks[f.head.index].word, word);
@@ -268,7 +269,7 @@ static void as_the_stages(uint32_t options)
         if (dest == FISSION_DROP)
             continue;
         if (fission_concerns_lock(&f))
-            fission_rewrite(&want, options, &m, dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT) ? FISSION_TO_AGENT : dest);
+            fission_rewrite(&want, &policy, &m, dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT) ? FISSION_TO_AGENT : dest);
         struct fission_packet got = content(&out);
         if (memcmp(&got, &want, sizeof want) != 0)
             CHECK_FAIL("packet %d, type %u, destination %u: another packet came out", i, f.head.type, dest);

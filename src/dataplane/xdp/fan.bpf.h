@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Many packets out of one: those that a packet's passes have made leave as copies of it, each rewritten on its way out.
+/* Many packets out of one: the packets that a packet's passes have made leave as copies of it, each rewritten on its way out.
  *
- * As in twin.bpf.h a device map that has one interface several times makes the copies, and neither mode tells them apart: the
+ * As in twin.bpf.h a device map that has one interface several times makes the copies, and neither mode tells them apart. The
  * ingress program writes a number of its CPU into the packet, and the egress program, on the same CPU, counts how often it saw that
- * number. There are maps of 2 to 32 entries; copies that are not needed are dropped. If a clone is lost, the last packet is. */
+ * number. There are maps of 2 to 32 entries; spare copies are dropped. If a copy is lost, the last packet is lost. */
 #ifndef PAWL_DATAPLANE_XDP_FAN_BPF_H
 #define PAWL_DATAPLANE_XDP_FAN_BPF_H
 
@@ -42,7 +42,7 @@ struct {
     __type(value, struct fan_work);
 } works SEC(".maps");
 
-/* For lock servers on this machine, where a copy does not get by leaving: the control process brings them. */
+/* For lock servers on this machine, which a copy that leaves does not reach: the control process delivers these. */
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, 1 << 18);
@@ -65,7 +65,7 @@ INLINE struct fan_work *fan_begin(void)
     return w;
 }
 
-/* A lock server on this machine: the stack brings it there. */
+/* A lock server on this machine: the network stack delivers the packet. */
 INLINE int is_here(const struct plane_host *h)
 {
     return !h->ifindex;
@@ -85,7 +85,7 @@ INLINE int fan_one(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     struct plane_host *h = host_of(f->head->to.machine);
     if (!h)
         return drop(c, PLANE_UNKNOWN);
-    if (is_here(h)) { /* from where it came: the server answers whoever asks */
+    if (is_here(h)) { /* keeps its source: the server answers the sender */
         f->ip->daddr = h->ip;
         f->ip->check = 0;
         f->ip->check = (uint16_t)~sum_ip(f->ip);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* FissLock's decider in the kernel: the stages of dataplane/fission.h on a copy of the lock's word, committed by compare-and-swap.
- * Packets of one lock may come on several CPUs at once. */
+/* FissLock's decider in the kernel: the stages of dataplane/fission.h (Fig. 12) on a copy of the lock's word, committed by
+ * compare-and-swap. Packets of one lock may come on several CPUs at once. designs/fisslock/decider.c is the same in user space. */
 #include "dataplane/fission.h"
 #include "dataplane/xdp/cost.bpf.h"
 #include "dataplane/xdp/twin.bpf.h"
 
-/* A lock: its word, and beside it the token, which is stored after the word and so may lag behind it; fission_token_at() makes up
- * for that if it is read *before* the word. Limit: 16 bytes of kernel memory each. */
+/* A lock: its word, and beside it the token. The token is stored after the word and may lag behind it; fission_token_at() brings it
+ * up to date, if it was read *before* the word. Limit: 16 bytes of kernel memory each. */
 struct lock {
     uint64_t word;
     uint64_t token;
@@ -20,12 +20,14 @@ struct {
     __type(value, struct lock);
 } locks SEC(".maps");
 
-/* Others can get in between as often as there are other CPUs with packets for the same lock; whoever fails so often in a row drops
- * the packet, and its sender tries again. */
+#define POLICY (&(const struct fission_policy){.options = settings.options})
+
+/* Every other CPU with packets for the same lock can change the word in between. After so many failures the packet is dropped, and
+ * its sender retransmits. */
 #define COMMIT_TRIES 8
 
-/* By the kernel's ticks, which cost one load; a clock would cost a fifth of the whole decision. They stand still while the machine
- * sleeps: then leases last longer here, which is the safe side. */
+/* By the kernel's ticks, which cost one load; a clock would cost a fifth of the whole decision. Ticks stand still while the machine
+ * sleeps: then leases last longer at the switch, which is safe. */
 INLINE int lives(const struct plane_host *h)
 {
     if (!settings.lease_ticks)
@@ -39,8 +41,8 @@ INLINE struct plane_host *member(uint16_t machine)
     return bpf_map_lookup_elem(&hosts, &key);
 }
 
-/* The agent was lost with its host, and somebody who lives asks: its host has it from now on. As in decider.c; if somebody else
- * comes in between, the next packet tries. A function of its own, since it is rare. */
+/* The agent was lost with its host: the client's host has it from now on (spill_take_over() in user space). If another packet
+ * changes the word in between, the next packet tries again. A function of its own, since it is rare. */
 static __attribute__((noinline)) int take_over(struct lock *lock, uint64_t word, uint16_t machine, uint16_t port)
 {
     struct fission_packet take = {.head = {.type = FISSION_TAKE}, .client = {machine, port}, .term = fission_word_term(word)};
@@ -48,20 +50,20 @@ static __attribute__((noinline)) int take_over(struct lock *lock, uint64_t word,
     if (!lock)
         return 0;
     uint64_t token = *(volatile uint64_t *)&lock->token, next = word;
-    fission_decide(&take, settings.options, &next, &token, &m);
+    fission_decide(&take, POLICY, &next, &token, &m);
     if (__sync_val_compare_and_swap(&lock->word, word, next) != word)
         return 0;
     *(volatile uint64_t *)&lock->token = token;
     return 1;
 }
 
-/* Whether the question has room for the table: a switch makes no packet longer. */
+/* Whether the heartbeat has room for the table: a switch makes no packet longer. */
 INLINE int asks_for_rules(const struct frame *f, const struct fission_packet *p)
 {
     return p->count == RULES_ENTRIES && (void *)((uint64_t *)(p + 1) + RACK_SLOTS / 8) <= f->end;
 }
 
-/* The table goes with every answer to a LEASE, so that a host hears of another life and of its rules at once. */
+/* The table goes with every answer to a LEASE, so that a host hears of another life and of its table at once. */
 INLINE void tell_rules(struct fission_packet *p)
 {
     const volatile struct plane_rules *rules = &live.rules[live.rules_at & 1];
@@ -71,13 +73,13 @@ INLINE void tell_rules(struct fission_packet *p)
         owner[i] = rules->owner[i];
 }
 
-/* I live, says a host; it is told that it was heard. */
+/* A host's heartbeat, and its acknowledgement. */
 INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters *c)
 {
     struct plane_host *h = member(p->head.from.machine);
     if (!h)
         return drop(c, PLANE_UNKNOWN);
-    if (p->flags & FISSION_DONE) { /* it goes; a former life's does not count */
+    if (p->flags & FISSION_DONE) { /* the host leaves; a packet of its former life does not count */
         if (h->life == (uint32_t)p->head.nonce)
             h->heard = 0;
         c->verdict[PLANE_ABSORBED]++;
@@ -89,8 +91,8 @@ INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters
     if (settings.racks && !asks_for_rules(f, p))
         return drop(c, PLANE_TYPE);
     h->heard = bpf_jiffies64();             /* begins near 2^32 */
-    p->head.epoch = live.epoch;             /* by which it learns whether we still know what it holds, */
-    p->flags = closed ? FISSION_CLOSED : 0; /* and whether it can tell us */
+    p->head.epoch = live.epoch;             /* the host learns whether the switch lost its state, */
+    p->flags = closed ? FISSION_CLOSED : 0; /* and whether it can report its holds */
     if (closed && h->apart)
         p->flags |= FISSION_DENIED;
     if (settings.racks)
@@ -100,14 +102,14 @@ INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters
     return frame_answer(f, c);
 }
 
-/* All stages, until nobody came in between. 0 if that did not come true. */
+/* All stages, until no other packet came in between. 0: one always did. */
 INLINE __attribute__((flatten)) int commit(struct lock *lock, const struct fission_packet *p, struct fission_meta *m,
                                            uint32_t *dest)
 {
     for (int i = 0; i < COMMIT_TRIES; i++) {
         uint64_t token = *(volatile uint64_t *)&lock->token, known = token;
         uint64_t word = *(volatile uint64_t *)&lock->word, next = word;
-        *dest = fission_decide(p, settings.options, &next, &token, m);
+        *dest = fission_decide(p, POLICY, &next, &token, m);
         if (next == word || __sync_val_compare_and_swap(&lock->word, word, next) == word) {
             if (token != known)
                 *(volatile uint64_t *)&lock->token = token;
@@ -125,14 +127,14 @@ INLINE int send_both(struct frame *f, struct fission_packet *p, struct fission_m
         return XDP_ABORTED;
     struct fission_packet *grant = (void *)n->first;
     __builtin_memcpy(grant, p, sizeof *grant);
-    fission_rewrite(grant, settings.options, m, FISSION_TO_CLIENT);
-    fission_rewrite(p, settings.options, m, FISSION_TO_AGENT);
+    fission_rewrite(grant, POLICY, m, FISSION_TO_CLIENT);
+    fission_rewrite(p, POLICY, m, FISSION_TO_AGENT);
     n->to[0] = p->client;
     n->to[1] = p->head.to;
     return twin_send(c);
 }
 
-/* What the stages say of the packet is done. They see `seen`, which is the packet, or what they look at in it. */
+/* Decides the packet and sends it on. The stages see `seen`, which is the packet, or the fields of it that they need. */
 INLINE __attribute__((flatten)) int settle(struct xdp_md *ctx, struct frame *f, struct lock *lock,
                                            const struct fission_packet *seen, struct plane_counters *c)
 {
@@ -146,70 +148,94 @@ INLINE __attribute__((flatten)) int settle(struct xdp_md *ctx, struct frame *f, 
         return XDP_DROP;
     }
     if (p->head.type != seen->head.type || p->flags != seen->flags)
-        __builtin_unreachable(); /* as far as the compiler knows the lock could lie in the packet */
+        __builtin_unreachable(); /* the compiler does not know that the lock lies outside the packet */
     if (dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT))
         return send_both(f, p, &m, c);
     struct place from = p->head.from;
-    fission_rewrite(p, settings.options, &m, dest);
+    fission_rewrite(p, POLICY, &m, dest);
     int to_sender = p->head.to.machine == from.machine && p->head.to.port == from.port;
     return to_sender ? frame_answer(f, c) : frame_send(ctx, f, c);
 }
 
-/* `plain`: an ACQUIRE without flags, which is what is asked for most and what somebody waits for. The compiler then knows type and
- * flags, and makes a way through all of this and the stages that has half the comparisons. */
-INLINE __attribute__((flatten)) int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c, const int plain)
+/* A report of holds, from before the switch lost its state: for the control process. */
+INLINE int pass_report(const struct fission_packet *p, struct plane_counters *c)
 {
-    struct fission_packet *p = (void *)f->head;
+    struct plane_host *h = member(p->head.from.machine);
+    if (live.closed != PLANE_REBUILDING || !h)
+        return drop(c, PLANE_REFUSED);
+    h->asked = 1;
+    return pass(c, PLANE_CONTROL);
+}
+
+/* Whether a CENSUS is for a machine that holds nothing: it never asked, or its lease is over. */
+INLINE int is_absent(const struct fission_packet *p)
+{
+    struct plane_host *h = member(p->head.to.machine);
+    return !h || !h->asked || !lives(h);
+}
+
+/* Whether the client's host has a lease: nothing is granted to a host without one (I1). */
+INLINE int admits(const struct fission_packet *p, uint8_t type)
+{
+    struct plane_host *h = member(p->client.machine);
+    if (h && type == FISSION_ACQUIRE && !h->asked)
+        h->asked = 1;
+    return h && lives(h);
+}
+
+INLINE void take_over_if_lost(struct lock *lock, const struct fission_packet *p)
+{
+    uint64_t word = *(volatile uint64_t *)&lock->word;
+    if ((word & FISSION_WORD_HELD) && !lives(member(fission_word_machine(word))))
+        take_over(lock, word, p->client.machine, p->client.port);
+}
+
+/* Whether the packet is well-formed and of this space; else why not. */
+INLINE int verify(const struct frame *f, const struct fission_packet *p, enum plane_reason *why)
+{
     struct fission_rules rules = {.space = settings.space,
-                                  .epoch = live.epoch,
+                                  .life = live.epoch,
                                   .generation = settings.generation,
                                   .machines = settings.machines,
                                   .locks = settings.locks};
     enum fission_fault fault = fission_verify(p, f->len, &rules);
-    if (fault != FISSION_FINE)
-        return drop(c, fault == FISSION_STALE ? PLANE_EPOCH : fault == FISSION_ALIEN ? PLANE_ALIEN : PLANE_TYPE);
+    *why = fault == FISSION_STALE ? PLANE_EPOCH : fault == FISSION_ALIEN ? PLANE_ALIEN : PLANE_TYPE;
+    return fault == FISSION_FINE;
+}
+
+/* Which packets reach the stages: dispatch() of decider.c. `plain`: an ACQUIRE without flags, the most frequent packet, for which a
+ * client waits. The compiler then knows type and flags, and makes a path through this and the stages with half the comparisons. */
+INLINE __attribute__((flatten)) int decide(struct xdp_md *ctx, struct frame *f, struct plane_counters *c, const int plain)
+{
+    struct fission_packet *p = (void *)f->head;
+    enum plane_reason why;
+    if (!verify(f, p, &why))
+        return drop(c, why);
     count_type(c, f);
     uint8_t type = plain ? FISSION_ACQUIRE : p->head.type;
+    int is_call = type == FISSION_ACQUIRE || type == FISSION_RELEASE;
     if (type == FISSION_LEASE)
         return hear(f, p, c);
-    if (type == FISSION_REPORT) { /* what it holds, from before our state was lost: for the control process */
-        struct plane_host *h = member(p->head.from.machine);
-        if (live.closed != PLANE_REBUILDING || !h)
-            return drop(c, PLANE_REFUSED);
-        h->asked = 1;
-        return pass(c, PLANE_CONTROL);
-    }
+    if (type == FISSION_REPORT)
+        return pass_report(p, c);
     if (live.closed)
         return drop(c, PLANE_CLOSED);
     if (settings.racks && type == FISSION_ACQUIRE && !(live.slots >> slot_of(p->head.index) & 1))
         return drop(c, PLANE_FOREIGN);
-    if (type == FISSION_CENSUS) {
-        struct plane_host *h = member(p->head.to.machine);
-        if (!h || !h->asked || !lives(h)) {
-            fission_answer_for_absent(p);
-            return frame_answer(f, c);
-        }
+    if (type == FISSION_CENSUS && is_absent(p)) {
+        fission_answer_for_absent(p);
+        return frame_answer(f, c);
     }
-    if (type == FISSION_ACQUIRE || type == FISSION_RELEASE) {
-        struct plane_host *h = member(p->client.machine);
-        if (h && type == FISSION_ACQUIRE && !h->asked)
-            h->asked = 1;
-        if (!h || !lives(h))
-            return drop(c, PLANE_REFUSED); /* nothing is granted to the dead */
-    }
+    if (is_call && !admits(p, type))
+        return drop(c, PLANE_REFUSED);
     if (!plain && !fission_concerns_lock(p))
         return frame_send(ctx, f, c);
-    uint32_t index = (uint32_t)p->head.index; /* below 2^32: so many locks a map can have */
+    uint32_t index = (uint32_t)p->head.index; /* below 2^32: a map has no more entries */
     struct lock *lock = bpf_map_lookup_elem(&locks, &index);
     if (!lock)
         return drop(c, PLANE_INDEX);
-
-    if ((type == FISSION_ACQUIRE || type == FISSION_RELEASE) && settings.lease_ticks) {
-        uint64_t word = *(volatile uint64_t *)&lock->word;
-        if ((word & FISSION_WORD_HELD) && !lives(member(fission_word_machine(word))))
-            take_over(lock, word, p->client.machine, p->client.port);
-    }
-
+    if (is_call && settings.lease_ticks)
+        take_over_if_lost(lock, p);
     if (plain)
         return settle(ctx, f, lock, &(struct fission_packet){.head.type = FISSION_ACQUIRE, .client = p->client, .mode = p->mode},
                       c);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* The frame around a switch program: Ethernet, IPv4 and UDP taken apart and put together again, everything checked against the end
- * of the frame; addresses of machines; counters; two packets out of one. Included by one X.bpf.c each, for the kernel only.
+/* The frame around a switch program: parses and rewrites Ethernet, IPv4 and UDP, with every access checked against the end of the
+ * frame; addresses of machines; counters. Included by each X.bpf.c, for the kernel only.
  *
- * What is not a lock packet (IPv4 without options, unfragmented, UDP, our port) is passed to the network stack untouched. What is
- * one and is bad is dropped. Both are counted by reason; neither changes state. */
+ * A frame that is no lock packet (IPv4 without options, unfragmented, UDP, the switch's port) is passed to the network stack
+ * untouched. A bad lock packet is dropped. Both are counted by reason; neither changes state. */
 #ifndef PAWL_DATAPLANE_XDP_FRAME_BPF_H
 #define PAWL_DATAPLANE_XDP_FRAME_BPF_H
 
@@ -28,7 +28,7 @@ const volatile struct plane_settings settings SEC(".rodata.settings");
 /* Written by the control process through mmap, read here. */
 volatile struct plane_live live SEC(".data.live");
 
-/* Machine's number -> where it is. Limit: the numbers that fit into struct place; the loader makes it as long as the rack. */
+/* Machine's number -> its address. Limit: the numbers that fit into struct place; the loader makes it as long as the rack. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -37,7 +37,7 @@ struct {
     __type(value, struct plane_host);
 } hosts SEC(".maps");
 
-/* Interface -> the same interface: what a packet for a machine behind another port than its own leaves by. Limit: our ports. */
+/* Interface -> the same interface: for packets to a machine behind another port. Limit: the switch's ports. */
 struct {
     __uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
     __uint(max_entries, 64);
@@ -45,7 +45,7 @@ struct {
     __type(value, struct bpf_devmap_val);
 } ports SEC(".maps");
 
-/* One entry per CPU, summed up by whoever asks. */
+/* One entry per CPU; readers add them up. */
 struct {
     __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     __uint(max_entries, 1);
@@ -59,7 +59,7 @@ INLINE struct plane_counters *count_here(void)
     return bpf_map_lookup_elem(&counters, &zero);
 }
 
-/* Off the way that most packets take; in the section that libbpf links calls to. */
+/* Off the path that most packets take; in the section that libbpf links calls to. */
 #define COLD static __attribute__((noinline, cold, section(".text")))
 
 COLD int pass(struct plane_counters *c, enum plane_reason why)
@@ -76,10 +76,10 @@ COLD int drop(struct plane_counters *c, enum plane_reason why)
     return XDP_DROP;
 }
 
-/* ---- taking a frame apart ---- */
+/* ---- parsing ---- */
 
-/* An Ethernet head in the pieces that it is copied in: struct ethhdr is packed, and would be copied byte by byte. Frames begin
- * where the kernel puts them, and the processors that we know read words anywhere. */
+/* An Ethernet head as words: struct ethhdr is packed, and would be copied byte by byte. The processors that the project supports
+ * read words at any address. */
 struct ether {
     uint16_t dest[3];
     uint16_t source[3];
@@ -108,7 +108,7 @@ INLINE uint16_t sum_fold(uint64_t sum)
     return (uint16_t)sum;
 }
 
-/* Of an IPv4 head without options, in memory's own order; its checksum included, a sound one gives 0xffff. */
+/* The sum of an IPv4 head without options, in memory order; with its checksum included, a correct one gives 0xffff. */
 INLINE uint16_t sum_ip(const struct iphdr *ip)
 {
     const uint32_t *w = (const void *)ip;
@@ -144,7 +144,7 @@ INLINE int udp_sound(struct xdp_md *ctx, const struct frame *f)
     return sum_fold(sum) == 0xffff;
 }
 
-/* FRAME_OURS: a lock packet, sound up to the end of its head. Else the verdict, counted. */
+/* FRAME_OURS: a lock packet, correct up to the end of its head. Else the verdict, counted. */
 INLINE int frame_parse(struct xdp_md *ctx, struct plane_counters *c, struct frame *f)
 {
     void *data = (void *)(long)ctx->data;
@@ -160,7 +160,7 @@ INLINE int frame_parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
         return pass(c, protocol == bpf_htons(ETH_P_IPV6)                                           ? PLANE_IPV6
                        : protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD) ? PLANE_VLAN
                                                                                                    : PLANE_NOT_IPV4);
-    if ((void *)f->head > f->end) /* too short for IPv4 and UDP heads: not UDP, as far as anybody can tell */
+    if ((void *)f->head > f->end) /* too short for IPv4 and UDP heads */
         return pass(c, PLANE_OTHER);
     if (f->ip->protocol != IPPROTO_UDP)
         return pass(c, PLANE_OTHER);
@@ -186,7 +186,7 @@ INLINE int frame_parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
     return FRAME_OURS;
 }
 
-/* How every switch program begins: with its counters, and its frame taken apart. As frame_parse. */
+/* Every switch program begins with this: its counters, and its frame, parsed. As frame_parse. */
 INLINE int frame_begin(struct xdp_md *ctx, struct plane_counters **c, struct frame *f)
 {
     *f = (struct frame){0};
@@ -201,8 +201,8 @@ INLINE void count_type(struct plane_counters *c, const struct frame *f)
 
 /* ---- sending ---- */
 
-/* Back to where it came from. The IPv4 checksum does not change by that; UDP's is left out, which IPv4 allows: in native mode veth
- * loses what would complete it. */
+/* Back to the sender. The IPv4 checksum stays correct; UDP's is left out, which IPv4 allows: in native mode veth loses the mark
+ * that it has to be completed. */
 INLINE int frame_answer(struct frame *f, struct plane_counters *c)
 {
     for (int i = 0; i < 3; i++) {
@@ -228,7 +228,7 @@ INLINE struct plane_host *host_of(uint16_t machine)
     return h && h->ip ? h : 0;
 }
 
-/* Addresses the frame to the place; what it came to is what it comes from now. */
+/* Addresses the frame to the place, from the address that it came to. */
 INLINE void frame_address(struct frame *f, const struct plane_host *h, uint16_t port)
 {
     for (int i = 0; i < 3; i++) {
@@ -255,8 +255,8 @@ INLINE int frame_send(struct xdp_md *ctx, struct frame *f, struct plane_counters
     return h->ifindex == ctx->ingress_ifindex ? XDP_TX : (int)bpf_redirect_map(&ports, h->ifindex, XDP_DROP);
 }
 
-/* A host's pool says where it is, again and again. There is nothing to tell a friend's packet from another's: whoever can send us
- * packets is trusted, as everywhere in the rack. */
+/* A host announces its address, again and again. Packets are not authenticated: every sender that reaches the switch is trusted, as
+ * everywhere in the rack. */
 INLINE int frame_learn(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
 {
     uint32_t key = f->head->from.machine;
@@ -281,7 +281,7 @@ INLINE uint32_t whole_space(void)
     return settings.racks ? settings.space - 1 - settings.rack : settings.space;
 }
 
-/* What every switch does with a packet that is not for its design: echoes come back, what is for a machine goes there. */
+/* A packet that is not for the switch's design: echoes go back, packets for a machine are sent on. */
 INLINE int frame_relay(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
 {
     if (f->head->family == PACKET_ECHO)
@@ -294,7 +294,7 @@ INLINE int frame_relay(struct xdp_md *ctx, struct frame *f, struct plane_counter
     return f->head->to.machine == MACHINE_SWITCH ? drop(c, PLANE_FAMILY) : frame_send(ctx, f, c);
 }
 
-/* What is addressed already goes to the port of the machine in its head. */
+/* A frame that is addressed already goes to the port of the machine in its head. */
 INLINE int frame_by_head(struct xdp_md *ctx)
 {
     struct plane_counters *c = count_here();

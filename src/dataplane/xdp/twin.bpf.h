@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Two packets out of one, by a device map that has the same interface twice and a program that runs on what leaves by it.
+/* Two packets out of one: a device map has the same interface twice, and a program runs on every copy that leaves by it.
  *
- * In native mode both copies run one program, in generic mode each entry's own, so the entry does not tell them apart. What does in
- * both: the ingress program stamps a number of its CPU into the packet, and the egress program, which runs on the same CPU,
- * remembers the last that it saw; a number seen again is the second copy. If a clone is lost, its number is seen once, and the next
- * packet has another: nothing is mistaken for something else. */
+ * In native mode both copies run one program, in generic mode each entry's own, so the entry does not tell the copies apart.
+ * Instead the ingress program writes a number of its CPU into the packet, and the egress program, which runs on the same CPU,
+ * remembers the last number that it saw; the same number again is the second copy. If a copy is lost, its number is seen once, and
+ * the next packet has another number. */
 #ifndef PAWL_DATAPLANE_XDP_TWIN_BPF_H
 #define PAWL_DATAPLANE_XDP_TWIN_BPF_H
 
@@ -41,7 +41,7 @@ INLINE struct twin_note *twin_begin(struct frame *f)
     uint32_t number = ++r->next;
     struct twin_note *n = &r->note[number % TWIN_NOTES];
     n->number = number;
-    /* Two fields that a packet on its way out gets anew anyway. */
+    /* Two fields that the egress program writes anew. */
     f->ip->id = (uint16_t)(number >> 16);
     f->udp->check = (uint16_t)number;
     return n;
@@ -87,8 +87,8 @@ SEC("xdp/devmap") int twin_out(struct xdp_md *ctx)
     return twin_leave(ctx);
 }
 
-/* A switch with several ports: its copies leave by an interface whose other end is here. They are addressed already, and each goes
- * to the port of the machine in its head. */
+/* A switch with several ports: copies leave by an interface whose other end is on this machine. They are addressed already, and
+ * each goes to the port of the machine in its head. */
 SEC("xdp") int twin_in(struct xdp_md *ctx)
 {
     return frame_by_head(ctx);

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An agent: who holds the lock, who waits for it, and who is next (Fig. 7). */
-#include "designs/fisslock/pool.h"
+/* An agent (Fig. 7): how it arrives, its holders, its queue, and which request is next. */
+#include "designs/fisslock/host.h"
 
-#include <errno.h>
-
-#define CHECK_FACTOR 4  /* retransmission times until an agent first asks its holders */
-#define STARVE_FACTOR 8 /* until a writer behind readers is taken to starve */
+#define CHECK_FACTOR 4 /* retransmission times until an agent first asks its holders */
 
 static bool here(const struct event *e, struct place client)
 {
     return client.machine == e->h->machine;
 }
 
+static struct asking asking_of(struct fisslock_host *h, const struct fiss_request *r, uint8_t mode)
+{
+    return (struct asking){r->nonce, request_place(h, r), mode, r->priority, false};
+}
+
+/* Tokens rise (I2): the tenure's, and below it the number of the grant. */
 uint64_t agent_token(const struct agent *a)
 {
+    assert(a->granted < 1u << TOKEN_GRANT_BITS); /* I2 */
     return a->token << TOKEN_GRANT_BITS | (a->right == FISSION_SHARED ? 1 : a->granted);
 }
 
@@ -34,8 +38,8 @@ bool agent_knows(const struct agent *a, uint32_t ordinal)
     return ordinal <= a->known || ordinal - a->known - 1 >= 64 || (a->known_bits >> (ordinal - a->known - 1) & 1);
 }
 
-/* An ordinal of this tenure is accounted for: its holder is among the holders, or does not hold. False: it was already, or lies
- * too far ahead of one that is missing; then it stays open until its release or a census. */
+/* An ordinal of this tenure is accounted for: its holder is among the holders, or does not hold. False: it was accounted for
+ * before, or lies too far ahead of a missing one; then it stays open until its RELEASE or a census. */
 bool agent_know(struct event *e, struct agent *a, uint32_t ordinal)
 {
     if (a->right != FISSION_SHARED)
@@ -53,17 +57,17 @@ bool agent_know(struct event *e, struct agent *a, uint32_t ordinal)
     return true;
 }
 
-/* Nobody can hold whom the agent does not know: only then can the tenure end (Fig. 10). */
-static bool accounted(const struct agent *a)
+/* The agent knows every holder: only then can the tenure end (Fig. 10). */
+bool agent_accounted(const struct agent *a)
 {
     return a->right == FISSION_EXCLUSIVE || (a->known == a->seen && !a->doubt);
 }
 
 /* ---- writers ---- */
 
-bool agent_open(const struct event *e, const struct agent *a)
+bool agent_open(const struct fisslock_host *h, const struct agent *a)
 {
-    return !a->upgrader.machine && !(a->writers && (a->starves || host_is(e->h, FISSION_WRITE_PREFERRING)));
+    return !a->upgrader.machine && !(a->writers && (a->starves || h->policy.write_preferring));
 }
 
 void agent_tell_writers(struct event *e, struct agent *a, bool starves)
@@ -76,26 +80,26 @@ void agent_tell_writers(struct event *e, struct agent *a, bool starves)
     if (!p)
         return;
     p->term = a->term;
-    p->flags = (starves ? FISSION_STARVES : 0) | (a->writers && host_is(e->h, FISSION_WRITE_PREFERRING) ? FISSION_WRITERS : 0);
+    p->flags = (starves ? FISSION_STARVES : 0) | (a->writers && e->h->policy.write_preferring ? FISSION_WRITERS : 0);
 }
 
-/* A writer is no longer in the queue. Readers must not wait for one that is gone (pitfall 13). */
+/* A writer has left the queue. Readers must not wait for a writer that is gone (pitfall 13). */
 static void writer_gone(struct event *e, struct agent *a)
 {
     edit(e, a);
-    if (--a->writers == 0 && a->state == AGENT_LIVE && (a->starves || host_is(e->h, FISSION_WRITE_PREFERRING)) &&
-        !MISTAKE(e->h->config.mistakes, FISSLOCK_BUSTED_STICKY))
+    if (--a->writers == 0 && a->state == AGENT_LIVE && (a->starves || e->h->policy.write_preferring) &&
+        !MISTAKE(e->h->config.mistakes, FISSLOCK_MISTAKE_STICKY))
         agent_tell_writers(e, a, a->upgrader.machine != 0);
 }
 
 /* ---- holders ---- */
 
-/* To the process that asked; once that may be gone, to whoever serves its host. */
-static void say_grant(struct event *e, struct agent *a, const struct node *n, bool again)
+/* To the process that asked; again: to any process of its host, since that one may have ended. */
+void agent_send_grant(struct event *e, struct agent *a, const struct node *n, bool again)
 {
     struct fission_packet *p = pool_packet(e, FISSION_GRANT, a->index, n->nonce, 0);
     if (!p)
-        return; /* it will ask again */
+        return; /* the client retransmits */
     p->head.to = p->client = n->client;
     if (again)
         p->head.to.port = PORT_POOL;
@@ -104,14 +108,15 @@ static void say_grant(struct event *e, struct agent *a, const struct node *n, bo
     p->token = a->token;
 }
 
-/* The node becomes a holder. An own request that does not want it any more is forgotten. */
+/* The node becomes a holder. One of this host whose request does not wait any more is dropped. */
 static void grant(struct event *e, struct agent *a, uint32_t node)
 {
     edit(e, a);
     struct node *n = host_node(e->h, node);
+    host_assert(e->h, n->mode == FISSION_SHARED || !a->holders.count); /* I1 */
     if (here(e, n->client)) {
-        struct request *r = pool_request_of(e->h, n->nonce);
-        if (!r || r->index != a->index || r->state != REQUEST_WAITING) {
+        struct fiss_request *r = pool_request_of(e->h, n->nonce);
+        if (!r || r->index != a->index || r->state != FISS_WAITING) {
             pool_node_free(e, node);
             return;
         }
@@ -120,7 +125,7 @@ static void grant(struct event *e, struct agent *a, uint32_t node)
         request_grant(e, r, n->mode, agent_token(a), a->term, n->ordinal);
     } else {
         debug_assert(a->right == FISSION_SHARED && n->mode == FISSION_SHARED);
-        say_grant(e, a, n, false);
+        agent_send_grant(e, a, n, false);
     }
     pool_list_append(e, &a->holders, node);
 }
@@ -136,7 +141,7 @@ static uint32_t node_for(struct event *e, const struct asking *asking, uint16_t 
     return node;
 }
 
-/* It holds already, by the decider's grant. */
+/* The request holds already, by the decider's grant or by an earlier tenure. */
 bool agent_hold(struct event *e, struct agent *a, const struct asking *asking, uint16_t ordinal)
 {
     struct fisslock_host *h = e->h;
@@ -159,14 +164,101 @@ bool agent_hold(struct event *e, struct agent *a, const struct asking *asking, u
     return true;
 }
 
-/* ---- asking and releasing ---- */
+/* ---- arriving ---- */
 
-bool agent_queue(struct event *e, struct agent *a, const struct asking *asking)
+/* A tenure begins here, as the decider's word says. */
+static void begin(struct event *e, struct agent *a, uint64_t word, uint64_t token)
+{
+    bool shared = word & FISSION_WORD_SHARED;
+    edit(e, a);
+    a->state = AGENT_LIVE;
+    a->right = shared ? FISSION_SHARED : FISSION_EXCLUSIVE;
+    a->term = fission_word_term(word);
+    a->token = token;
+    a->known = shared; /* ordinal 1 is this host's */
+    a->known_bits = 0;
+    a->seen = shared ? (uint16_t)max_u64(1, fission_word_inca(word)) : 0;
+    a->granted = 0;
+    a->starves = false;
+    a->doubt = false;
+    a->pause_ns = 0;
+    timers_stop(host_timers(e->h), timer_of_agent(e->h, a), e->out);
+}
+
+/* A hold by an earlier tenure is one by this tenure now; its ordinal has no meaning here. */
+static void into_tenure(struct event *e, struct fiss_request *r, const struct agent *a)
+{
+    edit(e, r);
+    if (r->term != a->term)
+        r->ordinal = 0;
+    r->term = a->term;
+}
+
+/* A request that was queued gets the lock with the agent, one that is upgraded keeps it. */
+static void receive(struct event *e, struct agent *a, uint64_t nonce, uint8_t mode)
+{
+    struct fisslock_host *h = e->h;
+    struct fiss_request *r = pool_request_of(h, nonce);
+    if (!r || r->index != a->index || (r->state != FISS_WAITING && !request_is_held(r)))
+        return;
+    /* An upgrade that was given up meanwhile leaves a shared holder in an exclusive tenure. */
+    bool gets = r->state == FISS_WAITING || (r->state == FISS_UPGRADING && mode == FISSION_EXCLUSIVE);
+    struct asking asking = asking_of(h, r, gets ? mode : r->mode);
+    if (!agent_hold(e, a, &asking, r->term == a->term ? r->ordinal : 0))
+        return;
+    if (gets) {
+        if (a->right == FISSION_EXCLUSIVE)
+            a->granted++; /* begin() has announced the change */
+        request_grant(e, r, asking.mode, agent_token(a), a->term, a->right == FISSION_SHARED);
+    }
+    into_tenure(e, r, a);
+}
+
+static void know_own(struct event *e, struct agent *a, const struct fiss_request *r)
+{
+    if (r->term == a->term && r->ordinal)
+        agent_know(e, a, r->ordinal);
+}
+
+/* Requests of this host that the decider granted before the agent came. */
+static void claim_own(struct event *e, struct agent *a)
+{
+    struct fisslock_host *h = e->h;
+    for (struct fiss_request *r = pool_request_first(h, a->index); r; r = pool_request_next(h, r))
+        if (request_holds(h, r->nonce) && r->term == a->term) {
+            know_own(e, a, r);
+            struct asking asking = asking_of(h, r, r->mode);
+            agent_hold(e, a, &asking, r->ordinal);
+        }
+}
+
+void agent_moved_here(struct event *e, struct agent *a, uint64_t word, uint64_t token)
+{
+    struct fisslock_host *h = e->h;
+    uint32_t grantee = a->grantee;
+    edit(e, a);
+    a->grantee = NONE;
+    begin(e, a, word, token);
+    for (uint32_t i = a->holders.head; i != NONE; i = host_node(h, i)->next) {
+        struct fiss_request *r = pool_request_of(h, host_node(h, i)->nonce);
+        if (r)
+            into_tenure(e, r, a);
+    }
+    claim_own(e, a);
+    if (grantee != NONE) {
+        uint64_t nonce = host_node(h, grantee)->nonce;
+        pool_node_free(e, grantee);
+        receive(e, a, nonce, a->right);
+    }
+    agent_serve(e, a);
+}
+
+static bool queue(struct event *e, struct agent *a, const struct asking *asking)
 {
     uint32_t node = node_for(e, asking, 0);
     if (node == NONE)
         return false;
-    if (host_is(e->h, FISSLOCK_PRIORITY))
+    if (e->h->policy.priority)
         pool_list_insert(e, &a->waiters, node);
     else
         pool_list_append(e, &a->waiters, node);
@@ -175,35 +267,159 @@ bool agent_queue(struct event *e, struct agent *a, const struct asking *asking)
     return true;
 }
 
+/* The queue that came with the agent, without requests that are known already. */
+static void take_queue(struct event *e, struct agent *a, const struct fission_packet *p)
+{
+    const struct fission_entry *entries = (const struct fission_entry *)(p + 1);
+    for (unsigned i = 0; i < p->count; i++) {
+        struct fission_entry entry = entries[i];
+        if ((entry.mode != FISSION_SHARED && entry.mode != FISSION_EXCLUSIVE) || entry.client.machine == MACHINE_SWITCH ||
+            !fission_place_exists(entry.client, &e->h->rules)) {
+            e->h->drops.bad++;
+            continue;
+        }
+        struct who who = {entry.nonce, entry.client.machine};
+        if (pool_list_find(e->h, &a->holders, who) == NONE && pool_list_find(e->h, &a->waiters, who) == NONE)
+            queue(e, a, &(struct asking){entry.nonce, entry.client, entry.mode, entry.priority, false});
+    }
+}
+
+/* Whether a GRANT with agent can be true: for a request that waits, or for a holder that asked for more. */
+static bool expected(struct fisslock_host *h, const struct fission_packet *p, uint32_t term)
+{
+    const struct fiss_request *r = pool_request_of(h, p->head.nonce);
+    if (!r || r->index != p->head.index || (p->mode == FISSION_SHARED) != !!(p->word & FISSION_WORD_SHARED))
+        return false;
+    if (r->state == FISS_WAITING)
+        return !r->floored || !fission_term_after(r->floor, term) || MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_FLOOR);
+    return request_is_held(r) && r->term == p->term && p->head.from.machine != MACHINE_SWITCH;
+}
+
+/* To the previous agent, which retransmits until it hears this. */
+static void send_arrived(struct event *e, const struct fission_packet *grant)
+{
+    struct fission_packet *p = pool_packet(e, FISSION_ACK, grant->head.index, grant->head.nonce, 0);
+    if (!p)
+        return;
+    p->head.to = grant->head.from;
+    p->term = grant->term;
+    p->flags = FISSION_AGENT;
+}
+
+/* A GRANT for an agent that is here already: a duplicate; or the agent was adopted, and this brings its queue. */
+static void arrives_again(struct event *e, struct agent *a, const struct fission_packet *p)
+{
+    if (a->state != AGENT_LIVE || a->term != fission_word_term(p->word) || !a->adopted)
+        return;
+    edit(e, a);
+    a->adopted = false;
+    take_queue(e, a, p);
+    agent_serve(e, a);
+}
+
+/* A GRANT with agent: from the decider, for a lock that was free (Fig. 8a), or from the previous agent, with its queue (Fig. 8c).
+ */
+void agent_arrives(struct event *e, const struct fission_packet *p)
+{
+    struct fisslock_host *h = e->h;
+    struct agent *a = pool_agent_of(h, p->head.index);
+    uint32_t term = fission_word_term(p->word);
+    bool by_switch = p->head.from.machine == MACHINE_SWITCH;
+
+    if (a && a->state == AGENT_MOVING && a->to == h->machine && term == term_after(a->term)) {
+        agent_moved_here(e, a, p->word, p->token);
+        return;
+    }
+    if (a && a->state != AGENT_LIVE && fission_term_after(term, a->term)) {
+        tenure_end(e, a); /* a later tenure has begun */
+        a = NULL;
+    }
+    if (!by_switch)
+        send_arrived(e, p);
+    if (a) {
+        arrives_again(e, a, p);
+        return;
+    }
+    if (!expected(h, p, term) || !(a = pool_agent_new(e, p->head.index))) {
+        /* Too late, or for a request that has ended: is the agent here, and unused? */
+        h->counts.orphans++;
+        tenure_look(e, p->head.index);
+        return;
+    }
+    ++*(by_switch ? &h->counts.by_switch : &h->counts.by_agent);
+    begin(e, a, p->word, p->token);
+    if (h->policy.keep)
+        keep_begin(e, a, by_switch);
+    claim_own(e, a);
+    receive(e, a, p->head.nonce, p->mode);
+    take_queue(e, a, p);
+    agent_serve(e, a);
+}
+
+/* The tenure is this host's, and the GRANT that should have told so was lost or is late. When it began it had no holder but the
+ * request of that GRANT, which is one of this host: one that waits, a holder that wanted more, or one that has ended. Requests in
+ * the queue of that GRANT retransmit. */
+struct agent *agent_adopt(struct event *e, uint64_t index, uint64_t word, uint64_t token)
+{
+    struct fisslock_host *h = e->h;
+    struct agent *a = pool_agent_new(e, index);
+    if (!a)
+        return NULL;
+    h->counts.adopted++;
+    begin(e, a, word, token);
+    a->adopted = true;
+    a->doubt = (word & FISSION_WORD_TAKEN) && a->right == FISSION_SHARED && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_DOUBT);
+    for (struct fiss_request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
+        if (request_holds(h, r->nonce)) {
+            know_own(e, a, r);
+            receive(e, a, r->nonce, a->right);
+        } else if (r->state == FISS_WAITING && !r->try) {
+            uint32_t node = pool_node_new(e, true);
+            if (node == NONE)
+                break;
+            *host_node(h, node) = (struct node){r->nonce, e->now, NONE, request_place(h, r), 0, r->mode, r->priority};
+            a->writers += r->mode == FISSION_EXCLUSIVE;
+            if (h->policy.priority)
+                pool_list_insert(e, &a->waiters, node);
+            else
+                pool_list_push(e, &a->waiters, node); /* the latest comes first in the bucket */
+        }
+    }
+    agent_watch(e, a); /* waiters of this host do not retransmit any more, and the packet at hand may bring nothing */
+    return a;
+}
+
+/* ---- asking and releasing ---- */
+
 /* With an exclusive right the agent grants to its own host as it likes: one writer, or readers. */
 static bool grants_here(const struct event *e, const struct agent *a, const struct asking *asking)
 {
-    if (!host_is(e->h, FISSLOCK_KEEP) || !here(e, asking->client) || a->right != FISSION_EXCLUSIVE || a->waiters.count ||
+    if (!e->h->policy.keep || !here(e, asking->client) || a->right != FISSION_EXCLUSIVE || a->waiters.count ||
         a->upgrader.machine || a->granted >= TOKEN_GRANTS_MAX)
         return false;
     return !a->holders.count || (asking->mode == FISSION_SHARED && host_node(e->h, a->holders.head)->mode == FISSION_SHARED);
 }
 
-/* Nobody has it, and it can go to whoever asks. */
+/* No request holds or waits: the agent can move to the one that asks. */
 static bool is_spare(const struct agent *a)
 {
-    return a->state == AGENT_LIVE && a->kept && !a->holders.count && !a->waiters.count && accounted(a);
+    return a->state == AGENT_LIVE && a->kept && !a->holders.count && !a->waiters.count && agent_accounted(a);
 }
 
-/* acquire() of Fig. 7, for one here or one that the decider did not grant. */
+/* acquire() of Fig. 7, for a request of this host or one that the decider did not grant. */
 enum agent_says agent_ask(struct event *e, struct agent *a, const struct asking *asking)
 {
     struct fisslock_host *h = e->h;
     struct who who = {asking->nonce, asking->client.machine};
     uint32_t node = pool_list_find(h, &a->holders, who);
-    if (node != NONE) { /* it was granted, and that was lost */
+    if (node != NONE) { /* it was granted, and the GRANT was lost */
         if (!here(e, asking->client))
-            say_grant(e, a, host_node(h, node), false);
+            agent_send_grant(e, a, host_node(h, node), false);
         return AGENT_GRANTS;
     }
     if (pool_list_find(h, &a->waiters, who) != NONE || (a->grantee != NONE && node_is(host_node(h, a->grantee), who)))
         return AGENT_QUEUES;
-    bool open = asking->mode == FISSION_SHARED && a->right == FISSION_SHARED && agent_open(e, a);
+    bool open = asking->mode == FISSION_SHARED && a->right == FISSION_SHARED && agent_open(h, a);
     if (a->state == AGENT_LIVE && (open || grants_here(e, a, asking))) {
         if (a->kept && !a->holders.count && here(e, asking->client)) {
             edit(e, a);
@@ -216,17 +432,16 @@ enum agent_says agent_ask(struct event *e, struct agent *a, const struct asking 
     }
     if (asking->nowait && !is_spare(a))
         return AGENT_REFUSES;
-    if (!agent_queue(e, a, asking))
-        return AGENT_QUEUES; /* it will ask again */
-    if (asking->mode == FISSION_EXCLUSIVE && a->right == FISSION_SHARED && host_is(h, FISSION_WRITE_PREFERRING) &&
-        here(e, asking->client))
-        agent_tell_writers(e, a, a->starves); /* the decider has not seen this one */
+    if (!queue(e, a, asking))
+        return AGENT_QUEUES; /* no room: the client retransmits */
+    if (asking->mode == FISSION_EXCLUSIVE && a->right == FISSION_SHARED && h->policy.write_preferring && here(e, asking->client))
+        agent_tell_writers(e, a, a->starves); /* the decider has not seen this writer */
     agent_serve(e, a);
     return AGENT_QUEUES;
 }
 
-/* release() of Fig. 7, of a holder or of one who waits. False: not settled here, since whom the agent is moved with is said
- * already; the new agent must hear of it (pitfall 8). */
+/* release() of Fig. 7, of a holder or of a waiter. False: not settled here, since the packet that moves the agent may name it; the
+ * next agent must hear of it (pitfall 8). */
 bool agent_release(struct event *e, struct agent *a, struct who who, uint32_t term, uint16_t ordinal)
 {
     struct fisslock_host *h = e->h;
@@ -257,73 +472,22 @@ bool agent_release(struct event *e, struct agent *a, struct who who, uint32_t te
         if (writer)
             writer_gone(e, a);
     }
-    return true; /* who neither holds nor waits has nothing to release (pitfall 7) */
+    return true; /* a request that neither holds nor waits has nothing to release (pitfall 7) */
 }
 
-/* ---- changing the mode of a hold ---- */
+/* ---- which request is next ---- */
 
-static bool same(struct who a, struct who b)
-{
-    return a.nonce == b.nonce && a.machine == b.machine;
-}
-
-enum agent_says agent_upgrade(struct event *e, struct agent *a, struct who who)
-{
-    if (pool_list_find(e->h, &a->holders, who) == NONE)
-        return AGENT_QUEUES;
-    if (a->upgrader.machine && !same(a->upgrader, who))
-        return AGENT_REFUSES; /* each would wait for the other */
-    edit(e, a);
-    bool news = !a->upgrader.machine;
-    a->upgrader = who;
-    if (news)
-        agent_tell_writers(e, a, true);
-    agent_serve(e, a);
-    return AGENT_QUEUES;
-}
-
-void agent_cancel_upgrade(struct event *e, struct agent *a, struct who who)
-{
-    if (!a->upgrader.machine || !same(a->upgrader, who))
-        return;
-    edit(e, a);
-    a->upgrader.machine = MACHINE_NONE;
-    if (a->state == AGENT_LIVE) {
-        agent_tell_writers(e, a, false);
-        agent_serve(e, a);
-    }
-}
-
-void agent_downgrade(struct event *e, struct agent *a, struct request *r)
-{
-    uint32_t node = pool_list_find(e->h, &a->holders, (struct who){r->nonce, e->h->machine});
-    debug_assert(node != NONE && a->right == FISSION_EXCLUSIVE);
-    if (node == NONE)
-        return;
-    edit(e, host_node(e->h, node));
-    edit(e, a);
-    edit(e, r);
-    host_node(e->h, node)->mode = FISSION_SHARED;
-    a->granted++;
-    r->mode = FISSION_SHARED;
-    r->token = agent_token(a);
-    /* The decider is told, so that it lets other readers in. */
-    tenure_move(e, a, NONE, e->h->machine, FISSION_SHARED);
-}
-
-/* ---- who is next ---- */
-
-/* Fig. 7 lines 20 to 22. Read-preferring: all readers; else, or if a writer starves, those who came before the first writer. */
+/* Fig. 7 lines 20 to 22. Read-preferring: all readers; else, or if a writer starves, the readers before the first writer. */
 static void serve_readers(struct event *e, struct agent *a)
 {
     struct fisslock_host *h = e->h;
-    bool all = !a->starves && !host_is(h, FISSION_WRITE_PREFERRING), behind = false;
+    bool all = !a->starves && !h->policy.write_preferring, behind = false;
     if (a->upgrader.machine || a->waiters.count == a->writers)
         return;
-    struct list queue = a->waiters;
+    struct list queued = a->waiters;
     edit(e, a);
     a->waiters = (struct list){NONE, NONE, 0};
-    for (uint32_t node = queue.head, next; node != NONE; node = next) {
+    for (uint32_t node = queued.head, next; node != NONE; node = next) {
         next = host_node(h, node)->next;
         behind |= host_node(h, node)->mode == FISSION_EXCLUSIVE;
         if (host_node(h, node)->mode == FISSION_SHARED && (all || !behind))
@@ -333,32 +497,7 @@ static void serve_readers(struct event *e, struct agent *a)
     }
 }
 
-static bool serve_upgrader(struct event *e, struct agent *a)
-{
-    struct fisslock_host *h = e->h;
-    uint32_t node = a->holders.head;
-    if (!a->upgrader.machine || a->holders.count != 1 || !node_is(host_node(h, node), a->upgrader) || !accounted(a))
-        return false;
-    struct node *n = host_node(h, node);
-    edit(e, n);
-    edit(e, a);
-    a->upgrader.machine = MACHINE_NONE;
-    if (a->right == FISSION_EXCLUSIVE && here(e, n->client) && a->granted < TOKEN_GRANTS_MAX) {
-        struct request *r = pool_request_of(h, n->nonce);
-        a->granted++;
-        n->mode = FISSION_EXCLUSIVE;
-        if (r && r->state == REQUEST_UPGRADING)
-            request_grant(e, r, FISSION_EXCLUSIVE, agent_token(a), a->term, 0);
-        return true;
-    }
-    pool_list_take(e, &a->holders, node);
-    n->mode = FISSION_EXCLUSIVE;
-    tenure_move(e, a, node, n->client.machine, FISSION_EXCLUSIVE);
-    a->grantee_holds = true;
-    return true;
-}
-
-/* The first in the queue that still wants it; whether one of this host does is known here. */
+/* The first in the queue that still waits, as far as this host knows. */
 static uint32_t next_waiter(struct event *e, struct agent *a)
 {
     struct fisslock_host *h = e->h;
@@ -375,14 +514,14 @@ static uint32_t next_waiter(struct event *e, struct agent *a)
     }
 }
 
-/* In an exclusive tenure all holders may be readers: one that has given up its upgrade, or those of an agent that stays. Other
- * readers need not wait for them, nor must they: of two such that wait for each other nobody could say why. */
+/* In an exclusive tenure all holders may be readers: one that gave up its upgrade, or those of an agent that stays. Other readers
+ * need not wait for them, and must not: if two such readers waited for each other, no deadlock would be found. */
 static bool share_tenure(struct event *e, struct agent *a)
 {
     struct fisslock_host *h = e->h;
     if (a->right != FISSION_EXCLUSIVE || a->upgrader.machine || a->waiters.count == a->writers)
         return false;
-    if (!agent_open(e, a) && host_node(h, a->waiters.head)->mode == FISSION_EXCLUSIVE)
+    if (!agent_open(h, a) && host_node(h, a->waiters.head)->mode == FISSION_EXCLUSIVE)
         return false;
     for (uint32_t i = a->holders.head; i != NONE; i = host_node(h, i)->next)
         if (host_node(h, i)->mode == FISSION_EXCLUSIVE)
@@ -391,25 +530,9 @@ static bool share_tenure(struct event *e, struct agent *a)
     return true;
 }
 
-/* Whatever has changed: who can be granted is; if nobody holds or waits the lock is freed; if nobody holds and some wait the agent
- * goes to the next. */
-void agent_serve(struct event *e, struct agent *a)
+/* Without holders: granted on this host if the tenure allows it, else the agent moves to the next, or the lock is freed. */
+static void serve_next(struct event *e, struct agent *a)
 {
-    if (a->state != AGENT_LIVE)
-        return;
-    if (a->right == FISSION_SHARED)
-        serve_readers(e, a);
-    if (serve_upgrader(e, a))
-        return;
-    if (a->holders.count) {
-        if (!share_tenure(e, a) && (a->waiters.count || a->upgrader.machine))
-            agent_watch(e, a);
-        return;
-    }
-    if (!accounted(a)) {
-        agent_watch(e, a);
-        return;
-    }
     uint32_t node = next_waiter(e, a);
     if (node == NONE) {
         if (!keep_agent(e, a))
@@ -427,57 +550,22 @@ void agent_serve(struct event *e, struct agent *a)
     }
 }
 
-/* ---- now and then ---- */
-
-static void look_for_starving(struct event *e, struct agent *a)
+/* Something has changed: grants what can be granted now. */
+void agent_serve(struct event *e, struct agent *a)
 {
-    struct fisslock_host *h = e->h;
-    if (a->right != FISSION_SHARED || !a->writers)
+    if (a->state != AGENT_LIVE)
         return;
-    edit(e, a);
-    for (uint32_t i = a->waiters.head; i != NONE && !a->starves; i = host_node(h, i)->next)
-        if (host_node(h, i)->mode == FISSION_EXCLUSIVE && e->now - host_node(h, i)->since >= STARVE_FACTOR * h->config.retry_ns)
-            a->starves = true;
-    /* Again and again: the packet may have been lost. */
-    if (a->starves || host_is(h, FISSION_WRITE_PREFERRING))
-        agent_tell_writers(e, a, a->starves);
-}
-
-/* Others wait: do those who hold still hold? */
-static void check_holders(struct event *e, struct agent *a)
-{
-    struct fisslock_host *h = e->h;
-    for (uint32_t i = a->holders.head, next; i != NONE; i = next) {
-        struct node *n = host_node(h, i);
-        next = n->next;
-        h->counts.checks++;
-        if (!here(e, n->client)) {
-            say_grant(e, a, n, true);
-        } else if (!request_holds(h, n->nonce)) {
-            pool_list_take(e, &a->holders, i);
-            pool_node_free(e, i);
-        }
-    }
-}
-
-void agent_due(struct event *e, struct agent *a)
-{
-    switch (a->state) {
-    case AGENT_FREEING:
-    case AGENT_MOVING:
-        e->h->counts.retries++;
-        tenure_say_again(e, a);
-        break;
-    case AGENT_LIVE:
-        if (a->waiters.count || a->upgrader.machine) {
-            look_for_starving(e, a);
-            check_holders(e, a);
-        }
-        if ((!a->holders.count || a->upgrader.machine) && !accounted(a))
-            census_start(e, a);
-        agent_serve(e, a);
-        break;
-    default:
-        break;
+    assert(a->writers <= a->waiters.count);
+    if (a->right == FISSION_SHARED)
+        serve_readers(e, a);
+    if (a->upgrader.machine && agent_serve_upgrader(e, a))
+        return;
+    if (a->holders.count) {
+        if (!share_tenure(e, a) && (a->waiters.count || a->upgrader.machine))
+            agent_watch(e, a);
+    } else if (!agent_accounted(a)) {
+        agent_watch(e, a);
+    } else {
+        serve_next(e, a);
     }
 }

@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server of FissLock: the decider of the locks that are not in the switch, by the same stages, on words in its memory. The switch
- * forwards packets to it and passes on what it decides; who lives, and where a lock is, the switch knows. */
+/* A server of FissLock: the decider of locks that are not in the switch, by the same stages, on words in its memory. The switch
+ * forwards packets to it and passes on its decisions. The switch knows which hosts are live, and where each lock is. */
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/spill.h"
 
-#define HELLO_SHARE 8 /* of a lease: how often it looks whether the switch is still the same */
-#define HOT 4         /* requests in about two periods */
+#define HELLO_SHARE 8 /* heartbeats to the switch in a lease */
+#define HOT 4         /* requests in about two periods make a lock hot */
 
 enum annex_state {
-    ANNEX_FRESH, /* nothing was decided here in this era */
-    ANNEX_TOLD,  /* nor of this; but those who hold it from before have said so */
+    ANNEX_FRESH, /* nothing was decided here in this life of the switch */
+    ANNEX_TOLD,  /* the same, but hosts have reported holds from before */
     ANNEX_HERE,
     ANNEX_LENT, /* to the switch, by `round` */
 };
 
 struct annex_lock {
-    uint64_t word, token, round;
-    uint32_t era; /* another than the server's: nothing of this is true */
+    struct rebuild_lock lock;
+    uint64_t round;
+    uint32_t life; /* of the switch: what is known from an earlier one does not count */
     uint32_t state;
     struct heat heat;
 };
 
 struct annex {
     struct rack_config config;
-    struct fission_rules rules; /* epoch: the switch's life; 0: not welcomed yet */
+    struct fission_policy policy;
+    struct fission_rules rules; /* life: 0 before the switch has answered */
     struct packet_drops drops;
     uint16_t machine;
     unsigned ward;
     uint32_t life;
-    uint32_t era;
-    uint64_t capacity; /* of the switch: what is in it when it begins */
+    uint64_t capacity; /* of the switch: the first locks are in it when it begins */
     uint64_t hello_ns, heat_ns;
     unsigned hot_count;
     uint64_t hot[SPILL_HEAT_ENTRIES];
@@ -48,9 +49,10 @@ uint64_t fisslock_server_bytes(const struct rack_config *config)
 
 void fisslock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
 {
-    struct annex *a = server; /* zero: no lock has an era */
+    struct annex *a = server; /* zero: no lock is of any life */
     a->config = *config;
     a->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
+    a->policy = policy_of(config);
     a->machine = machine;
     a->life = life;
     while (a->ward < config->servers && config->server[a->ward] != machine)
@@ -60,38 +62,38 @@ void fisslock_server_init(void *server, const struct rack_config *config, uint16
 
 /* ---- locks ---- */
 
-/* What nobody was granted yet in this era. */
+/* A lock of which nothing is known in this life of the switch. */
 static struct annex_lock fresh(const struct annex *a, uint64_t index)
 {
-    return (struct annex_lock){.era = a->era, .state = index < a->capacity ? ANNEX_LENT : ANNEX_FRESH};
+    return (struct annex_lock){.life = a->rules.life, .state = index < a->capacity ? ANNEX_LENT : ANNEX_FRESH};
 }
 
 static struct annex_lock *lock_at(struct annex *a, uint64_t index)
 {
     struct annex_lock *l = &a->lock[index / a->config.servers];
-    if (l->era != a->era)
+    if (l->life != a->rules.life)
         *l = fresh(a, index);
     return l;
 }
 
 /* ---- to the switch ---- */
 
-static struct fission_packet *say(const struct annex *a, enum spill_type type, unsigned entries, struct outbox *out)
+static struct fission_packet *send(const struct annex *a, enum spill_type type, unsigned entries, struct outbox *out)
 {
-    return spill_packet(out, type, a->config.space, a->rules.epoch, (struct place){a->machine, PORT_SERVER},
+    return spill_packet(out, type, a->config.space, a->rules.life, (struct place){a->machine, PORT_SERVER},
                         (struct place){MACHINE_SWITCH, PORT_POOL}, entries);
 }
 
-static void say_hand(const struct annex *a, uint64_t index, const struct annex_lock *l, struct outbox *out)
+static void send_hand(const struct annex *a, uint64_t index, const struct annex_lock *l, struct outbox *out)
 {
-    struct fission_packet *p = say(a, SPILL_HAND, 0, out);
+    struct fission_packet *p = send(a, SPILL_HAND, 0, out);
     if (!p)
-        return; /* it is called again */
+        return; /* the switch retransmits CALL */
     p->head.index = index;
     p->head.nonce = l->round;
-    p->word = l->word;
-    p->token = l->token;
-    if (MISTAKE(a->config.mistakes, FISSLOCK_BUSTED_BLANK) && !(l->word & FISSION_WORD_HELD))
+    p->word = l->lock.word;
+    p->token = l->lock.token;
+    if (MISTAKE(a->config.mistakes, FISSLOCK_MISTAKE_BLANK) && !(p->word & FISSION_WORD_HELD))
         p->word = p->token = 0;
 }
 
@@ -100,42 +102,40 @@ static void on_call(struct annex *a, const struct fission_packet *p, struct outb
     struct annex_lock *l = lock_at(a, p->head.index);
     if (l->state != ANNEX_LENT) {
         if (p->head.nonce <= l->round)
-            return;            /* it has been there and back */
+            return;            /* an old CALL: the lock has been there and came back */
         l->state = ANNEX_LENT; /* not decided here from now on */
         l->round = p->head.nonce;
     }
     if (l->round == p->head.nonce)
-        say_hand(a, p->head.index, l, out);
+        send_hand(a, p->head.index, l, out);
 }
 
 static void on_give(struct annex *a, const struct fission_packet *p, struct outbox *out)
 {
     struct annex_lock *l = lock_at(a, p->head.index);
     if (l->state == ANNEX_LENT && l->round == p->head.nonce) {
-        l->word = p->word;
-        l->token = p->token;
+        l->lock = (struct rebuild_lock){p->word, p->token};
         l->round = p->head.nonce;
         l->state = ANNEX_HERE;
     }
     if (l->state != ANNEX_HERE || l->round != p->head.nonce)
         return;
-    struct fission_packet *answer = say(a, SPILL_GIVEN, 0, out);
+    struct fission_packet *answer = send(a, SPILL_GIVEN, 0, out);
     if (!answer)
         return;
     answer->head.index = p->head.index;
     answer->head.nonce = p->head.nonce;
 }
 
-/* A switch that begins anew: nothing that was known is true. */
+/* The switch begins another life: nothing from before counts. */
 static void on_welcome(struct annex *a, const struct fission_packet *p)
 {
     if (p->stamp != a->life)
-        a->hello_ns = 0; /* it does not know us: HELLO at once */
-    if (p->stamp != a->life || p->head.epoch <= a->rules.epoch)
+        a->hello_ns = 0; /* the switch does not know this life: HELLO at once */
+    if (p->stamp != a->life || p->head.epoch <= a->rules.life)
         return;
-    a->rules.epoch = p->head.epoch;
+    a->rules.life = p->head.epoch;
     a->capacity = p->word;
-    a->era++;
     a->hot_count = 0;
 }
 
@@ -149,7 +149,7 @@ static void on_control(struct annex *a, const struct fission_packet *p, uint32_t
         on_welcome(a, p);
         return;
     }
-    if (!a->rules.epoch || p->head.epoch != a->rules.epoch || ward_of(&a->config, p->head.index) != a->ward) {
+    if (!a->rules.life || p->head.epoch != a->rules.life || ward_of(&a->config, p->head.index) != a->ward) {
         a->drops.stale++;
         return;
     }
@@ -163,33 +163,22 @@ static void on_control(struct annex *a, const struct fission_packet *p, uint32_t
 
 /* ---- deciding ---- */
 
-static uint32_t decide(struct annex *a, struct annex_lock *l, const struct fission_packet *p, struct fission_meta *m)
-{
-    uint32_t dest = fission_decide(p, (uint32_t)(a->config.options | MISTAKES(a->config.mistakes)), &l->word, &l->token, m);
-    m->token += (uint64_t)a->rules.epoch << FISSION_TOKEN_LIFE_SHIFT;
-    return dest;
-}
-
-/* The switch says that the agent's host is lost, of the tenure that the word on the packet names: whoever asked has it from now on
- * (decider.c, take_over()). What was granted stays so; else it is routed, and raises nothing. */
+/* The switch says that the agent's host is lost, of the tenure that the word on the packet names. A request that was granted stays
+ * granted; any other is routed, and not counted. */
 static void take_over(struct annex *a, struct annex_lock *l, struct fission_packet *p)
 {
-    bool same = (l->word & FISSION_WORD_HELD) && fission_word_term(l->word) == fission_word_term(p->word) &&
-                fission_word_machine(l->word) == fission_word_machine(p->word);
+    bool same = (l->lock.word & FISSION_WORD_HELD) && fission_word_term(l->lock.word) == fission_word_term(p->word) &&
+                fission_word_machine(l->lock.word) == fission_word_machine(p->word);
     p->flags &= (uint16_t)~SPILL_DEAD;
     if (!(p->flags & FISSION_COPY) && p->head.type == FISSION_ACQUIRE)
         p->flags |= FISSION_RETRY;
-    if (!same)
-        return;
-    struct fission_meta m;
-    struct fission_packet take = {
-        .head = {.type = FISSION_TAKE, .index = p->head.index}, .client = p->client, .term = fission_word_term(l->word)};
-    decide(a, l, &take, &m);
+    if (same)
+        spill_take_over(&l->lock, &a->policy, p->client);
 }
 
-static void say_heat(struct annex *a, struct outbox *out)
+static void send_heat(struct annex *a, struct outbox *out)
 {
-    struct fission_packet *p = a->hot_count ? say(a, SPILL_HEAT, a->hot_count, out) : NULL;
+    struct fission_packet *p = a->hot_count ? send(a, SPILL_HEAT, a->hot_count, out) : NULL;
     for (unsigned i = 0; p && i < a->hot_count; i++) {
         struct fission_entry *e = (struct fission_entry *)(p + 1) + i;
         e->nonce = a->hot[i];
@@ -208,27 +197,21 @@ static void count(struct annex *a, struct annex_lock *l, uint64_t index, uint64_
         return;
     a->hot[a->hot_count++] = index;
     if (a->hot_count == SPILL_HEAT_ENTRIES)
-        say_heat(a, out);
+        send_heat(a, out);
 }
 
-static void emit(struct annex *a, const struct fission_packet *in, uint32_t len, const struct fission_meta *m, uint32_t dest,
-                 struct outbox *out)
+/* The lock is lent: back to the switch. */
+static void give_back(const struct fission_packet *p, uint32_t len, struct outbox *out)
 {
-    struct fission_packet *p = outbox_add(out, len);
-    if (!p)
+    struct fission_packet *back = spill_copy(out, p, len);
+    if (!back)
         return;
-    memcpy(p, in, len);
-    if (m) {
-        fission_rewrite(p, (uint32_t)(a->config.options | MISTAKES(a->config.mistakes)), m, dest);
-        p->flags |= SPILL_SERVED;
-    } else {
-        p->hops++;
-        p->flags |= SPILL_MOVING; /* back to the switch */
-    }
+    back->hops++;
+    back->flags = (uint16_t)((back->flags & ~SPILL_DEAD) | SPILL_MOVING);
 }
 
-/* The switch lost its state: what a host holds (rebuild.c). One that comes late finds a lock that was decided since, and nothing to
- * tell. Back to the switch, which then has it told to the next server. */
+/* The switch lost its state: a host's report (rebuild.c). A late one finds locks that were decided since, and changes nothing. It
+ * goes back to the switch, which sends it to the next server. */
 static void on_report(struct annex *a, struct fission_packet *p, uint32_t len, struct outbox *out)
 {
     const struct fission_entry *entries = (const struct fission_entry *)(p + 1);
@@ -239,13 +222,24 @@ static void on_report(struct annex *a, struct fission_packet *p, uint32_t len, s
         if (!l || l->state == ANNEX_HERE || l->state == ANNEX_LENT)
             continue;
         l->state = ANNEX_TOLD;
-        fission_reported(&l->word, &l->token, p->head.from.machine, e.mode);
+        fission_reported(&l->lock.word, &l->lock.token, p->head.from.machine, e.mode);
     }
     p->hops = (uint8_t)(a->ward + 1);
     p->flags |= SPILL_MOVING;
-    struct fission_packet *back = outbox_add(out, len);
-    if (back)
-        memcpy(back, p, len);
+    spill_copy(out, p, len);
+}
+
+/* The packet as it was before the switch forwarded it; a GRANT with agent names the next host. False: it is not for this server. */
+static bool unwrap(struct annex *a, struct fission_packet *p, uint32_t len)
+{
+    p->head.to = p->head.type == FISSION_GRANT ? p->client : (struct place){MACHINE_SWITCH, PORT_POOL};
+    enum fission_fault fault = a->rules.life ? fission_verify(p, len, &a->rules) : FISSION_STALE;
+    bool mine = (fission_concerns_lock(p) || p->head.type == FISSION_REPORT) && p->head.from.machine != MACHINE_SWITCH;
+    if (fault == FISSION_FINE && (!mine || ward_of(&a->config, p->head.index) != a->ward))
+        fault = FISSION_ALIEN;
+    if (fault != FISSION_FINE)
+        spill_count_fault(&a->drops, fault);
+    return fault == FISSION_FINE;
 }
 
 void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -253,7 +247,6 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
     struct annex *a = server;
     _Alignas(8) uint8_t copy[PACKET_MAX];
     struct fission_packet *p = (struct fission_packet *)copy;
-    struct fission_meta m;
     if (len < sizeof *p || len > PACKET_MAX) {
         a->drops.bad++;
         return;
@@ -263,26 +256,16 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
         on_control(a, p, len, out);
         return;
     }
-    /* As it was before it was forwarded: a GRANT with agent names the next host here, too. */
-    p->head.to = p->head.type == FISSION_GRANT ? p->client : (struct place){MACHINE_SWITCH, PORT_POOL};
-    enum fission_fault fault = a->rules.epoch ? fission_verify(p, len, &a->rules) : FISSION_STALE;
-    bool tells = p->head.type == FISSION_REPORT;
-    bool mine = (fission_concerns_lock(p) || tells) && p->head.from.machine != MACHINE_SWITCH;
-    if (fault == FISSION_FINE && (!mine || ward_of(&a->config, p->head.index) != a->ward))
-        fault = FISSION_ALIEN;
-    if (fault != FISSION_FINE) {
-        ++*(fault == FISSION_BAD ? &a->drops.bad : fault == FISSION_ALIEN ? &a->drops.alien : &a->drops.stale);
+    if (!unwrap(a, p, len))
         return;
-    }
-    if (tells) {
+    if (p->head.type == FISSION_REPORT) {
         on_report(a, p, len, out);
         return;
     }
     struct annex_lock *l = lock_at(a, p->head.index);
     p->flags &= (uint16_t) ~(SPILL_MOVING | SPILL_SERVED);
-    if (l->state == ANNEX_LENT && !MISTAKE(a->config.mistakes, FISSLOCK_BUSTED_UNPAUSED)) {
-        p->flags &= (uint16_t)~SPILL_DEAD;
-        emit(a, p, len, NULL, 0, out);
+    if (l->state == ANNEX_LENT && !MISTAKE(a->config.mistakes, FISSLOCK_MISTAKE_UNPAUSED)) {
+        give_back(p, len, out);
         return;
     }
     if (l->state != ANNEX_LENT)
@@ -291,10 +274,7 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
         take_over(a, l, p);
     else if (fission_asks(p))
         count(a, l, p->head.index, now, out);
-    uint32_t dest = decide(a, l, p, &m);
-    for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1)
-        if (dest & one)
-            emit(a, p, len, &m, one, out);
+    spill_decide(&l->lock, &a->policy, a->rules.life, p, len, SPILL_SERVED, out);
 }
 
 /* ---- time ---- */
@@ -303,13 +283,13 @@ uint64_t fisslock_server_tick(void *server, uint64_t now, struct outbox *out)
 {
     struct annex *a = server;
     if (now >= a->hello_ns) {
-        struct fission_packet *p = say(a, SPILL_HELLO, 0, out);
+        struct fission_packet *p = send(a, SPILL_HELLO, 0, out);
         if (p)
             p->stamp = a->life;
-        a->hello_ns = now + (a->rules.epoch ? max_u64(a->config.lease_ns / HELLO_SHARE, a->config.retry_ns) : a->config.retry_ns);
+        a->hello_ns = now + (a->rules.life ? max_u64(a->config.lease_ns / HELLO_SHARE, a->config.retry_ns) : a->config.retry_ns);
     }
     if (now >= a->heat_ns) {
-        say_heat(a, out);
+        send_heat(a, out);
         a->heat_ns = now + a->config.retry_ns;
     }
     return min_u64(a->hello_ns, a->hot_count ? a->heat_ns : UINT64_MAX);
@@ -324,11 +304,5 @@ uint64_t fisslock_server_word(const void *server, uint64_t index)
 {
     const struct annex *a = server;
     const struct annex_lock *l = &a->lock[index / a->config.servers];
-    return l->era == a->era && l->state != ANNEX_LENT ? l->word : 0;
-}
-
-bool fisslock_relayed(const void *data, uint32_t len)
-{
-    const struct fission_packet *p = data;
-    return len >= sizeof *p && (p->flags & (SPILL_SERVED | SPILL_MOVING));
+    return l->life == a->rules.life && l->state != ANNEX_LENT ? l->lock.word : 0;
 }

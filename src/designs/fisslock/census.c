@@ -1,41 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A census: an agent whose decider has given out ordinals that it never heard of asks every host who holds by them.
+/* An agent's upkeep while requests wait: it asks the holders that it knows whether they still hold, and takes a census of those
+ * that it does not know.
  *
- * A host answers with those that hold, and promises that none of its requests will take a GRANT by the others (request.c,
- * credible()). When all have answered, an ordinal that nobody named is nobody's. One at a time per host: it is rare. */
-#include "designs/fisslock/pool.h"
+ * A census: the decider has given out ordinals of which the agent never heard. The agent asks every host for its holders by these
+ * ordinals. A host answers with them, and promises that its waiting requests will take no GRANT by the others (credible() in
+ * host.c). When all hosts have answered, an ordinal that no host named has no holder. One at a time per host: it is rare. */
+#include "designs/fisslock/host.h"
 
-#define CENSUS_SPAN 64 /* ordinals at once: what an agent's window has, and an answer holds */
+#define CENSUS_SPAN 64 /* ordinals at once: the width of an agent's window, and they fit into an answer */
 static_assert(FISSION_ENTRIES_MAX >= CENSUS_SPAN, "an answer has room");
+#define STARVE_FACTOR 8 /* retransmission times until a writer behind readers is taken to starve */
 
-static void ask(struct event *e, uint16_t machine, uint32_t slot)
+static void ask(struct event *e, uint16_t machine, uint32_t from)
 {
-    struct census *c = &e->h->census;
+    struct fiss_census *c = &e->h->census;
     struct fission_packet *p = pool_packet(e, FISSION_CENSUS, c->index, c->id, 0);
     if (!p)
         return;
     p->head.to = (struct place){machine, PORT_POOL};
     p->term = c->term;
     p->inca = c->all ? 0 : c->low;
-    p->stamp = c->all ? slot : c->high;
+    p->stamp = c->all ? from : c->high;
 }
 
-static bool has_answered(const struct census *c, uint16_t machine)
+static bool has_answered(const struct fiss_census *c, uint16_t machine)
 {
     return c->answered[machine / 64] >> (machine % 64) & 1;
 }
 
-/* This host's own answer: who holds by these ordinals, and the promise. */
+/* This host's answer: its holders by these ordinals, and the promise. */
 static unsigned answer(struct event *e, uint64_t index, uint32_t term, uint16_t low, uint16_t high,
                        struct fission_entry entries[CENSUS_SPAN])
 {
     struct fisslock_host *h = e->h;
     unsigned count = 0;
-    for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
-        bool holds = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
-        if (holds && r->term == term && r->ordinal >= low && r->ordinal <= high && count < CENSUS_SPAN) {
+    for (struct fiss_request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
+        if (request_is_held(r) && r->term == term && r->ordinal >= low && r->ordinal <= high && count < CENSUS_SPAN) {
             entries[count++] = (struct fission_entry){r->nonce, request_place(h, r), r->ordinal, r->mode, r->priority};
-        } else if (r->state == REQUEST_WAITING && (!r->barred || r->barred_term != term || r->barred_inca < high)) {
+        } else if (r->state == FISS_WAITING && (!r->barred || r->barred_term != term || r->barred_inca < high)) {
             edit(e, r);
             r->barred = true;
             r->barred_term = term;
@@ -45,7 +47,7 @@ static unsigned answer(struct event *e, uint64_t index, uint32_t term, uint16_t 
     return count;
 }
 
-/* The same about all earlier tenures, from a slot on; *next is where to go on, or NONE. */
+/* The same for all earlier tenures, from a request on; *next is where to go on, or NONE. */
 static unsigned answer_all(struct event *e, uint64_t index, uint32_t term, uint32_t *next,
                            struct fission_entry entries[CENSUS_SPAN])
 {
@@ -53,18 +55,13 @@ static unsigned answer_all(struct event *e, uint64_t index, uint32_t term, uint3
     unsigned count = 0;
     uint32_t from = *next;
     *next = NONE;
-    for (struct request *r = pool_request_first(h, index); r; r = pool_request_next(h, r))
-        if (r->state == REQUEST_WAITING) {
-            edit(e, r);
-            r->floor = term;
-            r->floored = true;
-        }
-    for (uint32_t slot = from; slot < h->request_count; slot++) {
-        const struct request *r = host_request(h, slot);
+    pool_request_floor(e, index, term);
+    for (uint32_t i = from; i < h->request_count; i++) {
+        const struct fiss_request *r = host_request(h, i);
         if (r->index != index || !request_holds(h, r->nonce) || r->term == term)
             continue;
         if (count == CENSUS_SPAN) {
-            *next = slot;
+            *next = i;
             break;
         }
         entries[count++] = (struct fission_entry){r->nonce, request_place(h, r), 0, r->mode, r->priority};
@@ -72,7 +69,7 @@ static unsigned answer_all(struct event *e, uint64_t index, uint32_t term, uint3
     return count;
 }
 
-/* False: there is no room for one of them, so that the answer counts for nothing. */
+/* False: there is no room for one of them, so that the answer does not count. */
 static bool take(struct event *e, struct agent *a, const struct fission_entry *entries, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -92,8 +89,9 @@ static bool take(struct event *e, struct agent *a, const struct fission_entry *e
 
 static void finish(struct event *e, struct agent *a)
 {
+    assert(!e->h->census.left); /* I1: every host has answered */
     edit(e, &e->h->census);
-    struct census *c = &e->h->census;
+    struct fiss_census *c = &e->h->census;
     if (c->all) {
         edit(e, a);
         a->doubt = false;
@@ -107,7 +105,7 @@ static void finish(struct event *e, struct agent *a)
 
 static struct agent *census_agent(struct event *e)
 {
-    const struct census *c = &e->h->census;
+    const struct fiss_census *c = &e->h->census;
     struct agent *a = c->id ? pool_agent_of(e->h, c->index) : NULL;
     return a && a->state == AGENT_LIVE && a->term == c->term ? a : NULL;
 }
@@ -116,7 +114,7 @@ void census_due(struct event *e)
 {
     edit(e, &e->h->census);
     struct fisslock_host *h = e->h;
-    struct census *c = &h->census;
+    struct fiss_census *c = &h->census;
     if (!census_agent(e)) {
         c->id = 0;
         return;
@@ -128,26 +126,26 @@ void census_due(struct event *e)
     timers_set(host_timers(h), timer_of_census(h), e->now + c->pause_ns, e->out);
 }
 
-void census_start(struct event *e, struct agent *a)
+static void census_start(struct event *e, struct agent *a)
 {
     edit(e, &e->h->census);
     struct fisslock_host *h = e->h;
-    struct census *c = &h->census;
+    struct fiss_census *c = &h->census;
     if (census_agent(e))
         return; /* one at a time */
     h->counts.censuses++;
-    *c = (struct census){.id = h->nonce_high | ++h->serial << NONCE_SLOT_BITS, .index = a->index, .term = a->term};
+    *c = (struct fiss_census){.id = h->nonce_high | ++h->serial << NONCE_REQUEST_BITS, .index = a->index, .term = a->term};
     c->low = (uint16_t)(a->known + 1);
     c->high = (uint16_t)min_u64(a->seen, (uint64_t)a->known + CENSUS_SPAN);
     c->left = h->config.machines;
     c->all = a->doubt;
 
     struct fission_entry entries[CENSUS_SPAN];
-    for (uint32_t slot = 0; slot != NONE;) {
+    for (uint32_t from = 0; from != NONE;) {
         unsigned count =
-            c->all ? answer_all(e, c->index, c->term, &slot, entries) : answer(e, c->index, c->term, c->low, c->high, entries);
+            c->all ? answer_all(e, c->index, c->term, &from, entries) : answer(e, c->index, c->term, c->low, c->high, entries);
         if (!c->all)
-            slot = NONE;
+            from = NONE;
         if (!take(e, a, entries, count)) {
             c->id = 0;
             return;
@@ -183,7 +181,7 @@ static void on_census(struct event *e, const struct fission_packet *p)
 static void on_answer(struct event *e, const struct fission_packet *p)
 {
     edit(e, &e->h->census);
-    struct census *c = &e->h->census;
+    struct fiss_census *c = &e->h->census;
     struct agent *a = census_agent(e);
     uint16_t machine = p->head.from.machine;
     if (!a || p->head.nonce != c->id || p->head.index != c->index || machine > e->h->config.machines || has_answered(c, machine)) {
@@ -192,7 +190,7 @@ static void on_answer(struct event *e, const struct fission_packet *p)
     }
     if (!take(e, a, (const struct fission_entry *)(p + 1), p->count))
         return;
-    if (c->all && p->stamp != NONE && p->stamp) { /* it has more */
+    if (c->all && p->stamp != NONE && p->stamp) { /* the host has more */
         ask(e, machine, p->stamp);
         return;
     }
@@ -207,4 +205,59 @@ void census_packet(struct event *e, const struct fission_packet *p)
         on_census(e, p);
     else
         on_answer(e, p);
+}
+
+/* ---- an agent, from time to time ---- */
+
+static void look_for_starving(struct event *e, struct agent *a)
+{
+    struct fisslock_host *h = e->h;
+    if (a->right != FISSION_SHARED || !a->writers)
+        return;
+    edit(e, a);
+    for (uint32_t i = a->waiters.head; i != NONE && !a->starves; i = host_node(h, i)->next)
+        if (host_node(h, i)->mode == FISSION_EXCLUSIVE && e->now - host_node(h, i)->since >= STARVE_FACTOR * h->config.retry_ns)
+            a->starves = true;
+    /* Every time: the packet may have been lost. */
+    if (a->starves || h->policy.write_preferring)
+        agent_tell_writers(e, a, a->starves);
+}
+
+/* Requests wait: do the holders still hold? */
+static void check_holders(struct event *e, struct agent *a)
+{
+    struct fisslock_host *h = e->h;
+    for (uint32_t i = a->holders.head, next; i != NONE; i = next) {
+        struct node *n = host_node(h, i);
+        next = n->next;
+        h->counts.checks++;
+        if (n->client.machine != h->machine) {
+            agent_send_grant(e, a, n, true);
+        } else if (!request_holds(h, n->nonce)) {
+            pool_list_take(e, &a->holders, i);
+            pool_node_free(e, i);
+        }
+    }
+}
+
+void agent_due(struct event *e, struct agent *a)
+{
+    switch (a->state) {
+    case AGENT_FREEING:
+    case AGENT_MOVING:
+        e->h->counts.retries++;
+        tenure_retransmit(e, a);
+        break;
+    case AGENT_LIVE:
+        if (a->waiters.count || a->upgrader.machine) {
+            look_for_starving(e, a);
+            check_holders(e, a);
+        }
+        if ((!a->holders.count || a->upgrader.machine) && !agent_accounted(a))
+            census_start(e, a);
+        agent_serve(e, a);
+        break;
+    default:
+        break;
+    }
 }

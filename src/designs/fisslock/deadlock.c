@@ -1,55 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deadlocks: see designs/packet/chase.h. Here the queue of a lock is its agent's; its term is the agent's tenure. That one holds is
- * asked of its host alone in the second round: the host knows more than the agent. A circle may go through several racks (racks.c):
- * then a host has a part in each. */
+/* Deadlocks: see designs/packet/chase.h. Here the queue of a lock is its agent's, and the term of the queue is the agent's tenure.
+ * Whether a request holds, the second round asks its host directly, which knows more than the agent. A cycle may go through several
+ * racks (racks.c): then a host has a part in each. */
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 
 #include <errno.h>
 
 static_assert(sizeof(struct chase_step) == sizeof(struct fission_entry), "counted alike");
 static_assert(CHASE_STEPS_MAX <= FISSION_ENTRIES_MAX, "all fit");
 
-/* ---- who waits, and has what ---- */
-
-void deadlock_thread(struct event *e, uint32_t request, uint32_t thread)
-{
-    uint32_t *at = host_thread(e->h, request);
-    if (*at == thread)
-        return; /* nearly always */
-    edit(e, at);
-    *at = thread;
-}
+/* ---- waits and holds ---- */
 
 void fisslock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out)
 {
     struct event e = event_begin(host, now, out);
     if (request < e.h->request_count)
-        deadlock_thread(&e, request, thread);
+        request_thread(&e, request, thread);
 }
 
-static uint8_t wanted(const struct request *r)
+static uint8_t wanted(const struct fiss_request *r)
 {
-    return r->state == REQUEST_UPGRADING ? FISSION_EXCLUSIVE : r->mode;
+    return r->state == FISS_UPGRADING ? FISSION_EXCLUSIVE : r->mode;
 }
 
-static bool waits(const struct request *r)
+static bool waits(const struct fiss_request *r)
 {
-    return (r->state == REQUEST_WAITING && !r->try) || r->state == REQUEST_UPGRADING;
+    return (r->state == FISS_WAITING && !r->try) || r->state == FISS_UPGRADING;
 }
 
-/* Requests as the chase numbers them: through all parts. */
+/* The chase numbers requests through all parts of the host. */
 static struct fisslock_host *part_of(const struct event *e, uint32_t request)
 {
     return host_part(e->h, request / e->h->request_count);
 }
 
-static struct request *request_of(const struct event *e, uint32_t request)
+static struct fiss_request *request_of(const struct event *e, uint32_t request)
 {
     return host_request(part_of(e, request), request % e->h->request_count);
 }
 
-static uint32_t chase_number(struct fisslock_host *h, const struct request *r)
+static uint32_t chase_number(struct fisslock_host *h, const struct fiss_request *r)
 {
     return h->config.rack * h->request_count + request_number(h, r);
 }
@@ -57,9 +48,9 @@ static uint32_t chase_number(struct fisslock_host *h, const struct request *r)
 static struct chase_step wait_of(void *ctx, uint32_t request)
 {
     struct fisslock_host *h = part_of(ctx, request);
-    const struct request *r = request_of(ctx, request);
+    const struct fiss_request *r = request_of(ctx, request);
     const struct suspect *s = host_suspect(h, r);
-    bool upgrades = r->state == REQUEST_UPGRADING;
+    bool upgrades = r->state == FISS_UPGRADING;
     if (!waits(r))
         return (struct chase_step){0};
     return (struct chase_step){.id = upgrades ? s->upgrade : r->nonce, .term = h->config.rack, .second = upgrades && s->second};
@@ -94,8 +85,8 @@ static bool read_probe(struct event *e, const struct fission_packet *p, struct c
     return good;
 }
 
-static struct fission_packet *say(struct event *e, enum fission_type type, uint64_t index, uint64_t nonce,
-                                  const struct chase_probe *probe)
+static struct fission_packet *make(struct event *e, enum fission_type type, uint64_t index, uint64_t nonce,
+                                   const struct chase_probe *probe)
 {
     struct fission_packet *p = pool_packet(e, type, index, nonce, probe->way.count);
     if (!p)
@@ -109,23 +100,24 @@ static struct fission_packet *say(struct event *e, enum fission_type type, uint6
 static void look(void *ctx, uint32_t request, const struct chase_probe *probe)
 {
     struct event *e = ctx;
-    const struct request *r = request_of(e, request); /* of this part: see deadlock_chase() */
+    const struct fiss_request *r = request_of(e, request); /* of this part: see deadlock_chase() */
     bool direct = probe->sure && probe->way.step[probe->at].kind == CHASE_HOLD;
-    struct fission_packet *p = say(e, direct ? FISSION_CHASE : FISSION_PROBE, r->index, r->nonce, probe);
+    struct fission_packet *p = make(e, direct ? FISSION_CHASE : FISSION_PROBE, r->index, r->nonce, probe);
     if (!p)
         return;
     p->client = (struct place){e->h->machine, PORT_POOL};
     p->mode = wanted(r);
-    p->flags = (uint16_t)((probe->sure ? FISSION_SURE : 0) | (r->state == REQUEST_UPGRADING ? FISSION_UPGRADE : 0));
+    p->flags = (uint16_t)((probe->sure ? FISSION_SURE : 0) | (r->state == FISS_UPGRADING ? FISSION_UPGRADE : 0));
     if (direct)
         p->head.to = (struct place){probe->way.step[probe->at].machine, PORT_POOL};
 }
 
-/* ---- where it begins, and ends ---- */
+/* ---- how a chase begins and ends ---- */
 
 static void give_up(void *ctx, uint32_t request)
 {
     struct event *e = ctx;
+    assert(waits(request_of(e, request))); /* I13: the victim waits */
     e->h->counts.deadlocks++;
     fisslock_give_up(e->h, request % e->h->request_count, -EDEADLK, e->now, e->out);
 }
@@ -145,28 +137,28 @@ static struct chase chase_of(struct event *e)
                           .part = h->request_count,
                           .parts = (uint16_t)host_parts(h),
                           .machine = h->machine,
-                          .crowd = MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_CROWD),
-                          .rash = MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_RASH)};
+                          .crowd = MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_CROWD),
+                          .rash = MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_RASH)};
 }
 
-void deadlock_due(struct event *e, struct request *r)
+void deadlock_due(struct event *e, struct fiss_request *r)
 {
     const struct chase c = chase_of(e);
     if (r->pause_ns >= CHASE_PROBE_FACTOR * e->h->config.retry_ns && waits(r))
         chase_begin(&c, chase_number(e->h, r));
 }
 
-void deadlock_upgrade(struct event *e, struct request *r)
+void deadlock_upgrade(struct event *e, struct fiss_request *r)
 {
     struct suspect *s = host_suspect(e->h, r);
     edit(e, s);
-    s->upgrade = pool_nonce(e, request_number(e->h, r));
+    s->upgrade = pool_nonce(e->h, request_number(e->h, r));
     s->second = false;
     s->began_ns = 0;
 }
 
-/* Two readers of one lock that both want to write: the second is the victim, and at once, if that is true. */
-void deadlock_second(struct event *e, struct request *r)
+/* Two upgrades of one lock: the second is the victim, at once, if the chase confirms it. */
+void deadlock_second(struct event *e, struct fiss_request *r)
 {
     const struct chase c = chase_of(e);
     struct suspect *s = host_suspect(e->h, r);
@@ -175,7 +167,7 @@ void deadlock_second(struct event *e, struct request *r)
     chase_begin_soon(&c, chase_number(e->h, r));
 }
 
-/* ---- at the agent: who is in the way? ---- */
+/* ---- at the agent: which requests block the waiter? ---- */
 
 static void add(struct chase_blockers *b, const struct agent *a, struct who who, enum chase_kind kind)
 {
@@ -187,7 +179,7 @@ static struct who who_is(const struct node *n)
     return (struct who){n->nonce, n->client.machine};
 }
 
-/* All holders but one, or those who write; beginning elsewhere every time, should there be too many. */
+/* All holders but one, or the writers among them; beginning at another one every time, should there be too many. */
 static void add_holders(struct chase_blockers *b, struct fisslock_host *h, const struct agent *a, struct who but, bool writers,
                         uint32_t turn)
 {
@@ -202,10 +194,10 @@ static void add_holders(struct chase_blockers *b, struct fisslock_host *h, const
     }
 }
 
-/* A reader that is kept out by one who waits to write. The first of those is as good as all: they wait for the same holders. */
+/* A reader that queues behind a writer. The first such writer stands for all: they wait for the same holders. */
 static void add_queued(struct chase_blockers *b, const struct event *e, const struct agent *a, uint32_t reader)
 {
-    if (a->right == FISSION_SHARED && agent_open(e, a))
+    if (a->right == FISSION_SHARED && agent_open(e->h, a))
         return;
     if (a->upgrader.machine) {
         add(b, a, a->upgrader, CHASE_QUEUED);
@@ -218,8 +210,8 @@ static void add_queued(struct chase_blockers *b, const struct event *e, const st
         }
 }
 
-/* Whether the agent has heard of the one who asks makes no difference to those who hold: they are in its way. One that holds since
- * before the decider lost its state, and wants more, it may not hear of until they have gone. */
+/* The holders block the waiter whether the agent knows the waiter or not: an upgrade of a hold from before the decider lost its
+ * state may stay unknown to the agent until the other holders have gone. */
 static void find_blockers(struct chase_blockers *b, const struct event *e, const struct agent *a, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
@@ -246,7 +238,7 @@ void deadlock_probe(struct event *e, const struct fission_packet *p)
     find_blockers(&found, e, a, p);
     for (unsigned i = 0; i < found.count; i++) {
         struct fission_packet *out =
-            chase_take(&probe, &found.step[i]) ? say(e, FISSION_CHASE, p->head.index, p->head.nonce, &probe) : NULL;
+            chase_take(&probe, &found.step[i]) ? make(e, FISSION_CHASE, p->head.index, p->head.nonce, &probe) : NULL;
         if (!out)
             continue;
         out->head.to = (struct place){found.step[i].machine, PORT_POOL};
@@ -256,24 +248,34 @@ void deadlock_probe(struct event *e, const struct fission_packet *p)
     }
 }
 
-/* ---- at the host of one who is in the way: does it wait, too? ---- */
+/* ---- at the host of a blocking request: does its thread wait, too? ---- */
 
-/* The request that waits there; CHASE_NONE: none, or it is not in the way any more. */
+/* The request for which that thread waits; CHASE_NONE: it does not wait, or does not block any more. */
 static uint32_t next_wait(const struct chase *c, struct fisslock_host *h, const struct fission_packet *p,
                           const struct chase_step *s)
 {
-    bool stale = MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_STALE);
-    struct request *r = pool_request_of(h, s->id);
-    if (!r && stale && NONCE_SLOT(s->id) < h->request_count)
-        return chase_wait_behind(c, chase_number(h, host_request(h, NONCE_SLOT(s->id))));
+    bool stale = MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_STALE);
+    struct fiss_request *r = pool_request_of(h, s->id);
+    if (!r && stale && NONCE_REQUEST(s->id) < h->request_count)
+        return chase_wait_behind(c, chase_number(h, host_request(h, NONCE_REQUEST(s->id))));
     if (!r || r->index != p->head.index)
         return CHASE_NONE;
     uint32_t number = chase_number(h, r);
     if (s->kind == CHASE_QUEUED)
         return p->mode == FISSION_SHARED && waits(r) && wanted(r) == FISSION_EXCLUSIVE ? number : CHASE_NONE;
-    bool held = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
     bool excludes = p->mode == FISSION_EXCLUSIVE || r->mode == FISSION_EXCLUSIVE;
-    return (held && excludes) || stale ? chase_wait_behind(c, number) : CHASE_NONE;
+    return (request_is_held(r) && excludes) || stale ? chase_wait_behind(c, number) : CHASE_NONE;
+}
+
+/* The agent takes the request for a waiter that must be served first, and it does not wait: a packet that said so was lost. */
+static void not_waiting(struct event *e, uint64_t index, uint64_t nonce)
+{
+    const struct fiss_request *r = pool_request_of(e->h, nonce);
+    struct place client = {e->h->machine, PORT_POOL};
+    if (!r)
+        request_send_release(e, index, nonce, client, 0, 0, FISSION_DONE);
+    else if (r->index == index && r->state == FISS_HELD)
+        request_send_release(e, index, nonce, client, r->term, r->ordinal, FISSION_UPGRADE | FISSION_DONE);
 }
 
 void deadlock_chase(struct event *e, const struct fission_packet *p)
@@ -290,12 +292,12 @@ void deadlock_chase(struct event *e, const struct fission_packet *p)
     uint32_t request = next_wait(&c, e->h, p, s);
     if (request == CHASE_NONE) {
         if (s->kind == CHASE_QUEUED)
-            request_not_waiting(e, p->head.index, s->id);
+            not_waiting(e, p->head.index, s->id);
         return;
     }
     struct fisslock_host *part = part_of(e, request);
     struct event there = part == e->h ? *e : event_begin(part, e->now, e->out);
     const struct chase go = chase_of(&there);
-    if (wait_of(&there, request).id) /* else its lease there ended just now */
+    if (wait_of(&there, request).id) /* else its lease in that part ended just now */
         chase_go_on(&go, request, &probe);
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decider on words in memory, 16 bytes per lock. */
-#include "dataplane/fission.h"
+/* The decider on words in memory, 16 bytes per lock: the simulated switch, and the process over UDP. The stages are those of
+ * dataplane/fission.h; here is which packets reach them. */
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/placement.h"
-#include "designs/fisslock/rebuild.h"
 
 struct decider {
     struct fission_rules rules;
     struct packet_drops drops;
-    uint32_t options;
+    struct fission_policy policy;
     uint64_t locks;
-    uint64_t token_base;   /* of this life */
-    uint64_t lease_ns;     /* 0: there are none, and nobody is ever taken for dead */
+    uint32_t token_life;   /* in the high bits of tokens */
+    uint64_t lease_ns;     /* 0: there are no leases, and no host is ever taken for dead */
     uint64_t machines_at;  /* offset; machines 0 to rules.machines */
     uint64_t placement_at; /* offset; 0: all locks are here, each at its index */
     struct {
@@ -23,9 +22,9 @@ struct decider {
 };
 
 struct machine {
-    uint64_t heard_ns; /* when it renewed its lease; 0: never */
+    uint64_t heard_ns; /* its last heartbeat; 0: none */
     uint64_t asked;    /* whether an ACQUIRE of it has passed */
-    uint64_t life;     /* the latest that was heard of */
+    uint64_t life;     /* the latest in a heartbeat */
 };
 
 static struct machine *machine_at(const struct decider *d, uint16_t machine)
@@ -38,28 +37,34 @@ static struct placement *placement_of(const struct decider *d)
     return d->placement_at ? (struct placement *)((char *)(uintptr_t)d + d->placement_at) : NULL;
 }
 
-/* Of a lock that is here. */
+/* A lock that is decided here. */
 static struct rebuild_lock *lock_of(const struct decider *d, uint64_t index)
 {
-    uint64_t at = d->placement_at ? placement_slot(placement_of(d), index) : index;
+    uint64_t at = d->placement_at ? placement_cell(placement_of(d), index) : index;
     return (struct rebuild_lock *)(uintptr_t)&d->lock[at];
 }
 
-#define LEASE_DRIFT_DIVISOR 5000 /* as the host's: it counts a little less, the decider a little more */
+/* An ACQUIRE or a RELEASE. */
+static bool is_call(const struct fission_packet *p)
+{
+    return p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE;
+}
+
+#define LEASE_DRIFT_DIVISOR 5000 /* as in lease.c: the host counts a little less than a lease, the decider a little more */
 
 static uint64_t lease_at_most(const struct decider *d)
 {
     return d->lease_ns + d->lease_ns / LEASE_DRIFT_DIVISOR;
 }
 
-static uint64_t slots_of(const struct rack_config *c)
+static uint64_t cells_of(const struct rack_config *c)
 {
     return placement_needed(c) ? c->switch_locks : c->locks;
 }
 
 static uint64_t placement_at(const struct rack_config *c)
 {
-    return round_up(sizeof(struct decider) + slots_of(c) * sizeof(struct rebuild_lock) +
+    return round_up(sizeof(struct decider) + cells_of(c) * sizeof(struct rebuild_lock) +
                         (c->machines + 1u) * sizeof(struct machine),
                     CACHE_LINE);
 }
@@ -74,17 +79,18 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     struct decider *d = state;
     d->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
     d->drops = (struct packet_drops){0};
-    d->options = (uint32_t)(config->options | MISTAKES(config->mistakes));
-    d->locks = slots_of(config);
+    d->policy = policy_of(config);
+    d->locks = cells_of(config);
     d->machines_at = sizeof *d + d->locks * sizeof(struct rebuild_lock);
     memset(machine_at(d, 0), 0, (config->machines + 1u) * sizeof(struct machine));
     d->lease_ns = config->lease_ns;
-    d->rules.epoch = d->lease_ns ? life : 0;
-    d->token_base = (uint64_t)(MISTAKE(d->options, FISSION_BUSTED_TOKEN) ? 1 : life) << FISSION_TOKEN_LIFE_SHIFT;
-    /* Its state was lost. What was granted before is told by those who hold it, or runs out with the leases of its former life. */
+    d->rules.life = d->lease_ns ? life : 0;
+    d->token_life = MISTAKE(d->policy.mistakes, FISSION_MISTAKE_TOKEN) ? 1 : life;
+    /* Its state was lost. Holds from before are reported by their hosts, or end with the leases of its former life. */
     d->rebuild.closed = false;
     if (life > 1 && d->lease_ns)
-        rebuild_begin(&d->rebuild, config->machines, MISTAKE(d->options, FISSION_BUSTED_HASTY) ? 0 : now + lease_at_most(d));
+        rebuild_begin(&d->rebuild, config->machines,
+                      MISTAKE(d->policy.mistakes, FISSION_MISTAKE_HASTY) ? 0 : now + lease_at_most(d));
     for (uint64_t i = 0; i < d->locks; i++) {
         d->lock[i].word = 0;
         d->lock[i].token = 0;
@@ -94,23 +100,45 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
         placement_init(placement_of(d), config, life, now);
 }
 
-static uint32_t decide(struct decider *d, const struct fission_packet *p, struct fission_meta *m)
+/* ---- of all deciders in memory ---- */
+
+struct fission_packet *spill_copy(struct outbox *out, const struct fission_packet *p, uint32_t len)
 {
-    struct rebuild_lock *lock = lock_of(d, p->head.index);
-    uint32_t dest = fission_decide(p, d->options, &lock->word, &lock->token, m);
-    m->token += d->token_base;
-    return dest;
+    void *copy = outbox_add(out, len);
+    return copy ? (struct fission_packet *)memcpy(copy, p, len) : NULL;
 }
 
-static void emit(struct outbox *out, const void *data, uint32_t len, uint32_t options, const struct fission_meta *m, uint32_t dest)
+void spill_decide(struct rebuild_lock *lock, const struct fission_policy *policy, uint32_t life, const struct fission_packet *p,
+                  uint32_t len, uint16_t flags, struct outbox *out)
 {
-    struct fission_packet *p = outbox_add(out, len);
-    if (!p)
-        return;
-    memcpy(p, data, len);
-    if (m)
-        fission_rewrite(p, options, m, dest);
+    struct fission_meta m;
+    uint64_t before = lock->token;
+    uint32_t dest = fission_decide(p, policy, &lock->word, &lock->token, &m);
+    assert(lock->token >= before); /* I2 */
+    m.token += (uint64_t)life << FISSION_TOKEN_LIFE_SHIFT;
+    for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1) {
+        struct fission_packet *copy = dest & one ? spill_copy(out, p, len) : NULL;
+        if (!copy)
+            continue;
+        fission_rewrite(copy, policy, &m, one);
+        copy->flags |= flags;
+    }
 }
+
+void spill_take_over(struct rebuild_lock *lock, const struct fission_policy *policy, struct place client)
+{
+    struct fission_meta m;
+    const struct fission_packet take = {.head = {.type = FISSION_TAKE}, .client = client, .term = fission_word_term(lock->word)};
+    fission_decide(&take, policy, &lock->word, &lock->token, &m);
+}
+
+bool fisslock_relayed(const void *data, uint32_t len)
+{
+    const struct fission_packet *p = data;
+    return len >= sizeof *p && (p->flags & (SPILL_SERVED | SPILL_MOVING));
+}
+
+/* ---- leases ---- */
 
 static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
 {
@@ -124,12 +152,12 @@ static bool lives(const struct decider *d, uint16_t machine, uint64_t now)
 static bool runs_lease(const void *state, uint16_t machine, uint64_t now)
 {
     const struct decider *d = state;
-    return lives(d, machine, now) && !MISTAKE(d->options, FISSION_BUSTED_EARLY);
+    return lives(d, machine, now) && !MISTAKE(d->policy.mistakes, FISSION_MISTAKE_EARLY);
 }
 
 static bool is_closed(struct decider *d, uint64_t now)
 {
-    return rebuild_closed(&d->rebuild, now, runs_lease, d);
+    return d->rebuild.closed && rebuild_closed(&d->rebuild, now, runs_lease, d);
 }
 
 void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned words)
@@ -139,45 +167,40 @@ void fisslock_switch_expect(void *state, const uint64_t *machines, unsigned word
         rebuild_expect(&d->rebuild, machines, words);
 }
 
+/* The packet, without entries, back to its sender. */
+static struct fission_packet *answer_to(const struct fission_packet *p, struct outbox *out)
+{
+    struct fission_packet *answer = spill_copy(out, p, sizeof *p);
+    if (!answer)
+        return NULL;
+    answer->count = 0;
+    answer->head.to = p->head.from;
+    answer->head.from.machine = MACHINE_SWITCH;
+    return answer;
+}
+
 static void lease(struct decider *d, const struct fission_packet *p, uint64_t now, struct outbox *out)
 {
     struct machine *m = p->head.from.machine <= d->rules.machines ? machine_at(d, p->head.from.machine) : NULL;
     if (!m || p->head.nonce < m->life) {
-        d->drops.stale++; /* from a former life of that number */
+        d->drops.stale++; /* of a former life of that machine */
         return;
     }
     m->life = p->head.nonce;
-    if (p->flags & FISSION_DONE) { /* it goes */
+    if (p->flags & FISSION_DONE) { /* the host leaves */
         m->heard_ns = m->asked = 0;
         return;
     }
-    struct fission_packet *answer = outbox_add(out, sizeof *p);
+    struct fission_packet *answer = answer_to(p, out);
     if (!answer)
         return;
-    is_closed(d, now); /* before it is heard: it may be the last whose silence was waited for */
+    is_closed(d, now); /* before the heartbeat counts: this host may be the last that was waited for */
     machine_at(d, p->head.from.machine)->heard_ns = now ? now : 1;
-    *answer = *p;
     answer->flags = rebuild_heard(&d->rebuild, p->head.from.machine);
-    answer->head.epoch = d->rules.epoch;
-    answer->head.to = p->head.from;
-    answer->head.from.machine = MACHINE_SWITCH;
-    answer->count = 0;
+    answer->head.epoch = d->rules.life;
 }
 
-/* The agent was lost with its host, and somebody who lives asks: its host has it from now on, in a new tenure, and will find that
- * out (forward.c) and who holds (census.c). On a pipeline this is a second pass. */
-static void take_over(struct decider *d, const struct fission_packet *p, uint64_t now)
-{
-    uint64_t word = lock_of(d, p->head.index)->word;
-    if (!(word & FISSION_WORD_HELD) || lives(d, fission_word_machine(word), now))
-        return;
-    struct fission_meta m;
-    struct fission_packet take = {
-        .head = {.type = FISSION_TAKE, .index = p->head.index}, .client = p->client, .term = fission_word_term(word)};
-    decide(d, &take, &m);
-}
-
-/* Whether it was answered here. Who never asked, or whose lease is over, holds nothing. */
+/* Whether a CENSUS was answered here, for a machine that never asked or whose lease is over: it holds nothing. */
 static bool answered(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     uint16_t machine = fission_presence_of(p);
@@ -187,21 +210,18 @@ static bool answered(struct decider *d, const struct fission_packet *p, uint32_t
     bool absent = fission_absent(p, &asked);
     if (p->head.type == FISSION_ACQUIRE)
         machine_at(d, machine)->asked = 1;
-    struct fission_packet *answer = absent ? outbox_add(out, len) : NULL;
-    if (answer) {
-        memcpy(answer, p, len);
+    struct fission_packet *answer = absent ? spill_copy(out, p, len) : NULL;
+    if (answer)
         fission_answer_for_absent(answer);
-    }
     return absent;
 }
 
-/* Decided by a server: it only passes, unless its host is lost. Of that the server hears, if somebody who lives wants the lock. */
+/* Decided by a server: it only passes, unless its host is lost. Then the server hears of that, if a live host wants the lock. */
 static void pass(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
-    bool asks = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE;
     if (lives(d, p->head.to.machine, now))
-        emit(out, p, len, d->options, NULL, 0);
-    else if (asks && lives(d, p->client.machine, now))
+        spill_copy(out, p, len);
+    else if (is_call(p) && lives(d, p->client.machine, now))
         placement_forward(placement_of(d), p, len, SPILL_DEAD, out);
     else
         d->drops.stale++;
@@ -217,88 +237,58 @@ static void report(struct decider *d, const struct fission_packet *p, uint32_t l
         d->drops.stale++;
         return;
     }
-    if (!MISTAKE(d->options, FISSION_BUSTED_MUTED))
-        machine_at(d, p->head.from.machine)->asked = 1; /* it holds something, and is to be asked */
-    struct fission_packet *answer = outbox_add(out, sizeof *p);
-    if (!answer)
-        return;
-    *answer = *p;
-    answer->count = 0;
-    answer->head.to = p->head.from;
-    answer->head.from.machine = MACHINE_SWITCH;
+    if (!MISTAKE(d->policy.mistakes, FISSION_MISTAKE_MUTED))
+        machine_at(d, p->head.from.machine)->asked = 1; /* it holds a lock: a census must ask it */
+    answer_to(p, out);
 }
 
-/* From before the state was lost. Who sent it hears so by asking for its lease, which it should do now. */
-static void nudge(struct decider *d, const struct fission_packet *p, struct outbox *out)
+/* The packet is from before the state was lost. Its host hears of that with its next heartbeat, which it is to send now. */
+static void ask_for_heartbeat(struct decider *d, const struct fission_packet *p, struct outbox *out)
 {
-    bool former = p->head.epoch && p->head.epoch < d->rules.epoch && p->head.from.machine <= d->rules.machines;
+    bool former = p->head.epoch && p->head.epoch < d->rules.life && p->head.from.machine <= d->rules.machines;
     struct fission_packet *hint = former ? outbox_add(out, sizeof *p) : NULL;
     if (!hint)
         return;
     hint->head = p->head;
     hint->head.type = FISSION_LEASE;
     hint->head.index = hint->head.nonce = 0;
-    hint->head.epoch = d->rules.epoch;
+    hint->head.epoch = d->rules.life;
     hint->head.to = (struct place){p->head.from.machine, PORT_POOL};
     hint->head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
     hint->flags = FISSION_RETRY;
 }
 
-static void decide_packet(struct decider *d, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+/* A packet about a lock that is decided here. */
+static void decide_lock(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
-    const struct fission_packet *p = data;
-    struct fission_meta m;
+    struct rebuild_lock *lock = lock_of(d, p->head.index);
+    if (d->placement_at && fission_asks(p))
+        placement_used(placement_of(d), (uint32_t)(lock - d->lock), now);
+    if (is_call(p) && (lock->word & FISSION_WORD_HELD) && !lives(d, fission_word_machine(lock->word), now))
+        spill_take_over(lock, &d->policy, p->client);
+    spill_decide(lock, &d->policy, d->token_life, p, len, 0, out);
+}
+
+/* A packet that is fine: which part of the decider it is for. */
+static void dispatch(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
+{
     struct placement *placement = placement_of(d);
-    if (placement && spill_is_control(data, len)) {
-        placement_packet(placement, d->lock, data, len, now, out);
-        return;
-    }
-    enum fission_fault fault = fission_verify(data, len, &d->rules);
-    if (fault != FISSION_FINE) {
-        ++*(fault == FISSION_BAD ? &d->drops.bad : fault == FISSION_ALIEN ? &d->drops.alien : &d->drops.stale);
-        if (fault == FISSION_STALE)
-            nudge(d, p, out);
-        return;
-    }
-    if (p->head.type == FISSION_LEASE) {
+    if (p->head.type == FISSION_LEASE)
         lease(d, p, now, out);
-        return;
-    }
-    if (p->head.type == FISSION_REPORT) {
+    else if (p->head.type == FISSION_REPORT)
         report(d, p, len, now, out);
-        return;
-    }
-    if (is_closed(d, now))
-        return;
-    if (answered(d, p, len, now, out))
-        return;
-    if (placement && (p->flags & SPILL_SERVED)) {
+    else if (is_closed(d, now) || answered(d, p, len, now, out))
+        return; /* closed: the sender retransmits */
+    else if (placement && (p->flags & SPILL_SERVED))
         pass(d, p, len, now, out);
-        return;
-    }
-    if (p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE) {
-        if (!lives(d, p->client.machine, now)) {
-            d->drops.stale++; /* nothing is granted to the dead */
-            return;
-        }
-    }
-    if (!fission_concerns_lock(p)) {
-        emit(out, data, len, d->options, NULL, 0);
-        return;
-    }
-    uint32_t slot = placement ? placement_slot(placement, p->head.index) : 0;
-    if (slot == SLOT_NONE) {
+    else if (is_call(p) && !lives(d, p->client.machine, now))
+        d->drops.stale++; /* I1: nothing is granted to a host without a lease */
+    else if (!fission_concerns_lock(p))
+        spill_copy(out, p, len); /* from host to host */
+    else if (placement && placement_cell(placement, p->head.index) == CELL_NONE)
         placement_forward(placement, p, len, 0, out);
-        return;
-    }
-    if (placement && fission_asks(p))
-        placement_used(placement, slot, now);
-    if (p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE)
-        take_over(d, p, now);
-    uint32_t dest = decide(d, p, &m);
-    for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1)
-        if (dest & one)
-            emit(out, data, len, d->options, &m, one);
+    else
+        decide_lock(d, p, len, now, out);
 }
 
 void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -307,11 +297,22 @@ void fisslock_switch_packet(void *state, const void *data, uint32_t len, uint64_
     _Alignas(8) uint8_t copy[PACKET_MAX];
     struct fission_packet *p = (struct fission_packet *)copy;
     if (d->placement_at && len >= sizeof *p && len <= PACKET_MAX && fisslock_relayed(data, len)) {
-        memcpy(copy, data, len); /* a server does not have the lock: as if it came from its sender again */
+        memcpy(copy, data, len); /* the server does not have the lock: as if the packet came from its sender again */
         p->flags &= (uint16_t)~SPILL_MOVING;
         data = copy;
     }
-    decide_packet(d, data, len, now, out);
+    if (d->placement_at && spill_is_control(data, len)) {
+        placement_packet(placement_of(d), d->lock, data, len, now, out);
+        return;
+    }
+    enum fission_fault fault = fission_verify(data, len, &d->rules);
+    if (fault == FISSION_FINE) {
+        dispatch(d, data, len, now, out);
+        return;
+    }
+    spill_count_fault(&d->drops, fault);
+    if (fault == FISSION_STALE)
+        ask_for_heartbeat(d, data, out);
 }
 
 uint64_t fisslock_switch_tick(void *state, uint64_t now, struct outbox *out)
@@ -332,11 +333,11 @@ uint64_t fisslock_switch_moves(const void *state)
     return placement ? placement->counts.in + placement->counts.out : 0;
 }
 
-/* ---- machines that are gone ---- */
+/* ---- machines that are lost ---- */
 
-#define SCAN_LOCKS (1u << 18) /* looked at in one call: about a millisecond */
+#define SCAN_LOCKS (1u << 18) /* in one call: about a millisecond */
 
-static uint16_t somebody_who_lives(const struct decider *d, uint64_t now)
+static uint16_t live_machine(const struct decider *d, uint64_t now)
 {
     for (uint16_t m = 1; m <= d->rules.machines; m++)
         if (machine_at(d, m)->asked && lives(d, m, now))
@@ -348,14 +349,15 @@ static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbo
 {
     struct fission_packet look, *p;
     if (out->packets == OUTBOX_PACKETS || out->used + sizeof look > OUTBOX_BYTES)
-        return; /* next time */
-    if (!rebuild_clear(lock_of(d, index), d->options, heir, &look) || !look.head.to.machine || !(p = outbox_add(out, sizeof look)))
+        return; /* the next scan finds it */
+    if (!rebuild_clear(lock_of(d, index), d->policy.options, heir, &look) || !look.head.to.machine ||
+        !(p = outbox_add(out, sizeof look)))
         return;
     *p = look;
     p->head.space = d->rules.space;
-    p->head.epoch = d->rules.epoch;
+    p->head.epoch = d->rules.life;
     p->head.index = index;
-    p->token += d->token_base;
+    p->token += (uint64_t)d->token_life << FISSION_TOKEN_LIFE_SHIFT;
 }
 
 uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out)
@@ -368,14 +370,14 @@ uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struc
         d->scan.next = d->scan.found = 0;
     }
     bool gone = !lives(d, machine, now);
-    uint16_t heir = somebody_who_lives(d, now);
+    uint16_t heir = live_machine(d, now);
     uint64_t end = min_u64(d->scan.next + SCAN_LOCKS, d->locks);
     for (; d->scan.next < end; d->scan.next++) {
         uint64_t word = d->lock[d->scan.next].word, index = d->scan.next;
         if (!(word & FISSION_WORD_HELD) || fission_word_machine(word) != machine)
             continue;
         if (d->placement_at && !placement_index(placement_of(d), (uint32_t)index, &index))
-            continue; /* it is on its way, or was: the word is not the lock's */
+            continue; /* the lock is moving: this is not its word */
         d->scan.found++;
         if (gone)
             clear(d, index, heir, out);
@@ -391,7 +393,7 @@ const struct packet_drops *fisslock_switch_drops(const void *state)
 bool fisslock_switch_has(const void *state, uint64_t index)
 {
     const struct decider *d = state;
-    return !d->placement_at || placement_slot(placement_of(d), index) != SLOT_NONE;
+    return !d->placement_at || placement_cell(placement_of(d), index) != CELL_NONE;
 }
 
 uint64_t fisslock_switch_word(const void *state, uint64_t index)

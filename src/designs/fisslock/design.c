@@ -1,9 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/core/design.h"
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "designs/fisslock/racks.h"
 #include "designs/fisslock/spill.h"
+
+bool fisslock_holds(const void *host, uint32_t request)
+{
+    return request_is_held(host_request((struct fisslock_host *)(uintptr_t)host, request));
+}
+
+bool fisslock_claim(const void *host, uint32_t request, struct packet_claim *out)
+{
+    struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
+    const struct fiss_request *r = host_request(h, request);
+    bool holds = request_is_held(r);
+    *out = (struct packet_claim){.index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
+    return holds || r->state == FISS_WAITING;
+}
+
+const struct packet_drops *fisslock_host_drops(const void *host)
+{
+    return &((const struct fisslock_host *)host)->drops;
+}
+
+const struct fisslock_counts *fisslock_counts(const void *host)
+{
+    return &((const struct fisslock_host *)host)->counts;
+}
+
+struct packet_grants fisslock_host_grants(const void *host)
+{
+    const struct fisslock_counts *c = fisslock_counts(host);
+    return (struct packet_grants){.by_switch = c->by_switch, .by_agent = c->by_agent, .local = c->local};
+}
+
+const struct packet_design fisslock_packets = {FISSLOCK_PACKETS, .draws = FISSLOCK_DRAWS | FISSLOCK_RESTLESS};
 
 const struct design design_fisslock = {
     .name = "fisslock",

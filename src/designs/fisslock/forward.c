@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the decider sends to the agent's host: requests, releases, and questions whether the agent is there. */
-#include "designs/fisslock/pool.h"
+/* Packets that the decider forwards to the agent's host: requests, releases, and questions whether the agent is there. */
+#include "designs/fisslock/host.h"
 #include "designs/fisslock/spill.h"
 
 #include <errno.h>
 
-/* No agent here (yet, or any more): back to the decider, marked, to be routed again (4.2, Fig. 9). */
+/* The agent is not here, yet or any more: back to the decider, marked, to be routed again (4.2, Fig. 9). */
 static void bounce(struct event *e, const struct fission_packet *in)
 {
     if (in->hops >= FISSION_HOPS_MAX) {
-        e->h->drops.stale++; /* whoever sent it says it again */
+        e->h->drops.stale++; /* its sender retransmits */
         return;
     }
     struct fission_packet *p = pool_packet(e, in->head.type, in->head.index, in->head.nonce, 0);
@@ -27,7 +27,7 @@ static void bounce(struct event *e, const struct fission_packet *in)
     e->h->counts.bounces++;
 }
 
-static void say(struct event *e, enum fission_type type, const struct fission_packet *in, uint16_t flags)
+static void reply(struct event *e, enum fission_type type, const struct fission_packet *in, uint16_t flags)
 {
     struct fission_packet *p = pool_packet(e, type, in->head.index, in->head.nonce, 0);
     if (!p)
@@ -37,8 +37,8 @@ static void say(struct event *e, enum fission_type type, const struct fission_pa
     p->flags = flags;
 }
 
-/* The agent, as far as the packet proves that it is here; null: it is not. The decider stamped its word on the packet after it was
- * sent back by this host; if no tenure has ended here since, what the word says is still true. */
+/* The agent; null: nothing proves that it is here. The decider writes the lock's word on every packet. If this host bounced the
+ * packet before that, and no tenure of the lock has ended here since (the stamp), the word is still true. */
 static struct agent *agent_for(struct event *e, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
@@ -46,9 +46,9 @@ static struct agent *agent_for(struct event *e, const struct fission_packet *p)
     uint32_t term = fission_word_term(p->word);
     bool mine = (p->word & FISSION_WORD_HELD) && fission_word_machine(p->word) == h->machine;
     if (a && a->state != AGENT_LIVE && fission_term_after(term, a->term)) {
-        bool next = term == ((a->term + 1) & FISSION_TERM_MASK);
+        bool next = term == term_after(a->term);
         if (a->state == AGENT_MOVING && a->to == h->machine && next && mine) {
-            tenure_arrived(e, a, p->word, p->token);
+            agent_moved_here(e, a, p->word, p->token);
         } else if (a->state == AGENT_FREEING || !next) {
             tenure_end(e, a);
         }
@@ -57,11 +57,11 @@ static struct agent *agent_for(struct event *e, const struct fission_packet *p)
     if (a || !mine)
         return a;
     bool proven = (p->flags & FISSION_BOUNCED) && p->bouncer == h->machine && p->stamp == *host_ends(h, p->head.index);
-    if (!proven && !MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_ADOPT))
+    if (!proven && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_ADOPT))
         return NULL;
-    if (h->reborn && !MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_REUSE) && !tenure_taken(e, p->head.index, term))
+    if (h->reborn && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_REUSE) && !tenure_taken(e, p->head.index, term))
         return NULL;
-    return tenure_adopt(e, p->head.index, p->word, p->token);
+    return agent_adopt(e, p->head.index, p->word, p->token);
 }
 
 static struct who who_of(const struct fission_packet *p)
@@ -80,26 +80,26 @@ static void on_upgrade(struct event *e, struct agent *a, const struct fission_pa
         bounce(e, p);
         return;
     }
-    /* What it holds, the agent may not have heard of. */
+    /* The agent may not know this hold. */
     struct asking asking = {p->head.nonce, p->client, FISSION_SHARED, p->priority, false};
     if (p->term == a->term && p->inca && !agent_knows(a, p->inca) && agent_hold(e, a, &asking, p->inca))
         agent_know(e, a, p->inca);
     if (agent_upgrade(e, a, who_of(p)) == AGENT_REFUSES)
-        say(e, FISSION_REFUSED, p, FISSION_UPGRADE);
+        reply(e, FISSION_REFUSED, p, FISSION_UPGRADE);
 }
 
-/* Granted by the decider; the agent is told. */
+/* The copy of an ACQUIRE that the decider granted (Fig. 8b). */
 static void on_copy(struct event *e, struct agent *a, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
     if (p->term != a->term || a->right != FISSION_SHARED || agent_knows(a, p->inca)) {
-        h->drops.stale++; /* of a tenure that has ended, which took account of it; or heard before */
+        h->drops.stale++; /* of a tenure that has ended, and accounted for it; or a duplicate */
         return;
     }
     struct asking asking = {p->head.nonce, p->client, FISSION_SHARED, p->priority, false};
     if (p->client.machine != h->machine || request_holds(h, p->head.nonce)) {
         if (!agent_hold(e, a, &asking, p->inca))
-            return; /* no room: it stays unaccounted for */
+            return; /* no room: the ordinal stays open */
     } else if (request_wants(h, p->head.nonce) && agent_hold(e, a, &asking, p->inca)) {
         h->counts.by_switch++;
         request_grant(e, pool_request_of(h, p->head.nonce), FISSION_SHARED, agent_token(a), a->term, p->inca);
@@ -133,7 +133,7 @@ static void on_acquire(struct event *e, struct agent *a, const struct fission_pa
     struct asking asking = {p->head.nonce, p->client, p->mode, p->priority, p->flags & FISSION_NOWAIT};
     if (agent_ask(e, a, &asking) == AGENT_REFUSES) {
         if (p->client.machine != h->machine)
-            say(e, FISSION_REFUSED, p, 0);
+            reply(e, FISSION_REFUSED, p, 0);
         else
             request_end(e, pool_request_of(h, p->head.nonce), -PAWL_EHELD);
     }
@@ -151,7 +151,7 @@ static void on_release(struct event *e, struct agent *a, const struct fission_pa
         return;
     }
     if (!(p->flags & FISSION_DONE))
-        say(e, FISSION_ACK, p, 0);
+        reply(e, FISSION_ACK, p, 0);
     agent_serve(e, a);
 }
 
@@ -162,11 +162,11 @@ void forward_packet(struct event *e, const struct fission_packet *p)
         if (p->head.type != FISSION_TAKE && p->head.type != FISSION_LOOK)
             bounce(e, p);
         else if (!((p->flags & FISSION_BOUNCED) && p->bouncer == e->h->machine))
-            tenure_look(e, p->head.index); /* the agent is said to be here */
+            tenure_look(e, p->head.index); /* the decider says that the agent is here */
         return;
     }
     if (a->state == AGENT_LIVE && fission_term_after(fission_word_term(p->word), a->term)) {
-        e->h->drops.bad++; /* the decider cannot be ahead of an agent that lives */
+        e->h->drops.bad++; /* the decider cannot be ahead of a live agent */
         return;
     }
     if (a->state == AGENT_LIVE && a->right == FISSION_SHARED && fission_word_term(p->word) == a->term &&
@@ -181,7 +181,7 @@ void forward_packet(struct event *e, const struct fission_packet *p)
     case FISSION_RELEASE:
         on_release(e, a, p);
         break;
-    default: /* LOOK: that is all */
+    default: /* LOOK, TAKE */
         agent_serve(e, a);
         break;
     }

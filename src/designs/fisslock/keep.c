@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agents that stay (beyond the paper): when the last holder has gone and nobody waits, the host may keep the agent, so that its
- * next acquisition costs no packet. To the decider the lock is held, by this host. Another's request is sent to the agent, as ever,
- * which finds nobody and goes there: one round trip more than if the lock had been free.
+/* Agents that stay (beyond the paper): when the last holder has released and no request waits, the host may keep the agent, so that
+ * the next acquisition on this host costs no packet. To the decider the lock is held, by this host. The request of another host is
+ * forwarded to the agent, which has no holder and moves there: one round trip more than for a free lock.
  *
- * That pays where the next to ask is most often of the same host. Whether it was is known exactly: who frees a tenure of term t,
- * and is next granted the lock by the decider, finds term t + 1 if nobody else had it in between. Each lock has a score: one up for
- * every time that it came back here, two down for every time that somebody else had it. The agent stays where the score is high:
- * where more than two of three acquisitions are of this host. */
-#include "designs/fisslock/pool.h"
+ * That pays where the next request is most often of the same host. The terms show it: if a host frees a tenure of term t and is
+ * next granted the lock by the decider in term t + 1, no other host had it in between. Each lock has a score: one up every time
+ * that it came back here, two down every time that another host had it. The agent stays where the score is high: where more than
+ * two of three acquisitions are of this host. */
+#include "designs/fisslock/host.h"
 
 #define SCORE_MAX 7
 #define SCORE_DOWN 2
 #define SCORE_KEEP 2
 #define SCORE_BITS 4
-#define EVICT_TRIES 4 /* those that are in use just now are passed over */
+#define EVICT_TRIES 4 /* agents in use are passed over */
 
-/* Which tenure comes next if nobody else does, and the score. One per place of a table: of two locks that coincide the later is
+/* The next tenure if no other host gets the lock, and the score. Of two locks that share a place in the table the later is
  * remembered. */
 static struct habit *habit_of(struct fisslock_host *h, uint64_t index)
 {
@@ -31,8 +31,6 @@ static bool is_home(const struct fisslock_host *h, uint64_t index)
 void keep_begin(struct event *e, struct agent *a, bool by_decider)
 {
     struct fisslock_host *h = e->h;
-    if (!host_is(h, FISSLOCK_KEEP))
-        return;
     const struct habit *habit = habit_of(h, a->index);
     bool known = habit->index == (uint32_t)a->index && habit->next;
     uint8_t score = known ? habit->next & ((1u << SCORE_BITS) - 1) : 0;
@@ -43,15 +41,15 @@ void keep_begin(struct event *e, struct agent *a, bool by_decider)
 
 void keep_end(struct event *e, const struct agent *a)
 {
-    if (!host_is(e->h, FISSLOCK_KEEP))
+    if (!e->h->policy.keep)
         return;
     struct habit *habit = habit_of(e->h, a->index);
     edit(e, habit);
     habit->index = (uint32_t)a->index;
-    habit->next = ((a->term + 1) & FISSION_TERM_MASK) << SCORE_BITS | a->score;
+    habit->next = term_after(a->term) << SCORE_BITS | a->score;
 }
 
-/* It came back without a packet. */
+/* The lock came back without a packet. */
 void keep_hit(struct agent *a)
 {
     if (a->score < SCORE_MAX)
@@ -60,12 +58,12 @@ void keep_hit(struct agent *a)
 
 static bool wants(const struct fisslock_host *h, const struct agent *a)
 {
-    if (host_is(h, FISSLOCK_PLACED))
+    if (h->policy.placed)
         return is_home(h, a->index);
-    return host_is(h, FISSLOCK_KEEP) && a->score >= SCORE_KEEP;
+    return h->policy.keep && a->score >= SCORE_KEEP;
 }
 
-/* ---- those that stay, in the order in which they began to ---- */
+/* ---- the list of agents that stay, the oldest first ---- */
 
 void keep_forget(struct event *e, struct agent *a)
 {
@@ -108,7 +106,7 @@ static void remember(struct event *e, struct agent *a)
     h->kept_count++;
 }
 
-/* The one that has been here longest is given back; if it is in use, it will come again when it is not. */
+/* Frees the agent that has stayed longest. One in use leaves the list, and joins it again when it is not in use. */
 static void evict(struct event *e)
 {
     struct fisslock_host *h = e->h;
@@ -120,7 +118,7 @@ static void evict(struct event *e)
     }
 }
 
-/* Nobody holds, nobody waits. Whether the agent stays. */
+/* No request holds or waits. Whether the agent stays. */
 bool keep_agent(struct event *e, struct agent *a)
 {
     struct fisslock_host *h = e->h;

@@ -1,38 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A host's lease at the decider. While it runs, what the host's requests hold is theirs, and its agents may grant. The host counts
- * from when it asked, the decider from when it heard, so the host knows first that it is over. Then others may take over whatever
- * names this host (5.3), and the host starts anew: its agents are gone, who held has lost it, who waits asks again under another
- * name. */
+/* A host's lease at the decider. While it runs, the host's requests hold and its agents may grant. The host counts from when it
+ * sent the heartbeat, the decider from when it heard it, so the host knows first that the lease is over (I6). Then other hosts may
+ * take over the tenures that name this host (5.3), and this host starts anew: its agents are gone, its holds are lost, and its
+ * waiting requests ask again with new nonces. */
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 
-#define LEAVE_TIMES 2            /* nobody will say it again; if both are lost, the lease ends by itself */
-#define LEASE_SHARE 4            /* renewed that often before it ends */
-#define LEASE_LOOK_FACTOR 4      /* retransmission times between two looks whether the decider has opened */
+#define LEAVE_TIMES 2            /* packets, since none is retransmitted; if all are lost, the lease ends by itself */
+#define LEASE_SHARE 4            /* heartbeats in a lease */
+#define LEASE_LOOK_FACTOR 4      /* retransmission times between two questions whether the decider has opened */
 #define LEASE_DRIFT_DIVISOR 5000 /* clocks run at the same speed to one part in 10,000 (docs/invariants.md), each */
 
-bool lease_runs(const struct fisslock_host *h, uint64_t now)
-{
-    return !h->config.lease_ns || now < h->lease_until || MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_LEASE);
-}
-
-/* Nothing of it is true any more. */
-static void lose(struct event *e, struct request *r)
+/* The lease is over: the request's hold is lost, and its waiting place is. */
+static void lose(struct event *e, struct fiss_request *r)
 {
     struct fisslock_host *h = e->h;
     switch (r->state) {
-    case REQUEST_HELD:
-    case REQUEST_UPGRADING:
+    case FISS_HELD:
+    case FISS_UPGRADING:
         edit(e, host_session(h, request_number(h, r)));
         host_session(h, request_number(h, r))->lost = true;
         request_end(e, r, -PAWL_ELOST);
         break;
-    case REQUEST_RELEASING:
+    case FISS_RELEASING:
         request_end(e, r, 0);
         break;
-    case REQUEST_WAITING:
+    case FISS_WAITING:
         edit(e, r);
-        r->nonce = pool_nonce(e, request_number(h, r));
+        r->nonce = pool_nonce(e->h, request_number(h, r));
         r->floored = r->barred = false;
         break;
     default:
@@ -40,13 +35,13 @@ static void lose(struct event *e, struct request *r)
     }
 }
 
-/* Wrong, and on purpose. */
+/* A mistake on purpose. */
 static bool outlasts(const struct fisslock_host *h, const struct agent *a)
 {
-    return MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_KEEP) && a->kept && !a->holders.count && !a->waiters.count;
+    return MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_KEEP) && a->kept && !a->holders.count && !a->waiters.count;
 }
 
-/* No agent is here any more, and nothing that was proven before is now: which tenures are over, and what was taken over. */
+/* No agent is here any more. Nothing that packets proved before counts now: which tenures are over, and which were taken over. */
 static void forget_agents(struct event *e)
 {
     struct fisslock_host *h = e->h;
@@ -71,23 +66,24 @@ void lease_lapse(struct event *e)
     forget_agents(e);
     for (uint32_t i = 0; i < h->request_count; i++)
         lose(e, host_request(h, i));
+    host_assert(h, !h->agents_used); /* I6: nothing that began under the lost lease goes on */
 }
 
-/* The decider lost its state, and waits for what this host tells it: who holds goes on to, by no tenure that the decider knows. Who
- * waits asks again, and gets its answer when the decider has opened. */
+/* The decider lost its state and waits for this host's report. Holds go on, by no tenure that the decider knows. Waiting requests
+ * ask again, and are answered when the decider has opened. */
 static void survive(struct event *e)
 {
     struct fisslock_host *h = e->h;
     h->counts.survived++;
     forget_agents(e);
     for (uint32_t i = 0; i < h->request_count; i++) {
-        struct request *r = host_request(h, i);
-        if (r->state == REQUEST_IDLE || r->state == REQUEST_ENDED)
+        struct fiss_request *r = host_request(h, i);
+        if (r->state == FISS_IDLE || r->state == FISS_ENDED)
             continue;
         edit(e, r);
-        if (r->state == REQUEST_RELEASING) {
-            request_end(e, r, 0); /* nobody knows that it held */
-        } else if (r->state == REQUEST_WAITING) {
+        if (r->state == FISS_RELEASING) {
+            request_end(e, r, 0); /* the decider does not know of the hold any more */
+        } else if (r->state == FISS_WAITING) {
             r->floored = r->barred = false;
         } else {
             r->term = TERM_NONE;
@@ -99,7 +95,7 @@ static void survive(struct event *e)
 void lease_due(struct event *e)
 {
     struct fisslock_host *h = e->h;
-    unsigned room = h->config.racks ? RULES_ENTRIES : 0; /* a switch in the kernel makes no packet longer */
+    unsigned room = h->config.racks ? RULES_ENTRIES : 0; /* for the answer: a switch in the kernel makes no packet longer */
     struct fission_packet *p = pool_packet(e, FISSION_LEASE, 0, h->life, room);
     if (p) {
         p->token = e->now;
@@ -109,7 +105,7 @@ void lease_due(struct event *e)
     timers_set(host_timers(h), timer_of_lease(h), e->now + h->lease_pause_ns, e->out);
 }
 
-/* From now on its agents, those of free locks and those that others hold by, are to be taken over by whoever asks. */
+/* Gives the lease back: from now on the next request for a lock takes over its agent from this host. */
 void fisslock_leave(void *host, uint64_t now, struct outbox *out)
 {
     struct event e = event_begin(host, now, out);
@@ -121,7 +117,7 @@ void fisslock_leave(void *host, uint64_t now, struct outbox *out)
     }
 }
 
-/* A decider of another life. What the former one granted is over, unless this one is being told. */
+/* A decider of another life. Holds that the former one granted are lost, unless this one collects reports. */
 static void other_life(struct event *e, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
@@ -131,21 +127,21 @@ static void other_life(struct event *e, const struct fission_packet *p)
     else if (h->lease_until)
         lease_lapse(e);
     edit(e, &h->rules);
-    h->rules.epoch = p->head.epoch;
+    h->rules.life = p->head.epoch;
     h->closed = closed;
 }
 
 void lease_packet(struct event *e, const struct fission_packet *p)
 {
     struct fisslock_host *h = e->h;
-    bool news = p->head.epoch > h->rules.epoch;
-    if (p->flags & FISSION_RETRY) { /* ask, says the decider */
+    bool news = p->head.epoch > h->rules.life;
+    if (p->flags & FISSION_RETRY) { /* the decider asks for a heartbeat */
         if (news)
             lease_due(e);
         return;
     }
     uint64_t margin = h->config.lease_ns / LEASE_DRIFT_DIVISOR + 1, until = p->token + h->config.lease_ns - margin;
-    if (p->head.epoch < h->rules.epoch || p->token > e->now || until <= e->now || (!news && until <= h->lease_until)) {
+    if (p->head.epoch < h->rules.life || p->token > e->now || until <= e->now || (!news && until <= h->lease_until)) {
         h->drops.stale++;
         return;
     }
@@ -161,9 +157,36 @@ void lease_packet(struct event *e, const struct fission_packet *p)
     else if (!h->closed && h->report.active)
         report_stop(e);
     for (uint32_t i = 0; !h->closed && (!open || news) && i < h->request_count; i++)
-        if (host_request(h, i)->state == REQUEST_WAITING)
+        if (host_request(h, i)->state == FISS_WAITING)
             request_due(e, host_request(h, i));
-    /* While it is closed, to hear when it opens. */
+    /* While the decider is closed: to hear when it opens. */
     timers_set(host_timers(h), timer_of_lease(h),
                h->closed ? e->now + LEASE_LOOK_FACTOR * h->config.retry_ns : p->token + h->config.lease_ns / LEASE_SHARE, e->out);
+}
+
+void fisslock_rouse(void *host, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(host, now, out);
+    if (e.h->config.lease_ns)
+        lease_due(&e);
+}
+
+void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
+{
+    struct fisslock_host *h = host;
+    assert(session < h->config.sessions);
+    struct event e = event_begin(host, now, out);
+    struct session_state *s = host_session(h, session * h->config.requests);
+    edit(&e, s);
+    s->lost = false;
+    for (uint32_t i = session * h->config.requests; i < (session + 1) * h->config.requests; i++) {
+        struct fiss_request *r = host_request(h, i);
+        edit(&e, r);
+        r->port = PORT_POOL; /* its process does not hear answers any more */
+        if (r->state == FISS_WAITING)
+            fisslock_give_up(host, i, -PAWL_ELOST, now, out);
+        else if (request_is_held(r))
+            fisslock_release(host, i, now, out);
+    }
+    assert(!s->held); /* I6: a lost session holds nothing */
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A switch with room for fewer locks than there are: the invariant is that of every lock either the switch or its server decides,
+ * never both (I1). docs/designs/fisslock.md, "More locks than the switch holds". */
 #include "designs/fisslock/placement.h"
 #include "lib/hash.h"
 
-#define PATIENCE_SHARE 4 /* of a lease: then a server that was not heard is gone, and the others do not wait for it */
+#define PATIENCE_SHARE 4 /* of a lease: after that reports do not wait for a missing server */
 
-/* ---- slots ---- */
+/* ---- cells ---- */
 
 static uint32_t buckets_for(uint64_t capacity)
 {
@@ -14,14 +16,14 @@ static uint32_t buckets_for(uint64_t capacity)
     return buckets;
 }
 
-static uint64_t slots_at(void)
+static uint64_t cells_at(void)
 {
     return round_up(sizeof(struct placement), CACHE_LINE);
 }
 
 static uint64_t buckets_at(const struct rack_config *c)
 {
-    return slots_at() + c->switch_locks * sizeof(struct slot);
+    return cells_at() + c->switch_locks * sizeof(struct lock_cell);
 }
 
 uint64_t placement_bytes(const struct rack_config *config)
@@ -29,9 +31,9 @@ uint64_t placement_bytes(const struct rack_config *config)
     return buckets_at(config) + buckets_for(config->switch_locks) * sizeof(uint32_t);
 }
 
-struct slot *placement_slot_at(const struct placement *d, uint32_t slot)
+struct lock_cell *placement_cell_at(const struct placement *d, uint32_t cell)
 {
-    return (struct slot *)((char *)(uintptr_t)d + d->slots_at) + slot;
+    return (struct lock_cell *)((char *)(uintptr_t)d + d->cells_at) + cell;
 }
 
 static uint32_t *bucket_of(const struct placement *d, uint64_t index)
@@ -41,69 +43,70 @@ static uint32_t *bucket_of(const struct placement *d, uint64_t index)
 
 static uint32_t find(const struct placement *d, uint64_t index)
 {
-    uint32_t slot = *bucket_of(d, index);
-    while (slot != SLOT_NONE && placement_slot_at(d, slot)->index != index)
-        slot = placement_slot_at(d, slot)->next;
-    return slot;
+    uint32_t cell = *bucket_of(d, index);
+    while (cell != CELL_NONE && placement_cell_at(d, cell)->index != index)
+        cell = placement_cell_at(d, cell)->next;
+    return cell;
 }
 
-const struct slot *placement_find(const struct placement *d, uint64_t index)
+const struct lock_cell *placement_find(const struct placement *d, uint64_t index)
 {
-    uint32_t slot = find(d, index);
-    return slot == SLOT_NONE ? NULL : placement_slot_at(d, slot);
+    uint32_t cell = find(d, index);
+    return cell == CELL_NONE ? NULL : placement_cell_at(d, cell);
 }
 
-uint32_t placement_slot(const struct placement *d, uint64_t index)
+uint32_t placement_cell(const struct placement *d, uint64_t index)
 {
-    uint32_t slot = find(d, index);
-    return slot != SLOT_NONE && placement_slot_at(d, slot)->state == SLOT_HERE ? slot : SLOT_NONE;
+    uint32_t cell = find(d, index);
+    return cell != CELL_NONE && placement_cell_at(d, cell)->state == CELL_HERE ? cell : CELL_NONE;
 }
 
-bool placement_index(const struct placement *d, uint32_t slot, uint64_t *index)
+bool placement_index(const struct placement *d, uint32_t cell, uint64_t *index)
 {
-    const struct slot *s = placement_slot_at(d, slot);
-    if (s->state != SLOT_HERE)
+    const struct lock_cell *s = placement_cell_at(d, cell);
+    if (s->state != CELL_HERE)
         return false;
     *index = s->index;
     return true;
 }
 
-static void put(struct placement *d, uint32_t slot, uint64_t index, enum slot_state state)
+static void put(struct placement *d, uint32_t cell, uint64_t index, enum cell_state state)
 {
+    debug_assert(find(d, index) == CELL_NONE); /* I7: a lock has one cell */
     uint32_t *bucket = bucket_of(d, index);
-    *placement_slot_at(d, slot) = (struct slot){.index = index, .next = *bucket, .state = state};
-    *bucket = slot;
+    *placement_cell_at(d, cell) = (struct lock_cell){.index = index, .next = *bucket, .state = state};
+    *bucket = cell;
 }
 
-static void drop(struct placement *d, uint32_t slot)
+static void drop(struct placement *d, uint32_t cell)
 {
-    struct slot *s = placement_slot_at(d, slot);
+    struct lock_cell *s = placement_cell_at(d, cell);
     uint32_t *at = bucket_of(d, s->index);
-    while (*at != slot)
-        at = &placement_slot_at(d, *at)->next;
+    while (*at != cell)
+        at = &placement_cell_at(d, *at)->next;
     *at = s->next;
-    s->state = SLOT_FREE;
+    s->state = CELL_FREE;
     s->next = d->free;
-    d->free = slot;
+    d->free = cell;
 }
 
-/* The first locks are here when it begins. Servers know that (WELCOME). */
+/* When it begins, the first locks are here. Servers know that (WELCOME). */
 void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t now)
 {
-    assert(config->switch_locks < SLOT_NONE);
+    assert(config->switch_locks < CELL_NONE);
     memset(d, 0, sizeof *d);
     d->config = *config;
     d->life = life;
     d->patience_ns = now + config->lease_ns / PATIENCE_SHARE;
     d->capacity = (uint32_t)config->switch_locks;
     d->mask = buckets_for(d->capacity) - 1;
-    d->slots_at = slots_at();
+    d->cells_at = cells_at();
     d->buckets_at = buckets_at(config);
-    d->free = SLOT_NONE;
+    d->free = CELL_NONE;
     for (uint32_t i = 0; i <= d->mask; i++)
-        ((uint32_t *)((char *)d + d->buckets_at))[i] = SLOT_NONE;
+        ((uint32_t *)((char *)d + d->buckets_at))[i] = CELL_NONE;
     for (uint32_t i = 0; i < d->capacity; i++)
-        put(d, i, i, SLOT_HERE);
+        put(d, i, i, CELL_HERE);
 }
 
 /* ---- wards ---- */
@@ -122,20 +125,19 @@ void placement_forward(struct placement *d, const struct fission_packet *p, uint
 {
     uint64_t index = p->head.index;
     if (p->hops >= FISSION_HOPS_MAX || !placement_open(d, index)) {
-        d->counts.refused++; /* whoever sent it says it again */
+        d->counts.refused++; /* its sender retransmits */
         return;
     }
-    struct fission_packet *copy = outbox_add(out, len);
+    struct fission_packet *copy = spill_copy(out, p, len);
     if (!copy)
         return;
-    memcpy(copy, p, len);
     copy->head.to = server_of(d, ward_of(&d->config, index));
     copy->flags = (uint16_t)((p->flags & ~(SPILL_SERVED | SPILL_DEAD | SPILL_MOVING)) | flags);
     d->counts.forwarded++;
     d->counts.dead += (flags & SPILL_DEAD) != 0;
 }
 
-/* The first entry for this ward that is not about a lock of the switch's own. */
+/* The first entry of this ward whose lock is not decided here. */
 static const struct fission_entry *entry_for(const struct placement *d, const struct fission_packet *p, unsigned ward)
 {
     const struct fission_entry *entries = (const struct fission_entry *)(p + 1);
@@ -148,18 +150,17 @@ static const struct fission_entry *entry_for(const struct placement *d, const st
 
 bool placement_report(struct placement *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
-    for (unsigned ward = p->hops; ward < d->config.servers; ward++) { /* hops: those that have been told */
+    for (unsigned ward = p->hops; ward < d->config.servers; ward++) { /* hops: servers that have got it */
         const struct fission_entry *e = entry_for(d, p, ward);
         if (!e)
             continue;
         if (!d->ward[ward].life && now >= d->patience_ns) {
-            d->ward[ward].skipped = true; /* nothing of it is decided before its server is there, and then all is told anew */
+            d->ward[ward].skipped = true; /* no lock of it is decided before its server answers, and then hosts report anew */
             continue;
         }
-        struct fission_packet *copy = placement_open(d, e->nonce) ? outbox_add(out, len) : NULL;
+        struct fission_packet *copy = placement_open(d, e->nonce) ? spill_copy(out, p, len) : NULL;
         if (!copy)
-            return true; /* the host says it again */
-        memcpy(copy, p, len);
+            return true; /* the host retransmits */
         copy->head.index = e->nonce;
         copy->head.to = server_of(d, ward);
         return true;
@@ -169,110 +170,110 @@ bool placement_report(struct placement *d, const struct fission_packet *p, uint3
 
 /* ---- moves ---- */
 
-static struct fission_packet *say(struct placement *d, enum spill_type type, unsigned ward, struct outbox *out)
+static struct fission_packet *send(struct placement *d, enum spill_type type, unsigned ward, struct outbox *out)
 {
     return spill_packet(out, type, d->config.space, d->life, (struct place){MACHINE_SWITCH, PORT_POOL}, server_of(d, ward), 0);
 }
 
-static void say_move(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, struct outbox *out)
+static void send_move(struct placement *d, uint32_t cell, const struct rebuild_lock *locks, struct outbox *out)
 {
-    const struct slot *s = placement_slot_at(d, slot);
-    bool gives = s->state == SLOT_LEAVING;
-    struct fission_packet *p = say(d, gives ? SPILL_GIVE : SPILL_CALL, ward_of(&d->config, s->index), out);
+    const struct lock_cell *s = placement_cell_at(d, cell);
+    bool gives = s->state == CELL_LEAVING;
+    struct fission_packet *p = send(d, gives ? SPILL_GIVE : SPILL_CALL, ward_of(&d->config, s->index), out);
     if (!p)
-        return; /* it is said again */
+        return; /* placement_tick() retransmits */
     p->head.index = s->index;
     p->head.nonce = s->round;
     if (!gives)
         return;
-    p->word = locks[slot].word;
-    p->token = locks[slot].token;
-    if (MISTAKE(d->config.mistakes, FISSLOCK_BUSTED_BLANK) && !(p->word & FISSION_WORD_HELD))
+    p->word = locks[cell].word;
+    p->token = locks[cell].token;
+    if (MISTAKE(d->config.mistakes, FISSLOCK_MISTAKE_BLANK) && !(p->word & FISSION_WORD_HELD))
         p->word = p->token = 0;
 }
 
-static void begin_move(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
+static void begin_move(struct placement *d, uint32_t cell, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
 {
     assert(d->moves < MOVES_MAX);
-    d->move[d->moves].slot = slot;
+    d->move[d->moves].cell = cell;
     d->move[d->moves++].due_ns = now + d->config.retry_ns;
-    d->leaving += placement_slot_at(d, slot)->state == SLOT_LEAVING;
-    say_move(d, slot, locks, out);
+    d->leaving += placement_cell_at(d, cell)->state == CELL_LEAVING;
+    send_move(d, cell, locks, out);
 }
 
-static void end_move(struct placement *d, uint32_t slot)
+static void end_move(struct placement *d, uint32_t cell)
 {
     unsigned i = 0;
-    while (i < d->moves && d->move[i].slot != slot)
+    while (i < d->moves && d->move[i].cell != cell)
         i++;
     assert(i < d->moves);
     d->move[i] = d->move[--d->moves];
-    d->leaving -= placement_slot_at(d, slot)->state == SLOT_LEAVING;
+    d->leaving -= placement_cell_at(d, cell)->state == CELL_LEAVING;
 }
 
 void placement_call(struct placement *d, uint64_t index, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
 {
-    uint32_t slot = d->free;
-    d->free = placement_slot_at(d, slot)->next;
-    put(d, slot, index, SLOT_CALLED);
-    placement_slot_at(d, slot)->round = ++d->round;
-    begin_move(d, slot, locks, now, out);
+    uint32_t cell = d->free;
+    d->free = placement_cell_at(d, cell)->next;
+    put(d, cell, index, CELL_CALLED);
+    placement_cell_at(d, cell)->round = ++d->round;
+    begin_move(d, cell, locks, now, out);
 }
 
-void placement_give(struct placement *d, uint32_t slot, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
+void placement_give(struct placement *d, uint32_t cell, const struct rebuild_lock *locks, uint64_t now, struct outbox *out)
 {
-    placement_slot_at(d, slot)->state = SLOT_LEAVING; /* not decided here from now on */
-    begin_move(d, slot, locks, now, out);
+    placement_cell_at(d, cell)->state = CELL_LEAVING; /* not decided here from now on */
+    begin_move(d, cell, locks, now, out);
 }
 
 static void on_hand(struct placement *d, struct rebuild_lock *locks, const struct fission_packet *p)
 {
-    uint32_t slot = find(d, p->head.index);
-    struct slot *s = slot == SLOT_NONE ? NULL : placement_slot_at(d, slot);
-    if (!s || s->state != SLOT_CALLED || (s->round != p->head.nonce && !MISTAKE(d->config.mistakes, FISSLOCK_BUSTED_ROUND)))
-        return; /* of another round, or heard before */
-    end_move(d, slot);
-    locks[slot] = (struct rebuild_lock){p->word, p->token};
-    s->state = SLOT_HERE;
+    uint32_t cell = find(d, p->head.index);
+    struct lock_cell *s = cell == CELL_NONE ? NULL : placement_cell_at(d, cell);
+    if (!s || s->state != CELL_CALLED || (s->round != p->head.nonce && !MISTAKE(d->config.mistakes, FISSLOCK_MISTAKE_ROUND)))
+        return; /* of another round, or a duplicate */
+    end_move(d, cell);
+    locks[cell] = (struct rebuild_lock){p->word, p->token};
+    s->state = CELL_HERE;
     d->counts.in++;
 }
 
 static void on_given(struct placement *d, const struct fission_packet *p)
 {
-    uint32_t slot = find(d, p->head.index);
-    struct slot *s = slot == SLOT_NONE ? NULL : placement_slot_at(d, slot);
-    if (!s || s->state != SLOT_LEAVING || s->round != p->head.nonce)
+    uint32_t cell = find(d, p->head.index);
+    struct lock_cell *s = cell == CELL_NONE ? NULL : placement_cell_at(d, cell);
+    if (!s || s->state != CELL_LEAVING || s->round != p->head.nonce)
         return;
-    end_move(d, slot);
-    drop(d, slot);
+    end_move(d, cell);
+    drop(d, cell);
     d->counts.out++;
 }
 
 /* ---- servers ---- */
 
-/* Life 0 is nobody's: then it asks who is there. */
-static void say_welcome(struct placement *d, unsigned ward, struct outbox *out)
+/* Life 0 is no server's: then it only asks for HELLO. */
+static void send_welcome(struct placement *d, unsigned ward, struct outbox *out)
 {
-    struct fission_packet *p = say(d, SPILL_WELCOME, ward, out);
+    struct fission_packet *p = send(d, SPILL_WELCOME, ward, out);
     if (!p)
-        return; /* it says HELLO again */
+        return; /* the server retransmits HELLO */
     p->stamp = d->ward[ward].life;
     p->word = d->capacity;
 }
 
-/* One whose life began after ours has lost what it had decided of our locks, and nobody but the hosts knows it. One of an earlier
- * life may have, too; but then before we began, and it was told everything since, unless it came too late for that. */
+/* A server whose life began after the switch's has lost the words of its locks, which only the hosts can tell now. A server of an
+ * earlier life may have lost them, too, but before the switch began: it has got the hosts' reports, unless it came too late. */
 static void on_hello(struct placement *d, unsigned ward, const struct fission_packet *p, struct outbox *out)
 {
     uint32_t life = p->stamp;
     if (life < d->ward[ward].life || !life)
-        return; /* of an earlier life */
-    if ((life > d->life || d->ward[ward].skipped) && !MISTAKE(d->config.mistakes, FISSLOCK_BUSTED_AMNESIA)) {
+        return; /* of a former life */
+    if ((life > d->life || d->ward[ward].skipped) && !MISTAKE(d->config.mistakes, FISSLOCK_MISTAKE_AMNESIA)) {
         d->stale = true;
         return;
     }
     d->ward[ward].life = life;
-    say_welcome(d, ward, out);
+    send_welcome(d, ward, out);
 }
 
 void placement_packet(struct placement *d, struct rebuild_lock *locks, const void *data, uint32_t len, uint64_t now,
@@ -308,14 +309,14 @@ void placement_packet(struct placement *d, struct rebuild_lock *locks, const voi
     usage_pump(d, locks, now, out);
 }
 
-/* Servers that do not know yet that the switch has begun. When it is asked next. */
+/* Asks servers that have not answered yet. Returns when they are asked next. */
 static uint64_t ask_servers(struct placement *d, uint64_t now, struct outbox *out)
 {
     bool missing = false;
     for (unsigned i = 0; i < d->config.servers; i++) {
         missing |= !d->ward[i].life;
         if (!d->ward[i].life && now >= d->ask_ns)
-            say_welcome(d, i, out);
+            send_welcome(d, i, out);
     }
     if (now >= d->ask_ns)
         d->ask_ns = now + d->config.retry_ns;
@@ -327,7 +328,7 @@ uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_
     uint64_t next = ask_servers(d, now, out);
     for (unsigned i = 0; i < d->moves && out->packets < OUTBOX_PACKETS / 2; i++) {
         if (d->move[i].due_ns <= now) {
-            say_move(d, d->move[i].slot, locks, out);
+            send_move(d, d->move[i].cell, locks, out);
             d->move[i].due_ns = now + d->config.retry_ns;
         }
         next = min_u64(next, d->move[i].due_ns);

@@ -1,25 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "designs/fisslock/pool.h"
+/* A host's memory: its layout, its requests, agents and nodes, its timers, and the packets that it makes. */
+#include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/host.h"
 
 /* ---- sizes ---- */
 
-/* Agents: two per own request, for what comes and goes; and what may stay for others, since a shared lock's agent outlives its
- * first holder's hold: as many as there can be holders. */
+/* Agents: two per own request; and as many as the rack can have holders, since the agent of a shared lock outlives its first
+ * holder's hold. */
 #define AGENTS_SPARE 64
 #define AGENTS_MAX (1u << 16)
-#define NODES_OWN 2 /* per request: it may be in the queue of an agent that is leaving, and already in the next */
+#define NODES_OWN 2 /* per request: it may be in the queue of an agent that leaves and in that of the next */
 #define NODES_SPARE 256
-#define NODES_MAX (1u << 20) /* more who wait than that are turned away, and come again */
+#define NODES_MAX (1u << 20) /* waiters beyond that are not queued, and retransmit */
 
-/* Agents that stay, if they may: what a host's share of the locks is, and half as much again. */
+/* Agents that stay: the host's share of the locks, and half as much again. */
 #define KEPT_MAX (1u << 18)
 #define HABITS_MIN 16u
-
-struct sizes {
-    uint32_t requests, agents, nodes, request_buckets, agent_buckets, kept, habits;
-    uint64_t requests_at, agents_at, nodes_at, request_buckets_at, agent_buckets_at, timers_at, sessions_at, habits_at, suspects_at,
-        threads_at, bytes;
-};
 
 static uint32_t buckets_for(uint32_t n)
 {
@@ -36,35 +32,37 @@ static uint64_t place(uint64_t *at, uint64_t bytes)
     return here;
 }
 
-static struct sizes sizes_of(const struct rack_config *c)
+/* Counts and offsets of the block. Returns its bytes. */
+static uint64_t lay_out(struct fisslock_host *h, const struct rack_config *c)
 {
-    struct sizes s = {.requests = rack_requests(c)};
-    assert(s.requests < 1u << NONCE_SLOT_BITS && c->machines < MACHINES_MAX);
-    if (c->options & FISSLOCK_KEEP)
-        s.kept = (uint32_t)min_u64(c->locks, min_u64(c->locks / c->machines * 3 / 2 + AGENTS_SPARE, KEPT_MAX));
-    s.habits = s.kept ? buckets_for(2 * s.kept) : HABITS_MIN;
-    s.agents = (uint32_t)min_u64((uint64_t)s.requests * c->machines, AGENTS_MAX) + 2 * s.requests + AGENTS_SPARE + s.kept;
-    s.nodes = (uint32_t)min_u64((uint64_t)s.requests * c->machines + NODES_SPARE, NODES_MAX) + NODES_OWN * s.requests;
-    s.request_buckets = buckets_for(s.requests);
-    s.agent_buckets = buckets_for(s.agents);
-    uint64_t at = round_up(sizeof(struct fisslock_host), CACHE_LINE);
-    s.requests_at = place(&at, s.requests * sizeof(struct request));
-    s.agents_at = place(&at, s.agents * sizeof(struct agent));
-    s.nodes_at = place(&at, s.nodes * sizeof(struct node));
-    s.request_buckets_at = place(&at, s.request_buckets * sizeof(uint32_t));
-    s.agent_buckets_at = place(&at, s.agent_buckets * sizeof(uint32_t));
-    s.timers_at = place(&at, timers_bytes(s.requests + s.agents + TIMERS_BESIDE));
-    s.sessions_at = place(&at, c->sessions * sizeof(struct session_state));
-    s.suspects_at = place(&at, s.requests * sizeof(struct suspect));
-    s.threads_at = place(&at, s.requests * sizeof(uint32_t));
-    s.habits_at = place(&at, s.habits * sizeof(struct habit));
-    s.bytes = at;
-    return s;
+    uint32_t requests = rack_requests(c);
+    assert(requests < 1u << NONCE_REQUEST_BITS && c->machines < MACHINES_MAX);
+    bool keeps = c->options & FISSLOCK_KEEP;
+    h->kept_max = keeps ? (uint32_t)min_u64(c->locks, min_u64(c->locks / c->machines * 3 / 2 + AGENTS_SPARE, KEPT_MAX)) : 0;
+    h->request_count = requests;
+    h->agent_count = (uint32_t)min_u64((uint64_t)requests * c->machines, AGENTS_MAX) + 2 * requests + AGENTS_SPARE + h->kept_max;
+    h->node_count = (uint32_t)min_u64((uint64_t)requests * c->machines + NODES_SPARE, NODES_MAX) + NODES_OWN * requests;
+    h->request_mask = buckets_for(requests) - 1;
+    h->agent_mask = buckets_for(h->agent_count) - 1;
+    h->habit_mask = (h->kept_max ? buckets_for(2 * h->kept_max) : HABITS_MIN) - 1;
+    uint64_t at = round_up(sizeof *h, CACHE_LINE);
+    h->requests_at = place(&at, requests * sizeof(struct fiss_request));
+    h->agents_at = place(&at, h->agent_count * sizeof(struct agent));
+    h->nodes_at = place(&at, h->node_count * sizeof(struct node));
+    h->request_buckets_at = place(&at, (h->request_mask + 1) * sizeof(uint32_t));
+    h->agent_buckets_at = place(&at, (h->agent_mask + 1) * sizeof(uint32_t));
+    h->timers_at = place(&at, timers_bytes(requests + h->agent_count + TIMERS_BESIDE));
+    h->sessions_at = place(&at, c->sessions * sizeof(struct session_state));
+    h->suspects_at = place(&at, requests * sizeof(struct suspect));
+    h->threads_at = place(&at, requests * sizeof(uint32_t));
+    h->habits_at = place(&at, (h->habit_mask + 1) * sizeof(struct habit));
+    return at;
 }
 
-uint64_t pool_bytes(const struct rack_config *config)
+uint64_t fisslock_host_bytes(const struct rack_config *config)
 {
-    return sizes_of(config).bytes;
+    struct fisslock_host unused;
+    return lay_out(&unused, config);
 }
 
 static uint32_t *request_bucket(struct fisslock_host *h, uint64_t index)
@@ -77,45 +75,30 @@ static uint32_t *agent_bucket(struct fisslock_host *h, uint64_t index)
     return (uint32_t *)((char *)h + h->agent_buckets_at) + (mix64(index) & h->agent_mask);
 }
 
-void pool_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life)
+void fisslock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
 {
-    struct fisslock_host *h = host;
-    struct sizes s = sizes_of(config); /* the memory is zero, and most of it is not touched before it is needed */
+    struct fisslock_host *h = host; /* zero, and most of it is not touched before it is needed */
+    lay_out(h, config);
     h->config = *config;
+    h->policy = (struct fisslock_policy){.write_preferring = config->options & FISSION_WRITE_PREFERRING,
+                                         .priority = config->options & FISSLOCK_PRIORITY,
+                                         .keep = config->options & FISSLOCK_KEEP,
+                                         .placed = config->options & FISSLOCK_PLACED};
     h->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
     h->machine = machine;
-    h->nonce_high = (uint64_t)life << (NONCE_SLOT_BITS + NONCE_SERIAL_BITS);
-    h->request_count = s.requests;
-    h->agent_count = s.agents;
-    h->node_count = s.nodes;
-    h->request_mask = s.request_buckets - 1;
-    h->agent_mask = s.agent_buckets - 1;
-    h->requests_at = s.requests_at;
-    h->agents_at = s.agents_at;
-    h->nodes_at = s.nodes_at;
-    h->request_buckets_at = s.request_buckets_at;
-    h->agent_buckets_at = s.agent_buckets_at;
-    h->timers_at = s.timers_at;
-    h->sessions_at = s.sessions_at;
-    h->suspects_at = s.suspects_at;
-    h->threads_at = s.threads_at;
-    h->habits_at = s.habits_at;
-    h->habit_mask = s.habits - 1;
-    h->kept_max = s.kept;
+    h->nonce_high = (uint64_t)life << (NONCE_REQUEST_BITS + NONCE_SERIAL_BITS);
     h->kept_first = h->kept_last = NONE;
     h->life = life;
     h->reborn = life > 1;
     for (unsigned i = 0; i < ENDS; i++)
         h->ends[i] = life << ENDS_LIFE_SHIFT;
-    for (uint32_t i = 0; i < s.request_buckets; i++)
-        ((uint32_t *)((char *)h + h->request_buckets_at))[i] = NONE;
-    for (uint32_t i = 0; i < s.agent_buckets; i++)
-        ((uint32_t *)((char *)h + h->agent_buckets_at))[i] = NONE;
+    memset((char *)h + h->request_buckets_at, 0xff, (h->request_mask + 1) * sizeof(uint32_t)); /* NONE */
+    memset((char *)h + h->agent_buckets_at, 0xff, (h->agent_mask + 1) * sizeof(uint32_t));
     h->agent_free = h->node_free = NONE;
-    timers_init(host_timers(h), s.requests + s.agents + TIMERS_BESIDE);
+    timers_init(host_timers(h), h->request_count + h->agent_count + TIMERS_BESIDE);
     if (config->lease_ns) {
-        struct outbox nobody = {0};
-        timers_set(host_timers(h), timer_of_lease(h), 0, &nobody);
+        struct outbox unused = {0};
+        timers_set(host_timers(h), timer_of_lease(h), 0, &unused);
     }
 }
 
@@ -135,7 +118,7 @@ struct fission_packet *pool_packet(struct event *e, enum fission_type type, uint
         .family = PACKET_FISSION,
         .type = (uint8_t)type,
         .space = h->rules.space,
-        .epoch = h->rules.epoch,
+        .epoch = h->rules.life,
         .generation = h->rules.generation,
         .index = index,
         .nonce = nonce,
@@ -158,24 +141,23 @@ uint64_t pool_pause(const struct fisslock_host *h, uint64_t pause_ns)
 
 /* ---- requests ---- */
 
-uint64_t pool_nonce(struct event *e, uint32_t request)
+uint64_t pool_nonce(struct fisslock_host *h, uint32_t request)
 {
-    struct fisslock_host *h = e->h;
-    return h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_SLOT_BITS | request;
+    return h->nonce_high | (++h->serial & ((UINT64_C(1) << NONCE_SERIAL_BITS) - 1)) << NONCE_REQUEST_BITS | request;
 }
 
-struct request *pool_request_of(struct fisslock_host *h, uint64_t nonce)
+struct fiss_request *pool_request_of(struct fisslock_host *h, uint64_t nonce)
 {
-    uint32_t slot = NONCE_SLOT(nonce);
-    if (slot >= h->request_count)
+    uint32_t number = NONCE_REQUEST(nonce);
+    if (number >= h->request_count)
         return NULL;
-    struct request *r = host_request(h, slot);
-    if (r->state == REQUEST_IDLE || r->state == REQUEST_ENDED)
+    struct fiss_request *r = host_request(h, number);
+    if (r->state == FISS_IDLE || r->state == FISS_ENDED)
         return NULL;
-    return r->nonce == nonce || MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_NONCE) ? r : NULL;
+    return r->nonce == nonce || MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_NONCE) ? r : NULL;
 }
 
-void pool_request_link(struct event *e, struct request *r)
+void pool_request_link(struct event *e, struct fiss_request *r)
 {
     struct fisslock_host *h = e->h;
     uint32_t *bucket = request_bucket(h, r->index);
@@ -185,7 +167,7 @@ void pool_request_link(struct event *e, struct request *r)
     *bucket = request_number(h, r);
 }
 
-void pool_request_unlink(struct event *e, struct request *r)
+void pool_request_unlink(struct event *e, struct fiss_request *r)
 {
     struct fisslock_host *h = e->h;
     uint32_t *at = request_bucket(h, r->index), number = request_number(h, r);
@@ -195,21 +177,31 @@ void pool_request_unlink(struct event *e, struct request *r)
     *at = r->next;
 }
 
-static struct request *about(struct fisslock_host *h, uint32_t number, uint64_t index)
+static struct fiss_request *of_lock(struct fisslock_host *h, uint32_t number, uint64_t index)
 {
     while (number != NONE && host_request(h, number)->index != index)
         number = host_request(h, number)->next;
     return number == NONE ? NULL : host_request(h, number);
 }
 
-struct request *pool_request_first(struct fisslock_host *h, uint64_t index)
+struct fiss_request *pool_request_first(struct fisslock_host *h, uint64_t index)
 {
-    return about(h, *request_bucket(h, index), index);
+    return of_lock(h, *request_bucket(h, index), index);
 }
 
-struct request *pool_request_next(struct fisslock_host *h, const struct request *r)
+struct fiss_request *pool_request_next(struct fisslock_host *h, const struct fiss_request *r)
 {
-    return about(h, r->next, r->index);
+    return of_lock(h, r->next, r->index);
+}
+
+void pool_request_floor(struct event *e, uint64_t index, uint32_t term)
+{
+    for (struct fiss_request *r = pool_request_first(e->h, index); r; r = pool_request_next(e->h, r))
+        if (r->state == FISS_WAITING) {
+            edit(e, r);
+            r->floor = term;
+            r->floored = true;
+        }
 }
 
 /* ---- agents ---- */
@@ -246,9 +238,7 @@ void pool_agent_free(struct event *e, struct agent *a)
     struct fisslock_host *h = e->h;
     uint32_t *at = agent_bucket(h, a->index), number = agent_number(h, a), node;
     edit(e, a);
-    while ((node = pool_list_pop(e, &a->holders)) != NONE)
-        pool_node_free(e, node);
-    while ((node = pool_list_pop(e, &a->waiters)) != NONE)
+    while ((node = pool_list_pop(e, &a->holders)) != NONE || (node = pool_list_pop(e, &a->waiters)) != NONE)
         pool_node_free(e, node);
     if (a->grantee != NONE)
         pool_node_free(e, a->grantee);
@@ -382,5 +372,87 @@ bool pool_list_take(struct event *e, struct list *l, uint32_t node)
         l->tail = before;
     l->count--;
     host_node(h, node)->next = NONE;
+    return true;
+}
+
+/* ---- timers: a heap, by when they are due ---- */
+
+static void put_timer(struct timers *t, uint32_t place, uint32_t number, struct outbox *o)
+{
+    outbox_touch(o, &timers_heap(t)[place], sizeof(uint32_t));
+    outbox_touch(o, &timers_places(t)[number], sizeof(uint32_t));
+    timers_heap(t)[place] = number;
+    timers_places(t)[number] = place + 1;
+}
+
+static void rise(struct timers *t, uint32_t place, uint32_t number, struct outbox *o)
+{
+    uint32_t *heap = timers_heap(t);
+    while (place > 0 && t->memory[heap[(place - 1) / 2]] > t->memory[number]) {
+        put_timer(t, place, heap[(place - 1) / 2], o);
+        place = (place - 1) / 2;
+    }
+    put_timer(t, place, number, o);
+}
+
+static void sink(struct timers *t, uint32_t place, uint32_t number, struct outbox *o)
+{
+    uint32_t *heap = timers_heap(t);
+    for (;;) {
+        uint32_t child = 2 * place + 1;
+        if (child >= t->running)
+            break;
+        if (child + 1 < t->running && t->memory[heap[child + 1]] < t->memory[heap[child]])
+            child++;
+        if (t->memory[heap[child]] >= t->memory[number])
+            break;
+        put_timer(t, place, heap[child], o);
+        place = child;
+    }
+    put_timer(t, place, number, o);
+}
+
+void timers_set(struct timers *t, uint32_t number, uint64_t due, struct outbox *o)
+{
+    assert(number < t->capacity);
+    outbox_touch(o, t, sizeof *t);
+    outbox_touch(o, &t->memory[number], sizeof(uint64_t));
+    if (!timers_runs(t, number)) {
+        t->memory[number] = due;
+        rise(t, t->running++, number, o);
+        return;
+    }
+    uint32_t place = timers_places(t)[number] - 1;
+    bool earlier = due < t->memory[number];
+    t->memory[number] = due;
+    if (earlier)
+        rise(t, place, number, o);
+    else
+        sink(t, place, number, o);
+}
+
+void timers_stop(struct timers *t, uint32_t number, struct outbox *o)
+{
+    assert(number < t->capacity);
+    if (!timers_runs(t, number))
+        return;
+    outbox_touch(o, t, sizeof *t);
+    outbox_touch(o, &timers_places(t)[number], sizeof(uint32_t));
+    uint32_t place = timers_places(t)[number] - 1, last = timers_heap(t)[--t->running];
+    timers_places(t)[number] = 0;
+    if (last == number)
+        return;
+    if (place > 0 && t->memory[timers_heap(t)[(place - 1) / 2]] > t->memory[last])
+        rise(t, place, last, o);
+    else
+        sink(t, place, last, o);
+}
+
+bool timers_pop(struct timers *t, uint64_t now, uint32_t *number, struct outbox *o)
+{
+    if (timers_next(t) > now || !t->running)
+        return false;
+    *number = timers_heap(t)[0];
+    timers_stop(t, *number, o);
     return true;
 }

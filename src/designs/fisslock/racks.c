@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock with its locks divided among several switches (5.4).
  *
- * A host takes part in every rack with a pool of its own: requests, agents, a lease, what it tells a switch that lost its state.
- * The parts know nothing of each other; their packets differ in the number of the space. Which rack a lock is in, a table says: the
- * lock's slot and the slot's switch. A failure of one switch does not touch what the others have.
+ * A host has a part in every rack, with requests, agents, a lease and a report of its own. The parts do not know each other; their
+ * packets differ in the number of the space. A table says which switch decides a lock: the lock's slot and the slot's owner. The
+ * failure of one switch does not touch the locks of the others.
  *
- * The table changes while all is running, as if the switches that lose or get slots had lost their state: they begin another life
- * with the new table, closed, first those that lose slots, and every host tells them what it holds (rebuild.h). The table comes
- * with the answer by which a host hears of the new life: before it tells anything, the host carries what it holds over to the part
- * of the rack that has the lock now, and what waits asks there. So when the new owner opens, everybody who lives has told it what
- * it holds, and nobody but it decides. Lives are given from one source, so that tokens rise from one rack to the next, too. */
+ * The table changes at run time, as if the switches that lose or get slots had lost their state: they begin another life with the
+ * new table, closed, first those that lose slots, and every host reports its holds to them (rebuild.h). The acknowledgement of a
+ * heartbeat by which a host hears of the new life carries the table. Before the host reports, it carries its holds over to the part
+ * of the rack that has the lock now, and asks there for its waiting requests. So when the new owner opens, every live host has
+ * reported to it, and no other switch decides the lock. All lives have one source, so that tokens rise from one rack to the next
+ * (I2). */
 #include "designs/fisslock/racks.h"
 #include "designs/fisslock/fisslock.h"
-#include "designs/fisslock/pool.h"
+#include "designs/fisslock/host.h"
 #include "designs/packet/parts.h"
 
 #include <errno.h>
@@ -47,17 +48,49 @@ uint32_t racks_leases(const void *host, uint64_t now)
 
 /* ---- another table ---- */
 
-/* What a request holds or waits for, from one part to another. */
+/* A hold, from one part of this host to another. */
+static void carry_hold(void *from, void *to, uint32_t request, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(from, now, out);
+    struct fiss_request *r = host_request(e.h, request);
+    if (!request_is_held(r))
+        return; /* its lease ended just now */
+    struct fiss_request was = *r;
+    uint32_t thread = *host_thread(e.h, request);
+    request_count_held(&e, r, -1);
+    request_stop_timer(&e, r);
+    pool_request_unlink(&e, r);
+    r->state = FISS_IDLE;
+
+    e = event_begin(to, now, out);
+    r = host_request(e.h, request);
+    edit(&e, r);
+    *r = was;
+    r->nonce = pool_nonce(e.h, request);
+    r->term = TERM_NONE;
+    r->ordinal = 0;
+    pool_request_link(&e, r);
+    request_count_held(&e, r, 1);
+    request_thread(&e, request, thread);
+    if (r->state == FISS_UPGRADING) {
+        deadlock_upgrade(&e, r);
+        request_retransmit_later(&e, r);
+    }
+    if (!lease_runs(e.h, now))
+        lease_lapse(&e); /* I1: the switch there does not know the hold, and does not wait for this host */
+}
+
+/* A request, from one part of this host to another. */
 static void carry(struct parts_host *h, uint32_t request, uint8_t to, uint64_t now, struct outbox *out)
 {
     void *from_part = parts_of_request(h, request), *to_part = parts_part(h, to);
-    const struct request was = *host_request(from_part, request);
-    if (was.state == REQUEST_RELEASING)
-        return; /* it holds nothing; it ends where it is */
+    const struct fiss_request was = *host_request(from_part, request);
+    if (was.state == FISS_RELEASING)
+        return; /* it does not hold, and ends where it is */
     uint8_t *rack = parts_rack(h, request);
     outbox_touch(out, rack, 1);
     *rack = to;
-    if (was.state == REQUEST_WAITING) {
+    if (was.state == FISS_WAITING) {
         const struct packet_ask ask = {.request = request,
                                        .thread = *host_thread(from_part, request),
                                        .port = was.port,
@@ -67,10 +100,10 @@ static void carry(struct parts_host *h, uint32_t request, uint8_t to, uint64_t n
                                        .index = was.index};
         fisslock_give_up(from_part, request, -EAGAIN, now, out);
         if (fisslock_acquire(to_part, &ask, now, out) < 0)
-            *rack = (uint8_t)(((char *)from_part - (char *)parts_part(h, 0)) / (ptrdiff_t)h->part_bytes); /* there it has ended */
+            *rack = (uint8_t)(((char *)from_part - (char *)parts_part(h, 0)) / (ptrdiff_t)h->part_bytes); /* where it has ended */
         return;
     }
-    request_carry(from_part, to_part, request, now, out);
+    carry_hold(from_part, to_part, request, now, out);
 }
 
 static void apply(struct parts_host *h, const struct rack_rules *rules, uint64_t now, struct outbox *out)
@@ -78,9 +111,9 @@ static void apply(struct parts_host *h, const struct rack_rules *rules, uint64_t
     outbox_touch(out, &h->rules, sizeof h->rules);
     h->rules = *rules;
     for (uint32_t r = 0; r < rack_requests(&h->config); r++) {
-        const struct request *request = host_request(parts_of_request(h, r), r);
+        const struct fiss_request *request = host_request(parts_of_request(h, r), r);
         uint8_t owner = h->rules.owner[parts_slot(request->index)];
-        if (request->state != REQUEST_IDLE && request->state != REQUEST_ENDED && owner != *parts_rack(h, r))
+        if (request->state != FISS_IDLE && request->state != FISS_ENDED && owner != *parts_rack(h, r))
             carry(h, r, owner, now, out);
     }
 }
@@ -148,7 +181,7 @@ uint64_t racks_switch_scan(void *state, uint16_t machine, uint64_t now, struct o
     return fisslock_switch_scan(((struct racks_switch *)state)->decider, machine, now, out);
 }
 
-/* The table goes with every answer to a LEASE, which is the last packet there. */
+/* The table goes with every answer to a LEASE, which is the last packet in the outbox. */
 static void add_rules(const struct racks_switch *s, struct outbox *out)
 {
     uint32_t at = out->packet[out->packets - 1].at;
@@ -167,7 +200,7 @@ void racks_switch_packet(void *state, const void *data, uint32_t len, uint64_t n
     struct racks_switch *s = state;
     const struct fission_packet *p = data;
     if (len >= sizeof *p && p->head.type == FISSION_ACQUIRE && s->rules.owner[parts_slot(p->head.index)] != s->config.rack) {
-        s->drops.stale++; /* another's, and its host will hear so */
+        s->drops.stale++; /* of another switch's lock: its host hears of the new table with its next heartbeat */
         return;
     }
     unsigned before = out->packets;

@@ -7,7 +7,7 @@
 
 extern const struct packet_design fisslock_racks_packets;
 
-/* ---- as fisslock.h has them; the others are those of parts.h ---- */
+/* ---- the operations that differ from those of parts.h ---- */
 
 uint64_t racks_host_bytes(const struct rack_config *config);
 void racks_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now);

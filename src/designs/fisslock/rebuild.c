@@ -35,7 +35,7 @@ bool rebuild_report(struct rebuild *r, struct rebuild_lock *locks, uint64_t coun
     const struct fission_entry *entries = (const struct fission_entry *)(p + 1);
     if (!r->closed || machine > r->machines || r->state[machine] == REBUILD_SILENT)
         return false;
-    /* What comes after the end is late: said before, and perhaps given back since. */
+    /* A packet after the last one is a duplicate: the hold may have been released since. */
     for (unsigned i = 0; i < p->count && r->state[machine] == REBUILD_HEARD; i++) {
         struct fission_entry e = entries[i];
         bool known = e.nonce < count && (e.mode == FISSION_SHARED || e.mode == FISSION_EXCLUSIVE);
@@ -75,7 +75,7 @@ bool rebuild_clear(struct rebuild_lock *lock, uint32_t options, uint16_t heir, s
                                      .client = {heir, PORT_POOL},
                                      .term = fission_word_term(word),
                                      .old_mode = FISSION_EXCLUSIVE};
-    fission_decide(&p, options, &next, &token, &m);
+    fission_decide(&p, &(struct fission_policy){.options = options}, &next, &token, &m);
     if (!__atomic_compare_exchange_n(&lock->word, &word, next, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return false;
     __atomic_store_n(&lock->token, token, __ATOMIC_RELEASE);

@@ -1,35 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A decider lost its state: this host, whose lease still runs, keeps what its requests hold, and tells the decider (5.3, S1). Parts
- * of the requests go in a packet each, several under way at once, each repeated until it is heard; last, that this was all. Until
- * the decider opens nobody is granted anything, so what was told stays true, but for what is given back; of that the decider hears
- * as usual when it is open. */
-#include "designs/fisslock/pool.h"
+/* A decider lost its state: this host, whose lease still runs, keeps its holds and reports them to the decider (5.3, S1). Each
+ * packet reports a part of the requests; several are in flight, and each is retransmitted until it is acknowledged. The last packet
+ * says that the report is complete. Until the decider opens nothing is granted, so the report stays true, but for holds that are
+ * released; the decider hears of those as usual when it is open. */
+#include "designs/fisslock/host.h"
 
-/* Of one part's requests. */
+/* The holds among one part's requests. */
 static unsigned holds_in(struct fisslock_host *h, uint32_t from, uint32_t to, struct fission_entry *entries)
 {
     unsigned count = 0;
     for (uint32_t i = from; i < to && count < FISSION_ENTRIES_MAX; i++) {
-        const struct request *r = host_request(h, i);
-        bool holds = r->state == REQUEST_HELD || r->state == REQUEST_UPGRADING;
-        if (!holds || (MISTAKE(h->config.mistakes, FISSLOCK_BUSTED_SILENT) && r->mode == FISSION_SHARED))
+        const struct fiss_request *r = host_request(h, i);
+        if (!request_is_held(r) || (MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_SILENT) && r->mode == FISSION_SHARED))
             continue;
         entries[count++] = (struct fission_entry){r->index, request_place(h, r), 0, r->mode, r->priority};
     }
     return count;
 }
 
-/* Up to where a part goes that begins here: as many holds as a packet has room for. */
+/* The end of a part that begins here: as many holds as a packet has room for. */
 static uint32_t part_end(struct fisslock_host *h, uint32_t from)
 {
     unsigned count = 0;
     uint32_t i = from;
     for (; i < h->request_count && count < FISSION_ENTRIES_MAX; i++)
-        count += host_request(h, i)->state == REQUEST_HELD || host_request(h, i)->state == REQUEST_UPGRADING;
+        count += request_is_held(host_request(h, i));
     return i;
 }
 
-static bool say_part(struct event *e, uint32_t from, uint32_t to)
+static bool send_part(struct event *e, uint32_t from, uint32_t to)
 {
     struct fisslock_host *h = e->h;
     struct fission_entry entries[FISSION_ENTRIES_MAX];
@@ -43,7 +42,7 @@ static bool say_part(struct event *e, uint32_t from, uint32_t to)
     return true;
 }
 
-static void say_all(struct event *e)
+static void send_all(struct event *e)
 {
     struct fission_packet *p = pool_packet(e, FISSION_REPORT, 0, 0, 0);
     if (!p)
@@ -52,7 +51,7 @@ static void say_all(struct event *e)
     p->flags = FISSION_DONE;
 }
 
-/* As much as there is room for. */
+/* Sends as many parts as there is room for. */
 static void go_on(struct event *e)
 {
     struct fisslock_host *h = e->h;
@@ -60,8 +59,8 @@ static void go_on(struct event *e)
     edit(e, r);
     while (r->count < REPORT_PARTS && r->next < h->request_count) {
         uint32_t to = part_end(h, r->next), at = (r->first + r->count) % REPORT_PARTS;
-        if (!say_part(e, r->next, to))
-            break; /* the rest at the next answer, or when the pause is over */
+        if (!send_part(e, r->next, to))
+            break; /* the rest at the next acknowledgement, or when the pause is over */
         r->part[at].from = r->next;
         r->part[at].to = to;
         r->part[at].heard = false;
@@ -69,7 +68,7 @@ static void go_on(struct event *e)
         r->next = to;
     }
     if (!r->count && r->next == h->request_count)
-        say_all(e);
+        send_all(e);
     timers_set(host_timers(h), timer_of_report(h), e->now + r->pause_ns, e->out);
 }
 
@@ -96,7 +95,7 @@ void report_due(struct event *e)
     r->pause_ns = pool_pause(e->h, r->pause_ns);
     for (uint32_t i = 0; i < r->count && lease_runs(e->h, e->now); i++) {
         uint32_t at = (r->first + i) % REPORT_PARTS;
-        if (!r->part[at].heard && !say_part(e, r->part[at].from, r->part[at].to))
+        if (!r->part[at].heard && !send_part(e, r->part[at].from, r->part[at].to))
             break;
     }
     e->h->counts.retries += r->count;
@@ -112,7 +111,7 @@ void report_packet(struct event *e, const struct fission_packet *p)
     }
     edit(e, r);
     if (p->flags & FISSION_DONE) {
-        report_stop(e); /* the lease's answers say when it is open */
+        report_stop(e); /* acknowledgements of heartbeats say when the decider is open */
         return;
     }
     for (uint32_t i = 0; i < r->count; i++) {

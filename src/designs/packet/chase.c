@@ -2,7 +2,7 @@
 #include "designs/packet/chase.h"
 #include "lib/hash.h"
 
-#define PASSES_MAX 16 /* others' probes that a wait sends on within a retransmission time */
+#define PASSES_MAX 16 /* probes of other waits that a wait passes on within a retransmission time */
 
 static_assert(CHASE_STEPS_MAX < UINT8_MAX, "a step's number fits into a byte");
 
@@ -21,7 +21,7 @@ bool chase_read(const struct chase_step *steps, unsigned count, uint16_t machine
     return true;
 }
 
-/* ---- who waits, and has what ---- */
+/* ---- waits and holds ---- */
 
 static bool waits(const struct chase *c, uint32_t request)
 {
@@ -34,7 +34,7 @@ static bool same_thread(const struct chase *c, uint32_t a, uint32_t b)
     return c->crowd || (thread && thread == c->ops->thread(c->ctx, b));
 }
 
-/* What it has, and wants more of, waits itself. */
+/* An upgrade is both a hold and a wait. */
 uint32_t chase_wait_behind(const struct chase *c, uint32_t request)
 {
     uint32_t first = request % c->part - request % c->part % c->requests;
@@ -47,7 +47,7 @@ uint32_t chase_wait_behind(const struct chase *c, uint32_t request)
     return CHASE_NONE;
 }
 
-/* Whether others can wait for the thread that waits for it. */
+/* Whether other threads can wait for the thread of this wait: only then is it part of a cycle. */
 static bool has_something(const struct chase *c, uint32_t request)
 {
     uint32_t first = request % c->part - request % c->part % c->requests;
@@ -60,13 +60,13 @@ static bool has_something(const struct chase *c, uint32_t request)
     return false;
 }
 
-/* Names are those of a part of a host. */
+/* A name is unique within a part of a host. */
 static uint64_t hash_of(const struct chase_step *s)
 {
     return mix64(s->id ^ mix64(s->machine | (uint64_t)s->term << 16));
 }
 
-/* Another for every wait, so that it is not always the same who loses; and the same for everybody who asks. */
+/* Another rank for every wait, so that the victim is not always the same thread; and the same rank at every host. */
 static uint64_t rank_of(const struct chase_step *s)
 {
     return (hash_of(s) >> 1 | 1) | (uint64_t)s->second << 63;
@@ -80,7 +80,7 @@ static struct chase_step step_of(const struct chase *c, uint32_t request)
     return s;
 }
 
-/* Those who have nothing are nobody's victims: without them the others would wait all the same. */
+/* A thread that holds nothing has no rank: the other waits would not end with its own. */
 static uint64_t rank_here(const struct chase *c, uint32_t request)
 {
     const struct chase_step s = step_of(c, request);
@@ -92,7 +92,7 @@ static bool same_wait(const struct chase_step *a, const struct chase_step *b)
     return a->id == b->id && a->machine == b->machine && a->term == b->term;
 }
 
-/* ---- where it begins, and ends ---- */
+/* ---- how a probe begins and ends ---- */
 
 void chase_begin(const struct chase *c, uint32_t request)
 {
@@ -115,7 +115,7 @@ void chase_begin_soon(const struct chase *c, uint32_t request)
         chase_begin(c, request);
 }
 
-/* A probe of its own has come back to one who still waits. */
+/* The probe has come back to its first wait, which goes on. */
 static void came_back(const struct chase *c, uint32_t request, struct chase_probe *p)
 {
     struct suspect *s = c->ops->suspect(c->ctx, request);
@@ -126,18 +126,19 @@ static void came_back(const struct chase *c, uint32_t request, struct chase_prob
     if (!s->sure && !c->rash) {
         outbox_touch(c->out, s, sizeof *s);
         s->sure = true;
-        s->began_ns = c->now; /* if it comes back again, everything was true in this moment */
+        s->began_ns = c->now; /* if it comes back again, every step was true at this moment */
         p->sure = true;
         p->at = 1;
         c->ops->look(c->ctx, request, p);
     } else if (c->now - s->began_ns > CHASE_SURE_FACTOR * c->retry_ns) {
-        c->drops->stale++; /* it was; perhaps it is long ago */
+        c->drops->stale++; /* there was a deadlock, perhaps long ago */
     } else {
+        assert(waits(c, request)); /* I13 */
         c->ops->give_up(c->ctx, request);
     }
 }
 
-/* ---- at the host of one who is in the way ---- */
+/* ---- at the host of a blocking request ---- */
 
 bool chase_is_for(const struct chase *c, const struct chase_probe *p)
 {
@@ -145,8 +146,8 @@ bool chase_is_for(const struct chase *c, const struct chase_probe *p)
            p->way.step[p->at].machine == c->machine;
 }
 
-/* Once per probe and round, as far as it is remembered: beyond this point it has been everywhere. And not more often than so, since
- * a network that doubles packets doubles them at every step. */
+/* Once per probe and round, as far as probes are remembered: the probe has been everywhere beyond this wait. And a bounded number
+ * of times, since a network that duplicates packets duplicates them at every step. */
 static bool may_pass(const struct chase *c, uint32_t request, const struct chase_probe *p)
 {
     struct suspect *s = c->ops->suspect(c->ctx, request);
@@ -177,7 +178,7 @@ static bool outranks(const struct chase *c, uint32_t request, const struct chase
 {
     if (rank_here(c, request) <= rank_of(first))
         return false;
-    chase_begin_soon(c, request); /* the other will not; this one can */
+    chase_begin_soon(c, request); /* this wait may be the victim, the first one not */
     return true;
 }
 

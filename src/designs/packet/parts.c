@@ -52,7 +52,7 @@ void parts_host_init(enum parts_of design, void *host, const struct rack_config 
     memset(h, 0, sizeof *h);
     h->config = *config;
     h->rules = rack_rules_first(config->racks);
-    if (MISTAKE(config->mistakes, PARTS_BUSTED_TABLE))
+    if (MISTAKE(config->mistakes, PARTS_MISTAKE_TABLE))
         for (unsigned s = 0; s < RACK_SLOTS; s++)
             h->rules.owner[s] = (uint8_t)((s + machine) % config->racks);
     h->design = design;
@@ -76,7 +76,7 @@ static unsigned parts(const void *host)
     return ((const struct parts_host *)host)->config.racks;
 }
 
-/* ---- calls go to the part in which the request is ---- */
+/* ---- calls for the part in which the request is ---- */
 
 int parts_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out)
 {
@@ -133,7 +133,7 @@ bool parts_claim(const void *host, uint32_t request, struct packet_claim *out)
     return has_request(host, request) && design_of(host)->claim(parts_of_request(host, request), request, out);
 }
 
-/* ---- or to all ---- */
+/* ---- calls for all parts ---- */
 
 void parts_leave(void *host, uint64_t now, struct outbox *out)
 {

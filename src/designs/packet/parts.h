@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A host of a space whose locks are divided among several switches. It takes part in each of them with a host of its own, of the
- * design that they run, with its own requests and leases. The parts know nothing of each other; their packets differ in the number
- * of the space. Which part a lock is in, a table says: the lock's slot, and the slot's switch. */
+/* A host of a space whose locks are divided among several switches. It has a part for each switch: a host of the design that they
+ * run, with its own requests and leases. The parts do not know each other; their packets differ in the number of the space. A table
+ * says which part a lock is in: the lock's slot, and the slot's switch. */
 #ifndef PAWL_DESIGNS_PACKET_PARTS_H
 #define PAWL_DESIGNS_PACKET_PARTS_H
 
 #include "designs/packet/packet.h"
 
-#define PARTS_BUSTED_TABLE (UINT64_C(1) << 60) /* an option: every host has another table */
+#define PARTS_MISTAKE_TABLE (UINT64_C(1) << 60) /* every host has another table */
 
-/* Whose parts they are. A number, since a host's memory has no pointers. */
+/* The design of the parts. A number, since a host's memory has no pointers. */
 enum parts_of { PARTS_FISSLOCK, PARTS_NETLOCK };
 
 struct parts_host {
@@ -17,7 +17,7 @@ struct parts_host {
     struct rack_rules rules;
     struct packet_drops drops;
     uint32_t design;                         /* enum parts_of */
-    uint64_t parts_at, part_bytes, racks_at; /* racks_at: a byte per request, the part that it is, or was last, in */
+    uint64_t parts_at, part_bytes, racks_at; /* racks_at: a byte per request, the part that it is in, or was in last */
 };
 
 static inline unsigned parts_slot(uint64_t index)
@@ -25,7 +25,7 @@ static inline unsigned parts_slot(uint64_t index)
     return slot_of(index);
 }
 
-/* The config of one part: of the lock servers it has every so manyth. */
+/* The config of one part. Lock servers are dealt to the parts in turn. */
 struct rack_config parts_config(const struct rack_config *c, unsigned rack);
 static inline unsigned parts_of_server(const struct rack_config *c, unsigned server)
 {
@@ -51,7 +51,7 @@ static inline void *parts_of_request(const void *host, uint32_t request)
     return parts_part(host, *parts_rack(host, request));
 }
 
-/* ---- as packet.h has them ---- */
+/* ---- the operations of packet.h ---- */
 
 int parts_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
 int parts_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out);

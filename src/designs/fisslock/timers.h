@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When things are due: a heap of numbered timers in a host's memory, without pointers. Setting, moving and stopping one costs the
- * logarithm of how many run. Changes are announced to the outbox, so that they can be undone. */
-#ifndef PAWL_DESIGNS_PACKET_TIMERS_H
-#define PAWL_DESIGNS_PACKET_TIMERS_H
+/* Numbered timers in a host's memory: a heap without pointers (pool.c). Setting, moving and stopping one costs the logarithm of the
+ * number that run. Changes are announced to the outbox, so that they can be undone. */
+#ifndef PAWL_DESIGNS_FISSLOCK_TIMERS_H
+#define PAWL_DESIGNS_FISSLOCK_TIMERS_H
 
 #include "designs/packet/packet.h"
 
@@ -47,7 +47,7 @@ static inline uint64_t timers_next(struct timers *t)
 void timers_set(struct timers *t, uint32_t number, uint64_t due, struct outbox *o);
 void timers_stop(struct timers *t, uint32_t number, struct outbox *o);
 
-/* One that is due, stopped; false if none is. */
+/* Stops one that is due; false if none is. */
 bool timers_pop(struct timers *t, uint64_t now, uint32_t *number, struct outbox *o);
 
 #endif
