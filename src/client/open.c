@@ -218,6 +218,7 @@ static struct fast *make_fast_page(void)
 static void free_handle(struct pawl *p)
 {
     free(p->session.seen);
+    free(p->session.design_state);
     if (p->fast)
         munmap(p->fast, sizeof *p->fast);
     if (p->segment)

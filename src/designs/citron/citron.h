@@ -23,6 +23,7 @@
 #define PAWL_DESIGNS_CITRON_CITRON_H
 
 #include "designs/citron/mistakes.h"
+#include "designs/citron/session.h"
 #include "designs/citron/tree.h"
 #include "designs/core/design.h"
 
@@ -616,7 +617,7 @@ int job_resume(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 
 static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *h)
 {
-    return seat->me->claims + (size_t)h->record * DESC_WORDS;
+    return seat->me->descs + (size_t)h->record * DESC_WORDS;
 }
 
 /* ---- recover.c ---- */

@@ -72,6 +72,7 @@ const struct design design_citron = {
     .lock_size = sizeof(struct citron_lock),
     .lock_bytes = citron_lock_bytes,
     .desc_size = DESC_WORDS * sizeof(uint64_t),
+    .session_bytes = sizeof(struct citron_session),
     .acquire = citron_acquire,
     .release = citron_release,
     .convert = citron_convert,

@@ -27,16 +27,16 @@ static fab_addr config_addr(const struct citron_job *j)
 
 /* ---- hints: so that the configuration need not be read before it is read ---- */
 
-static struct session_hint *hint_of(const struct citron_job *j)
+static struct citron_hint *hint_of(const struct citron_job *j)
 {
-    return &j->seat->me->hints[j->index % countof(j->seat->me->hints)];
+    return &citron_session(j->seat)->hints[j->index % CITRON_HINTS];
 }
 
 void job_remember(struct citron_job *j)
 {
-    struct session_hint *hint = hint_of(j);
     if (fab_is_shm(j->seat->ep))
         return;
+    struct citron_hint *hint = hint_of(j);
     hint->index = j->index;
     hint->word = j->config_word;
     hint->more = (uint64_t)j->tall_idle << 2 | j->reach;
@@ -44,7 +44,7 @@ void job_remember(struct citron_job *j)
 
 bool job_is_shy(const struct citron_job *j)
 {
-    struct session_hint *hint = hint_of(j);
+    struct citron_hint *hint = hint_of(j);
     if (!hint->shy)
         return false;
     hint->shy--;
@@ -87,8 +87,8 @@ static int make_config(struct citron_job *j, uint64_t round_trip_ns)
 
 int job_configure(struct citron_job *j)
 {
-    const struct session_hint *hint = hint_of(j);
-    if (!fab_is_shm(j->seat->ep) && hint->index == j->index && hint->word) {
+    const struct citron_hint *hint = fab_is_shm(j->seat->ep) ? NULL : hint_of(j);
+    if (hint && hint->index == j->index && hint->word) {
         j->config_word = hint->word;
         j->config = config_of(j->config_word);
         j->reach = (enum look_reach)(hint->more & 3);
@@ -291,7 +291,7 @@ static int grow(struct citron_job *j)
 int citron_before_release(struct citron_job *j)
 {
     struct citron_claim *last = &j->claims[j->count - 1];
-    struct session *me = j->seat->me;
+    struct citron_session *me = citron_session(j->seat);
     if (!j->count || !last->spill || last->shared || last->joint)
         return 0;
     uint64_t now = world_now(j->seat->world), before = __atomic_load_n(&me->scaled_ns, __ATOMIC_RELAXED);

@@ -178,8 +178,6 @@ static inline fab_addr space_range_addr(const struct space *s, uint32_t slot, ui
 /* Descriptors in which waiters queue lie in the session's registered memory, never on a stack: on its own node where it has one,
  * else beside the records. A descriptor belongs to the hold record of the same number. */
 
-#define SESSION_FLIGHTS 128
-
 struct session {
     const uint64_t *lease; /* shared memory: the word itself; elsewhere a copy of what the latest renewal wrote */
     uint64_t lease_copy;
@@ -193,17 +191,10 @@ struct session {
     uint64_t *shadow;    /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
     struct record_range *ranges; /* likewise of the records' ranges; null if the design has none */
     struct step_clock *clock;    /* null, or where a benchmark wants to know the time of each step (steps.h) */
-    uint64_t *claims;            /* likewise of its descriptors in the space, for designs that keep words there */
-    struct session_hint {        /* what a design last knew of a lock that rarely changes; may be wrong */
-        uint64_t index, word, more;
-        uint32_t shy;
-    } hints[16];
-    struct session_flights { /* so many of its claims are about to count themselves, by what counts them (citron's crowd.c) */
-        uint16_t below[SESSION_FLIGHTS], turns[SESSION_FLIGHTS], locks[16];
-    } flights;
-    uint64_t scaled_ns;   /* when it last looked whether a lock should grow */
-    struct session *next; /* in the process's list of those whose records threads may keep */
-    struct sighting {     /* of other sessions' leases, where clocks are not shared: slot_count of them */
+    uint64_t *descs;             /* likewise of its descriptors in the space, for designs that keep words there */
+    void *design_state;          /* what its design keeps for each session: design->session_bytes, zero when it opens; null: none */
+    struct session *next;        /* in the process's list of those whose records threads may keep */
+    struct sighting {            /* of other sessions' leases, where clocks are not shared: slot_count of them */
         uint64_t lease;
         uint64_t first_seen_ns;
         fab_addr home; /* where its descriptors were when last asked; 0: not asked yet */
