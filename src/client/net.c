@@ -1,249 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening, closing, and the synchronous calls. */
+/* The synchronous calls of a session on a rack. */
 #include "client/net.h"
-#include "client/net_where.h"
-#include "cluster/join.h"
 #include "lib/explain.h"
-#include "lib/hash.h"
-#include "wire/afxdp.h"
 #include "world/world.h"
 
 #include <errno.h>
-#include <glob.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
-
-#define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease that it may wait out */
-#define DEFAULT_LEASE_NS (10 * NS_PER_S)
-#define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
-#define OPEN_TRIES_MAX 20
-#define TURN_NS (5 * NS_PER_MS) /* how often whoever waits for its turn looks */
-#define SEGMENT_DIR "/dev/shm"
-
-/* ---- the host ---- */
-
-/* The same address in another network namespace is another host, beside which another coordinator may be: containers share
- * SEGMENT_DIR more often than they share the network. 0 if the kernel does not tell. */
-static uint64_t network_namespace(void)
-{
-    struct stat st;
-    return stat("/proc/thread-self/ns/net", &st) ? 0 : st.st_ino;
-}
-
-/* One file per host, coordinator and space. */
-static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
-{
-    uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip ^ network_namespace() << 32);
-    snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
-}
-
-void net_remove_hosts(const char *space)
-{
-    char pattern[HOST_PATH_LEN];
-    glob_t found;
-    snprintf(pattern, sizeof pattern, "%s/pawl.%u.net.%s.*", SEGMENT_DIR, (unsigned)getuid(), space);
-    if (glob(pattern, 0, NULL, &found))
-        return;
-    for (size_t i = 0; i < found.gl_pathc; i++)
-        unlink(found.gl_pathv[i]);
-    globfree(&found);
-}
-
-static int join_and_create(struct net *n, const struct net_where *w, const char *path)
-{
-    struct coord_welcome welcome;
-    uint64_t stamp;
-    const struct join_params j = {
-        .coordinator = w->coordinator, .role = COORD_HOST, .space = w->space, .deadline = world_now(&world_real) + JOIN_NS};
-    char address[NET_ADDR_TEXT];
-    net_addr_print(w->coordinator, address);
-    int rc = join(&n->udp, &j, &welcome, &stamp);
-    switch (rc) {
-    case 0:
-        break;
-    case -ETIMEDOUT:
-        return explain(rc, "nobody answers at %s; 'pawl serve' does", address);
-    case -EAGAIN:
-        return explain(rc, "the rack at %s is not complete: a lock server or the switch is missing, or it has just started",
-                       address);
-    case -ENOSPC:
-        return explain(rc, "the rack at %s has no room for another host", address);
-    case -ENOENT:
-        return explain(rc, "there is no space '%s' at %s", w->space, address);
-    default:
-        return explain(rc, "%s refuses: %s", address, pawl_strerror(rc));
-    }
-    rc = host_create(path, &welcome, w->coordinator, w->self.ip, stamp);
-    return rc && rc != -EEXIST ? explain(rc, "%s: cannot make the host's memory: %s", path, pawl_strerror(rc)) : 0;
-}
-
-/* One process of a host at a time asks for a number: an abstract socket's name is free again when its owner has ended. The socket,
- * or -EADDRINUSE. */
-static int take_turn(const char *path)
-{
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -errno;
-    snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "pawl-join-%016" PRIx64, hash_bytes(path, strlen(path), 0));
-    if (!bind(fd, (struct sockaddr *)&name, sizeof name))
-        return fd;
-    int rc = -errno;
-    close(fd);
-    return rc;
-}
-
-static int open_host(struct net *n, const struct net_where *w)
-{
-    char path[HOST_PATH_LEN];
-    const struct timespec moment = {.tv_nsec = TURN_NS};
-    int turn = -EADDRINUSE, rc = 0;
-    host_path(w, path);
-    for (uint64_t until = world_now(&world_real) + JOIN_NS; world_now(&world_real) < until;) {
-        rc = host_open(path, &n->host);
-        if (rc != -ENOENT && rc != -ESTALE)
-            break;
-        if (turn < 0 && (turn = take_turn(path)) < 0) {
-            if (turn != -EADDRINUSE)
-                break;
-            nanosleep(&moment, NULL);
-            continue; /* until whoever has the turn has made it */
-        }
-        rc = host_open(path, &n->host); /* it may have come between */
-        if (rc == -ENOENT || rc == -ESTALE)
-            rc = join_and_create(n, w, path);
-        else
-            break;
-        if (rc)
-            break;
-    }
-    if (turn >= 0)
-        close(turn);
-    if (!rc && !n->host.header)
-        return explain(-ETIMEDOUT, "%s: somebody else should have made it by now", path);
-    if (rc && (rc == -PAWL_ESEGMENT || rc == -EACCES))
-        return explain(rc, "%s: %s", path, pawl_strerror(rc));
-    return rc;
-}
-
-/* ---- handles ---- */
-
-/* Past the network stack, or, as that was only wished for, by a plain socket. */
-static void take_fast_way(struct net *n)
-{
-    char why[AFXDP_WHY];
-    if (afxdp_open(n->udp.at, &n->udp.fast, why))
-        fprintf(stderr, "pawl: AF_XDP is not possible here, so UDP it is: %s\n", why);
-}
-
-static void free_net(struct net *n)
-{
-    udp_close(&n->udp);
-    udp_close(&n->pool);
-    host_close(&n->host);
-    if (n->event_fd >= 0)
-        close(n->event_fd);
-    free(n->idle);
-    free(n->waiting);
-    free(n->owners);
-    net_names_free(n);
-    free(n);
-}
-
-static int check_wishes(const struct net *n, const pawl_options *o)
-{
-    const struct host_header *h = n->host.header;
-    assert(h);
-    if (o->design && strcmp(o->design, h->design))
-        return explain(-EINVAL, "the space '%s' has the design '%s', not '%s'", h->space, h->design, o->design);
-    uint32_t keys = h->config.keys ? h->config.keys : PAWL_KEYS_DENSE;
-    if (o->keys && o->keys != keys)
-        return explain(-EINVAL, "the space '%s' has %s keys", h->space,
-                       keys == PAWL_KEYS_NAMED    ? "named"
-                       : keys == PAWL_KEYS_SPARSE ? "sparse"
-                                                  : "dense");
-    if (o->capacity > h->config.locks || o->holds > h->config.requests)
-        return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and a session may hold %u", h->space, h->config.locks,
-                       h->config.requests);
-    if (o->tenant >= PACKET_TENANTS)
-        return explain(-EINVAL, "tenants are 0 to %u, not %u", PACKET_TENANTS - 1, o->tenant);
-    if (o->flags & PAWL_MUST_CREATE)
-        return explain(-EEXIST, "the space '%s' is made by 'pawl serve'", h->space);
-    return 0;
-}
-
-static int open_once(const char *place, const pawl_options *o, struct net **out)
-{
-    struct net_where w;
-    int rc = net_where_parse(place, &w);
-    if (rc)
-        return rc;
-    struct net *n = calloc(1, sizeof *n);
-    if (!n)
-        return -ENOMEM;
-    n->pool.fd = n->udp.fd = n->event_fd = -1;
-    n->lease_ns = o->lease_ns ? o->lease_ns : DEFAULT_LEASE_NS;
-    n->spin_ns = SPIN_NS;
-    n->tenant = o->tenant;
-    n->priority = (uint8_t)min_u64(o->priority, PACKET_PRIORITIES - 1);
-    n->next_id = 1;
-    n->spare = NET_NONE;
-    pthread_mutex_init(&n->receiving, NULL);
-    pthread_mutex_init(&n->lock, NULL);
-    pthread_mutex_init(&n->names_lock, NULL);
-    if (!w.self.ip)
-        rc = udp_source_for(w.coordinator, &w.self);
-    if (!rc)
-        rc = udp_open(&n->udp, w.self);
-    if (rc)
-        rc = explain(rc, "cannot open a socket: %s", strerror(-rc));
-    if (!rc && w.afxdp)
-        take_fast_way(n);
-    if (!rc)
-        rc = open_host(n, &w);
-    if (!rc)
-        rc = check_wishes(n, o);
-    if (!rc) {
-        uint32_t requests = n->host.header->config.requests;
-        n->idle = calloc(requests, sizeof *n->idle);
-        n->waiting = calloc(requests + PAWL_INFLIGHT_MAX, sizeof *n->waiting);
-        n->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        n->owners = calloc(requests, sizeof *n->owners);
-        rc = n->idle && n->waiting && n->owners && n->event_fd >= 0 ? net_thread_start(n) : -ENOMEM;
-        if (rc == -PAWL_ELIMIT)
-            explain(rc, "all %u sessions of this host are in use", n->host.header->config.sessions);
-        for (uint32_t i = 0; i < requests && !rc; i++)
-            n->idle[n->idle_count++] = n->session * requests + i;
-    }
-    if (rc) {
-        free_net(n);
-        return rc;
-    }
-    *out = n;
-    return 0;
-}
-
-int net_open(const char *place, const pawl_options *o, struct net **out)
-{
-    int rc = -ESTALE;
-    for (unsigned i = 0; i < OPEN_TRIES_MAX && rc == -ESTALE; i++) /* the host's last process may be leaving just now */
-        rc = open_once(place, o, out);
-    return rc;
-}
-
-int net_close(struct net *n)
-{
-    net_thread_stop(n);
-    free_net(n);
-    return 0;
-}
 
 /* ---- requests and grants ---- */
 
@@ -280,17 +43,17 @@ void net_give_locked(struct net *n, uint32_t request)
 
 int net_take_request(struct net *n, uint32_t *out)
 {
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->handle.async.lock);
     int rc = net_take_locked(n, out);
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->handle.async.lock);
     return rc;
 }
 
 void net_give_request(struct net *n, uint32_t request)
 {
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->handle.async.lock);
     net_give_locked(n, request);
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->handle.async.lock);
 }
 
 /* The session's number and its serial, and the request's. */
@@ -354,7 +117,7 @@ int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out)
 
 /* ---- calls ---- */
 
-static int failed(const struct net *n, int rc)
+int net_failed(const struct net *n, int rc)
 {
     if (rc == -PAWL_ELIMIT)
         return explain(rc, "this session already holds or waits for %u locks", n->host.header->config.requests);
@@ -479,7 +242,7 @@ static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64
     }
     int rc = start(n, &ask, &bell);
     if (rc < 0)
-        return failed(n, rc);
+        return net_failed(n, rc);
     bell = rc == PACKET_DONE ? UINT32_MAX : bell; /* no bell is odd: look at once */
     rc = net_await(n, ask.request, bell, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer, &expiry);
     if (!rc && call)
@@ -487,20 +250,21 @@ static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64
     if (rc || !out)
         net_give_request(n, ask.request);
     if (rc)
-        return failed(n, net_valid(n) ? rc : -PAWL_ELOST);
+        return net_failed(n, net_valid(n) ? rc : -PAWL_ELOST);
     if (!out)
         return 0;
     pawl_grant g = net_grant(n, ask.request, index, &answer, expiry);
     if (!g.expiry_ns) { /* I1: asked afterwards */
         end_request(n, ask.request);
-        return failed(n, -PAWL_ELOST);
+        return net_failed(n, -PAWL_ELOST);
     }
     *out = g;
     return 0;
 }
 
-int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
+    struct net *n = net_of(p);
     uint64_t index;
     int rc = net_index(n, key, mode, false, deadline, &index);
     return rc ? rc : lock_index(n, index, mode, deadline, NULL, out);
@@ -509,15 +273,16 @@ int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline
 int net_check_call(struct net *n, const pawl_call *call)
 {
     if (!n->host.design->call)
-        return failed(n, -PAWL_ENOTSUP);
+        return net_failed(n, -PAWL_ENOTSUP);
     if (call->len > PAWL_CALL_MAX)
         return explain(-EMSGSIZE, "%zu bytes are more than the %d that a data server takes", call->len, PAWL_CALL_MAX);
     net_say_here(n);
     return 0;
 }
 
-int net_lock_call(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
+static int lock_call(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
 {
+    struct net *n = net_of(p);
     uint64_t index;
     int rc = net_check_call(n, call);
     if (!rc)
@@ -525,8 +290,9 @@ int net_lock_call(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t dea
     return rc ? rc : lock_index(n, index, mode, deadline, call, out);
 }
 
-int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_call *call)
+static int hold_call(struct pawl *p, const pawl_grant *g, uint64_t deadline, pawl_call *call)
 {
+    struct net *n = net_of(p);
     struct packet_answer answer;
     uint64_t expiry = 0;
     uint32_t request;
@@ -535,7 +301,7 @@ int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_ca
         return rc;
     rc = net_request_of(n, g, &request);
     if (rc)
-        return failed(n, rc);
+        return net_failed(n, rc);
     struct outbox *out = net_outbox();
     uint32_t bell = net_bell(n, request);
     host_enter(&n->host, out);
@@ -548,7 +314,7 @@ int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_ca
         rc = net_await(n, request, bell, deadline, &answer, &expiry);
     if (!rc)
         rc = net_take_reply(n, request, call, net_outbox());
-    return rc ? failed(n, rc) : 0;
+    return rc ? net_failed(n, rc) : 0;
 }
 
 /* False: not this time. */
@@ -568,12 +334,13 @@ static bool unlock_at_once(struct net *n, uint32_t request)
     return done;
 }
 
-int net_unlock(struct net *n, const pawl_grant *g)
+static int unlock(struct pawl *p, const pawl_grant *g)
 {
+    struct net *n = net_of(p);
     uint32_t request;
     int rc = net_request_of(n, g, &request);
     if (rc)
-        return failed(n, rc);
+        return net_failed(n, rc);
     net_touches(n, request);
     if (unlock_at_once(n, request))
         return 0;
@@ -589,11 +356,12 @@ int net_unlock(struct net *n, const pawl_grant *g)
     if (!released)
         net_give_request(n, request);
     rc = rc ? rc : released;
-    return rc ? failed(n, rc) : 0;
+    return rc ? net_failed(n, rc) : 0;
 }
 
-int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
+static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
 {
+    struct net *n = net_of(p);
     struct packet_answer answer;
     uint64_t expiry = 0;
     uint32_t request, bell = 0;
@@ -603,7 +371,7 @@ int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t dead
     if (!rc && !n->host.design->convert)
         rc = -PAWL_ENOTSUP;
     if (rc)
-        return failed(n, rc);
+        return net_failed(n, rc);
     net_touches(n, request);
     struct outbox *out = net_outbox();
     bell = net_bell(n, request);
@@ -614,18 +382,19 @@ int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t dead
     host_leave(&n->host, out);
     net_flush(n, &n->udp, out);
     if (rc < 0)
-        return failed(n, rc);
+        return net_failed(n, rc);
     rc = net_await(n, request, rc == PACKET_DONE ? UINT32_MAX : bell, deadline, &answer, &expiry);
     if (!net_grant_clock(expiry))
         rc = -PAWL_ELOST;
     if (rc)
-        return failed(n, rc);
+        return net_failed(n, rc);
     *g = net_grant(n, request, g->index, &answer, expiry);
     return 0;
 }
 
-int net_check(struct net *n, const pawl_grant *g)
+static int check(struct pawl *p, const pawl_grant *g)
 {
+    struct net *n = net_of(p);
     uint32_t request;
     int rc = net_request_of(n, g, &request);
     struct outbox *out = net_outbox();
@@ -638,11 +407,12 @@ int net_check(struct net *n, const pawl_grant *g)
     return rc;
 }
 
-int net_extend(struct net *n, pawl_grant *g)
+static int extend(struct pawl *p, pawl_grant *g)
 {
-    int rc = net_check(n, g);
+    struct net *n = net_of(p);
+    int rc = check(p, g);
     if (rc)
-        return failed(n, rc);
+        return net_failed(n, rc);
     struct host_session *s = &n->host.sessions[n->session];
     struct outbox *out = net_outbox();
     __atomic_store_n(&s->until_ns, add_saturating(host_now(), n->lease_ns), __ATOMIC_RELEASE);
@@ -664,8 +434,9 @@ static int by_index(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
+static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
 {
+    struct net *n = net_of(p);
     struct wanted order[PAWL_ALL_MAX];
     pawl_grant got[PAWL_ALL_MAX];
     unsigned held = 0;
@@ -683,8 +454,28 @@ int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t
     for (; held < count && !rc; held += !rc)
         rc = lock_index(n, order[held].index, order[held].want->mode, deadline, NULL, &got[held]);
     for (unsigned i = held; rc && i-- > 0;)
-        net_unlock(n, &got[i]);
+        unlock(p, &got[i]);
     for (unsigned i = 0; !rc && i < count; i++)
         grants[order[i].want - wants] = got[i];
-    return rc ? failed(n, rc) : 0;
+    return rc ? net_failed(n, rc) : 0;
 }
+
+const struct session_ops net_ops = {
+    .scheme = NET_SCHEME,
+    .open = net_open,
+    .close = net_close,
+    .lock = lock,
+    .unlock = unlock,
+    .lock_all = lock_all,
+    .convert = convert,
+    .extend = extend,
+    .check = check,
+    .query = net_query,
+    .lock_call = lock_call,
+    .hold_call = hold_call,
+    .admit = net_admit,
+    .begin = net_begin,
+    .pump = net_pump,
+    .cancel = net_cancel,
+    .wait = net_wait,
+};

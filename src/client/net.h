@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session over packets: pawl://HOST:PORT/SPACE.
+/* A session on a rack: pawl://HOST:PORT/SPACE.
  *
  * The process joins the memory of its host (cluster/host.h), which the first one makes after the coordinator gave the host a
  * number. Calls change that memory directly; packets go out through a socket of the handle's own. The thread that waits receives:
@@ -9,28 +9,22 @@
 #ifndef PAWL_CLIENT_NET_H
 #define PAWL_CLIENT_NET_H
 
+#include "client/handle.h"
 #include "cluster/host.h"
-
-#include <signal.h>
 
 #define NET_SCHEME "pawl://"
 
 #define NET_NONE UINT32_MAX
 
-enum net_async_state { NET_IDLE, NET_WAITING, NET_DONE };
-
-struct net_async {
-    enum net_async_state state;
+/* What an operation in flight waits for: its request in the host's memory. */
+struct net_task {
     uint32_t request, bell; /* bell: as it was when last looked at */
     uint64_t deadline;
     bool given_up;
-    enum pawl_mode mode;
-    pawl_call *call; /* of which the lock's data server has been told; or null */
-    bool once;       /* and then the lock is given back */
-    pawl_completion completion;
 };
 
 struct net {
+    struct pawl handle;
     struct host host;
     uint32_t session, serial;
     struct udp udp;
@@ -46,18 +40,16 @@ struct net {
     uint32_t *owners; /* of what its requests have: threads; 0: none (net_owners.c) */
     bool hands_over;  /* one thread has given back what another had locked */
 
-    uint32_t spare;            /* a request that nobody uses and that is not among `idle`; NET_NONE: there is none */
+    uint32_t spare;            /* an unused request that is not among `idle`; NET_NONE: there is none */
     pthread_mutex_t receiving; /* the right to receive from udp */
-    pthread_mutex_t lock;      /* of what follows */
-    uint32_t *idle;            /* requests that nobody uses, a ring; those released last are at its end */
+
+    /* Under the lock of the handle's ring: */
+    uint32_t *idle; /* unused requests, a ring; those released last are at its end */
     uint32_t idle_first, idle_count;
     uint32_t *waiting; /* requests of threads that wait without the right */
     uint32_t waiting_count;
 
-    struct net_async async[PAWL_INFLIGHT_MAX];
-    unsigned done[PAWL_INFLIGHT_MAX], done_first, done_count, async_waiting;
-    uint64_t next_id;
-    int event_fd;
+    struct net_task tasks[PAWL_INFLIGHT_MAX];
     struct outbox batch; /* of submitted requests: sent together */
 
     /* Keys that were asked for (net_names.c). They stay as long as the handle does, since no index is used for another key. */
@@ -65,33 +57,29 @@ struct net {
     struct directory names; /* in the order in which they came */
     uint64_t *indexes;      /* by that order */
     uint64_t indexes_room;
-
-    pthread_t thread;
-    bool stop;
-    int started_fd; /* the thread tells how opening ended */
-    int start_result;
 };
 
-/* `place` is what comes after "pawl://". Errors are explained. */
-int net_open(const char *place, const pawl_options *o, struct net **out);
-int net_close(struct net *n);
+extern const struct session_ops net_ops;
 
-int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out);
-int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants);
-int net_unlock(struct net *n, const pawl_grant *g);
-int net_lock_call(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out);
-int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_call *call);
-int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t deadline);
-int net_extend(struct net *n, pawl_grant *g);
-int net_check(struct net *n, const pawl_grant *g);
+/* The session of a handle; null if it is of another kind. */
+static inline struct net *net_of(pawl *p)
+{
+    return p->ops == &net_ops ? container_of(p, struct net, handle) : NULL;
+}
 
-int net_query(struct net *n, pawl_key key, pawl_state *out);
+int net_open(const char *place, const pawl_options *o, struct pawl **out);
+int net_close(struct pawl *p);
+int net_query(struct pawl *p, pawl_key key, pawl_state *out);
 
-int net_submit(struct net *n, const pawl_request *request, uint64_t *id);
-int net_reap(struct net *n, pawl_completion *out, unsigned max, uint64_t deadline);
-int net_cancel(struct net *n, uint64_t id);
+/* ---- net_async.c ---- */
 
-/* ---- inside: net.c, net_names.c, net_wait.c, net_async.c, net_thread.c ---- */
+int net_admit(struct pawl *p, const pawl_request *r, uint64_t *index);
+int net_begin(struct pawl *p, struct async_op *op);
+void net_pump(struct pawl *p);
+void net_cancel(struct pawl *p, struct async_op *op);
+int net_wait(struct pawl *p, uint64_t deadline);
+
+/* ---- what the files of a rack session share ---- */
 
 /* This thread's outbox, empty. */
 struct outbox *net_outbox(void);
@@ -124,11 +112,14 @@ bool net_valid(struct net *n);
 uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
 uint64_t net_grant_clock(uint64_t at);           /* from the host's clock to that of grants; 0 if it is past */
 
+/* What went wrong, explained. */
+int net_failed(const struct net *n, int rc);
+
 /* Whether a data server can be told that, and what it has answered. */
 int net_check_call(struct net *n, const pawl_call *call);
 int net_take_reply(struct net *n, uint32_t request, pawl_call *call, struct outbox *out);
 
-/* A request that nobody uses, -PAWL_ELIMIT; and back. The second pair with n->lock held. */
+/* Takes an unused request, or -PAWL_ELIMIT; gives it back. The second pair with the ring's lock held. */
 int net_take_request(struct net *n, uint32_t *out);
 void net_give_request(struct net *n, uint32_t request);
 int net_take_locked(struct net *n, uint32_t *out);
@@ -150,11 +141,8 @@ void net_touches(struct net *n, uint32_t request);
 int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, uint64_t *index);
 void net_names_free(struct net *n);
 
-/* Completes what can be; with n->lock held. */
-void net_async_look(struct net *n);
-
-int net_thread_start(struct net *n);
-void net_thread_stop(struct net *n);
+/* The library's thread. */
+void *net_thread(void *arg);
 
 /* Removes the files of all hosts of a space on this machine; nobody uses them any more. */
 void net_remove_hosts(const char *space);

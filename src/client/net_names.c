@@ -14,26 +14,23 @@
 
 #define ASK_NS (15 * NS_PER_S) /* for which the coordinator is asked: it may be starting anew */
 
-static enum pawl_keys kind_of(const struct net *n)
-{
-    uint32_t keys = n->host.header->config.keys;
-    return keys ? (enum pawl_keys)keys : PAWL_KEYS_DENSE;
-}
-
 static int check(const struct net *n, pawl_key key, enum pawl_mode mode)
 {
     const struct rack_config *c = &n->host.header->config;
     uint64_t keys = c->locks * (c->group ? c->group : 1);
-    bool named = kind_of(n) == PAWL_KEYS_NAMED;
+    bool named = n->handle.keys == PAWL_KEYS_NAMED;
     if (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
         return explain(-EINVAL, "the mode is shared or exclusive");
     if (named != !!key.name)
-        return explain(-EINVAL, "this space has %s keys", named ? "named" : kind_of(n) == PAWL_KEYS_SPARSE ? "sparse" : "dense");
+        return explain(-EINVAL, "this space has %s keys",
+                       named                                ? "named"
+                       : n->handle.keys == PAWL_KEYS_SPARSE ? "sparse"
+                                                            : "dense");
     if (named && key.id > PAWL_NAME_MAX)
         return explain(-ENAMETOOLONG, "the name has %" PRIu64 " bytes, more than %d", key.id, PAWL_NAME_MAX);
     if (named && !key.id)
         return explain(-EINVAL, "a name has 1 to %d bytes", PAWL_NAME_MAX);
-    if (kind_of(n) == PAWL_KEYS_DENSE && key.id >= keys)
+    if (n->handle.keys == PAWL_KEYS_DENSE && key.id >= keys)
         return explain(-ERANGE, "the key %" PRIu64 " is not below the space's %" PRIu64 " %s", key.id, keys,
                        keys == c->locks ? "locks" : "keys");
     return 0;
@@ -87,7 +84,7 @@ static void remember(struct net *n, const char *bytes, uint32_t len, uint64_t in
         n->indexes_room = room;
     }
     if (!n->names.locks) /* an order is an order here, and not an index */
-        n->names = (struct directory){.keys = kind_of(n), .locks = UINT64_MAX, .step = 1, .unstep = 1};
+        n->names = (struct directory){.keys = n->handle.keys, .locks = UINT64_MAX, .step = 1, .unstep = 1};
     if (!directory_add(&n->names, bytes, len, &order))
         n->indexes[order] = index;
 }
@@ -107,7 +104,7 @@ int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint6
     if (rc)
         return rc;
     *index = key.id;
-    if (likely(kind_of(n) == PAWL_KEYS_DENSE)) {
+    if (likely(n->handle.keys == PAWL_KEYS_DENSE)) {
         uint64_t locks = n->host.header->config.locks;
         if (unlikely(key.id >= locks)) /* neighbours, which are often wanted together, have different locks */
             *index = key.id % locks;
@@ -129,8 +126,9 @@ int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint6
     return 0;
 }
 
-int net_query(struct net *n, pawl_key key, pawl_state *out)
+int net_query(struct pawl *p, pawl_key key, pawl_state *out)
 {
+    struct net *n = net_of(p);
     const struct host_header *h = n->host.header;
     struct rack_look look;
     struct inspect_lock lock;

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library's thread of a session over packets: holds the session's life, renews it, and if this process serves the host's pool,
+/* The library's thread of a session on a rack: holds the session's life, renews it, and if this process serves the host's pool,
  * receives its packets and does what is due for the host. */
 #include "client/net.h"
 #include "world/world.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #define ROUND_NS (10 * NS_PER_MS)   /* how often it looks up */
 #define LOOK_NS (20 * NS_PER_MS)    /* how often it looks whether processes of the host have ended */
@@ -177,15 +174,26 @@ static void close_host(struct net *n)
     }
 }
 
-static void *library_thread(void *arg)
+static void close_session(struct net *n)
+{
+    struct outbox *out = net_outbox();
+    host_session_close(&n->host, n->session, out);
+    net_flush(n, &n->udp, out);
+    close_host(n);
+    if (n->serves)
+        pthread_mutex_unlock(&n->host.header->serving);
+}
+
+void *net_thread(void *arg)
 {
     struct net *n = arg;
-    const uint64_t one = 1;
-    n->start_result = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
-    n->serial = n->start_result ? 0 : n->host.sessions[n->session].serial;
-    if (write(n->started_fd, &one, sizeof one) < 0 || n->start_result)
+    struct pawl *p = &n->handle;
+    int rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
+    n->serial = rc ? 0 : n->host.sessions[n->session].serial;
+    library_thread_started(&p->thread, rc);
+    if (rc)
         return NULL;
-    while (!__atomic_load_n(&n->stop, __ATOMIC_ACQUIRE)) {
+    while (!library_thread_stopped(&p->thread)) {
         renew(n);
         if (!n->serves || n->pool.fd < 0)
             try_to_serve(n);
@@ -195,42 +203,10 @@ static void *library_thread(void *arg)
         else if (overdue)
             net_duties(n, &n->udp, false);
         listen_a_while(n);
-        pthread_mutex_lock(&n->lock);
-        if (n->batch.packets)
-            net_flush(n, &n->udp, &n->batch);
-        net_async_look(n);
-        pthread_mutex_unlock(&n->lock);
+        pthread_mutex_lock(&p->async.lock);
+        net_pump(p);
+        pthread_mutex_unlock(&p->async.lock);
     }
-    struct outbox *out = net_outbox();
-    host_session_close(&n->host, n->session, out);
-    net_flush(n, &n->udp, out);
-    close_host(n);
-    if (n->serves)
-        pthread_mutex_unlock(&n->host.header->serving);
+    close_session(n);
     return NULL;
-}
-
-int net_thread_start(struct net *n)
-{
-    sigset_t all, before;
-    uint64_t told;
-    n->started_fd = eventfd(0, EFD_CLOEXEC);
-    if (n->started_fd < 0)
-        return -errno;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
-    int rc = -pthread_create(&n->thread, NULL, library_thread, n);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    while (!rc && read(n->started_fd, &told, sizeof told) < 0 && errno == EINTR)
-        ;
-    close(n->started_fd);
-    if (!rc && (rc = n->start_result))
-        pthread_join(n->thread, NULL);
-    return rc;
-}
-
-void net_thread_stop(struct net *n)
-{
-    __atomic_store_n(&n->stop, true, __ATOMIC_RELEASE);
-    pthread_join(n->thread, NULL);
 }

@@ -201,33 +201,33 @@ void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadli
 void net_pass_on(struct net *n)
 {
     uint32_t request = UINT32_MAX;
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->handle.async.lock);
     if (n->waiting_count)
         request = n->waiting[0];
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->handle.async.lock);
     if (request != UINT32_MAX)
         net_ring(n, request);
 }
 
 static void wait_for_bell(struct net *n, uint32_t request, uint32_t seen, uint64_t until)
 {
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->handle.async.lock);
     n->waiting[n->waiting_count] = request;
     __atomic_add_fetch(&n->waiting_count, 1, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->handle.async.lock);
     /* Whoever had the right may have passed it on before we were on the list. */
     if (pthread_mutex_trylock(&n->receiving))
         futex_sleep(&n->host.bells[request], seen, until);
     else
         pthread_mutex_unlock(&n->receiving);
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->handle.async.lock);
     for (uint32_t i = 0; i < n->waiting_count; i++)
         if (n->waiting[i] == request) {
             n->waiting[i] = n->waiting[n->waiting_count - 1];
             __atomic_sub_fetch(&n->waiting_count, 1, __ATOMIC_SEQ_CST);
             break;
         }
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->handle.async.lock);
 }
 
 static int outcome(struct net *n, uint32_t request, struct packet_answer *out, uint64_t *expiry)

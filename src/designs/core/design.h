@@ -171,6 +171,9 @@ extern const struct design *const design_tables[];
 extern const unsigned design_tables_count;
 extern const struct design *(*const design_variants)(size_t i); /* null: none */
 
+/* The names of the designs that libpawl offers, linked into this program or not; null ends the list. */
+extern const char *const design_offered[];
+
 /* The first design of this build (`before` null), the one after it, null beyond the last; and one by name, or null. */
 const struct design *design_next(const struct design *before);
 const struct design *design_find(const char *name);
