@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A session with several locks: who looks sees all of them, and who breaks it is told what else it loses. */
-#include "client/memory.h"
 #include "client/inspect.h"
+#include "client/memory.h"
 #include "tests/check.h"
 
 #include <sys/wait.h>

@@ -91,8 +91,9 @@ struct design {
     uint64_t (*lock_bytes)(uint64_t range_units, uint64_t range_max);
     uint32_t session_bytes; /* what the design keeps for each session, private to its process (session->design_state); 0: nothing */
     uint32_t desc_size;     /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
-    /* Not 0: a hold record lies at this offset of its descriptor, in the session's own memory, where writing it costs no verb. It can
-     * be read while the session lives, and is not needed afterwards. On shared memory records lie where they do without this. */
+    /* Not 0: a hold record lies at this offset of its descriptor, in the session's own memory, where writing it costs no verb. It
+     * can be read while the session lives, and is not needed afterwards. On shared memory records lie where they do without this.
+     */
     uint32_t desc_record;
     const void *variant; /* what tells the designs of one family apart, for their own code; null: nothing does */
     uint64_t mistakes;   /* on purpose: 0 but in variants of the workbench (dataplane/mistake.h) */
