@@ -32,6 +32,42 @@ static int look_before_try(struct turn *t)
     }
 }
 
+/* Queues up and waits for the baton (Algorithm 3, lines 2 to 9). 1: we have it; 0: we are out of the queue again, because its era
+ * has ended or the connection broke; or an error, after which we may still stand in the queue. */
+static int queue_up(struct turn *t, uint64_t deadline)
+{
+    t->budget = 0;
+    int rc = alock_join(t);
+    if (!rc)
+        rc = deadline == DEADLINE_TRY ? -PAWL_EHELD : alock_confirm_place(t);
+    if (!rc)
+        rc = alock_await_baton(t, deadline);
+    if (rc > 0)
+        return rc;
+    rc = rc == -ESTALE ? 0 : seat_retry(t->seat, rc);
+    return rc || !t->queued ? rc : alock_drop_queue(t);
+}
+
+/* Gets the baton. DESIGN_LOOK_AGAIN: while we were out of the queue the place may have been given to another key. */
+static int get_baton(struct turn *t, uint64_t deadline)
+{
+    int rc;
+    do
+        rc = queue_up(t, deadline);
+    while (!rc && deadline == DEADLINE_TRY);
+    return rc > 0 ? 0 : rc ? rc : DESIGN_LOOK_AGAIN;
+}
+
+/* What release needs to know, in our own descriptor. */
+static int note_grant(const struct turn *t)
+{
+    assert(t->budget > 0 && t->budget <= ALOCK_BUDGET_MAX);
+    assert(t->token > t->seat->space->token_base); /* I2 */
+    int rc = alock_own_store(t, OWN(own[0]), t->era << 8 | t->budget);
+    return rc ? rc : alock_own_store(t, OWN(own[1]), t->count);
+}
+
+/* The baton of our cohort first, then, unless it comes with what is left of a budget, the Peterson lock between the cohorts. */
 static int acquire(struct turn *t, uint64_t deadline)
 {
     if (t->me > ALOCK_HOLDER_MASK)
@@ -39,34 +75,18 @@ static int acquire(struct turn *t, uint64_t deadline)
     int rc = deadline == DEADLINE_TRY ? look_before_try(t) : 0;
     if (!rc)
         rc = hold_publish(t->seat, t->h, RECORD_TRY_X); /* intent before effect (I5) */
-    while (!rc) {
-        t->budget = 0;
-        rc = alock_join(t);
-        if (!rc)
-            rc = deadline == DEADLINE_TRY ? -PAWL_EHELD : alock_confirm_place(t);
-        if (!rc)
-            rc = alock_await_baton(t, deadline);
-        if (rc > 0)
-            break;
-        rc = rc == -ESTALE ? 0 : seat_retry(t->seat, rc);
-        if (!rc && t->queued)
-            rc = alock_drop_queue(t);
-        if (!rc && deadline != DEADLINE_TRY)
-            return DESIGN_LOOK_AGAIN; /* while nobody stood in the queue the place may have been given to another key */
-        if (rc > 0)
-            break;
-    }
-    if (rc > 0)
-        rc = t->budget ? 0 : alock_win_peterson(t, deadline);
     if (!rc)
-        rc = alock_own_store(t, OWN(own[0]), t->era << 8 | t->budget);
+        rc = get_baton(t, deadline);
+    if (rc == DESIGN_LOOK_AGAIN)
+        return rc;
+    if (!rc && !t->budget)
+        rc = alock_win_peterson(t, deadline);
     if (!rc)
-        rc = alock_own_store(t, OWN(own[1]), t->count);
-    if (rc && rc != -PAWL_ELOST) {
-        int left = leave(t);
-        rc = left == -PAWL_ELOST ? left : rc == -ESTALE ? DESIGN_LOOK_AGAIN : rc;
-    }
-    return rc;
+        rc = note_grant(t);
+    if (!rc || rc == -PAWL_ELOST)
+        return rc;
+    int left = leave(t);
+    return left == -PAWL_ELOST ? left : rc == -ESTALE ? DESIGN_LOOK_AGAIN : rc;
 }
 
 static int alock_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
@@ -76,7 +96,8 @@ static int alock_acquire(const struct seat *seat, struct hold *h, uint64_t deadl
     if (rc)
         return rc;
     if (!seat_lives(seat))
-        return -PAWL_ELOST; /* who was stopped in between finds out here, and leaves the lock to recovery */
+        return -PAWL_ELOST; /* a session that was stopped in between finds out here (I1), and leaves the lock to recovery */
+    assert(hold_is(seat, h, RECORD_TRY_X)); /* I5 */
     h->token = t.token;
     return 0;
 }

@@ -9,7 +9,7 @@
 
 #include <errno.h>
 
-struct funeral {
+struct cleanup {
     const struct seat *seat;
     uint32_t dead;
     uint32_t epoch;
@@ -26,7 +26,7 @@ static int faa(const struct seat *seat, enum cohort c, fab_addr addr)
 }
 
 /* The word without the dead one: the baton put down if it had it, else the queue dropped, in which it may be. */
-static uint64_t without(const struct funeral *f, uint64_t w)
+static uint64_t without(const struct cleanup *f, uint64_t w)
 {
     uint64_t holder = alock_holder(w), tail = alock_tail(w);
     if (holder && alock_slot(holder) == f->dead)
@@ -38,7 +38,7 @@ static uint64_t without(const struct funeral *f, uint64_t w)
 
 static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
-    const struct funeral *f = ctx;
+    const struct cleanup *f = ctx;
     const struct seat *seat = f->seat;
     if (record_index(word) >= seat->space->lock_count)
         return -EFAULT; /* memory was overwritten by a stranger */
@@ -71,7 +71,7 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
     }
 }
 
-static int lease_of(const struct funeral *f, bool *lost)
+static int lease_of(const struct cleanup *f, bool *lost)
 {
     uint64_t lease;
     int rc = fab_read64(f->seat->ep, space_slot_addr(f->seat->space, f->dead) + offsetof(struct slot, lease), &lease);
@@ -81,7 +81,7 @@ static int lease_of(const struct funeral *f, bool *lost)
 }
 
 /* It was lost when we were called; if it is when its proof was read, the proof is its own and not its successor's in the slot. */
-static int shut_out(const struct funeral *f)
+static int shut_out(const struct cleanup *f)
 {
     uint64_t proof;
     bool lost = false;
@@ -95,7 +95,7 @@ static int shut_out(const struct funeral *f)
 
 int alock_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
-    struct funeral f = {.seat = seat, .dead = dead, .epoch = epoch};
+    struct cleanup f = {.seat = seat, .dead = dead, .epoch = epoch};
     fab_addr home;
     int rc = fab_read64(seat->ep, space_slot_addr(seat->space, dead) + offsetof(struct slot, home), &home);
     if (rc)

@@ -129,7 +129,7 @@ int shift_recount(const struct seat *seat, uint64_t index, uint64_t deadline)
 
 /* ---- recovery of a dead session ---- */
 
-struct funeral {
+struct cleanup {
     const struct seat *seat;
     uint32_t dead;
     uint32_t epoch;
@@ -137,7 +137,7 @@ struct funeral {
 
 static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
-    const struct funeral *f = ctx;
+    const struct cleanup *f = ctx;
     const struct seat *seat = f->seat;
     uint64_t index = record_index(word), lease;
     struct shift_entry e;
@@ -162,7 +162,7 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
 }
 
 /* A session that ends knows what it had. */
-static int recover_self(const struct seat *seat, struct funeral *f)
+static int recover_self(const struct seat *seat, struct cleanup *f)
 {
     int rc = 0;
     for (uint32_t i = 0; i < seat->space->record_count && !rc; i++) {
@@ -177,7 +177,7 @@ static int recover_self(const struct seat *seat, struct funeral *f)
  * nobody living holds it (shift_check_dead, and look_closely for those who only ask). */
 int shift_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
-    struct funeral f = {.seat = seat, .dead = dead, .epoch = epoch};
+    struct cleanup f = {.seat = seat, .dead = dead, .epoch = epoch};
     if (seat_records_home(seat))
         return dead == seat->me->slot ? recover_self(seat, &f) : 0;
     int rc = seat_records(seat, dead, recover_record, &f);

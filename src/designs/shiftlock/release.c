@@ -286,41 +286,58 @@ static int look_again(const struct seat *seat, const struct hold *h, struct shif
     return 0;
 }
 
+#define RELEASED (SHIFT_AGAIN + 1)
+
+/* The lock was not free to be freed: finds out which writer has joined behind us. SHIFT_AGAIN: none has, or it does not say which.
+ */
+static int find_successor(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_note *out)
+{
+    if (shift_recounting(e) || e.tail == shift_name(seat, h))
+        return SHIFT_AGAIN;
+    int rc = shift_await_successor(seat, h, e, out);
+    step_done(seat, STEP_SUCCESSOR);
+    return rc;
+}
+
+/* One attempt: frees the lock if no writer is known behind us (lines 4 to 6), else hands it over (lines 7 to 23). RELEASED; 0: *e
+ * is the entry for another attempt; SHIFT_AGAIN or an error: what has become of the lock is in doubt. */
+static int free_or_hand_over(const struct seat *seat, const struct hold *h, struct shift_entry *e, uint64_t mine,
+                             struct shift_run run)
+{
+    struct shift_note succ;
+    if (!successor(seat, h, *e, &succ)) {
+        e->tail = shift_name(seat, h);
+        int rc = free_lock(seat, h, e, mine);
+        if (rc)
+            return rc > 0 ? RELEASED : rc;
+        rc = find_successor(seat, h, *e, &succ);
+        if (rc == SHIFT_AGAIN && !shift_recounting(*e))
+            return look_again(seat, h, e, mine);
+        if (rc)
+            return rc;
+    }
+    int rc = hand_over(seat, h, *e, run, &succ);
+    if (rc)
+        return rc;
+    hold_close(seat, h);
+    return RELEASED;
+}
+
 /* As with readers: in whatever even era we find the lock, we hold it. */
 static int release_writer(const struct seat *seat, const struct hold *h)
 {
     struct shift_run run;
-    struct shift_note succ;
     int rc = shift_claim(seat, h, RECORD_HELD_X, RECORD_TRY_X);
     if (rc)
         return rc;
     struct shift_entry e = shift_recall(seat, h, &run);
     const uint64_t mine = e.rel;
-    while (!rc) {
-        bool known = successor(seat, h, e, &succ);
-        if (!known) {
-            e.tail = shift_name(seat, h);
-            rc = free_lock(seat, h, &e, mine);
-            if (rc > 0)
-                return 0;
-            if (!rc && shift_recounting(e))
-                rc = SHIFT_AGAIN;
-            if (!rc && e.tail != shift_name(seat, h))
-                rc = shift_await_successor(seat, h, e, &succ), step_done(seat, STEP_SUCCESSOR);
-            else if (!rc)
-                rc = SHIFT_AGAIN;
-            known = !rc;
-            if (rc == SHIFT_AGAIN)
-                rc = shift_recounting(e) ? SHIFT_AGAIN : look_again(seat, h, &e, mine);
-        }
-        if (!rc && known) {
-            rc = hand_over(seat, h, e, run, &succ);
-            if (rc)
-                break;
-            hold_close(seat, h);
-            return 0;
-        }
-    }
+    assert(!shift_recounting(e)); /* no writer is granted the lock while it is counted anew */
+    do
+        rc = free_or_hand_over(seat, h, &e, mine, run);
+    while (!rc);
+    if (rc == RELEASED)
+        return 0;
     return rc == SHIFT_AGAIN || rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : seat_retry(seat, rc);
 }
 

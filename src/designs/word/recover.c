@@ -125,14 +125,14 @@ int word_disown(const struct seat *seat, const struct hold *h, enum record_state
 
 /* ---- recovery of a dead session ---- */
 
-struct funeral {
+struct cleanup {
     const struct seat *seat;
     uint32_t dead;
     uint32_t epoch;
 };
 
 /* 1: freed or handed to a recount; 0: nothing of the dead one's here, or the word changed under us: *again. */
-static int recover_lock(const struct funeral *f, uint64_t index, enum record_state state, uint64_t w, bool *again)
+static int recover_lock(const struct cleanup *f, uint64_t index, enum record_state state, uint64_t w, bool *again)
 {
     uint64_t old;
     int rc;
@@ -160,7 +160,7 @@ static int recover_lock(const struct funeral *f, uint64_t index, enum record_sta
 
 static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
-    const struct funeral *f = ctx;
+    const struct cleanup *f = ctx;
     const struct space *space = f->seat->space;
     uint64_t index = record_index(word);
     if (index >= space->lock_count)
@@ -185,7 +185,7 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
 
 int word_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
-    struct funeral f = {.seat = seat, .dead = dead, .epoch = epoch};
+    struct cleanup f = {.seat = seat, .dead = dead, .epoch = epoch};
     int rc = seat_records(seat, dead, recover_record, &f);
     return rc > 0 ? 0 : rc;
 }

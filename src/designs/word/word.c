@@ -6,6 +6,11 @@
 
 #include <errno.h>
 
+static bool word_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, h->mode == PAWL_EXCLUSIVE ? RECORD_TRY_X : RECORD_HELD_S);
+}
+
 /* Word first, high part second: if a compare-and-swap on the word then succeeds, the token did not wrap around in between,
  * so the high part belongs to it. */
 static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
@@ -154,6 +159,8 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
     fab_addr addr = space_lock_addr(seat->space, h->index);
     bool shared = h->mode == PAWL_SHARED;
     uint64_t old;
+    assert(shared || word_mode(seen->word) == WORD_FREE);                 /* I1 */
+    assert(word_token(next) >= word_token(seen->word));                   /* I2 */
     int rc = hold_publish(seat, h, shared ? RECORD_TRY_S : RECORD_TRY_X); /* intent before effect (I5) */
     if (unlikely(rc))
         return rc;
@@ -175,65 +182,87 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
     return rc ? rc : 1;
 }
 
-/* Granted; but is the session still alive? Whoever was stopped in between finds out here, and leaves the lock to recovery. */
-static int granted_in_time(const struct seat *seat, const struct hold *h, uint64_t word, bool slept)
+/* One call to acquire. */
+struct attempt {
+    const struct seat *seat;
+    struct hold *h;
+    uint64_t deadline;
+    struct word_lock seen; /* the lock as it was last read */
+    bool slept;
+    bool looked_after; /* a try has made sure that the holders live */
+};
+
+/* The lock is ours, if the session still lives. A session that was stopped in between finds out here, after the lock was taken
+ * (I1), and leaves the lock to recovery. */
+static int granted_in_time(const struct attempt *a)
 {
+    const struct seat *seat = a->seat;
     if (unlikely(!seat_lives(seat)))
         return -PAWL_ELOST;
-    if (slept && h->mode == PAWL_SHARED && word & WORD_WAITERS)
-        pass_on(seat, h->index); /* other readers may sleep behind this one */
+    assert(a->h->token > seat->space->token_base); /* I2 */
+    assert(word_holds(seat, a->h));                /* I5 */
+    if (a->slept && a->h->mode == PAWL_SHARED && !word_open(a->seen.word))
+        pass_on(seat, a->h->index); /* other readers may sleep behind this one */
     return 0;
+}
+
+/* The lock is taken, and the caller does not wait. A dead holder does not count as one, so the first time holders are looked after.
+ */
+static int refuse_to_wait(struct attempt *a)
+{
+    if (a->looked_after)
+        return -PAWL_EHELD;
+    a->looked_after = true;
+    return word_check_holders(a->seat, a->h->index, a->seen.word);
+}
+
+/* Sleeps until the word changes or it is time to look after the holders, and does that. */
+static int wait_turn(struct attempt *a)
+{
+    a->slept = true;
+    int rc = hold_publish(a->seat, a->h, RECORD_WAIT);
+    if (!rc)
+        rc = seat_retry(a->seat, sleep_on(a->seat, a->h, a->seen.word, a->deadline));
+    if (!rc && !seat_lives(a->seat))
+        rc = -PAWL_ELOST; /* a lost session is not granted the lock (I8), so it need not wait */
+    return rc ? rc : word_check_holders(a->seat, a->h->index, a->seen.word);
+}
+
+/* One step from the word as it was seen. 1: granted; 0: look again; or an error. */
+static int acquire_step(struct attempt *a)
+{
+    const struct seat *seat = a->seat;
+    const uint64_t w = a->seen.word, next = granted(seat, a->h, w, a->slept);
+    if (likely(next))
+        return take(seat, a->h, &a->seen, next);
+    if (unlikely(word_mode(w) == WORD_FREE)) /* and its tokens are used up */
+        return wrap_token(seat, space_lock_addr(seat->space, a->h->index), &a->seen);
+    if (word_open(w))
+        return a->h->mode == PAWL_SHARED ? enter_open(seat, a->h, &a->seen) : close_open(seat, a->h->index, w);
+    if (word_mode(w) == WORD_RECOUNT) {
+        int rc = hold_publish(seat, a->h, RECORD_WAIT); /* the session that counts must not wait for us */
+        return rc ? rc : word_recount(seat, a->h->index, a->deadline);
+    }
+    return a->deadline == DEADLINE_TRY ? refuse_to_wait(a) : wait_turn(a);
 }
 
 static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
-    fab_addr addr = space_lock_addr(seat->space, h->index);
-    struct word_lock seen;
-    bool slept = false, looked_after = false;
-    int rc;
+    struct attempt a = {.seat = seat, .h = h, .deadline = deadline};
+    assert(h->index < seat->space->lock_count && h->record < seat->space->record_count);
     for (;;) {
-        rc = look(seat, addr, &seen);
-        uint64_t next = rc ? 0 : granted(seat, h, seen.word, slept);
+        int rc = look(seat, space_lock_addr(seat->space, h->index), &a.seen);
+        if (likely(!rc))
+            rc = acquire_step(&a);
+        if (likely(rc > 0))
+            return granted_in_time(&a);
+        rc = seat_retry(seat, rc);
         if (unlikely(rc)) {
-            rc = seat_retry(seat, rc);
-        } else if (unlikely(word_mode(seen.word) == WORD_FREE && word_token(seen.word) == WORD_TOKEN_MAX)) {
-            rc = seat_retry(seat, wrap_token(seat, addr, &seen));
-        } else if (likely(next)) {
-            rc = take(seat, h, &seen, next);
-            if (likely(rc > 0))
-                return granted_in_time(seat, h, next, slept);
-            rc = seat_retry(seat, rc);
-        } else if (word_open(seen.word) && h->mode == PAWL_SHARED) {
-            rc = enter_open(seat, h, &seen);
-            if (likely(rc > 0))
-                return granted_in_time(seat, h, seen.word, slept);
-            rc = seat_retry(seat, rc);
-        } else if (word_open(seen.word)) {
-            rc = seat_retry(seat, close_open(seat, h->index, seen.word));
-        } else if (word_mode(seen.word) == WORD_RECOUNT) {
-            rc = hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
-            if (!rc)
-                rc = seat_retry(seat, word_recount(seat, h->index, deadline));
-        } else if (deadline == DEADLINE_TRY) {
-            /* Once: a holder that is dead does not count as one. */
-            rc = looked_after ? -PAWL_EHELD : seat_retry(seat, word_check_holders(seat, h->index, seen.word));
-            looked_after = true;
-        } else {
-            slept = true;
-            rc = hold_publish(seat, h, RECORD_WAIT);
-            if (!rc)
-                rc = seat_retry(seat, sleep_on(seat, h, seen.word, deadline));
-            if (!rc && !seat_lives(seat))
-                rc = -PAWL_ELOST; /* it would not get the lock; it need not wait for it */
-            if (!rc)
-                rc = seat_retry(seat, word_check_holders(seat, h->index, seen.word));
+            if (a.slept && rc != -PAWL_ELOST)
+                stop_waiting(seat, h);
+            return rc;
         }
-        if (unlikely(rc))
-            break;
     }
-    if (rc != -PAWL_ELOST && slept)
-        stop_waiting(seat, h);
-    return rc;
 }
 
 /* Moves an exclusively held word on; the waiters flag may come and go meanwhile. 1: done, *waiters tells whether to wake. */
@@ -337,11 +366,6 @@ static int release_shared(const struct seat *seat, const struct hold *h)
 static int word_release(const struct seat *seat, const struct hold *h)
 {
     return h->mode == PAWL_EXCLUSIVE ? release_exclusive(seat, h) : release_shared(seat, h);
-}
-
-static bool word_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, h->mode == PAWL_EXCLUSIVE ? RECORD_TRY_X : RECORD_HELD_S);
 }
 
 static int downgrade(const struct seat *seat, struct hold *h)
