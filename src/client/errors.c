@@ -16,7 +16,7 @@ const char *pawl_strerror(int code)
     case 0:
         return "done";
     case PAWL_EHELD:
-        return "the lock is held by another";
+        return "another session holds the lock";
     case PAWL_ELOST:
         return "the session was lost: its lease ran out or an operator broke it, and its grants are void";
     case PAWL_EUNKNOWN:
@@ -36,7 +36,7 @@ const char *pawl_strerror(int code)
     case ECANCELED:
         return "the operation was cancelled";
     case EDEADLK:
-        return "a deadlock: each waits for what the other holds";
+        return "a deadlock: holders wait for each other";
     default:
         return strerror(code < 0 ? -code : code);
     }

@@ -19,7 +19,7 @@ int observer_open(const char *where, struct observer *o)
     if (!strncmp(where, "pawl://", strlen("pawl://")))
         return explain(-PAWL_ENOTSUP, "%s is a rack: 'pawl ls' and 'pawl show NAME' look at its locks", where);
     if (strncmp(where, scheme, strlen(scheme)))
-        return explain(-EINVAL, "'%s' is no place this release knows; it knows local:, local:NAME and local:/PATH", where);
+        return explain(-EINVAL, "'%s' is not a place on this machine; those are local:, local:NAME and local:/PATH", where);
     memset(o, 0, sizeof *o);
     int rc = segment_path(where + strlen(scheme), path, sizeof path);
     if (!rc)

@@ -10,7 +10,7 @@ int memory_failed(const struct memory_session *m, int rc, pawl_key key)
 {
     switch (rc) {
     case -EINVAL:
-        return explain(rc, "this space has %s keys, and a name has 1 to %d bytes; the mode is shared or exclusive",
+        return explain(rc, "this space has %s keys, and a name has 1 to %d bytes; the mode must be shared or exclusive",
                        m->handle.keys == PAWL_KEYS_NAMED ? "named" : "u64", PAWL_NAME_MAX);
     case -ENAMETOOLONG:
         return explain(rc, "the name has %llu bytes, more than %d", (unsigned long long)key.id, PAWL_NAME_MAX);

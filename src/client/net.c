@@ -124,10 +124,11 @@ int net_failed(const struct net *n, int rc)
     if (rc == -PAWL_ENOTSUP)
         return explain(rc, "the design '%s' does not offer that", n->host.header->design);
     if (rc == -EAGAIN)
-        return explain(rc, "the lock's server does not answer: it is gone, cut off, or has just started and waits for a lease");
-    if (rc == -EDEADLK)
         return explain(
-            rc, "whoever holds it waits, perhaps through others, for what this thread holds: give that back, then try again");
+            rc, "the lock's server does not answer: it has stopped, cannot be reached, or has just started and waits out a lease");
+    if (rc == -EDEADLK)
+        return explain(rc, "a deadlock: a holder of the lock waits, directly or through others, for a lock that this thread holds; "
+                           "release that, then try again");
     return explain(rc, "%s", pawl_strerror(rc));
 }
 
@@ -275,7 +276,7 @@ int net_check_call(struct net *n, const pawl_call *call)
     if (!n->host.design->call)
         return net_failed(n, -PAWL_ENOTSUP);
     if (call->len > PAWL_CALL_MAX)
-        return explain(-EMSGSIZE, "%zu bytes are more than the %d that a data server takes", call->len, PAWL_CALL_MAX);
+        return explain(-EMSGSIZE, "the call has %zu bytes, more than the %d that a data server takes", call->len, PAWL_CALL_MAX);
     net_say_here(n);
     return 0;
 }
@@ -449,7 +450,7 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
     qsort(order, count, sizeof order[0], by_index);
     for (unsigned i = 1; i < count; i++)
         if (order[i].index == order[i - 1].index)
-            return explain(-EINVAL, "the same lock is there twice");
+            return explain(-EINVAL, "two of the keys have the same lock");
     int rc = 0;
     for (; held < count && !rc; held += !rc)
         rc = lock_index(n, order[held].index, order[held].want->mode, deadline, NULL, &got[held]);

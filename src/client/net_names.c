@@ -20,7 +20,7 @@ static int check(const struct net *n, pawl_key key, enum pawl_mode mode)
     uint64_t keys = c->locks * (c->group ? c->group : 1);
     bool named = n->handle.keys == PAWL_KEYS_NAMED;
     if (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
-        return explain(-EINVAL, "the mode is shared or exclusive");
+        return explain(-EINVAL, "the mode must be shared or exclusive");
     if (named != !!key.name)
         return explain(-EINVAL, "this space has %s keys",
                        named                                ? "named"
@@ -54,19 +54,20 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
     int rc = exchange(h->coordinator, n->udp.at.ip, &question.packet, sizeof question, COORD_FOUND, until, &answer, sizeof answer);
     if (rc == -ETIMEDOUT)
         return explain(in_time ? -EAGAIN : rc,
-                       "the coordinator at %s does not say which lock that is: it is gone, or its disk is full", address);
+                       "the coordinator at %s does not answer which lock the key has: it has stopped, or its disk is full",
+                       address);
     if (rc)
         return explain(rc, "cannot ask %s: %s", address, strerror(-rc));
     rc = answer.packet.code;
     if (rc == -ENOSPC)
-        return explain(rc, "the space '%s' has had %" PRIu64 " keys, and no more fit; --locks of 'pawl serve' says how many",
-                       h->space, h->config.locks);
+        return explain(rc, "the space '%s' has its %" PRIu64 " keys, and no room for another (--locks of 'pawl serve')", h->space,
+                       h->config.locks);
     if (!rc && (answer.packet.head.index >= h->config.locks || answer.len != len || memcmp(answer.bytes, bytes, len)))
         rc = -EPROTO;
     if (rc == -ENOENT && look)
         return rc;
     if (rc)
-        return explain(rc < 0 ? rc : -EPROTO, "%s does not say which lock that is: %s", address,
+        return explain(rc < 0 ? rc : -EPROTO, "the coordinator at %s refuses the key: %s", address,
                        pawl_strerror(rc < 0 ? rc : -EPROTO));
     *index = answer.packet.head.index;
     return 0;

@@ -172,12 +172,12 @@ static int check_wishes(const struct net *n, const pawl_options *o)
                        : keys == PAWL_KEYS_SPARSE ? "sparse"
                                                   : "dense");
     if (o->capacity > h->config.locks || o->holds > h->config.requests)
-        return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and a session may hold %u", h->space, h->config.locks,
+        return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and a session can hold %u", h->space, h->config.locks,
                        h->config.requests);
     if (o->tenant >= PACKET_TENANTS)
-        return explain(-EINVAL, "tenants are 0 to %u, not %u", PACKET_TENANTS - 1, o->tenant);
+        return explain(-EINVAL, "the tenant must be between 0 and %u, not %u", PACKET_TENANTS - 1, o->tenant);
     if (o->flags & PAWL_MUST_CREATE)
-        return explain(-EEXIST, "the space '%s' is made by 'pawl serve'", h->space);
+        return explain(-EEXIST, "the space '%s' exists already: 'pawl serve' creates the spaces of racks", h->space);
     return 0;
 }
 

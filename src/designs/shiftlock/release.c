@@ -288,7 +288,7 @@ static int look_again(const struct seat *seat, const struct hold *h, struct shif
 
 #define RELEASED (SHIFT_AGAIN + 1)
 
-/* The lock was not free to be freed: finds out which writer has joined behind us. SHIFT_AGAIN: none has, or it does not say which.
+/* The lock could not be freed: finds out which writer has joined behind us (lines 13 and 14). SHIFT_AGAIN: none has, or it does not say which.
  */
 static int find_successor(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_note *out)
 {
@@ -299,7 +299,7 @@ static int find_successor(const struct seat *seat, const struct hold *h, struct 
     return rc;
 }
 
-/* One attempt: frees the lock if no writer is known behind us (lines 4 to 6), else hands it over (lines 7 to 23). RELEASED; 0: *e
+/* One attempt: frees the lock if no writer is known behind us (lines 5 to 12), else hands it over (lines 15 to 23). RELEASED; 0: *e
  * is the entry for another attempt; SHIFT_AGAIN or an error: what has become of the lock is in doubt. */
 static int free_or_hand_over(const struct seat *seat, const struct hold *h, struct shift_entry *e, uint64_t mine,
                              struct shift_run run)
