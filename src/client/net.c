@@ -10,7 +10,7 @@
 
 /* ---- requests and grants ---- */
 
-/* The spare one was idle when it was given back: for the short way. */
+/* The spare request was idle when it was given back, as the short way needs it. */
 static bool take_spare(struct net *n, uint32_t *out)
 {
     *out = __atomic_exchange_n(&n->spare, NET_NONE, __ATOMIC_ACQUIRE);
@@ -83,8 +83,8 @@ bool net_valid(struct net *n)
     return valid;
 }
 
-/* From the host's clock, which goes on while the machine sleeps, to that of grants. Whoever is stopped between the two looks finds
- * it shorter, never longer. */
+/* From the host's clock, which goes on while the machine sleeps, to that of grants. A process that is stopped between the two
+ * readings gets an earlier expiry, never a later one. */
 static uint64_t grant_clock(uint64_t at, uint64_t grants_now, uint64_t hosts_now)
 {
     return at > hosts_now ? add_saturating(grants_now, at - hosts_now) : 0;
@@ -150,7 +150,7 @@ int net_start(struct net *n, struct packet_ask *ask, struct outbox *out)
     return rc;
 }
 
-/* With a request whose last release has been heard; of the others there are few, and they will be. */
+/* With a request whose last release has been acknowledged; the few others will be. */
 static int start(struct net *n, struct packet_ask *ask, uint32_t *bell)
 {
     uint32_t requests = n->host.header->config.requests;
@@ -196,7 +196,7 @@ static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, paw
     uint64_t now = host_now();
     bool got = now < net_expiry_locked(n) && !d->local_acquire(n->host.memory, &ask, now, &answer);
     if (got) {
-        expiry = net_expiry_locked(n); /* of one who holds something; 0 if all was lost just now */
+        expiry = net_expiry_locked(n); /* now that the session holds a lock; 0 if the session was lost just now */
         __atomic_store_n(&n->host.uses[ask.request], n->host.uses[ask.request] + 1, __ATOMIC_RELAXED);
         net_owns(n, ask.request, ask.thread);
     }

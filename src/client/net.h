@@ -3,9 +3,9 @@
  *
  * The process joins the memory of its host (cluster/host.h), which the first one makes after the coordinator gave the host a
  * number. Calls change that memory directly; packets go out through a socket of the handle's own. The thread that waits receives:
- * it takes the right to receive, handles whatever comes, for itself and for others, and passes the right on. A thread of the
- * library renews the session, and in one process of the host serves the pool: packets for the machine as a whole, retransmission,
- * the dead. */
+ * it takes the right to receive, handles every packet, for itself and for others, and passes the right on. The library's thread
+ * renews the session, and in one process of the host serves the pool: packets for the machine as a whole, retransmission, and the
+ * cleanup after dead processes. */
 #ifndef PAWL_CLIENT_NET_H
 #define PAWL_CLIENT_NET_H
 
@@ -35,10 +35,10 @@ struct net {
     uint8_t priority;
     uint64_t busy_ns; /* when a thread last received */
     uint64_t sent;    /* packets of the design */
-    uint64_t here_ns; /* when data servers are to hear again where this process is */
+    uint64_t here_ns; /* when data servers are told again where this process is */
 
-    uint32_t *owners; /* of what its requests have: threads; 0: none (net_owners.c) */
-    bool hands_over;  /* one thread has given back what another had locked */
+    uint32_t *owners; /* by request: the thread that holds its lock; 0: none (net_owners.c) */
+    bool hands_over;  /* a thread has released a lock of another */
 
     uint32_t spare;            /* an unused request that is not among `idle`; NET_NONE: there is none */
     pthread_mutex_t receiving; /* the right to receive from udp */
@@ -52,7 +52,7 @@ struct net {
     struct net_task tasks[PAWL_INFLIGHT_MAX];
     struct outbox batch; /* of submitted requests: sent together */
 
-    /* Keys that were asked for (net_names.c). They stay as long as the handle does, since no index is used for another key. */
+    /* Keys that were asked for (net_names.c), kept as long as the handle, since an index never belongs to another key. */
     pthread_mutex_t names_lock;
     struct directory names; /* in the order in which they came */
     uint64_t *indexes;      /* by that order */
@@ -98,14 +98,14 @@ void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *ba
 /* Receives until the request's bell is no longer `seen`, or the deadline. The caller has the right to receive. */
 void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline);
 
-/* What became of the request, and until when it is surely so (0: it is not). `seen`: the bell before it was asked for. At the
- * deadline it is given up, with -ETIMEDOUT. */
+/* Waits for the outcome of the request, and until when the session certainly lives (0: it does not). `seen`: the bell before the
+ * request was made. At the deadline the request is given up, with -ETIMEDOUT. */
 int net_await(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline, struct packet_answer *out, uint64_t *expiry);
 void net_pass_on(struct net *n);
 
-/* What is due for the host as a whole: retransmission, the dead, the coordinator. */
-void net_duties(struct net *n, struct udp *through, bool tick); /* tick: whether it is due or not */
-/* So that data servers answer this process themselves, and not by way of the switch. */
+/* Does what is due for the host as a whole: retransmission, dead processes, the coordinator. */
+void net_duties(struct net *n, struct udp *through, bool tick); /* tick: even if it is not due */
+/* Tells data servers the address of this process, so that they answer directly and not through the switch. */
 void net_say_here(struct net *n);
 
 bool net_valid(struct net *n);
@@ -130,21 +130,21 @@ int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out);
 /* ask->thread: the thread that waits; 0: none does. Its port is ours. */
 int net_start(struct net *n, struct packet_ask *ask, struct outbox *out);
 
-/* The calling thread as an owner, 0 if its session has none; it owns what a request has; it gives back or changes what may be
- * another's. */
+/* The calling thread as an owner, 0 if its session takes no part; it owns the lock of a request; it releases or changes a lock that
+ * may belong to another thread. */
 uint32_t net_owner(const struct net *n);
 void net_owns(struct net *n, uint32_t request, uint32_t owner);
 void net_touches(struct net *n, uint32_t request);
 
-/* The lock of a key: its index. Asks the coordinator if this handle never did, for at most so long. `look`: -ENOENT rather than
- * that the key gets one. Errors are explained. */
+/* The index of a key's lock. The first time the coordinator is asked, until the deadline at most. `look`: -ENOENT if the key has no
+ * lock yet; else it gets one. Errors are explained. */
 int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, uint64_t *index);
 void net_names_free(struct net *n);
 
 /* The library's thread. */
 void *net_thread(void *arg);
 
-/* Removes the files of all hosts of a space on this machine; nobody uses them any more. */
+/* Removes the files of all hosts of a space on this machine, which must be unused. */
 void net_remove_hosts(const char *space);
 
 #endif

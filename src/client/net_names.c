@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys of a rack's named or sparse space: their indexes are the coordinator's to give, and stay. */
+/* Keys of a rack's named or sparse space. The coordinator assigns their indexes, once and for all. */
 #include "client/net.h"
 #include "client/rack_look.h"
 #include "cluster/join.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ASK_NS (15 * NS_PER_S) /* for which the coordinator is asked: it may be starting anew */
+#define ASK_NS (15 * NS_PER_S) /* for which the coordinator is asked: it may be restarting */
 
 static int check(const struct net *n, pawl_key key, enum pawl_mode mode)
 {
@@ -48,7 +48,7 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
     question.len = len;
     memcpy(question.bytes, bytes, len);
     uint64_t until = now + (deadline == DEADLINE_TRY ? min_u64(h->config.lease_ns, ASK_NS) : ASK_NS);
-    bool in_time = deadline == DEADLINE_TRY || deadline > until; /* whoever would wait for longer is not told that its time is up */
+    bool in_time = deadline == DEADLINE_TRY || deadline > until; /* a caller whose deadline is later does not get a time-out */
     until = in_time ? until : deadline;
     net_addr_print(h->coordinator, address);
     int rc = exchange(h->coordinator, n->udp.at.ip, &question.packet, sizeof question, COORD_FOUND, until, &answer, sizeof answer);
@@ -73,7 +73,7 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
     return 0;
 }
 
-/* With names_lock. What cannot be remembered is asked for again. */
+/* With names_lock. A key that does not fit into memory is asked for again. */
 static void remember(struct net *n, const char *bytes, uint32_t len, uint64_t index)
 {
     uint64_t order;
@@ -84,7 +84,7 @@ static void remember(struct net *n, const char *bytes, uint32_t len, uint64_t in
         n->indexes = indexes;
         n->indexes_room = room;
     }
-    if (!n->names.locks) /* an order is an order here, and not an index */
+    if (!n->names.locks) /* the directory counts keys here, and does not assign indexes */
         n->names = (struct directory){.keys = n->handle.keys, .locks = UINT64_MAX, .step = 1, .unstep = 1};
     if (!directory_add(&n->names, bytes, len, &order))
         n->indexes[order] = index;
@@ -139,7 +139,7 @@ int net_query(struct pawl *p, pawl_key key, pawl_state *out)
     int rc = net_index(n, key, PAWL_SHARED, true, DEADLINE_NEVER, &index);
     if (rc && rc != -ENOENT)
         return rc;
-    if (rc) { /* nobody ever asked for it */
+    if (rc) { /* no client ever asked for it */
         *out = (pawl_state){0};
         return 0;
     }

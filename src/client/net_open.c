@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease that it may wait out */
+#define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease, which it may have to wait out */
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
 #define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
 #define OPEN_TRIES_MAX 20
@@ -29,8 +29,8 @@
 
 /* ---- the host ---- */
 
-/* The same address in another network namespace is another host, beside which another coordinator may be: containers share
- * SEGMENT_DIR more often than they share the network. 0 if the kernel does not tell. */
+/* The same address in another network namespace is another host, perhaps of another coordinator: containers share SEGMENT_DIR more
+ * often than the network. 0 if the kernel does not tell. */
 static uint64_t network_namespace(void)
 {
     struct stat st;
@@ -87,8 +87,8 @@ static int join_and_create(struct net *n, const struct net_where *w, const char 
     return rc && rc != -EEXIST ? explain(rc, "%s: cannot make the host's memory: %s", path, pawl_strerror(rc)) : 0;
 }
 
-/* One process of a host at a time asks for a number: an abstract socket's name is free again when its owner has ended. The socket,
- * or -EADDRINUSE. */
+/* One process of a host at a time joins: it binds an abstract socket, whose name is free again when the process has ended. The
+ * socket, or -EADDRINUSE. */
 static int take_turn(const char *path)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -119,7 +119,7 @@ static int open_host(struct net *n, const struct net_where *w)
             nanosleep(&moment, NULL);
             continue; /* until the process that has the turn has made it */
         }
-        rc = host_open(path, &n->host); /* it may have come between */
+        rc = host_open(path, &n->host); /* another process may have made it in between */
         if (rc == -ENOENT || rc == -ESTALE)
             rc = join_and_create(n, w, path);
         else

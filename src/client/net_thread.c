@@ -8,14 +8,14 @@
 #include <poll.h>
 
 #define ROUND_NS (10 * NS_PER_MS)   /* how often it looks up */
-#define LOOK_NS (20 * NS_PER_MS)    /* how often it looks whether processes of the host have ended */
-#define OVERDUE_NS (50 * NS_PER_MS) /* after which others do what the serving process should have done: it may be stopped */
-#define LINGER_NS (500 * NS_PER_MS) /* for which the last one to close waits until everybody has heard of its releases */
+#define LOOK_NS (20 * NS_PER_MS)    /* how often it looks for processes of the host that have ended */
+#define OVERDUE_NS (50 * NS_PER_MS) /* after which other processes do the duties of the serving one, which may be stopped */
+#define LINGER_NS (500 * NS_PER_MS) /* for which the last session of a host waits until its releases are acknowledged */
 #define BEATS 4                     /* per lease */
 
 /* ---- duties ---- */
 
-/* Claims what is due: of several that find it so, one does it. */
+/* Claims a duty that is due: of several threads that find it so, one does it. */
 static bool is_due(uint64_t *at_ns, uint64_t now, uint64_t again_ns)
 {
     uint64_t at = __atomic_load_n(at_ns, __ATOMIC_ACQUIRE);
@@ -33,7 +33,8 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
     p.packet.stamp = host_now();
     p.packet.code = coord_config_sum(&h->config);
     if (n->host.design->racks)
-        p.packet.head.index = n->host.design->racks(n->host.memory, p.packet.stamp); /* without the mutex: an old answer does */
+        p.packet.head.index =
+            n->host.design->racks(n->host.memory, p.packet.stamp); /* without the mutex: an old answer is good enough */
     for (unsigned i = 0; i < RACKS_MAX; i++)
         host_switch(h, i, &p.switches[i]);
     const struct udp_out out = {.to = to, .len = type == COORD_BEAT ? sizeof p : sizeof p.packet, .data = &p};
@@ -48,7 +49,7 @@ void net_say_here(struct net *n)
             tell(n, &n->udp, COORD_HERE, h->servers[i]);
 }
 
-/* The clock is read inside, as everywhere: what others have done while we waited for our turn must not lie in the future. */
+/* The clock is read inside, as everywhere: changes that others made while we waited for the mutex must not lie in the future. */
 static void tick(struct net *n, struct udp *through)
 {
     struct host_header *h = n->host.header;
@@ -69,7 +70,8 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
         host_retire(&n->host);
         return;
     }
-    if (n->serves && is_due(&h->here_ns, now, lease / BEATS)) { /* first, so that they know where the pool is */
+    if (n->serves &&
+        is_due(&h->here_ns, now, lease / BEATS)) { /* first, so that servers and switches know the address of the pool */
         for (unsigned i = 0; i < h->config.servers; i++)
             tell(n, &n->pool, COORD_HERE, h->servers[i]);
         for (unsigned i = 0; i < rack_switches(&h->config); i++) {
@@ -103,7 +105,7 @@ static void try_to_serve(struct net *n)
             return;
         n->serves = true;
     }
-    if (n->pool.fd < 0 && udp_open(&n->pool, h->pool)) /* the port of the one before us may not be free yet */
+    if (n->pool.fd < 0 && udp_open(&n->pool, h->pool)) /* the port of the process that served before may not be free yet */
         n->pool.fd = -1;
     else
         h->pool.port = n->pool.at.port;
@@ -117,7 +119,7 @@ static void receive_all(struct net *n, struct udp *from)
         net_dispatch(n, from, &batch);
 }
 
-/* For one round, or until there is something at the pool; at the own socket only if nobody else has listened there lately. */
+/* For one round, or until a packet comes to the pool; or to the own socket, if no other thread has received there lately. */
 static void listen_a_while(struct net *n)
 {
     uint64_t now = world_now(&world_real);
@@ -153,7 +155,7 @@ static bool is_last(struct net *n)
     return true;
 }
 
-/* The host goes with its last session, once nothing of it is left at the servers. */
+/* The host ends with its last session, once the servers have acknowledged all of its releases. */
 static void close_host(struct net *n)
 {
     uint64_t until = world_now(&world_real) + LINGER_NS;

@@ -79,7 +79,7 @@ static inline int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_
         out->start = out->end = 0;
         return 0;
     }
-    if (result != FAST_NO) /* by value: a hold that nobody points to stays in registers */
+    if (result != FAST_NO) /* by value: a hold without a pointer to it stays in registers */
         undo(p, h.index, h.token, h.serial, h.record, h.mode);
     return lock_with_care(p, key, mode, deadline, out);
 }

@@ -63,7 +63,7 @@ static void read_boot_id(uint8_t out[LAYOUT_BOOT_ID_LEN])
 
 /* ---- opening ---- */
 
-/* A segment under the default path must be this user's own: somebody else's could have been put there to mislead us. */
+/* A segment under the default path must belong to this user: another user could have put one there on purpose. */
 static int check_file(int fd, const char *path, struct stat *st)
 {
     if (fstat(fd, st))

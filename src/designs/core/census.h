@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds a lock by the records of the living: for designs whose locks count their holders and do not name them, and are counted
- * anew when somebody has died. */
+/* The holders of a lock by the hold records of living sessions: for designs whose locks count their holders without naming them,
+ * and are counted anew after a death. */
 #ifndef PAWL_DESIGNS_CORE_CENSUS_H
 #define PAWL_DESIGNS_CORE_CENSUS_H
 
@@ -17,7 +17,7 @@ struct census {
 typedef void (*census_stir_fn)(const struct seat *seat, uint32_t slot, uint32_t record);
 int census_take(const struct seat *seat, uint64_t index, bool for_good, census_stir_fn stir, struct census *out);
 
-/* ---- who is in the way ---- */
+/* ---- sessions in the way ---- */
 
 /* A set of record states. */
 #define CENSUS_STATE(state) (1u << (state))

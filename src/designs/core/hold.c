@@ -155,13 +155,14 @@ void hold_forget(const struct seat *seat, const struct hold *h)
 int hold_write(const struct seat *seat, const struct hold *h, uint64_t word)
 {
     if (!seat->space->design->recover)
-        return 0; /* others read records in order to recover; without that, two round trips per hold would be for nobody */
+        return 0; /* only recovery reads the records of others: without it the two round trips per hold are saved */
     if (seat_records_home(seat)) { /* in the store buffer; whatever verb comes next is posted after it */
         fab_own_store64(seat->ep, seat_desc_addr(seat, h->record) + seat->space->desc_record, word);
         return 0;
     }
     fab_addr addr = space_record_addr(seat->space, seat->me->slot, h->record);
-    if (seat->space->design->node_tends && FAB_NODE(addr) == seat->ep->node) { /* who is on the spot does not go through the NIC */
+    if (seat->space->design->node_tends &&
+        FAB_NODE(addr) == seat->ep->node) { /* a session on that node does not go through the NIC */
         fab_local_store64(seat->ep, addr, word);
         fab_local_fence(seat->ep);
         return 0;

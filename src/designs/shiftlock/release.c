@@ -288,7 +288,8 @@ static int look_again(const struct seat *seat, const struct hold *h, struct shif
 
 #define RELEASED (SHIFT_AGAIN + 1)
 
-/* The lock could not be freed: finds out which writer has joined behind us (lines 13 and 14). SHIFT_AGAIN: none has, or it does not say which.
+/* The lock could not be freed: finds out which writer has joined behind us (lines 13 and 14). SHIFT_AGAIN: none has, or it does not
+ * say which.
  */
 static int find_successor(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_note *out)
 {
