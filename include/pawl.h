@@ -26,17 +26,18 @@
  *           return store_write(s, data);
  *       }
  *
- *   Send grant.token with every write. A time-out (-ETIMEDOUT) says that you do not hold the lock, not which session does. After
- *   -PAWL_EUNKNOWN the outcome is open: close the session, which settles it. Locks are advisory. If a space's segment file is
- * removed by hand while it is in use, its users are split into two groups that do not see each other. Fairness depends on the
- * design: with `word`, the default, newcomers may overtake sleeping waiters.
+ *   Send grant.token with every write. A time-out (-ETIMEDOUT) says that you do not hold the lock, not which session does.
+ *   After -PAWL_EUNKNOWN the outcome is open: close the session, which settles it. Locks are advisory. If a space's segment
+ *   file is removed by hand while it is in use, its users are split into two groups that do not see each other. Fairness
+ *   depends on the design: with `word`, the default, newcomers may overtake sleeping waiters.
  *
  * Rules
  *   Calls return 0 or a negative code: -errno, or one of the -PAWL_E... below. Output parameters are written on success only.
  *   Handles belong to no thread: any thread may use any handle at any time, and unlock a lock that another thread has locked.
- *   Pointers passed in are read during the call and not kept. Results belong to the caller. The only object that the library owns
- * is the handle: from pawl_open to pawl_close. After fork() the child has none of the parent's sessions: its calls return
- * -PAWL_EFORKED until it opens its own. Times are nanoseconds of CLOCK_MONOTONIC; deadlines are absolute; pawl_in() makes one. */
+ *   Pointers passed in are read during the call and not kept. Results belong to the caller. The only object that the library
+ *   owns is the handle: from pawl_open to pawl_close.
+ *   After fork() the child has none of the parent's sessions: its calls return -PAWL_EFORKED until it opens its own.
+ *   Times are nanoseconds of CLOCK_MONOTONIC; deadlines are absolute; pawl_in() makes one. */
 #ifndef PAWL_H
 #define PAWL_H
 
@@ -118,13 +119,16 @@ enum {
     PAWL_MUST_CREATE = 2 /* -EEXIST if it does */
 };
 
+/* clang-format off */
 /* `where` is one of
  *   local:, local:NAME          shared memory of this machine; no daemon is needed
  *   local:/PATH                 a segment at a path of your choice
- *   pawl://ADDRESS:PORT/SPACE   a rack, at the address of its coordinator (pawl serve). The space exists already, so design, keys
- * and capacity are requirements. The first use of a key asks the coordinator. "?wire=afxdp" behind the space bypasses the network
- * stack; where that is impossible a line on standard error says why `options` may be null. A design that libpawl does not offer is
- * refused: -EINVAL. */
+ *   pawl://ADDRESS:PORT/SPACE   a rack, at the address of its coordinator (pawl serve). The space exists already, so the options'
+ *                               design, keys and capacity are requirements. The first use of a key asks the coordinator.
+ *                               "?wire=afxdp" behind SPACE bypasses the network stack; where that is impossible a line on standard
+ *                               error says why
+ * `options` may be null. A design that libpawl does not offer is refused: -EINVAL. */
+/* clang-format on */
 PAWL_API int pawl_open(const char *where, const pawl_options *options, pawl **out);
 
 /* Releases what the session holds, cancels what it waits for, and ends it. No other call on the handle may be running. */
@@ -180,15 +184,15 @@ PAWL_API int pawl_timedlock(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t
 PAWL_API int pawl_unlock(pawl *p, const pawl_grant *grant);
 
 /* Deadlocks
- *   Threads that wait for locks while they hold others may wait in a circle, each for a lock that the next one holds. Designs with
- *   deadlock detection (pawl doctor --matrix: "deadlock") choose one of the threads as the victim, long before its deadline and
- * even if it has none: its call returns -EDEADLK. The victim should release what it holds and start over. A thread that was in no
- *   circle is never a victim.
+ *   Threads that wait for locks while they hold others may wait in a circle, each for a lock that the next one holds. Designs
+ *   with deadlock detection (pawl doctor --matrix: "deadlock") choose one of the threads as the victim, long before its
+ *   deadline and even if it has none: its call returns -EDEADLK. The victim should release what it holds and start over. A
+ *   thread that was in no circle is never a victim.
  *   Detection covers threads that wait in pawl_lock, pawl_timedlock, pawl_lock_all or pawl_convert, each with one session, for
- * locks that other threads have locked in such a call. It does not cover submitted operations, nor a thread that waits for
- * something else, such as a child process that wants a lock: use deadlines there. A lock belongs to the thread that locked it. A
- * session is no longer covered once one of its threads has released or converted a lock of another. The first time, while the
- * thread that locked it waits for another lock, that may be mistaken for a deadlock. */
+ *   locks that other threads have locked in such a call. It does not cover submitted operations, nor a thread that waits for
+ *   something else, such as a child process that wants a lock: use deadlines there. A lock belongs to the thread that locked
+ *   it. A session is no longer covered once one of its threads has released or converted a lock of another. The first time,
+ *   while the thread that locked it waits for another lock, that may be mistaken for a deadlock. */
 
 /* Locks bytes [start, end) of a file or anything else that has an extent. Designs with ranges only; with them pawl_lock and the
  * others lock the whole. All units that the range touches are locked: out->start and out->end say which bytes those are. Several

@@ -6,14 +6,14 @@
 
 unsigned alock_budget[COHORTS] = {ALOCK_BUDGET_LOCAL, ALOCK_BUDGET_REMOTE};
 
-/* Gives up: out of the queue, or the baton to the next, who has to win the Peterson lock itself. */
+/* Gives up: leaves the queue, or hands the baton to the successor, which then competes for the Peterson lock itself. */
 static int leave(struct turn *t)
 {
     int rc = t->queued ? alock_drop_queue(t) : 0;
     return rc > 0 ? alock_give_baton(t, 0) : rc;
 }
 
-/* A try does not queue up where it would have to wait. 0: worth it. */
+/* A try does not queue up where it would have to wait. 0: it would not. */
 static int look_before_try(struct turn *t)
 {
     for (bool looked_after = false;; looked_after = true) {
@@ -26,7 +26,7 @@ static int look_before_try(struct turn *t)
             return rc;
         if (looked_after || !busy)
             return -PAWL_EHELD;
-        rc = seat_retry(t->seat, alock_look_after(t->seat, busy)); /* a holder that is dead does not count as one */
+        rc = seat_retry(t->seat, alock_look_after(t->seat, busy)); /* recovers from a dead holder */
         if (rc)
             return rc;
     }
@@ -58,7 +58,7 @@ static int get_baton(struct turn *t, uint64_t deadline)
     return rc > 0 ? 0 : rc ? rc : DESIGN_LOOK_AGAIN;
 }
 
-/* What release needs to know, in our own descriptor. */
+/* Leaves what release needs in our own descriptor. */
 static int note_grant(const struct turn *t)
 {
     assert(t->budget > 0 && t->budget <= ALOCK_BUDGET_MAX);
@@ -67,7 +67,8 @@ static int note_grant(const struct turn *t)
     return rc ? rc : alock_own_store(t, OWN(own[1]), t->count);
 }
 
-/* The baton of our cohort first, then, unless it comes with what is left of a budget, the Peterson lock between the cohorts. */
+/* The baton of our cohort first. Then the Peterson lock between the cohorts, unless the baton came with budget left (Algorithm 3,
+ * line 10). */
 static int acquire(struct turn *t, uint64_t deadline)
 {
     if (t->me > ALOCK_HOLDER_MASK)
@@ -102,7 +103,7 @@ static int alock_acquire(const struct seat *seat, struct hold *h, uint64_t deadl
     return 0;
 }
 
-/* The next token, before anybody can be granted it. */
+/* Moves the token on before the next grant. */
 static int end_token(const struct turn *t)
 {
     fab_addr addr = t->lock + offsetof(struct alock, token);
@@ -127,12 +128,13 @@ static int own_notes(struct turn *t)
         return rc;
     t->era = notes >> 8;
     t->budget = notes & 0xff;
-    assert(t->budget); /* who is in has something left of it */
+    assert(t->budget); /* a holder has budget left */
     t->token = t->h->token;
     return 0;
 }
 
-/* Of two tasks that release the same hold only one does. The published record says that it may hold until it certainly does not. */
+/* Of two tasks that release the same hold only one does. The published record says "may hold" until the lock is certainly released.
+ */
 static bool begin_release(const struct seat *seat, const struct hold *h)
 {
     uint64_t held = record_word(RECORD_TRY_X, h->serial, h->index), leaving = record_word(RECORD_WAIT, h->serial, h->index);
@@ -198,7 +200,8 @@ static int alock_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     return rc;
 }
 
-/* All before in the own cohort; and each time its budget ends, as many of the other as that one's allows. */
+/* All waiters before it in its own cohort, and each time the budget ends, as many of the other cohort as its budget allows (I12).
+ */
 static struct overtaking alock_overtaking(unsigned others, enum pawl_mode mode)
 {
     const unsigned least = ALOCK_BUDGET_LOCAL, most = ALOCK_BUDGET_REMOTE;

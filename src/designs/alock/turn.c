@@ -63,7 +63,7 @@ void alock_set_token(struct turn *t, const uint64_t sum[3])
     t->token = t->seat->space->token_base + sum[0] + sum[1] + sum[2] + 1;
 }
 
-/* For a local one, that has the lock. */
+/* For a local session that has the lock. */
 void alock_read_token(struct turn *t)
 {
     uint64_t sum[3];

@@ -9,11 +9,11 @@
 struct census {
     uint32_t readers, writers;
     uint32_t slot, record; /* of a writer, if there is one */
-    uint32_t unsure;       /* in the middle of a step, or out of reach: what they hold is not certain */
+    uint32_t unsure;       /* sessions in the middle of a step, or out of reach: what they hold is not certain */
 };
 
-/* Counts. In order to let others in, the lost are shut out first (`for_good`): a release of theirs that comes late would count for
- * somebody else. `stir`, if not null, is called for whoever is in the middle of a step, for it may be asleep. */
+/* Counts. `for_good`: others are to be let in afterwards, so lost sessions are fenced first: a late release of theirs would count
+ * for another session. `stir`, if not null, is called for a session in the middle of a step, which may be asleep. */
 typedef void (*census_stir_fn)(const struct seat *seat, uint32_t slot, uint32_t record);
 int census_take(const struct seat *seat, uint64_t index, bool for_good, census_stir_fn stir, struct census *out);
 
@@ -26,8 +26,8 @@ int census_take(const struct seat *seat, uint64_t index, bool for_good, census_s
 typedef int (*census_slot_fn)(void *ctx, uint32_t slot);
 int census_concerned(const struct seat *seat, uint64_t index, unsigned states, census_slot_fn fn, void *ctx);
 
-/* What a waiter adds to its conditions, to be woken by the death of any of these. *dying: one of them is already dead, so nobody
- * will. Nothing where the kernel does not tell. */
+/* Conditions that wake a waiter when any of these sessions dies. *dying: one of them is already dead, so it cannot be waited for.
+ * None where the kernel does not report deaths. */
 unsigned census_life_conds(const struct seat *seat, uint64_t index, unsigned states, struct fab_cond *conds, unsigned max,
                            bool *dying);
 

@@ -31,16 +31,16 @@ static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
     return rc;
 }
 
-/* Readers that come and go at the same time mostly wait for each other's line of the cache. So one in so many that find others
- * inside opens the lock: from then on readers do not write to the word. The next writer has to look through all hold records
- * instead, which takes some tens of microseconds: about as much as that many readers' steps. */
+/* Readers that enter and leave at the same time mostly wait for the cache line of the word. So one in so many readers that find
+ * others inside opens the lock: from then on readers do not write to the word. The next writer has to read all hold records
+ * instead, which takes some tens of microseconds: about as much as the steps of that many readers. */
 static unsigned open_every = 1024;
 
-/* The word that grants the lock to us, or 0 if somebody stands in the way. A reader that has slept may enter although others
- * wait: it was woken for that. */
+/* The word that grants us the lock, or 0 if it cannot be granted. A reader that has slept may enter although others wait: it was
+ * woken for that. */
 static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t w, bool slept)
 {
-    uint64_t flags = slept ? WORD_WAITERS : w & WORD_WAITERS; /* who slept cannot know that it was the last */
+    uint64_t flags = slept ? WORD_WAITERS : w & WORD_WAITERS; /* a waiter that slept cannot know that it was the last */
     switch (word_mode(w)) {
     case WORD_FREE:
         if (word_token(w) == WORD_TOKEN_MAX)
@@ -59,8 +59,8 @@ static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t 
     }
 }
 
-/* The 36 bits of token in a free word are used up: raises the high part, then starts the word anew. A second one who does the
- * same raises nothing, for the high part is then no longer what it read. */
+/* The 36 bits of token in a free word are used up: raises the high part, then starts the word anew. A second session that
+ * does the same raises nothing, since the high part is no longer the one that it read. */
 static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_lock *seen)
 {
     uint64_t old;
@@ -70,10 +70,10 @@ static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_
     return rc;
 }
 
-/* The kernel has begun to bury a holder, which takes microseconds; once it is done one can recover from it. */
+/* A holder's process is being torn down, which takes microseconds; afterwards its session can be recovered from. */
 #define DYING_NS (100 * NS_PER_US)
 
-/* Says that somebody sleeps, and sleeps until the word changes, a holder dies, or it is time to look after the holders. */
+/* Sets the waiters flag, and sleeps until the word changes, a holder dies, or it is time to look after the holders. */
 static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
@@ -94,13 +94,13 @@ static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, u
     return rc;
 }
 
-/* A waiter that leaves may have been woken for nothing; another must be woken in its place. */
+/* A waiter that leaves may have been woken for the lock: another must be woken instead. */
 static void pass_on(const struct seat *seat, uint64_t index)
 {
     fab_wake(seat->ep, space_lock_addr(seat->space, index), WORD_WATCH, 1);
 }
 
-/* The connection broke during a compare-and-swap that only we can have made: what does the word say now? */
+/* The connection broke during a compare-and-swap: reads whether it took effect. */
 static int read_after_break(const struct seat *seat, fab_addr addr, uint64_t *word)
 {
     for (;;) {
@@ -113,8 +113,8 @@ static int read_after_break(const struct seat *seat, fab_addr addr, uint64_t *wo
     }
 }
 
-/* A waiter that leaves a shared lock to its readers takes the waiters flag away if it was the last: new readers would wait for
- * nobody. Whoever begins to wait meanwhile has said so before it looked at the flag, or is woken to set it again. */
+/* The last waiter that leaves a shared lock to its readers clears the waiters flag, which would keep new readers out. A session
+ * that begins to wait meanwhile has published that before it looked at the flag, or is woken and sets it again. */
 static void stop_waiting(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
@@ -126,8 +126,8 @@ static void stop_waiting(const struct seat *seat, const struct hold *h)
         fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
 }
 
-/* A reader enters an open lock: first the record, then another look at the word. Who closes the lock does it the other way round,
- * so one of the two sees the other. 1: granted; 0: look again. */
+/* A reader enters an open lock: first the record, then another look at the word. A session that closes the lock does it the other
+ * way round, so at least one of the two sees the other. 1: granted; 0: look again. */
 static int enter_open(const struct seat *seat, struct hold *h, const struct word_lock *seen)
 {
     uint64_t w;
@@ -153,7 +153,7 @@ static int close_open(const struct seat *seat, uint64_t index, uint64_t w)
     return rc < 0 ? rc : 0;
 }
 
-/* One compare-and-swap on a word that we may have. 1: granted; 0: look again. */
+/* Takes the lock by one compare-and-swap, from the word as seen to `next`. 1: granted; 0: look again. */
 static int take(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t next)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
@@ -169,7 +169,7 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
     if (unlikely(rc == -FAB_EUNKNOWN)) {
         if (shared)
             return word_disown(seat, h, RECORD_WAIT);
-        /* An exclusive word names this very hold. */
+        /* An exclusive word names this very hold, so reading it tells. */
         rc = read_after_break(seat, addr, &old);
         got = !rc && (old & ~WORD_WAITERS) == (next & ~WORD_WAITERS);
     }
@@ -206,8 +206,7 @@ static int granted_in_time(const struct attempt *a)
     return 0;
 }
 
-/* The lock is taken, and the caller does not wait. A dead holder does not count as one, so the first time holders are looked after.
- */
+/* The lock is held, and the caller does not wait. The first time it makes sure that the holders live. */
 static int refuse_to_wait(struct attempt *a)
 {
     if (a->looked_after)
@@ -314,7 +313,7 @@ static int release_exclusive(const struct seat *seat, const struct hold *h)
 /* The word after one reader left. */
 static uint64_t without_reader(uint64_t w)
 {
-    if (word_mode(w) == WORD_RECOUNT) /* tells whoever counts that its count is out of date */
+    if (word_mode(w) == WORD_RECOUNT) /* makes the count in progress out of date */
         return (w & WORD_WAITERS) | word_make(WORD_RECOUNT, (word_count(w) + 1) & WORD_COUNT_MAX, word_token(w));
     assert(word_mode(w) == WORD_SHARED && word_count(w) > 0); /* a live reader is counted (I3) */
     if (word_count(w) == 1)
@@ -332,10 +331,11 @@ static int release_shared(const struct seat *seat, const struct hold *h)
         uint64_t w, old = 0;
         int rc = fab_read64(seat->ep, addr, &w);
         if (!rc && word_open(w) && fab_is_shm(seat->ep)) {
-            fab_local_fence(seat->ep); /* the record before the word: whoever closes the lock after this look sees that we leave */
+            fab_local_fence(
+                seat->ep); /* the record before the word: a session that closes the lock after this look sees that we leave */
             fab_read64(seat->ep, addr, &w);
         }
-        /* Read first, then ask whether we live: if the word is then unchanged, no recovery has counted us out (I3). */
+        /* The word first, the lease second: if the word is then unchanged, no recovery has counted us out (I3). */
         if (!rc && !seat_lives(seat))
             return -PAWL_ELOST;
         if (!rc && word_open(w)) {
@@ -381,7 +381,7 @@ static int downgrade(const struct seat *seat, struct hold *h)
         return rc;
     if ((w & ~WORD_WAITERS) != held)
         return -PAWL_ENOTOWNER;
-    /* The record first: it must count as a reader's before the word does (I5). While the word is exclusive nobody counts. */
+    /* The record first: it must say "reader" before the word does (I5). An exclusive word is not counted anew. */
     rc = hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S);
     if (rc)
         return rc;
@@ -390,12 +390,12 @@ static int downgrade(const struct seat *seat, struct hold *h)
         return rc;
     h->token++;
     h->mode = PAWL_SHARED;
-    if (waiters) /* readers may enter now; the flag is gone from the word, so all must look again */
+    if (waiters) /* readers may enter now; the flag is cleared, so all waiters must look again */
         fab_wake(seat->ep, space_lock_addr(seat->space, h->index), WORD_WATCH, UINT16_MAX);
     return 0;
 }
 
-/* Takes back the wish to become the writer, which was made while the word had the token `asked`. */
+/* Clears the upgrade flag that was set while the word had the token `asked`. */
 static int stop_upgrade(const struct seat *seat, const struct hold *h, uint64_t asked)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
@@ -411,13 +411,13 @@ static int stop_upgrade(const struct seat *seat, const struct hold *h, uint64_t 
             return 0;
         }
         if (rc == -FAB_EUNKNOWN)
-            rc = word_disown(seat, h, RECORD_HELD_S); /* counting anew clears the flag, whoever set it, and keeps us */
+            rc = word_disown(seat, h, RECORD_HELD_S); /* counting anew clears the flag and keeps us as a reader */
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
     }
 }
 
-/* The last other reader has left: makes us the writer. 1: done. */
+/* The other readers have left: makes us the writer. 1: done. */
 static int become_writer(const struct seat *seat, struct hold *h, const struct word_lock *seen)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
@@ -465,7 +465,7 @@ static int upgrade_step(const struct seat *seat, struct hold *h, const struct wo
     if (!ours) {
         int rc = fab_cas64(seat->ep, addr, w, w | WORD_UPGRADE, &old);
         if (rc == -FAB_EUNKNOWN)
-            return word_disown(seat, h, RECORD_HELD_S); /* whose flag is it? Counting anew clears it */
+            return word_disown(seat, h, RECORD_HELD_S); /* the flag may be ours or not: counting anew clears it */
         if (!rc && old == w)
             *asked = word_token(w);
         return rc;
@@ -525,7 +525,7 @@ static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *
     return 0;
 }
 
-/* The next token after the floor, high part first: whoever dies in between leaves a token that is higher still. */
+/* The next token after the floor, high part first: a death in between leaves a token that is higher still. */
 static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
     if (h->token > floor)
@@ -535,7 +535,7 @@ static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     bool waiters;
     struct word_lock seen;
     int rc = look(seat, addr, &seen);
-    /* By compare-and-swap, for should we be lost meanwhile, it must not undo what others have raised it to. */
+    /* By compare-and-swap: if we are lost meanwhile, it must not undo what other sessions have raised it to. */
     while (!rc && seen.high < above >> WORD_TOKEN_BITS) {
         uint64_t old;
         rc = fab_cas64(seat->ep, addr + offsetof(struct word_lock, high), seen.high, above >> WORD_TOKEN_BITS, &old);
@@ -549,7 +549,7 @@ static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     if (rc < 0)
         return rc;
     h->token = word_full_token(seat, max_u64(seen.high, above >> WORD_TOKEN_BITS), above & WORD_TOKEN_MAX);
-    if (waiters) /* the flag is gone from the word: all must look again */
+    if (waiters) /* the flag is cleared: all waiters must look again */
         fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
     return 0;
 }
