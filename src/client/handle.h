@@ -9,7 +9,8 @@
 
 #include "client/async.h"
 #include "client/fast.h"
-#include "client/thread.h"
+
+#include <semaphore.h>
 
 #define HANDLE_LEASE_MAX_NS (UINT64_C(86400) * NS_PER_S) /* a day: PAWL_LEASE_FOREVER is for more */
 
@@ -59,17 +60,33 @@ struct pawl {
     const struct design *design; /* of the space, */
     enum pawl_keys keys;         /* and its kind of keys */
     struct async async;
-    struct library_thread thread;
+    /* The library's thread: opens the session, renews it, looks after the dead, and closes it. */
+    pthread_t thread;
+    bool stop;
+    sem_t started;
+    int start_result;
 };
 
 /* The parts that every kind has; its own open and close call these. */
 int handle_init(struct pawl *p, const struct session_ops *ops);
 void handle_free(struct pawl *p);
 
+/* Starts the library's thread and waits until it has called handle_started: 0, or the result that it gave there; then the thread
+ * has ended. Signals belong to the application, so all are blocked in the thread. handle_stop waits until it has ended, too; `wake`
+ * makes it look whether it is to stop, unless null. */
+int handle_start(struct pawl *p, void *(*run)(void *), void *arg);
+void handle_started(struct pawl *p, int result);
+void handle_stop(struct pawl *p, void (*wake)(struct pawl *p));
+
 /* False in a child of the process that opened the handle. */
 static inline bool handle_is_ours(const struct pawl *p)
 {
     return likely(p->fast->alive == FAST_ALIVE);
+}
+
+static inline const char *handle_keys_name(enum pawl_keys keys)
+{
+    return keys == PAWL_KEYS_NAMED ? "named" : keys == PAWL_KEYS_SPARSE ? "sparse" : "dense";
 }
 
 int handle_forked(void);

@@ -9,6 +9,8 @@
 int memory_failed(const struct memory_session *m, int rc, pawl_key key)
 {
     switch (rc) {
+    case 0:
+        return 0;
     case -EINVAL:
         return explain(rc, "this space has %s keys, and a name has 1 to %d bytes; the mode must be shared or exclusive",
                        m->handle.keys == PAWL_KEYS_NAMED ? "named" : "u64", PAWL_NAME_MAX);
@@ -36,10 +38,9 @@ int memory_failed(const struct memory_session *m, int rc, pawl_key key)
 /* A failed call, or the grant of the hold that it has left. */
 static int ended(const struct memory_session *m, int rc, pawl_key key, const struct hold *h, pawl_grant *out)
 {
-    if (rc)
-        return memory_failed(m, rc, key);
-    *out = grant_of(&m->locker.seat, h);
-    return 0;
+    if (!rc)
+        *out = grant_of(&m->locker.seat, h);
+    return memory_failed(m, rc, key);
 }
 
 static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
@@ -54,8 +55,7 @@ static int unlock(struct pawl *p, const pawl_grant *g)
 {
     struct memory_session *m = memory_of(p);
     struct hold h = hold_of(&m->locker.seat, g);
-    int rc = locker_unlock(&m->locker, &h);
-    return rc ? memory_failed(m, rc, pawl_id(0)) : 0;
+    return memory_failed(m, locker_unlock(&m->locker, &h), pawl_id(0));
 }
 
 static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
@@ -79,17 +79,15 @@ static int extend(struct pawl *p, pawl_grant *g)
     int rc = seat_renew(&m->locker.seat);
     if (!rc)
         rc = check(p, g);
-    if (rc)
-        return memory_failed(m, rc, pawl_id(0));
-    g->expiry_ns = seat_expiry_ns(&m->locker.seat);
-    return 0;
+    if (!rc)
+        g->expiry_ns = seat_expiry_ns(&m->locker.seat);
+    return memory_failed(m, rc, pawl_id(0));
 }
 
 static int query(struct pawl *p, pawl_key key, pawl_state *out)
 {
     struct memory_session *m = memory_of(p);
-    int rc = locker_query(&m->locker, key, out);
-    return rc ? memory_failed(m, rc, key) : 0;
+    return memory_failed(m, locker_query(&m->locker, key, out), key);
 }
 
 /* ---- ranges ---- */
@@ -170,11 +168,9 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
             return rc;
     }
     int rc = locker_lock_all(&m->locker, units, count, deadline, holds);
-    if (rc)
-        return memory_failed(m, rc, wants[0].key);
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count && !rc; i++)
         grants[i] = grant_of(&m->locker.seat, &holds[i]);
-    return 0;
+    return memory_failed(m, rc, wants[0].key);
 }
 
 const struct session_ops memory_ops = {

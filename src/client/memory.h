@@ -52,7 +52,7 @@ static inline struct memory_session *memory_of(pawl *p)
 int memory_open(const char *place, const pawl_options *o, struct pawl **out);
 int memory_close(struct pawl *p);
 
-/* Explains what a locker refused. */
+/* Explains an error of a locker; 0 is none. */
 int memory_failed(const struct memory_session *m, int rc, pawl_key key);
 
 /* ---- memory_async.c ---- */

@@ -120,7 +120,7 @@ int memory_admit(struct pawl *p, const pawl_request *r, uint64_t *index)
         rc = table_check_key(&m->locker.table, r->key);
     if (!rc && !(m->space.design->features & DESIGN_ASYNC))
         rc = -PAWL_ENOTSUP;
-    return rc ? memory_failed(m, rc, r->key) : 0;
+    return memory_failed(m, rc, r->key);
 }
 
 int memory_begin(struct pawl *p, struct async_op *op)

@@ -59,12 +59,12 @@ static void *library_thread(void *arg)
 {
     struct memory_session *m = arg;
     int rc = open_session(m);
-    library_thread_started(&m->handle.thread, rc);
+    handle_started(&m->handle, rc);
     if (rc)
         return NULL;
     const uint64_t third = min_u64(m->lease_ns / 3, TEND_NS);
     uint64_t next_renewal = add_saturating(world_now(&world_real), third), next_round = 0;
-    while (!library_thread_stopped(&m->handle.thread)) {
+    while (!__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE)) {
         uint64_t now = world_now(&world_real);
         if (now >= next_renewal) {
             renew(m);
@@ -86,11 +86,10 @@ static void *library_thread(void *arg)
 /* Does the space that is there have what was asked for? */
 static int check_wishes(const pawl_options *o, const struct layout_header *h, const char *path)
 {
-    static const char *const kinds[] = {"", "named", "sparse", "dense"};
     if (o->design && strncmp(o->design, h->design, LAYOUT_DESIGN_LEN))
         return explain(-EINVAL, "%s has the design '%.32s', not '%s'", path, h->design, o->design);
     if (o->keys && o->keys != h->keys)
-        return explain(-EINVAL, "%s has %s keys, not %s ones", path, kinds[h->keys], kinds[o->keys]);
+        return explain(-EINVAL, "%s has %s keys, not %s ones", path, handle_keys_name(h->keys), handle_keys_name(o->keys));
     if (o->capacity > h->capacity)
         return explain(-EINVAL, "%s has room for %llu locks, not %llu", path, (unsigned long long)h->capacity,
                        (unsigned long long)o->capacity);
@@ -187,7 +186,7 @@ static int make_session(struct segment *s, const pawl_options *o, struct pawl **
     m->handle.design = m->space.design;
     m->handle.keys = m->locker.table.keys;
     if (!rc)
-        rc = library_thread_start(&m->handle.thread, library_thread, m);
+        rc = handle_start(&m->handle, library_thread, m);
     if (rc == -PAWL_ELIMIT)
         explain(rc, "%s: all %u sessions are in use", s->path, m->space.slot_count);
     if (rc) {
@@ -220,9 +219,7 @@ int memory_close(struct pawl *p)
     int rc = 0;
     if (handle_is_ours(p)) {
         memory_drain(m);
-        library_thread_stop(&p->thread);
-        memory_changed(p);
-        library_thread_join(&p->thread);
+        handle_stop(p, memory_changed);
         rc = m->close_result;
     }
     free_session(m);

@@ -21,39 +21,35 @@ static void give_spare(struct net *n, uint32_t request)
 {
     uint32_t none = NET_NONE;
     if (!__atomic_compare_exchange_n(&n->spare, &none, request, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-        net_give_request(n, request);
+        net_give_request(n, false, request);
 }
 
-int net_take_locked(struct net *n, uint32_t *out)
+int net_take_request(struct net *n, bool locked, uint32_t *out)
 {
-    if (!n->idle_count)
-        return take_spare(n, out) ? 0 : -PAWL_ELIMIT;
-    *out = n->idle[n->idle_first];
-    n->idle_first = (n->idle_first + 1) % n->host.header->config.requests;
-    n->idle_count--;
-    return 0;
-}
-
-void net_give_locked(struct net *n, uint32_t request)
-{
-    uint32_t requests = n->host.header->config.requests;
-    assert(n->idle_count < requests);
-    n->idle[(n->idle_first + n->idle_count++) % requests] = request;
-}
-
-int net_take_request(struct net *n, uint32_t *out)
-{
-    pthread_mutex_lock(&n->handle.async.lock);
-    int rc = net_take_locked(n, out);
-    pthread_mutex_unlock(&n->handle.async.lock);
+    int rc = 0;
+    if (!locked)
+        pthread_mutex_lock(&n->handle.async.lock);
+    if (n->idle_count) {
+        *out = n->idle[n->idle_first];
+        n->idle_first = (n->idle_first + 1) % n->host.header->config.requests;
+        n->idle_count--;
+    } else if (!take_spare(n, out)) {
+        rc = -PAWL_ELIMIT;
+    }
+    if (!locked)
+        pthread_mutex_unlock(&n->handle.async.lock);
     return rc;
 }
 
-void net_give_request(struct net *n, uint32_t request)
+void net_give_request(struct net *n, bool locked, uint32_t request)
 {
-    pthread_mutex_lock(&n->handle.async.lock);
-    net_give_locked(n, request);
-    pthread_mutex_unlock(&n->handle.async.lock);
+    const uint32_t requests = n->host.header->config.requests;
+    if (!locked)
+        pthread_mutex_lock(&n->handle.async.lock);
+    assert(n->idle_count < requests);
+    n->idle[(n->idle_first + n->idle_count++) % requests] = request;
+    if (!locked)
+        pthread_mutex_unlock(&n->handle.async.lock);
 }
 
 /* The session's number and its serial, and the request's. */
@@ -115,10 +111,10 @@ int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out)
     return 0;
 }
 
-/* ---- calls ---- */
-
 int net_failed(const struct net *n, int rc)
 {
+    if (!rc)
+        return 0;
     if (rc == -PAWL_ELIMIT)
         return explain(rc, "this session already holds or waits for %u locks", n->host.header->config.requests);
     if (rc == -PAWL_ENOTSUP)
@@ -132,7 +128,9 @@ int net_failed(const struct net *n, int rc)
     return explain(rc, "%s", pawl_strerror(rc));
 }
 
-int net_start(struct net *n, struct packet_ask *ask, struct outbox *out)
+/* ---- what synchronous and asynchronous calls begin alike ---- */
+
+static int start(struct net *n, struct packet_ask *ask, struct outbox *out)
 {
     int rc = -EBUSY;
     ask->port = n->udp.at.port;
@@ -151,35 +149,80 @@ int net_start(struct net *n, struct packet_ask *ask, struct outbox *out)
 }
 
 /* With a request whose last release has been acknowledged; the few others will be. */
-static int start(struct net *n, struct packet_ask *ask, uint32_t *bell)
+int net_begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *call, bool locked, uint32_t *bell, struct outbox *out)
 {
-    uint32_t requests = n->host.header->config.requests;
-    struct outbox *out = net_outbox();
-    for (uint32_t i = 0; i < requests; i++) {
-        int rc = net_take_request(n, &ask->request);
+    if (call) {
+        ask->bytes = call->bytes ? call->bytes : "";
+        ask->len = (uint32_t)call->len;
+    }
+    for (uint32_t tries = n->host.header->config.requests; tries > 0; tries--) {
+        int rc = net_take_request(n, locked, &ask->request);
         if (rc)
             return rc;
         *bell = net_bell(n, ask->request);
-        rc = net_start(n, ask, out);
-        if (rc >= 0) {
-            net_flush(n, &n->udp, out);
-            return rc;
-        }
-        net_give_request(n, ask->request);
+        rc = start(n, ask, out);
+        if (rc == PACKET_DONE)
+            *bell = NET_LOOK_AT_ONCE;
+        if (rc < 0)
+            net_give_request(n, locked, ask->request);
         if (rc != -EBUSY)
             return rc;
     }
     return -PAWL_ELIMIT;
 }
 
-static void end_request(struct net *n, uint32_t request)
+int net_begin_convert(struct net *n, uint32_t request, enum pawl_mode mode, uint32_t thread, uint32_t *bell, struct outbox *out)
+{
+    const struct packet_design *d = n->host.design;
+    int rc = -PAWL_ELOST;
+    if (!d->convert)
+        return -PAWL_ENOTSUP;
+    net_touches(n, request);
+    *bell = net_bell(n, request);
+    host_enter(&n->host, out);
+    if (d->thread)
+        d->thread(n->host.memory, request, thread, host_now(), out);
+    if (host_now() < net_expiry_locked(n))
+        rc = d->convert(n->host.memory, request, mode, host_now(), out);
+    host_leave(&n->host, out);
+    if (rc == PACKET_DONE)
+        *bell = NET_LOOK_AT_ONCE;
+    return rc;
+}
+
+int net_begin_call(struct net *n, uint32_t request, const pawl_call *call, uint32_t *bell, struct outbox *out)
+{
+    int rc = -PAWL_ELOST;
+    *bell = net_bell(n, request);
+    host_enter(&n->host, out);
+    if (host_now() < net_expiry_locked(n))
+        rc = n->host.design->call(n->host.memory, request, call->bytes, (uint32_t)call->len, host_now(), out);
+    host_leave(&n->host, out);
+    return rc;
+}
+
+int net_end(struct net *n, uint32_t request, bool locked, struct outbox *out)
+{
+    net_touches(n, request);
+    host_enter(&n->host, out);
+    bool lost = host_now() >= net_expiry_locked(n);
+    int rc = n->host.design->release(n->host.memory, request, host_now(), out);
+    if (!rc)
+        __atomic_add_fetch(&n->host.uses[request], 1, __ATOMIC_RELAXED); /* the grant is void */
+    host_leave(&n->host, out);
+    if (!rc)
+        net_give_request(n, locked, request);
+    return lost ? -PAWL_ELOST : rc;
+}
+
+/* ---- calls ---- */
+
+static int end_request(struct net *n, uint32_t request)
 {
     struct outbox *out = net_outbox();
-    host_enter(&n->host, out);
-    n->host.design->release(n->host.memory, request, host_now(), out);
-    host_leave(&n->host, out);
+    int rc = net_end(n, request, false, out);
     net_flush(n, &n->udp, out);
-    net_give_request(n, request);
+    return rc;
 }
 
 /* The short way, beside the lock's own agent: no packet, one look at each clock. The coarse one lags, so that the grant seems to
@@ -189,7 +232,7 @@ static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, paw
     const struct packet_design *d = n->host.design;
     struct packet_ask ask = {.thread = net_owner(n), .port = n->udp.at.port, .mode = mode, .index = index};
     struct packet_answer answer;
-    if (!d->local_acquire || (!take_spare(n, &ask.request) && net_take_request(n, &ask.request)))
+    if (!d->local_acquire || (!take_spare(n, &ask.request) && net_take_request(n, false, &ask.request)))
         return false;
     uint64_t grants_now = world_clock(CLOCK_MONOTONIC_COARSE), expiry = 0;
     host_lock(&n->host);
@@ -235,21 +278,18 @@ static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64
     uint32_t bell = 0;
     if (!call && lock_at_once(n, index, mode, out))
         return 0;
-    struct packet_ask ask = {.thread = net_owner(n), .index = index, .mode = mode, .try = deadline == DEADLINE_TRY};
-    if (call) {
-        ask.bytes = call->bytes ? call->bytes : "";
-        ask.len = (uint32_t)call->len;
-        ask.once = !out;
-    }
-    int rc = start(n, &ask, &bell);
+    struct packet_ask ask = {
+        .thread = net_owner(n), .index = index, .mode = mode, .try = deadline == DEADLINE_TRY, .once = call && !out};
+    struct outbox *box = net_outbox();
+    int rc = net_begin_lock(n, &ask, call, false, &bell, box);
+    net_flush(n, &n->udp, box);
     if (rc < 0)
         return net_failed(n, rc);
-    bell = rc == PACKET_DONE ? UINT32_MAX : bell; /* no bell is odd: look at once */
     rc = net_await(n, ask.request, bell, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer, &expiry);
     if (!rc && call)
         rc = net_take_reply(n, ask.request, call, net_outbox());
     if (rc || !out)
-        net_give_request(n, ask.request);
+        net_give_request(n, false, ask.request);
     if (rc)
         return net_failed(n, net_valid(n) ? rc : -PAWL_ELOST);
     if (!out)
@@ -296,7 +336,7 @@ static int hold_call(struct pawl *p, const pawl_grant *g, uint64_t deadline, paw
     struct net *n = net_of(p);
     struct packet_answer answer;
     uint64_t expiry = 0;
-    uint32_t request;
+    uint32_t request, bell;
     int rc = net_check_call(n, call);
     if (rc)
         return rc;
@@ -304,18 +344,13 @@ static int hold_call(struct pawl *p, const pawl_grant *g, uint64_t deadline, paw
     if (rc)
         return net_failed(n, rc);
     struct outbox *out = net_outbox();
-    uint32_t bell = net_bell(n, request);
-    host_enter(&n->host, out);
-    rc = host_now() < net_expiry_locked(n)
-             ? n->host.design->call(n->host.memory, request, call->bytes, (uint32_t)call->len, host_now(), out)
-             : -PAWL_ELOST;
-    host_leave(&n->host, out);
+    rc = net_begin_call(n, request, call, &bell, out);
     net_flush(n, &n->udp, out);
     if (rc >= 0)
         rc = net_await(n, request, bell, deadline, &answer, &expiry);
     if (!rc)
         rc = net_take_reply(n, request, call, net_outbox());
-    return rc ? net_failed(n, rc) : 0;
+    return net_failed(n, rc);
 }
 
 /* False: not this time. */
@@ -343,54 +378,30 @@ static int unlock(struct pawl *p, const pawl_grant *g)
     if (rc)
         return net_failed(n, rc);
     net_touches(n, request);
-    if (unlock_at_once(n, request))
-        return 0;
-    struct outbox *out = net_outbox();
-    host_enter(&n->host, out);
-    if (host_now() >= net_expiry_locked(n))
-        rc = -PAWL_ELOST;
-    int released = n->host.design->release(n->host.memory, request, host_now(), out);
-    if (!released)
-        __atomic_add_fetch(&n->host.uses[request], 1, __ATOMIC_RELAXED); /* the grant is void */
-    host_leave(&n->host, out);
-    net_flush(n, &n->udp, out);
-    if (!released)
-        net_give_request(n, request);
-    rc = rc ? rc : released;
-    return rc ? net_failed(n, rc) : 0;
+    return unlock_at_once(n, request) ? 0 : net_failed(n, end_request(n, request));
 }
 
 static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
 {
     struct net *n = net_of(p);
     struct packet_answer answer;
+    struct outbox *out = net_outbox();
     uint64_t expiry = 0;
-    uint32_t request, bell = 0;
+    uint32_t request, bell;
     int rc = net_request_of(n, g, &request);
     if (!rc && mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
         rc = -EINVAL;
-    if (!rc && !n->host.design->convert)
-        rc = -PAWL_ENOTSUP;
-    if (rc)
-        return net_failed(n, rc);
-    net_touches(n, request);
-    struct outbox *out = net_outbox();
-    bell = net_bell(n, request);
-    host_enter(&n->host, out);
-    if (n->host.design->thread)
-        n->host.design->thread(n->host.memory, request, net_owner(n), host_now(), out);
-    rc = host_now() < net_expiry_locked(n) ? n->host.design->convert(n->host.memory, request, mode, host_now(), out) : -PAWL_ELOST;
-    host_leave(&n->host, out);
+    if (!rc)
+        rc = net_begin_convert(n, request, mode, net_owner(n), &bell, out);
     net_flush(n, &n->udp, out);
     if (rc < 0)
         return net_failed(n, rc);
-    rc = net_await(n, request, rc == PACKET_DONE ? UINT32_MAX : bell, deadline, &answer, &expiry);
+    rc = net_await(n, request, bell, deadline, &answer, &expiry);
     if (!net_grant_clock(expiry))
         rc = -PAWL_ELOST;
-    if (rc)
-        return net_failed(n, rc);
-    *g = net_grant(n, request, g->index, &answer, expiry);
-    return 0;
+    if (!rc)
+        *g = net_grant(n, request, g->index, &answer, expiry);
+    return net_failed(n, rc);
 }
 
 static int check(struct pawl *p, const pawl_grant *g)
@@ -458,7 +469,7 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
         unlock(p, &got[i]);
     for (unsigned i = 0; !rc && i < count; i++)
         grants[order[i].want - wants] = got[i];
-    return rc ? net_failed(n, rc) : 0;
+    return net_failed(n, rc);
 }
 
 const struct session_ops net_ops = {

@@ -15,6 +15,7 @@
 #define NET_SCHEME "pawl://"
 
 #define NET_NONE UINT32_MAX
+#define NET_LOOK_AT_ONCE UINT32_MAX /* as the bell that was seen: no bell is odd */
 
 /* What an operation in flight waits for: its request in the host's memory. */
 struct net_task {
@@ -112,23 +113,25 @@ bool net_valid(struct net *n);
 uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
 uint64_t net_grant_clock(uint64_t at);           /* from the host's clock to that of grants; 0 if it is past */
 
-/* What went wrong, explained. */
+/* Explains an error; 0 is none. */
 int net_failed(const struct net *n, int rc);
 
 /* Whether a data server can be told that, and what it has answered. */
 int net_check_call(struct net *n, const pawl_call *call);
 int net_take_reply(struct net *n, uint32_t request, pawl_call *call, struct outbox *out);
 
-/* Takes an unused request, or -PAWL_ELIMIT; gives it back. The second pair with the ring's lock held. */
-int net_take_request(struct net *n, uint32_t *out);
-void net_give_request(struct net *n, uint32_t request);
-int net_take_locked(struct net *n, uint32_t *out);
-void net_give_locked(struct net *n, uint32_t request);
+/* Takes an unused request, or -PAWL_ELIMIT; gives it back. `locked`: the caller has the ring's lock. */
+int net_take_request(struct net *n, bool locked, uint32_t *out);
+void net_give_request(struct net *n, bool locked, uint32_t request);
 pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a, uint64_t expiry);
 /* The request of a grant, or -PAWL_ENOTOWNER. */
 int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out);
-/* ask->thread: the thread that waits; 0: none does. Its port is ours. */
-int net_start(struct net *n, struct packet_ask *ask, struct outbox *out);
+/* Begin something in the host's memory; its packets are in `out`. Negative: it failed. *bell: the bell before it began, for
+ * net_await. ask->thread: the thread that waits; 0: none does. net_end releases, and gives the request back. */
+int net_begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *call, bool locked, uint32_t *bell, struct outbox *out);
+int net_begin_convert(struct net *n, uint32_t request, enum pawl_mode mode, uint32_t thread, uint32_t *bell, struct outbox *out);
+int net_begin_call(struct net *n, uint32_t request, const pawl_call *call, uint32_t *bell, struct outbox *out);
+int net_end(struct net *n, uint32_t request, bool locked, struct outbox *out);
 
 /* The calling thread as an owner, 0 if its session takes no part; it owns the lock of a request; it releases or changes a lock that
  * may belong to another thread. */

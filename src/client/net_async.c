@@ -10,7 +10,6 @@
 
 #define TOGETHER 16 /* packets that wait for others; and so many operations are sent at once while no more are in flight */
 #define ROUND_NS NS_PER_MS
-#define LOOK_AT_ONCE UINT32_MAX /* as the bell that was seen: no bell is odd */
 
 static struct net_task *task_of(struct net *n, const struct async_op *op)
 {
@@ -42,7 +41,7 @@ static void give_up(struct net *n, struct net_task *t, int why)
     n->host.design->give_up(n->host.memory, t->request, why, host_now(), &n->batch);
     host_leave(&n->host, &n->batch);
     t->given_up = true;
-    t->bell = LOOK_AT_ONCE;
+    t->bell = NET_LOOK_AT_ONCE;
 }
 
 void net_cancel(struct pawl *p, struct async_op *op)
@@ -62,7 +61,7 @@ static void conclude(struct net *n, struct async_op *op, const struct packet_ans
         rc = net_take_reply(n, request, r->call, &n->batch);
     pawl_grant g = rc ? op->completion.grant : net_grant(n, request, op->completion.grant.index, answer, expiry);
     if (asks_for_lock(r) && (rc || once))
-        net_give_locked(n, request);
+        net_give_request(n, true, request);
     if (!rc && !once && !g.expiry_ns)
         rc = -PAWL_ELOST; /* I1; the session's end releases it */
     if (!rc)
@@ -103,78 +102,21 @@ void net_pump(struct pawl *p)
 
 /* ---- submitting ---- */
 
-static int begin_lock(struct net *n, struct net_task *t, uint64_t index, const pawl_request *r)
-{
-    for (uint32_t tries = n->host.header->config.requests; tries-- > 0;) {
-        int rc = net_take_locked(n, &t->request);
-        if (rc)
-            return rc;
-        t->bell = net_bell(n, t->request);
-        struct packet_ask ask = {.request = t->request, .index = index, .mode = r->mode, .try = r->deadline_ns == DEADLINE_TRY};
-        if (r->call) {
-            ask.bytes = r->call->bytes ? r->call->bytes : "";
-            ask.len = (uint32_t)r->call->len;
-            ask.once = r->op == PAWL_OP_CALL;
-        }
-        rc = net_start(n, &ask, &n->batch);
-        if (rc >= 0)
-            return rc;
-        net_give_locked(n, t->request);
-        if (rc != -EBUSY)
-            return rc;
-    }
-    return -PAWL_ELIMIT;
-}
-
-static int begin_convert(struct net *n, struct net_task *t, const pawl_request *r)
-{
-    if (!n->host.design->convert)
-        return -PAWL_ENOTSUP;
-    net_touches(n, t->request);
-    host_enter(&n->host, &n->batch);
-    if (n->host.design->thread) /* no thread waits for it, or has it from now on */
-        n->host.design->thread(n->host.memory, t->request, 0, host_now(), &n->batch);
-    int rc = n->host.design->convert(n->host.memory, t->request, r->mode, host_now(), &n->batch);
-    host_leave(&n->host, &n->batch);
-    return rc;
-}
-
-static int begin_call(struct net *n, struct net_task *t, const pawl_request *r)
-{
-    host_enter(&n->host, &n->batch);
-    uint64_t now = host_now();
-    int rc = -PAWL_ELOST;
-    if (now < net_expiry_locked(n))
-        rc = n->host.design->call(n->host.memory, t->request, r->call->bytes, (uint32_t)r->call->len, now, &n->batch);
-    host_leave(&n->host, &n->batch);
-    return rc;
-}
-
-static int end_lock(struct net *n, uint32_t request)
-{
-    net_touches(n, request);
-    host_enter(&n->host, &n->batch);
-    int rc = n->host.design->release(n->host.memory, request, host_now(), &n->batch);
-    if (!rc)
-        __atomic_add_fetch(&n->host.uses[request], 1, __ATOMIC_RELAXED);
-    host_leave(&n->host, &n->batch);
-    if (!rc)
-        net_give_locked(n, request);
-    return rc;
-}
-
-/* PACKET_DONE or another code from 0 on: it is under way. */
+/* Not negative: the request is under way, or the lock is released. No thread waits for it, or has the lock from now on. */
 static int start(struct net *n, struct net_task *t, const pawl_request *r, uint64_t index)
 {
-    if (asks_for_lock(r))
-        return begin_lock(n, t, index, r);
-    int rc = net_request_of(n, &r->grant, &t->request);
-    if (rc)
+    if (asks_for_lock(r)) {
+        struct packet_ask ask = {
+            .index = index, .mode = r->mode, .try = r->deadline_ns == DEADLINE_TRY, .once = r->op == PAWL_OP_CALL};
+        int rc = net_begin_lock(n, &ask, r->call, true, &t->bell, &n->batch);
+        t->request = ask.request;
         return rc;
-    t->bell = net_bell(n, t->request);
-    return r->op == PAWL_OP_CONVERT     ? begin_convert(n, t, r)
-           : r->op == PAWL_OP_HOLD_CALL ? begin_call(n, t, r)
-                                        : end_lock(n, t->request);
+    }
+    int rc = net_request_of(n, &r->grant, &t->request);
+    return rc                           ? rc
+           : r->op == PAWL_OP_CONVERT   ? net_begin_convert(n, t->request, r->mode, 0, &t->bell, &n->batch)
+           : r->op == PAWL_OP_HOLD_CALL ? net_begin_call(n, t->request, r->call, &t->bell, &n->batch)
+                                        : net_end(n, t->request, true, &n->batch);
 }
 
 int net_begin(struct pawl *p, struct async_op *op)
@@ -184,13 +126,10 @@ int net_begin(struct pawl *p, struct async_op *op)
     const pawl_request *r = &op->request;
     *t = (struct net_task){.deadline = r->deadline_ns == DEADLINE_TRY ? DEADLINE_NEVER : r->deadline_ns};
     int rc = start(n, t, r, op->completion.grant.index);
-    if (r->op == PAWL_OP_UNLOCK || rc < 0) {
+    if (r->op == PAWL_OP_UNLOCK || rc < 0)
         async_finish(&p->async, op, rc);
-    } else {
+    else
         op->state = ASYNC_WAITING;
-        if (rc == PACKET_DONE)
-            t->bell = LOOK_AT_ONCE;
-    }
     if (n->batch.packets >= TOGETHER || p->async.in_flight < TOGETHER || n->batch.wakes)
         net_flush(n, &n->udp, &n->batch);
     return 0;

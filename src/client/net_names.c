@@ -22,10 +22,7 @@ static int check(const struct net *n, pawl_key key, enum pawl_mode mode)
     if (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
         return explain(-EINVAL, "the mode must be shared or exclusive");
     if (named != !!key.name)
-        return explain(-EINVAL, "this space has %s keys",
-                       named                                ? "named"
-                       : n->handle.keys == PAWL_KEYS_SPARSE ? "sparse"
-                                                            : "dense");
+        return explain(-EINVAL, "this space has %s keys", handle_keys_name(n->handle.keys));
     if (named && key.id > PAWL_NAME_MAX)
         return explain(-ENAMETOOLONG, "the name has %" PRIu64 " bytes, more than %d", key.id, PAWL_NAME_MAX);
     if (named && !key.id)

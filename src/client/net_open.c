@@ -159,18 +159,17 @@ static void free_net(struct net *n)
     free(n);
 }
 
-static int check_wishes(const struct net *n, const pawl_options *o)
+/* What the space has, and whether that is what the options require. */
+static int check_wishes(struct net *n, const pawl_options *o)
 {
     const struct host_header *h = n->host.header;
     assert(h);
+    n->handle.design = design_find(h->design);
+    n->handle.keys = h->config.keys ? (enum pawl_keys)h->config.keys : PAWL_KEYS_DENSE;
     if (o->design && strcmp(o->design, h->design))
         return explain(-EINVAL, "the space '%s' has the design '%s', not '%s'", h->space, h->design, o->design);
-    uint32_t keys = h->config.keys ? h->config.keys : PAWL_KEYS_DENSE;
-    if (o->keys && o->keys != keys)
-        return explain(-EINVAL, "the space '%s' has %s keys", h->space,
-                       keys == PAWL_KEYS_NAMED    ? "named"
-                       : keys == PAWL_KEYS_SPARSE ? "sparse"
-                                                  : "dense");
+    if (o->keys && o->keys != n->handle.keys)
+        return explain(-EINVAL, "the space '%s' has %s keys", h->space, handle_keys_name(n->handle.keys));
     if (o->capacity > h->config.locks || o->holds > h->config.requests)
         return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and a session can hold %u", h->space, h->config.locks,
                        h->config.requests);
@@ -186,12 +185,10 @@ static int open_session(struct net *n)
 {
     const struct host_header *h = n->host.header;
     const uint32_t requests = h->config.requests;
-    n->handle.design = design_find(h->design);
-    n->handle.keys = h->config.keys ? (enum pawl_keys)h->config.keys : PAWL_KEYS_DENSE;
     n->idle = calloc(requests, sizeof *n->idle);
     n->waiting = calloc(requests + PAWL_INFLIGHT_MAX, sizeof *n->waiting);
     n->owners = calloc(requests, sizeof *n->owners);
-    int rc = n->idle && n->waiting && n->owners ? library_thread_start(&n->handle.thread, net_thread, n) : -ENOMEM;
+    int rc = n->idle && n->waiting && n->owners ? handle_start(&n->handle, net_thread, n) : -ENOMEM;
     if (rc == -PAWL_ELIMIT)
         explain(rc, "all %u sessions of this host are in use", h->config.sessions);
     for (uint32_t i = 0; i < requests && !rc; i++)
@@ -255,11 +252,9 @@ int net_open(const char *place, const pawl_options *o, struct pawl **out)
 
 int net_close(struct pawl *p)
 {
-    struct net *n = net_of(p);
     if (!handle_is_ours(p)) /* threads, sockets and the host's memory are the parent's: a child leaves its copies alone */
         return 0;
-    library_thread_stop(&p->thread);
-    library_thread_join(&p->thread);
-    free_net(n);
+    handle_stop(p, NULL);
+    free_net(net_of(p));
     return 0;
 }

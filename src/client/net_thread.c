@@ -192,10 +192,10 @@ void *net_thread(void *arg)
     struct pawl *p = &n->handle;
     int rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
     n->serial = rc ? 0 : n->host.sessions[n->session].serial;
-    library_thread_started(&p->thread, rc);
+    handle_started(p, rc);
     if (rc)
         return NULL;
-    while (!library_thread_stopped(&p->thread)) {
+    while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
         renew(n);
         if (!n->serves || n->pool.fd < 0)
             try_to_serve(n);

@@ -6,6 +6,7 @@
 #include "lib/explain.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -46,6 +47,37 @@ void handle_free(struct pawl *p)
         return;
     munmap(p->fast, sizeof *p->fast);
     async_free(&p->async);
+}
+
+int handle_start(struct pawl *p, void *(*run)(void *), void *arg)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    sem_init(&p->started, 0, 0);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&p->thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return explain(-rc, "cannot start the library's thread: %s", strerror(rc));
+    while (sem_wait(&p->started))
+        assert(errno == EINTR);
+    if (p->start_result)
+        pthread_join(p->thread, NULL);
+    return p->start_result;
+}
+
+void handle_started(struct pawl *p, int result)
+{
+    p->start_result = result;
+    sem_post(&p->started);
+}
+
+void handle_stop(struct pawl *p, void (*wake)(struct pawl *p))
+{
+    __atomic_store_n(&p->stop, true, __ATOMIC_RELEASE);
+    if (wake)
+        wake(p);
+    pthread_join(p->thread, NULL);
 }
 
 /* ---- options ---- */

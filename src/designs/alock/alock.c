@@ -111,11 +111,7 @@ static int end_token(const struct turn *t)
         fab_local_faa64(t->seat->ep, addr, 1);
         return 0;
     }
-    for (;;) {
-        int rc = fab_write64(t->seat->ep, addr, t->count + 1);
-        if (!rc || (rc = seat_retry(t->seat, rc)))
-            return rc;
-    }
+    return seat_retry(t->seat, seat_write64(t->seat, addr, t->count + 1));
 }
 
 static int own_notes(struct turn *t)

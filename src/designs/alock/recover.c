@@ -71,26 +71,14 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
     }
 }
 
-static int lease_of(const struct cleanup *f, bool *lost)
-{
-    uint64_t lease;
-    int rc = fab_read64(f->seat->ep, space_slot_addr(f->seat->space, f->dead) + offsetof(struct slot, lease), &lease);
-    if (!rc)
-        *lost = lease_state(lease) == SLOT_LOST && lease_epoch(lease) == f->epoch;
-    return rc;
-}
-
 /* The session was lost when we were called. If it still is after its proof was read, the proof is not its successor's (I6). */
 static int shut_out(const struct cleanup *f)
 {
     uint64_t proof;
-    bool lost = false;
     int rc = fab_read64(f->seat->ep, space_slot_addr(f->seat->space, f->dead) + offsetof(struct slot, proof), &proof);
-    if (!rc)
-        rc = lease_of(f, &lost);
-    if (rc)
-        return rc;
-    return lost ? fab_fence(f->seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof) : -EAGAIN;
+    if (!rc && !(rc = seat_still_lost(f->seat, f->dead, f->epoch)))
+        return -EAGAIN;
+    return rc < 0 ? rc : fab_fence(f->seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
 }
 
 int alock_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)

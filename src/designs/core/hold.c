@@ -167,14 +167,7 @@ int hold_write(const struct seat *seat, const struct hold *h, uint64_t word)
         fab_local_fence(seat->ep);
         return 0;
     }
-    for (;;) {
-        int rc = fab_write64(seat->ep, addr, word);
-        if (!rc)
-            return 0;
-        rc = seat_retry(seat, rc);
-        if (rc)
-            return rc;
-    }
+    return seat_retry(seat, seat_write64(seat, addr, word));
 }
 
 int hold_publish_range(const struct seat *seat, const struct hold *h, enum record_state state)
@@ -197,10 +190,7 @@ int hold_publish_range(const struct seat *seat, const struct hold *h, enum recor
              .addr = space_record_addr(seat->space, seat->me->slot, h->record)},
         };
         int rc = fab_batch(seat->ep, ops, countof(ops));
-        if (!rc)
-            return 0;
-        rc = seat_retry(seat, rc);
-        if (rc)
+        if (!rc || (rc = seat_retry(seat, rc)))
             return rc;
     }
 }

@@ -33,6 +33,24 @@ int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint6
     return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
 }
 
+int seat_read64(const struct seat *seat, fab_addr addr, uint64_t *value)
+{
+    int rc;
+    do
+        rc = fab_read64(seat->ep, addr, value);
+    while (rc == -FAB_EUNKNOWN && !(rc = seat_retry(seat, rc)));
+    return rc;
+}
+
+int seat_write64(const struct seat *seat, fab_addr addr, uint64_t value)
+{
+    int rc;
+    do
+        rc = fab_write64(seat->ep, addr, value);
+    while (rc == -FAB_EUNKNOWN && !(rc = seat_retry(seat, rc)));
+    return rc;
+}
+
 /* One step of a renewal. 1: the lease word was not what we believed, another step will tell. */
 static int renew_once(const struct seat *seat, uint64_t stamp)
 {
@@ -144,6 +162,13 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
     }
     *lease = word;
     return 1;
+}
+
+int seat_still_lost(const struct seat *seat, uint32_t slot, uint32_t epoch)
+{
+    uint64_t lease;
+    int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, lease), &lease);
+    return rc ? rc : lease_state(lease) == SLOT_LOST && lease_epoch(lease) == epoch;
 }
 
 #define PIECE 64 /* words read at once: half a kilobyte, which fits any stack */

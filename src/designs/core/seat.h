@@ -10,7 +10,7 @@
  * written by its session only; a lost session's stay as they are until the slot is taken by the next one. Designs whose recovery
  * asks what the living hold, and not what the dead held, keep them in the session's own memory (desc_record).
  *
- * A slot's life:
+ * The states of a slot:
  *
  *     FREE(e) -> TAKEN(e+1) -> LIVE(e+1) -> FREE(e+1)              opened, set up, closed
  *                     '-----------'--> LOST(e+1) -> FREE(e+1)      died or overstayed; shut out (fenced) and recovered from
@@ -253,6 +253,10 @@ bool seat_lives(const struct seat *seat);
  * write. 0 and *old as of a plain one. */
 int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old);
 
+/* A READ or WRITE, repeated while the connection breaks and the session lives. Other errors are the fabric's: see seat_retry. */
+int seat_read64(const struct seat *seat, fab_addr addr, uint64_t *value);
+int seat_write64(const struct seat *seat, fab_addr addr, uint64_t value);
+
 static inline uint64_t seat_expiry_ns(const struct seat *seat)
 {
     return lease_expiry_ns(__atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE));
@@ -325,6 +329,10 @@ void hold_keeping_end(struct session *me);
 /* Is that session dead or lost? 1 yes (and its lease word says LOST or FREE from now on), 0 not that one could tell, or an
  * error. *lease is what its lease word said. */
 int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease);
+
+/* Whether the slot still belongs to that lost session, and not to a successor: 1, 0 or an error. Recovery reads a lock first and
+ * asks this second: then what it read was left by the lost session (I6). */
+int seat_still_lost(const struct seat *seat, uint32_t slot, uint32_t epoch);
 
 /* Makes sure that nothing that the session in that slot has begun takes effect any more; -EAGAIN if that is not certain yet. */
 int seat_fence(const struct seat *seat, uint32_t slot);

@@ -138,19 +138,17 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
 {
     const struct cleanup *f = ctx;
     const struct seat *seat = f->seat;
-    uint64_t index = record_index(word), lease;
+    uint64_t index = record_index(word);
     struct shift_entry e;
     if (record_state(word) == RECORD_WAIT)
         return 0; /* certainly outside */
     if (index >= seat->space->lock_count)
         return -EFAULT; /* foreign code has overwritten the memory */
     int rc = shift_look_rel_last(seat, index, &e);
-    if (!rc) /* after the entry, which then belongs to the dead session and not to its successor in the slot (I6) */
-        rc = fab_read64(seat->ep, space_slot_addr(seat->space, f->dead) + offsetof(struct slot, lease), &lease);
-    if (rc)
-        return rc;
-    if (lease_state(lease) != SLOT_LOST || lease_epoch(lease) != f->epoch)
+    if (!rc && !(rc = seat_still_lost(seat, f->dead, f->epoch)))
         return 1;
+    if (rc < 0)
+        return rc;
     if (!shift_recounting(e) && !e.tail && !e.readers)
         return 0; /* no holders and no waiters */
     /* A count in progress may have included the dead session: it must not stand. */

@@ -167,13 +167,11 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
     if (index >= space->lock_count)
         return -EFAULT; /* foreign code has overwritten the memory */
     for (bool again = true; again;) {
-        uint64_t w, lease;
+        uint64_t w;
         int rc = fab_read64(f->seat->ep, space_lock_addr(space, index), &w);
-        if (!rc) /* after the word, which then belongs to the dead session and not to its successor in the slot (I6) */
-            rc = fab_read64(f->seat->ep, space_slot_addr(space, f->dead) + offsetof(struct slot, lease), &lease);
-        if (!rc && (lease_state(lease) != SLOT_LOST || lease_epoch(lease) != f->epoch))
+        if (!rc && !(rc = seat_still_lost(f->seat, f->dead, f->epoch)))
             return 1;
-        if (!rc)
+        if (rc > 0)
             rc = recover_lock(f, index, record_state(word), w, &again);
         if (rc)
             return rc;

@@ -100,19 +100,6 @@ static void pass_on(const struct seat *seat, uint64_t index)
     fab_wake(seat->ep, space_lock_addr(seat->space, index), WORD_WATCH, 1);
 }
 
-/* The connection broke during a compare-and-swap: reads whether it took effect. */
-static int read_after_break(const struct seat *seat, fab_addr addr, uint64_t *word)
-{
-    for (;;) {
-        int rc = fab_read64(seat->ep, addr, word);
-        if (rc != -FAB_EUNKNOWN)
-            return rc;
-        rc = seat_retry(seat, rc);
-        if (rc)
-            return rc;
-    }
-}
-
 /* The last waiter that leaves a shared lock to its readers clears the waiters flag, which would keep new readers out. A session
  * that begins to wait meanwhile has published that before it looked at the flag, or is woken and sets it again. */
 static void stop_waiting(const struct seat *seat, const struct hold *h)
@@ -170,7 +157,7 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
         if (shared)
             return word_disown(seat, h, RECORD_WAIT);
         /* An exclusive word names this very hold, so reading it tells. */
-        rc = read_after_break(seat, addr, &old);
+        rc = seat_read64(seat, addr, &old);
         got = !rc && (old & ~WORD_WAITERS) == (next & ~WORD_WAITERS);
     }
     if (unlikely(rc))
@@ -275,7 +262,7 @@ static int move_exclusive(const struct seat *seat, const struct hold *h, uint64_
         if (rc == -FAB_EUNKNOWN) {
             /* Only this hold changes its word while the session lives: if the word is no longer ours, and we live, we changed it.
              */
-            rc = read_after_break(seat, addr, &old);
+            rc = seat_read64(seat, addr, &old);
             if (!rc && (old & ~WORD_WAITERS) != held) {
                 if (!seat_lives(seat))
                     return -PAWL_ELOST;
@@ -357,8 +344,7 @@ static int release_shared(const struct seat *seat, const struct hold *h)
                 hold_close(seat, h);
             return rc;
         }
-        rc = seat_retry(seat, rc);
-        if (rc)
+        if (rc && (rc = seat_retry(seat, rc)))
             return rc;
     }
 }
@@ -376,7 +362,7 @@ static int downgrade(const struct seat *seat, struct hold *h)
     bool waiters = false;
     /* A copy of the grant from before an earlier conversion has this record too, but not this token. */
     uint64_t held = word_make(WORD_EXCLUSIVE, word_owner(seat, h), token), w;
-    int rc = read_after_break(seat, space_lock_addr(seat->space, h->index), &w);
+    int rc = seat_read64(seat, space_lock_addr(seat->space, h->index), &w);
     if (rc)
         return rc;
     if ((w & ~WORD_WAITERS) != held)
@@ -425,7 +411,7 @@ static int become_writer(const struct seat *seat, struct hold *h, const struct w
     uint64_t next = (w & WORD_WAITERS) | word_make(WORD_EXCLUSIVE, word_owner(seat, h), word_token(w) + 1);
     int rc = fab_cas64(seat->ep, addr, w, next, &old);
     if (rc == -FAB_EUNKNOWN) {
-        rc = read_after_break(seat, addr, &old); /* an exclusive word names this hold */
+        rc = seat_read64(seat, addr, &old); /* an exclusive word names this hold */
         if (!rc)
             old = (old & ~WORD_WAITERS) == (next & ~WORD_WAITERS) ? w : ~w;
     }
