@@ -73,6 +73,7 @@ static int acquire_at(const struct locker *l, const struct cell *place, struct c
     int rc = hold_open(seat, place->index, h);
     if (unlikely(rc))
         return rc;
+    assert(h->index < seat->space->lock_count && h->record < seat->space->record_count);
     h->mode = claim.mode;
     h->start = claim.start;
     h->end = claim.end;

@@ -108,6 +108,7 @@ int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out)
     if (g->hold / requests != n->session || g->serial != serial_of(n, g->hold))
         return -PAWL_ENOTOWNER;
     *out = g->hold;
+    assert(*out < rack_requests(&n->host.header->config));
     return 0;
 }
 
@@ -401,6 +402,7 @@ static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t 
         rc = -PAWL_ELOST;
     if (!rc)
         *g = net_grant(n, request, g->index, &answer, expiry);
+    assert(rc || g->mode == mode);
     return net_failed(n, rc);
 }
 

@@ -137,6 +137,7 @@ __attribute__((noinline)) int hold_open(const struct seat *seat, uint64_t index,
 __attribute__((noinline)) void hold_close(const struct seat *seat, const struct hold *h)
 {
     struct hold_kept *k = &hold_kept;
+    assert(h->record < seat->space->record_count);
     bool keeps = seat->me->id && make_room(k, seat->me->id);
     if (keeps)
         keep(k, seat->me->id, h->record);
@@ -154,6 +155,7 @@ void hold_forget(const struct seat *seat, const struct hold *h)
 
 int hold_write(const struct seat *seat, const struct hold *h, uint64_t word)
 {
+    assert(h->record < seat->space->record_count && !fab_is_shm(seat->ep));
     if (!seat->space->design->recover)
         return 0; /* only recovery reads the records of others: without it the two round trips per hold are saved */
     if (seat_records_home(seat)) { /* in the store buffer; whatever verb comes next is posted after it */

@@ -60,6 +60,7 @@ static int renew_once(const struct seat *seat, uint64_t stamp)
         return -PAWL_ELOST;
     if (stamp <= lease_stamp(was))
         return 0;
+    assert(lease_epoch(was) == me->epoch && stamp > lease_stamp(was)); /* I6: a renewal of this session, forward */
     uint64_t next = lease_word(SLOT_LIVE, me->epoch, stamp);
     int rc = seat_sure_cas(seat, space_slot_addr(seat->space, me->slot) + offsetof(struct slot, lease), was, next, &old);
     if (rc)
@@ -142,6 +143,7 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
 {
     fab_addr addr = space_slot_addr(seat->space, slot) + offsetof(struct slot, lease);
     uint64_t word, old;
+    assert(slot < seat->space->slot_count && slot != seat->me->slot); /* I6: no session declares itself lost */
     int rc = fab_read64(seat->ep, addr, &word);
     if (rc)
         return rc;

@@ -120,6 +120,7 @@ int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e,
 {
     shift_remember(seat, h, e, run);
     int rc = shift_token(seat, h, e, &h->token);
+    assert(rc || h->token > seat->space->token_base); /* I2 */
     return rc ? rc : hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X);
 }
 
@@ -413,8 +414,11 @@ int shift_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
         return -PAWL_ELIMIT;
     for (;;) {
         int rc = h->mode == PAWL_SHARED ? enter_reader(seat, h, deadline) : enter_writer(seat, h, deadline);
-        if (likely(!rc)) /* a session that was stopped in between finds out here (I1), and leaves the lock to recovery */
+        if (likely(!rc)) {
+            assert(hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X)); /* I5 */
+            /* A session that was stopped in between finds out here (I1), and leaves the lock to recovery. */
             return seat_lives(seat) ? 0 : -PAWL_ELOST;
+        }
         if (rc == SHIFT_AGAIN) {
             rc = hold_publish(seat, h, RECORD_WAIT); /* the session that counts must not wait for us */
             if (!rc)
