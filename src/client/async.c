@@ -41,11 +41,6 @@ static struct async_op *idle_op(struct async *a)
     return NULL;
 }
 
-static bool names_lock(const pawl_request *r)
-{
-    return r->op == PAWL_OP_LOCK || r->op == PAWL_OP_CALL;
-}
-
 /* With the lock. */
 static int begin(struct pawl *p, const pawl_request *r, uint64_t index, uint64_t *id)
 {
@@ -54,12 +49,12 @@ static int begin(struct pawl *p, const pawl_request *r, uint64_t index, uint64_t
     if (!op)
         return explain(-PAWL_ELIMIT, "%d operations are in flight or unreaped; reap some first", PAWL_INFLIGHT_MAX);
     op->request = *r;
-    if (names_lock(r) && r->key.name) { /* `admit` has checked its length */
+    if (async_names_lock(r) && r->key.name) { /* `admit` has checked its length */
         memcpy(op->name, r->key.name, r->key.id);
         op->request.key.name = op->name;
     }
     op->completion = (pawl_completion){.id = a->next_id, .user = r->user};
-    if (names_lock(r))
+    if (async_names_lock(r))
         op->completion.grant.index = index;
     else
         op->completion.grant = r->grant;

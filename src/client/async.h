@@ -39,6 +39,12 @@ void async_free(struct async *a);
 /* With the lock: the operation has ended with this result; its completion has the grant already. */
 void async_finish(struct async *a, struct async_op *op, int result);
 
+/* Whether the request names a lock by its key, and not by a grant. */
+static inline bool async_names_lock(const pawl_request *r)
+{
+    return r->op == PAWL_OP_LOCK || r->op == PAWL_OP_CALL;
+}
+
 static inline unsigned async_number(const struct async *a, const struct async_op *op)
 {
     return (unsigned)(op - a->ops);

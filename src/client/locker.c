@@ -293,21 +293,24 @@ int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
 
 /* ---- how a lock is laid out ---- */
 
+/* The place of a key's lock, for a design with a layout. */
+static int find_laid_out(const struct locker *l, pawl_key key, struct cell *out)
+{
+    int rc = l->seat.space->design->layout ? table_check_key(&l->table, key) : -PAWL_ENOTSUP;
+    return rc ? rc : table_find_or_insert(&l->seat, &l->table, key, out);
+}
+
 int locker_layout(const struct locker *l, pawl_key key, struct lock_layout *out)
 {
     struct cell place = {0, 0};
-    int rc = l->seat.space->design->layout ? table_check_key(&l->table, key) : -PAWL_ENOTSUP;
-    if (!rc)
-        rc = table_find_or_insert(&l->seat, &l->table, key, &place);
+    int rc = find_laid_out(l, key, &place);
     return rc ? rc : l->seat.space->design->layout(&l->seat, place.index, out);
 }
 
 int locker_retune(const struct locker *l, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline)
 {
     struct cell place = {0, 0};
-    int rc = l->seat.space->design->retune ? table_check_key(&l->table, key) : -PAWL_ENOTSUP;
-    if (!rc)
-        rc = table_find_or_insert(&l->seat, &l->table, key, &place);
+    int rc = find_laid_out(l, key, &place);
     return rc ? rc : l->seat.space->design->retune(&l->seat, place.index, m, wait_ns, deadline);
 }
 

@@ -103,6 +103,9 @@ void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadli
  * request was made. At the deadline the request is given up, with -ETIMEDOUT. */
 int net_await(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline, struct packet_answer *out, uint64_t *expiry);
 void net_pass_on(struct net *n);
+void net_give_up(struct net *n, uint32_t request, int why, struct outbox *out);
+/* -EINPROGRESS: there is none yet. */
+int net_outcome(struct net *n, uint32_t request, struct outbox *box, struct packet_answer *out, uint64_t *expiry);
 
 /* Does what is due for the host as a whole: retransmission, dead processes, the coordinator. */
 void net_duties(struct net *n, struct udp *through, bool tick); /* tick: even if it is not due */

@@ -16,15 +16,10 @@ static struct net_task *task_of(struct net *n, const struct async_op *op)
     return &n->tasks[async_number(&n->handle.async, op)];
 }
 
-static bool asks_for_lock(const pawl_request *r)
-{
-    return r->op == PAWL_OP_LOCK || r->op == PAWL_OP_CALL;
-}
-
 /* The call that the lock's data server has been told of, or null. */
 static pawl_call *call_of(const pawl_request *r)
 {
-    return asks_for_lock(r) || r->op == PAWL_OP_HOLD_CALL ? r->call : NULL;
+    return async_names_lock(r) || r->op == PAWL_OP_HOLD_CALL ? r->call : NULL;
 }
 
 static void flush(struct net *n)
@@ -37,9 +32,7 @@ static void flush(struct net *n)
 
 static void give_up(struct net *n, struct net_task *t, int why)
 {
-    host_enter(&n->host, &n->batch);
-    n->host.design->give_up(n->host.memory, t->request, why, host_now(), &n->batch);
-    host_leave(&n->host, &n->batch);
+    net_give_up(n, t->request, why, &n->batch);
     t->given_up = true;
     t->bell = NET_LOOK_AT_ONCE;
 }
@@ -60,7 +53,7 @@ static void conclude(struct net *n, struct async_op *op, const struct packet_ans
     if (!rc && call_of(r))
         rc = net_take_reply(n, request, r->call, &n->batch);
     pawl_grant g = rc ? op->completion.grant : net_grant(n, request, op->completion.grant.index, answer, expiry);
-    if (asks_for_lock(r) && (rc || once))
+    if (async_names_lock(r) && (rc || once))
         net_give_request(n, true, request);
     if (!rc && !once && !g.expiry_ns)
         rc = -PAWL_ELOST; /* I1; the session's end releases it */
@@ -73,17 +66,14 @@ static void look_at(struct net *n, struct async_op *op, uint64_t now, bool lives
 {
     struct net_task *t = task_of(n, op);
     struct packet_answer answer = {.result = -PAWL_ELOST};
+    uint64_t expiry;
     if (now >= t->deadline && !t->given_up)
         give_up(n, t, -ETIMEDOUT);
     uint32_t bell = net_bell(n, t->request);
     if (bell == t->bell && lives)
         return;
     t->bell = bell;
-    host_enter(&n->host, &n->batch);
-    int rc = n->host.design->outcome(n->host.memory, t->request, &answer);
-    uint64_t expiry = net_expiry_locked(n);
-    host_leave(&n->host, &n->batch);
-    if (rc != -EINPROGRESS || !lives)
+    if (net_outcome(n, t->request, &n->batch, &answer, &expiry) != -EINPROGRESS || !lives)
         conclude(n, op, &answer, expiry);
 }
 
@@ -105,7 +95,7 @@ void net_pump(struct pawl *p)
 /* Not negative: the request is under way, or the lock is released. No thread waits for it, or has the lock from now on. */
 static int start(struct net *n, struct net_task *t, const pawl_request *r, uint64_t index)
 {
-    if (asks_for_lock(r)) {
+    if (async_names_lock(r)) {
         struct packet_ask ask = {
             .index = index, .mode = r->mode, .try = r->deadline_ns == DEADLINE_TRY, .once = r->op == PAWL_OP_CALL};
         int rc = net_begin_lock(n, &ask, r->call, true, &t->bell, &n->batch);
@@ -144,7 +134,7 @@ int net_admit(struct pawl *p, const pawl_request *r, uint64_t *index)
     if (only_call && !r->call)
         return explain(-EINVAL, "the request has no call");
     int rc = call_of(r) ? net_check_call(n, r->call) : 0;
-    return rc || !asks_for_lock(r) ? rc : net_index(n, r->key, r->mode, false, r->deadline_ns, index);
+    return rc || !async_names_lock(r) ? rc : net_index(n, r->key, r->mode, false, r->deadline_ns, index);
 }
 
 /* ---- reaping ---- */

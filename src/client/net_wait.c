@@ -231,9 +231,8 @@ static void wait_for_bell(struct net *n, uint32_t request, uint32_t seen, uint64
     pthread_mutex_unlock(&n->handle.async.lock);
 }
 
-static int outcome(struct net *n, uint32_t request, struct packet_answer *out, uint64_t *expiry)
+int net_outcome(struct net *n, uint32_t request, struct outbox *box, struct packet_answer *out, uint64_t *expiry)
 {
-    struct outbox *box = net_outbox();
     host_enter(&n->host, box);
     int rc = n->host.design->outcome(n->host.memory, request, out);
     *expiry = net_expiry_locked(n);
@@ -241,13 +240,11 @@ static int outcome(struct net *n, uint32_t request, struct packet_answer *out, u
     return rc;
 }
 
-static void give_up(struct net *n, uint32_t request, int why)
+void net_give_up(struct net *n, uint32_t request, int why, struct outbox *out)
 {
-    struct outbox *out = net_outbox();
     host_enter(&n->host, out);
     n->host.design->give_up(n->host.memory, request, why, host_now(), out);
     host_leave(&n->host, out);
-    net_flush(n, &n->udp, out);
 }
 
 /* Until something may have changed, or for a while. */
@@ -271,13 +268,15 @@ int net_await(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline,
     for (;;) {
         uint64_t now = world_now(&world_real);
         if (now >= deadline && !given_up) {
-            give_up(n, request, -ETIMEDOUT);
+            struct outbox *box = net_outbox();
+            net_give_up(n, request, -ETIMEDOUT, box);
+            net_flush(n, &n->udp, box);
             given_up = true;
         } else {
             wait_once(n, request, seen, min_u64(given_up ? DEADLINE_NEVER : deadline, now + n->host.header->config.retry_ns));
         }
         seen = net_bell(n, request);
-        if (outcome(n, request, out, expiry) != -EINPROGRESS)
+        if (net_outcome(n, request, net_outbox(), out, expiry) != -EINPROGRESS)
             return out->result;
         if (!host_lives(&n->host, host_now()))
             return -PAWL_ELOST;
