@@ -21,7 +21,7 @@ static pawl_key file(void)
     return pawl_name("file");
 }
 
-/* Those come first whom high nodes count in the same of their words (citron.h): enough to fill it. */
+/* First the sessions that high nodes count in the same word (citron.h): enough to fill it. */
 static void open_all(void)
 {
     const pawl_options o = {.design = "citron", .capacity = 1, .sessions = SESSIONS, .holds = HOLDS, .range_max = 65536};
