@@ -160,7 +160,7 @@ static void free_net(struct net *n)
 }
 
 /* What the space has, and whether that is what the options require. */
-static int check_wishes(struct net *n, const pawl_options *o)
+static int check_requirements(struct net *n, const pawl_options *o)
 {
     const struct host_header *h = n->host.header;
     assert(h);
@@ -227,7 +227,7 @@ static int open_once(struct net_where w, const pawl_options *o, struct pawl **ou
     if (!rc)
         rc = open_host(n, &w);
     if (!rc)
-        rc = check_wishes(n, o);
+        rc = check_requirements(n, o);
     if (!rc)
         rc = open_session(n);
     if (rc) {
