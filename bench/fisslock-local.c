@@ -3,7 +3,7 @@
  * pawl://ADDRESS:PORT/SPACE whose host has the agent; the host's mutex, leases and safety against kill -9 included. That the agent
  * decided, and that the process sent nothing, is counted. */
 #include "bench/kit.h"
-#include "client/handle.h"
+#include "client/net.h"
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/host.h"
 #include "workbench/lab/loopback.h"
@@ -28,13 +28,13 @@ static void measure(struct kit *k, pawl *p, enum pawl_mode mode, const char *wha
 {
     static double ns[ROUNDS];
     unsigned rounds = (unsigned)max_u64(5, min_u64(ROUNDS, (uint64_t)(ROUNDS * k->scale)));
-    const struct fisslock_counts *counts = fisslock_counts(p->net->host.memory);
+    const struct fisslock_counts *counts = fisslock_counts(net_of(p)->host.memory);
     cycle_ns(p, mode);
-    uint64_t local = counts->local, packets = p->net->sent;
+    uint64_t local = counts->local, packets = net_of(p)->sent;
     for (unsigned i = 0; i < rounds; i++)
         ns[i] = cycle_ns(p, mode);
     local = counts->local - local;
-    packets = p->net->sent - packets;
+    packets = net_of(p)->sent - packets;
     printf("%s: %.4f of the grants by the own agent, %.4f packets per grant\n", what, (double)local / ((double)rounds * CYCLES),
            (double)packets / ((double)rounds * CYCLES));
     kit_judge(k, what, kit_percentile(ns, rounds, 0.5), "ns", 300);

@@ -3,7 +3,7 @@
 #include "cli/bench.h"
 #include "cli/commands.h"
 #include "cli/settings.h"
-#include "client/handle.h"
+#include "client/net.h"
 #include "cluster/layout.h"
 #include "workbench/bench/workload_io.h"
 #include "workbench/lab/lab.h"
@@ -243,7 +243,7 @@ static int choose_rack(struct bench_params *p)
     int rc = pawl_open(place, &wishes, &rack);
     if (rc)
         return cli_fail("bench", rc);
-    const struct host_header *h = rack->net->host.header;
+    const struct host_header *h = net_of(rack)->host.header;
     snprintf(design, sizeof design, "%s", h->design);
     opts.names = h->config.keys == PAWL_KEYS_NAMED;
     pawl_close(rack);

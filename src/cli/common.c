@@ -80,9 +80,9 @@ int cli_wire(const char *command, const char *wire, char place[PLACE_LEN])
 
 /* ---- keys ---- */
 
-int cli_key(const char *command, const struct table *t, const char *text, pawl_key *out)
+int cli_key(const char *command, enum pawl_keys keys, const char *text, pawl_key *out)
 {
-    if (t->keys == PAWL_KEYS_NAMED) {
+    if (keys == PAWL_KEYS_NAMED) {
         *out = pawl_name(text);
         return 0;
     }
@@ -98,7 +98,7 @@ int cli_key(const char *command, const struct table *t, const char *text, pawl_k
 int cli_find(const char *command, const struct observer *o, const char *text, pawl_key *key, struct cell *out)
 {
     const struct table *t = &o->locker.table;
-    int status = cli_key(command, t, text, key);
+    int status = cli_key(command, t->keys, text, key);
     if (status)
         return status;
     int rc = table_check_key(t, *key);

@@ -156,7 +156,7 @@ static int not_granted(const struct lock_job *job, int rc)
 
 static int lock_and_run(struct lock_job *job)
 {
-    int status = cli_key("lock", &job->p->locker.table, job->name, &job->key);
+    int status = cli_key("lock", job->p->keys, job->name, &job->key);
     if (status)
         return status;
     int rc = lock_acquire(job);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Getting the lock, in a way that a signal can break off. */
 #include "cli/lock.h"
-#include "client/handle.h"
+#include "client/memory.h"
 #include "lib/explain.h"
 
 #include <errno.h>
@@ -58,12 +58,11 @@ static int note_holder(void *ctx, const struct inspect_claim *claim)
 }
 
 /* One line when the first two seconds are over, and another whenever the holder is another one. */
-static void tell(const struct lock_job *job, struct telling *t)
+static void tell(const struct lock_job *job, const struct locker *l, struct telling *t)
 {
     struct first_holder f = {0};
     struct cell at;
     char command[COMMAND_LEN];
-    const struct locker *l = &job->p->locker;
     if (table_find(&l->seat, &l->table, job->key, &at) || inspect_claims(l, at.index, note_holder, &f) || !f.holders ||
         f.session.pid == t->told_pid)
         return;
@@ -80,8 +79,9 @@ static void tell_in_time(const struct lock_job *job, struct telling *t)
 {
     if (!t->watched || pawl_now() < t->next_ns)
         return;
-    if (!job->p->net) /* over packets only servers know */
-        tell(job, t);
+    const struct memory_session *m = memory_of(job->p);
+    if (m) /* on a rack only servers know */
+        tell(job, &m->locker, t);
     t->next_ns = pawl_in(TELL_EVERY_NS);
 }
 
@@ -143,7 +143,7 @@ static int ask_until(struct lock_job *job, uint64_t deadline)
 
 static int wait_for_lock(struct lock_job *job, uint64_t deadline)
 {
-    if (!(job->p->space.design->features & DESIGN_ASYNC))
+    if (!(job->p->design->features & DESIGN_ASYNC))
         return ask_until(job, deadline);
     const pawl_request request = {.op = PAWL_OP_LOCK,
                                   .mode = job->mode,

@@ -143,11 +143,10 @@ static int show_lock(const struct observer *o, const char *place, const char *na
 
 static int show_rack_lock(const struct rack_look *rack, const char *place, const char *name)
 {
-    const struct table kind = {.keys = rack_look_keys(rack)};
     struct inspect_lock lock;
     uint64_t index;
     pawl_key key;
-    int status = cli_key("show", &kind, name, &key);
+    int status = cli_key("show", rack_look_keys(rack), name, &key);
     if (status)
         return status;
     int rc = rack_look_find(rack, key, &index);

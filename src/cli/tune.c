@@ -2,7 +2,7 @@
 /* pawl tune: how a lock with ranges is laid out, and changing that while others use it. */
 #include "cli/commands.h"
 #include "cli/common.h"
-#include "client/handle.h"
+#include "client/memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -101,19 +101,19 @@ static int print(const char *place, pawl_key key, const struct lock_layout *now,
     return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }
 
-static int tune(const pawl *p, const char *place, const char *name)
+static int tune(const struct memory_session *m, const char *place, const char *name)
 {
     struct lock_layout now;
     pawl_key key;
-    int status = cli_key("tune", &p->locker.table, name, &key);
+    int status = cli_key("tune", m->handle.keys, name, &key);
     if (status)
         return status;
-    int rc = locker_layout(&p->locker, key, &now);
+    int rc = locker_layout(&m->locker, key, &now);
     if (rc == -PAWL_ENOTSUP)
-        return cli_say("tune", EXIT_UNAVAILABLE, "locks of the design '%s' have no layout to change", p->space.design->name);
+        return cli_say("tune", EXIT_UNAVAILABLE, "locks of the design '%s' have no layout to change", m->space.design->name);
     if (!rc)
-        rc = change(&p->locker, key, &now);
-    return rc ? complain(rc, name, &now) : print(place, key, &now, p->space.unit_bytes);
+        rc = change(&m->locker, key, &now);
+    return rc ? complain(rc, name, &now) : print(place, key, &now, m->space.unit_bytes);
 }
 
 int cmd_tune(int argc, char **argv)
@@ -135,7 +135,8 @@ int cmd_tune(int argc, char **argv)
         return cli_say("tune", EXIT_NO, "there is no space %s", place);
     if (rc)
         return cli_fail("tune", rc);
-    status = p->net ? cli_say("tune", EXIT_UNAVAILABLE, "not offered over packets (pawl://)") : tune(p, place, rest.words[0]);
+    const struct memory_session *m = memory_of(p);
+    status = m ? tune(m, place, rest.words[0]) : cli_say("tune", EXIT_UNAVAILABLE, "a rack's locks have no layout to change");
     rc = pawl_close(p);
     return status || !rc ? status : cli_fail("tune", rc);
 }

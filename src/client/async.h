@@ -1,57 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that wait without a thread of their own: each in a fiber, resumed when what it waits for may have changed, by whoever
- * reaps or by the library's thread. */
+/* Asynchronous operations: one ring for every kind of session. The ring numbers operations and keeps their completions in the order
+ * in which they finished. The session begins an operation and finishes it when its answer is there (handle.h). */
 #ifndef PAWL_CLIENT_ASYNC_H
 #define PAWL_CLIENT_ASYNC_H
 
-#include "client/locker.h"
-#include "world/fiber.h"
+#include "lib/base.h"
+#include "pawl.h"
 
 #include <pthread.h>
 
-enum async_state { ASYNC_IDLE, ASYNC_PARKED, ASYNC_RUNNING, ASYNC_DONE };
+enum async_state {
+    ASYNC_IDLE,
+    ASYNC_RUNNING, /* a thread works on it at this moment, under the ring's lock */
+    ASYNC_WAITING,
+    ASYNC_DONE, /* not yet reaped */
+};
 
-struct async_task {
-    struct fab_ep ep;     /* the session's, but its wait parks the fiber */
-    struct locker locker; /* the session's, through that endpoint */
-    struct fiber *fiber;
+struct async_op {
     enum async_state state;
-    pawl_request request;
+    pawl_request request; /* with a name of its own */
     char name[PAWL_NAME_MAX + 1];
     pawl_completion completion;
-    /* While parked: what for, and what it is told when it goes on. */
-    const struct fab_cond *conds;
-    unsigned cond_count;
-    uint64_t deadline;
-    bool cancelled;
-    int outcome;
 };
 
 struct async {
-    pthread_mutex_t lock; /* of everything here; fibers run under it */
-    struct fiber_pool pool;
-    bool pool_ready; /* the stacks are made when first needed */
-    struct async_task tasks[PAWL_INFLIGHT_MAX];
-    unsigned done[PAWL_INFLIGHT_MAX]; /* finished tasks in the order in which they finished */
-    unsigned done_head, done_count;
+    pthread_mutex_t lock; /* of everything here, and of what the session keeps for operations in flight */
+    struct async_op ops[PAWL_INFLIGHT_MAX];
+    unsigned in_flight;               /* begun and not finished */
+    unsigned done[PAWL_INFLIGHT_MAX]; /* finished operations in the order in which they finished: a ring */
+    unsigned done_first, done_count;
     uint64_t next_id;
-    int event_fd;      /* readable while done_count > 0 */
-    uint32_t doorbell; /* rises when the parked set changed or the library's thread should look up */
+    int event_fd; /* readable while done_count > 0 */
 };
 
 int async_init(struct async *a);
 void async_free(struct async *a);
 
-int async_submit(struct async *a, const struct locker *l, const pawl_request *request, uint64_t *id);
-int async_reap(struct async *a, pawl_completion *out, unsigned max, uint64_t deadline);
-int async_cancel(struct async *a, uint64_t id);
+/* With the lock: the operation has ended with this result; its completion has the grant already. */
+void async_finish(struct async *a, struct async_op *op, int result);
 
-/* Cancels everything and waits until it has ended. */
-void async_drain(struct async *a);
+/* Whether the request names a lock by its key, and not by a grant. */
+static inline bool async_names_lock(const pawl_request *r)
+{
+    return r->op == PAWL_OP_LOCK || r->op == PAWL_OP_CALL;
+}
 
-/* The library's thread: resumes what can go on, then sleeps until something may have changed, the doorbell rings, or the deadline.
- */
-void async_serve(struct async *a, uint64_t deadline);
-void async_ring(struct async *a);
+static inline unsigned async_number(const struct async *a, const struct async_op *op)
+{
+    return (unsigned)(op - a->ops);
+}
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/base.h"
 #include "lib/explain.h"
 #include "pawl.h"
 
@@ -12,32 +13,26 @@ const char *pawl_explain(void)
 
 const char *pawl_strerror(int code)
 {
-    switch (code < 0 ? -code : code) {
-    case 0:
-        return "done";
-    case PAWL_EHELD:
-        return "the lock is held by another";
-    case PAWL_ELOST:
-        return "the session was lost: its lease ran out or an operator broke it, and its grants are void";
-    case PAWL_EUNKNOWN:
-        return "the outcome is unknown: the connection broke in between";
-    case PAWL_ENOTOWNER:
-        return "this session does not hold that grant";
-    case PAWL_ENOTSUP:
-        return "this design does not offer that";
-    case PAWL_EFORKED:
-        return "the handle belongs to the parent process; open one in the child";
-    case PAWL_ESEGMENT:
-        return "not a usable pawl segment";
-    case PAWL_ELIMIT:
-        return "too many sessions, holds or requests";
-    case ETIMEDOUT:
-        return "the deadline passed";
-    case ECANCELED:
-        return "the operation was cancelled";
-    case EDEADLK:
-        return "a deadlock: each waits for what the other holds";
-    default:
-        return strerror(code < 0 ? -code : code);
-    }
+    static const struct {
+        int code;
+        const char *text;
+    } own[] = {
+        {0, "done"},
+        {PAWL_EHELD, "another session holds the lock"},
+        {PAWL_ELOST, "the session was lost: its lease ran out or an operator broke it, and its grants are void"},
+        {PAWL_EUNKNOWN, "the outcome is unknown: the connection broke in between"},
+        {PAWL_ENOTOWNER, "this session does not hold that grant"},
+        {PAWL_ENOTSUP, "this design does not offer that"},
+        {PAWL_EFORKED, "the handle belongs to the parent process; open one in the child"},
+        {PAWL_ESEGMENT, "not a usable pawl segment"},
+        {PAWL_ELIMIT, "too many sessions, holds or requests"},
+        {ETIMEDOUT, "the deadline passed"},
+        {ECANCELED, "the operation was cancelled"},
+        {EDEADLK, "a deadlock: holders wait for each other"},
+    };
+    int positive = code < 0 ? -code : code;
+    for (unsigned i = 0; i < countof(own); i++)
+        if (own[i].code == positive)
+            return own[i].text;
+    return strerror(positive);
 }

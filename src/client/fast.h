@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way through the public interface when nothing is in the way: `word`, shared memory, a lock that is there and free.
+/* The uncontended path through the public interface: `word`, shared memory, a lock that exists and is free.
  *
- * Locking an uncontended lock costs about as much as the two compare-and-swaps and the clock that it needs, so here every layer
- * below is one step. Whatever is not plain sailing goes the ordinary way (pawl.c), which does the same with more care. */
+ * Locking an uncontended lock costs about as much as the two compare-and-swaps and the clock that it needs, so here the layers
+ * below are inlined into a few steps. Every other case takes the ordinary path through the session's table (pawl.c, memory.c). */
 #ifndef PAWL_CLIENT_FAST_H
 #define PAWL_CLIENT_FAST_H
 
@@ -14,11 +14,11 @@
 
 #define FAST_ALIVE UINT64_C(0x6c7761702d65736f)
 
-/* Lies in a page that a forked child sees empty, so that one look at `cells` tells that too. */
+/* Lies in a page that a forked child sees empty, so that `cells` is null in the child, too. */
 struct fast {
     struct word_fast word;
     uint64_t alive;       /* FAST_ALIVE in the process that opened the handle */
-    char *cells;          /* null: not this way */
+    char *cells;          /* null: this path is not available */
     const char *names;    /* null: keys are numbers */
     uint64_t mask;        /* buckets - 1 */
     uint64_t session;     /* session.id */
@@ -57,11 +57,11 @@ static inline bool fast_cell_has(const char *cell, uint64_t key, uint64_t *meta)
     return *meta >> CELL_STATE_SHIFT == CELL_LIVE && __atomic_load_n(&bucket[0], __ATOMIC_ACQUIRE) == key;
 }
 
-/* How far to look: at half full, where tables are doubled, one key in a hundred lies further from its home. */
+/* How far to look: in a table that is half full one key in a hundred lies further from its home. */
 #define FAST_PROBES 8
 
-/* The cell of a u64 key, if it is near its home; *meta as found. Whether key and meta belong together turns out when the lock is
- * held: then meta must be what it was. */
+/* The cell of a u64 key, if it is near its home; *meta as found. Once the lock is held, an unchanged meta proves that the cell
+ * still has the key (I7). */
 static inline char *fast_find(const struct fast *f, uint64_t id, uint64_t *index, uint64_t *meta)
 {
     if (unlikely(f->keys == PAWL_KEYS_DENSE)) {
@@ -85,7 +85,7 @@ static inline uint64_t fast_load64(const char *bytes)
     return word;
 }
 
-/* Whether a cell's name, words that begin with its length (table.c), is this one. */
+/* Whether a cell's name is this one. It is stored as words that begin with its length (table.c). */
 static inline bool fast_name_is(const uint64_t *there, const char *name, uint64_t len)
 {
     uint64_t first = len, words = (len + 1) / 8, rest = (len + 1) % 8;
@@ -116,7 +116,7 @@ static inline struct cell fast_find_name(const struct fast *f, pawl_key key)
 }
 
 /* Takes the lock in that cell with the record that this thread keeps. FAST_NO: not taken, the record is kept as before;
- * FAST_STRAY: taken, but the cell is no longer that key's. */
+ * FAST_STRAY: taken, but the cell belongs to another key by now. */
 enum fast_result { FAST_NO, FAST_HELD, FAST_STRAY };
 
 static inline enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode,
@@ -140,7 +140,7 @@ static inline enum fast_result fast_lock(const struct fast *f, char *cell, uint6
                                                                                                                  : FAST_STRAY;
 }
 
-/* After the lock was taken: the lease, if the session lives, else 0. */
+/* After the lock was taken (I1): the lease if the session lives, else 0. */
 static inline uint64_t fast_lease(const struct fast *f)
 {
     uint64_t now = world_clock(CLOCK_MONOTONIC_COARSE);

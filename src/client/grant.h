@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Grants as the public interface shows them, holds as the inside knows them: the same thing. */
+/* Conversions between grants (pawl.h) and holds (designs/core/seat.h). */
 #ifndef PAWL_CLIENT_GRANT_H
 #define PAWL_CLIENT_GRANT_H
 
@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-/* Which session a grant is of: in the upper bits of its serial. */
+/* The session of a grant, in the upper bits of its serial. */
 static inline uint64_t grant_identity(const struct session *me)
 {
     return ((uint64_t)me->epoch << 12 | me->slot) << RECORD_SERIAL_BITS;
@@ -44,7 +44,7 @@ static inline pawl_grant grant_of(const struct seat *seat, const struct hold *h)
     };
 }
 
-/* A grant of another session has no hold here: its record is out of bounds, which every call refuses. */
+/* A grant of another session becomes a hold whose record is out of bounds, which every call refuses. */
 static inline struct hold hold_of(const struct seat *seat, const pawl_grant *g)
 {
     uint64_t unit_bytes = seat->space->unit_bytes;

@@ -1,36 +1,99 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a pawl handle is inside. */
+/* A handle of pawl.h: what every session has, and the table of operations of its kind.
+ *
+ * There are two kinds: a session on memory (memory.h) and a session on a rack (net.h). pawl_open chooses the table by the scheme of
+ * the place (open.c), and is the only function that names them; everything else goes through the table. The exception is the
+ * uncontended path of `word` on shared memory, which is inline (fast.h). */
 #ifndef PAWL_CLIENT_HANDLE_H
 #define PAWL_CLIENT_HANDLE_H
 
 #include "client/async.h"
 #include "client/fast.h"
-#include "client/net.h"
-#include "client/segment.h"
 
-struct pawl {
-    struct fast *fast;
-    struct net *net; /* a session over packets: then nothing of what follows is used */
-    struct locker locker;
-    struct fab_ep ep;
-    struct space space;
-    struct session session;
-    uint64_t lease_ns;
-    struct segment *segment;
-    struct async async;
-    pthread_t thread; /* opens the session, renews it, looks after the dead, closes it */
-    bool stop;
-    /* How opening ended, told by the thread to whoever opens. */
-    pthread_mutex_t started_lock;
-    pthread_cond_t started_cond;
-    bool started;
-    int start_result, close_result;
+#include <semaphore.h>
+
+#define HANDLE_LEASE_MAX_NS (UINT64_C(86400) * NS_PER_S) /* a day: PAWL_LEASE_FOREVER is for more */
+
+/* Operations return 0 or a negative code, which they have explained. Null: not offered. */
+struct session_ops {
+    const char *scheme; /* of its places: "local:" */
+
+    /* `place` is the part behind the scheme. The options have been checked as far as that is possible without the space. */
+    int (*open)(const char *place, const pawl_options *o, struct pawl **out);
+    /* Also called in a child of the process that opened the handle: there it frees what belongs to the child. */
+    int (*close)(struct pawl *p);
+
+    int (*lock)(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out);
+    int (*unlock)(struct pawl *p, const pawl_grant *g);
+    int (*lock_all)(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants);
+    int (*convert)(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline);
+    int (*extend)(struct pawl *p, pawl_grant *g);
+    int (*check)(struct pawl *p, const pawl_grant *g);
+    int (*query)(struct pawl *p, pawl_key key, pawl_state *out);
+
+    /* Ranges, in bytes. */
+    int (*lock_range)(struct pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
+                      pawl_grant *out);
+    int (*reshape)(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, uint64_t deadline);
+    int (*split)(struct pawl *p, pawl_grant *g, uint64_t at, pawl_grant *right);
+
+    /* Data servers. `out` null: the lock is not kept. */
+    int (*lock_call)(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out);
+    int (*hold_call)(struct pawl *p, const pawl_grant *g, uint64_t deadline, pawl_call *call);
+
+    /* Asynchronous operations (async.h). `admit` runs without the ring's lock and may block for a while: whether the request can be
+     * begun, and where its key's lock is, if the session wants to know that beforehand. The others have the ring's lock. `begin`
+     * finishes the operation or leaves it waiting. `pump` finishes what can be. `cancel` makes the next pump finish that one. */
+    int (*admit)(struct pawl *p, const pawl_request *r, uint64_t *index);
+    int (*begin)(struct pawl *p, struct async_op *op);
+    void (*pump)(struct pawl *p);
+    void (*cancel)(struct pawl *p, struct async_op *op);
+    /* Without the lock: until an operation may have finished, or the deadline; and, unless null, that the set of waiting operations
+     * has changed. */
+    int (*wait)(struct pawl *p, uint64_t deadline);
+    void (*changed)(struct pawl *p);
 };
 
-/* -PAWL_EFORKED in a child of the process that opened it. */
+struct pawl {
+    struct fast *fast; /* sessions other than those of `word` on shared memory use its `alive` alone */
+    const struct session_ops *ops;
+    const struct design *design; /* of the space, */
+    enum pawl_keys keys;         /* and its kind of keys */
+    struct async async;
+    /* The library's thread: opens the session, renews it, looks after the dead, and closes it. */
+    pthread_t thread;
+    bool stop;
+    sem_t started;
+    int start_result;
+};
+
+/* The parts that every kind has; its own open and close call these. */
+int handle_init(struct pawl *p, const struct session_ops *ops);
+void handle_free(struct pawl *p);
+
+/* Starts the library's thread and waits until it has called handle_started: 0, or the result that it gave there; then the thread
+ * has ended. Signals belong to the application, so all are blocked in the thread. handle_stop waits until it has ended, too; `wake`
+ * makes it look whether it is to stop, unless null. */
+int handle_start(struct pawl *p, void *(*run)(void *), void *arg);
+void handle_started(struct pawl *p, int result);
+void handle_stop(struct pawl *p, void (*wake)(struct pawl *p));
+
+/* False in a child of the process that opened the handle. */
 static inline bool handle_is_ours(const struct pawl *p)
 {
     return likely(p->fast->alive == FAST_ALIVE);
 }
+
+static inline const char *handle_keys_name(enum pawl_keys keys)
+{
+    return keys == PAWL_KEYS_NAMED ? "named" : keys == PAWL_KEYS_SPARSE ? "sparse" : "dense";
+}
+
+int handle_forked(void);
+
+/* The operation of this handle, unless the handle is the parent process's or its session does not offer it. */
+#define HANDLE_CALL(p, op, ...)                                                                                                    \
+    (!handle_is_ours(p) ? handle_forked() : !(p)->ops->op ? handle_not_offered(p) : (p)->ops->op(p, __VA_ARGS__))
+int handle_not_offered(const struct pawl *p);
 
 #endif

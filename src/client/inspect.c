@@ -19,7 +19,7 @@ int observer_open(const char *where, struct observer *o)
     if (!strncmp(where, "pawl://", strlen("pawl://")))
         return explain(-PAWL_ENOTSUP, "%s is a rack: 'pawl ls' and 'pawl show NAME' look at its locks", where);
     if (strncmp(where, scheme, strlen(scheme)))
-        return explain(-EINVAL, "'%s' is no place this release knows; it knows local:, local:NAME and local:/PATH", where);
+        return explain(-EINVAL, "'%s' is not a place on this machine; those are local:, local:NAME and local:/PATH", where);
     memset(o, 0, sizeof *o);
     int rc = segment_path(where + strlen(scheme), path, sizeof path);
     if (!rc)
@@ -102,7 +102,7 @@ int inspect_sessions(const struct locker *l, inspect_session_fn fn, void *ctx)
     return seat_slots(&l->seat, visit_session, &w);
 }
 
-/* ---- hold records of everybody, by lock ---- */
+/* ---- hold records of all sessions, by lock ---- */
 
 #define EVERY_SLOT UINT32_MAX
 
@@ -110,13 +110,13 @@ struct entry {
     uint64_t index;
     uint32_t slot;
     enum record_state state;
-    bool gone; /* the session is dead or expired: its claim is void as soon as somebody looks after it */
+    bool gone; /* the session is dead or expired: its claim is void as soon as another session looks after it */
     struct record_range range;
 };
 
 struct snapshot {
     const struct seat *seat;
-    uint32_t slot; /* whose; or EVERY_SLOT */
+    uint32_t slot; /* the session; or EVERY_SLOT */
     bool gone;     /* of the session whose records are being read */
     struct entry *entries;
     size_t count, room;
@@ -264,7 +264,7 @@ static int visit_known(struct lock_walk *w)
     return rc;
 }
 
-/* Every hold has a record (I5), so the records name every lock that somebody uses. */
+/* Every hold has a record (I5), so the records name every lock in use. */
 static int visit_used(struct lock_walk *w)
 {
     int rc = 0;

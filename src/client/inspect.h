@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds and who waits: for people and their tools. Reads a space without joining it, so that one that is full, or whose users
- * are stuck, can be looked at. What is read is a moment old by the time it is shown. */
+/* Holders and waiters, for people and their tools. Reads a space without joining it, so that a full one, or one in which sessions
+ * are stuck, can be inspected. The results may be out of date by the time they are shown. */
 #ifndef PAWL_CLIENT_INSPECT_H
 #define PAWL_CLIENT_INSPECT_H
 
@@ -25,8 +25,8 @@ void observer_close(struct observer *o);
 enum session_health {
     SESSION_LIVE,
     SESSION_OPENING,
-    SESSION_EXPIRED, /* its lease ran out; whoever wants what it holds may have it */
-    SESSION_DEAD,    /* its process ended without closing it; likewise */
+    SESSION_EXPIRED, /* its lease ran out: its locks are recovered when another session wants them */
+    SESSION_DEAD,    /* its process ended without closing it: likewise */
     SESSION_BROKEN,  /* declared lost */
 };
 
@@ -60,8 +60,8 @@ struct inspect_lock {
     pawl_key key; /* valid during the call */
     struct lock_view view;
     uint32_t holders, waiters; /* of living sessions */
-    uint32_t gone;             /* holders that are dead or expired: the next who asks takes the lock from them */
-    /* Designs with ranges: what those who hold have, one each. Valid during the call. */
+    uint32_t gone;             /* holders that are dead or expired: the lock is recovered when the next session asks for it */
+    /* Designs with ranges: those that are held, one for each holder. Valid during the call. */
     const struct inspect_range *ranges;
     uint32_t range_count;
 };
@@ -79,11 +79,11 @@ int inspect_locks_of(const struct locker *l, uint32_t slot, inspect_lock_fn fn, 
 struct inspect_claim {
     struct inspect_session session;
     bool holds;          /* else it waits */
-    enum pawl_mode mode; /* of a hold; what a waiter wants is known to itself alone */
+    enum pawl_mode mode; /* of a hold; the mode that a waiter wants is not published */
     uint64_t start, end; /* designs with ranges: bytes; else 0 */
 };
 
-/* Who holds that lock and who waits for it. */
+/* The holders and waiters of a lock. */
 typedef int (*inspect_claim_fn)(void *ctx, const struct inspect_claim *claim);
 int inspect_claims(const struct locker *l, uint64_t index, inspect_claim_fn fn, void *ctx);
 

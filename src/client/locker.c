@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Each try means that the lock was forgotten, to make room, just between finding and acquiring it. */
+/* Each try means that the lock was forgotten, to make room, between finding and acquiring it. */
 #define FIND_TRIES_MAX 1000
 
 #define SLICE_CHECKS 40 /* ten leases, or four seconds on shared memory: long for a wait, short for a deadlock */
 
-/* What this design can do for this call. */
+/* Whether the design offers what this call needs. */
 static int supported(const struct design *d, enum pawl_mode mode, uint64_t deadline)
 {
     if (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
@@ -22,7 +22,7 @@ static int supported(const struct design *d, enum pawl_mode mode, uint64_t deadl
     return 0;
 }
 
-/* Declared lost, as far as we have been told. */
+/* Declared lost, as far as this process knows. */
 static bool session_lost(const struct seat *seat)
 {
     uint64_t lease = __atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE);
@@ -30,17 +30,17 @@ static bool session_lost(const struct seat *seat)
            __atomic_load_n(&seat->me->ended, __ATOMIC_ACQUIRE);
 }
 
-/* What a failed end of a hold means to the caller. */
+/* The code for the caller when a hold could not be ended. */
 static int ended(const struct seat *seat, int rc)
 {
     return rc == -PAWL_ENOTOWNER && (session_lost(seat) || !seat_lives(seat)) ? -PAWL_ELOST : rc;
 }
 
-enum { MOVED = 1, LOOK_AGAIN }; /* the place is another key's; it may be */
+enum { MOVED = 1, LOOK_AGAIN }; /* the place belongs to another key; it may */
 
-/* Until when to wait at a place. Somebody may have forgotten the key's lock, and given the place to another key, between our
- * finding it and our joining there: then we wait for a lock that we do not want, and whoever holds that one may wait for us. So
- * whoever waits for long looks for its key again. */
+/* Until when to wait at a place. Between our finding the place and our joining the queue there, the key's lock may have been
+ * forgotten and the place given to another key: then we wait for a lock that we do not want, and its holder may wait for us. So a
+ * waiter that has waited for long looks for its key again. */
 static uint64_t slice_of(const struct locker *l, uint64_t deadline)
 {
     const struct space *s = l->seat.space;
@@ -59,20 +59,21 @@ static int check_range(uint64_t start, uint64_t end)
     return start >= end ? -EINVAL : end > RANGE_UNITS_MAX ? -EOVERFLOW : 0;
 }
 
-/* What is wanted of a lock. */
+/* Mode and range that are asked for. */
 struct claim {
     enum pawl_mode mode;
     uint64_t start, end;
     bool exact;
 };
 
-/* With a record of one's own, and only if the place is still the key's afterwards: 0; or positive: look for the key again. */
+/* Acquires the lock at a place with a record of its own. 0: and the place is still the key's; positive: look for the key again. */
 static int acquire_at(const struct locker *l, const struct cell *place, struct claim claim, uint64_t deadline, struct hold *h)
 {
     const struct seat *seat = &l->seat;
     int rc = hold_open(seat, place->index, h);
     if (unlikely(rc))
         return rc;
+    assert(h->index < seat->space->lock_count && h->record < seat->space->record_count);
     h->mode = claim.mode;
     h->start = claim.start;
     h->end = claim.end;
@@ -89,7 +90,7 @@ static int acquire_at(const struct locker *l, const struct cell *place, struct c
         return rc != -ETIMEDOUT || slice == deadline ? rc : LOOK_AGAIN;
     }
     rc = table_confirm(seat, &l->table, place);
-    if (rc > 0) /* that took a round trip: is the lease still running? */
+    if (rc > 0) /* that took a round trip, so the lease may have ended (I1) */
         return fab_is_shm(seat->ep) || seat_lives(seat) ? 0 : -PAWL_ELOST;
     int end = seat->space->design->release(seat, h);
     return rc ? rc : end ? end : MOVED;
@@ -113,8 +114,8 @@ static int lock_claim(const struct locker *l, pawl_key key, struct claim claim, 
             *out = h;
             return 0;
         }
-        i += rc == MOVED; /* looking again because one has waited for long may go on for as long as the wait does */
-        /* Locks that are taken on the way, to look at a cell or to change it, end like others. */
+        i += rc == MOVED; /* a wait may look again as often as it is long */
+        /* Finding the key may itself have taken locks, which fail in the same ways. */
         rc = rc > 0 ? 0 : ended(seat, seat_retry(seat, rc));
     }
     return rc ? rc : -EAGAIN;
@@ -132,8 +133,8 @@ int locker_lock_range(const struct locker *l, pawl_key key, uint64_t start, uint
     return rc ? rc : lock_claim(l, key, (struct claim){.mode = mode, .start = start, .end = end}, deadline, out);
 }
 
-/* Whether a grant that somebody hands us could be one. One of a range is only if it is of the very range that the books have: who
- * gives back more, or other units, than it holds must not free another's. */
+/* Whether a grant that the application passes could be one of ours. One of a range must have the very range that the session's
+ * records have: a caller that gives back more units than it holds, or others, must not free those of another. */
 static bool plausible(const struct locker *l, const struct hold *h)
 {
     return likely(h->index < l->seat.space->lock_count && h->record < l->seat.space->record_count &&
@@ -160,12 +161,12 @@ int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, 
     if (!plausible(l, h) || !d->holds(&l->seat, h))
         return ended(&l->seat, -PAWL_ENOTOWNER);
     rc = d->convert(&l->seat, h, mode, deadline);
-    if (!rc && !seat_lives(&l->seat)) /* the answer may have been long on its way */
+    if (!rc && !seat_lives(&l->seat)) /* the verbs may have taken long (I1) */
         rc = -PAWL_ELOST;
     return ended(&l->seat, rc);
 }
 
-/* What reshape and split have in common: a hold of ours, in a design that offers it. */
+/* For reshape and split: the grant is a hold of this session. */
 static int check_held(const struct locker *l, const struct hold *h)
 {
     if (session_lost(&l->seat))
@@ -268,7 +269,7 @@ int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
     if (!rc)
         rc = table_find(&l->seat, &l->table, key, &place);
     if (rc == -ENOENT || rc == -EBUSY) {
-        *out = (pawl_state){0}; /* a lock that nobody ever took is free, and so is one that is being forgotten */
+        *out = (pawl_state){0}; /* a lock that was never taken is free, and so is one that is being forgotten */
         return 0;
     }
     if (!rc)
@@ -292,25 +293,28 @@ int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
 
 /* ---- how a lock is laid out ---- */
 
+/* The place of a key's lock, for a design with a layout. */
+static int find_laid_out(const struct locker *l, pawl_key key, struct cell *out)
+{
+    int rc = l->seat.space->design->layout ? table_check_key(&l->table, key) : -PAWL_ENOTSUP;
+    return rc ? rc : table_find_or_insert(&l->seat, &l->table, key, out);
+}
+
 int locker_layout(const struct locker *l, pawl_key key, struct lock_layout *out)
 {
     struct cell place = {0, 0};
-    int rc = l->seat.space->design->layout ? table_check_key(&l->table, key) : -PAWL_ENOTSUP;
-    if (!rc)
-        rc = table_find_or_insert(&l->seat, &l->table, key, &place);
+    int rc = find_laid_out(l, key, &place);
     return rc ? rc : l->seat.space->design->layout(&l->seat, place.index, out);
 }
 
 int locker_retune(const struct locker *l, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline)
 {
     struct cell place = {0, 0};
-    int rc = l->seat.space->design->retune ? table_check_key(&l->table, key) : -PAWL_ENOTSUP;
-    if (!rc)
-        rc = table_find_or_insert(&l->seat, &l->table, key, &place);
+    int rc = find_laid_out(l, key, &place);
     return rc ? rc : l->seat.space->design->retune(&l->seat, place.index, m, wait_ns, deadline);
 }
 
-#define RESCALE_TRIES_MAX 16 /* each means that it was scaled by another just then */
+#define RESCALE_TRIES_MAX 16 /* each means that another session scaled it at the same time */
 
 int locker_rescale(const struct locker *l, pawl_key key, uint64_t units, uint64_t deadline)
 {
@@ -365,7 +369,7 @@ static void sort_wants(const pawl_want *wants, unsigned count, unsigned *order)
     }
 }
 
-/* Two ranges of one lock must not be one to the design, or they would wait for each other. */
+/* Two ranges of one lock must not share an internal lock of the design, or the second would wait for the first. */
 static int check_neighbours(const struct locker *l, const pawl_want *a, const pawl_want *b)
 {
     const struct space *s = l->seat.space;
@@ -406,9 +410,9 @@ static int pause_before_again(const struct locker *l, unsigned failures, uint64_
     return rc == -ETIMEDOUT && until < deadline ? 0 : rc;
 }
 
-/* The ranges of one lock. To wait for one while one has another is not safe in any order: somebody may wait for both at once, and
- * be before us in the queue. So whoever waits has none of them; the others it gets at once, or it gives back all, and next time
- * waits for the one that was missing. */
+/* The ranges of one lock. To wait for one range while holding another can deadlock in any order: another session may wait for both
+ * at once, before us in the queue. So we wait for one range with none in hand, then take the others without waiting or give all
+ * back, and next time wait for the one that was missing. */
 static int lock_group(const struct locker *l, const pawl_want *wants, unsigned *order, unsigned count, uint64_t deadline,
                       struct hold *got)
 {
@@ -460,7 +464,7 @@ int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned cou
         unlock_all(l, got, order, i);
         return rc;
     }
-    if (!seat_lives(&l->seat)) /* the first of them may be long ago */
+    if (!seat_lives(&l->seat)) /* the first grant may be long ago */
         return -PAWL_ELOST;
     memcpy(holds, got, count * sizeof *got);
     return 0;

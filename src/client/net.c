@@ -1,253 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening, closing, and the synchronous calls. */
+/* The synchronous calls of a session on a rack. */
 #include "client/net.h"
-#include "client/net_where.h"
-#include "cluster/join.h"
 #include "lib/explain.h"
-#include "lib/hash.h"
-#include "wire/afxdp.h"
 #include "world/world.h"
 
 #include <errno.h>
-#include <glob.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
-
-#define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease that it may wait out */
-#define DEFAULT_LEASE_NS (10 * NS_PER_S)
-#define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
-#define OPEN_TRIES_MAX 20
-#define TURN_NS (5 * NS_PER_MS) /* how often whoever waits for its turn looks */
-#define SEGMENT_DIR "/dev/shm"
-
-/* ---- the host ---- */
-
-/* The same address in another network namespace is another host, beside which another coordinator may be: containers share
- * SEGMENT_DIR more often than they share the network. 0 if the kernel does not tell. */
-static uint64_t network_namespace(void)
-{
-    struct stat st;
-    return stat("/proc/thread-self/ns/net", &st) ? 0 : st.st_ino;
-}
-
-/* One file per host, coordinator and space. */
-static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
-{
-    uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip ^ network_namespace() << 32);
-    snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
-}
-
-void net_remove_hosts(const char *space)
-{
-    char pattern[HOST_PATH_LEN];
-    glob_t found;
-    snprintf(pattern, sizeof pattern, "%s/pawl.%u.net.%s.*", SEGMENT_DIR, (unsigned)getuid(), space);
-    if (glob(pattern, 0, NULL, &found))
-        return;
-    for (size_t i = 0; i < found.gl_pathc; i++)
-        unlink(found.gl_pathv[i]);
-    globfree(&found);
-}
-
-static int join_and_create(struct net *n, const struct net_where *w, const char *path)
-{
-    struct coord_welcome welcome;
-    uint64_t stamp;
-    const struct join_params j = {
-        .coordinator = w->coordinator, .role = COORD_HOST, .space = w->space, .deadline = world_now(&world_real) + JOIN_NS};
-    char address[NET_ADDR_TEXT];
-    net_addr_print(w->coordinator, address);
-    int rc = join(&n->udp, &j, &welcome, &stamp);
-    switch (rc) {
-    case 0:
-        break;
-    case -ETIMEDOUT:
-        return explain(rc, "nobody answers at %s; 'pawl serve' does", address);
-    case -EAGAIN:
-        return explain(rc, "the rack at %s is not complete: a lock server or the switch is missing, or it has just started",
-                       address);
-    case -ENOSPC:
-        return explain(rc, "the rack at %s has no room for another host", address);
-    case -ENOENT:
-        return explain(rc, "there is no space '%s' at %s", w->space, address);
-    default:
-        return explain(rc, "%s refuses: %s", address, pawl_strerror(rc));
-    }
-    rc = host_create(path, &welcome, w->coordinator, w->self.ip, stamp);
-    return rc && rc != -EEXIST ? explain(rc, "%s: cannot make the host's memory: %s", path, pawl_strerror(rc)) : 0;
-}
-
-/* One process of a host at a time asks for a number: an abstract socket's name is free again when its owner has ended. The socket,
- * or -EADDRINUSE. */
-static int take_turn(const char *path)
-{
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -errno;
-    snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "pawl-join-%016" PRIx64, hash_bytes(path, strlen(path), 0));
-    if (!bind(fd, (struct sockaddr *)&name, sizeof name))
-        return fd;
-    int rc = -errno;
-    close(fd);
-    return rc;
-}
-
-static int open_host(struct net *n, const struct net_where *w)
-{
-    char path[HOST_PATH_LEN];
-    const struct timespec moment = {.tv_nsec = TURN_NS};
-    int turn = -EADDRINUSE, rc = 0;
-    host_path(w, path);
-    for (uint64_t until = world_now(&world_real) + JOIN_NS; world_now(&world_real) < until;) {
-        rc = host_open(path, &n->host);
-        if (rc != -ENOENT && rc != -ESTALE)
-            break;
-        if (turn < 0 && (turn = take_turn(path)) < 0) {
-            if (turn != -EADDRINUSE)
-                break;
-            nanosleep(&moment, NULL);
-            continue; /* until whoever has the turn has made it */
-        }
-        rc = host_open(path, &n->host); /* it may have come between */
-        if (rc == -ENOENT || rc == -ESTALE)
-            rc = join_and_create(n, w, path);
-        else
-            break;
-        if (rc)
-            break;
-    }
-    if (turn >= 0)
-        close(turn);
-    if (!rc && !n->host.header)
-        return explain(-ETIMEDOUT, "%s: somebody else should have made it by now", path);
-    if (rc && (rc == -PAWL_ESEGMENT || rc == -EACCES))
-        return explain(rc, "%s: %s", path, pawl_strerror(rc));
-    return rc;
-}
-
-/* ---- handles ---- */
-
-/* Past the network stack, or, as that was only wished for, by a plain socket. */
-static void take_fast_way(struct net *n)
-{
-    char why[AFXDP_WHY];
-    if (afxdp_open(n->udp.at, &n->udp.fast, why))
-        fprintf(stderr, "pawl: AF_XDP is not possible here, so UDP it is: %s\n", why);
-}
-
-static void free_net(struct net *n)
-{
-    udp_close(&n->udp);
-    udp_close(&n->pool);
-    host_close(&n->host);
-    if (n->event_fd >= 0)
-        close(n->event_fd);
-    free(n->idle);
-    free(n->waiting);
-    free(n->owners);
-    net_names_free(n);
-    free(n);
-}
-
-static int check_wishes(const struct net *n, const pawl_options *o)
-{
-    const struct host_header *h = n->host.header;
-    assert(h);
-    if (o->design && strcmp(o->design, h->design))
-        return explain(-EINVAL, "the space '%s' has the design '%s', not '%s'", h->space, h->design, o->design);
-    uint32_t keys = h->config.keys ? h->config.keys : PAWL_KEYS_DENSE;
-    if (o->keys && o->keys != keys)
-        return explain(-EINVAL, "the space '%s' has %s keys", h->space,
-                       keys == PAWL_KEYS_NAMED    ? "named"
-                       : keys == PAWL_KEYS_SPARSE ? "sparse"
-                                                  : "dense");
-    if (o->capacity > h->config.locks || o->holds > h->config.requests)
-        return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and a session may hold %u", h->space, h->config.locks,
-                       h->config.requests);
-    if (o->tenant >= PACKET_TENANTS)
-        return explain(-EINVAL, "tenants are 0 to %u, not %u", PACKET_TENANTS - 1, o->tenant);
-    if (o->flags & PAWL_MUST_CREATE)
-        return explain(-EEXIST, "the space '%s' is made by 'pawl serve'", h->space);
-    return 0;
-}
-
-static int open_once(const char *place, const pawl_options *o, struct net **out)
-{
-    struct net_where w;
-    int rc = net_where_parse(place, &w);
-    if (rc)
-        return rc;
-    struct net *n = calloc(1, sizeof *n);
-    if (!n)
-        return -ENOMEM;
-    n->pool.fd = n->udp.fd = n->event_fd = -1;
-    n->lease_ns = o->lease_ns ? o->lease_ns : DEFAULT_LEASE_NS;
-    n->spin_ns = SPIN_NS;
-    n->tenant = o->tenant;
-    n->priority = (uint8_t)min_u64(o->priority, PACKET_PRIORITIES - 1);
-    n->next_id = 1;
-    n->spare = NET_NONE;
-    pthread_mutex_init(&n->receiving, NULL);
-    pthread_mutex_init(&n->lock, NULL);
-    pthread_mutex_init(&n->names_lock, NULL);
-    if (!w.self.ip)
-        rc = udp_source_for(w.coordinator, &w.self);
-    if (!rc)
-        rc = udp_open(&n->udp, w.self);
-    if (rc)
-        rc = explain(rc, "cannot open a socket: %s", strerror(-rc));
-    if (!rc && w.afxdp)
-        take_fast_way(n);
-    if (!rc)
-        rc = open_host(n, &w);
-    if (!rc)
-        rc = check_wishes(n, o);
-    if (!rc) {
-        uint32_t requests = n->host.header->config.requests;
-        n->idle = calloc(requests, sizeof *n->idle);
-        n->waiting = calloc(requests + PAWL_INFLIGHT_MAX, sizeof *n->waiting);
-        n->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        n->owners = calloc(requests, sizeof *n->owners);
-        rc = n->idle && n->waiting && n->owners && n->event_fd >= 0 ? net_thread_start(n) : -ENOMEM;
-        if (rc == -PAWL_ELIMIT)
-            explain(rc, "all %u sessions of this host are in use", n->host.header->config.sessions);
-        for (uint32_t i = 0; i < requests && !rc; i++)
-            n->idle[n->idle_count++] = n->session * requests + i;
-    }
-    if (rc) {
-        free_net(n);
-        return rc;
-    }
-    *out = n;
-    return 0;
-}
-
-int net_open(const char *place, const pawl_options *o, struct net **out)
-{
-    int rc = -ESTALE;
-    for (unsigned i = 0; i < OPEN_TRIES_MAX && rc == -ESTALE; i++) /* the host's last process may be leaving just now */
-        rc = open_once(place, o, out);
-    return rc;
-}
-
-int net_close(struct net *n)
-{
-    net_thread_stop(n);
-    free_net(n);
-    return 0;
-}
 
 /* ---- requests and grants ---- */
 
-/* The spare one was idle when it was given back: for the short way. */
+/* The spare request was idle when it was given back, as the short way needs it. */
 static bool take_spare(struct net *n, uint32_t *out)
 {
     *out = __atomic_exchange_n(&n->spare, NET_NONE, __ATOMIC_ACQUIRE);
@@ -258,39 +21,35 @@ static void give_spare(struct net *n, uint32_t request)
 {
     uint32_t none = NET_NONE;
     if (!__atomic_compare_exchange_n(&n->spare, &none, request, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-        net_give_request(n, request);
+        net_give_request(n, false, request);
 }
 
-int net_take_locked(struct net *n, uint32_t *out)
+int net_take_request(struct net *n, bool locked, uint32_t *out)
 {
-    if (!n->idle_count)
-        return take_spare(n, out) ? 0 : -PAWL_ELIMIT;
-    *out = n->idle[n->idle_first];
-    n->idle_first = (n->idle_first + 1) % n->host.header->config.requests;
-    n->idle_count--;
-    return 0;
-}
-
-void net_give_locked(struct net *n, uint32_t request)
-{
-    uint32_t requests = n->host.header->config.requests;
-    assert(n->idle_count < requests);
-    n->idle[(n->idle_first + n->idle_count++) % requests] = request;
-}
-
-int net_take_request(struct net *n, uint32_t *out)
-{
-    pthread_mutex_lock(&n->lock);
-    int rc = net_take_locked(n, out);
-    pthread_mutex_unlock(&n->lock);
+    int rc = 0;
+    if (!locked)
+        pthread_mutex_lock(&n->handle.async.lock);
+    if (n->idle_count) {
+        *out = n->idle[n->idle_first];
+        n->idle_first = (n->idle_first + 1) % n->host.header->config.requests;
+        n->idle_count--;
+    } else if (!take_spare(n, out)) {
+        rc = -PAWL_ELIMIT;
+    }
+    if (!locked)
+        pthread_mutex_unlock(&n->handle.async.lock);
     return rc;
 }
 
-void net_give_request(struct net *n, uint32_t request)
+void net_give_request(struct net *n, bool locked, uint32_t request)
 {
-    pthread_mutex_lock(&n->lock);
-    net_give_locked(n, request);
-    pthread_mutex_unlock(&n->lock);
+    const uint32_t requests = n->host.header->config.requests;
+    if (!locked)
+        pthread_mutex_lock(&n->handle.async.lock);
+    assert(n->idle_count < requests);
+    n->idle[(n->idle_first + n->idle_count++) % requests] = request;
+    if (!locked)
+        pthread_mutex_unlock(&n->handle.async.lock);
 }
 
 /* The session's number and its serial, and the request's. */
@@ -320,8 +79,8 @@ bool net_valid(struct net *n)
     return valid;
 }
 
-/* From the host's clock, which goes on while the machine sleeps, to that of grants. Whoever is stopped between the two looks finds
- * it shorter, never longer. */
+/* From the host's clock, which goes on while the machine sleeps, to that of grants. A process that is stopped between the two
+ * readings gets an earlier expiry, never a later one. */
 static uint64_t grant_clock(uint64_t at, uint64_t grants_now, uint64_t hosts_now)
 {
     return at > hosts_now ? add_saturating(grants_now, at - hosts_now) : 0;
@@ -349,26 +108,30 @@ int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out)
     if (g->hold / requests != n->session || g->serial != serial_of(n, g->hold))
         return -PAWL_ENOTOWNER;
     *out = g->hold;
+    assert(*out < rack_requests(&n->host.header->config));
     return 0;
 }
 
-/* ---- calls ---- */
-
-static int failed(const struct net *n, int rc)
+int net_failed(const struct net *n, int rc)
 {
+    if (!rc)
+        return 0;
     if (rc == -PAWL_ELIMIT)
         return explain(rc, "this session already holds or waits for %u locks", n->host.header->config.requests);
     if (rc == -PAWL_ENOTSUP)
         return explain(rc, "the design '%s' does not offer that", n->host.header->design);
     if (rc == -EAGAIN)
-        return explain(rc, "the lock's server does not answer: it is gone, cut off, or has just started and waits for a lease");
-    if (rc == -EDEADLK)
         return explain(
-            rc, "whoever holds it waits, perhaps through others, for what this thread holds: give that back, then try again");
+            rc, "the lock's server does not answer: it has stopped, cannot be reached, or has just started and waits out a lease");
+    if (rc == -EDEADLK)
+        return explain(rc, "a deadlock: a holder of the lock waits, directly or through others, for a lock that this thread holds; "
+                           "release that, then try again");
     return explain(rc, "%s", pawl_strerror(rc));
 }
 
-int net_start(struct net *n, struct packet_ask *ask, struct outbox *out)
+/* ---- what synchronous and asynchronous calls begin alike ---- */
+
+static int start(struct net *n, struct packet_ask *ask, struct outbox *out)
 {
     int rc = -EBUSY;
     ask->port = n->udp.at.port;
@@ -386,36 +149,81 @@ int net_start(struct net *n, struct packet_ask *ask, struct outbox *out)
     return rc;
 }
 
-/* With a request whose last release has been heard; of the others there are few, and they will be. */
-static int start(struct net *n, struct packet_ask *ask, uint32_t *bell)
+/* With a request whose last release has been acknowledged; the few others will be. */
+int net_begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *call, bool locked, uint32_t *bell, struct outbox *out)
 {
-    uint32_t requests = n->host.header->config.requests;
-    struct outbox *out = net_outbox();
-    for (uint32_t i = 0; i < requests; i++) {
-        int rc = net_take_request(n, &ask->request);
+    if (call) {
+        ask->bytes = call->bytes ? call->bytes : "";
+        ask->len = (uint32_t)call->len;
+    }
+    for (uint32_t tries = n->host.header->config.requests; tries > 0; tries--) {
+        int rc = net_take_request(n, locked, &ask->request);
         if (rc)
             return rc;
         *bell = net_bell(n, ask->request);
-        rc = net_start(n, ask, out);
-        if (rc >= 0) {
-            net_flush(n, &n->udp, out);
-            return rc;
-        }
-        net_give_request(n, ask->request);
+        rc = start(n, ask, out);
+        if (rc == PACKET_DONE)
+            *bell = NET_LOOK_AT_ONCE;
+        if (rc < 0)
+            net_give_request(n, locked, ask->request);
         if (rc != -EBUSY)
             return rc;
     }
     return -PAWL_ELIMIT;
 }
 
-static void end_request(struct net *n, uint32_t request)
+int net_begin_convert(struct net *n, uint32_t request, enum pawl_mode mode, uint32_t thread, uint32_t *bell, struct outbox *out)
+{
+    const struct packet_design *d = n->host.design;
+    int rc = -PAWL_ELOST;
+    if (!d->convert)
+        return -PAWL_ENOTSUP;
+    net_touches(n, request);
+    *bell = net_bell(n, request);
+    host_enter(&n->host, out);
+    if (d->thread)
+        d->thread(n->host.memory, request, thread, host_now(), out);
+    if (host_now() < net_expiry_locked(n))
+        rc = d->convert(n->host.memory, request, mode, host_now(), out);
+    host_leave(&n->host, out);
+    if (rc == PACKET_DONE)
+        *bell = NET_LOOK_AT_ONCE;
+    return rc;
+}
+
+int net_begin_call(struct net *n, uint32_t request, const pawl_call *call, uint32_t *bell, struct outbox *out)
+{
+    int rc = -PAWL_ELOST;
+    *bell = net_bell(n, request);
+    host_enter(&n->host, out);
+    if (host_now() < net_expiry_locked(n))
+        rc = n->host.design->call(n->host.memory, request, call->bytes, (uint32_t)call->len, host_now(), out);
+    host_leave(&n->host, out);
+    return rc;
+}
+
+int net_end(struct net *n, uint32_t request, bool locked, struct outbox *out)
+{
+    net_touches(n, request);
+    host_enter(&n->host, out);
+    bool lost = host_now() >= net_expiry_locked(n);
+    int rc = n->host.design->release(n->host.memory, request, host_now(), out);
+    if (!rc)
+        __atomic_add_fetch(&n->host.uses[request], 1, __ATOMIC_RELAXED); /* the grant is void */
+    host_leave(&n->host, out);
+    if (!rc)
+        net_give_request(n, locked, request);
+    return lost ? -PAWL_ELOST : rc;
+}
+
+/* ---- calls ---- */
+
+static int end_request(struct net *n, uint32_t request)
 {
     struct outbox *out = net_outbox();
-    host_enter(&n->host, out);
-    n->host.design->release(n->host.memory, request, host_now(), out);
-    host_leave(&n->host, out);
+    int rc = net_end(n, request, false, out);
     net_flush(n, &n->udp, out);
-    net_give_request(n, request);
+    return rc;
 }
 
 /* The short way, beside the lock's own agent: no packet, one look at each clock. The coarse one lags, so that the grant seems to
@@ -425,14 +233,14 @@ static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, paw
     const struct packet_design *d = n->host.design;
     struct packet_ask ask = {.thread = net_owner(n), .port = n->udp.at.port, .mode = mode, .index = index};
     struct packet_answer answer;
-    if (!d->local_acquire || (!take_spare(n, &ask.request) && net_take_request(n, &ask.request)))
+    if (!d->local_acquire || (!take_spare(n, &ask.request) && net_take_request(n, false, &ask.request)))
         return false;
     uint64_t grants_now = world_clock(CLOCK_MONOTONIC_COARSE), expiry = 0;
     host_lock(&n->host);
     uint64_t now = host_now();
     bool got = now < net_expiry_locked(n) && !d->local_acquire(n->host.memory, &ask, now, &answer);
     if (got) {
-        expiry = net_expiry_locked(n); /* of one who holds something; 0 if all was lost just now */
+        expiry = net_expiry_locked(n); /* now that the session holds a lock; 0 if the session was lost just now */
         __atomic_store_n(&n->host.uses[ask.request], n->host.uses[ask.request] + 1, __ATOMIC_RELAXED);
         net_owns(n, ask.request, ask.thread);
     }
@@ -471,36 +279,34 @@ static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64
     uint32_t bell = 0;
     if (!call && lock_at_once(n, index, mode, out))
         return 0;
-    struct packet_ask ask = {.thread = net_owner(n), .index = index, .mode = mode, .try = deadline == DEADLINE_TRY};
-    if (call) {
-        ask.bytes = call->bytes ? call->bytes : "";
-        ask.len = (uint32_t)call->len;
-        ask.once = !out;
-    }
-    int rc = start(n, &ask, &bell);
+    struct packet_ask ask = {
+        .thread = net_owner(n), .index = index, .mode = mode, .try = deadline == DEADLINE_TRY, .once = call && !out};
+    struct outbox *box = net_outbox();
+    int rc = net_begin_lock(n, &ask, call, false, &bell, box);
+    net_flush(n, &n->udp, box);
     if (rc < 0)
-        return failed(n, rc);
-    bell = rc == PACKET_DONE ? UINT32_MAX : bell; /* no bell is odd: look at once */
+        return net_failed(n, rc);
     rc = net_await(n, ask.request, bell, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer, &expiry);
     if (!rc && call)
         rc = net_take_reply(n, ask.request, call, net_outbox());
     if (rc || !out)
-        net_give_request(n, ask.request);
+        net_give_request(n, false, ask.request);
     if (rc)
-        return failed(n, net_valid(n) ? rc : -PAWL_ELOST);
+        return net_failed(n, net_valid(n) ? rc : -PAWL_ELOST);
     if (!out)
         return 0;
     pawl_grant g = net_grant(n, ask.request, index, &answer, expiry);
     if (!g.expiry_ns) { /* I1: asked afterwards */
         end_request(n, ask.request);
-        return failed(n, -PAWL_ELOST);
+        return net_failed(n, -PAWL_ELOST);
     }
     *out = g;
     return 0;
 }
 
-int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
+    struct net *n = net_of(p);
     uint64_t index;
     int rc = net_index(n, key, mode, false, deadline, &index);
     return rc ? rc : lock_index(n, index, mode, deadline, NULL, out);
@@ -509,15 +315,16 @@ int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline
 int net_check_call(struct net *n, const pawl_call *call)
 {
     if (!n->host.design->call)
-        return failed(n, -PAWL_ENOTSUP);
+        return net_failed(n, -PAWL_ENOTSUP);
     if (call->len > PAWL_CALL_MAX)
-        return explain(-EMSGSIZE, "%zu bytes are more than the %d that a data server takes", call->len, PAWL_CALL_MAX);
+        return explain(-EMSGSIZE, "the call has %zu bytes, more than the %d that a data server takes", call->len, PAWL_CALL_MAX);
     net_say_here(n);
     return 0;
 }
 
-int net_lock_call(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
+static int lock_call(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
 {
+    struct net *n = net_of(p);
     uint64_t index;
     int rc = net_check_call(n, call);
     if (!rc)
@@ -525,30 +332,26 @@ int net_lock_call(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t dea
     return rc ? rc : lock_index(n, index, mode, deadline, call, out);
 }
 
-int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_call *call)
+static int hold_call(struct pawl *p, const pawl_grant *g, uint64_t deadline, pawl_call *call)
 {
+    struct net *n = net_of(p);
     struct packet_answer answer;
     uint64_t expiry = 0;
-    uint32_t request;
+    uint32_t request, bell;
     int rc = net_check_call(n, call);
     if (rc)
         return rc;
     rc = net_request_of(n, g, &request);
     if (rc)
-        return failed(n, rc);
+        return net_failed(n, rc);
     struct outbox *out = net_outbox();
-    uint32_t bell = net_bell(n, request);
-    host_enter(&n->host, out);
-    rc = host_now() < net_expiry_locked(n)
-             ? n->host.design->call(n->host.memory, request, call->bytes, (uint32_t)call->len, host_now(), out)
-             : -PAWL_ELOST;
-    host_leave(&n->host, out);
+    rc = net_begin_call(n, request, call, &bell, out);
     net_flush(n, &n->udp, out);
     if (rc >= 0)
         rc = net_await(n, request, bell, deadline, &answer, &expiry);
     if (!rc)
         rc = net_take_reply(n, request, call, net_outbox());
-    return rc ? failed(n, rc) : 0;
+    return net_failed(n, rc);
 }
 
 /* False: not this time. */
@@ -568,64 +371,44 @@ static bool unlock_at_once(struct net *n, uint32_t request)
     return done;
 }
 
-int net_unlock(struct net *n, const pawl_grant *g)
+static int unlock(struct pawl *p, const pawl_grant *g)
 {
+    struct net *n = net_of(p);
     uint32_t request;
     int rc = net_request_of(n, g, &request);
     if (rc)
-        return failed(n, rc);
+        return net_failed(n, rc);
     net_touches(n, request);
-    if (unlock_at_once(n, request))
-        return 0;
-    struct outbox *out = net_outbox();
-    host_enter(&n->host, out);
-    if (host_now() >= net_expiry_locked(n))
-        rc = -PAWL_ELOST;
-    int released = n->host.design->release(n->host.memory, request, host_now(), out);
-    if (!released)
-        __atomic_add_fetch(&n->host.uses[request], 1, __ATOMIC_RELAXED); /* the grant is void */
-    host_leave(&n->host, out);
-    net_flush(n, &n->udp, out);
-    if (!released)
-        net_give_request(n, request);
-    rc = rc ? rc : released;
-    return rc ? failed(n, rc) : 0;
+    return unlock_at_once(n, request) ? 0 : net_failed(n, end_request(n, request));
 }
 
-int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
+static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
 {
+    struct net *n = net_of(p);
     struct packet_answer answer;
+    struct outbox *out = net_outbox();
     uint64_t expiry = 0;
-    uint32_t request, bell = 0;
+    uint32_t request, bell;
     int rc = net_request_of(n, g, &request);
     if (!rc && mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
         rc = -EINVAL;
-    if (!rc && !n->host.design->convert)
-        rc = -PAWL_ENOTSUP;
-    if (rc)
-        return failed(n, rc);
-    net_touches(n, request);
-    struct outbox *out = net_outbox();
-    bell = net_bell(n, request);
-    host_enter(&n->host, out);
-    if (n->host.design->thread)
-        n->host.design->thread(n->host.memory, request, net_owner(n), host_now(), out);
-    rc = host_now() < net_expiry_locked(n) ? n->host.design->convert(n->host.memory, request, mode, host_now(), out) : -PAWL_ELOST;
-    host_leave(&n->host, out);
+    if (!rc)
+        rc = net_begin_convert(n, request, mode, net_owner(n), &bell, out);
     net_flush(n, &n->udp, out);
     if (rc < 0)
-        return failed(n, rc);
-    rc = net_await(n, request, rc == PACKET_DONE ? UINT32_MAX : bell, deadline, &answer, &expiry);
+        return net_failed(n, rc);
+    rc = net_await(n, request, bell, deadline, &answer, &expiry);
     if (!net_grant_clock(expiry))
         rc = -PAWL_ELOST;
-    if (rc)
-        return failed(n, rc);
-    *g = net_grant(n, request, g->index, &answer, expiry);
-    return 0;
+    if (!rc)
+        *g = net_grant(n, request, g->index, &answer, expiry);
+    assert(rc || g->mode == mode);
+    return net_failed(n, rc);
 }
 
-int net_check(struct net *n, const pawl_grant *g)
+static int check(struct pawl *p, const pawl_grant *g)
 {
+    struct net *n = net_of(p);
     uint32_t request;
     int rc = net_request_of(n, g, &request);
     struct outbox *out = net_outbox();
@@ -638,11 +421,12 @@ int net_check(struct net *n, const pawl_grant *g)
     return rc;
 }
 
-int net_extend(struct net *n, pawl_grant *g)
+static int extend(struct pawl *p, pawl_grant *g)
 {
-    int rc = net_check(n, g);
+    struct net *n = net_of(p);
+    int rc = check(p, g);
     if (rc)
-        return failed(n, rc);
+        return net_failed(n, rc);
     struct host_session *s = &n->host.sessions[n->session];
     struct outbox *out = net_outbox();
     __atomic_store_n(&s->until_ns, add_saturating(host_now(), n->lease_ns), __ATOMIC_RELEASE);
@@ -664,8 +448,9 @@ static int by_index(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
+static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
 {
+    struct net *n = net_of(p);
     struct wanted order[PAWL_ALL_MAX];
     pawl_grant got[PAWL_ALL_MAX];
     unsigned held = 0;
@@ -678,13 +463,33 @@ int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t
     qsort(order, count, sizeof order[0], by_index);
     for (unsigned i = 1; i < count; i++)
         if (order[i].index == order[i - 1].index)
-            return explain(-EINVAL, "the same lock is there twice");
+            return explain(-EINVAL, "two of the keys have the same lock");
     int rc = 0;
     for (; held < count && !rc; held += !rc)
         rc = lock_index(n, order[held].index, order[held].want->mode, deadline, NULL, &got[held]);
     for (unsigned i = held; rc && i-- > 0;)
-        net_unlock(n, &got[i]);
+        unlock(p, &got[i]);
     for (unsigned i = 0; !rc && i < count; i++)
         grants[order[i].want - wants] = got[i];
-    return rc ? failed(n, rc) : 0;
+    return net_failed(n, rc);
 }
+
+const struct session_ops net_ops = {
+    .scheme = NET_SCHEME,
+    .open = net_open,
+    .close = net_close,
+    .lock = lock,
+    .unlock = unlock,
+    .lock_all = lock_all,
+    .convert = convert,
+    .extend = extend,
+    .check = check,
+    .query = net_query,
+    .lock_call = lock_call,
+    .hold_call = hold_call,
+    .admit = net_admit,
+    .begin = net_begin,
+    .pump = net_pump,
+    .cancel = net_cancel,
+    .wait = net_wait,
+};

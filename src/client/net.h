@@ -1,36 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session over packets: pawl://HOST:PORT/SPACE.
+/* A session on a rack: pawl://HOST:PORT/SPACE.
  *
  * The process joins the memory of its host (cluster/host.h), which the first one makes after the coordinator gave the host a
  * number. Calls change that memory directly; packets go out through a socket of the handle's own. The thread that waits receives:
- * it takes the right to receive, handles whatever comes, for itself and for others, and passes the right on. A thread of the
- * library renews the session, and in one process of the host serves the pool: packets for the machine as a whole, retransmission,
- * the dead. */
+ * it takes the right to receive, handles every packet, for itself and for others, and passes the right on. The library's thread
+ * renews the session, and in one process of the host serves the pool: packets for the machine as a whole, retransmission, and the
+ * cleanup after dead processes. */
 #ifndef PAWL_CLIENT_NET_H
 #define PAWL_CLIENT_NET_H
 
+#include "client/handle.h"
 #include "cluster/host.h"
-
-#include <signal.h>
 
 #define NET_SCHEME "pawl://"
 
 #define NET_NONE UINT32_MAX
+#define NET_LOOK_AT_ONCE UINT32_MAX /* as the bell that was seen: no bell is odd */
 
-enum net_async_state { NET_IDLE, NET_WAITING, NET_DONE };
-
-struct net_async {
-    enum net_async_state state;
+/* What an operation in flight waits for: its request in the host's memory. */
+struct net_task {
     uint32_t request, bell; /* bell: as it was when last looked at */
     uint64_t deadline;
     bool given_up;
-    enum pawl_mode mode;
-    pawl_call *call; /* of which the lock's data server has been told; or null */
-    bool once;       /* and then the lock is given back */
-    pawl_completion completion;
 };
 
 struct net {
+    struct pawl handle;
     struct host host;
     uint32_t session, serial;
     struct udp udp;
@@ -41,57 +36,51 @@ struct net {
     uint8_t priority;
     uint64_t busy_ns; /* when a thread last received */
     uint64_t sent;    /* packets of the design */
-    uint64_t here_ns; /* when data servers are to hear again where this process is */
+    uint64_t here_ns; /* when data servers are told again where this process is */
 
-    uint32_t *owners; /* of what its requests have: threads; 0: none (net_owners.c) */
-    bool hands_over;  /* one thread has given back what another had locked */
+    uint32_t *owners; /* by request: the thread that holds its lock; 0: none (net_owners.c) */
+    bool hands_over;  /* a thread has released a lock of another */
 
-    uint32_t spare;            /* a request that nobody uses and that is not among `idle`; NET_NONE: there is none */
+    uint32_t spare;            /* an unused request that is not among `idle`; NET_NONE: there is none */
     pthread_mutex_t receiving; /* the right to receive from udp */
-    pthread_mutex_t lock;      /* of what follows */
-    uint32_t *idle;            /* requests that nobody uses, a ring; those released last are at its end */
+
+    /* Under the lock of the handle's ring: */
+    uint32_t *idle; /* unused requests, a ring; those released last are at its end */
     uint32_t idle_first, idle_count;
     uint32_t *waiting; /* requests of threads that wait without the right */
     uint32_t waiting_count;
 
-    struct net_async async[PAWL_INFLIGHT_MAX];
-    unsigned done[PAWL_INFLIGHT_MAX], done_first, done_count, async_waiting;
-    uint64_t next_id;
-    int event_fd;
+    struct net_task tasks[PAWL_INFLIGHT_MAX];
     struct outbox batch; /* of submitted requests: sent together */
 
-    /* Keys that were asked for (net_names.c). They stay as long as the handle does, since no index is used for another key. */
+    /* Keys that were asked for (net_names.c), kept as long as the handle, since an index never belongs to another key. */
     pthread_mutex_t names_lock;
     struct directory names; /* in the order in which they came */
     uint64_t *indexes;      /* by that order */
     uint64_t indexes_room;
-
-    pthread_t thread;
-    bool stop;
-    int started_fd; /* the thread tells how opening ended */
-    int start_result;
 };
 
-/* `place` is what comes after "pawl://". Errors are explained. */
-int net_open(const char *place, const pawl_options *o, struct net **out);
-int net_close(struct net *n);
+extern const struct session_ops net_ops;
 
-int net_lock(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out);
-int net_lock_all(struct net *n, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants);
-int net_unlock(struct net *n, const pawl_grant *g);
-int net_lock_call(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out);
-int net_hold_call(struct net *n, const pawl_grant *g, uint64_t deadline, pawl_call *call);
-int net_convert(struct net *n, pawl_grant *g, enum pawl_mode mode, uint64_t deadline);
-int net_extend(struct net *n, pawl_grant *g);
-int net_check(struct net *n, const pawl_grant *g);
+/* The session of a handle; null if it is of another kind. */
+static inline struct net *net_of(pawl *p)
+{
+    return p->ops == &net_ops ? container_of(p, struct net, handle) : NULL;
+}
 
-int net_query(struct net *n, pawl_key key, pawl_state *out);
+int net_open(const char *place, const pawl_options *o, struct pawl **out);
+int net_close(struct pawl *p);
+int net_query(struct pawl *p, pawl_key key, pawl_state *out);
 
-int net_submit(struct net *n, const pawl_request *request, uint64_t *id);
-int net_reap(struct net *n, pawl_completion *out, unsigned max, uint64_t deadline);
-int net_cancel(struct net *n, uint64_t id);
+/* ---- net_async.c ---- */
 
-/* ---- inside: net.c, net_names.c, net_wait.c, net_async.c, net_thread.c ---- */
+int net_admit(struct pawl *p, const pawl_request *r, uint64_t *index);
+int net_begin(struct pawl *p, struct async_op *op);
+void net_pump(struct pawl *p);
+void net_cancel(struct pawl *p, struct async_op *op);
+int net_wait(struct pawl *p, uint64_t deadline);
+
+/* ---- what the files of a rack session share ---- */
 
 /* This thread's outbox, empty. */
 struct outbox *net_outbox(void);
@@ -110,53 +99,58 @@ void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *ba
 /* Receives until the request's bell is no longer `seen`, or the deadline. The caller has the right to receive. */
 void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline);
 
-/* What became of the request, and until when it is surely so (0: it is not). `seen`: the bell before it was asked for. At the
- * deadline it is given up, with -ETIMEDOUT. */
+/* Waits for the outcome of the request, and until when the session certainly lives (0: it does not). `seen`: the bell before the
+ * request was made. At the deadline the request is given up, with -ETIMEDOUT. */
 int net_await(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline, struct packet_answer *out, uint64_t *expiry);
 void net_pass_on(struct net *n);
+void net_give_up(struct net *n, uint32_t request, int why, struct outbox *out);
+/* -EINPROGRESS: there is none yet. */
+int net_outcome(struct net *n, uint32_t request, struct outbox *box, struct packet_answer *out, uint64_t *expiry);
 
-/* What is due for the host as a whole: retransmission, the dead, the coordinator. */
-void net_duties(struct net *n, struct udp *through, bool tick); /* tick: whether it is due or not */
-/* So that data servers answer this process themselves, and not by way of the switch. */
+/* Does what is due for the host as a whole: retransmission, dead processes, the coordinator. */
+void net_duties(struct net *n, struct udp *through, bool tick); /* tick: even if it is not due */
+/* Tells data servers the address of this process, so that they answer directly and not through the switch. */
 void net_say_here(struct net *n);
 
 bool net_valid(struct net *n);
 uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
 uint64_t net_grant_clock(uint64_t at);           /* from the host's clock to that of grants; 0 if it is past */
 
+/* Explains an error; 0 is none. */
+int net_failed(const struct net *n, int rc);
+
 /* Whether a data server can be told that, and what it has answered. */
 int net_check_call(struct net *n, const pawl_call *call);
 int net_take_reply(struct net *n, uint32_t request, pawl_call *call, struct outbox *out);
 
-/* A request that nobody uses, -PAWL_ELIMIT; and back. The second pair with n->lock held. */
-int net_take_request(struct net *n, uint32_t *out);
-void net_give_request(struct net *n, uint32_t request);
-int net_take_locked(struct net *n, uint32_t *out);
-void net_give_locked(struct net *n, uint32_t request);
+/* Takes an unused request, or -PAWL_ELIMIT; gives it back. `locked`: the caller has the ring's lock. */
+int net_take_request(struct net *n, bool locked, uint32_t *out);
+void net_give_request(struct net *n, bool locked, uint32_t request);
 pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a, uint64_t expiry);
 /* The request of a grant, or -PAWL_ENOTOWNER. */
 int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out);
-/* ask->thread: the thread that waits; 0: none does. Its port is ours. */
-int net_start(struct net *n, struct packet_ask *ask, struct outbox *out);
+/* Begin something in the host's memory; its packets are in `out`. Negative: it failed. *bell: the bell before it began, for
+ * net_await. ask->thread: the thread that waits; 0: none does. net_end releases, and gives the request back. */
+int net_begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *call, bool locked, uint32_t *bell, struct outbox *out);
+int net_begin_convert(struct net *n, uint32_t request, enum pawl_mode mode, uint32_t thread, uint32_t *bell, struct outbox *out);
+int net_begin_call(struct net *n, uint32_t request, const pawl_call *call, uint32_t *bell, struct outbox *out);
+int net_end(struct net *n, uint32_t request, bool locked, struct outbox *out);
 
-/* The calling thread as an owner, 0 if its session has none; it owns what a request has; it gives back or changes what may be
- * another's. */
+/* The calling thread as an owner, 0 if its session takes no part; it owns the lock of a request; it releases or changes a lock that
+ * may belong to another thread. */
 uint32_t net_owner(const struct net *n);
 void net_owns(struct net *n, uint32_t request, uint32_t owner);
 void net_touches(struct net *n, uint32_t request);
 
-/* The lock of a key: its index. Asks the coordinator if this handle never did, for at most so long. `look`: -ENOENT rather than
- * that the key gets one. Errors are explained. */
+/* The index of a key's lock. The first time the coordinator is asked, until the deadline at most. `look`: -ENOENT if the key has no
+ * lock yet; else it gets one. Errors are explained. */
 int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, uint64_t *index);
 void net_names_free(struct net *n);
 
-/* Completes what can be; with n->lock held. */
-void net_async_look(struct net *n);
+/* The library's thread. */
+void *net_thread(void *arg);
 
-int net_thread_start(struct net *n);
-void net_thread_stop(struct net *n);
-
-/* Removes the files of all hosts of a space on this machine; nobody uses them any more. */
+/* Removes the files of all hosts of a space on this machine, which must be unused. */
 void net_remove_hosts(const char *space);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys of a rack's named or sparse space: their indexes are the coordinator's to give, and stay. */
+/* Keys of a rack's named or sparse space. The coordinator assigns their indexes, once and for all. */
 #include "client/net.h"
 #include "client/rack_look.h"
 #include "cluster/join.h"
@@ -12,28 +12,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ASK_NS (15 * NS_PER_S) /* for which the coordinator is asked: it may be starting anew */
-
-static enum pawl_keys kind_of(const struct net *n)
-{
-    uint32_t keys = n->host.header->config.keys;
-    return keys ? (enum pawl_keys)keys : PAWL_KEYS_DENSE;
-}
+#define ASK_NS (15 * NS_PER_S) /* for which the coordinator is asked: it may be restarting */
 
 static int check(const struct net *n, pawl_key key, enum pawl_mode mode)
 {
     const struct rack_config *c = &n->host.header->config;
     uint64_t keys = c->locks * (c->group ? c->group : 1);
-    bool named = kind_of(n) == PAWL_KEYS_NAMED;
+    bool named = n->handle.keys == PAWL_KEYS_NAMED;
     if (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
-        return explain(-EINVAL, "the mode is shared or exclusive");
+        return explain(-EINVAL, "the mode must be shared or exclusive");
     if (named != !!key.name)
-        return explain(-EINVAL, "this space has %s keys", named ? "named" : kind_of(n) == PAWL_KEYS_SPARSE ? "sparse" : "dense");
+        return explain(-EINVAL, "this space has %s keys", handle_keys_name(n->handle.keys));
     if (named && key.id > PAWL_NAME_MAX)
         return explain(-ENAMETOOLONG, "the name has %" PRIu64 " bytes, more than %d", key.id, PAWL_NAME_MAX);
     if (named && !key.id)
         return explain(-EINVAL, "a name has 1 to %d bytes", PAWL_NAME_MAX);
-    if (kind_of(n) == PAWL_KEYS_DENSE && key.id >= keys)
+    if (n->handle.keys == PAWL_KEYS_DENSE && key.id >= keys)
         return explain(-ERANGE, "the key %" PRIu64 " is not below the space's %" PRIu64 " %s", key.id, keys,
                        keys == c->locks ? "locks" : "keys");
     return 0;
@@ -51,31 +45,32 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
     question.len = len;
     memcpy(question.bytes, bytes, len);
     uint64_t until = now + (deadline == DEADLINE_TRY ? min_u64(h->config.lease_ns, ASK_NS) : ASK_NS);
-    bool in_time = deadline == DEADLINE_TRY || deadline > until; /* whoever would wait for longer is not told that its time is up */
+    bool in_time = deadline == DEADLINE_TRY || deadline > until; /* a caller whose deadline is later does not get a time-out */
     until = in_time ? until : deadline;
     net_addr_print(h->coordinator, address);
     int rc = exchange(h->coordinator, n->udp.at.ip, &question.packet, sizeof question, COORD_FOUND, until, &answer, sizeof answer);
     if (rc == -ETIMEDOUT)
         return explain(in_time ? -EAGAIN : rc,
-                       "the coordinator at %s does not say which lock that is: it is gone, or its disk is full", address);
+                       "the coordinator at %s does not answer which lock the key has: it has stopped, or its disk is full",
+                       address);
     if (rc)
         return explain(rc, "cannot ask %s: %s", address, strerror(-rc));
     rc = answer.packet.code;
     if (rc == -ENOSPC)
-        return explain(rc, "the space '%s' has had %" PRIu64 " keys, and no more fit; --locks of 'pawl serve' says how many",
-                       h->space, h->config.locks);
+        return explain(rc, "the space '%s' has its %" PRIu64 " keys, and no room for another (--locks of 'pawl serve')", h->space,
+                       h->config.locks);
     if (!rc && (answer.packet.head.index >= h->config.locks || answer.len != len || memcmp(answer.bytes, bytes, len)))
         rc = -EPROTO;
     if (rc == -ENOENT && look)
         return rc;
     if (rc)
-        return explain(rc < 0 ? rc : -EPROTO, "%s does not say which lock that is: %s", address,
+        return explain(rc < 0 ? rc : -EPROTO, "the coordinator at %s refuses the key: %s", address,
                        pawl_strerror(rc < 0 ? rc : -EPROTO));
     *index = answer.packet.head.index;
     return 0;
 }
 
-/* With names_lock. What cannot be remembered is asked for again. */
+/* With names_lock. A key that does not fit into memory is asked for again. */
 static void remember(struct net *n, const char *bytes, uint32_t len, uint64_t index)
 {
     uint64_t order;
@@ -86,8 +81,8 @@ static void remember(struct net *n, const char *bytes, uint32_t len, uint64_t in
         n->indexes = indexes;
         n->indexes_room = room;
     }
-    if (!n->names.locks) /* an order is an order here, and not an index */
-        n->names = (struct directory){.keys = kind_of(n), .locks = UINT64_MAX, .step = 1, .unstep = 1};
+    if (!n->names.locks) /* the directory counts keys here, and does not assign indexes */
+        n->names = (struct directory){.keys = n->handle.keys, .locks = UINT64_MAX, .step = 1, .unstep = 1};
     if (!directory_add(&n->names, bytes, len, &order))
         n->indexes[order] = index;
 }
@@ -107,7 +102,7 @@ int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint6
     if (rc)
         return rc;
     *index = key.id;
-    if (likely(kind_of(n) == PAWL_KEYS_DENSE)) {
+    if (likely(n->handle.keys == PAWL_KEYS_DENSE)) {
         uint64_t locks = n->host.header->config.locks;
         if (unlikely(key.id >= locks)) /* neighbours, which are often wanted together, have different locks */
             *index = key.id % locks;
@@ -129,8 +124,9 @@ int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint6
     return 0;
 }
 
-int net_query(struct net *n, pawl_key key, pawl_state *out)
+int net_query(struct pawl *p, pawl_key key, pawl_state *out)
 {
+    struct net *n = net_of(p);
     const struct host_header *h = n->host.header;
     struct rack_look look;
     struct inspect_lock lock;
@@ -140,7 +136,7 @@ int net_query(struct net *n, pawl_key key, pawl_state *out)
     int rc = net_index(n, key, PAWL_SHARED, true, DEADLINE_NEVER, &index);
     if (rc && rc != -ENOENT)
         return rc;
-    if (rc) { /* nobody ever asked for it */
+    if (rc) { /* no client ever asked for it */
         *out = (pawl_state){0};
         return 0;
     }

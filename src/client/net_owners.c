@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which thread has what. A deadlock is a circle of threads that wait in calls, each for what the next one has locked; so the design
- * is told who waits and who has it. Threads may also lock for each other. What one has locked and another gives back cannot be
- * judged by whether the first one waits: a session in which that was seen takes no part from then on. */
+/* Which thread holds which lock. A deadlock is a circle of threads that wait in calls, each for a lock that the next one has
+ * locked, so the design is told which thread waits and which one holds. Threads may also unlock for each other; then whether the
+ * thread that locked waits says nothing. A session in which that was seen takes no part in the detection from then on. */
 #include "client/net.h"
 
 /* Unlike the kernel's number it is not used again. */

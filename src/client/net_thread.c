@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library's thread of a session over packets: holds the session's life, renews it, and if this process serves the host's pool,
+/* The library's thread of a session on a rack: holds the session's life, renews it, and if this process serves the host's pool,
  * receives its packets and does what is due for the host. */
 #include "client/net.h"
 #include "world/world.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #define ROUND_NS (10 * NS_PER_MS)   /* how often it looks up */
-#define LOOK_NS (20 * NS_PER_MS)    /* how often it looks whether processes of the host have ended */
-#define OVERDUE_NS (50 * NS_PER_MS) /* after which others do what the serving process should have done: it may be stopped */
-#define LINGER_NS (500 * NS_PER_MS) /* for which the last one to close waits until everybody has heard of its releases */
+#define LOOK_NS (20 * NS_PER_MS)    /* how often it looks for processes of the host that have ended */
+#define OVERDUE_NS (50 * NS_PER_MS) /* after which other processes do the duties of the serving one, which may be stopped */
+#define LINGER_NS (500 * NS_PER_MS) /* for which the last session of a host waits until its releases are acknowledged */
 #define BEATS 4                     /* per lease */
 
 /* ---- duties ---- */
 
-/* Claims what is due: of several that find it so, one does it. */
+/* Claims a duty that is due: of several threads that find it so, one does it. */
 static bool is_due(uint64_t *at_ns, uint64_t now, uint64_t again_ns)
 {
     uint64_t at = __atomic_load_n(at_ns, __ATOMIC_ACQUIRE);
@@ -36,7 +33,8 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
     p.packet.stamp = host_now();
     p.packet.code = coord_config_sum(&h->config);
     if (n->host.design->racks)
-        p.packet.head.index = n->host.design->racks(n->host.memory, p.packet.stamp); /* without the mutex: an old answer does */
+        p.packet.head.index =
+            n->host.design->racks(n->host.memory, p.packet.stamp); /* without the mutex: an old answer is good enough */
     for (unsigned i = 0; i < RACKS_MAX; i++)
         host_switch(h, i, &p.switches[i]);
     const struct udp_out out = {.to = to, .len = type == COORD_BEAT ? sizeof p : sizeof p.packet, .data = &p};
@@ -51,7 +49,7 @@ void net_say_here(struct net *n)
             tell(n, &n->udp, COORD_HERE, h->servers[i]);
 }
 
-/* The clock is read inside, as everywhere: what others have done while we waited for our turn must not lie in the future. */
+/* The clock is read inside, as everywhere: changes that others made while we waited for the mutex must not lie in the future. */
 static void tick(struct net *n, struct udp *through)
 {
     struct host_header *h = n->host.header;
@@ -72,7 +70,8 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
         host_retire(&n->host);
         return;
     }
-    if (n->serves && is_due(&h->here_ns, now, lease / BEATS)) { /* first, so that they know where the pool is */
+    if (n->serves &&
+        is_due(&h->here_ns, now, lease / BEATS)) { /* first, so that servers and switches know the address of the pool */
         for (unsigned i = 0; i < h->config.servers; i++)
             tell(n, &n->pool, COORD_HERE, h->servers[i]);
         for (unsigned i = 0; i < rack_switches(&h->config); i++) {
@@ -106,7 +105,7 @@ static void try_to_serve(struct net *n)
             return;
         n->serves = true;
     }
-    if (n->pool.fd < 0 && udp_open(&n->pool, h->pool)) /* the port of the one before us may not be free yet */
+    if (n->pool.fd < 0 && udp_open(&n->pool, h->pool)) /* the port of the process that served before may not be free yet */
         n->pool.fd = -1;
     else
         h->pool.port = n->pool.at.port;
@@ -120,7 +119,7 @@ static void receive_all(struct net *n, struct udp *from)
         net_dispatch(n, from, &batch);
 }
 
-/* For one round, or until there is something at the pool; at the own socket only if nobody else has listened there lately. */
+/* For one round, or until a packet comes to the pool; or to the own socket, if no other thread has received there lately. */
 static void listen_a_while(struct net *n)
 {
     uint64_t now = world_now(&world_real);
@@ -156,7 +155,7 @@ static bool is_last(struct net *n)
     return true;
 }
 
-/* The host goes with its last session, once nothing of it is left at the servers. */
+/* The host ends with its last session, once the servers have acknowledged all of its releases. */
 static void close_host(struct net *n)
 {
     uint64_t until = world_now(&world_real) + LINGER_NS;
@@ -177,15 +176,26 @@ static void close_host(struct net *n)
     }
 }
 
-static void *library_thread(void *arg)
+static void close_session(struct net *n)
+{
+    struct outbox *out = net_outbox();
+    host_session_close(&n->host, n->session, out);
+    net_flush(n, &n->udp, out);
+    close_host(n);
+    if (n->serves)
+        pthread_mutex_unlock(&n->host.header->serving);
+}
+
+void *net_thread(void *arg)
 {
     struct net *n = arg;
-    const uint64_t one = 1;
-    n->start_result = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
-    n->serial = n->start_result ? 0 : n->host.sessions[n->session].serial;
-    if (write(n->started_fd, &one, sizeof one) < 0 || n->start_result)
+    struct pawl *p = &n->handle;
+    int rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
+    n->serial = rc ? 0 : n->host.sessions[n->session].serial;
+    handle_started(p, rc);
+    if (rc)
         return NULL;
-    while (!__atomic_load_n(&n->stop, __ATOMIC_ACQUIRE)) {
+    while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
         renew(n);
         if (!n->serves || n->pool.fd < 0)
             try_to_serve(n);
@@ -195,42 +205,10 @@ static void *library_thread(void *arg)
         else if (overdue)
             net_duties(n, &n->udp, false);
         listen_a_while(n);
-        pthread_mutex_lock(&n->lock);
-        if (n->batch.packets)
-            net_flush(n, &n->udp, &n->batch);
-        net_async_look(n);
-        pthread_mutex_unlock(&n->lock);
+        pthread_mutex_lock(&p->async.lock);
+        net_pump(p);
+        pthread_mutex_unlock(&p->async.lock);
     }
-    struct outbox *out = net_outbox();
-    host_session_close(&n->host, n->session, out);
-    net_flush(n, &n->udp, out);
-    close_host(n);
-    if (n->serves)
-        pthread_mutex_unlock(&n->host.header->serving);
+    close_session(n);
     return NULL;
-}
-
-int net_thread_start(struct net *n)
-{
-    sigset_t all, before;
-    uint64_t told;
-    n->started_fd = eventfd(0, EFD_CLOEXEC);
-    if (n->started_fd < 0)
-        return -errno;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
-    int rc = -pthread_create(&n->thread, NULL, library_thread, n);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    while (!rc && read(n->started_fd, &told, sizeof told) < 0 && errno == EINTR)
-        ;
-    close(n->started_fd);
-    if (!rc && (rc = n->start_result))
-        pthread_join(n->thread, NULL);
-    return rc;
-}
-
-void net_thread_stop(struct net *n)
-{
-    __atomic_store_n(&n->stop, true, __ATOMIC_RELEASE);
-    pthread_join(n->thread, NULL);
 }

@@ -9,7 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define WAIT_MAX_NS (100 * NS_PER_MS) /* a wake-up can be lost with the process that should have sent it: looks this often */
+#define WAIT_MAX_NS                                                                                                                \
+    (100 * NS_PER_MS) /* a wake-up can be lost with the process that should have sent it, so waiters look this often */
 
 struct outbox *net_outbox(void)
 {
@@ -20,7 +21,7 @@ struct outbox *net_outbox(void)
 
 /* ---- bells ---- */
 
-/* Bit 0 of a bell: somebody sleeps on it. */
+/* Bit 0 of a bell: a thread sleeps on it. */
 static void futex_wake(uint32_t *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -61,7 +62,7 @@ void net_ring(struct net *n, uint32_t request)
 
 /* ---- sending ---- */
 
-/* Where packets for a machine go: lock servers and switches have addresses, everything else goes through the switch. */
+/* The address for a packet: that of the lock server or switch that it is for; everything else goes through the switch. */
 static bool address_of(const struct host_header *h, const struct packet_head *p, struct net_addr *out)
 {
     for (unsigned i = 0; i < h->config.servers && p->to.port == PORT_SERVER; i++)
@@ -94,7 +95,7 @@ void net_flush(struct net *n, struct udp *through, struct outbox *o)
 
 /* ---- receiving ---- */
 
-/* Somebody wants to know who holds and who waits here. */
+/* A question for the holders and waiters of this host. */
 static void on_claims(struct net *n, struct udp *through, const struct coord_packet *p, struct net_addr from)
 {
     const struct host_header *h = n->host.header;
@@ -106,7 +107,7 @@ static void on_claims(struct net *n, struct udp *through, const struct coord_pac
     udp_send(through, &out, 1);
 }
 
-/* A switch has started anew: it should hear where we are, and of our lease. */
+/* A switch has started anew: tells it our address and our lease. */
 static void rouse(struct net *n, struct outbox *out)
 {
     if (!n->host.design->rouse)
@@ -115,9 +116,9 @@ static void rouse(struct net *n, struct outbox *out)
     n->host.design->rouse(n->host.memory, host_now(), out);
 }
 
-/* Never one lease without the other: whoever has a later lease knows where the switches were then (coordinator_switch.c). What is
- * late changes nothing. */
-static void on_beaten(struct net *n, const struct coord_beat *beat, struct outbox *out)
+/* The acknowledgement of a heartbeat: renews the host's lease and says where the switches are, always both, since a host with a
+ * later lease is taken to know the switches of that time (coordinator_switch.c). A late one changes nothing. */
+static void on_acknowledged(struct net *n, const struct coord_beat *beat, struct outbox *out)
 {
     struct host_header *h = n->host.header;
     uint64_t until = beat->packet.stamp + h->config.lease_ns - 2 * (h->config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
@@ -139,7 +140,7 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
     if (p->head.type == COORD_CLAIMS)
         on_claims(n, through, p, from);
     if (p->head.type == COORD_BEATEN)
-        on_beaten(n, data, out);
+        on_acknowledged(n, data, out);
     if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
         host_retire(&n->host);
     if (p->head.type == COORD_ROUSE)
@@ -201,38 +202,37 @@ void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadli
 void net_pass_on(struct net *n)
 {
     uint32_t request = UINT32_MAX;
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->handle.async.lock);
     if (n->waiting_count)
         request = n->waiting[0];
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->handle.async.lock);
     if (request != UINT32_MAX)
         net_ring(n, request);
 }
 
 static void wait_for_bell(struct net *n, uint32_t request, uint32_t seen, uint64_t until)
 {
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->handle.async.lock);
     n->waiting[n->waiting_count] = request;
     __atomic_add_fetch(&n->waiting_count, 1, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&n->lock);
-    /* Whoever had the right may have passed it on before we were on the list. */
+    pthread_mutex_unlock(&n->handle.async.lock);
+    /* The thread that had the right may have passed it on before we were on the list. */
     if (pthread_mutex_trylock(&n->receiving))
         futex_sleep(&n->host.bells[request], seen, until);
     else
         pthread_mutex_unlock(&n->receiving);
-    pthread_mutex_lock(&n->lock);
+    pthread_mutex_lock(&n->handle.async.lock);
     for (uint32_t i = 0; i < n->waiting_count; i++)
         if (n->waiting[i] == request) {
             n->waiting[i] = n->waiting[n->waiting_count - 1];
             __atomic_sub_fetch(&n->waiting_count, 1, __ATOMIC_SEQ_CST);
             break;
         }
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->handle.async.lock);
 }
 
-static int outcome(struct net *n, uint32_t request, struct packet_answer *out, uint64_t *expiry)
+int net_outcome(struct net *n, uint32_t request, struct outbox *box, struct packet_answer *out, uint64_t *expiry)
 {
-    struct outbox *box = net_outbox();
     host_enter(&n->host, box);
     int rc = n->host.design->outcome(n->host.memory, request, out);
     *expiry = net_expiry_locked(n);
@@ -240,16 +240,14 @@ static int outcome(struct net *n, uint32_t request, struct packet_answer *out, u
     return rc;
 }
 
-static void give_up(struct net *n, uint32_t request, int why)
+void net_give_up(struct net *n, uint32_t request, int why, struct outbox *out)
 {
-    struct outbox *out = net_outbox();
     host_enter(&n->host, out);
     n->host.design->give_up(n->host.memory, request, why, host_now(), out);
     host_leave(&n->host, out);
-    net_flush(n, &n->udp, out);
 }
 
-/* Until something may have changed, or nothing did for a while. */
+/* Until something may have changed, or for a while. */
 static void wait_once(struct net *n, uint32_t request, uint32_t seen, uint64_t until)
 {
     if (!pthread_mutex_trylock(&n->receiving)) {
@@ -270,13 +268,15 @@ int net_await(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline,
     for (;;) {
         uint64_t now = world_now(&world_real);
         if (now >= deadline && !given_up) {
-            give_up(n, request, -ETIMEDOUT);
+            struct outbox *box = net_outbox();
+            net_give_up(n, request, -ETIMEDOUT, box);
+            net_flush(n, &n->udp, box);
             given_up = true;
         } else {
             wait_once(n, request, seen, min_u64(given_up ? DEADLINE_NEVER : deadline, now + n->host.header->config.retry_ns));
         }
         seen = net_bell(n, request);
-        if (outcome(n, request, out, expiry) != -EINPROGRESS)
+        if (net_outcome(n, request, net_outbox(), out, expiry) != -EINPROGRESS)
             return out->result;
         if (!host_lives(&n->host, host_now()))
             return -PAWL_ELOST;

@@ -7,10 +7,10 @@
 #include <string.h>
 
 /* host=IP or wire=WIRE. */
-static int parse_wish(const char *wish, size_t len, struct net_where *w)
+static int parse_option(const char *option, size_t len, struct net_where *w)
 {
     char text[NET_ADDR_TEXT + 8];
-    snprintf(text, sizeof text, "%.*s:0", (int)(len < NET_ADDR_TEXT ? len : NET_ADDR_TEXT), wish);
+    snprintf(text, sizeof text, "%.*s:0", (int)(len < NET_ADDR_TEXT ? len : NET_ADDR_TEXT), option);
     if (!strncmp(text, "host=", 5))
         return net_addr_parse(text + 5, &w->self);
     w->afxdp = !strcmp(text, "wire=afxdp:0");
@@ -33,9 +33,9 @@ int net_where_parse(const char *place, struct net_where *w)
     if (strchr(w->space, '/'))
         return explain(-EINVAL, "the name of the space in pawl://%s has a slash", place);
     while (query) { /* with & between them */
-        const char *wish = query + 1;
-        query = strchr(wish, '&');
-        if (parse_wish(wish, query ? (size_t)(query - wish) : strlen(wish), w))
+        const char *option = query + 1;
+        query = strchr(option, '&');
+        if (parse_option(option, query ? (size_t)(query - option) : strlen(option), w))
             return explain(-EINVAL,
                            "pawl://%s: after the space only ?host=IPV4-ADDRESS and wire=udp or wire=afxdp, with & between them",
                            place);

@@ -20,7 +20,7 @@ static int ask_coordinator(const struct rack_look *l, struct coord_packet *ask, 
     net_addr_print(l->where.coordinator, address);
     int rc = exchange(l->where.coordinator, l->where.self.ip, ask, len, type, world_now(&world_real) + ASK_NS, answer, answer_len);
     if (rc == -ETIMEDOUT)
-        return explain(rc, "nobody answers for '%s' at %s; 'pawl serve' does", l->where.space, address);
+        return explain(rc, "no coordinator of '%s' answers at %s (start one with 'pawl serve')", l->where.space, address);
     return rc ? explain(rc, "cannot ask %s: %s", address, strerror(-rc)) : 0;
 }
 
@@ -76,7 +76,7 @@ int rack_look_open(const char *place, struct rack_look *l)
     memset(l, 0, sizeof *l);
     int rc = net_where_parse(place, &l->where);
     if (!rc && !l->where.self.ip && udp_source_for(l->where.coordinator, &l->where.self))
-        rc = explain(-EINVAL, "no way leads to pawl://%s", place);
+        rc = explain(-EINVAL, "no route to pawl://%s", place);
     while (!rc && from) {
         struct coord_packet ask;
         coord_make(&ask, COORD_WHO, l->where.space, world_random(&world_real) | 1);

@@ -26,7 +26,7 @@ void rack_look_close(struct rack_look *l);
 
 enum pawl_keys rack_look_keys(const struct rack_look *l);
 
-/* The index of a key; -ENOENT: nobody ever asked for it. */
+/* The index of a key; -ENOENT: no client ever asked for it. */
 int rack_look_find(const struct rack_look *l, pawl_key key, uint64_t *index);
 
 /* As inspect.h has them. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/segment.h"
+#include "client/offered.h"
 #include "cluster/life.h"
 #include "fabric/shm.h"
 #include "lib/explain.h"
@@ -62,7 +63,7 @@ static void read_boot_id(uint8_t out[LAYOUT_BOOT_ID_LEN])
 
 /* ---- opening ---- */
 
-/* A segment under the default path must be this user's own: somebody else's could have been put there to mislead us. */
+/* A segment under the default path must belong to this user: another user could have put one there on purpose. */
 static int check_file(int fd, const char *path, struct stat *st)
 {
     if (fstat(fd, st))
@@ -79,6 +80,10 @@ static int check_file(int fd, const char *path, struct stat *st)
 static int check_header(const struct layout_header *h, uint64_t size, const char *path)
 {
     const char *fault = layout_fault(h, size);
+    char design[LAYOUT_DESIGN_LEN + 1] = {0};
+    memcpy(design, h->design, LAYOUT_DESIGN_LEN);
+    if (fault && !design_find(design) && design_is_offered(design))
+        return refuse_design(design);
     if (fault)
         return explain(-PAWL_ESEGMENT, "%s: %s; remove it, or choose another name", path, fault);
     uint8_t boot[LAYOUT_BOOT_ID_LEN];

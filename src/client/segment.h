@@ -26,10 +26,10 @@ int segment_path(const char *where, char *out, size_t size);
 /* -ENOENT, -PAWL_ESEGMENT, -EACCES …, explained. */
 int segment_open(const char *path, struct segment **out);
 
-/* Makes the file, complete, in one step: nobody ever sees half of it. -EEXIST if it is there. */
+/* Makes the file in one step, so that no process sees half of it. -EEXIST if it is there. */
 int segment_create(const char *path, const struct layout_params *p, mode_t permissions);
 
-/* Whether the file is still what the path names: false once somebody removed or replaced it. */
+/* Whether the path still names the file: false once it was removed or replaced. */
 bool segment_in_place(const struct segment *s);
 
 void segment_close(struct segment *s);

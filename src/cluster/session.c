@@ -4,6 +4,7 @@
 #include "lib/hash.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static fab_addr lease_addr(const struct seat *seat, uint32_t slot)
@@ -97,11 +98,9 @@ static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struc
     if (fab_is_shm(seat->ep) && seat->space->range_units)
         me->ranges = fab_shm_ptr(seat->ep, space_range_addr(seat->space, slot, 0));
     if (fab_is_shm(seat->ep) && seat->space->desc_size)
-        me->claims =
-            fab_shm_ptr(seat->ep, seat->space->descs + (uint64_t)slot * seat->space->record_count * seat->space->desc_size);
-    memset(me->hints, 0, sizeof me->hints);
-    memset(&me->flights, 0, sizeof me->flights);
-    me->scaled_ns = 0;
+        me->descs = fab_shm_ptr(seat->ep, seat->space->descs + (uint64_t)slot * seat->space->record_count * seat->space->desc_size);
+    if (me->design_state)
+        memset(me->design_state, 0, seat->space->design->session_bytes);
     return 0;
 }
 
@@ -159,6 +158,9 @@ int session_open(struct seat *seat, const struct session_params *p)
         return -EINVAL;
     if (p->lease_ns > seat->space->lease_ns && !(seat->ep->caps & FAB_SHARED_CLOCK))
         return -EINVAL;
+    size_t bytes = seat->space->design->session_bytes;
+    if (bytes && !seat->me->design_state && !(seat->me->design_state = calloc(1, bytes)))
+        return -ENOMEM;
     seat->me->slot = UINT32_MAX; /* nobody yet: what follows looks after all slots */
     seat->me->lease_copy = 0;
     seat->me->lease = &seat->me->lease_copy;

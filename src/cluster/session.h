@@ -13,9 +13,9 @@ struct session_params {
 };
 
 /* Takes a slot and fills seat->me, whose arrays the caller has provided (seen: slot_count; shadow and, if the design has ranges,
- * ranges: record_count; but not on shared memory, where the records themselves serve).
- * On shared memory the calling thread becomes the one by whose death the kernel reports the session's, so it must outlive it.
- * -PAWL_ELIMIT if no slot is free. */
+ * ranges: record_count; but not on shared memory, where the records themselves serve). me->design_state is made if the design has
+ * one; the caller frees it. On shared memory the calling thread becomes the one by whose death the kernel reports the session's, so
+ * it must outlive it. -PAWL_ELIMIT if no slot is free. */
 int session_open(struct seat *seat, const struct session_params *p);
 
 /* Ends the session: whatever it still holds or waits for is recovered as if it had died, then the slot is free.

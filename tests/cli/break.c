@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A session with several locks: who looks sees all of them, and who breaks it is told what else it loses. */
-#include "client/handle.h"
 #include "client/inspect.h"
+#include "client/memory.h"
 #include "tests/check.h"
 
 #include <sys/wait.h>
@@ -57,7 +57,7 @@ static void check_sums(const uint32_t *sums, uint32_t locks, uint32_t holders, u
 }
 
 /* `p` holds a and b alone and c with `q`, which waits for a. */
-static void test_look(const pawl *p, const pawl *q)
+static void test_look(pawl *p, pawl *q)
 {
     struct observer o;
     uint32_t all[3] = {0}, of_p[3] = {0}, of_q[3] = {0}, of_a[3] = {0};
@@ -66,9 +66,9 @@ static void test_look(const pawl *p, const pawl *q)
     CHECK_EQ(observer_open(where, &o), 0);
     CHECK_EQ(inspect_locks(&o.locker, false, sum_locks, all), 0);
     check_sums(all, 3, 4, 1);
-    CHECK_EQ(inspect_locks_of(&o.locker, p->session.slot, sum_locks, of_p), 0);
+    CHECK_EQ(inspect_locks_of(&o.locker, memory_of(p)->session.slot, sum_locks, of_p), 0);
     check_sums(of_p, 3, 3, 0);
-    CHECK_EQ(inspect_locks_of(&o.locker, q->session.slot, sum_locks, of_q), 0);
+    CHECK_EQ(inspect_locks_of(&o.locker, memory_of(q)->session.slot, sum_locks, of_q), 0);
     check_sums(of_q, 2, 1, 1);
     CHECK_EQ(table_find(&o.locker.seat, &o.locker.table, pawl_name("a"), &at), 0);
     CHECK_EQ(inspect_claims(&o.locker, at.index, sum_claims, of_a), 0);

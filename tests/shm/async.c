@@ -114,7 +114,7 @@ static void after_unlock(void)
     CHECK(!readable(a, 5));
     CHECK_EQ(waiters(1), 1);
     CHECK_OK(pawl_unlock(b, &g));
-    CHECK(readable(a, (int)(LIMIT_NS / NS_PER_MS))); /* without anybody in pawl_reap: the library's thread did it */
+    CHECK(readable(a, (int)(LIMIT_NS / NS_PER_MS))); /* without a thread in pawl_reap: the library's thread did it */
     pawl_completion c = reap_one(a, id, 0);
     CHECK(c.grant.token > g.token);
 

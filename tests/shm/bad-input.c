@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is wrong is refused with a code and a sentence of its own; nothing is lost, nothing crashes: options, places, files that are
- * no segments or damaged ones, a full disk, fork and exec while holding, a segment that somebody removes. */
+ * no segments or damaged ones, a full disk, fork and exec while holding, a segment that is removed. */
 #include "client/segment.h"
 #include "tests/shm/space.h"
 
@@ -176,7 +176,7 @@ static void as_nobody(void *arg)
     refused("local:/root/space", NULL, -EACCES);
 }
 
-/* A segment in the default place that somebody else has put there, open to all, is not to be trusted. */
+/* A segment in the default place that another user has put there, open to all, is not to be trusted. */
 static void planted(void *arg)
 {
     refused("local:pawl-test-planted", NULL, -EACCES);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What becomes of a held range while others wait for it: it goes up, grows and is cut in two whoever else wants it, and of two
- * holders that wait for each other one is told so. The widths are those of citron's nodes: within a leaf (64 units), across leaves,
- * a node of 256 and of 1,024 units, and one that takes all. */
+/* A held range while others wait for it: it is upgraded, grows and is cut in two although others want it, and of two holders that
+ * wait for each other one is the victim. The widths are those of citron's nodes: within a leaf (64 units), across leaves, a node of
+ * 256 and of 1,024 units, and one that takes all. */
 #include "tests/shm/space.h"
 
 #define UNIT UINT64_C(4096)
@@ -77,7 +77,7 @@ static void check_all_free(void)
     CHECK(!is_kept(0, UINT64_C(1) << 40));
 }
 
-/* A reader alone goes up, whoever waits to write: of the same, of a part, of all. */
+/* A single reader is upgraded although writers wait: for the same range, for a part, for all. */
 static void lone_upgrade(uint64_t start, uint64_t end)
 {
     pawl_grant g;
@@ -144,7 +144,7 @@ static void two_upgrades(uint64_t start, uint64_t end)
     check_all_free();
 }
 
-/* Grows beside those who wait for all of it; step by step, so that the pieces would be many. */
+/* Grows although others wait for all of it; step by step, so that the pieces would be many. */
 static void growing(enum pawl_mode mode)
 {
     pawl_grant g, other;
@@ -215,7 +215,7 @@ static void cutting(uint64_t start, uint64_t end, enum pawl_mode mode)
     check_all_free();
 }
 
-/* Down works for everybody, even if a leaf has no place for one more reader: then others have to wait a little longer. */
+/* A downgrade always succeeds, even if a leaf has no place for one more reader: then others have to wait a little longer. */
 static void down_always(void)
 {
     pawl_grant g[20];

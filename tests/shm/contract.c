@@ -232,7 +232,7 @@ static void upgrade(void)
 
     struct waiter w = {.p = a, .grant = g, .mode = PAWL_EXCLUSIVE, .deadline = UINT64_MAX};
     waiter_start(&w, convert_in_thread);
-    /* While it waits nobody new may read; and a second one that wants to write cannot. */
+    /* While it waits no new reader may enter, and a second upgrade fails. */
     pawl_grant third;
     int rc;
     WAIT_FOR((rc = pawl_trylock(b, key(1), PAWL_SHARED, &third)) == -PAWL_EHELD || (rc == 0 && pawl_unlock(b, &third) < 0));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes that work until they are killed, thousands of times; one is stopped for longer than its lease instead. What they do,
- * and who watches it, is the test's. */
+/* Processes that work until they are killed, thousands of times; one is stopped for longer than its lease instead. The work, and
+ * the watching, is up to the test. */
 #ifndef PAWL_TESTS_SHM_CREW_H
 #define PAWL_TESTS_SHM_CREW_H
 
@@ -36,7 +36,7 @@ static struct crew_board {
 static struct rng rng;
 static uint64_t kills, stops;
 
-/* ---- what workers and whoever watches them use ---- */
+/* ---- what workers and their watcher use ---- */
 
 static inline uint64_t load(const uint64_t *word)
 {
@@ -86,7 +86,7 @@ static inline pawl *crew_open(const struct worker *w, const pawl_options *o)
     }
 }
 
-/* Whether that call found the session lost, which only one who was stopped may. */
+/* Whether that call found the session lost, which is right only for a worker that was stopped. */
 static inline bool lost(const struct worker *w, int rc)
 {
     if (rc == -PAWL_ELOST && w->stoppable)

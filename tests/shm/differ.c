@@ -2,7 +2,7 @@
 /* Range designs on shared memory beside a trivially correct table and beside the kernel's own locks. Ten million operations in all
  * if there is time (make soak). */
 #include "tests/differ.h"
-#include "client/handle.h"
+#include "client/memory.h"
 #include "tests/shm/space.h"
 
 #define OPS_ALL (10 * UINT64_C(1000000))
@@ -41,10 +41,10 @@ static uint64_t compare(const struct design *design, uint64_t length_max, unsign
     pawl *sessions[SESSIONS], *kernel = design == design_find("ofd") ? NULL : open_design("ofd", "kernel");
     for (unsigned i = 0; i < SESSIONS; i++) {
         sessions[i] = open_design(design->name, "design");
-        d.lockers[i] = &sessions[i]->locker;
+        d.lockers[i] = &memory_of(sessions[i])->locker;
     }
     d.units = length_max <= 64 ? MADE_FOR / 2 : 2 * MADE_FOR;
-    d.shadow = kernel ? &kernel->locker : NULL;
+    d.shadow = kernel ? &memory_of(kernel)->locker : NULL;
     rng_seed(&d.random, length_max + pawl_now() % 1000);
     while (d.ops < ops && (d.ops % 1024 || pawl_now() < until_ns))
         differ_step(&d);

@@ -416,7 +416,7 @@ static void fencing(void)
     CHECK_EQ(kill(pid, SIGSTOP), 0);
     CHECK_EQ(fab_fence(&ep, 0, proof), -EAGAIN); /* it may go on */
     CHECK_EQ(kill(pid, SIGKILL), 0);
-    WAIT_FOR(fab_fence(&ep, 0, proof) == 0); /* dead, though nobody has reaped it */
+    WAIT_FOR(fab_fence(&ep, 0, proof) == 0); /* dead, though not yet reaped by its parent */
     int status;
     CHECK_EQ(waitpid(pid, &status, 0), pid);
     CHECK_EQ(fab_fence(&ep, 0, proof), 0);

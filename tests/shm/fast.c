@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fast path finds what the careful way finds, and stays open when sessions come and go. */
-#include "client/handle.h"
+#include "client/memory.h"
 #include "tests/shm/space.h"
 
 static uint64_t index_of(pawl *p, pawl_key key)
@@ -74,11 +74,11 @@ static void test_sessions(void)
     pawl *first = space_open(&o);
     for (int i = 0; i < 100; i++) /* until now this thread keeps a record of a session of the test before */
         index_of(first, pawl_id(1));
-    CHECK_EQ(hold_kept.session, first->session.id);
+    CHECK_EQ(hold_kept.session, memory_of(first)->session.id);
     pawl *second = space_open(&o);
     for (int i = 0; i < 100; i++)
         index_of(second, pawl_id(2));
-    CHECK_EQ(hold_kept.session, second->session.id);
+    CHECK_EQ(hold_kept.session, memory_of(second)->session.id);
     pawl_grant g[4];
     for (unsigned i = 0; i < 4; i++) /* nothing of the first one's four records was lost on the way */
         CHECK_OK(pawl_trylock(first, pawl_id(10 + i), PAWL_EXCLUSIVE, &g[i]));
@@ -87,7 +87,7 @@ static void test_sessions(void)
     CHECK_OK(pawl_close(second));
     for (int i = 0; i < 100; i++)
         index_of(first, pawl_id(1));
-    CHECK_EQ(hold_kept.session, first->session.id);
+    CHECK_EQ(hold_kept.session, memory_of(first)->session.id);
     CHECK_OK(pawl_close(first));
 }
 

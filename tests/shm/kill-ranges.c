@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that lock ranges of one thing, make them larger and smaller, cut them in two, convert and release them at random, are
  * killed at random; one is stopped for longer than its lease instead. An oracle in memory of its own watches: no two live holders
- * of the same unit that exclude each other, tokens that rise unit by unit whoever dies, progress of those that live; and in the end
- * the whole can be had and nothing is left behind. */
+ * of the same unit that exclude each other, tokens that rise unit by unit through every death, progress of those that live; and in
+ * the end the whole can be had and nothing is left behind. */
 #include "client/segment.h"
 #include "designs/core/design.h"
 #include "tests/shm/crew.h"
@@ -291,7 +291,7 @@ static void judge(void *arg)
         if (!rc)
             break;
         if (rc != -PAWL_EHELD || pawl_now() > limit)
-            CHECK_FAIL("the whole cannot be had when nobody is left: %d, %s", rc, pawl_explain());
+            CHECK_FAIL("the whole cannot be locked when no session is left: %d, %s", rc, pawl_explain());
     }
     for (unsigned u = 0; u < UNITS && design()->features & DESIGN_TOKENS; u++)
         CHECK(g.token > load(&oracle->last_any[u]));

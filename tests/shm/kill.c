@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that lock, convert and unlock at random, readers and writers, are killed at random, thousands of times; some are
  * stopped for longer than their lease instead. An oracle in memory of its own watches: no two live holders that exclude each
- * other, tokens that rise whoever dies, progress of those that live; and in the end nothing is left behind. */
+ * other, tokens that rise through every death, progress of those that live; and in the end nothing is left behind. */
 #include "client/segment.h"
 #include "fabric/shm.h"
 #include "tests/shm/crew.h"

@@ -2,7 +2,7 @@
 /* citron with many holds: more than can be counted are refused, and nothing else changes; a session that has thousands closes as
  * quickly as one; a default space fits a process that may have few addresses; and splitting a range is as quick as the paper says
  * (3.5.1). Without sanitizers, which would be slow at the first and in the way of the others. */
-#include "client/handle.h"
+#include "client/memory.h"
 #include "designs/citron/citron.h"
 #include "lib/rng.h"
 #include "tests/shm/space.h"
@@ -21,14 +21,14 @@ static pawl_key file(void)
     return pawl_name("file");
 }
 
-/* Those come first whom high nodes count in the same of their words (citron.h): enough to fill it. */
+/* First the sessions that high nodes count in the same word (citron.h): enough to fill it. */
 static void open_all(void)
 {
     const pawl_options o = {.design = "citron", .capacity = 1, .sessions = SESSIONS, .holds = HOLDS, .range_max = 65536};
     for (unsigned i = 0; i < SESSIONS; i++)
         sessions[i] = space_open(&o);
     for (unsigned i = 0, first = 0; i < SESSIONS; i++)
-        if (sessions[i]->session.slot % HIGH_STRIPES == 0) {
+        if (memory_of(sessions[i])->session.slot % HIGH_STRIPES == 0) {
             pawl *p = sessions[i];
             sessions[i] = sessions[first];
             sessions[first++] = p;

@@ -68,12 +68,11 @@ static void insert_all(void *arg)
     WAIT_FOR(__atomic_load_n(&shared->ready, __ATOMIC_SEQ_CST) == PROCESSES);
     for (unsigned i = 0; i < NAMES; i++) {
         pawl_grant g;
-        uint64_t nobody = 0;
+        uint64_t other = 0;
         int rc = pawl_lock(p, name_of(i, buf), PAWL_EXCLUSIVE, &g);
         CHECK_RC(rc, 0);
-        if (!__atomic_compare_exchange_n(&shared->inside[i], &nobody, (uint64_t)getpid(), false, __ATOMIC_SEQ_CST,
-                                         __ATOMIC_SEQ_CST))
-            CHECK_FAIL("name %u has two locks: process %d is inside, too", i, (int)nobody);
+        if (!__atomic_compare_exchange_n(&shared->inside[i], &other, (uint64_t)getpid(), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            CHECK_FAIL("name %u has two locks: process %d is inside, too", i, (int)other);
         shared->counts[i]++;
         if (g.token <= shared->last_token[i])
             CHECK_FAIL("name %u: token %" PRIx64 " after %" PRIx64, i, g.token, shared->last_token[i]);

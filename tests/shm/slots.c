@@ -55,7 +55,7 @@ static void dead_at_the_last_moment(void)
     CHECK_OK(pawl_close(p));
 }
 
-/* ---- who is stopped for longer than its lease while it opens a session ---- */
+/* ---- a process that is stopped for longer than its lease while it opens a session ---- */
 
 static struct segment *opened;
 static unsigned verdicts;
@@ -101,7 +101,7 @@ static void lost_while_it_opens(void)
     layout_space(opened->header, 0, &space);
     fab_shm_init(&ep, opened->base, opened->size);
     struct seat seat = {.space = &space, .me = &me, .ep = &ep, .world = &world};
-    CHECK_OK(session_open(&seat, &params)); /* it was nobody's session yet: there is another */
+    CHECK_OK(session_open(&seat, &params)); /* no session had begun in that slot: another is taken */
     CHECK_EQ(verdicts, 1);
     CHECK_EQ(slots_in(SLOT_LIVE, SLOT_LIVE), 1);
     CHECK_EQ(slots_in(SLOT_LOST, SLOT_LOST), 0); /* and no slot is gone for as long as the process lives */

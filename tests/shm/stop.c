@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A process that is stopped for longer than its lease: its locks go to others with higher tokens, it learns so from its next call,
- * whatever that is, and can open a new session. If nobody wanted them it may go on as if nothing had been; but whoever was told
- * that its session is lost has lost it for good. */
+ * whatever that is, and can open a new session. If no other session wanted them it may go on as before; but once a call
+ * has said that the session is lost, it stays lost (I8). */
 #include "tests/shm/space.h"
 
 #define LEASE_NS (200 * NS_PER_MS)
@@ -16,10 +16,10 @@ static struct scene {
     enum call call;
     enum pawl_mode mode;
     pawl_grant grant; /* of the one that is stopped */
-    bool wanted;      /* by somebody else, who gets the lock meanwhile */
+    bool wanted;      /* by another session, which gets the lock meanwhile */
 } * scene;
 
-/* Only the one that is stopped has a short lease: the machine may stop anybody else for as long. */
+/* Only the process that is stopped has a short lease: the machine may stop any other for as long. */
 static const pawl_options short_lease = {.keys = PAWL_KEYS_SPARSE, .sessions = 16, .lease_ns = LEASE_NS},
                           options = {.keys = PAWL_KEYS_SPARSE, .sessions = 16};
 
@@ -60,7 +60,7 @@ static int first_call(pawl *p, pawl_grant *g)
 static void holder(void *arg)
 {
     pawl_grant g, other;
-    pawl *p = space_open(&short_lease); /* nobody else has one now, who could take it for lost */
+    pawl *p = space_open(&short_lease); /* no other session is open now, which could declare it lost */
     CHECK_OK(pawl_lock(p, pawl_id(7), scene->mode, &g));
     CHECK(g.expiry_ns <= pawl_in(LEASE_NS));
     scene->grant = g;
@@ -74,7 +74,7 @@ static void holder(void *arg)
         CHECK_RC(pawl_lock(p, pawl_id(9), PAWL_EXCLUSIVE, &other), -PAWL_ELOST);
         CHECK_RC(pawl_trylock(p, pawl_id(7), PAWL_SHARED, &other), -PAWL_ELOST);
         CHECK_RC(pawl_extend(p, &g), -PAWL_ELOST);
-        int end = pawl_unlock(p, &g); /* what nobody else has had since was held until now */
+        int end = pawl_unlock(p, &g); /* a lock that no other session has had since was held until now */
         CHECK(end == -PAWL_ELOST || (end == 0 && !scene->wanted));
         pause_ns(LEASE_NS / 2); /* long enough for a renewal, were there still any */
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The validator: threads with a handle each, and threads that share one, lock at random. What a lock protects is a pair of plain
- * words: whoever holds it finds them equal, writers change them one after the other, and the thread sanitizer reports any two
+ * words: a holder finds them equal, writers change them one after the other, and the thread sanitizer reports any two
  * that touch them without the lock between them. */
 #include "lib/rng.h"
 #include "tests/shm/space.h"

@@ -34,7 +34,7 @@ static void cross(pawl *p, unsigned side, unsigned others)
     int rc = pawl_timedlock(p, pawl_id(crossing->first_lock + !side), PAWL_EXCLUSIVE, pawl_in(DEADLINE_NS), &other);
     if (rc == -EDEADLK) {
         __atomic_store_n(&crossing->told_ns, pawl_now() - begin, __ATOMIC_RELEASE);
-        CHECK(strstr(pawl_explain(), "give that back"));
+        CHECK(strstr(pawl_explain(), "release that"));
         CHECK_OK(pawl_check(p, &mine));
         __atomic_add_fetch(&crossing->told, 1, __ATOMIC_ACQ_REL);
     } else {

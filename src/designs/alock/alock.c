@@ -6,14 +6,14 @@
 
 unsigned alock_budget[COHORTS] = {ALOCK_BUDGET_LOCAL, ALOCK_BUDGET_REMOTE};
 
-/* Gives up: out of the queue, or the baton to the next, who has to win the Peterson lock itself. */
+/* Gives up: leaves the queue, or hands the baton to the successor, which then competes for the Peterson lock itself. */
 static int leave(struct turn *t)
 {
     int rc = t->queued ? alock_drop_queue(t) : 0;
     return rc > 0 ? alock_give_baton(t, 0) : rc;
 }
 
-/* A try does not queue up where it would have to wait. 0: worth it. */
+/* A try does not queue up where it would have to wait. 0: it would not. */
 static int look_before_try(struct turn *t)
 {
     for (bool looked_after = false;; looked_after = true) {
@@ -26,12 +26,49 @@ static int look_before_try(struct turn *t)
             return rc;
         if (looked_after || !busy)
             return -PAWL_EHELD;
-        rc = seat_retry(t->seat, alock_look_after(t->seat, busy)); /* a holder that is dead does not count as one */
+        rc = seat_retry(t->seat, alock_look_after(t->seat, busy)); /* recovers from a dead holder */
         if (rc)
             return rc;
     }
 }
 
+/* Queues up and waits for the baton (Algorithm 3, lines 2 to 9). 1: we have it; 0: we are out of the queue again, because its era
+ * has ended or the connection broke; or an error, after which we may still stand in the queue. */
+static int queue_up(struct turn *t, uint64_t deadline)
+{
+    t->budget = 0;
+    int rc = alock_join(t);
+    if (!rc)
+        rc = deadline == DEADLINE_TRY ? -PAWL_EHELD : alock_confirm_place(t);
+    if (!rc)
+        rc = alock_await_baton(t, deadline);
+    if (rc > 0)
+        return rc;
+    rc = rc == -ESTALE ? 0 : seat_retry(t->seat, rc);
+    return rc || !t->queued ? rc : alock_drop_queue(t);
+}
+
+/* Gets the baton. DESIGN_LOOK_AGAIN: while we were out of the queue the place may have been given to another key. */
+static int get_baton(struct turn *t, uint64_t deadline)
+{
+    int rc;
+    do
+        rc = queue_up(t, deadline);
+    while (!rc && deadline == DEADLINE_TRY);
+    return rc > 0 ? 0 : rc ? rc : DESIGN_LOOK_AGAIN;
+}
+
+/* Leaves what release needs in our own descriptor. */
+static int note_grant(const struct turn *t)
+{
+    assert(t->budget > 0 && t->budget <= ALOCK_BUDGET_MAX);
+    assert(t->token > t->seat->space->token_base); /* I2 */
+    int rc = alock_own_store(t, OWN(own[0]), t->era << 8 | t->budget);
+    return rc ? rc : alock_own_store(t, OWN(own[1]), t->count);
+}
+
+/* The baton of our cohort first. Then the Peterson lock between the cohorts, unless the baton came with budget left (Algorithm 3,
+ * line 10). */
 static int acquire(struct turn *t, uint64_t deadline)
 {
     if (t->me > ALOCK_HOLDER_MASK)
@@ -39,34 +76,18 @@ static int acquire(struct turn *t, uint64_t deadline)
     int rc = deadline == DEADLINE_TRY ? look_before_try(t) : 0;
     if (!rc)
         rc = hold_publish(t->seat, t->h, RECORD_TRY_X); /* intent before effect (I5) */
-    while (!rc) {
-        t->budget = 0;
-        rc = alock_join(t);
-        if (!rc)
-            rc = deadline == DEADLINE_TRY ? -PAWL_EHELD : alock_confirm_place(t);
-        if (!rc)
-            rc = alock_await_baton(t, deadline);
-        if (rc > 0)
-            break;
-        rc = rc == -ESTALE ? 0 : seat_retry(t->seat, rc);
-        if (!rc && t->queued)
-            rc = alock_drop_queue(t);
-        if (!rc && deadline != DEADLINE_TRY)
-            return DESIGN_LOOK_AGAIN; /* while nobody stood in the queue the place may have been given to another key */
-        if (rc > 0)
-            break;
-    }
-    if (rc > 0)
-        rc = t->budget ? 0 : alock_win_peterson(t, deadline);
     if (!rc)
-        rc = alock_own_store(t, OWN(own[0]), t->era << 8 | t->budget);
+        rc = get_baton(t, deadline);
+    if (rc == DESIGN_LOOK_AGAIN)
+        return rc;
+    if (!rc && !t->budget)
+        rc = alock_win_peterson(t, deadline);
     if (!rc)
-        rc = alock_own_store(t, OWN(own[1]), t->count);
-    if (rc && rc != -PAWL_ELOST) {
-        int left = leave(t);
-        rc = left == -PAWL_ELOST ? left : rc == -ESTALE ? DESIGN_LOOK_AGAIN : rc;
-    }
-    return rc;
+        rc = note_grant(t);
+    if (!rc || rc == -PAWL_ELOST)
+        return rc;
+    int left = leave(t);
+    return left == -PAWL_ELOST ? left : rc == -ESTALE ? DESIGN_LOOK_AGAIN : rc;
 }
 
 static int alock_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
@@ -76,12 +97,13 @@ static int alock_acquire(const struct seat *seat, struct hold *h, uint64_t deadl
     if (rc)
         return rc;
     if (!seat_lives(seat))
-        return -PAWL_ELOST; /* who was stopped in between finds out here, and leaves the lock to recovery */
+        return -PAWL_ELOST; /* a session that was stopped in between finds out here (I1), and leaves the lock to recovery */
+    assert(hold_is(seat, h, RECORD_TRY_X)); /* I5 */
     h->token = t.token;
     return 0;
 }
 
-/* The next token, before anybody can be granted it. */
+/* Moves the token on before the next grant. */
 static int end_token(const struct turn *t)
 {
     fab_addr addr = t->lock + offsetof(struct alock, token);
@@ -89,11 +111,7 @@ static int end_token(const struct turn *t)
         fab_local_faa64(t->seat->ep, addr, 1);
         return 0;
     }
-    for (;;) {
-        int rc = fab_write64(t->seat->ep, addr, t->count + 1);
-        if (!rc || (rc = seat_retry(t->seat, rc)))
-            return rc;
-    }
+    return seat_retry(t->seat, seat_write64(t->seat, addr, t->count + 1));
 }
 
 static int own_notes(struct turn *t)
@@ -106,12 +124,13 @@ static int own_notes(struct turn *t)
         return rc;
     t->era = notes >> 8;
     t->budget = notes & 0xff;
-    assert(t->budget); /* who is in has something left of it */
+    assert(t->budget); /* a holder has budget left */
     t->token = t->h->token;
     return 0;
 }
 
-/* Of two tasks that release the same hold only one does. The published record says that it may hold until it certainly does not. */
+/* Of two tasks that release the same hold only one does. The published record says "may hold" until the lock is certainly released.
+ */
 static bool begin_release(const struct seat *seat, const struct hold *h)
 {
     uint64_t held = record_word(RECORD_TRY_X, h->serial, h->index), leaving = record_word(RECORD_WAIT, h->serial, h->index);
@@ -177,7 +196,8 @@ static int alock_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     return rc;
 }
 
-/* All before in the own cohort; and each time its budget ends, as many of the other as that one's allows. */
+/* All waiters before it in its own cohort, and each time the budget ends, as many of the other cohort as its budget allows (I12).
+ */
 static struct overtaking alock_overtaking(unsigned others, enum pawl_mode mode)
 {
     const unsigned least = ALOCK_BUDGET_LOCAL, most = ALOCK_BUDGET_REMOTE;

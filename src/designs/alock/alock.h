@@ -5,14 +5,14 @@
  *
  * A cohort's word: era 16, tail 24, holder 24.
  *
- *     holder  who has the cohort's baton: the one that competes for the Peterson lock, or has it. 0: nobody. It is the flag of
+ *     holder  the hold that has the cohort's baton, and competes for the Peterson lock or has it; 0: none. It is the flag of
  *             Peterson's algorithm
- *     tail    who came last, 0: nobody since this era began
- *     era     of the queue. Raising it drops the queue: nobody of the old era is handed the baton any more, all queue up again.
- *             The holder stays. This is how a waiter that gives up or is dead leaves
+ *     tail    the hold that joined last; 0: none since this era began
+ *     era     of the queue. Raising it drops the queue: the baton is no longer handed to waiters of the old era, and all queue up
+ *             again. The holder stays. This is how a waiter that gives up, or is dead, leaves
  *
- * Every change of who holds is a compare-and-swap on this one word, so one that comes late changes nothing. What stands in
- * descriptors (link to the successor, hand-over) are hints that save looking at it. */
+ * Every change of the holder is a compare-and-swap on this one word, so a late one changes nothing. The contents of descriptors
+ * (link to the successor, hand-over) are hints that save looking at the word. */
 #ifndef PAWL_DESIGNS_ALOCK_ALOCK_H
 #define PAWL_DESIGNS_ALOCK_ALOCK_H
 
@@ -21,18 +21,18 @@
 
 enum cohort { COHORT_LOCAL, COHORT_REMOTE, COHORTS };
 
-/* How many of a cohort in a row before the other one gets its turn (6.1). */
+/* How many grants in a row a cohort gets before the other one (6.1). */
 #define ALOCK_BUDGET_LOCAL 5
 #define ALOCK_BUDGET_REMOTE 20
 #define ALOCK_BUDGET_MAX 255
 extern unsigned alock_budget[COHORTS];
 
-/* A lock in memory: with a key in front of it one cache line, and without one it has a line to itself. Who changes what:
+/* A lock in memory: with a key in front of it one cache line, and without one it has a line to itself. What changes each word:
  * cohort[LOCAL], skip[LOCAL] CPU atomics; cohort[REMOTE], skip[REMOTE] NIC atomics; victim, token CPU atomics and plain WRITEs,
  * which are atomic with each other. */
 struct alock {
     uint64_t cohort[COHORTS];
-    uint64_t victim;        /* cohort 1, who wrote it 24, its serial 20, how many times 19: no value is written twice */
+    uint64_t victim;        /* cohort 1, writer 24, its serial 20, times 19: no value is written twice */
     uint64_t token;         /* how many grants have ended by release */
     uint64_t skip[COHORTS]; /* and by recovery: the token is the sum */
 };
@@ -40,13 +40,13 @@ static_assert(sizeof(struct alock) == 48, "with a key one line");
 
 /* In the memory of the session, on its own node. */
 struct alock_desc {
-    uint64_t next;       /* whom it is meant for 40 (a hash), the successor 24; written by that, after */
+    uint64_t next;       /* the hold that it is meant for 40 (a hash), the successor 24; written last, by the successor */
     fab_addr next_desc;  /* its descriptor: 16 bits of node, 48 of offset */
-    uint64_t next_grant; /* and what it takes for a grant */
-    uint64_t grant;  /* valid 1, slot 12, epoch 22, hold's serial 20, budget 8, one bit free; written by the predecessor, after */
+    uint64_t next_grant; /* and the word that is a grant to it */
+    uint64_t grant;  /* valid 1, slot 12, epoch 22, hold's serial 20, budget 8, one bit free; written last, by the predecessor */
     uint64_t count;  /* mark 20, what the predecessor left in the lock's `token` 44 */
     uint64_t skips;  /* mark 20, the sum of its `skip` 44 */
-    uint64_t own[2]; /* its owner's notes: era and budget, count */
+    uint64_t own[2]; /* the holder's notes: era and budget, count */
 };
 static_assert(sizeof(struct alock_desc) == CACHE_LINE, "descriptors do not share lines");
 
@@ -85,7 +85,7 @@ static inline uint32_t alock_slot(uint64_t who)
     return (uint32_t)((who - 1) >> 12);
 }
 
-/* Which kind of client a session of that node is to the lock. */
+/* The cohort of a session on that node. */
 static inline enum cohort alock_cohort_of(fab_addr lock, uint32_t node)
 {
     return FAB_NODE(lock) == node ? COHORT_LOCAL : COHORT_REMOTE;
@@ -96,11 +96,11 @@ static inline enum cohort alock_cohort_of(fab_addr lock, uint32_t node)
 int alock_load(const struct seat *seat, enum cohort c, fab_addr addr, uint64_t *value);
 int alock_cas(const struct seat *seat, enum cohort c, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old);
 
-/* ---- alock_recover.c ---- */
+/* ---- recover.c ---- */
 
 int alock_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 
-/* Somebody of that name stands in the way: recovers from it if it is dead, and one of ours may. */
+/* Recovers from the session of that hold if it is dead and may be recovered from here. */
 int alock_look_after(const struct seat *seat, uint64_t who);
 
 extern const struct design design_alock;

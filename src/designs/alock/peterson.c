@@ -14,9 +14,8 @@ static uint64_t victim_word(struct turn *t)
     return (uint64_t)t->cohort << ALOCK_VICTIM_SHIFT | t->me << 39 | t->h->serial << 19 | times;
 }
 
-/* victim := us (Algorithm 4, line 4). A local one may have been stopped and be late, and nothing shuts it out: so by
- * compare-and-swap, from what it said while we certainly had the baton. The atomic is also the fence before the look at the other
- * cohort. */
+/* victim := us (Algorithm 4, line 4). A local session may have been stopped, and nothing fences it: so by compare-and-swap, from
+ * the value at a time when we certainly had the baton. The atomic is also the fence before the look at the other cohort. */
 static int become_victim(struct turn *t)
 {
     uint64_t mine = victim_word(t), was, w;
@@ -85,7 +84,7 @@ static int sleep_across(const struct turn *t, uint64_t other, uint64_t deadline)
 /* pReacquire (Algorithm 4). */
 int alock_win_peterson(struct turn *t, uint64_t deadline)
 {
-    bool victim = false; /* we have said that we are */
+    bool victim = false; /* we have written that we are */
     bool confirmed = false;
     for (;;) {
         uint64_t other = 0;

@@ -12,8 +12,8 @@
 
 /* ---- links and grants: hints, marked so that those meant for others are recognised ---- */
 
-/* A descriptor's memory may have belonged to another session before, which still stands in a queue: who writes there may mean that
- * one. So a link names whom it is meant for, and a grant the hold: slot, epoch and serial are no other's. */
+/* A descriptor's memory may have belonged to another session before, whose name still stands in a queue, so a write may be meant
+ * for that session. So a link names the hold that it is meant for, and so does a grant: slot, epoch and serial are unique. */
 #define LINK_TAG_SHIFT ALOCK_WHO_BITS
 static uint64_t link_tag(const struct turn *t, uint64_t to)
 {
@@ -31,8 +31,8 @@ static uint64_t grant_word(const struct turn *t)
     return UINT64_C(1) << 63 | (uint64_t)t->seat->me->slot << 50 | (uint64_t)t->seat->me->epoch << 28 | t->h->serial << 8;
 }
 
-/* What goes with a grant, marked with what the predecessor knows of it: a link to it that was meant for another lock may have come
- * between the words of the right one, and then it tells the wrong hold. */
+/* Words that go with a grant carry a mark of the hold: if a link for another lock was written between the words of the right one,
+ * the predecessor notifies the wrong hold, which must recognise that. */
 #define COUNT_BITS 44
 static void mark_counts(const struct turn *t, uint64_t grant, uint64_t to, uint64_t counts[2])
 {
@@ -55,8 +55,8 @@ static int home_of(const struct turn *t, uint64_t who, fab_addr *desc)
     return rc;
 }
 
-/* Tells the predecessor who comes next (Algorithm 3, line 8). If that fails, it waits in vain for a while and then drops the
- * queue: nothing is lost but the order. */
+/* Links us to the predecessor (Algorithm 3, line 8). If that fails, the predecessor waits in vain for a while and then drops the
+ * queue: only the order is lost. */
 static int link_to(const struct turn *t, uint64_t pred)
 {
     fab_addr desc;
@@ -80,7 +80,7 @@ static int link_to(const struct turn *t, uint64_t pred)
     return rc == -FAB_EUNKNOWN ? 0 : rc;
 }
 
-/* Tells the successor that the baton is its own (line 18). If that fails, it finds out by looking at the word. */
+/* Tells the successor that it has the baton (line 18). If that fails, the successor finds out by looking at the word. */
 static void notify(const struct turn *t, uint64_t to, fab_addr desc, uint64_t grant, unsigned budget)
 {
     struct fab_ep *ep = t->seat->ep;
@@ -106,9 +106,9 @@ static void notify(const struct turn *t, uint64_t to, fab_addr desc, uint64_t gr
 
 /* Drops the queue of our era, ourselves with it. 0: we are out of it; 1: we have the baton.
  *
- * Out is who has seen that the era has ended, by its own step or another's: before that, others may hand it the baton, which stays
- * with one who does not know and whose record may be closed. A step that failed or whose outcome is unknown shows nothing of the
- * kind: the next look at the word does. */
+ * We are out once we have seen that the era has ended, by our own step or another's. Before that, others may hand us the baton,
+ * which would be stuck with a hold whose record may be closed. A step that failed, or whose outcome is unknown, does not show that:
+ * the next look at the word does. */
 int alock_drop_queue(struct turn *t)
 {
     for (;;) {
@@ -144,7 +144,7 @@ static int queued_or_not(struct turn *t, uint64_t before)
     if (alock_tail(w) == t->me && alock_era(w) == t->era)
         return 2;
     if (w != before)
-        return alock_drop_queue(t); /* others may have come behind us, or instead of us */
+        return alock_drop_queue(t); /* others may have joined behind us, or instead of us */
     t->queued = false;
     return 0;
 }
@@ -210,7 +210,7 @@ static int look(struct turn *t, uint64_t *seen)
     }
     if (!still)
         return 0;
-    rc = alock_drop_queue(t); /* whose turn it is does not come: it is dead */
+    rc = alock_drop_queue(t); /* the hold whose turn it is does not take it: it is dead */
     return rc ? rc : -ESTALE;
 }
 
@@ -225,7 +225,7 @@ static int read_grant(struct turn *t, uint64_t *seen)
     if (!grant_is_for(t, grant))
         return 0;
     unsigned budget = (unsigned)(grant & GRANT_BUDGET_MASK);
-    if (t->cohort == COHORT_LOCAL) { /* who wrote it may have been stopped long ago; a look costs next to nothing */
+    if (t->cohort == COHORT_LOCAL) { /* the writer may have been stopped long ago, and a look at the word costs little */
         rc = alock_load(t->seat, t->cohort, t->word, &w);
         if (rc || alock_holder(w) != t->me)
             return rc;
@@ -284,7 +284,7 @@ int alock_await_baton(struct turn *t, uint64_t deadline)
         if (rc < 0 && (rc = seat_retry(t->seat, rc)))
             return rc;
         if (!seat_lives(t->seat))
-            return -PAWL_ELOST; /* it would not get the lock; it need not wait for it */
+            return -PAWL_ELOST; /* a lost session is not granted the lock (I8), so it need not wait */
         if (looks_after && alock_holder(seen) && (rc = seat_retry(t->seat, alock_look_after(t->seat, alock_holder(seen)))))
             return rc;
     }
@@ -308,7 +308,7 @@ static int await_link(const struct turn *t, uint64_t *link)
         if (rc)
             return rc;
         rc = fab_wait(t->seat->ep, t->desc + OWN(next), UPPER, *link & UPPER, until);
-        if (rc && rc != -ECANCELED) /* whoever gives a lock back is not to be stopped */
+        if (rc && rc != -ECANCELED) /* a release is not cancelled */
             return rc == -ETIMEDOUT ? read_link(t, link) : rc;
     }
 }
@@ -319,7 +319,7 @@ static int give_step(const struct turn *t, uint64_t w, unsigned budget)
     uint64_t era = alock_era(w), tail = alock_tail(w), link = 0, old, next;
     bool hands_over = false;
     if (era != t->era) {
-        next = alock_word(era, tail, 0); /* whoever came first in the new era takes it */
+        next = alock_word(era, tail, 0); /* the first of the new era takes it */
     } else if (tail == t->me) {
         next = alock_word(era, 0, 0);
     } else {
@@ -340,7 +340,7 @@ static int give_step(const struct turn *t, uint64_t w, unsigned budget)
         if (!rc)
             rc = alock_load(t->seat, t->cohort, t->word, &old);
         if (!rc && alock_holder(old) != t->me)
-            old = w; /* only we take ourselves out while we live */
+            old = w; /* while we live only we take ourselves out */
         else
             old = ~w;
     }
@@ -348,7 +348,7 @@ static int give_step(const struct turn *t, uint64_t w, unsigned budget)
         return rc;
     if (hands_over)
         notify(t, link & ALOCK_HOLDER_MASK, desc, grant & ~GRANT_BUDGET_MASK, budget);
-    else if (tail != t->me) /* else nobody waits here; and the other cohort is not one that has to be woken */
+    else if (tail != t->me) /* else there is no waiter; those of the other cohort are not woken */
         fab_wake(t->seat->ep, t->word, alock_era(next) == era ? ALOCK_HOLDER_MASK : ALOCK_ERA_MASK, WAKE_ALL);
     return 1;
 }

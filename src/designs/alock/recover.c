@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recovery of `alock`: what a session that is dead or lost leaves in the queues.
  *
- * A remote session is shut out of all memory first (fab_fence), so that nothing of it is under way any more. A local one cannot
- * be: it may have been stopped, and go on with CPU instructions at any time. Whatever it then does to the lock is a
- * compare-and-swap on a word that has changed. So only those on its own node recover from it, for nobody else can change its
- * cohort's word atomically with it; the node itself looks after that (design.node_tends). */
+ * A remote session is fenced first (fab_fence), so that none of its verbs is in flight any more. A local one cannot be fenced: it
+ * may have been stopped, and go on with CPU instructions at any time. Every change that it then makes to the lock is a
+ * compare-and-swap on a word that has changed. So only sessions on its own node recover from it: no others can change its cohort's
+ * word atomically with it. The node itself looks after that (design.node_tends). */
 #include "designs/alock/alock.h"
 
 #include <errno.h>
 
-struct funeral {
+struct cleanup {
     const struct seat *seat;
     uint32_t dead;
     uint32_t epoch;
-    uint32_t node; /* where it lived */
+    uint32_t node; /* of the dead session */
 };
 
 static int faa(const struct seat *seat, enum cohort c, fab_addr addr)
@@ -25,8 +25,8 @@ static int faa(const struct seat *seat, enum cohort c, fab_addr addr)
     return 0;
 }
 
-/* The word without the dead one: the baton put down if it had it, else the queue dropped, in which it may be. */
-static uint64_t without(const struct funeral *f, uint64_t w)
+/* The word without the dead session: puts down the baton if it had it, else drops the queue, in which it may be. */
+static uint64_t without(const struct cleanup *f, uint64_t w)
 {
     uint64_t holder = alock_holder(w), tail = alock_tail(w);
     if (holder && alock_slot(holder) == f->dead)
@@ -38,10 +38,10 @@ static uint64_t without(const struct funeral *f, uint64_t w)
 
 static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
-    const struct funeral *f = ctx;
+    const struct cleanup *f = ctx;
     const struct seat *seat = f->seat;
     if (record_index(word) >= seat->space->lock_count)
-        return -EFAULT; /* memory was overwritten by a stranger */
+        return -EFAULT; /* foreign code has overwritten the memory */
     fab_addr lock = space_lock_addr(seat->space, record_index(word));
     enum cohort c = alock_cohort_of(lock, f->node);
     fab_addr addr = lock + offsetof(struct alock, cohort) + c * sizeof(uint64_t);
@@ -50,14 +50,14 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
     for (;;) {
         uint64_t w, lease, old;
         int rc = alock_load(seat, c, addr, &w);
-        if (!rc) /* after the word: what it says is then the dead session's, not its successor's in the slot (I6) */
+        if (!rc) /* after the word, which then belongs to the dead session and not to its successor in the slot (I6) */
             rc = alock_load(seat, c, space_slot_addr(seat->space, f->dead) + offsetof(struct slot, lease), &lease);
         if (!rc && (lease_state(lease) != SLOT_LOST || lease_epoch(lease) != f->epoch))
             return 1;
         uint64_t next = rc ? 0 : without(f, w);
         if (!rc && next == w)
             return 0;
-        if (!rc && !alock_holder(next) && alock_holder(w)) /* it may have been granted the present token */
+        if (!rc && !alock_holder(next) && alock_holder(w)) /* the dead session may have been granted the present token (I2) */
             rc = faa(seat, c, lock + offsetof(struct alock, skip) + c * sizeof(uint64_t));
         if (!rc)
             rc = alock_cas(seat, c, addr, w, next, &old);
@@ -71,39 +71,28 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
     }
 }
 
-static int lease_of(const struct funeral *f, bool *lost)
-{
-    uint64_t lease;
-    int rc = fab_read64(f->seat->ep, space_slot_addr(f->seat->space, f->dead) + offsetof(struct slot, lease), &lease);
-    if (!rc)
-        *lost = lease_state(lease) == SLOT_LOST && lease_epoch(lease) == f->epoch;
-    return rc;
-}
-
-/* It was lost when we were called; if it is when its proof was read, the proof is its own and not its successor's in the slot. */
-static int shut_out(const struct funeral *f)
+/* The session was lost when we were called. If it still is after its proof was read, the proof is not its successor's (I6). */
+static int shut_out(const struct cleanup *f)
 {
     uint64_t proof;
-    bool lost = false;
     int rc = fab_read64(f->seat->ep, space_slot_addr(f->seat->space, f->dead) + offsetof(struct slot, proof), &proof);
-    if (!rc)
-        rc = lease_of(f, &lost);
-    if (rc)
-        return rc;
-    return lost ? fab_fence(f->seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof) : -EAGAIN;
+    if (!rc && !(rc = seat_still_lost(f->seat, f->dead, f->epoch)))
+        return -EAGAIN;
+    return rc < 0 ? rc : fab_fence(f->seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
 }
 
 int alock_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
-    struct funeral f = {.seat = seat, .dead = dead, .epoch = epoch};
+    struct cleanup f = {.seat = seat, .dead = dead, .epoch = epoch};
     fab_addr home;
+    assert(dead < seat->space->slot_count);
     int rc = fab_read64(seat->ep, space_slot_addr(seat->space, dead) + offsetof(struct slot, home), &home);
     if (rc)
         return rc;
     f.node = FAB_NODE(home);
     bool local = f.node == FAB_NODE(seat->space->locks);
     if (local && f.node != seat->ep->node)
-        return 1; /* not ours to recover from */
+        return 1; /* a session of its own node does */
     if (!local && dead != seat->me->slot) {
         rc = shut_out(&f);
         if (rc)

@@ -19,11 +19,7 @@ int alock_load(const struct seat *seat, enum cohort c, fab_addr addr, uint64_t *
         *value = fab_local_load64(seat->ep, addr);
         return 0;
     }
-    for (;;) {
-        int rc = fab_read64(seat->ep, addr, value);
-        if (!rc || (rc = seat_retry(seat, rc)))
-            return rc;
-    }
+    return seat_retry(seat, seat_read64(seat, addr, value));
 }
 
 int alock_cas(const struct seat *seat, enum cohort c, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old)
@@ -50,11 +46,7 @@ int alock_own_store(const struct turn *t, size_t offset, uint64_t value)
         fab_local_store64(t->seat->ep, t->desc + offset, value);
         return 0;
     }
-    for (;;) {
-        int rc = fab_write64(t->seat->ep, t->desc + offset, value);
-        if (!rc || (rc = seat_retry(t->seat, rc)))
-            return rc;
-    }
+    return seat_retry(t->seat, seat_write64(t->seat, t->desc + offset, value));
 }
 
 void alock_set_token(struct turn *t, const uint64_t sum[3])
@@ -63,7 +55,7 @@ void alock_set_token(struct turn *t, const uint64_t sum[3])
     t->token = t->seat->space->token_base + sum[0] + sum[1] + sum[2] + 1;
 }
 
-/* For a local one, that has the lock. */
+/* For a local session that has the lock. */
 void alock_read_token(struct turn *t)
 {
     uint64_t sum[3];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A turn: one attempt to get the lock, or one hold that ends, as the parts of ALock pass it to each other. queue.c has the way
- * through the own cohort, peterson.c the one between the two, alock.c the whole. */
+/* A turn: the state of one acquire or release, shared by the parts of ALock: queue.c (the queue of one cohort), peterson.c (between
+ * the two cohorts) and alock.c (the whole). */
 #ifndef PAWL_DESIGNS_ALOCK_TURN_H
 #define PAWL_DESIGNS_ALOCK_TURN_H
 
@@ -28,17 +28,18 @@ static inline fab_addr alock_other_word(const struct turn *t)
     return t->lock + offsetof(struct alock, cohort) + !t->cohort * sizeof(uint64_t);
 }
 
-/* The own descriptor: by CPU where it lies on the own node. */
+/* Our own descriptor: by CPU if it lies on our own node. */
 #define OWN(field) offsetof(struct alock_desc, field)
 int alock_own_load(const struct turn *t, size_t offset, uint64_t *value);
 int alock_own_store(const struct turn *t, size_t offset, uint64_t value);
 
-/* The token of a grant, from what the lock says of those before it: token and both skips. */
+/* The token of a grant, from the lock's token and both skips. */
 void alock_set_token(struct turn *t, const uint64_t sum[3]);
 void alock_read_token(struct turn *t);
 
-/* Whoever waits at a place that was given to another key, holding other locks, breaks the order in which those are taken. It is
- * given away only while nobody stands in a queue or has a baton, so one look after joining is enough. -ESTALE: it was. */
+/* A session that waits at a place that was given to another key, while it holds other locks, breaks the order in which locks are
+ * taken. A place is given away only while no hold is queued or has a baton, so one look after joining is enough. -ESTALE: it was.
+ */
 int alock_confirm_place(const struct turn *t);
 
 /* ---- queue.c ---- */
@@ -54,7 +55,7 @@ int alock_give_baton(const struct turn *t, unsigned budget);
 
 /* ---- peterson.c ---- */
 
-/* The way in for a cohort's leader. */
+/* Wins the Peterson lock for the leader of a cohort. */
 int alock_win_peterson(struct turn *t, uint64_t deadline);
 
 #endif

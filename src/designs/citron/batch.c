@@ -303,7 +303,7 @@ static uint16_t in_flight_high_max(uint32_t slot_count)
 static unsigned bucket_of(const struct citron_job *j, struct tree_node n)
 {
     uint64_t x = (n.number * 31 + n.height) * 0x9e3779b97f4a7c15 + j->index;
-    return (unsigned)((x ^ x >> 32) % SESSION_FLIGHTS);
+    return (unsigned)((x ^ x >> 32) % CITRON_FLIGHTS);
 }
 
 /* All low nodes that a claim notifies lie below one highest low node; high nodes count by session. */
@@ -328,7 +328,7 @@ static bool take_bucket(struct citron_job *j, uint16_t *bucket, uint16_t most)
 
 static bool take_buckets(struct citron_job *j, unsigned from, unsigned to, int draws)
 {
-    struct session_flights *f = &j->seat->me->flights;
+    struct citron_flights *f = &citron_session(j->seat)->flights;
     const uint32_t slots = j->seat->space->slot_count;
     const uint16_t most = citron_in_flight_max(slots), most_high = in_flight_high_max(slots);
     bool all = true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of the design. */
 #include "designs/citron/citron.h"
+#include "designs/citron/session.h"
 
 #include <errno.h>
 
@@ -77,6 +78,7 @@ const struct design design_citron = {
     .lock_size = sizeof(struct citron_lock),
     .lock_bytes = lock_bytes,
     .desc_size = DESC_WORDS * sizeof(uint64_t),
+    .session_bytes = sizeof(struct citron_session),
     .acquire = citron_acquire,
     .release = citron_release,
     .convert = citron_convert,

@@ -21,6 +21,7 @@
 
 #include "designs/citron/citron.h"
 #include "designs/citron/mistakes.h"
+#include "designs/citron/session.h"
 
 #define JOB_PATIENCE_NS (200 * NS_PER_US) /* at first; it doubles each time that a wait was in vain, up to the space's check_ns */
 #define JOB_PATIENCE_FAR_NS NS_PER_MS     /* over a fabric a census takes about that long, and leases are longer */
@@ -222,9 +223,9 @@ static inline unsigned claim_notified(const struct citron_claim *c, struct tree_
 void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, uint64_t deadline);
 /* Reads the lock's configuration, and makes it if the lock is unused. */
 int job_configure(struct citron_job *j);
-static inline struct session_hint *job_hint(const struct citron_job *j)
+static inline struct citron_hint *job_hint(const struct citron_job *j)
 {
-    return &j->seat->me->hints[j->index % countof(j->seat->me->hints)];
+    return &citron_session(j->seat)->hints[j->index % CITRON_HINTS];
 }
 /* Writes the claims of a hold into the books of its session; begins a job with the claims that are there. */
 void job_keep(struct citron_job *j);
@@ -233,7 +234,7 @@ int job_resume(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 
 static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *h)
 {
-    return seat->me->claims + (size_t)h->record * DESC_WORDS;
+    return seat->me->descs + (size_t)h->record * DESC_WORDS;
 }
 static inline enum record_state citron_held_state(const struct hold *h)
 {

@@ -19,7 +19,7 @@ void look_start(struct citron_job *j)
  * anyway. */
 void job_remember(struct citron_job *j)
 {
-    struct session_hint *hint = job_hint(j);
+    struct citron_hint *hint = job_hint(j);
     if (j->near)
         return;
     hint->index = j->index;
@@ -40,7 +40,7 @@ void look_skip_blind(const struct citron_job *j)
 
 static bool skips_blind(const struct citron_job *j)
 {
-    struct session_hint *hint = job_hint(j);
+    struct citron_hint *hint = job_hint(j);
     return hint->skip_blind && hint->skip_blind--;
 }
 

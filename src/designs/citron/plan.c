@@ -50,7 +50,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
 
 int job_configure(struct citron_job *j)
 {
-    const struct session_hint *hint = job_hint(j);
+    const struct citron_hint *hint = job_hint(j);
     if (!j->near && hint->index == j->index && hint->word) {
         plan_config(j, hint->word);
         look_recall(j, hint->more);

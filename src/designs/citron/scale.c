@@ -239,7 +239,7 @@ static int keep_spill_only(struct citron_job *j)
 /* A client that has used the spillover exclusively sees whether the tree should grow, at most once per scale_us. */
 int scale_before_release(struct citron_job *j)
 {
-    struct session *me = j->seat->me;
+    struct citron_session *me = citron_session(j->seat);
     if (!j->claims.n)
         return 0;
     const struct citron_claim *last = &j->claims.at[j->claims.n - 1];

@@ -22,7 +22,7 @@ static bool same_turn(const struct citron_job *j, uint64_t word, const struct ci
 /* The session's word for this claim in that record, or null. */
 static uint64_t *joint_word(const struct citron_job *j, uint32_t record, const struct citron_claim *c)
 {
-    uint64_t *words = j->seat->me->claims + (size_t)record * DESC_WORDS;
+    uint64_t *words = j->seat->me->descs + (size_t)record * DESC_WORDS;
     for (unsigned i = 0; i < CLAIMS_MAX; i++)
         if (same_turn(j, __atomic_load_n(&words[i], __ATOMIC_ACQUIRE), c))
             return &words[i];

@@ -105,7 +105,7 @@ int census_take(const struct seat *seat, uint64_t index, bool for_good, census_s
     return rc;
 }
 
-/* ---- who is in the way ---- */
+/* ---- sessions in the way ---- */
 
 struct search {
     const struct seat *seat;

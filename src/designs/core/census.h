@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds a lock by the records of the living: for designs whose locks count their holders and do not name them, and are counted
- * anew when somebody has died. */
+/* The holders of a lock by the hold records of living sessions: for designs whose locks count their holders without naming them,
+ * and are counted anew after a death. */
 #ifndef PAWL_DESIGNS_CORE_CENSUS_H
 #define PAWL_DESIGNS_CORE_CENSUS_H
 
@@ -9,15 +9,15 @@
 struct census {
     uint32_t readers, writers;
     uint32_t slot, record; /* of a writer, if there is one */
-    uint32_t unsure;       /* in the middle of a step, or out of reach: what they hold is not certain */
+    uint32_t unsure;       /* sessions in the middle of a step, or out of reach: what they hold is not certain */
 };
 
-/* Counts. In order to let others in, the lost are shut out first (`for_good`): a release of theirs that comes late would count for
- * somebody else. `stir`, if not null, is called for whoever is in the middle of a step, for it may be asleep. */
+/* Counts. `for_good`: others are to be let in afterwards, so lost sessions are fenced first: a late release of theirs would count
+ * for another session. `stir`, if not null, is called for a session in the middle of a step, which may be asleep. */
 typedef void (*census_stir_fn)(const struct seat *seat, uint32_t slot, uint32_t record);
 int census_take(const struct seat *seat, uint64_t index, bool for_good, census_stir_fn stir, struct census *out);
 
-/* ---- who is in the way ---- */
+/* ---- sessions in the way ---- */
 
 /* A set of record states. */
 #define CENSUS_STATE(state) (1u << (state))
@@ -26,8 +26,8 @@ int census_take(const struct seat *seat, uint64_t index, bool for_good, census_s
 typedef int (*census_slot_fn)(void *ctx, uint32_t slot);
 int census_concerned(const struct seat *seat, uint64_t index, unsigned states, census_slot_fn fn, void *ctx);
 
-/* What a waiter adds to its conditions, to be woken by the death of any of these. *dying: one of them is already dead, so nobody
- * will. Nothing where the kernel does not tell. */
+/* Conditions that wake a waiter when any of these sessions dies. *dying: one of them is already dead, so it cannot be waited for.
+ * None where the kernel does not report deaths. */
 unsigned census_life_conds(const struct seat *seat, uint64_t index, unsigned states, struct fab_cond *conds, unsigned max,
                            bool *dying);
 

@@ -17,8 +17,8 @@ enum design_features {
     DESIGN_CONVERT = 1 << 5,
     DESIGN_RANGES = 1 << 6,
     DESIGN_ASYNC = 1 << 7,    /* an operation can wait in a fiber: needs TIMEOUT, and no thread of its own */
-    DESIGN_DEADLOCK = 1 << 8, /* threads that wait for each other are found, and one of them is told */
-    DESIGN_CALLS = 1 << 9,    /* lock servers may keep data, and do something with them under the lock */
+    DESIGN_DEADLOCK = 1 << 8, /* deadlocks among threads are detected, and a victim is chosen */
+    DESIGN_CALLS = 1 << 9,    /* lock servers may keep data and execute calls on them under the lock */
 };
 #define DESIGN_FEATURES 10
 
@@ -36,7 +36,7 @@ enum design_kind {
     DESIGN_BUSTED,    /* wrong on purpose; the suite must catch it */
 };
 
-#define LOCK_OWNER_UNKNOWN UINT32_MAX /* a session with a record of it, but the lock itself does not say which */
+#define LOCK_OWNER_UNKNOWN UINT32_MAX /* the lock is held, but does not say by which session */
 
 #define DESIGN_LOOK_AGAIN 1
 
@@ -52,8 +52,8 @@ struct lock_layout {
     uint64_t units, units_first, units_max; /* that it is laid out for; when it was made; at most */
     uint64_t bytes;                         /* that all of it takes if all of it is used; readers not counted */
     unsigned m;                             /* citron: how many levels up and down one looks, */
-    uint64_t wait_ns;                       /* and T_wait; 0: who claims looks a second time instead */
-    bool changing;                          /* some of those who use it are to follow yet */
+    uint64_t wait_ns;                       /* and T_wait; 0: a session that claims looks a second time instead */
+    bool changing;                          /* some sessions have yet to follow the change */
 };
 
 struct overtaking {
@@ -63,7 +63,7 @@ struct overtaking {
 /* Grants while a request is still on its way to the lock: no lock is passed on faster than in a way, and there and back are two. */
 #define OVERTAKING_ON_THE_WAY 4
 
-/* What can be set about a design, for the whole process and before it is used: a benchmark shows what hangs on it. */
+/* A parameter of a design, for the whole process, set before the design is used. */
 struct design_knob {
     const char *name; /* null ends a list */
     unsigned *value;
@@ -89,10 +89,12 @@ struct design {
     /* For a lock whose size depends on the units that it is made for and may grow to: its bytes, 0 if it cannot be. Its memory is
      * sparse: zero, and taken from the machine where it is first touched. Null: lock_size. */
     uint64_t (*lock_bytes)(uint64_t range_units, uint64_t range_max);
-    uint32_t desc_size; /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
-    uint32_t
-        desc_record; /* not 0: a hold record lies at this offset of its descriptor, in the session's own memory, where it costs no
-                      * verb. It can be read while the session lives; afterwards nobody needs it. Shared memory: as without */
+    uint32_t session_bytes; /* what the design keeps for each session, private to its process (session->design_state); 0: nothing */
+    uint32_t desc_size;     /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
+    /* Not 0: a hold record lies at this offset of its descriptor, in the session's own memory, where writing it costs no verb. It
+     * can be read while the session lives, and is not needed afterwards. On shared memory records lie where they do without this.
+     */
+    uint32_t desc_record;
     const void *variant; /* what tells the designs of one family apart, for their own code; null: nothing does */
     uint64_t mistakes;   /* on purpose: 0 but in variants of the workbench (dataplane/mistake.h) */
     bool local;          /* only for clients on the node of the lock memory */
@@ -120,8 +122,8 @@ struct design {
     /* When the hold ends by itself, by the holder's clock; its release then says -PAWL_ENOTOWNER. Null: when it is released. */
     uint64_t (*ends)(const struct hold *h);
 
-    /* If nothing fails and nobody gives up: how many grants of a lock to others, exclusive and shared, there are at most between a
-     * request and its grant, when so many others compete for it (I12). Null: no bound is promised. */
+    /* If nothing fails and no waiter gives up: how many grants of a lock to others, exclusive and shared, there are at most between
+     * a request and its grant, when so many others compete for it (I12). Null: no bound is promised. */
     struct overtaking (*overtaking)(unsigned others, enum pawl_mode mode);
 
     /* A lock server. Each of the node's cores runs `serve`, which does not return; they share `server_bytes` of the node's private
@@ -135,7 +137,7 @@ struct design {
     /* Ranges: makes the held [start, end) of `h` larger (at either end or both) or smaller, never both at once; and cuts it in two
      * at a unit inside of it: `h` keeps what lies before, `right`, which has an open record, gets the rest, with the same mode and
      * token. The caller knows that the range of `h` is what the books say. On failure the hold is what it was, and `right` is not
-     * held. What grows has a token above those of everybody who had any of its new units before. Null: not offered. */
+     * held. A range that grows gets a token above all earlier grants of its new units (I2r). Null: not offered. */
     int (*reshape)(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline);
     int (*split)(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right);
 
@@ -150,14 +152,14 @@ struct design {
     /* The units that a lock of [*start, *end) keeps from others, where those are more than were asked for. Null: no more. */
     void (*cover)(const struct space *space, uint64_t *start, uint64_t *end);
 
-    /* Is this hold on the books? Cheap. */
+    /* Whether the session has this hold on record. Cheap. */
     bool (*holds)(const struct seat *seat, const struct hold *h);
 
     /* The recovery contract: frees what session `dead` of `epoch` held and passes on what it waited for. Idempotent, may be
      * interrupted at any point and repeated, by several at once; touches nothing that the dead session has no record of. */
     int (*recover)(const struct seat *seat, uint32_t dead, uint32_t epoch);
 
-    /* What the lock looks like. Never waits. */
+    /* The state of the lock. Never waits. */
     int (*peek)(const struct seat *seat, uint64_t index, struct lock_view *out);
 
     /* Under an exclusive hold: from now on tokens of this lock are above `floor`. Null: no tokens. */
@@ -169,6 +171,9 @@ struct design {
 extern const struct design *const design_tables[];
 extern const unsigned design_tables_count;
 extern const struct design *(*const design_variants)(size_t i); /* null: none */
+
+/* The names of the designs that libpawl offers, linked into this program or not; null ends the list. */
+extern const char *const design_offered[];
 
 /* The first design of this build (`before` null), the one after it, null beyond the last; and one by name, or null. */
 const struct design *design_next(const struct design *before);

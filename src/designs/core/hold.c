@@ -137,6 +137,7 @@ __attribute__((noinline)) int hold_open(const struct seat *seat, uint64_t index,
 __attribute__((noinline)) void hold_close(const struct seat *seat, const struct hold *h)
 {
     struct hold_kept *k = &hold_kept;
+    assert(h->record < seat->space->record_count);
     bool keeps = seat->me->id && make_room(k, seat->me->id);
     if (keeps)
         keep(k, seat->me->id, h->record);
@@ -154,26 +155,21 @@ void hold_forget(const struct seat *seat, const struct hold *h)
 
 int hold_write(const struct seat *seat, const struct hold *h, uint64_t word)
 {
+    assert(h->record < seat->space->record_count && !fab_is_shm(seat->ep));
     if (!seat->space->design->recover)
-        return 0; /* others read records in order to recover; without that, two round trips per hold would be for nobody */
+        return 0; /* only recovery reads the records of others: without it the two round trips per hold are saved */
     if (seat_records_home(seat)) { /* in the store buffer; whatever verb comes next is posted after it */
         fab_own_store64(seat->ep, seat_desc_addr(seat, h->record) + seat->space->desc_record, word);
         return 0;
     }
     fab_addr addr = space_record_addr(seat->space, seat->me->slot, h->record);
-    if (seat->space->design->node_tends && FAB_NODE(addr) == seat->ep->node) { /* who is on the spot does not go through the NIC */
+    if (seat->space->design->node_tends &&
+        FAB_NODE(addr) == seat->ep->node) { /* a session on that node does not go through the NIC */
         fab_local_store64(seat->ep, addr, word);
         fab_local_fence(seat->ep);
         return 0;
     }
-    for (;;) {
-        int rc = fab_write64(seat->ep, addr, word);
-        if (!rc)
-            return 0;
-        rc = seat_retry(seat, rc);
-        if (rc)
-            return rc;
-    }
+    return seat_retry(seat, seat_write64(seat, addr, word));
 }
 
 int hold_publish_range(const struct seat *seat, const struct hold *h, enum record_state state)
@@ -196,10 +192,7 @@ int hold_publish_range(const struct seat *seat, const struct hold *h, enum recor
              .addr = space_record_addr(seat->space, seat->me->slot, h->record)},
         };
         int rc = fab_batch(seat->ep, ops, countof(ops));
-        if (!rc)
-            return 0;
-        rc = seat_retry(seat, rc);
-        if (rc)
+        if (!rc || (rc = seat_retry(seat, rc)))
             return rc;
     }
 }

@@ -33,6 +33,24 @@ int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint6
     return rc == -FAB_EFENCED ? -PAWL_ELOST : rc;
 }
 
+int seat_read64(const struct seat *seat, fab_addr addr, uint64_t *value)
+{
+    int rc;
+    do
+        rc = fab_read64(seat->ep, addr, value);
+    while (rc == -FAB_EUNKNOWN && !(rc = seat_retry(seat, rc)));
+    return rc;
+}
+
+int seat_write64(const struct seat *seat, fab_addr addr, uint64_t value)
+{
+    int rc;
+    do
+        rc = fab_write64(seat->ep, addr, value);
+    while (rc == -FAB_EUNKNOWN && !(rc = seat_retry(seat, rc)));
+    return rc;
+}
+
 /* One step of a renewal. 1: the lease word was not what we believed, another step will tell. */
 static int renew_once(const struct seat *seat, uint64_t stamp)
 {
@@ -42,6 +60,7 @@ static int renew_once(const struct seat *seat, uint64_t stamp)
         return -PAWL_ELOST;
     if (stamp <= lease_stamp(was))
         return 0;
+    assert(lease_epoch(was) == me->epoch && stamp > lease_stamp(was)); /* I6: a renewal of this session, forward */
     uint64_t next = lease_word(SLOT_LIVE, me->epoch, stamp);
     int rc = seat_sure_cas(seat, space_slot_addr(seat->space, me->slot) + offsetof(struct slot, lease), was, next, &old);
     if (rc)
@@ -124,6 +143,7 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
 {
     fab_addr addr = space_slot_addr(seat->space, slot) + offsetof(struct slot, lease);
     uint64_t word, old;
+    assert(slot < seat->space->slot_count && slot != seat->me->slot); /* I6: no session declares itself lost */
     int rc = fab_read64(seat->ep, addr, &word);
     if (rc)
         return rc;
@@ -144,6 +164,13 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
     }
     *lease = word;
     return 1;
+}
+
+int seat_still_lost(const struct seat *seat, uint32_t slot, uint32_t epoch)
+{
+    uint64_t lease;
+    int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, lease), &lease);
+    return rc ? rc : lease_state(lease) == SLOT_LOST && lease_epoch(lease) == epoch;
 }
 
 #define PIECE 64 /* words read at once: half a kilobyte, which fits any stack */

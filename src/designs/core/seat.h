@@ -6,17 +6,17 @@
  *     slot     the session's lease (one word that says whether it lives, and until when) and how to recognise its owner
  *     records  what the session holds, may hold or waits for, each written *before* the lock itself is touched
  *
- * so that after a death at any instruction everybody can read what the dead one may have held (invariant I5). A slot's records are
+ * so that after a death at any instruction every other session can read what the dead one may have held (I5). A slot's records are
  * written by its session only; a lost session's stay as they are until the slot is taken by the next one. Designs whose recovery
  * asks what the living hold, and not what the dead held, keep them in the session's own memory (desc_record).
  *
- * A slot's life:
+ * The states of a slot:
  *
  *     FREE(e) -> TAKEN(e+1) -> LIVE(e+1) -> FREE(e+1)              opened, set up, closed
  *                     '-----------'--> LOST(e+1) -> FREE(e+1)      died or overstayed; shut out (fenced) and recovered from
  *
- * LIVE -> LOST is one compare-and-swap by whoever notices; the owner's renewals are compare-and-swaps on the same word, so a
- * session is either renewed or lost, never both (I6). LOST -> FREE only once nothing of the session can take effect any more.
+ * LIVE -> LOST is one compare-and-swap by any session that notices; the owner's renewals are compare-and-swaps on the same word, so
+ * a session is either renewed or lost, never both (I6). LOST -> FREE only once nothing of the session can take effect any more.
  */
 #ifndef PAWL_DESIGNS_CORE_SEAT_H
 #define PAWL_DESIGNS_CORE_SEAT_H
@@ -122,7 +122,7 @@ static inline uint64_t record_index(uint64_t record)
 #define RANGE_UNITS_BITS 40
 #define RANGE_UNITS_MAX (UINT64_C(1) << RANGE_UNITS_BITS) /* of one lock; [0, this) is the whole of it */
 
-/* What a hold record is about. Beside the records, so that everybody can read which part a dead session may have held. */
+/* The range of a hold record. Beside the records, so that every session can read which part a dead one may have held. */
 struct record_range {
     uint64_t start, end;
 };
@@ -149,7 +149,7 @@ struct space {
     uint32_t record_count;
     uint64_t range_units; /* that a lock is laid out for when it is made, */
     uint64_t range_max;   /* and that its memory has room for; a design may still lock beyond, with less to gain. 0: no ranges */
-    uint64_t unit_bytes;  /* a power of two; for those who count in bytes */
+    uint64_t unit_bytes;  /* bytes per unit, a power of two; for the public interface */
     uint64_t token_base;  /* tokens start above this: what was granted before the state was last lost lies below (I2) */
     uint64_t lease_ns;    /* the longest that a session may have; the one that counts where clocks are not shared */
     uint64_t margin_ns;   /* how long after its expiry a lease is taken for lost: covers coarse clocks */
@@ -178,13 +178,11 @@ static inline fab_addr space_range_addr(const struct space *s, uint32_t slot, ui
 /* Descriptors in which waiters queue lie in the session's registered memory, never on a stack: on its own node where it has one,
  * else beside the records. A descriptor belongs to the hold record of the same number. */
 
-#define SESSION_FLIGHTS 128
-
 struct session {
     const uint64_t *lease; /* shared memory: the word itself; elsewhere a copy of what the latest renewal wrote */
     uint64_t lease_copy;
     uint64_t lease_ns; /* how much longer each renewal makes it */
-    bool ended;        /* a call was told that the session is lost: from then on it is, even if nobody else has noticed */
+    bool ended;        /* a call was told that the session is lost: from then on it is (I8), even if no other session has noticed */
     uint32_t slot;
     uint32_t epoch;
     uint32_t insertions; /* of keys into the table, so far */
@@ -193,24 +191,17 @@ struct session {
     uint64_t *shadow;    /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
     struct record_range *ranges; /* likewise of the records' ranges; null if the design has none */
     struct step_clock *clock;    /* null, or where a benchmark wants to know the time of each step (steps.h) */
-    uint64_t *claims;            /* likewise of its descriptors in the space, for designs that keep words there */
-    struct session_hint {        /* what a design last knew of a lock that rarely changes; may be wrong */
-        uint64_t index, word, more;
-        uint32_t skip_blind;
-    } hints[16];
-    struct session_flights { /* so many of its claims are about to count themselves, by what counts them (citron's batch.c) */
-        uint16_t below[SESSION_FLIGHTS], turns[SESSION_FLIGHTS], locks[16];
-    } flights;
-    uint64_t scaled_ns;   /* when it last looked whether a lock should grow */
-    struct session *next; /* in the process's list of those whose records threads may keep */
-    struct sighting {     /* of other sessions' leases, where clocks are not shared: slot_count of them */
+    uint64_t *descs;             /* likewise of its descriptors in the space, for designs that keep words there */
+    void *design_state;          /* what its design keeps for each session: design->session_bytes, zero when it opens; null: none */
+    struct session *next;        /* in the process's list of sessions whose records threads may keep */
+    struct sighting {            /* of other sessions' leases, where clocks are not shared: slot_count of them */
         uint64_t lease;
         uint64_t first_seen_ns;
         fab_addr home; /* where its descriptors were when last asked; 0: not asked yet */
     } * seen;
 };
 
-/* What a task works with: who it is, and through what. Small enough to copy. */
+/* What a task works with: the space, its session, and how it reaches memory and time. Small enough to copy. */
 struct seat {
     const struct space *space;
     struct session *me;
@@ -232,7 +223,7 @@ struct hold {
     uint64_t serial;
     uint32_t record;
     enum pawl_mode mode;
-    uint64_t start, end; /* units; the whole of it unless somebody says otherwise */
+    uint64_t start, end; /* units; [0, RANGE_UNITS_MAX) is the whole */
     bool exact;          /* others of the same client are to be held with it: lock as little beside them as possible */
     /* While it is acquired: the lock's place is still its key's as long as this word says so; no address: it always is. */
     fab_addr place;
@@ -254,13 +245,17 @@ uint64_t lease_stamp_for(const struct seat *seat, uint64_t lease_ns);
 /* Moves the lease on by one compare-and-swap: 0, or -PAWL_ELOST if the session was declared lost (or ended), or another error. */
 int seat_renew(const struct seat *seat);
 
-/* Like seat_alive, by the coarse clock; a lease that has run out without anybody's having noticed is renewed. Once this has said
- * no, it always does. */
+/* Like seat_alive, by the coarse clock; a lease that has run out unnoticed is renewed. Once this has returned
+ * false, it always does (I8). */
 bool seat_lives(const struct seat *seat);
 
-/* A compare-and-swap whose outcome, should the connection break, is learnt by reading: only for values that nobody else would
+/* A compare-and-swap whose outcome, should the connection break, is learnt by reading: only for values that no other session would
  * write. 0 and *old as of a plain one. */
 int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old);
+
+/* A READ or WRITE, repeated while the connection breaks and the session lives. Other errors are the fabric's: see seat_retry. */
+int seat_read64(const struct seat *seat, fab_addr addr, uint64_t *value);
+int seat_write64(const struct seat *seat, fab_addr addr, uint64_t value);
 
 static inline uint64_t seat_expiry_ns(const struct seat *seat)
 {
@@ -297,8 +292,8 @@ static inline void hold_note_range(const struct seat *seat, const struct hold *h
     __atomic_store_n(&range->end, h->end, __ATOMIC_RELEASE);
 }
 
-/* The same, published everywhere, and then the record itself: who reads the record first and the range after it finds the range of
- * this use of the record or of a later one. One round trip. */
+/* The same, published everywhere, and then the record itself: a session that reads the record first and the range after it finds
+ * the range of this use of the record or of a later one. One round trip. */
 int hold_publish_range(const struct seat *seat, const struct hold *h, enum record_state state);
 
 /* Whether the session's books have the record with this very range. */
@@ -308,7 +303,7 @@ static inline bool hold_has_range(const struct seat *seat, const struct hold *h)
     return __atomic_load_n(&range->start, __ATOMIC_ACQUIRE) == h->start && __atomic_load_n(&range->end, __ATOMIC_ACQUIRE) == h->end;
 }
 
-/* Of two tasks that end the same hold only one may: 0 for the one whose change of state took place, else -PAWL_ENOTOWNER. */
+/* Of two tasks that end the same hold only one succeeds: 0 if this call changed the state, else -PAWL_ENOTOWNER. */
 int hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
 
 /* Whether the session has this hold on its books in that state. */
@@ -335,11 +330,15 @@ void hold_keeping_end(struct session *me);
  * error. *lease is what its lease word said. */
 int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease);
 
+/* Whether the slot still belongs to that lost session, and not to a successor: 1, 0 or an error. Recovery reads a lock first and
+ * asks this second: then what it read was left by the lost session (I6). */
+int seat_still_lost(const struct seat *seat, uint32_t slot, uint32_t epoch);
+
 /* Makes sure that nothing that the session in that slot has begun takes effect any more; -EAGAIN if that is not certain yet. */
 int seat_fence(const struct seat *seat, uint32_t slot);
 
 /* Calls fn for every record of a slot that is not free, until it returns non-zero. Records that lie in the session's own memory are
- * those of whoever has that memory now: the session's if it lives. */
+ * those of the session that has that memory now: the same one if it lives. */
 typedef int (*record_fn)(void *ctx, uint32_t slot, uint32_t record, uint64_t word);
 int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx);
 

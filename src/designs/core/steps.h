@@ -10,7 +10,7 @@
     X(ATOMIC, "atomic", "IA")         /* the first atomic, which acquires, queues up or releases */                                \
     X(TELL, "tell", "NP")             /* the note to the one before in the queue */                                                \
     X(TURN, "await_turn", "WP")       /* until it hands over */                                                                    \
-    X(READERS, "await_readers", "WR") /* until those who read have left */                                                         \
+    X(READERS, "await_readers", "WR") /* until the readers have left */                                                            \
     X(WRITERS, "await_writers", "WW") /* until writers let the readers in */                                                       \
     X(SUCCESSOR, "successor", "NS")   /* until the next in the queue is known and has been told */                                 \
     X(REST, "rest", "RT")             /* everything else: tries again, pauses */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Acquiring: Algorithm 2, and what the paper leaves out of it: giving up, and not waiting for the dead. */
+/* Acquiring: Algorithm 2, and what the paper leaves out: waiters that give up, and predecessors that are dead. */
 #include "designs/core/steps.h"
 #include "designs/shiftlock/shiftlock.h"
 
@@ -7,10 +7,10 @@
 
 #define PATIENCE_CHECKS 12         /* a lock that stands still for so many checks (three leases, 3.6) is counted anew */
 #define STRANGE_MAX 2              /* looks at a predecessor that has nothing to do with this lock */
-#define DYING_NS (100 * NS_PER_US) /* the kernel has begun to bury somebody, which takes microseconds */
+#define DYING_NS (100 * NS_PER_US) /* a process is being torn down, which takes microseconds */
 #define PATIENCE_DOUBLINGS_NS (64 * NS_PER_S)
 
-/* ---- watching over those in the way ---- */
+/* ---- looking after the sessions in the way ---- */
 
 void shift_begin_watch(const struct seat *seat, struct shift_try *t)
 {
@@ -22,7 +22,7 @@ void shift_begin_watch(const struct seat *seat, struct shift_try *t)
     t->strange = 0;
 }
 
-/* The one before us in the queue: dead, or not there? It may have died, or been told that a release had failed, in between. */
+/* Whether our predecessor in the queue is dead or gone: it may have died in between, or have learnt that its release failed. */
 static int check_pred(const struct seat *seat, const struct hold *h, struct shift_try *t)
 {
     const struct shift_form *f = shift_form(seat);
@@ -51,7 +51,7 @@ static int watch(const struct seat *seat, const struct hold *h, struct shift_try
     uint64_t now = world_now(seat->world);
     t->check_at = add_saturating(now, seat->space->check_ns);
     if (!seat_lives(seat))
-        return -PAWL_ELOST; /* it would not get the lock; it need not wait for it */
+        return -PAWL_ELOST; /* a lost session is not granted the lock (I8), so it need not wait */
     int rc = shift_look_rel_last(seat, h->index, &e);
     if (rc)
         return rc;
@@ -60,7 +60,7 @@ static int watch(const struct seat *seat, const struct hold *h, struct shift_try
     bool still = e.rel == t->still.rel;
     if (t->pred && !seat_records_home(seat))
         rc = check_pred(seat, h, t);
-    else if (still || !seat_records_home(seat)) /* over a fabric, looking costs; what moves need not be looked at */
+    else if (still || !seat_records_home(seat)) /* over a fabric a look costs verbs, and a lock that moves needs none */
         rc = shift_check_dead(seat, h->index, still);
     if (rc)
         return rc;
@@ -68,7 +68,8 @@ static int watch(const struct seat *seat, const struct hold *h, struct shift_try
         t->still = e;
         t->still_since = now;
     } else if (now - t->still_since > t->patience_ns) {
-        /* Nobody dead, and yet nothing moves: somebody holds it for long, or a note went astray. Counting does no harm. */
+        /* No session is dead and yet nothing moves: a session holds the lock for long, or a note was lost. Counting does no harm.
+         */
         t->still_since = now;
         t->patience_ns = min_u64(2 * t->patience_ns, max_u64(PATIENCE_DOUBLINGS_NS, t->patience_ns));
         return shift_ask_recount(seat, h->index);
@@ -104,7 +105,7 @@ static int sleep_on(const struct seat *seat, const struct hold *h, struct shift_
     if (rc == -ETIMEDOUT && until < deadline)
         rc = 0;
     if (!rc && seat->ep->caps & FAB_KERNEL_LIFE)
-        t->check_at = 0; /* whoever was woken looks what for */
+        t->check_at = 0; /* it was woken: time to look */
     return rc;
 }
 
@@ -113,12 +114,13 @@ static bool time_to_check(const struct seat *seat, const struct shift_try *t)
     return world_now(seat->world) >= t->check_at;
 }
 
-/* ---- what all share ---- */
+/* ---- readers and writers ---- */
 
 int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e, struct shift_run run)
 {
     shift_remember(seat, h, e, run);
     int rc = shift_token(seat, h, e, &h->token);
+    assert(rc || h->token > seat->space->token_base); /* I2 */
     return rc ? rc : hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X);
 }
 
@@ -131,7 +133,7 @@ static int doubt(const struct seat *seat, const struct hold *h)
 /* ---- readers (lines 1 to 5) ---- */
 
 #define LEFT 0    /* out of the count, or never in it */
-#define GRANTED 2 /* too late to leave: it is ours */
+#define GRANTED 2 /* too late to leave: the lock is ours */
 
 /* A reader that gives up takes itself out of the count only while it certainly waits (Epoch and count in one atomic). */
 static int reader_leave(const struct seat *seat, struct hold *h, struct shift_entry seen)
@@ -139,7 +141,7 @@ static int reader_leave(const struct seat *seat, struct hold *h, struct shift_en
     struct shift_entry e = {0}, old, next;
     for (;;) {
         int rc = shift_look_rel_last(seat, h->index, &e);
-        if (!rc && !seat_lives(seat)) /* after the look: if the entry is then unchanged, nobody has counted us out */
+        if (!rc && !seat_lives(seat)) /* after the look: if the entry is then unchanged, no recovery has counted us out (I3) */
             return -PAWL_ELOST;
         if (!rc && e.era != seen.era)
             return LEFT;
@@ -218,7 +220,7 @@ static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadli
     e.readers++;
     if (likely(!e.tail && t.seen.readers < shift_readers_max(f)))
         return shift_granted(seat, h, e, (struct shift_run){0});
-    if (!e.tail) { /* too many. We hold it, so we leave by the front door */
+    if (!e.tail) { /* too many readers. We hold the lock, so we release it */
         rc = shift_doubt(seat, h, RECORD_LEAVE_S, RECORD_WAIT);
         return rc ? rc : -PAWL_ELIMIT;
     }
@@ -281,7 +283,7 @@ static int await_turn(const struct seat *seat, const struct hold *h, struct shif
         } else if (!rc) {
             rc = sleep_on(seat, h, t, conds, n, deadline);
         } else if (rc == -FAB_EUNKNOWN && time_to_check(seat, t)) {
-            rc = watch(seat, h, t); /* it cannot be reached; is it still there? */
+            rc = watch(seat, h, t); /* the predecessor cannot be reached: is it alive? */
         }
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
@@ -316,7 +318,7 @@ int shift_await_readers(const struct seat *seat, const struct hold *h, struct sh
     }
 }
 
-/* A writer at the head of the queue gives up. If it is the tail, too, it lets the readers in that have come after it. */
+/* A writer at the head of the queue gives up. If it is the tail, too, it lets in the readers behind it. */
 static int head_leave(const struct seat *seat, struct hold *h, struct shift_try *t)
 {
     struct shift_entry e = {0}, old, next;
@@ -363,7 +365,7 @@ static int writer_wait(const struct seat *seat, struct hold *h, struct shift_try
         rc = await_turn(seat, h, t, deadline);
         step_done(seat, STEP_TURN);
         head = !rc;
-        t->pred = 0; /* from now on it is readers that we wait for */
+        t->pred = 0; /* from now on we wait for readers */
         t->still_since = world_now(seat->world);
     }
     if (!rc && !t->direct) {
@@ -384,7 +386,7 @@ static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadli
     const struct shift_entry us = {.tail = shift_name(seat, h)};
     struct shift_try t = {.nonce = world_now(seat->world)};
     struct fab_op op;
-    /* Lines 7 to 10; who does not want to wait compares. */
+    /* Lines 7 to 10; a try compares, so that it joins a free lock only. */
     bool try = deadline == DEADLINE_TRY;
     shift_clear_note(seat, seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next));
     shift_op_cas(seat, h->index, (struct shift_entry){0}, try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &op);
@@ -398,7 +400,7 @@ static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadli
         return writer_has(seat, h, &t);
     if (try)
         return -PAWL_EHELD;
-    if (t.pred == us.tail) { /* what a count of long ago has left of ourselves */
+    if (t.pred == us.tail) { /* our own name, left by a count of long ago */
         rc = doubt(seat, h);
         return rc ? rc : SHIFT_AGAIN;
     }
@@ -412,14 +414,17 @@ int shift_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
         return -PAWL_ELIMIT;
     for (;;) {
         int rc = h->mode == PAWL_SHARED ? enter_reader(seat, h, deadline) : enter_writer(seat, h, deadline);
-        if (likely(!rc)) /* whoever was stopped in between finds out here, and leaves the lock to recovery */
+        if (likely(!rc)) {
+            assert(hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X)); /* I5 */
+            /* A session that was stopped in between finds out here (I1), and leaves the lock to recovery. */
             return seat_lives(seat) ? 0 : -PAWL_ELOST;
+        }
         if (rc == SHIFT_AGAIN) {
-            rc = hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
+            rc = hold_publish(seat, h, RECORD_WAIT); /* the session that counts must not wait for us */
             if (!rc)
                 rc = seat_retry(seat, shift_recount(seat, h->index, deadline));
         } else if (rc == -PAWL_EHELD && !looked_after) {
-            looked_after = true; /* a holder that is dead does not count as one */
+            looked_after = true; /* the first try recovers from dead holders */
             rc = hold_publish(seat, h, RECORD_WAIT);
             if (!rc)
                 rc = seat_retry(seat, shift_check_dead(seat, h->index, false));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changing the mode of a hold, which the paper does not have. Down: like letting the readers in (3.5.2), oneself among them; it
- * always works. Up: a reader takes the place of the first writer in the queue, if there is none, and waits until the others have
- * left. */
+/* Converting a hold, which the paper does not have. To shared: like letting the readers in (3.5.2), with the holder among them;
+ * this always succeeds. To exclusive: the reader becomes the first writer of the queue, if there is none, and waits until the other
+ * readers have left. */
 #include "designs/shiftlock/shiftlock.h"
 
 #include <errno.h>
 
-/* Whatever became of it, we are a reader; the lock is counted anew with us in it. */
+/* The outcome is unknown, but we are a reader: the lock is counted anew with us in it. */
 static int be_reader_after_all(const struct seat *seat, const struct hold *h)
 {
     return shift_doubt(seat, h, RECORD_HELD_S, RECORD_HELD_S);
@@ -77,7 +77,7 @@ static int downgrade(const struct seat *seat, struct hold *h)
 
 /* ---- up ---- */
 
-/* Not now: a reader as before. */
+/* Gives up: a reader as before. */
 static int stay_reader(const struct seat *seat, const struct hold *h, int why)
 {
     int rc = hold_publish(seat, h, RECORD_HELD_S);
@@ -120,7 +120,7 @@ static int upgrade_step(const struct seat *seat, struct hold *h, uint64_t deadli
         return rc ? rc : SHIFT_AGAIN;
     }
     if (e.tail)
-        return -EDEADLK; /* it waits for us to leave */
+        return -EDEADLK; /* another reader converts, and waits for us to leave */
     if (e.readers > 1 && deadline == DEADLINE_TRY)
         return -PAWL_EHELD;
     rc = shift_claim(seat, h, RECORD_HELD_S, RECORD_TRY_X);

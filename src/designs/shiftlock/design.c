@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The designs: the paper's entry of 128 bits, the same protocol in 64, and what the suite must catch. */
+/* The designs: the paper's entry of 128 bits, and the same protocol in 64. */
 #include "designs/core/design.h"
 #include "designs/shiftlock/shiftlock.h"
 
@@ -12,14 +12,14 @@ static bool shift_holds(const struct seat *seat, const struct hold *h)
     return hold_is(seat, h, h->mode == PAWL_EXCLUSIVE ? RECORD_HELD_X : RECORD_HELD_S);
 }
 
-/* ---- what it looks like ---- */
+/* ---- the state of a lock ---- */
 
 static bool is_free(struct shift_entry e)
 {
     return !shift_recounting(e) && !e.tail && !e.readers;
 }
 
-/* Looks; what nobody's record explains is counted first. */
+/* Reads the state; a lock that no record explains is counted first. */
 static int look_closely(const struct seat *seat, uint64_t index, struct shift_entry *e, struct census *c)
 {
     int rc = shift_look_rel_last(seat, index, e);
@@ -76,8 +76,7 @@ static int raise_counter(const struct seat *seat, struct hold *h, uint64_t floor
     fab_addr addr = shift_addr(seat, h->index) + 8;
     uint64_t next = (floor - seat->space->token_base) / 2 + 1, was, old;
     int rc = fab_read64(seat->ep, addr, &was);
-    while (!rc &&
-           was < next) { /* by compare-and-swap: should we be lost meanwhile, it must not undo what others have raised it to */
+    while (!rc && was < next) { /* by compare-and-swap: if we are lost meanwhile, it must not undo what others have raised it to */
         rc = fab_cas64(seat->ep, addr, was, next, &old);
         if (!rc && old == was)
             break;
@@ -90,7 +89,7 @@ static int raise_counter(const struct seat *seat, struct hold *h, uint64_t floor
     return 0;
 }
 
-/* While we hold it exclusively nobody else moves RelCnt, except in order to count anew. */
+/* While we hold the lock exclusively, only counting anew moves RelCnt. */
 static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
     struct shift_run run;
@@ -132,8 +131,8 @@ static const struct design_knob knobs[] = {
     {0},
 };
 
-/* Readers: until the Nth writer in a row. Writers: all who came before, and the readers that are let in after every Nth of them, or
- * were in already. */
+/* Readers: at most N writers in a row. Writers: all earlier writers, and the readers that are let in after every Nth of them, or
+ * were in already (I12). */
 static struct overtaking shift_overtaking(unsigned others, enum pawl_mode mode)
 {
     return (struct overtaking){

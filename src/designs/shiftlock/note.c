@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What clients tell each other (3.2). The paper SENDs; here a note is one WRITE into the receiver's descriptor, which lies in
- * memory of its own. It arrives or the writer knows that it may not have, it needs no buffers posted, and who receives it looks at
- * its own memory when it wants to: no thread waits for it. A note may be late, or come from somebody who is long lost; so it names
- * the lock, its era and the attempt that it is for. */
+/* The messages between clients (3.2). The paper SENDs; here a note is one WRITE into the receiver's descriptor, which lies in the
+ * receiver's own memory. Either it arrives or the sender knows that it may not have. It needs no posted buffers, and no thread that
+ * receives: the receiver reads its own memory when it wants to. A note may be late, or come from a session that is long lost; so it
+ * names the lock, its era and the attempt that it is for. */
 #include "designs/shiftlock/shiftlock.h"
 #include "lib/hash.h"
 
@@ -16,7 +16,7 @@ static uint64_t what_of(uint64_t index, uint32_t era, enum shift_kind kind)
     return (uint64_t)kind << WHAT_KIND_SHIFT | (uint64_t)era << WHAT_ERA_SHIFT | index;
 }
 
-/* Also of the life of the lock memory: after it was lost everything counts from 0 again. Never 0. */
+/* Includes the life of the lock memory: after that was lost, everything counts from 0 again. Never 0. */
 static uint64_t sum_of(const struct seat *seat, const struct shift_note *n)
 {
     uint64_t sum = mix64(seat->space->token_base ^ n->nonce);
@@ -25,7 +25,7 @@ static uint64_t sum_of(const struct seat *seat, const struct shift_note *n)
     return mix64(sum ^ n->extra) | 1;
 }
 
-/* Where a session's descriptors are. What is remembered may be another's that had the slot before: `again` asks anew. */
+/* Where a session's descriptors are. The address in memory may be that of an earlier session in the slot: `again` reads it anew. */
 static int find_home(const struct seat *seat, uint32_t slot, bool again, uint64_t *home)
 {
     struct sighting *seen = seat->me->seen ? &seat->me->seen[slot] : NULL;
@@ -49,7 +49,7 @@ int shift_find_desc(const struct seat *seat, uint32_t name, bool again, fab_addr
     uint32_t slot = shift_name_slot(f, name), record = shift_name_record(f, name);
     uint64_t home;
     if (slot >= s->slot_count || record >= s->record_count)
-        return -EFAULT; /* memory was overwritten by a stranger */
+        return -EFAULT; /* foreign code has overwritten the memory */
     int rc = find_home(seat, slot, again, &home);
     if (rc)
         return rc;
@@ -121,7 +121,7 @@ unsigned shift_note_conds(const struct seat *seat, fab_addr at, struct fab_cond 
     return 2;
 }
 
-/* ---- what the owner remembers ---- */
+/* ---- the owner's own notes ---- */
 
 static fab_addr own(const struct seat *seat, const struct hold *h, size_t offset)
 {

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recovery: counting anew.
  *
- * 3.6 resets a lock that has stood still for three leases, and everybody starts over. Here leases belong to sessions, so it is
- * known who is dead; but not what a dead client's last step has come to, nor what it leaves in the queue. So the lock is counted
- * anew: its era becomes odd, in which nobody enters and nobody is let in; who waits sees that and says in its record that it waits
- * outside; who holds stays on the books. When every living client's record says something certain, the next even era begins with
- * exactly the living holders, and those who waited join again. RelCnt rises with each step, so no compare-and-swap that was
- * prepared before succeeds. */
+ * 3.6 resets a lock that has stood still for three leases, and every client starts over. Here leases belong to sessions, so it is
+ * known which session is dead, but not whether its last step took effect, nor what it left in the queue. So the lock is counted
+ * anew. Its era becomes odd, in which no client enters or is let in. Waiters see that, and publish that they wait outside; the
+ * records of holders stay. When the record of every living client is certain, the next even era begins with exactly the living
+ * holders, and the waiters join again. RelCnt rises with each step, so no compare-and-swap that was prepared before succeeds. */
 #include "designs/shiftlock/shiftlock.h"
 
 #include <errno.h>
 
-#define RECOUNT_PAUSE_NS (50 * NS_PER_US) /* for somebody in the middle of a step: a few round trips */
+#define RECOUNT_PAUSE_NS (50 * NS_PER_US) /* for a client in the middle of a step: a few round trips */
 
 static void wake_all(const struct seat *seat, uint64_t index)
 {
@@ -37,7 +36,7 @@ int shift_ask_recount(const struct seat *seat, uint64_t index)
             e = old;
             continue;
         }
-        /* Twice does no harm. */
+        /* Doing it twice does no harm. */
         if ((rc = seat_retry(seat, rc)))
             return rc;
         rc = shift_look_rel_last(seat, index, &e);
@@ -59,7 +58,7 @@ int shift_doubt(const struct seat *seat, const struct hold *h, enum record_state
 
 /* ---- the census ---- */
 
-/* Wakes who is in the middle of a step, for it may be asleep. */
+/* Wakes a client in the middle of a step, which may be asleep. */
 static void stir(const struct seat *seat, uint32_t slot, uint32_t record)
 {
     const struct space *s = seat->space;
@@ -70,14 +69,14 @@ static void stir(const struct seat *seat, uint32_t slot, uint32_t record)
     fab_wake(seat->ep, desc + offsetof(struct shift_desc, next.sum), UINT32_MAX, 1);
 }
 
-/* In order to let others in, who is lost is shut out before it is counted out: where readers leave by adding, an addition that
- * comes late would count for somebody else. On shared memory they compare. */
+/* A lost session is fenced before it is counted out: where readers leave by adding, a late addition would count for another client.
+ * On shared memory readers compare, so that is not needed. */
 static int count_for_good(const struct seat *seat, uint64_t index, struct census *out)
 {
     return census_take(seat, index, shift_adds(seat) && !shift_errs(seat, SHIFT_LATE_RELEASE), stir, out);
 }
 
-/* One census for the entry as it was. 1: counted and written. */
+/* Counts once, for the entry as it was. 1: counted and written. */
 static int recount_once(const struct seat *seat, uint64_t index, struct shift_entry e)
 {
     const struct shift_form *f = shift_form(seat);
@@ -86,15 +85,15 @@ static int recount_once(const struct seat *seat, uint64_t index, struct shift_en
     int rc = count_for_good(seat, index, &c);
     if (rc)
         return rc;
-    /* A writer beside others has just left, and its record is about to say so. */
+    /* A writer beside other holders has just left, and its record is about to say so. */
     if (c.unsure || c.writers > 1 || (c.writers && c.readers))
         return 0;
-    struct shift_entry next = {/* Above what tokens of hand-overs under way were taken from. */
+    struct shift_entry next = {/* Above the RelCnt of hand-overs in flight, from which tokens were taken (I2). */
                                .rel = shift_rel_add(f, e.rel, 1 + SHIFT_LAG_MAX),
                                .readers = c.readers,
                                .tail = shift_counted_writer(seat, &c),
                                .era = shift_era_next(f, e.era)};
-    /* RdrCnt and tail may have been touched by those who came meanwhile; they saw the odd era. */
+    /* Newcomers may have changed RdrCnt and tail meanwhile; they saw the odd era. */
     rc = shift_cas(seat, index, e, SHIFT_REL | SHIFT_ERA, next, SHIFT_ALL, &old);
     if (rc || !shift_matches(old, e, SHIFT_REL | SHIFT_ERA))
         return rc;
@@ -106,8 +105,8 @@ int shift_recount(const struct seat *seat, uint64_t index, uint64_t deadline)
 {
     for (;;) {
         struct shift_entry e;
-        /* An exact reading: what is counted must belong to this RelCnt. RelCnt first: if the era is odd afterwards and the
-         * compare-and-swap finds both, they are of one moment. */
+        /* The count must belong to this RelCnt. RelCnt first: if the era is odd afterwards and the compare-and-swap finds both,
+         * they are of one moment. */
         int rc = shift_look_rel_first(seat, index, &e);
         if (!rc && !shift_recounting(e))
             return 0;
@@ -129,7 +128,7 @@ int shift_recount(const struct seat *seat, uint64_t index, uint64_t deadline)
 
 /* ---- recovery of a dead session ---- */
 
-struct funeral {
+struct cleanup {
     const struct seat *seat;
     uint32_t dead;
     uint32_t epoch;
@@ -137,32 +136,30 @@ struct funeral {
 
 static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
-    const struct funeral *f = ctx;
+    const struct cleanup *f = ctx;
     const struct seat *seat = f->seat;
-    uint64_t index = record_index(word), lease;
+    uint64_t index = record_index(word);
     struct shift_entry e;
     if (record_state(word) == RECORD_WAIT)
         return 0; /* certainly outside */
     if (index >= seat->space->lock_count)
-        return -EFAULT; /* memory was overwritten by a stranger */
+        return -EFAULT; /* foreign code has overwritten the memory */
     int rc = shift_look_rel_last(seat, index, &e);
-    if (!rc) /* after the entry: what it says is then the dead session's, not its successor's in the slot (I6) */
-        rc = fab_read64(seat->ep, space_slot_addr(seat->space, f->dead) + offsetof(struct slot, lease), &lease);
-    if (rc)
-        return rc;
-    if (lease_state(lease) != SLOT_LOST || lease_epoch(lease) != f->epoch)
+    if (!rc && !(rc = seat_still_lost(seat, f->dead, f->epoch)))
         return 1;
+    if (rc < 0)
+        return rc;
     if (!shift_recounting(e) && !e.tail && !e.readers)
-        return 0; /* nobody at all */
-    /* Also one that is under way may have counted the dead one in: it must not stand. */
+        return 0; /* no holders and no waiters */
+    /* A count in progress may have included the dead session: it must not stand. */
     rc = shift_ask_recount(seat, index);
     if (!rc)
         rc = shift_recount(seat, index, DEADLINE_TRY);
-    return rc == -PAWL_EHELD ? 0 : rc; /* somebody is in the middle of a step: whoever wants the lock goes on counting */
+    return rc == -PAWL_EHELD ? 0 : rc; /* a client is in the middle of a step: the next one that wants the lock goes on counting */
 }
 
-/* A session that ends knows what it had. */
-static int recover_self(const struct seat *seat, struct funeral *f)
+/* A session that ends knows its own records. */
+static int recover_self(const struct seat *seat, struct cleanup *f)
 {
     int rc = 0;
     for (uint32_t i = 0; i < seat->space->record_count && !rc; i++) {
@@ -173,18 +170,18 @@ static int recover_self(const struct seat *seat, struct funeral *f)
     return rc > 0 ? 0 : rc;
 }
 
-/* Where records died with their session nobody knows which locks it had; nor need anybody: whoever wants one of them finds that
- * nobody living holds it (shift_check_dead, and look_closely for those who only ask). */
+/* Where records died with their session, its locks are unknown, and need not be known: the next client that wants one of them finds
+ * that no living session holds it (shift_check_dead; look_closely for a query). */
 int shift_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
-    struct funeral f = {.seat = seat, .dead = dead, .epoch = epoch};
+    struct cleanup f = {.seat = seat, .dead = dead, .epoch = epoch};
     if (seat_records_home(seat))
         return dead == seat->me->slot ? recover_self(seat, &f) : 0;
     int rc = seat_records(seat, dead, recover_record, &f);
     return rc > 0 ? 0 : rc;
 }
 
-/* ---- what waiters do about those in their way ---- */
+/* ---- what waiters do about the sessions in their way ---- */
 
 /* Everything but WAIT, which is certainly outside. */
 #define CONCERNED                                                                                                                  \
@@ -199,7 +196,7 @@ static int recover_if_dead(void *ctx, uint32_t slot)
     return dead > 0 && lease_state(lease) == SLOT_LOST ? shift_recover(seat, slot, lease_epoch(lease)) : dead < 0 ? dead : 0;
 }
 
-/* Those who wait say "may"; a holder says so itself. */
+/* The record of a waiter says "may"; that of a holder says "holds". */
 static int check_holders(const struct seat *seat, uint64_t index, bool still)
 {
     struct census c;

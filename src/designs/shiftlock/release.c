@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Releasing: Algorithm 3, bound to the era: each change of the entry by a writer is a compare-and-swap that finds RelCnt and era as
- * the holder knows them. A client that is lost meanwhile changes nothing, for whatever was done about it has moved both. Readers
- * compare, too, or were shut out before anything was done about them. */
+ * the holder knows them. A client that is lost meanwhile changes nothing, since recovery has moved both. Readers compare, too, or
+ * were fenced before the recovery. */
 #include "designs/core/steps.h"
 #include "designs/shiftlock/shiftlock.h"
 
 #include <errno.h>
 
-#define SUCCESSOR_CHECKS 4     /* how often to look for a successor that does not say who it is, before the lock is counted anew */
+#define SUCCESSOR_CHECKS 4     /* how often to look for a successor without a note, before the lock is counted anew */
 #define LAG_NS (2 * NS_PER_US) /* about a round trip */
-#define TELL_TRIES 4           /* a client that cannot be reached so often is on the other side of something */
+#define TELL_TRIES 4           /* a client that cannot be reached so often is partitioned */
 
-/* The connection broke, or the lock was counted anew while our record said neither this nor that. */
+/* The connection broke, or the lock was counted anew while our record was uncertain. */
 static int leave_in_doubt(const struct seat *seat, const struct hold *h)
 {
     return shift_doubt(seat, h, h->mode == PAWL_SHARED ? RECORD_LEAVE_S : RECORD_TRY_X, RECORD_FREE);
 }
 
-/* What a release compares: all that says that nothing was done about us. */
+/* The fields that a release compares: they are unchanged only if no recovery has counted us out. */
 static unsigned bound_to(const struct seat *seat, unsigned fields)
 {
     return shift_errs(seat, SHIFT_LATE_RELEASE) ? fields & SHIFT_TAIL : fields;
 }
 
-/* Asked between reading the entry and changing it: if it is then as it was read, nobody has counted us out. */
+/* Asked between reading the entry and changing it: if the entry is then unchanged, no recovery has counted us out. */
 static bool lost(const struct seat *seat)
 {
     return !shift_errs(seat, SHIFT_LATE_RELEASE) && !seat_lives(seat);
@@ -31,8 +31,8 @@ static bool lost(const struct seat *seat)
 
 /* ---- readers (lines 1 and 2) ---- */
 
-/* Line 2, where the lost are shut out before they are counted out: our record says that we hold until this has taken effect, so in
- * whatever even era that is, we are counted. */
+/* Line 2, where lost sessions are fenced before they are counted out: our record says that we hold until this has taken effect, so
+ * we are counted in every even era until then (I3). */
 static int reader_adds(const struct seat *seat, const struct hold *h)
 {
     const struct shift_form *f = shift_form(seat);
@@ -50,7 +50,7 @@ static int reader_adds(const struct seat *seat, const struct hold *h)
     if (rc)
         return rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : seat_retry(seat, rc);
     struct shift_entry old = shift_unpack(f, op.old);
-    if (shift_recounting(old)) /* whoever counts may have seen our record before it said that we leave */
+    if (shift_recounting(old)) /* the session that counts may have read our record before it said that we leave */
         return leave_in_doubt(seat, h);
     assert(old.readers > 0 || shift_errs(seat, SHIFT_ANY)); /* a reader is counted until it is shut out (I3) */
     hold_close(seat, h);
@@ -59,8 +59,8 @@ static int reader_adds(const struct seat *seat, const struct hold *h)
     return 0;
 }
 
-/* Our record says that we may have left before anything is changed, so no count completes meanwhile; one that did before saw that
- * we held. So in whatever even era we find the lock, we hold it. */
+/* Our record says that we may have left before the entry is changed, so no count completes meanwhile; one that completed before has
+ * counted us. So in every even era in which we find the lock, we hold it. */
 static int release_reader(const struct seat *seat, const struct hold *h)
 {
     const struct shift_form *f = shift_form(seat);
@@ -95,7 +95,7 @@ static int release_reader(const struct seat *seat, const struct hold *h)
 
 /* ---- writers (lines 3 to 23) ---- */
 
-/* What our successor has left for us, if it has. One that joined before we did is somebody's from an earlier time. */
+/* The note of our successor, if it is there. A note of a client that joined before we did is from an earlier hold. */
 static bool successor(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_note *out)
 {
     fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next);
@@ -155,8 +155,8 @@ int shift_tell(const struct seat *seat, const struct hold *h, const struct shift
     return rc;
 }
 
-/* The one before us has handed over and is about to move RelCnt, or somebody has died in between. SHIFT_AGAIN: it has not arrived
- * for too long. */
+/* Our predecessor has handed over and is about to move RelCnt, unless it died in between. SHIFT_AGAIN: RelCnt has not arrived for
+ * too long. */
 static int await_lag(const struct seat *seat, uint64_t *since)
 {
     uint64_t now = world_now(seat->world);
@@ -172,7 +172,7 @@ static bool lags(const struct seat *seat, struct shift_entry now, struct shift_e
     return now.era == known.era && now.epoch == known.epoch && !shift_rel_reached(shift_form(seat), now.rel, known.rel);
 }
 
-/* A compare-and-swap that passes the lock on, or ends its being held. 1: done; 0: *old is what there was instead. */
+/* A compare-and-swap that hands over or frees the lock. 1: done; 0: *old is the entry that it found instead. */
 static int step(const struct seat *seat, const struct hold *h, struct shift_entry e, unsigned compared, struct shift_entry next,
                 unsigned swapped, struct shift_entry *old)
 {
@@ -195,9 +195,9 @@ static int step(const struct seat *seat, const struct hold *h, struct shift_entr
 
 #define PASSED (SHIFT_REL | SHIFT_EPOCH)
 
-/* Lines 20 to 23 the other way round: the note first, which spares the successor a round trip, RelCnt after it. Should we be lost
- * before the note is sent, the successor has been told to start over before anybody else was let in, and does not take it. Should
- * we be lost after it, the successor holds, says so, and is counted. docs/designs/shiftlock.md has the argument. */
+/* Lines 20 to 23 the other way round: the note first, which spares the successor a round trip, RelCnt after it. If we are lost
+ * before the note is sent, the successor is told to start over before another client is let in, and does not take the note. If we
+ * are lost after it, the successor holds, publishes that, and is counted. docs/designs/shiftlock.md has the argument. */
 static int hand_over_at_once(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_run run,
                              const struct shift_note *succ)
 {
@@ -230,13 +230,13 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
         return -PAWL_ELOST;
     if (!readers_turn && run.lag < SHIFT_LAG_MAX && !fab_is_shm(seat->ep) && shift_tuned_at_once)
         return hand_over_at_once(seat, h, e, run, succ);
-    if (readers_turn && (shift_tuned_keep_on < 2 ? shift_tuned_keep_on : shift_of(seat)->keep_on)) { /* unless nobody waits */
-        struct shift_entry nobody = e;
-        nobody.readers = 0;
-        int rc = step(seat, h, nobody, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH | SHIFT_READERS, next, PASSED, &old);
+    if (readers_turn && (shift_tuned_keep_on < 2 ? shift_tuned_keep_on : shift_of(seat)->keep_on)) { /* unless no reader waits */
+        struct shift_entry unread = e;
+        unread.readers = 0;
+        int rc = step(seat, h, unread, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH | SHIFT_READERS, next, PASSED, &old);
         if (rc < 0)
             return rc;
-        if (rc) /* whoever comes now waits for N from here on */
+        if (rc) /* a reader that comes now waits for N writers from here on */
             return shift_tell(seat, h, succ, SHIFT_HANDOVER, next, next.rel, (struct shift_run){0});
         if (!shift_matches(old, e, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH))
             return SHIFT_AGAIN;
@@ -252,7 +252,7 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
     return shift_tell(seat, h, succ, SHIFT_MODE_CHANGED, next, shift_rel_add(f, next.rel, old.readers), (struct shift_run){0});
 }
 
-/* Line 6: nobody behind us, as far as we know. 1: the lock is free; 0: *e is what the entry was. */
+/* Line 6: no writer is known behind us. 1: the lock is free; 0: *e is the entry that was found. */
 static int free_lock(const struct seat *seat, const struct hold *h, struct shift_entry *e, uint64_t mine)
 {
     const unsigned compared = bound_to(seat, SHIFT_TAIL | SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH);
@@ -268,12 +268,12 @@ static int free_lock(const struct seat *seat, const struct hold *h, struct shift
             shift_wake_readers(seat, h->index);
     }
     *e = old;
-    if (!shift_rel_reached(shift_form(seat), old.rel, mine)) /* it still lags; what is passed on is what it will be */
+    if (!shift_rel_reached(shift_form(seat), old.rel, mine)) /* RelCnt still lags: the value that it will have is handed on */
         e->rel = mine;
     return rc;
 }
 
-/* A successor was to come and does not say who it is, or the entry is another. 0: *e is as it must be for another try. */
+/* No note came from the successor, or the entry has changed. 0: *e is the entry for another attempt. */
 static int look_again(const struct seat *seat, const struct hold *h, struct shift_entry *e, uint64_t mine)
 {
     struct shift_entry now;
@@ -286,41 +286,57 @@ static int look_again(const struct seat *seat, const struct hold *h, struct shif
     return 0;
 }
 
-/* As with readers: in whatever even era we find the lock, we hold it. */
+#define RELEASED (SHIFT_AGAIN + 1)
+
+/* The lock could not be freed: waits for the note of the writer behind us (lines 13 and 14). SHIFT_AGAIN: there is none. */
+static int find_successor(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_note *out)
+{
+    if (shift_recounting(e) || e.tail == shift_name(seat, h))
+        return SHIFT_AGAIN;
+    int rc = shift_await_successor(seat, h, e, out);
+    step_done(seat, STEP_SUCCESSOR);
+    return rc;
+}
+
+/* One attempt: frees the lock if no writer is known behind us (lines 5 to 12), else hands it over (lines 15 to 23). RELEASED; 0: *e
+ * is the entry for another attempt; SHIFT_AGAIN or an error: what has become of the lock is in doubt. */
+static int free_or_hand_over(const struct seat *seat, const struct hold *h, struct shift_entry *e, uint64_t mine,
+                             struct shift_run run)
+{
+    struct shift_note succ;
+    if (!successor(seat, h, *e, &succ)) {
+        e->tail = shift_name(seat, h);
+        int rc = free_lock(seat, h, e, mine);
+        if (rc)
+            return rc > 0 ? RELEASED : rc;
+        rc = find_successor(seat, h, *e, &succ);
+        if (rc == SHIFT_AGAIN && !shift_recounting(*e))
+            return look_again(seat, h, e, mine);
+        if (rc)
+            return rc;
+    }
+    int rc = hand_over(seat, h, *e, run, &succ);
+    if (rc)
+        return rc;
+    hold_close(seat, h);
+    return RELEASED;
+}
+
+/* As with readers: in every even era in which we find the lock, we hold it. */
 static int release_writer(const struct seat *seat, const struct hold *h)
 {
     struct shift_run run;
-    struct shift_note succ;
     int rc = shift_claim(seat, h, RECORD_HELD_X, RECORD_TRY_X);
     if (rc)
         return rc;
     struct shift_entry e = shift_recall(seat, h, &run);
     const uint64_t mine = e.rel;
-    while (!rc) {
-        bool known = successor(seat, h, e, &succ);
-        if (!known) {
-            e.tail = shift_name(seat, h);
-            rc = free_lock(seat, h, &e, mine);
-            if (rc > 0)
-                return 0;
-            if (!rc && shift_recounting(e))
-                rc = SHIFT_AGAIN;
-            if (!rc && e.tail != shift_name(seat, h))
-                rc = shift_await_successor(seat, h, e, &succ), step_done(seat, STEP_SUCCESSOR);
-            else if (!rc)
-                rc = SHIFT_AGAIN;
-            known = !rc;
-            if (rc == SHIFT_AGAIN)
-                rc = shift_recounting(e) ? SHIFT_AGAIN : look_again(seat, h, &e, mine);
-        }
-        if (!rc && known) {
-            rc = hand_over(seat, h, e, run, &succ);
-            if (rc)
-                break;
-            hold_close(seat, h);
-            return 0;
-        }
-    }
+    assert(!shift_recounting(e)); /* no writer is granted the lock while it is counted anew */
+    do
+        rc = free_or_hand_over(seat, h, &e, mine, run);
+    while (!rc);
+    if (rc == RELEASED)
+        return 0;
     return rc == SHIFT_AGAIN || rc == -FAB_EUNKNOWN ? leave_in_doubt(seat, h) : seat_retry(seat, rc);
 }
 

@@ -3,12 +3,12 @@
  * client. docs/designs/shiftlock.md has the argument and says where this departs from the paper.
  *
  *     entry.c    the lock entry and the verbs on it (3.3, 3.4)
- *     note.c     what clients leave in each other's descriptors: Successor, Handover, ModeChanged (3.2)
- *     acquire.c  Algorithm 2, and the ways out of it
+ *     note.c     the messages between clients: Successor, Handover, ModeChanged (3.2)
+ *     acquire.c  Algorithm 2, and giving up
  *     release.c  Algorithm 3
- *     convert.c  up and down (not in the paper)
- *     recover.c  counting anew, which takes the place of 3.6's reset
- *     design.c   the tables: shiftlock, shiftlock64, and the busted ones */
+ *     convert.c  conversions (not in the paper)
+ *     recover.c  counting anew, instead of the reset of 3.6
+ *     design.c   the tables: shiftlock, shiftlock64 */
 #ifndef PAWL_DESIGNS_SHIFTLOCK_SHIFTLOCK_H
 #define PAWL_DESIGNS_SHIFTLOCK_SHIFTLOCK_H
 
@@ -19,13 +19,13 @@
 /* ---- the entry ---- */
 
 /* Figure 3's fields. The 40 bits of node id and queue pair number are here 24 bits that name a writer (session slot and hold
- * record) and 16 of the lock's era. An odd era means that the lock is being counted anew: nobody enters, nobody is let in. */
+ * record) and 16 of the lock's era. An odd era means that the lock is being counted anew: no client enters or is let in. */
 struct shift_entry {
     uint64_t rel;     /* RelCnt: rises by one with every release, and with every step of a recovery */
     uint32_t readers; /* RdrCnt: those that hold and those that wait */
     uint32_t tail;    /* the last writer in the queue; 0: none */
     uint32_t era;
-    bool epoch; /* flips when writers let readers in */
+    bool epoch; /* Epoch of the paper: flips when writers let readers in */
 };
 
 /* How the fields lie in a word of 128 or 64 bits. */
@@ -75,16 +75,16 @@ static inline const struct shift_form *shift_form(const struct seat *seat)
     return shift_of(seat)->form;
 }
 
-/* Whether readers leave by an addition, as in the paper, which needs no second try but does not ask whether it comes too late; then
- * the lost are shut out before they are counted out. On shared memory nobody can be shut out who is merely stopped, and a second
- * try costs little: there they compare. */
+/* Whether readers leave by an addition, as in the paper. An addition needs no second try but may take effect late, so lost sessions
+ * are fenced before they are counted out. On shared memory a session that is merely stopped cannot be fenced, and a second try
+ * costs little: there readers compare. */
 static inline bool shift_adds(const struct seat *seat)
 {
     return !fab_is_shm(seat->ep);
 }
 
-/* A writer may hand the lock over first and move RelCnt afterwards, so RelCnt may lag behind what tokens were taken from: by so
- * many hand-overs at most, which is why counting anew moves it on by more. */
+/* A writer may hand the lock over first and move RelCnt afterwards, so RelCnt may lag behind the value that tokens were taken from,
+ * by so many hand-overs at most. Counting anew moves it on by more. */
 #define SHIFT_LAG_MAX 15
 
 /* A lock in memory. */
@@ -179,7 +179,7 @@ int shift_token(const struct seat *seat, const struct hold *h, struct shift_entr
 /* Writes a record's word and does the atomic after it: intent before effect (I5). */
 int shift_publish_and(const struct seat *seat, const struct hold *h, enum record_state state, struct fab_op *op);
 
-/* Takes a hold for oneself alone, among the tasks of the session: -PAWL_ENOTOWNER if it is not in that state, or not that one: a
+/* Claims a hold for this task among the tasks of the session: -PAWL_ENOTOWNER if it is not in that state, or not that one: a
  * copy of the grant from before a conversion has the same record, but another token. */
 int shift_claim(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
 
@@ -193,10 +193,10 @@ struct shift_run {
 
 enum shift_kind { SHIFT_SUCCESSOR = 1, SHIFT_HANDOVER, SHIFT_MODE_CHANGED };
 
-/* What one client leaves in another's descriptor: one WRITE, found torn or out of date by its sum. */
+/* A message in a client's descriptor: one WRITE. Its sum shows whether it is torn or out of date. */
 struct shift_note {
     uint64_t nonce; /* of the waiting writer's attempt */
-    uint64_t what;  /* kind 8, era 16, lock 40: a client holds several locks, and locks have several lives */
+    uint64_t what;  /* kind 8, era 16, lock 40: a client has several locks, and a lock several eras */
     uint64_t value; /* Successor: where its descriptor is; else the RelCnt at which the lock is the receiver's */
     uint64_t extra; /* Successor: RelCnt when it joined; else consecutive writers, by how much RelCnt may lag 4, and the epoch 1 */
     uint64_t sum;
@@ -204,10 +204,10 @@ struct shift_note {
 
 /* A descriptor, in the memory of the session that waits or holds. */
 struct shift_desc {
-    struct shift_note next; /* by who comes after */
+    struct shift_note next; /* written by the successor */
     /* The owner's own: the entry when the lock was granted; consecutive writers and lag. */
     uint64_t mine[2], writers;
-    struct shift_note grant; /* by who went before */
+    struct shift_note grant; /* written by the predecessor */
     /* RelCnt when it joined, the token; and over a fabric, the hold record. */
     uint64_t joined, token, record;
 };
@@ -216,11 +216,11 @@ static_assert(sizeof(struct shift_desc) == 2 * CACHE_LINE, "descriptors do not s
 /* Where the descriptor of a writer in the queue is; `again`: what we remember of it was of no use. */
 int shift_find_desc(const struct seat *seat, uint32_t name, bool again, fab_addr *out);
 
-/* Leaves a note; wakes who waits for it. */
+/* Leaves a note, and wakes the client that waits for it. */
 int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
                      struct shift_note note);
 
-/* The same without waiting until it is there. */
+/* The same without waiting until it has arrived. */
 void shift_post_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
                      struct shift_note note);
 
@@ -241,7 +241,7 @@ static inline uint64_t shift_note_extra(struct shift_run run, bool epoch)
 }
 unsigned shift_note_conds(const struct seat *seat, fab_addr at, struct fab_cond *conds);
 
-/* RelCnt when the owner of this descriptor joined the queue: whoever comes after it does so later. */
+/* RelCnt when the owner of this descriptor joined the queue: its successors join later. */
 void shift_join(const struct seat *seat, const struct hold *h, uint64_t rel);
 uint64_t shift_joined(const struct seat *seat, const struct hold *h);
 
@@ -251,13 +251,13 @@ static inline fab_addr shift_token_addr(fab_addr desc)
     return desc + offsetof(struct shift_desc, token);
 }
 
-/* What the owner remembers of its grant. A guess: the entry may have changed since. */
+/* The entry at the time of the grant. It may have changed since. */
 void shift_remember(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_run run);
 struct shift_entry shift_recall(const struct seat *seat, const struct hold *h, struct shift_run *run);
 
 /* ---- acquire.c ---- */
 
-#define SHIFT_AGAIN 1 /* the lock is being or was counted anew: settle one's record, and start over */
+#define SHIFT_AGAIN 1 /* the lock is being or was counted anew: settle the record, and start over */
 
 /* A writer's attempt. */
 struct shift_try {
@@ -269,7 +269,7 @@ struct shift_try {
     fab_addr pred_desc;
     bool told_before;
     uint32_t pred;
-    /* Watching over those in the way. */
+    /* Looking after the sessions in the way. */
     uint64_t check_at, patience_ns, still_since;
     struct shift_entry still;
     unsigned strange;
@@ -308,16 +308,15 @@ int shift_ask_recount(const struct seat *seat, uint64_t index);
 /* Counts it; 0 when the era is even (again), or the error of a time-out, cancel or loss. The caller's own record is settled. */
 int shift_recount(const struct seat *seat, uint64_t index, uint64_t deadline);
 
-/* This task does not know what has become of its step: its record says "may" until the lock is to be counted anew, and then what
- * it certainly is. */
+/* This task does not know whether its step took effect: its record says "may" until counting anew has begun, and then what is
+ * certain. */
 int shift_doubt(const struct seat *seat, const struct hold *h, enum record_state may, enum record_state then);
 
-/* Looks whether those who have to do with this lock still live, and recovers from those who do not. `still`: nothing has moved for
- * a while, so somebody must hold it or nobody will. */
+/* Looks whether the sessions with records of this lock live, and recovers from those that do not. `still`: nothing has moved for a
+ * while, so if no session holds the lock, none will. */
 int shift_check_dead(const struct seat *seat, uint64_t index, bool still);
 
-/* What a waiter adds to its conditions, to be woken by the death of any of them. *dying: one of them is already dead, so nobody
- * will. */
+/* Conditions that wake a waiter when any of them dies. *dying: one of them is already dead, so it cannot be waited for. */
 unsigned shift_life_conds(const struct seat *seat, uint64_t index, struct fab_cond *conds, unsigned max, bool *dying);
 
 /* The name in the queue of the writer that was counted; 0: none was. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `word` on shared memory when nobody is in the way: the steps of word.c in a row, on pointers that were computed once.
+/* The uncontended path of `word` on shared memory: the steps of word.c in a row, on pointers that were computed once.
  *
- * Same order, same reasons: intent before effect (I5), word before high part, lease after the lock (I1). Whatever does not go
- * straight through returns false with nothing done but a record that says "may hold", which is then handed to word.c. */
+ * Same order, same reasons: intent before effect (I5), word before high part, lease after the lock (I1). In every other case it
+ * returns false with nothing done but a record that says "may hold", which the caller hands to word.c. */
 #ifndef PAWL_DESIGNS_WORD_FAST_H
 #define PAWL_DESIGNS_WORD_FAST_H
 
 #include "designs/word/word.h"
 
-/* All that it needs, in one line. */
+/* All that it needs, in one cache line. */
 struct word_fast {
     const uint64_t *lease;
     uint64_t live; /* what the lease word's upper part says while the session lives */
@@ -34,8 +34,8 @@ static inline uint64_t word_fast_owner(const struct word_fast *f, uint32_t recor
     return f->owner + ((uint64_t)record << WORD_COUNT_SHIFT);
 }
 
-/* A reader of an open lock (enter_open in word.c). False: the record must not claim anything any more, whatever comes next. Apart,
- * so that it takes no registers from the way that everybody else goes. */
+/* A reader of an open lock (enter_open in word.c). False: the caller must take the claim out of the record. A function of its own,
+ * so that it takes no registers from the usual path. */
 static __attribute__((noinline, unused)) bool word_fast_enter(const struct word_fast *f, struct word_lock *lock, uint32_t record,
                                                               uint64_t index_serial, uint64_t w)
 {
@@ -47,7 +47,7 @@ static __attribute__((noinline, unused)) bool word_fast_enter(const struct word_
     return true;
 }
 
-/* `record` is the hold's record as it will say that it may hold. */
+/* `index_serial`: the record's word but for its state. */
 static inline bool word_fast_lock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t index_serial,
                                   bool shared, uint64_t *token)
 {
@@ -70,7 +70,7 @@ static inline bool word_fast_lock(const struct word_fast *f, struct word_lock *l
     return true;
 }
 
-/* An exclusive hold that nobody waits for. The record is still the caller's to close. */
+/* An exclusive hold without waiters. The caller closes the record. */
 static inline bool word_fast_unlock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t token)
 {
     uint64_t free_word = (token - f->token_base) & WORD_TOKEN_MAX;

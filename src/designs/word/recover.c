@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recovery of `word`: what to do when a session that may hold or wait is dead, or a reader cannot know whether it is counted.
  *
- * An exclusive word names its owner, so it is freed by one compare-and-swap. A shared word only has a count. So whoever finds that
- * a dead session may have been counted moves the word to RECOUNT, in which nobody enters, and the readers are counted from the
- * hold records of the living: each published its intent before it touched the word (I5), so none is missed; a record that says
- * "may be counted" is settled by its owner within a step, or its owner is dead. Counting anew raises the token, so that no
- * compare-and-swap that was prepared before can still succeed. */
+ * An exclusive word names its owner, so it is freed by one compare-and-swap. A shared word only has a count. If a dead session may
+ * have been counted, the word is moved to RECOUNT, in which no session enters, and the readers are counted from the hold records of
+ * living sessions. Each published its intent before it touched the word (I5), so none is missed (I3). A record that says "may be
+ * counted" is settled by its owner within a step, or its owner is dead. Counting anew raises the token, so no compare-and-swap that
+ * was prepared before can succeed. */
 #include "designs/core/census.h"
 #include "designs/word/word.h"
 
@@ -26,7 +26,7 @@ struct readers_count {
     const struct seat *seat;
     uint64_t index;
     uint64_t readers;
-    bool unsure; /* somebody is in the middle of a step */
+    bool unsure; /* a reader is in the middle of a step */
 };
 
 static int count_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
@@ -62,9 +62,10 @@ static int recount_once(const struct seat *seat, uint64_t index, uint64_t w)
     int rc = seat_slots(seat, count_slot, &c);
     if (rc)
         return rc;
-    /* At the last token there is no next one to mark the new count with: let the readers leave first. */
+    /* At the last token there is no next one to mark the new count with: the readers must leave first. */
     if (c.unsure || (c.readers && token == WORD_TOKEN_MAX))
         return 0;
+    assert(c.readers <= WORD_READERS_MAX);
     uint64_t next = word_make(c.readers ? WORD_SHARED : WORD_FREE, c.readers, token == WORD_TOKEN_MAX ? token : token + 1);
     rc = fab_cas64(seat->ep, space_lock_addr(seat->space, index), w, next, &old);
     if (rc || old != w)
@@ -110,12 +111,12 @@ int word_disown(const struct seat *seat, const struct hold *h, enum record_state
     for (;;) {
         uint64_t w;
         int rc = fab_read64(seat->ep, space_lock_addr(seat->space, h->index), &w);
-        bool readers = !rc && (word_mode(w) == WORD_SHARED || word_mode(w) == WORD_RECOUNT); /* none at all, so we are none */
+        bool readers = !rc && (word_mode(w) == WORD_SHARED || word_mode(w) == WORD_RECOUNT); /* else there are no readers */
         if (readers)
             rc = word_ask_recount(seat, h->index, w);
         if (rc > 0 || (!rc && !readers)) {
             wake_all(seat, h->index);
-            /* Only now: should we die before, the record still tells that we may be counted. */
+            /* Only now: if we die before, the record still says that we may be counted (I5). */
             return hold_is(seat, h, then) ? 0 : hold_publish(seat, h, then);
         }
         if (rc && (rc = seat_retry(seat, rc)))
@@ -125,14 +126,14 @@ int word_disown(const struct seat *seat, const struct hold *h, enum record_state
 
 /* ---- recovery of a dead session ---- */
 
-struct funeral {
+struct cleanup {
     const struct seat *seat;
     uint32_t dead;
     uint32_t epoch;
 };
 
-/* 1: freed or handed to a recount; 0: nothing of the dead one's here, or the word changed under us: *again. */
-static int recover_lock(const struct funeral *f, uint64_t index, enum record_state state, uint64_t w, bool *again)
+/* 0: freed, handed to a recount, or nothing of the dead session is here; *again: the word changed in between. */
+static int recover_lock(const struct cleanup *f, uint64_t index, enum record_state state, uint64_t w, bool *again)
 {
     uint64_t old;
     int rc;
@@ -144,9 +145,9 @@ static int recover_lock(const struct funeral *f, uint64_t index, enum record_sta
         rc = fab_cas64(f->seat->ep, space_lock_addr(f->seat->space, index), w, word_make(WORD_FREE, 0, word_token(w)), &old);
         *again = !rc && old != w;
         return rc;
-    case WORD_RECOUNT: /* a census that began before this death may have counted the dead one in: it must not stand */
+    case WORD_RECOUNT: /* a count that began before this death may have included the dead session: it must not stand */
     case WORD_SHARED:
-        if (word_open(w)) /* nobody is counted, and the records of the lost do not count */
+        if (word_open(w)) /* readers are not counted, and the records of lost sessions are ignored */
             return 0;
         if (state != RECORD_TRY_S && state != RECORD_HELD_S && state != RECORD_LEAVE_S)
             return 0;
@@ -160,37 +161,37 @@ static int recover_lock(const struct funeral *f, uint64_t index, enum record_sta
 
 static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
-    const struct funeral *f = ctx;
+    const struct cleanup *f = ctx;
     const struct space *space = f->seat->space;
     uint64_t index = record_index(word);
     if (index >= space->lock_count)
-        return -EFAULT; /* memory was overwritten by a stranger */
+        return -EFAULT; /* foreign code has overwritten the memory */
     for (bool again = true; again;) {
-        uint64_t w, lease;
+        uint64_t w;
         int rc = fab_read64(f->seat->ep, space_lock_addr(space, index), &w);
-        if (!rc) /* after the word: what it says is then the dead session's, not its successor's in the slot (I6) */
-            rc = fab_read64(f->seat->ep, space_slot_addr(space, f->dead) + offsetof(struct slot, lease), &lease);
-        if (!rc && (lease_state(lease) != SLOT_LOST || lease_epoch(lease) != f->epoch))
+        if (!rc && !(rc = seat_still_lost(f->seat, f->dead, f->epoch)))
             return 1;
-        if (!rc)
+        if (rc > 0)
             rc = recover_lock(f, index, record_state(word), w, &again);
         if (rc)
             return rc;
     }
-    /* It may have been woken and died before it could wake the next. */
+    /* The dead session may have been woken, and died before it could wake the next waiter. */
     wake_all(f->seat, index);
     int rc = word_recount(f->seat, index, DEADLINE_TRY);
-    return rc == -PAWL_EHELD ? 0 : rc; /* somebody is in the middle of a step: whoever wants the lock goes on counting */
+    return rc == -PAWL_EHELD ? 0
+                             : rc; /* a reader is in the middle of a step: the next session that wants the lock goes on counting */
 }
 
 int word_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
-    struct funeral f = {.seat = seat, .dead = dead, .epoch = epoch};
+    struct cleanup f = {.seat = seat, .dead = dead, .epoch = epoch};
+    assert(dead < seat->space->slot_count);
     int rc = seat_records(seat, dead, recover_record, &f);
     return rc > 0 ? 0 : rc;
 }
 
-/* ---- what waiters do about those in their way ---- */
+/* ---- what waiters do about holders ---- */
 
 static int recover_if_dead(const struct seat *seat, uint32_t slot)
 {

@@ -6,6 +6,11 @@
 
 #include <errno.h>
 
+static bool word_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, h->mode == PAWL_EXCLUSIVE ? RECORD_TRY_X : RECORD_HELD_S);
+}
+
 /* Word first, high part second: if a compare-and-swap on the word then succeeds, the token did not wrap around in between,
  * so the high part belongs to it. */
 static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
@@ -26,16 +31,16 @@ static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
     return rc;
 }
 
-/* Readers that come and go at the same time mostly wait for each other's line of the cache. So one in so many that find others
- * inside opens the lock: from then on readers do not write to the word. The next writer has to look through all hold records
- * instead, which takes some tens of microseconds: about as much as that many readers' steps. */
+/* Readers that enter and leave at the same time mostly wait for the cache line of the word. So one in so many readers that find
+ * others inside opens the lock: from then on readers do not write to the word. The next writer has to read all hold records
+ * instead, which takes some tens of microseconds: about as much as the steps of that many readers. */
 static unsigned open_every = 1024;
 
-/* The word that grants the lock to us, or 0 if somebody stands in the way. A reader that has slept may enter although others
- * wait: it was woken for that. */
+/* The word that grants us the lock, or 0 if it cannot be granted. A reader that has slept may enter although others wait: it was
+ * woken for that. */
 static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t w, bool slept)
 {
-    uint64_t flags = slept ? WORD_WAITERS : w & WORD_WAITERS; /* who slept cannot know that it was the last */
+    uint64_t flags = slept ? WORD_WAITERS : w & WORD_WAITERS; /* a waiter that slept cannot know that it was the last */
     switch (word_mode(w)) {
     case WORD_FREE:
         if (word_token(w) == WORD_TOKEN_MAX)
@@ -54,8 +59,8 @@ static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t 
     }
 }
 
-/* The 36 bits of token in a free word are used up: raises the high part, then starts the word anew. A second one who does the
- * same raises nothing, for the high part is then no longer what it read. */
+/* The 36 bits of token in a free word are used up: raises the high part, then starts the word anew. A second session that
+ * does the same raises nothing, since the high part is no longer the one that it read. */
 static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_lock *seen)
 {
     uint64_t old;
@@ -65,10 +70,10 @@ static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_
     return rc;
 }
 
-/* The kernel has begun to bury a holder, which takes microseconds; once it is done one can recover from it. */
+/* A holder's process is being torn down, which takes microseconds; afterwards its session can be recovered from. */
 #define DYING_NS (100 * NS_PER_US)
 
-/* Says that somebody sleeps, and sleeps until the word changes, a holder dies, or it is time to look after the holders. */
+/* Sets the waiters flag, and sleeps until the word changes, a holder dies, or it is time to look after the holders. */
 static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
@@ -89,27 +94,14 @@ static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, u
     return rc;
 }
 
-/* A waiter that leaves may have been woken for nothing; another must be woken in its place. */
+/* A waiter that leaves may have been woken for the lock: another must be woken instead. */
 static void pass_on(const struct seat *seat, uint64_t index)
 {
     fab_wake(seat->ep, space_lock_addr(seat->space, index), WORD_WATCH, 1);
 }
 
-/* The connection broke during a compare-and-swap that only we can have made: what does the word say now? */
-static int read_after_break(const struct seat *seat, fab_addr addr, uint64_t *word)
-{
-    for (;;) {
-        int rc = fab_read64(seat->ep, addr, word);
-        if (rc != -FAB_EUNKNOWN)
-            return rc;
-        rc = seat_retry(seat, rc);
-        if (rc)
-            return rc;
-    }
-}
-
-/* A waiter that leaves a shared lock to its readers takes the waiters flag away if it was the last: new readers would wait for
- * nobody. Whoever begins to wait meanwhile has said so before it looked at the flag, or is woken to set it again. */
+/* The last waiter that leaves a shared lock to its readers clears the waiters flag, which would keep new readers out. A session
+ * that begins to wait meanwhile has published that before it looked at the flag, or is woken and sets it again. */
 static void stop_waiting(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
@@ -121,8 +113,8 @@ static void stop_waiting(const struct seat *seat, const struct hold *h)
         fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
 }
 
-/* A reader enters an open lock: first the record, then another look at the word. Who closes the lock does it the other way round,
- * so one of the two sees the other. 1: granted; 0: look again. */
+/* A reader enters an open lock: first the record, then another look at the word. A session that closes the lock does it the other
+ * way round, so at least one of the two sees the other. 1: granted; 0: look again. */
 static int enter_open(const struct seat *seat, struct hold *h, const struct word_lock *seen)
 {
     uint64_t w;
@@ -148,12 +140,14 @@ static int close_open(const struct seat *seat, uint64_t index, uint64_t w)
     return rc < 0 ? rc : 0;
 }
 
-/* One compare-and-swap on a word that we may have. 1: granted; 0: look again. */
+/* Takes the lock by one compare-and-swap, from the word as seen to `next`. 1: granted; 0: look again. */
 static int take(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t next)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     bool shared = h->mode == PAWL_SHARED;
     uint64_t old;
+    assert(shared || word_mode(seen->word) == WORD_FREE);                 /* I1 */
+    assert(word_token(next) >= word_token(seen->word));                   /* I2 */
     int rc = hold_publish(seat, h, shared ? RECORD_TRY_S : RECORD_TRY_X); /* intent before effect (I5) */
     if (unlikely(rc))
         return rc;
@@ -162,8 +156,8 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
     if (unlikely(rc == -FAB_EUNKNOWN)) {
         if (shared)
             return word_disown(seat, h, RECORD_WAIT);
-        /* An exclusive word names this very hold. */
-        rc = read_after_break(seat, addr, &old);
+        /* An exclusive word names this very hold, so reading it tells. */
+        rc = seat_read64(seat, addr, &old);
         got = !rc && (old & ~WORD_WAITERS) == (next & ~WORD_WAITERS);
     }
     if (unlikely(rc))
@@ -175,65 +169,86 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
     return rc ? rc : 1;
 }
 
-/* Granted; but is the session still alive? Whoever was stopped in between finds out here, and leaves the lock to recovery. */
-static int granted_in_time(const struct seat *seat, const struct hold *h, uint64_t word, bool slept)
+/* One call to acquire. */
+struct attempt {
+    const struct seat *seat;
+    struct hold *h;
+    uint64_t deadline;
+    struct word_lock seen; /* the lock as it was last read */
+    bool slept;
+    bool looked_after; /* a try has made sure that the holders live */
+};
+
+/* The lock is ours, if the session still lives. A session that was stopped in between finds out here, after the lock was taken
+ * (I1), and leaves the lock to recovery. */
+static int granted_in_time(const struct attempt *a)
 {
+    const struct seat *seat = a->seat;
     if (unlikely(!seat_lives(seat)))
         return -PAWL_ELOST;
-    if (slept && h->mode == PAWL_SHARED && word & WORD_WAITERS)
-        pass_on(seat, h->index); /* other readers may sleep behind this one */
+    assert(a->h->token > seat->space->token_base); /* I2 */
+    assert(word_holds(seat, a->h));                /* I5 */
+    if (a->slept && a->h->mode == PAWL_SHARED && !word_open(a->seen.word))
+        pass_on(seat, a->h->index); /* other readers may sleep behind this one */
     return 0;
+}
+
+/* The lock is held, and the caller does not wait. The first time it makes sure that the holders live. */
+static int refuse_to_wait(struct attempt *a)
+{
+    if (a->looked_after)
+        return -PAWL_EHELD;
+    a->looked_after = true;
+    return word_check_holders(a->seat, a->h->index, a->seen.word);
+}
+
+/* Sleeps until the word changes or it is time to look after the holders, and does that. */
+static int wait_turn(struct attempt *a)
+{
+    a->slept = true;
+    int rc = hold_publish(a->seat, a->h, RECORD_WAIT);
+    if (!rc)
+        rc = seat_retry(a->seat, sleep_on(a->seat, a->h, a->seen.word, a->deadline));
+    if (!rc && !seat_lives(a->seat))
+        rc = -PAWL_ELOST; /* a lost session is not granted the lock (I8), so it need not wait */
+    return rc ? rc : word_check_holders(a->seat, a->h->index, a->seen.word);
+}
+
+/* One step from the word as it was seen. 1: granted; 0: look again; or an error. */
+static int acquire_step(struct attempt *a)
+{
+    const struct seat *seat = a->seat;
+    const uint64_t w = a->seen.word, next = granted(seat, a->h, w, a->slept);
+    if (likely(next))
+        return take(seat, a->h, &a->seen, next);
+    if (unlikely(word_mode(w) == WORD_FREE)) /* and its tokens are used up */
+        return wrap_token(seat, space_lock_addr(seat->space, a->h->index), &a->seen);
+    if (word_open(w))
+        return a->h->mode == PAWL_SHARED ? enter_open(seat, a->h, &a->seen) : close_open(seat, a->h->index, w);
+    if (word_mode(w) == WORD_RECOUNT) {
+        int rc = hold_publish(seat, a->h, RECORD_WAIT); /* the session that counts must not wait for us */
+        return rc ? rc : word_recount(seat, a->h->index, a->deadline);
+    }
+    return a->deadline == DEADLINE_TRY ? refuse_to_wait(a) : wait_turn(a);
 }
 
 static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
-    fab_addr addr = space_lock_addr(seat->space, h->index);
-    struct word_lock seen;
-    bool slept = false, looked_after = false;
-    int rc;
+    struct attempt a = {.seat = seat, .h = h, .deadline = deadline};
+    assert(h->index < seat->space->lock_count && h->record < seat->space->record_count);
     for (;;) {
-        rc = look(seat, addr, &seen);
-        uint64_t next = rc ? 0 : granted(seat, h, seen.word, slept);
+        int rc = look(seat, space_lock_addr(seat->space, h->index), &a.seen);
+        if (likely(!rc))
+            rc = acquire_step(&a);
+        if (likely(rc > 0))
+            return granted_in_time(&a);
+        rc = seat_retry(seat, rc);
         if (unlikely(rc)) {
-            rc = seat_retry(seat, rc);
-        } else if (unlikely(word_mode(seen.word) == WORD_FREE && word_token(seen.word) == WORD_TOKEN_MAX)) {
-            rc = seat_retry(seat, wrap_token(seat, addr, &seen));
-        } else if (likely(next)) {
-            rc = take(seat, h, &seen, next);
-            if (likely(rc > 0))
-                return granted_in_time(seat, h, next, slept);
-            rc = seat_retry(seat, rc);
-        } else if (word_open(seen.word) && h->mode == PAWL_SHARED) {
-            rc = enter_open(seat, h, &seen);
-            if (likely(rc > 0))
-                return granted_in_time(seat, h, seen.word, slept);
-            rc = seat_retry(seat, rc);
-        } else if (word_open(seen.word)) {
-            rc = seat_retry(seat, close_open(seat, h->index, seen.word));
-        } else if (word_mode(seen.word) == WORD_RECOUNT) {
-            rc = hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
-            if (!rc)
-                rc = seat_retry(seat, word_recount(seat, h->index, deadline));
-        } else if (deadline == DEADLINE_TRY) {
-            /* Once: a holder that is dead does not count as one. */
-            rc = looked_after ? -PAWL_EHELD : seat_retry(seat, word_check_holders(seat, h->index, seen.word));
-            looked_after = true;
-        } else {
-            slept = true;
-            rc = hold_publish(seat, h, RECORD_WAIT);
-            if (!rc)
-                rc = seat_retry(seat, sleep_on(seat, h, seen.word, deadline));
-            if (!rc && !seat_lives(seat))
-                rc = -PAWL_ELOST; /* it would not get the lock; it need not wait for it */
-            if (!rc)
-                rc = seat_retry(seat, word_check_holders(seat, h->index, seen.word));
+            if (a.slept && rc != -PAWL_ELOST)
+                stop_waiting(seat, h);
+            return rc;
         }
-        if (unlikely(rc))
-            break;
     }
-    if (rc != -PAWL_ELOST && slept)
-        stop_waiting(seat, h);
-    return rc;
 }
 
 /* Moves an exclusively held word on; the waiters flag may come and go meanwhile. 1: done, *waiters tells whether to wake. */
@@ -247,7 +262,7 @@ static int move_exclusive(const struct seat *seat, const struct hold *h, uint64_
         if (rc == -FAB_EUNKNOWN) {
             /* Only this hold changes its word while the session lives: if the word is no longer ours, and we live, we changed it.
              */
-            rc = read_after_break(seat, addr, &old);
+            rc = seat_read64(seat, addr, &old);
             if (!rc && (old & ~WORD_WAITERS) != held) {
                 if (!seat_lives(seat))
                     return -PAWL_ELOST;
@@ -285,7 +300,7 @@ static int release_exclusive(const struct seat *seat, const struct hold *h)
 /* The word after one reader left. */
 static uint64_t without_reader(uint64_t w)
 {
-    if (word_mode(w) == WORD_RECOUNT) /* tells whoever counts that its count is out of date */
+    if (word_mode(w) == WORD_RECOUNT) /* makes the count in progress out of date */
         return (w & WORD_WAITERS) | word_make(WORD_RECOUNT, (word_count(w) + 1) & WORD_COUNT_MAX, word_token(w));
     assert(word_mode(w) == WORD_SHARED && word_count(w) > 0); /* a live reader is counted (I3) */
     if (word_count(w) == 1)
@@ -303,10 +318,11 @@ static int release_shared(const struct seat *seat, const struct hold *h)
         uint64_t w, old = 0;
         int rc = fab_read64(seat->ep, addr, &w);
         if (!rc && word_open(w) && fab_is_shm(seat->ep)) {
-            fab_local_fence(seat->ep); /* the record before the word: whoever closes the lock after this look sees that we leave */
+            fab_local_fence(
+                seat->ep); /* the record before the word: a session that closes the lock after this look sees that we leave */
             fab_read64(seat->ep, addr, &w);
         }
-        /* Read first, then ask whether we live: if the word is then unchanged, no recovery has counted us out (I3). */
+        /* The word first, the lease second: if the word is then unchanged, no recovery has counted us out (I3). */
         if (!rc && !seat_lives(seat))
             return -PAWL_ELOST;
         if (!rc && word_open(w)) {
@@ -328,8 +344,7 @@ static int release_shared(const struct seat *seat, const struct hold *h)
                 hold_close(seat, h);
             return rc;
         }
-        rc = seat_retry(seat, rc);
-        if (rc)
+        if (rc && (rc = seat_retry(seat, rc)))
             return rc;
     }
 }
@@ -337,11 +352,6 @@ static int release_shared(const struct seat *seat, const struct hold *h)
 static int word_release(const struct seat *seat, const struct hold *h)
 {
     return h->mode == PAWL_EXCLUSIVE ? release_exclusive(seat, h) : release_shared(seat, h);
-}
-
-static bool word_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, h->mode == PAWL_EXCLUSIVE ? RECORD_TRY_X : RECORD_HELD_S);
 }
 
 static int downgrade(const struct seat *seat, struct hold *h)
@@ -352,12 +362,12 @@ static int downgrade(const struct seat *seat, struct hold *h)
     bool waiters = false;
     /* A copy of the grant from before an earlier conversion has this record too, but not this token. */
     uint64_t held = word_make(WORD_EXCLUSIVE, word_owner(seat, h), token), w;
-    int rc = read_after_break(seat, space_lock_addr(seat->space, h->index), &w);
+    int rc = seat_read64(seat, space_lock_addr(seat->space, h->index), &w);
     if (rc)
         return rc;
     if ((w & ~WORD_WAITERS) != held)
         return -PAWL_ENOTOWNER;
-    /* The record first: it must count as a reader's before the word does (I5). While the word is exclusive nobody counts. */
+    /* The record first: it must say "reader" before the word does (I5). An exclusive word is not counted anew. */
     rc = hold_change(seat, h, RECORD_TRY_X, RECORD_HELD_S);
     if (rc)
         return rc;
@@ -366,12 +376,12 @@ static int downgrade(const struct seat *seat, struct hold *h)
         return rc;
     h->token++;
     h->mode = PAWL_SHARED;
-    if (waiters) /* readers may enter now; the flag is gone from the word, so all must look again */
+    if (waiters) /* readers may enter now; the flag is cleared, so all waiters must look again */
         fab_wake(seat->ep, space_lock_addr(seat->space, h->index), WORD_WATCH, UINT16_MAX);
     return 0;
 }
 
-/* Takes back the wish to become the writer, which was made while the word had the token `asked`. */
+/* Clears the upgrade flag that was set while the word had the token `asked`. */
 static int stop_upgrade(const struct seat *seat, const struct hold *h, uint64_t asked)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
@@ -387,13 +397,13 @@ static int stop_upgrade(const struct seat *seat, const struct hold *h, uint64_t 
             return 0;
         }
         if (rc == -FAB_EUNKNOWN)
-            rc = word_disown(seat, h, RECORD_HELD_S); /* counting anew clears the flag, whoever set it, and keeps us */
+            rc = word_disown(seat, h, RECORD_HELD_S); /* counting anew clears the flag and keeps us as a reader */
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
     }
 }
 
-/* The last other reader has left: makes us the writer. 1: done. */
+/* The other readers have left: makes us the writer. 1: done. */
 static int become_writer(const struct seat *seat, struct hold *h, const struct word_lock *seen)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
@@ -401,7 +411,7 @@ static int become_writer(const struct seat *seat, struct hold *h, const struct w
     uint64_t next = (w & WORD_WAITERS) | word_make(WORD_EXCLUSIVE, word_owner(seat, h), word_token(w) + 1);
     int rc = fab_cas64(seat->ep, addr, w, next, &old);
     if (rc == -FAB_EUNKNOWN) {
-        rc = read_after_break(seat, addr, &old); /* an exclusive word names this hold */
+        rc = seat_read64(seat, addr, &old); /* an exclusive word names this hold */
         if (!rc)
             old = (old & ~WORD_WAITERS) == (next & ~WORD_WAITERS) ? w : ~w;
     }
@@ -441,7 +451,7 @@ static int upgrade_step(const struct seat *seat, struct hold *h, const struct wo
     if (!ours) {
         int rc = fab_cas64(seat->ep, addr, w, w | WORD_UPGRADE, &old);
         if (rc == -FAB_EUNKNOWN)
-            return word_disown(seat, h, RECORD_HELD_S); /* whose flag is it? Counting anew clears it */
+            return word_disown(seat, h, RECORD_HELD_S); /* the flag may be ours or not: counting anew clears it */
         if (!rc && old == w)
             *asked = word_token(w);
         return rc;
@@ -501,7 +511,7 @@ static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *
     return 0;
 }
 
-/* The next token after the floor, high part first: whoever dies in between leaves a token that is higher still. */
+/* The next token after the floor, high part first: a death in between leaves a token that is higher still. */
 static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
     if (h->token > floor)
@@ -511,7 +521,7 @@ static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     bool waiters;
     struct word_lock seen;
     int rc = look(seat, addr, &seen);
-    /* By compare-and-swap, for should we be lost meanwhile, it must not undo what others have raised it to. */
+    /* By compare-and-swap: if we are lost meanwhile, it must not undo what other sessions have raised it to. */
     while (!rc && seen.high < above >> WORD_TOKEN_BITS) {
         uint64_t old;
         rc = fab_cas64(seat->ep, addr + offsetof(struct word_lock, high), seen.high, above >> WORD_TOKEN_BITS, &old);
@@ -525,7 +535,7 @@ static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     if (rc < 0)
         return rc;
     h->token = word_full_token(seat, max_u64(seen.high, above >> WORD_TOKEN_BITS), above & WORD_TOKEN_MAX);
-    if (waiters) /* the flag is gone from the word: all must look again */
+    if (waiters) /* the flag is cleared: all waiters must look again */
         fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
     return 0;
 }

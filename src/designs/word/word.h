@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /* The lock word of `word`: waiters 1, upgrade 1, mode 2, owner or readers 24, token 36; and beside it the token's high part.
  *
- *     FREE     nobody; the token of the latest grant
- *     SHARED   so many readers, all with the same token; or, with the highest count, OPEN: any number of readers, who are not
- *              counted, but come and go by their hold records alone
- *     EXCLUSIVE the owner: session slot and hold record, so that no two holds look alike
- *     RECOUNT  a reader died, or lost its connection, between saying that it would enter or leave and doing so: nobody
- *              knows whether the count includes it. Nobody enters until it was counted anew from the hold records. The field
- *              counts the readers that left meanwhile. */
+ *     FREE       not held; the token of the latest grant
+ *     SHARED     the number of readers, all with the same token; or, with the highest number, OPEN: any number of readers, which are
+ *                not counted and enter and leave by their hold records alone
+ *     EXCLUSIVE  the owner: session slot and hold record, so that no two holds look alike
+ *     RECOUNT    a reader died, or lost its connection, between publishing that it would enter or leave and doing so, so the number
+ *                may include it or not. No session enters until the readers are counted anew from the hold records. The field
+ *                counts the readers that left meanwhile. */
+/* clang-format on */
 #ifndef PAWL_DESIGNS_WORD_WORD_H
 #define PAWL_DESIGNS_WORD_WORD_H
 
@@ -23,9 +25,9 @@ enum word_mode { WORD_FREE, WORD_SHARED, WORD_EXCLUSIVE, WORD_RECOUNT };
 #define WORD_COUNT_MAX FIELD_MAX(WORD_COUNT_BITS)
 #define WORD_MODE_SHIFT 60
 #define WORD_UPGRADE (UINT64_C(1) << 62) /* a reader waits to become the writer; no new readers */
-#define WORD_WAITERS (UINT64_C(1) << 63) /* somebody may be asleep: who changes the word wakes */
+#define WORD_WAITERS (UINT64_C(1) << 63) /* a waiter may be asleep: a session that changes the word wakes it */
 
-/* What a sleeping waiter watches: everything but the token, in the upper half, as futexes need it. */
+/* The part that a sleeping waiter watches: everything but the token, in the upper half, as futexes need it. */
 #define WORD_WATCH FIELD_MASK(WORD_COUNT_SHIFT, 28)
 
 #define WORD_READERS_MAX (WORD_COUNT_MAX - 1)
@@ -59,7 +61,7 @@ static inline uint64_t word_make(enum word_mode mode, uint64_t count, uint64_t t
     return (uint64_t)mode << WORD_MODE_SHIFT | count << WORD_COUNT_SHIFT | token;
 }
 
-/* An open word has no flags: nobody sleeps on it. */
+/* An open word has no flags: no waiter sleeps on it. */
 static inline bool word_open(uint64_t w)
 {
     return w >> WORD_COUNT_SHIFT == word_make(WORD_SHARED, WORD_COUNT_MAX, 0) >> WORD_COUNT_SHIFT;
@@ -70,7 +72,7 @@ static inline uint64_t word_owner(const struct seat *seat, const struct hold *h)
     return (uint64_t)seat->me->slot << 12 | h->record;
 }
 
-/* The token that the world sees, and the part of it that is in the word. */
+/* The public token, and the part of it that is in the word. */
 static inline uint64_t word_full_token(const struct seat *seat, uint64_t high, uint64_t w)
 {
     return seat->space->token_base + (high << WORD_TOKEN_BITS) + word_token(w);
@@ -80,25 +82,25 @@ static inline uint64_t word_short_token(const struct seat *seat, uint64_t full)
     return (full - seat->space->token_base) & WORD_TOKEN_MAX;
 }
 
-/* ---- word_recover.c ---- */
+/* ---- recover.c ---- */
 
 /* The word is in RECOUNT: counts the readers from the hold records. Returns 0 when it is no longer, or the error of a time-out,
  * cancel or loss. */
 int word_recount(const struct seat *seat, uint64_t index, uint64_t deadline);
 
-/* Moves a shared word to RECOUNT, or tells a census under way that it is out of date. 1: done; 0: the word had changed. */
+/* Moves a shared word to RECOUNT, or makes a count in progress out of date. 1: done; 0: the word had changed. */
 int word_ask_recount(const struct seat *seat, uint64_t index, uint64_t w);
 
-/* This task does not know whether it is counted among the readers: its record no longer claims so, and the lock is counted anew. */
+/* This task does not know whether it is counted among the readers: has the lock counted anew, and then publishes `then`. */
 int word_disown(const struct seat *seat, const struct hold *h, enum record_state then);
 
-/* Looks whether those that stand in the way still live, and recovers from those that do not. */
+/* Looks whether the holders of the word live, and recovers from those that do not. */
 int word_check_holders(const struct seat *seat, uint64_t index, uint64_t word);
 
-/* Conditions that wake a waiter when a session that stands in its way dies. *dying: one of them is already dead, so nobody will. */
+/* Conditions that wake a waiter when a holder dies. *dying: one of them is already dead, so it cannot be waited for. */
 unsigned word_life_conds(const struct seat *seat, uint64_t index, uint64_t word, struct fab_cond *conds, unsigned max, bool *dying);
 
-/* Does anybody but this hold wait for its lock? 1, 0 or an error. */
+/* Whether another hold waits for the same lock: 1, 0 or an error. */
 int word_others_wait(const struct seat *seat, const struct hold *h);
 
 int word_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);

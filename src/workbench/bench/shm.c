@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Benchmarks on this machine, on shared memory or over UDP: real processes (or threads), each with a session of its own, pinned to
  * the cores in turn. */
-#include "client/handle.h"
+#include "client/memory.h"
+#include "client/net.h"
 #include "workbench/baselines/baselines.h"
 #include "workbench/bench/bench.h"
 #include "workbench/bench/lab.h"
@@ -115,7 +116,8 @@ static int lock_op(pawl *p, pawl_key key, const struct workload_op *op, pawl_gra
 {
     if (!op->end)
         return pawl_lock(p, key, op->mode, out);
-    return pawl_lock_range(p, key, op->start * p->space.unit_bytes, op->end * p->space.unit_bytes, op->mode, UINT64_MAX, out);
+    const uint64_t unit = memory_of(p)->space.unit_bytes;
+    return pawl_lock_range(p, key, op->start * unit, op->end * unit, op->mode, UINT64_MAX, out);
 }
 
 /* Locks, validates, unlocks. False: it cannot go on. */
@@ -184,8 +186,9 @@ static void pin(unsigned number)
 /* Maps every page before the start: the first touch of each would cost more than all that is to be measured. */
 static void touch_all(struct bench_shm *b, pawl *p)
 {
-    if (!b->params->packets && !layout_is_sparse(p->segment->header)) /* that may be more than there is */
-        madvise(p->segment->base, p->segment->size, MADV_POPULATE_WRITE);
+    const struct memory_session *m = memory_of(p);
+    if (m && !layout_is_sparse(m->segment->header)) /* that may be more than there is */
+        madvise(m->segment->base, m->segment->size, MADV_POPULATE_WRITE);
     madvise(b->validators, validator_bytes(b), MADV_POPULATE_WRITE);
 }
 
@@ -228,14 +231,15 @@ static void *client_main(void *arg)
         r->error = fail(r->why, rc, "a client could not open the space");
     else
         touch_all(b, p);
-    r->fast = !rc && p->net && p->net->udp.fast;
+    const struct net *net = rc ? NULL : net_of(p);
+    r->fast = net && net->udp.fast;
     __atomic_fetch_add(&b->control->ready, 1, __ATOMIC_SEQ_CST);
     while (read(b->start_pipe[0], &go, 1) < 0 && errno == EINTR)
         ;
     if (!rc) {
         work(b, c->number, p);
-        if (p->net && p->net->host.design->host_grants)
-            r->grants = p->net->host.design->host_grants(p->net->host.memory);
+        if (net && net->host.design->host_grants)
+            r->grants = net->host.design->host_grants(net->host.memory);
         getrusage(RUSAGE_SELF, &usage);
         r->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
         pawl_close(p);
@@ -505,7 +509,7 @@ static int hold_ranges(struct bench_shm *b, char why[BENCH_WHY_LEN])
     if (held && b->design == &design_ofd) { /* a process may not have so many descriptions as it would take */
         rc = pawl_open(b->place, &options, &b->holders[b->holder_count++]);
         if (!rc)
-            rc = ofd_hold_apart(&b->holders[0]->locker.seat, 0, w->units / 2, w->units / 2 / held, held, &b->held_fd);
+            rc = ofd_hold_apart(&memory_of(b->holders[0])->locker.seat, 0, w->units / 2, w->units / 2 / held, held, &b->held_fd);
         held = 0;
     }
     for (uint64_t i = 0; i < held && !rc && !*b->params->interrupted; i++) {
@@ -517,8 +521,8 @@ static int hold_ranges(struct bench_shm *b, char why[BENCH_WHY_LEN])
         }
         pawl *p = b->holders[b->holder_count - 1];
         uint64_t at = w->units / 2 + i * (w->units / 2 / w->held);
-        rc = pawl_lock_range(p, workload_key(w, i % w->locks, text), at * p->space.unit_bytes, (at + 1) * p->space.unit_bytes,
-                             PAWL_EXCLUSIVE, PAWL_TRY, &grant);
+        const uint64_t unit = memory_of(p)->space.unit_bytes;
+        rc = pawl_lock_range(p, workload_key(w, i % w->locks, text), at * unit, (at + 1) * unit, PAWL_EXCLUSIVE, PAWL_TRY, &grant);
     }
     return rc ? fail(why, rc, "cannot hold so many ranges") : 0;
 }

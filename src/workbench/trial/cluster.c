@@ -398,9 +398,9 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     bool ranges = c->params.design->features & DESIGN_RANGES;
     client->session.ranges = ranges ? calloc(RECORDS, sizeof *client->session.ranges) : NULL;
     size_t claims = ranges ? c->params.design->desc_size : 0;
-    client->session.claims = claims ? calloc(RECORDS, claims) : NULL;
+    client->session.descs = claims ? calloc(RECORDS, claims) : NULL;
     if (!client->process || !client->session.shadow || !client->session.seen || (ranges && !client->session.ranges) ||
-        (claims && !client->session.claims))
+        (claims && !client->session.descs))
         return -ENOMEM;
     client->process->user = client;
     /* On its host, behind what the clients before it have there; 0 is nobody's address. */
@@ -499,7 +499,8 @@ void cluster_free(struct cluster *c)
         free(c->clients[i].session.shadow);
         free(c->clients[i].session.seen);
         free(c->clients[i].session.ranges);
-        free(c->clients[i].session.claims);
+        free(c->clients[i].session.descs);
+        free(c->clients[i].session.design_state);
     }
     free(c->clients);
     free(c->node_seen);

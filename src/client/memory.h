@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session on memory: local:NAME, the shared memory of this machine. Every process maps the space's segment and locks in it
+ * through a locker. memory_open.c opens and closes it, memory.c has the calls, memory_async.c the operations that wait without a
+ * thread. */
+#ifndef PAWL_CLIENT_MEMORY_H
+#define PAWL_CLIENT_MEMORY_H
+
+#include "client/handle.h"
+#include "client/segment.h"
+#include "world/fiber.h"
+
+/* What an operation in flight runs with: a fiber, resumed when what it waits for may have changed, by a thread that reaps or by the
+ * library's. */
+struct memory_task {
+    struct fab_ep ep;     /* the session's, but its wait parks the fiber */
+    struct locker locker; /* the session's, through that endpoint */
+    struct async_op *op;
+    struct fiber *fiber;
+    /* While the fiber is parked: what it waits for, and what it is told when it goes on. */
+    const struct fab_cond *conds;
+    unsigned cond_count;
+    uint64_t deadline;
+    bool cancelled;
+    int outcome;
+};
+
+struct memory_session {
+    struct pawl handle;
+    struct locker locker;
+    struct fab_ep ep;
+    struct space space;
+    struct session session;
+    uint64_t lease_ns;
+    struct segment *segment;
+    int close_result;
+
+    /* Operations in flight: under the ring's lock, but for the doorbell. */
+    struct fiber_pool pool;
+    bool pool_ready; /* the stacks are made when first needed */
+    struct memory_task tasks[PAWL_INFLIGHT_MAX];
+    uint32_t doorbell; /* rises when the set of parked tasks has changed or the library's thread should look up */
+};
+
+extern const struct session_ops memory_ops;
+
+/* The session of a handle; null if it is of another kind. */
+static inline struct memory_session *memory_of(pawl *p)
+{
+    return p->ops == &memory_ops ? container_of(p, struct memory_session, handle) : NULL;
+}
+
+int memory_open(const char *place, const pawl_options *o, struct pawl **out);
+int memory_close(struct pawl *p);
+
+/* Explains an error of a locker; 0 is none. */
+int memory_failed(const struct memory_session *m, int rc, pawl_key key);
+
+/* ---- memory_async.c ---- */
+
+int memory_admit(struct pawl *p, const pawl_request *r, uint64_t *index);
+int memory_begin(struct pawl *p, struct async_op *op);
+void memory_pump(struct pawl *p);
+void memory_cancel(struct pawl *p, struct async_op *op);
+int memory_wait(struct pawl *p, uint64_t deadline);
+void memory_changed(struct pawl *p);
+
+/* Cancels every operation and waits until it has ended. */
+void memory_drain(struct memory_session *m);
+
+/* The library's thread: resumes what can go on, then sleeps until something may have changed, the doorbell rings, or the
+ * deadline. */
+void memory_serve(struct memory_session *m, uint64_t deadline);
+
+#endif

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing a session on memory, and its library thread. */
+#include "client/grant.h"
+#include "client/memory.h"
+#include "cluster/session.h"
+#include "fabric/shm.h"
+#include "lib/explain.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_CAPACITY 16384
+#define DEFAULT_CAPACITY_RANGES 256 /* files, say: each has an extent */
+#define DEFAULT_DESIGN "word"
+#define DEFAULT_SESSIONS 256
+#define DEFAULT_HOLDS 256
+#define DEFAULT_LEASE_NS (10 * NS_PER_S)
+#define DEFAULT_PERMISSIONS 0600
+#define MARGIN_NS (2 * WORLD_COARSE_LAG_NS)
+#define CHECK_NS (100 * NS_PER_MS) /* the kernel reports deaths; this is for those that it does not report */
+#define TEND_NS (500 * NS_PER_MS)  /* how often a session looks after the slots of the dead */
+#define OPEN_TRIES_MAX 10          /* of losing the race between "not there" and "there already" */
+
+/* ---- the library's thread ---- */
+
+static void renew(struct memory_session *m)
+{
+    /* A segment that was removed has no other users any more: processes that open the space later make another segment, and would
+     * not see the locks of this session. */
+    if (!segment_in_place(m->segment))
+        session_break(&m->locker.seat, m->session.slot, m->session.epoch);
+    else
+        seat_renew(&m->locker.seat);
+}
+
+static int open_session(struct memory_session *m)
+{
+    char name[SLOT_LABEL_LEN] = "";
+    FILE *comm = fopen("/proc/self/comm", "re");
+    if (comm) {
+        if (fgets(name, sizeof name, comm))
+            name[strcspn(name, "\n")] = 0;
+        fclose(comm);
+    }
+    struct session_params params = {.lease_ns = m->lease_ns, .proof = fab_shm_proof(), .label = name};
+    int rc = session_open(&m->locker.seat, &params);
+    if (rc)
+        return rc;
+    m->ep.id = m->session.slot;
+    hold_keeping_begin(&m->session);
+    fast_init(m->handle.fast, &m->locker, grant_identity(&m->session));
+    return 0;
+}
+
+static void *library_thread(void *arg)
+{
+    struct memory_session *m = arg;
+    int rc = open_session(m);
+    handle_started(&m->handle, rc);
+    if (rc)
+        return NULL;
+    const uint64_t third = min_u64(m->lease_ns / 3, TEND_NS);
+    uint64_t next_renewal = add_saturating(world_now(&world_real), third), next_round = 0;
+    while (!__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE)) {
+        uint64_t now = world_now(&world_real);
+        if (now >= next_renewal) {
+            renew(m);
+            next_renewal = now + third;
+        }
+        if (now >= next_round) {
+            session_tend(&m->locker.seat);
+            next_round = now + TEND_NS;
+        }
+        memory_serve(m, min_u64(next_renewal, next_round));
+    }
+    hold_keeping_end(&m->session);
+    m->close_result = session_close(&m->locker.seat);
+    return NULL;
+}
+
+/* ---- options ---- */
+
+/* Whether an existing space has what the options require. */
+static int check_requirements(const pawl_options *o, const struct layout_header *h, const char *path)
+{
+    if (o->design && strncmp(o->design, h->design, LAYOUT_DESIGN_LEN))
+        return explain(-EINVAL, "%s has the design '%.32s', not '%s'", path, h->design, o->design);
+    if (o->keys && o->keys != h->keys)
+        return explain(-EINVAL, "%s has %s keys, not %s ones", path, handle_keys_name(h->keys), handle_keys_name(o->keys));
+    if (o->capacity > h->capacity)
+        return explain(-EINVAL, "%s has room for %llu locks, not %llu", path, (unsigned long long)h->capacity,
+                       (unsigned long long)o->capacity);
+    if (o->sessions > h->slot_count)
+        return explain(-EINVAL, "%s has room for %u sessions, not %u", path, h->slot_count, o->sessions);
+    if (o->unit_bytes && o->unit_bytes != h->unit_bytes)
+        return explain(-EINVAL, "%s has units of %llu bytes, not %llu", path, (unsigned long long)h->unit_bytes,
+                       (unsigned long long)o->unit_bytes);
+    if (o->range_units > h->range_max || o->range_max > h->range_max)
+        return explain(-EINVAL, "%s has room for %llu units of a lock, not %llu", path, (unsigned long long)h->range_max,
+                       (unsigned long long)max_u64(o->range_units, o->range_max));
+    if (o->holds > h->record_count)
+        return explain(-EINVAL, "%s has room for %u holds of each session, not %u", path, h->record_count, o->holds);
+    return 0;
+}
+
+static int create(const char *path, const pawl_options *o)
+{
+    const struct design *design = design_find(o->design ? o->design : DEFAULT_DESIGN);
+    if (!(design->substrates & DESIGN_ON_SHM))
+        return explain(-PAWL_ENOTSUP,
+                       "the design '%s' does not run on shared memory; start a rack with 'pawl serve --design %s' and open "
+                       "pawl://ADDRESS:PORT/SPACE",
+                       design->name, design->name);
+    bool ranges = design->features & DESIGN_RANGES;
+    if (!ranges && (o->unit_bytes || o->range_units || o->range_max))
+        return explain(-PAWL_ENOTSUP, "the design '%s' has no ranges", design->name);
+    const struct layout_params params = {
+        .design = design,
+        .keys = o->keys ? o->keys : PAWL_KEYS_NAMED,
+        .capacity = o->capacity ? o->capacity
+                    : ranges    ? DEFAULT_CAPACITY_RANGES
+                                : DEFAULT_CAPACITY,
+        .sessions = o->sessions ? o->sessions : DEFAULT_SESSIONS,
+        .holds = o->holds ? o->holds : DEFAULT_HOLDS,
+        .ring_bytes = (uint32_t)fab_shm_ring_bytes(),
+        .lease_ns = HANDLE_LEASE_MAX_NS,
+        .margin_ns = MARGIN_NS,
+        .check_ns = CHECK_NS,
+        .birth = world_birth(&world_real),
+        .unit_bytes = o->unit_bytes,
+        .range_units = o->range_units,
+        .range_max = o->range_max,
+    };
+    return segment_create(path, &params, o->permissions ? o->permissions : DEFAULT_PERMISSIONS);
+}
+
+static int open_or_create(const char *path, const pawl_options *o, struct segment **out)
+{
+    for (int i = 0; i < OPEN_TRIES_MAX; i++) {
+        if (!(o->flags & PAWL_MUST_CREATE)) {
+            int rc = segment_open(path, out);
+            if (!rc && (rc = check_requirements(o, (*out)->header, path)))
+                segment_close(*out);
+            if (rc != -ENOENT || o->flags & PAWL_NO_CREATE)
+                return rc;
+        }
+        int rc = create(path, o);
+        if (rc == -EEXIST && !(o->flags & PAWL_MUST_CREATE))
+            continue;
+        return rc ? rc : segment_open(path, out);
+    }
+    return explain(-EAGAIN, "%s was removed repeatedly while opening", path);
+}
+
+/* ---- handles ---- */
+
+static void free_session(struct memory_session *m)
+{
+    if (m->pool_ready)
+        fiber_pool_free(&m->pool);
+    free(m->session.seen);
+    free(m->session.design_state);
+    handle_free(&m->handle);
+    free(m);
+}
+
+/* On failure the segment stays the caller's. */
+static int make_session(struct segment *s, const pawl_options *o, struct pawl **out)
+{
+    struct memory_session *m = calloc(1, sizeof *m);
+    if (!m)
+        return -ENOMEM;
+    m->segment = s;
+    m->lease_ns = o->lease_ns ? o->lease_ns : DEFAULT_LEASE_NS;
+    layout_space(s->header, 0, &m->space);
+    fab_shm_init(&m->ep, s->base, s->size);
+    m->ep.rings = s->header->slot_count;
+    m->ep.ring0 = s->header->rings;
+    table_init(&m->locker.table, s->header, 0);
+    m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = &m->ep, .world = &world_real};
+    m->session.seen = calloc(m->space.slot_count, sizeof *m->session.seen);
+    int rc = m->session.seen ? handle_init(&m->handle, &memory_ops) : -ENOMEM;
+    m->handle.design = m->space.design;
+    m->handle.keys = m->locker.table.keys;
+    if (!rc)
+        rc = handle_start(&m->handle, library_thread, m);
+    if (rc == -PAWL_ELIMIT)
+        explain(rc, "%s: all %u sessions are in use", s->path, m->space.slot_count);
+    if (rc) {
+        free_session(m);
+        return rc;
+    }
+    *out = &m->handle;
+    return 0;
+}
+
+int memory_open(const char *place, const pawl_options *o, struct pawl **out)
+{
+    char path[PATH_MAX];
+    struct segment *s;
+    int rc = segment_path(place, path, sizeof path);
+    if (!rc)
+        rc = open_or_create(path, o, &s);
+    if (rc)
+        return rc;
+    rc = make_session(s, o, out);
+    if (rc)
+        segment_close(s);
+    return rc;
+}
+
+int memory_close(struct pawl *p)
+{
+    struct memory_session *m = memory_of(p);
+    struct segment *s = m->segment;
+    int rc = 0;
+    if (handle_is_ours(p)) {
+        memory_drain(m);
+        handle_stop(p, memory_changed);
+        rc = m->close_result;
+    }
+    free_session(m);
+    segment_close(s);
+    return rc;
+}

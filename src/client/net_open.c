@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing a session on a rack: the host that it belongs to, and the session itself. */
+#include "client/net.h"
+#include "client/net_where.h"
+#include "client/offered.h"
+#include "cluster/join.h"
+#include "lib/explain.h"
+#include "lib/hash.h"
+#include "wire/afxdp.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease, which it may have to wait out */
+#define DEFAULT_LEASE_NS (10 * NS_PER_S)
+#define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
+#define OPEN_TRIES_MAX 20
+#define TURN_NS (5 * NS_PER_MS) /* how often a process that waits for its turn looks */
+#define SEGMENT_DIR "/dev/shm"
+
+/* ---- the host ---- */
+
+/* The same address in another network namespace is another host, perhaps of another coordinator: containers share SEGMENT_DIR more
+ * often than the network. 0 if the kernel does not tell. */
+static uint64_t network_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/thread-self/ns/net", &st) ? 0 : st.st_ino;
+}
+
+/* One file per host, coordinator and space. */
+static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
+{
+    uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip ^ network_namespace() << 32);
+    snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
+}
+
+void net_remove_hosts(const char *space)
+{
+    char pattern[HOST_PATH_LEN];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/pawl.%u.net.%s.*", SEGMENT_DIR, (unsigned)getuid(), space);
+    if (glob(pattern, 0, NULL, &found))
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        unlink(found.gl_pathv[i]);
+    globfree(&found);
+}
+
+static int join_and_create(struct net *n, const struct net_where *w, const char *path)
+{
+    struct coord_welcome welcome;
+    uint64_t stamp;
+    const struct join_params j = {
+        .coordinator = w->coordinator, .role = COORD_HOST, .space = w->space, .deadline = world_now(&world_real) + JOIN_NS};
+    char address[NET_ADDR_TEXT];
+    net_addr_print(w->coordinator, address);
+    int rc = join(&n->udp, &j, &welcome, &stamp);
+    switch (rc) {
+    case 0:
+        break;
+    case -ETIMEDOUT:
+        return explain(rc, "no coordinator answers at %s (start one with 'pawl serve')", address);
+    case -EAGAIN:
+        return explain(rc, "the rack at %s is not complete: a lock server or the switch is missing, or it has just started",
+                       address);
+    case -ENOSPC:
+        return explain(rc, "the rack at %s has no room for another host", address);
+    case -ENOENT:
+        return explain(rc, "there is no space '%s' at %s", w->space, address);
+    default:
+        return explain(rc, "%s refuses: %s", address, pawl_strerror(rc));
+    }
+    welcome.design[sizeof welcome.design - 1] = 0;
+    if (!design_find(welcome.design))
+        return refuse_design(welcome.design);
+    rc = host_create(path, &welcome, w->coordinator, w->self.ip, stamp);
+    return rc && rc != -EEXIST ? explain(rc, "%s: cannot make the host's memory: %s", path, pawl_strerror(rc)) : 0;
+}
+
+/* One process of a host at a time joins: it binds an abstract socket, whose name is free again when the process has ended. The
+ * socket, or -EADDRINUSE. */
+static int take_turn(const char *path)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "pawl-join-%016" PRIx64, hash_bytes(path, strlen(path), 0));
+    if (!bind(fd, (struct sockaddr *)&name, sizeof name))
+        return fd;
+    int rc = -errno;
+    close(fd);
+    return rc;
+}
+
+static int open_host(struct net *n, const struct net_where *w)
+{
+    char path[HOST_PATH_LEN];
+    const struct timespec moment = {.tv_nsec = TURN_NS};
+    int turn = -EADDRINUSE, rc = 0;
+    host_path(w, path);
+    for (uint64_t until = world_now(&world_real) + JOIN_NS; world_now(&world_real) < until;) {
+        rc = host_open(path, &n->host);
+        if (rc != -ENOENT && rc != -ESTALE)
+            break;
+        if (turn < 0 && (turn = take_turn(path)) < 0) {
+            if (turn != -EADDRINUSE)
+                break;
+            nanosleep(&moment, NULL);
+            continue; /* until the process that has the turn has made it */
+        }
+        rc = host_open(path, &n->host); /* another process may have made it in between */
+        if (rc == -ENOENT || rc == -ESTALE)
+            rc = join_and_create(n, w, path);
+        else
+            break;
+        if (rc)
+            break;
+    }
+    if (turn >= 0)
+        close(turn);
+    if (!rc && !n->host.header)
+        return explain(-ETIMEDOUT, "%s: another process should have made it by now", path);
+    if (rc && (rc == -PAWL_ESEGMENT || rc == -EACCES))
+        return explain(rc, "%s: %s", path, pawl_strerror(rc));
+    return rc;
+}
+
+/* ---- handles ---- */
+
+/* Past the network stack if that is possible, else by a plain socket. */
+static void take_fast_way(struct net *n)
+{
+    char why[AFXDP_WHY];
+    if (afxdp_open(n->udp.at, &n->udp.fast, why))
+        fprintf(stderr, "pawl: AF_XDP is not possible here, UDP is used instead: %s\n", why);
+}
+
+static void free_net(struct net *n)
+{
+    udp_close(&n->udp);
+    udp_close(&n->pool);
+    host_close(&n->host);
+    free(n->idle);
+    free(n->waiting);
+    free(n->owners);
+    net_names_free(n);
+    handle_free(&n->handle);
+    free(n);
+}
+
+/* What the space has, and whether that is what the options require. */
+static int check_requirements(struct net *n, const pawl_options *o)
+{
+    const struct host_header *h = n->host.header;
+    assert(h);
+    n->handle.design = design_find(h->design);
+    n->handle.keys = h->config.keys ? (enum pawl_keys)h->config.keys : PAWL_KEYS_DENSE;
+    if (o->design && strcmp(o->design, h->design))
+        return explain(-EINVAL, "the space '%s' has the design '%s', not '%s'", h->space, h->design, o->design);
+    if (o->keys && o->keys != n->handle.keys)
+        return explain(-EINVAL, "the space '%s' has %s keys", h->space, handle_keys_name(n->handle.keys));
+    if (o->capacity > h->config.locks || o->holds > h->config.requests)
+        return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and a session can hold %u", h->space, h->config.locks,
+                       h->config.requests);
+    if (o->tenant >= PACKET_TENANTS)
+        return explain(-EINVAL, "the tenant must be between 0 and %u, not %u", PACKET_TENANTS - 1, o->tenant);
+    if (o->flags & PAWL_MUST_CREATE)
+        return explain(-EEXIST, "the space '%s' exists already: 'pawl serve' creates the spaces of racks", h->space);
+    return 0;
+}
+
+/* The session, in a host that is open. */
+static int open_session(struct net *n)
+{
+    const struct host_header *h = n->host.header;
+    const uint32_t requests = h->config.requests;
+    n->idle = calloc(requests, sizeof *n->idle);
+    n->waiting = calloc(requests + PAWL_INFLIGHT_MAX, sizeof *n->waiting);
+    n->owners = calloc(requests, sizeof *n->owners);
+    int rc = n->idle && n->waiting && n->owners ? handle_start(&n->handle, net_thread, n) : -ENOMEM;
+    if (rc == -PAWL_ELIMIT)
+        explain(rc, "all %u sessions of this host are in use", h->config.sessions);
+    for (uint32_t i = 0; i < requests && !rc; i++)
+        n->idle[n->idle_count++] = n->session * requests + i;
+    return rc;
+}
+
+static int open_socket(struct net *n, struct net_where *w)
+{
+    int rc = w->self.ip ? 0 : udp_source_for(w->coordinator, &w->self);
+    if (!rc)
+        rc = udp_open(&n->udp, w->self);
+    if (rc)
+        return explain(rc, "cannot open a socket: %s", strerror(-rc));
+    if (w->afxdp)
+        take_fast_way(n);
+    return 0;
+}
+
+static int open_once(struct net_where w, const pawl_options *o, struct pawl **out)
+{
+    struct net *n = calloc(1, sizeof *n);
+    if (!n)
+        return -ENOMEM;
+    n->pool.fd = n->udp.fd = -1;
+    n->lease_ns = o->lease_ns ? o->lease_ns : DEFAULT_LEASE_NS;
+    n->spin_ns = SPIN_NS;
+    n->tenant = o->tenant;
+    n->priority = (uint8_t)min_u64(o->priority, PACKET_PRIORITIES - 1);
+    n->spare = NET_NONE;
+    pthread_mutex_init(&n->receiving, NULL);
+    pthread_mutex_init(&n->names_lock, NULL);
+    int rc = handle_init(&n->handle, &net_ops);
+    if (!rc)
+        rc = open_socket(n, &w);
+    if (!rc)
+        rc = open_host(n, &w);
+    if (!rc)
+        rc = check_requirements(n, o);
+    if (!rc)
+        rc = open_session(n);
+    if (rc) {
+        free_net(n);
+        return rc;
+    }
+    *out = &n->handle;
+    return 0;
+}
+
+int net_open(const char *place, const pawl_options *o, struct pawl **out)
+{
+    struct net_where w;
+    int rc = net_where_parse(place, &w);
+    if (rc)
+        return rc;
+    rc = -ESTALE;
+    for (unsigned i = 0; i < OPEN_TRIES_MAX && rc == -ESTALE; i++) /* the host's last process may be leaving just now */
+        rc = open_once(w, o, out);
+    return rc;
+}
+
+int net_close(struct pawl *p)
+{
+    if (!handle_is_ours(p)) /* threads, sockets and the host's memory are the parent's: a child leaves its copies alone */
+        return 0;
+    handle_stop(p, NULL);
+    free_net(net_of(p));
+    return 0;
+}
