@@ -54,7 +54,6 @@ struct netlock_memory {
     uint64_t unfinished_at; /* 64 bits: packets that wanted too many passes */
     uint64_t lease_ns;
     uint32_t locks, requests, stride, tenants;
-    uint32_t bust; /* of the data plane */
     uint32_t servers;
     uint16_t server[NETLOCK_SERVERS_MAX]; /* their machines' numbers */
 };

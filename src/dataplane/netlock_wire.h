@@ -198,4 +198,21 @@ static inline uint32_t netlock_request_of(uint64_t nonce)
     return (uint32_t)(nonce & ((1u << NETLOCK_SLOT_BITS) - 1));
 }
 
+/* The head of a packet that its maker, of that life, sends. */
+static inline void netlock_head(struct netlock_packet *p, uint32_t space, enum netlock_type type, uint32_t life, struct place from,
+                                struct place to)
+{
+    p->head.version = PACKET_VERSION;
+    p->head.head_len = sizeof p->head;
+    p->head.family = PACKET_NETLOCK;
+    p->head.type = (uint8_t)type;
+    p->head.space = space;
+    p->head.epoch = life;
+    p->head.generation = 0;
+    p->head.index = 0;
+    p->head.nonce = 0;
+    p->head.from = from;
+    p->head.to = to;
+}
+
 #endif

@@ -111,7 +111,7 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
         struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *demands));
         if (!p)
             break; /* as if it were lost: what is asked for often is asked for again */
-        netlock_head(p, &s->config, NETLOCK_REPORT, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
+        netlock_head(p, s->config.space, NETLOCK_REPORT, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
         p->life = s->switch_life;
         p->count = count;
         memcpy(p + 1, demands, count * sizeof *demands);

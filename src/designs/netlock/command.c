@@ -91,7 +91,7 @@ void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint
     if (!a)
         return; /* it asks again */
     int rc = switch_reigns(w, now) ? obey(w, c) : -EAGAIN;
-    netlock_head(a, &w->config, NETLOCK_COMMANDED, w->life, switch_place(w), p->head.from);
+    netlock_head(a, w->config.space, NETLOCK_COMMANDED, w->life, switch_place(w), p->head.from);
     a->head.nonce = p->head.nonce;
     a->stamp = (uint64_t)-rc;
     struct netlock_status status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The control plane of the switch (4.3, 4.5): moves locks in and out, ends what belongs to hosts whose lease has ended, sends again
  * what was not answered. It works between packets, on registers. */
+#include "dataplane/netlock_packets.h"
 #include "designs/netlock/allocate.h"
 #include "designs/netlock/switch.h"
 #include "lib/hash.h"
@@ -128,7 +129,7 @@ static void say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct o
             p->round = round_of(w, lock);
     } else if (c->state == CONTROL_LIVE) {
         /* Pitfall 9: a server that lost q2 will say LAST; one that did not get NOTIFY will push. */
-        if (has_others(w, lock) && is_empty(w, lock) && !MISTAKE(w->config.mistakes, NETLOCK_BUST_SILENT_EMPTY))
+        if (has_others(w, lock) && is_empty(w, lock) && !MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_SILENT_EMPTY))
             switch_notify(w, lock, now, out);
     } else if (c->state == CONTROL_GIVING) {
         say_give(w, index, plane_get(plane, NETLOCK_ROUNDS, lock), plane_get(plane, NETLOCK_TOKEN, lock), out);
@@ -188,7 +189,7 @@ static struct netlock_packet *many_to_server(struct nl_switch *w, struct place t
     struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *indexes));
     if (!p)
         return NULL;
-    netlock_head(p, &w->config, type, w->life, switch_place(w), to);
+    netlock_head(p, w->config.space, type, w->life, switch_place(w), to);
     p->head.index = indexes[0];
     p->life = w->life;
     p->round = round;
@@ -224,7 +225,7 @@ void switch_give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox
 {
     if (switch_control(w, lock)->state != CONTROL_DRAINING)
         return;
-    bool empty = is_empty(w, lock) || MISTAKE(w->config.mistakes, NETLOCK_BUST_NO_DRAIN);
+    bool empty = is_empty(w, lock) || MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_NO_DRAIN);
     if (!empty)
         return;
     enter_state(w, lock, CONTROL_GIVING, now);
@@ -384,17 +385,8 @@ static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_pac
         w->drops.stale++;
         return;
     }
-    struct netlock_pass pass = {.op = p->head.type == NETLOCK_PUSH ? NETLOCK_OP_PUSH : NETLOCK_OP_LAST,
-                                .mode = p->mode,
-                                .priority = w->levels ? p->priority : 0,
-                                .flags = p->flags & (NETLOCK_TRY | NETLOCK_LOW),
-                                .machine = p->client.machine,
-                                .port = p->client.port,
-                                .tenant = p->tenant,
-                                .nonce = p->head.nonce,
-                                .round = p->round,
-                                .count = p->count,
-                                .pushed = p->pushed};
+    struct netlock_pass pass = {0};
+    netlock_pass_of_push(&pass, p, w->levels);
     if (switch_control(w, lock)->stopped && p->round == round_of(w, lock))
         count_stop(w, switch_control(w, lock), now);
     switch_run(w, lock, &pass, now, out);
@@ -427,9 +419,7 @@ static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uin
     case NETLOCK_REPORT:
         return p->count <= NETLOCK_REPORT_MAX && len == sizeof *p + p->count * sizeof(struct netlock_demand);
     case NETLOCK_PUSH:
-        if (p->client.machine == MACHINE_NONE || p->client.machine > w->config.machines || p->mode > NETLOCK_EXCLUSIVE ||
-            netlock_request_of(p->head.nonce) >= rack_requests(&w->config) || p->priority >= NETLOCK_PRIORITIES ||
-            p->tenant >= SWITCH_TENANTS)
+        if (!netlock_sound_push(p, w->config.machines, rack_requests(&w->config), SWITCH_TENANTS))
             return false;
         break;
     case NETLOCK_LAST:
@@ -535,7 +525,7 @@ static void end_if_forsaken(struct nl_switch *w, uint32_t lock, uint32_t slot, u
     const struct plane *plane = switch_plane(w);
     uint64_t nonce = plane_get(plane, NETLOCK_NONCE, slot);
     uint32_t machine = (uint32_t)(plane_get(plane, NETLOCK_PLACE, slot) >> 16);
-    uint32_t request = (machine * plane->config.stride + netlock_request_of(nonce)) % plane->config.requests;
+    uint32_t request = netlock_request_cell((uint16_t)machine, nonce, plane->config.stride, plane->config.requests);
     (void)ctx;
     if (!(plane_get(plane, NETLOCK_FLAGS, slot) & (NETLOCK_GRANTED | NETLOCK_ENDED)) &&
         netlock_newer(plane_get(plane, NETLOCK_SEEN, request), nonce))

@@ -25,7 +25,7 @@ static void pass_on(const struct rack_config *c, const struct netlock_packet *p,
     if (!f)
         return;
     *f = *p;
-    netlock_head(f, c, NETLOCK_CHASE, life, from, to);
+    netlock_head(f, c->space, NETLOCK_CHASE, life, from, to);
     f->head.index = p->head.index;
     f->head.nonce = p->head.nonce;
     f->flags = p->flags & NETLOCK_SURE;

@@ -50,7 +50,7 @@ struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum ne
 {
     struct netlock_packet *p = outbox_add(out, (uint32_t)sizeof *p + more);
     if (p)
-        netlock_head(p, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, granter_place(h, granter));
+        netlock_head(p, h->config.space, type, h->life, (struct place){h->machine, PORT_POOL}, granter_place(h, granter));
     return p;
 }
 
@@ -148,7 +148,7 @@ static void lapse(struct requests *h, unsigned granter, uint64_t now, struct out
 static void look_at_lease(struct requests *h, unsigned granter, uint64_t now, struct outbox *out)
 {
     const struct lease *l = &h->leases[granter];
-    if (l->until_ns && l->until_ns <= now && !MISTAKE(h->config.mistakes, NETLOCK_BUST_NO_LAPSE))
+    if (l->until_ns && l->until_ns <= now && !MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_NO_LAPSE))
         lapse(h, granter, now, out);
 }
 
@@ -299,7 +299,7 @@ uint64_t netlock_expiry(const void *host, uint32_t session)
 {
     const struct requests *h = host;
     uint64_t until = requests_expiry(h, session);
-    return until && MISTAKE(h->config.mistakes, NETLOCK_BUST_NO_LAPSE) ? UINT64_MAX : until;
+    return until && MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_NO_LAPSE) ? UINT64_MAX : until;
 }
 
 void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
@@ -337,10 +337,10 @@ static void give_back(struct requests *h, unsigned granter, const struct netlock
 static bool on_grant(struct requests *h, struct request *r, unsigned granter, const struct netlock_packet *p, uint64_t now,
                      struct outbox *out)
 {
-    bool same = (r->nonce == p->head.nonce || MISTAKE(h->config.mistakes, NETLOCK_BUST_ANY_GRANT)) &&
+    bool same = (r->nonce == p->head.nonce || MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_ANY_GRANT)) &&
                 netlock_word(&h->config, r->index) == p->head.index;
     if (same && r->state == REQUEST_ASKING) {
-        if (h->leases[granter].until_ns <= now && !MISTAKE(h->config.mistakes, NETLOCK_BUST_NO_LAPSE)) {
+        if (h->leases[granter].until_ns <= now && !MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_NO_LAPSE)) {
             h->busy.drops.stale++; /* without a lease it means nothing; it is asked for again */
             return false;
         }

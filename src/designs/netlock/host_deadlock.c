@@ -133,7 +133,7 @@ static struct chase chase_of(struct event *e)
                           .part = rack_requests(&h->config),
                           .parts = (uint16_t)max_u64(h->config.racks, 1),
                           .machine = h->machine,
-                          .crowd = MISTAKE(h->config.mistakes, NETLOCK_BUST_CROWD)};
+                          .crowd = MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_CROWD)};
 }
 
 void host_deadlock_due(struct requests *h, const struct request *r, uint64_t now, struct outbox *out)
@@ -149,7 +149,7 @@ void host_deadlock_due(struct requests *h, const struct request *r, uint64_t now
 /* The request that waits there; CHASE_NONE: none, or it is not in the way any more. */
 static uint32_t next_wait(const struct chase *c, struct requests *h, const struct netlock_packet *p, const struct chase_step *s)
 {
-    bool stale = MISTAKE(h->config.mistakes, NETLOCK_BUST_STALE);
+    bool stale = MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_STALE);
     uint32_t number = netlock_request_of(s->id);
     if (number >= rack_requests(&h->config))
         return CHASE_NONE;

@@ -79,26 +79,13 @@ static inline uint64_t netlock_lease_over(const struct rack_config *c)
     return c->lease_ns + 2 * (c->lease_ns / NETLOCK_DRIFT_DIVISOR) + 1;
 }
 
-static inline void netlock_head(struct netlock_packet *p, const struct rack_config *c, enum netlock_type type, uint32_t life,
-                                struct place from, struct place to)
-{
-    p->head = (struct packet_head){.version = PACKET_VERSION,
-                                   .head_len = sizeof p->head,
-                                   .family = PACKET_NETLOCK,
-                                   .type = (uint8_t)type,
-                                   .space = c->space,
-                                   .epoch = life,
-                                   .from = from,
-                                   .to = to};
-}
-
 /* A packet with its head filled in; null: the outbox is full. */
 static inline struct netlock_packet *netlock_packet_new(struct outbox *out, const struct rack_config *c, enum netlock_type type,
                                                         uint32_t life, struct place from, struct place to)
 {
     struct netlock_packet *p = outbox_add(out, sizeof *p);
     if (p)
-        netlock_head(p, c, type, life, from, to);
+        netlock_head(p, c->space, type, life, from, to);
     return p;
 }
 

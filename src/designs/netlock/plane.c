@@ -1,26 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/netlock/plane.h"
+#include "dataplane/netlock_packets.h"
 #include "lib/hash.h"
 
 #include <errno.h>
 #include <string.h>
 
 /* ---- memory ---- */
-
-static bool wide(enum netlock_array array)
-{
-    switch (array) {
-    case NETLOCK_ARRIVALS:
-    case NETLOCK_PEAK:
-    case NETLOCK_EXCL:
-    case NETLOCK_FLAGS:
-    case NETLOCK_PLACE:
-    case NETLOCK_SINCE:
-        return false;
-    default:
-        return true;
-    }
-}
 
 static uint64_t registers(const struct plane_config *c, enum netlock_array array)
 {
@@ -62,8 +48,8 @@ static uint64_t lay_out(struct plane *p, const struct plane_config *c)
 {
     uint64_t at = round_up(sizeof(struct plane), CACHE_LINE);
     for (unsigned i = 0; i < NETLOCK_ARRAYS; i++)
-        p->arrays_at[i] =
-            place(&at, registers(c, (enum netlock_array)i) * (wide((enum netlock_array)i) ? sizeof(uint64_t) : sizeof(uint32_t)));
+        p->arrays_at[i] = place(&at, registers(c, (enum netlock_array)i) *
+                                         (netlock_is_wide((enum netlock_array)i) ? sizeof(uint64_t) : sizeof(uint32_t)));
     p->table_at = place(&at, cells_for(c) * sizeof(uint32_t));
     p->index_at = place(&at, c->locks * sizeof(uint64_t));
     p->quota_at = place(&at, c->tenants * sizeof(struct plane_quota));
@@ -402,14 +388,14 @@ static inline uint64_t read_register(void *ctx, enum netlock_array array, uint32
     const struct plane *p = ctx;
     debug_assert(index < registers(&p->config, array));
     const void *base = part(p, p->arrays_at[array]);
-    return wide(array) ? ((const uint64_t *)base)[index] : ((const uint32_t *)base)[index];
+    return netlock_is_wide(array) ? ((const uint64_t *)base)[index] : ((const uint32_t *)base)[index];
 }
 
 static inline void write_register(void *ctx, enum netlock_array array, uint32_t index, uint64_t value)
 {
     const struct plane *p = ctx;
     void *base = part(p, p->arrays_at[array]);
-    if (wide(array))
+    if (netlock_is_wide(array))
         ((uint64_t *)base)[index] = value;
     else
         ((uint32_t *)base)[index] = (uint32_t)value;
@@ -440,24 +426,34 @@ struct plane_quota plane_quota_of(const struct plane *p, uint16_t tenant)
 
 /* ---- passes ---- */
 
-/* One cell for each request of each host, while there are enough; beyond, two may share one, and doubles of the one that was there
- * before are not known as such. */
-static uint32_t request_cell(const struct plane *p, const struct netlock_pass *pass)
+/* The registers that a packet of the lock reaches. */
+static inline struct netlock_registers reached(struct plane *p, uint32_t lock, const struct netlock_pass *pass)
 {
-    return (uint32_t)(((uint64_t)pass->machine * p->config.stride + netlock_request_of(pass->nonce)) % p->config.requests);
+    return (struct netlock_registers){.ctx = p,
+                                      .read = read_register,
+                                      .write = write_register,
+                                      .lock = lock,
+                                      .request =
+                                          netlock_request_cell(pass->machine, pass->nonce, p->config.stride, p->config.requests),
+                                      .tenant = pass->tenant < p->config.tenants ? pass->tenant : 0};
+}
+
+static inline void set_quota(const struct plane *p, struct netlock_pass *pass, uint32_t tenant)
+{
+    const struct plane_quota *quota = (const struct plane_quota *)part(p, p->quota_at) + tenant;
+    pass->rate = quota->rate;
+    pass->burst = quota->burst;
 }
 
 uint32_t plane_charge(struct plane *p, uint16_t tenant, uint16_t machine, uint64_t nonce, uint32_t now)
 {
     struct netlock_pass pass = {.op = NETLOCK_OP_ACQUIRE, .tenant = tenant, .machine = machine, .nonce = nonce, .now = now};
-    uint64_t *charged = (uint64_t *)part(p, p->charged_at) + request_cell(p, &pass);
+    const struct netlock_registers r = reached(p, 0, &pass);
+    uint64_t *charged = (uint64_t *)part(p, p->charged_at) + r.request;
     if (tenant >= p->config.tenants || *charged == nonce)
         return 0;
-    const struct plane_quota *quota = (const struct plane_quota *)part(p, p->quota_at) + tenant;
-    pass.rate = quota->rate;
-    pass.burst = quota->burst;
-    write_register(p, NETLOCK_METER, tenant, netlock_stage_meter(&pass, read_register(p, NETLOCK_METER, tenant)));
-    if (pass.out & NETLOCK_OUT_QUOTA)
+    set_quota(p, &pass, r.tenant);
+    if (!netlock_within_quota(&pass, &r))
         return pass.out_wait ? pass.out_wait : 1;
     *charged = nonce;
     return 0;
@@ -485,12 +481,9 @@ void plane_pass(struct plane *p, uint32_t lock, struct netlock_pass *pass)
         pass_in_kernel(p, lock, pass);
         return;
     }
-    const struct netlock_where at = {
-        .lock = lock, .request = request_cell(p, pass), .tenant = pass->tenant < p->config.tenants ? pass->tenant : 0};
-    const struct plane_quota *quota = (const struct plane_quota *)part(p, p->quota_at) + at.tenant;
-    pass->rate = quota->rate;
-    pass->burst = quota->burst;
-    pass->bust = p->bust;
+    const struct netlock_registers r = reached(p, lock, pass);
+    set_quota(p, pass, r.tenant);
+    pass->mistakes = p->mistakes;
     p->counts.passes++;
-    netlock_run(pass, &at, p, read_register, write_register);
+    netlock_run(pass, &r);
 }

@@ -44,7 +44,7 @@ struct plane {
     uint32_t cells;     /* of the table; a power of two */
     uint32_t free_slot; /* none below it is free */
     uint32_t free_lock; /* the first of the free numbers */
-    uint16_t bust;
+    uint16_t mistakes;
     bool in_kernel;
     uint64_t arrays_at[NETLOCK_ARRAYS]; /* offsets */
     uint64_t table_at, index_at, quota_at, charged_at, free_at, taken_at;

@@ -4,7 +4,7 @@
 
 bool switch_reigns(const struct nl_switch *w, uint64_t now)
 {
-    return w->life && (now < w->until_ns || MISTAKE(w->config.mistakes, NETLOCK_BUST_USURPER));
+    return w->life && (now < w->until_ns || MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_SUPERSEDED));
 }
 
 /* An answer counts once: what is said later is answered later. */
@@ -35,7 +35,7 @@ void switch_on_reign(struct nl_switch *w, const struct netlock_packet *p, uint32
 
 uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
-    bool reigns = switch_reigns(w, now), hasty = MISTAKE(w->config.mistakes, NETLOCK_BUST_HASTY_RETURN);
+    bool reigns = switch_reigns(w, now), hasty = MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_HASTY_RETURN);
     bool drained = reigns && w->retire && (hasty || !switch_plane(w)->used);
     if (now < w->beat_ns && (!drained || w->retired))
         return w->beat_ns;

@@ -580,7 +580,7 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
         e->port = h->from.port; /* the process that asked before, for any of its host, may be gone */
     /* The lock has a place in the switch, in a round that this server does not know of: TAKE has not come, or what came of it was
      * forgotten with everything else. Whichever, nothing is granted here before the switch has said more. */
-    if (p->flags & NETLOCK_OVERFLOW && !MISTAKE(s->config.mistakes, NETLOCK_BUST_DEAF_SERVER))
+    if (p->flags & NETLOCK_OVERFLOW && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_DEAF_SERVER))
         server_on_take(s, server_lock(s, h->index), p, now, out);
     if (h->type == NETLOCK_ACQUIRE) {
         s->carried = p->flags & NETLOCK_PAYLOAD ? p : NULL;

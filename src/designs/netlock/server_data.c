@@ -33,7 +33,7 @@ static bool passes(struct server *s, const struct netlock_packet *p)
     struct fence *f = (struct fence *)(void *)((char *)s + s->fences_at) + p->head.index;
     bool reads = p->mode == NETLOCK_SHARED;
     if (p->token < f->written || (!reads && p->token < f->read))
-        return MISTAKE(s->config.mistakes, NETLOCK_BUST_FENCE);
+        return MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_FENCE);
     *(reads ? &f->read : &f->written) = reads ? max_u64(f->read, p->token) : p->token;
     return true;
 }
@@ -63,7 +63,7 @@ static void answer(struct server *s, const struct netlock_packet *p, const struc
     struct netlock_packet *a = outbox_add(out, (uint32_t)sizeof *a + d->len);
     if (!a)
         return; /* as if it were lost: asked for again */
-    netlock_head(a, &s->config, NETLOCK_ANSWER, s->life, (struct place){s->machine, PORT_SERVER}, p->head.from);
+    netlock_head(a, s->config.space, NETLOCK_ANSWER, s->life, (struct place){s->machine, PORT_SERVER}, p->head.from);
     a->head.index = p->head.index;
     a->head.nonce = d->nonce;
     a->stamp = p->stamp;
@@ -89,7 +89,7 @@ void server_on_data(struct server *s, const struct netlock_packet *p, uint32_t l
         answer(s, p, &none, out);
         return;
     }
-    if (d->id != p->stamp || (MISTAKE(s->config.mistakes, NETLOCK_BUST_TWICE) && !(p->flags & NETLOCK_VOID)))
+    if (d->id != p->stamp || (MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_TWICE) && !(p->flags & NETLOCK_VOID)))
         do_it(s, p, len, d);
     answer(s, p, d, out);
 }

@@ -61,7 +61,7 @@ static void say_handover(struct server *s, struct lock *l, uint64_t now, struct 
 /* Nobody holds it, and every lease that may have been given for it has ended. */
 static bool lend(struct server *s, struct lock *l, uint64_t now)
 {
-    bool held = l->holders && !MISTAKE(s->config.mistakes, NETLOCK_BUST_NO_DRAIN);
+    bool held = l->holders && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_NO_DRAIN);
     if (l->place != LOCK_LENDING || held || !server_open(s, l, now))
         return false;
     l->place = LOCK_LENT;
@@ -156,7 +156,7 @@ void server_on_take_many(struct server *s, const struct netlock_packet *p, uint6
     struct netlock_packet *a = count ? outbox_add(out, (uint32_t)(sizeof *a + count * sizeof *lent)) : NULL;
     if (!a)
         return; /* if there was something to say: said again by server_lend_tick */
-    netlock_head(a, &s->config, NETLOCK_HANDOVER_MANY, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
+    netlock_head(a, s->config.space, NETLOCK_HANDOVER_MANY, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
     a->head.index = lent[0].index;
     a->life = s->switch_life;
     a->round = p->round;
@@ -220,7 +220,7 @@ static bool is_low(const struct lock *l, const struct entry *e)
 static void on_call(struct server *s, struct lock *l, const struct netlock_packet *p)
 {
     bool fresh = (int32_t)(p->count - l->closed) > 0 && l->push == l->acked && p->pushed == l->push;
-    if (!(p->flags & NETLOCK_LOW) || !(fresh || MISTAKE(s->config.mistakes, NETLOCK_BUST_CALLED)))
+    if (!(p->flags & NETLOCK_LOW) || !(fresh || MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_LOW)))
         return;
     l->called = true;
     l->run = l->push;
@@ -365,7 +365,7 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
 /* The switch has forgotten everything: what was lent is here again, once the leases that it gave have ended. */
 static void take_back_all(struct server *s, uint64_t now)
 {
-    uint64_t from = MISTAKE(s->config.mistakes, NETLOCK_BUST_HASTY_REVERT) ? now : now + netlock_lease_over(&s->config);
+    uint64_t from = MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_HASTY_REVERT) ? now : now + netlock_lease_over(&s->config);
     for (unsigned i = 0; i < s->config.servers; i++)
         if (s->slots[i].term && !s->slots[i].whole) /* what was lent before it had the slot, it does not know */
             s->slots[i].open_ns = max_u64(s->slots[i].open_ns, from);
@@ -441,7 +441,7 @@ uint64_t server_lend_tick(struct server *s, uint64_t now, struct outbox *out)
     for (uint32_t link = s->busy; link;) {
         struct lock *l = at_link(s, link);
         link = l->busy_next;
-        bool pushing = l->push != l->acked && !MISTAKE(s->config.mistakes, NETLOCK_BUST_NO_RESEND);
+        bool pushing = l->push != l->acked && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_NO_RESEND);
         if (l->confirmed && !pushing) {
             server_set_busy(s, l, false);
             continue;

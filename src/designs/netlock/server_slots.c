@@ -4,7 +4,7 @@
 
 bool server_rules(const struct server *s, uint64_t now)
 {
-    return now < s->until_ns || MISTAKE(s->config.mistakes, NETLOCK_BUST_NO_STEWARD);
+    return now < s->until_ns || MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_NO_STEWARD);
 }
 
 bool server_open(struct server *s, const struct lock *l, uint64_t now)
@@ -17,7 +17,7 @@ bool server_open(struct server *s, const struct lock *l, uint64_t now)
  * not any more: no leases, until all have ended. */
 static void forget(struct server *s, unsigned slot, uint64_t now)
 {
-    if (!MISTAKE(s->config.mistakes, NETLOCK_BUST_LOUD))
+    if (!MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_LOUD))
         s->quiet_ns = now + netlock_lease_over(&s->config);
     uint64_t entries = (s->config.machines + UINT64_C(1)) * rack_requests(&s->config);
     for (uint64_t i = 0; i < entries; i++) {
@@ -40,7 +40,7 @@ static void forget(struct server *s, unsigned slot, uint64_t now)
 static void adopt(struct server *s, const struct netlock_slot *given, uint64_t now)
 {
     bool first = given->first && s->fresh;
-    bool hasty = MISTAKE(s->config.mistakes, given->slot == s->number ? NETLOCK_BUST_HASTY_SERVER : NETLOCK_BUST_HASTY_HEIR);
+    bool hasty = MISTAKE(s->config.mistakes, given->slot == s->number ? NETLOCK_MISTAKE_HASTY_SERVER : NETLOCK_MISTAKE_HASTY_HEIR);
     s->slots[given->slot] = (struct server_slot){.term = given->term,
                                                  .adopted_ns = now,
                                                  .open_ns = first || hasty ? now : now + netlock_lease_over(&s->config),

@@ -22,7 +22,7 @@ struct netlock_packet *netlock_table_write(const struct rack_config *c, const st
     struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + table->count * sizeof *table->slots));
     if (!p)
         return NULL;
-    netlock_head(p, c, type, life, from, to);
+    netlock_head(p, c->space, type, life, from, to);
     p->life = table->reign;
     p->round = table->number;
     p->pushed = table->reign_life;

@@ -105,7 +105,7 @@ static void lapse(struct requests *h, unsigned server, uint64_t now, struct outb
 static void look_at_lease(struct requests *h, unsigned server, uint64_t now, struct outbox *out)
 {
     const struct lease *l = &h->leases[server];
-    if (l->until_ns && l->until_ns <= now && !MISTAKE(h->config.mistakes, SRV_NO_LAPSE))
+    if (l->until_ns && l->until_ns <= now && !MISTAKE(h->config.mistakes, SRV_MISTAKE_NO_LAPSE))
         lapse(h, server, now, out);
 }
 
@@ -218,7 +218,7 @@ uint64_t srv_expiry(const void *host, uint32_t session)
 {
     const struct requests *h = host;
     uint64_t until = requests_expiry(h, session);
-    return until && MISTAKE(h->config.mistakes, SRV_NO_LAPSE) ? UINT64_MAX : until;
+    return until && MISTAKE(h->config.mistakes, SRV_MISTAKE_NO_LAPSE) ? UINT64_MAX : until;
 }
 
 void srv_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
@@ -341,7 +341,7 @@ void srv_packet(void *host, const void *data, uint32_t len, uint64_t now, struct
         return;
     }
     struct request *r = request_at(h, slot);
-    if (r->state == REQUEST_IDLE || (r->nonce != head->nonce && !MISTAKE(h->config.mistakes, SRV_NO_NONCE)) ||
+    if (r->state == REQUEST_IDLE || (r->nonce != head->nonce && !MISTAKE(h->config.mistakes, SRV_MISTAKE_NO_NONCE)) ||
         r->index != head->index) {
         h->busy.drops.stale++;
         return;

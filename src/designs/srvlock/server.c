@@ -72,7 +72,7 @@ void srv_server_init(void *memory, const struct rack_config *config, uint16_t ma
     assert(s->number < config->servers);
     s->locks_at = locks_at(config);
     s->entries_at = s->locks_at + lock_count(config) * sizeof(struct lock);
-    bool wait = !fresh && !MISTAKE(config->mistakes, SRV_HASTY_SERVER);
+    bool wait = !fresh && !MISTAKE(config->mistakes, SRV_MISTAKE_HASTY_SERVER);
     s->open_ns = wait ? now + config->lease_ns + 2 * (config->lease_ns / SRV_DRIFT_DIVISOR) + 1 : now;
 }
 
@@ -207,7 +207,7 @@ static void end_all(struct server *s, uint16_t machine, struct outbox *out)
 
 static void on_acquire(struct server *s, struct entry *e, const struct srv_packet *p, struct outbox *out)
 {
-    bool seen = p->head.nonce == e->nonce && !MISTAKE(s->config.mistakes, SRV_NO_MEMORY);
+    bool seen = p->head.nonce == e->nonce && !MISTAKE(s->config.mistakes, SRV_MISTAKE_NO_MEMORY);
     if (seen) {
         if (e->state == ENTRY_WAITING)
             answer(s, e, SRV_QUEUED, out);
@@ -376,7 +376,7 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
     struct entry *e = entry_at(s, (uint64_t)p->head.from.machine * rack_requests(&s->config) + srv_slot(p->head.nonce));
     if (p->head.nonce < e->nonce) {
         s->drops.stale++;
-        if (MISTAKE(s->config.mistakes, SRV_BLIND_RELEASE) && p->head.type == SRV_RELEASE)
+        if (MISTAKE(s->config.mistakes, SRV_MISTAKE_BLIND_RELEASE) && p->head.type == SRV_RELEASE)
             end(s, e, out);
         return;
     }
