@@ -240,7 +240,7 @@ static struct bench *set_up_low(uint64_t seed, uint32_t levels)
 {
     struct bench *b = set_up(seed, NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT);
     ((struct nl_switch *)b->sw)->churn_ns = UINT64_MAX;
-    ((struct nl_switch *)b->sw)->levels = levels;
+    ((struct nl_switch *)b->sw)->policy.levels = levels;
     for (unsigned i = 0; switch_move_out(b->sw, 0, b->now, &b->out) != -ENOENT; i++) { /* if the trial had moved it */
         CHECK(i < 100);
         send(b);

@@ -143,7 +143,7 @@ void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const
 
 static uint32_t wait_size_of(const struct nl_switch *w)
 {
-    return w->levels ? WAIT_SIZE : 0;
+    return w->policy.levels ? WAIT_SIZE : 0;
 }
 
 /* Contention was measured in the past, in a short time: half as much again, and one more. */
@@ -236,9 +236,9 @@ static void allocate(struct nl_switch *w)
     uint64_t slots = switch_plane(w)->config.slots, used;
     measure(w);
     if (wait_size_of(w)) /* each lock takes its waiting queues, too */
-        slots /= 1 + w->levels * WAIT_SIZE;
+        slots /= 1 + w->policy.levels * WAIT_SIZE;
     const struct netlock_share share = {slots, switch_plane(w)->config.pipes, switch_plane(w)->config.homes};
-    if (w->config.options & NETLOCK_ALLOC_RANDOM) {
+    if (w->policy.alloc_random) {
         /* As many of all locks as have room, popular or not: most of those are not asked for at all. */
         for (uint32_t i = 0; i < w->planned; i++)
             if (mix64(plan[i].index + w->life) % w->config.locks >= slots)
@@ -287,7 +287,7 @@ static void remake(struct nl_switch *w, uint64_t now, struct outbox *out)
     unsigned moves = 0;
     for (uint32_t lock = 0; lock < plane->config.locks && moves < MOVES_AT_ONCE; lock++)
         if ((switch_control(w, lock)->state == CONTROL_LIVE || switch_control(w, lock)->state == CONTROL_TAKING) &&
-            plane_region(plane, lock).levels != w->levels)
+            plane_region(plane, lock).levels != w->policy.levels)
             moves += !switch_move_out(w, plane_index(plane, lock), now, out);
     w->remake = moves == MOVES_AT_ONCE;
 }
@@ -296,7 +296,7 @@ static void remake(struct nl_switch *w, uint64_t now, struct outbox *out)
  * how much each gets. Returns whether there are more. */
 static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
-    uint32_t wait_size = wait_size_of(w), waiting = w->levels * wait_size;
+    uint32_t wait_size = wait_size_of(w), waiting = w->policy.levels * wait_size;
     uint64_t each = switch_plane(w)->config.slots / w->config.locks;
     bool more = false;
     if (each <= waiting)
@@ -314,13 +314,13 @@ static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
 
 uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
-    if (w->config.options & (NETLOCK_SERVERS_ONLY | NETLOCK_CHAIN))
+    if (w->policy.servers_only || w->policy.chain)
         return UINT64_MAX;
     if (w->retire) {
         retire(w, now, out);
         return now + w->config.retry_ns;
     }
-    if (w->config.options & NETLOCK_CHURN) {
+    if (w->policy.churn) {
         if (now >= w->churn_ns)
             churn(w, now, out);
         return w->churn_ns;

@@ -141,10 +141,9 @@ static void say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct o
 /* How many priorities get a queue, if there are priorities. */
 static uint32_t levels_for(const struct nl_switch *w, uint64_t index)
 {
-    const uint64_t trial = NETLOCK_CHURN | NETLOCK_FEW;
-    if ((w->config.options & trial) == trial)
+    if (w->policy.churn && w->policy.few)
         return 1 + (uint32_t)(mix64(w->version + index) % NETLOCK_PRIORITIES);
-    return w->levels ? w->levels : NETLOCK_PRIORITIES;
+    return w->policy.levels ? w->policy.levels : NETLOCK_PRIORITIES;
 }
 
 /* A place for a lock whose newcomers wait at the server until it has handed over. */
@@ -386,7 +385,7 @@ static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_pac
         return;
     }
     struct netlock_pass pass = {0};
-    netlock_pass_of_push(&pass, p, w->levels);
+    netlock_pass_of_push(&pass, p, w->policy.levels);
     if (switch_control(w, lock)->stopped && p->round == round_of(w, lock))
         count_stop(w, switch_control(w, lock), now);
     switch_run(w, lock, &pass, now, out);

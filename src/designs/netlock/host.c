@@ -87,7 +87,7 @@ void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox
     p->priority = r->priority;
     p->tenant = r->tenant;
     p->count = r->step;
-    p->flags = r->try || h->config.options & NETLOCK_CHAIN ? NETLOCK_TRY : 0;
+    p->flags = r->try || netlock_is_chain(&h->config) ? NETLOCK_TRY : 0;
     call_ride(h, r, p);
     request_count(r);
 }
@@ -225,8 +225,7 @@ int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, stru
                           .thread = ask->thread,
                           .tenant = ask->tenant,
                           .priority = ask->priority,
-                          .want =
-                              ask->mode == PAWL_SHARED && !(h->config.options & NETLOCK_CHAIN) ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE,
+                          .want = ask->mode == PAWL_SHARED && !netlock_is_chain(&h->config) ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE,
                           .try = ask->try};
     int rc = ask->bytes ? call_begin(h, r, ask->bytes, ask->len, ask->once, out) : 0;
     if (rc)
@@ -376,7 +375,7 @@ static void on_refused(struct requests *h, struct request *r, const struct netlo
     if (p->code == NETLOCK_MOVING && r->try && r->moving < MOVING_MAX) {
         host_ask_anew(h, r, now, out);
         r->next_ns = now + (h->config.retry_ns << r->moving++); /* a busy server may take its time */
-    } else if (p->code == NETLOCK_HELD && !r->try && h->config.options & NETLOCK_CHAIN) {
+    } else if (p->code == NETLOCK_HELD && !r->try && netlock_is_chain(&h->config)) {
         uint64_t pause = r->moving ? NETCHAIN_PAUSE_NS << (r->moving < 8 ? r->moving : 8) : 0; /* at once, then more patiently */
         host_ask_anew(h, r, now, out);
         r->moving += r->moving < 8;

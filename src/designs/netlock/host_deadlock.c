@@ -140,7 +140,7 @@ void host_deadlock_due(struct requests *h, const struct request *r, uint64_t now
 {
     struct event e = {h, now, out};
     const struct chase c = chase_of(&e);
-    if (waits(r) && r->sent >= SENT_LONG && !(h->config.options & NETLOCK_CHAIN))
+    if (waits(r) && r->sent >= SENT_LONG && !netlock_is_chain(&h->config))
         chase_begin(&c, chase_number(h, request_number(h, r)));
 }
 

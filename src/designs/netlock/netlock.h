@@ -32,39 +32,46 @@
 
 #define NETLOCK_MEASURE_NS (2 * NS_PER_MS) /* servers report, and the switch allocates anew, this often: some hundred requests */
 
-/* config.options: how it is to work. */
-#define NETLOCK_ALLOC_RANDOM 0x10000u /* instead of Algorithm 3 */
-#define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */
-#define NETLOCK_PRIORITY 0x40000u     /* a waiting queue per priority */
+/* How it is to work, packed into rack_config.options: campaigns draw these bits, and the coordinator sends them to all parts. The
+ * code reads the unpacked form, struct netlock_policy. */
+#define NETLOCK_ALLOC_RANDOM 0x10000u
+#define NETLOCK_CHURN 0x20000u
+#define NETLOCK_PRIORITY 0x40000u
 #define NETLOCK_SERVERS_ONLY 0x80000u
-#define NETLOCK_CHAIN 0x100000u   /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
-#define NETLOCK_TOGGLE 0x4000000u /* original and backup take turns: for trials */
-#define NETLOCK_FEW 0x800000u     /* few of the priorities have queues in the switch, with CHURN of every lock others: for trials */
-#define NETLOCK_SLOTS_SHIFT 32    /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
+#define NETLOCK_CHAIN 0x100000u
+#define NETLOCK_FEW 0x800000u
+#define NETLOCK_TOGGLE 0x4000000u
+#define NETLOCK_SLOTS_SHIFT 32 /* 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
-#define NETLOCK_PIPES_SHIFT 61 /* pipes of the switch that share no state (5), less one, 3 bits */
+#define NETLOCK_PIPES_SHIFT 61 /* less one, 3 bits */
 #define NETLOCK_PIPES_MAX 8u
-static inline uint32_t netlock_slots(uint64_t options)
-{
-    uint32_t slots = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & 0xffffffu;
-    return slots ? slots : NETLOCK_SLOTS_DEFAULT;
-}
 
-static inline uint32_t netlock_pipes(uint64_t options)
-{
-    return 1 + (uint32_t)(options >> NETLOCK_PIPES_SHIFT) % NETLOCK_PIPES_MAX;
-}
+struct netlock_policy {
+    uint32_t slots;    /* queue slots of the shared queue */
+    uint32_t pipes;    /* of the switch, which share no state (5) */
+    uint32_t levels;   /* priorities that have a waiting queue in the switch; 0: one queue for all. At the start: it may change */
+    bool alloc_random; /* instead of Algorithm 3. At the start, too */
+    bool servers_only; /* no lock is in the switch */
+    bool chain;        /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
+    bool churn;        /* for trials: locks move in and out all the time */
+    bool few;          /* for trials: few priorities have queues in the switch; with `churn`, of every lock others */
+    bool toggle;       /* for trials: original and backup take turns */
+};
 
-/* The options with what was tuned for the whole process (design.c). */
+/* Unpacks the options, with what was tuned for the whole process (design.c). */
+struct netlock_policy netlock_policy(uint64_t options);
 uint64_t netlock_tuned(uint64_t options);
 
-/* How many priorities have queues of their own in the switch; 0: there is one queue for all. At the start: policies change. */
-uint32_t netlock_levels(uint64_t options);
+/* The part of the policy that hosts need. */
+static inline bool netlock_is_chain(const struct rack_config *c)
+{
+    return c->options & NETLOCK_CHAIN;
+}
 
 /* Which of the switch's words guards a lock: with more locks than slots, several share one (6.1). */
 static inline uint64_t netlock_word(const struct rack_config *c, uint64_t index)
 {
-    return c->options & NETLOCK_CHAIN ? index % min_u64(c->locks, netlock_slots(netlock_tuned(c->options))) : index;
+    return netlock_is_chain(c) ? index % min_u64(c->locks, netlock_policy(c->options).slots) : index;
 }
 
 static inline unsigned netlock_home(const struct rack_config *c, uint64_t index)

@@ -27,7 +27,7 @@ void switch_on_reign(struct nl_switch *w, const struct netlock_packet *p, uint32
         switch_begin(w, t.reign, p->flags & NETLOCK_REIGN_CLEAN, now);
     __atomic_store_n(&w->until_ns, mine ? until : 0, __ATOMIC_SEQ_CST); /* the kernel looks at it, too */
     w->table = t;
-    w->retire = mine && (w->retired || p->flags & NETLOCK_REIGN_RETIRE) && !(w->config.options & NETLOCK_CHAIN);
+    w->retire = mine && (w->retired || p->flags & NETLOCK_REIGN_RETIRE) && !w->policy.chain;
     memset(w->owner, 0, sizeof w->owner);
     for (uint32_t i = 0; i < t.count; i++)
         w->owner[t.slots[i].slot] = (uint16_t)(t.slots[i].owner + 1);

@@ -41,6 +41,7 @@ void netlock_steward_init(void *state, const struct rack_config *config, uint32_
 {
     struct steward *s = state; /* zeroed */
     s->config = *config;
+    s->policy = netlock_policy(config->options);
     s->life = life;
     s->term = life;
     s->fresh = fresh;
@@ -127,7 +128,7 @@ static void crown(struct steward *s, unsigned number, bool clean, uint64_t now)
 /* Who should reign: the original. In trials they take turns. */
 static unsigned preferred(const struct steward *s, uint64_t now)
 {
-    bool toggle = s->config.options & NETLOCK_TOGGLE && switches(s) > 1;
+    bool toggle = s->policy.toggle && switches(s) > 1;
     return toggle ? (unsigned)((now - s->began_ns) / (2 * s->config.lease_ns)) % 2 : 0;
 }
 

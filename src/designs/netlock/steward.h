@@ -28,6 +28,7 @@ struct steward_slot {
 
 struct steward {
     struct rack_config config;
+    struct netlock_policy policy;
     struct packet_drops drops;
     uint64_t began_ns, open_ns; /* assigns from then on */
     uint32_t life;

@@ -9,13 +9,13 @@
 
 static struct plane_config plane_config_of(const struct rack_config *c)
 {
-    uint32_t slots = netlock_slots(netlock_tuned(c->options));
-    return (struct plane_config){.slots = slots,
-                                 .locks = (uint32_t)min_u64(c->locks, slots),
+    const struct netlock_policy policy = netlock_policy(c->options);
+    return (struct plane_config){.slots = policy.slots,
+                                 .locks = (uint32_t)min_u64(c->locks, policy.slots),
                                  .requests = (c->machines + 1u) * rack_requests(c),
                                  .stride = rack_requests(c),
                                  .tenants = SWITCH_TENANTS,
-                                 .pipes = c->options & NETLOCK_CHAIN ? 1 : netlock_pipes(netlock_tuned(c->options)),
+                                 .pipes = policy.pipes,
                                  .homes = c->servers};
 }
 
@@ -53,7 +53,7 @@ void netlock_switch_describe(const struct rack_config *c, struct netlock_memory 
     m->reign_at = offsetof(struct nl_switch, until_ns);
     m->life_at = offsetof(struct nl_switch, life);
     m->version_at = offsetof(struct nl_switch, version);
-    m->levels_at = offsetof(struct nl_switch, levels);
+    m->levels_at = offsetof(struct nl_switch, policy.levels);
     m->lease_ns = c->lease_ns;
     m->servers = c->servers;
     static_assert(NETLOCK_SERVERS_MAX == RACK_SERVERS_MAX, "all of them");
@@ -96,7 +96,7 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
     struct nl_switch *w = state; /* zeroed */
     w->config = *config;
     w->config.options = netlock_tuned(config->options);
-    w->levels = netlock_levels(w->config.options);
+    w->policy = netlock_policy(config->options);
     w->own_life = life;
     w->beat_ns = now;
     w->version = 1;
@@ -143,7 +143,7 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->counts = old.counts;
     memcpy(w->stops, old.stops, sizeof w->stops);
     w->number = old.number;
-    w->levels = old.levels;
+    w->policy = old.policy;
     w->twin = old.twin;
     w->own_life = old.own_life;
     w->leased_ns = old.leased_ns;
@@ -157,7 +157,7 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->churn_ns = now + w->config.retry_ns;
     w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + (w->config.options & ~(uint64_t)NETLOCK_FEW);
     switch_plane(w)->mistakes = (uint16_t)(MISTAKES(w->config.mistakes) & NETLOCK_MISTAKE_PLANE);
-    if (w->config.options & NETLOCK_CHAIN)
+    if (w->policy.chain)
         install_all(w, now);
 }
 
@@ -273,7 +273,7 @@ static void pass_on(struct nl_switch *w, const struct netlock_packet *p, uint32_
     if (!f)
         return;
     memcpy(f, p, all);
-    netlock_forward(f, switch_server_place(w, p->head.index), w->levels, w->life, w->version);
+    netlock_forward(f, switch_server_place(w, p->head.index), w->policy.levels, w->life, w->version);
 }
 
 /* The quota counts for locks on servers, too. */
@@ -303,7 +303,7 @@ static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint
         return;
     }
     struct netlock_pass pass = {0};
-    netlock_pass_of_request(&pass, p, w->levels);
+    netlock_pass_of_request(&pass, p, w->policy.levels);
     run(w, lock, &pass, p->flags & NETLOCK_PAYLOAD ? p : NULL, len, now, out);
 }
 
@@ -386,7 +386,7 @@ static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint32_
     } else if (p->head.type == NETLOCK_PROBE) {
         deadlock_at_switch(w, p, len, now, out);
     } else if (p->head.type == NETLOCK_ACQUIRE &&
-               ((w->levels && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
+               ((w->policy.levels && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
         struct netlock_packet *a = answer(w, &p->head, NETLOCK_REFUSED, out);
         if (a)
             a->code = NETLOCK_POLICY;

@@ -64,6 +64,7 @@ struct demand {
 
 struct nl_switch {
     struct rack_config config;
+    struct netlock_policy policy;
     struct packet_drops drops;
     struct switch_counts counts;
     uint16_t number;              /* 0: the original, 1: its backup */
@@ -78,7 +79,6 @@ struct nl_switch {
     uint32_t taking;                  /* locks that are on their way here */
     uint32_t life;                    /* its own reign; 0: none */
     uint32_t version;                 /* of the table: rounds are numbered by it */
-    uint32_t levels;                  /* how many priorities have queues of their own; 0: there is one queue for all */
     bool clean;                       /* all hosts have */
     uint64_t control_ns, churn_ns, allocate_ns;
     uint64_t open_ns;    /* netchain: grants from then on */
