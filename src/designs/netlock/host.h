@@ -5,7 +5,7 @@
 #define PAWL_DESIGNS_NETLOCK_HOST_H
 
 #include "designs/netlock/netlock.h"
-#include "designs/packet/requests.h"
+#include "designs/packet/granters.h"
 
 #define GRANTER_SWITCH 0u /* servers are 1 and up */
 #define HOST_CALLS 16u    /* things to be done by data servers, of one session at once */

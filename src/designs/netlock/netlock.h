@@ -20,15 +20,13 @@
 
 #include "dataplane/netlock_wire.h"
 #include "designs/netlock/mistakes.h"
-#include "designs/packet/packet.h"
+#include "designs/packet/granters.h"
 #include "designs/packet/parts.h"
 
-#define NETLOCK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
 /* A token is a term of the steward's and a count of grants. */
 #define NETLOCK_TOKEN_BITS 32
 #define NETLOCK_TERM_TICK_SHIFT 28              /* of nanoseconds: about a quarter of a second */
 #define NETLOCK_FIRST_PAUSE_NS (10 * NS_PER_US) /* a round trip between machines */
-#define NETLOCK_LEASE_SHARE 4u                  /* a lease is renewed four times before it ends */
 
 #define NETLOCK_MEASURE_NS (2 * NS_PER_MS) /* servers report, and the switch allocates anew, this often: some hundred requests */
 
@@ -78,12 +76,6 @@ static inline unsigned netlock_home(const struct rack_config *c, uint64_t index)
 {
     assert(c->servers);
     return (unsigned)(index % c->servers);
-}
-
-/* What whoever has given a lease waits for until it has certainly ended. */
-static inline uint64_t netlock_lease_over(const struct rack_config *c)
-{
-    return c->lease_ns + 2 * (c->lease_ns / NETLOCK_DRIFT_DIVISOR) + 1;
 }
 
 /* A packet with its head filled in; null: the outbox is full. */
@@ -185,12 +177,6 @@ static inline uint64_t netlock_pause(const struct rack_config *c, uint8_t *asked
     uint64_t pause = min_u64(NETLOCK_FIRST_PAUSE_NS << *asked, 4 * c->retry_ns);
     *asked += *asked < 16;
     return pause;
-}
-
-/* Until when a lease that was asked for then lasts by the clock of who asked. */
-static inline uint64_t netlock_lease_until(const struct rack_config *c, uint64_t stamp)
-{
-    return stamp + c->lease_ns - 2 * (c->lease_ns / NETLOCK_DRIFT_DIVISOR) - 1;
 }
 
 /* ---- the lock server (server.c) ---- */

@@ -15,7 +15,7 @@ void switch_on_reign(struct nl_switch *w, const struct netlock_packet *p, uint32
         w->drops.bad++;
         return;
     }
-    uint64_t until = netlock_lease_until(&w->config, p->stamp);
+    uint64_t until = lease_until(&w->config, p->stamp);
     if (p->ticket != w->own_life || p->stamp > now || p->stamp <= w->stamp || until <= now) {
         w->drops.stale++;
         return;
@@ -49,7 +49,7 @@ uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out)
     bool settled = reigns && !w->retire && w->table.count == w->config.servers;
     if (settled)
         w->asked = 0;
-    w->beat_ns = now + (settled ? w->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&w->config, &w->asked));
+    w->beat_ns = now + (settled ? w->config.lease_ns / LEASE_SHARE : netlock_pause(&w->config, &w->asked));
     return w->beat_ns;
 }
 

@@ -487,7 +487,7 @@ static void say_sync(struct server *s, uint64_t now, struct outbox *out)
     bool settled = s->synced && s->table.reign == s->switch_life;
     if (settled)
         s->syncs = 0;
-    s->sync_ns = !p ? now : now + (settled ? s->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&s->config, &s->syncs));
+    s->sync_ns = !p ? now : now + (settled ? s->config.lease_ns / LEASE_SHARE : netlock_pause(&s->config, &s->syncs));
 }
 
 static void on_switch(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)

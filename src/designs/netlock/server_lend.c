@@ -365,7 +365,7 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
 /* The switch has forgotten everything: what was lent is here again, once the leases that it gave have ended. */
 static void take_back_all(struct server *s, uint64_t now)
 {
-    uint64_t from = MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_HASTY_REVERT) ? now : now + netlock_lease_over(&s->config);
+    uint64_t from = MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_HASTY_REVERT) ? now : now + lease_over(&s->config);
     for (unsigned i = 0; i < s->config.servers; i++)
         if (s->slots[i].term && !s->slots[i].whole) /* what was lent before it had the slot, it does not know */
             s->slots[i].open_ns = max_u64(s->slots[i].open_ns, from);
@@ -398,7 +398,7 @@ static void need_not_wait(struct server *s, uint64_t now)
     }
     for (unsigned i = 0; i < s->config.servers; i++) {
         struct server_slot *slot = &s->slots[i];
-        uint64_t heir = slot->whole ? 0 : slot->adopted_ns + netlock_lease_over(&s->config);
+        uint64_t heir = slot->whole ? 0 : slot->adopted_ns + lease_over(&s->config);
         if (slot->open_ns > max_u64(heir, now)) {
             slot->open_ns = max_u64(heir, now);
             s->revive_ns = min_u64(s->revive_ns, slot->open_ns);

@@ -18,7 +18,7 @@ bool server_open(struct server *s, const struct lock *l, uint64_t now)
 static void forget(struct server *s, unsigned slot, uint64_t now)
 {
     if (!MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_LOUD))
-        s->quiet_ns = now + netlock_lease_over(&s->config);
+        s->quiet_ns = now + lease_over(&s->config);
     uint64_t entries = (s->config.machines + UINT64_C(1)) * rack_requests(&s->config);
     for (uint64_t i = 0; i < entries; i++) {
         struct entry *e = server_entry(s, i);
@@ -41,10 +41,8 @@ static void adopt(struct server *s, const struct netlock_slot *given, uint64_t n
 {
     bool first = given->first && s->fresh;
     bool hasty = MISTAKE(s->config.mistakes, given->slot == s->number ? NETLOCK_MISTAKE_HASTY_SERVER : NETLOCK_MISTAKE_HASTY_HEIR);
-    s->slots[given->slot] = (struct server_slot){.term = given->term,
-                                                 .adopted_ns = now,
-                                                 .open_ns = first || hasty ? now : now + netlock_lease_over(&s->config),
-                                                 .whole = first};
+    s->slots[given->slot] = (struct server_slot){
+        .term = given->term, .adopted_ns = now, .open_ns = first || hasty ? now : now + lease_over(&s->config), .whole = first};
     s->revive_ns = min_u64(s->revive_ns, s->slots[given->slot].open_ns);
     s->sync_ns = now;
 }
@@ -57,7 +55,7 @@ void server_on_reign(struct server *s, const struct netlock_packet *p, uint32_t 
         s->drops.bad++;
         return;
     }
-    uint64_t until = netlock_lease_until(&s->config, p->stamp);
+    uint64_t until = lease_until(&s->config, p->stamp);
     if (p->ticket != s->life || p->stamp > now || p->stamp <= s->stamp || until <= now) {
         s->drops.stale++;
         return;
@@ -96,6 +94,6 @@ uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out)
     bool settled = now < s->until_ns && s->table.reign == s->switch_life && s->synced;
     if (settled)
         s->beats = 0;
-    s->beat_ns = now + (settled ? s->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&s->config, &s->beats));
+    s->beat_ns = now + (settled ? s->config.lease_ns / LEASE_SHARE : netlock_pause(&s->config, &s->beats));
     return s->beat_ns;
 }

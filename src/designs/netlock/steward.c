@@ -46,7 +46,7 @@ void netlock_steward_init(void *state, const struct rack_config *config, uint32_
     s->term = life;
     s->fresh = fresh;
     s->began_ns = s->crowned_ns = now;
-    s->open_ns = fresh ? now : now + netlock_lease_over(config);
+    s->open_ns = fresh ? now : now + lease_over(config);
 }
 
 static unsigned switches(const struct steward *s)
@@ -91,7 +91,7 @@ static int choose(const struct steward *s, unsigned slot, uint64_t now)
     int best = -1;
     if (alive(&s->servers[slot], now))
         return (int)slot;
-    if (!s->slots[slot].term && now < s->began_ns + netlock_lease_over(&s->config))
+    if (!s->slots[slot].term && now < s->began_ns + lease_over(&s->config))
         return -1;
     for (unsigned i = 0; i < s->config.servers; i++)
         if (alive(&s->servers[i], now) && (best < 0 || load_of(s, i, now) < load_of(s, (unsigned)best, now)))
@@ -143,7 +143,7 @@ static void assign_reign(struct steward *s, uint64_t now)
         s->retire = s->reigns != first && there;
         return;
     }
-    bool patient = !s->reign && now < s->began_ns + netlock_lease_over(&s->config); /* at first it has some time to come */
+    bool patient = !s->reign && now < s->began_ns + lease_over(&s->config); /* at first it has some time to come */
     if (there)
         crown(s, first, s->fresh && !s->reign, now);
     else if (switches(s) > 1 && alive(&s->switches[1 - first], now) && !patient)
@@ -266,7 +266,7 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
     }
     m->life = h->epoch;
     m->stamp = p->stamp;
-    m->until_ns = now + netlock_lease_over(&s->config);
+    m->until_ns = now + lease_over(&s->config);
     note_terms(s, &t);
     if (s->open_ns && !s->fresh)
         hear(s, &t, p->flags & NETLOCK_BEAT_LEASED);
@@ -276,7 +276,7 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
         s->counts.returns++; /* it has promised to grant nothing more in this reign */
         unsigned first = preferred(s, now);
         /* Of the reigns before it something may be left, unless it was clean or the leases have ended since. */
-        bool clean = s->clean || now >= s->crowned_ns + netlock_lease_over(&s->config);
+        bool clean = s->clean || now >= s->crowned_ns + lease_over(&s->config);
         crown(s, alive(&s->switches[first], now) ? first : 1 - first, clean, now);
     }
     netlock_steward_tick(s, now, out);
@@ -291,5 +291,5 @@ uint64_t netlock_steward_tick(void *state, uint64_t now, struct outbox *out)
         assign_slots(s, now);
         assign_reign(s, now);
     }
-    return now + s->config.lease_ns / NETLOCK_LEASE_SHARE;
+    return now + s->config.lease_ns / LEASE_SHARE;
 }

@@ -79,7 +79,7 @@ void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)
 static void install_all(struct nl_switch *w, uint64_t now)
 {
     struct plane *plane = switch_plane(w);
-    w->open_ns = w->clean ? now : now + netlock_lease_over(&w->config);
+    w->open_ns = w->clean ? now : now + lease_over(&w->config);
     for (uint32_t i = 0; i < plane->config.locks; i++) {
         const struct plane_region r = {.left = i, .size = 1};
         uint32_t lock;

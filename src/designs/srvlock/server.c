@@ -73,7 +73,7 @@ void srv_server_init(void *memory, const struct rack_config *config, uint16_t ma
     s->locks_at = locks_at(config);
     s->entries_at = s->locks_at + lock_count(config) * sizeof(struct lock);
     bool wait = !fresh && !MISTAKE(config->mistakes, SRV_MISTAKE_HASTY_SERVER);
-    s->open_ns = wait ? now + config->lease_ns + 2 * (config->lease_ns / SRV_DRIFT_DIVISOR) + 1 : now;
+    s->open_ns = wait ? now + lease_over(config) : now;
 }
 
 const struct packet_drops *srv_server_drops(const void *server)

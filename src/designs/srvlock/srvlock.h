@@ -21,12 +21,10 @@
 #ifndef PAWL_DESIGNS_SRVLOCK_SRVLOCK_H
 #define PAWL_DESIGNS_SRVLOCK_SRVLOCK_H
 
-#include "designs/packet/packet.h"
+#include "designs/packet/granters.h"
 #include "designs/srvlock/mistakes.h"
 
-#define SRV_SLOT_BITS 20         /* of a nonce: a million requests of one host at once */
-#define SRV_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
-#define SRV_LEASE_SHARE 4u       /* a lease is renewed four times before it ends */
+#define SRV_SLOT_BITS 20 /* of a nonce: a million requests of one host at once */
 
 enum srv_type {
     SRV_ACQUIRE = 1,
