@@ -366,15 +366,12 @@ void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, str
 
 static void on_sync(struct nl_switch *w, const struct netlock_packet *p, struct outbox *out)
 {
-    for (unsigned i = 0; i < w->config.servers; i++) {
-        struct netlock_lent *s = &w->servers[i];
-        if (w->config.server[i] != p->head.from.machine)
-            continue;
-        if (p->head.epoch < s->life)
-            return; /* of a life that is over */
-        s->life = p->head.epoch;
-        switch_say_synced(w, i, p->stamp, out);
-    }
+    unsigned server = rack_server_on(&w->config, p->head.from.machine);
+    assert(server < w->config.servers);
+    if (p->head.epoch < w->servers[server].life)
+        return; /* of a life that is over */
+    w->servers[server].life = p->head.epoch;
+    switch_say_synced(w, server, p->stamp, out);
 }
 
 /* A push, or the word that there is nothing more to push, is for the data plane. */
@@ -441,9 +438,8 @@ void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint3
         on_sync(w, p, out);
         return;
     }
-    unsigned server = 0;
-    while (w->config.server[server] != p->head.from.machine) /* it is one of them: sound */
-        server++;
+    unsigned server = rack_server_on(&w->config, p->head.from.machine);
+    assert(server < w->config.servers);
     if (p->life != w->life || p->head.epoch != w->servers[server].life) {
         w->drops.stale++; /* from another life of the switch, or of the server */
         return;

@@ -20,7 +20,7 @@
 
 #include "dataplane/netlock_wire.h"
 #include "designs/netlock/mistakes.h"
-#include "designs/packet/granters.h"
+#include "designs/packet/clients.h"
 #include "designs/packet/parts.h"
 
 /* A token is a term of the steward's and a count of grants. */
@@ -91,11 +91,9 @@ static inline struct netlock_packet *netlock_packet_new(struct outbox *out, cons
 /* Whether what a request brings for a data server is in order: one of the space's servers, the request's own, and not too long. */
 static inline bool netlock_sound_payload(const struct rack_config *c, const struct netlock_packet *p, uint32_t len)
 {
-    unsigned i = 0;
-    while (i < c->servers && c->server[i] != p->data.machine)
-        i++;
-    return i < c->servers && p->data.port == PORT_SERVER && len >= sizeof *p && len - sizeof *p <= NETLOCK_PAYLOAD_MAX &&
-           netlock_request_of(p->stamp) == netlock_request_of(p->head.nonce) && p->stamp >> NETLOCK_SLOT_BITS;
+    return rack_server_on(c, p->data.machine) < c->servers && p->data.port == PORT_SERVER && len >= sizeof *p &&
+           len - sizeof *p <= NETLOCK_PAYLOAD_MAX && netlock_request_of(p->stamp) == netlock_request_of(p->head.nonce) &&
+           p->stamp >> NETLOCK_SLOT_BITS;
 }
 
 /* A request was granted by its own packet: what it brought goes on to the data server, which answers instead (4.1). */

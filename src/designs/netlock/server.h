@@ -4,6 +4,7 @@
 #define PAWL_DESIGNS_NETLOCK_SERVER_H
 
 #include "designs/netlock/netlock.h"
+#include "designs/packet/clients.h"
 
 enum entry_state {
     ENTRY_DONE,
@@ -75,12 +76,6 @@ struct fence {
 
 #define SERVER_TOUCHED_MAX 16384u /* the first ones: who is asked for often comes early */
 
-struct server_machine {
-    uint64_t until_ns; /* its lease */
-    uint32_t life;
-    bool live;
-};
-
 /* Locks whose index is the slot's number modulo the number of servers: the steward says whose they are. */
 struct server_slot {
     uint64_t open_ns;    /* grants from then on */
@@ -119,7 +114,7 @@ struct server {
     void *apply_ctx;
     const struct netlock_packet *carried; /* the request that is looked at just now, if it brings something for a data server */
     uint32_t carried_len;
-    struct server_machine machines[]; /* by number, from 0 on; then locks, then entries */
+    struct client clients[]; /* by the machine's number, from 0 on; then locks, then entries */
 };
 
 static inline struct lock *server_lock(struct server *s, uint64_t index)

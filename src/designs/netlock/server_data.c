@@ -17,9 +17,7 @@ void netlock_server_apply(void *server, pawl_apply apply, void *ctx)
 
 bool server_sound_data(const struct server *s, const struct netlock_packet *p, uint32_t len)
 {
-    return netlock_sound_payload(&s->config, p, len) && p->data.machine == s->machine &&
-           (p->mode == NETLOCK_SHARED || p->mode == NETLOCK_EXCLUSIVE) &&
-           netlock_request_of(p->head.nonce) < rack_requests(&s->config) && p->head.nonce >> NETLOCK_SLOT_BITS;
+    return netlock_sound_payload(&s->config, p, len) && p->data.machine == s->machine;
 }
 
 static struct deed *deed_of(struct server *s, const struct netlock_packet *p)
@@ -79,7 +77,7 @@ static void answer(struct server *s, const struct netlock_packet *p, const struc
 void server_on_data(struct server *s, const struct netlock_packet *p, uint32_t len, struct outbox *out)
 {
     struct deed *d = deed_of(s, p);
-    if (p->head.epoch < s->machines[p->head.from.machine].life || (d->id && (int64_t)(p->stamp - d->id) < 0)) {
+    if (p->head.epoch < s->clients[p->head.from.machine].life || (d->id && (int64_t)(p->stamp - d->id) < 0)) {
         s->drops.stale++;
         return;
     }

@@ -216,10 +216,8 @@ static struct steward_member *member_of(struct steward *s, struct place from, bo
         *number = from.port;
         return from.port < switches(s) ? &s->switches[from.port] : NULL;
     }
-    for (*number = 0; *number < s->config.servers; ++*number)
-        if (s->config.server[*number] == from.machine)
-            return &s->servers[*number];
-    return NULL;
+    *number = rack_server_on(&s->config, from.machine);
+    return *number < s->config.servers ? &s->servers[*number] : NULL;
 }
 
 static void answer(struct steward *s, const struct netlock_packet *p, struct outbox *out)

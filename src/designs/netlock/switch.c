@@ -395,14 +395,6 @@ static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint32_
     }
 }
 
-static bool is_server(const struct nl_switch *w, uint16_t machine)
-{
-    for (unsigned i = 0; i < w->config.servers; i++)
-        if (w->config.server[i] == machine)
-            return true;
-    return false;
-}
-
 void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct nl_switch *w = state;
@@ -434,7 +426,7 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
     }
     if (h->from.machine <= w->config.machines) /* also what a server sends back in the name of a host */
         on_host(w, p, len, now, out);
-    else if (is_server(w, h->from.machine))
+    else if (rack_server_on(&w->config, h->from.machine) < w->config.servers)
         switch_on_server(w, p, len, now, out);
     else
         w->drops.alien++;

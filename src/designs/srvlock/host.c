@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host's side: its sessions' requests, sent again until they are answered, and its leases at the servers. */
-#include "designs/packet/granters.h"
+#include "designs/packet/clients.h"
 #include "designs/srvlock/srvlock.h"
 
 #include <errno.h>
@@ -181,9 +181,9 @@ static void on_answer(struct requests *h, struct request *r, const struct srv_pa
 /* The number of the server that sent it. */
 static bool sender(struct requests *h, const struct packet_head *p, unsigned *server)
 {
-    for (*server = 0; *server < h->config.servers; ++*server)
-        if (h->config.server[*server] == p->from.machine && p->from.port == PORT_SERVER)
-            return true;
+    *server = rack_server_on(&h->config, p->from.machine);
+    if (*server < h->config.servers && p->from.port == PORT_SERVER)
+        return true;
     h->busy.drops.alien++;
     return false;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lock server: queues per lock, and for each slot of each host what it asked last. */
+#include "designs/packet/clients.h"
 #include "designs/srvlock/srvlock.h"
 
 #include <errno.h>
@@ -27,12 +28,6 @@ struct lock {
     uint8_t mode;      /* of the holders */
 };
 
-struct machine {
-    uint32_t life;
-    bool live;
-    uint64_t until_ns; /* its lease */
-};
-
 struct server {
     struct rack_config config;
     struct packet_drops drops;
@@ -42,7 +37,7 @@ struct server {
     uint16_t number;   /* among the servers */
     uint64_t locks_at; /* offsets */
     uint64_t entries_at;
-    struct machine machines[]; /* by number, from 0 on; then locks, then entries */
+    struct client clients[]; /* by the machine's number, from 0 on; then locks, then entries */
 };
 
 static uint64_t lock_count(const struct rack_config *c)
@@ -52,7 +47,7 @@ static uint64_t lock_count(const struct rack_config *c)
 
 static uint64_t locks_at(const struct rack_config *c)
 {
-    return round_up(sizeof(struct server) + (c->machines + UINT64_C(1)) * sizeof(struct machine), CACHE_LINE);
+    return round_up(sizeof(struct server) + (c->machines + UINT64_C(1)) * sizeof(struct client), CACHE_LINE);
 }
 
 uint64_t srv_server_bytes(const struct rack_config *c)
@@ -67,8 +62,7 @@ void srv_server_init(void *memory, const struct rack_config *config, uint16_t ma
     s->config = *config;
     s->machine = machine;
     s->life = life;
-    while (s->number < config->servers && config->server[s->number] != machine)
-        s->number++;
+    s->number = (uint16_t)rack_server_on(config, machine);
     assert(s->number < config->servers);
     s->locks_at = locks_at(config);
     s->entries_at = s->locks_at + lock_count(config) * sizeof(struct lock);
@@ -196,11 +190,15 @@ static void end(struct server *s, struct entry *e, struct outbox *out)
     pump(s, l, out);
 }
 
-static void end_all(struct server *s, uint16_t machine, struct outbox *out)
+static void end_all(void *server, uint16_t machine, bool anew, uint64_t now, struct outbox *out)
 {
+    struct server *s = server;
     uint64_t n = rack_requests(&s->config);
+    (void)now;
     for (uint64_t i = 0; i < n; i++)
         end(s, entry_at(s, machine * n + i), out);
+    if (anew)
+        memset(entry_at(s, machine * n), 0, n * sizeof(struct entry));
 }
 
 /* ---- requests ---- */
@@ -300,13 +298,12 @@ static void on_stay(struct server *s, struct entry *e, const struct srv_packet *
     repeat(s, e, out);
 }
 
-static void on_lease(struct server *s, struct machine *m, const struct srv_packet *p, uint64_t now, struct outbox *out)
+static void on_lease(struct server *s, struct client *c, const struct srv_packet *p, uint64_t now, struct outbox *out)
 {
     struct srv_packet *a = outbox_add(out, sizeof *a);
     if (!a)
         return; /* no answer, no lease */
-    m->live = true;
-    m->until_ns = now + s->config.lease_ns;
+    client_renew(c, &s->config, now);
     *a = *p;
     a->head.type = SRV_LEASED;
     a->head.epoch = s->life;
@@ -336,28 +333,15 @@ static const struct srv_packet *check(struct server *s, const void *data, uint32
     return p;
 }
 
-/* The host's packets of its latest life only, and of its latest leases. */
-static bool admit(struct server *s, struct machine *m, const struct packet_head *h, uint64_t now, struct outbox *out)
+/* ACQUIRE: with a lease only, and when all leases of a former life of this server have ended. */
+static bool admit(struct server *s, struct client *c, const struct packet_head *h, uint64_t now, struct outbox *out)
 {
-    if (h->epoch < m->life) {
-        s->drops.stale++;
+    if (!client_admit(c, h, &s->drops, end_all, s, now, out))
         return false;
-    }
-    if (h->epoch > m->life) { /* started anew: nothing of its former life is left */
-        uint64_t n = rack_requests(&s->config);
-        end_all(s, h->from.machine, out);
-        memset(entry_at(s, h->from.machine * n), 0, n * sizeof(struct entry));
-        *m = (struct machine){.life = h->epoch};
-    }
-    if (m->live && now >= m->until_ns) {
-        end_all(s, h->from.machine, out);
-        m->live = false;
-    }
-    if (h->type == SRV_ACQUIRE && (!m->live || now < s->open_ns)) {
-        s->drops.stale++; /* it asks again */
-        return false;
-    }
-    return true;
+    if (h->type != SRV_ACQUIRE || (c->live && now >= s->open_ns))
+        return true;
+    s->drops.stale++; /* it asks again */
+    return false;
 }
 
 void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -366,11 +350,11 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
     const struct srv_packet *p = check(s, data, len);
     if (!p)
         return;
-    struct machine *m = &s->machines[p->head.from.machine];
-    if (!admit(s, m, &p->head, now, out))
+    struct client *c = &s->clients[p->head.from.machine];
+    if (!admit(s, c, &p->head, now, out))
         return;
     if (p->head.type == SRV_LEASE) {
-        on_lease(s, m, p, now, out);
+        on_lease(s, c, p, now, out);
         return;
     }
     struct entry *e = entry_at(s, (uint64_t)p->head.from.machine * rack_requests(&s->config) + srv_slot(p->head.nonce));
@@ -410,15 +394,5 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
 uint64_t srv_server_tick(void *memory, uint64_t now, struct outbox *out)
 {
     struct server *s = memory;
-    uint64_t next = UINT64_MAX;
-    for (uint32_t i = 1; i <= s->config.machines; i++) {
-        struct machine *m = &s->machines[i];
-        if (m->live && now >= m->until_ns) {
-            end_all(s, (uint16_t)i, out);
-            m->live = false;
-        }
-        if (m->live)
-            next = min_u64(next, m->until_ns);
-    }
-    return next;
+    return clients_lapse(s->clients, &s->config, end_all, s, now, out);
 }
