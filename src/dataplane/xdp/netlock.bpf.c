@@ -377,10 +377,10 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     }
     if (f->len < sizeof *p || (void *)(p + 1) > f->end)
         return drop(c, PLANE_SHORT);
-    /* What the steward says and operators ask, and all packets while the switch does not reign, are the control process's. */
-    const uint64_t *reign = cell(b, at.reign_at, 0, 8);
-    if (p->head.from.machine == MACHINE_STEWARD || p->head.from.machine == MACHINE_OPERATOR || !reign ||
-        bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)reign) {
+    /* What the steward says and operators ask, and all packets while the switch is not active, are the control process's. */
+    const uint64_t *until = cell(b, at.until_at, 0, 8);
+    if (p->head.from.machine == MACHINE_STEWARD || p->head.from.machine == MACHINE_OPERATOR || !until ||
+        bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)until) {
         count_type(c, f);
         return pass(c, PLANE_CONTROL);
     }

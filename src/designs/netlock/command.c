@@ -19,8 +19,8 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
     const struct plane *plane = switch_plane(w);
     uint64_t window = (uint64_t)((u128)c->rate * NETLOCK_MEASURE_NS / NS_PER_S);
     *out = (struct netlock_status){
-        .reign = w->life,
-        .reigns = switch_reigns(w, now),
+        .term = w->life,
+        .active = switch_is_active(w, now),
         .slots = plane->config.slots,
         .locks = plane->used,
         .pipes = (uint32_t)max_u64(plane->config.pipes, 1),
@@ -90,7 +90,7 @@ void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint
     struct netlock_packet *a = outbox_add(out, sizeof *a + sizeof(struct netlock_status));
     if (!a)
         return; /* it asks again */
-    int rc = switch_reigns(w, now) ? obey(w, c) : -EAGAIN;
+    int rc = switch_is_active(w, now) ? obey(w, c) : -EAGAIN;
     netlock_head(a, w->config.space, NETLOCK_COMMANDED, w->life, switch_place(w), p->head.from);
     a->head.nonce = p->head.nonce;
     a->stamp = (uint64_t)-rc;

@@ -514,8 +514,8 @@ static void end_if_of(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_
 
 /* Its host has asked anew under another name since: when it is granted it comes back, but it may be in the way of who must go
  * before that. */
-static void end_if_forsaken(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
-                            uint64_t now, struct outbox *out)
+static void end_if_abandoned(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
+                             uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
     uint64_t nonce = plane_get(plane, NETLOCK_NONCE, slot);
@@ -527,9 +527,9 @@ static void end_if_forsaken(struct nl_switch *w, uint32_t lock, uint32_t slot, u
         end_slot(w, lock, slot, ticket, waiting, now, out);
 }
 
-void switch_end_forsaken(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
+void switch_end_abandoned(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
 {
-    switch_each_slot(w, lock, end_if_forsaken, NULL, now, out);
+    switch_each_slot(w, lock, end_if_abandoned, NULL, now, out);
 }
 
 static void each_lock(struct nl_switch *w, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out)
@@ -697,7 +697,7 @@ uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out)
 {
     struct nl_switch *w = state;
     uint64_t beat = switch_beat(w, now, out);
-    if (!switch_reigns(w, now))
+    if (!switch_is_active(w, now))
         return beat;
     if (w->control_ns <= now) {
         w->control_ns = now + w->config.lease_ns / CONTROL_SHARE;

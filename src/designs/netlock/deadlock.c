@@ -141,7 +141,7 @@ void deadlock_at_switch(struct nl_switch *w, const struct netlock_packet *p, uin
         w->drops.bad += bad;
         return;
     }
-    switch_end_forsaken(w, lock, now, out); /* nobody can say whom they wait for */
+    switch_end_abandoned(w, lock, now, out); /* nobody can say whom they wait for */
     look_at_lock(w, lock, p, &v);
     for (unsigned i = 0; i < v.found.count; i++) {
         const struct chase_step *s = &v.found.step[i];

@@ -134,7 +134,7 @@ static void ask_for_lease(struct requests *h, unsigned granter, uint64_t now, st
         p->stamp = now;
         p->life = l->life; /* whoever has heard of this life holds nothing from the one before it */
     }
-    /* No answer for a while: another switch may reign by now. */
+    /* No answer for a while: another switch may be active by now. */
     bool silent = granter == GRANTER_SWITCH && h->config.switches > 1 && l->until_ns <= now + h->config.lease_ns / 2;
     struct netlock_packet *q = silent ? packet_to(h, granter, NETLOCK_LEASE, out) : NULL;
     if (q) {
@@ -341,7 +341,7 @@ static bool sender(struct requests *h, const struct packet_head *p, unsigned *gr
     return false;
 }
 
-/* Another switch reigns: it is asked for a lease. What this one granted stands until that one has answered. */
+/* Another switch is active: it is asked for a lease. What this one granted stands until that one has answered. */
 static void on_elsewhere(struct requests *h, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct lease *l = &h->leases[GRANTER_SWITCH];

@@ -6,9 +6,9 @@
 #include <errno.h>
 
 #define SENT_LONG                                                                                                                  \
-    (REQUEST_SHOUTS + 2u) /* then it is CHASE_PROBE_FACTOR retransmission times until the next: after five of them                 \
-                           */
-static_assert(1u << (SENT_LONG - REQUEST_SHOUTS) == CHASE_PROBE_FACTOR, "as it says");
+    (REQUEST_BEFORE_BACKOFF + 2u) /* then it is CHASE_PROBE_FACTOR retransmission times until the next: after five of them         \
+                                   */
+static_assert(1u << (SENT_LONG - REQUEST_BEFORE_BACKOFF) == CHASE_PROBE_FACTOR, "as it says");
 
 struct event {
     struct requests *h;

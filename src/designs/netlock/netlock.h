@@ -159,12 +159,14 @@ uint64_t netlock_steward_tick(void *state, uint64_t now, struct outbox *out);
 
 /* What the steward said last, and how that travels. */
 struct netlock_table {
-    uint32_t reign, reign_life, count;
-    uint16_t number; /* of the switch that reigns */
+    uint32_t term;        /* of the active switch */
+    uint32_t active_life; /* of its memory */
+    uint32_t count;       /* of slots */
+    uint16_t number;      /* of the active switch */
     struct netlock_slot slots[RACK_SERVERS_MAX];
 };
 
-/* -EINVAL unless a BEAT or REIGN of that length is complete. */
+/* -EINVAL unless a BEAT or TERM of that length is complete. */
 int netlock_table_read(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, struct netlock_table *out);
 struct netlock_packet *netlock_table_write(const struct rack_config *c, const struct netlock_table *table, enum netlock_type type,
                                            uint32_t life, struct place from, struct place to, struct outbox *out);

@@ -454,7 +454,7 @@ static void say_sync(struct server *s, uint64_t now, struct outbox *out)
         netlock_packet_new(out, &s->config, NETLOCK_SYNC, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
     if (p)
         p->stamp = now;
-    bool settled = s->synced && s->table.reign == s->switch_life;
+    bool settled = s->synced && s->table.term == s->switch_life;
     if (settled)
         s->syncs = 0;
     s->sync_ns = !p ? now : now + (settled ? s->config.lease_ns / LEASE_SHARE : netlock_pause(&s->config, &s->syncs));
@@ -552,7 +552,7 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
         return;
     }
     if (of_steward)
-        server_on_reign(s, p, len, now);
+        server_on_term(s, p, len, now);
     say_sync(s, now, out);
     if (of_steward)
         return;

@@ -163,7 +163,7 @@ static inline struct place server_switch(const struct server *s)
 
 /* Whether it may grant, and give leases. */
 bool server_rules(const struct server *s, uint64_t now);
-void server_on_reign(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now);
+void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now);
 uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out);
 /* Whether this lock may be granted, or lent, now: every lease that others may have given for it has ended. */
 bool server_open(struct server *s, const struct lock *l, uint64_t now);

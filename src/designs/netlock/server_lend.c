@@ -413,8 +413,8 @@ void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t
         s->drops.stale++;
         return;
     }
-    bool new_reign = p->head.epoch != s->switch_life || !s->synced;
-    if (new_reign) {
+    bool new_term = p->head.epoch != s->switch_life || !s->synced;
+    if (new_term) {
         s->clean = false;
         s->switch_life = p->head.epoch;
         s->switch_number = p->head.from.port;
@@ -424,7 +424,7 @@ void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t
     }
     for (unsigned i = 0; i < s->config.servers; i++) {
         struct server_slot *slot = &s->slots[i];
-        slot->synced = slot->synced && !new_reign;
+        slot->synced = slot->synced && !new_term;
         if (!slot->synced && p->stamp > slot->adopted_ns) { /* asked since */
             slot->synced = true;
             slot->version = p->round;

@@ -47,11 +47,11 @@ static void adopt(struct server *s, const struct netlock_slot *given, uint64_t n
     s->sync_ns = now;
 }
 
-void server_on_reign(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now)
+void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now)
 {
     struct netlock_table t;
     uint64_t mine = 0;
-    if (p->head.type != NETLOCK_REIGN || netlock_table_read(&s->config, p, len, &t)) {
+    if (p->head.type != NETLOCK_TERM || netlock_table_read(&s->config, p, len, &t)) {
         s->drops.bad++;
         return;
     }
@@ -74,7 +74,7 @@ void server_on_reign(struct server *s, const struct netlock_packet *p, uint32_t 
     for (uint32_t i = 0; i < t.count; i++)
         if (t.slots[i].owner == s->number && t.slots[i].life == s->life && !(mine >> t.slots[i].slot & 1))
             adopt(s, &t.slots[i], now);
-    if (t.reign > s->switch_life) { /* another switch: it is to be asked what it has */
+    if (t.term > s->switch_life) { /* another switch: it is to be asked what it has */
         s->switch_number = t.number;
         s->sync_ns = now;
     }
@@ -91,7 +91,7 @@ uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out)
         return now;
     p->stamp = now;
     p->flags = now < s->until_ns ? NETLOCK_BEAT_LEASED : 0;
-    bool settled = now < s->until_ns && s->table.reign == s->switch_life && s->synced;
+    bool settled = now < s->until_ns && s->table.term == s->switch_life && s->synced;
     if (settled)
         s->beats = 0;
     s->beat_ns = now + (settled ? s->config.lease_ns / LEASE_SHARE : netlock_pause(&s->config, &s->beats));

@@ -50,7 +50,7 @@ void netlock_switch_describe(const struct rack_config *c, struct netlock_memory 
     m->machines_at = scratch.machines_at;
     m->servers_at = offsetof(struct nl_switch, servers);
     m->owner_at = offsetof(struct nl_switch, owner);
-    m->reign_at = offsetof(struct nl_switch, until_ns);
+    m->until_at = offsetof(struct nl_switch, until_ns);
     m->life_at = offsetof(struct nl_switch, life);
     m->version_at = offsetof(struct nl_switch, version);
     m->levels_at = offsetof(struct nl_switch, policy.levels);
@@ -110,7 +110,7 @@ void netlock_switch_number(void *state, uint16_t number)
     ((struct nl_switch *)state)->number = number;
 }
 
-/* Nothing of a former reign is left. While a program in the kernel has the memory, too, no packet passes meanwhile. */
+/* Nothing of a former term is left. While a program in the kernel has the memory, too, no packet passes meanwhile. */
 static void wipe(struct nl_switch *w)
 {
     struct plane *plane = switch_plane(w);
@@ -118,7 +118,7 @@ static void wipe(struct nl_switch *w)
     const struct rack_config config = w->config;
     struct plane_quota quotas[SWITCH_TENANTS];
     for (uint16_t i = 0; i < SWITCH_TENANTS; i++)
-        quotas[i] = plane_quota_of(plane, i); /* policies outlast a reign */
+        quotas[i] = plane_quota_of(plane, i); /* policies outlast a term */
     __atomic_store_n(&w->until_ns, 0, __ATOMIC_SEQ_CST);
     plane_grace(plane);
     for (uint32_t lock = 0; in_kernel && lock < plane->config.locks; lock++)
@@ -133,7 +133,7 @@ static void wipe(struct nl_switch *w)
     switch_plane(w)->in_kernel = in_kernel;
 }
 
-void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
+void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now)
 {
     const struct nl_switch old = *w;
     if (old.life)
@@ -149,13 +149,13 @@ void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
     w->leased_ns = old.leased_ns;
     w->stamp = old.stamp;
     w->beat_ns = old.beat_ns;
-    w->life = reign;
+    w->life = term;
     w->clean = clean;
     w->version = 1;
     w->control_ns = now;
     w->allocate_ns = now + NETLOCK_MEASURE_NS;
     w->churn_ns = now + w->config.retry_ns;
-    w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + (w->config.options & ~(uint64_t)NETLOCK_FEW);
+    w->dice = term * UINT64_C(0x9e3779b97f4a7c15) + (w->config.options & ~(uint64_t)NETLOCK_FEW);
     switch_plane(w)->mistakes = (uint16_t)(MISTAKES(w->config.mistakes) & NETLOCK_MISTAKE_PLANE);
     if (w->policy.chain)
         install_all(w, now);
@@ -411,14 +411,14 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
         return;
     }
     if (h->from.machine == MACHINE_STEWARD) {
-        switch_on_reign(w, p, len, now);
+        switch_on_term(w, p, len, now);
         return;
     }
     if (h->from.machine == MACHINE_OPERATOR) {
         switch_on_command(w, p, len, now, out);
         return;
     }
-    if (!switch_reigns(w, now)) {
+    if (!switch_is_active(w, now)) {
         w->drops.stale++;
         if (h->from.machine <= w->config.machines)
             switch_say_elsewhere(w, h, out);

@@ -69,7 +69,7 @@ struct nl_switch {
     struct switch_counts counts;
     uint16_t number;              /* 0: the original, 1: its backup */
     uint32_t own_life;            /* of its memory */
-    uint64_t leased_ns, until_ns; /* its lease from the steward; and until when it reigns */
+    uint64_t leased_ns, until_ns; /* its lease from the steward; and until when it is active */
     uint64_t stamp, beat_ns;
     uint8_t asked;                    /* BEATs without a settled answer */
     struct netlock_table table;       /* what the steward said last */
@@ -77,7 +77,7 @@ struct nl_switch {
     bool retire, retired;             /* its queues are to drain; have drained */
     bool filling;                     /* all locks fit, and not all of them are here yet */
     uint32_t taking;                  /* locks that are on their way here */
-    uint32_t life;                    /* its own reign; 0: none */
+    uint32_t life;                    /* its own term; 0: none */
     uint32_t version;                 /* of the table: rounds are numbered by it */
     bool clean;                       /* all hosts have */
     uint64_t control_ns, churn_ns, allocate_ns;
@@ -151,17 +151,17 @@ static inline struct place switch_server_place(const struct nl_switch *w, uint64
     return (struct place){owner ? w->config.server[owner - 1] : MACHINE_NONE, PORT_SERVER};
 }
 
-/* ---- the reign (reign.c) ---- */
+/* ---- the term (term.c) ---- */
 
-/* Whether it may grant. */
-bool switch_reigns(const struct nl_switch *w, uint64_t now);
-void switch_on_reign(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now);
+/* Whether the switch is the active one, and may grant. */
+bool switch_is_active(const struct nl_switch *w, uint64_t now);
+void switch_on_term(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now);
 /* Asks the steward; returns when next. */
 uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out);
-/* To a host that asks a switch which does not reign. */
+/* To a host that asks a switch which is not active. */
 void switch_say_elsewhere(struct nl_switch *w, const struct packet_head *h, struct outbox *out);
 /* Everything starts anew. */
-void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now);
+void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now);
 
 /* A packet through the stages, with its resubmissions; what leaves is in the outbox. */
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out);
@@ -198,7 +198,7 @@ typedef void (*switch_slot_fn)(struct nl_switch *w, uint32_t lock, uint32_t slot
                                uint64_t now, struct outbox *out);
 void switch_each_slot(struct nl_switch *w, uint32_t lock, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out);
 /* Those who wait for a lock and are not wanted any more leave its queues. */
-void switch_end_forsaken(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
+void switch_end_abandoned(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
 /* Everything that a host has in the switch ends. */
 void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out);
 

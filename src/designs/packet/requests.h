@@ -7,7 +7,7 @@
 
 #include "designs/packet/packet.h"
 
-#define REQUEST_SHOUTS 2u                   /* packets sent before the pause grows: then it has been heard */
+#define REQUEST_BEFORE_BACKOFF 2u           /* packets sent before the pause between them grows */
 #define REQUEST_RETRY_DOUBLINGS 6u          /* the pause between retransmissions grows up to 64 times the first */
 #define GRANTERS_MAX (RACK_SERVERS_MAX + 1) /* the servers, and a switch */
 
@@ -46,7 +46,7 @@ struct lease {
     uint64_t next_ns;  /* when to ask for more */
     uint64_t slots;    /* of a server: whose locks it has, as it said; a bit each */
     uint32_t life;     /* of who gives it, the latest heard of */
-    uint16_t port;     /* of a switch: which one reigns, as far as is known */
+    uint16_t port;     /* of a switch: the active one, as far as is known */
     uint8_t asked;     /* how often without an answer */
 };
 
@@ -121,12 +121,12 @@ void request_become(struct requests *t, struct request *r, enum request_state st
 static inline void request_pause(const struct requests *t, struct request *r, uint64_t now, struct outbox *out)
 {
     outbox_touch(out, r, sizeof *r);
-    r->next_ns = now + (t->config.retry_ns << (r->sent > REQUEST_SHOUTS ? r->sent - REQUEST_SHOUTS : 0));
+    r->next_ns = now + (t->config.retry_ns << (r->sent > REQUEST_BEFORE_BACKOFF ? r->sent - REQUEST_BEFORE_BACKOFF : 0));
 }
 
 static inline void request_count(struct request *r)
 {
-    if (r->sent < REQUEST_SHOUTS + REQUEST_RETRY_DOUBLINGS)
+    if (r->sent < REQUEST_BEFORE_BACKOFF + REQUEST_RETRY_DOUBLINGS)
         r->sent++;
 }
 

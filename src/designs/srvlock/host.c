@@ -166,7 +166,7 @@ static void on_answer(struct requests *h, struct request *r, const struct srv_pa
         break;
     case SRV_QUEUED: /* asks again now and then, should the grant get lost */
         outbox_touch(out, r, sizeof *r);
-        r->sent = (uint8_t)(r->sent > REQUEST_SHOUTS + 2 ? r->sent : REQUEST_SHOUTS + 2);
+        r->sent = (uint8_t)(r->sent > REQUEST_BEFORE_BACKOFF + 2 ? r->sent : REQUEST_BEFORE_BACKOFF + 2);
         r->next_ns = max_u64(r->next_ns, now + (h->config.retry_ns << 2));
         break;
     case SRV_RELEASED:

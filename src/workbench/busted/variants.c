@@ -63,7 +63,7 @@ static const struct variant {
      "a server grants what it was asked to buffer only"},
     {"busted-netlock-heir", &design_netlock, NETLOCK_MISTAKE_HASTY_HEIR, FAULTS_ALL, 0, "a server that takes over grants at once"},
     {"busted-netlock-rebel", &design_netlock, NETLOCK_MISTAKE_NO_STEWARD, FAULTS_ALL, 0, "a server grants without a lease of its own"},
-    {"busted-netlock-usurper", &design_netlock, NETLOCK_MISTAKE_SUPERSEDED, FAULTS_ALL, 0, "a switch grants without a lease of its own"},
+    {"busted-netlock-superseded", &design_netlock, NETLOCK_MISTAKE_SUPERSEDED, FAULTS_ALL, 0, "a switch grants without a lease of its own"},
     {"busted-netlock-return", &design_netlock, NETLOCK_MISTAKE_HASTY_RETURN, FAULTS_ALL, 0,
      "the original grants before the backup has drained"},
     {"busted-netlock-loud", &design_netlock, NETLOCK_MISTAKE_LOUD, FAULTS_ALL, 0,
