@@ -48,7 +48,7 @@ struct netlock_memory {
     uint64_t servers_at;    /* per server, struct netlock_lent */
     uint64_t owner_at;      /* per slot, 16 bits: number of the server that has its locks, + 1; 0: nobody */
     uint64_t until_at;      /* 64 bits: until when the switch may grant, by CLOCK_BOOTTIME */
-    uint64_t life_at;       /* 32 bits: of the switch */
+    uint64_t term_at;       /* 32 bits: of the switch, as the active one */
     uint64_t version_at;    /* 32 bits: of the table of locks */
     uint64_t levels_at;     /* 32 bits: how many priorities have queues of their own; 0: there is one queue for all */
     uint64_t unfinished_at; /* 64 bits: packets that wanted too many passes */

@@ -124,7 +124,7 @@ struct netlock_packet {
     uint32_t ticket;
     uint64_t token;
     uint64_t stamp;
-    uint32_t life; /* of the switch: its term */
+    uint32_t life; /* of the granter, as hosts and servers know it; of a switch: its term */
     uint32_t round;
     uint32_t count;
     uint32_t pushed;

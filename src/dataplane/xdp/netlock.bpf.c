@@ -162,7 +162,7 @@ INLINE void emit(struct fan_work *w, uint8_t *b)
     const uint32_t *notify = cell(b, at.notify_at, w->lock, 4);
     const struct netlock_sender s = {.index = w->index,
                                      .space = settings.space,
-                                     .life = of_memory(b, at.life_at),
+                                     .life = of_memory(b, at.term_at),
                                      .host_life = m ? m->life : 0,
                                      .self = this_switch(),
                                      .server = server_of(b, w->index),
@@ -249,7 +249,7 @@ INLINE int pass_on(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     struct place server = server_of(b, p->head.index);
     if (!server.machine)
         return drop(c, PLANE_UNKNOWN); /* no server has the lock just now */
-    netlock_forward(p, server, is_ranked(b), of_memory(b, at.life_at), version);
+    netlock_forward(p, server, is_ranked(b), of_memory(b, at.term_at), version);
     return fan_one(ctx, f, c);
 }
 
@@ -276,7 +276,7 @@ INLINE int on_request(struct xdp_md *ctx, struct frame *f, struct netlock_packet
         struct netlock_packet gone = {.head = p->head};
         gone.head.generation = 0;
         fan_put(f, &gone);
-        return frame_reply(f, p, c, NETLOCK_RELEASED, of_memory(b, at.life_at));
+        return frame_reply(f, p, c, NETLOCK_RELEASED, of_memory(b, at.term_at));
     }
     struct fan_work *w = begin_work(*lock, index);
     if (!w)
@@ -304,7 +304,7 @@ INLINE int on_host(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     if (p->head.epoch > m->life || !m->live || now >= until || rare)
         return pass(c, PLANE_CONTROL);
     if (type == NETLOCK_LEASE)
-        return on_lease(f, p, m, until, now, of_memory(b, at.life_at), c);
+        return on_lease(f, p, m, until, now, of_memory(b, at.term_at), c);
     if (type == NETLOCK_ACQUIRE &&
         ((is_ranked(b) && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= at.tenants || p->flags & NETLOCK_PAYLOAD))
         return pass(c, PLANE_CONTROL);
@@ -338,7 +338,7 @@ INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet 
     count_type(c, f);
     struct netlock_lent *lent = cell(b, at.servers_at, owner < NETLOCK_SERVERS_MAX ? owner : 0, sizeof *lent);
     uint32_t *lock = bpf_map_lookup_elem(&here, &index);
-    if ((type != NETLOCK_PUSH && type != NETLOCK_LAST) || !lent || !lock || p->life != of_memory(b, at.life_at) ||
+    if ((type != NETLOCK_PUSH && type != NETLOCK_LAST) || !lent || !lock || p->life != of_memory(b, at.term_at) ||
         p->head.epoch != lent->life || server_of(b, index).machine != p->head.from.machine)
         return pass(c, PLANE_CONTROL);
     uint32_t *notify = cell(b, at.notify_at, *lock, 4);

@@ -241,9 +241,9 @@ static void allocate(struct nl_switch *w)
     if (w->policy.alloc_random) {
         /* As many of all locks as have room, popular or not: most of those are not asked for at all. */
         for (uint32_t i = 0; i < w->planned; i++)
-            if (mix64(plan[i].index + w->life) % w->config.locks >= slots)
+            if (mix64(plan[i].index + w->term) % w->config.locks >= slots)
                 plan[i].contention = 0;
-        used = netlock_allocate_random(plan, w->planned, &share, w->life);
+        used = netlock_allocate_random(plan, w->planned, &share, w->term);
     } else {
         used = netlock_allocate(plan, w->planned, &share);
     }

@@ -19,7 +19,7 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
     const struct plane *plane = switch_plane(w);
     uint64_t window = (uint64_t)((u128)c->rate * NETLOCK_MEASURE_NS / NS_PER_S);
     *out = (struct netlock_status){
-        .term = w->life,
+        .term = w->term,
         .active = switch_is_active(w, now),
         .slots = plane->config.slots,
         .locks = plane->used,
@@ -91,7 +91,7 @@ void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint
     if (!a)
         return; /* it asks again */
     int rc = switch_is_active(w, now) ? obey(w, c) : -EAGAIN;
-    netlock_head(a, w->config.space, NETLOCK_COMMANDED, w->life, switch_place(w), p->head.from);
+    netlock_head(a, w->config.space, NETLOCK_COMMANDED, w->term, switch_place(w), p->head.from);
     a->head.nonce = p->head.nonce;
     a->stamp = (uint64_t)-rc;
     struct netlock_status status;

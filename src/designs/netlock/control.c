@@ -188,9 +188,9 @@ static struct netlock_packet *many_to_server(struct nl_switch *w, struct place t
     struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *indexes));
     if (!p)
         return NULL;
-    netlock_head(p, w->config.space, type, w->life, switch_place(w), to);
+    netlock_head(p, w->config.space, type, w->term, switch_place(w), to);
     p->head.index = indexes[0];
-    p->life = w->life;
+    p->life = w->term;
     p->round = round;
     p->count = count;
     memcpy(p + 1, indexes, count * sizeof *indexes);
@@ -353,14 +353,14 @@ static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_pa
 
 void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, struct outbox *out)
 {
-    struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_SYNCED, w->life, switch_place(w),
+    struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_SYNCED, w->term, switch_place(w),
                                                   (struct place){w->config.server[server], PORT_SERVER});
     if (!a)
         return;
     a->stamp = stamp;
     a->pushed = w->servers[server].life;
     a->round = ++w->version; /* what passes from now on is told apart from what passed before */
-    a->life = w->life;
+    a->life = w->term;
     a->count = w->clean;
 }
 
@@ -440,7 +440,7 @@ void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint3
     }
     unsigned server = rack_server_on(&w->config, p->head.from.machine);
     assert(server < w->config.servers);
-    if (p->life != w->life || p->head.epoch != w->servers[server].life) {
+    if (p->life != w->term || p->head.epoch != w->servers[server].life) {
         w->drops.stale++; /* from another life of the switch, or of the server */
         return;
     }
@@ -576,7 +576,7 @@ static void say_granted(struct nl_switch *w, uint32_t lock, uint32_t slot, uint3
     struct plane *plane = switch_plane(w);
     uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, slot);
     uint32_t place = (uint32_t)plane_get(plane, NETLOCK_PLACE, slot);
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, NETLOCK_GRANT, w->life, switch_place(w),
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, NETLOCK_GRANT, w->term, switch_place(w),
                                                   (struct place){(uint16_t)(place >> 16), PORT_POOL}); /* its process may be gone */
     if (!p)
         return;

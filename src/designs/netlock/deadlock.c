@@ -107,7 +107,7 @@ static void look_at_lock(struct nl_switch *w, uint32_t lock, const struct netloc
         v->skip = skip;
         switch_each_slot(w, lock, look_at_slot, v, 0, NULL);
     }
-    judge(v, w->life * UINT32_C(0x9e3779b1) + (uint32_t)(plane_get(switch_plane(w), NETLOCK_ROUNDS, lock) >> 32));
+    judge(v, w->term * UINT32_C(0x9e3779b1) + (uint32_t)(plane_get(switch_plane(w), NETLOCK_ROUNDS, lock) >> 32));
 }
 
 /* As it is, to whom the lock belongs that is not here. */
@@ -119,7 +119,7 @@ static void to_owner(struct nl_switch *w, const struct netlock_packet *p, uint32
     memcpy(f, p, len);
     f->head.to = switch_server_place(w, p->head.index);
     f->flags = (uint8_t)((p->flags & NETLOCK_SURE) | NETLOCK_FORWARDED);
-    f->life = w->life;
+    f->life = w->term;
 }
 
 void deadlock_at_switch(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
@@ -147,7 +147,7 @@ void deadlock_at_switch(struct nl_switch *w, const struct netlock_packet *p, uin
         const struct chase_step *s = &v.found.step[i];
         struct place to = v.queued || v.apart ? pool_of(s) : switch_server_place(w, p->head.index);
         if (chase_take(&probe, s))
-            pass_on(&w->config, p, &probe, w->life, switch_place(w), to, out);
+            pass_on(&w->config, p, &probe, w->term, switch_place(w), to, out);
     }
 }
 

@@ -168,6 +168,10 @@ struct netlock_table {
 
 /* -EINVAL unless a BEAT or TERM of that length is complete. */
 int netlock_table_read(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, struct netlock_table *out);
+/* A TERM that answers a BEAT of this life, later than the latest one: until when the lease lasts; 0: it does not count. An answer
+ * counts once. */
+uint64_t netlock_table_hear(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, uint32_t life,
+                            uint64_t latest, uint64_t now, struct packet_drops *drops, struct netlock_table *out);
 struct netlock_packet *netlock_table_write(const struct rack_config *c, const struct netlock_table *table, enum netlock_type type,
                                            uint32_t life, struct place from, struct place to, struct outbox *out);
 

@@ -50,16 +50,9 @@ static void adopt(struct server *s, const struct netlock_slot *given, uint64_t n
 void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now)
 {
     struct netlock_table t;
-    uint64_t mine = 0;
-    if (p->head.type != NETLOCK_TERM || netlock_table_read(&s->config, p, len, &t)) {
-        s->drops.bad++;
+    uint64_t mine = 0, until = netlock_table_hear(&s->config, p, len, s->life, s->stamp, now, &s->drops, &t);
+    if (!until)
         return;
-    }
-    uint64_t until = lease_until(&s->config, p->stamp);
-    if (p->ticket != s->life || p->stamp > now || p->stamp <= s->stamp || until <= now) {
-        s->drops.stale++;
-        return;
-    }
     if (now >= s->until_ns)
         s->revive_ns = now; /* whoever came meanwhile waits */
     s->stamp = p->stamp;

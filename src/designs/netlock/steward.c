@@ -16,6 +16,20 @@ int netlock_table_read(const struct rack_config *c, const struct netlock_packet 
     return 0;
 }
 
+uint64_t netlock_table_hear(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, uint32_t life,
+                            uint64_t latest, uint64_t now, struct packet_drops *drops, struct netlock_table *out)
+{
+    if (p->head.type != NETLOCK_TERM || netlock_table_read(c, p, len, out)) {
+        drops->bad++;
+        return 0;
+    }
+    uint64_t until = lease_until(c, p->stamp);
+    if (p->ticket == life && p->stamp <= now && p->stamp > latest && until > now)
+        return until;
+    drops->stale++;
+    return 0;
+}
+
 struct netlock_packet *netlock_table_write(const struct rack_config *c, const struct netlock_table *table, enum netlock_type type,
                                            uint32_t life, struct place from, struct place to, struct outbox *out)
 {

@@ -51,7 +51,7 @@ void netlock_switch_describe(const struct rack_config *c, struct netlock_memory 
     m->servers_at = offsetof(struct nl_switch, servers);
     m->owner_at = offsetof(struct nl_switch, owner);
     m->until_at = offsetof(struct nl_switch, until_ns);
-    m->life_at = offsetof(struct nl_switch, life);
+    m->term_at = offsetof(struct nl_switch, term);
     m->version_at = offsetof(struct nl_switch, version);
     m->levels_at = offsetof(struct nl_switch, policy.levels);
     m->lease_ns = c->lease_ns;
@@ -85,7 +85,7 @@ static void install_all(struct nl_switch *w, uint64_t now)
         uint32_t lock;
         if (plane_install(plane, i, &r, &lock))
             return;
-        plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->life << NETLOCK_TOKEN_BITS);
+        plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->term << NETLOCK_TOKEN_BITS);
         switch_control(w, lock)->state = CONTROL_LIVE;
         plane_reopen(plane, lock);
     }
@@ -97,7 +97,7 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
     w->config = *config;
     w->config.options = netlock_tuned(config->options);
     w->policy = netlock_policy(config->options);
-    w->own_life = life;
+    w->life = life;
     w->beat_ns = now;
     w->version = 1;
     const struct plane_config p = plane_config_of(config);
@@ -136,7 +136,7 @@ static void wipe(struct nl_switch *w)
 void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now)
 {
     const struct nl_switch old = *w;
-    if (old.life)
+    if (old.term)
         wipe(w);
     w->config = old.config;
     w->drops = old.drops;
@@ -145,11 +145,11 @@ void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now)
     w->number = old.number;
     w->policy = old.policy;
     w->twin = old.twin;
-    w->own_life = old.own_life;
+    w->life = old.life;
     w->leased_ns = old.leased_ns;
     w->stamp = old.stamp;
     w->beat_ns = old.beat_ns;
-    w->life = term;
+    w->term = term;
     w->clean = clean;
     w->version = 1;
     w->control_ns = now;
@@ -167,17 +167,17 @@ struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enu
 {
     if (!switch_owner(w, index))
         return NULL;
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(w), switch_server_place(w, index));
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->term, switch_place(w), switch_server_place(w, index));
     if (p) {
         p->head.index = index;
-        p->life = w->life;
+        p->life = w->term;
     }
     return p;
 }
 
 static struct netlock_sender sender_of(const struct nl_switch *w, uint64_t index)
 {
-    return (struct netlock_sender){.index = index, .space = w->config.space, .life = w->life, .self = switch_place(w)};
+    return (struct netlock_sender){.index = index, .space = w->config.space, .life = w->term, .self = switch_place(w)};
 }
 
 static struct netlock_packet *add_packet(void *out)
@@ -198,7 +198,7 @@ static void emit_data(struct nl_switch *w, const struct netlock_pass *pass, cons
     w->counts.switch_grants++;
     if (!d)
         return; /* as if it were lost: asked for again */
-    netlock_to_data(d, p, len, switch_place(w), w->life);
+    netlock_to_data(d, p, len, switch_place(w), w->term);
     d->mode = pass->out_mode;
     d->ticket = pass->out_ticket;
     d->token = pass->out_token;
@@ -273,7 +273,7 @@ static void pass_on(struct nl_switch *w, const struct netlock_packet *p, uint32_
     if (!f)
         return;
     memcpy(f, p, all);
-    netlock_forward(f, switch_server_place(w, p->head.index), w->policy.levels, w->life, w->version);
+    netlock_forward(f, switch_server_place(w, p->head.index), w->policy.levels, w->term, w->version);
 }
 
 /* The quota counts for locks on servers, too. */
@@ -329,8 +329,8 @@ static void on_lease(struct nl_switch *w, struct netlock_machine *m, const struc
     __atomic_store_n(&m->until_ns, now + w->config.lease_ns, __ATOMIC_RELEASE);
     m->live = true;
     *a = *p;
-    netlock_turn_round(a, NETLOCK_LEASED, w->life, switch_place(w));
-    if (p->life == w->life && !m->clean)
+    netlock_turn_round(a, NETLOCK_LEASED, w->term, switch_place(w));
+    if (p->life == w->term && !m->clean)
         look_whether_clean(w, m, out);
 }
 

@@ -68,7 +68,7 @@ struct nl_switch {
     struct packet_drops drops;
     struct switch_counts counts;
     uint16_t number;              /* 0: the original, 1: its backup */
-    uint32_t own_life;            /* of its memory */
+    uint32_t life;                /* of its memory */
     uint64_t leased_ns, until_ns; /* its lease from the steward; and until when it is active */
     uint64_t stamp, beat_ns;
     uint8_t asked;                    /* BEATs without a settled answer */
@@ -77,7 +77,7 @@ struct nl_switch {
     bool retire, retired;             /* its queues are to drain; have drained */
     bool filling;                     /* all locks fit, and not all of them are here yet */
     uint32_t taking;                  /* locks that are on their way here */
-    uint32_t life;                    /* its own term; 0: none */
+    uint32_t term;                    /* as the active switch, its own; 0: none */
     uint32_t version;                 /* of the table: rounds are numbered by it */
     bool clean;                       /* all hosts have */
     uint64_t control_ns, churn_ns, allocate_ns;

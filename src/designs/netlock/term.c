@@ -4,26 +4,19 @@
 
 bool switch_is_active(const struct nl_switch *w, uint64_t now)
 {
-    return w->life && (now < w->until_ns || MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_SUPERSEDED));
+    return w->term && (now < w->until_ns || MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_SUPERSEDED));
 }
 
-/* An answer counts once: what is said later is answered later. */
 void switch_on_term(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now)
 {
     struct netlock_table t;
-    if (p->head.type != NETLOCK_TERM || netlock_table_read(&w->config, p, len, &t)) {
-        w->drops.bad++;
+    uint64_t until = netlock_table_hear(&w->config, p, len, w->life, w->stamp, now, &w->drops, &t);
+    if (!until)
         return;
-    }
-    uint64_t until = lease_until(&w->config, p->stamp);
-    if (p->ticket != w->own_life || p->stamp > now || p->stamp <= w->stamp || until <= now) {
-        w->drops.stale++;
-        return;
-    }
-    bool mine = t.term && t.number == w->number && t.active_life == w->own_life;
+    bool mine = t.term && t.number == w->number && t.active_life == w->life;
     w->stamp = p->stamp;
     w->leased_ns = until;
-    if (mine && t.term != w->life)
+    if (mine && t.term != w->term)
         switch_begin(w, t.term, p->flags & NETLOCK_TERM_CLEAN, now);
     __atomic_store_n(&w->until_ns, mine ? until : 0, __ATOMIC_SEQ_CST); /* the kernel looks at it, too */
     w->table = t;
@@ -39,7 +32,7 @@ uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out)
     bool drained = active && w->retire && (hasty || !switch_plane(w)->used);
     if (now < w->beat_ns && (!drained || w->retired))
         return w->beat_ns;
-    struct netlock_packet *p = netlock_table_write(&w->config, &w->table, NETLOCK_BEAT, w->own_life, switch_place(w),
+    struct netlock_packet *p = netlock_table_write(&w->config, &w->table, NETLOCK_BEAT, w->life, switch_place(w),
                                                    (struct place){MACHINE_STEWARD, PORT_POOL}, out);
     if (!p)
         return now;
@@ -57,7 +50,7 @@ void switch_say_elsewhere(struct nl_switch *w, const struct packet_head *h, stru
 {
     if (!w->table.term || w->table.number == w->number)
         return;
-    struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_ELSEWHERE, w->own_life, switch_place(w), h->from);
+    struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_ELSEWHERE, w->life, switch_place(w), h->from);
     if (!a)
         return;
     a->life = w->table.term;
