@@ -143,28 +143,6 @@ static void grant(struct server *s, struct lock *l, struct entry *e, struct outb
     say_granted(s, l, e, out);
 }
 
-/* A hold's mode is this from now on, or has been. */
-static void say_converted(struct server *s, struct lock *l, struct entry *e, uint8_t mode, struct outbox *out)
-{
-    e->mode = l->mode = mode;
-    l->token = server_token(s, l) + 1;
-    struct netlock_packet *p = server_answer(s, e, NETLOCK_CONVERTED, out);
-    if (!p)
-        return;
-    p->token = l->token;
-    p->count = e->step;
-}
-
-/* A reader that wants to write does once it is alone: before everybody who waits. */
-static void strengthen(struct server *s, struct lock *l, struct outbox *out)
-{
-    if (!l->upgrader || l->holders != 1)
-        return;
-    struct entry *e = server_entry(s, l->upgrader - 1);
-    l->upgrader = 0;
-    say_converted(s, l, e, NETLOCK_EXCLUSIVE, out);
-}
-
 static bool fits(const struct lock *l, uint8_t mode)
 {
     if (l->upgrader)
@@ -216,7 +194,7 @@ void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *
         return;
     if (was == ENTRY_HELD) {
         l->upgrader = l->upgrader == server_link(s, e) ? 0 : l->upgrader;
-        strengthen(s, l, out);
+        server_strengthen(s, l, out);
     }
     server_pump(s, l, now, out);
 }
@@ -319,40 +297,6 @@ static void on_release(struct server *s, struct entry *e, const struct netlock_p
         server_answer(s, e, NETLOCK_RELEASED, out);
     } else if (p->head.nonce == e->nonce) {
         server_answer(s, e, NETLOCK_RELEASED, out); /* the switch has noted that it was cancelled, and will not queue it */
-    }
-}
-
-static void refuse_conversion(struct server *s, const struct entry *e, struct outbox *out)
-{
-    struct netlock_packet *a = server_answer(s, e, NETLOCK_REFUSED, out);
-    if (!a)
-        return;
-    a->code = NETLOCK_DEADLOCK;
-    a->count = e->step;
-}
-
-/* CONVERT and STAY. One that comes late is of an earlier step. */
-static void on_convert(struct server *s, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out)
-{
-    struct lock *l = server_lock(s, p->head.index);
-    bool fresh = p->count > e->step, own = l->upgrader == server_link(s, e);
-    if (p->head.nonce != e->nonce || e->state != ENTRY_HELD || p->count < e->step)
-        return;
-    e->step = p->count;
-    if (e->mode == p->mode || (e->mode == NETLOCK_EXCLUSIVE && p->head.type == NETLOCK_STAY)) {
-        say_converted(s, l, e, e->mode, out);
-    } else if (p->head.type == NETLOCK_STAY) {
-        l->upgrader = own ? 0 : l->upgrader;
-        refuse_conversion(s, e, out);
-        server_pump(s, l, now, out);
-    } else if (p->mode == NETLOCK_SHARED) {
-        say_converted(s, l, e, NETLOCK_SHARED, out);
-        server_pump(s, l, now, out);
-    } else if (!own && (l->upgrader || !fresh)) {
-        refuse_conversion(s, e, out);
-    } else {
-        l->upgrader = server_link(s, e);
-        strengthen(s, l, out);
     }
 }
 
@@ -518,7 +462,7 @@ static void on_request(struct server *s, const struct netlock_packet *p, uint32_
         on_acquire(s, e, p, now, out);
         s->carried = NULL;
     } else if (h->type == NETLOCK_CONVERT || h->type == NETLOCK_STAY) {
-        on_convert(s, e, p, now, out);
+        server_on_convert(s, e, p, now, out);
     } else {
         on_release(s, e, p, now, out);
     }

@@ -201,6 +201,12 @@ void server_take_out(struct server *s, struct lock *l, struct entry *e);
 void server_touch(struct server *s, struct lock *l);
 void server_report(struct server *s, uint64_t now, struct outbox *out);
 
+/* ---- conversions (server_convert.c) ---- */
+
+void server_on_convert(struct server *s, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+/* The reader that wants to write does, if it is the only holder: before all that wait. */
+void server_strengthen(struct server *s, struct lock *l, struct outbox *out);
+
 /* ---- data (server_data.c) ---- */
 
 bool server_sound_data(const struct server *s, const struct netlock_packet *p, uint32_t len);

@@ -151,6 +151,22 @@ static inline struct place switch_server_place(const struct nl_switch *w, uint64
     return (struct place){owner ? w->config.server[owner - 1] : MACHINE_NONE, PORT_SERVER};
 }
 
+/* A lock's queue: its head and tail, as tickets. */
+static inline uint64_t switch_ends(struct nl_switch *w, uint32_t lock)
+{
+    return plane_get(switch_plane(w), NETLOCK_ENDS, lock);
+}
+
+static inline uint32_t switch_head(uint64_t ends)
+{
+    return (uint32_t)(ends >> 32) & NETLOCK_TICKET;
+}
+
+static inline uint32_t switch_tail(uint64_t ends)
+{
+    return (uint32_t)ends & NETLOCK_TICKET;
+}
+
 /* ---- the term (term.c) ---- */
 
 /* Whether the switch is the active one, and may grant. */
@@ -173,7 +189,7 @@ void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outb
 /* What an operator asks (command.c). */
 void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 
-/* ---- the control plane (control.c) ---- */
+/* ---- the control plane (move.c, control.c) ---- */
 
 /* Begins to move a lock in, with a queue of so many slots (and waiting queues), or out. 0, or why not: -EEXIST, -ENOSPC, -EINVAL,
  * -ENOENT, -EBUSY (it is just moving). */
@@ -187,6 +203,11 @@ uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first,
 void switch_give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
 /* It has something to say again until it is at rest. */
 void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless);
+
+/* Retransmits what the state of a lock demands, if it is time. */
+void switch_say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
+/* Whether requests may wait at the server for the queue to be empty. */
+bool switch_has_others(struct nl_switch *w, uint32_t lock);
 
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 /* Tells a server which life of the switch this is, and whether anybody may still hold something from the one before. */
