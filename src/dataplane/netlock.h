@@ -48,66 +48,37 @@
 #include "dataplane/netlock_overflow.h"
 #include "dataplane/netlock_priority.h"
 
+#define NETLOCK_OPERATION(op, function)                                                                                            \
+    case NETLOCK_OP_##op:                                                                                                          \
+        function(p, r);                                                                                                            \
+        break
+
 /* One pass: the operation `op`. It is to be resubmitted while `next` is not NETLOCK_OP_NONE. */
 static inline __attribute__((always_inline)) void netlock_run(struct netlock_pass *p, const struct netlock_registers *r)
 {
     netlock_begin(p, r);
     switch (p->op) {
-    case NETLOCK_OP_ACQUIRE:
-        netlock_op_acquire(p, r);
-        break;
-    case NETLOCK_OP_RELEASE:
-        netlock_op_release(p, r);
-        break;
-    case NETLOCK_OP_CANCEL:
-        netlock_op_cancel(p, r);
-        break;
-    case NETLOCK_OP_ENDED:
-    case NETLOCK_OP_POP:
-        netlock_op_ended(p, r);
-        break;
-    case NETLOCK_OP_WALK:
-        netlock_op_walk(p, r);
-        break;
-    case NETLOCK_OP_PUSH:
-        netlock_op_push(p, r);
-        break;
-    case NETLOCK_OP_LAST:
-        netlock_op_last(p, r);
-        break;
-    case NETLOCK_OP_UNSEE:
-        netlock_forget_nonce(p, r);
-        break;
-    case NETLOCK_OP_WAIT:
-        netlock_op_wait(p, r);
-        break;
-    case NETLOCK_OP_PULL:
-        netlock_op_pull(p, r);
-        break;
-    case NETLOCK_OP_PEEK:
-        netlock_op_peek(p, r);
-        break;
-    case NETLOCK_OP_MOVE:
-    case NETLOCK_OP_DROP:
-        netlock_op_move(p, r);
-        break;
-    case NETLOCK_OP_CALL:
-        netlock_op_call(p, r);
-        break;
-    case NETLOCK_OP_CONVERT:
-    case NETLOCK_OP_STAY:
-    case NETLOCK_OP_STRENGTHEN:
-        netlock_op_convert(p, r);
-        break;
-    case NETLOCK_OP_UPGRADE:
-        netlock_op_upgrade(p, r);
-        break;
-    case NETLOCK_OP_SOLE:
-        netlock_op_sole(p, r);
-        break;
-    case NETLOCK_OP_WEAKENED:
-        netlock_op_weakened(p, r);
-        break;
+        NETLOCK_OPERATION(ACQUIRE, netlock_op_acquire);
+        NETLOCK_OPERATION(RELEASE, netlock_op_release);
+        NETLOCK_OPERATION(CANCEL, netlock_op_cancel);
+        NETLOCK_OPERATION(ENDED, netlock_op_ended);
+        NETLOCK_OPERATION(POP, netlock_op_ended);
+        NETLOCK_OPERATION(WALK, netlock_op_walk);
+        NETLOCK_OPERATION(PUSH, netlock_op_push);
+        NETLOCK_OPERATION(LAST, netlock_op_last);
+        NETLOCK_OPERATION(UNSEE, netlock_forget_nonce);
+        NETLOCK_OPERATION(WAIT, netlock_op_wait);
+        NETLOCK_OPERATION(PULL, netlock_op_pull);
+        NETLOCK_OPERATION(PEEK, netlock_op_peek);
+        NETLOCK_OPERATION(MOVE, netlock_op_move);
+        NETLOCK_OPERATION(DROP, netlock_op_move);
+        NETLOCK_OPERATION(CALL, netlock_op_call);
+        NETLOCK_OPERATION(CONVERT, netlock_op_convert);
+        NETLOCK_OPERATION(STAY, netlock_op_convert);
+        NETLOCK_OPERATION(STRENGTHEN, netlock_op_convert);
+        NETLOCK_OPERATION(UPGRADE, netlock_op_upgrade);
+        NETLOCK_OPERATION(SOLE, netlock_op_sole);
+        NETLOCK_OPERATION(WEAKENED, netlock_op_weakened);
     default:
         break;
     }

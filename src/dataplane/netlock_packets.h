@@ -74,35 +74,34 @@ static inline void netlock_pass_of_push(struct netlock_pass *pass, const struct 
 
 /* What the switch knows when it makes packets of a pass. */
 struct netlock_sender {
+    /* A packet of zeros that will leave; null: no room, as if it were lost on its way. */
+    struct netlock_packet *(*add)(void *ctx);
+    void *ctx;
     uint64_t index;      /* of the lock */
     uint32_t space;      /* of the rack's packets */
-    uint32_t life;       /* of the switch: its term */
+    uint32_t term;       /* of the switch */
     uint32_t host_life;  /* of the host whose request is passed on */
     struct place self;   /* the switch */
     struct place server; /* that has the lock; no machine: none has */
     bool notifies;       /* while a lock moves, nothing is to be pushed */
 };
 
-/* A packet of zeros that will leave; null: no room, as if it were lost on its way. */
-typedef struct netlock_packet *(*netlock_add_fn)(void *ctx);
-
 static inline struct netlock_packet *netlock_to_client(const struct netlock_sender *s, enum netlock_type type, uint64_t nonce,
-                                                       struct place to, netlock_add_fn add, void *ctx)
+                                                       struct place to)
 {
-    struct netlock_packet *p = add(ctx);
+    struct netlock_packet *p = s->add(s->ctx);
     if (!p)
         return 0;
-    netlock_head(p, s->space, type, s->life, s->self, to);
+    netlock_head(p, s->space, type, s->term, s->self, to);
     p->head.index = s->index;
     p->head.nonce = nonce;
     return p;
 }
 
 /* GRANT, CONVERTED. */
-static inline void netlock_emit_hold(const struct netlock_pass *pass, const struct netlock_sender *s, enum netlock_type type,
-                                     netlock_add_fn add, void *ctx)
+static inline void netlock_emit_hold(const struct netlock_pass *pass, const struct netlock_sender *s, enum netlock_type type)
 {
-    struct netlock_packet *p = netlock_to_client(s, type, pass->out_nonce, pass->out_place, add, ctx);
+    struct netlock_packet *p = netlock_to_client(s, type, pass->out_nonce, pass->out_place);
     if (!p)
         return;
     p->mode = pass->out_mode;
@@ -111,11 +110,10 @@ static inline void netlock_emit_hold(const struct netlock_pass *pass, const stru
     p->count = type == NETLOCK_CONVERTED ? pass->step : 0;
 }
 
-static inline void netlock_emit_refusal(const struct netlock_pass *pass, const struct netlock_sender *s, netlock_add_fn add,
-                                        void *ctx)
+static inline void netlock_emit_refusal(const struct netlock_pass *pass, const struct netlock_sender *s)
 {
     struct place client = {pass->machine, pass->port};
-    struct netlock_packet *p = netlock_to_client(s, NETLOCK_REFUSED, pass->nonce, client, add, ctx);
+    struct netlock_packet *p = netlock_to_client(s, NETLOCK_REFUSED, pass->nonce, client);
     if (!p)
         return;
     bool quota = pass->out & NETLOCK_OUT_QUOTA, deadlock = pass->out & NETLOCK_OUT_DEADLOCK;
@@ -125,10 +123,9 @@ static inline void netlock_emit_refusal(const struct netlock_pass *pass, const s
 }
 
 /* A request goes on to the server, with what the server must know about where the lock is. */
-static inline void netlock_emit_forward(const struct netlock_pass *pass, const struct netlock_sender *s, netlock_add_fn add,
-                                        void *ctx)
+static inline void netlock_emit_forward(const struct netlock_pass *pass, const struct netlock_sender *s)
 {
-    struct netlock_packet *p = s->server.machine ? add(ctx) : 0;
+    struct netlock_packet *p = s->server.machine ? s->add(s->ctx) : 0;
     if (!p)
         return;
     netlock_head(p, s->space, pass->op == NETLOCK_OP_CANCEL ? NETLOCK_CANCEL : NETLOCK_ACQUIRE, s->host_life,
@@ -140,21 +137,20 @@ static inline void netlock_emit_forward(const struct netlock_pass *pass, const s
     p->tenant = pass->tenant;
     p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW | (pass->low ? NETLOCK_LOW : 0));
     p->ticket = pass->levels;
-    p->life = s->life;
+    p->life = s->term;
     p->round = pass->round;
     p->count = pass->count;
 }
 
 /* NOTIFY, PUSHED. */
-static inline void netlock_emit_pushes(const struct netlock_pass *pass, const struct netlock_sender *s, netlock_add_fn add,
-                                       void *ctx)
+static inline void netlock_emit_pushes(const struct netlock_pass *pass, const struct netlock_sender *s)
 {
-    struct netlock_packet *p = s->server.machine ? add(ctx) : 0;
+    struct netlock_packet *p = s->server.machine ? s->add(s->ctx) : 0;
     if (!p)
         return;
-    netlock_head(p, s->space, pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED, s->life, s->self, s->server);
+    netlock_head(p, s->space, pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED, s->term, s->self, s->server);
     p->head.index = s->index;
-    p->life = s->life;
+    p->life = s->term;
     p->round = pass->round;
     p->pushed = pass->pushed;
     p->count = pass->count;
@@ -164,23 +160,23 @@ static inline void netlock_emit_pushes(const struct netlock_pass *pass, const st
 }
 
 /* All packets that leave after a pass; but for NETLOCK_OUT_DATA, which needs the packet's bytes. */
-static inline void netlock_emit(const struct netlock_pass *pass, const struct netlock_sender *s, netlock_add_fn add, void *ctx)
+static inline void netlock_emit(const struct netlock_pass *pass, const struct netlock_sender *s)
 {
     struct place client = {pass->machine, pass->port};
     if (pass->out & NETLOCK_OUT_GRANT)
-        netlock_emit_hold(pass, s, NETLOCK_GRANT, add, ctx);
+        netlock_emit_hold(pass, s, NETLOCK_GRANT);
     if (pass->out & NETLOCK_OUT_RELEASED)
-        netlock_to_client(s, NETLOCK_RELEASED, pass->nonce, client, add, ctx);
+        netlock_to_client(s, NETLOCK_RELEASED, pass->nonce, client);
     if (pass->out & NETLOCK_OUT_GONE)
-        netlock_to_client(s, NETLOCK_GONE, pass->nonce, client, add, ctx);
+        netlock_to_client(s, NETLOCK_GONE, pass->nonce, client);
     if (pass->out & (NETLOCK_OUT_HELD | NETLOCK_OUT_QUOTA | NETLOCK_OUT_MOVING | NETLOCK_OUT_DEADLOCK))
-        netlock_emit_refusal(pass, s, add, ctx);
+        netlock_emit_refusal(pass, s);
     if (pass->out & NETLOCK_OUT_CONVERTED)
-        netlock_emit_hold(pass, s, NETLOCK_CONVERTED, add, ctx);
+        netlock_emit_hold(pass, s, NETLOCK_CONVERTED);
     if (pass->out & NETLOCK_OUT_FORWARD)
-        netlock_emit_forward(pass, s, add, ctx);
+        netlock_emit_forward(pass, s);
     if (pass->out & NETLOCK_OUT_PUSHED || (pass->out & NETLOCK_OUT_NOTIFY && s->notifies))
-        netlock_emit_pushes(pass, s, add, ctx);
+        netlock_emit_pushes(pass, s);
 }
 
 /* A request for a lock that is not in the switch, as its server gets it. Algorithm 1, line 12. */

@@ -295,6 +295,11 @@ static inline uint64_t netlock_waiters_here(struct netlock_pass *p, const struct
 
 /* ---- ENDS: head and tail of the queue ---- */
 
+static inline bool netlock_is_empty(uint64_t ends)
+{
+    return !((ends >> 32 ^ ends) & NETLOCK_TICKET);
+}
+
 struct netlock_ends {
     uint64_t before;
     uint32_t head, tail, over, writer;

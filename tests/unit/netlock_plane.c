@@ -329,7 +329,7 @@ static void test_quota(void)
 {
     uint32_t lock;
     struct plane *p = plane_new(8, 0, 0, &lock);
-    const struct plane_quota quota = {.rate = 1024, .burst = 2}; /* one in about a millisecond */
+    const struct netlock_quota quota = {.rate = 1024, .burst = 2}; /* one in about a millisecond */
     CHECK_EQ(plane_quota(p, 1, &quota), 0);
     CHECK_EQ(plane_quota(p, 4, &quota), -22);
     unsigned refused = 0, wait = 0;

@@ -160,14 +160,16 @@ INLINE void emit(struct fan_work *w, uint8_t *b)
 {
     const struct netlock_machine *m = cell(b, at.machines_at, w->pass.machine, sizeof *m);
     const uint32_t *notify = cell(b, at.notify_at, w->lock, 4);
-    const struct netlock_sender s = {.index = w->index,
+    const struct netlock_sender s = {.add = add_packet,
+                                     .ctx = w,
+                                     .index = w->index,
                                      .space = settings.space,
-                                     .life = of_memory(b, at.term_at),
+                                     .term = of_memory(b, at.term_at),
                                      .host_life = m ? m->life : 0,
                                      .self = this_switch(),
                                      .server = server_of(b, w->index),
                                      .notifies = notify && *notify};
-    netlock_emit(&w->pass, &s, add_packet, w);
+    netlock_emit(&w->pass, &s);
 }
 
 /* ---- all passes of a packet ---- */
@@ -413,8 +415,7 @@ SEC("xdp") int plane(struct xdp_md *ctx)
 
 INLINE int nobody_in(uint8_t *b, uint32_t lock)
 {
-    uint64_t ends = read_register(b, NETLOCK_ENDS, lock);
-    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) &&
+    return netlock_is_empty(read_register(b, NETLOCK_ENDS, lock)) &&
            !netlock_waiting_here(read_register(b, NETLOCK_BOUNDS, lock), read_register(b, NETLOCK_WAITING, lock));
 }
 

@@ -160,7 +160,7 @@ int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_
     uint64_t rate = per_second > UINT32_MAX ? UINT64_MAX : (per_second << 30) / NS_PER_S;
     if (rate > UINT32_MAX || burst > UINT32_MAX >> 10 || (per_second && (!burst || !rate)))
         return -EINVAL;
-    return plane_quota(switch_plane(w), tenant, &(struct plane_quota){.rate = (uint32_t)rate, .burst = burst});
+    return plane_quota(switch_plane(w), tenant, &(struct netlock_quota){.rate = (uint32_t)rate, .burst = burst});
 }
 
 /* ---- time ---- */

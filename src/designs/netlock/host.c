@@ -9,8 +9,6 @@
 #define NETCHAIN_PAUSE_NS (5 * NS_PER_US) /* doubles with every refusal: a round trip to begin with */
 #define MOVING_MAX 4u                     /* then somebody waits there */
 
-static const struct granter_ops host_ops;
-
 static unsigned granters(const struct rack_config *c)
 {
     return c->servers + 1u;
@@ -33,11 +31,6 @@ void netlock_host_init(void *host, const struct rack_config *config, uint16_t ma
     assert(rack_requests(config) <= 1u << NETLOCK_SLOT_BITS);
     requests_init(h, config, granters(config), machine, life);
     h->busy.serial = (uint64_t)life << SERIAL_LIFE_SHIFT;
-}
-
-uint64_t host_fresh_nonce(struct requests *h, const struct request *r)
-{
-    return request_fresh_nonce(h, &host_ops, r);
 }
 
 /* ---- sending ---- */
@@ -100,11 +93,6 @@ void host_settle(struct requests *h, struct request *r, int result, struct outbo
     if (result)
         call_end(h, r, out);
     request_settle(h, r, result, out);
-}
-
-void host_quit(struct requests *h, struct request *r, int result, uint64_t now, struct outbox *out)
-{
-    request_quit(h, &host_ops, r, result, now, out);
 }
 
 /* Its granter does not know of it any more. */
@@ -446,16 +434,16 @@ uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
     return granters_tick(host, &host_ops, now, out);
 }
 
-static const struct granter_ops host_ops = {.nonce_step = NETLOCK_SERIAL_STEP,
-                                            .no_lapse = NETLOCK_MISTAKE_NO_LAPSE,
-                                            .quitting = REQUEST_QUITTING,
-                                            .say = host_say,
-                                            .retry = retry,
-                                            .ask_anew = host_ask_anew,
-                                            .may_have = may_have,
-                                            .leased = leased,
-                                            .ask_for_lease = ask_for_lease,
-                                            .bring = bring,
-                                            .give_up = call_give_up,
-                                            .failed = call_end,
-                                            .converts = host_deadlock_upgrade};
+const struct granter_ops host_ops = {.nonce_step = NETLOCK_SERIAL_STEP,
+                                     .no_lapse = NETLOCK_MISTAKE_NO_LAPSE,
+                                     .quitting = REQUEST_QUITTING,
+                                     .say = host_say,
+                                     .retry = retry,
+                                     .ask_anew = host_ask_anew,
+                                     .may_have = may_have,
+                                     .leased = leased,
+                                     .ask_for_lease = ask_for_lease,
+                                     .bring = bring,
+                                     .give_up = call_give_up,
+                                     .failed = call_end,
+                                     .converts = host_deadlock_upgrade};

@@ -52,7 +52,7 @@ int call_begin(struct requests *h, struct request *r, const void *bytes, uint32_
     touch(c, out);
     outbox_touch(out, c->bytes, len ? len : 1);
     outbox_touch(out, r, sizeof *r);
-    c->id = host_fresh_nonce(h, r);
+    c->id = request_fresh_nonce(h, &host_ops, r);
     c->since_ns = 0;
     c->life = 0;
     c->len = (uint16_t)len;
@@ -139,7 +139,7 @@ static void fail(struct requests *h, struct request *r, int result, uint64_t now
         request_become(h, r, REQUEST_HELD, out);
         host_settle(h, r, result, out);
     } else {
-        host_quit(h, r, result, now, out);
+        request_quit(h, &host_ops, r, result, now, out);
         outbox_wake(out, request_number(h, r));
     }
 }
@@ -183,7 +183,7 @@ static void succeed(struct requests *h, struct request *r, const struct netlock_
     c->len = (uint16_t)(len - sizeof *p);
     memcpy(c->bytes, p + 1, c->len);
     if (c->once)
-        host_quit(h, r, 0, now, out);
+        request_quit(h, &host_ops, r, 0, now, out);
     else
         request_become(h, r, REQUEST_HELD, out);
     host_settle(h, r, 0, out);
@@ -224,11 +224,11 @@ static void on_fenced(struct requests *h, struct request *r, const struct netloc
         fail(h, r, r->why, now, out);
     } else if (r->state == REQUEST_CALLING && p->head.nonce == r->nonce) {
         request_set_lost(h, request_session(h, r), true, out);
-        host_quit(h, r, -PAWL_ELOST, now, out);
+        request_quit(h, &host_ops, r, -PAWL_ELOST, now, out);
         outbox_wake(out, request_number(h, r));
     } else { /* that was a hold of the past: once more, as something else to be done */
         touch(c, out);
-        c->id = host_fresh_nonce(h, r);
+        c->id = request_fresh_nonce(h, &host_ops, r);
         c->life = 0;
         if (r->state == REQUEST_ASKING)
             host_ask_anew(h, r, now, out);

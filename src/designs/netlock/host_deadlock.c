@@ -77,7 +77,7 @@ void host_deadlock_upgrade(struct requests *h, const struct request *r, struct o
 {
     struct suspect *s = (struct suspect *)(void *)((char *)h + host_suspects_at(&h->config)) + request_number(h, r);
     outbox_touch(out, s, sizeof *s);
-    s->upgrade = host_fresh_nonce(h, r);
+    s->upgrade = request_fresh_nonce(h, &host_ops, r);
 }
 
 static bool holds(void *ctx, uint32_t request)

@@ -13,8 +13,7 @@
 
 static bool is_empty(struct nl_switch *w, uint32_t lock)
 {
-    uint64_t ends = switch_ends(w, lock);
-    return switch_head(ends) == switch_tail(ends) && !plane_waiting(switch_plane(w), lock);
+    return netlock_is_empty(switch_ends(w, lock)) && !plane_waiting(switch_plane(w), lock);
 }
 
 static void set_over(struct nl_switch *w, uint32_t lock)

@@ -52,7 +52,7 @@ static uint64_t lay_out(struct plane *p, const struct plane_config *c)
                                          (netlock_is_wide((enum netlock_array)i) ? sizeof(uint64_t) : sizeof(uint32_t)));
     p->table_at = place(&at, cells_for(c) * sizeof(uint32_t));
     p->index_at = place(&at, c->locks * sizeof(uint64_t));
-    p->quota_at = place(&at, c->tenants * sizeof(struct plane_quota));
+    p->quota_at = place(&at, c->tenants * sizeof(struct netlock_quota));
     p->charged_at = place(&at, c->requests * sizeof(uint64_t));
     p->free_at = place(&at, c->locks * sizeof(uint32_t));
     p->taken_at = place(&at, c->slots);
@@ -88,8 +88,6 @@ void plane_init(struct plane *p, const struct plane_config *config)
 /* ---- a program in the kernel beside us ---- */
 
 #define BUSY_TRIES 100000 /* while another packet of the lock or request passes: microseconds at most */
-
-static_assert(sizeof(struct plane_quota) == sizeof(struct netlock_quota), "the kernel reads it");
 
 static struct plane_kernel kernel;
 
@@ -263,8 +261,7 @@ static void region_take(struct plane *p, const struct plane_region *r, uint8_t t
 
 static bool nobody_in(const struct plane *p, uint32_t lock)
 {
-    uint64_t ends = plane_get(p, NETLOCK_ENDS, lock);
-    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) && !plane_waiting(p, lock);
+    return netlock_is_empty(plane_get(p, NETLOCK_ENDS, lock)) && !plane_waiting(p, lock);
 }
 
 uint64_t plane_waiting(const struct plane *p, uint32_t lock)
@@ -411,17 +408,17 @@ void plane_set(struct plane *p, enum netlock_array array, uint32_t index, uint64
     write_register(p, array, index, value);
 }
 
-int plane_quota(struct plane *p, uint16_t tenant, const struct plane_quota *quota)
+int plane_quota(struct plane *p, uint16_t tenant, const struct netlock_quota *quota)
 {
     if (tenant >= p->config.tenants)
         return -EINVAL;
-    ((struct plane_quota *)part(p, p->quota_at))[tenant] = *quota;
+    ((struct netlock_quota *)part(p, p->quota_at))[tenant] = *quota;
     return 0;
 }
 
-struct plane_quota plane_quota_of(const struct plane *p, uint16_t tenant)
+struct netlock_quota plane_quota_of(const struct plane *p, uint16_t tenant)
 {
-    return tenant < p->config.tenants ? ((const struct plane_quota *)part(p, p->quota_at))[tenant] : (struct plane_quota){0};
+    return tenant < p->config.tenants ? ((const struct netlock_quota *)part(p, p->quota_at))[tenant] : (struct netlock_quota){0};
 }
 
 /* ---- passes ---- */
@@ -440,7 +437,7 @@ static inline struct netlock_registers reached(struct plane *p, uint32_t lock, c
 
 static inline void set_quota(const struct plane *p, struct netlock_pass *pass, uint32_t tenant)
 {
-    const struct plane_quota *quota = (const struct plane_quota *)part(p, p->quota_at) + tenant;
+    const struct netlock_quota *quota = (const struct netlock_quota *)part(p, p->quota_at) + tenant;
     pass->rate = quota->rate;
     pass->burst = quota->burst;
 }

@@ -28,10 +28,6 @@ struct plane_region {
     uint16_t levels;    /* how many priorities have one; 0: all of them */
 };
 
-struct plane_quota {
-    uint32_t rate, burst; /* requests per 2^20 us; 0: no quota */
-};
-
 struct plane_counts {
     uint64_t packets, passes, resubmissions, unfinished;
     uint64_t passes_max;
@@ -112,9 +108,9 @@ uint64_t plane_get(const struct plane *plane, enum netlock_array array, uint32_t
 void plane_set(struct plane *plane, enum netlock_array array, uint32_t index, uint64_t value);
 
 /* 0 or -EINVAL: no such tenant. */
-int plane_quota(struct plane *plane, uint16_t tenant, const struct plane_quota *quota);
+int plane_quota(struct plane *plane, uint16_t tenant, const struct netlock_quota *quota);
 
-struct plane_quota plane_quota_of(const struct plane *plane, uint16_t tenant);
+struct netlock_quota plane_quota_of(const struct plane *plane, uint16_t tenant);
 
 /* A request of a tenant for a lock that is not here: 0, or how many microseconds it must wait. Sent again, it costs nothing. */
 uint32_t plane_charge(struct plane *plane, uint16_t tenant, uint16_t machine, uint64_t nonce, uint32_t now);

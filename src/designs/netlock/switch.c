@@ -116,7 +116,7 @@ static void wipe(struct nl_switch *w)
     struct plane *plane = switch_plane(w);
     bool in_kernel = plane->in_kernel;
     const struct rack_config config = w->config;
-    struct plane_quota quotas[SWITCH_TENANTS];
+    struct netlock_quota quotas[SWITCH_TENANTS];
     for (uint16_t i = 0; i < SWITCH_TENANTS; i++)
         quotas[i] = plane_quota_of(plane, i); /* policies outlast a term */
     __atomic_store_n(&w->until_ns, 0, __ATOMIC_SEQ_CST);
@@ -175,20 +175,21 @@ struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enu
     return p;
 }
 
-static struct netlock_sender sender_of(const struct nl_switch *w, uint64_t index)
-{
-    return (struct netlock_sender){.index = index, .space = w->config.space, .life = w->term, .self = switch_place(w)};
-}
-
 static struct netlock_packet *add_packet(void *out)
 {
     return outbox_add(out, sizeof(struct netlock_packet));
 }
 
+static struct netlock_sender sender_of(const struct nl_switch *w, uint64_t index, struct outbox *out)
+{
+    return (struct netlock_sender){
+        .add = add_packet, .ctx = out, .index = index, .space = w->config.space, .term = w->term, .self = switch_place(w)};
+}
+
 static struct netlock_packet *answer(struct nl_switch *w, const struct packet_head *h, enum netlock_type type, struct outbox *out)
 {
-    const struct netlock_sender s = sender_of(w, h->index);
-    return netlock_to_client(&s, type, h->nonce, h->from, add_packet, out);
+    const struct netlock_sender s = sender_of(w, h->index, out);
+    return netlock_to_client(&s, type, h->nonce, h->from);
 }
 
 static void emit_data(struct nl_switch *w, const struct netlock_pass *pass, const struct netlock_packet *p, uint32_t len,
@@ -207,7 +208,7 @@ static void emit_data(struct nl_switch *w, const struct netlock_pass *pass, cons
 /* What leaves after a pass. A packet that finds no room in the outbox is as good as lost: it is asked for again. */
 static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *pass, struct outbox *out)
 {
-    struct netlock_sender s = sender_of(w, plane_index(switch_plane(w), lock));
+    struct netlock_sender s = sender_of(w, plane_index(switch_plane(w), lock), out);
     if (pass->out & (NETLOCK_OUT_FORWARD | NETLOCK_OUT_NOTIFY | NETLOCK_OUT_PUSHED)) {
         s.server = switch_server_place(w, s.index);
         s.host_life = switch_machine(w, pass->machine)->life;
@@ -216,7 +217,7 @@ static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *
     w->counts.switch_grants += (pass->out & NETLOCK_OUT_GRANT) != 0;
     w->counts.refused_quota += (pass->out & NETLOCK_OUT_QUOTA) != 0;
     w->counts.overflowed += (pass->out & NETLOCK_OUT_FORWARD) != 0;
-    netlock_emit(pass, &s, add_packet, out);
+    netlock_emit(pass, &s);
 }
 
 /* `p`: the packet itself, if it has bytes for a data server. */

@@ -232,11 +232,15 @@ void granters_session_dead(struct requests *h, const struct granter_ops *ops, ui
     request_set_lost(h, session, false, out);
 }
 
-/* The earliest end of a lease from which the session holds something; 0: it has lost something. */
 uint64_t granters_expiry(const struct requests *h, const struct granter_ops *ops, uint32_t session)
 {
-    uint64_t until = requests_expiry(h, session);
-    return until && MISTAKE(h->config.mistakes, ops->no_lapse) ? UINT64_MAX : until;
+    uint64_t until = UINT64_MAX;
+    if (request_lost(h, session))
+        return 0;
+    for (unsigned g = 0; g < h->granters && !MISTAKE(h->config.mistakes, ops->no_lapse); g++)
+        if (*request_held_count(h, session, g))
+            until = min_u64(until, h->leases[g].until_ns);
+    return until;
 }
 
 /* ---- time ---- */

@@ -80,7 +80,6 @@ int requests_outcome(const void *host, uint32_t request, struct packet_answer *o
 bool requests_idle(const void *host, uint32_t request);
 bool requests_hold(const void *host, uint32_t request);
 bool requests_claim(const void *host, uint32_t request, struct packet_claim *out);
-uint64_t requests_expiry(const void *host, uint32_t session);
 
 static inline struct request *request_at(const struct requests *t, uint32_t i)
 {
@@ -100,6 +99,12 @@ static inline uint32_t request_session(const struct requests *t, const struct re
 static inline bool request_held(const struct request *r)
 {
     return r->state == REQUEST_HELD || r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING || r->state == REQUEST_CALLING;
+}
+
+/* How many locks a session has from a granter. */
+static inline uint32_t *request_held_count(const struct requests *t, uint32_t session, unsigned granter)
+{
+    return (uint32_t *)(void *)((char *)(uintptr_t)t + t->held_at) + (uint64_t)session * t->granters + granter;
 }
 
 /* Whether a session has lost something. */

@@ -124,23 +124,14 @@ static void append(struct server *s, struct lock *l, struct entry *e)
 {
     e->next = 0;
     e->prev = l->last;
-    if (l->last)
-        entry_at(s, l->last - 1)->next = link_of(s, e);
-    else
-        l->first = link_of(s, e);
+    *(l->last ? &entry_at(s, l->last - 1)->next : &l->first) = link_of(s, e);
     l->last = link_of(s, e);
 }
 
 static void take_out(struct server *s, struct lock *l, struct entry *e)
 {
-    if (e->prev)
-        entry_at(s, e->prev - 1)->next = e->next;
-    else
-        l->first = e->next;
-    if (e->next)
-        entry_at(s, e->next - 1)->prev = e->prev;
-    else
-        l->last = e->prev;
+    *(e->prev ? &entry_at(s, e->prev - 1)->next : &l->first) = e->next;
+    *(e->next ? &entry_at(s, e->next - 1)->prev : &l->last) = e->prev;
 }
 
 static void grant(struct server *s, struct lock *l, struct entry *e, enum pawl_mode mode, struct outbox *out)
