@@ -100,8 +100,7 @@ static inline uint32_t netlock_strengthen(struct netlock_pass *p, uint32_t flags
 /* CONVERT, STAY, STRENGTHEN: change the flags of a hold's slot. */
 static inline void netlock_op_convert(struct netlock_pass *p, const struct netlock_registers *r)
 {
-    netlock_waiters(p, r);
-    struct netlock_ends e = netlock_get_ends(p, r);
+    struct netlock_ends e = netlock_look_at_ends(p, r);
     if (!netlock_in_queue(p, &e))
         return;
     bool upgrading = netlock_upgrading(r);
@@ -120,8 +119,7 @@ static inline void netlock_op_convert(struct netlock_pass *p, const struct netlo
  * faster, it is not. */
 static inline void netlock_op_upgrade(struct netlock_pass *p, const struct netlock_registers *r)
 {
-    netlock_waiters(p, r);
-    struct netlock_ends e = netlock_get_ends(p, r);
+    struct netlock_ends e = netlock_look_at_ends(p, r);
     bool found = netlock_in_queue(p, &e);
     e.writer = netlock_ranked(p) ? NETLOCK_WRITER : e.writer;
     netlock_set_ends(p, r, &e);
@@ -149,8 +147,7 @@ static inline void netlock_op_upgrade(struct netlock_pass *p, const struct netlo
 /* WEAKENED: a writer less is in the queue, as if one had gone. */
 static inline void netlock_op_weakened(struct netlock_pass *p, const struct netlock_registers *r)
 {
-    netlock_waiters(p, r);
-    struct netlock_ends e = netlock_get_ends(p, r);
+    struct netlock_ends e = netlock_look_at_ends(p, r);
     if (netlock_ranked(p) || netlock_after(p->ticket, p->size) == e.tail)
         e.writer = 0;
     p->ticket = e.head;
@@ -166,8 +163,7 @@ static inline void netlock_op_weakened(struct netlock_pass *p, const struct netl
 /* SOLE, from slot to slot: is the reader that wants to write the only one? Then it does. */
 static inline void netlock_op_sole(struct netlock_pass *p, const struct netlock_registers *r)
 {
-    netlock_waiters(p, r);
-    struct netlock_ends e = netlock_get_ends(p, r);
+    struct netlock_ends e = netlock_look_at_ends(p, r);
     if (!e.empty && !netlock_in_queue(p, &e) && p->ticket != e.tail) {
         p->ticket = e.head;
         p->mark = NETLOCK_NO_TICKET;

@@ -182,8 +182,7 @@ static inline void netlock_end_slot(struct netlock_pass *p, const struct netlock
 
 static inline void netlock_op_release(struct netlock_pass *p, const struct netlock_registers *r)
 {
-    netlock_waiters(p, r);
-    struct netlock_ends e = netlock_get_ends(p, r);
+    struct netlock_ends e = netlock_look_at_ends(p, r);
     if (MISTAKE(p->mistakes, NETLOCK_MISTAKE_BLIND_RELEASE))
         p->ticket = e.head;
     if (netlock_in_queue(p, &e))
@@ -200,8 +199,7 @@ static inline void netlock_op_cancel(struct netlock_pass *p, const struct netloc
     bool found = seen == p->nonce;
     netlock_set(r, NETLOCK_SEEN, r->request, seen, netlock_is_past(seen, p->nonce) ? seen : p->nonce + NETLOCK_CANCELLED);
     netlock_note_arrivals(p, r, 0);
-    netlock_waiters(p, r);
-    struct netlock_ends e = netlock_get_ends(p, r);
+    struct netlock_ends e = netlock_look_at_ends(p, r);
     if (found) {
         netlock_find_ticket(p, r);
         netlock_end_slot(p, r, false);
@@ -248,8 +246,7 @@ static inline void netlock_op_ended(struct netlock_pass *p, const struct netlock
     bool first = p->op == NETLOCK_OP_ENDED, wrote = first && p->mode == NETLOCK_EXCLUSIVE;
     netlock_note_round(p, r);
     netlock_note_arrivals(p, r, 0);
-    netlock_waiters(p, r);
-    struct netlock_ends e = netlock_get_ends(p, r);
+    struct netlock_ends e = netlock_look_at_ends(p, r);
     bool look = wrote && !e.empty; /* a writer in the middle gave up: readers behind it may join those before it */
     if (!e.empty && e.head == p->ticket) {
         e.head = netlock_after(e.head, p->size);
@@ -270,8 +267,7 @@ static inline void netlock_op_ended(struct netlock_pass *p, const struct netlock
 /* Algorithm 2, lines 22 to 27: readers behind readers. */
 static inline void netlock_op_walk(struct netlock_pass *p, const struct netlock_registers *r)
 {
-    netlock_waiters(p, r);
-    struct netlock_ends e = netlock_get_ends(p, r);
+    struct netlock_ends e = netlock_look_at_ends(p, r);
     if (!netlock_in_queue(p, &e) && p->ticket != e.tail)
         p->ticket = e.head; /* the head overtook it */
     if (!e.empty && p->ticket != e.tail)

@@ -122,41 +122,46 @@ static inline void netlock_emit_refusal(const struct netlock_pass *pass, const s
     p->stamp = quota ? (uint64_t)pass->out_wait << 10 : 0;
 }
 
-/* A request goes on to the server, with what the server must know about where the lock is. */
-static inline void netlock_emit_forward(const struct netlock_pass *pass, const struct netlock_sender *s)
+/* To the lock's server, with what it must know about where the lock is. */
+static inline struct netlock_packet *netlock_to_server(const struct netlock_pass *pass, const struct netlock_sender *s,
+                                                       enum netlock_type type, uint32_t life, struct place from)
 {
     struct netlock_packet *p = s->server.machine ? s->add(s->ctx) : 0;
     if (!p)
-        return;
-    netlock_head(p, s->space, pass->op == NETLOCK_OP_CANCEL ? NETLOCK_CANCEL : NETLOCK_ACQUIRE, s->host_life,
-                 (struct place){pass->machine, pass->port}, s->server);
+        return 0;
+    netlock_head(p, s->space, type, life, from, s->server);
     p->head.index = s->index;
+    p->life = s->term;
+    p->round = pass->round;
+    p->count = pass->count;
+    p->ticket = pass->levels;
+    return p;
+}
+
+/* A request goes on to the server. */
+static inline void netlock_emit_forward(const struct netlock_pass *pass, const struct netlock_sender *s)
+{
+    enum netlock_type type = pass->op == NETLOCK_OP_CANCEL ? NETLOCK_CANCEL : NETLOCK_ACQUIRE;
+    struct netlock_packet *p = netlock_to_server(pass, s, type, s->host_life, (struct place){pass->machine, pass->port});
+    if (!p)
+        return;
     p->head.nonce = pass->nonce;
     p->mode = pass->mode;
     p->priority = pass->priority;
     p->tenant = pass->tenant;
     p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW | (pass->low ? NETLOCK_LOW : 0));
-    p->ticket = pass->levels;
-    p->life = s->term;
-    p->round = pass->round;
-    p->count = pass->count;
 }
 
 /* NOTIFY, PUSHED. */
 static inline void netlock_emit_pushes(const struct netlock_pass *pass, const struct netlock_sender *s)
 {
-    struct netlock_packet *p = s->server.machine ? s->add(s->ctx) : 0;
+    enum netlock_type type = pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED;
+    struct netlock_packet *p = netlock_to_server(pass, s, type, s->term, s->self);
     if (!p)
         return;
-    netlock_head(p, s->space, pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED, s->term, s->self, s->server);
-    p->head.index = s->index;
-    p->life = s->term;
-    p->round = pass->round;
     p->pushed = pass->pushed;
-    p->count = pass->count;
     p->room = pass->out_room;
     p->flags = pass->vacant ? NETLOCK_LOW : 0;
-    p->ticket = pass->levels;
 }
 
 /* All packets that leave after a pass; but for NETLOCK_OUT_DATA, which needs the packet's bytes. */

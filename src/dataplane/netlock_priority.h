@@ -101,8 +101,7 @@ static inline void netlock_op_peek(struct netlock_pass *p, const struct netlock_
 {
     uint64_t reg = netlock_get(r, NETLOCK_QUEUES, netlock_queue_of(p, r));
     uint32_t head = (uint32_t)(reg >> 32), tail = (uint32_t)reg;
-    netlock_waiters(p, r);
-    struct netlock_ends e = netlock_get_ends(p, r);
+    struct netlock_ends e = netlock_look_at_ends(p, r);
     p->ticket = head;
     p->queue = (uint8_t)(1 + p->priority);
     uint32_t slot = head != tail ? netlock_slot(p) : NETLOCK_NO_TICKET;

@@ -321,6 +321,13 @@ static inline struct netlock_ends netlock_get_ends(struct netlock_pass *p, const
     return e;
 }
 
+/* The same of an operation that does not change the waiters. */
+static inline struct netlock_ends netlock_look_at_ends(struct netlock_pass *p, const struct netlock_registers *r)
+{
+    netlock_waiters(p, r);
+    return netlock_get_ends(p, r);
+}
+
 static inline void netlock_set_ends(struct netlock_pass *p, const struct netlock_registers *r, const struct netlock_ends *e)
 {
     p->over = e->over != 0;

@@ -201,9 +201,8 @@ enum netlock_done {
     NETLOCK_DONES
 };
 
-#define NETLOCK_PAYLOAD_MAX                                                                                                        \
-    512u /* bytes for a data server, and from it: small, so that they fit into one packet and into memory                          \
-          */
+/* Bytes for a data server, and from it: few, so that they fit into one packet and into memory. */
+#define NETLOCK_PAYLOAD_MAX 512u
 _Static_assert(sizeof(struct netlock_packet) + NETLOCK_PAYLOAD_MAX <= PACKET_MAX, "in one packet");
 
 static inline uint32_t netlock_request_of(uint64_t nonce)

@@ -127,9 +127,9 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
 #define WAIT_SIZE 16u       /* of each priority's queue */
 #define SLIDES_AT_ONCE 256u /* queues that one defragmentation moves */
 #define FILL_SIZE 8u        /* slots of a lock that nobody has asked for yet, if there is that much room for all */
-#define FILL_PACKETS 8u     /* of TAKE_MANY that one look sends, */
-#define FILL_FLYING                                                                                                                \
-    (16u * NETLOCK_MANY_MAX) /* and locks that are on their way: what a socket has no room for is asked for one by one */
+#define FILL_PACKETS 8u     /* of TAKE_MANY that one look sends */
+/* And locks that are in flight: those for which a socket has no room are asked for one by one. */
+#define FILL_FLYING (16u * NETLOCK_MANY_MAX)
 
 void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_demand *demands)
 {

@@ -49,11 +49,6 @@ struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum ne
     return p;
 }
 
-static struct netlock_packet *packet_to(struct requests *h, unsigned granter, enum netlock_type type, struct outbox *out)
-{
-    return host_packet(h, granter, type, 0, out);
-}
-
 void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
     static const uint8_t types[] = {[REQUEST_ASKING] = NETLOCK_ACQUIRE,
@@ -110,26 +105,30 @@ static bool may_have(const struct requests *h, unsigned granter, const struct re
     return granter == GRANTER_SWITCH || h->leases[granter].slots >> netlock_home(&h->config, r->index) & 1;
 }
 
+/* LEASE to a granter, or to that switch. A granter that hears its own life knows that the host holds nothing from the one before.
+ */
+static bool say_lease(struct requests *h, unsigned granter, uint16_t port, uint64_t now, struct outbox *out)
+{
+    struct netlock_packet *p = host_packet(h, granter, NETLOCK_LEASE, 0, out);
+    if (!p)
+        return false;
+    p->head.to.port = port;
+    p->stamp = now;
+    p->life = h->leases[granter].life;
+    return true;
+}
+
 static void ask_for_lease(struct requests *h, unsigned granter, uint64_t now, struct outbox *out)
 {
     struct lease *l = &h->leases[granter];
-    struct netlock_packet *p = packet_to(h, granter, NETLOCK_LEASE, out);
+    bool said = say_lease(h, granter, granter_place(h, granter).port, now, out);
     outbox_touch(out, l, sizeof *l);
     if (l->until_ns > now)
         l->asked = 0;
-    l->next_ns = !p ? now : now + (l->until_ns > now ? h->config.lease_ns / LEASE_SHARE : netlock_pause(&h->config, &l->asked));
-    if (p) {
-        p->stamp = now;
-        p->life = l->life; /* whoever has heard of this life holds nothing from the one before it */
-    }
+    l->next_ns = !said ? now : now + (l->until_ns > now ? h->config.lease_ns / LEASE_SHARE : netlock_pause(&h->config, &l->asked));
     /* No answer for a while: another switch may be active by now. */
-    bool silent = granter == GRANTER_SWITCH && h->config.switches > 1 && l->until_ns <= now + h->config.lease_ns / 2;
-    struct netlock_packet *q = silent ? packet_to(h, granter, NETLOCK_LEASE, out) : NULL;
-    if (q) {
-        q->head.to.port = 1 - l->port;
-        q->stamp = now;
-        q->life = l->life;
-    }
+    if (granter == GRANTER_SWITCH && h->config.switches > 1 && l->until_ns <= now + h->config.lease_ns / 2)
+        say_lease(h, granter, 1 - l->port, now, out);
 }
 
 static void leased(struct requests *h, unsigned granter, struct request *r, uint64_t now, struct outbox *out)
@@ -193,7 +192,7 @@ void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct out
 /* Granted what nobody here waits for, or has already: given back to whoever granted it. */
 static void give_back(struct requests *h, unsigned granter, const struct netlock_packet *p, struct outbox *out)
 {
-    struct netlock_packet *back = packet_to(h, granter, NETLOCK_RELEASE, out);
+    struct netlock_packet *back = host_packet(h, granter, NETLOCK_RELEASE, 0, out);
     if (!back)
         return;
     back->head.index = p->head.index;
@@ -338,12 +337,7 @@ static void on_elsewhere(struct requests *h, const struct netlock_packet *p, uin
         h->busy.drops.stale++;
         return;
     }
-    struct netlock_packet *q = packet_to(h, GRANTER_SWITCH, NETLOCK_LEASE, out);
-    if (!q)
-        return;
-    q->head.to.port = (uint16_t)p->round;
-    q->stamp = now;
-    q->life = l->life;
+    say_lease(h, GRANTER_SWITCH, (uint16_t)p->round, now, out);
 }
 
 /* Whether what it says, in that life, is of now. What a former life of it said is not. */

@@ -5,10 +5,9 @@
 
 #include <errno.h>
 
-#define SENT_LONG                                                                                                                  \
-    (REQUEST_BEFORE_BACKOFF + 2u) /* then it is CHASE_PROBE_FACTOR retransmission times until the next: after five of them         \
-                                   */
-static_assert(1u << (SENT_LONG - REQUEST_BEFORE_BACKOFF) == CHASE_PROBE_FACTOR, "as it says");
+/* A request that was sent so often waits CHASE_PROBE_FACTOR retry times for the next time: it was sent five times. */
+#define SENT_LONG (REQUEST_BEFORE_BACKOFF + 2u)
+static_assert(1u << (SENT_LONG - REQUEST_BEFORE_BACKOFF) == CHASE_PROBE_FACTOR, "as the factor says");
 
 struct event {
     struct requests *h;

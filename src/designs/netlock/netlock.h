@@ -175,6 +175,10 @@ uint64_t netlock_table_hear(const struct rack_config *c, const struct netlock_pa
 struct netlock_packet *netlock_table_write(const struct rack_config *c, const struct netlock_table *table, enum netlock_type type,
                                            uint32_t life, struct place from, struct place to, struct outbox *out);
 
+/* A heartbeat to the steward, of a switch or server whose lease lasts until then; null: no room. */
+struct netlock_packet *netlock_beat(const struct rack_config *c, const struct netlock_table *table, uint32_t life,
+                                    struct place from, uint64_t now, uint64_t until, struct outbox *out);
+
 /* Between two questions that are not answered: short at first, when everybody starts at once. */
 static inline uint64_t netlock_pause(const struct rack_config *c, uint8_t *asked)
 {

@@ -6,29 +6,20 @@
 
 #include <errno.h>
 
-static uint64_t locks_at(const struct rack_config *c)
+static struct server_layout lay_out(const struct rack_config *c)
 {
-    return round_up(sizeof(struct server) + (c->machines + UINT64_C(1)) * sizeof(struct client), CACHE_LINE);
-}
-
-static uint64_t entries_at(const struct rack_config *c)
-{
-    return locks_at(c) + round_up(c->locks * sizeof(struct lock), CACHE_LINE);
-}
-
-static uint64_t fences_at(const struct rack_config *c)
-{
-    return entries_at(c) + round_up((c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry), CACHE_LINE);
-}
-
-static uint64_t deeds_at(const struct rack_config *c)
-{
-    return fences_at(c) + round_up(c->locks * sizeof(struct fence), CACHE_LINE);
+    uint64_t clients = c->machines + UINT64_C(1), requests = clients * rack_requests(c);
+    struct server_layout l = {.locks = round_up(sizeof(struct server) + clients * sizeof(struct client), CACHE_LINE)};
+    l.entries = l.locks + round_up(c->locks * sizeof(struct lock), CACHE_LINE);
+    l.fences = l.entries + round_up(requests * sizeof(struct entry), CACHE_LINE);
+    l.deeds = l.fences + round_up(c->locks * sizeof(struct fence), CACHE_LINE);
+    l.bytes = l.deeds + requests * sizeof(struct deed);
+    return l;
 }
 
 uint64_t netlock_server_bytes(const struct rack_config *c)
 {
-    return deeds_at(c) + (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct deed);
+    return lay_out(c).bytes;
 }
 
 void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
@@ -39,10 +30,7 @@ void netlock_server_init(void *server, const struct rack_config *config, uint16_
     s->life = life;
     s->number = (uint16_t)rack_server_on(config, machine);
     assert(s->number < config->servers);
-    s->locks_at = locks_at(config);
-    s->entries_at = entries_at(config);
-    s->fences_at = fences_at(config);
-    s->deeds_at = deeds_at(config);
+    s->at = lay_out(config);
     s->fresh = fresh;
     s->revive_ns = UINT64_MAX;
     s->beat_ns = now;

@@ -86,6 +86,11 @@ struct server_slot {
     bool whole;          /* nobody had it before: nothing is lent that this server does not know of */
 };
 
+/* Where its parts lie, in bytes from the beginning. */
+struct server_layout {
+    uint64_t locks, entries, fences, deeds, bytes;
+};
+
 struct server {
     struct rack_config config;
     struct packet_drops drops;
@@ -109,7 +114,7 @@ struct server {
     uint32_t busy;    /* first; lock + 1 */
     uint32_t touched; /* locks asked for and not yet reported */
     uint32_t touched_lock[SERVER_TOUCHED_MAX];
-    uint64_t locks_at, entries_at, deeds_at, fences_at;
+    struct server_layout at;
     pawl_apply apply; /* null: it keeps no data */
     void *apply_ctx;
     const struct netlock_packet *carried; /* the request that is looked at just now, if it brings something for a data server */
@@ -119,13 +124,13 @@ struct server {
 
 static inline struct lock *server_lock(struct server *s, uint64_t index)
 {
-    return (struct lock *)(void *)((char *)s + s->locks_at) + index;
+    return (struct lock *)(void *)((char *)s + s->at.locks) + index;
 }
 
 /* It has room for all of them: it may have to take over others'. */
 static inline uint64_t server_lock_index(struct server *s, const struct lock *l)
 {
-    return (uint64_t)(l - (struct lock *)(void *)((char *)s + s->locks_at));
+    return (uint64_t)(l - (struct lock *)(void *)((char *)s + s->at.locks));
 }
 
 static inline struct server_slot *server_slot(struct server *s, uint64_t index)
@@ -170,7 +175,7 @@ bool server_open(struct server *s, const struct lock *l, uint64_t now);
 
 static inline struct entry *server_entry(struct server *s, uint64_t i)
 {
-    return (struct entry *)(void *)((char *)s + s->entries_at) + i;
+    return (struct entry *)(void *)((char *)s + s->at.entries) + i;
 }
 
 static inline uint32_t server_link(struct server *s, const struct entry *e)

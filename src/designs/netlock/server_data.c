@@ -23,12 +23,12 @@ bool server_sound_data(const struct server *s, const struct netlock_packet *p, u
 static struct deed *deed_of(struct server *s, const struct netlock_packet *p)
 {
     uint64_t i = (uint64_t)p->head.from.machine * rack_requests(&s->config) + netlock_request_of(p->stamp);
-    return (struct deed *)(void *)((char *)s + s->deeds_at) + i;
+    return (struct deed *)(void *)((char *)s + s->at.deeds) + i;
 }
 
 static bool passes(struct server *s, const struct netlock_packet *p)
 {
-    struct fence *f = (struct fence *)(void *)((char *)s + s->fences_at) + p->head.index;
+    struct fence *f = (struct fence *)(void *)((char *)s + s->at.fences) + p->head.index;
     bool reads = p->mode == NETLOCK_SHARED;
     if (p->token < f->written || (!reads && p->token < f->read))
         return MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_FENCE);

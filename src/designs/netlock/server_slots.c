@@ -77,13 +77,8 @@ uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out)
 {
     if (now < s->beat_ns)
         return s->beat_ns;
-    struct netlock_packet *p =
-        netlock_table_write(&s->config, &s->table, NETLOCK_BEAT, s->life, (struct place){s->machine, PORT_SERVER},
-                            (struct place){MACHINE_STEWARD, PORT_POOL}, out);
-    if (!p)
+    if (!netlock_beat(&s->config, &s->table, s->life, (struct place){s->machine, PORT_SERVER}, now, s->until_ns, out))
         return now;
-    p->stamp = now;
-    p->flags = now < s->until_ns ? NETLOCK_BEAT_LEASED : 0;
     bool settled = now < s->until_ns && s->table.term == s->switch_life && s->synced;
     if (settled)
         s->beats = 0;

@@ -45,6 +45,18 @@ struct netlock_packet *netlock_table_write(const struct rack_config *c, const st
     return p;
 }
 
+struct netlock_packet *netlock_beat(const struct rack_config *c, const struct netlock_table *table, uint32_t life,
+                                    struct place from, uint64_t now, uint64_t until, struct outbox *out)
+{
+    const struct place steward = {MACHINE_STEWARD, PORT_POOL};
+    struct netlock_packet *p = netlock_table_write(c, table, NETLOCK_BEAT, life, from, steward, out);
+    if (!p)
+        return NULL;
+    p->stamp = now;
+    p->flags = now < until ? NETLOCK_BEAT_LEASED : 0;
+    return p;
+}
+
 uint64_t netlock_steward_bytes(const struct rack_config *config)
 {
     (void)config;

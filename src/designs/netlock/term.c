@@ -32,13 +32,11 @@ uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out)
     bool drained = active && w->retire && (hasty || !switch_plane(w)->used);
     if (now < w->beat_ns && (!drained || w->retired))
         return w->beat_ns;
-    struct netlock_packet *p = netlock_table_write(&w->config, &w->table, NETLOCK_BEAT, w->life, switch_place(w),
-                                                   (struct place){MACHINE_STEWARD, PORT_POOL}, out);
+    struct netlock_packet *p = netlock_beat(&w->config, &w->table, w->life, switch_place(w), now, w->leased_ns, out);
     if (!p)
         return now;
     w->retired = w->retired || drained;
-    p->stamp = now;
-    p->flags = (uint8_t)((active && w->retired ? NETLOCK_BEAT_EMPTY : 0) | (now < w->leased_ns ? NETLOCK_BEAT_LEASED : 0));
+    p->flags |= active && w->retired ? NETLOCK_BEAT_EMPTY : 0;
     bool settled = active && !w->retire && w->table.count == w->config.servers;
     if (settled)
         w->asked = 0;

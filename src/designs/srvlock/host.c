@@ -24,36 +24,23 @@ void srv_host_init(void *memory, const struct rack_config *config, uint16_t mach
 static struct srv_packet *packet_to(struct requests *h, unsigned server, enum srv_type type, struct outbox *out)
 {
     struct srv_packet *p = outbox_add(out, sizeof *p);
-    if (!p)
-        return NULL;
-    p->head = (struct packet_head){.version = PACKET_VERSION,
-                                   .head_len = sizeof p->head,
-                                   .family = PACKET_SERVER,
-                                   .type = (uint8_t)type,
-                                   .space = h->config.space,
-                                   .epoch = h->life,
-                                   .from = {h->machine, PORT_POOL},
-                                   .to = {h->config.server[server], PORT_SERVER}};
+    if (p)
+        srv_head(p, &h->config, type, h->life, (struct place){h->machine, PORT_POOL},
+                 (struct place){h->config.server[server], PORT_SERVER});
     return p;
-}
-
-static enum srv_type type_of(const struct request *r)
-{
-    static const uint8_t types[] = {[REQUEST_ASKING] = SRV_ACQUIRE,
-                                    [REQUEST_CONVERTING] = SRV_CONVERT,
-                                    [REQUEST_STAYING] = SRV_STAY,
-                                    [REQUEST_RELEASING] = SRV_RELEASE};
-    return (enum srv_type)types[r->state];
 }
 
 /* What the request's state has to say to the server; and when again, should no answer come. */
 static void say(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
-    unsigned server = r->granter;
+    static const uint8_t types[] = {[REQUEST_ASKING] = SRV_ACQUIRE,
+                                    [REQUEST_CONVERTING] = SRV_CONVERT,
+                                    [REQUEST_STAYING] = SRV_STAY,
+                                    [REQUEST_RELEASING] = SRV_RELEASE};
     request_pause(h, r, now, out);
-    if (r->state == REQUEST_ASKING && h->leases[server].until_ns <= now)
+    if (r->state == REQUEST_ASKING && h->leases[r->granter].until_ns <= now)
         return; /* nothing is granted without a lease: said when there is one */
-    struct srv_packet *p = packet_to(h, server, type_of(r), out);
+    struct srv_packet *p = packet_to(h, r->granter, (enum srv_type)types[r->state], out);
     if (!p) {
         r->next_ns = now; /* the next tick has room */
         return;

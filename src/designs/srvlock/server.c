@@ -102,16 +102,9 @@ static void answer(struct server *s, const struct entry *e, enum srv_type type, 
     struct srv_packet *p = outbox_add(out, sizeof *p);
     if (!p)
         return; /* as if it were lost on its way */
-    p->head = (struct packet_head){.version = PACKET_VERSION,
-                                   .head_len = sizeof p->head,
-                                   .family = PACKET_SERVER,
-                                   .type = (uint8_t)type,
-                                   .space = s->config.space,
-                                   .epoch = s->life,
-                                   .index = e->index,
-                                   .nonce = e->nonce,
-                                   .from = {s->machine, PORT_SERVER},
-                                   .to = {machine_of(s, e), e->port}};
+    srv_head(p, &s->config, type, s->life, (struct place){s->machine, PORT_SERVER}, (struct place){machine_of(s, e), e->port});
+    p->head.index = e->index;
+    p->head.nonce = e->nonce;
     p->step = e->step;
     p->code = e->code;
     p->mode = e->mode;
@@ -241,10 +234,6 @@ static void repeat(struct server *s, const struct entry *e, struct outbox *out)
 
 static void on_convert(struct server *s, struct entry *e, const struct srv_packet *p, struct outbox *out)
 {
-    if ((e->state != ENTRY_HELD && e->state != ENTRY_UPGRADING) || p->step < e->step) {
-        s->drops.stale++;
-        return;
-    }
     if (p->step == e->step) {
         repeat(s, e, out);
         return;
@@ -272,10 +261,6 @@ static void on_convert(struct server *s, struct entry *e, const struct srv_packe
 
 static void on_stay(struct server *s, struct entry *e, const struct srv_packet *p, struct outbox *out)
 {
-    if ((e->state != ENTRY_HELD && e->state != ENTRY_UPGRADING) || p->step < e->step) {
-        s->drops.stale++;
-        return;
-    }
     if (e->state == ENTRY_UPGRADING) {
         struct lock *l = lock_of(s, e->index);
         e->state = ENTRY_HELD;
@@ -295,11 +280,8 @@ static void on_lease(struct server *s, struct client *c, const struct srv_packet
     if (!a)
         return; /* no answer, no lease */
     client_renew(c, &s->config, now);
-    *a = *p;
-    a->head.type = SRV_LEASED;
-    a->head.epoch = s->life;
-    a->head.to = p->head.from;
-    a->head.from = (struct place){s->machine, PORT_SERVER};
+    srv_head(a, &s->config, SRV_LEASED, s->life, (struct place){s->machine, PORT_SERVER}, p->head.from);
+    a->stamp = p->stamp;
 }
 
 /* Null: not for this server, or nonsense. */
@@ -370,7 +352,7 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
         break;
     case SRV_CONVERT:
     case SRV_STAY:
-        if (p->head.nonce != e->nonce)
+        if (p->head.nonce != e->nonce || (e->state != ENTRY_HELD && e->state != ENTRY_UPGRADING) || p->step < e->step)
             s->drops.stale++;
         else if (p->head.type == SRV_CONVERT)
             on_convert(s, e, p, out);

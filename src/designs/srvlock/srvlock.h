@@ -52,6 +52,19 @@ struct srv_packet {
 };
 _Static_assert(sizeof(struct srv_packet) == 64, "no padding");
 
+static inline void srv_head(struct srv_packet *p, const struct rack_config *c, enum srv_type type, uint32_t life, struct place from,
+                            struct place to)
+{
+    p->head = (struct packet_head){.version = PACKET_VERSION,
+                                   .head_len = sizeof p->head,
+                                   .family = PACKET_SERVER,
+                                   .type = (uint8_t)type,
+                                   .space = c->space,
+                                   .epoch = life,
+                                   .from = from,
+                                   .to = to};
+}
+
 static inline uint32_t srv_slot(uint64_t nonce)
 {
     return (uint32_t)(nonce & ((1u << SRV_SLOT_BITS) - 1));
