@@ -93,16 +93,13 @@ __attribute__((noinline)) int one_pass(struct netlock_pass *pass, uint32_t lock,
     struct latch *latch = bpf_map_lookup_elem(&latches, &lock);
     if (!pass || !b || !latch)
         return PASS_CLOSED;
-    const struct netlock_registers r = {.ctx = b,
-                                        .read = read_register,
-                                        .write = write_register,
-                                        .lock = lock,
-                                        .request = netlock_request_cell(pass->machine, pass->nonce, at.stride, at.requests),
-                                        .tenant = pass->tenant < at.tenants ? pass->tenant : 0};
-    uint32_t *claim = cell(b, at.claims_at, r.request, 4);
+    uint32_t request = netlock_request_cell(pass->machine, pass->nonce, at.stride, at.requests);
+    uint32_t tenant = pass->tenant < at.tenants ? pass->tenant : 0;
+    const struct netlock_registers r = {b, read_register, write_register, lock, request, tenant};
+    uint32_t *claim = cell(b, at.claims_at, request, 4);
     uint64_t *open = cell(b, at.open_at, lock, 8);
     uint32_t *active = cell(b, at.active_at, lock, 4);
-    struct netlock_quota *quota = cell(b, at.quota_at, r.tenant, sizeof *quota);
+    struct netlock_quota *quota = cell(b, at.quota_at, tenant, sizeof *quota);
     if (!claim || !open || !active || !quota)
         return PASS_CLOSED;
     pass->rate = quota->rate;

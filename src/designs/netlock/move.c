@@ -238,8 +238,6 @@ int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct ou
 
 /* ---- what servers say ---- */
 
-static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out);
-
 uint64_t switch_stop_percentile(const uint32_t *stops, unsigned percent)
 {
     uint64_t all = 0, seen = 0;
@@ -286,6 +284,20 @@ static void on_handover(struct nl_switch *w, uint32_t lock, const struct netlock
         switch_notify(w, lock, now, out);
     if (c->state == CONTROL_LIVE && c->unwanted)
         switch_move_out(w, p->head.index, now, out);
+}
+
+/* A push, or the word that there is nothing more to push, is for the data plane. */
+static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    if (switch_control(w, lock)->state != CONTROL_LIVE) {
+        w->drops.stale++;
+        return;
+    }
+    struct netlock_pass pass = {0};
+    netlock_pass_of_push(&pass, p, w->policy.levels);
+    if (switch_control(w, lock)->stopped && p->round == round_of(w, lock))
+        count_stop(w, switch_control(w, lock), now);
+    switch_run(w, lock, &pass, now, out);
 }
 
 /* As many HANDOVERs, each with the LAST of an empty q2 from which nothing came yet. */
@@ -352,20 +364,6 @@ static void on_sync(struct nl_switch *w, const struct netlock_packet *p, struct 
         return; /* of a life that is over */
     w->servers[server].life = p->head.epoch;
     switch_say_synced(w, server, p->stamp, out);
-}
-
-/* A push, or the word that there is nothing more to push, is for the data plane. */
-static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out)
-{
-    if (switch_control(w, lock)->state != CONTROL_LIVE) {
-        w->drops.stale++;
-        return;
-    }
-    struct netlock_pass pass = {0};
-    netlock_pass_of_push(&pass, p, w->policy.levels);
-    if (switch_control(w, lock)->stopped && p->round == round_of(w, lock))
-        count_stop(w, switch_control(w, lock), now);
-    switch_run(w, lock, &pass, now, out);
 }
 
 static bool owns(const struct nl_switch *w, const struct netlock_packet *p, uint64_t index)

@@ -426,13 +426,9 @@ struct netlock_quota plane_quota_of(const struct plane *p, uint16_t tenant)
 /* The registers that a packet of the lock reaches. */
 static inline struct netlock_registers reached(struct plane *p, uint32_t lock, const struct netlock_pass *pass)
 {
-    return (struct netlock_registers){.ctx = p,
-                                      .read = read_register,
-                                      .write = write_register,
-                                      .lock = lock,
-                                      .request =
-                                          netlock_request_cell(pass->machine, pass->nonce, p->config.stride, p->config.requests),
-                                      .tenant = pass->tenant < p->config.tenants ? pass->tenant : 0};
+    uint32_t request = netlock_request_cell(pass->machine, pass->nonce, p->config.stride, p->config.requests);
+    uint32_t tenant = pass->tenant < p->config.tenants ? pass->tenant : 0;
+    return (struct netlock_registers){p, read_register, write_register, lock, request, tenant};
 }
 
 static inline void set_quota(const struct plane *p, struct netlock_pass *pass, uint32_t tenant)
