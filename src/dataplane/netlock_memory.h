@@ -2,11 +2,11 @@
 /* The memory of NetLock's switch as the program in the kernel and its control process share it: one block, the control process's
  * own (designs/netlock/switch.h), in which the program finds by offsets what concerns it. Nothing of the operating system here.
  *
- * Who may write what:
+ * What is written by which side:
  *   registers of a lock         the program, under the lock's latch; the control process only while the lock is closed
- *   registers of a request      whoever has its claim; the control process after a grace period, when its host is not admitted
- *   machines                    `until_ns` is exchanged by compare-and-swap from both sides; the rest is the control process's
- *   everything else             the control process */
+ *   registers of a request      the packet that has its claim; the control process after a grace period, when its host is not
+ * admitted machines                    `until_ns` is exchanged by compare-and-swap from both sides; the rest is the control
+ * process's everything else             the control process */
 #ifndef PAWL_DATAPLANE_NETLOCK_MEMORY_H
 #define PAWL_DATAPLANE_NETLOCK_MEMORY_H
 
@@ -62,7 +62,7 @@ struct netlock_memory {
 enum netlock_order_kind {
     NETLOCK_ORDER_PASS = 1, /* one pass of `pass` */
     NETLOCK_ORDER_CLOSE,    /* packets of the lock are dropped until it is opened again; not done while one is under way */
-    NETLOCK_ORDER_IF_EMPTY, /* the same, unless somebody is in its queues or under way: then nothing, and `done` is 0 */
+    NETLOCK_ORDER_IF_EMPTY, /* the same, unless its queues are not empty or a packet is under way: then nothing, and `done` is 0 */
     NETLOCK_ORDER_OPEN,     /* as `index` */
     NETLOCK_ORDER_REMOVE,   /* closed, and not found any more */
 };

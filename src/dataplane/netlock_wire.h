@@ -137,7 +137,7 @@ struct netlock_packet {
 _Static_assert(sizeof(struct netlock_packet) == 96, "no padding");
 
 enum netlock_refusal {
-    NETLOCK_HELD = 1, /* try: somebody has it */
+    NETLOCK_HELD = 1, /* try: the lock is held */
     NETLOCK_QUOTA,    /* the tenant is over its quota: again after `stamp` nanoseconds */
     NETLOCK_MOVING,   /* try: readers have it, and it is just moving or overflows: ask once more */
     NETLOCK_POLICY,   /* no such priority or tenant */
@@ -195,7 +195,7 @@ struct netlock_status {
 enum netlock_done {
     NETLOCK_DONE,
     NETLOCK_VOIDED,     /* it was not done, and will not be */
-    NETLOCK_FENCED,     /* the same: somebody was granted the lock later, and has been here */
+    NETLOCK_FENCED,     /* the same: a later holder of the lock has been here */
     NETLOCK_FORGOTTEN,  /* the data server has lost its memory since: nobody knows */
     NETLOCK_NO_SERVICE, /* it was not done: it keeps no data */
     NETLOCK_DONES

@@ -196,7 +196,7 @@ static void resize(struct nl_switch *w, const struct demand *d)
     uint32_t lock = d->in - 1, size = plane_region(plane, lock).size;
     if (d->slots && (d->slots > size || (w->tight && d->slots * 2 <= size)) && plane_index(plane, lock) == d->index &&
         switch_control(w, lock)->state == CONTROL_LIVE)
-        plane_resize(plane, lock, (uint16_t)d->slots); /* if somebody is in it, at the next look */
+        plane_resize(plane, lock, (uint16_t)d->slots); /* if its queue is not empty, at the next look */
 }
 
 /* Those that lose their place go, and those that won one come as room allows; so many at a time. */

@@ -59,8 +59,8 @@ static void end_if_of(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_
         end_slot(w, lock, slot, ticket, waiting, now, out);
 }
 
-/* Its host has asked anew under another name since: when it is granted it comes back, but it may be in the way of who must go
- * before that. */
+/* Its host has asked anew under another name since. When it is granted the host gives it back, but before that it may be in the way
+ * of another waiter. */
 static void end_if_abandoned(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
                              uint64_t now, struct outbox *out)
 {
@@ -237,7 +237,7 @@ static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *o
             switch_say_again(w, lock, now, out);
     }
     w->restless_at = link;
-    w->restless_ns = link ? now + w->config.retry_ns / PATIENCE : now; /* so many: whoever is to answer has enough to do */
+    w->restless_ns = link ? now + w->config.retry_ns / PATIENCE : now; /* the servers have enough to answer */
 }
 
 uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out)

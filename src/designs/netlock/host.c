@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host's side: its sessions' requests, sent again until they are answered, and its leases at the switch and at the servers.
- * It does not know who will answer a request. */
+ * It does not know which of them will answer a request. */
 #include "designs/netlock/host.h"
 
 #include <errno.h>
 
 #define SERIAL_LIFE_SHIFT 30              /* serial numbers of a life: the next one's are others */
 #define NETCHAIN_PAUSE_NS (5 * NS_PER_US) /* doubles with every refusal: a round trip to begin with */
-#define MOVING_MAX 4u                     /* then somebody waits there */
+#define MOVING_MAX 4u                     /* then another request waits there */
 
 static unsigned granters(const struct rack_config *c)
 {
@@ -189,7 +189,7 @@ void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct out
 
 /* ---- packets ---- */
 
-/* Granted what nobody here waits for, or has already: given back to whoever granted it. */
+/* A grant that no request here waits for, or that it has already, is given back to its granter. */
 static void give_back(struct requests *h, unsigned granter, const struct netlock_packet *p, struct outbox *out)
 {
     struct netlock_packet *back = host_packet(h, granter, NETLOCK_RELEASE, 0, out);
@@ -265,7 +265,7 @@ static void on_refused(struct requests *h, struct request *r, const struct netlo
     }
 }
 
-/* Of a conversion: this one's, by who granted the hold. */
+/* Whether an answer is of the present conversion, by the granter of the hold. */
 static bool is_of_step(const struct request *r, unsigned granter, const struct netlock_packet *p)
 {
     return (r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING) && r->granter == granter &&
@@ -316,7 +316,7 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
     }
 }
 
-/* Who sent it: the switch or one of the servers. */
+/* The granter that sent it: the switch or one of the servers. */
 static bool sender(struct requests *h, const struct packet_head *p, unsigned *granter)
 {
     for (*granter = 0; *granter < h->granters; ++*granter) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What requests want their lock's data server to do (4.1). It goes along with the ACQUIRE: whoever grants the lock by that very
- * packet sends it on to the data server, which answers with the grant. Else the lock is granted without it, and it is sent to the
- * data server then. Both are the same thing to be done, and the data server knows that by its number; so it may be sent as often as
- * need be, under another nonce, too. Who gives up asks the data server not to do it, and learns whether it had. */
+/* What requests want their lock's data server to do (4.1). It goes along with the ACQUIRE: a granter that grants the lock by that
+ * very packet sends it on to the data server, which answers with the grant. Else the lock is granted without it, and it is sent to
+ * the data server then. Both are the same thing to be done, and the data server knows that by its number; so it may be sent as
+ * often as need be, under another nonce, too. A client that gives up asks the data server not to do it, and learns whether it had.
+ */
 #include "designs/netlock/host.h"
 
 #include <errno.h>
@@ -33,7 +34,7 @@ static void touch(struct call *c, struct outbox *out)
     outbox_touch(out, c, offsetof(struct call, bytes));
 }
 
-/* The lock's first home, whoever has its locks by now: data do not move. */
+/* The lock's first home, whichever server has its locks by now: data do not move. */
 static unsigned data_server(const struct requests *h, const struct request *r)
 {
     return 1 + netlock_home(&h->config, r->index);
@@ -216,7 +217,7 @@ static void on_done(struct requests *h, struct request *r, const struct netlock_
         fail(h, r, -PAWL_EUNKNOWN, now, out);
 }
 
-/* It was not done: somebody who was granted the lock later has been there. */
+/* It was not done: a later holder of the lock has been there. */
 static void on_fenced(struct requests *h, struct request *r, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct call *c = call_of(h, r);

@@ -48,6 +48,7 @@ void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless)
 static void enter_state(struct nl_switch *w, uint32_t lock, enum control_state state, uint64_t now)
 {
     struct control *c = switch_control(w, lock);
+    assert(w->taking || c->state != CONTROL_TAKING);
     w->taking = w->taking + (state == CONTROL_TAKING) - (c->state == CONTROL_TAKING);
     c->state = (uint8_t)state;
     c->since_ns = now;
@@ -229,7 +230,7 @@ int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct ou
     set_over(w, lock);
     plane_reopen(plane, lock);
     if (plane_region(plane, lock).wait_size)
-        plane_grace(plane); /* somebody may be between two passes, and in no queue */
+        plane_grace(plane); /* a packet may be between two passes, and in no queue */
     c->moved_ns = now;
     enter_state(w, lock, CONTROL_DRAINING, now);
     switch_give(w, lock, now, out);
@@ -251,7 +252,7 @@ uint64_t switch_stop_percentile(const uint32_t *stops, unsigned percent)
     return 0;
 }
 
-/* Whoever waits is granted from here on. */
+/* The lock's waiters are granted from here on. */
 static void count_stop(struct nl_switch *w, struct control *c, uint64_t now)
 {
     uint64_t all = now - c->moved_ns;
@@ -262,6 +263,7 @@ static void count_stop(struct nl_switch *w, struct control *c, uint64_t now)
 
 static void go_live(struct nl_switch *w, uint32_t lock, uint64_t token, uint64_t now)
 {
+    assert(switch_control(w, lock)->state == CONTROL_TAKING && switch_ends(w, lock) & NETLOCK_OVER); /* I1: nobody was granted */
     switch_control(w, lock)->stopped = true;
     plane_set(switch_plane(w), NETLOCK_TOKEN, lock, token);
     enter_state(w, lock, CONTROL_LIVE, now);

@@ -13,7 +13,7 @@
  * every lease that the old switch gave has ended. A server that lost its memory waits for the same before it grants anything; it
  * knows from the switch what it owns: what is passed on without OVERFLOW after it has asked (SYNC).
  *
- * A hold belongs to its host's lease at whoever granted it, the switch or a server: each is asked for by LEASE, counts from when
+ * A hold belongs to its host's lease at its granter, the switch or a server: each is asked for by LEASE, counts from when
  * the host asked (its clock), and from when it was heard (the other's clock, which may run faster by what the drift allows). */
 #ifndef PAWL_DESIGNS_NETLOCK_NETLOCK_H
 #define PAWL_DESIGNS_NETLOCK_NETLOCK_H
@@ -133,8 +133,8 @@ void netlock_switch_number(void *state, uint16_t number);
 void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out);
 
-/* For a program in the kernel that has the switch's memory, too: where everything is; whether memory that somebody left is a switch
- * of this rack; and that the program is there (plane.h). */
+/* For a program in the kernel that has the switch's memory, too: where everything is; whether memory that a process left is a
+ * switch of this rack; and that the program is there (plane.h). */
 struct netlock_memory;
 struct plane_kernel;
 void netlock_switch_describe(const struct rack_config *c, struct netlock_memory *m);

@@ -317,6 +317,7 @@ int plane_install(struct plane *plane, uint64_t index, const struct plane_region
     if (!region_fits(p, r) || !in_pipe(p, index, r))
         return -EINVAL;
     uint32_t lock = p->free_lock;
+    assert(lock < p->config.locks); /* I7: one number, one lock */
     p->free_lock = free_next[lock];
     p->used++;
     ((uint64_t *)part(p, p->index_at))[lock] = index;
@@ -334,6 +335,7 @@ void plane_remove(struct plane *p, uint32_t lock)
 {
     const struct plane_region r = plane_region(p, lock);
     uint32_t *free_next = part(p, p->free_at);
+    assert(p->used && plane_match(p, plane_index(p, lock)) == lock); /* I7 */
     if (p->in_kernel)
         order(p, NETLOCK_ORDER_REMOVE, lock);
     region_take(p, &r, 0);
@@ -398,6 +400,17 @@ static inline void write_register(void *ctx, enum netlock_array array, uint32_t 
         ((uint32_t *)base)[index] = (uint32_t)value;
 }
 
+/* A pass visits the arrays in their order, each once: the rule of the hardware. */
+static inline uint64_t visit_register(void *ctx, enum netlock_array array, uint32_t index)
+{
+#ifdef PAWL_CHECKED
+    struct plane *p = ctx;
+    assert(array >= p->visited);
+    p->visited = (uint8_t)(array + 1);
+#endif
+    return read_register(ctx, array, index);
+}
+
 uint64_t plane_get(const struct plane *p, enum netlock_array array, uint32_t index)
 {
     return read_register((void *)(uintptr_t)p, array, index);
@@ -428,7 +441,7 @@ static inline struct netlock_registers reached(struct plane *p, uint32_t lock, c
 {
     uint32_t request = netlock_request_cell(pass->machine, pass->nonce, p->config.stride, p->config.requests);
     uint32_t tenant = pass->tenant < p->config.tenants ? pass->tenant : 0;
-    return (struct netlock_registers){p, read_register, write_register, lock, request, tenant};
+    return (struct netlock_registers){p, visit_register, write_register, lock, request, tenant};
 }
 
 static inline void set_quota(const struct plane *p, struct netlock_pass *pass, uint32_t tenant)
@@ -446,6 +459,7 @@ uint32_t plane_charge(struct plane *p, uint16_t tenant, uint16_t machine, uint64
     if (tenant >= p->config.tenants || *charged == nonce)
         return 0;
     set_quota(p, &pass, r.tenant);
+    p->visited = 0;
     if (!netlock_within_quota(&pass, &r))
         return pass.out_wait ? pass.out_wait : 1;
     *charged = nonce;
@@ -476,6 +490,7 @@ void plane_pass(struct plane *p, uint32_t lock, struct netlock_pass *pass)
     }
     const struct netlock_registers r = reached(p, lock, pass);
     set_quota(p, pass, r.tenant);
+    p->visited = 0;
     pass->mistakes = p->mistakes;
     p->counts.passes++;
     netlock_run(pass, &r);

@@ -42,6 +42,7 @@ struct plane {
     uint32_t free_lock; /* the first of the free numbers */
     uint16_t mistakes;
     bool in_kernel;
+    uint8_t visited;                    /* in checked builds: the first array that the pass may visit */
     uint64_t arrays_at[NETLOCK_ARRAYS]; /* offsets */
     uint64_t table_at, index_at, quota_at, charged_at, free_at, taken_at;
     uint64_t open_at, active_at, notify_at, claims_at; /* for the kernel */
@@ -77,7 +78,7 @@ void plane_remove(struct plane *plane, uint32_t lock);
 
 struct plane_region plane_region(const struct plane *plane, uint32_t lock);
 uint32_t plane_region_slots(const struct plane_region *region);
-/* Who waits in the switch; and whether somebody waits at the server whose priority has no queue here. */
+/* The waiters in the switch; and whether a request waits at the server whose priority has no queue here. */
 uint64_t plane_waiting(const struct plane *plane, uint32_t lock);
 bool plane_lows(const struct plane *plane, uint32_t lock);
 
@@ -100,7 +101,7 @@ uint32_t plane_pipe_used(const struct plane *plane, uint32_t pipe);
  * did. */
 bool plane_slide(struct plane *plane, uint32_t lock);
 
-/* Another size for its queue, under the same condition. -EBUSY: somebody is in it; -ENOSPC. */
+/* Another size for its queue, under the same condition. -EBUSY: its queues are not empty; -ENOSPC. */
 int plane_resize(struct plane *plane, uint32_t lock, uint16_t size);
 
 /* One register, for the control plane. */

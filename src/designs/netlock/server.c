@@ -87,6 +87,7 @@ void server_append(struct server *s, struct lock *l, struct entry *e)
 
 void server_take_out(struct server *s, struct lock *l, struct entry *e)
 {
+    assert(l->waiters && e->state != ENTRY_HELD);
     *(e->prev ? &server_entry(s, e->prev - 1)->next : &l->first) = e->next;
     *(e->next ? &server_entry(s, e->next - 1)->prev : &l->last) = e->prev;
     l->waiters--;
@@ -104,6 +105,7 @@ static void link_holder(struct server *s, struct lock *l, struct entry *e)
 
 static void unlink_holder(struct server *s, struct lock *l, const struct entry *e)
 {
+    assert(l->holders);
     *(e->prev ? &server_entry(s, e->prev - 1)->next : &l->held) = e->next;
     if (e->next)
         server_entry(s, e->next - 1)->prev = e->prev;
@@ -113,6 +115,7 @@ static void unlink_holder(struct server *s, struct lock *l, const struct entry *
 /* With a token that nobody else has had. */
 static struct netlock_packet *say_granted(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
 {
+    assert(server_token(s, l) >= l->token); /* I2 */
     l->token = server_token(s, l) + 1;
     struct netlock_packet *p = server_forwards(s, e, l->token, out) ? NULL : server_answer(s, e, NETLOCK_GRANT, out);
     if (p)
@@ -122,6 +125,7 @@ static struct netlock_packet *say_granted(struct server *s, struct lock *l, cons
 
 static void grant(struct server *s, struct lock *l, struct entry *e, struct outbox *out)
 {
+    assert(!l->upgrader && (!l->holders || (l->mode == NETLOCK_SHARED && e->mode == NETLOCK_SHARED))); /* I1 */
     e->state = ENTRY_HELD;
     e->old = false;
     l->mode = e->mode;
@@ -159,7 +163,7 @@ void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *
             grant(s, l, e, out);
         }
     if (l->place == LOCK_OWNED && l->first && server_entry(s, l->first - 1)->try && server_open(s, l, now)) {
-        struct entry *e = server_entry(s, l->first - 1); /* the lock has come back, and is held: whoever tried was the first here */
+        struct entry *e = server_entry(s, l->first - 1); /* the lock has come back, and is held: the first waiter only tried */
         server_take_out(s, l, e);
         refuse(s, e, out);
     }
@@ -212,7 +216,7 @@ static void bounce(const struct netlock_packet *p, struct place to, struct outbo
     b->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_BOUNCED);
 }
 
-/* Who only tries is told at once; unless the lock is just on its way, with nobody in it: then where it arrives. */
+/* A mere try is answered at once; unless the lock is moving and nobody is in it: then where it arrives. */
 static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t now, struct outbox *out)
 {
     bool moving = l->place != LOCK_OWNED && !l->first && !l->holders;
@@ -377,7 +381,7 @@ static bool admit(struct server *s, struct client *c, const struct netlock_packe
     return false;
 }
 
-/* Who are you, and since when? */
+/* Asks the switch for its term, and what it has. */
 static void say_sync(struct server *s, uint64_t now, struct outbox *out)
 {
     if (now < s->sync_ns)

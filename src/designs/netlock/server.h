@@ -17,7 +17,7 @@ enum entry_state {
 struct entry {
     uint64_t nonce; /* 0: none yet */
     uint64_t index;
-    uint32_t next, prev; /* in the lock's queue, or among those who hold it; entry + 1, 0: none */
+    uint32_t next, prev; /* in the lock's queue, or among its holders; entry + 1, 0: none */
     uint32_t count;      /* OVERFLOW: the order in which the switch passed it on */
     uint32_t push;       /* number of its push, if `pushed` */
     uint16_t port, tenant;
@@ -39,8 +39,8 @@ struct lock {
     uint64_t from_ns;     /* not granted before */
     uint64_t next_ns;     /* when to say again what its place demands */
     uint64_t drain_ns;    /* LENDING: since when; LENT: how long it took until nobody held it */
-    uint32_t first, last; /* who waits */
-    uint32_t held;        /* who holds; the latest first */
+    uint32_t first, last; /* the waiters */
+    uint32_t held;        /* the holders; the latest first */
     uint32_t holders;
     uint32_t round;
     uint32_t push, acked, credit;     /* the next push, all below have come, there is room for all below */
@@ -55,7 +55,7 @@ struct lock {
     uint8_t run_mode;     /* if it and those before it of the same call, which have this mode, can share; 0: it is the first */
     bool called;          /* and none else */
     bool busy, confirmed; /* the switch has it and said so */
-    bool empty;           /* handed over with nobody in q2: whoever was passed on before that comes too late */
+    bool empty;           /* handed over with an empty q2: requests passed on before that come too late */
 };
 
 /* The latest that one request of one host wanted to be done here (server_data.c). */
@@ -74,7 +74,7 @@ struct fence {
     uint64_t written, read;
 };
 
-#define SERVER_TOUCHED_MAX 16384u /* the first ones: who is asked for often comes early */
+#define SERVER_TOUCHED_MAX 16384u /* the first ones: locks that are asked for often come early */
 
 /* Locks whose index is the slot's number modulo the number of servers: the steward says whose they are. */
 struct server_slot {
@@ -195,7 +195,7 @@ struct netlock_packet *server_to_switch(struct server *s, const struct lock *l, 
 
 /* Those that gave up on their way to a switch leave the queue, the others may be granted here again. */
 void server_recall(struct server *s, struct lock *l);
-/* Whoever can be granted now is; what is lent is pushed as far as there is room. */
+/* Grants the waiters that can be granted now; of a lent lock, pushes as far as there is room. */
 void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
 void server_append(struct server *s, struct lock *l, struct entry *e);
 /* Out of it, from whatever state. */

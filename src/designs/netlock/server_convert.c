@@ -5,6 +5,7 @@
 /* A hold's mode is this from now on, or has been. */
 static void say_converted(struct server *s, struct lock *l, struct entry *e, uint8_t mode, struct outbox *out)
 {
+    assert(e->state == ENTRY_HELD && (mode == NETLOCK_SHARED || l->holders == 1)); /* I1 */
     e->mode = l->mode = mode;
     l->token = server_token(s, l) + 1;
     struct netlock_packet *p = server_answer(s, e, NETLOCK_CONVERTED, out);
@@ -14,7 +15,7 @@ static void say_converted(struct server *s, struct lock *l, struct entry *e, uin
     p->count = e->step;
 }
 
-/* A reader that wants to write does once it is alone: before everybody who waits. */
+/* A reader that wants to write does once it is the only holder, before all waiters. */
 void server_strengthen(struct server *s, struct lock *l, struct outbox *out)
 {
     if (!l->upgrader || l->holders != 1)

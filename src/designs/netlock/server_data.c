@@ -4,8 +4,8 @@
  *
  * Once: a host numbers what it wants done, and has one thing to do per request; the latest number and the reply are kept. A server
  * that lost its memory has another life, and does nothing that was meant for the one before.
- * Under the lock: tokens rise with every hold that excludes others, so whoever comes with a lower one than somebody before has lost
- * the lock meanwhile. What comes late, and before anybody else, is as good as done in time. */
+ * Under the lock: tokens rise with every hold that excludes others, so a holder that comes with a lower token than one before it
+ * has lost the lock meanwhile. A deed that comes late, but before the next holder, is as good as done in time. */
 #include "designs/netlock/server.h"
 
 void netlock_server_apply(void *server, pawl_apply apply, void *ctx)

@@ -227,14 +227,14 @@ static void on_call(struct server *s, struct lock *l, const struct netlock_packe
     l->run_mode = 0;
 }
 
-/* One who writes, or readers one after the other, before anybody else is pushed. */
+/* A writer, or readers one after the other, before all others are pushed. */
 static bool has_turn(const struct lock *l, const struct entry *e)
 {
     bool first = !l->run_mode, share = l->run_mode == NETLOCK_SHARED && e->mode == NETLOCK_SHARED;
     return !is_low(l, e) || (l->called && l->push == l->run && (first || share));
 }
 
-/* Nobody is left who can wait in the switch, and all that were pushed have come. */
+/* No request is left that can wait in the switch, and all that were pushed have come. */
 static bool has_only_lows(struct server *s, const struct lock *l)
 {
     return l->push == l->acked && (!l->first || is_low(l, server_entry(s, l->first - 1)));

@@ -13,8 +13,8 @@ bool server_open(struct server *s, const struct lock *l, uint64_t now)
     return s->synced && slot->term && slot->synced && now >= slot->open_ns && now >= l->from_ns && server_rules(s, now);
 }
 
-/* Another has these locks now, or will. Whoever waits for one is to ask anew; whoever holds one from here must learn that it does
- * not any more: no leases, until all have ended. */
+/* Another server has these locks now, or will. Waiters are to ask anew; holders from here must learn that they hold nothing any
+ * more: no leases, until all have ended. */
 static void forget(struct server *s, unsigned slot, uint64_t now)
 {
     if (!MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_LOUD))
@@ -36,7 +36,7 @@ static void forget(struct server *s, unsigned slot, uint64_t now)
     s->slots[slot] = (struct server_slot){0};
 }
 
-/* What others granted must have ended: whoever had the slot gives no leases any more. */
+/* Holds that the former owner granted must have ended: it gives no leases any more. */
 static void adopt(struct server *s, const struct netlock_slot *given, uint64_t now)
 {
     bool first = given->first && s->fresh;
@@ -54,7 +54,7 @@ void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t l
     if (!until)
         return;
     if (now >= s->until_ns)
-        s->revive_ns = now; /* whoever came meanwhile waits */
+        s->revive_ns = now; /* requests that came meanwhile wait */
     s->stamp = p->stamp;
     s->until_ns = until;
     s->table = t;

@@ -94,7 +94,7 @@ static uint32_t next_term(struct steward *s, uint64_t now)
     return s->term;
 }
 
-/* ---- who has what ---- */
+/* ---- assignments ---- */
 
 static bool owned(const struct steward *s, const struct steward_slot *slot, uint64_t now)
 {
@@ -134,6 +134,7 @@ static void assign_slots(struct steward *s, uint64_t now)
         if (owner < 0)
             continue;
         term = term ? term : next_term(s, now);
+        assert(term > slot->term); /* I2 */
         *slot = (struct steward_slot){
             .first = s->fresh && !slot->term, .term = term, .owner = (uint16_t)owner, .life = s->servers[owner].life};
         s->counts.assigned++;
@@ -142,7 +143,9 @@ static void assign_slots(struct steward *s, uint64_t now)
 
 static void elect(struct steward *s, unsigned number, bool clean, uint64_t now)
 {
-    s->active_term = next_term(s, now);
+    uint32_t term = next_term(s, now);
+    assert(term > s->active_term && s->switches[number].life); /* I2: tokens begin with it */
+    s->active_term = term;
     s->active = (uint16_t)number;
     s->active_life = s->switches[number].life;
     s->elected_ns = now;
@@ -223,7 +226,7 @@ static bool is_open(struct steward *s, uint64_t now)
 {
     if (!s->open_ns)
         return true;
-    /* Whoever has a lease knows of everything that was given a lease ago, and whatever was given later is not used yet. */
+    /* A member with a lease knows of everything that was assigned a lease ago, and what was assigned later is not used yet. */
     bool complete = heard_all(s) && s->heard_lease;
     if (now < s->open_ns && !complete)
         return false;

@@ -136,6 +136,7 @@ static void wipe(struct nl_switch *w)
 void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now)
 {
     const struct nl_switch old = *w;
+    assert(term > old.term); /* I2 */
     if (old.term)
         wipe(w);
     w->config = old.config;
@@ -226,6 +227,7 @@ static void run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, c
 {
     struct plane *plane = switch_plane(w);
     uint64_t passes = 0;
+    assert(lock < plane->config.locks && pass->op != NETLOCK_OP_NONE);
     pass->now = plane_now(now);
     plane->counts.packets++;
     for (;;) {

@@ -29,7 +29,7 @@ struct control {
     uint32_t next, prev; /* among the restless; lock + 1, 0: none */
     uint8_t state;
     bool unwanted; /* to go once it is LIVE */
-    bool stopped;  /* LIVE, and nobody was granted yet who waited at the server */
+    bool stopped;  /* LIVE, and no waiter from the server was granted yet */
     bool restless; /* on the move, or overflowing: has something to say again */
 };
 
@@ -183,7 +183,7 @@ void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now);
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out);
 /* A message of the switch itself to the home of a lock; null: no room. */
 struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enum netlock_type type, struct outbox *out);
-/* Tells the home that there is room for those who wait there. */
+/* Tells the home that there is room for its waiters. */
 void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
 
 /* What an operator asks (command.c). */
@@ -218,7 +218,7 @@ bool switch_bar(struct nl_switch *w, struct netlock_machine *m, uint64_t until);
 typedef void (*switch_slot_fn)(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
                                uint64_t now, struct outbox *out);
 void switch_each_slot(struct nl_switch *w, uint32_t lock, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out);
-/* Those who wait for a lock and are not wanted any more leave its queues. */
+/* Waiters of a lock that their hosts have abandoned leave its queues. */
 void switch_end_abandoned(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
 /* Everything that a host has in the switch ends. */
 void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out);

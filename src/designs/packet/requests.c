@@ -112,6 +112,7 @@ void request_become(struct requests *t, struct request *r, enum request_state st
     if (held != request_held(r)) {
         uint32_t *count = request_held_count(t, request_session(t, r), r->granter);
         outbox_touch(out, count, sizeof *count);
+        assert(!held || *count);
         *count += held ? UINT32_MAX : 1;
     }
     r->sent = 0;

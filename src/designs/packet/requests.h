@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the sessions of a host ask for, hold and wait for, in designs where whoever grants answers by packet: a table of requests,
- * sent again until they are answered, and the host's leases at those who grant. The design says what is sent to whom, and what an
+/* What the sessions of a host ask for, hold and wait for, in designs whose granters answer by packet: a table of requests,
+ * sent again until they are answered, and the host's leases at the granters. The design says what is sent to which, and what an
  * answer means. */
 #ifndef PAWL_DESIGNS_PACKET_REQUESTS_H
 #define PAWL_DESIGNS_PACKET_REQUESTS_H
@@ -45,7 +45,7 @@ struct lease {
     uint64_t until_ns; /* 0: none */
     uint64_t next_ns;  /* when to ask for more */
     uint64_t slots;    /* of a server: whose locks it has, as it said; a bit each */
-    uint32_t life;     /* of who gives it, the latest heard of */
+    uint32_t life;     /* of its granter, the latest heard of */
     uint16_t port;     /* of a switch: the active one, as far as is known */
     uint8_t asked;     /* how often without an answer */
 };
@@ -143,7 +143,7 @@ static inline void request_settle(struct requests *t, struct request *r, int res
     outbox_wake(out, request_number(t, r));
 }
 
-/* A try that nobody answers for a lease: there is nobody who could say whether it is held. */
+/* A try that is not answered for a lease: no granter can say whether the lock is held. */
 static inline bool request_vain(const struct requests *t, const struct request *r, uint64_t now)
 {
     return r->state == REQUEST_ASKING && r->try && now >= r->since_ns + t->config.lease_ns;

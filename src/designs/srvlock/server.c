@@ -129,6 +129,7 @@ static void take_out(struct server *s, struct lock *l, struct entry *e)
 
 static void grant(struct server *s, struct lock *l, struct entry *e, enum pawl_mode mode, struct outbox *out)
 {
+    assert(l->holders == 1 || (l->holders && mode == PAWL_SHARED)); /* I1 */
     e->state = ENTRY_HELD;
     e->mode = l->mode = (uint8_t)mode;
     e->code = 0;
@@ -141,7 +142,7 @@ static bool fits(const struct lock *l, uint8_t mode)
     return !l->holders || (l->mode == PAWL_SHARED && mode == PAWL_SHARED && !l->upgrader);
 }
 
-/* Whoever can be granted now is: first the reader that wants to write, then the queue in its order. */
+/* Grants what can be granted now: first the reader that wants to write, then the queue in its order. */
 static void pump(struct server *s, struct lock *l, struct outbox *out)
 {
     if (l->upgrader && l->holders == 1) {
@@ -162,6 +163,7 @@ static void end(struct server *s, struct entry *e, struct outbox *out)
 {
     struct lock *l = lock_of(s, e->index);
     enum entry_state was = (enum entry_state)e->state;
+    assert(l->holders || (was != ENTRY_HELD && was != ENTRY_UPGRADING));
     e->state = ENTRY_DONE;
     if (was == ENTRY_DONE)
         return;

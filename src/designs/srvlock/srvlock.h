@@ -16,8 +16,8 @@
  *
  * A host has a lease at each server. It counts from when the host asked (its clock), the server counts from when it heard (its
  * clock, which may run faster by what DRIFT_DIVISOR allows): the host knows first that a lease has lapsed. Then the sessions that
- * held something there are lost, and whoever waits there asks anew with a fresh nonce, so that a late grant means nothing. A server
- * that lost its memory has a higher life, which has the same effect, and waits for a lease before it grants anything. */
+ * held something there are lost, and waiting requests are asked anew with a fresh nonce, so that a late grant means nothing. A
+ * server that lost its memory has a higher life, which has the same effect, and waits for a lease before it grants anything. */
 #ifndef PAWL_DESIGNS_SRVLOCK_SRVLOCK_H
 #define PAWL_DESIGNS_SRVLOCK_SRVLOCK_H
 
