@@ -94,6 +94,8 @@ enum netlock_op {
 #define NETLOCK_OUT_CONVERTED 1024u /* to out_place */
 #define NETLOCK_OUT_DEADLOCK 2048u  /* not converted */
 
+#define NETLOCK_OUT_TO_SERVER (NETLOCK_OUT_FORWARD | NETLOCK_OUT_NOTIFY | NETLOCK_OUT_PUSHED)
+
 #define NETLOCK_FROM_SERVER 128u /* flag of a pass, beside those of packets: the server pushed it */
 
 /* What travels with a packet. */

@@ -155,17 +155,19 @@ INLINE struct place server_of(uint8_t *b, uint64_t index)
 
 INLINE void emit(struct fan_work *w, uint8_t *b)
 {
-    const struct netlock_machine *m = cell(b, at.machines_at, w->pass.machine, sizeof *m);
-    const uint32_t *notify = cell(b, at.notify_at, w->lock, 4);
-    const struct netlock_sender s = {.add = add_packet,
-                                     .ctx = w,
-                                     .index = w->index,
-                                     .space = settings.space,
-                                     .term = of_memory(b, at.term_at),
-                                     .host_life = m ? m->life : 0,
-                                     .self = this_switch(),
-                                     .server = server_of(b, w->index),
-                                     .notifies = notify && *notify};
+    struct netlock_sender s = {.add = add_packet,
+                               .ctx = w,
+                               .index = w->index,
+                               .space = settings.space,
+                               .term = of_memory(b, at.term_at),
+                               .self = this_switch()};
+    if (w->pass.out & NETLOCK_OUT_TO_SERVER) {
+        const struct netlock_machine *m = cell(b, at.machines_at, w->pass.machine, sizeof *m);
+        const uint32_t *notify = cell(b, at.notify_at, w->lock, 4);
+        s.server = server_of(b, w->index);
+        s.host_life = m ? m->life : 0;
+        s.notifies = notify && *notify;
+    }
     netlock_emit(&w->pass, &s);
 }
 
@@ -224,7 +226,7 @@ INLINE int frame_reply(struct frame *f, struct netlock_packet *p, struct plane_c
     return frame_answer(f, c);
 }
 
-INLINE struct fan_work *begin_work(uint32_t lock, uint64_t index)
+INLINE struct fan_work *begin_work(uint32_t lock, uint64_t index, uint64_t now)
 {
     struct fan_work *w = fan_begin();
     if (!w)
@@ -232,7 +234,7 @@ INLINE struct fan_work *begin_work(uint32_t lock, uint64_t index)
     w->lock = lock;
     w->index = index;
     __builtin_memset(&w->pass, 0, sizeof w->pass);
-    w->pass.now = (uint32_t)(bpf_ktime_get_boot_ns() >> 10);
+    w->pass.now = (uint32_t)(now >> 10);
     return w;
 }
 
@@ -263,7 +265,8 @@ INLINE int on_lease(struct frame *f, struct netlock_packet *p, struct netlock_ma
     return frame_reply(f, p, c, NETLOCK_LEASED, life);
 }
 
-INLINE int on_request(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p, uint8_t *b, struct plane_counters *c)
+INLINE int on_request(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p, uint8_t *b, uint64_t now,
+                      struct plane_counters *c)
 {
     uint32_t version = of_memory(b, at.version_at); /* before it is looked for: what is newer has seen a newer table */
     uint64_t index = p->head.index;
@@ -277,7 +280,7 @@ INLINE int on_request(struct xdp_md *ctx, struct frame *f, struct netlock_packet
         fan_put(f, &gone);
         return frame_reply(f, p, c, NETLOCK_RELEASED, of_memory(b, at.term_at));
     }
-    struct fan_work *w = begin_work(*lock, index);
+    struct fan_work *w = begin_work(*lock, index, now);
     if (!w)
         return XDP_ABORTED;
     netlock_pass_of_request(&w->pass, p, is_ranked(b));
@@ -307,7 +310,7 @@ INLINE int on_host(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     if (type == NETLOCK_ACQUIRE &&
         ((is_ranked(b) && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= at.tenants || p->flags & NETLOCK_PAYLOAD))
         return pass(c, PLANE_CONTROL);
-    return on_request(ctx, f, p, b, c);
+    return on_request(ctx, f, p, b, now, c);
 }
 
 /* ---- packets of servers ---- */
@@ -345,7 +348,7 @@ INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet 
         return drop(c, PLANE_CONTENDED); /* it moves */
     if (type == NETLOCK_PUSH && !netlock_sound_push(p, settings.machines, at.stride, at.tenants))
         return drop(c, PLANE_TYPE);
-    struct fan_work *w = begin_work(*lock, index);
+    struct fan_work *w = begin_work(*lock, index, bpf_ktime_get_boot_ns());
     if (!w)
         return XDP_ABORTED;
     netlock_pass_of_push(&w->pass, p, is_ranked(b));

@@ -210,7 +210,7 @@ static void emit_data(struct nl_switch *w, const struct netlock_pass *pass, cons
 static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *pass, struct outbox *out)
 {
     struct netlock_sender s = sender_of(w, plane_index(switch_plane(w), lock), out);
-    if (pass->out & (NETLOCK_OUT_FORWARD | NETLOCK_OUT_NOTIFY | NETLOCK_OUT_PUSHED)) {
+    if (pass->out & NETLOCK_OUT_TO_SERVER) {
         s.server = switch_server_place(w, s.index);
         s.host_life = switch_machine(w, pass->machine)->life;
         s.notifies = switch_control(w, lock)->state == CONTROL_LIVE;

@@ -4,7 +4,22 @@
 #ifndef PAWL_DESIGNS_PACKET_CLIENTS_H
 #define PAWL_DESIGNS_PACKET_CLIENTS_H
 
-#include "designs/packet/granters.h"
+#include "designs/packet/packet.h"
+
+#define LEASE_SHARE 4u             /* a lease is renewed four times before it ends */
+#define LEASE_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
+
+/* How long a granter waits until a lease that it gave has certainly ended. */
+static inline uint64_t lease_over(const struct rack_config *c)
+{
+    return c->lease_ns + 2 * (c->lease_ns / LEASE_DRIFT_DIVISOR) + 1;
+}
+
+/* Until when a lease that was asked for then lasts, by the clock that asked. */
+static inline uint64_t lease_until(const struct rack_config *c, uint64_t stamp)
+{
+    return stamp + c->lease_ns - 2 * (c->lease_ns / LEASE_DRIFT_DIVISOR) - 1;
+}
 
 struct client {
     uint64_t until_ns; /* its lease */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host's side: its sessions' requests, sent again until they are answered, and its leases at the servers. */
-#include "designs/packet/clients.h"
+#include "designs/packet/granters.h"
 #include "designs/srvlock/srvlock.h"
 
 #include <errno.h>

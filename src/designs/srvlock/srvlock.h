@@ -21,7 +21,7 @@
 #ifndef PAWL_DESIGNS_SRVLOCK_SRVLOCK_H
 #define PAWL_DESIGNS_SRVLOCK_SRVLOCK_H
 
-#include "designs/packet/granters.h"
+#include "designs/packet/clients.h"
 #include "designs/srvlock/mistakes.h"
 
 #define SRV_SLOT_BITS 20 /* of a nonce: a million requests of one host at once */
