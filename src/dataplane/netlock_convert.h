@@ -104,7 +104,7 @@ static inline void netlock_op_convert(struct netlock_pass *p, const struct netlo
     if (!netlock_in_queue(p, &e))
         return;
     bool upgrading = netlock_upgrading(r);
-    uint32_t slot = netlock_slot(p);
+    uint32_t slot = netlock_queue_slot(p);
     bool own = netlock_is_own(p, r, slot, p->op != NETLOCK_OP_STRENGTHEN);
     uint32_t flags = (uint32_t)netlock_get(r, NETLOCK_FLAGS, slot);
     uint32_t after = p->op == NETLOCK_OP_CONVERT ? netlock_change_mode(p, flags, own, upgrading)
@@ -126,7 +126,7 @@ static inline void netlock_op_upgrade(struct netlock_pass *p, const struct netlo
     uint64_t writers = netlock_get(r, NETLOCK_EXCL, r->lock);
     bool upgrading = writers & NETLOCK_UPGRADING;
     netlock_set(r, NETLOCK_EXCL, r->lock, writers, upgrading ? writers : ((uint32_t)writers + 1) | NETLOCK_UPGRADING);
-    uint32_t slot = netlock_slot(p), flags = 0;
+    uint32_t slot = netlock_queue_slot(p), flags = 0;
     bool can = false;
     if (found) {
         bool own = netlock_is_own(p, r, slot, false);
@@ -169,7 +169,7 @@ static inline void netlock_op_sole(struct netlock_pass *p, const struct netlock_
         p->mark = NETLOCK_NO_TICKET;
     }
     bool end = e.empty || p->ticket == e.tail;
-    uint32_t slot = netlock_slot(p);
+    uint32_t slot = netlock_queue_slot(p);
     if (!end && slot == NETLOCK_NO_TICKET)
         return;
     uint32_t flags = end ? NETLOCK_ENDED : (uint32_t)netlock_get(r, NETLOCK_FLAGS, slot);

@@ -106,7 +106,7 @@ static inline bool netlock_within_quota(struct netlock_pass *p, const struct net
 static inline void netlock_answer_again(struct netlock_pass *p, const struct netlock_registers *r)
 {
     netlock_find_ticket(p, r);
-    uint32_t slot = netlock_slot(p);
+    uint32_t slot = netlock_queue_slot(p);
     if (slot == NETLOCK_NO_TICKET) {
         p->out |= NETLOCK_OUT_GONE;
         return;
@@ -157,7 +157,7 @@ static inline void netlock_op_acquire(struct netlock_pass *p, const struct netlo
 static inline void netlock_end_slot(struct netlock_pass *p, const struct netlock_registers *r, bool head)
 {
     bool upgrading = netlock_upgrading(r);
-    uint32_t slot = netlock_slot(p);
+    uint32_t slot = netlock_queue_slot(p);
     p->out |= NETLOCK_OUT_RELEASED;
     if (slot == NETLOCK_NO_TICKET)
         return;
@@ -214,7 +214,7 @@ static inline void netlock_op_cancel(struct netlock_pass *p, const struct netloc
  * paper's meta.mode, the mode of the request that was released. */
 static inline void netlock_look(struct netlock_pass *p, const struct netlock_registers *r, bool head, bool upgrading)
 {
-    uint32_t slot = netlock_slot(p), ticket = p->ticket;
+    uint32_t slot = netlock_queue_slot(p), ticket = p->ticket;
     if (slot == NETLOCK_NO_TICKET)
         return;
     netlock_is_own(p, r, slot, false);

@@ -104,7 +104,7 @@ static inline void netlock_op_peek(struct netlock_pass *p, const struct netlock_
     struct netlock_ends e = netlock_look_at_ends(p, r);
     p->ticket = head;
     p->queue = (uint8_t)(1 + p->priority);
-    uint32_t slot = head != tail ? netlock_slot(p) : NETLOCK_NO_TICKET;
+    uint32_t slot = head != tail ? netlock_queue_slot(p) : NETLOCK_NO_TICKET;
     if (slot == NETLOCK_NO_TICKET)
         return;
     netlock_is_own(p, r, slot, false);

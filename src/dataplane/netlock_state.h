@@ -200,7 +200,7 @@ static inline bool netlock_within(uint32_t ticket, uint32_t head, uint32_t tail,
 }
 
 /* The queue slot of the pass's ticket; NETLOCK_NO_TICKET: there is none. */
-static inline uint32_t netlock_slot(const struct netlock_pass *p)
+static inline uint32_t netlock_queue_slot(const struct netlock_pass *p)
 {
     uint32_t at = p->ticket & 0xffffu, size = p->queue ? p->wait_size : p->size;
     if (at >= size || p->queue > p->levels)
@@ -392,7 +392,7 @@ static inline void netlock_begin_sole(struct netlock_pass *p)
 /* A new request takes its slot. */
 static inline void netlock_fill_slot(struct netlock_pass *p, const struct netlock_registers *r, uint32_t flags)
 {
-    uint32_t slot = netlock_slot(p), place = (uint32_t)p->machine << 16 | p->port;
+    uint32_t slot = netlock_queue_slot(p), place = (uint32_t)p->machine << 16 | p->port;
     if (slot == NETLOCK_NO_TICKET)
         return;
     netlock_set(r, NETLOCK_NONCE, slot, netlock_get(r, NETLOCK_NONCE, slot), p->nonce);

@@ -267,29 +267,18 @@ static void churn(struct nl_switch *w, uint64_t now, struct outbox *out)
         defragment(w);
 }
 
-/* The original is back: what is here goes to the servers, and from there to the original (4.5). Nobody comes in any more. */
-static void retire(struct nl_switch *w, uint64_t now, struct outbox *out)
+/* Locks move out, so many at a time: all of them, or those whose waiting queues are others than the policy says. */
+static unsigned clear_out(struct nl_switch *w, bool all, uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
     unsigned moves = 0;
     for (uint32_t lock = 0; lock < plane->config.locks && plane->used && moves < MOVES_AT_ONCE; lock++) {
-        struct control *c = switch_control(w, lock);
-        if (c->state == CONTROL_LIVE || c->state == CONTROL_TAKING)
+        const struct control *c = switch_control(w, lock);
+        if ((c->state == CONTROL_LIVE || c->state == CONTROL_TAKING) &&
+            (all || plane_region(plane, lock).levels != w->policy.levels))
             moves += !switch_move_out(w, plane_index(plane, lock), now, out);
     }
-    w->leaving = w->planned = w->coming = 0;
-}
-
-/* Priorities have been turned on or off, or have fewer queues: those of the other kind go. */
-static void remake(struct nl_switch *w, uint64_t now, struct outbox *out)
-{
-    const struct plane *plane = switch_plane(w);
-    unsigned moves = 0;
-    for (uint32_t lock = 0; lock < plane->config.locks && moves < MOVES_AT_ONCE; lock++)
-        if ((switch_control(w, lock)->state == CONTROL_LIVE || switch_control(w, lock)->state == CONTROL_TAKING) &&
-            plane_region(plane, lock).levels != w->policy.levels)
-            moves += !switch_move_out(w, plane_index(plane, lock), now, out);
-    w->remake = moves == MOVES_AT_ONCE;
+    return moves;
 }
 
 /* What fits as a whole needs no measuring: all locks come in as soon as their servers are known, and Algorithm 3 has to decide only
@@ -316,8 +305,9 @@ uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *ou
 {
     if (w->policy.servers_only || w->policy.chain)
         return UINT64_MAX;
-    if (w->retire) {
-        retire(w, now, out);
+    if (w->retire) { /* the original is back: these locks go to the servers, and from there to the original (4.5) */
+        clear_out(w, true, now, out);
+        w->leaving = w->planned = w->coming = 0;
         return now + w->config.retry_ns;
     }
     if (w->policy.churn) {
@@ -325,8 +315,8 @@ uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *ou
             churn(w, now, out);
         return w->churn_ns;
     }
-    if (w->remake)
-        remake(w, now, out);
+    if (w->remake) /* priorities have been turned on or off, or have fewer queues */
+        w->remake = clear_out(w, false, now, out) == MOVES_AT_ONCE;
     if (now >= w->allocate_ns && !w->filling) { /* looking at a hundred thousand locks takes as long as bringing them in */
         w->allocate_ns = now + NETLOCK_MEASURE_NS;
         if (w->reported || w->restless) /* else all is as well as it can be */

@@ -9,11 +9,6 @@
 #define NETCHAIN_PAUSE_NS (5 * NS_PER_US) /* doubles with every refusal: a round trip to begin with */
 #define MOVING_MAX 4u                     /* then another request waits there */
 
-static unsigned granters(const struct rack_config *c)
-{
-    return c->servers + 1u;
-}
-
 uint64_t host_suspects_at(const struct rack_config *c)
 {
     return round_up(call_bytes(c), CACHE_LINE);
@@ -29,7 +24,7 @@ void netlock_host_init(void *host, const struct rack_config *config, uint16_t ma
     struct requests *h = host; /* zeroed */
     (void)now;
     assert(rack_requests(config) <= 1u << NETLOCK_SLOT_BITS);
-    requests_init(h, config, granters(config), machine, life);
+    requests_init(h, config, config->servers + 1u, machine, life);
     h->busy.serial = (uint64_t)life << SERIAL_LIFE_SHIFT;
 }
 

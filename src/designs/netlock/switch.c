@@ -259,14 +259,6 @@ void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, u
 
 /* ---- packets of hosts ---- */
 
-/* As it is, to where it wants to go. */
-static void pass_through(const void *data, uint32_t len, struct outbox *out)
-{
-    void *p = outbox_add(out, len);
-    if (p)
-        memcpy(p, data, len);
-}
-
 /* Bytes for a data server go along: most often that is the one which has the lock. */
 static void pass_on(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, struct outbox *out)
 {
@@ -285,12 +277,11 @@ static bool within_quota(struct nl_switch *w, const struct netlock_packet *p, ui
     uint32_t wait = plane_charge(switch_plane(w), p->tenant, p->head.from.machine, p->head.nonce, plane_now(now));
     if (!wait)
         return true;
-    struct netlock_packet *a = answer(w, &p->head, NETLOCK_REFUSED, out);
+    const struct netlock_sender s = sender_of(w, p->head.index, out);
+    struct netlock_pass refused = {.out = NETLOCK_OUT_QUOTA, .out_wait = wait};
+    netlock_pass_of_request(&refused, p, false);
+    netlock_emit_refusal(&refused, &s);
     w->counts.refused_quota++;
-    if (a) {
-        a->code = NETLOCK_QUOTA;
-        a->stamp = (uint64_t)wait << 10;
-    }
     return false;
 }
 
@@ -406,7 +397,9 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
     if (!h)
         return;
     if (h->to.machine != MACHINE_SWITCH || h->to.port != w->number) {
-        pass_through(data, len, out);
+        void *through = outbox_add(out, len);
+        if (through)
+            memcpy(through, data, len);
         return;
     }
     if (len < sizeof *p) {
