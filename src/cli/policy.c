@@ -113,8 +113,7 @@ static int failed(const char *what, int rc)
         return cli_say("policy", EXIT_UNAVAILABLE, "no switch of a space '%s' with the design netlock answers at %s", opts.space,
                        opts.at);
     if (rc == -EAGAIN)
-        return cli_say("policy", EXIT_NO, "%s: the switch at %s does not reign: another one does, or it has just started", what,
-                       opts.at);
+        return cli_say("policy", EXIT_NO, "%s: the switch at %s is not the active switch, or has just started", what, opts.at);
     if (rc == -EOPNOTSUPP)
         return cli_say("policy", EXIT_NO, "%s: cannot be changed while this switch runs", what);
     return cli_say("policy", EXIT_NO, "%s is refused: there is no such tenant, or the values cannot be counted", what);
@@ -128,7 +127,7 @@ static void print(const struct netlock_status *s)
         const char *name;
         uint64_t value;
     } rows[] = {
-        {"reign", s->reign},
+        {"term", s->term},
         {"slots", s->slots},
         {"locks", s->locks},
         {"pipes", s->pipes},
@@ -150,12 +149,12 @@ static void print(const struct netlock_status *s)
     if (opts.json) {
         json_init(&j, stdout);
         json_object(&j, NULL);
-        json_bool(&j, "reigns", s->reigns);
+        json_bool(&j, "active", s->active);
         json_string(&j, "alloc", s->random ? "random" : "knapsack");
         json_bool(&j, "priorities", s->priorities);
         json_u64(&j, "switch_priorities", s->priorities);
     } else {
-        printf("%s, alloc %s, priorities %s", s->reigns ? "reigns" : "does not reign", s->random ? "random" : "knapsack",
+        printf("%s, alloc %s, priorities %s", s->active ? "active" : "not active", s->random ? "random" : "knapsack",
                s->priorities ? "on" : "off");
         if (s->priorities && s->priorities < PACKET_PRIORITIES)
             printf(", %" PRIu32 " of %u in the switch", s->priorities, PACKET_PRIORITIES);
@@ -229,7 +228,7 @@ int cmd_policy(int argc, char **argv)
     }
     const struct netlock_command show = {.kind = NETLOCK_COMMAND_STATUS, .rate = opts.server_rate};
     int rc = ask(at, &show, &status);
-    if (rc && rc != -EAGAIN) /* one that does not reign has counted, too */
+    if (rc && rc != -EAGAIN) /* a switch that is not active has counted, too */
         return failed("the status", rc);
     print(&status);
     return cli_flush(0);

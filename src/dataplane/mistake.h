@@ -30,18 +30,21 @@ enum fission_mistakes {
     FISSION_MISTAKE_MUTED = 1 << 7, /* hosts that only reported are not asked in a census */
 };
 
-/* ---- of NetLock's switch ---- */
+/* ---- of NetLock's switch; those of its other parts have the bits above (designs/netlock/mistakes.h) ---- */
 
-#define NETLOCK_BUST_BLIND_RELEASE 1u   /* Algorithm 2, line 8: whoever releases, the head goes */
-#define NETLOCK_BUST_TRUST_MODE 2u      /* the releaser says what it held */
-#define NETLOCK_BUST_NO_SEEN 4u         /* a doubled ACQUIRE queues again */
-#define NETLOCK_BUST_NO_END 8u          /* lines 13 to 27: no test for the end of the queue */
-#define NETLOCK_BUST_EAGER_DATA 16u     /* bytes go to the data server though the request only waits */
-#define NETLOCK_BUST_FIRST_QUEUE 32u    /* a release pops the first waiting queue that has somebody */
-#define NETLOCK_BUST_EAGER_NORMAL 64u   /* LAST ends the overflow though somebody was passed on since */
-#define NETLOCK_BUST_NO_PUSH_ORDER 128u /* a push is taken whatever its number */
-#define NETLOCK_BUST_UPGRADE 256u       /* a reader writes though others read */
-#define NETLOCK_BUST_LOW 512u           /* who was called is granted, whatever has happened since */
-#define NETLOCK_BUST_PASSING 1024u      /* low priorities: who comes overtakes those who wait at the server */
+enum netlock_plane_mistakes {
+    NETLOCK_MISTAKE_BLIND_RELEASE = 1 << 0, /* Algorithm 2, line 8: the head goes, whichever request is released */
+    NETLOCK_MISTAKE_TRUST_MODE = 1 << 1,    /* the mode of what is released is the one that the packet says */
+    NETLOCK_MISTAKE_NO_SEEN = 1 << 2,       /* a duplicate ACQUIRE queues again */
+    NETLOCK_MISTAKE_NO_END = 1 << 3,        /* lines 13 to 27: no test for the end of the queue */
+    NETLOCK_MISTAKE_EAGER_DATA = 1 << 4,    /* bytes go to the data server though the request only waits */
+    NETLOCK_MISTAKE_FIRST_QUEUE = 1 << 5,   /* the first waiter moves into the queue though it must wait there */
+    NETLOCK_MISTAKE_EAGER_NORMAL = 1 << 6,  /* LAST ends the overflow though a request was passed on since */
+    NETLOCK_MISTAKE_NO_PUSH_ORDER = 1 << 7, /* a push is taken whatever its number */
+    NETLOCK_MISTAKE_UPGRADE = 1 << 8,       /* a reader writes though others read */
+    NETLOCK_MISTAKE_LOW = 1 << 9,           /* a called request is granted, whatever has happened since; every NOTIFY is a call */
+    NETLOCK_MISTAKE_PASSING = 1 << 10,      /* low priorities: new requests overtake waiters at the server */
+    NETLOCK_MISTAKE_PLANE = (1 << 11) - 1,  /* all of these */
+};
 
 #endif

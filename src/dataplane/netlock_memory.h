@@ -2,11 +2,11 @@
 /* The memory of NetLock's switch as the program in the kernel and its control process share it: one block, the control process's
  * own (designs/netlock/switch.h), in which the program finds by offsets what concerns it. Nothing of the operating system here.
  *
- * Who may write what:
+ * What is written by which side:
  *   registers of a lock         the program, under the lock's latch; the control process only while the lock is closed
- *   registers of a request      whoever has its claim; the control process after a grace period, when its host is not admitted
- *   machines                    `until_ns` is exchanged by compare-and-swap from both sides; the rest is the control process's
- *   everything else             the control process */
+ *   registers of a request      the packet that has its claim; the control process after a grace period, when its host is not
+ * admitted machines                    `until_ns` is exchanged by compare-and-swap from both sides; the rest is the control
+ * process's everything else             the control process */
 #ifndef PAWL_DATAPLANE_NETLOCK_MEMORY_H
 #define PAWL_DATAPLANE_NETLOCK_MEMORY_H
 
@@ -47,14 +47,13 @@ struct netlock_memory {
     uint64_t machines_at;   /* per host */
     uint64_t servers_at;    /* per server, struct netlock_lent */
     uint64_t owner_at;      /* per slot, 16 bits: number of the server that has its locks, + 1; 0: nobody */
-    uint64_t reign_at;      /* 64 bits: until when the switch may grant, by CLOCK_BOOTTIME */
-    uint64_t life_at;       /* 32 bits: of the switch */
+    uint64_t until_at;      /* 64 bits: until when the switch may grant, by CLOCK_BOOTTIME */
+    uint64_t term_at;       /* 32 bits: of the switch, as the active one */
     uint64_t version_at;    /* 32 bits: of the table of locks */
     uint64_t levels_at;     /* 32 bits: how many priorities have queues of their own; 0: there is one queue for all */
     uint64_t unfinished_at; /* 64 bits: packets that wanted too many passes */
     uint64_t lease_ns;
     uint32_t locks, requests, stride, tenants;
-    uint32_t bust; /* of the data plane */
     uint32_t servers;
     uint16_t server[NETLOCK_SERVERS_MAX]; /* their machines' numbers */
 };
@@ -63,7 +62,7 @@ struct netlock_memory {
 enum netlock_order_kind {
     NETLOCK_ORDER_PASS = 1, /* one pass of `pass` */
     NETLOCK_ORDER_CLOSE,    /* packets of the lock are dropped until it is opened again; not done while one is under way */
-    NETLOCK_ORDER_IF_EMPTY, /* the same, unless somebody is in its queues or under way: then nothing, and `done` is 0 */
+    NETLOCK_ORDER_IF_EMPTY, /* the same, unless its queues are not empty or a packet is under way: then nothing, and `done` is 0 */
     NETLOCK_ORDER_OPEN,     /* as `index` */
     NETLOCK_ORDER_REMOVE,   /* closed, and not found any more */
 };

@@ -1,40 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* NetLock's packets. Hosts speak to the switch and do not know who answers: the switch, or the lock server behind it (4.1).
+/* NetLock's packets. Hosts speak to the switch and do not know which part answers: the switch, or the lock server behind it (4.1).
+ */
+/* clang-format off */
+/*
+ *   host to the switch, which may pass it to a server     and back
+ *   ACQUIRE  nonce, mode, priority, tenant, flags         GRANT     nonce, ticket, mode, token
+ *   RELEASE  nonce, ticket                                RELEASED  nonce: it has ended, whatever it was
+ *   CANCEL   nonce: a waiter that gave up                 GONE      nonce: it is not known here; ask anew
+ *   CONVERT  nonce, ticket, mode, count: the number of    CONVERTED nonce, count, mode, token
+ *            this conversion of the hold
+ *   STAY     the same: the conversion was given up        REFUSED   count, DEADLOCK
+ *                                                         REFUSED   nonce, code, stamp: how long to wait before asking again
+ *   LEASE    stamp (also to servers)                      LEASED    stamp
  *
- *   host to the switch, who may pass it to a server          and back
- *   ACQUIRE  nonce, mode, priority, tenant, flags            GRANT     nonce, ticket, mode, token
- *   RELEASE  nonce, ticket                                   RELEASED  nonce: out of it, whatever it was
- *   CANCEL   nonce: a waiter that gave up                    GONE      nonce: nothing known of it, ask anew
- *   CONVERT  nonce, ticket, mode, count: of conversions of   CONVERTED nonce, count, mode, token
- *     this hold; STAY: the same, given up                    REFUSED   count, DEADLOCK
- *   LEASE    stamp (also to servers)                         REFUSED   nonce, code, stamp: how long to wait before asking again
- *                                                            LEASED    stamp
- *   switch to server                                         and back
- *   ACQUIRE, CANCEL, RELEASE passed on, FORWARDED: round,    PUSH      round, pushed: one request of q2, with its client
- *     count; OVERFLOW: buffer only (4.3)                     LAST      round, count: q2 is empty
- *   NOTIFY   round, count, pushed, room: q1 is empty;        SYNC      life: who are you, who am I
- *   PUSHED   round, pushed: all below that have come         HANDOVER  round, token: nobody holds it any more, it is yours
- *   TAKE     round: this lock is to move into the switch     GIVEN     round
- *   GIVE     round, count, pushed, token: this lock is yours
- *   SYNCED   round, token: the term                          REPORT    count demands follow: locks that were asked for
- *   TAKE_MANY    round, count indexes follow                 HANDOVER_MANY  round, count indexes and tokens follow: nobody holds
- *   TAKEN_MANY   round, count indexes follow: live             them, nobody waits for them
+ *   switch to server                                      and back
+ *   ACQUIRE, CANCEL, RELEASE passed on: FORWARDED,        PUSH      round, pushed: one request of q2, with its client
+ *            round, count; OVERFLOW: buffer only (4.3)    LAST      round, count: q2 is empty
+ *   NOTIFY   round, count, pushed, room: q1 is empty
+ *   PUSHED   round, pushed: all below that have come
+ *   TAKE     round: this lock is to move to the switch    HANDOVER  round, token: nobody holds it any more; the switch grants
+ *   GIVE     round, count, pushed, token: the server      GIVEN     round
+ *            grants this lock
+ *   SYNCED   round, token: the term                       SYNC      life: asks for the term, and says that it is there
+ *                                                         REPORT    count demands follow: locks that were asked for
+ *   TAKE_MANY   round, count indexes follow               HANDOVER_MANY  round, count indexes and tokens follow: nobody holds
+ *   TAKEN_MANY  round, count indexes follow: live                    them, nobody waits for them
  *
- *   switch or server to the steward                          and back
- *   BEAT     stamp; what the latest REIGN said               REIGN     stamp, ticket: life of who asked; life: the reign, round: of
- *                                                                      which switch, pushed: in which life of it; count slots
- * follow a switch that does not reign to a host ELSEWHERE  life, round: who does
+ *   switch or server to the steward                       and back
+ *   BEAT     stamp; what the latest TERM said             TERM      stamp; ticket: life of the sender of BEAT; life: term of the
+ *                                                                   active switch, round: its number, pushed: its life;
+ *                                                                   count slots follow
+ *   a switch that is not active, to a host
+ *   ELSEWHERE  life, round: term and number of the active switch
  *
- *   an operator to a switch                                  and back
- *   COMMAND  a command follows                               COMMANDED stamp: 0 or why not, an errno; the status follows
+ *   an operator to a switch                               and back
+ *   COMMAND  a command follows                            COMMANDED stamp: 0 or why not, an errno; the status follows
  *
- *   whoever grants it, or a host that holds it, to a data server (4.1, one round trip)
- *   DATA     nonce, mode, ticket, token: the hold; stamp:    ANSWER    stamp; code: enum netlock_done; the hold under which it was
- *     of what is to be done; pushed: life of the data server;            done, with who granted it; bytes follow
- *     client, life: who granted it, if that sends it; bytes follow
+ *   a granter, or a host that holds the lock, to a data server (4.1, one round trip)
+ *   DATA     nonce, mode, ticket, token: the hold;        ANSWER    stamp; code: enum netlock_done; the hold under which it was
+ *            stamp: the number of the call; pushed: life            done, with its granter; bytes follow
+ *            of the data server; client, life: the
+ *            granter, if it sends the packet; bytes follow
  *   An ACQUIRE with PAYLOAD has data, stamp, pushed and bytes, too.
  *
- * The head's epoch is the life of whoever made the packet; in what the switch passes on, `life` is the switch's. */
+ * The head's epoch is the life of the packet's maker; in packets that the switch passes on, `life` is the switch's.
+ */
+/* clang-format on */
 #ifndef PAWL_DATAPLANE_NETLOCK_WIRE_H
 #define PAWL_DATAPLANE_NETLOCK_WIRE_H
 
@@ -65,7 +76,7 @@ enum netlock_type {
     NETLOCK_HANDOVER_MANY,
     NETLOCK_TAKEN_MANY,
     NETLOCK_BEAT,
-    NETLOCK_REIGN,
+    NETLOCK_TERM,
     NETLOCK_ELSEWHERE,
     NETLOCK_COMMAND,
     NETLOCK_COMMANDED,
@@ -93,10 +104,10 @@ enum netlock_type {
  * the switch, so one of those may come. */
 #define NETLOCK_LOW 32u
 
-#define NETLOCK_BEAT_EMPTY 1u   /* BEAT of a switch that was to retire: nobody is in its queues, and nobody will be */
-#define NETLOCK_BEAT_LEASED 2u  /* BEAT: has a lease from a steward */
-#define NETLOCK_REIGN_CLEAN 1u  /* REIGN: nobody holds anything from the reign before */
-#define NETLOCK_REIGN_RETIRE 2u /* the queues of who reigns are to drain */
+#define NETLOCK_BEAT_EMPTY 1u  /* BEAT of a switch that was to retire: nobody is in its queues, and nobody will be */
+#define NETLOCK_BEAT_LEASED 2u /* BEAT: has a lease from a steward */
+#define NETLOCK_TERM_CLEAN 1u  /* TERM: nobody holds anything from the term before */
+#define NETLOCK_TERM_RETIRE 2u /* TERM: the queues of the active switch are to drain */
 
 #define NETLOCK_SLOT_BITS 20u /* of a nonce: which of its host's requests; above: a serial number, whose lowest bit is 0 */
 #define NETLOCK_SERIAL_STEP (UINT64_C(2) << NETLOCK_SLOT_BITS)
@@ -113,7 +124,7 @@ struct netlock_packet {
     uint32_t ticket;
     uint64_t token;
     uint64_t stamp;
-    uint32_t life; /* of the switch: its reign */
+    uint32_t life; /* of the granter, as hosts and servers know it; of a switch: its term */
     uint32_t round;
     uint32_t count;
     uint32_t pushed;
@@ -126,7 +137,7 @@ struct netlock_packet {
 _Static_assert(sizeof(struct netlock_packet) == 96, "no padding");
 
 enum netlock_refusal {
-    NETLOCK_HELD = 1, /* try: somebody has it */
+    NETLOCK_HELD = 1, /* try: the lock is held */
     NETLOCK_QUOTA,    /* the tenant is over its quota: again after `stamp` nanoseconds */
     NETLOCK_MOVING,   /* try: readers have it, and it is just moving or overflows: ask once more */
     NETLOCK_POLICY,   /* no such priority or tenant */
@@ -146,7 +157,7 @@ struct netlock_handed {
 };
 #define NETLOCK_MANY_MAX 64u
 
-/* What follows BEAT and REIGN: the locks whose index is `slot` modulo the number of servers belong to one of them. */
+/* What follows BEAT and TERM: the locks whose index is `slot` modulo the number of servers belong to one of them. */
 struct netlock_slot {
     uint16_t slot, owner;
     uint32_t term;
@@ -168,7 +179,9 @@ struct netlock_command {
 };
 
 struct netlock_status {
-    uint32_t reign, reigns, slots, locks, random;
+    uint32_t term;   /* of the switch */
+    uint32_t active; /* whether it may grant */
+    uint32_t slots, locks, random;
     uint32_t priorities;       /* that have a waiting queue in the switch; 0: there are none */
     uint32_t pipes, pipe_used; /* that share no state; slots taken in the fullest of them */
     uint64_t granted, passed_on, overflowed, moved_in, moved_out, over_quota, expired, bad;
@@ -182,20 +195,36 @@ struct netlock_status {
 enum netlock_done {
     NETLOCK_DONE,
     NETLOCK_VOIDED,     /* it was not done, and will not be */
-    NETLOCK_FENCED,     /* the same: somebody was granted the lock later, and has been here */
+    NETLOCK_FENCED,     /* the same: a later holder of the lock has been here */
     NETLOCK_FORGOTTEN,  /* the data server has lost its memory since: nobody knows */
     NETLOCK_NO_SERVICE, /* it was not done: it keeps no data */
     NETLOCK_DONES
 };
 
-#define NETLOCK_PAYLOAD_MAX                                                                                                        \
-    512u /* bytes for a data server, and from it: small, so that they fit into one packet and into memory                          \
-          */
+/* Bytes for a data server, and from it: few, so that they fit into one packet and into memory. */
+#define NETLOCK_PAYLOAD_MAX 512u
 _Static_assert(sizeof(struct netlock_packet) + NETLOCK_PAYLOAD_MAX <= PACKET_MAX, "in one packet");
 
 static inline uint32_t netlock_request_of(uint64_t nonce)
 {
     return (uint32_t)(nonce & ((1u << NETLOCK_SLOT_BITS) - 1));
+}
+
+/* The head of a packet that its maker, of that life, sends. */
+static inline void netlock_head(struct netlock_packet *p, uint32_t space, enum netlock_type type, uint32_t life, struct place from,
+                                struct place to)
+{
+    p->head.version = PACKET_VERSION;
+    p->head.head_len = sizeof p->head;
+    p->head.family = PACKET_NETLOCK;
+    p->head.type = (uint8_t)type;
+    p->head.space = space;
+    p->head.epoch = life;
+    p->head.generation = 0;
+    p->head.index = 0;
+    p->head.nonce = 0;
+    p->head.from = from;
+    p->head.to = to;
 }
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames as the kernel's switch takes them apart, with NetLock's queues behind: the program itself, compiled to run here, on the
- * memory of a switch that reigns and has a lock of each server in it. As fuzz/frame, and: whatever comes, no queue has more in it
- * than it has slots, and no pass leaves a lock of the program's taken. */
+ * memory of a switch that is active and has a lock of each server in it. As fuzz/frame, and: whatever comes, no queue has more in
+ * it than it has slots, and no pass leaves a lock of the program's taken. */
 #include "cluster/host.h"
 #include "designs/netlock/kernel.h"
 #include "designs/netlock/netlock.h"
-#include "tests/reign.h"
+#include "tests/term.h"
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-prototypes" /* the kernel calls its programs by their sections */
@@ -184,7 +184,7 @@ static void set_up(void)
     kernel_boot_ns = NOW;
     netlock_switch_init(block, &config, LIFE, NOW);
     netlock_switch_in_kernel(block, &kernel);
-    reign_switch(block, &config, LIFE, NOW);
+    term_switch(block, &config, LIFE, NOW);
     for (uint64_t s = 0; s < SERVERS; s++) {
         struct netlock_packet p = from_server(NETLOCK_SYNC, s);
         tell(&p, sizeof p);

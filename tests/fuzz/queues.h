@@ -10,8 +10,8 @@
 static inline void check_queues(struct nl_switch *w, const struct rack_config *config)
 {
     const struct plane *p = switch_plane(w);
-    if (!w->life)
-        return; /* it never reigned */
+    if (!w->term)
+        return; /* it never was active */
     for (uint64_t index = 0; index < config->locks; index++) {
         uint32_t lock = plane_match(p, index);
         if (lock == PLANE_NO_LOCK)

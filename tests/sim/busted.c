@@ -80,7 +80,7 @@ static const struct {
     {"busted-netlock-deaf", {"I1:", "I2:"}},
     {"busted-netlock-heir", {"I1:", "I2:"}},
     {"busted-netlock-rebel", {"I1:", "I2:"}},
-    {"busted-netlock-usurper", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-superseded", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-return", {"I1:", "I2:"}},
     {"busted-netlock-loud", {"I1:", "I2:"}},
     {"busted-netlock-table", {"I1:", "I2:"}},

@@ -169,7 +169,7 @@ int main(void)
     } trials[] = {
         {"fisslock", FISSLOCK_MISTAKE_CROWD, FISSLOCK_MISTAKE_STALE},
         {"fisslock-racks", 0, 0}, /* circles through several racks, too */
-        {"netlock", NETLOCK_BUST_CROWD, NETLOCK_BUST_STALE},
+        {"netlock", NETLOCK_MISTAKE_CROWD, NETLOCK_MISTAKE_STALE},
         {"netlock-switches", 0, 0}, /* circles through several switches */
     };
     for (size_t i = 0; i < countof(trials); i++) {

@@ -18,7 +18,7 @@ static const uint64_t kept[] = {
     383,  /* a server that had no lease from the steward did not look at who waited when it got one */
     434,  /* a server that had lost its locks went on giving leases to those who held them */
     599,  /* the same */
-    821,  /* a reign that was empty passed for clean, and left those of the reign before it */
+    821,  /* a term that was empty passed for clean, and left holds of the term before it */
     63,   /* of a lock that moves somebody was on its way to the switch, and waited in a circle that nobody saw */
     314,  /* a lock was to be lent, and nobody looked again when the leases had ended */
 };

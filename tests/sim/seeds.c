@@ -58,7 +58,7 @@ static const struct {
     {"fisslock", 1616, FAULTS_ALL,
      "an agent found by a copy that was no news looked at nothing any more, and the reader in its queue waited"},
     {"netlock", 542, FAULTS_ALL, "a hold was to be converted beside one whose host had just died: told of a deadlock, and judged"},
-    {"netlock-switches", 8, FAULTS_ALL, "a circle through one who waited under a name that its host had forsaken"},
+    {"netlock-switches", 8, FAULTS_ALL, "a circle through one who waited under a name that its host had abandoned"},
     {"netlock-switches", 1448, FAULTS_ALL, "the same"},
     {"rpc", 10865, FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),
      "the only cell that was left had just been taken from a session that was gone, and was not looked at again"},

@@ -260,7 +260,7 @@ static void done_once(void)
 /* It comes when its host has long lost the lock, and another has written: refused. */
 static void fenced(bool busted)
 {
-    begin(busted ? NETLOCK_BUST_FENCE : 0);
+    begin(busted ? NETLOCK_MISTAKE_FENCE : 0);
     rack.keep = NETLOCK_DATA;
     ask(0, 0, 1, 5, true);
     deliver_all();

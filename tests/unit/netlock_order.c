@@ -240,7 +240,7 @@ static struct bench *set_up_low(uint64_t seed, uint32_t levels)
 {
     struct bench *b = set_up(seed, NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT);
     ((struct nl_switch *)b->sw)->churn_ns = UINT64_MAX;
-    ((struct nl_switch *)b->sw)->levels = levels;
+    ((struct nl_switch *)b->sw)->policy.levels = levels;
     for (unsigned i = 0; switch_move_out(b->sw, 0, b->now, &b->out) != -ENOENT; i++) { /* if the trial had moved it */
         CHECK(i < 100);
         send(b);
@@ -252,10 +252,10 @@ static struct bench *set_up_low(uint64_t seed, uint32_t levels)
     return b;
 }
 
-static void run_low(uint64_t seed, uint32_t levels, uint16_t bust, struct sums *sum)
+static void run_low(uint64_t seed, uint32_t levels, uint16_t mistakes, struct sums *sum)
 {
     struct bench *b = set_up_low(seed, levels);
-    switch_plane(b->sw)->bust = bust;
+    switch_plane(b->sw)->mistakes = mistakes;
     b->grants = b->low = b->calls = b->gone = 0;
     for (unsigned i = 0; i < 10000; i++) {
         step(b, true);
@@ -312,7 +312,7 @@ static void test_low(void)
         struct sums sum = {0}, busted = {0};
         for (uint64_t seed = 0; seed < 10; seed++) {
             run_low(seed, levels, 0, &sum);
-            run_low(seed, levels, NETLOCK_BUST_PASSING, &busted);
+            run_low(seed, levels, NETLOCK_MISTAKE_PASSING, &busted);
         }
         printf("%u of the priorities in the switch: %" PRIu64 " grants, %" PRIu64 " passed on, %" PRIu64 " calls\n", levels,
                sum.grants, sum.low, sum.calls);

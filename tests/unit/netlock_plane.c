@@ -9,13 +9,13 @@
 #define PER_HOST 8
 #define LOCK 7
 
-static struct plane *plane_few(uint16_t size, uint16_t wait_size, uint16_t levels, uint16_t bust, uint32_t *lock)
+static struct plane *plane_few(uint16_t size, uint16_t wait_size, uint16_t levels, uint16_t mistakes, uint32_t *lock)
 {
     const struct plane_config config = {.slots = 512, .locks = 4, .requests = 64, .stride = PER_HOST, .tenants = 4};
     struct plane *p = calloc(1, plane_bytes(&config));
     CHECK(p);
     plane_init(p, &config);
-    p->bust = bust;
+    p->mistakes = mistakes;
     const struct plane_region r = {.left = 16, .size = size, .wait_size = wait_size, .levels = levels};
     CHECK_EQ(plane_install(p, LOCK, &r, lock), 0);
     CHECK_EQ(plane_match(p, LOCK), *lock);
@@ -23,9 +23,9 @@ static struct plane *plane_few(uint16_t size, uint16_t wait_size, uint16_t level
     return p;
 }
 
-static struct plane *plane_new(uint16_t size, uint16_t wait_size, uint16_t bust, uint32_t *lock)
+static struct plane *plane_new(uint16_t size, uint16_t wait_size, uint16_t mistakes, uint32_t *lock)
 {
-    return plane_few(size, wait_size, 0, bust, lock);
+    return plane_few(size, wait_size, 0, mistakes, lock);
 }
 
 struct result {
@@ -329,7 +329,7 @@ static void test_quota(void)
 {
     uint32_t lock;
     struct plane *p = plane_new(8, 0, 0, &lock);
-    const struct plane_quota quota = {.rate = 1024, .burst = 2}; /* one in about a millisecond */
+    const struct netlock_quota quota = {.rate = 1024, .burst = 2}; /* one in about a millisecond */
     CHECK_EQ(plane_quota(p, 1, &quota), 0);
     CHECK_EQ(plane_quota(p, 4, &quota), -22);
     unsigned refused = 0, wait = 0;
@@ -581,7 +581,7 @@ static void server_hears(struct shuffle *s, const struct netlock_pass *p)
     if (s->push.nonce)
         return;
     bool called = p->out & NETLOCK_OUT_NOTIFY && p->vacant && (int32_t)(p->count - s->closed) > 0;
-    if (s->plane->bust & NETLOCK_BUST_LOW) /* any word of the switch is as good */
+    if (s->plane->mistakes & NETLOCK_MISTAKE_LOW) /* any word of the switch is as good */
         called = true;
     if (!called || !s->queued) {
         server_last(s, p->count);
@@ -665,11 +665,11 @@ static void remind(struct shuffle *s)
     }
 }
 
-static struct shuffle shuffle(uint64_t seed, uint16_t wait_size, uint16_t levels, uint16_t bust)
+static struct shuffle shuffle(uint64_t seed, uint16_t wait_size, uint16_t levels, uint16_t mistakes)
 {
     struct shuffle s = {.closed = UINT32_MAX};
     rng_seed(&s.random, seed);
-    s.plane = plane_few(250, wait_size, levels, bust, &s.lock);
+    s.plane = plane_few(250, wait_size, levels, mistakes, &s.lock);
     for (unsigned i = 0; i < 12000; i++) {
         if (s.flying < FLIGHT / 2 && rng_chance(&s.random, 1, 2))
             step_client(&s);
@@ -727,17 +727,17 @@ static void test_shuffle(void)
 }
 
 /* Each mistake is noticed: somebody is granted what another holds, or something is left. */
-static void test_busted(uint16_t bust, uint16_t wait_size, uint16_t levels)
+static void test_busted(uint16_t mistakes, uint16_t wait_size, uint16_t levels)
 {
     for (uint64_t seed = 0; seed < 400; seed++) {
-        struct shuffle s = shuffle(seed, wait_size, levels, bust);
+        struct shuffle s = shuffle(seed, wait_size, levels, mistakes);
         uint64_t ends = plane_get(s.plane, NETLOCK_ENDS, s.lock);
         bool left = ((ends >> 32 ^ ends) & NETLOCK_TICKET) || plane_get(s.plane, NETLOCK_EXCL, s.lock);
         free(s.plane);
         if (s.violations || left)
             return;
     }
-    CHECK_FAIL("mistake %u was not noticed", bust);
+    CHECK_FAIL("mistake %u was not noticed", mistakes);
 }
 
 /* Pipes share no state: a lock has its slots in the pipe of its home, or none, however much room others have. */
@@ -781,10 +781,10 @@ int main(void)
     test_quota();
     test_regions();
     test_shuffle();
-    test_busted(NETLOCK_BUST_BLIND_RELEASE, 0, 0);
-    test_busted(NETLOCK_BUST_TRUST_MODE, 0, 0);
-    test_busted(NETLOCK_BUST_NO_END, 0, 0);
-    test_busted(NETLOCK_BUST_UPGRADE, 0, 0);
-    test_busted(NETLOCK_BUST_LOW, 20, 2);
+    test_busted(NETLOCK_MISTAKE_BLIND_RELEASE, 0, 0);
+    test_busted(NETLOCK_MISTAKE_TRUST_MODE, 0, 0);
+    test_busted(NETLOCK_MISTAKE_NO_END, 0, 0);
+    test_busted(NETLOCK_MISTAKE_UPGRADE, 0, 0);
+    test_busted(NETLOCK_MISTAKE_LOW, 20, 2);
     return 0;
 }

@@ -65,8 +65,9 @@ static struct done run(struct rmt *r, uint8_t op, unsigned who, uint8_t mode, ui
     struct done d = {0};
     rmt_packet(r);
     for (;;) {
-        const struct netlock_where at = {.lock = 5, .request = netlock_request_of(p.nonce), .tenant = 0};
-        netlock_run(&p, &at, r, read_register, write_register);
+        const struct netlock_registers at = {
+            .ctx = r, .read = read_register, .write = write_register, .lock = 5, .request = netlock_request_of(p.nonce)};
+        netlock_run(&p, &at);
         if (p.out & NETLOCK_OUT_GRANT)
             d.ticket[d.grants++] = p.out_ticket;
         if (p.next == NETLOCK_OP_NONE)

@@ -7,7 +7,7 @@
 #include "dataplane/xdp/fan.h"
 #include "designs/netlock/kernel.h"
 #include "designs/netlock/netlock.h"
-#include "tests/reign.h"
+#include "tests/term.h"
 #include "tests/xdp/packets.h"
 
 #define KIT_HOSTS 3
@@ -79,7 +79,7 @@ static inline void kit_load(const struct rack_config *c, uint64_t now)
     CHECK(bytes >= kit_at.bytes);
     netlock_switch_init(kit_memory, c, KIT_LIFE, now);
     netlock_switch_in_kernel(kit_memory, &kernel);
-    reign_switch(kit_memory, c, KIT_LIFE, now);
+    term_switch(kit_memory, c, KIT_LIFE, now);
     for (uint16_t m = 1; m <= KIT_HOSTS + KIT_SERVERS; m++) {
         bool here = m == KIT_HOSTS + 1;
         const struct plane_host h = {.mac = {htons(0x0200), 0, htons(m)},

@@ -70,10 +70,10 @@ static void rare_packets(void)
     m->live = false;
     to_control("a host that was lost", &good);
     m->live = true;
-    uint64_t *reign = at_memory(kit_at.reign_at), reigns = *reign;
-    *reign = 1;
-    to_control("a switch that does not reign", &good);
-    *reign = reigns;
+    uint64_t *until = at_memory(kit_at.until_at), active = *until;
+    *until = 1;
+    to_control("a switch that is not active", &good);
+    *until = active;
 }
 
 /* Not in the switch. */

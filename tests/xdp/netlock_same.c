@@ -245,7 +245,7 @@ static void set_up(uint64_t seed, uint64_t options)
     soft = zeroed(kit_at.bytes);
     netlock_switch_init(soft, &config, KIT_LIFE, now);
     ((struct nl_switch *)soft)->twin = true;
-    reign_switch(soft, &config, KIT_LIFE, now);
+    term_switch(soft, &config, KIT_LIFE, now);
     for (uint16_t m = 1; m <= KIT_HOSTS; m++) {
         host[m] = zeroed(netlock_host_bytes(&config));
         netlock_host_init(host[m], &config, m, 1, now);
@@ -253,7 +253,7 @@ static void set_up(uint64_t seed, uint64_t options)
     for (uint16_t i = 0; i < KIT_SERVERS; i++) {
         server[i] = zeroed(netlock_server_bytes(&config));
         netlock_server_init(server[i], &config, config.server[i], 1, true, now);
-        reign_server(server[i], &config, KIT_LIFE, now);
+        term_server(server[i], &config, KIT_LIFE, now);
     }
     flying_count = 0;
     memset(&seen, 0, sizeof seen);

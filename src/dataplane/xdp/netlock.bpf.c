@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* NetLock's switch in the kernel: the stages of dataplane/netlock.h on registers in one map's memory, addressed directly. A pass of
- * a packet runs under the latch of its lock, and resubmission is a bounded loop; between two passes others may pass, as in the
- * hardware. What is rare (hosts that come and go, moving locks, servers' messages other than pushes) goes to the control process,
- * which has the same code in user space and reaches the registers by orders. */
+/* NetLock's switch in the kernel: the operations of dataplane/netlock.h on registers in one map's memory, addressed directly. A
+ * pass of a packet runs under the latch of its lock, and resubmission is a bounded loop; between two passes others may pass, as in
+ * the hardware. What is rare (hosts that come and go, moving locks, servers' messages other than pushes) goes to the control
+ * process, which has the same code in user space and reaches the registers by orders. */
 #define inline inline __attribute__((always_inline)) /* nothing may be called under a latch */
-#include "dataplane/netlock.h"
+#include "dataplane/netlock_packets.h"
 #undef inline
 #include "dataplane/xdp/fan.bpf.h"
 
@@ -54,22 +54,16 @@ INLINE void *cell(uint8_t *b, uint64_t start, uint64_t index, uint32_t size)
     return where > at.bytes - NETLOCK_CELL_MAX ? 0 : b + where;
 }
 
-INLINE int is_wide(enum netlock_array a)
-{
-    return a != NETLOCK_ARRIVALS && a != NETLOCK_PEAK && a != NETLOCK_EXCL && a != NETLOCK_FLAGS && a != NETLOCK_PLACE &&
-           a != NETLOCK_SINCE;
-}
-
 INLINE uint64_t read_register(void *ctx, enum netlock_array array, uint32_t index)
 {
-    void *r = cell(ctx, at.arrays_at[array], index, is_wide(array) ? 8 : 4);
-    return !r ? 0 : is_wide(array) ? *(uint64_t *)r : *(uint32_t *)r;
+    void *r = cell(ctx, at.arrays_at[array], index, netlock_is_wide(array) ? 8 : 4);
+    return !r ? 0 : netlock_is_wide(array) ? *(uint64_t *)r : *(uint32_t *)r;
 }
 
 INLINE void write_register(void *ctx, enum netlock_array array, uint32_t index, uint64_t value)
 {
-    void *r = cell(ctx, at.arrays_at[array], index, is_wide(array) ? 8 : 4);
-    if (r && is_wide(array))
+    void *r = cell(ctx, at.arrays_at[array], index, netlock_is_wide(array) ? 8 : 4);
+    if (r && netlock_is_wide(array))
         *(uint64_t *)r = value;
     else if (r)
         *(uint32_t *)r = (uint32_t)value;
@@ -82,9 +76,9 @@ INLINE uint32_t of_memory(uint8_t *b, uint64_t where)
 }
 
 /* The policy may change between two looks: whatever a packet says, its priority is one. */
-INLINE uint8_t priority_of(uint8_t *b, const struct netlock_packet *p)
+INLINE bool is_ranked(uint8_t *b)
 {
-    return of_memory(b, at.levels_at) ? p->priority % NETLOCK_PRIORITIES : 0;
+    return of_memory(b, at.levels_at) != 0;
 }
 
 /* ---- passes ---- */
@@ -99,19 +93,17 @@ __attribute__((noinline)) int one_pass(struct netlock_pass *pass, uint32_t lock,
     struct latch *latch = bpf_map_lookup_elem(&latches, &lock);
     if (!pass || !b || !latch)
         return PASS_CLOSED;
-    struct netlock_where where = {
-        .lock = lock,
-        .request = (uint32_t)(((uint64_t)pass->machine * at.stride + netlock_request_of(pass->nonce)) % at.requests),
-        .tenant = pass->tenant < at.tenants ? pass->tenant : 0};
-    uint32_t *claim = cell(b, at.claims_at, where.request, 4);
+    uint32_t request = netlock_request_cell(pass->machine, pass->nonce, at.stride, at.requests);
+    uint32_t tenant = pass->tenant < at.tenants ? pass->tenant : 0;
+    const struct netlock_registers r = {b, read_register, write_register, lock, request, tenant};
+    uint32_t *claim = cell(b, at.claims_at, request, 4);
     uint64_t *open = cell(b, at.open_at, lock, 8);
     uint32_t *active = cell(b, at.active_at, lock, 4);
-    struct netlock_quota *quota = cell(b, at.quota_at, where.tenant, sizeof *quota);
+    struct netlock_quota *quota = cell(b, at.quota_at, tenant, sizeof *quota);
     if (!claim || !open || !active || !quota)
         return PASS_CLOSED;
     pass->rate = quota->rate;
     pass->burst = quota->burst;
-    pass->bust = (uint16_t)at.bust;
     int result = PASS_CLOSED;
     bpf_spin_lock(&latch->lock);
     if ((first ? *open : *open & ~NETLOCK_CLOSING) == index + 1) {
@@ -119,7 +111,7 @@ __attribute__((noinline)) int one_pass(struct netlock_pass *pass, uint32_t lock,
         if (__sync_val_compare_and_swap(claim, 0, 1) == 0) {
             if (first)
                 __sync_fetch_and_add(active, 1);
-            netlock_run(pass, &where, b, read_register, write_register);
+            netlock_run(pass, &r);
             *(volatile uint32_t *)claim = 0;
             result = PASS_RAN;
         }
@@ -130,23 +122,15 @@ __attribute__((noinline)) int one_pass(struct netlock_pass *pass, uint32_t lock,
 
 /* ---- what leaves ---- */
 
-INLINE struct netlock_packet *add(struct fan_work *w, uint8_t type, uint32_t epoch, struct place from, struct place to)
+INLINE struct netlock_packet *add_packet(void *work)
 {
+    struct fan_work *w = work;
     uint32_t i = w->outs;
     if (i >= FAN_MAX)
         return 0;
     struct netlock_packet *p = &w->out[i];
     w->outs = i + 1;
     __builtin_memset(p, 0, sizeof *p);
-    p->head.version = PACKET_VERSION;
-    p->head.head_len = sizeof p->head;
-    p->head.family = PACKET_NETLOCK;
-    p->head.type = type;
-    p->head.space = settings.space;
-    p->head.epoch = epoch;
-    p->head.index = w->index;
-    p->head.from = from;
-    p->head.to = to;
     return p;
 }
 
@@ -169,81 +153,22 @@ INLINE struct place server_of(uint8_t *b, uint64_t index)
     return (struct place){number < NETLOCK_SERVERS_MAX ? at.server[number] : 0, PORT_SERVER};
 }
 
-INLINE struct netlock_packet *to_client(struct fan_work *w, uint32_t life, uint8_t type, uint64_t nonce, struct place to)
-{
-    struct netlock_packet *p = add(w, type, life, this_switch(), to);
-    if (p)
-        p->head.nonce = nonce;
-    return p;
-}
-
-INLINE void emit_forward(struct fan_work *w, uint8_t *b, uint32_t life)
-{
-    const struct netlock_pass *pass = &w->pass;
-    const struct netlock_machine *m = cell(b, at.machines_at, pass->machine, sizeof *m);
-    struct netlock_packet *p = add(w, pass->op == NETLOCK_OP_CANCEL ? NETLOCK_CANCEL : NETLOCK_ACQUIRE, m ? m->life : 0,
-                                   (struct place){pass->machine, pass->port}, server_of(b, w->index));
-    if (!p)
-        return;
-    p->head.nonce = pass->nonce;
-    p->mode = pass->mode;
-    p->priority = pass->priority;
-    p->tenant = pass->tenant;
-    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW | (pass->low ? NETLOCK_LOW : 0));
-    p->ticket = pass->levels;
-    p->life = life;
-    p->round = pass->round;
-    p->count = pass->count;
-}
-
-INLINE void emit_pushes(struct fan_work *w, uint8_t *b, uint32_t life)
-{
-    const struct netlock_pass *pass = &w->pass;
-    struct netlock_packet *p =
-        add(w, pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED, life, this_switch(), server_of(b, w->index));
-    if (!p)
-        return;
-    p->life = life;
-    p->round = pass->round;
-    p->pushed = pass->pushed;
-    p->count = pass->count;
-    p->room = pass->out_room;
-    p->flags = pass->vacant ? NETLOCK_LOW : 0;
-    p->ticket = pass->levels;
-}
-
-/* As switch.c has it. */
 INLINE void emit(struct fan_work *w, uint8_t *b)
 {
-    const struct netlock_pass *pass = &w->pass;
-    uint32_t life = of_memory(b, at.life_at);
-    struct place client = {pass->machine, pass->port};
-    struct netlock_packet *p;
-    if (pass->out & NETLOCK_OUT_GRANT && (p = to_client(w, life, NETLOCK_GRANT, pass->out_nonce, pass->out_place))) {
-        p->mode = pass->out_mode;
-        p->ticket = pass->out_ticket;
-        p->token = pass->out_token;
+    struct netlock_sender s = {.add = add_packet,
+                               .ctx = w,
+                               .index = w->index,
+                               .space = settings.space,
+                               .term = of_memory(b, at.term_at),
+                               .self = this_switch()};
+    if (w->pass.out & NETLOCK_OUT_TO_SERVER) {
+        const struct netlock_machine *m = cell(b, at.machines_at, w->pass.machine, sizeof *m);
+        const uint32_t *notify = cell(b, at.notify_at, w->lock, 4);
+        s.server = server_of(b, w->index);
+        s.host_life = m ? m->life : 0;
+        s.notifies = notify && *notify;
     }
-    if (pass->out & NETLOCK_OUT_CONVERTED && (p = to_client(w, life, NETLOCK_CONVERTED, pass->out_nonce, pass->out_place))) {
-        p->mode = pass->out_mode;
-        p->count = pass->step;
-        p->token = pass->out_token;
-    }
-    if (pass->out & NETLOCK_OUT_RELEASED)
-        to_client(w, life, NETLOCK_RELEASED, pass->nonce, client);
-    if (pass->out & NETLOCK_OUT_GONE)
-        to_client(w, life, NETLOCK_GONE, pass->nonce, client);
-    if (pass->out & (NETLOCK_OUT_HELD | NETLOCK_OUT_QUOTA | NETLOCK_OUT_MOVING) &&
-        (p = to_client(w, life, NETLOCK_REFUSED, pass->nonce, client))) {
-        int over_quota = pass->out & NETLOCK_OUT_QUOTA;
-        p->code = over_quota ? NETLOCK_QUOTA : pass->out & NETLOCK_OUT_MOVING ? NETLOCK_MOVING : NETLOCK_HELD;
-        p->stamp = over_quota ? (uint64_t)pass->out_wait << 10 : 0;
-    }
-    if (pass->out & NETLOCK_OUT_FORWARD)
-        emit_forward(w, b, life);
-    uint32_t *notify = cell(b, at.notify_at, w->lock, 4);
-    if (pass->out & NETLOCK_OUT_PUSHED || (pass->out & NETLOCK_OUT_NOTIFY && notify && *notify))
-        emit_pushes(w, b, life);
+    netlock_emit(&w->pass, &s);
 }
 
 /* ---- all passes of a packet ---- */
@@ -297,11 +222,20 @@ INLINE int run(struct xdp_md *ctx, struct frame *f, struct fan_work *w, uint8_t 
 
 INLINE int frame_reply(struct frame *f, struct netlock_packet *p, struct plane_counters *c, uint8_t type, uint32_t life)
 {
-    p->head.type = type;
-    p->head.epoch = life;
-    p->head.to = p->head.from;
-    p->head.from = this_switch();
+    netlock_turn_round(p, (enum netlock_type)type, life, this_switch());
     return frame_answer(f, c);
+}
+
+INLINE struct fan_work *begin_work(uint32_t lock, uint64_t index, uint64_t now)
+{
+    struct fan_work *w = fan_begin();
+    if (!w)
+        return 0;
+    w->lock = lock;
+    w->index = index;
+    __builtin_memset(&w->pass, 0, sizeof w->pass);
+    w->pass.now = (uint32_t)(now >> 10);
+    return w;
 }
 
 /* ---- packets of hosts ---- */
@@ -313,13 +247,10 @@ INLINE int pass_on(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     struct netlock_quota *quota = cell(b, at.quota_at, p->tenant < at.tenants ? p->tenant : 0, sizeof *quota);
     if (p->head.type == NETLOCK_ACQUIRE && (!quota || quota->rate))
         return pass(c, PLANE_CONTROL); /* the quota counts for locks on servers, too */
-    p->head.to = server_of(b, p->head.index);
-    if (!p->head.to.machine)
-        return drop(c, PLANE_UNKNOWN); /* nobody has it just now */
-    p->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_FORWARDED);
-    p->priority = priority_of(b, p);
-    p->life = of_memory(b, at.life_at);
-    p->round = version;
+    struct place server = server_of(b, p->head.index);
+    if (!server.machine)
+        return drop(c, PLANE_UNKNOWN); /* no server has the lock just now */
+    netlock_forward(p, server, is_ranked(b), of_memory(b, at.term_at), version);
     return fan_one(ctx, f, c);
 }
 
@@ -347,25 +278,12 @@ INLINE int on_request(struct xdp_md *ctx, struct frame *f, struct netlock_packet
         struct netlock_packet gone = {.head = p->head};
         gone.head.generation = 0;
         fan_put(f, &gone);
-        return frame_reply(f, p, c, NETLOCK_RELEASED, of_memory(b, at.life_at));
+        return frame_reply(f, p, c, NETLOCK_RELEASED, of_memory(b, at.term_at));
     }
-    struct fan_work *w = fan_begin();
+    struct fan_work *w = begin_work(*lock, index, now);
     if (!w)
         return XDP_ABORTED;
-    w->lock = *lock;
-    w->index = index;
-    __builtin_memset(&w->pass, 0, sizeof w->pass);
-    uint8_t type = p->head.type;
-    w->pass.op = type == NETLOCK_ACQUIRE ? NETLOCK_OP_ACQUIRE : type == NETLOCK_RELEASE ? NETLOCK_OP_RELEASE : NETLOCK_OP_CANCEL;
-    w->pass.mode = p->mode;
-    w->pass.priority = priority_of(b, p);
-    w->pass.flags = p->flags & NETLOCK_TRY;
-    w->pass.machine = p->head.from.machine;
-    w->pass.port = p->head.from.port;
-    w->pass.tenant = p->tenant;
-    w->pass.nonce = p->head.nonce;
-    w->pass.ticket = p->ticket;
-    w->pass.now = (uint32_t)(now >> 10);
+    netlock_pass_of_request(&w->pass, p, is_ranked(b));
     return run(ctx, f, w, b, c);
 }
 
@@ -376,9 +294,7 @@ INLINE int on_host(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     int rare = type == NETLOCK_CONVERT || type == NETLOCK_STAY || type == NETLOCK_PROBE;
     if (type < NETLOCK_ACQUIRE || (type > NETLOCK_LEASE && !rare))
         return drop(c, PLANE_TYPE);
-    if (type != NETLOCK_LEASE && (netlock_request_of(p->head.nonce) >= at.stride || !(p->head.nonce >> NETLOCK_SLOT_BITS)))
-        return drop(c, PLANE_TYPE);
-    if (type == NETLOCK_ACQUIRE && p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE)
+    if ((type != NETLOCK_LEASE && !netlock_sound_nonce(p, at.stride)) || (type == NETLOCK_ACQUIRE && !netlock_sound_mode(p)))
         return drop(c, PLANE_TYPE);
     if (!m)
         return drop(c, PLANE_UNKNOWN);
@@ -390,9 +306,9 @@ INLINE int on_host(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     if (p->head.epoch > m->life || !m->live || now >= until || rare)
         return pass(c, PLANE_CONTROL);
     if (type == NETLOCK_LEASE)
-        return on_lease(f, p, m, until, now, of_memory(b, at.life_at), c);
-    if (type == NETLOCK_ACQUIRE && ((of_memory(b, at.levels_at) && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= at.tenants ||
-                                    p->flags & NETLOCK_PAYLOAD))
+        return on_lease(f, p, m, until, now, of_memory(b, at.term_at), c);
+    if (type == NETLOCK_ACQUIRE &&
+        ((is_ranked(b) && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= at.tenants || p->flags & NETLOCK_PAYLOAD))
         return pass(c, PLANE_CONTROL);
     return on_request(ctx, f, p, b, now, c);
 }
@@ -424,34 +340,18 @@ INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet 
     count_type(c, f);
     struct netlock_lent *lent = cell(b, at.servers_at, owner < NETLOCK_SERVERS_MAX ? owner : 0, sizeof *lent);
     uint32_t *lock = bpf_map_lookup_elem(&here, &index);
-    if ((type != NETLOCK_PUSH && type != NETLOCK_LAST) || !lent || !lock || p->life != of_memory(b, at.life_at) ||
+    if ((type != NETLOCK_PUSH && type != NETLOCK_LAST) || !lent || !lock || p->life != of_memory(b, at.term_at) ||
         p->head.epoch != lent->life || server_of(b, index).machine != p->head.from.machine)
         return pass(c, PLANE_CONTROL);
     uint32_t *notify = cell(b, at.notify_at, *lock, 4);
     if (!notify || !*notify)
         return drop(c, PLANE_CONTENDED); /* it moves */
-    if (type == NETLOCK_PUSH &&
-        (p->client.machine == MACHINE_NONE || p->client.machine > settings.machines || p->mode > NETLOCK_EXCLUSIVE ||
-         netlock_request_of(p->head.nonce) >= at.stride || p->priority >= NETLOCK_PRIORITIES || p->tenant >= at.tenants))
+    if (type == NETLOCK_PUSH && !netlock_sound_push(p, settings.machines, at.stride, at.tenants))
         return drop(c, PLANE_TYPE);
-    struct fan_work *w = fan_begin();
+    struct fan_work *w = begin_work(*lock, index, bpf_ktime_get_boot_ns());
     if (!w)
         return XDP_ABORTED;
-    w->lock = *lock;
-    w->index = index;
-    __builtin_memset(&w->pass, 0, sizeof w->pass);
-    w->pass.op = type == NETLOCK_PUSH ? NETLOCK_OP_PUSH : NETLOCK_OP_LAST;
-    w->pass.mode = p->mode;
-    w->pass.priority = priority_of(b, p);
-    w->pass.flags = p->flags & (NETLOCK_TRY | NETLOCK_LOW);
-    w->pass.machine = p->client.machine;
-    w->pass.port = p->client.port;
-    w->pass.tenant = p->tenant;
-    w->pass.nonce = p->head.nonce;
-    w->pass.round = p->round;
-    w->pass.count = p->count;
-    w->pass.pushed = p->pushed;
-    w->pass.now = (uint32_t)(bpf_ktime_get_boot_ns() >> 10);
+    netlock_pass_of_push(&w->pass, p, is_ranked(b));
     return run(ctx, f, w, b, c);
 }
 
@@ -479,10 +379,10 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     }
     if (f->len < sizeof *p || (void *)(p + 1) > f->end)
         return drop(c, PLANE_SHORT);
-    /* What the steward says and operators ask, and all packets while the switch does not reign, are the control process's. */
-    const uint64_t *reign = cell(b, at.reign_at, 0, 8);
-    if (p->head.from.machine == MACHINE_STEWARD || p->head.from.machine == MACHINE_OPERATOR || !reign ||
-        bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)reign) {
+    /* What the steward says and operators ask, and all packets while the switch is not active, are the control process's. */
+    const uint64_t *until = cell(b, at.until_at, 0, 8);
+    if (p->head.from.machine == MACHINE_STEWARD || p->head.from.machine == MACHINE_OPERATOR || !until ||
+        bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)until) {
         count_type(c, f);
         return pass(c, PLANE_CONTROL);
     }
@@ -515,8 +415,7 @@ SEC("xdp") int plane(struct xdp_md *ctx)
 
 INLINE int nobody_in(uint8_t *b, uint32_t lock)
 {
-    uint64_t ends = read_register(b, NETLOCK_ENDS, lock);
-    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) &&
+    return netlock_is_empty(read_register(b, NETLOCK_ENDS, lock)) &&
            !netlock_waiting_here(read_register(b, NETLOCK_BOUNDS, lock), read_register(b, NETLOCK_WAITING, lock));
 }
 

@@ -111,7 +111,7 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
         struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *demands));
         if (!p)
             break; /* as if it were lost: what is asked for often is asked for again */
-        netlock_head(p, &s->config, NETLOCK_REPORT, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
+        netlock_head(p, s->config.space, NETLOCK_REPORT, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
         p->life = s->switch_life;
         p->count = count;
         memcpy(p + 1, demands, count * sizeof *demands);
@@ -127,9 +127,9 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
 #define WAIT_SIZE 16u       /* of each priority's queue */
 #define SLIDES_AT_ONCE 256u /* queues that one defragmentation moves */
 #define FILL_SIZE 8u        /* slots of a lock that nobody has asked for yet, if there is that much room for all */
-#define FILL_PACKETS 8u     /* of TAKE_MANY that one look sends, */
-#define FILL_FLYING                                                                                                                \
-    (16u * NETLOCK_MANY_MAX) /* and locks that are on their way: what a socket has no room for is asked for one by one */
+#define FILL_PACKETS 8u     /* of TAKE_MANY that one look sends */
+/* And locks that are in flight: those for which a socket has no room are asked for one by one. */
+#define FILL_FLYING (16u * NETLOCK_MANY_MAX)
 
 void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_demand *demands)
 {
@@ -143,7 +143,7 @@ void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const
 
 static uint32_t wait_size_of(const struct nl_switch *w)
 {
-    return w->levels ? WAIT_SIZE : 0;
+    return w->policy.levels ? WAIT_SIZE : 0;
 }
 
 /* Contention was measured in the past, in a short time: half as much again, and one more. */
@@ -196,7 +196,7 @@ static void resize(struct nl_switch *w, const struct demand *d)
     uint32_t lock = d->in - 1, size = plane_region(plane, lock).size;
     if (d->slots && (d->slots > size || (w->tight && d->slots * 2 <= size)) && plane_index(plane, lock) == d->index &&
         switch_control(w, lock)->state == CONTROL_LIVE)
-        plane_resize(plane, lock, (uint16_t)d->slots); /* if somebody is in it, at the next look */
+        plane_resize(plane, lock, (uint16_t)d->slots); /* if its queue is not empty, at the next look */
 }
 
 /* Those that lose their place go, and those that won one come as room allows; so many at a time. */
@@ -236,14 +236,14 @@ static void allocate(struct nl_switch *w)
     uint64_t slots = switch_plane(w)->config.slots, used;
     measure(w);
     if (wait_size_of(w)) /* each lock takes its waiting queues, too */
-        slots /= 1 + w->levels * WAIT_SIZE;
+        slots /= 1 + w->policy.levels * WAIT_SIZE;
     const struct netlock_share share = {slots, switch_plane(w)->config.pipes, switch_plane(w)->config.homes};
-    if (w->config.options & NETLOCK_ALLOC_RANDOM) {
+    if (w->policy.alloc_random) {
         /* As many of all locks as have room, popular or not: most of those are not asked for at all. */
         for (uint32_t i = 0; i < w->planned; i++)
-            if (mix64(plan[i].index + w->life) % w->config.locks >= slots)
+            if (mix64(plan[i].index + w->term) % w->config.locks >= slots)
                 plan[i].contention = 0;
-        used = netlock_allocate_random(plan, w->planned, &share, w->life);
+        used = netlock_allocate_random(plan, w->planned, &share, w->term);
     } else {
         used = netlock_allocate(plan, w->planned, &share);
     }
@@ -267,36 +267,25 @@ static void churn(struct nl_switch *w, uint64_t now, struct outbox *out)
         defragment(w);
 }
 
-/* The original is back: what is here goes to the servers, and from there to the original (4.5). Nobody comes in any more. */
-static void retire(struct nl_switch *w, uint64_t now, struct outbox *out)
+/* Locks move out, so many at a time: all of them, or those whose waiting queues are others than the policy says. */
+static unsigned clear_out(struct nl_switch *w, bool all, uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
     unsigned moves = 0;
     for (uint32_t lock = 0; lock < plane->config.locks && plane->used && moves < MOVES_AT_ONCE; lock++) {
-        struct control *c = switch_control(w, lock);
-        if (c->state == CONTROL_LIVE || c->state == CONTROL_TAKING)
+        const struct control *c = switch_control(w, lock);
+        if ((c->state == CONTROL_LIVE || c->state == CONTROL_TAKING) &&
+            (all || plane_region(plane, lock).levels != w->policy.levels))
             moves += !switch_move_out(w, plane_index(plane, lock), now, out);
     }
-    w->leaving = w->planned = w->coming = 0;
-}
-
-/* Priorities have been turned on or off, or have fewer queues: those of the other kind go. */
-static void remake(struct nl_switch *w, uint64_t now, struct outbox *out)
-{
-    const struct plane *plane = switch_plane(w);
-    unsigned moves = 0;
-    for (uint32_t lock = 0; lock < plane->config.locks && moves < MOVES_AT_ONCE; lock++)
-        if ((switch_control(w, lock)->state == CONTROL_LIVE || switch_control(w, lock)->state == CONTROL_TAKING) &&
-            plane_region(plane, lock).levels != w->levels)
-            moves += !switch_move_out(w, plane_index(plane, lock), now, out);
-    w->remake = moves == MOVES_AT_ONCE;
+    return moves;
 }
 
 /* What fits as a whole needs no measuring: all locks come in as soon as their servers are known, and Algorithm 3 has to decide only
  * how much each gets. Returns whether there are more. */
 static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
-    uint32_t wait_size = wait_size_of(w), waiting = w->levels * wait_size;
+    uint32_t wait_size = wait_size_of(w), waiting = w->policy.levels * wait_size;
     uint64_t each = switch_plane(w)->config.slots / w->config.locks;
     bool more = false;
     if (each <= waiting)
@@ -314,19 +303,20 @@ static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
 
 uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
-    if (w->config.options & (NETLOCK_SERVERS_ONLY | NETLOCK_CHAIN))
+    if (w->policy.servers_only || w->policy.chain)
         return UINT64_MAX;
-    if (w->retire) {
-        retire(w, now, out);
+    if (w->retire) { /* the original is back: these locks go to the servers, and from there to the original (4.5) */
+        clear_out(w, true, now, out);
+        w->leaving = w->planned = w->coming = 0;
         return now + w->config.retry_ns;
     }
-    if (w->config.options & NETLOCK_CHURN) {
+    if (w->policy.churn) {
         if (now >= w->churn_ns)
             churn(w, now, out);
         return w->churn_ns;
     }
-    if (w->remake)
-        remake(w, now, out);
+    if (w->remake) /* priorities have been turned on or off, or have fewer queues */
+        w->remake = clear_out(w, false, now, out) == MOVES_AT_ONCE;
     if (now >= w->allocate_ns && !w->filling) { /* looking at a hundred thousand locks takes as long as bringing them in */
         w->allocate_ns = now + NETLOCK_MEASURE_NS;
         if (w->reported || w->restless) /* else all is as well as it can be */

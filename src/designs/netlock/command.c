@@ -19,14 +19,14 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
     const struct plane *plane = switch_plane(w);
     uint64_t window = (uint64_t)((u128)c->rate * NETLOCK_MEASURE_NS / NS_PER_S);
     *out = (struct netlock_status){
-        .reign = w->life,
-        .reigns = switch_reigns(w, now),
+        .term = w->term,
+        .active = switch_is_active(w, now),
         .slots = plane->config.slots,
         .locks = plane->used,
         .pipes = (uint32_t)max_u64(plane->config.pipes, 1),
         .pipe_used = fullest_pipe(plane),
-        .random = !!(w->config.options & NETLOCK_ALLOC_RANDOM),
-        .priorities = w->levels,
+        .random = w->policy.alloc_random,
+        .priorities = w->policy.levels,
         .granted = w->counts.switch_grants,
         .passed_on = w->counts.passed_on,
         .overflowed = w->counts.overflowed,
@@ -46,11 +46,11 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
 int netlock_set_priorities(void *state, uint64_t levels)
 {
     struct nl_switch *w = state;
-    if (w->config.options & NETLOCK_CHAIN)
+    if (w->policy.chain)
         return -EOPNOTSUPP;
     if (levels > NETLOCK_PRIORITIES)
         return -EINVAL;
-    __atomic_store_n(&w->levels, (uint32_t)levels, __ATOMIC_RELEASE); /* the program in the kernel reads it, too */
+    __atomic_store_n(&w->policy.levels, (uint32_t)levels, __ATOMIC_RELEASE); /* the program in the kernel reads it, too */
     w->remake = true;
     return 0;
 }
@@ -58,7 +58,7 @@ int netlock_set_priorities(void *state, uint64_t levels)
 void netlock_set_random(void *state, bool on)
 {
     struct nl_switch *w = state;
-    w->config.options = (w->config.options & ~(uint64_t)NETLOCK_ALLOC_RANDOM) | (on ? NETLOCK_ALLOC_RANDOM : 0);
+    w->policy.alloc_random = on;
 }
 
 static int obey(struct nl_switch *w, const struct netlock_command *c)
@@ -90,8 +90,8 @@ void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint
     struct netlock_packet *a = outbox_add(out, sizeof *a + sizeof(struct netlock_status));
     if (!a)
         return; /* it asks again */
-    int rc = switch_reigns(w, now) ? obey(w, c) : -EAGAIN;
-    netlock_head(a, &w->config, NETLOCK_COMMANDED, w->life, switch_place(w), p->head.from);
+    int rc = switch_is_active(w, now) ? obey(w, c) : -EAGAIN;
+    netlock_head(a, w->config.space, NETLOCK_COMMANDED, w->term, switch_place(w), p->head.from);
     a->head.nonce = p->head.nonce;
     a->stamp = (uint64_t)-rc;
     struct netlock_status status;

@@ -1,484 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control plane of the switch (4.3, 4.5): moves locks in and out, ends what belongs to hosts whose lease has ended, sends again
- * what was not answered. It works between packets, on registers. */
+/* The control plane of the switch, time: it ends what belongs to hosts whose lease has ended, retransmits, and finishes what
+ * packets left unfinished. It works between packets, on registers. */
+#include "dataplane/netlock_packets.h"
 #include "designs/netlock/allocate.h"
 #include "designs/netlock/switch.h"
-#include "lib/hash.h"
 
 #include <errno.h>
 
 #define CONTROL_SHARE 8u /* it looks at everything eight times in a lease */
 #define RESTLESS_AT_ONCE OUTBOX_PACKETS
 #define LOOK_AT_ONCE 4096u /* queues of the kernel's that one look sees */
-#define PATIENCE 16u
-#define AGAIN 2u /* retransmissions: after so many retry times */
-
-static uint64_t ends_of(struct nl_switch *w, uint32_t lock)
-{
-    return plane_get(switch_plane(w), NETLOCK_ENDS, lock);
-}
-
-static uint32_t head_of(uint64_t ends)
-{
-    return (uint32_t)(ends >> 32) & NETLOCK_TICKET;
-}
-
-static uint32_t tail_of(uint64_t ends)
-{
-    return (uint32_t)ends & NETLOCK_TICKET;
-}
-
-static bool is_empty(struct nl_switch *w, uint32_t lock)
-{
-    uint64_t ends = ends_of(w, lock);
-    return head_of(ends) == tail_of(ends) && !plane_waiting(switch_plane(w), lock);
-}
-
-static void set_over(struct nl_switch *w, uint32_t lock)
-{
-    plane_set(switch_plane(w), NETLOCK_ENDS, lock, ends_of(w, lock) | NETLOCK_OVER);
-}
-
-static uint32_t round_of(struct nl_switch *w, uint32_t lock)
-{
-    return (uint32_t)(plane_get(switch_plane(w), NETLOCK_ROUNDS, lock) >> 32);
-}
-
-void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless)
-{
-    struct control *c = switch_control(w, lock);
-    if (restless == c->restless)
-        return;
-    c->restless = restless;
-    if (restless) {
-        c->prev = 0;
-        c->next = w->restless;
-        if (w->restless)
-            switch_control(w, w->restless - 1)->prev = lock + 1;
-        w->restless = lock + 1;
-    } else {
-        *(c->prev ? &switch_control(w, c->prev - 1)->next : &w->restless) = c->next;
-        if (c->next)
-            switch_control(w, c->next - 1)->prev = c->prev;
-    }
-}
-
-static void enter_state(struct nl_switch *w, uint32_t lock, enum control_state state, uint64_t now)
-{
-    struct control *c = switch_control(w, lock);
-    w->taking = w->taking + (state == CONTROL_TAKING) - (c->state == CONTROL_TAKING);
-    c->state = (uint8_t)state;
-    c->since_ns = now;
-    c->next_ns = now;
-    switch_set_restless(w, lock, state != CONTROL_NONE);
-    plane_set_notify(switch_plane(w), lock, state == CONTROL_LIVE);
-}
-
-/* ---- what a state has to say ---- */
-
-/* Whether somebody may wait at the server for the queue to be empty. */
-static bool has_others(struct nl_switch *w, uint32_t lock)
-{
-    return ends_of(w, lock) & NETLOCK_OVER || plane_lows(switch_plane(w), lock);
-}
-
-void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
-{
-    struct plane *plane = switch_plane(w);
-    const struct plane_region r = plane_region(plane, lock);
-    if (r.wait_size && r.levels < NETLOCK_PRIORITIES && has_others(w, lock) && is_empty(w, lock)) {
-        struct netlock_pass pass = {.op = NETLOCK_OP_CALL}; /* what it promises is true at one moment: of a pass */
-        switch_run(w, lock, &pass, now, out);
-        return;
-    }
-    uint64_t ends = ends_of(w, lock), rounds = plane_get(plane, NETLOCK_ROUNDS, lock);
-    struct netlock_packet *p = switch_to_server(w, plane_index(plane, lock), NETLOCK_NOTIFY, out);
-    if (!p)
-        return;
-    p->round = (uint32_t)(rounds >> 32);
-    p->pushed = (uint32_t)rounds;
-    p->count = (uint32_t)plane_get(plane, NETLOCK_ARRIVALS, lock);
-    p->room = r.size - netlock_between(head_of(ends), tail_of(ends), r.size);
-    if (r.wait_size)
-        p->room = plane_waiting(plane, lock) ? 0 : (uint32_t)min_u64(p->room, r.wait_size);
-    p->ticket = r.levels;
-}
-
-static void say_give(struct nl_switch *w, uint64_t index, uint64_t rounds, uint64_t token, struct outbox *out)
-{
-    struct netlock_packet *p = switch_to_server(w, index, NETLOCK_GIVE, out);
-    if (!p)
-        return;
-    p->round = (uint32_t)(rounds >> 32);
-    p->pushed = (uint32_t)rounds;
-    p->token = token;
-}
-
-static void say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
-{
-    struct plane *plane = switch_plane(w);
-    struct control *c = switch_control(w, lock);
-    uint64_t index = plane_index(plane, lock);
-    if (now < c->next_ns)
-        return;
-    c->next_ns = now + AGAIN * w->config.retry_ns;
-    if (c->state == CONTROL_TAKING) {
-        struct netlock_packet *p = switch_to_server(w, index, NETLOCK_TAKE, out);
-        if (p)
-            p->round = round_of(w, lock);
-    } else if (c->state == CONTROL_LIVE) {
-        /* Pitfall 9: a server that lost q2 will say LAST; one that did not get NOTIFY will push. */
-        if (has_others(w, lock) && is_empty(w, lock) && !MISTAKE(w->config.mistakes, NETLOCK_BUST_SILENT_EMPTY))
-            switch_notify(w, lock, now, out);
-    } else if (c->state == CONTROL_GIVING) {
-        say_give(w, index, plane_get(plane, NETLOCK_ROUNDS, lock), plane_get(plane, NETLOCK_TOKEN, lock), out);
-    }
-}
-
-/* ---- moving ---- */
-
-/* How many priorities get a queue, if there are priorities. */
-static uint32_t levels_for(const struct nl_switch *w, uint64_t index)
-{
-    const uint64_t trial = NETLOCK_CHURN | NETLOCK_FEW;
-    if ((w->config.options & trial) == trial)
-        return 1 + (uint32_t)(mix64(w->version + index) % NETLOCK_PRIORITIES);
-    return w->levels ? w->levels : NETLOCK_PRIORITIES;
-}
-
-/* A place for a lock whose newcomers wait at the server until it has handed over. */
-static int install(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint32_t round, uint64_t now,
-                   uint32_t *out)
-{
-    struct plane *plane = switch_plane(w);
-    struct plane_region r = {.size = (uint16_t)size, .wait_size = (uint16_t)wait_size, .levels = (uint16_t)levels_for(w, index)};
-    uint32_t lock;
-    if (index >= w->config.locks || !size || size > NETLOCK_SIZE_MAX || wait_size > UINT8_MAX)
-        return -EINVAL;
-    if (plane_match(plane, index) != PLANE_NO_LOCK)
-        return -EEXIST;
-    int rc = plane_room(plane, index, plane_region_slots(&r), &r.left);
-    rc = rc ? rc : plane_install(plane, index, &r, &lock);
-    if (rc)
-        return rc;
-    plane_set(plane, NETLOCK_ROUNDS, lock, (uint64_t)round << 32);
-    set_over(w, lock); /* newcomers wait at the server until it has handed over */
-    *switch_control(w, lock) = (struct control){.moved_ns = now};
-    enter_state(w, lock, CONTROL_TAKING, now);
-    plane_reopen(plane, lock);
-    *out = lock;
-    return 0;
-}
-
-int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out)
-{
-    uint32_t lock;
-    int rc = install(w, index, size, wait_size, w->version + 1, now, &lock);
-    if (rc)
-        return rc;
-    w->version++; /* in this order: what is passed on with this version has found the lock here */
-    say_again(w, lock, now, out);
-    return 0;
-}
-
-/* A packet of the switch's to a server that so many entries follow. */
-static struct netlock_packet *many_to_server(struct nl_switch *w, struct place to, enum netlock_type type, uint32_t round,
-                                             const uint64_t *indexes, uint32_t count, struct outbox *out)
-{
-    struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *indexes));
-    if (!p)
-        return NULL;
-    netlock_head(p, &w->config, type, w->life, switch_place(w), to);
-    p->head.index = indexes[0];
-    p->life = w->life;
-    p->round = round;
-    p->count = count;
-    memcpy(p + 1, indexes, count * sizeof *indexes);
-    return p;
-}
-
-uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
-                             struct outbox *out)
-{
-    uint64_t indexes[NETLOCK_MANY_MAX], index;
-    uint32_t count = 0, lock, round = w->version + 1;
-    for (; count < NETLOCK_MANY_MAX && (index = first * w->config.servers + slot) < w->config.locks; first++) {
-        int rc = install(w, index, size, wait_size, round, now, &lock);
-        if (rc == -ENOSPC) {
-            first = w->config.locks; /* others have grown meanwhile: what is left comes when it is asked for */
-            break;
-        }
-        if (rc)
-            continue;
-        switch_control(w, lock)->next_ns = now + PATIENCE * w->config.retry_ns; /* then one by one */
-        indexes[count++] = index;
-    }
-    if (count) {
-        w->version++;
-        many_to_server(w, switch_server_place(w, slot), NETLOCK_TAKE_MANY, round, indexes, count, out);
-    }
-    return first;
-}
-
-void switch_give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
-{
-    if (switch_control(w, lock)->state != CONTROL_DRAINING)
-        return;
-    bool empty = is_empty(w, lock) || MISTAKE(w->config.mistakes, NETLOCK_BUST_NO_DRAIN);
-    if (!empty)
-        return;
-    enter_state(w, lock, CONTROL_GIVING, now);
-    say_again(w, lock, now, out);
-}
-
-int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct outbox *out)
-{
-    struct plane *plane = switch_plane(w);
-    uint32_t lock = plane_match(plane, index);
-    if (lock == PLANE_NO_LOCK)
-        return -ENOENT;
-    struct control *c = switch_control(w, lock);
-    if (c->state == CONTROL_TAKING)
-        c->unwanted = true;
-    if (c->state != CONTROL_LIVE)
-        return -EBUSY;
-    /* A new round: what the server pushes or says from now on belongs to the old one. */
-    plane_shut(plane, lock);
-    uint64_t pushed = plane_get(plane, NETLOCK_ROUNDS, lock) & UINT32_MAX;
-    plane_set(plane, NETLOCK_ROUNDS, lock, (uint64_t)++w->version << 32 | pushed);
-    set_over(w, lock);
-    plane_reopen(plane, lock);
-    if (plane_region(plane, lock).wait_size)
-        plane_grace(plane); /* somebody may be between two passes, and in no queue */
-    c->moved_ns = now;
-    enter_state(w, lock, CONTROL_DRAINING, now);
-    switch_give(w, lock, now, out);
-    return 0;
-}
-
-/* ---- what servers say ---- */
-
-static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out);
-
-uint64_t switch_stop_percentile(const uint32_t *stops, unsigned percent)
-{
-    uint64_t all = 0, seen = 0;
-    for (unsigned i = 0; i < SWITCH_STOP_BUCKETS; i++)
-        all += stops[i];
-    for (unsigned i = 0; i < SWITCH_STOP_BUCKETS; i++) {
-        seen += stops[i];
-        if (all && seen * 100 >= all * percent) /* the bucket's upper end */
-            return i < 8 ? i : ((UINT64_C(4) + (i & 3) + 1) << ((i >> 2) - 1)) - 1;
-    }
-    return 0;
-}
-
-/* Whoever waits is granted from here on. */
-static void count_stop(struct nl_switch *w, struct control *c, uint64_t now)
-{
-    uint64_t all = now - c->moved_ns;
-    w->stops[SWITCH_STOP_IN][switch_stop_bucket(all)]++;
-    w->stops[SWITCH_STOP_IN_ALONE][switch_stop_bucket(all - min_u64(all, c->drain_ns))]++;
-    c->stopped = false;
-}
-
-static void go_live(struct nl_switch *w, uint32_t lock, uint64_t token, uint64_t now)
-{
-    switch_control(w, lock)->stopped = true;
-    plane_set(switch_plane(w), NETLOCK_TOKEN, lock, token);
-    enter_state(w, lock, CONTROL_LIVE, now);
-    switch_control(w, lock)->next_ns = now + AGAIN * w->config.retry_ns;
-    w->counts.moved_in++;
-}
-
-static void on_handover(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out)
-{
-    struct control *c = switch_control(w, lock);
-    if (p->round != round_of(w, lock)) {
-        w->drops.stale++;
-        return;
-    }
-    if (c->state == CONTROL_TAKING) {
-        c->drain_ns = p->stamp;
-        go_live(w, lock, p->token, now);
-    }
-    if (c->state == CONTROL_LIVE)
-        switch_notify(w, lock, now, out);
-    if (c->state == CONTROL_LIVE && c->unwanted)
-        switch_move_out(w, p->head.index, now, out);
-}
-
-/* As many HANDOVERs, each with the LAST of an empty q2 from which nothing came yet. */
-static void on_handover_many(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_handed *lent, uint64_t now,
-                             struct outbox *out)
-{
-    uint64_t taken[NETLOCK_MANY_MAX];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < p->count; i++) {
-        uint32_t lock = plane_match(switch_plane(w), lent[i].index);
-        if (lock == PLANE_NO_LOCK || p->round != round_of(w, lock)) {
-            w->drops.stale++; /* the server will say it again, alone */
-            continue;
-        }
-        const struct control *c = switch_control(w, lock);
-        const struct netlock_packet last = {.head = {.type = NETLOCK_LAST, .index = lent[i].index}, .round = p->round};
-        bool first = c->state == CONTROL_TAKING;
-        if (first)
-            go_live(w, lock, lent[i].token, now);
-        if (c->state == CONTROL_LIVE)
-            taken[count++] = lent[i].index;
-        if (first)
-            on_push(w, lock, &last, now, out);
-        if (first && !(ends_of(w, lock) & NETLOCK_OVER))
-            switch_set_restless(w, lock, false); /* as most are: nobody has asked for it yet */
-        if (first && c->unwanted)
-            switch_move_out(w, lent[i].index, now, out);
-    }
-    if (count)
-        many_to_server(w, p->head.from, NETLOCK_TAKEN_MANY, p->round, taken, count, out);
-}
-
-static void on_given(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now)
-{
-    const struct control *c = switch_control(w, lock);
-    if (c->state != CONTROL_GIVING || p->round != round_of(w, lock)) {
-        w->drops.stale++;
-        return;
-    }
-    w->counts.moved_out++;
-    w->stops[SWITCH_STOP_OUT][switch_stop_bucket(now - c->since_ns)]++;
-    plane_remove(switch_plane(w), lock);
-    enter_state(w, lock, CONTROL_NONE, now);
-}
-
-void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, struct outbox *out)
-{
-    struct netlock_packet *a = netlock_packet_new(out, &w->config, NETLOCK_SYNCED, w->life, switch_place(w),
-                                                  (struct place){w->config.server[server], PORT_SERVER});
-    if (!a)
-        return;
-    a->stamp = stamp;
-    a->pushed = w->servers[server].life;
-    a->round = ++w->version; /* what passes from now on is told apart from what passed before */
-    a->life = w->life;
-    a->count = w->clean;
-}
-
-static void on_sync(struct nl_switch *w, const struct netlock_packet *p, struct outbox *out)
-{
-    for (unsigned i = 0; i < w->config.servers; i++) {
-        struct netlock_lent *s = &w->servers[i];
-        if (w->config.server[i] != p->head.from.machine)
-            continue;
-        if (p->head.epoch < s->life)
-            return; /* of a life that is over */
-        s->life = p->head.epoch;
-        switch_say_synced(w, i, p->stamp, out);
-    }
-}
-
-/* A push, or the word that there is nothing more to push, is for the data plane. */
-static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out)
-{
-    if (switch_control(w, lock)->state != CONTROL_LIVE) {
-        w->drops.stale++;
-        return;
-    }
-    struct netlock_pass pass = {.op = p->head.type == NETLOCK_PUSH ? NETLOCK_OP_PUSH : NETLOCK_OP_LAST,
-                                .mode = p->mode,
-                                .priority = w->levels ? p->priority : 0,
-                                .flags = p->flags & (NETLOCK_TRY | NETLOCK_LOW),
-                                .machine = p->client.machine,
-                                .port = p->client.port,
-                                .tenant = p->tenant,
-                                .nonce = p->head.nonce,
-                                .round = p->round,
-                                .count = p->count,
-                                .pushed = p->pushed};
-    if (switch_control(w, lock)->stopped && p->round == round_of(w, lock))
-        count_stop(w, switch_control(w, lock), now);
-    switch_run(w, lock, &pass, now, out);
-}
-
-static bool owns(const struct nl_switch *w, const struct netlock_packet *p, uint64_t index)
-{
-    return switch_server_place(w, index).machine == p->head.from.machine;
-}
-
-/* All of them are the sender's. */
-static bool sound_many(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
-{
-    const struct netlock_handed *lent = (const struct netlock_handed *)(const void *)(p + 1);
-    if (!p->count || p->count > NETLOCK_MANY_MAX || len != sizeof *p + p->count * sizeof *lent)
-        return false;
-    for (uint32_t i = 0; i < p->count; i++)
-        if (lent[i].index >= w->config.locks || !owns(w, p, lent[i].index))
-            return false;
-    return owns(w, p, p->head.index);
-}
-
-static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
-{
-    switch ((enum netlock_type)p->head.type) {
-    case NETLOCK_SYNC:
-        return true;
-    case NETLOCK_HANDOVER_MANY:
-        return sound_many(w, p, len);
-    case NETLOCK_REPORT:
-        return p->count <= NETLOCK_REPORT_MAX && len == sizeof *p + p->count * sizeof(struct netlock_demand);
-    case NETLOCK_PUSH:
-        if (p->client.machine == MACHINE_NONE || p->client.machine > w->config.machines || p->mode > NETLOCK_EXCLUSIVE ||
-            netlock_request_of(p->head.nonce) >= rack_requests(&w->config) || p->priority >= NETLOCK_PRIORITIES ||
-            p->tenant >= SWITCH_TENANTS)
-            return false;
-        break;
-    case NETLOCK_LAST:
-    case NETLOCK_HANDOVER:
-    case NETLOCK_GIVEN:
-        break;
-    default:
-        return false;
-    }
-    return owns(w, p, p->head.index);
-}
-
-void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
-{
-    if (!sound(w, p, len)) {
-        w->drops.bad++;
-        return;
-    }
-    if (p->head.type == NETLOCK_SYNC) {
-        on_sync(w, p, out);
-        return;
-    }
-    unsigned server = 0;
-    while (w->config.server[server] != p->head.from.machine) /* it is one of them: sound */
-        server++;
-    if (p->life != w->life || p->head.epoch != w->servers[server].life) {
-        w->drops.stale++; /* from another life of the switch, or of the server */
-        return;
-    }
-    if (p->head.type == NETLOCK_REPORT) {
-        switch_on_report(w, p, (const struct netlock_demand *)(const void *)(p + 1));
-        return;
-    }
-    if (p->head.type == NETLOCK_HANDOVER_MANY) {
-        on_handover_many(w, p, (const struct netlock_handed *)(const void *)(p + 1), now, out);
-        return;
-    }
-    uint32_t lock = plane_match(switch_plane(w), p->head.index);
-    if (lock == PLANE_NO_LOCK) {
-        if (p->head.type != NETLOCK_GIVEN) /* what is not here is the server's */
-            say_give(w, p->head.index, (uint64_t)w->version << 32, 0, out);
-    } else if (p->head.type == NETLOCK_HANDOVER) {
-        on_handover(w, lock, p, now, out);
-    } else if (p->head.type == NETLOCK_GIVEN) {
-        on_given(w, lock, p, now);
-    } else {
-        on_push(w, lock, p, now, out);
-    }
-}
+#define PATIENCE 16u       /* if there are more, the others follow after this share of the retry time */
 
 /* ---- leases ---- */
 
@@ -510,9 +42,9 @@ void switch_each_slot(struct nl_switch *w, uint32_t lock, switch_slot_fn fn, voi
     struct plane *plane = switch_plane(w);
     const struct plane_region r = plane_region(plane, lock);
     for (uint32_t queue = 0; queue <= r.levels; queue++) {
-        uint64_t ends = queue ? plane_get(plane, NETLOCK_QUEUES, lock * NETLOCK_PRIORITIES + queue - 1) : ends_of(w, lock);
+        uint64_t ends = queue ? plane_get(plane, NETLOCK_QUEUES, lock * NETLOCK_PRIORITIES + queue - 1) : switch_ends(w, lock);
         uint32_t size = queue ? r.wait_size : r.size, left = r.left + (queue ? r.size + (queue - 1) * r.wait_size : 0);
-        uint32_t ticket = head_of(ends), count = netlock_between(ticket, tail_of(ends), size);
+        uint32_t ticket = switch_head(ends), count = netlock_between(ticket, switch_tail(ends), size);
         for (uint32_t i = 0; i < count; i++, ticket = netlock_after(ticket, size))
             fn(w, lock, left + (ticket & 0xffffu), ticket, queue != 0, ctx, now, out);
     }
@@ -527,24 +59,24 @@ static void end_if_of(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_
         end_slot(w, lock, slot, ticket, waiting, now, out);
 }
 
-/* Its host has asked anew under another name since: when it is granted it comes back, but it may be in the way of who must go
- * before that. */
-static void end_if_forsaken(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
-                            uint64_t now, struct outbox *out)
+/* Its host has asked anew under another name since. When it is granted the host gives it back, but before that it may be in the way
+ * of another waiter. */
+static void end_if_abandoned(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
+                             uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
     uint64_t nonce = plane_get(plane, NETLOCK_NONCE, slot);
     uint32_t machine = (uint32_t)(plane_get(plane, NETLOCK_PLACE, slot) >> 16);
-    uint32_t request = (machine * plane->config.stride + netlock_request_of(nonce)) % plane->config.requests;
+    uint32_t request = netlock_request_cell((uint16_t)machine, nonce, plane->config.stride, plane->config.requests);
     (void)ctx;
     if (!(plane_get(plane, NETLOCK_FLAGS, slot) & (NETLOCK_GRANTED | NETLOCK_ENDED)) &&
         netlock_newer(plane_get(plane, NETLOCK_SEEN, request), nonce))
         end_slot(w, lock, slot, ticket, waiting, now, out);
 }
 
-void switch_end_forsaken(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
+void switch_end_abandoned(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out)
 {
-    switch_each_slot(w, lock, end_if_forsaken, NULL, now, out);
+    switch_each_slot(w, lock, end_if_abandoned, NULL, now, out);
 }
 
 static void each_lock(struct nl_switch *w, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out)
@@ -580,10 +112,10 @@ static bool is_old(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t t
     const struct plane *plane = switch_plane(w);
     uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, slot);
     uint32_t age = plane_now(now) - (uint32_t)plane_get(plane, NETLOCK_SINCE, slot);
-    uint64_t ends = ends_of(w, lock);
+    uint64_t ends = switch_ends(w, lock);
     return (flags & (NETLOCK_GRANTED | NETLOCK_ENDED)) == NETLOCK_GRANTED && age >= plane_now(w->config.lease_ns / 2) &&
            age < UINT32_MAX / 2 && /* else it was granted after `now` was read */
-           netlock_within(ticket, head_of(ends), tail_of(ends), plane_region(plane, lock).size);
+           netlock_within(ticket, switch_head(ends), switch_tail(ends), plane_region(plane, lock).size);
 }
 
 static void say_granted(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, uint64_t now, struct outbox *out)
@@ -591,7 +123,7 @@ static void say_granted(struct nl_switch *w, uint32_t lock, uint32_t slot, uint3
     struct plane *plane = switch_plane(w);
     uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, slot);
     uint32_t place = (uint32_t)plane_get(plane, NETLOCK_PLACE, slot);
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, NETLOCK_GRANT, w->life, switch_place(w),
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, NETLOCK_GRANT, w->term, switch_place(w),
                                                   (struct place){(uint16_t)(place >> 16), PORT_POOL}); /* its process may be gone */
     if (!p)
         return;
@@ -628,7 +160,7 @@ int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_
     uint64_t rate = per_second > UINT32_MAX ? UINT64_MAX : (per_second << 30) / NS_PER_S;
     if (rate > UINT32_MAX || burst > UINT32_MAX >> 10 || (per_second && (!burst || !rate)))
         return -EINVAL;
-    return plane_quota(switch_plane(w), tenant, &(struct plane_quota){.rate = (uint32_t)rate, .burst = burst});
+    return plane_quota(switch_plane(w), tenant, &(struct netlock_quota){.rate = (uint32_t)rate, .burst = burst});
 }
 
 /* ---- time ---- */
@@ -640,8 +172,8 @@ static void recount(struct nl_switch *w, uint32_t lock)
     const struct plane_region r = plane_region(plane, lock);
     uint32_t writers = 0;
     plane_shut(plane, lock);
-    uint64_t ends = ends_of(w, lock);
-    for (uint32_t ticket = head_of(ends), n = netlock_between(ticket, tail_of(ends), r.size); n;
+    uint64_t ends = switch_ends(w, lock);
+    for (uint32_t ticket = switch_head(ends), n = netlock_between(ticket, switch_tail(ends), r.size); n;
          n--, ticket = netlock_after(ticket, r.size)) {
         uint32_t flags = (uint32_t)plane_get(plane, NETLOCK_FLAGS, r.left + (ticket & 0xffffu));
         writers += (flags & (NETLOCK_SLOT_MODE | NETLOCK_ENDED)) == NETLOCK_EXCLUSIVE;
@@ -662,8 +194,8 @@ static void finish(struct nl_switch *w, uint64_t now, struct outbox *out)
     for (uint32_t lock = 0; lock < plane->config.locks; lock++)
         if (switch_control(w, lock)->state != CONTROL_NONE) {
             recount(w, lock);
-            uint64_t ends = ends_of(w, lock);
-            struct netlock_pass pass = {.op = NETLOCK_OP_WALK, .mode = NETLOCK_EXCLUSIVE, .ticket = head_of(ends)};
+            uint64_t ends = switch_ends(w, lock);
+            struct netlock_pass pass = {.op = NETLOCK_OP_WALK, .mode = NETLOCK_EXCLUSIVE, .ticket = switch_head(ends)};
             switch_run(w, lock, &pass, now, out);
             pass = (struct netlock_pass){.op = NETLOCK_OP_PULL};
             switch_run(w, lock, &pass, now, out);
@@ -689,7 +221,7 @@ static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *o
     const struct plane *plane = switch_plane(w);
     for (unsigned n = 0; plane->in_kernel && n < LOOK_AT_ONCE; n++) { /* packets that overflow do not come by here */
         uint32_t lock = w->over_at = (w->over_at + 1) % plane->config.locks;
-        if (switch_control(w, lock)->state == CONTROL_LIVE && has_others(w, lock))
+        if (switch_control(w, lock)->state == CONTROL_LIVE && switch_has_others(w, lock))
             switch_set_restless(w, lock, true);
     }
     if (now < w->restless_ns)
@@ -699,20 +231,20 @@ static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *o
         uint32_t lock = link - 1;
         link = switch_control(w, lock)->next;
         switch_give(w, lock, now, out);
-        if (switch_control(w, lock)->state == CONTROL_LIVE && !has_others(w, lock))
+        if (switch_control(w, lock)->state == CONTROL_LIVE && !switch_has_others(w, lock))
             switch_set_restless(w, lock, false);
         else
-            say_again(w, lock, now, out);
+            switch_say_again(w, lock, now, out);
     }
     w->restless_at = link;
-    w->restless_ns = link ? now + w->config.retry_ns / PATIENCE : now; /* so many: whoever is to answer has enough to do */
+    w->restless_ns = link ? now + w->config.retry_ns / PATIENCE : now; /* the servers have enough to answer */
 }
 
 uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out)
 {
     struct nl_switch *w = state;
     uint64_t beat = switch_beat(w, now, out);
-    if (!switch_reigns(w, now))
+    if (!switch_is_active(w, now))
         return beat;
     if (w->control_ns <= now) {
         w->control_ns = now + w->config.lease_ns / CONTROL_SHARE;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whoever has a lock's queue says who is in the way of one who waits. In one queue: of a writer all who hold; of a reader the one
- * who writes, or the first before it who wants to. But a queue of the switch is as long as it is: who waits in q2, or in a
- * priority's queue, or at a server whose lock is to move, waits until all have gone who hold, readers behind readers, too. */
+/* The switch or server that has a lock's queue says which requests are in the way of a waiter. In one queue: of a writer all
+ * holders; of a reader the writer that holds, or the first writer that waits before it. But a queue of the switch is bounded: a
+ * request in q2, in a priority's queue, or at a server whose lock is to move, waits until all holders have gone, readers behind
+ * readers, too. */
 #include "designs/netlock/deadlock.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@ static void pass_on(const struct rack_config *c, const struct netlock_packet *p,
     if (!f)
         return;
     *f = *p;
-    netlock_head(f, c, NETLOCK_CHASE, life, from, to);
+    netlock_head(f, c->space, NETLOCK_CHASE, life, from, to);
     f->head.index = p->head.index;
     f->head.nonce = p->head.nonce;
     f->flags = p->flags & NETLOCK_SURE;
@@ -43,7 +44,7 @@ static struct place pool_of(const struct chase_step *s)
 
 /* One look at the queues of a lock. */
 struct view {
-    struct place client; /* of the one who waits */
+    struct place client; /* of the waiter */
     uint64_t nonce;
     uint8_t mode;
     bool queued, apart;       /* it is in the lock's queue; in a priority's */
@@ -77,7 +78,7 @@ static void look_at_slot(struct nl_switch *w, uint32_t lock, uint32_t slot, uint
     }
 }
 
-/* Who is in the way becomes what the queue is to say of it. */
+/* The requests that are in the way, as the queue is to name them. */
 static void judge(struct view *v, uint32_t term)
 {
     bool fair = v->queued; /* whom it does not exclude it does not wait for */
@@ -107,10 +108,10 @@ static void look_at_lock(struct nl_switch *w, uint32_t lock, const struct netloc
         v->skip = skip;
         switch_each_slot(w, lock, look_at_slot, v, 0, NULL);
     }
-    judge(v, w->life * UINT32_C(0x9e3779b1) + (uint32_t)(plane_get(switch_plane(w), NETLOCK_ROUNDS, lock) >> 32));
+    judge(v, w->term * UINT32_C(0x9e3779b1) + (uint32_t)(plane_get(switch_plane(w), NETLOCK_ROUNDS, lock) >> 32));
 }
 
-/* As it is, to whom the lock belongs that is not here. */
+/* As it is, to the server that has the lock. */
 static void to_owner(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, struct outbox *out)
 {
     struct netlock_packet *f = switch_owner(w, p->head.index) ? outbox_add(out, len) : NULL;
@@ -119,7 +120,7 @@ static void to_owner(struct nl_switch *w, const struct netlock_packet *p, uint32
     memcpy(f, p, len);
     f->head.to = switch_server_place(w, p->head.index);
     f->flags = (uint8_t)((p->flags & NETLOCK_SURE) | NETLOCK_FORWARDED);
-    f->life = w->life;
+    f->life = w->term;
 }
 
 void deadlock_at_switch(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
@@ -134,20 +135,20 @@ void deadlock_at_switch(struct nl_switch *w, const struct netlock_packet *p, uin
     }
     enum control_state state = lock == PLANE_NO_LOCK ? CONTROL_NONE : (enum control_state)switch_control(w, lock)->state;
     if (state != CONTROL_LIVE && state != CONTROL_DRAINING) {
-        to_owner(w, p, len, out); /* who grants knows */
+        to_owner(w, p, len, out); /* its server grants, and knows */
         return;
     }
     if (!chase_turn(&probe, &bad)) {
         w->drops.bad += bad;
         return;
     }
-    switch_end_forsaken(w, lock, now, out); /* nobody can say whom they wait for */
+    switch_end_abandoned(w, lock, now, out); /* no host can say what they wait for */
     look_at_lock(w, lock, p, &v);
     for (unsigned i = 0; i < v.found.count; i++) {
         const struct chase_step *s = &v.found.step[i];
         struct place to = v.queued || v.apart ? pool_of(s) : switch_server_place(w, p->head.index);
         if (chase_take(&probe, s))
-            pass_on(&w->config, p, &probe, w->life, switch_place(w), to, out);
+            pass_on(&w->config, p, &probe, w->term, switch_place(w), to, out);
     }
 }
 
@@ -186,7 +187,7 @@ static void find_blockers(struct server *s, const struct lock *l, const struct e
     }
 }
 
-/* The one who waits, if it waits here. Also one that is on its way to a switch which takes nobody in: its lock is to move. */
+/* The waiter, if it waits here. Also one that was pushed to a switch which takes no request in: its lock is to move. */
 static struct entry *who_waits(struct server *s, const struct netlock_packet *p)
 {
     uint64_t requests = rack_requests(&s->config);

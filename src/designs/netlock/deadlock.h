@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Deadlocks in NetLock: what hosts, the switch and lock servers say to each other about them. See designs/packet/chase.h.
  *
- *   PROBE  host to the switch, who may pass it to the server: nonce, mode, client of one who waits; count steps follow
- *   CHASE  whoever has the queue to the host of one who is in the way; the switch sends it by way of the server if the one who
- *          waits is not in its own queue: the server knows whether it is in q2 */
+ *   PROBE  host to the switch, which may pass it to the server: nonce, mode, client of the waiter; count steps follow
+ *   CHASE  from the switch or server that has the queue, to the host of a request that is in the way; the switch sends it by way of
+ *          the server if the waiter is not in its own queue: the server knows whether it is in q2 */
 #ifndef PAWL_DESIGNS_NETLOCK_DEADLOCK_H
 #define PAWL_DESIGNS_NETLOCK_DEADLOCK_H
 

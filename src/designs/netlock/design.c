@@ -38,11 +38,23 @@ uint64_t netlock_tuned(uint64_t options)
     return options;
 }
 
-uint32_t netlock_levels(uint64_t options)
+struct netlock_policy netlock_policy(uint64_t packed)
 {
-    if (!(options & NETLOCK_PRIORITY))
-        return 0;
-    return levels ? levels : options & NETLOCK_FEW ? FEW : NETLOCK_PRIORITIES;
+    const uint64_t options = netlock_tuned(packed);
+    uint32_t size = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & 0xffffffu;
+    struct netlock_policy p = {.slots = size ? size : NETLOCK_SLOTS_DEFAULT,
+                               .pipes = 1 + (uint32_t)(options >> NETLOCK_PIPES_SHIFT) % NETLOCK_PIPES_MAX,
+                               .alloc_random = options & NETLOCK_ALLOC_RANDOM,
+                               .servers_only = options & NETLOCK_SERVERS_ONLY,
+                               .chain = options & NETLOCK_CHAIN,
+                               .churn = options & NETLOCK_CHURN,
+                               .few = options & NETLOCK_FEW,
+                               .toggle = options & NETLOCK_TOGGLE};
+    if (p.chain)
+        p.pipes = 1;
+    if (options & NETLOCK_PRIORITY)
+        p.levels = levels ? levels : p.few ? FEW : NETLOCK_PRIORITIES;
+    return p;
 }
 
 const struct packet_design netlock_packets = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS,

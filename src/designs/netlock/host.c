@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host's side: its sessions' requests, sent again until they are answered, and its leases at the switch and at the servers.
- * It does not know who will answer a request. */
+ * It does not know which of them will answer a request. */
 #include "designs/netlock/host.h"
 
 #include <errno.h>
 
 #define SERIAL_LIFE_SHIFT 30              /* serial numbers of a life: the next one's are others */
 #define NETCHAIN_PAUSE_NS (5 * NS_PER_US) /* doubles with every refusal: a round trip to begin with */
-#define MOVING_MAX 4u                     /* then somebody waits there */
-
-static unsigned granters(const struct rack_config *c)
-{
-    return c->servers + 1u;
-}
+#define MOVING_MAX 4u                     /* then another request waits there */
 
 uint64_t host_suspects_at(const struct rack_config *c)
 {
@@ -29,13 +24,8 @@ void netlock_host_init(void *host, const struct rack_config *config, uint16_t ma
     struct requests *h = host; /* zeroed */
     (void)now;
     assert(rack_requests(config) <= 1u << NETLOCK_SLOT_BITS);
-    requests_init(h, config, granters(config), machine, life);
+    requests_init(h, config, config->servers + 1u, machine, life);
     h->busy.serial = (uint64_t)life << SERIAL_LIFE_SHIFT;
-}
-
-uint64_t host_fresh_nonce(struct requests *h, const struct request *r)
-{
-    return ++h->busy.serial * NETLOCK_SERIAL_STEP + request_number(h, r);
 }
 
 /* ---- sending ---- */
@@ -50,13 +40,8 @@ struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum ne
 {
     struct netlock_packet *p = outbox_add(out, (uint32_t)sizeof *p + more);
     if (p)
-        netlock_head(p, &h->config, type, h->life, (struct place){h->machine, PORT_POOL}, granter_place(h, granter));
+        netlock_head(p, h->config.space, type, h->life, (struct place){h->machine, PORT_POOL}, granter_place(h, granter));
     return p;
-}
-
-static struct netlock_packet *packet_to(struct requests *h, unsigned granter, enum netlock_type type, struct outbox *out)
-{
-    return host_packet(h, granter, type, 0, out);
 }
 
 void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
@@ -87,7 +72,7 @@ void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox
     p->priority = r->priority;
     p->tenant = r->tenant;
     p->count = r->step;
-    p->flags = r->try || h->config.options & NETLOCK_CHAIN ? NETLOCK_TRY : 0;
+    p->flags = r->try || netlock_is_chain(&h->config) ? NETLOCK_TRY : 0;
     call_ride(h, r, p);
     request_count(r);
 }
@@ -100,22 +85,10 @@ void host_settle(struct requests *h, struct request *r, int result, struct outbo
     request_settle(h, r, result, out);
 }
 
-void host_quit(struct requests *h, struct request *r, int result, uint64_t now, struct outbox *out)
-{
-    outbox_touch(out, r, sizeof *r);
-    if (result)
-        call_end(h, r, out);
-    r->result = result;
-    request_become(h, r, request_held(r) ? REQUEST_RELEASING : REQUEST_QUITTING, out);
-    host_say(h, r, now, out);
-}
-
-/* What it was doing is not known any more: the same under another name. A grant of the old name is given back. */
+/* Its granter does not know of it any more. */
 void host_ask_anew(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
-    outbox_touch(out, r, sizeof *r);
-    r->nonce = host_fresh_nonce(h, r);
-    r->sent = 0;
+    request_rename(h, &host_ops, r, out);
     r->next_ns = now;
 }
 
@@ -127,166 +100,70 @@ static bool may_have(const struct requests *h, unsigned granter, const struct re
     return granter == GRANTER_SWITCH || h->leases[granter].slots >> netlock_home(&h->config, r->index) & 1;
 }
 
-/* The lease is over, or who gave it has forgotten everything: what came from there is not held any more, and who waits asks anew,
- * so that no late grant is taken for an answer. */
-static void lapse(struct requests *h, unsigned granter, uint64_t now, struct outbox *out)
+/* LEASE to a granter, or to that switch. A granter that hears its own life knows that the host holds nothing from the one before.
+ */
+static bool say_lease(struct requests *h, unsigned granter, uint16_t port, uint64_t now, struct outbox *out)
 {
-    outbox_touch(out, &h->leases[granter], sizeof h->leases[granter]);
-    h->leases[granter].until_ns = 0;
-    for (uint32_t i = 0; i < rack_requests(&h->config); i++) {
-        struct request *r = request_at(h, i);
-        if (request_held(r) && r->granter == granter) {
-            request_set_lost(h, request_session(h, r), true, out);
-            host_quit(h, r, -PAWL_ELOST, now, out);
-            outbox_wake(out, i);
-        } else if (r->state == REQUEST_ASKING && may_have(h, granter, r)) {
-            host_ask_anew(h, r, now, out);
-        }
-    }
-}
-
-static void look_at_lease(struct requests *h, unsigned granter, uint64_t now, struct outbox *out)
-{
-    const struct lease *l = &h->leases[granter];
-    if (l->until_ns && l->until_ns <= now && !MISTAKE(h->config.mistakes, NETLOCK_BUST_NO_LAPSE))
-        lapse(h, granter, now, out);
+    struct netlock_packet *p = host_packet(h, granter, NETLOCK_LEASE, 0, out);
+    if (!p)
+        return false;
+    p->head.to.port = port;
+    p->stamp = now;
+    p->life = h->leases[granter].life;
+    return true;
 }
 
 static void ask_for_lease(struct requests *h, unsigned granter, uint64_t now, struct outbox *out)
 {
     struct lease *l = &h->leases[granter];
-    struct netlock_packet *p = packet_to(h, granter, NETLOCK_LEASE, out);
+    bool said = say_lease(h, granter, granter_place(h, granter).port, now, out);
     outbox_touch(out, l, sizeof *l);
     if (l->until_ns > now)
         l->asked = 0;
-    l->next_ns =
-        !p ? now : now + (l->until_ns > now ? h->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&h->config, &l->asked));
-    if (p) {
-        p->stamp = now;
-        p->life = l->life; /* whoever has heard of this life holds nothing from the one before it */
-    }
-    /* No answer for a while: another switch may reign by now. */
-    bool silent = granter == GRANTER_SWITCH && h->config.switches > 1 && l->until_ns <= now + h->config.lease_ns / 2;
-    struct netlock_packet *q = silent ? packet_to(h, granter, NETLOCK_LEASE, out) : NULL;
-    if (q) {
-        q->head.to.port = 1 - l->port;
-        q->stamp = now;
-        q->life = l->life;
-    }
+    l->next_ns = !said ? now : now + (l->until_ns > now ? h->config.lease_ns / LEASE_SHARE : netlock_pause(&h->config, &l->asked));
+    /* No answer for a while: another switch may be active by now. */
+    if (granter == GRANTER_SWITCH && h->config.switches > 1 && l->until_ns <= now + h->config.lease_ns / 2)
+        say_lease(h, granter, 1 - l->port, now, out);
 }
 
-static void on_leased(struct requests *h, unsigned granter, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void leased(struct requests *h, unsigned granter, struct request *r, uint64_t now, struct outbox *out)
 {
-    struct lease *l = &h->leases[granter];
-    uint64_t stamp = p->stamp, until = netlock_lease_until(&h->config, stamp);
-    if (stamp > now || until <= now || until <= l->until_ns) {
-        h->busy.drops.stale++;
-        return;
-    }
-    outbox_touch(out, l, sizeof *l);
-    bool first = !l->until_ns;
-    l->until_ns = until;
-    l->slots = p->token;
-    l->next_ns = min_u64(l->next_ns, stamp + h->config.lease_ns / NETLOCK_LEASE_SHARE);
-    for (uint32_t i = first ? h->busy.pending : 0; i;) {
-        struct request *r = request_at(h, i - 1);
-        i = r->next;
-        if (r->state != REQUEST_ASKING)
-            continue;
-        if (granter != GRANTER_SWITCH && may_have(h, granter, r)) {
-            /* A grant of a lease that has lapsed there may still be on its way, and must not be taken for one of this. */
-            host_ask_anew(h, r, now, out);
-            host_say(h, r, now, out);
-        } else if (granter == GRANTER_SWITCH) {
-            host_say(h, r, now, out); /* waited for a lease */
-        }
+    if (granter != GRANTER_SWITCH && may_have(h, granter, r)) {
+        /* A grant of a lease that has lapsed there may still be on its way, and must not be taken for one of this. */
+        host_ask_anew(h, r, now, out);
+        host_say(h, r, now, out);
+    } else if (granter == GRANTER_SWITCH) {
+        host_say(h, r, now, out); /* waited for a lease */
     }
 }
 
 /* ---- calls ---- */
 
+static int bring(struct requests *h, struct request *r, const struct packet_ask *ask, struct outbox *out)
+{
+    return ask->bytes ? call_begin(h, r, ask->bytes, ask->len, ask->once, out) : 0;
+}
+
 int netlock_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out)
 {
-    struct requests *h = host;
-    requests_touch(h, out);
-    struct request *r = request_at(h, ask->request);
-    assert(ask->request < rack_requests(&h->config) && r->state == REQUEST_IDLE);
-    if (ask->index >= h->config.locks)
-        return -EINVAL;
-    look_at_lease(h, GRANTER_SWITCH, now, out);
-    if (request_lost(h, request_session(h, r)))
-        return -PAWL_ELOST;
-    outbox_touch(out, r, sizeof *r);
-    *r = (struct request){.nonce = host_fresh_nonce(h, r),
-                          .index = ask->index,
-                          .since_ns = now,
-                          .result = -EINPROGRESS,
-                          .port = ask->port,
-                          .thread = ask->thread,
-                          .tenant = ask->tenant,
-                          .priority = ask->priority,
-                          .want =
-                              ask->mode == PAWL_SHARED && !(h->config.options & NETLOCK_CHAIN) ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE,
-                          .try = ask->try};
-    int rc = ask->bytes ? call_begin(h, r, ask->bytes, ask->len, ask->once, out) : 0;
-    if (rc)
-        return rc;
-    request_become(h, r, REQUEST_ASKING, out);
-    host_say(h, r, now, out);
-    return PACKET_WAIT;
+    const struct requests *h = host;
+    return granters_acquire(host, &host_ops, ask, GRANTER_SWITCH, netlock_is_chain(&h->config) ? PAWL_EXCLUSIVE : ask->mode, now,
+                            out);
 }
 
 int netlock_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out)
 {
-    struct requests *h = host;
-    struct request *r = request_at(h, request);
-    requests_touch(h, out);
-    if (call_give_up(h, r, why, now, out))
-        return PACKET_WAIT;
-    if (r->state == REQUEST_CONVERTING && r->want == NETLOCK_EXCLUSIVE) { /* to weaken always works, once it is heard */
-        outbox_touch(out, r, sizeof *r);
-        r->why = why;
-        request_become(h, r, REQUEST_STAYING, out);
-        host_say(h, r, now, out);
-    }
-    if (r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING)
-        return PACKET_WAIT;
-    if (r->state == REQUEST_ASKING || r->state == REQUEST_CALLING)
-        host_quit(h, r, why, now, out);
-    return PACKET_DONE;
+    return granters_give_up(host, &host_ops, request, why, now, out);
 }
 
 int netlock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out)
 {
-    struct requests *h = host;
-    struct request *r = request_at(h, request);
-    requests_touch(h, out);
-    look_at_lease(h, r->granter, now, out);
-    if (request_lost(h, request_session(h, r)))
-        return -PAWL_ELOST;
-    if (r->state != REQUEST_HELD)
-        return -PAWL_ENOTOWNER;
-    outbox_touch(out, r, sizeof *r);
-    r->step++;
-    r->want = mode == PAWL_SHARED ? NETLOCK_SHARED : NETLOCK_EXCLUSIVE;
-    r->why = 0;
-    host_deadlock_upgrade(h, r, out);
-    r->result = -EINPROGRESS;
-    request_become(h, r, REQUEST_CONVERTING, out);
-    host_say(h, r, now, out);
-    return PACKET_WAIT;
+    return granters_convert(host, &host_ops, request, mode, now, out);
 }
 
 int netlock_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
 {
-    struct requests *h = host;
-    struct request *r = request_at(h, request);
-    requests_touch(h, out);
-    look_at_lease(h, r->granter, now, out);
-    if (r->state != REQUEST_HELD)
-        return request_lost(h, request_session(h, r)) ? -PAWL_ELOST : -PAWL_ENOTOWNER;
-    host_quit(h, r, -PAWL_ENOTOWNER, now, out);
-    return 0;
+    return granters_release(host, &host_ops, request, now, out);
 }
 
 struct packet_grants netlock_host_grants(const void *host)
@@ -297,34 +174,20 @@ struct packet_grants netlock_host_grants(const void *host)
 
 uint64_t netlock_expiry(const void *host, uint32_t session)
 {
-    const struct requests *h = host;
-    uint64_t until = requests_expiry(h, session);
-    return until && MISTAKE(h->config.mistakes, NETLOCK_BUST_NO_LAPSE) ? UINT64_MAX : until;
+    return granters_expiry(host, &host_ops, session);
 }
 
 void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out)
 {
-    struct requests *h = host;
-    requests_touch(h, out);
-    for (uint32_t i = 0; i < h->config.requests; i++) {
-        struct request *r = request_at(h, session * h->config.requests + i);
-        call_end(h, r, out); /* whatever comes of it, nobody asks */
-        if (r->state == REQUEST_IDLE)
-            continue;
-        outbox_touch(out, r, sizeof *r);
-        r->port = PORT_POOL; /* nobody listens at its own any more */
-        if (r->state == REQUEST_ASKING || r->state == REQUEST_VOIDING || request_held(r))
-            host_quit(h, r, -PAWL_ELOST, now, out);
-    }
-    request_set_lost(h, session, false, out);
+    granters_session_dead(host, &host_ops, session, now, out);
 }
 
 /* ---- packets ---- */
 
-/* Granted what nobody here waits for, or has already: given back to whoever granted it. */
+/* A grant that no request here waits for, or that it has already, is given back to its granter. */
 static void give_back(struct requests *h, unsigned granter, const struct netlock_packet *p, struct outbox *out)
 {
-    struct netlock_packet *back = packet_to(h, granter, NETLOCK_RELEASE, out);
+    struct netlock_packet *back = host_packet(h, granter, NETLOCK_RELEASE, 0, out);
     if (!back)
         return;
     back->head.index = p->head.index;
@@ -337,10 +200,10 @@ static void give_back(struct requests *h, unsigned granter, const struct netlock
 static bool on_grant(struct requests *h, struct request *r, unsigned granter, const struct netlock_packet *p, uint64_t now,
                      struct outbox *out)
 {
-    bool same = (r->nonce == p->head.nonce || MISTAKE(h->config.mistakes, NETLOCK_BUST_ANY_GRANT)) &&
+    bool same = (r->nonce == p->head.nonce || MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_ANY_GRANT)) &&
                 netlock_word(&h->config, r->index) == p->head.index;
     if (same && r->state == REQUEST_ASKING) {
-        if (h->leases[granter].until_ns <= now && !MISTAKE(h->config.mistakes, NETLOCK_BUST_NO_LAPSE)) {
+        if (h->leases[granter].until_ns <= now && !MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_NO_LAPSE)) {
             h->busy.drops.stale++; /* without a lease it means nothing; it is asked for again */
             return false;
         }
@@ -376,7 +239,7 @@ static void on_refused(struct requests *h, struct request *r, const struct netlo
     if (p->code == NETLOCK_MOVING && r->try && r->moving < MOVING_MAX) {
         host_ask_anew(h, r, now, out);
         r->next_ns = now + (h->config.retry_ns << r->moving++); /* a busy server may take its time */
-    } else if (p->code == NETLOCK_HELD && !r->try && h->config.options & NETLOCK_CHAIN) {
+    } else if (p->code == NETLOCK_HELD && !r->try && netlock_is_chain(&h->config)) {
         uint64_t pause = r->moving ? NETCHAIN_PAUSE_NS << (r->moving < 8 ? r->moving : 8) : 0; /* at once, then more patiently */
         host_ask_anew(h, r, now, out);
         r->moving += r->moving < 8;
@@ -397,20 +260,11 @@ static void on_refused(struct requests *h, struct request *r, const struct netlo
     }
 }
 
-/* Of a conversion: this one's, by who granted the hold. */
+/* Whether an answer is of the present conversion, by the granter of the hold. */
 static bool is_of_step(const struct request *r, unsigned granter, const struct netlock_packet *p)
 {
     return (r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING) && r->granter == granter &&
            p->count % NETLOCK_STEPS == r->step % NETLOCK_STEPS;
-}
-
-static void on_converted(struct requests *h, struct request *r, const struct netlock_packet *p, struct outbox *out)
-{
-    outbox_touch(out, r, sizeof *r);
-    r->token = p->token;
-    r->mode = p->mode;
-    request_become(h, r, REQUEST_HELD, out);
-    request_settle(h, r, 0, out);
 }
 
 static void on_answer(struct requests *h, unsigned granter, const struct netlock_packet *p, uint64_t now, struct outbox *out)
@@ -427,10 +281,7 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
     }
     switch ((enum netlock_type)p->head.type) {
     case NETLOCK_RELEASED:
-        if (r->state == REQUEST_RELEASING || r->state == REQUEST_QUITTING)
-            request_become(h, r, REQUEST_IDLE, out);
-        else
-            h->busy.drops.stale++;
+        request_released(h, r, out);
         break;
     case NETLOCK_GONE:
         if (r->state == REQUEST_ASKING) {
@@ -442,20 +293,17 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
         break;
     case NETLOCK_CONVERTED:
         if (is_of_step(r, granter, p) && p->mode == r->want)
-            on_converted(h, r, p, out);
+            request_granted(h, r, p->token, p->mode, out);
         else
             h->busy.drops.stale++;
         break;
     case NETLOCK_REFUSED:
-        if (p->code == NETLOCK_DEADLOCK && is_of_step(r, granter, p)) {
-            int why = r->state == REQUEST_STAYING ? r->why : -EDEADLK;
-            request_become(h, r, REQUEST_HELD, out);
-            request_settle(h, r, why, out);
-        } else if (r->state == REQUEST_ASKING) {
+        if (p->code == NETLOCK_DEADLOCK && is_of_step(r, granter, p))
+            request_not_converted(h, r, -EDEADLK, out);
+        else if (r->state == REQUEST_ASKING)
             on_refused(h, r, p, now, out);
-        } else {
+        else
             h->busy.drops.stale++;
-        }
         break;
     default:
         h->busy.drops.bad++;
@@ -463,7 +311,7 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
     }
 }
 
-/* Who sent it: the switch or one of the servers. */
+/* The granter that sent it: the switch or one of the servers. */
 static bool sender(struct requests *h, const struct packet_head *p, unsigned *granter)
 {
     for (*granter = 0; *granter < h->granters; ++*granter) {
@@ -475,7 +323,7 @@ static bool sender(struct requests *h, const struct packet_head *p, unsigned *gr
     return false;
 }
 
-/* Another switch reigns: it is asked for a lease. What this one granted stands until that one has answered. */
+/* Another switch is active: it is asked for a lease. What this one granted stands until that one has answered. */
 static void on_elsewhere(struct requests *h, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct lease *l = &h->leases[GRANTER_SWITCH];
@@ -484,29 +332,23 @@ static void on_elsewhere(struct requests *h, const struct netlock_packet *p, uin
         h->busy.drops.stale++;
         return;
     }
-    struct netlock_packet *q = packet_to(h, GRANTER_SWITCH, NETLOCK_LEASE, out);
-    if (!q)
-        return;
-    q->head.to.port = (uint16_t)p->round;
-    q->stamp = now;
-    q->life = l->life;
+    say_lease(h, GRANTER_SWITCH, (uint16_t)p->round, now, out);
 }
 
 /* Whether what it says, in that life, is of now. What a former life of it said is not. */
 static bool is_current(struct requests *h, unsigned granter, uint32_t life, uint16_t port, uint64_t now, struct outbox *out)
 {
     struct lease *l = &h->leases[granter];
-    if (life < l->life || (life == l->life && granter == GRANTER_SWITCH && port != l->port)) {
+    bool anew = life > l->life;
+    if (life == l->life && granter == GRANTER_SWITCH && port != l->port) {
         h->busy.drops.stale++;
         return false;
     }
-    if (life > l->life) {
-        if (l->life)
-            lapse(h, granter, now, out);
-        outbox_touch(out, l, sizeof *l);
-        l->life = life;
+    if (!granter_is_current(h, &host_ops, granter, life, now, out))
+        return false;
+    if (anew) {
         l->port = granter == GRANTER_SWITCH ? port : 0;
-        l->next_ns = now; /* it is waiting to hear that */
+        l->next_ns = now; /* it waits to hear that this host knows of it */
     }
     return true;
 }
@@ -518,7 +360,7 @@ void host_granted(struct requests *h, const struct netlock_packet *p, struct pla
     unsigned g;
     if (!sender(h, &head, &g))
         return;
-    look_at_lease(h, g, now, out);
+    granter_check_lease(h, &host_ops, g, now, out);
     if (is_current(h, g, life, granter.port, now, out))
         on_grant(h, request_at(h, netlock_request_of(p->head.nonce)), g, p, now, out);
 }
@@ -547,7 +389,7 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
         h->busy.drops.bad++;
         return;
     }
-    look_at_lease(h, granter, now, out);
+    granter_check_lease(h, &host_ops, granter, now, out);
     if (head->type == NETLOCK_ELSEWHERE) {
         on_elsewhere(h, p, now, out);
         return;
@@ -555,7 +397,7 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
     if (!is_current(h, granter, head->epoch, head->from.port, now, out))
         return;
     if (head->type == NETLOCK_LEASED)
-        on_leased(h, granter, p, now, out);
+        granter_leased(h, &host_ops, granter, p->stamp, p->token, now, out);
     else if (head->type == NETLOCK_CHASE)
         host_deadlock_chase(h, p, len, now, out);
     else if (head->type == NETLOCK_ANSWER)
@@ -566,34 +408,31 @@ void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t no
 
 /* ---- time ---- */
 
+static void retry(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
+{
+    if (call_in_vain(h, r, now)) {
+        call_unknown(h, r, now, out);
+    } else if (r->next_ns <= now) {
+        host_say(h, r, now, out);
+        host_deadlock_due(h, r, now, out);
+    }
+}
+
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
 {
-    struct requests *h = host;
-    requests_touch(h, out);
-    uint64_t next = UINT64_MAX;
-    for (unsigned g = 0; g < h->granters; g++) {
-        look_at_lease(h, g, now, out);
-        if (h->leases[g].next_ns <= now)
-            ask_for_lease(h, g, now, out);
-        next = min_u64(next, h->leases[g].next_ns);
-        if (h->leases[g].until_ns > now)
-            next = min_u64(next, h->leases[g].until_ns);
-    }
-    for (uint32_t i = h->busy.pending; i;) {
-        struct request *r = request_at(h, i - 1);
-        i = r->next;
-        if (request_vain(h, r, now)) {
-            if (!call_give_up(h, r, -EAGAIN, now, out)) {
-                host_quit(h, r, -EAGAIN, now, out); /* nobody there who could say whether it is held */
-                outbox_wake(out, request_number(h, r));
-            }
-        } else if (call_in_vain(h, r, now)) {
-            call_unknown(h, r, now, out);
-        } else if (r->next_ns <= now) {
-            host_say(h, r, now, out);
-            host_deadlock_due(h, r, now, out);
-        }
-        next = min_u64(next, r->next_ns);
-    }
-    return next;
+    return granters_tick(host, &host_ops, now, out);
 }
+
+const struct granter_ops host_ops = {.nonce_step = NETLOCK_SERIAL_STEP,
+                                     .no_lapse = NETLOCK_MISTAKE_NO_LAPSE,
+                                     .quitting = REQUEST_QUITTING,
+                                     .say = host_say,
+                                     .retry = retry,
+                                     .ask_anew = host_ask_anew,
+                                     .may_have = may_have,
+                                     .leased = leased,
+                                     .ask_for_lease = ask_for_lease,
+                                     .bring = bring,
+                                     .give_up = call_give_up,
+                                     .failed = call_end,
+                                     .converts = host_deadlock_upgrade};

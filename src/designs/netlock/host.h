@@ -5,7 +5,7 @@
 #define PAWL_DESIGNS_NETLOCK_HOST_H
 
 #include "designs/netlock/netlock.h"
-#include "designs/packet/requests.h"
+#include "designs/packet/granters.h"
 
 #define GRANTER_SWITCH 0u /* servers are 1 and up */
 #define HOST_CALLS 16u    /* things to be done by data servers, of one session at once */
@@ -23,13 +23,12 @@ struct call {
 
 /* ---- host.c ---- */
 
-uint64_t host_fresh_nonce(struct requests *h, const struct request *r);
+/* For granters.h. */
+extern const struct granter_ops host_ops;
 /* A packet with so many bytes behind it; null: no room. */
 struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum netlock_type type, uint32_t more, struct outbox *out);
 /* What the request's state has to say; and when again, should no answer come. */
 void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox *out);
-/* Not wanted any more, or lost. */
-void host_quit(struct requests *h, struct request *r, int result, uint64_t now, struct outbox *out);
 void host_settle(struct requests *h, struct request *r, int result, struct outbox *out);
 void host_ask_anew(struct requests *h, struct request *r, uint64_t now, struct outbox *out);
 /* It is granted, by that one in that life of it; what nobody wants is given back. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What requests want their lock's data server to do (4.1). It goes along with the ACQUIRE: whoever grants the lock by that very
- * packet sends it on to the data server, which answers with the grant. Else the lock is granted without it, and it is sent to the
- * data server then. Both are the same thing to be done, and the data server knows that by its number; so it may be sent as often as
- * need be, under another nonce, too. Who gives up asks the data server not to do it, and learns whether it had. */
+/* What requests want their lock's data server to do (4.1). It goes along with the ACQUIRE: a granter that grants the lock by that
+ * very packet sends it on to the data server, which answers with the grant. Else the lock is granted without it, and it is sent to
+ * the data server then. Both are the same thing to be done, and the data server knows that by its number; so it may be sent as
+ * often as need be, under another nonce, too. A client that gives up asks the data server not to do it, and learns whether it had.
+ */
 #include "designs/netlock/host.h"
 
 #include <errno.h>
@@ -33,7 +34,7 @@ static void touch(struct call *c, struct outbox *out)
     outbox_touch(out, c, offsetof(struct call, bytes));
 }
 
-/* The lock's first home, whoever has its locks by now: data do not move. */
+/* The lock's first home, whichever server has its locks by now: data do not move. */
 static unsigned data_server(const struct requests *h, const struct request *r)
 {
     return 1 + netlock_home(&h->config, r->index);
@@ -52,7 +53,7 @@ int call_begin(struct requests *h, struct request *r, const void *bytes, uint32_
     touch(c, out);
     outbox_touch(out, c->bytes, len ? len : 1);
     outbox_touch(out, r, sizeof *r);
-    c->id = host_fresh_nonce(h, r);
+    c->id = request_fresh_nonce(h, &host_ops, r);
     c->since_ns = 0;
     c->life = 0;
     c->len = (uint16_t)len;
@@ -139,7 +140,7 @@ static void fail(struct requests *h, struct request *r, int result, uint64_t now
         request_become(h, r, REQUEST_HELD, out);
         host_settle(h, r, result, out);
     } else {
-        host_quit(h, r, result, now, out);
+        request_quit(h, &host_ops, r, result, now, out);
         outbox_wake(out, request_number(h, r));
     }
 }
@@ -183,7 +184,7 @@ static void succeed(struct requests *h, struct request *r, const struct netlock_
     c->len = (uint16_t)(len - sizeof *p);
     memcpy(c->bytes, p + 1, c->len);
     if (c->once)
-        host_quit(h, r, 0, now, out);
+        request_quit(h, &host_ops, r, 0, now, out);
     else
         request_become(h, r, REQUEST_HELD, out);
     host_settle(h, r, 0, out);
@@ -216,7 +217,7 @@ static void on_done(struct requests *h, struct request *r, const struct netlock_
         fail(h, r, -PAWL_EUNKNOWN, now, out);
 }
 
-/* It was not done: somebody who was granted the lock later has been there. */
+/* It was not done: a later holder of the lock has been there. */
 static void on_fenced(struct requests *h, struct request *r, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct call *c = call_of(h, r);
@@ -224,11 +225,11 @@ static void on_fenced(struct requests *h, struct request *r, const struct netloc
         fail(h, r, r->why, now, out);
     } else if (r->state == REQUEST_CALLING && p->head.nonce == r->nonce) {
         request_set_lost(h, request_session(h, r), true, out);
-        host_quit(h, r, -PAWL_ELOST, now, out);
+        request_quit(h, &host_ops, r, -PAWL_ELOST, now, out);
         outbox_wake(out, request_number(h, r));
     } else { /* that was a hold of the past: once more, as something else to be done */
         touch(c, out);
-        c->id = host_fresh_nonce(h, r);
+        c->id = request_fresh_nonce(h, &host_ops, r);
         c->life = 0;
         if (r->state == REQUEST_ASKING)
             host_ask_anew(h, r, now, out);

@@ -5,10 +5,9 @@
 
 #include <errno.h>
 
-#define SENT_LONG                                                                                                                  \
-    (REQUEST_SHOUTS + 2u) /* then it is CHASE_PROBE_FACTOR retransmission times until the next: after five of them                 \
-                           */
-static_assert(1u << (SENT_LONG - REQUEST_SHOUTS) == CHASE_PROBE_FACTOR, "as it says");
+/* A request that was sent so often waits CHASE_PROBE_FACTOR retry times for the next time: it was sent five times. */
+#define SENT_LONG (REQUEST_BEFORE_BACKOFF + 2u)
+static_assert(1u << (SENT_LONG - REQUEST_BEFORE_BACKOFF) == CHASE_PROBE_FACTOR, "as the factor says");
 
 struct event {
     struct requests *h;
@@ -77,7 +76,7 @@ void host_deadlock_upgrade(struct requests *h, const struct request *r, struct o
 {
     struct suspect *s = (struct suspect *)(void *)((char *)h + host_suspects_at(&h->config)) + request_number(h, r);
     outbox_touch(out, s, sizeof *s);
-    s->upgrade = host_fresh_nonce(h, r);
+    s->upgrade = request_fresh_nonce(h, &host_ops, r);
 }
 
 static bool holds(void *ctx, uint32_t request)
@@ -133,14 +132,14 @@ static struct chase chase_of(struct event *e)
                           .part = rack_requests(&h->config),
                           .parts = (uint16_t)max_u64(h->config.racks, 1),
                           .machine = h->machine,
-                          .crowd = MISTAKE(h->config.mistakes, NETLOCK_BUST_CROWD)};
+                          .crowd = MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_CROWD)};
 }
 
 void host_deadlock_due(struct requests *h, const struct request *r, uint64_t now, struct outbox *out)
 {
     struct event e = {h, now, out};
     const struct chase c = chase_of(&e);
-    if (waits(r) && r->sent >= SENT_LONG && !(h->config.options & NETLOCK_CHAIN))
+    if (waits(r) && r->sent >= SENT_LONG && !netlock_is_chain(&h->config))
         chase_begin(&c, chase_number(h, request_number(h, r)));
 }
 
@@ -149,7 +148,7 @@ void host_deadlock_due(struct requests *h, const struct request *r, uint64_t now
 /* The request that waits there; CHASE_NONE: none, or it is not in the way any more. */
 static uint32_t next_wait(const struct chase *c, struct requests *h, const struct netlock_packet *p, const struct chase_step *s)
 {
-    bool stale = MISTAKE(h->config.mistakes, NETLOCK_BUST_STALE);
+    bool stale = MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_STALE);
     uint32_t number = netlock_request_of(s->id);
     if (number >= rack_requests(&h->config))
         return CHASE_NONE;

@@ -5,7 +5,7 @@
 
 #include "dataplane/netlock_memory.h"
 
-/* Who carries out orders in the kernel, if a program there has the registers, too: it runs while we do. */
+/* Carries out orders in the kernel, if a program there has the registers, too: it runs while the control process does. */
 struct plane_kernel {
     void *ctx;
     int (*order)(void *ctx, struct netlock_order *order); /* 0, or why it could not be given */

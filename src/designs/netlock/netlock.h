@@ -13,58 +13,63 @@
  * every lease that the old switch gave has ended. A server that lost its memory waits for the same before it grants anything; it
  * knows from the switch what it owns: what is passed on without OVERFLOW after it has asked (SYNC).
  *
- * A hold belongs to its host's lease at whoever granted it, the switch or a server: each is asked for by LEASE, counts from when
+ * A hold belongs to its host's lease at its granter, the switch or a server: each is asked for by LEASE, counts from when
  * the host asked (its clock), and from when it was heard (the other's clock, which may run faster by what the drift allows). */
 #ifndef PAWL_DESIGNS_NETLOCK_NETLOCK_H
 #define PAWL_DESIGNS_NETLOCK_NETLOCK_H
 
 #include "dataplane/netlock_wire.h"
 #include "designs/netlock/mistakes.h"
-#include "designs/packet/packet.h"
+#include "designs/packet/clients.h"
 #include "designs/packet/parts.h"
 
-#define NETLOCK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
 /* A token is a term of the steward's and a count of grants. */
 #define NETLOCK_TOKEN_BITS 32
 #define NETLOCK_TERM_TICK_SHIFT 28              /* of nanoseconds: about a quarter of a second */
 #define NETLOCK_FIRST_PAUSE_NS (10 * NS_PER_US) /* a round trip between machines */
-#define NETLOCK_LEASE_SHARE 4u                  /* a lease is renewed four times before it ends */
 
 #define NETLOCK_MEASURE_NS (2 * NS_PER_MS) /* servers report, and the switch allocates anew, this often: some hundred requests */
 
-/* config.options: how it is to work. */
-#define NETLOCK_ALLOC_RANDOM 0x10000u /* instead of Algorithm 3 */
-#define NETLOCK_CHURN 0x20000u        /* locks move in and out all the time: for trials */
-#define NETLOCK_PRIORITY 0x40000u     /* a waiting queue per priority */
+/* How it is to work, packed into rack_config.options: campaigns draw these bits, and the coordinator sends them to all parts. The
+ * code reads the unpacked form, struct netlock_policy. */
+#define NETLOCK_ALLOC_RANDOM 0x10000u
+#define NETLOCK_CHURN 0x20000u
+#define NETLOCK_PRIORITY 0x40000u
 #define NETLOCK_SERVERS_ONLY 0x80000u
-#define NETLOCK_CHAIN 0x100000u   /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
-#define NETLOCK_TOGGLE 0x4000000u /* original and backup take turns: for trials */
-#define NETLOCK_FEW 0x800000u     /* few of the priorities have queues in the switch, with CHURN of every lock others: for trials */
-#define NETLOCK_SLOTS_SHIFT 32    /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
+#define NETLOCK_CHAIN 0x100000u
+#define NETLOCK_FEW 0x800000u
+#define NETLOCK_TOGGLE 0x4000000u
+#define NETLOCK_SLOTS_SHIFT 32 /* 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
-#define NETLOCK_PIPES_SHIFT 61 /* pipes of the switch that share no state (5), less one, 3 bits */
+#define NETLOCK_PIPES_SHIFT 61 /* less one, 3 bits */
 #define NETLOCK_PIPES_MAX 8u
-static inline uint32_t netlock_slots(uint64_t options)
-{
-    uint32_t slots = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & 0xffffffu;
-    return slots ? slots : NETLOCK_SLOTS_DEFAULT;
-}
 
-static inline uint32_t netlock_pipes(uint64_t options)
-{
-    return 1 + (uint32_t)(options >> NETLOCK_PIPES_SHIFT) % NETLOCK_PIPES_MAX;
-}
+struct netlock_policy {
+    uint32_t slots;    /* queue slots of the shared queue */
+    uint32_t pipes;    /* of the switch, which share no state (5) */
+    uint32_t levels;   /* priorities that have a waiting queue in the switch; 0: one queue for all. At the start: it may change */
+    bool alloc_random; /* instead of Algorithm 3. At the start, too */
+    bool servers_only; /* no lock is in the switch */
+    bool chain;        /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
+    bool churn;        /* for trials: locks move in and out all the time */
+    bool few;          /* for trials: few priorities have queues in the switch; with `churn`, of every lock others */
+    bool toggle;       /* for trials: original and backup take turns */
+};
 
-/* The options with what was tuned for the whole process (design.c). */
+/* Unpacks the options, with what was tuned for the whole process (design.c). */
+struct netlock_policy netlock_policy(uint64_t options);
 uint64_t netlock_tuned(uint64_t options);
 
-/* How many priorities have queues of their own in the switch; 0: there is one queue for all. At the start: policies change. */
-uint32_t netlock_levels(uint64_t options);
+/* The part of the policy that hosts need. */
+static inline bool netlock_is_chain(const struct rack_config *c)
+{
+    return c->options & NETLOCK_CHAIN;
+}
 
 /* Which of the switch's words guards a lock: with more locks than slots, several share one (6.1). */
 static inline uint64_t netlock_word(const struct rack_config *c, uint64_t index)
 {
-    return c->options & NETLOCK_CHAIN ? index % min_u64(c->locks, netlock_slots(netlock_tuned(c->options))) : index;
+    return netlock_is_chain(c) ? index % min_u64(c->locks, netlock_policy(c->options).slots) : index;
 }
 
 static inline unsigned netlock_home(const struct rack_config *c, uint64_t index)
@@ -73,43 +78,22 @@ static inline unsigned netlock_home(const struct rack_config *c, uint64_t index)
     return (unsigned)(index % c->servers);
 }
 
-/* What whoever has given a lease waits for until it has certainly ended. */
-static inline uint64_t netlock_lease_over(const struct rack_config *c)
-{
-    return c->lease_ns + 2 * (c->lease_ns / NETLOCK_DRIFT_DIVISOR) + 1;
-}
-
-static inline void netlock_head(struct netlock_packet *p, const struct rack_config *c, enum netlock_type type, uint32_t life,
-                                struct place from, struct place to)
-{
-    p->head = (struct packet_head){.version = PACKET_VERSION,
-                                   .head_len = sizeof p->head,
-                                   .family = PACKET_NETLOCK,
-                                   .type = (uint8_t)type,
-                                   .space = c->space,
-                                   .epoch = life,
-                                   .from = from,
-                                   .to = to};
-}
-
 /* A packet with its head filled in; null: the outbox is full. */
 static inline struct netlock_packet *netlock_packet_new(struct outbox *out, const struct rack_config *c, enum netlock_type type,
                                                         uint32_t life, struct place from, struct place to)
 {
     struct netlock_packet *p = outbox_add(out, sizeof *p);
     if (p)
-        netlock_head(p, c, type, life, from, to);
+        netlock_head(p, c->space, type, life, from, to);
     return p;
 }
 
 /* Whether what a request brings for a data server is in order: one of the space's servers, the request's own, and not too long. */
 static inline bool netlock_sound_payload(const struct rack_config *c, const struct netlock_packet *p, uint32_t len)
 {
-    unsigned i = 0;
-    while (i < c->servers && c->server[i] != p->data.machine)
-        i++;
-    return i < c->servers && p->data.port == PORT_SERVER && len >= sizeof *p && len - sizeof *p <= NETLOCK_PAYLOAD_MAX &&
-           netlock_request_of(p->stamp) == netlock_request_of(p->head.nonce) && p->stamp >> NETLOCK_SLOT_BITS;
+    return rack_server_on(c, p->data.machine) < c->servers && p->data.port == PORT_SERVER && len >= sizeof *p &&
+           len - sizeof *p <= NETLOCK_PAYLOAD_MAX && netlock_request_of(p->stamp) == netlock_request_of(p->head.nonce) &&
+           p->stamp >> NETLOCK_SLOT_BITS;
 }
 
 /* A request was granted by its own packet: what it brought goes on to the data server, which answers instead (4.1). */
@@ -149,8 +133,8 @@ void netlock_switch_number(void *state, uint16_t number);
 void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_switch_tick(void *state, uint64_t now, struct outbox *out);
 
-/* For a program in the kernel that has the switch's memory, too: where everything is; whether memory that somebody left is a switch
- * of this rack; and that the program is there (plane.h). */
+/* For a program in the kernel that has the switch's memory, too: where everything is; whether memory that a process left is a
+ * switch of this rack; and that the program is there (plane.h). */
 struct netlock_memory;
 struct plane_kernel;
 void netlock_switch_describe(const struct rack_config *c, struct netlock_memory *m);
@@ -175,15 +159,25 @@ uint64_t netlock_steward_tick(void *state, uint64_t now, struct outbox *out);
 
 /* What the steward said last, and how that travels. */
 struct netlock_table {
-    uint32_t reign, reign_life, count;
-    uint16_t number; /* of the switch that reigns */
+    uint32_t term;        /* of the active switch */
+    uint32_t active_life; /* of its memory */
+    uint32_t count;       /* of slots */
+    uint16_t number;      /* of the active switch */
     struct netlock_slot slots[RACK_SERVERS_MAX];
 };
 
-/* -EINVAL unless a BEAT or REIGN of that length is complete. */
+/* -EINVAL unless a BEAT or TERM of that length is complete. */
 int netlock_table_read(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, struct netlock_table *out);
+/* A TERM that answers a BEAT of this life, later than the latest one: until when the lease lasts; 0: it does not count. An answer
+ * counts once. */
+uint64_t netlock_table_hear(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, uint32_t life,
+                            uint64_t latest, uint64_t now, struct packet_drops *drops, struct netlock_table *out);
 struct netlock_packet *netlock_table_write(const struct rack_config *c, const struct netlock_table *table, enum netlock_type type,
                                            uint32_t life, struct place from, struct place to, struct outbox *out);
+
+/* A heartbeat to the steward, of a switch or server whose lease lasts until then; null: no room. */
+struct netlock_packet *netlock_beat(const struct rack_config *c, const struct netlock_table *table, uint32_t life,
+                                    struct place from, uint64_t now, uint64_t until, struct outbox *out);
 
 /* Between two questions that are not answered: short at first, when everybody starts at once. */
 static inline uint64_t netlock_pause(const struct rack_config *c, uint8_t *asked)
@@ -191,12 +185,6 @@ static inline uint64_t netlock_pause(const struct rack_config *c, uint8_t *asked
     uint64_t pause = min_u64(NETLOCK_FIRST_PAUSE_NS << *asked, 4 * c->retry_ns);
     *asked += *asked < 16;
     return pause;
-}
-
-/* Until when a lease that was asked for then lasts by the clock of who asked. */
-static inline uint64_t netlock_lease_until(const struct rack_config *c, uint64_t stamp)
-{
-    return stamp + c->lease_ns - 2 * (c->lease_ns / NETLOCK_DRIFT_DIVISOR) - 1;
 }
 
 /* ---- the lock server (server.c) ---- */

@@ -1,26 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/netlock/plane.h"
+#include "dataplane/netlock_packets.h"
 #include "lib/hash.h"
 
 #include <errno.h>
 #include <string.h>
 
 /* ---- memory ---- */
-
-static bool wide(enum netlock_array array)
-{
-    switch (array) {
-    case NETLOCK_ARRIVALS:
-    case NETLOCK_PEAK:
-    case NETLOCK_EXCL:
-    case NETLOCK_FLAGS:
-    case NETLOCK_PLACE:
-    case NETLOCK_SINCE:
-        return false;
-    default:
-        return true;
-    }
-}
 
 static uint64_t registers(const struct plane_config *c, enum netlock_array array)
 {
@@ -62,11 +48,11 @@ static uint64_t lay_out(struct plane *p, const struct plane_config *c)
 {
     uint64_t at = round_up(sizeof(struct plane), CACHE_LINE);
     for (unsigned i = 0; i < NETLOCK_ARRAYS; i++)
-        p->arrays_at[i] =
-            place(&at, registers(c, (enum netlock_array)i) * (wide((enum netlock_array)i) ? sizeof(uint64_t) : sizeof(uint32_t)));
+        p->arrays_at[i] = place(&at, registers(c, (enum netlock_array)i) *
+                                         (netlock_is_wide((enum netlock_array)i) ? sizeof(uint64_t) : sizeof(uint32_t)));
     p->table_at = place(&at, cells_for(c) * sizeof(uint32_t));
     p->index_at = place(&at, c->locks * sizeof(uint64_t));
-    p->quota_at = place(&at, c->tenants * sizeof(struct plane_quota));
+    p->quota_at = place(&at, c->tenants * sizeof(struct netlock_quota));
     p->charged_at = place(&at, c->requests * sizeof(uint64_t));
     p->free_at = place(&at, c->locks * sizeof(uint32_t));
     p->taken_at = place(&at, c->slots);
@@ -102,8 +88,6 @@ void plane_init(struct plane *p, const struct plane_config *config)
 /* ---- a program in the kernel beside us ---- */
 
 #define BUSY_TRIES 100000 /* while another packet of the lock or request passes: microseconds at most */
-
-static_assert(sizeof(struct plane_quota) == sizeof(struct netlock_quota), "the kernel reads it");
 
 static struct plane_kernel kernel;
 
@@ -277,8 +261,7 @@ static void region_take(struct plane *p, const struct plane_region *r, uint8_t t
 
 static bool nobody_in(const struct plane *p, uint32_t lock)
 {
-    uint64_t ends = plane_get(p, NETLOCK_ENDS, lock);
-    return !((ends >> 32 ^ ends) & NETLOCK_TICKET) && !plane_waiting(p, lock);
+    return netlock_is_empty(plane_get(p, NETLOCK_ENDS, lock)) && !plane_waiting(p, lock);
 }
 
 uint64_t plane_waiting(const struct plane *p, uint32_t lock)
@@ -334,6 +317,7 @@ int plane_install(struct plane *plane, uint64_t index, const struct plane_region
     if (!region_fits(p, r) || !in_pipe(p, index, r))
         return -EINVAL;
     uint32_t lock = p->free_lock;
+    assert(lock < p->config.locks); /* I7: one number, one lock */
     p->free_lock = free_next[lock];
     p->used++;
     ((uint64_t *)part(p, p->index_at))[lock] = index;
@@ -351,6 +335,7 @@ void plane_remove(struct plane *p, uint32_t lock)
 {
     const struct plane_region r = plane_region(p, lock);
     uint32_t *free_next = part(p, p->free_at);
+    assert(p->used && plane_match(p, plane_index(p, lock)) == lock); /* I7 */
     if (p->in_kernel)
         order(p, NETLOCK_ORDER_REMOVE, lock);
     region_take(p, &r, 0);
@@ -402,17 +387,28 @@ static inline uint64_t read_register(void *ctx, enum netlock_array array, uint32
     const struct plane *p = ctx;
     debug_assert(index < registers(&p->config, array));
     const void *base = part(p, p->arrays_at[array]);
-    return wide(array) ? ((const uint64_t *)base)[index] : ((const uint32_t *)base)[index];
+    return netlock_is_wide(array) ? ((const uint64_t *)base)[index] : ((const uint32_t *)base)[index];
 }
 
 static inline void write_register(void *ctx, enum netlock_array array, uint32_t index, uint64_t value)
 {
     const struct plane *p = ctx;
     void *base = part(p, p->arrays_at[array]);
-    if (wide(array))
+    if (netlock_is_wide(array))
         ((uint64_t *)base)[index] = value;
     else
         ((uint32_t *)base)[index] = (uint32_t)value;
+}
+
+/* A pass visits the arrays in their order, each once: the rule of the hardware. */
+static inline uint64_t visit_register(void *ctx, enum netlock_array array, uint32_t index)
+{
+#ifdef PAWL_CHECKED
+    struct plane *p = ctx;
+    assert(array >= p->visited);
+    p->visited = (uint8_t)(array + 1);
+#endif
+    return read_register(ctx, array, index);
 }
 
 uint64_t plane_get(const struct plane *p, enum netlock_array array, uint32_t index)
@@ -425,39 +421,46 @@ void plane_set(struct plane *p, enum netlock_array array, uint32_t index, uint64
     write_register(p, array, index, value);
 }
 
-int plane_quota(struct plane *p, uint16_t tenant, const struct plane_quota *quota)
+int plane_quota(struct plane *p, uint16_t tenant, const struct netlock_quota *quota)
 {
     if (tenant >= p->config.tenants)
         return -EINVAL;
-    ((struct plane_quota *)part(p, p->quota_at))[tenant] = *quota;
+    ((struct netlock_quota *)part(p, p->quota_at))[tenant] = *quota;
     return 0;
 }
 
-struct plane_quota plane_quota_of(const struct plane *p, uint16_t tenant)
+struct netlock_quota plane_quota_of(const struct plane *p, uint16_t tenant)
 {
-    return tenant < p->config.tenants ? ((const struct plane_quota *)part(p, p->quota_at))[tenant] : (struct plane_quota){0};
+    return tenant < p->config.tenants ? ((const struct netlock_quota *)part(p, p->quota_at))[tenant] : (struct netlock_quota){0};
 }
 
 /* ---- passes ---- */
 
-/* One cell for each request of each host, while there are enough; beyond, two may share one, and doubles of the one that was there
- * before are not known as such. */
-static uint32_t request_cell(const struct plane *p, const struct netlock_pass *pass)
+/* The registers that a packet of the lock reaches. */
+static inline struct netlock_registers reached(struct plane *p, uint32_t lock, const struct netlock_pass *pass)
 {
-    return (uint32_t)(((uint64_t)pass->machine * p->config.stride + netlock_request_of(pass->nonce)) % p->config.requests);
+    uint32_t request = netlock_request_cell(pass->machine, pass->nonce, p->config.stride, p->config.requests);
+    uint32_t tenant = pass->tenant < p->config.tenants ? pass->tenant : 0;
+    return (struct netlock_registers){p, visit_register, write_register, lock, request, tenant};
+}
+
+static inline void set_quota(const struct plane *p, struct netlock_pass *pass, uint32_t tenant)
+{
+    const struct netlock_quota *quota = (const struct netlock_quota *)part(p, p->quota_at) + tenant;
+    pass->rate = quota->rate;
+    pass->burst = quota->burst;
 }
 
 uint32_t plane_charge(struct plane *p, uint16_t tenant, uint16_t machine, uint64_t nonce, uint32_t now)
 {
     struct netlock_pass pass = {.op = NETLOCK_OP_ACQUIRE, .tenant = tenant, .machine = machine, .nonce = nonce, .now = now};
-    uint64_t *charged = (uint64_t *)part(p, p->charged_at) + request_cell(p, &pass);
+    const struct netlock_registers r = reached(p, 0, &pass);
+    uint64_t *charged = (uint64_t *)part(p, p->charged_at) + r.request;
     if (tenant >= p->config.tenants || *charged == nonce)
         return 0;
-    const struct plane_quota *quota = (const struct plane_quota *)part(p, p->quota_at) + tenant;
-    pass.rate = quota->rate;
-    pass.burst = quota->burst;
-    write_register(p, NETLOCK_METER, tenant, netlock_stage_meter(&pass, read_register(p, NETLOCK_METER, tenant)));
-    if (pass.out & NETLOCK_OUT_QUOTA)
+    set_quota(p, &pass, r.tenant);
+    p->visited = 0;
+    if (!netlock_within_quota(&pass, &r))
         return pass.out_wait ? pass.out_wait : 1;
     *charged = nonce;
     return 0;
@@ -485,12 +488,10 @@ void plane_pass(struct plane *p, uint32_t lock, struct netlock_pass *pass)
         pass_in_kernel(p, lock, pass);
         return;
     }
-    const struct netlock_where at = {
-        .lock = lock, .request = request_cell(p, pass), .tenant = pass->tenant < p->config.tenants ? pass->tenant : 0};
-    const struct plane_quota *quota = (const struct plane_quota *)part(p, p->quota_at) + at.tenant;
-    pass->rate = quota->rate;
-    pass->burst = quota->burst;
-    pass->bust = p->bust;
+    const struct netlock_registers r = reached(p, lock, pass);
+    set_quota(p, pass, r.tenant);
+    p->visited = 0;
+    pass->mistakes = p->mistakes;
     p->counts.passes++;
-    netlock_run(pass, &at, p, read_register, write_register);
+    netlock_run(pass, &r);
 }

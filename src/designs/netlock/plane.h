@@ -28,10 +28,6 @@ struct plane_region {
     uint16_t levels;    /* how many priorities have one; 0: all of them */
 };
 
-struct plane_quota {
-    uint32_t rate, burst; /* requests per 2^20 us; 0: no quota */
-};
-
 struct plane_counts {
     uint64_t packets, passes, resubmissions, unfinished;
     uint64_t passes_max;
@@ -44,8 +40,9 @@ struct plane {
     uint32_t cells;     /* of the table; a power of two */
     uint32_t free_slot; /* none below it is free */
     uint32_t free_lock; /* the first of the free numbers */
-    uint16_t bust;
+    uint16_t mistakes;
     bool in_kernel;
+    uint8_t visited;                    /* in checked builds: the first array that the pass may visit */
     uint64_t arrays_at[NETLOCK_ARRAYS]; /* offsets */
     uint64_t table_at, index_at, quota_at, charged_at, free_at, taken_at;
     uint64_t open_at, active_at, notify_at, claims_at; /* for the kernel */
@@ -81,7 +78,7 @@ void plane_remove(struct plane *plane, uint32_t lock);
 
 struct plane_region plane_region(const struct plane *plane, uint32_t lock);
 uint32_t plane_region_slots(const struct plane_region *region);
-/* Who waits in the switch; and whether somebody waits at the server whose priority has no queue here. */
+/* The waiters in the switch; and whether a request waits at the server whose priority has no queue here. */
 uint64_t plane_waiting(const struct plane *plane, uint32_t lock);
 bool plane_lows(const struct plane *plane, uint32_t lock);
 
@@ -104,7 +101,7 @@ uint32_t plane_pipe_used(const struct plane *plane, uint32_t pipe);
  * did. */
 bool plane_slide(struct plane *plane, uint32_t lock);
 
-/* Another size for its queue, under the same condition. -EBUSY: somebody is in it; -ENOSPC. */
+/* Another size for its queue, under the same condition. -EBUSY: its queues are not empty; -ENOSPC. */
 int plane_resize(struct plane *plane, uint32_t lock, uint16_t size);
 
 /* One register, for the control plane. */
@@ -112,9 +109,9 @@ uint64_t plane_get(const struct plane *plane, enum netlock_array array, uint32_t
 void plane_set(struct plane *plane, enum netlock_array array, uint32_t index, uint64_t value);
 
 /* 0 or -EINVAL: no such tenant. */
-int plane_quota(struct plane *plane, uint16_t tenant, const struct plane_quota *quota);
+int plane_quota(struct plane *plane, uint16_t tenant, const struct netlock_quota *quota);
 
-struct plane_quota plane_quota_of(const struct plane *plane, uint16_t tenant);
+struct netlock_quota plane_quota_of(const struct plane *plane, uint16_t tenant);
 
 /* A request of a tenant for a lock that is not here: 0, or how many microseconds it must wait. Sent again, it costs nothing. */
 uint32_t plane_charge(struct plane *plane, uint16_t tenant, uint16_t machine, uint64_t nonce, uint32_t now);

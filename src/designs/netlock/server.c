@@ -1,33 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lock server: what hosts ask for, as the switch passes it on. Locks that the switch does not have are granted here; of locks
  * that it has, this is q2 (4.3). */
+#include "dataplane/netlock_packets.h"
 #include "designs/netlock/deadlock.h"
 
 #include <errno.h>
 
-static uint64_t locks_at(const struct rack_config *c)
+static struct server_layout lay_out(const struct rack_config *c)
 {
-    return round_up(sizeof(struct server) + (c->machines + UINT64_C(1)) * sizeof(struct server_machine), CACHE_LINE);
-}
-
-static uint64_t entries_at(const struct rack_config *c)
-{
-    return locks_at(c) + round_up(c->locks * sizeof(struct lock), CACHE_LINE);
-}
-
-static uint64_t fences_at(const struct rack_config *c)
-{
-    return entries_at(c) + round_up((c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct entry), CACHE_LINE);
-}
-
-static uint64_t deeds_at(const struct rack_config *c)
-{
-    return fences_at(c) + round_up(c->locks * sizeof(struct fence), CACHE_LINE);
+    uint64_t clients = c->machines + UINT64_C(1), requests = clients * rack_requests(c);
+    struct server_layout l = {.locks = round_up(sizeof(struct server) + clients * sizeof(struct client), CACHE_LINE)};
+    l.entries = l.locks + round_up(c->locks * sizeof(struct lock), CACHE_LINE);
+    l.fences = l.entries + round_up(requests * sizeof(struct entry), CACHE_LINE);
+    l.deeds = l.fences + round_up(c->locks * sizeof(struct fence), CACHE_LINE);
+    l.bytes = l.deeds + requests * sizeof(struct deed);
+    return l;
 }
 
 uint64_t netlock_server_bytes(const struct rack_config *c)
 {
-    return deeds_at(c) + (c->machines + UINT64_C(1)) * rack_requests(c) * sizeof(struct deed);
+    return lay_out(c).bytes;
 }
 
 void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
@@ -36,13 +28,9 @@ void netlock_server_init(void *server, const struct rack_config *config, uint16_
     s->config = *config;
     s->machine = machine;
     s->life = life;
-    while (s->number < config->servers && config->server[s->number] != machine)
-        s->number++;
+    s->number = (uint16_t)rack_server_on(config, machine);
     assert(s->number < config->servers);
-    s->locks_at = locks_at(config);
-    s->entries_at = entries_at(config);
-    s->fences_at = fences_at(config);
-    s->deeds_at = deeds_at(config);
+    s->at = lay_out(config);
     s->fresh = fresh;
     s->revive_ns = UINT64_MAX;
     s->beat_ns = now;
@@ -99,6 +87,7 @@ void server_append(struct server *s, struct lock *l, struct entry *e)
 
 void server_take_out(struct server *s, struct lock *l, struct entry *e)
 {
+    assert(l->waiters && e->state != ENTRY_HELD);
     *(e->prev ? &server_entry(s, e->prev - 1)->next : &l->first) = e->next;
     *(e->next ? &server_entry(s, e->next - 1)->prev : &l->last) = e->prev;
     l->waiters--;
@@ -116,6 +105,7 @@ static void link_holder(struct server *s, struct lock *l, struct entry *e)
 
 static void unlink_holder(struct server *s, struct lock *l, const struct entry *e)
 {
+    assert(l->holders);
     *(e->prev ? &server_entry(s, e->prev - 1)->next : &l->held) = e->next;
     if (e->next)
         server_entry(s, e->next - 1)->prev = e->prev;
@@ -125,6 +115,7 @@ static void unlink_holder(struct server *s, struct lock *l, const struct entry *
 /* With a token that nobody else has had. */
 static struct netlock_packet *say_granted(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
 {
+    assert(server_token(s, l) >= l->token); /* I2 */
     l->token = server_token(s, l) + 1;
     struct netlock_packet *p = server_forwards(s, e, l->token, out) ? NULL : server_answer(s, e, NETLOCK_GRANT, out);
     if (p)
@@ -134,6 +125,7 @@ static struct netlock_packet *say_granted(struct server *s, struct lock *l, cons
 
 static void grant(struct server *s, struct lock *l, struct entry *e, struct outbox *out)
 {
+    assert(!l->upgrader && (!l->holders || (l->mode == NETLOCK_SHARED && e->mode == NETLOCK_SHARED))); /* I1 */
     e->state = ENTRY_HELD;
     e->old = false;
     l->mode = e->mode;
@@ -141,28 +133,6 @@ static void grant(struct server *s, struct lock *l, struct entry *e, struct outb
     if (l->holders > l->peak)
         l->peak = l->holders;
     say_granted(s, l, e, out);
-}
-
-/* A hold's mode is this from now on, or has been. */
-static void say_converted(struct server *s, struct lock *l, struct entry *e, uint8_t mode, struct outbox *out)
-{
-    e->mode = l->mode = mode;
-    l->token = server_token(s, l) + 1;
-    struct netlock_packet *p = server_answer(s, e, NETLOCK_CONVERTED, out);
-    if (!p)
-        return;
-    p->token = l->token;
-    p->count = e->step;
-}
-
-/* A reader that wants to write does once it is alone: before everybody who waits. */
-static void strengthen(struct server *s, struct lock *l, struct outbox *out)
-{
-    if (!l->upgrader || l->holders != 1)
-        return;
-    struct entry *e = server_entry(s, l->upgrader - 1);
-    l->upgrader = 0;
-    say_converted(s, l, e, NETLOCK_EXCLUSIVE, out);
 }
 
 static bool fits(const struct lock *l, uint8_t mode)
@@ -193,7 +163,7 @@ void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *
             grant(s, l, e, out);
         }
     if (l->place == LOCK_OWNED && l->first && server_entry(s, l->first - 1)->try && server_open(s, l, now)) {
-        struct entry *e = server_entry(s, l->first - 1); /* the lock has come back, and is held: whoever tried was the first here */
+        struct entry *e = server_entry(s, l->first - 1); /* the lock has come back, and is held: the first waiter only tried */
         server_take_out(s, l, e);
         refuse(s, e, out);
     }
@@ -216,27 +186,21 @@ void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *
         return;
     if (was == ENTRY_HELD) {
         l->upgrader = l->upgrader == server_link(s, e) ? 0 : l->upgrader;
-        strengthen(s, l, out);
+        server_strengthen(s, l, out);
     }
     server_pump(s, l, now, out);
 }
 
-static void end_all(struct server *s, uint16_t machine, uint64_t now, struct outbox *out)
+/* Another life of the host numbers its requests anew. A request on its way to the switch is known there as given up. */
+static void end_all(void *server, uint16_t machine, bool anew, uint64_t now, struct outbox *out)
 {
+    struct server *s = server;
     uint64_t n = rack_requests(&s->config);
     for (uint64_t i = 0; i < n; i++)
         server_end(s, server_entry(s, machine * n + i), now, out);
-}
-
-/* Another life of the host numbers its requests anew. */
-static void forget_all(struct server *s, uint16_t machine)
-{
-    uint64_t n = rack_requests(&s->config);
-    for (uint64_t i = 0; i < n; i++) {
-        struct entry *e = server_entry(s, machine * n + i);
-        if (e->state != ENTRY_WAITING) /* on its way to the switch: it will be known as given up there */
-            e->nonce = 0;
-    }
+    for (uint64_t i = 0; anew && i < n; i++)
+        if (server_entry(s, machine * n + i)->state != ENTRY_WAITING)
+            server_entry(s, machine * n + i)->nonce = 0;
 }
 
 /* ---- requests ---- */
@@ -252,7 +216,7 @@ static void bounce(const struct netlock_packet *p, struct place to, struct outbo
     b->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_BOUNCED);
 }
 
-/* Who only tries is told at once; unless the lock is just on its way, with nobody in it: then where it arrives. */
+/* A mere try is answered at once; unless the lock is moving and nobody is in it: then where it arrives. */
 static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t now, struct outbox *out)
 {
     bool moving = l->place != LOCK_OWNED && !l->first && !l->holders;
@@ -328,40 +292,6 @@ static void on_release(struct server *s, struct entry *e, const struct netlock_p
     }
 }
 
-static void refuse_conversion(struct server *s, const struct entry *e, struct outbox *out)
-{
-    struct netlock_packet *a = server_answer(s, e, NETLOCK_REFUSED, out);
-    if (!a)
-        return;
-    a->code = NETLOCK_DEADLOCK;
-    a->count = e->step;
-}
-
-/* CONVERT and STAY. One that comes late is of an earlier step. */
-static void on_convert(struct server *s, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out)
-{
-    struct lock *l = server_lock(s, p->head.index);
-    bool fresh = p->count > e->step, own = l->upgrader == server_link(s, e);
-    if (p->head.nonce != e->nonce || e->state != ENTRY_HELD || p->count < e->step)
-        return;
-    e->step = p->count;
-    if (e->mode == p->mode || (e->mode == NETLOCK_EXCLUSIVE && p->head.type == NETLOCK_STAY)) {
-        say_converted(s, l, e, e->mode, out);
-    } else if (p->head.type == NETLOCK_STAY) {
-        l->upgrader = own ? 0 : l->upgrader;
-        refuse_conversion(s, e, out);
-        server_pump(s, l, now, out);
-    } else if (p->mode == NETLOCK_SHARED) {
-        say_converted(s, l, e, NETLOCK_SHARED, out);
-        server_pump(s, l, now, out);
-    } else if (!own && (l->upgrader || !fresh)) {
-        refuse_conversion(s, e, out);
-    } else {
-        l->upgrader = server_link(s, e);
-        strengthen(s, l, out);
-    }
-}
-
 static void say_released(struct server *s, const struct entry *e, const struct packet_head *h, struct outbox *out)
 {
     struct netlock_packet *a = server_answer(s, e, NETLOCK_RELEASED, out);
@@ -372,18 +302,14 @@ static void say_released(struct server *s, const struct entry *e, const struct p
     a->head.to.port = h->from.port;
 }
 
-static void on_lease(struct server *s, struct server_machine *m, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void on_lease(struct server *s, struct client *c, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct netlock_packet *a = server_rules(s, now) && now >= s->quiet_ns ? outbox_add(out, sizeof *a) : NULL;
     if (!a)
         return; /* no answer, no lease */
-    m->live = true;
-    m->until_ns = now + s->config.lease_ns;
+    client_renew(c, &s->config, now);
     *a = *p;
-    a->head.type = NETLOCK_LEASED;
-    a->head.epoch = s->life;
-    a->head.to = p->head.from;
-    a->head.from = (struct place){s->machine, PORT_SERVER};
+    netlock_turn_round(a, NETLOCK_LEASED, s->life, (struct place){s->machine, PORT_SERVER});
     a->token = 0;
     for (unsigned i = 0; i < s->config.servers; i++)
         a->token |= (uint64_t)(s->slots[i].term != 0) << i; /* whose locks it has */
@@ -396,86 +322,66 @@ static bool from_switch(const struct packet_head *h)
     return h->from.machine == MACHINE_SWITCH;
 }
 
+/* What is demanded of a packet, by its type. Types that are not here are not for servers. */
+enum { OF_HOST = 1, OF_SWITCH = 2, OWNED = 4, NONCE = 8, MODE = 16, FORWARDED = 32 };
+
+static const uint8_t demands[NETLOCK_TYPES] = {
+    [NETLOCK_LEASE] = OF_HOST,
+    [NETLOCK_ACQUIRE] = OF_HOST | OWNED | NONCE | MODE | FORWARDED,
+    [NETLOCK_CANCEL] = OF_HOST | OWNED | NONCE | FORWARDED,
+    [NETLOCK_RELEASE] = OF_HOST | NONCE,
+    [NETLOCK_CONVERT] = OF_HOST | OWNED | NONCE | MODE,
+    [NETLOCK_STAY] = OF_HOST | OWNED | NONCE | MODE,
+    [NETLOCK_PROBE] = OF_HOST | OWNED | NONCE | FORWARDED,
+    [NETLOCK_DATA] = OF_HOST | NONCE | MODE,
+    [NETLOCK_NOTIFY] = OF_SWITCH | OWNED,
+    [NETLOCK_PUSHED] = OF_SWITCH | OWNED,
+    [NETLOCK_TAKE] = OF_SWITCH | OWNED,
+    [NETLOCK_GIVE] = OF_SWITCH | OWNED,
+    [NETLOCK_CHASE] = OF_SWITCH | OWNED,
+    [NETLOCK_TAKE_MANY] = OF_SWITCH,
+    [NETLOCK_TAKEN_MANY] = OF_SWITCH,
+    [NETLOCK_SYNCED] = OF_SWITCH,
+};
+
 static bool sound(const struct server *s, const struct netlock_packet *p, uint32_t len)
 {
     const struct packet_head *h = &p->head;
-    switch ((enum netlock_type)h->type) {
-    case NETLOCK_LEASE:
-        return !from_switch(h);
-    case NETLOCK_ACQUIRE:
-        if ((p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE) || !(p->flags & NETLOCK_FORWARDED) ||
-            (p->flags & NETLOCK_PAYLOAD && !netlock_sound_payload(&s->config, p, len)))
-            return false;
-        break;
-    case NETLOCK_CANCEL:
-        if (!(p->flags & NETLOCK_FORWARDED))
-            return false;
-        break;
-    case NETLOCK_DATA:
-        return server_sound_data(s, p, len);
-    case NETLOCK_RELEASE:
-        break;
-    case NETLOCK_CONVERT:
-    case NETLOCK_STAY:
-        if (p->mode != NETLOCK_SHARED && p->mode != NETLOCK_EXCLUSIVE)
-            return false;
-        break;
-    case NETLOCK_NOTIFY:
-    case NETLOCK_PUSHED:
-    case NETLOCK_TAKE:
-    case NETLOCK_GIVE:
-        return from_switch(h) && server_owns(s, h->index);
-    case NETLOCK_TAKE_MANY:
-    case NETLOCK_TAKEN_MANY:
-        return from_switch(h) && server_sound_many(s, p, len);
-    case NETLOCK_CHASE:
-        return from_switch(h) && server_owns(s, h->index);
-    case NETLOCK_PROBE:
-        if (!(p->flags & NETLOCK_FORWARDED) || p->client.machine != h->from.machine)
-            return false;
-        break;
-    case NETLOCK_SYNCED:
-        return from_switch(h);
-    default:
+    uint8_t demand = h->type < NETLOCK_TYPES ? demands[h->type] : 0;
+    if (!(demand & (from_switch(h) ? OF_SWITCH : OF_HOST)) || (demand & OWNED && !server_owns(s, h->index)) ||
+        (demand & NONCE && !netlock_sound_nonce(p, rack_requests(&s->config))) || (demand & MODE && !netlock_sound_mode(p)) ||
+        (demand & FORWARDED && !(p->flags & NETLOCK_FORWARDED)))
         return false;
-    }
-    return !from_switch(h) && (server_owns(s, h->index) || h->type == NETLOCK_RELEASE) &&
-           netlock_request_of(h->nonce) < rack_requests(&s->config) && h->nonce >> NETLOCK_SLOT_BITS;
+    if (h->type == NETLOCK_ACQUIRE)
+        return !(p->flags & NETLOCK_PAYLOAD) || netlock_sound_payload(&s->config, p, len);
+    if (h->type == NETLOCK_DATA)
+        return server_sound_data(s, p, len);
+    if (h->type == NETLOCK_PROBE)
+        return p->client.machine == h->from.machine;
+    return (h->type != NETLOCK_TAKE_MANY && h->type != NETLOCK_TAKEN_MANY) || server_sound_many(s, p, len);
 }
 
-/* The host's packets of its latest life only, and of its latest leases; and of the switch's latest life. */
-static bool admit(struct server *s, struct server_machine *m, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+/* ACQUIRE and CANCEL: of the switch's latest life, which has said what it has; ACQUIRE with a lease only. */
+static bool admit(struct server *s, struct client *c, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     const struct packet_head *h = &p->head;
-    if (h->epoch < m->life) {
-        s->drops.stale++;
+    if (!client_admit(c, h, &s->drops, end_all, s, now, out))
         return false;
-    }
-    if (h->epoch > m->life) { /* started anew: nothing of its former life is left */
-        end_all(s, h->from.machine, now, out);
-        forget_all(s, h->from.machine);
-        *m = (struct server_machine){.life = h->epoch};
-    }
-    if (m->live && now >= m->until_ns) {
-        end_all(s, h->from.machine, now, out);
-        m->live = false;
-    }
     if (h->type != NETLOCK_ACQUIRE && h->type != NETLOCK_CANCEL)
         return true;
-    /* What the switch passed on before it answered SYNC does not tell who has the lock now. */
+    /* What the switch passed on before it answered SYNC does not tell whose the lock is now. */
     const struct server_slot *slot = server_slot(s, h->index);
     bool current = s->synced && slot->synced && p->life == s->switch_life &&
                    (p->flags & NETLOCK_OVERFLOW || (int32_t)(p->round - slot->version) >= 0);
     if (p->life > s->switch_life)
         s->sync_ns = now; /* there is a new switch */
-    if (!current || (h->type == NETLOCK_ACQUIRE && !m->live)) {
-        s->drops.stale++; /* it asks again */
-        return false;
-    }
-    return true;
+    if (current && (h->type == NETLOCK_CANCEL || c->live))
+        return true;
+    s->drops.stale++; /* it asks again */
+    return false;
 }
 
-/* Who are you, and since when? */
+/* Asks the switch for its term, and what it has. */
 static void say_sync(struct server *s, uint64_t now, struct outbox *out)
 {
     if (now < s->sync_ns)
@@ -484,10 +390,10 @@ static void say_sync(struct server *s, uint64_t now, struct outbox *out)
         netlock_packet_new(out, &s->config, NETLOCK_SYNC, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
     if (p)
         p->stamp = now;
-    bool settled = s->synced && s->table.reign == s->switch_life;
+    bool settled = s->synced && s->table.term == s->switch_life;
     if (settled)
         s->syncs = 0;
-    s->sync_ns = !p ? now : now + (settled ? s->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&s->config, &s->syncs));
+    s->sync_ns = !p ? now : now + (settled ? s->config.lease_ns / LEASE_SHARE : netlock_pause(&s->config, &s->syncs));
 }
 
 static void on_switch(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
@@ -517,50 +423,10 @@ static void on_switch(struct server *s, const struct netlock_packet *p, uint32_t
         server_on_pushed(s, l, p, now, out);
 }
 
-void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+/* A request of a host, by its nonce: an entry has the latest of them. */
+static void on_request(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
-    struct server *s = server;
-    const struct packet_head *h = packet_check(data, len, PACKET_NETLOCK, &s->config, &s->drops);
-    const struct netlock_packet *p = data;
-    if (!h)
-        return;
-    if (len < sizeof *p) {
-        s->drops.bad++;
-        return;
-    }
-    if (h->from.machine == MACHINE_STEWARD) {
-        server_on_reign(s, p, len, now);
-        say_sync(s, now, out);
-        return;
-    }
-    if (!sound(s, p, len)) {
-        s->drops.bad++;
-        return;
-    }
-    say_sync(s, now, out);
-    if (from_switch(h)) {
-        on_switch(s, p, len, now, out);
-        return;
-    }
-    if (h->from.machine > s->config.machines) {
-        s->drops.alien++;
-        return;
-    }
-    if (h->type == NETLOCK_DATA) {
-        server_on_data(s, p, len, out);
-        return;
-    }
-    struct server_machine *m = &s->machines[h->from.machine];
-    if (!admit(s, m, p, now, out))
-        return;
-    if (h->type == NETLOCK_LEASE) {
-        on_lease(s, m, p, now, out);
-        return;
-    }
-    if (h->type == NETLOCK_PROBE) {
-        deadlock_at_server(s, p, len, now, out);
-        return;
-    }
+    const struct packet_head *h = &p->head;
     struct entry *e = server_entry(s, (uint64_t)h->from.machine * rack_requests(&s->config) + netlock_request_of(h->nonce));
     if (e->nonce && (int64_t)(h->nonce - e->nonce) < 0) {
         if (h->type != NETLOCK_ACQUIRE) /* it has ended long ago */
@@ -568,7 +434,7 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
         s->drops.stale++;
         return;
     }
-    if (!server_owns(s, h->index)) { /* another has the lock now: nobody holds it from here */
+    if (!server_owns(s, h->index)) { /* another server has the lock now: nobody holds it from here */
         say_released(s, e, h, out);
         return;
     }
@@ -579,8 +445,8 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
     if (h->nonce == e->nonce)
         e->port = h->from.port; /* the process that asked before, for any of its host, may be gone */
     /* The lock has a place in the switch, in a round that this server does not know of: TAKE has not come, or what came of it was
-     * forgotten with everything else. Whichever, nothing is granted here before the switch has said more. */
-    if (p->flags & NETLOCK_OVERFLOW && !MISTAKE(s->config.mistakes, NETLOCK_BUST_DEAF_SERVER))
+     * forgotten with everything else. In both cases nothing is granted here before the switch has said more. */
+    if (p->flags & NETLOCK_OVERFLOW && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_DEAF_SERVER))
         server_on_take(s, server_lock(s, h->index), p, now, out);
     if (h->type == NETLOCK_ACQUIRE) {
         s->carried = p->flags & NETLOCK_PAYLOAD ? p : NULL;
@@ -588,10 +454,50 @@ void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_
         on_acquire(s, e, p, now, out);
         s->carried = NULL;
     } else if (h->type == NETLOCK_CONVERT || h->type == NETLOCK_STAY) {
-        on_convert(s, e, p, now, out);
+        server_on_convert(s, e, p, now, out);
     } else {
         on_release(s, e, p, now, out);
     }
+}
+
+static void on_host(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
+{
+    struct client *c = &s->clients[p->head.from.machine];
+    if (p->head.type == NETLOCK_DATA)
+        server_on_data(s, p, len, out);
+    else if (!admit(s, c, p, now, out))
+        return;
+    else if (p->head.type == NETLOCK_LEASE)
+        on_lease(s, c, p, now, out);
+    else if (p->head.type == NETLOCK_PROBE)
+        deadlock_at_server(s, p, len, now, out);
+    else
+        on_request(s, p, len, now, out);
+}
+
+void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out)
+{
+    struct server *s = server;
+    const struct packet_head *h = packet_check(data, len, PACKET_NETLOCK, &s->config, &s->drops);
+    const struct netlock_packet *p = data;
+    if (!h)
+        return;
+    bool of_steward = h->from.machine == MACHINE_STEWARD;
+    if (len < sizeof *p || (!of_steward && !sound(s, p, len))) {
+        s->drops.bad++;
+        return;
+    }
+    if (of_steward)
+        server_on_term(s, p, len, now);
+    say_sync(s, now, out);
+    if (of_steward)
+        return;
+    if (from_switch(h))
+        on_switch(s, p, len, now, out);
+    else if (h->from.machine <= s->config.machines)
+        on_host(s, p, len, now, out);
+    else
+        s->drops.alien++;
 }
 
 /* ---- time ---- */
@@ -633,13 +539,7 @@ static void remind(struct server *s, uint64_t now, struct outbox *out)
 uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out)
 {
     struct server *s = server;
-    for (uint32_t i = 1; i <= s->config.machines; i++) {
-        struct server_machine *m = &s->machines[i];
-        if (m->live && now >= m->until_ns) {
-            end_all(s, (uint16_t)i, now, out);
-            m->live = false;
-        }
-    }
+    uint64_t lapses = clients_lapse(s->clients, &s->config, end_all, s, now, out);
     uint64_t beat = server_beat(s, now, out);
     say_sync(s, now, out);
     if (s->synced && s->revive_ns <= now && server_rules(s, now))
@@ -650,8 +550,5 @@ uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out)
         server_report(s, now, out);
     uint64_t next = min_u64(min_u64(s->sync_ns, min_u64(s->report_ns, s->remind_ns)), server_lend_tick(s, now, out));
     next = min_u64(next, s->synced && server_rules(s, now) ? min_u64(s->revive_ns, beat) : beat);
-    for (uint32_t i = 1; i <= s->config.machines; i++)
-        if (s->machines[i].live)
-            next = min_u64(next, s->machines[i].until_ns);
-    return next;
+    return min_u64(next, lapses);
 }

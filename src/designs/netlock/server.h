@@ -4,6 +4,7 @@
 #define PAWL_DESIGNS_NETLOCK_SERVER_H
 
 #include "designs/netlock/netlock.h"
+#include "designs/packet/clients.h"
 
 enum entry_state {
     ENTRY_DONE,
@@ -16,7 +17,7 @@ enum entry_state {
 struct entry {
     uint64_t nonce; /* 0: none yet */
     uint64_t index;
-    uint32_t next, prev; /* in the lock's queue, or among those who hold it; entry + 1, 0: none */
+    uint32_t next, prev; /* in the lock's queue, or among its holders; entry + 1, 0: none */
     uint32_t count;      /* OVERFLOW: the order in which the switch passed it on */
     uint32_t push;       /* number of its push, if `pushed` */
     uint16_t port, tenant;
@@ -38,8 +39,8 @@ struct lock {
     uint64_t from_ns;     /* not granted before */
     uint64_t next_ns;     /* when to say again what its place demands */
     uint64_t drain_ns;    /* LENDING: since when; LENT: how long it took until nobody held it */
-    uint32_t first, last; /* who waits */
-    uint32_t held;        /* who holds; the latest first */
+    uint32_t first, last; /* the waiters */
+    uint32_t held;        /* the holders; the latest first */
     uint32_t holders;
     uint32_t round;
     uint32_t push, acked, credit;     /* the next push, all below have come, there is room for all below */
@@ -54,7 +55,7 @@ struct lock {
     uint8_t run_mode;     /* if it and those before it of the same call, which have this mode, can share; 0: it is the first */
     bool called;          /* and none else */
     bool busy, confirmed; /* the switch has it and said so */
-    bool empty;           /* handed over with nobody in q2: whoever was passed on before that comes too late */
+    bool empty;           /* handed over with an empty q2: requests passed on before that come too late */
 };
 
 /* The latest that one request of one host wanted to be done here (server_data.c). */
@@ -73,13 +74,7 @@ struct fence {
     uint64_t written, read;
 };
 
-#define SERVER_TOUCHED_MAX 16384u /* the first ones: who is asked for often comes early */
-
-struct server_machine {
-    uint64_t until_ns; /* its lease */
-    uint32_t life;
-    bool live;
-};
+#define SERVER_TOUCHED_MAX 16384u /* the first ones: locks that are asked for often come early */
 
 /* Locks whose index is the slot's number modulo the number of servers: the steward says whose they are. */
 struct server_slot {
@@ -89,6 +84,11 @@ struct server_slot {
     uint32_t version;    /* of the switch's table, when it answered */
     bool synced;         /* the switch has answered since */
     bool whole;          /* nobody had it before: nothing is lent that this server does not know of */
+};
+
+/* Where its parts lie, in bytes from the beginning. */
+struct server_layout {
+    uint64_t locks, entries, fences, deeds, bytes;
 };
 
 struct server {
@@ -114,23 +114,23 @@ struct server {
     uint32_t busy;    /* first; lock + 1 */
     uint32_t touched; /* locks asked for and not yet reported */
     uint32_t touched_lock[SERVER_TOUCHED_MAX];
-    uint64_t locks_at, entries_at, deeds_at, fences_at;
+    struct server_layout at;
     pawl_apply apply; /* null: it keeps no data */
     void *apply_ctx;
     const struct netlock_packet *carried; /* the request that is looked at just now, if it brings something for a data server */
     uint32_t carried_len;
-    struct server_machine machines[]; /* by number, from 0 on; then locks, then entries */
+    struct client clients[]; /* by the machine's number, from 0 on; then locks, then entries */
 };
 
 static inline struct lock *server_lock(struct server *s, uint64_t index)
 {
-    return (struct lock *)(void *)((char *)s + s->locks_at) + index;
+    return (struct lock *)(void *)((char *)s + s->at.locks) + index;
 }
 
 /* It has room for all of them: it may have to take over others'. */
 static inline uint64_t server_lock_index(struct server *s, const struct lock *l)
 {
-    return (uint64_t)(l - (struct lock *)(void *)((char *)s + s->locks_at));
+    return (uint64_t)(l - (struct lock *)(void *)((char *)s + s->at.locks));
 }
 
 static inline struct server_slot *server_slot(struct server *s, uint64_t index)
@@ -168,14 +168,14 @@ static inline struct place server_switch(const struct server *s)
 
 /* Whether it may grant, and give leases. */
 bool server_rules(const struct server *s, uint64_t now);
-void server_on_reign(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now);
+void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now);
 uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out);
 /* Whether this lock may be granted, or lent, now: every lease that others may have given for it has ended. */
 bool server_open(struct server *s, const struct lock *l, uint64_t now);
 
 static inline struct entry *server_entry(struct server *s, uint64_t i)
 {
-    return (struct entry *)(void *)((char *)s + s->entries_at) + i;
+    return (struct entry *)(void *)((char *)s + s->at.entries) + i;
 }
 
 static inline uint32_t server_link(struct server *s, const struct entry *e)
@@ -195,7 +195,7 @@ struct netlock_packet *server_to_switch(struct server *s, const struct lock *l, 
 
 /* Those that gave up on their way to a switch leave the queue, the others may be granted here again. */
 void server_recall(struct server *s, struct lock *l);
-/* Whoever can be granted now is; what is lent is pushed as far as there is room. */
+/* Grants the waiters that can be granted now; of a lent lock, pushes as far as there is room. */
 void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
 void server_append(struct server *s, struct lock *l, struct entry *e);
 /* Out of it, from whatever state. */
@@ -205,6 +205,12 @@ void server_take_out(struct server *s, struct lock *l, struct entry *e);
 /* Notes that a lock was asked for; tells the switch which were. */
 void server_touch(struct server *s, struct lock *l);
 void server_report(struct server *s, uint64_t now, struct outbox *out);
+
+/* ---- conversions (server_convert.c) ---- */
+
+void server_on_convert(struct server *s, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out);
+/* The reader that wants to write does, if it is the only holder: before all that wait. */
+void server_strengthen(struct server *s, struct lock *l, struct outbox *out);
 
 /* ---- data (server_data.c) ---- */
 

@@ -4,8 +4,8 @@
  *
  * Once: a host numbers what it wants done, and has one thing to do per request; the latest number and the reply are kept. A server
  * that lost its memory has another life, and does nothing that was meant for the one before.
- * Under the lock: tokens rise with every hold that excludes others, so whoever comes with a lower one than somebody before has lost
- * the lock meanwhile. What comes late, and before anybody else, is as good as done in time. */
+ * Under the lock: tokens rise with every hold that excludes others, so a holder that comes with a lower token than one before it
+ * has lost the lock meanwhile. A deed that comes late, but before the next holder, is as good as done in time. */
 #include "designs/netlock/server.h"
 
 void netlock_server_apply(void *server, pawl_apply apply, void *ctx)
@@ -17,23 +17,21 @@ void netlock_server_apply(void *server, pawl_apply apply, void *ctx)
 
 bool server_sound_data(const struct server *s, const struct netlock_packet *p, uint32_t len)
 {
-    return netlock_sound_payload(&s->config, p, len) && p->data.machine == s->machine &&
-           (p->mode == NETLOCK_SHARED || p->mode == NETLOCK_EXCLUSIVE) &&
-           netlock_request_of(p->head.nonce) < rack_requests(&s->config) && p->head.nonce >> NETLOCK_SLOT_BITS;
+    return netlock_sound_payload(&s->config, p, len) && p->data.machine == s->machine;
 }
 
 static struct deed *deed_of(struct server *s, const struct netlock_packet *p)
 {
     uint64_t i = (uint64_t)p->head.from.machine * rack_requests(&s->config) + netlock_request_of(p->stamp);
-    return (struct deed *)(void *)((char *)s + s->deeds_at) + i;
+    return (struct deed *)(void *)((char *)s + s->at.deeds) + i;
 }
 
 static bool passes(struct server *s, const struct netlock_packet *p)
 {
-    struct fence *f = (struct fence *)(void *)((char *)s + s->fences_at) + p->head.index;
+    struct fence *f = (struct fence *)(void *)((char *)s + s->at.fences) + p->head.index;
     bool reads = p->mode == NETLOCK_SHARED;
     if (p->token < f->written || (!reads && p->token < f->read))
-        return MISTAKE(s->config.mistakes, NETLOCK_BUST_FENCE);
+        return MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_FENCE);
     *(reads ? &f->read : &f->written) = reads ? max_u64(f->read, p->token) : p->token;
     return true;
 }
@@ -63,7 +61,7 @@ static void answer(struct server *s, const struct netlock_packet *p, const struc
     struct netlock_packet *a = outbox_add(out, (uint32_t)sizeof *a + d->len);
     if (!a)
         return; /* as if it were lost: asked for again */
-    netlock_head(a, &s->config, NETLOCK_ANSWER, s->life, (struct place){s->machine, PORT_SERVER}, p->head.from);
+    netlock_head(a, s->config.space, NETLOCK_ANSWER, s->life, (struct place){s->machine, PORT_SERVER}, p->head.from);
     a->head.index = p->head.index;
     a->head.nonce = d->nonce;
     a->stamp = p->stamp;
@@ -79,7 +77,7 @@ static void answer(struct server *s, const struct netlock_packet *p, const struc
 void server_on_data(struct server *s, const struct netlock_packet *p, uint32_t len, struct outbox *out)
 {
     struct deed *d = deed_of(s, p);
-    if (p->head.epoch < s->machines[p->head.from.machine].life || (d->id && (int64_t)(p->stamp - d->id) < 0)) {
+    if (p->head.epoch < s->clients[p->head.from.machine].life || (d->id && (int64_t)(p->stamp - d->id) < 0)) {
         s->drops.stale++;
         return;
     }
@@ -89,7 +87,7 @@ void server_on_data(struct server *s, const struct netlock_packet *p, uint32_t l
         answer(s, p, &none, out);
         return;
     }
-    if (d->id != p->stamp || (MISTAKE(s->config.mistakes, NETLOCK_BUST_TWICE) && !(p->flags & NETLOCK_VOID)))
+    if (d->id != p->stamp || (MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_TWICE) && !(p->flags & NETLOCK_VOID)))
         do_it(s, p, len, d);
     answer(s, p, d, out);
 }

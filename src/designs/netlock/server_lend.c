@@ -61,7 +61,7 @@ static void say_handover(struct server *s, struct lock *l, uint64_t now, struct 
 /* Nobody holds it, and every lease that may have been given for it has ended. */
 static bool lend(struct server *s, struct lock *l, uint64_t now)
 {
-    bool held = l->holders && !MISTAKE(s->config.mistakes, NETLOCK_BUST_NO_DRAIN);
+    bool held = l->holders && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_NO_DRAIN);
     if (l->place != LOCK_LENDING || held || !server_open(s, l, now))
         return false;
     l->place = LOCK_LENT;
@@ -156,7 +156,7 @@ void server_on_take_many(struct server *s, const struct netlock_packet *p, uint6
     struct netlock_packet *a = count ? outbox_add(out, (uint32_t)(sizeof *a + count * sizeof *lent)) : NULL;
     if (!a)
         return; /* if there was something to say: said again by server_lend_tick */
-    netlock_head(a, &s->config, NETLOCK_HANDOVER_MANY, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
+    netlock_head(a, s->config.space, NETLOCK_HANDOVER_MANY, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
     a->head.index = lent[0].index;
     a->life = s->switch_life;
     a->round = p->round;
@@ -220,21 +220,21 @@ static bool is_low(const struct lock *l, const struct entry *e)
 static void on_call(struct server *s, struct lock *l, const struct netlock_packet *p)
 {
     bool fresh = (int32_t)(p->count - l->closed) > 0 && l->push == l->acked && p->pushed == l->push;
-    if (!(p->flags & NETLOCK_LOW) || !(fresh || MISTAKE(s->config.mistakes, NETLOCK_BUST_CALLED)))
+    if (!(p->flags & NETLOCK_LOW) || !(fresh || MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_LOW)))
         return;
     l->called = true;
     l->run = l->push;
     l->run_mode = 0;
 }
 
-/* One who writes, or readers one after the other, before anybody else is pushed. */
+/* A writer, or readers one after the other, before all others are pushed. */
 static bool has_turn(const struct lock *l, const struct entry *e)
 {
     bool first = !l->run_mode, share = l->run_mode == NETLOCK_SHARED && e->mode == NETLOCK_SHARED;
     return !is_low(l, e) || (l->called && l->push == l->run && (first || share));
 }
 
-/* Nobody is left who can wait in the switch, and all that were pushed have come. */
+/* No request is left that can wait in the switch, and all that were pushed have come. */
 static bool has_only_lows(struct server *s, const struct lock *l)
 {
     return l->push == l->acked && (!l->first || is_low(l, server_entry(s, l->first - 1)));
@@ -365,7 +365,7 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
 /* The switch has forgotten everything: what was lent is here again, once the leases that it gave have ended. */
 static void take_back_all(struct server *s, uint64_t now)
 {
-    uint64_t from = MISTAKE(s->config.mistakes, NETLOCK_BUST_HASTY_REVERT) ? now : now + netlock_lease_over(&s->config);
+    uint64_t from = MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_HASTY_REVERT) ? now : now + lease_over(&s->config);
     for (unsigned i = 0; i < s->config.servers; i++)
         if (s->slots[i].term && !s->slots[i].whole) /* what was lent before it had the slot, it does not know */
             s->slots[i].open_ns = max_u64(s->slots[i].open_ns, from);
@@ -398,7 +398,7 @@ static void need_not_wait(struct server *s, uint64_t now)
     }
     for (unsigned i = 0; i < s->config.servers; i++) {
         struct server_slot *slot = &s->slots[i];
-        uint64_t heir = slot->whole ? 0 : slot->adopted_ns + netlock_lease_over(&s->config);
+        uint64_t heir = slot->whole ? 0 : slot->adopted_ns + lease_over(&s->config);
         if (slot->open_ns > max_u64(heir, now)) {
             slot->open_ns = max_u64(heir, now);
             s->revive_ns = min_u64(s->revive_ns, slot->open_ns);
@@ -413,8 +413,8 @@ void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t
         s->drops.stale++;
         return;
     }
-    bool new_reign = p->head.epoch != s->switch_life || !s->synced;
-    if (new_reign) {
+    bool new_term = p->head.epoch != s->switch_life || !s->synced;
+    if (new_term) {
         s->clean = false;
         s->switch_life = p->head.epoch;
         s->switch_number = p->head.from.port;
@@ -424,7 +424,7 @@ void server_on_synced(struct server *s, const struct netlock_packet *p, uint64_t
     }
     for (unsigned i = 0; i < s->config.servers; i++) {
         struct server_slot *slot = &s->slots[i];
-        slot->synced = slot->synced && !new_reign;
+        slot->synced = slot->synced && !new_term;
         if (!slot->synced && p->stamp > slot->adopted_ns) { /* asked since */
             slot->synced = true;
             slot->version = p->round;
@@ -441,7 +441,7 @@ uint64_t server_lend_tick(struct server *s, uint64_t now, struct outbox *out)
     for (uint32_t link = s->busy; link;) {
         struct lock *l = at_link(s, link);
         link = l->busy_next;
-        bool pushing = l->push != l->acked && !MISTAKE(s->config.mistakes, NETLOCK_BUST_NO_RESEND);
+        bool pushing = l->push != l->acked && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_NO_RESEND);
         if (l->confirmed && !pushing) {
             server_set_busy(s, l, false);
             continue;

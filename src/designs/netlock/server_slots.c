@@ -4,7 +4,7 @@
 
 bool server_rules(const struct server *s, uint64_t now)
 {
-    return now < s->until_ns || MISTAKE(s->config.mistakes, NETLOCK_BUST_NO_STEWARD);
+    return now < s->until_ns || MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_NO_STEWARD);
 }
 
 bool server_open(struct server *s, const struct lock *l, uint64_t now)
@@ -13,12 +13,12 @@ bool server_open(struct server *s, const struct lock *l, uint64_t now)
     return s->synced && slot->term && slot->synced && now >= slot->open_ns && now >= l->from_ns && server_rules(s, now);
 }
 
-/* Another has these locks now, or will. Whoever waits for one is to ask anew; whoever holds one from here must learn that it does
- * not any more: no leases, until all have ended. */
+/* Another server has these locks now, or will. Waiters are to ask anew; holders from here must learn that they hold nothing any
+ * more: no leases, until all have ended. */
 static void forget(struct server *s, unsigned slot, uint64_t now)
 {
-    if (!MISTAKE(s->config.mistakes, NETLOCK_BUST_LOUD))
-        s->quiet_ns = now + netlock_lease_over(&s->config);
+    if (!MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_LOUD))
+        s->quiet_ns = now + lease_over(&s->config);
     uint64_t entries = (s->config.machines + UINT64_C(1)) * rack_requests(&s->config);
     for (uint64_t i = 0; i < entries; i++) {
         struct entry *e = server_entry(s, i);
@@ -36,34 +36,25 @@ static void forget(struct server *s, unsigned slot, uint64_t now)
     s->slots[slot] = (struct server_slot){0};
 }
 
-/* What others granted must have ended: whoever had the slot gives no leases any more. */
+/* Holds that the former owner granted must have ended: it gives no leases any more. */
 static void adopt(struct server *s, const struct netlock_slot *given, uint64_t now)
 {
     bool first = given->first && s->fresh;
-    bool hasty = MISTAKE(s->config.mistakes, given->slot == s->number ? NETLOCK_BUST_HASTY_SERVER : NETLOCK_BUST_HASTY_HEIR);
-    s->slots[given->slot] = (struct server_slot){.term = given->term,
-                                                 .adopted_ns = now,
-                                                 .open_ns = first || hasty ? now : now + netlock_lease_over(&s->config),
-                                                 .whole = first};
+    bool hasty = MISTAKE(s->config.mistakes, given->slot == s->number ? NETLOCK_MISTAKE_HASTY_SERVER : NETLOCK_MISTAKE_HASTY_HEIR);
+    s->slots[given->slot] = (struct server_slot){
+        .term = given->term, .adopted_ns = now, .open_ns = first || hasty ? now : now + lease_over(&s->config), .whole = first};
     s->revive_ns = min_u64(s->revive_ns, s->slots[given->slot].open_ns);
     s->sync_ns = now;
 }
 
-void server_on_reign(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now)
+void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now)
 {
     struct netlock_table t;
-    uint64_t mine = 0;
-    if (p->head.type != NETLOCK_REIGN || netlock_table_read(&s->config, p, len, &t)) {
-        s->drops.bad++;
+    uint64_t mine = 0, until = netlock_table_hear(&s->config, p, len, s->life, s->stamp, now, &s->drops, &t);
+    if (!until)
         return;
-    }
-    uint64_t until = netlock_lease_until(&s->config, p->stamp);
-    if (p->ticket != s->life || p->stamp > now || p->stamp <= s->stamp || until <= now) {
-        s->drops.stale++;
-        return;
-    }
     if (now >= s->until_ns)
-        s->revive_ns = now; /* whoever came meanwhile waits */
+        s->revive_ns = now; /* requests that came meanwhile wait */
     s->stamp = p->stamp;
     s->until_ns = until;
     s->table = t;
@@ -76,7 +67,7 @@ void server_on_reign(struct server *s, const struct netlock_packet *p, uint32_t 
     for (uint32_t i = 0; i < t.count; i++)
         if (t.slots[i].owner == s->number && t.slots[i].life == s->life && !(mine >> t.slots[i].slot & 1))
             adopt(s, &t.slots[i], now);
-    if (t.reign > s->switch_life) { /* another switch: it is to be asked what it has */
+    if (t.term > s->switch_life) { /* another switch: it is to be asked what it has */
         s->switch_number = t.number;
         s->sync_ns = now;
     }
@@ -86,16 +77,11 @@ uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out)
 {
     if (now < s->beat_ns)
         return s->beat_ns;
-    struct netlock_packet *p =
-        netlock_table_write(&s->config, &s->table, NETLOCK_BEAT, s->life, (struct place){s->machine, PORT_SERVER},
-                            (struct place){MACHINE_STEWARD, PORT_POOL}, out);
-    if (!p)
+    if (!netlock_beat(&s->config, &s->table, s->life, (struct place){s->machine, PORT_SERVER}, now, s->until_ns, out))
         return now;
-    p->stamp = now;
-    p->flags = now < s->until_ns ? NETLOCK_BEAT_LEASED : 0;
-    bool settled = now < s->until_ns && s->table.reign == s->switch_life && s->synced;
+    bool settled = now < s->until_ns && s->table.term == s->switch_life && s->synced;
     if (settled)
         s->beats = 0;
-    s->beat_ns = now + (settled ? s->config.lease_ns / NETLOCK_LEASE_SHARE : netlock_pause(&s->config, &s->beats));
+    s->beat_ns = now + (settled ? s->config.lease_ns / LEASE_SHARE : netlock_pause(&s->config, &s->beats));
     return s->beat_ns;
 }

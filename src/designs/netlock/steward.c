@@ -11,8 +11,22 @@ int netlock_table_read(const struct rack_config *c, const struct netlock_packet 
     for (uint32_t i = 0; i < p->count; i++)
         if (slots[i].slot >= c->servers || slots[i].owner >= c->servers || !slots[i].term)
             return -EINVAL;
-    *out = (struct netlock_table){.reign = p->life, .reign_life = p->pushed, .number = (uint16_t)p->round, .count = p->count};
+    *out = (struct netlock_table){.term = p->life, .active_life = p->pushed, .number = (uint16_t)p->round, .count = p->count};
     memcpy(out->slots, slots, p->count * sizeof *slots);
+    return 0;
+}
+
+uint64_t netlock_table_hear(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, uint32_t life,
+                            uint64_t latest, uint64_t now, struct packet_drops *drops, struct netlock_table *out)
+{
+    if (p->head.type != NETLOCK_TERM || netlock_table_read(c, p, len, out)) {
+        drops->bad++;
+        return 0;
+    }
+    uint64_t until = lease_until(c, p->stamp);
+    if (p->ticket == life && p->stamp <= now && p->stamp > latest && until > now)
+        return until;
+    drops->stale++;
     return 0;
 }
 
@@ -22,12 +36,24 @@ struct netlock_packet *netlock_table_write(const struct rack_config *c, const st
     struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + table->count * sizeof *table->slots));
     if (!p)
         return NULL;
-    netlock_head(p, c, type, life, from, to);
-    p->life = table->reign;
+    netlock_head(p, c->space, type, life, from, to);
+    p->life = table->term;
     p->round = table->number;
-    p->pushed = table->reign_life;
+    p->pushed = table->active_life;
     p->count = table->count;
     memcpy(p + 1, table->slots, table->count * sizeof *table->slots);
+    return p;
+}
+
+struct netlock_packet *netlock_beat(const struct rack_config *c, const struct netlock_table *table, uint32_t life,
+                                    struct place from, uint64_t now, uint64_t until, struct outbox *out)
+{
+    const struct place steward = {MACHINE_STEWARD, PORT_POOL};
+    struct netlock_packet *p = netlock_table_write(c, table, NETLOCK_BEAT, life, from, steward, out);
+    if (!p)
+        return NULL;
+    p->stamp = now;
+    p->flags = now < until ? NETLOCK_BEAT_LEASED : 0;
     return p;
 }
 
@@ -41,11 +67,12 @@ void netlock_steward_init(void *state, const struct rack_config *config, uint32_
 {
     struct steward *s = state; /* zeroed */
     s->config = *config;
+    s->policy = netlock_policy(config->options);
     s->life = life;
     s->term = life;
     s->fresh = fresh;
-    s->began_ns = s->crowned_ns = now;
-    s->open_ns = fresh ? now : now + netlock_lease_over(config);
+    s->began_ns = s->elected_ns = now;
+    s->open_ns = fresh ? now : now + lease_over(config);
 }
 
 static unsigned switches(const struct steward *s)
@@ -67,7 +94,7 @@ static uint32_t next_term(struct steward *s, uint64_t now)
     return s->term;
 }
 
-/* ---- who has what ---- */
+/* ---- assignments ---- */
 
 static bool owned(const struct steward *s, const struct steward_slot *slot, uint64_t now)
 {
@@ -90,7 +117,7 @@ static int choose(const struct steward *s, unsigned slot, uint64_t now)
     int best = -1;
     if (alive(&s->servers[slot], now))
         return (int)slot;
-    if (!s->slots[slot].term && now < s->began_ns + netlock_lease_over(&s->config))
+    if (!s->slots[slot].term && now < s->began_ns + lease_over(&s->config))
         return -1;
     for (unsigned i = 0; i < s->config.servers; i++)
         if (alive(&s->servers[i], now) && (best < 0 || load_of(s, i, now) < load_of(s, (unsigned)best, now)))
@@ -107,46 +134,49 @@ static void assign_slots(struct steward *s, uint64_t now)
         if (owner < 0)
             continue;
         term = term ? term : next_term(s, now);
+        assert(term > slot->term); /* I2 */
         *slot = (struct steward_slot){
             .first = s->fresh && !slot->term, .term = term, .owner = (uint16_t)owner, .life = s->servers[owner].life};
         s->counts.assigned++;
     }
 }
 
-static void crown(struct steward *s, unsigned number, bool clean, uint64_t now)
+static void elect(struct steward *s, unsigned number, bool clean, uint64_t now)
 {
-    s->reign = next_term(s, now);
-    s->reigns = (uint16_t)number;
-    s->reign_life = s->switches[number].life;
-    s->crowned_ns = now;
+    uint32_t term = next_term(s, now);
+    assert(term > s->active_term && s->switches[number].life); /* I2: tokens begin with it */
+    s->active_term = term;
+    s->active = (uint16_t)number;
+    s->active_life = s->switches[number].life;
+    s->elected_ns = now;
     s->clean = clean;
     s->retire = false;
-    s->counts.reigns++;
+    s->counts.elected++;
 }
 
-/* Who should reign: the original. In trials they take turns. */
+/* The switch that should be active: the original. In trials both take turns. */
 static unsigned preferred(const struct steward *s, uint64_t now)
 {
-    bool toggle = s->config.options & NETLOCK_TOGGLE && switches(s) > 1;
+    bool toggle = s->policy.toggle && switches(s) > 1;
     return toggle ? (unsigned)((now - s->began_ns) / (2 * s->config.lease_ns)) % 2 : 0;
 }
 
-/* The one that should, if it lives. While the other reigns, that one's queues are to drain first. */
-static void assign_reign(struct steward *s, uint64_t now)
+/* Elects the preferred switch, if it lives. While the other is active, that one's queues are to drain first. */
+static void assign_switch(struct steward *s, uint64_t now)
 {
-    const struct steward_member *m = &s->switches[s->reigns];
+    const struct steward_member *m = &s->switches[s->active];
     unsigned first = preferred(s, now);
-    bool reigns = s->reign && m->life == s->reign_life && alive(m, now);
+    bool elected = s->active_term && m->life == s->active_life && alive(m, now);
     bool there = alive(&s->switches[first], now);
-    if (reigns) {
-        s->retire = s->reigns != first && there;
+    if (elected) {
+        s->retire = s->active != first && there;
         return;
     }
-    bool patient = !s->reign && now < s->began_ns + netlock_lease_over(&s->config); /* at first it has some time to come */
+    bool patient = !s->active_term && now < s->began_ns + lease_over(&s->config); /* at first it has some time to come */
     if (there)
-        crown(s, first, s->fresh && !s->reign, now);
+        elect(s, first, s->fresh && !s->active_term, now);
     else if (switches(s) > 1 && alive(&s->switches[1 - first], now) && !patient)
-        crown(s, 1 - first, false, now);
+        elect(s, 1 - first, false, now);
 }
 
 /* ---- after a loss of memory ---- */
@@ -166,10 +196,10 @@ static bool heard_all(const struct steward *s)
 static void hear(struct steward *s, const struct netlock_table *t, bool leased)
 {
     s->heard_lease = s->heard_lease || leased;
-    if (t->reign > s->reign) {
-        s->reign = t->reign;
-        s->reigns = t->number;
-        s->reign_life = t->reign_life;
+    if (t->term > s->active_term) {
+        s->active_term = t->term;
+        s->active = t->number;
+        s->active_life = t->active_life;
     }
     for (uint32_t i = 0; i < t->count; i++)
         if (t->slots[i].term > s->slots[t->slots[i].slot].term)
@@ -179,7 +209,7 @@ static void hear(struct steward *s, const struct netlock_table *t, bool leased)
 
 static void note_terms(struct steward *s, const struct netlock_table *t)
 {
-    s->term = t->reign > s->term ? t->reign : s->term;
+    s->term = t->term > s->term ? t->term : s->term;
     for (uint32_t i = 0; i < t->count; i++)
         s->term = t->slots[i].term > s->term ? t->slots[i].term : s->term;
 }
@@ -189,14 +219,14 @@ static void open_late(struct steward *s)
 {
     for (unsigned i = 0; i < s->config.servers; i++)
         s->slots[i].life = 0;
-    s->reign_life = 0;
+    s->active_life = 0;
 }
 
 static bool is_open(struct steward *s, uint64_t now)
 {
     if (!s->open_ns)
         return true;
-    /* Whoever has a lease knows of everything that was given a lease ago, and whatever was given later is not used yet. */
+    /* A member with a lease knows of everything that was assigned a lease ago, and what was assigned later is not used yet. */
     bool complete = heard_all(s) && s->heard_lease;
     if (now < s->open_ns && !complete)
         return false;
@@ -215,15 +245,13 @@ static struct steward_member *member_of(struct steward *s, struct place from, bo
         *number = from.port;
         return from.port < switches(s) ? &s->switches[from.port] : NULL;
     }
-    for (*number = 0; *number < s->config.servers; ++*number)
-        if (s->config.server[*number] == from.machine)
-            return &s->servers[*number];
-    return NULL;
+    *number = rack_server_on(&s->config, from.machine);
+    return *number < s->config.servers ? &s->servers[*number] : NULL;
 }
 
 static void answer(struct steward *s, const struct netlock_packet *p, struct outbox *out)
 {
-    struct netlock_table t = {.reign = s->reign, .reign_life = s->reign_life, .number = s->reigns};
+    struct netlock_table t = {.term = s->active_term, .active_life = s->active_life, .number = s->active};
     for (unsigned i = 0; i < s->config.servers; i++)
         if (s->slots[i].term)
             t.slots[t.count++] = (struct netlock_slot){.slot = (uint16_t)i,
@@ -232,12 +260,12 @@ static void answer(struct steward *s, const struct netlock_packet *p, struct out
                                                        .life = s->slots[i].life,
                                                        .first = s->slots[i].first};
     struct netlock_packet *a =
-        netlock_table_write(&s->config, &t, NETLOCK_REIGN, s->life, (struct place){MACHINE_STEWARD, PORT_POOL}, p->head.from, out);
+        netlock_table_write(&s->config, &t, NETLOCK_TERM, s->life, (struct place){MACHINE_STEWARD, PORT_POOL}, p->head.from, out);
     if (!a)
         return; /* no answer, no lease */
     a->stamp = p->stamp;
     a->ticket = p->head.epoch;
-    a->flags = (uint8_t)((s->clean ? NETLOCK_REIGN_CLEAN : 0) | (s->retire ? NETLOCK_REIGN_RETIRE : 0));
+    a->flags = (uint8_t)((s->clean ? NETLOCK_TERM_CLEAN : 0) | (s->retire ? NETLOCK_TERM_RETIRE : 0));
 }
 
 void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -265,18 +293,18 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
     }
     m->life = h->epoch;
     m->stamp = p->stamp;
-    m->until_ns = now + netlock_lease_over(&s->config);
+    m->until_ns = now + lease_over(&s->config);
     note_terms(s, &t);
     if (s->open_ns && !s->fresh)
         hear(s, &t, p->flags & NETLOCK_BEAT_LEASED);
     if (!is_open(s, now))
         return; /* what it has it has from before */
-    if (is_switch && s->reigns == number && p->life == s->reign && p->flags & NETLOCK_BEAT_EMPTY) {
-        s->counts.returns++; /* it has promised to grant nothing more in this reign */
+    if (is_switch && s->active == number && p->life == s->active_term && p->flags & NETLOCK_BEAT_EMPTY) {
+        s->counts.returns++; /* it has promised to grant nothing more in this term */
         unsigned first = preferred(s, now);
-        /* Of the reigns before it something may be left, unless it was clean or the leases have ended since. */
-        bool clean = s->clean || now >= s->crowned_ns + netlock_lease_over(&s->config);
-        crown(s, alive(&s->switches[first], now) ? first : 1 - first, clean, now);
+        /* Of the terms before it something may be left, unless it was clean or the leases have ended since. */
+        bool clean = s->clean || now >= s->elected_ns + lease_over(&s->config);
+        elect(s, alive(&s->switches[first], now) ? first : 1 - first, clean, now);
     }
     netlock_steward_tick(s, now, out);
     answer(s, p, out);
@@ -288,7 +316,7 @@ uint64_t netlock_steward_tick(void *state, uint64_t now, struct outbox *out)
     (void)out;
     if (is_open(s, now)) {
         assign_slots(s, now);
-        assign_reign(s, now);
+        assign_switch(s, now);
     }
-    return now + s->config.lease_ns / NETLOCK_LEASE_SHARE;
+    return now + s->config.lease_ns / LEASE_SHARE;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The switch: Algorithm 1. Requests for locks that are here go through the stages, others to their server. */
+#include "dataplane/netlock_packets.h"
 #include "designs/netlock/deadlock.h"
 
 #include <errno.h>
@@ -8,13 +9,13 @@
 
 static struct plane_config plane_config_of(const struct rack_config *c)
 {
-    uint32_t slots = netlock_slots(netlock_tuned(c->options));
-    return (struct plane_config){.slots = slots,
-                                 .locks = (uint32_t)min_u64(c->locks, slots),
+    const struct netlock_policy policy = netlock_policy(c->options);
+    return (struct plane_config){.slots = policy.slots,
+                                 .locks = (uint32_t)min_u64(c->locks, policy.slots),
                                  .requests = (c->machines + 1u) * rack_requests(c),
                                  .stride = rack_requests(c),
                                  .tenants = SWITCH_TENANTS,
-                                 .pipes = c->options & NETLOCK_CHAIN ? 1 : netlock_pipes(netlock_tuned(c->options)),
+                                 .pipes = policy.pipes,
                                  .homes = c->servers};
 }
 
@@ -49,12 +50,11 @@ void netlock_switch_describe(const struct rack_config *c, struct netlock_memory 
     m->machines_at = scratch.machines_at;
     m->servers_at = offsetof(struct nl_switch, servers);
     m->owner_at = offsetof(struct nl_switch, owner);
-    m->reign_at = offsetof(struct nl_switch, until_ns);
-    m->life_at = offsetof(struct nl_switch, life);
+    m->until_at = offsetof(struct nl_switch, until_ns);
+    m->term_at = offsetof(struct nl_switch, term);
     m->version_at = offsetof(struct nl_switch, version);
-    m->levels_at = offsetof(struct nl_switch, levels);
+    m->levels_at = offsetof(struct nl_switch, policy.levels);
     m->lease_ns = c->lease_ns;
-    m->bust = (uint32_t)(MISTAKES(c->mistakes) & NETLOCK_BUST_PLANE);
     m->servers = c->servers;
     static_assert(NETLOCK_SERVERS_MAX == RACK_SERVERS_MAX, "all of them");
     memcpy(m->server, c->server, sizeof m->server);
@@ -79,13 +79,13 @@ void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)
 static void install_all(struct nl_switch *w, uint64_t now)
 {
     struct plane *plane = switch_plane(w);
-    w->open_ns = w->clean ? now : now + netlock_lease_over(&w->config);
+    w->open_ns = w->clean ? now : now + lease_over(&w->config);
     for (uint32_t i = 0; i < plane->config.locks; i++) {
         const struct plane_region r = {.left = i, .size = 1};
         uint32_t lock;
         if (plane_install(plane, i, &r, &lock))
             return;
-        plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->life << NETLOCK_TOKEN_BITS);
+        plane_set(plane, NETLOCK_TOKEN, lock, (uint64_t)w->term << NETLOCK_TOKEN_BITS);
         switch_control(w, lock)->state = CONTROL_LIVE;
         plane_reopen(plane, lock);
     }
@@ -96,8 +96,8 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
     struct nl_switch *w = state; /* zeroed */
     w->config = *config;
     w->config.options = netlock_tuned(config->options);
-    w->levels = netlock_levels(w->config.options);
-    w->own_life = life;
+    w->policy = netlock_policy(config->options);
+    w->life = life;
     w->beat_ns = now;
     w->version = 1;
     const struct plane_config p = plane_config_of(config);
@@ -110,15 +110,15 @@ void netlock_switch_number(void *state, uint16_t number)
     ((struct nl_switch *)state)->number = number;
 }
 
-/* Nothing of a former reign is left. While a program in the kernel has the memory, too, no packet passes meanwhile. */
+/* Nothing of a former term is left. While a program in the kernel has the memory, too, no packet passes meanwhile. */
 static void wipe(struct nl_switch *w)
 {
     struct plane *plane = switch_plane(w);
     bool in_kernel = plane->in_kernel;
     const struct rack_config config = w->config;
-    struct plane_quota quotas[SWITCH_TENANTS];
+    struct netlock_quota quotas[SWITCH_TENANTS];
     for (uint16_t i = 0; i < SWITCH_TENANTS; i++)
-        quotas[i] = plane_quota_of(plane, i); /* policies outlast a reign */
+        quotas[i] = plane_quota_of(plane, i); /* policies outlast a term */
     __atomic_store_n(&w->until_ns, 0, __ATOMIC_SEQ_CST);
     plane_grace(plane);
     for (uint32_t lock = 0; in_kernel && lock < plane->config.locks; lock++)
@@ -133,33 +133,32 @@ static void wipe(struct nl_switch *w)
     switch_plane(w)->in_kernel = in_kernel;
 }
 
-void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now)
+void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now)
 {
     const struct nl_switch old = *w;
-    if (old.life)
+    assert(term > old.term); /* I2 */
+    if (old.term)
         wipe(w);
     w->config = old.config;
     w->drops = old.drops;
     w->counts = old.counts;
     memcpy(w->stops, old.stops, sizeof w->stops);
     w->number = old.number;
-    w->levels = old.levels;
+    w->policy = old.policy;
     w->twin = old.twin;
-    w->own_life = old.own_life;
+    w->life = old.life;
     w->leased_ns = old.leased_ns;
     w->stamp = old.stamp;
     w->beat_ns = old.beat_ns;
-    w->life = reign;
+    w->term = term;
     w->clean = clean;
     w->version = 1;
     w->control_ns = now;
     w->allocate_ns = now + NETLOCK_MEASURE_NS;
     w->churn_ns = now + w->config.retry_ns;
-    w->dice = reign * UINT64_C(0x9e3779b97f4a7c15) + (w->config.options & ~(uint64_t)NETLOCK_FEW);
-    switch_plane(w)->bust = (uint16_t)(MISTAKES(w->config.mistakes) & NETLOCK_BUST_PLANE);
-    switch_plane(w)->bust |= MISTAKE(w->config.mistakes, NETLOCK_BUST_UPGRADED) ? NETLOCK_BUST_UPGRADE : 0;
-    switch_plane(w)->bust |= MISTAKE(w->config.mistakes, NETLOCK_BUST_CALLED) ? NETLOCK_BUST_LOW : 0;
-    if (w->config.options & NETLOCK_CHAIN)
+    w->dice = term * UINT64_C(0x9e3779b97f4a7c15) + (w->config.options & ~(uint64_t)NETLOCK_FEW);
+    switch_plane(w)->mistakes = (uint16_t)(MISTAKES(w->config.mistakes) & NETLOCK_MISTAKE_PLANE);
+    if (w->policy.chain)
         install_all(w, now);
 }
 
@@ -169,44 +168,29 @@ struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enu
 {
     if (!switch_owner(w, index))
         return NULL;
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(w), switch_server_place(w, index));
+    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->term, switch_place(w), switch_server_place(w, index));
     if (p) {
         p->head.index = index;
-        p->life = w->life;
+        p->life = w->term;
     }
     return p;
 }
 
-static struct netlock_packet *to_client(struct nl_switch *w, uint64_t index, uint64_t nonce, struct place to,
-                                        enum netlock_type type, struct outbox *out)
+static struct netlock_packet *add_packet(void *out)
 {
-    struct netlock_packet *p = netlock_packet_new(out, &w->config, type, w->life, switch_place(w), to);
-    if (p) {
-        p->head.index = index;
-        p->head.nonce = nonce;
-    }
-    return p;
+    return outbox_add(out, sizeof(struct netlock_packet));
 }
 
-static void emit_grant(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
+static struct netlock_sender sender_of(const struct nl_switch *w, uint64_t index, struct outbox *out)
 {
-    struct netlock_packet *p = to_client(w, index, pass->out_nonce, pass->out_place, NETLOCK_GRANT, out);
-    w->counts.switch_grants++;
-    if (!p)
-        return; /* as if it were lost: asked for again */
-    p->mode = pass->out_mode;
-    p->ticket = pass->out_ticket;
-    p->token = pass->out_token;
+    return (struct netlock_sender){
+        .add = add_packet, .ctx = out, .index = index, .space = w->config.space, .term = w->term, .self = switch_place(w)};
 }
 
-static void emit_converted(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
+static struct netlock_packet *answer(struct nl_switch *w, const struct packet_head *h, enum netlock_type type, struct outbox *out)
 {
-    struct netlock_packet *p = to_client(w, index, pass->out_nonce, pass->out_place, NETLOCK_CONVERTED, out);
-    if (!p)
-        return;
-    p->mode = pass->out_mode;
-    p->count = pass->step;
-    p->token = pass->out_token;
+    const struct netlock_sender s = sender_of(w, h->index, out);
+    return netlock_to_client(&s, type, h->nonce, h->from);
 }
 
 static void emit_data(struct nl_switch *w, const struct netlock_pass *pass, const struct netlock_packet *p, uint32_t len,
@@ -216,82 +200,25 @@ static void emit_data(struct nl_switch *w, const struct netlock_pass *pass, cons
     w->counts.switch_grants++;
     if (!d)
         return; /* as if it were lost: asked for again */
-    netlock_to_data(d, p, len, switch_place(w), w->life);
+    netlock_to_data(d, p, len, switch_place(w), w->term);
     d->mode = pass->out_mode;
     d->ticket = pass->out_ticket;
     d->token = pass->out_token;
 }
 
-static void emit_refusal(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
-{
-    struct netlock_packet *p = to_client(w, index, pass->nonce, (struct place){pass->machine, pass->port}, NETLOCK_REFUSED, out);
-    bool quota = pass->out & NETLOCK_OUT_QUOTA;
-    w->counts.refused_quota += quota;
-    if (!p)
-        return;
-    p->code = quota                              ? NETLOCK_QUOTA
-              : pass->out & NETLOCK_OUT_MOVING   ? NETLOCK_MOVING
-              : pass->out & NETLOCK_OUT_DEADLOCK ? NETLOCK_DEADLOCK
-                                                 : NETLOCK_HELD;
-    p->count = pass->out & NETLOCK_OUT_DEADLOCK ? pass->step : 0;
-    p->stamp = quota ? (uint64_t)pass->out_wait << 10 : 0;
-}
-
-/* To the server, with what it must know about where the lock is. */
-static void emit_forward(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
-{
-    enum netlock_type type = pass->op == NETLOCK_OP_CANCEL ? NETLOCK_CANCEL : NETLOCK_ACQUIRE;
-    struct netlock_packet *p = switch_owner(w, index) ? outbox_add(out, sizeof *p) : NULL;
-    w->counts.overflowed++;
-    if (!p)
-        return; /* as if it were lost */
-    netlock_head(p, &w->config, type, switch_machine(w, pass->machine)->life, (struct place){pass->machine, pass->port},
-                 switch_server_place(w, index));
-    p->head.index = index;
-    p->head.nonce = pass->nonce;
-    p->mode = pass->mode;
-    p->priority = pass->priority;
-    p->tenant = pass->tenant;
-    p->flags = (uint8_t)((pass->flags & NETLOCK_TRY) | NETLOCK_FORWARDED | NETLOCK_OVERFLOW | (pass->low ? NETLOCK_LOW : 0));
-    p->ticket = pass->levels;
-    p->life = w->life;
-    p->round = pass->round;
-    p->count = pass->count;
-}
-
-static void emit_pushes(struct nl_switch *w, uint64_t index, const struct netlock_pass *pass, struct outbox *out)
-{
-    enum netlock_type type = pass->out & NETLOCK_OUT_NOTIFY ? NETLOCK_NOTIFY : NETLOCK_PUSHED;
-    struct netlock_packet *p = switch_to_server(w, index, type, out);
-    if (!p)
-        return;
-    p->round = pass->round;
-    p->pushed = pass->pushed;
-    p->count = pass->count;
-    p->room = pass->out_room;
-    p->flags = pass->vacant ? NETLOCK_LOW : 0;
-    p->ticket = pass->levels;
-}
-
+/* What leaves after a pass. A packet that finds no room in the outbox is as good as lost: it is asked for again. */
 static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *pass, struct outbox *out)
 {
-    uint64_t index = plane_index(switch_plane(w), lock);
-    struct place client = {pass->machine, pass->port};
-    if (pass->out & NETLOCK_OUT_GRANT)
-        emit_grant(w, index, pass, out);
-    if (pass->out & NETLOCK_OUT_RELEASED)
-        to_client(w, index, pass->nonce, client, NETLOCK_RELEASED, out);
-    if (pass->out & NETLOCK_OUT_GONE)
-        to_client(w, index, pass->nonce, client, NETLOCK_GONE, out);
-    if (pass->out & (NETLOCK_OUT_HELD | NETLOCK_OUT_QUOTA | NETLOCK_OUT_MOVING | NETLOCK_OUT_DEADLOCK))
-        emit_refusal(w, index, pass, out);
-    if (pass->out & NETLOCK_OUT_CONVERTED)
-        emit_converted(w, index, pass, out);
-    if (pass->out & NETLOCK_OUT_FORWARD)
-        emit_forward(w, index, pass, out);
-    /* While it moves, nothing is to be pushed. */
-    if (pass->out & NETLOCK_OUT_PUSHED || (pass->out & NETLOCK_OUT_NOTIFY && switch_control(w, lock)->state == CONTROL_LIVE))
-        emit_pushes(w, index, pass, out);
+    struct netlock_sender s = sender_of(w, plane_index(switch_plane(w), lock), out);
+    if (pass->out & NETLOCK_OUT_TO_SERVER) {
+        s.server = switch_server_place(w, s.index);
+        s.host_life = switch_machine(w, pass->machine)->life;
+        s.notifies = switch_control(w, lock)->state == CONTROL_LIVE;
+    }
+    w->counts.switch_grants += (pass->out & NETLOCK_OUT_GRANT) != 0;
+    w->counts.refused_quota += (pass->out & NETLOCK_OUT_QUOTA) != 0;
+    w->counts.overflowed += (pass->out & NETLOCK_OUT_FORWARD) != 0;
+    netlock_emit(pass, &s);
 }
 
 /* `p`: the packet itself, if it has bytes for a data server. */
@@ -300,6 +227,7 @@ static void run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, c
 {
     struct plane *plane = switch_plane(w);
     uint64_t passes = 0;
+    assert(lock < plane->config.locks && pass->op != NETLOCK_OP_NONE);
     pass->now = plane_now(now);
     plane->counts.packets++;
     for (;;) {
@@ -331,14 +259,6 @@ void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, u
 
 /* ---- packets of hosts ---- */
 
-/* As it is, to where it wants to go. */
-static void pass_through(const void *data, uint32_t len, struct outbox *out)
-{
-    void *p = outbox_add(out, len);
-    if (p)
-        memcpy(p, data, len);
-}
-
 /* Bytes for a data server go along: most often that is the one which has the lock. */
 static void pass_on(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, struct outbox *out)
 {
@@ -348,11 +268,7 @@ static void pass_on(struct nl_switch *w, const struct netlock_packet *p, uint32_
     if (!f)
         return;
     memcpy(f, p, all);
-    f->head.to = switch_server_place(w, p->head.index);
-    f->flags = (uint8_t)((p->flags & (NETLOCK_TRY | NETLOCK_PAYLOAD)) | NETLOCK_FORWARDED);
-    f->priority = w->levels ? p->priority : 0;
-    f->life = w->life;
-    f->round = w->version;
+    netlock_forward(f, switch_server_place(w, p->head.index), w->policy.levels, w->term, w->version);
 }
 
 /* The quota counts for locks on servers, too. */
@@ -361,41 +277,27 @@ static bool within_quota(struct nl_switch *w, const struct netlock_packet *p, ui
     uint32_t wait = plane_charge(switch_plane(w), p->tenant, p->head.from.machine, p->head.nonce, plane_now(now));
     if (!wait)
         return true;
-    struct netlock_packet *a = to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_REFUSED, out);
+    const struct netlock_sender s = sender_of(w, p->head.index, out);
+    struct netlock_pass refused = {.out = NETLOCK_OUT_QUOTA, .out_wait = wait};
+    netlock_pass_of_request(&refused, p, false);
+    netlock_emit_refusal(&refused, &s);
     w->counts.refused_quota++;
-    if (a) {
-        a->code = NETLOCK_QUOTA;
-        a->stamp = (uint64_t)wait << 10;
-    }
     return false;
 }
 
 static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
-    static const uint8_t ops[] = {[NETLOCK_ACQUIRE] = NETLOCK_OP_ACQUIRE,
-                                  [NETLOCK_RELEASE] = NETLOCK_OP_RELEASE,
-                                  [NETLOCK_CANCEL] = NETLOCK_OP_CANCEL,
-                                  [NETLOCK_CONVERT] = NETLOCK_OP_CONVERT,
-                                  [NETLOCK_STAY] = NETLOCK_OP_STAY};
     bool converts = p->head.type == NETLOCK_CONVERT || p->head.type == NETLOCK_STAY;
     uint32_t lock = plane_match(switch_plane(w), p->head.index);
     if (lock == PLANE_NO_LOCK) {
         if (p->head.type == NETLOCK_RELEASE) /* its queue had drained before it went: this one has ended */
-            to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_RELEASED, out);
+            answer(w, &p->head, NETLOCK_RELEASED, out);
         else if (!converts && (p->head.type != NETLOCK_ACQUIRE || within_quota(w, p, now, out)))
             pass_on(w, p, len, out);
         return;
     }
-    struct netlock_pass pass = {.op = ops[p->head.type],
-                                .mode = p->mode,
-                                .priority = w->levels ? p->priority : 0,
-                                .flags = p->flags & (NETLOCK_TRY | NETLOCK_PAYLOAD),
-                                .machine = p->head.from.machine,
-                                .port = p->head.from.port,
-                                .tenant = p->tenant,
-                                .nonce = p->head.nonce,
-                                .ticket = p->ticket,
-                                .step = converts ? (uint16_t)(p->count % NETLOCK_STEPS) : 0};
+    struct netlock_pass pass = {0};
+    netlock_pass_of_request(&pass, p, w->policy.levels);
     run(w, lock, &pass, p->flags & NETLOCK_PAYLOAD ? p : NULL, len, now, out);
 }
 
@@ -421,11 +323,8 @@ static void on_lease(struct nl_switch *w, struct netlock_machine *m, const struc
     __atomic_store_n(&m->until_ns, now + w->config.lease_ns, __ATOMIC_RELEASE);
     m->live = true;
     *a = *p;
-    a->head.type = NETLOCK_LEASED;
-    a->head.epoch = w->life;
-    a->head.to = p->head.from;
-    a->head.from = switch_place(w);
-    if (p->life == w->life && !m->clean)
+    netlock_turn_round(a, NETLOCK_LEASED, w->term, switch_place(w));
+    if (p->life == w->term && !m->clean)
         look_whether_clean(w, m, out);
 }
 
@@ -434,13 +333,12 @@ static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uin
     const struct packet_head *h = &p->head;
     if (h->type == NETLOCK_LEASE)
         return true;
-    if (netlock_request_of(h->nonce) >= rack_requests(&w->config) || !(h->nonce >> NETLOCK_SLOT_BITS))
+    if (!netlock_sound_nonce(p, rack_requests(&w->config)))
         return false;
     if (h->type == NETLOCK_ACQUIRE)
-        return (p->mode == NETLOCK_SHARED || p->mode == NETLOCK_EXCLUSIVE) &&
-               (!(p->flags & NETLOCK_PAYLOAD) || netlock_sound_payload(&w->config, p, len));
+        return netlock_sound_mode(p) && (!(p->flags & NETLOCK_PAYLOAD) || netlock_sound_payload(&w->config, p, len));
     if (h->type == NETLOCK_CONVERT || h->type == NETLOCK_STAY)
-        return p->mode == NETLOCK_SHARED || p->mode == NETLOCK_EXCLUSIVE;
+        return netlock_sound_mode(p);
     return (h->type == NETLOCK_RELEASE || h->type == NETLOCK_CANCEL || h->type == NETLOCK_PROBE) && !(p->flags & NETLOCK_PAYLOAD);
 }
 
@@ -482,21 +380,13 @@ static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint32_
     } else if (p->head.type == NETLOCK_PROBE) {
         deadlock_at_switch(w, p, len, now, out);
     } else if (p->head.type == NETLOCK_ACQUIRE &&
-               ((w->levels && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
-        struct netlock_packet *a = to_client(w, p->head.index, p->head.nonce, p->head.from, NETLOCK_REFUSED, out);
+               ((w->policy.levels && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= SWITCH_TENANTS)) {
+        struct netlock_packet *a = answer(w, &p->head, NETLOCK_REFUSED, out);
         if (a)
             a->code = NETLOCK_POLICY;
     } else {
         on_request(w, p, len, now, out);
     }
-}
-
-static bool is_server(const struct nl_switch *w, uint16_t machine)
-{
-    for (unsigned i = 0; i < w->config.servers; i++)
-        if (w->config.server[i] == machine)
-            return true;
-    return false;
 }
 
 void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -507,7 +397,9 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
     if (!h)
         return;
     if (h->to.machine != MACHINE_SWITCH || h->to.port != w->number) {
-        pass_through(data, len, out);
+        void *through = outbox_add(out, len);
+        if (through)
+            memcpy(through, data, len);
         return;
     }
     if (len < sizeof *p) {
@@ -515,14 +407,14 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
         return;
     }
     if (h->from.machine == MACHINE_STEWARD) {
-        switch_on_reign(w, p, len, now);
+        switch_on_term(w, p, len, now);
         return;
     }
     if (h->from.machine == MACHINE_OPERATOR) {
         switch_on_command(w, p, len, now, out);
         return;
     }
-    if (!switch_reigns(w, now)) {
+    if (!switch_is_active(w, now)) {
         w->drops.stale++;
         if (h->from.machine <= w->config.machines)
             switch_say_elsewhere(w, h, out);
@@ -530,7 +422,7 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
     }
     if (h->from.machine <= w->config.machines) /* also what a server sends back in the name of a host */
         on_host(w, p, len, now, out);
-    else if (is_server(w, h->from.machine))
+    else if (rack_server_on(&w->config, h->from.machine) < w->config.servers)
         switch_on_server(w, p, len, now, out);
     else
         w->drops.alien++;

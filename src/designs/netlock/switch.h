@@ -29,7 +29,7 @@ struct control {
     uint32_t next, prev; /* among the restless; lock + 1, 0: none */
     uint8_t state;
     bool unwanted; /* to go once it is LIVE */
-    bool stopped;  /* LIVE, and nobody was granted yet who waited at the server */
+    bool stopped;  /* LIVE, and no waiter from the server was granted yet */
     bool restless; /* on the move, or overflowing: has something to say again */
 };
 
@@ -64,11 +64,12 @@ struct demand {
 
 struct nl_switch {
     struct rack_config config;
+    struct netlock_policy policy;
     struct packet_drops drops;
     struct switch_counts counts;
     uint16_t number;              /* 0: the original, 1: its backup */
-    uint32_t own_life;            /* of its memory */
-    uint64_t leased_ns, until_ns; /* its lease from the steward; and until when it reigns */
+    uint32_t life;                /* of its memory */
+    uint64_t leased_ns, until_ns; /* its lease from the steward; and until when it is active */
     uint64_t stamp, beat_ns;
     uint8_t asked;                    /* BEATs without a settled answer */
     struct netlock_table table;       /* what the steward said last */
@@ -76,9 +77,8 @@ struct nl_switch {
     bool retire, retired;             /* its queues are to drain; have drained */
     bool filling;                     /* all locks fit, and not all of them are here yet */
     uint32_t taking;                  /* locks that are on their way here */
-    uint32_t life;                    /* its own reign; 0: none */
+    uint32_t term;                    /* as the active switch, its own; 0: none */
     uint32_t version;                 /* of the table: rounds are numbered by it */
-    uint32_t levels;                  /* how many priorities have queues of their own; 0: there is one queue for all */
     bool clean;                       /* all hosts have */
     uint64_t control_ns, churn_ns, allocate_ns;
     uint64_t open_ns;    /* netchain: grants from then on */
@@ -151,29 +151,45 @@ static inline struct place switch_server_place(const struct nl_switch *w, uint64
     return (struct place){owner ? w->config.server[owner - 1] : MACHINE_NONE, PORT_SERVER};
 }
 
-/* ---- the reign (reign.c) ---- */
+/* A lock's queue: its head and tail, as tickets. */
+static inline uint64_t switch_ends(struct nl_switch *w, uint32_t lock)
+{
+    return plane_get(switch_plane(w), NETLOCK_ENDS, lock);
+}
 
-/* Whether it may grant. */
-bool switch_reigns(const struct nl_switch *w, uint64_t now);
-void switch_on_reign(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now);
+static inline uint32_t switch_head(uint64_t ends)
+{
+    return (uint32_t)(ends >> 32) & NETLOCK_TICKET;
+}
+
+static inline uint32_t switch_tail(uint64_t ends)
+{
+    return (uint32_t)ends & NETLOCK_TICKET;
+}
+
+/* ---- the term (term.c) ---- */
+
+/* Whether the switch is the active one, and may grant. */
+bool switch_is_active(const struct nl_switch *w, uint64_t now);
+void switch_on_term(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now);
 /* Asks the steward; returns when next. */
 uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out);
-/* To a host that asks a switch which does not reign. */
+/* To a host that asks a switch which is not active. */
 void switch_say_elsewhere(struct nl_switch *w, const struct packet_head *h, struct outbox *out);
 /* Everything starts anew. */
-void switch_begin(struct nl_switch *w, uint32_t reign, bool clean, uint64_t now);
+void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now);
 
 /* A packet through the stages, with its resubmissions; what leaves is in the outbox. */
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out);
 /* A message of the switch itself to the home of a lock; null: no room. */
 struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enum netlock_type type, struct outbox *out);
-/* Tells the home that there is room for those who wait there. */
+/* Tells the home that there is room for its waiters. */
 void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
 
 /* What an operator asks (command.c). */
 void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 
-/* ---- the control plane (control.c) ---- */
+/* ---- the control plane (move.c, control.c) ---- */
 
 /* Begins to move a lock in, with a queue of so many slots (and waiting queues), or out. 0, or why not: -EEXIST, -ENOSPC, -EINVAL,
  * -ENOENT, -EBUSY (it is just moving). */
@@ -188,6 +204,11 @@ void switch_give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox
 /* It has something to say again until it is at rest. */
 void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless);
 
+/* Retransmits what the state of a lock demands, if it is time. */
+void switch_say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
+/* Whether requests may wait at the server for the queue to be empty. */
+bool switch_has_others(struct nl_switch *w, uint32_t lock);
+
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 /* Tells a server which life of the switch this is, and whether anybody may still hold something from the one before. */
 void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, struct outbox *out);
@@ -197,8 +218,8 @@ bool switch_bar(struct nl_switch *w, struct netlock_machine *m, uint64_t until);
 typedef void (*switch_slot_fn)(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
                                uint64_t now, struct outbox *out);
 void switch_each_slot(struct nl_switch *w, uint32_t lock, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out);
-/* Those who wait for a lock and are not wanted any more leave its queues. */
-void switch_end_forsaken(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
+/* Waiters of a lock that their hosts have abandoned leave its queues. */
+void switch_end_abandoned(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
 /* Everything that a host has in the switch ends. */
 void switch_end_machine(struct nl_switch *w, uint16_t machine, uint64_t now, struct outbox *out);
 

@@ -36,10 +36,7 @@ void switches_switch_init(void *state, const struct rack_config *config, uint32_
 
 static struct rack_config server_config(const struct rack_config *c, uint16_t machine)
 {
-    unsigned i = 0;
-    while (i < c->servers && c->server[i] != machine)
-        i++;
-    return parts_config(c, parts_of_server(c, i));
+    return parts_config(c, parts_of_server(c, rack_server_on(c, machine)));
 }
 
 uint64_t switches_server_bytes(const struct rack_config *config)

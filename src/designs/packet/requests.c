@@ -61,23 +61,6 @@ bool requests_claim(const void *host, uint32_t request, struct packet_claim *out
     return held || r->state == REQUEST_ASKING;
 }
 
-static uint32_t *held_count(const struct requests *t, uint32_t session, unsigned granter)
-{
-    return (uint32_t *)(void *)((char *)(uintptr_t)t + t->held_at) + (uint64_t)session * t->granters + granter;
-}
-
-uint64_t requests_expiry(const void *host, uint32_t session)
-{
-    const struct requests *t = host;
-    uint64_t until = UINT64_MAX;
-    if (request_lost(t, session))
-        return 0;
-    for (unsigned g = 0; g < t->granters; g++)
-        if (*held_count(t, session, g))
-            until = min_u64(until, t->leases[g].until_ns);
-    return until;
-}
-
 void request_set_lost(struct requests *t, uint32_t session, bool lost, struct outbox *out)
 {
     uint8_t *at = (uint8_t *)t + t->lost_at + session;
@@ -127,8 +110,9 @@ void request_become(struct requests *t, struct request *r, enum request_state st
     if (!pended && pends)
         enlist(t, r, out);
     if (held != request_held(r)) {
-        uint32_t *count = held_count(t, request_session(t, r), r->granter);
+        uint32_t *count = request_held_count(t, request_session(t, r), r->granter);
         outbox_touch(out, count, sizeof *count);
+        assert(!held || *count);
         *count += held ? UINT32_MAX : 1;
     }
     r->sent = 0;

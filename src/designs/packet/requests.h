@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the sessions of a host ask for, hold and wait for, in designs where whoever grants answers by packet: a table of requests,
- * sent again until they are answered, and the host's leases at those who grant. The design says what is sent to whom, and what an
+/* What the sessions of a host ask for, hold and wait for, in designs whose granters answer by packet: a table of requests,
+ * sent again until they are answered, and the host's leases at the granters. The design says what is sent to which, and what an
  * answer means. */
 #ifndef PAWL_DESIGNS_PACKET_REQUESTS_H
 #define PAWL_DESIGNS_PACKET_REQUESTS_H
 
 #include "designs/packet/packet.h"
 
-#define REQUEST_SHOUTS 2u                   /* packets sent before the pause grows: then it has been heard */
+#define REQUEST_BEFORE_BACKOFF 2u           /* packets sent before the pause between them grows */
 #define REQUEST_RETRY_DOUBLINGS 6u          /* the pause between retransmissions grows up to 64 times the first */
 #define GRANTERS_MAX (RACK_SERVERS_MAX + 1) /* the servers, and a switch */
 
@@ -45,8 +45,8 @@ struct lease {
     uint64_t until_ns; /* 0: none */
     uint64_t next_ns;  /* when to ask for more */
     uint64_t slots;    /* of a server: whose locks it has, as it said; a bit each */
-    uint32_t life;     /* of who gives it, the latest heard of */
-    uint16_t port;     /* of a switch: which one reigns, as far as is known */
+    uint32_t life;     /* of its granter, the latest heard of */
+    uint16_t port;     /* of a switch: the active one, as far as is known */
     uint8_t asked;     /* how often without an answer */
 };
 
@@ -80,7 +80,6 @@ int requests_outcome(const void *host, uint32_t request, struct packet_answer *o
 bool requests_idle(const void *host, uint32_t request);
 bool requests_hold(const void *host, uint32_t request);
 bool requests_claim(const void *host, uint32_t request, struct packet_claim *out);
-uint64_t requests_expiry(const void *host, uint32_t session);
 
 static inline struct request *request_at(const struct requests *t, uint32_t i)
 {
@@ -102,6 +101,12 @@ static inline bool request_held(const struct request *r)
     return r->state == REQUEST_HELD || r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING || r->state == REQUEST_CALLING;
 }
 
+/* How many locks a session has from a granter. */
+static inline uint32_t *request_held_count(const struct requests *t, uint32_t session, unsigned granter)
+{
+    return (uint32_t *)(void *)((char *)(uintptr_t)t + t->held_at) + (uint64_t)session * t->granters + granter;
+}
+
 /* Whether a session has lost something. */
 static inline bool request_lost(const struct requests *t, uint32_t session)
 {
@@ -121,12 +126,12 @@ void request_become(struct requests *t, struct request *r, enum request_state st
 static inline void request_pause(const struct requests *t, struct request *r, uint64_t now, struct outbox *out)
 {
     outbox_touch(out, r, sizeof *r);
-    r->next_ns = now + (t->config.retry_ns << (r->sent > REQUEST_SHOUTS ? r->sent - REQUEST_SHOUTS : 0));
+    r->next_ns = now + (t->config.retry_ns << (r->sent > REQUEST_BEFORE_BACKOFF ? r->sent - REQUEST_BEFORE_BACKOFF : 0));
 }
 
 static inline void request_count(struct request *r)
 {
-    if (r->sent < REQUEST_SHOUTS + REQUEST_RETRY_DOUBLINGS)
+    if (r->sent < REQUEST_BEFORE_BACKOFF + REQUEST_RETRY_DOUBLINGS)
         r->sent++;
 }
 
@@ -138,7 +143,7 @@ static inline void request_settle(struct requests *t, struct request *r, int res
     outbox_wake(out, request_number(t, r));
 }
 
-/* A try that nobody answers for a lease: there is nobody who could say whether it is held. */
+/* A try that is not answered for a lease: no granter can say whether the lock is held. */
 static inline bool request_vain(const struct requests *t, const struct request *r, uint64_t now)
 {
     return r->state == REQUEST_ASKING && r->try && now >= r->since_ns + t->config.lease_ns;

@@ -6,11 +6,11 @@
 #include "dataplane/mistake.h"
 
 enum srv_mistakes {
-    SRV_NO_NONCE = 1 << 0,      /* the host takes any grant for the slot */
-    SRV_NO_MEMORY = 1 << 1,     /* the server takes every ACQUIRE for a new one */
-    SRV_BLIND_RELEASE = 1 << 2, /* the server releases whatever the slot has now */
-    SRV_NO_LAPSE = 1 << 3,      /* the host does not look whether its lease runs */
-    SRV_HASTY_SERVER = 1 << 4,  /* a server that lost its memory grants at once */
+    SRV_MISTAKE_NO_NONCE = 1 << 0,      /* the host takes any grant for the slot */
+    SRV_MISTAKE_NO_MEMORY = 1 << 1,     /* the server takes every ACQUIRE for a new one */
+    SRV_MISTAKE_BLIND_RELEASE = 1 << 2, /* the server releases whatever the slot has now */
+    SRV_MISTAKE_NO_LAPSE = 1 << 3,      /* the host does not look whether its lease runs */
+    SRV_MISTAKE_HASTY_SERVER = 1 << 4,  /* a server that lost its memory grants at once */
 };
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lock server: queues per lock, and for each slot of each host what it asked last. */
+#include "designs/packet/clients.h"
 #include "designs/srvlock/srvlock.h"
 
 #include <errno.h>
@@ -27,12 +28,6 @@ struct lock {
     uint8_t mode;      /* of the holders */
 };
 
-struct machine {
-    uint32_t life;
-    bool live;
-    uint64_t until_ns; /* its lease */
-};
-
 struct server {
     struct rack_config config;
     struct packet_drops drops;
@@ -42,7 +37,7 @@ struct server {
     uint16_t number;   /* among the servers */
     uint64_t locks_at; /* offsets */
     uint64_t entries_at;
-    struct machine machines[]; /* by number, from 0 on; then locks, then entries */
+    struct client clients[]; /* by the machine's number, from 0 on; then locks, then entries */
 };
 
 static uint64_t lock_count(const struct rack_config *c)
@@ -52,7 +47,7 @@ static uint64_t lock_count(const struct rack_config *c)
 
 static uint64_t locks_at(const struct rack_config *c)
 {
-    return round_up(sizeof(struct server) + (c->machines + UINT64_C(1)) * sizeof(struct machine), CACHE_LINE);
+    return round_up(sizeof(struct server) + (c->machines + UINT64_C(1)) * sizeof(struct client), CACHE_LINE);
 }
 
 uint64_t srv_server_bytes(const struct rack_config *c)
@@ -67,13 +62,12 @@ void srv_server_init(void *memory, const struct rack_config *config, uint16_t ma
     s->config = *config;
     s->machine = machine;
     s->life = life;
-    while (s->number < config->servers && config->server[s->number] != machine)
-        s->number++;
+    s->number = (uint16_t)rack_server_on(config, machine);
     assert(s->number < config->servers);
     s->locks_at = locks_at(config);
     s->entries_at = s->locks_at + lock_count(config) * sizeof(struct lock);
-    bool wait = !fresh && !MISTAKE(config->mistakes, SRV_HASTY_SERVER);
-    s->open_ns = wait ? now + config->lease_ns + 2 * (config->lease_ns / SRV_DRIFT_DIVISOR) + 1 : now;
+    bool wait = !fresh && !MISTAKE(config->mistakes, SRV_MISTAKE_HASTY_SERVER);
+    s->open_ns = wait ? now + lease_over(config) : now;
 }
 
 const struct packet_drops *srv_server_drops(const void *server)
@@ -108,16 +102,9 @@ static void answer(struct server *s, const struct entry *e, enum srv_type type, 
     struct srv_packet *p = outbox_add(out, sizeof *p);
     if (!p)
         return; /* as if it were lost on its way */
-    p->head = (struct packet_head){.version = PACKET_VERSION,
-                                   .head_len = sizeof p->head,
-                                   .family = PACKET_SERVER,
-                                   .type = (uint8_t)type,
-                                   .space = s->config.space,
-                                   .epoch = s->life,
-                                   .index = e->index,
-                                   .nonce = e->nonce,
-                                   .from = {s->machine, PORT_SERVER},
-                                   .to = {machine_of(s, e), e->port}};
+    srv_head(p, &s->config, type, s->life, (struct place){s->machine, PORT_SERVER}, (struct place){machine_of(s, e), e->port});
+    p->head.index = e->index;
+    p->head.nonce = e->nonce;
     p->step = e->step;
     p->code = e->code;
     p->mode = e->mode;
@@ -130,27 +117,19 @@ static void append(struct server *s, struct lock *l, struct entry *e)
 {
     e->next = 0;
     e->prev = l->last;
-    if (l->last)
-        entry_at(s, l->last - 1)->next = link_of(s, e);
-    else
-        l->first = link_of(s, e);
+    *(l->last ? &entry_at(s, l->last - 1)->next : &l->first) = link_of(s, e);
     l->last = link_of(s, e);
 }
 
 static void take_out(struct server *s, struct lock *l, struct entry *e)
 {
-    if (e->prev)
-        entry_at(s, e->prev - 1)->next = e->next;
-    else
-        l->first = e->next;
-    if (e->next)
-        entry_at(s, e->next - 1)->prev = e->prev;
-    else
-        l->last = e->prev;
+    *(e->prev ? &entry_at(s, e->prev - 1)->next : &l->first) = e->next;
+    *(e->next ? &entry_at(s, e->next - 1)->prev : &l->last) = e->prev;
 }
 
 static void grant(struct server *s, struct lock *l, struct entry *e, enum pawl_mode mode, struct outbox *out)
 {
+    assert(l->holders == 1 || (l->holders && mode == PAWL_SHARED)); /* I1 */
     e->state = ENTRY_HELD;
     e->mode = l->mode = (uint8_t)mode;
     e->code = 0;
@@ -163,7 +142,7 @@ static bool fits(const struct lock *l, uint8_t mode)
     return !l->holders || (l->mode == PAWL_SHARED && mode == PAWL_SHARED && !l->upgrader);
 }
 
-/* Whoever can be granted now is: first the reader that wants to write, then the queue in its order. */
+/* Grants what can be granted now: first the reader that wants to write, then the queue in its order. */
 static void pump(struct server *s, struct lock *l, struct outbox *out)
 {
     if (l->upgrader && l->holders == 1) {
@@ -184,6 +163,7 @@ static void end(struct server *s, struct entry *e, struct outbox *out)
 {
     struct lock *l = lock_of(s, e->index);
     enum entry_state was = (enum entry_state)e->state;
+    assert(l->holders || (was != ENTRY_HELD && was != ENTRY_UPGRADING));
     e->state = ENTRY_DONE;
     if (was == ENTRY_DONE)
         return;
@@ -196,18 +176,22 @@ static void end(struct server *s, struct entry *e, struct outbox *out)
     pump(s, l, out);
 }
 
-static void end_all(struct server *s, uint16_t machine, struct outbox *out)
+static void end_all(void *server, uint16_t machine, bool anew, uint64_t now, struct outbox *out)
 {
+    struct server *s = server;
     uint64_t n = rack_requests(&s->config);
+    (void)now;
     for (uint64_t i = 0; i < n; i++)
         end(s, entry_at(s, machine * n + i), out);
+    if (anew)
+        memset(entry_at(s, machine * n), 0, n * sizeof(struct entry));
 }
 
 /* ---- requests ---- */
 
 static void on_acquire(struct server *s, struct entry *e, const struct srv_packet *p, struct outbox *out)
 {
-    bool seen = p->head.nonce == e->nonce && !MISTAKE(s->config.mistakes, SRV_NO_MEMORY);
+    bool seen = p->head.nonce == e->nonce && !MISTAKE(s->config.mistakes, SRV_MISTAKE_NO_MEMORY);
     if (seen) {
         if (e->state == ENTRY_WAITING)
             answer(s, e, SRV_QUEUED, out);
@@ -252,10 +236,6 @@ static void repeat(struct server *s, const struct entry *e, struct outbox *out)
 
 static void on_convert(struct server *s, struct entry *e, const struct srv_packet *p, struct outbox *out)
 {
-    if ((e->state != ENTRY_HELD && e->state != ENTRY_UPGRADING) || p->step < e->step) {
-        s->drops.stale++;
-        return;
-    }
     if (p->step == e->step) {
         repeat(s, e, out);
         return;
@@ -283,10 +263,6 @@ static void on_convert(struct server *s, struct entry *e, const struct srv_packe
 
 static void on_stay(struct server *s, struct entry *e, const struct srv_packet *p, struct outbox *out)
 {
-    if ((e->state != ENTRY_HELD && e->state != ENTRY_UPGRADING) || p->step < e->step) {
-        s->drops.stale++;
-        return;
-    }
     if (e->state == ENTRY_UPGRADING) {
         struct lock *l = lock_of(s, e->index);
         e->state = ENTRY_HELD;
@@ -300,18 +276,14 @@ static void on_stay(struct server *s, struct entry *e, const struct srv_packet *
     repeat(s, e, out);
 }
 
-static void on_lease(struct server *s, struct machine *m, const struct srv_packet *p, uint64_t now, struct outbox *out)
+static void on_lease(struct server *s, struct client *c, const struct srv_packet *p, uint64_t now, struct outbox *out)
 {
     struct srv_packet *a = outbox_add(out, sizeof *a);
     if (!a)
         return; /* no answer, no lease */
-    m->live = true;
-    m->until_ns = now + s->config.lease_ns;
-    *a = *p;
-    a->head.type = SRV_LEASED;
-    a->head.epoch = s->life;
-    a->head.to = p->head.from;
-    a->head.from = (struct place){s->machine, PORT_SERVER};
+    client_renew(c, &s->config, now);
+    srv_head(a, &s->config, SRV_LEASED, s->life, (struct place){s->machine, PORT_SERVER}, p->head.from);
+    a->stamp = p->stamp;
 }
 
 /* Null: not for this server, or nonsense. */
@@ -336,28 +308,15 @@ static const struct srv_packet *check(struct server *s, const void *data, uint32
     return p;
 }
 
-/* The host's packets of its latest life only, and of its latest leases. */
-static bool admit(struct server *s, struct machine *m, const struct packet_head *h, uint64_t now, struct outbox *out)
+/* ACQUIRE: with a lease only, and when all leases of a former life of this server have ended. */
+static bool admit(struct server *s, struct client *c, const struct packet_head *h, uint64_t now, struct outbox *out)
 {
-    if (h->epoch < m->life) {
-        s->drops.stale++;
+    if (!client_admit(c, h, &s->drops, end_all, s, now, out))
         return false;
-    }
-    if (h->epoch > m->life) { /* started anew: nothing of its former life is left */
-        uint64_t n = rack_requests(&s->config);
-        end_all(s, h->from.machine, out);
-        memset(entry_at(s, h->from.machine * n), 0, n * sizeof(struct entry));
-        *m = (struct machine){.life = h->epoch};
-    }
-    if (m->live && now >= m->until_ns) {
-        end_all(s, h->from.machine, out);
-        m->live = false;
-    }
-    if (h->type == SRV_ACQUIRE && (!m->live || now < s->open_ns)) {
-        s->drops.stale++; /* it asks again */
-        return false;
-    }
-    return true;
+    if (h->type != SRV_ACQUIRE || (c->live && now >= s->open_ns))
+        return true;
+    s->drops.stale++; /* it asks again */
+    return false;
 }
 
 void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -366,17 +325,17 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
     const struct srv_packet *p = check(s, data, len);
     if (!p)
         return;
-    struct machine *m = &s->machines[p->head.from.machine];
-    if (!admit(s, m, &p->head, now, out))
+    struct client *c = &s->clients[p->head.from.machine];
+    if (!admit(s, c, &p->head, now, out))
         return;
     if (p->head.type == SRV_LEASE) {
-        on_lease(s, m, p, now, out);
+        on_lease(s, c, p, now, out);
         return;
     }
     struct entry *e = entry_at(s, (uint64_t)p->head.from.machine * rack_requests(&s->config) + srv_slot(p->head.nonce));
     if (p->head.nonce < e->nonce) {
         s->drops.stale++;
-        if (MISTAKE(s->config.mistakes, SRV_BLIND_RELEASE) && p->head.type == SRV_RELEASE)
+        if (MISTAKE(s->config.mistakes, SRV_MISTAKE_BLIND_RELEASE) && p->head.type == SRV_RELEASE)
             end(s, e, out);
         return;
     }
@@ -395,7 +354,7 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
         break;
     case SRV_CONVERT:
     case SRV_STAY:
-        if (p->head.nonce != e->nonce)
+        if (p->head.nonce != e->nonce || (e->state != ENTRY_HELD && e->state != ENTRY_UPGRADING) || p->step < e->step)
             s->drops.stale++;
         else if (p->head.type == SRV_CONVERT)
             on_convert(s, e, p, out);
@@ -410,15 +369,5 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
 uint64_t srv_server_tick(void *memory, uint64_t now, struct outbox *out)
 {
     struct server *s = memory;
-    uint64_t next = UINT64_MAX;
-    for (uint32_t i = 1; i <= s->config.machines; i++) {
-        struct machine *m = &s->machines[i];
-        if (m->live && now >= m->until_ns) {
-            end_all(s, (uint16_t)i, out);
-            m->live = false;
-        }
-        if (m->live)
-            next = min_u64(next, m->until_ns);
-    }
-    return next;
+    return clients_lapse(s->clients, &s->config, end_all, s, now, out);
 }

@@ -16,17 +16,15 @@
  *
  * A host has a lease at each server. It counts from when the host asked (its clock), the server counts from when it heard (its
  * clock, which may run faster by what DRIFT_DIVISOR allows): the host knows first that a lease has lapsed. Then the sessions that
- * held something there are lost, and whoever waits there asks anew with a fresh nonce, so that a late grant means nothing. A server
- * that lost its memory has a higher life, which has the same effect, and waits for a lease before it grants anything. */
+ * held something there are lost, and waiting requests are asked anew with a fresh nonce, so that a late grant means nothing. A
+ * server that lost its memory has a higher life, which has the same effect, and waits for a lease before it grants anything. */
 #ifndef PAWL_DESIGNS_SRVLOCK_SRVLOCK_H
 #define PAWL_DESIGNS_SRVLOCK_SRVLOCK_H
 
-#include "designs/packet/packet.h"
+#include "designs/packet/clients.h"
 #include "designs/srvlock/mistakes.h"
 
-#define SRV_SLOT_BITS 20         /* of a nonce: a million requests of one host at once */
-#define SRV_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
-#define SRV_LEASE_SHARE 4u       /* a lease is renewed four times before it ends */
+#define SRV_SLOT_BITS 20 /* of a nonce: a million requests of one host at once */
 
 enum srv_type {
     SRV_ACQUIRE = 1,
@@ -53,6 +51,19 @@ struct srv_packet {
     uint64_t stamp; /* LEASE: the host's clock when it asked; LEASED repeats it */
 };
 _Static_assert(sizeof(struct srv_packet) == 64, "no padding");
+
+static inline void srv_head(struct srv_packet *p, const struct rack_config *c, enum srv_type type, uint32_t life, struct place from,
+                            struct place to)
+{
+    p->head = (struct packet_head){.version = PACKET_VERSION,
+                                   .head_len = sizeof p->head,
+                                   .family = PACKET_SERVER,
+                                   .type = (uint8_t)type,
+                                   .space = c->space,
+                                   .epoch = life,
+                                   .from = from,
+                                   .to = to};
+}
 
 static inline uint32_t srv_slot(uint64_t nonce)
 {

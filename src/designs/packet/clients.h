@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hosts of a rack as a lock server knows them: each has a life, and a lease without which it holds nothing from here. The other
+ * side of granters.h. */
+#ifndef PAWL_DESIGNS_PACKET_CLIENTS_H
+#define PAWL_DESIGNS_PACKET_CLIENTS_H
+
+#include "designs/packet/packet.h"
+
+#define LEASE_SHARE 4u             /* a lease is renewed four times before it ends */
+#define LEASE_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
+
+/* How long a granter waits until a lease that it gave has certainly ended. */
+static inline uint64_t lease_over(const struct rack_config *c)
+{
+    return c->lease_ns + 2 * (c->lease_ns / LEASE_DRIFT_DIVISOR) + 1;
+}
+
+/* Until when a lease that was asked for then lasts, by the clock that asked. */
+static inline uint64_t lease_until(const struct rack_config *c, uint64_t stamp)
+{
+    return stamp + c->lease_ns - 2 * (c->lease_ns / LEASE_DRIFT_DIVISOR) - 1;
+}
+
+struct client {
+    uint64_t until_ns; /* its lease */
+    uint32_t life;
+    bool live; /* it has one */
+};
+
+/* Ends everything that a host has at the server. `anew`: the host started anew, and numbers its requests from the beginning. */
+typedef void (*client_end_fn)(void *server, uint16_t machine, bool anew, uint64_t now, struct outbox *out);
+
+/* Whether a packet is of its host's latest life. A host that started anew, or whose lease has ended, loses what it had. */
+bool client_admit(struct client *c, const struct packet_head *h, struct packet_drops *drops, client_end_fn end, void *server,
+                  uint64_t now, struct outbox *out);
+
+/* Ends what belongs to leases that have ended; returns when the next lease ends. `clients`: by the number of the machine. */
+uint64_t clients_lapse(struct client *clients, const struct rack_config *c, client_end_fn end, void *server, uint64_t now,
+                       struct outbox *out);
+
+static inline void client_renew(struct client *c, const struct rack_config *config, uint64_t now)
+{
+    c->live = true;
+    c->until_ns = now + config->lease_ns;
+}
+
+/* The number of the server on that machine; config.servers: there is none. */
+static inline unsigned rack_server_on(const struct rack_config *c, uint16_t machine)
+{
+    unsigned i = 0;
+    while (i < c->servers && c->server[i] != machine)
+        i++;
+    return i;
+}
+
+#endif
