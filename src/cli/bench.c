@@ -384,6 +384,15 @@ static int choose_ranges(const struct bench_params *p, struct workload *w)
     return choose_lengths(w);
 }
 
+static int choose_knobs(struct bench_params *p)
+{
+    static struct knobs knobs[BENCH_DESIGNS_MAX];
+    if (opts.tune && (p->lab || p->place))
+        return args_complain(&usage, "--tune is not for --on lab or --space");
+    p->knobs = knobs;
+    return settings_tune(&usage, opts.tune, p->designs, p->design_count, knobs);
+}
+
 static int choose(struct bench_params *p)
 {
     int status = choose_substrate(p);
@@ -392,7 +401,7 @@ static int choose(struct bench_params *p)
     if (!status)
         status = choose_designs(p);
     if (!status)
-        status = settings_tune(&usage, opts.tune, p->designs, p->design_count);
+        status = choose_knobs(p);
     if (!status)
         status = choose_sizes(p);
     p->threads = opts.threads;

@@ -179,6 +179,7 @@ static int open_station(const char *command, struct station *s, struct net_addr 
                                .coordinator = coordinator,
                                .space = opts.space,
                                .is_switch = is_switch,
+                               .knobs = is_switch ? &opts.xdp.knobs : NULL,
                                .rack = (unsigned)opts.rack,
                                .switch_locks = opts.room,
                                .fresh = opts.fresh,
@@ -458,12 +459,13 @@ int cmd_switch(int argc, char **argv)
         return status;
     if (opts.alloc && strcmp(opts.alloc, "knapsack") && strcmp(opts.alloc, "random"))
         return args_complain(&switch_usage, "--alloc is knapsack or random");
-    if (opts.alloc)
-        design_tune(design_find(CLI_ALLOC_DESIGN), "alloc-random", !strcmp(opts.alloc, "random"));
     if (opts.priorities && !cli_priorities(opts.priorities, &opts.xdp.levels))
         return args_complain(&switch_usage, CLI_PRIORITIES_WRONG);
-    if (opts.priorities && opts.xdp.levels)
-        design_tune(design_find(CLI_ALLOC_DESIGN), "switch-priorities", opts.xdp.levels);
+    const struct design *netlock = design_find(CLI_ALLOC_DESIGN);
+    opts.xdp.knobs = design_knobs(netlock);
+    design_tune(netlock, &opts.xdp.knobs, "alloc-random", opts.alloc && !strcmp(opts.alloc, "random"));
+    if (opts.xdp.levels)
+        design_tune(netlock, &opts.xdp.knobs, "switch-priorities", opts.xdp.levels);
     catch_signals();
     if (opts.room_seen && !opts.soft)
         return args_complain(&switch_usage,

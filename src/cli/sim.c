@@ -97,12 +97,17 @@ static void add_run(struct sim_sum *sum, uint64_t seed, const struct campaign_re
     sum->failed++;
 }
 
-static int run_design(struct sim_sum *sum, const struct model *model, struct progress *progress, uint64_t done)
+static int run_design(struct sim_sum *sum, const struct knobs *knobs, const struct model *model, struct progress *progress,
+                      uint64_t done)
 {
     uint64_t start = world_now(&world_real);
     for (uint64_t seed = sum->seeds.from; seed < sum->seeds.to && !interrupted; seed++) {
-        const struct campaign_params p = {
-            .design = sum->design, .model = model, .faults = sum->faults, .seed = seed, .trace = opts.trace ? stdout : NULL};
+        const struct campaign_params p = {.design = sum->design,
+                                          .knobs = knobs,
+                                          .model = model,
+                                          .faults = sum->faults,
+                                          .seed = seed,
+                                          .trace = opts.trace ? stdout : NULL};
         struct campaign_result result;
         int rc = campaign_run(&p, &result);
         if (rc)
@@ -124,7 +129,8 @@ static int print_sum(const struct sim_sum *sum)
     return 0;
 }
 
-static int campaign(const struct design *const *chosen, unsigned count, uint32_t faults, const struct model *model)
+static int campaign(const struct design *const *chosen, const struct knobs *knobs, unsigned count, uint32_t faults,
+                    const struct model *model)
 {
     struct sim_sum *sum = malloc(sizeof *sum);
     struct progress progress;
@@ -143,7 +149,7 @@ static int campaign(const struct design *const *chosen, unsigned count, uint32_t
         sum->faults = faults & ~left_out;
         sum->left_out = left_out;
         sum->seeds = opts.seeds;
-        rc = run_design(sum, model, &progress, i * seeds);
+        rc = run_design(sum, &knobs[i], model, &progress, i * seeds);
         progress_wipe(&progress);
         if (!rc)
             rc = print_sum(sum);
@@ -199,6 +205,7 @@ int cmd_sim(int argc, char **argv)
 {
     struct args_rest rest;
     const struct design *chosen[DESIGNS_MAX] = {NULL};
+    struct knobs knobs[DESIGNS_MAX];
     unsigned count;
     uint32_t faults;
     int status = args_parse(&usage, argc, argv, &rest);
@@ -219,11 +226,11 @@ int cmd_sim(int argc, char **argv)
         return no_such_model();
     status = choose_all(chosen, &count);
     if (!status)
-        status = settings_tune(&usage, opts.tune, chosen, count);
+        status = settings_tune(&usage, opts.tune, chosen, count, knobs);
     if (status)
         return status;
     if (opts.trace && (opts.json || count > 1 || opts.seeds.to - opts.seeds.from > 1))
         return args_complain(&usage, "--trace is for one seed of one design, and not with --json: --seeds %" PRIu64 ":%" PRIu64,
                              opts.seeds.from, opts.seeds.from + 1);
-    return campaign(chosen, count, faults, model);
+    return campaign(chosen, knobs, count, faults, model);
 }

@@ -4,6 +4,7 @@
 #define PAWL_CLI_SWITCH_H
 
 #include "cli/common.h"
+#include "designs/core/knobs.h"
 #include "wire/udp.h"
 
 #include <signal.h>
@@ -17,7 +18,8 @@ struct switch_options {
     const char *alloc; /* null: as it was, or the knapsack */
     uint32_t levels;   /* of priorities, if there is a wish */
     bool levels_seen;
-    const char *loop; /* OUT,IN: for in-path switches */
+    struct knobs knobs; /* of CLI_ALLOC_DESIGN: what both of these say */
+    const char *loop;   /* OUT,IN: for in-path switches */
     struct net_addr at, coordinator;
     bool fresh, remove, json;
     const volatile sig_atomic_t *stop;

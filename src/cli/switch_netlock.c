@@ -173,6 +173,7 @@ static int run(struct keeper *k, const struct switch_options *o, const struct co
 
 int switch_netlock(const struct switch_options *o, struct udp *udp, const struct coord_welcome *w, const struct join_params *j)
 {
+    struct coord_welcome tuned = *w;
     struct keeper *k = calloc(1, sizeof *k);
     const struct design *d = design_find(w->design);
     if (k)
@@ -190,7 +191,8 @@ int switch_netlock(const struct switch_options *o, struct udp *udp, const struct
     k->station.kernel.ctx = k;
     k->station.kernel.find = find_host;
     k->station.kernel.changing = changing;
-    int status = run(k, o, w);
+    tuned.config.options = packet_tuned(d->packet, tuned.config.options, &o->knobs);
+    int status = run(k, o, &tuned);
     plane_close(k->plane, o->remove || !o->pins ? PLANE_REMOVE : PLANE_DETACH);
     free(k->station.peers);
     free(k);

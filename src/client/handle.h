@@ -27,6 +27,9 @@ struct pawl {
     int start_result, close_result;
 };
 
+/* As pawl_open, for benchmarks and tests. A segment that it makes has these knobs; null: the design's usual ones. */
+int pawl_open_tuned(const char *where, const pawl_options *options, const struct knobs *knobs, pawl **out);
+
 /* -PAWL_EFORKED in a child of the process that opened it. */
 static inline bool handle_is_ours(const struct pawl *p)
 {

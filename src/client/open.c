@@ -158,7 +158,7 @@ static int check_wishes(const pawl_options *o, const struct layout_header *h, co
     return 0;
 }
 
-static int create(const char *path, const pawl_options *o)
+static int create(const char *path, const pawl_options *o, const struct knobs *knobs)
 {
     const struct design *design = design_find(o->design ? o->design : DEFAULT_DESIGN);
     if (!(design->substrates & DESIGN_ON_SHM))
@@ -182,11 +182,12 @@ static int create(const char *path, const pawl_options *o)
         .unit_bytes = o->unit_bytes,
         .range_units = o->range_units,
         .range_max = o->range_max,
+        .knobs = knobs,
     };
     return segment_create(path, &params, o->permissions ? o->permissions : DEFAULT_PERMISSIONS);
 }
 
-static int open_or_create(const char *path, const pawl_options *o, struct segment **out)
+static int open_or_create(const char *path, const pawl_options *o, const struct knobs *knobs, struct segment **out)
 {
     for (int i = 0; i < OPEN_TRIES_MAX; i++) {
         if (!(o->flags & PAWL_MUST_CREATE)) {
@@ -196,7 +197,7 @@ static int open_or_create(const char *path, const pawl_options *o, struct segmen
             if (rc != -ENOENT || o->flags & PAWL_NO_CREATE)
                 return rc;
         }
-        int rc = create(path, o);
+        int rc = create(path, o, knobs);
         if (rc == -EEXIST && !(o->flags & PAWL_MUST_CREATE))
             continue;
         return rc ? rc : segment_open(path, out);
@@ -276,7 +277,7 @@ static int open_net(const char *place, const pawl_options *o, struct pawl **out)
     return 0;
 }
 
-int pawl_open(const char *where, const pawl_options *options, pawl **out)
+int pawl_open_tuned(const char *where, const pawl_options *options, const struct knobs *knobs, pawl **out)
 {
     static const pawl_options defaults;
     const pawl_options *o = options ? options : &defaults;
@@ -295,13 +296,18 @@ int pawl_open(const char *where, const pawl_options *options, pawl **out)
     if (!rc)
         rc = segment_path(where + strlen("local:"), path, sizeof path);
     if (!rc)
-        rc = open_or_create(path, o, &s);
+        rc = open_or_create(path, o, knobs, &s);
     if (rc)
         return rc;
     rc = make_handle(s, o, out);
     if (rc)
         segment_close(s);
     return rc;
+}
+
+int pawl_open(const char *where, const pawl_options *options, pawl **out)
+{
+    return pawl_open_tuned(where, options, NULL, out);
 }
 
 int pawl_close(pawl *p)

@@ -97,7 +97,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->config.locks = p->locks;
     c->config.lease_ns = p->lease_ns;
     c->config.retry_ns = p->retry_ns;
-    c->config.options = d->options;
+    c->config.options = packet_tuned(d, d->options, p->knobs);
     c->config.keys = p->keys;
     c->config.group = p->group;
     c->directory = p->directory;

@@ -193,6 +193,7 @@ struct coordinator {
 
 struct coord_params {
     const struct design *design;
+    const struct knobs *knobs; /* of the design; null: the usual ones */
     const char *space;
     uint64_t locks, lease_ns, retry_ns;
     uint16_t machines, sessions, requests, servers;

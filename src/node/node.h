@@ -36,6 +36,7 @@ struct station {
     struct join_params join;
     bool is_switch;
     const struct packet_design *design;
+    const struct knobs *knobs; /* a switch's own; null: the space's */
     struct coord_welcome welcome;
     void *memory;
     uint64_t memory_bytes;
@@ -64,9 +65,10 @@ struct station_params {
     struct net_addr known_as; /* where hosts send to, if something lies between; ip 0: `at` */
     const char *space;
     bool is_switch;
-    unsigned rack;         /* whose switch it is, from 1 on; 0: whichever is free */
-    uint64_t switch_locks; /* a switch that spills has room for so many; 0: for all */
-    bool fresh;            /* nothing was granted before by a server in this place */
+    const struct knobs *knobs; /* as above; stays where it is while the station runs */
+    unsigned rack;             /* whose switch it is, from 1 on; 0: whichever is free */
+    uint64_t switch_locks;     /* a switch that spills has room for so many; 0: for all */
+    bool fresh;                /* nothing was granted before by a server in this place */
     uint64_t spin_ns;
     uint64_t deadline; /* of joining, CLOCK_MONOTONIC */
     uint64_t nonce;    /* of who joins; 0: somebody new */

@@ -44,6 +44,7 @@ static void take_welcome(struct station *s, uint64_t switch_locks)
 {
     s->config = s->welcome.config;
     s->config.switch_locks = switch_locks;
+    s->config.options = packet_tuned(s->design, s->config.options, s->knobs);
     s->config.rack = s->config.racks ? s->welcome.packet.head.to.port : 0;
     for (unsigned i = 0; i < s->config.servers && s->config.racks && !s->is_switch; i++)
         if (s->config.server[i] == s->welcome.packet.head.to.machine)
@@ -58,6 +59,7 @@ int station_open(struct station *s, const struct station_params *p)
     s->is_switch = p->is_switch;
     s->spin_ns = p->spin_ns;
     s->stop = p->stop;
+    s->knobs = p->knobs;
     int rc = udp_open(&s->udp, p->at);
     if (rc)
         return rc;
@@ -72,9 +74,11 @@ int station_open(struct station *s, const struct station_params *p)
     const struct design *d = rc ? NULL : design_find(s->welcome.design);
     s->design = d ? d->packet : NULL;
     const struct rack_config *c = &s->config;
+    if (!rc && !s->design)
+        rc = -PAWL_ENOTSUP;
     if (!rc)
         take_welcome(s, 0);
-    if (!rc && (!s->design || (p->is_switch ? !s->design->switch_packet : !s->design->server_packet)))
+    if (!rc && (p->is_switch ? !s->design->switch_packet : !s->design->server_packet))
         rc = -PAWL_ENOTSUP;
     if (!rc && p->is_switch && p->switch_locks && p->switch_locks < c->locks) {
         s->config.switch_locks = p->switch_locks;

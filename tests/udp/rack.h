@@ -13,9 +13,10 @@
 
 struct rack_test {
     const char *design;
-    uint16_t servers;  /* if the design has any */
-    uint64_t room;     /* of the switch, if the design then has servers for the other locks; 0: for all locks */
-    uint16_t machines; /* hosts; 0: more than any test has */
+    const struct knobs *knobs; /* null: the usual ones */
+    uint16_t servers;          /* if the design has any */
+    uint64_t room;             /* of the switch, if the design then has servers for the other locks; 0: for all locks */
+    uint16_t machines;         /* hosts; 0: more than any test has */
     uint64_t locks, lease_ns;
     enum pawl_keys keys;        /* 0: dense */
     struct relay_faults faults; /* all 0: no relay */
@@ -151,6 +152,7 @@ static inline void rack_node_main(void *arg)
     pthread_t thread;
     bool servers = rack_serves(t, d);
     const struct coord_params p = {.design = d,
+                                   .knobs = t->knobs,
                                    .space = rack_space,
                                    .locks = t->locks,
                                    .lease_ns = t->lease_ns,

@@ -105,13 +105,13 @@ static void see_parent(const struct citron_job *j, struct tree_node parent, uint
 }
 
 /* An internal node that has leaves below it and nothing else. */
-static bool claim_low(const struct citron_claim *c)
+static bool claim_low(const struct citron_job *j, const struct citron_claim *c)
 {
-    return citron_fast == FAST_LOW && !c->spill && c->node.height == 1;
+    return citron_knob(j, CITRON_FAST) == FAST_LOW && !c->spill && c->node.height == 1;
 }
-static bool claim_quick(const struct citron_claim *c)
+static bool claim_quick(const struct citron_job *j, const struct citron_claim *c)
 {
-    return !claim_internal(c) || claim_low(c);
+    return !claim_internal(c) || claim_low(j, c);
 }
 
 OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned to, struct claimed *out)
@@ -128,7 +128,7 @@ OWN_FRAME static int claim_batch(struct citron_job *j, unsigned from, unsigned t
     for (unsigned i = from; i < to; i++)
         ops[i] = add_claim(j, &b, i, &out->leaves);
     for (unsigned i = from; i < to; i++)
-        if (claim_low(&j->claims[i]) && !j->shared)
+        if (claim_low(j, &j->claims[i]) && !j->shared)
             batch_read(&b, job_readers(j, j->claims[i].node), &out->readers[i], sizeof out->readers[i]);
     citron_whole_add(j, &b, from, &out->whole);
     struct notified known;
@@ -178,7 +178,7 @@ static unsigned group_end(const struct citron_job *j, unsigned from)
 {
     unsigned to = from + 1, height = config_height_notify(j->config);
     unsigned group = 2 * (height / config_m_notify(j->config) + height) > BATCH_ROOM ? 1 : GROUP_MAX;
-    while (claim_quick(&j->claims[from]) && to < j->count && claim_quick(&j->claims[to]) && to - from < group)
+    while (claim_quick(j, &j->claims[from]) && to < j->count && claim_quick(j, &j->claims[to]) && to - from < group)
         to++;
     return to;
 }
@@ -195,7 +195,7 @@ static int claim_internal_node(struct citron_job *j, unsigned i, const struct ci
 {
     if (whole->had)
         return 0;
-    int rc = claim_low(&j->claims[i]) ? 0 : job_wait_out(j);
+    int rc = claim_low(j, &j->claims[i]) ? 0 : job_wait_out(j);
     if (!rc)
         rc = job_drain_below(j, i);
     return rc;
@@ -254,7 +254,7 @@ static int settle_group(struct citron_job *j, unsigned from, unsigned *to, struc
     }
     for (unsigned i = from; i < *to; i++) {
         bool leaf = !claim_internal(&j->claims[i]);
-        if (leaf ? citron_leaf_good(j, i, &c->leaves) : claim_low(&j->claims[i]) && low_good(j, i, c))
+        if (leaf ? citron_leaf_good(j, i, &c->leaves) : claim_low(j, &j->claims[i]) && low_good(j, i, c))
             continue;
         int rc = i + 1 < *to ? job_drop_all(j, i + 1, true) : 0; /* who waits has nothing further up */
         *to = i + 1;
@@ -403,7 +403,7 @@ static void plan(struct citron_job *j)
         else if (j->escalated)
             nodes[n++] = j->escalate_to;
         else
-            n = tree_split(j->h->start, end, j->config.height, j->exact ? TREE_SPLIT_MAX : citron_k, nodes);
+            n = tree_split(j->h->start, end, j->config.height, j->exact ? TREE_SPLIT_MAX : citron_knob(j, CITRON_K), nodes);
     }
     j->count = 0;
     j->pending = -1;
@@ -481,7 +481,7 @@ int citron_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
         return end == -PAWL_ELOST ? end : rc;
     }
     doubt_tall(&j);
-    h->token = citron_tokens ? seat->space->token_base + j.token : 0;
+    h->token = citron_knob(&j, CITRON_TOKENS) ? seat->space->token_base + j.token : 0;
     job_keep(&j);
     if (!fab_is_shm(seat->ep))
         citron_stats.acquires++;

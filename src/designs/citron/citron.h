@@ -58,7 +58,6 @@ extern unsigned citron_count_bits; /* so many of them count: all; fewer only in 
 /* 32,767 can be counted (3.4). Whoever finds a crowd steps back and waits without being counted. Those who hold something stay, and
  * are fewer than that: there are 4,096 units below the largest of these nodes. Nobody adds to a word in which it has seen half of
  * what that can count; the other half is for those who could not know that (crowd.c). */
-extern unsigned citron_crowd;
 #define NODE_LIMIT (NODE_COUNT_MAX / 2 + 1)
 #define NODE_CROWD (1u << (NODE_COUNT_BITS - 2))
 #define READERS_CLAIMS_MAX 32767u /* half of what 16 bits count; more are refused */
@@ -182,7 +181,7 @@ static_assert(offsetof(struct citron_lock, oldest) == HEAD_OLDEST * sizeof(uint6
 
 /* Then: the nodes, in level order; the words beside the internal ones; those below high ones; the tokens'
  * words, by part; and the readers' places, by leaf. */
-uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max);
+uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max, const struct knobs *knobs);
 
 /* ---- the configuration, one word: height + 1 (0: nobody has been here) and m, each as it is and as it is to be; T_wait ---- */
 
@@ -712,10 +711,24 @@ static inline bool citron_errs(const struct citron_job *j, uint32_t mistake)
 
 /* ---- what can be set, and what is counted ---- */
 
-extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us, citron_tokens,
-    citron_blocked; /* so often in vain at one place: then a turn is taken where turns are served in order */
+enum citron_knob {
+    CITRON_K,
+    CITRON_M,
+    CITRON_WAIT_NS,
+    CITRON_FAST,
+    CITRON_CONFIRM,
+    CITRON_SCALE_US,
+    CITRON_TOKENS,
+    CITRON_BLOCKED, /* so often in vain at one place: then a turn is taken where turns are served in order */
+    CITRON_CROWD,   /* so many at a node are a crowd */
+};
 
-/* What citron_fast can be: T_wait is waited out at all internal nodes; not if all bits of the leaves below were had (3.8); not
+static inline uint32_t citron_knob(const struct citron_job *j, enum citron_knob knob)
+{
+    return j->seat->space->knobs.value[knob];
+}
+
+/* What CITRON_FAST can be: T_wait is waited out at all internal nodes; not if all bits of the leaves below were had (3.8); not
  * right above leaves, for whoever claims one of them sees in the very word where it makes itself known that the parent is taken. */
 enum { FAST_NOT, FAST_PRINTED, FAST_LOW };
 

@@ -162,15 +162,15 @@ static bool is_wide(const struct crowd_word *w)
     return w->kind == CROWD_READERS || w->kind == CROWD_READERS_BELOW || (w->kind == CROWD_BELOW && node_is_high(w->node));
 }
 
-static bool is_crowd(const struct crowd_word *w)
+static bool is_crowd(const struct citron_job *j, const struct crowd_word *w)
 {
-    return count_in(w) >= (is_wide(w) ? READERS_CLAIMS_MAX : citron_crowd);
+    return count_in(w) >= (is_wide(w) ? READERS_CLAIMS_MAX : citron_knob(j, CITRON_CROWD));
 }
 
-static bool any_crowd(const struct crowd *w)
+static bool any_crowd(const struct citron_job *j, const struct crowd *w)
 {
     for (unsigned i = 0; i < w->n; i++)
-        if (is_crowd(&w->words[i]))
+        if (is_crowd(j, &w->words[i]))
             return true;
     return false;
 }
@@ -179,7 +179,7 @@ int crowd_see(struct citron_job *j, const struct crowd *w, const struct crowd_wo
 {
     *full = NULL;
     for (unsigned i = 0; i < w->n; i++) {
-        if (!is_crowd(&w->words[i]))
+        if (!is_crowd(j, &w->words[i]))
             continue;
         if (is_wide(&w->words[i]))
             return -PAWL_ELIMIT;
@@ -218,7 +218,7 @@ int crowd_found(struct citron_job *j, const struct citron_batch *b, unsigned fro
     const struct crowd_word *full;
     crowd_list(j, from, to, &w);
     take_found(b, &w);
-    if (likely(!any_crowd(&w)))
+    if (likely(!any_crowd(j, &w)))
         return 0;
     int rc = job_tell_crowd(j);
     return rc ? rc : crowd_see(j, &w, &full);
@@ -228,7 +228,7 @@ int crowd_found(struct citron_job *j, const struct citron_batch *b, unsigned fro
 static int see_after(struct citron_job *j, struct crowd *w)
 {
     int rc = read_words(j, w);
-    return rc || !any_crowd(w) ? rc : job_tell_crowd(j);
+    return rc || !any_crowd(j, w) ? rc : job_tell_crowd(j);
 }
 
 int crowd_doubt(struct citron_job *j, unsigned from, unsigned to, int draws)
@@ -262,7 +262,7 @@ int job_count_surely(struct citron_job *j, unsigned i, const struct citron_claim
             rc = look_for_room(j, &w);
         if (!rc && !(rc = job_run(j, b))) {
             take_found(b, &w);
-            told = any_crowd(&w) ? job_tell_crowd(j) : 0;
+            told = any_crowd(j, &w) ? job_tell_crowd(j) : 0;
         } else if (rc == -FAB_EUNKNOWN) {
             told = see_after(j, &w);
         }

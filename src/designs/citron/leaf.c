@@ -201,7 +201,7 @@ static int take_bits(struct citron_job *j, unsigned i, struct citron_leaves *l)
             j->meek = true;
             return stop_at(j, i);
         }
-        if (!busy && !c->took && ++j->blocked > citron_blocked)
+        if (!busy && !c->took && ++j->blocked > citron_knob(j, CITRON_BLOCKED))
             return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
     }
     return 0;
@@ -285,8 +285,8 @@ static struct tree_node first_leaf(const struct citron_claim *c)
 static bool may_take_whole(const struct citron_job *j, unsigned i)
 {
     const struct citron_claim *c = &j->claims[i];
-    return citron_fast == FAST_PRINTED && !j->shared && !c->spill && c->node.height == 1 && !config_confirms(j->config) &&
-           !j->scrub;
+    return citron_knob(j, CITRON_FAST) == FAST_PRINTED && !j->shared && !c->spill && c->node.height == 1 &&
+           !config_confirms(j->config) && !j->scrub;
 }
 
 /* With all bits set nobody can have come unseen, so T_wait need not be waited out. */

@@ -85,7 +85,7 @@ int look_wait(struct citron_job *j, unsigned from, unsigned to, struct tree_node
         rc = job_drop_all(j, j->base, true);
     if (rc)
         return rc;
-    if (++j->passed > citron_blocked && j->deadline != DEADLINE_TRY)
+    if (++j->passed > citron_knob(j, CITRON_BLOCKED) && j->deadline != DEADLINE_TRY)
         return job_escalate(j, above);
     if (!fab_is_shm(j->seat->ep))
         citron_stats.blocked++;
@@ -102,7 +102,7 @@ int look_wait(struct citron_job *j, unsigned from, unsigned to, struct tree_node
 static int wait_for_leaf(struct citron_job *j, unsigned i, uint64_t bits)
 {
     struct citron_claim *c = &j->claims[i];
-    if (++j->blocked > citron_blocked && j->deadline != DEADLINE_TRY)
+    if (++j->blocked > citron_knob(j, CITRON_BLOCKED) && j->deadline != DEADLINE_TRY)
         return job_escalate(j, tree_parent(c->node)); /* lines 23 and 24 */
     uint64_t seen;
     int rc = job_wait_bits(j, c->node, bits, &seen);
@@ -337,7 +337,7 @@ static bool sees_all_in(const struct citron_job *j, unsigned from, unsigned to, 
 static int wait_for_parent(struct citron_job *j, unsigned from, unsigned to, const struct seen *s, struct citron_leaves *leaves)
 {
     if (fab_is_shm(j->seat->ep) || j->shared || j->base || from || j->deadline == DEADLINE_TRY || j->flight.wary ||
-        !sees_all_in(j, from, to, s->above) || j->passed >= citron_blocked)
+        !sees_all_in(j, from, to, s->above) || j->passed >= citron_knob(j, CITRON_BLOCKED))
         return 1;
     const uint64_t flags = NODE_OCC | NODE_SHARED;
     struct fab_cond cond = {.addr = job_node(j, s->above), .mask = s->word & flags, .value = s->word & flags};

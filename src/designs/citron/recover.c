@@ -323,7 +323,7 @@ static bool may_be_crowd(const struct citron_job *j, const struct words *w, bool
     most_wide = (uint32_t)max_u64(most_wide, readers_below(w->readers));
     for (unsigned i = 0; i < HIGH_STRIPES && high; i++)
         most_wide = (uint32_t)max_u64(most_wide, max_u64(readers_here(w->stripes[i]), readers_below(w->stripes[i])));
-    return most + more >= citron_crowd || most_wide + HIGH_STRIPES * 2 * more >= READERS_CLAIMS_MAX;
+    return most + more >= citron_knob(j, CITRON_CROWD) || most_wide + HIGH_STRIPES * 2 * more >= READERS_CLAIMS_MAX;
 }
 
 int citron_repair_some(const struct citron_job *j, const struct tree_node *nodes, unsigned n, bool spill)

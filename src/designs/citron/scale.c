@@ -8,8 +8,7 @@
 
 #include <errno.h>
 
-unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = FAST_LOW, citron_confirm = 2, citron_scale_us = 10000,
-         citron_tokens = 1, citron_blocked = 24, citron_high = 4, citron_crowd = NODE_CROWD, citron_count_bits = NODE_COUNT_BITS;
+unsigned citron_high = 4, citron_count_bits = NODE_COUNT_BITS;
 
 struct citron_stats citron_stats;
 
@@ -60,9 +59,10 @@ static uint32_t wait_for(const struct citron_job *j, uint64_t round_trip_ns)
 {
     /* Where masked verbs are made of others, making oneself known takes many round trips. */
     bool slow = fab_is_shm(j->seat->ep) || !(j->seat->ep->caps & FAB_MASKED);
-    bool confirm = citron_confirm == 1 || (citron_confirm == 2 && slow && !citron_wait_ns);
+    bool confirm =
+        citron_knob(j, CITRON_CONFIRM) == 1 || (citron_knob(j, CITRON_CONFIRM) == 2 && slow && !citron_knob(j, CITRON_WAIT_NS));
     uint64_t measured = min_u64(round_trip_ns * WAIT_ROUND_TRIPS_TWICE / 2, WAIT_FIRST_MAX_NS);
-    uint64_t ns = citron_wait_ns ? citron_wait_ns : measured;
+    uint64_t ns = citron_knob(j, CITRON_WAIT_NS) ? citron_knob(j, CITRON_WAIT_NS) : measured;
     if (confirm)
         return 0;
     return (uint32_t)min_u64(max_u64(ns / CONFIG_WAIT_NS, 1), FIELD_MAX(CONFIG_WAIT_BITS));
@@ -74,10 +74,10 @@ static int make_config(struct citron_job *j, uint64_t round_trip_ns)
     uint32_t wait = wait_for(j, round_trip_ns);
     struct citron_config c = {.height = height,
                               .height_next = height,
-                              .m = (uint8_t)citron_m,
-                              .m_next = (uint8_t)citron_m,
+                              .m = (uint8_t)citron_knob(j, CITRON_M),
+                              .m_next = (uint8_t)citron_knob(j, CITRON_M),
                               .wait = wait,
-                              .set = citron_wait_ns};
+                              .set = citron_knob(j, CITRON_WAIT_NS)};
     uint64_t old;
     int rc = fab_cas64(j->seat->ep, config_addr(j), 0, config_word(c), &old);
     if (!rc)
@@ -295,7 +295,7 @@ int citron_before_release(struct citron_job *j)
     if (!j->count || !last->spill || last->shared || last->joint)
         return 0;
     uint64_t now = world_now(j->seat->world), before = __atomic_load_n(&me->scaled_ns, __ATOMIC_RELAXED);
-    if (before && now - before < citron_scale_us * NS_PER_US)
+    if (before && now - before < citron_knob(j, CITRON_SCALE_US) * NS_PER_US)
         return 0;
     __atomic_store_n(&me->scaled_ns, now, __ATOMIC_RELAXED);
     /* Its other claims were made known for the tree as it is: they go first. */
@@ -430,8 +430,8 @@ int citron_layout(const struct seat *seat, uint64_t index, struct lock_layout *o
     if (!word) /* nobody has been here: what the first one would make of it */
         c = (struct citron_config){.height = (uint8_t)first,
                                    .height_next = (uint8_t)first,
-                                   .m = (uint8_t)citron_m,
-                                   .m_next = (uint8_t)citron_m,
+                                   .m = (uint8_t)citron_knob(&j, CITRON_M),
+                                   .m_next = (uint8_t)citron_knob(&j, CITRON_M),
                                    .wait = wait_for(&j, 0)};
     *out = (struct lock_layout){.units = tree_units(c.height),
                                 .units_first = tree_units(first),

@@ -54,12 +54,12 @@ void job_draw(struct citron_job *j, struct citron_batch *b)
 {
     uint64_t first = 0;
     struct citron_draw *d = &j->draw;
-    d->parts = citron_tokens ? parts_of(j, &first) : 0;
+    d->parts = citron_knob(j, CITRON_TOKENS) ? parts_of(j, &first) : 0;
     d->first = d->parts ? job_part(j, first) : 0;
     citron_add_head(j, b, d->head);
     if (d->parts == 1)
         d->op = batch_mfaa(b, d->first, 1, NUMBER_TOPS);
-    else if (citron_tokens)
+    else if (citron_knob(j, CITRON_TOKENS))
         d->op = batch_faa(b, blocks_addr(j), 1);
     if (d->parts > 1)
         batch_read(b, d->first, d->words, (uint16_t)(d->parts * sizeof *d->words));
@@ -68,7 +68,7 @@ void job_draw(struct citron_job *j, struct citron_batch *b)
 void job_drew(struct citron_job *j, const struct citron_batch *b)
 {
     struct citron_draw *d = &j->draw;
-    if (!citron_tokens)
+    if (!citron_knob(j, CITRON_TOKENS))
         return;
     if (d->parts == 1)
         d->words[0] = batch_old(b, d->op);
@@ -119,7 +119,7 @@ static int publish(struct citron_job *j)
 int job_settle_token(struct citron_job *j)
 {
     const struct citron_draw *d = &j->draw;
-    if (!citron_tokens)
+    if (!citron_knob(j, CITRON_TOKENS))
         return 0;
     if (d->parts == 1) {
         uint64_t number = field_get(d->words[0], 0, NUMBER_BITS);

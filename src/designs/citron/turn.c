@@ -56,7 +56,7 @@ static int poll_far(struct citron_job *j, const struct fab_cond *cond, uint64_t 
             return rc;
         if (n && (*seen ^ was) & j->moves) { /* another holder: there is nothing wrong with it */
             until = min_u64(j->deadline, add_saturating(now, j->patience_ns));
-            if (++j->passed > citron_blocked)
+            if (++j->passed > citron_knob(j, CITRON_BLOCKED))
                 return 0;
         }
         was = *seen;
@@ -164,7 +164,7 @@ static int look_for_room(struct citron_job *j, struct citron_claim *c)
     fab_addr addr = job_claim_node(j, c);
     uint64_t seen;
     int rc = fab_read64(j->seat->ep, addr, &seen);
-    if (rc || node_queue(seen) < citron_crowd)
+    if (rc || node_queue(seen) < citron_knob(j, CITRON_CROWD))
         return rc;
     const struct fab_cond cond = {.addr = addr, .mask = NODE_T_MASK, .value = seen & NODE_T_MASK};
     job_land(j);
@@ -243,7 +243,7 @@ int job_take_ticket(struct citron_job *j, unsigned i, uint64_t found)
     struct citron_claim *c = &j->claims[i];
     c->state = CLAIM_TURN;
     c->ticket = node_field(found, NODE_TMAX);
-    return node_queue(found) >= citron_crowd ? return_ticket(j, i) : 0;
+    return node_queue(found) >= citron_knob(j, CITRON_CROWD) ? return_ticket(j, i) : 0;
 }
 
 /* Until it is this claim's turn (line 11), or nearly so. */

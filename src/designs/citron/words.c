@@ -103,7 +103,7 @@ static uint64_t places_offset(unsigned height)
     return round_up(parts_offset(height) + parts * sizeof(uint64_t), (uint64_t)CACHE_LINE);
 }
 
-uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max)
+uint64_t citron_lock_bytes(uint64_t range_units, uint64_t range_max, const struct knobs *knobs)
 {
     unsigned height = height_for(max_u64(range_units, range_max));
     return places_offset(height) + tree_pow4(height) * LEAF_READERS_BYTES;

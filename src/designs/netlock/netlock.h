@@ -42,11 +42,14 @@
 #define NETLOCK_FEW 0x800000u     /* few of the priorities have queues in the switch, with CHURN of every lock others: for trials */
 #define NETLOCK_SLOTS_SHIFT 32    /* slots of the shared queue, 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
+#define NETLOCK_SLOTS_MAX 0xffffffu
+#define NETLOCK_LEVELS_SHIFT 56 /* priorities with queues of their own in the switch, 4 bits; 0: all, if there are any */
+#define NETLOCK_LEVELS_MASK 15u
 #define NETLOCK_PIPES_SHIFT 61 /* pipes of the switch that share no state (5), less one, 3 bits */
 #define NETLOCK_PIPES_MAX 8u
 static inline uint32_t netlock_slots(uint64_t options)
 {
-    uint32_t slots = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & 0xffffffu;
+    uint32_t slots = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & NETLOCK_SLOTS_MAX;
     return slots ? slots : NETLOCK_SLOTS_DEFAULT;
 }
 
@@ -55,8 +58,8 @@ static inline uint32_t netlock_pipes(uint64_t options)
     return 1 + (uint32_t)(options >> NETLOCK_PIPES_SHIFT) % NETLOCK_PIPES_MAX;
 }
 
-/* The options with what was tuned for the whole process (design.c). */
-uint64_t netlock_tuned(uint64_t options);
+/* The options with what the knobs say (design.c). */
+uint64_t netlock_tune(uint64_t options, const struct knobs *knobs);
 
 /* How many priorities have queues of their own in the switch; 0: there is one queue for all. At the start: policies change. */
 uint32_t netlock_levels(uint64_t options);
@@ -64,7 +67,7 @@ uint32_t netlock_levels(uint64_t options);
 /* Which of the switch's words guards a lock: with more locks than slots, several share one (6.1). */
 static inline uint64_t netlock_word(const struct rack_config *c, uint64_t index)
 {
-    return c->options & NETLOCK_CHAIN ? index % min_u64(c->locks, netlock_slots(netlock_tuned(c->options))) : index;
+    return c->options & NETLOCK_CHAIN ? index % min_u64(c->locks, netlock_slots(c->options)) : index;
 }
 
 static inline unsigned netlock_home(const struct rack_config *c, uint64_t index)

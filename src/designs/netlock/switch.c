@@ -8,13 +8,13 @@
 
 static struct plane_config plane_config_of(const struct rack_config *c)
 {
-    uint32_t slots = netlock_slots(netlock_tuned(c->options));
+    uint32_t slots = netlock_slots(c->options);
     return (struct plane_config){.slots = slots,
                                  .locks = (uint32_t)min_u64(c->locks, slots),
                                  .requests = (c->machines + 1u) * rack_requests(c),
                                  .stride = rack_requests(c),
                                  .tenants = SWITCH_TENANTS,
-                                 .pipes = c->options & NETLOCK_CHAIN ? 1 : netlock_pipes(netlock_tuned(c->options)),
+                                 .pipes = c->options & NETLOCK_CHAIN ? 1 : netlock_pipes(c->options),
                                  .homes = c->servers};
 }
 
@@ -64,10 +64,11 @@ bool netlock_switch_is(const void *state, const struct rack_config *c)
 {
     const struct nl_switch *w = state;
     const struct rack_config *o = &w->config;
-    const uint64_t any = NETLOCK_ALLOC_RANDOM | NETLOCK_PRIORITY; /* changes as it runs */
+    /* Changes as it runs. */
+    const uint64_t any = NETLOCK_ALLOC_RANDOM | NETLOCK_PRIORITY | (uint64_t)NETLOCK_LEVELS_MASK << NETLOCK_LEVELS_SHIFT;
     return w->version && o->space == c->space && o->machines == c->machines && o->sessions == c->sessions &&
            o->requests == c->requests && o->servers == c->servers && !memcmp(o->server, c->server, sizeof o->server) &&
-           o->locks == c->locks && o->lease_ns == c->lease_ns && (o->options | any) == (netlock_tuned(c->options) | any);
+           o->locks == c->locks && o->lease_ns == c->lease_ns && (o->options | any) == (c->options | any);
 }
 
 void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)
@@ -95,7 +96,6 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
 {
     struct nl_switch *w = state; /* zeroed */
     w->config = *config;
-    w->config.options = netlock_tuned(config->options);
     w->levels = netlock_levels(w->config.options);
     w->own_life = life;
     w->beat_ns = now;

@@ -26,10 +26,15 @@ static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
     return rc;
 }
 
-/* Readers that come and go at the same time mostly wait for each other's line of the cache. So one in so many that find others
+/* Readers that come and go at the same time mostly wait for each other's line of the cache. So one in `open-every` that find others
  * inside opens the lock: from then on readers do not write to the word. The next writer has to look through all hold records
  * instead, which takes some tens of microseconds: about as much as that many readers' steps. */
-static unsigned open_every = 1024;
+enum { OPEN_EVERY };
+
+static const struct design_knob knobs[] = {
+    [OPEN_EVERY] = {"open-every", 1, 1u << RECORD_SERIAL_BITS, 1024},
+    {0},
+};
 
 /* The word that grants the lock to us, or 0 if somebody stands in the way. A reader that has slept may enter although others
  * wait: it was woken for that. */
@@ -46,7 +51,7 @@ static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t 
     case WORD_SHARED:
         if (h->mode == PAWL_EXCLUSIVE || w & WORD_UPGRADE || word_count(w) >= WORD_READERS_MAX || (w & WORD_WAITERS && !slept))
             return 0;
-        if (unlikely(!flags && h->serial % open_every == 0))
+        if (unlikely(!flags && h->serial % seat->space->knobs.value[OPEN_EVERY] == 0))
             return word_make(WORD_SHARED, WORD_COUNT_MAX, word_token(w));
         return flags | word_make(WORD_SHARED, word_count(w) + 1, word_token(w));
     default:
@@ -529,11 +534,6 @@ static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
         fab_wake(seat->ep, addr, WORD_WATCH, UINT16_MAX);
     return 0;
 }
-
-static const struct design_knob knobs[] = {
-    {"word_open_every", &open_every, 1, 1u << RECORD_SERIAL_BITS},
-    {0},
-};
 
 const struct design design_word = {
     .name = "word",

@@ -30,6 +30,7 @@
 struct bench_params {
     const struct design *designs[BENCH_DESIGNS_MAX];
     unsigned design_count;
+    const struct knobs *knobs; /* of each design; null: the usual ones */
     bool simulated;
     bool packets;              /* over UDP on this machine; then `nodes` hosts */
     bool lab;                  /* packets: in a lab of so many hosts */
@@ -132,6 +133,14 @@ int bench_sim_round(const struct bench_params *p, const struct design *design, u
 
 int bench_rack_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
                      char why[BENCH_WHY_LEN]);
+
+static inline const struct knobs *bench_knobs(const struct bench_params *p, const struct design *design)
+{
+    for (unsigned i = 0; p->knobs && i < p->design_count; i++)
+        if (p->designs[i] == design)
+            return &p->knobs[i];
+    return NULL;
+}
 
 /* How many operations a client does of those that all together do. */
 static inline uint64_t bench_share(const struct bench_params *p, unsigned client)

@@ -161,6 +161,7 @@ static struct rack_params rack_of(struct bench_rack *b)
     unsigned servers = spread ? p->nodes : 1;
     return (struct rack_params){
         .design = b->design,
+        .knobs = bench_knobs(p, b->design),
         .model = p->model,
         .locks = p->workload.locks,
         .clients = p->clients,

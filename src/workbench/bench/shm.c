@@ -479,7 +479,7 @@ static int make_locks(struct bench_shm *b, char why[BENCH_WHY_LEN])
     char text[WORKLOAD_NAME_LEN];
     pawl_grant grant;
     pawl *p;
-    int rc = pawl_open(b->place, &options, &p);
+    int rc = pawl_open_tuned(b->place, &options, bench_knobs(b->params, b->design), &p);
     if (rc)
         return fail(why, rc, "cannot make a space");
     for (uint64_t lock = 0; lock < w->locks && !rc && !*b->params->interrupted; lock++) {
@@ -529,6 +529,7 @@ static int start_rack(struct bench_shm *b, char why[BENCH_WHY_LEN])
     if (p->lab)
         return bench_lab_start(&b->lab, p, b->design, why);
     const struct loopback_params l = {.design = b->design,
+                                      .knobs = bench_knobs(p, b->design),
                                       .machines = (uint16_t)p->nodes,
                                       .sessions = (uint16_t)(p->clients / p->nodes + SESSIONS_SPARE),
                                       .requests = REQUESTS,

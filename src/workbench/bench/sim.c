@@ -308,6 +308,7 @@ static struct cluster_params cluster_of(struct bench_sim *b)
     const struct bench_params *p = b->params;
     return (struct cluster_params){
         .design = b->design,
+        .knobs = bench_knobs(p, b->design),
         .model = p->model,
         .keys = p->workload.names ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE,
         .capacity = p->workload.locks,

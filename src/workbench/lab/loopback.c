@@ -65,6 +65,7 @@ static void node_main(struct loopback *l, const struct loopback_params *p, int f
     const char *why;
     pthread_t thread;
     const struct coord_params cp = {.design = p->design,
+                                    .knobs = p->knobs,
                                     .space = l->space,
                                     .locks = p->locks,
                                     .lease_ns = LEASE_NS,

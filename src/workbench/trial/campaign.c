@@ -84,6 +84,7 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     bool overflow = p->design->features & DESIGN_TOKENS && p->design->raise && rng_chance(r, 1, 2);
     return (struct cluster_params){
         .design = p->design,
+        .knobs = p->knobs,
         .model = model,
         .keys = (enum pawl_keys)(PAWL_KEYS_NAMED + rng_below(r, 3)),
         .capacity = overflow ? max_u64(c->locks / 3, 1) : c->locks,
@@ -196,6 +197,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
     c->calls = p->design->features & DESIGN_CALLS && mix64(p->seed ^ CALL_SALT) % 2 == 0;
     return (struct rack_params){
         .design = p->design,
+        .knobs = p->knobs,
         .model = model,
         .locks = c->locks,
         .clients = workers + 1,

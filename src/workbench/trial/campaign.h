@@ -9,6 +9,7 @@
 
 struct campaign_params {
     const struct design *design;
+    const struct knobs *knobs; /* of the design; null: the usual ones */
     const struct model *model; /* null: "default" */
     uint32_t faults;           /* those that the design does not tolerate are left out by the caller */
     uint64_t seed;

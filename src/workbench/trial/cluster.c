@@ -38,6 +38,7 @@ static void node_task(void *arg)
     }
     struct layout_params p = {
         .design = c->params.design,
+        .knobs = c->params.knobs,
         .keys = c->params.keys,
         .capacity = c->params.capacity,
         .range_units = c->params.range_units,
@@ -432,6 +433,7 @@ static int add_hosts(struct cluster *c)
     const struct cluster_params *p = &c->params;
     struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
     struct layout_params layout = {.design = p->design,
+                                   .knobs = p->knobs,
                                    .keys = p->keys,
                                    .capacity = p->capacity,
                                    .sessions = slots_of(p),

@@ -565,7 +565,7 @@ static void configure(struct rack *r)
         .switch_locks = p->switch_locks,
         .lease_ns = p->lease_ns,
         .retry_ns = p->retry_ns,
-        .options = r->design->options | p->options,
+        .options = packet_tuned(r->design, r->design->options | p->options, p->knobs),
         .mistakes = p->design->mistakes | p->mistakes,
         .racks = (uint16_t)(packet_divides(r->design) ? (p->racks ? p->racks : RACKS_DEFAULT) : 0),
     };

@@ -72,6 +72,7 @@ struct rack_box {
 
 struct rack_params {
     const struct design *design;
+    const struct knobs *knobs; /* of the design; null: the usual ones */
     const struct model *model;
     uint64_t locks;
     unsigned clients;
