@@ -452,7 +452,7 @@ int cmd_bench(int argc, char **argv)
     if (status != ARGS_RUN)
         return status;
     if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
+        return args_complain(&usage, "unexpected argument '%s'", rest.words[0]);
     status = choose(&params);
     if (status)
         return status;

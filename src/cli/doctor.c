@@ -79,7 +79,7 @@ int cmd_doctor(int argc, char **argv)
     if (status != ARGS_RUN)
         return status;
     if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
+        return args_complain(&usage, "unexpected argument '%s'", rest.words[0]);
     if (opts.markdown && (!opts.matrix || opts.json))
         return args_complain(&usage, "--markdown goes with --matrix, and not with --json");
     return opts.matrix ? matrix_print(opts.json, opts.markdown) : examine();

@@ -174,7 +174,7 @@ int cmd_lab(int argc, char **argv)
     const char *verb = rest.words[0];
     bool alone = !strcmp(verb, "up") || !strcmp(verb, "run") || !strcmp(verb, "down") || !strcmp(verb, "status");
     if (alone && rest.count > 1)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[1]);
+        return args_complain(&usage, "unexpected argument '%s'", rest.words[1]);
     if (!strcmp(verb, "up"))
         return up();
     if (!strcmp(verb, "down")) {

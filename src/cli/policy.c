@@ -207,7 +207,7 @@ int cmd_policy(int argc, char **argv)
     if (exit != ARGS_RUN)
         return exit;
     if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
+        return args_complain(&usage, "unexpected argument '%s'", rest.words[0]);
     exit = check(&at);
     if (exit)
         return exit;

@@ -149,7 +149,7 @@ int cmd_rules(int argc, char **argv)
     if (status != ARGS_RUN)
         return status;
     if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
+        return args_complain(&usage, "unexpected argument '%s'", rest.words[0]);
     if ((status = check(&w)))
         return status;
     int rc;

@@ -207,7 +207,7 @@ int cmd_show(int argc, char **argv)
     if (status != ARGS_RUN)
         return status;
     if (rest.count > 1)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[1]);
+        return args_complain(&usage, "unexpected argument '%s'", rest.words[1]);
     if (rest.split && !strcmp(rest.words[0], "switch"))
         return cli_flush(switch_show(opts.pins, opts.json));
     if (opts.pins_seen)

@@ -212,7 +212,7 @@ int cmd_sim(int argc, char **argv)
     if (status != ARGS_RUN)
         return status;
     if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
+        return args_complain(&usage, "unexpected argument '%s'", rest.words[0]);
     if (opts.list && opts.models)
         return args_complain(&usage, "--list and --models do not go together");
     if (opts.list)

@@ -259,7 +259,7 @@ int cmd_space(int argc, char **argv)
     const char *verb = rest.count ? rest.words[0] : "";
     const char *name = rest.count > 1 ? rest.words[1] : NULL;
     if (rest.count > 2)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[2]);
+        return args_complain(&usage, "unexpected argument '%s'", rest.words[2]);
     if (!strcmp(verb, "list"))
         return name ? args_complain(&usage, "'list' takes no name") : list_spaces();
     if (!name && (!strcmp(verb, "create") || !strcmp(verb, "drop")))

@@ -35,7 +35,7 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
         return NULL;
     if (p->head.type == COORD_WELCOME && len != sizeof(struct coord_welcome))
         return NULL;
-    if (p->head.type == COORD_BEAT || p->head.type == COORD_BEATEN)
+    if (p->head.type == COORD_BEAT || p->head.type == COORD_BEAT_ACK)
         return len == sizeof(struct coord_beat) ? p : NULL;
     if (p->head.type == COORD_RULED)
         return len == sizeof(struct coord_ruled) ? p : NULL;
@@ -234,7 +234,7 @@ static uint32_t beaten(const struct coordinator *c, const struct coord_packet *p
 {
     struct coord_beat *a = answer;
     memset(a, 0, sizeof *a);
-    coord_make(&a->packet, COORD_BEATEN, c->space, p->head.nonce);
+    coord_make(&a->packet, COORD_BEAT_ACK, c->space, p->head.nonce);
     a->packet.head.to = p->head.from;
     a->packet.head.epoch = p->head.epoch;
     a->packet.stamp = p->stamp;

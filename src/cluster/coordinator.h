@@ -48,7 +48,7 @@ enum coord_type {
     COORD_WELCOME,
     COORD_REFUSED,
     COORD_BEAT,
-    COORD_BEATEN,
+    COORD_BEAT_ACK,
     COORD_LEAVE,
     COORD_HERE,
     COORD_WAKE,

@@ -233,7 +233,7 @@ uint32_t coord_beat_switch(struct coordinator *c, const struct coord_beat *beat,
         return coord_refuse(c, p, -ESTALE, answer);
     uint32_t len = coord_beat_station(c, p, now, &c->switch_[i], answer);
     struct coord_beat *a = answer;
-    if (a->packet.head.type != COORD_BEATEN)
+    if (a->packet.head.type != COORD_BEAT_ACK)
         return len;
     c->switch_[i].rules = beat->rules.version;
     a->rules = *rules_for(c, i);

@@ -4,9 +4,13 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #define LOOK_NS (100 * NS_PER_MS) /* how often whether to stop */
+#define LOOK_MS 100
+#define OWN_PORT 10 /* lock servers listen at the coordinator's port and this and up: hosts find them there after a restart */
 
 static int open_journal(struct coordinating *c, const char *path, const char **why)
 {
@@ -140,4 +144,80 @@ void coordinating_close(struct coordinating *c)
     free(c->members);
     free(c->steward);
     free(c->out);
+}
+
+/* ---- with lock servers in the same process ---- */
+
+static void *run_coordinator(void *arg)
+{
+    coordinating_run(arg);
+    return NULL;
+}
+
+static void *run_station(void *arg)
+{
+    station_run(arg);
+    return NULL;
+}
+
+/* Where the n-th lock server listens; port 0, which is any, if its own port is taken. */
+static struct net_addr own_address(struct net_addr coordinator, unsigned n)
+{
+    struct udp probe;
+    struct net_addr at = coordinator;
+    at.port = 0;
+    if (coordinator.port > UINT16_MAX - OWN_PORT - RACK_SERVERS_MAX)
+        return at;
+    at.port = (uint16_t)(coordinator.port + OWN_PORT + n);
+    if (udp_open(&probe, at))
+        at.port = 0;
+    else
+        udp_close(&probe);
+    return at;
+}
+
+static int start_server(struct coordinating *c, struct station *s, unsigned n, const struct station_params *like, pthread_t *thread)
+{
+    struct station_params p = *like;
+    p.member.at = own_address(c->udp.at, n);
+    p.member.coordinator = c->udp.at;
+    int rc = station_open(s, &p);
+    if (!rc && pthread_create(thread, NULL, run_station, s)) {
+        station_close(s);
+        rc = explain(-EAGAIN, "cannot start a thread");
+    }
+    return rc;
+}
+
+int coordinating_serve(struct coordinating *c, unsigned servers, const struct station_params *like, volatile sig_atomic_t *stop,
+                       void (*ready)(void))
+{
+    struct station *stations = calloc(servers ? servers : 1, sizeof *stations);
+    pthread_t coordinator, threads[RACK_SERVERS_MAX];
+    unsigned running = 0;
+    assert(servers <= RACK_SERVERS_MAX && c->stop == stop);
+    if (!stations)
+        return explain(-ENOMEM, "out of memory");
+    if (pthread_create(&coordinator, NULL, run_coordinator, c)) {
+        free(stations);
+        return explain(-EAGAIN, "cannot start a thread");
+    }
+    int rc = 0;
+    while (running < servers && !rc) {
+        rc = start_server(c, &stations[running], running, like, &threads[running]);
+        running += !rc;
+    }
+    if (!rc) {
+        ready();
+        while (!*stop) /* a signal may come between the look and the sleep */
+            poll(NULL, 0, LOOK_MS);
+    }
+    *stop = *stop ? *stop : SIGTERM;
+    for (unsigned i = 0; i < running; i++) {
+        pthread_join(threads[i], NULL);
+        station_close(&stations[i]);
+    }
+    pthread_join(coordinator, NULL);
+    free(stations);
+    return rc;
 }

@@ -124,21 +124,21 @@ static inline void rack_start_station(const struct rack_test *t, struct net_addr
     struct station *s = calloc(1, sizeof *s);
     pthread_t thread;
     CHECK(s != NULL);
-    struct station_params p = {.at = {.ip = RACK_LOCALHOST},
-                               .coordinator = coordinator,
-                               .space = rack_space,
-                               .is_switch = is_switch,
+    struct station_params p = {.member.at = {.ip = RACK_LOCALHOST},
+                               .member.coordinator = coordinator,
+                               .member.space = rack_space,
+                               .member.is_switch = is_switch,
                                .switch_locks = t->room,
                                .fresh = true,
-                               .deadline = pawl_in(LIMIT_NS),
-                               .stop = &rack_stop};
+                               .member.deadline = pawl_in(LIMIT_NS),
+                               .member.stop = &rack_stop};
     if (rack_relayed(t)) {
-        p.known_as = (struct net_addr){.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->server_ports[number]};
-        p.at.port = (uint16_t)(p.known_as.port + 1);
+        p.member.known_as = (struct net_addr){.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->server_ports[number]};
+        p.member.at.port = (uint16_t)(p.member.known_as.port + 1);
     }
     CHECK_EQ(station_open(s, &p), 0);
     if (t->apply && !is_switch)
-        s->design->server_apply(s->memory, t->apply, NULL);
+        s->member.design->server_apply(s->memory, t->apply, NULL);
     CHECK_EQ(pthread_create(&thread, NULL, rack_station_thread, s), 0);
 }
 

@@ -31,7 +31,7 @@ static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
  * instead, which takes some tens of microseconds: about as much as that many readers' steps. */
 enum { OPEN_EVERY };
 
-static const struct design_knob knobs[] = {
+const struct design_knob word_knobs[] = {
     [OPEN_EVERY] = {"open-every", 1, 1u << RECORD_SERIAL_BITS, 1024},
     {0},
 };
@@ -543,7 +543,7 @@ const struct design design_word = {
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .lock_size = sizeof(struct word_lock),
-    .knobs = knobs,
+    .knobs = word_knobs,
     .acquire = word_acquire,
     .release = word_release,
     .convert = word_convert,
