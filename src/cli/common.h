@@ -49,7 +49,7 @@ int cli_place(const char *command, const char *given, char out[PLACE_LEN]);
 #define CLI_WIRE_OPTION(to)                                                                                                        \
     {                                                                                                                              \
         "wire", 0, ARG_STRING, "WIRE",                                                                                             \
-            "how to reach a rack: udp (the default), or afxdp: past the network stack, where that is possible", (to), NULL         \
+            "wire to a rack: udp (the default), or afxdp, which bypasses the network stack where possible", (to), NULL             \
     }
 
 /* Adds it to the place, which must be a rack; null: nothing is added. 0, or the exit status after a complaint. */

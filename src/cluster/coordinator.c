@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#define REQUESTS_MAX (UINT64_C(1) << 20) /* of one host */
+
 uint32_t coord_space_id(const char *space)
 {
     return (uint32_t)hash_bytes(space, strlen(space), 0);
@@ -50,29 +52,75 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
     return p;
 }
 
+/* ---- the beginning ---- */
+
+static const char *fault_in_sizes(const struct coord_params *p)
+{
+    if (!*p->space || strlen(p->space) >= COORD_NAME_LEN)
+        return "the name of a space must have 1 to 31 bytes";
+    if (!p->machines || p->machines > MACHINE_MAX - RACK_SERVERS_MAX || !p->sessions || !p->requests || !p->locks)
+        return "the numbers of hosts, sessions, holds and locks must not be 0";
+    if ((uint64_t)p->sessions * p->requests > REQUESTS_MAX)
+        return "a host has at most a million requests: sessions times holds";
+    return NULL;
+}
+
+static const char *fault_in_parts(const struct coord_params *p, const struct packet_design *d)
+{
+    if (!d->server_packet && p->servers)
+        return "the design has no lock servers";
+    if (d->server_packet && ((!p->servers && !d->spills) || p->servers > RACK_SERVERS_MAX))
+        return "there must be between 1 and 64 lock servers";
+    if (p->racks > RACKS_MAX)
+        return "there must be at most 8 racks";
+    if (p->racks && !packet_divides(d))
+        return "the design does not divide its locks among racks";
+    if (d->divides && p->servers < (p->racks ? p->racks : RACKS_DEFAULT))
+        return "there must be at least as many lock servers as racks: each switch has its own";
+    if (p->backup && (!d->steward_packet || d->divides))
+        return "the design's switch has no backup";
+    return NULL;
+}
+
+static const char *fault_of(const struct coord_params *p)
+{
+    const struct packet_design *d = p->design->packet;
+    bool named = p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE;
+    if (!d || !(p->design->substrates & DESIGN_ON_UDP))
+        return "the design does not run over UDP";
+    const char *fault = fault_in_sizes(p);
+    if (!fault)
+        fault = fault_in_parts(p, d);
+    if (!fault && named != !!p->directory)
+        fault = "names and sparse keys need a directory";
+    return fault;
+}
+
+static void make_config(const struct coord_params *p, struct rack_config *out)
+{
+    const struct packet_design *d = p->design->packet;
+    memset(out, 0, sizeof *out); /* its padding travels, too */
+    out->space = coord_space_id(p->space);
+    out->machines = p->machines;
+    out->sessions = p->sessions;
+    out->requests = p->requests;
+    out->servers = p->servers;
+    for (unsigned i = 0; i < p->servers; i++)
+        out->server[i] = (uint16_t)(p->machines + 1 + i);
+    out->switches = p->backup ? 2 : 1;
+    out->racks = !packet_divides(d) ? 0 : p->racks ? p->racks : RACKS_DEFAULT;
+    out->locks = p->locks;
+    out->lease_ns = p->lease_ns;
+    out->retry_ns = p->retry_ns;
+    out->options = packet_tuned(d, d->options, p->knobs);
+    out->keys = p->keys;
+    out->group = p->group;
+}
+
 int coordinator_init(struct coordinator *c, const struct coord_params *p, struct coord_member *members, uint64_t now,
                      const char **why)
 {
-    const struct packet_design *d = p->design->packet;
-    *why = NULL;
-    if (!d || !(p->design->substrates & DESIGN_ON_UDP))
-        *why = "the design does not run over UDP";
-    else if (!*p->space || strlen(p->space) >= COORD_NAME_LEN)
-        *why = "a space's name has 1 to 31 bytes";
-    else if (!p->machines || p->machines > MACHINE_MAX - RACK_SERVERS_MAX || !p->sessions || !p->requests || !p->locks)
-        *why = "there must be hosts, sessions, requests and locks";
-    else if ((uint64_t)p->sessions * p->requests > UINT64_C(1) << 20)
-        *why = "a host has at most a million requests: sessions times holds";
-    else if (d->server_packet ? (!p->servers && !d->spills) || p->servers > RACK_SERVERS_MAX : p->servers)
-        *why = d->server_packet ? "there are 1 to 64 lock servers" : "the design has no lock servers";
-    else if (p->racks > RACKS_MAX || (p->racks && !packet_divides(d)))
-        *why = p->racks > RACKS_MAX ? "there are up to 8 racks" : "the design divides no locks among racks";
-    else if (d->divides && p->servers < (p->racks ? p->racks : RACKS_DEFAULT))
-        *why = "each of the switches has lock servers of its own: there are at least as many";
-    else if (p->backup && (!d->steward_packet || d->divides))
-        *why = "the design's switch has no backup";
-    else if ((p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE) != !!p->directory)
-        *why = "names and sparse keys need a directory";
+    *why = fault_of(p);
     if (*why)
         return -EINVAL;
     memset(c, 0, sizeof *c);
@@ -84,25 +132,10 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->fresh = p->fresh;
     c->members = members;
     c->open_ns = p->fresh ? now : now + p->lease_ns + 2 * (p->lease_ns / COORD_DRIFT_DIVISOR) + 1;
-    memset(&c->config, 0, sizeof c->config); /* its padding travels, too */
-    c->config.space = coord_space_id(p->space);
-    c->config.machines = p->machines;
-    c->config.sessions = p->sessions;
-    c->config.requests = p->requests;
-    c->config.servers = p->servers;
-    c->config.switches = p->backup ? 2 : 1;
-    c->config.racks = !packet_divides(d) ? 0 : p->racks ? p->racks : RACKS_DEFAULT;
+    make_config(p, &c->config);
     rules_init(&c->rules, c->config.racks);
     c->wanted = c->rules;
-    c->config.locks = p->locks;
-    c->config.lease_ns = p->lease_ns;
-    c->config.retry_ns = p->retry_ns;
-    c->config.options = packet_tuned(d, d->options, p->knobs);
-    c->config.keys = p->keys;
-    c->config.group = p->group;
     c->directory = p->directory;
-    for (unsigned i = 0; i < p->servers; i++)
-        c->config.server[i] = (uint16_t)(p->machines + 1 + i);
     return 0;
 }
 

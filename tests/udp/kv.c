@@ -249,7 +249,7 @@ int main(void)
                           .locks = LOCKS,
                           .lease_ns = LEASE_NS,
                           .apply = apply,
-                          .faults = {.loss = 30, .twice = 100, .late = 50, .late_ns = 20 * NS_PER_MS},
+                          .faults = {.loss = 30, .duplicate = 100, .late = 50, .late_ns = 20 * NS_PER_MS},
                           .seed = 1};
     ledger = shared_memory(sizeof *ledger);
     uint64_t ns = min_u64(test_seconds(), 60) * NS_PER_S / 24;

@@ -38,7 +38,7 @@ static volatile sig_atomic_t rack_stop;
 
 static inline bool rack_relayed(const struct rack_test *t)
 {
-    return t->faults.loss || t->faults.twice || t->faults.late;
+    return t->faults.loss || t->faults.duplicate || t->faults.late;
 }
 
 static inline bool rack_serves(const struct rack_test *t, const struct design *d)

@@ -29,7 +29,7 @@ static struct coord_params coordinator_params(void)
 
 /* ---- switches ---- */
 
-static const struct rack_test network = {.faults = {.loss = 10, .twice = 20, .late = 20, .late_ns = 5 * NS_PER_MS}, .seed = 1};
+static const struct rack_test network = {.faults = {.loss = 10, .duplicate = 20, .late = 20, .late_ns = 5 * NS_PER_MS}, .seed = 1};
 static pid_t coordinator, switches[RACKS], relays[RACKS];
 
 static struct net_addr coordinator_at(void)
