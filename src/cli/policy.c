@@ -127,7 +127,7 @@ static void print(const struct netlock_status *s)
         const char *name;
         uint64_t value;
     } rows[] = {
-        {"reign", s->reign},
+        {"term", s->reign},
         {"slots", s->slots},
         {"locks", s->locks},
         {"pipes", s->pipes},
@@ -149,12 +149,12 @@ static void print(const struct netlock_status *s)
     if (opts.json) {
         json_init(&j, stdout);
         json_object(&j, NULL);
-        json_bool(&j, "reigns", s->reigns);
+        json_bool(&j, "active", s->reigns);
         json_string(&j, "alloc", s->random ? "random" : "knapsack");
         json_bool(&j, "priorities", s->priorities);
         json_u64(&j, "switch_priorities", s->priorities);
     } else {
-        printf("%s, alloc %s, priorities %s", s->reigns ? "reigns" : "does not reign", s->random ? "random" : "knapsack",
+        printf("%s, alloc %s, priorities %s", s->reigns ? "active" : "not active", s->random ? "random" : "knapsack",
                s->priorities ? "on" : "off");
         if (s->priorities && s->priorities < PACKET_PRIORITIES)
             printf(", %" PRIu32 " of %u in the switch", s->priorities, PACKET_PRIORITIES);
