@@ -174,12 +174,14 @@ uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p
 
 /* ---- joining ---- */
 
-/* Larger than every one before, and by as many as quarters of a second have gone by: what is counted within a life may then run
- * into the next ones' numbers, and stays below what they count. */
+/* Larger than every life before, and by at least the quarters of a second that have passed. A counter that starts at a life and
+ * rises by less than that stays below the counters of later lives. */
 uint32_t coord_next_life(struct coordinator *c, uint64_t now)
 {
     uint64_t by_time = c->first_life + (now - c->start_ns) / (NS_PER_S / COORD_LIVES_PER_S);
+    uint32_t before = c->life;
     c->life = (uint32_t)max_u64(c->life + UINT64_C(1), by_time);
+    assert(c->life > before); /* I6: late packets of former lives are recognised */
     return c->life;
 }
 
@@ -205,6 +207,7 @@ static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, s
     }
     if (!empty)
         return coord_refuse(c, p, unclean ? -EAGAIN : -ENOSPC, answer);
+    assert(!c->members[empty].live && coord_is_clean(c, &c->members[empty])); /* I6, I11: no lock names the number's former host */
     c->members[empty] = (struct coord_member){
         .nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = coord_next_life(c, now), .live = true, .at = from};
     coord_switches(c, c->members[empty].switches);
@@ -255,7 +258,7 @@ static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, str
     }
 }
 
-/* ---- living ---- */
+/* ---- heartbeats ---- */
 
 static void look_at(struct coord_member *m, uint64_t now)
 {
@@ -263,7 +266,7 @@ static void look_at(struct coord_member *m, uint64_t now)
         m->live = false;
 }
 
-static uint32_t beaten(const struct coordinator *c, const struct coord_packet *p, void *answer)
+static uint32_t acknowledge(const struct coordinator *c, const struct coord_packet *p, void *answer)
 {
     struct coord_beat *a = answer;
     memset(a, 0, sizeof *a);
@@ -285,7 +288,7 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_beat *beat, 
     }
     struct coord_member *m = &c->members[number];
     look_at(m, now);
-    /* From the time of a former coordinator. */
+    /* A host that joined a former coordinator. */
     bool adopt = !m->until_ns && now < c->open_ns && p->code == coord_config_sum(&c->config);
     if (adopt)
         *m = (struct coord_member){.life = p->head.epoch, .live = true, .at = from};
@@ -293,16 +296,15 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_beat *beat, 
         return coord_refuse(c, p, -ESTALE, answer);
     c->life = c->life > m->life ? c->life : m->life;
     m->until_ns = lease_from(c, now);
-    m->at = from;                 /* where its pool is, most often, and where it can be asked */
-    if (p->stamp >= m->said_ns) { /* else it is late */
+    m->at = from;                 /* most often its pool's; it answers questions there */
+    if (p->stamp >= m->said_ns) { /* else a later heartbeat has overtaken it */
         m->said_ns = p->stamp;
         m->racks = (uint32_t)p->head.index;
         memcpy(m->switches, beat->switches, sizeof m->switches);
     }
-    return beaten(c, p, answer);
+    return acknowledge(c, p, answer);
 }
 
-/* A lock server or the switch: one that joined a former coordinator takes its place again. */
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
                             void *answer)
 {
@@ -314,7 +316,7 @@ uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p,
     if (!s->nonce || s->life != p->head.epoch)
         return coord_refuse(c, p, -ESTALE, answer);
     s->heard_ns = now;
-    return beaten(c, p, answer);
+    return acknowledge(c, p, answer);
 }
 
 static uint32_t on_beat(struct coordinator *c, const struct coord_beat *beat, struct net_addr from, uint64_t now, void *answer)
@@ -359,7 +361,7 @@ static uint32_t on_key(struct coordinator *c, const struct coord_key *p, void *a
     return sizeof *a;
 }
 
-/* ---- who is there ---- */
+/* ---- lists of hosts ---- */
 
 static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p, void *answer)
 {

@@ -147,7 +147,7 @@ const char *layout_fault(const struct layout_header *h, uint64_t size)
         return "its header is damaged";
     if (h->total_bytes != size)
         return "its size is not what its header says";
-    /* The checksum is right, so these hold unless somebody forged it; offsets are used without another look. */
+    /* The checksum is right, so these hold unless the header was forged. Offsets are used without further checks. */
     char name[LAYOUT_DESIGN_LEN + 1] = {0};
     memcpy(name, h->design, LAYOUT_DESIGN_LEN);
     const struct design *design = design_find(name);

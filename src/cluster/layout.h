@@ -41,7 +41,7 @@ struct layout_header {
     uint64_t margin_ns;
     uint64_t check_ns;
     uint64_t checksum; /* of all above, and of the knobs */
-    /* A line of its own for what changes, and for what is read by those who open the space and by nobody else. */
+    /* A line of its own for the field that changes, and for fields that are only read when the space is opened. */
     _Alignas(CACHE_LINE) uint64_t token_floor; /* above every token of every lock that was forgotten to make room */
     struct knobs knobs;                        /* of the design */
 };

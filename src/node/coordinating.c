@@ -18,9 +18,10 @@ static int open_journal(struct coordinating *c, const char *path, const char **w
     if (rc == -EBUSY)
         *why = "another coordinator uses the file with the keys of this space";
     else if (rc == -EINVAL)
-        *why = "the file with the keys is of another space, or of another kind or number of keys; it goes with --keys and --locks";
+        *why = "the file with the keys belongs to another space, or to another kind or number of keys; it goes with --keys and "
+               "--locks";
     else if (rc == -EBADMSG)
-        *why = "the file with the keys is damaged; with another one nobody may hold anything from before";
+        *why = "the file with the keys is damaged; start with a new file only when no client holds a lock";
     return rc;
 }
 
@@ -29,7 +30,7 @@ static int open_rules(struct coordinating *c, const char *path, const char **why
     struct rules rules = c->coordinator.rules;
     int rc = rules_load(path, c->coordinator.space, c->coordinator.config.racks, &rules);
     if (rc == -EINVAL)
-        *why = "the file with the rules is damaged, of another space or of another number of racks; it goes with --racks";
+        *why = "the file with the rules is damaged, or belongs to another space or number of racks; it goes with --racks";
     if (rc)
         return rc;
     coordinator_set_rules(&c->coordinator, &rules);
@@ -70,7 +71,7 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
     return rc;
 }
 
-/* For the steward: it answers whoever asks. */
+/* For the steward, which answers the sender. */
 static void one_packet(struct coordinating *c, const void *data, uint32_t len, struct net_addr from)
 {
     outbox_clear(c->out);
@@ -81,7 +82,7 @@ static void one_packet(struct coordinating *c, const void *data, uint32_t len, s
     }
 }
 
-/* A key that is told must not be forgotten: while the disk does not take it nobody hears of it, and asks again. */
+/* Drops the answers about keys: while the disk does not take new keys, no client may hear of them (I7). Clients ask again. */
 static unsigned without_keys(struct udp_out *out, unsigned count)
 {
     unsigned left = 0;
@@ -91,7 +92,7 @@ static unsigned without_keys(struct udp_out *out, unsigned count)
     return left;
 }
 
-/* Nor rules; while the disk does not take them they stay as they were. */
+/* Likewise rules: while the disk does not take new ones, the old ones stay. */
 static void keep_rules(struct coordinating *c)
 {
     const struct coordinator *k = &c->coordinator;
@@ -123,6 +124,8 @@ void coordinating_run(struct coordinating *c)
         }
         if (c->journal.fd >= 0 && journal_write(&c->journal, &c->directory))
             count = without_keys(out, count);
+        else
+            assert(c->journal.fd < 0 || c->journal.written == c->directory.count); /* I7 */
         udp_send(&c->udp, out, count);
         struct udp_out more = {.data = answers[0].bytes};
         while ((more.len = coordinator_more(&c->coordinator, answers[0].bytes, &more.to)))

@@ -16,7 +16,7 @@ struct kernel_params {
     const char *design; /* demands; null and 0: none */
     uint64_t locks;
     bool remove; /* at the end the pinned locks go, too */
-    /* One line about what was done, for whoever started it. */
+    /* Prints a line about what was done. */
     void (*report)(const char *format, ...) __attribute__((format(printf, 1, 2)));
 };
 

@@ -38,9 +38,9 @@ static uint64_t lease_at_most(const struct care *c)
     return lease + lease / LEASE_DRIFT_DIVISOR + 2 * ROUND_NS;
 }
 
-/* ---- who lives ---- */
+/* ---- which hosts live ---- */
 
-/* The kernel hears them; what has changed since the last look was heard in between. */
+/* The program counts packets of each host: a count that has changed since the last look means that the host lives. */
 static void listen_to_kernel(struct care *c, uint64_t now)
 {
     for (uint16_t m = 1; m <= c->config.machines; m++) {
@@ -152,7 +152,7 @@ static int care_begin(struct care *c, struct plane *p, struct member *m)
     return 0;
 }
 
-/* ---- packets that the kernel passed to us ---- */
+/* ---- packets that the kernel passed on ---- */
 
 static void answer_report(struct care *c, const struct fission_packet *p, uint32_t len, struct net_addr from)
 {

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #define LOOK_NS (100 * NS_PER_MS)        /* how often whether to stop */
-#define MEET_NS (5 * NS_PER_MS)          /* between two questions who else is there */
+#define MEET_NS (5 * NS_PER_MS)          /* between two looks whether all others have joined */
 #define OUTBOX_FULL (OUTBOX_PACKETS / 2) /* packets that wait at most while others are still looked at */
 
 /* ---- set-up ---- */
@@ -28,6 +28,7 @@ static void begin(struct station *s, bool fresh)
     const struct packet_design *d = s->member.design;
     const struct coord_welcome *w = &s->member.welcome;
     uint32_t life = w->packet.head.generation;
+    assert(life && s->memory); /* I6: late packets of former lives are recognised by it */
     if (!s->is_switch) {
         d->server_init(s->memory, &s->config, w->packet.head.to.machine, life, fresh, host_now());
         return;
