@@ -60,7 +60,7 @@ int cli_wire(const char *command, const char *wire, char place[PLACE_LEN]);
 /* A name in a named space, a number elsewhere. 0, or the exit status after a complaint. */
 int cli_key(const char *command, const struct table *t, const char *text, pawl_key *out);
 
-/* The lock of that name: 0, -ENOENT if nobody ever took it (then `key` alone is set), or the exit status after a complaint. */
+/* The lock of that name: 0, -ENOENT if it was never taken (then `key` alone is set), or the exit status after a complaint. */
 int cli_find(const char *command, const struct observer *o, const char *text, pawl_key *key, struct cell *out);
 
 /* A key for people: unprintable bytes escaped, so that no name plays tricks with the terminal. */

@@ -38,7 +38,7 @@ static const struct command *find_command(const char *name)
 static void print_help(FILE *out)
 {
     fprintf(out, "Usage: pawl COMMAND [OPTION]...\n\n"
-                 "Locks that survive kill -9 of whoever holds them, between the processes of one machine or of several.\n\n"
+                 "Locks that survive kill -9 of their holders, between the processes of one machine or of several.\n\n"
                  "Commands:\n");
     for (size_t i = 0; i < countof(commands); i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);

@@ -92,7 +92,7 @@ static int ask(struct net_addr to, const struct netlock_command *c, struct netlo
         return rc;
     rc = -ETIMEDOUT;
     for (uint64_t end = world_now(&world_real) + PATIENCE_NS; rc == -ETIMEDOUT && world_now(&world_real) < end;) {
-        q.p.head.to.port ^= 1; /* the original or its backup: who listens there takes its own */
+        q.p.head.to.port ^= 1; /* the original or its backup: the one that listens there takes its own */
         const struct udp_out send = {.to = to, .len = sizeof q, .data = &q};
         udp_send(&udp, &send, 1);
         unsigned n = udp_wait(&udp, &batch, 0, world_now(&world_real) + AGAIN_NS);

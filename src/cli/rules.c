@@ -112,7 +112,7 @@ static void print(const struct coord_ruled *r, bool complete)
         json_bool(&j, "complete", complete);
         json_array(&j, "racks");
     } else {
-        printf("rules %" PRIu32 "%s\n", r->rules.version, complete ? "" : ", which not everybody goes by");
+        printf("rules %" PRIu32 "%s\n", r->rules.version, complete ? "" : ", not yet used by all");
     }
     for (unsigned i = 0; i < r->racks && i < RACKS_MAX; i++)
         print_rack(&j, r, i);

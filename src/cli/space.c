@@ -194,7 +194,7 @@ static int report_drop(const char *place, const char *path)
     return 0;
 }
 
-/* What is damaged, or left from before the machine restarted, cannot be asked for its sessions; nobody can use it either. */
+/* A segment that is damaged, or left from before the machine restarted, cannot list its sessions; no session can use it either. */
 static int drop_unusable(const char *place)
 {
     static const char ours[] = SEGMENT_DIR "/pawl.";
@@ -210,8 +210,8 @@ static int drop_unusable(const char *place)
     return report_drop(place, path);
 }
 
-/* Those who use it, waiters too, learn of it at once. All are condemned before anything that one of them holds passes on: else
- * another would be granted a lock that nobody else will see. */
+/* All sessions, waiters too, are told at once. All are declared lost before any of their locks is released: else another session
+ * would be granted a lock of a space that is about to go. */
 static int condemn_session(void *ctx, const struct inspect_session *s)
 {
     const struct observer *o = ctx;

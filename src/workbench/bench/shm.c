@@ -254,7 +254,7 @@ static bool start_client(struct bench_shm *b, struct client *c, pid_t parent)
     c->pid = fork();
     if (c->pid)
         return c->pid > 0;
-    /* The terminal's signals reach us too, but when to end is the parent's to say; should it be gone, at once. */
+    /* The terminal's signals reach the children, too, but the parent says when to end; should it die, they end at once. */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_DFL);
     signal(SIGHUP, SIG_IGN);
@@ -320,7 +320,7 @@ static int await_ready(struct bench_shm *b, struct client *clients, char why[BEN
     return 0;
 }
 
-/* Until the time is over, the operations are done, somebody died or a signal came. */
+/* Until the time is over, the operations are done, a client died or a signal came. */
 static int watch(struct bench_shm *b, struct client *clients, uint64_t start, char why[BENCH_WHY_LEN])
 {
     const struct bench_params *p = b->params;
@@ -334,7 +334,7 @@ static int watch(struct bench_shm *b, struct client *clients, uint64_t start, ch
             told = now;
         }
         if (told != UINT64_MAX && now - told > PATIENCE_NS) {
-            snprintf(why, BENCH_WHY_LEN, "a client does not end: it waits for a lock that nobody gives it");
+            snprintf(why, BENCH_WHY_LEN, "a client does not end: it waits for a lock that is never granted");
             return -ETIMEDOUT;
         }
         if (!rc)
@@ -347,7 +347,7 @@ static int watch(struct bench_shm *b, struct client *clients, uint64_t start, ch
     return rc;
 }
 
-/* Whatever happened, no client is left behind. */
+/* Ends all clients, whatever happened. */
 static void end_clients(struct bench_shm *b, struct client *clients, unsigned started, bool kill_them)
 {
     for (unsigned i = 0; i < started; i++) {
@@ -362,7 +362,7 @@ static void end_clients(struct bench_shm *b, struct client *clients, unsigned st
     }
 }
 
-/* Who granted: each host's counters, as its last client saw them. Where hosts do not count, and there are servers, those did. */
+/* Sums the grants by granter: each host's counters, as its last client saw them. If hosts do not count, the servers granted. */
 static void add_grants(const struct bench_shm *b, struct bench_round *out)
 {
     unsigned nodes = b->params->nodes ? b->params->nodes : 1;

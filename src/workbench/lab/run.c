@@ -71,7 +71,7 @@ static bool work(unsigned w, pawl *p, struct rng *rng)
     struct held h = {.lock = (uint32_t)((sum->divided ? 0 : HOT * (rack_of(w) - 1)) + key),
                      .mode = rng_chance(rng, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE};
     if (run->careless && !w)
-        key = LOCKS; /* a lock that nobody else wants */
+        key = LOCKS; /* a lock that no other worker wants */
     int rc = pawl_timedlock(p, pawl_id(key), (enum pawl_mode)h.mode, pawl_in(2 * NS_PER_S), &g);
     if (rc == -ETIMEDOUT)
         return true;
@@ -168,7 +168,7 @@ static void pull_cable(unsigned rack, struct rng *rng)
     sum->cables_pulled++;
 }
 
-/* The locks are lost; the switch waits until nobody can hold anything from before. */
+/* The locks are lost; the switch waits until no host can hold anything from before. */
 static void lose_locks(unsigned rack)
 {
     lab_rack_end(&racks[rack].control, SIGTERM);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: nobody is ever declared lost */
+#define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: no session is ever declared lost */
 #define SAFETY_MIN_NS (40 * NS_PER_MS)  /* four leases */
 #define SAFETY_SPAN_NS (60 * NS_PER_MS)
 #define HEALING_NS (400 * CAMPAIGN_LEASE_NS) /* what every waiter must be granted within, once faults have stopped (I9) */
@@ -40,7 +40,7 @@ static void on_gone(void *user, unsigned client)
     }
 }
 
-/* Who was told of one and was in none. */
+/* A client was told of a deadlock and was in none. */
 static void on_deadlock(void *user, unsigned client, unsigned task, bool true_one)
 {
     struct campaign *c = user;
