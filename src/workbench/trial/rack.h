@@ -14,8 +14,7 @@
 #include "workbench/trial/actor.h"
 #include "workbench/trial/waits.h"
 
-#define RACK_BUSTED_ORDER (UINT64_C(1) << 40) /* an option: the switch that gets slots hears of it before the one that loses them  \
-                                               */
+#define RACK_BUSTED_ORDER (UINT64_C(1) << 40) /* an option: the switch that gets slots hears of it before the loser */
 #define RACK_CLIENTS_MAX 4000                 /* processes of the simulation, and ports of a host */
 
 struct rack;
