@@ -480,13 +480,10 @@ static int run(struct bench_params *p, struct bench_result *results)
 
 int cmd_bench(int argc, char **argv)
 {
-    struct args_rest rest;
     struct bench_params params = {0};
-    int status = args_parse(&usage, argc, argv, &rest);
+    int status = args_parse(&usage, argc, argv, NULL);
     if (status != ARGS_RUN)
         return status;
-    if (rest.count)
-        return args_complain(&usage, "unexpected argument '%s'", rest.words[0]);
     status = choose(&params);
     if (status)
         return status;

@@ -74,12 +74,9 @@ static int examine(void)
 
 int cmd_doctor(int argc, char **argv)
 {
-    struct args_rest rest;
-    int status = args_parse(&usage, argc, argv, &rest);
+    int status = args_parse(&usage, argc, argv, NULL);
     if (status != ARGS_RUN)
         return status;
-    if (rest.count)
-        return args_complain(&usage, "unexpected argument '%s'", rest.words[0]);
     if (opts.markdown && (!opts.matrix || opts.json))
         return args_complain(&usage, "--markdown goes with --matrix, and not with --json");
     return opts.matrix ? matrix_print(opts.json, opts.markdown) : examine();

@@ -199,14 +199,11 @@ static int check(struct net_addr *at)
 
 int cmd_policy(int argc, char **argv)
 {
-    struct args_rest rest;
     struct net_addr at;
     struct netlock_status status = {0};
-    int exit = args_parse(&usage, argc, argv, &rest);
+    int exit = args_parse(&usage, argc, argv, NULL);
     if (exit != ARGS_RUN)
         return exit;
-    if (rest.count)
-        return args_complain(&usage, "unexpected argument '%s'", rest.words[0]);
     exit = check(&at);
     if (exit)
         return exit;

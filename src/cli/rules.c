@@ -143,14 +143,11 @@ static int check(struct net_where *w)
 
 int cmd_rules(int argc, char **argv)
 {
-    struct args_rest rest;
     struct net_where w = {0};
     struct coord_ruled r;
-    int status = args_parse(&usage, argc, argv, &rest);
+    int status = args_parse(&usage, argc, argv, NULL);
     if (status != ARGS_RUN)
         return status;
-    if (rest.count)
-        return args_complain(&usage, "unexpected argument '%s'", rest.words[0]);
     if ((status = check(&w)))
         return status;
     int rc;

@@ -228,16 +228,13 @@ static int check_serve(const struct args *usage, const struct design **design)
 
 int cmd_serve(int argc, char **argv)
 {
-    struct args_rest rest;
     struct net_addr at, coordinator;
     const struct design *design = NULL;
     struct knobs knobs;
     enum pawl_keys keys = PAWL_KEYS_DENSE;
-    int status = args_parse(&serve_usage, argc, argv, &rest);
+    int status = args_parse(&serve_usage, argc, argv, NULL);
     if (status != ARGS_RUN)
         return status;
-    if (rest.count)
-        return args_complain(&serve_usage, "unexpected argument '%s'", rest.words[0]);
     status = daemon_address(&serve_usage, "listen", opts.listen, &at);
     if (!status && opts.join)
         status = daemon_address(&serve_usage, "join", opts.join, &coordinator);

@@ -204,16 +204,13 @@ static int choose_all(const struct design *chosen[DESIGNS_MAX], unsigned *count)
 
 int cmd_sim(int argc, char **argv)
 {
-    struct args_rest rest;
     const struct design *chosen[DESIGNS_MAX] = {NULL};
     struct knobs knobs[DESIGNS_MAX];
     unsigned count;
     uint32_t faults;
-    int status = args_parse(&usage, argc, argv, &rest);
+    int status = args_parse(&usage, argc, argv, NULL);
     if (status != ARGS_RUN)
         return status;
-    if (rest.count)
-        return args_complain(&usage, "unexpected argument '%s'", rest.words[0]);
     if (opts.list && opts.models)
         return args_complain(&usage, "--list and --models do not go together");
     if (opts.list)

@@ -142,13 +142,10 @@ static int run_in_kernel(const struct station_params *station)
 
 int cmd_switch(int argc, char **argv)
 {
-    struct args_rest rest;
     struct station_params p = {.member = {.is_switch = true, .patient = true, .stop = &daemon_stopped}};
-    int status = args_parse(&usage, argc, argv, &rest);
+    int status = args_parse(&usage, argc, argv, NULL);
     if (status != ARGS_RUN)
         return status;
-    if (rest.count)
-        return args_complain(&usage, "unexpected argument '%s'", rest.words[0]);
     if (opts.soft == !!opts.devices)
         return args_complain(&usage, "either --dev, for a switch in the kernel, or --soft");
     if (!opts.join)

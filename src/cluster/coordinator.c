@@ -54,19 +54,17 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
 
 /* ---- the beginning ---- */
 
-static const char *fault_in_sizes(const struct coord_params *p)
+/* Why there can be no such rack; null: there can. */
+static const char *fault_of(const struct coord_params *p, const struct packet_design *d)
 {
+    if (!d || !(p->design->substrates & DESIGN_ON_UDP))
+        return "the design does not run over UDP";
     if (!*p->space || strlen(p->space) >= COORD_NAME_LEN)
         return "the name of a space must have 1 to 31 bytes";
     if (!p->machines || p->machines > MACHINE_MAX - RACK_SERVERS_MAX || !p->sessions || !p->requests || !p->locks)
         return "the numbers of hosts, sessions, holds and locks must not be 0";
     if ((uint64_t)p->sessions * p->requests > REQUESTS_MAX)
         return "a host has at most a million requests: sessions times holds";
-    return NULL;
-}
-
-static const char *fault_in_parts(const struct coord_params *p, const struct packet_design *d)
-{
     if (!d->server_packet && p->servers)
         return "the design has no lock servers";
     if (d->server_packet && ((!p->servers && !d->spills) || p->servers > RACK_SERVERS_MAX))
@@ -79,21 +77,9 @@ static const char *fault_in_parts(const struct coord_params *p, const struct pac
         return "there must be at least as many lock servers as racks: each switch has its own";
     if (p->backup && (!d->steward_packet || d->divides))
         return "the design's switch has no backup";
+    if ((p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE) != !!p->directory)
+        return "names and sparse keys need a directory";
     return NULL;
-}
-
-static const char *fault_of(const struct coord_params *p)
-{
-    const struct packet_design *d = p->design->packet;
-    bool named = p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE;
-    if (!d || !(p->design->substrates & DESIGN_ON_UDP))
-        return "the design does not run over UDP";
-    const char *fault = fault_in_sizes(p);
-    if (!fault)
-        fault = fault_in_parts(p, d);
-    if (!fault && named != !!p->directory)
-        fault = "names and sparse keys need a directory";
-    return fault;
 }
 
 static void make_config(const struct coord_params *p, struct rack_config *out)
@@ -120,7 +106,7 @@ static void make_config(const struct coord_params *p, struct rack_config *out)
 int coordinator_init(struct coordinator *c, const struct coord_params *p, struct coord_member *members, uint64_t now,
                      const char **why)
 {
-    *why = fault_of(p);
+    *why = fault_of(p, p->design->packet);
     if (*why)
         return -EINVAL;
     memset(c, 0, sizeof *c);

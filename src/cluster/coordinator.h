@@ -80,7 +80,7 @@ struct coord_packet {
     char space[COORD_NAME_LEN];
 };
 
-/* BEAT and BEATEN go on: */
+/* BEAT and BEAT_ACK go on: */
 struct coord_beat {
     struct coord_packet packet;
     struct net_addr switches[RACKS_MAX]; /* ip 0: unknown, or, with port COORD_AWAY: there is none, and nothing is to be sent */

@@ -36,11 +36,6 @@ void kernel_grace(void)
 
 /* ---- attaching ---- */
 
-static int add_port(const struct kernel_params *p, struct plane *plane, const char *device)
-{
-    return plane_port(plane, device);
-}
-
 static int attach_one(const struct kernel_params *p, struct plane *plane, const char *device)
 {
     enum plane_mode got;
@@ -50,23 +45,18 @@ static int attach_one(const struct kernel_params *p, struct plane *plane, const 
     return rc;
 }
 
-static int each_device(const struct kernel_params *p, struct plane *plane,
-                       int (*fn)(const struct kernel_params *p, struct plane *plane, const char *device))
-{
-    char *copy = strdup(p->devices), *rest = copy;
-    int rc = copy ? 0 : explain(-ENOMEM, "out of memory");
-    for (char *device; !rc && (device = strsep(&rest, ","));)
-        rc = fn(p, plane, device);
-    free(copy);
-    return rc;
-}
-
+/* All interfaces are known to the program before the first is attached. */
 int kernel_attach(const struct kernel_params *p, struct plane *plane)
 {
     int rc = plane_double_by(plane, p->loop_out ? p->loop_out : p->devices, p->loop_in, p->mode);
-    if (!rc)
-        rc = each_device(p, plane, add_port);
-    return rc ? rc : each_device(p, plane, attach_one);
+    for (int pass = 0; pass < 2 && !rc; pass++) {
+        char *copy = strdup(p->devices), *rest = copy;
+        rc = copy ? 0 : explain(-ENOMEM, "out of memory");
+        for (char *device; !rc && (device = strsep(&rest, ","));)
+            rc = pass ? attach_one(p, plane, device) : plane_port(plane, device);
+        free(copy);
+    }
+    return rc;
 }
 
 /* ---- loading ---- */

@@ -711,6 +711,7 @@ static inline bool citron_errs(const struct citron_job *j, uint32_t mistake)
 
 /* ---- what can be set, and what is counted ---- */
 
+/* BLOCKED: so often in vain at one place, then a turn is taken where turns are served in order. CROWD: so many at a node. */
 enum citron_knob {
     CITRON_K,
     CITRON_M,
@@ -719,8 +720,8 @@ enum citron_knob {
     CITRON_CONFIRM,
     CITRON_SCALE_US,
     CITRON_TOKENS,
-    CITRON_BLOCKED, /* so often in vain at one place: then a turn is taken where turns are served in order */
-    CITRON_CROWD,   /* so many at a node are a crowd */
+    CITRON_BLOCKED,
+    CITRON_CROWD
 };
 
 static inline uint32_t citron_knob(const struct citron_job *j, enum citron_knob knob)
