@@ -1,27 +1,40 @@
 # A short way to say what meson and the scripts do. `make help` lists the jobs.
-.PHONY: all demo test coverage soak bench figures install format clean help
+.PHONY: all demo check test coverage soak bench figures install format clean help
 
 all:
 	@scripts/deps build
-	@test -f build/build.ninja || meson setup build
+	@scripts/configure
 	@ninja -C build release
 
-demo: all
+demo:
+	@scripts/deps demo
+	@scripts/configure xdp
+	@$(MAKE) --no-print-directory all
 	@scripts/demo
+
+check:
+	@scripts/deps check
+	@scripts/configure
+	@scripts/check
 
 test:
 	@scripts/deps test
 	@scripts/run-tests
 
-coverage: all
+coverage:
 	@scripts/deps test
+	@scripts/configure xdp
+	@$(MAKE) --no-print-directory all
 	@ninja -C build
 	@tests/xdp/coverage.py
 
 soak: all
 	@scripts/soak
 
-bench: all
+bench:
+	@scripts/deps bench
+	@scripts/configure xdp
+	@$(MAKE) --no-print-directory all
 	@ninja -C build benchmarks
 	@scripts/bench
 
@@ -41,6 +54,7 @@ clean:
 help:
 	@echo 'make          build the release into build/, the command is build/pawl'
 	@echo 'make demo     build it and show what it does, in under two minutes'
+	@echo 'make check    build it and run the fast tests: the inner loop, in under three minutes'
 	@echo 'make test     the whole suite under the sanitizers; ends with "N passed, N failed, N skipped"'
 	@echo 'make coverage how many branches of the programs for the kernel their tests take; needs root'
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'

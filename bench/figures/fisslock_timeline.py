@@ -3,7 +3,7 @@ import os
 
 import kit
 
-PROGRAM = os.path.join(os.path.dirname(kit.PAWL), "bench", "fisslock-timeline")
+PROGRAM = kit.program("fisslock-timeline")
 
 
 class Timeline(kit.Figure):

@@ -11,14 +11,29 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PAWL = os.environ.get("PAWL", os.path.join(ROOT, "build", "pawl"))
 FOLDER = os.environ.get("PAWL_FIGURES", os.path.join(ROOT, "docs", "figures"))
 WITHIN = 0.25
+WIDTH = 132  # of the lines of a page
 COLUMNS = ["design", "clients", "locks", "ops", "goodput", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "fairness", "acquire_round_trips"]
 VERBS = ["atomics", "reads", "writes", "sends"]
 STEPS = ["acquire_exclusive", "acquire_shared", "release"]
+
+
+def program(name):
+    """The path of a program of bench/, which is built if need be: `make` alone does not."""
+    build = os.path.dirname(PAWL)
+    subprocess.run(["ninja", "-C", build, "bench/" + name], check=True, stdout=subprocess.DEVNULL)
+    return os.path.join(build, "bench", name)
+
+
+def wrapped(text):
+    """Paragraphs of at most WIDTH columns; lines of tables stay as they are."""
+    return "\n".join(line if line.startswith("|") else textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False)
+                     for line in text.split("\n"))
 
 
 def cached(words):
@@ -117,7 +132,7 @@ class Figure:
         if self.missing:
             lines += [f"Not in this build: {', '.join(sorted(self.missing))}.", ""]
         for note in self.notes:
-            lines += [note, ""]
+            lines += [wrapped(note), ""]
         put_section(self.name, "\n".join(lines))
 
 

@@ -4,7 +4,7 @@ import subprocess
 
 import kit
 
-PROGRAM = os.path.join(os.path.dirname(kit.PAWL), "bench", "netlock-timeline")
+PROGRAM = kit.program("netlock-timeline")
 
 
 class Timeline(kit.Figure):

@@ -9,7 +9,7 @@ static struct {
 
 static const struct arg table[] = {
     {"matrix", 0, ARG_FLAG, NULL, "designs by feature and substrate, each yes with the test that shows it", &opts.matrix, NULL},
-    {"markdown", 0, ARG_FLAG, NULL, "with --matrix: as the table of the README", &opts.markdown, NULL},
+    {"markdown", 0, ARG_FLAG, NULL, "with --matrix: as the table of docs/designs/README.md", &opts.markdown, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 

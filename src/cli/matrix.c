@@ -42,11 +42,11 @@ static const struct proof {
     {"netlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [CALLS] = "udp/kv"}},
     {"netlock-switches", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock"}},
     {"netlock-switches", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
-    {"cas", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+    {"cas", SHM, {[EXCLUSIVE] = "shm/baselines", [TIMEOUT] = "shm/baselines"}},
     {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
-    {"cas-backoff", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+    {"cas-backoff", SHM, {[EXCLUSIVE] = "shm/baselines", [TIMEOUT] = "shm/baselines"}},
     {"cas-backoff", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
-    {"spin", SHM, {[EXCLUSIVE] = "cli/designs", [TIMEOUT] = "cli/designs"}},
+    {"spin", SHM, {[EXCLUSIVE] = "shm/baselines", [TIMEOUT] = "shm/baselines"}},
     {"spin", SIM, {[EXCLUSIVE] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"mcs", SIM, {[EXCLUSIVE] = "sim/baselines"}},
     {"dslr", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [RECOVERY] = "sim/baselines"}},
@@ -74,9 +74,9 @@ static const struct proof {
     {"segments-exact", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [RANGES] = "sim/ranges"}},
     {"segments-over", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [RANGES] = "sim/ranges"}},
     {"segments-under", SIM, {[EXCLUSIVE] = "sim/ranges", [SHARED] = "sim/ranges", [RANGES] = "sim/ranges"}},
-    {"pthread", SHM, {[EXCLUSIVE] = "cli/designs", [RECOVERY] = "cli/designs", [TIMEOUT] = "cli/designs"}},
-    {"pthread-rw", SHM, {[EXCLUSIVE] = "cli/designs", [SHARED] = "cli/designs", [TIMEOUT] = "cli/designs"}},
-    {"ofd", SHM, {[EXCLUSIVE] = "shm/ranges", [SHARED] = "shm/ranges", [RECOVERY] = "cli/ranges", [RANGES] = "shm/ranges"}},
+    {"pthread", SHM, {[EXCLUSIVE] = "shm/baselines", [RECOVERY] = "shm/baselines", [TIMEOUT] = "shm/baselines"}},
+    {"pthread-rw", SHM, {[EXCLUSIVE] = "shm/baselines", [SHARED] = "shm/baselines", [TIMEOUT] = "shm/baselines"}},
+    {"ofd", SHM, {[EXCLUSIVE] = "shm/ranges", [SHARED] = "shm/ranges", [RECOVERY] = "shm/kill-ranges", [RANGES] = "shm/ranges"}},
 };
 
 const char *matrix_test(const struct design *d, unsigned feature, unsigned substrate)

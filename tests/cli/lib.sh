@@ -86,10 +86,23 @@ ready() {
     at=$(sed -n 's/.* at //p' "$1")
 }
 
-# takes PID SIGNAL: whether it has come so far as to handle the signal (a number) itself.
+# is_pawl PID: whether the process has become the command. Between fork and exec it is a copy of this shell, which catches signals, too.
+is_pawl() {
+    [ "$(readlink "/proc/$1/exe")" = "$(readlink -f "$pawl")" ]
+}
+
+# takes PID SIGNAL: whether the command runs and handles the signal (a number). The mask is read after the check for the command: exec
+# resets the mask, so that every handler seen then was installed by the command.
 takes() {
+    is_pawl "$1" || return 1
     mask=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
     [ -n "$mask" ] && [ $((0x${mask#????????} >> ($2 - 1) & 1)) = 1 ]
+}
+
+# has_worked PID: whether the process and its children have used a fifth of a second of processor time, however long that took.
+has_worked() {
+    ticks=$(cat /proc/[0-9]*/stat 2>/dev/null | awk -v pid="$1" '$1 == pid || $4 == pid { sum += $14 + $15 } END { print sum + 0 }')
+    [ "$ticks" -ge $(($(getconf CLK_TCK) / 5)) ]
 }
 
 # How many hold or wait for a lock, of the living.

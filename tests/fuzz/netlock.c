@@ -77,6 +77,75 @@ static void draw_data(struct netlock_packet *p)
     p->mode %= 4;
 }
 
+/* A packet with room for what may follow it. */
+union drawn {
+    struct netlock_packet p;
+    uint8_t bytes[sizeof(struct netlock_packet) + NETLOCK_PAYLOAD_MAX + 64];
+    struct {
+        struct netlock_packet probe;
+        struct chase_step step[4];
+    };
+};
+
+#define DRAWN_BYTES (8 + sizeof(struct netlock_packet) - sizeof(struct packet_head)) /* of the input, for one packet */
+
+static struct packet_head draw_head(const uint8_t *data)
+{
+    return (struct packet_head){.version = PACKET_VERSION,
+                                .head_len = sizeof(struct packet_head),
+                                .family = PACKET_NETLOCK,
+                                .type = data[1],
+                                .space = config.space,
+                                .epoch = data[2] % 3,
+                                .index = data[3] % 5,
+                                .nonce = (data[4] % 8) * NETLOCK_SERIAL_STEP + data[5] % 9,
+                                .from = {(uint16_t)(data[6] & 64   ? MACHINE_SWITCH
+                                                    : data[6] & 32 ? MACHINE_STEWARD
+                                                    : data[6] & 16 ? MACHINE_OPERATOR
+                                                                   : data[6] % 5u),
+                                         data[7] % 3},
+                                .to = {(uint16_t)(data[0] & 16 ? MACHINE_SWITCH : 1u + data[0] % 3u), PORT_POOL}};
+}
+
+/* What follows the packet, by its type; returns the length of all. */
+static uint32_t draw_rest(union drawn *u, const uint8_t *data)
+{
+    const uint8_t how = data[0], *end = data + DRAWN_BYTES;
+    uint32_t len = how & 128 ? how : (uint32_t)sizeof u->p + (how & 32 ? 64 : 0);
+    bool brings = u->p.head.type == NETLOCK_ACQUIRE && u->p.flags & NETLOCK_PAYLOAD;
+    if (brings || u->p.head.type == NETLOCK_DATA || u->p.head.type == NETLOCK_ANSWER) {
+        draw_data(&u->p);
+        len += how & 32 && !(how & 128) ? (uint32_t)end[-1] * 2 : 0;
+    }
+    if (u->p.head.type == NETLOCK_COMMAND) {
+        memcpy(u->bytes + sizeof u->p, end - sizeof(struct netlock_command), sizeof(struct netlock_command));
+        u->bytes[sizeof u->p] %= 6;
+        len = sizeof u->p + sizeof(struct netlock_command);
+    }
+    if (u->p.head.type == NETLOCK_PROBE || u->p.head.type == NETLOCK_CHASE) { /* a way of up to four steps */
+        u->p.count = 1 + u->p.count % 4;
+        u->p.room %= 5;
+        for (uint32_t i = 0; i < u->p.count; i++)
+            u->step[i] = (struct chase_step){.id = (end[(int)i - 8] % 8) * NETLOCK_SERIAL_STEP + end[(int)i - 4] % 8,
+                                             .machine = 1 + i % 2,
+                                             .kind = i % 2 ? 2 + end[(int)i - 8] % 3 : 1};
+        len = sizeof u->p + u->p.count * sizeof u->step[0];
+    }
+    return len;
+}
+
+static uint32_t draw_packet(union drawn *u, const uint8_t *data)
+{
+    memset(u, 0, sizeof *u);
+    u->p.head = draw_head(data);
+    memcpy((uint8_t *)&u->p + sizeof u->p.head, data + 8, sizeof u->p - sizeof u->p.head);
+    u->p.round %= 8;
+    u->p.life %= 3;
+    u->p.count %= 80;
+    u->p.pushed %= 8;
+    return draw_rest(u, data);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct outbox out;
@@ -90,62 +159,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     netlock_server_init(server, &config, 3, 1, true, now);
     uint32_t longest = 0;
     netlock_server_apply(server, apply, &longest);
-    for (uint32_t i = 0; i < 4; i++) { /* somebody waits for answers */
+    for (uint32_t i = 0; i < 4; i++) { /* requests that wait for answers */
         const struct packet_ask ask = {
             .request = i, .mode = PAWL_EXCLUSIVE, .index = i, .bytes = i % 2 ? &config : NULL, .len = 17 * i, .once = i == 3};
         netlock_acquire(host, &ask, now, &out);
     }
-    for (size_t at = 0; at + sizeof(struct netlock_packet) - sizeof(struct packet_head) + 8 <= size;) {
-        union {
-            struct netlock_packet p;
-            uint8_t bytes[sizeof(struct netlock_packet) + NETLOCK_PAYLOAD_MAX + 64];
-            struct {
-                struct netlock_packet probe;
-                struct chase_step step[4];
-            };
-        } u;
-        memset(&u, 0, sizeof u);
-        uint8_t how = data[at];
-        u.p.head = (struct packet_head){.version = PACKET_VERSION,
-                                        .head_len = sizeof u.p.head,
-                                        .family = PACKET_NETLOCK,
-                                        .type = data[at + 1],
-                                        .space = config.space,
-                                        .epoch = data[at + 2] % 3,
-                                        .index = data[at + 3] % 5,
-                                        .nonce = (data[at + 4] % 8) * NETLOCK_SERIAL_STEP + data[at + 5] % 9,
-                                        .from = {(uint16_t)(data[at + 6] & 64   ? MACHINE_SWITCH
-                                                            : data[at + 6] & 32 ? MACHINE_STEWARD
-                                                            : data[at + 6] & 16 ? MACHINE_OPERATOR
-                                                                                : data[at + 6] % 5u),
-                                                 data[at + 7] % 3},
-                                        .to = {(uint16_t)(how & 16 ? MACHINE_SWITCH : 1u + how % 3u), PORT_POOL}};
-        memcpy((uint8_t *)&u.p + sizeof u.p.head, data + at + 8, sizeof u.p - sizeof u.p.head);
-        u.p.round %= 8;
-        u.p.life %= 3;
-        u.p.count %= 80;
-        u.p.pushed %= 8;
-        at += 8 + sizeof u.p - sizeof u.p.head;
-        uint32_t len = how & 128 ? how : (uint32_t)sizeof u.p + (how & 32 ? 64 : 0);
-        bool brings = u.p.head.type == NETLOCK_ACQUIRE && u.p.flags & NETLOCK_PAYLOAD;
-        if (brings || u.p.head.type == NETLOCK_DATA || u.p.head.type == NETLOCK_ANSWER) {
-            draw_data(&u.p);
-            len += how & 32 && !(how & 128) ? (uint32_t)data[at - 1] * 2 : 0;
-        }
-        if (u.p.head.type == NETLOCK_COMMAND) {
-            memcpy(u.bytes + sizeof u.p, data + at - sizeof(struct netlock_command), sizeof(struct netlock_command));
-            u.bytes[sizeof u.p] %= 6;
-            len = sizeof u.p + sizeof(struct netlock_command);
-        }
-        if (u.p.head.type == NETLOCK_PROBE || u.p.head.type == NETLOCK_CHASE) { /* a way of up to four steps */
-            u.p.count = 1 + u.p.count % 4;
-            u.p.room %= 5;
-            for (uint32_t i = 0; i < u.p.count; i++)
-                u.step[i] = (struct chase_step){.id = (data[at - 8 + i] % 8) * NETLOCK_SERIAL_STEP + data[at - 4 + i] % 8,
-                                                .machine = 1 + i % 2,
-                                                .kind = i % 2 ? 2 + data[at - 8 + i] % 3 : 1};
-            len = sizeof u.p + u.p.count * sizeof u.step[0];
-        }
+    for (; size >= DRAWN_BYTES; data += DRAWN_BYTES, size -= DRAWN_BYTES) {
+        union drawn u;
+        uint8_t how = data[0];
+        uint32_t len = draw_packet(&u, data);
         now += (uint64_t)(how & 7) * NS_PER_US * 20;
         outbox_clear(&out);
         netlock_switch_tick(w, now, &out);

@@ -333,6 +333,38 @@ static void *unlock_in_thread(void *arg)
     return NULL;
 }
 
+#define FORGERIES 7
+
+/* Not the grant that it was made of, in one way or another. */
+static pawl_grant forge(pawl_grant g, unsigned how)
+{
+    switch (how) {
+    case 0:
+        g.token++;
+        if (g.mode == PAWL_SHARED)
+            g.serial++; /* what tells shared grants of one lock apart */
+        break;
+    case 1:
+        g.index++;
+        break;
+    case 2:
+        g.hold++;
+        break;
+    case 3:
+        g.hold = UINT32_MAX;
+        break;
+    case 4:
+        g.mode = 0;
+        break;
+    case 5:
+        g.mode = g.mode == PAWL_SHARED ? PAWL_EXCLUSIVE : PAWL_SHARED;
+        break;
+    default:
+        g.index = UINT64_MAX;
+    }
+    return g;
+}
+
 static void wrong_grants(enum pawl_mode mode)
 {
     pawl *a = open_one(), *b = open_one();
@@ -348,32 +380,8 @@ static void wrong_grants(enum pawl_mode mode)
         CHECK_OK(pawl_check(b, &mine));
         CHECK_OK(pawl_unlock(b, &mine));
     }
-    for (unsigned i = 0; i < 7; i++) {
-        pawl_grant forged = g;
-        switch (i) {
-        case 0:
-            forged.token++;
-            if (mode == PAWL_SHARED)
-                forged.serial++; /* what tells shared grants of one lock apart */
-            break;
-        case 1:
-            forged.index++;
-            break;
-        case 2:
-            forged.hold++;
-            break;
-        case 3:
-            forged.hold = UINT32_MAX;
-            break;
-        case 4:
-            forged.mode = 0;
-            break;
-        case 5:
-            forged.mode = mode == PAWL_SHARED ? PAWL_EXCLUSIVE : PAWL_SHARED;
-            break;
-        default:
-            forged.index = UINT64_MAX;
-        }
+    for (unsigned i = 0; i < FORGERIES; i++) {
+        pawl_grant forged = forge(g, i);
         CHECK_RC(pawl_unlock(a, &forged), -PAWL_ENOTOWNER);
         CHECK_RC(pawl_convert(a, &forged, PAWL_SHARED, 0), -PAWL_ENOTOWNER);
         if (i) /* the token of an exclusive grant is looked at where it matters, not by the cheap check */

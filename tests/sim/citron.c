@@ -68,8 +68,8 @@ static void other_settings(const struct design *d)
             run_clean(&sum, d, FAULTS_ALL, seed);
     }
     run_knobs = NULL;
-    CHECK(citron_stats.escalated);
     struct knobs knobs = design_knobs(d);
+    CHECK(citron_stats.escalated);
     CHECK_EQ(design_tune(d, &knobs, "k", 0), -ERANGE);
     CHECK_EQ(design_tune(d, &knobs, "k", 7), -ERANGE);
     CHECK_EQ(design_tune(d, &knobs, "m", 0), -ERANGE);
@@ -92,10 +92,10 @@ static void low_high_nodes(const struct design *d)
     citron_high = usual;
 }
 
-/* So few may be counted by a node that some always wait outside: nobody is refused, and nobody is left there. */
+/* A node counts so few claims that some clients always wait outside: none is refused, and all get on. */
 static void crowds(const struct design *d)
 {
-    citron_count_bits = 7; /* two of each session in the air, of 32 */
+    citron_count_bits = 7; /* each of 32 sessions has two claims in flight */
     for (unsigned crowd = 1; crowd <= 3; crowd++) {
         struct run_sum sum = {0};
         run_knobs = tuned(d, "crowd", crowd);

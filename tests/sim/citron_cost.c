@@ -54,7 +54,7 @@ static void costs(unsigned clients, uint64_t length, uint64_t zipf, double round
     CHECK(s.per_cycle[0] + s.per_cycle[1] + s.per_cycle[2] <= verbs);
 }
 
-/* The budget of docs/designs/citron.md: of one who is alone, and of many who meet. */
+/* The budget of docs/designs/citron.md: for a client that is alone, and for many clients that meet. */
 static void budget(void)
 {
     costs(1, 1, 0, 1.05, 15.2);
@@ -64,8 +64,8 @@ static void budget(void)
     costs(96, 256, 900, 5.5, 34);
 }
 
-/* T_wait as in the paper, and so many clients at once that nobody is in time; and one that is shorter than a round trip. As long as
- * nobody has a tall node nobody is late. If somebody has, whoever is late looks once more, and goes on. */
+/* T_wait as in the paper, with so many clients at once that none is in time; and a T_wait that is shorter than a round trip. While
+ * no tall node is claimed no client is late. While one is, a late client looks once more, and goes on. */
 static void late(void)
 {
     static const struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* More clients of `citron` than a node's counters count: nobody is miscounted, whoever comes when, and everybody gets on. The
- * counters are of few bits here; what bounds them is the same. */
+/* More clients of `citron` than a node's counters count: none is miscounted, whenever they come, and all get on. The counters have
+ * few bits here; the rules that bound them are the same. */
 #include "designs/citron/citron.h"
 #include "tests/tuned.h"
 #include "workbench/trial/cluster.h"
@@ -116,8 +116,8 @@ static bool burst(struct cluster_task *t)
     return true;
 }
 
-/* What a broken connection leaves: counted below a node, and nobody's. Like everybody it is no more than a session has in the air,
- * and where there is room: the slot that no client has stands for those who did so. */
+/* What a broken connection leaves: notifications of a node that have no owner. They are no more than a session has in flight, and
+ * are added only where there is room. The slot that no client has stands for the sessions that left them. */
 static void leave_over(struct cluster_task *t)
 {
     const struct seat *seat = &t->locker.seat;
@@ -125,11 +125,12 @@ static void leave_over(struct cluster_task *t)
     uint64_t word, at = (tree_index(parent, citron_height_last(seat->space)) - 1) * sizeof word;
     fab_addr addr = space_lock_addr(seat->space, 0) + sizeof(struct citron_lock) + at;
     CHECK_EQ(fab_read64(seat->ep, addr, &word), 0);
-    for (unsigned i = 0; i < citron_flights_max(SLOTS) && node_below(word) < NODE_LIMIT; i++, left_over++)
+    for (unsigned i = 0; i < citron_in_flight_max(SLOTS) && node_below(word) < NODE_LIMIT; i++, left_over++)
         CHECK_EQ(fab_mfaa64(seat->ep, addr, UINT64_C(1) << NODE_DMAX, NODE_TOPS, &word), 0);
 }
 
-/* Nobody has the node itself, so they bother nobody there; but whoever is to be counted with them sees that they go. */
+/* The node itself is not claimed, so they are in the way of no client there; but a client that is to be counted with them removes
+ * them. */
 static bool leftovers(struct cluster_task *t)
 {
     for (unsigned i = 0; i < ROUNDS; i++) {

@@ -72,8 +72,8 @@ static bool first_use(struct cluster_task *t)
     return true;
 }
 
-/* The same with somebody at a tall node. */
-static bool use_below_nobody(struct cluster_task *t)
+/* The same while a tall node is claimed. */
+static bool use_below_claim(struct cluster_task *t)
 {
     struct hold h;
     CHECK_EQ(locker_lock_range(&t->locker, pawl_id(0), UNITS / 2, UNITS, PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
@@ -103,7 +103,7 @@ static void wait_follows_the_fabric(void)
     model_set(&model, "propagation_ns", 100 * NS_PER_US);
     run(first_use, &model, 1, FAB_MASKED);
     CHECK_EQ(wait_ns, 200 * NS_PER_US);
-    run(use_below_nobody, &model, 1, FAB_MASKED);
+    run(use_below_claim, &model, 1, FAB_MASKED);
     CHECK_BETWEEN(wait_ns, 400 * NS_PER_US, 1600 * NS_PER_US);
     knobs = tuned(design_find("citron"), "wait-ns", 12800);
     run(first_use, model_find("citron-testbed"), 1, FAB_MASKED);
@@ -174,7 +174,7 @@ static bool operator_and_others(struct cluster_task *t)
         CHECK_EQ(retune(t, m, 6400 * m), 0);
         check_layout(t, UNITS, m, 6400 * m);
         cluster_sleep(t, NS_PER_MS);
-        CHECK(locks_taken > taken + 10); /* nobody has stopped */
+        CHECK(locks_taken > taken + 10); /* no client has stopped */
     }
     CHECK_EQ(retune(t, 4, 32000), 0);
     finished = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A ticket of `citron` has one owner at most, also if a connection breaks just when its owner takes it back: the number that was
- * taken back is drawn by whoever comes next, and must not be given back a second time (seed 7725432). Here the very verb that takes
+ * taken back is drawn by the next client, and must not be given back a second time (seed 7725432). Here the very verb that takes
  * a ticket back is lost, or its answer, and others come before its owner learns of that. */
 #include "designs/citron/citron.h"
 #include "tests/check.h"
@@ -10,7 +10,7 @@
 
 enum { HOLDER, QUITTER, NEXT, ANOTHER, CLIENTS };
 
-#define UNITS 256 /* of a node right above leaves: whoever wants all of them takes a turn */
+#define UNITS 256 /* of a node right above leaves: a client that wants all of them takes a turn */
 #define UNITS_MAX 4096
 #define STEP_NS (2 * NS_PER_US)
 #define SPAN_NS (100 * NS_PER_US) /* more than it takes to draw a ticket, or to claim a node that is free */
@@ -18,10 +18,10 @@ enum { HOLDER, QUITTER, NEXT, ANOTHER, CLIENTS };
 static const struct scene {
     const char *name;
     bool answer; /* it is the answer that is lost */
-    bool served; /* whoever comes next has the node when the first one learns of it; else it waits for its turn */
+    bool served; /* the next client has the node when the first one learns of it; else it waits for its turn */
 } scenes[] = {
-    {"the answer is lost, and the number is another's who waits", true, false},
-    {"the answer is lost, and the number is another's who has the node", true, true},
+    {"the answer is lost, and the number belongs to another client, which waits", true, false},
+    {"the answer is lost, and the number belongs to another client, which has the node", true, true},
     {"the verb is lost, and the ticket stays in the row", false, false},
 };
 
@@ -67,7 +67,7 @@ static int lose_once(struct fab_ep *ep, struct fab_op *ops, unsigned n)
     return usual->batch(ep, ops, n);
 }
 
-/* ---- who does what ---- */
+/* ---- the clients' parts ---- */
 
 static void await(struct cluster_task *t, const bool *flag)
 {
@@ -91,7 +91,7 @@ static void unlock(struct cluster_task *t, const struct hold *h)
     CHECK_EQ(locker_unlock(&t->locker, h), 0);
 }
 
-/* In the scene with one that is served the node is free as soon as somebody waits for it. */
+/* In the scene with a client that is served the holder leaves as soon as that client waits. */
 static void hold_first(struct cluster_task *t)
 {
     struct hold h;
@@ -135,7 +135,7 @@ static void come_then(struct cluster_task *t)
 {
     struct hold h;
     await(t, &gave_up);
-    CHECK_EQ(node_queue(node_word()), scene->answer ? 2 - scene->served : 3); /* those who were there are still there */
+    CHECK_EQ(node_queue(node_word()), scene->answer ? 2 - scene->served : 3); /* the tickets that were there are still there */
     another_comes = true;
     CHECK_EQ(lock(t, DEADLINE_NEVER, &h), 0);
     cluster_sleep(t, SPAN_NS);
@@ -151,7 +151,7 @@ static bool play(struct cluster_task *t)
     played++;
     while (played < CLIENTS)
         cluster_sleep(t, STEP_NS);
-    CHECK_EQ(lock(t, DEADLINE_NEVER, &h), 0); /* and everybody gets on */
+    CHECK_EQ(lock(t, DEADLINE_NEVER, &h), 0); /* and all clients get on */
     unlock(t, &h);
     return true;
 }

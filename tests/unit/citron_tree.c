@@ -107,7 +107,7 @@ static void splits(void)
     CHECK(tree_same(tree_cover(255, 257, 4), (struct tree_node){.height = 2}));
 }
 
-/* ---- meeting in the middle: whoever looks m levels down finds everybody below it ---- */
+/* ---- meeting in the middle: a client that looks m levels down finds all claims below its node ---- */
 
 static void check_meets(unsigned m_notify, unsigned m_check, unsigned top, unsigned root)
 {
@@ -117,7 +117,7 @@ static void check_meets(unsigned m_notify, unsigned m_check, unsigned top, unsig
             for (unsigned at = high; at > low && high - at < m_check; at--)
                 met |= tree_notifies(low, m_notify, top, at);
             if (!met)
-                CHECK_FAIL("m %u/%u, a tree of %u made known for %u: %u does not see %u", m_notify, m_check, root, top, high, low);
+                CHECK_FAIL("m %u/%u, a tree of %u notified for %u: %u does not see %u", m_notify, m_check, root, top, high, low);
         }
 }
 
@@ -127,7 +127,7 @@ static void meeting(void)
         for (unsigned top = 0; top <= TREE_HEIGHT_MAX; top++) {
             for (unsigned root = 0; root <= top; root++) /* a tree that is about to grow to `top` */
                 check_meets(m, m, top, root);
-            for (unsigned less = 1; less < m; less++) /* while m changes: the smaller is used to make known */
+            for (unsigned less = 1; less < m; less++) /* while m changes: the smaller one is used to notify */
                 check_meets(less, m, top, top);
             uint8_t heights[TREE_HEIGHT_MAX];
             for (unsigned low = 0; low < top; low++) {

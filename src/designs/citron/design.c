@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The designs: citron, and what the suite must catch. */
-#include "designs/core/design.h"
+/* The tables of the design. */
 #include "designs/citron/citron.h"
 
 #include <errno.h>
+
+static uint64_t lock_bytes(uint64_t range_units, uint64_t range_max, const struct knobs *unused)
+{
+    unsigned height = citron_height_for(max_u64(range_units, range_max));
+    return places_offset(height) + tree_pow4(height) * LEAF_READERS_BYTES;
+}
 
 static void cover_at(unsigned height, uint64_t start, uint64_t end, uint64_t *from, uint64_t *to)
 {
     struct tree_node nodes[TREE_SPLIT_MAX];
     uint64_t units = tree_units(height);
-    if (end > units) { /* beyond the tree all is one */
+    if (end > units) { /* beyond the tree there is one node */
         *from = min_u64(*from, units);
         *to = RANGE_UNITS_MAX;
     }
@@ -22,8 +27,8 @@ static void cover_at(unsigned height, uint64_t start, uint64_t end, uint64_t *fr
         *to = max_u64(*to, tree_end(nodes[n - 1]));
 }
 
-/* However tall the tree is by now. */
-static void citron_cover(const struct space *space, uint64_t *start, uint64_t *end)
+/* Whatever the height of the tree is at present. */
+static void cover(const struct space *space, uint64_t *start, uint64_t *end)
 {
     uint64_t from = *start, to = *end;
     for (unsigned height = citron_height_first(space); height <= citron_height_last(space); height++)
@@ -70,14 +75,14 @@ const struct design design_citron = {
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .lock_size = sizeof(struct citron_lock),
-    .lock_bytes = citron_lock_bytes,
+    .lock_bytes = lock_bytes,
     .desc_size = DESC_WORDS * sizeof(uint64_t),
     .acquire = citron_acquire,
     .release = citron_release,
     .convert = citron_convert,
     .reshape = citron_reshape,
     .split = citron_split,
-    .cover = citron_cover,
+    .cover = cover,
     .layout = citron_layout,
     .retune = citron_retune,
     .rescale = citron_rescale,

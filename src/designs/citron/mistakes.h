@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What variants of citron do wrongly on purpose (dataplane/mistake.h). */
+/* The mistakes of the busted variants of citron (dataplane/mistake.h). */
 #ifndef PAWL_DESIGNS_CITRON_MISTAKES_H
 #define PAWL_DESIGNS_CITRON_MISTAKES_H
 
 #include "dataplane/mistake.h"
 
 enum citron_mistakes {
-    CITRON_NO_ABORT = 1,      /* who made itself known too late goes on */
+    CITRON_NO_ABORT = 1,      /* a client whose notifications were late goes on */
     CITRON_NO_WAIT = 2,       /* T_wait is not waited out */
-    CITRON_NO_FENCE = 4,      /* counts anew without having shut out the lost */
+    CITRON_NO_FENCE = 4,      /* a census does not shut out lost sessions */
     CITRON_BLIND_RELEASE = 8, /* releases of turns are additions, as printed */
     CITRON_BLIND_READER = 16, /* a reader does not look for writers after it took its place */
-    CITRON_BLIND_SPLIT = 32,  /* the first half that goes takes the node that both have with it */
+    CITRON_BLIND_SPLIT = 32,  /* the first half that goes gives back the node that both have */
     CITRON_ANY = 63,
 };
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cutting a hold in two (not in the paper). Claims are dealt to the halves. A leaf that both need is claimed twice, by the bits of
- * each, and a reader of an internal node is counted twice. A writer's internal node has one turn, which cannot be: both halves have
- * it, and the one that goes last gives it back. They are holds of one session, so that is settled on its own books; if the session
- * dies, both go. */
-#include "designs/citron/citron.h"
+/* Cutting a hold in two (not in the paper). Each half gets the claims that it needs. A leaf that both need is claimed twice, by the
+ * bits of each, and a reader of an internal node is counted twice. A writer's internal node has one turn, which cannot be counted
+ * twice: both halves have the node, and the half that goes last gives it back. Both are holds of one session, so the session's
+ * books tell which is the last; if the session dies, both go. */
+#include "designs/citron/steps.h"
 
 #include <errno.h>
 #include <pthread.h>
 
 /* ---- nodes that several holds of a session have together ---- */
 
-static pthread_mutex_t joint_lock = PTHREAD_MUTEX_INITIALIZER; /* held for a look at the session's own books, never while waiting */
+static pthread_mutex_t joint_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the session's books; never held while waiting */
 
 static bool same_turn(const struct citron_job *j, uint64_t word, const struct citron_claim *c)
 {
@@ -29,7 +29,7 @@ static uint64_t *joint_word(const struct citron_job *j, uint32_t record, const s
     return NULL;
 }
 
-/* Whether that other hold has it, too. */
+/* Whether the hold of that record has the node, too. */
 static bool has_joint(const struct citron_job *j, uint32_t record, const struct citron_claim *c)
 {
     uint64_t word = __atomic_load_n(&j->seat->me->shadow[record], __ATOMIC_ACQUIRE);
@@ -48,7 +48,7 @@ static bool others_have(const struct citron_job *j, const struct citron_claim *c
 
 bool citron_leave_joint(const struct citron_job *j, unsigned i)
 {
-    struct citron_claim leaving = j->claims[i];
+    struct citron_claim leaving = j->claims.at[i];
     pthread_mutex_lock(&joint_lock);
     uint64_t *own = joint_word(j, j->h->record, &leaving);
     bool others = !own || others_have(j, &leaving); /* without a word of its own it has left already */
@@ -62,25 +62,25 @@ bool citron_leave_joint(const struct citron_job *j, unsigned i)
 bool citron_is_joint(const struct citron_job *j, unsigned i)
 {
     pthread_mutex_lock(&joint_lock);
-    bool others = others_have(j, &j->claims[i]);
+    bool others = others_have(j, &j->claims.at[i]);
     pthread_mutex_unlock(&joint_lock);
     return others;
 }
 
-/* Part of a range that grows may lie in a node that this hold has already, together with others: then those must not have it. Two
- * that grow into the same part are told apart by the books, which have the new range from here on. */
+/* A part of the larger range may lie in a node that this hold has together with other holds: then none of these may have that part.
+ * Of two holds that grow into the same part the second one finds the first one's new range in the books. */
 int citron_reserve_joint(const struct citron_job *j)
 {
     struct hold larger = *j->h;
     int rc = 0;
-    larger.start = j->start;
-    larger.end = j->end;
+    larger.start = j->plan.start;
+    larger.end = j->plan.end;
     pthread_mutex_lock(&joint_lock);
     for (uint32_t record = 0; record < j->seat->space->record_count && !rc; record++) {
         const struct record_range *range = &j->seat->me->ranges[record];
-        for (unsigned i = 0; i < j->count && !rc; i++)
-            if (j->claims[i].joint && has_joint(j, record, &j->claims[i]) &&
-                ranges_overlap(j->start, j->end, range->start, range->end))
+        for (unsigned i = 0; i < j->claims.n && !rc; i++)
+            if (j->claims.at[i].joint && has_joint(j, record, &j->claims.at[i]) &&
+                ranges_overlap(j->plan.start, j->plan.end, range->start, range->end))
                 rc = -EDEADLK;
     }
     if (!rc)
@@ -96,27 +96,27 @@ static bool needed(const struct citron_job *j, const struct citron_claim *c, uin
     return claim_start(j, c) < end && claim_end(c) > start;
 }
 
-/* The right half's claims. One that both halves need becomes two; a writer's internal node belongs to both. */
+/* The right half's claims. A claim that both halves need becomes two; a writer's internal node belongs to both. */
 static void deal(const struct citron_job *left, struct citron_job *right, uint64_t at, const struct hold *h)
 {
-    for (unsigned i = 0; i < left->count; i++) {
-        struct citron_claim c = left->claims[i];
+    for (unsigned i = 0; i < left->claims.n; i++) {
+        struct citron_claim c = left->claims.at[i];
         if (!needed(left, &c, at, h->end))
             continue;
         c.cut = needed(left, &c, h->start, at);
         c.joint |= c.cut && claim_internal(&c) && !c.shared;
         if (c.cut && !claim_internal(&c))
             c.ticket = bounds_of(c.node, at, claim_end(&c));
-        right->claims[right->count++] = c;
+        right->claims.at[right->claims.n++] = c;
     }
 }
 
-/* What has become two counts twice. */
+/* Claims that have become two are counted once more. */
 static int count_cuts(struct citron_job *right)
 {
     int rc = 0;
-    for (unsigned i = 0; i < right->count && !rc; i++) {
-        struct citron_claim *c = &right->claims[i];
+    for (unsigned i = 0; i < right->claims.n && !rc; i++) {
+        struct citron_claim *c = &right->claims.at[i];
         struct citron_batch b;
         if (!c->cut)
             continue;
@@ -124,48 +124,48 @@ static int count_cuts(struct citron_job *right)
         if (claim_internal(c) && c->shared)
             batch_mfaa(&b, job_claim_readers(right, c), UINT64_C(1) << READERS_MAX, READERS_TOPS);
         else if (c->shared)
-            rc = citron_take_place(right, c);
-        citron_add_tall(right, &b, c, true);
-        citron_add_known(right, &b, c);
+            rc = leaf_take_place(right, c);
+        batch_tall(right, &b, c, true);
+        batch_notify(right, &b, c, true);
         if (!rc)
-            rc = job_count_surely(right, i, c, &b);
+            rc = crowd_count_surely(right, i, c, &b);
     }
     return rc;
 }
 
-/* Readers' places name the hold. */
+/* Readers' places name the hold, so they are renamed. */
 static int rename_places(struct citron_job *left, struct citron_job *right)
 {
-    for (unsigned i = 0; i < right->count; i++) {
-        struct citron_claim *c = &right->claims[i];
+    for (unsigned i = 0; i < right->claims.n; i++) {
+        struct citron_claim *c = &right->claims.at[i];
         if (claim_internal(c) || !c->shared || c->cut)
             continue;
-        int rc = citron_swap_place(left, c, citron_place_word(left, c), citron_place_word(right, c));
+        int rc = leaf_swap_place(left, c, citron_place_word(left, c), citron_place_word(right, c));
         if (rc < 0)
             return rc;
     }
     return 0;
 }
 
-/* What the left half keeps. The bits of a leaf that was cut stay: some of them are the right half's now. */
+/* The left half's claims. The bits of a leaf that was cut stay: some of them belong to the right half now. */
 static int keep_left(struct citron_job *l, uint64_t start, uint64_t at, uint64_t right_end)
 {
     unsigned kept = 0;
-    for (unsigned i = 0; i < l->count; i++)
-        if (needed(l, &l->claims[i], start, at))
-            l->claims[kept++] = l->claims[i];
-    l->count = kept;
-    for (unsigned i = 0; i < l->count; i++) {
-        struct citron_claim *c = &l->claims[i], was = *c;
+    for (unsigned i = 0; i < l->claims.n; i++)
+        if (needed(l, &l->claims.at[i], start, at))
+            l->claims.at[kept++] = l->claims.at[i];
+    l->claims.n = kept;
+    for (unsigned i = 0; i < l->claims.n; i++) {
+        struct citron_claim *c = &l->claims.at[i], was = *c;
         c->joint |= claim_internal(c) && !c->shared && needed(l, c, at, right_end);
         if (claim_internal(c) || claim_end(c) <= at)
             continue;
         c->ticket = bounds_of(c->node, claim_start(l, c), at);
-        int rc = c->shared ? citron_swap_place(l, c, citron_place_word(l, &was), citron_place_word(l, c)) : 0;
+        int rc = c->shared ? leaf_swap_place(l, c, citron_place_word(l, &was), citron_place_word(l, c)) : 0;
         if (rc < 0)
             return rc;
     }
-    return citron_say_all(l, CLAIM_HELD);
+    return job_say_all(l, CLAIM_HELD);
 }
 
 int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right)
@@ -175,25 +175,25 @@ int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct ho
     if (rc)
         return rc;
     job_start(&r, seat, right, DEADLINE_NEVER);
-    r.config = l.config;
+    plan_config(&r, l.plan.config_word);
     deal(&l, &r, at, h);
-    rc = citron_say_all(&r, CLAIM_FLUX); /* intent before effect (I5) */
+    rc = job_say_all(&r, CLAIM_FLUX); /* intent before effect (I5) */
     if (!rc)
         rc = count_cuts(&r);
-    if (rc == -PAWL_ELIMIT && r.published) { /* no place left for a reader: what was counted for it so far is nobody's */
-        int back = citron_say_all(&r, CLAIM_WAIT);
+    if (rc == -PAWL_ELIMIT && r.claims.published) { /* no place left for a reader: counts for the right half have no owner */
+        int back = job_say_all(&r, CLAIM_WAIT);
         return back ? back : rc;
     }
     if (!rc)
-        rc = citron_say_all(&r, CLAIM_HELD);
+        rc = job_say_all(&r, CLAIM_HELD);
     if (!rc)
         rc = rename_places(&l, &r);
     if (!rc)
         rc = keep_left(&l, h->start, at, h->end);
     if (rc)
         return rc == -FAB_EFENCED || !seat_lives(seat) ? -PAWL_ELOST : rc;
-    for (unsigned i = 0; i < r.count && !fab_is_shm(seat->ep); i++)
-        citron_stats.joint += r.claims[i].joint;
+    for (unsigned i = 0; i < r.claims.n && !r.near; i++)
+        citron_stats.joint += r.claims.at[i].joint;
     h->end = at;
     job_keep(&l);
     job_keep(&r);

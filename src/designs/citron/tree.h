@@ -2,9 +2,9 @@
 /* The lock tree of Citron (3.3): a quaternary segment tree over units, 64 of them in a leaf, as arithmetic on numbers.
  *
  * A node is a height (0: leaf) and a number at that height; it stands for 64 * 4^height units. Nodes lie in one flat array in level
- * order, as in Figure 2. The array is that of the largest tree that the lock may grow to, in memory that is taken from the machine
- * where it is touched: a smaller tree is the leftmost subtree of it, so a tree that grows (3.9) moves nothing, and the nodes of one
- * level that lie below a node are always one block. */
+ * order, as in Figure 2. The array is that of the largest tree that the lock may grow to; memory is used where it is touched. A
+ * smaller tree is the leftmost subtree of it. So a tree that grows (3.9) moves nothing, and the nodes of one level below a node are
+ * always one block. */
 #ifndef PAWL_DESIGNS_CITRON_TREE_H
 #define PAWL_DESIGNS_CITRON_TREE_H
 
@@ -95,9 +95,9 @@ static inline struct tree_node tree_at(uint64_t index, unsigned top)
     return (struct tree_node){.height = (uint8_t)(top - level), .number = index - (level ? tree_nodes(level - 1) : 0) - 1};
 }
 
-/* The heights at which a claim on a node of height `height` is made known (3.5.5), lowest first: the parent, and from there every
- * m-th ancestor; those in the top m - 1 levels of a tree of height `top` are replaced by the one in the m-th. What was made known
- * for a tree is found in every smaller one, too. */
+/* The heights at which a claim on a node of height `height` notifies ancestors (3.5.5), lowest first: the parent, and from there
+ * every m-th ancestor; those in the top m - 1 levels of a tree of height `top` are replaced by the one in the m-th level.
+ * Notifications for a tree are found in every smaller one, too. */
 unsigned tree_notified(unsigned height, unsigned m, unsigned top, uint8_t out[TREE_HEIGHT_MAX]);
 
 static inline bool tree_notifies(unsigned height, unsigned m, unsigned top, unsigned ancestor)
@@ -110,8 +110,8 @@ static inline bool tree_notifies(unsigned height, unsigned m, unsigned top, unsi
     return false;
 }
 
-/* Covers [start, end) by up to k nodes of a tree of height `top`, in ascending order, such that as few other units as possible are
- * covered with it: a tree knapsack (3.5.1). A leaf covers exactly what is asked of it. Returns how many. */
+/* Covers [start, end) by up to k nodes of a tree of height `top`, in ascending order, with as few other units as possible: a tree
+ * knapsack (3.5.1). In a leaf no other units are covered. Returns the number of nodes. */
 unsigned tree_split(uint64_t start, uint64_t end, unsigned top, unsigned k, struct tree_node out[TREE_SPLIT_MAX]);
 
 /* The smallest internal node (or, in a tree that has none, the leaf) that contains [start, end). */

@@ -198,9 +198,9 @@ struct session {
     uint64_t *claims;            /* likewise of its descriptors in the space, for designs that keep words there */
     struct session_hint {        /* what a design last knew of a lock that rarely changes; may be wrong */
         uint64_t index, word, more;
-        uint32_t shy;
+        uint32_t skip_blind;
     } hints[16];
-    struct session_flights { /* so many of its claims are about to count themselves, by what counts them (citron's crowd.c) */
+    struct session_flights { /* so many of its claims are about to count themselves, by what counts them (citron's batch.c) */
         uint16_t below[SESSION_FLIGHTS], turns[SESSION_FLIGHTS], locks[16];
     } flights;
     uint64_t scaled_ns;   /* when it last looked whether a lock should grow */
