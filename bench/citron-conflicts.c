@@ -3,7 +3,7 @@
  * the other by two sessions, on shared memory. One that is refused although it does not overlap the other is a false conflict.
  * Prints a line per length and k; how long anything takes does not matter, so the lines are the same on every machine. */
 #include "bench/kit.h"
-#include "designs/core/design.h"
+#include "client/handle.h"
 #include "lib/rng.h"
 
 #include <inttypes.h>
@@ -53,9 +53,11 @@ int main(int argc, char **argv)
                             .range_max = UNITS};
     uint64_t pairs = (uint64_t)(PAIRS * k.scale);
     for (unsigned nodes = 1; nodes <= 6; nodes++) {
-        if (design_tune(design_find("citron"), "k", nodes))
-            kit_die("k cannot be %u", nodes);
-        pawl *a = kit_open(&k, &o), *b = kit_open(&k, &o);
+        struct knobs knobs = design_knobs(design_find("citron"));
+        pawl *a;
+        if (design_tune(design_find("citron"), &knobs, "k", nodes) || pawl_open_tuned(k.place, &o, &knobs, &a))
+            kit_die("cannot make a space in which k is %u", nodes);
+        pawl *b = kit_open(&k, &o);
         for (unsigned i = 0; i < countof(lengths); i++) {
             uint64_t overlaps, falsely = count_false(a, b, lengths[i], pairs, &overlaps);
             printf("%u\t%u\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n", lengths[i], nodes, 2 * pairs, overlaps, falsely);

@@ -94,15 +94,15 @@ static void coordinator_main(unsigned unused)
 static void switch_main(unsigned unused)
 {
     struct station s;
-    const struct station_params p = {.at = switch_at,
-                                     .coordinator = coordinator,
-                                     .space = space,
-                                     .is_switch = true,
-                                     .deadline = world_now(&world_real) + LIMIT_NS,
-                                     .stop = &never};
+    const struct station_params p = {.member.at = switch_at,
+                                     .member.coordinator = coordinator,
+                                     .member.space = space,
+                                     .member.is_switch = true,
+                                     .member.deadline = world_now(&world_real) + LIMIT_NS,
+                                     .member.stop = &never};
     int rc = station_open(&s, &p);
     if (rc)
-        kit_die("the switch cannot start: %s", strerror(-rc));
+        kit_die("the switch cannot start: %s", explained());
     board->joined_ns = kit_now();
     kit_post(&board->joined, 1);
     station_run(&s);

@@ -121,7 +121,7 @@ static double in_three(pawl *p, uint64_t lock, pawl_call *call)
     return took;
 }
 
-static void over_udp(struct kit *k, const char *where)
+static void over_udp(struct kit *k, const char *where, const struct knobs *knobs)
 {
     static double one[TURNS], three[TURNS];
     struct loopback l;
@@ -131,6 +131,7 @@ static void over_udp(struct kit *k, const char *where)
     pawl_call call = {.bytes = &value, .len = sizeof value, .reply = &reply, .room = sizeof reply};
     unsigned turns = (unsigned)max_u64(100, min_u64(TURNS, (uint64_t)(TURNS * k->scale)));
     const struct loopback_params lp = {.design = design_find("netlock"),
+                                       .knobs = knobs,
                                        .machines = 4,
                                        .sessions = 4,
                                        .requests = 256,
@@ -166,8 +167,10 @@ int main(int argc, char **argv)
     simulate("simulated, locks on servers", NETLOCK_SERVERS_ONLY, 1, LOCKS);
     simulate("simulated, 16 clients on 1,000 locks", 0, CLIENTS_MAX, LOCKS);
     simulate("simulated, 16 clients on 4 locks", 0, CLIENTS_MAX, 4);
-    over_udp(&k, "UDP on this machine, locks in the switch");
-    design_tune(design_find("netlock"), "servers-only", 1);
-    over_udp(&k, "UDP on this machine, locks on the server");
+    struct knobs servers_only = design_knobs(design_find("netlock"));
+    if (design_tune(design_find("netlock"), &servers_only, "servers-only", 1))
+        kit_die("netlock cannot have its locks on servers only");
+    over_udp(&k, "UDP on this machine, locks in the switch", NULL);
+    over_udp(&k, "UDP on this machine, locks on the server", &servers_only);
     return kit_end(&k);
 }

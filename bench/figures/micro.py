@@ -6,7 +6,7 @@ WINDOW = {"warmup": "5ms", "seconds": "10ms"}
 
 # Who releases asks the lock before it turns to its successor: shiftlock as Algorithm 3 has it, and mcs to compare with.
 PAPER_SHIFTLOCK, ENTRY_MCS = "shiftlock, RelCnt first", "mcs, lock first"
-VARIANTS = {PAPER_SHIFTLOCK: ("shiftlock", {"tune": "at_once=0"}), ENTRY_MCS: ("mcs", {"tune": "cas_first=1"})}
+VARIANTS = {PAPER_SHIFTLOCK: ("shiftlock", {"tune": "at-once=0"}), ENTRY_MCS: ("mcs", {"tune": "cas-first=1"})}
 
 
 def run(figure, name, label, **options):

@@ -35,74 +35,78 @@ static struct {
           .hot_every_ns = 300 * NS_PER_MS};
 
 static const struct arg table[] = {
-    {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in turns; default word", &opts.designs, &opts.design_seen},
+    {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in alternating rounds; default word", &opts.designs,
+     &opts.design_seen},
     {"on", 0, ARG_STRING, "WHERE",
      "shm: processes of this machine (default); udp: the same over packets; lab: network namespaces as hosts, and the switch in "
      "the kernel; sim: the simulated cluster",
      &opts.on, NULL},
-    {"space", 0, ARG_STRING, "WHERE", "udp: pawl://HOST:PORT/SPACE, a rack that runs, of any design; default: one on loopback",
+    {"space", 0, ARG_STRING, "WHERE", "udp: a running rack, pawl://HOST:PORT/SPACE, of any design; default: a new one on loopback",
      &opts.space, NULL},
     {"wire", 0, ARG_STRING, "WIRE",
-     "lab, or --space: how packets go: udp (the default), or afxdp: those of a host's first client past the network stack, where "
-     "that is possible",
+     "lab, or --space: udp (the default), or afxdp: the first client of each host bypasses the network stack where possible",
      &opts.wire, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
-    {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: other values than the model's, to see what hangs on them", &opts.set, NULL},
+    {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: override model parameters", &opts.set, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     {"nodes", 0, ARG_U64, "N", "sim, udp: hosts of clients; default the model's, or 1", &opts.nodes, &opts.nodes_seen},
-    {"clients", 0, ARG_U64, "N", "default: one per core; sim: the model's", &opts.clients, &opts.clients_seen},
-    {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with handles of their own, not processes", &opts.threads, NULL},
-    {"locks", 0, ARG_U64, "N", "locks to choose from; default 1000; with --range 1", &opts.locks, &opts.locks_seen},
+    {"clients", 0, ARG_U64, "N", "clients; default one per core; sim: the model's", &opts.clients, &opts.clients_seen},
+    {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with their own handles, not processes", &opts.threads, NULL},
+    {"locks", 0, ARG_U64, "N", "number of locks; default 1000; with --range 1", &opts.locks, &opts.locks_seen},
     {"reads", 0, ARG_FRACTION, "F", "fraction of shared acquisitions; default 0", &opts.reads, NULL},
-    {"objects", 0, ARG_U64, "N", "evenly divided among the locks: --zipf is of their popularity; default one per lock",
+    {"objects", 0, ARG_U64, "N", "objects, divided evenly among the locks, whose popularity --zipf describes; default one per lock",
      &opts.objects, NULL},
-    {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: all alike", &opts.zipf, NULL},
-    {"range", 0, ARG_STRING, "L[,L...]", "lock ranges of so many units; several: of the clients in turn", &opts.range, NULL},
-    {"units", 0, ARG_U64, "N", "--range: that a lock has; default 65536", &opts.units, &opts.units_seen},
-    {"max-units", 0, ARG_U64, "N", "--range on sim: that it can grow to; default no more", &opts.max_units, &opts.max_units_seen},
+    {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: uniform", &opts.zipf, NULL},
+    {"range", 0, ARG_STRING, "L[,L...]", "lock ranges of L units; with several lengths, clients take them in turn", &opts.range,
+     NULL},
+    {"units", 0, ARG_U64, "N", "--range: units of a lock; default 65536", &opts.units, &opts.units_seen},
+    {"max-units", 0, ARG_U64, "N", "--range on sim: units that a lock can grow to; default --units", &opts.max_units,
+     &opts.max_units_seen},
     {"io", 0, ARG_STRING, "WORKLOAD", "sim: btio, oltp or io500: ranges, and data moved under them", &opts.io, NULL},
-    {"room", 0, ARG_U64, "N", "sim, fisslock: locks that the switch has room for; servers decide the others; default all",
-     &opts.room, NULL},
+    {"room", 0, ARG_U64, "N", "sim, fisslock: locks that fit into the switch; servers decide the others; default all", &opts.room,
+     NULL},
     {"hotspot", 0, ARG_U64, "N", "sim, packet designs: half of the operations are on N locks; default 0", &opts.hot, NULL},
-    {"hotspot-every", 0, ARG_DURATION, "S", "after which these are others, and then the first again; default 300ms",
+    {"hotspot-every", 0, ARG_DURATION, "S", "time after which the hotspot moves to other locks and back; default 300ms",
      &opts.hot_every_ns, NULL},
-    {"series", 0, ARG_DURATION, "S", "sim: also say how many operations ended in each interval of so long", &opts.series_ns, NULL},
-    {"held", 0, ARG_U64, "N", "--range on shm: ranges that others hold all the while; default 0", &opts.held, &opts.held_seen},
+    {"series", 0, ARG_DURATION, "S", "sim: also count operations in intervals of this length", &opts.series_ns, NULL},
+    {"held", 0, ARG_U64, "N", "--range on shm: ranges that others hold throughout; default 0", &opts.held, &opts.held_seen},
     {"local", 0, ARG_FRACTION, "F",
-     "sim: fraction of clients on the host of the lock memory; packet designs: of operations on the own host's part of the locks",
+     "sim: fraction of clients on the host of the lock memory; packet designs: of operations on locks of the own host's part",
      &opts.local, &opts.local_seen},
     {"lock-nodes", 0, ARG_U64, "N", "sim: clients and locks on N hosts each; --local is then of the operations", &opts.lock_nodes,
      &opts.lock_nodes_seen},
     {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &opts.names, NULL},
-    {"hold", 0, ARG_U64, "NS", "nanoseconds for which a lock is held; default 0", &opts.hold_ns, NULL},
-    {"deaths", 0, ARG_U64, "N", "sim: one operation in N ends with its client's death, which holds the lock; default 0: none",
-     &opts.deaths, NULL},
+    {"hold", 0, ARG_U64, "NS", "nanoseconds that a lock is held; default 0", &opts.hold_ns, NULL},
+    {"deaths", 0, ARG_U64, "N",
+     "sim: one operation in N ends with the death of the client while it holds the lock; default 0: none", &opts.deaths, NULL},
     {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &opts.think_ns, NULL},
-    {"seconds", 0, ARG_DURATION, "S", "of a round; default 1; sim: virtual ones, default 20ms", &opts.seconds_ns,
+    {"seconds", 0, ARG_DURATION, "S", "length of a round; default 1; sim: virtual seconds, default 20ms", &opts.seconds_ns,
      &opts.seconds_seen},
     {"warmup", 0, ARG_DURATION, "S", "sim: virtual seconds before the measuring begins; default 0", &opts.warmup_ns,
      &opts.warmup_seen},
-    {"ops", 0, ARG_U64, "N", "instead: operations of a round, of all clients together", &opts.ops, &opts.ops_seen},
-    {"rounds", 0, ARG_U64, "R", "figures are medians of so many; default 3; sim: 1", &opts.rounds, &opts.rounds_seen},
-    {"seed", 0, ARG_U64, "N", "of the choice of locks and of the simulation; default 1", &opts.seed, NULL},
+    {"ops", 0, ARG_U64, "N", "operations of a round, of all clients together, instead of --seconds", &opts.ops, &opts.ops_seen},
+    {"rounds", 0, ARG_U64, "R", "number of rounds, of which medians are printed; default 3; sim: 1", &opts.rounds,
+     &opts.rounds_seen},
+    {"seed", 0, ARG_U64, "N", "seed of the choice of locks and of the simulation; default 1", &opts.seed, NULL},
     {"json", 0, ARG_FLAG, NULL, "print one JSON object; with several designs an array of them", &opts.json, NULL},
 };
 
 static const struct args usage = {
     .command = "pawl bench",
     .usage = "[--design D[,D...]] [--on shm|udp|lab|sim] [OPTION]...",
-    .about =
-        "Has clients lock and unlock for a while and says how fast that went. With several designs their rounds take turns, and\n"
-        "each is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.",
-    .after = "Examples:\n"
-             "  pawl bench --clients 4 --locks 1M --zipf 0.99 --reads 0.9\n"
-             "  pawl bench --design word,pthread --clients 1 --rounds 11 --seconds 0.2\n"
-             "  pawl bench --design citron,ofd --range 1 --units 1M --held 1000\n"
-             "  pawl bench --on udp --space pawl://10.0.0.1:7070/test --wire afxdp --clients 1\n"
-             "  pawl bench --on lab --design fisslock,netlock,srvlock --nodes 2\n"
-             "  pawl bench --on sim --model shiftlock-testbed --design word,cas-backoff --locks 10M\n\n"
-             "Ctrl-C ends it with what was measured so far.\n"
-             "Exit status: 0 measured, 1 two held a lock that only one may hold, 2 wrong usage, 69 it could not be measured.",
+    .about = "Runs clients that lock and unlock, and prints throughput and latencies. With several designs the rounds alternate, "
+             "and each\n"
+             "design is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.",
+    .after =
+        "Examples:\n"
+        "  pawl bench --clients 4 --locks 1M --zipf 0.99 --reads 0.9\n"
+        "  pawl bench --design word,pthread --clients 1 --rounds 11 --seconds 0.2\n"
+        "  pawl bench --design citron,ofd --range 1 --units 1M --held 1000\n"
+        "  pawl bench --on udp --space pawl://10.0.0.1:7070/test --wire afxdp --clients 1\n"
+        "  pawl bench --on lab --design fisslock,netlock,srvlock --nodes 2\n"
+        "  pawl bench --on sim --model shiftlock-testbed --design word,cas-backoff --locks 10M\n\n"
+        "Ctrl-C ends it with what was measured so far.\n"
+        "Exit status: 0 measured, 1 two clients held a lock that only one may hold, 2 wrong usage, 69 the benchmark could not run.",
     .table = table,
     .count = countof(table),
 };
@@ -136,7 +140,7 @@ static int add_design(struct bench_params *p, const char *name, size_t len)
     if (len < sizeof text)
         d = design_find(text);
     if (!d)
-        return args_complain(&usage, "there is no design '%s'; 'pawl doctor --matrix' has those there are", text);
+        return args_complain(&usage, "there is no design '%s'; 'pawl doctor --matrix' lists the designs", text);
     if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : p->packets ? DESIGN_ON_UDP : DESIGN_ON_SHM)))
         return args_complain(&usage, "the design '%s' does not run on %s", text, p->lab ? "udp, and so in no lab" : opts.on);
     if (p->lab && d->packet->racks)
@@ -178,7 +182,7 @@ static int set_field(void *ctx, const char *field, uint64_t value)
     p->model = &copy;
     if (!model_set(&copy, field, value))
         return 0;
-    return args_complain(&usage, "models have no field '%s'; 'pawl bench --on sim --json' shows those there are", field);
+    return args_complain(&usage, "models have no field '%s'; 'pawl bench --on sim --json' lists the fields", field);
 }
 
 static int choose_substrate(struct bench_params *p)
@@ -221,16 +225,16 @@ static int choose_rack(struct bench_params *p)
     if (opts.space && p->lab)
         return args_complain(&usage, "--space is for --on udp: a lab has its own");
     if (opts.wire && strcmp(opts.wire, "udp") != 0 && strcmp(opts.wire, "afxdp") != 0)
-        return args_complain(&usage, "the wire is udp or afxdp, not '%s'", opts.wire);
+        return args_complain(&usage, "--wire is udp or afxdp, not '%s'", opts.wire);
     p->fast = opts.wire && !strcmp(opts.wire, "afxdp");
     if (p->fast && !opts.space && !p->lab)
-        return args_complain(&usage, "--wire afxdp needs --on lab or --space: on loopback there is no stack to go past");
+        return args_complain(&usage, "--wire afxdp needs --on lab or --space: loopback cannot bypass the network stack");
     if (!opts.space)
         return 0;
     if (opts.nodes_seen)
         return args_complain(&usage, "--nodes is not for --space: all clients are on this host");
     if (strncmp(opts.space, NET_SCHEME, strlen(NET_SCHEME)) != 0)
-        return args_complain(&usage, "--space is that of a rack, pawl://HOST:PORT/SPACE, and '%s' is none", opts.space);
+        return args_complain(&usage, "--space: '%s' is not pawl://HOST:PORT/SPACE", opts.space);
     int status = cli_place("bench", opts.space, place);
     memcpy(fast, place, sizeof fast);
     if (!status)
@@ -261,62 +265,92 @@ static uint64_t default_clients(const struct bench_params *p)
     return sched_getaffinity(0, sizeof allowed, &allowed) ? 1 : (uint64_t)CPU_COUNT(&allowed);
 }
 
-static int choose_sizes(struct bench_params *p)
+static int out_of_bounds(const char *option, uint64_t min, uint64_t max)
+{
+    return args_complain(&usage, "--%s must be between %" PRIu64 " and %" PRIu64, option, min, max);
+}
+
+/* Hosts and clients. */
+static int choose_members(struct bench_params *p)
 {
     assert(!p->simulated || p->model);
     uint64_t clients = opts.clients_seen ? opts.clients : default_clients(p);
-    uint64_t nodes = opts.nodes_seen || !p->simulated ? opts.nodes : model_get(p->model, MODEL_client_nodes);
-    nodes = opts.lock_nodes_seen ? opts.lock_nodes : p->packets && !opts.nodes_seen ? 1 : nodes;
-    uint64_t rounds = opts.rounds_seen ? opts.rounds : p->simulated ? 1 : SHM_ROUNDS;
+    uint64_t nodes = opts.lock_nodes_seen ? opts.lock_nodes
+                     : opts.nodes_seen    ? opts.nodes
+                     : p->simulated       ? model_get(p->model, MODEL_client_nodes)
+                                          : p->packets;
     if (!clients || clients > BENCH_CLIENTS_MAX)
-        return args_complain(&usage, "--clients is from 1 to %d", BENCH_CLIENTS_MAX);
+        return out_of_bounds("clients", 1, BENCH_CLIENTS_MAX);
     if ((p->simulated || p->packets) && (!nodes || nodes > SIM_HOSTS_MAX - 2))
-        return args_complain(&usage, "--%s is from 1 to %d", opts.lock_nodes_seen ? "lock-nodes" : "nodes", SIM_HOSTS_MAX - 2);
+        return out_of_bounds(opts.lock_nodes_seen ? "lock-nodes" : "nodes", 1, SIM_HOSTS_MAX - 2);
     if (p->lab && nodes > LAB_HOSTS_MAX)
         return args_complain(&usage, "a lab has at most %d hosts", LAB_HOSTS_MAX);
     if (opts.lock_nodes_seen && (opts.nodes_seen || opts.names))
         return args_complain(&usage, "--lock-nodes goes with neither --nodes nor --names");
-    if (opts.lock_nodes_seen && opts.locks < nodes)
-        return args_complain(&usage, "--locks is at least --lock-nodes: every host has some");
-    if (!opts.locks || opts.locks > ZIPF_ITEMS_MAX)
-        return args_complain(&usage, "--locks is from 1 to %" PRIu64, ZIPF_ITEMS_MAX);
-    if (opts.objects && (opts.objects < opts.locks || opts.objects > ZIPF_ITEMS_MAX || opts.range))
-        return args_complain(&usage, "--objects is from as many as locks to %" PRIu64 ", and without ranges", ZIPF_ITEMS_MAX);
-    if (opts.zipf > ZIPF_EXPONENT_MAX)
-        return args_complain(&usage, "--zipf is at most %u", ZIPF_EXPONENT_MAX / 1000);
-    if (!rounds || rounds > BENCH_ROUNDS_MAX)
-        return args_complain(&usage, "--rounds is from 1 to %d", BENCH_ROUNDS_MAX);
-    if (opts.seconds_seen && opts.ops_seen)
-        return args_complain(&usage, "--seconds or --ops, not both");
-    if (opts.warmup_seen && opts.ops_seen)
-        return args_complain(&usage, "--warmup goes with --seconds, not with --ops");
-    if (opts.ops_seen && !opts.ops)
-        return args_complain(&usage, "--ops is at least 1");
-    if (opts.seconds_seen && !opts.seconds_ns)
-        return args_complain(&usage, "--seconds is more than 0");
-    for (unsigned i = 0; i < p->design_count; i++)
-        if (p->designs[i]->packet && (opts.lock_nodes_seen || (opts.names && !p->place)))
-            return args_complain(&usage, "'%s' is a packet design: it goes with neither --lock-nodes nor --names",
-                                 p->designs[i]->name);
-    if ((opts.room || opts.hot) && (!p->simulated || opts.hot > opts.locks / 3 || !opts.hot_every_ns))
-        return args_complain(&usage, "--room and --hotspot go with --on sim; a hotspot has at most a third of the locks");
-    for (unsigned i = 0; i < p->design_count; i++)
-        if (opts.hot && !p->designs[i]->packet)
-            return args_complain(&usage, "--hotspot is for packet designs, and '%s' is none", p->designs[i]->name);
-    p->room = opts.room;
     p->clients = (unsigned)clients;
     p->nodes = (unsigned)nodes;
-    p->rounds = (unsigned)rounds;
     p->partitioned = opts.lock_nodes_seen;
     p->local = opts.local;
     p->parted = opts.local_seen;
     p->residents = p->partitioned ? 0 : (unsigned)(clients * opts.local / 1000);
-    p->warmup_ns = opts.warmup_ns;
-    p->deaths = opts.deaths;
+    return 0;
+}
+
+static int check_locks(const struct bench_params *p)
+{
+    if (!opts.locks || opts.locks > ZIPF_ITEMS_MAX)
+        return out_of_bounds("locks", 1, ZIPF_ITEMS_MAX);
+    if (p->partitioned && opts.locks < p->nodes)
+        return args_complain(&usage, "--locks must be at least --lock-nodes: every host has some");
+    if (opts.objects && (opts.objects < opts.locks || opts.objects > ZIPF_ITEMS_MAX))
+        return out_of_bounds("objects", opts.locks, ZIPF_ITEMS_MAX);
+    if (opts.objects && opts.range)
+        return args_complain(&usage, "--objects does not go with --range");
+    if (opts.zipf > ZIPF_EXPONENT_MAX)
+        return out_of_bounds("zipf", 0, ZIPF_EXPONENT_MAX / 1000);
+    if ((opts.room || opts.hot) && !p->simulated)
+        return args_complain(&usage, "--room and --hotspot are for --on sim");
+    if (opts.hot > opts.locks / 3 || (opts.hot && !opts.hot_every_ns))
+        return args_complain(&usage, "--hotspot must be at most a third of --locks, and --hotspot-every more than 0");
+    for (unsigned i = 0; i < p->design_count; i++) {
+        const struct design *d = p->designs[i];
+        if (d->packet && (p->partitioned || (opts.names && !p->place)))
+            return args_complain(&usage, "the packet design '%s' goes with neither --lock-nodes nor --names", d->name);
+        if (opts.hot && !d->packet)
+            return args_complain(&usage, "--hotspot is for packet designs, and '%s' is none", d->name);
+    }
+    return 0;
+}
+
+static int choose_rounds(struct bench_params *p)
+{
+    uint64_t rounds = opts.rounds_seen ? opts.rounds : p->simulated ? 1 : SHM_ROUNDS;
+    if (!rounds || rounds > BENCH_ROUNDS_MAX)
+        return out_of_bounds("rounds", 1, BENCH_ROUNDS_MAX);
+    if (opts.ops_seen && (opts.seconds_seen || opts.warmup_seen))
+        return args_complain(&usage, "--ops does not go with --%s", opts.seconds_seen ? "seconds" : "warmup");
+    if (opts.ops_seen && !opts.ops)
+        return args_complain(&usage, "--ops must be at least 1");
+    if (opts.seconds_seen && !opts.seconds_ns)
+        return args_complain(&usage, "--seconds must be more than 0");
+    p->rounds = (unsigned)rounds;
     p->ops = opts.ops;
-    p->series_ns = opts.series_ns;
+    p->warmup_ns = opts.warmup_ns;
     p->seconds_ns = opts.seconds_seen ? opts.seconds_ns : p->simulated ? SIM_SECONDS_NS : SHM_SECONDS_NS;
     return 0;
+}
+
+static int choose_sizes(struct bench_params *p)
+{
+    int status = choose_members(p);
+    if (!status)
+        status = check_locks(p);
+    if (!status)
+        status = choose_rounds(p);
+    p->room = opts.room;
+    p->deaths = opts.deaths;
+    p->series_ns = opts.series_ns;
+    return status;
 }
 
 /* L[,L...] */
@@ -328,9 +362,9 @@ static int choose_lengths(struct workload *w)
         uint64_t *length = &w->lengths[w->length_count];
         snprintf(text, sizeof text, "%.*s", (int)min_u64(len, sizeof text - 1), at);
         if (w->length_count == WORKLOAD_LENGTHS_MAX)
-            return args_complain(&usage, "--range takes at most %d lengths", WORKLOAD_LENGTHS_MAX);
+            return args_complain(&usage, "--range has at most %d lengths", WORKLOAD_LENGTHS_MAX);
         if (args_u64(text, length) || !*length || *length > workload_units(w))
-            return args_complain(&usage, "--range is from 1 to %" PRIu64 " units, not '%s'", workload_units(w), text);
+            return args_complain(&usage, "--range: '%s' must be between 1 and %" PRIu64 " units", text, workload_units(w));
         w->length_count++;
         at = at[len] ? at + len + 1 : NULL;
     }
@@ -351,9 +385,9 @@ static int choose_io(const struct bench_params *p, struct workload *w)
     if (w->io == IO_OLTP && p->ops)
         return args_complain(&usage, "oltp's clients depend on each other: --seconds, not --ops");
     if (!p->simulated || opts.range || opts.locks_seen || opts.held_seen || p->partitioned)
-        return args_complain(&usage, "--io is for --on sim and says itself what is locked");
+        return args_complain(&usage, "--io is for --on sim, and chooses locks and ranges itself");
     if (opts.units < 2 || opts.units > ZIPF_ITEMS_MAX || (opts.max_units_seen && opts.max_units < opts.units))
-        return args_complain(&usage, "--units is from 2 to %" PRIu64 " and no more than --max-units", ZIPF_ITEMS_MAX);
+        return args_complain(&usage, "--units must be between 2 and %" PRIu64 ", and no more than --max-units", ZIPF_ITEMS_MAX);
     w->locks = w->io == IO_OLTP ? OLTP_FILES : 1;
     w->units = opts.units;
     w->max_units = opts.max_units;
@@ -373,15 +407,24 @@ static int choose_ranges(const struct bench_params *p, struct workload *w)
         return args_complain(&usage, "--range does not go with --%s%s", p->partitioned ? "lock-nodes" : "held",
                              p->partitioned ? "" : " in the simulation");
     if (opts.units < 2 || opts.units > ZIPF_ITEMS_MAX)
-        return args_complain(&usage, "--units is from 2 to %" PRIu64, ZIPF_ITEMS_MAX);
+        return out_of_bounds("units", 2, ZIPF_ITEMS_MAX);
     if (opts.held > BENCH_HELD_MAX || opts.held > opts.units / 4)
-        return args_complain(&usage, "--held is at most %d, and a quarter of the units", BENCH_HELD_MAX);
+        return args_complain(&usage, "--held must be at most %d, and at most a quarter of --units", BENCH_HELD_MAX);
     w->units = opts.units;
     w->max_units = opts.max_units;
     w->held = opts.held;
     if (!opts.locks_seen)
         w->locks = 1;
     return choose_lengths(w);
+}
+
+static int choose_knobs(struct bench_params *p)
+{
+    static struct knobs knobs[BENCH_DESIGNS_MAX];
+    if (opts.tune && (p->lab || p->place))
+        return args_complain(&usage, "--tune is not for --on lab or --space");
+    p->knobs = knobs;
+    return settings_tune(&usage, opts.tune, p->designs, p->design_count, knobs);
 }
 
 static int choose(struct bench_params *p)
@@ -392,7 +435,7 @@ static int choose(struct bench_params *p)
     if (!status)
         status = choose_designs(p);
     if (!status)
-        status = settings_tune(&usage, opts.tune, p->designs, p->design_count);
+        status = choose_knobs(p);
     if (!status)
         status = choose_sizes(p);
     p->threads = opts.threads;
@@ -429,7 +472,7 @@ static int run(struct bench_params *p, struct bench_result *results)
         return cli_say("bench", EXIT_UNAVAILABLE, "%s", why);
     int status = bench_print(p, results, opts.json, &violations);
     if (violations)
-        cli_say("bench", 0, "%" PRIu64 " times two held a lock that only one may hold", violations);
+        cli_say("bench", 0, "%" PRIu64 " times two clients held a lock that only one may hold", violations);
     if (caught)
         return 128 + caught;
     return status ? status : violations ? EXIT_NO : 0;
@@ -437,13 +480,10 @@ static int run(struct bench_params *p, struct bench_result *results)
 
 int cmd_bench(int argc, char **argv)
 {
-    struct args_rest rest;
     struct bench_params params = {0};
-    int status = args_parse(&usage, argc, argv, &rest);
+    int status = args_parse(&usage, argc, argv, NULL);
     if (status != ARGS_RUN)
         return status;
-    if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
     status = choose(&params);
     if (status)
         return status;

@@ -157,7 +157,7 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
         else if (!p->simulated && !p->packets && !strcmp(kinds[i], "local"))
             json_u64(j, kinds[i], s->ops);
         else
-            json_null(j, kinds[i]); /* there is none, or nobody counts them */
+            json_null(j, kinds[i]); /* there is none, or it is not counted */
     json_null(j, "handover");
     json_end(j);
     json_null(j, "retries"); /* no design of this release counts them */

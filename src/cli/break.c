@@ -25,10 +25,10 @@ static const struct args usage = {
     .command = "pawl break",
     .usage = "NAME [--yes] [--space URI] [--json]",
     .about = "Declares the sessions that hold a lock lost, so that the next in line gets it. They lose all their locks, not only\n"
-             "this one; which ones is said first. A holder that is dead needs no breaking: whoever asks gets its locks.",
-    .after = "The holder itself goes on running until it looks: 'pawl lock' ends its command and exits with status 75, a program\n"
-             "sees -PAWL_ELOST. Only a resource that checks the fencing token is safe from what it writes until then.\n\n"
-             "Exit status: 0 broken, 1 nobody holds it or you said no, 2 wrong usage (or nobody to ask, without --yes),\n"
+             "this one; the locks are listed first. A dead holder need not be broken: the next client that asks gets its locks.",
+    .after = "The holder itself runs on until it checks: 'pawl lock' ends its command and exits with status 75, a program\n"
+             "sees -PAWL_ELOST. Only a resource that checks the fencing token is safe from its writes until then.\n\n"
+             "Exit status: 0 broken, 1 no session holds it or you declined, 2 wrong usage (or no terminal, without --yes),\n"
              "69 the space cannot be used.",
     .table = table,
     .count = countof(table),
@@ -178,12 +178,12 @@ static int break_lock(struct breaking *b, const char *place, const char *name)
     if (rc && rc != -ENOENT)
         return cli_fail("break", rc);
     if (!b->count)
-        return cli_say("break", EXIT_NO, "nobody holds '%s'", name);
+        return cli_say("break", EXIT_NO, "no session holds '%s'", name);
     if (!b->o->space.design->recover)
         return cli_say("break", EXIT_UNAVAILABLE, "the design '%s' cannot take a lock from a session; end process %u",
                        b->o->space.design->name, b->victims[0].pid);
     if (!opts.yes && !isatty(STDIN_FILENO))
-        return cli_say("break", EXIT_USAGE, "there is no terminal to ask on; say --yes to break '%s'", name);
+        return cli_say("break", EXIT_USAGE, "there is no terminal for the question; use --yes to break '%s'", name);
     if (!opts.json || !opts.yes)
         rc = announce(b);
     if (!rc && !opts.yes && !agreed(b->count))

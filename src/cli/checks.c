@@ -65,7 +65,7 @@ static void check_robust(struct check *c)
     void *head;
     size_t len;
     if (syscall(SYS_get_robust_list, 0, &head, &len) == 0)
-        found(c, CHECK_OK, "the kernel tells who died");
+        found(c, CHECK_OK, "the kernel reports deaths of holders");
     else
         found(c, CHECK_MISSING, "%s", strerror(errno));
     if (c->state != CHECK_OK)

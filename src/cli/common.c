@@ -67,11 +67,11 @@ int cli_wire(const char *command, const char *wire, char place[PLACE_LEN])
     if (!wire)
         return 0;
     if (strcmp(wire, "udp") != 0 && strcmp(wire, "afxdp") != 0)
-        return cli_say(command, EXIT_USAGE, "the wire is udp or afxdp, not '%s'", wire);
+        return cli_say(command, EXIT_USAGE, "--wire is udp or afxdp, not '%s'", wire);
     if (strncmp(place, NET_SCHEME, strlen(NET_SCHEME)) != 0)
-        return cli_say(command, EXIT_USAGE, "--wire is for a rack, and %s is none", place);
+        return cli_say(command, EXIT_USAGE, "--wire is for racks, and %s is not one", place);
     if (strstr(place, "?wire=") || strstr(place, "&wire="))
-        return cli_say(command, EXIT_USAGE, "%s says already which wire", place);
+        return cli_say(command, EXIT_USAGE, "%s names a wire already: no --wire", place);
     size_t len = strlen(place);
     if ((size_t)snprintf(place + len, PLACE_LEN - len, "%cwire=%s", strchr(place, '?') ? '&' : '?', wire) >= PLACE_LEN - len)
         return cli_say(command, EXIT_USAGE, "the place is longer than a path can be");
@@ -90,7 +90,7 @@ int cli_key(const char *command, enum pawl_keys keys, const char *text, pawl_key
     errno = 0;
     uint64_t id = strtoull(text, &end, 0);
     if (errno || *end || text[0] < '0' || text[0] > '9')
-        return cli_say(command, EXIT_USAGE, "the locks of this space have numbers, and '%s' is none", text);
+        return cli_say(command, EXIT_USAGE, "the locks of this space have numbers, and '%s' is not one", text);
     *out = pawl_id(id);
     return 0;
 }
@@ -103,11 +103,11 @@ int cli_find(const char *command, const struct observer *o, const char *text, pa
         return status;
     int rc = table_check_key(t, *key);
     if (rc == -ENAMETOOLONG)
-        return cli_say(command, EXIT_USAGE, "the name has %zu bytes, more than %d", strlen(text), PAWL_NAME_MAX);
+        return cli_say(command, EXIT_USAGE, "the name has %zu bytes; at most %d are possible", strlen(text), PAWL_NAME_MAX);
     if (rc == -ERANGE)
-        return cli_say(command, EXIT_USAGE, "the locks of this space end at %" PRIu64, t->capacity - 1);
+        return cli_say(command, EXIT_USAGE, "the locks of this space have numbers up to %" PRIu64, t->capacity - 1);
     if (rc)
-        return cli_say(command, EXIT_USAGE, "a name has 1 to %d bytes", PAWL_NAME_MAX);
+        return cli_say(command, EXIT_USAGE, "a name must have 1 to %d bytes", PAWL_NAME_MAX);
     rc = table_find(&o->locker.seat, t, *key, out);
     return rc && rc != -ENOENT ? cli_fail(command, rc) : rc;
 }

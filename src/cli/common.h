@@ -49,7 +49,7 @@ int cli_place(const char *command, const char *given, char out[PLACE_LEN]);
 #define CLI_WIRE_OPTION(to)                                                                                                        \
     {                                                                                                                              \
         "wire", 0, ARG_STRING, "WIRE",                                                                                             \
-            "how to reach a rack: udp (the default), or afxdp: past the network stack, where that is possible", (to), NULL         \
+            "wire to a rack: udp (the default), or afxdp, which bypasses the network stack where possible", (to), NULL             \
     }
 
 /* Adds it to the place, which must be a rack; null: nothing is added. 0, or the exit status after a complaint. */
@@ -60,7 +60,7 @@ int cli_wire(const char *command, const char *wire, char place[PLACE_LEN]);
 /* A name in a named space, a number elsewhere. 0, or the exit status after a complaint. */
 int cli_key(const char *command, enum pawl_keys keys, const char *text, pawl_key *out);
 
-/* The lock of that name: 0, -ENOENT if nobody ever took it (then `key` alone is set), or the exit status after a complaint. */
+/* The lock of that name: 0, -ENOENT if it was never taken (then `key` alone is set), or the exit status after a complaint. */
 int cli_find(const char *command, const struct observer *o, const char *text, pawl_key *key, struct cell *out);
 
 /* A key for people: unprintable bytes escaped, so that no name plays tricks with the terminal. */

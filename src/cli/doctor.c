@@ -8,7 +8,7 @@ static struct {
 } opts;
 
 static const struct arg table[] = {
-    {"matrix", 0, ARG_FLAG, NULL, "design, feature and substrate, each yes with the test that shows it", &opts.matrix, NULL},
+    {"matrix", 0, ARG_FLAG, NULL, "designs by feature and substrate, each yes with the test that shows it", &opts.matrix, NULL},
     {"markdown", 0, ARG_FLAG, NULL, "with --matrix: as the table of docs/designs/README.md", &opts.markdown, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
@@ -16,8 +16,8 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl doctor",
     .usage = "[--matrix [--markdown]] [--json]",
-    .about = "Says what this machine has of what pawl needs, and what to do about the rest. 'could' marks what pawl does without.",
-    .after = "Exit status: 0 nothing that pawl needs is missing, 1 something is, 2 wrong usage.",
+    .about = "Checks what pawl needs on this machine, and says how to get what is missing. 'could' marks what pawl can do without.",
+    .after = "Exit status: 0 pawl has all it needs, 1 something is missing, 2 wrong usage.",
     .table = table,
     .count = countof(table),
 };
@@ -74,12 +74,9 @@ static int examine(void)
 
 int cmd_doctor(int argc, char **argv)
 {
-    struct args_rest rest;
-    int status = args_parse(&usage, argc, argv, &rest);
+    int status = args_parse(&usage, argc, argv, NULL);
     if (status != ARGS_RUN)
         return status;
-    if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
     if (opts.markdown && (!opts.matrix || opts.json))
         return args_complain(&usage, "--markdown goes with --matrix, and not with --json");
     return opts.matrix ? matrix_print(opts.json, opts.markdown) : examine();

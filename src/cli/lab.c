@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pawl lab: a rack on this machine. */
-#include "cli/lab.h"
 #include "cli/commands.h"
+#include "cli/common.h"
+#include "workbench/lab/run.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,9 +24,9 @@ static struct {
           .run = {.design = "fisslock", .ns = 10 * NS_PER_S, .workers = 2}};
 
 static const struct arg table[] = {
-    {"name", 0, ARG_STRING, "NAME", "which lab, of several; default 'lab'", &opts.name, NULL},
-    {"hosts", 0, ARG_U64, "N", "up: of each rack; default 2", &opts.hosts, NULL},
-    {"racks", 0, ARG_U64, "N", "up: default 1", &opts.racks, NULL},
+    {"name", 0, ARG_STRING, "NAME", "name of the lab; default 'lab'", &opts.name, NULL},
+    {"hosts", 0, ARG_U64, "N", "up: hosts of each rack; default 2", &opts.hosts, NULL},
+    {"racks", 0, ARG_U64, "N", "up: racks of the lab; default 1", &opts.racks, NULL},
     {"switch", 0, ARG_STRING, "SHAPE", "up: one-armed (the default) or in-path", &opts.shape, NULL},
     {"rack", 0, ARG_U64, "N", "exec, unplug, plug: which rack; default 1", &opts.rack, NULL},
     {"design", 0, ARG_STRING, "D",
@@ -33,20 +34,23 @@ static const struct arg table[] = {
      "of "
      "all racks",
      &opts.run.design, NULL},
-    {"seconds", 0, ARG_DURATION, "S", "run: for so long; default 10", &opts.run.ns, NULL},
+    {"seconds", 0, ARG_DURATION, "S", "run: seconds of trouble, after which everything is mended; default 10", &opts.run.ns, NULL},
     {"workers", 0, ARG_U64, "N", "run: processes of each host; default 2", &opts.run.workers, NULL},
-    {"loss", 0, ARG_FRACTION, "F", "run: of the UDP packets that come to a host; default 0", &opts.run.loss_thousandths, NULL},
-    {"twice", 0, ARG_FRACTION, "F", "run: of them come twice; default 0", &opts.run.twice_thousandths, NULL},
-    {"late", 0, ARG_FRACTION, "F", "run: of them come after the next one; default 0", &opts.run.late_thousandths, NULL},
+    {"loss", 0, ARG_FRACTION, "F", "run: fraction of the UDP packets to a host that are lost; default 0",
+     &opts.run.loss_thousandths, NULL},
+    {"duplicate", 0, ARG_FRACTION, "F", "run: fraction of them that are duplicated; default 0", &opts.run.duplicate_thousandths,
+     NULL},
+    {"late", 0, ARG_FRACTION, "F", "run: fraction of them that arrive after the next one; default 0", &opts.run.late_thousandths,
+     NULL},
     {"wire", 0, ARG_STRING, "WIRE", "run: udp (the default), or afxdp: one process of each host goes past the network stack",
      &opts.wire, NULL},
     {"faults", 0, ARG_FLAG, NULL, "run: pull cables, kill processes, kill and restart the switch", &opts.run.faults, NULL},
-    {"moves", 0, ARG_FLAG, NULL, "run: fisslock-racks: divide the locks among the racks anew, all the time", &opts.run.moves, NULL},
-    {"forgetful", 0, ARG_FLAG, NULL, "run: wrong on purpose: fisslock's switch loses its locks all the time, and tells nobody",
+    {"moves", 0, ARG_FLAG, NULL, "run: fisslock-racks: keep moving locks between racks", &opts.run.moves, NULL},
+    {"forgetful", 0, ARG_FLAG, NULL, "run: wrong on purpose: fisslock's switch keeps losing its locks, and tells no host",
      &opts.run.forgetful, NULL},
     {"careless", 0, ARG_FLAG, NULL, "run: wrong on purpose: the first process takes another lock than it uses", &opts.run.careless,
      NULL},
-    {"seed", 0, ARG_U64, "N", "run: draws the faults; default any", &opts.run.seed, NULL},
+    {"seed", 0, ARG_U64, "N", "run: seed of the faults; default random", &opts.run.seed, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
@@ -55,16 +59,17 @@ static const struct args usage = {
     .usage = "up [--hosts N] [--switch SHAPE] [--racks N] | status | run [OPTION]... | exec MEMBER -- COMMAND...\n"
              "       pawl lab unplug HOST | plug HOST | down",
     .about =
-        "A rack on this machine: hosts are network namespaces, cables are pairs of veth, and a namespace is there for the\n"
-        "switch. MEMBER is the number of a host, or 'switch'. Host h of rack r has address 10.77.r.h, the switch 10.77.r.254.\n"
-        "'run' has processes on all hosts lock and unlock, in a space of each rack or of all, and judges what they held: no two "
-        "holds\n"
-        "that exclude each other at once, tokens that rise, nobody stuck. 'exec' runs a command there; 'unplug' pulls a\n"
-        "host's cable. 'down' ends the lab's processes and removes everything, also what a lab that was killed half-way left;\n"
-        "other namespaces are not touched.",
+        "A rack on this machine: hosts and the switch are network namespaces, cables are pairs of veth. MEMBER is the number of a\n"
+        "host, or 'switch'. Host h of rack r has the address 10.77.r.h, the switch 10.77.r.254.\n\n"
+        "'run' starts processes on all hosts that lock and unlock, in one space per rack or one for all, and judges their holds: "
+        "no\n"
+        "two that exclude each other at once, tokens that rise, no process stuck. 'exec' runs a command in a member. 'unplug' "
+        "pulls\n"
+        "a host's cable, 'plug' puts it back. 'down' ends the lab's processes and removes all of the lab, also of one that was\n"
+        "killed half-way; other namespaces are not touched.",
     .after =
-        "Needs root and ip(8). Exit status: 0 done, 1 there is no such lab, or (up) there is one already, or (run) something was\n"
-        "violated or is stuck, 2 wrong usage, 69 not possible here; 'exec' passes on its command's.",
+        "Needs root and ip(8). Exit status: 0 done, 1 there is no such lab, or (up) there is one already, or (run) an invariant\n"
+        "was violated or a process is stuck, 2 wrong usage, 69 not possible here; 'exec' passes on its command's.",
     .table = table,
     .count = countof(table),
 };
@@ -152,14 +157,70 @@ static int plug(const struct lab *lab, const struct args_rest *rest, bool in)
 {
     unsigned member = 0;
     if (rest->count != 2)
-        return args_complain(&usage, "which host?");
+        return args_complain(&usage, "unplug and plug need the number of a host");
     int status = member_of(lab, rest->words[1], &member);
     if (status)
         return status;
     if (member == LAB_SWITCH)
-        return args_complain(&usage, "a host, please: the switch is ended by its process");
+        return args_complain(&usage, "unplug and plug are for hosts, not for the switch");
     int rc = lab_plug(lab, (unsigned)opts.rack, member, in);
     return rc ? fail(rc) : 0;
+}
+
+/* ---- run ---- */
+
+static void print_outcome(const struct lab *lab, const struct lab_outcome *o)
+{
+    printf("%s, seed %" PRIu64 ": %" PRIu64 " holds by %u processes on %u hosts of %u rack%s\n", opts.run.design, o->seed, o->holds,
+           o->processes, lab->racks * lab->hosts, lab->racks, lab->racks > 1 ? "s" : "");
+    printf("  %u cables pulled, %u processes killed, %u control processes killed, %u switch restarts, %u of them without locks\n",
+           o->cables_pulled, o->processes_killed, o->controls_killed, o->restarts + o->losses, o->losses);
+    if (o->divided)
+        printf("  locks moved between racks %u times\n", o->moves);
+    if (o->packets_lost || o->packets_doubled || o->packets_late)
+        printf("  %" PRIu64 " packets lost, %" PRIu64 " duplicated, %" PRIu64 " late\n", o->packets_lost, o->packets_doubled,
+               o->packets_late);
+    printf("  %" PRIu64 " violations, %u stuck\n", o->violations, o->stuck);
+}
+
+static int json_outcome(const struct lab *lab, const struct lab_outcome *o)
+{
+    struct json j;
+    json_init(&j, stdout);
+    json_object(&j, NULL);
+    json_string(&j, "design", opts.run.design);
+    json_u64(&j, "seed", o->seed);
+    json_u64(&j, "racks", lab->racks);
+    json_u64(&j, "holds", o->holds);
+    json_u64(&j, "cables_pulled", o->cables_pulled);
+    json_u64(&j, "processes_killed", o->processes_killed);
+    json_u64(&j, "controls_killed", o->controls_killed);
+    json_u64(&j, "switch_restarts", o->restarts);
+    json_u64(&j, "switch_losses", o->losses);
+    json_u64(&j, "moves", o->moves);
+    json_u64(&j, "packets_lost", o->packets_lost);
+    json_u64(&j, "packets_doubled", o->packets_doubled);
+    json_u64(&j, "packets_late", o->packets_late);
+    json_u64(&j, "violations", o->violations);
+    json_u64(&j, "stuck", o->stuck);
+    json_end(&j);
+    return json_finish(&j);
+}
+
+static int run(const struct lab *lab)
+{
+    struct lab_outcome o;
+    opts.run.afxdp = !strcmp(opts.wire, "afxdp");
+    if (!opts.run.afxdp && strcmp(opts.wire, "udp") != 0)
+        return args_complain(&usage, "--wire is udp or afxdp, not '%s'", opts.wire);
+    int rc = lab_run(lab, &opts.run, &o);
+    if (rc)
+        return fail(rc);
+    if (!opts.json)
+        print_outcome(lab, &o);
+    else if (json_outcome(lab, &o))
+        return EXIT_UNAVAILABLE;
+    return o.violations || o.stuck ? EXIT_NO : 0;
 }
 
 int cmd_lab(int argc, char **argv)
@@ -170,11 +231,11 @@ int cmd_lab(int argc, char **argv)
     if (code != ARGS_RUN)
         return code;
     if (!rest.count)
-        return args_complain(&usage, "up, status, run, exec, unplug, plug or down?");
+        return args_complain(&usage, "needs one of up, status, run, exec, unplug, plug and down");
     const char *verb = rest.words[0];
     bool alone = !strcmp(verb, "up") || !strcmp(verb, "run") || !strcmp(verb, "down") || !strcmp(verb, "status");
     if (alone && rest.count > 1)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[1]);
+        return args_complain(&usage, "unexpected argument '%s'", rest.words[1]);
     if (!strcmp(verb, "up"))
         return up();
     if (!strcmp(verb, "down")) {
@@ -182,18 +243,13 @@ int cmd_lab(int argc, char **argv)
         return rc ? fail(rc) : 0;
     }
     if (!alone && strcmp(verb, "exec") != 0 && strcmp(verb, "plug") != 0 && strcmp(verb, "unplug") != 0)
-        return args_complain(&usage, "there is no 'pawl lab %s'", verb);
+        return args_complain(&usage, "needs one of up, status, run, exec, unplug, plug and down, not '%s'", verb);
     int rc = lab_find(opts.name, &lab);
     if (rc)
         return fail(rc);
     if (!strcmp(verb, "status"))
         return status(&lab);
-    if (!strcmp(verb, "run")) {
-        opts.run.json = opts.json;
-        opts.run.afxdp = !strcmp(opts.wire, "afxdp");
-        if (!opts.run.afxdp && strcmp(opts.wire, "udp") != 0)
-            return args_complain(&usage, "the wire is udp or afxdp, not '%s'", opts.wire);
-        return lab_run(&lab, &opts.run);
-    }
+    if (!strcmp(verb, "run"))
+        return run(&lab);
     return !strcmp(verb, "exec") ? execute(&lab, &rest) : plug(&lab, &rest, !strcmp(verb, "plug"));
 }

@@ -17,17 +17,21 @@ static struct {
 
 static const struct arg table[] = {
     {"shared", 's', ARG_FLAG, NULL, "share the lock with others that share it", &opts.shared, NULL},
-    {"exclusive", 'x', ARG_FLAG, NULL, "have it alone (the default)", &opts.exclusive, NULL},
-    {"nonblock", 'n', ARG_FLAG, NULL, "give up at once if another holds it", &opts.nonblock, NULL},
-    {"wait", 'w', ARG_DURATION, "SECONDS", "give up after so long; 0.5, 500ms and 2min do too", &opts.wait_ns, &opts.has_wait},
+    {"exclusive", 'x', ARG_FLAG, NULL, "hold the lock alone (the default)", &opts.exclusive, NULL},
+    {"nonblock", 'n', ARG_FLAG, NULL, "give up at once if another session holds the lock", &opts.nonblock, NULL},
+    {"wait", 'w', ARG_DURATION, "SECONDS", "give up after this time, such as 0.5, 500ms or 2min", &opts.wait_ns, &opts.has_wait},
     {"conflict-exit-code", 'E', ARG_U64, "CODE", "exit status after giving up; default 1", &opts.code, &opts.has_code},
-    {"range", 0, ARG_STRING, "A:B", "bytes A up to B of it, as 0:4096, 4K:1M or 1G:; spaces with ranges only", &opts.range, NULL},
-    {"lease", 0, ARG_DURATION, "SECONDS", "lose the lock if stopped for longer; default: keep it", &opts.lease_ns, &opts.has_lease},
-    {"tenant", 0, ARG_U64, "N", "whose quota it counts against (netlock, see pawl policy); default 0", &opts.tenant, NULL},
-    {"priority", 0, ARG_U64, "N", "among those who wait, 0 to 7 (netlock, fisslock); default 0, the highest", &opts.priority, NULL},
+    {"range", 0, ARG_STRING, "A:B", "lock bytes A up to B, such as 0:4096, 4K:1M or 1G:; only in spaces with ranges", &opts.range,
+     NULL},
+    {"lease", 0, ARG_DURATION, "SECONDS", "lose the lock when stopped for longer than this; default: keep it", &opts.lease_ns,
+     &opts.has_lease},
+    {"tenant", 0, ARG_U64, "N", "tenant whose quota the request counts against (netlock, see pawl policy); default 0", &opts.tenant,
+     NULL},
+    {"priority", 0, ARG_U64, "N", "priority among waiters, 0 to 7 (netlock, fisslock); default 0, the highest", &opts.priority,
+     NULL},
     CLI_SPACE_OPTION(&opts.space),
     CLI_WIRE_OPTION(&opts.wire),
-    {"json", 0, ARG_FLAG, NULL, "when it is over, print one JSON object on stderr", &opts.json, NULL},
+    {"json", 0, ARG_FLAG, NULL, "at the end print one JSON object on stderr", &opts.json, NULL},
 };
 
 static const struct args usage = {
@@ -43,9 +47,9 @@ static const struct args usage = {
              "(SIGKILL) the next in line has the lock at once, and COMMAND, though not its own children, gets SIGTERM. If an\n"
              "operator breaks the lock ('pawl break') COMMAND gets SIGTERM too.\n\n"
              "Exit status: COMMAND's, or 128 and the number of the signal that ended it, or\n"
-             "  1      the lock was not to be had in time (or what -E says)\n"
-             "  2      wrong usage: an unknown option, a name that is too long, a range that is none\n"
-             "  69     the space cannot be used, or its design does not offer that\n"
+             "  1      the lock was not granted in time (or the CODE of -E)\n"
+             "  2      wrong usage: an unknown option, a name that is too long, a malformed range\n"
+             "  69     the space cannot be used, or its design does not offer the operation\n"
              "  75     the lock was lost while COMMAND ran\n"
              "  126    COMMAND cannot be run\n"
              "  127    COMMAND was not found\n"
@@ -64,7 +68,7 @@ static int parse_range(const char *text, struct arg_range *out)
     if (!rc && colon[1])
         rc = cli_bytes(colon + 1, strlen(colon + 1), &out->to);
     if (rc == -ERANGE)
-        return args_complain(&usage, "the range '%s' has more bytes than there can be", text);
+        return args_complain(&usage, "--range: '%s' is beyond 2^64 bytes", text);
     if (rc)
         return args_complain(&usage, "option '--range' needs bytes A:B such as 0:4096, 4K:1M or 1G:, not '%s'", text);
     if (out->from >= out->to)
@@ -76,11 +80,11 @@ static int read_wishes(struct lock_job *job, const struct args_rest *rest)
 {
     rest->words[rest->count] = NULL; /* exec needs an end where the parser left an older word */
     if (opts.tenant > 63 || opts.priority > 7)
-        return args_complain(&usage, "--tenant is from 0 to 63, and --priority from 0 to 7");
+        return args_complain(&usage, "--tenant must be between 0 and 63, and --priority between 0 and 7");
     if (rest->split == 0)
         return args_complain(&usage, "needs the name of a lock");
     if (rest->split > 1)
-        return args_complain(&usage, "'%s' is one word too many; put '--' before the command", rest->words[1]);
+        return args_complain(&usage, "unexpected argument '%s'; put '--' before the command", rest->words[1]);
     if (rest->count == rest->split)
         return args_complain(&usage, "needs a command, after '--'");
     if (opts.shared && opts.exclusive)
@@ -88,7 +92,7 @@ static int read_wishes(struct lock_job *job, const struct args_rest *rest)
     if (opts.nonblock && opts.has_wait)
         return args_complain(&usage, "--nonblock and --wait exclude each other");
     if (opts.code > 255)
-        return args_complain(&usage, "an exit status is at most 255");
+        return args_complain(&usage, "--conflict-exit-code must be at most 255");
     *job = (struct lock_job){
         .name = rest->words[0],
         .command = rest->words + rest->split,
@@ -100,7 +104,7 @@ static int read_wishes(struct lock_job *job, const struct args_rest *rest)
         .signal_fd = -1,
     };
     if (opts.has_lease && !opts.lease_ns)
-        return args_complain(&usage, "a lease of no time holds nothing");
+        return args_complain(&usage, "--lease must be more than 0");
     int status = opts.range ? parse_range(opts.range, &job->range) : 0;
     if (!status)
         status = cli_place("lock", opts.space, job->place);

@@ -12,7 +12,7 @@ struct lock_job {
     /* What was asked for. */
     const char *name;
     char place[PLACE_LEN];
-    char reach[PLACE_LEN]; /* the same, and how to get there: for us alone, not for COMMAND */
+    char reach[PLACE_LEN]; /* the same, and how to get there: for pawl alone, not for COMMAND */
     enum pawl_mode mode;
     bool nonblock, has_range;
     struct arg_range range;
@@ -30,7 +30,7 @@ struct lock_job {
     /* How it went. */
     bool granted, lost;
     uint64_t waited_ns, held_ns;
-    int signal; /* that made us give up, or that ended the command; 0: none */
+    int signal; /* that ended the waiting or the command; 0: none */
 };
 
 /* Blocks the signals that a user or an operator sends, and makes them readable. */

@@ -34,14 +34,14 @@ static int set_environment(const struct lock_job *job)
 /* Between fork and exec only what is allowed in the child of a process with threads. */
 _Noreturn static void become_command(const struct lock_job *job, pid_t parent, int error_fd)
 {
-    /* Should we be killed, the lock passes on at once, and the command must not go on without it. */
+    /* If pawl is killed, the lock is granted to another at once, and the command must not go on without it. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
-        _exit(EXIT_SIGNALLED + SIGTERM); /* it happened before we could ask to be told */
+        _exit(EXIT_SIGNALLED + SIGTERM); /* the parent died before prctl */
     sigprocmask(SIG_SETMASK, &job->before, NULL);
     execvp(job->command[0], job->command);
     int error = errno;
-    _exit(write(error_fd, &error, sizeof error) == sizeof error ? EXIT_CANNOT_EXEC : EXIT_NOT_FOUND); /* nobody sees it */
+    _exit(write(error_fd, &error, sizeof error) == sizeof error ? EXIT_CANNOT_EXEC : EXIT_NOT_FOUND); /* not seen */
 }
 
 /* Starts the command: its process id, or minus the exit status after a complaint. */
@@ -68,8 +68,8 @@ static pid_t start_command(const struct lock_job *job)
     return pid;
 }
 
-/* A signal for us is meant for the command. What the terminal sends (Ctrl-C) goes to its whole group, so the command has it
- * already; what a process sends goes to us alone. */
+/* A signal to pawl is meant for the command. The terminal's signals (Ctrl-C) go to the whole group, so the command has them
+ * already; those of a process go to pawl alone. */
 static void forward_signal(const struct lock_job *job, pid_t child)
 {
     struct signalfd_siginfo got;
@@ -111,7 +111,7 @@ int lock_run(struct lock_job *job)
     int rc = set_environment(job);
     if (rc)
         return cli_say("lock", EXIT_UNAVAILABLE, "cannot set the environment: %s", strerror(-rc));
-    signal(SIGCHLD, SIG_DFL); /* whoever ignores it, and hands that down, would cost us the exit status */
+    signal(SIGCHLD, SIG_DFL); /* inherited as ignored, it would lose the exit status */
     uint64_t start = pawl_now();
     pid_t child = start_command(job);
     if (child < 0)

@@ -20,7 +20,7 @@ int lock_catch_signals(struct lock_job *job)
     sigset_t ours;
     sigemptyset(&ours);
     for (size_t i = 0; i < countof(signals); i++) {
-        /* What whoever started us ignores (nohup does) stays ignored; blocked, it would become pending. */
+        /* A signal that the parent process ignores (nohup does) stays ignored; blocked, it would become pending. */
         struct sigaction now;
         if (!sigaction(signals[i], NULL, &now) && now.sa_handler != SIG_IGN)
             sigaddset(&ours, signals[i]);
@@ -31,7 +31,7 @@ int lock_catch_signals(struct lock_job *job)
     return job->signal_fd < 0 ? -errno : 0;
 }
 
-/* ---- who is in the way ---- */
+/* ---- the holder ---- */
 
 struct telling {
     bool watched;      /* by a person at a terminal */

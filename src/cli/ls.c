@@ -16,7 +16,7 @@ static struct {
 
 static const struct arg table[] = {
     CLI_SPACE_OPTION(&opts.space),
-    {"all", 'a', ARG_FLAG, NULL, "every lock the space knows, free ones too", &opts.all, NULL},
+    {"all", 'a', ARG_FLAG, NULL, "list all locks of the space, free ones too", &opts.all, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
@@ -25,8 +25,8 @@ static const struct args usage = {
     .usage = "[--space URI] [--all] [--json]",
     .about = "Lists the locks of a space that are held or waited for, with the token of the latest grant, and, if the space has\n"
              "ranges, the bytes that are held.",
-    .after = "A holder that died counts no more: 'dead' stands beside the mode until the next who asks takes the lock.\n"
-             "A default space that does not exist yet has no locks; one that was named must exist.\n\n"
+    .after = "A lock whose holder died shows 'dead' beside the mode until the next client takes it.\n"
+             "A default space that does not exist yet has no locks; a space named by --space must exist.\n\n"
              "Exit status: 0 listed, 1 no such space, 2 wrong usage, 69 the space cannot be used.",
     .table = table,
     .count = countof(table),
@@ -110,7 +110,7 @@ static int list_rack(const char *place)
 {
     struct rack_look rack;
     if (opts.all)
-        return cli_say("ls", EXIT_USAGE, "a rack can be asked for what is held or waited for, not for --all");
+        return cli_say("ls", EXIT_USAGE, "--all is not for racks: they list the locks that are held or waited for");
     int rc = rack_look_open(place + strlen(NET_SCHEME), &rack);
     if (rc)
         return cli_fail("ls", rc);
@@ -130,7 +130,7 @@ int cmd_ls(int argc, char **argv)
     if (status != ARGS_RUN)
         return status;
     if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many; 'pawl show NAME' shows one lock", rest.words[0]);
+        return args_complain(&usage, "unexpected argument '%s'; 'pawl show NAME' shows one lock", rest.words[0]);
     status = cli_place("ls", opts.space, place);
     if (status)
         return status;
@@ -140,7 +140,7 @@ int cmd_ls(int argc, char **argv)
     if (rc == -ENOENT && !opts.space && !getenv("PAWL_SPACE"))
         return list(NULL, NULL, place) ? EXIT_UNAVAILABLE : 0;
     if (rc == -ENOENT)
-        return cli_say("ls", EXIT_NO, "there is no space %s; 'pawl space list' names those of this user", place);
+        return cli_say("ls", EXIT_NO, "there is no space %s; 'pawl space list' lists those of this user", place);
     if (rc)
         return cli_fail("ls", rc);
     rc = list(&o, NULL, place);

@@ -14,17 +14,17 @@ static const struct command {
     {"lock", cmd_lock, "run a command while holding a lock, like flock(1)"},
     {"ls", cmd_ls, "list the locks that are held or waited for"},
     {"show", cmd_show, "show a lock with its holders and waiters, or a space with its sessions"},
-    {"break", cmd_break, "take a lock away from those who hold it"},
+    {"break", cmd_break, "declare the holders of a lock lost"},
     {"space", cmd_space, "create, list, show or drop spaces"},
-    {"tune", cmd_tune, "show and change how a lock with ranges is laid out, while it is used"},
-    {"serve", cmd_serve, "coordinate a rack of hosts and serve its locks"},
-    {"switch", cmd_switch, "be the switch of a rack, in the kernel or in software"},
-    {"rules", cmd_rules, "which rack's switch has which locks, and another division while all is running"},
-    {"policy", cmd_policy, "what NetLock's switch counts, and its policies while it runs"},
-    {"sim", cmd_sim, "try designs in simulated clusters full of faults"},
+    {"tune", cmd_tune, "show and change the layout of a lock with ranges, while it is used"},
+    {"serve", cmd_serve, "run the coordinator and the lock servers of a rack"},
+    {"switch", cmd_switch, "run the switch of a rack, in the kernel or in software"},
+    {"rules", cmd_rules, "show how locks are divided among racks, and move some while clients run"},
+    {"policy", cmd_policy, "show counters of NetLock's switch, and set its policies while it runs"},
+    {"sim", cmd_sim, "test designs in simulated clusters with faults"},
     {"bench", cmd_bench, "measure designs on this machine or in the simulated cluster"},
-    {"lab", cmd_lab, "racks on this machine: network namespaces as hosts, and a switch"},
-    {"doctor", cmd_doctor, "what this machine can do, and which design offers what"},
+    {"lab", cmd_lab, "set up racks on this machine: network namespaces as hosts, and a switch"},
+    {"doctor", cmd_doctor, "check this machine, and list what each design offers"},
 };
 
 static const struct command *find_command(const char *name)
@@ -38,7 +38,7 @@ static const struct command *find_command(const char *name)
 static void print_help(FILE *out)
 {
     fprintf(out, "Usage: pawl COMMAND [OPTION]...\n\n"
-                 "Locks that survive kill -9 of whoever holds them, between the processes of one machine or of several.\n\n"
+                 "Locks that survive kill -9 of their holders, between the processes of one machine or of several.\n\n"
                  "Commands:\n");
     for (size_t i = 0; i < countof(commands); i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
@@ -54,7 +54,7 @@ static void print_help(FILE *out)
 
 static int unknown(const char *name)
 {
-    fprintf(stderr, "pawl: there is no command '%s'; 'pawl --help' names those there are\n", name);
+    fprintf(stderr, "pawl: there is no command '%s'; 'pawl --help' lists the commands\n", name);
     return EXIT_USAGE;
 }
 

@@ -87,7 +87,7 @@ const char *matrix_test(const struct design *d, unsigned feature, unsigned subst
     return NULL;
 }
 
-/* What is wrong on purpose is offered to nobody. */
+/* Designs that are wrong on purpose are not listed. */
 static bool is_shown(const struct design *d, unsigned substrate)
 {
     return d->kind != DESIGN_BUSTED && d->substrates >> substrate & 1;

@@ -23,17 +23,17 @@ static struct {
 } opts = {.at = "127.0.0.1:7071", .space = "default", .burst = 16, .server_rate = SERVER_RATE};
 
 static const struct arg table[] = {
-    {"at", 0, ARG_STRING, "ADDRESS:PORT", "of the switch; default 127.0.0.1:7071", &opts.at, NULL},
-    {"space", 0, ARG_STRING, "NAME", "of the space; default 'default'", &opts.space, NULL},
-    {"rack", 0, ARG_U64, "N", "netlock-switches: which of the switches it is, from 1 on", &opts.rack, NULL},
-    {"tenant", 0, ARG_U64, "N", "whose quota is set, 0 to 63", &opts.tenant, &opts.tenant_seen},
+    {"at", 0, ARG_STRING, "ADDRESS:PORT", "address of the switch; default 127.0.0.1:7071", &opts.at, NULL},
+    {"space", 0, ARG_STRING, "NAME", "name of the space; default 'default'", &opts.space, NULL},
+    {"rack", 0, ARG_U64, "N", "netlock-switches: number of the switch, from 1 on", &opts.rack, NULL},
+    {"tenant", 0, ARG_U64, "N", "tenant whose quota is set, 0 to 63", &opts.tenant, &opts.tenant_seen},
     {"rate", 0, ARG_U64, "N", "the tenant's quota, in requests per second; 0: none", &opts.rate, &opts.rate_seen},
-    {"burst", 0, ARG_U64, "N", "so many may come at once; default 16", &opts.burst, NULL},
+    {"burst", 0, ARG_U64, "N", "requests above the rate that may come at once; default 16", &opts.burst, NULL},
     {"alloc", 0, ARG_STRING, "HOW", "which locks are in the switch: knapsack or random", &opts.alloc, NULL},
     {"priorities", 0, ARG_STRING, "on|off|N",
      "a waiting queue per priority, or one for all; N: the N highest of 8 in the switch, others at servers", &opts.priorities,
      NULL},
-    {"server-rate", 0, ARG_U64, "N", "requests that one server serves in a second, for the servers needed; default 18M",
+    {"server-rate", 0, ARG_U64, "N", "requests per second of one server, to compute how many servers are needed; default 18M",
      &opts.server_rate, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
@@ -42,18 +42,18 @@ static const struct args usage = {
     .command = "pawl policy",
     .usage = "[--at ADDRESS:PORT] [--space NAME] [--tenant N --rate N [--burst N]] [--alloc HOW] [--priorities on|off|N]",
     .about =
-        "Shows what the switch of a rack with the design netlock does and has counted, and sets policies while it runs: quotas of\n"
-        "tenants, priorities, and how locks are chosen for the switch. A backup has its own, which are set there.",
+        "Shows the state and counters of the switch of a rack with the design netlock, and sets policies while it runs: quotas of\n"
+        "tenants, priorities, and how locks are chosen for the switch. A backup has its own policies, which are set there.",
     .after =
-        "Each of the settings is refused or done as a whole. How long moves stop a lock: on its way in from the wish until "
-        "the switch\n"
-        "grants whoever waits, with the drain of its queue and without (alone); on its way out from the empty queue until the\n"
-        "server has it.\n\n"
+        "Each setting is applied or refused as a whole. The times for which moves stop a lock are: on its way in, from the "
+        "decision\n"
+        "until the switch grants the first waiter, with the drain of the queue and without it (alone); on its way out, from the\n"
+        "empty queue until the server has the lock.\n\n"
         "Examples:\n"
         "  pawl policy --space test\n"
         "  pawl policy --space test --tenant 3 --rate 10K\n"
         "  pawl policy --space test --priorities 2   # 0 and 1 wait in the switch, 2 to 7 at the locks' servers\n\n"
-        "Exit status: 0 done, 1 refused, 2 wrong usage, 69 nobody answers.",
+        "Exit status: 0 done, 1 refused, 2 wrong usage, 69 no switch answers.",
     .table = table,
     .count = countof(table),
 };
@@ -92,7 +92,7 @@ static int ask(struct net_addr to, const struct netlock_command *c, struct netlo
         return rc;
     rc = -ETIMEDOUT;
     for (uint64_t end = world_now(&world_real) + PATIENCE_NS; rc == -ETIMEDOUT && world_now(&world_real) < end;) {
-        q.p.head.to.port ^= 1; /* the original or its backup: who listens there takes its own */
+        q.p.head.to.port ^= 1; /* the original or its backup: the one that listens there takes its own */
         const struct udp_out send = {.to = to, .len = sizeof q, .data = &q};
         udp_send(&udp, &send, 1);
         unsigned n = udp_wait(&udp, &batch, 0, world_now(&world_real) + AGAIN_NS);
@@ -116,7 +116,7 @@ static int failed(const char *what, int rc)
         return cli_say("policy", EXIT_NO, "%s: the switch at %s is not the active switch, or has just started", what, opts.at);
     if (rc == -EOPNOTSUPP)
         return cli_say("policy", EXIT_NO, "%s: cannot be changed while this switch runs", what);
-    return cli_say("policy", EXIT_NO, "%s is refused: there is no such tenant, or the values cannot be counted", what);
+    return cli_say("policy", EXIT_NO, "%s was refused: there is no such tenant, or a value is too large", what);
 }
 
 /* ---- printing ---- */
@@ -185,11 +185,11 @@ static int check(struct net_addr *at)
     if (net_addr_parse(opts.at, at) || !at->port)
         return args_complain(&usage, "--at: '%s' is not an IPv4 ADDRESS:PORT", opts.at);
     if (opts.rack > RACKS_MAX)
-        return args_complain(&usage, "--rack is from 1 to %d", RACKS_MAX);
+        return args_complain(&usage, "--rack must be between 1 and %d", RACKS_MAX);
     if (opts.tenant_seen != opts.rate_seen)
-        return args_complain(&usage, "a quota has both --tenant and --rate");
+        return args_complain(&usage, "--tenant and --rate go together");
     if (opts.tenant > UINT16_MAX || opts.burst > UINT32_MAX)
-        return args_complain(&usage, "--tenant and --burst are smaller numbers");
+        return args_complain(&usage, "--tenant or --burst is too large");
     if (opts.alloc && strcmp(opts.alloc, "knapsack") && strcmp(opts.alloc, "random"))
         return args_complain(&usage, "--alloc is knapsack or random");
     if (opts.priorities && !cli_priorities(opts.priorities, &opts.levels))
@@ -199,14 +199,11 @@ static int check(struct net_addr *at)
 
 int cmd_policy(int argc, char **argv)
 {
-    struct args_rest rest;
     struct net_addr at;
     struct netlock_status status = {0};
-    int exit = args_parse(&usage, argc, argv, &rest);
+    int exit = args_parse(&usage, argc, argv, NULL);
     if (exit != ARGS_RUN)
         return exit;
-    if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
     exit = check(&at);
     if (exit)
         return exit;

@@ -24,9 +24,9 @@ static struct {
 
 static const struct arg table[] = {
     {"space", 0, ARG_STRING, "URI", "pawl://ADDRESS:PORT/SPACE; default $PAWL_SPACE", &opts.space, NULL},
-    {"slots", 0, ARG_RANGE, "A:B", "slots from A to B-1, of 64, shall be another rack's", &opts.slots, &opts.slots_seen},
+    {"slots", 0, ARG_RANGE, "A:B", "move slots A to B-1, of 64, to another rack", &opts.slots, &opts.slots_seen},
     {"to", 0, ARG_U64, "RACK", "the rack that gets them, from 1 on", &opts.to, &opts.to_seen},
-    {"wait", 0, ARG_DURATION, "S", "for so long until everybody goes by the new rules; default 30", &opts.wait_ns, NULL},
+    {"wait", 0, ARG_DURATION, "S", "how long to wait until all members use the new rules; default 30", &opts.wait_ns, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
@@ -36,13 +36,14 @@ static const struct args usage = {
     .about =
         "Shows how the locks of a space are divided among its racks, and moves some of them from one rack's switch to another's\n"
         "while clients go on (design fisslock-racks). Each lock is in one of 64 slots, by a hash, and each slot is one rack's.",
-    .after = "Nobody loses what it holds. The racks concerned pause until all hosts have told what they hold there; the others do\n"
-             "not. Slots of a rack whose switch is gone can be moved, too: that takes a lease or two. The rules are on the\n"
-             "coordinator's disk before anybody hears of them.\n\n"
+    .after = "No session loses a lock. The racks concerned pause until all hosts have reported what they hold there; the others do "
+             "not.\n"
+             "Slots of a rack whose switch failed can be moved, too, which takes a lease or two. The coordinator writes the rules\n"
+             "to its disk before it sends them.\n\n"
              "Examples:\n"
              "  pawl rules --space pawl://127.0.0.1:7070/test\n"
              "  pawl rules --space pawl://127.0.0.1:7070/test --slots 0:32 --to 2\n\n"
-             "Exit status: 0 done, 1 refused or not complete, 2 wrong usage, 69 nobody answers.",
+             "Exit status: 0 done, 1 refused or not complete, 2 wrong usage, 69 no coordinator answers.",
     .table = table,
     .count = countof(table),
 };
@@ -111,7 +112,7 @@ static void print(const struct coord_ruled *r, bool complete)
         json_bool(&j, "complete", complete);
         json_array(&j, "racks");
     } else {
-        printf("rules %" PRIu32 "%s\n", r->rules.version, complete ? "" : ", which not everybody goes by");
+        printf("rules %" PRIu32 "%s\n", r->rules.version, complete ? "" : ", not yet used by all");
     }
     for (unsigned i = 0; i < r->racks && i < RACKS_MAX; i++)
         print_rack(&j, r, i);
@@ -128,9 +129,9 @@ static int check(struct net_where *w)
 {
     char place[PLACE_LEN];
     if (opts.slots_seen != opts.to_seen)
-        return args_complain(&usage, "a change has both --slots and --to");
+        return args_complain(&usage, "--slots and --to go together");
     if (opts.slots_seen && (opts.slots.to > RACK_SLOTS || !opts.to || opts.to > RACKS_MAX))
-        return args_complain(&usage, "slots are from 0 to %d, and racks from 1 to %d", RACK_SLOTS - 1, RACKS_MAX);
+        return args_complain(&usage, "slots must be between 0 and %d, and racks between 1 and %d", RACK_SLOTS - 1, RACKS_MAX);
     int status = cli_place("rules", opts.space, place);
     if (status)
         return status;
@@ -142,14 +143,11 @@ static int check(struct net_where *w)
 
 int cmd_rules(int argc, char **argv)
 {
-    struct args_rest rest;
     struct net_where w = {0};
     struct coord_ruled r;
-    int status = args_parse(&usage, argc, argv, &rest);
+    int status = args_parse(&usage, argc, argv, NULL);
     if (status != ARGS_RUN)
         return status;
-    if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
     if ((status = check(&w)))
         return status;
     int rc;

@@ -20,7 +20,7 @@ static int set_one(const struct args *usage, const char *option, const char *tex
         if (end == text + len && !errno)
             return set(ctx, name, value);
     }
-    return args_complain(usage, "--%s is NAME=NUMBER, several with commas between them, not '%.*s'", option, (int)len, text);
+    return args_complain(usage, "--%s: '%.*s' is not NAME=NUMBER", option, (int)len, text);
 }
 
 int settings_each(const struct args *usage, const char *option, const char *text, setting_fn set, void *ctx)
@@ -39,23 +39,38 @@ struct tuning {
     const struct args *usage;
     const struct design *const *designs;
     unsigned count;
+    struct knobs *knobs; /* of each design */
 };
 
-static int set_knob(void *ctx, const char *knob, uint64_t value)
+static int no_such_knob(const struct tuning *t, const char *name)
+{
+    char names[512] = "";
+    for (unsigned i = 0; i < t->count; i++)
+        for (const struct design_knob *k = t->designs[i]->knobs; k && k->name; k++) {
+            size_t len = strlen(names);
+            snprintf(names + len, sizeof names - len, "%s%s", len ? ", " : "", k->name);
+        }
+    return args_complain(t->usage, "--tune: there is no parameter '%s'; there are %s", name, *names ? names : "none");
+}
+
+static int set_knob(void *ctx, const char *name, uint64_t value)
 {
     const struct tuning *t = ctx;
     bool known = false;
     for (unsigned i = 0; i < t->count; i++) {
-        int rc = design_tune(t->designs[i], knob, value);
-        if (rc == -ERANGE)
-            return args_complain(t->usage, "'%s' takes other values of '%s' than %" PRIu64, t->designs[i]->name, knob, value);
-        known = known || !rc;
+        const struct design_knob *k = design_knob(t->designs[i], name);
+        if (k && design_tune(t->designs[i], &t->knobs[i], name, value))
+            return args_complain(t->usage, "--tune: %s must be between %" PRIu32 " and %" PRIu32, name, k->min, k->max);
+        known = known || k;
     }
-    return known ? 0 : args_complain(t->usage, "there is no '%s' to be tuned", knob);
+    return known ? 0 : no_such_knob(t, name);
 }
 
-int settings_tune(const struct args *usage, const char *text, const struct design *const *chosen, unsigned count)
+int settings_tune(const struct args *usage, const char *text, const struct design *const *designs, unsigned count,
+                  struct knobs *out)
 {
-    struct tuning t = {.usage = usage, .designs = chosen, .count = count};
+    struct tuning t = {.usage = usage, .designs = designs, .count = count, .knobs = out};
+    for (unsigned i = 0; i < count; i++)
+        out[i] = design_knobs(designs[i]);
     return settings_each(usage, "tune", text, set_knob, &t);
 }

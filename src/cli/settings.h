@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options that are NAME=NUMBER, several with commas between them: knobs of designs, fields of models. */
+/* Options of the form NAME=NUMBER[,NAME=NUMBER...]: knobs of designs, fields of models. */
 #ifndef PAWL_CLI_SETTINGS_H
 #define PAWL_CLI_SETTINGS_H
 
@@ -12,11 +12,12 @@ typedef int (*setting_fn)(void *ctx, const char *name, uint64_t value);
 /* Calls `set` for each of them; of null: for none. 0 or the exit status. */
 int settings_each(const struct args *usage, const char *option, const char *text, setting_fn set, void *ctx);
 
-/* --tune: knobs of any of these designs. */
+/* --tune: each setting is for those of the designs that have the knob; one of them must. */
 #define SETTINGS_TUNE_OPTION(to)                                                                                                   \
     {                                                                                                                              \
-        "tune", 0, ARG_STRING, "KNOB=N[,...]", "other values than the designs' own, where they can be set", (to), NULL             \
+        "tune", 0, ARG_STRING, "KNOB=N[,...]", "override parameters of the design", (to), NULL                                     \
     }
-int settings_tune(const struct args *usage, const char *text, const struct design *const *chosen, unsigned count);
+int settings_tune(const struct args *usage, const char *text, const struct design *const *designs, unsigned count,
+                  struct knobs *out);
 
 #endif

@@ -16,7 +16,7 @@ static struct {
 
 static const struct arg table[] = {
     CLI_SPACE_OPTION(&opts.space),
-    {"pin", 0, ARG_STRING, "DIR", "switch: where it is pinned ('pawl switch --pin'); default /sys/fs/bpf/pawl", &opts.pins,
+    {"pin", 0, ARG_STRING, "DIR", "switch: the folder of 'pawl switch --pin'; default /sys/fs/bpf/pawl", &opts.pins,
      &opts.pins_seen},
     CLI_JSON_OPTION(&opts.json),
 };
@@ -27,10 +27,10 @@ static const struct args usage = {
              "       pawl show switch [--pin DIR] [--json]",
     .about =
         "Shows a lock with the sessions that hold it and wait for it; without NAME the space and all its sessions. 'switch' is\n"
-        "the switch in this machine's kernel, whether its process runs or not: what became of packets, why some were dropped or\n"
-        "passed, and how many there were of each type. A lock of that name is asked for as '-- switch'.",
+        "the switch in this machine's kernel, whether its process runs or not: how many packets it answered, dropped and passed,\n"
+        "why, and how many of each type. To show a lock of that name, say '-- switch'.",
     .after = "A session is live, or expired (its lease ran out), dead (its process ended) or broken (by 'pawl break'):\n"
-             "whoever asks next gets what such a session held. A lock that nobody ever took is free.\n\n"
+             "the next client that asks gets the locks of such a session. A lock that was never taken is free.\n\n"
              "Exit status: 0 shown, 1 no such space or switch, 2 wrong usage, 69 the space cannot be used.",
     .table = table,
     .count = countof(table),
@@ -77,7 +77,7 @@ static int count_claim(void *ctx, const struct inspect_claim *claim)
     return 0;
 }
 
-/* What is shown: a lock of a segment or of a rack; no index: nobody ever took it. */
+/* What is shown: a lock of a segment or of a rack; no index: it was never taken. */
 struct shown {
     const struct locker *l;
     const struct rack_look *rack;
@@ -206,7 +206,7 @@ int cmd_show(int argc, char **argv)
     if (status != ARGS_RUN)
         return status;
     if (rest.count > 1)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[1]);
+        return args_complain(&usage, "unexpected argument '%s'", rest.words[1]);
     if (rest.split && !strcmp(rest.words[0], "switch"))
         return cli_flush(switch_show(opts.pins, opts.json));
     if (opts.pins_seen)

@@ -10,7 +10,7 @@ int open_to_show(const char *command, const char *place, struct observer *o)
 {
     int rc = observer_open(place, o);
     if (rc == -ENOENT)
-        return cli_say(command, EXIT_NO, "there is no space %s; 'pawl space list' names those of this user", place);
+        return cli_say(command, EXIT_NO, "there is no space %s; 'pawl space list' lists those of this user", place);
     return rc ? cli_fail(command, rc) : 0;
 }
 

@@ -22,14 +22,14 @@ static struct {
 } opts = {.design = "word", .faults = "all", .model = "default", .seeds = {0, 100}};
 
 static const struct arg table[] = {
-    {"design", 0, ARG_STRING, "D[,D...]", "what to try; default word", &opts.design, NULL},
+    {"design", 0, ARG_STRING, "D[,D...]", "designs to try; default word", &opts.design, NULL},
     {"seeds", 0, ARG_RANGE, "A:B", "a run for each seed from A to B-1; default 0:100", &opts.seeds, NULL},
     {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
-    {"model", 0, ARG_STRING, "NAME", "the numbers of the simulated cluster; default \"default\"", &opts.model, NULL},
+    {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default'", &opts.model, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
-    {"list", 0, ARG_FLAG, NULL, "name every design, what it offers and which faults it tolerates", &opts.list, NULL},
+    {"list", 0, ARG_FLAG, NULL, "list all designs, with their features and the faults that they tolerate", &opts.list, NULL},
     {"models", 0, ARG_FLAG, NULL, "print the models, each number with its source", &opts.models, NULL},
-    {"trace", 0, ARG_FLAG, NULL, "print everything that happens; for one seed", &opts.trace, NULL},
+    {"trace", 0, ARG_FLAG, NULL, "print every event; for one seed", &opts.trace, NULL},
     {"json", 0, ARG_FLAG, NULL, "print one JSON object per design", &opts.json, NULL},
 };
 
@@ -40,13 +40,14 @@ static const struct args usage = {
              "       pawl sim --list [--json]\n"
              "       pawl sim --models [--json]",
     .about =
-        "Runs designs in simulated clusters, one for each seed, in which packets are lost, connections break, clocks drift,\n"
-        "hosts pause and crash, while an oracle watches every grant. Then everything heals, and everybody must get on.\n"
-        "Faults that a design does not claim to tolerate are left out, as those are which would hide what is busted on purpose.",
+        "Runs designs in simulated clusters, one for each seed. Packets are lost, connections break, clocks drift, hosts pause "
+        "and\n"
+        "crash, while an oracle checks every grant. Then all faults end, and every client must get on.\n"
+        "Faults that a design does not tolerate are left out, and for designs that are wrong on purpose those that would hide it.",
     .after =
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift.\n"
-        "Exit status: 0 nothing wrong was found, 1 an invariant was violated or somebody got stuck (the command that\n"
-        "repeats it is printed), 2 wrong usage, 130 interrupted before anything was found.",
+        "Exit status: 0 no violation was found, 1 an invariant was violated or a client got stuck (the command that\n"
+        "repeats the run is printed), 2 wrong usage, 130 interrupted before a violation was found.",
     .table = table,
     .count = countof(table),
 };
@@ -97,12 +98,17 @@ static void add_run(struct sim_sum *sum, uint64_t seed, const struct campaign_re
     sum->failed++;
 }
 
-static int run_design(struct sim_sum *sum, const struct model *model, struct progress *progress, uint64_t done)
+static int run_design(struct sim_sum *sum, const struct knobs *knobs, const struct model *model, struct progress *progress,
+                      uint64_t done)
 {
     uint64_t start = world_now(&world_real);
     for (uint64_t seed = sum->seeds.from; seed < sum->seeds.to && !interrupted; seed++) {
-        const struct campaign_params p = {
-            .design = sum->design, .model = model, .faults = sum->faults, .seed = seed, .trace = opts.trace ? stdout : NULL};
+        const struct campaign_params p = {.design = sum->design,
+                                          .knobs = knobs,
+                                          .model = model,
+                                          .faults = sum->faults,
+                                          .seed = seed,
+                                          .trace = opts.trace ? stdout : NULL};
         struct campaign_result result;
         int rc = campaign_run(&p, &result);
         if (rc)
@@ -124,7 +130,8 @@ static int print_sum(const struct sim_sum *sum)
     return 0;
 }
 
-static int campaign(const struct design *const *chosen, unsigned count, uint32_t faults, const struct model *model)
+static int campaign(const struct design *const *chosen, const struct knobs *knobs, unsigned count, uint32_t faults,
+                    const struct model *model)
 {
     struct sim_sum *sum = malloc(sizeof *sum);
     struct progress progress;
@@ -143,7 +150,7 @@ static int campaign(const struct design *const *chosen, unsigned count, uint32_t
         sum->faults = faults & ~left_out;
         sum->left_out = left_out;
         sum->seeds = opts.seeds;
-        rc = run_design(sum, model, &progress, i * seeds);
+        rc = run_design(sum, &knobs[i], model, &progress, i * seeds);
         progress_wipe(&progress);
         if (!rc)
             rc = print_sum(sum);
@@ -175,7 +182,7 @@ static int choose(const char *name, size_t len, const struct design **out)
     snprintf(text, sizeof text, "%.*s", (int)min_u64(len, sizeof text - 1), name);
     const struct design *d = design_find(text);
     if (!d)
-        return args_complain(&usage, "there is no design '%s'; 'pawl sim --list' names those there are", text);
+        return args_complain(&usage, "there is no design '%s'; 'pawl sim --list' lists the designs", text);
     if (!(d->substrates & DESIGN_ON_SIM))
         return args_complain(&usage, "the design '%s' does not run in the simulation", text);
     *out = d;
@@ -197,15 +204,13 @@ static int choose_all(const struct design *chosen[DESIGNS_MAX], unsigned *count)
 
 int cmd_sim(int argc, char **argv)
 {
-    struct args_rest rest;
     const struct design *chosen[DESIGNS_MAX] = {NULL};
+    struct knobs knobs[DESIGNS_MAX];
     unsigned count;
     uint32_t faults;
-    int status = args_parse(&usage, argc, argv, &rest);
+    int status = args_parse(&usage, argc, argv, NULL);
     if (status != ARGS_RUN)
         return status;
-    if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
     if (opts.list && opts.models)
         return args_complain(&usage, "--list and --models do not go together");
     if (opts.list)
@@ -213,17 +218,17 @@ int cmd_sim(int argc, char **argv)
     if (opts.models)
         return sim_models(opts.json);
     if (!faults_parse(opts.faults, &faults))
-        return args_complain(&usage, "--faults: '%s' is neither all nor none nor a list of faults; --help names them", opts.faults);
+        return args_complain(&usage, "--faults: '%s' is not all, none or a list of faults; --help lists them", opts.faults);
     const struct model *model = model_find(opts.model);
     if (!model)
         return no_such_model();
     status = choose_all(chosen, &count);
     if (!status)
-        status = settings_tune(&usage, opts.tune, chosen, count);
+        status = settings_tune(&usage, opts.tune, chosen, count, knobs);
     if (status)
         return status;
     if (opts.trace && (opts.json || count > 1 || opts.seeds.to - opts.seeds.from > 1))
         return args_complain(&usage, "--trace is for one seed of one design, and not with --json: --seeds %" PRIu64 ":%" PRIu64,
                              opts.seeds.from, opts.seeds.from + 1);
-    return campaign(chosen, count, faults, model);
+    return campaign(chosen, knobs, count, faults, model);
 }

@@ -6,7 +6,7 @@
 #include "cli/common.h"
 #include "workbench/trial/campaign.h"
 
-#define SIM_FAILURES_MAX 100 /* remembered of one design: nobody reads more, and each can be replayed */
+#define SIM_FAILURES_MAX 100 /* of one design: enough to read, and each can be replayed */
 
 struct sim_failure {
     uint64_t seed;

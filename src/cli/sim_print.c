@@ -50,9 +50,9 @@ void sim_print(const struct sim_sum *sum, const struct sim_replay *replay)
            sum->sessions, sum->lost, sum->virtual_ns / NS_PER_S, sum->virtual_ns % NS_PER_S / NS_PER_MS, sum->wall_ns / NS_PER_S,
            sum->wall_ns % NS_PER_S / NS_PER_MS, sum->hash);
     if (sum->design->features & DESIGN_DEADLOCK)
-        printf("  deadlocks: %" PRIu64 " times somebody was told of one\n", sum->deadlocks);
+        printf("  deadlocks: %" PRIu64 " reported\n", sum->deadlocks);
     if (sum->design->features & DESIGN_CALLS)
-        printf("  data: %" PRIu64 " orders done under locks, of %" PRIu64 " nobody could tell\n", sum->orders, sum->unknown);
+        printf("  data: %" PRIu64 " orders done under locks, %" PRIu64 " with an unknown outcome\n", sum->orders, sum->unknown);
     printf("  faults: ");
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
         if (sum->faults & FAULT_BIT(kind)) {
@@ -72,7 +72,7 @@ void sim_print(const struct sim_sum *sum, const struct sim_replay *replay)
         printf("  %" PRIu64 " of %" PRIu64 " seeds failed: %" PRIu64 " violations, %" PRIu64 " stuck\n", sum->failed, sum->runs,
                sum->violations, sum->stuck);
     else
-        printf("  no violation, nobody stuck\n");
+        printf("  no violation, no client stuck\n");
     fflush(stdout);
 }
 

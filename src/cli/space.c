@@ -18,25 +18,27 @@ static struct {
 } opts;
 
 static const struct arg table[] = {
-    {"keys", 0, ARG_STRING, "KIND", "create: named (the default), sparse (any u64) or dense (0 .. capacity-1)", &opts.keys, NULL},
-    {"capacity", 0, ARG_U64, "N", "create: room for so many locks; default 16384", &opts.capacity, NULL},
-    {"design", 0, ARG_STRING, "D", "create: how it locks; default word; 'pawl doctor --matrix' has them", &opts.design, NULL},
-    {"sessions", 0, ARG_U64, "N", "create: so many at once; default 256", &opts.sessions, NULL},
-    {"holds", 0, ARG_U64, "N", "create: so many locks per session at once; default 256", &opts.holds, NULL},
-    {"unit", 0, ARG_STRING, "BYTES", "create, with ranges: of a unit, as 4096 or 64K; default 4K", &opts.unit, NULL},
-    {"units", 0, ARG_U64, "N", "create, with ranges: that a lock is made for; default 65536", &opts.units, NULL},
-    {"max-units", 0, ARG_U64, "N", "create, with ranges: that it can grow to; default 2^20", &opts.max_units, NULL},
-    {"permissions", 0, ARG_STRING, "MODE", "create: of the segment, in octal; default 0600", &opts.permissions, NULL},
-    {"force", 0, ARG_FLAG, NULL, "drop: even if it has live sessions; they are lost", &opts.force, NULL},
+    {"keys", 0, ARG_STRING, "KIND", "create: kind of keys: named (the default), sparse (any u64) or dense (0 .. capacity-1)",
+     &opts.keys, NULL},
+    {"capacity", 0, ARG_U64, "N", "create: number of locks; default 16384", &opts.capacity, NULL},
+    {"design", 0, ARG_STRING, "D", "create: design; default word; 'pawl doctor --matrix' lists them", &opts.design, NULL},
+    {"sessions", 0, ARG_U64, "N", "create: sessions that can be open at once; default 256", &opts.sessions, NULL},
+    {"holds", 0, ARG_U64, "N", "create: locks that a session can hold or wait for at once; default 256", &opts.holds, NULL},
+    {"unit", 0, ARG_STRING, "BYTES", "create, with ranges: size of a unit, such as 4096 or 64K; default 4K", &opts.unit, NULL},
+    {"units", 0, ARG_U64, "N", "create, with ranges: units that a lock is made for; default 65536", &opts.units, NULL},
+    {"max-units", 0, ARG_U64, "N", "create, with ranges: units that a lock can grow to; default 2^20", &opts.max_units, NULL},
+    {"permissions", 0, ARG_STRING, "MODE", "create: permissions of the segment, in octal; default 0600", &opts.permissions, NULL},
+    {"force", 0, ARG_FLAG, NULL, "drop: even if the space has live sessions, which are lost", &opts.force, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args usage = {
     .command = "pawl space",
     .usage = "create NAME [OPTION]... | list | show [NAME] | drop NAME [--force]",
-    .about = "Spaces: named sets of locks, each a segment of shared memory. A space that is missing is made with its defaults by\n"
-             "whoever uses it first; creating one says otherwise. NAME is a name, local:NAME, or a path that begins with '/'.\n"
-             "'list' names those of this user in /dev/shm; what lies elsewhere is not listed.",
+    .about = "Spaces: named sets of locks, each a segment of shared memory. A client that opens a space\n"
+             "that does not exist creates it with the defaults; 'create' sets other values. NAME is a name, local:NAME, or a path "
+             "that begins with '/'.\n"
+             "'list' lists those of this user in /dev/shm; segments elsewhere are not listed.",
     .after = "Exit status: 0 done, 1 there is no such space, or (create) there is one already, or (drop) it is in use,\n"
              "2 wrong usage, 69 the space cannot be used.",
     .table = table,
@@ -55,19 +57,20 @@ static int parse_options(pawl_options *o)
         if (!strcmp(kinds[i].name, opts.keys))
             o->keys = kinds[i].keys;
     if (opts.keys && !o->keys)
-        return args_complain(&usage, "keys are named, sparse or dense, not '%s'", opts.keys);
+        return args_complain(&usage, "--keys is named, sparse or dense, not '%s'", opts.keys);
     if (opts.permissions) {
         char *end;
         unsigned long mode = strtoul(opts.permissions, &end, 8);
         if (*end || end == opts.permissions || mode > 0777 || (mode & 0600) != 0600)
-            return args_complain(&usage, "permissions are octal and let the owner read and write, as 0600 or 0660 do, not '%s'",
+            return args_complain(&usage,
+                                 "--permissions must be octal and let the owner read and write, such as 0600 or 0660, not '%s'",
                                  opts.permissions);
         o->permissions = (uint32_t)mode;
     }
     if (opts.sessions > SLOTS_MAX || opts.holds > RECORDS_MAX)
         return args_complain(&usage, "a space has at most %d sessions of at most %d holds", SLOTS_MAX, RECORDS_MAX);
     if (opts.unit && (cli_bytes(opts.unit, strlen(opts.unit), &o->unit_bytes) || !o->unit_bytes))
-        return args_complain(&usage, "--unit is a number of bytes, as 4096 or 64K, not '%s'", opts.unit);
+        return args_complain(&usage, "--unit must be a number of bytes, such as 4096 or 64K, not '%s'", opts.unit);
     o->range_units = opts.units;
     o->range_max = opts.max_units;
     o->design = opts.design;
@@ -87,7 +90,7 @@ static int create_space(const char *place)
         return status;
     int rc = pawl_open(place, &o, &p);
     if (rc == -EEXIST)
-        return cli_say("space", EXIT_NO, "%s exists already; 'pawl space show' tells what it is", place);
+        return cli_say("space", EXIT_NO, "%s exists already; 'pawl space show' describes it", place);
     if (rc)
         return cli_fail("space", rc);
     rc = pawl_close(p);
@@ -191,7 +194,7 @@ static int report_drop(const char *place, const char *path)
     return 0;
 }
 
-/* What is damaged, or left from before the machine restarted, cannot be asked for its sessions; nobody can use it either. */
+/* A segment that is damaged, or left from before the machine restarted, cannot list its sessions; no session can use it either. */
 static int drop_unusable(const char *place)
 {
     static const char ours[] = SEGMENT_DIR "/pawl.";
@@ -201,14 +204,14 @@ static int drop_unusable(const char *place)
         return cli_fail("space", rc);
     /* Elsewhere it may be anything, and this is not rm. */
     if (strncmp(path, ours, strlen(ours)))
-        return cli_say("space", EXIT_UNAVAILABLE, "%s", "this is no pawl segment; remove it by hand if you are sure");
+        return cli_say("space", EXIT_UNAVAILABLE, "%s", "this is not a pawl segment; remove the file by hand if you are sure");
     if (!opts.force)
-        return cli_say("space", EXIT_UNAVAILABLE, "%s is not usable; --force drops it all the same", place);
+        return cli_say("space", EXIT_UNAVAILABLE, "%s is not usable; --force drops it", place);
     return report_drop(place, path);
 }
 
-/* Those who use it, waiters too, learn of it at once. All are condemned before anything that one of them holds passes on: else
- * another would be granted a lock that nobody else will see. */
+/* All sessions, waiters too, are told at once. All are declared lost before any of their locks is released: else another session
+ * would be granted a lock of a space that is about to go. */
 static int condemn_session(void *ctx, const struct inspect_session *s)
 {
     const struct observer *o = ctx;
@@ -241,7 +244,7 @@ static int drop_space(const char *place)
     if (rc)
         status = cli_fail("space", rc);
     else if (c.live && !opts.force)
-        status = cli_say("space", EXIT_NO, "%s has %u live session%s; end them, or say --force and they are lost", place, c.live,
+        status = cli_say("space", EXIT_NO, "%s has %u live session%s; end them, or use --force, which loses them", place, c.live,
                          c.live == 1 ? "" : "s");
     else
         status = drop_in_use(place, &o);
@@ -259,7 +262,7 @@ int cmd_space(int argc, char **argv)
     const char *verb = rest.count ? rest.words[0] : "";
     const char *name = rest.count > 1 ? rest.words[1] : NULL;
     if (rest.count > 2)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[2]);
+        return args_complain(&usage, "unexpected argument '%s'", rest.words[2]);
     if (!strcmp(verb, "list"))
         return name ? args_complain(&usage, "'list' takes no name") : list_spaces();
     if (!name && (!strcmp(verb, "create") || !strcmp(verb, "drop")))

@@ -49,7 +49,7 @@ int switch_show(const char *pins, bool json)
     struct json j;
     int rc = plane_peek(pins, &live, &c);
     if (rc == -ENOENT)
-        return cli_say("show", EXIT_NO, "no switch is pinned at %s; --pin names another place", pins);
+        return cli_say("show", EXIT_NO, "no switch is pinned at %s; --pin names another folder", pins);
     if (rc)
         return cli_say("show", EXIT_UNAVAILABLE, "%s", explained());
     if (!json) {

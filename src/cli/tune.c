@@ -16,10 +16,11 @@ static struct {
 } opts;
 
 static const struct arg table[] = {
-    {"m", 0, ARG_U64, "N", "make claims known to every N-th ancestor, look so many levels down: 1 to 5", &opts.m, &opts.has_m},
-    {"t-wait", 0, ARG_DURATION, "TIME", "T_wait, up to 16ms; 0: look a second time instead", &opts.wait_ns, &opts.has_wait},
-    {"units", 0, ARG_U64, "N", "lay it out for so many units: more than now, or fewer", &opts.units, &opts.has_units},
-    {"wait", 'w', ARG_DURATION, "SECONDS", "for those who use it; default 10", &opts.patience_ns, &opts.has_patience},
+    {"m", 0, ARG_U64, "N", "announce claims to every N-th ancestor and look N levels down: 1 to 5", &opts.m, &opts.has_m},
+    {"t-wait", 0, ARG_DURATION, "TIME", "T_wait, up to 16ms; 0: look twice instead of waiting", &opts.wait_ns, &opts.has_wait},
+    {"units", 0, ARG_U64, "N", "lay the lock out for N units, more or fewer than now", &opts.units, &opts.has_units},
+    {"wait", 'w', ARG_DURATION, "SECONDS", "how long to wait for other users of the lock; default 10", &opts.patience_ns,
+     &opts.has_patience},
     CLI_SPACE_OPTION(&opts.space),
     CLI_JSON_OPTION(&opts.json),
 };
@@ -28,12 +29,13 @@ static const struct args usage = {
     .command = "pawl tune",
     .usage = "NAME [--m N] [--t-wait TIME] [--units N] [-w SECONDS] [--space URI] [--json]",
     .about = "Shows how a lock with ranges is laid out, in spaces of the design citron; with options, changes it first. Others\n"
-             "go on using it meanwhile. Only for fewer units all of them have to leave, and wait until it is done.",
+             "go on using the lock meanwhile. Only for fewer units all of them must release it, and wait.",
     .after =
         "A layout has 64, 256, 1024, ... units: N is rounded up. It is not smaller than the space was made for (--units of\n"
-        "'pawl space create'), nor larger than its memory is reserved for (--max-units). What is beyond is locked as one, and\n"
-        "the layout grows by itself when that is used. A space may forget a lock that nobody uses, and how it was tuned.\n\n"
-        "Exit status: 0 done, 1 no such space, or others did not make way in time, 2 wrong usage, 69 the space cannot be\n"
+        "'pawl space create'), nor larger than its memory is reserved for (--max-units). Units beyond the layout are locked as\n"
+        "one, and the layout grows when they are used. A space may forget an unused lock, and its layout.\n\n"
+        "Exit status: 0 done, 1 no such space, or other users did not release the lock in time, 2 wrong usage, 69 the space cannot "
+        "be\n"
         "used, or its design has no such layout.",
     .table = table,
     .count = countof(table),
@@ -57,13 +59,13 @@ static int complain(int rc, const char *name, const struct lock_layout *now)
 {
     switch (rc) {
     case -EINVAL:
-        return args_complain(&usage, "m is 1 to 5 and T_wait at most 16ms");
+        return args_complain(&usage, "--m must be between 1 and 5, and --t-wait at most 16ms");
     case -ERANGE:
-        return args_complain(&usage, "'%s' can be laid out for %" PRIu64 " to %" PRIu64 " units, not for %" PRIu64, name,
+        return args_complain(&usage, "the units of '%s' must be between %" PRIu64 " and %" PRIu64 ", not %" PRIu64, name,
                              now->units_first, now->units_max, opts.units);
     case -ETIMEDOUT:
     case -EAGAIN:
-        return cli_say("tune", EXIT_NO, "others who use '%s' did not make way in time; ask again, or wait longer (-w)", name);
+        return cli_say("tune", EXIT_NO, "other users of '%s' did not release it in time; try again, or wait longer (-w)", name);
     default:
         return cli_say("tune", EXIT_UNAVAILABLE, "%s", pawl_strerror(rc));
     }

@@ -19,7 +19,7 @@ struct session_ops {
     const char *scheme; /* of its places: "local:" */
 
     /* `place` is the part behind the scheme. The options have been checked as far as that is possible without the space. */
-    int (*open)(const char *place, const pawl_options *o, struct pawl **out);
+    int (*open)(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out);
     /* Also called in a child of the process that opened the handle: there it frees what belongs to the child. */
     int (*close)(struct pawl *p);
 
@@ -77,6 +77,9 @@ void handle_free(struct pawl *p);
 int handle_start(struct pawl *p, void *(*run)(void *), void *arg);
 void handle_started(struct pawl *p, int result);
 void handle_stop(struct pawl *p, void (*wake)(struct pawl *p));
+
+/* As pawl_open, for benchmarks and tests. A segment that it makes has these knobs; null: the design's usual ones. */
+int pawl_open_tuned(const char *where, const pawl_options *options, const struct knobs *knobs, pawl **out);
 
 /* False in a child of the process that opened the handle. */
 static inline bool handle_is_ours(const struct pawl *p)

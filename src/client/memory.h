@@ -49,7 +49,7 @@ static inline struct memory_session *memory_of(pawl *p)
     return p->ops == &memory_ops ? container_of(p, struct memory_session, handle) : NULL;
 }
 
-int memory_open(const char *place, const pawl_options *o, struct pawl **out);
+int memory_open(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out);
 int memory_close(struct pawl *p);
 
 /* Explains an error of a locker; 0 is none. */

@@ -106,7 +106,7 @@ static int check_requirements(const pawl_options *o, const struct layout_header 
     return 0;
 }
 
-static int create(const char *path, const pawl_options *o)
+static int create(const char *path, const pawl_options *o, const struct knobs *knobs)
 {
     const struct design *design = design_find(o->design ? o->design : DEFAULT_DESIGN);
     if (!(design->substrates & DESIGN_ON_SHM))
@@ -133,11 +133,12 @@ static int create(const char *path, const pawl_options *o)
         .unit_bytes = o->unit_bytes,
         .range_units = o->range_units,
         .range_max = o->range_max,
+        .knobs = knobs,
     };
     return segment_create(path, &params, o->permissions ? o->permissions : DEFAULT_PERMISSIONS);
 }
 
-static int open_or_create(const char *path, const pawl_options *o, struct segment **out)
+static int open_or_create(const char *path, const pawl_options *o, const struct knobs *knobs, struct segment **out)
 {
     for (int i = 0; i < OPEN_TRIES_MAX; i++) {
         if (!(o->flags & PAWL_MUST_CREATE)) {
@@ -147,7 +148,7 @@ static int open_or_create(const char *path, const pawl_options *o, struct segmen
             if (rc != -ENOENT || o->flags & PAWL_NO_CREATE)
                 return rc;
         }
-        int rc = create(path, o);
+        int rc = create(path, o, knobs);
         if (rc == -EEXIST && !(o->flags & PAWL_MUST_CREATE))
             continue;
         return rc ? rc : segment_open(path, out);
@@ -197,13 +198,13 @@ static int make_session(struct segment *s, const pawl_options *o, struct pawl **
     return 0;
 }
 
-int memory_open(const char *place, const pawl_options *o, struct pawl **out)
+int memory_open(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out)
 {
     char path[PATH_MAX];
     struct segment *s;
     int rc = segment_path(place, path, sizeof path);
     if (!rc)
-        rc = open_or_create(path, o, &s);
+        rc = open_or_create(path, o, knobs, &s);
     if (rc)
         return rc;
     rc = make_session(s, o, out);

@@ -68,7 +68,7 @@ static inline struct net *net_of(pawl *p)
     return p->ops == &net_ops ? container_of(p, struct net, handle) : NULL;
 }
 
-int net_open(const char *place, const pawl_options *o, struct pawl **out);
+int net_open(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out);
 int net_close(struct pawl *p);
 int net_query(struct pawl *p, pawl_key key, pawl_state *out);
 

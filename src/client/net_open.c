@@ -238,7 +238,7 @@ static int open_once(struct net_where w, const pawl_options *o, struct pawl **ou
     return 0;
 }
 
-int net_open(const char *place, const pawl_options *o, struct pawl **out)
+int net_open(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out)
 {
     struct net_where w;
     int rc = net_where_parse(place, &w);

@@ -139,7 +139,7 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
         return;
     if (p->head.type == COORD_CLAIMS)
         on_claims(n, through, p, from);
-    if (p->head.type == COORD_BEATEN)
+    if (p->head.type == COORD_BEAT_ACK)
         on_acknowledged(n, data, out);
     if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
         host_retire(&n->host);

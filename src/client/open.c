@@ -105,7 +105,7 @@ static int check_options(const pawl_options *o)
 
 /* ---- opening ---- */
 
-int pawl_open(const char *where, const pawl_options *options, pawl **out)
+int pawl_open_tuned(const char *where, const pawl_options *options, const struct knobs *knobs, pawl **out)
 {
     static const pawl_options defaults;
     const pawl_options *o = options ? options : &defaults;
@@ -117,9 +117,14 @@ int pawl_open(const char *where, const pawl_options *options, pawl **out)
         if (strncmp(where, kinds[i]->scheme, len))
             continue;
         int rc = check_options(o);
-        return rc ? rc : kinds[i]->open(where + len, o, out);
+        return rc ? rc : kinds[i]->open(where + len, o, knobs, out);
     }
     return explain(-EINVAL, "'%s' is not a place; places are local:, local:NAME, local:/PATH and pawl://ADDRESS:PORT/SPACE", where);
+}
+
+int pawl_open(const char *where, const pawl_options *options, pawl **out)
+{
+    return pawl_open_tuned(where, options, NULL, out);
 }
 
 int pawl_close(pawl *p)

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#define REQUESTS_MAX (UINT64_C(1) << 20) /* of one host */
+
 uint32_t coord_space_id(const char *space)
 {
     return (uint32_t)hash_bytes(space, strlen(space), 0);
@@ -35,7 +37,7 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
         return NULL;
     if (p->head.type == COORD_WELCOME && len != sizeof(struct coord_welcome))
         return NULL;
-    if (p->head.type == COORD_BEAT || p->head.type == COORD_BEATEN)
+    if (p->head.type == COORD_BEAT || p->head.type == COORD_BEAT_ACK)
         return len == sizeof(struct coord_beat) ? p : NULL;
     if (p->head.type == COORD_RULED)
         return len == sizeof(struct coord_ruled) ? p : NULL;
@@ -50,29 +52,61 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
     return p;
 }
 
+/* ---- the beginning ---- */
+
+/* Why there can be no such rack; null: there can. */
+static const char *fault_of(const struct coord_params *p, const struct packet_design *d)
+{
+    if (!d || !(p->design->substrates & DESIGN_ON_UDP))
+        return "the design does not run over UDP";
+    if (!*p->space || strlen(p->space) >= COORD_NAME_LEN)
+        return "the name of a space must have 1 to 31 bytes";
+    if (!p->machines || p->machines > MACHINE_MAX - RACK_SERVERS_MAX || !p->sessions || !p->requests || !p->locks)
+        return "the numbers of hosts, sessions, holds and locks must not be 0";
+    if ((uint64_t)p->sessions * p->requests > REQUESTS_MAX)
+        return "a host has at most a million requests: sessions times holds";
+    if (!d->server_packet && p->servers)
+        return "the design has no lock servers";
+    if (d->server_packet && ((!p->servers && !d->spills) || p->servers > RACK_SERVERS_MAX))
+        return "there must be between 1 and 64 lock servers";
+    if (p->racks > RACKS_MAX)
+        return "there must be at most 8 racks";
+    if (p->racks && !packet_divides(d))
+        return "the design does not divide its locks among racks";
+    if (d->divides && p->servers < (p->racks ? p->racks : RACKS_DEFAULT))
+        return "there must be at least as many lock servers as racks: each switch has its own";
+    if (p->backup && (!d->steward_packet || d->divides))
+        return "the design's switch has no backup";
+    if ((p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE) != !!p->directory)
+        return "names and sparse keys need a directory";
+    return NULL;
+}
+
+static void make_config(const struct coord_params *p, struct rack_config *out)
+{
+    const struct packet_design *d = p->design->packet;
+    memset(out, 0, sizeof *out); /* its padding travels, too */
+    out->space = coord_space_id(p->space);
+    out->machines = p->machines;
+    out->sessions = p->sessions;
+    out->requests = p->requests;
+    out->servers = p->servers;
+    for (unsigned i = 0; i < p->servers; i++)
+        out->server[i] = (uint16_t)(p->machines + 1 + i);
+    out->switches = p->backup ? 2 : 1;
+    out->racks = !packet_divides(d) ? 0 : p->racks ? p->racks : RACKS_DEFAULT;
+    out->locks = p->locks;
+    out->lease_ns = p->lease_ns;
+    out->retry_ns = p->retry_ns;
+    out->options = packet_tuned(d, d->options, p->knobs);
+    out->keys = p->keys;
+    out->group = p->group;
+}
+
 int coordinator_init(struct coordinator *c, const struct coord_params *p, struct coord_member *members, uint64_t now,
                      const char **why)
 {
-    const struct packet_design *d = p->design->packet;
-    *why = NULL;
-    if (!d || !(p->design->substrates & DESIGN_ON_UDP))
-        *why = "the design does not run over UDP";
-    else if (!*p->space || strlen(p->space) >= COORD_NAME_LEN)
-        *why = "a space's name has 1 to 31 bytes";
-    else if (!p->machines || p->machines > MACHINE_MAX - RACK_SERVERS_MAX || !p->sessions || !p->requests || !p->locks)
-        *why = "there must be hosts, sessions, requests and locks";
-    else if ((uint64_t)p->sessions * p->requests > UINT64_C(1) << 20)
-        *why = "a host has at most a million requests: sessions times holds";
-    else if (d->server_packet ? (!p->servers && !d->spills) || p->servers > RACK_SERVERS_MAX : p->servers)
-        *why = d->server_packet ? "there are 1 to 64 lock servers" : "the design has no lock servers";
-    else if (p->racks > RACKS_MAX || (p->racks && !packet_divides(d)))
-        *why = p->racks > RACKS_MAX ? "there are up to 8 racks" : "the design divides no locks among racks";
-    else if (d->divides && p->servers < (p->racks ? p->racks : RACKS_DEFAULT))
-        *why = "each of the switches has lock servers of its own: there are at least as many";
-    else if (p->backup && (!d->steward_packet || d->divides))
-        *why = "the design's switch has no backup";
-    else if ((p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE) != !!p->directory)
-        *why = "names and sparse keys need a directory";
+    *why = fault_of(p, p->design->packet);
     if (*why)
         return -EINVAL;
     memset(c, 0, sizeof *c);
@@ -84,25 +118,10 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->fresh = p->fresh;
     c->members = members;
     c->open_ns = p->fresh ? now : now + p->lease_ns + 2 * (p->lease_ns / COORD_DRIFT_DIVISOR) + 1;
-    memset(&c->config, 0, sizeof c->config); /* its padding travels, too */
-    c->config.space = coord_space_id(p->space);
-    c->config.machines = p->machines;
-    c->config.sessions = p->sessions;
-    c->config.requests = p->requests;
-    c->config.servers = p->servers;
-    c->config.switches = p->backup ? 2 : 1;
-    c->config.racks = !packet_divides(d) ? 0 : p->racks ? p->racks : RACKS_DEFAULT;
+    make_config(p, &c->config);
     rules_init(&c->rules, c->config.racks);
     c->wanted = c->rules;
-    c->config.locks = p->locks;
-    c->config.lease_ns = p->lease_ns;
-    c->config.retry_ns = p->retry_ns;
-    c->config.options = d->options;
-    c->config.keys = p->keys;
-    c->config.group = p->group;
     c->directory = p->directory;
-    for (unsigned i = 0; i < p->servers; i++)
-        c->config.server[i] = (uint16_t)(p->machines + 1 + i);
     return 0;
 }
 
@@ -141,12 +160,14 @@ uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p
 
 /* ---- joining ---- */
 
-/* Larger than every one before, and by as many as quarters of a second have gone by: what is counted within a life may then run
- * into the next ones' numbers, and stays below what they count. */
+/* Larger than every life before, and by at least the quarters of a second that have passed. A counter that starts at a life and
+ * rises by less than that stays below the counters of later lives. */
 uint32_t coord_next_life(struct coordinator *c, uint64_t now)
 {
     uint64_t by_time = c->first_life + (now - c->start_ns) / (NS_PER_S / COORD_LIVES_PER_S);
+    uint32_t before = c->life;
     c->life = (uint32_t)max_u64(c->life + UINT64_C(1), by_time);
+    assert(c->life > before); /* I6: late packets of former lives are recognised */
     return c->life;
 }
 
@@ -172,6 +193,7 @@ static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, s
     }
     if (!empty)
         return coord_refuse(c, p, unclean ? -EAGAIN : -ENOSPC, answer);
+    assert(!c->members[empty].live && coord_is_clean(c, &c->members[empty])); /* I6, I11: no lock names the number's former host */
     c->members[empty] = (struct coord_member){
         .nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = coord_next_life(c, now), .live = true, .at = from};
     coord_switches(c, c->members[empty].switches);
@@ -222,7 +244,7 @@ static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, str
     }
 }
 
-/* ---- living ---- */
+/* ---- heartbeats ---- */
 
 static void look_at(struct coord_member *m, uint64_t now)
 {
@@ -230,11 +252,11 @@ static void look_at(struct coord_member *m, uint64_t now)
         m->live = false;
 }
 
-static uint32_t beaten(const struct coordinator *c, const struct coord_packet *p, void *answer)
+static uint32_t acknowledge(const struct coordinator *c, const struct coord_packet *p, void *answer)
 {
     struct coord_beat *a = answer;
     memset(a, 0, sizeof *a);
-    coord_make(&a->packet, COORD_BEATEN, c->space, p->head.nonce);
+    coord_make(&a->packet, COORD_BEAT_ACK, c->space, p->head.nonce);
     a->packet.head.to = p->head.from;
     a->packet.head.epoch = p->head.epoch;
     a->packet.stamp = p->stamp;
@@ -252,7 +274,7 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_beat *beat, 
     }
     struct coord_member *m = &c->members[number];
     look_at(m, now);
-    /* From the time of a former coordinator. */
+    /* A host that joined a former coordinator. */
     bool adopt = !m->until_ns && now < c->open_ns && p->code == coord_config_sum(&c->config);
     if (adopt)
         *m = (struct coord_member){.life = p->head.epoch, .live = true, .at = from};
@@ -260,16 +282,15 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_beat *beat, 
         return coord_refuse(c, p, -ESTALE, answer);
     c->life = c->life > m->life ? c->life : m->life;
     m->until_ns = lease_from(c, now);
-    m->at = from;                 /* where its pool is, most often, and where it can be asked */
-    if (p->stamp >= m->said_ns) { /* else it is late */
+    m->at = from;                 /* most often its pool's; it answers questions there */
+    if (p->stamp >= m->said_ns) { /* else a later heartbeat has overtaken it */
         m->said_ns = p->stamp;
         m->racks = (uint32_t)p->head.index;
         memcpy(m->switches, beat->switches, sizeof m->switches);
     }
-    return beaten(c, p, answer);
+    return acknowledge(c, p, answer);
 }
 
-/* A lock server or the switch: one that joined a former coordinator takes its place again. */
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
                             void *answer)
 {
@@ -281,7 +302,7 @@ uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p,
     if (!s->nonce || s->life != p->head.epoch)
         return coord_refuse(c, p, -ESTALE, answer);
     s->heard_ns = now;
-    return beaten(c, p, answer);
+    return acknowledge(c, p, answer);
 }
 
 static uint32_t on_beat(struct coordinator *c, const struct coord_beat *beat, struct net_addr from, uint64_t now, void *answer)
@@ -326,7 +347,7 @@ static uint32_t on_key(struct coordinator *c, const struct coord_key *p, void *a
     return sizeof *a;
 }
 
-/* ---- who is there ---- */
+/* ---- lists of hosts ---- */
 
 static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p, void *answer)
 {

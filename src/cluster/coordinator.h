@@ -1,34 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /* The coordinator of a rack: which machines are in it, under which numbers, where, and until when. Free of I/O, as packet designs
  * are: packets in, packets out.
  *
- *   JOIN     a host, lock server or switch wants to take part; sent again until it is answered, the nonce tells repetitions apart
- *   WELCOME  its number, its life, the space's config and the addresses of servers and switch
- *   REFUSED  why not: -EAGAIN is worth asking again; to a BEAT: this life is over
- *   BEAT     a host, lock server or switch is alive; stamp as its clock says, code: of its config; where it thinks that switches
- *            are; index: in which racks it has a lease, a bit each. A switch says what it found when it looked for a machine in its
- * locks: index its number, generation how many still name it; and by which rules it goes BEATEN   the stamp again: the host's lease
- * now counts from it. Where the switches are. To a switch: look for this machine (index), and the rules by which it shall go LEAVE
- * a host has nothing left and goes HERE     from a host's pool to servers and switch: its packets come from this address (net.h)
- *   WAKE     between processes of one host: look again
- *   FIND     anybody: which index has this key? If nobody ever asked, it gets one, unless the asker only wants to know
- *   KEY_OF   anybody: which key has this index?
- *   FOUND    the answer to both, with the key, its index, and a code
- *   ROUSE    to a host: the switch has started anew, and should hear from it
- *   WHO      anybody: which hosts are there, from this number on?
- *   HOSTS    what the space is, and some of them
- *   CLAIMS   anybody to a host: what do your requests hold and wait for, from this one on?
- *   CLAIMED  some of them
- *   RULES    an operator: which switch has which locks? Or, if code is 1: slots from head.index up to head.generation shall be the
- *            switch's that role names
- *   RULED    the rules, and who goes by them; code: 0, -EINPROGRESS, or why not
+ *   JOIN      a host, lock server or switch asks to take part. It is retransmitted until it is answered, with the same nonce.
+ *   WELCOME   the member's number and life, the space's config, the addresses of servers and switches
+ *   REFUSED   why not. -EAGAIN: ask again later. In answer to a BEAT: this life is over.
+ *   BEAT      a heartbeat of a host, lock server or switch: its clock (stamp), the sum of its config (code), the addresses to which
+ *             it sends for switches. A host: in which racks it has a lease (index, a bit each). A switch: which machine it looked
+ *             for (index), how many locks name that machine (generation), and the version of its rules.
+ *   BEAT_ACK  the acknowledgement of a heartbeat, with its stamp: the host's lease now counts from there. Addresses of the switches.
+ *             To a switch: look for this machine (index), and use these rules.
+ *   LEAVE     a host holds nothing and leaves
+ *   HERE      from a host's pool to servers and switch: packets for the host go to this address (client/net.h)
+ *   WAKE      between processes of one host: look again
+ *   FIND      from any program: which index has this key? A new key gets an index, unless the asker only looks.
+ *   KEY_OF    from any program: which key has this index?
+ *   FOUND     the answer to both, with the key, its index, and a code
+ *   ROUSE     to a host: the switch has started anew; renew the lease there now
+ *   WHO       from any program: which hosts are there, from this number on?
+ *   HOSTS     the space's config, and some of the hosts
+ *   CLAIMS    from any program to a host: what do your requests hold and wait for, from this one on?
+ *   CLAIMED   some of them
+ *   RULES     from an operator: which switch has which locks? With code 1: move slots head.index to head.generation - 1 to the
+ *             switch that role names.
+ *   RULED     the rules, and the version that each switch uses; code: 0, -EINPROGRESS, or why not
  *
- * A host's number is used again when its lease has surely run out, with a higher life, and when the switch has found that no lock
- * names it any more. A coordinator that starts anew adopts the hosts, lock servers and switch that beat, if their config is its
- * own, and gives out no number until every lease of those that do not has ended.
+ * A host's number is used again, with a higher life, when its lease has surely run out and the switch has found that no lock names
+ * it any more. A coordinator that restarts adopts the hosts, lock servers and switches that send heartbeats with its own config. It
+ * gives out no number until the leases of all others have ended.
  *
- * A switch may be replaced by one at another address, when it was not heard of for a lease, though it may live and be cut off from
- * us alone. So its place is given away only when no host can speak to it any more (coordinator_switch.c). */
+ * A switch may be replaced by one at another address when no heartbeat came for a lease. The old switch may live and be cut off from
+ * the coordinator alone. So its place is given away only when no host can send to it any more (coordinator_switch.c). */
+/* clang-format on */
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
 
@@ -48,7 +52,7 @@ enum coord_type {
     COORD_WELCOME,
     COORD_REFUSED,
     COORD_BEAT,
-    COORD_BEATEN,
+    COORD_BEAT_ACK,
     COORD_LEAVE,
     COORD_HERE,
     COORD_WAKE,
@@ -76,7 +80,7 @@ struct coord_packet {
     char space[COORD_NAME_LEN];
 };
 
-/* BEAT and BEATEN go on: */
+/* BEAT and BEAT_ACK go on: */
 struct coord_beat {
     struct coord_packet packet;
     struct net_addr switches[RACKS_MAX]; /* ip 0: unknown, or, with port COORD_AWAY: there is none, and nothing is to be sent */
@@ -180,19 +184,20 @@ struct coordinator {
         uint32_t rules;    /* a switch's: version of those that it goes by; RULES_NONE: it has not said */
         uint64_t heard_ns; /* 0: never */
         struct net_addr at;
-        bool away; /* hosts are told not to send to whoever was here */
+        bool away; /* hosts are told to send nothing to this place */
     } server[RACK_SERVERS_MAX], switch_[RACKS_MAX];
     unsigned servers; /* that have joined, of config.servers */
     struct rules rules;
-    struct rules wanted; /* of a later version: told to nobody before the caller has it on disk (coordinator_set_rules) */
+    struct rules wanted; /* a later version: sent to no member before the caller has it on disk (coordinator_set_rules) */
     uint32_t rouse_next; /* the next host to be roused; beyond the last: none is */
     struct packet_drops drops;
     struct coord_member *members; /* by number, 1 to config.machines; the caller's */
-    struct directory *directory;  /* the caller's, who keeps it; null: keys are dense */
+    struct directory *directory;  /* kept by the caller; null: keys are dense */
 };
 
 struct coord_params {
     const struct design *design;
+    const struct knobs *knobs; /* of the design; null: the usual ones */
     const char *space;
     uint64_t locks, lease_ns, retry_ns;
     uint16_t machines, sessions, requests, servers;
@@ -221,13 +226,13 @@ uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *
 /* Hosts whose lease has ended; how many are live. */
 unsigned coordinator_tick(struct coordinator *c, uint64_t now);
 
-/* Rules that somebody wants, if there are any: to be written down, and then set. */
+/* Rules that an operator asked for, or null: the caller writes them to disk, then sets them. */
 const struct rules *coordinator_wants(const struct coordinator *c);
 void coordinator_set_rules(struct coordinator *c, const struct rules *rules);
 
 uint32_t coord_space_id(const char *space);
 
-/* Tells whether two speak of the same rack. */
+/* Equal sums: the same rack. */
 int32_t coord_config_sum(const struct rack_config *config);
 
 /* A packet of that type with its head filled in; the caller adds the rest. */

@@ -6,10 +6,10 @@
 #include "cluster/coordinator.h"
 
 #define RULES_NONE UINT32_MAX
-#define COORD_SETTLE_NS NS_PER_S /* within this a lock server or switch that lives beats ten times */
+#define COORD_SETTLE_NS NS_PER_S /* in which a lock server or switch that lives sends ten heartbeats */
 
-/* A coordinator that has just started does not know whose the places are that nobody has: one of several stations that starts anew,
- * too, could be given the place of another, who lives. */
+/* A coordinator that has just started does not know which members have the places that look free. Another member that starts at the
+ * same time could be given the place of one that lives. */
 static inline bool coord_unsettled(const struct coordinator *c, unsigned places, uint64_t now)
 {
     return places > 1 && !c->fresh && now - c->start_ns < COORD_SETTLE_NS;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The coordinator's switches: where they are, and by which rules they go.
+/* The coordinator's switches: where they are, and which rules they use.
  *
- * Two things are said in an order, so that no lock is ever decided by two.
+ * Two things are done in an order, so that no lock is ever decided by two switches (I1).
  *
- * A switch's place is given to one at another address, or its locks to others, though it did not say that it goes. It was not heard
- * of for a lease, but may live, and be cut off from us alone. First all hosts are told that there is none in that place: with the
- * very packet that renews their leases here. When each of them has said that it sends there no more, or its lease is over, nobody
- * renews a lease at that switch: *it is away*. Whoever comes after it begins only then, and waits for a lease for those of whom it
- * hears nothing (designs/fisslock/rebuild.h); by then what the former one granted them is over.
+ * Replacing a switch. A silent switch's place is given to one at another address, or its locks to other switches. No heartbeat came
+ * for a lease, but the switch may live and be cut off from the coordinator alone. First all hosts are told that the place is empty,
+ * in the packet that renews their leases here. When each host has confirmed that it sends nothing there, or its lease is over, no
+ * lease is renewed at that switch any more: *it is away*. Only then its successor begins. The successor waits for a lease for hosts
+ * that do not report to it (designs/fisslock/rebuild.h); by then the grants of the old switch are over.
  *
- * Locks are divided anew: whoever loses some goes by the new rules, in another life, or is away, before whoever gets them hears of
- * it (rules.h; designs/fisslock/racks.c says why that is enough). */
+ * Dividing locks anew. A switch that loses locks uses the new rules, in another life, or is away, before the switch that gets them
+ * hears of the new rules (rules.h; designs/fisslock/racks.c says why that is enough). */
 #include "cluster/coordinator_internal.h"
 
 #include <errno.h>
 
-/* Of designs whose switch is told by the hosts what they hold: others need more than another address. */
+/* Only designs whose hosts report what they hold can replace a switch: others need more than another address. */
 static bool can_move(const struct coordinator *c)
 {
     return c->design->packet->switch_expect;
@@ -38,7 +38,7 @@ void coord_switches(const struct coordinator *c, struct net_addr switches[RACKS_
         switches[i] = c->switch_[i].away ? none() : c->switch_[i].nonce ? c->switch_[i].at : (struct net_addr){0};
 }
 
-/* Hosts are to stop sending to whoever is there. */
+/* Hosts are to stop sending to the switch in this place. */
 static void turn_away(struct coord_station *s)
 {
     *s = (struct coord_station){.rules = RULES_NONE, .heard_ns = s->heard_ns, .away = true};
@@ -56,7 +56,7 @@ static bool is_away(const struct coordinator *c, unsigned i)
 
 /* ---- rules ---- */
 
-/* Whoever loses locks by the latest change decides them no more. */
+/* Whether a switch that loses locks by the latest change has stopped deciding them. */
 static bool has_let_go(const struct coordinator *c, unsigned i)
 {
     return c->switch_[i].nonce ? c->switch_[i].rules == c->rules.now.version : is_away(c, i);
@@ -90,10 +90,11 @@ const struct rules *coordinator_wants(const struct coordinator *c)
 
 void coordinator_set_rules(struct coordinator *c, const struct rules *rules)
 {
+    assert(rules->now.version >= c->rules.now.version);
     c->rules = c->wanted = *rules;
 }
 
-/* A host that had no lease there would lose what it holds of the locks that go there. */
+/* A host without a lease at the switch would lose its holds of the locks that move there. */
 static bool can_get(const struct coordinator *c, unsigned rack, uint64_t now)
 {
     for (uint16_t m = 1; m <= c->config.machines; m++)
@@ -156,7 +157,7 @@ bool coord_is_complete(const struct coordinator *c)
     return c->servers == c->config.servers && (c->config.racks || !c->design->packet->switch_packet || c->switch_[0].nonce);
 }
 
-/* A place that it names, the one that has its address, one that nobody has, or one whose switch is silent. */
+/* The place that it names, the one with its address, a free one, or one whose switch is silent. */
 static int place_for(const struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now)
 {
     unsigned places = rack_switches(&c->config);
@@ -175,13 +176,13 @@ static int place_for(const struct coordinator *c, const struct coord_packet *p, 
     return -EBUSY;
 }
 
-/* 0: the place is free for one at this address, or it is its own. */
+/* 0: the place is free for a switch at this address, or its own. */
 static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint64_t now)
 {
     struct coord_station *s = &c->switch_[i];
     if (net_addr_is(s->at, at))
         return 0;
-    if (!s->at.ip && !s->away) /* a former coordinator may have told hosts of one there, and no host has said where */
+    if (!s->at.ip && !s->away) /* a former coordinator may have sent hosts to a switch there, and no host has named it */
         return can_move(c) ? (now < c->open_ns ? -EAGAIN : 0) : coord_unsettled(c, rack_switches(&c->config), now) ? -EAGAIN : 0;
     if (!s->away && (!can_move(c) || !is_silent(c, s, now)))
         return -EBUSY;
@@ -199,7 +200,7 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
     int i = place_for(c, p, at, now);
     int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, now);
     if (rc == -EBUSY && p->head.to.port && can_move(c))
-        rc = -EAGAIN; /* it means that place, and waits for it */
+        rc = -EAGAIN; /* it asked for this place, and waits for it */
     if (rc)
         return coord_refuse(c, p, rc, answer);
     struct coord_station *s = &c->switch_[i];
@@ -215,16 +216,16 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
     return len;
 }
 
-/* ---- living ---- */
+/* ---- heartbeats ---- */
 
-/* All switches have looked, and none has a lock that names it. */
+/* Whether all switches have looked, and none has a lock that names the host. */
 bool coord_is_clean(const struct coordinator *c, const struct coord_member *m)
 {
     unsigned looking = c->config.racks ? c->config.racks : 1, all = (1u << looking) - 1;
     return !m->until_ns || (m->clean & all) == all || !c->design->packet->switch_scan;
 }
 
-/* What a switch found, and for which number it is to look next. */
+/* Takes what a switch found, and says which machine it is to look for next. */
 uint32_t coord_beat_switch(struct coordinator *c, const struct coord_beat *beat, uint64_t now, void *answer)
 {
     const struct coord_packet *p = &beat->packet;
@@ -233,7 +234,7 @@ uint32_t coord_beat_switch(struct coordinator *c, const struct coord_beat *beat,
         return coord_refuse(c, p, -ESTALE, answer);
     uint32_t len = coord_beat_station(c, p, now, &c->switch_[i], answer);
     struct coord_beat *a = answer;
-    if (a->packet.head.type != COORD_BEATEN)
+    if (a->packet.head.type != COORD_BEAT_ACK)
         return len;
     c->switch_[i].rules = beat->rules.version;
     a->rules = *rules_for(c, i);
@@ -248,7 +249,7 @@ uint32_t coord_beat_switch(struct coordinator *c, const struct coord_beat *beat,
 
 void coord_look_after_switches(struct coordinator *c, uint64_t now)
 {
-    /* After a start: where they are, as far as hosts know. */
+    /* After a restart: the addresses that hosts know. */
     for (unsigned i = 0; i < rack_switches(&c->config) && can_move(c); i++)
         for (uint16_t m = 1; m <= c->config.machines && !c->switch_[i].at.ip && !c->switch_[i].away; m++)
             if (c->members[m].live && c->members[m].switches[i].ip)

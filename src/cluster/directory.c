@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOTS_MIN 1024
+#define BUCKETS_MIN 1024
 
 static uint64_t times(uint64_t a, uint64_t b, uint64_t modulus)
 {
@@ -33,7 +33,7 @@ void directory_init(struct directory *d, enum pawl_keys keys, uint64_t locks)
     *d = (struct directory){.keys = keys, .locks = locks, .step = 1, .unstep = 1};
     if (locks < 3)
         return;
-    /* The golden section: wherever one stops, what was given out lies evenly. */
+    /* The golden section: after any number of keys, their indexes are spread evenly. */
     for (d->step = (uint64_t)((u128)locks * 618034 / 1000000); !(d->unstep = inverse(d->step, locks)); d->step++)
         ;
 }
@@ -42,7 +42,7 @@ void directory_free(struct directory *d)
 {
     free(d->key);
     free(d->bytes);
-    free(d->slots);
+    free(d->buckets);
 }
 
 static bool is_key(const struct directory *d, uint32_t len)
@@ -50,12 +50,12 @@ static bool is_key(const struct directory *d, uint32_t len)
     return d->keys == PAWL_KEYS_NAMED ? len - 1 < DIRECTORY_KEY_MAX : d->keys == PAWL_KEYS_SPARSE && len == sizeof(uint64_t);
 }
 
-/* The slot of the key, or the free one where it would go. */
-static uint64_t slot_of(const struct directory *d, const void *bytes, uint32_t len)
+/* The bucket of the key, or the free one where it would go. */
+static uint64_t bucket_of(const struct directory *d, const void *bytes, uint32_t len)
 {
-    uint64_t i = hash_bytes(bytes, len, 0) & (d->slot_count - 1);
-    for (; d->slots[i]; i = (i + 1) & (d->slot_count - 1)) {
-        const struct directory_key *k = &d->key[d->slots[i] - 1];
+    uint64_t i = hash_bytes(bytes, len, 0) & (d->bucket_count - 1);
+    for (; d->buckets[i]; i = (i + 1) & (d->bucket_count - 1)) {
+        const struct directory_key *k = &d->key[d->buckets[i] - 1];
         if (k->len == len && !memcmp(d->bytes + k->at, bytes, len))
             break;
     }
@@ -66,7 +66,7 @@ int directory_find(const struct directory *d, const void *bytes, uint32_t len, u
 {
     if (!is_key(d, len))
         return -EINVAL;
-    uint64_t order = d->slot_count ? d->slots[slot_of(d, bytes, len)] : 0;
+    uint64_t order = d->bucket_count ? d->buckets[bucket_of(d, bytes, len)] : 0;
     if (!order)
         return -ENOENT;
     *index = times(order - 1, d->step, d->locks);
@@ -77,7 +77,7 @@ int directory_find(const struct directory *d, const void *bytes, uint32_t len, u
 static int make_room(struct directory *d, uint32_t len)
 {
     if (d->count == d->room) {
-        uint64_t room = d->room ? 2 * d->room : SLOTS_MIN / 2;
+        uint64_t room = d->room ? 2 * d->room : BUCKETS_MIN / 2;
         struct directory_key *key = realloc(d->key, room * sizeof *key);
         if (!key)
             return -ENOMEM;
@@ -85,23 +85,23 @@ static int make_room(struct directory *d, uint32_t len)
         d->room = room;
     }
     if (d->bytes_room - d->bytes_used < len) {
-        uint64_t room = 2 * d->bytes_room + SLOTS_MIN * sizeof(uint64_t);
+        uint64_t room = 2 * d->bytes_room + BUCKETS_MIN * sizeof(uint64_t);
         char *bytes = realloc(d->bytes, room);
         if (!bytes)
             return -ENOMEM;
         d->bytes = bytes;
         d->bytes_room = room;
     }
-    if (2 * d->count < d->slot_count)
+    if (2 * d->count < d->bucket_count)
         return 0;
-    uint64_t count = d->slot_count ? 2 * d->slot_count : SLOTS_MIN, *slots = calloc(count, sizeof *slots);
-    if (!slots)
+    uint64_t count = d->bucket_count ? 2 * d->bucket_count : BUCKETS_MIN, *buckets = calloc(count, sizeof *buckets);
+    if (!buckets)
         return -ENOMEM;
-    free(d->slots);
-    d->slots = slots;
-    d->slot_count = count;
+    free(d->buckets);
+    d->buckets = buckets;
+    d->bucket_count = count;
     for (uint64_t i = 0; i < d->count; i++)
-        d->slots[slot_of(d, d->bytes + d->key[i].at, d->key[i].len)] = i + 1;
+        d->buckets[bucket_of(d, d->bytes + d->key[i].at, d->key[i].len)] = i + 1;
     return 0;
 }
 
@@ -113,12 +113,13 @@ int directory_add(struct directory *d, const void *bytes, uint32_t len, uint64_t
     rc = d->count == d->locks ? -ENOSPC : make_room(d, len);
     if (rc)
         return rc;
-    uint64_t slot = slot_of(d, bytes, len);
+    uint64_t bucket = bucket_of(d, bytes, len);
     memcpy(d->bytes + d->bytes_used, bytes, len);
     d->key[d->count] = (struct directory_key){.at = d->bytes_used, .len = len};
     d->bytes_used += len;
     *index = times(d->count, d->step, d->locks);
-    d->slots[slot] = ++d->count;
+    d->buckets[bucket] = ++d->count;
+    assert(times(*index, d->unstep, d->locks) == d->count - 1); /* I7: the index leads back to this key alone */
     return 0;
 }
 

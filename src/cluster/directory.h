@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of a rack's named or sparse space: which dense index each has. Names are bytes, numbers are 8 of them.
  *
- * A key gets an index when it is first asked for, and keeps it: no index is ever used for another key, so whoever has once heard of
- * one may remember it for as long as the space exists. Indexes are given out in an order that spreads over the whole space, since
- * lock servers share it by ranges. */
+ * A key gets an index when a client first asks for it, and keeps it. No index is ever used for another key (I7), so clients may
+ * remember indexes for as long as the space exists. Indexes are given out in an order that spreads over the whole space, since lock
+ * servers share it by ranges. */
 #ifndef PAWL_CLUSTER_DIRECTORY_H
 #define PAWL_CLUSTER_DIRECTORY_H
 
@@ -24,8 +24,8 @@ struct directory {
     struct directory_key *key; /* by order */
     char *bytes;
     uint64_t bytes_used, bytes_room;
-    uint64_t *slots; /* order + 1, by hash; 0: none */
-    uint64_t slot_count;
+    uint64_t *buckets; /* order + 1, by hash; 0: none */
+    uint64_t bucket_count;
 };
 
 void directory_init(struct directory *d, enum pawl_keys keys, uint64_t locks);
@@ -34,7 +34,7 @@ void directory_free(struct directory *d);
 /* -ENOENT, or 0. */
 int directory_find(const struct directory *d, const void *bytes, uint32_t len, uint64_t *index);
 
-/* The same, and adds it if it is not there. -EINVAL: no such key can be; -ENOSPC: all indexes are taken; -ENOMEM. */
+/* The same, and adds the key if it is new. -EINVAL: not a key of this space; -ENOSPC: all indexes are taken; -ENOMEM. */
 int directory_add(struct directory *d, const void *bytes, uint32_t len, uint64_t *index);
 
 /* The key that has this index; -ENOENT. */

@@ -108,7 +108,7 @@ int host_create(const char *path, const struct coord_welcome *w, struct net_addr
     return rc;
 }
 
-/* Whether the header describes a file of that size; nothing in it is believed otherwise. */
+/* The design, if the header describes a file of that size; else nothing in it can be trusted. */
 static const struct packet_design *check_header(const struct host_header *h, uint64_t bytes)
 {
     struct host_header made = *h;
@@ -162,7 +162,7 @@ void host_close(struct host *h)
 void host_retire(struct host *h)
 {
     if (!__atomic_exchange_n(&h->header->dead, 1, __ATOMIC_ACQ_REL))
-        unlink(h->path); /* by the first who says so: a successor's file stays */
+        unlink(h->path); /* only once: a successor's file stays */
 }
 
 bool host_retire_if_idle(struct host *h, struct outbox *out)
@@ -202,7 +202,7 @@ void host_lock(struct host *h)
         undo_roll_back(h->undo, h->memory);
         if (h->design->local_recover)
             h->design->local_recover(h->memory);
-        ring_all(h); /* its maker may have completed it and died before it told anybody */
+        ring_all(h); /* the dead process may have completed a change and not woken the waiters */
         pthread_mutex_consistent(&h->header->mutex);
     }
     assert(!rc || rc == EOWNERDEAD);
@@ -222,6 +222,7 @@ void host_enter(struct host *h, struct outbox *out)
 
 void host_leave(struct host *h, struct outbox *out)
 {
+    assert(out->undo == h->undo); /* from host_enter */
     undo_commit(h->undo);
     host_unlock(h);
 }
@@ -250,7 +251,7 @@ bool host_move_switches(struct host_header *h, const struct net_addr switches[RA
 
 /* ---- sessions ---- */
 
-/* Whether nobody holds its life: then we do, until the caller lets it go. */
+/* Whether no thread holds the session's mutex: then the caller does, until it unlocks it. */
 static bool is_orphan(struct host_session *s)
 {
     int rc = pthread_mutex_trylock(&s->life);
@@ -298,6 +299,7 @@ void host_session_close(struct host *h, uint32_t session, struct outbox *out)
 {
     struct host_session *s = &h->sessions[session];
     host_enter(h, out);
+    assert(s->state != HOST_SESSION_FREE && s->pid == (uint32_t)getpid()); /* I6: the number is this process's until now */
     h->design->session_dead(h->memory, session, host_now(), out);
     __atomic_store_n(&s->state, HOST_SESSION_FREE, __ATOMIC_RELEASE);
     host_leave(h, out);

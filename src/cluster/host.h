@@ -2,8 +2,8 @@
 /* A host's memory on a real machine: a file in shared memory that all processes of the host map, with the state of a packet design
  * in it (designs/packet/packet.h), the host's sessions, and what the plumbing needs.
  *
- * It is changed under one robust mutex with an undo log: if a process dies in the middle of a change, whoever comes next finds what
- * was there before it. Packets leave after the change is complete; if its maker dies before it sent them, retransmission does.
+ * It is changed under one robust mutex with an undo log: if a process dies in the middle of a change, the next process undoes it
+ * (I5). Packets leave after the change is complete; if the process dies before it sent them, they are retransmitted.
  *
  * A session belongs to a process, which shows that it lives by a robust mutex, too. Its number is used again only when the process
  * has closed it or has ended: a process that was stopped for longer than its lease finds its session lost and not another's. */
@@ -69,10 +69,11 @@ int host_create(const char *path, const struct coord_welcome *w, struct net_addr
 int host_open(const char *path, struct host *h);
 void host_close(struct host *h);
 
-/* No other life of this host begins while this one may hold anything: from now on nobody finds the file. */
+/* No other life of this host begins while this one may hold anything: from now on no process finds the file. */
 void host_retire(struct host *h);
 
-/* The same if no session is open and no request is in use: then none can be any more, and the design says its farewell. */
+/* The same if no session is open and no request is in use: then none can be any more, and the design sends what it sends at the
+ * end. */
 bool host_retire_if_idle(struct host *h, struct outbox *out);
 
 /* Around every use of the memory. What comes out is added to the outbox; host_leave makes the change complete. */
@@ -86,12 +87,12 @@ void host_unlock(struct host *h);
 /* Whether everything of the host is still its own, by its lease. */
 bool host_lives(const struct host *h, uint64_t now);
 
-/* Where a switch is; false: nowhere. */
+/* The address of a switch; false: it has none. */
 bool host_switch(const struct host_header *h, unsigned i, struct net_addr *out);
 bool host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX]); /* whether any has moved */
 
 /* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use; -ESTALE: the
- * host's last one has gone, and it with them. */
+ * last session of the host has closed, and this life of the host is over. */
 int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t *session);
 
 /* What its requests hold and wait for, from this one on; between host_enter and host_leave. */
@@ -99,8 +100,8 @@ void host_claims(const struct host *h, uint64_t from, uint64_t now, struct coord
 /* By the same thread. */
 void host_session_close(struct host *h, uint32_t session, struct outbox *out);
 
-/* Sessions whose process has ended or whose lease has: what they held and waited for goes. One session per call: true if there may
- * be more; the outbox is then to be sent first. */
+/* Ends sessions whose process or lease has ended, with their holds and waits. One session per call: true if there may be more; the
+ * caller sends the outbox first. */
 bool host_look_after(struct host *h, uint32_t *session, struct outbox *out);
 
 #endif

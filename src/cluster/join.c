@@ -7,7 +7,7 @@
 
 #define AGAIN_NS (20 * NS_PER_MS)
 
-/* Whether what came is the answer to our JOIN. */
+/* Whether the packet answers the JOIN with this nonce. */
 static bool is_answer(const void *data, uint32_t len, uint64_t nonce, const char *space)
 {
     const struct coord_packet *p = coord_check(data, len, coord_space_id(space));

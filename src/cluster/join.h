@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asking the coordinator to take part, from a process that has nothing else to do meanwhile. */
+/* Joining a rack: asks the coordinator, and waits for the answer. */
 #ifndef PAWL_CLUSTER_JOIN_H
 #define PAWL_CLUSTER_JOIN_H
 
@@ -15,15 +15,15 @@ struct join_params {
     uint64_t deadline;  /* CLOCK_MONOTONIC */
 };
 
-/* 0 and the welcome, and the clock (host_now) of the JOIN that it answers. -ETIMEDOUT: nobody answered; -EAGAIN: not yet; or what
- * the coordinator said. */
+/* 0 and the welcome, and the clock (host_now) of the JOIN that it answers. -ETIMEDOUT: no answer; -EAGAIN: not yet; or the
+ * coordinator's refusal. */
 int join(struct udp *u, const struct join_params *p, struct coord_welcome *out, uint64_t *stamp);
 
-/* The question, for those who have something else to do meanwhile. */
+/* The packet, for callers that do something else meanwhile. */
 struct coord_packet join_packet(const struct join_params *p);
 
-/* One question and its answer, through a socket of its own, repeated until it comes or the deadline (CLOCK_MONOTONIC). What answers
- * has the question's nonce, this type and length. -ETIMEDOUT. */
+/* One question and its answer, through a socket of its own. The question is retransmitted until the deadline (CLOCK_MONOTONIC). The
+ * answer has the question's nonce, this type and length. -ETIMEDOUT. */
 int exchange(struct net_addr to, uint32_t self_ip, const struct coord_packet *ask, uint32_t len, enum coord_type type,
              uint64_t deadline, void *answer, uint32_t answer_len);
 

@@ -75,7 +75,8 @@ static int begin(struct journal *j, const struct head *h)
     return rc;
 }
 
-/* Until the end, or until what a writer did not complete: that is the last of all, or else the file is damaged. */
+/* Reads until the end, or until a record that its writer did not complete. Such a record must be the last, or the file is damaged.
+ */
 static int load(struct journal *j, struct directory *d, uint64_t size)
 {
     struct record r;
@@ -142,6 +143,7 @@ int journal_write(struct journal *j, const struct directory *d)
         return -errno;
     j->written = order;
     j->end = end;
+    assert(j->written == d->count);
     return 0;
 }
 

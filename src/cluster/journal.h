@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A directory on disk: every key, in the order in which they came, each with a check. What a coordinator has told anybody is
- * written and synced before it says so; one that starts anew goes on where its predecessor was. A record that is cut off at the end
- * was told to nobody. */
+/* A directory on disk: every key, in the order in which they came, each with a check. The coordinator writes and syncs a key before
+ * it sends the key's index to a client (I7). A coordinator that restarts goes on where its predecessor was. The index of a record
+ * that is cut off at the end was never sent. */
 #ifndef PAWL_CLUSTER_JOURNAL_H
 #define PAWL_CLUSTER_JOURNAL_H
 

@@ -6,13 +6,18 @@
 
 #define TOTAL_MAX (UINT64_C(1) << 46) /* what a fabric address can name, with room to spare */
 
-static uint64_t checksum(const struct layout_header *h)
+static uint64_t add_bytes(uint64_t sum, const void *data, size_t len)
 {
-    uint64_t sum = LAYOUT_MAGIC;
-    const unsigned char *bytes = (const unsigned char *)h;
-    for (size_t i = 0; i < offsetof(struct layout_header, checksum); i++)
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < len; i++)
         sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
     return sum;
+}
+
+static uint64_t checksum(const struct layout_header *h)
+{
+    uint64_t sum = add_bytes(LAYOUT_MAGIC, h, offsetof(struct layout_header, checksum));
+    return add_bytes(sum, &h->knobs, sizeof h->knobs);
 }
 
 /* Small tables of numbers have room to spare: nearly all keys then lie where they are looked for first, and the processor guesses
@@ -57,7 +62,7 @@ static bool make_ranges(const struct layout_params *p, struct layout_header *h)
         h->unit_bytes & (h->unit_bytes - 1))
         return false;
     if (p->design->lock_bytes)
-        h->lock_size = p->design->lock_bytes(h->range_units, h->range_max);
+        h->lock_size = p->design->lock_bytes(h->range_units, h->range_max, &h->knobs);
     return h->lock_size > 0 && h->lock_size <= TOTAL_MAX;
 }
 
@@ -94,13 +99,14 @@ int layout_make(const struct layout_params *p, struct layout_header *out)
         .record_count = p->holds,
         .ring_bytes = p->ring_bytes,
         .desc_size = p->design->desc_size,
+        .knobs = p->knobs ? *p->knobs : design_knobs(p->design),
         .token_base = p->birth,
         .lease_ns = p->lease_ns,
         .margin_ns = p->margin_ns,
         .check_ns = p->check_ns,
     };
     memcpy(h.design, p->design->name, strlen(p->design->name));
-    if (!make_ranges(p, &h))
+    if (!design_knobs_fine(p->design, &h.knobs) || !make_ranges(p, &h))
         return -EINVAL;
     h.cell_bytes = cell_bytes(p->keys, h.lock_size);
     if (h.cell_bytes > TOTAL_MAX / h.buckets)
@@ -141,7 +147,7 @@ const char *layout_fault(const struct layout_header *h, uint64_t size)
         return "its header is damaged";
     if (h->total_bytes != size)
         return "its size is not what its header says";
-    /* The checksum is right, so these hold unless somebody forged it; offsets are used without another look. */
+    /* The checksum is right, so these hold unless the header was forged. Offsets are used without further checks. */
     char name[LAYOUT_DESIGN_LEN + 1] = {0};
     memcpy(name, h->design, LAYOUT_DESIGN_LEN);
     const struct design *design = design_find(name);
@@ -162,6 +168,7 @@ const char *layout_fault(const struct layout_header *h, uint64_t size)
         .range_units = h->range_units,
         .range_max = h->range_max,
         .unit_bytes = h->unit_bytes,
+        .knobs = &h->knobs,
     };
     if (h->ring_bytes > LAYOUT_HEADER_BYTES * 4 || layout_make(&p, &again))
         return "its header is inconsistent";
@@ -195,5 +202,6 @@ void layout_space(const struct layout_header *h, fab_addr base, struct space *ou
         .lease_ns = h->lease_ns,
         .margin_ns = h->margin_ns,
         .check_ns = h->check_ns,
+        .knobs = h->knobs,
     };
 }

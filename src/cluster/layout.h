@@ -6,7 +6,7 @@
 #include "designs/core/design.h"
 
 #define LAYOUT_MAGIC UINT64_C(0x314c574150534b4c) /* reads "LKSPAWL1" in memory */
-#define LAYOUT_VERSION 4
+#define LAYOUT_VERSION 5
 #define LAYOUT_FEATURES 0 /* bits that a reader must know; none yet, so any is refused */
 #define LAYOUT_BYTE_ORDER UINT32_C(0x01020304)
 #define LAYOUT_BOOT_ID_LEN 16
@@ -40,9 +40,10 @@ struct layout_header {
     uint64_t lease_ns;
     uint64_t margin_ns;
     uint64_t check_ns;
-    uint64_t checksum; /* of all above */
-    /* What changes comes last and has a line of its own. */
+    uint64_t checksum; /* of all above, and of the knobs */
+    /* A line of its own for the field that changes, and for fields that are only read when the space is opened. */
     _Alignas(CACHE_LINE) uint64_t token_floor; /* above every token of every lock that was forgotten to make room */
+    struct knobs knobs;                        /* of the design */
 };
 
 #define LAYOUT_HEADER_BYTES 4096
@@ -66,6 +67,7 @@ struct layout_params {
     uint64_t check_ns;
     uint64_t birth;
     uint64_t range_units, range_max, unit_bytes; /* designs with ranges; 0: as above */
+    const struct knobs *knobs;                   /* null: the design's usual ones */
 };
 
 /* Whether the locks of a space lie in sparse memory: what is not touched costs nothing, and what is may be missing then. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Liveness on one machine: a robust process-shared mutex per slot, held by a thread of the session. When the process ends, however
- * it ends, the kernel marks the mutex and wakes who waits on its word. */
+ * it ends, the kernel marks the mutex and wakes those that wait on its word. */
 #ifndef PAWL_CLUSTER_LIFE_H
 #define PAWL_CLUSTER_LIFE_H
 

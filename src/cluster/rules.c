@@ -35,6 +35,7 @@ int rules_move(const struct rules *r, unsigned racks, unsigned first, unsigned e
         next.now.owner[s] = (uint8_t)rack;
     }
     next.now.version++;
+    assert(next.now.version > r->now.version && rack_rules_fine(&next.now, racks));
     if (news)
         *out = next;
     return news ? 0 : -EALREADY;

@@ -14,7 +14,7 @@ static fab_addr lease_addr(const struct seat *seat, uint32_t slot)
 
 /* ---- opening ---- */
 
-/* The previous owner's records mean nothing to us. While the slot is TAKEN nobody reads them. */
+/* The previous owner's records mean nothing to the new session. While the slot is TAKEN no session reads them. */
 static int clear_records(const struct seat *seat, uint32_t slot, fab_addr home)
 {
     const struct space *s = seat->space;
@@ -47,7 +47,8 @@ static int describe(const struct seat *seat, uint32_t slot, const struct session
     return fab_write(seat->ep, at, &s.lease_ns, offsetof(struct slot, life) - offsetof(struct slot, lease_ns));
 }
 
-/* Lease and proof change in one step, so that whoever sees the slot taken knows whom to shut out. 1: taken, *taken its lease. */
+/* Lease and proof change in one step, so that others who see the slot taken know which peer to fence. 1: taken, *taken its lease.
+ */
 static int claim(const struct seat *seat, uint32_t slot, const struct session_params *p, uint64_t *taken)
 {
     u128 expect, old;
@@ -56,7 +57,7 @@ static int claim(const struct seat *seat, uint32_t slot, const struct session_pa
         return rc;
     uint64_t was = (uint64_t)expect;
     if (lease_state(was) == SLOT_TAKEN && (uint64_t)(expect >> 64) == p->proof) {
-        *taken = was; /* ours: the connection broke before we were told */
+        *taken = was; /* its own: the connection broke before the answer came */
         return 1;
     }
     if (lease_state(was) != SLOT_FREE)
@@ -73,6 +74,7 @@ static int claim(const struct seat *seat, uint32_t slot, const struct session_pa
 
 static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struct session_params *p)
 {
+    assert(lease_state(taken) == SLOT_TAKEN); /* I6 */
     uint64_t old, live = lease_word(SLOT_LIVE, lease_epoch(taken), lease_stamp_for(seat, p->lease_ns));
     int rc = clear_records(seat, slot, home_of(seat, slot, p));
     if (!rc)
@@ -82,7 +84,7 @@ static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struc
     if (rc)
         return rc;
     if (old != taken)
-        return -PAWL_ELOST; /* we took longer than a lease */
+        return -PAWL_ELOST; /* it took longer than a lease */
     struct session *me = seat->me;
     me->slot = slot;
     me->epoch = lease_epoch(live);
@@ -116,7 +118,7 @@ static int set_state(const struct seat *seat, uint32_t slot, uint64_t from, enum
     return rc ? rc : old == from;
 }
 
-/* Taken for lost before it was used: there is nothing to recover, and others would leave it alone until our process ends. */
+/* Declared lost before it was used: there is nothing to recover, and others would leave the slot alone until this process ends. */
 static void give_back(const struct seat *seat, uint32_t slot, uint64_t taken)
 {
     uint64_t lease;
@@ -125,7 +127,7 @@ static void give_back(const struct seat *seat, uint32_t slot, uint64_t taken)
         set_state(seat, slot, lease, SLOT_FREE);
 }
 
-/* 1: ours now; 0: not to be had. */
+/* 1: the session's now; 0: not available. */
 static int try_slot(struct seat *seat, uint32_t slot, const struct session_params *p)
 {
     uint64_t taken = 0;
@@ -141,7 +143,7 @@ static int try_slot(struct seat *seat, uint32_t slot, const struct session_param
         rc = move_in(seat, slot, taken, p);
         rc = rc ? rc : 1;
     }
-    if (rc == -PAWL_ELOST && kernel) { /* we were stopped for longer than a lease; nobody has seen a session yet: another slot */
+    if (rc == -PAWL_ELOST && kernel) { /* it was stopped for longer than a lease before the session began: another slot */
         give_back(seat, slot, taken);
         rc = 0;
     }
@@ -161,11 +163,11 @@ int session_open(struct seat *seat, const struct session_params *p)
     size_t bytes = seat->space->design->session_bytes;
     if (bytes && !seat->me->design_state && !(seat->me->design_state = calloc(1, bytes)))
         return -ENOMEM;
-    seat->me->slot = UINT32_MAX; /* nobody yet: what follows looks after all slots */
+    seat->me->slot = UINT32_MAX; /* none yet: session_tend looks after all slots */
     seat->me->lease_copy = 0;
     seat->me->lease = &seat->me->lease_copy;
-    /* Starting elsewhere keeps those who open at the same time out of each other's way, and at the same place every time leads back
-     * to a slot that was claimed when the connection broke. */
+    /* Sessions that open at the same time start at different slots. One that tries again starts at the same slot, and finds the one
+     * that it claimed when the connection broke. */
     uint32_t start = (uint32_t)(mix64(p->proof) % seat->space->slot_count);
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < seat->space->slot_count; i++) {
@@ -185,6 +187,7 @@ int session_close(const struct seat *seat)
 {
     struct session *me = seat->me;
     uint64_t lease;
+    assert(me->slot < seat->space->slot_count);
     int rc = fab_read64(seat->ep, lease_addr(seat, me->slot), &lease);
     if (!rc && lease_state(lease) == SLOT_LIVE && lease_epoch(lease) == me->epoch)
         rc = set_state(seat, me->slot, lease, SLOT_LOST);
@@ -220,15 +223,16 @@ static int tend_slot(void *ctx, uint32_t slot, uint64_t lease)
     int rc = 0;
     if (design->recover)
         rc = design->recover(seat, slot, lease_epoch(lease));
-    else if (!(design->features & DESIGN_RECOVERY)) /* its locks are its own for ever, and so is the slot that they name */
+    else if (!(design->features & DESIGN_RECOVERY)) /* its locks stay held for ever, and so does the slot that they name */
         rc = seat_records(seat, slot, any_record, NULL);
     if (rc)
         return rc < 0 ? rc : 0;
-    /* Once more after it was shut out: what was under way may have arrived since. Then the slot can serve another. */
+    /* Recovers once more after the session was fenced: verbs in flight may have arrived since. Then the slot can serve another. */
     rc = seat_fence(seat, slot);
     if (rc)
         return rc == -EAGAIN ? 0 : rc;
     rc = design->recover ? design->recover(seat, slot, lease_epoch(lease)) : 0;
+    assert(lease_state(lease) == SLOT_LOST); /* I6: lost, recovered from and fenced before it is free */
     if (!rc)
         rc = set_state(seat, slot, lease, SLOT_FREE);
     return rc < 0 ? rc : 0;

@@ -14,12 +14,12 @@ struct session_params {
 
 /* Takes a slot and fills seat->me, whose arrays the caller has provided (seen: slot_count; shadow and, if the design has ranges,
  * ranges: record_count; but not on shared memory, where the records themselves serve). me->design_state is made if the design has
- * one; the caller frees it. On shared memory the calling thread becomes the one by whose death the kernel reports the session's, so
- * it must outlive it. -PAWL_ELIMIT if no slot is free. */
+ * one; the caller frees it. On shared memory the kernel reports the session's death when
+ * the calling thread ends, so that thread must outlive the session. -PAWL_ELIMIT if no slot is free. */
 int session_open(struct seat *seat, const struct session_params *p);
 
-/* Ends the session: whatever it still holds or waits for is recovered as if it had died, then the slot is free.
- * By the thread that opened it. */
+/* Ends the session: its holds and waits are recovered as if it had died, then the slot is free (I11).
+ * Called by the thread that opened it. */
 int session_close(const struct seat *seat);
 
 /* Looks after the others: recovers from the dead and frees their slots. Called now and then by every session. */
@@ -31,8 +31,8 @@ int session_tend_some(const struct seat *seat, uint32_t *next);
 /* Declares another session lost, whether or not its lease runs: an operator's last resort. -ENOENT if the slot is not live. */
 int session_break(const struct seat *seat, uint32_t slot, uint32_t epoch);
 
-/* The same without passing on what it held: before a space is removed, when no one is to be granted anything any more.
- * -EAGAIN: its lease changed meanwhile, ask again. */
+/* The same without recovery: before a space is removed, when nothing may be granted any more.
+ * -EAGAIN: its lease changed meanwhile, try again. */
 int session_condemn(const struct seat *seat, uint32_t slot, uint32_t epoch);
 
 #endif

@@ -49,7 +49,7 @@ static uint64_t meta_claim(const struct seat *seat, uint64_t meta)
     return meta_ours(seat, CELL_CLAIMED, (meta_generation(meta) + 1) & FIELD_MAX(META_GENERATION_BITS)) | tag << META_TAG_SHIFT;
 }
 
-/* The state of a cell whose work was somebody's: same generation, same session. */
+/* Another state of the same work: same generation, same session. */
 static uint64_t meta_turn(uint64_t meta, enum cell_state state)
 {
     return (meta & FIELD_MAX(CELL_STATE_SHIFT)) | (uint64_t)state << CELL_STATE_SHIFT;
@@ -94,8 +94,8 @@ static int read_bucket(const struct seat *seat, const struct table *t, uint64_t 
     return 0;
 }
 
-/* 1: changed; 0: it was no longer `from`. An unknown outcome is not left at that, or a claim of ours could stay behind that we know
- * nothing of: it is tried again while the session lives, and generation and claim make what we wrote recognisable. */
+/* 1: changed; 0: it was no longer `from`. After an unknown outcome it tries again while the session lives, or a claim could stay
+ * behind without its session's knowledge. Generation and claim make the session's own value recognisable. */
 static int change_bucket(const struct seat *seat, const struct table *t, uint64_t i, struct bucket from, struct bucket to)
 {
     bool doubt = false;
@@ -287,7 +287,7 @@ static int worker_gone(const struct seat *seat, uint64_t meta)
     return rc ? rc : (lease_epoch(lease) & FIELD_MAX(META_EPOCH_BITS)) != field_get(meta, 0, META_EPOCH_BITS);
 }
 
-/* A cell that was condemned by one who is gone lives on. */
+/* A cell that was condemned by a session that is gone becomes live again. */
 static int lift_sentence(const struct seat *seat, const struct table *t, uint64_t i, struct bucket b)
 {
     int rc = worker_gone(seat, b.meta);
@@ -312,14 +312,14 @@ static int execute(const struct seat *seat, const struct table *t, uint64_t i, s
             hold_close(seat, &h);
         return rc == -PAWL_EHELD ? 0 : rc;
     }
-    rc = raise_floor(seat, t, h.token);
+    rc = raise_floor(seat, t, h.token); /* I2: before the cell can get another key */
     if (!rc)
         rc = change_bucket(seat, t, i, condemned, dead);
     int end = design->release(seat, &h);
     return rc < 0 ? rc : end ? end : rc;
 }
 
-/* Forgets the lock in this cell if nobody holds it: 1. */
+/* Forgets the lock in this cell if no session holds it: 1. */
 static int forget(const struct seat *seat, const struct table *t, uint64_t i)
 {
     struct bucket b = {0, 0};
@@ -334,7 +334,7 @@ static int forget(const struct seat *seat, const struct table *t, uint64_t i)
         return rc;
     rc = execute(seat, t, i, condemned);
     if (rc <= 0) {
-        int undo = change_bucket(seat, t, i, condemned, b); /* if it is no longer condemned, others took us for dead */
+        int undo = change_bucket(seat, t, i, condemned, b); /* if it is no longer condemned, others declared this session lost */
         return rc ? rc : undo < 0 ? undo : 0;
     }
     return rc;
@@ -361,12 +361,12 @@ struct insertion {
     const struct table *t;
     const struct name_words *name; /* null: the key is all there is */
     uint64_t key;
-    uint64_t at;         /* the cell that we claimed */
-    struct bucket claim; /* and what we wrote there */
+    uint64_t at;         /* the cell that it claimed */
+    struct bucket claim; /* and the value that it wrote there */
 };
 
-/* Can nothing that this session began take effect any more? Its slot is free again, or serves another, only once that is certain;
- * and whoever is in it now is not to be asked. */
+/* Can nothing that this session began take effect any more? Its slot is free again, or serves another session, only once that
+ * is certain, and then the new session need not be fenced. */
 static int shut_out(const struct seat *seat, uint64_t meta)
 {
     uint32_t slot = (uint32_t)field_get(meta, META_SLOT_SHIFT, META_SLOT_BITS);
@@ -378,8 +378,8 @@ static int shut_out(const struct seat *seat, uint64_t meta)
     return !same || lease_state(lease) == SLOT_FREE || !seat_fence(seat, slot);
 }
 
-/* A claim or what is left of one: once its session is gone for certain, the cell can serve again. */
-static int bury(const struct insertion *in, uint64_t i, struct bucket b)
+/* A claim, or a dropped one: once its session is certainly gone, the cell can be used again. */
+static int clear_claim(const struct insertion *in, uint64_t i, struct bucket b)
 {
     int rc = worker_gone(in->seat, b.meta);
     if (rc > 0 && meta_state(b.meta) == CELL_CLAIMED) {
@@ -394,7 +394,7 @@ static int bury(const struct insertion *in, uint64_t i, struct bucket b)
     return rc < 0 ? rc : 0;
 }
 
-/* Claims the first cell that can be had. 1: claimed; 0: lost it to somebody; -ENOSPC: there is none. */
+/* Claims the first cell that is free. 1: claimed; 0: another session was faster; -ENOSPC: there is none. */
 static int claim_cell(struct insertion *in)
 {
     uint64_t start = home(in->t, in->key);
@@ -403,7 +403,7 @@ static int claim_cell(struct insertion *in)
         struct bucket b = {0, 0};
         int rc = read_bucket(in->seat, in->t, i, &b);
         if (!rc && (meta_state(b.meta) == CELL_CLAIMED || meta_state(b.meta) == CELL_ZOMBIE)) {
-            rc = bury(in, i, b);
+            rc = clear_claim(in, i, b);
             if (!rc)
                 rc = read_bucket(in->seat, in->t, i, &b); /* it may be free now, and there may be no other */
         }
@@ -418,7 +418,7 @@ static int claim_cell(struct insertion *in)
     return -ENOSPC;
 }
 
-/* Our own claim, dropped by another or not: we write nothing more there. */
+/* Gives up the claim, whether or not another session has dropped it: nothing more is written there. */
 static int give_way(const struct insertion *in)
 {
     struct bucket gone = {in->key, meta_make(CELL_DEAD, meta_generation(in->claim.meta))};
@@ -433,7 +433,7 @@ static int give_way(const struct insertion *in)
 static int sole_claim(const struct insertion *in)
 {
     uint64_t start = home(in->t, in->key);
-    bool before = true; /* we look at cells before our own */
+    bool before = true; /* the cells before its own */
     for (uint64_t n = 0; n < PROBE_MAX && n < in->t->buckets; n++) {
         uint64_t i = (start + n) & (in->t->buckets - 1);
         struct bucket b = {0, 0};
@@ -457,19 +457,19 @@ static int sole_claim(const struct insertion *in)
         } else if (meta_state(b.meta) == CELL_CLAIMED) {
             if (before)
                 return 0;
-            /* The claim further back gives way; should it commit first, our next look finds it live. */
+            /* The claim further back gives way; should it commit first, the next look finds it live. */
             struct bucket zombie = {b.key, meta_turn(b.meta, CELL_ZOMBIE)};
             rc = change_bucket(in->seat, in->t, i, b, zombie);
             if (rc < 0)
                 return rc;
             if (!rc)
-                n--; /* it changed under us: look at it again */
+                n--; /* it has changed: look at it again */
         }
     }
     return 1;
 }
 
-/* Whoever had this key before may have been forgotten: the lock's tokens must start above what it was granted then. */
+/* The key may have had a lock before that was forgotten: tokens must start above those of that lock (I2). */
 static int raise_lock(const struct insertion *in)
 {
     const struct design *design = in->seat->space->design;
@@ -483,9 +483,9 @@ static int raise_lock(const struct insertion *in)
         if (rc)
             return rc;
         h.mode = PAWL_EXCLUSIVE;
-        /* Somebody may be about to find out that the cell is no longer what it was; it leaves at once. */
+        /* A session that still looks for the cell's former key may hold the lock; it finds out and releases it at once. */
         rc = design->acquire(in->seat, &h, DEADLINE_NEVER);
-        if (rc && rc != -PAWL_ELOST) /* then it may be held, and the record tells whoever recovers */
+        if (rc && rc != -PAWL_ELOST) /* after a loss it may be held, and recovery needs the record */
             hold_close(in->seat, &h);
     } while (rc == DESIGN_LOOK_AGAIN); /* the claim is still ours */
     if (rc)
@@ -504,7 +504,7 @@ static int insert_once(struct insertion *in, struct cell *out)
     rc = in->name ? fab_write(in->seat->ep, name_addr(in->t, in->at), in->name->words, in->name->bytes) : 0;
     if (!rc)
         rc = sole_claim(in);
-    if (rc > 0) { /* not earlier: the key may have been forgotten elsewhere until we looked, and its tokens count */
+    if (rc > 0) { /* not earlier: the key may have been forgotten elsewhere until the look, and its tokens count */
         rc = raise_lock(in);
         rc = rc ? rc : 1;
     }
@@ -512,6 +512,7 @@ static int insert_once(struct insertion *in, struct cell *out)
         int undo = give_way(in);
         return rc ? rc : undo;
     }
+    assert(meta_state(in->claim.meta) == CELL_CLAIMED && in->claim.key == in->key); /* I7 */
     struct bucket live = {in->key, meta_make(CELL_LIVE, meta_generation(in->claim.meta))};
     rc = change_bucket(in->seat, in->t, in->at, in->claim, live);
     if (rc > 0) {

@@ -3,8 +3,8 @@
  *
  * A sparse or named space is a table with open addressing. A cell is a 16-byte bucket {key, meta} and right behind it the lock
  * itself, so that finding and locking touch one line. For names the key is the name's hash, and the name stands in an array of its
- * own at the cell's place. meta is a state, a generation that rises each time the cell gets another key, and whose work is under
- * way:
+ * own at the cell's place. meta is a state, a generation that rises each time the cell gets another key, and the session that
+ * works on it:
  *
  *     EMPTY      never used; a probe sequence ends here
  *     CLAIMED    being inserted by a session, not to be used yet
@@ -13,11 +13,11 @@
  *     DEAD       forgotten; may be claimed again
  *     ZOMBIE     a claim that another has dropped while its session may still be writing the name; DEAD once it cannot
  *
- * Two that insert the same key at once claim two cells; each looks through the whole sequence again before it commits, and the
- * claim further back gives way (I7). A lock is forgotten only under its own exclusive hold, and who has acquired a lock looks
- * again whether the cell still has the key: so nobody ever holds a lock of another key. It is condemned first: a forgetter that is
- * lost meanwhile finds, however late, that its sentence was lifted. Tokens of whatever is inserted later start above those of all
- * that was forgotten. */
+ * Two sessions that insert the same key at once claim two cells. Each looks through the whole sequence again before it commits, and
+ * the claim further back gives way (I7). A lock is forgotten only under its own exclusive hold, and a session that has acquired a
+ * lock checks again that the cell still has the key. So no session ever holds a lock of another key. The cell is condemned first: a
+ * session that is lost while it forgets a lock finds, however late, that the cell is no longer condemned. Tokens of keys that are
+ * inserted later start above those of all forgotten locks (I2). */
 #ifndef PAWL_CLUSTER_TABLE_H
 #define PAWL_CLUSTER_TABLE_H
 

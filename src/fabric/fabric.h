@@ -10,7 +10,7 @@
  *   atomicity atomics on one word are atomic with each other. They are atomic with the CPU's only if FAB_CPU_ATOMIC is set;
  *   reads     a READ or WRITE is atomic for each aligned 8 bytes and no more;
  *   unknown   a verb that returns -FAB_EUNKNOWN took effect once or not at all, and if so then before any later verb of
- *             this endpoint does: who reads again afterwards sees the outcome;
+ *             this endpoint does: a caller that reads again afterwards sees the outcome;
  *   fencing   after fab_fence(peer) returns 0 no verb that the peer issued before takes effect any more.
  * Messages promise nothing: they may be lost, doubled, late or out of order. */
 #ifndef PAWL_FABRIC_FABRIC_H
@@ -131,7 +131,7 @@ struct fab_ep {
     const struct fab_ops *ops;
     struct world *world;
     uint32_t caps;
-    uint32_t id;    /* who messages come from, and whom fab_fence shuts out; on shared memory the session's slot */
+    uint32_t id;    /* the sender of messages, and the peer that fab_fence shuts out; on shared memory the session's slot */
     uint32_t node;  /* the node whose memory is local to this endpoint */
     uint32_t spin;  /* shared memory: how many times to look before sleeping */
     uint32_t rings; /* shared memory: how many message rings there are, */
@@ -206,7 +206,7 @@ static inline int fab_write64(struct fab_ep *ep, fab_addr addr, uint64_t value)
     return fab_write_far(ep, addr, &value, sizeof value);
 }
 
-/* A write that nobody waits for; it takes effect before any later verb of this endpoint to that node. */
+/* A write without waiting; it takes effect before any later verb of this endpoint to that node. */
 static inline void fab_post64(struct fab_ep *ep, fab_addr addr, uint64_t value)
 {
     if (fab_is_shm(ep))
@@ -251,11 +251,11 @@ static inline int fab_wait(struct fab_ep *ep, fab_addr addr, uint64_t mask, uint
     return fab_wait_any(ep, &cond, 1, deadline);
 }
 
-/* Waits while (words & mask) == value, by one READ per look, and says what the last look saw: who waits for another node's memory
- * need not read again what ended the wait. Each word is of one moment, the two may not be. Not on shared memory. */
+/* Waits while (words & mask) == value, by one READ per look, and says what the last look saw: a caller that waits for another
+ * node's memory need not read again what ended the wait. Each word is of one moment, the two may not be. Not on shared memory. */
 int fab_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t deadline, u128 *seen);
 
-/* Wakes up to n who wait on that half of the word. Changing a word does not wake by itself on shared memory. */
+/* Wakes up to n waiters on that half of the word. Changing a word does not wake by itself on shared memory. */
 void fab_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n);
 
 /* ---- messages ---- */

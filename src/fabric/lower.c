@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-/* Each failed round means that somebody else's succeeded; that many in a row means a fabric that lies. */
+/* Each failed round means that another's succeeded; that many in a row means a broken fabric. */
 #define ROUNDS_MAX 1000000
 
 u128 fab_verb_result(const struct fab_op *op, u128 word)

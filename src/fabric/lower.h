@@ -8,7 +8,7 @@
 /* What an atomic verb leaves in a word that held `word`. */
 u128 fab_verb_result(const struct fab_op *op, u128 word);
 
-/* A masked CAS or FAA on a fabric that has plain CAS only: read, compute, compare-and-swap, until nobody came between. */
+/* A masked CAS or FAA on a fabric that has plain CAS only: read, compute, compare-and-swap, until no other came between. */
 int fab_lower_masked(struct fab_ep *ep, struct fab_op *op);
 
 #endif

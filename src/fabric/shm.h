@@ -24,7 +24,7 @@ int fab_shm_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof);
 uint64_t fab_shm_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value);
 void fab_shm_local_fence(struct fab_ep *ep);
 
-/* Waiting, apart: who waits for many operations at once gathers their conditions first. Adds a condition's futex to
+/* Waiting, apart: a caller that waits for many operations at once gathers their conditions first. Adds a condition's futex to
  * `waits`; false if the condition no longer holds. */
 struct futex_waitv;
 bool fab_shm_arm(struct fab_ep *ep, const struct fab_cond *cond, struct futex_waitv *wait);

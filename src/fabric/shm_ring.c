@@ -127,7 +127,7 @@ int fab_shm_ring_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline)
         return -ENOTCONN;
     fab_addr head_addr = ep->ring0 + ep->id * sizeof *r + offsetof(struct ring, head);
     for (uint64_t hole_until = 0;;) {
-        uint64_t ticket = __atomic_load_n(&r->tail, __ATOMIC_RELAXED); /* ours alone */
+        uint64_t ticket = __atomic_load_n(&r->tail, __ATOMIC_RELAXED); /* only the owner writes it */
         uint64_t head = __atomic_load_n(&r->head, __ATOMIC_ACQUIRE);
         struct cell *c = &r->cells[ticket % CELLS];
         int rc = 0;

@@ -111,7 +111,7 @@ void sim_ep_free(struct fab_ep *fab)
 
 /* ---- crashes ---- */
 
-/* What the dead process stored is visible for good; whom it waited for need not know; its connections are gone from the
+/* What the dead process stored is visible for good; its waits end silently; its connections are gone from the
  * NICs' caches. What it has in flight goes on. */
 static void fabric_process_crashed(void *ctx, struct sim_process *process)
 {

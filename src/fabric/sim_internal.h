@@ -13,7 +13,7 @@
 #define MAILBOX_MAX 256u  /* messages that wait for one process */
 #define VERB_DATA_MAX 64u /* bytes of a WRITE kept in the verb itself */
 
-/* Somebody waits for a word of its own node. */
+/* A task waits for a word of its own node. */
 struct sim_watch {
     uint64_t offset;
     struct sim_ticket ticket;
@@ -88,7 +88,7 @@ struct sim_verb {
     struct fab_op *result; /* the caller's */
     uint64_t request, birth;
     bool last;          /* its completion is the request's */
-    bool posted;        /* nobody waits for it */
+    bool posted;        /* no task waits for it */
     bool second_half;   /* the first half has taken effect */
     bool upper_first;   /* torn: the upper part takes effect before the lower */
     uint16_t torn;      /* a READ or WRITE is torn at this byte; 0: it is not */

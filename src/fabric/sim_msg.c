@@ -174,7 +174,7 @@ int sim_fab_fence(struct fab_ep *fab, uint32_t peer, uint64_t proof)
             all = false;
             continue;
         }
-        /* Its NIC can be told, its CPU cannot: who shares the memory node is shut out when it is gone. */
+        /* Its NIC can be told, its CPU cannot: a peer on the memory node itself is fenced only when it is gone. */
         if (host->server && cpu_may_store(sim, host, peer, proof))
             all = false;
         uint64_t way_ns = sim_way_ns(ep, sim_node_of(ep->fabric, i));

@@ -16,7 +16,7 @@ static struct sim_verb *verb_new(struct sim_ep *ep, struct sim_node *node, const
     if (unlikely(!fabric->free_verbs)) {
         struct verb_chunk *chunk = calloc(1, sizeof *chunk);
         if (!chunk)
-            abort(); /* the simulation cannot go on, and there is nobody to tell */
+            abort(); /* the simulation cannot go on */
         chunk->next = fabric->chunks;
         fabric->chunks = chunk;
         for (unsigned i = VERBS_PER_CHUNK; i-- > 0;) {
@@ -105,7 +105,7 @@ static void verb_complete(struct sim_verb *verb, int error, uint64_t at_ns)
     verb_done(verb);
 }
 
-/* The answer travels back; it may be lost, and then nobody knows. */
+/* The answer travels back; it may be lost, and then the outcome is unknown. */
 static void verb_answer(struct sim_verb *verb, int error)
 {
     struct sim_ep *ep = verb->ep;
@@ -429,7 +429,7 @@ void sim_fab_post(struct fab_ep *fab, const struct fab_op *op)
         ep_await_reset(ep);
     fab->counts.writes++;
     if (ep->post_error)
-        return; /* the connection is in error until somebody looks */
+        return; /* the connection is in error until it is used again */
     struct fab_op copy = *op;
     struct sim_node *node = sim_node_of(ep->fabric, FAB_NODE(op->addr));
     sim_ep_connect(ep, node);

@@ -48,7 +48,8 @@ struct args_rest {
 #define ARGS_RUN (-1)
 #define ARGS_EXIT_USAGE 2 /* as of grep, diff and flock's own relatives: not 1, which is an answer */
 
-/* argv[0] is skipped; argv is rearranged. Returns ARGS_RUN or the exit status: 0 after --help, 2 after a complaint. */
+/* argv[0] is skipped; argv is rearranged. Returns ARGS_RUN or the exit status: 0 after --help, 2 after a complaint. `rest` null:
+ * words that are not options are wrong. */
 int args_parse(const struct args *a, int argc, char **argv, struct args_rest *rest);
 
 /* For complaints of the caller's own, in the same form; returns the exit status 2. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hashes for tables in lock memory. Not for secrets: whoever chooses the names can make them collide, which costs time,
+/* Hashes for tables in lock memory. Not for secrets: a user who chooses the names can make them collide, which costs time,
  * never correctness, because the tables compare whole keys. */
 #ifndef PAWL_LIB_HASH_H
 #define PAWL_LIB_HASH_H

@@ -6,7 +6,7 @@
 #include "lib/base.h"
 #include <stdio.h>
 
-#define JSON_DEPTH_MAX 16 /* our deepest output has five levels */
+#define JSON_DEPTH_MAX 16 /* the deepest output has five levels */
 
 struct json {
     FILE *out;

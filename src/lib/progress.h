@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 struct progress {
-    FILE *out;        /* null: nobody watches */
+    FILE *out;        /* null: no terminal */
     const char *what; /* "seeds", "seconds" …: what is counted */
     uint64_t total;   /* 0: unknown */
     uint64_t start_ns, next_ns;

@@ -4,9 +4,13 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #define LOOK_NS (100 * NS_PER_MS) /* how often whether to stop */
+#define LOOK_MS 100
+#define OWN_PORT 10 /* lock servers listen at the coordinator's port and this and up: hosts find them there after a restart */
 
 static int open_journal(struct coordinating *c, const char *path, const char **why)
 {
@@ -14,9 +18,10 @@ static int open_journal(struct coordinating *c, const char *path, const char **w
     if (rc == -EBUSY)
         *why = "another coordinator uses the file with the keys of this space";
     else if (rc == -EINVAL)
-        *why = "the file with the keys is of another space, or of another kind or number of keys; it goes with --keys and --locks";
+        *why = "the file with the keys belongs to another space, or to another kind or number of keys; it goes with --keys and "
+               "--locks";
     else if (rc == -EBADMSG)
-        *why = "the file with the keys is damaged; with another one nobody may hold anything from before";
+        *why = "the file with the keys is damaged; start with a new file only when no client holds a lock";
     return rc;
 }
 
@@ -25,7 +30,7 @@ static int open_rules(struct coordinating *c, const char *path, const char **why
     struct rules rules = c->coordinator.rules;
     int rc = rules_load(path, c->coordinator.space, c->coordinator.config.racks, &rules);
     if (rc == -EINVAL)
-        *why = "the file with the rules is damaged, of another space or of another number of racks; it goes with --racks";
+        *why = "the file with the rules is damaged, or belongs to another space or number of racks; it goes with --racks";
     if (rc)
         return rc;
     coordinator_set_rules(&c->coordinator, &rules);
@@ -66,7 +71,7 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
     return rc;
 }
 
-/* For the steward: it answers whoever asks. */
+/* For the steward, which answers the sender. */
 static void one_packet(struct coordinating *c, const void *data, uint32_t len, struct net_addr from)
 {
     outbox_clear(c->out);
@@ -77,7 +82,7 @@ static void one_packet(struct coordinating *c, const void *data, uint32_t len, s
     }
 }
 
-/* A key that is told must not be forgotten: while the disk does not take it nobody hears of it, and asks again. */
+/* Drops the answers about keys: while the disk does not take new keys, no client may hear of them (I7). Clients ask again. */
 static unsigned without_keys(struct udp_out *out, unsigned count)
 {
     unsigned left = 0;
@@ -87,7 +92,7 @@ static unsigned without_keys(struct udp_out *out, unsigned count)
     return left;
 }
 
-/* Nor rules; while the disk does not take them they stay as they were. */
+/* Likewise rules: while the disk does not take new ones, the old ones stay. */
 static void keep_rules(struct coordinating *c)
 {
     const struct coordinator *k = &c->coordinator;
@@ -119,6 +124,8 @@ void coordinating_run(struct coordinating *c)
         }
         if (c->journal.fd >= 0 && journal_write(&c->journal, &c->directory))
             count = without_keys(out, count);
+        else
+            assert(c->journal.fd < 0 || c->journal.written == c->directory.count); /* I7 */
         udp_send(&c->udp, out, count);
         struct udp_out more = {.data = answers[0].bytes};
         while ((more.len = coordinator_more(&c->coordinator, answers[0].bytes, &more.to)))
@@ -140,4 +147,80 @@ void coordinating_close(struct coordinating *c)
     free(c->members);
     free(c->steward);
     free(c->out);
+}
+
+/* ---- with lock servers in the same process ---- */
+
+static void *run_coordinator(void *arg)
+{
+    coordinating_run(arg);
+    return NULL;
+}
+
+static void *run_station(void *arg)
+{
+    station_run(arg);
+    return NULL;
+}
+
+/* Where the n-th lock server listens; port 0, which is any, if its own port is taken. */
+static struct net_addr own_address(struct net_addr coordinator, unsigned n)
+{
+    struct udp probe;
+    struct net_addr at = coordinator;
+    at.port = 0;
+    if (coordinator.port > UINT16_MAX - OWN_PORT - RACK_SERVERS_MAX)
+        return at;
+    at.port = (uint16_t)(coordinator.port + OWN_PORT + n);
+    if (udp_open(&probe, at))
+        at.port = 0;
+    else
+        udp_close(&probe);
+    return at;
+}
+
+static int start_server(struct coordinating *c, struct station *s, unsigned n, const struct station_params *like, pthread_t *thread)
+{
+    struct station_params p = *like;
+    p.member.at = own_address(c->udp.at, n);
+    p.member.coordinator = c->udp.at;
+    int rc = station_open(s, &p);
+    if (!rc && pthread_create(thread, NULL, run_station, s)) {
+        station_close(s);
+        rc = explain(-EAGAIN, "cannot start a thread");
+    }
+    return rc;
+}
+
+int coordinating_serve(struct coordinating *c, unsigned servers, const struct station_params *like, volatile sig_atomic_t *stop,
+                       void (*ready)(void))
+{
+    struct station *stations = calloc(servers ? servers : 1, sizeof *stations);
+    pthread_t coordinator, threads[RACK_SERVERS_MAX];
+    unsigned running = 0;
+    assert(servers <= RACK_SERVERS_MAX && c->stop == stop);
+    if (!stations)
+        return explain(-ENOMEM, "out of memory");
+    if (pthread_create(&coordinator, NULL, run_coordinator, c)) {
+        free(stations);
+        return explain(-EAGAIN, "cannot start a thread");
+    }
+    int rc = 0;
+    while (running < servers && !rc) {
+        rc = start_server(c, &stations[running], running, like, &threads[running]);
+        running += !rc;
+    }
+    if (!rc) {
+        ready();
+        while (!*stop) /* a signal may come between the look and the sleep */
+            poll(NULL, 0, LOOK_MS);
+    }
+    *stop = *stop ? *stop : SIGTERM;
+    for (unsigned i = 0; i < running; i++) {
+        pthread_join(threads[i], NULL);
+        station_close(&stations[i]);
+    }
+    pthread_join(coordinator, NULL);
+    free(stations);
+    return rc;
 }

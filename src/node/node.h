@@ -3,11 +3,9 @@
 #ifndef PAWL_NODE_NODE_H
 #define PAWL_NODE_NODE_H
 
-#include "cluster/join.h"
 #include "cluster/journal.h"
+#include "node/member.h"
 #include "node/peers.h"
-
-#include <signal.h>
 
 /* ---- the coordinator ---- */
 
@@ -29,24 +27,31 @@ int coordinating_open(struct coordinating *c, const struct coord_params *p, stru
 void coordinating_run(struct coordinating *c); /* until *stop */
 void coordinating_close(struct coordinating *c);
 
+/* Runs the coordinator and so many lock servers in this process, until *stop; `ready` is called when all have joined. A server
+ * listens at `like->at`, with a port that follows from the coordinator's. 0, or a negative code, explained; *stop is set then. */
+struct station_params;
+int coordinating_serve(struct coordinating *c, unsigned servers, const struct station_params *like, volatile sig_atomic_t *stop,
+                       void (*ready)(void));
+
 /* ---- lock servers and switches ---- */
 
+/* What a switch of NetLock is told when it starts; `pawl policy` changes it later. */
+struct switch_policy {
+    bool alloc_given, alloc_random;
+    bool levels_given;
+    uint32_t levels; /* of priorities; 0: one queue for all */
+};
+
 struct station {
-    struct udp udp;
-    struct join_params join;
+    struct member member;
     bool is_switch;
-    const struct packet_design *design;
-    struct coord_welcome welcome;
+    struct knobs knobs; /* of a switch whose policy was given */
+    bool tuned;
     void *memory;
     uint64_t memory_bytes;
     struct peers *peers;
     uint64_t spin_ns;          /* looks for packets for so long before it sleeps */
-    uint64_t beat_ns;          /* when the coordinator is to hear of it */
-    uint16_t look_for;         /* this machine, in the locks; 0: none */
     struct rack_config config; /* the space's, with what is its own */
-    struct rack_rules rules;   /* by which it goes, if locks are divided */
-    uint64_t nonce_next;       /* it is joining anew by this JOIN; 0: it is not */
-    uint64_t joining_until_ns; /* for so long it decides nothing */
     const volatile sig_atomic_t *stop;
     /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */
     struct {
@@ -55,25 +60,24 @@ struct station {
         void (*changing)(void *ctx, bool begins);                       /* memory is about to change, or has */
     } kernel;
     struct {
-        uint64_t packets, answers, lost, echoes; /* lost: nobody knows where they should go */
+        uint64_t packets, answers, lost, echoes; /* lost: no address is known for them */
     } counts;
 };
 
 struct station_params {
-    struct net_addr at, coordinator;
-    struct net_addr known_as; /* where hosts send to, if something lies between; ip 0: `at` */
-    const char *space;
-    bool is_switch;
-    unsigned rack;         /* whose switch it is, from 1 on; 0: whichever is free */
+    struct member_params member;
+    struct switch_policy policy;
     uint64_t switch_locks; /* a switch that spills has room for so many; 0: for all */
     bool fresh;            /* nothing was granted before by a server in this place */
     uint64_t spin_ns;
-    uint64_t deadline; /* of joining, CLOCK_MONOTONIC */
-    uint64_t nonce;    /* of who joins; 0: somebody new */
-    const volatile sig_atomic_t *stop;
 };
 
+/* Joins, and begins with empty state. 0, or a negative code, explained. */
 int station_open(struct station *s, const struct station_params *p);
+
+/* The same for a member that has joined, and whose state is elsewhere: the caller sets `memory` and `kernel`. */
+int station_adopt(struct station *s, const struct member *m, const struct station_params *p);
+
 /* Waits until all others are there whose addresses it needs. */
 void station_meet(struct station *s);
 void station_run(struct station *s);

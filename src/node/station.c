@@ -5,13 +5,13 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
 
 #define LOOK_NS (100 * NS_PER_MS)        /* how often whether to stop */
-#define MEET_NS (5 * NS_PER_MS)          /* between two questions who else is there */
-#define BEAT_NS (100 * NS_PER_MS)        /* between two signs of life to the coordinator, who may have started anew */
+#define MEET_NS (5 * NS_PER_MS)          /* between two looks whether all others have joined */
 #define OUTBOX_FULL (OUTBOX_PACKETS / 2) /* packets that wait at most while others are still looked at */
 
 /* ---- set-up ---- */
@@ -25,79 +25,105 @@ static void *zeroed(uint64_t bytes)
 /* With the memory zero, in the life that the welcome gives. */
 static void begin(struct station *s, bool fresh)
 {
-    const struct packet_design *d = s->design;
-    uint32_t life = s->welcome.packet.head.generation;
+    const struct packet_design *d = s->member.design;
+    const struct coord_welcome *w = &s->member.welcome;
+    uint32_t life = w->packet.head.generation;
+    assert(life && s->memory); /* I6: late packets of former lives are recognised by it */
     if (!s->is_switch) {
-        d->server_init(s->memory, &s->config, s->welcome.packet.head.to.machine, life, fresh, host_now());
+        d->server_init(s->memory, &s->config, w->packet.head.to.machine, life, fresh, host_now());
         return;
     }
     d->switch_init(s->memory, &s->config, life, host_now());
     if (d->switch_number)
-        d->switch_number(s->memory, s->welcome.packet.head.to.port);
+        d->switch_number(s->memory, w->packet.head.to.port);
     if (d->switch_rules)
-        d->switch_rules(s->memory, &s->rules);
-    if (d->switch_expect && s->welcome.live_known)
-        d->switch_expect(s->memory, s->welcome.live, COORD_LIVE_WORDS);
+        d->switch_rules(s->memory, &s->member.rules);
+    if (d->switch_expect && w->live_known)
+        d->switch_expect(s->memory, w->live, COORD_LIVE_WORDS);
 }
 
-static void take_welcome(struct station *s, uint64_t switch_locks)
+static void take_config(struct station *s, uint64_t switch_locks)
 {
-    s->config = s->welcome.config;
+    const struct coord_welcome *w = &s->member.welcome;
+    struct rack_config *c = &s->config;
+    *c = w->config;
+    c->switch_locks = switch_locks;
+    c->options = packet_tuned(s->member.design, c->options, s->tuned ? &s->knobs : NULL);
+    c->rack = c->racks ? w->packet.head.to.port : 0;
+    for (unsigned i = 0; i < c->servers && c->racks && !s->is_switch; i++)
+        if (c->server[i] == w->packet.head.to.machine)
+            c->rack = (uint16_t)parts_of_server(c, i);
+}
+
+static int take_policy(struct station *s, const struct switch_policy *p)
+{
+    const char *name = s->member.welcome.design;
+    const struct design *d = design_find(name);
+    s->tuned = p->alloc_given || p->levels_given;
+    if (!s->tuned)
+        return 0;
+    s->knobs = design_knobs(d);
+    int rc = design_tune(d, &s->knobs, "alloc-random", p->alloc_random);
+    if (!rc && p->levels)
+        rc = design_tune(d, &s->knobs, "switch-priorities", p->levels);
+    return rc ? explain(-PAWL_ENOTSUP, "the space has the design '%s', which has neither --alloc nor --priorities", name) : 0;
+}
+
+static int take_room(struct station *s, uint64_t switch_locks)
+{
+    if (!s->is_switch || !switch_locks || switch_locks >= s->config.locks)
+        return 0;
+    if (!s->member.design->spills)
+        return explain(-PAWL_ENOTSUP, "the design '%s' decides all locks in the switch: no --room", s->member.welcome.design);
+    if (!s->config.servers)
+        return explain(-PAWL_ELIMIT, "--room is for less than all locks, and the space has no lock servers for the others: "
+                                     "pawl serve --servers");
     s->config.switch_locks = switch_locks;
-    s->config.rack = s->config.racks ? s->welcome.packet.head.to.port : 0;
-    for (unsigned i = 0; i < s->config.servers && s->config.racks && !s->is_switch; i++)
-        if (s->config.server[i] == s->welcome.packet.head.to.machine)
-            s->config.rack = (uint16_t)parts_of_server(&s->config, i);
-    s->rules = s->welcome.rules;
+    return 0;
+}
+
+int station_adopt(struct station *s, const struct member *m, const struct station_params *p)
+{
+    memset(s, 0, sizeof *s);
+    s->member = *m;
+    s->is_switch = p->member.is_switch;
+    s->spin_ns = p->spin_ns;
+    s->stop = p->member.stop;
+    if (!m->design || (s->is_switch ? !m->design->switch_packet : !m->design->server_packet))
+        return explain(-PAWL_ENOTSUP, "the design '%s' has no %s", m->welcome.design, s->is_switch ? "switch" : "lock servers");
+    int rc = take_policy(s, &p->policy);
+    if (rc)
+        return rc;
+    take_config(s, 0);
+    rc = take_room(s, p->switch_locks);
+    if (!rc && !(s->peers = calloc(1, sizeof *s->peers)))
+        rc = explain(-ENOMEM, "out of memory");
+    return rc;
 }
 
 int station_open(struct station *s, const struct station_params *p)
 {
-    uint64_t stamp;
-    memset(s, 0, sizeof *s);
-    s->is_switch = p->is_switch;
-    s->spin_ns = p->spin_ns;
-    s->stop = p->stop;
-    int rc = udp_open(&s->udp, p->at);
+    struct member m;
+    int rc = member_open(&m, &p->member);
     if (rc)
         return rc;
-    s->join = (struct join_params){.coordinator = p->coordinator,
-                                   .role = p->is_switch ? COORD_SWITCH : COORD_SERVER,
-                                   .space = p->space,
-                                   .at = p->known_as.ip ? p->known_as : s->udp.at,
-                                   .rack = p->rack,
-                                   .nonce = p->nonce ? p->nonce : world_random(&world_real) | 1,
-                                   .deadline = p->deadline};
-    rc = join(&s->udp, &s->join, &s->welcome, &stamp);
-    const struct design *d = rc ? NULL : design_find(s->welcome.design);
-    s->design = d ? d->packet : NULL;
-    const struct rack_config *c = &s->config;
-    if (!rc)
-        take_welcome(s, 0);
-    if (!rc && (!s->design || (p->is_switch ? !s->design->switch_packet : !s->design->server_packet)))
-        rc = -PAWL_ENOTSUP;
-    if (!rc && p->is_switch && p->switch_locks && p->switch_locks < c->locks) {
-        s->config.switch_locks = p->switch_locks;
-        rc = !s->design->spills ? -PAWL_ENOTSUP : !c->servers ? -PAWL_ELIMIT : 0;
-    }
+    rc = station_adopt(s, &m, p);
     if (!rc) {
-        s->memory_bytes = p->is_switch ? s->design->switch_bytes(c) : s->design->server_bytes(c);
+        s->memory_bytes = s->is_switch ? m.design->switch_bytes(&s->config) : m.design->server_bytes(&s->config);
         s->memory = zeroed(s->memory_bytes);
-        s->peers = calloc(1, sizeof *s->peers);
-        rc = s->memory && s->peers ? 0 : -ENOMEM;
+        rc = s->memory ? 0 : explain(-ENOMEM, "out of memory: the locks take %" PRIu64 " bytes", s->memory_bytes);
     }
-    if (rc) {
+    if (rc)
         station_close(s);
-        return rc;
-    }
-    begin(s, p->fresh);
-    return 0;
+    else
+        begin(s, p->fresh);
+    return rc;
 }
 
 void station_close(struct station *s)
 {
-    udp_close(&s->udp);
-    if (s->memory)
+    member_close(&s->member);
+    if (s->memory && s->memory_bytes) /* its own */
         munmap(s->memory, s->memory_bytes);
     free(s->peers);
 }
@@ -108,41 +134,41 @@ void station_close(struct station *s)
  * answer to the same JOIN. Hosts are let in only afterwards. */
 void station_meet(struct station *s)
 {
-    bool complete = !s->design->switch_packet || !s->welcome.config.servers;
+    const struct coord_welcome *w = &s->member.welcome;
+    bool complete = !s->member.design->switch_packet || !w->config.servers;
     while (!complete && !*s->stop) {
-        uint64_t stamp;
-        complete = s->welcome.switches[s->config.rack].ip != 0;
-        for (unsigned i = 0; i < s->welcome.config.servers; i++)
-            complete = complete && s->welcome.servers[i].ip;
+        complete = w->switches[s->config.rack].ip != 0;
+        for (unsigned i = 0; i < w->config.servers; i++)
+            complete = complete && w->servers[i].ip;
         if (complete)
             break;
         nanosleep(&(struct timespec){.tv_nsec = MEET_NS}, NULL);
-        s->join.deadline = world_now(&world_real) + LOOK_NS;
-        join(&s->udp, &s->join, &s->welcome, &stamp);
+        member_ask_again(&s->member);
     }
 }
 
 static bool address_of(const struct station *s, const struct packet_head *h, struct net_addr *out)
 {
-    const struct rack_config *c = &s->welcome.config;
+    const struct rack_config *c = &s->member.welcome.config;
     struct place to = h->to;
-    bool by_switch = !s->is_switch && s->design->spills && s->welcome.switches[0].ip; /* which knows where the lock is */
+    bool by_switch =
+        !s->is_switch && s->member.design->spills && s->member.welcome.switches[0].ip; /* which knows where the lock is */
     if (to.machine == MACHINE_SWITCH || by_switch) {
-        *out = s->welcome.switches[rack_switch_of(c, h)];
+        *out = s->member.welcome.switches[rack_switch_of(c, h)];
         return out->ip != 0;
     }
     if (to.machine == MACHINE_STEWARD) {
-        *out = s->join.coordinator;
+        *out = s->member.join.coordinator;
         return true;
     }
     for (unsigned i = 0; i < c->servers; i++)
         if (c->server[i] == to.machine && to.port == PORT_SERVER) {
-            *out = s->welcome.servers[i];
+            *out = s->member.welcome.servers[i];
             return true;
         }
     if (peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out)))
         return true;
-    *out = s->welcome.switches[0]; /* a server's answer to a host that has not spoken to it */
+    *out = s->member.welcome.switches[0]; /* a server's answer to a host that has not spoken to it */
     return !s->is_switch && out->ip;
 }
 
@@ -164,130 +190,65 @@ static void flush(struct station *s, struct outbox *o)
         else
             s->counts.lost++;
     }
-    udp_send(&s->udp, out, n);
+    udp_send(&s->member.udp, out, n);
     s->counts.answers += n;
     outbox_clear(o);
 }
 
-static void tell(struct station *s, const void *packet, uint32_t len)
+/* ---- the coordinator ---- */
+
+static bool is_rejoining(struct station *s)
 {
-    const struct udp_out out = {.to = s->join.coordinator, .len = len, .data = packet};
-    udp_send(&s->udp, &out, 1);
+    return member_is_rejoining(&s->member, host_now());
 }
 
-/* A sign of life; from a switch, what it found when it last looked for a machine. */
-static void beat(struct station *s, uint64_t machine, uint64_t found)
+static void rejoin(struct station *s)
 {
-    struct coord_beat b;
-    struct coord_packet *p = &b.packet;
-    memset(&b, 0, sizeof b);
-    coord_make(p, COORD_BEAT, s->welcome.packet.space, s->join.nonce);
-    p->head.from = s->welcome.packet.head.to;
-    p->head.epoch = s->welcome.packet.head.generation;
-    p->head.index = machine;
-    p->head.generation = (uint32_t)min_u64(found, UINT32_MAX);
-    p->role = s->join.role;
-    p->at = s->join.at;
-    p->code = coord_config_sum(&s->welcome.config);
-    b.rules = s->rules;
-    tell(s, &b, sizeof b);
-}
-
-/* ---- another life ---- */
-
-#define JOINING_SHARE 4 /* of a lease: if the coordinator is gone meanwhile, it goes on as it was */
-
-/* As if it had lost its state: with rules by which it has other locks than before, or because its place was given away. From now on
- * it decides nothing: the answer says which hosts can hold something, and what is granted after that would not count. */
-static void join_anew(struct station *s)
-{
-    if (s->nonce_next || !s->is_switch || !s->design->switch_expect || s->kernel.changing)
-        return;
-    s->nonce_next = world_random(&world_real) | 1;
-    s->joining_until_ns = host_now() + s->welcome.config.lease_ns / JOINING_SHARE;
-}
-
-static bool is_joining(struct station *s)
-{
-    if (s->nonce_next && host_now() >= s->joining_until_ns)
-        s->nonce_next = 0; /* an answer that comes now is void: much may have been granted since */
-    return s->nonce_next;
-}
-
-static void ask_again(struct station *s)
-{
-    struct join_params j = s->join;
-    j.nonce = s->nonce_next;
-    j.rack = s->welcome.packet.head.to.port + 1u; /* its own place */
-    struct coord_packet p = join_packet(&j);
-    tell(s, &p, sizeof p);
-}
-
-static void on_welcome(struct station *s, const struct coord_welcome *w)
-{
-    if (!is_joining(s) || w->packet.head.nonce != s->nonce_next || w->packet.role != s->join.role ||
-        memcmp(&w->config, &s->welcome.config, sizeof w->config) != 0 || w->packet.head.to.port != s->welcome.packet.head.to.port ||
-        !rack_rules_fine(&w->rules, max_u64(w->config.racks, 1)))
-        return;
-    s->welcome = *w;
-    s->join.nonce = s->nonce_next;
-    s->nonce_next = 0;
-    take_welcome(s, s->config.switch_locks);
-    madvise(s->memory, s->memory_bytes, MADV_DONTNEED); /* zero again */
-    begin(s, false);
-    beat(s, 0, 0);
-}
-
-/* ---- what the coordinator says ---- */
-
-static void on_beaten(struct station *s, const struct coord_beat *b)
-{
-    if (b->packet.head.index <= s->welcome.config.machines)
-        s->look_for = (uint16_t)b->packet.head.index;
-    for (unsigned i = 0; i < RACKS_MAX; i++)
-        if (b->switches[i].ip)
-            s->welcome.switches[i] = b->switches[i]; /* it may have joined later than all others, or moved */
-    if (!s->design->switch_rules || b->rules.version <= s->rules.version || !rack_rules_fine(&b->rules, s->config.racks))
-        return;
-    if (rules_concern(&s->rules, &b->rules, s->config.rack)) {
-        join_anew(s);
-        return;
-    }
-    s->rules = b->rules;
-    s->design->switch_rules(s->memory, &s->rules);
+    if (s->is_switch && s->member.design->switch_expect && !s->kernel.changing)
+        member_rejoin(&s->member, host_now());
 }
 
 static void on_coordinator(struct station *s, const void *data, uint32_t len)
 {
-    const struct coord_packet *p = coord_check(data, len, s->welcome.config.space);
-    if (p && p->head.type == COORD_WELCOME)
-        on_welcome(s, data);
-    else if (p && p->head.type == COORD_BEATEN && p->head.nonce == s->join.nonce)
-        on_beaten(s, data);
-    else if (p && p->head.type == COORD_REFUSED && p->head.nonce == s->join.nonce && p->code == -ESTALE)
-        join_anew(s);
+    switch (member_packet(&s->member, data, len, host_now())) {
+    case MEMBER_NOTHING:
+        break;
+    case MEMBER_JOINED:
+        take_config(s, s->config.switch_locks);
+        madvise(s->memory, s->memory_bytes, MADV_DONTNEED); /* zero again */
+        begin(s, false);
+        member_beat(&s->member, 0, 0);
+        break;
+    case MEMBER_RULES:
+        s->member.design->switch_rules(s->memory, &s->member.rules);
+        break;
+    case MEMBER_STALE:
+        rejoin(s);
+        break;
+    }
 }
 
 /* For the machine that the coordinator asked about, if it did. */
 static void look(struct station *s, struct outbox *out)
 {
-    if (!s->look_for || !s->is_switch || !s->design->switch_scan)
+    struct member *m = &s->member;
+    if (!m->look_for || !s->is_switch || !m->design->switch_scan)
         return;
-    uint64_t found = s->design->switch_scan(s->memory, s->look_for, host_now(), out);
+    uint64_t found = m->design->switch_scan(s->memory, m->look_for, host_now(), out);
     if (found == UINT64_MAX)
         return;
-    beat(s, s->look_for, found);
-    s->look_for = 0;
+    member_beat(m, m->look_for, found);
+    m->look_for = 0;
 }
 
 /* Whether it comes from a switch or another server: then it is a host's that was sent on. */
 static bool is_station(const struct station *s, struct net_addr from)
 {
     for (unsigned i = 0; i < RACKS_MAX; i++)
-        if (net_addr_is(from, s->welcome.switches[i]))
+        if (net_addr_is(from, s->member.welcome.switches[i]))
             return true;
-    for (unsigned i = 0; i < s->welcome.config.servers; i++)
-        if (net_addr_is(from, s->welcome.servers[i]))
+    for (unsigned i = 0; i < s->member.welcome.config.servers; i++)
+        if (net_addr_is(from, s->member.welcome.servers[i]))
             return true;
     return false;
 }
@@ -298,24 +259,24 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
     s->counts.packets++;
     if (len < sizeof *h || len > PACKET_MAX || h->version != PACKET_VERSION)
         return;
-    const struct rack_config *c = &s->welcome.config;
+    const struct rack_config *c = &s->member.welcome.config;
     bool mine = h->family == PACKET_COORDINATOR || !c->racks ? h->space == c->space : h->space == rack_space_id(c, s->config.rack);
     if (!mine)
         return;
-    bool known = h->from.machine && (h->from.machine <= s->welcome.config.machines || h->from.machine == MACHINE_OPERATOR);
-    if (known && !(s->design->relayed && s->design->relayed(data, len)))
+    bool known = h->from.machine && (h->from.machine <= s->member.welcome.config.machines || h->from.machine == MACHINE_OPERATOR);
+    if (known && !(s->member.design->relayed && s->member.design->relayed(data, len)))
         peers_learn(s->peers, h->from, h->epoch, from, !is_station(s, from));
     if (h->family == PACKET_COORDINATOR)
         on_coordinator(s, data, len);
-    if (h->family != s->design->family || is_joining(s))
+    if (h->family != s->member.design->family || is_rejoining(s))
         return; /* HERE */
     if (!s->is_switch) {
-        s->design->server_packet(s->memory, data, len, host_now(), out);
+        s->member.design->server_packet(s->memory, data, len, host_now(), out);
         return;
     }
-    s->design->switch_packet(s->memory, data, len, host_now(), out);
-    if (s->design->switch_stale && s->design->switch_stale(s->memory))
-        join_anew(s);
+    s->member.design->switch_packet(s->memory, data, len, host_now(), out);
+    if (s->member.design->switch_stale && s->member.design->switch_stale(s->memory))
+        rejoin(s);
 }
 
 /* For measuring: back as it is, unless its type is 0. */
@@ -330,19 +291,18 @@ static bool is_echo(struct station *s, const void *data, uint32_t len)
 
 static uint64_t tick(struct station *s, struct outbox *out)
 {
-    uint64_t (*fn)(void *, uint64_t, struct outbox *) = s->is_switch ? s->design->switch_tick : s->design->server_tick;
-    bool joins = is_joining(s);
+    uint64_t (*fn)(void *, uint64_t, struct outbox *) =
+        s->is_switch ? s->member.design->switch_tick : s->member.design->server_tick;
+    bool joins = is_rejoining(s);
     uint64_t now = host_now(), next = fn && !joins ? fn(s->memory, now, out) : UINT64_MAX;
     if (joins)
-        ask_again(s);
+        member_send_rejoin(&s->member);
     else
         look(s, out);
     flush(s, out);
-    if (now >= s->beat_ns && !joins) {
-        s->beat_ns = now + BEAT_NS;
-        beat(s, 0, 0);
-    }
-    return min_u64(next > now ? next - now : 0, min_u64(LOOK_NS, s->welcome.config.retry_ns * 4));
+    if (!joins)
+        member_beat_if_due(&s->member, now);
+    return min_u64(next > now ? next - now : 0, min_u64(LOOK_NS, s->member.welcome.config.retry_ns * 4));
 }
 
 void station_run(struct station *s)
@@ -359,7 +319,7 @@ void station_run(struct station *s)
             next = now + max_u64(tick(s, out), NS_PER_MS / 4);
             changing(s, false);
         }
-        unsigned n = udp_wait(&s->udp, batch, s->spin_ns, next);
+        unsigned n = udp_wait(&s->member.udp, batch, s->spin_ns, next);
         unsigned echoes = 0;
         changing(s, true);
         for (unsigned i = 0; i < n; i++) {
@@ -376,7 +336,7 @@ void station_run(struct station *s)
         if (out->packets)
             flush(s, out);
         if (echoes)
-            udp_send(&s->udp, echo, echoes);
+            udp_send(&s->member.udp, echo, echoes);
     }
     free(batch);
     free(out);

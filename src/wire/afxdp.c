@@ -23,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define FRAME 2048u             /* bytes; what comes is cut off at that, and no packet of ours is so long */
+#define FRAME 2048u             /* bytes; what comes is cut off at that, and no packet of pawl is so long */
 #define FRAMES 128u             /* in each direction: more than can be under way to one process */
 #define PEERS 8u                /* machines that frames came from; the switch is one */
 #define FRESH_NS (1 * NS_PER_S) /* for so long their Ethernet address counts */
@@ -32,7 +32,7 @@
 #define KICKS 8u /* of the kernel for one batch: it takes 32 frames at a time */
 #define BIND_NS (5 * NS_PER_MS)
 
-/* One of the four rings that the kernel shares with us: of frames to fill, that were sent, that came, and to be sent. */
+/* One of the four rings that the kernel shares: of frames to fill, that were sent, that came, and to be sent. */
 struct ring {
     uint32_t *producer, *consumer, *flags;
     void *entries;
@@ -57,7 +57,7 @@ struct afxdp {
         uint32_t ip;
         uint8_t mac[ETH_ALEN];
         uint64_t seen_ns;
-    } peer[PEERS]; /* written by who receives, read by who sends: under `sending` */
+    } peer[PEERS]; /* written by the receiver, read by the sender: under `sending` */
 };
 
 const char *afxdp_copies(const struct afxdp *a)
@@ -109,7 +109,7 @@ static int bpf(int command, union bpf_attr *attr)
     }
 #define PASS_AT 24
 
-/* What is IPv4 without options, unfragmented UDP to our address and port goes to the socket of its queue; the rest passes. */
+/* IPv4 packets without options, unfragmented UDP to this address and port, go to the socket of their queue; the rest passes. */
 static int load_program(const struct afxdp *a)
 {
     const struct bpf_insn code[] = {
@@ -169,7 +169,7 @@ static int attach(struct afxdp *a, char why[AFXDP_WHY])
     return a->link < 0 ? fail(why, "the interface takes no XDP program", a->link) : 0;
 }
 
-/* Frames of our queue go to the socket from now on. */
+/* Frames of this queue go to the socket from now on. */
 static int listen_there(const struct afxdp *a)
 {
     uint32_t key = QUEUE, value = (uint32_t)a->fd;
@@ -338,7 +338,7 @@ static void learn(struct afxdp *a, uint32_t ip, const uint8_t mac[ETH_ALEN])
             break;
         }
         if (a->peer[i].seen_ns < a->peer[at].seen_ns)
-            at = i; /* who was silent for longest gives way */
+            at = i; /* the peer that was silent for longest is replaced */
     }
     if (pthread_mutex_trylock(&a->sending))
         return; /* the next frame will do */

@@ -25,8 +25,8 @@ static uint16_t add_up(const void *data, size_t len, uint64_t sum)
     return (uint16_t)sum;
 }
 
-/* Nobody has added up what comes here. A sender on the same machine leaves the sum of the pseudo-head for a network card, as in
- * dataplane/xdp/frame.bpf.h. */
+/* Checksums of incoming frames may be incomplete. A sender on the same machine leaves the sum of the pseudo-head for a network
+ * card, as in dataplane/xdp/frame.bpf.h. */
 static bool is_sound(const struct iphdr *ip, const struct udphdr *udp, const uint8_t *data)
 {
     uint64_t pseudo = (uint64_t)add_up(&ip->saddr, 8, 0) + htons(IPPROTO_UDP) + udp->len;

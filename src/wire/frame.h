@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ethernet frames with IPv4 and UDP, for whoever goes past the network stack: taken apart and put together. Everything is checked:
- * nobody else has. */
+/* Ethernet frames with IPv4 and UDP, for sockets that bypass the network stack: taken apart and put together. Everything is
+ * checked, since the stack has not. */
 #ifndef PAWL_WIRE_FRAME_H
 #define PAWL_WIRE_FRAME_H
 
@@ -12,7 +12,7 @@
 /* What a frame brought. `data` lies in the frame. */
 struct frame_packet {
     struct net_addr from;
-    uint8_t mac[FRAME_MAC]; /* of who sent it */
+    uint8_t mac[FRAME_MAC]; /* the sender's */
     uint32_t len;           /* at most PACKET_MAX */
     const uint8_t *data;
 };

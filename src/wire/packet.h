@@ -18,7 +18,7 @@ enum packet_family {
     PACKET_NETLOCK = 5,
 };
 
-/* Who sends or receives: a machine of the rack by its number, and a port there. The coordinator's directory says which address a
+/* A sender or receiver: a machine of the rack by its number, and a port there. The coordinator's directory says which address a
  * machine has. A machine's agents have port 0, its lock server has 1; a process that waits has one of its own. */
 struct place {
     uint16_t machine;
@@ -28,7 +28,7 @@ struct place {
 #define MACHINE_NONE 0u          /* no machine has number 0 */
 #define MACHINE_MAX 0xfff0u      /* the highest number of a machine */
 #define MACHINE_SWITCH 0xffffu   /* the switch; with several, the one that has the lock */
-#define MACHINE_STEWARD 0xfffeu  /* who says which of them decide, if the design has one; with the coordinator */
+#define MACHINE_STEWARD 0xfffeu  /* says which of them decide, if the design has one; with the coordinator */
 #define MACHINE_OPERATOR 0xfffdu /* a person's command, at whatever port it has */
 #define PORT_POOL 0u
 #define PORT_SERVER 1u /* the machine's lock server, if it has one */
@@ -38,7 +38,7 @@ struct packet_head {
     uint8_t head_len;    /* sizeof(struct packet_head): what comes after starts there */
     uint8_t family;      /* enum packet_family */
     uint8_t type;        /* the family's */
-    uint32_t space;      /* which space; packets for another are not ours */
+    uint32_t space;      /* which space; packets for another are dropped */
     uint32_t epoch;      /* of the rack's membership: packets from before a recovery are told apart */
     uint32_t generation; /* of the lock's index: an index is used again only with a higher one */
     uint64_t index;      /* which lock */

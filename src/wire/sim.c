@@ -48,7 +48,7 @@ static struct sim_packet *packet_new(struct sim_wire *wire, const struct sim_pac
         }
         packet = malloc(sizeof *packet);
         if (!wire->packets || !packet)
-            abort(); /* the simulation cannot go on, and there is nobody to tell */
+            abort(); /* the simulation cannot go on */
         wire->packets[wire->packet_count++] = packet;
     }
     packet->from = like->from;

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define SLOW_SHARE 32u         /* looks past the stack for one at the socket: microseconds */
-#define BUFFER_BYTES (4 << 20) /* of the kernel, in each direction, as far as it lets us */
+#define BUFFER_BYTES (4 << 20) /* of the kernel, in each direction, as far as it allows */
 
 int net_addr_parse(const char *text, struct net_addr *out)
 {

@@ -76,7 +76,7 @@ unsigned udp_wait(struct udp *u, struct udp_batch *batch, uint64_t spin_ns, uint
 /* Sleeps until something may be there, or for so long (null: without end). */
 void udp_sleep(const struct udp *u, const struct timespec *patience);
 #define UDP_FDS 2
-void udp_poll_fds(const struct udp *u, struct pollfd fds[UDP_FDS]); /* the same for those who have more to look at */
+void udp_poll_fds(const struct udp *u, struct pollfd fds[UDP_FDS]); /* the same for callers that poll other files, too */
 
 /* Never fails: what cannot be sent is lost. */
 void udp_send(struct udp *u, const struct udp_out *packets, unsigned count);

@@ -99,7 +99,7 @@ static void announce_end(struct fiber *f)
 #endif
 }
 
-/* Whoever maps memory in its place must not find the marks of frames that were never left. */
+/* Memory that is mapped in its place later must not have the marks of frames that were never left. */
 static void announce_unmap(struct fiber *f)
 {
 #ifdef FIBER_ASAN

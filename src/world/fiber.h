@@ -18,7 +18,7 @@ enum fiber_state { FIBER_IDLE, FIBER_SUSPENDED, FIBER_RUNNING };
 
 struct fiber {
     void *sp;         /* of the fiber, while it is suspended */
-    void *resumer_sp; /* of whoever resumed it, while it runs */
+    void *resumer_sp; /* of its resumer, while it runs */
     char *stack;      /* lowest usable address; the guard page lies below */
     size_t stack_bytes;
     fiber_fn fn;
@@ -39,7 +39,7 @@ void fiber_start(struct fiber *f, fiber_fn fn, void *arg);
 /* Runs the fiber until it yields or fn returns. True if fn returned: the fiber is idle again. */
 bool fiber_resume(struct fiber *f);
 
-/* Called on the fiber itself: goes back to whoever resumed it, returns when somebody resumes it again. */
+/* Called on the fiber itself: goes back to its resumer, returns when it is resumed again. */
 void fiber_yield(struct fiber *self);
 
 /* Abandons whatever a suspended fiber was doing, without unwinding: a simulated crash. It is idle afterwards. */

@@ -239,7 +239,7 @@ void sim_process_pause(struct sim_process *process, uint64_t until_ns);
 /* Starts a task, which first runs as an event of its own. Null if tasks_max are running. */
 struct sim_task *sim_spawn(struct sim_process *process, const char *name, sim_task_fn fn, void *arg);
 
-/* Makes the task's current or next wait end with -ECANCELED. It lasts until a wait has ended that way: who cancels an
+/* Makes the task's current or next wait end with -ECANCELED. It lasts until a wait has ended that way: a caller that cancels an
  * operation that then succeeds without waiting clears `cancelled` before the next. */
 void sim_task_cancel(struct sim_task *task);
 

@@ -35,6 +35,11 @@ daemon_in() {
     started="$started $!"
     eventually test -s "$scratch/$role.pid"
 }
+# Whether a daemon has ended, by the file with its number. A process without an executable may still have its sockets.
+# shellcheck disable=SC2317 # called by eventually
+has_ended() {
+    ! [ -e "/proc/$(cat "$1")" ] || grep -q '^State:.Z' "/proc/$(cat "$1")/status"
+}
 daemon() {
     daemon_in 1 "$@"
 }

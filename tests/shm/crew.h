@@ -77,7 +77,7 @@ static inline pawl *crew_open(const struct worker *w, const pawl_options *o)
     pawl *p;
     with.lease_ns = w->stoppable ? STOP_LEASE_NS : PAWL_LEASE_FOREVER;
     for (uint64_t limit = pawl_in(STUCK_NS);;) {
-        int rc = pawl_open(space_where(), &with, &p);
+        int rc = pawl_open_tuned(space_where(), &with, space_knobs, &p);
         if (!rc)
             return p;
         if (rc != -PAWL_ELIMIT || pawl_now() > limit) /* the killed of the last moment may still have slots */

@@ -358,8 +358,9 @@ int main(void)
     scene = shared_memory(sizeof *scene);
     space_where();
     stage("word", true, test_seconds() * NS_PER_S / 8);
-    CHECK_EQ(design_tune(design_find("word"), "word_open_every", 1), 0);
+    space_knobs = tuned(design_find("word"), "open-every", 1);
     stage("word", true, test_seconds() * NS_PER_S / 8);
+    space_knobs = NULL;
     stage("alock", false, test_seconds() * NS_PER_S / 4);
     return 0;
 }

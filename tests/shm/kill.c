@@ -218,8 +218,7 @@ int main(void)
     space_where();
     for (turn = 0; turn < countof(rounds); turn++) {
         space_reset();
-        if (rounds[turn].open_every)
-            CHECK_EQ(design_tune(design_find("word"), "word_open_every", rounds[turn].open_every), 0);
+        space_knobs = rounds[turn].open_every ? tuned(design_find("word"), "open-every", rounds[turn].open_every) : NULL;
         oracle = shared_memory(sizeof *oracle);
         crew_torture(&plan, test_seconds() * NS_PER_S / countof(rounds));
         child_join(child_start(judge, NULL)); /* this process has no threads, so that it can go on making children */

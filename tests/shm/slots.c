@@ -109,9 +109,32 @@ static void lost_while_it_opens(void)
     segment_close(opened);
 }
 
+/* ---- knobs ---- */
+
+/* Of two handles only the first says so, and both go by it: the values lie in the segment. */
+static void knobs_of_the_segment(void)
+{
+    const struct design *d = design_find("word");
+    struct segment *s;
+    struct space space;
+    space_reset();
+    space_knobs = tuned(d, "open-every", 7);
+    pawl *first = space_open(&options);
+    space_knobs = NULL;
+    pawl *second = space_open(&options);
+    CHECK_EQ(segment_open(space_path(), &s), 0);
+    layout_space(s->header, 0, &space);
+    CHECK_EQ(space.knobs.value[0], 7);
+    segment_close(s);
+    CHECK_OK(pawl_close(first));
+    CHECK_OK(pawl_close(second));
+    space_reset();
+}
+
 int main(void)
 {
     space_where();
+    knobs_of_the_segment();
     dead_at_the_last_moment();
     lost_while_it_opens();
     return 0;

@@ -4,9 +4,8 @@
 #ifndef PAWL_TESTS_SHM_SPACE_H
 #define PAWL_TESTS_SHM_SPACE_H
 
-#include "lib/base.h"
-#include "pawl.h"
-#include "tests/check.h"
+#include "client/handle.h"
+#include "tests/tuned.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -60,13 +59,15 @@ static inline const char *space_design(void)
     return getenv("PAWL_TEST_DESIGN");
 }
 
+static const struct knobs *space_knobs; /* of spaces that are made; null: the usual ones */
+
 static inline pawl *space_open(const pawl_options *o)
 {
     pawl *p = NULL;
     pawl_options with = o ? *o : (pawl_options){0};
     if (!with.design)
         with.design = space_design();
-    int rc = pawl_open(space_where(), &with, &p);
+    int rc = pawl_open_tuned(space_where(), &with, space_knobs, &p);
     if (rc)
         CHECK_FAIL("pawl_open: %d: %s (%s)", rc, pawl_strerror(rc), pawl_explain());
     return p;

@@ -79,7 +79,7 @@ static void count_grant(struct cluster_task *t)
     c->grants[mine]++;
     if (c->streak > c->longest[mine])
         c->longest[mine] = c->streak;
-    CHECK(c->streak < alock_budget[mine]);
+    CHECK(c->streak < t->locker.seat.space->knobs.value[mine]);
 }
 
 static bool contend(struct cluster_task *t)
@@ -100,11 +100,12 @@ static bool contend(struct cluster_task *t)
     return true;
 }
 
-static void contest(unsigned clients, bool home, uint64_t seed)
+static void contest(unsigned clients, bool home, uint64_t seed, const struct knobs *knobs)
 {
     struct contest c = {0};
     struct cluster cluster;
     const struct cluster_params p = {.design = design_named("alock"),
+                                     .knobs = knobs,
                                      .model = model_find("default"),
                                      .keys = PAWL_KEYS_DENSE,
                                      .capacity = 1,
@@ -132,13 +133,14 @@ static void contest(unsigned clients, bool home, uint64_t seed)
 
 static void test_budgets(void)
 {
-    contest(16, true, 1);
-    contest(24, true, 2);
-    contest(4, false, 3);
-    alock_budget[COHORT_LOCAL] = alock_budget[COHORT_REMOTE] = 1; /* settable: strictly in turn */
-    contest(8, true, 4);
-    alock_budget[COHORT_LOCAL] = ALOCK_BUDGET_LOCAL;
-    alock_budget[COHORT_REMOTE] = ALOCK_BUDGET_REMOTE;
+    const struct design *d = design_named("alock");
+    struct knobs in_turn = design_knobs(d);
+    CHECK_EQ(design_tune(d, &in_turn, "budget-local", 1), 0);
+    CHECK_EQ(design_tune(d, &in_turn, "budget-remote", 1), 0);
+    contest(16, true, 1, NULL);
+    contest(24, true, 2, NULL);
+    contest(4, false, 3, NULL);
+    contest(8, true, 4, &in_turn);
 }
 
 int main(void)

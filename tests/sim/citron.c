@@ -56,23 +56,24 @@ static void other_settings(const struct design *d)
 {
     static const struct {
         const char *knob;
-        unsigned value, usual;
-    } settings[] = {{"blocked", 2, 24}, {"k", 1, 2},       {"k", 6, 2},    {"m", 1, 4},    {"m", 5, 4},
-                    {"confirm", 1, 2},  {"confirm", 0, 2}, {"fast", 0, 2}, {"fast", 1, 2}, {"scale_us", 0, 10000}};
+        unsigned value;
+    } settings[] = {{"blocked", 2}, {"k", 1},       {"k", 6},    {"m", 1},    {"m", 5},
+                    {"confirm", 1}, {"confirm", 0}, {"fast", 0}, {"fast", 1}, {"scale-us", 0}};
     for (size_t i = 0; i < countof(settings); i++) {
         struct run_sum sum = {0};
         printf("%s = %u\n", settings[i].knob, settings[i].value);
         fflush(stdout);
-        CHECK_EQ(design_tune(d, settings[i].knob, settings[i].value), 0);
+        run_knobs = tuned(d, settings[i].knob, settings[i].value);
         for (uint64_t seed = 0; seed < SEEDS_EACH; seed++)
             run_clean(&sum, d, FAULTS_ALL, seed);
-        CHECK_EQ(design_tune(d, settings[i].knob, settings[i].usual), 0);
     }
+    run_knobs = NULL;
+    struct knobs knobs = design_knobs(d);
     CHECK(citron_stats.escalated);
-    CHECK_EQ(design_tune(d, "k", 0), -ERANGE);
-    CHECK_EQ(design_tune(d, "k", 7), -ERANGE);
-    CHECK_EQ(design_tune(d, "m", 0), -ERANGE);
-    CHECK_EQ(design_tune(d, "m", 6), -ERANGE);
+    CHECK_EQ(design_tune(d, &knobs, "k", 0), -ERANGE);
+    CHECK_EQ(design_tune(d, &knobs, "k", 7), -ERANGE);
+    CHECK_EQ(design_tune(d, &knobs, "m", 0), -ERANGE);
+    CHECK_EQ(design_tune(d, &knobs, "m", 6), -ERANGE);
 }
 
 /* High nodes in trees as small as they are here: counted in several words, known to the head; tokens by smaller parts. */
@@ -83,28 +84,28 @@ static void low_high_nodes(const struct design *d)
     for (citron_high = 2; citron_high < usual; citron_high++)
         for (unsigned i = 0; i < countof(confirms); i++) {
             struct run_sum sum = {0};
-            CHECK_EQ(design_tune(d, "confirm", confirms[i]), 0);
+            run_knobs = tuned(d, "confirm", confirms[i]);
             for (uint64_t seed = 0; seed < SEEDS_HIGH; seed++)
                 run_clean(&sum, d, FAULTS_ALL, seed);
         }
-    CHECK_EQ(design_tune(d, "confirm", 2), 0);
+    run_knobs = NULL;
     citron_high = usual;
 }
 
 /* A node counts so few claims that some clients always wait outside: none is refused, and all get on. */
 static void crowds(const struct design *d)
 {
-    const unsigned usual = citron_crowd;
     citron_count_bits = 7; /* each of 32 sessions has two claims in flight */
-    for (citron_crowd = 1; citron_crowd <= 3; citron_crowd++) {
+    for (unsigned crowd = 1; crowd <= 3; crowd++) {
         struct run_sum sum = {0};
+        run_knobs = tuned(d, "crowd", crowd);
         citron_stats = (struct citron_stats){0};
         for (uint64_t seed = 0; seed < SEEDS_HIGH; seed++)
             run_clean(&sum, d, seed % 4 ? FAULTS_ALL : 0, seed);
-        printf("%u at a node: %" PRIu64 " times more\n", citron_crowd, citron_stats.crowded);
+        printf("%u at a node: %" PRIu64 " times more\n", crowd, citron_stats.crowded);
         CHECK(citron_stats.crowded);
     }
-    citron_crowd = usual;
+    run_knobs = NULL;
     citron_count_bits = NODE_COUNT_BITS;
 }
 

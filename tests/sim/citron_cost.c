@@ -2,8 +2,10 @@
 /* What `citron` costs on the model of the paper's testbed: verbs and round trips, and that it gets on however many come too late.
  */
 #include "designs/citron/citron.h"
-#include "tests/check.h"
+#include "tests/tuned.h"
 #include "workbench/bench/bench.h"
+
+static const struct knobs *knobs; /* null: the usual ones */
 
 /* Half of the clients have ranges of `other` units, if not 0. */
 static struct bench_summary measure(unsigned clients, uint64_t length, uint64_t other, uint64_t zipf, uint64_t warmup_ns)
@@ -14,6 +16,7 @@ static struct bench_summary measure(unsigned clients, uint64_t length, uint64_t 
     const struct bench_params p = {
         .designs = {d},
         .design_count = 1,
+        .knobs = knobs,
         .simulated = true,
         .model = model_find("citron-testbed"),
         .nodes = 3,
@@ -71,25 +74,35 @@ static void late(void)
     } cases[] = {{15000, 192, 256, 0}, {15000, 192, 1, 0}, {15000, 192, 1, 2048}, {1000, 16, 16, 2048}};
     const struct design *d = design_find("citron");
     for (size_t i = 0; i < countof(cases); i++) {
-        CHECK_EQ(design_tune(d, "wait_ns", cases[i].wait_ns), 0);
+        knobs = tuned(d, "wait-ns", cases[i].wait_ns);
         struct bench_summary s = measure(cases[i].clients, cases[i].length, cases[i].other, 900, 5 * NS_PER_MS);
         printf("    %" PRIu64 " of %" PRIu64 " late, %" PRIu64 " stepped back\n", citron_stats.late, citron_stats.acquires,
                citron_stats.aborts);
         CHECK(s.goodput > 100e3);
         CHECK_EQ(!citron_stats.late, !cases[i].other);
         CHECK(citron_stats.aborts <= citron_stats.late);
-        CHECK_EQ(design_tune(d, "wait_ns", 0), 0);
     }
+    knobs = NULL;
 }
 
 /* Who finds others quicker again and again takes a turn at the parent (3.5.4). */
 static void starving(void)
 {
     const struct design *d = design_find("citron");
-    CHECK_EQ(design_tune(d, "blocked", 4), 0);
+    knobs = tuned(d, "blocked", 4);
     measure(96, 16, 0, 900, NS_PER_MS);
     CHECK(citron_stats.escalated);
-    CHECK_EQ(design_tune(d, "blocked", 24), 0);
+    knobs = NULL;
+}
+
+/* Without tokens there is nothing to draw. */
+static void tokens(void)
+{
+    struct bench_summary with = measure(1, 16, 0, 0, NS_PER_MS);
+    knobs = tuned(design_find("citron"), "tokens", 0);
+    struct bench_summary without = measure(1, 16, 0, 0, NS_PER_MS);
+    knobs = NULL;
+    CHECK(without.per_cycle[0] < with.per_cycle[0]);
 }
 
 int main(void)
@@ -97,5 +110,6 @@ int main(void)
     budget();
     late();
     starving();
+    tokens();
     return 0;
 }

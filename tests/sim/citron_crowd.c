@@ -2,7 +2,7 @@
 /* More clients of `citron` than a node's counters count: none is miscounted, whenever they come, and all get on. The counters have
  * few bits here; the rules that bound them are the same. */
 #include "designs/citron/citron.h"
-#include "tests/check.h"
+#include "tests/tuned.h"
 #include "workbench/trial/cluster.h"
 
 #include <errno.h>
@@ -26,6 +26,7 @@ static void run(cluster_work_fn work, uint64_t seed)
 {
     const struct cluster_params p = {
         .design = design_find("citron"),
+        .knobs = tuned(design_find("citron"), "crowd", 1u << (BITS - 2)),
         .model = model_find("citron-testbed"),
         .keys = PAWL_KEYS_DENSE,
         .capacity = 1,
@@ -175,7 +176,6 @@ int main(int argc, char **argv)
         cluster_work_fn work;
     } cases[] = {{"giving up", give_up}, {"bursts", burst}, {"a row", row}, {"leftovers", leftovers}};
     citron_count_bits = BITS;
-    citron_crowd = 1u << (BITS - 2);
     for (size_t i = 0; i < countof(cases); i++)
         if (argc < 2 || (size_t)atoi(argv[1]) == i)
             try_all(cases[i].name, cases[i].work);

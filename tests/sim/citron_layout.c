@@ -3,7 +3,7 @@
  * m, T_wait and the number of units change while others work; and what cannot be is refused and changes nothing. That all of this
  * is safe under faults is the campaigns' business (sim/citron). */
 #include "designs/citron/citron.h"
-#include "tests/check.h"
+#include "tests/tuned.h"
 #include "workbench/trial/cluster.h"
 
 #include <errno.h>
@@ -13,12 +13,14 @@
 #define UNITS_MAX (64 * UNITS)
 
 static struct cluster c;
-static bool finished; /* the operator has: then the others end, too */
+static const struct knobs *knobs; /* null: the usual ones */
+static bool finished;             /* the operator has: then the others end, too */
 
 static void run(cluster_work_fn work, const struct model *model, unsigned clients, uint32_t caps)
 {
     const struct cluster_params p = {
         .design = design_find("citron"),
+        .knobs = knobs,
         .model = model,
         .keys = PAWL_KEYS_DENSE,
         .capacity = 2,
@@ -103,10 +105,10 @@ static void wait_follows_the_fabric(void)
     CHECK_EQ(wait_ns, 200 * NS_PER_US);
     run(use_below_claim, &model, 1, FAB_MASKED);
     CHECK_BETWEEN(wait_ns, 400 * NS_PER_US, 1600 * NS_PER_US);
-    CHECK_EQ(design_tune(design_find("citron"), "wait_ns", 12800), 0);
+    knobs = tuned(design_find("citron"), "wait-ns", 12800);
     run(first_use, model_find("citron-testbed"), 1, FAB_MASKED);
     CHECK_EQ(wait_ns, 12800); /* was set */
-    CHECK_EQ(design_tune(design_find("citron"), "wait_ns", 0), 0);
+    knobs = NULL;
     run(first_use, model_find("citron-testbed"), 1, 0); /* masked verbs are made of others: a second look instead */
     CHECK_EQ(wait_ns, 0);
 }

@@ -3,7 +3,7 @@
 #ifndef PAWL_TESTS_SIM_RUNS_H
 #define PAWL_TESTS_SIM_RUNS_H
 
-#include "tests/check.h"
+#include "tests/tuned.h"
 #include "workbench/trial/campaign.h"
 
 /* Kinds that can strike a design which only uses verbs: it sends no packets that could be doubled or overtake each other, and no
@@ -18,9 +18,11 @@ static inline const struct design *design_named(const char *name)
     return d;
 }
 
+static const struct knobs *run_knobs; /* null: the usual ones */
+
 static inline struct campaign_result run_traced(const struct design *d, uint32_t faults, uint64_t seed, FILE *trace)
 {
-    const struct campaign_params p = {.design = d, .faults = faults, .seed = seed, .trace = trace};
+    const struct campaign_params p = {.design = d, .knobs = run_knobs, .faults = faults, .seed = seed, .trace = trace};
     struct campaign_result r;
     CHECK_EQ(campaign_run(&p, &r), 0);
     return r;

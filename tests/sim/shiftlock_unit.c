@@ -12,7 +12,6 @@
 #define SOON (world_now(&world_real) + 20 * NS_PER_MS)
 #define AT_LAST (world_now(&world_real) + 20 * NS_PER_S) /* of what happens, however busy the machine is */
 
-static const struct shift_variant *variant;
 static const struct design *d;
 static const struct shift_form *f;
 
@@ -169,8 +168,9 @@ static void test_writers_bound(void)
     begin("after N writers in a row it is the readers' turn; while none waits they go on");
     struct hold first = locked(0, PAWL_EXCLUSIVE);
     struct shift_entry e = get();
-    shift_remember(&site.seats[0], &first, e,
-                   (struct shift_run){.writers = variant->writers_max - 1}); /* as if so many had gone before */
+    shift_remember(
+        &site.seats[0], &first, e,
+        (struct shift_run){.writers = shift_knob(&site.seats[0], SHIFT_WRITERS_MAX) - 1}); /* as if so many had gone before */
     struct waiter w, r;
     start(&w, 1, PAWL_EXCLUSIVE);
     until_tail(1);
@@ -183,7 +183,7 @@ static void test_writers_bound(void)
     got(&w);
     CHECK(w.h.token > r.h.token && r.h.token > first.token);
 
-    shift_remember(&site.seats[1], &w.h, get(), (struct shift_run){.writers = variant->writers_max - 1});
+    shift_remember(&site.seats[1], &w.h, get(), (struct shift_run){.writers = shift_knob(&site.seats[0], SHIFT_WRITERS_MAX) - 1});
     start(&r, 3, PAWL_EXCLUSIVE);
     until_tail(3);
     unlock(1, &w.h);
@@ -289,8 +289,7 @@ int main(void)
     static const struct design *const both[] = {&design_shiftlock, &design_shiftlock64};
     for (unsigned i = 0; i < countof(both); i++) {
         d = both[i];
-        variant = d->variant;
-        f = variant->form;
+        f = d->variant;
         test_pack();
         test_rel_wraps();
         test_era_wraps();

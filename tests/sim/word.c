@@ -21,11 +21,11 @@ int main(void)
 
     /* The same where readers open locks to each other at every occasion. */
     struct run_sum open = {0};
-    CHECK_EQ(design_tune(word, "word_open_every", 1), 0);
+    run_knobs = tuned(word, "open-every", 1);
     for (uint64_t seed = 0; seed < SEEDS_MIN; seed++)
         run_clean(&open, word, FAULTS_ALL, seed);
     print_sum("word, all faults, open to readers", &open);
-    CHECK_EQ(design_tune(word, "word_open_every", 1024), 0);
+    run_knobs = NULL;
 
     struct run_sum calm = {0};
     for (uint64_t seed = 0; seed < 30; seed++)

@@ -3,6 +3,7 @@
 #define SITE_CHECK_NS NS_PER_MS
 #include "designs/word/word.h"
 #include "tests/sim/plain_site.h"
+#include "tests/tuned.h"
 #include "workbench/baselines/baselines.h"
 
 #include <errno.h>
@@ -150,7 +151,7 @@ static void test_open(void)
     begin("an open lock: readers are not counted until a writer comes");
     struct hold h[3], writer;
     struct lock_view view;
-    CHECK_EQ(design_tune(d, "word_open_every", 1), 0);
+    site.space.knobs = *tuned(d, "open-every", 1);
     h[0] = locked(0, PAWL_SHARED);
     h[1] = locked(1, PAWL_SHARED); /* finds another inside, and opens */
     uint64_t open = lock_at(0)->word;
@@ -187,7 +188,6 @@ static void test_open(void)
     writer = locked(3, PAWL_EXCLUSIVE);
     CHECK(writer.token > h[1].token);
     unlock(3, &writer);
-    CHECK_EQ(design_tune(d, "word_open_every", 1024), 0);
     site_close();
 }
 

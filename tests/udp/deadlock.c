@@ -202,7 +202,7 @@ int main(void)
                                 .servers = 2,
                                 .locks = LOCKS,
                                 .lease_ns = LEASE_NS,
-                                .faults = {.loss = 10, .twice = 20, .late = 20, .late_ns = 5 * NS_PER_MS},
+                                .faults = {.loss = 10, .duplicate = 20, .late = 20, .late_ns = 5 * NS_PER_MS},
                                 .seed = (uint64_t)getpid()};
     crossing = shared_memory(sizeof *crossing);
     rack_begin(&t);

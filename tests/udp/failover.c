@@ -50,13 +50,13 @@ static void station_main(void *arg)
 {
     const unsigned which = *(const unsigned *)arg;
     static struct station s;
-    const struct station_params p = {.at = {.ip = RACK_LOCALHOST, .port = ports[which]},
-                                     .coordinator = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port},
-                                     .space = rack_space,
-                                     .is_switch = which < SERVER,
+    const struct station_params p = {.member.at = {.ip = RACK_LOCALHOST, .port = ports[which]},
+                                     .member.coordinator = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port},
+                                     .member.space = rack_space,
+                                     .member.is_switch = which < SERVER,
                                      .fresh = !station[which].started,
-                                     .deadline = pawl_in(LIMIT_NS),
-                                     .stop = &rack_stop};
+                                     .member.deadline = pawl_in(LIMIT_NS),
+                                     .member.stop = &rack_stop};
     CHECK_EQ(station_open(&s, &p), 0);
     station_run(&s);
 }

@@ -29,7 +29,7 @@ int main(void)
                                 .machines = 2 * HOSTS, /* a number whose host died while it was made is free again after a lease */
                                 .locks = LOCKS,
                                 .lease_ns = LEASE_NS,
-                                .faults = {.loss = 10, .twice = 20, .late = 20, .late_ns = 5 * NS_PER_MS},
+                                .faults = {.loss = 10, .duplicate = 20, .late = 20, .late_ns = 5 * NS_PER_MS},
                                 .seed = seed};
     printf("seed %" PRIu64 "\n", seed);
     rng_seed(&rng, seed);

@@ -3,6 +3,7 @@
  * their lock's data server count, in one go or under a lock that they hold, and some of them are killed. What was done is written
  * down where it is done, and must be what the processes were told. */
 #include "lib/rng.h"
+#include "tests/tuned.h"
 #include "tests/udp/rack.h"
 
 #include <errno.h>
@@ -248,12 +249,12 @@ int main(void)
                           .locks = LOCKS,
                           .lease_ns = LEASE_NS,
                           .apply = apply,
-                          .faults = {.loss = 30, .twice = 100, .late = 50, .late_ns = 20 * NS_PER_MS},
+                          .faults = {.loss = 30, .duplicate = 100, .late = 50, .late_ns = 20 * NS_PER_MS},
                           .seed = 1};
     ledger = shared_memory(sizeof *ledger);
     uint64_t ns = min_u64(test_seconds(), 60) * NS_PER_S / 24;
     campaign(&t, ns);
-    CHECK_EQ(design_tune(design_find("netlock"), "servers-only", 1), 0); /* locks and data on the same server */
+    t.knobs = tuned(design_find("netlock"), "servers-only", 1); /* locks and data on the same server */
     campaign(&t, ns);
     return 0;
 }

@@ -13,9 +13,10 @@
 
 struct rack_test {
     const char *design;
-    uint16_t servers;  /* if the design has any */
-    uint64_t room;     /* of the switch, if the design then has servers for the other locks; 0: for all locks */
-    uint16_t machines; /* hosts; 0: more than any test has */
+    const struct knobs *knobs; /* null: the usual ones */
+    uint16_t servers;          /* if the design has any */
+    uint64_t room;             /* of the switch, if the design then has servers for the other locks; 0: for all locks */
+    uint16_t machines;         /* hosts; 0: more than any test has */
     uint64_t locks, lease_ns;
     enum pawl_keys keys;        /* 0: dense */
     struct relay_faults faults; /* all 0: no relay */
@@ -37,7 +38,7 @@ static volatile sig_atomic_t rack_stop;
 
 static inline bool rack_relayed(const struct rack_test *t)
 {
-    return t->faults.loss || t->faults.twice || t->faults.late;
+    return t->faults.loss || t->faults.duplicate || t->faults.late;
 }
 
 static inline bool rack_serves(const struct rack_test *t, const struct design *d)
@@ -123,21 +124,21 @@ static inline void rack_start_station(const struct rack_test *t, struct net_addr
     struct station *s = calloc(1, sizeof *s);
     pthread_t thread;
     CHECK(s != NULL);
-    struct station_params p = {.at = {.ip = RACK_LOCALHOST},
-                               .coordinator = coordinator,
-                               .space = rack_space,
-                               .is_switch = is_switch,
+    struct station_params p = {.member.at = {.ip = RACK_LOCALHOST},
+                               .member.coordinator = coordinator,
+                               .member.space = rack_space,
+                               .member.is_switch = is_switch,
                                .switch_locks = t->room,
                                .fresh = true,
-                               .deadline = pawl_in(LIMIT_NS),
-                               .stop = &rack_stop};
+                               .member.deadline = pawl_in(LIMIT_NS),
+                               .member.stop = &rack_stop};
     if (rack_relayed(t)) {
-        p.known_as = (struct net_addr){.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->server_ports[number]};
-        p.at.port = (uint16_t)(p.known_as.port + 1);
+        p.member.known_as = (struct net_addr){.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->server_ports[number]};
+        p.member.at.port = (uint16_t)(p.member.known_as.port + 1);
     }
     CHECK_EQ(station_open(s, &p), 0);
     if (t->apply && !is_switch)
-        s->design->server_apply(s->memory, t->apply, NULL);
+        s->member.design->server_apply(s->memory, t->apply, NULL);
     CHECK_EQ(pthread_create(&thread, NULL, rack_station_thread, s), 0);
 }
 
@@ -151,6 +152,7 @@ static inline void rack_node_main(void *arg)
     pthread_t thread;
     bool servers = rack_serves(t, d);
     const struct coord_params p = {.design = d,
+                                   .knobs = t->knobs,
                                    .space = rack_space,
                                    .locks = t->locks,
                                    .lease_ns = t->lease_ns,

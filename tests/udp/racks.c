@@ -29,7 +29,7 @@ static struct coord_params coordinator_params(void)
 
 /* ---- switches ---- */
 
-static const struct rack_test network = {.faults = {.loss = 10, .twice = 20, .late = 20, .late_ns = 5 * NS_PER_MS}, .seed = 1};
+static const struct rack_test network = {.faults = {.loss = 10, .duplicate = 20, .late = 20, .late_ns = 5 * NS_PER_MS}, .seed = 1};
 static pid_t coordinator, switches[RACKS], relays[RACKS];
 
 static struct net_addr coordinator_at(void)
@@ -43,14 +43,14 @@ static void switch_main(void *arg)
     struct net_addr front = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->server_ports[rack]}, at = front;
     struct station s;
     at.port++;
-    const struct station_params p = {.at = at,
-                                     .known_as = front,
-                                     .coordinator = coordinator_at(),
-                                     .space = rack_space,
-                                     .is_switch = true,
-                                     .rack = rack + 1,
-                                     .deadline = pawl_in(LIMIT_NS),
-                                     .stop = &rack_stop};
+    const struct station_params p = {.member.at = at,
+                                     .member.known_as = front,
+                                     .member.coordinator = coordinator_at(),
+                                     .member.space = rack_space,
+                                     .member.is_switch = true,
+                                     .member.rack = rack + 1,
+                                     .member.deadline = pawl_in(LIMIT_NS),
+                                     .member.stop = &rack_stop};
     CHECK_EQ(station_open(&s, &p), 0);
     station_run(&s);
 }

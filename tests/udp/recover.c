@@ -24,12 +24,12 @@ static void switch_main(void *arg)
 {
     struct station s;
     const struct net_addr coordinator = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port};
-    const struct station_params p = {.at = {.ip = RACK_LOCALHOST, .port = (uint16_t)(coordinator.port + 1)},
-                                     .coordinator = coordinator,
-                                     .space = rack_space,
-                                     .is_switch = true,
-                                     .deadline = pawl_in(LIMIT_NS),
-                                     .stop = &rack_stop};
+    const struct station_params p = {.member.at = {.ip = RACK_LOCALHOST, .port = (uint16_t)(coordinator.port + 1)},
+                                     .member.coordinator = coordinator,
+                                     .member.space = rack_space,
+                                     .member.is_switch = true,
+                                     .member.deadline = pawl_in(LIMIT_NS),
+                                     .member.stop = &rack_stop};
     CHECK_EQ(station_open(&s, &p), 0);
     station_run(&s);
 }

@@ -15,8 +15,8 @@
 #define RELAY_LATE 512    /* packets that are under way, delayed */
 
 struct relay_faults {
-    unsigned loss, twice, late; /* of a thousand packets */
-    uint64_t late_ns;           /* by how much, at most */
+    unsigned loss, duplicate, late; /* of a thousand packets */
+    uint64_t late_ns;               /* by how much, at most */
 };
 
 struct relay {
@@ -37,7 +37,7 @@ struct relay {
         uint8_t data[PACKET_MAX + 8];
     } late[RELAY_LATE];
     struct pollfd fds[RELAY_CLIENTS + 1];
-    uint64_t passed, lost, twice, delayed;
+    uint64_t passed, lost, duplicated, delayed;
 };
 
 static inline void relay_open(struct relay *r, struct net_addr at, struct net_addr server, const struct relay_faults *f,
@@ -78,8 +78,8 @@ static inline void relay_pass(struct relay *r, struct udp *through, struct net_a
         return;
     }
     relay_send(r, through, to, data, len);
-    if (rng_below(&r->rng, 1000) < r->faults.twice) {
-        r->twice++;
+    if (rng_below(&r->rng, 1000) < r->faults.duplicate) {
+        r->duplicated++;
         relay_send(r, through, to, data, len);
     }
 }

@@ -126,14 +126,14 @@ static void numbers(void)
     CHECK_EQ(code(join(COORD_HOST, 8, 7)), -ENOSPC);
     CHECK_EQ(beat(1, members[1].life)->stamp, 42);
     now += LEASE_NS * 3 / 4;
-    CHECK_EQ(beat(1, members[1].life)->head.type, COORD_BEATEN);
+    CHECK_EQ(beat(1, members[1].life)->head.type, COORD_BEAT_ACK);
     CHECK_EQ(code(beat(2, members[2].life + 1)), -ESTALE);
     now += LEASE_NS / 2; /* 2 and 3 were silent for too long */
     uint32_t old = members[2].life;
     CHECK_EQ(code(beat(2, old)), -ESTALE);
     CHECK_EQ(number(8), 2);
     CHECK(members[2].life > old && members[2].life > members[1].life);
-    CHECK_EQ(beat(1, members[1].life)->head.type, COORD_BEATEN);
+    CHECK_EQ(beat(1, members[1].life)->head.type, COORD_BEAT_ACK);
     CHECK(!beat(0, 1) && !beat(MACHINES + 1, 1) && !beat(1, 0));
 }
 
@@ -143,10 +143,10 @@ static void anew(void)
     start(false, 50);
     CHECK(join(COORD_SERVER, 1, 70));
     CHECK_EQ(code(join(COORD_HOST, 9, 7)), -EAGAIN);
-    CHECK_EQ(beat(2, 120)->head.type, COORD_BEATEN);
+    CHECK_EQ(beat(2, 120)->head.type, COORD_BEAT_ACK);
     CHECK_EQ(code(beat(2, 119)), -ESTALE);
     now += LEASE_NS * 3 / 4;
-    CHECK_EQ(beat(2, 120)->head.type, COORD_BEATEN);
+    CHECK_EQ(beat(2, 120)->head.type, COORD_BEAT_ACK);
     now += LEASE_NS / 2;
     CHECK_EQ(code(beat(3, 121)), -ESTALE); /* too late */
     CHECK_EQ(number(9), 1);
@@ -175,9 +175,9 @@ static void rejoining(void)
 {
     start(false, 200);
     CHECK_EQ(code(station_beats(COORD_SERVER, MACHINES + 2, 150, 0, 0)), -ESTALE); /* there is no such server */
-    CHECK_EQ(station_beats(COORD_SERVER, MACHINES + 1, 250, 0, 0)->head.type, COORD_BEATEN);
+    CHECK_EQ(station_beats(COORD_SERVER, MACHINES + 1, 250, 0, 0)->head.type, COORD_BEAT_ACK);
     CHECK_EQ(code(station_beats(COORD_SERVER, MACHINES + 1, 249, 0, 0)), -ESTALE);
-    CHECK_EQ(beat(2, 240)->head.type, COORD_BEATEN);
+    CHECK_EQ(beat(2, 240)->head.type, COORD_BEAT_ACK);
     struct coord_packet p;
     coord_make(&p, COORD_BEAT, "test", 1);
     p.head.from.machine = 3;
@@ -201,8 +201,8 @@ static void scanning(void)
     CHECK_EQ(code(join(COORD_HOST, 30, 7)), -ENOSPC);
     CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 0, 0)->head.index, 0);
     now += LEASE_NS / 2;
-    CHECK_EQ(beat(1, members[1].life)->head.type, COORD_BEATEN);
-    CHECK_EQ(beat(3, members[3].life)->head.type, COORD_BEATEN);
+    CHECK_EQ(beat(1, members[1].life)->head.type, COORD_BEAT_ACK);
+    CHECK_EQ(beat(3, members[3].life)->head.type, COORD_BEAT_ACK);
     now += LEASE_NS * 3 / 4; /* 2 is gone */
     w = (const struct coord_welcome *)(const void *)join(COORD_SWITCH, 4, 70);
     CHECK(w->live_known && w->live[0] == (1u << 1 | 1u << 3));
@@ -227,7 +227,7 @@ static void scanning(void)
 
 static const struct coord_beat *as_beat(const struct coord_packet *p)
 {
-    CHECK(p && p->head.type == COORD_BEATEN);
+    CHECK(p && p->head.type == COORD_BEAT_ACK);
     return (const struct coord_beat *)(const void *)p;
 }
 
@@ -377,11 +377,11 @@ static void starting_together(void)
 {
     start_with("netlock", 2, false, 600);
     CHECK_EQ(code(join(COORD_SERVER, 91, 71)), -EAGAIN);
-    CHECK_EQ(station_beats(COORD_SERVER, MACHINES + 2, 550, 0, 0)->head.type, COORD_BEATEN);
+    CHECK_EQ(station_beats(COORD_SERVER, MACHINES + 2, 550, 0, 0)->head.type, COORD_BEAT_ACK);
     CHECK_EQ(code(join(COORD_SERVER, 91, 71)), -EAGAIN); /* there may be another */
     now += NS_PER_S;
     CHECK_EQ(join(COORD_SERVER, 91, 71)->head.to.machine, MACHINES + 1);
-    CHECK_EQ(station_beats(COORD_SERVER, MACHINES + 2, 550, 0, 0)->head.type, COORD_BEATEN);
+    CHECK_EQ(station_beats(COORD_SERVER, MACHINES + 2, 550, 0, 0)->head.type, COORD_BEAT_ACK);
 }
 
 int main(void)

@@ -4,8 +4,6 @@
 
 #include <errno.h>
 
-unsigned alock_budget[COHORTS] = {ALOCK_BUDGET_LOCAL, ALOCK_BUDGET_REMOTE};
-
 /* Gives up: leaves the queue, or hands the baton to the successor, which then competes for the Peterson lock itself. */
 static int leave(struct turn *t)
 {
@@ -210,8 +208,8 @@ static struct overtaking alock_overtaking(unsigned others, enum pawl_mode mode)
     .holds = alock_holds, .recover = alock_recover, .peek = alock_peek, .raise = alock_raise
 
 static const struct design_knob knobs[] = {
-    {"budget_local", &alock_budget[COHORT_LOCAL], 1, ALOCK_BUDGET_MAX},
-    {"budget_remote", &alock_budget[COHORT_REMOTE], 1, ALOCK_BUDGET_MAX},
+    [COHORT_LOCAL] = {"budget-local", 1, ALOCK_BUDGET_MAX, ALOCK_BUDGET_LOCAL},
+    [COHORT_REMOTE] = {"budget-remote", 1, ALOCK_BUDGET_MAX, ALOCK_BUDGET_REMOTE},
     {0},
 };
 

@@ -105,7 +105,7 @@ int alock_win_peterson(struct turn *t, uint64_t deadline)
         if (rc && (rc = seat_retry(t->seat, rc)))
             return rc;
     }
-    t->budget = alock_budget[t->cohort];
+    t->budget = t->seat->space->knobs.value[t->cohort];
     assert(t->budget && t->budget <= ALOCK_BUDGET_MAX);
     return 0;
 }

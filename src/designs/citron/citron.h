@@ -34,10 +34,19 @@
 
 /* ---- knobs (design.c has their limits) ---- */
 
-extern unsigned citron_k, citron_m, citron_wait_ns, citron_fast, citron_confirm, citron_scale_us, citron_tokens, citron_blocked,
-    citron_crowd;
+enum citron_knob {
+    CITRON_K,
+    CITRON_M,
+    CITRON_WAIT_NS,
+    CITRON_FAST,
+    CITRON_CONFIRM,
+    CITRON_SCALE_US,
+    CITRON_TOKENS,
+    CITRON_BLOCKED,
+    CITRON_CROWD
+};
 
-/* citron_fast: T_wait is waited out at all internal nodes; not if all bits of the leaves below were had (3.8); not right above
+/* CITRON_FAST: T_wait is waited out at all internal nodes; not if all bits of the leaves below were had (3.8); not right above
  * leaves, for a client that claims a leaf sees in the word that it notifies that the parent is taken. */
 enum { FAST_NOT, FAST_PRINTED, FAST_LOW };
 

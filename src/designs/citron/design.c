@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-static uint64_t lock_bytes(uint64_t range_units, uint64_t range_max)
+static uint64_t lock_bytes(uint64_t range_units, uint64_t range_max, const struct knobs *unused)
 {
     unsigned height = citron_height_for(max_u64(range_units, range_max));
     return places_offset(height) + tree_pow4(height) * LEAF_READERS_BYTES;
@@ -39,15 +39,15 @@ static void cover(const struct space *space, uint64_t *start, uint64_t *end)
 }
 
 static const struct design_knob knobs[] = {
-    {"k", &citron_k, 1, TREE_SPLIT_MAX},
-    {"m", &citron_m, 1, TREE_M_MAX},
-    {"wait_ns", &citron_wait_ns, 0, CONFIG_WAIT_NS *(uint32_t)FIELD_MAX(CONFIG_WAIT_BITS)},
-    {"fast", &citron_fast, FAST_NOT, FAST_LOW},
-    {"confirm", &citron_confirm, 0, 2},
-    {"scale_us", &citron_scale_us, 0, UINT32_MAX},
-    {"tokens", &citron_tokens, 0, 1},
-    {"blocked", &citron_blocked, 1, 65536},
-    {"crowd", &citron_crowd, 1, 65536},
+    [CITRON_K] = {"k", 1, TREE_SPLIT_MAX, 2},
+    [CITRON_M] = {"m", 1, TREE_M_MAX, 4},
+    [CITRON_WAIT_NS] = {"wait-ns", 0, CONFIG_WAIT_NS *(uint32_t)FIELD_MAX(CONFIG_WAIT_BITS), 0},
+    [CITRON_FAST] = {"fast", FAST_NOT, FAST_LOW, FAST_LOW},
+    [CITRON_CONFIRM] = {"confirm", 0, 2, 2},
+    [CITRON_SCALE_US] = {"scale-us", 0, UINT32_MAX, 10000},
+    [CITRON_TOKENS] = {"tokens", 0, 1, 1},
+    [CITRON_BLOCKED] = {"blocked", 1, 65536, 24},
+    [CITRON_CROWD] = {"crowd", 1, 65536, NODE_CROWD},
     {0},
 };
 

@@ -5,24 +5,24 @@
 
 #include <string.h>
 
-unsigned citron_k = 2, citron_m = 4, citron_wait_ns = 0, citron_fast = FAST_LOW, citron_confirm = 2, citron_scale_us = 10000,
-         citron_tokens = 1, citron_blocked = 24, citron_high = 4, citron_crowd = NODE_CROWD, citron_count_bits = NODE_COUNT_BITS;
+unsigned citron_high = 4, citron_count_bits = NODE_COUNT_BITS;
 
 /* ---- how a job begins ---- */
 
 /* The only reader of the knobs. */
-static struct citron_policy policy_now(bool near)
+static struct citron_policy policy_of(const struct space *space, bool near)
 {
+    const uint32_t *knob = space->knobs.value;
     return (struct citron_policy){
-        .k = citron_k,
-        .m = citron_m,
-        .wait_ns = citron_wait_ns,
-        .fast = citron_fast,
-        .confirm = citron_confirm,
-        .scale_us = citron_scale_us,
-        .tokens = citron_tokens,
-        .blocked = citron_blocked,
-        .crowd = citron_crowd,
+        .k = knob[CITRON_K],
+        .m = knob[CITRON_M],
+        .wait_ns = knob[CITRON_WAIT_NS],
+        .fast = knob[CITRON_FAST],
+        .confirm = knob[CITRON_CONFIRM],
+        .scale_us = knob[CITRON_SCALE_US],
+        .tokens = knob[CITRON_TOKENS],
+        .blocked = knob[CITRON_BLOCKED],
+        .crowd = knob[CITRON_CROWD],
         .patience_ns = near ? JOB_PATIENCE_NS : JOB_PATIENCE_FAR_NS,
     };
 }
@@ -38,7 +38,7 @@ void job_start(struct citron_job *j, const struct seat *seat, struct hold *h, ui
     j->deadline = deadline;
     j->near = fab_is_shm(seat->ep);
     j->trip_ns = 1; /* every job runs a batch before it waits */
-    j->policy = policy_now(j->near);
+    j->policy = policy_of(seat->space, j->near);
     j->plan.shared = h->mode == PAWL_SHARED;
     j->plan.exact = h->exact;
     plan_reshape(j, h->start, h->end);

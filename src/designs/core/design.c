@@ -29,16 +29,46 @@ const struct design *design_find(const char *name)
     return d;
 }
 
-int design_tune(const struct design *d, const char *knob, uint64_t value)
+const struct design_knob *design_knob(const struct design *d, const char *name)
 {
     for (const struct design_knob *k = d->knobs; k && k->name; k++)
-        if (!strcmp(k->name, knob)) {
-            if (value < k->min || value > k->max)
-                return -ERANGE;
-            *k->value = (unsigned)value;
-            return 0;
-        }
-    return -ENOENT;
+        if (!strcmp(k->name, name))
+            return k;
+    return NULL;
+}
+
+struct knobs design_knobs(const struct design *d)
+{
+    struct knobs knobs = {0};
+    for (const struct design_knob *k = d->knobs; k && k->name; k++) {
+        assert(k - d->knobs < KNOBS_MAX);
+        knobs.value[k - d->knobs] = k->usual;
+    }
+    return knobs;
+}
+
+int design_tune(const struct design *d, struct knobs *knobs, const char *name, uint64_t value)
+{
+    const struct design_knob *k = design_knob(d, name);
+    if (!k)
+        return -ENOENT;
+    if (value < k->min || value > k->max)
+        return -ERANGE;
+    knobs->value[k - d->knobs] = (uint32_t)value;
+    return 0;
+}
+
+bool design_knobs_fine(const struct design *d, const struct knobs *knobs)
+{
+    const struct design_knob *k = d->knobs;
+    for (unsigned i = 0; i < KNOBS_MAX; i++) {
+        bool any = k && k->name;
+        uint32_t value = knobs->value[i];
+        if (any ? value != k->usual && (value < k->min || value > k->max) : value != 0)
+            return false;
+        k += any;
+    }
+    return true;
 }
 
 const char *design_feature_name(unsigned bit)

@@ -63,13 +63,6 @@ struct overtaking {
 /* Grants while a request is still on its way to the lock: no lock is passed on faster than in a way, and there and back are two. */
 #define OVERTAKING_ON_THE_WAY 4
 
-/* A parameter of a design, for the whole process, set before the design is used. */
-struct design_knob {
-    const char *name; /* null ends a list */
-    unsigned *value;
-    unsigned min, max;
-};
-
 struct packet_design; /* designs/packet/packet.h */
 
 /* What a design counts, for the whole process, where a verb is expensive enough to count. */
@@ -88,7 +81,7 @@ struct design {
     uint32_t lock_size; /* bytes per lock; a multiple of 16 */
     /* For a lock whose size depends on the units that it is made for and may grow to: its bytes, 0 if it cannot be. Its memory is
      * sparse: zero, and taken from the machine where it is first touched. Null: lock_size. */
-    uint64_t (*lock_bytes)(uint64_t range_units, uint64_t range_max);
+    uint64_t (*lock_bytes)(uint64_t range_units, uint64_t range_max, const struct knobs *knobs);
     uint32_t session_bytes; /* what the design keeps for each session, private to its process (session->design_state); 0: nothing */
     uint32_t desc_size;     /* bytes of a queue descriptor, one per hold record, in the session's own memory; 0: none */
     /* Not 0: a hold record lies at this offset of its descriptor, in the session's own memory, where writing it costs no verb. It
@@ -179,8 +172,17 @@ extern const char *const design_offered[];
 const struct design *design_next(const struct design *before);
 const struct design *design_find(const char *name);
 
-/* -ENOENT if the design has no such knob, -ERANGE if the value is beyond what it takes. */
-int design_tune(const struct design *d, const char *knob, uint64_t value);
+/* The values of a design's knobs unless tuned. */
+struct knobs design_knobs(const struct design *d);
+
+/* Null if the design has no knob of that name. */
+const struct design_knob *design_knob(const struct design *d, const char *name);
+
+/* Sets one of them. -ENOENT if the design has no such knob, -ERANGE if the value is not between its `min` and `max`. */
+int design_tune(const struct design *d, struct knobs *knobs, const char *name, uint64_t value);
+
+/* Whether all values could have been set so. */
+bool design_knobs_fine(const struct design *d, const struct knobs *knobs);
 
 /* "shared", "tokens", … in the order of the bits; likewise "shm", "sim", "udp". */
 const char *design_feature_name(unsigned bit);

@@ -21,6 +21,7 @@
 #ifndef PAWL_DESIGNS_CORE_SEAT_H
 #define PAWL_DESIGNS_CORE_SEAT_H
 
+#include "designs/core/knobs.h"
 #include "fabric/fabric.h"
 #include "lib/bits.h"
 #include "pawl.h"
@@ -154,6 +155,7 @@ struct space {
     uint64_t lease_ns;    /* the longest that a session may have; the one that counts where clocks are not shared */
     uint64_t margin_ns;   /* how long after its expiry a lease is taken for lost: covers coarse clocks */
     uint64_t check_ns;    /* how often a waiter looks whether those it waits for still live */
+    struct knobs knobs;   /* of the design */
 };
 
 static inline fab_addr space_lock_addr(const struct space *s, uint64_t index)

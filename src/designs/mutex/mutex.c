@@ -65,6 +65,7 @@ const struct design design_mutex = {
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .lock_size = 16,
+    .knobs = word_knobs,
     .acquire = mutex_acquire,
     .release = mutex_release,
     .convert = mutex_convert,

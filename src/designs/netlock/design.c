@@ -14,34 +14,35 @@
 
 #define FEW 3u /* priorities with queues in the switch, for trials */
 
-static unsigned slots, pipes, alloc_random, priorities, levels, servers_only;
+enum { SLOTS, PIPES, ALLOC_RANDOM, PRIORITIES, SWITCH_PRIORITIES, SERVERS_ONLY };
 
 const struct design_knob netlock_knobs[] = {
-    {"slots", &slots, 1, 0xffffff},                        /* of the shared queue */
-    {"pipes", &pipes, 1, NETLOCK_PIPES_MAX},               /* that share no state: each has its part of the slots */
-    {"alloc-random", &alloc_random, 0, 1},                 /* instead of the knapsack of Algorithm 3 */
-    {"priorities", &priorities, 0, 1},                     /* a waiting queue per priority */
-    {"switch-priorities", &levels, 1, NETLOCK_PRIORITIES}, /* only so many of them have one in the switch, others at servers */
-    {"servers-only", &servers_only, 0, 1},                 /* nothing in the switch */
-    {NULL, NULL, 0, 0},
+    [SLOTS] = {"slots", 1, NETLOCK_SLOTS_MAX, 0},                          /* of the shared queue */
+    [PIPES] = {"pipes", 1, NETLOCK_PIPES_MAX, 0},                          /* share no state: each has its part of the slots */
+    [ALLOC_RANDOM] = {"alloc-random", 0, 1, 0},                            /* instead of the knapsack of Algorithm 3 */
+    [PRIORITIES] = {"priorities", 0, 1, 0},                                /* a waiting queue per priority */
+    [SWITCH_PRIORITIES] = {"switch-priorities", 1, NETLOCK_PRIORITIES, 0}, /* so many have one in the switch */
+    [SERVERS_ONLY] = {"servers-only", 0, 1, 0},                            /* nothing in the switch */
+    {NULL, 0, 0, 0},
 };
 
-uint64_t netlock_tuned(uint64_t options)
+uint64_t netlock_tune(uint64_t options, const struct knobs *k)
 {
-    options |= alloc_random ? NETLOCK_ALLOC_RANDOM : 0;
-    options |= priorities || levels ? NETLOCK_PRIORITY : 0;
-    options |= servers_only ? NETLOCK_SERVERS_ONLY : 0;
-    if (slots)
-        options = (options & ~(UINT64_C(0xffffff) << NETLOCK_SLOTS_SHIFT)) | (uint64_t)slots << NETLOCK_SLOTS_SHIFT;
-    if (pipes > 1)
-        options |= (uint64_t)(pipes - 1) << NETLOCK_PIPES_SHIFT;
+    options |= k->value[ALLOC_RANDOM] ? NETLOCK_ALLOC_RANDOM : 0;
+    options |= k->value[PRIORITIES] || k->value[SWITCH_PRIORITIES] ? NETLOCK_PRIORITY : 0;
+    options |= k->value[SERVERS_ONLY] ? NETLOCK_SERVERS_ONLY : 0;
+    options |= (uint64_t)k->value[SWITCH_PRIORITIES] << NETLOCK_LEVELS_SHIFT;
+    if (k->value[SLOTS])
+        options = (options & ~((uint64_t)NETLOCK_SLOTS_MAX << NETLOCK_SLOTS_SHIFT)) | (uint64_t)k->value[SLOTS]
+                                                                                          << NETLOCK_SLOTS_SHIFT;
+    if (k->value[PIPES])
+        options |= (uint64_t)(k->value[PIPES] - 1) << NETLOCK_PIPES_SHIFT;
     return options;
 }
 
-struct netlock_policy netlock_policy(uint64_t packed)
+struct netlock_policy netlock_policy(uint64_t options)
 {
-    const uint64_t options = netlock_tuned(packed);
-    uint32_t size = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & 0xffffffu;
+    uint32_t size = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & NETLOCK_SLOTS_MAX;
     struct netlock_policy p = {.slots = size ? size : NETLOCK_SLOTS_DEFAULT,
                                .pipes = 1 + (uint32_t)(options >> NETLOCK_PIPES_SHIFT) % NETLOCK_PIPES_MAX,
                                .alloc_random = options & NETLOCK_ALLOC_RANDOM,
@@ -52,6 +53,7 @@ struct netlock_policy netlock_policy(uint64_t packed)
                                .toggle = options & NETLOCK_TOGGLE};
     if (p.chain)
         p.pipes = 1;
+    uint32_t levels = (uint32_t)(options >> NETLOCK_LEVELS_SHIFT) & NETLOCK_LEVELS_MASK;
     if (options & NETLOCK_PRIORITY)
         p.levels = levels ? levels : p.few ? FEW : NETLOCK_PRIORITIES;
     return p;
@@ -73,13 +75,13 @@ const struct design design_netlock = {
 
 #define SWITCHES_TABLE                                                                                                             \
     PARTS_PACKETS,                                                                                                                 \
-        .convert = parts_convert, .family = PACKET_NETLOCK, .host_bytes = switches_host_bytes, .host_init = switches_host_init,    \
-        .packet = parts_packet, .host_grants = parts_host_grants, .switch_bytes = switches_switch_bytes,                           \
-        .switch_init = switches_switch_init, .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick,           \
-        .steward_bytes = switches_steward_bytes, .steward_init = switches_steward_init, .steward_packet = switches_steward_packet, \
-        .steward_tick = switches_steward_tick, .server_bytes = switches_server_bytes, .server_init = switches_server_init,         \
-        .server_packet = netlock_server_packet, .server_tick = netlock_server_tick, .server_drops = netlock_server_drops,          \
-        .divides = true, .full_queues = true
+        .convert = parts_convert, .family = PACKET_NETLOCK, .tune = netlock_tune, .host_bytes = switches_host_bytes,               \
+        .host_init = switches_host_init, .packet = parts_packet, .host_grants = parts_host_grants,                                 \
+        .switch_bytes = switches_switch_bytes, .switch_init = switches_switch_init, .switch_packet = netlock_switch_packet,        \
+        .switch_tick = netlock_switch_tick, .steward_bytes = switches_steward_bytes, .steward_init = switches_steward_init,        \
+        .steward_packet = switches_steward_packet, .steward_tick = switches_steward_tick, .server_bytes = switches_server_bytes,   \
+        .server_init = switches_server_init, .server_packet = netlock_server_packet, .server_tick = netlock_server_tick,           \
+        .server_drops = netlock_server_drops, .divides = true, .full_queues = true
 
 const struct packet_design netlock_switches_packets = {SWITCHES_TABLE, .draws = NETLOCK_DRAWS,
                                                        .ranks = NETLOCK_PRIORITY | NETLOCK_FEW};

@@ -41,6 +41,9 @@
 #define NETLOCK_TOGGLE 0x4000000u
 #define NETLOCK_SLOTS_SHIFT 32 /* 24 bits; 0: 100,000 (5) */
 #define NETLOCK_SLOTS_DEFAULT 100000u
+#define NETLOCK_SLOTS_MAX 0xffffffu
+#define NETLOCK_LEVELS_SHIFT 56 /* priorities with queues of their own in the switch, 4 bits; 0: all, if there are any */
+#define NETLOCK_LEVELS_MASK 15u
 #define NETLOCK_PIPES_SHIFT 61 /* less one, 3 bits */
 #define NETLOCK_PIPES_MAX 8u
 
@@ -56,9 +59,11 @@ struct netlock_policy {
     bool toggle;       /* for trials: original and backup take turns */
 };
 
-/* Unpacks the options, with what was tuned for the whole process (design.c). */
+/* Unpacks the options (design.c). */
 struct netlock_policy netlock_policy(uint64_t options);
-uint64_t netlock_tuned(uint64_t options);
+
+/* The options with what the knobs say. */
+uint64_t netlock_tune(uint64_t options, const struct knobs *knobs);
 
 /* The part of the policy that hosts need. */
 static inline bool netlock_is_chain(const struct rack_config *c)

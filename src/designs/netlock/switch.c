@@ -64,10 +64,11 @@ bool netlock_switch_is(const void *state, const struct rack_config *c)
 {
     const struct nl_switch *w = state;
     const struct rack_config *o = &w->config;
-    const uint64_t any = NETLOCK_ALLOC_RANDOM | NETLOCK_PRIORITY; /* changes as it runs */
+    /* Changes as it runs. */
+    const uint64_t any = NETLOCK_ALLOC_RANDOM | NETLOCK_PRIORITY | (uint64_t)NETLOCK_LEVELS_MASK << NETLOCK_LEVELS_SHIFT;
     return w->version && o->space == c->space && o->machines == c->machines && o->sessions == c->sessions &&
            o->requests == c->requests && o->servers == c->servers && !memcmp(o->server, c->server, sizeof o->server) &&
-           o->locks == c->locks && o->lease_ns == c->lease_ns && (o->options | any) == (netlock_tuned(c->options) | any);
+           o->locks == c->locks && o->lease_ns == c->lease_ns && (o->options | any) == (c->options | any);
 }
 
 void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)
@@ -95,7 +96,6 @@ void netlock_switch_init(void *state, const struct rack_config *config, uint32_t
 {
     struct nl_switch *w = state; /* zeroed */
     w->config = *config;
-    w->config.options = netlock_tuned(config->options);
     w->policy = netlock_policy(config->options);
     w->life = life;
     w->beat_ns = now;

@@ -19,6 +19,7 @@
 
 #include "dataplane/mistake.h"
 #include "dataplane/slots.h"
+#include "designs/core/knobs.h"
 #include "lib/base.h"
 #include "pawl.h"
 #include "wire/packet.h"
@@ -391,10 +392,17 @@ struct packet_design {
     bool on_hosts;   /* the lock servers run on the clients' machines */
     bool spills;     /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
                       * they send to hosts goes by way of the switch */
-    uint64_t options; /* into every config of it */
-    uint64_t draws;   /* bits of the options that a campaign sets or not, by its seed: policies */
-    uint64_t ranks;   /* with all of these its clients have priorities; 0: never */
+    uint64_t options;                                              /* into every config of it */
+    uint64_t (*tune)(uint64_t options, const struct knobs *knobs); /* the options with what the knobs say; null: it has no knobs */
+    uint64_t draws; /* bits of the options that a campaign sets or not, by its seed: policies */
+    uint64_t ranks; /* with all of these its clients have priorities; 0: never */
 };
+
+/* The options with what the knobs say; of null, unchanged. */
+static inline uint64_t packet_tuned(const struct packet_design *d, uint64_t options, const struct knobs *knobs)
+{
+    return d->tune && knobs ? d->tune(options, knobs) : options;
+}
 
 /* Whether the locks of a space are divided among switches. */
 static inline bool packet_divides(const struct packet_design *d)

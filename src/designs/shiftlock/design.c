@@ -122,12 +122,10 @@ static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     }
 }
 
-unsigned shift_tuned_writers_max = 0, shift_tuned_keep_on = 2, shift_tuned_at_once = 1;
-
 static const struct design_knob knobs[] = {
-    {"writers_max", &shift_tuned_writers_max, 1, UINT32_MAX},
-    {"keep_on", &shift_tuned_keep_on, 0, 1},
-    {"at_once", &shift_tuned_at_once, 0, 1},
+    [SHIFT_WRITERS_MAX] = {"writers-max", 1, UINT32_MAX, WRITERS_MAX},
+    [SHIFT_KEEP_ON] = {"keep-on", 0, 1, 1},
+    [SHIFT_AT_ONCE] = {"at-once", 0, 1, 1},
     {0},
 };
 
@@ -149,14 +147,11 @@ static struct overtaking shift_overtaking(unsigned others, enum pawl_mode mode)
     .release = shift_release, .convert = shift_convert, .holds = shift_holds, .recover = shift_recover, .peek = shift_peek,        \
     .raise = shift_raise, .knobs = knobs, .overtaking = shift_overtaking
 
-static const struct shift_variant variant128 = {.form = &shift_form128, .writers_max = WRITERS_MAX, .keep_on = true};
-static const struct shift_variant variant64 = {.form = &shift_form64, .writers_max = WRITERS_MAX, .keep_on = true};
-
 const struct design design_shiftlock = {
     .name = "shiftlock",
     .summary = "one-sided, handed over from client to client",
     .kind = DESIGN_MAIN,
-    .variant = &variant128,
+    .variant = &shift_form128,
     SHIFT_COMMON,
 };
 
@@ -164,6 +159,6 @@ const struct design design_shiftlock64 = {
     .name = "shiftlock64",
     .summary = "shiftlock in a word of 64 bits, for fabrics without larger atomics",
     .kind = DESIGN_MAIN,
-    .variant = &variant64,
+    .variant = &shift_form64,
     SHIFT_COMMON,
 };

@@ -214,7 +214,7 @@ static bool is_readers_turn(const struct seat *seat, struct shift_run run)
 {
     if (shift_errs(seat, SHIFT_GREEDY))
         return false;
-    return run.writers + 1 >= (shift_tuned_writers_max ? shift_tuned_writers_max : shift_of(seat)->writers_max);
+    return run.writers + 1 >= shift_knob(seat, SHIFT_WRITERS_MAX);
 }
 
 /* Lines 15 to 23. */
@@ -228,9 +228,9 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
     next.rel = shift_rel_add(f, e.rel, 1);
     if (lost(seat))
         return -PAWL_ELOST;
-    if (!readers_turn && run.lag < SHIFT_LAG_MAX && !fab_is_shm(seat->ep) && shift_tuned_at_once)
+    if (!readers_turn && run.lag < SHIFT_LAG_MAX && !fab_is_shm(seat->ep) && shift_knob(seat, SHIFT_AT_ONCE))
         return hand_over_at_once(seat, h, e, run, succ);
-    if (readers_turn && (shift_tuned_keep_on < 2 ? shift_tuned_keep_on : shift_of(seat)->keep_on)) { /* unless no reader waits */
+    if (readers_turn && shift_knob(seat, SHIFT_KEEP_ON)) { /* unless no reader waits */
         struct shift_entry unread = e;
         unread.readers = 0;
         int rc = step(seat, h, unread, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH | SHIFT_READERS, next, PASSED, &old);

@@ -49,30 +49,26 @@ enum shift_fields { SHIFT_REL = 1, SHIFT_READERS = 2, SHIFT_TAIL = 4, SHIFT_ERA 
 
 /* ---- the design, and what can be set ---- */
 
-struct shift_variant {
-    const struct shift_form *form;
-    uint32_t writers_max; /* N: so many writers in a row, then the readers' turn; UINT32_MAX: no bound */
-    bool keep_on;         /* beyond N while no reader waits (left open in 3.5.2) */
-};
-
 extern const struct design design_shiftlock, design_shiftlock64;
 
-/* Set for a benchmark, instead of the design's own. */
-extern unsigned shift_tuned_writers_max; /* 0: the design's own */
-extern unsigned shift_tuned_keep_on;     /* 2: the design's own */
-extern unsigned shift_tuned_at_once;     /* 0: RelCnt before the note, as in Algorithm 3 */
+enum shift_knob {
+    SHIFT_WRITERS_MAX, /* N: so many writers in a row, then the readers' turn; UINT32_MAX: no bound */
+    SHIFT_KEEP_ON,     /* beyond N while no reader waits (left open in 3.5.2) */
+    SHIFT_AT_ONCE,     /* 0: RelCnt before the note, as in Algorithm 3 */
+};
 
-static inline const struct shift_variant *shift_of(const struct seat *seat)
+static inline uint32_t shift_knob(const struct seat *seat, enum shift_knob knob)
 {
-    return seat->space->design->variant;
+    return seat->space->knobs.value[knob];
 }
+
 static inline bool shift_errs(const struct seat *seat, uint32_t mistake)
 {
     return MISTAKE(seat->space->design->mistakes, mistake);
 }
 static inline const struct shift_form *shift_form(const struct seat *seat)
 {
-    return shift_of(seat)->form;
+    return seat->space->design->variant;
 }
 
 /* Whether readers leave by an addition, as in the paper. An addition needs no second try but may take effect late, so lost sessions

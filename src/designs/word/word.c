@@ -31,10 +31,15 @@ static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
     return rc;
 }
 
-/* Readers that enter and leave at the same time mostly wait for the cache line of the word. So one in so many readers that find
- * others inside opens the lock: from then on readers do not write to the word. The next writer has to read all hold records
+/* Readers that enter and leave at the same time mostly wait for the cache line of the word. So one in `open-every` readers that
+ * find others inside opens the lock: from then on readers do not write to the word. The next writer has to read all hold records
  * instead, which takes some tens of microseconds: about as much as the steps of that many readers. */
-static unsigned open_every = 1024;
+enum { OPEN_EVERY };
+
+const struct design_knob word_knobs[] = {
+    [OPEN_EVERY] = {"open-every", 1, 1u << RECORD_SERIAL_BITS, 1024},
+    {0},
+};
 
 /* The word that grants us the lock, or 0 if it cannot be granted. A reader that has slept may enter although others wait: it was
  * woken for that. */
@@ -51,7 +56,7 @@ static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t 
     case WORD_SHARED:
         if (h->mode == PAWL_EXCLUSIVE || w & WORD_UPGRADE || word_count(w) >= WORD_READERS_MAX || (w & WORD_WAITERS && !slept))
             return 0;
-        if (unlikely(!flags && h->serial % open_every == 0))
+        if (unlikely(!flags && h->serial % seat->space->knobs.value[OPEN_EVERY] == 0))
             return word_make(WORD_SHARED, WORD_COUNT_MAX, word_token(w));
         return flags | word_make(WORD_SHARED, word_count(w) + 1, word_token(w));
     default:
@@ -540,11 +545,6 @@ static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
     return 0;
 }
 
-static const struct design_knob knobs[] = {
-    {"word_open_every", &open_every, 1, 1u << RECORD_SERIAL_BITS},
-    {0},
-};
-
 const struct design design_word = {
     .name = "word",
     .summary = "one 64-bit word per lock by compare-and-swap; our own simple design",
@@ -553,7 +553,7 @@ const struct design design_word = {
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .lock_size = sizeof(struct word_lock),
-    .knobs = knobs,
+    .knobs = word_knobs,
     .acquire = word_acquire,
     .release = word_release,
     .convert = word_convert,

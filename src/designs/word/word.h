@@ -106,5 +106,6 @@ int word_others_wait(const struct seat *seat, const struct hold *h);
 int word_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 
 extern const struct design design_word;
+extern const struct design_knob word_knobs[]; /* for designs that are made of it, too */
 
 #endif

@@ -8,12 +8,11 @@
 
 #include <errno.h>
 
-static unsigned backoff_min_ns = 1 * NS_PER_US;   /* about half a round trip */
-static unsigned backoff_max_ns = 128 * NS_PER_US; /* enough for some sixty to take turns */
+enum { BACKOFF_MIN_NS, BACKOFF_MAX_NS };
 
 static const struct design_knob knobs[] = {
-    {"backoff_min_ns", &backoff_min_ns, 1, 1 * NS_PER_S},
-    {"backoff_max_ns", &backoff_max_ns, 1, 1 * NS_PER_S},
+    [BACKOFF_MIN_NS] = {"backoff-min-ns", 1, 1 * NS_PER_S, 1 * NS_PER_US},   /* about half a round trip */
+    [BACKOFF_MAX_NS] = {"backoff-max-ns", 1, 1 * NS_PER_S, 128 * NS_PER_US}, /* enough for some sixty to take turns */
     {0},
 };
 
@@ -38,7 +37,7 @@ static int try_once(const struct seat *seat, fab_addr addr, uint64_t name)
 static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, bool backoff)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
-    uint64_t pause = backoff_min_ns;
+    uint64_t pause = seat->space->knobs.value[BACKOFF_MIN_NS];
     bool first = true;
     int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
     for (;;) {
@@ -64,7 +63,7 @@ static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, b
         rc = fab_wait_any(seat->ep, NULL, 0, min_u64(until, deadline));
         if (rc == -ETIMEDOUT) /* the pause is over; the deadline is looked at above */
             rc = 0;
-        pause = min_u64(2 * pause, backoff_max_ns);
+        pause = min_u64(2 * pause, seat->space->knobs.value[BACKOFF_MAX_NS]);
     }
 }
 

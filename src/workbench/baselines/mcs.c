@@ -13,10 +13,10 @@ struct mcs_lock {
     uint64_t unused;
 };
 
-/* Algorithm 1 looks whether there is a successor before it touches the lock. To see what hangs on it: the lock first. */
-static unsigned mcs_cas_first;
+/* Algorithm 1 looks whether there is a successor before it touches the lock. 1: the lock first. */
+enum { CAS_FIRST };
 
-static const struct design_knob knobs[] = {{"cas_first", &mcs_cas_first, 0, 1}, {0}};
+static const struct design_knob knobs[] = {[CAS_FIRST] = {"cas-first", 0, 1, 0}, {0}};
 
 #define GO_OFFSET offsetof(struct mcs_desc, go)
 
@@ -36,7 +36,7 @@ static int mcs_release(const struct seat *seat, const struct hold *h)
     fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
     uint64_t next = 0;
     int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_WAIT); /* of two that release the same hold only one does */
-    if (!rc && !mcs_cas_first)
+    if (!rc && !seat->space->knobs.value[CAS_FIRST])
         rc = queue_next(seat, desc, &next);
     if (!rc && !next)
         rc = queue_end(seat, addr, desc, &next);

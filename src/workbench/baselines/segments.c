@@ -12,12 +12,10 @@
 #include <errno.h>
 
 #define FACTOR 8 /* by which the estimate is wrong */
-#define LENGTH_DEFAULT 16
-
-static unsigned length = LENGTH_DEFAULT;
+enum { LENGTH };
 
 static const struct design_knob knobs[] = {
-    {"length", &length, 1, 1 << 20},
+    [LENGTH] = {"length", 1, 1 << 20, 16},
     {0},
 };
 
@@ -26,27 +24,28 @@ struct cut {
     uint64_t units, per_unit;
 };
 
-static struct cut cut_exact(void)
+static struct cut cut_exact(const struct knobs *k)
 {
-    return (struct cut){.units = length, .per_unit = 1};
+    return (struct cut){.units = k->value[LENGTH], .per_unit = 1};
 }
 
-static struct cut cut_over(void)
+static struct cut cut_over(const struct knobs *k)
 {
-    return (struct cut){.units = (uint64_t)length * FACTOR, .per_unit = 1};
+    return (struct cut){.units = (uint64_t)k->value[LENGTH] * FACTOR, .per_unit = 1};
 }
 
-static struct cut cut_under(void)
+static struct cut cut_under(const struct knobs *k)
 {
+    uint32_t length = k->value[LENGTH];
     return length >= FACTOR ? (struct cut){.units = length / FACTOR, .per_unit = 1}
                             : (struct cut){.units = 1, .per_unit = FACTOR / length};
 }
 
 static struct cut cut_of(const struct space *space)
 {
-    return space->design == &design_segments_exact  ? cut_exact()
-           : space->design == &design_segments_over ? cut_over()
-                                                    : cut_under();
+    return space->design == &design_segments_exact  ? cut_exact(&space->knobs)
+           : space->design == &design_segments_over ? cut_over(&space->knobs)
+                                                    : cut_under(&space->knobs);
 }
 
 /* Without the one for the rest. */
@@ -60,19 +59,19 @@ static uint64_t bytes_of(struct cut cut, uint64_t range_units)
     return (segment_count(cut, range_units) + 1) * sizeof(struct ticket_lock);
 }
 
-static uint64_t exact_bytes(uint64_t range_units, uint64_t range_max)
+static uint64_t exact_bytes(uint64_t range_units, uint64_t range_max, const struct knobs *k)
 {
-    return bytes_of(cut_exact(), range_units);
+    return bytes_of(cut_exact(k), range_units);
 }
 
-static uint64_t over_bytes(uint64_t range_units, uint64_t range_max)
+static uint64_t over_bytes(uint64_t range_units, uint64_t range_max, const struct knobs *k)
 {
-    return bytes_of(cut_over(), range_units);
+    return bytes_of(cut_over(k), range_units);
 }
 
-static uint64_t under_bytes(uint64_t range_units, uint64_t range_max)
+static uint64_t under_bytes(uint64_t range_units, uint64_t range_max, const struct knobs *k)
 {
-    return bytes_of(cut_under(), range_units);
+    return bytes_of(cut_under(k), range_units);
 }
 
 /* The segments [*first, *last) of a range. */

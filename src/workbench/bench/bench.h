@@ -30,11 +30,12 @@
 struct bench_params {
     const struct design *designs[BENCH_DESIGNS_MAX];
     unsigned design_count;
+    const struct knobs *knobs; /* of each design; null: the usual ones */
     bool simulated;
     bool packets;              /* over UDP on this machine; then `nodes` hosts */
     bool lab;                  /* packets: in a lab of so many hosts */
     const char *place;         /* packets: a rack that runs already, and all clients on this host; null: one on loopback */
-    const char *fast_place;    /* the same, for who goes past the network stack: */
+    const char *fast_place;    /* the same, for clients that bypass the network stack: */
     bool fast;                 /* packets: the first client of each host does */
     const struct model *model; /* simulated: not null */
     unsigned nodes;            /* simulated: hosts of clients */
@@ -81,7 +82,7 @@ struct bench_round {
     uint64_t bytes;                            /* moved under locks */
     uint32_t series[BENCH_SERIES_MAX];         /* operations by time, if that was asked for */
     uint64_t packets;                          /* that hosts and servers sent; packet designs */
-    bool granted;                              /* it is known who granted: */
+    bool granted;                              /* the granters are known: */
     struct packet_grants grants;
     unsigned fast; /* clients whose packets went past the network stack */
 };
@@ -121,7 +122,7 @@ double bench_median(double *values, unsigned n);
 
 /* ---- the substrates ---- */
 
-/* For all rounds of a design: a space of its own, in a folder that nobody else knows. */
+/* For all rounds of a design: a space of its own, in a folder of its own. */
 struct bench_shm;
 int bench_shm_open(const struct bench_params *p, const struct design *design, struct bench_shm **out, char why[BENCH_WHY_LEN]);
 int bench_shm_round(struct bench_shm *b, unsigned round, struct bench_round *out, char why[BENCH_WHY_LEN]);
@@ -132,6 +133,14 @@ int bench_sim_round(const struct bench_params *p, const struct design *design, u
 
 int bench_rack_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
                      char why[BENCH_WHY_LEN]);
+
+static inline const struct knobs *bench_knobs(const struct bench_params *p, const struct design *design)
+{
+    for (unsigned i = 0; p->knobs && i < p->design_count; i++)
+        if (p->designs[i] == design)
+            return &p->knobs[i];
+    return NULL;
+}
 
 /* How many operations a client does of those that all together do. */
 static inline uint64_t bench_share(const struct bench_params *p, unsigned client)

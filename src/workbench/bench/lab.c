@@ -15,7 +15,7 @@
 
 #define SESSIONS_SPARE 8
 #define START_NS (20 * NS_PER_S) /* a program with many locks takes its time to load */
-#define PREFIX "bench-"          /* and our process, and the design */
+#define PREFIX "bench-"          /* then this process's id, and the design */
 #define LOOK_US 20000
 
 int bench_lab_enter(const struct bench_lab *l, unsigned host, char place[LAB_PLACE])
@@ -55,7 +55,7 @@ static int await_lock(const struct bench_lab *l)
     return pid < 0 ? -errno : status ? -ETIMEDOUT : 0;
 }
 
-/* Labs of benchmarks that were killed. */
+/* Removes labs of benchmarks that were killed. */
 static void remove_leftovers(void)
 {
     DIR *all = opendir(LAB_DIR);
@@ -77,7 +77,7 @@ int bench_lab_start(struct bench_lab *l, const struct bench_params *p, const str
     int rc = lab_up(&l->lab);
     if (rc) {
         snprintf(why, BENCH_WHY_LEN, "a lab: %s", explained());
-        l->lab.name[0] = 0; /* not ours */
+        l->lab.name[0] = 0; /* another's */
         return rc;
     }
     snprintf(options, sizeof options, "--keys dense --locks %" PRIu64 " --sessions %u --fresh", p->workload.locks,

@@ -106,6 +106,7 @@ static int add_host(struct partition *p, unsigned i)
         return -ENOMEM;
     struct layout_params layout = {
         .design = params->design,
+        .knobs = params->knobs,
         .keys = PAWL_KEYS_DENSE,
         .capacity = (params->capacity + params->hosts - 1) / params->hosts,
         .sessions = params->clients + SLOTS_SPARE,

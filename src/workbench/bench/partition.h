@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lock table in parts (ALock 6): every host has a space with its part of the locks, and the clients run on these hosts, each with
- * a session in every space. For benchmarks: nobody fails, so leases outlast the run and nobody looks after the dead.
+ * a session in every space. For benchmarks: nothing fails, so leases outlast the run and no session recovers from others.
  *
  * Lock i lies on host i mod N, there at i / N. */
 #ifndef PAWL_WORKBENCH_BENCH_PARTITION_H

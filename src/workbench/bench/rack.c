@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define LEASE_NS (3600 * NS_PER_S)  /* nobody fails */
+#define LEASE_NS (3600 * NS_PER_S)  /* nothing fails */
 #define RETRY_NS (10 * NS_PER_MS)   /* nothing is lost; longer than any queue of a server (wire/sim.h) */
 #define GATHER_NS (100 * NS_PER_US) /* until every host has its leases */
 #define LOOK_EVERY 64               /* operations after which the person in front of the terminal is thought of */
@@ -88,7 +88,7 @@ static int cycle(struct actor *a, struct workload_op op)
     struct hold h;
     uint64_t begin = now_of(b);
     int rc;
-    /* All its requests are still being released: then it must wait for those who count them. */
+    /* All its requests are still being released: then it waits until the servers have counted them. */
     while ((rc = a->ops->lock(a, pawl_id(op.lock), op.mode, DEADLINE_NEVER, &h)) == -PAWL_ELIMIT)
         a->ops->sleep(a, NS_PER_US);
     if (rc)
@@ -161,6 +161,7 @@ static struct rack_params rack_of(struct bench_rack *b)
     unsigned servers = spread ? p->nodes : 1;
     return (struct rack_params){
         .design = b->design,
+        .knobs = bench_knobs(p, b->design),
         .model = p->model,
         .locks = p->workload.locks,
         .clients = p->clients,

@@ -258,7 +258,7 @@ static bool start_client(struct bench_shm *b, struct client *c, pid_t parent)
     c->pid = fork();
     if (c->pid)
         return c->pid > 0;
-    /* The terminal's signals reach us too, but when to end is the parent's to say; should it be gone, at once. */
+    /* The terminal's signals reach the children, too, but the parent says when to end; should it die, they end at once. */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_DFL);
     signal(SIGHUP, SIG_IGN);
@@ -324,7 +324,7 @@ static int await_ready(struct bench_shm *b, struct client *clients, char why[BEN
     return 0;
 }
 
-/* Until the time is over, the operations are done, somebody died or a signal came. */
+/* Until the time is over, the operations are done, a client died or a signal came. */
 static int watch(struct bench_shm *b, struct client *clients, uint64_t start, char why[BENCH_WHY_LEN])
 {
     const struct bench_params *p = b->params;
@@ -338,7 +338,7 @@ static int watch(struct bench_shm *b, struct client *clients, uint64_t start, ch
             told = now;
         }
         if (told != UINT64_MAX && now - told > PATIENCE_NS) {
-            snprintf(why, BENCH_WHY_LEN, "a client does not end: it waits for a lock that nobody gives it");
+            snprintf(why, BENCH_WHY_LEN, "a client does not end: it waits for a lock that is never granted");
             return -ETIMEDOUT;
         }
         if (!rc)
@@ -351,7 +351,7 @@ static int watch(struct bench_shm *b, struct client *clients, uint64_t start, ch
     return rc;
 }
 
-/* Whatever happened, no client is left behind. */
+/* Ends all clients, whatever happened. */
 static void end_clients(struct bench_shm *b, struct client *clients, unsigned started, bool kill_them)
 {
     for (unsigned i = 0; i < started; i++) {
@@ -366,7 +366,7 @@ static void end_clients(struct bench_shm *b, struct client *clients, unsigned st
     }
 }
 
-/* Who granted: each host's counters, as its last client saw them. Where hosts do not count, and there are servers, those did. */
+/* Sums the grants by granter: each host's counters, as its last client saw them. If hosts do not count, the servers granted. */
 static void add_grants(const struct bench_shm *b, struct bench_round *out)
 {
     unsigned nodes = b->params->nodes ? b->params->nodes : 1;
@@ -483,7 +483,7 @@ static int make_locks(struct bench_shm *b, char why[BENCH_WHY_LEN])
     char text[WORKLOAD_NAME_LEN];
     pawl_grant grant;
     pawl *p;
-    int rc = pawl_open(b->place, &options, &p);
+    int rc = pawl_open_tuned(b->place, &options, bench_knobs(b->params, b->design), &p);
     if (rc)
         return fail(why, rc, "cannot make a space");
     for (uint64_t lock = 0; lock < w->locks && !rc && !*b->params->interrupted; lock++) {
@@ -533,6 +533,7 @@ static int start_rack(struct bench_shm *b, char why[BENCH_WHY_LEN])
     if (p->lab)
         return bench_lab_start(&b->lab, p, b->design, why);
     const struct loopback_params l = {.design = b->design,
+                                      .knobs = bench_knobs(p, b->design),
                                       .machines = (uint16_t)p->nodes,
                                       .sessions = (uint16_t)(p->clients / p->nodes + SESSIONS_SPARE),
                                       .requests = REQUESTS,

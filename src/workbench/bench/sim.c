@@ -10,11 +10,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: nobody is ever declared lost */
+#define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: no session is ever declared lost */
 #define SPARE_FOR_DEATHS 1024           /* slots: as many as die within a lease or two */
 #define GATHER_NS (20 * NS_PER_US)      /* how often a client that is ready looks whether all are */
 #define IO_TURN_NS (5 * NS_PER_US)      /* how often one whose turn it is not looks whether it is */
-#define LOOK_EVERY 64                   /* operations after which the person in front of the terminal is thought of */
+#define LOOK_EVERY 64                   /* operations between two updates of the progress line */
 
 struct sim_client {
     struct workload_stream stream;
@@ -66,7 +66,7 @@ static void add_counts(struct fab_counts *to, const struct fab_counts *from, con
 }
 
 /* Whether what ends now counts. Operations that are under way when the time is up do not: while the last of a queue get their turn
- * nobody joins it any more. */
+ * no other client joins it. */
 static bool is_measured(const struct bench_sim *b)
 {
     uint64_t now = now_of(b);
@@ -83,7 +83,7 @@ static const struct locker *locker_of(const struct cluster_task *t, uint64_t *lo
     return l;
 }
 
-/* All verbs of the window, of operations that did not end in it, too: what the counters of a server's NIC would show. */
+/* Counts all verbs of the window, also those of operations that did not end in it, as the counters of a server's NIC would. */
 static void mark(struct bench_sim *b)
 {
     uint64_t now = now_of(b), end = b->start_ns + b->params->seconds_ns;
@@ -308,6 +308,7 @@ static struct cluster_params cluster_of(struct bench_sim *b)
     const struct bench_params *p = b->params;
     return (struct cluster_params){
         .design = b->design,
+        .knobs = bench_knobs(p, b->design),
         .model = p->model,
         .keys = p->workload.names ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE,
         .capacity = p->workload.locks,

@@ -36,7 +36,8 @@ unsigned validator_leave(const struct validation *v)
 
 /* ---- ranges ---- */
 
-/* A copy of a slot as it was at one moment; false: nobody was in it, or it changed meanwhile, so that it was not held all the time.
+/* A copy of a slot as it was at one moment; false: it was empty, or it changed meanwhile, so that the range was not held all the
+ * time.
  */
 static bool read_slot(const struct range_slot *s, struct range_slot *out)
 {

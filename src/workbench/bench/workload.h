@@ -111,7 +111,8 @@ pawl_key workload_key(const struct workload *w, uint64_t lock, char text[WORKLOA
 
 /* ---- the validator ---- */
 
-/* Who holds a lock exclusively makes `turns` odd on entering and even on leaving; nobody may come or go meanwhile. Tokens rise. */
+/* An exclusive holder makes `turns` odd on entering and even on leaving; no other client may enter or leave meanwhile. Tokens rise.
+ */
 struct validator {
     uint64_t turns;
     uint64_t token;
@@ -123,8 +124,8 @@ struct validation {
     enum pawl_mode mode;
 };
 
-/* Of ranges: each client has a slot for the one that it holds. Who enters writes its own down and then looks at the others': of two
- * that must not be there together, the later one sees the earlier. */
+/* Of ranges: each client has a slot for the range that it holds. A client that enters writes its own and then reads the others': of
+ * two that must not be there together, the later one sees the earlier. */
 struct range_slot {
     _Alignas(64) uint64_t turns; /* odd: held */
     uint64_t lock, mode, start, end;

@@ -45,7 +45,7 @@ static int feed(int to, const struct batch *b)
     return 0;
 }
 
-/* ip [-n NS] -batch -, with the commands on its standard input; what it complains about goes to ours. */
+/* ip [-n NS] -batch -, with the commands on its standard input; its complaints go to the caller's standard error. */
 static int run_ip(const char *ns, struct batch *b)
 {
     char ip[] = "ip", n[] = "-n", batch[] = "-batch", dash[] = "-", name[LAB_PATH];

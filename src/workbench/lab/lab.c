@@ -128,8 +128,8 @@ int lab_find(const char *name, struct lab *out)
     return 0;
 }
 
-/* Held while a lab is made or removed. If we die the kernel lets go of it, once an ip(8) that we started has ended, too: that has
- * inherited it, and still makes things. */
+/* Held while a lab is made or removed. If the process dies the kernel releases it, once an ip(8) that it started has ended, too:
+ * that has inherited it, and still makes things. */
 static int take_turn(void)
 {
     if (mkdir(LAB_DIR, 0755) && errno != EEXIST)
@@ -239,7 +239,7 @@ static int remove_lab(const char *name)
     snprintf(space, sizeof space, LAB_SPACE, lab.id);
     net_remove_hosts(space);
     remove_state(name, space);
-    static const char *const files[] = {"up", "log", "bpf", "plan"}; /* the plan last: until then we can begin again */
+    static const char *const files[] = {"up", "log", "bpf", "plan"}; /* the plan last: until then removal can start over */
     lab_bpf(&lab, path);
     umount2(path, MNT_DETACH);
     for (size_t i = 0; i < countof(files); i++)

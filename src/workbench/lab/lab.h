@@ -7,7 +7,7 @@
  *
  * Several racks are joined by one more bridge (namespace "spine"). Host h of rack r is 10.77.r.h, the switch 10.77.r.254.
  *
- * Nothing stays behind: what will be made is written down before it is made (in LAB_DIR), under an id that nobody else has. So
+ * Nothing stays behind: what will be made is written down before it is made (in LAB_DIR), under an id of its own. So
  * lab_down finds all of it after a crash at any point, and touches nothing else. Needs root and ip(8). */
 #ifndef PAWL_WORKBENCH_LAB_LAB_H
 #define PAWL_WORKBENCH_LAB_LAB_H

@@ -40,21 +40,21 @@ static bool start_station(const struct loopback *l, const struct loopback_params
 {
     struct station *s = calloc(1, sizeof *s);
     pthread_t thread;
-    const struct station_params sp = {.at = localhost(),
-                                      .coordinator = coordinator,
-                                      .space = l->space,
-                                      .is_switch = is_switch,
+    const struct station_params sp = {.member.at = localhost(),
+                                      .member.coordinator = coordinator,
+                                      .member.space = l->space,
+                                      .member.is_switch = is_switch,
                                       .fresh = true,
                                       .spin_ns = p->spin_ns,
-                                      .deadline = world_now(&world_real) + START_NS,
-                                      .stop = &never};
+                                      .member.deadline = world_now(&world_real) + START_NS,
+                                      .member.stop = &never};
     if (!s || station_open(s, &sp))
         return false;
     if (p->apply && !is_switch)
-        s->design->server_apply(s->memory, p->apply, NULL);
+        s->member.design->server_apply(s->memory, p->apply, NULL);
     if (pthread_create(&thread, NULL, station_thread, s))
         return false;
-    *at = s->udp.at;
+    *at = s->member.udp.at;
     return true;
 }
 
@@ -65,6 +65,7 @@ static void node_main(struct loopback *l, const struct loopback_params *p, int f
     const char *why;
     pthread_t thread;
     const struct coord_params cp = {.design = p->design,
+                                    .knobs = p->knobs,
                                     .space = l->space,
                                     .locks = p->locks,
                                     .lease_ns = LEASE_NS,

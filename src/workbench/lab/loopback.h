@@ -17,6 +17,7 @@ struct loopback {
 
 struct loopback_params {
     const struct design *design;
+    const struct knobs *knobs; /* of the design; null: the usual ones */
     uint16_t machines, sessions, requests, servers;
     uint64_t locks;
     uint64_t spin_ns; /* of servers and switch */

@@ -112,7 +112,7 @@ void lab_rack_forget(const struct lab_rack *r)
     char pins[LAB_PINS], line[LAB_PINS + 16];
     lab_rack_pins(r, pins);
     snprintf(line, sizeof line, "rm -rf '%s'", pins);
-    (void)!system(line); /* the name is ours; what is left goes with the lab */
+    (void)!system(line); /* the name was made here; leftovers go with the lab */
 }
 
 void lab_rack_stop(struct lab_rack *r)

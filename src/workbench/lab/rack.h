@@ -24,7 +24,7 @@ bool lab_rack_can_divide(const char *design); /* among switches in the kernel */
  * a moment later. */
 void lab_rack_serve(struct lab_rack *r, const char *options);
 
-/* fresh: nobody holds anything from before. */
+/* fresh: no host holds anything from before. */
 void lab_rack_switch(struct lab_rack *r, bool fresh);
 
 /* Gives slots to another rack: `pawl rules`, in the first one's switch. True: done. */

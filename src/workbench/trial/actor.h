@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who locks in a trial: a task of a client, whatever its design runs on. Campaigns speak to actors; the simulated cluster of
+/* An actor of a trial: a task of a client, whatever its design runs on. Campaigns speak to actors; the simulated cluster of
  * one-sided designs and the simulated rack of packet designs make them. */
 #ifndef PAWL_WORKBENCH_TRIAL_ACTOR_H
 #define PAWL_WORKBENCH_TRIAL_ACTOR_H
@@ -26,7 +26,7 @@ struct actor_ops {
     int (*layout)(struct actor *a, pawl_key key, struct lock_layout *out);
     int (*retune)(struct actor *a, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline);
     int (*rescale)(struct actor *a, pawl_key key, uint64_t units, uint64_t deadline);
-    int (*query)(struct actor *a, pawl_key key, pawl_state *out); /* -PAWL_ENOTSUP: nobody can say */
+    int (*query)(struct actor *a, pawl_key key, pawl_state *out); /* -PAWL_ENOTSUP: cannot be answered */
     /* Whether nothing is left of sessions that have ended; waits for it a while. 0: nothing is; -EBUSY: something; -PAWL_ELOST: the
      * actor's own session was lost meanwhile. */
     int (*tidy)(struct actor *a);

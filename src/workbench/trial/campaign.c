@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: nobody is ever declared lost */
+#define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: no session is ever declared lost */
 #define SAFETY_MIN_NS (40 * NS_PER_MS)  /* four leases */
 #define SAFETY_SPAN_NS (60 * NS_PER_MS)
 #define HEALING_NS (400 * CAMPAIGN_LEASE_NS) /* what every waiter must be granted within, once faults have stopped (I9) */
@@ -40,7 +40,7 @@ static void on_gone(void *user, unsigned client)
     }
 }
 
-/* Who was told of one and was in none. */
+/* A client was told of a deadlock and was in none. */
 static void on_deadlock(void *user, unsigned client, unsigned task, bool true_one)
 {
     struct campaign *c = user;
@@ -84,6 +84,7 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     bool overflow = p->design->features & DESIGN_TOKENS && p->design->raise && rng_chance(r, 1, 2);
     return (struct cluster_params){
         .design = p->design,
+        .knobs = p->knobs,
         .model = model,
         .keys = (enum pawl_keys)(PAWL_KEYS_NAMED + rng_below(r, 3)),
         .capacity = overflow ? max_u64(c->locks / 3, 1) : c->locks,
@@ -196,6 +197,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
     c->calls = p->design->features & DESIGN_CALLS && mix64(p->seed ^ CALL_SALT) % 2 == 0;
     return (struct rack_params){
         .design = p->design,
+        .knobs = p->knobs,
         .model = model,
         .locks = c->locks,
         .clients = workers + 1,

@@ -9,6 +9,7 @@
 
 struct campaign_params {
     const struct design *design;
+    const struct knobs *knobs; /* of the design; null: the usual ones */
     const struct model *model; /* null: "default" */
     uint32_t faults;           /* those that the design does not tolerate are left out by the caller */
     uint64_t seed;
@@ -25,8 +26,8 @@ struct campaign_result {
     uint64_t grown, shrunk, splits;     /* of ranges */
     uint64_t retuned, taller, smaller;  /* of locks whose layout can change */
     uint64_t timeouts, cancelled;       /* operations that ended so */
-    uint64_t deadlocks;                 /* of which somebody was told */
-    uint64_t orders, unknown;           /* done by data servers; of which nobody could tell */
+    uint64_t deadlocks;                 /* of which a client was told */
+    uint64_t orders, unknown;           /* done by data servers; with an unknown outcome */
     uint64_t sessions, lost;            /* opened; lost by lease or crash */
     uint64_t moves;                     /* of locks between switch and servers */
     bool forgot;                        /* locks were forgotten to make room for others */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Data beside locks, in a campaign: clients that lock and have the lock's data server do something, in one go or under the lock.
  * The data outlast the servers that keep them, as if they were on a disk. What is done is looked at as it is done (I14): once at
- * most, never after its client was told that it was not, in the order of tokens; and whoever holds the lock finds what it left
+ * most, never after its client was told that it was not, in the order of tokens; and the holder of the lock finds what it left
  * there. */
 #include "workbench/trial/campaign_ops.h"
 

@@ -293,7 +293,7 @@ int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h)
     return rc;
 }
 
-/* The same readers and writers all the time: otherwise all would soon be readers who wait for each other's writers. */
+/* The same readers and writers all the time: otherwise all would soon be readers that wait for each other's writers. */
 int campaign_busy_lock(struct actor *a)
 {
     struct campaign *c = campaign_of(a);
@@ -379,14 +379,14 @@ int campaign_several_locks(struct actor *a)
     return rc;
 }
 
-/* Those who are not patient give up at about the time at which a deadlock would be found. */
+/* Impatient clients give up at about the time at which a deadlock would be found. */
 static uint64_t nested_deadline(const struct actor *a)
 {
     struct campaign *c = campaign_of(a);
     return c->patient ? DEADLINE_NEVER : world_now(&a->process->host->world) + rng_below(&c->random, 2 * NS_PER_MS);
 }
 
-/* Who has waited in vain goes on with what it has, and tries another. */
+/* A client that has waited in vain goes on with the locks that it has, and tries another. */
 static int nested_lock(struct actor *a, uint64_t *lock, struct hold *out)
 {
     struct campaign *c = campaign_of(a);

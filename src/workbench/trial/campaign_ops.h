@@ -43,7 +43,7 @@ struct campaign {
     bool shared, convert, timeout;
     bool nests;   /* takes locks in any order while it holds others: deadlocks are found */
     bool patient; /* and then has no deadline: it gets on because they are */
-    bool busy;    /* hardly a pause between operations, on few locks, and nobody gives up */
+    bool busy;    /* hardly a pause between operations, on few locks, and no client gives up */
 };
 
 struct key_text {
@@ -78,7 +78,7 @@ int campaign_order(struct actor *a); /* something to be done by the lock's data 
 /* What a data server does. */
 size_t campaign_apply(void *user, const pawl_work *w, void *out, size_t room);
 
-/* Around an operation: sometimes somebody else loses patience. */
+/* Around an operation: sometimes another task cancels it. */
 void campaign_maybe_cancel(struct actor *a);
 void campaign_no_more_cancel(struct actor *a);
 uint64_t campaign_draw_deadline(struct actor *a);

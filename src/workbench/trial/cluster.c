@@ -38,6 +38,7 @@ static void node_task(void *arg)
     }
     struct layout_params p = {
         .design = c->params.design,
+        .knobs = c->params.knobs,
         .keys = c->params.keys,
         .capacity = c->params.capacity,
         .range_units = c->params.range_units,
@@ -61,11 +62,11 @@ static void node_task(void *arg)
 static void serve_task(void *arg)
 {
     struct cluster *c = arg;
-    struct session nobody = {.slot = UINT32_MAX};
+    struct session none = {.slot = UINT32_MAX};
     struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
     assert(ep);
-    nobody.lease = &nobody.lease_copy;
-    const struct seat seat = {.space = &c->server_space, .me = &nobody, .ep = ep, .world = &c->server->world};
+    none.lease = &none.lease_copy;
+    const struct seat seat = {.space = &c->server_space, .me = &none, .ep = ep, .world = &c->server->world};
     c->params.design->serve(&seat, c->server_memory, model_get(c->sim.model, MODEL_server_service_ns));
 }
 
@@ -85,13 +86,13 @@ static void start_serving(struct cluster *c)
 static void look_after_sessions(struct cluster *c)
 {
     struct space space;
-    struct session nobody = {.slot = UINT32_MAX, .seen = c->node_seen};
+    struct session none = {.slot = UINT32_MAX, .seen = c->node_seen};
     struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
     assert(ep);
-    nobody.lease = &nobody.lease_copy;
+    none.lease = &none.lease_copy;
     memset(c->node_seen, 0, (slots_of(&c->params)) * sizeof *c->node_seen);
     layout_space(&c->header, FAB_ADDR(c->server->id, 0), &space);
-    const struct seat seat = {.space = &space, .me = &nobody, .ep = ep, .world = &c->server->world};
+    const struct seat seat = {.space = &space, .me = &none, .ep = ep, .world = &c->server->world};
     for (;;) {
         fab_wait_any(ep, NULL, 0, world_now(ep->world) + min_u64(c->params.lease_ns / 2, ROUND_NS));
         session_tend(&seat);
@@ -174,7 +175,7 @@ static void start_work(struct cluster_client *client, const struct layout_header
         struct cluster_task *task = &client->tasks[i];
         task->ep = sim_ep_new(c->fabric, client->process);
         assert(task->ep);
-        /* Connecting names the life of the node in which the session was opened: in another it is nobody's. */
+        /* Connecting names the life of the node in which the session was opened: in another life it is void. */
         sim_ep_reconnect(task->ep);
         if (!c->server->up || c->server->births != header->token_base >> 32)
             start_again(client);
@@ -236,7 +237,7 @@ static void keeper_task(void *arg)
     client->finished = true;
     client->process->crashable = false;
     c->clients_done++;
-    sim_process_crash(client->process); /* it exits: who shares the node's memory counts as gone only then */
+    sim_process_crash(client->process); /* it exits: a client that shares the node's memory counts as gone only then */
 }
 
 /* ---- what an actor calls ---- */
@@ -403,7 +404,7 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
         (claims && !client->session.descs))
         return -ENOMEM;
     client->process->user = client;
-    /* On its host, behind what the clients before it have there; 0 is nobody's address. */
+    /* On its host, behind what the clients before it have there; 0 is no address. */
     client->home = FAB_ADDR(host->id, (host == c->server ? c->space_bytes : CACHE_LINE) +
                                           (uint64_t)id * RECORDS * c->params.design->desc_size);
     client->process->crashable = id < c->params.mortals;
@@ -432,6 +433,7 @@ static int add_hosts(struct cluster *c)
     const struct cluster_params *p = &c->params;
     struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
     struct layout_params layout = {.design = p->design,
+                                   .knobs = p->knobs,
                                    .keys = p->keys,
                                    .capacity = p->capacity,
                                    .sessions = slots_of(p),

@@ -44,6 +44,7 @@ struct cluster_client {
 
 struct cluster_params {
     const struct design *design;
+    const struct knobs *knobs; /* of the design; null: the usual ones */
     const struct model *model;
     enum pawl_keys keys;
     uint64_t capacity;

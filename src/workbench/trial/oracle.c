@@ -41,7 +41,7 @@ static void remove_at(struct oracle_lock *l, unsigned i)
     l->holders[i] = l->holders[--l->count];
 }
 
-/* Those who are dead or whose lease has run out hold nothing any more. */
+/* Clients that are dead or whose lease has run out hold nothing any more. */
 static void drop_void(struct oracle *o, struct oracle_lock *l)
 {
     for (unsigned i = l->count; i-- > 0;)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle: watches every grant and release of a run and says which invariant was broken, if one was. It knows what no client
- * knows: the true time, who is dead, and whose lease has run out by whose clock. Invariants are numbered in docs/invariants.md. */
+ * knows: the true time, which clients are dead, and whose lease has run out by whose clock. Invariants are numbered in
+ * docs/invariants.md. */
 #ifndef PAWL_WORKBENCH_TRIAL_ORACLE_H
 #define PAWL_WORKBENCH_TRIAL_ORACLE_H
 
@@ -61,7 +62,7 @@ struct oracle {
     oracle_valid_fn valid;
     void *ctx;
     uint64_t grants, releases, writes;
-    struct overtaking (*overtaking)(unsigned others, enum pawl_mode mode); /* null: nobody asks for a bound */
+    struct overtaking (*overtaking)(unsigned others, enum pawl_mode mode); /* null: no bound is checked */
     unsigned others;
     struct overtaking most; /* that any met */
     uint64_t violations;

@@ -374,7 +374,7 @@ static void switch_crash(void *ctx)
 
 static void rules_begin(void *arg, uint64_t tag);
 
-/* The second step: who gets slots. */
+/* The second step: the switch that gets slots. */
 static void rules_end(void *arg, uint64_t tag)
 {
     struct rack *r = arg;
@@ -383,7 +383,7 @@ static void rules_end(void *arg, uint64_t tag)
         sim_at(&r->sim, sim_now(&r->sim) + 1 + mix64(tag) % (2 * r->params.lease_ns), rules_begin, r, tag + 1);
 }
 
-/* Some slots go from one switch to another: first, who loses them. */
+/* Some slots go from one switch to another: first the switch that loses them. */
 static void rules_begin(void *arg, uint64_t tag)
 {
     struct rack *r = arg;
@@ -453,7 +453,7 @@ static void on_crashed(void *ctx, struct sim_process *process)
     for (uint32_t i = 0; i < r->config.requests; i++)
         c->host->waiters[c->session * r->config.requests + i].task = NULL;
     if (process->host->up && !c->finished)
-        rack_session_dead(c); /* the kernel tells whoever serves the pool */
+        rack_session_dead(c); /* the kernel tells the process that serves the pool */
 }
 
 static void on_restarted(void *ctx, struct sim_process *process)
@@ -565,7 +565,7 @@ static void configure(struct rack *r)
         .switch_locks = p->switch_locks,
         .lease_ns = p->lease_ns,
         .retry_ns = p->retry_ns,
-        .options = r->design->options | p->options,
+        .options = packet_tuned(r->design, r->design->options | p->options, p->knobs),
         .mistakes = p->design->mistakes | p->mistakes,
         .racks = (uint16_t)(packet_divides(r->design) ? (p->racks ? p->racks : RACKS_DEFAULT) : 0),
     };

@@ -2,8 +2,9 @@
 /* A simulated rack for packet designs: hosts with several client processes each and memory that they share, lock servers with
  * cores, and a switch with its program in the middle. The counterpart of workbench/trial/cluster.h for one-sided designs.
  *
- * A host's memory survives the death of a process and is lost with the host. An agent process of the host, which nobody kills but
- * the host's own crash, takes the packets for the pool and the ticks; on a real machine whoever holds the serving right does. */
+ * A host's memory survives the death of a process and is lost with the host. An agent process of the host, which only
+ * the host's own crash kills, takes the packets for the pool and the ticks; on a real machine the process with the serving right
+ * does. */
 #ifndef PAWL_WORKBENCH_TRIAL_RACK_H
 #define PAWL_WORKBENCH_TRIAL_RACK_H
 
@@ -13,7 +14,7 @@
 #include "workbench/trial/actor.h"
 #include "workbench/trial/waits.h"
 
-#define RACK_BUSTED_ORDER (UINT64_C(1) << 40) /* an option: who gets slots hears of it before who loses them */
+#define RACK_BUSTED_ORDER (UINT64_C(1) << 40) /* an option: the switch that gets slots hears of it before the loser */
 #define RACK_CLIENTS_MAX 4000                 /* processes of the simulation, and ports of a host */
 
 struct rack;
@@ -48,7 +49,7 @@ struct rack_host {
     char *memory; /* lines, see outbox_touch */
     char *before; /* the check: the memory before the change, and a copy on which it is undone; */
     struct undo *undo;
-    struct sim_ticket *waiters;   /* by request; task null: nobody */
+    struct sim_ticket *waiters;   /* by request; task null: none */
     uint64_t tick_ns;             /* virtual: the next that is queued; UINT64_MAX: none */
     struct rack_client **clients; /* by session */
 };
@@ -72,6 +73,7 @@ struct rack_box {
 
 struct rack_params {
     const struct design *design;
+    const struct knobs *knobs; /* of the design; null: the usual ones */
     const struct model *model;
     uint64_t locks;
     unsigned clients;
@@ -87,7 +89,7 @@ struct rack_params {
     unsigned racks;        /* for designs that know several; each has a switch in the middle of the same star */
     bool moves;            /* locks are divided anew now and then */
     bool check_undo;       /* every change of a host's memory is undone on a copy, which must then be what it was */
-    bool watch_waits;      /* who waits for whom is written down, and whoever is told of a deadlock looked up */
+    bool watch_waits;      /* waits are recorded, and every report of a deadlock is checked */
     bool mortal_hosts;     /* FAULT_CRASH_SERVER strikes client hosts, too */
     uint32_t faults;
     uint64_t seed, safety_ns, time_max_ns, lease_ns, retry_ns, options, mistakes;
@@ -153,7 +155,7 @@ int rack_box_start(struct rack_box *b);
 uint64_t rack_clock(const struct rack_host *h);
 /* Before every call that may change the host's memory: the outbox to hand it. */
 struct outbox *rack_host_outbox(struct rack_host *h);
-/* Sends what the outbox holds and wakes whom it names; afterwards the host ticks soon. */
+/* Sends what the outbox holds and wakes the requests that it names; afterwards the host ticks soon. */
 void rack_host_flush(struct rack_host *h);
 void rack_session_dead(struct rack_client *c);
 static inline uint16_t rack_client_port(const struct rack_client *c)

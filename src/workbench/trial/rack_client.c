@@ -50,7 +50,7 @@ static int answer_of(struct rack_client *c, struct sim_task *task, uint32_t requ
     return out->result;
 }
 
-/* ---- who waits for whom ---- */
+/* ---- the graph of waits ---- */
 
 static unsigned number_of(const struct actor *a)
 {
@@ -97,7 +97,7 @@ static int too_late(struct rack_client *c, uint32_t request)
 }
 
 /* The short way is not for nothing: the lines of the host's mutex, the agent, the request and the session change cores. Real ones
- * take half as long if nobody else is at it (bench/fisslock-local). */
+ * take half as long without contention (bench/fisslock-local). */
 static void take_time(struct rack_client *c, struct sim_task *task)
 {
     uint64_t until = sim_now(&c->rack->sim) + SHORT_WAY_LINES * model_get(c->rack->sim.model, MODEL_local_ns);

@@ -78,7 +78,7 @@ bool waits_deadlocked(struct waits *w, unsigned actor, uint64_t now)
            (a->waiting && a->circle_ns && now - a->circle_ns <= w->window_ns);
 }
 
-/* Somebody is about to leave, and circles may end with that. */
+/* An actor is about to leave, and circles may end with that. */
 static void remember(struct waits *w, uint64_t now)
 {
     for (unsigned i = 0; i < w->count; i++)
@@ -99,7 +99,7 @@ void waits_begin(struct waits *w, unsigned actor, uint32_t request, uint64_t loc
     a->circle_ns = 0;
 }
 
-/* Who gives up to convert says so first, and hears of it later than those who are granted by that. */
+/* An actor that gives up a conversion says so first, and hears of it later than actors that are granted by that. */
 static bool anybody_converts(struct waits *w)
 {
     for (unsigned i = 0; i < w->count; i++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who waits for whom in a trial: every actor is a thread that holds, and waits in a call. Knows what no host knows, all of it at
- * one time, and so whether one who was told of a deadlock was in one (I13).
+/* The graph of waits in a trial: every actor is a thread that holds locks, and waits in a call. It has all holds and waits at one
+ * time, which no host knows, and so tells whether an actor that was told of a deadlock was in one (I13).
  *
- * An actor waits for whoever holds what excludes it. A reader also waits for those who wait to write the same lock, since a design
- * may let those go first; and, if queues have a limited length, for all who hold it. Who has died or was lost counts until its
+ * An actor waits for the holders that exclude it. A reader also waits for actors that wait to write the same lock, since a design
+ * may let those go first; and, if queues have a limited length, for all holders. An actor that died or was lost counts until its
  * process or its call says so: for the judge they are in the way a little longer than they are. */
 #ifndef PAWL_WORKBENCH_TRIAL_WAITS_H
 #define PAWL_WORKBENCH_TRIAL_WAITS_H
@@ -27,7 +27,7 @@ struct waits_actor {
     enum pawl_mode mode;
     uint64_t circle_ns;  /* when this wait was last seen in a circle that ended otherwise; 0: never */
     uint64_t ghost_ns;   /* when it died while it converted what it held of */
-    uint64_t ghost_lock; /* this one: whoever has granted it does not know yet; 0: never */
+    uint64_t ghost_lock; /* this one: the granter does not know yet; 0: never */
     unsigned count;
     struct waits_hold holds[WAITS_HOLDS_MAX];
 };
@@ -36,7 +36,7 @@ struct waits {
     struct waits_actor *actors;
     unsigned count;
     bool *seen; /* room to search */
-    bool full;  /* whoever holds a lock is in the way of who waits for it: its queue may be full, or move */
+    bool full;  /* every holder of a lock is in the way of its waiters: its queue may be full, or move */
     uint64_t window_ns;
     uint64_t lease_ns; /* for which the dead are in the way */
 };

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/daemon.h"
+#include "world/world.h"
+
+#include <stdlib.h>
+
+#define JOIN_NS (30 * NS_PER_S)
+
+volatile sig_atomic_t daemon_stopped;
+
+static void on_signal(int number)
+{
+    daemon_stopped = number;
+}
+
+void daemon_catch_signals(void)
+{
+    const struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+uint64_t daemon_deadline(void)
+{
+    return world_now(&world_real) + JOIN_NS;
+}
+
+int daemon_address(const struct args *usage, const char *option, const char *text, struct net_addr *out)
+{
+    return net_addr_parse(text, out) ? args_complain(usage, "--%s: '%s' is not an IPv4 ADDRESS:PORT", option, text) : 0;
+}
+
+void daemon_ready(const char *role, const char *space, struct net_addr at, bool json)
+{
+    char text[NET_ADDR_TEXT];
+    net_addr_print(at, text);
+    if (json) {
+        struct json j;
+        json_init(&j, stdout);
+        json_object(&j, NULL);
+        json_string(&j, "role", role);
+        json_string(&j, "space", space);
+        json_string(&j, "at", text);
+        json_end(&j);
+        json_finish(&j);
+        return;
+    }
+    printf("%s of space '%s' at %s\n", role, space, text);
+    fflush(stdout);
+}
+
+int daemon_run_station(const char *command, const struct station_params *p, bool json)
+{
+    struct station *s = calloc(1, sizeof *s);
+    if (!s)
+        return cli_say(command, EXIT_UNAVAILABLE, "out of memory");
+    int rc = station_open(s, p);
+    if (!rc) {
+        daemon_ready(p->member.is_switch ? "switch" : "lock server", p->member.space, s->member.udp.at, json);
+        station_run(s);
+        station_close(s);
+    }
+    free(s);
+    return rc ? cli_say(command, EXIT_UNAVAILABLE, "%s", explained()) : 0;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node/kernel_internal.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/membarrier.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#define GRACE_US 100000 /* where the kernel has no barrier: longer than a packet can take */
+
+static_assert((int)PLANE_HERE == (int)COORD_HERE, "the kernel's side knows it by number");
+
+static const struct {
+    const char *design, *program;
+} programs[] = {{"fisslock", "fission"}, {"fisslock-stay", "fission"}, {"fisslock-racks", "fission"}, {"netlock", "netlock"}};
+
+static const char *program_of(const char *design)
+{
+    for (size_t i = 0; i < countof(programs); i++)
+        if (!strcmp(programs[i].design, design))
+            return programs[i].program;
+    return NULL;
+}
+
+void kernel_grace(void)
+{
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0))
+        usleep(GRACE_US);
+}
+
+/* ---- attaching ---- */
+
+static int attach_one(const struct kernel_params *p, struct plane *plane, const char *device)
+{
+    enum plane_mode got;
+    int rc = plane_attach(plane, device, p->mode, &got);
+    if (!rc)
+        p->report("%s: attached in %s mode", device, plane_mode_name(got));
+    return rc;
+}
+
+/* All interfaces are known to the program before the first is attached. */
+int kernel_attach(const struct kernel_params *p, struct plane *plane)
+{
+    int rc = plane_double_by(plane, p->loop_out ? p->loop_out : p->devices, p->loop_in, p->mode);
+    for (int pass = 0; pass < 2 && !rc; pass++) {
+        char *copy = strdup(p->devices), *rest = copy;
+        rc = copy ? 0 : explain(-ENOMEM, "out of memory");
+        for (char *device; !rc && (device = strsep(&rest, ","));)
+            rc = pass ? attach_one(p, plane, device) : plane_port(plane, device);
+        free(copy);
+    }
+    return rc;
+}
+
+/* ---- loading ---- */
+
+int kernel_check_memory(const struct kernel_params *p, const char *what, uint64_t bytes)
+{
+    struct sysinfo s;
+    uint64_t left = sysinfo(&s) ? UINT64_MAX : ((uint64_t)s.freeram + s.bufferram) * s.mem_unit;
+    p->report("%s take %" PRIu64 " MiB of kernel memory, of which %" PRIu64 " MiB are free", what, bytes >> 20, left >> 20);
+    return bytes > left ? explain(-ENOMEM, "%s take more kernel memory than is free", what) : 0;
+}
+
+int kernel_open_plane(const struct kernel_params *p, const struct member *m, const char *program, bool fresh,
+                      const struct netlock_memory *memory, struct plane **out)
+{
+    const struct coord_welcome *w = &m->welcome;
+    const struct rack_config *c = &w->config;
+    const struct net_addr at = p->station.member.at;
+    uint32_t highest = c->machines;
+    uint16_t rack = c->racks ? w->packet.head.to.port : 0;
+    for (unsigned i = 0; i < c->servers; i++)
+        highest = c->server[i] > highest ? c->server[i] : highest;
+    const struct plane_options po = {
+        .program = program,
+        .settings = {.port = htons(at.port),
+                     .machines = c->machines,
+                     .space = c->racks ? rack_space_id(c, rack) : c->space,
+                     .locks = c->locks,
+                     .options = (uint32_t)c->options,
+                     .lease_ns = c->lease_ns,
+                     .racks = c->racks,
+                     .rack = rack,
+                     .ip = c->racks ? at.ip : 0},
+        .pins = p->pins,
+        .fresh = fresh,
+        .life = w->packet.head.generation,
+        .epoch = c->lease_ns ? w->packet.head.generation : 0, /* as decider.c has it */
+        .closed = !p->station.fresh,                          /* until whatever was granted before has run out */
+        .locks_max = memory ? 0 : (uint32_t)c->locks,
+        .hosts_max = highest,
+        .netlock = memory,
+    };
+    int rc = plane_open(&po, out);
+    if (rc == -EEXIST) {
+        char why[256];
+        snprintf(why, sizeof why, "%s", explained());
+        explain(rc, "%s; --fresh begins anew", why);
+    }
+    if (rc)
+        return rc;
+    p->report("%s, life %" PRIu32 "; the verifier went through %" PRIu32 " instructions",
+              plane_found(*out) ? "goes on with the locks as they were" : "all locks are free", plane_live(*out)->life,
+              plane_verified(*out));
+    return 0;
+}
+
+void kernel_close_plane(const struct kernel_params *p, struct plane *plane)
+{
+    plane_close(plane, p->remove || !p->pins ? PLANE_REMOVE : PLANE_DETACH);
+}
+
+void kernel_report_end(const struct kernel_params *p, const struct plane *plane)
+{
+    struct plane_counters c;
+    if (!plane_count(plane, &c))
+        p->report("ended: %" PRIu64 " answered, %" PRIu64 " sent on, %" PRIu64 " doubled, %" PRIu64 " absorbed, %" PRIu64
+                  " dropped, %" PRIu64 " passed",
+                  c.verdict[PLANE_ANSWERED], c.verdict[PLANE_SENT], c.verdict[PLANE_DOUBLED], c.verdict[PLANE_ABSORBED],
+                  c.verdict[PLANE_DROPPED], c.verdict[PLANE_PASSED]);
+}
+
+/* ---- the run ---- */
+
+/* Whether the space is what was asked for, and has a program for the kernel. */
+static int check_space(const struct kernel_params *p, const struct coord_welcome *w)
+{
+    const char *space = p->station.member.space;
+    if (p->design && strcmp(p->design, w->design) != 0)
+        return explain(-EINVAL, "the space '%s' has the design '%s', not '%s'", space, w->design, p->design);
+    if (p->locks && p->locks != w->config.locks)
+        return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, not %" PRIu64, space, w->config.locks, p->locks);
+    if (!program_of(w->design))
+        return explain(-PAWL_ENOTSUP, "the design '%s' has no program for the kernel; use --soft", w->design);
+    if (p->station.member.rack && !w->config.racks)
+        return explain(-EINVAL, "--rack: the space '%s' has one rack", space);
+    return 0;
+}
+
+int kernel_switch_run(const struct kernel_params *p)
+{
+    struct member m;
+    if (plane_missing())
+        return explain(-ENOTSUP, "%s", plane_missing());
+    int rc = member_open(&m, &p->station.member);
+    if (rc)
+        return rc;
+    const char *program = program_of(m.welcome.design);
+    rc = check_space(p, &m.welcome);
+    if (!rc)
+        rc = !strcmp(program, "netlock") ? kernel_netlock_run(p, &m) : kernel_fission_run(p, &m, program);
+    member_close(&m);
+    return rc;
+}

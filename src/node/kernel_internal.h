@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between kernel.c, kernel_fission.c and kernel_netlock.c. Functions return 0 or a negative code, explained. */
+#ifndef PAWL_NODE_KERNEL_INTERNAL_H
+#define PAWL_NODE_KERNEL_INTERNAL_H
+
+#include "node/kernel.h"
+
+/* NetLock's: the program grants, queues and renews leases, the process moves locks and does what is rare. Until *stop. */
+int kernel_netlock_run(const struct kernel_params *p, const struct member *m);
+
+/* FissLock's: the program decides, the process rebuilds state that was lost. Until *stop. */
+int kernel_fission_run(const struct kernel_params *p, struct member *m, const char *program);
+
+/* Reports how much kernel memory is needed; -ENOMEM if that is more than is free. */
+int kernel_check_memory(const struct kernel_params *p, const char *what, uint64_t bytes);
+int kernel_open_plane(const struct kernel_params *p, const struct member *m, const char *program, bool fresh,
+                      const struct netlock_memory *memory, struct plane **out);
+int kernel_attach(const struct kernel_params *p, struct plane *plane);
+void kernel_close_plane(const struct kernel_params *p, struct plane *plane);
+void kernel_report_end(const struct kernel_params *p, const struct plane *plane);
+
+/* Returns when every packet that was in the program has left it. A packet passes under the kernel's read lock. */
+void kernel_grace(void);
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node/member.h"
+#include "world/world.h"
+
+#include <errno.h>
+
+#define TRY_NS NS_PER_S /* of joining, until the next look whether to stop */
+#define AGAIN_NS (100 * NS_PER_MS)
+#define BEAT_NS (100 * NS_PER_MS) /* between two heartbeats: the coordinator may have started anew */
+#define JOINING_SHARE 4           /* of a lease */
+
+/* ---- joining ---- */
+
+static int explain_join(int rc, const struct member_params *p)
+{
+    char coordinator[NET_ADDR_TEXT];
+    net_addr_print(p->coordinator, coordinator);
+    switch (rc) {
+    case -ETIMEDOUT:
+        return explain(rc, "no coordinator answers at %s (start one with 'pawl serve')", coordinator);
+    case -EAGAIN:
+        return explain(rc,
+                       "the coordinator at %s waits: for lock servers, for a lease to end, or for hosts to leave another switch",
+                       coordinator);
+    case -ENOSPC:
+        return explain(rc, "the space '%s' has all its lock servers (see pawl serve --servers and --own)", p->space);
+    case -EBUSY:
+        return explain(rc, "another switch has that place, and was heard of less than a lease ago");
+    case -EINVAL:
+        return explain(rc, "the space '%s' has fewer racks", p->space);
+    case -ENOENT:
+        return explain(rc, "the coordinator at %s has no space '%s'", coordinator, p->space);
+    case -EOPNOTSUPP:
+        return explain(rc, "the design of the space '%s' has no %s", p->space, p->is_switch ? "switch" : "lock servers");
+    default:
+        return explain(rc, "cannot join the space '%s': %s", p->space, pawl_strerror(rc));
+    }
+}
+
+static void take_welcome(struct member *m)
+{
+    const struct design *d = design_find(m->welcome.design);
+    m->design = d ? d->packet : NULL;
+    m->rules = m->welcome.rules;
+}
+
+int member_open(struct member *m, const struct member_params *p)
+{
+    uint64_t stamp, now;
+    memset(m, 0, sizeof *m);
+    int rc = udp_open(&m->udp, p->at);
+    if (rc) {
+        char at[NET_ADDR_TEXT];
+        net_addr_print(p->at, at);
+        return explain(rc, "cannot listen at %s: %s", at, pawl_strerror(rc));
+    }
+    m->join = (struct join_params){.coordinator = p->coordinator,
+                                   .role = p->is_switch ? COORD_SWITCH : COORD_SERVER,
+                                   .space = p->space,
+                                   .at = p->known_as.ip ? p->known_as : m->udp.at,
+                                   .rack = p->rack,
+                                   .nonce = world_random(&world_real) | 1};
+    do {
+        m->join.deadline = world_now(&world_real) + TRY_NS;
+        if (!p->patient)
+            m->join.deadline = min_u64(m->join.deadline, p->deadline);
+        rc = join(&m->udp, &m->join, &m->welcome, &stamp);
+        now = world_now(&world_real);
+    } while (!*p->stop && ((rc == -EAGAIN && p->patient) || ((rc == -EAGAIN || rc == -ETIMEDOUT) && now < p->deadline)));
+    if (rc) {
+        udp_close(&m->udp);
+        return explain_join(rc, p);
+    }
+    take_welcome(m);
+    return 0;
+}
+
+void member_close(struct member *m)
+{
+    udp_close(&m->udp);
+}
+
+void member_ask_again(struct member *m)
+{
+    uint64_t stamp;
+    m->join.deadline = world_now(&world_real) + AGAIN_NS;
+    join(&m->udp, &m->join, &m->welcome, &stamp);
+}
+
+/* ---- heartbeats ---- */
+
+static void tell(struct member *m, const void *packet, uint32_t len)
+{
+    const struct udp_out out = {.to = m->join.coordinator, .len = len, .data = packet};
+    udp_send(&m->udp, &out, 1);
+}
+
+void member_beat(struct member *m, uint16_t machine, uint64_t found)
+{
+    struct coord_beat b;
+    struct coord_packet *p = &b.packet;
+    memset(&b, 0, sizeof b);
+    coord_make(p, COORD_BEAT, m->welcome.packet.space, m->join.nonce);
+    p->head.from = m->welcome.packet.head.to;
+    p->head.epoch = m->welcome.packet.head.generation;
+    p->head.index = machine;
+    p->head.generation = (uint32_t)min_u64(found, UINT32_MAX);
+    p->role = m->join.role;
+    p->at = m->join.at;
+    p->code = coord_config_sum(&m->welcome.config);
+    b.rules = m->rules;
+    tell(m, &b, sizeof b);
+}
+
+void member_beat_if_due(struct member *m, uint64_t now)
+{
+    if (now < m->beat_ns)
+        return;
+    m->beat_ns = now + BEAT_NS;
+    member_beat(m, 0, 0);
+}
+
+/* ---- joining anew ---- */
+
+void member_rejoin(struct member *m, uint64_t now)
+{
+    if (m->nonce_next)
+        return;
+    m->nonce_next = world_random(&world_real) | 1;
+    m->joining_until_ns = now + m->welcome.config.lease_ns / JOINING_SHARE;
+}
+
+bool member_is_rejoining(struct member *m, uint64_t now)
+{
+    if (m->nonce_next && now >= m->joining_until_ns)
+        m->nonce_next = 0; /* a welcome that comes now is void: much may have been granted since */
+    return m->nonce_next;
+}
+
+void member_send_rejoin(struct member *m)
+{
+    struct join_params j = m->join;
+    j.nonce = m->nonce_next;
+    j.rack = m->welcome.packet.head.to.port + 1u; /* its own place */
+    struct coord_packet p = join_packet(&j);
+    tell(m, &p, sizeof p);
+}
+
+static enum member_news on_welcome(struct member *m, const struct coord_welcome *w, uint64_t now)
+{
+    if (!m->nonce_next || now >= m->joining_until_ns || w->packet.head.nonce != m->nonce_next || w->packet.role != m->join.role ||
+        memcmp(&w->config, &m->welcome.config, sizeof w->config) != 0 || w->packet.head.to.port != m->welcome.packet.head.to.port ||
+        !rack_rules_fine(&w->rules, (unsigned)max_u64(w->config.racks, 1)))
+        return MEMBER_NOTHING;
+    m->welcome = *w;
+    m->join.nonce = m->nonce_next;
+    m->nonce_next = 0;
+    m->look_for = 0;
+    take_welcome(m);
+    return MEMBER_JOINED;
+}
+
+/* ---- what the coordinator says ---- */
+
+static enum member_news on_beat_ack(struct member *m, const struct coord_beat *b)
+{
+    const struct rack_config *c = &m->welcome.config;
+    if (b->packet.head.index <= c->machines)
+        m->look_for = (uint16_t)b->packet.head.index;
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        if (b->switches[i].ip)
+            m->welcome.switches[i] = b->switches[i]; /* it may have joined later than all others, or moved */
+    if (!m->design->switch_rules || b->rules.version <= m->rules.version || !rack_rules_fine(&b->rules, c->racks))
+        return MEMBER_NOTHING;
+    if (rules_concern(&m->rules, &b->rules, m->welcome.packet.head.to.port))
+        return MEMBER_STALE;
+    m->rules = b->rules;
+    return MEMBER_RULES;
+}
+
+enum member_news member_packet(struct member *m, const void *data, uint32_t len, uint64_t now)
+{
+    const struct coord_packet *p = coord_check(data, len, m->welcome.config.space);
+    if (p && p->head.type == COORD_WELCOME)
+        return on_welcome(m, data, now);
+    if (!p || p->head.nonce != m->join.nonce)
+        return MEMBER_NOTHING;
+    if (p->head.type == COORD_BEAT_ACK)
+        return on_beat_ack(m, data);
+    return p->head.type == COORD_REFUSED && p->code == -ESTALE ? MEMBER_STALE : MEMBER_NOTHING;
+}

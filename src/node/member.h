@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A member of a rack that stays: a lock server or a switch, in software or in the kernel. How it joins, sends heartbeats to the
+ * coordinator, learns of rules and of machines that are gone, and joins anew. */
+#ifndef PAWL_NODE_MEMBER_H
+#define PAWL_NODE_MEMBER_H
+
+#include "cluster/join.h"
+#include "lib/explain.h"
+
+#include <signal.h>
+
+struct member_params {
+    struct net_addr at, coordinator;
+    struct net_addr known_as; /* where hosts send to, if something lies between; ip 0: `at` */
+    const char *space;
+    bool is_switch;
+    unsigned rack;     /* of a switch, from 1 on; 0: whichever is free */
+    uint64_t deadline; /* until then a coordinator must have answered, CLOCK_MONOTONIC */
+    bool patient;      /* wait beyond it for as long as the coordinator answers that it is not time yet */
+    const volatile sig_atomic_t *stop;
+};
+
+struct member {
+    struct udp udp;
+    struct join_params join;
+    struct coord_welcome welcome; /* the latest */
+    const struct packet_design *design;
+    struct rack_rules rules;   /* by which it goes, if locks are divided */
+    uint64_t nonce_next;       /* of the JOIN by which it joins anew; 0: it does not */
+    uint64_t joining_until_ns; /* until then it decides nothing */
+    uint64_t beat_ns;          /* when the next heartbeat is due */
+    uint16_t look_for;         /* the coordinator asks whether locks name this machine; 0: it does not ask */
+};
+
+/* Opens the socket and joins. 0, or a negative code, explained. */
+int member_open(struct member *m, const struct member_params *p);
+void member_close(struct member *m);
+
+/* Asks for the welcome again, which names those that have joined since. */
+void member_ask_again(struct member *m);
+
+/* Sends a heartbeat: at once, with what a switch found when it looked for `machine` (0: for none); or if one is due. */
+void member_beat(struct member *m, uint16_t machine, uint64_t found);
+void member_beat_if_due(struct member *m, uint64_t now);
+
+/* What a packet of the coordinator's means for its caller. The member's own fields are up to date then. */
+enum member_news {
+    MEMBER_NOTHING, /* nothing that the caller must act on */
+    MEMBER_JOINED,  /* it has joined anew: begin with empty state, then beat */
+    MEMBER_RULES,   /* there are new rules, which leave it the locks that it has */
+    MEMBER_STALE,   /* new rules give it other locks, or its place was given away: it is to join anew */
+};
+enum member_news member_packet(struct member *m, const void *data, uint32_t len, uint64_t now);
+
+/* Joining anew, as if it had lost its state. From the beginning on the caller decides nothing: the welcome says which hosts can
+ * hold something, and what is granted after that would not count. If no welcome comes in time, it goes on as it was. */
+void member_rejoin(struct member *m, uint64_t now);
+bool member_is_rejoining(struct member *m, uint64_t now); /* false: never began, is done, or time is over */
+void member_send_rejoin(struct member *m);
+
+#endif
