@@ -25,6 +25,7 @@
 #define SPILL_ONE_IN 2             /* runs of designs that spill: the switch has room for some of the locks only */
 #define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
 #define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
+#define RETRIES_OF_LEASE 100       /* swarm: the pause grows to 64 times the first, which stays below a lease */
 
 static bool valid(void *ctx, unsigned client)
 {
@@ -299,7 +300,7 @@ static void swarm_rack(struct campaign *c, const struct campaign_params *p, stru
         out->hosts = 1 + (unsigned)rng_below(r, 6);
         out->tasks = 1 + (unsigned)rng_below(r, ACTORS_MAX);
         out->safety_ns = draw_safety(r, c->mix.lease_ns);
-        out->retry_ns = RETRY_NS << rng_below(r, 4);
+        out->retry_ns = c->mix.lease_ns / RETRIES_OF_LEASE >> rng_below(r, 3);
         out->swarm = true;
     }
     workers = limited(workers, l->clients);
