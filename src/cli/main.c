@@ -22,6 +22,7 @@ static const struct command {
     {"rules", cmd_rules, "which rack's switch has which locks, and another division while all is running"},
     {"policy", cmd_policy, "what NetLock's switch counts, and its policies while it runs"},
     {"sim", cmd_sim, "try designs in simulated clusters full of faults"},
+    {"hunt", cmd_hunt, "random seeds of all designs until one fails, and that failure made small"},
     {"bench", cmd_bench, "measure designs on this machine or in the simulated cluster"},
     {"lab", cmd_lab, "racks on this machine: network namespaces as hosts, and a switch"},
     {"doctor", cmd_doctor, "what this machine can do, and which design offers what"},
