@@ -50,7 +50,8 @@ static void heal_event(void *arg, uint64_t tag)
     sim_heal(arg);
 }
 
-/* Rates from a quarter of the drawn ones to four times them, some kinds in bursts. From a stream of its own. */
+/* Rates from a quarter of the drawn ones to four times them, some kinds in bursts. From a stream of its own. Of packets at most one
+ * in four is lost or duplicated: if more were, every packet that is answered would beget more than one. */
 static void shape_swarm(struct sim_faults *faults, const struct sim_config *config)
 {
     struct rng r;
@@ -59,7 +60,7 @@ static void shape_swarm(struct sim_faults *faults, const struct sim_config *conf
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
         unsigned shift = (unsigned)rng_below(&r, 5);
         uint64_t burst_ns = config->safety_ns >> (1 + rng_below(&r, 8));
-        faults->ppm[kind] = (uint32_t)min_u64(((uint64_t)faults->ppm[kind] << shift) / 4, PPM / 2);
+        faults->ppm[kind] = (uint32_t)min_u64(((uint64_t)faults->ppm[kind] << shift) / 4, PPM / 4);
         faults->every_ns[kind] = max_u64((faults->every_ns[kind] << shift) / 4, 1);
         faults->burst_ns[kind] = rng_chance(&r, 1, 3) ? max_u64(burst_ns, 1) : 0;
     }
