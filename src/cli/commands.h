@@ -6,6 +6,7 @@
 int cmd_bench(int argc, char **argv);
 int cmd_break(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_hunt(int argc, char **argv);
 int cmd_lab(int argc, char **argv);
 int cmd_lock(int argc, char **argv);
 int cmd_ls(int argc, char **argv);

@@ -22,6 +22,7 @@ static const struct command {
     {"rules", cmd_rules, "show how locks are divided among racks, and move some while clients run"},
     {"policy", cmd_policy, "show counters of NetLock's switch, and set its policies while it runs"},
     {"sim", cmd_sim, "test designs in simulated clusters with faults"},
+    {"hunt", cmd_hunt, "run random seeds of all designs until one fails, and shrink that failure"},
     {"bench", cmd_bench, "measure designs on this machine or in the simulated cluster"},
     {"lab", cmd_lab, "set up racks on this machine: network namespaces as hosts, and a switch"},
     {"doctor", cmd_doctor, "check this machine, and list what each design offers"},

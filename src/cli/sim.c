@@ -18,8 +18,10 @@
 static struct {
     const char *design, *faults, *model, *tune;
     struct arg_range seeds;
+    uint64_t campaign;
+    struct swarm_limits limits;
     bool list, models, trace, json;
-} opts = {.design = "word", .faults = "all", .model = "default", .seeds = {0, 100}};
+} opts = {.design = "word", .faults = "all", .model = "default", .seeds = {0, 100}, .campaign = CAMPAIGN_FIXED};
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to try; default word", &opts.design, NULL},
@@ -27,6 +29,13 @@ static const struct arg table[] = {
     {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
     {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default'", &opts.model, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
+    {"campaign", 0, ARG_U64, "N", "1: one mix of operations for all seeds (default); 2: every seed draws its own", &opts.campaign,
+     NULL},
+    {"clients", 0, ARG_U64, "N", "at most so many clients; default as the seed draws", &opts.limits.clients, NULL},
+    {"hosts", 0, ARG_U64, "N", "at most so many hosts of clients", &opts.limits.hosts, NULL},
+    {"tasks", 0, ARG_U64, "N", "at most so many tasks of each client", &opts.limits.tasks, NULL},
+    {"locks", 0, ARG_U64, "N", "at most so many locks", &opts.limits.locks, NULL},
+    {"safety", 0, ARG_DURATION, "TIME", "faults stop after this virtual time at the latest", &opts.limits.safety_ns, NULL},
     {"list", 0, ARG_FLAG, NULL, "list all designs, with their features and the faults that they tolerate", &opts.list, NULL},
     {"models", 0, ARG_FLAG, NULL, "print the models, each number with its source", &opts.models, NULL},
     {"trace", 0, ARG_FLAG, NULL, "print every event; for one seed", &opts.trace, NULL},
@@ -36,7 +45,8 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl sim",
     .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|none|LIST] [--model NAME]\n"
-             "                [--tune KNOB=N[,...]] [--trace] [--json]\n"
+             "                [--tune KNOB=N[,...]] [--campaign 1|2] [--clients N] [--hosts N] [--tasks N] [--locks N]\n"
+             "                [--safety TIME] [--trace] [--json]\n"
              "       pawl sim --list [--json]\n"
              "       pawl sim --models [--json]",
     .about =
@@ -108,6 +118,8 @@ static int run_design(struct sim_sum *sum, const struct knobs *knobs, const stru
                                           .model = model,
                                           .faults = sum->faults,
                                           .seed = seed,
+                                          .campaign = (unsigned)opts.campaign,
+                                          .limits = opts.limits,
                                           .trace = opts.trace ? stdout : NULL};
         struct campaign_result result;
         int rc = campaign_run(&p, &result);
@@ -123,7 +135,8 @@ static int run_design(struct sim_sum *sum, const struct knobs *knobs, const stru
 
 static int print_sum(const struct sim_sum *sum)
 {
-    const struct sim_replay replay = {.faults = opts.faults, .model = opts.model, .tune = opts.tune};
+    const struct sim_replay replay = {
+        .faults = opts.faults, .model = opts.model, .tune = opts.tune, .campaign = (unsigned)opts.campaign, .limits = opts.limits};
     if (opts.json)
         return sim_print_json(sum, &replay);
     sim_print(sum, &replay);
@@ -217,6 +230,8 @@ int cmd_sim(int argc, char **argv)
         return sim_list(opts.json);
     if (opts.models)
         return sim_models(opts.json);
+    if (opts.campaign != CAMPAIGN_FIXED && opts.campaign != CAMPAIGN_SWARM)
+        return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_SWARM);
     if (!faults_parse(opts.faults, &faults))
         return args_complain(&usage, "--faults: '%s' is not all, none or a list of faults; --help lists them", opts.faults);
     const struct model *model = model_find(opts.model);

@@ -32,7 +32,12 @@ struct sim_sum {
 /* What a replay repeats of the command line. */
 struct sim_replay {
     const char *faults, *model, *tune; /* as they were given; tune may be null */
+    unsigned campaign;
+    struct swarm_limits limits;
 };
+
+#define REPLAY_LEN 512 /* a command line of ours */
+void sim_replay_text(char out[REPLAY_LEN], const struct design *d, const struct sim_replay *replay, uint64_t seed);
 
 void sim_print(const struct sim_sum *sum, const struct sim_replay *replay);
 int sim_print_json(const struct sim_sum *sum, const struct sim_replay *replay);

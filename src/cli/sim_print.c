@@ -5,8 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define LINES_MAX 10   /* failures shown of one design */
-#define REPLAY_LEN 512 /* a command line of ours */
+#define LINES_MAX 10 /* failures shown of one design */
 #define MICROS_DECIMALS 6
 
 /* "crash-client, crash-server" */
@@ -20,12 +19,30 @@ static void put_faults(FILE *out, uint32_t faults)
         }
 }
 
-static void replay_text(char out[REPLAY_LEN], const struct sim_sum *sum, const struct sim_replay *replay, uint64_t seed)
+static void add_number(char out[REPLAY_LEN], const char *option, uint64_t value)
 {
+    size_t len = strlen(out);
+    if (value)
+        snprintf(out + len, REPLAY_LEN - len, " --%s %" PRIu64, option, value);
+}
+
+void sim_replay_text(char out[REPLAY_LEN], const struct design *d, const struct sim_replay *replay, uint64_t seed)
+{
+    const struct swarm_limits *l = &replay->limits;
     bool other = strcmp(replay->model, "default");
-    snprintf(out, REPLAY_LEN, "pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 " --faults %s%s%s%s%s --trace", sum->design->name,
-             seed, seed + 1, replay->faults, other ? " --model " : "", other ? replay->model : "", replay->tune ? " --tune " : "",
+    snprintf(out, REPLAY_LEN, "pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 " --faults %s%s%s%s%s", d->name, seed, seed + 1,
+             replay->faults, other ? " --model " : "", other ? replay->model : "", replay->tune ? " --tune " : "",
              replay->tune ? replay->tune : "");
+    add_number(out, "campaign", replay->campaign == CAMPAIGN_FIXED ? 0 : replay->campaign);
+    add_number(out, "clients", l->clients);
+    add_number(out, "hosts", l->hosts);
+    add_number(out, "tasks", l->tasks);
+    add_number(out, "locks", l->locks);
+    size_t len = strlen(out);
+    if (l->safety_ns)
+        snprintf(out + len, REPLAY_LEN - len, " --safety %" PRIu64 "us", l->safety_ns / NS_PER_US);
+    len = strlen(out);
+    snprintf(out + len, REPLAY_LEN - len, " --trace");
 }
 
 /* ---- for people ---- */
@@ -34,7 +51,7 @@ static void print_failures(const struct sim_sum *sum, const struct sim_replay *r
 {
     for (uint64_t i = 0; i < sum->failed && i < LINES_MAX; i++) {
         char again[REPLAY_LEN];
-        replay_text(again, sum, replay, sum->failures[i].seed);
+        sim_replay_text(again, sum->design, replay, sum->failures[i].seed);
         printf("  seed %" PRIu64 ": %s; %s\n", sum->failures[i].seed, sum->failures[i].what, again);
     }
     if (sum->failed > LINES_MAX)
@@ -83,7 +100,7 @@ static void json_failures(struct json *j, const struct sim_sum *sum, const struc
     json_array(j, "failures");
     for (uint64_t i = 0; i < sum->failed && i < SIM_FAILURES_MAX; i++) {
         char again[REPLAY_LEN];
-        replay_text(again, sum, replay, sum->failures[i].seed);
+        sim_replay_text(again, sum->design, replay, sum->failures[i].seed);
         json_object(j, NULL);
         json_u64(j, "seed", sum->failures[i].seed);
         json_string(j, "what", sum->failures[i].what);

@@ -38,6 +38,7 @@ struct sim_config {
     uint64_t seed;
     uint32_t faults;         /* FAULT_BIT set from which each run draws its mix */
     uint32_t faults_certain; /* of these, active in every run whatever the seed says */
+    bool swarm;              /* rates of every order, bursts, and clocks at the limits of their drift, by the seed */
     uint64_t safety_ns;      /* faults happen until here, then everything heals */
     uint64_t events_max;     /* 0: SIM_EVENTS_MAX */
     uint64_t time_max_ns;    /* 0: SIM_TIME_MAX_NS */
@@ -133,6 +134,8 @@ struct sim_faults {
     uint32_t active;                /* this run's mix */
     uint32_t ppm[FAULT_KINDS];      /* per opportunity, for those that are drawn */
     uint64_t every_ns[FAULT_KINDS]; /* mean interval, for those that come by themselves */
+    uint64_t burst_ns[FAULT_KINDS]; /* they strike in every second interval of so long; 0: always */
+    bool drift_extreme;             /* clocks run as fast or as slowly as they may, not something between */
     uint64_t counts[FAULT_KINDS];
     struct rng random;
     bool healed;

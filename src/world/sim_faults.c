@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #define SEED_FAULTS UINT64_C(0x4641554c5453)
+#define SEED_SWARM UINT64_C(0x535741524d)
 #define PPM UINT64_C(1000000)
 
 /* Any two hosts' clocks then differ by at most 1e-4, which is what leases between hosts assume. */
@@ -49,6 +50,22 @@ static void heal_event(void *arg, uint64_t tag)
     sim_heal(arg);
 }
 
+/* Rates from a quarter of the drawn ones to four times them, some kinds in bursts. From a stream of its own. Of packets at most one
+ * in four is lost or duplicated: if more were, every packet that is answered would beget more than one. */
+static void shape_swarm(struct sim_faults *faults, const struct sim_config *config)
+{
+    struct rng r;
+    rng_seed(&r, config->seed ^ SEED_SWARM);
+    faults->drift_extreme = rng_chance(&r, 1, 2);
+    for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
+        unsigned shift = (unsigned)rng_below(&r, 5);
+        uint64_t burst_ns = config->safety_ns >> (1 + rng_below(&r, 8));
+        faults->ppm[kind] = (uint32_t)min_u64(((uint64_t)faults->ppm[kind] << shift) / 4, PPM / 4);
+        faults->every_ns[kind] = max_u64((faults->every_ns[kind] << shift) / 4, 1);
+        faults->burst_ns[kind] = rng_chance(&r, 1, 3) ? max_u64(burst_ns, 1) : 0;
+    }
+}
+
 void sim_faults_init(struct sim *sim)
 {
     struct sim_faults *faults = &sim->faults;
@@ -66,8 +83,14 @@ void sim_faults_init(struct sim *sim)
         if (drawn[kind].ppm)
             faults->ppm[kind] = drawn[kind].ppm << (roll >> 1) % (drawn[kind].doublings + 1);
         faults->every_ns[kind] = max_u64(config->safety_ns / (1 + (roll >> 1) % SCHEDULED_MAX), 1);
-        if (is_scheduled(kind) && config->safety_ns)
+        if (is_scheduled(kind) && config->safety_ns && !config->swarm)
             schedule_next(sim, kind);
+    }
+    if (config->swarm) {
+        shape_swarm(faults, config);
+        for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+            if (faults->active & FAULT_BIT(kind) && is_scheduled(kind) && config->safety_ns)
+                schedule_next(sim, kind);
     }
     sim_at_background(sim, config->safety_ns, heal_event, sim, 0);
 }
@@ -77,13 +100,16 @@ int64_t sim_faults_drift_ppb(struct sim *sim)
     if (!(sim->faults.active & FAULT_BIT(FAULT_DRIFT)))
         return 0;
     sim->faults.counts[FAULT_DRIFT]++;
-    return (int64_t)rng_below(&sim->faults.random, 2 * DRIFT_MAX_PPB + 1) - DRIFT_MAX_PPB;
+    int64_t drift_ppb = (int64_t)rng_below(&sim->faults.random, 2 * DRIFT_MAX_PPB + 1) - DRIFT_MAX_PPB;
+    return !sim->faults.drift_extreme ? drift_ppb : drift_ppb < 0 ? -DRIFT_MAX_PPB : DRIFT_MAX_PPB;
 }
 
 bool sim_fault_draw(struct sim *sim, enum fault kind)
 {
     struct sim_faults *faults = &sim->faults;
     if (likely(!(faults->active & FAULT_BIT(kind)) || faults->healed))
+        return false;
+    if (unlikely(faults->burst_ns[kind]) && sim->now_ns / faults->burst_ns[kind] % 2)
         return false;
     if (rng_below(&faults->random, PPM) >= faults->ppm[kind])
         return false;

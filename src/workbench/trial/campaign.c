@@ -11,18 +11,21 @@
 #define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: no session is ever declared lost */
 #define SAFETY_MIN_NS (40 * NS_PER_MS)  /* four leases */
 #define SAFETY_SPAN_NS (60 * NS_PER_MS)
-#define HEALING_NS (400 * CAMPAIGN_LEASE_NS) /* what every waiter must be granted within, once faults have stopped (I9) */
-#define BUSY_ONE_IN 8                        /* runs without faults, */
-#define BUSY_ONE_IN_FAULTY 32                /* and with: they have many times as many events as others */
-#define BACKUP_SALT 0x6261636b7570           /* whether there is a second switch, apart from what else is drawn */
+#define HEALING_LEASES 400         /* what every waiter must be granted within, once faults have stopped (I9) */
+#define FIXED_CLIENTS_MAX 8        /* of campaign 1 */
+#define BUSY_ONE_IN 8              /* runs without faults, */
+#define BUSY_ONE_IN_FAULTY 32      /* and with: they have many times as many events as others */
+#define BACKUP_SALT 0x6261636b7570 /* whether there is a second switch, apart from what else is drawn */
 #define BUSY_SALT UINT64_C(0x62757379)
 #define PATIENT_SALT UINT64_C(0x77616974)
 #define SPILL_SALT UINT64_C(0x7370696c)
 #define CALL_SALT UINT64_C(0x63616c6c)
 #define RANK_SALT UINT64_C(0x72616e6b)
+#define SWARM_SALT UINT64_C(0x737761726d)
 #define SPILL_ONE_IN 2             /* runs of designs that spill: the switch has room for some of the locks only */
 #define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
 #define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
+#define RETRIES_OF_LEASE 100       /* swarm: the pause grows to 64 times the first, which stays below a lease */
 
 static bool valid(void *ctx, unsigned client)
 {
@@ -67,7 +70,7 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
 {
     struct rng *r = &c->random;
     bool recovers = p->design->features & DESIGN_RECOVERY;
-    unsigned workers = 2 + (unsigned)rng_below(r, CAMPAIGN_CLIENTS_MAX - 2);
+    unsigned workers = 2 + (unsigned)rng_below(r, FIXED_CLIENTS_MAX - 2);
     c->locks = rng_chance(r, 1, 4) ? CAMPAIGN_LOCKS_MAX : 1 + rng_below(r, 6);
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;
@@ -99,7 +102,7 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
         .fabric_caps = FAB_ATOMIC128 | (rng_chance(r, 1, 2) ? FAB_MASKED : 0),
         .seed = p->seed,
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
-        .lease_ns = recovers ? CAMPAIGN_LEASE_NS : LEASE_NONE_NS,
+        .lease_ns = recovers ? c->mix.lease_ns : LEASE_NONE_NS,
         .trace = p->trace,
         .work = task_work,
         .on_gone = on_client_gone,
@@ -150,14 +153,59 @@ static void report(const struct campaign *c, struct campaign_result *out)
         }
 }
 
+/* ---- swarm: sizes of every order, and what a failure is cut down to ---- */
+
+static uint64_t draw_locks(struct rng *r)
+{
+    static const uint64_t most[] = {1, 1, 2, 4, 8, 40, CAMPAIGN_LOCKS_MAX};
+    return 1 + rng_below(r, most[rng_below(r, countof(most))]);
+}
+
+static uint64_t draw_safety(struct rng *r, uint64_t lease_ns)
+{
+    return lease_ns / 2 + rng_below(r, 12 * lease_ns);
+}
+
+static unsigned limited(uint64_t drawn, uint64_t limit)
+{
+    return (unsigned)(limit ? min_u64(drawn, limit) : drawn);
+}
+
+static void swarm_cluster(struct campaign *c, const struct campaign_params *p, struct cluster_params *out)
+{
+    struct rng *r = &c->swarm;
+    const struct swarm_limits *l = &p->limits;
+    unsigned workers = out->clients - 1;
+    if (p->campaign == CAMPAIGN_SWARM) {
+        workers = 1 + (unsigned)rng_below(r, rng_chance(r, 1, 2) ? 4 : CAMPAIGN_CLIENTS_MAX);
+        c->locks = draw_locks(r);
+        out->hosts = 1 + (unsigned)rng_below(r, 6);
+        out->tasks = 1 + (unsigned)rng_below(r, ACTORS_MAX);
+        out->capacity = out->capacity < c->locks || rng_chance(r, 1, 3) ? max_u64(c->locks / 3, 1) : c->locks;
+        if (!(p->design->features & DESIGN_TOKENS) || !p->design->raise)
+            out->capacity = c->locks;
+        out->safety_ns = draw_safety(r, c->mix.lease_ns);
+        out->swarm = true;
+    }
+    workers = limited(workers, l->clients);
+    c->locks = limited(c->locks, l->locks);
+    out->capacity = min_u64(out->capacity, c->locks);
+    out->clients = workers + 1;
+    out->mortals = workers;
+    out->hosts = limited(out->hosts, l->hosts);
+    out->tasks = limited(out->tasks, l->tasks);
+    out->safety_ns = l->safety_ns ? min_u64(out->safety_ns, l->safety_ns) : out->safety_ns;
+}
+
 static int run_cluster(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
 {
     struct cluster_params params = draw_cluster(c, p, model);
+    swarm_cluster(c, p, &params);
     if (c->busy) /* finding a key takes time, in which others are granted it */
         params.keys = PAWL_KEYS_DENSE;
     if (params.keys == PAWL_KEYS_DENSE)
         params.capacity = c->locks;
-    params.time_max_ns = params.safety_ns + HEALING_NS;
+    params.time_max_ns = params.safety_ns + HEALING_LEASES * c->mix.lease_ns;
     c->safety_ns = params.safety_ns;
     c->clients = params.clients;
     c->clients_done = &c->cluster.clients_done;
@@ -187,7 +235,7 @@ static int run_cluster(struct campaign *c, const struct campaign_params *p, cons
 static struct rack_params draw_rack(struct campaign *c, const struct campaign_params *p, const struct model *model)
 {
     struct rng *r = &c->random;
-    unsigned workers = 2 + (unsigned)rng_below(r, CAMPAIGN_CLIENTS_MAX - 2), hosts = 1 + (unsigned)rng_below(r, 4);
+    unsigned workers = 2 + (unsigned)rng_below(r, FIXED_CLIENTS_MAX - 2), hosts = 1 + (unsigned)rng_below(r, 4);
     c->locks = rng_chance(r, 1, 4) ? CAMPAIGN_LOCKS_MAX : 1 + rng_below(r, 6);
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;
@@ -215,7 +263,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .faults = p->faults,
         .seed = p->seed,
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
-        .lease_ns = CAMPAIGN_LEASE_NS,
+        .lease_ns = c->mix.lease_ns,
         .retry_ns = RETRY_NS,
         .options = p->design->packet->draws ? rng_next(r) & p->design->packet->draws : 0,
         .trace = p->trace,
@@ -243,11 +291,38 @@ static void give_ranks(struct campaign *c, const struct campaign_params *p, cons
         c->rack.clients[i].priority = (uint8_t)(mix64(p->seed ^ RANK_SALT ^ i) % PACKET_PRIORITIES);
 }
 
+static void swarm_rack(struct campaign *c, const struct campaign_params *p, struct rack_params *out)
+{
+    struct rng *r = &c->swarm;
+    const struct swarm_limits *l = &p->limits;
+    unsigned workers = out->clients - 1;
+    if (p->campaign == CAMPAIGN_SWARM) {
+        workers = 1 + (unsigned)rng_below(r, rng_chance(r, 1, 2) ? 4 : CAMPAIGN_CLIENTS_MAX);
+        c->locks = draw_locks(r);
+        out->hosts = 1 + (unsigned)rng_below(r, 6);
+        out->tasks = 1 + (unsigned)rng_below(r, ACTORS_MAX);
+        out->safety_ns = draw_safety(r, c->mix.lease_ns);
+        out->retry_ns = c->mix.lease_ns / RETRIES_OF_LEASE >> rng_below(r, 3);
+        out->swarm = true;
+    }
+    workers = limited(workers, l->clients);
+    c->locks = limited(c->locks, l->locks);
+    out->locks = c->locks;
+    out->clients = workers + 1;
+    out->mortals = workers;
+    out->hosts = limited(out->hosts, l->hosts);
+    if (p->design->packet->on_hosts)
+        out->servers = limited(out->servers, out->hosts);
+    out->tasks = limited(out->tasks, l->tasks);
+    out->safety_ns = l->safety_ns ? min_u64(out->safety_ns, l->safety_ns) : out->safety_ns;
+}
+
 static int run_rack(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
 {
     struct rack_params params = draw_rack(c, p, model);
+    swarm_rack(c, p, &params);
     params.switch_locks = draw_room(c, p);
-    params.time_max_ns = params.safety_ns + HEALING_NS;
+    params.time_max_ns = params.safety_ns + HEALING_LEASES * c->mix.lease_ns;
     c->safety_ns = params.safety_ns;
     c->clients = params.clients;
     c->clients_done = &c->rack.clients_done;
@@ -274,8 +349,14 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
     if (!c)
         return -ENOMEM;
     struct model model = *(p->model ? p->model : model_find("default"));
-    model_set(&model, "poll_ns", max_u64(model_get(&model, MODEL_poll_ns), POLL_NS));
     rng_seed(&c->random, p->seed ^ UINT64_C(0x7061776c)); /* not the simulator's own stream */
+    rng_seed(&c->swarm, p->seed ^ SWARM_SALT);
+    c->mix = swarm_fixed;
+    if (p->campaign == CAMPAIGN_SWARM) {
+        c->mix = swarm_draw(&c->swarm);
+        model_set(&model, "lease_ns", c->mix.lease_ns);
+    }
+    model_set(&model, "poll_ns", max_u64(model_get(&model, MODEL_poll_ns), POLL_NS));
     c->design = p->design;
     int rc = p->design->packet ? run_rack(c, p, &model, out) : run_cluster(c, p, &model, out);
     oracle_free(&c->oracle);

@@ -5,6 +5,7 @@
 #define PAWL_WORKBENCH_TRIAL_CAMPAIGN_H
 
 #include "workbench/trial/oracle.h"
+#include "workbench/trial/swarm.h"
 #include "world/sim.h"
 
 struct campaign_params {
@@ -13,6 +14,8 @@ struct campaign_params {
     const struct model *model; /* null: "default" */
     uint32_t faults;           /* those that the design does not tolerate are left out by the caller */
     uint64_t seed;
+    unsigned campaign; /* CAMPAIGN_FIXED (0, too) or CAMPAIGN_SWARM */
+    struct swarm_limits limits;
     FILE *trace;
 };
 

@@ -27,11 +27,11 @@ static void cancel_event(void *arg, uint64_t tag)
 void campaign_maybe_cancel(struct actor *a)
 {
     struct campaign *c = campaign_of(a);
-    if (!rng_chance(&c->random, 1, 12) || !c->timeout)
+    if (!swarm_chance(&c->random, c->mix.cancel) || !c->timeout)
         return;
     uint64_t number = ++c->ops;
     c->op[a->client][a->number] = number;
-    sim_at_background(c->sim, sim_now(c->sim) + rng_below(&c->random, NS_PER_MS), cancel_event, a, number);
+    sim_at_background(c->sim, sim_now(c->sim) + rng_below(&c->random, c->mix.cancel_ns), cancel_event, a, number);
 }
 
 void campaign_no_more_cancel(struct actor *a)
@@ -44,16 +44,17 @@ uint64_t campaign_draw_deadline(struct actor *a)
 {
     struct campaign *c = campaign_of(a);
     uint64_t now = world_now(&a->process->host->world);
-    switch (rng_below(&c->random, 6)) {
-    case 0:
+    switch ((enum swarm_deadline)c->mix.deadlines[rng_below(&c->random, countof(c->mix.deadlines))]) {
+    case DEADLINE_IS_TRY:
         return DEADLINE_TRY;
-    case 1:
+    case DEADLINE_IS_SHORT:
         return c->timeout ? now + rng_below(&c->random, NS_PER_MS) : DEADLINE_NEVER;
-    case 2:
-        return c->timeout ? now + rng_below(&c->random, CAMPAIGN_LEASE_NS) : DEADLINE_NEVER;
-    default:
-        return DEADLINE_NEVER;
+    case DEADLINE_IS_LEASE:
+        return c->timeout ? now + rng_below(&c->random, c->mix.lease_ns) : DEADLINE_NEVER;
+    case DEADLINE_IS_NONE:
+        break;
     }
+    return DEADLINE_NEVER;
 }
 
 /* From one unit to all, of every length alike, mostly where the lock is laid out for it and sometimes beyond. */
@@ -61,9 +62,9 @@ static void draw_range(struct campaign *c, uint64_t *start, uint64_t *end)
 {
     *start = 0;
     *end = RANGE_UNITS_MAX;
-    if (!c->units || rng_chance(&c->random, 1, 12))
+    if (!c->units || swarm_chance(&c->random, c->mix.whole))
         return;
-    uint64_t extent = rng_chance(&c->random, 1, 8) ? 4 * c->units : c->units;
+    uint64_t extent = swarm_chance(&c->random, c->mix.beyond) ? 4 * c->units : c->units;
     uint64_t bits = rng_below(&c->random, 65 - (uint64_t)__builtin_clzll(extent));
     uint64_t length = 1 + rng_below(&c->random, UINT64_C(1) << bits);
     length = min_u64(length, extent);
@@ -145,7 +146,7 @@ void campaign_granted(struct actor *a, uint64_t lock, const struct hold *h)
 static void enjoy(struct actor *a, uint64_t lock, const struct hold *h)
 {
     struct campaign *c = campaign_of(a);
-    uint64_t ns = rng_below(&c->random, rng_chance(&c->random, 1, 20) ? CAMPAIGN_LEASE_NS : 50 * NS_PER_US);
+    uint64_t ns = rng_below(&c->random, swarm_chance(&c->random, c->mix.long_hold) ? c->mix.lease_ns : c->mix.hold_ns);
     const struct oracle_holder holder = holder_of(a, h);
     for (unsigned i = 0; i < 2; i++) {
         a->ops->sleep(a, ns / 2);
@@ -259,16 +260,17 @@ static int change_range(struct actor *a, uint64_t lock, struct hold *h)
 {
     struct campaign *c = campaign_of(a);
     const struct design *d = c->design;
-    switch (rng_below(&c->random, 6)) {
-    case 0:
+    switch ((enum swarm_change)c->mix.changes[rng_below(&c->random, countof(c->mix.changes))]) {
+    case CHANGE_GROWS:
         return d->reshape ? grow(a, lock, h) : 0;
-    case 1:
+    case CHANGE_SHRINKS:
         return d->reshape ? shrink(a, lock, h) : 0;
-    case 2:
+    case CHANGE_SPLITS:
         return d->split ? split(a, lock, h) : 0;
-    default:
-        return 0;
+    case CHANGE_NONE:
+        break;
     }
+    return 0;
 }
 
 /* Codes that an operation may end with in a world full of faults, the lock not being held. */
@@ -316,7 +318,7 @@ int campaign_one_lock(struct actor *a)
     struct key_text text;
     struct hold h;
     uint64_t lock = rng_below(&c->random, c->locks);
-    enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+    enum pawl_mode mode = c->shared && swarm_chance(&c->random, c->mix.shared) ? PAWL_SHARED : PAWL_EXCLUSIVE;
     uint64_t start, end;
     draw_range(c, &start, &end);
     campaign_maybe_cancel(a);
@@ -334,7 +336,7 @@ int campaign_one_lock(struct actor *a)
             return rc;
         enjoy(a, lock, &h);
     }
-    if (c->convert && rng_chance(&c->random, 1, 3)) {
+    if (c->convert && swarm_chance(&c->random, c->mix.convert)) {
         rc = convert(a, lock, &h);
         if (rc == -PAWL_ELOST)
             return rc;
@@ -354,7 +356,7 @@ int campaign_several_locks(struct actor *a)
     bool apart = !c->units || rng_chance(&c->random, 1, 2); /* locks; else ranges of one */
     uint64_t step = 0, behind = 0;
     for (uint64_t lock = rng_below(&c->random, c->locks); n < 3 && lock < c->locks; lock += step, n++) {
-        enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+        enum pawl_mode mode = c->shared && swarm_chance(&c->random, c->mix.shared) ? PAWL_SHARED : PAWL_EXCLUSIVE;
         locks[n] = lock;
         wants[n] = (pawl_want){.key = campaign_key(a, lock, &text[n]), .mode = mode};
         step = apart ? 1 + rng_below(&c->random, 3) : 0;
@@ -394,7 +396,7 @@ static int nested_lock(struct actor *a, uint64_t *lock, struct hold *out)
     int rc = -ETIMEDOUT;
     for (unsigned tries = 0; tries < 3 && rc == -ETIMEDOUT; tries++) {
         *lock = rng_below(&c->random, c->locks);
-        enum pawl_mode mode = c->shared && rng_chance(&c->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+        enum pawl_mode mode = c->shared && swarm_chance(&c->random, c->mix.shared) ? PAWL_SHARED : PAWL_EXCLUSIVE;
         campaign_maybe_cancel(a);
         rc = a->ops->lock(a, campaign_key(a, *lock, &text), mode, nested_deadline(a), out);
         campaign_no_more_cancel(a);

@@ -8,9 +8,8 @@
 #include "workbench/trial/cluster.h"
 #include "workbench/trial/rack.h"
 
-#define CAMPAIGN_CLIENTS_MAX 8
+#define CAMPAIGN_CLIENTS_MAX 16
 #define CAMPAIGN_LOCKS_MAX 200
-#define CAMPAIGN_LEASE_NS (10 * NS_PER_MS)
 
 /* Of each lock: what its data server keeps, and under which tokens it was written and read last. */
 struct campaign_data {
@@ -26,7 +25,8 @@ struct campaign {
     unsigned clients, *clients_done;
     uint64_t safety_ns;
     struct oracle oracle;
-    struct rng random;
+    struct rng random, swarm; /* swarm: of what campaign 2 draws beside campaign 1 */
+    struct swarm_mix mix;
     uint64_t locks;
     uint64_t units;                                    /* of a lock, if the design has ranges: what it is made for; else 0 */
     uint64_t op[CAMPAIGN_CLIENTS_MAX + 1][ACTORS_MAX]; /* number of the operation that may be cancelled; 0: none */

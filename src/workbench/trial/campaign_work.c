@@ -5,8 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#define OPS_AFTER 5    /* that each client must complete after the healing */
-#define TUNE_ONE_IN 24 /* operations */
+#define OPS_AFTER 5 /* that each client must complete after the healing */
 
 /* ---- clients ---- */
 
@@ -25,13 +24,13 @@ static bool work(struct actor *a)
 {
     struct campaign *c = campaign_of(a);
     for (unsigned after = 0; after < OPS_AFTER;) {
-        a->ops->sleep(a, rng_below(&c->random, c->busy ? CAMPAIGN_BUSY_NS : 400 * NS_PER_US));
-        int rc = c->design->retune && rng_chance(&c->random, 1, TUNE_ONE_IN) ? campaign_tune(a)
-                 : c->busy                                                   ? campaign_busy_lock(a)
-                 : c->calls && rng_chance(&c->random, 1, 3)                  ? campaign_order(a)
-                 : c->nests && rng_chance(&c->random, 1, 4)                  ? campaign_nested_locks(a)
-                 : rng_chance(&c->random, 1, 6)                              ? campaign_several_locks(a)
-                                                                             : campaign_one_lock(a);
+        a->ops->sleep(a, rng_below(&c->random, c->busy ? CAMPAIGN_BUSY_NS : c->mix.pause_ns));
+        int rc = c->design->retune && swarm_chance(&c->random, c->mix.tune) ? campaign_tune(a)
+                 : c->busy                                                  ? campaign_busy_lock(a)
+                 : c->calls && swarm_chance(&c->random, c->mix.order)       ? campaign_order(a)
+                 : c->nests && swarm_chance(&c->random, c->mix.nested)      ? campaign_nested_locks(a)
+                 : swarm_chance(&c->random, c->mix.several)                 ? campaign_several_locks(a)
+                                                                            : campaign_one_lock(a);
         if (rc == -PAWL_ELOST || rc == -FAB_EFENCED) {
             oracle_gone(&c->oracle, campaign_who(a));
             if (!a->ops->valid(a))
@@ -65,7 +64,7 @@ static int audit_lock(struct actor *a, uint64_t lock)
         oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
                          state.mode, state.holders);
     rc = a->ops->lock(a, key, PAWL_EXCLUSIVE,
-                      c->timeout ? world_now(&a->process->host->world) + leases * CAMPAIGN_LEASE_NS : DEADLINE_NEVER, &h);
+                      c->timeout ? world_now(&a->process->host->world) + leases * c->mix.lease_ns : DEADLINE_NEVER, &h);
     if (!rc) {
         campaign_granted(a, lock, &h);
         rc = campaign_give_back(a, lock, &h);
@@ -80,9 +79,9 @@ static bool audit(struct actor *a)
 {
     struct campaign *c = campaign_of(a);
     while (*c->clients_done < c->clients - 1)
-        a->ops->sleep(a, CAMPAIGN_LEASE_NS);
+        a->ops->sleep(a, c->mix.lease_ns);
     if (c->design->ends)
-        a->ops->sleep(a, CAMPAIGN_LEASE_NS); /* until those that end by themselves have */
+        a->ops->sleep(a, c->mix.lease_ns); /* until those that end by themselves have */
     bool recovers = c->design->features & DESIGN_RECOVERY;
     int rc = recovers ? a->ops->tidy(a) : 0;
     if (rc == -PAWL_ELOST)

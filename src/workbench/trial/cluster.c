@@ -475,6 +475,7 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
         .model = p->model,
         .seed = p->seed,
         .faults = p->faults,
+        .swarm = p->swarm,
         .safety_ns = p->safety_ns,
         .time_max_ns = p->time_max_ns,
         .tasks_max = p->clients * (p->tasks + 1) + 8 +

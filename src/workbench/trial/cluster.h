@@ -57,6 +57,7 @@ struct cluster_params {
     unsigned residents;   /* of the clients run there: the last ones */
     unsigned tasks;       /* per client */
     uint32_t faults;
+    bool swarm; /* uneven faults: sim_config */
     uint32_t fabric_caps;
     uint64_t seed;
     uint64_t safety_ns;

@@ -610,6 +610,7 @@ int rack_init(struct rack *r, const struct rack_params *p)
         .model = p->model,
         .seed = p->seed,
         .faults = p->faults,
+        .swarm = p->swarm,
         .safety_ns = p->safety_ns,
         .time_max_ns = p->time_max_ns,
         .tasks_max = p->clients * (p->tasks + 1) + 8,

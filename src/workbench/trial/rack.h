@@ -93,6 +93,7 @@ struct rack_params {
     bool mortal_hosts;     /* FAULT_CRASH_SERVER strikes client hosts, too */
     uint32_t faults;
     uint64_t seed, safety_ns, time_max_ns, lease_ns, retry_ns, options, mistakes;
+    bool swarm; /* uneven faults: sim_config */
     FILE *trace;
     actor_work_fn work;
     void *user;
