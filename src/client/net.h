@@ -38,7 +38,7 @@ struct net {
     uint64_t sent;    /* packets of the design */
     uint64_t here_ns; /* when data servers are told again where this process is */
 
-    uint32_t *owners; /* by request: the thread that holds its lock; 0: none (net_owners.c) */
+    uint32_t *owners; /* by request: the thread that holds its lock; 0: none (net_wait.c) */
     bool hands_over;  /* a thread has released a lock of another */
 
     uint32_t spare;            /* an unused request that is not among `idle`; NET_NONE: there is none */
