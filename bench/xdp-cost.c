@@ -95,7 +95,7 @@ static void in_a_rack(struct kit *k)
                                                               .lease_ns = 3600 * NS_PER_S,
                                                               .racks = 2,
                                                               .ip = htonl(0x0a000063)});
-    plane_live(plane)->slots = UINT64_MAX;
+    plane_live(plane)->shards = UINT64_MAX;
     give_leases(RULES_ENTRIES);
     measure(k, &s, &ns, &ratio);
     printf("  %-40s %6.1f ns  %5.2f x the bare echo\n", "ACQUIRE exclusive, free, one of two racks", ns, ratio);

@@ -17,14 +17,14 @@
 
 static struct {
     const char *space;
-    struct arg_range slots;
+    struct arg_range shards;
     uint64_t to, wait_ns;
-    bool slots_seen, to_seen, json;
+    bool shards_seen, to_seen, json;
 } opts = {.wait_ns = 30 * NS_PER_S};
 
 static const struct arg table[] = {
     {"space", 0, ARG_STRING, "URI", "pawl://ADDRESS:PORT/SPACE; default $PAWL_SPACE", &opts.space, NULL},
-    {"slots", 0, ARG_RANGE, "A:B", "move slots A to B-1, of 64, to another rack", &opts.slots, &opts.slots_seen},
+    {"shards", 0, ARG_RANGE, "A:B", "move shards A to B-1, of 64, to another rack", &opts.shards, &opts.shards_seen},
     {"to", 0, ARG_U64, "RACK", "the rack that gets them, from 1 on", &opts.to, &opts.to_seen},
     {"wait", 0, ARG_DURATION, "S", "how long to wait until all members use the new rules; default 30", &opts.wait_ns, NULL},
     CLI_JSON_OPTION(&opts.json),
@@ -32,17 +32,18 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl rules",
-    .usage = "[--space pawl://ADDRESS:PORT/SPACE] [--slots A:B --to RACK] [--wait S] [--json]",
+    .usage = "[--space pawl://ADDRESS:PORT/SPACE] [--shards A:B --to RACK] [--wait S] [--json]",
     .about =
         "Shows how the locks of a space are divided among its racks, and moves some of them from one rack's switch to another's\n"
-        "while clients go on (design fisslock-racks). Each lock is in one of 64 slots, by a hash, and each slot is one rack's.",
+        "while clients go on (design fisslock-racks). Each lock is in one of 64 shards, by a hash, and each shard belongs to one "
+        "rack.",
     .after = "No session loses a lock. The racks concerned pause until all hosts have reported what they hold there; the others do "
              "not.\n"
              "Slots of a rack whose switch failed can be moved, too, which takes a lease or two. The coordinator writes the rules\n"
              "to its disk before it sends them.\n\n"
              "Examples:\n"
              "  pawl rules --space pawl://127.0.0.1:7070/test\n"
-             "  pawl rules --space pawl://127.0.0.1:7070/test --slots 0:32 --to 2\n\n"
+             "  pawl rules --space pawl://127.0.0.1:7070/test --shards 0:32 --to 2\n\n"
              "Exit status: 0 done, 1 refused or not complete, 2 wrong usage, 69 no coordinator answers.",
     .table = table,
     .count = countof(table),
@@ -52,23 +53,23 @@ static int ask(const struct net_where *w, struct coord_ruled *out)
 {
     struct coord_packet p;
     coord_make(&p, COORD_RULES, w->space, world_random(&world_real) | 1);
-    p.code = opts.slots_seen;
-    p.head.index = opts.slots.from;
-    p.head.generation = (uint32_t)opts.slots.to;
+    p.code = opts.shards_seen;
+    p.head.index = opts.shards.from;
+    p.head.generation = (uint32_t)opts.shards.to;
     p.role = (uint32_t)opts.to - 1;
     return exchange(w->coordinator, w->self.ip, &p, sizeof p, COORD_RULED, world_now(&world_real) + ASK_NS, out, sizeof *out);
 }
 
 /* ---- printing ---- */
 
-/* "0:2,5:6": slots of one rack. */
-static void put_slots(char *out, size_t room, const struct rack_rules *r, unsigned rack)
+/* "0:2,5:6": shards of one rack. */
+static void put_shards(char *out, size_t room, const struct rack_rules *r, unsigned rack)
 {
     size_t used = 0;
     *out = 0;
-    for (unsigned s = 0; s < RACK_SLOTS; s++) {
+    for (unsigned s = 0; s < RACK_SHARDS; s++) {
         unsigned end = s;
-        while (end < RACK_SLOTS && r->owner[end] == rack)
+        while (end < RACK_SHARDS && r->owner[end] == rack)
             end++;
         if (end == s)
             continue;
@@ -79,17 +80,17 @@ static void put_slots(char *out, size_t room, const struct rack_rules *r, unsign
 
 static void print_rack(struct json *j, const struct coord_ruled *r, unsigned i)
 {
-    char slots[RACK_SLOTS * 8], at[NET_ADDR_TEXT] = "-";
+    char shards[RACK_SHARDS * 8], at[NET_ADDR_TEXT] = "-";
     bool current = r->rack[i].version == r->rules.version;
-    put_slots(slots, sizeof slots, &r->rules, i);
+    put_shards(shards, sizeof shards, &r->rules, i);
     if (r->rack[i].at.ip)
         net_addr_print(r->rack[i].at, at);
     if (!opts.json) {
-        printf("rack %u at %-21s life %" PRIu32 "%s; slots %s\n", i + 1, at, r->rack[i].life,
+        printf("rack %u at %-21s life %" PRIu32 "%s; shards %s\n", i + 1, at, r->rack[i].life,
                !r->rack[i].at.ip ? ", has no switch"
                : current         ? ""
                                  : ", does not go by these rules yet",
-               *slots ? slots : "none");
+               *shards ? shards : "none");
         return;
     }
     json_object(j, NULL);
@@ -98,7 +99,7 @@ static void print_rack(struct json *j, const struct coord_ruled *r, unsigned i)
     json_u64(j, "life", r->rack[i].life);
     json_bool(j, "current", current);
     json_decimal(j, "silent_seconds", r->rack[i].silent_ms, 3);
-    json_string(j, "slots", slots);
+    json_string(j, "shards", shards);
     json_end(j);
 }
 
@@ -128,10 +129,10 @@ static void print(const struct coord_ruled *r, bool complete)
 static int check(struct net_where *w)
 {
     char place[PLACE_LEN];
-    if (opts.slots_seen != opts.to_seen)
-        return args_complain(&usage, "--slots and --to go together");
-    if (opts.slots_seen && (opts.slots.to > RACK_SLOTS || !opts.to || opts.to > RACKS_MAX))
-        return args_complain(&usage, "slots must be between 0 and %d, and racks between 1 and %d", RACK_SLOTS - 1, RACKS_MAX);
+    if (opts.shards_seen != opts.to_seen)
+        return args_complain(&usage, "--shards and --to go together");
+    if (opts.shards_seen && (opts.shards.to > RACK_SHARDS || !opts.to || opts.to > RACKS_MAX))
+        return args_complain(&usage, "shards must be between 0 and %d, and racks between 1 and %d", RACK_SHARDS - 1, RACKS_MAX);
     int status = cli_place("rules", opts.space, place);
     if (status)
         return status;
@@ -163,11 +164,11 @@ int cmd_rules(int argc, char **argv)
     if (!r.racks)
         return cli_say("rules", EXIT_NO, "the locks of the space '%s' are not divided among racks", w.space);
     if (r.packet.code == -EINVAL)
-        return cli_say("rules", EXIT_NO, "there are no such slots, or no such rack: it has %" PRIu32, r.racks);
+        return cli_say("rules", EXIT_NO, "there are no such shards, or no such rack: it has %" PRIu32, r.racks);
     if (r.packet.code == -EOPNOTSUPP)
         return cli_say("rules", EXIT_NO, "the design of the space '%s' divides its locks for good", w.space);
     if (r.packet.code == -EBUSY)
-        return cli_say("rules", EXIT_NO, "the change before is not complete: a rack that loses slots has not heard of it yet");
+        return cli_say("rules", EXIT_NO, "the change before is not complete: a rack that loses shards has not heard of it yet");
     if (r.packet.code == -EAGAIN)
         return cli_say("rules", EXIT_NO,
                        "not yet: that rack has no switch, a host has no lease there, or the coordinator has just started");

@@ -105,7 +105,7 @@ static bool can_get(const struct coordinator *c, unsigned rack, uint64_t now)
 
 static int change_rules(struct coordinator *c, const struct coord_packet *p, uint64_t now)
 {
-    unsigned first = (unsigned)min_u64(p->head.index, RACK_SLOTS);
+    unsigned first = (unsigned)min_u64(p->head.index, RACK_SHARDS);
     if (!c->design->packet->switch_rules)
         return -EOPNOTSUPP; /* divided for good */
     int rc = rules_move(&c->rules, c->config.racks, first, p->head.generation, p->role, &c->wanted);
@@ -143,7 +143,7 @@ uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, uin
 
 static bool has_locks(const struct coordinator *c, unsigned rack)
 {
-    for (unsigned s = 0; s < RACK_SLOTS; s++)
+    for (unsigned s = 0; s < RACK_SHARDS; s++)
         if (c->rules.now.owner[s] == rack)
             return true;
     return rules_loses(&c->rules, rack) && !has_let_go(c, rack);

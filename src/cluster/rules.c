@@ -28,7 +28,7 @@ int rules_move(const struct rules *r, unsigned racks, unsigned first, unsigned e
 {
     struct rules next = {.now = r->now, .before = r->now};
     bool news = false;
-    if (first >= end || end > RACK_SLOTS || rack >= racks || r->now.version == UINT32_MAX)
+    if (first >= end || end > RACK_SHARDS || rack >= racks || r->now.version == UINT32_MAX)
         return -EINVAL;
     for (unsigned s = first; s < end; s++) {
         news |= next.now.owner[s] != rack;
@@ -43,7 +43,7 @@ int rules_move(const struct rules *r, unsigned racks, unsigned first, unsigned e
 
 bool rules_loses(const struct rules *r, unsigned rack)
 {
-    for (unsigned s = 0; s < RACK_SLOTS; s++)
+    for (unsigned s = 0; s < RACK_SHARDS; s++)
         if (r->before.owner[s] == rack && r->now.owner[s] != rack)
             return true;
     return false;
@@ -51,7 +51,7 @@ bool rules_loses(const struct rules *r, unsigned rack)
 
 bool rules_gains(const struct rules *r, unsigned rack)
 {
-    for (unsigned s = 0; s < RACK_SLOTS; s++)
+    for (unsigned s = 0; s < RACK_SHARDS; s++)
         if (r->before.owner[s] != rack && r->now.owner[s] == rack)
             return true;
     return false;
@@ -59,7 +59,7 @@ bool rules_gains(const struct rules *r, unsigned rack)
 
 bool rules_concern(const struct rack_rules *a, const struct rack_rules *b, unsigned rack)
 {
-    for (unsigned s = 0; s < RACK_SLOTS; s++)
+    for (unsigned s = 0; s < RACK_SHARDS; s++)
         if ((a->owner[s] == rack) != (b->owner[s] == rack))
             return true;
     return false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which of a space's switches has which locks, as the coordinator keeps it (designs/packet/packet.h: rack_rules).
  *
- * A change gives slots to one switch and takes them from others, in an order: the switch that gets locks hears of it when all
+ * A change gives shards to one switch and takes them from others, in an order: the switch that gets locks hears of it when all
  * switches that lose some have confirmed. So no lock is ever decided by two (I1). Until then the switch that gets locks uses the
  * table from before. Both tables are kept, in memory and on disk; a coordinator that restarts hears from the switches which of them
  * each uses.
@@ -18,7 +18,8 @@ struct rules {
 
 void rules_init(struct rules *r, unsigned racks);
 
-/* The rules in which slots `first` to `end` - 1 are this rack's. -EINVAL: there are no such slots; -EALREADY: the rack has them. */
+/* The rules in which shards `first` to `end` - 1 are this rack's. -EINVAL: there are no such shards; -EALREADY: the rack has them.
+ */
 int rules_move(const struct rules *r, unsigned racks, unsigned first, unsigned end, unsigned rack, struct rules *out);
 
 /* By the latest change. */

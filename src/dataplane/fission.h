@@ -27,7 +27,7 @@
 #define PAWL_DATAPLANE_FISSION_H
 
 #include "dataplane/mistake.h"
-#include "dataplane/slots.h"
+#include "dataplane/shards.h"
 #include "wire/packet.h"
 
 #include <stdbool.h>
@@ -110,8 +110,8 @@ struct fission_entry {
 _Static_assert(sizeof(struct fission_entry) == 16, "no padding");
 
 /* LEASE, if locks are divided among switches: the answer carries the table of owners, and the question has room for it. */
-#define RULES_ENTRIES (RACK_SLOTS / sizeof(struct fission_entry))
-_Static_assert(RACK_SLOTS % sizeof(struct fission_entry) == 0, "a table is whole entries");
+#define RULES_ENTRIES (RACK_SHARDS / sizeof(struct fission_entry))
+_Static_assert(RACK_SHARDS % sizeof(struct fission_entry) == 0, "a table is whole entries");
 
 #define FISSION_HOPS_MAX 16
 #define FISSION_ENTRIES_MAX ((PACKET_MAX - sizeof(struct fission_packet)) / sizeof(struct fission_entry))

@@ -66,7 +66,7 @@ static void publish_rules(struct care *c)
 {
     uint32_t at = !(c->live->rules_at & 1);
     volatile struct plane_rules *to = &c->live->rules[at];
-    uint64_t owner[RACK_SLOTS / 8];
+    uint64_t owner[RACK_SHARDS / 8];
     memcpy(owner, c->member->rules.owner, sizeof owner);
     for (unsigned i = 0; i < countof(owner); i++)
         to->owner[i] = owner[i];
@@ -75,12 +75,12 @@ static void publish_rules(struct care *c)
     kernel_grace();
 }
 
-static uint64_t own_slots(const struct care *c)
+static uint64_t own_shards(const struct care *c)
 {
-    uint64_t slots = 0;
-    for (unsigned s = 0; s < RACK_SLOTS; s++)
-        slots |= (uint64_t)(c->member->rules.owner[s] == c->config.rack) << s;
-    return slots;
+    uint64_t shards = 0;
+    for (unsigned s = 0; s < RACK_SHARDS; s++)
+        shards |= (uint64_t)(c->member->rules.owner[s] == c->config.rack) << s;
+    return shards;
 }
 
 static void be_quiet(struct care *c)
@@ -104,7 +104,7 @@ static void begin_rebuilding(struct care *c, bool found)
     for (uint16_t m = 1; m <= c->config.machines; m++)
         c->hosts[m].apart = c->rebuild.state[m] == REBUILD_APART;
     publish_rules(c);
-    c->live->slots = own_slots(c);
+    c->live->shards = own_shards(c);
     c->live->life = w->packet.head.generation;
     c->live->epoch = c->config.lease_ns ? c->live->life : 0;
     __atomic_store_n(&c->live->closed, PLANE_REBUILDING, __ATOMIC_RELEASE);
@@ -121,7 +121,7 @@ static void take_config(struct care *c)
 /* Whether the state that was found goes by the same rules. If not, another switch may have had its locks meanwhile. */
 static bool rules_are_found(const struct care *c)
 {
-    return c->live->rules[c->live->rules_at & 1].version == c->member->rules.version && c->live->slots == own_slots(c);
+    return c->live->rules[c->live->rules_at & 1].version == c->member->rules.version && c->live->shards == own_shards(c);
 }
 
 static int care_begin(struct care *c, struct plane *p, struct member *m)
@@ -146,7 +146,7 @@ static int care_begin(struct care *c, struct plane *p, struct member *m)
         begin_rebuilding(c, plane_found(p));
     } else if (!plane_found(p)) {
         publish_rules(c);
-        c->live->slots = own_slots(c);
+        c->live->shards = own_shards(c);
     }
     listen_to_kernel(c, world_now(&world_real));
     return 0;

@@ -95,7 +95,7 @@ static void test_break(pawl *p, pawl *q, const pawl_grant *a, const pawl_grant *
     CHECK_EQ(pawl_check(q, &done.grant), 0); /* which the late unlock did not touch */
     CHECK_EQ(pawl_check(q, shared), 0);
     CHECK_EQ(run("break b --yes"), 1);
-    CHECK(strstr(output, "nobody holds 'b'"));
+    CHECK(strstr(output, "no session holds 'b'"));
     CHECK_EQ(run("break c --yes --json"), 0);
     CHECK(strstr(output, "\"also_loses\": [\"a\"]") && strstr(output, "\"broken\": true"));
     CHECK_EQ(pawl_check(q, &done.grant), -PAWL_ELOST);

@@ -74,7 +74,7 @@ static void all_frames(const uint8_t *data, size_t size, uint16_t racks)
 {
     wanted.racks = racks;
     wanted.rack = racks ? 1 : 0;
-    live.slots = racks ? UINT64_C(0x5555555555555555) : 0;
+    live.shards = racks ? UINT64_C(0x5555555555555555) : 0;
     set_constant(&settings, &wanted, sizeof wanted);
     memset(lock_of, 0, sizeof lock_of);
     memset(&ring, 0, sizeof ring);

@@ -218,7 +218,8 @@ int main(void)
     space_where();
     for (turn = 0; turn < countof(rounds); turn++) {
         space_reset();
-        space_knobs = rounds[turn].open_every ? tuned(design_find("word"), "open-every", rounds[turn].open_every) : NULL;
+        bool opens = rounds[turn].open_every && !strcmp(space_design() ? space_design() : rounds[turn].design, "word");
+        space_knobs = opens ? tuned(design_find("word"), "open-every", rounds[turn].open_every) : NULL;
         oracle = shared_memory(sizeof *oracle);
         crew_torture(&plan, test_seconds() * NS_PER_S / countof(rounds));
         child_join(child_start(judge, NULL)); /* this process has no threads, so that it can go on making children */

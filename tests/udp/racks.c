@@ -89,7 +89,7 @@ static uint64_t refused;
 
 static void move_some(void)
 {
-    unsigned first = (unsigned)rng_below(&rng, RACK_SLOTS), end = first + 1 + (unsigned)rng_below(&rng, RACK_SLOTS - first);
+    unsigned first = (unsigned)rng_below(&rng, RACK_SHARDS), end = first + 1 + (unsigned)rng_below(&rng, RACK_SHARDS - first);
     int rc = ask_rules(first, end, (unsigned)rng_below(&rng, RACKS), true);
     CHECK(rc == 0 || rc == -EINPROGRESS || rc == -EBUSY || rc == -EAGAIN);
     refused += rc == -EBUSY || rc == -EAGAIN;
@@ -103,7 +103,7 @@ static uint64_t killed_switches, killed_hosts, killed_coordinators, moved_switch
  * comes within a lease; but that it is gone is only known after one. So nobody must hold anything: rules give it no locks first. */
 static void replace(unsigned rack)
 {
-    WAIT_FOR(ask_rules(0, RACK_SLOTS, !rack, true) == 0);
+    WAIT_FOR(ask_rules(0, RACK_SHARDS, !rack, true) == 0);
     child_kill(switches[rack]);
     child_kill(relays[rack]);
     pause_ns(LEASE_NS + LEASE_NS / 4);

@@ -321,7 +321,7 @@ static void dividing(void)
     CHECK_EQ(number(21), 1);
     CHECK_EQ(told(0, 0), 0);
     CHECK_EQ(told(1, 0), 0);
-    CHECK_EQ(rules(0, RACK_SLOTS + 1, 1), -EINVAL);
+    CHECK_EQ(rules(0, RACK_SHARDS + 1, 1), -EINVAL);
     CHECK_EQ(rules(5, 5, 1), -EINVAL);
     CHECK_EQ(rules(0, 2, 2), -EINVAL);
     CHECK_EQ(rules(1, 2, 1), 0); /* it has it */
@@ -351,7 +351,7 @@ static void dividing(void)
     CHECK_EQ(rules(0, 8, 1), 0);
 
     /* One that is gone loses all when no host speaks to it any more. */
-    CHECK_EQ(rules(0, RACK_SLOTS, 0), -EINPROGRESS);
+    CHECK_EQ(rules(0, RACK_SHARDS, 0), -EINPROGRESS);
     keep();
     here[0] = at(70);
     here[1] = at(71);
@@ -366,7 +366,7 @@ static void dividing(void)
     CHECK_EQ(told(0, 1), 2);
     CHECK_EQ(joins(0, 9), 2);
     CHECK_EQ(told(0, 2), 2);
-    CHECK_EQ(rules(0, RACK_SLOTS, 0), 0);
+    CHECK_EQ(rules(0, RACK_SHARDS, 0), 0);
     CHECK_EQ(number(22), 2); /* though one rack has no switch */
     memset(here, 0, sizeof here);
     version = leased = 0;

@@ -24,7 +24,7 @@ static void changes(void)
     rules_init(&r, RACKS);
     CHECK_EQ(rules_move(&r, RACKS, 0, 1, 0, &next), -EALREADY);
     CHECK_EQ(rules_move(&r, RACKS, 2, 2, 0, &next), -EINVAL);
-    CHECK_EQ(rules_move(&r, RACKS, 0, RACK_SLOTS + 1, 0, &next), -EINVAL);
+    CHECK_EQ(rules_move(&r, RACKS, 0, RACK_SHARDS + 1, 0, &next), -EINVAL);
     CHECK_EQ(rules_move(&r, RACKS, 0, 1, RACKS, &next), -EINVAL);
     CHECK_EQ(next.now.version, 0);
     CHECK_EQ(rules_move(&r, RACKS, 0, 2, 2, &next), 0); /* slots 0 and 1, of racks 0 and 1 */

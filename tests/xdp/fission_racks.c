@@ -19,24 +19,24 @@ static struct fission_packet packet(uint8_t type, uint16_t machine, uint64_t ind
 /* Slot s is rack (s + turn) % RACKS's. */
 static void set_rules(unsigned at, uint32_t version, unsigned turn)
 {
-    uint8_t owner[RACK_SLOTS];
-    uint64_t words[RACK_SLOTS / 8], slots = 0;
-    for (unsigned s = 0; s < RACK_SLOTS; s++) {
+    uint8_t owner[RACK_SHARDS];
+    uint64_t words[RACK_SHARDS / 8], slots = 0;
+    for (unsigned s = 0; s < RACK_SHARDS; s++) {
         owner[s] = (uint8_t)((s + turn) % RACKS);
         slots |= (uint64_t)(owner[s] == RACK) << s;
     }
     memcpy(words, owner, sizeof words);
-    for (unsigned i = 0; i < RACK_SLOTS / 8; i++)
+    for (unsigned i = 0; i < RACK_SHARDS / 8; i++)
         plane_live(p)->rules[at].owner[i] = words[i];
     plane_live(p)->rules[at].version = version;
-    plane_live(p)->slots = slots;
+    plane_live(p)->shards = slots;
     plane_live(p)->rules_at = at;
 }
 
 /* The first lock from `from` on whose slot is, or is not, this rack's when set_rules was told `turn`. */
 static uint64_t lock_of(bool own, unsigned turn, uint64_t from)
 {
-    while (((slot_of(from) + turn) % RACKS == RACK) != own)
+    while (((shard_of(from) + turn) % RACKS == RACK) != own)
         from++;
     CHECK(from < LOCKS);
     return from;
@@ -44,7 +44,7 @@ static uint64_t lock_of(bool own, unsigned turn, uint64_t from)
 
 struct leased {
     struct fission_packet packet;
-    uint8_t owner[RACK_SLOTS];
+    uint8_t owner[RACK_SHARDS];
 };
 
 static struct leased question(uint16_t machine)
@@ -117,12 +117,12 @@ static void leases(void)
     a = renew(1);
     CHECK_EQ(a.packet.flags, 0);
     CHECK_EQ(a.packet.stamp, VERSION);
-    for (unsigned s = 0; s < RACK_SLOTS; s++)
+    for (unsigned s = 0; s < RACK_SHARDS; s++)
         CHECK_EQ(a.owner[s], s % RACKS);
     set_rules(1, VERSION + 1, 2);
     a = renew(1);
     CHECK_EQ(a.packet.stamp, VERSION + 1);
-    for (unsigned s = 0; s < RACK_SLOTS; s++)
+    for (unsigned s = 0; s < RACK_SHARDS; s++)
         CHECK_EQ(a.owner[s], (s + 2) % RACKS);
     set_rules(0, VERSION, 0);
     f = packet(FISSION_LEASE, 1, 0); /* its end is not answered, and needs no room */

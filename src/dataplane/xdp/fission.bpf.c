@@ -60,7 +60,7 @@ static __attribute__((noinline)) int take_over(struct lock *lock, uint64_t word,
 /* Whether the heartbeat has room for the table: a switch makes no packet longer. */
 INLINE int asks_for_rules(const struct frame *f, const struct fission_packet *p)
 {
-    return p->count == RULES_ENTRIES && (void *)((uint64_t *)(p + 1) + RACK_SLOTS / 8) <= f->end;
+    return p->count == RULES_ENTRIES && (void *)((uint64_t *)(p + 1) + RACK_SHARDS / 8) <= f->end;
 }
 
 /* The table goes with every answer to a LEASE, so that a host hears of another life and of its table at once. */
@@ -69,7 +69,7 @@ INLINE void tell_rules(struct fission_packet *p)
     const volatile struct plane_rules *rules = &live.rules[live.rules_at & 1];
     uint64_t *owner = (void *)(p + 1);
     p->stamp = rules->version;
-    for (uint32_t i = 0; i < RACK_SLOTS / 8; i++)
+    for (uint32_t i = 0; i < RACK_SHARDS / 8; i++)
         owner[i] = rules->owner[i];
 }
 
@@ -220,7 +220,7 @@ INLINE __attribute__((flatten)) int decide(struct xdp_md *ctx, struct frame *f, 
         return pass_report(p, c);
     if (live.closed)
         return drop(c, PLANE_CLOSED);
-    if (settings.racks && type == FISSION_ACQUIRE && !(live.slots >> slot_of(p->head.index) & 1))
+    if (settings.racks && type == FISSION_ACQUIRE && !(live.shards >> shard_of(p->head.index) & 1))
         return drop(c, PLANE_FOREIGN);
     if (type == FISSION_CENSUS && is_absent(p)) {
         fission_answer_for_absent(p);

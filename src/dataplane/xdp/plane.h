@@ -4,7 +4,7 @@
 #ifndef PAWL_DATAPLANE_XDP_PLANE_H
 #define PAWL_DATAPLANE_XDP_PLANE_H
 
-#include "dataplane/slots.h"
+#include "dataplane/shards.h"
 #include "wire/packet.h"
 
 /* Of the maps that are pinned: a control process uses again what another left only if it is of this layout. */
@@ -25,11 +25,11 @@ struct plane_settings {
     uint32_t ip;          /* and its address: frames to others pass, since they may be for another rack's */
 };
 
-/* Which switch has which slot, as hosts are told. */
+/* Which switch has which shard, as hosts are told. */
 struct plane_rules {
     uint32_t version;
     uint32_t pad;
-    uint64_t owner[RACK_SLOTS / 8]; /* a byte for each slot */
+    uint64_t owner[RACK_SHARDS / 8]; /* a byte for each shard */
 };
 
 #define PLANE_REBUILDING 1u /* of plane_live.closed: hosts are given leases, and tell what they hold */
@@ -45,7 +45,7 @@ struct plane_live {
     uint32_t rules_at; /* which of the two tables counts */
     struct plane_settings settings;
     struct plane_rules rules[2];
-    uint64_t slots; /* that are this switch's, a bit for each; changes only while it is quiet */
+    uint64_t shards; /* that are this switch's, a bit for each; changes only while it is quiet */
 };
 
 /* Where a machine is. All zero: nobody knows. Numbers as they are on the wire, but for life and ifindex. */

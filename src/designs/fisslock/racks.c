@@ -2,11 +2,11 @@
 /* FissLock with its locks divided among several switches (5.4).
  *
  * A host has a part in every rack, with requests, agents, a lease and a report of its own. The parts do not know each other; their
- * packets differ in the number of the space. A table says which switch decides a lock: the lock's slot and the slot's owner. The
+ * packets differ in the number of the space. A table says which switch decides a lock: the lock's shard and the shard's owner. The
  * failure of one switch does not touch the locks of the others.
  *
- * The table changes at run time, as if the switches that lose or get slots had lost their state: they begin another life with the
- * new table, closed, first those that lose slots, and every host reports its holds to them (rebuild.h). The acknowledgement of a
+ * The table changes at run time, as if the switches that lose or get shards had lost their state: they begin another life with the
+ * new table, closed, first those that lose shards, and every host reports its holds to them (rebuild.h). The acknowledgement of a
  * heartbeat by which a host hears of the new life carries the table. Before the host reports, it carries its holds over to the part
  * of the rack that has the lock now, and asks there for its waiting requests. So when the new owner opens, every live host has
  * reported to it, and no other switch decides the lock. All lives have one source, so that tokens rise from one rack to the next
@@ -112,7 +112,7 @@ static void apply(struct parts_host *h, const struct rack_rules *rules, uint64_t
     h->rules = *rules;
     for (uint32_t r = 0; r < rack_requests(&h->config); r++) {
         const struct fiss_request *request = host_request(parts_of_request(h, r), r);
-        uint8_t owner = h->rules.owner[parts_slot(request->index)];
+        uint8_t owner = h->rules.owner[parts_shard(request->index)];
         if (request->state != FISS_IDLE && request->state != FISS_ENDED && owner != *parts_rack(h, r))
             carry(h, r, owner, now, out);
     }
@@ -122,12 +122,12 @@ void racks_packet(void *host, const void *data, uint32_t len, uint64_t now, stru
 {
     struct parts_host *h = host;
     const struct fission_packet *p = data;
-    bool tells = len == sizeof *p + RACK_SLOTS && p->head.type == FISSION_LEASE &&
+    bool tells = len == sizeof *p + RACK_SHARDS && p->head.type == FISSION_LEASE &&
                  p->head.space - rack_space_id(&h->config, 0) < h->config.racks && p->head.from.machine == MACHINE_SWITCH &&
                  p->count == RULES_ENTRIES;
     if (tells) {
         struct rack_rules rules = {.version = p->stamp};
-        memcpy(rules.owner, p + 1, RACK_SLOTS);
+        memcpy(rules.owner, p + 1, RACK_SHARDS);
         if (rules.version > h->rules.version && rack_rules_fine(&rules, h->config.racks))
             apply(h, &rules, now, out);
     }
@@ -186,20 +186,20 @@ static void add_rules(const struct racks_switch *s, struct outbox *out)
 {
     uint32_t at = out->packet[out->packets - 1].at;
     struct fission_packet *p = (struct fission_packet *)(void *)(out->bytes + at);
-    if (p->head.type != FISSION_LEASE || OUTBOX_BYTES - out->used < RACK_SLOTS)
+    if (p->head.type != FISSION_LEASE || OUTBOX_BYTES - out->used < RACK_SHARDS)
         return;
     p->stamp = s->rules.version;
     p->count = RULES_ENTRIES;
-    memcpy(p + 1, s->rules.owner, RACK_SLOTS);
-    out->packet[out->packets - 1].len += RACK_SLOTS;
-    out->used += RACK_SLOTS;
+    memcpy(p + 1, s->rules.owner, RACK_SHARDS);
+    out->packet[out->packets - 1].len += RACK_SHARDS;
+    out->used += RACK_SHARDS;
 }
 
 void racks_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct racks_switch *s = state;
     const struct fission_packet *p = data;
-    if (len >= sizeof *p && p->head.type == FISSION_ACQUIRE && s->rules.owner[parts_slot(p->head.index)] != s->config.rack) {
+    if (len >= sizeof *p && p->head.type == FISSION_ACQUIRE && s->rules.owner[parts_shard(p->head.index)] != s->config.rack) {
         s->drops.stale++; /* of another switch's lock: its host hears of the new table with its next heartbeat */
         return;
     }

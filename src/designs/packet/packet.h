@@ -7,7 +7,7 @@
  * processes, one at a time; a change is complete when the function returns, or undone (outbox_touch).
  *
  * A host is a machine of the rack with a number, and a life: a number that is larger every time its memory starts anew. Its
- * processes have sessions 0 .. config.sessions-1. A request is a numbered slot of the host's memory, what a session holds or waits
+ * processes have sessions 0 .. config.sessions-1. A request is a numbered place in the host's memory, what a session holds or waits
  * for: session s has requests s * config.requests and up. The caller chooses one that is idle.
  *
  * Whose session it is, when its process has ended and when its own lease ran out by the host's clock is the caller's business: it
@@ -18,7 +18,7 @@
 #define PAWL_DESIGNS_PACKET_PACKET_H
 
 #include "dataplane/mistake.h"
-#include "dataplane/slots.h"
+#include "dataplane/shards.h"
 #include "designs/core/knobs.h"
 #include "lib/base.h"
 #include "pawl.h"
@@ -30,23 +30,23 @@
 #define RACKS_MAX 8         /* switches of one space */
 #define RACKS_DEFAULT 2
 
-/* Which slot is whose; a later version replaces an earlier one. Version 0: slot s is the switch's s % racks. */
+/* Which shard belongs to which switch; a later version replaces an earlier one. Version 0: shard s is that of switch s % racks. */
 struct rack_rules {
     uint32_t version;
-    uint8_t owner[RACK_SLOTS];
+    uint8_t owner[RACK_SHARDS];
 };
 
 static inline struct rack_rules rack_rules_first(unsigned racks)
 {
     struct rack_rules r = {0};
-    for (unsigned s = 0; s < RACK_SLOTS && racks; s++)
+    for (unsigned s = 0; s < RACK_SHARDS && racks; s++)
         r.owner[s] = (uint8_t)(s % racks);
     return r;
 }
 
 static inline bool rack_rules_fine(const struct rack_rules *r, unsigned racks)
 {
-    for (unsigned s = 0; s < RACK_SLOTS; s++)
+    for (unsigned s = 0; s < RACK_SHARDS; s++)
         if (r->owner[s] >= racks)
             return false;
     return true;
@@ -353,7 +353,7 @@ struct packet_design {
     void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
     /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
     void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
-    /* Locks are divided anew. A switch that is given or loses slots by that is started anew, with a higher life, first whoever
+    /* Locks are divided anew. A switch that gets or loses shards by that is started anew, with a higher life, first whoever
      * loses some. Null: the design knows one switch only. */
     void (*switch_rules)(void *state, const struct rack_rules *rules);
     /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named

@@ -53,7 +53,7 @@ void parts_host_init(enum parts_of design, void *host, const struct rack_config 
     h->config = *config;
     h->rules = rack_rules_first(config->racks);
     if (MISTAKE(config->mistakes, PARTS_MISTAKE_TABLE))
-        for (unsigned s = 0; s < RACK_SLOTS; s++)
+        for (unsigned s = 0; s < RACK_SHARDS; s++)
             h->rules.owner[s] = (uint8_t)((s + machine) % config->racks);
     h->design = design;
     h->racks_at = round_up(sizeof *h, UNDO_LINE);
@@ -87,7 +87,7 @@ int parts_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct
         return -EBUSY;
     uint8_t *rack = parts_rack(host, ask->request);
     outbox_touch(out, rack, 1);
-    *rack = h->rules.owner[parts_slot(ask->index)];
+    *rack = h->rules.owner[parts_shard(ask->index)];
     return design_of(h)->acquire(parts_part(host, *rack), ask, now, out);
 }
 

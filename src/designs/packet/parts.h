@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A host of a space whose locks are divided among several switches. It has a part for each switch: a host of the design that they
  * run, with its own requests and leases. The parts do not know each other; their packets differ in the number of the space. A table
- * says which part a lock is in: the lock's slot, and the slot's switch. */
+ * says which part a lock is in: the lock's shard, and the shard's switch. */
 #ifndef PAWL_DESIGNS_PACKET_PARTS_H
 #define PAWL_DESIGNS_PACKET_PARTS_H
 
@@ -20,9 +20,9 @@ struct parts_host {
     uint64_t parts_at, part_bytes, racks_at; /* racks_at: a byte per request, the part that it is in, or was in last */
 };
 
-static inline unsigned parts_slot(uint64_t index)
+static inline unsigned parts_shard(uint64_t index)
 {
-    return slot_of(index);
+    return shard_of(index);
 }
 
 /* The config of one part. Lock servers are dealt to the parts in turn. */

@@ -83,7 +83,7 @@ bool lab_rack_move(const struct lab_rack *first, unsigned slot, unsigned end, un
     char words[WORDS], place[LAB_PLACE];
     int status = -1;
     lab_rack_place(first, place);
-    snprintf(words, sizeof words, "rules --space %s --slots %u:%u --to %u --wait 3 2>/dev/null", place, slot, end, to);
+    snprintf(words, sizeof words, "rules --space %s --shards %u:%u --to %u --wait 3 2>/dev/null", place, slot, end, to);
     pid_t pid = start(first, words);
     while (pid && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;

@@ -181,7 +181,7 @@ static void lose_locks(unsigned rack)
 /* Some of the locks are another rack's from now on. */
 static void move_locks(struct rng *rng)
 {
-    unsigned first = (unsigned)rng_below(rng, RACK_SLOTS), count = 1 + (unsigned)rng_below(rng, RACK_SLOTS - first);
+    unsigned first = (unsigned)rng_below(rng, RACK_SHARDS), count = 1 + (unsigned)rng_below(rng, RACK_SHARDS - first);
     sum->moves += lab_rack_move(&racks[1], first, first + count, 1 + (unsigned)rng_below(rng, lab->racks));
 }
 

@@ -374,7 +374,7 @@ static void switch_crash(void *ctx)
 
 static void rules_begin(void *arg, uint64_t tag);
 
-/* The second step: the switch that gets slots. */
+/* The second step: the switch that gets shards. */
 static void rules_end(void *arg, uint64_t tag)
 {
     struct rack *r = arg;
@@ -383,7 +383,7 @@ static void rules_end(void *arg, uint64_t tag)
         sim_at(&r->sim, sim_now(&r->sim) + 1 + mix64(tag) % (2 * r->params.lease_ns), rules_begin, r, tag + 1);
 }
 
-/* Some slots go from one switch to another: first the switch that loses them. */
+/* Some shards go from one switch to another: first the switch that loses them. */
 static void rules_begin(void *arg, uint64_t tag)
 {
     struct rack *r = arg;
@@ -393,7 +393,7 @@ static void rules_begin(void *arg, uint64_t tag)
     r->loser = (unsigned)(draw % count);
     r->winner = (r->loser + 1 + (unsigned)(draw >> 8) % (count - 1)) % count;
     r->rules.version++;
-    for (unsigned s = 0; s < RACK_SLOTS; s++)
+    for (unsigned s = 0; s < RACK_SHARDS; s++)
         if (r->rules.owner[s] == r->loser && (mix64(draw + s) & 1))
             r->rules.owner[s] = (uint8_t)r->winner;
     if ((r->sim.faults.active & FAULT_BIT(FAULT_PARTITION)) && (draw >> 20 & 1)) {

@@ -14,7 +14,7 @@
 #include "workbench/trial/actor.h"
 #include "workbench/trial/waits.h"
 
-#define RACK_BUSTED_ORDER (UINT64_C(1) << 40) /* an option: the switch that gets slots hears of it before the loser */
+#define RACK_BUSTED_ORDER (UINT64_C(1) << 40) /* an option: the switch that gets shards hears of it before the loser */
 #define RACK_CLIENTS_MAX 4000                 /* processes of the simulation, and ports of a host */
 
 struct rack;
@@ -113,7 +113,7 @@ struct rack {
     void *switch_memory;       /* of the first; null: none */
     uint32_t life;             /* the latest of switches and servers */
     struct rack_rules rules;
-    unsigned loser, winner; /* of slots, in the change under way */
+    unsigned loser, winner; /* of shards, in the change under way */
     struct {                /* a host that does not reach one of the switches */
         uint32_t host;
         unsigned rack;
