@@ -1,5 +1,5 @@
 # A short way to say what meson and the scripts do. `make help` lists the jobs.
-.PHONY: all demo check test coverage soak bench figures install format clean help
+.PHONY: all demo check test coverage hunt soak bench figures install format clean help
 
 all:
 	@scripts/deps build
@@ -27,6 +27,9 @@ coverage:
 	@$(MAKE) --no-print-directory all
 	@ninja -C build
 	@tests/xdp/coverage.py
+
+hunt: all
+	@build/pawl hunt --minutes 10
 
 soak: all
 	@scripts/soak
@@ -57,6 +60,7 @@ help:
 	@echo 'make check    build it and run the fast tests: the inner loop, in under three minutes'
 	@echo 'make test     the whole suite under the sanitizers; ends with "N passed, N failed, N skipped"'
 	@echo 'make coverage how many branches of the programs for the kernel their tests take; needs root'
+	@echo 'make hunt     random seeds of all designs for ten minutes, or until one fails'
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
 	@echo 'make bench    measure on this machine'
 	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/'
