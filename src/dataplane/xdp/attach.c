@@ -122,7 +122,7 @@ int plane_attach_program(struct plane *p, const char *device, const char *name, 
     if (link < 0) {
         link = attach_new(device, ifindex, program, want, &mode);
         if (link == -EBUSY)
-            return explain(link, "%s has an XDP program of somebody else ('ip link show %s' names it)", device, device);
+            return explain(link, "%s already has another XDP program ('ip link show %s' names it)", device, device);
         if (link < 0)
             return explain(link, "%s takes no XDP program in %s mode: %s", device, plane_mode_name(mode), strerror(-link));
         if (p->pins[0] && bpf_obj_pin(link, path)) {

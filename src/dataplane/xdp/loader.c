@@ -150,7 +150,7 @@ static int check_live(struct plane *p, const struct plane_options *o)
         return rc ? rc : -EPROTO;
     p->live = at;
     if (!p->live->layout) {
-        p->found = false; /* whoever pinned it died before anything was decided */
+        p->found = false; /* the process that pinned it died before anything was decided */
         p->live->settings = o->settings;
         p->live->life = o->life;
         p->live->epoch = o->epoch;

@@ -41,7 +41,7 @@ const char *plane_mode_name(enum plane_mode mode);
 /* -ENOTSUP: plane_missing; -EPERM: no right; -EEXIST: what is pinned belongs to another rack; -ENOMEM: the locks do not fit. */
 int plane_open(const struct plane_options *options, struct plane **out);
 
-/* Whether plane_open found state that somebody left. */
+/* Whether plane_open found state of an earlier process. */
 bool plane_found(const struct plane *p);
 
 /* Packets may leave by this interface. For all of them before the first is attached, or some would be lost. */

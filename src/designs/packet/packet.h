@@ -66,7 +66,7 @@ struct rack_config {
     uint16_t spare[3];
     uint64_t locks;
     uint64_t switch_locks; /* for how many the switch has room, if servers have the others (`spills`); 0: for all */
-    uint64_t lease_ns;     /* of a host, at whoever gives leases */
+    uint64_t lease_ns;     /* of a host, at each server or switch that gives leases */
     uint64_t retry_ns;     /* until the first retransmission; then twice as long every time, up to a bound */
     uint64_t options;      /* the design's own: policies */
     uint64_t mistakes;     /* on purpose; 0 but in variants of the workbench (dataplane/mistake.h) */
@@ -148,7 +148,7 @@ static inline void undo_log(struct undo *u, const char *memory, const void *at, 
         struct undo_entry *e = undo_entry(u, u->count);
         e->line = line;
         memcpy(e->old, memory + line * UNDO_LINE, UNDO_LINE);
-        /* In this order, for whoever looks after our death: entry, count, and only then the change itself. */
+        /* In this order, for the process that rolls back after a death: entry, count, and only then the change itself. */
         __atomic_store_n(&u->count, u->count + 1, __ATOMIC_RELEASE);
         __atomic_signal_fence(__ATOMIC_SEQ_CST);
         seen[line] = 1;
@@ -165,7 +165,7 @@ static inline void undo_commit(struct undo *u)
     __atomic_store_n(&u->count, 0, __ATOMIC_RELEASE);
 }
 
-/* Whoever made the change died in it: the memory is what it was before. Can itself be interrupted and repeated. */
+/* After the death of the process that made the change: the memory is what it was before. Can itself be interrupted and repeated. */
 static inline void undo_roll_back(struct undo *u, char *memory)
 {
     for (uint64_t i = u->count; i-- > 0;)
@@ -177,7 +177,7 @@ static inline void undo_roll_back(struct undo *u, char *memory)
 }
 
 /* Where a packet goes is in its head: `to`. Bounded: what does not fit is left for a later tick, and the state says so; for wakes,
- * `crowded` says that more were meant than there is room, so that whoever waits must look. */
+ * `crowded` says that more were meant than there is room, so that every waiting thread must look. */
 struct outbox {
     unsigned packets, wakes;
     bool crowded;
@@ -353,8 +353,8 @@ struct packet_design {
     void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
     /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
     void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
-    /* Locks are divided anew. A switch that gets or loses shards by that is started anew, with a higher life, first whoever
-     * loses some. Null: the design knows one switch only. */
+    /* Locks are divided anew. A switch that gets or loses shards by that is started anew, with a higher life, the
+     * losing ones first. Null: the design knows one switch only. */
     void (*switch_rules)(void *state, const struct rack_rules *rules);
     /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named
      * it, once it has seen all; UINT64_MAX before. Null: none is ever named. */
