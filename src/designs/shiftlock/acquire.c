@@ -120,7 +120,6 @@ int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e,
 {
     shift_remember(seat, h, e, run);
     int rc = shift_token(seat, h, e, &h->token);
-    assert(rc || h->token > seat->space->token_base); /* I2 */
     return rc ? rc : hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X);
 }
 
