@@ -41,7 +41,17 @@ static void stop_servers(void)
         if (servers[i] > 0) {
             kill(servers[i], SIGTERM);
             waitpid(servers[i], NULL, 0);
+            servers[i] = 0;
         }
+}
+
+/* etcd's files, so that the folder can be removed. */
+static void remove_data(void)
+{
+    char line[160];
+    snprintf(line, sizeof line, "rm -rf %s/etcd", kit.folder);
+    if (system(line))
+        fprintf(stderr, "cannot remove %s/etcd\n", kit.folder);
 }
 
 /* A command line, on the other core. */
@@ -294,5 +304,7 @@ int main(int argc, char **argv)
                    kit_percentile(systems[i].p50_ns, ROUNDS, 0.5), kit_percentile(systems[i].p99_ns, ROUNDS, 0.5),
                    kit_percentile(systems[i].p50_ns, ROUNDS, 0.5) / kit_percentile(systems[0].p50_ns, ROUNDS, 0.5));
     pawl_close(handle);
+    stop_servers();
+    remove_data();
     return kit_end(&kit);
 }
