@@ -4,7 +4,7 @@
  *
  * All but two share one body, an exclusive lock with lease and token that would be right without the mistake:
  * {owner 24, token 40}, owner 0 if free. It is not offered to anybody. */
-#include "designs/core/design.h"
+#include "workbench/baselines/baselines.h"
 
 #include <errno.h>
 
@@ -178,11 +178,6 @@ static int recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
     return rc > 0 ? 0 : rc;
 }
 
-static bool busted_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, RECORD_TRY_X);
-}
-
 static int busted_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     uint64_t w;
@@ -203,7 +198,7 @@ static int busted_peek(const struct seat *seat, uint64_t index, struct lock_view
                                               .lock_size = 16,                                                                     \
                                               .acquire = acquire,                                                                  \
                                               .release = release,                                                                  \
-                                              .holds = busted_holds,                                                               \
+                                              .holds = baseline_holds,                                                             \
                                               .recover = recover,                                                                  \
                                               .peek = busted_peek}
 
@@ -308,7 +303,7 @@ const struct design design_busted_no_fence = {
     .local = true,
     .acquire = no_fence_acquire,
     .release = no_fence_release,
-    .holds = busted_holds,
+    .holds = baseline_holds,
     .peek = no_fence_peek,
 };
 
@@ -353,6 +348,6 @@ const struct design design_busted_mixed_cas = {
     .lock_size = 16,
     .acquire = mixed_cas_acquire,
     .release = mixed_cas_release,
-    .holds = busted_holds,
+    .holds = baseline_holds,
     .peek = busted_peek,
 };
