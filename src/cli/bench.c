@@ -107,8 +107,7 @@ static const struct args usage = {
         "  pawl bench --on sim --model shiftlock-testbed --design word,cas-backoff --locks 10M\n\n"
         "Ctrl-C ends it with what was measured so far.\n"
         "Exit status: 0 measured, 1 two clients held a lock that only one may hold, 2 wrong usage, 69 the benchmark could not run.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 /* ---- signals ---- */

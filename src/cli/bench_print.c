@@ -110,31 +110,27 @@ static void json_thousandths(struct json *j, const char *key, double value)
     json_decimal(j, key, (uint64_t)(value * 1000 + 0.5), 3);
 }
 
+static void json_measured(struct json *j, const char *key, bool measured, double value)
+{
+    if (measured)
+        json_thousandths(j, key, value);
+    else
+        json_null(j, key);
+}
+
 static void json_costs(struct json *j, const struct bench_params *p, const struct bench_summary *s)
 {
     static const char *const verbs[] = {"atomics", "reads", "writes", "sends"};
     json_object(j, "per_cycle");
     for (unsigned i = 0; i < countof(verbs); i++)
-        if (p->simulated)
-            json_thousandths(j, verbs[i], s->per_cycle[i]);
-        else
-            json_null(j, verbs[i]);
-    if (p->simulated) /* 0: one-sided designs use the fabric alone */
-        json_thousandths(j, "packets", s->packets);
-    else
-        json_null(j, "packets");
+        json_measured(j, verbs[i], p->simulated, s->per_cycle[i]);
+    json_measured(j, "packets", p->simulated, s->packets); /* 0: one-sided designs use the fabric alone */
     json_end(j);
-    if (p->simulated)
-        json_thousandths(j, "acquire_round_trips", s->acquire_round_trips);
-    else
-        json_null(j, "acquire_round_trips");
+    json_measured(j, "acquire_round_trips", p->simulated, s->acquire_round_trips);
     static const char *const steps[] = {"acquire_exclusive", "acquire_shared", "release"};
     json_object(j, "mean_ns");
     for (unsigned i = 0; i < countof(steps); i++)
-        if (p->simulated && s->mean_ns[i] > 0)
-            json_u64(j, steps[i], (uint64_t)(s->mean_ns[i] + 0.5));
-        else
-            json_null(j, steps[i]);
+        json_u64_if(j, steps[i], p->simulated && s->mean_ns[i] > 0, (uint64_t)(s->mean_ns[i] + 0.5));
     json_end(j);
 #define STEP_NAME(name, text, paper) text,
     static const char *const parts[STEPS] = {STEPS_EACH(STEP_NAME)};
@@ -152,12 +148,10 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
     const char *const kinds[] = {"switch", "agent", "server", "local"};
     const uint64_t grants[] = {s->grants.by_switch, s->grants.by_agent, s->grants.by_server, s->grants.local};
     for (unsigned i = 0; i < countof(kinds); i++)
-        if (s->granted)
-            json_u64(j, kinds[i], grants[i]);
-        else if (!p->simulated && !p->packets && !strcmp(kinds[i], "local"))
+        if (!s->granted && !p->simulated && !p->packets && !strcmp(kinds[i], "local"))
             json_u64(j, kinds[i], s->ops);
         else
-            json_null(j, kinds[i]); /* there is none, or it is not counted */
+            json_u64_if(j, kinds[i], s->granted, grants[i]); /* there is none, or it is not counted */
     json_null(j, "handover");
     json_end(j);
     json_null(j, "retries"); /* no design of this release counts them */
@@ -202,14 +196,8 @@ static void json_series(struct json *j, const struct bench_params *p, const stru
 /* What was had, not what was wished for. */
 static void json_wire(struct json *j, const struct bench_params *p, const struct bench_summary *s)
 {
-    if (p->packets)
-        json_string(j, "wire", s->fast ? "afxdp" : "udp");
-    else
-        json_null(j, "wire");
-    if (p->packets)
-        json_u64(j, "afxdp_clients", s->fast);
-    else
-        json_null(j, "afxdp_clients");
+    json_string(j, "wire", !p->packets ? NULL : s->fast ? "afxdp" : "udp");
+    json_u64_if(j, "afxdp_clients", p->packets, s->fast);
 }
 
 static void json_result(struct json *j, const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
@@ -253,12 +241,11 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
 int bench_print(const struct bench_params *p, const struct bench_result *results, bool json, uint64_t *violations)
 {
     struct json j;
-    bool several = p->design_count > 1;
     if (!json)
         print_heading(p);
     else
         json_init(&j, stdout);
-    if (json && several)
+    if (json && p->design_count > 1)
         json_array(&j, NULL);
     for (unsigned i = 0; i < p->design_count; i++) {
         struct bench_summary s;
@@ -269,7 +256,5 @@ int bench_print(const struct bench_params *p, const struct bench_result *results
         else
             print_row(p, &results[i], &s);
     }
-    if (json && several)
-        json_end(&j);
     return json && json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }

@@ -30,8 +30,7 @@ static const struct args usage = {
              "sees -PAWL_ELOST. Only a resource that checks the fencing token is safe from its writes until then.\n\n"
              "Exit status: 0 broken, 1 no session holds it or you declined, 2 wrong usage (or no terminal, without --yes),\n"
              "69 the space cannot be used.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 struct breaking {
@@ -153,13 +152,11 @@ static int break_all(struct breaking *b)
 
 static int break_with_json(struct breaking *b, const char *place, pawl_key key)
 {
-    json_init(&b->j, stdout);
-    json_object(&b->j, NULL);
+    json_open(&b->j, stdout);
     json_string(&b->j, "space", place);
     cli_json_key(&b->j, "name", key);
     json_array(&b->j, "sessions");
     int rc = break_all(b);
-    json_end(&b->j);
     json_end(&b->j);
     int lost = json_finish(&b->j);
     return rc ? rc : lost;

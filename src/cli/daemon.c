@@ -36,12 +36,10 @@ void daemon_ready(const char *role, const char *space, struct net_addr at, bool 
     net_addr_print(at, text);
     if (json) {
         struct json j;
-        json_init(&j, stdout);
-        json_object(&j, NULL);
+        json_open(&j, stdout);
         json_string(&j, "role", role);
         json_string(&j, "space", space);
         json_string(&j, "at", text);
-        json_end(&j);
         json_finish(&j);
         return;
     }

@@ -18,8 +18,7 @@ static const struct args usage = {
     .usage = "[--matrix [--markdown]] [--json]",
     .about = "Checks what pawl needs on this machine, and says how to get what is missing. 'could' marks what pawl can do without.",
     .after = "Exit status: 0 pawl has all it needs, 1 something is missing, 2 wrong usage.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 static const char *const state_names[] = {"ok", "missing", "could"};
@@ -46,8 +45,7 @@ static int examine(void)
     struct json j;
     bool missing = false;
     if (opts.json) {
-        json_init(&j, stdout);
-        json_object(&j, NULL);
+        json_open(&j, stdout);
         json_string(&j, "version", PAWL_VERSION);
         json_array(&j, "checks");
     }
@@ -63,7 +61,6 @@ static int examine(void)
     if (opts.json) {
         json_end(&j);
         json_bool(&j, "fit", !missing);
-        json_end(&j);
         if (json_finish(&j))
             return EXIT_UNAVAILABLE;
     } else {

@@ -45,8 +45,7 @@ static const struct args usage = {
     .about = "Runs fault campaigns of random seeds, all designs in turns, until a run violates an invariant, aborts, hangs or\n"
              "leaves a client stuck. The failure is made smaller and printed as one 'pawl sim' command that repeats it.",
     .after = "Exit status: 0 no run failed, 1 one did, 2 wrong usage, 130 interrupted before one failed.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 static volatile sig_atomic_t interrupted;
@@ -208,8 +207,7 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
     }
     if (opts.json) {
         struct json j;
-        json_init(&j, stdout);
-        json_object(&j, NULL);
+        json_open(&j, stdout);
         json_u64(&j, "first_seed", p->seed);
         json_u64(&j, "designs", p->count);
         json_u64(&j, "seeds", s->seeds);
@@ -222,7 +220,6 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
             json_failure(&j, f, first, runs);
         else
             json_null(&j, "failure");
-        json_end(&j);
         return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
     }
     printf("%" PRIu64 " seeds of %u designs from seed %" PRIu64 " in %.0f s (%.0f/s): %" PRIu64 " grants, %" PRIu64

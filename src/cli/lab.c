@@ -70,8 +70,7 @@ static const struct args usage = {
     .after =
         "Needs root and ip(8). Exit status: 0 done, 1 there is no such lab, or (up) there is one already, or (run) an invariant\n"
         "was violated or a process is stuck, 2 wrong usage, 69 not possible here; 'exec' passes on its command's.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 static int fail(int rc)
@@ -111,8 +110,7 @@ static int status(const struct lab *lab)
             }
         return 0;
     }
-    json_init(&j, stdout);
-    json_object(&j, NULL);
+    json_open(&j, stdout);
     json_string(&j, "name", lab->name);
     json_string(&j, "id", lab->id);
     json_bool(&j, "complete", lab->complete);
@@ -120,7 +118,6 @@ static int status(const struct lab *lab)
     json_u64(&j, "hosts", lab->hosts);
     json_string(&j, "switch", lab->in_path ? "in-path" : "one-armed");
     json_u64(&j, "processes", lab_processes(lab));
-    json_end(&j);
     return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }
 
@@ -186,8 +183,7 @@ static void print_outcome(const struct lab *lab, const struct lab_outcome *o)
 static int json_outcome(const struct lab *lab, const struct lab_outcome *o)
 {
     struct json j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
+    json_open(&j, stdout);
     json_string(&j, "design", opts.run.design);
     json_u64(&j, "seed", o->seed);
     json_u64(&j, "racks", lab->racks);
@@ -203,7 +199,6 @@ static int json_outcome(const struct lab *lab, const struct lab_outcome *o)
     json_u64(&j, "packets_late", o->packets_late);
     json_u64(&j, "violations", o->violations);
     json_u64(&j, "stuck", o->stuck);
-    json_end(&j);
     return json_finish(&j);
 }
 

@@ -54,8 +54,7 @@ static const struct args usage = {
              "  126    COMMAND cannot be run\n"
              "  127    COMMAND was not found\n"
              "  128+n  signal n ended the waiting",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 /* ---- what was asked for ---- */
@@ -117,16 +116,12 @@ static int read_wishes(struct lock_job *job, const struct args_rest *rest)
 static void report(const struct lock_job *job, int status)
 {
     struct json j;
-    json_init(&j, stderr);
-    json_object(&j, NULL);
+    json_open(&j, stderr);
     json_string(&j, "name", job->name);
     json_string(&j, "space", job->place);
     json_string(&j, "mode", cli_mode_name(job->mode));
     json_bool(&j, "granted", job->granted);
-    if (job->granted)
-        json_u64(&j, "token", job->grant.token);
-    else
-        json_null(&j, "token");
+    json_u64_if(&j, "token", job->granted, job->grant.token);
     if (job->has_range && job->granted) {
         json_u64(&j, "start", job->grant.start);
         json_u64(&j, "end", job->grant.end);
@@ -139,7 +134,6 @@ static void report(const struct lock_job *job, int status)
     else
         json_null(&j, "signal");
     json_i64(&j, "exit_status", status);
-    json_end(&j);
     json_finish(&j);
 }
 

@@ -28,8 +28,7 @@ static const struct args usage = {
     .after = "A lock whose holder died shows 'dead' beside the mode until the next client takes it.\n"
              "A default space that does not exist yet has no locks; a space named by --space must exist.\n\n"
              "Exit status: 0 listed, 1 no such space, 2 wrong usage, 69 the space cannot be used.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 struct listing {
@@ -93,15 +92,13 @@ static int list(const struct observer *o, const struct rack_look *rack, const ch
     struct listing l = {.ranges = o && o->space.range_units};
     if (!opts.json)
         return each_lock(o, rack, print_lock, &l);
-    json_init(&l.j, stdout);
-    json_object(&l.j, NULL);
+    json_open(&l.j, stdout);
     json_string(&l.j, "space", place);
     json_array(&l.j, "locks");
     int rc = each_lock(o, rack, json_lock, &l);
     json_end(&l.j);
     if (rack)
         json_u64(&l.j, "hosts_silent", rack->silent);
-    json_end(&l.j);
     int lost = json_finish(&l.j);
     return rc ? rc : lost;
 }

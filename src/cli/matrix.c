@@ -176,6 +176,5 @@ int matrix_print(bool json, bool markdown)
         for (unsigned s = 0; s < DESIGN_SUBSTRATES; s++)
             if (is_shown(d, s))
                 json_row(&j, d, s);
-    json_end(&j);
     return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }

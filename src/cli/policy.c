@@ -54,8 +54,7 @@ static const struct args usage = {
         "  pawl policy --space test --tenant 3 --rate 10K\n"
         "  pawl policy --space test --priorities 2   # 0 and 1 wait in the switch, 2 to 7 at the locks' servers\n\n"
         "Exit status: 0 done, 1 refused, 2 wrong usage, 69 no switch answers.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 /* ---- asking ---- */
@@ -147,8 +146,7 @@ static void print(const struct netlock_status *s)
     };
     struct json j;
     if (opts.json) {
-        json_init(&j, stdout);
-        json_object(&j, NULL);
+        json_open(&j, stdout);
         json_bool(&j, "active", s->active);
         json_string(&j, "alloc", s->random ? "random" : "knapsack");
         json_bool(&j, "priorities", s->priorities);
@@ -165,10 +163,8 @@ static void print(const struct netlock_status *s)
             json_u64(&j, rows[i].name, rows[i].value);
         else
             printf("%-20s %16" PRIu64 "\n", rows[i].name, rows[i].value);
-    if (opts.json) {
-        json_end(&j);
+    if (opts.json)
         json_finish(&j);
-    }
 }
 
 /* ---- what was asked for ---- */

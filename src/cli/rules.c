@@ -45,8 +45,7 @@ static const struct args usage = {
              "  pawl rules --space pawl://127.0.0.1:7070/test\n"
              "  pawl rules --space pawl://127.0.0.1:7070/test --shards 0:32 --to 2\n\n"
              "Exit status: 0 done, 1 refused or not complete, 2 wrong usage, 69 no coordinator answers.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 static int ask(const struct net_where *w, struct coord_ruled *out)
@@ -107,8 +106,7 @@ static void print(const struct coord_ruled *r, bool complete)
 {
     struct json j;
     if (opts.json) {
-        json_init(&j, stdout);
-        json_object(&j, NULL);
+        json_open(&j, stdout);
         json_u64(&j, "version", r->rules.version);
         json_bool(&j, "complete", complete);
         json_array(&j, "racks");
@@ -118,7 +116,6 @@ static void print(const struct coord_ruled *r, bool complete)
     for (unsigned i = 0; i < r->racks && i < RACKS_MAX; i++)
         print_rack(&j, r, i);
     if (opts.json) {
-        json_end(&j);
         json_end(&j);
         json_finish(&j);
     }

@@ -87,8 +87,7 @@ static const struct args serve_usage = {
         "  pawl serve --join 127.0.0.1:7070 --space test --listen 127.0.0.1:7080\n"
         "  pawl serve --space test --design fisslock-racks --racks 4\n\n"
         "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
-    .table = serve_table,
-    .count = countof(serve_table),
+    ARGS_TABLE(serve_table),
 };
 
 /* The path of the space's files without their endings; makes the folder. 0, or the exit status after a complaint. */

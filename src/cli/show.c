@@ -32,8 +32,7 @@ static const struct args usage = {
     .after = "A session is live, or expired (its lease ran out), dead (its process ended) or broken (by 'pawl break'):\n"
              "the next client that asks gets the locks of such a session. A lock that was never taken is free.\n\n"
              "Exit status: 0 shown, 1 no such space or switch, 2 wrong usage, 69 the space cannot be used.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 static int print_claim(void *ctx, const struct inspect_claim *claim)
@@ -57,10 +56,7 @@ static int json_claim(void *ctx, const struct inspect_claim *claim)
     struct json *j = ctx;
     json_object(j, NULL);
     json_string(j, "claim", claim->holds ? "holds" : "waits");
-    if (claim->holds)
-        json_string(j, "mode", cli_mode_name(claim->mode));
-    else
-        json_null(j, "mode");
+    json_string(j, "mode", claim->holds ? cli_mode_name(claim->mode) : NULL);
     if (claim->end) {
         json_u64(j, "start", claim->start);
         json_u64(j, "end", claim->end);
@@ -110,15 +106,13 @@ static int print_lock(const struct shown *s, pawl_key key)
 static int json_lock(const struct shown *s, const char *place, pawl_key key)
 {
     struct json j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
+    json_open(&j, stdout);
     json_string(&j, "space", place);
     cli_json_key(&j, "name", key);
     json_string(&j, "mode", cli_mode_name(s->view.mode));
     json_u64(&j, "token", s->view.token);
     json_array(&j, "sessions");
     int rc = each_claim(s, json_claim, &j);
-    json_end(&j);
     json_end(&j);
     int lost = json_finish(&j);
     return rc ? rc : lost;
@@ -171,8 +165,7 @@ static int show_rack(const struct rack_look *rack, const char *place)
         printf("hosts      %u, each with up to %" PRIu32 " sessions of %" PRIu32 " holds\n", rack->hosts, a->sessions, a->requests);
         return 0;
     }
-    json_init(&j, stdout);
-    json_object(&j, NULL);
+    json_open(&j, stdout);
     json_string(&j, "space", place);
     json_string(&j, "design", a->design);
     json_string(&j, "keys", cli_keys_name(rack_look_keys(rack)));
@@ -180,7 +173,6 @@ static int show_rack(const struct rack_look *rack, const char *place)
     json_u64(&j, "sessions_max", a->sessions);
     json_u64(&j, "holds_max", a->requests);
     json_u64(&j, "hosts", rack->hosts);
-    json_end(&j);
     return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }
 

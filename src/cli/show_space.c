@@ -101,8 +101,7 @@ static int json_space(const struct observer *o, const char *place, const struct 
 {
     const struct layout_header *h = o->segment->header;
     struct json j;
-    json_init(&j, stdout);
-    json_object(&j, NULL);
+    json_open(&j, stdout);
     json_string(&j, "space", place);
     json_string(&j, "segment", o->segment->path);
     json_u64(&j, "bytes", o->segment->size);
@@ -121,7 +120,6 @@ static int json_space(const struct observer *o, const char *place, const struct 
     json_u64(&j, "sessions_lost", c->lost);
     json_array(&j, "sessions");
     int rc = inspect_sessions(&o->locker, json_each, &j);
-    json_end(&j);
     json_end(&j);
     int lost = json_finish(&j);
     return rc ? rc : lost;

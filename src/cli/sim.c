@@ -58,8 +58,7 @@ static const struct args usage = {
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift.\n"
         "Exit status: 0 no violation was found, 1 an invariant was violated or a client got stuck (the command that\n"
         "repeats the run is printed), 2 wrong usage, 130 interrupted before a violation was found.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 static volatile sig_atomic_t interrupted;

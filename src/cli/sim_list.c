@@ -78,10 +78,7 @@ int sim_list(bool json)
             json_design(&j, d);
         else
             print_design(d);
-    if (!json)
-        return 0;
-    json_end(&j);
-    return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
+    return json && json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }
 
 /* ---- models ---- */
@@ -131,6 +128,5 @@ int sim_models(bool json)
     json_array(&j, NULL);
     for (unsigned i = 0; model_at(i); i++)
         json_model(&j, model_at(i));
-    json_end(&j);
     return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }

@@ -129,8 +129,7 @@ int sim_print_json(const struct sim_sum *sum, const struct sim_replay *replay)
     struct json j;
     char hash[17];
     snprintf(hash, sizeof hash, "%016" PRIx64, sum->hash); /* 64 bits are more than a number of JSON is read with */
-    json_init(&j, stdout);
-    json_object(&j, NULL);
+    json_open(&j, stdout);
     json_string(&j, "design", sum->design->name);
     json_u64(&j, "seeds", sum->runs);
     json_u64(&j, "first_seed", sum->seeds.from);
@@ -151,6 +150,5 @@ int sim_print_json(const struct sim_sum *sum, const struct sim_replay *replay)
     json_u64(&j, "failed_seeds", sum->failed);
     json_string(&j, "trace_hash", hash);
     json_failures(&j, sum, replay);
-    json_end(&j);
     return json_finish(&j);
 }

@@ -41,8 +41,7 @@ static const struct args usage = {
              "'list' lists those of this user in /dev/shm; segments elsewhere are not listed.",
     .after = "Exit status: 0 done, 1 there is no such space, or (create) there is one already, or (drop) it is in use,\n"
              "2 wrong usage, 69 the space cannot be used.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 /* ---- create ---- */
@@ -159,10 +158,7 @@ static int list_spaces(void)
         free(names[i]);
     }
     free(names);
-    if (!opts.json)
-        return 0;
-    json_end(&j);
-    return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
+    return opts.json && json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }
 
 /* ---- show, drop ---- */
@@ -182,16 +178,13 @@ static int report_drop(const char *place, const char *path)
 {
     if (unlink(path))
         return cli_say("space", EXIT_UNAVAILABLE, "cannot remove %s: %s", path, strerror(errno));
-    if (opts.json) {
-        struct json j;
-        json_init(&j, stdout);
-        json_object(&j, NULL);
-        json_string(&j, "space", place);
-        json_string(&j, "dropped", path);
-        json_end(&j);
-        return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
-    }
-    return 0;
+    if (!opts.json)
+        return 0;
+    struct json j;
+    json_open(&j, stdout);
+    json_string(&j, "space", place);
+    json_string(&j, "dropped", path);
+    return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }
 
 /* A segment that is damaged, or left from before the machine restarted, cannot list its sessions; no session can use it either. */

@@ -64,8 +64,7 @@ static const struct args usage = {
         "A failed switch can be replaced by one at another address, a lease after it was last heard of (fisslock, "
         "fisslock-racks).\n\n"
         "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 /* ---- options ---- */

@@ -58,13 +58,11 @@ int switch_show(const char *pins, bool json)
         print_counters(&c);
         return 0;
     }
-    json_init(&j, stdout);
-    json_object(&j, NULL);
+    json_open(&j, stdout);
     json_u64(&j, "space", live.settings.space);
     json_u64(&j, "locks", live.settings.locks);
     json_u64(&j, "life", live.life);
     json_bool(&j, "closed", live.closed);
     json_counters(&j, &c);
-    json_end(&j);
     return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }

@@ -37,8 +37,7 @@ static const struct args usage = {
         "Exit status: 0 done, 1 no such space, or other users did not release the lock in time, 2 wrong usage, 69 the space cannot "
         "be\n"
         "used, or its design has no such layout.",
-    .table = table,
-    .count = countof(table),
+    ARGS_TABLE(table),
 };
 
 /* ---- changing ---- */
@@ -87,8 +86,7 @@ static int print(const char *place, pawl_key key, const struct lock_layout *now,
             printf("T_wait     none: a second look instead\n");
         return 0;
     }
-    json_init(&j, stdout);
-    json_object(&j, NULL);
+    json_open(&j, stdout);
     json_string(&j, "space", place);
     cli_json_key(&j, "name", key);
     json_u64(&j, "unit_bytes", unit_bytes);
@@ -99,7 +97,6 @@ static int print(const char *place, pawl_key key, const struct lock_layout *now,
     json_u64(&j, "m", now->m);
     json_u64(&j, "t_wait_ns", now->wait_ns);
     json_bool(&j, "changing", now->changing);
-    json_end(&j);
     return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }
 

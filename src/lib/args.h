@@ -37,6 +37,7 @@ struct args {
     const struct arg *table;
     size_t count;
 };
+#define ARGS_TABLE(rows) .table = (rows), .count = countof(rows)
 
 /* Words that are not options, in their order. Options may stand before, between and after them, up to "--". */
 struct args_rest {

@@ -149,6 +149,14 @@ void json_u64(struct json *j, const char *key, uint64_t value)
     end_element(j);
 }
 
+void json_u64_if(struct json *j, const char *key, bool known, uint64_t value)
+{
+    if (known)
+        json_u64(j, key, value);
+    else
+        json_null(j, key);
+}
+
 void json_i64(struct json *j, const char *key, int64_t value)
 {
     begin_element(j, key);
@@ -194,8 +202,16 @@ void json_double(struct json *j, const char *key, double value)
     end_element(j);
 }
 
+void json_open(struct json *j, FILE *out)
+{
+    json_init(j, out);
+    json_object(j, NULL);
+}
+
 int json_finish(struct json *j)
 {
+    if (!j->done)
+        json_end(j);
     assert(j->done);
     putc('\n', j->out);
     if (fflush(j->out))

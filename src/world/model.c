@@ -13,6 +13,7 @@ static const struct model_field_info infos[MODEL_FIELDS] = {MODEL_FIELDS_EACH(MO
 
 /* ---- sources that several models share ---- */
 
+#define HERD "Kalia et al., HERD, SIGCOMM'14"
 #define KALIA "Kalia et al., Design Guidelines for High Performance RDMA Systems, USENIX ATC'16"
 #define PCIE "Neugebauer et al., Understanding PCIe Performance, SIGCOMM'18: about half a microsecond per DMA read"
 #define TSO "x86 store buffers hold some 50 entries and drain within a few cache misses: Sewell et al., x86-TSO, CACM 2010"
@@ -27,90 +28,79 @@ static const struct model_field_info infos[MODEL_FIELDS] = {MODEL_FIELDS_EACH(MO
         ASSUMED(store_drain_ns, 200, TSO), ASSUMED(retransmit_ns, 1048576, IBTA),                                                  \
         ASSUMED(retries, 7, "ibv_modify_qp: retry_cnt has three bits and is commonly set to its maximum")
 
-/* NICs of the mlx5 generation with one 100 Gb/s port. */
+/* Loopback and READs of one address, where the testbed says nothing of them. */
+#define UNSAID ASSUMED(read_same_ns, 0, PASS), ASSUMED(loopback_ns, 450, "propagation without cable and switch")
+
+#define CONTEXTS ASSUMED(contexts, 450, "ALock 2: message rate falls beyond 450 connections")
+
+/* NICs of the mlx5 generation: what they have in common, and those with one 100 Gb/s port. */
+#define MLX5_COMMON(read, loopback)                                                                                                \
+    ASSUMED(inbound_read_ns, read, "READs about a quarter below WRITEs: " KALIA ", Connect-IB"),                                   \
+        ASSUMED(inbound_atomic_ns, 20, "spread atomics near 50 M/s on mlx5: " KALIA ", Connect-IB"),                               \
+        ASSUMED(atomic_same_ns, 446, "one counter: 2.24 M/s: " KALIA ", sequencer"),                                               \
+        ASSUMED(loopback_service_ns, loopback, "each verb crosses PCIe twice: twice outbound and inbound"), CONTEXTS,              \
+        ASSUMED(context_miss_ns, 100, PCIE ", overlapped by several outstanding reads")
 #define MLX5_NIC                                                                                                                   \
     ASSUMED(outbound_ns, 10, "ConnectX-5 data sheet: up to 200 M messages/s; half of it for verbs with an answer"),                \
-        ASSUMED(inbound_write_ns, 10, "as outbound_ns"),                                                                           \
-        ASSUMED(inbound_read_ns, 13, "READs about a quarter below WRITEs: " KALIA ", Connect-IB"),                                 \
-        ASSUMED(inbound_atomic_ns, 20, "spread atomics near 50 M/s on mlx5: " KALIA ", Connect-IB"),                               \
-        ASSUMED(atomic_same_ns, 446, "one counter: 2.24 M/s: " KALIA ", sequencer")
+        ASSUMED(inbound_write_ns, 10, "as outbound_ns"), MLX5_COMMON(13, 40)
+
+#define CONNECTX3_NIC                                                                                                              \
+    ASSUMED(propagation_ns, 900, "ConnectX-3 READs take about 2 us: " HERD), ASSUMED(outbound_ns, 28, "as inbound_write_ns"),      \
+        ASSUMED(inbound_read_ns, 38, "ConnectX-3: 26 M READs/s: " HERD),                                                           \
+        ASSUMED(inbound_write_ns, 28, "ConnectX-3: 35 M WRITEs/s: " HERD),                                                         \
+        ASSUMED(inbound_atomic_ns, 370, "ConnectX-3: 2.7 M atomics/s, whatever the address: " KALIA),                              \
+        ASSUMED(atomic_same_ns, 370, "as inbound_atomic_ns"),                                                                      \
+        ASSUMED(context_miss_ns, 200, PCIE ", PCIe 3.0 x8 and fewer outstanding reads")
+
+#define QM8700_SWITCH                                                                                                              \
+    ASSUMED(switch_ns, 130, "QM8700 series data sheet"),                                                                           \
+        ASSUMED(switch_packet_ps, 64, "QM8700 series data sheet: 15.8 G messages/s")
 
 static const struct model models[] = {
     {
         .name = "default",
         .about = "a small rack of today: two clients' hosts and one server behind one switch, 100 Gb/s NICs; nobody's testbed",
-        .values = {COMMON,
-                   MLX5_NIC,
-                   ASSUMED(propagation_ns, 950, "a 2 us round trip: ShiftLock 1, Citron 3.5.5"),
-                   ASSUMED(read_same_ns, 0, PASS),
+        .values = {COMMON, MLX5_NIC, UNSAID, ASSUMED(propagation_ns, 950, "a 2 us round trip: ShiftLock 1, Citron 3.5.5"),
                    ASSUMED(jitter_ns, 100, "a few per cent of the round trip"),
-                   ASSUMED(loopback_ns, 450, "propagation without cable and switch"),
-                   ASSUMED(loopback_service_ns, 40, "each verb crosses PCIe twice: twice outbound and inbound"),
-                   ASSUMED(contexts, 450, "ALock 2: message rate falls beyond 450 connections"),
-                   ASSUMED(context_miss_ns, 100, PCIE ", overlapped by several outstanding reads"),
                    ASSUMED(poll_ns, 1000, "half a round trip, so that polling does not fill the NIC"),
                    ASSUMED(server_cores, 8, "a lock server of today"),
                    ASSUMED(server_service_ns, 444, "NetLock 5: 18 M requests/s on 8 cores"),
                    ASSUMED(host_packet_ns, 1500, "kernel-bypass packet I/O: a 7 us round trip less the switch: NetLock 6.2"),
                    ASSUMED(nic_packet_ns, 10, "100 Gb/s at minimal frames is 149 M packets/s; DPDK reaches about 100 M"),
-                   ASSUMED(switch_ns, 800, "NetLock 6.2: under 1 us"),
-                   ASSUMED(switch_packet_ps, 250, "NetLock 6.2: 4 G packets/s"),
-                   ASSUMED(client_nodes, 2, "chosen"),
-                   ASSUMED(server_nodes, 1, "chosen"),
-                   ASSUMED(clients, 64, "chosen"),
+                   ASSUMED(switch_ns, 800, "NetLock 6.2: under 1 us"), ASSUMED(switch_packet_ps, 250, "NetLock 6.2: 4 G packets/s"),
+                   ASSUMED(client_nodes, 2, "chosen"), ASSUMED(server_nodes, 1, "chosen"), ASSUMED(clients, 64, "chosen"),
                    ASSUMED(lease_ns, 10 * NS_PER_MS, "ShiftLock 4.1")},
     },
     {
         .name = "shiftlock-testbed",
         .about = "6 machines, one of them the lock server; ConnectX-5 100 Gb/s, QM8790 InfiniBand switch",
         .values =
-            {COMMON,
-             MLX5_NIC,
+            {COMMON, MLX5_NIC, QM8700_SWITCH,
              STATED(propagation_ns, 982, "4.6 Table 3: first atomic 2.05 us with 5 clients; half of it less service and jitter"),
              ASSUMED(read_same_ns, 13,
                      "4.6: the NIC queues up accesses to one address, READs and atomics; how long a READ keeps it is not said: "
                      "as inbound_read_ns"),
              ASSUMED(jitter_ns, 50, "InfiniBand, one switch: a few per cent of the round trip"),
              ASSUMED(loopback_ns, 482, "4.1: messages within a node are compensated by 1 us, half of it per way"),
-             ASSUMED(loopback_service_ns, 40, "each verb crosses PCIe twice: twice outbound and inbound"),
-             ASSUMED(contexts, 450, "ALock 2: message rate falls beyond 450 connections"),
-             ASSUMED(context_miss_ns, 100, PCIE ", overlapped by several outstanding reads"),
              ASSUMED(poll_ns, 0, "4.6 Table 2: waiting is READs, with no pause mentioned"),
              STATED(server_cores, 48, "4.1: two 24-core CPUs, as the paper says"),
              ASSUMED(server_service_ns, 200, "Kalia et al., eRPC, NSDI'19: 10 M small RPCs/s per core, and as much for the lock"),
-             ASSUMED(host_packet_ns, 1100, "two-sided verbs over the same network"),
-             ASSUMED(nic_packet_ns, 10, "as outbound_ns"),
-             ASSUMED(switch_ns, 130, "QM8700 series data sheet"),
-             ASSUMED(switch_packet_ps, 64, "QM8700 series data sheet: 15.8 G messages/s"),
-             STATED(client_nodes, 5, "4.1"),
-             STATED(server_nodes, 1, "4.1"),
-             STATED(clients, 240, "4.1: one on each of 48 x 5 cores"),
-             STATED(lease_ns, 10 * NS_PER_MS, "4.1")},
+             ASSUMED(host_packet_ns, 1100, "two-sided verbs over the same network"), ASSUMED(nic_packet_ns, 10, "as outbound_ns"),
+             STATED(client_nodes, 5, "4.1"), STATED(server_nodes, 1, "4.1"),
+             STATED(clients, 240, "4.1: one on each of 48 x 5 cores"), STATED(lease_ns, 10 * NS_PER_MS, "4.1")},
     },
     {
         .name = "alock-testbed",
         .about = "20 CloudLab machines, locks partitioned over all of them; E5-2450, ConnectX-3",
-        .values = {COMMON,
-                   ASSUMED(propagation_ns, 900, "ConnectX-3 READs take about 2 us: Kalia et al., HERD, SIGCOMM'14"),
-                   ASSUMED(read_same_ns, 0, PASS),
-                   ASSUMED(jitter_ns, 100, "a few per cent of the round trip"),
-                   ASSUMED(outbound_ns, 28, "as inbound_write_ns"),
-                   ASSUMED(inbound_read_ns, 38, "ConnectX-3: 26 M READs/s: Kalia et al., HERD, SIGCOMM'14"),
-                   ASSUMED(inbound_write_ns, 28, "ConnectX-3: 35 M WRITEs/s: Kalia et al., HERD, SIGCOMM'14"),
-                   ASSUMED(inbound_atomic_ns, 370, "ConnectX-3: 2.7 M atomics/s, whatever the address: " KALIA),
-                   ASSUMED(atomic_same_ns, 370, "as inbound_atomic_ns"),
-                   ASSUMED(loopback_ns, 450, "propagation without cable and switch"),
+        .values = {COMMON, CONNECTX3_NIC, UNSAID, ASSUMED(jitter_ns, 100, "a few per cent of the round trip"),
                    ASSUMED(loopback_service_ns, 132,
                            "2: loopback drains PCIe; each verb crosses it twice: outbound and inbound, doubled"),
                    STATED(contexts, 450, "2 and 6.2: message rate falls beyond 450 connections"),
-                   ASSUMED(context_miss_ns, 200, PCIE ", PCIe 3.0 x8 and fewer outstanding reads"),
                    ASSUMED(poll_ns, 0, "the spinlock repeats its CAS at once (6)"),
                    STATED(server_cores, 8, "6: 8 cores, 16 threads"),
                    ASSUMED(server_service_ns, 444, "NetLock 5, a CPU of the same family"),
-                   ASSUMED(host_packet_ns, 1500, "as the default"),
-                   ASSUMED(nic_packet_ns, 28, "as outbound_ns"),
-                   ASSUMED(switch_ns, 200, "SX6036 data sheet: 170 ns and more"),
-                   ASSUMED(switch_packet_ps, 250, "not reached"),
+                   ASSUMED(host_packet_ns, 1500, "as the default"), ASSUMED(nic_packet_ns, 28, "as outbound_ns"),
+                   ASSUMED(switch_ns, 200, "SX6036 data sheet: 170 ns and more"), ASSUMED(switch_packet_ps, 250, "not reached"),
                    STATED(client_nodes, 20, "6: 5, 10 and 20 are used"),
                    STATED(server_nodes, 20, "6: locks partitioned equally across nodes"),
                    STATED(clients, 240, "6.2: up to 240 threads"),
@@ -119,82 +109,46 @@ static const struct model models[] = {
     {
         .name = "citron-testbed",
         .about = "4 machines, one of them the lock server; ConnectX-6 on PCIe 3.0 x16, QM8790 InfiniBand switch",
-        .values = {COMMON,
+        .values = {COMMON, QM8700_SWITCH, UNSAID, MLX5_COMMON(12, 36),
                    STATED(propagation_ns, 950, "3.5.5: a round trip of about 2 us; half of it less service and jitter"),
-                   ASSUMED(read_same_ns, 0, PASS),
                    ASSUMED(jitter_ns, 50, "InfiniBand, one switch: a few per cent of the round trip"),
                    ASSUMED(outbound_ns, 9, "ConnectX-6 data sheet: 215 M messages/s; half of it for verbs with an answer"),
-                   ASSUMED(inbound_write_ns, 9, "as outbound_ns"),
-                   ASSUMED(inbound_read_ns, 12, "READs about a quarter below WRITEs: " KALIA ", Connect-IB"),
-                   ASSUMED(inbound_atomic_ns, 20, "spread atomics near 50 M/s on mlx5: " KALIA ", Connect-IB"),
-                   ASSUMED(atomic_same_ns, 446, "one counter: 2.24 M/s: " KALIA ", sequencer"),
-                   ASSUMED(loopback_ns, 450, "propagation without cable and switch"),
-                   ASSUMED(loopback_service_ns, 36, "each verb crosses PCIe twice: twice outbound and inbound"),
-                   ASSUMED(contexts, 450, "ALock 2: message rate falls beyond 450 connections"),
-                   ASSUMED(context_miss_ns, 100, PCIE ", overlapped by several outstanding reads"),
-                   ASSUMED(poll_ns, 0, "3.5: clients spin with READs"),
+                   ASSUMED(inbound_write_ns, 9, "as outbound_ns"), ASSUMED(poll_ns, 0, "3.5: clients spin with READs"),
                    STATED(server_cores, 18, "4.1: 18 RPC server threads"),
                    ASSUMED(server_service_ns, 200,
                            "Kalia et al., eRPC, NSDI'19: 10 M small RPCs/s per core; 2.2's handler takes 100 ns"),
                    ASSUMED(host_packet_ns, 1100, "eRPC over the same network: 2.3 us round trips, NSDI'19"),
-                   ASSUMED(nic_packet_ns, 9, "as outbound_ns"),
-                   ASSUMED(switch_ns, 130, "QM8700 series data sheet"),
-                   ASSUMED(switch_packet_ps, 64, "QM8700 series data sheet: 15.8 G messages/s"),
-                   STATED(client_nodes, 3, "4.1"),
-                   STATED(server_nodes, 1, "4.1"),
+                   ASSUMED(nic_packet_ns, 9, "as outbound_ns"), STATED(client_nodes, 3, "4.1"), STATED(server_nodes, 1, "4.1"),
                    STATED(clients, 192, "4.1: 3 x 64 threads"),
                    ASSUMED(lease_ns, 10 * NS_PER_MS, "3.10: several milliseconds, 10 as an example")},
     },
     {
         .name = "fisslock-testbed",
         .about = "4 machines as 8 nodes of one CPU and one ConnectX-5 each, Tofino switch (wedge100BF-32x)",
-        .values = {COMMON,
-                   MLX5_NIC,
-                   ASSUMED(propagation_ns, 1200, "as ShiftLock's, with an Ethernet switch"),
-                   ASSUMED(read_same_ns, 0, PASS),
-                   ASSUMED(jitter_ns, 200, "DPDK polls and sends in batches (2.3)"),
-                   ASSUMED(loopback_ns, 450, "propagation without cable and switch"),
-                   ASSUMED(loopback_service_ns, 40, "each verb crosses PCIe twice: twice outbound and inbound"),
-                   ASSUMED(contexts, 450, "ALock 2: message rate falls beyond 450 connections"),
-                   ASSUMED(context_miss_ns, 100, PCIE ", overlapped by several outstanding reads"),
-                   ASSUMED(poll_ns, 0, "not used"),
+        .values = {COMMON, MLX5_NIC, UNSAID, ASSUMED(propagation_ns, 1200, "as ShiftLock's, with an Ethernet switch"),
+                   ASSUMED(jitter_ns, 200, "DPDK polls and sends in batches (2.3)"), ASSUMED(poll_ns, 0, "not used"),
                    STATED(server_cores, 8, "7.1: 8 cores as lock managers, on one server or one on each node"),
                    ASSUMED(server_service_ns, 444, "NetLock 5: 18 M requests/s on 8 cores; 7.1 uses NetLock's server"),
                    ASSUMED(host_packet_ns, 1500, "DPDK: NetLock 6.2 has a 7 us round trip with an older NIC"),
                    ASSUMED(nic_packet_ns, 10, "100 Gb/s at minimal frames is 149 M packets/s; DPDK reaches about 100 M"),
                    ASSUMED(switch_ns, 800, "NetLock 6.2: under 1 us"),
-                   ASSUMED(switch_packet_ps, 250, "NetLock 6.2: more than 4 G packets/s"),
-                   STATED(client_nodes, 8, "7.1"),
-                   STATED(server_nodes, 8, "7.1: one agent core on each node"),
-                   STATED(clients, 160, "7.3; TPC-C has 1,200 (7.4)"),
+                   ASSUMED(switch_packet_ps, 250, "NetLock 6.2: more than 4 G packets/s"), STATED(client_nodes, 8, "7.1"),
+                   STATED(server_nodes, 8, "7.1: one agent core on each node"), STATED(clients, 160, "7.3; TPC-C has 1,200 (7.4)"),
                    ASSUMED(lease_ns, 10 * NS_PER_MS, "7.4: requests abort after 10 ms")},
     },
     {
         .name = "netlock-testbed",
         .about = "12 servers with a 40 Gb/s XL710 each, Tofino switch; for DSLR and DrTM ConnectX-3 of the same age",
-        .values = {COMMON,
-                   ASSUMED(propagation_ns, 900, "ConnectX-3 READs take about 2 us: Kalia et al., HERD, SIGCOMM'14"),
-                   ASSUMED(read_same_ns, 0, PASS),
+        .values = {COMMON, CONNECTX3_NIC, UNSAID, CONTEXTS,
                    ASSUMED(jitter_ns, 500, "6.2: p99 is 4 us above the median; an eighth of it on each leg"),
-                   ASSUMED(outbound_ns, 28, "as inbound_write_ns"),
-                   ASSUMED(inbound_read_ns, 38, "ConnectX-3: 26 M READs/s: Kalia et al., HERD, SIGCOMM'14"),
-                   ASSUMED(inbound_write_ns, 28, "ConnectX-3: 35 M WRITEs/s: Kalia et al., HERD, SIGCOMM'14"),
-                   ASSUMED(inbound_atomic_ns, 370, "ConnectX-3: 2.7 M atomics/s, whatever the address: " KALIA),
-                   ASSUMED(atomic_same_ns, 370, "as inbound_atomic_ns"),
-                   ASSUMED(loopback_ns, 450, "propagation without cable and switch"),
                    ASSUMED(loopback_service_ns, 132, "each verb crosses PCIe twice: outbound and inbound, doubled"),
-                   ASSUMED(contexts, 450, "ALock 2: message rate falls beyond 450 connections"),
-                   ASSUMED(context_miss_ns, 200, PCIE ", PCIe 3.0 x8 and fewer outstanding reads"),
-                   ASSUMED(poll_ns, 0, "DSLR and DrTM read again at once"),
-                   STATED(server_cores, 8, "6.1"),
+                   ASSUMED(poll_ns, 0, "DSLR and DrTM read again at once"), STATED(server_cores, 8, "6.1"),
                    STATED(server_service_ns, 444, "5: 18 M requests/s on 8 cores"),
                    STATED(host_packet_ns, 2900,
                           "6.2: 7.1 us on average, dominated by client software and NIC; half of it less the switch"),
-                   STATED(nic_packet_ns, 55, "5: a client generates 18 M requests/s"),
-                   ASSUMED(switch_ns, 800, "6.2: under 1 us"),
+                   STATED(nic_packet_ns, 55, "5: a client generates 18 M requests/s"), ASSUMED(switch_ns, 800, "6.2: under 1 us"),
                    STATED(switch_packet_ps, 250, "6.2: more than 4 G packets/s"),
-                   STATED(client_nodes, 10, "6.3: 10 + 2, also 6 + 6"),
-                   STATED(server_nodes, 2, "6.3"),
+                   STATED(client_nodes, 10, "6.3: 10 + 2, also 6 + 6"), STATED(server_nodes, 2, "6.3"),
                    ASSUMED(clients, 80, "one per core: 10 x 8"),
                    ASSUMED(lease_ns, 10 * NS_PER_MS, "ShiftLock 4.1; the paper gives no figure")},
     },

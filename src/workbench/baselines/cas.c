@@ -16,34 +16,16 @@ static const struct design_knob knobs[] = {
     {0},
 };
 
-struct cas_lock {
-    uint64_t owner; /* 0: free */
-    uint64_t unused;
-};
-
-/* 1: ours. */
-static int try_once(const struct seat *seat, fab_addr addr, uint64_t name)
-{
-    uint64_t old;
-    int rc = fab_cas64(seat->ep, addr, 0, name, &old);
-    while (rc == -FAB_EUNKNOWN && !seat_retry(seat, rc)) {
-        rc = fab_read64(seat->ep, addr, &old);
-        if (!rc)
-            return old == name;
-    }
-    return rc ? rc : old == 0;
-}
-
-static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, bool backoff)
+static int cas_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
-    uint64_t pause = seat->space->knobs.value[BACKOFF_MIN_NS];
+    uint64_t old, pause = seat->space->knobs.value[BACKOFF_MIN_NS];
     bool first = true;
     int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
     for (;;) {
         if (rc)
             return rc;
-        rc = try_once(seat, addr, owned_name(seat, h));
+        rc = owned_try(seat, addr, owned_name(seat, h), &old);
         if (first)
             step_done(seat, STEP_ATOMIC);
         first = false;
@@ -57,7 +39,7 @@ static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, b
             return -PAWL_EHELD;
         if (deadline != DEADLINE_NEVER && world_now(seat->world) >= deadline)
             return -ETIMEDOUT;
-        if (!backoff)
+        if (seat->space->design == &design_cas)
             continue;
         uint64_t until = world_now(seat->world) + pause / 2 + world_random(seat->world) % pause;
         rc = fab_wait_any(seat->ep, NULL, 0, min_u64(until, deadline));
@@ -67,16 +49,6 @@ static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, b
     }
 }
 
-static int cas_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
-{
-    return acquire(seat, h, deadline, false);
-}
-
-static int cas_backoff_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
-{
-    return acquire(seat, h, deadline, true);
-}
-
 static int cas_release(const struct seat *seat, const struct hold *h)
 {
     int rc = owned_release(seat, h, owned_name(seat, h));
@@ -84,21 +56,12 @@ static int cas_release(const struct seat *seat, const struct hold *h)
     return rc;
 }
 
-static bool cas_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, RECORD_TRY_X);
-}
-
 #define CAS_COMMON                                                                                                                 \
     .kind = DESIGN_BASELINE, .features = DESIGN_EXCLUSIVE | DESIGN_TIMEOUT, .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,           \
-    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),                                    \
-    .lock_size = sizeof(struct cas_lock), .release = cas_release, .holds = cas_holds, .peek = owned_peek
+    .tolerates = BASELINE_TOLERATES, .lock_size = sizeof(struct owned_lock), .acquire = cas_acquire, .release = cas_release,       \
+    .holds = baseline_holds, .peek = owned_peek
 
-const struct design design_cas = {
-    .name = "cas", .summary = "one-sided spinlock, tried again at once", CAS_COMMON, .acquire = cas_acquire};
+const struct design design_cas = {.name = "cas", .summary = "one-sided spinlock, tried again at once", CAS_COMMON};
 
-const struct design design_cas_backoff = {.name = "cas-backoff",
-                                          .summary = "one-sided spinlock with truncated exponential backoff",
-                                          CAS_COMMON,
-                                          .knobs = knobs,
-                                          .acquire = cas_backoff_acquire};
+const struct design design_cas_backoff = {
+    .name = "cas-backoff", .summary = "one-sided spinlock with truncated exponential backoff", .knobs = knobs, CAS_COMMON};

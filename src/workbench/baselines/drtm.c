@@ -75,8 +75,8 @@ static int drtm_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
     fab_addr addr = space_lock_addr(seat->space, h->index);
     bool shared = h->mode == PAWL_SHARED;
     uint64_t word = 0, pause_ns = PAUSE_MIN_NS;
-    int rc = hold_publish(seat, h, shared ? RECORD_HELD_S : RECORD_TRY_X); /* for people to see who holds what */
-    while (!rc) {                                                          /* the first time round as if it were free */
+    int rc = hold_publish(seat, h, baseline_state(h)); /* for people to see who holds what */
+    while (!rc) {                                      /* the first time round as if it were free */
         uint64_t now = world_now(seat->world);
         if (shared ? is_shareable(word, now) : word == name_of(seat, h)) {
             h->token = shared ? word : 0; /* not a fencing token: the end of the lease */
@@ -116,7 +116,7 @@ static int drtm_release(const struct seat *seat, const struct hold *h)
 
 static bool drtm_holds(const struct seat *seat, const struct hold *h)
 {
-    return hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X) && world_now(seat->world) < drtm_ends(h);
+    return baseline_holds(seat, h) && world_now(seat->world) < drtm_ends(h);
 }
 
 static int drtm_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
@@ -139,7 +139,7 @@ const struct design design_drtm = {
     .kind = DESIGN_BASELINE,
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TIMEOUT,
     .substrates = DESIGN_ON_SIM,
-    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_DRIFT)),
+    .tolerates = BASELINE_TOLERATES & ~FAULT_BIT(FAULT_DRIFT),
     .lock_size = sizeof(struct drtm_lock),
     .clocks_ns = CLOCKS_NS,
     .acquire = drtm_acquire,

@@ -3,7 +3,6 @@
  * which ranges begin, each node of which knows how far its subtree reaches, so that whole subtrees are passed over. It is balanced
  * by random priorities (a treap). One core at a time works in a lock's tree. */
 #include "lib/hash.h"
-#include "workbench/baselines/baselines.h"
 #include "workbench/baselines/rpc.h"
 
 /* Of the entry with the same number; numbers and 1, 0: none. */
@@ -172,8 +171,5 @@ static const struct rpc_store store = {
 const struct design design_itree = {
     .name = "itree",
     .summary = "ranges in an interval tree, kept by a server's cores",
-    RPC_COMMON,
-    .features = RPC_FEATURES | DESIGN_RANGES,
-    .acquire = rpc_acquire,
-    .variant = &store, /* struct rpc_store */
+    RPC_COMMON(DESIGN_RANGES, rpc_acquire, store),
 };

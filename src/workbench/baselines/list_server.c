@@ -2,7 +2,6 @@
 /* Ranges in a list, behind messages: the list-based lock of Kogan et al. (EuroSys'20) in a server, "LLC" in Citron's comparison.
  * Holders stand in a list in the order in which they begin; who comes walks from the head to its place. The list is free of locks,
  * so all cores of the server work in it at once. */
-#include "workbench/baselines/baselines.h"
 #include "workbench/baselines/rpc.h"
 
 /* Numbers of entries and 1; 0: none. */
@@ -81,8 +80,5 @@ static const struct rpc_store store = {
 const struct design design_list_server = {
     .name = "list-server",
     .summary = "ranges in a list, kept by a server's cores",
-    RPC_COMMON,
-    .features = RPC_FEATURES | DESIGN_RANGES,
-    .acquire = rpc_acquire,
-    .variant = &store, /* struct rpc_store */
+    RPC_COMMON(DESIGN_RANGES, rpc_acquire, store),
 };

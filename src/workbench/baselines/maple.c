@@ -3,7 +3,6 @@
  * Nodes have 16 places; a leaf's are spans of units that are held in the same way, so that ranges which readers share are cut where
  * another begins or ends. One core at a time works in it. A node that has become empty is taken out, but half-empty ones are not
  * joined: what is held comes and goes all the time. */
-#include "workbench/baselines/baselines.h"
 #include "workbench/baselines/rpc.h"
 
 #include <string.h>
@@ -329,8 +328,5 @@ static const struct rpc_store store = {
 const struct design design_maple = {
     .name = "maple",
     .summary = "ranges in a B-tree of disjoint ranges, kept by a server's cores",
-    RPC_COMMON,
-    .features = RPC_FEATURES | DESIGN_RANGES,
-    .acquire = rpc_acquire,
-    .variant = &store, /* struct rpc_store */
+    RPC_COMMON(DESIGN_RANGES, rpc_acquire, store),
 };

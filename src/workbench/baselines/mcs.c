@@ -47,11 +47,6 @@ static int mcs_release(const struct seat *seat, const struct hold *h)
     return rc;
 }
 
-static bool mcs_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, RECORD_TRY_X);
-}
-
 static int mcs_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     uint64_t tail;
@@ -68,12 +63,11 @@ const struct design design_mcs = {
     .kind = DESIGN_BASELINE,
     .features = DESIGN_EXCLUSIVE,
     .substrates = DESIGN_ON_SIM,
-    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_PARTITION) |
-                                FAULT_BIT(FAULT_UNKNOWN)),
+    .tolerates = BASELINE_TOLERATES_KNOWN,
     .lock_size = sizeof(struct mcs_lock),
     .desc_size = sizeof(struct queue_desc),
     .acquire = mcs_acquire,
     .release = mcs_release,
-    .holds = mcs_holds,
+    .holds = baseline_holds,
     .peek = mcs_peek,
 };

@@ -1,5 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/baselines/owned.h"
+#include "workbench/baselines/baselines.h"
+
+bool baseline_holds(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, baseline_state(h));
+}
+
+int owned_try(const struct seat *seat, fab_addr addr, uint64_t name, uint64_t *old)
+{
+    int rc = fab_cas64(seat->ep, addr, 0, name, old);
+    while (rc == -FAB_EUNKNOWN && !(rc = seat_retry(seat, rc))) {
+        rc = fab_read64(seat->ep, addr, old);
+        if (!rc)
+            return *old == name;
+    }
+    return rc ? rc : *old == 0;
+}
 
 int owned_release(const struct seat *seat, const struct hold *h, uint64_t name)
 {

@@ -16,6 +16,14 @@ static inline uint32_t owned_slot(uint64_t name)
     return (uint32_t)(name >> 32 & FIELD_MAX(31)) - 1;
 }
 
+struct owned_lock {
+    uint64_t owner; /* 0: free */
+    uint64_t unused;
+};
+
+/* One compare-and-swap. 1: ours; else *old is whose it is. */
+int owned_try(const struct seat *seat, fab_addr addr, uint64_t name, uint64_t *old);
+
 /* Takes the name out of the word and closes the record. */
 int owned_release(const struct seat *seat, const struct hold *h, uint64_t name);
 

@@ -53,18 +53,10 @@ static int mutex_acquire(const struct seat *seat, struct hold *h, uint64_t deadl
 
 static int mutex_release(const struct seat *seat, const struct hold *h)
 {
-    if (!hold_is(seat, h, RECORD_TRY_X))
-        return -PAWL_ENOTOWNER;
-    int rc = pthread_mutex_unlock(lock_here(seat, h->index));
-    if (rc)
-        return -PAWL_ENOTOWNER; /* another thread's */
+    if (!baseline_holds(seat, h) || pthread_mutex_unlock(lock_here(seat, h->index)))
+        return -PAWL_ENOTOWNER; /* or another thread's */
     hold_close(seat, h);
     return 0;
-}
-
-static bool mutex_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, RECORD_TRY_X);
 }
 
 static int mutex_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
@@ -84,7 +76,7 @@ const struct design design_pthread = {
     .format = mutex_format,
     .acquire = mutex_acquire,
     .release = mutex_release,
-    .holds = mutex_holds,
+    .holds = baseline_holds,
     .peek = mutex_peek,
 };
 
@@ -105,7 +97,7 @@ static int rw_acquire(const struct seat *seat, struct hold *h, uint64_t deadline
     pthread_rwlock_t *l = lock_here(seat, h->index);
     struct timespec until = to_timespec(deadline);
     bool shared = h->mode == PAWL_SHARED;
-    hold_publish(seat, h, shared ? RECORD_HELD_S : RECORD_TRY_X);
+    hold_publish(seat, h, baseline_state(h));
     int rc;
     if (deadline == DEADLINE_TRY)
         rc = shared ? pthread_rwlock_tryrdlock(l) : pthread_rwlock_trywrlock(l);
@@ -118,14 +110,9 @@ static int rw_acquire(const struct seat *seat, struct hold *h, uint64_t deadline
     return result_of(rc);
 }
 
-static bool rw_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X);
-}
-
 static int rw_release(const struct seat *seat, const struct hold *h)
 {
-    if (!rw_holds(seat, h))
+    if (!baseline_holds(seat, h))
         return -PAWL_ENOTOWNER;
     pthread_rwlock_unlock(lock_here(seat, h->index));
     hold_close(seat, h);
@@ -155,6 +142,6 @@ const struct design design_pthread_rw = {
     .format = rw_format,
     .acquire = rw_acquire,
     .release = rw_release,
-    .holds = rw_holds,
+    .holds = baseline_holds,
     .peek = rw_peek,
 };

@@ -186,11 +186,6 @@ static int rmarw_release(const struct seat *seat, const struct hold *h)
     return h->mode == PAWL_SHARED ? reader_leave(seat, h) : writer_leave(seat, h);
 }
 
-static bool rmarw_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X);
-}
-
 static int rmarw_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     struct rmarw_lock lock;
@@ -217,12 +212,11 @@ const struct design design_rmarw = {
     .kind = DESIGN_BASELINE,
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED,
     .substrates = DESIGN_ON_SIM,
-    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_PARTITION) |
-                                FAULT_BIT(FAULT_UNKNOWN)),
+    .tolerates = BASELINE_TOLERATES_KNOWN,
     .lock_size = sizeof(struct rmarw_lock),
     .desc_size = sizeof(struct queue_desc),
     .acquire = rmarw_acquire,
     .release = rmarw_release,
-    .holds = rmarw_holds,
+    .holds = baseline_holds,
     .peek = rmarw_peek,
 };

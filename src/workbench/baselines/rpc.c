@@ -173,7 +173,7 @@ static int announce(const struct seat *seat, struct hold *h)
     h->token = 0; /* not a fencing token: the number of the attempt */
     if (seat->me->ranges)
         hold_note_range(seat, h);
-    return hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X); /* for people to see who holds what */
+    return hold_publish(seat, h, baseline_state(h)); /* for people to see who holds what */
 }
 
 int rpc_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
@@ -205,7 +205,7 @@ static int rpc_retry_acquire(const struct seat *seat, struct hold *h, uint64_t d
 int rpc_release(const struct seat *seat, const struct hold *h)
 {
     struct call c;
-    int rc = hold_change(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X, RECORD_WAIT);
+    int rc = hold_change(seat, h, baseline_state(h), RECORD_WAIT);
     if (rc)
         return rc;
     name(seat, h, &c);
@@ -213,11 +213,6 @@ int rpc_release(const struct seat *seat, const struct hold *h)
     if (!rc)
         hold_close(seat, h);
     return rc;
-}
-
-bool rpc_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X);
 }
 
 int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
@@ -238,17 +233,11 @@ int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 const struct design design_rpc = {
     .name = "rpc",
     .summary = "a lock server's cores, and a queue for each lock",
-    RPC_COMMON,
-    .features = RPC_FEATURES,
-    .acquire = rpc_acquire,
-    .variant = &rpc_counts, /* struct rpc_store */
+    RPC_COMMON(0, rpc_acquire, rpc_counts),
 };
 
 const struct design design_rpc_retry = {
     .name = "rpc-retry",
     .summary = "a lock server's cores that grant or refuse",
-    RPC_COMMON,
-    .features = RPC_FEATURES,
-    .acquire = rpc_retry_acquire,
-    .variant = &rpc_counts, /* struct rpc_store */
+    RPC_COMMON(0, rpc_retry_acquire, rpc_counts),
 };

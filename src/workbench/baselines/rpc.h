@@ -4,7 +4,7 @@
 #ifndef PAWL_WORKBENCH_BASELINES_RPC_H
 #define PAWL_WORKBENCH_BASELINES_RPC_H
 
-#include "designs/core/design.h"
+#include "workbench/baselines/baselines.h"
 
 #define RPC_SERVER 0 /* endpoint id of the node's process: the first there is */
 
@@ -48,18 +48,16 @@ static_assert(sizeof(struct rpc_request) <= FAB_MSG_MAX && sizeof(struct rpc_rep
 
 int rpc_acquire(const struct seat *seat, struct hold *h, uint64_t deadline);
 int rpc_release(const struct seat *seat, const struct hold *h);
-bool rpc_holds(const struct seat *seat, const struct hold *h);
 int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *out);
 
 #define RPC_DESC_SIZE CACHE_LINE
 
-#define RPC_COMMON                                                                                                                 \
-    .kind = DESIGN_BASELINE, .substrates = DESIGN_ON_SIM,                                                                          \
-    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)), .lock_size = 16,                   \
-    .desc_size = RPC_DESC_SIZE, .release = rpc_release, .holds = rpc_holds, .peek = rpc_peek, .server_bytes = rpc_server_bytes,    \
-    .serve = rpc_serve
-
-#define RPC_FEATURES (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TIMEOUT)
+/* Of a design whose server keeps its locks in `store`. */
+#define RPC_COMMON(more_features, acquire_fn, store)                                                                               \
+    .kind = DESIGN_BASELINE, .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TIMEOUT | (more_features),                      \
+    .substrates = DESIGN_ON_SIM, .tolerates = BASELINE_TOLERATES, .lock_size = 16, .desc_size = RPC_DESC_SIZE,                     \
+    .acquire = (acquire_fn), .release = rpc_release, .holds = baseline_holds, .peek = rpc_peek, .server_bytes = rpc_server_bytes,  \
+    .serve = rpc_serve, .variant = &(store)
 
 /* ---- the server's desk ---- */
 

@@ -104,18 +104,13 @@ static int unlock_segments(const struct seat *seat, const struct hold *h, uint64
     return 0;
 }
 
-static enum record_state held(const struct hold *h)
-{
-    return h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X;
-}
-
 static int segments_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     uint64_t first, last, at;
     segments_of(seat->space, h->start, h->end, &first, &last);
     h->token = 0;
     hold_note_range(seat, h);
-    int rc = hold_publish(seat, h, held(h)); /* for people to see who holds what */
+    int rc = hold_publish(seat, h, baseline_state(h)); /* for people to see who holds what */
     for (at = first; at < last && !rc; at += !rc)
         rc = ticket_lock_at(seat, segment_addr(seat, h, at), h->mode, deadline == DEADLINE_TRY);
     if (rc == -PAWL_EHELD) {
@@ -128,7 +123,7 @@ static int segments_acquire(const struct seat *seat, struct hold *h, uint64_t de
 static int segments_release(const struct seat *seat, const struct hold *h)
 {
     uint64_t first, last;
-    int rc = hold_change(seat, h, held(h), RECORD_WAIT); /* only one of two that release it */
+    int rc = hold_change(seat, h, baseline_state(h), RECORD_WAIT); /* only one of two that release it */
     if (rc)
         return rc;
     segments_of(seat->space, h->start, h->end, &first, &last);
@@ -145,11 +140,6 @@ static void segments_cover(const struct space *space, uint64_t *start, uint64_t 
     segments_of(space, *start, *end, &first, &last);
     *start = first / cut.per_unit * cut.units;
     *end = last > count ? RANGE_UNITS_MAX : last / cut.per_unit * cut.units;
-}
-
-static bool segments_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, held(h));
 }
 
 /* The first that somebody has. */
@@ -172,14 +162,14 @@ static int segments_peek(const struct seat *seat, uint64_t index, struct lock_vi
                                                 .kind = DESIGN_BASELINE,                                                           \
                                                 .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_RANGES,                      \
                                                 .substrates = DESIGN_ON_SIM,                                                       \
-                                                .tolerates = TICKET_LOCK_TOLERATES,                                                \
+                                                .tolerates = BASELINE_TOLERATES_KNOWN,                                             \
                                                 .knobs = knobs,                                                                    \
                                                 .lock_size = sizeof(struct ticket_lock),                                           \
                                                 .lock_bytes = id##_bytes,                                                          \
                                                 .acquire = segments_acquire,                                                       \
                                                 .release = segments_release,                                                       \
                                                 .cover = segments_cover,                                                           \
-                                                .holds = segments_holds,                                                           \
+                                                .holds = baseline_holds,                                                           \
                                                 .peek = segments_peek}
 
 SEGMENTS(exact, "exact", "ranges in segments of their own length, each under a dslr lock");

@@ -10,30 +10,13 @@
 #define WATCH FIELD_MASK(32, 32)
 #define LOOK_NS (1 * NS_PER_MS) /* at the latest: a waiter that gave up may have been the one that was woken */
 
-struct spin_lock {
-    uint64_t owner; /* 0: free */
-    uint64_t unused;
-};
-
-/* 1: ours; else *old is whose it is. */
-static int try_once(const struct seat *seat, fab_addr addr, uint64_t name, uint64_t *old)
-{
-    int rc = fab_cas64(seat->ep, addr, 0, name, old);
-    while (rc == -FAB_EUNKNOWN && !(rc = seat_retry(seat, rc))) {
-        rc = fab_read64(seat->ep, addr, old);
-        if (!rc)
-            return *old == name;
-    }
-    return rc ? rc : *old == 0;
-}
-
 static int spin_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
     while (!rc) {
         uint64_t old = 0;
-        rc = try_once(seat, addr, owned_name(seat, h), &old);
+        rc = owned_try(seat, addr, owned_name(seat, h), &old);
         if (rc > 0) {
             h->token = 0;
             return 0;
@@ -58,21 +41,16 @@ static int spin_release(const struct seat *seat, const struct hold *h)
     return rc;
 }
 
-static bool spin_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, RECORD_TRY_X);
-}
-
 const struct design design_spin = {
     .name = "spin",
     .summary = "one-sided spinlock that polls by READ",
     .kind = DESIGN_BASELINE,
     .features = DESIGN_EXCLUSIVE | DESIGN_TIMEOUT,
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,
-    .tolerates = FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),
-    .lock_size = sizeof(struct spin_lock),
+    .tolerates = BASELINE_TOLERATES,
+    .lock_size = sizeof(struct owned_lock),
     .acquire = spin_acquire,
     .release = spin_release,
-    .holds = spin_holds,
+    .holds = baseline_holds,
     .peek = owned_peek,
 };

@@ -10,10 +10,6 @@ struct ticket_lock {
     uint64_t last; /* 0, or once the last ticket in range is drawn: LAST and how many writers 16 and readers 16 have one */
 };
 
-#define TICKET_LOCK_TOLERATES                                                                                                      \
-    (FAULTS_ALL &                                                                                                                  \
-     ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_UNKNOWN)))
-
 /* Waits for its turn; or once: -PAWL_EHELD. */
 int ticket_lock_at(const struct seat *seat, fab_addr addr, enum pawl_mode mode, bool once);
 

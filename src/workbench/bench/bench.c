@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -51,34 +52,96 @@ void bench_latencies(struct bench_round *out, const struct hist *hist)
         out->latency_ns[i] = hist_percentile(hist, bench_percentiles[i]);
 }
 
-int bench_sim_verdict(const struct bench_params *p, enum sim_end end, unsigned clients_done, int error, uint64_t ops,
-                      char why[BENCH_WHY_LEN])
+/* ---- simulated rounds ---- */
+
+static uint64_t validator_bytes(const struct bench_params *p)
 {
-    if (clients_done < p->clients) {
-        snprintf(why, BENCH_WHY_LEN, "the simulation stopped (%d) with %u of %u clients done", (int)end, clients_done, p->clients);
+    return p->workload.locks * sizeof(struct validator);
+}
+
+int bench_window_open(struct bench_window *w, const struct bench_params *p, const struct design *design, unsigned round,
+                      struct bench_round *out)
+{
+    void *validators = mmap(NULL, validator_bytes(p), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    *out = (struct bench_round){0};
+    w->params = p;
+    w->design = design;
+    w->round = round;
+    w->validators = validators == MAP_FAILED ? NULL : validators;
+    w->counts = calloc(p->clients, sizeof *w->counts);
+    w->out = out;
+    hist_init(&w->hist);
+    return w->validators && w->counts ? zipf_init(&w->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf) : -ENOMEM;
+}
+
+void bench_window_close(struct bench_window *w)
+{
+    free(w->counts);
+    if (w->validators)
+        munmap(w->validators, validator_bytes(w->params));
+}
+
+bool bench_measures(const struct bench_window *w)
+{
+    return bench_now(w) >= w->start_ns && (w->params->ops || bench_now(w) < w->start_ns + w->params->seconds_ns);
+}
+
+bool bench_is_over(const struct bench_window *w, unsigned client)
+{
+    if (*w->params->interrupted || w->error)
+        return true;
+    return w->params->ops ? w->counts[client] >= bench_share(w->params, client)
+                          : bench_now(w) >= w->start_ns + w->params->seconds_ns;
+}
+
+void bench_count(struct bench_window *w, unsigned client, enum pawl_mode mode, uint64_t acquire_ns, uint64_t release_begin_ns)
+{
+    struct bench_steps *steps = &w->out->steps;
+    *(mode == PAWL_SHARED ? &steps->shared_ns : &steps->exclusive_ns) += acquire_ns;
+    *(mode == PAWL_SHARED ? &steps->shared : &steps->exclusive) += 1;
+    steps->release_ns += bench_now(w) - release_begin_ns;
+    uint64_t interval = w->params->series_ns ? (bench_now(w) - w->start_ns) / w->params->series_ns : BENCH_SERIES_MAX;
+    if (interval < BENCH_SERIES_MAX)
+        w->out->series[interval]++;
+    w->counts[client]++;
+    w->ops++;
+    w->end_ns = bench_now(w);
+}
+
+void bench_window_progress(const struct bench_window *w)
+{
+    uint64_t now = bench_now(w);
+    bench_progress(w->params, w->round, w->design, w->params->ops ? w->ops : now - min_u64(now, w->start_ns));
+}
+
+int bench_sim_verdict(const struct bench_window *w, enum sim_end end, unsigned clients_done, char why[BENCH_WHY_LEN])
+{
+    unsigned clients = w->params->clients;
+    if (clients_done < clients) {
+        snprintf(why, BENCH_WHY_LEN, "the simulation stopped (%d) with %u of %u clients done", (int)end, clients_done, clients);
         return -EIO;
     }
-    if (error) {
-        snprintf(why, BENCH_WHY_LEN, "a client could not lock: %s", pawl_strerror(error));
-        return error;
+    if (w->error) {
+        snprintf(why, BENCH_WHY_LEN, "a client could not lock: %s", pawl_strerror(w->error));
+        return w->error;
     }
-    if (!ops && !*p->interrupted) {
+    if (!w->ops && !*w->params->interrupted) {
         snprintf(why, BENCH_WHY_LEN, "no client ended an operation in that time");
         return -ETIME;
     }
     return 0;
 }
 
-void bench_sim_collect(const struct bench_params *p, struct bench_round *out, uint64_t ops, uint64_t virtual_ns,
-                       const uint64_t *counts, const struct hist *hist, uint64_t wall_begin_ns)
+void bench_sim_collect(const struct bench_window *w, uint64_t wall_begin_ns)
 {
+    struct bench_round *out = w->out;
     struct rusage usage;
-    bool whole = !p->ops && !*p->interrupted;
-    out->ops = ops;
-    out->elapsed_ns = whole ? p->seconds_ns : ops ? virtual_ns : 0;
+    bool whole = !w->params->ops && !*w->params->interrupted;
+    out->ops = w->ops;
+    out->elapsed_ns = whole ? w->params->seconds_ns : w->ops ? w->end_ns - w->start_ns : 0;
     out->counted = true;
-    bench_fairness(out, counts, p->clients);
-    bench_latencies(out, hist);
+    bench_fairness(out, w->counts, w->params->clients);
+    bench_latencies(out, &w->hist);
     getrusage(RUSAGE_SELF, &usage);
     out->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
     out->wall_ns = world_clock(CLOCK_MONOTONIC) - wall_begin_ns;
@@ -111,10 +174,7 @@ static void sum_up(const struct bench_result *result, struct bench_summary *out)
         packets += r->packets;
         out->granted = r->granted;
         out->fast = !i || r->fast < out->fast ? r->fast : out->fast;
-        out->grants.by_switch += r->grants.by_switch;
-        out->grants.by_agent += r->grants.by_agent;
-        out->grants.by_server += r->grants.by_server;
-        out->grants.local += r->grants.local;
+        bench_add_grants(&out->grants, (struct packet_grants){0}, r->grants);
         steps.exclusive_ns += r->steps.exclusive_ns;
         steps.exclusive += r->steps.exclusive;
         steps.shared_ns += r->steps.shared_ns;

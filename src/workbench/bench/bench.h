@@ -148,13 +148,55 @@ static inline uint64_t bench_share(const struct bench_params *p, unsigned client
     return p->ops / p->clients + (client < p->ops % p->clients);
 }
 
-/* Whether a simulated round did what it was to do: all clients came to their end, without an error, and with something done. */
-int bench_sim_verdict(const struct bench_params *p, enum sim_end end, unsigned clients_done, int error, uint64_t ops,
-                      char why[BENCH_WHY_LEN]);
+/* What every simulated round measures with. */
+struct bench_window {
+    const struct bench_params *params;
+    const struct design *design;
+    unsigned round;
+    const struct sim *sim;
+    struct zipf zipf;
+    struct validator *validators;
+    uint64_t *counts; /* operations that count, by client */
+    struct hist hist;
+    uint64_t start_ns, end_ns; /* virtual: of the measuring, and of the last operation in it */
+    uint64_t ops;
+    int error; /* the first that is not the loss of a session */
+    struct bench_round *out;
+};
 
-/* What every simulated round ends with. `virtual_ns`: from the first to the last of its operations. */
-void bench_sim_collect(const struct bench_params *p, struct bench_round *out, uint64_t ops, uint64_t virtual_ns,
-                       const uint64_t *counts, const struct hist *hist, uint64_t wall_begin_ns);
+static inline uint64_t bench_now(const struct bench_window *w)
+{
+    return sim_now(w->sim);
+}
+
+/* Clears `out`, too. 0 or an error. The window was all zero before; it is closed in any case. */
+int bench_window_open(struct bench_window *w, const struct bench_params *p, const struct design *design, unsigned round,
+                      struct bench_round *out);
+void bench_window_close(struct bench_window *w);
+
+/* Whether what ends now counts. Operations that are under way when the time is up do not: while the last of a queue get their turn
+ * no other client joins it. */
+bool bench_measures(const struct bench_window *w);
+bool bench_is_over(const struct bench_window *w, unsigned client);
+
+/* An operation that counts has ended. */
+void bench_count(struct bench_window *w, unsigned client, enum pawl_mode mode, uint64_t acquire_ns, uint64_t release_begin_ns);
+void bench_window_progress(const struct bench_window *w);
+
+/* Whether a simulated round did what it was to do: all clients came to their end, without an error, and with something done. */
+int bench_sim_verdict(const struct bench_window *w, enum sim_end end, unsigned clients_done, char why[BENCH_WHY_LEN]);
+
+/* What every simulated round ends with. */
+void bench_sim_collect(const struct bench_window *w, uint64_t wall_begin_ns);
+
+/* to += upto - from. */
+static inline void bench_add_grants(struct packet_grants *to, struct packet_grants from, struct packet_grants upto)
+{
+    to->by_switch += upto.by_switch - from.by_switch;
+    to->by_agent += upto.by_agent - from.by_agent;
+    to->by_server += upto.by_server - from.by_server;
+    to->local += upto.local - from.local;
+}
 
 void bench_fairness(struct bench_round *out, const uint64_t *counts, unsigned clients);
 void bench_latencies(struct bench_round *out, const struct hist *hist);

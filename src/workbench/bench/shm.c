@@ -381,10 +381,7 @@ static void add_grants(const struct bench_shm *b, struct bench_round *out)
                 last.by_switch + last.by_agent + last.by_server + last.local)
                 last = *g;
         }
-        out->grants.by_switch += last.by_switch;
-        out->grants.by_agent += last.by_agent;
-        out->grants.by_server += last.by_server;
-        out->grants.local += last.local;
+        bench_add_grants(&out->grants, (struct packet_grants){0}, last);
     }
 }
 

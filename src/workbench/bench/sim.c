@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: no session is ever declared lost */
 #define SPARE_FOR_DEATHS 1024           /* slots: as many as die within a lease or two */
@@ -18,42 +17,27 @@
 
 struct sim_client {
     struct workload_stream stream;
-    uint64_t ops, made, looks;
+    uint64_t made, looks;
     bool ready;
     struct step_clock clock;
 };
 
 struct bench_sim {
-    const struct bench_params *params;
-    const struct design *design;
-    unsigned round;
+    struct bench_window window; /* start 0: not all are ready */
     struct cluster cluster;
     struct partition partition; /* if the locks lie in parts */
-    struct zipf zipf;
-    struct validator *validators;
-    struct range_slot *slots; /* with ranges */
+    struct range_slot *slots;   /* with ranges */
     struct io_wires wires;
     struct workload_tally tallies[SIM_HOSTS_MAX];
     struct sim_client *clients;
-    uint64_t *counts;
-    struct hist hist;
     unsigned ready;
-    uint64_t start_ns, end_ns; /* virtual: of the measuring, and of the last operation in it; start 0: not all are ready */
     struct fab_counts verbs_before, verbs_after; /* of all clients, at the first end of an operation in the window and after it */
     bool begun, ended;
-    uint64_t ops;
-    int error; /* the first that is not the loss of a session */
-    struct bench_round *out;
 };
 
 static struct bench_sim *bench_of(const struct cluster_task *t)
 {
     return t->client->cluster->params.user;
-}
-
-static uint64_t now_of(const struct bench_sim *b)
-{
-    return sim_now(&b->cluster.sim);
 }
 
 static void add_counts(struct fab_counts *to, const struct fab_counts *from, const struct fab_counts *upto)
@@ -65,18 +49,10 @@ static void add_counts(struct fab_counts *to, const struct fab_counts *from, con
     to->round_trips += upto->round_trips - from->round_trips;
 }
 
-/* Whether what ends now counts. Operations that are under way when the time is up do not: while the last of a queue get their turn
- * no other client joins it. */
-static bool is_measured(const struct bench_sim *b)
-{
-    uint64_t now = now_of(b);
-    return now >= b->start_ns && (b->params->ops || now < b->start_ns + b->params->seconds_ns);
-}
-
 static const struct locker *locker_of(const struct cluster_task *t, uint64_t *lock)
 {
     const struct bench_sim *b = bench_of(t);
-    if (!b->params->partitioned)
+    if (!b->window.params->partitioned)
         return &t->locker;
     const struct locker *l = partition_locker(&b->partition, t, partition_host(&b->partition, *lock));
     *lock = partition_index(&b->partition, *lock);
@@ -86,12 +62,12 @@ static const struct locker *locker_of(const struct cluster_task *t, uint64_t *lo
 /* Counts all verbs of the window, also those of operations that did not end in it, as the counters of a server's NIC would. */
 static void mark(struct bench_sim *b)
 {
-    uint64_t now = now_of(b), end = b->start_ns + b->params->seconds_ns;
+    uint64_t now = bench_now(&b->window), end = b->window.start_ns + b->window.params->seconds_ns;
     const struct fab_counts none = {0};
-    if (b->params->ops || b->params->deaths || now < b->start_ns || b->ended || (b->begun && now < end))
+    if (b->window.params->ops || b->window.params->deaths || now < b->window.start_ns || b->ended || (b->begun && now < end))
         return;
     struct fab_counts *to = b->begun ? &b->verbs_after : &b->verbs_before;
-    for (unsigned i = 0; i < b->params->clients; i++)
+    for (unsigned i = 0; i < b->window.params->clients; i++)
         if (b->cluster.clients[i].tasks[0].ep)
             add_counts(to, &none, &b->cluster.clients[i].tasks[0].ep->counts);
     b->ended = b->begun;
@@ -110,40 +86,33 @@ struct op_times {
 static void count(struct cluster_task *t, const struct fab_counts *before, const struct op_times *o)
 {
     struct bench_sim *b = bench_of(t);
-    struct bench_steps *steps = &b->out->steps;
+    struct bench_steps *steps = &b->window.out->steps;
     mark(b);
-    if (!is_measured(b))
+    if (!bench_measures(&b->window))
         return;
-    if (!b->params->workload.io)
-        hist_add(&b->hist, o->acquire_ns);
+    if (!b->window.params->workload.io)
+        hist_add(&b->window.hist, o->acquire_ns);
     else if (o->timed) /* the whole of it */
-        hist_add(&b->hist, now_of(b) - o->begin_ns);
-    uint64_t interval = b->params->series_ns ? (now_of(b) - b->start_ns) / b->params->series_ns : BENCH_SERIES_MAX;
-    if (interval < BENCH_SERIES_MAX)
-        b->out->series[interval]++;
-    b->out->bytes += o->bytes;
-    *(o->mode == PAWL_SHARED ? &steps->shared_ns : &steps->exclusive_ns) += o->acquire_ns;
-    *(o->mode == PAWL_SHARED ? &steps->shared : &steps->exclusive) += 1;
-    steps->release_ns += now_of(b) - o->release_begin_ns;
+        hist_add(&b->window.hist, bench_now(&b->window) - o->begin_ns);
+    b->window.out->bytes += o->bytes;
+    bench_count(&b->window, t->client->id, o->mode, o->acquire_ns, o->release_begin_ns);
     const struct step_clock *clock = &b->clients[t->client->id].clock;
     for (unsigned step = 0; step < STEPS; step++) {
         steps->parts[o->mode == PAWL_SHARED ? 1 : 0][step] += o->acquire_parts[step];
         steps->parts[2][step] += clock->ns[step];
     }
-    b->out->acquire_round_trips += o->acquire_round_trips;
-    add_counts(&b->out->cycle, before, &t->ep->counts);
-    b->clients[t->client->id].ops++;
-    b->ops++;
-    b->end_ns = now_of(b);
+    b->window.out->acquire_round_trips += o->acquire_round_trips;
+    add_counts(&b->window.out->cycle, before, &t->ep->counts);
 }
 
 static unsigned enter(struct bench_sim *b, const struct cluster_task *t, const struct workload_op *op, const struct hold *h,
                       struct validation *inside)
 {
     if (op->end)
-        return range_enter(b->slots, b->params->clients, t->client->id, op);
-    uint64_t token = b->design->features & DESIGN_TOKENS ? h->token : 0; /* others keep there what they need for the release */
-    return validator_enter(&b->validators[op->lock], op->mode, token, inside);
+        return range_enter(b->slots, b->window.params->clients, t->client->id, op);
+    uint64_t token =
+        b->window.design->features & DESIGN_TOKENS ? h->token : 0; /* others keep there what they need for the release */
+    return validator_enter(&b->window.validators[op->lock], op->mode, token, inside);
 }
 
 static unsigned leave(struct bench_sim *b, const struct cluster_task *t, const struct workload_op *op,
@@ -171,20 +140,21 @@ static struct step_clock *start_clock(const struct locker *locker, struct sim_cl
 static void move_data(struct cluster_task *t, const struct workload_op *op)
 {
     struct bench_sim *b = bench_of(t);
-    unsigned here = t->client->id % b->params->nodes, from = op->fetches ? op->host : here, to = op->fetches ? here : op->host;
-    cluster_sleep(t, io_move(&b->wires, from, to, op->bytes, now_of(b)) - now_of(b));
+    unsigned here = t->client->id % b->window.params->nodes, from = op->fetches ? op->host : here,
+             to = op->fetches ? here : op->host;
+    cluster_sleep(t, io_move(&b->wires, from, to, op->bytes, bench_now(&b->window)) - bench_now(&b->window));
 }
 
 /* One lock and unlock. */
 static int cycle(struct cluster_task *t, struct workload_op op)
 {
     struct bench_sim *b = bench_of(t);
-    const struct workload *w = &b->params->workload;
+    const struct workload *w = &b->window.params->workload;
     struct fab_counts before = t->ep->counts;
     struct validation inside;
     char text[WORKLOAD_NAME_LEN];
     struct hold h;
-    uint64_t begin = now_of(b), lock = op.lock;
+    uint64_t begin = bench_now(&b->window), lock = op.lock;
     const struct locker *locker = locker_of(t, &lock);
     struct step_clock *clock = start_clock(locker, &b->clients[t->client->id]);
     int rc = lock_op(locker, workload_key(w, lock, text), &op, &h);
@@ -194,24 +164,26 @@ static int cycle(struct cluster_task *t, struct workload_op op)
                              .timed = op.timed,
                              .begin_ns = begin,
                              .bytes = op.bytes,
-                             .acquire_ns = now_of(b) - begin,
+                             .acquire_ns = bench_now(&b->window) - begin,
                              .acquire_round_trips = t->ep->counts.round_trips - before.round_trips};
     step_done(&locker->seat, STEP_REST);
     memcpy(times.acquire_parts, clock->ns, sizeof clock->ns);
-    b->out->violations += enter(b, t, &op, &h, &inside);
+    b->window.out->violations += enter(b, t, &op, &h, &inside);
     if (op.bytes)
         move_data(t, &op);
     if (w->hold_ns)
         cluster_sleep(t, w->hold_ns);
-    b->out->violations += leave(b, t, &op, &inside);
-    if (b->params->deaths && is_measured(b) && rng_chance(&b->clients[t->client->id].stream.random, 1, b->params->deaths))
+    b->window.out->violations += leave(b, t, &op, &inside);
+    if (b->window.params->deaths && bench_measures(&b->window) &&
+        rng_chance(&b->clients[t->client->id].stream.random, 1, b->window.params->deaths))
         return -PAWL_ELOST; /* ShiftLock 4.8: it holds the lock and does not release it */
-    times.release_begin_ns = now_of(b);
+    times.release_begin_ns = bench_now(&b->window);
     start_clock(locker, &b->clients[t->client->id]);
     rc = locker_unlock(locker, &h);
     step_done(&locker->seat, STEP_REST);
-    if (rc == -PAWL_ENOTOWNER && b->design->ends) { /* it had ended by itself: what was done under it would have to be repeated */
-        b->out->aborts++;
+    if (rc == -PAWL_ENOTOWNER &&
+        b->window.design->ends) { /* it had ended by itself: what was done under it would have to be repeated */
+        b->window.out->aborts++;
         rc = 0;
     }
     if (!rc)
@@ -223,12 +195,13 @@ static int cycle(struct cluster_task *t, struct workload_op op)
 static int make_locks(struct cluster_task *t)
 {
     struct bench_sim *b = bench_of(t);
-    const struct workload *w = &b->params->workload;
+    const struct workload *w = &b->window.params->workload;
     struct sim_client *c = &b->clients[t->client->id];
-    for (; w->names && c->made * b->params->clients + t->client->id < w->locks && !*b->params->interrupted; c->made++) {
+    for (; w->names && c->made * b->window.params->clients + t->client->id < w->locks && !*b->window.params->interrupted;
+         c->made++) {
         char text[WORKLOAD_NAME_LEN];
         struct hold h;
-        uint64_t lock = c->made * b->params->clients + t->client->id;
+        uint64_t lock = c->made * b->window.params->clients + t->client->id;
         int rc = locker_lock(&t->locker, workload_key(w, lock, text), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h);
         if (!rc)
             rc = locker_unlock(&t->locker, &h);
@@ -242,31 +215,24 @@ static void gather(struct cluster_task *t)
 {
     struct bench_sim *b = bench_of(t);
     struct sim_client *c = &b->clients[t->client->id];
-    if (!c->ready && ++b->ready == b->params->clients)
-        b->start_ns = now_of(b) + GATHER_NS + b->params->warmup_ns;
+    if (!c->ready && ++b->ready == b->window.params->clients)
+        b->window.start_ns = bench_now(&b->window) + GATHER_NS + b->window.params->warmup_ns;
     c->ready = true;
-    while (!b->start_ns && !b->error)
+    while (!b->window.start_ns && !b->window.error)
         cluster_sleep(t, GATHER_NS);
-    if (b->start_ns - b->params->warmup_ns > now_of(b))
-        cluster_sleep(t, b->start_ns - b->params->warmup_ns - now_of(b));
-}
-
-static bool is_over(const struct bench_sim *b, const struct sim_client *c, unsigned id)
-{
-    if (*b->params->interrupted || b->error)
-        return true;
-    return b->params->ops ? c->ops >= bench_share(b->params, id) : now_of(b) >= b->start_ns + b->params->seconds_ns;
+    if (b->window.start_ns - b->window.params->warmup_ns > bench_now(&b->window))
+        cluster_sleep(t, b->window.start_ns - b->window.params->warmup_ns - bench_now(&b->window));
 }
 
 /* On a lock of the own host or of another. */
 static struct workload_op next_op(struct bench_sim *b, const struct cluster_task *t)
 {
     struct workload_stream *s = &b->clients[t->client->id].stream;
-    struct workload_op op = b->params->workload.io ? workload_io_next(s) : workload_next(s);
-    if (!b->params->partitioned || b->params->nodes == 1)
+    struct workload_op op = b->window.params->workload.io ? workload_io_next(s) : workload_next(s);
+    if (!b->window.params->partitioned || b->window.params->nodes == 1)
         return op;
     unsigned home = partition_home(&b->partition, t->client->id);
-    bool local = rng_chance(&s->random, b->params->local, 1000);
+    bool local = rng_chance(&s->random, b->window.params->local, 1000);
     while ((partition_host(&b->partition, op.lock) == home) != local)
         op.lock = workload_lock(s);
     return op;
@@ -280,9 +246,9 @@ static bool work(struct cluster_task *t)
     int rc = make_locks(t);
     if (!rc)
         gather(t);
-    while (!rc && !is_over(b, c, id)) {
+    while (!rc && !bench_is_over(&b->window, id)) {
         struct workload_op op = next_op(b, t);
-        if (b->params->workload.io && !op.end) {
+        if (b->window.params->workload.io && !op.end) {
             cluster_sleep(t, IO_TURN_NS);
             continue;
         }
@@ -290,25 +256,25 @@ static bool work(struct cluster_task *t)
         if (rc)
             break;
         if (++c->looks % LOOK_EVERY == 0)
-            bench_progress(b->params, b->round, b->design, b->params->ops ? b->ops : now_of(b) - min_u64(now_of(b), b->start_ns));
-        if (b->params->workload.think_ns)
-            cluster_sleep(t, b->params->workload.think_ns);
+            bench_window_progress(&b->window);
+        if (b->window.params->workload.think_ns)
+            cluster_sleep(t, b->window.params->workload.think_ns);
     }
     if (rc)
-        b->out->aborts++;
+        b->window.out->aborts++;
     if (rc == -PAWL_ELOST || rc == -FAB_EFENCED)
         return false; /* the session was lost: another takes its place and goes on */
-    if (rc && !b->error)
-        b->error = rc;
+    if (rc && !b->window.error)
+        b->window.error = rc;
     return true;
 }
 
 static struct cluster_params cluster_of(struct bench_sim *b)
 {
-    const struct bench_params *p = b->params;
+    const struct bench_params *p = b->window.params;
     return (struct cluster_params){
-        .design = b->design,
-        .knobs = bench_knobs(p, b->design),
+        .design = b->window.design,
+        .knobs = bench_knobs(p, b->window.design),
         .model = p->model,
         .keys = p->workload.names ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE,
         .capacity = p->workload.locks,
@@ -322,8 +288,9 @@ static struct cluster_params cluster_of(struct bench_sim *b)
         .hosts = p->nodes,
         .tasks = 1,
         .fabric_caps = SIM_FABRIC_CAPS,
-        .seed = p->workload.seed + b->round,
-        .lease_ns = b->design->features & DESIGN_RECOVERY && !p->partitioned ? model_get(p->model, MODEL_lease_ns) : LEASE_NONE_NS,
+        .seed = p->workload.seed + b->window.round,
+        .lease_ns =
+            b->window.design->features & DESIGN_RECOVERY && !p->partitioned ? model_get(p->model, MODEL_lease_ns) : LEASE_NONE_NS,
         .work = work,
         .user = b,
     };
@@ -332,14 +299,14 @@ static struct cluster_params cluster_of(struct bench_sim *b)
 static int run(struct bench_sim *b, char why[BENCH_WHY_LEN])
 {
     struct cluster_params params = cluster_of(b);
-    bool parts = b->params->partitioned;
+    bool parts = b->window.params->partitioned;
     int rc = parts ? partition_init(&b->partition, &b->cluster, &params) : cluster_init(&b->cluster, &params);
     if (rc) {
         snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated cluster: %s", strerror(-rc));
         return rc;
     }
     enum sim_end end = cluster_run(&b->cluster);
-    rc = bench_sim_verdict(b->params, end, b->cluster.clients_done, b->error, b->ops, why);
+    rc = bench_sim_verdict(&b->window, end, b->cluster.clients_done, why);
     if (parts)
         partition_free(&b->partition);
     else
@@ -349,61 +316,46 @@ static int run(struct bench_sim *b, char why[BENCH_WHY_LEN])
 
 static void collect(struct bench_sim *b, uint64_t begin_ns)
 {
-    struct bench_round *out = b->out;
-    for (unsigned i = 0; i < b->params->clients; i++) {
-        b->counts[i] = b->clients[i].ops;
-        if (b->params->workload.length_count)
-            out->length_ops[(b->round * b->params->clients + i) % b->params->workload.length_count] += b->clients[i].ops;
-    }
+    struct bench_round *out = b->window.out;
+    for (unsigned i = 0; i < b->window.params->clients && b->window.params->workload.length_count; i++)
+        out->length_ops[(b->window.round * b->window.params->clients + i) % b->window.params->workload.length_count] +=
+            b->window.counts[i];
     if (b->ended) {
         out->cycle = (struct fab_counts){0};
         add_counts(&out->cycle, &b->verbs_before, &b->verbs_after);
     }
-    bench_sim_collect(b->params, out, b->ops, b->end_ns - b->start_ns, b->counts, &b->hist, begin_ns);
+    bench_sim_collect(&b->window, begin_ns);
 }
 
 int bench_sim_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
                     char why[BENCH_WHY_LEN])
 {
-    uint64_t begin_ns = world_clock(CLOCK_MONOTONIC), validator_bytes = p->workload.locks * sizeof(struct validator);
+    uint64_t begin_ns = world_clock(CLOCK_MONOTONIC);
     struct bench_sim *b = calloc(1, sizeof *b);
-    struct validator *validators =
-        mmap(NULL, validator_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     struct sim_client *clients = calloc(p->clients, sizeof *clients);
-    uint64_t *counts = calloc(p->clients, sizeof *counts);
     struct range_slot *slots = aligned_alloc(_Alignof(struct range_slot), p->clients * sizeof *slots);
-    *out = (struct bench_round){0};
-    int rc = b && validators != MAP_FAILED && clients && counts && slots ? 0 : -ENOMEM;
-    if (!rc) {
-        b->params = p;
-        b->design = design;
-        b->round = round;
-        b->validators = validators;
-        b->clients = clients;
-        b->counts = counts;
-        b->slots = memset(slots, 0, p->clients * sizeof *slots);
-        b->out = out;
-        hist_init(&b->hist);
-        rc = zipf_init(&b->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf);
-    }
+    int rc = b && clients && slots ? bench_window_open(&b->window, p, design, round, out) : -ENOMEM;
     for (unsigned i = 0; i < p->clients && !rc; i++) {
-        workload_start(&clients[i].stream, &p->workload, &b->zipf, round * p->clients + i);
+        workload_start(&clients[i].stream, &p->workload, &b->window.zipf, round * p->clients + i);
         clients[i].stream.client = i;
         clients[i].stream.clients = p->clients;
         clients[i].stream.hosts = p->nodes;
         clients[i].stream.tallies = b->tallies;
     }
-    if (rc)
+    if (rc) {
         snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated cluster: %s", strerror(-rc));
-    if (!rc)
+    } else {
+        b->window.sim = &b->cluster.sim;
+        b->clients = clients;
+        b->slots = memset(slots, 0, p->clients * sizeof *slots);
         rc = run(b, why);
+    }
     if (!rc)
         collect(b, begin_ns);
+    if (b)
+        bench_window_close(&b->window);
     free(slots);
-    free(counts);
     free(clients);
-    if (validators != MAP_FAILED)
-        munmap(validators, validator_bytes);
     free(b);
     return rc;
 }

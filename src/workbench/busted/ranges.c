@@ -2,7 +2,7 @@
 /* Range locks that are wrong on purpose, one mistake each, and the same body without a mistake. All that is held stands in a table
  * beside the lock, which is read and written under a spinlock. No recovery, and no faults tolerated: who dies or is cut off inside
  * of the spinlock keeps everybody else out for ever, mistake or not. The mistakes show without. */
-#include "designs/core/design.h"
+#include "workbench/baselines/owned.h"
 
 #include <errno.h>
 
@@ -31,14 +31,14 @@ struct table_lock {
 
 #define SHARED_BIT (UINT64_C(1) << 63)
 
-static uint64_t name_of(const struct seat *seat, const struct hold *h)
+static enum mistake mistake_of(const struct seat *seat)
 {
-    return (uint64_t)(seat->me->slot + 1) << 32 | (uint64_t)h->record << 20 | h->serial;
+    return (enum mistake)seat->space->design->mistakes;
 }
 
 static uint64_t who_of(const struct seat *seat, const struct hold *h)
 {
-    return name_of(seat, h) | (h->mode == PAWL_SHARED ? SHARED_BIT : 0);
+    return owned_name(seat, h) | (h->mode == PAWL_SHARED ? SHARED_BIT : 0);
 }
 
 /* ---- under the spinlock ---- */
@@ -55,7 +55,7 @@ static int write_surely(const struct seat *seat, fab_addr addr, const void *from
 static int enter(const struct seat *seat, const struct hold *h, struct table_lock *out)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
-    uint64_t old, name = name_of(seat, h);
+    uint64_t old, name = owned_name(seat, h);
     for (;;) {
         int rc = fab_cas64(seat->ep, addr, 0, name, &old);
         while (rc == -FAB_EUNKNOWN && !(rc = seat_retry(seat, rc))) {
@@ -84,7 +84,7 @@ static int leave(const struct seat *seat, const struct hold *h, const struct tab
     uint64_t old;
     int rc = write_surely(seat, addr + from, &t->token, sizeof *t - from);
     while (!rc) {
-        rc = fab_cas64(seat->ep, addr, name_of(seat, h), 0, &old);
+        rc = fab_cas64(seat->ep, addr, owned_name(seat, h), 0, &old);
         if (!rc)
             return 0;
         rc = seat_retry(seat, rc);
@@ -122,8 +122,9 @@ static void take_out(struct table_lock *t, uint64_t who, enum mistake mistake)
 
 /* ---- the table of functions ---- */
 
-static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, enum mistake mistake)
+static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
+    enum mistake mistake = mistake_of(seat);
     const struct entry mine = {.who = who_of(seat, h), .start = h->start, .end = h->end};
     struct table_lock t;
     h->token = 0;
@@ -150,7 +151,7 @@ static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, e
     return rc;
 }
 
-static int release(const struct seat *seat, const struct hold *h, enum mistake mistake)
+static int release(const struct seat *seat, const struct hold *h)
 {
     struct table_lock t;
     int rc = hold_change(seat, h, RECORD_HELD_X, RECORD_WAIT);
@@ -158,15 +159,16 @@ static int release(const struct seat *seat, const struct hold *h, enum mistake m
         rc = enter(seat, h, &t);
     if (rc)
         return rc;
-    take_out(&t, who_of(seat, h), mistake);
+    take_out(&t, who_of(seat, h), mistake_of(seat));
     rc = leave(seat, h, &t);
     if (!rc)
         hold_close(seat, h);
     return rc;
 }
 
-static int reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, enum mistake mistake)
+static int reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
 {
+    enum mistake mistake = mistake_of(seat);
     struct table_lock t;
     int rc = enter(seat, h, &t);
     if (rc)
@@ -188,7 +190,7 @@ static int reshape(const struct seat *seat, struct hold *h, uint64_t start, uint
     return 0;
 }
 
-static int split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right, enum mistake mistake)
+static int split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right)
 {
     struct table_lock t;
     int rc = enter(seat, h, &t);
@@ -198,7 +200,7 @@ static int split(const struct seat *seat, struct hold *h, uint64_t at, struct ho
     bool in = e && place;
     if (in) {
         e->end = at;
-        if (mistake != SPLIT_LOSES)
+        if (mistake_of(seat) != SPLIT_LOSES)
             *place = (struct entry){.who = who_of(seat, right), .start = at, .end = right->end};
     }
     rc = leave(seat, h, &t);
@@ -228,33 +230,18 @@ static int peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 }
 
 #define BUSTED(id, text, says, mistake)                                                                                            \
-    static int id##_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)                                            \
-    {                                                                                                                              \
-        return acquire(seat, h, deadline, mistake);                                                                                \
-    }                                                                                                                              \
-    static int id##_release(const struct seat *seat, const struct hold *h)                                                         \
-    {                                                                                                                              \
-        return release(seat, h, mistake);                                                                                          \
-    }                                                                                                                              \
-    static int id##_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)              \
-    {                                                                                                                              \
-        return reshape(seat, h, start, end, mistake);                                                                              \
-    }                                                                                                                              \
-    static int id##_split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right)                                \
-    {                                                                                                                              \
-        return split(seat, h, at, right, mistake);                                                                                 \
-    }                                                                                                                              \
     const struct design design_busted_ranges_##id = {                                                                              \
         .name = "busted-ranges-" text,                                                                                             \
         .summary = (says),                                                                                                         \
         .kind = DESIGN_BUSTED,                                                                                                     \
         .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_TIMEOUT | DESIGN_RANGES,                             \
         .substrates = DESIGN_ON_SIM,                                                                                               \
+        .mistakes = (mistake),                                                                                                     \
         .lock_size = sizeof(struct table_lock),                                                                                    \
-        .acquire = id##_acquire,                                                                                                   \
-        .release = id##_release,                                                                                                   \
-        .reshape = id##_reshape,                                                                                                   \
-        .split = id##_split,                                                                                                       \
+        .acquire = acquire,                                                                                                        \
+        .release = release,                                                                                                        \
+        .reshape = reshape,                                                                                                        \
+        .split = split,                                                                                                            \
         .holds = holds,                                                                                                            \
         .peek = peek,                                                                                                              \
     }

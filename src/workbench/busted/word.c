@@ -4,7 +4,7 @@
  *
  * All but two share one body, an exclusive lock with lease and token that would be right without the mistake:
  * {owner 24, token 40}, owner 0 if free. It is not offered to anybody. */
-#include "designs/core/design.h"
+#include "workbench/baselines/baselines.h"
 
 #include <errno.h>
 
@@ -38,16 +38,21 @@ static int pause_until(const struct seat *seat, uint64_t deadline)
     return rc == -ETIMEDOUT && until < deadline ? 0 : rc;
 }
 
-static uint64_t token_of(const struct seat *seat, uint64_t w, enum mistake mistake)
+static bool makes(const struct seat *seat, enum mistake mistake)
+{
+    return seat->space->design->mistakes == mistake;
+}
+
+static uint64_t token_of(const struct seat *seat, uint64_t w)
 {
     uint64_t token = w & TOKEN_MASK;
-    return seat->space->token_base + (mistake == TOKEN_REUSED ? token / 2 : token);
+    return seat->space->token_base + (makes(seat, TOKEN_REUSED) ? token / 2 : token);
 }
 
 static int recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 
 /* Somebody holds it: still alive? */
-static int look_after(const struct seat *seat, uint64_t w, enum mistake mistake)
+static int look_after(const struct seat *seat, uint64_t w)
 {
     uint32_t slot = (uint32_t)(owner_of(w) >> 12) - 1;
     uint64_t lease;
@@ -57,21 +62,21 @@ static int look_after(const struct seat *seat, uint64_t w, enum mistake mistake)
     if (dead > 0 && lease_state(lease) == SLOT_LOST)
         return recover(seat, slot, lease_epoch(lease));
     const struct sighting *seen = &seat->me->seen[slot];
-    if (!dead && mistake == EARLY_STEAL && world_now(seat->world) - seen->first_seen_ns > seat->space->lease_ns / 8)
+    if (!dead && makes(seat, EARLY_STEAL) && world_now(seat->world) - seen->first_seen_ns > seat->space->lease_ns / 8)
         return 1;
     return dead < 0 ? dead : 0;
 }
 
 /* 1: ours. */
-static int take(const struct seat *seat, struct hold *h, uint64_t w, enum mistake mistake)
+static int take(const struct seat *seat, struct hold *h, uint64_t w)
 {
     uint64_t old, next = name_of(seat, h) << OWNER_SHIFT | ((w & TOKEN_MASK) + 1);
-    int rc = mistake == NO_INTENT ? 0 : hold_publish(seat, h, RECORD_TRY_X);
+    int rc = makes(seat, NO_INTENT) ? 0 : hold_publish(seat, h, RECORD_TRY_X);
     if (rc)
         return rc;
     fab_addr addr = space_lock_addr(seat->space, h->index);
     rc = fab_cas64(seat->ep, addr, w, next, &old);
-    if (rc == -FAB_EUNKNOWN && mistake == UNKNOWN_IS_SUCCESS) {
+    if (rc == -FAB_EUNKNOWN && makes(seat, UNKNOWN_IS_SUCCESS)) {
         rc = 0;
         old = w;
     } else if (rc == -FAB_EUNKNOWN) {
@@ -83,27 +88,27 @@ static int take(const struct seat *seat, struct hold *h, uint64_t w, enum mistak
     }
     if (rc || old != w)
         return rc;
-    h->token = token_of(seat, next, mistake);
+    h->token = token_of(seat, next);
     h->mode = PAWL_EXCLUSIVE;
     return seat_lives(seat) ? 1 : -PAWL_ELOST;
 }
 
-static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, enum mistake mistake)
+static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     for (bool waited = false;; waited = true) {
         uint64_t w;
         int rc = fab_read64(seat->ep, addr, &w);
-        if (!rc && (!owner_of(w) || (rc = look_after(seat, w, mistake)) > 0)) {
-            if (mistake == NO_RECHECK && waited) {
+        if (!rc && (!owner_of(w) || (rc = look_after(seat, w)) > 0)) {
+            if (makes(seat, NO_RECHECK) && waited) {
                 uint64_t next = name_of(seat, h) << OWNER_SHIFT | ((w & TOKEN_MASK) + 1);
                 hold_publish(seat, h, RECORD_TRY_X);
                 rc = fab_write64(seat->ep, addr, next);
-                h->token = token_of(seat, next, mistake);
+                h->token = token_of(seat, next);
                 if (!rc)
                     return 0;
             } else {
-                rc = take(seat, h, w, mistake);
+                rc = take(seat, h, w);
             }
             if (rc > 0)
                 return 0;
@@ -118,13 +123,13 @@ static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, e
     }
 }
 
-static int release(const struct seat *seat, const struct hold *h, enum mistake mistake)
+static int release(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     for (bool broke = false;;) {
         uint64_t w, old;
         int rc = fab_read64(seat->ep, addr, &w);
-        if (!rc && owner_of(w) != name_of(seat, h) && mistake != UNLOCK_BY_NAME && !broke)
+        if (!rc && owner_of(w) != name_of(seat, h) && !makes(seat, UNLOCK_BY_NAME) && !broke)
             return -PAWL_ENOTOWNER;
         bool gone = !rc && owner_of(w) != name_of(seat, h) && broke; /* an earlier try took effect */
         if (!rc && !gone)
@@ -139,14 +144,14 @@ static int release(const struct seat *seat, const struct hold *h, enum mistake m
     }
 }
 
-struct funeral {
+struct cleanup {
     const struct seat *seat;
     uint32_t epoch;
 };
 
 static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
-    const struct funeral *f = ctx;
+    const struct cleanup *f = ctx;
     const struct seat *seat = f->seat;
     fab_addr addr = space_lock_addr(seat->space, record_index(word));
     for (;;) {
@@ -168,14 +173,9 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
 
 static int recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
-    struct funeral f = {.seat = seat, .epoch = epoch};
+    struct cleanup f = {.seat = seat, .epoch = epoch};
     int rc = seat_records(seat, dead, recover_record, &f);
     return rc > 0 ? 0 : rc;
-}
-
-static bool busted_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, RECORD_TRY_X);
 }
 
 static int busted_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
@@ -188,24 +188,17 @@ static int busted_peek(const struct seat *seat, uint64_t index, struct lock_view
 }
 
 #define BUSTED(id, text, says, mistake)                                                                                            \
-    static int id##_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)                                            \
-    {                                                                                                                              \
-        return acquire(seat, h, deadline, mistake);                                                                                \
-    }                                                                                                                              \
-    static int id##_release(const struct seat *seat, const struct hold *h)                                                         \
-    {                                                                                                                              \
-        return release(seat, h, mistake);                                                                                          \
-    }                                                                                                                              \
     const struct design design_busted_##id = {.name = "busted-" text,                                                              \
                                               .summary = (says),                                                                   \
                                               .kind = DESIGN_BUSTED,                                                               \
                                               .features = DESIGN_EXCLUSIVE | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT,     \
                                               .substrates = DESIGN_ON_SIM,                                                         \
                                               .tolerates = FAULTS_ALL,                                                             \
+                                              .mistakes = (mistake),                                                               \
                                               .lock_size = 16,                                                                     \
-                                              .acquire = id##_acquire,                                                             \
-                                              .release = id##_release,                                                             \
-                                              .holds = busted_holds,                                                               \
+                                              .acquire = acquire,                                                                  \
+                                              .release = release,                                                                  \
+                                              .holds = baseline_holds,                                                             \
                                               .recover = recover,                                                                  \
                                               .peek = busted_peek}
 
@@ -310,7 +303,7 @@ const struct design design_busted_no_fence = {
     .local = true,
     .acquire = no_fence_acquire,
     .release = no_fence_release,
-    .holds = busted_holds,
+    .holds = baseline_holds,
     .peek = no_fence_peek,
 };
 
@@ -355,6 +348,6 @@ const struct design design_busted_mixed_cas = {
     .lock_size = 16,
     .acquire = mixed_cas_acquire,
     .release = mixed_cas_release,
-    .holds = busted_holds,
+    .holds = baseline_holds,
     .peek = busted_peek,
 };

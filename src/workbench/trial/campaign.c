@@ -72,9 +72,6 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     bool recovers = p->design->features & DESIGN_RECOVERY;
     unsigned workers = 2 + (unsigned)rng_below(r, FIXED_CLIENTS_MAX - 2);
     c->locks = rng_chance(r, 1, 4) ? CAMPAIGN_LOCKS_MAX : 1 + rng_below(r, 6);
-    c->shared = p->design->features & DESIGN_SHARED;
-    c->convert = p->design->features & DESIGN_CONVERT;
-    c->timeout = p->design->features & DESIGN_TIMEOUT;
     bool ranges = p->design->features & DESIGN_RANGES;
     /* Not from the stream: the other draws stay what they are. */
     c->busy = !ranges && mix64(p->seed ^ BUSY_SALT) % (p->faults ? BUSY_ONE_IN_FAULTY : BUSY_ONE_IN) == 0;
@@ -120,29 +117,13 @@ static bool forgot(const struct cluster *cl)
 /* Whatever the design runs on. */
 static void report(const struct campaign *c, struct campaign_result *out)
 {
-    *out = (struct campaign_result){
-        .violations = c->oracle.violations,
-        .stuck = *c->clients_done < c->clients,
-        .events = c->sim->events,
-        .grants = c->oracle.grants,
-        .shared = c->done.shared,
-        .exclusive = c->done.exclusive,
-        .upgrades = c->done.upgrades,
-        .downgrades = c->done.downgrades,
-        .grown = c->done.grown,
-        .shrunk = c->done.shrunk,
-        .splits = c->done.splits,
-        .retuned = c->done.retuned,
-        .taller = c->done.taller,
-        .smaller = c->done.smaller,
-        .timeouts = c->done.timeouts,
-        .cancelled = c->done.cancelled,
-        .deadlocks = c->done.deadlocks,
-        .orders = c->done.orders,
-        .unknown = c->done.unknown,
-        .virtual_ns = c->sim->now_ns,
-        .hash = c->sim->hash,
-    };
+    *out = c->done;
+    out->violations = c->oracle.violations;
+    out->stuck = *c->clients_done < c->clients;
+    out->events = c->sim->events;
+    out->grants = c->oracle.grants;
+    out->virtual_ns = c->sim->now_ns;
+    out->hash = c->sim->hash;
     memcpy(out->why, c->oracle.first, sizeof out->why);
     memcpy(out->faults, c->sim->faults.counts, sizeof out->faults);
     for (unsigned i = 0; i < c->clients && out->stuck && !out->violations; i++)
@@ -171,30 +152,47 @@ static unsigned limited(uint64_t drawn, uint64_t limit)
     return (unsigned)(limit ? min_u64(drawn, limit) : drawn);
 }
 
+static void draw_sizes(struct campaign *c, unsigned *clients, unsigned *hosts, unsigned *tasks)
+{
+    struct rng *r = &c->swarm;
+    *clients = 2 + (unsigned)rng_below(r, rng_chance(r, 1, 2) ? 4 : CAMPAIGN_CLIENTS_MAX);
+    c->locks = draw_locks(r);
+    *hosts = 1 + (unsigned)rng_below(r, 6);
+    *tasks = 1 + (unsigned)rng_below(r, ACTORS_MAX);
+}
+
+/* All clients but the last, which audits, are mortal. */
+static void limit_sizes(struct campaign *c, const struct swarm_limits *l, unsigned *clients, unsigned *mortals, unsigned *hosts,
+                        unsigned *tasks, uint64_t *safety_ns)
+{
+    *mortals = limited(*clients - 1, l->clients);
+    *clients = *mortals + 1;
+    c->locks = limited(c->locks, l->locks);
+    *hosts = limited(*hosts, l->hosts);
+    *tasks = limited(*tasks, l->tasks);
+    *safety_ns = l->safety_ns ? min_u64(*safety_ns, l->safety_ns) : *safety_ns;
+}
+
 static void swarm_cluster(struct campaign *c, const struct campaign_params *p, struct cluster_params *out)
 {
     struct rng *r = &c->swarm;
-    const struct swarm_limits *l = &p->limits;
-    unsigned workers = out->clients - 1;
     if (p->campaign == CAMPAIGN_SWARM) {
-        workers = 1 + (unsigned)rng_below(r, rng_chance(r, 1, 2) ? 4 : CAMPAIGN_CLIENTS_MAX);
-        c->locks = draw_locks(r);
-        out->hosts = 1 + (unsigned)rng_below(r, 6);
-        out->tasks = 1 + (unsigned)rng_below(r, ACTORS_MAX);
+        draw_sizes(c, &out->clients, &out->hosts, &out->tasks);
         out->capacity = out->capacity < c->locks || rng_chance(r, 1, 3) ? max_u64(c->locks / 3, 1) : c->locks;
         if (!(p->design->features & DESIGN_TOKENS) || !p->design->raise)
             out->capacity = c->locks;
         out->safety_ns = draw_safety(r, c->mix.lease_ns);
         out->swarm = true;
     }
-    workers = limited(workers, l->clients);
-    c->locks = limited(c->locks, l->locks);
+    limit_sizes(c, &p->limits, &out->clients, &out->mortals, &out->hosts, &out->tasks, &out->safety_ns);
     out->capacity = min_u64(out->capacity, c->locks);
-    out->clients = workers + 1;
-    out->mortals = workers;
-    out->hosts = limited(out->hosts, l->hosts);
-    out->tasks = limited(out->tasks, l->tasks);
-    out->safety_ns = l->safety_ns ? min_u64(out->safety_ns, l->safety_ns) : out->safety_ns;
+}
+
+static int begin(struct campaign *c, uint64_t safety_ns, unsigned clients)
+{
+    c->safety_ns = safety_ns;
+    c->clients = clients;
+    return oracle_init(&c->oracle, c->locks, c->design->features & DESIGN_TOKENS, valid, c);
 }
 
 static int run_cluster(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
@@ -206,11 +204,9 @@ static int run_cluster(struct campaign *c, const struct campaign_params *p, cons
     if (params.keys == PAWL_KEYS_DENSE)
         params.capacity = c->locks;
     params.time_max_ns = params.safety_ns + HEALING_LEASES * c->mix.lease_ns;
-    c->safety_ns = params.safety_ns;
-    c->clients = params.clients;
     c->clients_done = &c->cluster.clients_done;
     c->sim = &c->cluster.sim;
-    int rc = oracle_init(&c->oracle, c->locks, p->design->features & DESIGN_TOKENS, valid, c);
+    int rc = begin(c, params.safety_ns, params.clients);
     if (rc)
         return rc;
     if (c->busy && !p->faults) {
@@ -237,9 +233,6 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
     struct rng *r = &c->random;
     unsigned workers = 2 + (unsigned)rng_below(r, FIXED_CLIENTS_MAX - 2), hosts = 1 + (unsigned)rng_below(r, 4);
     c->locks = rng_chance(r, 1, 4) ? CAMPAIGN_LOCKS_MAX : 1 + rng_below(r, 6);
-    c->shared = p->design->features & DESIGN_SHARED;
-    c->convert = p->design->features & DESIGN_CONVERT;
-    c->timeout = p->design->features & DESIGN_TIMEOUT;
     c->nests = p->design->features & DESIGN_DEADLOCK;
     c->patient = c->nests && mix64(p->seed ^ PATIENT_SALT) % 2 == 0;
     c->calls = p->design->features & DESIGN_CALLS && mix64(p->seed ^ CALL_SALT) % 2 == 0;
@@ -294,27 +287,16 @@ static void give_ranks(struct campaign *c, const struct campaign_params *p, cons
 static void swarm_rack(struct campaign *c, const struct campaign_params *p, struct rack_params *out)
 {
     struct rng *r = &c->swarm;
-    const struct swarm_limits *l = &p->limits;
-    unsigned workers = out->clients - 1;
     if (p->campaign == CAMPAIGN_SWARM) {
-        workers = 1 + (unsigned)rng_below(r, rng_chance(r, 1, 2) ? 4 : CAMPAIGN_CLIENTS_MAX);
-        c->locks = draw_locks(r);
-        out->hosts = 1 + (unsigned)rng_below(r, 6);
-        out->tasks = 1 + (unsigned)rng_below(r, ACTORS_MAX);
+        draw_sizes(c, &out->clients, &out->hosts, &out->tasks);
         out->safety_ns = draw_safety(r, c->mix.lease_ns);
         out->retry_ns = c->mix.lease_ns / RETRIES_OF_LEASE >> rng_below(r, 3);
         out->swarm = true;
     }
-    workers = limited(workers, l->clients);
-    c->locks = limited(c->locks, l->locks);
+    limit_sizes(c, &p->limits, &out->clients, &out->mortals, &out->hosts, &out->tasks, &out->safety_ns);
     out->locks = c->locks;
-    out->clients = workers + 1;
-    out->mortals = workers;
-    out->hosts = limited(out->hosts, l->hosts);
     if (p->design->packet->on_hosts)
         out->servers = limited(out->servers, out->hosts);
-    out->tasks = limited(out->tasks, l->tasks);
-    out->safety_ns = l->safety_ns ? min_u64(out->safety_ns, l->safety_ns) : out->safety_ns;
 }
 
 static int run_rack(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
@@ -323,14 +305,11 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     swarm_rack(c, p, &params);
     params.switch_locks = draw_room(c, p);
     params.time_max_ns = params.safety_ns + HEALING_LEASES * c->mix.lease_ns;
-    c->safety_ns = params.safety_ns;
-    c->clients = params.clients;
     c->clients_done = &c->rack.clients_done;
     c->sim = &c->rack.sim;
-    int rc = oracle_init(&c->oracle, c->locks, p->design->features & DESIGN_TOKENS, valid, c);
-    if (rc)
-        return rc;
-    rc = rack_init(&c->rack, &params);
+    int rc = begin(c, params.safety_ns, params.clients);
+    if (!rc)
+        rc = rack_init(&c->rack, &params);
     if (rc)
         return rc;
     give_ranks(c, p, &params);
@@ -358,6 +337,9 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
     }
     model_set(&model, "poll_ns", max_u64(model_get(&model, MODEL_poll_ns), POLL_NS));
     c->design = p->design;
+    c->shared = p->design->features & DESIGN_SHARED;
+    c->convert = p->design->features & DESIGN_CONVERT;
+    c->timeout = p->design->features & DESIGN_TIMEOUT;
     int rc = p->design->packet ? run_rack(c, p, &model, out) : run_cluster(c, p, &model, out);
     oracle_free(&c->oracle);
     free(c);

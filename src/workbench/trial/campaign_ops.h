@@ -31,12 +31,8 @@ struct campaign {
     uint64_t units;                                    /* of a lock, if the design has ranges: what it is made for; else 0 */
     uint64_t op[CAMPAIGN_CLIENTS_MAX + 1][ACTORS_MAX]; /* number of the operation that may be cancelled; 0: none */
     uint64_t ops;
-    struct {
-        uint64_t shared, exclusive, upgrades, downgrades, timeouts, cancelled, deadlocks, grown, shrunk, splits;
-        uint64_t retuned, taller, smaller;
-        uint64_t orders, unknown;
-    } done;
-    bool calls; /* data servers are asked to do something */
+    struct campaign_result done; /* as far as it is counted while the clients work */
+    bool calls;                  /* data servers are asked to do something */
     uint64_t orders;
     struct campaign_data data[CAMPAIGN_LOCKS_MAX];
     uint8_t fates[CAMPAIGN_ORDERS_MAX]; /* of orders */

@@ -210,77 +210,6 @@ static int client_bind(struct rack_client *c)
     return sim_wire_bind(c->rack->wire, c->process, rack_client_port(c), 0, 0, client_packet, c);
 }
 
-/* ---- servers ---- */
-
-static uint64_t server_clock(const struct rack_server *s)
-{
-    return sim_host_clock(s->process->host, sim_now(&s->rack->sim));
-}
-
-static void server_tick(void *arg, uint64_t tag);
-
-static void server_tick_at(struct rack_server *s, uint64_t at_ns)
-{
-    if (at_ns >= s->tick_ns)
-        return;
-    s->tick_ns = at_ns;
-    sim_at(&s->rack->sim, at_ns, server_tick, s, at_ns);
-}
-
-static void server_flush(struct rack_server *s)
-{
-    rack_send_all(s->rack, s->process->host);
-    outbox_clear(&s->rack->outbox);
-    server_tick_at(s, sim_now(&s->rack->sim) + s->rack->config.retry_ns);
-}
-
-static void server_tick(void *arg, uint64_t tag)
-{
-    struct rack_server *s = arg;
-    struct rack *r = s->rack;
-    const struct sim_host *host = s->process->host;
-    if (tag != s->tick_ns)
-        return;
-    s->tick_ns = UINT64_MAX;
-    if (!host->up || !r->design->server_tick)
-        return;
-    if (host->paused_until_ns > sim_now(&r->sim)) {
-        server_tick_at(s, host->paused_until_ns);
-        return;
-    }
-    uint64_t next = r->design->server_tick(s->memory, server_clock(s), &r->outbox);
-    rack_send_all(r, host);
-    outbox_clear(&r->outbox);
-    if (next != UINT64_MAX)
-        server_tick_at(s, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + 1));
-}
-
-static void server_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
-{
-    struct rack_server *s = ctx;
-    s->rack->design->server_packet(s->memory, data, len, server_clock(s), &s->rack->outbox);
-    server_flush(s);
-}
-
-static int server_start(struct rack_server *s)
-{
-    struct rack *r = s->rack;
-    free(s->memory);
-    s->memory = calloc(1, r->design->server_bytes(&r->config));
-    if (!s->memory)
-        return -ENOMEM;
-    s->tick_ns = UINT64_MAX;
-    bool first = s->process->host->births == 1;
-    uint32_t life = r->design->spills && !first ? ++r->life : (uint32_t)s->process->host->births; /* one order with the switch's */
-    r->design->server_init(s->memory, &r->config, s->machine, life, first, server_clock(s));
-    if (r->params.apply)
-        r->design->server_apply(s->memory, r->params.apply, r->params.user);
-    if (r->design->spills || r->design->steward_packet)
-        server_tick_at(s, sim_now(&r->sim) + 1); /* it speaks first */
-    return sim_wire_bind(r->wire, s->process, PORT_SERVER, r->params.cores, model_get(r->sim.model, MODEL_server_service_ns),
-                         server_packet, s);
-}
-
 /* ---- the switch ---- */
 
 static unsigned switch_count(const struct rack *r)
@@ -470,7 +399,7 @@ static void on_restarted(void *ctx, struct sim_process *process)
             rc = pool_bind(&r->hosts[i]);
     for (unsigned i = 0; i < r->server_count; i++)
         if (r->servers[i].process == process)
-            rc = server_start(&r->servers[i]);
+            rc = rack_box_start(&r->servers[i]);
     if (process == r->steward.process || process == r->backup.process)
         rc = rack_box_start(process == r->steward.process ? &r->steward : &r->backup);
     assert(!rc);
@@ -512,15 +441,11 @@ static int add_host(struct rack *r, unsigned i)
 
 static int add_server(struct rack *r, unsigned i)
 {
-    struct rack_server *s = &r->servers[i];
     struct sim_host *host = r->design->on_hosts ? r->hosts[i].host : sim_host_new(&r->sim);
-    s->rack = r;
-    s->machine = r->config.server[i];
-    if (!host || !(s->process = sim_process_new(host)))
-        return -ENOMEM;
-    host->server = true;
-    r->host_of[s->machine] = host->id;
-    return server_start(s);
+    r->servers[i].machine = r->config.server[i];
+    if (host)
+        r->host_of[r->config.server[i]] = host->id;
+    return rack_box_add(r, &r->servers[i], RACK_SERVER, host);
 }
 
 static int add_client(struct rack *r, unsigned id)
@@ -585,10 +510,10 @@ static int add_all(struct rack *r)
     if (!rc && r->design->switch_packet)
         rc = switch_start(r);
     if (!rc && r->design->steward_packet)
-        rc = rack_box_add(r, &r->steward, false);
+        rc = rack_box_add(r, &r->steward, RACK_STEWARD, sim_host_new(&r->sim));
     if (!rc && r->config.switches > 1) {
         sim_wire_redundant(r->wire);
-        rc = rack_box_add(r, &r->backup, true);
+        rc = rack_box_add(r, &r->backup, RACK_BACKUP, sim_host_new(&r->sim));
     }
     for (unsigned i = 0; i < r->params.clients && !rc; i++)
         rc = add_client(r, i);

@@ -54,21 +54,18 @@ struct rack_host {
     struct rack_client **clients; /* by session */
 };
 
-struct rack_server {
-    struct rack *rack;
-    struct sim_process *process;
-    uint16_t machine;
-    void *memory;
-    uint64_t tick_ns;
-};
+/* A machine with one part of the design and no clients (rack_box.c). */
+enum rack_box_kind { RACK_SERVER, RACK_STEWARD, RACK_BACKUP };
 
-/* The steward, or a backup of the switch (rack_box.c). */
 struct rack_box {
     struct rack *rack;
     struct sim_process *process;
+    enum rack_box_kind kind;
+    uint16_t machine; /* of a server */
     void *memory;
-    uint64_t tick_ns;
-    bool is_switch;
+    uint64_t tick_ns, tick_min_ns; /* the next; and the shortest time between two */
+    uint64_t (*tick)(void *state, uint64_t now, struct outbox *out);
+    void (*packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 };
 
 struct rack_params {
@@ -121,7 +118,7 @@ struct rack {
     } cut;
     uint64_t switch_tick_ns;
     struct rack_host *hosts;
-    struct rack_server *servers;
+    struct rack_box *servers;
     struct rack_box steward, backup; /* process null: there is none */
     unsigned server_count;
     uint32_t *host_of; /* sim host by machine number */
@@ -150,7 +147,7 @@ extern const struct actor_ops rack_actor_ops;
 
 /* Sends what is in the outbox. */
 void rack_send_all(struct rack *r, const struct sim_host *from);
-int rack_box_add(struct rack *r, struct rack_box *b, bool is_switch);
+int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, struct sim_host *host); /* null: -ENOMEM */
 int rack_box_start(struct rack_box *b);
 
 uint64_t rack_clock(const struct rack_host *h);

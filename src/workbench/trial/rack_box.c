@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Machines of the simulated rack with one part of the design each and no clients: the steward, and a backup of the switch. */
+/* Machines of the simulated rack with one part of the design each and no clients: lock servers, the steward, and a backup of the
+ * switch. */
 #include "workbench/trial/rack.h"
 
 #include <errno.h>
@@ -37,24 +38,39 @@ static void box_tick(void *arg, uint64_t tag)
     if (tag != b->tick_ns)
         return;
     b->tick_ns = UINT64_MAX;
-    if (!host->up)
+    if (!host->up || !b->tick)
         return;
     if (host->paused_until_ns > sim_now(&r->sim)) {
         tick_at(b, host->paused_until_ns);
         return;
     }
-    uint64_t next = (b->is_switch ? r->design->switch_tick : r->design->steward_tick)(b->memory, box_clock(b), &r->outbox);
+    uint64_t next = b->tick(b->memory, box_clock(b), &r->outbox);
     rack_send_all(r, host);
     outbox_clear(&r->outbox);
-    tick_at(b, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + NS_PER_US));
+    if (next != UINT64_MAX)
+        tick_at(b, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + b->tick_min_ns));
 }
 
 static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
 {
     struct rack_box *b = ctx;
-    const struct packet_design *d = b->rack->design;
-    (b->is_switch ? d->switch_packet : d->steward_packet)(b->memory, data, len, box_clock(b), &b->rack->outbox);
+    b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
     flush(b);
+}
+
+static int server_start(struct rack_box *b)
+{
+    struct rack *r = b->rack;
+    const struct packet_design *d = r->design;
+    bool first = b->process->host->births == 1;
+    uint32_t life = d->spills && !first ? ++r->life : (uint32_t)b->process->host->births; /* one order with the switch's */
+    d->server_init(b->memory, &r->config, b->machine, life, first, box_clock(b));
+    if (r->params.apply)
+        d->server_apply(b->memory, r->params.apply, r->params.user);
+    if (d->spills || d->steward_packet)
+        tick_at(b, sim_now(&r->sim) + 1); /* it speaks first */
+    return sim_wire_bind(r->wire, b->process, PORT_SERVER, r->params.cores, model_get(r->sim.model, MODEL_server_service_ns),
+                         box_packet, b);
 }
 
 int rack_box_start(struct rack_box *b)
@@ -63,25 +79,32 @@ int rack_box_start(struct rack_box *b)
     const struct rack_config *c = &b->rack->config;
     uint32_t life = (uint32_t)b->process->host->births;
     free(b->memory);
-    b->memory = calloc(1, b->is_switch ? d->switch_bytes(c) : d->steward_bytes(c));
+    b->memory = calloc(1, b->kind == RACK_SERVER   ? d->server_bytes(c)
+                          : b->kind == RACK_BACKUP ? d->switch_bytes(c)
+                                                   : d->steward_bytes(c));
     if (!b->memory)
         return -ENOMEM;
     b->tick_ns = UINT64_MAX;
-    if (b->is_switch) {
+    if (b->kind == RACK_SERVER)
+        return server_start(b);
+    if (b->kind == RACK_BACKUP) {
         d->switch_init(b->memory, c, life, box_clock(b));
         d->switch_number(b->memory, 1);
     } else {
         d->steward_init(b->memory, c, life * LIVES_APART, life == 1, box_clock(b));
     }
     tick_at(b, sim_now(&b->rack->sim) + 1);
-    return sim_wire_bind(b->rack->wire, b->process, b->is_switch ? 1 : PORT_POOL, 0, 0, box_packet, b);
+    return sim_wire_bind(b->rack->wire, b->process, b->kind == RACK_BACKUP ? 1 : PORT_POOL, 0, 0, box_packet, b);
 }
 
-int rack_box_add(struct rack *r, struct rack_box *b, bool is_switch)
+int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, struct sim_host *host)
 {
-    struct sim_host *host = sim_host_new(&r->sim);
+    const struct packet_design *d = r->design;
     b->rack = r;
-    b->is_switch = is_switch;
+    b->kind = kind;
+    b->tick_min_ns = kind == RACK_SERVER ? 1 : NS_PER_US;
+    b->tick = kind == RACK_SERVER ? d->server_tick : kind == RACK_BACKUP ? d->switch_tick : d->steward_tick;
+    b->packet = kind == RACK_SERVER ? d->server_packet : kind == RACK_BACKUP ? d->switch_packet : d->steward_packet;
     if (!host || !(b->process = sim_process_new(host)))
         return -ENOMEM;
     host->server = true;
