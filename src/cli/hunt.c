@@ -77,7 +77,7 @@ static int choose(struct hunt_params *p)
     }
     if (strlen(opts.design) >= sizeof names)
         return args_complain(&usage, "--design is longer than %zu bytes", sizeof names - 1);
-    strcpy(names, opts.design);
+    memcpy(names, opts.design, strlen(opts.design) + 1);
     for (char *rest, *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
         const struct design *d = design_find(name);
         if (!d)
@@ -137,7 +137,7 @@ static void faults_text(char out[FAULTS_LEN], uint32_t faults)
             snprintf(out + len, FAULTS_LEN - len, "%s%s", len ? "," : "", fault_name((enum fault)kind));
         }
     if (!out[0])
-        strcpy(out, "none");
+        snprintf(out, FAULTS_LEN, "none");
 }
 
 static void command_text(char out[REPLAY_LEN], const struct hunt_failure *f)

@@ -61,8 +61,8 @@ static inline __attribute__((always_inline)) void netlock_run(struct netlock_pas
         NETLOCK_OPERATION(ACQUIRE, netlock_op_acquire);
         NETLOCK_OPERATION(RELEASE, netlock_op_release);
         NETLOCK_OPERATION(CANCEL, netlock_op_cancel);
+    case NETLOCK_OP_POP:
         NETLOCK_OPERATION(ENDED, netlock_op_ended);
-        NETLOCK_OPERATION(POP, netlock_op_ended);
         NETLOCK_OPERATION(WALK, netlock_op_walk);
         NETLOCK_OPERATION(PUSH, netlock_op_push);
         NETLOCK_OPERATION(LAST, netlock_op_last);
@@ -70,12 +70,12 @@ static inline __attribute__((always_inline)) void netlock_run(struct netlock_pas
         NETLOCK_OPERATION(WAIT, netlock_op_wait);
         NETLOCK_OPERATION(PULL, netlock_op_pull);
         NETLOCK_OPERATION(PEEK, netlock_op_peek);
+    case NETLOCK_OP_DROP:
         NETLOCK_OPERATION(MOVE, netlock_op_move);
-        NETLOCK_OPERATION(DROP, netlock_op_move);
         NETLOCK_OPERATION(CALL, netlock_op_call);
+    case NETLOCK_OP_STAY:
+    case NETLOCK_OP_STRENGTHEN:
         NETLOCK_OPERATION(CONVERT, netlock_op_convert);
-        NETLOCK_OPERATION(STAY, netlock_op_convert);
-        NETLOCK_OPERATION(STRENGTHEN, netlock_op_convert);
         NETLOCK_OPERATION(UPGRADE, netlock_op_upgrade);
         NETLOCK_OPERATION(SOLE, netlock_op_sole);
         NETLOCK_OPERATION(WEAKENED, netlock_op_weakened);

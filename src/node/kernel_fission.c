@@ -290,6 +290,7 @@ static int serve(const struct kernel_params *p, struct plane *plane, struct memb
     int rc = c ? care_begin(c, plane, m) : explain(-ENOMEM, "out of memory");
     if (!rc)
         rc = kernel_attach(p, plane);
+    assert(rc || (c && c->live));
     if (!rc && c->live->closed)
         p->report("closed until hosts have told what they hold, or their leases are over");
     if (!rc)

@@ -83,7 +83,7 @@ struct claimed {
     struct citron_whole whole;
 };
 
-void claim_init(struct claimed *out);
+void claim_init(struct claimed *c);
 /* The end of the group of claims from that one on which go through the phases together. */
 unsigned claim_group_end(const struct citron_job *j, unsigned from);
 /* (c), and lines 29 to 31 of (d), in one batch. */

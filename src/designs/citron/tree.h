@@ -24,6 +24,7 @@ struct tree_node {
 /* 4^n */
 static inline uint64_t tree_pow4(unsigned n)
 {
+    assert(n <= TREE_HEIGHT_MAX + 1);
     return UINT64_C(1) << (2 * n);
 }
 
