@@ -6,6 +6,7 @@
 #include "designs/fisslock/mistakes.h"
 #include "designs/fisslock/options.h"
 #include "designs/netlock/mistakes.h"
+#include "designs/netlock/netlock.h"
 #include "designs/packet/parts.h"
 #include "designs/shiftlock/mistakes.h"
 #include "designs/srvlock/mistakes.h"
@@ -63,7 +64,8 @@ static const struct variant {
     {"busted-netlock-drain", &design_netlock, NETLOCK_MISTAKE_NO_DRAIN, FAULTS_ALL, 0, "a lock moves while it is held"},
     {"busted-netlock-deaf", &design_netlock, NETLOCK_MISTAKE_DEAF_SERVER, FAULTS_ALL, 0,
      "a server grants what it was asked to buffer only"},
-    {"busted-netlock-heir", &design_netlock, NETLOCK_MISTAKE_HASTY_HEIR, FAULTS_ALL, 0, "a server that takes over grants at once"},
+    {"busted-netlock-heir", &design_netlock, NETLOCK_MISTAKE_HASTY_HEIR, FAULTS_ALL, NETLOCK_SERVERS_ONLY,
+     "a server that takes over grants at once"},
     {"busted-netlock-rebel", &design_netlock, NETLOCK_MISTAKE_NO_STEWARD, FAULTS_ALL, 0,
      "a server grants without a lease of its own"},
     {"busted-netlock-superseded", &design_netlock, NETLOCK_MISTAKE_SUPERSEDED, FAULTS_ALL, 0,
