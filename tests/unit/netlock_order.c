@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's order and allocation. Hosts, switch and a server, packets carried by hand: first come at the switch, first served,
  * within a priority, whatever is in q1, what in q2, at the server because its priority has no queue in the switch, and while the
- * lock moves; as if it were one queue. And with room for all, nobody before a higher priority. Then Algorithm 3. */
+ * lock moves; as if it were one queue. And with room for all, nobody before a higher priority. What switch and server say to each
+ * other about q2 comes to an end. Then Algorithm 3. */
 #include "designs/netlock/allocate.h"
+#include "designs/netlock/server.h"
 #include "designs/packet/requests.h"
 #include "lib/rng.h"
 #include "tests/check.h"
@@ -39,7 +41,7 @@ struct bench {
         uint8_t state, mode, priority;
     } request[ALL];
     struct outbox out;
-    uint64_t grants, overflowed, low, calls, gone, seed;
+    uint64_t grants, overflowed, low, calls, lasts, gone, seed;
     uint64_t overtaken, inverted; /* what must not be: within a priority, and between them */
 };
 
@@ -102,6 +104,7 @@ static void deliver(struct bench *b)
         netlock_steward_packet(b->steward, p, f.len, b->now, &b->out);
     } else if (p->head.to.machine == MACHINE_SWITCH) {
         note_arrival(b, p);
+        b->lasts += p->head.type == NETLOCK_LAST;
         netlock_switch_packet(b->sw, p, f.len, b->now, &b->out);
     } else if (p->head.to.machine == HOSTS + 1) {
         b->overflowed += (p->flags & NETLOCK_OVERFLOW) != 0;
@@ -325,6 +328,105 @@ static void test_low(void)
     }
 }
 
+/* ---- NOTIFY and LAST: an exchange that ends ---- */
+
+#define QUICK_NS (8 * HOP_NS) /* the retry time of switch and server here: far below every lease */
+#define WAITING_CALLS 50u
+#define TURNS 20u /* packets that the server handles until the switch retransmits: fewer than have come */
+#define PACKETS_MAX 1000u
+
+static bool is_over(const struct bench *b)
+{
+    return plane_get(switch_plane(b->sw), NETLOCK_ENDS, 0) & NETLOCK_OVER || plane_lows(switch_plane(b->sw), 0);
+}
+
+/* A lock is released for which a low request had waited at the server that gave up: the switch has said NOTIFY, and it flies. */
+static struct bench *set_up_call(void)
+{
+    struct bench *b = set_up_low(1, 1);
+    struct nl_switch *w = b->sw;
+    w->config.retry_ns = ((struct server *)b->server)->config.retry_ns = QUICK_NS;
+    w->restless_ns = switch_control(w, 0)->next_ns = b->now;
+    ask_for(b, 0, 0);
+    send(b);
+    settle(b, FLIGHT);
+    ask_for(b, REQUESTS, 7);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK_EQ(netlock_give_up(b->host[2], 0, -ETIMEDOUT, b->now, &b->out), 0);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK_EQ(netlock_release(b->host[1], 0, b->now, &b->out), 0);
+    send(b);
+    settle(b, 1);
+    CHECK(is_over(b) && b->flying);
+    b->lasts = 0;
+    return b;
+}
+
+static void retransmit(struct bench *b)
+{
+    b->now += 4 * QUICK_NS;
+    netlock_switch_tick(b->sw, b->now, &b->out);
+    send(b);
+}
+
+/* The server was away, and takes longer to answer than the switch to ask again. */
+static void test_slow_server(void)
+{
+    struct bench *b = set_up_call();
+    unsigned packets = 0;
+    uint64_t count = plane_get(switch_plane(b->sw), NETLOCK_ARRIVALS, 0);
+    for (unsigned i = 0; i < WAITING_CALLS; i++)
+        retransmit(b);
+    CHECK(b->flying > WAITING_CALLS);
+    CHECK_EQ(plane_get(switch_plane(b->sw), NETLOCK_ARRIVALS, 0), count); /* else the answer to none of them is the last */
+    for (; b->flying && packets < PACKETS_MAX; packets++) {
+        b->flight[0].at_ns = max_u64(b->flight[0].at_ns, b->now);
+        deliver(b);
+        if (packets % TURNS == TURNS - 1)
+            retransmit(b);
+    }
+    printf("a slow server: %u packets until all was said, %" PRIu64 " LASTs\n", packets, b->lasts);
+    CHECK(packets < PACKETS_MAX && !is_over(b));
+    tear_down(b);
+}
+
+/* The NOTIFY that flies. */
+static struct flying notify_of(const struct bench *b)
+{
+    for (unsigned i = 0; i < b->flying; i++)
+        if (((const struct netlock_packet *)(const void *)b->flight[i].data)->head.type == NETLOCK_NOTIFY)
+            return b->flight[i];
+    CHECK_FAIL("there is no NOTIFY");
+}
+
+/* NOTIFY is doubled, and comes again when the server has answered a later one. A LAST that is lost is said again. */
+static void test_doubled(bool lost)
+{
+    struct bench *b = set_up_call();
+    struct flying notify = notify_of(b);
+    for (unsigned i = 0; i < 7; i++)
+        b->flight[b->flying++] = notify;
+    if (lost) {
+        settle(b, b->flying); /* as far as the answers */
+        b->flying = 0;
+        CHECK(is_over(b) && !b->lasts);
+        retransmit(b);
+    }
+    settle(b, FLIGHT);
+    CHECK(b->lasts == 1 && !is_over(b));
+    const struct lock *l = server_lock(b->server, 0);
+    uint32_t closed = l->closed;
+    struct netlock_packet *older = (struct netlock_packet *)(void *)notify.data;
+    older->count--;
+    notify.at_ns = b->now;
+    b->flight[b->flying++] = notify;
+    settle(b, FLIGHT);
+    CHECK(b->lasts == 1 && l->closed == closed); /* what was passed on before `closed` comes too late, as before */
+    tear_down(b);
+}
+
 /* ---- Algorithm 3 ---- */
 
 static void test_allocation(void)
@@ -378,6 +480,9 @@ int main(void)
     }
     test_turn();
     test_low();
+    test_slow_server();
+    test_doubled(false);
+    test_doubled(true);
     test_allocation();
     test_a_million();
     return 0;

@@ -609,7 +609,8 @@ static void say_again(struct shuffle *s)
     if (s->push.nonce)
         launch(s, s->push);
     else if (plane_get(s->plane, NETLOCK_ENDS, s->lock) & NETLOCK_OVER || plane_lows(s->plane, s->lock))
-        launch(s, (struct netlock_pass){.op = NETLOCK_OP_CALL, .machine = 1});
+        launch(s, (struct netlock_pass){
+                      .op = NETLOCK_OP_LAST, .machine = 1, .count = ~(uint32_t)plane_get(s->plane, NETLOCK_ARRIVALS, s->lock)});
 }
 
 static void step_packet(struct shuffle *s)

@@ -69,7 +69,11 @@ void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outb
     struct plane *plane = switch_plane(w);
     const struct plane_region r = plane_region(plane, lock);
     if (r.wait_size && r.levels < NETLOCK_PRIORITIES && switch_has_others(w, lock) && is_empty(w, lock)) {
-        struct netlock_pass pass = {.op = NETLOCK_OP_CALL}; /* what it promises is true at one moment: of a pass */
+        /* What it promises is true at one moment: of a pass. That of a LAST which is not the last tells the same count again if
+         * OVER is set. CALL would count itself as an arrival, and no LAST would ever be the last while the server takes longer to
+         * answer than the switch to ask again. */
+        uint32_t other = ~(uint32_t)plane_get(plane, NETLOCK_ARRIVALS, lock);
+        struct netlock_pass pass = {.op = NETLOCK_OP_LAST, .round = round_of(w, lock), .count = other};
         switch_run(w, lock, &pass, now, out);
         return;
     }

@@ -38,6 +38,7 @@ struct lock {
     uint64_t token;       /* of the latest grant */
     uint64_t from_ns;     /* not granted before */
     uint64_t next_ns;     /* when to say again what its place demands */
+    uint64_t said_ns;     /* when it said LAST */
     uint64_t drain_ns;    /* LENDING: since when; LENT: how long it took until nobody held it */
     uint32_t first, last; /* the waiters */
     uint32_t held;        /* the holders; the latest first */

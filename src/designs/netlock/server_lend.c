@@ -91,6 +91,7 @@ static void begin_counts(struct lock *l)
     l->closed = l->closed_low = UINT32_MAX; /* before the first arrival */
     l->levels = 0;
     l->called = false;
+    l->said_ns = 0;
 }
 
 /* Whether the switch is to have the lock in a round that this server did not know of. */
@@ -190,7 +191,7 @@ static bool push_one(struct server *s, struct lock *l, const struct entry *e, st
     return true;
 }
 
-static void say_last(struct server *s, struct lock *l, uint32_t count, struct outbox *out)
+static void say_last(struct server *s, struct lock *l, uint32_t count, uint64_t now, struct outbox *out)
 {
     struct netlock_packet *p = server_to_switch(s, l, NETLOCK_LAST, out);
     if (!p)
@@ -198,10 +199,24 @@ static void say_last(struct server *s, struct lock *l, uint32_t count, struct ou
     p->count = count;
     p->flags = l->first ? NETLOCK_LOW : 0;
     l->closed = count;
+    l->said_ns = now;
     if (!l->first)
         l->closed_low = count;
     l->called = false;
     l->credit = l->push; /* newcomers will fill the queue; the room is told anew */
+}
+
+/* What the switch said finds nothing to push: q2 has come to its end. Of each count the server says LAST once; again, as of an
+ * older count, only when it has said none for a retry time. So a NOTIFY or PUSHED that is doubled or late is not answered, and the
+ * exchange ends: a LAST that is not the last is answered by NOTIFY, that one by LAST only if a request has come since, or a call
+ * has begun; and of a call comes a push. If LAST is lost, the NOTIFY that the switch retransmits finds the server silent. `closed`
+ * goes back then only: that NOTIFY may be very late, or the count has wrapped since, and nobody can tell. */
+static void end_q2(struct server *s, struct lock *l, uint32_t count, uint64_t now, struct outbox *out)
+{
+    if ((int32_t)(count - l->closed) > 0 || now >= l->said_ns + s->config.retry_ns)
+        say_last(s, l, count, now, out);
+    else
+        l->credit = l->push; /* as with the LAST that was said */
 }
 
 /* ---- priorities that have no queue in the switch (dataplane/netlock.h) ---- */
@@ -286,7 +301,7 @@ void server_on_pushed(struct server *s, struct lock *l, const struct netlock_pac
     acknowledge(s, l, p->pushed);
     server_push(s, l, now, out);
     if (has_only_lows(s, l)) /* 4.3: q2 is empty, and q1 has taken what there was */
-        say_last(s, l, p->count, out);
+        end_q2(s, l, p->count, now, out);
 }
 
 void server_on_notify(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
@@ -317,7 +332,7 @@ void server_on_notify(struct server *s, struct lock *l, const struct netlock_pac
     on_call(s, l, p);
     server_push(s, l, now, out);
     if (!l->first || has_only_lows(s, l))
-        say_last(s, l, p->count, out);
+        end_q2(s, l, p->count, now, out);
 }
 
 /* ---- and back ---- */

@@ -6,6 +6,7 @@
 #include "designs/fisslock/mistakes.h"
 #include "designs/fisslock/options.h"
 #include "designs/netlock/mistakes.h"
+#include "designs/netlock/netlock.h"
 #include "designs/packet/parts.h"
 #include "designs/shiftlock/mistakes.h"
 #include "designs/srvlock/mistakes.h"
@@ -64,7 +65,8 @@ static const struct variant {
     {NETLOCK("revert", HASTY_REVERT, "a server does not wait for the leases of a switch that died")},
     {NETLOCK("drain", NO_DRAIN, "a lock moves while it is held")},
     {NETLOCK("deaf", DEAF_SERVER, "a server grants what it was asked to buffer only")},
-    {NETLOCK("heir", HASTY_HEIR, "a server that takes over grants at once")},
+    {"busted-netlock-heir", &design_netlock, NETLOCK_MISTAKE_HASTY_HEIR, FAULTS_ALL, NETLOCK_SERVERS_ONLY,
+     "a server that takes over grants at once"},
     {NETLOCK("rebel", NO_STEWARD, "a server grants without a lease of its own")},
     {NETLOCK("superseded", SUPERSEDED, "a switch grants without a lease of its own")},
     {NETLOCK("return", HASTY_RETURN, "the original grants before the backup has drained")},
