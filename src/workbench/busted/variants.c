@@ -14,8 +14,7 @@
 #include "workbench/busted/busted.h"
 #include "workbench/trial/rack.h"
 
-extern const struct design design_alock, design_citron, design_fisslock, design_fisslock_racks, design_netlock,
-    design_netlock_switches, design_shiftlock, design_srvlock;
+extern const struct design design_alock, design_citron, design_fisslock, design_fisslock_racks, design_shiftlock, design_srvlock;
 
 /* What it takes to come late: a client that stops, and one that cannot be shut out at once. */
 #define LATE (FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DRIFT))
