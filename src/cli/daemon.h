@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What pawl serve and pawl switch share. */
+/* Shared by pawl serve and pawl switch. */
 #ifndef PAWL_CLI_DAEMON_H
 #define PAWL_CLI_DAEMON_H
 

@@ -73,7 +73,7 @@ static int count_claim(void *ctx, const struct inspect_claim *claim)
     return 0;
 }
 
-/* What is shown: a lock of a segment or of a rack; no index: it was never taken. */
+/* The lock that is shown, of a segment or of a rack; without an index it was never taken. */
 struct shown {
     const struct locker *l;
     const struct rack_look *rack;

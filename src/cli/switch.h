@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What pawl switch, policy and show share. */
+/* Shared by pawl switch, policy and show. */
 #ifndef PAWL_CLI_SWITCH_H
 #define PAWL_CLI_SWITCH_H
 
@@ -9,7 +9,7 @@
 bool cli_priorities(const char *word, uint32_t *out);
 #define CLI_PRIORITIES_WRONG "--priorities is on, off, or how many of 8 wait in the switch"
 
-/* What a pinned switch has counted, whether it runs or not. */
+/* The counters of a pinned switch, whether it runs or not. */
 int switch_show(const char *pins, bool json);
 
 #endif
