@@ -215,6 +215,7 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
         json_u64(&j, "events", s->events);
         json_u64(&j, "faults", s->faults);
         json_double(&j, "seconds", (double)s->ns / (double)NS_PER_S);
+        json_double(&j, "cpu_seconds", (double)s->cpu_ns / (double)NS_PER_S);
         json_bool(&j, "interrupted", interrupted);
         if (f->found)
             json_failure(&j, f, first, runs);

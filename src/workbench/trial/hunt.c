@@ -21,7 +21,7 @@
 struct worker {
     pid_t pid;
     uint64_t task; /* number of the run, + 1; 0: none yet */
-    uint64_t seeds, grants, events, faults;
+    uint64_t seeds, grants, events, faults, cpu_ns;
     bool failed;
     char why[ORACLE_TEXT_LEN];
 };
@@ -46,6 +46,7 @@ static void add_run(struct worker *w, const struct campaign_result *r)
 {
     w->grants += r->grants;
     w->events += r->events;
+    w->cpu_ns = world_clock(CLOCK_PROCESS_CPUTIME_ID);
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
         w->faults += r->faults[kind];
     __atomic_store_n(&w->seeds, w->seeds + 1, __ATOMIC_RELEASE);
@@ -171,6 +172,7 @@ static void sum_up(const struct hunt *h, unsigned jobs, uint64_t start, struct h
         sum->grants += w->grants;
         sum->events += w->events;
         sum->faults += w->faults;
+        sum->cpu_ns += w->cpu_ns;
     }
 }
 
