@@ -21,13 +21,14 @@ static struct {
     uint64_t campaign;
     struct swarm_limits limits;
     bool list, models, trace, json;
-} opts = {.design = "word", .faults = "all", .model = "default", .seeds = {0, 100}, .campaign = CAMPAIGN_FIXED};
+} opts = {.design = "word", .faults = "all", .seeds = {0, 100}, .campaign = CAMPAIGN_FIXED};
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to try; default word", &opts.design, NULL},
     {"seeds", 0, ARG_RANGE, "A:B", "a run for each seed from A to B-1; default 0:100", &opts.seeds, NULL},
     {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
-    {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default'", &opts.model, NULL},
+    {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default', in campaign 2 one of them by seed",
+     &opts.model, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     {"campaign", 0, ARG_U64, "N", "1: one mix of operations for all seeds (default); 2: every seed draws its own", &opts.campaign,
      NULL},
@@ -233,8 +234,8 @@ int cmd_sim(int argc, char **argv)
         return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_SWARM);
     if (!faults_parse(opts.faults, &faults))
         return args_complain(&usage, "--faults: '%s' is not all, none or a list of faults; --help lists them", opts.faults);
-    const struct model *model = model_find(opts.model);
-    if (!model)
+    const struct model *model = opts.model ? model_find(opts.model) : NULL;
+    if (opts.model && !model)
         return no_such_model();
     status = choose_all(chosen, &count);
     if (!status)

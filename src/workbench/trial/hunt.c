@@ -11,7 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIXED_ONE_IN 4            /* seeds whose mix of operations is campaign 1's */
+#define FIXED_ONE_IN 4            /* seeds whose mix of operations is campaign 1's; */
+#define FAULTLESS_ONE_IN 8        /* and of those: without faults, where the oracle judges fairness, too */
 #define LOOK_NS (100 * NS_PER_MS) /* how often the hunter looks after its workers */
 #define SAY_NS NS_PER_S           /* how often it tells of its progress */
 #define TRACE_SECONDS_MAX 20      /* of CPU time: a run that hangs has a trace without end */
@@ -35,9 +36,15 @@ static struct campaign_params params_of(const struct hunt_params *p, uint64_t ta
 {
     uint64_t seed = p->seed + task / p->count;
     const struct design *d = p->designs[task % p->count];
-    unsigned campaign = mix64(seed) % FIXED_ONE_IN ? CAMPAIGN_SWARM : CAMPAIGN_FIXED;
+    uint64_t drawn = mix64(seed);
+    unsigned campaign = drawn % FIXED_ONE_IN ? CAMPAIGN_SWARM : CAMPAIGN_FIXED;
+    bool faultless = !p->campaign && campaign == CAMPAIGN_FIXED && drawn / FIXED_ONE_IN % FAULTLESS_ONE_IN == 0;
     return (struct campaign_params){
-        .design = d, .faults = p->faults & d->tolerates, .seed = seed, .campaign = p->campaign ? p->campaign : campaign};
+        .design = d,
+        .faults = faultless ? 0 : p->faults & d->tolerates,
+        .seed = seed,
+        .campaign = p->campaign ? p->campaign : campaign,
+    };
 }
 
 /* ---- a worker ---- */

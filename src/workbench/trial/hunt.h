@@ -28,7 +28,7 @@ struct hunt_params {
     uint64_t ns;                                             /* how long; UINT64_MAX: without bound */
     uint64_t seed_ns;                                        /* CPU time after which a seed counts as hanging */
     uint32_t faults;                                         /* those that a design does not tolerate are left out */
-    unsigned campaign;                                       /* 0: mostly swarm, sometimes fixed */
+    unsigned campaign;                                       /* 0: mostly swarm, sometimes fixed, of these some without faults */
     const volatile sig_atomic_t *stop;                       /* not 0: interrupted */
     void (*progress)(void *ctx, const struct hunt_sum *sum); /* about once a second; null: not wanted */
     void *ctx;
