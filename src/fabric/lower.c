@@ -16,7 +16,7 @@ u128 fab_verb_result(const struct fab_op *op, u128 word)
     case FAB_FAA:
         return masked_add128(word, op->swap, op->swap_mask);
     case FAB_SWAP:
-        return op->swap;
+        return (word & ~op->swap_mask) | (op->swap & op->swap_mask);
     default:
         assert(!"not an atomic");
         return word;

@@ -7,11 +7,10 @@
  *
  * What it does that a kinder simulator would not
  *   tearing    a READ or WRITE of more than 8 bytes may take effect in two parts, some time apart;
- *   windows    without FAB_CPU_ATOMIC an atomic reads first and writes rmw_window_ns later: what the CPU or a plain WRITE
- *              put there in between is lost;
- *   buffers    a local store stays in the endpoint's store buffer for a while (x86-TSO), seen by its own loads only;
- *   stragglers a verb whose completion was an error may take effect after the error was returned, though before any later
- *              verb of the endpoint; verbs in flight of a crashed process still arrive, until it is fenced.
+ *   windows    without FAB_CPU_ATOMIC64 (or 128) an atomic reads first and writes rmw_window_ns later: what the CPU or a plain
+ * WRITE put there in between is lost; buffers    a local store stays in the endpoint's store buffer for a while (x86-TSO), seen by
+ * its own loads only; stragglers a verb whose completion was an error may take effect after the error was returned, though before
+ * any later verb of the endpoint; verbs in flight of a crashed process still arrive, until it is fenced.
  *
  * Failures as the caller sees them
  *   loss       a verb is sent again after retransmit_ns; after `retries` of them it ends with -FAB_EUNKNOWN;
@@ -30,8 +29,8 @@
 
 struct sim_fabric;
 
-/* What verbs the fabric has: any of FAB_MASKED, FAB_ATOMIC128 and FAB_CPU_ATOMIC; messages it always has. */
-#define SIM_FABRIC_CAPS (FAB_MASKED | FAB_ATOMIC128)
+/* What the fabric has unless asked otherwise; messages it always has, FAB_SHARED_CLOCK and FAB_KERNEL_LIFE never. */
+#define SIM_FABRIC_CAPS (FAB_MASKED | FAB_ATOMIC128 | FAB_ORDERED)
 
 /* Null if there is no memory. One per simulation, made before the harness adds its own hooks. */
 struct sim_fabric *sim_fabric_new(struct sim *sim, uint32_t caps);

@@ -247,7 +247,7 @@ static uint64_t read_turn_ns(struct sim_node *node, fab_addr addr, uint16_t len,
 static uint64_t atomic_window_ns(const struct sim_verb *verb, uint64_t same_ns)
 {
     const struct sim_fabric *fabric = verb->ep->fabric;
-    if ((fabric->caps & FAB_CPU_ATOMIC) || !verb->node->mixed)
+    if (fab_has(fabric->caps, verb->op.width == 16 ? FAB_CPU_ATOMIC128 : FAB_CPU_ATOMIC64) || !verb->node->mixed)
         return 0;
     return min_u64(model_get(fabric->sim->model, MODEL_rmw_window_ns), same_ns ? same_ns - 1 : 0);
 }

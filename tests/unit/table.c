@@ -113,7 +113,8 @@ static void begin(enum pawl_keys keys, uint64_t capacity)
     table_init(&site.table, &site.header, 0);
     for (unsigned i = 0; i < SESSIONS; i++) {
         const struct session_params params = {.lease_ns = p.lease_ns, .proof = i + 1, .label = "test"};
-        site.eps[i] = (struct fab_ep){.ops = &ops, .world = &world_real, .caps = FAB_ATOMIC128 | FAB_SHARED_CLOCK, .id = i};
+        site.eps[i] =
+            (struct fab_ep){.ops = &ops, .world = &world_real, .caps = FAB_ATOMIC128 | FAB_ORDERED | FAB_SHARED_CLOCK, .id = i};
         site.sessions[i] = (struct session){.shadow = site.shadows[i], .seen = site.seen[i]};
         site.seats[i] = (struct seat){.space = &site.space, .me = &site.sessions[i], .ep = &site.eps[i], .world = &world_real};
         CHECK_EQ(session_open(&site.seats[i], &params), 0);

@@ -96,7 +96,7 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
         .home = rng_chance(r, 1, 2) || p->design->kind == DESIGN_BUSTED,
         .tasks = 1 + (unsigned)rng_below(r, 2),
         .faults = p->faults,
-        .fabric_caps = FAB_ATOMIC128 | (rng_chance(r, 1, 2) ? FAB_MASKED : 0),
+        .fabric_caps = FAB_ATOMIC128 | FAB_ORDERED | (rng_chance(r, 1, 2) ? FAB_MASKED : 0),
         .seed = p->seed,
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
         .lease_ns = recovers ? c->mix.lease_ns : LEASE_NONE_NS,
