@@ -13,17 +13,10 @@ const char *fab_cap_name(unsigned bit)
     return bit < FAB_CAPS ? names[bit] : NULL;
 }
 
-/* Whether the fabric lacks that verb. */
-static bool must_lower(const struct fab_ep *ep, const struct fab_op *op)
-{
-    static const uint32_t needs[FAB_VERBS] = {[FAB_CAS] = FAB_MASKED_CAS, [FAB_FAA] = FAB_MASKED_FAA, [FAB_SWAP] = FAB_MASKED_SWAP};
-    return op->masked && !fab_has(ep->caps, needs[op->verb]);
-}
-
 /* One verb through the table. */
 static int one(struct fab_ep *ep, struct fab_op *op)
 {
-    if (must_lower(ep, op))
+    if (fab_must_lower(ep->caps, op))
         return fab_lower_masked(ep, op);
     return ep->ops->batch(ep, op, 1);
 }
@@ -170,7 +163,7 @@ int fab_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
     assert(n <= FAB_BATCH_MAX);
     unsigned from = 0;
     for (unsigned i = 0; i < n; i++) {
-        if (!must_lower(ep, &ops[i]))
+        if (!fab_must_lower(ep->caps, &ops[i]))
             continue;
         int rc = from < i ? ep->ops->batch(ep, ops + from, i - from) : 0;
         if (!rc)

@@ -95,7 +95,7 @@ struct fab_op {
     bool fence; /* takes effect after all earlier verbs of this endpoint to that node; free where their order is promised anyway */
     fab_addr addr;
     void *buf;
-    u128 compare, compare_mask;
+    u128 compare, compare_mask; /* of a masked verb: bits that are not compared are a guess, for fabrics that lack it (lower.c) */
     u128 swap, swap_mask;
     u128 old; /* out: what an atomic found */
 };

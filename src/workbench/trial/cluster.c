@@ -45,6 +45,7 @@ static void node_task(void *arg)
         .range_max = c->params.range_max,
         .sessions = slots_of(&c->params),
         .holds = RECORDS,
+        .caps = c->params.fabric_caps | FAB_MESSAGES,
         .lease_ns = c->params.lease_ns,
         .check_ns = c->params.lease_ns / 4,
         .birth = world_birth(&c->server->world),
@@ -123,6 +124,9 @@ static int attach(struct cluster_client *client, struct fab_ep *ep, struct layou
         return rc;
     if (layout_fault(header, client->cluster->server->memory_bytes < header->total_bytes ? 0 : header->total_bytes))
         return -EAGAIN; /* the node has not formatted it yet */
+    rc = layout_adopt(header, ep);
+    if (rc)
+        return rc;
     layout_space(header, base, &client->space);
     return 0;
 }
@@ -435,6 +439,7 @@ static int add_hosts(struct cluster *c)
     struct layout_params layout = {.design = p->design,
                                    .knobs = p->knobs,
                                    .keys = p->keys,
+                                   .caps = p->fabric_caps | FAB_MESSAGES,
                                    .capacity = p->capacity,
                                    .sessions = slots_of(p),
                                    .holds = RECORDS,
