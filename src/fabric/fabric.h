@@ -73,6 +73,9 @@ static inline bool fab_has(uint32_t caps, uint32_t all)
 /* "atomic128", "masked-swap", … in the order of the bits; null beyond the last. */
 const char *fab_cap_name(unsigned bit);
 
+/* "all", "none" or a comma-separated list; false if a name is unknown. */
+bool fab_caps_parse(const char *list, uint32_t *caps);
+
 /* ---- verbs as data: for batches, and below the inline layer ---- */
 
 enum fab_verb {
@@ -266,6 +269,9 @@ int fab_mfaa128(struct fab_ep *ep, fab_addr addr, u128 add, u128 top, u128 *old)
 
 /* Several verbs in order, in one round trip if they go to one node. Masked verbs that the fabric lacks split the batch. */
 int fab_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n);
+
+/* Sets `fence` so that these verbs take effect in the order in which they stand; does nothing where that is promised. */
+void fab_keep_order(const struct fab_ep *ep, struct fab_op *ops, unsigned n);
 
 /* ---- waiting: the only way ---- */
 

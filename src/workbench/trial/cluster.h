@@ -5,6 +5,7 @@
 #define PAWL_WORKBENCH_TRIAL_CLUSTER_H
 
 #include "client/locker.h"
+#include "cluster/keeper.h"
 #include "fabric/sim.h"
 #include "workbench/trial/actor.h"
 
@@ -39,7 +40,7 @@ struct cluster_client {
     bool done[CLUSTER_TASKS_MAX];
     struct cluster_task tasks[CLUSTER_TASKS_MAX];
     struct fab_ep *keeper_ep; /* of the task that opens and renews */
-    struct seat keeper;
+    struct seat seat;         /* its */
 };
 
 struct cluster_params {
@@ -58,7 +59,8 @@ struct cluster_params {
     unsigned tasks;       /* per client */
     uint32_t faults;
     bool swarm; /* uneven faults: sim_config */
-    uint32_t fabric_caps;
+    uint32_t fabric_caps, fabric_mistakes;
+    bool assigned; /* the node assigns slots; else clients claim them, which takes 128-bit atomics */
     uint64_t seed;
     uint64_t safety_ns;
     uint64_t time_max_ns;
@@ -75,7 +77,7 @@ struct cluster {
     struct sim_fabric *fabric;
     struct sim_host *server;
     struct sim_process *node;
-    struct layout_header header;
+    struct care care;           /* the node's */
     uint64_t space_bytes;       /* of the node's memory; the rest is its own clients' */
     struct sighting *node_seen; /* by the node, of its sessions */
     void *server_memory;        /* of the design's lock server; null: it has none */
