@@ -197,10 +197,12 @@ static void draw_caps(const struct campaign_params *p, struct cluster_params *ou
 {
     uint64_t drawn = mix64(p->seed ^ CAPS_SALT), assigns = mix64(p->seed ^ ASSIGN_SALT);
     bool any = p->campaign == CAMPAIGN_SWARM && drawn >> 63;
-    if (p->caps || any)
+    out->fabric_mistakes = (uint32_t)(p->design->mistakes >> CLUSTER_FABRIC_MISTAKES);
+    if (out->fabric_mistakes)
+        out->fabric_caps = SIM_FABRIC_CAPS & ~(out->fabric_mistakes & SIM_FABRIC_UNFENCED ? FAB_ORDERED : 0u);
+    else if (p->caps || any)
         out->fabric_caps = p->caps ? *p->caps : (uint32_t)drawn & CAPS_DRAWN;
-    if (p->caps || any || out->fabric_mistakes)
-        out->fabric_caps |= p->design->needs;
+    out->fabric_caps |= p->design->needs;
     if (out->fabric_caps & FAB_CPU_ATOMIC128)
         out->fabric_caps |= FAB_CPU_ATOMIC64;
     if (p->design->serve) /* a lock server takes all messages to its node for requests */

@@ -11,6 +11,10 @@
 
 #define CLUSTER_TASKS_MAX 8 /* of one client that use its session at once; campaigns have no more than ACTORS_MAX */
 
+/* Mistakes of a busted variant that are its fabric's (enum sim_fabric_mistakes) are its bits from here on. */
+#define CLUSTER_FABRIC_MISTAKE(mistake) ((uint64_t)(mistake) << CLUSTER_FABRIC_MISTAKES)
+#define CLUSTER_FABRIC_MISTAKES 24
+
 struct cluster;
 struct cluster_client;
 
