@@ -99,7 +99,7 @@ static void test_renewal(void)
     CHECK_EQ(c.lost, 0);
     for (unsigned i = 0; i < CLIENTS; i++)
         CHECK_EQ(visits[i], 1);
-    for (uint32_t i = 0; i < c.header.slot_count; i++)
+    for (uint32_t i = 0; i < c.care.header.slot_count; i++)
         CHECK_EQ(lease_state(slot_at(i)->lease), SLOT_FREE);
     end();
 }
