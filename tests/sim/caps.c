@@ -141,11 +141,11 @@ static bool count_trips(struct cluster_task *t)
     for (size_t i = 0; i < countof(modes); i++) {
         struct hold h;
         uint64_t before = t->ep->counts.round_trips;
-        CHECK_EQ(locker_lock(&t->locker, pawl_id(0), modes[i], DEADLINE_NEVER, &h), 0);
+        CHECK_EQ(locker_lock(&t->lockers[0], pawl_id(0), modes[i], DEADLINE_NEVER, &h), 0);
         uint64_t held = t->ep->counts.round_trips;
         CHECK(h.token > last);
         last = h.token;
-        CHECK_EQ(locker_unlock(&t->locker, &h), 0);
+        CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
         if (i > 0) {
             CHECK_EQ(held - before, trips_to_lock);
             CHECK_EQ(t->ep->counts.round_trips - held, trips_to_unlock);
@@ -169,7 +169,7 @@ static void trips(void)
 /* One place for each client, however often it asks; none for one that was lost. */
 static bool assigning(struct cluster_task *t)
 {
-    struct seat *node = &c.care.seat;
+    struct seat *node = &c.nodes[0].care.seat;
     const uint64_t proof = UINT64_C(77) << 32 | 1, mine = (uint64_t)t->client->process->id << 32 | t->client->process->generation;
     struct session_place first, again, none;
     CHECK_EQ(session_assign(node, proof, LEASE + 1, &none), -EINVAL);
@@ -177,21 +177,21 @@ static bool assigning(struct cluster_task *t)
     CHECK_EQ(session_assign(node, proof, LEASE, &again), 0);
     CHECK(first.slot == again.slot && first.lease == again.lease && lease_state(first.lease) == SLOT_TAKEN);
     CHECK_EQ(session_assign(node, mine, LEASE, &again), 0); /* a CONNECT that was doubled */
-    CHECK(again.slot == t->client->session.slot && lease_state(again.lease) == SLOT_LIVE);
-    for (uint32_t i = 2; i < c.care.space.slot_count; i++)
+    CHECK(again.slot == t->client->at[0].session.slot && lease_state(again.lease) == SLOT_LIVE);
+    for (uint32_t i = 2; i < c.nodes[0].care.space.slot_count; i++)
         CHECK_EQ(session_assign(node, proof + i, LEASE, &none), 0);
     CHECK_EQ(session_assign(node, proof + 1000, LEASE, &none), -PAWL_ELIMIT);
-    struct slot *slot = sim_fabric_peek(c.fabric, space_slot_addr(&c.care.space, first.slot), sizeof *slot);
+    struct slot *slot = sim_fabric_peek(c.fabric, space_slot_addr(&c.nodes[0].care.space, first.slot), sizeof *slot);
     slot->lease = lease_word(SLOT_LOST, lease_epoch(slot->lease), lease_stamp(slot->lease));
     CHECK_EQ(session_assign(node, proof, LEASE, &again), -PAWL_ELOST);
     for (unsigned i = 0; i < 6; i++) { /* those that did not move in lose their slots, and others get them */
         cluster_sleep(t, LEASE / 2);
         session_tend(node);
-        CHECK(seat_lives(&t->locker.seat));
+        CHECK(seat_lives(&t->lockers[0].seat));
     }
     CHECK_EQ(session_assign(node, proof + 1000, LEASE, &again), 0);
     struct hold h;
-    CHECK_EQ(locker_lock(&t->locker, pawl_id(1), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
+    CHECK_EQ(locker_lock(&t->lockers[0], pawl_id(1), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
     return true;
 }
 
