@@ -5,6 +5,7 @@
 #include "cli/settings.h"
 #include "lib/hash.h"
 #include "lib/progress.h"
+#include "workbench/trial/cluster.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,9 +17,9 @@
 #define EXIT_INTERRUPTED (128 + SIGINT) /* as a shell has it */
 
 static struct {
-    const char *design, *faults, *model, *tune;
+    const char *design, *faults, *model, *tune, *caps;
     struct arg_range seeds;
-    uint64_t campaign;
+    uint64_t campaign, nodes;
     struct swarm_limits limits;
     bool list, models, trace, json;
 } opts = {.design = "word", .faults = "all", .seeds = {0, 100}, .campaign = CAMPAIGN_FIXED};
@@ -29,9 +30,11 @@ static const struct arg table[] = {
     {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
     {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default', in campaign 2 one of them by seed",
      &opts.model, NULL},
+    {"caps", 0, ARG_STRING, "LIST", "capabilities of the fabric: all, none, or names; default as the seed draws", &opts.caps, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     {"campaign", 0, ARG_U64, "N", "1: one mix of operations for all seeds (default); 2: every seed draws its own", &opts.campaign,
      NULL},
+    {"nodes", 0, ARG_U64, "N", "one-sided designs: locks lie on so many nodes; default as the seed draws", &opts.nodes, NULL},
     {"clients", 0, ARG_U64, "N", "at most so many clients; default as the seed draws", &opts.limits.clients, NULL},
     {"hosts", 0, ARG_U64, "N", "at most so many hosts of clients", &opts.limits.hosts, NULL},
     {"tasks", 0, ARG_U64, "N", "at most so many tasks of each client", &opts.limits.tasks, NULL},
@@ -46,7 +49,9 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl sim",
     .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|none|LIST] [--model NAME]\n"
-             "                [--tune KNOB=N[,...]] [--campaign 1|2] [--clients N] [--hosts N] [--tasks N] [--locks N]\n"
+             "                [--caps all|none|LIST] [--tune KNOB=N[,...]] [--campaign 1|2] [--nodes N] [--clients N] [--hosts N] "
+             "[--tasks N] "
+             "[--locks N]\n"
              "                [--safety TIME] [--trace] [--json]\n"
              "       pawl sim --list [--json]\n"
              "       pawl sim --models [--json]",
@@ -57,11 +62,16 @@ static const struct args usage = {
         "Faults that a design does not tolerate are left out, and for designs that are wrong on purpose those that would hide it.",
     .after =
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift.\n"
+        "Capabilities, for one-sided designs: atomic128, masked-swap, masked-cas, masked-faa, cpu-atomic64, cpu-atomic128,\n"
+        "order-mixed, order-write-after-read, wait. What a design needs it gets; 'pawl sim --list' says what that is.\n"
         "Exit status: 0 no violation was found, 1 an invariant was violated or a client got stuck (the command that\n"
         "repeats the run is printed), 2 wrong usage, 130 interrupted before a violation was found.",
     ARGS_TABLE(table),
 };
 
+#define CAPS_OF_SIM ((1u << FAB_CAPS) - 1 - FAB_SHARED_CLOCK - FAB_KERNEL_LIFE)
+
+static uint32_t caps; /* opts.caps */
 static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int signal)
@@ -120,6 +130,8 @@ static int run_design(struct sim_sum *sum, const struct knobs *knobs, const stru
                                           .seed = seed,
                                           .campaign = (unsigned)opts.campaign,
                                           .limits = opts.limits,
+                                          .caps = opts.caps ? &caps : NULL,
+                                          .nodes = (unsigned)opts.nodes,
                                           .trace = opts.trace ? stdout : NULL};
         struct campaign_result result;
         int rc = campaign_run(&p, &result);
@@ -135,8 +147,13 @@ static int run_design(struct sim_sum *sum, const struct knobs *knobs, const stru
 
 static int print_sum(const struct sim_sum *sum)
 {
-    const struct sim_replay replay = {
-        .faults = opts.faults, .model = opts.model, .tune = opts.tune, .campaign = (unsigned)opts.campaign, .limits = opts.limits};
+    const struct sim_replay replay = {.faults = opts.faults,
+                                      .model = opts.model,
+                                      .tune = opts.tune,
+                                      .caps = opts.caps,
+                                      .nodes = opts.nodes,
+                                      .campaign = (unsigned)opts.campaign,
+                                      .limits = opts.limits};
     if (opts.json)
         return sim_print_json(sum, &replay);
     sim_print(sum, &replay);
@@ -232,8 +249,13 @@ int cmd_sim(int argc, char **argv)
         return sim_models(opts.json);
     if (opts.campaign != CAMPAIGN_FIXED && opts.campaign != CAMPAIGN_SWARM)
         return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_SWARM);
+    if (opts.nodes > CLUSTER_NODES_MAX)
+        return args_complain(&usage, "--nodes must be between 1 and %d", CLUSTER_NODES_MAX);
     if (!faults_parse(opts.faults, &faults))
         return args_complain(&usage, "--faults: '%s' is not all, none or a list of faults; --help lists them", opts.faults);
+    if (opts.caps && !fab_caps_parse(opts.caps, &caps))
+        return args_complain(&usage, "--caps: '%s' is not all, none or a list of capabilities; --help lists them", opts.caps);
+    caps &= CAPS_OF_SIM;
     const struct model *model = opts.model ? model_find(opts.model) : NULL;
     if (opts.model && !model)
         return no_such_model();

@@ -54,6 +54,12 @@ void sim_ep_reconnect(struct fab_ep *fab)
         ep->conns[i].birth = ep->fabric->sim->hosts[i]->births;
 }
 
+void sim_ep_reconnect_to(struct fab_ep *fab, uint32_t host)
+{
+    struct sim_ep *ep = sim_ep_of(fab);
+    ep->conns[host].birth = ep->fabric->sim->hosts[host]->births;
+}
+
 /* ---- endpoints ---- */
 
 void sim_ep_use_rarely(struct fab_ep *fab)
@@ -150,6 +156,11 @@ struct sim_fabric *sim_fabric_new(struct sim *sim, uint32_t caps)
         .ctx = fabric, .process_crashed = fabric_process_crashed, .server_crashed = fabric_server_crashed};
     sim_hooks_add(sim, &hooks);
     return fabric;
+}
+
+void sim_fabric_break(struct sim_fabric *fabric, uint32_t mistakes)
+{
+    fabric->mistakes = mistakes;
 }
 
 void sim_fabric_free(struct sim_fabric *fabric)

@@ -63,7 +63,6 @@ static void client_task(void *arg)
         (void)rc;
         c->sessions++;
     }
-    task->client->open = true;
     bool done = c->params.work(task);
     assert(done); /* a session cannot be lost: its lease outlasts the run */
     (void)done;
@@ -113,6 +112,7 @@ static int add_host(struct partition *p, unsigned i)
         .holds = RECORDS,
         .lease_ns = params->lease_ns,
         .check_ns = params->lease_ns / 4,
+        .caps = params->fabric_caps | FAB_MESSAGES,
         .birth = world_birth(&p->hosts[i]->world),
     };
     int rc = layout_make(&layout, header);

@@ -16,6 +16,8 @@ struct campaign_params {
     uint64_t seed;
     unsigned campaign; /* CAMPAIGN_FIXED (0, too) or CAMPAIGN_SWARM */
     struct swarm_limits limits;
+    const uint32_t *caps; /* of the fabric, those that the design needs beside them; null: as the seed draws */
+    unsigned nodes;       /* that one-sided locks lie on; 0: as the seed draws */
     FILE *trace;
 };
 
