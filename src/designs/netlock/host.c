@@ -418,6 +418,11 @@ static void retry(struct requests *h, struct request *r, uint64_t now, struct ou
     }
 }
 
+void netlock_host_renew(void *host, uint64_t now, struct outbox *out)
+{
+    granters_renew(host, &host_ops, now, out);
+}
+
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
 {
     return granters_tick(host, &host_ops, now, out);
