@@ -2,7 +2,7 @@
 /* pawl lock: runs a command while holding a lock. */
 #include "cli/lock.h"
 #include "cli/commands.h"
-#include "client/handle.h"
+#include "client/net.h"
 
 #include <errno.h>
 #include <string.h>
@@ -149,6 +149,10 @@ static int not_granted(const struct lock_job *job, int rc)
         return (int)opts.code; /* without a word, as flock(1): scripts try and go on */
     case -EOVERFLOW:
         return args_complain(&usage, "%s", pawl_explain());
+    case -PAWL_ELOST: /* before anything was granted */
+        if (net_of(job->p))
+            return cli_say("lock", EXIT_UNAVAILABLE, "the rack has not answered for a lease, and this host has lost its place in it");
+        return cli_fail("lock", rc);
     default:
         return cli_fail("lock", rc);
     }
