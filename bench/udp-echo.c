@@ -27,8 +27,7 @@ struct echo {
 
 static struct echo echo_packet(uint8_t type, uint64_t nonce)
 {
-    struct echo e = {
-        .head = {.version = PACKET_VERSION, .head_len = sizeof e.head, .family = PACKET_ECHO, .type = type, .nonce = nonce}};
+    struct echo e = {.head = {.version = PACKET_VERSION, .family = PACKET_ECHO, .type = type, .nonce = nonce}};
     return e;
 }
 
@@ -178,7 +177,7 @@ static void measure(struct kit *k, const char *name)
         kit_die("cannot start a rack on loopback");
     station = l.station;
     loopback_place(&l, 0, place);
-    if (udp_open(&udp, (struct net_addr){.ip = station.ip}) || pawl_open(place, NULL, &p))
+    if (udp_open(&udp, net_addr_at_port(station, 0)) || pawl_open(place, NULL, &p))
         kit_die("cannot open %s: %s", place, pawl_explain());
     for (unsigned i = 0; i < 100; i++) { /* until everything has been touched once */
         echo_once(i);

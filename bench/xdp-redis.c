@@ -207,7 +207,7 @@ static void ask_fast(struct client *c, struct fission_packet *f, struct udp_out 
                       (uint64_t)c->number << NUMBER_SHIFT | c->nonce);
     f->term = c->term;
     f->flags = FISSION_NOWAIT;
-    *out = (struct udp_out){.to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof *f, .data = f};
+    *out = (struct udp_out){.to = net_v4(htonl(lab_address(1, LAB_SWITCH)), RACK_PORT), .len = sizeof *f, .data = f};
 }
 
 /* All of them are one process's, as threads are that share a session: one way past the stack, and what is due leaves together.
@@ -368,7 +368,7 @@ int main(int argc, char **argv)
     struct plane *p = rack_plane("fission", LOCKS, NULL, false);
     rack_attach(p, PLANE_GENERIC);
     bench_lease();
-    if (lab_enter(&rack, 1, 1) || udp_open(&fast, (struct net_addr){.ip = htonl(lab_address(1, 1)), .port = FAST_PORT}))
+    if (lab_enter(&rack, 1, 1) || udp_open(&fast, net_v4(htonl(lab_address(1, 1)), FAST_PORT)))
         kit_die("no socket");
     compare(&k, all, 1, has_redis ? SYSTEMS : REDIS);
     compare(&k, all, CLIENTS_MAX, has_redis ? SYSTEMS : REDIS);

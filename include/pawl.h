@@ -112,6 +112,8 @@ typedef struct pawl_options {
     /* Racks of the designs netlock (see pawl policy) and fisslock: */
     uint16_t tenant;   /* netlock: the tenant whose quota this session counts against, below 64; default 0 */
     uint16_t priority; /* among waiters: 0, the default, is the highest; 7 and above are equal */
+    /* Racks: */
+    uint64_t open_ns; /* how long pawl_open waits for a coordinator to answer, and for the rack to be complete; default 15 s */
 } pawl_options;
 
 enum {

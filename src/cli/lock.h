@@ -16,7 +16,8 @@ struct lock_job {
     enum pawl_mode mode;
     bool nonblock, has_range;
     struct arg_range range;
-    uint64_t wait_ns; /* UINT64_MAX: for as long as it takes */
+    uint64_t start_ns; /* when the command began: deadlines count from there */
+    uint64_t wait_ns;  /* UINT64_MAX: for as long as it takes */
     uint64_t lease_ns;
     char **command; /* ends with null */
 
@@ -35,6 +36,9 @@ struct lock_job {
 
 /* Blocks the signals that a user or an operator sends, and makes them readable. */
 int lock_catch_signals(struct lock_job *job);
+
+/* On a rack: asks which lock has the name, if that must be asked. */
+int lock_find(struct lock_job *job);
 
 /* Gets the lock: 0; -PAWL_EHELD, -ETIMEDOUT; -EINTR after a signal (job->signal); or another code of the library. */
 int lock_acquire(struct lock_job *job);

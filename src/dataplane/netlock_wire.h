@@ -134,7 +134,7 @@ struct netlock_packet {
     struct place client; /* whose request it is, where `from` is not the client */
     struct place data;   /* PAYLOAD: the data server */
 };
-_Static_assert(sizeof(struct netlock_packet) == 96, "no padding");
+_Static_assert(sizeof(struct netlock_packet) == 104, "no padding");
 
 enum netlock_refusal {
     NETLOCK_HELD = 1, /* try: the lock is held */
@@ -215,10 +215,11 @@ static inline void netlock_head(struct netlock_packet *p, uint32_t space, enum n
                                 struct place to)
 {
     p->head.version = PACKET_VERSION;
-    p->head.head_len = sizeof p->head;
+    p->head.features = 0;
     p->head.family = PACKET_NETLOCK;
     p->head.type = (uint8_t)type;
     p->head.space = space;
+    p->head.tag = 0;
     p->head.epoch = life;
     p->head.generation = 0;
     p->head.index = 0;

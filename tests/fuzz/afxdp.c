@@ -11,8 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const struct net_addr at = {.ip = 0x0100000a, .port = 4000};
-    struct net_addr other = {.ip = 0x0200000a, .port = 5000};
+    const struct net_addr at = net_v4(0x0100000a, 4000);
+    struct net_addr other = net_v4(0x0200000a, 5000);
     uint8_t mac[FRAME_MAC] = {2}, again[FRAME_HEADS + PACKET_MAX];
     struct frame_packet p, q;
     if (size < 2 || size > 2048)

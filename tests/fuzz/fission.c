@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 CHECK_EQ(out.packets, 0);
                 for (uint64_t i = 0; i < LOCKS; i++)
                     CHECK_EQ(fisslock_switch_word(decider, i), before[i]);
-                CHECK(d->bad + d->alien + d->stale > 0);
+                CHECK(d->bad + d->alien + d->stale + d->unreadable > 0);
             }
         } else {
             fisslock_packet(host[to], packet, len, now, &out);

@@ -83,7 +83,7 @@ static struct packet_head *make_sound(uint8_t *frame, uint32_t len, uint8_t how,
     bool has_head = len >= FRAME_HEADS + sizeof *h;
     if (how & HOW_HEAD && has_head) {
         h->version = PACKET_VERSION;
-        h->head_len = sizeof *h;
+        h->features = 0;
         h->family = how & HOW_COORDINATOR ? PACKET_COORDINATOR : family;
         h->type = (uint8_t)(h->type % 32);
         h->space = SPACE;

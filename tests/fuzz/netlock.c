@@ -92,7 +92,6 @@ union drawn {
 static struct packet_head draw_head(const uint8_t *data)
 {
     return (struct packet_head){.version = PACKET_VERSION,
-                                .head_len = sizeof(struct packet_head),
                                 .family = PACKET_NETLOCK,
                                 .type = data[1],
                                 .space = config.space,

@@ -116,7 +116,6 @@ static struct outbox said;
 static struct netlock_packet packet(uint8_t type, uint16_t machine, uint16_t port, uint64_t index)
 {
     return (struct netlock_packet){.head = {.version = PACKET_VERSION,
-                                            .head_len = sizeof(struct packet_head),
                                             .family = PACKET_NETLOCK,
                                             .type = type,
                                             .space = SPACE,

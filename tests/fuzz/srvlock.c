@@ -48,7 +48,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct srv_packet p = {0};
         uint8_t how = data[0];
         p.head = (struct packet_head){.version = PACKET_VERSION,
-                                      .head_len = sizeof p.head,
                                       .family = PACKET_SERVER,
                                       .type = data[1] % 12,
                                       .space = c.space,

@@ -17,9 +17,8 @@ static void echoes(void)
     char why[AFXDP_WHY];
     struct udp u;
     struct udp_batch *batch = calloc(1, sizeof *batch);
-    const struct net_addr at = {.ip = htonl(lab_address(1, 1)), .port = PORT};
-    struct packet_head h = {
-        .version = PACKET_VERSION, .head_len = sizeof h, .family = PACKET_ECHO, .type = 1, .space = RACK_SPACE, .from = {1, PORT}};
+    const struct net_addr at = net_v4(htonl(lab_address(1, 1)), PORT);
+    struct packet_head h = {.version = PACKET_VERSION, .family = PACKET_ECHO, .type = 1, .space = RACK_SPACE, .from = {1, PORT}};
     struct plane *p = rack_plane("relay", 0, NULL, false);
     unsigned fast = 0, slow = 0;
     rack_attach(p, PLANE_GENERIC);
@@ -36,8 +35,7 @@ static void echoes(void)
     CHECK(strstr(why, "already"));
     for (uint64_t i = 1; i <= 1000; i++) {
         h.nonce = i;
-        const struct udp_out out = {
-            .to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof h, .data = &h};
+        const struct udp_out out = {.to = net_v4(htonl(lab_address(1, LAB_SWITCH)), RACK_PORT), .len = sizeof h, .data = &h};
         bool went = afxdp_send(u.fast, &out, 1);
         if (!went)
             udp_send(&u, &out, 1);

@@ -17,7 +17,6 @@ static struct fission_packet request(uint16_t machine, uint8_t type, uint8_t mod
 {
     struct fission_packet f = {
         .head = {.version = PACKET_VERSION,
-                 .head_len = sizeof f.head,
                  .family = PACKET_FISSION,
                  .type = type,
                  .space = RACK_SPACE,

@@ -40,7 +40,7 @@ static void coordinator_main(void *arg)
                                    .backup = true,
                                    .life = 1,
                                    .fresh = true};
-    const struct net_addr at = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port};
+    const struct net_addr at = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port);
     const char *why;
     CHECK_EQ(coordinating_open(&c, &p, at, &why), 0);
     coordinating_run(&c);
@@ -50,8 +50,8 @@ static void station_main(void *arg)
 {
     const unsigned which = *(const unsigned *)arg;
     static struct station s;
-    const struct station_params p = {.member.at = {.ip = RACK_LOCALHOST, .port = ports[which]},
-                                     .member.coordinator = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port},
+    const struct station_params p = {.member.at = net_v4(RACK_LOCALHOST, ports[which]),
+                                     .member.coordinator = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port),
                                      .member.space = rack_space,
                                      .member.is_switch = which < SERVER,
                                      .fresh = !station[which].started,

@@ -28,7 +28,7 @@ static void coordinator_main(void *arg)
 {
     struct coordinating c = {.stop = &rack_stop};
     struct coord_params p = coordinator_params();
-    struct net_addr at = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port};
+    struct net_addr at = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port);
     const char *why;
     p.life = 1 + coordinators * 100000;
     p.fresh = coordinators == 1;

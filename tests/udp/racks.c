@@ -34,13 +34,13 @@ static pid_t coordinator, switches[RACKS], relays[RACKS];
 
 static struct net_addr coordinator_at(void)
 {
-    return (struct net_addr){.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port};
+    return net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port);
 }
 
 static void switch_main(void *arg)
 {
     unsigned rack = *(unsigned *)arg;
-    struct net_addr front = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->server_ports[rack]}, at = front;
+    struct net_addr front = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->server_ports[rack]), at = front;
     struct station s;
     at.port++;
     const struct station_params p = {.member.at = at,
@@ -75,7 +75,7 @@ static struct coord_ruled ruled;
 static int ask_rules(unsigned first, unsigned end, unsigned rack, bool change)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_RULES, rack_space, rng_next(&rng) | 1);
+    coord_make(&p, COORD_RULES, rack_space, NULL, rng_next(&rng) | 1);
     p.code = change;
     p.head.index = first;
     p.head.generation = end;

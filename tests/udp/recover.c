@@ -23,8 +23,8 @@ static struct coord_params coordinator_params(void)
 static void switch_main(void *arg)
 {
     struct station s;
-    const struct net_addr coordinator = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port};
-    const struct station_params p = {.member.at = {.ip = RACK_LOCALHOST, .port = (uint16_t)(coordinator.port + 1)},
+    const struct net_addr coordinator = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port);
+    const struct station_params p = {.member.at = net_v4(RACK_LOCALHOST, (uint16_t)(coordinator.port + 1)),
                                      .member.coordinator = coordinator,
                                      .member.space = rack_space,
                                      .member.is_switch = true,

@@ -42,7 +42,7 @@ static void start(bool fresh, uint32_t life)
 
 static const struct coord_packet *ask(const struct coord_packet *p, uint16_t port)
 {
-    const struct net_addr from = {.ip = 1, .port = port};
+    const struct net_addr from = net_v4(1, port);
     struct coord_beat beat = {.packet = *p};
     beat.switches[0] = here[0];
     beat.switches[1] = here[1];
@@ -56,13 +56,13 @@ static const struct coord_packet *ask(const struct coord_packet *p, uint16_t por
 
 static struct net_addr at(uint16_t port)
 {
-    return (struct net_addr){.ip = 1, .port = port};
+    return net_v4(1, port);
 }
 
 static const struct coord_packet *join(enum coord_role role, uint64_t nonce, uint16_t port)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_JOIN, "test", nonce);
+    coord_make(&p, COORD_JOIN, "test", &c.config.identity, nonce);
     p.role = role;
     return ask(&p, port);
 }
@@ -83,7 +83,7 @@ static int code(const struct coord_packet *a)
 static const struct coord_packet *beat(uint16_t machine, uint32_t life)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_BEAT, "test", 1);
+    coord_make(&p, COORD_BEAT, "test", &c.config.identity, 1);
     p.head.from.machine = machine;
     p.head.epoch = life;
     p.stamp = 42;
@@ -97,13 +97,13 @@ static const struct coord_packet *beat(uint16_t machine, uint32_t life)
 static const struct coord_packet *station_beats(enum coord_role role, uint16_t machine, uint32_t life, uint16_t saw, uint32_t left)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_BEAT, "test", 77);
+    coord_make(&p, COORD_BEAT, "test", &c.config.identity, 77);
     p.head.from.machine = machine;
     p.head.epoch = life;
     p.head.index = saw;
     p.head.generation = left;
     p.role = role;
-    p.at = (struct net_addr){.ip = 1, .port = 70};
+    p.at = net_v4(1, 70);
     p.code = coord_config_sum(&c.config);
     return ask(&p, 70);
 }
@@ -157,15 +157,15 @@ static void anew(void)
 static void leaving(void)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_LEAVE, "test", 1);
+    coord_make(&p, COORD_LEAVE, "test", &c.config.identity, 1);
     p.head.from.machine = 1;
     p.head.epoch = members[1].life - 1;
     CHECK(!ask(&p, 7) && members[1].live); /* not this one */
     p.head.epoch = members[1].life;
     CHECK(!ask(&p, 7) && !members[1].live);
-    coord_make(&p, COORD_JOIN, "other", 11);
+    coord_make(&p, COORD_JOIN, "other", NULL, 11);
     p.role = COORD_HOST;
-    CHECK(!ask(&p, 7)); /* another space's number */
+    CHECK_EQ(code(ask(&p, 7)), -ENOENT); /* another space */
     p.head.space = c.config.space;
     CHECK_EQ(code(ask(&p, 7)), -ENOENT);
 }
@@ -179,7 +179,7 @@ static void rejoining(void)
     CHECK_EQ(code(station_beats(COORD_SERVER, MACHINES + 1, 249, 0, 0)), -ESTALE);
     CHECK_EQ(beat(2, 240)->head.type, COORD_BEAT_ACK);
     struct coord_packet p;
-    coord_make(&p, COORD_BEAT, "test", 1);
+    coord_make(&p, COORD_BEAT, "test", &c.config.identity, 1);
     p.head.from.machine = 3;
     p.head.epoch = 241;
     p.code = coord_config_sum(&c.config) ^ 1;
@@ -282,7 +282,7 @@ static uint32_t joins(unsigned rack, uint64_t nonce)
 static uint32_t told(unsigned rack, uint32_t goes_by)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_BEAT, "test", 77);
+    coord_make(&p, COORD_BEAT, "test", &c.config.identity, 77);
     p.head.from = (struct place){MACHINE_SWITCH, (uint16_t)rack};
     p.head.epoch = racks_life[rack];
     p.role = COORD_SWITCH;
@@ -293,7 +293,7 @@ static uint32_t told(unsigned rack, uint32_t goes_by)
 static int rules(unsigned first, unsigned end, unsigned rack)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_RULES, "test", 88);
+    coord_make(&p, COORD_RULES, "test", &c.config.identity, 88);
     p.code = 1;
     p.head.index = first;
     p.head.generation = end;

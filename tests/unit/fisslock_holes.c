@@ -475,10 +475,10 @@ static void bad_packets(void)
     static const struct {
         size_t offset;
         uint8_t value;
-        int why; /* 0 bad, 1 alien, 2 stale */
+        int why; /* 0 bad, 1 alien, 2 stale, 3 unreadable */
     } spoil[] = {
-        {offsetof(struct packet_head, version), 9, 0},      {offsetof(struct packet_head, family), 5, 0},
-        {offsetof(struct packet_head, type), 99, 0},        {offsetof(struct packet_head, head_len), 41, 0},
+        {offsetof(struct packet_head, version), 9, 3},      {offsetof(struct packet_head, family), 5, 0},
+        {offsetof(struct packet_head, type), 99, 0},        {offsetof(struct packet_head, features), 4, 3},
         {offsetof(struct packet_head, space), 8, 1},        {offsetof(struct packet_head, index), 16, 1},
         {offsetof(struct packet_head, epoch), 1, 2},        {offsetof(struct packet_head, generation), 1, 2},
         {offsetof(struct packet_head, from), 3, 1},         {offsetof(struct fission_packet, mode), 3, 0},
@@ -486,11 +486,11 @@ static void bad_packets(void)
         {offsetof(struct fission_packet, term) + 3, 16, 0},
     };
     for (unsigned i = 0; i < countof(spoil); i++) {
-        uint64_t before[] = {d->bad, d->alien, d->stale};
+        uint64_t before[] = {d->bad, d->alien, d->stale, d->unreadable};
         memcpy(bad, good, sizeof bad);
         bad[spoil[i].offset] = spoil[i].value;
         fisslock_switch_packet(k.decider, bad, sizeof(struct fission_packet), 0, &k.out);
-        uint64_t after[] = {d->bad, d->alien, d->stale};
+        uint64_t after[] = {d->bad, d->alien, d->stale, d->unreadable};
         CHECK_EQ(after[spoil[i].why], before[spoil[i].why] + 1);
         fisslock_packet(k.host[1], bad, sizeof(struct fission_packet), 0, &k.out);
         CHECK_EQ(k.out.packets, 0);
@@ -499,7 +499,7 @@ static void bad_packets(void)
         fisslock_switch_packet(k.decider, good, len, 0, &k.out);
     CHECK_EQ(k.out.packets, 0);
     CHECK_EQ(fisslock_switch_word(k.decider, 5), 0);
-    CHECK_EQ(at_host->bad + at_host->alien + at_host->stale, countof(spoil));
+    CHECK_EQ(at_host->bad + at_host->alien + at_host->stale + at_host->unreadable, countof(spoil));
     kit_free(&k);
 }
 

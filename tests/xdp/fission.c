@@ -148,6 +148,17 @@ static void refused(const char *what, const struct fission_packet *f, enum plane
     expect_unchanged(what, &in, why);
 }
 
+/* Heads that the program does not read. */
+static void heads(const struct fission_packet *good)
+{
+    struct fission_packet f = *good;
+    f.head.version--;
+    refused("another version", &f, PLANE_VERSION);
+    f = *good;
+    f.head.features = PACKET_MANY;
+    refused("several requests", &f, PLANE_VERSION);
+}
+
 static void bad_packets(void)
 {
     struct fission_packet good = request(FISSION_ACQUIRE, FISSION_EXCLUSIVE, 9), f;
@@ -204,7 +215,8 @@ static void bad_packets(void)
     refused("a client beyond the rack", &f, PLANE_ALIEN);
     f = good;
     f.head.space = TEST_SPACE + 1;
-    refused("another space", &f, PLANE_FAMILY);
+    refused("another space", &f, PLANE_ALIEN);
+    heads(&good);
     in = framed(&good);
     in.packet[60] ^= 1;
     expect_unchanged("checksum", &in, PLANE_CHECKSUM);

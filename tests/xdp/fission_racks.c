@@ -81,9 +81,9 @@ static void not_ours(void)
     CHECK(out.len == in.len && !memcmp(out.bytes, in.bytes, in.len));
     test_reason(p, PLANE_OTHER);
     f.head.space = OWN_SPACE + 1;
-    expect("another rack's, to this one", &f, XDP_DROP, PLANE_FAMILY);
+    expect("another rack's, to this one", &f, XDP_DROP, PLANE_ALIEN);
     f.head.space = TEST_SPACE;
-    expect("the whole space's", &f, XDP_DROP, PLANE_FAMILY);
+    expect("the whole space's", &f, XDP_DROP, PLANE_ALIEN);
 }
 
 static void learning(void)

@@ -101,6 +101,10 @@ static void bad_packets(void)
     f.packet[0] = PACKET_VERSION + 1;
     test_udp_sum(&f);
     expect_nothing("version", &f, PLANE_VERSION);
+    f = kit_frame(&good, sizeof good);
+    f.packet[1] = PACKET_TAGGED;
+    test_udp_sum(&f);
+    expect_nothing("features", &f, PLANE_VERSION);
     p.head.index = LOCKS;
     expect_bad("index", &p, PLANE_ALIEN);
     p.head.index = UINT64_C(1) << 32 | LOCK;
@@ -112,7 +116,7 @@ static void bad_packets(void)
     expect_bad("from a machine that does not exist", &p, PLANE_ALIEN);
     p = good;
     p.head.space++;
-    expect_bad("another space", &p, PLANE_FAMILY);
+    expect_bad("another space", &p, PLANE_ALIEN);
     p = good;
     p.head.epoch = 0;
     expect_bad("a life that is over", &p, PLANE_EPOCH);

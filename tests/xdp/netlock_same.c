@@ -139,7 +139,6 @@ static void command(enum netlock_command_kind kind, uint64_t rate)
         struct netlock_packet p;
         struct netlock_command c;
     } q = {.p.head = {.version = PACKET_VERSION,
-                      .head_len = sizeof q.p.head,
                       .family = PACKET_NETLOCK,
                       .type = NETLOCK_COMMAND,
                       .space = config.space,

@@ -110,7 +110,6 @@ static inline struct packet_head test_head(uint8_t family, uint8_t type)
 {
     return (struct packet_head){
         .version = PACKET_VERSION,
-        .head_len = sizeof(struct packet_head),
         .family = family,
         .type = type,
         .space = TEST_SPACE,

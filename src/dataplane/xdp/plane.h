@@ -8,7 +8,7 @@
 #include "wire/packet.h"
 
 /* Of the maps that are pinned: a control process uses again what another left only if it is of this layout. */
-#define PLANE_LAYOUT 3u
+#define PLANE_LAYOUT 4u
 
 /* Fixed when the program is loaded, so that the compiler of the kernel sees constants. */
 struct plane_settings {
@@ -87,9 +87,9 @@ enum plane_reason {
     PLANE_OTHER,     /* passed: not UDP, or another port */
     PLANE_SHORT,     /* dropped: ends before its own lengths say, or before the head does */
     PLANE_CHECKSUM,  /* dropped: of IPv4 or UDP */
-    PLANE_VERSION,   /* dropped: of the packet or its head's length */
+    PLANE_VERSION,   /* dropped: another version of the packet, or features that the program does not know */
     PLANE_FAMILY,    /* dropped: for the switch, but of no family it knows */
-    PLANE_ALIEN,     /* dropped: for the switch, but of another space */
+    PLANE_ALIEN,     /* dropped: of another space, or from a machine that does not exist */
     PLANE_EPOCH,     /* dropped: from another epoch */
     PLANE_INDEX,     /* dropped: beyond the locks */
     PLANE_TYPE,      /* dropped: a type that the design does not have, or fields out of range */
@@ -118,7 +118,7 @@ struct plane_counters {
  * packet. The driver queues at most DEV_MAP_BULK_SIZE (16) frames before they reach the egress program on the same CPU, and
  * generic mode none. */
 #define TWIN_NOTES 64u
-#define TWIN_WORDS 10u /* of 8 bytes: the longest packet that is doubled */
+#define TWIN_WORDS 11u /* of 8 bytes: the longest packet that is doubled */
 
 struct twin_note {
     uint32_t number;
@@ -135,7 +135,7 @@ struct twin_ring {
 
 /* ---- for measurements ---- */
 
-#define COST_FRAME_WORDS 16 /* of 8 bytes: the frame, padded */
+#define COST_FRAME_WORDS 17 /* of 8 bytes: the frame, padded */
 struct cost_case {
     uint64_t frame[COST_FRAME_WORDS];
     uint64_t lock[2]; /* FissLock's word and token */

@@ -8,6 +8,7 @@
 #define SERIAL_LIFE_SHIFT 30              /* serial numbers of a life: the next one's are others */
 #define NETCHAIN_PAUSE_NS (5 * NS_PER_US) /* doubles with every refusal: a round trip to begin with */
 #define MOVING_MAX 4u                     /* then another request waits there */
+#define DOUBT_MAX 6u                      /* the former nonce is given back by then, however busy the machine is */
 
 uint64_t host_suspects_at(const struct rack_config *c)
 {
@@ -92,6 +93,13 @@ void host_ask_anew(struct requests *h, struct request *r, uint64_t now, struct o
     r->next_ns = now;
 }
 
+/* The same, but a granter may have granted it under the former nonce. */
+static void ask_in_doubt(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
+{
+    host_ask_anew(h, r, now, out);
+    r->doubt = true;
+}
+
 /* ---- leases ---- */
 
 /* Whether that one may have the request in its queue, or have granted it. */
@@ -130,7 +138,7 @@ static void leased(struct requests *h, unsigned granter, struct request *r, uint
 {
     if (granter != GRANTER_SWITCH && may_have(h, granter, r)) {
         /* A grant of a lease that has lapsed there may still be on its way, and must not be taken for one of this. */
-        host_ask_anew(h, r, now, out);
+        ask_in_doubt(h, r, now, out);
         host_say(h, r, now, out);
     } else if (granter == GRANTER_SWITCH) {
         host_say(h, r, now, out); /* waited for a lease */
@@ -236,7 +244,9 @@ static void turn_away(struct requests *h, struct request *r, int why, uint64_t n
 
 static void on_refused(struct requests *h, struct request *r, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
-    if (p->code == NETLOCK_MOVING && r->try && r->moving < MOVING_MAX) {
+    /* The holder may be the request itself, by its former nonce. */
+    bool perhaps = p->code == NETLOCK_MOVING || (p->code == NETLOCK_HELD && r->doubt);
+    if (perhaps && r->try && r->moving < (r->doubt ? DOUBT_MAX : MOVING_MAX)) {
         host_ask_anew(h, r, now, out);
         r->next_ns = now + (h->config.retry_ns << r->moving++); /* a busy server may take its time */
     } else if (p->code == NETLOCK_HELD && !r->try && netlock_is_chain(&h->config)) {
@@ -418,6 +428,11 @@ static void retry(struct requests *h, struct request *r, uint64_t now, struct ou
     }
 }
 
+void netlock_host_renew(void *host, uint64_t now, struct outbox *out)
+{
+    granters_renew(host, &host_ops, now, out);
+}
+
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
 {
     return granters_tick(host, &host_ops, now, out);
@@ -428,7 +443,7 @@ const struct granter_ops host_ops = {.nonce_step = NETLOCK_SERIAL_STEP,
                                      .quitting = REQUEST_QUITTING,
                                      .say = host_say,
                                      .retry = retry,
-                                     .ask_anew = host_ask_anew,
+                                     .ask_anew = ask_in_doubt,
                                      .may_have = may_have,
                                      .leased = leased,
                                      .ask_for_lease = ask_for_lease,

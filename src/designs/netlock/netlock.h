@@ -127,6 +127,7 @@ int netlock_reply(void *host, uint32_t request, void *reply, uint32_t room, uint
 struct packet_grants netlock_host_grants(const void *host);
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out);
+void netlock_host_renew(void *host, uint64_t now, struct outbox *out);
 uint64_t netlock_expiry(const void *host, uint32_t session);
 void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
 

@@ -276,3 +276,10 @@ uint64_t granters_tick(struct requests *h, const struct granter_ops *ops, uint64
     }
     return next;
 }
+
+void granters_renew(struct requests *h, const struct granter_ops *ops, uint64_t now, struct outbox *out)
+{
+    requests_touch(h, out);
+    for (unsigned g = 0; g < h->granters; g++)
+        ops->ask_for_lease(h, g, now, out);
+}

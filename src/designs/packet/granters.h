@@ -79,6 +79,7 @@ int granters_release(struct requests *h, const struct granter_ops *ops, uint32_t
 void granters_session_dead(struct requests *h, const struct granter_ops *ops, uint32_t session, uint64_t now, struct outbox *out);
 /* The earliest end of a lease from which the session holds something; 0: it has lost something. */
 uint64_t granters_expiry(const struct requests *h, const struct granter_ops *ops, uint32_t session);
+void granters_renew(struct requests *h, const struct granter_ops *ops, uint64_t now, struct outbox *out);
 uint64_t granters_tick(struct requests *h, const struct granter_ops *ops, uint64_t now, struct outbox *out);
 
 #endif

@@ -21,6 +21,7 @@
 #include "dataplane/shards.h"
 #include "designs/core/knobs.h"
 #include "lib/base.h"
+#include "lib/hash.h"
 #include "pawl.h"
 #include "wire/packet.h"
 
@@ -52,9 +53,38 @@ static inline bool rack_rules_fine(const struct rack_rules *r, unsigned racks)
     return true;
 }
 
+/* Which space it is, for good, and which version of its configuration. Travels in every packet to and from the coordinator. */
+struct rack_identity {
+    uint64_t id[2];    /* chosen once, when the space is made; both 0: not known */
+    uint32_t version;  /* of the configuration: rises with every change; 0: not known */
+    uint32_t features; /* enum packet_features: those that packets of the space may have; of a JOIN: those that the sender reads */
+};
+_Static_assert(sizeof(struct rack_identity) == 24, "no padding");
+
+static inline bool rack_id_known(const struct rack_identity *i)
+{
+    return i->id[0] || i->id[1];
+}
+
+static inline bool rack_same_space(const struct rack_identity *a, const struct rack_identity *b)
+{
+    return a->id[0] == b->id[0] && a->id[1] == b->id[1];
+}
+
+#define RACK_SHORT_STEP 16u /* short ids are multiples of this: those of racks lie between (rack_space_id) */
+_Static_assert(RACKS_MAX < RACK_SHORT_STEP, "room for all");
+
+/* The short id: in the head of every packet of the space. Never 0. */
+static inline uint32_t rack_short_id(const struct rack_identity *i)
+{
+    uint32_t id = (uint32_t)mix64(i->id[0] ^ mix64(i->id[1])) & ~(RACK_SHORT_STEP - 1);
+    return id ? id : RACK_SHORT_STEP;
+}
+
 /* What everybody in the rack knows about a space. Plain data: it travels in packets and lies in shared memory. */
 struct rack_config {
-    uint32_t space;    /* in the head of every packet */
+    struct rack_identity identity;
+    uint32_t space;    /* its short id */
     uint16_t machines; /* hosts have numbers from 1 to this */
     uint16_t sessions; /* of one host at once */
     uint16_t requests; /* of one session: what it holds and waits for */
@@ -273,9 +303,10 @@ struct packet_grants {
 
 /* Why packets were dropped: counted by everybody who takes some in. */
 struct packet_drops {
-    uint64_t bad;   /* short, wrong version, unknown type, out of range */
-    uint64_t alien; /* another space, or from a machine that does not exist */
-    uint64_t stale; /* from another life, of a request that has ended, or doubled */
+    uint64_t bad;        /* short, unknown type, out of range */
+    uint64_t alien;      /* another space, or from a machine that does not exist */
+    uint64_t stale;      /* from another life, of a request that has ended, or doubled */
+    uint64_t unreadable; /* another version, or features that this build does not know */
 };
 
 enum { PACKET_DONE = 0, PACKET_WAIT = 1 };
@@ -330,6 +361,9 @@ struct packet_design {
 
     /* The switch has started anew and should be asked for a lease now. Null: the design does nothing then. */
     void (*rouse)(void *host, uint64_t now, struct outbox *out);
+
+    /* Asks for all leases now, before they are due. */
+    void (*renew)(void *host, uint64_t now, struct outbox *out);
 
     /* Until when what the session holds is certainly its own, as far as the design knows: UINT64_MAX without bound, 0 if something
      * is lost already. Then the session is to be ended. */
@@ -410,12 +444,17 @@ static inline bool packet_divides(const struct packet_design *d)
     return d->switch_rules || d->divides;
 }
 
-/* Whether a packet has a head of this version, family and space, and comes from a machine that can exist. Counts it if not. */
+/* Whether a packet has a head that this build reads, of this family and space, and comes from a machine that can exist. Counts it
+ * if not. */
 static inline const struct packet_head *packet_check(const void *data, uint32_t len, uint8_t family, const struct rack_config *c,
                                                      struct packet_drops *drops)
 {
     const struct packet_head *h = data;
-    if (len < sizeof *h || len > PACKET_MAX || h->version != PACKET_VERSION || h->head_len != sizeof *h || h->family != family) {
+    if (len >= sizeof *h && !packet_readable(h)) {
+        drops->unreadable++;
+        return NULL;
+    }
+    if (len < sizeof *h || len > PACKET_MAX || h->family != family) {
         drops->bad++;
         return NULL;
     }

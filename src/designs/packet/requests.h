@@ -39,6 +39,7 @@ struct request {
     uint8_t sent;   /* how often, up to a bound */
     uint8_t moving; /* how often a try met a lock on the move */
     bool try;
+    bool doubt; /* asked under another nonce, and the former one may have been granted, too: it is given back when that is heard */
 };
 
 struct lease {

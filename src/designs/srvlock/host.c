@@ -217,6 +217,11 @@ static void retry(struct requests *h, struct request *r, uint64_t now, struct ou
         say(h, r, now, out);
 }
 
+void srv_renew(void *host, uint64_t now, struct outbox *out)
+{
+    granters_renew(host, &ops, now, out);
+}
+
 uint64_t srv_tick(void *host, uint64_t now, struct outbox *out)
 {
     return granters_tick(host, &ops, now, out);

@@ -20,7 +20,7 @@ static volatile sig_atomic_t never;
 
 static struct net_addr localhost(void)
 {
-    return (struct net_addr){.ip = htonl(INADDR_LOOPBACK)};
+    return net_v4(htonl(INADDR_LOOPBACK), 0);
 }
 
 static void *coordinator_thread(void *c)
