@@ -30,7 +30,7 @@ struct node {
 };
 
 struct tree {
-    uint32_t root; /* number of a node and 1; 0: nobody holds anything */
+    uint32_t root; /* number of a node and 1; 0: nothing is held */
     uint32_t holders, readers;
     uint32_t unused; /* nodes come after the trees, and are aligned to 8 */
 };

@@ -134,7 +134,7 @@ static int ofd_acquire(const struct seat *seat, struct hold *h, uint64_t deadlin
     if (unlikely(fd < 0))
         return fd;
     hold_note_range(seat, h);
-    hold_publish(seat, h, RECORD_WAIT); /* for people to see; the kernel needs no records */
+    hold_publish(seat, h, RECORD_WAIT); /* for inspection only; the kernel needs no records */
     h->token = 0;
     int rc = change(fd, h, h->mode == PAWL_SHARED ? F_RDLCK : F_WRLCK, deadline == DEADLINE_TRY ? F_OFD_SETLK : F_OFD_SETLKW);
     if (likely(!rc))

@@ -74,10 +74,10 @@ struct rpc_entry {
 
 struct rpc_desk;
 
-/* What a server keeps its locks in. It sees holders only; who waits is the desk's affair. */
+/* The data structure of a server's holders. The desk keeps the waiters. */
 struct rpc_store {
     uint64_t (*bytes)(const struct space *space, uint64_t entries);
-    bool (*admits)(struct rpc_desk *desk, const struct rpc_entry *e); /* nobody who holds is in its way */
+    bool (*admits)(struct rpc_desk *desk, const struct rpc_entry *e); /* no holder conflicts with it */
     void (*enter)(struct rpc_desk *desk, struct rpc_entry *e);
     void (*leave)(struct rpc_desk *desk, struct rpc_entry *e);
     void (*look)(struct rpc_desk *desk, uint64_t index, struct rpc_reply *out); /* mode, owner, readers */

@@ -55,7 +55,7 @@ static const struct variant {
     {SRVLOCK("blind", BLIND_RELEASE, "a late RELEASE ends what the slot has now")},
     {SRVLOCK("lapse", NO_LAPSE, "the host believes in its leases for ever")},
     {SRVLOCK("hasty", HASTY_SERVER, "a server that lost its memory grants at once")},
-    {NETLOCK("blind", BLIND_RELEASE, "a release removes the head, whoever sent it")},
+    {NETLOCK("blind", BLIND_RELEASE, "a release removes the head, even if another client's")},
     {NETLOCK("mode", TRUST_MODE, "the client that releases says which mode it held")},
     {NETLOCK("end", NO_END, "the end of the queue is not tested for")},
     {NETLOCK("grant", ANY_GRANT, "a late grant is taken for an answer")},
