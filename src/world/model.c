@@ -59,7 +59,7 @@ static const struct model_field_info infos[MODEL_FIELDS] = {MODEL_FIELDS_EACH(MO
 static const struct model models[] = {
     {
         .name = "default",
-        .about = "a small rack of today: two clients' hosts and one server behind one switch, 100 Gb/s NICs; nobody's testbed",
+        .about = "a small rack of today: two clients' hosts and one server behind one switch, 100 Gb/s NICs; not a paper's testbed",
         .values = {COMMON, MLX5_NIC, UNSAID, ASSUMED(propagation_ns, 950, "a 2 us round trip: ShiftLock 1, Citron 3.5.5"),
                    ASSUMED(jitter_ns, 100, "a few per cent of the round trip"),
                    ASSUMED(poll_ns, 1000, "half a round trip, so that polling does not fill the NIC"),

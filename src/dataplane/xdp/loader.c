@@ -138,7 +138,7 @@ static int prepare(struct plane *p, const struct plane_options *o)
     return 0;
 }
 
-/* Who made the state: a rack of other numbers must not go on with it. */
+/* Whether the state was made for this rack: a rack with other numbers must not continue with it. */
 static int check_live(struct plane *p, const struct plane_options *o)
 {
     uint64_t bytes = 0;

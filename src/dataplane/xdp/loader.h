@@ -72,7 +72,7 @@ void plane_close(struct plane *p, enum plane_end how);
 /* Whether a plane was left pinned there; if so, what it is set to and what it has counted. Nothing is changed. */
 int plane_peek(const char *pins, struct plane_live *live, struct plane_counters *sum);
 
-/* For trials: FissLock's locks that are pinned there are free from now on, and nobody is told. */
+/* For tests: frees all of FissLock's locks that are pinned there, without a notice to their holders. */
 int plane_forget(const char *pins);
 
 /* ---- while it runs ---- */

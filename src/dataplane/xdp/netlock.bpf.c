@@ -19,7 +19,8 @@ struct {
     __uint(value_size, 8);
 } memory SEC(".maps");
 
-/* One latch for each lock that can be in the switch. A map with a latch cannot be mapped by anybody: so it is apart. */
+/* One latch for each lock that can be in the switch. A map with a latch cannot be mapped into a process, so it is a map of its own.
+ * */
 struct latch {
     struct bpf_spin_lock lock;
 };
@@ -469,7 +470,7 @@ SEC("xdp") int order(struct xdp_md *ctx)
         *(volatile uint64_t *)open = index + 1;
         o->done = !bpf_map_update_elem(&here, &index, &lock, BPF_ANY);
         return XDP_PASS;
-    case NETLOCK_ORDER_REMOVE: /* nobody is in its queues, and newcomers go to the server */
+    case NETLOCK_ORDER_REMOVE: /* its queues are empty, and new requests go to the server */
         bpf_map_delete_elem(&here, &index);
         shut(b, lock, 0);
         *(volatile uint64_t *)open = 0;

@@ -11,9 +11,9 @@
 /* What a copy of ours is marked with, on its way through here again. */
 enum { MARK_TWICE = 0x70617731, MARK_LATE };
 
-/* One packet in each direction that waits for the next. Two CPUs may lose one between them: that is a bad network's right. */
+/* One packet in each direction that waits for the next. Two CPUs may lose one between them; a faulty network may do that, too. */
 struct late {
-    uint32_t len; /* 0: nobody waits */
+    uint32_t len; /* 0: no packet waits */
     uint8_t bytes[LATE_BYTES];
 };
 struct {

@@ -18,7 +18,7 @@ struct plane_settings {
     uint64_t locks;
     uint32_t options; /* the design's own */
     uint32_t generation;
-    uint64_t lease_ns;    /* of hosts; 0: nobody is ever taken for dead */
+    uint64_t lease_ns;    /* of hosts; 0: no host is ever taken for dead */
     uint64_t lease_ticks; /* the same as the kernel counts, and then some; the loader fills it in */
     uint16_t racks;       /* FissLock: locks are divided among so many switches; 0: they are not. Then: */
     uint16_t rack;        /* which of them this is, from 0 on; `space` is its own, */
@@ -48,7 +48,7 @@ struct plane_live {
     uint64_t shards; /* that are this switch's, a bit for each; changes only while it is quiet */
 };
 
-/* Where a machine is. All zero: nobody knows. Numbers as they are on the wire, but for life and ifindex. */
+/* Where a machine is. All zero: unknown. Numbers as they are on the wire, but for life and ifindex. */
 struct plane_host {
     uint16_t mac[3];
     uint16_t pool_port; /* UDP port of its port PORT_POOL */
@@ -56,7 +56,7 @@ struct plane_host {
     uint32_t ifindex; /* the switch's interface towards it */
     uint32_t life;    /* the host's: an older one's packets do not move its address */
     uint16_t asked;   /* FissLock: an ACQUIRE of it has passed */
-    uint16_t apart;   /* FissLock: while it is closed nobody waits for what this one holds */
+    uint16_t apart;   /* FissLock: a closed switch does not wait for this host's reports: its holds are lost */
     uint64_t heard;   /* FissLock: at which tick it renewed its lease; 0: never */
 };
 _Static_assert(sizeof(struct plane_host) == 32, "no padding");
@@ -70,7 +70,7 @@ _Static_assert(sizeof(struct plane_host) == 32, "no padding");
 enum plane_verdict {
     PLANE_PASSED,   /* to the network stack: it was not for us */
     PLANE_DROPPED,  /* bad; the reason is counted, too */
-    PLANE_ABSORBED, /* it changed or confirmed state, and nobody needs an answer */
+    PLANE_ABSORBED, /* it changed or confirmed state, and needs no answer */
     PLANE_ANSWERED, /* back to its sender */
     PLANE_SENT,     /* on to another machine */
     PLANE_DOUBLED,  /* one packet in, two out */
@@ -94,7 +94,7 @@ enum plane_reason {
     PLANE_INDEX,     /* dropped: beyond the locks */
     PLANE_TYPE,      /* dropped: a type that the design does not have, or fields out of range */
     PLANE_CONTROL,   /* passed: of the coordinator's family, for the control process */
-    PLANE_UNKNOWN,   /* dropped: to a machine that nobody told us of */
+    PLANE_UNKNOWN,   /* dropped: to a machine whose address is unknown */
     PLANE_CONTENDED, /* dropped: the word kept changing under us; the sender will try again */
     PLANE_CLOSED,    /* dropped: while the control process has it closed */
     PLANE_REFUSED,   /* dropped: the design says that it must not take effect */

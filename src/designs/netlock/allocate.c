@@ -33,7 +33,7 @@ static uint64_t fill(struct demand *d, uint64_t count, const struct netlock_shar
     return used;
 }
 
-/* Those that nobody asked for are worth nothing, and are not sorted: in a large memory they are most. */
+/* Locks without requests are worth nothing and are not sorted: in a large memory most locks are such. */
 static uint64_t part_wanted(struct demand *demands, uint64_t count)
 {
     uint64_t wanted = 0;
@@ -126,7 +126,7 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
 #define KEEP_DEN 4u
 #define WAIT_SIZE 16u       /* of each priority's queue */
 #define SLIDES_AT_ONCE 256u /* queues that one defragmentation moves */
-#define FILL_SIZE 8u        /* slots of a lock that nobody has asked for yet, if there is that much room for all */
+#define FILL_SIZE 8u        /* slots of a lock without requests so far, if there is that much room for all */
 #define FILL_PACKETS 8u     /* of TAKE_MANY that one look sends */
 /* And locks that are in flight: those for which a socket has no room are asked for one by one. */
 #define FILL_FLYING (16u * NETLOCK_MANY_MAX)

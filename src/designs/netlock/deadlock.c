@@ -78,10 +78,10 @@ static void look_at_slot(struct nl_switch *w, uint32_t lock, uint32_t slot, uint
     }
 }
 
-/* The requests that are in the way, as the queue is to name them. */
+/* The requests that the request waits for, as the queue names them. */
 static void judge(struct view *v, uint32_t term)
 {
-    bool fair = v->queued; /* whom it does not exclude it does not wait for */
+    bool fair = v->queued; /* a queued request does not wait for requests that it does not exclude */
     unsigned count = 0;
     for (unsigned i = 0; i < v->found.count; i++) {
         struct chase_step s = v->found.step[i];

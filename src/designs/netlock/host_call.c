@@ -133,7 +133,7 @@ void call_say(struct requests *h, struct request *r, uint64_t now, struct outbox
     request_count(r);
 }
 
-/* Not done, or nobody knows: a hold that was there before stays. */
+/* Not done, or unknown: a hold from before the call stays. */
 static void fail(struct requests *h, struct request *r, int result, uint64_t now, struct outbox *out)
 {
     if (r->state == REQUEST_CALLING && call_of(h, r)->under) {
@@ -194,7 +194,7 @@ static void on_done(struct requests *h, struct request *r, const struct netlock_
                     struct outbox *out)
 {
     bool same = r->nonce == p->head.nonce;
-    if (r->state == REQUEST_VOIDING && same) { /* so it was granted, which nobody here has heard */
+    if (r->state == REQUEST_VOIDING && same) { /* so it was granted, and no GRANT has arrived here */
         outbox_touch(out, r, sizeof *r);
         r->why = 0;
         request_become(h, r, REQUEST_ASKING, out);
@@ -244,7 +244,7 @@ void call_on_answer(struct requests *h, struct request *r, const struct netlock_
     bool waits = r->state == REQUEST_ASKING || r->state == REQUEST_CALLING || r->state == REQUEST_VOIDING;
     if (!c || !waits || c->id != p->stamp || r->index != p->head.index) {
         h->busy.drops.stale++;
-        if (p->code == NETLOCK_DONE && p->client.machine != MACHINE_NONE) /* nobody waits for the grant */
+        if (p->code == NETLOCK_DONE && p->client.machine != MACHINE_NONE) /* no request waits for the grant */
             host_granted(h, p, p->client, p->life, now, out);
         return;
     }

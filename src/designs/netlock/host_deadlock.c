@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's part in finding deadlocks: whether a request of its own waits, or holds, is nobody's to know but the host's. */
+/* The host's part in finding deadlocks: only the host knows whether a request of its own waits or holds. */
 #include "designs/netlock/deadlock.h"
 #include "designs/netlock/host.h"
 

@@ -267,7 +267,7 @@ static void count_stop(struct nl_switch *w, struct control *c, uint64_t now)
 
 static void go_live(struct nl_switch *w, uint32_t lock, uint64_t token, uint64_t now)
 {
-    assert(switch_control(w, lock)->state == CONTROL_TAKING && switch_ends(w, lock) & NETLOCK_OVER); /* I1: nobody was granted */
+    assert(switch_control(w, lock)->state == CONTROL_TAKING && switch_ends(w, lock) & NETLOCK_OVER); /* I1: nothing was granted */
     switch_control(w, lock)->stopped = true;
     plane_set(switch_plane(w), NETLOCK_TOKEN, lock, token);
     enter_state(w, lock, CONTROL_LIVE, now);
@@ -328,7 +328,7 @@ static void on_handover_many(struct nl_switch *w, const struct netlock_packet *p
         if (first)
             on_push(w, lock, &last, now, out);
         if (first && !(switch_ends(w, lock) & NETLOCK_OVER))
-            switch_set_restless(w, lock, false); /* as most are: nobody has asked for it yet */
+            switch_set_restless(w, lock, false); /* as most are: no client has asked for it yet */
         if (first && c->unwanted)
             switch_move_out(w, lent[i].index, now, out);
     }

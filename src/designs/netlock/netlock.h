@@ -5,7 +5,7 @@
  * Lending goes by rounds, which the switch numbers:
  *
  *   TAKE (switch)      the switch has a place for it and passes requests on as OVERFLOW; the server grants nothing more
- *   HANDOVER (server)  nobody holds it any more: from here on the switch grants, the server pushes what it has buffered
+ *   HANDOVER (server)  no client holds it: from here on the switch grants, the server pushes what it has buffered
  *   GIVE (switch)      its queue in the switch has drained: from here on the server grants
  *
  * so at any time one of them grants and the other knows that it does not. Every message is sent again until it is answered, and
@@ -184,7 +184,7 @@ struct netlock_packet *netlock_table_write(const struct rack_config *c, const st
 struct netlock_packet *netlock_beat(const struct rack_config *c, const struct netlock_table *table, uint32_t life,
                                     struct place from, uint64_t now, uint64_t until, struct outbox *out);
 
-/* Between two questions that are not answered: short at first, when everybody starts at once. */
+/* The pause before a retransmission: short at first, when all parts of the rack start at once. */
 static inline uint64_t netlock_pause(const struct rack_config *c, uint8_t *asked)
 {
     uint64_t pause = min_u64(NETLOCK_FIRST_PAUSE_NS << *asked, 4 * c->retry_ns);

@@ -112,7 +112,7 @@ static void unlink_holder(struct server *s, struct lock *l, const struct entry *
     l->holders--;
 }
 
-/* With a token that nobody else has had. */
+/* With a token that no other grant has had. */
 static struct netlock_packet *say_granted(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
 {
     assert(server_token(s, l) >= l->token); /* I2 */
@@ -216,7 +216,7 @@ static void bounce(const struct netlock_packet *p, struct place to, struct outbo
     b->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_BOUNCED);
 }
 
-/* A mere try is answered at once; unless the lock is moving and nobody is in it: then where it arrives. */
+/* A try is answered at once. If the lock is moving and has neither holders nor waiters, it is answered where the lock arrives. */
 static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t now, struct outbox *out)
 {
     bool moving = l->place != LOCK_OWNED && !l->first && !l->holders;
@@ -229,7 +229,7 @@ static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t no
         return;
     }
     if (e->try && l->place == LOCK_OWNED && !server_open(s, l, now)) {
-        e->state = ENTRY_DONE; /* nobody knows whether it is held */
+        e->state = ENTRY_DONE; /* it is unknown whether the lock is held */
         return;
     }
     server_append(s, l, e);
@@ -434,7 +434,7 @@ static void on_request(struct server *s, const struct netlock_packet *p, uint32_
         s->drops.stale++;
         return;
     }
-    if (!server_owns(s, h->index)) { /* another server has the lock now: nobody holds it from here */
+    if (!server_owns(s, h->index)) { /* another server has the lock now: no client holds it from this one */
         say_released(s, e, h, out);
         return;
     }

@@ -30,7 +30,7 @@ struct entry {
 
 enum lock_place {
     LOCK_OWNED,   /* this server grants it */
-    LOCK_LENDING, /* asked for by the switch; nobody is granted, until nobody holds it */
+    LOCK_LENDING, /* asked for by the switch: lent as soon as no client holds it; nothing is granted until then */
     LOCK_LENT,    /* the switch grants it; the queue is q2 */
 };
 
@@ -39,7 +39,7 @@ struct lock {
     uint64_t from_ns;     /* not granted before */
     uint64_t next_ns;     /* when to say again what its place demands */
     uint64_t said_ns;     /* when it said LAST */
-    uint64_t drain_ns;    /* LENDING: since when; LENT: how long it took until nobody held it */
+    uint64_t drain_ns;    /* LENDING: since when; LENT: how long it took until no client held it */
     uint32_t first, last; /* the waiters */
     uint32_t held;        /* the holders; the latest first */
     uint32_t holders;
@@ -84,7 +84,7 @@ struct server_slot {
     uint32_t term;       /* of the steward; 0: not this server's */
     uint32_t version;    /* of the switch's table, when it answered */
     bool synced;         /* the switch has answered since */
-    bool whole;          /* nobody had it before: nothing is lent that this server does not know of */
+    bool whole;          /* no server had it before: nothing is lent that this server does not know of */
 };
 
 /* Where its parts lie, in bytes from the beginning. */
@@ -108,7 +108,7 @@ struct server {
     uint32_t life, switch_life;
     uint16_t switch_number;
     bool synced;
-    bool clean; /* nobody holds anything from a former life of the switch */
+    bool clean; /* no client holds anything from a former life of the switch */
     bool fresh;
     uint16_t machine, number;
     struct server_slot slots[RACK_SERVERS_MAX];

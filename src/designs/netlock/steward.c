@@ -110,8 +110,8 @@ static unsigned load_of(const struct steward *s, unsigned server, uint64_t now)
     return load;
 }
 
-/* The server with the slot's number, if it lives; else the one with the fewest slots. Its number, or -1: nobody. At first the one
- * with its number has some time to come. */
+/* The server with the slot's number, if it lives; else the one with the fewest slots. Returns the server's number; -1: none. At
+ * first, the server with the slot's number has some time to join. */
 static int choose(const struct steward *s, unsigned slot, uint64_t now)
 {
     int best = -1;
@@ -192,7 +192,7 @@ static bool heard_all(const struct steward *s)
     return true;
 }
 
-/* What the steward before this one had given, as far as anybody knows: the latest terms. */
+/* Learns from a heartbeat what an earlier steward had assigned: the latest terms. */
 static void hear(struct steward *s, const struct netlock_table *t, bool leased)
 {
     s->heard_lease = s->heard_lease || leased;
@@ -214,7 +214,7 @@ static void note_terms(struct steward *s, const struct netlock_table *t)
         s->term = t->slots[i].term > s->term ? t->slots[i].term : s->term;
 }
 
-/* Nobody has a lease from before any more: what is said may be old, and is given anew. */
+/* No member has a lease from an earlier steward any more: heartbeats may report old assignments, so everything is assigned anew. */
 static void open_late(struct steward *s)
 {
     for (unsigned i = 0; i < s->config.servers; i++)

@@ -42,7 +42,7 @@ struct steward {
     uint32_t active_life; /* of its memory */
     uint64_t elected_ns;  /* when it began, or when this steward heard of it */
     uint16_t active;      /* which switch */
-    bool clean;           /* nobody holds anything from the term before */
+    bool clean;           /* no client holds anything from the term before */
     bool retire;          /* its queues are to drain: the original is back */
     struct {
         uint64_t assigned, elected, returns;

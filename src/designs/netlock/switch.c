@@ -249,7 +249,7 @@ static void run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, c
     }
     plane->counts.passes_max = max_u64(plane->counts.passes_max, passes);
     if (!w->twin && !plane->in_kernel)
-        switch_give(w, lock, now, out); /* if that was the last: nobody has to wait for a tick */
+        switch_give(w, lock, now, out); /* if the queue is empty now: the lock need not wait for a tick */
 }
 
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out)
@@ -301,7 +301,7 @@ static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint
     run(w, lock, &pass, p->flags & NETLOCK_PAYLOAD ? p : NULL, len, now, out);
 }
 
-/* When all hosts have dropped what a former life of the switch granted them, nobody needs to wait for the leases that it gave. */
+/* When all hosts have dropped what a former life of the switch granted them, servers need not wait for the leases that it gave. */
 static void look_whether_clean(struct nl_switch *w, struct netlock_machine *m, struct outbox *out)
 {
     m->clean = true;

@@ -73,7 +73,7 @@ struct nl_switch {
     uint64_t stamp, beat_ns;
     uint8_t asked;                    /* BEATs without a settled answer */
     struct netlock_table table;       /* what the steward said last */
-    uint16_t owner[RACK_SERVERS_MAX]; /* of each slot: number of a server + 1; 0: nobody */
+    uint16_t owner[RACK_SERVERS_MAX]; /* of each slot: number of a server + 1; 0: none */
     bool retire, retired;             /* its queues are to drain; have drained */
     bool filling;                     /* all locks fit, and not all of them are here yet */
     uint32_t taking;                  /* locks that are on their way here */
@@ -144,7 +144,7 @@ static inline bool switch_slot_there(const struct nl_switch *w, unsigned slot)
     return w->owner[slot] && w->servers[w->owner[slot] - 1].life;
 }
 
-/* Nobody has the lock: to no machine. */
+/* Where the server of the lock is; MACHINE_NONE if no server has it. */
 static inline struct place switch_server_place(const struct nl_switch *w, uint64_t index)
 {
     unsigned owner = switch_owner(w, index);
@@ -195,8 +195,8 @@ void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint
  * -ENOENT, -EBUSY (it is just moving). */
 int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out);
 int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct outbox *out);
-/* Begins to move so many locks of a slot in at once, and nobody needs to be in them: those that are not here yet of its locks
- * number `first` and up. Returns the number to go on with. */
+/* Begins to move locks of a slot in before clients ask for them, as many as fit into one packet: those of the slot's locks, from
+ * number `first` on, that are not here yet. Returns the number to go on with. */
 uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
                              struct outbox *out);
 /* If it is to move out and its queue is empty, it goes. */
@@ -210,7 +210,7 @@ void switch_say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct o
 bool switch_has_others(struct nl_switch *w, uint32_t lock);
 
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
-/* Tells a server which life of the switch this is, and whether anybody may still hold something from the one before. */
+/* Tells a server the term of the switch, and whether clients may still hold something from an earlier one. */
 void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, struct outbox *out);
 /* From now on nothing of this host passes but through us; false: its lease has just been renewed, by the kernel. */
 bool switch_bar(struct nl_switch *w, struct netlock_machine *m, uint64_t until);

@@ -217,7 +217,7 @@ void granters_session_dead(struct requests *h, const struct granter_ops *ops, ui
     for (uint32_t i = 0; i < h->config.requests; i++) {
         struct request *r = request_at(h, session * h->config.requests + i);
         if (ops->failed)
-            ops->failed(h, r, out); /* nobody will ask for its outcome */
+            ops->failed(h, r, out); /* the session is dead: its outcome is not needed */
         if (r->state == REQUEST_IDLE)
             continue;
         outbox_touch(out, r, sizeof *r);

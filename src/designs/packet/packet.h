@@ -52,7 +52,7 @@ static inline bool rack_rules_fine(const struct rack_rules *r, unsigned racks)
     return true;
 }
 
-/* What everybody in the rack knows about a space. Plain data: it travels in packets and lies in shared memory. */
+/* What all parts of a rack know about a space. Plain data: it travels in packets and lies in shared memory. */
 struct rack_config {
     uint32_t space;    /* in the head of every packet */
     uint16_t machines; /* hosts have numbers from 1 to this */
@@ -187,7 +187,7 @@ struct outbox {
         uint32_t len;
     } packet[OUTBOX_PACKETS];
     uint32_t wake[OUTBOX_WAKES]; /* requests whose `outcome` has changed */
-    struct undo *undo;           /* of the host's memory; null: nobody needs it */
+    struct undo *undo;           /* of the host's memory; null: not needed */
     const char *memory;          /* of the host, which begins on a line */
     _Alignas(8) uint8_t bytes[OUTBOX_BYTES];
 };
@@ -241,7 +241,7 @@ static inline void outbox_wake(struct outbox *o, uint32_t request)
 
 struct packet_ask {
     uint32_t request;
-    uint32_t thread; /* that waits for it, and by whom it is held then: its own number in the session; 0: none (deadlocks) */
+    uint32_t thread; /* that waits for it and holds it then: its own number in the session; 0: none (deadlocks) */
     uint16_t port;   /* where the answer should come: the process's own */
     uint16_t tenant;
     uint8_t priority;  /* 0 is the highest */
@@ -266,12 +266,12 @@ struct packet_claim {
     bool holds; /* else it waits */
 };
 
-/* Who decided on the grants that a host's requests got. */
+/* Which part of the rack decided the grants that a host's requests got. */
 struct packet_grants {
     uint64_t by_switch, by_agent, by_server, local; /* local: without a packet; by_agent: by one of another host */
 };
 
-/* Why packets were dropped: counted by everybody who takes some in. */
+/* Why packets were dropped: counted by every part that receives packets. */
 struct packet_drops {
     uint64_t bad;   /* short, wrong version, unknown type, out of range */
     uint64_t alien; /* another space, or from a machine that does not exist */
@@ -342,7 +342,7 @@ struct packet_design {
      * anew; its requests when they are idle. */
     void (*session_dead)(void *host, uint32_t session, uint64_t now, struct outbox *out);
 
-    /* The host goes, and nothing of it is held: what is left of it elsewhere is anybody's at once. Null: nothing is. */
+    /* The host leaves, and holds nothing: what other parts keep for it is free at once. Null: they keep nothing. */
     void (*leave)(void *host, uint64_t now, struct outbox *out);
 
     const struct packet_drops *(*host_drops)(const void *host);
@@ -368,7 +368,7 @@ struct packet_design {
     bool (*switch_stale)(const void *state);
     uint64_t (*switch_moves)(const void *state); /* of locks between switch and servers, so far; null: not counted */
 
-    /* ---- the steward, who says which switch and servers decide; null: the design needs none ---- */
+    /* ---- the steward, which says which switch and servers decide; null: the design needs none ---- */
     uint64_t (*steward_bytes)(const struct rack_config *config);
     void (*steward_init)(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now);
     void (*steward_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out); /* answers its sender */
@@ -386,13 +386,12 @@ struct packet_design {
     /* Whether a server sends the packet in the name of a host, whose address it does not come from. Null: none does. */
     bool (*relayed)(const void *data, uint32_t len);
 
-    bool
-        full_queues; /* who waits may be behind all who hold the lock, readers behind readers: there was no more room beside them */
-    bool divides;    /* locks are divided among several switches, for good */
-    bool on_hosts;   /* the lock servers run on the clients' machines */
-    bool spills;     /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
-                      * they send to hosts goes by way of the switch */
-    uint64_t options;                                              /* into every config of it */
+    bool full_queues; /* a waiter may be behind all holders, a reader behind readers: the queue had no more room */
+    bool divides;     /* locks are divided among several switches, for good */
+    bool on_hosts;    /* the lock servers run on the clients' machines */
+    bool spills;      /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
+                       * they send to hosts goes by way of the switch */
+    uint64_t options; /* into every config of it */
     uint64_t (*tune)(uint64_t options, const struct knobs *knobs); /* the options with what the knobs say; null: it has no knobs */
     uint64_t draws; /* bits of the options that a campaign sets or not, by its seed: policies */
     uint64_t ranks; /* with all of these its clients have priorities; 0: never */
