@@ -57,7 +57,7 @@ static void ask(struct client *c, enum system s)
     struct fission_packet f = bench_packet((uint16_t)(CLIENT_PORT + c->number), c->holds ? FISSION_FREE : FISSION_ACQUIRE,
                                            FISSION_EXCLUSIVE, c->index, c->nonce);
     f.term = c->term;
-    f.flags = FISSION_NOWAIT; /* as NX: whoever finds it held is told so */
+    f.flags = FISSION_NOWAIT; /* as NX: a held lock is refused */
     send_all(c->fd, &f, sizeof f);
 }
 
@@ -100,8 +100,8 @@ struct loop {
     double *latency;
 };
 
-/* Who may have an answer. Our clients look for it, as the library's do before they sleep: in the lab it is there when the packet
- * has left. Those of a server sleep until it comes. */
+/* The clients that may have an answer. Clients of the kernel's switch poll, as the library does before it sleeps: in the lab the
+ * answer is there when the packet has left. Clients of a server sleep until it comes. */
 static unsigned who_is_ready(const struct loop *l, int epoll, struct client *ready[CLIENTS_MAX])
 {
     struct epoll_event events[CLIENTS_MAX];

@@ -88,7 +88,7 @@ static size_t apply(void *ctx, const pawl_work *work, void *reply, size_t room)
         if (bytes[0] == KV_GET)
             status = c && c->key_len ? KV_OK : KV_NONE;
         else if (work->mode != PAWL_EXCLUSIVE || len > KV_VALUE_MAX)
-            status = KV_BAD; /* who only reads holds the lock with others */
+            status = KV_BAD; /* a shared hold allows no writes */
         else if (bytes[0] == KV_SET)
             status = put(s, c, key, key_len, value, len);
         else if (bytes[0] == KV_ADD)

@@ -111,7 +111,7 @@ static const struct variant {
 static struct design tables[countof(variants)];
 static struct packet_design packets[countof(variants)];
 
-/* Before main: a table of designs is constant for everybody else. */
+/* Before main: afterwards the table of designs is constant. */
 __attribute__((constructor)) static void make_tables(void)
 {
     for (size_t i = 0; i < countof(variants); i++) {
