@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session with several locks: who looks sees all of them, and who breaks it is told what else it loses. */
+/* A session with several locks: inspection shows all of them, and an operator that breaks one is told which others the session
+ * loses. */
 #include "client/inspect.h"
 #include "client/memory.h"
 #include "tests/check.h"

@@ -125,8 +125,9 @@ static int run_frame(uint8_t *frame, uint32_t len, bool *why)
     CHECK_EQ(counts, 1);
     CHECK(reasons <= 1);
     if (verdict == XDP_PASS && counted.verdict[PLANE_PASSED] != was.verdict[PLANE_PASSED])
-        CHECK(reasons && !memcmp(before, frame, len));                            /* untouched */
-    *why = reasons && counted.reason[PLANE_UNKNOWN] == was.reason[PLANE_UNKNOWN]; /* decided, but nobody knows where it should go */
+        CHECK(reasons && !memcmp(before, frame, len)); /* untouched */
+    *why =
+        reasons && counted.reason[PLANE_UNKNOWN] == was.reason[PLANE_UNKNOWN]; /* decided, but the receiver's address is unknown */
     return verdict;
 }
 

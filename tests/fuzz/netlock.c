@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's packets: whatever comes, a host, a server, the switch and the steward drop it or take it, stay within their memory, and
- * do not grant exclusively what another holds. The input is a list of packets; the first byte of each says who gets it and how its
- * head is made.
- */
+ * do not grant exclusively what another holds. The input is a list of packets; the first byte of each names the receiver and says
+ * how its head is made. */
 #include "designs/netlock/netlock.h"
 #include "designs/netlock/server.h"
 #include "designs/netlock/switch.h"

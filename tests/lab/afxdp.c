@@ -11,7 +11,7 @@
 #define PORT 6100
 #define WHERE "pawl://10.77.1.254:7070/fast?wire=afxdp"
 
-/* Echoes come back by the switch in the kernel; the first leaves by the socket, as nobody knows yet where the switch is. */
+/* Echoes come back by the switch in the kernel; the first leaves by the socket, as the address of the switch is not known yet. */
 static void echoes(void)
 {
     char why[AFXDP_WHY];

@@ -20,7 +20,7 @@
 #define RACK_SPACE 5
 
 static struct lab rack;
-static uint64_t rack_lease_ns; /* 0: nobody is ever taken for dead */
+static uint64_t rack_lease_ns; /* 0: no host is ever taken for dead */
 
 static pid_t rack_owner;
 

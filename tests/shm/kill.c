@@ -24,7 +24,7 @@ static unsigned turn;
 
 /* ---- the oracle ---- */
 
-/* Who is inside: process id in the upper half, whether it may be stopped in the lower. Marked after the grant, cleared before the
+/* The holders: process id in the upper half, whether it may be stopped in the lower. Marked after the grant, cleared before the
  * release, so a mark without a live process behind it is of one that was killed inside. */
 static struct oracle {
     struct {

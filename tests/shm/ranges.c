@@ -25,7 +25,7 @@ static int try(pawl *p, uint64_t start, uint64_t end, enum pawl_mode mode, pawl_
     return pawl_lock_range(p, file(), start, end, mode, PAWL_TRY, g);
 }
 
-/* Nobody has any of it. */
+/* No session holds any range. */
 static void check_all_free(void)
 {
     pawl_grant g;

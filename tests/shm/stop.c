@@ -120,7 +120,7 @@ static void next(void *arg)
     CHECK_OK(pawl_close(p));
 }
 
-/* Somebody wants the lock meanwhile. */
+/* Another process wants the lock meanwhile. */
 static void with_a_successor(void)
 {
     scene->wanted = true;
@@ -129,7 +129,7 @@ static void with_a_successor(void)
     child_join(pid);
 }
 
-/* Nobody does. */
+/* No other process wants it. */
 static void alone(void)
 {
     scene->wanted = false;

@@ -85,7 +85,7 @@ static void late(void)
     knobs = NULL;
 }
 
-/* Who finds others quicker again and again takes a turn at the parent (3.5.4). */
+/* A client that others overtake again and again takes a turn at the parent (3.5.4). */
 static void starving(void)
 {
     const struct design *d = design_find("citron");

@@ -54,7 +54,7 @@ struct worker {
     uint64_t seed;
 };
 
-/* Once more under the lock: nobody else has counted meanwhile, while it is certainly held. */
+/* Once more under the lock: no other client has counted meanwhile, while it is certainly held. */
 static int again(pawl *p, const pawl_grant *g, struct order o, uint64_t expected)
 {
     uint64_t found = 0;

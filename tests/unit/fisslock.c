@@ -40,7 +40,7 @@ static void check_workflows(void)
     CHECK(kit_token(&k, 3, 0) > 0);
     kit_release(&k, 3, 0);
     CHECK(kit_holds(&k, 1, 2));
-    /* 7: nobody waits; free, and the answer. */
+    /* 7: no client waits; free, and the answer. */
     CHECK_EQ(PACKETS(kit_release(&k, 1, 2)), 2);
     kit_check_free(&k);
     kit_free(&k);

@@ -79,7 +79,7 @@ static inline void kit_init_spilled(struct kit *k, unsigned hosts, uint64_t opti
         kit_host_again(k, i, 1);
 }
 
-/* Without leases: everybody lives for ever. */
+/* Without leases: all hosts live for ever. */
 static inline void kit_init(struct kit *k, unsigned hosts, uint16_t requests, uint64_t options)
 {
     kit_init_leased(k, hosts, requests, options, 0);

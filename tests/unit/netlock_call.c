@@ -274,7 +274,7 @@ static void fenced(bool busted)
     CHECK_EQ(rack.value[1], busted ? 5 : 6);
 }
 
-/* Given up while nobody knows whether it was done: it was not, and never is. */
+/* Given up while its outcome is unknown: it was not done, and never is. */
 static void given_up(void)
 {
     begin(0);
@@ -304,7 +304,7 @@ static void given_up(void)
     release(0, 1);
 }
 
-/* Whether a server did it that has lost its memory since, nobody knows; another life of it does not do it again. */
+/* The data server has lost its memory: the outcome is unknown, and the server's next life does not do it again. */
 static void forgotten(void)
 {
     begin(0);

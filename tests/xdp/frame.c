@@ -200,7 +200,7 @@ static void learn_hosts(void)
     expect("here, beyond the rack", &f, XDP_DROP, PLANE_UNKNOWN);
     h.from.machine = MACHINE_NONE;
     f = test_frame(&h, sizeof h);
-    expect("here, nobody", &f, XDP_DROP, PLANE_UNKNOWN);
+    expect("here, from no machine", &f, XDP_DROP, PLANE_UNKNOWN);
     h.from = (struct place){5, 5001};
     h.epoch = 10;
     f = test_frame(&h, sizeof h);

@@ -18,7 +18,7 @@
 static struct rack_config config;
 static void *soft, *host[KIT_HOSTS + 1], *server[KIT_SERVERS];
 static struct rng rng;
-static bool converting;     /* whoever holds may want the other mode */
+static bool converting;     /* holders may convert to the other mode */
 static uint64_t now, until; /* until: beyond it what the clocks of both differ by would count */
 static struct {
     uint32_t len;
@@ -277,7 +277,7 @@ static uint64_t later(enum clock clock)
     switch (clock) {
     case STEADY:
         return now + STEP_NS;
-    case LEAPING: /* everything is due at once after a while in which nobody came to it */
+    case LEAPING: /* after a while in which nothing ran, all timers are due at once */
         return now + (rng_chance(&rng, 1, 2000) ? rng_below(&rng, 300) * NS_PER_MS : STEP_NS / 5);
     default:
         return host_now();
@@ -355,7 +355,7 @@ static bool trial(uint64_t seed, uint64_t options, enum clock clock, bool polici
         CHECK(converting == (seen.types[NETLOCK_CONVERTED] > 20));
         CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.fans);
         CHECK(seen.low || !(options & NETLOCK_FEW));
-        CHECK(seen.passed_on || !(options & NETLOCK_CHURN)); /* if nobody moves them, all locks are in the switch */
+        CHECK(seen.passed_on || !(options & NETLOCK_CHURN)); /* unless locks are moved, all are in the switch */
     }
     tear_down();
     return enough;
