@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The switch or server that has a lock's queue says which requests are in the way of a waiter. In one queue: of a writer all
- * holders; of a reader the writer that holds, or the first writer that waits before it. But a queue of the switch is bounded: a
- * request in q2, in a priority's queue, or at a server whose lock is to move, waits until all holders have gone, readers behind
- * readers, too. */
+/* The switch or server that has a lock's queue says which requests block a waiter. In one queue, a writer waits for all holders; a
+ * reader waits for the writer that holds, or for the first writer that waits before it. But a queue of the switch is bounded: a
+ * request in q2, in a priority's queue, or at a server whose lock is to move, waits until all holders have gone, even a reader
+ * behind readers. */
 #include "designs/netlock/deadlock.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ struct view {
     uint64_t nonce;
     uint8_t mode;
     bool queued, apart;       /* it is in the lock's queue; in a priority's */
-    uint32_t holders, skip;   /* that were seen; that others have had a turn before */
+    uint32_t holders, skip;   /* that were seen; to skip, because earlier probes named them */
     struct chase_step writer; /* the first that waits before it */
     struct chase_blockers found;
 };
@@ -187,7 +187,8 @@ static void find_blockers(struct server *s, const struct lock *l, const struct e
     }
 }
 
-/* The waiter, if it waits here. Also one that was pushed to a switch which takes no request in: its lock is to move. */
+/* The waiter, if it waits here. That includes a request that was pushed to a switch which takes no requests in, because the lock is
+ * to move. */
 static struct entry *who_waits(struct server *s, const struct netlock_packet *p)
 {
     uint64_t requests = rack_requests(&s->config);

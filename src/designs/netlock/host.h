@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's side of NetLock, inside: host.c, what it asks of data servers (host_call.c), and its part in finding deadlocks
+/* The host's side of NetLock, internal: host.c, calls to data servers (host_call.c), and the host's part in finding deadlocks
  * (host_deadlock.c). */
 #ifndef PAWL_DESIGNS_NETLOCK_HOST_H
 #define PAWL_DESIGNS_NETLOCK_HOST_H
@@ -8,11 +8,11 @@
 #include "designs/packet/granters.h"
 
 #define GRANTER_SWITCH 0u /* servers are 1 and up */
-#define HOST_CALLS 16u    /* things to be done by data servers, of one session at once */
+#define HOST_CALLS 16u    /* deeds for data servers, of one session at once */
 
-/* Something that a data server is to do under a lock; then, what it said. */
+/* A deed that a data server is to do under a lock; afterwards, its reply. */
 struct call {
-    uint64_t id;       /* what it is known by there: numbered like nonces; 0: nothing */
+    uint64_t id;       /* its number at the data server, made like a nonce; 0: none */
     uint64_t since_ns; /* since when it is given up */
     uint32_t life;     /* of the data server when it was first sent; 0: it never was */
     uint16_t len;
@@ -60,7 +60,7 @@ void call_end(struct requests *h, struct request *r, struct outbox *out);
 uint64_t host_suspects_at(const struct rack_config *c);
 uint64_t host_deadlock_bytes(const struct rack_config *c);
 /* The request was asked for once more. */
-/* It asks for more than it holds: a wait of another name. */
+/* A conversion to exclusive: a wait under another name. */
 void host_deadlock_upgrade(struct requests *h, const struct request *r, struct outbox *out);
 void host_deadlock_due(struct requests *h, const struct request *r, uint64_t now, struct outbox *out);
 void host_deadlock_chase(struct requests *h, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-/* A request that was sent so often waits CHASE_PROBE_FACTOR retry times for the next time: it was sent five times. */
+/* A request that was sent five times has waited for CHASE_PROBE_FACTOR retry times when it is sent next. */
 #define SENT_LONG (REQUEST_BEFORE_BACKOFF + 2u)
 static_assert(1u << (SENT_LONG - REQUEST_BEFORE_BACKOFF) == CHASE_PROBE_FACTOR, "as the factor says");
 

@@ -57,12 +57,12 @@ void plane_in_kernel(struct plane *plane, const struct plane_kernel *kernel);
 /* Where everything lies, for the kernel's side; offsets count from `from` bytes before the plane. */
 void plane_describe(const struct plane_config *c, uint64_t from, struct netlock_memory *m);
 
-/* Before registers of a lock are changed from here, and after: in between, the kernel drops its packets, and none is under way.
- * Without a kernel, nothing. A lock that was just installed is shut. */
+/* Called before and after registers of a lock are changed from here: in between, the kernel drops its packets, and none is in a
+ * pass. Without a kernel they do nothing. A lock that was just installed is shut. */
 void plane_shut(struct plane *plane, uint32_t lock);
 bool plane_shut_if_empty(struct plane *plane, uint32_t lock); /* only if its queues are empty */
 void plane_reopen(struct plane *plane, uint32_t lock);
-/* Returns when all passes have ended that had begun. */
+/* Returns when all passes that had begun have ended. */
 void plane_grace(const struct plane *plane);
 /* Whether the lock's server is told that the queue is empty. */
 void plane_set_notify(struct plane *plane, uint32_t lock, bool notify);

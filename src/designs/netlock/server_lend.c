@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lending locks to the switch, and q2 of those that are lent: pushes are numbered within a round, acknowledged, and sent again. */
+/* Lending locks to the switch, and q2 of the lent ones: pushes are numbered within a round, acknowledged, and retransmitted. */
 #include "designs/netlock/server.h"
 
 #define WINDOW 16u /* pushes of one lock that are on their way at once */
@@ -156,7 +156,7 @@ void server_on_take_many(struct server *s, const struct netlock_packet *p, uint6
     }
     struct netlock_packet *a = count ? outbox_add(out, (uint32_t)(sizeof *a + count * sizeof *lent)) : NULL;
     if (!a)
-        return; /* if there was something to say: said again by server_lend_tick */
+        return; /* no room: server_lend_tick retransmits it */
     netlock_head(a, s->config.space, NETLOCK_HANDOVER_MANY, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
     a->head.index = lent[0].index;
     a->life = s->switch_life;
@@ -244,7 +244,7 @@ static void on_call(struct server *s, struct lock *l, const struct netlock_packe
     l->run_mode = 0;
 }
 
-/* A writer, or readers one after the other, before all others are pushed. */
+/* Whether the request may be pushed now. A call is for a writer, or for readers one after the other, before all other pushes. */
 static bool has_turn(const struct lock *l, const struct entry *e)
 {
     bool first = !l->run_mode, share = l->run_mode == NETLOCK_SHARED && e->mode == NETLOCK_SHARED;
@@ -324,7 +324,7 @@ void server_on_notify(struct server *s, struct lock *l, const struct netlock_pac
         begin_counts(l);
         l->credit = p->pushed;
     }
-    if (l->push == l->acked && (int32_t)(p->pushed - l->push) > 0) /* what a life before this one pushed */
+    if (l->push == l->acked && (int32_t)(p->pushed - l->push) > 0) /* pushes of a former life of this server */
         l->push = l->acked = p->pushed;
     l->confirmed = true;
     acknowledge(s, l, p->pushed);
@@ -379,12 +379,12 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
 
 /* ---- the switch and this server know each other ---- */
 
-/* The switch has forgotten everything: what was lent is here again, once the leases that it gave have ended. */
+/* The switch has lost its memory: lent locks are this server's again, once the leases that the switch gave have ended. */
 static void take_back_all(struct server *s, uint64_t now)
 {
     uint64_t from = MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_HASTY_REVERT) ? now : now + lease_over(&s->config);
     for (unsigned i = 0; i < s->config.servers; i++)
-        if (s->slots[i].term && !s->slots[i].whole) /* what was lent before it had the slot, it does not know */
+        if (s->slots[i].term && !s->slots[i].whole) /* this server does not know which locks were lent before it had the slot */
             s->slots[i].open_ns = max_u64(s->slots[i].open_ns, from);
     for (uint64_t i = server_next_lock(s, UINT64_MAX); i < s->config.locks; i = server_next_lock(s, i)) {
         struct lock *l = server_lock(s, i);

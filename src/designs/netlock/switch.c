@@ -64,7 +64,7 @@ bool netlock_switch_is(const void *state, const struct rack_config *c)
 {
     const struct nl_switch *w = state;
     const struct rack_config *o = &w->config;
-    /* Changes as it runs. */
+    /* These options may change while the switch runs. */
     const uint64_t any = NETLOCK_ALLOC_RANDOM | NETLOCK_PRIORITY | (uint64_t)NETLOCK_LEVELS_MASK << NETLOCK_LEVELS_SHIFT;
     return w->version && o->space == c->space && o->machines == c->machines && o->sessions == c->sessions &&
            o->requests == c->requests && o->servers == c->servers && !memcmp(o->server, c->server, sizeof o->server) &&
@@ -76,7 +76,7 @@ void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)
     plane_in_kernel(switch_plane(state), kernel);
 }
 
-/* `netchain`: every word is here, for good. What a former life granted must have ended. */
+/* `netchain`: every word is in the switch, for good. Grants of a former life must have ended. */
 static void install_all(struct nl_switch *w, uint64_t now)
 {
     struct plane *plane = switch_plane(w);
@@ -206,7 +206,7 @@ static void emit_data(struct nl_switch *w, const struct netlock_pass *pass, cons
     d->token = pass->out_token;
 }
 
-/* What leaves after a pass. A packet that finds no room in the outbox is as good as lost: it is asked for again. */
+/* Sends the packets of a pass. A packet that finds no room in the outbox counts as lost, and is requested again. */
 static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *pass, struct outbox *out)
 {
     struct netlock_sender s = sender_of(w, plane_index(switch_plane(w), lock), out);
