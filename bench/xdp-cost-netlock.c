@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NetLock's program in the kernel costs per packet, by BPF_PROG_TEST_RUN: nothing of drivers, queues or sockets. Its state is
- * a queue that every packet changes, so each run is one packet, after a system call and with what that left in the caches; the bare
- * echo is measured in the same way, in turns. */
+/* The cost of NetLock's program in the kernel per packet, by BPF_PROG_TEST_RUN: nothing of drivers, queues or sockets. Its state is
+ * a queue that every packet changes, so each run is one packet after a system call, which leaves less in the caches. The bare echo
+ * is measured in the same way, in turns. */
 #include "bench/kit.h"
 #include "tests/xdp/netlock_hand.h"
 

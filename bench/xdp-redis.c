@@ -155,7 +155,7 @@ static void *run_loop(void *arg)
     }
     l->seconds = (double)(now - start) / 1e9;
     l->pairs = pairs;
-    /* Out of everything: what is still held is let go of. */
+    /* Releases all locks that are still held. */
     for (unsigned i = 0; i < n; i++)
         for (int tries = 0; tries < (s == REDIS ? 100000 : 2000); tries++) { /* a packet may be lost, bytes of Redis are late */
             if (answered(&all[i], s)) {
@@ -294,8 +294,8 @@ static bool load_script(int fd)
 
 static struct client in_one[CLIENTS_MAX];
 
-/* A program that comes to an interface or goes makes the kernel set that up anew, and frames are lost meanwhile: what is measured
- * begins when echoes come back. */
+/* When a program is attached to an interface or detached, the kernel sets the interface up anew, and frames are lost meanwhile. So
+ * the measurement begins when echoes come back. */
 static void settle(int fd)
 {
     for (uint64_t nonce = 1, good = 0; good < 100 && nonce < 1000; nonce++) {

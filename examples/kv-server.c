@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A key-value store whose keys are guarded by pawl's locks: a lock server of a rack of design netlock that keeps data, too. What a
- * client wants done with a key's value comes with its request for the key's lock, in one round trip. See README.md. */
+/* A key-value store whose keys are guarded by pawl's locks: a lock server of a rack of design netlock that keeps data, too. A
+ * client's operation on a key's value comes with its request for the key's lock, in one round trip. See README.md. */
 #include "kv.h"
 
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lock servers behind messages: what clients and server say to each other, the clients' side (rpc.c) and the server's desk
- * (rpc_desk.c), at which `rpc` and the range managers of Citron's comparison serve. */
+/* Lock servers behind messages: the messages, the clients' side (rpc.c) and the server's desk (rpc_desk.c), which `rpc` and the
+ * range managers of Citron's comparison share. */
 #ifndef PAWL_WORKBENCH_BASELINES_RPC_H
 #define PAWL_WORKBENCH_BASELINES_RPC_H
 
@@ -117,7 +117,7 @@ static inline uint32_t rpc_link(const struct rpc_desk *desk, const struct rpc_en
     return (uint32_t)(e - desk->entries) + 1;
 }
 
-/* What the store says of a lock of which it counts the readers, but does not know the writer. */
+/* The view of a lock by a store that counts the readers, but does not know the writer. */
 static inline void rpc_look_at(struct rpc_reply *out, bool held, uint32_t readers)
 {
     out->mode = !held ? 0 : readers ? PAWL_SHARED : PAWL_EXCLUSIVE;

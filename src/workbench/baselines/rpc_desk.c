@@ -188,7 +188,7 @@ static bool is_sound(const struct space *space, const struct rpc_request *r, uin
 
 #define CALIBRATION 32 /* accesses, of which the mean is taken */
 
-/* What an access to memory costs that other cores use, too. */
+/* The cost of an access to memory that other cores use, too. */
 static uint64_t visit_ns(const struct seat *seat)
 {
     uint64_t begin_ns = world_now(seat->world);

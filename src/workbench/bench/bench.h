@@ -148,7 +148,7 @@ static inline uint64_t bench_share(const struct bench_params *p, unsigned client
     return p->ops / p->clients + (client < p->ops % p->clients);
 }
 
-/* What every simulated round measures with. */
+/* The measurement of every simulated round. */
 struct bench_window {
     const struct bench_params *params;
     const struct design *design;
@@ -186,7 +186,7 @@ void bench_window_progress(const struct bench_window *w);
 /* Whether a simulated round did what it was to do: all clients came to their end, without an error, and with something done. */
 int bench_sim_verdict(const struct bench_window *w, enum sim_end end, unsigned clients_done, char why[BENCH_WHY_LEN]);
 
-/* What every simulated round ends with. */
+/* Collects the results at the end of a simulated round. */
 void bench_sim_collect(const struct bench_window *w, uint64_t wall_begin_ns);
 
 /* to += upto - from. */

@@ -12,7 +12,7 @@ struct bench_lab {
     struct lab_rack rack;
 };
 
-/* What a killed benchmark has left is removed first. */
+/* Removes the remains of a killed benchmark first. */
 int bench_lab_start(struct bench_lab *l, const struct bench_params *p, const struct design *design, char why[BENCH_WHY_LEN]);
 void bench_lab_stop(struct bench_lab *l);
 

@@ -30,7 +30,7 @@
 #define HOLDERS_MAX 32        /* sessions, each with */
 #define HELD_EACH RECORDS_MAX /* ranges */
 
-/* What a client leaves behind, in memory that it shares with the parent. */
+/* A client's results, in memory that it shares with the parent. */
 struct client_report {
     _Alignas(CACHE_LINE) uint64_t ops; /* as it goes */
     uint64_t aborts, timeouts, violations, peak_rss, end_ns;
@@ -463,7 +463,7 @@ int bench_shm_round(struct bench_shm *b, unsigned round, struct bench_round *out
 
 /* ---- the space ---- */
 
-/* Every lock is there before the first round: what is measured is locking, not making locks. */
+/* Makes every lock before the first round: the benchmark measures locking, not making locks. */
 static int make_locks(struct bench_shm *b, char why[BENCH_WHY_LEN])
 {
     const struct workload *w = &b->params->workload;

@@ -16,7 +16,7 @@
 
 extern const struct design design_alock, design_citron, design_fisslock, design_fisslock_racks, design_shiftlock, design_srvlock;
 
-/* What it takes to come late: a client that stops, and one that cannot be shut out at once. */
+/* The faults that make a step late: a client that stops, and one that cannot be fenced at once. */
 #define LATE (FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DRIFT))
 
 /* Where nothing but a retransmission moves the lock on. */

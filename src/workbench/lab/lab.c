@@ -209,7 +209,7 @@ static int remove_namespace(const char *path, void *ctx)
     return 0;
 }
 
-/* What a coordinator of the lab has kept (cluster/rules.c). */
+/* Removes the files that a coordinator of the lab has written (cluster/rules.c). */
 static void remove_state(const char *name, const char *space)
 {
     static const char *const ends[] = {".rules", ".rules.new"};

@@ -10,7 +10,7 @@ struct lab_run {
     uint64_t ns;                                                        /* of trouble; then everything is mended */
     uint64_t workers;                                                   /* processes of each host */
     uint64_t loss_thousandths, duplicate_thousandths, late_thousandths; /* of the packets that come to a host */
-    uint64_t seed; /* 0: any. Draws the faults; what else the machine does is its own */
+    uint64_t seed; /* 0: any. Determines the faults, and nothing else that the machine does */
     bool faults;
     bool moves;     /* locks are divided anew all the time */
     bool afxdp;     /* one process of each host goes past the network stack */
