@@ -11,7 +11,7 @@
 static char folder[] = "/tmp/pawl-break-XXXXXX", where[64];
 static char output[4096];
 
-/* Runs pawl with these words, stdin not a terminal; what it printed is left in `output`. */
+/* Runs pawl with these words, stdin not a terminal; its output is left in `output`. */
 static int run(const char *words)
 {
     const char *build = getenv("PAWL_BUILD");

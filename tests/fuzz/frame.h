@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the targets share that run a program of the kernel here, on frames from the fuzzer: a frame whose end is the end of what can
- * be read, heads made sound around it, and what must hold of every frame. Included after the program itself.
+/* Shared by targets that run a program of the kernel here, on frames from the fuzzer: a frame whose end is the end of readable
+ * memory, sound heads around it, and the conditions that hold for every frame. Included after the program itself.
  *
  * Input: frames, each after a byte with its length (a quarter of it) and one that says which heads are made sound around it. */
 #ifndef PAWL_TESTS_FUZZ_FRAME_H

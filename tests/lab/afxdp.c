@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client's way past the network stack: locks over AF_XDP, with what must still come by the socket; what falls back says why. */
+/* Clients that bypass the network stack: locks over AF_XDP, with packets that must still come by the socket; a client that falls
+ * back to the socket says why. */
 #include "wire/afxdp.h"
 #include "lib/base.h"
 #include "tests/lab/rack.h"

@@ -245,7 +245,7 @@ static void survives(void)
     /* Without a control process the switch goes on. */
     CHECK(!is_granted(1));
     CHECK(is_granted(2));
-    /* Another takes over, again and again, while packets flow; what is held stays held, and no packet is lost. */
+    /* Other control processes take over, one after the other, while packets flow; locks stay held, and no packet is lost. */
     for (uint64_t round = 0; round < 3; round++) {
         pid_t traffic = fork();
         if (!traffic) {

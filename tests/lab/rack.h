@@ -48,7 +48,7 @@ static inline void rack_up(const char *name, unsigned hosts, bool in_path)
     once = true;
 }
 
-/* A socket of a host, connected to the switch: what the switch sends comes from there. */
+/* A socket of a host, connected to the switch: packets of the switch come from that address. */
 static inline int rack_socket(unsigned host, uint16_t port)
 {
     CHECK_EQ(lab_enter(&rack, 1, host), 0);

@@ -68,7 +68,7 @@ static pawl *open_session(const struct worker *w)
     return crew_open(w, &o);
 }
 
-/* After a grant, while it certainly holds. What a stoppable one finds counts only if it still held it afterwards. */
+/* After a grant, while it certainly holds. A finding of a stoppable worker counts only if it still held the lock afterwards. */
 static void enter(const struct worker *w, pawl *p, unsigned i, const pawl_grant *g)
 {
     uint64_t writer = 0, any = load(&oracle->locks[i].last_any), exclusive = load(&oracle->locks[i].last_exclusive);

@@ -8,7 +8,7 @@
 
 enum step { START, HOLDING, GO_ON, DONE };
 
-/* What a holder does first when it goes on. */
+/* The first call of a holder when it goes on. */
 enum call { CHECK_CALL, UNLOCK_CALL, LOCK_CALL, CONVERT_CALL, EXTEND_CALL, SUBMIT_CALL, CALLS };
 
 static struct scene {

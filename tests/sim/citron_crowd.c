@@ -116,8 +116,8 @@ static bool burst(struct cluster_task *t)
     return true;
 }
 
-/* What a broken connection leaves: notifications of a node that have no owner. They are no more than a session has in flight, and
- * are added only where there is room. The slot that no client has stands for the sessions that left them. */
+/* The remains of a broken connection: notifications of a node that have no owner. They are no more than a session has in flight,
+ * and are added only where there is room. The slot that no client has stands for the sessions that left them. */
 static void leave_over(struct cluster_task *t)
 {
     const struct seat *seat = &t->locker.seat;

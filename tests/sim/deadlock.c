@@ -81,7 +81,7 @@ static bool work(struct actor *a)
         if (rc == -PAWL_ELOST)
             return false;
         CHECK(!rc || rc == -EDEADLK || rc == -ETIMEDOUT || rc == -PAWL_ELIMIT);
-        if (rc == -PAWL_ELIMIT) /* what it gave back was not heard of yet */
+        if (rc == -PAWL_ELIMIT) /* its releases were not acknowledged yet */
             a->ops->sleep(a, NS_PER_MS);
         t.timeouts += rc == -ETIMEDOUT;
         t.rounds += !rc;

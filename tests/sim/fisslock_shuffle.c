@@ -102,7 +102,7 @@ static void send_all(struct world_state *w)
     outbox_clear(o);
 }
 
-/* Every packet passes the decider once: what hosts send has not been there yet (bit 0 of the first byte of its length is ours). */
+/* Every packet passes the decider once. Packets that it has passed are marked. */
 #define PASSED (1u << 31)
 
 static void switch_sends(struct world_state *w)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recovery contract: recover() may be interrupted anywhere and repeated, also by several at once, and leaves the locks as if it
- * had run once: what the dead one had is free, what the living have is theirs.
+ * had run once: locks of the dead session are free, and live sessions keep theirs.
  *
  * The dead one is killed at every point of a script that uses a lock in every way; then sessions that recover it are killed,
  * too. */
@@ -101,7 +101,7 @@ static void lock(struct player *a, uint64_t index, enum pawl_mode mode)
     CHECK_EQ(word->acquire(&a->seat, &a->holds[index], DEADLINE_NEVER), 0);
 }
 
-/* What stays: lock 1 shared, lock 2 exclusive. */
+/* Holds that stay: lock 1 shared, lock 2 exclusive. */
 static void lives(void *arg)
 {
     struct player *a = arg;

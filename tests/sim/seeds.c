@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Seeds that once failed, kept. A seed repeats its run only as long as the harness draws the same numbers: what failed then may by
- * now be another run. They stay as regression runs, for they cost little. */
+/* Seeds that once failed, kept. A seed repeats its run only as long as the harness draws the same numbers, so by now it may stand
+ * for another run. The seeds stay as regression runs, because they cost little. */
 #include "tests/sim/runs.h"
 
 static const struct {

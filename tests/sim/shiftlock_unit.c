@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Details of `shiftlock` and `shiftlock64` on plain memory: every counter of the entry where it runs over, giving up, passing on,
- * late releases. What must wait runs in a thread. */
+/* Details of `shiftlock` and `shiftlock64` on plain memory: every counter of the entry where it overflows, giving up, handing over,
+ * late releases. Waiters run in threads. */
 #define SITE_CHECK_NS NS_PER_S /* some of them without a change and a lock is counted anew: not because the machine is busy */
 #include "designs/shiftlock/shiftlock.h"
 #include "tests/sim/plain_site.h"

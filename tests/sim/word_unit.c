@@ -30,7 +30,7 @@ static int convert(unsigned who, struct hold *h, enum pawl_mode mode, uint64_t d
     return d->convert(&site.seats[who], h, mode, deadline);
 }
 
-/* What the world sees for a high part and a token of the word. */
+/* The token of a grant, for a high part and a token of the word. */
 static uint64_t token(uint64_t high, uint64_t low)
 {
     return site.space.token_base + (high << WORD_TOKEN_BITS) + low;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What pawl.h promises, over packets: modes, tokens, time-outs, conversion, several locks, asynchronous operations, threads that
+/* The contract of pawl.h, over packets: modes, tokens, time-outs, conversion, several locks, asynchronous operations, threads that
  * share a handle, processes of one host and of several, one that is killed and one that is stopped. */
 #include "tests/udp/rack.h"
 

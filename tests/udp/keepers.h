@@ -125,7 +125,7 @@ static void revive_host(unsigned host)
         hire(i);
 }
 
-/* Of a rack that keepers are in; what else it has is the test's. */
+/* The parameters of a rack with keepers; the test sets the others. */
 static struct coord_params keepers_rack(const char *design)
 {
     return (struct coord_params){.design = design_find(design),

@@ -24,7 +24,7 @@ struct rack_test {
     uint64_t seed;
 };
 
-/* What the children tell. */
+/* Written by the children. */
 static struct rack_board {
     uint32_t coordinator_port;
     uint32_t server_ports[RACK_SERVERS_MAX + RACKS_MAX]; /* behind relays; the last are the switches' */

@@ -37,7 +37,7 @@ static struct site {
     struct turn next; /* of NEXT, which waits and then has the baton */
 } site;
 
-/* What happens to the leaver, counted in its verbs or, of those, in its attempts to drop the queue. 0: never. */
+/* When things happen to the leaver, counted in its verbs, or in its attempts to drop the queue. 0: never. */
 static struct plan {
     unsigned verbs, drops;
     unsigned meddle_verb, meddle_drop; /* before this one another session changes the word */
@@ -231,7 +231,7 @@ static void begin(const struct plan *p)
     plan = *p;
 }
 
-/* The word has changed for the last time. What is left of the leaver? */
+/* The word has changed for the last time: nothing of the leaver may be left. */
 static void end(const struct plan *p)
 {
     plan = (struct plan){0};

@@ -278,7 +278,7 @@ static uint32_t joins(unsigned rack, uint64_t nonce)
     return w->rules.version;
 }
 
-/* What the switch of a rack is told, which goes by these rules. */
+/* The version that the coordinator tells the switch of a rack, which uses these rules. */
 static uint32_t told(unsigned rack, uint32_t goes_by)
 {
     struct coord_packet p;

@@ -143,7 +143,7 @@ static void check_priority(void)
     kit_free(&k);
 }
 
-/* A process dies: what it held is released, what it waited for is given up, and nothing else. */
+/* A process dies: its holds are released and its waits given up, and nothing else changes. */
 static void check_dead_session(void)
 {
     kit_init(&k, 3, 4, 0);

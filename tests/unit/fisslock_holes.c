@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the paper's protocol breaks, hole by hole: what is lost, late, doubled or overtaken, and that it does no harm. */
+/* The holes of the paper's protocol, one by one: packets that are lost, late, doubled or overtaken do no harm. */
 #include "tests/unit/fisslock_kit.h"
 
 static const struct fission_policy plain;
@@ -273,7 +273,7 @@ static void hole_9(void)
     kit_free(&k);
 }
 
-/* 10: what was sent back, or is sent again, raises nothing. */
+/* 10: a packet that was sent back, or is sent again, raises no counter. */
 static void hole_10(void)
 {
     uint64_t word = 0, token = 0;

@@ -141,7 +141,7 @@ static inline void kit_run(struct kit *k)
     }
 }
 
-/* What was kept goes on, in the order it came. */
+/* Sends the packets that were kept on, in the order in which they came. */
 static inline void kit_let_go(struct kit *k)
 {
     k->fate = NULL;

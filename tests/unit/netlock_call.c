@@ -210,7 +210,7 @@ static void one_round_trip(uint64_t options)
     CHECK(requests_idle(rack.host[0], 1));
 }
 
-/* A lock that is not free: what the request brought is dropped, and sent again when it has been granted. */
+/* A lock that is not free: the bytes of the request are dropped, and sent again when it has been granted. */
 static void dropped_and_sent_again(uint64_t options)
 {
     begin(options);

@@ -42,7 +42,7 @@ struct bench {
     } request[ALL];
     struct outbox out;
     uint64_t grants, overflowed, low, calls, lasts, gone, seed;
-    uint64_t overtaken, inverted; /* what must not be: within a priority, and between them */
+    uint64_t overtaken, inverted; /* violations of the order: within a priority, and between priorities */
 };
 
 /* Every path keeps its order: all packets take the same time. */
@@ -423,7 +423,7 @@ static void test_doubled(bool lost)
     notify.at_ns = b->now;
     b->flight[b->flying++] = notify;
     settle(b, FLIGHT);
-    CHECK(b->lasts == 1 && l->closed == closed); /* what was passed on before `closed` comes too late, as before */
+    CHECK(b->lasts == 1 && l->closed == closed); /* requests that were passed on before `closed` come too late, as before */
     tear_down(b);
 }
 

@@ -273,7 +273,7 @@ static void test_full_priorities(void)
     struct netlock_pass last = packet(NETLOCK_OP_LAST, 0, 0, 0);
     last.count = 2; /* the server has not heard of the third */
     CHECK(!(run(p, lock, last).out & NETLOCK_OUT_NOTIFY));
-    /* What is pushed all the same is not here, and its client learns that. */
+    /* A request that is pushed nevertheless is in no queue, and its client learns that. */
     struct result r = run(p, lock, packet(NETLOCK_OP_PUSH, 2, 1, X));
     CHECK((r.out & (NETLOCK_OUT_FORWARD | NETLOCK_OUT_PUSHED)) == NETLOCK_OUT_PUSHED);
     CHECK(acquire(p, lock, 2, X).out & NETLOCK_OUT_GONE);

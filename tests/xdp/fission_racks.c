@@ -142,7 +142,7 @@ static void others_locks(void)
         f.flags = flags;
         expect("another's", &f, XDP_DROP, PLANE_FOREIGN);
     }
-    f = packet(FISSION_RELEASE, 1, other); /* what is free is free wherever it is */
+    f = packet(FISSION_RELEASE, 1, other); /* a free lock is free in every rack */
     CHECK_EQ(expect("given back", &f, XDP_TX, NO_REASON).head.type, FISSION_ACK);
     /* With other rules it is the other way round. */
     set_rules(1, VERSION + 1, 1);

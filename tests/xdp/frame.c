@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame around every switch program, packet in and packet out: what is not a lock packet is passed untouched, what is a bad one
- * is dropped, both counted by reason; echoes come back; packets for a machine go there. */
+/* The frame around every switch program, packet in and packet out: a frame that is no lock packet is passed untouched, a bad lock
+ * packet is dropped, both counted by reason; echoes come back; packets for a machine go there. */
 #include "tests/xdp/packets.h"
 
 static struct plane *p;

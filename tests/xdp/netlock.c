@@ -277,7 +277,7 @@ static void leases(void)
         usleep((useconds_t)(lease_ns / 8000));
         lease(2);
     }
-    /* Host 1 was silent: what it says goes to the control process, which ends what it had; host 2 is next. */
+    /* Host 1 was silent: its packets go to the control process, which ends its holds; host 2 is next. */
     p = ask(NETLOCK_ACQUIRE, 1, 1, 6, NETLOCK_EXCLUSIVE, LOCK);
     f = kit_frame(&p, sizeof p);
     CHECK_EQ(kit_pass(&f, &outs, &control), XDP_PASS);

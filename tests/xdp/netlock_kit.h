@@ -141,7 +141,7 @@ static inline struct test_frame kit_frame(const void *packet, uint32_t len)
     return f;
 }
 
-/* One frame through the program; what the program leaves to the control process is not done. */
+/* One frame through the program alone, without the control process. */
 static inline uint32_t kit_pass(const struct test_frame *in, struct kit_outs *o, bool *control)
 {
     static _Thread_local struct test_frame out, copy;
@@ -173,7 +173,7 @@ static inline uint32_t kit_pass(const struct test_frame *in, struct kit_outs *o,
     return verdict;
 }
 
-/* A packet to the switch: by the program and, if it says so, the control process. What the server on this machine sends comes by no
+/* A packet to the switch: by the program and, if it says so, the control process. Packets of the server on this machine come by no
  * interface. */
 static inline void kit_packet(const void *packet, uint32_t len, uint64_t now, struct kit_outs *o)
 {

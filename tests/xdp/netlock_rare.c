@@ -28,7 +28,7 @@ static void to_control(const char *what, const struct netlock_packet *p)
     expect(what, p, sizeof *p, XDP_PASS, PLANE_CONTROL);
 }
 
-/* What only the control process may do. */
+/* Packets that only the control process may handle. */
 static void rare_packets(void)
 {
     const struct netlock_packet good = ask(NETLOCK_ACQUIRE, 1, 3, 99, NETLOCK_EXCLUSIVE, LOCK);

@@ -59,7 +59,7 @@ static void sort(struct kit_outs *o)
         memset(o->out[i].bytes + o->out[i].len, 0, PACKET_MAX - o->out[i].len);
         if (p->head.type == NETLOCK_REFUSED && p->code == NETLOCK_QUOTA)
             p->stamp = 0;                      /* depends on the clock */
-        if (p->head.type == NETLOCK_COMMANDED) /* what the program counts, its control process does not */
+        if (p->head.type == NETLOCK_COMMANDED) /* packets that the program counts, its control process does not */
             memset(p + 1, 0, o->out[i].len - sizeof *p);
     }
     qsort(o->out, o->count, sizeof o->out[0], by_bytes);
@@ -131,7 +131,7 @@ static void at_switches(const void *packet, uint32_t len)
     fly_all(&box);
 }
 
-/* What an operator asks of both. */
+/* A command of an operator to both. */
 static void command(enum netlock_command_kind kind, uint64_t rate)
 {
     static struct outbox box;
