@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Acquire and release through the kernel's switch, against Redis (SET NX PX, and a script that deletes what is one's own) and
+/* Acquire and release through the kernel's switch, against Redis (SET NX PX, and a script that deletes the client's own key) and
  * against our own switch in software. The same loop drives all of them, in turns, and every client has a socket of its own. All
  * have two cores: Redis and the switch in software one for the clients and one for the server; the kernel's switch has no server,
  * and many clients have both. In a lab: costs of processors, not of a network. */

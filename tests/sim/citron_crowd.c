@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* More clients of `citron` than a node's counters count: none is miscounted, whenever they come, and all get on. The counters have
- * few bits here; the rules that bound them are the same. */
+/* More clients of `citron` than a node's counters count: none is miscounted, whenever they come, and all make progress. The
+ * counters have few bits here; the rules that bound them are the same. */
 #include "designs/citron/citron.h"
 #include "tests/tuned.h"
 #include "workbench/trial/cluster.h"

@@ -306,8 +306,7 @@ static void expected(void)
     end();
 }
 
-/* A host that forgot has several agents to take over at once, two of which are remembered in one place: neither keeps the other
- * from getting on. */
+/* A host that forgot has several agents to take over at once, two of which share a place in a table: neither delays the other. */
 static void takes(void)
 {
     uint64_t a = 0, b = 1;

@@ -197,8 +197,8 @@ static uint64_t visit_ns(const struct seat *seat)
     return (world_now(seat->world) - begin_ns) / CALIBRATION;
 }
 
-/* Everything was changed at one stroke; the answers are sent when a core would have been through with it. Where only one core at a
- * time works, it begins when the one before it is done. */
+/* All changes were made at once; the answers are sent when a core would have been through with it. Where only one core at a time
+ * works, it begins when the one before it is done. */
 static void spend(struct rpc_desk *d, const struct seat *seat, uint64_t each_ns)
 {
     uint64_t now = world_now(seat->world), from = d->store->serialised ? max_u64(now, *d->free_at) : now;

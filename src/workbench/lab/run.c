@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every rack has a space, a coordinator and a switch of its own; or, if the design divides its locks, all have one space, and each
  * its switch. Workers note when they held what; only holds that were still valid at their end count. Afterwards no two of them that
- * exclude each other may overlap, tokens must rise, and once everything is mended all workers must get on. */
+ * exclude each other may overlap, tokens must rise, and once all faults have ended every worker must make progress. */
 #include "workbench/lab/run.h"
 #include "dataplane/xdp/loader.h"
 #include "designs/core/design.h"
@@ -27,7 +27,7 @@
 #define FORGET_US 60000
 #define SERVE_US 300000 /* until coordinators listen */
 #define CALM_US 50000
-#define MEND_MS 30000 /* until all workers must have got on */
+#define MEND_MS 30000 /* until all workers must have made progress */
 
 struct held {
     uint64_t from_ns, to_ns, token;
@@ -253,7 +253,7 @@ static void judge(void)
     sum->holds = n;
 }
 
-/* Waits until all workers get on (I9). How many do not. */
+/* Waits until all workers make progress (I9). Returns how many do not. */
 static unsigned count_stuck(void)
 {
     unsigned stuck = sum->processes;

@@ -26,7 +26,7 @@ struct lab_outcome {
     uint64_t packets_lost, packets_doubled, packets_late;
     uint64_t holds;      /* that were valid at their end */
     uint64_t violations; /* of them: two that exclude each other at once, or a token that did not rise */
-    unsigned stuck;      /* processes that did not get on after everything was mended */
+    unsigned stuck;      /* processes that made no progress after all faults had ended */
 };
 
 /* On all racks, each of which has a space of its own unless the design divides its locks among them. -EINVAL: that cannot be run;
