@@ -23,7 +23,7 @@
 #define LAB_RACKS_MAX 8
 #define LAB_HOSTS_MAX 60 /* of one rack: as many ports as a switch can have, less those to itself */
 #define LAB_PATH 96
-#define LAB_SPACE "lab-%s"   /* of its id: hosts of another lab have the same addresses, and are not the same */
+#define LAB_SPACE "lab-%s"   /* of its id: hosts of other labs have the same addresses */
 #define LAB_DEVICE "lan0"    /* every host's interface */
 #define LAB_UPLINK "wire0"   /* a one-armed switch's only interface */
 #define LAB_LOOP_OUT "loop0" /* an in-path switch's way to itself, for packets that are doubled */
