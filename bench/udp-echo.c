@@ -38,7 +38,7 @@ static void send_echo(uint8_t type, uint64_t nonce)
     udp_send(&udp, &out, 1);
 }
 
-/* One exchange, then the packet that nobody answers. */
+/* One exchange, then the packet that has no answer. */
 static double echo_once(uint64_t nonce)
 {
     uint64_t begin = kit_now();
@@ -74,7 +74,7 @@ static void latency(struct kit *k, pawl *p, const char *design)
     for (unsigned i = 0; i < rounds; i++) {
         for (unsigned j = 0; j < TURNS; j++) {
             n++;
-            if (j % 2) /* who comes second may find the other process awake */
+            if (j % 2) /* the second of the two may find the other process awake */
                 ours[j] = lock_once(p, n * 7919 % LOCKS);
             bare[j] = echo_once(n);
             if (j % 2 == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benchmarks of the kernel's switch share: a lab, FissLock's packets from a plain socket, and our own switch in software.
- */
+/* Shared by the benchmarks of the kernel's switch: a lab, FissLock's packets from a plain socket, and our own switch in
+ * software. */
 #ifndef PAWL_BENCH_XDP_RACK_H
 #define PAWL_BENCH_XDP_RACK_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pawl break: an operator's last resort against a holder that lives and does not let go. */
+/* pawl break: an operator's last resort against a live holder that does not release. */
 #include "cli/break.h"
 #include "cli/commands.h"
 #include "cli/show.h"

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 struct lock_job {
-    /* What was asked for. */
+    /* From the command line. */
     const char *name;
     char place[PLACE_LEN];
     char reach[PLACE_LEN]; /* the same, and how to get there: for pawl alone, not for COMMAND */
@@ -21,7 +21,7 @@ struct lock_job {
     uint64_t lease_ns;
     char **command; /* ends with null */
 
-    /* What is at hand. */
+    /* The state while it runs. */
     pawl *p;
     pawl_key key;
     pawl_grant grant;

@@ -36,7 +36,7 @@ int lock_catch_signals(struct lock_job *job)
 
 struct telling {
     bool watched;      /* by a person at a terminal */
-    uint32_t told_pid; /* whom the latest line named */
+    uint32_t told_pid; /* the process that the latest line named */
     uint64_t next_ns;
 };
 

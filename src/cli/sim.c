@@ -58,7 +58,7 @@ static const struct args usage = {
     .about =
         "Runs designs in simulated clusters, one for each seed. Packets are lost, connections break, clocks drift, hosts pause "
         "and\n"
-        "crash, while an oracle checks every grant. Then all faults end, and every client must get on.\n"
+        "crash, while an oracle checks every grant. Then all faults end, and every client must make progress.\n"
         "Faults that a design does not tolerate are left out, and for designs that are wrong on purpose those that would hide it.",
     .after =
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift.\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pawl sim: what a campaign came to, for people and for programs. */
+/* pawl sim: prints the results of a campaign, for people and for programs. */
 #include "cli/sim.h"
 
 #include <inttypes.h>

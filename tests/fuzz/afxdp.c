@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames as a client past the network stack takes them apart: any bytes, with sound heads around them if the first byte says so.
- * What is taken lies in the frame; nothing is read beyond it; put together again it is taken again. */
+/* The parser of frames of a client that bypasses the network stack, with any bytes, and with sound heads around them if the first
+ * byte says so. An accepted packet lies in the frame, nothing is read beyond it, and the frame that is built from it is accepted
+ * again. */
 #include "tests/check.h"
 #include "wire/frame.h"
 

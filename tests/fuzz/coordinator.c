@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The coordinator's packets, as anybody might send them: whatever comes, it does not fall over, its answers are whole, nobody
- * is given a number that somebody live has, and no key another's index. */
+/* The coordinator with any packets: it does not crash, its answers are complete, no host is given the number of a live one, and no
+ * key the index of another. */
 #include "cluster/coordinator.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* srvlock's packets, as anybody might send them, to a server and to a host: whatever comes, they do not fall over, and what they
- * send is whole and for somebody who exists. */
+/* A server and a host of srvlock with any packets: they do not crash, and the packets that they send are complete and for machines
+ * that exist. */
 #include "designs/srvlock/srvlock.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client's way past the network stack: locks over AF_XDP, with what must still come by the socket; what falls back says why. */
+/* Clients that bypass the network stack: locks over AF_XDP, with packets that must still come by the socket; a client that falls
+ * back to the socket says why. */
 #include "wire/afxdp.h"
 #include "lib/base.h"
 #include "tests/lab/rack.h"
@@ -11,7 +12,7 @@
 #define PORT 6100
 #define WHERE "pawl://10.77.1.254:7070/fast?wire=afxdp"
 
-/* Echoes come back by the switch in the kernel; the first leaves by the socket, as nobody knows yet where the switch is. */
+/* Echoes come back by the switch in the kernel; the first leaves by the socket, as the address of the switch is not known yet. */
 static void echoes(void)
 {
     char why[AFXDP_WHY];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of fault campaigns share: one run, and the sum of many. */
+/* Shared by the tests of fault campaigns: one run, and the sum of many. */
 #ifndef PAWL_TESTS_SIM_RUNS_H
 #define PAWL_TESTS_SIM_RUNS_H
 
@@ -62,7 +62,7 @@ static inline struct model quick_model(void)
 
 struct run_sum {
     uint64_t runs, forgot;
-    struct campaign_result total; /* what can be added is */
+    struct campaign_result total; /* sums, of fields that can be added */
 };
 
 /* Faults must be tolerated, so anything the oracle found fails the test; how to see it is said. */

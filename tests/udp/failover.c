@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NetLock over real UDP while everything dies: the switch, its backup and lock servers are killed again and again, for less or
- * for more than a lease, and clients with them. Nothing is granted twice, tokens rise, those that live get on
- * (workers.h). Sessions may be lost: whoever took over does not know who held what. */
+/* NetLock over real UDP while everything dies: the switch, its backup and lock servers are killed again and again, for less or for
+ * more than a lease, and clients with them. Nothing is granted twice, tokens rise, live processes make progress (workers.h).
+ * Sessions may be lost: a switch or server that takes over does not know the holders. */
 #define HOSTS 3
 #define WORKERS 6
 #define LOCKS 2000

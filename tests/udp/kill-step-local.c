@@ -75,7 +75,7 @@ static void victim(void *arg)
     end();
 }
 
-/* What the others have is as it was, and the victim nothing. */
+/* The other clients' holds are unchanged, and the victim has none. */
 static void check_all(bool other_holds)
 {
     struct fisslock_host *h = (struct fisslock_host *)(void *)host.memory;

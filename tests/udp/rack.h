@@ -24,7 +24,7 @@ struct rack_test {
     uint64_t seed;
 };
 
-/* What the children tell. */
+/* Written by the children. */
 static struct rack_board {
     uint32_t coordinator_port;
     uint32_t server_ports[RACK_SERVERS_MAX + RACKS_MAX]; /* behind relays; the last are the switches' */
@@ -93,8 +93,8 @@ static inline void rack_relay_main(void *arg)
     relay_run(&relay);
 }
 
-/* Two ports in a row that are free; below those that the kernel gives to whoever wants any (32768 and up), so that nobody has them
- * while their owner is dead; and not those of a test that runs beside this one, which has a number near ours. */
+/* Two free ports in a row. They are below the kernel's ephemeral ports (32768 and up), so that no other process gets them while
+ * their owner is dead; and they are not those of a test that runs beside this one, which has a process id near this one's. */
 #define RACK_PORT_FIRST 12000
 #define RACK_PORTS 20000
 #define RACK_PORTS_EACH 8

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The coordinator without a network: who gets which number, when it is used again, what a repetition is told, what a coordinator
- * that starts anew knows, when a switch's place is another's, and in which order rules are told. */
+/* The coordinator without a network: which host gets which number, when it is reused, what a duplicate is answered, what a
+ * coordinator knows after a restart, when another switch gets a switch's place, and in which order rules are told. */
 #include "cluster/coordinator.h"
 #include "tests/check.h"
 
@@ -14,7 +14,7 @@ static struct coordinator c;
 static _Alignas(8) uint8_t answer[PACKET_MAX];
 static uint64_t now;
 
-/* What those who beat say: hosts, where they send to; switches, by which rules they go. */
+/* What heartbeats say: of hosts, to which switches they send; of switches, which rules they use. */
 static struct net_addr here[2];
 static uint32_t version, leased;
 
@@ -170,7 +170,7 @@ static void leaving(void)
     CHECK_EQ(code(ask(&p, 7)), -ENOENT);
 }
 
-/* Those that joined a former coordinator take their places again; nobody else takes them, nor one of another rack. */
+/* Servers and switches that joined a former coordinator get their places again; no other gets them, nor one of another rack. */
 static void rejoining(void)
 {
     start(false, 200);
@@ -214,7 +214,7 @@ static void scanning(void)
     CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 3, 0)->head.index, 2); /* that one lives */
     CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 2, 0)->head.index, 0);
     CHECK_EQ(number(30), 2);
-    start_with("fisslock", 0, false, 400); /* who may be there is not known for a lease */
+    start_with("fisslock", 0, false, 400); /* for a lease it is not known which hosts there are */
     CHECK_EQ(code(join(COORD_SWITCH, 5, 70)), -EAGAIN);
     here[0] = at(70);
     CHECK(beat(2, 390));
@@ -233,7 +233,7 @@ static const struct coord_beat *as_beat(const struct coord_packet *p)
 
 static const struct net_addr nowhere = {.port = COORD_AWAY};
 
-/* A switch that is silent may live: nobody takes its place before no host speaks to it any more. */
+/* A silent switch may live: no other switch takes its place while a host may still send to it. */
 static void moving(void)
 {
     start_with("fisslock", 0, true, 500);
@@ -278,7 +278,7 @@ static uint32_t joins(unsigned rack, uint64_t nonce)
     return w->rules.version;
 }
 
-/* What the switch of a rack is told, which goes by these rules. */
+/* The version that the coordinator tells the switch of a rack, which uses these rules. */
 static uint32_t told(unsigned rack, uint32_t goes_by)
 {
     struct coord_packet p;
@@ -310,7 +310,7 @@ static void keep(void)
     coordinator_set_rules(&c, wanted);
 }
 
-/* Who gets locks hears of it after who loses them, and nobody before they are written down. */
+/* The switch that gets locks is told after the switch that loses them, and neither before the rules are on disk. */
 static void dividing(void)
 {
     start_with("fisslock-racks", 0, true, 600);
@@ -372,7 +372,7 @@ static void dividing(void)
     version = leased = 0;
 }
 
-/* Of two lock servers one starts anew together with the coordinator: it is not given the other's place, who lives. */
+/* Of two lock servers one starts anew together with the coordinator: it is not given the place of the other one, which lives. */
 static void starting_together(void)
 {
     start_with("netlock", 2, false, 600);

@@ -142,7 +142,7 @@ static void insert(void)
     struct cell mine;
     int rc = table_find_or_insert(&site.seats[0], &site.table, plan.key, &mine);
     plan.verbs = 1000 * VERBS_MAX; /* from here on nothing happens */
-    while (rc == -FAB_EUNKNOWN)    /* what a caller does */
+    while (rc == -FAB_EUNKNOWN)    /* as callers do */
         rc = table_find_or_insert(&site.seats[0], &site.table, plan.key, &mine);
     CHECK_EQ(rc, 0);
     CHECK_EQ(table_find_or_insert(&site.seats[1], &site.table, plan.key, &plan.other), 0);

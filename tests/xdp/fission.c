@@ -326,7 +326,7 @@ static void write_preferring(void)
 
 /* ---- leases ---- */
 
-#define LEASE_NS (4 * NS_PER_S) /* nobody whom the machine stops for a while shall lose it by that */
+#define LEASE_NS (4 * NS_PER_S) /* a host that the machine stops for a while shall not lose it by that */
 
 static struct fission_packet answer_to(const struct fission_packet *f, uint32_t verdict)
 {
@@ -354,8 +354,8 @@ static struct fission_packet ask(uint16_t machine, uint32_t verdict)
     return answer_to(&f, verdict);
 }
 
-/* Who never renewed its lease gets nothing; what a host held whose lease is over is taken over; a census of the absent is answered.
- */
+/* A host that never renewed its lease gets nothing; the locks of a host whose lease is over are taken over; the switch answers a
+ * census for absent hosts. */
 static void leases(void)
 {
     struct plane *usual = p;

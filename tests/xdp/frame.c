@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame around every switch program, packet in and packet out: what is not a lock packet is passed untouched, what is a bad one
- * is dropped, both counted by reason; echoes come back; packets for a machine go there. */
+/* The frame around every switch program, packet in and packet out: a frame that is no lock packet is passed untouched, a bad lock
+ * packet is dropped, both counted by reason; echoes come back; packets for a machine go there. */
 #include "tests/xdp/packets.h"
 
 static struct plane *p;
@@ -207,7 +207,7 @@ static void learn_hosts(void)
     expect("here, beyond the rack", &f, XDP_DROP, PLANE_UNKNOWN);
     h.from.machine = MACHINE_NONE;
     f = test_frame(&h, sizeof h);
-    expect("here, nobody", &f, XDP_DROP, PLANE_UNKNOWN);
+    expect("here, from no machine", &f, XDP_DROP, PLANE_UNKNOWN);
     h.from = (struct place){5, 5001};
     h.epoch = 10;
     f = test_frame(&h, sizeof h);

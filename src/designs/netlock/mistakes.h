@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What variants of netlock do wrongly on purpose (dataplane/mistake.h, which has those of the switch program). */
+/* Mistakes of variants of netlock, on purpose (dataplane/mistake.h has those of the switch program). */
 #ifndef PAWL_DESIGNS_NETLOCK_MISTAKES_H
 #define PAWL_DESIGNS_NETLOCK_MISTAKES_H
 

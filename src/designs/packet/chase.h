@@ -80,7 +80,7 @@ struct suspect {
     bool second;       /* upgrading: the second of two upgrades */
 };
 
-/* What the chase asks a host, about requests by their number. A host may have parts, each with as many requests. */
+/* The questions of the chase to a host, about requests by their number. A host may have parts, each with as many requests. */
 struct chase_ops {
     struct chase_step (*wait)(void *ctx, uint32_t request); /* id 0: it does not wait */
     bool (*holds)(void *ctx, uint32_t request);

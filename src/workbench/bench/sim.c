@@ -82,7 +82,7 @@ struct op_times {
     uint64_t acquire_parts[STEPS];
 };
 
-/* What an operation that counts has cost is added up. */
+/* Adds the cost of an operation that counts. */
 static void count(struct cluster_task *t, const struct fab_counts *before, const struct op_times *o)
 {
     struct bench_sim *b = bench_of(t);
@@ -182,7 +182,7 @@ static int cycle(struct cluster_task *t, struct workload_op op)
     rc = locker_unlock(locker, &h);
     step_done(&locker->seat, STEP_REST);
     if (rc == -PAWL_ENOTOWNER &&
-        b->window.design->ends) { /* it had ended by itself: what was done under it would have to be repeated */
+        b->window.design->ends) { /* the hold had ended by itself: the work under it would have to be repeated */
         b->window.out->aborts++;
         rc = 0;
     }

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define LEASE_NS (10 * NS_PER_S)
-#define RETRY_NS (20 * NS_PER_MS) /* nothing is lost on loopback but what a full buffer cannot take */
+#define RETRY_NS (20 * NS_PER_MS) /* on loopback packets are lost only if a buffer is full */
 #define START_NS (10 * NS_PER_S)
 
 static volatile sig_atomic_t never;

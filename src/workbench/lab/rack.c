@@ -27,7 +27,7 @@ bool lab_rack_can_divide(const char *design)
     return d && d->packet && d->packet->switch_rules;
 }
 
-/* Whose coordinator it has. */
+/* The rack whose coordinator it uses. */
 static unsigned home(const struct lab_rack *r)
 {
     return r->divided ? 1 : r->rack;
