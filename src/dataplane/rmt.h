@@ -28,7 +28,7 @@ struct rmt_limits {
 };
 extern const struct rmt_limits rmt_tofino;
 
-/* One register array of a program. Arrays are listed in the order in which a packet comes by them. */
+/* One register array of a program. Arrays are listed in the order in which a packet visits them. */
 struct rmt_array {
     const char *name;
     unsigned bits;     /* of one register: 1, 8, 16, 32 or 64 */

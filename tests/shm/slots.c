@@ -111,7 +111,7 @@ static void lost_while_it_opens(void)
 
 /* ---- knobs ---- */
 
-/* Of two handles only the first says so, and both go by it: the values lie in the segment. */
+/* Only the first of two handles sets the values, and both use them: they lie in the segment. */
 static void knobs_of_the_segment(void)
 {
     const struct design *d = design_find("word");

@@ -167,9 +167,9 @@ int main(void)
         uint64_t crowd, stale; /* 0: as another */
     } trials[] = {
         {"fisslock", FISSLOCK_MISTAKE_CROWD, FISSLOCK_MISTAKE_STALE},
-        {"fisslock-racks", 0, 0}, /* circles through several racks, too */
+        {"fisslock-racks", 0, 0}, /* deadlocks through several racks, too */
         {"netlock", NETLOCK_MISTAKE_CROWD, NETLOCK_MISTAKE_STALE},
-        {"netlock-switches", 0, 0}, /* circles through several switches */
+        {"netlock-switches", 0, 0}, /* deadlocks through several switches */
     };
     for (size_t i = 0; i < countof(trials); i++) {
         const struct design *d = design_find(trials[i].design);

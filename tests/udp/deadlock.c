@@ -95,7 +95,7 @@ static void threads(void)
     CHECK_OK(pawl_close(s.p));
 }
 
-/* ---- circles that are none ---- */
+/* ---- cycles that are no deadlocks ---- */
 
 static void *wait_for_second(void *arg)
 {

@@ -340,7 +340,7 @@ static void dividing(void)
     CHECK_EQ(told(0, 0), 1);
     CHECK_EQ(joins(1, 6), 0); /* nor if it starts anew */
     CHECK_EQ(joins(0, 7), 1);
-    CHECK_EQ(told(1, 0), 0); /* it may still go by the old ones */
+    CHECK_EQ(told(1, 0), 0); /* it may still use the old ones */
     CHECK_EQ(rules(0, 8, 1), -EINPROGRESS);
     CHECK_EQ(rules(9, 16, 0), -EBUSY);
     CHECK_EQ(told(0, 1), 1);

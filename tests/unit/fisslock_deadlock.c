@@ -218,7 +218,7 @@ static void check_upgrades(unsigned first, unsigned second)
     kit_free(&k);
 }
 
-/* ---- circles that are none ---- */
+/* ---- cycles that are no deadlocks ---- */
 
 static int keep_moves(const struct fission_packet *p, bool passed)
 {

@@ -35,7 +35,7 @@ static struct site {
 static struct plan {
     unsigned verbs;              /* of the first session, so far */
     unsigned break_at, again_at; /* unknown outcomes; 0: none */
-    bool effect;                 /* the first of them took effect all the same */
+    bool effect;                 /* the first of them took effect nevertheless */
     unsigned meddle_at;          /* before this one the other session inserts the key */
     pawl_key key;
     struct cell other;

@@ -154,7 +154,7 @@ static void others_locks(void)
     set_rules(0, VERSION, 0);
 }
 
-/* While the control process changes what the program goes by. */
+/* While the control process changes the rules that the program uses. */
 static void quiet(void)
 {
     struct fission_packet f = packet(FISSION_ACQUIRE, 1, lock_of(true, 0, 200));

@@ -219,7 +219,7 @@ static void look_at_leases(struct nl_switch *w, uint64_t now, struct outbox *out
 static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
-    for (unsigned n = 0; plane->in_kernel && n < LOOK_AT_ONCE; n++) { /* packets that overflow do not come by here */
+    for (unsigned n = 0; plane->in_kernel && n < LOOK_AT_ONCE; n++) { /* the control process does not see packets that overflow */
         uint32_t lock = w->over_at = (w->over_at + 1) % plane->config.locks;
         if (switch_control(w, lock)->state == CONTROL_LIVE && switch_has_others(w, lock))
             switch_set_restless(w, lock, true);

@@ -139,7 +139,7 @@ static int call(const struct seat *seat, struct call *c, enum rpc_op op, uint64_
             rc = await_reply(seat, c, min_u64(look_at, min_u64(send_at, deadline)));
         }
         if (rc == -ECANCELED && deadline == DEADLINE_NEVER && op == RPC_END)
-            continue; /* has to be done all the same */
+            continue; /* must be done nevertheless */
         if (rc != -ETIMEDOUT)
             return rc;
         if (world_now(seat->world) >= deadline)

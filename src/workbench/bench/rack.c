@@ -77,7 +77,7 @@ static int cycle(struct actor *a, struct workload_op op)
     return 0;
 }
 
-/* On a lock of the own host's part, or of another's. */
+/* On a lock of the client's own host, or of another host. */
 static struct workload_op next_op(struct bench_rack *b, unsigned client)
 {
     struct workload_stream *s = &b->streams[client];

@@ -224,7 +224,7 @@ static void gather(struct cluster_task *t)
         cluster_sleep(t, b->window.start_ns - b->window.params->warmup_ns - bench_now(&b->window));
 }
 
-/* On a lock of the own host or of another. */
+/* On a lock of the client's own host, or of another host. */
 static struct workload_op next_op(struct bench_sim *b, const struct cluster_task *t)
 {
     struct workload_stream *s = &b->clients[t->client->id].stream;
