@@ -50,6 +50,13 @@ def cached(words):
     return done
 
 
+def model_value(model, name):
+    """A number of a model, as 'pawl sim --models' prints it."""
+    models = json.loads(subprocess.check_output([PAWL, "sim", "--models", "--json"]))
+    values = next(m["values"] for m in models if m["model"] == model)
+    return next(v["value"] for v in values if v["name"] == name)
+
+
 class Figure:
     def __init__(self, name, title, model):
         self.name, self.title, self.model = name, title, model
