@@ -18,22 +18,22 @@ FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_deadlock", "unit/fisslock_hole
 RACK_TESTS = ["unit/coordinator", "unit/directory", "unit/rules", "fuzz/coordinator"]
 # Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.
 CONCERNS = [
-    ("src/designs/word/", ["word"], ["sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes"]),
-    ("src/designs/shiftlock/", ["shiftlock", "shiftlock64"], ["sim/shiftlock_unit", "shm/contract=shiftlock", "shm/contract=shiftlock64"]),
+    ("src/designs/word/", ["word"], ["sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes", "sim/word"]),
+    ("src/designs/shiftlock/", ["shiftlock", "shiftlock64"], ["sim/shiftlock_unit", "shm/contract=shiftlock", "shm/contract=shiftlock64", "sim/shiftlock"]),
     ("src/designs/alock/", ["alock"], ["unit/alock", "sim/alock"]),
     ("src/designs/citron/", ["citron"], ["unit/citron_tree", "sim/citron_layout", "sim/citron_tickets", "sim/citron_crowd",
-                                         "sim/citron_cost", "shm/ranges=citron", "sim/ranges", "shm/contract=citron"]),
+                                         "sim/citron_cost", "shm/ranges=citron", "sim/ranges", "shm/contract=citron", "sim/citron"]),
     ("src/designs/mutex/", ["mutex"], ["shm/ranges", "shm/contract=mutex", "sim/ranges"]),
-    ("src/designs/srvlock/", ["srvlock"], ["fuzz/srvlock"]),
+    ("src/designs/srvlock/", ["srvlock"], ["unit/srvlock", "fuzz/srvlock", "sim/srvlock"]),
     ("src/designs/netlock/deadlock", ["netlock"], NETLOCK_TESTS + ["sim/deadlock"]),
     ("src/designs/netlock/host_deadlock", ["netlock"], NETLOCK_TESTS + ["sim/deadlock"]),
     ("src/designs/fisslock/deadlock", ["fisslock"], FISSLOCK_TESTS + ["sim/deadlock"]),
     ("src/designs/packet/chase", ["netlock", "fisslock"], NETLOCK_TESTS + FISSLOCK_TESTS + ["sim/deadlock"]),
-    ("src/designs/netlock/", ["netlock", "netlock-switches"], NETLOCK_TESTS),
-    ("src/designs/fisslock/", ["fisslock", "fisslock-racks", "fisslock-stay"], FISSLOCK_TESTS),
+    ("src/designs/netlock/", ["netlock", "netlock-switches"], NETLOCK_TESTS + ["sim/netlock"]),
+    ("src/designs/fisslock/", ["fisslock", "fisslock-racks", "fisslock-stay"], FISSLOCK_TESTS + ["sim/fisslock"]),
     ("src/designs/core/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "sim/word_unit", "unit/alock", "shm/contract",
                                                    "shm/slots", "shm/contract=shiftlock"]),
-    ("src/designs/packet/", PACKETS, NETLOCK_TESTS + FISSLOCK_TESTS),
+    ("src/designs/packet/", PACKETS, ["unit/srvlock"] + NETLOCK_TESTS + FISSLOCK_TESTS),
     ("src/dataplane/fission", ["fisslock", "fisslock-racks"], ["unit/fission_rmt"] + FISSLOCK_TESTS),
     ("src/dataplane/netlock", ["netlock", "netlock-switches"], ["unit/netlock_rmt"] + NETLOCK_TESTS),
     ("src/dataplane/shards", ["netlock-switches", "fisslock-racks"], ["unit/rules"]),
@@ -45,7 +45,7 @@ CONCERNS = [
     ("src/cluster/life", PACKETS, RACK_TESTS + ["udp/contract"]),
     ("src/cluster/rules", PACKETS, RACK_TESTS),
     ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "unit/table", "shm/contract", "shm/slots", "shm/names",
-                                             "shm/many", "fuzz/layout", "shm/bad-input"]),
+                                             "fuzz/layout", "shm/bad-input"]),
 ]
 REAL_TIME = ("shm/", "udp/")  # tests of processes: each gets shared memory, processes and a network of its own
 ALONE = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-c",
