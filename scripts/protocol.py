@@ -15,7 +15,7 @@ PACKETS = ["srvlock", "netlock", "fisslock", "netlock-switches", "fisslock-racks
 NETLOCK_TESTS = ["unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
 FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_deadlock", "unit/fisslock_holes", "unit/fisslock_moves", "unit/fisslock_keep",
                   "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
-RACK_TESTS = ["unit/coordinator", "unit/directory", "unit/rules", "fuzz/coordinator"]
+RACK_TESTS = ["unit/coordinator", "unit/coordinator_input", "unit/directory", "unit/rules", "fuzz/coordinator"]
 # Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.
 CONCERNS = [
     ("src/designs/word/", ["word"], ["sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes", "sim/word"]),
