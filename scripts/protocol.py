@@ -12,7 +12,7 @@ ARCHIVE = "src/libworkbench.a"
 
 ONE_SIDED = ["word", "shiftlock", "alock", "citron"]
 PACKETS = ["srvlock", "netlock", "fisslock", "netlock-switches", "fisslock-racks"]
-NETLOCK_TESTS = ["unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
+NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
 FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_deadlock", "unit/fisslock_holes", "unit/fisslock_moves", "unit/fisslock_keep",
                   "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
 RACK_TESTS = ["unit/coordinator", "unit/coordinator_input", "unit/directory", "unit/rules", "fuzz/coordinator"]
