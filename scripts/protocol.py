@@ -31,7 +31,7 @@ CONCERNS = [
     ("src/designs/packet/chase", ["netlock", "fisslock"], NETLOCK_TESTS + FISSLOCK_TESTS + ["sim/deadlock"]),
     ("src/designs/netlock/", ["netlock", "netlock-switches"], NETLOCK_TESTS + ["sim/netlock"]),
     ("src/designs/fisslock/", ["fisslock", "fisslock-racks", "fisslock-stay"], FISSLOCK_TESTS + ["sim/fisslock"]),
-    ("src/designs/core/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "sim/word_unit", "unit/alock", "shm/contract",
+    ("src/designs/core/", ONE_SIDED + ["mutex"], ["unit/knobs", "sim/cluster", "sim/recover", "sim/word_unit", "unit/alock", "shm/contract",
                                                    "shm/slots", "shm/contract=shiftlock"]),
     ("src/designs/packet/", PACKETS, ["unit/srvlock"] + NETLOCK_TESTS + FISSLOCK_TESTS),
     ("src/dataplane/fission", ["fisslock", "fisslock-racks"], ["unit/fission_rmt"] + FISSLOCK_TESTS),
