@@ -99,11 +99,11 @@ def levels(found):
     return found
 
 
-def no_protocol(found):
-    """Indexes of the tokens inside of NO_PROTOCOL calls, and of statements that only raise a counter."""
+def no_protocol(found, more=frozenset()):
+    """Indexes of the tokens inside of NO_PROTOCOL calls, of `more` ones, and of statements that only raise a counter."""
     inside = set()
     for i, t in enumerate(found):
-        if t.kind == "name" and t.text in NO_PROTOCOL and i + 1 < len(found) and found[i + 1].text == "(":
+        if t.kind == "name" and (t.text in NO_PROTOCOL or t.text in more) and i + 1 < len(found) and found[i + 1].text == "(":
             inside.update(range(i, partner(found, i + 1) + 1))
         if t.kind == "name" and t.text in COUNTERS and found[i - 1].text in ("->", "."):
             j = i

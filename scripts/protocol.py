@@ -47,6 +47,7 @@ CONCERNS = [
     ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "unit/table", "shm/contract", "shm/slots", "shm/names",
                                              "fuzz/layout", "shm/bad-input"]),
 ]
+MISTAKEN = {"citron_errs", "shift_errs"}  # MISTAKE() by another name
 REAL_TIME = ("shm/", "udp/")  # tests of processes: each gets shared memory, processes and a network of its own
 ALONE = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-c",
          "mount -t tmpfs tmpfs /dev/shm && mount -t proc proc /proc && ip link set lo up && exec \"$@\"", "sh"]
@@ -120,7 +121,8 @@ class Text:
         self.text = read(path)
         self.starts = [0] + [m.end() for m in re.finditer("\n", self.text)]
         found = ctext.name_functions(ctext.tokens(self.text))
-        hidden = ctext.no_protocol(found)
+        hidden = ctext.no_protocol(found, MISTAKEN)
+        hidden |= {i - 1 for i in hidden if found[i - 1].text == "!"}
         self.hidden = sorted((found[i].at, found[i].at + len(found[i].text)) for i in hidden)
         self.functions = {t.line: t.function for t in found if t.function}
 
