@@ -343,6 +343,7 @@ static void swarm_rack(struct campaign *c, const struct campaign_params *p, stru
         out->safety_ns = draw_safety(r, c->mix.lease_ns);
         out->retry_ns = c->mix.lease_ns / RETRIES_OF_LEASE >> rng_below(r, 3);
         out->swarm = true;
+        out->crowd = swarm_crowd(p->seed);
     }
     limit_sizes(c, &p->limits, &out->clients, &out->mortals, &out->hosts, &out->tasks, &out->safety_ns);
     out->locks = c->locks;
