@@ -35,7 +35,7 @@ static struct site {
 static struct plan {
     unsigned verbs;              /* of the first session, so far */
     unsigned break_at, again_at; /* unknown outcomes; 0: none */
-    bool effect;                 /* the first of them took effect all the same */
+    bool effect;                 /* the first of them took effect nevertheless */
     unsigned meddle_at;          /* before this one the other session inserts the key */
     pawl_key key;
     struct cell other;
@@ -142,7 +142,7 @@ static void insert(void)
     struct cell mine;
     int rc = table_find_or_insert(&site.seats[0], &site.table, plan.key, &mine);
     plan.verbs = 1000 * VERBS_MAX; /* from here on nothing happens */
-    while (rc == -FAB_EUNKNOWN)    /* what a caller does */
+    while (rc == -FAB_EUNKNOWN)    /* as callers do */
         rc = table_find_or_insert(&site.seats[0], &site.table, plan.key, &mine);
     CHECK_EQ(rc, 0);
     CHECK_EQ(table_find_or_insert(&site.seats[1], &site.table, plan.key, &plan.other), 0);
@@ -195,8 +195,54 @@ static void full_table(void)
             }
 }
 
+/* What a cell says about its key, and where the table has room to spare. */
+static void keys_of_cells(void)
+{
+    char name[PAWL_NAME_MAX + 1] = "";
+    uint64_t id_or_len = 0;
+    struct cell place;
+    begin(PAWL_KEYS_NAMED, 8);
+    CHECK_EQ(table_find_or_insert(&site.seats[0], &site.table, pawl_name("somebody"), &place), 0);
+    CHECK_EQ(table_key_at(&site.seats[0], &site.table, place.index, name, &id_or_len), 1);
+    CHECK_STR(name, "somebody");
+    CHECK_EQ(id_or_len, strlen("somebody"));
+    CHECK_EQ(table_key_at(&site.seats[0], &site.table, (place.index + 1) % site.table.buckets, name, &id_or_len), 0);
+    CHECK_EQ(site.table.buckets, 16);
+    end();
+    begin(PAWL_KEYS_SPARSE, 8);
+    CHECK_EQ(table_find_or_insert(&site.seats[0], &site.table, pawl_id(77), &place), 0);
+    CHECK_EQ(table_key_at(&site.seats[0], &site.table, place.index, name, &id_or_len), 1);
+    CHECK_EQ(id_or_len, 77);
+    end();
+}
+
+static uint64_t buckets(enum pawl_keys keys, uint64_t capacity)
+{
+    const struct layout_params p = {
+        .design = &design_word, .keys = keys, .capacity = capacity, .sessions = SESSIONS, .holds = RECORDS, .lease_ns = NS_PER_S};
+    struct layout_header h;
+    struct table t;
+    CHECK_EQ(layout_make(&p, &h), 0);
+    table_init(&t, &h, 0);
+    return t.buckets;
+}
+
+/* At most three quarters full; sparse keys of a size that leaves the cache have sixteen times the room. */
+static void sizes(void)
+{
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 3), 4);
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 4), 8);
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 255), 512);
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 256), 4096);
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 4096), 65536);
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 4097), 8192);
+    CHECK_EQ(buckets(PAWL_KEYS_NAMED, 1024), 2048);
+}
+
 int main(void)
 {
+    keys_of_cells();
+    sizes();
     one_key_two_sessions(PAWL_KEYS_SPARSE);
     one_key_two_sessions(PAWL_KEYS_NAMED);
     full_table();
