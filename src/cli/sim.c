@@ -16,7 +16,7 @@
 #define EXIT_INTERRUPTED (128 + SIGINT) /* as a shell has it */
 
 static struct {
-    const char *design, *faults, *model, *tune;
+    const char *design, *faults, *model, *tune, *on;
     struct arg_range seeds;
     uint64_t campaign;
     struct swarm_limits limits;
@@ -36,6 +36,8 @@ static const struct arg table[] = {
     {"tasks", 0, ARG_U64, "N", "at most so many tasks of each client", &opts.limits.tasks, NULL},
     {"locks", 0, ARG_U64, "N", "at most so many locks", &opts.limits.locks, NULL},
     {"safety", 0, ARG_DURATION, "TIME", "faults stop after this virtual time at the latest", &opts.limits.safety_ns, NULL},
+    {"on", 0, ARG_STRING, "WHAT", "one-sided designs: 'fabric', with NICs (default), or 'node', a memory node over datagrams",
+     &opts.on, NULL},
     {"list", 0, ARG_FLAG, NULL, "list all designs, with their features and the faults that they tolerate", &opts.list, NULL},
     {"models", 0, ARG_FLAG, NULL, "print the models, each number with its source", &opts.models, NULL},
     {"trace", 0, ARG_FLAG, NULL, "print every event; for one seed", &opts.trace, NULL},
@@ -46,7 +48,7 @@ static const struct args usage = {
     .command = "pawl sim",
     .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|none|LIST] [--model NAME]\n"
              "                [--tune KNOB=N[,...]] [--campaign 1|2] [--clients N] [--hosts N] [--tasks N] [--locks N]\n"
-             "                [--safety TIME] [--trace] [--json]\n"
+             "                [--safety TIME] [--on fabric|node] [--trace] [--json]\n"
              "       pawl sim --list [--json]\n"
              "       pawl sim --models [--json]",
     .about =
@@ -79,6 +81,11 @@ static void catch_interrupts(void)
 }
 
 /* ---- runs ---- */
+
+static bool on_node(void)
+{
+    return opts.on && !strcmp(opts.on, "node");
+}
 
 static void add_run(struct sim_sum *sum, uint64_t seed, const struct campaign_result *r)
 {
@@ -118,6 +125,7 @@ static int run_design(struct sim_sum *sum, const struct knobs *knobs, const stru
                                           .faults = sum->faults,
                                           .seed = seed,
                                           .campaign = (unsigned)opts.campaign,
+                                          .on_node = on_node(),
                                           .limits = opts.limits,
                                           .trace = opts.trace ? stdout : NULL};
         struct campaign_result result;
@@ -134,8 +142,12 @@ static int run_design(struct sim_sum *sum, const struct knobs *knobs, const stru
 
 static int print_sum(const struct sim_sum *sum)
 {
-    const struct sim_replay replay = {
-        .faults = opts.faults, .model = opts.model, .tune = opts.tune, .campaign = (unsigned)opts.campaign, .limits = opts.limits};
+    const struct sim_replay replay = {.faults = opts.faults,
+                                      .model = opts.model,
+                                      .tune = opts.tune,
+                                      .campaign = (unsigned)opts.campaign,
+                                      .limits = opts.limits,
+                                      .on_node = on_node()};
     if (opts.json)
         return sim_print_json(sum, &replay);
     sim_print(sum, &replay);
@@ -197,6 +209,9 @@ static int choose(const char *name, size_t len, const struct design **out)
         return args_complain(&usage, "there is no design '%s'; 'pawl sim --list' lists the designs", text);
     if (!(d->substrates & DESIGN_ON_SIM))
         return args_complain(&usage, "the design '%s' does not run in the simulation", text);
+    if (on_node() && (d->packet || d->serve || d->local || d->clocks_ns))
+        return args_complain(&usage, "the design '%s' does not run on a memory node: it is not one-sided, or only for one machine",
+                             text);
     *out = d;
     return 0;
 }
@@ -233,6 +248,8 @@ int cmd_sim(int argc, char **argv)
         return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_SWARM);
     if (!faults_parse(opts.faults, &faults))
         return args_complain(&usage, "--faults: '%s' is not all, none or a list of faults; --help lists them", opts.faults);
+    if (opts.on && !on_node() && strcmp(opts.on, "fabric") != 0)
+        return args_complain(&usage, "--on is fabric or node, not '%s'", opts.on);
     const struct model *model = model_find(opts.model);
     if (!model)
         return no_such_model();

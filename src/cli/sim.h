@@ -34,6 +34,7 @@ struct sim_replay {
     const char *faults, *model, *tune; /* as they were given; tune may be null */
     unsigned campaign;
     struct swarm_limits limits;
+    bool on_node;
 };
 
 #define REPLAY_LEN 512 /* a command line of ours */

@@ -118,7 +118,7 @@ static uint8_t verb_of(const struct fab_op *op)
     case FAB_FAA:
         return op->swap_mask ? VERBS_MFAA : VERBS_FAA;
     case FAB_SWAP:
-        return VERBS_SWAP;
+        return (op->swap_mask & all) == all || !op->masked ? VERBS_SWAP : VERBS_MCAS;
     default:
         return (op->compare_mask & all) == all && (op->swap_mask & all) == all ? VERBS_CAS : VERBS_MCAS;
     }
@@ -131,12 +131,13 @@ static void put_operand(uint8_t **at, u128 value, uint8_t width)
     *at += width;
 }
 
+/* A masked SWAP is a masked CAS that compares nothing. */
 static void put_operands(uint8_t *at, uint8_t verb, const struct fab_op *op)
 {
     if (verb == VERBS_CAS || verb == VERBS_MCAS)
         put_operand(&at, op->compare, op->width);
     if (verb == VERBS_MCAS)
-        put_operand(&at, op->compare_mask, op->width);
+        put_operand(&at, op->verb == FAB_SWAP ? 0 : op->compare_mask, op->width);
     put_operand(&at, op->swap, op->width);
     if (verb == VERBS_MCAS || verb == VERBS_MFAA)
         put_operand(&at, op->swap_mask, op->width);

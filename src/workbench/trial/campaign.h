@@ -16,6 +16,8 @@ struct campaign_params {
     uint64_t seed;
     unsigned campaign; /* CAMPAIGN_FIXED (0, too) or CAMPAIGN_SWARM */
     struct swarm_limits limits;
+    bool on_node;           /* one-sided designs: on a memory node */
+    uint64_t node_mistakes; /* of its executor */
     FILE *trace;
 };
 

@@ -30,6 +30,8 @@ static void node_task(void *arg)
 {
     struct cluster *c = arg;
     struct sim_task *self = sim_current(&c->sim);
+    if (c->params.on_node)
+        cluster_node_start(c);
     if (c->server->births > 1) {
         uint64_t lease = c->params.lease_ns;
         uint64_t until = sim_host_clock(c->server, sim_now(&c->sim)) + lease + 2 * (lease / DRIFT_DIVISOR) + 1;
@@ -52,6 +54,8 @@ static void node_task(void *arg)
     int rc = layout_make(&p, &c->header);
     assert(!rc);
     memcpy(sim_fabric_peek(c->fabric, FAB_ADDR(c->server->id, 0), sizeof c->header), &c->header, sizeof c->header);
+    if (c->params.on_node)
+        cluster_node_serve(c); /* does not return */
     if (p.design->serve)
         start_serving(c);
     if (p.design->node_tends)
@@ -113,12 +117,29 @@ static struct seat seat_of(struct cluster_client *client, struct fab_ep *ep)
     return (struct seat){.space = &client->space, .me = &client->session, .ep = ep, .world = &client->process->host->world};
 }
 
+/* On a memory node all tasks share the client's connection. */
+static struct fab_ep *new_ep(struct cluster_client *client)
+{
+    struct fab_ep *ep = client->far ? &client->far->node.fab : sim_ep_new(client->cluster->fabric, client->process);
+    assert(ep);
+    return ep;
+}
+
+static int reconnect(struct cluster_client *client, struct fab_ep *ep)
+{
+    if (client->far)
+        return cluster_node_connect(client);
+    sim_ep_reconnect(ep);
+    return 0;
+}
+
 /* Reads where everything is. */
 static int attach(struct cluster_client *client, struct fab_ep *ep, struct layout_header *header)
 {
     fab_addr base = FAB_ADDR(client->cluster->server->id, 0);
-    sim_ep_reconnect(ep);
-    int rc = fab_read(ep, base, header, round_up(sizeof *header, 8));
+    int rc = reconnect(client, ep);
+    if (!rc)
+        rc = fab_read(ep, base, header, round_up(sizeof *header, 8));
     if (rc)
         return rc;
     if (layout_fault(header, client->cluster->server->memory_bytes < header->total_bytes ? 0 : header->total_bytes))
@@ -139,6 +160,10 @@ static int open_session(struct cluster_client *client, struct layout_header *hea
         .label = "simulated",
         .home = client->home,
     };
+    if (client->far) { /* its descriptors are at the node, too */
+        p.proof = fab_node_proof(&client->far->node);
+        p.home = 0;
+    }
     return session_open(&client->keeper, &p);
 }
 
@@ -173,11 +198,9 @@ static void start_work(struct cluster_client *client, const struct layout_header
     client->working = 0;
     for (unsigned i = 0; i < c->params.tasks; i++) {
         struct cluster_task *task = &client->tasks[i];
-        task->ep = sim_ep_new(c->fabric, client->process);
-        assert(task->ep);
+        task->ep = new_ep(client);
         /* Connecting names the life of the node in which the session was opened: in another life it is void. */
-        sim_ep_reconnect(task->ep);
-        if (!c->server->up || c->server->births != header->token_base >> 32)
+        if (reconnect(client, task->ep) || !c->server->up || c->server->births != header->token_base >> 32)
             start_again(client);
         task->locker.seat = seat_of(client, task->ep);
         table_init(&task->locker.table, header, FAB_ADDR(c->server->id, 0));
@@ -206,9 +229,9 @@ static void keeper_task(void *arg)
     struct cluster *c = client->cluster;
     struct layout_header header;
     memset(client->session.seen, 0, (slots_of(&c->params)) * sizeof *client->session.seen); /* a new process has seen nothing */
-    client->keeper_ep = sim_ep_new(c->fabric, client->process);
-    assert(client->keeper_ep);
-    sim_ep_use_rarely(client->keeper_ep); /* a verb every few milliseconds */
+    client->keeper_ep = c->params.on_node ? cluster_node_ep(client) : new_ep(client);
+    if (!client->far)
+        sim_ep_use_rarely(client->keeper_ep); /* a verb every few milliseconds */
     int rc;
     while ((rc = open_session(client, &header))) {
         if (rc == -FAB_EFENCED || rc == -PAWL_ELOST)
@@ -216,6 +239,10 @@ static void keeper_task(void *arg)
         sleep_on_clock(client->keeper_ep, RETRY_NS);
     }
     uint32_t tend_next = 32 * client->id; /* not all begin at the same slot */
+    if (client->far && c->params.design->desc_size) {
+        rc = fab_node_set_own(&client->far->node, client->session.home, (uint64_t)RECORDS * c->params.design->desc_size);
+        assert(!rc);
+    }
     client->open = true;
     c->sessions++;
     start_work(client, &header);
@@ -234,6 +261,8 @@ static void keeper_task(void *arg)
     client->open = false;
     if (rc) /* could not be told: others will find it dead */
         c->lost++;
+    if (client->far)
+        fab_node_leave(&client->far->node, world_now(client->keeper_ep->world) + RETRY_NS);
     client->finished = true;
     client->process->crashable = false;
     c->clients_done++;
@@ -355,13 +384,16 @@ static struct cluster_client *client_of(const struct sim_process *process)
 static void forget_endpoints(struct cluster_client *client)
 {
     for (unsigned i = 0; i < CLUSTER_TASKS_MAX; i++) {
-        if (client->tasks[i].ep)
+        if (client->tasks[i].ep && !client->far)
             sim_ep_free(client->tasks[i].ep);
         client->tasks[i].ep = NULL;
     }
-    if (client->keeper_ep)
+    if (client->keeper_ep && !client->far)
         sim_ep_free(client->keeper_ep);
     client->keeper_ep = NULL;
+    if (client->far)
+        node_sim_free(client->far);
+    client->far = NULL;
 }
 
 static void on_crashed(void *ctx, struct sim_process *process)
@@ -486,11 +518,12 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
     if (rc)
         return rc;
     c->fabric = sim_fabric_new(&c->sim, p->fabric_caps);
+    c->wire = p->on_node ? sim_wire_new(&c->sim) : NULL;
     c->clients = calloc(p->clients, sizeof *c->clients);
     c->node_seen = calloc(slots_of(p), sizeof *c->node_seen);
     const struct sim_hooks hooks = {.ctx = c, .process_crashed = on_crashed, .process_restarted = on_restarted};
     sim_hooks_add(&c->sim, &hooks);
-    rc = c->fabric && c->clients && c->node_seen ? add_hosts(c) : -ENOMEM;
+    rc = c->fabric && (c->wire || !p->on_node) && c->clients && c->node_seen ? add_hosts(c) : -ENOMEM;
     if (rc)
         cluster_free(c);
     return rc;
@@ -504,10 +537,15 @@ void cluster_free(struct cluster *c)
         free(c->clients[i].session.ranges);
         free(c->clients[i].session.descs);
         free(c->clients[i].session.design_state);
+        if (c->clients[i].far)
+            node_sim_free(c->clients[i].far);
     }
     free(c->clients);
     free(c->node_seen);
     free(c->server_memory);
+    node_box_free(&c->box);
+    if (c->wire)
+        sim_wire_free(c->wire);
     if (c->fabric)
         sim_fabric_free(c->fabric);
     sim_free(&c->sim);

@@ -7,6 +7,7 @@
 #include "client/locker.h"
 #include "fabric/sim.h"
 #include "workbench/trial/actor.h"
+#include "workbench/trial/node_box.h"
 
 #define CLUSTER_TASKS_MAX 8 /* of one client that use its session at once; campaigns have no more than ACTORS_MAX */
 
@@ -39,6 +40,7 @@ struct cluster_client {
     bool done[CLUSTER_TASKS_MAX];
     struct cluster_task tasks[CLUSTER_TASKS_MAX];
     struct fab_ep *keeper_ep; /* of the task that opens and renews */
+    struct node_sim *far;     /* on a memory node: the endpoint that all tasks share; else null */
     struct seat keeper;
 };
 
@@ -59,6 +61,9 @@ struct cluster_params {
     uint32_t faults;
     bool swarm; /* uneven faults: sim_config */
     uint32_t fabric_caps;
+    bool on_node; /* the memory is a memory node's, and verbs are datagrams; else a fabric with NICs */
+    uint32_t node_can;
+    uint64_t node_mistakes;
     uint64_t seed;
     uint64_t safety_ns;
     uint64_t time_max_ns;
@@ -73,6 +78,8 @@ struct cluster {
     struct cluster_params params;
     struct sim sim;
     struct sim_fabric *fabric;
+    struct sim_wire *wire; /* to the memory node; else null */
+    struct node_box box;
     struct sim_host *server;
     struct sim_process *node;
     struct layout_header header;
@@ -102,5 +109,15 @@ bool cluster_client_valid(const struct cluster_client *client);
 
 /* Sleeps on a client's own clock. */
 void cluster_sleep(struct cluster_task *task, uint64_t ns);
+
+/* ---- on a memory node (cluster_node.c) ---- */
+
+/* A life of the node begins; once the memory is formatted it serves, without end. */
+void cluster_node_start(struct cluster *c);
+void cluster_node_serve(struct cluster *c);
+
+/* The process's endpoint, not connected; and connecting it: 0 or an error. */
+struct fab_ep *cluster_node_ep(struct cluster_client *client);
+int cluster_node_connect(struct cluster_client *client);
 
 #endif
