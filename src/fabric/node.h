@@ -14,8 +14,6 @@
 #include "fabric/fabric.h"
 #include "wire/verbs.h"
 
-#define FAB_NODE_ELSEWHERE 0xffffu /* the node of a client that has no memory in the fabric */
-
 struct fab_node;
 
 /* Called with the lock of the endpoint, unless it says otherwise. */
@@ -76,12 +74,12 @@ struct fab_node {
     struct fab_node_counts counts;
 };
 
-/* `fab_id` of the memory's addresses is `node`. The caller has set nothing; it sets the times afterwards. */
+/* The caller sets the times afterwards. Of addresses the endpoint uses the offset only: it reaches one node. */
 void fab_node_init(struct fab_node *n, const struct fab_node_io *io, struct world *world);
 void fab_node_free(struct fab_node *n);
 
 /* Connects to the space of that name. 0, -ETIMEDOUT (no answer), -EAGAIN (the node waits for a lease to end), -ENOENT (no such
- * space), -PAWL_ELIMIT's cause -ENOSPC (all numbers are in use). `nonce` is the caller's random number, not 0. */
+ * space), -ENOSPC (all client numbers are in use). `nonce` is the caller's random number, not 0. */
 int fab_node_connect(struct fab_node *n, const char *space, uint64_t nonce, uint64_t deadline);
 
 /* What the client is recognised by (session_params.proof). */
