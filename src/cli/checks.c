@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/doctor.h"
 #include "dataplane/xdp/loader.h"
+#include "fabric/shm.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -110,6 +111,18 @@ static void check_atomic128(struct check *c)
 #else
     found(c, CHECK_OK, "load and store exclusive pair");
 #endif
+}
+
+/* What one-sided designs have to do with here; other fabrics may have less, and a space remembers what it was made with. */
+static void check_capabilities(struct check *c)
+{
+    char names[sizeof c->found] = "";
+    for (unsigned bit = 0; fab_cap_name(bit); bit++)
+        if (FAB_SHM_CAPS >> bit & 1) {
+            size_t len = strlen(names);
+            snprintf(names + len, sizeof names - len, "%s%s", len ? ", " : "", fab_cap_name(bit));
+        }
+    found(c, CHECK_OK, "%s", names);
 }
 
 static void check_cores(struct check *c)
@@ -234,10 +247,12 @@ static void check_udp(struct check *c)
 }
 
 const struct check_row checks[] = {
-    {"kernel", check_kernel},   {"futex_waitv", check_waitv},  {"robust futexes", check_robust},
-    {"pidfd", check_pidfd},     {"shared memory", check_shm},  {"128-bit atomics", check_atomic128},
-    {"cores", check_cores},     {"coarse clock", check_clock}, {"huge pages", check_huge},
-    {"BPF and XDP", check_bpf}, {"RDMA", check_rdma},          {"libfabric", check_libfabric},
-    {"UDP", check_udp},
+    {"kernel", check_kernel},           {"futex_waitv", check_waitv},
+    {"robust futexes", check_robust},   {"pidfd", check_pidfd},
+    {"shared memory", check_shm},       {"128-bit atomics", check_atomic128},
+    {"local: can", check_capabilities}, {"cores", check_cores},
+    {"coarse clock", check_clock},      {"huge pages", check_huge},
+    {"BPF and XDP", check_bpf},         {"RDMA", check_rdma},
+    {"libfabric", check_libfabric},     {"UDP", check_udp},
 };
 const size_t check_count = countof(checks);

@@ -15,7 +15,7 @@ enum check_state {
 struct check {
     const char *name;
     enum check_state state;
-    char found[160];
+    char found[256];    /* all capabilities of a fabric fit */
     const char *advice; /* what to do about it; null if nothing */
 };
 

@@ -16,7 +16,7 @@
 #define EXIT_INTERRUPTED (128 + SIGINT) /* as a shell has it */
 
 static struct {
-    const char *design, *faults, *model, *tune, *on;
+    const char *design, *faults, *model, *tune, *caps, *on;
     struct arg_range seeds;
     uint64_t campaign;
     struct swarm_limits limits;
@@ -28,6 +28,7 @@ static const struct arg table[] = {
     {"seeds", 0, ARG_RANGE, "A:B", "a run for each seed from A to B-1; default 0:100", &opts.seeds, NULL},
     {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
     {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default'", &opts.model, NULL},
+    {"caps", 0, ARG_STRING, "LIST", "capabilities of the fabric: all, none, or names; default as the seed draws", &opts.caps, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     {"campaign", 0, ARG_U64, "N", "1: one mix of operations for all seeds (default); 2: every seed draws its own", &opts.campaign,
      NULL},
@@ -47,7 +48,8 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl sim",
     .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|none|LIST] [--model NAME]\n"
-             "                [--tune KNOB=N[,...]] [--campaign 1|2] [--clients N] [--hosts N] [--tasks N] [--locks N]\n"
+             "                [--caps all|none|LIST] [--tune KNOB=N[,...]] [--campaign 1|2] [--clients N] [--hosts N] [--tasks N] "
+             "[--locks N]\n"
              "                [--safety TIME] [--on fabric|node] [--trace] [--json]\n"
              "       pawl sim --list [--json]\n"
              "       pawl sim --models [--json]",
@@ -58,11 +60,16 @@ static const struct args usage = {
         "Faults that a design does not tolerate are left out, and for designs that are wrong on purpose those that would hide it.",
     .after =
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift.\n"
+        "Capabilities, for one-sided designs: atomic128, masked-swap, masked-cas, masked-faa, cpu-atomic64, cpu-atomic128,\n"
+        "order-mixed, order-write-after-read, wait. What a design needs it gets; 'pawl sim --list' says what that is.\n"
         "Exit status: 0 no violation was found, 1 an invariant was violated or a client got stuck (the command that\n"
         "repeats the run is printed), 2 wrong usage, 130 interrupted before a violation was found.",
     ARGS_TABLE(table),
 };
 
+#define CAPS_OF_SIM ((1u << FAB_CAPS) - 1 - FAB_SHARED_CLOCK - FAB_KERNEL_LIFE)
+
+static uint32_t caps; /* opts.caps */
 static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int signal)
@@ -127,6 +134,7 @@ static int run_design(struct sim_sum *sum, const struct knobs *knobs, const stru
                                           .campaign = (unsigned)opts.campaign,
                                           .on_node = on_node(),
                                           .limits = opts.limits,
+                                          .caps = opts.caps ? &caps : NULL,
                                           .trace = opts.trace ? stdout : NULL};
         struct campaign_result result;
         int rc = campaign_run(&p, &result);
@@ -145,6 +153,7 @@ static int print_sum(const struct sim_sum *sum)
     const struct sim_replay replay = {.faults = opts.faults,
                                       .model = opts.model,
                                       .tune = opts.tune,
+                                      .caps = opts.caps,
                                       .campaign = (unsigned)opts.campaign,
                                       .limits = opts.limits,
                                       .on_node = on_node()};
@@ -250,6 +259,9 @@ int cmd_sim(int argc, char **argv)
         return args_complain(&usage, "--faults: '%s' is not all, none or a list of faults; --help lists them", opts.faults);
     if (opts.on && !on_node() && strcmp(opts.on, "fabric") != 0)
         return args_complain(&usage, "--on is fabric or node, not '%s'", opts.on);
+    if (opts.caps && !fab_caps_parse(opts.caps, &caps))
+        return args_complain(&usage, "--caps: '%s' is not all, none or a list of capabilities; --help lists them", opts.caps);
+    caps &= CAPS_OF_SIM;
     const struct model *model = model_find(opts.model);
     if (!model)
         return no_such_model();

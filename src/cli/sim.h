@@ -31,7 +31,7 @@ struct sim_sum {
 
 /* What a replay repeats of the command line. */
 struct sim_replay {
-    const char *faults, *model, *tune; /* as they were given; tune may be null */
+    const char *faults, *model, *tune, *caps; /* as they were given; tune and caps may be null */
     unsigned campaign;
     struct swarm_limits limits;
     bool on_node;

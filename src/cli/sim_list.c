@@ -39,6 +39,8 @@ static void print_design(const struct design *d)
     printf("%s (%s): %s\n", d->name, kind_name(d->kind), d->summary);
     print_bits("on", d->substrates, DESIGN_SUBSTRATES, design_substrate_name);
     print_bits("offers", d->features, DESIGN_FEATURES, design_feature_name);
+    if (!d->packet)
+        print_bits("needs", d->needs, FAB_CAPS, fab_cap_name);
     if (d->tolerates == FAULTS_ALL)
         printf("  %-10s all faults\n", "tolerates");
     else
@@ -62,6 +64,7 @@ static void json_design(struct json *j, const struct design *d)
     json_string(j, "summary", d->summary);
     json_bits(j, "substrates", d->substrates, DESIGN_SUBSTRATES, design_substrate_name);
     json_bits(j, "features", d->features, DESIGN_FEATURES, design_feature_name);
+    json_bits(j, "needs", d->needs, FAB_CAPS, fab_cap_name);
     json_bits(j, "tolerates", d->tolerates, FAULT_KINDS, name_of_fault);
     json_end(j);
 }

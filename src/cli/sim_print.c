@@ -33,12 +33,15 @@ void sim_replay_text(char out[REPLAY_LEN], const struct design *d, const struct 
     snprintf(out, REPLAY_LEN, "pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 " --faults %s%s%s%s%s", d->name, seed, seed + 1,
              replay->faults, other ? " --model " : "", other ? replay->model : "", replay->tune ? " --tune " : "",
              replay->tune ? replay->tune : "");
+    size_t len = strlen(out);
+    if (replay->caps)
+        snprintf(out + len, REPLAY_LEN - len, " --caps %s", replay->caps);
     add_number(out, "campaign", replay->campaign == CAMPAIGN_FIXED ? 0 : replay->campaign);
     add_number(out, "clients", l->clients);
     add_number(out, "hosts", l->hosts);
     add_number(out, "tasks", l->tasks);
     add_number(out, "locks", l->locks);
-    size_t len = strlen(out);
+    len = strlen(out);
     if (l->safety_ns)
         snprintf(out + len, REPLAY_LEN - len, " --safety %" PRIu64 "us", l->safety_ns / NS_PER_US);
     len = strlen(out);

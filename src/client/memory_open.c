@@ -130,6 +130,7 @@ static int create(const char *path, const pawl_options *o, const struct knobs *k
         .margin_ns = MARGIN_NS,
         .check_ns = CHECK_NS,
         .birth = world_birth(&world_real),
+        .caps = FAB_SHM_CAPS,
         .unit_bytes = o->unit_bytes,
         .range_units = o->range_units,
         .range_max = o->range_max,
@@ -184,6 +185,8 @@ static int make_session(struct segment *s, const pawl_options *o, struct pawl **
     m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = &m->ep, .world = &world_real};
     m->session.seen = calloc(m->space.slot_count, sizeof *m->session.seen);
     int rc = m->session.seen ? handle_init(&m->handle, &memory_ops) : -ENOMEM;
+    if (!rc)
+        rc = layout_adopt(s->header, &m->ep);
     m->handle.design = m->space.design;
     m->handle.keys = m->locker.table.keys;
     if (!rc)

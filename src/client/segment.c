@@ -199,8 +199,9 @@ static int fill(int fd, const char *path, const struct layout_params *p)
     struct layout_header h;
     int rc = layout_make(p, &h);
     if (rc)
-        return explain(rc, "%s: a space of %llu locks, %u sessions and %u holds each is out of bounds", path,
-                       (unsigned long long)p->capacity, p->sessions, p->holds);
+        return rc == -PAWL_ENOTSUP ? rc
+                                   : explain(rc, "%s: a space of %llu locks, %u sessions and %u holds each is out of bounds", path,
+                                             (unsigned long long)p->capacity, p->sessions, p->holds);
     layout_set_boot_id(&h, read_boot_id);
     rc = reserve(fd, &h);
     if (rc)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/layout.h"
+#include "lib/explain.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define TOTAL_MAX (UINT64_C(1) << 46) /* what a fabric address can name, with room to spare */
@@ -73,6 +75,49 @@ bool layout_is_sparse(const struct layout_header *h)
     return design_find(name)->lock_bytes != NULL;
 }
 
+/* ---- capabilities ---- */
+
+#define CAPS_TEXT_LEN 192 /* all names, with commas between */
+
+static const char *caps_text(uint32_t caps, char out[CAPS_TEXT_LEN])
+{
+    out[0] = 0;
+    for (unsigned bit = 0; fab_cap_name(bit); bit++)
+        if (caps >> bit & 1) {
+            size_t len = strlen(out);
+            snprintf(out + len, CAPS_TEXT_LEN - len, "%s%s", len ? ", " : "", fab_cap_name(bit));
+        }
+    return out;
+}
+
+int layout_check_caps(const struct design *design, enum pawl_keys keys, uint32_t caps)
+{
+    char missing[CAPS_TEXT_LEN];
+    if (design->needs & ~caps && design->instead)
+        return explain(-PAWL_ENOTSUP, "the design '%s' needs a fabric with %s; choose the design '%s'", design->name,
+                       caps_text(design->needs & ~caps, missing), design->instead);
+    if (design->needs & ~caps)
+        return explain(-PAWL_ENOTSUP,
+                       "the design '%s' needs a fabric with %s; choose another design ('pawl sim --list' says what each needs)",
+                       design->name, caps_text(design->needs & ~caps, missing));
+    if (keys != PAWL_KEYS_DENSE && !fab_has(caps, LAYOUT_TABLE_NEEDS)) /* table.c claims key and state of a cell at once */
+        return explain(-PAWL_ENOTSUP, "%s keys of the design '%s' need a fabric with %s; choose dense keys",
+                       keys == PAWL_KEYS_NAMED ? "named" : "sparse", design->name, caps_text(LAYOUT_TABLE_NEEDS & ~caps, missing));
+    return 0;
+}
+
+int layout_adopt(const struct layout_header *h, struct fab_ep *ep)
+{
+    char missing[CAPS_TEXT_LEN];
+    if (h->caps & ~ep->caps)
+        return explain(-PAWL_ENOTSUP, "the space was made for a fabric with %s, which this connection lacks; make the space anew",
+                       caps_text(h->caps & ~ep->caps, missing));
+    ep->caps = h->caps;
+    return 0;
+}
+
+/* ---- the layout ---- */
+
 static uint64_t place(uint64_t *at, uint64_t bytes)
 {
     uint64_t here = *at;
@@ -83,9 +128,12 @@ static uint64_t place(uint64_t *at, uint64_t bytes)
 int layout_make(const struct layout_params *p, struct layout_header *out)
 {
     if (!p->capacity || p->capacity > LAYOUT_CAPACITY_MAX || !p->sessions || p->sessions > SLOTS_MAX || !p->holds ||
-        p->holds > RECORDS_MAX || p->keys < PAWL_KEYS_NAMED || p->keys > PAWL_KEYS_DENSE ||
+        p->holds > RECORDS_MAX || p->keys < PAWL_KEYS_NAMED || p->keys > PAWL_KEYS_DENSE || p->caps >> FAB_CAPS ||
         strlen(p->design->name) >= LAYOUT_DESIGN_LEN)
         return -EINVAL;
+    int refused = layout_check_caps(p->design, p->keys, p->caps);
+    if (refused)
+        return refused;
     struct layout_header h = {
         .magic = LAYOUT_MAGIC,
         .version = LAYOUT_VERSION,
@@ -99,6 +147,7 @@ int layout_make(const struct layout_params *p, struct layout_header *out)
         .record_count = p->holds,
         .ring_bytes = p->ring_bytes,
         .desc_size = p->design->desc_size,
+        .caps = p->caps,
         .knobs = p->knobs ? *p->knobs : design_knobs(p->design),
         .token_base = p->birth,
         .lease_ns = p->lease_ns,
@@ -162,6 +211,7 @@ const char *layout_fault(const struct layout_header *h, uint64_t size)
         .holds = h->record_count,
         .ring_bytes = h->ring_bytes,
         .birth = h->token_base,
+        .caps = h->caps,
         .lease_ns = h->lease_ns,
         .margin_ns = h->margin_ns,
         .check_ns = h->check_ns,

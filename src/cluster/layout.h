@@ -6,11 +6,13 @@
 #include "designs/core/design.h"
 
 #define LAYOUT_MAGIC UINT64_C(0x314c574150534b4c) /* reads "LKSPAWL1" in memory */
-#define LAYOUT_VERSION 5
+#define LAYOUT_VERSION 6
 #define LAYOUT_FEATURES 0 /* bits that a reader must know; none yet, so any is refused */
 #define LAYOUT_BYTE_ORDER UINT32_C(0x01020304)
 #define LAYOUT_BOOT_ID_LEN 16
 #define LAYOUT_DESIGN_LEN 32
+
+#define LAYOUT_TABLE_NEEDS FAB_ATOMIC128 /* what sparse and named keys need of the fabric: see table.h */
 
 #define LAYOUT_CAPACITY_MAX (UINT64_C(1) << 32) /* 2^40 indexes fit a hold record; this is what memory allows */
 #define LAYOUT_NAME_BYTES 256                   /* one length byte and PAWL_NAME_MAX */
@@ -32,7 +34,7 @@ struct layout_header {
     uint32_t record_count;
     uint32_t ring_bytes;
     uint32_t desc_size;
-    uint32_t unused;
+    uint32_t caps; /* FAB_*: what the fabric was able to do when the space was made; every client relies on the same */
     uint64_t range_units, range_max, unit_bytes;                 /* 0 if the design has no ranges */
     uint64_t slots, records, ranges, rings, descs, cells, names; /* offsets */
     uint64_t total_bytes;
@@ -66,6 +68,7 @@ struct layout_params {
     uint64_t margin_ns;
     uint64_t check_ns;
     uint64_t birth;
+    uint32_t caps;                               /* of the fabric that clients reach the space by */
     uint64_t range_units, range_max, unit_bytes; /* designs with ranges; 0: as above */
     const struct knobs *knobs;                   /* null: the design's usual ones */
 };
@@ -73,7 +76,15 @@ struct layout_params {
 /* Whether the locks of a space lie in sparse memory: what is not touched costs nothing, and what is may be missing then. */
 bool layout_is_sparse(const struct layout_header *h);
 
-/* Computes everything from the parameters. -EINVAL if one is out of bounds, -EFBIG if it would not fit. */
+/* Whether locks of that design, found by such keys, work on a fabric with these capabilities: 0, or -PAWL_ENOTSUP, explained with
+ * the names of the design and of what is missing, and with what to choose instead. */
+int layout_check_caps(const struct design *design, enum pawl_keys keys, uint32_t caps);
+
+/* An endpoint to a space does what the space was made for: no more, since others rely on less. -PAWL_ENOTSUP, explained, if it
+ * cannot. */
+int layout_adopt(const struct layout_header *h, struct fab_ep *ep);
+
+/* Computes everything from the parameters. -EINVAL if one is out of bounds, -EFBIG if it would not fit, -PAWL_ENOTSUP as above. */
 int layout_make(const struct layout_params *p, struct layout_header *out);
 
 /* Notes during which run of the machine the space was made; changes the checksum. */

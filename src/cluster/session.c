@@ -75,9 +75,10 @@ static int claim(const struct seat *seat, uint32_t slot, const struct session_pa
     return 1;
 }
 
+/* `taken` may be LIVE if the client did not hear that it had moved in already. */
 static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struct session_params *p)
 {
-    assert(lease_state(taken) == SLOT_TAKEN); /* I6 */
+    assert(lease_state(taken) == SLOT_TAKEN || lease_state(taken) == SLOT_LIVE); /* I6 */
     uint64_t old, live = lease_word(SLOT_LIVE, lease_epoch(taken), lease_stamp_for(seat, p->lease_ns));
     int rc = clear_records(seat, slot, home_of(seat, slot, p));
     if (!rc)
@@ -157,7 +158,7 @@ static int try_slot(struct seat *seat, uint32_t slot, const struct session_param
 
 int session_open(struct seat *seat, const struct session_params *p)
 {
-    if (!(seat->ep->caps & FAB_ATOMIC128))
+    if (!p->place && !fab_has(seat->ep->caps, FAB_ATOMIC128))
         return -EOPNOTSUPP;
     if (p->lease_ns == PAWL_LEASE_FOREVER && !(seat->ep->caps & FAB_KERNEL_LIFE))
         return -EINVAL;
@@ -169,6 +170,8 @@ int session_open(struct seat *seat, const struct session_params *p)
     seat->me->slot = UINT32_MAX; /* none yet: session_tend looks after all slots */
     seat->me->lease_copy = 0;
     seat->me->lease = &seat->me->lease_copy;
+    if (p->place)
+        return p->place->slot < seat->space->slot_count ? move_in(seat, p->place->slot, p->place->lease, p) : -EINVAL;
     /* Sessions that open at the same time start at different slots. One that tries again starts at the same slot, and finds the one
      * that it claimed when the connection broke. */
     uint32_t start = (uint32_t)(mix64(p->proof) % seat->space->slot_count);
@@ -180,6 +183,76 @@ int session_open(struct seat *seat, const struct session_params *p)
         }
         if (pass == 0)
             session_tend(seat); /* the dead may have left slots */
+    }
+    return -PAWL_ELIMIT;
+}
+
+/* ---- assigning ---- */
+
+struct applicant {
+    const struct seat *seat;
+    uint64_t proof;
+    bool found;
+    struct session_place place;
+};
+
+/* A slot that is not free: is it the applicant's? */
+static int is_applicants(void *ctx, uint32_t slot, uint64_t lease)
+{
+    struct applicant *a = ctx;
+    uint64_t proof;
+    int rc = fab_read64(a->seat->ep, space_slot_addr(a->seat->space, slot) + offsetof(struct slot, proof), &proof);
+    if (rc || proof != a->proof)
+        return rc;
+    a->found = true;
+    a->place = (struct session_place){.slot = slot, .lease = lease};
+    return 1;
+}
+
+/* The node alone takes slots here. So it writes the proof first, while the slot is free and the proof means nothing. 1: taken. */
+static int claim_alone(const struct seat *seat, uint32_t slot, const struct session_params *p, uint64_t *taken)
+{
+    uint64_t was, old;
+    int rc = fab_read64(seat->ep, lease_addr(seat, slot), &was);
+    if (rc || lease_state(was) != SLOT_FREE)
+        return rc;
+    uint32_t epoch = (lease_epoch(was) + 1) & (uint32_t)FIELD_MAX(LEASE_EPOCH_BITS);
+    uint64_t word = lease_word(SLOT_TAKEN, epoch, lease_stamp_for(seat, p->lease_ns));
+    rc = fab_write64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, proof), p->proof);
+    if (!rc)
+        rc = seat_sure_cas(seat, lease_addr(seat, slot), was, word, &old);
+    if (rc || old != was)
+        return rc;
+    *taken = word;
+    return 1;
+}
+
+int session_assign(struct seat *node, uint64_t proof, uint64_t lease_ns, struct session_place *out)
+{
+    const uint32_t slots = node->space->slot_count;
+    const struct session_params p = {.lease_ns = lease_ns, .proof = proof};
+    struct applicant a = {.seat = node, .proof = proof};
+    if (lease_ns > node->space->lease_ns)
+        return -EINVAL;
+    int rc = seat_slots(node, is_applicants, &a);
+    if (rc < 0)
+        return rc;
+    if (a.found) {
+        *out = a.place;
+        return lease_state(a.place.lease) == SLOT_LOST ? -PAWL_ELOST : 0;
+    }
+    for (unsigned pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < slots; i++) {
+            uint32_t slot = (uint32_t)((mix64(proof) + i) % slots);
+            rc = fab_has(node->ep->caps, FAB_ATOMIC128) ? claim(node, slot, &p, &out->lease)
+                                                        : claim_alone(node, slot, &p, &out->lease);
+            if (rc > 0)
+                out->slot = slot;
+            if (rc)
+                return rc > 0 ? 0 : rc;
+        }
+        if (pass == 0)
+            session_tend(node); /* the dead may have left slots */
     }
     return -PAWL_ELIMIT;
 }
@@ -206,8 +279,6 @@ int session_close(const struct seat *seat)
 }
 
 /* ---- looking after the others ---- */
-
-#define TEND_AT_ONCE 32 /* slots: one round trip, and together many sessions see all of them often */
 
 static int any_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
@@ -249,7 +320,7 @@ int session_tend(const struct seat *seat)
 int session_tend_some(const struct seat *seat, uint32_t *next)
 {
     uint32_t from = *next % seat->space->slot_count;
-    uint32_t to = from + (uint32_t)min_u64(seat->space->slot_count - from, TEND_AT_ONCE);
+    uint32_t to = from + (uint32_t)min_u64(seat->space->slot_count - from, SESSION_TEND_AT_ONCE);
     *next = to;
     return seat_slots_of(seat, from, to, tend_slot, (void *)seat);
 }

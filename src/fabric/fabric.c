@@ -5,10 +5,44 @@
 #include <errno.h>
 #include <string.h>
 
+const char *fab_cap_name(unsigned bit)
+{
+    static const char *const names[FAB_CAPS] = {"atomic128",    "masked-swap",   "masked-cas",  "masked-faa",
+                                                "cpu-atomic64", "cpu-atomic128", "order-mixed", "order-write-after-read",
+                                                "wait",         "shared-clock",  "kernel-life", "messages"};
+    return bit < FAB_CAPS ? names[bit] : NULL;
+}
+
+static bool parse_cap(const char *word, size_t len, uint32_t *caps)
+{
+    for (unsigned bit = 0; bit < FAB_CAPS; bit++)
+        if (strlen(fab_cap_name(bit)) == len && !memcmp(fab_cap_name(bit), word, len)) {
+            *caps |= 1u << bit;
+            return true;
+        }
+    return false;
+}
+
+bool fab_caps_parse(const char *list, uint32_t *caps)
+{
+    uint32_t found = 0;
+    bool listed = strcmp(list, "all") && strcmp(list, "none");
+    for (const char *word = list; listed; word++) {
+        size_t len = strcspn(word, ",");
+        if (!parse_cap(word, len, &found))
+            return false;
+        word += len;
+        if (!*word)
+            break;
+    }
+    *caps = strcmp(list, "all") ? found : (1u << FAB_CAPS) - 1;
+    return true;
+}
+
 /* One verb through the table. */
 static int one(struct fab_ep *ep, struct fab_op *op)
 {
-    if (op->masked && !(ep->caps & FAB_MASKED))
+    if (fab_must_lower(ep->caps, op))
         return fab_lower_masked(ep, op);
     return ep->ops->batch(ep, op, 1);
 }
@@ -155,7 +189,7 @@ int fab_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
     assert(n <= FAB_BATCH_MAX);
     unsigned from = 0;
     for (unsigned i = 0; i < n; i++) {
-        if (!ops[i].masked || (ep->caps & FAB_MASKED))
+        if (!fab_must_lower(ep->caps, &ops[i]))
             continue;
         int rc = from < i ? ep->ops->batch(ep, ops + from, i - from) : 0;
         if (!rc)
@@ -165,6 +199,28 @@ int fab_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
         from = i + 1;
     }
     return from < n ? ep->ops->batch(ep, ops + from, n - from) : 0;
+}
+
+/* Whether `later` may pass `earlier` on some fabric. */
+static bool may_pass(const struct fab_op *earlier, const struct fab_op *later)
+{
+    bool atomics = earlier->verb > FAB_WRITE && later->verb > FAB_WRITE;
+    return earlier->verb != later->verb && !atomics && !(earlier->verb == FAB_WRITE && later->verb == FAB_READ);
+}
+
+void fab_keep_order(const struct fab_ep *ep, struct fab_op *ops, unsigned n)
+{
+    if (fab_has(ep->caps, FAB_ORDERED))
+        return;
+    /* A fenced verb is behind all before it, so later ones need only not pass that one, or those after it. */
+    for (unsigned i = 1, from = 0; i < n; i++) {
+        bool passes = false;
+        for (unsigned k = from; k < i; k++)
+            passes |= may_pass(&ops[k], &ops[i]);
+        ops[i].fence |= passes;
+        if (ops[i].fence)
+            from = i;
+    }
 }
 
 int fab_wait_any(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)

@@ -6,8 +6,14 @@
  * memory are inline, and cost one predicted branch more than the bare instruction.
  *
  * What every fabric promises
- *   order     verbs of one endpoint to one node take effect in the order in which they were issued, posted ones included;
- *   atomicity atomics on one word are atomic with each other. They are atomic with the CPU's only if FAB_CPU_ATOMIC is set;
+ *   verbs     READ, WRITE, and CAS, FAA and SWAP of 64 bits. Masked forms exist on every fabric, as verbs or built by lower.c;
+ *             128-bit atomics only with FAB_ATOMIC128, for nothing smaller can stand in for them;
+ *   order     a verb that has completed took effect before any later verb of this endpoint does. Of verbs of one endpoint to one
+ *             node that are in flight together (a batch, posted writes), READs keep their order among themselves, WRITEs
+ *             among themselves, atomics among themselves, and a READ does not pass an earlier WRITE. FAB_ORDER_MIXED and
+ *             FAB_ORDER_WRITE_AFTER_READ promise the rest. Where they are missing, an op with `fence` set waits for all before it;
+ *   atomicity atomics on one word are atomic with each other, also those of different widths. They are atomic with the CPU's only
+ *             with FAB_CPU_ATOMIC64 and FAB_CPU_ATOMIC128, and with a plain WRITE only there, too;
  *   reads     a READ or WRITE is atomic for each aligned 8 bytes and no more;
  *   unknown   a verb that returns -FAB_EUNKNOWN took effect once or not at all, and if so then before any later verb of
  *             this endpoint does: a caller that reads again afterwards sees the outcome;
@@ -43,14 +49,37 @@ enum {
 
 /* ---- capabilities ---- */
 
+/* Fixed when a space is made, and part of its header: every endpoint to one node has the same ones, so the values stay. */
 enum fab_caps {
-    FAB_ATOMIC128 = 1 << 0,    /* 128-bit atomics */
-    FAB_MASKED = 1 << 1,       /* masked CAS and FAA as verbs; otherwise lower.c builds them from CAS */
-    FAB_CPU_ATOMIC = 1 << 2,   /* remote atomics are atomic with the CPU's own */
-    FAB_SHARED_CLOCK = 1 << 3, /* all endpoints read one clock */
-    FAB_KERNEL_LIFE = 1 << 4,  /* the kernel marks a dead peer's robust mutex */
-    FAB_MESSAGES = 1 << 5,
+    FAB_ATOMIC128 = 1 << 0,              /* CAS, FAA and SWAP of 128 bits; the masked forms of that width as those of 64 bits */
+    FAB_MASKED_SWAP = 1 << 1,            /* SWAP that replaces the bits of swap_mask only: a verb, one round trip, wait-free */
+    FAB_MASKED_CAS = 1 << 2,             /* CAS with compare_mask and swap_mask, likewise; a masked SWAP can be built from it */
+    FAB_MASKED_FAA = 1 << 3,             /* FAA field by field, likewise */
+    FAB_CPU_ATOMIC64 = 1 << 4,           /* 64-bit atomics are atomic with the CPU's own, and with plain WRITEs */
+    FAB_CPU_ATOMIC128 = 1 << 5,          /* 128-bit atomics are, too; implies FAB_CPU_ATOMIC64 */
+    FAB_ORDER_MIXED = 1 << 6,            /* READs and WRITEs do not pass earlier atomics, atomics not earlier READs and WRITEs */
+    FAB_ORDER_WRITE_AFTER_READ = 1 << 7, /* WRITEs do not pass earlier READs; on RDMA they may */
+    FAB_WAIT = 1 << 8,                   /* the node wakes waiters when a word changes; elsewhere they poll */
+    FAB_SHARED_CLOCK = 1 << 9,           /* all endpoints read one clock */
+    FAB_KERNEL_LIFE = 1 << 10,           /* the kernel marks a dead peer's robust mutex */
+    FAB_MESSAGES = 1 << 11,              /* fab_send and fab_recv */
 };
+#define FAB_CAPS 12 /* how many */
+
+/* Those that go together on most fabrics. */
+#define FAB_MASKED (FAB_MASKED_SWAP | FAB_MASKED_CAS | FAB_MASKED_FAA)
+#define FAB_ORDERED (FAB_ORDER_MIXED | FAB_ORDER_WRITE_AFTER_READ)
+
+static inline bool fab_has(uint32_t caps, uint32_t all)
+{
+    return (caps & all) == all;
+}
+
+/* "atomic128", "masked-swap", … in the order of the bits; null beyond the last. */
+const char *fab_cap_name(unsigned bit);
+
+/* "all", "none" or a comma-separated list; false if a name is unknown. */
+bool fab_caps_parse(const char *list, uint32_t *caps);
 
 /* ---- verbs as data: for batches, and below the inline layer ---- */
 
@@ -59,7 +88,7 @@ enum fab_verb {
     FAB_WRITE, /* len bytes from buf */
     FAB_CAS,   /* if (word & compare_mask) == (compare & compare_mask): word = (word & ~swap_mask) | (swap & swap_mask) */
     FAB_FAA,   /* word += swap, field by field: swap_mask has the top bit of every field, 0 means one field */
-    FAB_SWAP,
+    FAB_SWAP,  /* word = (word & ~swap_mask) | (swap & swap_mask); all bits unless masked */
     FAB_VERBS
 };
 
@@ -71,9 +100,10 @@ struct fab_op {
     uint8_t width; /* of an atomic: 8 or 16 bytes */
     uint16_t len;  /* of a READ or WRITE; a multiple of 8, aligned to 8 */
     bool masked;
+    bool fence; /* takes effect after all earlier verbs of this endpoint to that node; free where their order is promised anyway */
     fab_addr addr;
     void *buf;
-    u128 compare, compare_mask;
+    u128 compare, compare_mask; /* of a masked verb: bits that are not compared are a guess, for fabrics that lack it (lower.c) */
     u128 swap, swap_mask;
     u128 old; /* out: what an atomic found */
 };
@@ -211,7 +241,8 @@ static inline int fab_write64(struct fab_ep *ep, fab_addr addr, uint64_t value)
     return fab_write_far(ep, addr, &value, sizeof value);
 }
 
-/* A write without waiting; it takes effect before any later verb of this endpoint to that node. */
+/* A write without waiting. It takes effect before any later READ or WRITE of this endpoint to that node; before a later atomic only
+ * with FAB_ORDER_MIXED, or if that atomic has `fence` set. */
 static inline void fab_post64(struct fab_ep *ep, fab_addr addr, uint64_t value)
 {
     if (fab_is_shm(ep))
@@ -243,6 +274,9 @@ int fab_mfaa128(struct fab_ep *ep, fab_addr addr, u128 add, u128 top, u128 *old)
 
 /* Several verbs in order, in one round trip if they go to one node. Masked verbs that the fabric lacks split the batch. */
 int fab_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n);
+
+/* Sets `fence` so that these verbs take effect in the order in which they stand; does nothing where that is promised. */
+void fab_keep_order(const struct fab_ep *ep, struct fab_op *ops, unsigned n);
 
 /* ---- waiting: the only way ---- */
 

@@ -16,45 +16,66 @@ u128 fab_verb_result(const struct fab_op *op, u128 word)
     case FAB_FAA:
         return masked_add128(word, op->swap, op->swap_mask);
     case FAB_SWAP:
-        return op->swap;
+        return (word & ~op->swap_mask) | (op->swap & op->swap_mask);
     default:
         assert(!"not an atomic");
         return word;
     }
 }
 
-static int read_word(struct fab_ep *ep, const struct fab_op *op, u128 *word)
+bool fab_must_lower(uint32_t caps, const struct fab_op *op)
 {
-    uint64_t half;
-    if (op->width == 16)
-        return fab_read128(ep, op->addr, word);
-    int rc = fab_read64(ep, op->addr, &half);
-    if (!rc)
-        *word = half;
-    return rc;
+    static const uint32_t needs[FAB_VERBS] = {[FAB_CAS] = FAB_MASKED_CAS, [FAB_FAA] = FAB_MASKED_FAA, [FAB_SWAP] = FAB_MASKED_SWAP};
+    return op->masked && !fab_has(caps, needs[op->verb]);
+}
+
+/* A masked SWAP is a masked CAS that compares nothing, and the other way round. False: one cannot stand in for the other here. */
+static bool other_verb(uint32_t caps, const struct fab_op *op, struct fab_op *out)
+{
+    *out = *op;
+    if (op->verb == FAB_SWAP && fab_has(caps, FAB_MASKED_CAS)) {
+        out->verb = FAB_CAS;
+        out->compare_mask = 0;
+        return true;
+    }
+    out->verb = FAB_SWAP;
+    return op->verb == FAB_CAS && !op->compare_mask && fab_has(caps, FAB_MASKED_SWAP);
+}
+
+/* A compare-and-swap of the whole word, from what it is believed to be to what the verb makes of it. */
+static struct fab_op whole_cas(const struct fab_op *op, u128 believed, u128 all)
+{
+    return (struct fab_op){.verb = FAB_CAS,
+                           .width = op->width,
+                           .fence = op->fence,
+                           .addr = op->addr,
+                           .compare = believed,
+                           .compare_mask = all,
+                           .swap = fab_verb_result(op, believed) & all,
+                           .swap_mask = all};
 }
 
 int fab_lower_masked(struct fab_ep *ep, struct fab_op *op)
 {
-    u128 word;
-    int rc = read_word(ep, op, &word);
-    for (unsigned round = 0; !rc && round < ROUNDS_MAX; round++) {
-        u128 all = op->width == 16 ? ~(u128)0 : UINT64_MAX;
-        u128 next = fab_verb_result(op, word) & all;
-        /* Even when nothing changes, the CAS makes what was read one moment's value. */
-        struct fab_op cas = {.verb = FAB_CAS,
-                             .width = op->width,
-                             .addr = op->addr,
-                             .compare = word,
-                             .compare_mask = all,
-                             .swap = next,
-                             .swap_mask = all};
-        rc = ep->ops->batch(ep, &cas, 1);
-        if (!rc && cas.old == word) {
-            op->old = word;
+    struct fab_op other;
+    if (other_verb(ep->caps, op, &other)) {
+        int rc = ep->ops->batch(ep, &other, 1);
+        if (!rc)
+            op->old = other.old;
+        return rc;
+    }
+    const u128 all = op->width == 16 ? ~(u128)0 : UINT64_MAX;
+    u128 word = op->compare & all;
+    for (unsigned round = 0; round < ROUNDS_MAX; round++) {
+        struct fab_op cas = whole_cas(op, word, all);
+        int rc = ep->ops->batch(ep, &cas, 1);
+        if (rc)
+            return rc; /* the rounds before had no effect, so this one's outcome is the verb's */
+        op->old = cas.old;
+        bool refused = op->verb == FAB_CAS && (cas.old ^ op->compare) & op->compare_mask;
+        if (cas.old == word || refused)
             return 0;
-        }
         word = cas.old;
     }
-    return rc ? rc : -EIO;
+    return -EIO;
 }

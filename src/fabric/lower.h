@@ -8,7 +8,12 @@
 /* What an atomic verb leaves in a word that held `word`. */
 u128 fab_verb_result(const struct fab_op *op, u128 word);
 
-/* A masked CAS or FAA on a fabric that has plain CAS only: read, compute, compare-and-swap, until no other came between. */
+/* Whether a fabric with these capabilities lacks that verb. */
+bool fab_must_lower(uint32_t caps, const struct fab_op *op);
+
+/* Does a masked verb by others: a masked SWAP and a masked CAS that compares nothing stand in for each other; else by plain CAS of
+ * the whole word, from `op->compare` as a guess, then from what the last one found, until no other came between. A right guess
+ * costs one round trip, a wrong one what a READ would. */
 int fab_lower_masked(struct fab_ep *ep, struct fab_op *op);
 
 #endif

@@ -85,7 +85,8 @@ int fab_node_connect(struct fab_node *n, const char *space, uint64_t nonce, uint
         n->can = answer.can;
         n->fab.id = n->client;
         n->fab.size = answer.bytes;
-        n->fab.caps = (n->can & VERBS_CAN_ATOMIC128 ? FAB_ATOMIC128 : 0) | (n->can & VERBS_CAN_MASKED ? FAB_MASKED : 0);
+        n->fab.caps = FAB_ORDERED | (n->can & VERBS_CAN_ATOMIC128 ? FAB_ATOMIC128 : 0) |
+                      (n->can & VERBS_CAN_MASKED ? FAB_MASKED : 0) | (n->can & VERBS_CAN_WAIT ? FAB_WAIT : 0);
     }
     n->io->unlock(n);
     return rc;

@@ -202,7 +202,7 @@ void fab_shm_init(struct fab_ep *ep, void *base, uint64_t size)
         .size = size,
         .ops = &shm_ops,
         .world = &world_real,
-        .caps = FAB_ATOMIC128 | FAB_MASKED | FAB_CPU_ATOMIC | FAB_SHARED_CLOCK | FAB_KERNEL_LIFE | FAB_MESSAGES,
+        .caps = FAB_SHM_CAPS,
         .spin = FAB_SHM_SPIN,
     };
 }

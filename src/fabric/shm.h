@@ -8,6 +8,11 @@
 /* Looks before a waiter sleeps. Two cores cannot afford more: the holder may need the core that spins. */
 #define FAB_SHM_SPIN 100
 
+/* All of them. Masked verbs are loops of the CPU's compare-and-swap. */
+#define FAB_SHM_CAPS                                                                                                               \
+    (FAB_ATOMIC128 | FAB_MASKED | FAB_CPU_ATOMIC64 | FAB_CPU_ATOMIC128 | FAB_ORDERED | FAB_WAIT | FAB_SHARED_CLOCK |               \
+     FAB_KERNEL_LIFE | FAB_MESSAGES)
+
 void fab_shm_init(struct fab_ep *ep, void *base, uint64_t size);
 
 /* The table of operations with a wait of one's choice: asynchronous operations park a fiber instead of the thread. */

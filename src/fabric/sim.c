@@ -152,6 +152,11 @@ struct sim_fabric *sim_fabric_new(struct sim *sim, uint32_t caps)
     return fabric;
 }
 
+void sim_fabric_break(struct sim_fabric *fabric, uint32_t mistakes)
+{
+    fabric->mistakes = mistakes;
+}
+
 void sim_fabric_free(struct sim_fabric *fabric)
 {
     for (unsigned i = 0; i < SIM_PROCESSES_MAX; i++) {

@@ -3,13 +3,15 @@
  *
  * A verb's way: the client's NIC sends it (outbound rate) - propagation - the target's NIC serves it (inbound rate, spacing
  * of atomics on one address) - it takes effect on the node's memory - propagation - the task goes on. Verbs of one
- * endpoint to one node take effect in order; everything else races.
+ * endpoint to one node take effect in the order that the capabilities promise; everything else races.
  *
  * What it does that a kinder simulator would not
  *   tearing    a READ or WRITE of more than 8 bytes may take effect in two parts, some time apart;
- *   windows    without FAB_CPU_ATOMIC an atomic reads first and writes rmw_window_ns later: what the CPU or a plain WRITE
- *              put there in between is lost;
+ *   windows    without FAB_CPU_ATOMIC64 or 128 an atomic reads first and writes rmw_window_ns later: what the CPU or a plain
+ *              WRITE put there in between is lost;
  *   buffers    a local store stays in the endpoint's store buffer for a while (x86-TSO), seen by its own loads only;
+ *   passing    without FAB_ORDER_MIXED or FAB_ORDER_WRITE_AFTER_READ a verb may linger at its node, and later ones of a
+ *              batch pass it wherever their order is not promised;
  *   stragglers a verb whose completion was an error may take effect after the error was returned, though before any later
  *              verb of the endpoint; verbs in flight of a crashed process still arrive, until it is fenced.
  *
@@ -30,11 +32,19 @@
 
 struct sim_fabric;
 
-/* What verbs the fabric has: any of FAB_MASKED, FAB_ATOMIC128 and FAB_CPU_ATOMIC; messages it always has. */
-#define SIM_FABRIC_CAPS (FAB_MASKED | FAB_ATOMIC128)
+/* What the fabric has unless asked otherwise; messages it always has, FAB_SHARED_CLOCK and FAB_KERNEL_LIFE never. */
+#define SIM_FABRIC_CAPS (FAB_MASKED | FAB_ATOMIC128 | FAB_ORDERED)
+
+/* Fabrics that break their promises, on purpose: the oracle must catch what designs do on them. */
+enum sim_fabric_mistakes {
+    SIM_FABRIC_UNORDERED = 1 << 0, /* verbs pass each other although the capabilities promise their order */
+    SIM_FABRIC_UNFENCED = 1 << 1,  /* fab_op.fence is ignored */
+    SIM_FABRIC_SPLIT = 1 << 2,     /* masked verbs read, and write some time later, as if built from a READ and a WRITE */
+};
 
 /* Null if there is no memory. One per simulation, made before the harness adds its own hooks. */
 struct sim_fabric *sim_fabric_new(struct sim *sim, uint32_t caps);
+void sim_fabric_break(struct sim_fabric *fabric, uint32_t mistakes);
 void sim_fabric_free(struct sim_fabric *fabric);
 
 /* An endpoint of a living process, connected to every host that exists or comes. Null if there is no memory. */

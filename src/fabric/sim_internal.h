@@ -13,9 +13,11 @@
 #define MAILBOX_MAX 256u  /* messages that wait for one process */
 #define VERB_DATA_MAX 64u /* bytes of a WRITE kept in the verb itself */
 
-/* A task waits for a word of its own node. */
+/* A task waits for a word of its own node, or with FAB_WAIT of another one. */
 struct sim_watch {
     uint64_t offset;
+    struct sim_node *node;
+    uint64_t way_ns; /* until the task hears of a change */
     struct sim_ticket ticket;
     struct sim_watch *next, **link;
 };
@@ -29,11 +31,15 @@ struct sim_node {
     struct sim_watch *watches[WATCH_BUCKETS];
 };
 
+/* Verbs keep or lose their order by class. */
+enum sim_class { SIM_READS, SIM_WRITES, SIM_ATOMICS, SIM_CLASSES };
+
 /* Endpoint to node. */
 struct sim_conn {
-    uint64_t birth;                             /* of the host as connected to; 0: at first use */
-    uint64_t arrival_ns, effect_ns, message_ns; /* the last one's: the next one is not earlier */
-    bool open;                                  /* counted in the NICs' context caches */
+    uint64_t birth;                  /* of the host as connected to; 0: at first use */
+    uint64_t arrival_ns, message_ns; /* the last one's: the next one is not earlier */
+    uint64_t effect_ns[SIM_CLASSES]; /* the last one's of each class: a verb is behind those that it must not pass */
+    bool open;                       /* counted in the NICs' context caches */
 };
 
 struct sim_store {
@@ -53,7 +59,9 @@ struct sim_ep {
     bool rare; /* does not compete for context caches */
     /* The synchronous request under way: verbs of an earlier one no longer report. */
     uint64_t request;
-    bool request_done;
+    bool request_done, request_answered;
+    unsigned request_left; /* verbs that have not completed */
+    uint64_t request_answer_ns;
     int request_error;
     struct sim_ticket ticket;
     int post_error; /* of a posted write: surfaces at the next verb */
@@ -110,6 +118,7 @@ struct verb_chunk {
 struct sim_fabric {
     struct sim *sim;
     uint32_t caps;
+    uint32_t mistakes; /* sim_fabric_break */
     struct sim_ep *eps[SIM_PROCESSES_MAX];
     struct sim_letter *letters, *free_letters; /* all of them; those not in flight */
     struct sim_verb *free_verbs;
@@ -121,6 +130,12 @@ struct sim_fabric {
 static inline struct sim_ep *sim_ep_of(struct fab_ep *ep)
 {
     return container_of(ep, struct sim_ep, fab);
+}
+
+/* Whether all verbs of an endpoint to a node keep their order. */
+static inline bool sim_fabric_ordered(const struct sim_fabric *fabric)
+{
+    return fab_has(fabric->caps, FAB_ORDERED) && !(fabric->mistakes & SIM_FABRIC_UNORDERED);
 }
 
 static inline struct sim_node *sim_node_of(struct sim_fabric *fabric, uint32_t id)

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEAR_ONE_IN 8 /* of those that can be torn: often enough to be met, rare enough not to be the rule */
+#define TEAR_ONE_IN 8   /* of those that can be torn: often enough to be met, rare enough not to be the rule */
+#define LINGER_ONE_IN 3 /* likewise of those that others may pass */
 
 /* ---- verbs ---- */
 
@@ -88,6 +89,20 @@ static uint64_t give_up_ns(const struct sim *sim)
     return sim->now_ns + model_get(sim->model, MODEL_retransmit_ns) * (model_get(sim->model, MODEL_retries) + 1);
 }
 
+/* The request is done with its last verb and all before it, which may take effect later if order is not promised. */
+static void request_step(struct sim_ep *ep, bool last, uint64_t at_ns)
+{
+    ep->request_left--;
+    if (last) {
+        ep->request_answered = true;
+        ep->request_answer_ns = at_ns;
+    }
+    if (!ep->request_answered || (ep->request_left && !sim_fabric_ordered(ep->fabric)))
+        return;
+    ep->request_done = true;
+    sim_ticket_wake_at(ep->ticket, max_u64(ep->request_answer_ns, ep->fabric->sim->now_ns));
+}
+
 static void verb_complete(struct sim_verb *verb, int error, uint64_t at_ns)
 {
     struct sim_ep *ep = verb->ep;
@@ -97,10 +112,7 @@ static void verb_complete(struct sim_verb *verb, int error, uint64_t at_ns)
     } else if (verb_reports(verb)) {
         if (error && !ep->request_error)
             ep->request_error = error;
-        if (verb->last) {
-            ep->request_done = true;
-            sim_ticket_wake_at(ep->ticket, at_ns);
-        }
+        request_step(ep, verb->last, at_ns);
     }
     verb_done(verb);
 }
@@ -243,11 +255,55 @@ static uint64_t read_turn_ns(struct sim_node *node, fab_addr addr, uint16_t len,
     return turn_ns;
 }
 
+/* ---- order ---- */
+
+static enum sim_class class_of(const struct fab_op *op)
+{
+    return op->verb == FAB_READ ? SIM_READS : op->verb == FAB_WRITE ? SIM_WRITES : SIM_ATOMICS;
+}
+
+/* Whether a verb of class `after` may pass an earlier one of class `before` (fabric.h: order). */
+static bool may_pass(const struct sim_fabric *fabric, enum sim_class before, enum sim_class after)
+{
+    const uint32_t kept = fabric->mistakes & SIM_FABRIC_UNORDERED ? 0 : fabric->caps;
+    if (before == after || (before == SIM_WRITES && after == SIM_READS))
+        return false;
+    if (before == SIM_READS && after == SIM_WRITES)
+        return !fab_has(kept, FAB_ORDER_WRITE_AFTER_READ);
+    return !fab_has(kept, FAB_ORDER_MIXED);
+}
+
+/* The earliest that a verb may take effect: behind those that it must not pass. */
+static uint64_t behind_ns(const struct sim_verb *verb, const struct sim_conn *conn)
+{
+    const struct sim_fabric *fabric = verb->ep->fabric;
+    bool fence = verb->op.fence && !(fabric->mistakes & SIM_FABRIC_UNFENCED);
+    uint64_t at_ns = 0;
+    for (unsigned i = 0; i < SIM_CLASSES; i++)
+        if (fence || !may_pass(fabric, (enum sim_class)i, class_of(&verb->op)))
+            at_ns = max_u64(at_ns, conn->effect_ns[i]);
+    return at_ns;
+}
+
+/* So that verbs which may be passed sometimes are. */
+static uint64_t linger_ns(const struct sim_verb *verb)
+{
+    struct sim *sim = verb->ep->fabric->sim;
+    bool passed = false;
+    for (unsigned i = 0; i < SIM_CLASSES; i++)
+        passed |= may_pass(verb->ep->fabric, class_of(&verb->op), (enum sim_class)i);
+    if (!passed || rng_below(&sim->random, LINGER_ONE_IN))
+        return 0;
+    return rng_below(&sim->random, 2 * model_get(sim->model, MODEL_propagation_ns));
+}
+
 /* Nothing to see of a window where only NICs write, and only by atomics: spares an event per atomic. */
 static uint64_t atomic_window_ns(const struct sim_verb *verb, uint64_t same_ns)
 {
     const struct sim_fabric *fabric = verb->ep->fabric;
-    if ((fabric->caps & FAB_CPU_ATOMIC) || !verb->node->mixed)
+    if (unlikely(fabric->mistakes & SIM_FABRIC_SPLIT) && verb->op.masked)
+        return model_get(fabric->sim->model, MODEL_propagation_ns);
+    if (fab_has(fabric->caps, verb->op.width == 16 ? FAB_CPU_ATOMIC128 : FAB_CPU_ATOMIC64) || !verb->node->mixed)
         return 0;
     return min_u64(model_get(fabric->sim->model, MODEL_rmw_window_ns), same_ns ? same_ns - 1 : 0);
 }
@@ -270,17 +326,19 @@ static void verb_arrive(void *arg, uint64_t tag)
         verb_complete(verb, -FAB_EUNKNOWN, give_up_ns(sim));
         return;
     }
-    uint64_t at_ns = sim->now_ns;
+    uint64_t at_ns = sim->now_ns, behind = behind_ns(verb, conn);
     if (host == verb->ep->host)
         at_ns = sim_nic_serve(&host->nic.loop_free_ns, at_ns, model_get(sim->model, MODEL_loopback_service_ns));
     at_ns = sim_nic_serve(&host->nic.in_free_ns, at_ns, service_ns(sim->model, verb->op.verb) + sim_nic_context_ns(host));
+    if (unlikely(!sim_fabric_ordered(verb->ep->fabric)))
+        at_ns += linger_ns(verb);
     uint64_t spread_ns = 0;
     if (verb->op.verb > FAB_WRITE) {
         uint64_t same_ns = model_get(sim->model, MODEL_atomic_same_ns);
         verb->window_ns = spread_ns = atomic_window_ns(verb, same_ns);
-        at_ns = atomic_turn_ns(verb->node, verb->op.addr, max_u64(at_ns, conn->effect_ns), same_ns);
+        at_ns = atomic_turn_ns(verb->node, verb->op.addr, max_u64(at_ns, behind), same_ns);
     } else if (verb->op.verb == FAB_READ && verb->op.len <= 16 && model_get(sim->model, MODEL_read_same_ns)) {
-        at_ns = read_turn_ns(verb->node, verb->op.addr, verb->op.len, max_u64(at_ns, conn->effect_ns),
+        at_ns = read_turn_ns(verb->node, verb->op.addr, verb->op.len, max_u64(at_ns, behind),
                              model_get(sim->model, MODEL_read_same_ns));
     }
     if (verb->op.verb <= FAB_WRITE && verb->op.len > 8 && rng_below(&sim->random, TEAR_ONE_IN) == 0) {
@@ -288,10 +346,10 @@ static void verb_arrive(void *arg, uint64_t tag)
         verb->upper_first = rng_next(&sim->random) & 1;
         spread_ns = model_get(sim->model, MODEL_tear_ns);
     }
-    at_ns = max_u64(at_ns, conn->effect_ns);
+    at_ns = max_u64(at_ns, behind);
     /* Behind all of it: of two events at one time the one that was thought of first comes first, and that could be the next verb's.
      */
-    conn->effect_ns = at_ns + (spread_ns ? spread_ns + 1 : 0);
+    conn->effect_ns[class_of(&verb->op)] = at_ns + (spread_ns ? spread_ns + 1 : 0);
     __builtin_prefetch(host->memory + FAB_OFFSET(verb->op.addr));
     sim_at(sim, at_ns, verb_effect, verb, 0);
 }
@@ -364,7 +422,8 @@ static int ep_request(struct sim_ep *ep, struct fab_op *ops, unsigned n)
     struct sim_task *task = sim_current(sim);
     struct sim_node *node = sim_node_of(ep->fabric, FAB_NODE(ops[0].addr));
     sim_ep_connect(ep, node);
-    ep->request_done = false;
+    ep->request_done = ep->request_answered = false;
+    ep->request_left = n;
     ep->request_error = 0;
     ep->ticket = sim_ticket_take(task);
     ep->fab.counts.round_trips++;

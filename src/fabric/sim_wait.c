@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting: for a word of the own node by an event, for another node's by polling, for nothing by sleeping. */
+/* Waiting: for a word of the own node by an event, for another node's by polling or, with FAB_WAIT, at that node; for nothing by
+ * sleeping. */
 #include "fabric/sim_internal.h"
 
 #include <errno.h>
+
+#define PARKED_POLLS 64 /* a waiter that is parked at a node asks again after so many polls: what wakes it may be lost */
 
 static struct sim_watch **watch_bucket(struct sim_node *node, uint64_t offset)
 {
     return &node->watches[mix64(offset) % WATCH_BUCKETS];
 }
 
-static void watch_add(struct sim_node *node, struct sim_watch *watch, uint64_t offset, struct sim_ticket ticket)
+static void watch_add(struct sim_ep *ep, struct sim_node *node, uint64_t offset, uint64_t way_ns, struct sim_ticket ticket)
 {
-    struct sim_watch **bucket = watch_bucket(node, offset);
-    *watch = (struct sim_watch){.offset = offset, .ticket = ticket, .next = *bucket, .link = bucket};
+    struct sim_watch *watch = &ep->watches[ep->watching++], **bucket = watch_bucket(node, offset);
+    *watch =
+        (struct sim_watch){.offset = offset, .node = node, .way_ns = way_ns, .ticket = ticket, .next = *bucket, .link = bucket};
     if (*bucket)
         (*bucket)->link = &watch->next;
     *bucket = watch;
@@ -21,13 +25,12 @@ static void watch_add(struct sim_node *node, struct sim_watch *watch, uint64_t o
 
 void sim_ep_unwatch(struct sim_ep *ep)
 {
-    struct sim_node *node = &ep->fabric->nodes[ep->host->id];
     for (; ep->watching; ep->watching--) {
         struct sim_watch *watch = &ep->watches[ep->watching - 1];
         *watch->link = watch->next;
         if (watch->next)
             watch->next->link = watch->link;
-        node->watch_count--;
+        watch->node->watch_count--;
     }
 }
 
@@ -39,7 +42,7 @@ void sim_node_changed(struct sim_node *node, uint64_t offset, uint64_t len)
     for (uint64_t at = offset; at < offset + len; at += 8)
         for (struct sim_watch *watch = *watch_bucket(node, at); watch; watch = watch->next)
             if (watch->offset == at)
-                sim_ticket_wake_at(watch->ticket, sim->now_ns + model_get(sim->model, MODEL_local_ns));
+                sim_ticket_wake_at(watch->ticket, sim->now_ns + watch->way_ns);
 }
 
 static bool is_local(const struct sim_ep *ep, const struct fab_cond *cond)
@@ -84,17 +87,43 @@ static int look_remotely(struct sim_ep *ep, const struct fab_cond *conds, unsign
     return 0;
 }
 
+static bool parks(const struct sim_ep *ep)
+{
+    return fab_has(ep->fabric->caps, FAB_WAIT);
+}
+
+/* What the node sees of a word at which a task is parked. */
+static bool cond_holds_there(const struct sim_ep *ep, const struct fab_cond *cond)
+{
+    const struct sim_node *node = sim_node_of(ep->fabric, FAB_NODE(cond->addr));
+    return cond_holds(cond, *(uint64_t *)sim_node_ptr(node, cond->addr, 8));
+}
+
 /* Sleeps until a watched word changes or that time has come. */
 static int wait_watching(struct sim_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t until_ns)
 {
-    struct sim_task *task = sim_current(ep->fabric->sim);
+    struct sim *sim = ep->fabric->sim;
+    struct sim_task *task = sim_current(sim);
     struct sim_ticket ticket = sim_ticket_take(task);
-    for (unsigned i = 0; i < n; i++)
-        if (is_local(ep, &conds[i]))
-            watch_add(sim_node_of(ep->fabric, ep->fab.node), &ep->watches[ep->watching++], FAB_OFFSET(conds[i].addr), ticket);
+    for (unsigned i = 0; i < n; i++) {
+        struct sim_node *node = sim_node_of(ep->fabric, FAB_NODE(conds[i].addr));
+        if (is_local(ep, &conds[i])) {
+            watch_add(ep, node, FAB_OFFSET(conds[i].addr), model_get(sim->model, MODEL_local_ns), ticket);
+        } else if (parks(ep)) {
+            watch_add(ep, node, FAB_OFFSET(conds[i].addr), sim_way_ns(ep, node), ticket);
+            if (!cond_holds_there(ep, &conds[i])) /* it has changed since the READ */
+                until_ns = min_u64(until_ns, sim->now_ns + sim_way_ns(ep, node));
+        }
+    }
     int rc = sim_task_wait(task, until_ns);
     sim_ep_unwatch(ep);
     return rc;
+}
+
+/* Between two READs of a word of another node. */
+static uint64_t pause_ns(const struct sim_ep *ep)
+{
+    return model_get(ep->fabric->sim->model, MODEL_poll_ns) * (parks(ep) ? PARKED_POLLS : 1);
 }
 
 static_assert(FAB_CONDS_MAX <= FAB_BATCH_MAX, "all words of other nodes are read in one batch");
@@ -114,7 +143,7 @@ int sim_fab_wait(struct fab_ep *fab, const struct fab_cond *conds, unsigned n, u
             rc = look_remotely(ep, conds, n);
         if (rc)
             return rc < 0 ? rc : 0;
-        uint64_t poll_ns = remote ? sim->now_ns + model_get(sim->model, MODEL_poll_ns) : UINT64_MAX;
+        uint64_t poll_ns = remote ? sim->now_ns + pause_ns(ep) : UINT64_MAX;
         rc = wait_watching(ep, conds, n, min_u64(deadline_ns, poll_ns));
         if (rc == -ECANCELED)
             return rc;
@@ -129,6 +158,10 @@ int sim_fab_poll(struct fab_ep *fab, const struct fab_pair *pair, uint64_t deadl
     const struct sim *sim = ep->fabric->sim;
     uint64_t deadline_ns = sim_host_clock_inverse(ep->host, deadline), words[2] = {0, 0};
     struct fab_op op = {.verb = FAB_READ, .addr = pair->addr, .len = pair->width, .buf = words};
+    const struct fab_cond conds[] = {
+        {.addr = pair->addr, .mask = (uint64_t)pair->mask, .value = (uint64_t)pair->value},
+        {.addr = pair->addr + 8, .mask = (uint64_t)(pair->mask >> 64), .value = (uint64_t)(pair->value >> 64)},
+    };
     for (;;) {
         int rc = sim_fab_batch(fab, &op, 1);
         if (rc)
@@ -136,7 +169,7 @@ int sim_fab_poll(struct fab_ep *fab, const struct fab_pair *pair, uint64_t deadl
         *seen = (u128)words[1] << 64 | words[0];
         if ((*seen & pair->mask) != pair->value)
             return 0;
-        rc = wait_watching(ep, NULL, 0, min_u64(deadline_ns, sim->now_ns + model_get(sim->model, MODEL_poll_ns)));
+        rc = wait_watching(ep, conds, parks(ep) ? pair->width / 8 : 0, min_u64(deadline_ns, sim->now_ns + pause_ns(ep)));
         if (rc == -ECANCELED)
             return rc;
         if (deadline_ns <= sim->now_ns)

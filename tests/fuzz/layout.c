@@ -2,6 +2,7 @@
 /* Headers of segments: whatever lies in the file, a header that is accepted describes a space that lies inside of it. The first
  * byte says whether the checksum is made right, as a forger would. */
 #include "cluster/layout.h"
+#include "fabric/shm.h"
 #include "tests/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -67,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .holds = data[3] / 16u + 1,
         .ring_bytes = 4224,
         .birth = 1,
+        .caps = FAB_SHM_CAPS,
     };
     CHECK(!layout_make(&p, &u.h));
     CHECK(!layout_fault(&u.h, u.h.total_bytes));

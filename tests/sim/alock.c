@@ -113,7 +113,7 @@ static void contest(unsigned clients, bool home, uint64_t seed, const struct kno
                                      .hosts = 2,
                                      .home = home,
                                      .tasks = 1,
-                                     .fabric_caps = FAB_ATOMIC128 | FAB_MASKED,
+                                     .fabric_caps = SIM_FABRIC_CAPS,
                                      .seed = seed,
                                      .time_max_ns = 10 * NS_PER_S,
                                      .lease_ns = LEASE_NS,

@@ -65,6 +65,9 @@ static const struct {
     {"busted-citron-blind-release", {"I1:", "I2:", "I9:", "I10:", "I11:"}}, /* I9: a turn that is passed twice is nobody's */
     {"busted-citron-blind-reader", {"I1:", "I2:"}},
     {"busted-citron-blind-split", {"I1:", "I2:"}},
+    {"busted-fabric-order", {"I1:", "I2:", "I9:", "I10:", "I11:"}},
+    {"busted-fabric-fence", {"I1:", "I2:", "I9:", "I10:", "I11:"}},
+    {"busted-fabric-split", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-blind", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-mode", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-end", {"I1:", "I2:", "I9:"}},

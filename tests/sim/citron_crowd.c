@@ -36,7 +36,7 @@ static void run(cluster_work_fn work, uint64_t seed)
         .spare_slots = SLOTS - CLIENTS,
         .hosts = CLIENTS,
         .tasks = TASKS,
-        .fabric_caps = FAB_ATOMIC128 | FAB_MASKED,
+        .fabric_caps = SIM_FABRIC_CAPS,
         .seed = seed,
         .time_max_ns = 100 * NS_PER_S,
         .lease_ns = NS_PER_S,

@@ -29,7 +29,7 @@ static void run(cluster_work_fn work, const struct model *model, unsigned client
         .clients = clients,
         .hosts = clients,
         .tasks = 1,
-        .fabric_caps = FAB_ATOMIC128 | caps,
+        .fabric_caps = FAB_ATOMIC128 | FAB_ORDERED | caps,
         .seed = 1,
         .time_max_ns = 100 * NS_PER_S,
         .lease_ns = NS_PER_S,

@@ -168,7 +168,7 @@ static void run(const struct scene *s)
         .clients = CLIENTS,
         .hosts = CLIENTS,
         .tasks = 1,
-        .fabric_caps = FAB_ATOMIC128 | FAB_MASKED,
+        .fabric_caps = SIM_FABRIC_CAPS,
         .seed = 1,
         .time_max_ns = 100 * NS_PER_S,
         .lease_ns = NS_PER_S,

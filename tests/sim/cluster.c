@@ -24,7 +24,7 @@ static void begin(const char *what, unsigned clients, cluster_work_fn work)
         .clients = clients,
         .hosts = 2,
         .tasks = 1,
-        .fabric_caps = FAB_ATOMIC128,
+        .fabric_caps = FAB_ATOMIC128 | FAB_ORDERED,
         .seed = 1,
         .time_max_ns = 1000 * LEASE,
         .lease_ns = LEASE,

@@ -35,7 +35,8 @@ static inline void site_open(const struct design *d)
                                     .holds = SITE_RECORDS,
                                     .lease_ns = 3600 * NS_PER_S,
                                     .check_ns = SITE_CHECK_NS,
-                                    .birth = 7};
+                                    .birth = 7,
+                                    .caps = FAB_SHM_CAPS};
     struct layout_header h;
     s->design = d;
     CHECK_EQ(layout_make(&p, &h), 0);

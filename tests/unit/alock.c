@@ -136,8 +136,8 @@ static const struct fab_ops ops = {.batch = batch, .wait = wait_over, .wake = wa
 static void open_session(unsigned who)
 {
     const struct session_params p = {.lease_ns = LONG_NS, .proof = who + 1, .label = "test", .home = FAB_ADDR(who + 1, HOME)};
-    site.eps[who] =
-        (struct fab_ep){.ops = &ops, .world = &world_real, .caps = FAB_ATOMIC128 | FAB_SHARED_CLOCK, .id = who, .node = who + 1};
+    site.eps[who] = (struct fab_ep){
+        .ops = &ops, .world = &world_real, .caps = FAB_ATOMIC128 | FAB_ORDERED | FAB_SHARED_CLOCK, .id = who, .node = who + 1};
     site.sessions[who] = (struct session){.shadow = site.shadows[who], .seen = site.seen[who]};
     site.seats[who] = (struct seat){.space = &site.space, .me = &site.sessions[who], .ep = &site.eps[who], .world = &world_real};
     CHECK_EQ(session_open(&site.seats[who], &p), 0);

@@ -38,7 +38,7 @@ static void test_verbs(void)
     static struct kit kit;
     for (unsigned caps = 0; caps < 2; caps++) { /* masked verbs of its own, and lowered */
         const struct sim_config config = {.seed = 1};
-        kit_open(&kit, &config, FAB_ATOMIC128 | (caps ? FAB_MASKED : 0), 2);
+        kit_open(&kit, &config, FAB_ATOMIC128 | FAB_ORDERED | (caps ? FAB_MASKED : 0), 2);
         struct actor a = actor_on(&kit, 1);
         sim_spawn(a.process, "verbs", run_verbs, &a);
         CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);

@@ -131,7 +131,7 @@ int main(void)
     printf("Peterson: %" PRIu64 " of %d without the fence, %" PRIu64 " with it\n", without, 2 * ROUNDS, with);
     CHECK_EQ(with, 2 * ROUNDS);
     CHECK(without < 2 * ROUNDS);
-    uint64_t apart = run_mixed(FAB_MASKED), together = run_mixed(FAB_MASKED | FAB_CPU_ATOMIC);
+    uint64_t apart = run_mixed(FAB_MASKED | FAB_ORDERED), together = run_mixed(FAB_MASKED | FAB_ORDERED | FAB_CPU_ATOMIC64);
     printf("mixed CAS lock: %" PRIu64 " of %d with a window, %" PRIu64 " without\n", apart, 2 * ROUNDS, together);
     CHECK_EQ(together, 2 * ROUNDS);
     CHECK(apart < 2 * ROUNDS);

@@ -15,6 +15,7 @@
 
 #define SESSIONS 2
 #define RECORDS 8
+#define SITE_CAPS (FAB_ATOMIC128 | FAB_ORDERED | FAB_SHARED_CLOCK)
 #define VERBS_MAX 60 /* more than any insertion here takes */
 
 /* ---- a fabric of plain memory that can be told to break ---- */
@@ -104,6 +105,7 @@ static void begin(enum pawl_keys keys, uint64_t capacity)
                                     .holds = RECORDS,
                                     .lease_ns = 3600 * NS_PER_S,
                                     .check_ns = NS_PER_MS,
+                                    .caps = SITE_CAPS,
                                     .birth = 7};
     plan = (struct plan){0};
     CHECK_EQ(layout_make(&p, &site.header), 0);
@@ -113,7 +115,7 @@ static void begin(enum pawl_keys keys, uint64_t capacity)
     table_init(&site.table, &site.header, 0);
     for (unsigned i = 0; i < SESSIONS; i++) {
         const struct session_params params = {.lease_ns = p.lease_ns, .proof = i + 1, .label = "test"};
-        site.eps[i] = (struct fab_ep){.ops = &ops, .world = &world_real, .caps = FAB_ATOMIC128 | FAB_SHARED_CLOCK, .id = i};
+        site.eps[i] = (struct fab_ep){.ops = &ops, .world = &world_real, .caps = SITE_CAPS, .id = i};
         site.sessions[i] = (struct session){.shadow = site.shadows[i], .seen = site.seen[i]};
         site.seats[i] = (struct seat){.space = &site.space, .me = &site.sessions[i], .ep = &site.eps[i], .world = &world_real};
         CHECK_EQ(session_open(&site.seats[i], &params), 0);

@@ -207,6 +207,7 @@ static int run_far(struct citron_job *j, struct citron_batch *b)
     if (!b->n)
         return 0;
     uint64_t before = world_now(j->seat->world);
+    fab_keep_order(j->seat->ep, b->ops, b->n); /* what is said before what is done, what is done before the look around */
     int rc = fab_batch(j->seat->ep, b->ops, b->n);
     j->trip_ns = world_now(j->seat->world) - before;
     if (unlikely(rc))

@@ -5,6 +5,8 @@
 
 #include "dataplane/mistake.h"
 
+#include <stdint.h>
+
 enum citron_mistakes {
     CITRON_NO_ABORT = 1,      /* a client whose notifications were late goes on */
     CITRON_NO_WAIT = 2,       /* T_wait is not waited out */
@@ -12,7 +14,7 @@ enum citron_mistakes {
     CITRON_BLIND_RELEASE = 8, /* releases of turns are additions, as printed */
     CITRON_BLIND_READER = 16, /* a reader does not look for writers after it took its place */
     CITRON_BLIND_SPLIT = 32,  /* the first half that goes gives back the node that both have */
-    CITRON_ANY = 63,
+    CITRON_ANY = INT32_MAX,   /* or one of its fabric */
 };
 
 #endif

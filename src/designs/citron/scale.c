@@ -33,7 +33,7 @@ static struct citron_config first_config(const struct citron_job *j, uint64_t ro
     const struct citron_policy *p = &j->policy;
     uint8_t height = (uint8_t)citron_height_first(j->seat->space);
     /* Where masked verbs are made of other verbs, notifications take many round trips. */
-    bool slow = j->near || !(j->seat->ep->caps & FAB_MASKED);
+    bool slow = j->near || !fab_has(j->seat->ep->caps, FAB_MASKED);
     bool confirm = p->confirm == 1 || (p->confirm == 2 && slow && !p->wait_ns);
     uint64_t measured = min_u64(round_trip_ns * WAIT_ROUND_TRIPS_TWICE / 2, WAIT_FIRST_MAX_NS);
     uint64_t ns = p->wait_ns ? p->wait_ns : measured;

@@ -78,7 +78,11 @@ struct design {
     uint32_t features;
     uint32_t substrates;
     uint32_t tolerates; /* FAULT_BIT()s */
-    uint32_t lock_size; /* bytes per lock; a multiple of 16 */
+    /* One-sided designs: capabilities of the fabric (FAB_*) without which it cannot run. Masked verbs and an order are never among
+     * them: lower.c builds the former, and verbs that rely on the latter say so (fab_op.fence). */
+    uint32_t needs;
+    const char *instead; /* the design to choose where they are missing; null: none does the same */
+    uint32_t lock_size;  /* bytes per lock; a multiple of 16 */
     /* For a lock whose size depends on the units that it is made for and may grow to: its bytes, 0 if it cannot be. Its memory is
      * sparse: zero, and taken from the machine where it is first touched. Null: lock_size. */
     uint64_t (*lock_bytes)(uint64_t range_units, uint64_t range_max, const struct knobs *knobs);

@@ -4,9 +4,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 
-/* Clocks of different hosts may differ in speed by this much (design.md); both sides' errors add up. */
-#define DRIFT_DIVISOR 10000
-
 /* ---- the session itself ---- */
 
 #define UNKNOWN_TRIES_MAX 8 /* a connection that breaks that often in a row is down */
@@ -130,7 +127,7 @@ static bool lease_over(const struct seat *seat, uint32_t slot, uint64_t lease)
         return false;
     }
     uint64_t lease_ns = seat->space->lease_ns;
-    uint64_t wait = add_saturating(lease_ns, 2 * (lease_ns / DRIFT_DIVISOR) + seat->space->margin_ns);
+    uint64_t wait = add_saturating(lease_ns, 2 * (lease_ns / SEAT_DRIFT_DIVISOR) + seat->space->margin_ns);
     uint64_t since = __atomic_load_n(&seen->first_seen_ns, __ATOMIC_ACQUIRE);
     return now > since && now - since > wait;
 }

@@ -33,6 +33,9 @@ struct step_clock;
 
 enum slot_state { SLOT_FREE, SLOT_LIVE, SLOT_LOST, SLOT_TAKEN };
 
+/* Clocks of different hosts may differ in speed by one part in this many (invariants.md); both sides' errors add up. */
+#define SEAT_DRIFT_DIVISOR 10000
+
 #define LEASE_STAMP_BITS 40
 #define LEASE_STAMP_SHIFT 20 /* stamps count 2^20 ns, about a millisecond: 40 bits last 36 years of uptime */
 #define LEASE_EPOCH_BITS 22

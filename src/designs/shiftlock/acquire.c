@@ -116,11 +116,26 @@ static bool time_to_check(const struct seat *seat, const struct shift_try *t)
 
 /* ---- readers and writers ---- */
 
+static int publish_held(const struct seat *seat, const struct hold *h)
+{
+    return hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X);
+}
+
 int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e, struct shift_run run)
 {
     shift_remember(seat, h, e, run);
     int rc = shift_token(seat, h, e, &h->token);
-    return rc ? rc : hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X);
+    return rc ? rc : publish_held(seat, h);
+}
+
+/* By the step into the lock alone, with the token that came with it. */
+static int granted_at_once(const struct seat *seat, struct hold *h, struct shift_entry e, const struct shift_try *t)
+{
+    if (!t->drew)
+        return shift_granted(seat, h, e, t->run);
+    shift_remember(seat, h, e, t->run);
+    shift_token_drawn(seat, h, t->drawn);
+    return publish_held(seat, h);
 }
 
 /* Our step's outcome is unknown, or our place in the queue cannot be left otherwise. */
@@ -192,9 +207,11 @@ static int reader_wait(const struct seat *seat, struct hold *h, struct shift_try
 
 /* Intent before effect (I5), in one round trip; and what the word was before. SHIFT_AGAIN: it had no effect, or the lock is being
  * counted anew. */
-static int step_in(const struct seat *seat, struct hold *h, enum record_state intent, struct fab_op *op, struct shift_entry *seen)
+static int step_in(const struct seat *seat, struct hold *h, enum record_state intent, const struct fab_op *op, struct shift_try *t)
 {
-    int rc = shift_publish_and(seat, h, intent, op);
+    struct fab_op ops[2] = {*op};
+    t->drew = shift_op_draw(seat, h, &ops[1], &t->drawn);
+    int rc = shift_publish_and(seat, h, intent, ops, 1 + t->drew);
     step_done(seat, STEP_ATOMIC);
     if (rc == -FAB_EUNKNOWN) {
         rc = doubt(seat, h);
@@ -202,8 +219,10 @@ static int step_in(const struct seat *seat, struct hold *h, enum record_state in
     }
     if (rc)
         return rc;
-    *seen = shift_unpack(shift_form(seat), op->old);
-    return shift_recounting(*seen) ? SHIFT_AGAIN : 0;
+    t->seen = shift_unpack(shift_form(seat), ops[0].old);
+    if (t->drew && h->mode == PAWL_EXCLUSIVE)
+        t->drawn = (uint64_t)ops[1].old;
+    return shift_recounting(t->seen) ? SHIFT_AGAIN : 0;
 }
 
 static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadline)
@@ -212,13 +231,13 @@ static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadli
     struct shift_try t = {0};
     struct fab_op op;
     shift_op_add_reader(seat, h->index, &op);
-    int rc = step_in(seat, h, RECORD_TRY_S, &op, &t.seen);
+    int rc = step_in(seat, h, RECORD_TRY_S, &op, &t);
     if (rc)
         return rc;
     struct shift_entry e = t.seen;
     e.readers++;
     if (likely(!e.tail && t.seen.readers < shift_readers_max(f)))
-        return shift_granted(seat, h, e, (struct shift_run){0});
+        return granted_at_once(seat, h, e, &t);
     if (!e.tail) { /* too many readers. We hold the lock, so we release it */
         rc = shift_doubt(seat, h, RECORD_LEAVE_S, RECORD_WAIT);
         return rc ? rc : -PAWL_ELIMIT;
@@ -347,12 +366,17 @@ static int head_leave(const struct seat *seat, struct hold *h, struct shift_try 
     }
 }
 
-static int writer_has(const struct seat *seat, struct hold *h, const struct shift_try *t)
+static struct shift_entry entry_of_writer(const struct seat *seat, const struct hold *h, const struct shift_try *t)
 {
     struct shift_entry e = t->seen;
     e.rel = t->target;
     e.tail = shift_name(seat, h);
-    return shift_granted(seat, h, e, t->run);
+    return e;
+}
+
+static int writer_has(const struct seat *seat, struct hold *h, const struct shift_try *t)
+{
+    return shift_granted(seat, h, entry_of_writer(seat, h, t), t->run);
 }
 
 static int writer_wait(const struct seat *seat, struct hold *h, struct shift_try *t, uint64_t deadline)
@@ -389,14 +413,14 @@ static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadli
     bool try = deadline == DEADLINE_TRY;
     shift_clear_note(seat, seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next));
     shift_op_cas(seat, h->index, (struct shift_entry){0}, try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &op);
-    int rc = step_in(seat, h, RECORD_TRY_X, &op, &t.seen);
+    int rc = step_in(seat, h, RECORD_TRY_X, &op, &t);
     if (rc)
         return rc;
     t.target = shift_rel_add(f, t.seen.rel, t.seen.readers);
     t.pred = t.seen.tail;
     shift_join(seat, h, t.seen.rel);
     if (likely(!t.seen.tail && !t.seen.readers))
-        return writer_has(seat, h, &t);
+        return granted_at_once(seat, h, entry_of_writer(seat, h, &t), &t);
     if (try)
         return -PAWL_EHELD;
     if (t.pred == us.tail) { /* our own name, left by a count of long ago */

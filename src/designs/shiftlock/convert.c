@@ -57,7 +57,7 @@ static int downgrade(const struct seat *seat, struct hold *h)
         if (!seat_lives(seat))
             return -PAWL_ELOST;
         shift_op_cas(seat, h->index, e, SHIFT_ALL, next, SHIFT_ALL, &op);
-        rc = shift_publish_and(seat, h, RECORD_TRY_X, &op);
+        rc = shift_publish_and(seat, h, RECORD_TRY_X, &op, 1);
         if (rc)
             return rc == -FAB_EUNKNOWN ? downgrade_by_recount(seat, h, mine) : seat_retry(seat, rc);
         struct shift_entry old = shift_unpack(f, op.old);
@@ -132,7 +132,7 @@ static int upgrade_step(const struct seat *seat, struct hold *h, uint64_t deadli
     next.rel = shift_rel_add(f, e.rel, 1);
     shift_clear_note(seat, seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next));
     shift_op_cas(seat, h->index, e, SHIFT_ALL, next, SHIFT_ALL, &op);
-    rc = shift_publish_and(seat, h, RECORD_TRY_X, &op);
+    rc = shift_publish_and(seat, h, RECORD_TRY_X, &op, 1);
     if (rc == -FAB_EUNKNOWN) {
         rc = be_reader_after_all(seat, h);
         return rc ? rc : SHIFT_AGAIN;

@@ -151,6 +151,8 @@ const struct design design_shiftlock = {
     .name = "shiftlock",
     .summary = "one-sided, handed over from client to client",
     .kind = DESIGN_MAIN,
+    .needs = FAB_ATOMIC128,
+    .instead = "shiftlock64",
     .variant = &shift_form128,
     SHIFT_COMMON,
 };

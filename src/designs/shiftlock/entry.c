@@ -227,20 +227,50 @@ void shift_wake_writer(const struct seat *seat, uint64_t index)
 
 /* ---- tokens ---- */
 
+static fab_addr counter_addr(const struct seat *seat, uint64_t index)
+{
+    return shift_addr(seat, index) + 8;
+}
+
 /* Exclusive ones take the next even number, shared ones the odd one above what is there. */
+static uint64_t token_of(const struct seat *seat, const struct hold *h, uint64_t counter)
+{
+    return seat->space->token_base + (h->mode == PAWL_EXCLUSIVE ? 2 * (counter + 1) : 2 * counter + 1);
+}
+
+/* What is drawn in vain is left out: numbers need not be successive. Drawn after the step: no hold between that step's grant and
+ * this one's end draws, and those before have drawn. */
+unsigned shift_op_draw(const struct seat *seat, const struct hold *h, struct fab_op *op, uint64_t *drawn)
+{
+    if (shift_form(seat)->rel_bits == 64 || fab_is_shm(seat->ep))
+        return 0;
+    fab_addr addr = counter_addr(seat, h->index);
+    if (h->mode == PAWL_EXCLUSIVE)
+        *op = (struct fab_op){.verb = FAB_FAA, .width = 8, .addr = addr, .swap = 1};
+    else
+        *op = (struct fab_op){.verb = FAB_READ, .len = 8, .addr = addr, .buf = drawn};
+    return 1;
+}
+
 static int token_beside(const struct seat *seat, const struct hold *h, uint64_t *token)
 {
-    fab_addr counter = shift_addr(seat, h->index) + 8;
+    fab_addr counter = counter_addr(seat, h->index);
     for (;;) {
         uint64_t was;
         int rc = h->mode == PAWL_EXCLUSIVE ? fab_faa64(seat->ep, counter, 1, &was) : fab_read64(seat->ep, counter, &was);
         if (!rc) {
-            *token = seat->space->token_base + (h->mode == PAWL_EXCLUSIVE ? 2 * (was + 1) : 2 * was + 1);
+            *token = token_of(seat, h, was);
             return 0;
         }
         if ((rc = seat_retry(seat, rc)))
             return rc;
     }
+}
+
+static void note_token(const struct seat *seat, const struct hold *h, uint64_t token)
+{
+    if (h->mode == PAWL_EXCLUSIVE)
+        fab_own_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), token);
 }
 
 int shift_token(const struct seat *seat, const struct hold *h, struct shift_entry seen, uint64_t *token)
@@ -249,18 +279,24 @@ int shift_token(const struct seat *seat, const struct hold *h, struct shift_entr
     int rc = shift_form(seat)->rel_bits < 64 ? token_beside(seat, h, &t) : 0;
     if (rc)
         return rc;
-    if (h->mode == PAWL_EXCLUSIVE)
-        fab_own_store64(seat->ep, shift_token_addr(seat_desc_addr(seat, h->record)), t);
+    note_token(seat, h, t);
     *token = t;
     return 0;
 }
 
+void shift_token_drawn(const struct seat *seat, struct hold *h, uint64_t drawn)
+{
+    h->token = token_of(seat, h, drawn);
+    note_token(seat, h, h->token);
+}
+
 /* ---- records ---- */
 
-int shift_publish_and(const struct seat *seat, const struct hold *h, enum record_state state, struct fab_op *op)
+int shift_publish_and(const struct seat *seat, const struct hold *h, enum record_state state, struct fab_op *ops, unsigned n)
 {
     int rc = hold_publish(seat, h, state);
-    return rc ? rc : fab_batch(seat->ep, op, 1);
+    fab_keep_order(seat->ep, ops, n);
+    return rc ? rc : fab_batch(seat->ep, ops, n);
 }
 
 int shift_claim(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to)

@@ -36,7 +36,12 @@ static bool lost(const struct seat *seat)
 static int reader_adds(const struct seat *seat, const struct hold *h)
 {
     const struct shift_form *f = shift_form(seat);
-    struct fab_op op = {.verb = FAB_FAA, .width = f->width, .masked = true, .addr = shift_addr(seat, h->index)};
+    struct shift_run run;
+    struct fab_op op = {.verb = FAB_FAA,
+                        .width = f->width,
+                        .masked = true,
+                        .addr = shift_addr(seat, h->index),
+                        .compare = shift_pack(f, shift_recall(seat, h, &run))}; /* a guess: no client came or left since */
     op.swap = (u128)FIELD_MAX(f->readers_bits) << f->readers_shift | (u128)1 << f->rel_shift;
     op.swap_mask = (u128)1 << (f->readers_shift + f->readers_bits - 1) | (u128)1 << (f->rel_shift + f->rel_bits - 1);
     if (f->echo_bits) {

@@ -170,10 +170,15 @@ void shift_wake_writer(const struct seat *seat, uint64_t index);
 /* The token of a hold that began when RelCnt was that. Where RelCnt has too few bits they come from a counter beside it. */
 int shift_token(const struct seat *seat, const struct hold *h, struct shift_entry seen, uint64_t *token);
 
+/* A verb that goes with a step into the lock, in the same round trip, and draws from that counter: its result is the hold's token
+ * if the step alone has granted the lock. 0: there is none, or no trip to spare. */
+void shift_token_drawn(const struct seat *seat, struct hold *h, uint64_t drawn);
+unsigned shift_op_draw(const struct seat *seat, const struct hold *h, struct fab_op *op, uint64_t *drawn);
+
 /* ---- records ---- */
 
-/* Writes a record's word and does the atomic after it: intent before effect (I5). */
-int shift_publish_and(const struct seat *seat, const struct hold *h, enum record_state state, struct fab_op *op);
+/* Writes a record's word and does the verbs after it: intent before effect (I5). */
+int shift_publish_and(const struct seat *seat, const struct hold *h, enum record_state state, struct fab_op *ops, unsigned n);
 
 /* Claims a hold for this task among the tasks of the session: -PAWL_ENOTOWNER if it is not in that state, or not that one: a
  * copy of the grant from before a conversion has the same record, but another token. */
@@ -262,6 +267,8 @@ struct shift_try {
     uint64_t target; /* RelCnt at which the lock is its own */
     bool direct;     /* it is so already */
     struct shift_run run;
+    bool drew; /* a token with the step into the lock */
+    uint64_t drawn;
     fab_addr pred_desc;
     bool told_before;
     uint32_t pred;
@@ -278,7 +285,7 @@ int shift_await_readers(const struct seat *seat, const struct hold *h, struct sh
 
 void shift_begin_watch(const struct seat *seat, struct shift_try *t);
 
-/* Notes and publishes that the lock is this hold's. */
+/* Draws a token, notes and publishes that the lock is this hold's. */
 int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e, struct shift_run run);
 
 /* ---- release.c ---- */

@@ -324,5 +324,7 @@ const struct design design_dslr = {
     .summary = "tickets of readers and writers by fetch-and-add, with leases (SIGMOD'18)",
     .kind = DESIGN_BASELINE,
     .tolerates = FAULTS_ALL,
+    .needs = FAB_ATOMIC128, /* word and life are counted anew at once */
+    .instead = "drtm",
     DSLR_COMMON,
 };

@@ -113,6 +113,7 @@ static int add_host(struct partition *p, unsigned i)
         .holds = RECORDS,
         .lease_ns = params->lease_ns,
         .check_ns = params->lease_ns / 4,
+        .caps = params->fabric_caps | FAB_MESSAGES,
         .birth = world_birth(&p->hosts[i]->world),
     };
     int rc = layout_make(&layout, header);

@@ -12,6 +12,7 @@
 #include "designs/srvlock/mistakes.h"
 #include "workbench/baselines/baselines.h"
 #include "workbench/busted/busted.h"
+#include "workbench/trial/cluster.h"
 #include "workbench/trial/rack.h"
 
 extern const struct design design_alock, design_citron, design_fisslock, design_fisslock_racks, design_shiftlock, design_srvlock;
@@ -29,6 +30,8 @@ extern const struct design design_alock, design_citron, design_fisslock, design_
 #define SRVLOCK(name, mistake, says) "busted-srvlock-" name, &design_srvlock, SRV_MISTAKE_##mistake, FAULTS_ALL, 0, says
 #define NETLOCK(name, mistake, says) "busted-netlock-" name, &design_netlock, NETLOCK_MISTAKE_##mistake, FAULTS_ALL, 0, says
 #define CITRON(name, mistake, faults, says) "busted-citron-" name, &design_citron, CITRON_##mistake, faults, 0, says
+#define FABRIC(name, design, mistake, says)                                                                                        \
+    "busted-fabric-" name, &design_##design, CLUSTER_FABRIC_MISTAKE(SIM_FABRIC_##mistake), FAULTS_ALL, 0, says
 #define FISSLOCK_ROW(name, mistake, options, says)                                                                                 \
     "busted-fisslock-" name, &design_fisslock, mistake, FAULTS_ALL, FIXED | (options), says
 #define FISSLOCK(name, mistake, options, says) FISSLOCK_ROW(name, FISSLOCK_MISTAKE_##mistake, options, says)
@@ -105,6 +108,9 @@ static const struct variant {
     {CITRON("no-fence", NO_FENCE, LATE, "a census does not shut out lost sessions")},
     {CITRON("blind-release", BLIND_RELEASE, FAULTS_ALL, "releases add, whatever has happened since")},
     {CITRON("blind-reader", BLIND_READER, FAULTS_ALL, "a reader does not look for writers after it took its place")},
+    {FABRIC("order", citron, UNORDERED, "verbs of a batch pass each other although the fabric promises their order")},
+    {FABRIC("fence", citron, UNFENCED, "the fence between verbs whose order is not promised is ignored")},
+    {FABRIC("split", shiftlock, SPLIT, "masked verbs are a READ and, later, a WRITE")},
     {CITRON("blind-split", BLIND_SPLIT, FAULTS_ALL, "the first half that is released takes the node of both with it")},
 };
 

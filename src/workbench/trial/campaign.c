@@ -23,6 +23,9 @@
 #define CALL_SALT UINT64_C(0x63616c6c)
 #define RANK_SALT UINT64_C(0x72616e6b)
 #define SWARM_SALT UINT64_C(0x737761726d)
+#define CAPS_SALT UINT64_C(0x63617073)
+#define ASSIGN_SALT UINT64_C(0x736c6f74)
+#define CAPS_DRAWN (FAB_ATOMIC128 | FAB_MASKED | FAB_CPU_ATOMIC64 | FAB_CPU_ATOMIC128 | FAB_ORDERED | FAB_WAIT)
 #define SPILL_ONE_IN 2             /* runs of designs that spill: the switch has room for some of the locks only */
 #define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
 #define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
@@ -97,7 +100,7 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
         .home = rng_chance(r, 1, 2) || p->design->kind == DESIGN_BUSTED,
         .tasks = 1 + (unsigned)rng_below(r, 2),
         .faults = p->faults,
-        .fabric_caps = FAB_ATOMIC128 | (rng_chance(r, 1, 2) ? FAB_MASKED : 0),
+        .fabric_caps = FAB_ATOMIC128 | FAB_ORDERED | (rng_chance(r, 1, 2) ? FAB_MASKED : 0),
         .seed = p->seed,
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
         .lease_ns = recovers ? c->mix.lease_ns : LEASE_NONE_NS,
@@ -189,6 +192,27 @@ static void swarm_cluster(struct campaign *c, const struct campaign_params *p, s
     out->capacity = min_u64(out->capacity, c->locks);
 }
 
+/* What the fabric can do. Campaign 1 has one with or without masked verbs; campaign 2 any set, in half of its runs. The node of a
+ * fabric without 128-bit atomics assigns slots, and others may. Not from the streams: the other draws stay what they are. */
+static void draw_caps(const struct campaign_params *p, struct cluster_params *out)
+{
+    uint64_t drawn = mix64(p->seed ^ CAPS_SALT), assigns = mix64(p->seed ^ ASSIGN_SALT);
+    bool any = p->campaign == CAMPAIGN_SWARM && drawn >> 63;
+    out->fabric_mistakes = (uint32_t)(p->design->mistakes >> CLUSTER_FABRIC_MISTAKES);
+    if (out->fabric_mistakes)
+        out->fabric_caps = SIM_FABRIC_CAPS & ~(out->fabric_mistakes & SIM_FABRIC_UNFENCED ? FAB_ORDERED : 0u);
+    else if (p->caps || any)
+        out->fabric_caps = p->caps ? *p->caps : (uint32_t)drawn & CAPS_DRAWN;
+    out->fabric_caps |= p->design->needs;
+    if (out->fabric_caps & FAB_CPU_ATOMIC128)
+        out->fabric_caps |= FAB_CPU_ATOMIC64;
+    if (p->design->serve) /* a lock server takes all messages to its node for requests */
+        out->fabric_caps |= FAB_ATOMIC128;
+    if (!fab_has(out->fabric_caps, LAYOUT_TABLE_NEEDS))
+        out->keys = PAWL_KEYS_DENSE;
+    out->assigned = !fab_has(out->fabric_caps, FAB_ATOMIC128) || (any && !p->design->serve && assigns >> 63);
+}
+
 static int begin(struct campaign *c, uint64_t safety_ns, unsigned clients)
 {
     c->safety_ns = safety_ns;
@@ -200,6 +224,7 @@ static int run_cluster(struct campaign *c, const struct campaign_params *p, cons
 {
     struct cluster_params params = draw_cluster(c, p, model);
     swarm_cluster(c, p, &params);
+    draw_caps(p, &params);
     if (c->busy) /* finding a key takes time, in which others are granted it */
         params.keys = PAWL_KEYS_DENSE;
     if (params.keys == PAWL_KEYS_DENSE)
@@ -218,8 +243,10 @@ static int run_cluster(struct campaign *c, const struct campaign_params *p, cons
     if (p->on_node) {
         params.on_node = true;
         params.node_mistakes = p->node_mistakes;
-        params.node_can = VERBS_CAN_ATOMIC128 | (params.fabric_caps & FAB_MASKED ? VERBS_CAN_MASKED : 0) |
-                          (mix64(p->seed ^ PARKS_SALT) % 2 ? VERBS_CAN_WAIT : 0);
+        bool parks = mix64(p->seed ^ PARKS_SALT) % 2;
+        params.assigned = false;
+        params.fabric_caps = (params.fabric_caps & FAB_MASKED) | FAB_ATOMIC128 | FAB_ORDERED | (parks ? FAB_WAIT : 0);
+        params.node_can = VERBS_CAN_ATOMIC128 | VERBS_CAN_MASKED | (parks ? VERBS_CAN_WAIT : 0);
     }
     rc = cluster_init(&c->cluster, &params);
     if (rc)

@@ -18,6 +18,7 @@ struct campaign_params {
     struct swarm_limits limits;
     bool on_node;           /* one-sided designs: on a memory node */
     uint64_t node_mistakes; /* of its executor */
+    const uint32_t *caps;   /* of the fabric, those that the design needs beside them; null: as the seed draws */
     FILE *trace;
 };
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/trial/cluster.h"
+#include "cluster/keeper.h"
 #include "cluster/session.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RETRY_NS (1 * NS_PER_MS) /* between attempts to open a session */
-#define ROUND_NS (3 * NS_PER_MS) /* how often a session's keeper looks up, if its lease is longer than three of these */
-#define TEND_EVERY 4             /* renewals: how often a session looks after the dead */
-#define SLOTS_SPARE 8            /* sessions that are lost and not yet recovered from keep their slots; unless more are asked for */
-#define RECORDS 64               /* holds per session: more than any workload here has at once */
-#define DRIFT_DIVISOR 10000
+#define RETRY_NS (1 * NS_PER_MS)  /* between attempts to open a session */
+#define ROUND_NS (3 * NS_PER_MS)  /* how often a session's keeper looks up, if its lease is longer than three of these */
+#define CONNECT_NS (2 * RETRY_NS) /* until a client asks the node again for a slot */
+#define SLOTS_SPARE 8 /* sessions that are lost and not yet recovered from keep their slots; unless more are asked for */
+#define RECORDS 64    /* holds per session: more than any workload here has at once */
 #define TIDY_LOOKS 10 /* leases for which the slots of ended sessions may stay */
 
 static uint32_t slots_of(const struct cluster_params *p)
@@ -21,11 +21,28 @@ static uint32_t slots_of(const struct cluster_params *p)
 
 /* ---- the node ---- */
 
-/* Formats the lock memory: at the start, and after a crash once every lease that may still run has ended, for the holders of locks
- * in the lost memory believe in them until then (invariant I1). */
-static void look_after_sessions(struct cluster *c);
+static void look_after_sessions(struct cluster *c, struct fab_ep *ep);
 static void start_serving(struct cluster *c);
+static void admit_task(void *arg);
 
+static struct layout_params layout_of(const struct cluster_params *p)
+{
+    return (struct layout_params){
+        .design = p->design,
+        .knobs = p->knobs,
+        .keys = p->keys,
+        .capacity = p->capacity,
+        .range_units = p->range_units,
+        .range_max = p->range_max,
+        .sessions = slots_of(p),
+        .holds = RECORDS,
+        .caps = p->fabric_caps | (p->on_node ? 0 : FAB_MESSAGES),
+        .lease_ns = p->lease_ns,
+        .check_ns = p->lease_ns / 4,
+    };
+}
+
+/* Formats the lock memory, at the start and after a crash. */
 static void node_task(void *arg)
 {
     struct cluster *c = arg;
@@ -33,33 +50,87 @@ static void node_task(void *arg)
     if (c->params.on_node)
         cluster_node_start(c);
     if (c->server->births > 1) {
-        uint64_t lease = c->params.lease_ns;
-        uint64_t until = sim_host_clock(c->server, sim_now(&c->sim)) + lease + 2 * (lease / DRIFT_DIVISOR) + 1;
+        uint64_t until = care_silent_until(sim_host_clock(c->server, sim_now(&c->sim)), c->params.lease_ns);
         sim_task_wake_at(self, sim_host_clock_inverse(c->server, until));
         sim_task_block(self);
     }
-    struct layout_params p = {
-        .design = c->params.design,
-        .knobs = c->params.knobs,
-        .keys = c->params.keys,
-        .capacity = c->params.capacity,
-        .range_units = c->params.range_units,
-        .range_max = c->params.range_max,
-        .sessions = slots_of(&c->params),
-        .holds = RECORDS,
-        .lease_ns = c->params.lease_ns,
-        .check_ns = c->params.lease_ns / 4,
-        .birth = world_birth(&c->server->world),
-    };
-    int rc = layout_make(&p, &c->header);
+    struct layout_params p = layout_of(&c->params);
+    p.birth = world_birth(&c->server->world);
+    int rc = care_format(&c->care, &p);
     assert(!rc);
-    memcpy(sim_fabric_peek(c->fabric, FAB_ADDR(c->server->id, 0), sizeof c->header), &c->header, sizeof c->header);
+    memcpy(sim_fabric_peek(c->fabric, FAB_ADDR(c->server->id, 0), sizeof c->care.header), &c->care.header, sizeof c->care.header);
     if (c->params.on_node)
         cluster_node_serve(c); /* does not return */
     if (p.design->serve)
         start_serving(c);
+    if (!p.design->node_tends && !c->params.assigned)
+        return;
+    struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
+    assert(ep);
+    rc = care_begin(&c->care, ep, FAB_ADDR(c->server->id, 0), c->node_seen);
+    assert(!rc);
+    if (c->params.assigned) {
+        const struct sim_task *task = sim_spawn(c->node, "admit", admit_task, c);
+        assert(task);
+    }
     if (p.design->node_tends)
-        look_after_sessions(c);
+        look_after_sessions(c, ep);
+}
+
+/* ---- connecting, where the node assigns slots ---- */
+
+struct connect_request {
+    uint64_t proof, lease_ns;
+};
+struct connect_answer {
+    uint64_t proof, lease;
+    uint32_t slot;
+    int32_t rc;
+};
+
+/* The node answers CONNECTs. Requests and answers may be lost or doubled: a client asks until it hears. */
+static void admit_task(void *arg)
+{
+    struct cluster *c = arg;
+    struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
+    assert(ep);
+    struct care care = c->care; /* the same space, by an endpoint of its own */
+    care.seat.space = &care.space;
+    care.seat.me = &care.none;
+    care.seat.ep = ep;
+    care.none.lease = &care.none.lease_copy;
+    for (;;) {
+        struct fab_msg m;
+        struct connect_request request;
+        if (fab_recv(ep, &m, DEADLINE_NEVER) || m.len != sizeof request)
+            continue;
+        memcpy(&request, m.data, sizeof request);
+        struct session_place place = {0};
+        struct connect_answer answer = {.proof = request.proof};
+        answer.rc = care_connect(&care, request.proof, request.lease_ns, &place);
+        answer.slot = place.slot;
+        answer.lease = place.lease;
+        fab_send(ep, m.from, &answer, sizeof answer);
+    }
+}
+
+static int connect_to_node(struct cluster_client *client, struct fab_ep *ep, const struct session_params *p,
+                           struct session_place *out)
+{
+    const struct connect_request request = {.proof = p->proof, .lease_ns = p->lease_ns};
+    struct connect_answer answer = {.proof = ~p->proof};
+    uint64_t until = world_now(ep->world) + CONNECT_NS;
+    int rc = fab_send(ep, client->cluster->node->id, &request, sizeof request);
+    while (!rc && answer.proof != p->proof) { /* late answers to an earlier process may come, too */
+        struct fab_msg m;
+        rc = fab_recv(ep, &m, until);
+        if (!rc && m.len == sizeof answer)
+            memcpy(&answer, m.data, sizeof answer);
+    }
+    if (rc)
+        return rc;
+    *out = (struct session_place){.slot = answer.slot, .lease = answer.lease};
+    return answer.rc;
 }
 
 /* One core of the lock server. It needs no session either. */
@@ -76,7 +147,7 @@ static void serve_task(void *arg)
 
 static void start_serving(struct cluster *c)
 {
-    layout_space(&c->header, FAB_ADDR(c->server->id, 0), &c->server_space);
+    layout_space(&c->care.header, FAB_ADDR(c->server->id, 0), &c->server_space);
     free(c->server_memory); /* of the life before this one */
     c->server_memory = calloc(1, c->params.design->server_bytes(&c->server_space));
     assert(c->server_memory);
@@ -86,20 +157,12 @@ static void start_serving(struct cluster *c)
     }
 }
 
-/* Recovers from its own sessions, and from the others while it is at it. It needs no session for that. */
-static void look_after_sessions(struct cluster *c)
+/* Recovers from its own sessions, and from the others while it is at it. */
+static void look_after_sessions(struct cluster *c, struct fab_ep *ep)
 {
-    struct space space;
-    struct session none = {.slot = UINT32_MAX, .seen = c->node_seen};
-    struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
-    assert(ep);
-    none.lease = &none.lease_copy;
-    memset(c->node_seen, 0, (slots_of(&c->params)) * sizeof *c->node_seen);
-    layout_space(&c->header, FAB_ADDR(c->server->id, 0), &space);
-    const struct seat seat = {.space = &space, .me = &none, .ep = ep, .world = &c->server->world};
     for (;;) {
-        fab_wait_any(ep, NULL, 0, world_now(ep->world) + min_u64(c->params.lease_ns / 2, ROUND_NS));
-        session_tend(&seat);
+        fab_wait_any(ep, NULL, 0, world_now(ep->world) + care_pause_ns(&c->care, ROUND_NS));
+        care_tend(&c->care);
     }
 }
 
@@ -109,7 +172,7 @@ bool cluster_client_valid(const struct cluster_client *client)
 {
     if (!client->open || !client->process->alive)
         return false;
-    return !client->session.ended && seat_alive(&client->keeper, world_now(&client->process->host->world));
+    return !client->session.ended && seat_alive(&client->seat, world_now(&client->process->host->world));
 }
 
 static struct seat seat_of(struct cluster_client *client, struct fab_ep *ep)
@@ -144,6 +207,9 @@ static int attach(struct cluster_client *client, struct fab_ep *ep, struct layou
         return rc;
     if (layout_fault(header, client->cluster->server->memory_bytes < header->total_bytes ? 0 : header->total_bytes))
         return -EAGAIN; /* the node has not formatted it yet */
+    rc = layout_adopt(header, ep);
+    if (rc)
+        return rc;
     layout_space(header, base, &client->space);
     return 0;
 }
@@ -153,7 +219,7 @@ static int open_session(struct cluster_client *client, struct layout_header *hea
     int rc = attach(client, client->keeper_ep, header);
     if (rc)
         return rc;
-    client->keeper = seat_of(client, client->keeper_ep);
+    client->seat = seat_of(client, client->keeper_ep);
     struct session_params p = {
         .lease_ns = client->cluster->params.lease_ns,
         .proof = (uint64_t)client->process->id << 32 | (uint32_t)client->process->generation,
@@ -164,7 +230,12 @@ static int open_session(struct cluster_client *client, struct layout_header *hea
         p.proof = fab_node_proof(&client->far->node);
         p.home = 0;
     }
-    return session_open(&client->keeper, &p);
+    struct session_place place;
+    if (client->cluster->params.assigned) {
+        rc = connect_to_node(client, client->keeper_ep, &p, &place);
+        p.place = &place;
+    }
+    return rc ? rc : session_open(&client->seat, &p);
 }
 
 /* The session is lost. Another process with new connections takes this one's place: the old ones may be shut out. */
@@ -238,7 +309,9 @@ static void keeper_task(void *arg)
             start_again(client);
         sleep_on_clock(client->keeper_ep, RETRY_NS);
     }
-    uint32_t tend_next = 32 * client->id; /* not all begin at the same slot */
+    struct keeper keeper;
+    keeper_init(&keeper, &client->seat, ROUND_NS);
+    keeper.tend_next = SESSION_TEND_AT_ONCE * client->id;
     if (client->far && c->params.design->desc_size) {
         rc = fab_node_set_own(&client->far->node, client->session.home, (uint64_t)RECORDS * c->params.design->desc_size);
         assert(!rc);
@@ -246,18 +319,16 @@ static void keeper_task(void *arg)
     client->open = true;
     c->sessions++;
     start_work(client, &header);
-    for (uint64_t round = 1; client->working; round++) {
-        sleep_on_clock(client->keeper_ep, min_u64(c->params.lease_ns / 3, ROUND_NS));
-        rc = seat_renew(&client->keeper);
-        if (!rc && round % TEND_EVERY == 0)
-            rc = session_tend_some(&client->keeper, &tend_next);
+    while (client->working) {
+        sleep_on_clock(client->keeper_ep, keeper.pause_ns);
+        rc = keeper_step(&keeper);
         if (rc == -PAWL_ELOST || rc == -FAB_EFENCED) {
             /* The tasks find out by themselves at their next step, and start again. */
             sleep_on_clock(client->keeper_ep, min_u64(c->params.lease_ns, 3 * ROUND_NS));
             start_again(client);
         }
     }
-    rc = session_close(&client->keeper);
+    rc = session_close(&client->seat);
     client->open = false;
     if (rc) /* could not be told: others will find it dead */
         c->lost++;
@@ -464,23 +535,16 @@ static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
     struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
-    struct layout_params layout = {.design = p->design,
-                                   .knobs = p->knobs,
-                                   .keys = p->keys,
-                                   .capacity = p->capacity,
-                                   .sessions = slots_of(p),
-                                   .holds = RECORDS,
-                                   .range_units = p->range_units,
-                                   .range_max = p->range_max};
-    int rc = layout_make(&layout, &c->header);
+    struct layout_params layout = layout_of(p);
+    int rc = layout_make(&layout, &c->care.header);
     if (rc)
         return rc;
     uint64_t homes = CACHE_LINE + (uint64_t)p->clients * RECORDS * p->design->desc_size;
-    c->space_bytes = c->header.total_bytes;
+    c->space_bytes = c->care.header.total_bytes;
     c->server = sim_host_new(&c->sim);
     if (!c->server || (rc = sim_host_memory(c->server, c->space_bytes + homes)))
         return rc ? rc : -ENOMEM;
-    memset(&c->header, 0, sizeof c->header);
+    c->care = (struct care){0};
     c->server->server = true;
     c->node = sim_process_new(c->server);
     for (unsigned i = 0; i < p->hosts; i++)
@@ -519,6 +583,8 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
         return rc;
     c->fabric = sim_fabric_new(&c->sim, p->fabric_caps);
     c->wire = p->on_node ? sim_wire_new(&c->sim) : NULL;
+    if (c->fabric)
+        sim_fabric_break(c->fabric, p->fabric_mistakes);
     c->clients = calloc(p->clients, sizeof *c->clients);
     c->node_seen = calloc(slots_of(p), sizeof *c->node_seen);
     const struct sim_hooks hooks = {.ctx = c, .process_crashed = on_crashed, .process_restarted = on_restarted};

@@ -5,11 +5,16 @@
 #define PAWL_WORKBENCH_TRIAL_CLUSTER_H
 
 #include "client/locker.h"
+#include "cluster/keeper.h"
 #include "fabric/sim.h"
 #include "workbench/trial/actor.h"
 #include "workbench/trial/node_box.h"
 
 #define CLUSTER_TASKS_MAX 8 /* of one client that use its session at once; campaigns have no more than ACTORS_MAX */
+
+/* Mistakes of a busted variant that are its fabric's (enum sim_fabric_mistakes) are its bits from here on. */
+#define CLUSTER_FABRIC_MISTAKE(mistake) ((uint64_t)(mistake) << CLUSTER_FABRIC_MISTAKES)
+#define CLUSTER_FABRIC_MISTAKES 24
 
 struct cluster;
 struct cluster_client;
@@ -41,7 +46,7 @@ struct cluster_client {
     struct cluster_task tasks[CLUSTER_TASKS_MAX];
     struct fab_ep *keeper_ep; /* of the task that opens and renews */
     struct node_sim *far;     /* on a memory node: the endpoint that all tasks share; else null */
-    struct seat keeper;
+    struct seat seat;         /* its */
 };
 
 struct cluster_params {
@@ -60,8 +65,9 @@ struct cluster_params {
     unsigned tasks;       /* per client */
     uint32_t faults;
     bool swarm; /* uneven faults: sim_config */
-    uint32_t fabric_caps;
-    bool on_node; /* the memory is a memory node's, and verbs are datagrams; else a fabric with NICs */
+    uint32_t fabric_caps, fabric_mistakes;
+    bool assigned; /* the node assigns slots; else clients claim them, which takes 128-bit atomics */
+    bool on_node;  /* the memory is a memory node's, and verbs are datagrams; else a fabric with NICs */
     uint32_t node_can;
     uint64_t node_mistakes;
     uint64_t seed;
@@ -82,7 +88,7 @@ struct cluster {
     struct node_box box;
     struct sim_host *server;
     struct sim_process *node;
-    struct layout_header header;
+    struct care care;           /* the node's */
     uint64_t space_bytes;       /* of the node's memory; the rest is its own clients' */
     struct sighting *node_seen; /* by the node, of its sessions */
     void *server_memory;        /* of the design's lock server; null: it has none */
