@@ -48,7 +48,7 @@ static void node_task(void *arg)
     struct cluster *c = arg;
     struct sim_task *self = sim_current(&c->sim);
     if (c->params.on_node)
-        cluster_node_start(c);
+        cluster_far_start(c);
     if (c->server->births > 1) {
         uint64_t until = care_silent_until(sim_host_clock(c->server, sim_now(&c->sim)), c->params.lease_ns);
         sim_task_wake_at(self, sim_host_clock_inverse(c->server, until));
@@ -60,7 +60,7 @@ static void node_task(void *arg)
     assert(!rc);
     memcpy(sim_fabric_peek(c->fabric, FAB_ADDR(c->server->id, 0), sizeof c->care.header), &c->care.header, sizeof c->care.header);
     if (c->params.on_node)
-        cluster_node_serve(c); /* does not return */
+        cluster_far_serve(c); /* does not return */
     if (p.design->serve)
         start_serving(c);
     if (!p.design->node_tends && !c->params.assigned)
@@ -191,7 +191,7 @@ static struct fab_ep *new_ep(struct cluster_client *client)
 static int reconnect(struct cluster_client *client, struct fab_ep *ep)
 {
     if (client->far)
-        return cluster_node_connect(client);
+        return cluster_far_connect(client);
     sim_ep_reconnect(ep);
     return 0;
 }
@@ -300,7 +300,7 @@ static void keeper_task(void *arg)
     struct cluster *c = client->cluster;
     struct layout_header header;
     memset(client->session.seen, 0, (slots_of(&c->params)) * sizeof *client->session.seen); /* a new process has seen nothing */
-    client->keeper_ep = c->params.on_node ? cluster_node_ep(client) : new_ep(client);
+    client->keeper_ep = c->params.on_node ? cluster_far_ep(client) : new_ep(client);
     if (!client->far)
         sim_ep_use_rarely(client->keeper_ep); /* a verb every few milliseconds */
     int rc;

@@ -116,14 +116,14 @@ bool cluster_client_valid(const struct cluster_client *client);
 /* Sleeps on a client's own clock. */
 void cluster_sleep(struct cluster_task *task, uint64_t ns);
 
-/* ---- on a memory node (cluster_node.c) ---- */
+/* ---- on a memory node (cluster_far.c) ---- */
 
 /* A life of the node begins; once the memory is formatted it serves, without end. */
-void cluster_node_start(struct cluster *c);
-void cluster_node_serve(struct cluster *c);
+void cluster_far_start(struct cluster *c);
+void cluster_far_serve(struct cluster *c);
 
 /* The process's endpoint, not connected; and connecting it: 0 or an error. */
-struct fab_ep *cluster_node_ep(struct cluster_client *client);
-int cluster_node_connect(struct cluster_client *client);
+struct fab_ep *cluster_far_ep(struct cluster_client *client);
+int cluster_far_connect(struct cluster_client *client);
 
 #endif

@@ -12,7 +12,7 @@ static uint32_t numbers(const struct cluster *c)
     return 4 * c->params.clients + 8; /* lost clients keep theirs for a while */
 }
 
-void cluster_node_start(struct cluster *c)
+void cluster_far_start(struct cluster *c)
 {
     const struct node_box_params p = {
         .lease_ns = c->params.lease_ns, .clients = numbers(c), .can = c->params.node_can, .mistakes = c->params.node_mistakes};
@@ -20,7 +20,7 @@ void cluster_node_start(struct cluster *c)
     assert(!rc);
 }
 
-void cluster_node_serve(struct cluster *c)
+void cluster_far_serve(struct cluster *c)
 {
     struct sim_task *self = sim_current(&c->sim);
     memnode_ready(c->box.node);
@@ -31,7 +31,7 @@ void cluster_node_serve(struct cluster *c)
     }
 }
 
-struct fab_ep *cluster_node_ep(struct cluster_client *client)
+struct fab_ep *cluster_far_ep(struct cluster_client *client)
 {
     struct cluster *c = client->cluster;
     const struct sim_addr there = {.host = c->server->id, .port = NODE_BOX_PORT};
@@ -40,7 +40,7 @@ struct fab_ep *cluster_node_ep(struct cluster_client *client)
     return &client->far->node.fab;
 }
 
-int cluster_node_connect(struct cluster_client *client)
+int cluster_far_connect(struct cluster_client *client)
 {
     struct fab_node *n = &client->far->node;
     if (n->life)
