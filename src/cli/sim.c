@@ -5,6 +5,7 @@
 #include "cli/settings.h"
 #include "lib/hash.h"
 #include "lib/progress.h"
+#include "workbench/trial/cluster.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +19,7 @@
 static struct {
     const char *design, *faults, *model, *tune, *caps, *on;
     struct arg_range seeds;
-    uint64_t campaign;
+    uint64_t campaign, nodes;
     struct swarm_limits limits;
     bool list, models, trace, json;
 } opts = {.design = "word", .faults = "all", .model = "default", .seeds = {0, 100}, .campaign = CAMPAIGN_FIXED};
@@ -32,6 +33,7 @@ static const struct arg table[] = {
     SETTINGS_TUNE_OPTION(&opts.tune),
     {"campaign", 0, ARG_U64, "N", "1: one mix of operations for all seeds (default); 2: every seed draws its own", &opts.campaign,
      NULL},
+    {"nodes", 0, ARG_U64, "N", "one-sided designs: locks lie on so many nodes; default as the seed draws", &opts.nodes, NULL},
     {"clients", 0, ARG_U64, "N", "at most so many clients; default as the seed draws", &opts.limits.clients, NULL},
     {"hosts", 0, ARG_U64, "N", "at most so many hosts of clients", &opts.limits.hosts, NULL},
     {"tasks", 0, ARG_U64, "N", "at most so many tasks of each client", &opts.limits.tasks, NULL},
@@ -48,7 +50,8 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl sim",
     .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|none|LIST] [--model NAME]\n"
-             "                [--caps all|none|LIST] [--tune KNOB=N[,...]] [--campaign 1|2] [--clients N] [--hosts N] [--tasks N] "
+             "                [--caps all|none|LIST] [--tune KNOB=N[,...]] [--campaign 1|2] [--nodes N] [--clients N] [--hosts N] "
+             "[--tasks N] "
              "[--locks N]\n"
              "                [--safety TIME] [--on fabric|node] [--trace] [--json]\n"
              "       pawl sim --list [--json]\n"
@@ -135,6 +138,7 @@ static int run_design(struct sim_sum *sum, const struct knobs *knobs, const stru
                                           .on_node = on_node(),
                                           .limits = opts.limits,
                                           .caps = opts.caps ? &caps : NULL,
+                                          .nodes = (unsigned)opts.nodes,
                                           .trace = opts.trace ? stdout : NULL};
         struct campaign_result result;
         int rc = campaign_run(&p, &result);
@@ -154,6 +158,7 @@ static int print_sum(const struct sim_sum *sum)
                                       .model = opts.model,
                                       .tune = opts.tune,
                                       .caps = opts.caps,
+                                      .nodes = opts.nodes,
                                       .campaign = (unsigned)opts.campaign,
                                       .limits = opts.limits,
                                       .on_node = on_node()};
@@ -255,6 +260,8 @@ int cmd_sim(int argc, char **argv)
         return sim_models(opts.json);
     if (opts.campaign != CAMPAIGN_FIXED && opts.campaign != CAMPAIGN_SWARM)
         return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_SWARM);
+    if (opts.nodes > CLUSTER_NODES_MAX)
+        return args_complain(&usage, "--nodes must be between 1 and %d", CLUSTER_NODES_MAX);
     if (!faults_parse(opts.faults, &faults))
         return args_complain(&usage, "--faults: '%s' is not all, none or a list of faults; --help lists them", opts.faults);
     if (opts.on && !on_node() && strcmp(opts.on, "fabric") != 0)

@@ -37,6 +37,7 @@ void sim_replay_text(char out[REPLAY_LEN], const struct design *d, const struct 
     if (replay->caps)
         snprintf(out + len, REPLAY_LEN - len, " --caps %s", replay->caps);
     add_number(out, "campaign", replay->campaign == CAMPAIGN_FIXED ? 0 : replay->campaign);
+    add_number(out, "nodes", replay->nodes);
     add_number(out, "clients", l->clients);
     add_number(out, "hosts", l->hosts);
     add_number(out, "tasks", l->tasks);

@@ -2,7 +2,7 @@
 /* Opening and closing a session on memory, and its library thread. */
 #include "client/grant.h"
 #include "client/memory.h"
-#include "cluster/session.h"
+#include "cluster/keeper.h"
 #include "fabric/shm.h"
 #include "lib/explain.h"
 
@@ -26,14 +26,14 @@
 
 /* ---- the library's thread ---- */
 
-static void renew(struct memory_session *m)
+static void keep(struct memory_session *m, struct keeper *keeper)
 {
     /* A segment that was removed has no other users any more: processes that open the space later make another segment, and would
      * not see the locks of this session. */
     if (!segment_in_place(m->segment))
         session_break(&m->locker.seat, m->session.slot, m->session.epoch);
     else
-        seat_renew(&m->locker.seat);
+        keeper_step(keeper);
 }
 
 static int open_session(struct memory_session *m)
@@ -62,19 +62,19 @@ static void *library_thread(void *arg)
     handle_started(&m->handle, rc);
     if (rc)
         return NULL;
-    const uint64_t third = min_u64(m->lease_ns / 3, TEND_NS);
-    uint64_t next_renewal = add_saturating(world_now(&world_real), third), next_round = 0;
+    struct keeper keeper;
+    keeper_init(&keeper, &m->locker.seat, TEND_NS);
+    keeper.tend_every = (unsigned)(TEND_NS / keeper.pause_ns);
+    keeper.tend_slots = 0; /* all: a look costs no verb here */
+    session_tend(&m->locker.seat);
+    uint64_t next = add_saturating(world_now(&world_real), keeper.pause_ns);
     while (!__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE)) {
         uint64_t now = world_now(&world_real);
-        if (now >= next_renewal) {
-            renew(m);
-            next_renewal = now + third;
+        if (now >= next) {
+            keep(m, &keeper);
+            next = now + keeper.pause_ns;
         }
-        if (now >= next_round) {
-            session_tend(&m->locker.seat);
-            next_round = now + TEND_NS;
-        }
-        memory_serve(m, min_u64(next_renewal, next_round));
+        memory_serve(m, next);
     }
     hold_keeping_end(&m->session);
     m->close_result = session_close(&m->locker.seat);

@@ -326,7 +326,9 @@ static uint32_t on_wait(struct memnode *n, struct verbs_wait *w, uint64_t from, 
 
 static uint32_t on_fence(struct memnode *n, struct verbs_fence *f)
 {
-    if (f->head.len != sizeof *f || f->peer >= n->p.clients || f->peer == f->head.client)
+    /* A client may shut out a former life of its own number, which it is anyway, but not itself. */
+    bool itself = f->peer == f->head.client && f->peer_life >= f->head.life;
+    if (f->head.len != sizeof *f || f->peer >= n->p.clients || itself)
         return malformed(n, &f->head);
     struct verbs_client *c = &n->clients[f->peer];
     uint32_t up_to = f->peer_life < c->life ? f->peer_life : c->life; /* a life that is yet to come is not shut out */

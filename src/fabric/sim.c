@@ -54,6 +54,12 @@ void sim_ep_reconnect(struct fab_ep *fab)
         ep->conns[i].birth = ep->fabric->sim->hosts[i]->births;
 }
 
+void sim_ep_reconnect_to(struct fab_ep *fab, uint32_t host)
+{
+    struct sim_ep *ep = sim_ep_of(fab);
+    ep->conns[host].birth = ep->fabric->sim->hosts[host]->births;
+}
+
 /* ---- endpoints ---- */
 
 void sim_ep_use_rarely(struct fab_ep *fab)

@@ -40,6 +40,7 @@ enum sim_fabric_mistakes {
     SIM_FABRIC_UNORDERED = 1 << 0, /* verbs pass each other although the capabilities promise their order */
     SIM_FABRIC_UNFENCED = 1 << 1,  /* fab_op.fence is ignored */
     SIM_FABRIC_SPLIT = 1 << 2,     /* masked verbs read, and write some time later, as if built from a READ and a WRITE */
+    SIM_FABRIC_MISTAKES = (1 << 3) - 1,
 };
 
 /* Null if there is no memory. One per simulation, made before the harness adds its own hooks. */
@@ -60,6 +61,9 @@ void sim_ep_free(struct fab_ep *fab);
 
 /* Connects to the hosts as they are now, after restarts. A fenced process stays fenced. */
 void sim_ep_reconnect(struct fab_ep *fab);
+
+/* The same of one host. */
+void sim_ep_reconnect_to(struct fab_ep *fab, uint32_t host);
 
 /* A node's memory as a debugger or an oracle sees it: no time passes, no fault strikes. */
 void *sim_fabric_peek(struct sim_fabric *fabric, fab_addr addr, uint64_t len);

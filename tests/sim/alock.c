@@ -61,7 +61,7 @@ struct contest {
 
 static fab_addr lock_of(const struct cluster_task *t)
 {
-    return space_lock_addr(t->locker.seat.space, 0);
+    return space_lock_addr(t->lockers[0].seat.space, 0);
 }
 
 /* GlobalFairness of the paper's appendix, as a bound: a leader that waits at the Peterson lock sees no more grants of the other
@@ -71,7 +71,7 @@ static void count_grant(struct cluster_task *t)
     struct contest *c = t->client->cluster->params.user;
     const struct alock *l = sim_fabric_peek(t->client->cluster->fabric, lock_of(t), sizeof *l);
     enum cohort mine = alock_cohort_of(lock_of(t), t->ep->node);
-    CHECK_EQ(alock_slot(alock_holder(l->cohort[mine])), t->client->session.slot);
+    CHECK_EQ(alock_slot(alock_holder(l->cohort[mine])), t->client->at[0].session.slot);
     uint64_t other = alock_holder(l->cohort[!mine]);
     bool waits = other && l->victim >> ALOCK_VICTIM_SHIFT == (unsigned)!mine;
     c->streak = waits && c->waiting == other ? c->streak + 1 : 0;
@@ -79,7 +79,7 @@ static void count_grant(struct cluster_task *t)
     c->grants[mine]++;
     if (c->streak > c->longest[mine])
         c->longest[mine] = c->streak;
-    CHECK(c->streak < t->locker.seat.space->knobs.value[mine]);
+    CHECK(c->streak < t->lockers[0].seat.space->knobs.value[mine]);
 }
 
 static bool contend(struct cluster_task *t)
@@ -87,14 +87,14 @@ static bool contend(struct cluster_task *t)
     for (unsigned i = 0; i < OPS; i++) {
         struct hold h;
         struct fab_counts before = t->ep->counts;
-        uint64_t start_ns = world_now(t->locker.seat.world);
-        CHECK_EQ(locker_lock(&t->locker, pawl_id(0), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
+        uint64_t start_ns = world_now(t->lockers[0].seat.world);
+        CHECK_EQ(locker_lock(&t->lockers[0], pawl_id(0), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
         count_grant(t);
         cluster_sleep(t, HOLD_NS);
-        CHECK_EQ(locker_unlock(&t->locker, &h), 0);
+        CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
         /* Not one verb; but who has waited for long looks after the others. */
         if (alock_cohort_of(lock_of(t), t->ep->node) == COHORT_LOCAL &&
-            world_now(t->locker.seat.world) - start_ns < t->locker.seat.space->check_ns)
+            world_now(t->lockers[0].seat.world) - start_ns < t->lockers[0].seat.space->check_ns)
             CHECK_EQ(memcmp(&before, &t->ep->counts, sizeof before), 0);
     }
     return true;

@@ -67,6 +67,7 @@ static const struct {
     {"busted-citron-blind-split", {"I1:", "I2:"}},
     {"busted-fabric-order", {"I1:", "I2:", "I9:", "I10:", "I11:"}},
     {"busted-fabric-fence", {"I1:", "I2:", "I9:", "I10:", "I11:"}},
+    {"busted-node-hasty", {"I1:", "I2:"}},
     {"busted-fabric-split", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-blind", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-mode", {"I1:", "I2:", "I9:"}},

@@ -65,8 +65,8 @@ static void leave(uint64_t start, uint64_t end)
 static bool use(struct cluster_task *t, uint64_t start, uint64_t end, uint64_t timeout_ns, uint64_t ns)
 {
     struct hold h;
-    uint64_t deadline = timeout_ns ? world_now(t->locker.seat.world) + timeout_ns : DEADLINE_NEVER;
-    int rc = locker_lock_range(&t->locker, pawl_id(0), start, end, PAWL_EXCLUSIVE, deadline, &h);
+    uint64_t deadline = timeout_ns ? world_now(t->lockers[0].seat.world) + timeout_ns : DEADLINE_NEVER;
+    int rc = locker_lock_range(&t->lockers[0], pawl_id(0), start, end, PAWL_EXCLUSIVE, deadline, &h);
     if (rc == -ETIMEDOUT && timeout_ns) {
         timeouts++;
         return false;
@@ -77,7 +77,7 @@ static bool use(struct cluster_task *t, uint64_t start, uint64_t end, uint64_t t
     if (ns)
         cluster_sleep(t, ns);
     leave(start, end);
-    CHECK_EQ(locker_unlock(&t->locker, &h), 0);
+    CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
     return true;
 }
 
@@ -95,7 +95,7 @@ static bool give_up(struct cluster_task *t)
     } else {
         cluster_sleep(t, 20 * NS_PER_US); /* so that the first is the first */
         while (!over)
-            use(t, 0, 256, NS_PER_US + world_random(t->locker.seat.world) % (30 * NS_PER_US), 0);
+            use(t, 0, 256, NS_PER_US + world_random(t->lockers[0].seat.world) % (30 * NS_PER_US), 0);
     }
     CHECK(use(t, 0, 256, 0, 0));
     return true;
@@ -105,7 +105,7 @@ static bool give_up(struct cluster_task *t)
 static bool burst(struct cluster_task *t)
 {
     for (uint64_t i = 1; i <= ROUNDS; i++) {
-        uint64_t now = world_now(t->locker.seat.world), at = i * 500 * NS_PER_US;
+        uint64_t now = world_now(t->lockers[0].seat.world), at = i * 500 * NS_PER_US;
         if (now < at)
             cluster_sleep(t, at - now);
         if ((t->number + i) % 4 == 0)
@@ -120,7 +120,7 @@ static bool burst(struct cluster_task *t)
  * are added only where there is room. The slot that no client has stands for the sessions that left them. */
 static void leave_over(struct cluster_task *t)
 {
-    const struct seat *seat = &t->locker.seat;
+    const struct seat *seat = &t->lockers[0].seat;
     const struct tree_node parent = {.height = 1};
     uint64_t word, at = (tree_index(parent, citron_height_last(seat->space)) - 1) * sizeof word;
     fab_addr addr = space_lock_addr(seat->space, 0) + sizeof(struct citron_lock) + at;

@@ -45,17 +45,17 @@ static void run(cluster_work_fn work, const struct model *model, unsigned client
 static struct lock_layout layout(struct cluster_task *t)
 {
     struct lock_layout out;
-    CHECK_EQ(locker_layout(&t->locker, pawl_id(0), &out), 0);
+    CHECK_EQ(locker_layout(&t->lockers[0], pawl_id(0), &out), 0);
     return out;
 }
 
 static void use(struct cluster_task *t, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t ns)
 {
     struct hold h;
-    CHECK_EQ(locker_lock_range(&t->locker, pawl_id(0), start, end, mode, DEADLINE_NEVER, &h), 0);
+    CHECK_EQ(locker_lock_range(&t->lockers[0], pawl_id(0), start, end, mode, DEADLINE_NEVER, &h), 0);
     if (ns)
         cluster_sleep(t, ns);
-    CHECK_EQ(locker_unlock(&t->locker, &h), 0);
+    CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
 }
 
 /* ---- T_wait ---- */
@@ -64,9 +64,9 @@ static uint64_t round_trip_ns, wait_ns;
 
 static bool first_use(struct cluster_task *t)
 {
-    uint64_t word, before = world_now(t->locker.seat.world);
-    CHECK_EQ(fab_read64(t->locker.seat.ep, t->locker.seat.space->locks, &word), 0);
-    round_trip_ns = world_now(t->locker.seat.world) - before;
+    uint64_t word, before = world_now(t->lockers[0].seat.world);
+    CHECK_EQ(fab_read64(t->lockers[0].seat.ep, t->lockers[0].seat.space->locks, &word), 0);
+    round_trip_ns = world_now(t->lockers[0].seat.world) - before;
     use(t, 0, 16, PAWL_EXCLUSIVE, 0);
     wait_ns = layout(t).wait_ns;
     return true;
@@ -76,11 +76,11 @@ static bool first_use(struct cluster_task *t)
 static bool use_below_claim(struct cluster_task *t)
 {
     struct hold h;
-    CHECK_EQ(locker_lock_range(&t->locker, pawl_id(0), UNITS / 2, UNITS, PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
+    CHECK_EQ(locker_lock_range(&t->lockers[0], pawl_id(0), UNITS / 2, UNITS, PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
     use(t, 0, 16, PAWL_EXCLUSIVE, 0); /* claims without a look, and learns of it */
     use(t, 0, 16, PAWL_EXCLUSIVE, 0);
     wait_ns = layout(t).wait_ns;
-    CHECK_EQ(locker_unlock(&t->locker, &h), 0);
+    CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
     return true;
 }
 
@@ -131,12 +131,12 @@ static void work_until_finished(struct cluster_task *t)
 
 static int retune(struct cluster_task *t, unsigned m, uint64_t ns)
 {
-    return locker_retune(&t->locker, pawl_id(0), m, ns, world_now(t->locker.seat.world) + NS_PER_S);
+    return locker_retune(&t->lockers[0], pawl_id(0), m, ns, world_now(t->lockers[0].seat.world) + NS_PER_S);
 }
 
 static int rescale(struct cluster_task *t, uint64_t units)
 {
-    return locker_rescale(&t->locker, pawl_id(0), units, world_now(t->locker.seat.world) + NS_PER_S);
+    return locker_rescale(&t->lockers[0], pawl_id(0), units, world_now(t->lockers[0].seat.world) + NS_PER_S);
 }
 
 static void check_layout(struct cluster_task *t, uint64_t units, unsigned m, uint64_t ns)
@@ -211,18 +211,19 @@ static bool in_vain(struct cluster_task *t)
     struct hold h;
     if (t->client->id) {
         cluster_sleep(t, NS_PER_MS);
-        CHECK_EQ(locker_rescale(&t->locker, pawl_id(0), 4 * UNITS, world_now(t->locker.seat.world) + NS_PER_MS), -ETIMEDOUT);
+        CHECK_EQ(locker_rescale(&t->lockers[0], pawl_id(0), 4 * UNITS, world_now(t->lockers[0].seat.world) + NS_PER_MS),
+                 -ETIMEDOUT);
         CHECK_EQ(layout(t).units, UNITS);
         CHECK(!layout(t).changing);
-        CHECK_EQ(locker_lock_range(&t->locker, pawl_id(0), UNITS, UNITS + 1, PAWL_EXCLUSIVE, DEADLINE_TRY, &h), 0);
-        CHECK_EQ(locker_unlock(&t->locker, &h), 0);
+        CHECK_EQ(locker_lock_range(&t->lockers[0], pawl_id(0), UNITS, UNITS + 1, PAWL_EXCLUSIVE, DEADLINE_TRY, &h), 0);
+        CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
         finished = true;
         return true;
     }
-    CHECK_EQ(locker_lock_range(&t->locker, pawl_id(0), 5, 6, PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
+    CHECK_EQ(locker_lock_range(&t->lockers[0], pawl_id(0), 5, 6, PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
     while (!finished)
         cluster_sleep(t, NS_PER_MS);
-    CHECK_EQ(locker_unlock(&t->locker, &h), 0);
+    CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
     return true;
 }
 

@@ -33,7 +33,7 @@ static bool held, lost, next_comes, gave_up, another_comes;
 
 static fab_addr node_addr(void)
 {
-    const struct space *s = &c.clients[QUITTER].space;
+    const struct space *s = &c.clients[QUITTER].at[0].space;
     const struct tree_node n = {.height = 1};
     return space_lock_addr(s, 0) + sizeof(struct citron_lock) + (tree_index(n, citron_height_last(s)) - 1) * sizeof(uint64_t);
 }
@@ -58,7 +58,7 @@ static bool takes_back(const struct fab_op *op)
 static int lose_once(struct fab_ep *ep, struct fab_op *ops, unsigned n)
 {
     if (!lost && n == 1 && takes_back(ops)) {
-        const uint32_t server = c.server->id, own = c.clients[QUITTER].process->host->id;
+        const uint32_t server = c.nodes[0].host->id, own = c.clients[QUITTER].process->host->id;
         const uint64_t tries = model_get(c.sim.model, MODEL_retries) + 1;
         sim_partition(&c.sim, scene->answer ? server : own, scene->answer ? own : server,
                       c.sim.now_ns + tries * model_get(c.sim.model, MODEL_retransmit_ns));
@@ -77,7 +77,7 @@ static void await(struct cluster_task *t, const bool *flag)
 
 static int lock(struct cluster_task *t, uint64_t deadline, struct hold *h)
 {
-    int rc = locker_lock_range(&t->locker, pawl_id(0), 0, UNITS, PAWL_EXCLUSIVE, deadline, h);
+    int rc = locker_lock_range(&t->lockers[0], pawl_id(0), 0, UNITS, PAWL_EXCLUSIVE, deadline, h);
     if (!rc) {
         CHECK_EQ(inside++, 0);
         granted++;
@@ -88,7 +88,7 @@ static int lock(struct cluster_task *t, uint64_t deadline, struct hold *h)
 static void unlock(struct cluster_task *t, const struct hold *h)
 {
     inside--;
-    CHECK_EQ(locker_unlock(&t->locker, h), 0);
+    CHECK_EQ(locker_unlock(&t->lockers[0], h), 0);
 }
 
 /* In the scene with a client that is served the holder leaves as soon as that client waits. */
@@ -110,7 +110,7 @@ static void give_up(struct cluster_task *t)
     losing = *usual;
     losing.batch = lose_once;
     t->ep->ops = &losing;
-    CHECK_EQ(lock(t, world_now(t->locker.seat.world) + SPAN_NS, &h), -ETIMEDOUT);
+    CHECK_EQ(lock(t, world_now(t->lockers[0].seat.world) + SPAN_NS, &h), -ETIMEDOUT);
     t->ep->ops = usual;
     CHECK(lost);
     gave_up = true;

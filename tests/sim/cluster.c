@@ -40,7 +40,7 @@ static void begin(const char *what, unsigned clients, cluster_work_fn work)
 
 static struct slot *slot_at(uint32_t slot)
 {
-    return sim_fabric_peek(c.fabric, space_slot_addr(&c.clients[0].space, slot), sizeof(struct slot));
+    return sim_fabric_peek(c.fabric, space_slot_addr(&c.clients[0].at[0].space, slot), sizeof(struct slot));
 }
 
 static uint64_t now(void)
@@ -62,7 +62,7 @@ static void end(void)
 
 static bool locks(struct cluster_task *t, enum pawl_mode mode, struct hold *h)
 {
-    int rc = locker_lock(&t->locker, pawl_id(0), mode, DEADLINE_NEVER, h);
+    int rc = locker_lock(&t->lockers[0], pawl_id(0), mode, DEADLINE_NEVER, h);
     if (rc == -PAWL_ELOST)
         return false;
     CHECK_EQ(rc, 0);
@@ -79,10 +79,10 @@ static bool renewed_work(struct cluster_task *t)
         CHECK(locks(t, i % 2 ? PAWL_SHARED : PAWL_EXCLUSIVE, &h));
         CHECK(cluster_client_valid(t->client));
         cluster_sleep(t, LEASE / 2);
-        CHECK_EQ(locker_check(&t->locker, &h), 0);
-        CHECK_EQ(locker_unlock(&t->locker, &h), 0);
+        CHECK_EQ(locker_check(&t->lockers[0], &h), 0);
+        CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
     }
-    const struct slot *s = slot_at(t->client->session.slot);
+    const struct slot *s = slot_at(t->client->at[0].session.slot);
     CHECK_EQ(lease_state(s->lease), SLOT_LIVE);
     CHECK_EQ(lease_epoch(s->lease), 1);
     CHECK_EQ(s->proof >> 32, t->client->process->id);
@@ -99,7 +99,7 @@ static void test_renewal(void)
     CHECK_EQ(c.lost, 0);
     for (unsigned i = 0; i < CLIENTS; i++)
         CHECK_EQ(visits[i], 1);
-    for (uint32_t i = 0; i < c.header.slot_count; i++)
+    for (uint32_t i = 0; i < c.nodes[0].care.header.slot_count; i++)
         CHECK_EQ(lease_state(slot_at(i)->lease), SLOT_FREE);
     end();
 }
@@ -108,7 +108,7 @@ static void test_renewal(void)
  * is over, too. The lease is renewed all the same, for nobody has declared it lost. */
 static bool surprised_work(struct cluster_task *t)
 {
-    const struct seat *seat = &t->locker.seat;
+    const struct seat *seat = &t->lockers[0].seat;
     uint64_t *lease = &slot_at(seat->me->slot)->lease;
     *lease = lease_word(SLOT_LIVE, seat->me->epoch, 1);
     CHECK(seat->me->lease_copy != *lease);
@@ -145,7 +145,7 @@ static bool paused_work(struct cluster_task *t)
     visits[id]++;
     if (id == 0 && visits[0] == 1) {
         CHECK(locks(t, PAWL_EXCLUSIVE, &h));
-        uint32_t slot = t->client->session.slot, epoch = t->client->session.epoch;
+        uint32_t slot = t->client->at[0].session.slot, epoch = t->client->at[0].session.epoch;
         marks[PAUSED_AT] = now();
         marks[RESUMED_AT] = now() + 10 * LEASE;
         sim_process_pause(t->client->process, marks[RESUMED_AT]);
@@ -155,16 +155,16 @@ static bool paused_work(struct cluster_task *t)
         /* Its slot serves others by now or could: so nothing that it began may take effect any more. */
         uint64_t lease = slot_at(slot)->lease;
         CHECK(lease_state(lease) == SLOT_FREE || lease_epoch(lease) != epoch);
-        CHECK_EQ(fab_write64(t->ep, space_lock_addr(t->locker.seat.space, 0), 1), -FAB_EFENCED);
-        CHECK_EQ(locker_check(&t->locker, &h), -PAWL_ELOST);
-        CHECK_EQ(locker_unlock(&t->locker, &h), -PAWL_ELOST);
+        CHECK_EQ(fab_write64(t->ep, space_lock_addr(t->lockers[0].seat.space, 0), 1), -FAB_EFENCED);
+        CHECK_EQ(locker_check(&t->lockers[0], &h), -PAWL_ELOST);
+        CHECK_EQ(locker_unlock(&t->lockers[0], &h), -PAWL_ELOST);
         return false;
     }
     if (id == 1) {
         cluster_sleep(t, LEASE);
         CHECK(locks(t, PAWL_EXCLUSIVE, &h));
         marks[GRANTED_AT] = now();
-        CHECK_EQ(locker_unlock(&t->locker, &h), 0);
+        CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
     }
     if (id == 2) /* looks after the dead meanwhile */
         cluster_sleep(t, 20 * LEASE);
@@ -190,8 +190,8 @@ static void watch_slots(void *arg, uint64_t tag)
 {
     struct cluster_client *client = &c.clients[0];
     if (client->keeper_ep && client->process->paused_until_ns > now()) {
-        const struct slot *s = slot_at(client->session.slot);
-        bool passed_on = lease_state(s->lease) == SLOT_FREE || lease_epoch(s->lease) != client->session.epoch;
+        const struct slot *s = slot_at(client->at[0].session.slot);
+        bool passed_on = lease_state(s->lease) == SLOT_FREE || lease_epoch(s->lease) != client->at[0].session.epoch;
         if (passed_on && !marks[4])
             marks[4] = now();
         if (lease_state(s->lease) == SLOT_LOST && !marks[5])
@@ -215,13 +215,13 @@ static void test_slot_reuse(void)
 
 static void restart_server(void *arg, uint64_t tag)
 {
-    sim_host_restart(c.server);
+    sim_host_restart(c.nodes[0].host);
 }
 
 static void crash_server(void *arg, uint64_t tag)
 {
     marks[CRASHED_AT] = now();
-    sim_host_crash(c.server);
+    sim_host_crash(c.nodes[0].host);
     sim_at(&c.sim, now() + NS_PER_MS, restart_server, NULL, 0);
 }
 
@@ -238,7 +238,7 @@ static bool restarted_work(struct cluster_task *t)
             cluster_sleep(t, NS_PER_MS / 4);
         }
         CHECK(marks[CRASHED_AT]);
-        CHECK_EQ(locker_unlock(&t->locker, &h), -PAWL_ELOST);
+        CHECK_EQ(locker_unlock(&t->lockers[0], &h), -PAWL_ELOST);
         return false;
     }
     if (id == 1) {
@@ -247,7 +247,7 @@ static bool restarted_work(struct cluster_task *t)
             return false;
         marks[GRANTED_AT] = now();
         CHECK(visits[1] > 1); /* a session of the new life */
-        CHECK_EQ(locker_unlock(&t->locker, &h), 0);
+        CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
     }
     return true;
 }
@@ -258,7 +258,7 @@ static void test_restart(void)
     run();
     CHECK_EQ(visits[0], 2);
     CHECK(visits[1] >= 2);
-    CHECK_EQ(c.server->births, 2);
+    CHECK_EQ(c.nodes[0].host->births, 2);
     printf("  granted %" PRIu64 " us after the crash\n", (marks[GRANTED_AT] - marks[CRASHED_AT]) / NS_PER_US);
     CHECK(marks[GRANTED_AT] >= marks[CRASHED_AT] + NS_PER_MS + LEASE);
     CHECK(tokens[1] > tokens[0]); /* though nothing is left of the lock */

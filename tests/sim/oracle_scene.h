@@ -15,7 +15,7 @@
 static bool alive[CLIENTS];
 static struct oracle o;
 
-static inline bool is_alive(void *ctx, unsigned client)
+static inline bool is_alive(void *ctx, unsigned client, uint64_t lock)
 {
     return ((const bool *)ctx)[client];
 }

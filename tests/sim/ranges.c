@@ -26,7 +26,7 @@ static void campaign(const struct design *d, uint64_t ns)
 static bool ask_in_vain(struct cluster_task *t)
 {
     const struct design *d = t->client->cluster->params.design;
-    const struct locker *l = &t->locker;
+    const struct locker *l = &t->lockers[0];
     const uint64_t untouched = 0xa5a5;
     struct hold h, before, other = {.start = untouched, .token = untouched};
     CHECK_EQ(locker_lock_range(l, pawl_id(0), 64, 128, PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);

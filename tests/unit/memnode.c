@@ -293,6 +293,8 @@ static void test_lives(void)
     CHECK_EQ(next.head.life, b.head.life + 1);
     CHECK_EQ(connect_as(n, 21, "space", &many[0]), VERBS_FULL);
     CHECK_EQ(fence(n, &a, &b), VERBS_OK); /* late: it does not touch the successor */
+    CHECK_EQ(fence(n, &next, &b), VERBS_OK); /* nor does the successor shut out itself */
+    CHECK_EQ(fence(n, &next, &next), VERBS_BAD);
     CHECK_EQ(addition(n, &next, 1, &old), VERBS_OK);
     CHECK_EQ(addition(n, &b, 2, &old), VERBS_FENCED);
     CHECK_EQ(memory[0], 2);

@@ -25,6 +25,14 @@ static void run_verbs(void *arg)
     CHECK_EQ(kit_word(a->kit, WORD(1)), UINT64_C(0x0000000300000009));
     CHECK_EQ(fab_mfaa64(a->ep, WORD(1), UINT64_C(0x00000001fffffff7), UINT64_C(0x8000000080000000), &old), 0);
     CHECK_EQ(kit_word(a->kit, WORD(1)), UINT64_C(0x0000000400000000));
+    CHECK_EQ(fab_mcas64(a->ep, WORD(1), UINT64_C(3) << 32, UINT64_MAX << 32, 9, UINT32_MAX, &old), 0); /* compares other bits */
+    CHECK_EQ(old, UINT64_C(0x0000000400000000));
+    CHECK_EQ(fab_mcas64(a->ep, WORD(1), 0, 0, 7, UINT32_MAX, &old), 0); /* a masked swap by that name */
+    struct fab_op swap = {
+        .verb = FAB_SWAP, .width = 8, .masked = true, .addr = WORD(1), .swap = UINT64_C(5) << 32, .swap_mask = UINT64_MAX << 32};
+    CHECK_EQ(fab_batch(a->ep, &swap, 1), 0);
+    CHECK_EQ((uint64_t)swap.old, UINT64_C(0x0000000400000007));
+    CHECK_EQ(kit_word(a->kit, WORD(1)), UINT64_C(0x0000000500000007));
     CHECK_EQ(fab_cas128(a->ep, WORD(2), 0, (u128)1 << 64 | 2, &wide), 0);
     CHECK_EQ(fab_faa128(a->ep, WORD(2), UINT64_MAX, &wide), 0);
     CHECK(wide == ((u128)1 << 64 | 2));
@@ -36,16 +44,94 @@ static void run_verbs(void *arg)
 static void test_verbs(void)
 {
     static struct kit kit;
-    for (unsigned caps = 0; caps < 2; caps++) { /* masked verbs of its own, and lowered */
+    for (uint32_t masked = 0; masked <= FAB_MASKED; masked += FAB_MASKED_SWAP) { /* of its own, and lowered: every set */
         const struct sim_config config = {.seed = 1};
-        kit_open(&kit, &config, FAB_ATOMIC128 | FAB_ORDERED | (caps ? FAB_MASKED : 0), 2);
+        kit_open(&kit, &config, FAB_ATOMIC128 | FAB_ORDERED | masked, 2);
         struct actor a = actor_on(&kit, 1);
         sim_spawn(a.process, "verbs", run_verbs, &a);
         CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
         CHECK_EQ(a.count, 1);
-        CHECK_EQ(a.ep->counts.round_trips, caps ? 11 : 13);
+        unsigned swap = masked & (FAB_MASKED_SWAP | FAB_MASKED_CAS) ? 1 : 2; /* one stands in for the other */
+        CHECK_EQ(a.ep->counts.round_trips, 12 + 2 * swap + !(masked & FAB_MASKED_CAS) + !(masked & FAB_MASKED_FAA));
         kit_close(&kit);
     }
+}
+
+/* ---- order: what may pass what in a batch ---- */
+
+struct pass {
+    uint8_t first, second;
+    uint32_t promised_by;
+};
+
+/* Each shows by one word whether the second verb passed the first. */
+static const struct pass passes[] = {
+    {FAB_READ, FAB_WRITE, FAB_ORDER_WRITE_AFTER_READ},
+    {FAB_WRITE, FAB_FAA, FAB_ORDER_MIXED},
+    {FAB_FAA, FAB_READ, FAB_ORDER_MIXED},
+    {FAB_FAA, FAB_WRITE, FAB_ORDER_MIXED},
+    {FAB_READ, FAB_FAA, FAB_ORDER_MIXED},
+    {FAB_WRITE, FAB_READ, 0},
+};
+
+static struct fab_op litmus_op(uint8_t verb, uint64_t *value)
+{
+    if (verb == FAB_FAA)
+        return (struct fab_op){.verb = FAB_FAA, .width = 8, .addr = WORD(0), .swap = 1};
+    return (struct fab_op){.verb = verb, .addr = WORD(0), .len = 8, .buf = value};
+}
+
+static bool litmus(struct actor *a, const struct pass *p, bool fence, uint64_t i)
+{
+    uint64_t was = 1000 * i, values[2] = {was + 500, was + 500};
+    CHECK_EQ(fab_write64(a->ep, WORD(0), was), 0);
+    struct fab_op ops[2] = {litmus_op(p->first, &values[0]), litmus_op(p->second, &values[1])};
+    if (fence)
+        fab_keep_order(a->ep, ops, 2);
+    CHECK(!ops[0].fence && (fence || !ops[1].fence));
+    CHECK_EQ(fab_batch(a->ep, ops, 2), 0);
+    if (p->first == FAB_READ || p->first == FAB_FAA)
+        return (p->first == FAB_READ ? values[0] : (uint64_t)ops[0].old) != was || (p->second == FAB_READ && values[1] == was);
+    return (p->second == FAB_READ ? values[1] : (uint64_t)ops[1].old) != was + 500;
+}
+
+static uint32_t litmus_mistakes;
+
+static void run_litmus(void *arg)
+{
+    struct actor *a = arg;
+    for (size_t p = 0; p < countof(passes); p++)
+        for (unsigned fence = 0; fence < 2; fence++) {
+            unsigned passed = 0;
+            for (uint64_t i = 1; i <= 200; i++)
+                passed += litmus(a, &passes[p], fence, i);
+            bool promised = !passes[p].promised_by || fab_has(a->ep->caps, passes[p].promised_by);
+            if (promised && passes[p].promised_by && litmus_mistakes & SIM_FABRIC_UNORDERED)
+                promised = false;
+            if (fence && !(litmus_mistakes & SIM_FABRIC_UNFENCED) && !fab_has(a->ep->caps, FAB_ORDERED))
+                promised = true;
+            if (promised != !passed)
+                CHECK_FAIL("%u then %u%s: passed %u times of 200", passes[p].first, passes[p].second, fence ? ", fenced" : "",
+                           passed);
+        }
+    a->rc = 1;
+}
+
+static void test_passing(void)
+{
+    static struct kit kit;
+    static const uint32_t orders[] = {FAB_ORDERED, FAB_ORDER_MIXED, FAB_ORDER_WRITE_AFTER_READ, 0};
+    for (size_t i = 0; i < countof(orders); i++)
+        for (litmus_mistakes = 0; litmus_mistakes <= (SIM_FABRIC_UNORDERED | SIM_FABRIC_UNFENCED); litmus_mistakes++) {
+            const struct sim_config config = {.seed = i + 1};
+            kit_open(&kit, &config, FAB_ATOMIC128 | orders[i], 2);
+            sim_fabric_break(kit.fabric, litmus_mistakes);
+            struct actor a = actor_on(&kit, 1);
+            sim_spawn(a.process, "litmus", run_litmus, &a);
+            CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+            CHECK_EQ(a.rc, 1);
+            kit_close(&kit);
+        }
 }
 
 /* ---- order: a flag posted after its data is never seen before it ---- */
@@ -287,6 +373,7 @@ static void test_rates(void)
 int main(void)
 {
     test_verbs();
+    test_passing();
     test_order();
     test_order_hot(false);
     test_order_hot(true);

@@ -63,7 +63,6 @@ static void client_task(void *arg)
         (void)rc;
         c->sessions++;
     }
-    task->client->open = true;
     bool done = c->params.work(task);
     assert(done); /* a session cannot be lost: its lease outlasts the run */
     (void)done;

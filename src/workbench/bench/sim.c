@@ -53,7 +53,7 @@ static const struct locker *locker_of(const struct cluster_task *t, uint64_t *lo
 {
     const struct bench_sim *b = bench_of(t);
     if (!b->window.params->partitioned)
-        return &t->locker;
+        return &t->lockers[0];
     const struct locker *l = partition_locker(&b->partition, t, partition_host(&b->partition, *lock));
     *lock = partition_index(&b->partition, *lock);
     return l;
@@ -202,9 +202,9 @@ static int make_locks(struct cluster_task *t)
         char text[WORKLOAD_NAME_LEN];
         struct hold h;
         uint64_t lock = c->made * b->window.params->clients + t->client->id;
-        int rc = locker_lock(&t->locker, workload_key(w, lock, text), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h);
+        int rc = locker_lock(&t->lockers[0], workload_key(w, lock, text), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h);
         if (!rc)
-            rc = locker_unlock(&t->locker, &h);
+            rc = locker_unlock(&t->lockers[0], &h);
         if (rc)
             return rc;
     }

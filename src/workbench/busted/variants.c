@@ -15,7 +15,8 @@
 #include "workbench/trial/cluster.h"
 #include "workbench/trial/rack.h"
 
-extern const struct design design_alock, design_citron, design_fisslock, design_fisslock_racks, design_shiftlock, design_srvlock;
+extern const struct design design_alock, design_citron, design_fisslock, design_fisslock_racks, design_shiftlock, design_srvlock,
+    design_word;
 
 /* What it takes to come late: a client that stops, and one that cannot be shut out at once. */
 #define LATE (FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DRIFT))
@@ -110,6 +111,8 @@ static const struct variant {
     {CITRON("blind-reader", BLIND_READER, FAULTS_ALL, "a reader does not look for writers after it took its place")},
     {FABRIC("order", citron, UNORDERED, "verbs of a batch pass each other although the fabric promises their order")},
     {FABRIC("fence", citron, UNFENCED, "the fence between verbs whose order is not promised is ignored")},
+    {"busted-node-hasty", &design_word, CLUSTER_NODE_MISTAKE(CLUSTER_HASTY_NODE), FAULTS_ALL, 0,
+     "a node that lost its memory grants at once"},
     {FABRIC("split", shiftlock, SPLIT, "masked verbs are a READ and, later, a WRITE")},
     {CITRON("blind-split", BLIND_SPLIT, FAULTS_ALL, "the first half that is released takes the node of both with it")},
 };

@@ -44,6 +44,8 @@ struct actor {
     void *user; /* whose trial it is */
 };
 
+#define ACTOR_WANTS_MAX 8 /* of one lock_all */
+
 #define ACTORS_MAX 4 /* of one client at once */
 
 /* Returning true ends the actor for good; false: the session was lost, start again with another. */

@@ -24,6 +24,7 @@
 #define RANK_SALT UINT64_C(0x72616e6b)
 #define SWARM_SALT UINT64_C(0x737761726d)
 #define CAPS_SALT UINT64_C(0x63617073)
+#define NODES_SALT UINT64_C(0x6e6f646573)
 #define ASSIGN_SALT UINT64_C(0x736c6f74)
 #define CAPS_DRAWN (FAB_ATOMIC128 | FAB_MASKED | FAB_CPU_ATOMIC64 | FAB_CPU_ATOMIC128 | FAB_ORDERED | FAB_WAIT)
 #define SPILL_ONE_IN 2             /* runs of designs that spill: the switch has room for some of the locks only */
@@ -31,11 +32,14 @@
 #define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
 #define RETRIES_OF_LEASE 100       /* swarm: the pause grows to 64 times the first, which stays below a lease */
 
-static bool valid(void *ctx, unsigned client)
+static bool valid(void *ctx, unsigned client, uint64_t lock)
 {
     struct campaign *c = ctx;
-    return c->design->packet ? rack_client_valid(&c->rack.clients[client / ACTORS_MAX])
-                             : cluster_client_valid(&c->cluster.clients[client / ACTORS_MAX]);
+    struct key_text text;
+    if (c->design->packet)
+        return rack_client_valid(&c->rack.clients[client / ACTORS_MAX]);
+    const struct cluster_client *holder = &c->cluster.clients[client / ACTORS_MAX];
+    return cluster_session_valid(holder, cluster_node_of(&c->cluster, campaign_key(&holder->tasks[0].actor, lock, &text)));
 }
 
 static void on_gone(void *user, unsigned client)
@@ -111,11 +115,15 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     };
 }
 
-/* Whether the node, in its present life, has forgotten locks to make room. */
+/* Whether a node, in its present life, has forgotten locks to make room. */
 static bool forgot(const struct cluster *cl)
 {
-    fab_addr at = FAB_ADDR(cl->server->id, offsetof(struct layout_header, token_floor));
-    return *(const uint64_t *)sim_fabric_peek(cl->fabric, at, sizeof(uint64_t)) != 0;
+    bool any = false;
+    for (unsigned i = 0; i < cl->params.nodes; i++) {
+        fab_addr at = FAB_ADDR(cl->nodes[i].host->id, offsetof(struct layout_header, token_floor));
+        any |= *(const uint64_t *)sim_fabric_peek(cl->fabric, at, sizeof(uint64_t)) != 0;
+    }
+    return any;
 }
 
 /* Whatever the design runs on. */
@@ -198,7 +206,7 @@ static void draw_caps(const struct campaign_params *p, struct cluster_params *ou
 {
     uint64_t drawn = mix64(p->seed ^ CAPS_SALT), assigns = mix64(p->seed ^ ASSIGN_SALT);
     bool any = p->campaign == CAMPAIGN_SWARM && drawn >> 63;
-    out->fabric_mistakes = (uint32_t)(p->design->mistakes >> CLUSTER_FABRIC_MISTAKES);
+    out->fabric_mistakes = (uint32_t)(p->design->mistakes >> CLUSTER_FABRIC_MISTAKES) & SIM_FABRIC_MISTAKES;
     if (out->fabric_mistakes)
         out->fabric_caps = SIM_FABRIC_CAPS & ~(out->fabric_mistakes & SIM_FABRIC_UNFENCED ? FAB_ORDERED : 0u);
     else if (p->caps || any)
@@ -213,6 +221,20 @@ static void draw_caps(const struct campaign_params *p, struct cluster_params *ou
     out->assigned = !fab_has(out->fabric_caps, FAB_ATOMIC128) || (any && !p->design->serve && assigns >> 63);
 }
 
+/* Campaign 2: locks on several nodes, in a third of its runs. Not from the streams, likewise. */
+static void draw_nodes(const struct campaign_params *p, struct cluster_params *out)
+{
+    uint64_t drawn = mix64(p->seed ^ NODES_SALT);
+    out->nodes = 1;
+    out->node_mistakes = (uint32_t)(p->design->mistakes >> CLUSTER_NODE_MISTAKES) & CLUSTER_HASTY_NODE;
+    if (p->design->serve)
+        return;
+    if (p->nodes || out->node_mistakes)
+        out->nodes = p->nodes ? p->nodes : 2;
+    else if (p->campaign == CAMPAIGN_SWARM && drawn % 3 == 0)
+        out->nodes = 2 + (unsigned)(drawn / 3 % (CLUSTER_NODES_MAX - 1));
+}
+
 static int begin(struct campaign *c, uint64_t safety_ns, unsigned clients)
 {
     c->safety_ns = safety_ns;
@@ -225,6 +247,7 @@ static int run_cluster(struct campaign *c, const struct campaign_params *p, cons
     struct cluster_params params = draw_cluster(c, p, model);
     swarm_cluster(c, p, &params);
     draw_caps(p, &params);
+    draw_nodes(p, &params);
     if (c->busy) /* finding a key takes time, in which others are granted it */
         params.keys = PAWL_KEYS_DENSE;
     if (params.keys == PAWL_KEYS_DENSE)
@@ -242,7 +265,7 @@ static int run_cluster(struct campaign *c, const struct campaign_params *p, cons
     }
     if (p->on_node) {
         params.on_node = true;
-        params.node_mistakes = p->node_mistakes;
+        params.verbs_mistakes = p->verbs_mistakes;
         bool parks = mix64(p->seed ^ PARKS_SALT) % 2;
         params.assigned = false;
         params.fabric_caps = (params.fabric_caps & FAB_MASKED) | FAB_ATOMIC128 | FAB_ORDERED | (parks ? FAB_WAIT : 0);

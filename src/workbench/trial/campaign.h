@@ -16,9 +16,10 @@ struct campaign_params {
     uint64_t seed;
     unsigned campaign; /* CAMPAIGN_FIXED (0, too) or CAMPAIGN_SWARM */
     struct swarm_limits limits;
-    bool on_node;           /* one-sided designs: on a memory node */
-    uint64_t node_mistakes; /* of its executor */
-    const uint32_t *caps;   /* of the fabric, those that the design needs beside them; null: as the seed draws */
+    const uint32_t *caps;    /* of the fabric, those that the design needs beside them; null: as the seed draws */
+    unsigned nodes;          /* that one-sided locks lie on; 0: as the seed draws */
+    bool on_node;            /* one-sided designs: on memory nodes */
+    uint64_t verbs_mistakes; /* of their executors */
     FILE *trace;
 };
 

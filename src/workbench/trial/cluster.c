@@ -1,449 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The simulated cluster: its hosts, and what happens to them. */
 #include "workbench/trial/cluster.h"
-#include "cluster/keeper.h"
-#include "cluster/session.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RETRY_NS (1 * NS_PER_MS)  /* between attempts to open a session */
-#define ROUND_NS (3 * NS_PER_MS)  /* how often a session's keeper looks up, if its lease is longer than three of these */
-#define CONNECT_NS (2 * RETRY_NS) /* until a client asks the node again for a slot */
 #define SLOTS_SPARE 8 /* sessions that are lost and not yet recovered from keep their slots; unless more are asked for */
-#define RECORDS 64    /* holds per session: more than any workload here has at once */
-#define TIDY_LOOKS 10 /* leases for which the slots of ended sessions may stay */
 
-static uint32_t slots_of(const struct cluster_params *p)
+uint32_t cluster_slots(const struct cluster_params *p)
 {
     return p->clients + (p->spare_slots ? p->spare_slots : SLOTS_SPARE);
 }
 
-/* ---- the node ---- */
-
-static void look_after_sessions(struct cluster *c, struct fab_ep *ep);
-static void start_serving(struct cluster *c);
-static void admit_task(void *arg);
-
-static struct layout_params layout_of(const struct cluster_params *p)
+struct layout_params cluster_layout(const struct cluster_params *p)
 {
     return (struct layout_params){
         .design = p->design,
         .knobs = p->knobs,
         .keys = p->keys,
-        .capacity = p->capacity,
+        .capacity = p->keys == PAWL_KEYS_DENSE ? (p->capacity + p->nodes - 1) / p->nodes : p->capacity,
         .range_units = p->range_units,
         .range_max = p->range_max,
-        .sessions = slots_of(p),
-        .holds = RECORDS,
+        .sessions = cluster_slots(p),
+        .holds = CLUSTER_RECORDS,
         .caps = p->fabric_caps | (p->on_node ? 0 : FAB_MESSAGES),
         .lease_ns = p->lease_ns,
         .check_ns = p->lease_ns / 4,
     };
 }
-
-/* Formats the lock memory, at the start and after a crash. */
-static void node_task(void *arg)
-{
-    struct cluster *c = arg;
-    struct sim_task *self = sim_current(&c->sim);
-    if (c->params.on_node)
-        cluster_far_start(c);
-    if (c->server->births > 1) {
-        uint64_t until = care_silent_until(sim_host_clock(c->server, sim_now(&c->sim)), c->params.lease_ns);
-        sim_task_wake_at(self, sim_host_clock_inverse(c->server, until));
-        sim_task_block(self);
-    }
-    struct layout_params p = layout_of(&c->params);
-    p.birth = world_birth(&c->server->world);
-    int rc = care_format(&c->care, &p);
-    assert(!rc);
-    memcpy(sim_fabric_peek(c->fabric, FAB_ADDR(c->server->id, 0), sizeof c->care.header), &c->care.header, sizeof c->care.header);
-    if (c->params.on_node)
-        cluster_far_serve(c); /* does not return */
-    if (p.design->serve)
-        start_serving(c);
-    if (!p.design->node_tends && !c->params.assigned)
-        return;
-    struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
-    assert(ep);
-    rc = care_begin(&c->care, ep, FAB_ADDR(c->server->id, 0), c->node_seen);
-    assert(!rc);
-    if (c->params.assigned) {
-        const struct sim_task *task = sim_spawn(c->node, "admit", admit_task, c);
-        assert(task);
-    }
-    if (p.design->node_tends)
-        look_after_sessions(c, ep);
-}
-
-/* ---- connecting, where the node assigns slots ---- */
-
-struct connect_request {
-    uint64_t proof, lease_ns;
-};
-struct connect_answer {
-    uint64_t proof, lease;
-    uint32_t slot;
-    int32_t rc;
-};
-
-/* The node answers CONNECTs. Requests and answers may be lost or doubled: a client asks until it hears. */
-static void admit_task(void *arg)
-{
-    struct cluster *c = arg;
-    struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
-    assert(ep);
-    struct care care = c->care; /* the same space, by an endpoint of its own */
-    care.seat.space = &care.space;
-    care.seat.me = &care.none;
-    care.seat.ep = ep;
-    care.none.lease = &care.none.lease_copy;
-    for (;;) {
-        struct fab_msg m;
-        struct connect_request request;
-        if (fab_recv(ep, &m, DEADLINE_NEVER) || m.len != sizeof request)
-            continue;
-        memcpy(&request, m.data, sizeof request);
-        struct session_place place = {0};
-        struct connect_answer answer = {.proof = request.proof};
-        answer.rc = care_connect(&care, request.proof, request.lease_ns, &place);
-        answer.slot = place.slot;
-        answer.lease = place.lease;
-        fab_send(ep, m.from, &answer, sizeof answer);
-    }
-}
-
-static int connect_to_node(struct cluster_client *client, struct fab_ep *ep, const struct session_params *p,
-                           struct session_place *out)
-{
-    const struct connect_request request = {.proof = p->proof, .lease_ns = p->lease_ns};
-    struct connect_answer answer = {.proof = ~p->proof};
-    uint64_t until = world_now(ep->world) + CONNECT_NS;
-    int rc = fab_send(ep, client->cluster->node->id, &request, sizeof request);
-    while (!rc && answer.proof != p->proof) { /* late answers to an earlier process may come, too */
-        struct fab_msg m;
-        rc = fab_recv(ep, &m, until);
-        if (!rc && m.len == sizeof answer)
-            memcpy(&answer, m.data, sizeof answer);
-    }
-    if (rc)
-        return rc;
-    *out = (struct session_place){.slot = answer.slot, .lease = answer.lease};
-    return answer.rc;
-}
-
-/* One core of the lock server. It needs no session either. */
-static void serve_task(void *arg)
-{
-    struct cluster *c = arg;
-    struct session none = {.slot = UINT32_MAX};
-    struct fab_ep *ep = sim_ep_new(c->fabric, c->node);
-    assert(ep);
-    none.lease = &none.lease_copy;
-    const struct seat seat = {.space = &c->server_space, .me = &none, .ep = ep, .world = &c->server->world};
-    c->params.design->serve(&seat, c->server_memory, model_get(c->sim.model, MODEL_server_service_ns));
-}
-
-static void start_serving(struct cluster *c)
-{
-    layout_space(&c->care.header, FAB_ADDR(c->server->id, 0), &c->server_space);
-    free(c->server_memory); /* of the life before this one */
-    c->server_memory = calloc(1, c->params.design->server_bytes(&c->server_space));
-    assert(c->server_memory);
-    for (uint64_t core = 0; core < model_get(c->sim.model, MODEL_server_cores); core++) {
-        const struct sim_task *task = sim_spawn(c->node, "serve", serve_task, c);
-        assert(task);
-    }
-}
-
-/* Recovers from its own sessions, and from the others while it is at it. */
-static void look_after_sessions(struct cluster *c, struct fab_ep *ep)
-{
-    for (;;) {
-        fab_wait_any(ep, NULL, 0, world_now(ep->world) + care_pause_ns(&c->care, ROUND_NS));
-        care_tend(&c->care);
-    }
-}
-
-/* ---- clients ---- */
-
-bool cluster_client_valid(const struct cluster_client *client)
-{
-    if (!client->open || !client->process->alive)
-        return false;
-    return !client->session.ended && seat_alive(&client->seat, world_now(&client->process->host->world));
-}
-
-static struct seat seat_of(struct cluster_client *client, struct fab_ep *ep)
-{
-    return (struct seat){.space = &client->space, .me = &client->session, .ep = ep, .world = &client->process->host->world};
-}
-
-/* On a memory node all tasks share the client's connection. */
-static struct fab_ep *new_ep(struct cluster_client *client)
-{
-    struct fab_ep *ep = client->far ? &client->far->node.fab : sim_ep_new(client->cluster->fabric, client->process);
-    assert(ep);
-    return ep;
-}
-
-static int reconnect(struct cluster_client *client, struct fab_ep *ep)
-{
-    if (client->far)
-        return cluster_far_connect(client);
-    sim_ep_reconnect(ep);
-    return 0;
-}
-
-/* Reads where everything is. */
-static int attach(struct cluster_client *client, struct fab_ep *ep, struct layout_header *header)
-{
-    fab_addr base = FAB_ADDR(client->cluster->server->id, 0);
-    int rc = reconnect(client, ep);
-    if (!rc)
-        rc = fab_read(ep, base, header, round_up(sizeof *header, 8));
-    if (rc)
-        return rc;
-    if (layout_fault(header, client->cluster->server->memory_bytes < header->total_bytes ? 0 : header->total_bytes))
-        return -EAGAIN; /* the node has not formatted it yet */
-    rc = layout_adopt(header, ep);
-    if (rc)
-        return rc;
-    layout_space(header, base, &client->space);
-    return 0;
-}
-
-static int open_session(struct cluster_client *client, struct layout_header *header)
-{
-    int rc = attach(client, client->keeper_ep, header);
-    if (rc)
-        return rc;
-    client->seat = seat_of(client, client->keeper_ep);
-    struct session_params p = {
-        .lease_ns = client->cluster->params.lease_ns,
-        .proof = (uint64_t)client->process->id << 32 | (uint32_t)client->process->generation,
-        .label = "simulated",
-        .home = client->home,
-    };
-    if (client->far) { /* its descriptors are at the node, too */
-        p.proof = fab_node_proof(&client->far->node);
-        p.home = 0;
-    }
-    struct session_place place;
-    if (client->cluster->params.assigned) {
-        rc = connect_to_node(client, client->keeper_ep, &p, &place);
-        p.place = &place;
-    }
-    return rc ? rc : session_open(&client->seat, &p);
-}
-
-/* The session is lost. Another process with new connections takes this one's place: the old ones may be shut out. */
-static void restart_client(void *arg, uint64_t tag)
-{
-    struct cluster_client *client = arg;
-    if (!client->process->alive && client->process->host->up && client->process->generation == tag)
-        sim_process_restart(client->process);
-}
-
-static void start_again(struct cluster_client *client)
-{
-    struct sim *sim = &client->cluster->sim;
-    sim_at(sim, sim_now(sim) + RETRY_NS, restart_client, client, client->process->generation);
-    sim_process_crash(client->process); /* does not return to its tasks */
-}
-
-static void work_task(void *arg)
-{
-    struct cluster_task *task = arg;
-    struct cluster_client *client = task->client;
-    if (!client->cluster->params.work(task))
-        start_again(client);
-    client->done[task->number] = true;
-    client->working--;
-}
-
-static void start_work(struct cluster_client *client, const struct layout_header *header)
-{
-    struct cluster *c = client->cluster;
-    client->working = 0;
-    for (unsigned i = 0; i < c->params.tasks; i++) {
-        struct cluster_task *task = &client->tasks[i];
-        task->ep = new_ep(client);
-        /* Connecting names the life of the node in which the session was opened: in another life it is void. */
-        if (reconnect(client, task->ep) || !c->server->up || c->server->births != header->token_base >> 32)
-            start_again(client);
-        task->locker.seat = seat_of(client, task->ep);
-        table_init(&task->locker.table, header, FAB_ADDR(c->server->id, 0));
-        if (client->done[i])
-            continue;
-        client->working++;
-        task->actor.task = sim_spawn(client->process, "work", work_task, task);
-        assert(task->actor.task);
-    }
-}
-
-static void sleep_on_clock(struct fab_ep *ep, uint64_t ns)
-{
-    fab_wait_any(ep, NULL, 0, world_now(ep->world) + ns);
-}
-
-void cluster_sleep(struct cluster_task *task, uint64_t ns)
-{
-    sleep_on_clock(task->ep, ns);
-}
-
-/* Opens the session, renews it until the work is done, closes it. */
-static void keeper_task(void *arg)
-{
-    struct cluster_client *client = arg;
-    struct cluster *c = client->cluster;
-    struct layout_header header;
-    memset(client->session.seen, 0, (slots_of(&c->params)) * sizeof *client->session.seen); /* a new process has seen nothing */
-    client->keeper_ep = c->params.on_node ? cluster_far_ep(client) : new_ep(client);
-    if (!client->far)
-        sim_ep_use_rarely(client->keeper_ep); /* a verb every few milliseconds */
-    int rc;
-    while ((rc = open_session(client, &header))) {
-        if (rc == -FAB_EFENCED || rc == -PAWL_ELOST)
-            start_again(client);
-        sleep_on_clock(client->keeper_ep, RETRY_NS);
-    }
-    struct keeper keeper;
-    keeper_init(&keeper, &client->seat, ROUND_NS);
-    keeper.tend_next = SESSION_TEND_AT_ONCE * client->id;
-    if (client->far && c->params.design->desc_size) {
-        rc = fab_node_set_own(&client->far->node, client->session.home, (uint64_t)RECORDS * c->params.design->desc_size);
-        assert(!rc);
-    }
-    client->open = true;
-    c->sessions++;
-    start_work(client, &header);
-    while (client->working) {
-        sleep_on_clock(client->keeper_ep, keeper.pause_ns);
-        rc = keeper_step(&keeper);
-        if (rc == -PAWL_ELOST || rc == -FAB_EFENCED) {
-            /* The tasks find out by themselves at their next step, and start again. */
-            sleep_on_clock(client->keeper_ep, min_u64(c->params.lease_ns, 3 * ROUND_NS));
-            start_again(client);
-        }
-    }
-    rc = session_close(&client->seat);
-    client->open = false;
-    if (rc) /* could not be told: others will find it dead */
-        c->lost++;
-    if (client->far)
-        fab_node_leave(&client->far->node, world_now(client->keeper_ep->world) + RETRY_NS);
-    client->finished = true;
-    client->process->crashable = false;
-    c->clients_done++;
-    sim_process_crash(client->process); /* it exits: a client that shares the node's memory counts as gone only then */
-}
-
-/* ---- what an actor calls ---- */
-
-static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
-{
-    return locker_lock(&cluster_task_of(a)->locker, key, mode, deadline, out);
-}
-
-static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
-{
-    return locker_lock_all(&cluster_task_of(a)->locker, wants, count, deadline, holds);
-}
-
-static int actor_unlock(struct actor *a, const struct hold *h)
-{
-    return locker_unlock(&cluster_task_of(a)->locker, h);
-}
-
-static int actor_convert(struct actor *a, struct hold *h, enum pawl_mode mode, uint64_t deadline)
-{
-    return locker_convert(&cluster_task_of(a)->locker, h, mode, deadline);
-}
-
-static int actor_lock_range(struct actor *a, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
-                            struct hold *out)
-{
-    return locker_lock_range(&cluster_task_of(a)->locker, key, start, end, mode, deadline, out);
-}
-
-static int actor_reshape(struct actor *a, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
-{
-    return locker_reshape(&cluster_task_of(a)->locker, h, start, end, deadline);
-}
-
-static int actor_split(struct actor *a, struct hold *h, uint64_t at, struct hold *right)
-{
-    return locker_split(&cluster_task_of(a)->locker, h, at, right);
-}
-
-static int actor_layout(struct actor *a, pawl_key key, struct lock_layout *out)
-{
-    return locker_layout(&cluster_task_of(a)->locker, key, out);
-}
-
-static int actor_retune(struct actor *a, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline)
-{
-    return locker_retune(&cluster_task_of(a)->locker, key, m, wait_ns, deadline);
-}
-
-static int actor_rescale(struct actor *a, pawl_key key, uint64_t units, uint64_t deadline)
-{
-    return locker_rescale(&cluster_task_of(a)->locker, key, units, deadline);
-}
-
-static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
-{
-    return locker_query(&cluster_task_of(a)->locker, key, out);
-}
-
-static void actor_sleep(struct actor *a, uint64_t ns)
-{
-    cluster_sleep(cluster_task_of(a), ns);
-}
-
-static bool actor_valid(const struct actor *a)
-{
-    return cluster_client_valid(container_of(a, struct cluster_task, actor)->client);
-}
-
-static int count_slot(void *ctx, uint32_t slot, uint64_t lease)
-{
-    ++*(unsigned *)ctx;
-    return 0;
-}
-
-/* Only the actor's own slot is taken. */
-static int actor_tidy(struct actor *a)
-{
-    struct cluster_task *t = cluster_task_of(a);
-    for (unsigned i = 0; i < TIDY_LOOKS; i++) {
-        unsigned slots = 0;
-        session_tend(&t->locker.seat);
-        if (seat_slots(&t->locker.seat, count_slot, &slots) == 0 && slots == 1)
-            return 0;
-        cluster_sleep(t, t->client->cluster->params.lease_ns);
-    }
-    return seat_lives(&t->locker.seat) ? -EBUSY : -PAWL_ELOST;
-}
-
-static const struct actor_ops cluster_actor_ops = {
-    .lock = actor_lock,
-    .lock_all = actor_lock_all,
-    .unlock = actor_unlock,
-    .convert = actor_convert,
-    .lock_range = actor_lock_range,
-    .reshape = actor_reshape,
-    .split = actor_split,
-    .layout = actor_layout,
-    .retune = actor_retune,
-    .rescale = actor_rescale,
-    .query = actor_query,
-    .tidy = actor_tidy,
-    .sleep = actor_sleep,
-    .valid = actor_valid,
-};
 
 /* ---- the cluster ---- */
 
@@ -455,16 +40,18 @@ static struct cluster_client *client_of(const struct sim_process *process)
 static void forget_endpoints(struct cluster_client *client)
 {
     for (unsigned i = 0; i < CLUSTER_TASKS_MAX; i++) {
-        if (client->tasks[i].ep && !client->far)
+        if (client->tasks[i].ep && !client->cluster->params.on_node)
             sim_ep_free(client->tasks[i].ep);
         client->tasks[i].ep = NULL;
     }
-    if (client->keeper_ep && !client->far)
-        sim_ep_free(client->keeper_ep);
-    client->keeper_ep = NULL;
-    if (client->far)
-        node_sim_free(client->far);
-    client->far = NULL;
+    for (unsigned i = 0; i < client->cluster->params.nodes; i++) {
+        if (client->at[i].far)
+            node_sim_free(client->at[i].far);
+        else if (client->at[i].ep)
+            sim_ep_free(client->at[i].ep);
+        client->at[i].far = NULL;
+        client->at[i].ep = NULL;
+    }
 }
 
 static void on_crashed(void *ctx, struct sim_process *process)
@@ -473,9 +60,10 @@ static void on_crashed(void *ctx, struct sim_process *process)
     struct cluster_client *client = client_of(process);
     if (!client)
         return;
-    if (client->open)
-        c->lost++;
-    client->open = false;
+    for (unsigned i = 0; i < c->params.nodes; i++) {
+        c->lost += client->at[i].open;
+        client->at[i].open = client->at[i].kept = false;
+    }
     if (c->params.on_gone)
         c->params.on_gone(client);
     forget_endpoints(client);
@@ -485,10 +73,35 @@ static void on_restarted(void *ctx, struct sim_process *process)
 {
     struct cluster *c = ctx;
     struct cluster_client *client = client_of(process);
-    if (process == c->node)
-        sim_spawn(process, "node", node_task, c);
-    else if (client && !client->finished)
-        sim_spawn(process, "keeper", keeper_task, client);
+    for (unsigned i = 0; i < c->params.nodes; i++)
+        if (process == c->nodes[i].process)
+            sim_spawn(process, "node", cluster_node_task, &c->nodes[i]);
+    if (client && !client->finished)
+        sim_spawn(process, "keeper", cluster_keeper_task, &client->at[0]);
+}
+
+/* What a session at that node keeps for itself; its descriptors lie on the client's host, behind those of the clients before it
+ * there. 0 is no address. */
+static int add_session(struct cluster_client *client, unsigned node)
+{
+    struct cluster *c = client->cluster;
+    const struct design *d = c->params.design;
+    struct cluster_session *s = &client->at[node];
+    const struct sim_host *host = client->process->host;
+    bool ranges = d->features & DESIGN_RANGES;
+    size_t claims = ranges ? d->desc_size : 0;
+    uint64_t behind = CACHE_LINE;
+    for (unsigned i = 0; i < c->params.nodes; i++)
+        if (host == c->nodes[i].host)
+            behind = c->nodes[i].space_bytes;
+    *s = (struct cluster_session){.client = client, .node = &c->nodes[node]};
+    s->home = FAB_ADDR(host->id, behind + ((uint64_t)client->id * c->params.nodes + node) * CLUSTER_RECORDS * d->desc_size);
+    s->session.shadow = calloc(CLUSTER_RECORDS, sizeof *s->session.shadow);
+    s->session.seen = calloc(cluster_slots(&c->params), sizeof *s->session.seen);
+    s->session.ranges = ranges ? calloc(CLUSTER_RECORDS, sizeof *s->session.ranges) : NULL;
+    s->session.descs = claims ? calloc(CLUSTER_RECORDS, claims) : NULL;
+    bool all = s->session.shadow && s->session.seen && (!ranges || s->session.ranges) && (!claims || s->session.descs);
+    return all ? 0 : -ENOMEM;
 }
 
 static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
@@ -496,20 +109,12 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     struct cluster_client *client = &c->clients[id];
     assert(host);
     *client = (struct cluster_client){.cluster = c, .id = id, .process = sim_process_new(host)};
-    uint32_t slots = slots_of(&c->params);
-    client->session.shadow = calloc(RECORDS, sizeof *client->session.shadow);
-    client->session.seen = calloc(slots, sizeof *client->session.seen);
-    bool ranges = c->params.design->features & DESIGN_RANGES;
-    client->session.ranges = ranges ? calloc(RECORDS, sizeof *client->session.ranges) : NULL;
-    size_t claims = ranges ? c->params.design->desc_size : 0;
-    client->session.descs = claims ? calloc(RECORDS, claims) : NULL;
-    if (!client->process || !client->session.shadow || !client->session.seen || (ranges && !client->session.ranges) ||
-        (claims && !client->session.descs))
-        return -ENOMEM;
+    int rc = client->process ? 0 : -ENOMEM;
+    for (unsigned i = 0; i < c->params.nodes && !rc; i++)
+        rc = add_session(client, i);
+    if (rc)
+        return rc;
     client->process->user = client;
-    /* On its host, behind what the clients before it have there; 0 is no address. */
-    client->home = FAB_ADDR(host->id, (host == c->server ? c->space_bytes : CACHE_LINE) +
-                                          (uint64_t)id * RECORDS * c->params.design->desc_size);
     client->process->crashable = id < c->params.mortals;
     for (unsigned i = 0; i < CLUSTER_TASKS_MAX; i++)
         client->tasks[i] = (struct cluster_task){.client = client,
@@ -520,7 +125,7 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
                                                            .number = i,
                                                            .keys = c->params.keys,
                                                            .user = c->params.user}};
-    return sim_spawn(client->process, "keeper", keeper_task, client) ? 0 : -ENOMEM;
+    return sim_spawn(client->process, "keeper", cluster_keeper_task, &client->at[0]) ? 0 : -ENOMEM;
 }
 
 /* As PTP would: no two clocks differ by more than the design can do with, and some differ by that. */
@@ -528,45 +133,56 @@ static void synchronise(struct cluster *c, struct sim_host *const hosts[])
 {
     uint64_t spread_ns = c->params.design->clocks_ns;
     for (unsigned i = 0; i < c->params.hosts && spread_ns; i++)
-        hosts[i]->offset_ns = c->server->offset_ns + mix64(c->params.seed + i) % (spread_ns + 1);
+        hosts[i]->offset_ns = c->nodes[0].host->offset_ns + mix64(c->params.seed + i) % (spread_ns + 1);
+}
+
+static int add_node(struct cluster *c, struct cluster_node *n, uint64_t space_bytes, uint64_t homes)
+{
+    *n = (struct cluster_node){.cluster = c, .host = sim_host_new(&c->sim), .space_bytes = space_bytes};
+    n->seen = calloc(cluster_slots(&c->params), sizeof *n->seen);
+    if (!n->host || !n->seen)
+        return -ENOMEM;
+    int rc = sim_host_memory(n->host, space_bytes + homes);
+    n->host->server = true;
+    n->process = sim_process_new(n->host);
+    return rc ? rc : n->process ? 0 : -ENOMEM;
 }
 
 static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
     struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
-    struct layout_params layout = layout_of(p);
-    int rc = layout_make(&layout, &c->care.header);
+    struct layout_params layout = cluster_layout(p);
+    struct layout_header header;
+    int rc = layout_make(&layout, &header);
+    uint64_t homes = CACHE_LINE + (uint64_t)p->clients * p->nodes * CLUSTER_RECORDS * p->design->desc_size;
+    for (unsigned i = 0; i < p->nodes && !rc; i++)
+        rc = add_node(c, &c->nodes[i], header.total_bytes, homes);
     if (rc)
         return rc;
-    uint64_t homes = CACHE_LINE + (uint64_t)p->clients * RECORDS * p->design->desc_size;
-    c->space_bytes = c->care.header.total_bytes;
-    c->server = sim_host_new(&c->sim);
-    if (!c->server || (rc = sim_host_memory(c->server, c->space_bytes + homes)))
-        return rc ? rc : -ENOMEM;
-    c->care = (struct care){0};
-    c->server->server = true;
-    c->node = sim_process_new(c->server);
     for (unsigned i = 0; i < p->hosts; i++)
         if (!(hosts[i] = sim_host_new(&c->sim)) || (p->design->desc_size && sim_host_memory(hosts[i], homes)))
             return -ENOMEM;
     synchronise(c, hosts);
-    if (!c->node || !sim_spawn(c->node, "node", node_task, c))
-        return -ENOMEM;
+    for (unsigned i = 0; i < p->nodes; i++)
+        if (!sim_spawn(c->nodes[i].process, "node", cluster_node_task, &c->nodes[i]))
+            return -ENOMEM;
     for (unsigned i = 0; i < p->clients && !rc; i++) {
         bool home = p->design->local || (p->home && i % 2) || i >= p->clients - p->residents;
-        rc = add_client(c, i, home ? c->server : hosts[i % p->hosts]);
+        rc = add_client(c, i, home ? c->nodes[i / 2 % p->nodes].host : hosts[i % p->hosts]);
     }
     return rc;
 }
 
 int cluster_init(struct cluster *c, const struct cluster_params *p)
 {
-    if (!p->clients || !p->hosts || p->hosts >= SIM_HOSTS_MAX || !p->tasks || p->tasks > CLUSTER_TASKS_MAX ||
-        p->residents > p->clients)
+    if (!p->clients || !p->hosts || p->hosts + CLUSTER_NODES_MAX > SIM_HOSTS_MAX || p->nodes > CLUSTER_NODES_MAX || !p->tasks ||
+        p->tasks > CLUSTER_TASKS_MAX || p->residents > p->clients)
         return -EINVAL;
     memset(c, 0, sizeof *c);
     c->params = *p;
+    c->params.nodes = p->nodes ? p->nodes : 1;
+    const struct model *model = p->model ? p->model : model_find("default");
     struct sim_config config = {
         .model = p->model,
         .seed = p->seed,
@@ -574,42 +190,49 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
         .swarm = p->swarm,
         .safety_ns = p->safety_ns,
         .time_max_ns = p->time_max_ns,
-        .tasks_max = p->clients * (p->tasks + 1) + 8 +
-                     (p->design->serve ? (unsigned)model_get(p->model ? p->model : model_find("default"), MODEL_server_cores) : 0),
+        .tasks_max = p->clients * (p->tasks + c->params.nodes) + 8 +
+                     (p->design->serve ? c->params.nodes * (unsigned)model_get(model, MODEL_server_cores) : 0),
         .trace = p->trace,
     };
     int rc = sim_init(&c->sim, &config);
     if (rc)
         return rc;
     c->fabric = sim_fabric_new(&c->sim, p->fabric_caps);
-    c->wire = p->on_node ? sim_wire_new(&c->sim) : NULL;
     if (c->fabric)
         sim_fabric_break(c->fabric, p->fabric_mistakes);
+    c->wire = p->on_node ? sim_wire_new(&c->sim) : NULL;
     c->clients = calloc(p->clients, sizeof *c->clients);
-    c->node_seen = calloc(slots_of(p), sizeof *c->node_seen);
     const struct sim_hooks hooks = {.ctx = c, .process_crashed = on_crashed, .process_restarted = on_restarted};
     sim_hooks_add(&c->sim, &hooks);
-    rc = c->fabric && (c->wire || !p->on_node) && c->clients && c->node_seen ? add_hosts(c) : -ENOMEM;
+    rc = c->fabric && c->clients && (c->wire || !p->on_node) ? add_hosts(c) : -ENOMEM;
     if (rc)
         cluster_free(c);
     return rc;
 }
 
+static void free_session(struct session *s)
+{
+    free(s->shadow);
+    free(s->seen);
+    free(s->ranges);
+    free(s->descs);
+    free(s->design_state);
+}
+
 void cluster_free(struct cluster *c)
 {
-    for (unsigned i = 0; c->clients && i < c->params.clients; i++) {
-        free(c->clients[i].session.shadow);
-        free(c->clients[i].session.seen);
-        free(c->clients[i].session.ranges);
-        free(c->clients[i].session.descs);
-        free(c->clients[i].session.design_state);
-        if (c->clients[i].far)
-            node_sim_free(c->clients[i].far);
-    }
+    for (unsigned i = 0; c->clients && i < c->params.clients; i++)
+        for (unsigned k = 0; k < CLUSTER_NODES_MAX; k++) {
+            free_session(&c->clients[i].at[k].session);
+            if (c->clients[i].at[k].far)
+                node_sim_free(c->clients[i].at[k].far);
+        }
     free(c->clients);
-    free(c->node_seen);
-    free(c->server_memory);
-    node_box_free(&c->box);
+    for (unsigned i = 0; i < CLUSTER_NODES_MAX; i++) {
+        free(c->nodes[i].seen);
+        free(c->nodes[i].server_memory);
+        node_box_free(&c->nodes[i].box);
+    }
     if (c->wire)
         sim_wire_free(c->wire);
     if (c->fabric)
@@ -621,6 +244,6 @@ enum sim_end cluster_run(struct cluster *c)
 {
     enum sim_end end = SIM_UNTIL;
     while (c->clients_done < c->params.clients && end == SIM_UNTIL)
-        end = sim_run(&c->sim, sim_now(&c->sim) + ROUND_NS);
+        end = sim_run(&c->sim, sim_now(&c->sim) + CLUSTER_ROUND_NS);
     return end;
 }

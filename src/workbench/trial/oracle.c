@@ -45,7 +45,7 @@ static void remove_at(struct oracle_lock *l, unsigned i)
 static void drop_void(struct oracle *o, struct oracle_lock *l)
 {
     for (unsigned i = l->count; i-- > 0;)
-        if (!o->valid(o->ctx, l->holders[i].client))
+        if (!o->valid(o->ctx, l->holders[i].client, (uint64_t)(l - o->locks)))
             remove_at(l, i);
 }
 
@@ -196,7 +196,7 @@ void oracle_granted_range(struct oracle *o, uint64_t lock, const struct oracle_h
     struct oracle_lock *l = &o->locks[lock];
     o->grants++;
     drop_void(o, l);
-    if (!o->valid(o->ctx, h->client))
+    if (!o->valid(o->ctx, h->client, lock))
         oracle_violation(o, "I8: lock %" PRIu64 " granted to client %u, whose session is dead", lock, h->client);
     check_hold(o, lock, h, 0);
     if (o->overtaking)
@@ -265,7 +265,7 @@ void oracle_write_range(struct oracle *o, uint64_t lock, const struct oracle_hol
         struct oracle_span *s = &l->spans[i];
         if (h->token >= s->fence)
             s->fence = h->token;
-        else if (o->valid(o->ctx, h->client))
+        else if (o->valid(o->ctx, h->client, lock))
             oracle_violation(o,
                              "I4: lock %" PRIu64 ": client %u holds it with token %" PRIu64 ", and its write is refused: %" PRIu64
                              " was there",

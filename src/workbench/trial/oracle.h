@@ -15,7 +15,7 @@
 struct oracle;
 
 /* Whether a holder is alive and its lease runs, now. */
-typedef bool (*oracle_valid_fn)(void *ctx, unsigned client);
+typedef bool (*oracle_valid_fn)(void *ctx, unsigned client, uint64_t lock);
 
 /* Units [start, end) of a lock. Locks without ranges have one, the whole. */
 struct oracle_range {

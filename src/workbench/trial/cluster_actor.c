@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an actor of the simulated cluster calls: each lock at the node that has it. */
+#include "lib/hash.h"
+#include "workbench/trial/cluster.h"
+
+#include <errno.h>
+
+#define TIDY_LOOKS 10 /* leases for which the slots of ended sessions may stay */
+
+/* ---- nodes ---- */
+
+unsigned cluster_node_of(const struct cluster *c, pawl_key key)
+{
+    if (c->params.nodes == 1)
+        return 0;
+    if (c->params.keys == PAWL_KEYS_DENSE)
+        return (unsigned)(key.id % c->params.nodes);
+    uint64_t hash = mix64(key.id); /* of a name: its length */
+    for (uint64_t i = 0; key.name && i < key.id; i++)
+        hash = mix64(hash ^ (unsigned char)key.name[i]);
+    return (unsigned)(hash % c->params.nodes);
+}
+
+/* The key as the node has it: the indexes of a dense space are its own. */
+static pawl_key key_there(const struct cluster *c, pawl_key key)
+{
+    return c->params.keys == PAWL_KEYS_DENSE ? pawl_id(key.id / c->params.nodes) : key;
+}
+
+/* A hold of an actor says at which node it is: in bits of its index that no node needs. */
+#define NODE_SHIFT RECORD_INDEX_BITS
+
+static unsigned node_of_hold(const struct hold *h)
+{
+    return (unsigned)(h->index >> NODE_SHIFT);
+}
+
+static struct hold hold_there(const struct hold *h)
+{
+    struct hold there = *h;
+    there.index &= FIELD_MAX(NODE_SHIFT);
+    return there;
+}
+
+static void hold_here(struct hold *h, unsigned node)
+{
+    h->index |= (uint64_t)node << NODE_SHIFT;
+}
+
+/* After a call that said so, every later call says that the client is lost (I8). */
+static int told(struct actor *a, int rc)
+{
+    struct cluster_client *client = cluster_task_of(a)->client;
+    if (client->cluster->params.nodes > 1 && (rc == -PAWL_ELOST || rc == -FAB_EFENCED))
+        client->lost = true;
+    return rc;
+}
+
+static int locker_at(struct actor *a, unsigned node, const struct locker **out)
+{
+    struct cluster_task *t = cluster_task_of(a);
+    *out = &t->lockers[node];
+    if (t->client->cluster->params.nodes == 1)
+        return 0;
+    return t->client->lost ? -PAWL_ELOST : cluster_want_session(t, node);
+}
+
+static int locker_for(struct actor *a, pawl_key *key, unsigned *node, const struct locker **out)
+{
+    const struct cluster *c = cluster_task_of(a)->client->cluster;
+    *node = cluster_node_of(c, *key);
+    *key = key_there(c, *key);
+    return locker_at(a, *node, out);
+}
+
+/* ---- one lock ---- */
+
+static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+{
+    const struct locker *l;
+    unsigned node;
+    int rc = locker_for(a, &key, &node, &l);
+    if (!rc)
+        rc = locker_lock(l, key, mode, deadline, out);
+    if (!rc)
+        hold_here(out, node);
+    return told(a, rc);
+}
+
+static int actor_lock_range(struct actor *a, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
+                            struct hold *out)
+{
+    const struct locker *l;
+    unsigned node;
+    int rc = locker_for(a, &key, &node, &l);
+    if (!rc)
+        rc = locker_lock_range(l, key, start, end, mode, deadline, out);
+    if (!rc)
+        hold_here(out, node);
+    return told(a, rc);
+}
+
+static int actor_unlock(struct actor *a, const struct hold *h)
+{
+    const struct locker *l;
+    const struct hold there = hold_there(h);
+    int rc = locker_at(a, node_of_hold(h), &l);
+    return told(a, rc ? rc : locker_unlock(l, &there));
+}
+
+static int actor_convert(struct actor *a, struct hold *h, enum pawl_mode mode, uint64_t deadline)
+{
+    const struct locker *l;
+    unsigned node = node_of_hold(h);
+    int rc = locker_at(a, node, &l);
+    *h = hold_there(h);
+    if (!rc)
+        rc = locker_convert(l, h, mode, deadline);
+    hold_here(h, node);
+    return told(a, rc);
+}
+
+static int actor_reshape(struct actor *a, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
+{
+    const struct locker *l;
+    unsigned node = node_of_hold(h);
+    int rc = locker_at(a, node, &l);
+    *h = hold_there(h);
+    if (!rc)
+        rc = locker_reshape(l, h, start, end, deadline);
+    hold_here(h, node);
+    return told(a, rc);
+}
+
+static int actor_split(struct actor *a, struct hold *h, uint64_t at, struct hold *right)
+{
+    const struct locker *l;
+    unsigned node = node_of_hold(h);
+    int rc = locker_at(a, node, &l);
+    *h = hold_there(h);
+    if (!rc)
+        rc = locker_split(l, h, at, right);
+    hold_here(h, node);
+    if (!rc)
+        hold_here(right, node);
+    return told(a, rc);
+}
+
+/* ---- several ---- */
+
+/* Those of one node. */
+static int lock_part(struct actor *a, unsigned node, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
+{
+    const struct cluster *c = cluster_task_of(a)->client->cluster;
+    const struct locker *l;
+    pawl_want part[ACTOR_WANTS_MAX];
+    struct hold got[ACTOR_WANTS_MAX];
+    unsigned n = 0;
+    for (unsigned i = 0; i < count; i++)
+        if (cluster_node_of(c, wants[i].key) == node) {
+            part[n] = wants[i];
+            part[n++].key = key_there(c, wants[i].key);
+        }
+    int rc = n ? locker_at(a, node, &l) : 0;
+    if (!rc && n)
+        rc = locker_lock_all(l, part, n, deadline, got);
+    for (unsigned i = 0, k = 0; i < count && !rc; i++)
+        if (cluster_node_of(c, wants[i].key) == node) {
+            holds[i] = got[k++];
+            hold_here(&holds[i], node);
+        }
+    return told(a, rc);
+}
+
+/* Node by node, in the order of the nodes, so that no clients wait for each other in a circle. All or none. */
+static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
+{
+    const struct cluster *c = cluster_task_of(a)->client->cluster;
+    assert(count <= ACTOR_WANTS_MAX);
+    int rc = 0;
+    unsigned to = 0;
+    for (; to < c->params.nodes && !rc; to++)
+        rc = lock_part(a, to, wants, count, deadline, holds);
+    /* Locks of the first nodes were granted some time ago: their leases must still run (I1). */
+    for (unsigned i = 0; i < count && !rc && c->params.nodes > 1; i++)
+        if (!seat_lives(&cluster_task_of(a)->lockers[cluster_node_of(c, wants[i].key)].seat))
+            rc = told(a, -PAWL_ELOST);
+    if (!rc || rc == -PAWL_ELOST)
+        return rc;
+    for (unsigned i = 0; i < count; i++) {
+        int gone = cluster_node_of(c, wants[i].key) + 1 < to ? actor_unlock(a, &holds[i]) : 0;
+        if (gone == -PAWL_ELOST)
+            rc = gone;
+    }
+    return rc;
+}
+
+/* ---- asking and tuning ---- */
+
+static int actor_layout(struct actor *a, pawl_key key, struct lock_layout *out)
+{
+    const struct locker *l;
+    unsigned node;
+    int rc = locker_for(a, &key, &node, &l);
+    return told(a, rc ? rc : locker_layout(l, key, out));
+}
+
+static int actor_retune(struct actor *a, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline)
+{
+    const struct locker *l;
+    unsigned node;
+    int rc = locker_for(a, &key, &node, &l);
+    return told(a, rc ? rc : locker_retune(l, key, m, wait_ns, deadline));
+}
+
+static int actor_rescale(struct actor *a, pawl_key key, uint64_t units, uint64_t deadline)
+{
+    const struct locker *l;
+    unsigned node;
+    int rc = locker_for(a, &key, &node, &l);
+    return told(a, rc ? rc : locker_rescale(l, key, units, deadline));
+}
+
+static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
+{
+    const struct locker *l;
+    unsigned node;
+    int rc = locker_for(a, &key, &node, &l);
+    return told(a, rc ? rc : locker_query(l, key, out));
+}
+
+static void actor_sleep(struct actor *a, uint64_t ns)
+{
+    cluster_sleep(cluster_task_of(a), ns);
+}
+
+static bool actor_valid(const struct actor *a)
+{
+    return cluster_client_valid(container_of(a, struct cluster_task, actor)->client);
+}
+
+/* ---- tidying ---- */
+
+static int count_slot(void *ctx, uint32_t slot, uint64_t lease)
+{
+    ++*(unsigned *)ctx;
+    return 0;
+}
+
+/* Only the actor's own slot is taken at that node. */
+static int tidy_node(struct actor *a, unsigned node)
+{
+    struct cluster_task *t = cluster_task_of(a);
+    const struct locker *l;
+    int rc = locker_at(a, node, &l);
+    for (unsigned i = 0; i < TIDY_LOOKS && !rc; i++) {
+        unsigned slots = 0;
+        session_tend(&l->seat);
+        if (seat_slots(&l->seat, count_slot, &slots) == 0 && slots == 1)
+            return 0;
+        cluster_sleep(t, t->client->cluster->params.lease_ns);
+    }
+    return rc ? rc : seat_lives(&l->seat) ? -EBUSY : -PAWL_ELOST;
+}
+
+static int actor_tidy(struct actor *a)
+{
+    int rc = 0;
+    for (unsigned node = 0; node < cluster_task_of(a)->client->cluster->params.nodes && !rc; node++)
+        rc = tidy_node(a, node);
+    return told(a, rc);
+}
+
+const struct actor_ops cluster_actor_ops = {
+    .lock = actor_lock,
+    .lock_all = actor_lock_all,
+    .unlock = actor_unlock,
+    .convert = actor_convert,
+    .lock_range = actor_lock_range,
+    .reshape = actor_reshape,
+    .split = actor_split,
+    .layout = actor_layout,
+    .retune = actor_retune,
+    .rescale = actor_rescale,
+    .query = actor_query,
+    .tidy = actor_tidy,
+    .sleep = actor_sleep,
+    .valid = actor_valid,
+};
