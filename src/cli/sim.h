@@ -32,7 +32,7 @@ struct sim_sum {
 /* What a replay repeats of the command line. */
 struct sim_replay {
     const char *faults, *model, *tune, *caps; /* as they were given; tune and caps may be null */
-    uint64_t nodes; /* 0: as the seed draws */
+    uint64_t nodes;                           /* 0: as the seed draws */
     unsigned campaign;
     struct swarm_limits limits;
     bool on_node;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* A memory node: memory, the clients that are connected to it with their reply caches, and WAITs that are parked. Free of I/O: a
  * packet goes in and its answer comes out in its place; answers of parked WAITs are fetched. The simulated cluster and `pawl serve`
  * drive the same functions. */

@@ -30,7 +30,7 @@ static void test_designs(uint64_t budget_ns)
 {
     uint64_t until = world_now(&world_real) + budget_ns, seed = 0, grants = 0, lost = 0;
     uint64_t counts[FAULT_KINDS] = {0};
-    for (; seed < 20 || world_now(&world_real) < until; seed++)
+    for (; seed < 6 || world_now(&world_real) < until; seed++)
         for (unsigned i = 0; i < countof(designs); i++) {
             const struct design *d = design_named(designs[i]);
             uint32_t faults = seed % 5 ? d->tolerates : 0;
@@ -72,23 +72,19 @@ static bool catches(const struct design *d, uint64_t seed, uint64_t mistakes)
 static void test_mistakes(void)
 {
     static const struct {
-        uint64_t mistake;
-        const char *what;
-    } mistakes[] = {{VERBS_MISTAKE_CACHE, "no reply cache"}, {VERBS_MISTAKE_FENCE, "no fence"}, {VERBS_MISTAKE_ORDER, "no order"}};
+        uint64_t mistake, from; /* from: the first seed that catches it, as long as the harness draws the same numbers */
+        const char *what, *design;
+    } mistakes[] = {{VERBS_MISTAKE_CACHE, 1, "no reply cache", "shiftlock64"},
+                    {VERBS_MISTAKE_FENCE, 11, "no fence", "alock"},
+                    {VERBS_MISTAKE_ORDER, 106, "no order", "word"}};
     for (unsigned m = 0; m < countof(mistakes); m++) {
-        uint64_t seed = 0;
-        bool caught = false;
-        for (; seed < 400 && !caught; seed++)
-            for (unsigned i = 0; i < countof(designs) && !caught; i++) {
-                const struct design *d = design_named(designs[i]);
-                caught = catches(d, seed, mistakes[m].mistake);
-                if (caught)
-                    printf("%s: caught by %s, seed %" PRIu64 "\n", mistakes[m].what, d->name, seed);
-                if (caught)
-                    CHECK(!catches(d, seed, 0));
-            }
-        if (!caught)
-            CHECK_FAIL("%s: was not caught", mistakes[m].what);
+        const struct design *d = design_named(mistakes[m].design);
+        uint64_t seed = mistakes[m].from;
+        while (!catches(d, seed, mistakes[m].mistake))
+            if (++seed == mistakes[m].from + 300)
+                CHECK_FAIL("%s: was not caught", mistakes[m].what);
+        printf("%s: caught by %s, seed %" PRIu64 "\n", mistakes[m].what, d->name, seed);
+        CHECK(!catches(d, seed, 0));
     }
 }
 

@@ -218,7 +218,18 @@ static void test_refused(void)
     wrong = a, wrong.head.version++;
     CHECK_EQ(addition(n, &wrong, 1, &old), -1);
     CHECK_EQ(c->foreign, 3);
-    /* The second verb is bad: the first is not executed either. */
+    CHECK_EQ(memory[0], 0);
+    memnode_free(n);
+}
+
+/* The second verb is bad: the first is not executed either. */
+static void test_malformed(void)
+{
+    struct memnode *n = open_node();
+    const struct memnode_counts *c = memnode_counts(n);
+    struct peer a;
+    uint64_t old;
+    CHECK_EQ(connect_as(n, 1, "space", &a), VERBS_OK);
     static const struct verbs_op bad[] = {
         {.verb = 0, .room = 8},
         {.verb = VERBS_VERBS, .width = 8, .room = 8},
@@ -292,7 +303,7 @@ static void test_lives(void)
     CHECK_EQ(next.head.client, b.head.client);
     CHECK_EQ(next.head.life, b.head.life + 1);
     CHECK_EQ(connect_as(n, 21, "space", &many[0]), VERBS_FULL);
-    CHECK_EQ(fence(n, &a, &b), VERBS_OK); /* late: it does not touch the successor */
+    CHECK_EQ(fence(n, &a, &b), VERBS_OK);    /* late: it does not touch the successor */
     CHECK_EQ(fence(n, &next, &b), VERBS_OK); /* nor does the successor shut out itself */
     CHECK_EQ(fence(n, &next, &next), VERBS_BAD);
     CHECK_EQ(addition(n, &next, 1, &old), VERBS_OK);
@@ -371,6 +382,7 @@ int main(void)
     test_verbs();
     test_once();
     test_refused();
+    test_malformed();
     test_lives();
     test_waits();
     return 0;

@@ -156,7 +156,8 @@ static struct verdict run_sums(uint64_t seed, uint32_t faults, uint32_t can, uin
 
 static bool exact(struct verdict v)
 {
-    return !v.wrong && !v.unknown && v.added == CLIENTS * TASKS * ROUNDS && v.sum == v.added && v.pair_low == v.added && v.pair_high == v.added;
+    return !v.wrong && !v.unknown && v.added == CLIENTS * TASKS * ROUNDS && v.sum == v.added && v.pair_low == v.added &&
+           v.pair_high == v.added;
 }
 
 static void test_exact_sums(void)
