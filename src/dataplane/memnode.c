@@ -237,17 +237,14 @@ static uint32_t on_batch(struct memnode *n, struct verbs_head *h, struct verbs_c
         return verdict == VERBS_REFUSE ? answer(h, VERBS_FENCED) : 0;
     }
     verbs_begin(&r, h);
-    while (verbs_check_step(&r))
-        ;
+    VERBS_LOOP(VERBS_COUNT_MAX, verbs_check_step, &r)
     if (!verbs_check_end(&r))
         return malformed(n, h);
     r.repeat = verdict == VERBS_REPEAT;
-    while (r.index < r.count)
-        verbs_count_step(&r);
+    VERBS_LOOP(VERBS_COUNT_MAX, verbs_count_step, &r)
     if (!verbs_count_end(&r))
         return malformed(n, h);
-    while (r.index < r.count)
-        verbs_execute_step(&r);
+    VERBS_LOOP(VERBS_COUNT_MAX, verbs_execute_step, &r)
     if (r.repeat) {
         n->counts.repeats++;
         return answer(h, VERBS_OK);
@@ -333,10 +330,13 @@ static uint32_t on_fence(struct memnode *n, struct verbs_fence *f)
     struct verbs_client *c = &n->clients[f->peer];
     uint32_t up_to = f->peer_life < c->life ? f->peer_life : c->life; /* a life that is yet to come is not shut out */
     if (c->fenced < up_to) {
-        c->fenced = up_to;
+        __atomic_store_n(&c->fenced, up_to, __ATOMIC_SEQ_CST);
         n->counts.fences++;
     }
-    return answer(&f->head, VERBS_OK);
+    /* The kernel's node says that it is busy first and looks at the fence second. So a CPU that is not busy now will see the fence.
+     */
+    bool busy = __atomic_load_n(&c->busy, __ATOMIC_SEQ_CST);
+    return answer(&f->head, busy ? VERBS_AGAIN : VERBS_OK);
 }
 
 /* ---- connecting ---- */
@@ -357,6 +357,17 @@ static struct verbs_client *number_for(struct memnode *n, uint64_t nonce)
     return NULL;
 }
 
+/* The kernel's node may read it meanwhile: the life comes last. */
+static void begin_life(struct verbs_client *c, uint64_t nonce, uint64_t tag, uint64_t now_ns)
+{
+    c->last = 0;
+    c->tag = tag;
+    c->nonce = nonce;
+    c->heard_ns = now_ns;
+    memset(c->kept, 0, sizeof c->kept);
+    __atomic_store_n(&c->life, c->life + 1, __ATOMIC_RELEASE);
+}
+
 static uint32_t on_connect(struct memnode *n, struct verbs_connect *k, uint64_t now_ns, uint64_t random)
 {
     if (k->head.len != sizeof *k || !k->nonce || k->name[VERBS_NAME_LEN - 1])
@@ -369,8 +380,7 @@ static uint32_t on_connect(struct memnode *n, struct verbs_connect *k, uint64_t 
     if (!c)
         return answer(&k->head, VERBS_FULL);
     if (!verbs_connected(c) || c->nonce != k->nonce) {
-        uint32_t life = c->life + 1;
-        *c = (struct verbs_client){.life = life, .fenced = c->fenced, .tag = random | 1, .nonce = k->nonce};
+        begin_life(c, k->nonce, random | 1, now_ns);
         n->counts.connects++;
     }
     c->heard_ns = now_ns;

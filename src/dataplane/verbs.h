@@ -35,25 +35,43 @@ VERBS_INLINE enum verbs_verdict verbs_admit(const struct verbs_client *c, uint64
 
 /* ---- a request under way ---- */
 
+/* Calls step(number, run) until it returns 1, at most so often. A kernel program has it as a helper, whose step is verified once.
+ */
+#ifndef VERBS_LOOP
+#define VERBS_LOOP(most, step, run)                                                                                                \
+    for (uint32_t number_ = 0; number_ < (most) && !step(number_, run); number_++) {                                               \
+    }
+#endif
+
 struct verbs_memory; /* the includer's: where the node's words are */
 
 struct verbs_run {
     struct verbs_memory *memory;
     struct verbs_kept *kept;
+#ifdef VERBS_FRAME
+    VERBS_FRAME *frame; /* where the packet is: a kernel program finds its bounds anew each time */
+#else
     uint8_t *data, *end; /* the packet */
-    uint64_t bytes;      /* of memory */
+#endif
+    uint64_t bytes; /* of memory */
     uint64_t mistakes;
+    uint32_t len;     /* of the packet */
     uint32_t count;   /* verbs */
     uint32_t index;   /* of the next verb, */
     uint32_t at;      /* and where in the packet it is */
     uint32_t changes; /* verbs up to the last one that changes memory */
     uint32_t words;   /* of the results that are kept, so far */
+    /* A READ or WRITE under way. */
+    uint64_t move_offset;
+    uint32_t move_at, move_left; /* in the packet; words */
+    bool move_reads, move_kept;
     bool repeat;
     bool bad;
 };
 
 VERBS_INLINE void verbs_begin(struct verbs_run *r, const struct verbs_head *h)
 {
+    r->len = h->len;
     r->count = h->count;
     r->index = 0;
     r->at = sizeof *h;
@@ -63,6 +81,10 @@ VERBS_INLINE void verbs_begin(struct verbs_run *r, const struct verbs_head *h)
     r->bad = !h->count || h->count > VERBS_COUNT_MAX;
 }
 
+/* So many bytes of the packet, or null. */
+#ifdef VERBS_FRAME
+VERBS_INLINE void *verbs_place(const struct verbs_run *r, uint32_t at, uint32_t bytes);
+#else
 VERBS_INLINE void *verbs_place(const struct verbs_run *r, uint32_t at, uint32_t bytes)
 {
     if (at > VERBS_PACKET_MAX)
@@ -70,6 +92,7 @@ VERBS_INLINE void *verbs_place(const struct verbs_run *r, uint32_t at, uint32_t 
     uint8_t *p = r->data + at;
     return p + bytes > r->end ? NULL : p;
 }
+#endif
 
 /* Words of a verb's result that the cache keeps. A READ's are kept if a change follows it. */
 VERBS_INLINE uint32_t verbs_keeps(const struct verbs_run *r, const struct verbs_op *op)
@@ -92,25 +115,26 @@ VERBS_INLINE bool verbs_sound(const struct verbs_run *r, const struct verbs_op *
     return (op->width == 8 || op->width == 16) && op->offset % op->width == 0 && op->room == operands * op->width;
 }
 
-/* One verb. False: there are no more, or the request is bad. */
-VERBS_INLINE bool verbs_check_step(struct verbs_run *r)
+/* One verb. 1: there are no more, or the request is bad. */
+static long verbs_check_step(uint32_t i, void *run)
 {
+    struct verbs_run *r = run;
     const struct verbs_op *op = verbs_place(r, r->at, sizeof *op);
     if (r->bad || r->index >= r->count || !op || !verbs_sound(r, op)) {
         r->bad = true;
-        return false;
+        return 1;
     }
     r->index++;
     r->at += (uint32_t)sizeof *op + op->room;
     if (op->verb != VERBS_READ)
         r->changes = r->index;
-    return r->index < r->count;
+    return r->index >= r->count;
 }
 
 /* Whether the packet ends where its verbs do. Then the second pass may begin. */
 VERBS_INLINE bool verbs_check_end(struct verbs_run *r)
 {
-    if (r->bad || r->index != r->count || r->data + r->at != r->end)
+    if (r->bad || r->index != r->count || r->at != r->len)
         return false;
     r->index = 0;
     r->at = sizeof(struct verbs_head);
@@ -118,14 +142,16 @@ VERBS_INLINE bool verbs_check_end(struct verbs_run *r)
 }
 
 /* What the cache would have to keep. Also between the passes: whether that fits, and whether it is what was kept. */
-VERBS_INLINE void verbs_count_step(struct verbs_run *r)
+static long verbs_count_step(uint32_t i, void *run)
 {
+    struct verbs_run *r = run;
     const struct verbs_op *op = verbs_place(r, r->at, sizeof *op);
     if (!op)
-        return;
+        return 1;
     r->words += verbs_keeps(r, op);
     r->at += (uint32_t)sizeof *op + op->room;
     r->index++;
+    return r->index >= r->count;
 }
 
 VERBS_INLINE bool verbs_count_end(struct verbs_run *r)
@@ -216,35 +242,42 @@ VERBS_INLINE void verbs_keep(struct verbs_run *r, uint64_t *room)
 }
 
 /* READ and WRITE, word by word: each aligned 8 bytes are of one moment, and no more is promised. */
-VERBS_INLINE void verbs_move(struct verbs_run *r, const struct verbs_op *op, uint32_t at)
+static long verbs_move_step(uint32_t i, void *run)
 {
-    bool kept = verbs_keeps(r, op), reads = op->verb == VERBS_READ;
-    uint32_t words = op->room / 8u;
-    uint64_t offset = op->offset;
-    for (uint32_t i = 0; i < VERBS_PACKET_MAX / 8; i++) {
-        uint64_t *room = verbs_place(r, at + 8 * i, 8), *word;
-        if (i >= words || !room)
-            break;
-        if (!reads) {
-            if (!r->repeat)
-                verbs_store(r->memory, offset + 8 * i, *room);
-            continue;
-        }
-        if (!(kept && r->repeat)) {
-            word = verbs_word(r->memory, offset + 8 * i);
-            if (word)
-                *room = *(volatile uint64_t *)word;
-        }
-        if (kept)
-            verbs_keep(r, room);
+    struct verbs_run *r = run;
+    uint64_t *room = verbs_place(r, r->move_at, 8), *word;
+    if (!r->move_left || !room)
+        return 1;
+    if (!r->move_reads && !r->repeat) {
+        verbs_store(r->memory, r->move_offset, *room);
+    } else if (r->move_reads && !(r->move_kept && r->repeat)) {
+        word = verbs_word(r->memory, r->move_offset);
+        if (word)
+            *room = *(volatile uint64_t *)word;
     }
+    if (r->move_kept)
+        verbs_keep(r, room);
+    r->move_at += 8;
+    r->move_offset += 8;
+    return --r->move_left == 0;
 }
 
-VERBS_INLINE void verbs_execute_step(struct verbs_run *r)
+VERBS_INLINE void verbs_move(struct verbs_run *r, const struct verbs_op *op, uint32_t at)
 {
+    r->move_reads = op->verb == VERBS_READ;
+    r->move_kept = verbs_keeps(r, op);
+    r->move_left = op->room / 8u;
+    r->move_offset = op->offset;
+    r->move_at = at;
+    VERBS_LOOP(VERBS_PACKET_MAX / 8, verbs_move_step, r);
+}
+
+static long verbs_execute_step(uint32_t i, void *run)
+{
+    struct verbs_run *r = run;
     const struct verbs_op *op = verbs_place(r, r->at, sizeof *op);
     if (!op)
-        return;
+        return 1;
     uint32_t at = r->at + (uint32_t)sizeof *op, operands = verbs_operands(op->verb);
     uint64_t *room = verbs_place(r, at, 8);
     r->at = at + op->room;
@@ -259,6 +292,7 @@ VERBS_INLINE void verbs_execute_step(struct verbs_run *r)
             verbs_keep(r, upper);
     }
     r->index++;
+    return r->index >= r->count;
 }
 
 #endif
