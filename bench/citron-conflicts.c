@@ -25,7 +25,7 @@ static uint64_t count_false(pawl *a, pawl *b, uint64_t length, uint64_t pairs, u
         bool overlap = x < y + length && y < x + length;
         pawl_grant g, h;
         if (pawl_lock_range(a, pawl_id(0), x * UNIT, (x + length) * UNIT, PAWL_EXCLUSIVE, PAWL_TRY, &g))
-            kit_die("nobody has it, and yet: %s", pawl_explain());
+            kit_die("a free range was refused: %s", pawl_explain());
         int rc = pawl_lock_range(b, pawl_id(0), y * UNIT, (y + length) * UNIT, PAWL_EXCLUSIVE, PAWL_TRY, &h);
         if (rc ? rc != -PAWL_EHELD : overlap)
             kit_die("%" PRIu64 " and %" PRIu64 ": %s", x, y, rc ? pawl_explain() : "both were granted");

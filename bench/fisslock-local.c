@@ -40,7 +40,7 @@ static void measure(struct kit *k, pawl *p, enum pawl_mode mode, const char *wha
     kit_judge(k, what, kit_percentile(ns, rounds, 0.5), "ns", 300);
 }
 
-/* Nobody holds it, and the agent stays. */
+/* The lock is free, and the agent stays. */
 static void alone(struct kit *k)
 {
     struct loopback l;

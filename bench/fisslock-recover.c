@@ -278,7 +278,7 @@ int main(int argc, char **argv)
     static const uint64_t usual[] = {1000, 10000, 100000, 1000000};
     struct udp a, b;
     board = kit_shared(sizeof *board);
-    coordinator = switch_at = (struct net_addr){.ip = htonl(INADDR_LOOPBACK)};
+    coordinator = switch_at = net_v4(htonl(INADDR_LOOPBACK), 0);
     if (udp_open(&a, coordinator) || udp_open(&b, coordinator))
         kit_die("no port is free");
     coordinator.port = a.at.port;

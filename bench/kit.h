@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benchmark programs share: cores, clocks, medians, a space of their own, and how a figure and its bound are printed.
+/* Shared by the benchmark programs: cores, clocks, medians, a space of their own, and how a figure and its bound are printed.
  *
- * Baseline and candidate take turns in short rounds. A ratio is the median of the rounds' ratios, so that what else the machine
- * does meets both alike. The exit status is 0 whatever was measured, unless --check asks for 1 if a bound is missed. */
+ * Baseline and candidate take turns in short rounds. A ratio is the median of the rounds' ratios, so that other work of the machine
+ * affects both alike. The exit status is 0 whatever was measured, unless --check asks for 1 if a bound is missed. */
 #ifndef PAWL_BENCH_KIT_H
 #define PAWL_BENCH_KIT_H
 

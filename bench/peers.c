@@ -174,7 +174,7 @@ static void redis_acquire(unsigned lock)
     redis_ask(line, (size_t)snprintf(line, sizeof line, "SET lock:%u me NX PX 10000\r\n", lock), '+');
 }
 
-/* As the documentation of Redis has it: only what is one's own. */
+/* As in the documentation of Redis: deletes the key only if it is the client's own. */
 static void redis_release(unsigned lock)
 {
     char line[256];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What processes cost that wait for a lock that is not given back: their processor time, all threads, together. */
+/* The cost of processes that wait for a held lock: the processor time of all their threads together. */
 #include "bench/kit.h"
 #include "world/world.h"
 

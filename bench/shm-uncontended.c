@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lock that nobody else wants, with token and expiry, against a robust process-shared mutex of the C library. */
+/* An uncontended lock, with token and expiry, against a robust process-shared mutex of the C library. */
 #include "bench/kit.h"
 #include "lib/hash.h"
 #include "lib/rng.h"
@@ -80,7 +80,7 @@ static void fill(struct kit *k, struct table *t)
     pthread_mutexattr_destroy(&attr);
 }
 
-/* Processor time: nobody sleeps here, and what others did on this core meanwhile is not counted. */
+/* Processor time: no thread sleeps here, and the work of other processes on this core is not counted. */
 static uint64_t now(void)
 {
     return world_clock(CLOCK_THREAD_CPUTIME_ID);

@@ -27,8 +27,7 @@ struct echo {
 
 static struct echo echo_packet(uint8_t type, uint64_t nonce)
 {
-    struct echo e = {
-        .head = {.version = PACKET_VERSION, .head_len = sizeof e.head, .family = PACKET_ECHO, .type = type, .nonce = nonce}};
+    struct echo e = {.head = {.version = PACKET_VERSION, .family = PACKET_ECHO, .type = type, .nonce = nonce}};
     return e;
 }
 
@@ -39,7 +38,7 @@ static void send_echo(uint8_t type, uint64_t nonce)
     udp_send(&udp, &out, 1);
 }
 
-/* One exchange, then the packet that nobody answers. */
+/* One exchange, then the packet that has no answer. */
 static double echo_once(uint64_t nonce)
 {
     uint64_t begin = kit_now();
@@ -75,7 +74,7 @@ static void latency(struct kit *k, pawl *p, const char *design)
     for (unsigned i = 0; i < rounds; i++) {
         for (unsigned j = 0; j < TURNS; j++) {
             n++;
-            if (j % 2) /* who comes second may find the other process awake */
+            if (j % 2) /* the second of the two may find the other process awake */
                 ours[j] = lock_once(p, n * 7919 % LOCKS);
             bare[j] = echo_once(n);
             if (j % 2 == 0)
@@ -178,7 +177,7 @@ static void measure(struct kit *k, const char *name)
         kit_die("cannot start a rack on loopback");
     station = l.station;
     loopback_place(&l, 0, place);
-    if (udp_open(&udp, (struct net_addr){.ip = station.ip}) || pawl_open(place, NULL, &p))
+    if (udp_open(&udp, net_addr_at_port(station, 0)) || pawl_open(place, NULL, &p))
         kit_die("cannot open %s: %s", place, pawl_explain());
     for (unsigned i = 0; i < 100; i++) { /* until everything has been touched once */
         echo_once(i);

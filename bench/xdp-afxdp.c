@@ -21,7 +21,7 @@ static uint64_t ask(bool past_the_stack, const struct fission_packet *f, struct 
     static struct udp_batch batch;
     if (!past_the_stack)
         return bench_ask(slow, f, answer);
-    const struct udp_out out = {.to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof *f, .data = f};
+    const struct udp_out out = {.to = net_v4(htonl(lab_address(1, LAB_SWITCH)), RACK_PORT), .len = sizeof *f, .data = f};
     uint64_t start = kit_now();
     udp_send(&fast, &out, 1);
     for (;;) {
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
     rack_attach(p, PLANE_GENERIC);
     bench_lease();
     slow = rack_socket(1, CLIENT_PORT + 1);
-    if (lab_enter(&rack, 1, 1) || udp_open(&fast, (struct net_addr){.ip = htonl(lab_address(1, 1)), .port = CLIENT_PORT}))
+    if (lab_enter(&rack, 1, 1) || udp_open(&fast, net_v4(htonl(lab_address(1, 1)), CLIENT_PORT)))
         kit_die("no socket");
     if (afxdp_open(fast.at, &fast.fast, why))
         kit_die("%s", why);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NetLock's program in the kernel costs per packet, by BPF_PROG_TEST_RUN: nothing of drivers, queues or sockets. Its state is
- * a queue that every packet changes, so each run is one packet, after a system call and with what that left in the caches; the bare
- * echo is measured in the same way, in turns. */
+/* The cost of NetLock's program in the kernel per packet, by BPF_PROG_TEST_RUN: nothing of drivers, queues or sockets. Its state is
+ * a queue that every packet changes, so each run is one packet after a system call, which leaves less in the caches. The bare echo
+ * is measured in the same way, in turns. */
 #include "bench/kit.h"
 #include "tests/xdp/netlock_hand.h"
 
@@ -42,7 +42,7 @@ static void release(uint16_t machine, unsigned request, uint32_t ticket, double 
         *ns = took;
 }
 
-/* Each leaves the lock free. Tickets of those who wait follow the holder's. */
+/* Each leaves the lock free. Tickets of waiters follow the holder's. */
 static void free_exclusive(double *ns)
 {
     release(1, 0, acquire(1, 0, NETLOCK_EXCLUSIVE, ns, XDP_TX), NULL, XDP_TX);
@@ -112,7 +112,7 @@ static const struct scene {
     {"ACQUIRE shared, free", free_shared},
     {"ACQUIRE again: its grant once more", doubled},
     {"ACQUIRE exclusive, held: into the queue", queues},
-    {"RELEASE, nobody waits", last_release},
+    {"RELEASE, no waiter", last_release},
     {"RELEASE, one waits: two out", hands_over},
     {"RELEASE, eight readers wait: nine out", lets_eight_in},
     {"ACQUIRE of a lock that is not here: to its server", cold},

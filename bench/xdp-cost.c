@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel's programs cost per packet, by BPF_PROG_TEST_RUN: nothing of drivers, queues or sockets. FissLock's decider and a
- * program that only swaps the heads of the same frame take turns. */
+/* The cost of the kernel's programs per packet, by BPF_PROG_TEST_RUN: nothing of drivers, queues or sockets. FissLock's decider and
+ * a program that only swaps the heads of the same frame take turns. */
 #include "bench/kit.h"
 #include "dataplane/fission.h"
 #include "tests/xdp/packets.h"
@@ -53,7 +53,7 @@ static void measure(struct kit *k, const struct scene *s, double *median_ns, dou
         double echo = run(plane_program(echo_plane, "echo"), c.frame, repeat, XDP_TX);
         double all = run(run_fd, c.frame, repeat, s->verdict), back = run(restore, c.frame, repeat, XDP_TX);
         double empty = run(plane_program(echo_plane, "pass_all"), c.frame, repeat, XDP_PASS);
-        ns[i] = all - (back - empty); /* what the loop of BPF_PROG_TEST_RUN costs is in the echo's figure, too */
+        ns[i] = all - (back - empty); /* the cost of the loop of BPF_PROG_TEST_RUN is in the echo's figure, too */
         ratio[i] = ns[i] / echo;
     }
     *median_ns = kit_percentile(ns, ROUNDS, 0.5);

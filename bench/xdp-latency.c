@@ -83,8 +83,8 @@ static pid_t relayed_server(int cpu)
     }
 }
 
-/* The lock that is doubled: held shared, with host 3 as its agent. Nobody sleeps there: that a process is woken on the other core
- * of this machine would be the agent's business, and no part of the grant. */
+/* The lock whose grants are doubled: held shared, with host 3 as its agent. No process sleeps there: waking one on the other core
+ * of this machine would be a cost of the agent, not of the grant. */
 static void prepare_shared(struct plane *p)
 {
     static uint64_t *locks;

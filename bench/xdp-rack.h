@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benchmarks of the kernel's switch share: a lab, FissLock's packets from a plain socket, and our own switch in software.
- */
+/* Shared by the benchmarks of the kernel's switch: a lab, FissLock's packets from a plain socket, and our own switch in
+ * software. */
 #ifndef PAWL_BENCH_XDP_RACK_H
 #define PAWL_BENCH_XDP_RACK_H
 
@@ -24,7 +24,6 @@ static inline struct fission_packet bench_packet(uint16_t port, uint8_t type, ui
 {
     struct fission_packet f = {
         .head = {.version = PACKET_VERSION,
-                 .head_len = sizeof f.head,
                  .family = PACKET_FISSION,
                  .type = type,
                  .space = RACK_SPACE,
@@ -83,7 +82,7 @@ static inline pid_t bench_soft(unsigned member, uint16_t port, uint64_t locks, i
     void *state = calloc(1, fisslock_switch_bytes(&c));
     struct udp_batch *batch = malloc(sizeof *batch);
     struct outbox *out = calloc(1, sizeof *out);
-    if (!state || !batch || !out || udp_open(&u, (struct net_addr){.ip = htonl(lab_address(1, member)), .port = port}))
+    if (!state || !batch || !out || udp_open(&u, net_v4(htonl(lab_address(1, member)), port)))
         _exit(1);
     fisslock_switch_init(state, &c, 1, 0);
     for (;;) {

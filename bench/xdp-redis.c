@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Acquire and release through the kernel's switch, against Redis (SET NX PX, and a script that deletes what is one's own) and
+/* Acquire and release through the kernel's switch, against Redis (SET NX PX, and a script that deletes the client's own key) and
  * against our own switch in software. The same loop drives all of them, in turns, and every client has a socket of its own. All
  * have two cores: Redis and the switch in software one for the clients and one for the server; the kernel's switch has no server,
  * and many clients have both. In a lab: costs of processors, not of a network. */
@@ -57,7 +57,7 @@ static void ask(struct client *c, enum system s)
     struct fission_packet f = bench_packet((uint16_t)(CLIENT_PORT + c->number), c->holds ? FISSION_FREE : FISSION_ACQUIRE,
                                            FISSION_EXCLUSIVE, c->index, c->nonce);
     f.term = c->term;
-    f.flags = FISSION_NOWAIT; /* as NX: whoever finds it held is told so */
+    f.flags = FISSION_NOWAIT; /* as NX: a held lock is refused */
     send_all(c->fd, &f, sizeof f);
 }
 
@@ -100,8 +100,8 @@ struct loop {
     double *latency;
 };
 
-/* Who may have an answer. Our clients look for it, as the library's do before they sleep: in the lab it is there when the packet
- * has left. Those of a server sleep until it comes. */
+/* The clients that may have an answer. Clients of the kernel's switch poll, as the library does before it sleeps: in the lab the
+ * answer is there when the packet has left. Clients of a server sleep until it comes. */
 static unsigned who_is_ready(const struct loop *l, int epoll, struct client *ready[CLIENTS_MAX])
 {
     struct epoll_event events[CLIENTS_MAX];
@@ -155,7 +155,7 @@ static void *run_loop(void *arg)
     }
     l->seconds = (double)(now - start) / 1e9;
     l->pairs = pairs;
-    /* Out of everything: what is still held is let go of. */
+    /* Releases all locks that are still held. */
     for (unsigned i = 0; i < n; i++)
         for (int tries = 0; tries < (s == REDIS ? 100000 : 2000); tries++) { /* a packet may be lost, bytes of Redis are late */
             if (answered(&all[i], s)) {
@@ -207,7 +207,7 @@ static void ask_fast(struct client *c, struct fission_packet *f, struct udp_out 
                       (uint64_t)c->number << NUMBER_SHIFT | c->nonce);
     f->term = c->term;
     f->flags = FISSION_NOWAIT;
-    *out = (struct udp_out){.to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof *f, .data = f};
+    *out = (struct udp_out){.to = net_v4(htonl(lab_address(1, LAB_SWITCH)), RACK_PORT), .len = sizeof *f, .data = f};
 }
 
 /* All of them are one process's, as threads are that share a session: one way past the stack, and what is due leaves together.
@@ -294,8 +294,8 @@ static bool load_script(int fd)
 
 static struct client in_one[CLIENTS_MAX];
 
-/* A program that comes to an interface or goes makes the kernel set that up anew, and frames are lost meanwhile: what is measured
- * begins when echoes come back. */
+/* When a program is attached to an interface or detached, the kernel sets the interface up anew, and frames are lost meanwhile. So
+ * the measurement begins when echoes come back. */
 static void settle(int fd)
 {
     for (uint64_t nonce = 1, good = 0; good < 100 && nonce < 1000; nonce++) {
@@ -368,7 +368,7 @@ int main(int argc, char **argv)
     struct plane *p = rack_plane("fission", LOCKS, NULL, false);
     rack_attach(p, PLANE_GENERIC);
     bench_lease();
-    if (lab_enter(&rack, 1, 1) || udp_open(&fast, (struct net_addr){.ip = htonl(lab_address(1, 1)), .port = FAST_PORT}))
+    if (lab_enter(&rack, 1, 1) || udp_open(&fast, net_v4(htonl(lab_address(1, 1)), FAST_PORT)))
         kit_die("no socket");
     compare(&k, all, 1, has_redis ? SYSTEMS : REDIS);
     compare(&k, all, CLIENTS_MAX, has_redis ? SYSTEMS : REDIS);

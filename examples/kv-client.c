@@ -55,7 +55,7 @@ static int print(const struct order *o, const char *key)
     }
 }
 
-/* Lock, do it, unlock: one round trip if nobody has the lock. */
+/* Lock, do it, unlock: one round trip if the lock is free. */
 static int one(pawl *p, enum kv_op op, const char *key, const char *value)
 {
     struct order o;
@@ -117,7 +117,7 @@ static const char usage[] =
     "Usage: kv-client WHERE get KEY | set KEY VALUE | add KEY NUMBER | move FROM TO NUMBER\n"
     "Asks the kv-servers of the rack at WHERE (pawl://ADDRESS:PORT/SPACE), under the key's lock; prints the value\n"
     "that is there then. Waits for a lock for 10 seconds at most.\n"
-    "Exit status: 0 done, 1 there is no such value, 2 wrong usage, 69 not done, 75 nobody knows whether it was.\n";
+    "Exit status: 0 done, 1 there is no such value, 2 wrong usage, 69 not done, 75 outcome unknown.\n";
 
 int main(int argc, char **argv)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A key-value store whose keys are guarded by pawl's locks: a lock server of a rack of design netlock that keeps data, too. What a
- * client wants done with a key's value comes with its request for the key's lock, in one round trip. See README.md. */
+/* A key-value store whose keys are guarded by pawl's locks: a lock server of a rack of design netlock that keeps data, too. A
+ * client's operation on a key's value comes with its request for the key's lock, in one round trip. See README.md. */
 #include "kv.h"
 
 #include <signal.h>
@@ -88,7 +88,7 @@ static size_t apply(void *ctx, const pawl_work *work, void *reply, size_t room)
         if (bytes[0] == KV_GET)
             status = c && c->key_len ? KV_OK : KV_NONE;
         else if (work->mode != PAWL_EXCLUSIVE || len > KV_VALUE_MAX)
-            status = KV_BAD; /* who only reads holds the lock with others */
+            status = KV_BAD; /* a shared hold allows no writes */
         else if (bytes[0] == KV_SET)
             status = put(s, c, key, key_len, value, len);
         else if (bytes[0] == KV_ADD)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kv-client and kv-server say to each other, inside of pawl's packets: one byte what to do, one the length of the key, the
- * key, and then the value. The answer is one byte how it went, and a value. */
+/* The messages of kv-client and kv-server, inside of pawl's packets: one byte for the operation, one for the length of the key, the
+ * key, and then the value. The answer is one byte for the status, and a value. */
 #ifndef EXAMPLES_KV_H
 #define EXAMPLES_KV_H
 

@@ -59,7 +59,7 @@ typedef struct pawl pawl;
  *   -ETIMEDOUT   the deadline passed; the lock is not held
  *   -ECANCELED   pawl_cancel came before the grant; the lock is not held
  *   -EDEADLK     a deadlock: two holders wait for each other (both convert shared to exclusive, or both grow), or threads wait in a
- *                longer circle (see Deadlocks). The caller was chosen as the victim. Nothing was changed, locks held are still held
+ *                longer cycle (see Deadlocks). The caller was chosen as the victim. Nothing was changed, locks held are still held
  *   -EAGAIN      racks: a call that does not wait got no answer from the lock's server for a lease; or the coordinator did not
  *                answer which lock a key has, for a lease, or for 15 s if the call waits
  *   -EINVAL      the call itself is wrong: a range that ends before it starts, an unknown mode, a key of another kind
@@ -112,6 +112,8 @@ typedef struct pawl_options {
     /* Racks of the designs netlock (see pawl policy) and fisslock: */
     uint16_t tenant;   /* netlock: the tenant whose quota this session counts against, below 64; default 0 */
     uint16_t priority; /* among waiters: 0, the default, is the highest; 7 and above are equal */
+    /* Racks: */
+    uint64_t open_ns; /* how long pawl_open waits for a coordinator to answer, and for the rack to be complete; default 15 s */
 } pawl_options;
 
 enum {
@@ -184,10 +186,10 @@ PAWL_API int pawl_timedlock(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t
 PAWL_API int pawl_unlock(pawl *p, const pawl_grant *grant);
 
 /* Deadlocks
- *   Threads that wait for locks while they hold others may wait in a circle, each for a lock that the next one holds. Designs
+ *   Threads that wait for locks while they hold others may wait in a cycle, each for a lock that the next one holds. Designs
  *   with deadlock detection (pawl doctor --matrix: "deadlock") choose one of the threads as the victim, long before its
  *   deadline and even if it has none: its call returns -EDEADLK. The victim should release what it holds and start over. A
- *   thread that was in no circle is never a victim.
+ *   thread that was in no cycle is never a victim.
  *   Detection covers threads that wait in pawl_lock, pawl_timedlock, pawl_lock_all or pawl_convert, each with one session, for
  *   locks that other threads have locked in such a call. It does not cover submitted operations, nor a thread that waits for
  *   something else, such as a child process that wants a lock: use deadlines there. A lock belongs to the thread that locked

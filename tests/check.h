@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a test asserts. The first failure says where and what, and ends the program with status 1. */
+/* Assertions of tests. The first failure prints where and what, and ends the program with status 1. */
 #ifndef PAWL_TESTS_CHECK_H
 #define PAWL_TESTS_CHECK_H
 

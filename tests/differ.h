@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A range design beside a trivially correct table of ranges: random operations on both, one after the other. The design never
- * grants what the table refuses. What it refuses although the table would grant is a false conflict, and counted. Beside it, where
- * there is one, stands another design that must agree with the table to the letter. */
+ * grants what the table refuses. A refusal of a range that the table would grant is a false conflict, and counted. Some runs have
+ * another design beside it, which must agree with the table exactly. */
 #ifndef PAWL_TESTS_DIFFER_H
 #define PAWL_TESTS_DIFFER_H
 
@@ -55,7 +55,7 @@ static inline void differ_show(const struct differ *d)
                 d->held[i].hold.mode == PAWL_SHARED ? "shared" : "exclusive");
 }
 
-/* What the design said to something that the table would have granted or not. True: it has it. */
+/* Compares the answer of the design with that of the table. True: the design granted it. */
 static inline bool differ_judge(struct differ *d, const char *what, uint64_t start, uint64_t end, int rc, bool admitted)
 {
     d->ops++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NetLock's parts without a steward: what it would say, once and for good. */
+/* NetLock's parts without a steward: sets the assignments that it would make, for good. */
 #ifndef PAWL_TESTS_TERM_H
 #define PAWL_TESTS_TERM_H
 

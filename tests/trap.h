@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A signal after every instruction, by the processor's trap flag: twenty times as fast as a debugger in another process. What
- * handles it may not be instrumented nor go through a sanitizer's wrappers: it runs between any two instructions. */
+/* A signal after every instruction, by the processor's trap flag: twenty times as fast as a debugger in another process. The
+ * handler may not be instrumented nor go through a sanitizer's wrappers: it runs between any two instructions. */
 #ifndef PAWL_TESTS_TRAP_H
 #define PAWL_TESTS_TRAP_H
 

@@ -50,6 +50,13 @@ def cached(words):
     return done
 
 
+def model_value(model, name):
+    """A number of a model, as 'pawl sim --models' prints it."""
+    models = json.loads(subprocess.check_output([PAWL, "sim", "--models", "--json"]))
+    values = next(m["values"] for m in models if m["model"] == model)
+    return next(v["value"] for v in values if v["name"] == name)
+
+
 class Figure:
     def __init__(self, name, title, model):
         self.name, self.title, self.model = name, title, model
@@ -155,15 +162,16 @@ def verdict(paper, ours, ordered, within):
 
 INTRO = """# Figures of the papers, in the simulated cluster
 
-Every figure here is simulated: it is the real lock code in virtual time on a model of the paper's testbed, with the numbers of
-`src/world/model.c`, none of which was fitted to a result. `scripts/figures` makes them all, `bench/figures/NAME` one. A claim is
-*reproduced* when the ordering is the paper's and the ratio within 25 %; the verdicts are computed by the scripts. Papers print most
-results as pictures only, so what stands in the tables are the numbers of their text.
+Every figure here is simulated: the real lock code runs in virtual time on a model of the paper's testbed. The model's numbers are
+in `src/world/model.c`; none of them was fitted to a result. `scripts/figures` makes all figures, `bench/figures/NAME` makes one. A
+claim is *reproduced* when the ordering is the paper's and the ratio within 25 %; the scripts compute the verdicts. Papers print
+most results as pictures only, so the tables have the numbers of their text.
 
-How it is measured: clients lock and unlock without a pause; after a warm-up all operations that end within a window count, and all
-verbs of the window by these. The designs' parameters are their own unless a row says `--tune`.
+How it is measured: clients lock and unlock without a pause. After a warm-up, all operations that end within a window count. Verbs
+per operation are all verbs of the window divided by these operations. The designs have their default parameters unless a row says
+`--tune`.
 
-Not here: ShiftLock's transactions (4.4, Figure 10) and bank (4.5, Figure 11).
+Missing: ShiftLock's transactions (4.4, Figure 10) and bank (4.5, Figure 11).
 """
 
 

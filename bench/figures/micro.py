@@ -4,7 +4,7 @@ BASELINES = ["mcs", "dslr", "cas-backoff", "cas", "drtm", "rmarw", "rpc-retry"]
 DESIGNS = ["shiftlock", "shiftlock64", *BASELINES]
 WINDOW = {"warmup": "5ms", "seconds": "10ms"}
 
-# Who releases asks the lock before it turns to its successor: shiftlock as Algorithm 3 has it, and mcs to compare with.
+# Variants whose release turns to the lock before it turns to its successor: shiftlock as in Algorithm 3, and mcs to compare with.
 PAPER_SHIFTLOCK, ENTRY_MCS = "shiftlock, RelCnt first", "mcs, lock first"
 VARIANTS = {PAPER_SHIFTLOCK: ("shiftlock", {"tune": "at-once=0"}), ENTRY_MCS: ("mcs", {"tune": "cas-first=1"})}
 

@@ -370,7 +370,7 @@ static int choose_lengths(struct workload *w)
     return 0;
 }
 
-/* What is locked and how much of it are the workload's own. */
+/* The workload itself determines which locks and ranges are locked. */
 static int choose_io(const struct bench_params *p, struct workload *w)
 {
     for (unsigned io = IO_BTIO; io <= IO_IO500; io++)

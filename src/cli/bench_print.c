@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What pawl bench measured: a table for people, an object for programs. What a substrate does not count is null, not 0. */
+/* Prints the results of pawl bench: a table for people, an object for programs. A value that a substrate does not count is null,
+ * not 0. */
 #include "cli/bench.h"
 
 #include <inttypes.h>
@@ -157,7 +158,7 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
     json_null(j, "retries"); /* no design of this release counts them */
 }
 
-/* What the design itself counts, warm-up and all rounds included. */
+/* The design's own counters, with warm-up and all rounds. */
 static void json_counters(struct json *j, const struct bench_params *p, const struct design *d)
 {
     json_object(j, "counters");
@@ -193,7 +194,7 @@ static void json_series(struct json *j, const struct bench_params *p, const stru
     json_end(j);
 }
 
-/* What was had, not what was wished for. */
+/* The wire that was used, not the one that was asked for. */
 static void json_wire(struct json *j, const struct bench_params *p, const struct bench_summary *s)
 {
     json_string(j, "wire", !p->packets ? NULL : s->fast ? "afxdp" : "udp");

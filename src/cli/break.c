@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pawl break: an operator's last resort against a holder that lives and does not let go. */
+/* pawl break: an operator's last resort against a live holder that does not release. */
+#include "cli/break.h"
 #include "cli/commands.h"
 #include "cli/show.h"
+#include "client/net.h"
 #include "cluster/session.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define BREAK_TRIES_MAX 100 /* of losing the race against a renewal, which comes a few times a second */
@@ -96,7 +99,7 @@ static int announce(const struct breaking *b)
     return 0;
 }
 
-static bool agreed(uint32_t count)
+bool break_agreed(uint64_t count)
 {
     char answer[16];
     fprintf(stderr, "Break %s? [y/N] ", count == 1 ? "this session" : "these sessions");
@@ -183,7 +186,7 @@ static int break_lock(struct breaking *b, const char *place, const char *name)
         return cli_say("break", EXIT_USAGE, "there is no terminal for the question; use --yes to break '%s'", name);
     if (!opts.json || !opts.yes)
         rc = announce(b);
-    if (!rc && !opts.yes && !agreed(b->count))
+    if (!rc && !opts.yes && !break_agreed(b->count))
         return EXIT_NO;
     if (!rc)
         rc = opts.json ? break_with_json(b, place, key) : break_all(b);
@@ -202,6 +205,8 @@ int cmd_break(int argc, char **argv)
     if (rest.count != 1)
         return args_complain(&usage, "needs the name of one lock");
     status = cli_place("break", opts.space, place);
+    if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
+        return break_on_rack(place, rest.words[0], opts.yes, opts.json);
     if (!status)
         status = open_to_show("break", place, &o);
     if (status)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What several subcommands need: exit statuses, complaints, places, keys, and how things are printed. */
+/* Shared by several subcommands: exit statuses, complaints, places, keys, and how things are printed. */
 #ifndef PAWL_CLI_COMMON_H
 #define PAWL_CLI_COMMON_H
 

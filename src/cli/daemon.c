@@ -2,6 +2,7 @@
 #include "cli/daemon.h"
 #include "world/world.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #define JOIN_NS (30 * NS_PER_S)
@@ -27,7 +28,14 @@ uint64_t daemon_deadline(void)
 
 int daemon_address(const struct args *usage, const char *option, const char *text, struct net_addr *out)
 {
-    return net_addr_parse(text, out) ? args_complain(usage, "--%s: '%s' is not an IPv4 ADDRESS:PORT", option, text) : 0;
+    int rc = net_addr_resolve(text, out);
+    if (rc == -ENOENT)
+        return args_complain(usage, "--%s: there is no host of the name in '%s'", option, text);
+    if (rc == -EAGAIN)
+        return args_complain(usage, "--%s: the resolver does not answer for the name in '%s'", option, text);
+    return rc ? args_complain(usage, "--%s: '%s' is not ADDRESS:PORT, with an IPv4 address, an IPv6 address in brackets or a name",
+                              option, text)
+              : 0;
 }
 
 void daemon_ready(const char *role, const char *space, struct net_addr at, bool json)

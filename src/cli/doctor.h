@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `pawl doctor` looks at. */
+/* The checks of `pawl doctor`. */
 #ifndef PAWL_CLI_DOCTOR_H
 #define PAWL_CLI_DOCTOR_H
 

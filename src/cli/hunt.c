@@ -22,7 +22,7 @@
 static struct {
     const char *design, *faults;
     uint64_t minutes, jobs, seed, seeds, campaign, seed_limit;
-    bool json;
+    bool json, no_shrink;
 } opts = {.faults = "all", .minutes = 10, .seed = UINT64_MAX, .seed_limit = 60 * NS_PER_S};
 
 static const struct arg table[] = {
@@ -35,13 +35,14 @@ static const struct arg table[] = {
     {"seeds", 0, ARG_U64, "N", "at most so many seeds of each design; default no bound", &opts.seeds, NULL},
     {"campaign", 0, ARG_U64, "N", "1 or 2, as 'pawl sim' has them; default mostly 2", &opts.campaign, NULL},
     {"seed-limit", 0, ARG_DURATION, "TIME", "CPU time after which a seed counts as hanging; default 60s", &opts.seed_limit, NULL},
+    {"no-shrink", 0, ARG_FLAG, NULL, "leave the failure as it was found", &opts.no_shrink, NULL},
     {"json", 0, ARG_FLAG, NULL, "print one JSON object", &opts.json, NULL},
 };
 
 static const struct args usage = {
     .command = "pawl hunt",
     .usage = "[--minutes N] [--jobs N] [--design D[,D...]] [--faults all|none|LIST] [--seed N] [--seeds N]\n"
-             "                 [--campaign 1|2] [--seed-limit TIME] [--json]",
+             "                 [--campaign 1|2] [--seed-limit TIME] [--no-shrink] [--json]",
     .about = "Runs fault campaigns of random seeds, all designs in turns, until a run violates an invariant, aborts, hangs or\n"
              "leaves a client stuck. The failure is made smaller and printed as one 'pawl sim' command that repeats it.",
     .after = "Exit status: 0 no run failed, 1 one did, 2 wrong usage, 130 interrupted before one failed.",
@@ -145,8 +146,7 @@ static void command_text(char out[REPLAY_LEN], const struct hunt_failure *f)
     char faults[FAULTS_LEN];
     faults_text(faults, f->params.faults);
     bool all = f->params.faults == (FAULTS_ALL & f->params.design->tolerates);
-    const struct sim_replay replay = {
-        .faults = all ? "all" : faults, .model = "default", .campaign = f->params.campaign, .limits = f->params.limits};
+    const struct sim_replay replay = {.faults = all ? "all" : faults, .campaign = f->params.campaign, .limits = f->params.limits};
     sim_replay_text(out, f->params.design, &replay, f->params.seed);
 }
 
@@ -179,7 +179,8 @@ static void print_failure(const struct hunt_failure *f, const char *first, unsig
     command_text(command, f);
     printf("%s, seed %" PRIu64 ": %s\n", f->params.design->name, f->params.seed, f->why);
     printf("Found by:   %s\n", first);
-    printf("Cut to:     %s\n            (%u runs)\n", command, runs);
+    if (!opts.no_shrink)
+        printf("Cut to:     %s\n            (%u runs)\n", command, runs);
     print_trace(f);
 }
 
@@ -203,7 +204,8 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
     unsigned runs = 0;
     if (f->found) {
         command_text(first, f);
-        runs = hunt_shrink(f, p->seed_ns, SHRINK_NS);
+        if (!opts.no_shrink)
+            runs = hunt_shrink(f, p->seed_ns, SHRINK_NS);
     }
     if (opts.json) {
         struct json j;
@@ -215,6 +217,7 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
         json_u64(&j, "events", s->events);
         json_u64(&j, "faults", s->faults);
         json_double(&j, "seconds", (double)s->ns / (double)NS_PER_S);
+        json_double(&j, "cpu_seconds", (double)s->cpu_ns / (double)NS_PER_S);
         json_bool(&j, "interrupted", interrupted);
         if (f->found)
             json_failure(&j, f, first, runs);

@@ -34,7 +34,7 @@ static const struct arg table[] = {
      "of "
      "all racks",
      &opts.run.design, NULL},
-    {"seconds", 0, ARG_DURATION, "S", "run: seconds of trouble, after which everything is mended; default 10", &opts.run.ns, NULL},
+    {"seconds", 0, ARG_DURATION, "S", "run: seconds with faults, after which all faults end; default 10", &opts.run.ns, NULL},
     {"workers", 0, ARG_U64, "N", "run: processes of each host; default 2", &opts.run.workers, NULL},
     {"loss", 0, ARG_FRACTION, "F", "run: fraction of the UDP packets to a host that are lost; default 0",
      &opts.run.loss_thousandths, NULL},

@@ -2,11 +2,13 @@
 /* pawl lock: runs a command while holding a lock. */
 #include "cli/lock.h"
 #include "cli/commands.h"
-#include "client/handle.h"
+#include "client/net.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
+
+#define OPEN_NS (2 * NS_PER_S) /* for which -n waits for a rack to answer at all: longer than a busy machine needs for that */
 
 static struct {
     bool shared, exclusive, nonblock, json;
@@ -147,6 +149,10 @@ static int not_granted(const struct lock_job *job, int rc)
         return (int)opts.code; /* without a word, as flock(1): scripts try and go on */
     case -EOVERFLOW:
         return args_complain(&usage, "%s", pawl_explain());
+    case -PAWL_ELOST: /* before anything was granted */
+        if (net_of(job->p))
+            return cli_say("lock", EXIT_UNAVAILABLE, "the rack has not answered for a lease, and this host has lost its place in it");
+        return cli_fail("lock", rc);
     default:
         return cli_fail("lock", rc);
     }
@@ -157,7 +163,14 @@ static int lock_and_run(struct lock_job *job)
     int status = cli_key("lock", job->p->keys, job->name, &job->key);
     if (status)
         return status;
-    int rc = lock_acquire(job);
+    int rc = lock_find(job);
+    if (rc)
+        return not_granted(job, rc);
+    /* Until here a signal ends the process, which holds nothing. From here on it ends the waiting in order, or is the command's. */
+    rc = lock_catch_signals(job);
+    if (rc)
+        return cli_say("lock", EXIT_UNAVAILABLE, "cannot watch for signals: %s", strerror(-rc));
+    rc = lock_acquire(job);
     if (rc)
         return not_granted(job, rc);
     status = lock_run(job);
@@ -173,6 +186,8 @@ static int open_space(struct lock_job *job)
                       .flags = job->has_range ? PAWL_NO_CREATE : 0,
                       .tenant = (uint16_t)opts.tenant,
                       .priority = (uint16_t)opts.priority};
+    if (job->wait_ns != UINT64_MAX || job->nonblock) /* deadlines hold from here on */
+        o.open_ns = job->nonblock || job->wait_ns < OPEN_NS ? OPEN_NS : job->wait_ns;
     int rc = pawl_open(job->reach, &o, &job->p);
     if (rc != -ENOENT || !job->has_range)
         return rc;
@@ -192,10 +207,8 @@ int cmd_lock(int argc, char **argv)
         return status;
     if (status)
         return status;
-    int rc = lock_catch_signals(&job);
-    if (rc)
-        return cli_say("lock", EXIT_UNAVAILABLE, "cannot watch for signals: %s", strerror(-rc));
-    rc = open_space(&job);
+    job.start_ns = pawl_now();
+    int rc = open_space(&job);
     if (rc) {
         status = cli_fail("lock", rc);
     } else {
@@ -204,6 +217,7 @@ int cmd_lock(int argc, char **argv)
     }
     if (opts.json)
         report(&job, status);
-    close(job.signal_fd);
+    if (job.signal_fd >= 0)
+        close(job.signal_fd);
     return status;
 }

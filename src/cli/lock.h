@@ -9,18 +9,19 @@
 #include <sys/types.h>
 
 struct lock_job {
-    /* What was asked for. */
+    /* From the command line. */
     const char *name;
     char place[PLACE_LEN];
     char reach[PLACE_LEN]; /* the same, and how to get there: for pawl alone, not for COMMAND */
     enum pawl_mode mode;
     bool nonblock, has_range;
     struct arg_range range;
-    uint64_t wait_ns; /* UINT64_MAX: for as long as it takes */
+    uint64_t start_ns; /* when the command began: deadlines count from there */
+    uint64_t wait_ns;  /* UINT64_MAX: for as long as it takes */
     uint64_t lease_ns;
     char **command; /* ends with null */
 
-    /* What is at hand. */
+    /* The state while it runs. */
     pawl *p;
     pawl_key key;
     pawl_grant grant;
@@ -35,6 +36,9 @@ struct lock_job {
 
 /* Blocks the signals that a user or an operator sends, and makes them readable. */
 int lock_catch_signals(struct lock_job *job);
+
+/* On a rack: asks which lock has the name, if that must be asked. */
+int lock_find(struct lock_job *job);
 
 /* Gets the lock: 0; -PAWL_EHELD, -ETIMEDOUT; -EINTR after a signal (job->signal); or another code of the library. */
 int lock_acquire(struct lock_job *job);

@@ -2,6 +2,7 @@
 /* Getting the lock, in a way that a signal can break off. */
 #include "cli/lock.h"
 #include "client/memory.h"
+#include "client/net.h"
 #include "lib/explain.h"
 
 #include <errno.h>
@@ -35,7 +36,7 @@ int lock_catch_signals(struct lock_job *job)
 
 struct telling {
     bool watched;      /* by a person at a terminal */
-    uint32_t told_pid; /* whom the latest line named */
+    uint32_t told_pid; /* the process that the latest line named */
     uint64_t next_ns;
 };
 
@@ -158,8 +159,9 @@ static int wait_for_lock(struct lock_job *job, uint64_t deadline)
         return ask_until(job, deadline);
     if (!rc)
         rc = wait_for_completion(job, id, &done);
-    if (!rc && done.result)
-        rc = explain(done.result, "%s", pawl_strerror(done.result)); /* completions come without a sentence */
+    const struct net *n = net_of(job->p);
+    if (!rc && done.result) /* completions come without a sentence */
+        rc = n ? net_failed(n, done.result) : explain(done.result, "%s", pawl_strerror(done.result));
     if (!rc)
         job->grant = done.grant;
     if (job->signal) {
@@ -170,12 +172,25 @@ static int wait_for_lock(struct lock_job *job, uint64_t deadline)
     return rc;
 }
 
+int lock_find(struct lock_job *job)
+{
+    struct net *n = net_of(job->p);
+    uint64_t index, deadline = add_saturating(job->start_ns, job->wait_ns);
+    return n ? net_index(n, job->key, job->mode, false, job->nonblock ? PAWL_TRY : deadline, &index) : 0;
+}
+
 int lock_acquire(struct lock_job *job)
 {
-    uint64_t start = pawl_now();
-    int rc = try_once(job);
-    if ((rc == -PAWL_EHELD || rc == -EAGAIN) && !job->nonblock && job->wait_ns) /* held, or a server does not say */
-        rc = wait_for_lock(job, add_saturating(start, job->wait_ns));
+    uint64_t start = pawl_now(), deadline = add_saturating(job->start_ns, job->wait_ns);
+    bool once = job->nonblock || start >= deadline;
+    int rc;
+    if (net_of(job->p) && job->p->design->features & DESIGN_ASYNC) {
+        rc = wait_for_lock(job, once ? PAWL_TRY : deadline); /* also a try, which takes long if nothing answers */
+    } else {
+        rc = try_once(job);
+        if ((rc == -PAWL_EHELD || rc == -EAGAIN) && !once)
+            rc = wait_for_lock(job, deadline);
+    }
     job->waited_ns = pawl_now() - start;
     job->granted = !rc;
     return rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which design offers what on which substrate, and the test that shows it. What is offered comes from the designs themselves; a
- * yes without a test here, or with one that does not exist, fails the test cli/matrix. */
+/* Which design offers what on which substrate, and the test that shows it. The designs themselves say what they offer; a yes
+ * without a test here, or with one that does not exist, fails the test cli/matrix. */
 #include "cli/doctor.h"
 
 #include <string.h>

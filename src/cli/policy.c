@@ -2,8 +2,9 @@
 /* pawl policy: what NetLock's switch counts and does, and other policies while it runs. */
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/daemon.h"
 #include "cli/switch.h"
-#include "cluster/coordinator.h"
+#include "cluster/join.h"
 #include "dataplane/netlock_wire.h"
 #include "world/world.h"
 
@@ -67,26 +68,45 @@ struct question {
 static bool is_answer(const void *data, uint32_t len, const struct question *q)
 {
     const struct netlock_packet *a = data;
-    return len == sizeof *a + sizeof(struct netlock_status) && a->head.version == PACKET_VERSION &&
-           a->head.family == PACKET_NETLOCK && a->head.type == NETLOCK_COMMANDED && a->head.space == q->p.head.space &&
-           a->head.nonce == q->p.head.nonce;
+    return len == sizeof *a + sizeof(struct netlock_status) && packet_readable(&a->head) && a->head.family == PACKET_NETLOCK &&
+           a->head.type == NETLOCK_COMMANDED && a->head.space == q->p.head.space && a->head.nonce == q->p.head.nonce;
+}
+
+/* The short id of the switch's space, which it tells. */
+static int ask_space(struct net_addr to, uint32_t *out)
+{
+    struct coord_packet q, a;
+    struct net_addr self;
+    coord_make(&q, COORD_WHICH, opts.space, NULL, world_random(&world_real) | 1);
+    int rc = udp_source_for(to, &self);
+    if (!rc)
+        rc = exchange(to, self, &q, sizeof q, COORD_THIS, world_now(&world_real) + PATIENCE_NS, &a, sizeof a);
+    if (!rc)
+        *out = a.head.space;
+    return rc;
 }
 
 /* 0 and the status, what the switch says, or -ETIMEDOUT. */
 static int ask(struct net_addr to, const struct netlock_command *c, struct netlock_status *out)
 {
     static struct udp_batch batch;
+    static uint32_t space;
+    int rc = space ? 0 : ask_space(to, &space);
+    if (rc)
+        return rc;
     struct question q = {.p.head = {.version = PACKET_VERSION,
-                                    .head_len = sizeof q.p.head,
                                     .family = PACKET_NETLOCK,
                                     .type = NETLOCK_COMMAND,
-                                    .space = coord_space_id(opts.space) + (uint32_t)opts.rack, /* as rack_space_id() has it */
+                                    .space = space + (uint32_t)opts.rack, /* as rack_space_id() has it */
                                     .nonce = world_random(&world_real),
                                     .from = {MACHINE_OPERATOR, (uint16_t)world_random(&world_real)},
                                     .to = {MACHINE_SWITCH, PORT_POOL}},
                          .c = *c};
     struct udp udp;
-    int rc = udp_open(&udp, (struct net_addr){.ip = 0});
+    struct net_addr self;
+    rc = udp_source_for(to, &self);
+    if (!rc)
+        rc = udp_open(&udp, self);
     if (rc)
         return rc;
     rc = -ETIMEDOUT;
@@ -178,8 +198,11 @@ bool cli_priorities(const char *word, uint32_t *out)
 
 static int check(struct net_addr *at)
 {
-    if (net_addr_parse(opts.at, at) || !at->port)
-        return args_complain(&usage, "--at: '%s' is not an IPv4 ADDRESS:PORT", opts.at);
+    int wrong = daemon_address(&usage, "at", opts.at, at);
+    if (wrong)
+        return wrong;
+    if (!at->port)
+        return args_complain(&usage, "--at: '%s' has no port", opts.at);
     if (opts.rack > RACKS_MAX)
         return args_complain(&usage, "--rack must be between 1 and %d", RACKS_MAX);
     if (opts.tenant_seen != opts.rate_seen)

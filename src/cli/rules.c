@@ -51,12 +51,12 @@ static const struct args usage = {
 static int ask(const struct net_where *w, struct coord_ruled *out)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_RULES, w->space, world_random(&world_real) | 1);
+    coord_make(&p, COORD_RULES, w->space, NULL, world_random(&world_real) | 1);
     p.code = opts.shards_seen;
     p.head.index = opts.shards.from;
     p.head.generation = (uint32_t)opts.shards.to;
     p.role = (uint32_t)opts.to - 1;
-    return exchange(w->coordinator, w->self.ip, &p, sizeof p, COORD_RULED, world_now(&world_real) + ASK_NS, out, sizeof *out);
+    return exchange(w->coordinator, w->self, &p, sizeof p, COORD_RULED, world_now(&world_real) + ASK_NS, out, sizeof *out);
 }
 
 /* ---- printing ---- */
@@ -82,19 +82,19 @@ static void print_rack(struct json *j, const struct coord_ruled *r, unsigned i)
     char shards[RACK_SHARDS * 8], at[NET_ADDR_TEXT] = "-";
     bool current = r->rack[i].version == r->rules.version;
     put_shards(shards, sizeof shards, &r->rules, i);
-    if (r->rack[i].at.ip)
+    if (net_addr_known(r->rack[i].at))
         net_addr_print(r->rack[i].at, at);
     if (!opts.json) {
         printf("rack %u at %-21s life %" PRIu32 "%s; shards %s\n", i + 1, at, r->rack[i].life,
-               !r->rack[i].at.ip ? ", has no switch"
-               : current         ? ""
-                                 : ", does not go by these rules yet",
+               !net_addr_known(r->rack[i].at) ? ", has no switch"
+               : current                      ? ""
+                                              : ", does not go by these rules yet",
                *shards ? shards : "none");
         return;
     }
     json_object(j, NULL);
     json_u64(j, "rack", i + 1);
-    json_string(j, "at", r->rack[i].at.ip ? at : NULL);
+    json_string(j, "at", net_addr_known(r->rack[i].at) ? at : NULL);
     json_u64(j, "life", r->rack[i].life);
     json_bool(j, "current", current);
     json_decimal(j, "silent_seconds", r->rack[i].silent_ms, 3);

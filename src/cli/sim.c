@@ -22,13 +22,14 @@ static struct {
     uint64_t campaign, nodes;
     struct swarm_limits limits;
     bool list, models, trace, json;
-} opts = {.design = "word", .faults = "all", .model = "default", .seeds = {0, 100}, .campaign = CAMPAIGN_FIXED};
+} opts = {.design = "word", .faults = "all", .seeds = {0, 100}, .campaign = CAMPAIGN_FIXED};
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to try; default word", &opts.design, NULL},
     {"seeds", 0, ARG_RANGE, "A:B", "a run for each seed from A to B-1; default 0:100", &opts.seeds, NULL},
     {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
-    {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default'", &opts.model, NULL},
+    {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default', in campaign 2 one of them by seed",
+     &opts.model, NULL},
     {"caps", 0, ARG_STRING, "LIST", "capabilities of the fabric: all, none, or names; default as the seed draws", &opts.caps, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     {"campaign", 0, ARG_U64, "N", "1: one mix of operations for all seeds (default); 2: every seed draws its own", &opts.campaign,
@@ -59,7 +60,7 @@ static const struct args usage = {
     .about =
         "Runs designs in simulated clusters, one for each seed. Packets are lost, connections break, clocks drift, hosts pause "
         "and\n"
-        "crash, while an oracle checks every grant. Then all faults end, and every client must get on.\n"
+        "crash, while an oracle checks every grant. Then all faults end, and every client must make progress.\n"
         "Faults that a design does not tolerate are left out, and for designs that are wrong on purpose those that would hide it.",
     .after =
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift.\n"
@@ -269,8 +270,8 @@ int cmd_sim(int argc, char **argv)
     if (opts.caps && !fab_caps_parse(opts.caps, &caps))
         return args_complain(&usage, "--caps: '%s' is not all, none or a list of capabilities; --help lists them", opts.caps);
     caps &= CAPS_OF_SIM;
-    const struct model *model = model_find(opts.model);
-    if (!model)
+    const struct model *model = opts.model ? model_find(opts.model) : NULL;
+    if (opts.model && !model)
         return no_such_model();
     status = choose_all(chosen, &count);
     if (!status)

@@ -13,7 +13,7 @@ struct sim_failure {
     char what[ORACLE_TEXT_LEN];
 };
 
-/* What the runs of one design came to. */
+/* The results of the runs of one design. */
 struct sim_sum {
     const struct design *design;
     uint32_t faults;   /* that were allowed */
@@ -29,9 +29,9 @@ struct sim_sum {
     struct sim_failure failures[SIM_FAILURES_MAX];
 };
 
-/* What a replay repeats of the command line. */
+/* The options that a replay repeats. */
 struct sim_replay {
-    const char *faults, *model, *tune, *caps; /* as they were given; tune and caps may be null */
+    const char *faults, *model, *tune, *caps; /* as they were given; model, tune and caps may be null */
     uint64_t nodes;                           /* 0: as the seed draws */
     unsigned campaign;
     struct swarm_limits limits;

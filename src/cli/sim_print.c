@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pawl sim: what a campaign came to, for people and for programs. */
+/* pawl sim: prints the results of a campaign, for people and for programs. */
 #include "cli/sim.h"
 
 #include <inttypes.h>
@@ -29,9 +29,8 @@ static void add_number(char out[REPLAY_LEN], const char *option, uint64_t value)
 void sim_replay_text(char out[REPLAY_LEN], const struct design *d, const struct sim_replay *replay, uint64_t seed)
 {
     const struct swarm_limits *l = &replay->limits;
-    bool other = strcmp(replay->model, "default");
     snprintf(out, REPLAY_LEN, "pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 " --faults %s%s%s%s%s", d->name, seed, seed + 1,
-             replay->faults, other ? " --model " : "", other ? replay->model : "", replay->tune ? " --tune " : "",
+             replay->faults, replay->model ? " --model " : "", replay->model ? replay->model : "", replay->tune ? " --tune " : "",
              replay->tune ? replay->tune : "");
     size_t len = strlen(out);
     if (replay->caps)
@@ -138,7 +137,7 @@ int sim_print_json(const struct sim_sum *sum, const struct sim_replay *replay)
     json_u64(&j, "seeds", sum->runs);
     json_u64(&j, "first_seed", sum->seeds.from);
     json_bool(&j, "interrupted", sum->interrupted);
-    json_string(&j, "model", replay->model);
+    json_string(&j, "model", replay->model ? replay->model : replay->campaign == CAMPAIGN_SWARM ? "by seed" : "default");
     json_u64(&j, "events", sum->events);
     json_u64(&j, "grants", sum->grants);
     json_u64(&j, "deadlocks", sum->deadlocks);

@@ -8,6 +8,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#define BUSY_NS NS_PER_MS                /* how often a call that needs an idle request looks for one */
+#define EXTEND_NS (200 * NS_PER_MS)      /* for which pawl_extend waits for the answers to its renewals */
+#define EXTEND_AGAIN_NS (20 * NS_PER_MS) /* until they are retransmitted */
+
 /* ---- requests and grants ---- */
 
 /* The spare request was idle when it was given back, as the short way needs it. */
@@ -169,7 +173,7 @@ int net_begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *call,
         if (rc != -EBUSY)
             return rc;
     }
-    return -PAWL_ELIMIT;
+    return -EBUSY;
 }
 
 int net_begin_convert(struct net *n, uint32_t request, enum pawl_mode mode, uint32_t thread, uint32_t *bell, struct outbox *out)
@@ -271,6 +275,20 @@ int net_take_reply(struct net *n, uint32_t request, pawl_call *call, struct outb
     return rc;
 }
 
+/* Waits for the acknowledgement of a release, if every request that is not held waits for one. */
+static int begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *call, uint64_t until, uint32_t *bell)
+{
+    for (;;) {
+        struct outbox *out = net_outbox();
+        int rc = net_begin_lock(n, ask, call, false, bell, out);
+        net_flush(n, &n->udp, out);
+        uint64_t now = world_now(&world_real);
+        if (rc != -EBUSY || now >= until || !host_lives(&n->host, host_now()))
+            return rc == -EBUSY ? -PAWL_ELIMIT : rc;
+        net_listen(n, min_u64(until, now + BUSY_NS));
+    }
+}
+
 /* `call`: something that the lock's data server does under it; `out` is then null if the lock is not kept. */
 static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
 {
@@ -281,12 +299,13 @@ static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64
         return 0;
     struct packet_ask ask = {
         .thread = net_owner(n), .index = index, .mode = mode, .try = deadline == DEADLINE_TRY, .once = call && !out};
-    struct outbox *box = net_outbox();
-    int rc = net_begin_lock(n, &ask, call, false, &bell, box);
-    net_flush(n, &n->udp, box);
+    uint64_t until = net_patience(n, deadline, world_now(&world_real));
+    int rc = begin_lock(n, &ask, call, until, &bell);
     if (rc < 0)
         return net_failed(n, rc);
-    rc = net_await(n, ask.request, bell, deadline == DEADLINE_TRY ? DEADLINE_NEVER : deadline, &answer, &expiry);
+    rc = net_await(n, ask.request, bell, until, &answer, &expiry);
+    if (rc == -ETIMEDOUT && deadline == DEADLINE_TRY)
+        rc = -EAGAIN;
     if (!rc && call)
         rc = net_take_reply(n, ask.request, call, net_outbox());
     if (rc || !out)
@@ -421,6 +440,18 @@ static int check(struct pawl *p, const pawl_grant *g)
     return rc;
 }
 
+static uint64_t expiry_of(struct net *n)
+{
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    uint64_t expiry = net_expiry_locked(n);
+    host_leave(&n->host, out);
+    return expiry;
+}
+
+/* The hold ends with the first of three leases: the session's own, the host's at the coordinator, and the host's at the granter.
+ * The first is renewed here. The others are renewed by packets several times per lease; if that has not worked lately they are
+ * asked for now, and the answers are waited for. */
 static int extend(struct pawl *p, pawl_grant *g)
 {
     struct net *n = net_of(p);
@@ -428,13 +459,19 @@ static int extend(struct pawl *p, pawl_grant *g)
     if (rc)
         return net_failed(n, rc);
     struct host_session *s = &n->host.sessions[n->session];
-    struct outbox *out = net_outbox();
-    __atomic_store_n(&s->until_ns, add_saturating(host_now(), n->lease_ns), __ATOMIC_RELEASE);
-    host_enter(&n->host, out);
-    uint64_t expiry = net_expiry_locked(n);
-    host_leave(&n->host, out);
+    uint64_t begin = host_now(), wanted = begin + min_u64(n->lease_ns, n->host.header->config.lease_ns) / 2;
+    __atomic_store_n(&s->until_ns, add_saturating(begin, n->lease_ns), __ATOMIC_RELEASE);
+    uint64_t expiry = expiry_of(n), again = 0;
+    for (uint64_t now = begin; expiry && expiry < wanted && now < expiry && now < begin + EXTEND_NS; now = host_now()) {
+        if (now >= again) {
+            net_renew(n);
+            again = now + EXTEND_AGAIN_NS;
+        }
+        net_listen(n, world_now(&world_real) + BUSY_NS);
+        expiry = expiry_of(n);
+    }
     g->expiry_ns = net_grant_clock(expiry);
-    return 0;
+    return g->expiry_ns ? 0 : net_failed(n, -PAWL_ELOST);
 }
 
 struct wanted {

@@ -17,10 +17,11 @@
 #define NET_NONE UINT32_MAX
 #define NET_LOOK_AT_ONCE UINT32_MAX /* as the bell that was seen: no bell is odd */
 
-/* What an operation in flight waits for: its request in the host's memory. */
+/* What an operation in flight waits for: its request in the host's memory. NET_NONE: for a request that is idle. */
 struct net_task {
     uint32_t request, bell; /* bell: as it was when last looked at */
     uint64_t deadline;
+    int why; /* of giving up */
     bool given_up;
 };
 
@@ -96,6 +97,9 @@ static inline uint32_t net_bell(const struct net *n, uint32_t request)
 /* Handles packets that came to a socket. */
 void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch);
 
+/* Handles what comes to the handle's socket within this time, or waits while another thread does. Without a request. */
+void net_listen(struct net *n, uint64_t until);
+
 /* Receives until the request's bell is no longer `seen`, or the deadline. The caller has the right to receive. */
 void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline);
 
@@ -109,8 +113,18 @@ int net_outcome(struct net *n, uint32_t request, struct outbox *box, struct pack
 
 /* Does what is due for the host as a whole: retransmission, dead processes, the coordinator. */
 void net_duties(struct net *n, struct udp *through, bool tick); /* tick: even if it is not due */
+/* Asks for the host's leases now: at the coordinator, and at all that grant. */
+void net_renew(struct net *n);
 /* Tells data servers the address of this process, so that they answer directly and not through the switch. */
 void net_say_here(struct net *n);
+
+/* Until when an answer to a call is waited for: a try must be answered within a lease, or no granter can say whether the lock is
+ * held
+ * (-EAGAIN). */
+static inline uint64_t net_patience(const struct net *n, uint64_t deadline, uint64_t now)
+{
+    return deadline == DEADLINE_TRY ? now + n->host.header->config.lease_ns : deadline;
+}
 
 bool net_valid(struct net *n);
 uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
@@ -129,8 +143,9 @@ void net_give_request(struct net *n, bool locked, uint32_t request);
 pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, const struct packet_answer *a, uint64_t expiry);
 /* The request of a grant, or -PAWL_ENOTOWNER. */
 int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out);
-/* Begin something in the host's memory; its packets are in `out`. Negative: it failed. *bell: the bell before it began, for
- * net_await. ask->thread: the thread that waits; 0: none does. net_end releases, and gives the request back. */
+/* Begin something in the host's memory; its packets are in `out`. Negative: it failed; -EBUSY: all requests that are not held wait
+ * for the acknowledgement of their release. *bell: the bell before it began, for net_await. ask->thread: the thread that waits; 0:
+ * none does. net_end releases, and gives the request back. */
 int net_begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *call, bool locked, uint32_t *bell, struct outbox *out);
 int net_begin_convert(struct net *n, uint32_t request, enum pawl_mode mode, uint32_t thread, uint32_t *bell, struct outbox *out);
 int net_begin_call(struct net *n, uint32_t request, const pawl_call *call, uint32_t *bell, struct outbox *out);

@@ -9,7 +9,6 @@
 #include <poll.h>
 
 #define TOGETHER 16 /* packets that wait for others; and so many operations are sent at once while no more are in flight */
-#define ROUND_NS NS_PER_MS
 
 static struct net_task *task_of(struct net *n, const struct async_op *op)
 {
@@ -32,8 +31,10 @@ static void flush(struct net *n)
 
 static void give_up(struct net *n, struct net_task *t, int why)
 {
-    net_give_up(n, t->request, why, &n->batch);
+    if (t->request != NET_NONE)
+        net_give_up(n, t->request, why, &n->batch);
     t->given_up = true;
+    t->why = why;
     t->bell = NET_LOOK_AT_ONCE;
 }
 
@@ -49,7 +50,7 @@ static void conclude(struct net *n, struct async_op *op, const struct packet_ans
     const pawl_request *r = &op->request;
     const uint32_t request = task_of(n, op)->request;
     const bool once = r->op == PAWL_OP_CALL;
-    int rc = answer->result;
+    int rc = answer->result == -ETIMEDOUT && r->deadline_ns == DEADLINE_TRY ? -EAGAIN : answer->result;
     if (!rc && call_of(r))
         rc = net_take_reply(n, request, r->call, &n->batch);
     pawl_grant g = rc ? op->completion.grant : net_grant(n, request, op->completion.grant.index, answer, expiry);
@@ -62,6 +63,36 @@ static void conclude(struct net *n, struct async_op *op, const struct packet_ans
     async_finish(&n->handle.async, op, rc);
 }
 
+/* Not negative: the request is under way, or the lock is released. No thread waits for it, or has the lock from now on. */
+static int start(struct net *n, struct net_task *t, const pawl_request *r, uint64_t index)
+{
+    if (async_names_lock(r)) {
+        struct packet_ask ask = {
+            .index = index, .mode = r->mode, .try = r->deadline_ns == DEADLINE_TRY, .once = r->op == PAWL_OP_CALL};
+        int rc = net_begin_lock(n, &ask, r->call, true, &t->bell, &n->batch);
+        t->request = rc < 0 ? NET_NONE : ask.request;
+        return rc;
+    }
+    int rc = net_request_of(n, &r->grant, &t->request);
+    return rc                           ? rc
+           : r->op == PAWL_OP_CONVERT   ? net_begin_convert(n, t->request, r->mode, 0, &t->bell, &n->batch)
+           : r->op == PAWL_OP_HOLD_CALL ? net_begin_call(n, t->request, r->call, &t->bell, &n->batch)
+                                        : net_end(n, t->request, true, &n->batch);
+}
+
+/* An operation that waits for an idle request. */
+static void begin_late(struct net *n, struct async_op *op, bool lives)
+{
+    struct net_task *t = task_of(n, op);
+    int rc = !lives ? -PAWL_ELOST : t->given_up ? t->why : start(n, t, &op->request, op->completion.grant.index);
+    if (rc == -EBUSY)
+        return;
+    if (t->given_up && rc == -ETIMEDOUT)
+        rc = -PAWL_ELIMIT; /* not one was acknowledged in all that time */
+    if (rc < 0)
+        async_finish(&n->handle.async, op, rc);
+}
+
 static void look_at(struct net *n, struct async_op *op, uint64_t now, bool lives)
 {
     struct net_task *t = task_of(n, op);
@@ -69,6 +100,10 @@ static void look_at(struct net *n, struct async_op *op, uint64_t now, bool lives
     uint64_t expiry;
     if (now >= t->deadline && !t->given_up)
         give_up(n, t, -ETIMEDOUT);
+    if (t->request == NET_NONE) {
+        begin_late(n, op, lives);
+        return;
+    }
     uint32_t bell = net_bell(n, t->request);
     if (bell == t->bell && lives)
         return;
@@ -92,31 +127,15 @@ void net_pump(struct pawl *p)
 
 /* ---- submitting ---- */
 
-/* Not negative: the request is under way, or the lock is released. No thread waits for it, or has the lock from now on. */
-static int start(struct net *n, struct net_task *t, const pawl_request *r, uint64_t index)
-{
-    if (async_names_lock(r)) {
-        struct packet_ask ask = {
-            .index = index, .mode = r->mode, .try = r->deadline_ns == DEADLINE_TRY, .once = r->op == PAWL_OP_CALL};
-        int rc = net_begin_lock(n, &ask, r->call, true, &t->bell, &n->batch);
-        t->request = ask.request;
-        return rc;
-    }
-    int rc = net_request_of(n, &r->grant, &t->request);
-    return rc                           ? rc
-           : r->op == PAWL_OP_CONVERT   ? net_begin_convert(n, t->request, r->mode, 0, &t->bell, &n->batch)
-           : r->op == PAWL_OP_HOLD_CALL ? net_begin_call(n, t->request, r->call, &t->bell, &n->batch)
-                                        : net_end(n, t->request, true, &n->batch);
-}
-
 int net_begin(struct pawl *p, struct async_op *op)
 {
     struct net *n = net_of(p);
     struct net_task *t = task_of(n, op);
     const pawl_request *r = &op->request;
-    *t = (struct net_task){.deadline = r->deadline_ns == DEADLINE_TRY ? DEADLINE_NEVER : r->deadline_ns};
+    *t = (struct net_task){.deadline = net_patience(n, r->deadline_ns, world_now(&world_real))};
     int rc = start(n, t, r, op->completion.grant.index);
-    if (r->op == PAWL_OP_UNLOCK || rc < 0)
+    bool later = rc == -EBUSY && async_names_lock(r);
+    if (r->op == PAWL_OP_UNLOCK || (rc < 0 && !later))
         async_finish(&p->async, op, rc);
     else
         op->state = ASYNC_WAITING;
@@ -142,22 +161,8 @@ int net_admit(struct pawl *p, const pawl_request *r, uint64_t *index)
 /* Handles what comes, or waits for the thread that does. */
 int net_wait(struct pawl *p, uint64_t deadline)
 {
-    static _Thread_local struct udp_batch batch;
     struct net *n = net_of(p);
     uint64_t now = world_now(&world_real), until = max_u64(now, min_u64(deadline, now + n->host.header->config.retry_ns));
-    struct pollfd done = {.fd = p->async.event_fd, .events = POLLIN};
-    if (pthread_mutex_trylock(&n->receiving)) {
-        const struct timespec patience = {.tv_nsec = (long)min_u64(until - now, ROUND_NS)};
-        ppoll(&done, 1, &patience, NULL);
-        return 0;
-    }
-    unsigned count = udp_wait(&n->udp, &batch, n->spin_ns, until);
-    if (count)
-        net_dispatch(n, &n->udp, &batch);
-    __atomic_store_n(&n->busy_ns, world_now(&world_real), __ATOMIC_RELAXED);
-    pthread_mutex_unlock(&n->receiving);
-    net_pass_on(n);
-    if (!count)
-        net_duties(n, &n->udp, true);
+    net_listen(n, until);
     return 0;
 }

@@ -6,7 +6,6 @@
 #include "lib/explain.h"
 #include "world/world.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,7 +39,7 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
     char address[NET_ADDR_TEXT];
     uint64_t now = world_now(&world_real);
     memset(&question, 0, sizeof question);
-    coord_make(&question.packet, COORD_FIND, h->space, world_random(&world_real) | 1);
+    coord_make(&question.packet, COORD_FIND, h->space, &h->config.identity, world_random(&world_real) | 1);
     question.look = look;
     question.len = len;
     memcpy(question.bytes, bytes, len);
@@ -48,7 +47,7 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
     bool in_time = deadline == DEADLINE_TRY || deadline > until; /* a caller whose deadline is later does not get a time-out */
     until = in_time ? until : deadline;
     net_addr_print(h->coordinator, address);
-    int rc = exchange(h->coordinator, n->udp.at.ip, &question.packet, sizeof question, COORD_FOUND, until, &answer, sizeof answer);
+    int rc = exchange(h->coordinator, n->udp.at, &question.packet, sizeof question, COORD_FOUND, until, &answer, sizeof answer);
     if (rc == -ETIMEDOUT)
         return explain(in_time ? -EAGAIN : rc,
                        "the coordinator at %s does not answer which lock the key has: it has stopped, or its disk is full",
@@ -130,8 +129,7 @@ int net_query(struct pawl *p, pawl_key key, pawl_state *out)
     const struct host_header *h = n->host.header;
     struct rack_look look;
     struct inspect_lock lock;
-    struct in_addr self = {.s_addr = n->udp.at.ip};
-    char address[NET_ADDR_TEXT], ip[INET_ADDRSTRLEN], place[NET_ADDR_TEXT + COORD_NAME_LEN + INET_ADDRSTRLEN + 16];
+    char address[NET_ADDR_TEXT], ip[NET_ADDR_TEXT], place[2 * NET_ADDR_TEXT + COORD_NAME_LEN + 16];
     uint64_t index;
     int rc = net_index(n, key, PAWL_SHARED, true, DEADLINE_NEVER, &index);
     if (rc && rc != -ENOENT)
@@ -141,7 +139,8 @@ int net_query(struct pawl *p, pawl_key key, pawl_state *out)
         return 0;
     }
     net_addr_print(h->coordinator, address);
-    snprintf(place, sizeof place, "%s/%s?host=%s", address, h->space, inet_ntop(AF_INET, &self, ip, sizeof ip));
+    net_addr_print_ip(n->udp.at, ip);
+    snprintf(place, sizeof place, "%s/%s?host=%s", address, h->space, ip);
     rc = rack_look_open(place, &look);
     if (rc)
         return rc;

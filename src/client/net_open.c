@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define JOIN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease, which it may have to wait out */
+#define OPEN_NS (15 * NS_PER_S) /* for which a coordinator is asked: longer than a lease, which it may have to wait out */
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
 #define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
 #define OPEN_TRIES_MAX 20
@@ -41,7 +41,8 @@ static uint64_t network_namespace(void)
 /* One file per host, coordinator and space. */
 static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
 {
-    uint64_t which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, w->self.ip ^ network_namespace() << 32);
+    uint64_t which = hash_bytes(w->self.ip, sizeof w->self.ip, network_namespace());
+    which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, which);
     snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
 }
 
@@ -57,13 +58,42 @@ void net_remove_hosts(const char *space)
     globfree(&found);
 }
 
+/* A host that speaks IPv4 reaches no server or switch at an IPv6 address, and the other way round. */
+static int check_families(const struct net_where *w, const struct rack_welcome *welcome)
+{
+    const struct net_addr *other = NULL;
+    bool v4 = net_addr_is_v4(&w->self);
+    for (unsigned i = 0; i < RACK_SERVERS_MAX; i++)
+        if (net_addr_known(welcome->servers[i]) && net_addr_is_v4(&welcome->servers[i]) != v4)
+            other = &welcome->servers[i];
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        if (net_addr_known(welcome->said.switches[i]) && net_addr_is_v4(&welcome->said.switches[i]) != v4)
+            other = &welcome->said.switches[i];
+    if (!other)
+        return 0;
+    char address[NET_ADDR_TEXT];
+    net_addr_print(*other, address);
+    return explain(-EAFNOSUPPORT, "this host speaks IPv%d (its way to the coordinator), and the rack has a member at %s",
+                   v4 ? 4 : 6, address);
+}
+
+static void leave_again(struct net *n, const struct net_where *w, const struct rack_welcome *welcome)
+{
+    struct coord_packet p;
+    coord_make(&p, COORD_LEAVE, w->space, &welcome->said.config.identity, 1);
+    p.head.from.machine = welcome->said.packet.head.to.machine;
+    p.head.epoch = welcome->said.packet.head.generation;
+    const struct udp_out out = {.to = w->coordinator, .len = sizeof p, .data = &p};
+    udp_send(&n->udp, &out, 1);
+}
+
 static int join_and_create(struct net *n, const struct net_where *w, const char *path)
 {
-    struct coord_welcome welcome;
+    struct rack_welcome welcome;
     uint64_t stamp;
-    const struct join_params j = {
-        .coordinator = w->coordinator, .role = COORD_HOST, .space = w->space, .deadline = world_now(&world_real) + JOIN_NS};
+    const struct join_params j = {.coordinator = w->coordinator, .role = COORD_HOST, .space = w->space, .deadline = w->deadline};
     char address[NET_ADDR_TEXT];
+    memset(&welcome, 0, sizeof welcome);
     net_addr_print(w->coordinator, address);
     int rc = join(&n->udp, &j, &welcome, &stamp);
     switch (rc) {
@@ -80,14 +110,24 @@ static int join_and_create(struct net *n, const struct net_where *w, const char 
         return explain(rc, "the rack at %s has no room for another host", address);
     case -ENOENT:
         return explain(rc, "there is no space '%s' at %s", w->space, address);
+    case -EPROTONOSUPPORT:
+        return explain(rc, "packets of the space '%s' at %s have features that this build does not know", w->space, address);
     default:
         return explain(rc, "%s refuses: %s", address, pawl_strerror(rc));
     }
-    welcome.design[sizeof welcome.design - 1] = 0;
-    if (!design_find(welcome.design))
-        return refuse_design(welcome.design);
-    rc = host_create(path, &welcome, w->coordinator, w->self.ip, stamp);
-    return rc && rc != -EEXIST ? explain(rc, "%s: cannot make the host's memory: %s", path, pawl_strerror(rc)) : 0;
+    if (!design_find(welcome.said.design))
+        return refuse_design(welcome.said.design);
+    rc = check_families(w, &welcome);
+    if (!rc) {
+        rc = host_create(path, &welcome, w->coordinator, w->self, stamp);
+        if (rc == -ENOSPC)
+            explain(rc, "%s: there is no room for the host's memory: the file system is full", path);
+        else if (rc && rc != -EEXIST)
+            explain(rc, "%s: cannot make the host's memory: %s", path, pawl_strerror(rc));
+    }
+    if (rc)
+        leave_again(n, w, &welcome); /* the number is not used */
+    return rc == -EEXIST ? 0 : rc;
 }
 
 /* One process of a host at a time joins: it binds an abstract socket, whose name is free again when the process has ended. The
@@ -106,35 +146,42 @@ static int take_turn(const char *path)
     return rc;
 }
 
+/* The host's memory, made by this process if it is its turn. */
+static int open_or_make(struct net *n, const struct net_where *w, const char *path, int *turn)
+{
+    const struct timespec moment = {.tv_nsec = TURN_NS};
+    for (;;) {
+        int rc = host_open(path, &n->host);
+        bool late = world_now(&world_real) >= w->deadline;
+        if (rc != -ENOENT && rc != -ESTALE)
+            return rc;
+        if (*turn >= 0) {
+            rc = late ? explain(-ETIMEDOUT, "%s: it is removed again and again", path) : join_and_create(n, w, path);
+            if (rc)
+                return rc;
+            continue; /* open what was made, however long it took */
+        }
+        *turn = take_turn(path);
+        if (*turn >= 0)
+            continue; /* another process may have made it in between */
+        if (*turn != -EADDRINUSE)
+            return explain(*turn, "cannot open a socket: %s", strerror(-*turn));
+        if (late)
+            return explain(-ETIMEDOUT, "another process of this host waits for an answer of the coordinator: none answers, or the "
+                                       "rack is not complete");
+        nanosleep(&moment, NULL);
+    }
+}
+
 static int open_host(struct net *n, const struct net_where *w)
 {
     char path[HOST_PATH_LEN];
-    const struct timespec moment = {.tv_nsec = TURN_NS};
-    int turn = -EADDRINUSE, rc = 0;
+    int turn = -EADDRINUSE;
     host_path(w, path);
-    for (uint64_t until = world_now(&world_real) + JOIN_NS; world_now(&world_real) < until;) {
-        rc = host_open(path, &n->host);
-        if (rc != -ENOENT && rc != -ESTALE)
-            break;
-        if (turn < 0 && (turn = take_turn(path)) < 0) {
-            if (turn != -EADDRINUSE)
-                break;
-            nanosleep(&moment, NULL);
-            continue; /* until the process that has the turn has made it */
-        }
-        rc = host_open(path, &n->host); /* another process may have made it in between */
-        if (rc == -ENOENT || rc == -ESTALE)
-            rc = join_and_create(n, w, path);
-        else
-            break;
-        if (rc)
-            break;
-    }
+    int rc = open_or_make(n, w, path, &turn);
     if (turn >= 0)
         close(turn);
-    if (!rc && !n->host.header)
-        return explain(-ETIMEDOUT, "%s: another process should have made it by now", path);
-    if (rc && (rc == -PAWL_ESEGMENT || rc == -EACCES))
+    if (rc == -PAWL_ESEGMENT || rc == -EACCES)
         return explain(rc, "%s: %s", path, pawl_strerror(rc));
     return rc;
 }
@@ -201,7 +248,7 @@ static int open_session(struct net *n)
 
 static int open_socket(struct net *n, struct net_where *w)
 {
-    int rc = w->self.ip ? 0 : udp_source_for(w->coordinator, &w->self);
+    int rc = net_addr_known(w->self) ? 0 : udp_source_for(w->coordinator, &w->self);
     if (!rc)
         rc = udp_open(&n->udp, w->self);
     if (rc)
@@ -247,6 +294,7 @@ int net_open(const char *place, const pawl_options *o, const struct knobs *knobs
     int rc = net_where_parse(place, &w);
     if (rc)
         return rc;
+    w.deadline = world_now(&world_real) + (o->open_ns ? o->open_ns : OPEN_NS);
     rc = -ESTALE;
     for (unsigned i = 0; i < OPEN_TRIES_MAX && rc == -ESTALE; i++) /* the host's last process may be leaving just now */
         rc = open_once(w, o, out);

@@ -27,7 +27,7 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
     const struct host_header *h = n->host.header;
     struct coord_beat p;
     memset(&p, 0, sizeof p);
-    coord_make(&p.packet, type, h->space, 1);
+    coord_make(&p.packet, type, h->space, &h->config.identity, 1);
     p.packet.head.from = (struct place){h->machine, through == &n->pool ? PORT_POOL : through->at.port};
     p.packet.head.epoch = h->life;
     p.packet.stamp = host_now();
@@ -39,6 +39,17 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
         host_switch(h, i, &p.switches[i]);
     const struct udp_out out = {.to = to, .len = type == COORD_BEAT ? sizeof p : sizeof p.packet, .data = &p};
     udp_send(through, &out, 1);
+}
+
+void net_renew(struct net *n)
+{
+    struct outbox *out = net_outbox();
+    tell(n, &n->udp, COORD_BEAT, n->host.header->coordinator);
+    host_enter(&n->host, out);
+    if (n->host.design->renew)
+        n->host.design->renew(n->host.memory, host_now(), out);
+    host_leave(&n->host, out);
+    net_flush(n, &n->udp, out);
 }
 
 void net_say_here(struct net *n)
@@ -60,6 +71,14 @@ static void tick(struct net *n, struct udp *through)
     host_leave(&n->host, out);
     __atomic_store_n(&h->tick_ns, min_u64(next, now + h->config.retry_ns), __ATOMIC_RELEASE);
     net_flush(n, through, out);
+}
+
+static void look_after_all(struct net *n, struct udp *through)
+{
+    uint32_t session = 0;
+    struct outbox *out = net_outbox();
+    while (host_look_after(&n->host, &session, out))
+        net_flush(n, through, out);
 }
 
 void net_duties(struct net *n, struct udp *through, bool must_tick)
@@ -84,12 +103,8 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
         tick(n, through);
     if (is_due(&h->beat_ns, now, lease / BEATS))
         tell(n, through, COORD_BEAT, h->coordinator);
-    if (is_due(&h->look_ns, now, LOOK_NS)) {
-        uint32_t session = 0;
-        struct outbox *out = net_outbox();
-        while (host_look_after(&n->host, &session, out))
-            net_flush(n, through, out);
-    }
+    if (is_due(&h->look_ns, now, LOOK_NS))
+        look_after_all(n, through);
 }
 
 /* ---- serving the pool ---- */
@@ -191,6 +206,10 @@ void *net_thread(void *arg)
     struct net *n = arg;
     struct pawl *p = &n->handle;
     int rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
+    if (rc == -PAWL_ELIMIT) { /* their processes may have ended just now, and no other process of the host has looked yet */
+        look_after_all(n, &n->udp);
+        rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
+    }
     n->serial = rc ? 0 : n->host.sessions[n->session].serial;
     handle_started(p, rc);
     if (rc)

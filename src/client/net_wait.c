@@ -12,6 +12,8 @@
 #define WAIT_MAX_NS                                                                                                                \
     (100 * NS_PER_MS) /* a wake-up can be lost with the process that should have sent it, so waiters look this often */
 
+#define LISTEN_NS NS_PER_MS /* for which a thread waits for another one that receives */
+
 struct outbox *net_outbox(void)
 {
     static _Thread_local struct outbox out;
@@ -42,8 +44,8 @@ static void futex_sleep(uint32_t *word, uint32_t seen, uint64_t until)
 static void wake_by_packet(struct net *n, const struct host_session *s)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_WAKE, n->host.header->space, 0);
-    const struct udp_out out = {.to = {.ip = n->host.header->pool.ip, .port = s->port}, .len = sizeof p, .data = &p};
+    coord_make(&p, COORD_WAKE, n->host.header->space, &n->host.header->config.identity, 0);
+    const struct udp_out out = {.to = net_addr_at_port(n->host.header->pool, s->port), .len = sizeof p, .data = &p};
     udp_send(&n->udp, &out, 1);
 }
 
@@ -101,10 +103,21 @@ static void on_claims(struct net *n, struct udp *through, const struct coord_pac
     const struct host_header *h = n->host.header;
     struct coord_claimed answer;
     memset(&answer, 0, sizeof answer);
-    coord_make(&answer.packet, COORD_CLAIMED, h->space, p->head.nonce);
+    coord_make(&answer.packet, COORD_CLAIMED, h->space, &h->config.identity, p->head.nonce);
     host_claims(&n->host, p->head.index, host_now(), &answer);
     const struct udp_out out = {.to = from, .len = sizeof answer, .data = &answer};
     udp_send(through, &out, 1);
+}
+
+/* An operator takes the locks of a session of this host. */
+static void on_break(struct net *n, struct udp *through, const struct coord_packet *p, struct net_addr from, struct outbox *out)
+{
+    const struct host_header *h = n->host.header;
+    struct coord_packet answer;
+    coord_make(&answer, COORD_BROKEN, h->space, &h->config.identity, p->head.nonce);
+    answer.code = host_break(&n->host, p->role, (uint32_t)p->code, out);
+    const struct udp_out packet = {.to = from, .len = sizeof answer, .data = &answer};
+    udp_send(through, &packet, 1);
 }
 
 /* A switch has started anew: tells it our address and our lease. */
@@ -130,21 +143,29 @@ static void on_acknowledged(struct net *n, const struct coord_beat *beat, struct
     __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);
 }
 
-static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,
-                           struct outbox *out)
+static void obey(struct net *n, struct udp *through, const struct coord_packet *p, struct net_addr from, struct outbox *out)
 {
-    struct host_header *h = n->host.header;
-    const struct coord_packet *p = coord_check(data, len, h->config.space);
-    if (!p || p->head.to.machine != h->machine || p->head.epoch != h->life)
-        return;
     if (p->head.type == COORD_CLAIMS)
         on_claims(n, through, p, from);
+    if (p->head.type == COORD_BREAK)
+        on_break(n, through, p, from, out);
     if (p->head.type == COORD_BEAT_ACK)
-        on_acknowledged(n, data, out);
+        on_acknowledged(n, (const struct coord_beat *)p, out);
     if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
         host_retire(&n->host);
     if (p->head.type == COORD_ROUSE)
         rouse(n, out);
+}
+
+static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,
+                           struct outbox *out)
+{
+    struct host_header *h = n->host.header;
+    const struct coord_packet *p = coord_check(data, len, 0);
+    if (p && !coord_knows(&h->config.identity, p))
+        __atomic_add_fetch(&h->foreign, 1, __ATOMIC_RELAXED); /* not the space that this host joined */
+    else if (p && p->head.to.machine == h->machine && p->head.epoch == h->life)
+        obey(n, through, p, from, out);
 }
 
 void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch)
@@ -229,6 +250,26 @@ static void wait_for_bell(struct net *n, uint32_t request, uint32_t seen, uint64
             break;
         }
     pthread_mutex_unlock(&n->handle.async.lock);
+}
+
+void net_listen(struct net *n, uint64_t until)
+{
+    static _Thread_local struct udp_batch batch;
+    struct pollfd done = {.fd = n->handle.async.event_fd, .events = POLLIN};
+    uint64_t now = world_now(&world_real);
+    if (pthread_mutex_trylock(&n->receiving)) {
+        const struct timespec patience = {.tv_nsec = (long)min_u64(until > now ? until - now : 0, LISTEN_NS)};
+        ppoll(&done, 1, &patience, NULL);
+        return;
+    }
+    unsigned count = udp_wait(&n->udp, &batch, n->spin_ns, until);
+    if (count)
+        net_dispatch(n, &n->udp, &batch);
+    __atomic_store_n(&n->busy_ns, world_now(&world_real), __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&n->receiving);
+    net_pass_on(n);
+    if (!count)
+        net_duties(n, &n->udp, true);
 }
 
 int net_outcome(struct net *n, uint32_t request, struct outbox *box, struct packet_answer *out, uint64_t *expiry)

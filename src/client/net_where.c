@@ -6,29 +6,52 @@
 #include <stdio.h>
 #include <string.h>
 
+#define PLACE_TEXT 280 /* a host name has up to 253 bytes; a port */
+
 /* host=IP or wire=WIRE. */
 static int parse_option(const char *option, size_t len, struct net_where *w)
 {
-    char text[NET_ADDR_TEXT + 8];
-    snprintf(text, sizeof text, "%.*s:0", (int)(len < NET_ADDR_TEXT ? len : NET_ADDR_TEXT), option);
-    if (!strncmp(text, "host=", 5))
-        return net_addr_parse(text + 5, &w->self);
-    w->afxdp = !strcmp(text, "wire=afxdp:0");
-    return w->afxdp || !strcmp(text, "wire=udp:0") ? 0 : -EINVAL;
+    char text[NET_ADDR_TEXT], address[NET_ADDR_TEXT + 8];
+    if (len >= sizeof text)
+        return -EINVAL;
+    snprintf(text, sizeof text, "%.*s", (int)len, option);
+    if (!strncmp(text, "host=", 5)) {
+        snprintf(address, sizeof address, strchr(text, ':') ? "[%s]:0" : "%s:0", text + 5);
+        return net_addr_parse(address, &w->self);
+    }
+    w->afxdp = !strcmp(text, "wire=afxdp");
+    return w->afxdp || !strcmp(text, "wire=udp") ? 0 : -EINVAL;
+}
+
+static int parse_address(const char *place, const char *slash, struct net_addr *out)
+{
+    char address[PLACE_TEXT];
+    snprintf(address, sizeof address, "%.*s", (int)(slash - place), place);
+    int rc = net_addr_resolve(address, out);
+    if (rc == -ENOENT)
+        return explain(rc, "pawl://%s: there is no host of the name in '%s'", place, address);
+    if (rc == -EAGAIN)
+        return explain(rc, "pawl://%s: the resolver does not answer for the name in '%s'", place, address);
+    if (rc || !out->port)
+        return explain(-EINVAL,
+                       "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with an IPv4 address, an IPv6 address in brackets or a name",
+                       place);
+    return 0;
 }
 
 int net_where_parse(const char *place, struct net_where *w)
 {
-    char address[NET_ADDR_TEXT];
     const char *slash = strchr(place, '/'), *query = strchr(place, '?');
     memset(w, 0, sizeof *w);
-    if (!slash || (query && query < slash) || (size_t)(slash - place) >= sizeof address)
+    if (!slash || (query && query < slash) || (size_t)(slash - place) >= PLACE_TEXT)
         return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE", place);
-    snprintf(address, sizeof address, "%.*s", (int)(slash - place), place);
     size_t len = query ? (size_t)(query - slash - 1) : strlen(slash + 1);
-    if (!len || len >= sizeof w->space || net_addr_parse(address, &w->coordinator) || !w->coordinator.port)
-        return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with an IPv4 address and a name of 1 to %d bytes",
-                       place, COORD_NAME_LEN - 1);
+    if (!len || len >= sizeof w->space)
+        return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with a name of the space of 1 to %d bytes", place,
+                       COORD_NAME_LEN - 1);
+    int rc = parse_address(place, slash, &w->coordinator);
+    if (rc)
+        return rc;
     memcpy(w->space, slash + 1, len);
     if (strchr(w->space, '/'))
         return explain(-EINVAL, "the name of the space in pawl://%s has a slash", place);
@@ -36,9 +59,8 @@ int net_where_parse(const char *place, struct net_where *w)
         const char *option = query + 1;
         query = strchr(option, '&');
         if (parse_option(option, query ? (size_t)(query - option) : strlen(option), w))
-            return explain(-EINVAL,
-                           "pawl://%s: after the space only ?host=IPV4-ADDRESS and wire=udp or wire=afxdp, with & between them",
-                           place);
+            return explain(
+                -EINVAL, "pawl://%s: after the space only ?host=IP-ADDRESS and wire=udp or wire=afxdp, with & between them", place);
     }
     return 0;
 }

@@ -9,7 +9,8 @@ struct net_where {
     struct net_addr coordinator;
     struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
     char space[COORD_NAME_LEN];
-    bool afxdp; /* packets go past the network stack, if that is possible */
+    bool afxdp;        /* packets go past the network stack, if that is possible */
+    uint64_t deadline; /* of opening (CLOCK_MONOTONIC): the caller's to set */
 };
 
 /* ADDRESS:PORT/SPACE[?host=ADDRESS][&wire=afxdp]. Errors are explained. */

@@ -18,13 +18,15 @@ static int ask_coordinator(const struct rack_look *l, struct coord_packet *ask, 
 {
     char address[NET_ADDR_TEXT];
     net_addr_print(l->where.coordinator, address);
-    int rc = exchange(l->where.coordinator, l->where.self.ip, ask, len, type, world_now(&world_real) + ASK_NS, answer, answer_len);
+    int rc = exchange(l->where.coordinator, l->where.self, ask, len, type, world_now(&world_real) + ASK_NS, answer, answer_len);
+    if (rc == -ENOENT)
+        return explain(rc, "there is no space '%s' at %s", l->where.space, address);
     if (rc == -ETIMEDOUT)
         return explain(rc, "no coordinator of '%s' answers at %s (start one with 'pawl serve')", l->where.space, address);
     return rc ? explain(rc, "cannot ask %s: %s", address, strerror(-rc)) : 0;
 }
 
-static int add(struct rack_look *l, const struct coord_claim *claim, uint32_t machine)
+static int add(struct rack_look *l, const struct coord_claim *claim, const struct coord_host *h)
 {
     if (l->count == l->room) {
         uint64_t room = l->room ? 2 * l->room : 64;
@@ -34,7 +36,7 @@ static int add(struct rack_look *l, const struct coord_claim *claim, uint32_t ma
         l->claims = claims;
         l->room = room;
     }
-    l->claims[l->count] = (struct rack_claim){.claim = *claim, .machine = machine};
+    l->claims[l->count] = (struct rack_claim){.claim = *claim, .machine = h->machine, .life = h->life, .at = h->at};
     l->claims[l->count++].claim.label[COORD_LABEL_LEN - 1] = 0;
     return 0;
 }
@@ -46,19 +48,37 @@ static int ask_host(struct rack_look *l, const struct coord_host *h)
     int rc;
     do {
         struct coord_packet ask;
-        coord_make(&ask, COORD_CLAIMS, l->where.space, world_random(&world_real) | 1);
+        coord_make(&ask, COORD_CLAIMS, l->where.space, &l->about.packet.identity, world_random(&world_real) | 1);
         ask.head.to.machine = (uint16_t)h->machine;
         ask.head.epoch = h->life;
         ask.head.index = from;
-        rc = exchange(h->at, l->where.self.ip, &ask, sizeof ask, COORD_CLAIMED, world_now(&world_real) + HOST_NS, &answer,
+        rc = exchange(h->at, l->where.self, &ask, sizeof ask, COORD_CLAIMED, world_now(&world_real) + HOST_NS, &answer,
                       sizeof answer);
         for (uint32_t i = 0; !rc && i < answer.count; i++)
-            rc = add(l, &answer.claim[i], h->machine);
+            rc = add(l, &answer.claim[i], h);
         if (!rc && answer.packet.head.index && answer.packet.head.index <= from)
             rc = -EPROTO; /* it must get on */
         from = rc ? 0 : answer.packet.head.index;
     } while (from);
     return rc;
+}
+
+int rack_look_break(const struct rack_look *l, const struct rack_claim *c)
+{
+    struct coord_packet ask, answer;
+    char address[NET_ADDR_TEXT];
+    coord_make(&ask, COORD_BREAK, l->where.space, &l->about.packet.identity, world_random(&world_real) | 1);
+    ask.head.to.machine = (uint16_t)c->machine;
+    ask.head.epoch = c->life;
+    ask.role = c->claim.session;
+    ask.code = (int32_t)c->claim.serial;
+    int rc =
+        exchange(c->at, l->where.self, &ask, sizeof ask, COORD_BROKEN, world_now(&world_real) + ASK_NS, &answer, sizeof answer);
+    if (!rc)
+        return answer.code == -ENOENT ? -ENOENT : answer.code ? -EPROTO : 0;
+    net_addr_print(c->at, address);
+    return rc == -ETIMEDOUT ? explain(rc, "host %u at %s does not answer", c->machine, address)
+                            : explain(rc, "cannot ask host %u at %s: %s", c->machine, address, strerror(-rc));
 }
 
 static int by_index(const void *a, const void *b)
@@ -75,11 +95,11 @@ int rack_look_open(const char *place, struct rack_look *l)
     explain_nothing();
     memset(l, 0, sizeof *l);
     int rc = net_where_parse(place, &l->where);
-    if (!rc && !l->where.self.ip && udp_source_for(l->where.coordinator, &l->where.self))
+    if (!rc && !net_addr_known(l->where.self) && udp_source_for(l->where.coordinator, &l->where.self))
         rc = explain(-EINVAL, "no route to pawl://%s", place);
     while (!rc && from) {
         struct coord_packet ask;
-        coord_make(&ask, COORD_WHO, l->where.space, world_random(&world_real) | 1);
+        coord_make(&ask, COORD_WHO, l->where.space, NULL, world_random(&world_real) | 1);
         ask.head.index = from;
         rc = ask_coordinator(l, &ask, sizeof ask, COORD_HOSTS, &l->about, sizeof l->about);
         l->about.design[COORD_NAME_LEN - 1] = 0;
@@ -129,7 +149,7 @@ int rack_look_find(const struct rack_look *l, pawl_key key, uint64_t *index)
                    ? 0
                    : explain(-ERANGE, "the locks of this space end at %llu", (unsigned long long)l->about.locks - 1);
     memset(&ask, 0, sizeof ask);
-    coord_make(&ask.packet, COORD_FIND, l->where.space, world_random(&world_real) | 1);
+    coord_make(&ask.packet, COORD_FIND, l->where.space, NULL, world_random(&world_real) | 1);
     ask.look = 1;
     ask.len = (uint32_t)(key.name ? key.id : sizeof key.id);
     if (ask.len - 1 >= DIRECTORY_KEY_MAX)
@@ -149,7 +169,7 @@ static int key_of(const struct rack_look *l, uint64_t index, struct coord_key *a
     if (rack_look_keys(l) == PAWL_KEYS_DENSE)
         return 0;
     memset(&ask, 0, sizeof ask);
-    coord_make(&ask.packet, COORD_KEY_OF, l->where.space, world_random(&world_real) | 1);
+    coord_make(&ask.packet, COORD_KEY_OF, l->where.space, NULL, world_random(&world_real) | 1);
     ask.packet.head.index = index;
     int rc = ask_key(l, &ask, answer);
     if (!rc && rack_look_keys(l) == PAWL_KEYS_NAMED)

@@ -9,7 +9,8 @@
 
 struct rack_claim {
     struct coord_claim claim;
-    uint32_t machine;
+    uint32_t machine, life; /* of its host */
+    struct net_addr at;     /* where its host answers */
 };
 
 struct rack_look {
@@ -28,6 +29,9 @@ enum pawl_keys rack_look_keys(const struct rack_look *l);
 
 /* The index of a key; -ENOENT: no client ever asked for it. */
 int rack_look_find(const struct rack_look *l, pawl_key key, uint64_t *index);
+
+/* Declares the session of a claim lost. -ENOENT: it has ended by itself; others are explained. */
+int rack_look_break(const struct rack_look *l, const struct rack_claim *c);
 
 /* As inspect.h has them. */
 int rack_look_locks(const struct rack_look *l, inspect_lock_fn fn, void *ctx);

@@ -7,9 +7,10 @@
 
 #define REQUESTS_MAX (UINT64_C(1) << 20) /* of one host */
 
-uint32_t coord_space_id(const char *space)
+struct rack_identity coord_identity_of_name(const char *space)
 {
-    return (uint32_t)hash_bytes(space, strlen(space), 0);
+    return (struct rack_identity){.id = {hash_bytes(space, strlen(space), 1), hash_bytes(space, strlen(space), 2) | 1},
+                                  .version = 1};
 }
 
 int32_t coord_config_sum(const struct rack_config *config)
@@ -17,26 +18,31 @@ int32_t coord_config_sum(const struct rack_config *config)
     return (int32_t)(hash_bytes((const char *)config, sizeof *config, 0) & INT32_MAX);
 }
 
-void coord_make(struct coord_packet *p, enum coord_type type, const char *space, uint64_t nonce)
+void coord_make(struct coord_packet *p, enum coord_type type, const char *space, const struct rack_identity *identity,
+                uint64_t nonce)
 {
     memset(p, 0, sizeof *p);
-    p->head = (struct packet_head){.version = PACKET_VERSION,
-                                   .head_len = sizeof p->head,
-                                   .family = PACKET_COORDINATOR,
-                                   .type = (uint8_t)type,
-                                   .space = coord_space_id(space),
-                                   .nonce = nonce};
+    p->head = (struct packet_head){.version = PACKET_VERSION, .family = PACKET_COORDINATOR, .type = (uint8_t)type, .nonce = nonce};
+    if (identity) {
+        p->identity = *identity;
+        p->head.space = rack_short_id(identity);
+    }
     snprintf(p->space, sizeof p->space, "%s", space);
+}
+
+bool coord_knows(const struct rack_identity *member, const struct coord_packet *p)
+{
+    return rack_same_space(member, &p->identity) && p->identity.version >= member->version;
 }
 
 const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t space)
 {
     const struct coord_packet *p = data;
-    if (len < sizeof *p || p->head.version != PACKET_VERSION || p->head.head_len != sizeof p->head ||
-        p->head.family != PACKET_COORDINATOR || p->head.space != space || p->space[sizeof p->space - 1])
+    if (len < sizeof *p || !packet_readable(&p->head) || p->head.family != PACKET_COORDINATOR ||
+        (space && p->head.space != space) || p->space[sizeof p->space - 1])
         return NULL;
-    if (p->head.type == COORD_WELCOME && len != sizeof(struct coord_welcome))
-        return NULL;
+    if (p->head.type == COORD_WELCOME)
+        return len == sizeof(struct coord_welcome) ? p : NULL;
     if (p->head.type == COORD_BEAT || p->head.type == COORD_BEAT_ACK)
         return len == sizeof(struct coord_beat) ? p : NULL;
     if (p->head.type == COORD_RULED)
@@ -86,7 +92,8 @@ static void make_config(const struct coord_params *p, struct rack_config *out)
 {
     const struct packet_design *d = p->design->packet;
     memset(out, 0, sizeof *out); /* its padding travels, too */
-    out->space = coord_space_id(p->space);
+    out->identity = rack_id_known(&p->identity) ? p->identity : coord_identity_of_name(p->space);
+    out->space = rack_short_id(&out->identity);
     out->machines = p->machines;
     out->sessions = p->sessions;
     out->requests = p->requests;
@@ -130,7 +137,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
 uint32_t coord_refuse(const struct coordinator *c, const struct coord_packet *p, int code, void *answer)
 {
     struct coord_packet *a = answer;
-    coord_make(a, COORD_REFUSED, c->space, p->head.nonce);
+    coord_make(a, COORD_REFUSED, c->space, &c->config.identity, p->head.nonce);
+    memcpy(a->space, p->space, sizeof a->space); /* as it was asked for: the space may be another one */
     a->head.to = p->head.from;
     a->head.epoch = p->head.epoch;
     a->code = code;
@@ -142,15 +150,16 @@ uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p
 {
     struct coord_welcome *w = answer;
     memset(w, 0, sizeof *w);
-    coord_make(&w->packet, COORD_WELCOME, c->space, p->head.nonce);
+    coord_make(&w->packet, COORD_WELCOME, c->space, &c->config.identity, p->head.nonce);
     w->packet.head.to.machine = machine;
     w->packet.head.generation = life;
     w->packet.stamp = p->stamp;
     w->packet.role = p->role;
     snprintf(w->design, sizeof w->design, "%s", c->design->name);
     w->config = c->config;
-    for (unsigned i = 0; i < c->config.servers; i++)
-        w->servers[i] = c->server[i].at;
+    w->first_server = (uint32_t)min_u64(p->head.index, c->config.servers);
+    for (unsigned i = 0; i < COORD_WELCOME_SERVERS && w->first_server + i < c->config.servers; i++)
+        w->servers[i] = c->server[w->first_server + i].at;
     coord_switches(c, w->switches);
     w->live_known = p->role == COORD_SWITCH && now >= c->open_ns && c->config.machines < 64 * COORD_LIVE_WORDS;
     for (uint16_t m = 1; m <= c->config.machines && w->live_known; m++)
@@ -224,13 +233,13 @@ static uint32_t join_server(struct coordinator *c, const struct coord_packet *p,
 
 static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
 {
-    struct net_addr at = p->at.ip ? p->at : from;
+    struct net_addr at = net_addr_known(p->at) ? p->at : from;
     if (!p->head.nonce) {
         c->drops.bad++;
         return 0;
     }
-    if (strncmp(p->space, c->space, sizeof c->space))
-        return coord_refuse(c, p, -ENOENT, answer); /* another with the same number */
+    if (c->config.identity.features & ~p->identity.features)
+        return coord_refuse(c, p, -EPROTONOSUPPORT, answer);
     switch (p->role) {
     case COORD_HOST:
         return join_host(c, p, from, now, answer);
@@ -256,7 +265,7 @@ static uint32_t acknowledge(const struct coordinator *c, const struct coord_pack
 {
     struct coord_beat *a = answer;
     memset(a, 0, sizeof *a);
-    coord_make(&a->packet, COORD_BEAT_ACK, c->space, p->head.nonce);
+    coord_make(&a->packet, COORD_BEAT_ACK, c->space, &c->config.identity, p->head.nonce);
     a->packet.head.to = p->head.from;
     a->packet.head.epoch = p->head.epoch;
     a->packet.stamp = p->stamp;
@@ -294,7 +303,8 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_beat *beat, 
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
                             void *answer)
 {
-    if (!s->nonce && !s->away && p->code == coord_config_sum(&c->config) && p->head.epoch && p->head.nonce && p->at.ip) {
+    if (!s->nonce && !s->away && p->code == coord_config_sum(&c->config) && p->head.epoch && p->head.nonce &&
+        net_addr_known(p->at)) {
         *s = (struct coord_station){.nonce = p->head.nonce, .life = p->head.epoch, .at = p->at, .rules = RULES_NONE};
         c->servers += p->role == COORD_SERVER;
         c->life = c->life > s->life ? c->life : s->life;
@@ -330,14 +340,12 @@ static uint32_t on_key(struct coordinator *c, const struct coord_key *p, void *a
     uint32_t len = p->len;
     uint64_t index = p->packet.head.index;
     int code = -EINVAL;
-    if (strncmp(p->packet.space, c->space, sizeof c->space))
-        code = -ENOENT; /* another with the same number */
-    else if (c->directory && p->packet.head.type == COORD_KEY_OF)
+    if (c->directory && p->packet.head.type == COORD_KEY_OF)
         code = directory_key_of(c->directory, index, &bytes, &len);
     else if (c->directory)
         code = p->look ? directory_find(c->directory, bytes, len, &index) : directory_add(c->directory, bytes, len, &index);
     memset(a, 0, sizeof *a);
-    coord_make(&a->packet, COORD_FOUND, c->space, p->packet.head.nonce);
+    coord_make(&a->packet, COORD_FOUND, c->space, &c->config.identity, p->packet.head.nonce);
     a->packet.head.to = p->packet.head.from;
     a->packet.head.index = index;
     a->packet.code = code;
@@ -353,10 +361,8 @@ static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p
 {
     struct coord_hosts *a = answer;
     uint64_t m = max_u64(1, p->head.index);
-    if (strncmp(p->space, c->space, sizeof c->space))
-        return coord_refuse(c, p, -ENOENT, answer);
     memset(a, 0, sizeof *a);
-    coord_make(&a->packet, COORD_HOSTS, c->space, p->head.nonce);
+    coord_make(&a->packet, COORD_HOSTS, c->space, &c->config.identity, p->head.nonce);
     snprintf(a->design, sizeof a->design, "%s", c->design->name);
     a->locks = c->config.locks;
     a->lease_ns = c->config.lease_ns;
@@ -370,9 +376,34 @@ static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p
     return sizeof *a;
 }
 
+/* A member of this space, or a sender that knows it by its name alone. Else *code says why it is refused; 0: the packet is counted
+ * and dropped. */
+static bool is_ours(struct coordinator *c, const struct coord_packet *p, int *code)
+{
+    const struct rack_identity *own = &c->config.identity;
+    bool asks = p->head.type == COORD_JOIN || p->head.type == COORD_BEAT || p->head.type == COORD_WHO ||
+                p->head.type == COORD_RULES || p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF;
+    bool named = !strncmp(p->space, c->space, sizeof c->space), known = rack_id_known(&p->identity);
+    if (named && !known && p->head.type != COORD_BEAT && p->head.type != COORD_LEAVE)
+        return true;
+    if (named && rack_same_space(&p->identity, own) && p->head.space == c->config.space && p->identity.version <= own->version)
+        return true;
+    c->drops.alien++;
+    *code = !asks ? 0 : named ? COORD_FOREIGN : -ENOENT;
+    return false;
+}
+
 uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t len, struct net_addr from, uint64_t now, void *answer)
 {
-    const struct coord_packet *p = coord_check(data, len, c->config.space);
+    const struct packet_head *h = data;
+    if (len >= sizeof *h && !packet_readable(h)) {
+        c->drops.unreadable++;
+        return 0;
+    }
+    const struct coord_packet *p = coord_check(data, len, 0);
+    int code = 0;
+    if (p && !is_ours(c, p, &code))
+        return code ? coord_refuse(c, p, code, answer) : 0;
     if (p && (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF))
         return on_key(c, data, answer);
     if (p && p->head.type == COORD_BEAT) {
@@ -410,7 +441,7 @@ uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *
         if (!m->live)
             continue;
         struct coord_packet *p = packet;
-        coord_make(p, COORD_ROUSE, c->space, 0);
+        coord_make(p, COORD_ROUSE, c->space, &c->config.identity, 0);
         p->head.to.machine = (uint16_t)(c->rouse_next - 1);
         p->head.epoch = m->life;
         *to = m->at;

@@ -12,6 +12,8 @@
  *   BEAT_ACK  the acknowledgement of a heartbeat, with its stamp: the host's lease now counts from there. Addresses of the switches.
  *             To a switch: look for this machine (index), and use these rules.
  *   LEAVE     a host holds nothing and leaves
+ *   WHICH     from any program to a lock server or switch: which space do you serve?
+ *   THIS      the space's name and identity
  *   HERE      from a host's pool to servers and switch: packets for the host go to this address (client/net.h)
  *   WAKE      between processes of one host: look again
  *   FIND      from any program: which index has this key? A new key gets an index, unless the asker only looks.
@@ -22,9 +24,15 @@
  *   HOSTS     the space's config, and some of the hosts
  *   CLAIMS    from any program to a host: what do your requests hold and wait for, from this one on?
  *   CLAIMED   some of them
+ *   BREAK     from an operator to a host: this session (role; code: its serial number) is lost
+ *   BROKEN    code: 0, or -ENOENT: there is no such session any more
  *   RULES     from an operator: which switch has which locks? With code 1: move slots head.index to head.generation - 1 to the
  *             switch that role names.
  *   RULED     the rules, and the version that each switch uses; code: 0, -EINPROGRESS, or why not
+ *
+ * Every packet has the identity of the space, as far as its sender knows it. The coordinator refuses members of another space of the
+ * same name, and those that know a later version of the configuration than its own: its state is not the one that they joined.
+ * Members drop packets of such a coordinator, count them, and go on until their leases end.
  *
  * A host's number is used again, with a higher life, when its lease has surely run out and the switch has found that no lock names
  * it any more. A coordinator that restarts adopts the hosts, lock servers and switches that send heartbeats with its own config. It
@@ -42,10 +50,13 @@
 #include "designs/packet/packet.h"
 #include "wire/udp.h"
 
+#include <errno.h>
+
 #define COORD_NAME_LEN 32
 #define COORD_LIVE_WORDS 16 /* machines up to 1023 are told; where there are more, none */
 #define COORD_DRIFT_DIVISOR 10000u
 #define COORD_LIVES_PER_S 4
+#define COORD_FOREIGN (-EREMCHG) /* code of REFUSED: another space of that name, or an older version of its configuration */
 
 enum coord_type {
     COORD_JOIN = 1,
@@ -66,28 +77,35 @@ enum coord_type {
     COORD_CLAIMED,
     COORD_RULES,
     COORD_RULED,
+    COORD_WHICH,
+    COORD_THIS,
+    COORD_BREAK,
+    COORD_BROKEN,
 };
 
 enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
 
-/* One form for all. head: nonce of the JOIN; from.machine the sender's number; epoch its life. */
+/* One form for all. head: nonce of the JOIN; from.machine the sender's number; epoch its life. head.space: the short id of the
+ * space; 0: the sender knows the space by its name alone. */
 struct coord_packet {
     struct packet_head head;
+    struct rack_identity identity;
     uint32_t role;
     int32_t code; /* REFUSED; BEAT: coord_config_sum */
     uint64_t stamp;
-    struct net_addr at; /* JOIN, BEAT: where a server or switch listens; ip 0: where the packet came from */
+    struct net_addr at; /* JOIN, BEAT: where a server or switch listens; none: where the packet came from */
     char space[COORD_NAME_LEN];
 };
+static_assert(sizeof(struct coord_packet) == 144, "no padding");
 
 /* BEAT and BEAT_ACK go on: */
 struct coord_beat {
     struct coord_packet packet;
-    struct net_addr switches[RACKS_MAX]; /* ip 0: unknown, or, with port COORD_AWAY: there is none, and nothing is to be sent */
+    struct net_addr switches[RACKS_MAX]; /* none: unknown, or, with port COORD_AWAY: there is none, and nothing is to be sent */
     struct rack_rules rules;
     uint32_t pad;
 };
-_Static_assert(sizeof(struct coord_beat) <= PACKET_MAX, "fits");
+static_assert(sizeof(struct coord_beat) == 408, "no padding");
 #define COORD_AWAY 1
 
 /* RULED goes on: */
@@ -96,25 +114,35 @@ struct coord_ruled {
     struct rack_rules rules;
     uint32_t racks; /* 0: the design knows one switch only */
     struct {
-        struct net_addr at;        /* ip 0: there is none */
+        struct net_addr at;        /* none: there is no switch */
         uint32_t life, version;    /* version: of the rules that it goes by */
         uint32_t silent_ms, heard; /* heard: it has been, and for so long it has not */
     } rack[RACKS_MAX];
 };
-_Static_assert(sizeof(struct coord_ruled) <= PACKET_MAX, "fits");
+static_assert(sizeof(struct coord_ruled) == 536, "no padding");
+
+#define COORD_WELCOME_SERVERS 24u /* whose addresses fit one packet */
 
 /* WELCOME goes on: */
 struct coord_welcome {
     struct coord_packet packet; /* head.to.machine: the number; head.generation: the life */
     char design[COORD_NAME_LEN];
     struct rack_config config;
-    struct net_addr servers[RACK_SERVERS_MAX];
     struct net_addr switches[RACKS_MAX]; /* as in coord_beat */
-    uint32_t live_known;                 /* to a switch: */
-    struct rack_rules rules;             /* by which it goes, if locks are divided */
-    uint64_t live[COORD_LIVE_WORDS];     /* the hosts that there are, bit m of word m / 64; no other can hold anything */
+    uint32_t first_server;               /* the servers below are this one and those that follow: head.index of the JOIN */
+    uint32_t live_known;                 /* to a switch: `live` counts */
+    struct rack_rules rules;             /* to a switch: by which it goes, if locks are divided */
+    uint32_t pad;
+    uint64_t live[COORD_LIVE_WORDS]; /* the hosts that there are, bit m of word m / 64; no other can hold anything */
+    struct net_addr servers[COORD_WELCOME_SERVERS];
 };
-_Static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
+static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
+
+/* What a member knows of the space that it joined: the latest welcome, and the addresses of all lock servers, by number. */
+struct rack_welcome {
+    struct coord_welcome said;
+    struct net_addr servers[RACK_SERVERS_MAX];
+};
 
 /* FIND, KEY_OF and FOUND go on: */
 struct coord_key {
@@ -123,9 +151,9 @@ struct coord_key {
     uint32_t len;
     char bytes[(DIRECTORY_KEY_MAX + 8) / 8 * 8];
 };
-_Static_assert(sizeof(struct coord_key) <= PACKET_MAX, "fits");
+static_assert(sizeof(struct coord_key) <= PACKET_MAX, "fits");
 
-#define COORD_HOSTS_MAX 64
+#define COORD_HOSTS_MAX 32
 
 /* HOSTS goes on: */
 struct coord_hosts {
@@ -138,7 +166,7 @@ struct coord_hosts {
         uint32_t machine, life;
     } host[COORD_HOSTS_MAX];
 };
-_Static_assert(sizeof(struct coord_hosts) <= PACKET_MAX, "fits");
+static_assert(sizeof(struct coord_hosts) <= PACKET_MAX, "fits");
 
 #define COORD_CLAIMS_MAX 14
 #define COORD_LABEL_LEN 16
@@ -152,10 +180,11 @@ struct coord_claimed {
         uint64_t left_ns, opened_s; /* of the session: what is left of its lease; since when it is */
         uint32_t session, pid;
         uint32_t mode, holds;
+        uint32_t serial, pad; /* of the session: how often its number was used */
         char label[COORD_LABEL_LEN];
     } claim[COORD_CLAIMS_MAX];
 };
-_Static_assert(sizeof(struct coord_claimed) <= PACKET_MAX, "fits");
+static_assert(sizeof(struct coord_claimed) <= PACKET_MAX, "fits");
 
 struct coord_member {
     uint64_t nonce;    /* of its JOIN; 0: adopted */
@@ -199,6 +228,7 @@ struct coord_params {
     const struct design *design;
     const struct knobs *knobs; /* of the design; null: the usual ones */
     const char *space;
+    struct rack_identity identity; /* of the space; id 0: derived from its name (coord_identity_of_name) */
     uint64_t locks, lease_ns, retry_ns;
     uint16_t machines, sessions, requests, servers;
     uint16_t racks;              /* switches among which locks are divided, if the design can; 0: two */
@@ -230,15 +260,20 @@ unsigned coordinator_tick(struct coordinator *c, uint64_t now);
 const struct rules *coordinator_wants(const struct coordinator *c);
 void coordinator_set_rules(struct coordinator *c, const struct rules *rules);
 
-uint32_t coord_space_id(const char *space);
+/* The identity of a space whose state is kept nowhere: the same after every restart. */
+struct rack_identity coord_identity_of_name(const char *space);
 
 /* Equal sums: the same rack. */
 int32_t coord_config_sum(const struct rack_config *config);
 
-/* A packet of that type with its head filled in; the caller adds the rest. */
-void coord_make(struct coord_packet *p, enum coord_type type, const char *space, uint64_t nonce);
+/* A packet of that type with its head filled in; the caller adds the rest. identity: null if the sender does not know it. */
+void coord_make(struct coord_packet *p, enum coord_type type, const char *space, const struct rack_identity *identity,
+                uint64_t nonce);
 
-/* Whether that is a packet of the coordinator's family for this space, complete. */
+/* Whether that is a packet of the coordinator's family, complete, and for the space with this short id; 0: for any. */
 const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t space);
+
+/* Whether a packet comes from the coordinator of the very space that a member joined, with no older configuration. */
+bool coord_knows(const struct rack_identity *member, const struct coord_packet *p);
 
 #endif

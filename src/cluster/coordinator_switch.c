@@ -120,11 +120,9 @@ static int change_rules(struct coordinator *c, const struct coord_packet *p, uin
 uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, uint64_t now, void *answer)
 {
     struct coord_ruled *a = answer;
-    if (strncmp(p->space, c->space, sizeof c->space) != 0)
-        return coord_refuse(c, p, -ENOENT, answer); /* another with the same number */
     int code = p->code == 1 ? change_rules(c, p, now) : 0;
     memset(a, 0, sizeof *a);
-    coord_make(&a->packet, COORD_RULED, c->space, p->head.nonce);
+    coord_make(&a->packet, COORD_RULED, c->space, &c->config.identity, p->head.nonce);
     a->packet.code = code;
     a->rules = c->rules.now;
     a->racks = c->config.racks;
@@ -168,7 +166,7 @@ static int place_for(const struct coordinator *c, const struct coord_packet *p, 
         if (net_addr_is(s[i].at, at))
             return (int)i;
     for (unsigned i = 0; i < places; i++)
-        if (!s[i].at.ip)
+        if (!net_addr_known(s[i].at))
             return (int)i;
     for (unsigned i = 0; i < places && can_move(c); i++)
         if (is_silent(c, &s[i], now))
@@ -182,7 +180,8 @@ static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint
     struct coord_station *s = &c->switch_[i];
     if (net_addr_is(s->at, at))
         return 0;
-    if (!s->at.ip && !s->away) /* a former coordinator may have sent hosts to a switch there, and no host has named it */
+    if (!net_addr_known(s->at) &&
+        !s->away) /* a former coordinator may have sent hosts to a switch there, and no host has named it */
         return can_move(c) ? (now < c->open_ns ? -EAGAIN : 0) : coord_unsettled(c, rack_switches(&c->config), now) ? -EAGAIN : 0;
     if (!s->away && (!can_move(c) || !is_silent(c, s, now)))
         return -EBUSY;
@@ -251,8 +250,8 @@ void coord_look_after_switches(struct coordinator *c, uint64_t now)
 {
     /* After a restart: the addresses that hosts know. */
     for (unsigned i = 0; i < rack_switches(&c->config) && can_move(c); i++)
-        for (uint16_t m = 1; m <= c->config.machines && !c->switch_[i].at.ip && !c->switch_[i].away; m++)
-            if (c->members[m].live && c->members[m].switches[i].ip)
+        for (uint16_t m = 1; m <= c->config.machines && !net_addr_known(c->switch_[i].at) && !c->switch_[i].away; m++)
+            if (c->members[m].live && net_addr_known(c->members[m].switches[i]))
                 c->switch_[i].at = c->members[m].switches[i];
     for (unsigned i = 0; i < c->config.racks; i++)
         if (rules_loses(&c->rules, i) && !has_let_go(c, i) && !c->switch_[i].away && is_silent(c, &c->switch_[i], now))

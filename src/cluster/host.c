@@ -4,13 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HOST_MAGIC UINT64_C(0x32306874736f6877) /* changes with the layout */
+#define HOST_MAGIC UINT64_C(0x33306874736f6877) /* changes with the layout */
 #define PERMISSIONS 0600
 
 uint64_t host_now(void)
@@ -59,8 +60,9 @@ static void attach(struct host *h, void *base)
 static int fill(int fd, const struct host_header *like, const struct packet_design *d)
 {
     struct host h = {.design = d};
-    if (ftruncate(fd, (off_t)like->bytes))
-        return -errno;
+    int rc = posix_fallocate(fd, 0, (off_t)like->bytes); /* all of it now: a page that is missing later would be a SIGBUS */
+    if (rc)
+        return -rc;
     void *base = mmap(NULL, like->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return -errno;
@@ -76,10 +78,18 @@ static int fill(int fd, const struct host_header *like, const struct packet_desi
     return 0;
 }
 
-int host_create(const char *path, const struct coord_welcome *w, struct net_addr coordinator, uint32_t ip, uint64_t stamp)
+static const char *dirname_of(const char *path, char out[HOST_PATH_LEN])
 {
+    snprintf(out, HOST_PATH_LEN, "%s", path);
+    return dirname(out);
+}
+
+int host_create(const char *path, const struct rack_welcome *welcome, struct net_addr coordinator, struct net_addr self,
+                uint64_t stamp)
+{
+    const struct coord_welcome *w = &welcome->said;
     const struct design *design = design_find(w->design);
-    char temporary[HOST_PATH_LEN + 16];
+    char folder[HOST_PATH_LEN], nameless[32];
     if (!design || !design->packet)
         return -PAWL_ENOTSUP;
     struct host_header h;
@@ -87,23 +97,23 @@ int host_create(const char *path, const struct coord_welcome *w, struct net_addr
     h.magic = HOST_MAGIC;
     memcpy(h.space, w->packet.space, sizeof h.space);
     memcpy(h.design, w->design, sizeof h.design);
-    memcpy(h.servers, w->servers, sizeof h.servers);
+    memcpy(h.servers, welcome->servers, sizeof h.servers);
     h.coordinator = coordinator;
-    memcpy(h.switches, w->switches, sizeof h.switches);
-    h.pool.ip = ip;
+    memcpy(h.switches[0], w->switches, sizeof h.switches[0]);
+    h.pool = net_addr_at_port(self, 0);
     h.config = w->config;
     h.life = w->packet.head.generation;
     h.machine = w->packet.head.to.machine;
     h.until_ns = stamp + h.config.lease_ns - 2 * (h.config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
     place_parts(&h, design->packet);
-    snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
-    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, PERMISSIONS);
+    /* It has no name until it is whole, so nothing is left of a process that dies before. */
+    int fd = open(dirname_of(path, folder), O_RDWR | O_TMPFILE | O_CLOEXEC, PERMISSIONS);
     if (fd < 0)
         return -errno;
     int rc = fill(fd, &h, design->packet);
-    if (!rc && link(temporary, path))
+    snprintf(nameless, sizeof nameless, "/proc/self/fd/%d", fd);
+    if (!rc && linkat(AT_FDCWD, nameless, AT_FDCWD, path, AT_SYMLINK_FOLLOW))
         rc = -errno;
-    unlink(temporary);
     close(fd);
     return rc;
 }
@@ -229,22 +239,35 @@ void host_leave(struct host *h, struct outbox *out)
 
 /* ---- where switches are ---- */
 
+/* The writer fills the table that does not count, then makes it count. A reader that finds another version afterwards may have read
+ * a table that is being filled, and reads again. If the writer dies in between, the old table still counts. */
 bool host_switch(const struct host_header *h, unsigned i, struct net_addr *out)
 {
-    __atomic_load(&h->switches[i], out, __ATOMIC_ACQUIRE);
-    return out->ip != 0;
+    uint32_t before, after = __atomic_load_n(&h->switches_version, __ATOMIC_ACQUIRE);
+    do {
+        before = after;
+        *out = h->switches[before % 2][i];
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        after = __atomic_load_n(&h->switches_version, __ATOMIC_RELAXED);
+    } while (unlikely(before != after));
+    return net_addr_known(*out);
 }
 
 bool host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX])
 {
+    uint32_t version = h->switches_version;
+    struct net_addr to[RACKS_MAX];
     bool moved = false;
+    memcpy(to, h->switches[version % 2], sizeof to);
     for (unsigned i = 0; i < RACKS_MAX; i++) {
-        struct net_addr to = switches[i], at;
-        host_switch(h, i, &at);
-        if ((!to.ip && to.port != COORD_AWAY) || net_addr_is(at, to))
+        if ((!net_addr_known(switches[i]) && switches[i].port != COORD_AWAY) || net_addr_is(to[i], switches[i]))
             continue;
-        __atomic_store(&h->switches[i], &to, __ATOMIC_RELEASE);
+        to[i] = switches[i];
         moved = true;
+    }
+    if (moved) {
+        memcpy(h->switches[(version + 1) % 2], to, sizeof to);
+        __atomic_store_n(&h->switches_version, version + 1, __ATOMIC_RELEASE);
     }
     return moved;
 }
@@ -329,6 +352,20 @@ bool host_look_after(struct host *h, uint32_t *session, struct outbox *out)
     return found;
 }
 
+int host_break(struct host *h, uint32_t session, uint32_t serial, struct outbox *out)
+{
+    if (session >= h->header->config.sessions)
+        return -ENOENT;
+    struct host_session *s = &h->sessions[session];
+    if (s->serial != serial || s->state == HOST_SESSION_FREE)
+        return -ENOENT;
+    if (s->state == HOST_SESSION_LOST)
+        return 0; /* the answer to an earlier packet was lost */
+    h->design->session_dead(h->memory, session, host_now(), out);
+    __atomic_store_n(&s->state, HOST_SESSION_LOST, __ATOMIC_RELEASE);
+    return 0;
+}
+
 void host_claims(const struct host *h, uint64_t from, uint64_t now, struct coord_claimed *out)
 {
     const struct rack_config *c = &h->header->config;
@@ -348,7 +385,8 @@ void host_claims(const struct host *h, uint64_t from, uint64_t now, struct coord
                                   .session = session,
                                   .pid = s->pid,
                                   .mode = claim.mode,
-                                  .holds = claim.holds};
+                                  .holds = claim.holds,
+                                  .serial = s->serial};
         memcpy(o->label, s->label, sizeof o->label);
     }
     out->packet.head.index = request < rack_requests(c) ? request : 0;

@@ -35,11 +35,13 @@ struct host_header {
     uint64_t bytes;
     char space[COORD_NAME_LEN], design[COORD_NAME_LEN];
     struct net_addr coordinator, servers[RACK_SERVERS_MAX];
-    struct net_addr switches[RACKS_MAX]; /* changes (host_switch) */
-    struct net_addr pool;                /* where the machine's own packets go to; port 0: not chosen yet */
+    struct net_addr switches[2][RACKS_MAX]; /* changes (host_switch): the one at switches_version % 2 counts */
+    uint32_t switches_version;
+    struct net_addr pool; /* where the machine's own packets go to; port 0: not chosen yet */
     struct rack_config config;
     uint32_t life;
     uint16_t machine;
+    uint64_t foreign;                            /* packets of a coordinator that has another space of that name */
     uint32_t dead;                               /* its lease is over: start anew with another */
     uint64_t until_ns;                           /* its lease at the coordinator */
     uint64_t beat_ns, tick_ns, look_ns, here_ns; /* when the next of each is due */
@@ -63,7 +65,7 @@ struct host {
 uint64_t host_now(void);
 
 /* The file of a host that has joined: makes it, complete, in one step, or says -EEXIST. */
-int host_create(const char *path, const struct coord_welcome *w, struct net_addr coordinator, uint32_t ip, uint64_t stamp);
+int host_create(const char *path, const struct rack_welcome *w, struct net_addr coordinator, struct net_addr self, uint64_t stamp);
 
 /* Maps what is there. -ENOENT; -ESTALE: its time is over, and the file was removed; -PAWL_ESEGMENT: not such a file. */
 int host_open(const char *path, struct host *h);
@@ -87,9 +89,10 @@ void host_unlock(struct host *h);
 /* Whether everything of the host is still its own, by its lease. */
 bool host_lives(const struct host *h, uint64_t now);
 
-/* The address of a switch; false: it has none. */
+/* The address of a switch; false: it has none. Any thread of any process of the host. */
 bool host_switch(const struct host_header *h, unsigned i, struct net_addr *out);
-bool host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX]); /* whether any has moved */
+/* Whether any has moved. Between host_enter and host_leave. */
+bool host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX]);
 
 /* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use; -ESTALE: the
  * last session of the host has closed, and this life of the host is over. */
@@ -99,6 +102,9 @@ int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t
 void host_claims(const struct host *h, uint64_t from, uint64_t now, struct coord_claimed *out);
 /* By the same thread. */
 void host_session_close(struct host *h, uint32_t session, struct outbox *out);
+
+/* Declares a session lost, with its holds and waits; between host_enter and host_leave. -ENOENT: it is not open any more. */
+int host_break(struct host *h, uint32_t session, uint32_t serial, struct outbox *out);
 
 /* Ends sessions whose process or lease has ended, with their holds and waits. One session per call: true if there may be more; the
  * caller sends the outbox first. */

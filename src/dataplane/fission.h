@@ -97,7 +97,7 @@ struct fission_packet {
     uint8_t hops;     /* how often it was bounced; PROBE, CHASE: the step under examination */
     uint16_t count;   /* entries that follow */
 };
-_Static_assert(sizeof(struct fission_packet) == 80, "no padding");
+_Static_assert(sizeof(struct fission_packet) == 88, "no padding");
 
 /* GRANT with agent: a waiter. ANSWER: a holder. REPORT: a hold. (PROBE and CHASE carry steps: designs/packet/chase.h.) */
 struct fission_entry {
@@ -125,7 +125,7 @@ struct fission_rules {
     uint64_t locks;
 };
 
-enum fission_fault { FISSION_FINE, FISSION_BAD, FISSION_ALIEN, FISSION_STALE };
+enum fission_fault { FISSION_FINE, FISSION_BAD, FISSION_UNREADABLE, FISSION_ALIEN, FISSION_STALE };
 
 static inline bool fission_place_exists(struct place p, const struct fission_rules *r)
 {
@@ -136,8 +136,11 @@ static inline bool fission_place_exists(struct place p, const struct fission_rul
 static inline enum fission_fault fission_verify(const void *data, uint32_t len, const struct fission_rules *r)
 {
     const struct fission_packet *p = (const struct fission_packet *)data;
-    if (len < sizeof *p || len > PACKET_MAX || p->head.version != PACKET_VERSION || p->head.head_len != sizeof p->head ||
-        p->head.family != PACKET_FISSION || p->head.type < FISSION_ACQUIRE || p->head.type > FISSION_CHASE)
+    if (len < sizeof *p || len > PACKET_MAX)
+        return FISSION_BAD;
+    if (!packet_readable(&p->head))
+        return FISSION_UNREADABLE;
+    if (p->head.family != PACKET_FISSION || p->head.type < FISSION_ACQUIRE || p->head.type > FISSION_CHASE)
         return FISSION_BAD;
     if (p->count > FISSION_ENTRIES_MAX || len != sizeof *p + (uint32_t)p->count * sizeof(struct fission_entry))
         return FISSION_BAD;

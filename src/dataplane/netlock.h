@@ -30,7 +30,7 @@
  *   PEEK        finds the first waiter there                       MOVE DROP
  *   MOVE        moves it into the queue                            PULL
  *   DROP        the waiter has given up                            PULL
- *   CALL        nobody is here: the server may push low ones
+ *   CALL        no holder, no waiter: the server may push low ones
  *   netlock_convert.h (beyond the paper)
  *   CONVERT     changes the mode of a hold                         WEAKENED UPGRADE SOLE
  *   STAY        the conversion was given up                        WEAKENED

@@ -26,7 +26,7 @@ struct netlock_quota {
 };
 
 struct netlock_lent {
-    uint64_t filled; /* how many locks of the slot with its number were asked for before anybody wanted them */
+    uint64_t filled; /* how many locks of the slot with its number the switch has taken in before clients asked for them */
     uint32_t life;
     uint32_t pad;
 };
@@ -46,7 +46,7 @@ struct netlock_memory {
     uint64_t quota_at;      /* per tenant */
     uint64_t machines_at;   /* per host */
     uint64_t servers_at;    /* per server, struct netlock_lent */
-    uint64_t owner_at;      /* per slot, 16 bits: number of the server that has its locks, + 1; 0: nobody */
+    uint64_t owner_at;      /* per slot, 16 bits: number of the server that has its locks, + 1; 0: none */
     uint64_t until_at;      /* 64 bits: until when the switch may grant, by CLOCK_BOOTTIME */
     uint64_t term_at;       /* 32 bits: of the switch, as the active one */
     uint64_t version_at;    /* 32 bits: of the table of locks */

@@ -4,15 +4,16 @@
  *
  * Only the first `levels` priorities have a waiting queue here. A request of a lower one that would have to wait waits at the
  * server, in its order in q2, and a flag of `waiting` says that there is one (LOW). The rule:
- *   1. It is granted as it comes only if no waiter, here or there, goes before it: LOW counts as its own priority.
- *   2. The server may push one only when it has been called: when nobody is in the queue and nobody waits here, OVER is set and
- *      NOTIFY says so, in one pass. From then on only pushes enter, so the first of them finds the queue as empty as it was. That
- *      pass counts as an arrival: no LAST from before ends this OVER, and a call that the server has answered with LAST is none.
- *   3. Of one call come a writer, or readers one after the other, before all others; a push that finds the queue otherwise is not
- *      let in.
- *   4. The server says LAST when none is left in q2 that has a queue here; the others stay there, and LAST says so.
- * So grants are decided here, as without. Higher priorities do not notice that lower ones wait, but for a round trip when one of
- * those has its turn; and its turn is when the lock is free and no higher one waits, whatever comes meanwhile. */
+ *   1. A low request is granted as it comes only if no waiter, here or at the server, goes before it: LOW counts as its own
+ *      priority.
+ *   2. The server may push a low request only when it has been called: when the queue is empty and no request waits here, one pass
+ *      sets OVER and sends NOTIFY. From then on only pushes enter, so the first push finds the queue still empty. That pass counts
+ *      as an arrival, so no earlier LAST ends this OVER. A call that the server has answered with LAST is void.
+ *   3. A call leads to the push of one writer, or of readers one after the other, before all other pushes. A push that finds the
+ *      queue otherwise is not let in.
+ *   4. The server says LAST when q2 has no request left whose priority has a queue here. Others stay in q2, and LAST says so.
+ * So the switch decides all grants, as without low priorities. Lower priorities that wait cost higher ones nothing but a round trip
+ * when a low request has its turn. It has its turn when the lock is free and no higher one waits, even if higher ones come then. */
 #ifndef PAWL_DATAPLANE_NETLOCK_PRIORITY_H
 #define PAWL_DATAPLANE_NETLOCK_PRIORITY_H
 
@@ -36,7 +37,8 @@ static inline void netlock_set_waiters(struct netlock_pass *p, const struct netl
     p->lows = (after & netlock_low_flag(p->levels)) != 0;
 }
 
-/* WAIT of a priority that has no queue here: to the server. If the lock has become free meanwhile, nobody else would call it. */
+/* WAIT of a priority that has no queue here: to the server. If the lock has become free meanwhile, this request must call the
+ * server. */
 static inline void netlock_wait_low(struct netlock_pass *p, const struct netlock_registers *r)
 {
     netlock_forget_nonce(p, r); /* p->count stays: its own number is its place in the order */
@@ -77,7 +79,7 @@ static inline void netlock_op_wait(struct netlock_pass *p, const struct netlock_
     netlock_eager_data(p, r);
 }
 
-/* PULL: which is the highest priority that has a waiter? If the lock is free and nobody waits here, the server is told, if a
+/* PULL: which is the highest priority that has a waiter? If the lock is free and no request waits here, the server is told, if a
  * request may wait there. */
 static inline void netlock_op_pull(struct netlock_pass *p, const struct netlock_registers *r)
 {
@@ -137,7 +139,7 @@ static inline void netlock_op_move(struct netlock_pass *p, const struct netlock_
         netlock_enqueue(p, r, &e);
 }
 
-/* CALL: nobody is here. The waiters at the server whose priority has no queue here may come. */
+/* CALL: no request holds the lock or waits here. The server may push waiters whose priority has no queue here. */
 static inline void netlock_op_call(struct netlock_pass *p, const struct netlock_registers *r)
 {
     netlock_note_round(p, r);

@@ -122,7 +122,7 @@ struct netlock_pass {
     bool over;   /* newcomers go to q2 */
     bool low;    /* the packet's priority has no queue here */
     bool lows;   /* a waiter at the server has such a priority */
-    bool vacant; /* NOTIFY: nobody is in the queue, and nobody waits here */
+    bool vacant; /* NOTIFY: the queue is empty, and no request waits here */
     struct place out_place;
     uint64_t out_nonce, out_token;
     uint32_t out_ticket, out_room, out_wait;
@@ -425,7 +425,7 @@ static inline bool netlock_is_own(struct netlock_pass *p, const struct netlock_r
 
 /* ---- TOKEN ---- */
 
-/* Tokens rise with every grant, one that is sent again included: nobody else was granted in between. */
+/* Tokens rise with every grant, also with one that is sent again: no other request was granted in between. */
 static inline void netlock_next_token(struct netlock_pass *p, const struct netlock_registers *r)
 {
     uint64_t token = netlock_get(r, NETLOCK_TOKEN, r->lock);

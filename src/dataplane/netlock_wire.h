@@ -18,13 +18,13 @@
  *            round, count; OVERFLOW: buffer only (4.3)    LAST      round, count: q2 is empty
  *   NOTIFY   round, count, pushed, room: q1 is empty
  *   PUSHED   round, pushed: all below that have come
- *   TAKE     round: this lock is to move to the switch    HANDOVER  round, token: nobody holds it any more; the switch grants
+ *   TAKE     round: this lock is to move to the switch    HANDOVER  round, token: no client holds it any more; the switch grants
  *   GIVE     round, count, pushed, token: the server      GIVEN     round
  *            grants this lock
  *   SYNCED   round, token: the term                       SYNC      life: asks for the term, and says that it is there
  *                                                         REPORT    count demands follow: locks that were asked for
- *   TAKE_MANY   round, count indexes follow               HANDOVER_MANY  round, count indexes and tokens follow: nobody holds
- *   TAKEN_MANY  round, count indexes follow: live                    them, nobody waits for them
+ *   TAKE_MANY   round, count indexes follow               HANDOVER_MANY  round, count indexes and tokens follow: these locks
+ *   TAKEN_MANY  round, count indexes follow: live                    have neither holders nor waiters
  *
  *   switch or server to the steward                       and back
  *   BEAT     stamp; what the latest TERM said             TERM      stamp; ticket: life of the sender of BEAT; life: term of the
@@ -100,13 +100,13 @@ enum netlock_type {
 #define NETLOCK_PAYLOAD 16u  /* ACQUIRE: names a data server, and bytes for it follow (one round trip, 4.1) */
 #define NETLOCK_VOID 32u     /* DATA: given up; what has not been done yet is not to be done */
 #define NETLOCK_SURE 64u     /* PROBE, CHASE: once more along the way on which the first came back */
-/* Priorities that have no queue in the switch. ACQUIRE with OVERFLOW: has such a one; LAST: some of q2 have; NOTIFY: nobody is in
- * the switch, so one of those may come. */
+/* Priorities that have no queue in the switch. ACQUIRE with OVERFLOW: has such a priority; LAST: requests in q2 have; NOTIFY: no
+ * request is in the switch, so the server may push such requests. */
 #define NETLOCK_LOW 32u
 
-#define NETLOCK_BEAT_EMPTY 1u  /* BEAT of a switch that was to retire: nobody is in its queues, and nobody will be */
+#define NETLOCK_BEAT_EMPTY 1u  /* BEAT of a switch that was to retire: its queues are empty, and will stay so */
 #define NETLOCK_BEAT_LEASED 2u /* BEAT: has a lease from a steward */
-#define NETLOCK_TERM_CLEAN 1u  /* TERM: nobody holds anything from the term before */
+#define NETLOCK_TERM_CLEAN 1u  /* TERM: no client holds anything from the term before */
 #define NETLOCK_TERM_RETIRE 2u /* TERM: the queues of the active switch are to drain */
 
 #define NETLOCK_SLOT_BITS 20u /* of a nonce: which of its host's requests; above: a serial number, whose lowest bit is 0 */
@@ -134,7 +134,7 @@ struct netlock_packet {
     struct place client; /* whose request it is, where `from` is not the client */
     struct place data;   /* PAYLOAD: the data server */
 };
-_Static_assert(sizeof(struct netlock_packet) == 96, "no padding");
+_Static_assert(sizeof(struct netlock_packet) == 104, "no padding");
 
 enum netlock_refusal {
     NETLOCK_HELD = 1, /* try: the lock is held */
@@ -162,7 +162,7 @@ struct netlock_slot {
     uint16_t slot, owner;
     uint32_t term;
     uint32_t life;  /* of that server */
-    uint32_t first; /* nobody has had them before */
+    uint32_t first; /* no server has had them before */
 };
 
 enum netlock_command_kind {
@@ -196,7 +196,7 @@ enum netlock_done {
     NETLOCK_DONE,
     NETLOCK_VOIDED,     /* it was not done, and will not be */
     NETLOCK_FENCED,     /* the same: a later holder of the lock has been here */
-    NETLOCK_FORGOTTEN,  /* the data server has lost its memory since: nobody knows */
+    NETLOCK_FORGOTTEN,  /* the data server has lost its memory since: the outcome is unknown */
     NETLOCK_NO_SERVICE, /* it was not done: it keeps no data */
     NETLOCK_DONES
 };
@@ -215,10 +215,11 @@ static inline void netlock_head(struct netlock_packet *p, uint32_t space, enum n
                                 struct place to)
 {
     p->head.version = PACKET_VERSION;
-    p->head.head_len = sizeof p->head;
+    p->head.features = 0;
     p->head.family = PACKET_NETLOCK;
     p->head.type = (uint8_t)type;
     p->head.space = space;
+    p->head.tag = 0;
     p->head.epoch = life;
     p->head.generation = 0;
     p->head.index = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* A model of a switch with a reconfigurable match-action pipeline (RMT; Tofino's kind): what such a switch could not do, fails
- * here.
+/* A model of a switch with a reconfigurable match-action pipeline (RMT; Tofino's kind): a program that such a switch could not run
+ * fails here.
  *
  * A program keeps its state in register arrays. A packet goes through the stages once, in one direction, and in each pass
  *
@@ -19,7 +19,8 @@
 
 #define RMT_ARRAYS_MAX 32
 
-/* What the hardware has. FissLock, 7.2: 12 stages of about 560 KB; the count that they name, 1.68 M, takes a KB for 1,000 bytes. */
+/* The resources of the hardware. FissLock, 7.2: 12 stages of about 560 KB; the count that they name, 1.68 M, takes a KB for 1,000
+ * bytes. */
 struct rmt_limits {
     unsigned stages;
     uint64_t stage_bits; /* of register memory in one stage */
@@ -27,7 +28,7 @@ struct rmt_limits {
 };
 extern const struct rmt_limits rmt_tofino;
 
-/* One register array of a program. Arrays are listed in the order in which a packet comes by them. */
+/* One register array of a program. Arrays are listed in the order in which a packet visits them. */
 struct rmt_array {
     const char *name;
     unsigned bits;     /* of one register: 1, 8, 16, 32 or 64 */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What went wrong, in words, for the thread that it happened to. The function that first decides an error explains it. */
+/* Explanations of errors, in words, for the thread in which they happened. The function that first decides an error explains it. */
 #ifndef PAWL_LIB_EXPLAIN_H
 #define PAWL_LIB_EXPLAIN_H
 

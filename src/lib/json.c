@@ -77,7 +77,7 @@ static void put_quoted(FILE *out, const void *data, size_t len)
     putc('"', out);
 }
 
-/* What stands between an element and its predecessor. */
+/* Writes the separator between an element and its predecessor. */
 static void begin_element(struct json *j, const char *key)
 {
     assert(!j->done);

@@ -72,7 +72,7 @@ int kernel_check_memory(const struct kernel_params *p, const char *what, uint64_
 int kernel_open_plane(const struct kernel_params *p, const struct member *m, const char *program, bool fresh,
                       const struct netlock_memory *memory, struct plane **out)
 {
-    const struct coord_welcome *w = &m->welcome;
+    const struct coord_welcome *w = &m->welcome.said;
     const struct rack_config *c = &w->config;
     const struct net_addr at = p->station.member.at;
     uint32_t highest = c->machines;
@@ -89,7 +89,7 @@ int kernel_open_plane(const struct kernel_params *p, const struct member *m, con
                      .lease_ns = c->lease_ns,
                      .racks = c->racks,
                      .rack = rack,
-                     .ip = c->racks ? at.ip : 0},
+                     .ip = c->racks ? net_addr_v4(&at) : 0},
         .pins = p->pins,
         .fresh = fresh,
         .life = w->packet.head.generation,
@@ -150,11 +150,14 @@ int kernel_switch_run(const struct kernel_params *p)
     struct member m;
     if (plane_missing())
         return explain(-ENOTSUP, "%s", plane_missing());
+    if (!net_addr_is_v4(&p->station.member.at))
+        return explain(-EAFNOSUPPORT,
+                       "the programs for the kernel decide IPv4 packets only: --listen at an IPv4 address, or --soft");
     int rc = member_open(&m, &p->station.member);
     if (rc)
         return rc;
-    const char *program = program_of(m.welcome.design);
-    rc = check_space(p, &m.welcome);
+    const char *program = program_of(m.welcome.said.design);
+    rc = check_space(p, &m.welcome.said);
     if (!rc)
         rc = !strcmp(program, "netlock") ? kernel_netlock_run(p, &m) : kernel_fission_run(p, &m, program);
     member_close(&m);

@@ -93,7 +93,7 @@ static void be_quiet(struct care *c)
  * the process before left does not count: hosts report again what they reported to it. */
 static void begin_rebuilding(struct care *c, bool found)
 {
-    const struct coord_welcome *w = &c->member->welcome;
+    const struct coord_welcome *w = &c->member->welcome.said;
     be_quiet(c);
     if (found)
         memset(c->locks, 0, c->config.locks * sizeof *c->locks);
@@ -114,7 +114,7 @@ static void begin_rebuilding(struct care *c, bool found)
 
 static void take_config(struct care *c)
 {
-    const struct coord_welcome *w = &c->member->welcome;
+    const struct coord_welcome *w = &c->member->welcome.said;
     c->config = w->config.racks ? parts_config(&w->config, w->packet.head.to.port) : w->config;
 }
 
@@ -126,7 +126,7 @@ static bool rules_are_found(const struct care *c)
 
 static int care_begin(struct care *c, struct plane *p, struct member *m)
 {
-    const struct coord_welcome *w = &m->welcome;
+    const struct coord_welcome *w = &m->welcome.said;
     void *hosts, *locks;
     uint64_t bytes;
     if (w->config.machines >= REBUILD_MACHINES_MAX || (w->config.racks && w->packet.head.to.port >= w->config.racks) ||
@@ -212,7 +212,9 @@ static void receive(struct care *c)
         for (unsigned i = 0; i < c->batch.count; i++) {
             const void *data = c->batch.packet[i].data;
             uint32_t len = c->batch.packet[i].len;
-            if (coord_check(data, len, m->welcome.config.space))
+            if (len >= sizeof(struct packet_head) && member_asked(m, data, len, c->batch.packet[i].from))
+                continue;
+            if (coord_check(data, len, m->welcome.said.config.space))
                 on_coordinator(c, data, len, now);
             else if (len <= PACKET_MAX && !m->nonce_next)
                 answer_report(c, data, len, c->batch.packet[i].from);
@@ -250,8 +252,8 @@ static void look(struct care *c, uint64_t now)
         tell.head.epoch = c->live->epoch;
         tell.head.index = c->look_next;
         tell.token += (uint64_t)c->live->life << FISSION_TOKEN_LIFE_SHIFT;
-        const struct net_addr at = {.ip = c->hosts[heir].ip, .port = ntohs(c->hosts[heir].pool_port)};
-        const struct udp_out out = {.to = at, .len = sizeof tell, .data = &tell};
+        const struct udp_out out = {
+            .to = net_v4(c->hosts[heir].ip, ntohs(c->hosts[heir].pool_port)), .len = sizeof tell, .data = &tell};
         udp_send(&c->member->udp, &out, 1);
     }
     if (c->look_next < config->locks)
@@ -316,8 +318,8 @@ int kernel_fission_run(const struct kernel_params *p, struct member *m, const ch
     struct plane *plane = NULL;
     if (p->station.policy.alloc_given || p->station.policy.levels_given)
         return explain(-PAWL_ENOTSUP, "the space has the design '%s', which has neither --alloc nor --priorities",
-                       m->welcome.design);
-    int rc = check_locks(p, program, m->welcome.config.locks);
+                       m->welcome.said.design);
+    int rc = check_locks(p, program, m->welcome.said.config.locks);
     if (!rc)
         rc = kernel_open_plane(p, m, program, p->station.fresh, NULL, &plane);
     if (rc)

@@ -55,19 +55,19 @@ static bool find_host(void *ctx, struct place to, struct net_addr *out)
     if (to.machine == MACHINE_NONE || to.machine > k->highest || !k->hosts[to.machine].ip)
         return false;
     const struct plane_host h = k->hosts[to.machine];
-    *out = (struct net_addr){.ip = h.ip, .port = to.port == PORT_POOL || to.port == PORT_SERVER ? ntohs(h.pool_port) : to.port};
+    *out = net_v4(h.ip, to.port == PORT_POOL || to.port == PORT_SERVER ? ntohs(h.pool_port) : to.port);
     return true;
 }
 
 /* Lock servers on this machine: frames for them go up to the stack. Others are learnt from what they send. */
 static int tell_servers(struct keeper *k)
 {
-    const struct coord_welcome *w = &k->station.member.welcome;
+    const struct rack_welcome *w = &k->station.member.welcome;
     int rc = 0;
-    for (unsigned i = 0; i < w->config.servers && !rc; i++) {
-        const struct plane_host h = {.ip = w->servers[i].ip, .pool_port = htons(w->servers[i].port)};
-        if (h.ip == k->station.member.udp.at.ip)
-            rc = plane_set_host(k->plane, w->config.server[i], &h);
+    for (unsigned i = 0; i < w->said.config.servers && !rc; i++) {
+        const struct plane_host h = {.ip = net_addr_v4(&w->servers[i]), .pool_port = htons(w->servers[i].port)};
+        if (h.ip == net_addr_v4(&k->station.member.udp.at))
+            rc = plane_set_host(k->plane, w->said.config.server[i], &h);
     }
     return rc;
 }
@@ -122,7 +122,7 @@ static int open_memory(struct keeper *k)
         if (bytes < m.bytes)
             return explain(-EIO, "the program's memory is too small");
         if (!plane_found(k->plane)) {
-            netlock_switch_init(s->memory, &s->config, s->member.welcome.packet.head.generation, host_now());
+            netlock_switch_init(s->memory, &s->config, s->member.welcome.said.packet.head.generation, host_now());
             return 0;
         }
         if (!plane_live(k->plane)->torn)

@@ -30,6 +30,10 @@ static int explain_join(int rc, const struct member_params *p)
         return explain(rc, "the space '%s' has fewer racks", p->space);
     case -ENOENT:
         return explain(rc, "the coordinator at %s has no space '%s'", coordinator, p->space);
+    case COORD_FOREIGN:
+        return explain(rc, "the coordinator at %s has another space '%s' than the one that was joined", coordinator, p->space);
+    case -EPROTONOSUPPORT:
+        return explain(rc, "packets of the space '%s' have features that this build does not know", p->space);
     case -EOPNOTSUPP:
         return explain(rc, "the design of the space '%s' has no %s", p->space, p->is_switch ? "switch" : "lock servers");
     default:
@@ -39,9 +43,10 @@ static int explain_join(int rc, const struct member_params *p)
 
 static void take_welcome(struct member *m)
 {
-    const struct design *d = design_find(m->welcome.design);
+    const struct design *d = design_find(m->welcome.said.design);
     m->design = d ? d->packet : NULL;
-    m->rules = m->welcome.rules;
+    m->rules = m->welcome.said.rules;
+    m->join.identity = m->welcome.said.config.identity;
 }
 
 int member_open(struct member *m, const struct member_params *p)
@@ -57,7 +62,7 @@ int member_open(struct member *m, const struct member_params *p)
     m->join = (struct join_params){.coordinator = p->coordinator,
                                    .role = p->is_switch ? COORD_SWITCH : COORD_SERVER,
                                    .space = p->space,
-                                   .at = p->known_as.ip ? p->known_as : m->udp.at,
+                                   .at = net_addr_known(p->known_as) ? p->known_as : m->udp.at,
                                    .rack = p->rack,
                                    .nonce = world_random(&world_real) | 1};
     do {
@@ -100,14 +105,14 @@ void member_beat(struct member *m, uint16_t machine, uint64_t found)
     struct coord_beat b;
     struct coord_packet *p = &b.packet;
     memset(&b, 0, sizeof b);
-    coord_make(p, COORD_BEAT, m->welcome.packet.space, m->join.nonce);
-    p->head.from = m->welcome.packet.head.to;
-    p->head.epoch = m->welcome.packet.head.generation;
+    coord_make(p, COORD_BEAT, m->welcome.said.packet.space, &m->welcome.said.config.identity, m->join.nonce);
+    p->head.from = m->welcome.said.packet.head.to;
+    p->head.epoch = m->welcome.said.packet.head.generation;
     p->head.index = machine;
     p->head.generation = (uint32_t)min_u64(found, UINT32_MAX);
     p->role = m->join.role;
     p->at = m->join.at;
-    p->code = coord_config_sum(&m->welcome.config);
+    p->code = coord_config_sum(&m->welcome.said.config);
     b.rules = m->rules;
     tell(m, &b, sizeof b);
 }
@@ -120,6 +125,24 @@ void member_beat_if_due(struct member *m, uint64_t now)
     member_beat(m, 0, 0);
 }
 
+/* ---- questions ---- */
+
+bool member_asked(struct member *m, const void *data, uint32_t len, struct net_addr from)
+{
+    const struct packet_head *h = data;
+    if (h->family != PACKET_COORDINATOR || h->type != COORD_WHICH)
+        return false;
+    if (len == sizeof(struct coord_packet)) { /* the answer is not longer */
+        struct coord_packet answer;
+        coord_make(&answer, COORD_THIS, m->welcome.said.packet.space, &m->welcome.said.config.identity, h->nonce);
+        answer.head.from = m->welcome.said.packet.head.to;
+        answer.role = m->join.role;
+        const struct udp_out out = {.to = from, .len = sizeof answer, .data = &answer};
+        udp_send(&m->udp, &out, 1);
+    }
+    return true;
+}
+
 /* ---- joining anew ---- */
 
 void member_rejoin(struct member *m, uint64_t now)
@@ -127,7 +150,7 @@ void member_rejoin(struct member *m, uint64_t now)
     if (m->nonce_next)
         return;
     m->nonce_next = world_random(&world_real) | 1;
-    m->joining_until_ns = now + m->welcome.config.lease_ns / JOINING_SHARE;
+    m->joining_until_ns = now + m->welcome.said.config.lease_ns / JOINING_SHARE;
 }
 
 bool member_is_rejoining(struct member *m, uint64_t now)
@@ -141,7 +164,7 @@ void member_send_rejoin(struct member *m)
 {
     struct join_params j = m->join;
     j.nonce = m->nonce_next;
-    j.rack = m->welcome.packet.head.to.port + 1u; /* its own place */
+    j.rack = m->welcome.said.packet.head.to.port + 1u; /* its own place */
     struct coord_packet p = join_packet(&j);
     tell(m, &p, sizeof p);
 }
@@ -149,10 +172,12 @@ void member_send_rejoin(struct member *m)
 static enum member_news on_welcome(struct member *m, const struct coord_welcome *w, uint64_t now)
 {
     if (!m->nonce_next || now >= m->joining_until_ns || w->packet.head.nonce != m->nonce_next || w->packet.role != m->join.role ||
-        memcmp(&w->config, &m->welcome.config, sizeof w->config) != 0 || w->packet.head.to.port != m->welcome.packet.head.to.port ||
+        memcmp(&w->config, &m->welcome.said.config, sizeof w->config) != 0 ||
+        w->packet.head.to.port != m->welcome.said.packet.head.to.port ||
         !rack_rules_fine(&w->rules, (unsigned)max_u64(w->config.racks, 1)))
         return MEMBER_NOTHING;
-    m->welcome = *w;
+    if (!join_take(&m->welcome, w))
+        return MEMBER_NOTHING;
     m->join.nonce = m->nonce_next;
     m->nonce_next = 0;
     m->look_for = 0;
@@ -164,15 +189,15 @@ static enum member_news on_welcome(struct member *m, const struct coord_welcome 
 
 static enum member_news on_beat_ack(struct member *m, const struct coord_beat *b)
 {
-    const struct rack_config *c = &m->welcome.config;
+    const struct rack_config *c = &m->welcome.said.config;
     if (b->packet.head.index <= c->machines)
         m->look_for = (uint16_t)b->packet.head.index;
     for (unsigned i = 0; i < RACKS_MAX; i++)
-        if (b->switches[i].ip)
-            m->welcome.switches[i] = b->switches[i]; /* it may have joined later than all others, or moved */
+        if (net_addr_known(b->switches[i]))
+            m->welcome.said.switches[i] = b->switches[i]; /* it may have joined later than all others, or moved */
     if (!m->design->switch_rules || b->rules.version <= m->rules.version || !rack_rules_fine(&b->rules, c->racks))
         return MEMBER_NOTHING;
-    if (rules_concern(&m->rules, &b->rules, m->welcome.packet.head.to.port))
+    if (rules_concern(&m->rules, &b->rules, m->welcome.said.packet.head.to.port))
         return MEMBER_STALE;
     m->rules = b->rules;
     return MEMBER_RULES;
@@ -180,7 +205,11 @@ static enum member_news on_beat_ack(struct member *m, const struct coord_beat *b
 
 enum member_news member_packet(struct member *m, const void *data, uint32_t len, uint64_t now)
 {
-    const struct coord_packet *p = coord_check(data, len, m->welcome.config.space);
+    const struct coord_packet *p = coord_check(data, len, 0);
+    if (p && !coord_knows(&m->welcome.said.config.identity, p)) {
+        m->foreign++;
+        return MEMBER_NOTHING;
+    }
     if (p && p->head.type == COORD_WELCOME)
         return on_welcome(m, data, now);
     if (!p || p->head.nonce != m->join.nonce)

@@ -11,7 +11,7 @@
 
 struct member_params {
     struct net_addr at, coordinator;
-    struct net_addr known_as; /* where hosts send to, if something lies between; ip 0: `at` */
+    struct net_addr known_as; /* where hosts send to, if something lies between; none: `at` */
     const char *space;
     bool is_switch;
     unsigned rack;     /* of a switch, from 1 on; 0: whichever is free */
@@ -23,12 +23,13 @@ struct member_params {
 struct member {
     struct udp udp;
     struct join_params join;
-    struct coord_welcome welcome; /* the latest */
+    struct rack_welcome welcome; /* the latest */
     const struct packet_design *design;
     struct rack_rules rules;   /* by which it goes, if locks are divided */
     uint64_t nonce_next;       /* of the JOIN by which it joins anew; 0: it does not */
     uint64_t joining_until_ns; /* until then it decides nothing */
     uint64_t beat_ns;          /* when the next heartbeat is due */
+    uint64_t foreign;          /* packets of a coordinator that does not know the space which this member joined */
     uint16_t look_for;         /* the coordinator asks whether locks name this machine; 0: it does not ask */
 };
 
@@ -51,6 +52,9 @@ enum member_news {
     MEMBER_STALE,   /* new rules give it other locks, or its place was given away: it is to join anew */
 };
 enum member_news member_packet(struct member *m, const void *data, uint32_t len, uint64_t now);
+
+/* A question of any program that knows the member's address and not its space: answers it. False: the packet is something else. */
+bool member_asked(struct member *m, const void *data, uint32_t len, struct net_addr from);
 
 /* Joining anew, as if it had lost its state. From the beginning on the caller decides nothing: the welcome says which hosts can
  * hold something, and what is granted after that would not count. If no welcome comes in time, it goes on as it was. */

@@ -61,6 +61,7 @@ struct station {
     } kernel;
     struct {
         uint64_t packets, answers, lost, echoes; /* lost: no address is known for them */
+        uint64_t bad, alien, unreadable;         /* dropped: too short or long; of another space; of another version or features */
     } counts;
 };
 

@@ -13,7 +13,7 @@ struct peers {
     struct {
         struct place place;
         uint32_t life;
-        struct net_addr at; /* ip 0: the entry is free */
+        struct net_addr at; /* none: the entry is free */
         bool direct;        /* the packet came from the place itself */
     } entry[PEERS];
 };
@@ -26,7 +26,7 @@ static inline uint32_t peers_first(struct place p)
 static inline bool peers_find(const struct peers *t, struct place p, struct net_addr *out)
 {
     for (uint32_t i = peers_first(p), n = 0; n < PEERS_PROBES; n++, i = (i + 1) % PEERS)
-        if (t->entry[i].at.ip && t->entry[i].place.machine == p.machine && t->entry[i].place.port == p.port) {
+        if (net_addr_known(t->entry[i].at) && t->entry[i].place.machine == p.machine && t->entry[i].place.port == p.port) {
             *out = t->entry[i].at;
             return true;
         }
@@ -39,9 +39,10 @@ static inline void peers_learn(struct peers *t, struct place p, uint32_t life, s
     uint32_t first = peers_first(p), to = first;
     for (uint32_t i = first, n = 0; n < PEERS_PROBES; n++, i = (i + 1) % PEERS) {
         bool same = t->entry[i].place.machine == p.machine && t->entry[i].place.port == p.port;
-        if (same && t->entry[i].at.ip && (t->entry[i].life > life || (t->entry[i].life == life && t->entry[i].direct && !direct)))
+        if (same && net_addr_known(t->entry[i].at) &&
+            (t->entry[i].life > life || (t->entry[i].life == life && t->entry[i].direct && !direct)))
             return;
-        if (same || !t->entry[i].at.ip) {
+        if (same || !net_addr_known(t->entry[i].at)) {
             to = i;
             break;
         }

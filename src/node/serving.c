@@ -15,7 +15,7 @@ int pawl_serve(const char *where, const char *at, pawl_apply apply, void *ctx, v
     struct station s;
     struct station_params p = {.member = {.stop = stop, .deadline = world_now(&world_real) + JOIN_NS}};
     static_assert(_Generic((sig_atomic_t)0, int : 1, default : 0), "what a handler of signals sets");
-    if (strncmp(where, scheme, sizeof scheme - 1) || net_addr_parse(at, &p.member.at))
+    if (strncmp(where, scheme, sizeof scheme - 1) || net_addr_resolve(at, &p.member.at))
         return explain(-EINVAL, "'%s' is not pawl://ADDRESS:PORT/SPACE, or '%s' not ADDRESS:PORT", where, at);
     int rc = net_where_parse(where + sizeof scheme - 1, &w);
     if (rc)
@@ -26,7 +26,7 @@ int pawl_serve(const char *where, const char *at, pawl_apply apply, void *ctx, v
     if (rc)
         return rc;
     if (!s.member.design->server_apply) {
-        rc = explain(-PAWL_ENOTSUP, "the design '%s' of %s has no data beside its locks", s.member.welcome.design, where);
+        rc = explain(-PAWL_ENOTSUP, "the design '%s' of %s has no data beside its locks", s.member.welcome.said.design, where);
         station_close(&s);
         return rc;
     }

@@ -26,7 +26,7 @@ static void *zeroed(uint64_t bytes)
 static void begin(struct station *s, bool fresh)
 {
     const struct packet_design *d = s->member.design;
-    const struct coord_welcome *w = &s->member.welcome;
+    const struct coord_welcome *w = &s->member.welcome.said;
     uint32_t life = w->packet.head.generation;
     assert(life && s->memory); /* I6: late packets of former lives are recognised by it */
     if (!s->is_switch) {
@@ -44,7 +44,7 @@ static void begin(struct station *s, bool fresh)
 
 static void take_config(struct station *s, uint64_t switch_locks)
 {
-    const struct coord_welcome *w = &s->member.welcome;
+    const struct coord_welcome *w = &s->member.welcome.said;
     struct rack_config *c = &s->config;
     *c = w->config;
     c->switch_locks = switch_locks;
@@ -57,7 +57,7 @@ static void take_config(struct station *s, uint64_t switch_locks)
 
 static int take_policy(struct station *s, const struct switch_policy *p)
 {
-    const char *name = s->member.welcome.design;
+    const char *name = s->member.welcome.said.design;
     const struct design *d = design_find(name);
     s->tuned = p->alloc_given || p->levels_given;
     if (!s->tuned)
@@ -74,7 +74,7 @@ static int take_room(struct station *s, uint64_t switch_locks)
     if (!s->is_switch || !switch_locks || switch_locks >= s->config.locks)
         return 0;
     if (!s->member.design->spills)
-        return explain(-PAWL_ENOTSUP, "the design '%s' decides all locks in the switch: no --room", s->member.welcome.design);
+        return explain(-PAWL_ENOTSUP, "the design '%s' decides all locks in the switch: no --room", s->member.welcome.said.design);
     if (!s->config.servers)
         return explain(-PAWL_ELIMIT, "--room is for less than all locks, and the space has no lock servers for the others: "
                                      "pawl serve --servers");
@@ -90,7 +90,8 @@ int station_adopt(struct station *s, const struct member *m, const struct statio
     s->spin_ns = p->spin_ns;
     s->stop = p->member.stop;
     if (!m->design || (s->is_switch ? !m->design->switch_packet : !m->design->server_packet))
-        return explain(-PAWL_ENOTSUP, "the design '%s' has no %s", m->welcome.design, s->is_switch ? "switch" : "lock servers");
+        return explain(-PAWL_ENOTSUP, "the design '%s' has no %s", m->welcome.said.design,
+                       s->is_switch ? "switch" : "lock servers");
     int rc = take_policy(s, &p->policy);
     if (rc)
         return rc;
@@ -134,12 +135,12 @@ void station_close(struct station *s)
  * answer to the same JOIN. Hosts are let in only afterwards. */
 void station_meet(struct station *s)
 {
-    const struct coord_welcome *w = &s->member.welcome;
+    const struct coord_welcome *w = &s->member.welcome.said;
     bool complete = !s->member.design->switch_packet || !w->config.servers;
     while (!complete && !*s->stop) {
-        complete = w->switches[s->config.rack].ip != 0;
+        complete = net_addr_known(w->switches[s->config.rack]);
         for (unsigned i = 0; i < w->config.servers; i++)
-            complete = complete && w->servers[i].ip;
+            complete = complete && net_addr_known(s->member.welcome.servers[i]);
         if (complete)
             break;
         nanosleep(&(struct timespec){.tv_nsec = MEET_NS}, NULL);
@@ -149,13 +150,13 @@ void station_meet(struct station *s)
 
 static bool address_of(const struct station *s, const struct packet_head *h, struct net_addr *out)
 {
-    const struct rack_config *c = &s->member.welcome.config;
+    const struct rack_config *c = &s->member.welcome.said.config;
     struct place to = h->to;
-    bool by_switch =
-        !s->is_switch && s->member.design->spills && s->member.welcome.switches[0].ip; /* which knows where the lock is */
+    bool by_switch = !s->is_switch && s->member.design->spills &&
+                     net_addr_known(s->member.welcome.said.switches[0]); /* which knows where the lock is */
     if (to.machine == MACHINE_SWITCH || by_switch) {
-        *out = s->member.welcome.switches[rack_switch_of(c, h)];
-        return out->ip != 0;
+        *out = s->member.welcome.said.switches[rack_switch_of(c, h)];
+        return net_addr_known(*out);
     }
     if (to.machine == MACHINE_STEWARD) {
         *out = s->member.join.coordinator;
@@ -168,8 +169,8 @@ static bool address_of(const struct station *s, const struct packet_head *h, str
         }
     if (peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out)))
         return true;
-    *out = s->member.welcome.switches[0]; /* a server's answer to a host that has not spoken to it */
-    return !s->is_switch && out->ip;
+    *out = s->member.welcome.said.switches[0]; /* a server's answer to a host that has not spoken to it */
+    return !s->is_switch && net_addr_known(*out);
 }
 
 static void changing(const struct station *s, bool begins)
@@ -245,9 +246,9 @@ static void look(struct station *s, struct outbox *out)
 static bool is_station(const struct station *s, struct net_addr from)
 {
     for (unsigned i = 0; i < RACKS_MAX; i++)
-        if (net_addr_is(from, s->member.welcome.switches[i]))
+        if (net_addr_is(from, s->member.welcome.said.switches[i]))
             return true;
-    for (unsigned i = 0; i < s->member.welcome.config.servers; i++)
+    for (unsigned i = 0; i < s->member.welcome.said.config.servers; i++)
         if (net_addr_is(from, s->member.welcome.servers[i]))
             return true;
     return false;
@@ -257,13 +258,24 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
 {
     const struct packet_head *h = data;
     s->counts.packets++;
-    if (len < sizeof *h || len > PACKET_MAX || h->version != PACKET_VERSION)
+    if (len < sizeof *h || len > PACKET_MAX) {
+        s->counts.bad++;
         return;
-    const struct rack_config *c = &s->member.welcome.config;
+    }
+    if (!packet_readable(h)) {
+        s->counts.unreadable++;
+        return;
+    }
+    if (member_asked(&s->member, data, len, from))
+        return;
+    const struct rack_config *c = &s->member.welcome.said.config;
     bool mine = h->family == PACKET_COORDINATOR || !c->racks ? h->space == c->space : h->space == rack_space_id(c, s->config.rack);
-    if (!mine)
+    if (!mine) {
+        s->counts.alien++;
         return;
-    bool known = h->from.machine && (h->from.machine <= s->member.welcome.config.machines || h->from.machine == MACHINE_OPERATOR);
+    }
+    bool known =
+        h->from.machine && (h->from.machine <= s->member.welcome.said.config.machines || h->from.machine == MACHINE_OPERATOR);
     if (known && !(s->member.design->relayed && s->member.design->relayed(data, len)))
         peers_learn(s->peers, h->from, h->epoch, from, !is_station(s, from));
     if (h->family == PACKET_COORDINATOR)
@@ -283,7 +295,7 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
 static bool is_echo(struct station *s, const void *data, uint32_t len)
 {
     const struct packet_head *h = data;
-    if (len < sizeof *h || len > PACKET_MAX || h->version != PACKET_VERSION || h->family != PACKET_ECHO)
+    if (len < sizeof *h || len > PACKET_MAX || !packet_readable(h) || h->family != PACKET_ECHO)
         return false;
     s->counts.echoes++;
     return h->type != 0;
@@ -302,7 +314,7 @@ static uint64_t tick(struct station *s, struct outbox *out)
     flush(s, out);
     if (!joins)
         member_beat_if_due(&s->member, now);
-    return min_u64(next > now ? next - now : 0, min_u64(LOOK_NS, s->member.welcome.config.retry_ns * 4));
+    return min_u64(next > now ? next - now : 0, min_u64(LOOK_NS, s->member.welcome.said.config.retry_ns * 4));
 }
 
 void station_run(struct station *s)

@@ -128,7 +128,7 @@ static int load_program(const struct afxdp *a)
         {.code = BPF_ALU64 | BPF_AND | BPF_K, .dst_reg = 4, .imm = htons(0x3fff)},
         UNLESS(4, 0, PASS_AT, 13),
         LOAD(BPF_W, 4, 2, sizeof(struct ethhdr) + offsetof(struct iphdr, daddr)),
-        UNLESS(4, a->at.ip, PASS_AT, 15),
+        UNLESS(4, net_addr_v4(&a->at), PASS_AT, 15),
         LOAD(BPF_H, 4, 2, sizeof(struct ethhdr) + sizeof(struct iphdr) + offsetof(struct udphdr, dest)),
         UNLESS(4, htons(a->at.port), PASS_AT, 17),
         LOAD(BPF_W, 2, 1, offsetof(struct xdp_md, rx_queue_index)),
@@ -265,7 +265,7 @@ static int find_device(struct afxdp *a)
         return -errno;
     for (const struct ifaddrs *i = all; i && !a->device[0]; i = i->ifa_next)
         if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET &&
-            ((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr.s_addr == a->at.ip)
+            ((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr.s_addr == net_addr_v4(&a->at))
             snprintf(a->device, sizeof a->device, "%s", i->ifa_name);
     freeifaddrs(all);
     a->ifindex = if_nametoindex(a->device);
@@ -282,6 +282,8 @@ static int find_device(struct afxdp *a)
 
 int afxdp_open(struct net_addr at, struct afxdp **out, char why[AFXDP_WHY])
 {
+    if (!net_addr_is_v4(&at))
+        return fail(why, "AF_XDP is for IPv4 here", -EAFNOSUPPORT);
     struct afxdp *a = calloc(1, sizeof *a);
     if (!a)
         return fail(why, "no memory", -ENOMEM);
@@ -354,7 +356,7 @@ static void take(struct afxdp *a, const uint8_t *frame, uint32_t len, struct udp
     struct frame_packet p;
     if (!frame_take_apart(frame, len, a->at, &p))
         return;
-    learn(a, p.from.ip, p.mac);
+    learn(a, net_addr_v4(&p.from), p.mac);
     memcpy(batch->packet[batch->count].data, p.data, p.len);
     batch->packet[batch->count].len = p.len;
     batch->packet[batch->count].from = p.from;
@@ -409,7 +411,7 @@ unsigned afxdp_send(struct afxdp *a, const struct udp_out *packets, unsigned cou
     collect(a);
     for (const uint8_t *mac; sent < count && a->spares; sent++, at++) {
         const struct udp_out *p = &packets[sent];
-        if (p->len > PACKET_MAX || !(mac = find_peer(a, p->to.ip, now)))
+        if (p->len > PACKET_MAX || !(mac = find_peer(a, net_addr_v4(&p->to), now)))
             break;
         uint32_t frame = a->spare[--a->spares];
         frame_put_together(a->memory + frame, a->at, a->mac, mac, p);

@@ -46,14 +46,14 @@ bool frame_take_apart(const uint8_t *frame, uint32_t len, struct net_addr at, st
     memcpy(&ip, frame + sizeof eth, sizeof ip);
     memcpy(&udp, frame + sizeof eth + sizeof ip, sizeof udp);
     if (eth.h_proto != htons(ETH_P_IP) || ip.version != 4 || ip.ihl != 5 || ip.protocol != IPPROTO_UDP ||
-        (ip.frag_off & htons(0x3fff)) || ip.daddr != at.ip || udp.dest != htons(at.port))
+        (ip.frag_off & htons(0x3fff)) || ip.daddr != net_addr_v4(&at) || udp.dest != htons(at.port))
         return false;
     uint32_t udp_len = ntohs(udp.len), bytes = udp_len - (uint32_t)sizeof udp;
     if (udp_len < sizeof udp || ntohs(ip.tot_len) < sizeof ip + udp_len || len - FRAME_HEADS < bytes || bytes > PACKET_MAX)
         return false;
     if (add_up(&ip, sizeof ip, 0) != 0xffff || !is_sound(&ip, &udp, frame + FRAME_HEADS))
         return false;
-    *out = (struct frame_packet){.from = {.ip = ip.saddr, .port = ntohs(udp.source)}, .len = bytes, .data = frame + FRAME_HEADS};
+    *out = (struct frame_packet){.from = net_v4(ip.saddr, ntohs(udp.source)), .len = bytes, .data = frame + FRAME_HEADS};
     memcpy(out->mac, eth.h_source, sizeof out->mac);
     return true;
 }
@@ -71,8 +71,8 @@ void frame_put_together(uint8_t *frame, struct net_addr at, const uint8_t from[F
                        .frag_off = htons(0x4000),
                        .ttl = 64,
                        .protocol = IPPROTO_UDP,
-                       .saddr = at.ip,
-                       .daddr = p->to.ip};
+                       .saddr = net_addr_v4(&at),
+                       .daddr = net_addr_v4(&p->to)};
     ip.check = (uint16_t)~add_up(&ip, sizeof ip, 0);
     memcpy(frame, &eth, sizeof eth);
     memcpy(frame + sizeof eth, &ip, sizeof ip);

@@ -6,8 +6,16 @@
 
 #include <stdint.h>
 
-#define PACKET_VERSION 1
+#define PACKET_VERSION 2
 #define PACKET_MAX 1400u /* bytes of one packet, head included: the usual MTU less Ethernet, IP and UDP heads and a tunnel's */
+
+/* Bits of the head's `features`: what a receiver must know to read the packet. A packet with an unknown bit is refused as a whole
+ * and counted, so that a member of an older build changes nothing by a packet that it misreads. */
+enum packet_features {
+    PACKET_TAGGED = 1 << 0, /* room: `tag` authenticates the packet */
+    PACKET_MANY = 1 << 1,   /* room: a struct packet_many follows the head, and then so many requests */
+};
+#define PACKET_FEATURES 0u /* those that this build reads and may send */
 
 /* Whose packet it is: the byte `family`. */
 enum packet_family {
@@ -34,11 +42,12 @@ struct place {
 #define PORT_SERVER 1u /* the machine's lock server, if it has one */
 
 struct packet_head {
-    uint8_t version;     /* PACKET_VERSION */
-    uint8_t head_len;    /* sizeof(struct packet_head): what comes after starts there */
+    uint8_t version;     /* PACKET_VERSION: it says how long the head is, too */
+    uint8_t features;    /* enum packet_features */
     uint8_t family;      /* enum packet_family */
     uint8_t type;        /* the family's */
-    uint32_t space;      /* which space; packets for another are dropped */
+    uint32_t space;      /* the short id of the space, bound to its long one at joining; packets for another are dropped */
+    uint64_t tag;        /* PACKET_TAGGED: over the rest of the packet; else 0 */
     uint32_t epoch;      /* of the rack's membership: packets from before a recovery are told apart */
     uint32_t generation; /* of the lock's index: an index is used again only with a higher one */
     uint64_t index;      /* which lock */
@@ -46,6 +55,23 @@ struct packet_head {
     struct place from;
     struct place to;
 };
-_Static_assert(sizeof(struct packet_head) == 40, "no padding");
+_Static_assert(sizeof(struct packet_head) == 48, "no padding");
+
+/* What follows the head of a packet with PACKET_MANY. */
+struct packet_many {
+    uint8_t count; /* requests: 1 to PACKET_MANY_MAX */
+    uint8_t zero[7];
+};
+_Static_assert(sizeof(struct packet_many) == 8, "no padding");
+#define PACKET_MANY_MAX 16u         /* what a switch decides in a bounded loop */
+#define PACKET_MANY_REQUEST_MAX 80u /* bytes of one of them */
+_Static_assert(sizeof(struct packet_head) + sizeof(struct packet_many) + PACKET_MANY_MAX * PACKET_MANY_REQUEST_MAX <= PACKET_MAX,
+               "in one packet");
+
+/* Whether this build reads the packet. The first thing that every receiver asks about a packet that is as long as a head. */
+static inline _Bool packet_readable(const struct packet_head *h)
+{
+    return h->version == PACKET_VERSION && !(h->features & ~PACKET_FEATURES);
+}
 
 #endif

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,53 +17,123 @@
 #define SLOW_SHARE 32u         /* looks past the stack for one at the socket: microseconds */
 #define BUFFER_BYTES (4 << 20) /* of the kernel, in each direction, as far as it allows */
 
+/* The port after the last colon, and the host before it, without brackets. */
+static int split(const char *text, char *host, size_t room, uint16_t *port)
+{
+    const char *colon = strrchr(text, ':');
+    char *end;
+    if (!colon || colon[1] < '0' || colon[1] > '9')
+        return -EINVAL;
+    errno = 0;
+    unsigned long number = strtoul(colon + 1, &end, 10);
+    if (errno || *end || number > UINT16_MAX)
+        return -EINVAL;
+    size_t len = (size_t)(colon - text);
+    bool brackets = len > 2 && text[0] == '[' && text[len - 1] == ']';
+    if (brackets) {
+        text++;
+        len -= 2;
+    }
+    if (!len || len >= room || (!brackets && memchr(text, ':', len)))
+        return -EINVAL;
+    memcpy(host, text, len);
+    host[len] = 0;
+    *port = (uint16_t)number;
+    return brackets;
+}
+
 int net_addr_parse(const char *text, struct net_addr *out)
 {
-    char host[INET_ADDRSTRLEN];
-    const char *colon = strrchr(text, ':');
+    char host[INET6_ADDRSTRLEN];
     struct in_addr ip;
-    char *end;
-    if (!colon || (size_t)(colon - text) >= sizeof host || !colon[1] || colon[1] == '-' || colon[1] == '+')
+    struct net_addr a = {.port = 0};
+    int brackets = split(text, host, sizeof host, &a.port);
+    if (brackets < 0)
+        return brackets;
+    if (brackets && inet_pton(AF_INET6, host, a.ip) != 1)
         return -EINVAL;
-    memcpy(host, text, (size_t)(colon - text));
-    host[colon - text] = 0;
-    errno = 0;
-    unsigned long port = strtoul(colon + 1, &end, 10);
-    if (errno || *end || port > UINT16_MAX || inet_pton(AF_INET, host, &ip) != 1)
+    if (!brackets && inet_pton(AF_INET, host, &ip) != 1)
         return -EINVAL;
-    *out = (struct net_addr){.ip = ip.s_addr, .port = (uint16_t)port};
+    *out = brackets ? a : net_v4(ip.s_addr, a.port);
     return 0;
+}
+
+static struct net_addr net_addr_of(const union net_name *s)
+{
+    if (likely(s->any.sa_family == AF_INET))
+        return net_v4(s->v4.sin_addr.s_addr, ntohs(s->v4.sin_port));
+    struct net_addr a = {.port = ntohs(s->v6.sin6_port)};
+    memcpy(a.ip, &s->v6.sin6_addr, sizeof a.ip);
+    return a;
+}
+
+#define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_" /* of host names */
+
+int net_addr_resolve(const char *text, struct net_addr *out)
+{
+    char host[NI_MAXHOST];
+    uint16_t port;
+    struct addrinfo *found = NULL;
+    const struct addrinfo wanted = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_DGRAM, .ai_flags = AI_ADDRCONFIG};
+    if (!net_addr_parse(text, out))
+        return 0;
+    int rc = split(text, host, sizeof host, &port);
+    if (rc)
+        return -EINVAL; /* a name has no brackets */
+    if (strspn(host, "0123456789.") == strlen(host) || strspn(host, NAME_CHARS) != strlen(host))
+        return -EINVAL; /* an address that is none: the resolver would take "127.1" for one */
+    rc = getaddrinfo(host, NULL, &wanted, &found);
+    for (const struct addrinfo *i = found; i && !rc; i = i->ai_next) {
+        union net_name name = {0};
+        if ((i->ai_family != AF_INET && i->ai_family != AF_INET6) || i->ai_addrlen > sizeof name)
+            continue;
+        memcpy(&name, i->ai_addr, i->ai_addrlen);
+        if (i->ai_family == AF_INET6 && name.v6.sin6_scope_id)
+            continue; /* of one link: it has no meaning elsewhere */
+        *out = net_addr_at_port(net_addr_of(&name), port);
+        freeaddrinfo(found);
+        return 0;
+    }
+    if (found)
+        freeaddrinfo(found);
+    return rc == EAI_AGAIN ? -EAGAIN : rc == EAI_MEMORY ? -ENOMEM : -ENOENT;
+}
+
+void net_addr_print_ip(struct net_addr a, char out[NET_ADDR_TEXT])
+{
+    bool v4 = net_addr_is_v4(&a);
+    inet_ntop(v4 ? AF_INET : AF_INET6, a.ip + (v4 ? NET_V4_PREFIX : 0), out, NET_ADDR_TEXT);
 }
 
 void net_addr_print(struct net_addr a, char out[NET_ADDR_TEXT])
 {
-    const struct in_addr ip = {.s_addr = a.ip};
-    char host[INET_ADDRSTRLEN] = "";
-    inet_ntop(AF_INET, &ip, host, sizeof host);
-    snprintf(out, NET_ADDR_TEXT, "%s:%u", host, a.port);
+    char ip[NET_ADDR_TEXT];
+    net_addr_print_ip(a, ip);
+    snprintf(out, NET_ADDR_TEXT, net_addr_is_v4(&a) ? "%.46s:%u" : "[%.46s]:%u", ip, a.port);
 }
 
-static struct sockaddr_in sockaddr_of(struct net_addr a)
+static socklen_t name_of(const struct net_addr *a, union net_name *out)
 {
-    return (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = a.ip, .sin_port = htons(a.port)};
-}
-
-static struct net_addr net_addr_of(const struct sockaddr_in *s)
-{
-    return (struct net_addr){.ip = s->sin_addr.s_addr, .port = ntohs(s->sin_port)};
+    if (likely(net_addr_is_v4(a))) {
+        out->v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = net_addr_v4(a), .sin_port = htons(a->port)};
+        return sizeof out->v4;
+    }
+    out->v6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(a->port)};
+    memcpy(&out->v6.sin6_addr, a->ip, sizeof a->ip);
+    return sizeof out->v6;
 }
 
 int udp_open(struct udp *u, struct net_addr at)
 {
-    struct sockaddr_in name = sockaddr_of(at);
-    socklen_t len = sizeof name;
+    union net_name name = {0};
+    socklen_t len = name_of(&at, &name);
     int bytes = BUFFER_BYTES;
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(name.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes); /* less is slower, not wrong */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    if (bind(fd, (struct sockaddr *)&name, sizeof name) || getsockname(fd, (struct sockaddr *)&name, &len)) {
+    if (bind(fd, &name.any, len) || getsockname(fd, &name.any, &len)) {
         int rc = -errno;
         close(fd);
         return rc;
@@ -82,15 +153,15 @@ void udp_close(struct udp *u)
 
 int udp_source_for(struct net_addr to, struct net_addr *out)
 {
-    struct sockaddr_in name = sockaddr_of(to);
-    socklen_t len = sizeof name;
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    union net_name name = {0};
+    socklen_t len = name_of(&to, &name);
+    int fd = socket(name.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    int rc = connect(fd, (struct sockaddr *)&name, sizeof name) || getsockname(fd, (struct sockaddr *)&name, &len) ? -errno : 0;
+    int rc = connect(fd, &name.any, len) || getsockname(fd, &name.any, &len) ? -errno : 0;
     close(fd);
     if (!rc)
-        *out = (struct net_addr){.ip = name.sin_addr.s_addr};
+        *out = net_addr_at_port(net_addr_of(&name), 0);
     return rc;
 }
 
@@ -153,7 +224,7 @@ void udp_send(struct udp *u, const struct udp_out *packets, unsigned count)
 {
     struct mmsghdr messages[UDP_BATCH];
     struct iovec parts[UDP_BATCH];
-    struct sockaddr_in names[UDP_BATCH];
+    union net_name names[UDP_BATCH];
     if (u->fast) {
         unsigned sent = afxdp_send(u->fast, packets, count);
         packets += sent;
@@ -163,10 +234,9 @@ void udp_send(struct udp *u, const struct udp_out *packets, unsigned count)
         unsigned n = (unsigned)min_u64(count - done, UDP_BATCH);
         for (unsigned i = 0; i < n; i++) {
             const struct udp_out *p = &packets[done + i];
-            names[i] = sockaddr_of(p->to);
+            socklen_t len = name_of(&p->to, &names[i]);
             parts[i] = (struct iovec){.iov_base = (void *)(uintptr_t)p->data, .iov_len = p->len};
-            messages[i].msg_hdr =
-                (struct msghdr){.msg_name = &names[i], .msg_namelen = sizeof names[i], .msg_iov = &parts[i], .msg_iovlen = 1};
+            messages[i].msg_hdr = (struct msghdr){.msg_name = &names[i], .msg_namelen = len, .msg_iov = &parts[i], .msg_iovlen = 1};
         }
         int sent =
             n == 1 ? (sendmsg(u->fd, &messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1) : sendmmsg(u->fd, messages, n, MSG_DONTWAIT);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packets over UDP: sockets, batches, and waiting that spins briefly before it sleeps. IPv4. */
+/* Packets over UDP: sockets, batches, and waiting that spins briefly before it sleeps. IPv4 and IPv6. */
 #ifndef PAWL_WIRE_UDP_H
 #define PAWL_WIRE_UDP_H
 
@@ -8,25 +8,73 @@
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 
-/* Plain data: travels in packets and lies in shared memory. One word, which can be exchanged as a whole. */
+/* Plain data: travels in packets and lies in shared memory. */
 struct net_addr {
-    _Alignas(8) uint32_t ip; /* in the order of the network; 0: none */
-    uint16_t port;           /* in the machine's */
-    uint16_t pad;
+    _Alignas(8) uint8_t ip[16]; /* IPv6, or IPv4 as ::ffff:a.b.c.d; all zero: none */
+    uint16_t port;              /* in the machine's order */
+    uint16_t pad[3];
 };
+static_assert(sizeof(struct net_addr) == 24, "no padding");
 
-#define NET_ADDR_TEXT 24
+#define NET_ADDR_TEXT 56 /* "[" an IPv6 address "]:" a port */
 
-/* "127.0.0.1:7000". -EINVAL if it is not that. */
+/* "127.0.0.1:7000" or "[::1]:7000". -EINVAL if it is neither. An address with a zone is refused, since it has a meaning on one
+ * machine only, and addresses travel. */
 int net_addr_parse(const char *text, struct net_addr *out);
+
+/* The same with a host name instead of the address: asks the resolver, and may wait for it. -EINVAL: not of that form; -ENOENT: no
+ * such host, or it has no address; -EAGAIN: the resolver does not answer. */
+int net_addr_resolve(const char *text, struct net_addr *out);
 void net_addr_print(struct net_addr a, char out[NET_ADDR_TEXT]);
+
+/* The address without its port. */
+void net_addr_print_ip(struct net_addr a, char out[NET_ADDR_TEXT]);
+
+#define NET_V4_PREFIX 12u /* bytes of ::ffff: before an IPv4 address */
+
+/* ip: in the order of the network. */
+static inline struct net_addr net_v4(uint32_t ip, uint16_t port)
+{
+    struct net_addr a = {.ip = {[10] = 0xff, [11] = 0xff}, .port = port};
+    memcpy(a.ip + NET_V4_PREFIX, &ip, sizeof ip);
+    return a;
+}
+
+static inline bool net_addr_is_v4(const struct net_addr *a)
+{
+    static const uint8_t prefix[NET_V4_PREFIX] = {[10] = 0xff, [11] = 0xff};
+    return !memcmp(a->ip, prefix, sizeof prefix);
+}
+
+/* In the order of the network; 0 if it is no IPv4 address. */
+static inline uint32_t net_addr_v4(const struct net_addr *a)
+{
+    uint32_t ip;
+    memcpy(&ip, a->ip + NET_V4_PREFIX, sizeof ip);
+    return net_addr_is_v4(a) ? ip : 0;
+}
+
+/* Whether it names a machine: it is neither absent nor the address that stands for all of this machine's. */
+static inline bool net_addr_known(struct net_addr a)
+{
+    static const uint8_t none[sizeof a.ip];
+    return net_addr_is_v4(&a) ? net_addr_v4(&a) != 0 : memcmp(a.ip, none, sizeof none) != 0;
+}
 
 static inline bool net_addr_is(struct net_addr a, struct net_addr b)
 {
-    return a.ip == b.ip && a.port == b.port;
+    return !memcmp(a.ip, b.ip, sizeof a.ip) && a.port == b.port;
+}
+
+/* The same machine, another port. */
+static inline struct net_addr net_addr_at_port(struct net_addr a, uint16_t port)
+{
+    a.port = port;
+    return a;
 }
 
 struct afxdp;
@@ -47,13 +95,20 @@ int udp_source_for(struct net_addr to, struct net_addr *out);
 
 #define UDP_BATCH 32u
 
+/* An address as the kernel has it. */
+union net_name {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
 /* Zeroed before its first use; large: not on a stack that is short. It does not move. */
 struct udp_batch {
     unsigned count;
     bool ready; /* what follows points to the packets */
     struct mmsghdr messages[UDP_BATCH];
     struct iovec parts[UDP_BATCH];
-    struct sockaddr_in names[UDP_BATCH];
+    union net_name names[UDP_BATCH];
     struct {
         struct net_addr from;
         uint32_t len; /* more than PACKET_MAX: was cut off */

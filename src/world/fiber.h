@@ -26,7 +26,7 @@ struct fiber {
     enum fiber_state state;
     bool guarded; /* the guard page is in place */
     struct fiber *next_free;
-    /* What the sanitizers want to know; unused without them. */
+    /* For the sanitizers; unused without them. */
     void *asan_fake, *asan_resumer_fake;
     const void *asan_resumer_stack;
     size_t asan_resumer_bytes;

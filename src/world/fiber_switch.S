@@ -38,7 +38,7 @@ fiber_switch:
     .p2align 4
 fiber_boot:
     .cfi_startproc
-    .cfi_undefined rip /* nobody called this: a backtrace ends here */
+    .cfi_undefined rip /* this has no caller: a backtrace ends here */
     endbr64
     mov %r12, %rdi
     call fiber_main

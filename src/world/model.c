@@ -20,7 +20,7 @@ static const struct model_field_info infos[MODEL_FIELDS] = {MODEL_FIELDS_EACH(MO
 #define PASS "no source of this testbed says that they wait for atomics"
 #define IBTA "InfiniBand Architecture Specification 1.2.1, 9.7.6.1.3: 4.096 us times 2^8; exponent chosen below common leases"
 
-/* What no testbed states and all models take alike. */
+/* Values that no testbed states, the same in all models. */
 #define COMMON                                                                                                                     \
     ASSUMED(rmw_window_ns, 150, PCIE "; a quarter to a third of it between the read's sampling and the write"),                    \
         ASSUMED(tear_ns, 50, "one cache line after another over PCIe: " PCIE),                                                     \
@@ -33,7 +33,7 @@ static const struct model_field_info infos[MODEL_FIELDS] = {MODEL_FIELDS_EACH(MO
 
 #define CONTEXTS ASSUMED(contexts, 450, "ALock 2: message rate falls beyond 450 connections")
 
-/* NICs of the mlx5 generation: what they have in common, and those with one 100 Gb/s port. */
+/* NICs of the mlx5 generation: their common values, and those with one 100 Gb/s port. */
 #define MLX5_COMMON(read, loopback)                                                                                                \
     ASSUMED(inbound_read_ns, read, "READs about a quarter below WRITEs: " KALIA ", Connect-IB"),                                   \
         ASSUMED(inbound_atomic_ns, 20, "spread atomics near 50 M/s on mlx5: " KALIA ", Connect-IB"),                               \
@@ -59,7 +59,7 @@ static const struct model_field_info infos[MODEL_FIELDS] = {MODEL_FIELDS_EACH(MO
 static const struct model models[] = {
     {
         .name = "default",
-        .about = "a small rack of today: two clients' hosts and one server behind one switch, 100 Gb/s NICs; nobody's testbed",
+        .about = "a small rack of today: two clients' hosts and one server behind one switch, 100 Gb/s NICs; not a paper's testbed",
         .values = {COMMON, MLX5_NIC, UNSAID, ASSUMED(propagation_ns, 950, "a 2 us round trip: ShiftLock 1, Citron 3.5.5"),
                    ASSUMED(jitter_ns, 100, "a few per cent of the round trip"),
                    ASSUMED(poll_ns, 1000, "half a round trip, so that polling does not fill the NIC"),

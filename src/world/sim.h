@@ -222,8 +222,8 @@ static inline uint64_t sim_nic_serve(uint64_t *free_ns, uint64_t now_ns, uint64_
     return *free_ns;
 }
 
-/* What a verb pays for its connection's context: nothing while all contexts fit, else the miss penalty with the
- * probability that random replacement gives in the long run. */
+/* The cost of a verb's connection context: nothing while all contexts fit, else the miss penalty with the probability that random
+ * replacement gives in the long run. */
 uint64_t sim_nic_context_ns(struct sim_host *host);
 
 /* ---- processes ---- */
@@ -287,7 +287,7 @@ bool sim_fault_draw(struct sim *sim, enum fault kind);
 uint64_t sim_path_blocked_until(const struct sim *sim, uint32_t from, uint32_t to);
 void sim_partition(struct sim *sim, uint32_t from, uint32_t to, uint64_t until_ns);
 
-/* Faults stop, partitions and pauses end; what is down comes back as scheduled. */
+/* Faults stop, partitions and pauses end; hosts that are down come back as scheduled. */
 void sim_heal(struct sim *sim);
 
 /* For sim_init and sim_run's loop; not for others. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulator's event queue: a 4-ary heap ordered by (time, order of insertion).
  *
- * Keys are 16 bytes, so that the four children of a node share one cache line; what an event does lies in a slot beside. */
+ * Keys are 16 bytes, so that the four children of a node share one cache line; the action of an event lies in a slot beside. */
 #ifndef PAWL_WORLD_SIM_HEAP_H
 #define PAWL_WORLD_SIM_HEAP_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session with several locks: who looks sees all of them, and who breaks it is told what else it loses. */
+/* A session with several locks: inspection shows all of them, and an operator that breaks one is told which others the session
+ * loses. */
 #include "client/inspect.h"
 #include "client/memory.h"
 #include "tests/check.h"
@@ -10,7 +11,7 @@
 static char folder[] = "/tmp/pawl-break-XXXXXX", where[64];
 static char output[4096];
 
-/* Runs pawl with these words, stdin not a terminal; what it printed is left in `output`. */
+/* Runs pawl with these words, stdin not a terminal; its output is left in `output`. */
 static int run(const char *words)
 {
     const char *build = getenv("PAWL_BUILD");

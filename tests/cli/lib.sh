@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # What the tests of the command share: a space of their own, removed at the end, and how to say what is expected. A busy machine may
-# stop any process for seconds: leases of racks are longer than that, and whoever holds something holds it until it is told.
+# stop any process for seconds: leases of racks are longer than that, and a holder keeps its lock until it is told to end.
 set -u
 LC_ALL=C
 export LC_ALL
@@ -9,7 +9,7 @@ scratch=$(mktemp -d)
 PAWL_SPACE=local:$scratch/space
 XDG_STATE_HOME=$scratch/state # where coordinators write: two that have the same space must not meet there
 export PAWL_SPACE XDG_STATE_HOME
-started= # background processes of this test; nobody else's are ever touched
+started= # background processes of this test; no others are ever touched
 
 end() {
     for pid in $started; do
@@ -119,7 +119,7 @@ is_awaited() {
     [ "$(waiters "$1" 2>/dev/null)" = "${2:-1}" ]
 }
 
-# One JSON value and nothing else, if there is somebody to ask.
+# One JSON value and nothing else, if python3 is there to check it.
 is_json() {
     if python3 -c '' 2>/dev/null; then
         python3 -m json.tool <"$1" >/dev/null 2>&1 || fail "not JSON: $(cat "$1")"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames as a client past the network stack takes them apart: any bytes, with sound heads around them if the first byte says so.
- * What is taken lies in the frame; nothing is read beyond it; put together again it is taken again. */
+/* The parser of frames of a client that bypasses the network stack, with any bytes, and with sound heads around them if the first
+ * byte says so. An accepted packet lies in the frame, nothing is read beyond it, and the frame that is built from it is accepted
+ * again. */
 #include "tests/check.h"
 #include "wire/frame.h"
 
@@ -11,8 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const struct net_addr at = {.ip = 0x0100000a, .port = 4000};
-    struct net_addr other = {.ip = 0x0200000a, .port = 5000};
+    const struct net_addr at = net_v4(0x0100000a, 4000);
+    struct net_addr other = net_v4(0x0200000a, 5000);
     uint8_t mac[FRAME_MAC] = {2}, again[FRAME_HEADS + PACKET_MAX];
     struct frame_packet p, q;
     if (size < 2 || size > 2048)

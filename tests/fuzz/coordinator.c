@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The coordinator's packets, as anybody might send them: whatever comes, it does not fall over, its answers are whole, nobody
- * is given a number that somebody live has, and no key another's index. */
+/* The coordinator with any packets: it does not crash, its answers are complete, no host is given the number of a live one, and no
+ * key the index of another. */
 #include "cluster/coordinator.h"
 
 #include <stdlib.h>
@@ -69,7 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         data += 2;
         size -= 2;
         size_t take = min_u64(size, CHUNK);
-        coord_make(&u.packet, (enum coord_type)(how % (COORD_RULED + 1)), how & 0x40 ? "fuzz" : "other", how);
+        coord_make(&u.packet, (enum coord_type)(how % (COORD_THIS + 1)), how & 0x40 ? "fuzz" : "other",
+                   how & 8 ? NULL : &c.config.identity, how);
         u.packet.head.space = how & 0x80 ? c.config.space : u.packet.head.space;
         u.packet.head.from.machine = how % (MACHINES + 2);
         u.packet.head.epoch = how % 8;
@@ -87,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         bool is_beat = u.packet.head.type == COORD_BEAT;
         uint32_t whole = is_key ? sizeof u.key : is_beat ? sizeof u.beat : sizeof u.packet, len = how & 0x10 ? length : whole;
-        const struct net_addr from = {.ip = 1 + length % 3, .port = 7};
+        const struct net_addr from = net_v4(1 + length % 3, 7);
         check(&c, answer, coordinator_packet(&c, &u, len > whole ? whole : len, from, now, answer));
         if (coordinator_wants(&c))
             coordinator_set_rules(&c, coordinator_wants(&c));

@@ -7,7 +7,7 @@
 #include <dirent.h>
 #include <time.h>
 
-#define INPUT_MAX 4096 /* what our parsers take at most, and then some */
+#define INPUT_MAX 4096 /* more than the parsers accept */
 #define SEEDS_MAX 256
 #define INPUTS_DEFAULT 20000
 #define SECONDS_MAX 10 /* whatever the number of inputs: the suite has others to run */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames as the kernel's switch takes them apart, with FissLock's decider behind: the program itself, compiled to run here. Nothing
- * is read or written beyond the frame, whose end is the end of what can be read; what passes is untouched; what is dropped for a
- * reason changes no lock. */
+/* The parser of the kernel's switch, with FissLock's decider behind it: the program itself, compiled to run here. Nothing is read
+ * or written beyond the frame, whose end is the end of readable memory; a frame that passes is untouched; a frame that is dropped
+ * for a reason changes no lock. */
 #include "lib/base.h"
 
 #pragma GCC diagnostic push

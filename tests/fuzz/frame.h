@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the targets share that run a program of the kernel here, on frames from the fuzzer: a frame whose end is the end of what can
- * be read, heads made sound around it, and what must hold of every frame. Included after the program itself.
+/* Shared by targets that run a program of the kernel here, on frames from the fuzzer: a frame whose end is the end of readable
+ * memory, sound heads around it, and the conditions that hold for every frame. Included after the program itself.
  *
  * Input: frames, each after a byte with its length (a quarter of it) and one that says which heads are made sound around it. */
 #ifndef PAWL_TESTS_FUZZ_FRAME_H
@@ -83,7 +83,7 @@ static struct packet_head *make_sound(uint8_t *frame, uint32_t len, uint8_t how,
     bool has_head = len >= FRAME_HEADS + sizeof *h;
     if (how & HOW_HEAD && has_head) {
         h->version = PACKET_VERSION;
-        h->head_len = sizeof *h;
+        h->features = 0;
         h->family = how & HOW_COORDINATOR ? PACKET_COORDINATOR : family;
         h->type = (uint8_t)(h->type % 32);
         h->space = SPACE;
@@ -125,8 +125,9 @@ static int run_frame(uint8_t *frame, uint32_t len, bool *why)
     CHECK_EQ(counts, 1);
     CHECK(reasons <= 1);
     if (verdict == XDP_PASS && counted.verdict[PLANE_PASSED] != was.verdict[PLANE_PASSED])
-        CHECK(reasons && !memcmp(before, frame, len));                            /* untouched */
-    *why = reasons && counted.reason[PLANE_UNKNOWN] == was.reason[PLANE_UNKNOWN]; /* decided, but nobody knows where it should go */
+        CHECK(reasons && !memcmp(before, frame, len)); /* untouched */
+    *why =
+        reasons && counted.reason[PLANE_UNKNOWN] == was.reason[PLANE_UNKNOWN]; /* decided, but the receiver's address is unknown */
     return verdict;
 }
 

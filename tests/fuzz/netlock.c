@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's packets: whatever comes, a host, a server, the switch and the steward drop it or take it, stay within their memory, and
- * do not grant exclusively what another holds. The input is a list of packets; the first byte of each says who gets it and how its
- * head is made.
- */
+ * do not grant exclusively what another holds. The input is a list of packets; the first byte of each names the receiver and says
+ * how its head is made. */
 #include "designs/netlock/netlock.h"
 #include "designs/netlock/server.h"
 #include "designs/netlock/switch.h"
@@ -34,7 +33,7 @@ static void check_server(struct server *s)
     }
 }
 
-/* What was said to the steward reaches it, and its answers come back. */
+/* Carries heartbeats to the steward, and its answers back. */
 static void carry_beats(void *w, void *server, void *steward, const struct outbox *said, uint64_t now)
 {
     static struct outbox answers, more;
@@ -63,7 +62,7 @@ static size_t apply(void *ctx, const pawl_work *w, void *reply, size_t room)
     return w->len;
 }
 
-/* What is for a data server: most often one that can be. */
+/* Draws bytes for a data server, in most cases for one that exists. */
 static void draw_data(struct netlock_packet *p)
 {
     p->stamp = (p->stamp % 8) * NETLOCK_SERIAL_STEP + (p->stamp >> 8) % 9;
@@ -92,7 +91,6 @@ union drawn {
 static struct packet_head draw_head(const uint8_t *data)
 {
     return (struct packet_head){.version = PACKET_VERSION,
-                                .head_len = sizeof(struct packet_head),
                                 .family = PACKET_NETLOCK,
                                 .type = data[1],
                                 .space = config.space,
@@ -107,7 +105,7 @@ static struct packet_head draw_head(const uint8_t *data)
                                 .to = {(uint16_t)(data[0] & 16 ? MACHINE_SWITCH : 1u + data[0] % 3u), PORT_POOL}};
 }
 
-/* What follows the packet, by its type; returns the length of all. */
+/* Draws the part that follows the packet, by its type; returns the whole length. */
 static uint32_t draw_rest(union drawn *u, const uint8_t *data)
 {
     const uint8_t how = data[0], *end = data + DRAWN_BYTES;

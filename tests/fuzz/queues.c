@@ -116,7 +116,6 @@ static struct outbox said;
 static struct netlock_packet packet(uint8_t type, uint16_t machine, uint16_t port, uint64_t index)
 {
     return (struct netlock_packet){.head = {.version = PACKET_VERSION,
-                                            .head_len = sizeof(struct packet_head),
                                             .family = PACKET_NETLOCK,
                                             .type = type,
                                             .space = SPACE,
@@ -248,7 +247,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         host[i] = (struct plane_host){
             .ip = i == HOSTS ? 0 : 0x0100000a + (i << 24), .pool_port = 1, .ifindex = i == HOSTS + 1 ? 0 : 1 + i % 2};
     each_frame(data, size, one_frame);
-    for (uint32_t i = 0; i < layout.requests; i++) /* nobody is in a pass */
+    for (uint32_t i = 0; i < layout.requests; i++) /* no packet is in a pass */
         CHECK_EQ(*(uint32_t *)(void *)(block + layout.claims_at + 4 * (uint64_t)i), 0);
     for (uint32_t i = 0; i < layout.locks; i++)
         CHECK_EQ(*(uint32_t *)(void *)(block + layout.active_at + 4 * (uint64_t)i), 0);

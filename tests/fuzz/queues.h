@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold of the queues of NetLock's switch, whatever came. */
+/* The conditions that hold for the queues of NetLock's switch after any packets. */
 #ifndef PAWL_TESTS_FUZZ_QUEUES_H
 #define PAWL_TESTS_FUZZ_QUEUES_H
 

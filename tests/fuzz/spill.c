@@ -2,8 +2,8 @@
 /* A switch with room for half of the locks, a server that decides the others, and a host: whatever arrives, they stay in one piece,
  * a lock is in one cell at most, and no cell is lost.
  *
- * Input: packets, each after a byte that says to whom (the switch, the server, the host) and one with its length in units of 8
- * bytes. What comes out goes to whom it is for. */
+ * Input: packets, each after a byte that names the receiver (the switch, the server, the host) and one with its length in units of
+ * 8 bytes. Packets that come out go to their receivers. */
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/host.h"
 #include "designs/fisslock/placement.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* srvlock's packets, as anybody might send them, to a server and to a host: whatever comes, they do not fall over, and what they
- * send is whole and for somebody who exists. */
+/* A server and a host of srvlock with any packets: they do not crash, and the packets that they send are complete and for machines
+ * that exist. */
 #include "designs/srvlock/srvlock.h"
 
 #include <stdlib.h>
@@ -48,7 +48,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct srv_packet p = {0};
         uint8_t how = data[0];
         p.head = (struct packet_head){.version = PACKET_VERSION,
-                                      .head_len = sizeof p.head,
                                       .family = PACKET_SERVER,
                                       .type = data[1] % 12,
                                       .space = c.space,

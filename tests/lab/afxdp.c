@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client's way past the network stack: locks over AF_XDP, with what must still come by the socket; what falls back says why. */
+/* Clients that bypass the network stack: locks over AF_XDP, with packets that must still come by the socket; a client that falls
+ * back to the socket says why. */
 #include "wire/afxdp.h"
 #include "lib/base.h"
 #include "tests/lab/rack.h"
@@ -11,15 +12,14 @@
 #define PORT 6100
 #define WHERE "pawl://10.77.1.254:7070/fast?wire=afxdp"
 
-/* Echoes come back by the switch in the kernel; the first leaves by the socket, as nobody knows yet where the switch is. */
+/* Echoes come back by the switch in the kernel; the first leaves by the socket, as the address of the switch is not known yet. */
 static void echoes(void)
 {
     char why[AFXDP_WHY];
     struct udp u;
     struct udp_batch *batch = calloc(1, sizeof *batch);
-    const struct net_addr at = {.ip = htonl(lab_address(1, 1)), .port = PORT};
-    struct packet_head h = {
-        .version = PACKET_VERSION, .head_len = sizeof h, .family = PACKET_ECHO, .type = 1, .space = RACK_SPACE, .from = {1, PORT}};
+    const struct net_addr at = net_v4(htonl(lab_address(1, 1)), PORT);
+    struct packet_head h = {.version = PACKET_VERSION, .family = PACKET_ECHO, .type = 1, .space = RACK_SPACE, .from = {1, PORT}};
     struct plane *p = rack_plane("relay", 0, NULL, false);
     unsigned fast = 0, slow = 0;
     rack_attach(p, PLANE_GENERIC);
@@ -36,8 +36,7 @@ static void echoes(void)
     CHECK(strstr(why, "already"));
     for (uint64_t i = 1; i <= 1000; i++) {
         h.nonce = i;
-        const struct udp_out out = {
-            .to = {.ip = htonl(lab_address(1, LAB_SWITCH)), .port = RACK_PORT}, .len = sizeof h, .data = &h};
+        const struct udp_out out = {.to = net_v4(htonl(lab_address(1, LAB_SWITCH)), RACK_PORT), .len = sizeof h, .data = &h};
         bool went = afxdp_send(u.fast, &out, 1);
         if (!went)
             udp_send(&u, &out, 1);

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #define LOCKS 4096
-#define PATIENCE_MS 10000 /* a packet comes at once, unless the machine has no time for whoever carries it */
+#define PATIENCE_MS 10000 /* a packet comes at once, unless the machine is too busy to carry it */
 
 static int client[3], pool[3]; /* sockets of hosts 1 and 2 */
 
@@ -17,7 +17,6 @@ static struct fission_packet request(uint16_t machine, uint8_t type, uint8_t mod
 {
     struct fission_packet f = {
         .head = {.version = PACKET_VERSION,
-                 .head_len = sizeof f.head,
                  .family = PACKET_FISSION,
                  .type = type,
                  .space = RACK_SPACE,
@@ -242,10 +241,10 @@ static void survives(void)
     pid_t pid = start_control(pins, false);
     CHECK(is_granted(1));
     end_control(pid);
-    /* Nobody is in control; the switch goes on. */
+    /* Without a control process the switch goes on. */
     CHECK(!is_granted(1));
     CHECK(is_granted(2));
-    /* Another takes over, again and again, while packets flow; what is held stays held, and no packet is lost. */
+    /* Other control processes take over, one after the other, while packets flow; locks stay held, and no packet is lost. */
     for (uint64_t round = 0; round < 3; round++) {
         pid_t traffic = fork();
         if (!traffic) {

@@ -186,7 +186,7 @@ static void await_other(unsigned than)
         CHECK(pawl_now() < until);
 }
 
-/* The program is exchanged while packets flow, again and again: what is held stays held, and the switch has the same life. */
+/* The program is exchanged while packets flow, again and again: locks stay held, and the switch keeps its life. */
 static void survives(void)
 {
     char bpf[LAB_PATH], pins[LAB_PATH + 8], words[512];

@@ -20,7 +20,7 @@
 #define RACK_SPACE 5
 
 static struct lab rack;
-static uint64_t rack_lease_ns; /* 0: nobody is ever taken for dead */
+static uint64_t rack_lease_ns; /* 0: no host is ever taken for dead */
 
 static pid_t rack_owner;
 
@@ -48,7 +48,7 @@ static inline void rack_up(const char *name, unsigned hosts, bool in_path)
     once = true;
 }
 
-/* A socket of a host, connected to the switch: what the switch sends comes from there. */
+/* A socket of a host, connected to the switch: packets of the switch come from that address. */
 static inline int rack_socket(unsigned host, uint16_t port)
 {
     CHECK_EQ(lab_enter(&rack, 1, host), 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong is refused with a code and a sentence of its own; nothing is lost, nothing crashes: options, places, files that are
+/* Wrong input is refused with a code and a sentence of its own; nothing is lost, nothing crashes: options, places, files that are
  * no segments or damaged ones, a full disk, fork and exec while holding, a segment that is removed. */
 #include "client/segment.h"
 #include "tests/shm/space.h"

@@ -198,7 +198,7 @@ static void cutting(uint64_t start, uint64_t end, enum pawl_mode mode)
     CHECK_OK(pawl_split(a, &middle, then * UNIT, &right));
     CHECK(left.end == middle.start && middle.end == right.start);
     CHECK(is_kept(start, at) && is_kept(at, then) && is_kept(then, end));
-    /* what another hold of one's own has is not to be had */
+    /* a range of another hold of the same session is refused */
     if (mode == PAWL_EXCLUSIVE)
         CHECK(pawl_reshape(a, &left, start * UNIT, (at + 1) * UNIT, PAWL_TRY));
     CHECK_OK(pawl_unlock(a, &left));

@@ -129,7 +129,7 @@ static void compatibility(void)
             CHECK_EQ(state_of(a, key(2)).holders, 2);
             CHECK_OK(pawl_unlock(a, &left[0]));
             CHECK_OK(pawl_unlock(b, &left[1]));
-            pawl_close(b); /* what it was granted above ends with it */
+            pawl_close(b); /* ends its grants from above */
             b = open_one();
         }
         check_free(a, key(0));
@@ -193,7 +193,7 @@ static void downgrade(void)
         waiter_start(&readers[i], wait_in_thread);
     }
     WAIT_FOR(state_of(a, key(0)).waiters == countof(readers));
-    CHECK_OK(pawl_convert(a, &g, PAWL_EXCLUSIVE, UINT64_MAX)); /* what it is already */
+    CHECK_OK(pawl_convert(a, &g, PAWL_EXCLUSIVE, UINT64_MAX)); /* the mode that it has already */
     CHECK_EQ(g.token, x);
     CHECK_OK(pawl_convert(a, &g, PAWL_SHARED, UINT64_MAX));
     CHECK_EQ(g.mode, PAWL_SHARED);
@@ -342,7 +342,7 @@ static pawl_grant forge(pawl_grant g, unsigned how)
     case 0:
         g.token++;
         if (g.mode == PAWL_SHARED)
-            g.serial++; /* what tells shared grants of one lock apart */
+            g.serial++; /* distinguishes shared grants of one lock */
         break;
     case 1:
         g.index++;

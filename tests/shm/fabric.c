@@ -355,7 +355,7 @@ static void endless_sender(void *arg)
     }
 }
 
-/* Senders die anywhere: what arrives is whole, and the ring goes on. */
+/* Senders die at any point: messages that arrive are whole, and the ring goes on. */
 static void killed_senders(void)
 {
     struct fab_ep to = endpoint(3);

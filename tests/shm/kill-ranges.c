@@ -17,8 +17,8 @@
 
 /* ---- the oracle ---- */
 
-/* What a worker holds, written down after the grant and taken back before the release: what is there without a live process behind
- * it is of one that was killed inside. */
+/* A worker's hold, written after the grant and cleared before the release: a mark without a live process behind it is of a worker
+ * that was killed while it held. */
 struct mark {
     uint64_t turns; /* odd: held */
     uint64_t pid, stoppable, mode, start, end;
@@ -118,8 +118,8 @@ static void check_others(const struct worker *w, const pawl_grant *g)
                            g->start / UNIT, g->end / UNIT, (int)m.pid, m.start, m.end);
 }
 
-/* After a grant, while it certainly holds; `own` is the token that some of it was held with before. What a stoppable one finds
- * counts only if it still held it afterwards. */
+/* After a grant, while it certainly holds; `own` is the token that some of it was held with before. A finding of a stoppable worker
+ * counts only if it still held the lock afterwards. */
 static void enter(const struct worker *w, pawl *p, const struct held *h, uint64_t own)
 {
     const pawl_grant *g = &h->grant;

@@ -34,7 +34,7 @@ static struct scene {
     uint32_t change_count;
 } * scene;
 
-/* What is watched for changes: slots and hold records, and descriptors and the cells with their locks. */
+/* The memory that is watched for changes: slots and hold records, and descriptors and the cells with their locks. */
 static volatile const uint64_t *watched[2];
 static size_t watched_words[2];
 

@@ -24,7 +24,7 @@ static unsigned turn;
 
 /* ---- the oracle ---- */
 
-/* Who is inside: process id in the upper half, whether it may be stopped in the lower. Marked after the grant, cleared before the
+/* The holders: process id in the upper half, whether it may be stopped in the lower. Marked after the grant, cleared before the
  * release, so a mark without a live process behind it is of one that was killed inside. */
 static struct oracle {
     struct {
@@ -68,7 +68,7 @@ static pawl *open_session(const struct worker *w)
     return crew_open(w, &o);
 }
 
-/* After a grant, while it certainly holds. What a stoppable one finds counts only if it still held it afterwards. */
+/* After a grant, while it certainly holds. A finding of a stoppable worker counts only if it still held the lock afterwards. */
 static void enter(const struct worker *w, pawl *p, unsigned i, const pawl_grant *g)
 {
     uint64_t writer = 0, any = load(&oracle->locks[i].last_any), exclusive = load(&oracle->locks[i].last_exclusive);

@@ -120,7 +120,7 @@ static void forgotten(void)
             first = first ? first : g.token;
             highest = max_u64(highest, g.token);
             CHECK_OK(pawl_unlock(p, &g));
-            CHECK_OK(pawl_check(p, &kept)); /* what is held is not forgotten */
+            CHECK_OK(pawl_check(p, &kept)); /* a held name is not forgotten */
         }
     /* Tokens last longer than the world only if forgetting does not waste them: the next space's start 2^32 a second later. */
     CHECK(highest - first < 100 * KEYS);

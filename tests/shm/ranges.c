@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges through the public interface: what is locked and what is not, what grows, shrinks and is cut in two, and what is refused
- * without changing anything. For any design that has ranges: what it locks beyond what was asked for is its own affair, but the
- * same range, and one that overlaps, must be kept from others. */
+ * without changing anything. For any design that has ranges: a design may lock more than was asked for, but the same range, and one
+ * that overlaps, must be kept from others. */
 #include "designs/core/design.h"
 #include "tests/shm/space.h"
 
@@ -25,7 +25,7 @@ static int try(pawl *p, uint64_t start, uint64_t end, enum pawl_mode mode, pawl_
     return pawl_lock_range(p, file(), start, end, mode, PAWL_TRY, g);
 }
 
-/* Nobody has any of it. */
+/* No session holds any range. */
 static void check_all_free(void)
 {
     pawl_grant g;

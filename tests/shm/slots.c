@@ -36,9 +36,9 @@ static unsigned take_and_put_back(const struct segment *s)
     return dead;
 }
 
-/* Who opens a session may find its slot taken at the last moment, by one that died right then. It has taken the mutex from the dead
- * and puts it back, and with that goes the kernel's mark. The dead session must be found out all the same: here it has no lease
- * that would run out. */
+/* A process that opens a session may find its slot taken at the last moment, by a session that died right then. It has taken the
+ * mutex of the dead session and releases it, which clears the kernel's mark. The dead session must be found nevertheless: here it
+ * has no lease that would run out. */
 static void dead_at_the_last_moment(void)
 {
     struct segment *s;
@@ -111,7 +111,7 @@ static void lost_while_it_opens(void)
 
 /* ---- knobs ---- */
 
-/* Of two handles only the first says so, and both go by it: the values lie in the segment. */
+/* Only the first of two handles sets the values, and both use them: they lie in the segment. */
 static void knobs_of_the_segment(void)
 {
     const struct design *d = design_find("word");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests on shared memory have in common: a space of their own that goes away with them, children, and waiting for a
- * condition with a limit instead of sleeping and hoping. */
+/* Shared by the tests on shared memory: a space of their own that goes away with them, children, and waiting for a condition with a
+ * limit instead of sleeping and hoping. */
 #ifndef PAWL_TESTS_SHM_SPACE_H
 #define PAWL_TESTS_SHM_SPACE_H
 

@@ -8,7 +8,7 @@
 
 enum step { START, HOLDING, GO_ON, DONE };
 
-/* What a holder does first when it goes on. */
+/* The first call of a holder when it goes on. */
 enum call { CHECK_CALL, UNLOCK_CALL, LOCK_CALL, CONVERT_CALL, EXTEND_CALL, SUBMIT_CALL, CALLS };
 
 static struct scene {
@@ -120,7 +120,7 @@ static void next(void *arg)
     CHECK_OK(pawl_close(p));
 }
 
-/* Somebody wants the lock meanwhile. */
+/* Another process wants the lock meanwhile. */
 static void with_a_successor(void)
 {
     scene->wanted = true;
@@ -129,7 +129,7 @@ static void with_a_successor(void)
     child_join(pid);
 }
 
-/* Nobody does. */
+/* No other process wants it. */
 static void alone(void)
 {
     scene->wanted = false;

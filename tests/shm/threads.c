@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The validator: threads with a handle each, and threads that share one, lock at random. What a lock protects is a pair of plain
- * words: a holder finds them equal, writers change them one after the other, and the thread sanitizer reports any two
- * that touch them without the lock between them. */
+/* The validator: threads with a handle each, and threads that share one, lock at random. A lock protects a pair of plain words: a
+ * holder finds them equal, writers change them one after the other, and the thread sanitizer reports accesses that the lock does
+ * not order. */
 #include "lib/rng.h"
 #include "tests/shm/space.h"
 

@@ -53,10 +53,10 @@ static void test_fence(void)
 
 struct contest {
     uint64_t grants[COHORTS];
-    uint64_t waiting; /* the leader of the other cohort, who waits at the Peterson lock */
+    uint64_t waiting; /* the leader of the other cohort, which waits at the Peterson lock */
     unsigned streak;  /* grants since then */
     unsigned longest[COHORTS];
-    bool alone; /* nobody else: measure */
+    bool alone; /* no other client: measure */
 };
 
 static fab_addr lock_of(const struct cluster_task *t)
@@ -92,7 +92,7 @@ static bool contend(struct cluster_task *t)
         count_grant(t);
         cluster_sleep(t, HOLD_NS);
         CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
-        /* Not one verb; but who has waited for long looks after the others. */
+        /* Not one verb; but a client that has waited for long checks whether the others live. */
         if (alock_cohort_of(lock_of(t), t->ep->node) == COHORT_LOCAL &&
             world_now(t->lockers[0].seat.world) - start_ns < t->lockers[0].seat.space->check_ns)
             CHECK_EQ(memcmp(&before, &t->ep->counts, sizeof before), 0);

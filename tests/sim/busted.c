@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who watches the oracle: every design that is wrong on purpose is caught, for what is wrong with it, within a bounded number of
- * seeds; and the same body without a mistake is not. */
+/* A test of the oracle: it catches every design that is wrong on purpose, for its mistake, within a bounded number of seeds. It
+ * finds nothing in the same body without a mistake. */
 #include "tests/sim/runs.h"
 
 #include <string.h>
@@ -62,7 +62,7 @@ static const struct {
     {"busted-citron-no-abort", {"I1:", "I2:", "I9:"}},
     {"busted-citron-no-wait", {"I1:", "I2:"}},
     {"busted-citron-no-fence", {"I1:", "I2:", "I10:", "I11:"}},
-    {"busted-citron-blind-release", {"I1:", "I2:", "I9:", "I10:", "I11:"}}, /* I9: a turn that is passed twice is nobody's */
+    {"busted-citron-blind-release", {"I1:", "I2:", "I9:", "I10:", "I11:"}}, /* I9: a turn that is passed on twice is lost */
     {"busted-citron-blind-reader", {"I1:", "I2:"}},
     {"busted-citron-blind-split", {"I1:", "I2:"}},
     {"busted-fabric-order", {"I1:", "I2:", "I9:", "I10:", "I11:"}},
@@ -107,7 +107,7 @@ static void catch (const struct design *d)
     while (which < countof(expected) && strcmp(expected[which].design, d->name))
         which++;
     if (which == countof(expected))
-        CHECK_FAIL("%s: nobody said which invariant it breaks", d->name);
+        CHECK_FAIL("%s: no entry in `expected` says which invariant it breaks", d->name);
     const struct model quick = quick_model();
     bool needs_quick = !strcmp(d->name, "busted-alock-nofence");
     for (uint64_t seed = 0; seed < SEEDS_MAX; seed++) {

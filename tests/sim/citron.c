@@ -92,7 +92,7 @@ static void low_high_nodes(const struct design *d)
     citron_high = usual;
 }
 
-/* A node counts so few claims that some clients always wait outside: none is refused, and all get on. */
+/* A node counts so few claims that some clients always wait outside: none is refused, and all make progress. */
 static void crowds(const struct design *d)
 {
     citron_count_bits = 7; /* each of 32 sessions has two claims in flight */

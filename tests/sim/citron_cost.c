@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `citron` costs on the model of the paper's testbed: verbs and round trips, and that it gets on however many come too late.
- */
+/* The cost of `citron` on the model of the paper's testbed, in verbs and round trips; and clients make progress however many are
+ * late. */
 #include "designs/citron/citron.h"
 #include "tests/tuned.h"
 #include "workbench/bench/bench.h"
@@ -85,7 +85,7 @@ static void late(void)
     knobs = NULL;
 }
 
-/* Who finds others quicker again and again takes a turn at the parent (3.5.4). */
+/* A client that others overtake again and again takes a turn at the parent (3.5.4). */
 static void starving(void)
 {
     const struct design *d = design_find("citron");

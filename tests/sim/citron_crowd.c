@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* More clients of `citron` than a node's counters count: none is miscounted, whenever they come, and all get on. The counters have
- * few bits here; the rules that bound them are the same. */
+/* More clients of `citron` than a node's counters count: none is miscounted, whenever they come, and all make progress. The
+ * counters have few bits here; the rules that bound them are the same. */
 #include "designs/citron/citron.h"
 #include "tests/tuned.h"
 #include "workbench/trial/cluster.h"
@@ -116,8 +116,8 @@ static bool burst(struct cluster_task *t)
     return true;
 }
 
-/* What a broken connection leaves: notifications of a node that have no owner. They are no more than a session has in flight, and
- * are added only where there is room. The slot that no client has stands for the sessions that left them. */
+/* The remains of a broken connection: notifications of a node that have no owner. They are no more than a session has in flight,
+ * and are added only where there is room. The slot that no client has stands for the sessions that left them. */
 static void leave_over(struct cluster_task *t)
 {
     const struct seat *seat = &t->lockers[0].seat;

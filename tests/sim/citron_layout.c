@@ -98,8 +98,8 @@ static void wait_follows_the_fabric(void)
         CHECK(wait_ns > last);
         last = wait_ns;
     }
-    /* At first no more than 200 us, whatever was measured: a connection may just have broken. Here it is too short, and is doubled
-     * by one whom it concerns. */
+    /* At first no more than 200 us, whatever was measured: a connection may just have broken. Here it is too short, and a client
+     * that was late doubles it. */
     model_set(&model, "propagation_ns", 100 * NS_PER_US);
     run(first_use, &model, 1, FAB_MASKED);
     CHECK_EQ(wait_ns, 200 * NS_PER_US);
@@ -205,7 +205,7 @@ static bool taller_and_smaller(struct cluster_task *t)
     return true;
 }
 
-/* Who holds on is not driven out: the change does not take place, and nothing of it remains. */
+/* A client that keeps its hold is not driven out: the change does not take place, and nothing of it remains. */
 static bool in_vain(struct cluster_task *t)
 {
     struct hold h;

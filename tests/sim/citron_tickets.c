@@ -151,7 +151,7 @@ static bool play(struct cluster_task *t)
     played++;
     while (played < CLIENTS)
         cluster_sleep(t, STEP_NS);
-    CHECK_EQ(lock(t, DEADLINE_NEVER, &h), 0); /* and all clients get on */
+    CHECK_EQ(lock(t, DEADLINE_NEVER, &h), 0); /* and all clients make progress */
     unlock(t, &h);
     return true;
 }

@@ -48,7 +48,7 @@ static uint64_t now(void)
     return sim_now(&c.sim);
 }
 
-/* Everybody must get on. */
+/* All clients must finish. */
 static void run(void)
 {
     cluster_run(&c);
@@ -105,7 +105,7 @@ static void test_renewal(void)
 }
 
 /* Another task's renewal took effect long ago, and its answer is still on its way: the word is not what this task believes, and it
- * is over, too. The lease is renewed all the same, for nobody has declared it lost. */
+ * is over, too. The lease is renewed nevertheless, because no session has declared it lost. */
 static bool surprised_work(struct cluster_task *t)
 {
     const struct seat *seat = &t->lockers[0].seat;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients that lock whatever they like in whatever order, and so wait for each other in circles. Those who wait without a deadline
- * get on, because one of each circle is told; nobody is told who was in none (I13); and who does it wrong is caught. */
+/* Clients lock in any order, and so run into deadlocks. Clients that wait without a deadline finish, because one of each deadlock
+ * is told. Only clients in a deadlock are told (I13). Designs with mistakes are caught. */
 #include "designs/fisslock/host.h"
 #include "designs/netlock/netlock.h"
 #include "lib/rng.h"
@@ -38,14 +38,13 @@ static void on_deadlock(void *user, unsigned client, unsigned task, bool true_on
     t.falsely += !true_one;
 }
 
-/* Those who are not patient give up at about the time at which somebody might find out. */
+/* Clients with a deadline give up at about the time at which a deadlock may be found. */
 static uint64_t deadline_of(const struct actor *a)
 {
     return t.patient ? DEADLINE_NEVER : world_now(&a->process->host->world) + 4 * RETRY_NS + rng_below(&t.random, 12 * RETRY_NS);
 }
 
-/* Who has waited in vain goes on with what it has, and tries others: the circle that it was part of has ended, and no lock is free.
- */
+/* A client that gave up keeps its holds and tries other locks: the deadlock that it was part of has ended, and no lock is free. */
 static int lock_one(struct actor *a, struct hold *out)
 {
     int rc = -ETIMEDOUT;
@@ -82,7 +81,7 @@ static bool work(struct actor *a)
         if (rc == -PAWL_ELOST)
             return false;
         CHECK(!rc || rc == -EDEADLK || rc == -ETIMEDOUT || rc == -PAWL_ELIMIT);
-        if (rc == -PAWL_ELIMIT) /* what it gave back was not heard of yet */
+        if (rc == -PAWL_ELIMIT) /* its releases were not acknowledged yet */
             a->ops->sleep(a, NS_PER_MS);
         t.timeouts += rc == -ETIMEDOUT;
         t.rounds += !rc;
@@ -91,7 +90,7 @@ static bool work(struct actor *a)
     return true;
 }
 
-/* Whether everybody got on. */
+/* Whether all clients finished. */
 static bool run(const struct design *d, uint32_t faults, uint64_t seed, bool patient, uint64_t mistakes)
 {
     const struct rack_params p = {
@@ -136,7 +135,7 @@ static void check_clean(const struct design *d, uint32_t faults, bool patient)
     uint64_t told = 0, timeouts = 0, rounds = 0;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         if (!run(d, faults, seed, patient, 0))
-            CHECK_FAIL("seed %llu, faults %x: somebody waits for ever", (unsigned long long)seed, faults);
+            CHECK_FAIL("seed %llu, faults %x: a client waits for ever", (unsigned long long)seed, faults);
         if (t.falsely)
             CHECK_FAIL("seed %llu, faults %x: told of a deadlock, and there was none", (unsigned long long)seed, faults);
         CHECK(!patient || !t.timeouts);
@@ -158,7 +157,7 @@ static void check_caught(const struct design *d, const char *what, uint64_t wron
             return;
         }
     }
-    CHECK_FAIL("%s: nobody was told falsely", what);
+    CHECK_FAIL("%s: no client was told falsely", what);
 }
 
 int main(void)
@@ -168,9 +167,9 @@ int main(void)
         uint64_t crowd, stale; /* 0: as another */
     } trials[] = {
         {"fisslock", FISSLOCK_MISTAKE_CROWD, FISSLOCK_MISTAKE_STALE},
-        {"fisslock-racks", 0, 0}, /* circles through several racks, too */
+        {"fisslock-racks", 0, 0}, /* deadlocks through several racks, too */
         {"netlock", NETLOCK_MISTAKE_CROWD, NETLOCK_MISTAKE_STALE},
-        {"netlock-switches", 0, 0}, /* circles through several switches */
+        {"netlock-switches", 0, 0}, /* deadlocks through several switches */
     };
     for (size_t i = 0; i < countof(trials); i++) {
         const struct design *d = design_find(trials[i].design);
@@ -181,7 +180,7 @@ int main(void)
         if (!trials[i].crowd)
             continue;
         check_caught(d, "a session is taken for one thread", trials[i].crowd);
-        check_caught(d, "who held once is taken to hold", trials[i].stale);
+        check_caught(d, "a client that held once is taken for a holder", trials[i].stale);
     }
     return 0;
 }

@@ -25,7 +25,7 @@ static const struct {
     {111, CRASH_SWITCH},
     {403, CRASH_SWITCH},
     {550, CRASH_SWITCH},
-    /* The GRANT of a host that was lost, after somebody had taken over, was passed on as a repetition. */
+    /* The GRANT of a lost host was passed on as a duplicate after another host had taken over. */
     {35, CRASH_SWITCH},
     {417, CRASH_SWITCH},
     {688, CRASH_SWITCH},
@@ -49,7 +49,7 @@ static void racks(void)
     CHECK(sum.total.exclusive && sum.total.shared && sum.total.upgrades && sum.total.faults[FAULT_CRASH_SWITCH]);
 }
 
-/* A reader waited for other readers who held by an exclusive tenure, and nobody saw the deadlock. */
+/* A reader waited for other readers that held by an exclusive tenure, and the deadlock was not found. */
 static const uint64_t kept_where_they_stay[] = {81, 85, 144, 132, 148, 149};
 
 /* Where agents stay, and where they are placed: the same clients and faults. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock's hosts and decider around a bag of packets, from which they are taken in any order, some twice and some never. Small
- * and fast, and harsher than a network: it finds most mistakes. Afterwards the bag is fair, and everybody must get on.
+ * and fast, and harsher than a network: it finds most mistakes. Afterwards the bag is fair, and all requests must be served.
  *
  * fisslock_shuffle [FIRST SEEDS [OPTIONS]] runs other seeds than the test's. */
 #include "designs/fisslock/fisslock.h"
@@ -102,7 +102,7 @@ static void send_all(struct world_state *w)
     outbox_clear(o);
 }
 
-/* Every packet passes the decider once: what hosts send has not been there yet (bit 0 of the first byte of its length is ours). */
+/* Every packet passes the decider once. Packets that it has passed are marked. */
 #define PASSED (1u << 31)
 
 static void switch_sends(struct world_state *w)
@@ -149,7 +149,7 @@ static void deliver(struct world_state *w, unsigned which)
     send_all(w);
 }
 
-/* ---- who holds ---- */
+/* ---- holders ---- */
 
 static void check_holders(struct world_state *w)
 {
@@ -406,7 +406,7 @@ static uint32_t left_over(const struct fisslock_host *h)
     return h->agents_used - h->kept_count;
 }
 
-/* Everybody who waits is served, and what is left is a free lock, or an agent that stays. */
+/* All waiters are served, and at the end the lock is free, or its agent stays. */
 static const char *heal(struct world_state *w)
 {
     w->healed = true;
@@ -416,7 +416,7 @@ static const char *heal(struct world_state *w)
         step(w, false);
     }
     if (not_idle(w))
-        return "somebody is stuck";
+        return "a request is stuck";
     /* Every lock once more, exclusively. */
     for (uint64_t lock = 0; lock < w->config.locks; lock++) {
         struct packet_ask ask = {.request = 0, .port = PORT_SERVER + 1, .mode = PAWL_EXCLUSIVE, .index = lock};

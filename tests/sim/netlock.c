@@ -8,19 +8,19 @@
 
 /* Each of these once failed. */
 static const uint64_t kept[] = {
-    10,   /* a server that was open again did not look at who waited */
+    10,   /* a server that was open again did not serve its waiters */
     60,   /* a server that lost its memory granted a lock that the switch had */
     101,  /* the same, with a token below an earlier one */
-    202,  /* a hold that nobody knew of was told to a process that was gone */
+    202,  /* a hold that no request knew of was reported to a process that was gone */
     267,  /* a hold of a server that its host knew nothing of */
     1522, /* a grant that a server made under a lease that had lapsed there was taken for one of the next lease */
     2425, /* the same */
-    383,  /* a server that had no lease from the steward did not look at who waited when it got one */
-    434,  /* a server that had lost its locks went on giving leases to those who held them */
+    383,  /* a server that got its lease from the steward late did not serve its waiters then */
+    434,  /* a server that had lost its locks went on giving leases to hosts that held them */
     599,  /* the same */
     821,  /* a term that was empty passed for clean, and left holds of the term before it */
-    63,   /* of a lock that moves somebody was on its way to the switch, and waited in a circle that nobody saw */
-    314,  /* a lock was to be lent, and nobody looked again when the leases had ended */
+    63,   /* a request for a moving lock was in flight to the switch, and part of a deadlock that was not found */
+    314,  /* a lock was to be lent, and the server did not check again when the leases had ended */
 };
 
 /* The baseline: a word per lock in the switch; and locks that are divided among several switches. */
@@ -43,7 +43,7 @@ int main(void)
     uint64_t end = world_now(&world_real) + test_seconds() * NS_PER_S / 4;
     for (uint64_t seed = 0; seed < SEEDS_MIN; seed++)
         run_clean(&calm, d, 0, seed);
-    CHECK_EQ(calm.total.lost, 0); /* without faults nobody loses anything */
+    CHECK_EQ(calm.total.lost, 0); /* without faults no session is lost */
     for (unsigned i = 0; i < countof(kept); i++)
         run_clean(&sum, d, d->tolerates, kept[i]);
     for (uint64_t seed = 0; seed < SEEDS_MIN || world_now(&world_real) < end; seed++)

@@ -68,7 +68,7 @@ static void test_expiry(void)
     oracle_gone(&o, 1);
     oracle_granted(&o, 2, 0, X, 11);
     oracle_granted(&o, 2, 1, X, 6);
-    end("who is gone holds nothing", NULL);
+    end("a session that is gone holds nothing", NULL);
 
     begin(true);
     oracle_granted(&o, 1, 0, X, 10);

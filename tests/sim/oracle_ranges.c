@@ -126,14 +126,14 @@ static void test_changes(void)
     begin(true);
     grant(1, X, 10, 0, 100);
     grow(hold(1, X, 10, 0, 100), hold(1, X, 10, 0, 200));
-    end("what grows keeps its token where nobody was", NULL);
+    end("a hold that grows into unused units keeps its token", NULL);
 
     begin(true);
     grant(1, X, 10, 0, 100);
     grant(2, X, 11, 100, 200);
     release(2, X, 11, 100, 200);
     grow(hold(1, X, 10, 0, 100), hold(1, X, 10, 0, 200));
-    end("but not where somebody was", "I2");
+    end("but not if another session has held them", "I2");
 
     begin(true);
     grant(1, X, 10, 0, 100);

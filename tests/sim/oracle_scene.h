@@ -26,7 +26,7 @@ static inline void begin(bool tokens)
     CHECK_EQ(oracle_init(&o, 2, tokens, is_alive, alive), 0);
 }
 
-/* What was found so far: nothing, or one violation of that invariant. Ends the sequence. */
+/* Ends a sequence. It must have found nothing (null), or one violation of that invariant. */
 static inline void end(const char *what, const char *invariant)
 {
     printf("%s: %s\n", what, o.violations ? o.first : "nothing");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A space on plain memory with a few sessions, for tests of a design's details. Before: SITE_CHECK_NS, how often who waits looks
- * after the others. */
+/* A space on plain memory with a few sessions, for tests of a design's details. Before: SITE_CHECK_NS, how often a waiter checks
+ * whether the others live. */
 #ifndef PAWL_TESTS_SIM_PLAIN_SITE_H
 #define PAWL_TESTS_SIM_PLAIN_SITE_H
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recovery contract: recover() may be interrupted anywhere and repeated, also by several at once, and leaves the locks as if it
- * had run once: what the dead one had is free, what the living have is theirs.
+ * had run once: locks of the dead session are free, and live sessions keep theirs.
  *
- * The dead one is killed at every point of a script that uses a lock in every way; then those who recover are killed, too. */
+ * The dead one is killed at every point of a script that uses a lock in every way; then sessions that recover it are killed,
+ * too. */
 #include "cluster/layout.h"
 #include "cluster/session.h"
 #include "designs/word/word.h"
@@ -12,7 +13,7 @@
 #define LOCKS 4
 #define SESSIONS 8
 #define RECORDS 8
-#define LEASE (3600 * NS_PER_S) /* nobody's runs out: deaths are declared */
+#define LEASE (3600 * NS_PER_S) /* none runs out: deaths are declared */
 #define DEAD 0
 #define LIVING 1
 #define HELPERS 3
@@ -39,7 +40,7 @@ struct site {
 
 static const struct design *word;
 
-/* ---- who plays ---- */
+/* ---- the players ---- */
 
 static void open_all(struct site *s, uint64_t seed)
 {
@@ -100,7 +101,7 @@ static void lock(struct player *a, uint64_t index, enum pawl_mode mode)
     CHECK_EQ(word->acquire(&a->seat, &a->holds[index], DEADLINE_NEVER), 0);
 }
 
-/* What stays: lock 1 shared, lock 2 exclusive. */
+/* Holds that stay: lock 1 shared, lock 2 exclusive. */
 static void lives(void *arg)
 {
     struct player *a = arg;
@@ -153,8 +154,8 @@ static void kill_at(struct player *a, uint64_t after_ns)
     sim_at(sim, sim_now(sim) + after_ns, kill_event, a, 0);
 }
 
-/* One that dies may have asked, as its last act, for a lock to be counted that the others had already counted. Whoever looks next
- * does it. */
+/* A session that dies may have asked, in its last step, for a recount of a lock that the others had already counted. The next
+ * session that looks at the lock counts it. */
 static void looks(void *arg)
 {
     struct player *a = arg;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of fault campaigns share: one run, and the sum of many. */
+/* Shared by the tests of fault campaigns: one run, and the sum of many. */
 #ifndef PAWL_TESTS_SIM_RUNS_H
 #define PAWL_TESTS_SIM_RUNS_H
 
@@ -20,11 +20,17 @@ static inline const struct design *design_named(const char *name)
 
 static const struct knobs *run_knobs; /* null: the usual ones */
 static unsigned run_campaign;         /* 0: the usual one */
+static const struct model *run_model; /* null: the usual one, in a swarm as drawn */
 
 static inline struct campaign_result run_traced(const struct design *d, uint32_t faults, uint64_t seed, FILE *trace)
 {
-    const struct campaign_params p = {
-        .design = d, .knobs = run_knobs, .campaign = run_campaign, .faults = faults, .seed = seed, .trace = trace};
+    const struct campaign_params p = {.design = d,
+                                      .knobs = run_knobs,
+                                      .model = run_model,
+                                      .campaign = run_campaign,
+                                      .faults = faults,
+                                      .seed = seed,
+                                      .trace = trace};
     struct campaign_result r;
     CHECK_EQ(campaign_run(&p, &r), 0);
     return r;
@@ -56,7 +62,7 @@ static inline struct model quick_model(void)
 
 struct run_sum {
     uint64_t runs, forgot;
-    struct campaign_result total; /* what can be added is */
+    struct campaign_result total; /* sums, of fields that can be added */
 };
 
 /* Faults must be tolerated, so anything the oracle found fails the test; how to see it is said. */
@@ -64,9 +70,10 @@ static inline void run_clean(struct run_sum *sum, const struct design *d, uint32
 {
     struct campaign_result r = run_seed(d, faults, seed), *t = &sum->total;
     if (run_failed(&r))
-        CHECK_FAIL("%s: seed %" PRIu64 ": %s\n  pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 "%s%s --trace", d->name, seed,
-                   r.why, d->name, seed, seed + 1, faults ? "" : " --faults none",
-                   run_campaign == CAMPAIGN_SWARM ? " --campaign 2" : "");
+        CHECK_FAIL("%s: seed %" PRIu64 ": %s\n  pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 "%s%s%s%s --trace", d->name,
+                   seed, r.why, d->name, seed, seed + 1, faults ? "" : " --faults none",
+                   run_campaign == CAMPAIGN_SWARM ? " --campaign 2" : "", run_model ? " --model " : "",
+                   run_model ? run_model->name : "");
     sum->runs++;
     sum->forgot += r.forgot;
     t->events += r.events;

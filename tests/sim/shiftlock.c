@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `shiftlock` and `shiftlock64` with all faults and with each alone: nothing that must not happen does, and everybody gets on
+/* `shiftlock` and `shiftlock64` with all faults and with each alone: no invariant is violated, and all clients make progress
  * afterwards. */
 #include "tests/sim/runs.h"
 

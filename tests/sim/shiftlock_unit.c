@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Details of `shiftlock` and `shiftlock64` on plain memory: every counter of the entry where it runs over, giving up, passing on,
- * late releases. What must wait runs in a thread. */
+/* Details of `shiftlock` and `shiftlock64` on plain memory: every counter of the entry where it overflows, giving up, handing over,
+ * late releases. Waiters run in threads. */
 #define SITE_CHECK_NS NS_PER_S /* some of them without a change and a lock is counted anew: not because the machine is busy */
 #include "designs/shiftlock/shiftlock.h"
 #include "tests/sim/plain_site.h"
@@ -41,7 +41,7 @@ static uint64_t rel_max(void)
     return f->rel_bits == 64 ? UINT64_MAX : FIELD_MAX(f->rel_bits);
 }
 
-/* Whoever waits does so in a thread. */
+/* A waiter has a thread of its own. */
 struct waiter {
     pthread_t thread;
     unsigned who;
@@ -122,7 +122,7 @@ static void test_rel_wraps(void)
     CHECK_EQ(get().rel, 1);
     unlock(3, &w.h);
     got(&next);
-    if (f->rel_bits < 64) /* with 64 bits the token would run over, too, in which nobody lives long enough to see it */
+    if (f->rel_bits < 64) /* with 64 bits the token would overflow, too, which takes longer than any space lives */
         CHECK(next.h.token > w.h.token);
     unlock(4, &next.h);
     CHECK_EQ(get().rel, 3);
@@ -152,11 +152,11 @@ static void test_era_wraps(void)
 
 static void test_too_many_readers(void)
 {
-    begin("no reader enters beyond the limit, and those who tried leave nothing");
+    begin("no reader enters beyond the limit, and refused readers leave nothing");
     put((struct shift_entry){.readers = shift_readers_max(f), .rel = 7});
     struct hold h;
     CHECK_EQ(lock(0, PAWL_SHARED, DEADLINE_TRY, &h), -PAWL_ELIMIT);
-    CHECK_EQ(lock(0, PAWL_EXCLUSIVE, AT_LAST, &h), 0); /* nobody's records explained them */
+    CHECK_EQ(lock(0, PAWL_EXCLUSIVE, AT_LAST, &h), 0); /* no records account for these readers */
     unlock(0, &h);
     site_close();
 }
@@ -242,7 +242,7 @@ static void test_late_release(void)
 
 static void test_recount_keeps_the_living(void)
 {
-    begin("who lives keeps its hold when another is lost, and those who wait join again");
+    begin("a live session keeps its hold when another is lost, and waiters join again");
     struct hold a = locked(0, PAWL_SHARED), b = locked(1, PAWL_SHARED);
     struct waiter w;
     start(&w, 2, PAWL_EXCLUSIVE);

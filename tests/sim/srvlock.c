@@ -20,7 +20,7 @@ static void campaign(const char *name, uint64_t ns)
     CHECK(sum.total.cancelled && sum.total.lost);
 }
 
-/* Without faults nobody loses anything. */
+/* Without faults no session is lost. */
 static void calm(const char *name)
 {
     struct run_sum sum = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `word` with all faults: nothing that must not happen does, and everybody gets on afterwards. */
+/* `word` with all faults: no invariant is violated, and all clients make progress afterwards. */
 #include "tests/sim/runs.h"
 
 #define SEEDS_MIN 300

@@ -30,7 +30,7 @@ static int convert(unsigned who, struct hold *h, enum pawl_mode mode, uint64_t d
     return d->convert(&site.seats[who], h, mode, deadline);
 }
 
-/* What the world sees for a high part and a token of the word. */
+/* The token of a grant, for a high part and a token of the word. */
 static uint64_t token(uint64_t high, uint64_t low)
 {
     return site.space.token_base + (high << WORD_TOKEN_BITS) + low;
@@ -63,7 +63,7 @@ static void test_last_token(void)
         CHECK_EQ(lock_at(0)->high, 42);
         unlock(1, &h);
     }
-    /* Whoever raised the high part died before it could start the word anew: the next one raises it once more. */
+    /* The client that raised the high part died before it could start the word anew: the next one raises it once more. */
     *lock_at(0) = (struct word_lock){.word = word_make(WORD_FREE, 0, LAST), .high = 43};
     struct hold h = locked(0, PAWL_EXCLUSIVE);
     CHECK_EQ(h.token, token(44, 1));
@@ -182,7 +182,7 @@ static void test_open(void)
     h[1] = locked(1, PAWL_SHARED);
     unlock(0, &h[0]);
     unlock(1, &h[1]);
-    CHECK(word_open(lock_at(0)->word)); /* nobody inside */
+    CHECK(word_open(lock_at(0)->word)); /* no reader is left */
     CHECK_EQ(d->peek(&site.seats[0], 0, &view), 0);
     CHECK_EQ(view.mode, 0);
     writer = locked(3, PAWL_EXCLUSIVE);
@@ -211,14 +211,14 @@ static void test_owner(void)
 
 static void test_waiters(void)
 {
-    begin("waiters leave a mark; whoever changes the word takes it away");
+    begin("waiters leave a mark; the next change of the word clears it");
     struct hold h = locked(0, PAWL_EXCLUSIVE), w, r;
     CHECK_EQ(lock(1, PAWL_EXCLUSIVE, SOON, &w), -ETIMEDOUT);
     CHECK(lock_at(0)->word & WORD_WAITERS);
     CHECK_EQ(d->holds(&site.seats[0], &h), true);
     unlock(0, &h);
     CHECK(!(lock_at(0)->word & WORD_WAITERS));
-    /* Readers do not pass those who wait; but the last one that leaves takes its mark along. */
+    /* New readers do not pass waiters; but the last waiter that gives up clears the mark. */
     r = locked(0, PAWL_SHARED);
     CHECK_EQ(lock(1, PAWL_EXCLUSIVE, SOON, &w), -ETIMEDOUT);
     CHECK(!(lock_at(0)->word & WORD_WAITERS));
@@ -229,7 +229,7 @@ static void test_waiters(void)
     CHECK(lock_at(0)->word & WORD_WAITERS);
     CHECK_EQ(lock(2, PAWL_SHARED, DEADLINE_TRY, &w), -PAWL_EHELD);
     hold_close(&site.seats[3], &still);
-    CHECK_EQ(lock(2, PAWL_SHARED, AT_LAST, &w), 0); /* who slept may: it was woken for that */
+    CHECK_EQ(lock(2, PAWL_SHARED, AT_LAST, &w), 0); /* a waiter may: it was woken for that */
     unlock(2, &w);
     unlock(0, &r);
     CHECK_EQ(word_mode(lock_at(0)->word), WORD_FREE);
@@ -291,7 +291,7 @@ static void test_recount(void)
 
 static void test_unsure(void)
 {
-    begin("nobody is counted while a reader is in the middle of a step");
+    begin("no count completes while a reader is in the middle of a step");
     struct hold a = locked(0, PAWL_SHARED), b, c;
     uint64_t low = word_token(lock_at(0)->word);
     CHECK_EQ(hold_open(&site.seats[1], 0, &b), 0);
@@ -345,7 +345,7 @@ static void test_recover(void)
     CHECK_EQ(word_mode(lock_at(0)->word), WORD_SHARED);
     CHECK_EQ(word_count(lock_at(0)->word), 1);
     CHECK_EQ(d->release(&site.seats[1], &b), -PAWL_ELOST);
-    CHECK_EQ(word_count(lock_at(0)->word), 1); /* and takes nobody with it */
+    CHECK_EQ(word_count(lock_at(0)->word), 1); /* and no other hold is released with it */
     CHECK_EQ(session_break(&site.seats[2], site.sessions[1].slot, site.sessions[1].epoch), -ENOENT);
     unlock(0, &a);
     w = locked(0, PAWL_EXCLUSIVE);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What pawl.h promises, over packets: modes, tokens, time-outs, conversion, several locks, asynchronous operations, threads that
+/* The contract of pawl.h, over packets: modes, tokens, time-outs, conversion, several locks, asynchronous operations, threads that
  * share a handle, processes of one host and of several, one that is killed and one that is stopped. */
 #include "tests/udp/rack.h"
 
@@ -7,10 +7,10 @@
 
 #define LOCKS 10000
 #define KEYS 50
-#define LEASE_NS (6 * NS_PER_S) /* of hosts; a busy machine may stop any of us for seconds, and nobody shall be lost by that */
+#define LEASE_NS (6 * NS_PER_S) /* of hosts; a busy machine may stop any process for seconds, and no host shall be lost by that */
 
-/* What nobody holds can be had by a try; but the network, or whoever sends again on a busy machine, may deliver an old request once
- * more, and then it is held for a moment by one who does not want it. */
+/* A try is granted a free lock. But the network, or a retransmission on a busy machine, may deliver an old request once more. The
+ * lock is then held for a moment by a request that has ended. */
 static int try_free(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *g)
 {
     int rc;
@@ -113,7 +113,7 @@ static void asynchronous(pawl *p, pawl *q)
         n += (unsigned)more;
     }
     CHECK_EQ(pawl_reap(p, done, 1, pawl_in(NS_PER_MS)), 0);
-    /* Its completion is announced without anybody's waiting in the library. */
+    /* Its completion is announced although no thread waits in the library. */
     CHECK_OK(pawl_unlock(q, &held));
     struct pollfd readable = {.fd = pawl_fd(p), .events = POLLIN};
     CHECK_EQ(poll(&readable, 1, 20000), 1);
@@ -170,7 +170,7 @@ static void threads(pawl *p)
     CHECK_EQ(team.sum, THREADS * ROUNDS);
 }
 
-/* A lock that nobody wants is free, whatever the host's other threads and the library's own do at that moment. */
+/* A lock that no other client wants is free, whatever the host's other threads and the library's own do at that moment. */
 static void *try_own(void *arg)
 {
     const unsigned *number = arg;
@@ -203,7 +203,7 @@ struct victim {
     uint32_t *has;
 };
 
-/* Whoever has a short lease may lose it before it has the lock. */
+/* A session with a short lease may be lost before it has the lock. */
 static pawl *open_and_lock(const struct victim *v, pawl_grant *g)
 {
     const pawl_options o = {.lease_ns = v->lease_ns};
@@ -347,7 +347,9 @@ static void bad_places(void)
     static const char *const places[] = {"pawl://",
                                          "pawl://127.0.0.1:1",
                                          "pawl://127.0.0.1/x",
-                                         "pawl://localhost:1/x",
+                                         "pawl://local host:1/x",
+                                         "pawl://::1:1/x",
+                                         "pawl://[::1]/x",
                                          "pawl://127.0.0.1:99999/x",
                                          "pawl://127.0.0.1:1/",
                                          "pawl://127.0.0.1:1/a/b",

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes and threads that wait for each other over real packets, some of which are lost: one of each circle is told, long before
- * its deadline, and nobody else is. */
+/* Processes and threads that wait for each other over real packets, some of which are lost: one of each deadlock is told, long
+ * before its deadline, and no other is. */
 #include "tests/udp/rack.h"
 
 #include <errno.h>
 
 #define LOCKS 16
-#define LEASE_NS (6 * NS_PER_S) /* the machine may stop anybody for seconds, and nobody shall be lost by that */
+#define LEASE_NS (6 * NS_PER_S) /* the machine may stop any process for seconds, and no host shall be lost by that */
 #define DEADLINE_NS (30 * NS_PER_S)
 #define SOON_NS (10 * NS_PER_S) /* a tenth of a second, on a machine that has time */
 #define A_WHILE_NS (400 * NS_PER_MS)
 
-/* What two who cross have in common. */
+/* Shared by two clients that wait for each other. */
 static struct crossing {
     uint64_t first_lock; /* and the one after it */
     uint32_t arrived, told, granted;
@@ -24,7 +24,7 @@ static void meet(uint32_t count)
     WAIT_FOR(__atomic_load_n(&crossing->arrived, __ATOMIC_ACQUIRE) >= count);
 }
 
-/* Has one and wants the other. Who is told gives back what it has, and the other gets it. */
+/* Holds one lock and wants the other. The client that is told releases its own, and the other client gets it. */
 static void cross(pawl *p, unsigned side, unsigned others)
 {
     pawl_grant mine, other;
@@ -95,7 +95,7 @@ static void threads(void)
     CHECK_OK(pawl_close(s.p));
 }
 
-/* ---- circles that are none ---- */
+/* ---- cycles that are no deadlocks ---- */
 
 static void *wait_for_second(void *arg)
 {
@@ -174,7 +174,7 @@ static void session_that_hands_over(void)
     crossing->first_lock += 2;
 }
 
-/* Who submits does not wait. */
+/* A thread that submits does not wait. */
 static void submitted(void)
 {
     pawl *one = rack_open(0, NULL), *two = rack_open(1, NULL);

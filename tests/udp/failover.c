@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NetLock over real UDP while everything dies: the switch, its backup and lock servers are killed again and again, for less or
- * for more than a lease, and clients with them. Nothing is granted twice, tokens rise, those that live get on
- * (workers.h). Sessions may be lost: whoever took over does not know who held what. */
+/* NetLock over real UDP while everything dies: the switch, its backup and lock servers are killed again and again, for less or for
+ * more than a lease, and clients with them. Nothing is granted twice, tokens rise, live processes make progress (workers.h).
+ * Sessions may be lost: a switch or server that takes over does not know the holders. */
 #define HOSTS 3
 #define WORKERS 6
 #define LOCKS 2000
@@ -40,7 +40,7 @@ static void coordinator_main(void *arg)
                                    .backup = true,
                                    .life = 1,
                                    .fresh = true};
-    const struct net_addr at = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port};
+    const struct net_addr at = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port);
     const char *why;
     CHECK_EQ(coordinating_open(&c, &p, at, &why), 0);
     coordinating_run(&c);
@@ -50,8 +50,8 @@ static void station_main(void *arg)
 {
     const unsigned which = *(const unsigned *)arg;
     static struct station s;
-    const struct station_params p = {.member.at = {.ip = RACK_LOCALHOST, .port = ports[which]},
-                                     .member.coordinator = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port},
+    const struct station_params p = {.member.at = net_v4(RACK_LOCALHOST, ports[which]),
+                                     .member.coordinator = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port),
                                      .member.space = rack_space,
                                      .member.is_switch = which < SERVER,
                                      .fresh = !station[which].started,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Racks whose coordinator and switches are processes that are killed and come back, and on each host a process that holds some
- * locks throughout, and looks whether it still does: whoever lives keeps what it holds.
+ * locks throughout, and checks that it still does: a live process keeps its holds.
  *
  * Before: as workers.h, and LOCKS without those that are kept. After: coordinator_params(), which says what the rack is. */
 #ifndef PAWL_TESTS_UDP_KEEPERS_H
@@ -15,7 +15,7 @@
 static struct keeping {
     uint32_t ready[HOSTS]; /* holds all that it wants */
     uint64_t kept[HOSTS];  /* looks that found everything in its place */
-    uint64_t lost;         /* sessions of hosts that nobody killed */
+    uint64_t lost;         /* sessions of hosts that were not killed */
 } * keeping;
 
 /* ---- the coordinator ---- */
@@ -28,7 +28,7 @@ static void coordinator_main(void *arg)
 {
     struct coordinating c = {.stop = &rack_stop};
     struct coord_params p = coordinator_params();
-    struct net_addr at = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port};
+    struct net_addr at = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port);
     const char *why;
     p.life = 1 + coordinators * 100000;
     p.fresh = coordinators == 1;
@@ -125,7 +125,7 @@ static void revive_host(unsigned host)
         hire(i);
 }
 
-/* Of a rack that keepers are in; what else it has is the test's. */
+/* The parameters of a rack with keepers; the test sets the others. */
 static struct coord_params keepers_rack(const char *design)
 {
     return (struct coord_params){.design = design_find(design),
@@ -149,7 +149,7 @@ static void keepers_begin(void)
     rack_board->coordinator_port = rack_port_pair();
 }
 
-/* Everybody stops, and every lock can be had. How often keepers have looked. */
+/* All processes stop, and every lock is granted once more. Returns how often keepers have checked. */
 static uint64_t keepers_end(void)
 {
     uint64_t kept = 0;

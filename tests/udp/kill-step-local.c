@@ -75,7 +75,7 @@ static void victim(void *arg)
     end();
 }
 
-/* What the others have is as it was, and the victim nothing. */
+/* The other clients' holds are unchanged, and the victim has none. */
 static void check_all(bool other_holds)
 {
     struct fisslock_host *h = (struct fisslock_host *)(void *)host.memory;
@@ -122,23 +122,24 @@ static void try_every_step(struct victim_arg *v, bool other_holds)
 
 int main(void)
 {
-    static struct coord_welcome w;
+    static struct rack_welcome w;
     const struct packet_ask first = {.request = 0, .port = 1000, .mode = PAWL_SHARED, .index = LOCK};
     const struct packet_ask again = {.request = 0, .port = 1000, .mode = PAWL_EXCLUSIVE, .index = LOCK};
-    coord_make(&w.packet, COORD_WELCOME, "test", 1);
-    w.packet.head.to.machine = 1;
-    w.packet.head.generation = 1;
-    snprintf(w.design, sizeof w.design, "fisslock-stay");
-    w.config = (struct rack_config){
-        .space = w.packet.head.space, .machines = 4, .sessions = 2, .requests = REQUESTS, .locks = 100, .retry_ns = NS_PER_MS};
-    w.config.options = design_find(w.design)->packet->options;
+    const struct rack_identity identity = coord_identity_of_name("test");
+    coord_make(&w.said.packet, COORD_WELCOME, "test", &identity, 1);
+    w.said.packet.head.to.machine = 1;
+    w.said.packet.head.generation = 1;
+    snprintf(w.said.design, sizeof w.said.design, "fisslock-stay");
+    w.said.config = (struct rack_config){
+        .space = w.said.packet.head.space, .machines = 4, .sessions = 2, .requests = REQUESTS, .locks = 100, .retry_ns = NS_PER_MS};
+    w.said.config.options = design_find(w.said.design)->packet->options;
     snprintf(path, sizeof path, "/dev/shm/pawl-test.%d", (int)getpid());
-    CHECK_EQ(host_create(path, &w, (struct net_addr){.ip = 1}, 1, host_now() + 3600 * NS_PER_S), 0);
+    CHECK_EQ(host_create(path, &w, net_v4(1, 0), net_v4(1, 0), host_now() + 3600 * NS_PER_S), 0);
     CHECK_EQ(host_open(path, &host), 0);
-    decider = calloc(1, fisslock_switch_bytes(&w.config));
+    decider = calloc(1, fisslock_switch_bytes(&w.said.config));
     steps = shared_memory(sizeof *steps);
     CHECK(decider != NULL);
-    fisslock_switch_init(decider, &w.config, 1, NOW);
+    fisslock_switch_init(decider, &w.said.config, 1, NOW);
     host_enter(&host, &out);
     CHECK_EQ(fisslock_acquire(host.memory, &first, NOW, &out), PACKET_WAIT);
     host_leave(&host, &out);

@@ -99,26 +99,27 @@ static void try_every_step(unsigned number)
 
 int main(void)
 {
-    static struct coord_welcome w;
+    static struct rack_welcome w;
     const struct design *d = design_find(getenv("PAWL_TEST_DESIGN") ? getenv("PAWL_TEST_DESIGN") : "srvlock");
     CHECK(d && d->packet);
-    coord_make(&w.packet, COORD_WELCOME, "test", 1);
-    w.packet.head.to.machine = 1;
-    w.packet.head.generation = 1;
-    snprintf(w.design, sizeof w.design, "%s", d->name);
-    w.config = (struct rack_config){.space = w.packet.head.space,
-                                    .machines = 4,
-                                    .sessions = 2,
-                                    .requests = 4,
-                                    .servers = d->packet->server_packet && !d->packet->spills ? 2 : 0,
-                                    .server = {5, 6},
-                                    .locks = 100,
-                                    .lease_ns = NS_PER_S,
-                                    .retry_ns = NS_PER_MS};
+    const struct rack_identity identity = coord_identity_of_name("test");
+    coord_make(&w.said.packet, COORD_WELCOME, "test", &identity, 1);
+    w.said.packet.head.to.machine = 1;
+    w.said.packet.head.generation = 1;
+    snprintf(w.said.design, sizeof w.said.design, "%s", d->name);
+    w.said.config = (struct rack_config){.space = w.said.packet.head.space,
+                                         .machines = 4,
+                                         .sessions = 2,
+                                         .requests = 4,
+                                         .servers = d->packet->server_packet && !d->packet->spills ? 2 : 0,
+                                         .server = {5, 6},
+                                         .locks = 100,
+                                         .lease_ns = NS_PER_S,
+                                         .retry_ns = NS_PER_MS};
     snprintf(path, sizeof path, "/dev/shm/pawl-test.%d", (int)getpid());
-    CHECK_EQ(host_create(path, &w, (struct net_addr){.ip = 1}, 1, host_now() + 3600 * NS_PER_S), 0);
+    CHECK_EQ(host_create(path, &w, net_v4(1, 0), net_v4(1, 0), host_now() + 3600 * NS_PER_S), 0);
     CHECK_EQ(host_open(path, &host), 0);
-    bytes = round_up(d->packet->host_bytes(&w.config), UNDO_LINE);
+    bytes = round_up(d->packet->host_bytes(&w.said.config), UNDO_LINE);
     before = malloc(bytes);
     after = malloc(bytes);
     steps = shared_memory(sizeof *steps);

@@ -10,7 +10,7 @@
 
 #include "tests/udp/workers.h"
 
-/* A process that nobody kills, as a node would be: a design need not survive the loss of a host. */
+/* A process that is not killed, as a node would be: a design need not survive the loss of a host. */
 static void stay(void *host)
 {
     pawl *p = open_session(*(unsigned *)host);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Data beside locks over real UDP that loses, doubles and delays packets, with locks in the switch and on servers: processes have
- * their lock's data server count, in one go or under a lock that they hold, and some of them are killed. What was done is written
- * down where it is done, and must be what the processes were told. */
+ * their lock's data server count, in one round trip or under a lock that they hold, and some of them are killed. The data server
+ * records what it did, and that must agree with the replies that the processes got. */
 #include "lib/rng.h"
 #include "tests/tuned.h"
 #include "tests/udp/rack.h"
@@ -54,7 +54,7 @@ struct worker {
     uint64_t seed;
 };
 
-/* Once more under the lock: nobody else has counted meanwhile, while it is certainly held. */
+/* Once more under the lock: no other client has counted meanwhile, while it is certainly held. */
 static int again(pawl *p, const pawl_grant *g, struct order o, uint64_t expected)
 {
     uint64_t found = 0;

@@ -24,7 +24,7 @@ struct rack_test {
     uint64_t seed;
 };
 
-/* What the children tell. */
+/* Written by the children. */
 static struct rack_board {
     uint32_t coordinator_port;
     uint32_t server_ports[RACK_SERVERS_MAX + RACKS_MAX]; /* behind relays; the last are the switches' */
@@ -87,14 +87,14 @@ static inline void rack_relay_main(void *arg)
 {
     static struct relay relay;
     const struct rack_relay_arg *a = arg;
-    struct net_addr front = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->server_ports[a->number]}, server = front;
+    struct net_addr front = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->server_ports[a->number]), server = front;
     server.port = (uint16_t)(server.port + 1);
     relay_open(&relay, front, server, &a->t->faults, a->t->seed + a->number);
     relay_run(&relay);
 }
 
-/* Two ports in a row that are free; below those that the kernel gives to whoever wants any (32768 and up), so that nobody has them
- * while their owner is dead; and not those of a test that runs beside this one, which has a number near ours. */
+/* Two free ports in a row. They are below the kernel's ephemeral ports (32768 and up), so that no other process gets them while
+ * their owner is dead; and they are not those of a test that runs beside this one, which has a process id near this one's. */
 #define RACK_PORT_FIRST 12000
 #define RACK_PORTS 20000
 #define RACK_PORTS_EACH 8
@@ -104,7 +104,7 @@ static inline uint16_t rack_port_pair(void)
     for (int i = 0; i < 100; i++, tries++) {
         struct udp a, b;
         unsigned offset = ((unsigned)getpid() * RACK_PORTS_EACH + 2 * tries) % RACK_PORTS;
-        struct net_addr at = {.ip = RACK_LOCALHOST, .port = (uint16_t)(RACK_PORT_FIRST + offset)};
+        struct net_addr at = net_v4(RACK_LOCALHOST, (uint16_t)(RACK_PORT_FIRST + offset));
         if (udp_open(&a, at))
             continue;
         at.port++;
@@ -124,7 +124,7 @@ static inline void rack_start_station(const struct rack_test *t, struct net_addr
     struct station *s = calloc(1, sizeof *s);
     pthread_t thread;
     CHECK(s != NULL);
-    struct station_params p = {.member.at = {.ip = RACK_LOCALHOST},
+    struct station_params p = {.member.at = net_v4(RACK_LOCALHOST, 0),
                                .member.coordinator = coordinator,
                                .member.space = rack_space,
                                .member.is_switch = is_switch,
@@ -133,7 +133,7 @@ static inline void rack_start_station(const struct rack_test *t, struct net_addr
                                .member.deadline = pawl_in(LIMIT_NS),
                                .member.stop = &rack_stop};
     if (rack_relayed(t)) {
-        p.member.known_as = (struct net_addr){.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->server_ports[number]};
+        p.member.known_as = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->server_ports[number]);
         p.member.at.port = (uint16_t)(p.member.known_as.port + 1);
     }
     CHECK_EQ(station_open(s, &p), 0);
@@ -147,7 +147,7 @@ static inline void rack_node_main(void *arg)
     const struct rack_test *t = arg;
     const struct design *d = design_find(t->design);
     struct coordinating c = {.stop = &rack_stop};
-    struct net_addr at = {.ip = RACK_LOCALHOST};
+    struct net_addr at = net_v4(RACK_LOCALHOST, 0);
     const char *why;
     pthread_t thread;
     bool servers = rack_serves(t, d);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two racks over real UDP, each with a switch of its own behind a network that loses, doubles and delays; hosts have locks in both.
  * Locks are divided anew again and again by command while one switch or both are killed and come back, at times at another address,
- * all processes of a host are killed, and the coordinator. Nothing is granted twice (workers.h), and whoever lives keeps what it
+ * all processes of a host are killed, and the coordinator. Nothing is granted twice (workers.h), and live processes keep their
  * holds (keepers.h). */
 #define HOSTS 4
 #define PER_HOST 2
 #define WORKERS (HOSTS * PER_HOST)
 #define LOCKS 10000
 #define HOT 8
-#define LEASE_NS (5 * NS_PER_S) /* the machine may stop anybody for seconds, and no keeper shall be lost by that */
+#define LEASE_NS (5 * NS_PER_S) /* the machine may stop any process for seconds, and no keeper shall be lost by that */
 
 #include "tests/udp/keepers.h"
 
@@ -34,13 +34,13 @@ static pid_t coordinator, switches[RACKS], relays[RACKS];
 
 static struct net_addr coordinator_at(void)
 {
-    return (struct net_addr){.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port};
+    return net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port);
 }
 
 static void switch_main(void *arg)
 {
     unsigned rack = *(unsigned *)arg;
-    struct net_addr front = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->server_ports[rack]}, at = front;
+    struct net_addr front = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->server_ports[rack]), at = front;
     struct station s;
     at.port++;
     const struct station_params p = {.member.at = at,
@@ -75,7 +75,7 @@ static struct coord_ruled ruled;
 static int ask_rules(unsigned first, unsigned end, unsigned rack, bool change)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_RULES, rack_space, rng_next(&rng) | 1);
+    coord_make(&p, COORD_RULES, rack_space, NULL, rng_next(&rng) | 1);
     p.code = change;
     p.head.index = first;
     p.head.generation = end;
@@ -99,8 +99,9 @@ static void move_some(void)
 
 static uint64_t killed_switches, killed_hosts, killed_coordinators, moved_switches;
 
-/* A switch that is gone for good, with all that lies before it; another comes, elsewhere. What was held there is told to it, if it
- * comes within a lease; but that it is gone is only known after one. So nobody must hold anything: rules give it no locks first. */
+/* A switch that is gone for good, with all that lies before it; another comes, elsewhere. Hosts report their holds to it, if it
+ * comes within a lease; but the loss of the old one is only known after a lease. So no client must hold anything there: rules give
+ * it no locks first. */
 static void replace(unsigned rack)
 {
     WAIT_FOR(ask_rules(0, RACK_SHARDS, !rack, true) == 0);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The switch is killed and comes back without its state, all processes of a host are killed, both at once, and the coordinator:
- * again and again, over real UDP, while hosts lock and unlock. Nothing is granted twice (workers.h), and whoever lives keeps what
- * it holds: on each host a process holds some locks throughout, and looks. */
+ * again and again, over real UDP, while hosts lock and unlock. Nothing is granted twice (workers.h), and live processes keep their
+ * holds: on each host a process holds some locks throughout, and checks. */
 #define HOSTS 4
 #define PER_HOST 2
 #define WORKERS (HOSTS * PER_HOST)
 #define LOCKS 100000
 #define HOT 8
-#define LEASE_NS (5 * NS_PER_S) /* the machine may stop anybody for seconds, and no keeper shall be lost by that */
+#define LEASE_NS (5 * NS_PER_S) /* the machine may stop any process for seconds, and no keeper shall be lost by that */
 
 #include "tests/udp/keepers.h"
 
@@ -23,8 +23,8 @@ static struct coord_params coordinator_params(void)
 static void switch_main(void *arg)
 {
     struct station s;
-    const struct net_addr coordinator = {.ip = RACK_LOCALHOST, .port = (uint16_t)rack_board->coordinator_port};
-    const struct station_params p = {.member.at = {.ip = RACK_LOCALHOST, .port = (uint16_t)(coordinator.port + 1)},
+    const struct net_addr coordinator = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port);
+    const struct station_params p = {.member.at = net_v4(RACK_LOCALHOST, (uint16_t)(coordinator.port + 1)),
                                      .member.coordinator = coordinator,
                                      .member.space = rack_space,
                                      .member.is_switch = true,

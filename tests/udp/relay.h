@@ -91,9 +91,9 @@ static inline struct udp *relay_client(struct relay *r, struct net_addr client)
         if (net_addr_is(r->clients[i].client, client))
             return &r->clients[i].up;
     unsigned i = r->count < RELAY_CLIENTS ? r->count++ : r->next++ % RELAY_CLIENTS;
-    if (r->clients[i].client.ip)
+    if (net_addr_known(r->clients[i].client))
         udp_close(&r->clients[i].up);
-    struct net_addr any = {.ip = r->front.at.ip};
+    struct net_addr any = net_addr_at_port(r->front.at, 0);
     CHECK_EQ(udp_open(&r->clients[i].up, any), 0);
     r->clients[i].client = client;
     r->fds[i + 1] = (struct pollfd){.fd = r->clients[i].up.fd, .events = POLLIN};

@@ -2,8 +2,9 @@
 /* Processes that lock, convert and unlock at random over real UDP, and an oracle in memory of their own: no two live holders that
  * exclude each other, tokens that rise, progress of those that live, and in the end every lock can be had.
  *
- * On a busy machine a session may be lost by its lease. So the victim checks: whoever finds a mark in its way leaves its own there,
- * and whoever finds that, on leaving, while its own grant is certainly still held, has seen a violation.
+ * On a busy machine a session may be lost by its lease. So the victim checks: a worker that finds another's mark notes that it met
+ * it. A worker that finds such a note about itself before its release, while its own grant is certainly still held, has seen a
+ * violation.
  *
  * Before: HOSTS, WORKERS (worker i is at host i % HOSTS), LOCKS in the space, of which the first HOT are fought for, LEASE_NS. */
 #ifndef PAWL_TESTS_UDP_WORKERS_H
@@ -18,7 +19,7 @@ static struct rng rng;
 
 static struct oracle {
     struct {
-        uint64_t writer, writer_met; /* who holds it exclusively; who was granted it meanwhile */
+        uint64_t writer, writer_met; /* the worker that holds it exclusively; the latest that another grant met */
         uint64_t readers[WORKERS], readers_met[WORKERS];
         uint64_t last_exclusive, last_any;
     } locks[HOT];
@@ -76,14 +77,14 @@ static void enter(struct worker *w, pawl *p, unsigned i, const pawl_grant *g)
         raise_to(&oracle->locks[i].last_exclusive, g->token);
 }
 
-/* Before a release: was anybody here who should not have been? */
+/* Before a release: was another worker granted the lock meanwhile? */
 static void leave(const struct worker *w, pawl *p, unsigned i, const pawl_grant *g)
 {
     bool alone = g->mode == PAWL_EXCLUSIVE
                      ? load(&oracle->locks[i].writer) == w->mark && load(&oracle->locks[i].writer_met) != w->mark
                      : load(&oracle->locks[i].readers_met[w->number]) != w->mark;
     if (!alone && !pawl_check(p, g))
-        CHECK_FAIL("lock %u: somebody else was granted it while worker %u held it (mode %u)", i, w->number, g->mode);
+        CHECK_FAIL("lock %u: another worker was granted it while worker %u held it (mode %u)", i, w->number, g->mode);
     uint64_t mine = w->mark;
     if (g->mode == PAWL_EXCLUSIVE)
         __atomic_compare_exchange_n(&oracle->locks[i].writer, &mine, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
@@ -213,7 +214,7 @@ static void look_after(unsigned i)
     }
 }
 
-/* Nobody is killed any more: it ends by itself, and soon. */
+/* No worker is killed any more: it ends by itself, and soon. */
 static void see_off(unsigned i)
 {
     int status;

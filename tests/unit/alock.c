@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* alock's queue when connections break: a waiter gives up, the outcome of one of its verbs is unknown, with and without its effect,
- * and another session changes the word between two of its steps. Whatever happens, who said that it is out of the queue is: nobody
- * hands it the baton, the lock can be had at once (I9), and when all have closed it is free (I11). */
+ * and another session changes the word between two of its steps. Whatever happens, a client that said that it is out of the queue
+ * is out: no client hands the lock to it, the lock is granted at once (I9), and when all sessions have closed it is free (I11). */
 #include "cluster/layout.h"
 #include "cluster/session.h"
 #include "designs/alock/turn.h"
@@ -15,10 +15,10 @@
 enum { HOLDER, NEXT, LEAVER, NEWCOMER, SESSIONS };
 #define NODES (SESSIONS + 1)
 #define RECORDS 2
-#define HOME CACHE_LINE /* 0 is nobody's address */
+#define HOME CACHE_LINE /* 0 is no valid address */
 #define VERBS_MAX 24    /* more than the leaver takes from coming to leaving, unless it is told to look again */
 #define BETWEEN_MAX 6   /* verbs between what another does and what breaks: from a look to the second step after it */
-#define ATTEMPTS_MAX 10 /* until who looks again for the lock's place gets it or gives up */
+#define ATTEMPTS_MAX 10 /* until a client that looks for the lock's place again gets it or gives up */
 #define WAITS_MAX 1000  /* in one story: a wait that does not end is a failure */
 #define NOW_NS NS_PER_S /* a deadline that comes before the next look */
 #define LONG_NS (3600 * NS_PER_S)
@@ -37,7 +37,7 @@ static struct site {
     struct turn next; /* of NEXT, which waits and then has the baton */
 } site;
 
-/* What happens to the leaver, counted in its verbs or, of those, in its attempts to drop the queue. 0: never. */
+/* When things happen to the leaver, counted in its verbs, or in its attempts to drop the queue. 0: never. */
 static struct plan {
     unsigned verbs, drops;
     unsigned meddle_verb, meddle_drop; /* before this one another session changes the word */
@@ -107,7 +107,7 @@ static int batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
     return breaks || again ? -FAB_EUNKNOWN : 0;
 }
 
-/* Nobody else runs meanwhile: whoever waits finds that its time is over. */
+/* No other client runs meanwhile: a wait ends with its deadline. */
 static int wait_over(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
 {
     CHECK(++plan.waits < WAITS_MAX);
@@ -151,7 +151,7 @@ static struct hold *open_hold(unsigned who)
     return h;
 }
 
-/* Who is told to look again does so with another hold, as callers do. */
+/* A client that is told to look again does so with another hold, as callers do. */
 static int lock(unsigned who, uint64_t deadline)
 {
     int rc = DESIGN_LOOK_AGAIN;
@@ -231,7 +231,7 @@ static void begin(const struct plan *p)
     plan = *p;
 }
 
-/* The word has changed for the last time. What is left of the leaver? */
+/* The word has changed for the last time: nothing of the leaver may be left. */
 static void end(const struct plan *p)
 {
     plan = (struct plan){0};

@@ -36,7 +36,7 @@ static struct args_rest rest;
 
 #define WORDS_MAX 15
 
-/* Parses words separated by spaces; what was printed on `fd` is left in `printed`. */
+/* Parses words separated by spaces; the output on `fd` is left in `printed`. */
 static char printed[4096];
 
 static int run(const char *line, int fd)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The coordinator without a network: who gets which number, when it is used again, what a repetition is told, what a coordinator
- * that starts anew knows, when a switch's place is another's, and in which order rules are told. */
+/* The coordinator without a network: which host gets which number, when it is reused, what a duplicate is answered, what a
+ * coordinator knows after a restart, when another switch gets a switch's place, and in which order rules are told. */
 #include "cluster/coordinator.h"
 #include "tests/check.h"
 
@@ -14,7 +14,7 @@ static struct coordinator c;
 static _Alignas(8) uint8_t answer[PACKET_MAX];
 static uint64_t now;
 
-/* What those who beat say: hosts, where they send to; switches, by which rules they go. */
+/* What heartbeats say: of hosts, to which switches they send; of switches, which rules they use. */
 static struct net_addr here[2];
 static uint32_t version, leased;
 
@@ -42,7 +42,7 @@ static void start(bool fresh, uint32_t life)
 
 static const struct coord_packet *ask(const struct coord_packet *p, uint16_t port)
 {
-    const struct net_addr from = {.ip = 1, .port = port};
+    const struct net_addr from = net_v4(1, port);
     struct coord_beat beat = {.packet = *p};
     beat.switches[0] = here[0];
     beat.switches[1] = here[1];
@@ -56,13 +56,13 @@ static const struct coord_packet *ask(const struct coord_packet *p, uint16_t por
 
 static struct net_addr at(uint16_t port)
 {
-    return (struct net_addr){.ip = 1, .port = port};
+    return net_v4(1, port);
 }
 
 static const struct coord_packet *join(enum coord_role role, uint64_t nonce, uint16_t port)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_JOIN, "test", nonce);
+    coord_make(&p, COORD_JOIN, "test", &c.config.identity, nonce);
     p.role = role;
     return ask(&p, port);
 }
@@ -83,7 +83,7 @@ static int code(const struct coord_packet *a)
 static const struct coord_packet *beat(uint16_t machine, uint32_t life)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_BEAT, "test", 1);
+    coord_make(&p, COORD_BEAT, "test", &c.config.identity, 1);
     p.head.from.machine = machine;
     p.head.epoch = life;
     p.stamp = 42;
@@ -97,13 +97,13 @@ static const struct coord_packet *beat(uint16_t machine, uint32_t life)
 static const struct coord_packet *station_beats(enum coord_role role, uint16_t machine, uint32_t life, uint16_t saw, uint32_t left)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_BEAT, "test", 77);
+    coord_make(&p, COORD_BEAT, "test", &c.config.identity, 77);
     p.head.from.machine = machine;
     p.head.epoch = life;
     p.head.index = saw;
     p.head.generation = left;
     p.role = role;
-    p.at = (struct net_addr){.ip = 1, .port = 70};
+    p.at = net_v4(1, 70);
     p.code = coord_config_sum(&c.config);
     return ask(&p, 70);
 }
@@ -157,20 +157,20 @@ static void anew(void)
 static void leaving(void)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_LEAVE, "test", 1);
+    coord_make(&p, COORD_LEAVE, "test", &c.config.identity, 1);
     p.head.from.machine = 1;
     p.head.epoch = members[1].life - 1;
     CHECK(!ask(&p, 7) && members[1].live); /* not this one */
     p.head.epoch = members[1].life;
     CHECK(!ask(&p, 7) && !members[1].live);
-    coord_make(&p, COORD_JOIN, "other", 11);
+    coord_make(&p, COORD_JOIN, "other", NULL, 11);
     p.role = COORD_HOST;
-    CHECK(!ask(&p, 7)); /* another space's number */
+    CHECK_EQ(code(ask(&p, 7)), -ENOENT); /* another space */
     p.head.space = c.config.space;
     CHECK_EQ(code(ask(&p, 7)), -ENOENT);
 }
 
-/* Those that joined a former coordinator take their places again; nobody else takes them, nor one of another rack. */
+/* Servers and switches that joined a former coordinator get their places again; no other gets them, nor one of another rack. */
 static void rejoining(void)
 {
     start(false, 200);
@@ -179,7 +179,7 @@ static void rejoining(void)
     CHECK_EQ(code(station_beats(COORD_SERVER, MACHINES + 1, 249, 0, 0)), -ESTALE);
     CHECK_EQ(beat(2, 240)->head.type, COORD_BEAT_ACK);
     struct coord_packet p;
-    coord_make(&p, COORD_BEAT, "test", 1);
+    coord_make(&p, COORD_BEAT, "test", &c.config.identity, 1);
     p.head.from.machine = 3;
     p.head.epoch = 241;
     p.code = coord_config_sum(&c.config) ^ 1;
@@ -214,7 +214,7 @@ static void scanning(void)
     CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 3, 0)->head.index, 2); /* that one lives */
     CHECK_EQ(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 2, 0)->head.index, 0);
     CHECK_EQ(number(30), 2);
-    start_with("fisslock", 0, false, 400); /* who may be there is not known for a lease */
+    start_with("fisslock", 0, false, 400); /* for a lease it is not known which hosts there are */
     CHECK_EQ(code(join(COORD_SWITCH, 5, 70)), -EAGAIN);
     here[0] = at(70);
     CHECK(beat(2, 390));
@@ -233,7 +233,7 @@ static const struct coord_beat *as_beat(const struct coord_packet *p)
 
 static const struct net_addr nowhere = {.port = COORD_AWAY};
 
-/* A switch that is silent may live: nobody takes its place before no host speaks to it any more. */
+/* A silent switch may live: no other switch takes its place while a host may still send to it. */
 static void moving(void)
 {
     start_with("fisslock", 0, true, 500);
@@ -278,11 +278,11 @@ static uint32_t joins(unsigned rack, uint64_t nonce)
     return w->rules.version;
 }
 
-/* What the switch of a rack is told, which goes by these rules. */
+/* The version that the coordinator tells the switch of a rack, which uses these rules. */
 static uint32_t told(unsigned rack, uint32_t goes_by)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_BEAT, "test", 77);
+    coord_make(&p, COORD_BEAT, "test", &c.config.identity, 77);
     p.head.from = (struct place){MACHINE_SWITCH, (uint16_t)rack};
     p.head.epoch = racks_life[rack];
     p.role = COORD_SWITCH;
@@ -293,7 +293,7 @@ static uint32_t told(unsigned rack, uint32_t goes_by)
 static int rules(unsigned first, unsigned end, unsigned rack)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_RULES, "test", 88);
+    coord_make(&p, COORD_RULES, "test", &c.config.identity, 88);
     p.code = 1;
     p.head.index = first;
     p.head.generation = end;
@@ -310,7 +310,7 @@ static void keep(void)
     coordinator_set_rules(&c, wanted);
 }
 
-/* Who gets locks hears of it after who loses them, and nobody before they are written down. */
+/* The switch that gets locks is told after the switch that loses them, and neither before the rules are on disk. */
 static void dividing(void)
 {
     start_with("fisslock-racks", 0, true, 600);
@@ -340,7 +340,7 @@ static void dividing(void)
     CHECK_EQ(told(0, 0), 1);
     CHECK_EQ(joins(1, 6), 0); /* nor if it starts anew */
     CHECK_EQ(joins(0, 7), 1);
-    CHECK_EQ(told(1, 0), 0); /* it may still go by the old ones */
+    CHECK_EQ(told(1, 0), 0); /* it may still use the old ones */
     CHECK_EQ(rules(0, 8, 1), -EINPROGRESS);
     CHECK_EQ(rules(9, 16, 0), -EBUSY);
     CHECK_EQ(told(0, 1), 1);
@@ -372,7 +372,7 @@ static void dividing(void)
     version = leased = 0;
 }
 
-/* Of two lock servers one starts anew together with the coordinator: it is not given the other's place, who lives. */
+/* Of two lock servers one starts anew together with the coordinator: it is not given the place of the other one, which lives. */
 static void starting_together(void)
 {
     start_with("netlock", 2, false, 600);

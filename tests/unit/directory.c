@@ -86,7 +86,8 @@ static void on_disk(const char *path)
     CHECK_EQ(journal_open(&other, path, "test", &again), -EBUSY);
     journal_close(&j);
     directory_free(&d);
-    /* Cut off anywhere: what is whole is there, with the same indexes, and it goes on from there. */
+    /* A file that is cut off anywhere: complete entries are there, with the same indexes, and the directory continues from
+     * there. */
     CHECK_EQ(stat(path, &s), 0);
     for (off_t size = s.st_size; size >= 64; size -= 5) {
         CHECK_EQ(truncate(path, size), 0);

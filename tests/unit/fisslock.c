@@ -40,7 +40,7 @@ static void check_workflows(void)
     CHECK(kit_token(&k, 3, 0) > 0);
     kit_release(&k, 3, 0);
     CHECK(kit_holds(&k, 1, 2));
-    /* 7: nobody waits; free, and the answer. */
+    /* 7: no client waits; free, and the answer. */
     CHECK_EQ(PACKETS(kit_release(&k, 1, 2)), 2);
     kit_check_free(&k);
     kit_free(&k);
@@ -143,7 +143,7 @@ static void check_priority(void)
     kit_free(&k);
 }
 
-/* A process dies: what it held is released, what it waited for is given up, and nothing else. */
+/* A process dies: its holds are released and its waits given up, and nothing else changes. */
 static void check_dead_session(void)
 {
     kit_init(&k, 3, 4, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deadlocks in FissLock, step by step: who is told, who is not, and what it costs. */
+/* Deadlocks in FissLock, step by step: which threads are told, which are not, and the cost in packets. */
 #include "tests/unit/fisslock_kit.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ static void check_circle(unsigned n)
         }
     }
     CHECK(victim);
-    /* Those who are left wait in a row. */
+    /* The remaining threads wait in a chain. */
     for (unsigned i = victim, left = n; left; left--, i = i == 1 ? n : i - 1) {
         if (i != victim) {
             check_held(i, 1);
@@ -92,7 +92,8 @@ static void check_circle(unsigned n)
     kit_free(&k);
 }
 
-/* Waits that are long and no deadlock: one who has nothing else asks nobody; of one who has, nobody is told anything. */
+/* Long waits without a deadlock. A thread that holds no lock sends no probe. A thread that holds one sends probes, and no thread is
+ * told. */
 static void check_no_circle(void)
 {
     init(3, 0);
@@ -121,7 +122,7 @@ static void check_alone(void)
     kit_free(&k);
 }
 
-/* Threads of one session wait on their own; what nobody waits for in a call is nobody's. */
+/* Each thread of a session waits for itself; a request that no thread waits for belongs to none. */
 static void check_threads(uint32_t other, uint64_t mistakes, bool told)
 {
     kit_mistakes = mistakes;
@@ -150,7 +151,7 @@ static void check_one_host(void)
 }
 
 /* A reader that is kept out by a writer, which waits for a reader, which waits for the first one. The writer itself has nothing, so
- * it is not the one who is told. */
+ * it is not the one that is told. */
 static void check_writer_between(uint64_t options)
 {
     init(3, options);
@@ -186,7 +187,7 @@ static void check_ghost_between(void)
     k.fate = NULL;
     lock(1, 1, 1, 6, S);
     wait_long();
-    check_held(2, 1); /* nobody is in its way any more */
+    check_held(2, 1); /* no request blocks it any more */
     CHECK_EQ(outcome(1, 1), -EINPROGRESS);
     kit_free(&k);
 }
@@ -203,7 +204,7 @@ static void check_upgrades(unsigned first, unsigned second)
     CHECK_EQ(outcome(second, 0), -EDEADLK);
     CHECK_EQ(outcome(first, 0), -EINPROGRESS);
     check_held(second, 0);
-    /* Again, when the first has given up and nobody heard of it. */
+    /* Again, when the first has given up and the packets that say so were lost. */
     k.fate = lose_withdrawals;
     kit_give_up(&k, first, 0);
     k.fate = NULL;
@@ -217,14 +218,15 @@ static void check_upgrades(unsigned first, unsigned second)
     kit_free(&k);
 }
 
-/* ---- circles that are none ---- */
+/* ---- cycles that are no deadlocks ---- */
 
 static int keep_moves(const struct fission_packet *p, bool passed)
 {
     return p->head.type == FISSION_GRANT && (p->flags & FISSION_AGENT);
 }
 
-/* A reader that wanted to write and has given up, too late for the decider: others read beside it, so that nobody waits for it. */
+/* A reader that wanted to write and has given up, too late for the decider: others read beside it, so that no thread waits for
+ * it. */
 static void check_reader_in_exclusive_tenure(void)
 {
     init(2, 0);
@@ -284,7 +286,7 @@ static int keep_chase_for_any(const struct fission_packet *p, bool passed)
     return p->head.type == FISSION_CHASE && passed;
 }
 
-/* A name is used once: what comes back for a wait that has ended finds nobody. */
+/* A name is used once: an answer for a wait that has ended finds no request. */
 static void check_ended(void)
 {
     init(2, 0);

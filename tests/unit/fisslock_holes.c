@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the paper's protocol breaks, hole by hole: what is lost, late, doubled or overtaken, and that it does no harm. */
+/* The holes of the paper's protocol, one by one: packets that are lost, late, doubled or overtaken do no harm. */
 #include "tests/unit/fisslock_kit.h"
 
 static const struct fission_policy plain;
@@ -102,7 +102,7 @@ static void hole_3(void)
     kit_run(&k);
     CHECK_EQ(((struct fisslock_host *)k.host[1])->nodes_used, 1);
     kit_release(&k, 1, 0);
-    kit_deliver(&k, &again); /* the free lock is granted to nobody, who gives it back */
+    kit_deliver(&k, &again); /* the free lock is granted to a request that has ended, and its host gives it back */
     kit_run(&k);
     kit_wait(&k, HEALS);
     kit_check_free(&k);
@@ -182,7 +182,7 @@ static void hole_6(void)
     kit_free(&k);
 }
 
-/* 7: a RELEASE of a free lock, or from one who neither holds nor waits, changes nothing. */
+/* 7: a RELEASE of a free lock, or from a client that neither holds nor waits, changes nothing. */
 static void hole_7(void)
 {
     static struct kit_packet again;
@@ -261,7 +261,7 @@ static void hole_9(void)
     kit_wait(&k, lease);
     CHECK(kit_holds(&k, 1, 0));
 
-    /* The decider's state is lost: who lives keeps what it holds (unit/fisslock_rebuild has the rest). */
+    /* The decider's state is lost: live hosts keep what they hold (unit/fisslock_rebuild has the rest). */
     fisslock_switch_init(k.decider, &k.config, 2, k.now);
     kit_acquire(&k, 2, 0, X);
     kit_wait(&k, 2 * lease);
@@ -273,7 +273,7 @@ static void hole_9(void)
     kit_free(&k);
 }
 
-/* 10: what was sent back, or is sent again, raises nothing. */
+/* 10: a packet that was sent back, or is sent again, raises no counter. */
 static void hole_10(void)
 {
     uint64_t word = 0, token = 0;
@@ -320,8 +320,8 @@ static void hole_11(void)
     kit_free(&k);
 }
 
-/* Fig. 10, and worse: neither GRANT nor copy of a shared grant arrives. The census finds that nobody holds by it; and one who does
- * is found, although the agent was never told. */
+/* Fig. 10, and worse: neither GRANT nor copy of a shared grant arrives. The census finds that no client holds by that grant. A
+ * client that does hold is found, although the agent was never told. */
 static void census(void)
 {
     kit_init(&k, 4, 2, 0);
@@ -333,7 +333,7 @@ static void census(void)
     k.fate = NULL;
     kit_acquire(&k, 3, 0, X);
     kit_release(&k, 1, 0);
-    CHECK(!kit_holds(&k, 3, 0)); /* ordinal 2 is somebody's, as far as the agent knows */
+    CHECK(!kit_holds(&k, 3, 0)); /* as far as the agent knows, a client has ordinal 2 */
     kit_wait(&k, HEALS);
     CHECK_EQ(fisslock_counts(k.host[1])->censuses, 1); /* host 4 never asked: the decider answers for it */
     CHECK(kit_holds(&k, 3, 0));
@@ -411,7 +411,7 @@ static void hole_12(void)
                                    .old_mode = FISSION_SHARED,
                                    .mode = FISSION_EXCLUSIVE,
                                    .inca = 1};
-    CHECK_EQ(fission_decide(&grant, &plain, &word, &token, &m), FISSION_BACK); /* somebody reads */
+    CHECK_EQ(fission_decide(&grant, &plain, &word, &token, &m), FISSION_BACK); /* a client reads */
     grant.inca = 2;
     CHECK_EQ(fission_decide(&grant, &plain, &word, &token, &m), FISSION_TO_NEXT);
     CHECK(!(word & FISSION_WORD_SHARED) && fission_word_machine(word) == 2);
@@ -421,7 +421,7 @@ static void hole_12(void)
     grant.head.to.machine = 3;
     grant.old_mode = FISSION_EXCLUSIVE;
     grant.mode = FISSION_SHARED;
-    grant.inca = 77; /* nobody asks */
+    grant.inca = 77; /* not checked */
     CHECK_EQ(fission_decide(&grant, &plain, &word, &token, &m), FISSION_TO_NEXT);
     CHECK(word & FISSION_WORD_SHARED && fission_word_inca(word) == 1);
     CHECK_EQ(token, 2);
@@ -475,10 +475,10 @@ static void bad_packets(void)
     static const struct {
         size_t offset;
         uint8_t value;
-        int why; /* 0 bad, 1 alien, 2 stale */
+        int why; /* 0 bad, 1 alien, 2 stale, 3 unreadable */
     } spoil[] = {
-        {offsetof(struct packet_head, version), 9, 0},      {offsetof(struct packet_head, family), 5, 0},
-        {offsetof(struct packet_head, type), 99, 0},        {offsetof(struct packet_head, head_len), 41, 0},
+        {offsetof(struct packet_head, version), 9, 3},      {offsetof(struct packet_head, family), 5, 0},
+        {offsetof(struct packet_head, type), 99, 0},        {offsetof(struct packet_head, features), 4, 3},
         {offsetof(struct packet_head, space), 8, 1},        {offsetof(struct packet_head, index), 16, 1},
         {offsetof(struct packet_head, epoch), 1, 2},        {offsetof(struct packet_head, generation), 1, 2},
         {offsetof(struct packet_head, from), 3, 1},         {offsetof(struct fission_packet, mode), 3, 0},
@@ -486,11 +486,11 @@ static void bad_packets(void)
         {offsetof(struct fission_packet, term) + 3, 16, 0},
     };
     for (unsigned i = 0; i < countof(spoil); i++) {
-        uint64_t before[] = {d->bad, d->alien, d->stale};
+        uint64_t before[] = {d->bad, d->alien, d->stale, d->unreadable};
         memcpy(bad, good, sizeof bad);
         bad[spoil[i].offset] = spoil[i].value;
         fisslock_switch_packet(k.decider, bad, sizeof(struct fission_packet), 0, &k.out);
-        uint64_t after[] = {d->bad, d->alien, d->stale};
+        uint64_t after[] = {d->bad, d->alien, d->stale, d->unreadable};
         CHECK_EQ(after[spoil[i].why], before[spoil[i].why] + 1);
         fisslock_packet(k.host[1], bad, sizeof(struct fission_packet), 0, &k.out);
         CHECK_EQ(k.out.packets, 0);
@@ -499,12 +499,12 @@ static void bad_packets(void)
         fisslock_switch_packet(k.decider, good, len, 0, &k.out);
     CHECK_EQ(k.out.packets, 0);
     CHECK_EQ(fisslock_switch_word(k.decider, 5), 0);
-    CHECK_EQ(at_host->bad + at_host->alien + at_host->stale, countof(spoil));
+    CHECK_EQ(at_host->bad + at_host->alien + at_host->stale + at_host->unreadable, countof(spoil));
     kit_free(&k);
 }
 
-/* A copy of a grant of an earlier tenure finds the agent that a lost GRANT should have told of. It is news of nothing else; who
- * waits at the agent's own host, and asks nobody since it is in the queue, is served all the same. */
+/* A copy of a grant of an earlier tenure finds the agent that a lost GRANT should have told of. The copy is news of nothing else. A
+ * client that waits at the agent's own host, and sends nothing since it is in the queue, is served nevertheless. */
 static void adopted_by_a_late_copy(void)
 {
     kit_init(&k, 3, 2, 0);

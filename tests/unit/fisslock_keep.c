@@ -80,7 +80,7 @@ static void check_taken(void)
     kit_free(&k);
 }
 
-/* A lock that only stays is free to who would not wait, wherever it asks; one that is held is not. */
+/* A lock whose agent stays, but which no client holds, is granted to a try from any host; one that is held is not. */
 static void check_try(void)
 {
     kit_init(&k, 3, 4, FISSLOCK_KEEP);
@@ -176,7 +176,7 @@ static void check_room(void)
     kit_free(&k);
 }
 
-/* A host that goes leaves its agents to whoever asks next, at once; one that is lost, when its lease is over. */
+/* When a host leaves, the next host that asks gets its agents at once; when it is lost, after its lease is over. */
 static void check_gone(bool says_so)
 {
     const uint64_t lease = 10 * NS_PER_MS;
@@ -201,7 +201,7 @@ static void check_gone(bool says_so)
         kit_wait(&k, NS_PER_MS / 2);
     CHECK(says_so ? k.now - begin < lease / 2 : k.now - begin >= lease / 2);
     kit_wait(&k, 5 * NS_PER_MS);
-    CHECK(!kit_holds(&k, 1, 0) && kit_holds(&k, 3, 0)); /* who holds by what was left still does */
+    CHECK(!kit_holds(&k, 1, 0) && kit_holds(&k, 3, 0)); /* the client that holds by an agent that was left keeps its hold */
     kit_release(&k, 3, 0);
     kit_wait(&k, 5 * NS_PER_MS);
     CHECK(kit_holds(&k, 1, 0));

@@ -79,7 +79,7 @@ static inline void kit_init_spilled(struct kit *k, unsigned hosts, uint64_t opti
         kit_host_again(k, i, 1);
 }
 
-/* Without leases: everybody lives for ever. */
+/* Without leases: all hosts live for ever. */
 static inline void kit_init(struct kit *k, unsigned hosts, uint16_t requests, uint64_t options)
 {
     kit_init_leased(k, hosts, requests, options, 0);
@@ -141,7 +141,7 @@ static inline void kit_run(struct kit *k)
     }
 }
 
-/* What was kept goes on, in the order it came. */
+/* Sends the packets that were kept on, in the order in which they came. */
 static inline void kit_let_go(struct kit *k)
 {
     k->fate = NULL;

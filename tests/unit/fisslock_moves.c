@@ -74,8 +74,8 @@ static void moves_while_held(void)
     kit_free(&k);
 }
 
-/* A word that was handed over late, when the lock has been there and back, is not the lock's. Nor does the loss of all packets of
- * moves keep anybody from getting on but for that time. */
+/* A word that was handed over late, when the lock has been there and back, is not the lock's. And the loss of all packets of moves
+ * delays clients no longer than it lasts. */
 static void late_word(void)
 {
     static struct kit_packet late;
@@ -107,7 +107,7 @@ static void late_word(void)
     kit_free(&k);
 }
 
-/* The agent's host is lost: the switch tells the server, and who asks takes over. */
+/* The agent's host is lost: the switch tells the server, and the next host that asks takes over. */
 static void holder_lost(void)
 {
     begin(0);
@@ -122,7 +122,7 @@ static void holder_lost(void)
     kit_free(&k);
 }
 
-/* The server forgets: so does the switch, and who holds tells them, and keeps it; tokens go on rising. */
+/* The server forgets, and so does the switch: the holder reports its hold to both, and keeps it; tokens go on rising. */
 static void server_lost(void)
 {
     begin(0);
@@ -141,7 +141,7 @@ static void server_lost(void)
     kit_free(&k);
 }
 
-/* The switch forgets: who holds what the server had decided tells it so, by way of the switch, and keeps it. */
+/* The switch forgets: a holder by a grant of the server reports that to the server, by way of the switch, and keeps its hold. */
 static void switch_lost(void)
 {
     begin(0);
@@ -157,8 +157,8 @@ static void switch_lost(void)
     kit_free(&k);
 }
 
-/* Both do, and the server is gone for long: the switch does not wait for it, and nobody else is granted what it had; when it is
- * back all is told anew. */
+/* Both do, and the server is gone for long: the switch does not wait for it, and no other client is granted the locks it had; when
+ * it is back all holds are reported anew. */
 static void both_lost(void)
 {
     begin(0);

@@ -8,7 +8,7 @@
 #define S PAWL_SHARED
 #define X PAWL_EXCLUSIVE
 #define LEASE (200 * KIT_RETRY_NS)
-#define HEALS (100 * KIT_RETRY_NS) /* half a lease: whoever can be heard has told, and been told that all have */
+#define HEALS (100 * KIT_RETRY_NS) /* half a lease: all hosts that can be heard have reported, and have been told that all have */
 
 enum { GOES, KEPT, LOST };
 
@@ -60,7 +60,7 @@ static void check_lives(unsigned host)
     CHECK(fisslock_expiry(k.host[host], 0) > k.now);
 }
 
-/* An exclusive holder keeps its lock; who waits gets it next, with a higher token. */
+/* An exclusive holder keeps its lock; the waiter gets it next, with a higher token. */
 static void exclusive(void)
 {
     begin(3, 8, 0);
@@ -106,7 +106,7 @@ static void sole_reader(void)
     end();
 }
 
-/* Readers on several hosts, of which the word names one: the others are asked for. Who only reported is asked, too. */
+/* Readers on several hosts, of which the word names one: the others are asked for. A host that only reported is asked, too. */
 static bool readers(uint64_t mistakes)
 {
     kit_mistakes = mistakes;
@@ -149,7 +149,7 @@ static void upgrade(void)
     end();
 }
 
-/* A writer becomes a reader while nobody decides. */
+/* A writer becomes a reader while the switch does not decide. */
 static void downgrade(void)
 {
     begin(2, 8, 0);
@@ -282,7 +282,7 @@ static void many(void)
     end();
 }
 
-/* Who knows which hosts there are does not wait for others; and one that was left out loses what it thinks it holds. */
+/* A switch that knows which hosts there are does not wait for others. A host that was left out loses what it thinks it holds. */
 static void expected(void)
 {
     const uint64_t only_first = UINT64_C(1) << 1;
@@ -306,8 +306,7 @@ static void expected(void)
     end();
 }
 
-/* A host that forgot has several agents to take over at once, two of which are remembered in one place: neither keeps the other
- * from getting on. */
+/* A host that forgot has several agents to take over at once, two of which share a place in a table: neither delays the other. */
 static void takes(void)
 {
     uint64_t a = 0, b = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames past the network stack: what is whole and for us is taken, everything else is not, whatever it claims. */
+/* Frames that bypass the network stack: a complete frame for this host is accepted, any other is not. */
 #include "wire/frame.h"
 #include "tests/check.h"
 

@@ -210,7 +210,7 @@ static void one_round_trip(uint64_t options)
     CHECK(requests_idle(rack.host[0], 1));
 }
 
-/* A lock that is not free: what the request brought is dropped, and sent again when it has been granted. */
+/* A lock that is not free: the bytes of the request are dropped, and sent again when it has been granted. */
 static void dropped_and_sent_again(uint64_t options)
 {
     begin(options);
@@ -274,7 +274,7 @@ static void fenced(bool busted)
     CHECK_EQ(rack.value[1], busted ? 5 : 6);
 }
 
-/* Given up while nobody knows whether it was done: it was not, and never is. */
+/* Given up while its outcome is unknown: it was not done, and never is. */
 static void given_up(void)
 {
     begin(0);
@@ -304,7 +304,7 @@ static void given_up(void)
     release(0, 1);
 }
 
-/* Whether a server did it that has lost its memory since, nobody knows; another life of it does not do it again. */
+/* The data server has lost its memory: the outcome is unknown, and the server's next life does not do it again. */
 static void forgotten(void)
 {
     begin(0);

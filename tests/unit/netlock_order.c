@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NetLock's order and allocation. Hosts, switch and a server, packets carried by hand: first come at the switch, first served,
- * within a priority, whatever is in q1, what in q2, at the server because its priority has no queue in the switch, and while the
- * lock moves; as if it were one queue. And with room for all, nobody before a higher priority. What switch and server say to each
- * other about q2 comes to an end. Then Algorithm 3. */
+/* NetLock's order and allocation. Hosts, switch and a server, packets carried by hand: within a priority, first come at the switch,
+ * first served, as if there were one queue: whether requests are in q1, in q2, or at the server because their priority has no queue
+ * in the switch, and also while the lock moves. With room for all, no request is granted before a higher priority. The exchange of
+ * switch and server about q2 ends. Then Algorithm 3. */
 #include "designs/netlock/allocate.h"
 #include "designs/netlock/server.h"
 #include "designs/packet/requests.h"
@@ -18,7 +18,7 @@
 #define ALL (HOSTS * REQUESTS)
 #define FLIGHT 4096
 #define HOP_NS 1000
-/* When somebody comes, a LAST may be on its way, then NOTIFY is, and PUSH; and so may be the grant of another. */
+/* When a request comes, a LAST may be in flight, then NOTIFY and PUSH; and so may be the grant of another request. */
 #define KNOWN_NS (5 * HOP_NS)
 
 struct flying {
@@ -42,7 +42,7 @@ struct bench {
     } request[ALL];
     struct outbox out;
     uint64_t grants, overflowed, low, calls, lasts, gone, seed;
-    uint64_t overtaken, inverted; /* what must not be: within a priority, and between them */
+    uint64_t overtaken, inverted; /* violations of the order: within a priority, and between priorities */
 };
 
 /* Every path keeps its order: all packets take the same time. */
@@ -77,7 +77,7 @@ static void note_arrival(struct bench *b, const struct netlock_packet *p)
     b->request[i].seen_ns = b->now;
 }
 
-/* Whoever is granted has nobody before it who came earlier, with its priority, and with whom it cannot share. */
+/* A granted request must not overtake an earlier one of its priority that it conflicts with. */
 static void note_grant(struct bench *b, const struct netlock_packet *p)
 {
     unsigned i = number_of(p, p->head.to.machine);
@@ -223,8 +223,7 @@ static void run(uint64_t seed, uint64_t policy)
         send(b);
     }
     if (b->overtaken)
-        CHECK_FAIL("seed %" PRIu64 ": somebody was granted before %" PRIu64 " of its priority who had come before", seed,
-                   b->overtaken);
+        CHECK_FAIL("seed %" PRIu64 ": a request was granted before %" PRIu64 " earlier ones of its priority", seed, b->overtaken);
     if (b->grants < 150 || b->overflowed < 20 || (policy & NETLOCK_FEW && (!b->low || !b->calls)))
         CHECK_FAIL("seed %" PRIu64 ": only %" PRIu64 " grants, %" PRIu64 " requests to q2, %" PRIu64 " of them low, %" PRIu64
                    " calls",
@@ -282,7 +281,8 @@ static void ask_for(struct bench *b, unsigned i, uint8_t priority)
     CHECK_EQ(netlock_acquire(b->host[1 + i / REQUESTS], &ask, b->now, &b->out), PACKET_WAIT);
 }
 
-/* Somebody with a high priority asks again as it releases: nobody waited before the low one then, so that one is the next. */
+/* A client with a high priority requests again as it releases. At that time no request waited before the low one, so the low one is
+ * next. */
 static void test_turn(void)
 {
     const unsigned low = REQUESTS;
@@ -320,7 +320,7 @@ static void test_low(void)
         printf("%u of the priorities in the switch: %" PRIu64 " grants, %" PRIu64 " passed on, %" PRIu64 " calls\n", levels,
                sum.grants, sum.low, sum.calls);
         CHECK(sum.grants > 1000 && !sum.overtaken && !sum.inverted);
-        CHECK_EQ(sum.gone, 0); /* who is called is let in: packets keep their order here */
+        CHECK_EQ(sum.gone, 0); /* every called request is let in: packets keep their order here */
         if (levels < NETLOCK_PRIORITIES)
             CHECK(sum.low && sum.calls && (busted.overtaken || busted.inverted));
         else
@@ -423,7 +423,7 @@ static void test_doubled(bool lost)
     notify.at_ns = b->now;
     b->flight[b->flying++] = notify;
     settle(b, FLIGHT);
-    CHECK(b->lasts == 1 && l->closed == closed); /* what was passed on before `closed` comes too late, as before */
+    CHECK(b->lasts == 1 && l->closed == closed); /* requests that were passed on before `closed` come too late, as before */
     tear_down(b);
 }
 

@@ -201,7 +201,8 @@ static void test_giving_up(void)
     free(p);
 }
 
-/* Overflow: who finds q1 full is passed on, so is everybody after; pushes count; LAST only if nobody came since. */
+/* Overflow: a request that finds q1 full is passed on, and so are all later ones; pushes are counted; LAST counts only if no
+ * request came since. */
 static void test_overflow(void)
 {
     uint32_t lock;
@@ -261,7 +262,7 @@ static void test_priorities(void)
     free(p);
 }
 
-/* A waiting queue that is full: no room is told, else who is pushed then is in no queue at all. */
+/* A waiting queue that is full: NOTIFY must say that there is no room, else a request that is pushed then is in no queue. */
 static void test_full_priorities(void)
 {
     uint32_t lock;
@@ -272,7 +273,7 @@ static void test_full_priorities(void)
     struct netlock_pass last = packet(NETLOCK_OP_LAST, 0, 0, 0);
     last.count = 2; /* the server has not heard of the third */
     CHECK(!(run(p, lock, last).out & NETLOCK_OUT_NOTIFY));
-    /* What is pushed all the same is not here, and its client learns that. */
+    /* A request that is pushed nevertheless is in no queue, and its client learns that. */
     struct result r = run(p, lock, packet(NETLOCK_OP_PUSH, 2, 1, X));
     CHECK((r.out & (NETLOCK_OUT_FORWARD | NETLOCK_OUT_PUSHED)) == NETLOCK_OUT_PUSHED);
     CHECK(acquire(p, lock, 2, X).out & NETLOCK_OUT_GONE);
@@ -318,7 +319,7 @@ static void test_low(void)
     last.flags = 0;
     last.count = 4;
     run(p, lock, last);
-    CHECK(plane_lows(p, lock)); /* somebody has come since */
+    CHECK(plane_lows(p, lock)); /* a request has come since */
     last.count = 5;
     run(p, lock, last);
     CHECK(!plane_lows(p, lock));
@@ -397,7 +398,7 @@ struct client {
     uint32_t ticket;
     uint64_t order; /* of its entry into the queue */
     uint8_t mode, priority, state;
-    uint8_t want;  /* CONVERTS, STAYS: instead of mode; who weakens is a reader at once */
+    uint8_t want;  /* CONVERTS, STAYS: instead of mode; a writer that converts to shared is a reader at once */
     uint16_t step; /* of its conversions */
 };
 
@@ -411,7 +412,7 @@ struct shuffle {
     unsigned flying;
     struct client clients[CLIENTS];
     uint64_t token, grants, violations, unwanted, upgrades, downgrades, deadlocks;
-    /* A server, as simple as can be: whom it was passed, in that order; one push at a time, and only when it is called. */
+    /* A server, as simple as can be: a queue of requests that were passed to it; one push at a time, and only when it is called. */
     struct netlock_pass queue[CLIENTS];
     unsigned queued;
     uint64_t passed[CLIENTS]; /* the latest serial of each that came here */
@@ -647,7 +648,7 @@ static void step_packet(struct shuffle *s)
     }
 }
 
-/* Who holds is told again: a push that came between the two passes of a repeated ACQUIRE is known to nobody but its slot. */
+/* Repeats the grants of holders: if a push came between the two passes of a repeated ACQUIRE, only its slot knows of it. */
 static void remind(struct shuffle *s)
 {
     const struct plane_region r = plane_region(s->plane, s->lock);
@@ -679,7 +680,7 @@ static struct shuffle shuffle(uint64_t seed, uint16_t wait_size, uint16_t levels
         if (i % 64 == 0)
             say_again(&s);
     }
-    /* Everybody leaves; nothing may remain. */
+    /* All clients leave; nothing may remain. */
     for (unsigned round = 0; round < 100 && !s.violations; round++) {
         say_again(&s);
         if (s.overflowed)
@@ -727,7 +728,7 @@ static void test_shuffle(void)
     CHECK(grants > 5000 && low > 200 && upgrades > 500 && downgrades > 500 && deadlocks > 100);
 }
 
-/* Each mistake is noticed: somebody is granted what another holds, or something is left. */
+/* Each mistake is noticed: a client is granted what another holds, or something is left. */
 static void test_busted(uint16_t mistakes, uint16_t wait_size, uint16_t levels)
 {
     for (uint64_t seed = 0; seed < 400; seed++) {

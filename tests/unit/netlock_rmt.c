@@ -91,7 +91,7 @@ static void check_pipes(const struct rmt_limits *limits)
     for (uint64_t index = 0; index < 4 * HOMES; index++) {
         uint32_t at = plane_pipe(&config, index);
         struct done d = run(pipe[at], NETLOCK_OP_ACQUIRE, (unsigned)index, NETLOCK_EXCLUSIVE, 0);
-        CHECK_EQ(d.grants, !packets[at]); /* the first there, whoever is in other pipes */
+        CHECK_EQ(d.grants, !packets[at]); /* the first in its pipe, whatever the other pipes have */
         packets[at]++;
     }
     for (unsigned i = 0; i < PIPES; i++) {

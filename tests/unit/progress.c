@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Silent for two seconds, then a line that is wiped at the end; silent for ever where nobody watches. */
+/* Silent for two seconds, then a line that is wiped at the end; silent for ever if the output is not a terminal. */
 #include "lib/progress.h"
 #include "tests/check.h"
 

@@ -182,7 +182,7 @@ static void read_once(void *arg)
     a->count = 1;
 }
 
-/* What a dead process has in flight takes effect on the node, and no longer on what was the process's memory. */
+/* Verbs that a dead process has in flight take effect on the node, but not on the former memory of the process. */
 static void test_in_flight(void)
 {
     static struct kit kit;

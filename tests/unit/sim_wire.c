@@ -219,7 +219,7 @@ static void test_process(void)
     CHECK_EQ(net.served, 2);
     sim_process_restart(net.server);
     CHECK_EQ(sim_wire_bind(net.wire, net.server, SERVER_PORT, 2, NS_PER_MS, serve, &net), 0);
-    /* What waits for a core when its process dies is not served by the next one. */
+    /* Packets that wait for a core when its process dies are not served by the next process. */
     send_number(&net, 4);
     sim_run(&net.sim, sim_now(&net.sim) + 100 * NS_PER_US);
     sim_process_crash(net.server);

@@ -35,7 +35,7 @@ static struct site {
 static struct plan {
     unsigned verbs;              /* of the first session, so far */
     unsigned break_at, again_at; /* unknown outcomes; 0: none */
-    bool effect;                 /* the first of them took effect all the same */
+    bool effect;                 /* the first of them took effect nevertheless */
     unsigned meddle_at;          /* before this one the other session inserts the key */
     pawl_key key;
     struct cell other;
@@ -142,7 +142,7 @@ static void insert(void)
     struct cell mine;
     int rc = table_find_or_insert(&site.seats[0], &site.table, plan.key, &mine);
     plan.verbs = 1000 * VERBS_MAX; /* from here on nothing happens */
-    while (rc == -FAB_EUNKNOWN)    /* what a caller does */
+    while (rc == -FAB_EUNKNOWN)    /* as callers do */
         rc = table_find_or_insert(&site.seats[0], &site.table, plan.key, &mine);
     CHECK_EQ(rc, 0);
     CHECK_EQ(table_find_or_insert(&site.seats[1], &site.table, plan.key, &plan.other), 0);

@@ -148,6 +148,17 @@ static void refused(const char *what, const struct fission_packet *f, enum plane
     expect_unchanged(what, &in, why);
 }
 
+/* Heads that the program does not read. */
+static void heads(const struct fission_packet *good)
+{
+    struct fission_packet f = *good;
+    f.head.version--;
+    refused("another version", &f, PLANE_VERSION);
+    f = *good;
+    f.head.features = PACKET_MANY;
+    refused("several requests", &f, PLANE_VERSION);
+}
+
 static void bad_packets(void)
 {
     struct fission_packet good = request(FISSION_ACQUIRE, FISSION_EXCLUSIVE, 9), f;
@@ -204,7 +215,8 @@ static void bad_packets(void)
     refused("a client beyond the rack", &f, PLANE_ALIEN);
     f = good;
     f.head.space = TEST_SPACE + 1;
-    refused("another space", &f, PLANE_FAMILY);
+    refused("another space", &f, PLANE_ALIEN);
+    heads(&good);
     in = framed(&good);
     in.packet[60] ^= 1;
     expect_unchanged("checksum", &in, PLANE_CHECKSUM);
@@ -314,7 +326,7 @@ static void write_preferring(void)
 
 /* ---- leases ---- */
 
-#define LEASE_NS (4 * NS_PER_S) /* nobody whom the machine stops for a while shall lose it by that */
+#define LEASE_NS (4 * NS_PER_S) /* a host that the machine stops for a while shall not lose it by that */
 
 static struct fission_packet answer_to(const struct fission_packet *f, uint32_t verdict)
 {
@@ -342,8 +354,8 @@ static struct fission_packet ask(uint16_t machine, uint32_t verdict)
     return answer_to(&f, verdict);
 }
 
-/* Who never renewed its lease gets nothing; what a host held whose lease is over is taken over; a census of the absent is answered.
- */
+/* A host that never renewed its lease gets nothing; the locks of a host whose lease is over are taken over; the switch answers a
+ * census for absent hosts. */
 static void leases(void)
 {
     struct plane *usual = p;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FissLock's program as the switch of one of three racks: what is for others passes or is refused, the table of who has which locks
- * goes with every lease, and while the control process changes that, the program is quiet. Packet in and packet out. */
+/* FissLock's program as the switch of one of three racks: packets for others pass or are refused, the table of the locks' division
+ * goes with every lease, and while the control process changes that table, the program is quiet. Packet in and packet out. */
 #include "tests/xdp/fission_hand.h"
 
 #define LOCKS 256
@@ -81,9 +81,9 @@ static void not_ours(void)
     CHECK(out.len == in.len && !memcmp(out.bytes, in.bytes, in.len));
     test_reason(p, PLANE_OTHER);
     f.head.space = OWN_SPACE + 1;
-    expect("another rack's, to this one", &f, XDP_DROP, PLANE_FAMILY);
+    expect("another rack's, to this one", &f, XDP_DROP, PLANE_ALIEN);
     f.head.space = TEST_SPACE;
-    expect("the whole space's", &f, XDP_DROP, PLANE_FAMILY);
+    expect("the whole space's", &f, XDP_DROP, PLANE_ALIEN);
 }
 
 static void learning(void)
@@ -142,7 +142,7 @@ static void others_locks(void)
         f.flags = flags;
         expect("another's", &f, XDP_DROP, PLANE_FOREIGN);
     }
-    f = packet(FISSION_RELEASE, 1, other); /* what is free is free wherever it is */
+    f = packet(FISSION_RELEASE, 1, other); /* a free lock is free in every rack */
     CHECK_EQ(expect("given back", &f, XDP_TX, NO_REASON).head.type, FISSION_ACK);
     /* With other rules it is the other way round. */
     set_rules(1, VERSION + 1, 1);
@@ -154,7 +154,7 @@ static void others_locks(void)
     set_rules(0, VERSION, 0);
 }
 
-/* While the control process changes what the program goes by. */
+/* While the control process changes the rules that the program uses. */
 static void quiet(void)
 {
     struct fission_packet f = packet(FISSION_ACQUIRE, 1, lock_of(true, 0, 200));
@@ -171,7 +171,7 @@ static void quiet(void)
     expect("it was not heard", &f, XDP_DROP, PLANE_REFUSED);
 }
 
-/* Hosts that nobody waits for are told so. */
+/* A host whose reports the switch does not wait for is told so. */
 static void apart(void)
 {
     struct plane_host h = {

@@ -25,7 +25,7 @@ static void leases(void)
 {
     struct fission_packet f = packet(FISSION_LEASE, 1, 0), a;
     f.head.from.machine = MACHINE_SWITCH; /* no host */
-    expect("a lease for nobody", &f, XDP_DROP, PLANE_UNKNOWN);
+    expect("a lease for no host", &f, XDP_DROP, PLANE_UNKNOWN);
     renew(1, 0);
     f = packet(FISSION_ACQUIRE, 1, 1);
     CHECK_EQ(expect("leased", &f, XDP_TX, NO_REASON).head.type, FISSION_GRANT);
@@ -45,7 +45,7 @@ static void leases(void)
     expect("again, marked", &f, XDP_DROP, PLANE_REFUSED);
     f = packet(FISSION_RELEASE, 1, 3);
     expect("a release of the dead", &f, XDP_DROP, PLANE_REFUSED);
-    /* The agent of what it had is the next one's who asks, by whichever way the packet takes. */
+    /* The next host that asks gets the agents of its locks, on any path that the packet takes. */
     renew(2, 0);
     for (uint64_t lock = 1; lock <= 2; lock++) {
         f = packet(FISSION_ACQUIRE, 2, lock);
@@ -58,7 +58,7 @@ static void leases(void)
 static void closed(void)
 {
     struct fission_packet f = packet(FISSION_REPORT, 2, 0);
-    expect("a report that nobody asked for", &f, XDP_DROP, PLANE_REFUSED);
+    expect("a report that was not asked for", &f, XDP_DROP, PLANE_REFUSED);
     plane_live(p)->closed = 1;
     expect("a report", &f, XDP_PASS, PLANE_CONTROL);
     f.head.from.machine = MACHINE_SWITCH;
@@ -73,7 +73,7 @@ static void closed(void)
     CHECK_EQ(expect("open again", &f, XDP_TX, NO_REASON).head.type, FISSION_GRANT);
 }
 
-/* Past the lock, and to machines that nobody knows. */
+/* Past the lock, and to unknown machines. */
 static void passing(void)
 {
     struct fission_packet f = packet(FISSION_CHASE, 2, 5);
@@ -162,7 +162,7 @@ static void copies(void)
         memcpy(out.packet, &h, sizeof h);
         run = (struct plane_run){.in = out.bytes, .in_len = out.len, .out = copy.bytes, .out_len = sizeof copy.bytes};
         CHECK_EQ(plane_run(plane_program(p, "twin_in"), &run), 0);
-        CHECK_EQ(run.verdict, XDP_DROP); /* there is no such port, or nobody knows of one */
+        CHECK_EQ(run.verdict, XDP_DROP); /* there is no such port, or it is unknown */
         test_reason(p, machine == 4 ? PLANE_UNKNOWN : NO_REASON);
     }
     run.in_len = FRAME_HEADS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame around every switch program, packet in and packet out: what is not a lock packet is passed untouched, what is a bad one
- * is dropped, both counted by reason; echoes come back; packets for a machine go there. */
+/* The frame around every switch program, packet in and packet out: a frame that is no lock packet is passed untouched, a bad lock
+ * packet is dropped, both counted by reason; echoes come back; packets for a machine go there. */
 #include "tests/xdp/packets.h"
 
 static struct plane *p;
@@ -152,13 +152,20 @@ static void bad_sums(void)
 static void bad_heads(void)
 {
     struct packet_head h = test_head(PACKET_ECHO, 0);
-    h.version = 2;
+    h.version = PACKET_VERSION - 1;
     struct test_frame f = test_frame(&h, sizeof h);
     expect("version", &f, XDP_DROP, PLANE_VERSION);
     h = test_head(PACKET_ECHO, 0);
-    h.head_len = 48;
+    for (unsigned bit = 0; bit < 8; bit++) {
+        h.features = (uint8_t)(1u << bit);
+        f = test_frame(&h, sizeof h);
+        expect("a feature that the program does not know", &f, XDP_DROP, PLANE_VERSION);
+    }
+    h = test_head(PACKET_SERVER, 0);
+    h.space++;
+    h.to.machine = 1;
     f = test_frame(&h, sizeof h);
-    expect("length of the head", &f, XDP_DROP, PLANE_VERSION);
+    expect("to a machine of another space", &f, XDP_DROP, PLANE_ALIEN);
     h = test_head(PACKET_SERVER, 0);
     f = test_frame(&h, sizeof h);
     expect("for the switch, which is no server", &f, XDP_DROP, PLANE_FAMILY);
@@ -200,7 +207,7 @@ static void learn_hosts(void)
     expect("here, beyond the rack", &f, XDP_DROP, PLANE_UNKNOWN);
     h.from.machine = MACHINE_NONE;
     f = test_frame(&h, sizeof h);
-    expect("here, nobody", &f, XDP_DROP, PLANE_UNKNOWN);
+    expect("here, from no machine", &f, XDP_DROP, PLANE_UNKNOWN);
     h.from = (struct place){5, 5001};
     h.epoch = 10;
     f = test_frame(&h, sizeof h);

@@ -13,7 +13,7 @@
 
 static uint64_t serial = 10;
 
-/* Notes whom the packets out grant; nobody twice. How many. */
+/* Notes which requests the packets out grant, none of them twice. Returns how many. */
 static unsigned note_grants(bool granted[KIT_HOSTS + 1][REQUESTS], struct netlock_packet *releases)
 {
     unsigned n = 0;
@@ -101,18 +101,22 @@ static void bad_packets(void)
     f.packet[0] = PACKET_VERSION + 1;
     test_udp_sum(&f);
     expect_nothing("version", &f, PLANE_VERSION);
+    f = kit_frame(&good, sizeof good);
+    f.packet[1] = PACKET_TAGGED;
+    test_udp_sum(&f);
+    expect_nothing("features", &f, PLANE_VERSION);
     p.head.index = LOCKS;
     expect_bad("index", &p, PLANE_ALIEN);
     p.head.index = UINT64_C(1) << 32 | LOCK;
     expect_bad("an index of more than 32 bits", &p, PLANE_ALIEN);
     p = good;
     p.head.from.machine = MACHINE_NONE;
-    expect_bad("from nobody", &p, PLANE_ALIEN);
+    expect_bad("from no machine", &p, PLANE_ALIEN);
     p.head.from.machine = KIT_HOSTS + KIT_SERVERS + 1;
     expect_bad("from a machine that does not exist", &p, PLANE_ALIEN);
     p = good;
     p.head.space++;
-    expect_bad("another space", &p, PLANE_FAMILY);
+    expect_bad("another space", &p, PLANE_ALIEN);
     p = good;
     p.head.epoch = 0;
     expect_bad("a life that is over", &p, PLANE_EPOCH);
@@ -137,7 +141,7 @@ static void bad_packets(void)
     p = from_server(NETLOCK_PUSH, LOCK);
     p.head.nonce = nonce_of(1, 99);
     p.mode = NETLOCK_SHARED;
-    expect_bad("a push for nobody", &p, PLANE_TYPE);
+    expect_bad("a push for no client", &p, PLANE_TYPE);
     p.client = (struct place){KIT_HOSTS + 1, 5000};
     expect_bad("a push for a server", &p, PLANE_TYPE);
     p.client.machine = 1;
@@ -254,7 +258,7 @@ static void shut_lock(void)
     send_it(&p);
     uint32_t ticket = only(NETLOCK_GRANT)->ticket;
     o = (struct netlock_order){.kind = NETLOCK_ORDER_IF_EMPTY, .lock = lock, .index = LOCK};
-    CHECK(!plane_order(kit, &o, sizeof o) && !o.done); /* somebody is in it */
+    CHECK(!plane_order(kit, &o, sizeof o) && !o.done); /* its queue is not empty */
     p = ask(NETLOCK_RELEASE, 1, 6, 400, 0, LOCK);
     p.ticket = ticket;
     send_it(&p);
@@ -263,7 +267,7 @@ static void shut_lock(void)
 
 static void leases(void)
 {
-    const uint64_t lease_ns = 4 * NS_PER_S; /* nobody whom the machine stops for a while shall lose it by that */
+    const uint64_t lease_ns = 4 * NS_PER_S; /* a host that the machine stops for a while shall not lose it by that */
     bool control;
     set_up(lease_ns);
     bring_in(LOCK);
@@ -277,7 +281,7 @@ static void leases(void)
         usleep((useconds_t)(lease_ns / 8000));
         lease(2);
     }
-    /* Host 1 was silent: what it says goes to the control process, which ends what it had; host 2 is next. */
+    /* Host 1 was silent: its packets go to the control process, which ends its holds; host 2 is next. */
     p = ask(NETLOCK_ACQUIRE, 1, 1, 6, NETLOCK_EXCLUSIVE, LOCK);
     f = kit_frame(&p, sizeof p);
     CHECK_EQ(kit_pass(&f, &outs, &control), XDP_PASS);
@@ -415,7 +419,7 @@ static void both_cpus(void)
     pthread_join(t[2], NULL);
     CHECK(done_grants >= GRANTS && shuts > 10);
     printf("%u grants on two CPUs, while locks were shut %u times\n", done_grants, shuts);
-    /* Nobody is left in a queue. */
+    /* No request is left in a queue. */
     for (uint64_t index = LOCK; index <= REMOTE; index++) {
         struct netlock_packet p = ask(NETLOCK_ACQUIRE, 3, 0, 5000 + index, NETLOCK_EXCLUSIVE, index);
         send_it(&p);

@@ -109,7 +109,7 @@ static inline void kit_add_outbox(struct kit_outs *o, const struct outbox *box)
         kit_add(o, outbox_packet(box, i), box->packet[i].len);
 }
 
-/* Addressed to whom its head says. */
+/* Checks that the frame is addressed to the receiver in its head. */
 static inline void kit_add_frame(struct kit_outs *o, const struct test_frame *f)
 {
     struct packet_head h;
@@ -141,7 +141,7 @@ static inline struct test_frame kit_frame(const void *packet, uint32_t len)
     return f;
 }
 
-/* One frame through the program; what the program leaves to the control process is not done. */
+/* One frame through the program alone, without the control process. */
 static inline uint32_t kit_pass(const struct test_frame *in, struct kit_outs *o, bool *control)
 {
     static _Thread_local struct test_frame out, copy;
@@ -159,7 +159,8 @@ static inline uint32_t kit_pass(const struct test_frame *in, struct kit_outs *o,
             CHECK_EQ(run.verdict, XDP_PASS);
             kit_add_frame(o, &copy);
         }
-    } else if (verdict == XDP_PASS && out.udp.dest == htons(KIT_HERE_PORT)) { /* to the server here, from whoever sent it */
+    } else if (verdict == XDP_PASS &&
+               out.udp.dest == htons(KIT_HERE_PORT)) { /* to the server here, with the address of the sender */
         CHECK_EQ(out.ip.saddr, in->ip.saddr);
         CHECK_EQ(test_sum(&out.ip, sizeof out.ip, 0), 0xffff);
         kit_add(o, out.packet, out.len - (uint32_t)FRAME_HEADS);
@@ -172,7 +173,7 @@ static inline uint32_t kit_pass(const struct test_frame *in, struct kit_outs *o,
     return verdict;
 }
 
-/* A packet to the switch: by the program and, if it says so, the control process. What the server on this machine sends comes by no
+/* A packet to the switch: by the program and, if it says so, the control process. Packets of the server on this machine come by no
  * interface. */
 static inline void kit_packet(const void *packet, uint32_t len, uint64_t now, struct kit_outs *o)
 {

@@ -28,7 +28,7 @@ static void to_control(const char *what, const struct netlock_packet *p)
     expect(what, p, sizeof *p, XDP_PASS, PLANE_CONTROL);
 }
 
-/* What only the control process may do. */
+/* Packets that only the control process may handle. */
 static void rare_packets(void)
 {
     const struct netlock_packet good = ask(NETLOCK_ACQUIRE, 1, 3, 99, NETLOCK_EXCLUSIVE, LOCK);
@@ -59,7 +59,7 @@ static void rare_packets(void)
     }
     p = good;
     p.head.nonce = nonce_of(REQUESTS, 99);
-    expect("a request of nobody", &p, sizeof p, XDP_DROP, PLANE_TYPE);
+    expect("a request that does not exist", &p, sizeof p, XDP_DROP, PLANE_TYPE);
     struct netlock_machine *m = at_memory(kit_at.machines_at + sizeof *m);
     struct netlock_packet l = packet(NETLOCK_LEASE, 1, PORT_POOL, 0);
     l.life = KIT_LIFE;
@@ -84,12 +84,12 @@ static void at_servers(void)
     quota->rate = 1;
     to_control("a quota", &p);
     p.head.type = NETLOCK_CANCEL;
-    expect("which nobody needs to give up", &p, sizeof p, XDP_TX, NO_REASON);
+    expect("which a CANCEL does not need", &p, sizeof p, XDP_TX, NO_REASON);
     quota->rate = 0;
     p.head.type = NETLOCK_ACQUIRE;
     uint16_t *owner = at_memory(kit_at.owner_at + sizeof *owner * (COLD % KIT_SERVERS)), was = *owner;
     *owner = 0;
-    expect("nobody has it", &p, sizeof p, XDP_DROP, PLANE_UNKNOWN);
+    expect("no server has it", &p, sizeof p, XDP_DROP, PLANE_UNKNOWN);
     *owner = was;
     p.head.to = (struct place){KIT_HOSTS + KIT_SERVERS + 1, 5001};
     expect("to a machine that there is not", &p, sizeof p, XDP_DROP, PLANE_UNKNOWN);
@@ -129,7 +129,7 @@ static void from_servers(void)
     to_control("a push of a former life", &p);
     p = good;
     p.head.from.machine = config.server[LOCK % KIT_SERVERS];
-    to_control("a push of who has not the lock", &p);
+    to_control("a push of a server that does not have the lock", &p);
     p = good;
     p.head.index = COLD;
     to_control("a push of what is not here", &p);
@@ -184,7 +184,7 @@ static void busy(void)
     CHECK_EQ(only(NETLOCK_ACQUIRE)->flags, NETLOCK_FORWARDED); /* the server's from now on */
 }
 
-/* Copies on their way out whose note is gone, that are cut off, or that nobody needs. */
+/* Copies on their way out whose note is gone, that are cut off, or that are not needed. */
 static void copies(void)
 {
     struct netlock_packet p = ask(NETLOCK_GRANT, 1, 3, 99, NETLOCK_SHARED, REMOTE);

@@ -18,7 +18,7 @@
 static struct rack_config config;
 static void *soft, *host[KIT_HOSTS + 1], *server[KIT_SERVERS];
 static struct rng rng;
-static bool converting;     /* whoever holds may want the other mode */
+static bool converting;     /* holders may convert to the other mode */
 static uint64_t now, until; /* until: beyond it what the clocks of both differ by would count */
 static struct {
     uint32_t len;
@@ -59,7 +59,7 @@ static void sort(struct kit_outs *o)
         memset(o->out[i].bytes + o->out[i].len, 0, PACKET_MAX - o->out[i].len);
         if (p->head.type == NETLOCK_REFUSED && p->code == NETLOCK_QUOTA)
             p->stamp = 0;                      /* depends on the clock */
-        if (p->head.type == NETLOCK_COMMANDED) /* what the program counts, its control process does not */
+        if (p->head.type == NETLOCK_COMMANDED) /* packets that the program counts, its control process does not */
             memset(p + 1, 0, o->out[i].len - sizeof *p);
     }
     qsort(o->out, o->count, sizeof o->out[0], by_bytes);
@@ -131,7 +131,7 @@ static void at_switches(const void *packet, uint32_t len)
     fly_all(&box);
 }
 
-/* What an operator asks of both. */
+/* A command of an operator to both. */
 static void command(enum netlock_command_kind kind, uint64_t rate)
 {
     static struct outbox box;
@@ -139,7 +139,6 @@ static void command(enum netlock_command_kind kind, uint64_t rate)
         struct netlock_packet p;
         struct netlock_command c;
     } q = {.p.head = {.version = PACKET_VERSION,
-                      .head_len = sizeof q.p.head,
                       .family = PACKET_NETLOCK,
                       .type = NETLOCK_COMMAND,
                       .space = config.space,
@@ -277,7 +276,7 @@ static uint64_t later(enum clock clock)
     switch (clock) {
     case STEADY:
         return now + STEP_NS;
-    case LEAPING: /* everything is due at once after a while in which nobody came to it */
+    case LEAPING: /* after a while in which nothing ran, all timers are due at once */
         return now + (rng_chance(&rng, 1, 2000) ? rng_below(&rng, 300) * NS_PER_MS : STEP_NS / 5);
     default:
         return host_now();
@@ -355,7 +354,7 @@ static bool trial(uint64_t seed, uint64_t options, enum clock clock, bool polici
         CHECK(converting == (seen.types[NETLOCK_CONVERTED] > 20));
         CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.fans);
         CHECK(seen.low || !(options & NETLOCK_FEW));
-        CHECK(seen.passed_on || !(options & NETLOCK_CHURN)); /* if nobody moves them, all locks are in the switch */
+        CHECK(seen.passed_on || !(options & NETLOCK_CHURN)); /* unless locks are moved, all are in the switch */
     }
     tear_down();
     return enough;

@@ -74,7 +74,7 @@ static inline void test_verified(const struct plane *p)
     CHECK_BETWEEN(plane_verified(p), 1, getenv("PAWL_COVERAGE") ? 1000000 : 400000);
 }
 
-/* What a packet becomes is noted for the CPU that it came in by, and is not found by another. */
+/* Notes about copies belong to the CPU by which a packet came in; another CPU does not find them. */
 static inline void test_pin_to(int cpu)
 {
     cpu_set_t set;
@@ -110,7 +110,6 @@ static inline struct packet_head test_head(uint8_t family, uint8_t type)
 {
     return (struct packet_head){
         .version = PACKET_VERSION,
-        .head_len = sizeof(struct packet_head),
         .family = family,
         .type = type,
         .space = TEST_SPACE,
@@ -120,7 +119,7 @@ static inline struct packet_head test_head(uint8_t family, uint8_t type)
     };
 }
 
-/* Runs `in` through the program once. The verdict; what came out is in `out`. */
+/* Runs `in` through the program once. Returns the verdict; the resulting frame is in `out`. */
 static inline uint32_t test_pass(const struct plane *p, const struct test_frame *in, struct test_frame *out)
 {
     struct plane_run run = {.in = in->bytes, .in_len = in->len, .out = out->bytes, .out_len = sizeof out->bytes};

@@ -51,7 +51,7 @@ static bool is_veth(const char *device)
     return !ask_device(device, SIOCETHTOOL, &r) && !strcmp(info.driver, "veth");
 }
 
-/* One that a process before us left pinned: its program is exchanged, and no packet passes without one. */
+/* An attachment that an earlier process left pinned: its program is exchanged, so that no packet passes without one. */
 static int take_over(const char *path, uint32_t ifindex, int program, enum plane_mode *got)
 {
     int link = bpf_obj_get(path);
@@ -170,7 +170,7 @@ void plane_unfilter(struct plane *p)
     p->filtered = 0;
 }
 
-/* Whatever is sent to these maps is doubled, or more than that: every entry is the same interface. */
+/* Maps that duplicate packets, two times or more: every entry is the same interface. */
 static const struct {
     const char *map;
     uint32_t entries;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* For measuring what one packet costs: BPF_PROG_TEST_RUN repeats a program on the same frame, which the program changes, and the
- * lock with it. cost_run puts both back after every round; cost_restore does only that, and is subtracted. Loaded only if asked
- * for. */
+/* For measuring the cost of one packet: BPF_PROG_TEST_RUN repeats a program on the same frame, and the program changes the frame
+ * and the lock. cost_run restores both after every round; cost_restore does only that, and its time is subtracted. Loaded only if
+ * asked for. */
 #ifndef PAWL_DATAPLANE_XDP_COST_BPF_H
 #define PAWL_DATAPLANE_XDP_COST_BPF_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* The measure of all things: a program that swaps the heads of UDP packets and nothing else, and one that passes everything, which
- * the peer of a veth needs for native XDP_TX to reach it. */
+/* The baseline of measurements: a program that swaps the heads of UDP packets and does nothing else. And a program that passes
+ * everything, which the peer of a veth needs for native XDP_TX to reach it. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>

@@ -100,7 +100,7 @@ INLINE int fan_one(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     return h->ifindex == ctx->ingress_ifindex ? XDP_TX : (int)bpf_redirect_map(&ports, h->ifindex, XDP_DROP);
 }
 
-/* Takes what is for servers on this machine out. */
+/* Takes out the packets for servers on this machine. */
 struct fan_sorting {
     struct fan_work *work;
     uint32_t kept;
@@ -130,7 +130,7 @@ INLINE void fan_post(struct fan_work *w)
     w->outs = s.kept;
 }
 
-/* All that the packet became. */
+/* Sends all packets that the passes of this packet have made. */
 INLINE int fan_send(struct xdp_md *ctx, struct frame *f, struct fan_work *w, struct plane_counters *c)
 {
     if (w->outs > 1)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What the passes of one packet have made, until it has left: for NetLock's program and its tests. */
+/* The packets that the passes of one packet have made, until they have left: for NetLock's program and its tests. */
 #ifndef PAWL_DATAPLANE_XDP_FAN_H
 #define PAWL_DATAPLANE_XDP_FAN_H
 
 #include "dataplane/netlock_memory.h"
 
-#define FAN_MAX 32u   /* packets out of one; what is left then the control process goes on with */
+#define FAN_MAX 32u   /* packets out of one; the control process makes the rest */
 #define FAN_WORKS 64u /* of one CPU */
 #define FAN_PASSES 256u
 #define FAN_TRIES 8192u /* passes, and waits of nanoseconds for another packet of the same request: half a millisecond */

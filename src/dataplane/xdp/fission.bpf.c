@@ -199,7 +199,10 @@ INLINE int verify(const struct frame *f, const struct fission_packet *p, enum pl
                                   .machines = settings.machines,
                                   .locks = settings.locks};
     enum fission_fault fault = fission_verify(p, f->len, &rules);
-    *why = fault == FISSION_STALE ? PLANE_EPOCH : fault == FISSION_ALIEN ? PLANE_ALIEN : PLANE_TYPE;
+    *why = fault == FISSION_STALE        ? PLANE_EPOCH
+           : fault == FISSION_ALIEN      ? PLANE_ALIEN
+           : fault == FISSION_UNREADABLE ? PLANE_VERSION
+                                         : PLANE_TYPE;
     return fault == FISSION_FINE;
 }
 

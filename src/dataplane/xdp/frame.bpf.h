@@ -181,7 +181,7 @@ INLINE int frame_parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
         return drop(c, PLANE_SHORT);
     if (sum_ip(f->ip) != 0xffff || !udp_sound(ctx, f))
         return drop(c, PLANE_CHECKSUM);
-    if (f->head->version != PACKET_VERSION || f->head->head_len != sizeof(struct packet_head))
+    if (!packet_readable(f->head))
         return drop(c, PLANE_VERSION);
     return FRAME_OURS;
 }
@@ -291,6 +291,8 @@ INLINE int frame_relay(struct xdp_md *ctx, struct frame *f, struct plane_counter
             return frame_learn(ctx, f, c);
         return pass(c, PLANE_CONTROL);
     }
+    if (f->head->space != settings.space) /* its machines are not ours */
+        return drop(c, PLANE_ALIEN);
     return f->head->to.machine == MACHINE_SWITCH ? drop(c, PLANE_FAMILY) : frame_send(ctx, f, c);
 }
 

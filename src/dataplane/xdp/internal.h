@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What loader.c and attach.c share. */
+/* Shared by loader.c and attach.c. */
 #ifndef PAWL_DATAPLANE_XDP_INTERNAL_H
 #define PAWL_DATAPLANE_XDP_INTERNAL_H
 

@@ -83,7 +83,7 @@ static void pin_path(const struct plane *p, const struct bpf_map *map, char out[
             *c = '_'; /* a BPF file system has no names with dots */
 }
 
-/* A lease in ticks: what clocks may differ by is added, and the ticks that it begins and ends within. */
+/* A lease in ticks, with the allowed drift of clocks, and with the ticks in which it begins and ends. */
 static uint64_t lease_ticks(uint64_t lease_ns)
 {
     struct timespec tick = {0};
@@ -92,7 +92,7 @@ static uint64_t lease_ticks(uint64_t lease_ns)
     return (lease_ns + lease_ns / LEASE_DRIFT_DIVISOR) / (uint64_t)tick.tv_nsec + 2;
 }
 
-/* How long it is to be, or what is in it. */
+/* Sets the length of a map, or its contents. */
 static int size_map(struct bpf_map *map, const struct plane_options *o)
 {
     const char *name = bpf_map__name(map);
@@ -142,7 +142,7 @@ static int prepare(struct plane *p, const struct plane_options *o)
     return 0;
 }
 
-/* Who made the state: a rack of other numbers must not go on with it. */
+/* Whether the state was made for this rack: a rack with other numbers must not continue with it. */
 static int check_live(struct plane *p, const struct plane_options *o)
 {
     uint64_t bytes = 0;

@@ -38,41 +38,42 @@ struct plane;
 const char *plane_missing(void);
 const char *plane_mode_name(enum plane_mode mode);
 
-/* -ENOTSUP: plane_missing; -EPERM: no right; -EEXIST: what is pinned belongs to another rack; -ENOMEM: the locks do not fit. */
+/* -ENOTSUP: plane_missing; -EPERM: no right; -EEXIST: the pinned state belongs to another rack; -ENOMEM: the locks do not fit. */
 int plane_open(const struct plane_options *options, struct plane **out);
 
 /* Whether plane_open found state of an earlier process. */
 bool plane_found(const struct plane *p);
 
-/* Packets may leave by this interface. For all of them before the first is attached, or some would be lost. */
+/* Packets may leave by this interface. Call this for all interfaces before the first is attached, or packets would be lost. */
 int plane_port(struct plane *p, const char *device);
 
 /* In mode `want`, or PLANE_ANY: native where the driver can, else generic; on veth generic, which is faster there for sockets at
- * the other end and needs nothing of the peer. Replaces what we had attached there. */
+ * the other end and needs nothing of the peer. Replaces the program that this process had attached there. */
 int plane_attach(struct plane *p, const char *device, enum plane_mode want, enum plane_mode *got);
 
 /* The same for a program other than "plane". */
 int plane_attach_program(struct plane *p, const char *device, const char *name, enum plane_mode want, enum plane_mode *got);
 
-/* Both copies of a packet that is doubled leave by `out`: the only interface we have (`in` is null), or one whose other end `in`
- * is with us, too, from where each goes to its port. `want` is the ports' mode: natively, veth carries nothing to an end without a
- * native program. */
+/* Both copies of a packet that is doubled leave by `out`. That is the only interface of the switch (`in` is null), or one whose
+ * other end `in` is on the switch, too, from where each copy goes to its port. `want` is the ports' mode: natively, veth carries
+ * nothing to an end without a native program. */
 int plane_double_by(struct plane *p, const char *out, const char *in, enum plane_mode want);
 
-/* Programs as filters of what comes to an interface and what leaves it (traffic control), until the plane is closed. */
+/* Attaches programs as filters of the packets that arrive at an interface and that leave it (traffic control), until the plane is
+ * closed. */
 int plane_filter(struct plane *p, const char *device, const char *in, const char *out);
 
 enum plane_end {
-    PLANE_LEAVE,  /* what is pinned stays, attachments included: packets are handled as before */
+    PLANE_LEAVE,  /* pinned maps and attachments stay: packets are handled as before */
     PLANE_DETACH, /* attachments go, the locks stay if they are pinned */
     PLANE_REMOVE, /* all of it goes */
 };
 void plane_close(struct plane *p, enum plane_end how);
 
-/* Whether a plane was left pinned there; if so, what it is set to and what it has counted. Nothing is changed. */
+/* Whether a plane was left pinned there; if so, its settings and counters. Nothing is changed. */
 int plane_peek(const char *pins, struct plane_live *live, struct plane_counters *sum);
 
-/* For trials: FissLock's locks that are pinned there are free from now on, and nobody is told. */
+/* For tests: frees all of FissLock's locks that are pinned there, without a notice to their holders. */
 int plane_forget(const char *pins);
 
 /* ---- while it runs ---- */
@@ -81,10 +82,10 @@ int plane_set_host(struct plane *p, uint16_t machine, const struct plane_host *h
 volatile struct plane_live *plane_live(struct plane *p);
 int plane_count(const struct plane *p, struct plane_counters *sum);
 
-/* Has the program "order" do something, by BPF_PROG_TEST_RUN; what came of it is in the same place. */
+/* Has the program "order" carry out an order, by BPF_PROG_TEST_RUN; the result is in the same place. */
 int plane_order(struct plane *p, void *order, uint32_t len);
 
-/* Packets that the program left for us to send on (the map `mail`): waits for so long, calls for each. */
+/* Packets that the program left for the control process to send on (the map `mail`): waits for so long, and calls fn for each. */
 typedef void (*plane_mail_fn)(void *ctx, const void *data, uint32_t len);
 int plane_mail(struct plane *p, plane_mail_fn fn, void *ctx, int ms);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What plane.h counts, in words. */
+/* The names of the counters of plane.h. */
 #ifndef PAWL_DATAPLANE_XDP_NAMES_H
 #define PAWL_DATAPLANE_XDP_NAMES_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* NetLock's switch in the kernel: the operations of dataplane/netlock.h on registers in one map's memory, addressed directly. A
- * pass of a packet runs under the latch of its lock, and resubmission is a bounded loop; between two passes others may pass, as in
- * the hardware. What is rare (hosts that come and go, moving locks, servers' messages other than pushes) goes to the control
+ * pass of a packet runs under the latch of its lock, and resubmission is a bounded loop; between two passes other packets may pass,
+ * as in the hardware. Rare packets (hosts that come and go, moving locks, servers' messages other than pushes) go to the control
  * process, which has the same code in user space and reaches the registers by orders. */
 #define inline inline __attribute__((always_inline)) /* nothing may be called under a latch */
 #include "dataplane/netlock_packets.h"
@@ -19,7 +19,8 @@ struct {
     __uint(value_size, 8);
 } memory SEC(".maps");
 
-/* One latch for each lock that can be in the switch. A map with a latch cannot be mapped by anybody: so it is apart. */
+/* One latch for each lock that can be in the switch. A map with a latch cannot be mapped into a process, so it is a map of its own.
+ * */
 struct latch {
     struct bpf_spin_lock lock;
 };
@@ -46,7 +47,7 @@ INLINE uint8_t *base(void)
     return bpf_map_lookup_elem(&memory, &zero);
 }
 
-/* Of so many bytes at that offset; null: beyond the end, which an index that was not checked would be. */
+/* A cell of so many bytes at that offset; null: it lies beyond the end, as with an index that was not checked. */
 INLINE void *cell(uint8_t *b, uint64_t start, uint64_t index, uint32_t size)
 {
     uint64_t where = start + index * size;
@@ -75,7 +76,7 @@ INLINE uint32_t of_memory(uint8_t *b, uint64_t where)
     return p ? *(volatile uint32_t *)p : 0;
 }
 
-/* The policy may change between two looks: whatever a packet says, its priority is one. */
+/* The policy may change between two reads: the priority in any packet is valid nevertheless. */
 INLINE bool is_ranked(uint8_t *b)
 {
     return of_memory(b, at.levels_at) != 0;
@@ -85,8 +86,8 @@ INLINE bool is_ranked(uint8_t *b)
 
 enum { PASS_BUSY, PASS_RAN, PASS_CLOSED };
 
-/* One pass, if the lock is open as `index`; the first of a packet makes it one that is under way. Of the packets of one request one
- * passes at a time, whatever their locks: its registers are not its lock's. */
+/* One pass, if the lock is open as `index`. The first pass of a packet marks it as active. Only one packet of a request passes at a
+ * time, whatever its lock, because a request's registers do not belong to a lock. */
 __attribute__((noinline)) int one_pass(struct netlock_pass *pass, uint32_t lock, uint64_t index, uint32_t first)
 {
     uint8_t *b = base();
@@ -268,7 +269,8 @@ INLINE int on_lease(struct frame *f, struct netlock_packet *p, struct netlock_ma
 INLINE int on_request(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p, uint8_t *b, uint64_t now,
                       struct plane_counters *c)
 {
-    uint32_t version = of_memory(b, at.version_at); /* before it is looked for: what is newer has seen a newer table */
+    uint32_t version =
+        of_memory(b, at.version_at); /* read before the lookup: a packet with a newer version has seen a newer table */
     uint64_t index = p->head.index;
     uint32_t *lock = bpf_map_lookup_elem(&here, &index);
     if (!lock) {
@@ -302,7 +304,7 @@ INLINE int on_host(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
         return drop(c, PLANE_EPOCH);
     uint64_t until = *(volatile uint64_t *)&m->until_ns, now = bpf_ktime_get_boot_ns();
     count_type(c, f);
-    /* New here, back again, or its lease has ended: what it had is to be ended first. */
+    /* The host is new, is back, or its lease has ended: its former holds and waits must be ended first. */
     if (p->head.epoch > m->life || !m->live || now >= until || rare)
         return pass(c, PLANE_CONTROL);
     if (type == NETLOCK_LEASE)
@@ -328,7 +330,7 @@ INLINE void learn_server(struct xdp_md *ctx, struct frame *f, uint32_t machine)
     h->ip = f->ip->saddr;
 }
 
-/* Pushes, and the word that there is nothing more to push, are for the stages; everything else is the control process's. */
+/* PUSH and LAST are for the stages; all other packets of servers are for the control process. */
 INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p, uint8_t *b, struct plane_counters *c)
 {
     uint64_t index = p->head.index;
@@ -379,7 +381,7 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     }
     if (f->len < sizeof *p || (void *)(p + 1) > f->end)
         return drop(c, PLANE_SHORT);
-    /* What the steward says and operators ask, and all packets while the switch is not active, are the control process's. */
+    /* Packets of the steward and of operators, and all packets while the switch is not active, are for the control process. */
     const uint64_t *until = cell(b, at.until_at, 0, 8);
     if (p->head.from.machine == MACHINE_STEWARD || p->head.from.machine == MACHINE_OPERATOR || !until ||
         bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)until) {
@@ -437,7 +439,7 @@ INLINE int shut(uint8_t *b, uint32_t lock, int only_if_empty)
     return done;
 }
 
-/* By BPF_PROG_TEST_RUN: the frame is an order, and comes back with what was done. */
+/* By BPF_PROG_TEST_RUN: the frame is an order, and comes back with its result. */
 SEC("xdp") int order(struct xdp_md *ctx)
 {
     struct netlock_order *o = (void *)(long)ctx->data;
@@ -469,7 +471,7 @@ SEC("xdp") int order(struct xdp_md *ctx)
         *(volatile uint64_t *)open = index + 1;
         o->done = !bpf_map_update_elem(&here, &index, &lock, BPF_ANY);
         return XDP_PASS;
-    case NETLOCK_ORDER_REMOVE: /* nobody is in its queues, and newcomers go to the server */
+    case NETLOCK_ORDER_REMOVE: /* its queues are empty, and new requests go to the server */
         bpf_map_delete_elem(&here, &index);
         shut(b, lock, 0);
         *(volatile uint64_t *)open = 0;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* A bad network for the lab, on what comes to a host and what leaves it: some UDP packets are lost, some come twice, and some come
- * after the one that was sent after them. A filter of traffic control, not XDP: it can make copies, and leaves the interface free
- * for XDP. */
+/* A faulty network for the lab, for packets to a host and from it: some UDP packets are lost, some come twice, and some come after
+ * the one that was sent after them. A filter of traffic control, not XDP: it can make copies, and leaves the interface free for
+ * XDP. */
 #include "dataplane/xdp/frame.bpf.h"
 
 #include <linux/pkt_cls.h>
 
 #define LATE_BYTES 256u /* of a frame that can be late: lock packets are shorter, and others are never late */
 
-/* What a copy of ours is marked with, on its way through here again. */
+/* Marks of copies that this program made, which pass it again. */
 enum { MARK_TWICE = 0x70617731, MARK_LATE };
 
-/* One packet in each direction that waits for the next. Two CPUs may lose one between them: that is a bad network's right. */
+/* One packet in each direction that waits for the next. Two CPUs may lose one between them; a faulty network may do that, too. */
 struct late {
-    uint32_t len; /* 0: nobody waits */
+    uint32_t len; /* 0: no packet waits */
     uint8_t bytes[LATE_BYTES];
 };
 struct {
@@ -23,7 +23,7 @@ struct {
     __type(value, struct late);
 } latecomer SEC(".maps");
 
-/* Of 1000 packets so many: settings.options has three numbers of ten bits, see noise_options. */
+/* With a probability in thousandths: settings.options has three numbers of ten bits, see noise_options. */
 INLINE int happens(uint32_t shift)
 {
     return bpf_get_prandom_u32() % 1000 < (settings.options >> shift & 0x3ff);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What an XDP data plane and its control process share: settings, maps, counters. Seen by the kernel's side, too: nothing of the
- * operating system here. Names of maps are in loader.c; each map's role is told where it is declared (frame.bpf.h, X.bpf.c). */
+/* Shared by an XDP data plane and its control process: settings, maps, counters. The kernel's side includes this, too: nothing of
+ * the operating system here. Names of maps are in loader.c; the role of each map is explained where it is declared (frame.bpf.h,
+ * X.bpf.c). */
 #ifndef PAWL_DATAPLANE_XDP_PLANE_H
 #define PAWL_DATAPLANE_XDP_PLANE_H
 
 #include "dataplane/shards.h"
 #include "wire/packet.h"
 
-/* Of the maps that are pinned: a control process uses again what another left only if it is of this layout. */
-#define PLANE_LAYOUT 3u
+/* Layout of the pinned maps: a control process reuses the maps of an earlier one only if they have this layout. */
+#define PLANE_LAYOUT 4u
 
 /* Fixed when the program is loaded, so that the compiler of the kernel sees constants. */
 struct plane_settings {
@@ -18,8 +19,8 @@ struct plane_settings {
     uint64_t locks;
     uint32_t options; /* the design's own */
     uint32_t generation;
-    uint64_t lease_ns;    /* of hosts; 0: nobody is ever taken for dead */
-    uint64_t lease_ticks; /* the same as the kernel counts, and then some; the loader fills it in */
+    uint64_t lease_ns;    /* of hosts; 0: no host is ever taken for dead */
+    uint64_t lease_ticks; /* the same in the kernel's ticks, with a margin; the loader fills it in */
     uint16_t racks;       /* FissLock: locks are divided among so many switches; 0: they are not. Then: */
     uint16_t rack;        /* which of them this is, from 0 on; `space` is its own, */
     uint32_t ip;          /* and its address: frames to others pass, since they may be for another rack's */
@@ -32,10 +33,10 @@ struct plane_rules {
     uint64_t owner[RACK_SHARDS / 8]; /* a byte for each shard */
 };
 
-#define PLANE_REBUILDING 1u /* of plane_live.closed: hosts are given leases, and tell what they hold */
+#define PLANE_REBUILDING 1u /* of plane_live.closed: hosts get leases, and report their holds */
 #define PLANE_QUIET 2u      /* not even that */
 
-/* What changes while it runs; the control process writes it, the program reads. */
+/* The part that changes while the program runs: the control process writes it, the program reads it. */
 struct plane_live {
     uint32_t layout; /* PLANE_LAYOUT, and whose state it is: for the next control process */
     uint32_t life;   /* larger every time the state was lost */
@@ -48,7 +49,7 @@ struct plane_live {
     uint64_t shards; /* that are this switch's, a bit for each; changes only while it is quiet */
 };
 
-/* Where a machine is. All zero: nobody knows. Numbers as they are on the wire, but for life and ifindex. */
+/* Where a machine is. All zero: unknown. Numbers as they are on the wire, but for life and ifindex. */
 struct plane_host {
     uint16_t mac[3];
     uint16_t pool_port; /* UDP port of its port PORT_POOL */
@@ -56,7 +57,7 @@ struct plane_host {
     uint32_t ifindex; /* the switch's interface towards it */
     uint32_t life;    /* the host's: an older one's packets do not move its address */
     uint16_t asked;   /* FissLock: an ACQUIRE of it has passed */
-    uint16_t apart;   /* FissLock: while it is closed nobody waits for what this one holds */
+    uint16_t apart;   /* FissLock: a closed switch does not wait for this host's reports: its holds are lost */
     uint64_t heard;   /* FissLock: at which tick it renewed its lease; 0: never */
 };
 _Static_assert(sizeof(struct plane_host) == 32, "no padding");
@@ -66,11 +67,11 @@ _Static_assert(sizeof(struct plane_host) == 32, "no padding");
 
 /* ---- counters ---- */
 
-/* What became of a frame. */
+/* The outcome of a frame. */
 enum plane_verdict {
     PLANE_PASSED,   /* to the network stack: it was not for us */
     PLANE_DROPPED,  /* bad; the reason is counted, too */
-    PLANE_ABSORBED, /* it changed or confirmed state, and nobody needs an answer */
+    PLANE_ABSORBED, /* it changed or confirmed state, and needs no answer */
     PLANE_ANSWERED, /* back to its sender */
     PLANE_SENT,     /* on to another machine */
     PLANE_DOUBLED,  /* one packet in, two out */
@@ -87,15 +88,15 @@ enum plane_reason {
     PLANE_OTHER,     /* passed: not UDP, or another port */
     PLANE_SHORT,     /* dropped: ends before its own lengths say, or before the head does */
     PLANE_CHECKSUM,  /* dropped: of IPv4 or UDP */
-    PLANE_VERSION,   /* dropped: of the packet or its head's length */
+    PLANE_VERSION,   /* dropped: another version of the packet, or features that the program does not know */
     PLANE_FAMILY,    /* dropped: for the switch, but of no family it knows */
-    PLANE_ALIEN,     /* dropped: for the switch, but of another space */
+    PLANE_ALIEN,     /* dropped: of another space, or from a machine that does not exist */
     PLANE_EPOCH,     /* dropped: from another epoch */
     PLANE_INDEX,     /* dropped: beyond the locks */
     PLANE_TYPE,      /* dropped: a type that the design does not have, or fields out of range */
     PLANE_CONTROL,   /* passed: of the coordinator's family, for the control process */
-    PLANE_UNKNOWN,   /* dropped: to a machine that nobody told us of */
-    PLANE_CONTENDED, /* dropped: the word kept changing under us; the sender will try again */
+    PLANE_UNKNOWN,   /* dropped: to a machine whose address is unknown */
+    PLANE_CONTENDED, /* dropped: other packets changed the word again and again; the sender retransmits */
     PLANE_CLOSED,    /* dropped: while the control process has it closed */
     PLANE_REFUSED,   /* dropped: the design says that it must not take effect */
     PLANE_LOST_TWIN, /* dropped on its way out: the note about its copies was gone */
@@ -103,7 +104,7 @@ enum plane_reason {
     PLANE_REASONS,
 };
 
-#define PLANE_FAMILIES 8u /* families and types are counted modulo these: what is beyond was dropped before */
+#define PLANE_FAMILIES 8u /* families and types are counted modulo these: packets with higher ones were dropped before */
 #define PLANE_TYPES 32u
 
 struct plane_counters {
@@ -114,11 +115,11 @@ struct plane_counters {
 
 /* ---- two packets out of one ---- */
 
-/* The ingress program writes what its two copies are to become into a ring of its CPU, and the number of the note into the
- * packet. The driver queues at most DEV_MAP_BULK_SIZE (16) frames before they reach the egress program on the same CPU, and
- * generic mode none. */
+/* The ingress program writes a note about the two copies into a ring of its CPU, and the number of the note into the packet. The
+ * driver queues at most DEV_MAP_BULK_SIZE (16) frames before they reach the egress program on the same CPU, and generic mode
+ * none. */
 #define TWIN_NOTES 64u
-#define TWIN_WORDS 10u /* of 8 bytes: the longest packet that is doubled */
+#define TWIN_WORDS 11u /* of 8 bytes: the longest packet that is doubled */
 
 struct twin_note {
     uint32_t number;
@@ -135,7 +136,7 @@ struct twin_ring {
 
 /* ---- for measurements ---- */
 
-#define COST_FRAME_WORDS 16 /* of 8 bytes: the frame, padded */
+#define COST_FRAME_WORDS 17 /* of 8 bytes: the frame, padded */
 struct cost_case {
     uint64_t frame[COST_FRAME_WORDS];
     uint64_t lock[2]; /* FissLock's word and token */

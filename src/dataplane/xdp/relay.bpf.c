@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* A switch without a design of its own: echoes come back, lock packets go to the machine in their head. What designs that decide
- * nothing in the network run behind, and what a decision in the network is measured against. */
+/* A switch without a design of its own: echoes come back, lock packets go to the machine in their head. For designs that decide
+ * nothing in the network, and as a baseline for those that do. */
 #include "dataplane/xdp/frame.bpf.h"
 
 SEC("xdp") int plane(struct xdp_md *ctx)

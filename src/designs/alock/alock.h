@@ -26,7 +26,7 @@ enum cohort { COHORT_LOCAL, COHORT_REMOTE, COHORTS };
 #define ALOCK_BUDGET_REMOTE 20
 #define ALOCK_BUDGET_MAX 255
 
-/* A lock in memory: with a key in front of it one cache line, and without one it has a line to itself. What changes each word:
+/* A lock in memory: with a key in front of it one cache line, and without one it has a line to itself. How each word is changed:
  * cohort[LOCAL], skip[LOCAL] CPU atomics; cohort[REMOTE], skip[REMOTE] NIC atomics; victim, token CPU atomics and plain WRITEs,
  * which are atomic with each other. */
 struct alock {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What variants of alock do wrongly on purpose (dataplane/mistake.h). */
+/* Mistakes of variants of alock, on purpose (dataplane/mistake.h). */
 #ifndef PAWL_DESIGNS_ALOCK_MISTAKES_H
 #define PAWL_DESIGNS_ALOCK_MISTAKES_H
 

@@ -82,7 +82,7 @@ struct citron_token {
 
 struct citron_wait {
     uint32_t ahead;        /* waiting for a turn: how many come first */
-    uint64_t moves;        /* bits of the polled word whose changes show that other clients get on */
+    uint64_t moves;        /* bits of the polled word whose changes show that other clients make progress */
     uint64_t poll_ns;      /* how long the latest READ of a poll took; 0: none yet */
     uint64_t patience_ns;  /* until the next census */
     unsigned blocked;      /* how often in a row other clients were quicker to take bits of the same leaf, */

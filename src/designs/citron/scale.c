@@ -124,7 +124,7 @@ static int complete_change(struct citron_job *j, bool has_spill)
 }
 
 /* T_wait needs no second phase (plan_only_wait_changed). So this does not wait for other changes, either: their authors may be
- * gone, and with too short a T_wait clients get on slowly. */
+ * gone, and with too short a T_wait clients make slow progress. */
 static int change_wait(struct citron_job *j, uint64_t wait)
 {
     const struct citron_plan was = j->plan;

@@ -12,8 +12,9 @@ struct census {
     uint32_t unsure;       /* sessions in the middle of a step, or out of reach: what they hold is not certain */
 };
 
-/* Counts. `for_good`: others are to be let in afterwards, so lost sessions are fenced first: a late release of theirs would count
- * for another session. `stir`, if not null, is called for a session in the middle of a step, which may be asleep. */
+/* Counts the holders. `for_good`: others will be granted the lock afterwards, so lost sessions are fenced first: a late release of
+ * theirs would count for another session. `stir`, if not null, is called for a session in the middle of a step, which may be
+ * asleep. */
 typedef void (*census_stir_fn)(const struct seat *seat, uint32_t slot, uint32_t record);
 int census_take(const struct seat *seat, uint64_t index, bool for_good, census_stir_fn stir, struct census *out);
 

@@ -61,12 +61,13 @@ struct overtaking {
     unsigned exclusive, shared;
 };
 
-/* Grants while a request is still on its way to the lock: no lock is passed on faster than in a way, and there and back are two. */
+/* Grants to others while a request is in flight to the lock: a handover takes at least one network delay, a round trip takes two.
+ */
 #define OVERTAKING_ON_THE_WAY 4
 
 struct packet_design; /* designs/packet/packet.h */
 
-/* What a design counts, for the whole process, where a verb is expensive enough to count. */
+/* A counter of a design, for the whole process, where a verb is expensive enough to count. */
 struct design_counter {
     const char *name; /* null ends a list */
     const uint64_t *value;
@@ -140,9 +141,10 @@ struct design {
     int (*split)(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right);
 
     /* Ranges: how a lock is laid out, and how that changes while others use it. `rescale` has a hold for itself that reaches to the
-     * end, from the first unit behind the present layout for a larger one, from 0 for a smaller one: else -EAGAIN. What it holds is
-     * to be given back afterwards and nothing else. -ERANGE: not less than when it was made, not more than there is room for;
-     * -EINVAL: no such m or T_wait; -ETIMEDOUT: claims of others that are not compatible stayed for too long. Null: not offered. */
+     * end, from the first unit behind the present layout for a larger one, from 0 for a smaller one: else -EAGAIN. Afterwards the
+     * caller must release that hold and do nothing else with it. -ERANGE: not less than when it was made, not more than there is
+     * room for; -EINVAL: no such m or T_wait; -ETIMEDOUT: claims of others that are not compatible stayed for too long. Null: not
+     * offered. */
     int (*layout)(const struct seat *seat, uint64_t index, struct lock_layout *out);
     int (*retune)(const struct seat *seat, uint64_t index, unsigned m, uint64_t wait_ns, uint64_t deadline);
     int (*rescale)(const struct seat *seat, struct hold *h, uint64_t units, uint64_t deadline);

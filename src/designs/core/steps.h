@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of an operation goes: for benchmarks (ShiftLock 4.6, Table 2). A design says at the end of a step which one it
- * was; what it does not name is left over. */
+ * was; time that it does not name counts as REST. */
 #ifndef PAWL_DESIGNS_CORE_STEPS_H
 #define PAWL_DESIGNS_CORE_STEPS_H
 
@@ -8,8 +8,8 @@
 
 #define STEPS_EACH(X)                                                                                                              \
     X(ATOMIC, "atomic", "IA")         /* the first atomic, which acquires, queues up or releases */                                \
-    X(TELL, "tell", "NP")             /* the note to the one before in the queue */                                                \
-    X(TURN, "await_turn", "WP")       /* until it hands over */                                                                    \
+    X(TELL, "tell", "NP")             /* the note to the predecessor in the queue */                                               \
+    X(TURN, "await_turn", "WP")       /* until the predecessor hands over */                                                       \
     X(READERS, "await_readers", "WR") /* until the readers have left */                                                            \
     X(WRITERS, "await_writers", "WW") /* until writers let the readers in */                                                       \
     X(SUCCESSOR, "successor", "NS")   /* until the next in the queue is known and has been told */                                 \
@@ -24,7 +24,7 @@ struct step_clock {
     uint64_t ns[STEPS];
 };
 
-/* What has passed since the last mark was this step. */
+/* The time since the last mark belongs to this step. */
 static inline void step_done(const struct seat *seat, enum step step)
 {
     struct step_clock *c = seat->me->clock;

@@ -5,6 +5,7 @@
  * for it (docs/designs/fisslock.md, "A request"). */
 #include "designs/fisslock/host.h"
 #include "designs/fisslock/fisslock.h"
+#include "designs/fisslock/spill.h"
 
 #include <errno.h>
 
@@ -578,7 +579,7 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
     if (fault == FISSION_FINE)
         dispatch(&e, p);
     else
-        ++*(fault == FISSION_BAD ? &h->drops.bad : fault == FISSION_ALIEN ? &h->drops.alien : &h->drops.stale);
+        spill_count_fault(&h->drops, fault);
 }
 
 uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out)

@@ -114,7 +114,6 @@ struct fission_packet *pool_packet(struct event *e, enum fission_type type, uint
     }
     p->head = (struct packet_head){
         .version = PACKET_VERSION,
-        .head_len = sizeof p->head,
         .family = PACKET_FISSION,
         .type = (uint8_t)type,
         .space = h->rules.space,

@@ -80,7 +80,6 @@ bool rebuild_clear(struct rebuild_lock *lock, uint32_t options, uint16_t heir, s
         return false;
     __atomic_store_n(&lock->token, token, __ATOMIC_RELEASE);
     *look = (struct fission_packet){.head = {.version = PACKET_VERSION,
-                                             .head_len = sizeof look->head,
                                              .family = PACKET_FISSION,
                                              .type = FISSION_LOOK,
                                              .from = {MACHINE_SWITCH, PORT_POOL},

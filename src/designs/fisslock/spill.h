@@ -47,9 +47,9 @@ static inline bool spill_is_control(const void *data, uint32_t len)
 
 static inline bool spill_verify(const struct fission_packet *p, uint32_t len, const struct rack_config *c)
 {
-    return len >= sizeof *p && len <= PACKET_MAX && p->head.version == PACKET_VERSION && p->head.head_len == sizeof p->head &&
-           p->count <= FISSION_ENTRIES_MAX && len == sizeof *p + (uint32_t)p->count * sizeof(struct fission_entry) &&
-           p->head.space == c->space && p->head.index < c->locks;
+    return len >= sizeof *p && len <= PACKET_MAX && packet_readable(&p->head) && p->count <= FISSION_ENTRIES_MAX &&
+           len == sizeof *p + (uint32_t)p->count * sizeof(struct fission_entry) && p->head.space == c->space &&
+           p->head.index < c->locks;
 }
 
 static inline struct fission_packet *spill_packet(struct outbox *out, enum spill_type type, uint32_t space, uint32_t life,
@@ -60,7 +60,6 @@ static inline struct fission_packet *spill_packet(struct outbox *out, enum spill
     if (!p)
         return NULL;
     p->head = (struct packet_head){.version = PACKET_VERSION,
-                                   .head_len = sizeof p->head,
                                    .family = PACKET_FISSION,
                                    .type = (uint8_t)type,
                                    .space = space,
@@ -80,7 +79,10 @@ static inline struct fission_policy policy_of(const struct rack_config *c)
 
 static inline void spill_count_fault(struct packet_drops *drops, enum fission_fault fault)
 {
-    ++*(fault == FISSION_BAD ? &drops->bad : fault == FISSION_ALIEN ? &drops->alien : &drops->stale);
+    ++*(fault == FISSION_BAD          ? &drops->bad
+        : fault == FISSION_ALIEN      ? &drops->alien
+        : fault == FISSION_UNREADABLE ? &drops->unreadable
+                                      : &drops->stale);
 }
 
 /* Of decider.c. A copy of the packet that leaves; null: the outbox is full. */

@@ -33,7 +33,7 @@ static uint64_t fill(struct demand *d, uint64_t count, const struct netlock_shar
     return used;
 }
 
-/* Those that nobody asked for are worth nothing, and are not sorted: in a large memory they are most. */
+/* Locks without requests are worth nothing and are not sorted: in a large memory most locks are such. */
 static uint64_t part_wanted(struct demand *demands, uint64_t count)
 {
     uint64_t wanted = 0;
@@ -74,7 +74,7 @@ uint64_t netlock_servers_needed(const struct demand *demands, uint64_t count, ui
 
 /* ---- what the servers know ---- */
 
-#define MOVES_NS (20 * NS_PER_US) /* between two looks at what is still to be reported or moved */
+#define MOVES_NS (20 * NS_PER_US) /* between two checks for locks to report or to move */
 #define REPORTS 8u                /* packets at most */
 
 void server_touch(struct server *s, struct lock *l)
@@ -89,7 +89,7 @@ static struct lock *touched_lock(struct server *s, uint32_t i)
     return server_lock(s, s->touched_lock[i]);
 }
 
-/* Takes up to `max` of those that were asked for off the list. */
+/* Takes up to `max` locks off the list of those with new requests. */
 static uint32_t collect(struct server *s, struct netlock_demand *out, uint32_t max)
 {
     uint32_t count = 0;
@@ -110,7 +110,7 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
         uint32_t count = collect(s, demands, NETLOCK_REPORT_MAX);
         struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + count * sizeof *demands));
         if (!p)
-            break; /* as if it were lost: what is asked for often is asked for again */
+            break; /* as if the packet were lost: a hot lock will be reported again */
         netlock_head(p, s->config.space, NETLOCK_REPORT, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
         p->life = s->switch_life;
         p->count = count;
@@ -121,14 +121,14 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
 
 /* ---- as the workload moves ---- */
 
-#define MOVES_AT_ONCE 32u /* that one look begins: what the outbox has room for */
+#define MOVES_AT_ONCE 32u /* that one check begins: as many as the outbox has room for */
 #define KEEP_NUM 5u       /* a lock stays if it is worth four fifths of the worst that would take its place */
 #define KEEP_DEN 4u
 #define WAIT_SIZE 16u       /* of each priority's queue */
 #define SLIDES_AT_ONCE 256u /* queues that one defragmentation moves */
-#define FILL_SIZE 8u        /* slots of a lock that nobody has asked for yet, if there is that much room for all */
+#define FILL_SIZE 8u        /* slots of a lock without requests so far, if there is that much room for all */
 #define FILL_PACKETS 8u     /* of TAKE_MANY that one look sends */
-/* And locks that are in flight: those for which a socket has no room are asked for one by one. */
+/* Locks that are on their way in at once. Those whose packets a socket has no room for are asked for one by one. */
 #define FILL_FLYING (16u * NETLOCK_MANY_MAX)
 
 void switch_on_report(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_demand *demands)
@@ -146,13 +146,13 @@ static uint32_t wait_size_of(const struct nl_switch *w)
     return w->policy.levels ? WAIT_SIZE : 0;
 }
 
-/* Contention was measured in the past, in a short time: half as much again, and one more. */
+/* Contention was measured over a short time in the past, so a lock gets half as many slots again, and one more. */
 static uint32_t with_spare(uint32_t contention)
 {
     return contention + (contention >> 1) + 1;
 }
 
-/* What was reported, and what the locks in the switch were asked for since the latest look. */
+/* The demands for the next plan: those that servers reported, and those of locks in the switch since the latest measurement. */
 static void measure(struct nl_switch *w)
 {
     struct plane *plane = switch_plane(w);
@@ -176,7 +176,8 @@ static void measure(struct nl_switch *w)
             plane_set(plane, NETLOCK_PEAK, lock, 0);
         }
         uint32_t size = plane_region(plane, lock).size, peak = (uint32_t)max_u64(max_u64(c->peak, c->old_peak), 1);
-        /* What it has is enough, unless it was full: newcomers also go to a server that is merely slow to say that it has none. */
+        /* Its slots are enough, unless the queue was full. OVER alone does not show that: it also stays set while the server has
+         * not yet said LAST. */
         bool crowded = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER && max_u64(c->peak, c->old_peak) >= size;
         uint32_t contention = with_spare(crowded ? 2 * size : peak);
         if (!crowded && contention > size)
@@ -189,7 +190,7 @@ static void measure(struct nl_switch *w)
     w->planned = count;
 }
 
-/* Only one that overflowed is worth more than it has; if room is short, one that needs half of it or less gives up the rest. */
+/* Only a queue that overflowed grows. If room is short, a queue that needs half of its slots or less shrinks. */
 static void resize(struct nl_switch *w, const struct demand *d)
 {
     struct plane *plane = switch_plane(w);
@@ -199,7 +200,7 @@ static void resize(struct nl_switch *w, const struct demand *d)
         plane_resize(plane, lock, (uint16_t)d->slots); /* if its queue is not empty, at the next look */
 }
 
-/* Those that lose their place go, and those that won one come as room allows; so many at a time. */
+/* Locks without slots in the plan move out, and locks with new slots move in as room allows; a few at a time. */
 static void follow_plan(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
     const struct demand *plan = switch_plan(w);
@@ -218,7 +219,7 @@ static void follow_plan(struct nl_switch *w, uint64_t now, struct outbox *out)
     }
 }
 
-/* Locks whose queue is empty slide down over holes: positions in a queue are relative to its left end. */
+/* Regions of empty queues move left to close gaps. They may, because positions in a queue are relative to its left end. */
 static void defragment(struct nl_switch *w)
 {
     struct plane *plane = switch_plane(w);
@@ -239,7 +240,7 @@ static void allocate(struct nl_switch *w)
         slots /= 1 + w->policy.levels * WAIT_SIZE;
     const struct netlock_share share = {slots, switch_plane(w)->config.pipes, switch_plane(w)->config.homes};
     if (w->policy.alloc_random) {
-        /* As many of all locks as have room, popular or not: most of those are not asked for at all. */
+        /* As many locks as have room, whether they are requested or not: most of them are not requested at all. */
         for (uint32_t i = 0; i < w->planned; i++)
             if (mix64(plan[i].index + w->term) % w->config.locks >= slots)
                 plan[i].contention = 0;
@@ -253,7 +254,7 @@ static void allocate(struct nl_switch *w)
     w->coming = 0;
 }
 
-/* For trials: some lock comes, some lock goes, with queues that overflow. */
+/* For trials: locks move in and out at random, with queues that overflow. */
 static void churn(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
     uint64_t dice = w->dice = mix64(w->dice + 1);
@@ -267,7 +268,7 @@ static void churn(struct nl_switch *w, uint64_t now, struct outbox *out)
         defragment(w);
 }
 
-/* Locks move out, so many at a time: all of them, or those whose waiting queues are others than the policy says. */
+/* Moves locks out, a few at a time: all of them, or those whose waiting queues differ from the policy. */
 static unsigned clear_out(struct nl_switch *w, bool all, uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
@@ -281,8 +282,8 @@ static unsigned clear_out(struct nl_switch *w, bool all, uint64_t now, struct ou
     return moves;
 }
 
-/* What fits as a whole needs no measuring: all locks come in as soon as their servers are known, and Algorithm 3 has to decide only
- * how much each gets. Returns whether there are more. */
+/* If all locks fit, they move in as soon as their servers are known, without measurement, and Algorithm 3 decides only how many
+ * slots each gets. Returns whether there are more to move in. */
 static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
     uint32_t wait_size = wait_size_of(w), waiting = w->policy.levels * wait_size;
@@ -319,7 +320,7 @@ uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *ou
         w->remake = clear_out(w, false, now, out) == MOVES_AT_ONCE;
     if (now >= w->allocate_ns && !w->filling) { /* looking at a hundred thousand locks takes as long as bringing them in */
         w->allocate_ns = now + NETLOCK_MEASURE_NS;
-        if (w->reported || w->restless) /* else all is as well as it can be */
+        if (w->reported || w->restless) /* else nothing has changed since the latest plan */
             allocate(w);
     }
     w->filling = fill_up(w, now, out);

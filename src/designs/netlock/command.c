@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an operator may ask of a running switch: what it counts, and other policies (4.4). Whatever is wrong is refused with a
- * reason, and nothing changes. */
+/* Commands of an operator to a running switch: show its counters, change its policies (4.4). A wrong command is refused with a
+ * reason, and changes nothing. */
 #include "designs/netlock/allocate.h"
 #include "designs/netlock/switch.h"
 
@@ -42,7 +42,7 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
     };
 }
 
-/* Locks whose queues are of the other kind move out, and come back as they are asked for. */
+/* Locks whose queues do not match the new number move out, and move in again when they are requested. */
 int netlock_set_priorities(void *state, uint64_t levels)
 {
     struct nl_switch *w = state;

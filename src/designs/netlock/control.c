@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control plane of the switch, time: it ends what belongs to hosts whose lease has ended, retransmits, and finishes what
- * packets left unfinished. It works between packets, on registers. */
+/* The control plane of the switch, time: it ends the slots of hosts whose lease has ended, retransmits, and finishes the passes of
+ * packets that needed too many. It works between packets, on registers. */
 #include "dataplane/netlock_packets.h"
 #include "designs/netlock/allocate.h"
 #include "designs/netlock/switch.h"
@@ -10,7 +10,7 @@
 #define CONTROL_SHARE 8u /* it looks at everything eight times in a lease */
 #define RESTLESS_AT_ONCE OUTBOX_PACKETS
 #define LOOK_AT_ONCE 4096u /* queues of the kernel's that one look sees */
-#define PATIENCE 16u       /* if there are more, the others follow after this share of the retry time */
+#define PATIENCE 16u       /* if there are more queues, the others follow after this fraction of the retry time */
 
 /* ---- leases ---- */
 
@@ -59,8 +59,8 @@ static void end_if_of(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_
         end_slot(w, lock, slot, ticket, waiting, now, out);
 }
 
-/* Its host has asked anew under another name since. When it is granted the host gives it back, but before that it may be in the way
- * of another waiter. */
+/* The host of this waiter has requested anew under another name. When the old request is granted the host gives it back, but until
+ * then it may block another waiter. */
 static void end_if_abandoned(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
                              uint64_t now, struct outbox *out)
 {
@@ -137,8 +137,8 @@ static void say_granted(struct nl_switch *w, uint32_t lock, uint32_t slot, uint3
     p->token = token;
 }
 
-/* A hold whose host does not know of it (the grant and what it sent back were lost) is told once more; if it is not wanted, it
- * comes back (pitfall 4). */
+/* Repeats the grant of a hold that its host may not know of (the grant and the host's answer were lost). If the host does not want
+ * it, it gives it back (pitfall 4). */
 static void remind(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx, uint64_t now,
                    struct outbox *out)
 {
@@ -165,7 +165,7 @@ int netlock_set_quota(void *state, uint16_t tenant, uint64_t per_second, uint32_
 
 /* ---- time ---- */
 
-/* How many writers are in the queue: a packet that was left unfinished may not have come to count them. */
+/* Counts the writers in the queue anew: a packet that was left unfinished may not have counted them. */
 static void recount(struct nl_switch *w, uint32_t lock)
 {
     struct plane *plane = switch_plane(w);
@@ -184,7 +184,7 @@ static void recount(struct nl_switch *w, uint32_t lock)
     plane_reopen(plane, lock);
 }
 
-/* What packets left unfinished because it would have taken too many passes. */
+/* Finishes the work of packets that would have taken too many passes. */
 static void finish(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
@@ -215,11 +215,11 @@ static void look_at_leases(struct nl_switch *w, uint64_t now, struct outbox *out
     each_lock(w, remind, NULL, now, out);
 }
 
-/* So many at a time, then the others: if a server is gone, all of its locks that were to come say so again and again. */
+/* Visits a bounded number of locks at a time: if a server is gone, all of its locks that were to move in retransmit. */
 static void look_at_restless(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
     const struct plane *plane = switch_plane(w);
-    for (unsigned n = 0; plane->in_kernel && n < LOOK_AT_ONCE; n++) { /* packets that overflow do not come by here */
+    for (unsigned n = 0; plane->in_kernel && n < LOOK_AT_ONCE; n++) { /* the control process does not see packets that overflow */
         uint32_t lock = w->over_at = (w->over_at + 1) % plane->config.locks;
         if (switch_control(w, lock)->state == CONTROL_LIVE && switch_has_others(w, lock))
             switch_set_restless(w, lock, true);

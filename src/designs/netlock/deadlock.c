@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The switch or server that has a lock's queue says which requests are in the way of a waiter. In one queue: of a writer all
- * holders; of a reader the writer that holds, or the first writer that waits before it. But a queue of the switch is bounded: a
- * request in q2, in a priority's queue, or at a server whose lock is to move, waits until all holders have gone, readers behind
- * readers, too. */
+/* The switch or server that has a lock's queue says which requests block a waiter. In one queue, a writer waits for all holders; a
+ * reader waits for the writer that holds, or for the first writer that waits before it. But a queue of the switch is bounded: a
+ * request in q2, in a priority's queue, or at a server whose lock is to move, waits until all holders have gone, even a reader
+ * behind readers. */
 #include "designs/netlock/deadlock.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ struct view {
     uint64_t nonce;
     uint8_t mode;
     bool queued, apart;       /* it is in the lock's queue; in a priority's */
-    uint32_t holders, skip;   /* that were seen; that others have had a turn before */
+    uint32_t holders, skip;   /* that were seen; to skip, because earlier probes named them */
     struct chase_step writer; /* the first that waits before it */
     struct chase_blockers found;
 };
@@ -78,10 +78,10 @@ static void look_at_slot(struct nl_switch *w, uint32_t lock, uint32_t slot, uint
     }
 }
 
-/* The requests that are in the way, as the queue is to name them. */
+/* The requests that the request waits for, as the queue names them. */
 static void judge(struct view *v, uint32_t term)
 {
-    bool fair = v->queued; /* whom it does not exclude it does not wait for */
+    bool fair = v->queued; /* a queued request does not wait for requests that it does not exclude */
     unsigned count = 0;
     for (unsigned i = 0; i < v->found.count; i++) {
         struct chase_step s = v->found.step[i];
@@ -187,7 +187,8 @@ static void find_blockers(struct server *s, const struct lock *l, const struct e
     }
 }
 
-/* The waiter, if it waits here. Also one that was pushed to a switch which takes no request in: its lock is to move. */
+/* The waiter, if it waits here. That includes a request that was pushed to a switch which takes no requests in, because the lock is
+ * to move. */
 static struct entry *who_waits(struct server *s, const struct netlock_packet *p)
 {
     uint64_t requests = rack_requests(&s->config);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's side: its sessions' requests, sent again until they are answered, and its leases at the switch and at the servers.
+/* The host's side: its sessions' requests, retransmitted until they are answered, and its leases at the switch and at the servers.
  * It does not know which of them will answer a request. */
 #include "designs/netlock/host.h"
 
@@ -8,6 +8,7 @@
 #define SERIAL_LIFE_SHIFT 30              /* serial numbers of a life: the next one's are others */
 #define NETCHAIN_PAUSE_NS (5 * NS_PER_US) /* doubles with every refusal: a round trip to begin with */
 #define MOVING_MAX 4u                     /* then another request waits there */
+#define DOUBT_MAX 6u                      /* the former nonce is given back by then, however busy the machine is */
 
 uint64_t host_suspects_at(const struct rack_config *c)
 {
@@ -57,7 +58,7 @@ void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox
     }
     request_pause(h, r, now, out);
     if (r->state == REQUEST_ASKING && h->leases[GRANTER_SWITCH].until_ns <= now)
-        return; /* nothing is granted without a lease: said when there is one */
+        return; /* nothing is granted without a lease: sent when there is one */
     unsigned to = r->state == REQUEST_RELEASING || request_held(r) ? r->granter : GRANTER_SWITCH;
     struct netlock_packet *p = host_packet(h, to, (enum netlock_type)types[r->state], call_rides(h, r, now, out), out);
     if (!p) {
@@ -85,16 +86,23 @@ void host_settle(struct requests *h, struct request *r, int result, struct outbo
     request_settle(h, r, result, out);
 }
 
-/* Its granter does not know of it any more. */
+/* The granter does not know the request any more: it is sent anew under another nonce. */
 void host_ask_anew(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
     request_rename(h, &host_ops, r, out);
     r->next_ns = now;
 }
 
+/* The same, but a granter may have granted it under the former nonce. */
+static void ask_in_doubt(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
+{
+    host_ask_anew(h, r, now, out);
+    r->doubt = true;
+}
+
 /* ---- leases ---- */
 
-/* Whether that one may have the request in its queue, or have granted it. */
+/* Whether the granter may have the request in its queue, or have granted it. */
 static bool may_have(const struct requests *h, unsigned granter, const struct request *r)
 {
     return granter == GRANTER_SWITCH || h->leases[granter].slots >> netlock_home(&h->config, r->index) & 1;
@@ -129,8 +137,8 @@ static void ask_for_lease(struct requests *h, unsigned granter, uint64_t now, st
 static void leased(struct requests *h, unsigned granter, struct request *r, uint64_t now, struct outbox *out)
 {
     if (granter != GRANTER_SWITCH && may_have(h, granter, r)) {
-        /* A grant of a lease that has lapsed there may still be on its way, and must not be taken for one of this. */
-        host_ask_anew(h, r, now, out);
+        /* A grant under a lapsed lease may still be in flight, and must not be taken for one under this lease. */
+        ask_in_doubt(h, r, now, out);
         host_say(h, r, now, out);
     } else if (granter == GRANTER_SWITCH) {
         host_say(h, r, now, out); /* waited for a lease */
@@ -196,7 +204,7 @@ static void give_back(struct requests *h, unsigned granter, const struct netlock
     back->mode = p->mode;
 }
 
-/* Whether it was waited for. */
+/* Whether a request waited for the grant. */
 static bool on_grant(struct requests *h, struct request *r, unsigned granter, const struct netlock_packet *p, uint64_t now,
                      struct outbox *out)
 {
@@ -225,7 +233,7 @@ static bool on_grant(struct requests *h, struct request *r, unsigned granter, co
     return false;
 }
 
-/* It was not granted; for what it brought, a packet of it that comes late must not be. */
+/* The request was refused. If it brought bytes for a data server, a late packet of it must not be granted. */
 static void turn_away(struct requests *h, struct request *r, int why, uint64_t now, struct outbox *out)
 {
     if (call_give_up(h, r, why, now, out))
@@ -236,7 +244,9 @@ static void turn_away(struct requests *h, struct request *r, int why, uint64_t n
 
 static void on_refused(struct requests *h, struct request *r, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
-    if (p->code == NETLOCK_MOVING && r->try && r->moving < MOVING_MAX) {
+    /* The holder may be the request itself, by its former nonce. */
+    bool perhaps = p->code == NETLOCK_MOVING || (p->code == NETLOCK_HELD && r->doubt);
+    if (perhaps && r->try && r->moving < (r->doubt ? DOUBT_MAX : MOVING_MAX)) {
         host_ask_anew(h, r, now, out);
         r->next_ns = now + (h->config.retry_ns << r->moving++); /* a busy server may take its time */
     } else if (p->code == NETLOCK_HELD && !r->try && netlock_is_chain(&h->config)) {
@@ -323,7 +333,7 @@ static bool sender(struct requests *h, const struct packet_head *p, unsigned *gr
     return false;
 }
 
-/* Another switch is active: it is asked for a lease. What this one granted stands until that one has answered. */
+/* Another switch is active: the host asks it for a lease. Grants of the former switch stay valid until the new one has answered. */
 static void on_elsewhere(struct requests *h, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct lease *l = &h->leases[GRANTER_SWITCH];
@@ -335,7 +345,7 @@ static void on_elsewhere(struct requests *h, const struct netlock_packet *p, uin
     say_lease(h, GRANTER_SWITCH, (uint16_t)p->round, now, out);
 }
 
-/* Whether what it says, in that life, is of now. What a former life of it said is not. */
+/* Whether a packet of the granter, in that life, is current. Packets of a former life are not. */
 static bool is_current(struct requests *h, unsigned granter, uint32_t life, uint16_t port, uint64_t now, struct outbox *out)
 {
     struct lease *l = &h->leases[granter];
@@ -348,7 +358,7 @@ static bool is_current(struct requests *h, unsigned granter, uint32_t life, uint
         return false;
     if (anew) {
         l->port = granter == GRANTER_SWITCH ? port : 0;
-        l->next_ns = now; /* it waits to hear that this host knows of it */
+        l->next_ns = now; /* the granter waits for a packet that shows that this host knows its new life */
     }
     return true;
 }
@@ -418,6 +428,11 @@ static void retry(struct requests *h, struct request *r, uint64_t now, struct ou
     }
 }
 
+void netlock_host_renew(void *host, uint64_t now, struct outbox *out)
+{
+    granters_renew(host, &host_ops, now, out);
+}
+
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out)
 {
     return granters_tick(host, &host_ops, now, out);
@@ -428,7 +443,7 @@ const struct granter_ops host_ops = {.nonce_step = NETLOCK_SERIAL_STEP,
                                      .quitting = REQUEST_QUITTING,
                                      .say = host_say,
                                      .retry = retry,
-                                     .ask_anew = host_ask_anew,
+                                     .ask_anew = ask_in_doubt,
                                      .may_have = may_have,
                                      .leased = leased,
                                      .ask_for_lease = ask_for_lease,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's side of NetLock, inside: host.c, what it asks of data servers (host_call.c), and its part in finding deadlocks
+/* The host's side of NetLock, internal: host.c, calls to data servers (host_call.c), and the host's part in finding deadlocks
  * (host_deadlock.c). */
 #ifndef PAWL_DESIGNS_NETLOCK_HOST_H
 #define PAWL_DESIGNS_NETLOCK_HOST_H
@@ -8,11 +8,11 @@
 #include "designs/packet/granters.h"
 
 #define GRANTER_SWITCH 0u /* servers are 1 and up */
-#define HOST_CALLS 16u    /* things to be done by data servers, of one session at once */
+#define HOST_CALLS 16u    /* deeds for data servers, of one session at once */
 
-/* Something that a data server is to do under a lock; then, what it said. */
+/* A deed that a data server is to do under a lock; afterwards, its reply. */
 struct call {
-    uint64_t id;       /* what it is known by there: numbered like nonces; 0: nothing */
+    uint64_t id;       /* its number at the data server, made like a nonce; 0: none */
     uint64_t since_ns; /* since when it is given up */
     uint32_t life;     /* of the data server when it was first sent; 0: it never was */
     uint16_t len;
@@ -27,11 +27,11 @@ struct call {
 extern const struct granter_ops host_ops;
 /* A packet with so many bytes behind it; null: no room. */
 struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum netlock_type type, uint32_t more, struct outbox *out);
-/* What the request's state has to say; and when again, should no answer come. */
+/* Sends the packet that the request's state demands, and sets the time to retransmit it. */
 void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox *out);
 void host_settle(struct requests *h, struct request *r, int result, struct outbox *out);
 void host_ask_anew(struct requests *h, struct request *r, uint64_t now, struct outbox *out);
-/* It is granted, by that one in that life of it; what nobody wants is given back. */
+/* The request was granted, by that granter in that life. A grant that no request waits for is given back. */
 void host_granted(struct requests *h, const struct netlock_packet *p, struct place granter, uint32_t life, uint64_t now,
                   struct outbox *out);
 
@@ -40,12 +40,12 @@ void host_granted(struct requests *h, const struct netlock_packet *p, struct pla
 uint64_t call_bytes(const struct rack_config *c);
 /* The request brings something for the lock's data server: -PAWL_ELIMIT, -EMSGSIZE. */
 int call_begin(struct requests *h, struct request *r, const void *bytes, uint32_t len, bool once, struct outbox *out);
-/* How many bytes go along with an ACQUIRE; puts them in. */
+/* How many bytes travel with an ACQUIRE; puts them into it. */
 uint32_t call_rides(struct requests *h, const struct request *r, uint64_t now, struct outbox *out);
 void call_ride(struct requests *h, const struct request *r, struct netlock_packet *p);
 /* The request is being done, or given up, by its data server. */
 void call_say(struct requests *h, struct request *r, uint64_t now, struct outbox *out);
-/* It is not wanted any more; if nobody knows whether it was done, that is found out first: true. */
+/* The call is given up. True: its outcome is unknown, and is found out first. */
 bool call_give_up(struct requests *h, struct request *r, int why, uint64_t now, struct outbox *out);
 void call_on_answer(struct requests *h, struct request *r, const struct netlock_packet *p, uint32_t len, uint64_t now,
                     struct outbox *out);
@@ -60,7 +60,7 @@ void call_end(struct requests *h, struct request *r, struct outbox *out);
 uint64_t host_suspects_at(const struct rack_config *c);
 uint64_t host_deadlock_bytes(const struct rack_config *c);
 /* The request was asked for once more. */
-/* It asks for more than it holds: a wait of another name. */
+/* A conversion to exclusive: a wait under another name. */
 void host_deadlock_upgrade(struct requests *h, const struct request *r, struct outbox *out);
 void host_deadlock_due(struct requests *h, const struct request *r, uint64_t now, struct outbox *out);
 void host_deadlock_chase(struct requests *h, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What requests want their lock's data server to do (4.1). It goes along with the ACQUIRE: a granter that grants the lock by that
- * very packet sends it on to the data server, which answers with the grant. Else the lock is granted without it, and it is sent to
- * the data server then. Both are the same thing to be done, and the data server knows that by its number; so it may be sent as
- * often as need be, under another nonce, too. A client that gives up asks the data server not to do it, and learns whether it had.
- */
+/* Deeds that requests bring for their lock's data server (4.1). The bytes travel with the ACQUIRE: a granter that grants the lock
+ * by that very packet sends them on to the data server, which answers with the grant. Otherwise the lock is granted without them,
+ * and the host sends them to the data server then. Both ways it is the same deed, which the data server recognises by its number.
+ * So it may be sent as often as necessary, also under another nonce. A client that gives up asks the data server not to do it, and
+ * learns whether it was done. */
 #include "designs/netlock/host.h"
 
 #include <errno.h>
@@ -77,7 +77,7 @@ void call_end(struct requests *h, struct request *r, struct outbox *out)
     r->call = 0;
 }
 
-/* It is meant for one life of the data server: another might do it again. */
+/* A deed is meant for one life of the data server: another life might do it again. */
 static bool has_life(struct requests *h, const struct request *r, struct call *c, uint64_t now, struct outbox *out)
 {
     const struct lease *l = &h->leases[data_server(h, r)];
@@ -133,7 +133,7 @@ void call_say(struct requests *h, struct request *r, uint64_t now, struct outbox
     request_count(r);
 }
 
-/* Not done, or nobody knows: a hold that was there before stays. */
+/* Not done, or unknown: a hold from before the call stays. */
 static void fail(struct requests *h, struct request *r, int result, uint64_t now, struct outbox *out)
 {
     if (r->state == REQUEST_CALLING && call_of(h, r)->under) {
@@ -194,7 +194,7 @@ static void on_done(struct requests *h, struct request *r, const struct netlock_
                     struct outbox *out)
 {
     bool same = r->nonce == p->head.nonce;
-    if (r->state == REQUEST_VOIDING && same) { /* so it was granted, which nobody here has heard */
+    if (r->state == REQUEST_VOIDING && same) { /* so it was granted, and no GRANT has arrived here */
         outbox_touch(out, r, sizeof *r);
         r->why = 0;
         request_become(h, r, REQUEST_ASKING, out);
@@ -210,7 +210,7 @@ static void on_done(struct requests *h, struct request *r, const struct netlock_
         outbox_touch(out, r, sizeof *r);
         r->token = max_u64(r->token, p->token);
     }
-    /* What was read while the lock was held under another name may not be true any more. */
+    /* Data that were read while the lock was held under another name may be out of date. */
     if (call_of(h, r)->once || (r->state == REQUEST_CALLING && same))
         succeed(h, r, p, len, now, out);
     else
@@ -227,7 +227,7 @@ static void on_fenced(struct requests *h, struct request *r, const struct netloc
         request_set_lost(h, request_session(h, r), true, out);
         request_quit(h, &host_ops, r, -PAWL_ELOST, now, out);
         outbox_wake(out, request_number(h, r));
-    } else { /* that was a hold of the past: once more, as something else to be done */
+    } else { /* that was a hold of the past: once more, as a new deed */
         touch(c, out);
         c->id = request_fresh_nonce(h, &host_ops, r);
         c->life = 0;
@@ -244,7 +244,7 @@ void call_on_answer(struct requests *h, struct request *r, const struct netlock_
     bool waits = r->state == REQUEST_ASKING || r->state == REQUEST_CALLING || r->state == REQUEST_VOIDING;
     if (!c || !waits || c->id != p->stamp || r->index != p->head.index) {
         h->busy.drops.stale++;
-        if (p->code == NETLOCK_DONE && p->client.machine != MACHINE_NONE) /* nobody waits for the grant */
+        if (p->code == NETLOCK_DONE && p->client.machine != MACHINE_NONE) /* no request waits for the grant */
             host_granted(h, p, p->client, p->life, now, out);
         return;
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's part in finding deadlocks: whether a request of its own waits, or holds, is nobody's to know but the host's. */
+/* The host's part in finding deadlocks: only the host knows whether a request of its own waits or holds. */
 #include "designs/netlock/deadlock.h"
 #include "designs/netlock/host.h"
 
 #include <errno.h>
 
-/* A request that was sent so often waits CHASE_PROBE_FACTOR retry times for the next time: it was sent five times. */
+/* A request that was sent five times has waited for CHASE_PROBE_FACTOR retry times when it is sent next. */
 #define SENT_LONG (REQUEST_BEFORE_BACKOFF + 2u)
 static_assert(1u << (SENT_LONG - REQUEST_BEFORE_BACKOFF) == CHASE_PROBE_FACTOR, "as the factor says");
 

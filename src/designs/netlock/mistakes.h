@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What variants of netlock do wrongly on purpose (dataplane/mistake.h, which has those of the switch program). */
+/* Mistakes of variants of netlock, on purpose (dataplane/mistake.h has those of the switch program). */
 #ifndef PAWL_DESIGNS_NETLOCK_MISTAKES_H
 #define PAWL_DESIGNS_NETLOCK_MISTAKES_H
 
@@ -20,7 +20,7 @@ enum netlock_mistakes {
     NETLOCK_MISTAKE_NO_STEWARD = 1 << 22,   /* a server grants without a lease from the steward */
     NETLOCK_MISTAKE_HASTY_RETURN = 1 << 23, /* the backup says that it has drained when it has not */
     NETLOCK_MISTAKE_SUPERSEDED = 1 << 24,   /* a switch grants without a lease from the steward */
-    NETLOCK_MISTAKE_LOUD = 1 << 25,         /* a server that lost locks to another gives leases all the same */
+    NETLOCK_MISTAKE_LOUD = 1 << 25,         /* a server that lost locks to another goes on giving leases */
     NETLOCK_MISTAKE_CROWD = 1 << 26,        /* deadlocks: the threads of a session are taken for one */
     NETLOCK_MISTAKE_STALE = 1 << 27,        /* deadlocks: a former holder is taken for one */
 };

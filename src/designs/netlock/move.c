@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control plane of the switch, moving (4.3, 4.5): a lock moves from its server to the switch and back, and the switch hears
- * what servers say about it. */
+/* The control plane of the switch, moving (4.3, 4.5): a lock moves from its server to the switch and back, with the messages of
+ * servers about it. */
 #include "dataplane/netlock_packets.h"
 #include "designs/netlock/allocate.h"
 #include "designs/netlock/switch.h"
@@ -69,9 +69,9 @@ void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outb
     struct plane *plane = switch_plane(w);
     const struct plane_region r = plane_region(plane, lock);
     if (r.wait_size && r.levels < NETLOCK_PRIORITIES && switch_has_others(w, lock) && is_empty(w, lock)) {
-        /* What it promises is true at one moment: of a pass. That of a LAST which is not the last tells the same count again if
-         * OVER is set. CALL would count itself as an arrival, and no LAST would ever be the last while the server takes longer to
-         * answer than the switch to ask again. */
+        /* A NOTIFY that calls the server promises an empty queue, which only a pass can check. The pass of a LAST with a wrong
+         * count sends NOTIFY with the same count again if OVER is set. CALL would count itself as an arrival: if the server took
+         * longer to answer than the switch to retransmit, no LAST would ever have the right count. */
         uint32_t other = ~(uint32_t)plane_get(plane, NETLOCK_ARRIVALS, lock);
         struct netlock_pass pass = {.op = NETLOCK_OP_LAST, .round = round_of(w, lock), .count = other};
         switch_run(w, lock, &pass, now, out);
@@ -131,7 +131,7 @@ static uint32_t levels_for(const struct nl_switch *w, uint64_t index)
     return w->policy.levels ? w->policy.levels : NETLOCK_PRIORITIES;
 }
 
-/* A place for a lock whose newcomers wait at the server until it has handed over. */
+/* Installs a lock. Its new requests wait at the server until that has handed over. */
 static int install(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint32_t round, uint64_t now,
                    uint32_t *out)
 {
@@ -161,7 +161,7 @@ int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t 
     int rc = install(w, index, size, wait_size, w->version + 1, now, &lock);
     if (rc)
         return rc;
-    w->version++; /* in this order: what is passed on with this version has found the lock here */
+    w->version++; /* in this order: requests that are passed on with this version have found the lock here */
     switch_say_again(w, lock, now, out);
     return 0;
 }
@@ -190,7 +190,7 @@ uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first,
     for (; count < NETLOCK_MANY_MAX && (index = first * w->config.servers + slot) < w->config.locks; first++) {
         int rc = install(w, index, size, wait_size, round, now, &lock);
         if (rc == -ENOSPC) {
-            first = w->config.locks; /* others have grown meanwhile: what is left comes when it is asked for */
+            first = w->config.locks; /* other queues have grown meanwhile: the remaining locks move in when they are requested */
             break;
         }
         if (rc)
@@ -227,7 +227,7 @@ int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct ou
         c->unwanted = true;
     if (c->state != CONTROL_LIVE)
         return -EBUSY;
-    /* A new round: what the server pushes or says from now on belongs to the old one. */
+    /* A new round: packets of the server that are still in flight belong to the old one. */
     plane_shut(plane, lock);
     uint64_t pushed = plane_get(plane, NETLOCK_ROUNDS, lock) & UINT32_MAX;
     plane_set(plane, NETLOCK_ROUNDS, lock, (uint64_t)++w->version << 32 | pushed);
@@ -267,7 +267,7 @@ static void count_stop(struct nl_switch *w, struct control *c, uint64_t now)
 
 static void go_live(struct nl_switch *w, uint32_t lock, uint64_t token, uint64_t now)
 {
-    assert(switch_control(w, lock)->state == CONTROL_TAKING && switch_ends(w, lock) & NETLOCK_OVER); /* I1: nobody was granted */
+    assert(switch_control(w, lock)->state == CONTROL_TAKING && switch_ends(w, lock) & NETLOCK_OVER); /* I1: nothing was granted */
     switch_control(w, lock)->stopped = true;
     plane_set(switch_plane(w), NETLOCK_TOKEN, lock, token);
     enter_state(w, lock, CONTROL_LIVE, now);
@@ -292,7 +292,7 @@ static void on_handover(struct nl_switch *w, uint32_t lock, const struct netlock
         switch_move_out(w, p->head.index, now, out);
 }
 
-/* A push, or the word that there is nothing more to push, is for the data plane. */
+/* PUSH and LAST are for the data plane. */
 static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     if (switch_control(w, lock)->state != CONTROL_LIVE) {
@@ -306,7 +306,7 @@ static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_pac
     switch_run(w, lock, &pass, now, out);
 }
 
-/* As many HANDOVERs, each with the LAST of an empty q2 from which nothing came yet. */
+/* As many HANDOVERs, each with the LAST of a q2 that was empty from the start. */
 static void on_handover_many(struct nl_switch *w, const struct netlock_packet *p, const struct netlock_handed *lent, uint64_t now,
                              struct outbox *out)
 {
@@ -328,7 +328,7 @@ static void on_handover_many(struct nl_switch *w, const struct netlock_packet *p
         if (first)
             on_push(w, lock, &last, now, out);
         if (first && !(switch_ends(w, lock) & NETLOCK_OVER))
-            switch_set_restless(w, lock, false); /* as most are: nobody has asked for it yet */
+            switch_set_restless(w, lock, false); /* as most are: no client has asked for it yet */
         if (first && c->unwanted)
             switch_move_out(w, lent[i].index, now, out);
     }
@@ -357,7 +357,7 @@ void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, str
         return;
     a->stamp = stamp;
     a->pushed = w->servers[server].life;
-    a->round = ++w->version; /* what passes from now on is told apart from what passed before */
+    a->round = ++w->version; /* tells packets that pass from now on from earlier ones */
     a->life = w->term;
     a->count = w->clean;
 }
@@ -438,7 +438,7 @@ void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint3
     }
     uint32_t lock = plane_match(switch_plane(w), p->head.index);
     if (lock == PLANE_NO_LOCK) {
-        if (p->head.type != NETLOCK_GIVEN) /* what is not here is the server's */
+        if (p->head.type != NETLOCK_GIVEN) /* a lock that is not here belongs to the server */
             say_give(w, p->head.index, (uint64_t)w->version << 32, 0, out);
     } else if (p->head.type == NETLOCK_HANDOVER) {
         on_handover(w, lock, p, now, out);

@@ -5,16 +5,18 @@
  * Lending goes by rounds, which the switch numbers:
  *
  *   TAKE (switch)      the switch has a place for it and passes requests on as OVERFLOW; the server grants nothing more
- *   HANDOVER (server)  nobody holds it any more: from here on the switch grants, the server pushes what it has buffered
+ *   HANDOVER (server)  no client holds it: from here on the switch grants, the server pushes what it has buffered
  *   GIVE (switch)      its queue in the switch has drained: from here on the server grants
  *
- * so at any time one of them grants and the other knows that it does not. Every message is sent again until it is answered, and
- * ignored if its round is over. A switch that lost its memory has a higher life: then whatever was lent is the server's again, once
- * every lease that the old switch gave has ended. A server that lost its memory waits for the same before it grants anything; it
- * knows from the switch what it owns: what is passed on without OVERFLOW after it has asked (SYNC).
+ * so at any time one of them grants and the other knows that it does not. Every message is retransmitted until it is answered, and
+ * ignored if its round is over. A switch that lost its memory has a higher life: then all lent locks are the server's again, once
+ * every lease that the old switch gave has ended. A server that lost its memory also waits for that before it grants anything. It
+ * learns from the switch which locks it owns: those whose requests the switch passes on without OVERFLOW after the server has asked
+ * (SYNC).
  *
- * A hold belongs to its host's lease at its granter, the switch or a server: each is asked for by LEASE, counts from when
- * the host asked (its clock), and from when it was heard (the other's clock, which may run faster by what the drift allows). */
+ * A hold belongs to its host's lease at its granter, the switch or a server. The host asks for a lease by LEASE. The host counts it
+ * from the time of its request, by its own clock; the granter counts it from the arrival of the request, by its clock, which may
+ * run faster by the drift that is allowed. */
 #ifndef PAWL_DESIGNS_NETLOCK_NETLOCK_H
 #define PAWL_DESIGNS_NETLOCK_NETLOCK_H
 
@@ -93,7 +95,8 @@ static inline struct netlock_packet *netlock_packet_new(struct outbox *out, cons
     return p;
 }
 
-/* Whether what a request brings for a data server is in order: one of the space's servers, the request's own, and not too long. */
+/* Whether the bytes of a request for a data server are in order: for one of the space's servers, the request's own, and not too
+ * many. */
 static inline bool netlock_sound_payload(const struct rack_config *c, const struct netlock_packet *p, uint32_t len)
 {
     return rack_server_on(c, p->data.machine) < c->servers && p->data.port == PORT_SERVER && len >= sizeof *p &&
@@ -101,7 +104,7 @@ static inline bool netlock_sound_payload(const struct rack_config *c, const stru
            p->stamp >> NETLOCK_SLOT_BITS;
 }
 
-/* A request was granted by its own packet: what it brought goes on to the data server, which answers instead (4.1). */
+/* A request was granted by its own packet: its bytes go on to the data server, which answers instead (4.1). */
 static inline void netlock_to_data(struct netlock_packet *d, const struct netlock_packet *p, uint32_t len, struct place granter,
                                    uint32_t life)
 {
@@ -127,6 +130,7 @@ int netlock_reply(void *host, uint32_t request, void *reply, uint32_t room, uint
 struct packet_grants netlock_host_grants(const void *host);
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out);
+void netlock_host_renew(void *host, uint64_t now, struct outbox *out);
 uint64_t netlock_expiry(const void *host, uint32_t session);
 void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
 
@@ -162,7 +166,7 @@ void netlock_steward_init(void *state, const struct rack_config *config, uint32_
 void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_steward_tick(void *state, uint64_t now, struct outbox *out);
 
-/* What the steward said last, and how that travels. */
+/* The steward's latest assignments, as BEAT and TERM carry them. */
 struct netlock_table {
     uint32_t term;        /* of the active switch */
     uint32_t active_life; /* of its memory */
@@ -184,7 +188,7 @@ struct netlock_packet *netlock_table_write(const struct rack_config *c, const st
 struct netlock_packet *netlock_beat(const struct rack_config *c, const struct netlock_table *table, uint32_t life,
                                     struct place from, uint64_t now, uint64_t until, struct outbox *out);
 
-/* Between two questions that are not answered: short at first, when everybody starts at once. */
+/* The pause before a retransmission: short at first, when all parts of the rack start at once. */
 static inline uint64_t netlock_pause(const struct rack_config *c, uint8_t *asked)
 {
     uint64_t pause = min_u64(NETLOCK_FIRST_PAUSE_NS << *asked, 4 * c->retry_ns);

@@ -57,12 +57,12 @@ void plane_in_kernel(struct plane *plane, const struct plane_kernel *kernel);
 /* Where everything lies, for the kernel's side; offsets count from `from` bytes before the plane. */
 void plane_describe(const struct plane_config *c, uint64_t from, struct netlock_memory *m);
 
-/* Before registers of a lock are changed from here, and after: in between, the kernel drops its packets, and none is under way.
- * Without a kernel, nothing. A lock that was just installed is shut. */
+/* Called before and after registers of a lock are changed from here: in between, the kernel drops its packets, and none is in a
+ * pass. Without a kernel they do nothing. A lock that was just installed is shut. */
 void plane_shut(struct plane *plane, uint32_t lock);
-bool plane_shut_if_empty(struct plane *plane, uint32_t lock); /* only if nobody is in its queues */
+bool plane_shut_if_empty(struct plane *plane, uint32_t lock); /* only if its queues are empty */
 void plane_reopen(struct plane *plane, uint32_t lock);
-/* Returns when all passes have ended that had begun. */
+/* Returns when all passes that had begun have ended. */
 void plane_grace(const struct plane *plane);
 /* Whether the lock's server is told that the queue is empty. */
 void plane_set_notify(struct plane *plane, uint32_t lock, bool notify);
@@ -97,8 +97,8 @@ int plane_room(const struct plane *plane, uint64_t index, uint32_t slots, uint32
 /* How many slots are taken in a pipe. */
 uint32_t plane_pipe_used(const struct plane *plane, uint32_t pipe);
 
-/* If nobody is in its queues, moves the lock's region to the first place where it fits, should that be further left. Whether it
- * did. */
+/* If the lock's queues are empty, moves its region to the first place where it fits, if that is further left. Returns whether it
+ * moved. */
 bool plane_slide(struct plane *plane, uint32_t lock);
 
 /* Another size for its queue, under the same condition. -EBUSY: its queues are not empty; -ENOSPC. */

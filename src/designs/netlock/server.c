@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lock server: what hosts ask for, as the switch passes it on. Locks that the switch does not have are granted here; of locks
- * that it has, this is q2 (4.3). */
+/* The lock server: requests of hosts, which the switch passes on. Locks that are not in the switch are granted here; for locks that
+ * are, the server has q2 (4.3). */
 #include "dataplane/netlock_packets.h"
 #include "designs/netlock/deadlock.h"
 
@@ -112,7 +112,7 @@ static void unlink_holder(struct server *s, struct lock *l, const struct entry *
     l->holders--;
 }
 
-/* With a token that nobody else has had. */
+/* With a token that no other grant has had. */
 static struct netlock_packet *say_granted(struct server *s, struct lock *l, const struct entry *e, struct outbox *out)
 {
     assert(server_token(s, l) >= l->token); /* I2 */
@@ -174,7 +174,8 @@ void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *
     struct lock *l = server_lock(s, e->index);
     enum entry_state was = (enum entry_state)e->state;
     if (was == ENTRY_WAITING && e->pushed) {
-        e->mode = 0; /* it is on its way to the switch, which knows what to do with it; its number must come there */
+        e->mode =
+            0; /* its push is in flight to the switch, which must get a push of that number: without a mode, it was given up */
         return;
     }
     e->state = ENTRY_DONE;
@@ -191,7 +192,8 @@ void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *
     server_pump(s, l, now, out);
 }
 
-/* Another life of the host numbers its requests anew. A request on its way to the switch is known there as given up. */
+/* Another life of the host numbers its requests anew. A request that is being pushed to the switch becomes a push without a
+ * mode. */
 static void end_all(void *server, uint16_t machine, bool anew, uint64_t now, struct outbox *out)
 {
     struct server *s = server;
@@ -205,7 +207,7 @@ static void end_all(void *server, uint16_t machine, bool anew, uint64_t now, str
 
 /* ---- requests ---- */
 
-/* Too late for q2: as if it had just come to the switch. */
+/* Too late for q2: sent back to the switch as if it had just come. */
 static void bounce(const struct netlock_packet *p, struct place to, struct outbox *out)
 {
     struct netlock_packet *b = outbox_add(out, sizeof *b);
@@ -216,7 +218,7 @@ static void bounce(const struct netlock_packet *p, struct place to, struct outbo
     b->flags = (uint8_t)((p->flags & NETLOCK_TRY) | NETLOCK_BOUNCED);
 }
 
-/* A mere try is answered at once; unless the lock is moving and nobody is in it: then where it arrives. */
+/* A try is answered at once. If the lock is moving and has neither holders nor waiters, it is answered where the lock arrives. */
 static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t now, struct outbox *out)
 {
     bool moving = l->place != LOCK_OWNED && !l->first && !l->holders;
@@ -229,7 +231,7 @@ static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t no
         return;
     }
     if (e->try && l->place == LOCK_OWNED && !server_open(s, l, now)) {
-        e->state = ENTRY_DONE; /* nobody knows whether it is held */
+        e->state = ENTRY_DONE; /* it is unknown whether the lock is held */
         return;
     }
     server_append(s, l, e);
@@ -322,7 +324,7 @@ static bool from_switch(const struct packet_head *h)
     return h->from.machine == MACHINE_SWITCH;
 }
 
-/* What is demanded of a packet, by its type. Types that are not here are not for servers. */
+/* The requirements on a packet, by its type. Types that are not in the table are not for servers. */
 enum { OF_HOST = 1, OF_SWITCH = 2, OWNED = 4, NONCE = 8, MODE = 16, FORWARDED = 32 };
 
 static const uint8_t demands[NETLOCK_TYPES] = {
@@ -361,7 +363,7 @@ static bool sound(const struct server *s, const struct netlock_packet *p, uint32
     return (h->type != NETLOCK_TAKE_MANY && h->type != NETLOCK_TAKEN_MANY) || server_sound_many(s, p, len);
 }
 
-/* ACQUIRE and CANCEL: of the switch's latest life, which has said what it has; ACQUIRE with a lease only. */
+/* ACQUIRE and CANCEL must come from the switch's latest life, after it has answered SYNC; ACQUIRE only with a lease. */
 static bool admit(struct server *s, struct client *c, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     const struct packet_head *h = &p->head;
@@ -369,7 +371,7 @@ static bool admit(struct server *s, struct client *c, const struct netlock_packe
         return false;
     if (h->type != NETLOCK_ACQUIRE && h->type != NETLOCK_CANCEL)
         return true;
-    /* What the switch passed on before it answered SYNC does not tell whose the lock is now. */
+    /* A request that the switch passed on before it answered SYNC does not tell which of the two has the lock now. */
     const struct server_slot *slot = server_slot(s, h->index);
     bool current = s->synced && slot->synced && p->life == s->switch_life &&
                    (p->flags & NETLOCK_OVERFLOW || (int32_t)(p->round - slot->version) >= 0);
@@ -434,7 +436,7 @@ static void on_request(struct server *s, const struct netlock_packet *p, uint32_
         s->drops.stale++;
         return;
     }
-    if (!server_owns(s, h->index)) { /* another server has the lock now: nobody holds it from here */
+    if (!server_owns(s, h->index)) { /* another server has the lock now: no client holds it from this one */
         say_released(s, e, h, out);
         return;
     }
@@ -444,8 +446,8 @@ static void on_request(struct server *s, const struct netlock_packet *p, uint32_
     }
     if (h->nonce == e->nonce)
         e->port = h->from.port; /* the process that asked before, for any of its host, may be gone */
-    /* The lock has a place in the switch, in a round that this server does not know of: TAKE has not come, or what came of it was
-     * forgotten with everything else. In both cases nothing is granted here before the switch has said more. */
+    /* The lock has a place in the switch, in a round that this server does not know of: TAKE has not come, or this server has lost
+     * its memory since. In both cases nothing is granted here before the switch has said more. */
     if (p->flags & NETLOCK_OVERFLOW && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_DEAF_SERVER))
         server_on_take(s, server_lock(s, h->index), p, now, out);
     if (h->type == NETLOCK_ACQUIRE) {
@@ -518,8 +520,8 @@ static void revive(struct server *s, uint64_t now, struct outbox *out)
     }
 }
 
-/* A hold whose host does not know of it (the grant, and what it sent back, were lost) is told once more; if it is not wanted, it
- * comes back. As many as the outbox has room for, then the others. */
+/* Repeats the grants of holds that their hosts may not know of (the grant and the host's answer were lost). If a host does not want
+ * one, it gives it back. As many at a time as the outbox has room for. */
 static void remind(struct server *s, uint64_t now, struct outbox *out)
 {
     uint64_t n = (s->config.machines + UINT64_C(1)) * rack_requests(&s->config);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lock server of NetLock: its state. Queues per lock, and for each request of each host what it asked last. */
+/* A lock server of NetLock: its state. Queues per lock, and the latest of each request of each host. */
 #ifndef PAWL_DESIGNS_NETLOCK_SERVER_H
 #define PAWL_DESIGNS_NETLOCK_SERVER_H
 
@@ -23,14 +23,14 @@ struct entry {
     uint16_t port, tenant;
     uint8_t state, mode, priority;
     bool pushed;   /* and not yet known to have come */
-    bool try;      /* does not want to wait: only for as long as the lock is on its way */
+    bool try;      /* a try: waits only while the lock is moving */
     bool old;      /* held when the server last looked */
     uint32_t step; /* of conversions: the latest */
 };
 
 enum lock_place {
     LOCK_OWNED,   /* this server grants it */
-    LOCK_LENDING, /* asked for by the switch; nobody is granted, until nobody holds it */
+    LOCK_LENDING, /* asked for by the switch: lent as soon as no client holds it; nothing is granted until then */
     LOCK_LENT,    /* the switch grants it; the queue is q2 */
 };
 
@@ -39,7 +39,7 @@ struct lock {
     uint64_t from_ns;     /* not granted before */
     uint64_t next_ns;     /* when to say again what its place demands */
     uint64_t said_ns;     /* when it said LAST */
-    uint64_t drain_ns;    /* LENDING: since when; LENT: how long it took until nobody held it */
+    uint64_t drain_ns;    /* LENDING: since when; LENT: how long it took until no client held it */
     uint32_t first, last; /* the waiters */
     uint32_t held;        /* the holders; the latest first */
     uint32_t holders;
@@ -47,7 +47,7 @@ struct lock {
     uint32_t push, acked, credit;     /* the next push, all below have come, there is room for all below */
     uint32_t closed;                  /* q2 was empty then: requests passed on no later come too late */
     uint32_t closed_low;              /* the same of those whose priority has no queue in the switch */
-    uint32_t run;                     /* such a one may be the push of that number, */
+    uint32_t run;                     /* such a request may be the push of that number, */
     uint32_t busy_next, busy_prev;    /* among the locks that have something to say again; lock + 1 */
     uint32_t arrivals, peak, waiters; /* for Algorithm 3 */
     uint32_t upgrader;                /* the reader that wants to write; entry + 1, 0: none */
@@ -59,7 +59,7 @@ struct lock {
     bool empty;           /* handed over with an empty q2: requests passed on before that come too late */
 };
 
-/* The latest that one request of one host wanted to be done here (server_data.c). */
+/* The latest deed of one request of one host (server_data.c). */
 struct deed {
     uint64_t id; /* 0: none yet */
     uint64_t nonce, token;
@@ -84,7 +84,7 @@ struct server_slot {
     uint32_t term;       /* of the steward; 0: not this server's */
     uint32_t version;    /* of the switch's table, when it answered */
     bool synced;         /* the switch has answered since */
-    bool whole;          /* nobody had it before: nothing is lent that this server does not know of */
+    bool whole;          /* no server had it before: nothing is lent that this server does not know of */
 };
 
 /* Where its parts lie, in bytes from the beginning. */
@@ -98,7 +98,7 @@ struct server {
     uint64_t until_ns; /* its lease from the steward */
     uint64_t stamp, beat_ns;
     uint8_t beats, syncs;       /* without an answer */
-    uint64_t quiet_ns;          /* no leases to hosts before: all that it gave for what it lost are to end */
+    uint64_t quiet_ns;          /* no leases to hosts before: those it gave for locks that it lost must end */
     struct netlock_table table; /* what the steward said last */
     uint64_t sync_ns;           /* when to ask the switch again */
     uint64_t report_ns;
@@ -108,7 +108,7 @@ struct server {
     uint32_t life, switch_life;
     uint16_t switch_number;
     bool synced;
-    bool clean; /* nobody holds anything from a former life of the switch */
+    bool clean; /* no client holds anything from a former life of the switch */
     bool fresh;
     uint16_t machine, number;
     struct server_slot slots[RACK_SERVERS_MAX];
@@ -128,7 +128,7 @@ static inline struct lock *server_lock(struct server *s, uint64_t index)
     return (struct lock *)(void *)((char *)s + s->at.locks) + index;
 }
 
-/* It has room for all of them: it may have to take over others'. */
+/* There is room for all locks: this server may have to take over those of others. */
 static inline uint64_t server_lock_index(struct server *s, const struct lock *l)
 {
     return (uint64_t)(l - (struct lock *)(void *)((char *)s + s->at.locks));
@@ -199,7 +199,7 @@ void server_recall(struct server *s, struct lock *l);
 /* Grants the waiters that can be granted now; of a lent lock, pushes as far as there is room. */
 void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
 void server_append(struct server *s, struct lock *l, struct entry *e);
-/* Out of it, from whatever state. */
+/* Ends a request in any state. */
 void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *out);
 void server_take_out(struct server *s, struct lock *l, struct entry *e);
 
@@ -210,14 +210,14 @@ void server_report(struct server *s, uint64_t now, struct outbox *out);
 /* ---- conversions (server_convert.c) ---- */
 
 void server_on_convert(struct server *s, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out);
-/* The reader that wants to write does, if it is the only holder: before all that wait. */
+/* Makes the reader that converts to exclusive the writer, before all waiters, if it is the only holder. */
 void server_strengthen(struct server *s, struct lock *l, struct outbox *out);
 
 /* ---- data (server_data.c) ---- */
 
 bool server_sound_data(const struct server *s, const struct netlock_packet *p, uint32_t len);
 void server_on_data(struct server *s, const struct netlock_packet *p, uint32_t len, struct outbox *out);
-/* Whether what the request brought has gone on to the data server, as it is granted with that token. */
+/* Whether the bytes of the request were sent on to the data server, now that it is granted with that token. */
 bool server_forwards(struct server *s, const struct entry *e, uint64_t token, struct outbox *out);
 
 /* ---- lending (server_lend.c) ---- */

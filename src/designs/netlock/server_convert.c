@@ -15,7 +15,7 @@ static void say_converted(struct server *s, struct lock *l, struct entry *e, uin
     p->count = e->step;
 }
 
-/* A reader that wants to write does once it is the only holder, before all waiters. */
+/* A reader that converts to exclusive becomes the writer once it is the only holder, before all waiters. */
 void server_strengthen(struct server *s, struct lock *l, struct outbox *out)
 {
     if (!l->upgrader || l->holders != 1)

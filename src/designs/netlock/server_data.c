@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lock server that keeps data: what a request brings for it, or its holder sends, is done once, under the lock, and answered to
- * the host together with the grant (4.1). What belongs to the data is the application's; this is about when it may be touched.
+/* A lock server that keeps data. A deed, which a request brings or its holder sends, is done once, under the lock, and answered to
+ * the host together with the grant (4.1). The application does the deed; this file decides when the data may be touched.
  *
- * Once: a host numbers what it wants done, and has one thing to do per request; the latest number and the reply are kept. A server
- * that lost its memory has another life, and does nothing that was meant for the one before.
- * Under the lock: tokens rise with every hold that excludes others, so a holder that comes with a lower token than one before it
- * has lost the lock meanwhile. A deed that comes late, but before the next holder, is as good as done in time. */
+ * Once: a host numbers its deeds, and has one per request at a time; the server keeps the latest number and the reply. A server
+ * that lost its memory has another life, and does nothing that was meant for the one before. Under the lock: tokens rise with every
+ * hold that excludes others, so a holder that comes with a lower token than one before it has lost the lock meanwhile. A deed that
+ * comes late, but before the next holder, is as good as done in time. */
 #include "designs/netlock/server.h"
 
 void netlock_server_apply(void *server, pawl_apply apply, void *ctx)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lending locks to the switch, and q2 of those that are lent: pushes are numbered within a round, acknowledged, and sent again. */
+/* Lending locks to the switch, and q2 of the lent ones: pushes are numbered within a round, acknowledged, and retransmitted. */
 #include "designs/netlock/server.h"
 
 #define WINDOW 16u /* pushes of one lock that are on their way at once */
@@ -58,7 +58,7 @@ static void say_handover(struct server *s, struct lock *l, uint64_t now, struct 
         p->stamp = l->drain_ns;
 }
 
-/* Nobody holds it, and every lease that may have been given for it has ended. */
+/* Lends the lock, if no client holds it and every lease that may have been given for it has ended. */
 static bool lend(struct server *s, struct lock *l, uint64_t now)
 {
     bool held = l->holders && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_NO_DRAIN);
@@ -85,7 +85,7 @@ static void forget_counts(struct server *s, const struct lock *l)
         server_entry(s, i - 1)->count = 0;
 }
 
-/* Of a round in which nobody has come, and nobody was called yet. */
+/* At the beginning of a round: no request has arrived, and the server was not called yet. */
 static void begin_counts(struct lock *l)
 {
     l->closed = l->closed_low = UINT32_MAX; /* before the first arrival */
@@ -140,7 +140,7 @@ bool server_sound_many(const struct server *s, const struct netlock_packet *p, u
     return true;
 }
 
-/* Those that nobody holds or waits for go in one packet; the others as if they were asked for one by one. */
+/* Locks without holders and waiters go in one packet; the others as if they were asked for one by one. */
 void server_on_take_many(struct server *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct netlock_handed lent[NETLOCK_MANY_MAX];
@@ -156,7 +156,7 @@ void server_on_take_many(struct server *s, const struct netlock_packet *p, uint6
     }
     struct netlock_packet *a = count ? outbox_add(out, (uint32_t)(sizeof *a + count * sizeof *lent)) : NULL;
     if (!a)
-        return; /* if there was something to say: said again by server_lend_tick */
+        return; /* no room: server_lend_tick retransmits it */
     netlock_head(a, s->config.space, NETLOCK_HANDOVER_MANY, s->life, (struct place){s->machine, PORT_SERVER}, server_switch(s));
     a->head.index = lent[0].index;
     a->life = s->switch_life;
@@ -206,11 +206,12 @@ static void say_last(struct server *s, struct lock *l, uint32_t count, uint64_t 
     l->credit = l->push; /* newcomers will fill the queue; the room is told anew */
 }
 
-/* What the switch said finds nothing to push: q2 has come to its end. Of each count the server says LAST once; again, as of an
- * older count, only when it has said none for a retry time. So a NOTIFY or PUSHED that is doubled or late is not answered, and the
- * exchange ends: a LAST that is not the last is answered by NOTIFY, that one by LAST only if a request has come since, or a call
- * has begun; and of a call comes a push. If LAST is lost, the NOTIFY that the switch retransmits finds the server silent. `closed`
- * goes back then only: that NOTIFY may be very late, or the count has wrapped since, and nobody can tell. */
+/* The switch has room, and nothing is left to push: q2 is empty. The server says LAST once for each count. For the same or an older
+ * count it says LAST again only if it has said none for a retry time. So a NOTIFY or PUSHED that is doubled or late is not
+ * answered, and the exchange ends: the switch answers a LAST that is out of date by NOTIFY, and the server answers that by LAST
+ * only if a request has come since or a call has begun, and a call leads to a push. If LAST is lost, the switch retransmits NOTIFY
+ * at a time when the server has said nothing for a retry time. Only then may `closed` go back: the NOTIFY may be very late, or the
+ * count may have wrapped, and the server cannot tell which. */
 static void end_q2(struct server *s, struct lock *l, uint32_t count, uint64_t now, struct outbox *out)
 {
     if ((int32_t)(count - l->closed) > 0 || now >= l->said_ns + s->config.retry_ns)
@@ -231,7 +232,8 @@ static bool is_low(const struct lock *l, const struct entry *e)
     return l->levels && e->priority >= l->levels;
 }
 
-/* The switch says that nobody is there. Not if this server has said LAST since: then others may have come. */
+/* The switch calls: its queues are empty. A call from before this server's latest LAST does not count: other requests may have come
+ * since. */
 static void on_call(struct server *s, struct lock *l, const struct netlock_packet *p)
 {
     bool fresh = (int32_t)(p->count - l->closed) > 0 && l->push == l->acked && p->pushed == l->push;
@@ -242,7 +244,7 @@ static void on_call(struct server *s, struct lock *l, const struct netlock_packe
     l->run_mode = 0;
 }
 
-/* A writer, or readers one after the other, before all others are pushed. */
+/* Whether the request may be pushed now. A call is for a writer, or for readers one after the other, before all other pushes. */
 static bool has_turn(const struct lock *l, const struct entry *e)
 {
     bool first = !l->run_mode, share = l->run_mode == NETLOCK_SHARED && e->mode == NETLOCK_SHARED;
@@ -322,7 +324,7 @@ void server_on_notify(struct server *s, struct lock *l, const struct netlock_pac
         begin_counts(l);
         l->credit = p->pushed;
     }
-    if (l->push == l->acked && (int32_t)(p->pushed - l->push) > 0) /* what a life before this one pushed */
+    if (l->push == l->acked && (int32_t)(p->pushed - l->push) > 0) /* pushes of a former life of this server */
         l->push = l->acked = p->pushed;
     l->confirmed = true;
     acknowledge(s, l, p->pushed);
@@ -377,12 +379,12 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
 
 /* ---- the switch and this server know each other ---- */
 
-/* The switch has forgotten everything: what was lent is here again, once the leases that it gave have ended. */
+/* The switch has lost its memory: lent locks are this server's again, once the leases that the switch gave have ended. */
 static void take_back_all(struct server *s, uint64_t now)
 {
     uint64_t from = MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_HASTY_REVERT) ? now : now + lease_over(&s->config);
     for (unsigned i = 0; i < s->config.servers; i++)
-        if (s->slots[i].term && !s->slots[i].whole) /* what was lent before it had the slot, it does not know */
+        if (s->slots[i].term && !s->slots[i].whole) /* this server does not know which locks were lent before it had the slot */
             s->slots[i].open_ns = max_u64(s->slots[i].open_ns, from);
     for (uint64_t i = server_next_lock(s, UINT64_MAX); i < s->config.locks; i = server_next_lock(s, i)) {
         struct lock *l = server_lock(s, i);

@@ -13,8 +13,8 @@ bool server_open(struct server *s, const struct lock *l, uint64_t now)
     return s->synced && slot->term && slot->synced && now >= slot->open_ns && now >= l->from_ns && server_rules(s, now);
 }
 
-/* Another server has these locks now, or will. Waiters are to ask anew; holders from here must learn that they hold nothing any
- * more: no leases, until all have ended. */
+/* Another server has these locks now, or will. Waiters must request anew. Holders by grants of this server must learn that they
+ * hold nothing any more: it gives no leases until all have ended. */
 static void forget(struct server *s, unsigned slot, uint64_t now)
 {
     if (!MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_LOUD))
@@ -67,7 +67,7 @@ void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t l
     for (uint32_t i = 0; i < t.count; i++)
         if (t.slots[i].owner == s->number && t.slots[i].life == s->life && !(mine >> t.slots[i].slot & 1))
             adopt(s, &t.slots[i], now);
-    if (t.term > s->switch_life) { /* another switch: it is to be asked what it has */
+    if (t.term > s->switch_life) { /* another switch: SYNC asks which locks it has */
         s->switch_number = t.number;
         s->sync_ns = now;
     }

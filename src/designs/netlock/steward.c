@@ -85,8 +85,8 @@ static bool alive(const struct steward_member *m, uint64_t now)
     return m->life && now < m->until_ns;
 }
 
-/* Above all that were given before, by this steward and by those before it: their lives are further apart than the terms that they
- * gave, as long as fewer are given than this counts quarters of a second. */
+/* A term above all earlier ones, of this steward and of earlier lives: lives are further apart than the terms that a life gave, as
+ * long as it gave at most one in a quarter of a second on average. */
 static uint32_t next_term(struct steward *s, uint64_t now)
 {
     uint32_t timely = s->life + (uint32_t)((now - s->began_ns) >> NETLOCK_TERM_TICK_SHIFT);
@@ -110,8 +110,8 @@ static unsigned load_of(const struct steward *s, unsigned server, uint64_t now)
     return load;
 }
 
-/* The server with the slot's number, if it lives; else the one with the fewest slots. Its number, or -1: nobody. At first the one
- * with its number has some time to come. */
+/* The server with the slot's number, if it lives; else the one with the fewest slots. Returns the server's number; -1: none. At
+ * first, the server with the slot's number has some time to join. */
 static int choose(const struct steward *s, unsigned slot, uint64_t now)
 {
     int best = -1;
@@ -161,7 +161,7 @@ static unsigned preferred(const struct steward *s, uint64_t now)
     return toggle ? (unsigned)((now - s->began_ns) / (2 * s->config.lease_ns)) % 2 : 0;
 }
 
-/* Elects the preferred switch, if it lives. While the other is active, that one's queues are to drain first. */
+/* Elects the preferred switch, if it lives. If the other one is active, its queues must drain first. */
 static void assign_switch(struct steward *s, uint64_t now)
 {
     const struct steward_member *m = &s->switches[s->active];
@@ -192,7 +192,7 @@ static bool heard_all(const struct steward *s)
     return true;
 }
 
-/* What the steward before this one had given, as far as anybody knows: the latest terms. */
+/* Learns from a heartbeat what an earlier steward had assigned: the latest terms. */
 static void hear(struct steward *s, const struct netlock_table *t, bool leased)
 {
     s->heard_lease = s->heard_lease || leased;
@@ -214,7 +214,7 @@ static void note_terms(struct steward *s, const struct netlock_table *t)
         s->term = t->slots[i].term > s->term ? t->slots[i].term : s->term;
 }
 
-/* Nobody has a lease from before any more: what is said may be old, and is given anew. */
+/* No member has a lease from an earlier steward any more: heartbeats may report old assignments, so everything is assigned anew. */
 static void open_late(struct steward *s)
 {
     for (unsigned i = 0; i < s->config.servers; i++)
@@ -298,11 +298,11 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
     if (s->open_ns && !s->fresh)
         hear(s, &t, p->flags & NETLOCK_BEAT_LEASED);
     if (!is_open(s, now))
-        return; /* what it has it has from before */
+        return; /* not open yet: the sender has the assignments of an earlier steward */
     if (is_switch && s->active == number && p->life == s->active_term && p->flags & NETLOCK_BEAT_EMPTY) {
         s->counts.returns++; /* it has promised to grant nothing more in this term */
         unsigned first = preferred(s, now);
-        /* Of the terms before it something may be left, unless it was clean or the leases have ended since. */
+        /* Holds of earlier terms may be left, unless the term was clean or the leases have ended since. */
         bool clean = s->clean || now >= s->elected_ns + lease_over(&s->config);
         elect(s, alive(&s->switches[first], now) ? first : 1 - first, clean, now);
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steward decides which switch and which servers may grant (4.5). It elects the active switch, the original or its backup, and
  * assigns each slot's locks to a server. Every election and assignment holds for a lease, which switches and servers renew by
- * heartbeats (BEAT). Without a lease from the steward no switch or server grants, or gives leases to hosts. So the steward can give
- * to another what one had as soon as that one's lease is certainly over; the other then waits until the hosts' leases are over. The
- * steward runs with the rack's coordinator.
+ * heartbeats (BEAT). Without a lease from the steward no switch or server grants, or gives leases to hosts. So when the lease of a
+ * switch or server is certainly over, the steward can give its role or slots to another one, which waits until the hosts' leases
+ * are over. The steward runs with the rack's coordinator.
  *
  * Every election and assignment has a term, which rises; tokens begin with it. A steward that lost its memory assigns nothing until
- * it has heard what all have, or until the leases that it gave before are over. */
+ * all members have reported their assignments, or until the leases that it gave before are over. */
 #ifndef PAWL_DESIGNS_NETLOCK_STEWARD_H
 #define PAWL_DESIGNS_NETLOCK_STEWARD_H
 
@@ -42,7 +42,7 @@ struct steward {
     uint32_t active_life; /* of its memory */
     uint64_t elected_ns;  /* when it began, or when this steward heard of it */
     uint16_t active;      /* which switch */
-    bool clean;           /* nobody holds anything from the term before */
+    bool clean;           /* no client holds anything from the term before */
     bool retire;          /* its queues are to drain: the original is back */
     struct {
         uint64_t assigned, elected, returns;

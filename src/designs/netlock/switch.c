@@ -64,7 +64,7 @@ bool netlock_switch_is(const void *state, const struct rack_config *c)
 {
     const struct nl_switch *w = state;
     const struct rack_config *o = &w->config;
-    /* Changes as it runs. */
+    /* These options may change while the switch runs. */
     const uint64_t any = NETLOCK_ALLOC_RANDOM | NETLOCK_PRIORITY | (uint64_t)NETLOCK_LEVELS_MASK << NETLOCK_LEVELS_SHIFT;
     return w->version && o->space == c->space && o->machines == c->machines && o->sessions == c->sessions &&
            o->requests == c->requests && o->servers == c->servers && !memcmp(o->server, c->server, sizeof o->server) &&
@@ -76,7 +76,7 @@ void netlock_switch_in_kernel(void *state, const struct plane_kernel *kernel)
     plane_in_kernel(switch_plane(state), kernel);
 }
 
-/* `netchain`: every word is here, for good. What a former life granted must have ended. */
+/* `netchain`: every word is in the switch, for good. Grants of a former life must have ended. */
 static void install_all(struct nl_switch *w, uint64_t now)
 {
     struct plane *plane = switch_plane(w);
@@ -206,7 +206,7 @@ static void emit_data(struct nl_switch *w, const struct netlock_pass *pass, cons
     d->token = pass->out_token;
 }
 
-/* What leaves after a pass. A packet that finds no room in the outbox is as good as lost: it is asked for again. */
+/* Sends the packets of a pass. A packet that finds no room in the outbox counts as lost, and is requested again. */
 static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *pass, struct outbox *out)
 {
     struct netlock_sender s = sender_of(w, plane_index(switch_plane(w), lock), out);
@@ -249,7 +249,7 @@ static void run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, c
     }
     plane->counts.passes_max = max_u64(plane->counts.passes_max, passes);
     if (!w->twin && !plane->in_kernel)
-        switch_give(w, lock, now, out); /* if that was the last: nobody has to wait for a tick */
+        switch_give(w, lock, now, out); /* if the queue is empty now: the lock need not wait for a tick */
 }
 
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out)
@@ -301,7 +301,7 @@ static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint
     run(w, lock, &pass, p->flags & NETLOCK_PAYLOAD ? p : NULL, len, now, out);
 }
 
-/* When all hosts have dropped what a former life of the switch granted them, nobody needs to wait for the leases that it gave. */
+/* When all hosts have dropped what a former life of the switch granted them, servers need not wait for the leases that it gave. */
 static void look_whether_clean(struct nl_switch *w, struct netlock_machine *m, struct outbox *out)
 {
     m->clean = true;

@@ -50,7 +50,7 @@ static inline unsigned switch_stop_bucket(uint64_t ns)
     unsigned shift = 61 - (unsigned)__builtin_clzll(ns);
     return (shift << 2) + (unsigned)(ns >> shift);
 }
-/* No more than this in so many of a hundred; 0: there were none. */
+/* The percentile of stop times; 0: there were none. */
 uint64_t switch_stop_percentile(const uint32_t *stops, unsigned percent);
 
 /* Candidates for Algorithm 3, as the servers report them. */
@@ -73,7 +73,7 @@ struct nl_switch {
     uint64_t stamp, beat_ns;
     uint8_t asked;                    /* BEATs without a settled answer */
     struct netlock_table table;       /* what the steward said last */
-    uint16_t owner[RACK_SERVERS_MAX]; /* of each slot: number of a server + 1; 0: nobody */
+    uint16_t owner[RACK_SERVERS_MAX]; /* of each slot: number of a server + 1; 0: none */
     bool retire, retired;             /* its queues are to drain; have drained */
     bool filling;                     /* all locks fit, and not all of them are here yet */
     uint32_t taking;                  /* locks that are on their way here */
@@ -89,7 +89,8 @@ struct nl_switch {
                        * be looked at still */
     uint32_t leaving, coming;
     uint32_t reports_max;
-    bool twin;   /* for tests: of one in the kernel, whose control process learns of an empty queue when it looks */
+    bool twin; /* for tests: behaves like a switch in the kernel, whose control process finds an empty queue only at its next check
+                */
     bool remake; /* queues of another kind move out */
     uint32_t stops[SWITCH_STOPS][SWITCH_STOP_BUCKETS];
     bool tight;           /* the latest plan needs all slots */
@@ -144,7 +145,7 @@ static inline bool switch_slot_there(const struct nl_switch *w, unsigned slot)
     return w->owner[slot] && w->servers[w->owner[slot] - 1].life;
 }
 
-/* Nobody has the lock: to no machine. */
+/* Where the server of the lock is; MACHINE_NONE if no server has it. */
 static inline struct place switch_server_place(const struct nl_switch *w, uint64_t index)
 {
     unsigned owner = switch_owner(w, index);
@@ -195,13 +196,13 @@ void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint
  * -ENOENT, -EBUSY (it is just moving). */
 int switch_move_in(struct nl_switch *w, uint64_t index, uint32_t size, uint32_t wait_size, uint64_t now, struct outbox *out);
 int switch_move_out(struct nl_switch *w, uint64_t index, uint64_t now, struct outbox *out);
-/* Begins to move so many locks of a slot in at once, and nobody needs to be in them: those that are not here yet of its locks
- * number `first` and up. Returns the number to go on with. */
+/* Begins to move locks of a slot in before clients ask for them, as many as fit into one packet: those of the slot's locks, from
+ * number `first` on, that are not here yet. Returns the number to go on with. */
 uint64_t switch_move_in_many(struct nl_switch *w, unsigned slot, uint64_t first, uint32_t size, uint32_t wait_size, uint64_t now,
                              struct outbox *out);
 /* If it is to move out and its queue is empty, it goes. */
 void switch_give(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
-/* It has something to say again until it is at rest. */
+/* A restless lock has something to retransmit. */
 void switch_set_restless(struct nl_switch *w, uint32_t lock, bool restless);
 
 /* Retransmits what the state of a lock demands, if it is time. */
@@ -210,11 +211,11 @@ void switch_say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct o
 bool switch_has_others(struct nl_switch *w, uint32_t lock);
 
 void switch_on_server(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
-/* Tells a server which life of the switch this is, and whether anybody may still hold something from the one before. */
+/* Tells a server the term of the switch, and whether clients may still hold something from an earlier one. */
 void switch_say_synced(struct nl_switch *w, unsigned server, uint64_t stamp, struct outbox *out);
-/* From now on nothing of this host passes but through us; false: its lease has just been renewed, by the kernel. */
+/* From now on all packets of this host go to the control process. False: the kernel has just renewed the host's lease. */
 bool switch_bar(struct nl_switch *w, struct netlock_machine *m, uint64_t until);
-/* Calls for every slot in use of a lock; those that wait are in a priority's queue, others in the lock's. */
+/* Calls fn for every slot in use of a lock; `waiting`: it is in a priority's queue, else in the lock's. */
 typedef void (*switch_slot_fn)(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx,
                                uint64_t now, struct outbox *out);
 void switch_each_slot(struct nl_switch *w, uint32_t lock, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out);

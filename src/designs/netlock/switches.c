@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several lock switches in one rack, each with its share of the locks and of the lock servers, and with a steward of its own: as
- * many NetLocks side by side, which know nothing of each other. Hosts take part in all of them (designs/packet/parts.h), so their
- * threads may wait in circles that go through several; those are found. */
+ * many NetLocks side by side, which know nothing of each other. Hosts take part in all of them (designs/packet/parts.h), so
+ * deadlocks may go through several; those are found. */
 #include "designs/netlock/switches.h"
 #include "designs/netlock/host.h"
 #include "designs/packet/parts.h"

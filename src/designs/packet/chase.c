@@ -94,24 +94,36 @@ static bool same_wait(const struct chase_step *a, const struct chase_step *b)
 
 /* ---- how a probe begins and ends ---- */
 
+static uint64_t patience_ns(const struct chase *c, const struct suspect *s)
+{
+    return c->retry_ns << s->doublings;
+}
+
 void chase_begin(const struct chase *c, uint32_t request)
 {
     struct suspect *s = c->ops->suspect(c->ctx, request);
+    const struct chase_step first = step_of(c, request);
     if (!has_something(c, request))
         return;
     outbox_touch(c->out, s, sizeof *s);
+    if (s->probed != first.id)
+        s->doublings = 0;
+    else if (s->doublings < CHASE_DOUBLINGS_MAX)
+        s->doublings++;
+    s->probed = first.id;
     s->serial++;
     s->sure = false;
     s->began_ns = c->now;
     ++*c->probes;
-    const struct chase_probe p = {.way = {.count = 1, .step = {step_of(c, request)}}, .at = 1, .serial = s->serial};
+    const struct chase_probe p = {.way = {.count = 1, .step = {first}}, .at = 1, .serial = s->serial};
     c->ops->look(c->ctx, request, &p);
 }
 
 void chase_begin_soon(const struct chase *c, uint32_t request)
 {
-    uint64_t before = c->ops->suspect(c->ctx, request)->began_ns;
-    if (!before || c->now - before >= c->retry_ns)
+    const struct suspect *s = c->ops->suspect(c->ctx, request);
+    bool same = s->probed == step_of(c, request).id;
+    if (!s->began_ns || c->now - s->began_ns >= (same ? patience_ns(c, s) : c->retry_ns))
         chase_begin(c, request);
 }
 
@@ -130,7 +142,7 @@ static void came_back(const struct chase *c, uint32_t request, struct chase_prob
         p->sure = true;
         p->at = 1;
         c->ops->look(c->ctx, request, p);
-    } else if (c->now - s->began_ns > CHASE_SURE_FACTOR * c->retry_ns) {
+    } else if (c->now - s->began_ns > CHASE_SURE_FACTOR * patience_ns(c, s)) {
         c->drops->stale++; /* there was a deadlock, perhaps long ago */
     } else {
         assert(waits(c, request)); /* I13 */

@@ -11,7 +11,10 @@
  * moment. So:
  *
  *     No false victims (I13): a thread that is told of a deadlock was part of one at a moment during its wait, at most
- *     CHASE_SURE_FACTOR retransmission times ago.
+ *     CHASE_SURE_FACTOR times its patience ago.
+ *
+ * A new probe makes the wait's earlier one void. If a probe needs longer for its way than the wait has patience, no probe ever
+ * comes back. So the patience begins with a retransmission time, and doubles with every probe of the same wait.
  *
  * Every step is checked where it is true: that a request waits or holds, in the memory of its host. The queue is asked only which
  * requests it serves first (writers before readers, or the holders of a full queue), in both rounds, and in one term. Lost, late or
@@ -25,10 +28,11 @@
 
 #include "designs/packet/packet.h"
 
-#define CHASE_PROBE_FACTOR 4 /* a wait is examined when its pause until the next retransmission is that many times the first */
-#define CHASE_SURE_FACTOR 8  /* retransmission times within which the second round must be back */
-#define CHASE_FANOUT_MAX 16  /* blocking requests that one probe is passed on to: the next probe takes others */
-#define CHASE_STEPS_MAX 80   /* they fit into a packet; a cycle has two for each thread */
+#define CHASE_PROBE_FACTOR 4  /* a wait is examined when its pause until the next retransmission is that many times the first */
+#define CHASE_SURE_FACTOR 8   /* times its patience, within which the second round must be back */
+#define CHASE_DOUBLINGS_MAX 6 /* of the patience: as the pause between retransmissions, which grows to 64 times the first */
+#define CHASE_FANOUT_MAX 16   /* blocking requests that one probe is passed on to: the next probe takes others */
+#define CHASE_STEPS_MAX 80    /* they fit into a packet; a cycle has two for each thread */
 #define CHASE_NONE UINT32_MAX
 #define CHASE_PASSES 4 /* probes of other waits that a wait remembers */
 
@@ -68,13 +72,15 @@ struct suspect {
     uint64_t began_ns;             /* when the latest round of its own probe began */
     uint64_t passed[CHASE_PASSES]; /* probes of other waits that were passed on last */
     uint64_t passes_ns;            /* from when on they are counted */
+    uint64_t probed;               /* the wait that its own probes began with */
     uint32_t passes;
-    uint32_t serial; /* of its own probes */
-    bool sure;       /* the second round is in flight */
-    bool second;     /* upgrading: the second of two upgrades */
+    uint32_t serial;   /* of its own probes */
+    uint8_t doublings; /* of its patience */
+    bool sure;         /* the second round is in flight */
+    bool second;       /* upgrading: the second of two upgrades */
 };
 
-/* What the chase asks a host, about requests by their number. A host may have parts, each with as many requests. */
+/* The questions of the chase to a host, about requests by their number. A host may have parts, each with as many requests. */
 struct chase_ops {
     struct chase_step (*wait)(void *ctx, uint32_t request); /* id 0: it does not wait */
     bool (*holds)(void *ctx, uint32_t request);
@@ -103,7 +109,8 @@ struct chase {
 /* The path of a packet with so many steps; false: it is malformed. */
 bool chase_read(const struct chase_step *steps, unsigned count, uint16_t machines, struct chase_way *way);
 
-/* The request still waits: a probe finds out whether it is part of a deadlock. Soon: there is a sign that it is. */
+/* The request still waits: a probe finds out whether it is part of a deadlock. Soon: there is a sign that it is; a probe that is in
+ * flight goes on, as far as the patience for it reaches. */
 void chase_begin(const struct chase *c, uint32_t request);
 void chase_begin_soon(const struct chase *c, uint32_t request);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/packet/clients.h"
 
-/* Whether its lease has ended, and with it everything that the host had here. */
+/* If the host's lease has ended, ends everything that the host had here. */
 static void lapse_if_over(struct client *c, uint16_t machine, client_end_fn end, void *server, uint64_t now, struct outbox *out)
 {
     if (!c->live || now < c->until_ns)

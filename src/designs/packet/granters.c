@@ -60,8 +60,8 @@ void request_released(struct requests *h, struct request *r, struct outbox *out)
 
 /* ---- leases ---- */
 
-/* The lease is over, or its granter has forgotten everything: what came from there is not held any more (I1, I8), and requests that
- * wait there are asked anew. */
+/* The lease is over, or the granter has lost its memory: its grants are not valid any more (I1, I8), and requests that wait there
+ * are sent anew. */
 static void lapse(struct requests *h, const struct granter_ops *ops, unsigned granter, uint64_t now, struct outbox *out)
 {
     assert(granter < h->granters);
@@ -186,7 +186,8 @@ int granters_give_up(struct requests *h, const struct granter_ops *ops, uint32_t
     requests_touch(h, out);
     if (ops->give_up && ops->give_up(h, r, why, now, out))
         return PACKET_WAIT;
-    if (r->state == REQUEST_CONVERTING && r->want == PAWL_EXCLUSIVE) { /* a hold can always be weakened, once that is heard */
+    if (r->state == REQUEST_CONVERTING &&
+        r->want == PAWL_EXCLUSIVE) { /* a conversion to shared always succeeds, once the granter has heard of it */
         outbox_touch(out, r, sizeof *r);
         r->why = why;
         request_become(h, r, REQUEST_STAYING, out);
@@ -217,7 +218,7 @@ void granters_session_dead(struct requests *h, const struct granter_ops *ops, ui
     for (uint32_t i = 0; i < h->config.requests; i++) {
         struct request *r = request_at(h, session * h->config.requests + i);
         if (ops->failed)
-            ops->failed(h, r, out); /* nobody will ask for its outcome */
+            ops->failed(h, r, out); /* the session is dead: its outcome is not needed */
         if (r->state == REQUEST_IDLE)
             continue;
         outbox_touch(out, r, sizeof *r);
@@ -275,4 +276,11 @@ uint64_t granters_tick(struct requests *h, const struct granter_ops *ops, uint64
         next = min_u64(next, r->next_ns);
     }
     return next;
+}
+
+void granters_renew(struct requests *h, const struct granter_ops *ops, uint64_t now, struct outbox *out)
+{
+    requests_touch(h, out);
+    for (unsigned g = 0; g < h->granters; g++)
+        ops->ask_for_lease(h, g, now, out);
 }

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a host does alike in all designs whose granters (lock servers, a switch) answer by packet: its leases at them, and the way
- * of a request from acquire to release. The design says what is sent to which granter (struct granter_ops), and what an answer
- * means.
+/* The part of a host that is the same in all designs whose granters (lock servers, a switch) answer by packet: its leases at the
+ * granters, and the way of a request from acquire to release. The design says which packets go to which granter (struct
+ * granter_ops), and what an answer means.
  *
- * A host has a lease at each granter. It counts from when the host asked, by the host's clock; the granter counts from when it
- * heard, by its own clock, which may run faster by what the drift allows. So the host knows first that a lease has lapsed. Then the
- * sessions that held something from there are lost, and requests that wait there are asked anew under a fresh nonce, so that a late
- * grant means nothing. A granter that lost its memory has a higher life, which has the same effect. */
+ * A host has a lease at each granter. The host counts it from the time of its request, by its own clock. The granter counts it from
+ * the arrival of the request, by its own clock, which may run faster by the drift that is allowed. So the host knows first that a
+ * lease has lapsed. Then sessions that held grants of that granter are lost, and requests that wait there are sent anew under a
+ * fresh nonce, so that a late grant means nothing. A granter that lost its memory has a higher life, which has the same effect. */
 #ifndef PAWL_DESIGNS_PACKET_GRANTERS_H
 #define PAWL_DESIGNS_PACKET_GRANTERS_H
 
 #include "designs/packet/clients.h"
 #include "designs/packet/requests.h"
 
-/* What differs between designs. Functions that may be null say so. */
+/* The functions that differ between designs. Those that may be null say so. */
 struct granter_ops {
     uint64_t nonce_step;         /* between two nonces of a host, whose low bits are the request's number */
     uint64_t no_lapse;           /* the mistake of a host that believes in leases for ever */
     enum request_state quitting; /* of a request that is given up before it is granted */
     bool wakes_dead;             /* requests of a session that died have an outcome */
-    /* Sends what the request's state has to say, and notes when again, should no answer come. */
+    /* Sends the packet that the request's state demands, and notes when to retransmit it. */
     void (*say)(struct requests *h, struct request *r, uint64_t now, struct outbox *out);
     /* The request was not answered for a while. */
     void (*retry)(struct requests *h, struct request *r, uint64_t now, struct outbox *out);
@@ -45,24 +45,24 @@ struct granter_ops {
 uint64_t request_fresh_nonce(struct requests *h, const struct granter_ops *ops, const struct request *r);
 /* Another nonce: a grant of the old one is given back. */
 void request_rename(struct requests *h, const struct granter_ops *ops, struct request *r, struct outbox *out);
-/* Not wanted any more, or lost. */
+/* The request is given up, or lost. */
 void request_quit(struct requests *h, const struct granter_ops *ops, struct request *r, int result, uint64_t now,
                   struct outbox *out);
-/* It holds the lock in this mode, from the acquisition or a conversion. */
+/* The request holds the lock in this mode, by an acquisition or a conversion. */
 void request_granted(struct requests *h, struct request *r, uint64_t token, uint8_t mode, struct outbox *out);
-/* It was not converted; or it was given up before. */
+/* The hold was not converted, or the conversion was given up before. */
 void request_not_converted(struct requests *h, struct request *r, int why, struct outbox *out);
-/* The granter has heard that it does not hold the lock any more. */
+/* The granter has acknowledged the release. */
 void request_released(struct requests *h, struct request *r, struct outbox *out);
 
 /* ---- leases ---- */
 
-/* If the lease at a granter has ended, what came from there has lapsed. */
+/* If the lease at a granter has ended, its grants have lapsed. */
 void granter_check_lease(struct requests *h, const struct granter_ops *ops, unsigned granter, uint64_t now, struct outbox *out);
 /* LEASED came, which was asked for at `stamp`, from a granter that has those slots. */
 void granter_leased(struct requests *h, const struct granter_ops *ops, unsigned granter, uint64_t stamp, uint64_t slots,
                     uint64_t now, struct outbox *out);
-/* Whether a packet of that life of the granter is of now. In a higher life it has forgotten everything. */
+/* Whether a packet of that life of the granter is current. A granter with a higher life has lost its memory. */
 bool granter_is_current(struct requests *h, const struct granter_ops *ops, unsigned granter, uint32_t life, uint64_t now,
                         struct outbox *out);
 
@@ -79,6 +79,7 @@ int granters_release(struct requests *h, const struct granter_ops *ops, uint32_t
 void granters_session_dead(struct requests *h, const struct granter_ops *ops, uint32_t session, uint64_t now, struct outbox *out);
 /* The earliest end of a lease from which the session holds something; 0: it has lost something. */
 uint64_t granters_expiry(const struct requests *h, const struct granter_ops *ops, uint32_t session);
+void granters_renew(struct requests *h, const struct granter_ops *ops, uint64_t now, struct outbox *out);
 uint64_t granters_tick(struct requests *h, const struct granter_ops *ops, uint64_t now, struct outbox *out);
 
 #endif

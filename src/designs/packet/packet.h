@@ -21,6 +21,7 @@
 #include "dataplane/shards.h"
 #include "designs/core/knobs.h"
 #include "lib/base.h"
+#include "lib/hash.h"
 #include "pawl.h"
 #include "wire/packet.h"
 
@@ -52,9 +53,38 @@ static inline bool rack_rules_fine(const struct rack_rules *r, unsigned racks)
     return true;
 }
 
-/* What everybody in the rack knows about a space. Plain data: it travels in packets and lies in shared memory. */
+/* Which space it is, for good, and which version of its configuration. Travels in every packet to and from the coordinator. */
+struct rack_identity {
+    uint64_t id[2];    /* chosen once, when the space is made; both 0: not known */
+    uint32_t version;  /* of the configuration: rises with every change; 0: not known */
+    uint32_t features; /* enum packet_features: those that packets of the space may have; of a JOIN: those that the sender reads */
+};
+_Static_assert(sizeof(struct rack_identity) == 24, "no padding");
+
+static inline bool rack_id_known(const struct rack_identity *i)
+{
+    return i->id[0] || i->id[1];
+}
+
+static inline bool rack_same_space(const struct rack_identity *a, const struct rack_identity *b)
+{
+    return a->id[0] == b->id[0] && a->id[1] == b->id[1];
+}
+
+#define RACK_SHORT_STEP 16u /* short ids are multiples of this: those of racks lie between (rack_space_id) */
+_Static_assert(RACKS_MAX < RACK_SHORT_STEP, "room for all");
+
+/* The short id: in the head of every packet of the space. Never 0. */
+static inline uint32_t rack_short_id(const struct rack_identity *i)
+{
+    uint32_t id = (uint32_t)mix64(i->id[0] ^ mix64(i->id[1])) & ~(RACK_SHORT_STEP - 1);
+    return id ? id : RACK_SHORT_STEP;
+}
+
+/* What all parts of a rack know about a space. Plain data: it travels in packets and lies in shared memory. */
 struct rack_config {
-    uint32_t space;    /* in the head of every packet */
+    struct rack_identity identity;
+    uint32_t space;    /* its short id */
     uint16_t machines; /* hosts have numbers from 1 to this */
     uint16_t sessions; /* of one host at once */
     uint16_t requests; /* of one session: what it holds and waits for */
@@ -104,9 +134,9 @@ static inline uint32_t rack_requests(const struct rack_config *c)
 #define OUTBOX_WAKES 256
 #define OUTBOX_BYTES 16384u
 
-/* What a host's memory was before the change under way, a line at a time, so that the death of a process in the middle of it can be
- * undone (cluster/host.h). Before a design changes anything in a *host's* memory it says so: outbox_touch. The simulated rack
- * checks that it did. Switches and servers need not: their memory dies with them. */
+/* The undo log of a change to a host's memory, a line at a time: if a process dies in the middle of a change, the change is undone
+ * (cluster/host.h). Before a design changes anything in a *host's* memory it announces that: outbox_touch. The simulated rack
+ * checks that it did. Switches and servers need no log: their memory dies with them. */
 #define UNDO_LINE 64u
 
 struct undo {
@@ -176,8 +206,8 @@ static inline void undo_roll_back(struct undo *u, char *memory)
     __atomic_store_n(&u->count, 0, __ATOMIC_RELEASE);
 }
 
-/* Where a packet goes is in its head: `to`. Bounded: what does not fit is left for a later tick, and the state says so; for wakes,
- * `crowded` says that more were meant than there is room, so that every waiting thread must look. */
+/* A packet's head says where it goes: `to`. The outbox is bounded: packets that do not fit are left for a later tick, and the state
+ * says so. `crowded`: there were more wakes than room, so every waiting thread must look. */
 struct outbox {
     unsigned packets, wakes;
     bool crowded;
@@ -187,7 +217,7 @@ struct outbox {
         uint32_t len;
     } packet[OUTBOX_PACKETS];
     uint32_t wake[OUTBOX_WAKES]; /* requests whose `outcome` has changed */
-    struct undo *undo;           /* of the host's memory; null: nobody needs it */
+    struct undo *undo;           /* of the host's memory; null: not needed */
     const char *memory;          /* of the host, which begins on a line */
     _Alignas(8) uint8_t bytes[OUTBOX_BYTES];
 };
@@ -241,7 +271,7 @@ static inline void outbox_wake(struct outbox *o, uint32_t request)
 
 struct packet_ask {
     uint32_t request;
-    uint32_t thread; /* that waits for it, and by whom it is held then: its own number in the session; 0: none (deadlocks) */
+    uint32_t thread; /* that waits for it and holds it then: its own number in the session; 0: none (deadlocks) */
     uint16_t port;   /* where the answer should come: the process's own */
     uint16_t tenant;
     uint8_t priority;  /* 0 is the highest */
@@ -259,23 +289,24 @@ struct packet_answer {
     uint64_t token;
 };
 
-/* What a request has or wants, for people and their tools. */
+/* What a request holds or waits for, for inspection. */
 struct packet_claim {
     uint64_t index, token; /* token: of what it holds */
     enum pawl_mode mode;
     bool holds; /* else it waits */
 };
 
-/* Who decided on the grants that a host's requests got. */
+/* Which part of the rack decided the grants that a host's requests got. */
 struct packet_grants {
     uint64_t by_switch, by_agent, by_server, local; /* local: without a packet; by_agent: by one of another host */
 };
 
-/* Why packets were dropped: counted by everybody who takes some in. */
+/* Why packets were dropped: counted by every part that receives packets. */
 struct packet_drops {
-    uint64_t bad;   /* short, wrong version, unknown type, out of range */
-    uint64_t alien; /* another space, or from a machine that does not exist */
-    uint64_t stale; /* from another life, of a request that has ended, or doubled */
+    uint64_t bad;        /* short, unknown type, out of range */
+    uint64_t alien;      /* another space, or from a machine that does not exist */
+    uint64_t stale;      /* from another life, of a request that has ended, or doubled */
+    uint64_t unreadable; /* another version, or features that this build does not know */
 };
 
 enum { PACKET_DONE = 0, PACKET_WAIT = 1 };
@@ -292,26 +323,27 @@ struct packet_design {
     int (*acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
     int (*convert)(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out); /* null: not offered */
 
-    /* Before `convert`: the thread that waits for it, and from now on has it. Null: of no interest. */
+    /* Before `convert`: the thread that waits for the conversion, and has the hold from now on. Null: the design does not need
+     * it. */
     void (*thread)(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out);
 
-    /* Not wanted any more, at a deadline or cancelled. PACKET_DONE: the outcome is there (out of it, or granted just before);
+    /* The request is given up, at a deadline or cancelled. PACKET_DONE: the outcome is there (given up, or granted just before);
      * PACKET_WAIT: a wake will tell. */
     int (*give_up)(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 
-    /* From now on it is not held. Never waits: what must still be said is said by retransmission, and until it was heard the
-     * request is not idle. -PAWL_ENOTOWNER if it was not held. */
+    /* Ends the hold. Never waits: the release is retransmitted in the background, and the request is not idle until it was
+     * acknowledged. -PAWL_ENOTOWNER if it was not held. */
     int (*release)(void *host, uint32_t request, uint64_t now, struct outbox *out);
 
-    /* Has the lock's data server do something under what the request holds; its outcome is then that of this, and the hold stays.
-     * What it said, after an outcome of 0, here and of `acquire` with bytes: once. -PAWL_ELIMIT: too much of it at once; -EMSGSIZE.
-     * Null: not offered. */
+    /* `call` has the lock's data server do something under the request's hold. The request's outcome is then that of the call, and
+     * the hold stays. `reply` gives the server's reply, once, after an outcome of 0 of `call` or of `acquire` with bytes.
+     * -PAWL_ELIMIT: too many calls at once; -EMSGSIZE. Null: not offered. */
     int (*call)(void *host, uint32_t request, const void *bytes, uint32_t len, uint64_t now, struct outbox *out);
     int (*reply)(void *host, uint32_t request, void *reply, uint32_t room, uint32_t *len, struct outbox *out);
 
-    /* The short way, if there is one: without packets, and without the undo log. -EAGAIN: not this time, nothing was changed, go
-     * the other way. The outcome of the first comes at once. A process that dies inside of it is recovered from by `local_recover`,
-     * which can itself be interrupted and repeated. Null: not offered. */
+    /* The short way, if there is one: without packets, and without the undo log. -EAGAIN: not possible now, nothing was changed;
+     * use the other functions. The outcome of `local_acquire` comes at once. `local_recover` repairs the memory after a process
+     * died in one of these; it can itself be interrupted and repeated. Null: not offered. */
     int (*local_acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out);
     int (*local_release)(void *host, uint32_t request, uint64_t now);
     void (*local_recover)(void *host);
@@ -331,18 +363,23 @@ struct packet_design {
     /* The switch has started anew and should be asked for a lease now. Null: the design does nothing then. */
     void (*rouse)(void *host, uint64_t now, struct outbox *out);
 
+    /* Asks for all leases now, before they are due. */
+    void (*renew)(void *host, uint64_t now, struct outbox *out);
+
     /* Until when what the session holds is certainly its own, as far as the design knows: UINT64_MAX without bound, 0 if something
      * is lost already. Then the session is to be ended. */
+    /* Until when the session's holds are certainly valid, as far as the design knows. UINT64_MAX: no bound; 0: a hold is lost
+     * already, and the session must be ended. */
     uint64_t (*expiry)(const void *host, uint32_t session);
 
     /* Of a host in several racks: in which of them it has a lease, a bit each. Null: it knows one switch only. */
     uint32_t (*racks)(const void *host, uint64_t now);
 
-    /* The process has ended, or the session's lease: costs its own holds and waits, nothing else. The session's number can be used
-     * anew; its requests when they are idle. */
+    /* The process has ended, or the session's lease. Ends the session's holds and waits, and nothing else. The session's number can
+     * be reused at once, its requests when they are idle. */
     void (*session_dead)(void *host, uint32_t session, uint64_t now, struct outbox *out);
 
-    /* The host goes, and nothing of it is held: what is left of it elsewhere is anybody's at once. Null: nothing is. */
+    /* The host leaves, and holds nothing: what other parts keep for it is free at once. Null: they keep nothing. */
     void (*leave)(void *host, uint64_t now, struct outbox *out);
 
     const struct packet_drops *(*host_drops)(const void *host);
@@ -351,24 +388,24 @@ struct packet_design {
     /* ---- a switch; null: the design needs none, packets go their way ---- */
     uint64_t (*switch_bytes)(const struct rack_config *config);
     void (*switch_init)(void *state, const struct rack_config *config, uint32_t life, uint64_t now);
-    /* Of all machines only these can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
+    /* Only these machines can hold anything from a former life: bit m of word m / 64. Null: it waits for all. */
     void (*switch_expect)(void *state, const uint64_t *machines, unsigned words);
     /* Locks are divided anew. A switch that gets or loses shards by that is started anew, with a higher life, the
      * losing ones first. Null: the design knows one switch only. */
     void (*switch_rules)(void *state, const struct rack_rules *rules);
-    /* Looks for a machine in the locks, a part of them at each call; what is left of one whose lease is over goes. How many named
-     * it, once it has seen all; UINT64_MAX before. Null: none is ever named. */
+    /* Searches the locks for a machine, a part of them at each call, and removes it where its lease is over. Returns how many locks
+     * named it once it has seen all, and UINT64_MAX before. Null: locks never name machines. */
     uint64_t (*switch_scan)(void *state, uint16_t machine, uint64_t now, struct outbox *out);
-    /* A packet of this family and space passes. What leaves is in the outbox, the packet itself included if it goes on. */
+    /* A packet of this family and space passes. Packets that leave are in the outbox, this one included if it goes on. */
     void (*switch_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*switch_tick)(void *state, uint64_t now, struct outbox *out); /* null: has no time of its own */
     void (*switch_number)(void *state, uint16_t number);                    /* after switch_init; null: there is no more than one */
-    /* Something that it depends on has lost its memory: it is to begin anew, with a higher life, as if it had lost its own. Null:
-     * it never has to. */
+    /* Whether a part that it depends on has lost its memory. Then the switch must start anew, with a higher life, as if it had lost
+     * its own. Null: it never has to. */
     bool (*switch_stale)(const void *state);
     uint64_t (*switch_moves)(const void *state); /* of locks between switch and servers, so far; null: not counted */
 
-    /* ---- the steward, who says which switch and servers decide; null: the design needs none ---- */
+    /* ---- the steward, which says which switch and servers decide; null: the design needs none ---- */
     uint64_t (*steward_bytes)(const struct rack_config *config);
     void (*steward_init)(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now);
     void (*steward_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out); /* answers its sender */
@@ -376,7 +413,7 @@ struct packet_design {
 
     /* ---- a lock server; null: the design needs none ---- */
     uint64_t (*server_bytes)(const struct rack_config *config);
-    /* life: larger every time its state was lost. Unless it is fresh, it must wait out what was granted before. */
+    /* life: larger every time its state was lost. Unless it is fresh, it must wait until earlier grants have ended. */
     void (*server_init)(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now);
     void (*server_packet)(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*server_tick)(void *server, uint64_t now, struct outbox *out);
@@ -386,16 +423,15 @@ struct packet_design {
     /* Whether a server sends the packet in the name of a host, whose address it does not come from. Null: none does. */
     bool (*relayed)(const void *data, uint32_t len);
 
-    bool
-        full_queues; /* who waits may be behind all who hold the lock, readers behind readers: there was no more room beside them */
-    bool divides;    /* locks are divided among several switches, for good */
-    bool on_hosts;   /* the lock servers run on the clients' machines */
-    bool spills;     /* servers have the locks for which the switch has no room; without config.servers it has room for all. What
-                      * they send to hosts goes by way of the switch */
-    uint64_t options;                                              /* into every config of it */
+    bool full_queues; /* a waiter may be behind all holders, a reader behind readers: the queue had no more room */
+    bool divides;     /* locks are divided among several switches, for good */
+    bool on_hosts;    /* the lock servers run on the clients' machines */
+    bool spills;      /* servers have the locks for which the switch has no room; without config.servers it has room for all. Their
+                         packets to hosts go by way of the switch */
+    uint64_t options; /* into every config of it */
     uint64_t (*tune)(uint64_t options, const struct knobs *knobs); /* the options with what the knobs say; null: it has no knobs */
     uint64_t draws; /* bits of the options that a campaign sets or not, by its seed: policies */
-    uint64_t ranks; /* with all of these its clients have priorities; 0: never */
+    uint64_t ranks; /* if all of these bits are set, its clients have priorities; 0: never */
 };
 
 /* The options with what the knobs say; of null, unchanged. */
@@ -410,12 +446,17 @@ static inline bool packet_divides(const struct packet_design *d)
     return d->switch_rules || d->divides;
 }
 
-/* Whether a packet has a head of this version, family and space, and comes from a machine that can exist. Counts it if not. */
+/* Whether a packet has a head that this build reads, of this family and space, and comes from a machine that can exist. Counts it
+ * if not. */
 static inline const struct packet_head *packet_check(const void *data, uint32_t len, uint8_t family, const struct rack_config *c,
                                                      struct packet_drops *drops)
 {
     const struct packet_head *h = data;
-    if (len < sizeof *h || len > PACKET_MAX || h->version != PACKET_VERSION || h->head_len != sizeof *h || h->family != family) {
+    if (len >= sizeof *h && !packet_readable(h)) {
+        drops->unreadable++;
+        return NULL;
+    }
+    if (len < sizeof *h || len > PACKET_MAX || h->family != family) {
         drops->bad++;
         return NULL;
     }

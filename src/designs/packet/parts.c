@@ -169,6 +169,12 @@ void parts_rouse(void *host, uint64_t now, struct outbox *out)
         design_of(host)->rouse(parts_part(host, d), now, out);
 }
 
+void parts_renew(void *host, uint64_t now, struct outbox *out)
+{
+    for (unsigned d = 0; d < parts(host); d++)
+        design_of(host)->renew(parts_part(host, d), now, out);
+}
+
 struct packet_grants parts_host_grants(const void *host)
 {
     struct packet_grants sum = {0};

@@ -66,6 +66,7 @@ void parts_leave(void *host, uint64_t now, struct outbox *out);
 void parts_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t parts_tick(void *host, uint64_t now, struct outbox *out);
 void parts_rouse(void *host, uint64_t now, struct outbox *out);
+void parts_renew(void *host, uint64_t now, struct outbox *out);
 uint64_t parts_expiry(const void *host, uint32_t session);
 void parts_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
 const struct packet_drops *parts_host_drops(const void *host);
@@ -73,7 +74,7 @@ struct packet_grants parts_host_grants(const void *host);
 
 #define PARTS_PACKETS                                                                                                              \
     .acquire = parts_acquire, .give_up = parts_give_up, .release = parts_release, .outcome = parts_outcome, .idle = parts_idle,    \
-    .holds = parts_holds, .claim = parts_claim, .tick = parts_tick, .expiry = parts_expiry, .session_dead = parts_session_dead,    \
-    .host_drops = parts_host_drops, .thread = parts_thread
+    .holds = parts_holds, .claim = parts_claim, .tick = parts_tick, .renew = parts_renew, .expiry = parts_expiry,                  \
+    .session_dead = parts_session_dead, .host_drops = parts_host_drops, .thread = parts_thread
 
 #endif

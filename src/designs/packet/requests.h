@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the sessions of a host ask for, hold and wait for, in designs whose granters answer by packet: a table of requests,
- * sent again until they are answered, and the host's leases at the granters. The design says what is sent to which, and what an
- * answer means. */
+/* The requests of a host's sessions in designs whose granters answer by packet: a table of requests, retransmitted until they are
+ * answered, and the host's leases at the granters. The design says which packets go to which granter, and what an answer means. */
 #ifndef PAWL_DESIGNS_PACKET_REQUESTS_H
 #define PAWL_DESIGNS_PACKET_REQUESTS_H
 
@@ -18,9 +17,9 @@ enum request_state {
     REQUEST_CONVERTING, /* held in the old mode */
     REQUEST_STAYING,    /* the same, but given up */
     REQUEST_CALLING,    /* held; its data server is to do something */
-    REQUEST_VOIDING,    /* given up, not held: whether its data server did it is to be known */
-    REQUEST_RELEASING,  /* not held any more; that is to be heard */
-    REQUEST_QUITTING,   /* given up, where that is something else: it may be in a queue, granted, or nowhere */
+    REQUEST_VOIDING,    /* given up, not held: waits to learn whether its data server did the call */
+    REQUEST_RELEASING,  /* not held any more; waits for the acknowledgement */
+    REQUEST_QUITTING,   /* given up, in designs in which that differs from a release: it may be in a queue, granted, or nowhere */
 };
 
 struct request {
@@ -31,7 +30,7 @@ struct request {
     uint32_t ticket;     /* by which its granter knows it, beside the nonce */
     uint32_t step;       /* conversions so far */
     uint32_t thread;     /* that waits for it, and has it then; 0: none */
-    uint32_t call;       /* what its data server is to do, + 1; 0: nothing */
+    uint32_t call;       /* number of its call to the data server, + 1; 0: none */
     int32_t result;
     int32_t why; /* of giving up */
     uint16_t port, tenant, granter;
@@ -39,12 +38,13 @@ struct request {
     uint8_t sent;   /* how often, up to a bound */
     uint8_t moving; /* how often a try met a lock on the move */
     bool try;
+    bool doubt; /* asked under another nonce, and the former one may have been granted, too: it is given back when that is heard */
 };
 
 struct lease {
     uint64_t until_ns; /* 0: none */
     uint64_t next_ns;  /* when to ask for more */
-    uint64_t slots;    /* of a server: whose locks it has, as it said; a bit each */
+    uint64_t slots;    /* of a server: the slots whose locks it has, as it said; a bit each */
     uint32_t life;     /* of its granter, the latest heard of */
     uint16_t port;     /* of a switch: the active one, as far as is known */
     uint8_t asked;     /* how often without an answer */
@@ -52,7 +52,7 @@ struct lease {
 
 /* A host's memory begins with this; behind it are the design's own things, if any, and then the requests. */
 struct requests {
-    struct { /* what almost every event changes */
+    struct { /* the fields that almost every event changes */
         struct packet_drops drops;
         uint64_t serial;               /* of the latest nonce */
         uint32_t pending;              /* first that waits for an answer; request + 1 */
@@ -74,7 +74,7 @@ uint64_t requests_bytes(const struct rack_config *c, unsigned granters);
 void requests_init(struct requests *t, const struct rack_config *c, unsigned granters, uint16_t machine,
                    uint32_t life); /* zeroed */
 
-/* The design's own functions, if these are all there is to say. */
+/* Functions of the table in packet.h, for designs that need no others. */
 const struct packet_drops *requests_drops(const void *host);
 int requests_outcome(const void *host, uint32_t request, struct packet_answer *out);
 bool requests_idle(const void *host, uint32_t request);
@@ -122,7 +122,7 @@ static inline void requests_touch(struct requests *t, struct outbox *out)
 /* The only way from one state to another: keeps the list of those that wait for an answer, and the counts. */
 void request_become(struct requests *t, struct request *r, enum request_state state, struct outbox *out);
 
-/* When to send again, should no answer come; and that it was sent. */
+/* Notes that the request was sent, and when to retransmit it. */
 static inline void request_pause(const struct requests *t, struct request *r, uint64_t now, struct outbox *out)
 {
     outbox_touch(out, r, sizeof *r);
@@ -135,7 +135,7 @@ static inline void request_count(struct request *r)
         r->sent++;
 }
 
-/* It has an outcome. */
+/* Gives the request its outcome. */
 static inline void request_settle(struct requests *t, struct request *r, int result, struct outbox *out)
 {
     outbox_touch(out, r, sizeof *r);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What variants of shiftlock do wrongly on purpose (dataplane/mistake.h). */
+/* Mistakes of variants of shiftlock, on purpose (dataplane/mistake.h). */
 #ifndef PAWL_DESIGNS_SHIFTLOCK_MISTAKES_H
 #define PAWL_DESIGNS_SHIFTLOCK_MISTAKES_H
 

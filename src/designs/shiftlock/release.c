@@ -304,7 +304,7 @@ static int find_successor(const struct seat *seat, const struct hold *h, struct 
 }
 
 /* One attempt: frees the lock if no writer is known behind us (lines 5 to 12), else hands it over (lines 15 to 23). RELEASED; 0: *e
- * is the entry for another attempt; SHIFT_AGAIN or an error: what has become of the lock is in doubt. */
+ * is the entry for another attempt; SHIFT_AGAIN or an error: the outcome is unknown. */
 static int free_or_hand_over(const struct seat *seat, const struct hold *h, struct shift_entry *e, uint64_t mine,
                              struct shift_run run)
 {

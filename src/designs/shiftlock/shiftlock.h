@@ -129,7 +129,7 @@ static inline bool shift_recounting(struct shift_entry e)
     return e.era & 1;
 }
 
-/* What RelCnt must be after a hold that began at `mine`, if it was `seen`: no later token is the same. */
+/* The value of RelCnt after a hold that began at `mine`, if it was `seen`: no later token is the same. */
 static inline uint64_t shift_rel_after(const struct shift_form *f, uint64_t seen, uint64_t mine)
 {
     return shift_rel_add(f, shift_rel_reached(f, seen, mine) ? seen : mine, 1);
@@ -153,7 +153,7 @@ int shift_cas(const struct seat *seat, uint64_t index, struct shift_entry compar
               unsigned swapped, struct shift_entry *old);
 bool shift_matches(struct shift_entry a, struct shift_entry b, unsigned fields);
 
-/* Reads an entry in two parts. What was read first is not newer than what was read second (128-bit READs are not atomic). */
+/* Reads an entry in two parts. The first part is not newer than the second (128-bit READs are not atomic). */
 int shift_look_rel_first(const struct seat *seat, uint64_t index, struct shift_entry *out);
 int shift_look_rel_last(const struct seat *seat, uint64_t index, struct shift_entry *out);
 
@@ -214,7 +214,7 @@ struct shift_desc {
 };
 static_assert(sizeof(struct shift_desc) == 2 * CACHE_LINE, "descriptors do not share lines");
 
-/* Where the descriptor of a writer in the queue is; `again`: what we remember of it was of no use. */
+/* Where the descriptor of a writer in the queue is; `again`: the remembered address was wrong. */
 int shift_find_desc(const struct seat *seat, uint32_t name, bool again, fab_addr *out);
 
 /* Leaves a note, and wakes the client that waits for it. */

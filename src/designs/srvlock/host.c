@@ -30,7 +30,7 @@ static struct srv_packet *packet_to(struct requests *h, unsigned server, enum sr
     return p;
 }
 
-/* What the request's state has to say to the server; and when again, should no answer come. */
+/* Sends the packet that the request's state demands, and sets the time to retransmit it. */
 static void say(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
     static const uint8_t types[] = {[REQUEST_ASKING] = SRV_ACQUIRE,
@@ -215,6 +215,11 @@ static void retry(struct requests *h, struct request *r, uint64_t now, struct ou
 {
     if (r->next_ns <= now)
         say(h, r, now, out);
+}
+
+void srv_renew(void *host, uint64_t now, struct outbox *out)
+{
+    granters_renew(host, &ops, now, out);
 }
 
 uint64_t srv_tick(void *host, uint64_t now, struct outbox *out)

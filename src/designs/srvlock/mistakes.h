@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What variants of srvlock do wrongly on purpose (dataplane/mistake.h). */
+/* Mistakes of variants of srvlock, on purpose (dataplane/mistake.h). */
 #ifndef PAWL_DESIGNS_SRVLOCK_MISTAKES_H
 #define PAWL_DESIGNS_SRVLOCK_MISTAKES_H
 

@@ -50,13 +50,12 @@ struct srv_packet {
     uint64_t token;
     uint64_t stamp; /* LEASE: the host's clock when it asked; LEASED repeats it */
 };
-_Static_assert(sizeof(struct srv_packet) == 64, "no padding");
+_Static_assert(sizeof(struct srv_packet) == 72, "no padding");
 
 static inline void srv_head(struct srv_packet *p, const struct rack_config *c, enum srv_type type, uint32_t life, struct place from,
                             struct place to)
 {
     p->head = (struct packet_head){.version = PACKET_VERSION,
-                                   .head_len = sizeof p->head,
                                    .family = PACKET_SERVER,
                                    .type = (uint8_t)type,
                                    .space = c->space,
@@ -100,6 +99,7 @@ int srv_give_up(void *host, uint32_t request, int why, uint64_t now, struct outb
 int srv_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
 void srv_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t srv_tick(void *host, uint64_t now, struct outbox *out);
+void srv_renew(void *host, uint64_t now, struct outbox *out);
 uint64_t srv_expiry(const void *host, uint32_t session);
 void srv_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
 
@@ -114,8 +114,8 @@ const struct packet_drops *srv_server_drops(const void *server);
 #define SRV_HOST                                                                                                                   \
     .family = PACKET_SERVER, .host_bytes = srv_host_bytes, .host_init = srv_host_init, .acquire = srv_acquire,                     \
     .convert = srv_convert, .give_up = srv_give_up, .release = srv_release, .outcome = requests_outcome, .idle = requests_idle,    \
-    .holds = requests_hold, .claim = requests_claim, .packet = srv_packet, .tick = srv_tick, .expiry = srv_expiry,                 \
-    .session_dead = srv_session_dead, .host_drops = requests_drops
+    .holds = requests_hold, .claim = requests_claim, .packet = srv_packet, .tick = srv_tick, .renew = srv_renew,                   \
+    .expiry = srv_expiry, .session_dead = srv_session_dead, .host_drops = requests_drops
 
 #define SRV_SERVER                                                                                                                 \
     .server_bytes = srv_server_bytes, .server_init = srv_server_init, .server_packet = srv_server_packet,                          \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the baselines show beside their tables. */
+/* The tables of the baselines, and the functions and limits that the workbench shares. */
 #ifndef PAWL_WORKBENCH_BASELINES_BASELINES_H
 #define PAWL_WORKBENCH_BASELINES_BASELINES_H
 

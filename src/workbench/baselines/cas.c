@@ -21,7 +21,7 @@ static int cas_acquire(const struct seat *seat, struct hold *h, uint64_t deadlin
     fab_addr addr = space_lock_addr(seat->space, h->index);
     uint64_t old, pause = seat->space->knobs.value[BACKOFF_MIN_NS];
     bool first = true;
-    int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
+    int rc = hold_publish(seat, h, RECORD_TRY_X); /* so that inspection shows the holder */
     for (;;) {
         if (rc)
             return rc;

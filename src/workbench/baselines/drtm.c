@@ -2,12 +2,12 @@
 /* DrTM's lock (Wei et al., SOSP'15), as ShiftLock (4.1) compares with: one word, moved by compare-and-swap, that is free, or names
  * the writer, or says until when readers may read. A reader that finds a lease which still runs shares it without changing
  * anything; if it has run out the reader begins another. Readers do not release: their hold ends when the lease does, whether or
- * not they are done (`ends`), and a release after that says -PAWL_ENOTOWNER. Who wants to write waits for the end of the lease.
+ * not they are done (`ends`), and a release after that returns -PAWL_ENOTOWNER. A writer waits for the end of the lease.
  *
  * Assumes synchronised clocks: those of any two hosts differ by CLOCKS_NS at most (ShiftLock 4.1: PTP, 50 us). Readers leave that
- * much before the end and writers enter that much after it, which is what the original pays for its clocks. Drift that nobody
- * corrects is not tolerated. A lease is not made longer while it runs, so that readers cannot keep a writer out for ever; nothing
- * else is fair here. No recovery: a writer that dies keeps the lock. */
+ * much before the end and writers enter that much after it, which is what the original pays for its clocks. Clocks that drift
+ * without correction are not tolerated. A lease is not extended while it runs, so readers cannot keep a writer out for ever; there
+ * is no other fairness. No recovery: a writer that dies keeps the lock. */
 #include "workbench/baselines/baselines.h"
 #include "workbench/baselines/owned.h"
 
@@ -30,20 +30,20 @@ static uint64_t name_of(const struct seat *seat, const struct hold *h)
     return WRITER | owned_name(seat, h);
 }
 
-/* Nobody reads by that lease any more, by whatever clock. True of a free lock, too. */
+/* The lease has ended by the clock of every host. True of a free lock, too. */
 static bool is_over(uint64_t word, uint64_t now)
 {
     return !(word & WRITER) && now > add_saturating(word, CLOCKS_NS);
 }
 
-/* Whether readers may still begin by it. */
+/* Whether enough of the lease is left for another reader. */
 static bool is_shareable(uint64_t word, uint64_t now)
 {
     return !(word & WRITER) && now + USE_NS + CLOCKS_NS < word;
 }
 
-/* A compare-and-swap that, should the connection break, reads what became of it. *word is what is there now, and whether that is
- * what we wanted the caller sees: names are unlike each other, and one lease is as good as another with the same end. */
+/* A compare-and-swap. If the connection breaks, reads the word to learn the outcome. *word is the word's value now, and the caller
+ * compares it with the value that it wanted: each name is unique, and leases with the same end are equally good. */
 static int move(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *word)
 {
     int rc = fab_cas64(seat->ep, addr, expect, desired, word);
@@ -54,7 +54,7 @@ static int move(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_
     return rc;
 }
 
-/* Until a lease that keeps us out is over, or for a while that doubles if a writer does. */
+/* Waits until the readers' lease is over. For a writer, waits for a pause that doubles each time. */
 static int wait_turn(const struct seat *seat, uint64_t word, uint64_t *pause_ns, uint64_t deadline)
 {
     uint64_t now = world_now(seat->world), until;
@@ -75,8 +75,8 @@ static int drtm_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
     fab_addr addr = space_lock_addr(seat->space, h->index);
     bool shared = h->mode == PAWL_SHARED;
     uint64_t word = 0, pause_ns = PAUSE_MIN_NS;
-    int rc = hold_publish(seat, h, baseline_state(h)); /* for people to see who holds what */
-    while (!rc) {                                      /* the first time round as if it were free */
+    int rc = hold_publish(seat, h, baseline_state(h)); /* so that inspection shows the holder */
+    while (!rc) {                                      /* begins as if the lock were free */
         uint64_t now = world_now(seat->world);
         if (shared ? is_shareable(word, now) : word == name_of(seat, h)) {
             h->token = shared ? word : 0; /* not a fencing token: the end of the lease */
@@ -93,7 +93,7 @@ static int drtm_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
     return rc;
 }
 
-/* By its own clock a reader leaves before anybody's clock says that the lease is over. */
+/* A reader leaves, by its own clock, before the lease is over by any host's clock. */
 static uint64_t drtm_ends(const struct hold *h)
 {
     return h->mode == PAWL_SHARED ? h->token - CLOCKS_NS : DEADLINE_NEVER;
@@ -129,7 +129,7 @@ static int drtm_peek(const struct seat *seat, uint64_t index, struct lock_view *
     if (word & WRITER)
         *out = (struct lock_view){.mode = PAWL_EXCLUSIVE, .owner = owned_slot(word)};
     else if (!is_over(word, world_now(seat->world)))
-        *out = (struct lock_view){.mode = PAWL_SHARED, .readers = 1}; /* or any number: nobody counts them */
+        *out = (struct lock_view){.mode = PAWL_SHARED, .readers = 1}; /* or more: readers are not counted */
     return 0;
 }
 

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DSLR (Yoon et al., SIGMOD'18), as ShiftLock (4.1) compares with: Lamport's bakery in one word, four counters of 16 bits moved by
  * fetch-and-add. maxX and maxS are the next tickets of writers and readers, nX and nS count those that have left. A writer waits
- * until all before it have left, a reader until all writers before it have; they look again after a time in proportion to how many
- * are before them.
+ * until all clients ahead of it have left, a reader until all writers ahead of it have. Both read the word again after a time in
+ * proportion to the number of clients ahead.
  *
- * Leases: whoever waits and sees nothing move looks whether anybody living holds the lock, and if nobody does has the word start
- * anew. The original moves the counters past whoever has overstayed, by compare-and-swap; but a release that comes after that is
- * the same fetch-and-add as the one that is due, and a ticket whose fetch-and-add had no answer is nobody's. So here the word is
- * marked: who draws then gets no ticket, who waits has its ticket no more; and when every living client's record says what it
- * certainly is (census.h) and the lost are shut out, one compare-and-swap begins anew with exactly the living holders.
+ * Leases: a waiter that sees the counters stand still checks whether a live client holds the lock. If none does, the waiter has the
+ * word start anew. The original moves the counters past a client that has overstayed its lease, by compare-and-swap. But the late
+ * release of that client is the same fetch-and-add as the release that is due, and a ticket whose fetch-and-add had no answer has
+ * no owner. So here the word is marked. A client that draws from a marked word gets no ticket, and the tickets of waiters are void.
+ * When the record of every live client says for certain whether it holds the lock (census.h), and lost clients are fenced, one
+ * compare-and-swap starts the word anew with exactly the live holders.
  *
- * Counters end at half their range, and then the word starts anew in the same way. The original takes its ticket back by adding -1,
- * which corrupts the word if that has just been reset. Who has a ticket does not leave, so no time-out. */
+ * Counters end at half their range, and then the word starts anew in the same way. The original takes a ticket out of range back by
+ * adding -1, which corrupts a word that has just been reset. A client that has a ticket cannot leave, so there is no time-out. */
 #include "designs/core/census.h"
 #include "designs/core/steps.h"
 #include "workbench/baselines/baselines.h"
@@ -26,7 +27,7 @@ unsigned dslr_count_max = DSLR_COUNT_MAX;
 
 struct dslr_lock {
     uint64_t word; /* maxX 16, maxS 16, nX 16, nS 16 */
-    uint64_t life; /* how often the word has started anew: no count is for another life than the one it was made in */
+    uint64_t life; /* how often the word has started anew: a count is valid only in the life in which it was made */
 };
 
 /* In the session's own memory. */
@@ -36,9 +37,9 @@ struct dslr_desc {
 };
 static_assert(sizeof(struct dslr_desc) == CACHE_LINE, "descriptors do not share lines");
 
-/* A word with maxX from here on starts anew. Clients that find that have added one each, and do not again before it has. */
+/* A word with maxX from here on starts anew. Clients that find it so have added one each, and add no more before it has. */
 #define MARK 0xc000
-static_assert(MARK > DSLR_COUNT_MAX + SLOTS_MAX, "who draws out of range does not reach the mark");
+static_assert(MARK > DSLR_COUNT_MAX + SLOTS_MAX, "clients that draw out of range do not reach the mark");
 
 static bool is_marked(uint64_t w)
 {
@@ -73,8 +74,8 @@ static enum record_state held(enum pawl_mode mode)
 
 /* ---- starting anew ---- */
 
-/* Marks the word. One that is marked changes all the same: a count that is under way, and may have counted somebody who has just
- * died or left, must not stand. */
+/* Marks the word. A word that is marked already is changed, too, so that a count in progress fails: it may include a client that
+ * has died or left since. */
 static int ask_anew(const struct seat *seat, uint64_t index)
 {
     fab_addr addr = word_addr(seat, index);
@@ -90,7 +91,7 @@ static int ask_anew(const struct seat *seat, uint64_t index)
     }
 }
 
-/* This task does not know what has become of its step. */
+/* The outcome of this task's step is unknown. */
 static int doubt(const struct seat *seat, const struct hold *h, enum record_state then)
 {
     int rc = ask_anew(seat, h->index); /* the record says "may" */
@@ -112,7 +113,7 @@ static int read_life_first(const struct seat *seat, fab_addr addr, uint64_t *lif
     return fab_batch(seat->ep, ops, countof(ops));
 }
 
-/* 0 once the word is not marked; -PAWL_EHELD if it still is and we do not wait. Our own record is settled. */
+/* 0 once the word is not marked; -PAWL_EHELD if it still is and the caller does not wait. The caller's own record is certain. */
 static int start_anew(const struct seat *seat, uint64_t index, uint64_t deadline)
 {
     fab_addr addr = word_addr(seat, index);
@@ -139,7 +140,8 @@ static int start_anew(const struct seat *seat, uint64_t index, uint64_t deadline
     }
 }
 
-/* Whether anybody living has to do with the lock. `still`: nothing has moved for a while, so those who wait do not count. */
+/* Marks the word if no live client has to do with the lock. `still`: the counters have stood still for a while, so sessions in the
+ * middle of a step are taken for waiters and do not count. */
 static int check_holders(const struct seat *seat, uint64_t index, bool still)
 {
     struct census c;
@@ -149,7 +151,7 @@ static int check_holders(const struct seat *seat, uint64_t index, bool still)
 
 /* ---- acquiring ---- */
 
-/* Draws, if that is at once a hold. */
+/* Draws a ticket only if it is a hold at once. */
 static int draw_if_free(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = word_addr(seat, h->index);
@@ -222,12 +224,12 @@ static int dslr_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
         int rc = enter(seat, h, deadline);
         if (!rc)
             rc = hold_publish(seat, h, held(h->mode));
-        if (!rc) /* whoever was stopped in between finds out here, and leaves the lock to others */
+        if (!rc) /* a session that was stopped and lost in between finds out here, and leaves the lock to others */
             return seat_lives(seat) ? 0 : -PAWL_ELOST;
         bool held_by_nobody = rc == -PAWL_EHELD && !looked_after;
         if (rc == AGAIN || held_by_nobody) {
             int why = rc;
-            rc = hold_publish(seat, h, RECORD_WAIT); /* whoever counts must not wait for us */
+            rc = hold_publish(seat, h, RECORD_WAIT); /* a client that counts must not wait for this record */
             if (!rc && held_by_nobody)
                 rc = seat_retry(seat, check_holders(seat, h->index, false));
             if (!rc && why == AGAIN && deadline == DEADLINE_TRY) /* at its end, or marked already */
@@ -247,8 +249,8 @@ static int dslr_release(const struct seat *seat, const struct hold *h)
 {
     bool shared = h->mode == PAWL_SHARED;
     uint64_t old;
-    /* Adding twice would let two in: of two that release the same hold only one does. From here on no count completes; whichever
-     * did before saw that we held, so in whatever word we find, we are counted. */
+    /* Adding twice would let two clients in: of two tasks that release the same hold only one does. From here on no count
+     * completes. A count that completed before saw the record "held", so it has counted this hold. */
     int rc = hold_change(seat, h, held(h->mode), shared ? RECORD_LEAVE_S : RECORD_TRY_X);
     if (rc)
         return rc;
@@ -269,7 +271,8 @@ static bool dslr_holds(const struct seat *seat, const struct hold *h)
     return hold_is(seat, h, held(h->mode));
 }
 
-/* What the dead had nobody knows, nor need anybody: whoever wants it finds that nobody living has it. */
+/* The locks of another session need no work: the next client that wants one finds that no live client holds it. For its own slot
+ * the caller marks the locks of its records. */
 static int dslr_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
     int rc = 0;

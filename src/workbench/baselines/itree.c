@@ -5,7 +5,7 @@
 #include "lib/hash.h"
 #include "workbench/baselines/rpc.h"
 
-/* Of the entry with the same number; numbers and 1, 0: none. */
+/* The node of the entry with the same number. Links are numbers of nodes + 1; 0: none. */
 struct node {
     uint32_t left, right;
     uint64_t reach;   /* the largest end in its subtree */
@@ -53,7 +53,7 @@ static void update(const struct rpc_desk *desk, uint32_t at)
     n->reach_x = max_u64(e->mode == PAWL_EXCLUSIVE ? e->end : 0, max_u64(l->reach_x, r->reach_x));
 }
 
-/* What is before `key` to the left, the rest to the right. */
+/* Splits a subtree: nodes before `key` to the left, the rest to the right. */
 static void split(struct rpc_desk *desk, uint32_t at, uint32_t key, uint32_t *left, uint32_t *right)
 {
     if (!at) {
@@ -119,7 +119,7 @@ static uint32_t take_out(struct rpc_desk *desk, uint32_t at, uint32_t me)
     return at;
 }
 
-/* Whether one in this subtree is in the way. */
+/* Whether a node of this subtree conflicts. */
 static bool meets(struct rpc_desk *desk, uint32_t at, const struct rpc_entry *e)
 {
     while (at) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges in a list, by one-sided verbs: the list-based lock of Kogan et al. (EuroSys'20) with its atomic instructions replaced by
- * those of the NIC, "LLD" in Citron's comparison. Who holds stands in a list in the order of the ranges. Who comes walks from the
- * head, a round trip for every node, to the place between the last that ends before it and the first that begins behind it, and
- * puts itself there by compare-and-swap; if somebody is in the way it waits until that one has marked its node as left. Whoever
- * passes a marked node takes it out.
+ * those of the NIC, "LLD" in Citron's comparison. The list has a node for every range that is held, in the order of the ranges. A
+ * client walks from the head, with a round trip for every node, to the place between the last node that ends before its range and
+ * the first that begins behind it. It inserts its own node there by compare-and-swap. If a node overlaps the range, the client
+ * waits until the owner has marked that node as released. A client that passes a marked node unlinks it.
  *
- * What makes that right: ranges in the list never overlap, and a node gets in only between two neighbours that it has seen, both
- * without overlap; one compare-and-swap on the first one's link makes sure that they are neighbours still. Nodes are used again, so
- * a link names the node and its use, and carries the use of the node that it is in: neither a link nor a range is taken for that of
- * another use. A node is used again only when it is out of the list, of which its owner makes sure first.
+ * Why this is correct: ranges in the list never overlap. A node is inserted only between two neighbours that its owner has read,
+ * neither of which overlaps it. One compare-and-swap on the link of the first makes sure that they are still neighbours. Nodes are
+ * reused, so a link names the next node and that node's use, and carries the use of the node that it is in: neither a link nor a
+ * range is taken for that of another use. Before a node is reused, its owner makes sure that it is out of the list.
  *
- * Exclusive only, as the paper's. No tokens, no recovery. */
+ * Exclusive only, as in the paper. No tokens, no recovery. */
 #include "workbench/baselines/baselines.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ static uint64_t number_of(const struct seat *seat, const struct hold *h)
 
 /* ---- walking ---- */
 
-/* Where one stands: the link that was followed, and the node behind it. */
+/* A place in the list: the link that was followed, and the node behind it. */
 struct place {
     fab_addr link_at;
     uint64_t link;
@@ -66,7 +66,8 @@ struct place {
     struct list_node node;
 };
 
-/* Link, range and link again: the same use twice means that they belong together. 1: read; 0: it has another use by now. */
+/* Reads link, range, and link again: if both links have the same use, they and the range belong together. 1: read; 0: the node has
+ * another use by now. */
 static int read_node(const struct seat *seat, struct ref ref, struct list_node *out)
 {
     uint64_t again = 0;
@@ -84,7 +85,7 @@ static int read_node(const struct seat *seat, struct ref ref, struct list_node *
     return use_of(n.link) == ref.use && use_of(again) == ref.use;
 }
 
-/* From the head to the first node that ends behind `unit`, taking out those that are marked. 1: there; 0: begin again. */
+/* Walks from the head to the first node that ends behind `unit`, and unlinks marked nodes. 1: found; 0: begin again. */
 static int walk(const struct seat *seat, uint64_t index, uint64_t unit, struct place *p)
 {
     p->link_at = space_lock_addr(seat->space, index);
@@ -101,7 +102,7 @@ static int walk(const struct seat *seat, uint64_t index, uint64_t unit, struct p
             uint64_t old, past = link_make(use_of(p->link), next_of(p->node.link));
             rc = fab_cas64(seat->ep, p->link_at, p->link, past, &old);
             if (rc || old != p->link)
-                return rc; /* somebody was faster, or the link is in a node that has left: from the beginning */
+                return rc; /* another client was faster, or the link is in a node that was marked: from the beginning */
             p->link = past;
             continue;
         }
@@ -145,15 +146,15 @@ static int read_surely(const struct seat *seat, fab_addr addr, void *to, uint16_
     }
 }
 
-/* For another use: out of the list with the last one, which may have been in another lock's; the link says marked until there is a
- * next one, and by then the range is written. *use is that of the node from now on. */
+/* Prepares the node for another use. First makes sure that it is out of the list of its last use, which may be another lock's. The
+ * link stays marked until the node is inserted, and by then the range is written. *use is that of the node from now on. */
 static int prepare(const struct seat *seat, const struct hold *h, uint64_t *use)
 {
     fab_addr addr = node_addr(seat, number_of(seat, h));
     struct list_node n;
     struct place p;
     int rc = read_surely(seat, addr, &n, sizeof n);
-    if (!rc && n.end) /* whoever gets past it has taken it out */
+    if (!rc && n.end) /* a walk past the node unlinks it */
         rc = walk_surely(seat, n.index, n.start, &p);
     if (rc)
         return rc;
@@ -164,7 +165,7 @@ static int prepare(const struct seat *seat, const struct hold *h, uint64_t *use)
     return rc ? rc : write_surely(seat, addr + offsetof(struct list_node, start), &fresh.start, sizeof fresh - sizeof fresh.link);
 }
 
-/* After a break: are we in the list? 1 or 0. */
+/* After a connection broke: is the node in the list? 1 or 0. */
 static int is_in(const struct seat *seat, const struct hold *h, struct ref me)
 {
     struct place p;
@@ -172,7 +173,7 @@ static int is_in(const struct seat *seat, const struct hold *h, struct ref me)
     return rc ? rc : p.next.number == me.number && p.next.use == me.use;
 }
 
-/* 1: in. */
+/* 1: inserted. */
 static int put_in(const struct seat *seat, const struct hold *h, const struct place *p, struct ref me)
 {
     uint64_t old, mine = link_make(me.use, p->next), to = link_make(use_of(p->link), me);
@@ -216,7 +217,7 @@ static int list_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
     return rc;
 }
 
-/* Marks the node; whoever passes takes it out. Others change the link when they come in behind us. */
+/* Marks the node; a client that passes unlinks it. Other clients change the link when they insert nodes behind this one. */
 static int list_release(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = node_addr(seat, number_of(seat, h));

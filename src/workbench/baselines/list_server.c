@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges in a list, behind messages: the list-based lock of Kogan et al. (EuroSys'20) in a server, "LLC" in Citron's comparison.
- * Holders stand in a list in the order in which they begin; who comes walks from the head to its place. The list is free of locks,
- * so all cores of the server work in it at once. */
+ * Holders stand in a list in the order in which they begin; a request walks from the head to its place. The list is lock-free, so
+ * all cores of the server work in it at once. */
 #include "workbench/baselines/rpc.h"
 
 /* Numbers of entries and 1; 0: none. */

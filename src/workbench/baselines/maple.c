@@ -2,7 +2,7 @@
 /* Ranges in a B-tree of disjoint ranges, behind messages, in the manner of the kernel's maple tree: "MT" in Citron's comparison.
  * Nodes have 16 places; a leaf's are spans of units that are held in the same way, so that ranges which readers share are cut where
  * another begins or ends. One core at a time works in it. A node that has become empty is taken out, but half-empty ones are not
- * joined: what is held comes and goes all the time. */
+ * joined, because ranges come and go all the time. */
 #include "workbench/baselines/rpc.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ struct node {
 };
 
 struct tree {
-    uint32_t root; /* number of a node and 1; 0: nobody holds anything */
+    uint32_t root; /* number of a node and 1; 0: nothing is held */
     uint32_t holders, readers;
     uint32_t unused; /* nodes come after the trees, and are aligned to 8 */
 };
@@ -197,7 +197,8 @@ static void cut_node(struct rpc_desk *desk, struct tree *t, struct path *p, unsi
     desk->visits += 2;
 }
 
-/* What a span reaches into must not be looked for in the next leaf: it starts behind it. */
+/* The border of the next leaf must not lie inside a span: a search for those units would go to the next leaf, and the span starts
+ * before it. */
 static void raise_border(struct rpc_desk *desk, const struct path *p, uint64_t end)
 {
     for (unsigned level = p->depth - 1; level-- > 0;) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MCS lock over a fabric, as ShiftLock (Algorithm 1) and ALock (6) compare with: swap the own descriptor into the tail, link it
- * to the predecessor's, wait for a word in the own memory; the release writes that of the successor. Clients on the lock's own node
- * go through the NIC like all others.
+/* The MCS lock over a fabric, as ShiftLock (Algorithm 1) and ALock (6) compare with: a client swaps its descriptor into the tail,
+ * links it to the predecessor's, and waits for a word in its own memory; the release writes that word of the successor. Clients on
+ * the lock's own node go through the NIC like all others.
  *
- * What the original does not have, this has not: who queues up cannot leave, so no time-out; a swap whose outcome is unknown cannot
- * be made up for, for nobody else knows who the predecessor was; and whoever dies takes the queue with it. */
+ * It has the limits of the original. A client in the queue cannot leave, so there is no time-out. A swap whose outcome is unknown
+ * cannot be repaired, because no other client knows the predecessor. A client that dies stops the queue. */
 #include "workbench/baselines/baselines.h"
 #include "workbench/baselines/queue.h"
 
@@ -24,7 +24,7 @@ static int mcs_acquire(const struct seat *seat, struct hold *h, uint64_t deadlin
 {
     fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
     uint64_t go;
-    int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
+    int rc = hold_publish(seat, h, RECORD_TRY_X); /* so that inspection shows the holder */
     if (!rc)
         rc = queue_join(seat, addr, desc, deadline == DEADLINE_TRY, &go);
     h->token = 0;
@@ -35,7 +35,7 @@ static int mcs_release(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
     uint64_t next = 0;
-    int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_WAIT); /* of two that release the same hold only one does */
+    int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_WAIT); /* of two tasks that release the same hold only one does */
     if (!rc && !seat->space->knobs.value[CAS_FIRST])
         rc = queue_next(seat, desc, &next);
     if (!rc && !next)

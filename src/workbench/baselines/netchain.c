@@ -6,7 +6,7 @@ static const struct packet_design netchain = {NETLOCK_TABLE, .options = NETLOCK_
 
 const struct design design_netchain = {
     .name = "netchain",
-    .summary = "exclusive words in the switch; who finds one taken tries again",
+    .summary = "exclusive words in the switch; a client that finds one taken tries again",
     .kind = DESIGN_BASELINE,
     .features = NETLOCK_FEATURES & ~(DESIGN_SHARED | DESIGN_CONVERT | DESIGN_DEADLOCK | DESIGN_CALLS),
     .substrates = DESIGN_ON_SIM,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel offers on one machine, to compare with: byte-range locks of open file descriptions (fcntl, F_OFD_SETLK), on the
- * segment's own file. A lock belongs to a description, so that two holds of one session are in each other's way only if each has a
- * description of its own: every hold record opens one when it is first used and keeps it.
+/* A reference on one machine: the kernel's byte-range locks of open file descriptions (fcntl, F_OFD_SETLK), on the segment's own
+ * file. A lock belongs to a description, so two holds of one session exclude each other only if each has a description of its own:
+ * every hold record opens one when it is first used and keeps it.
  *
- * The kernel frees what a dead process held, unless a child that it forked still has the descriptions. It keeps all locks of a file
- * in one list, and it has no waiting with a deadline. */
+ * The kernel frees the locks of a dead process, unless a child that it forked still has the descriptions. It keeps all locks of a
+ * file in one list, and it has no wait with a deadline. */
 #include "workbench/baselines/baselines.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ struct descriptions {
 
 static struct descriptions *all;
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static __thread struct descriptions *latest; /* of this thread: what is found is mostly what was found before */
+static __thread struct descriptions *latest; /* of this thread: most lookups are for the same session as the one before */
 
 /* ---- descriptions ---- */
 
@@ -94,8 +94,8 @@ static int fd_of(const struct seat *seat, const struct hold *h)
     return fd;
 }
 
-/* The session has ended: so do its descriptions, and with them its locks. What belongs to it stays allocated, for a thread may have
- * it in mind; it is small. */
+/* The session has ended: so do its descriptions, and with them its locks. The structure stays allocated, because a thread may still
+ * refer to it; it is small. */
 static void close_all(const struct seat *seat)
 {
     struct descriptions *d = find(seat);
@@ -134,7 +134,7 @@ static int ofd_acquire(const struct seat *seat, struct hold *h, uint64_t deadlin
     if (unlikely(fd < 0))
         return fd;
     hold_note_range(seat, h);
-    hold_publish(seat, h, RECORD_WAIT); /* for people to see; the kernel needs no records */
+    hold_publish(seat, h, RECORD_WAIT); /* for inspection only; the kernel needs no records */
     h->token = 0;
     int rc = change(fd, h, h->mode == PAWL_SHARED ? F_RDLCK : F_WRLCK, deadline == DEADLINE_TRY ? F_OFD_SETLK : F_OFD_SETLKW);
     if (likely(!rc))
@@ -199,8 +199,8 @@ const struct design design_ofd = {
 
 /* ---- for benchmarks ---- */
 
-/* All of it at once, and then what is not to be held is unlocked from the end: the kernel then finds it at the front of its list,
- * while one lock after the other would go through all that are there (12 minutes for 100,000). */
+/* Locks the whole span at once, and then unlocks from the end the units that are not to be held: the kernel then finds them at the
+ * front of its list. Taking one lock after the other would walk over all locks that are there (12 minutes for 100,000). */
 int ofd_hold_apart(const struct seat *seat, uint64_t index, uint64_t start, uint64_t stride, uint64_t count, int *fd)
 {
     struct hold h = {.index = index, .start = start, .end = start + (count - 1) * stride + 1};

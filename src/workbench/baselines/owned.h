@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A word that is 0 or names the hold that has the lock, moved by compare-and-swap: what the baselines `cas`, `spin` and `drtm`
- * share. */
+/* A word that is 0 or names the hold that has the lock, changed by compare-and-swap. Shared by the baselines `cas`, `spin` and
+ * `drtm`. */
 #ifndef PAWL_WORKBENCH_BASELINES_OWNED_H
 #define PAWL_WORKBENCH_BASELINES_OWNED_H
 
@@ -21,13 +21,13 @@ struct owned_lock {
     uint64_t unused;
 };
 
-/* One compare-and-swap. 1: ours; else *old is whose it is. */
+/* One compare-and-swap. 1: the caller has the lock; else *old is the name in the word. */
 int owned_try(const struct seat *seat, fab_addr addr, uint64_t name, uint64_t *old);
 
 /* Takes the name out of the word and closes the record. */
 int owned_release(const struct seat *seat, const struct hold *h, uint64_t name);
 
-/* What a word that is 0 or a name looks like. */
+/* The state of a lock whose word is 0 or a name. */
 int owned_peek(const struct seat *seat, uint64_t index, struct lock_view *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the C library offers on one machine, to compare with: a robust process-shared mutex, and a process-shared rwlock, which is
- * here for speed only: it cannot survive the death of a holder. Both belong to the thread that took them. */
+/* References on one machine, of the C library: a robust process-shared mutex, and a process-shared rwlock, which is here for speed
+ * only: it cannot survive the death of a holder. Both belong to the thread that took them. */
 #include "workbench/baselines/baselines.h"
 
 #include <errno.h>

@@ -6,10 +6,10 @@
  * Flat: one level of queue, for the testbeds here have one level of network. The number of counters is settable. One is the
  * default: the 2.95 atomics per cycle that ShiftLock (4.6) measured for half writers are two of a reader and four of a writer,
  * which leaves room for one counter. Read-preferring, as ShiftLock (4.4) found it: a writer waits until there is no reader, and new
- * ones do not wait for it. (The original can bound their number; it is then large.)
+ * readers do not wait for it. (The original can bound their number; it is then large.)
  *
- * What mcs cannot survive this cannot either. A time-out would have to leave the queue, and a fetch-and-add whose outcome is
- * unknown leaves a counter that nobody can put right. */
+ * It tolerates the same faults as `mcs`. A time-out would have to leave the queue, and a fetch-and-add whose outcome is unknown
+ * leaves a counter that no client can correct. */
 #include "workbench/baselines/baselines.h"
 #include "workbench/baselines/queue.h"
 
@@ -53,7 +53,7 @@ static unsigned counter_of(const struct seat *seat)
 static int reader_enter(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     fab_addr addr = counter_addr(seat, h->index, counter_of(seat));
-    int rc = hold_publish(seat, h, RECORD_HELD_S); /* for people to see who holds what */
+    int rc = hold_publish(seat, h, RECORD_HELD_S); /* so that inspection shows the holder */
     while (!rc) {
         uint64_t old, undone;
         rc = fab_faa64(seat->ep, addr, 1, &old);
@@ -72,7 +72,7 @@ static int reader_leave(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = counter_addr(seat, h->index, counter_of(seat));
     uint64_t old;
-    int rc = hold_change(seat, h, RECORD_HELD_S, RECORD_WAIT); /* taken off twice it would let a writer in */
+    int rc = hold_change(seat, h, RECORD_HELD_S, RECORD_WAIT); /* subtracting twice would let a writer in */
     if (!rc)
         rc = fab_faa64(seat->ep, addr, (uint64_t)-1, &old);
     if (rc)
@@ -91,14 +91,14 @@ static int to_readers(const struct seat *seat, uint64_t index, unsigned n)
     int rc = 0;
     for (unsigned i = 0; i < n && !rc; i++) {
         uint64_t old;
-        rc = fab_faa64(seat->ep, counter_addr(seat, index, i), WRITING, &old); /* 2^63 twice is nothing */
+        rc = fab_faa64(seat->ep, counter_addr(seat, index, i), WRITING, &old); /* adding 2^63 again clears the bit */
         assert(rc || old & WRITING);
         fab_wake(seat->ep, counter_addr(seat, index, i), WATCH_WRITING, UINT32_MAX);
     }
     return rc;
 }
 
-/* Moves one counter after the other to "writing", each when it has no readers. Only the head of the queue does. */
+/* Moves one counter after the other to "writing", each when it has no readers. Only the head of the queue does this. */
 static int to_writing(const struct seat *seat, uint64_t index, bool once)
 {
     for (unsigned i = 0; i < rmarw_counters; i++) {
@@ -122,8 +122,8 @@ static int to_writing(const struct seat *seat, uint64_t index, bool once)
     return 0;
 }
 
-/* Lets the next writer go on, if there is one; else the queue is empty. `go` is for it; counters at "writing" go back to the
- * readers first if nobody will take them over. */
+/* Lets the next writer go on with `go`, if there is one; else the queue is empty. If no writer will take over counters at
+ * "writing", they first go back to the readers. */
 static int leave_queue(const struct seat *seat, const struct hold *h, uint64_t go)
 {
     fab_addr tail = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
@@ -144,17 +144,17 @@ static int writer_enter(const struct seat *seat, struct hold *h, uint64_t deadli
 {
     fab_addr tail = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
     bool once = deadline == DEADLINE_TRY;
-    uint64_t go = GO_BEGIN; /* or what the one before says */
+    uint64_t go = GO_BEGIN; /* or the value from the predecessor */
     int rc = hold_publish(seat, h, RECORD_TRY_X);
     if (!rc)
         rc = queue_join(seat, tail, desc, once, &go);
     if (rc)
         return rc;
-    assert(go < GO_ON + WRITERS_MAX); /* then it was the readers' turn */
+    assert(go < GO_ON + WRITERS_MAX); /* from there on it is the readers' turn */
     if (go == GO_BEGIN) {
         rc = to_writing(seat, h->index, once);
         if (rc == -PAWL_EHELD) {
-            int left = leave_queue(seat, h, GO_BEGIN); /* somebody may have come behind us */
+            int left = leave_queue(seat, h, GO_BEGIN); /* a writer may have queued up behind this one */
             return left ? left : rc;
         }
         go = GO_ON;
@@ -165,7 +165,7 @@ static int writer_enter(const struct seat *seat, struct hold *h, uint64_t deadli
 
 static int writer_leave(const struct seat *seat, const struct hold *h)
 {
-    int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_WAIT); /* of two that release the same hold only one does */
+    int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_WAIT); /* of two tasks that release the same hold only one does */
     if (!rc)
         rc = leave_queue(seat, h, h->token + 1);
     if (!rc)

@@ -3,9 +3,9 @@
  * lock servers that NetLock (4.4) has behind its switch; `rpc-retry` is what ShiftLock (4.1) compares with: a request that cannot
  * be granted is refused, and the client tries again after a pause.
  *
- * Messages may be lost, doubled, late or out of order: a client sends its request again until it is answered, the server
- * recognises it. Who gives up says so and waits for the answer, for until then it may be granted. The server keeps everything in
- * memory that nobody else has, and takes nothing from a client that is silent: neither may crash. */
+ * Messages may be lost, doubled, late or out of order: a client retransmits its request until it is answered, and the server
+ * recognises duplicates. A client that gives up sends an end and waits for its answer, because until then the request may be
+ * granted. The server's state lies in its private memory, and a silent client keeps its locks: neither may crash. */
 #include "workbench/baselines/rpc.h"
 #include "workbench/baselines/baselines.h"
 
@@ -17,8 +17,8 @@
 #define PAUSE_MIN_NS (2 * NS_PER_US)    /* rpc-retry: between attempts, as long as cas-backoff's */
 #define PAUSE_MAX_NS (64 * NS_PER_US)
 
-/* All tasks of a session have one mailbox. Who finds another's reply puts it here, on the host of both, in one word so that it is
- * never seen in part. */
+/* All tasks of a session have one mailbox. A task that finds the reply for another task puts it here, in memory of their host, in
+ * one word so that it is never seen in part. */
 struct rpc_desc {
     uint64_t reply; /* serial 20, attempt 16, result 3, mode 2, owner 12, readers 11 */
     uint64_t unused[7];
@@ -59,8 +59,8 @@ static void put_aside(const struct seat *seat, const struct rpc_reply *r)
     fab_local_fence(seat->ep);
 }
 
-/* What is there may be of an earlier request, or for an earlier message of this one; `fits` tells. One that was written over is
- * asked for again. */
+/* The word may belong to an earlier request, or to an earlier message of this one; `fits` tells. If a reply was overwritten, the
+ * request is retransmitted. */
 static bool was_put_aside(const struct seat *seat, struct call *c)
 {
     const struct rpc_id *id = &c->request.id;
@@ -91,8 +91,8 @@ static void name(const struct seat *seat, const struct hold *h, struct call *c)
                                       .end = h->end};
 }
 
-/* A reply to this very request, and of a kind that the request can have: that to an earlier message of it may still be on its way.
- */
+/* Whether the reply is of a kind that answers this message: the reply to an earlier message of the same request may still be in
+ * flight. */
 static bool fits(const struct call *c)
 {
     switch (c->request.op) {
@@ -125,7 +125,7 @@ static int await_reply(const struct seat *seat, struct call *c, uint64_t until)
     }
 }
 
-/* Asks until it is answered. With a deadline the answer may be missing; then nobody knows what the server has made of it. */
+/* Retransmits until there is an answer. With a deadline the answer may be missing; the outcome is then unknown. */
 static int call(const struct seat *seat, struct call *c, enum rpc_op op, uint64_t deadline)
 {
     uint64_t again_ns = AGAIN_MIN_NS;
@@ -139,7 +139,7 @@ static int call(const struct seat *seat, struct call *c, enum rpc_op op, uint64_
             rc = await_reply(seat, c, min_u64(look_at, min_u64(send_at, deadline)));
         }
         if (rc == -ECANCELED && deadline == DEADLINE_NEVER && op == RPC_END)
-            continue; /* has to be done all the same */
+            continue; /* must be done nevertheless */
         if (rc != -ETIMEDOUT)
             return rc;
         if (world_now(seat->world) >= deadline)
@@ -173,7 +173,7 @@ static int announce(const struct seat *seat, struct hold *h)
     h->token = 0; /* not a fencing token: the number of the attempt */
     if (seat->me->ranges)
         hold_note_range(seat, h);
-    return hold_publish(seat, h, baseline_state(h)); /* for people to see who holds what */
+    return hold_publish(seat, h, baseline_state(h)); /* so that inspection shows the holder */
 }
 
 int rpc_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lock servers behind messages: what clients and server say to each other, the clients' side (rpc.c) and the server's desk
- * (rpc_desk.c), at which `rpc` and the range managers of Citron's comparison serve. */
+/* Lock servers behind messages: the messages, the clients' side (rpc.c) and the server's desk (rpc_desk.c), which `rpc` and the
+ * range managers of Citron's comparison share. */
 #ifndef PAWL_WORKBENCH_BASELINES_RPC_H
 #define PAWL_WORKBENCH_BASELINES_RPC_H
 
@@ -74,10 +74,10 @@ struct rpc_entry {
 
 struct rpc_desk;
 
-/* What a server keeps its locks in. It sees holders only; who waits is the desk's affair. */
+/* The data structure of a server's holders. The desk keeps the waiters. */
 struct rpc_store {
     uint64_t (*bytes)(const struct space *space, uint64_t entries);
-    bool (*admits)(struct rpc_desk *desk, const struct rpc_entry *e); /* nobody who holds is in its way */
+    bool (*admits)(struct rpc_desk *desk, const struct rpc_entry *e); /* no holder conflicts with it */
     void (*enter)(struct rpc_desk *desk, struct rpc_entry *e);
     void (*leave)(struct rpc_desk *desk, struct rpc_entry *e);
     void (*look)(struct rpc_desk *desk, uint64_t index, struct rpc_reply *out); /* mode, owner, readers */
@@ -117,7 +117,7 @@ static inline uint32_t rpc_link(const struct rpc_desk *desk, const struct rpc_en
     return (uint32_t)(e - desk->entries) + 1;
 }
 
-/* What the store says of a lock of which it counts the readers, but does not know the writer. */
+/* The view of a lock by a store that counts the readers, but does not know the writer. */
 static inline void rpc_look_at(struct rpc_reply *out, bool held, uint32_t readers)
 {
     out->mode = !held ? 0 : readers ? PAWL_SHARED : PAWL_EXCLUSIVE;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The desk of a lock server: recognises requests that come twice, late or out of order, lets wait who cannot be served, first come,
- * first served among those who are in each other's way. Everything lies in the node's private memory and goes with it. A core waits
- * for its service time and then changes everything at one stroke: what real cores would need among themselves is part of that time,
- * or, where a store says which of its nodes it visits, of the time that those take; only then are the answers sent. */
+/* The desk of a lock server: recognises requests that come twice, late or out of order, and queues requests that cannot be granted.
+ * Among requests that conflict, the first to come is the first served. All state lies in the node's private memory and is lost with
+ * it. A core waits for its service time and then makes all its changes at once. The synchronisation of real cores is part of that
+ * time, or, where a store counts the nodes that it visits, of the time for these visits. The answers are sent afterwards. */
 #include "workbench/baselines/rpc.h"
 
 #include <string.h>
@@ -71,7 +71,7 @@ static bool in_the_way(const struct rpc_entry *a, const struct rpc_entry *b)
     return ranges_overlap(a->start, a->end, b->start, b->end) && (a->mode == PAWL_EXCLUSIVE || b->mode == PAWL_EXCLUSIVE);
 }
 
-/* Nobody who came earlier waits for some of the same. `until` is its own place in the queue; null: behind all. */
+/* No earlier waiter conflicts with it. `until` is its own place in the queue; null: behind all. */
 static bool is_first(const struct rpc_desk *d, const struct rpc_entry *e, const struct rpc_entry *until)
 {
     for (const struct rpc_entry *w = rpc_entry_at(d, d->queues[e->index].head); w && w != until; w = rpc_entry_at(d, w->next))
@@ -108,7 +108,7 @@ static void enter(struct rpc_desk *d, struct rpc_entry *e)
     d->store->enter(d, e);
 }
 
-/* Something has changed for those who wait for some of what `gone` was about. */
+/* Grants waiters that overlap `gone`, which has left. */
 static void let_in(struct rpc_desk *d, const struct rpc_entry *gone)
 {
     struct rpc_waiting *q = &d->queues[gone->index];
@@ -120,7 +120,7 @@ static void let_in(struct rpc_desk *d, const struct rpc_entry *gone)
             enter(d, e);
             answer(d, e, RPC_GRANTED);
         } else if (e->mode == PAWL_EXCLUSIVE && e->start <= gone->start && e->end >= gone->end) {
-            return; /* whoever comes after it waits for it */
+            return; /* later waiters of this range wait for it */
         }
     }
 }
@@ -135,8 +135,8 @@ static void end(struct rpc_desk *d, struct rpc_entry *e)
     let_in(d, e);
 }
 
-/* The first message of a request. Whoever goes on to another has ended the one before it, or was refused; else its session is gone.
- */
+/* The first message of a request. A client begins another request when the one before was ended or refused; otherwise the session
+ * before it is gone. */
 static void begin(struct rpc_desk *d, struct rpc_entry *e, const struct rpc_request *r, uint32_t from)
 {
     if (e->state != RPC_ENTRY_ENDED)
@@ -157,7 +157,7 @@ static void request(struct rpc_desk *d, const struct rpc_request *r, uint32_t fr
     struct rpc_entry *e = &d->entries[(uint64_t)r->id.slot * d->space->record_count + r->id.record];
     int by = compare(&r->id, &e->id);
     if (by < 0)
-        return; /* late: nobody waits for an answer */
+        return; /* late: the client does not wait for an answer any more */
     if (by > 0)
         begin(d, e, r, from);
     else if (r->op == RPC_END && e->state != RPC_ENTRY_ENDED)
@@ -188,7 +188,7 @@ static bool is_sound(const struct space *space, const struct rpc_request *r, uin
 
 #define CALIBRATION 32 /* accesses, of which the mean is taken */
 
-/* What an access to memory costs that other cores use, too. */
+/* The cost of an access to memory that other cores use, too. */
 static uint64_t visit_ns(const struct seat *seat)
 {
     uint64_t begin_ns = world_now(seat->world);
@@ -197,8 +197,8 @@ static uint64_t visit_ns(const struct seat *seat)
     return (world_now(seat->world) - begin_ns) / CALIBRATION;
 }
 
-/* Everything was changed at one stroke; the answers are sent when a core would have been through with it. Where only one core at a
- * time works, it begins when the one before it is done. */
+/* All changes were made at once; the answers are sent when a core would have been through with it. Where only one core at a time
+ * works, it begins when the one before it is done. */
 static void spend(struct rpc_desk *d, const struct seat *seat, uint64_t each_ns)
 {
     uint64_t now = world_now(seat->world), from = d->store->serialised ? max_u64(now, *d->free_at) : now;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server of `rpc` keeps of a lock: how many read it, or who writes. */
+/* The store of `rpc`: the number of a lock's readers, or its writer. */
 #include "workbench/baselines/rpc.h"
 
 struct count {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranges by static segmentation, "SS" in Citron's comparison (4.2): what a lock is of is cut into segments of one size, each with a
- * lock of its own, DSLR's. Who wants a range takes the locks of all segments that it touches, in ascending order, one after the
- * other. That is as good as the size is right: `segments-exact` has segments as long as the ranges, `segments-over` eight times as
- * long, `segments-under` has eight for each. How long ranges are is a knob (`length`), as the paper's segments were chosen to fit.
+/* Ranges by static segmentation, "SS" in Citron's comparison (4.2): the units of a lock are cut into segments of one size, each
+ * with a DSLR lock of its own. A client takes the locks of all segments that its range touches, in ascending order, one after the
+ * other. The result depends on the size: `segments-exact` has segments as long as the ranges, `segments-over` eight times as long,
+ * `segments-under` has eight for each. How long ranges are is a knob (`length`), as the paper's segments were chosen to fit.
  *
- * What lies behind the units that the lock was made for is one segment more. A range takes two who share a segment for one. As DSLR
- * here: no recovery, no time-outs. */
+ * The units behind those that the lock was made for are one more segment. Two ranges that share a segment conflict. As with the
+ * DSLR locks of ticket_lock.c, there is no recovery and no time-out. */
 #include "workbench/baselines/baselines.h"
 #include "workbench/baselines/ticket_lock.h"
 
@@ -89,7 +89,7 @@ static fab_addr segment_addr(const struct seat *seat, const struct hold *h, uint
     return space_lock_addr(seat->space, h->index) + segment * sizeof(struct ticket_lock);
 }
 
-/* Nobody waits for the end of a release, so they go together. */
+/* The releases do not depend on each other, so they go in batches. */
 static int unlock_segments(const struct seat *seat, const struct hold *h, uint64_t first, uint64_t last)
 {
     for (uint64_t at = first; at < last;) {
@@ -110,7 +110,7 @@ static int segments_acquire(const struct seat *seat, struct hold *h, uint64_t de
     segments_of(seat->space, h->start, h->end, &first, &last);
     h->token = 0;
     hold_note_range(seat, h);
-    int rc = hold_publish(seat, h, baseline_state(h)); /* for people to see who holds what */
+    int rc = hold_publish(seat, h, baseline_state(h)); /* so that inspection shows the holder */
     for (at = first; at < last && !rc; at += !rc)
         rc = ticket_lock_at(seat, segment_addr(seat, h, at), h->mode, deadline == DEADLINE_TRY);
     if (rc == -PAWL_EHELD) {
@@ -123,7 +123,7 @@ static int segments_acquire(const struct seat *seat, struct hold *h, uint64_t de
 static int segments_release(const struct seat *seat, const struct hold *h)
 {
     uint64_t first, last;
-    int rc = hold_change(seat, h, baseline_state(h), RECORD_WAIT); /* only one of two that release it */
+    int rc = hold_change(seat, h, baseline_state(h), RECORD_WAIT); /* of two tasks that release it only one does */
     if (rc)
         return rc;
     segments_of(seat->space, h->start, h->end, &first, &last);
@@ -142,7 +142,7 @@ static void segments_cover(const struct space *space, uint64_t *start, uint64_t 
     *end = last > count ? RANGE_UNITS_MAX : last / cut.per_unit * cut.units;
 }
 
-/* The first that somebody has. */
+/* Shows the first segment that is held. */
 static int segments_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     const struct hold whole = {.index = index};

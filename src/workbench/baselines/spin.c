@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A one-sided spinlock that looks before it tries again: compare-and-swap, and while somebody holds it READs only, which do not
+/* A one-sided spinlock that reads before it tries again: compare-and-swap, and while the lock is held only READs, which do not
  * queue up at the address as atomics do. (`cas` is the one that repeats its compare-and-swap, as the papers' does.) Clients on the
  * lock's own node go through the NIC like all others. No tokens, no readers, no recovery. */
 #include "workbench/baselines/baselines.h"
@@ -13,7 +13,7 @@
 static int spin_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
-    int rc = hold_publish(seat, h, RECORD_TRY_X); /* for people to see who holds what */
+    int rc = hold_publish(seat, h, RECORD_TRY_X); /* so that inspection shows the holder */
     while (!rc) {
         uint64_t old = 0;
         rc = owned_try(seat, addr, owned_name(seat, h), &old);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DSLR's tickets without its leases: one word by address, for those that have many of them (segments.c).
+/* DSLR's tickets without its leases: one word by address, for designs that have many words in a lock (segments.c).
  *
- * Counters end at half their range, and then the word starts anew. Whoever comes too late leaves its ticket where it is and waits;
- * whoever drew the last one in range notes beside the word how many there were; and of those who wait, one writes zeroes over all
- * counters once that many have left. It must not be the holder that waits for the others to leave: they may wait for another lock
- * that it holds. Until then each client adds one at most, and the other half of the range is for that.
+ * Counters end at half their range, and then the word starts anew. A client that draws a ticket out of range leaves the counter as
+ * it is and waits. The client that draws the last ticket in range writes the number of tickets in range beside the word (`last`).
+ * When that many clients have left, one of the waiting clients sets all counters to zero. The holder of the last ticket must not
+ * wait for the others to leave: they may wait for another lock that it holds. Until the counters are zero, each client draws at
+ * most one ticket out of range, and the other half of the range has room for these.
  *
- * A ticket of which nobody knows stops the queue: no recovery, and no unknown outcomes. Who has a ticket cannot leave. */
+ * A ticket that no client owns stops the queue, so there is no recovery, and unknown outcomes are not tolerated. A client that has
+ * a ticket cannot leave. */
 #include "workbench/baselines/ticket_lock.h"
 #include "workbench/baselines/baselines.h"
 #include "workbench/baselines/tickets.h"
@@ -26,7 +28,7 @@ static int wait_for(const struct seat *seat, uint64_t ns)
     return rc == -ETIMEDOUT || rc == -ECANCELED ? 0 : rc; /* there is no way out of the queue */
 }
 
-/* Drew a ticket in range; if no other will be, says how many there are. */
+/* After the caller drew a ticket in range: if it was the last one, notes how many there are. */
 static int note_last(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t drawn)
 {
     struct tickets t = tickets_unpack(drawn);
@@ -36,7 +38,7 @@ static int note_last(const struct seat *seat, fab_addr addr, enum pawl_mode mode
     return fab_write64(seat->ep, addr + offsetof(struct ticket_lock, last), LAST | (uint64_t)writers << 16 | readers);
 }
 
-/* The counters have ended: if all who had a ticket in range have left, one of those who look starts the word anew. */
+/* The counters have ended: when all clients with a ticket in range have left, one of the waiting clients starts the word anew. */
 static int start_anew(const struct seat *seat, fab_addr addr, uint64_t w)
 {
     uint64_t last, old;
@@ -46,7 +48,7 @@ static int start_anew(const struct seat *seat, fab_addr addr, uint64_t w)
         return rc;
     rc = fab_cas64(seat->ep, addr + offsetof(struct ticket_lock, last), last, 0, &old);
     if (rc || old != last)
-        return rc; /* another does it */
+        return rc; /* another client does it */
     do {           /* only tickets out of range are drawn meanwhile */
         rc = fab_read64(seat->ep, addr, &w);
         if (!rc)
@@ -74,7 +76,7 @@ static int try_once(const struct seat *seat, fab_addr addr, enum pawl_mode mode,
     return rc ? rc : note_last(seat, addr, mode, w);
 }
 
-/* Draws a ticket that is in range; what was drawn out of it is wiped when the word starts anew. */
+/* Draws a ticket that is in range. Tickets out of range are wiped when the word starts anew. */
 static int draw(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t *drawn)
 {
     for (;;) {

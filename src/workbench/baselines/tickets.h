@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DSLR's word (Yoon et al., SIGMOD'18): Lamport's bakery in one word, four counters of 16 bits moved by fetch-and-add. maxX and
  * maxS are the next tickets of writers and readers, nX and nS count those that have left. Used by dslr.c, which can start a word
- * anew when somebody was lost, and by ticket_lock.c, which cannot. */
+ * anew when a client was lost, and by ticket_lock.c, which cannot. */
 #ifndef PAWL_WORKBENCH_BASELINES_TICKETS_H
 #define PAWL_WORKBENCH_BASELINES_TICKETS_H
 
 #include "designs/core/design.h"
 
-#define TICKET_WAIT_NS (2 * NS_PER_US)      /* per client before us: about a round trip */
-#define TICKET_WAIT_MAX_NS (64 * NS_PER_US) /* so that a long holder in front does not put everybody to sleep for long */
+#define TICKET_WAIT_NS (2 * NS_PER_US)      /* per client ahead in the queue: about a round trip */
+#define TICKET_WAIT_MAX_NS (64 * NS_PER_US) /* so that one long hold does not put all waiters to sleep for long */
 
 struct tickets {
     unsigned max_x, max_s, n_x, n_s;
@@ -30,13 +30,13 @@ static inline uint64_t ticket_of(enum pawl_mode mode)
     return mode == PAWL_SHARED ? ADD_MAX_S : ADD_MAX_X;
 }
 
-/* Whether the ticket that was drawn from `mine` may go in. */
+/* Whether the client that drew its ticket from the word `mine` has the lock. */
 static inline bool ticket_is_turn(struct tickets mine, struct tickets now, enum pawl_mode mode)
 {
     return now.n_x == mine.max_x && (mode == PAWL_SHARED || now.n_s == mine.max_s);
 }
 
-/* How long to wait until the next look: in proportion to those before us. */
+/* How long to wait until the next read: in proportion to the number of clients ahead. */
 static inline uint64_t ticket_wait_ns(struct tickets mine, struct tickets now, enum pawl_mode mode)
 {
     unsigned writers = mine.max_x - now.n_x, readers = mine.max_s - now.n_s;

@@ -26,7 +26,7 @@ double bench_median(double *values, unsigned n)
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* Newton's method from above; spares every user of the library the mathematical one. */
+/* Newton's method from above, so that programs need not link the mathematical library. */
 static double square_root(double x)
 {
     double root = x > 1 ? x : 1;
@@ -258,7 +258,7 @@ static int one_round(const struct bench_params *p, unsigned d, unsigned round, s
     int rc = !p->simulated           ? bench_shm_round(spaces[d], round, out, why)
              : p->designs[d]->packet ? bench_rack_round(p, p->designs[d], round, out, why)
                                      : bench_sim_round(p, p->designs[d], round, out, why);
-    if (!rc && out->ops) /* nothing was measured in a round that was broken off before it began */
+    if (!rc && out->ops) /* a round that was interrupted before it began has measured nothing */
         result->round_count++;
     return rc;
 }

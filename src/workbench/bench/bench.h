@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Benchmarks: clients that lock and unlock, on shared memory or in the simulated cluster, and what that costs.
+/* Benchmarks: clients that lock and unlock, on shared memory or in the simulated cluster, and the cost of that.
  *
- * A run has rounds. With several designs the rounds take turns (A B C A B C …), so that whatever else the machine does meets all of
- * them alike; each figure is the median of the rounds, and a ratio is the median of the ratios of rounds that stood side by side.
- */
+ * A run has rounds. With several designs the rounds take turns (A B C A B C …), so that other work of the machine affects all of
+ * them alike. Each figure is the median of the rounds, and a ratio is the median of the ratios of adjacent rounds. */
 #ifndef PAWL_WORKBENCH_BENCH_BENCH_H
 #define PAWL_WORKBENCH_BENCH_BENCH_H
 
@@ -53,7 +52,7 @@ struct bench_params {
     uint64_t room;       /* simulated: locks that the switch of a design with servers for the others has room for; 0: all */
     uint64_t series_ns;  /* simulated: count operations by intervals of so long; 0: do not */
     unsigned rounds;
-    const volatile sig_atomic_t *interrupted; /* a signal came: finish with what there is */
+    const volatile sig_atomic_t *interrupted; /* a signal came: finish with the rounds so far */
     struct progress *progress;
 };
 
@@ -87,7 +86,7 @@ struct bench_round {
     unsigned fast; /* clients whose packets went past the network stack */
 };
 
-extern const uint32_t bench_percentiles[BENCH_PERCENTILES]; /* 50, 90, 99, 99.9, and 20 %, which only programs are told */
+extern const uint32_t bench_percentiles[BENCH_PERCENTILES]; /* 50, 90, 99, 99.9, and 20 %, which is printed with --json only */
 
 struct bench_result {
     const struct design *design;
@@ -148,7 +147,7 @@ static inline uint64_t bench_share(const struct bench_params *p, unsigned client
     return p->ops / p->clients + (client < p->ops % p->clients);
 }
 
-/* What every simulated round measures with. */
+/* The measurement of every simulated round. */
 struct bench_window {
     const struct bench_params *params;
     const struct design *design;
@@ -174,8 +173,8 @@ int bench_window_open(struct bench_window *w, const struct bench_params *p, cons
                       struct bench_round *out);
 void bench_window_close(struct bench_window *w);
 
-/* Whether what ends now counts. Operations that are under way when the time is up do not: while the last of a queue get their turn
- * no other client joins it. */
+/* Whether an operation that ends now counts. Operations that end after the time is up do not: while the last of a queue get their
+ * turn no other client joins it. */
 bool bench_measures(const struct bench_window *w);
 bool bench_is_over(const struct bench_window *w, unsigned client);
 
@@ -183,10 +182,10 @@ bool bench_is_over(const struct bench_window *w, unsigned client);
 void bench_count(struct bench_window *w, unsigned client, enum pawl_mode mode, uint64_t acquire_ns, uint64_t release_begin_ns);
 void bench_window_progress(const struct bench_window *w);
 
-/* Whether a simulated round did what it was to do: all clients came to their end, without an error, and with something done. */
+/* Whether a simulated round is valid: all clients came to their end, without an error, and have done operations. */
 int bench_sim_verdict(const struct bench_window *w, enum sim_end end, unsigned clients_done, char why[BENCH_WHY_LEN]);
 
-/* What every simulated round ends with. */
+/* Collects the results at the end of a simulated round. */
 void bench_sim_collect(const struct bench_window *w, uint64_t wall_begin_ns);
 
 /* to += upto - from. */

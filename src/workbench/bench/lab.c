@@ -24,7 +24,7 @@ int bench_lab_enter(const struct bench_lab *l, unsigned host, char place[LAB_PLA
     return lab_enter(&l->lab, 1, 1 + host % l->lab.hosts);
 }
 
-/* A process on the first host: whether a lock could be had before it was too late. */
+/* In a process on the first host: whether a lock was granted in time. */
 static int try_a_lock(const struct bench_lab *l)
 {
     char place[LAB_PLACE];

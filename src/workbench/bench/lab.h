@@ -12,11 +12,11 @@ struct bench_lab {
     struct lab_rack rack;
 };
 
-/* What a killed benchmark has left is removed first. */
+/* Removes the remains of a killed benchmark first. */
 int bench_lab_start(struct bench_lab *l, const struct bench_params *p, const struct design *design, char why[BENCH_WHY_LEN]);
 void bench_lab_stop(struct bench_lab *l);
 
-/* For a client of the host with that number, from 0 on: it goes there, and this is where it finds the space. */
+/* For a client of the host with that number, from 0 on: enters the host's namespace, and gives the place of the space. */
 int bench_lab_enter(const struct bench_lab *l, unsigned host, char place[LAB_PLACE]);
 
 #endif

@@ -11,7 +11,7 @@
 #define LEASE_NS (3600 * NS_PER_S)  /* nothing fails */
 #define RETRY_NS (10 * NS_PER_MS)   /* nothing is lost; longer than any queue of a server (wire/sim.h) */
 #define GATHER_NS (100 * NS_PER_US) /* until every host has its leases */
-#define LOOK_EVERY 64               /* operations after which the person in front of the terminal is thought of */
+#define LOOK_EVERY 64               /* operations between two updates of the progress line */
 
 struct bench_rack {
     struct bench_window window;
@@ -22,7 +22,7 @@ struct bench_rack {
     bool begun, ended;
 };
 
-/* Of all hosts. Where they do not count, and there are servers, those granted everything. */
+/* The grants of all hosts, by granter. If hosts do not count and there are servers, the servers granted everything. */
 static struct packet_grants grants_of(const struct bench_rack *b)
 {
     const struct packet_design *d = b->rack.design;
@@ -32,7 +32,7 @@ static struct packet_grants grants_of(const struct bench_rack *b)
     return sum;
 }
 
-/* All packets of the window, those of operations that did not end in it, too. */
+/* Counts all packets of the window, also those of operations that did not end in it. */
 static void mark(struct bench_rack *b)
 {
     uint64_t now = bench_now(&b->window);
@@ -56,7 +56,7 @@ static int cycle(struct actor *a, struct workload_op op)
     struct hold h;
     uint64_t begin = bench_now(&b->window);
     int rc;
-    /* All its requests are still being released: then it waits until the servers have counted them. */
+    /* If all its requests are still being released, it waits until the servers have acknowledged one. */
     while ((rc = a->ops->lock(a, pawl_id(op.lock), op.mode, DEADLINE_NEVER, &h)) == -PAWL_ELIMIT)
         a->ops->sleep(a, NS_PER_US);
     if (rc)
@@ -77,7 +77,7 @@ static int cycle(struct actor *a, struct workload_op op)
     return 0;
 }
 
-/* On a lock of the own host's part, or of another's. */
+/* On a lock of the client's own host, or of another host. */
 static struct workload_op next_op(struct bench_rack *b, unsigned client)
 {
     struct workload_stream *s = &b->streams[client];

@@ -30,7 +30,7 @@
 #define HOLDERS_MAX 32        /* sessions, each with */
 #define HELD_EACH RECORDS_MAX /* ranges */
 
-/* What a client leaves behind, in memory that it shares with the parent. */
+/* A client's results, in memory that it shares with the parent. */
 struct client_report {
     _Alignas(CACHE_LINE) uint64_t ops; /* as it goes */
     uint64_t aborts, timeouts, violations, peak_rss, end_ns;
@@ -183,7 +183,7 @@ static void pin(unsigned number)
         }
 }
 
-/* Maps every page before the start: the first touch of each would cost more than all that is to be measured. */
+/* Maps every page before the start: the first access to each would cost more than the operations to be measured. */
 static void touch_all(struct bench_shm *b, pawl *p)
 {
     const struct memory_session *m = memory_of(p);
@@ -192,7 +192,7 @@ static void touch_all(struct bench_shm *b, pawl *p)
     madvise(b->validators, validator_bytes(b), MADV_POPULATE_WRITE);
 }
 
-/* A client of a host in the lab: it is there from now on. Of a host one process can have the way past the stack. */
+/* Enters a host of the lab and opens the space there. Only one process of a host can bypass the network stack. */
 static int open_in_lab(const struct bench_shm *b, unsigned number, pawl **out)
 {
     char place[LAB_PLACE], fast[LAB_PLACE + 16];
@@ -463,7 +463,7 @@ int bench_shm_round(struct bench_shm *b, unsigned round, struct bench_round *out
 
 /* ---- the space ---- */
 
-/* Every lock is there before the first round: what is measured is locking, not making locks. */
+/* Makes every lock before the first round: the benchmark measures locking, not making locks. */
 static int make_locks(struct bench_shm *b, char why[BENCH_WHY_LEN])
 {
     const struct workload *w = &b->params->workload;
@@ -548,7 +548,7 @@ int bench_shm_open(const struct bench_params *p, const struct design *design, st
     b->params = p;
     b->design = design;
     b->start_pipe[0] = b->start_pipe[1] = -1;
-    *out = b; /* from here on bench_shm_close clears away what there is */
+    *out = b; /* from here on bench_shm_close cleans up */
     b->control = shared_memory(sizeof *b->control);
     b->reports = shared_memory(report_bytes(b));
     b->validators = shared_memory(validator_bytes(b));
@@ -576,8 +576,8 @@ void bench_shm_close(struct bench_shm *b)
         return;
     if (b->held_fd > 0)
         close(b->held_fd);
-    /* The sessions that hold ranges end with this process: to give back thousands of holds in order would take longer than all that
-     * was measured, and their space goes now. */
+    /* The sessions that hold ranges end with this process: releasing thousands of holds in order would take longer than the whole
+     * measurement, and their space is removed now. */
     if (b->rack.pid > 0)
         loopback_stop(&b->rack);
     bench_lab_stop(&b->lab);

@@ -82,7 +82,7 @@ struct op_times {
     uint64_t acquire_parts[STEPS];
 };
 
-/* What an operation that counts has cost is added up. */
+/* Adds the cost of an operation that counts. */
 static void count(struct cluster_task *t, const struct fab_counts *before, const struct op_times *o)
 {
     struct bench_sim *b = bench_of(t);
@@ -182,7 +182,7 @@ static int cycle(struct cluster_task *t, struct workload_op op)
     rc = locker_unlock(locker, &h);
     step_done(&locker->seat, STEP_REST);
     if (rc == -PAWL_ENOTOWNER &&
-        b->window.design->ends) { /* it had ended by itself: what was done under it would have to be repeated */
+        b->window.design->ends) { /* the hold had ended by itself: the work under it would have to be repeated */
         b->window.out->aborts++;
         rc = 0;
     }
@@ -224,7 +224,7 @@ static void gather(struct cluster_task *t)
         cluster_sleep(t, b->window.start_ns - b->window.params->warmup_ns - bench_now(&b->window));
 }
 
-/* On a lock of the own host or of another. */
+/* On a lock of the client's own host, or of another host. */
 static struct workload_op next_op(struct bench_sim *b, const struct cluster_task *t)
 {
     struct workload_stream *s = &b->clients[t->client->id].stream;

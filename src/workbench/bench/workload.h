@@ -34,7 +34,7 @@ static inline uint64_t workload_units(const struct workload *w)
     return w->held ? w->units / 2 : w->units;
 }
 
-/* What a workload's distribution is over. */
+/* The number of items that a workload draws from. */
 static inline uint64_t workload_items(const struct workload *w)
 {
     return w->length_count ? workload_units(w) : w->objects ? w->objects : w->locks;

@@ -24,7 +24,7 @@
 
 const char *workload_io_name(enum workload_io io);
 
-/* What is wrong with so many clients on so many hosts for it; null: nothing. */
+/* Why the workload cannot run with so many clients on so many hosts; null: it can. */
 const char *workload_io_fault(enum workload_io io, unsigned clients, unsigned hosts);
 
 /* The next operation; .end 0: it is not this client's turn yet, ask again later. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Range locks that are wrong on purpose, one mistake each, and the same body without a mistake. All that is held stands in a table
- * beside the lock, which is read and written under a spinlock. No recovery, and no faults tolerated: who dies or is cut off inside
- * of the spinlock keeps everybody else out for ever, mistake or not. The mistakes show without. */
+/* Range locks that are wrong on purpose, one mistake each, and the same body without a mistake. A table beside the lock has all
+ * holds; it is read and written under a spinlock. No recovery, and no faults tolerated: a client that dies or is cut off while it
+ * has the spinlock keeps all others out for ever, mistake or not. The mistakes show without faults. */
 #include "workbench/baselines/owned.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ enum mistake {
     OFF_BY_ONE,   /* takes the last unit of a range for the first behind it */
     EARLY_TOKEN,  /* draws its token when it begins to wait, not when it gets in */
     RELEASE_MORE, /* gives back whatever its session has there */
-    GROW_BLIND,   /* grows without looking who is in the way */
+    GROW_BLIND,   /* grows without a check for conflicts */
     SPLIT_LOSES,  /* the second half of what it cut is free */
 };
 
@@ -24,7 +24,7 @@ struct entry {
 };
 
 struct table_lock {
-    uint64_t spin; /* 0, or who has it */
+    uint64_t spin; /* 0, or the client that has it */
     uint64_t token;
     struct entry entries[ENTRIES];
 };

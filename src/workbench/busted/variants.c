@@ -18,7 +18,7 @@
 extern const struct design design_alock, design_citron, design_fisslock, design_fisslock_racks, design_shiftlock, design_srvlock,
     design_word;
 
-/* What it takes to come late: a client that stops, and one that cannot be shut out at once. */
+/* The faults that make a step late: a client that stops, and one that cannot be fenced at once. */
 #define LATE (FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DRIFT))
 
 /* Where nothing but a retransmission moves the lock on. */
@@ -59,7 +59,7 @@ static const struct variant {
     {SRVLOCK("blind", BLIND_RELEASE, "a late RELEASE ends what the slot has now")},
     {SRVLOCK("lapse", NO_LAPSE, "the host believes in its leases for ever")},
     {SRVLOCK("hasty", HASTY_SERVER, "a server that lost its memory grants at once")},
-    {NETLOCK("blind", BLIND_RELEASE, "a release removes the head, whoever sent it")},
+    {NETLOCK("blind", BLIND_RELEASE, "a release removes the head, even if another client's")},
     {NETLOCK("mode", TRUST_MODE, "the client that releases says which mode it held")},
     {NETLOCK("end", NO_END, "the end of the queue is not tested for")},
     {NETLOCK("grant", ANY_GRANT, "a late grant is taken for an answer")},
@@ -120,7 +120,7 @@ static const struct variant {
 static struct design tables[countof(variants)];
 static struct packet_design packets[countof(variants)];
 
-/* Before main: a table of designs is constant for everybody else. */
+/* Before main: afterwards the table of designs is constant. */
 __attribute__((constructor)) static void make_tables(void)
 {
     for (size_t i = 0; i < countof(variants); i++) {

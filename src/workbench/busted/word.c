@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locks that are wrong on purpose, one mistake each. The suite shows that the oracle catches every one of them, which is what makes
- * its silence about the others worth something.
+/* Locks that are wrong on purpose, one mistake each. The suite shows that the oracle catches every one of them, so its silence
+ * about the other designs means something.
  *
- * All but two share one body, an exclusive lock with lease and token that would be right without the mistake:
- * {owner 24, token 40}, owner 0 if free. It is not offered to anybody. */
+ * All but two share one body, an exclusive lock with lease and token that would be right without the mistake: {owner 24, token 40},
+ * owner 0 if free. It is not offered to users. */
 #include "workbench/baselines/baselines.h"
 
 #include <errno.h>
@@ -15,11 +15,11 @@
 enum mistake {
     NO_MISTAKE,
     NO_RECHECK,         /* after a wait takes the lock by a plain write, without looking again */
-    UNLOCK_BY_NAME,     /* releases whoever holds it: after its lease has ended, another's */
+    UNLOCK_BY_NAME,     /* frees the lock without a check of the holder: after its lease has ended, another session's hold */
     TOKEN_REUSED,       /* every second grant repeats the token of the one before */
-    EARLY_STEAL,        /* takes a lock from a session that it has not seen renewed for half a lease */
+    EARLY_STEAL,        /* takes a lock from a session that it has not seen renewed for an eighth of a lease */
     UNKNOWN_IS_SUCCESS, /* takes an unknown outcome for a success */
-    NO_INTENT,          /* has no hold records: nobody knows what a dead session held */
+    NO_INTENT,          /* has no hold records: the holds of a dead session are unknown */
 };
 
 static uint64_t owner_of(uint64_t w)
@@ -51,7 +51,7 @@ static uint64_t token_of(const struct seat *seat, uint64_t w)
 
 static int recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 
-/* Somebody holds it: still alive? */
+/* The lock is held: does the holder live? */
 static int look_after(const struct seat *seat, uint64_t w)
 {
     uint32_t slot = (uint32_t)(owner_of(w) >> 12) - 1;
@@ -204,7 +204,7 @@ static int busted_peek(const struct seat *seat, uint64_t index, struct lock_view
 
 BUSTED(control, "control", "the body of the busted designs without a mistake: the oracle must find nothing", NO_MISTAKE);
 BUSTED(no_recheck, "no-recheck", "takes the lock after a wait without looking again", NO_RECHECK);
-BUSTED(unlock_by_name, "unlock-by-name", "releases whoever holds the lock", UNLOCK_BY_NAME);
+BUSTED(unlock_by_name, "unlock-by-name", "frees the lock, even if another session holds it", UNLOCK_BY_NAME);
 BUSTED(token_reused, "token-reused", "every second grant repeats a token", TOKEN_REUSED);
 BUSTED(early_steal, "early-steal", "takes locks from the living", EARLY_STEAL);
 BUSTED(unknown_is_success, "unknown-is-success", "takes an unknown outcome for a success", UNKNOWN_IS_SUCCESS);

@@ -5,7 +5,7 @@
 
 #include "workbench/lab/lab.h"
 
-/* Namespaces, cables, addresses, in a lab whose plan is written. What fails leaves the rest where it is. */
+/* Namespaces, cables, addresses, in a lab whose plan is written. After a failure, the parts that were made stay. */
 int lab_build(const struct lab *lab);
 
 #endif

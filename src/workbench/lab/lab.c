@@ -128,8 +128,8 @@ int lab_find(const char *name, struct lab *out)
     return 0;
 }
 
-/* Held while a lab is made or removed. If the process dies the kernel releases it, once an ip(8) that it started has ended, too:
- * that has inherited it, and still makes things. */
+/* Held while a lab is made or removed. If the process dies the kernel releases it, but only after an ip(8) that it started has
+ * ended: that has inherited the lock, and may still change the network. */
 static int take_turn(void)
 {
     if (mkdir(LAB_DIR, 0755) && errno != EEXIST)
@@ -209,7 +209,7 @@ static int remove_namespace(const char *path, void *ctx)
     return 0;
 }
 
-/* What a coordinator of the lab has kept (cluster/rules.c). */
+/* Removes the files that a coordinator of the lab has written (cluster/rules.c). */
 static void remove_state(const char *name, const char *space)
 {
     static const char *const ends[] = {".rules", ".rules.new"};
@@ -261,8 +261,8 @@ int lab_down(const char *name)
 
 /* ---- up ---- */
 
-/* A bridge of this namespace is a piece of cable: where the kernel has br_netfilter, every frame would be shown to iptables, too.
- */
+/* A bridge of this namespace stands for a cable. If the kernel has br_netfilter, every frame would also go through iptables; turns
+ * that off. */
 static void filter_nothing(void)
 {
     static const char *const switches[] = {"iptables", "ip6tables", "arptables"};

@@ -7,8 +7,8 @@
  *
  * Several racks are joined by one more bridge (namespace "spine"). Host h of rack r is 10.77.r.h, the switch 10.77.r.254.
  *
- * Nothing stays behind: what will be made is written down before it is made (in LAB_DIR), under an id of its own. So
- * lab_down finds all of it after a crash at any point, and touches nothing else. Needs root and ip(8). */
+ * Nothing stays behind: everything is written down before it is made (in LAB_DIR), under an id of its own. So lab_down finds all of
+ * it after a crash at any point, and touches nothing else. Needs root and ip(8). */
 #ifndef PAWL_WORKBENCH_LAB_LAB_H
 #define PAWL_WORKBENCH_LAB_LAB_H
 
@@ -23,7 +23,7 @@
 #define LAB_RACKS_MAX 8
 #define LAB_HOSTS_MAX 60 /* of one rack: as many ports as a switch can have, less those to itself */
 #define LAB_PATH 96
-#define LAB_SPACE "lab-%s"   /* of its id: hosts of another lab have the same addresses, and are not the same */
+#define LAB_SPACE "lab-%s"   /* of its id: hosts of other labs have the same addresses */
 #define LAB_DEVICE "lan0"    /* every host's interface */
 #define LAB_UPLINK "wire0"   /* a one-armed switch's only interface */
 #define LAB_LOOP_OUT "loop0" /* an in-path switch's way to itself, for packets that are doubled */
@@ -43,8 +43,8 @@ struct lab {
 #define LAB_SWITCH 0u
 #define LAB_CORE 0xfffeu
 
-/* -EEXIST: there is one of that name; -EPERM: not root; -EINVAL: the name or a number cannot be. What a crashed lab_up left
- * is removed first. name, racks, hosts and in_path are the caller's, the rest is filled in. */
+/* -EEXIST: there is one of that name; -EPERM: not root; -EINVAL: the name or a number is not valid. The remains of a crashed lab_up
+ * are removed first. The caller sets name, racks, hosts and in_path; the rest is filled in. */
 int lab_up(struct lab *lab);
 
 /* -ENOENT: there is none. */

@@ -13,14 +13,14 @@
 #include <unistd.h>
 
 #define LEASE_NS (10 * NS_PER_S)
-#define RETRY_NS (20 * NS_PER_MS) /* nothing is lost on loopback but what a full buffer cannot take */
+#define RETRY_NS (20 * NS_PER_MS) /* on loopback packets are lost only if a buffer is full */
 #define START_NS (10 * NS_PER_S)
 
 static volatile sig_atomic_t never;
 
 static struct net_addr localhost(void)
 {
-    return (struct net_addr){.ip = htonl(INADDR_LOOPBACK)};
+    return net_v4(htonl(INADDR_LOOPBACK), 0);
 }
 
 static void *coordinator_thread(void *c)

@@ -28,7 +28,7 @@ struct loopback_params {
 
 /* From a process without threads. */
 int loopback_start(struct loopback *l, const struct loopback_params *p);
-void loopback_stop(struct loopback *l); /* and removes what hosts have left */
+void loopback_stop(struct loopback *l); /* and removes the hosts' memory */
 void loopback_place(const struct loopback *l, unsigned host, char out[LOOPBACK_PLACE_LEN]);
 
 #endif

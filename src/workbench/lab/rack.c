@@ -27,7 +27,7 @@ bool lab_rack_can_divide(const char *design)
     return d && d->packet && d->packet->switch_rules;
 }
 
-/* Whose coordinator it has. */
+/* The rack whose coordinator it uses. */
 static unsigned home(const struct lab_rack *r)
 {
     return r->divided ? 1 : r->rack;
@@ -67,7 +67,7 @@ void lab_rack_switch(struct lab_rack *r, bool fresh)
         lab_port(r->lab, h, one);
         snprintf(ports + strlen(ports), sizeof ports - strlen(ports), "%s%s", h > 1 ? "," : "", one);
     }
-    if (r->divided && r->lab->in_path && r->lab->racks > 1) /* other racks' hosts come by it */
+    if (r->divided && r->lab->in_path && r->lab->racks > 1) /* packets of other racks' hosts arrive there */
         snprintf(ports + strlen(ports), sizeof ports - strlen(ports), ",%s", LAB_SPINE);
     if (r->divided)
         snprintf(number, sizeof number, "--rack %u", r->rack);

@@ -33,7 +33,7 @@ bool lab_rack_move(const struct lab_rack *first, unsigned slot, unsigned end, un
 /* Ends a process with a signal, and waits for that; 0: only waits. */
 void lab_rack_end(pid_t *pid, int how);
 
-/* Both, and what the switch knew of its locks. */
+/* Ends both, and removes the switch's state. */
 void lab_rack_stop(struct lab_rack *r);
 
 /* Where hosts of the rack find the space. */

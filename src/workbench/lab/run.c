@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every rack has a space, a coordinator and a switch of its own; or, if the design divides its locks, all have one space, and each
- * its switch. Workers note when they held what; only holds that were still valid at their end count. Afterwards no two of them that
- * exclude each other may overlap, tokens must rise, and once everything is mended all workers must get on. */
+ * its switch. Workers record their holds with times; only holds that were still valid at their end count. Afterwards no two of them
+ * that exclude each other may overlap, tokens must rise, and once all faults have ended every worker must make progress. */
 #include "workbench/lab/run.h"
 #include "dataplane/xdp/loader.h"
 #include "designs/core/design.h"
@@ -23,11 +23,11 @@
 #define WORKERS_MAX 64
 #define HOT 4 /* locks of a rack that are fought for */
 #define LOCKS (HOT * LAB_RACKS_MAX)
-#define HOLDS_MAX 200000 /* of one worker that are looked at in the end */
+#define HOLDS_MAX 200000 /* of one worker that are checked at the end */
 #define FORGET_US 60000
 #define SERVE_US 300000 /* until coordinators listen */
 #define CALM_US 50000
-#define MEND_MS 30000 /* until all workers must have got on */
+#define MEND_MS 30000 /* until all workers must have made progress */
 
 struct held {
     uint64_t from_ns, to_ns, token;
@@ -80,7 +80,7 @@ static bool work(unsigned w, pawl *p, struct rng *rng)
     h.from_ns = now_ns();
     h.token = g.token;
     if (run->forgetful)
-        usleep(FORGET_US);          /* nearly all holds are forgotten while they last */
+        usleep(FORGET_US);          /* long enough that the switch loses its locks during nearly every hold */
     else if (rng_chance(rng, 1, 8)) /* now and then for longer than it takes to restart a switch */
         usleep((useconds_t)rng_below(rng, rng_chance(rng, 1, 20) ? 1000000 : 3000));
     h.to_ns = now_ns();
@@ -96,7 +96,7 @@ static void worker(unsigned w, uint64_t seed)
 {
     struct rng rng;
     char place[LAB_PLACE], where[LAB_PLACE + 16];
-    bool first = w % run->workers == 0; /* one process of a host can have the way past the stack */
+    bool first = w % run->workers == 0; /* only one process of a host can bypass the network stack */
     lab_rack_place(&racks[rack_of(w)], place);
     snprintf(where, sizeof where, "%s%s", place, run->afxdp && first ? "?wire=afxdp" : "");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -128,7 +128,7 @@ static void start_worker(unsigned w, uint64_t seed)
 
 static struct plane *noise[LAB_RACKS_MAX + 1][LAB_HOSTS_MAX + 1];
 
-/* Loses, doubles and delays some of what comes in, until it is closed. */
+/* Loses, duplicates and delays some of the packets that come in, until it is closed. */
 static int make_noise(unsigned rack, unsigned host)
 {
     struct plane **n = &noise[rack][host];
@@ -141,7 +141,7 @@ static int make_noise(unsigned rack, unsigned host)
     return rc ? rc : plane_filter(*n, LAB_DEVICE, "noise_in", "noise_out");
 }
 
-/* Takes it away, and counts what it did. */
+/* Removes the filters, and adds up their counters. */
 static void sum_noise(void)
 {
     for (unsigned i = 0; i < lab->racks * lab->hosts; i++) {
@@ -178,7 +178,7 @@ static void lose_locks(unsigned rack)
     usleep(2500000); /* closed for a lease */
 }
 
-/* Some of the locks are another rack's from now on. */
+/* Gives some of the locks to another rack. */
 static void move_locks(struct rng *rng)
 {
     unsigned first = (unsigned)rng_below(rng, RACK_SHARDS), count = 1 + (unsigned)rng_below(rng, RACK_SHARDS - first);
@@ -253,7 +253,7 @@ static void judge(void)
     sum->holds = n;
 }
 
-/* Waits until all workers get on (I9). How many do not. */
+/* Waits until all workers make progress (I9). Returns how many do not. */
 static unsigned count_stuck(void)
 {
     unsigned stuck = sum->processes;

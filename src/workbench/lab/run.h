@@ -7,10 +7,10 @@
 
 struct lab_run {
     const char *design;
-    uint64_t ns;                                                        /* of trouble; then everything is mended */
+    uint64_t ns;                                                        /* of faults; then all faults end */
     uint64_t workers;                                                   /* processes of each host */
     uint64_t loss_thousandths, duplicate_thousandths, late_thousandths; /* of the packets that come to a host */
-    uint64_t seed; /* 0: any. Draws the faults; what else the machine does is its own */
+    uint64_t seed; /* 0: any. Determines the faults, and nothing else that the machine does */
     bool faults;
     bool moves;     /* locks are divided anew all the time */
     bool afxdp;     /* one process of each host goes past the network stack */
@@ -26,11 +26,11 @@ struct lab_outcome {
     uint64_t packets_lost, packets_doubled, packets_late;
     uint64_t holds;      /* that were valid at their end */
     uint64_t violations; /* of them: two that exclude each other at once, or a token that did not rise */
-    unsigned stuck;      /* processes that did not get on after everything was mended */
+    unsigned stuck;      /* processes that made no progress after all faults had ended */
 };
 
-/* On all racks, each of which has a space of its own unless the design divides its locks among them. -EINVAL: that cannot be run;
- * -EEXIST: something runs in the lab already; explained. */
+/* Runs on all racks, each of which has a space of its own unless the design divides its locks among them. -EINVAL: these parameters
+ * cannot be run; -EEXIST: a run is in progress in the lab; explained() says more. */
 int lab_run(const struct lab *lab, const struct lab_run *run, struct lab_outcome *out);
 
 #endif

@@ -23,11 +23,13 @@
 #define CALL_SALT UINT64_C(0x63616c6c)
 #define RANK_SALT UINT64_C(0x72616e6b)
 #define SWARM_SALT UINT64_C(0x737761726d)
+#define MODEL_SALT UINT64_C(0x6d6f64656c73)
+#define MODEL_ONE_IN 4 /* runs of a swarm: with the model of a testbed, whose verbs and packets are in other proportions */
+#define SPILL_ONE_IN 2 /* runs of designs that spill: the switch has room for some of the locks only */
 #define CAPS_SALT UINT64_C(0x63617073)
 #define NODES_SALT UINT64_C(0x6e6f646573)
 #define ASSIGN_SALT UINT64_C(0x736c6f74)
 #define CAPS_DRAWN (FAB_ATOMIC128 | FAB_MASKED | FAB_CPU_ATOMIC64 | FAB_CPU_ATOMIC128 | FAB_ORDERED | FAB_WAIT)
-#define SPILL_ONE_IN 2             /* runs of designs that spill: the switch has room for some of the locks only */
 #define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
 #define RETRY_NS (100 * NS_PER_US) /* racks: until a packet is sent again */
 #define RETRIES_OF_LEASE 100       /* swarm: the pause grows to 64 times the first, which stays below a lease */
@@ -379,12 +381,25 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     return 0;
 }
 
+static const struct model *choose_model(const struct campaign_params *p)
+{
+    uint64_t drawn = mix64(p->seed ^ MODEL_SALT);
+    unsigned models = 0;
+    if (p->model)
+        return p->model;
+    if (p->campaign != CAMPAIGN_SWARM || drawn % MODEL_ONE_IN)
+        return model_find("default");
+    while (model_at(models))
+        models++;
+    return model_at((unsigned)(drawn / MODEL_ONE_IN % models));
+}
+
 int campaign_run(const struct campaign_params *p, struct campaign_result *out)
 {
     struct campaign *c = calloc(1, sizeof *c);
     if (!c)
         return -ENOMEM;
-    struct model model = *(p->model ? p->model : model_find("default"));
+    struct model model = *choose_model(p);
     rng_seed(&c->random, p->seed ^ UINT64_C(0x7061776c)); /* not the simulator's own stream */
     rng_seed(&c->swarm, p->seed ^ SWARM_SALT);
     c->mix = swarm_fixed;

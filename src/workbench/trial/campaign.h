@@ -11,7 +11,7 @@
 struct campaign_params {
     const struct design *design;
     const struct knobs *knobs; /* of the design; null: the usual ones */
-    const struct model *model; /* null: "default" */
+    const struct model *model; /* null: "default"; in a swarm as drawn */
     uint32_t faults;           /* those that the design does not tolerate are left out by the caller */
     uint64_t seed;
     unsigned campaign; /* CAMPAIGN_FIXED (0, too) or CAMPAIGN_SWARM */

@@ -11,7 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIXED_ONE_IN 4            /* seeds whose mix of operations is campaign 1's */
+#define FIXED_ONE_IN 4            /* seeds whose mix of operations is campaign 1's; */
+#define FAULTLESS_ONE_IN 8        /* and of those: without faults, where the oracle judges fairness, too */
 #define LOOK_NS (100 * NS_PER_MS) /* how often the hunter looks after its workers */
 #define SAY_NS NS_PER_S           /* how often it tells of its progress */
 #define TRACE_SECONDS_MAX 20      /* of CPU time: a run that hangs has a trace without end */
@@ -21,7 +22,7 @@
 struct worker {
     pid_t pid;
     uint64_t task; /* number of the run, + 1; 0: none yet */
-    uint64_t seeds, grants, events, faults;
+    uint64_t seeds, grants, events, faults, cpu_ns;
     bool failed;
     char why[ORACLE_TEXT_LEN];
 };
@@ -35,9 +36,15 @@ static struct campaign_params params_of(const struct hunt_params *p, uint64_t ta
 {
     uint64_t seed = p->seed + task / p->count;
     const struct design *d = p->designs[task % p->count];
-    unsigned campaign = mix64(seed) % FIXED_ONE_IN ? CAMPAIGN_SWARM : CAMPAIGN_FIXED;
+    uint64_t drawn = mix64(seed);
+    unsigned campaign = drawn % FIXED_ONE_IN ? CAMPAIGN_SWARM : CAMPAIGN_FIXED;
+    bool faultless = !p->campaign && campaign == CAMPAIGN_FIXED && drawn / FIXED_ONE_IN % FAULTLESS_ONE_IN == 0;
     return (struct campaign_params){
-        .design = d, .faults = p->faults & d->tolerates, .seed = seed, .campaign = p->campaign ? p->campaign : campaign};
+        .design = d,
+        .faults = faultless ? 0 : p->faults & d->tolerates,
+        .seed = seed,
+        .campaign = p->campaign ? p->campaign : campaign,
+    };
 }
 
 /* ---- a worker ---- */
@@ -46,6 +53,7 @@ static void add_run(struct worker *w, const struct campaign_result *r)
 {
     w->grants += r->grants;
     w->events += r->events;
+    w->cpu_ns = world_clock(CLOCK_PROCESS_CPUTIME_ID);
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
         w->faults += r->faults[kind];
     __atomic_store_n(&w->seeds, w->seeds + 1, __ATOMIC_RELEASE);
@@ -171,6 +179,7 @@ static void sum_up(const struct hunt *h, unsigned jobs, uint64_t start, struct h
         sum->grants += w->grants;
         sum->events += w->events;
         sum->faults += w->faults;
+        sum->cpu_ns += w->cpu_ns;
     }
 }
 

@@ -15,7 +15,8 @@
 /* What the runs came to. */
 struct hunt_sum {
     uint64_t seeds, grants, events, faults;
-    uint64_t ns; /* since the beginning */
+    uint64_t ns;     /* since the beginning */
+    uint64_t cpu_ns; /* of the complete runs */
 };
 
 struct hunt_params {
@@ -27,9 +28,9 @@ struct hunt_params {
     uint64_t ns;                                             /* how long; UINT64_MAX: without bound */
     uint64_t seed_ns;                                        /* CPU time after which a seed counts as hanging */
     uint32_t faults;                                         /* those that a design does not tolerate are left out */
-    unsigned campaign;                                       /* 0: mostly swarm, sometimes fixed */
+    unsigned campaign;                                       /* 0: mostly swarm, sometimes fixed, of these some without faults */
     const volatile sig_atomic_t *stop;                       /* not 0: interrupted */
-    void (*progress)(void *ctx, const struct hunt_sum *sum); /* about once a second; null: nobody watches */
+    void (*progress)(void *ctx, const struct hunt_sum *sum); /* about once a second; null: not wanted */
     void *ctx;
 };
 

@@ -16,7 +16,7 @@ static uint64_t kernel_ticks __attribute__((unused)) = 1;
 #define bpf_redirect_map(map, key, flags) ((void)(map), (void)(key), (long)XDP_REDIRECT)
 #define bpf_jiffies64() (kernel_ticks)
 
-/* NetLock's needs more. One thread, so nobody is kept out. */
+/* NetLock's needs more. There is one thread, so the latch does nothing. */
 void kernel_map_set(const void *map, const void *key, const void *value); /* null: deletes */
 static uint64_t kernel_boot_ns __attribute__((unused)) = 1;
 
