@@ -3,6 +3,7 @@
 #include "cli/sim.h"
 #include "cli/commands.h"
 #include "cli/settings.h"
+#include "lib/explain.h"
 #include "lib/hash.h"
 #include "lib/progress.h"
 #include "workbench/trial/cluster.h"
@@ -51,10 +52,9 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl sim",
     .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|none|LIST] [--model NAME]\n"
-             "                [--caps all|none|LIST] [--tune KNOB=N[,...]] [--campaign 1|2] [--nodes N] [--clients N] [--hosts N] "
-             "[--tasks N] "
-             "[--locks N]\n"
-             "                [--safety TIME] [--on fabric|node] [--trace] [--json]\n"
+             "                [--caps all|none|LIST] [--nodes N] [--tune KNOB=N[,...]] [--campaign 1|2] [--clients N]\n"
+             "                [--hosts N] [--tasks N] [--locks N] [--safety TIME] [--on fabric|node]\n"
+             "                [--trace] [--json]\n"
              "       pawl sim --list [--json]\n"
              "       pawl sim --models [--json]",
     .about =
@@ -65,7 +65,7 @@ static const struct args usage = {
     .after =
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift.\n"
         "Capabilities, for one-sided designs: atomic128, masked-swap, masked-cas, masked-faa, cpu-atomic64, cpu-atomic128,\n"
-        "order-mixed, order-write-after-read, wait. What a design needs it gets; 'pawl sim --list' says what that is.\n"
+        "order-mixed, order-write-after-read, wait. 'pawl sim --list' says what each design needs.\n"
         "Exit status: 0 no violation was found, 1 an invariant was violated or a client got stuck (the command that\n"
         "repeats the run is printed), 2 wrong usage, 130 interrupted before a violation was found.",
     ARGS_TABLE(table),
@@ -281,5 +281,8 @@ int cmd_sim(int argc, char **argv)
     if (opts.trace && (opts.json || count > 1 || opts.seeds.to - opts.seeds.from > 1))
         return args_complain(&usage, "--trace is for one seed of one design, and not with --json: --seeds %" PRIu64 ":%" PRIu64,
                              opts.seeds.from, opts.seeds.from + 1);
+    for (unsigned i = 0; i < count && opts.caps; i++)
+        if (!chosen[i]->packet && layout_check_caps(chosen[i], PAWL_KEYS_DENSE, caps))
+            return args_complain(&usage, "--caps %s: %s", opts.caps, explained());
     return campaign(chosen, knobs, count, faults, model);
 }

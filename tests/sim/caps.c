@@ -54,8 +54,11 @@ static void campaigns(uint64_t ns)
     uint64_t end = world_now(&world_real) + ns, runs = 0;
     for (uint64_t seed = 0; seed < SEEDS_EACH || world_now(&world_real) < end; seed++)
         for (size_t s = 0; s < countof(sets); s++)
-            for (size_t i = 0; i < countof(designs); i++, runs++)
-                clean(design_named(designs[i]), sets[s], seed);
+            for (size_t i = 0; i < countof(designs); i++)
+                if (!layout_check_caps(design_named(designs[i]), PAWL_KEYS_DENSE, sets[s])) {
+                    clean(design_named(designs[i]), sets[s], seed);
+                    runs++;
+                }
     printf("%zu sets, %zu designs: %" PRIu64 " runs\n", countof(sets), countof(designs), runs);
     fflush(stdout);
 }

@@ -189,7 +189,7 @@ static void test_pause(void)
 static void watch_slots(void *arg, uint64_t tag)
 {
     struct cluster_client *client = &c.clients[0];
-    if (client->keeper_ep && client->process->paused_until_ns > now()) {
+    if (client->at[0].ep && client->process->paused_until_ns > now()) {
         const struct slot *s = slot_at(client->at[0].session.slot);
         bool passed_on = lease_state(s->lease) == SLOT_FREE || lease_epoch(s->lease) != client->at[0].session.epoch;
         if (passed_on && !marks[4])

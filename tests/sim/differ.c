@@ -17,7 +17,7 @@ static bool work(struct cluster_task *t)
     const struct job *job = t->client->cluster->params.user;
     static struct differ d; /* too large for a fiber's stack */
     d = (struct differ){.design = job->design,
-                        .lockers = {&t->locker},
+                        .lockers = {&t->lockers[0]},
                         .locker_count = 1,
                         .held_max = HELD,
                         .units = 4096,

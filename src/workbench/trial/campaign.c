@@ -213,7 +213,8 @@ static void draw_caps(const struct campaign_params *p, struct cluster_params *ou
         out->fabric_caps = SIM_FABRIC_CAPS & ~(out->fabric_mistakes & SIM_FABRIC_UNFENCED ? FAB_ORDERED : 0u);
     else if (p->caps || any)
         out->fabric_caps = p->caps ? *p->caps : (uint32_t)drawn & CAPS_DRAWN;
-    out->fabric_caps |= p->design->needs;
+    if (!p->caps)
+        out->fabric_caps |= p->design->needs;
     if (out->fabric_caps & FAB_CPU_ATOMIC128)
         out->fabric_caps |= FAB_CPU_ATOMIC64;
     if (p->design->serve) /* a lock server takes all messages to its node for requests */

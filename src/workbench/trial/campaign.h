@@ -16,7 +16,7 @@ struct campaign_params {
     uint64_t seed;
     unsigned campaign; /* CAMPAIGN_FIXED (0, too) or CAMPAIGN_SWARM */
     struct swarm_limits limits;
-    const uint32_t *caps;    /* of the fabric, those that the design needs beside them; null: as the seed draws */
+    const uint32_t *caps;    /* of the fabric; null: as the seed draws */
     unsigned nodes;          /* that one-sided locks lie on; 0: as the seed draws */
     bool on_node;            /* one-sided designs: on memory nodes */
     uint64_t verbs_mistakes; /* of their executors */
@@ -41,7 +41,7 @@ struct campaign_result {
     uint64_t faults[FAULT_KINDS];
 };
 
-/* 0 or -ENOMEM; what the oracle found is in the result. */
+/* 0, -ENOMEM, or -PAWL_ENOTSUP, explained: the design cannot do with `caps`. What the oracle found is in the result. */
 int campaign_run(const struct campaign_params *p, struct campaign_result *out);
 
 #endif

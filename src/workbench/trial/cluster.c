@@ -134,6 +134,8 @@ static void synchronise(struct cluster *c, struct sim_host *const hosts[])
     uint64_t spread_ns = c->params.design->clocks_ns;
     for (unsigned i = 0; i < c->params.hosts && spread_ns; i++)
         hosts[i]->offset_ns = c->nodes[0].host->offset_ns + mix64(c->params.seed + i) % (spread_ns + 1);
+    for (unsigned i = 1; i < c->params.nodes && spread_ns; i++)
+        c->nodes[i].host->offset_ns = c->nodes[0].host->offset_ns + mix64(c->params.seed - i) % (spread_ns + 1);
 }
 
 static int add_node(struct cluster *c, struct cluster_node *n, uint64_t space_bytes, uint64_t homes)

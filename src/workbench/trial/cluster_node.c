@@ -55,10 +55,10 @@ int cluster_connect(const struct cluster_node *node, struct fab_ep *ep, const st
     struct connect_answer answer = {.proof = ~p->proof};
     uint64_t until = world_now(ep->world) + CONNECT_NS;
     int rc = fab_send(ep, node->process->id, &request, sizeof request);
-    while (!rc && answer.proof != p->proof) { /* late answers to an earlier process may come, too */
+    while (!rc && answer.proof != p->proof) { /* answers to an earlier process, and of other nodes, may come, too */
         struct fab_msg m;
         rc = fab_recv(ep, &m, until);
-        if (!rc && m.len == sizeof answer)
+        if (!rc && m.len == sizeof answer && m.from == node->process->id)
             memcpy(&answer, m.data, sizeof answer);
     }
     if (rc)
